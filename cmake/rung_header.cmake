@@ -1,0 +1,12 @@
+# Writes OUT, the header that the build includes into variant FILE: its name, and a hash over it and the model.
+# Usage: cmake -DOUT=... -DFILE=... -DMODEL=<folder> -P rung_header.cmake
+file(GLOB_RECURSE sources "${MODEL}/*.h" "${MODEL}/*.cpp" "${MODEL}/*.cu" "${MODEL}/*.cuh")
+list(SORT sources)
+file(SHA256 "${FILE}" all)
+foreach(source IN LISTS sources)
+  file(SHA256 "${source}" hash)
+  string(APPEND all "${hash}")
+endforeach()
+string(SHA256 hash "${all}")
+get_filename_component(name "${FILE}" NAME_WE)
+file(WRITE "${OUT}" "#define STEPLADDER_RUNG_NAME \"${name}\"\n#define STEPLADDER_SOURCE_HASH \"${hash}\"\n")

@@ -1,0 +1,40 @@
+// Checkpoints: Hugging Face safetensors both ways, our own resumable form of the same container, and llm.c's
+// .bin.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "model/gpt2.h"
+
+namespace stepladder {
+
+/// What a resumed run needs besides the tensors.
+struct TrainState {
+  int64_t step = 0;   // steps done
+  int64_t batch = 0;  // Loader::index()
+  uint64_t seed = 0;
+};
+
+/// Loads weights into `params`. By content: safetensors with GPT-2's names (with or without "transformer.",
+/// Conv1D weights transposed, lm_head tied or missing, "attn.bias" masks ignored; F32, F16 or BF16), or
+/// llm.c's gpt2_124M.bin (20240326; version 3 fp32, 5 bf16). Throws InputError naming the file and the
+/// tensor: damaged, missing, or of another shape than `config`.
+void load_weights(const std::string& path, Ops& ops, const Params& params, const Config& config);
+
+/// Writes weights as Hugging Face's GPT2LMHeadModel would (F32, "transformer." names), atomically.
+void save_weights(const std::string& path, Ops& ops, const Params& params);
+
+/// Config of a checkpoint, from its tensor shapes; heads of 64 channels as in every published GPT-2, unless a
+/// config.json beside it says otherwise. B and T are left at their defaults (T at most max_T).
+Config config_of_checkpoint(const std::string& path);
+
+/// Weights as save_weights writes them, plus the AdamW moments ("stepladder.m.<name>") and the state as
+/// metadata: still a valid Hugging Face file. Written atomically: a full disk leaves the old file.
+void save_checkpoint(const std::string& path, Ops& ops, const Trainer& trainer, const TrainState& state);
+
+/// The inverse, bitwise. Throws InputError as load_weights does, and for a file without optimizer state.
+TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, const Config& config);
+
+}  // namespace stepladder

@@ -1,0 +1,28 @@
+// FLOPs of a training step, dense peaks of devices, and model FLOPs utilisation by both formulas in use.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "model/config.h"
+
+namespace stepladder {
+
+/// What the step's matmuls run on; picks the peak that MFU is measured against.
+enum class MathMode { fp32, tf32, half, fp8 };
+
+/// nanoGPT (PaLM appendix B): 6 N + 12 L C T per token, N without wpe. 855.2 MFLOP for gpt2 at T=1024.
+double flops_per_token_nanogpt(const Config& config);
+/// llm.c: 6 N + 6 L C T per token, N with wpe and the padded vocabulary. 803.5 MFLOP for gpt2 at T=1024,
+/// V=50304.
+double flops_per_token_llmc(const Config& config);
+
+/// Dense peak in FLOP/s of a device by its driver's name ("NVIDIA H200"); nothing for a device or mode not in
+/// the table, never a guess. Sources beside the table.
+std::optional<double> peak_flops(const std::string& device_name, MathMode mode);
+
+/// flops / seconds / peak; nothing when the peak is unknown. Throws std::logic_error above 1: a wrong time or
+/// table.
+std::optional<double> mfu(double flops_per_token, double tokens_per_second, std::optional<double> peak);
+
+}  // namespace stepladder

@@ -1,0 +1,120 @@
+// GPT-2: named parameters, their initialisation, and the interface that every rung implements.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/arena.h"
+#include "model/config.h"
+#include "model/data.h"
+#include "model/ops.h"
+#include "model/tensor.h"
+
+namespace stepladder {
+
+/// One parameter as an optimizer or a checkpoint sees it: one layer's tensor, not the stack of layers.
+struct NamedTensor {
+  std::string name;     // Hugging Face's: "h.0.attn.c_attn.weight"
+  Tensor tensor;        // ours: linear weights are (out,in)
+  bool decay = false;   // weight decay applies: matrices yes, biases and LayerNorm no
+  bool conv1d = false;  // stored (in,out) in Hugging Face checkpoints
+};
+
+/// The parameters of GPT-2, or anything shaped like them (gradients, AdamW moments). Layers are stacked:
+/// qkvw[l].
+struct Params {
+  Tensor wte, wpe;                        // (V,C), (max_T,C); wte is also the output head
+  Tensor ln1w, ln1b;                      // (L,C)
+  Tensor qkvw, qkvb, attprojw, attprojb;  // (L,3C,C), (L,3C), (L,C,C), (L,C)
+  Tensor ln2w, ln2b;                      // (L,C)
+  Tensor fcw, fcb, fcprojw, fcprojb;      // (L,4C,C), (L,4C), (L,C,4C), (L,C)
+  Tensor lnfw, lnfb;                      // (C)
+
+  Params() = default;
+  /// Allocates all of them as "group/wte", ... in f32.
+  Params(Arena& arena, const std::string& group, const Config& config);
+
+  /// Every tensor of every layer, in Hugging Face's order: 4 + 12 L of them.
+  std::vector<NamedTensor> each() const;
+};
+
+/// AdamW, clipping and accumulation. Defaults are build-nanogpt's.
+struct Hyper {
+  float beta1 = 0.9F, beta2 = 0.95F, eps = 1e-8F;
+  float weight_decay = 0.1F;
+  float grad_clip = 1.0F;  // global norm
+  int accumulate = 1;      // micro-batches in one step
+};
+
+/// Fills `params` with GPT-2's initialisation: N(0, 0.02), residual projections N(0, 0.02/sqrt(2L)), biases
+/// 0, LayerNorm 1. A function of (config, seed) alone: the same bits on every backend and thread count.
+void init_params(Ops& ops, const Params& params, const Config& config, uint64_t seed);
+
+/// What a rung is. The constructor only allocates from the arena, so that a planning arena tells a rung's
+/// memory; prepare() then fills constants. No call but loss(), grad_norm(), evaluate() and next_logits()
+/// waits for the device.
+class Trainer {
+ public:
+  Trainer(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper);
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+  virtual ~Trainer() = default;
+
+  virtual void prepare() {}
+  /// One optimizer step, number `step` from 0: `hyper.accumulate` batches from `data`, forward, backward,
+  /// clip, AdamW.
+  virtual void step(Loader& data, int64_t step, float lr) = 0;
+  /// logits = GPT-2(tokens); loss += mean cross-entropy against targets.
+  virtual void forward(const Batch& batch) = 0;
+
+  /// Mean loss of the last step. Waits for the device.
+  float train_loss();
+  /// Global gradient norm of the last step, before clipping. Waits for the device.
+  float grad_norm();
+  /// Mean loss over the next `batches` of `data`. Leaves parameters and optimizer alone.
+  float evaluate(Loader& data, int batches);
+  /// Logits (V) of the token after `tokens`, of which the last T count. Throws InputError when empty.
+  std::vector<float> next_logits(std::span<const int32_t> tokens);
+
+  /// The state that makes a run resumable: weights and AdamW moments, f32.
+  Params params, adam_m, adam_v;
+
+ protected:
+  Ops& ops;
+  const Config config;
+  const Hyper hyper;
+  Tensor logits;  // (B,T,V)
+  Tensor loss;    // (1) sum over micro-batches of the mean loss
+  Tensor norm;    // (1) global gradient norm
+};
+
+/// Builds a rung's trainer: `ops` to call, `arena` to allocate from.
+using TrainerFactory =
+    std::function<std::unique_ptr<Trainer>(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)>;
+
+/// A rung linked into this executable.
+struct RungBuild {
+  std::string name;         // "00_fp32_baseline": the file's name
+  std::string source_hash;  // SHA-256 over the file and everything in model/
+  TrainerFactory make;
+};
+
+/// All rungs linked in, by name: one in a rung's own executable, all of them in the tests.
+std::vector<RungBuild>& linked_rungs();
+
+/// Registers a trainer under its file's name. Last line of a variant; the build defines both macros.
+struct RegisterRung {
+  RegisterRung(const char* name, const char* source_hash, TrainerFactory make);
+};
+#define STEPLADDER_RUNG(TrainerClass)                                                               \
+  static const ::stepladder::RegisterRung register_rung(                                            \
+      STEPLADDER_RUNG_NAME, STEPLADDER_SOURCE_HASH,                                                 \
+      [](Ops& ops, Arena& arena, const Config& config, const Hyper& hyper) {                        \
+        return std::unique_ptr<Trainer>(std::make_unique<TrainerClass>(ops, arena, config, hyper)); \
+      })
+
+}  // namespace stepladder

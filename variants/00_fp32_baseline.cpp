@@ -1,0 +1,290 @@
+#include <cmath>
+#include <numbers>
+
+#include "model/gpt2.h"
+
+namespace stepladder {
+namespace {
+
+class Variant final : public Trainer {
+ public:
+  Variant(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
+      : Trainer(ops, arena, config, hyper), B(config.B), T(config.T), L(config.L), HS(config.HS()) {
+    const int64_t C = config.C, NH = config.NH, V = config.V;
+    const auto f32 = [&](const char* name, Shape shape) { return arena.alloc(name, DType::f32, shape); };
+
+    // Parameters, gradients and AdamW moments.
+    params = Params(arena, "params", config);
+    grads = Params(arena, "grads", config);
+    adam_m = Params(arena, "adam_m", config);
+    adam_v = Params(arena, "adam_v", config);
+
+    // The batch.
+    tokens = arena.alloc("batch/tokens", DType::i32, {B, T});
+    targets = arena.alloc("batch/targets", DType::i32, {B, T});
+
+    // Activations that the backward pass reads.
+    ln1 = f32("activations/ln1", {L, B, T, C});
+    ln1hat = f32("activations/ln1hat", {L, B, T, C});
+    ln1rstd = f32("activations/ln1rstd", {L, B, T});
+    q = f32("activations/q", {L, B, NH, T, HS});
+    k = f32("activations/k", {L, B, NH, T, HS});
+    v = f32("activations/v", {L, B, NH, T, HS});
+    att = f32("activations/att", {L, B, NH, T, T});
+    atty = f32("activations/atty", {L, B, T, C});
+    ln2 = f32("activations/ln2", {L, B, T, C});
+    ln2hat = f32("activations/ln2hat", {L, B, T, C});
+    ln2rstd = f32("activations/ln2rstd", {L, B, T});
+    fch = f32("activations/fch", {L, B, T, 4 * C});
+    fctanh = f32("activations/fctanh", {L, B, T, 4 * C});
+    fcgelu = f32("activations/fcgelu", {L, B, T, 4 * C});
+    lnf = f32("activations/lnf", {B, T, C});
+    lnfhat = f32("activations/lnfhat", {B, T, C});
+    lnfrstd = f32("activations/lnfrstd", {B, T});
+    logits = f32("activations/logits", {B, T, V});
+    logprobs = f32("activations/logprobs", {B, T, V});
+    losses = f32("activations/losses", {B, T});
+
+    // Memory that every layer uses again.
+    mask = f32("scratch/mask", {T, T});
+    res = f32("scratch/res", {B, T, C});
+    mean = f32("scratch/mean", {B, T});
+    qkv = f32("scratch/qkv", {B, T, 3 * C});
+    heads = f32("scratch/heads", {B, NH, T, HS});
+    proj = f32("scratch/proj", {B, T, C});
+    dres = f32("scratch/dres", {B, T, C});
+    dln = f32("scratch/dln", {B, T, C});
+    dlnhat = f32("scratch/dlnhat", {B, T, C});
+    dmean = f32("scratch/dmean", {B, T});
+    dq = f32("scratch/dq", {B, NH, T, HS});
+    dk = f32("scratch/dk", {B, NH, T, HS});
+    dv = f32("scratch/dv", {B, NH, T, HS});
+    datt = f32("scratch/datt", {B, NH, T, T});
+    dfch = f32("scratch/dfch", {B, T, 4 * C});
+    dfcgelu = f32("scratch/dfcgelu", {B, T, 4 * C});
+    dgelu = f32("scratch/dgelu", {B, T, 4 * C});
+
+    // Clipping and AdamW.
+    ws = params.each(), gs = grads.each(), ms = adam_m.each(), vs = adam_v.each();
+    squares = f32("scratch/squares", {static_cast<int64_t>(gs.size())});
+    clip = f32("scratch/clip", {1});
+    denominator = f32("scratch/denominator", {params.wte.numel()});
+  }
+
+  void prepare() override { ops.causal_mask(mask); }
+
+  void step(Loader& data, int64_t step, float lr) override {
+    for (const auto& g : gs) ops.zero(g.tensor);
+    ops.zero(loss);
+    for (int micro = 0; micro < hyper.accumulate; ++micro) {
+      forward(data.next());
+      backward();
+    }
+    update(step, lr);
+    ops.phase(nullptr);
+  }
+
+  void forward(const Batch& batch) override {
+    ops.phase("data");
+    ops.upload(tokens, batch.tokens);
+    ops.upload(targets, batch.targets);
+
+    ops.phase("encoder");
+    ops.embedding_forward(res, tokens, params.wte);  // (B,T,C)
+    ops.add_position(res, params.wpe);
+
+    for (int64_t l = 0; l < L; ++l) {
+      ops.phase("forward block", l);
+      layernorm_forward(ln1[l], ln1hat[l], ln1rstd[l], res, params.ln1w[l], params.ln1b[l]);
+
+      // q, k, v = heads of ln1 W^T + b  (B,NH,T,HS)
+      ops.matmul(qkv, ln1[l], params.qkvw[l], MatOp::NT);
+      ops.add_columns(qkv, qkv, params.qkvb[l]);
+      ops.split_qkv(q[l], k[l], v[l], qkv);
+
+      // att = softmax(q k^T / sqrt(HS) + mask)  (B,NH,T,T)
+      ops.matmul(att[l], q[l], k[l], MatOp::NT);
+      ops.affine(att[l], att[l], scale(), 0.0F);
+      ops.add_mask(att[l], mask);
+      ops.softmax_forward(att[l], att[l]);
+
+      // atty = att v  (B,T,C)
+      ops.matmul(heads, att[l], v[l], MatOp::NN);
+      ops.merge_heads(atty[l], heads);
+
+      // res += atty W^T + b
+      ops.matmul(proj, atty[l], params.attprojw[l], MatOp::NT);
+      ops.add_columns(proj, proj, params.attprojb[l]);
+      ops.add(res, res, proj);
+
+      layernorm_forward(ln2[l], ln2hat[l], ln2rstd[l], res, params.ln2w[l], params.ln2b[l]);
+
+      // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
+      ops.matmul(fch[l], ln2[l], params.fcw[l], MatOp::NT);
+      ops.add_columns(fch[l], fch[l], params.fcb[l]);
+      gelu_forward(fcgelu[l], fctanh[l], fch[l]);
+
+      // res += fcgelu W^T + b
+      ops.matmul(proj, fcgelu[l], params.fcprojw[l], MatOp::NT);
+      ops.add_columns(proj, proj, params.fcprojb[l]);
+      ops.add(res, res, proj);
+    }
+
+    ops.phase("classifier");
+    layernorm_forward(lnf, lnfhat, lnfrstd, res, params.lnfw, params.lnfb);
+    ops.matmul(logits, lnf, params.wte, MatOp::NT);  // (B,T,V)
+    ops.log_softmax_forward(logprobs, logits);
+    ops.nll_loss_forward(losses, logprobs, targets);
+    ops.add_mean(loss, losses);
+  }
+
+  void backward() {
+    // dlogits takes the memory of logits.
+    ops.phase("classifier backward");
+    const Tensor dlogits = logits;
+    ops.nll_loss_backward(dlogits, targets, 1.0F / static_cast<float>(B * T * hyper.accumulate));
+    ops.log_softmax_backward(dlogits, dlogits, logprobs);
+    ops.matmul(dln, dlogits, params.wte, MatOp::NN);
+    ops.matmul(grads.wte, dlogits, lnf, MatOp::TN, Write::add);
+    ops.zero(dres);
+    layernorm_backward(dres, dln, lnfhat, lnfrstd, params.lnfw, grads.lnfw, grads.lnfb);
+
+    for (int64_t l = L - 1; l >= 0; --l) {
+      ops.phase("backward block", l);
+
+      // MLP projection  (B,T,4C) <- (B,T,C)
+      ops.matmul(dfcgelu, dres, params.fcprojw[l], MatOp::NN);
+      ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.fcprojb[l], dres);
+
+      // GELU and the layer before it  (B,T,C) <- (B,T,4C)
+      gelu_backward(dfch, dfcgelu, fch[l], fctanh[l]);
+      ops.matmul(dln, dfch, params.fcw[l], MatOp::NN);
+      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.fcb[l], dfch);
+
+      layernorm_backward(dres, dln, ln2hat[l], ln2rstd[l], params.ln2w[l], grads.ln2w[l], grads.ln2b[l]);
+
+      // Attention projection  (B,NH,T,HS) <- (B,T,C)
+      ops.matmul(proj, dres, params.attprojw[l], MatOp::NN);
+      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.attprojb[l], dres);
+      ops.split_heads(heads, proj);
+
+      // y = att v  (B,NH,T,T) <- (B,NH,T,HS)
+      ops.matmul(datt, heads, v[l], MatOp::NT);
+      ops.matmul(dv, att[l], heads, MatOp::TN);
+
+      // att = softmax(q k^T / sqrt(HS) + mask)
+      ops.softmax_backward(datt, datt, att[l]);
+      ops.affine(datt, datt, scale(), 0.0F);
+      ops.matmul(dq, datt, k[l], MatOp::NN);
+      ops.matmul(dk, datt, q[l], MatOp::TN);
+
+      // q, k, v = heads of ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      ops.merge_qkv(qkv, dq, dk, dv);
+      ops.matmul(dln, qkv, params.qkvw[l], MatOp::NN);
+      ops.matmul(grads.qkvw[l], qkv, ln1[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.qkvb[l], qkv);
+
+      layernorm_backward(dres, dln, ln1hat[l], ln1rstd[l], params.ln1w[l], grads.ln1w[l], grads.ln1b[l]);
+    }
+
+    ops.phase("encoder backward");
+    ops.embedding_backward(grads.wte, tokens, dres);
+    ops.position_backward(grads.wpe, dres);
+  }
+
+  void update(int64_t step, float lr) {
+    // Clip the global norm: g *= min(1, grad_clip / norm).
+    ops.phase("clip");
+    for (size_t i = 0; i < gs.size(); ++i) ops.sum_of_squares(squares[i], gs[i].tensor);
+    ops.clip_factor(clip, norm, squares, hyper.grad_clip);
+    for (const auto& g : gs) ops.scale_by(g.tensor, clip);
+
+    // AdamW (Loshchilov and Hutter 2019), one kernel per operation per tensor.
+    ops.phase("optimizer");
+    const auto t = static_cast<double>(step + 1);
+    const auto rate = static_cast<float>(lr / (1.0 - std::pow(hyper.beta1, t)));
+    const auto unbias = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(hyper.beta2, t)));
+    for (size_t i = 0; i < ws.size(); ++i) {
+      const Tensor w = ws[i].tensor, g = gs[i].tensor, m = ms[i].tensor, s = vs[i].tensor;
+      const Tensor d = denominator.first(w.shape);
+      if (ws[i].decay) ops.affine(w, w, 1.0F - lr * hyper.weight_decay, 0.0F);
+      ops.lerp(m, g, 1.0F - hyper.beta1);
+      ops.affine(s, s, hyper.beta2, 0.0F);
+      ops.addcmul(s, g, g, 1.0F - hyper.beta2);
+      ops.sqrt(d, s);
+      ops.affine(d, d, unbias, hyper.eps);
+      ops.addcdiv(w, m, d, -rate);
+    }
+  }
+
+ private:
+  float scale() const { return 1.0F / std::sqrt(static_cast<float>(HS)); }
+
+  // out = xhat * w + b, xhat = (x - mean) / sqrt(variance + eps)  (Ba et al. 2016)
+  void layernorm_forward(Tensor out, Tensor xhat, Tensor rstd, Tensor x, Tensor w, Tensor b) {
+    ops.row_mean(mean, x);
+    ops.row_rstd(rstd, x, mean, 1e-5F);
+    ops.normalize(xhat, x, mean, rstd);
+    ops.mul_columns(out, xhat, w);
+    ops.add_columns(out, out, b);
+  }
+
+  // dx += rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)), dxhat = dout * w; dout is used up
+  void layernorm_backward(Tensor dx, Tensor dout, Tensor xhat, Tensor rstd, Tensor w, Tensor dw, Tensor db) {
+    ops.sum_rows(db, dout);
+    ops.mul_columns(dlnhat, dout, w);
+    ops.mul(dout, dout, xhat);
+    ops.sum_rows(dw, dout);
+    ops.mul_columns(dout, dout, w);
+    ops.row_mean(mean, dlnhat);
+    ops.row_mean(dmean, dout);
+    ops.normalize_backward(dx, dlnhat, xhat, mean, dmean, rstd);
+  }
+
+  // out = x (1 + t) / 2, t = tanh(a (x + b x^3))  (Hendrycks and Gimpel 2016)
+  void gelu_forward(Tensor out, Tensor t, Tensor x) {
+    ops.pow(t, x, 3);
+    ops.affine(t, t, kGeluB, 0.0F);
+    ops.add(t, t, x);
+    ops.affine(t, t, kGeluA, 0.0F);
+    ops.tanh(t, t);
+    ops.affine(out, t, 0.5F, 0.5F);
+    ops.mul(out, out, x);
+  }
+
+  // dx = dout ((1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2)
+  void gelu_backward(Tensor dx, Tensor dout, Tensor x, Tensor t) {
+    ops.pow(dx, t, 2);
+    ops.affine(dx, dx, -1.0F, 1.0F);
+    ops.mul(dx, dx, x);
+    ops.pow(dgelu, x, 2);
+    ops.affine(dgelu, dgelu, 1.5F * kGeluA * kGeluB, 0.5F * kGeluA);
+    ops.mul(dx, dx, dgelu);
+    ops.affine(dgelu, t, 0.5F, 0.5F);
+    ops.add(dx, dx, dgelu);
+    ops.mul(dx, dx, dout);
+  }
+
+  static constexpr float kGeluA =
+      std::numbers::sqrt2_v<float> * std::numbers::inv_sqrtpi_v<float>;  // sqrt(2/pi)
+  static constexpr float kGeluB = 0.044715F;
+
+  const int64_t B, T, L, HS;
+  Params grads;
+  std::vector<NamedTensor> ws, gs, ms, vs;
+  Tensor tokens, targets;
+  Tensor ln1, ln1hat, ln1rstd, q, k, v, att, atty, ln2, ln2hat, ln2rstd, fch, fctanh, fcgelu;
+  Tensor lnf, lnfhat, lnfrstd, logprobs, losses;
+  Tensor mask;
+  Tensor res, mean, qkv, heads, proj;
+  Tensor dres, dln, dlnhat, dmean, dq, dk, dv, datt, dfch, dfcgelu, dgelu;
+  Tensor squares, clip, denominator;
+};
+
+STEPLADDER_RUNG(Variant);
+
+}  // namespace
+}  // namespace stepladder
