@@ -1,0 +1,161 @@
+#include "model/gpt2.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <thread>
+
+#include "model/random.h"
+
+namespace stepladder {
+namespace {
+
+/// Two independent N(0,1) from one counter (Box and Muller 1958).
+std::pair<float, float> normal_pair(uint64_t seed, uint64_t counter) {
+  const uint64_t bits = random_bits(seed, counter);
+  const float u1 = static_cast<float>((bits >> 40) + 1) * 0x1.0p-24F;  // (0,1]
+  const float u2 = static_cast<float>((bits >> 8) & 0xFFFFFF) * 0x1.0p-24F;
+  const float radius = std::sqrt(-2.0F * std::log(u1));
+  const float angle = 2.0F * std::numbers::pi_v<float> * u2;
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+/// host = N(0, std^2), element i a function of (seed, i), so that threads may share the work.
+void fill_normal(std::vector<float>& host, float std, uint64_t seed) {
+  const size_t pairs = (host.size() + 1) / 2;
+  const size_t workers =
+      std::clamp<size_t>(pairs / 65536, 1, std::max(1U, std::min(16U, std::thread::hardware_concurrency())));
+  std::vector<std::jthread> threads;
+  for (size_t w = 0; w < workers; ++w) {
+    threads.emplace_back([&, w] {
+      for (size_t i = pairs * w / workers; i < pairs * (w + 1) / workers; ++i) {
+        const auto [a, b] = normal_pair(seed, i);
+        host[2 * i] = std * a;
+        if (2 * i + 1 < host.size()) host[2 * i + 1] = std * b;
+      }
+    });
+  }
+}
+
+}  // namespace
+
+Params::Params(Arena& arena, const std::string& group, const Config& config) {
+  const int64_t L = config.L, C = config.C;
+  const auto f32 = [&](const char* name, Shape shape) {
+    return arena.alloc(group + "/" + name, DType::f32, shape);
+  };
+  wte = f32("wte", {config.V, C});
+  wpe = f32("wpe", {config.max_T, C});
+  ln1w = f32("ln1w", {L, C});
+  ln1b = f32("ln1b", {L, C});
+  qkvw = f32("qkvw", {L, 3 * C, C});
+  qkvb = f32("qkvb", {L, 3 * C});
+  attprojw = f32("attprojw", {L, C, C});
+  attprojb = f32("attprojb", {L, C});
+  ln2w = f32("ln2w", {L, C});
+  ln2b = f32("ln2b", {L, C});
+  fcw = f32("fcw", {L, 4 * C, C});
+  fcb = f32("fcb", {L, 4 * C});
+  fcprojw = f32("fcprojw", {L, C, 4 * C});
+  fcprojb = f32("fcprojb", {L, C});
+  lnfw = f32("lnfw", {C});
+  lnfb = f32("lnfb", {C});
+}
+
+std::vector<NamedTensor> Params::each() const {
+  constexpr bool decay = true, conv1d = true;
+  std::vector<NamedTensor> all = {{"wte.weight", wte, decay}, {"wpe.weight", wpe, decay}};
+  for (int64_t l = 0; l < qkvw.shape[0]; ++l) {
+    const std::string h = "h." + std::to_string(l) + ".";
+    all.push_back({h + "ln_1.weight", ln1w[l]});
+    all.push_back({h + "ln_1.bias", ln1b[l]});
+    all.push_back({h + "attn.c_attn.weight", qkvw[l], decay, conv1d});
+    all.push_back({h + "attn.c_attn.bias", qkvb[l]});
+    all.push_back({h + "attn.c_proj.weight", attprojw[l], decay, conv1d});
+    all.push_back({h + "attn.c_proj.bias", attprojb[l]});
+    all.push_back({h + "ln_2.weight", ln2w[l]});
+    all.push_back({h + "ln_2.bias", ln2b[l]});
+    all.push_back({h + "mlp.c_fc.weight", fcw[l], decay, conv1d});
+    all.push_back({h + "mlp.c_fc.bias", fcb[l]});
+    all.push_back({h + "mlp.c_proj.weight", fcprojw[l], decay, conv1d});
+    all.push_back({h + "mlp.c_proj.bias", fcprojb[l]});
+  }
+  all.push_back({"ln_f.weight", lnfw});
+  all.push_back({"ln_f.bias", lnfb});
+  return all;
+}
+
+void init_params(Ops& ops, const Params& params, const Config& config, uint64_t seed) {
+  const float residual_std = 0.02F / std::sqrt(2.0F * static_cast<float>(config.L));
+  std::vector<float> host;
+  uint64_t stream = 0;
+  for (const NamedTensor& p : params.each()) {
+    host.assign(static_cast<size_t>(p.tensor.numel()), 0.0F);
+    if (p.decay) {
+      const bool residual = p.name.ends_with("c_proj.weight");
+      fill_normal(host, residual ? residual_std : 0.02F, random_bits(seed, stream));
+    } else if (p.name.ends_with(".weight")) {  // LayerNorm
+      std::fill(host.begin(), host.end(), 1.0F);
+    }
+    ops.upload(p.tensor, host.data());
+    ++stream;
+  }
+}
+
+Trainer::Trainer(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
+    : ops(ops), config(config), hyper(hyper) {
+  config.validate();
+  ops.bind_workspace(arena, config);
+  loss = arena.alloc("scratch/loss", DType::f32, {1});
+  norm = arena.alloc("scratch/norm", DType::f32, {1});
+}
+
+float Trainer::train_loss() {
+  float sum = 0.0F;
+  ops.download(&sum, loss);
+  return sum / static_cast<float>(hyper.accumulate);
+}
+
+float Trainer::grad_norm() {
+  float value = 0.0F;
+  ops.download(&value, norm);
+  return value;
+}
+
+float Trainer::evaluate(Loader& data, int batches) {
+  ops.zero(loss);
+  for (int i = 0; i < batches; ++i) forward(data.next());
+  ops.phase(nullptr);
+  float sum = 0.0F;
+  ops.download(&sum, loss);
+  return sum / static_cast<float>(batches);
+}
+
+std::vector<float> Trainer::next_logits(std::span<const int32_t> tokens) {
+  if (tokens.empty()) throw InputError("cannot predict after an empty prompt: give at least one token");
+  for (int32_t token : tokens)
+    if (token < 0 || token >= config.V)
+      throw InputError(cat("token ", token, " is outside the model's vocabulary of ", config.V));
+  const auto T = static_cast<size_t>(config.T), n = std::min(tokens.size(), T);
+  // Row 0 of a full batch holds the text; what follows it cannot reach back through the causal mask.
+  std::vector<int32_t> batch(static_cast<size_t>(config.B) * T, 0);
+  std::copy(tokens.end() - static_cast<std::ptrdiff_t>(n), tokens.end(), batch.begin());
+  forward({batch.data(), batch.data()});
+  ops.phase(nullptr);
+  std::vector<float> row(static_cast<size_t>(config.V));
+  ops.download(row.data(), logits.view({config.B * config.T, config.V})[static_cast<int64_t>(n) - 1]);
+  return row;
+}
+
+std::vector<RungBuild>& linked_rungs() {
+  static std::vector<RungBuild> rungs;
+  return rungs;
+}
+
+RegisterRung::RegisterRung(const char* name, const char* source_hash, TrainerFactory make) {
+  auto& rungs = linked_rungs();
+  rungs.push_back({name, source_hash, std::move(make)});
+  std::sort(rungs.begin(), rungs.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+}
+
+}  // namespace stepladder
