@@ -65,7 +65,7 @@ bool is_uint_array(const json& value) {
 
 Safetensors::Safetensors(const std::string& path) : path_(path), file_(path) {
   const auto damaged = [&](const auto&... what) {
-    return InputError(cat(path, ": damaged safetensors: ", what..., "; get the file again"));
+    return InputError(cat(path, ": not a whole safetensors file: ", what..., "; get the file again"));
   };
   const std::span<const std::byte> file = file_.bytes();
   uint64_t header_size = 0;
