@@ -1,0 +1,25 @@
+// Read-only files in memory.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace stepladder {
+
+/// A regular file, memory-mapped. Empty files have empty bytes().
+class MappedFile {
+ public:
+  /// Throws InputError naming the path: missing, unreadable, not a regular file.
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace stepladder
