@@ -5,12 +5,16 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "model/atomic_file.h"
 #include "model/error.h"
 #include "model/mapped_file.h"
+#include "model/tokenizer.h"
 
 namespace stepladder {
 namespace {
@@ -18,10 +22,21 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
-constexpr int32_t kTokenMagic = 20240520, kTokenVersion = 1;
+constexpr std::string_view kSeparator = "<|endoftext|>";
 
-// llm.c's header; what it leaves unused is zero.
-using TokenHeader = std::array<int32_t, 256>;
+// A text as it was when it was tokenised.
+struct Stamp {
+  int64_t bytes = 0, modified = 0;  // the latter in clock ticks
+  bool operator==(const Stamp&) const = default;
+};
+
+// llm.c's header. It leaves all after the count unused; we note there which text the tokens are of.
+struct TokenHeader {
+  int32_t magic = 20240520, version = 1, count = 0, unused = 0;
+  Stamp source;
+  std::array<int32_t, 248> rest{};
+};
+static_assert(sizeof(TokenHeader) == 256 * sizeof(int32_t));
 
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -33,15 +48,15 @@ struct Extent {
 };
 
 Extent llmc_extent(const std::string& path, std::span<const std::byte> file) {
-  TokenHeader header{};
+  TokenHeader header;
   if (file.size() < sizeof header)
     throw InputError(cat(path, ": truncated: ", file.size(), " bytes, an llm.c header alone has ",
                          sizeof header, "; write it again"));
-  std::memcpy(header.data(), file.data(), sizeof header);
-  if (header[1] != kTokenVersion)
-    throw InputError(cat(path, ": llm.c tokens of version ", header[1], ", want version ", kTokenVersion,
-                         " (uint16 GPT-2 tokens); prepare it for GPT-2"));
-  const auto count = static_cast<size_t>(static_cast<uint32_t>(header[2]));
+  std::memcpy(&header, file.data(), sizeof header);
+  if (header.version != TokenHeader{}.version)
+    throw InputError(cat(path, ": llm.c tokens of version ", header.version, ", want version ",
+                         TokenHeader{}.version, " (uint16 GPT-2 tokens); prepare it for GPT-2"));
+  const auto count = static_cast<size_t>(static_cast<uint32_t>(header.count));
   const size_t expected = sizeof header + count * sizeof(uint16_t);
   if (file.size() != expected)
     throw InputError(cat(path, ": ", file.size() < expected ? "truncated: " : "oversized: ", file.size(),
@@ -101,7 +116,7 @@ Extent extent_of(const std::string& path, std::span<const std::byte> file) {
   if (text_of(file).starts_with(kNpyMagic)) return npy_extent(path, file);
   int32_t magic = 0;
   if (file.size() >= sizeof magic) std::memcpy(&magic, file.data(), sizeof magic);
-  if (magic == kTokenMagic) return llmc_extent(path, file);
+  if (magic == TokenHeader{}.magic) return llmc_extent(path, file);
   if (magic == 20240326) throw InputError(cat(path, ": llm.c weights, not tokens; name a token file"));
   if (magic == 20240801)
     throw InputError(cat(path, ": llm.c tokens of Llama 3 (uint32), not GPT-2; prepare it for GPT-2"));
@@ -116,6 +131,57 @@ void check_range(const std::string& path, std::span<const uint16_t> tokens, int6
   throw InputError(cat(path, ": token ", *bad, " at position ", bad - tokens.begin(),
                        " is outside the vocabulary of ", vocabulary,
                        "; not GPT-2 tokens, or a model with a smaller vocabulary"));
+}
+
+void write_tokens(const std::string& path, std::span<const uint16_t> tokens, Stamp source) {
+  check(tokens.size() <= INT32_MAX, tokens.size(), " tokens, llm.c's header counts to ", INT32_MAX);
+  TokenHeader header;
+  header.count = static_cast<int32_t>(tokens.size());
+  header.source = source;
+  AtomicFile file(path);
+  file.write(&header, sizeof header);
+  file.write(tokens.data(), tokens.size_bytes());
+  file.commit();
+}
+
+// Whether `path` holds all tokens of the text as it is now.
+bool is_current(const std::string& path, Stamp source) {
+  TokenHeader header;
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(reinterpret_cast<char*>(&header), sizeof header)) return false;
+  std::error_code error;
+  return header.magic == TokenHeader{}.magic && header.source == source &&
+         std::filesystem::file_size(path, error) == sizeof header + sizeof(uint16_t) * header.count;
+}
+
+// `vocab_dir` is empty for byte tokens.
+Tokens open_text(const std::string& path, const std::string& vocab_dir, int64_t vocabulary) {
+  const MappedFile file(path);
+  const Stamp stamp{static_cast<int64_t>(file.bytes().size()),
+                    std::filesystem::last_write_time(path).time_since_epoch().count()};
+  const std::string kept = path + (vocab_dir.empty() ? ".bytes.bin" : ".gpt2.bin");
+  if (is_current(kept, stamp)) return {kept, vocabulary};
+
+  std::optional<Tokenizer> bpe;
+  if (!vocab_dir.empty()) bpe.emplace(vocab_dir);
+  std::vector<uint16_t> tokens;
+  for (std::string_view rest = text_of(file.bytes());;) {
+    const size_t end = std::min(rest.find(kSeparator), rest.size());
+    const std::string_view document = rest.substr(0, end);
+    for (const int32_t token : bpe ? bpe->encode(document) : encode_bytes(document))
+      tokens.push_back(static_cast<uint16_t>(token));
+    if (end == rest.size()) break;
+    tokens.push_back(Tokenizer::kEndOfText);
+    rest.remove_prefix(end + kSeparator.size());
+  }
+
+  try {
+    write_tokens(kept, tokens, stamp);
+  } catch (
+      const InputError&) {  // a read-only or full disk costs the next run a second, not this one its data
+    return {path, std::move(tokens), vocabulary};
+  }
+  return {kept, vocabulary};
 }
 
 }  // namespace
@@ -143,12 +209,37 @@ Tokens Tokens::part(size_t begin, size_t end) const {
 }
 
 void write_token_file(const std::string& path, std::span<const uint16_t> tokens) {
-  check(tokens.size() <= INT32_MAX, tokens.size(), " tokens, llm.c's header counts to ", INT32_MAX);
-  const TokenHeader header{kTokenMagic, kTokenVersion, static_cast<int32_t>(tokens.size())};
-  AtomicFile file(path);
-  file.write(header.data(), sizeof header);
-  file.write(tokens.data(), tokens.size_bytes());
-  file.commit();
+  write_tokens(path, tokens, {});
+}
+
+Dataset open_dataset(const std::string& path, const std::string& val_path, const std::string& vocab_dir,
+                     int64_t vocabulary) {
+  const auto encoding_of = [&](const std::string& file) {
+    if (!file.ends_with(".txt")) return "tokens";
+    return std::filesystem::exists(vocab_dir + "/vocab.bpe") ? "gpt2-bpe" : "bytes";
+  };
+  const auto open = [&](const std::string& file) {
+    const std::string encoding = encoding_of(file);
+    if (encoding == "tokens") return Tokens(file, vocabulary);
+    return open_text(file, encoding == "bytes" ? "" : vocab_dir, vocabulary);
+  };
+  const auto share = [](Tokens tokens) { return std::make_shared<const Tokens>(std::move(tokens)); };
+
+  Dataset data{nullptr, nullptr, encoding_of(path)};
+  const Tokens train = open(path);
+  if (val_path.empty()) {
+    const size_t size = train.tokens().size(), cut = size - size / 10;
+    data.train = share(train.part(0, cut));
+    data.val = share(train.part(cut, size));
+    return data;
+  }
+  if ((data.encoding == "bytes") != (encoding_of(val_path) == std::string_view("bytes")))
+    throw InputError(cat(val_path, " and ", path,
+                         " differ in encoding: without GPT-2's vocabulary a text is byte ",
+                         "tokens; get the vocabulary with scripts/prepare_data.py"));
+  data.train = share(train);
+  data.val = share(open(val_path));
+  return data;
 }
 
 Loader::Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T)
