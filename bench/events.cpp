@@ -32,6 +32,17 @@ void EventWriter::write(const nlohmann::ordered_json& event) {
   }
 }
 
+nlohmann::ordered_json device_json(const DeviceInfo& device) {
+  return {{"backend", device.backend},
+          {"name", device.name},
+          {"uuid", device.uuid},
+          {"compute_capability", device.compute_capability},
+          {"total_memory", device.total_memory},
+          {"driver", device.driver},
+          {"runtime", device.runtime},
+          {"blas", device.blas}};
+}
+
 nlohmann::json parse_event(std::string_view line) {
   auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   const bool valid = event.is_object() && event.contains("event") && event["event"].is_string();

@@ -24,6 +24,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "model/ops.h"
+
 namespace stepladder {
 
 /// Writes events, each with a single write() so that a kill tears at most the last line.
@@ -40,6 +42,9 @@ class EventWriter {
   int fd_;
   bool connected_ = true;
 };
+
+/// The device as `start` describes it.
+nlohmann::ordered_json device_json(const DeviceInfo& device);
 
 /// The event on a line; null for a line that is torn, empty or not an event.
 nlohmann::json parse_event(std::string_view line);

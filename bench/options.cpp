@@ -10,14 +10,23 @@
 namespace stepladder {
 namespace {
 
+template <class T>
+constexpr bool kOptional = false;
+template <class T>
+constexpr bool kOptional<std::optional<T>> = true;
+template <class T>
+constexpr bool kList = std::is_same_v<T, std::vector<std::string>>;
+
 /// "" when `text` is a T within the option's range, else what is wrong with it.
 template <class T>
 std::string problem(const Option& option, const std::string& text) {
-  if constexpr (std::is_arithmetic_v<T>) {
-    constexpr const char* kind = std::is_integral_v<T> ? "a whole number" : "a number";
+  if constexpr (kOptional<T>) {
+    return problem<typename T::value_type>(option, text);
+  } else if constexpr (std::is_arithmetic_v<T>) {
     T value{};
     const bool wraps = std::is_unsigned_v<T> && text.starts_with("-");
-    if (wraps || !CLI::detail::lexical_cast(text, value)) return cat("'", text, "' is not ", kind);
+    if (wraps || !CLI::detail::lexical_cast(text, value))
+      return cat("'", text, "' is not a ", std::is_integral_v<T> ? "whole " : "", "number");
     const auto number = static_cast<double>(value);
     if (number >= option.min && number <= option.max) return "";
     const bool bounded = option.max < std::numeric_limits<double>::max();
@@ -28,6 +37,37 @@ std::string problem(const Option& option, const std::string& text) {
     return cat("unknown value '", text, "': did you mean '", nearest(text, option.choices), "'? (",
                join(option.choices, ", "), ")");
   }
+}
+
+std::string text_of(const std::string& value) {
+  return value;
+}
+std::string text_of(bool value) {
+  return value ? "true" : "false";
+}
+std::string text_of(const std::vector<std::string>& values) {
+  return join(values, ",");
+}
+template <class Number>
+std::string text_of(Number value) {
+  return number_text(value);
+}
+template <class T>
+std::string text_of(const std::optional<T>& value) {
+  return value ? number_text(*value) : "";
+}
+
+template <class T>
+nlohmann::ordered_json json_of(const T& value) {
+  return value;
+}
+/// The float that was typed, not its neighbour in double.
+nlohmann::ordered_json json_of(float value) {
+  return std::stod(number_text(value));
+}
+template <class T>
+nlohmann::ordered_json json_of(const std::optional<T>& value) {
+  return value ? json_of(*value) : nlohmann::ordered_json();
 }
 
 /// The subcommand that was being parsed, innermost.
@@ -61,31 +101,11 @@ bool in(const std::vector<std::string>& groups, const Option& option) {
 }  // namespace
 
 std::string Option::text() const {
-  return std::visit(
-      [](const auto* v) -> std::string {
-        using T = std::remove_cvref_t<decltype(*v)>;
-        if constexpr (std::is_same_v<T, std::string>)
-          return *v;
-        else if constexpr (std::is_same_v<T, std::vector<std::string>>)
-          return join(*v, ",");
-        else if constexpr (std::is_same_v<T, bool>)
-          return *v ? "true" : "false";
-        else
-          return number_text(*v);
-      },
-      value);
+  return std::visit([](const auto* v) { return text_of(*v); }, value);
 }
 
 nlohmann::ordered_json Option::json() const {
-  return std::visit(
-      [this](const auto* v) -> nlohmann::ordered_json {
-        // The float that was typed, not its neighbour in double.
-        if constexpr (std::is_same_v<decltype(v), const float*>)
-          return std::stod(text());
-        else
-          return *v;
-      },
-      value);
+  return std::visit([](const auto* v) { return json_of(*v); }, value);
 }
 
 void add_options(CLI::App& app, const std::vector<Option>& options) {
@@ -101,7 +121,7 @@ void add_options(CLI::App& app, const std::vector<Option>& options) {
                                      ->group(option.group)
                                      ->type_name(option.placeholder)
                                      ->default_str(option.text());
-            if constexpr (std::is_same_v<T, std::vector<std::string>>) added->delimiter(',');
+            if constexpr (kList<T>) added->delimiter(',');
             added->check(
                 CLI::Validator([option](std::string& text) { return problem<T>(option, text); }, ""));
           }

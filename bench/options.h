@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -17,16 +18,16 @@ struct Option {
                              std::vector<std::string>*>;
 
   std::string name;         // "batch" for --batch
-  Value value;              // a bool is a flag; a vector takes the option again or a comma-separated list
+  Value value;              // a bool is a flag; a vector takes the option again or a list with commas
   std::string placeholder;  // what help calls the value, its unit if it has one: "N", "FILE", "MS"
   std::string help;
   std::string group;  // heading in the help; "" hides the option
   double min = std::numeric_limits<double>::lowest(), max = std::numeric_limits<double>::max();
   std::vector<std::string> choices = {};  // when not empty, the only values allowed
 
-  /// The current value as a user would type it.
+  /// The current value as a user would type it; "" for an optional without one.
   std::string text() const;
-  /// The same as JSON; a number that is not finite is null.
+  /// The same as JSON; null for an optional without a value.
   nlohmann::ordered_json json() const;
 };
 
