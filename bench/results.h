@@ -26,10 +26,10 @@ const char* name_of(Status status);
 /// One optimizer step as the rung reported it.
 struct Step {
   int64_t step = 0;
-  bool warmup = false;                       // left out of the summary
-  double step_ms = 0.0;                      // host clock, device synchronised
-  std::optional<double> device_ms;           // device events around the same region
-  std::optional<double> loss;                // none where not finite
+  bool warmup = false;              // left out of the summary
+  double step_ms = 0.0;             // host clock, device synchronised
+  std::optional<double> device_ms;  // device events around the same region
+  std::optional<double> loss;       // none where not finite
   std::optional<double> grad_norm, lr;
 };
 
@@ -48,6 +48,7 @@ struct Summary {
   int64_t warmup_steps = 0;  // as marked: more than asked for where the steps had not settled
   double tokens_per_second = 0.0;
   std::optional<double> mfu_nanogpt, mfu_llmc;
+  std::optional<double> val_loss;  // after the last step, where validation data was given
   Memory memory;
 };
 
@@ -72,8 +73,8 @@ struct Speedup {
   Estimate ratio;
 };
 
-/// A variant on a workload over its rounds: a row of the report. Numbers are those of the runs that are ok, and
-/// there are none unless all runs are.
+/// A variant on a workload over its rounds: a row of the report. Numbers are those of the runs that are ok,
+/// and there are none unless all runs are.
 struct Variant {
   std::string variant, backend, workload;
   Status status = Status::ok;  // the first that is not ok, with its reason
@@ -88,6 +89,7 @@ struct Variant {
     std::optional<double> mfu_nanogpt, mfu_llmc;
     Memory memory;
     double final_loss = 0.0;
+    std::optional<double> val_loss;
     std::optional<Speedup> previous;  // the nearest rung below that took part
     std::optional<Speedup> baseline;  // the lowest rung
   };
