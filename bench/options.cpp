@@ -54,7 +54,7 @@ std::string text_of(Number value) {
 }
 template <class T>
 std::string text_of(const std::optional<T>& value) {
-  return value ? number_text(*value) : "";
+  return value ? text_of(*value) : "";
 }
 
 template <class T>

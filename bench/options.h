@@ -15,6 +15,7 @@ namespace stepladder {
 /// A long option bound to the variable that holds its default and takes its value.
 struct Option {
   using Value = std::variant<std::string*, bool*, int*, int64_t*, uint64_t*, float*, double*,
+                             std::optional<std::string>*, std::optional<int64_t>*, std::optional<float>*,
                              std::vector<std::string>*>;
 
   std::string name;         // "batch" for --batch

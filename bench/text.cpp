@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdio>
 
 namespace stepladder {
 namespace {
 
-template <class Float>
-std::string shortest(Float number) {
-  std::array<char, 64> buffer;
-  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number);
+/// std::to_chars as a string. The longest double, fixed, has 309 digits before the point.
+template <class Float, class... Format>
+std::string formatted(Float number, Format... format) {
+  std::array<char, 512> buffer;
+  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number, format...);
   return {buffer.data(), end};
 }
 
@@ -32,17 +32,17 @@ std::string grouped(int64_t number) {
 }
 
 std::string fixed(double number, int digits) {
-  const int size = std::snprintf(nullptr, 0, "%.*f", digits, number);
-  std::string text(static_cast<size_t>(size), '\0');
-  std::snprintf(text.data(), text.size() + 1, "%.*f", digits, number);
-  return text;
+  return formatted(number, std::chars_format::fixed, digits);
+}
+std::string scientific(double number) {
+  return formatted(number, std::chars_format::scientific, 2);
 }
 
 std::string number_text(float number) {
-  return shortest(number);
+  return formatted(number);
 }
 std::string number_text(double number) {
-  return shortest(number);
+  return formatted(number);
 }
 
 std::string bytes_text(int64_t bytes) {

@@ -14,6 +14,8 @@ std::string join(const std::vector<std::string>& parts, const std::string& separ
 std::string grouped(int64_t number);
 /// `digits` after the point.
 std::string fixed(double number, int digits);
+/// "6.00e-04".
+std::string scientific(double number);
 /// The shortest text that reads back as the same number: "0.0006" from a float 6e-4.
 std::string number_text(float number);
 std::string number_text(double number);
