@@ -165,7 +165,7 @@ Tokens open_text(const std::string& path, const std::string& vocab_dir, int64_t 
   std::optional<Tokenizer> bpe;
   if (!vocab_dir.empty()) bpe.emplace(vocab_dir);
   std::vector<uint16_t> tokens;
-  for (std::string_view rest = text_of(file.bytes());;) {
+  for (std::string_view rest = file.text();;) {
     const size_t end = std::min(rest.find(kSeparator), rest.size());
     const std::string_view document = rest.substr(0, end);
     for (const int32_t token : bpe ? bpe->encode(document) : encode_bytes(document))

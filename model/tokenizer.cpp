@@ -92,10 +92,6 @@ MappedFile open(const std::string& path) {
   return MappedFile(path);
 }
 
-std::string_view text_of(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -112,7 +108,7 @@ struct Tokenizer::Impl {
 
 void Tokenizer::Impl::read_vocabulary(const std::string& path) {
   const MappedFile file = open(path);
-  const auto json = nlohmann::json::parse(text_of(file), nullptr, /*allow_exceptions=*/false);
+  const auto json = nlohmann::json::parse(file.text(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || json.size() != kVocabulary)
     throw InputError(cat(path, ": not GPT-2's vocabulary of ", kVocabulary, " tokens", kCure));
   bytes_of.resize(kVocabulary);
@@ -137,7 +133,7 @@ void Tokenizer::Impl::read_merges(const std::string& path) {
   };
 
   const MappedFile file = open(path);
-  std::string_view rest = text_of(file);
+  std::string_view rest = file.text();
   merged.reserve(kMerges);
   for (int32_t number = 1; !rest.empty(); ++number) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
