@@ -189,7 +189,9 @@ class Reader {
 // ---- rows
 // ----------------------------------------------------------------------------------------------------
 
-Json optional(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+Json optional(const std::optional<double>& value) {
+  return value ? Json(*value) : Json();
+}
 
 Json to_json(const Estimate& estimate, const char* name) {
   const auto& interval = estimate.interval;
@@ -439,11 +441,7 @@ Results results_from(const Json& json) {
   reader("context", results.context);
   reader("plan", results.plan);
   reader("runs", results.runs);
-  for (size_t i = 0; i < results.runs.size(); ++i) {
-    validate(results.runs[i], cat("runs[", i, "]"));
-    if (const auto device = results.context.find("device"); device != results.context.end())
-      results.runs[i].device = *device;
-  }
+  for (size_t i = 0; i < results.runs.size(); ++i) validate(results.runs[i], cat("runs[", i, "]"));
   return results;
 }
 

@@ -59,7 +59,6 @@ struct Run {
   Status status = Status::ok;
   std::string reason;  // why not ok
   Json config = Json::object();
-  Json device = Json::object();  // written once, in the context
   std::vector<Step> steps;
   std::optional<Summary> summary;  // none where the run ended before its end
 

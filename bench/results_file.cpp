@@ -18,7 +18,9 @@
 namespace stepladder {
 namespace {
 
-std::string journal_of(const std::string& path) { return path + ".journal"; }
+std::string journal_of(const std::string& path) {
+  return path + ".journal";
+}
 
 std::string read_text(const std::string& path) {
   if (std::filesystem::is_directory(path)) throw InputError("is a folder, not a results file");
@@ -36,15 +38,6 @@ bool same_run(const Run& a, const Run& b) {
   return a.variant == b.variant && a.round == b.round && a.workload() == b.workload();
 }
 
-void add_unless_there(Results& results, Run run) {
-  const auto same = [&](const Run& other) { return same_run(run, other); };
-  if (std::none_of(results.runs.begin(), results.runs.end(), same)) results.runs.push_back(std::move(run));
-}
-
-void set_device(Results& results, const Json& device) {
-  if (!results.context.contains("device") && !device.empty()) results.context["device"] = device;
-}
-
 /// Adds the journal's runs, unless it belongs to another plan than the file.
 void add_journal(Results& results, const std::string& text) {
   std::istringstream lines(text.substr(0, text.rfind('\n') + 1));
@@ -52,26 +45,24 @@ void add_journal(Results& results, const std::string& text) {
   if (!std::getline(lines, line)) return;
   if (const Json header = parse_json(line); header.value("context", Json()) != results.context) return;
   while (std::getline(lines, line)) {
-    const Json json = parse_json(line);
-    if (!json.is_object() || !json.contains("run") || !json.contains("device"))
-      throw InputError("a line of the journal is not a run");
-    Run run = run_from(json["run"]);
-    run.device = json["device"];
-    add_unless_there(results, std::move(run));
+    Run run = run_from(parse_json(line));
+    const auto same = [&](const Run& other) { return same_run(run, other); };
+    if (std::none_of(results.runs.begin(), results.runs.end(), same)) results.runs.push_back(std::move(run));
   }
 }
 
-/// Throws unless two objects have the same members, naming the first that differs.
-void require_same(const std::string& path, const Json& was, const Json& now) {
-  const auto differs = [&](const std::string& field, const Json& a, const Json& b) {
-    throw Error(cat(path, " cannot be resumed: ", field, " was ", a.dump(), ", now it is ", b.dump(),
+/// Throws unless both are the same, naming the first field that differs.
+void require_same(const std::string& path, const std::string& field, const Json& was, const Json& now) {
+  if (was == now) return;
+  if (!was.is_object() || !now.is_object())
+    throw Error(cat(path, " cannot be resumed: ", field, " was ", was.dump(), ", now it is ", now.dump(),
                     "; --overwrite starts again"),
                 kExitNotComparable);
-  };
-  for (const auto& [field, value] : now.items())
-    if (was.value(field, Json()) != value) differs(field, was.value(field, Json()), value);
-  for (const auto& [field, value] : was.items())
-    if (!now.contains(field)) differs(field, value, Json());
+  Json all = was;
+  all.update(now);
+  for (const auto& item : all.items())
+    require_same(path, cat(field, ".", item.key()), was.value(item.key(), Json()),
+                 now.value(item.key(), Json()));
 }
 
 }  // namespace
@@ -82,7 +73,6 @@ Results load_results(const std::string& path) {
     Results results = results_from(parse_json(read_text(path)));
     at = journal_of(path);
     if (!results.complete && std::filesystem::exists(at)) add_journal(results, read_text(at));
-    for (const Run& run : results.runs) set_device(results, run.device);
     return results;
   } catch (const InputError& e) {
     throw InputError(cat(at, ": ", e.what()));
@@ -96,10 +86,9 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
     throw InputError(cat(path, " is there already: --resume continues it, --overwrite starts again"));
   if (there && existing == Existing::resume) {
     results_ = load_results(path);
-    require_same(path, results_.plan, plan);
-    for (const char* field : {"cpu", "cores"})
-      require_same(path, {{field, results_.context.value(field, Json())}},
-                   {{field, context.value(field, Json())}});
+    require_same(path, "plan", results_.plan, plan);
+    for (const char* field : {"cpu", "cores", "device"})
+      require_same(path, field, results_.context.value(field, Json()), context.value(field, Json()));
   } else {
     results_.context = std::move(context);
     results_.plan = std::move(plan);
@@ -136,7 +125,8 @@ void ResultsFile::append(const Json& line) {
     const ssize_t written = ::write(journal_, rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0)
-      throw Error(cat(journal_path_, ": cannot write: ", std::strerror(errno), "; free some space, then --resume"));
+      throw Error(
+          cat(journal_path_, ": cannot write: ", std::strerror(errno), "; free some space, then --resume"));
     rest.remove_prefix(static_cast<size_t>(written));
   }
   if (::fsync(journal_) != 0)
@@ -150,17 +140,16 @@ void ResultsFile::write_file() {
 }
 
 void ResultsFile::add(Run run) {
-  append({{"run", to_json(run)}, {"device", run.device}});
+  append(to_json(run));
   results_.runs.push_back(std::move(run));
 }
 
 void ResultsFile::finish() {
-  for (const Run& run : results_.runs) set_device(results_, run.device);
   results_.complete = true;
   try {
     write_file();
   } catch (const InputError& e) {
-    throw Error(cat(e.what(), "; then --resume keeps the finished runs"));
+    throw Error(cat(e.what(), "; then --resume"));
   }
   ::unlink(journal_path_.c_str());
 }

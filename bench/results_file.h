@@ -2,8 +2,8 @@
 //
 // While a plan runs, FILE holds the runs that were there when it started (at first none) and FILE.journal one
 // line for the plan and one for each run finished since, each flushed to the disk. At the end FILE is written
-// whole and the journal removed. FILE therefore parses at any moment, and FILE plus journal lose at most the run
-// in progress.
+// whole and the journal removed. FILE therefore parses at any moment, and FILE plus journal lose at most the
+// run in progress.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ class ResultsFile {
  public:
   /// Starts `plan`, or goes on with it. Throws InputError when the file is there and `existing` is refuse, or
   /// cannot be written; Error with kExitNotComparable, naming the field, when it holds another plan or was
-  /// measured on another CPU.
+  /// measured on another machine or device.
   ResultsFile(const std::string& path, Json context, Json plan, Existing existing);
   ~ResultsFile();
   ResultsFile(const ResultsFile&) = delete;

@@ -46,7 +46,7 @@ std::string string_at(const nlohmann::json& event, const char* key) {
   return found->get<std::string>();
 }
 
-nlohmann::json object_at(const nlohmann::json& event, const char* key) {
+const nlohmann::json& object_at(const nlohmann::json& event, const char* key) {
   const auto found = event.find(key);
   if (found == event.end() || !found->is_object()) throw BadReport(cat("an event without an object ", key));
   return *found;
@@ -55,9 +55,8 @@ nlohmann::json object_at(const nlohmann::json& event, const char* key) {
 /// What a child's events come to.
 class Report {
  public:
-  Report(Run& run, const RunRequest& request, const std::function<void(const Run&)>& on_start,
-         const std::function<void(const Step&)>& on_step)
-      : run_(run), request_(request), on_start_(on_start), on_step_(on_step) {}
+  Report(Run& run, const RunRequest& request, const std::function<void(const Step&)>& on_step)
+      : run_(run), request_(request), on_step_(on_step) {}
 
   /// Throws BadReport.
   void take(std::string_view line) {
@@ -90,16 +89,16 @@ class Report {
   void start(const nlohmann::json& event) {
     if (string_at(event, "variant") != request_.rung.name)
       throw BadReport(cat("it is rung ", printable(string_at(event, "variant"), 60)));
-    run_.source_hash = string_at(event, "source_hash");
+    if (string_at(event, "source_hash") != request_.source_hash)
+      throw Error(cat(request_.rung.name, " was built anew since its first run: --overwrite starts again"),
+                  kExitNotComparable);
     run_.backend = string_at(event, "backend");
-    run_.device = object_at(event, "device");
     for (const auto& [key, value] : object_at(event, "config").items())
       if (!run_.config.contains(key)) run_.config[key] = value;
     startup_ms = number_at(event, "startup_ms");
     for (const auto& [name, bytes] : object_at(event, "memory_by_name").items())
       if (bytes.is_number_integer()) memory.by_name[name] = bytes.get<int64_t>();
     started = true;
-    on_start_(run_);
   }
 
   void step(const nlohmann::json& event) {
@@ -119,7 +118,7 @@ class Report {
   }
 
   void end(const nlohmann::json& event) {
-    const nlohmann::json bytes = object_at(event, "memory_bytes");
+    const nlohmann::json& bytes = object_at(event, "memory_bytes");
     memory.live_peak = integer_at(bytes, "live_peak");
     memory.reserved_peak = integer_at(bytes, "reserved_peak");
     memory.process_peak = integer_at(bytes, "process_peak");
@@ -128,7 +127,6 @@ class Report {
 
   Run& run_;
   const RunRequest& request_;
-  const std::function<void(const Run&)>& on_start_;
   const std::function<void(const Step&)>& on_step_;
 };
 
@@ -174,7 +172,8 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
       break;
   }
   if (end.code == kExitUsage)
-    throw InputError(report.error ? report.error->reason : cat(request.rung.name, " refused its options", last));
+    throw InputError(report.error ? report.error->reason
+                                  : cat(request.rung.name, " refused its options", last));
   if (report.error) return reported_failure(*report.error);
   if (end.code != 0) return crash("exit status ", end.code);
   if (!report.ended) return crash("ended without reporting its end");
@@ -208,7 +207,7 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
   config.T = run.config.at("T");
   const double tokens = static_cast<double>(config.B * config.T);
   summary.tokens_per_second = tokens / (summary.median_step_ms * 1e-3);
-  const auto peak = peak_flops(run.device.value("name", ""), request.rung.math);
+  const auto peak = peak_flops(request.device_name, request.rung.math);
   summary.mfu_nanogpt = mfu(flops_per_token_nanogpt(config), summary.tokens_per_second, peak);
   summary.mfu_llmc = mfu(flops_per_token_llmc(config), summary.tokens_per_second, peak);
   return summary;
@@ -217,9 +216,10 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
 }  // namespace
 
 Run run_rung(const std::string& bin_dir, const RunRequest& request,
-             const std::function<void(const Run&)>& on_start, const std::function<void(const Step&)>& on_step) {
+             const std::function<void(const Step&)>& on_step) {
   Run run;
   run.variant = request.rung.name;
+  run.source_hash = request.source_hash;
   run.round = request.round;
   run.config = request.config;
 
@@ -227,7 +227,7 @@ Run run_rung(const std::string& bin_dir, const RunRequest& request,
   command.insert(command.end(), request.arguments.begin(), request.arguments.end());
   command.insert(command.end(), {"--events", std::to_string(static_cast<int>(Channel::events))});
 
-  Report report(run, request, on_start, on_step);
+  Report report(run, request, on_step);
   Verdict verdict;
   try {
     const auto on_line = [&](std::string_view line) {

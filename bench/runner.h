@@ -14,6 +14,8 @@ namespace stepladder {
 /// What to run and what is expected of it.
 struct RunRequest {
   Rung rung;
+  std::string source_hash;  // of the executable when the plan was made
+  std::string device_name;  // picks the peak of MFU
   int64_t round = 0;
   Json config;                         // model, B, T, seed: recorded even when the child says nothing
   std::vector<std::string> arguments;  // of the rung's executable
@@ -35,11 +37,11 @@ class Interrupted : public Error {
 ///   crash        a signal, an exit status, or a report that makes no sense; the reason says which
 ///   timeout      killed after timeout_s
 ///
-/// `on_step` hears of each step. `on_start` hears of the run once its device and source hash are known, and may
-/// throw to end it. Throws InputError with the child's words when it refuses its input (exit status 2), since
-/// every other run would too; Interrupted; Error when the executable cannot be started.
+/// `on_step` hears of each step. Throws InputError with the child's words when it refuses its input (exit
+/// status 2), since every other run would too; Interrupted; Error when the executable cannot be started, and
+/// with kExitNotComparable when it is no longer the one of the plan.
 Run run_rung(const std::string& bin_dir, const RunRequest& request,
-             const std::function<void(const Run&)>& on_start, const std::function<void(const Step&)>& on_step);
+             const std::function<void(const Step&)>& on_step);
 
 /// Where the loss of `run` first leaves `baseline`'s by more than `tolerance`, relative:
 /// "step 7: loss 4.51, 00_fp32_baseline has 4.49 (...)"; "" while it does not.
