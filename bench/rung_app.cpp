@@ -225,7 +225,7 @@ int Run::train() {
               << "\n";
     return 128 + signal;
   }
-  if (!settings_.save_weights.empty()) save_weights(settings_.save_weights, *ops_, trainer_->params);
+  if (!settings_.save_weights.empty()) save_weights(settings_.save_weights, *ops_, trainer_->params, config_);
   send_end();
   print_summary();
   return kExitOk;
