@@ -54,6 +54,13 @@ std::string bytes_text(int64_t bytes) {
   return fixed(size, 1) + " " + kUnits[unit];
 }
 
+std::string printable(std::string_view text, size_t limit) {
+  std::string line(text.substr(0, limit));
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return text.size() > limit ? line + "..." : line;
+}
+
 std::string box(const std::vector<std::pair<std::string, std::string>>& rows) {
   size_t left = 0, right = 0;
   for (const auto& [name, value] : rows) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,9 @@ std::string number_text(Integer number) {
 }
 /// "512 B", "1.5 KiB", "139.1 GiB".
 std::string bytes_text(int64_t bytes);
+
+/// One line of foreign text, safe on a terminal: control characters as '?', cut to `limit` bytes with "...".
+std::string printable(std::string_view text, size_t limit);
 
 /// A two-column box, its columns as wide as the widest cell; a row with an empty first cell is a rule.
 std::string box(const std::vector<std::pair<std::string, std::string>>& rows);

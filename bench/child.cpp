@@ -1,4 +1,4 @@
-#include "bench/process.h"
+#include "bench/child.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -10,8 +10,8 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "model/error.h"
 
@@ -23,13 +23,6 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxLine = 1 << 20;  // bytes; no event is near it
 constexpr size_t kMaxTail = 4096;
 
-volatile std::sig_atomic_t interrupted_by = 0;
-
-void on_interrupt(int signal) {
-  interrupted_by = signal;
-}
-void on_child(int) {}  // only wakes ppoll()
-
 [[noreturn]] void fail(const char* what) {
   throw Error(cat(what, ": ", std::strerror(errno)));
 }
@@ -38,8 +31,8 @@ class Fd {
  public:
   explicit Fd(int fd = -1) : fd_(fd) {}
   ~Fd() { close(); }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&&) = delete;
   int get() const { return fd_; }
   bool open() const { return fd_ >= 0; }
   void reset(int fd) {
@@ -68,6 +61,27 @@ struct Pipe {
   }
 };
 
+/// Signals write here, whichever thread they land on, and so wake poll().
+int wake_fd = -1;
+volatile std::sig_atomic_t interrupted_by = 0;
+
+void on_signal(int signal) {
+  const int error = errno;
+  if (signal != SIGCHLD) interrupted_by = signal;
+  [[maybe_unused]] const ssize_t full = ::write(wake_fd, "", 1);
+  errno = error;
+}
+
+const Pipe& wake_pipe() {
+  static const Pipe pipe = [] {
+    Pipe p;
+    for (int fd : {p.read.get(), p.write.get()}) ::fcntl(fd, F_SETFL, O_NONBLOCK);
+    wake_fd = p.write.get();
+    return p;
+  }();
+  return pipe;
+}
+
 std::vector<char*> arguments(const std::vector<std::string>& command) {
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
@@ -80,7 +94,6 @@ struct Birth {
   char* const* argv;
   pid_t parent;
   int lines, channel, errors, null, failure;
-  sigset_t mask;
 
   [[noreturn]] void run() const {
     ::setpgid(0, 0);
@@ -90,7 +103,6 @@ struct Birth {
     ::dup2(null, STDOUT_FILENO);
     ::dup2(errors, STDERR_FILENO);
     ::dup2(lines, channel);
-    ::sigprocmask(SIG_SETMASK, &mask, nullptr);
     ::execvp(argv[0], argv);
     const int error = errno;
     [[maybe_unused]] const ssize_t told = ::write(failure, &error, sizeof error);
@@ -123,33 +135,67 @@ bool hand_over(std::string& text, const std::function<bool(std::string_view)>& o
   return text.size() <= kMaxLine;
 }
 
-timespec to_timespec(Clock::duration left) {
-  const auto ns = std::max<int64_t>(0, std::chrono::nanoseconds(left).count());
-  return {ns / 1'000'000'000, ns % 1'000'000'000};
+/// A started process and its group, which do not outlive it.
+class Child {
+ public:
+  explicit Child(const Birth& birth) : pid_(::fork()) {
+    if (pid_ < 0) fail("cannot start a process");
+    if (pid_ == 0) birth.run();
+    ::setpgid(pid_, pid_);  // whichever of the two comes first
+  }
+  ~Child() {
+    kill();
+    if (pid_ > 0) ::waitpid(pid_, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  void kill() const {
+    if (pid_ > 0) ::kill(-pid_, SIGKILL);
+  }
+  bool ended() const {
+    siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+      fail("cannot wait for a process");
+    return info.si_pid == pid_;
+  }
+  /// Its wait status, once it has ended; what it left behind in its group is killed while the id is still
+  /// its.
+  int reap() {
+    kill();
+    int status = 0;
+    ::waitpid(std::exchange(pid_, -1), &status, 0);
+    return status;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+/// Milliseconds until `deadline` for poll(), rounded up.
+int until(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000'000));
 }
 
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
-  sigset_t block;
-  sigemptyset(&block);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&block, signal);
-  ::sigprocmask(SIG_BLOCK, &block, &mask_);
+  wake_pipe();
   struct sigaction action {};
-  action.sa_handler = on_interrupt;
-  ::sigaction(SIGINT, &action, &interrupt_);
-  ::sigaction(SIGTERM, &action, &terminate_);
-  ::sigaction(SIGHUP, &action, &hangup_);
-  action.sa_handler = on_child;
-  ::sigaction(SIGCHLD, &action, &child_);
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {
+    struct sigaction before {};
+    ::sigaction(signal, nullptr, &before);
+    if (signal != SIGCHLD && before.sa_handler == SIG_IGN) continue;
+    ::sigaction(signal, &action, nullptr);
+    before_.emplace_back(signal, before);
+  }
 }
 
 InterruptGuard::~InterruptGuard() {
-  ::sigaction(SIGINT, &interrupt_, nullptr);
-  ::sigaction(SIGTERM, &terminate_, nullptr);
-  ::sigaction(SIGHUP, &hangup_, nullptr);
-  ::sigaction(SIGCHLD, &child_, nullptr);
-  ::sigprocmask(SIG_SETMASK, &mask_, nullptr);
+  for (const auto& [signal, before] : before_) ::sigaction(signal, &before, nullptr);
 }
 
 ChildEnd run_child(const std::vector<std::string>& command, Channel channel, double timeout_s,
@@ -161,41 +207,26 @@ ChildEnd run_child(const std::vector<std::string>& command, Channel channel, dou
   if (!null.open()) fail("cannot open /dev/null");
 
   const std::vector<char*> argv = arguments(command);
-  Birth birth{argv.data(),        ::getpid(), lines.write.get(),   static_cast<int>(channel),
-              errors.write.get(), null.get(), failure.write.get(), {}};
-  sigemptyset(&birth.mask);
-  const pid_t pid = ::fork();
-  if (pid < 0) fail("cannot start a process");
-  if (pid == 0) birth.run();
-  ::setpgid(pid, pid);  // whichever of the two comes first
+  const Birth birth{argv.data(),        ::getpid(), lines.write.get(),  static_cast<int>(channel),
+                    errors.write.get(), null.get(), failure.write.get()};
+  Child child(birth);
   for (Pipe* pipe : {&lines, &errors, &failure}) pipe->write.close();
-
   int error = 0;
-  if (::read(failure.read.get(), &error, sizeof error) == sizeof error) {
-    ::waitpid(pid, nullptr, 0);
+  if (::read(failure.read.get(), &error, sizeof error) == sizeof error)
     throw Error(cat("cannot start ", command.front(), ": ", std::strerror(error)));
-  }
-
-  // Signals are blocked but for the wait itself, so none is missed between a check and the wait.
-  sigset_t waiting;
-  ::sigprocmask(SIG_SETMASK, nullptr, &waiting);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigdelset(&waiting, signal);
-  for (const Pipe* pipe : {&lines, &errors}) ::fcntl(pipe->read.get(), F_SETFL, O_NONBLOCK);
 
   ChildEnd end;
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                           std::chrono::duration<double>(std::min(timeout_s, 1e9)));
   std::string pending;
   bool killed = false;
-  const auto kill_group = [&](ChildEnd::How how) {
+  const auto kill = [&](ChildEnd::How how) {
     if (!killed) end.how = how;
     killed = true;
-    ::kill(-pid, SIGKILL);
+    child.kill();
   };
   const auto listen = [&] {
     if (lines.read.open()) {
       if (!drain(lines.read.get(), pending)) lines.read.close();
-      if (!killed && !hand_over(pending, on_line)) kill_group(ChildEnd::How::refused);
+      if (!killed && !hand_over(pending, on_line)) kill(ChildEnd::How::refused);
       if (killed) pending.clear();
     }
     if (errors.read.open()) {
@@ -204,29 +235,32 @@ ChildEnd run_child(const std::vector<std::string>& command, Channel channel, dou
     }
   };
 
-  int status = 0;
-  pid_t ended = 0;
+  for (const Pipe* pipe : {&lines, &errors}) ::fcntl(pipe->read.get(), F_SETFL, O_NONBLOCK);
+  const auto limit = std::chrono::duration<double>(std::min(timeout_s, 1e9));
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
+  std::string wake;
   for (;;) {
-    // The child's end is looked at before its pipes are emptied: what it wrote last is then already there.
-    ended = ::waitpid(pid, &status, WNOHANG);
+    // Whether it has ended is asked before its pipes are emptied: what it wrote last is then already there.
+    const bool ended = child.ended();
     listen();
-    if (ended != 0) break;
-    if (interrupted_by != 0) kill_group(ChildEnd::How::interrupted);
-    if (Clock::now() >= deadline) kill_group(ChildEnd::How::timed_out);
-    std::array<pollfd, 2> fds{pollfd{lines.read.get(), POLLIN, 0}, pollfd{errors.read.get(), POLLIN, 0}};
-    const timespec left = to_timespec(deadline - Clock::now());
-    ::ppoll(fds.data(), fds.size(), killed ? nullptr : &left, &waiting);
+    if (ended) break;
+    if (interrupted_by != 0) kill(ChildEnd::How::interrupted);
+    if (Clock::now() >= deadline) kill(ChildEnd::How::timed_out);
+    std::array<pollfd, 3> fds{pollfd{lines.read.get(), POLLIN, 0}, pollfd{errors.read.get(), POLLIN, 0},
+                              pollfd{wake_pipe().read.get(), POLLIN, 0}};
+    ::poll(fds.data(), fds.size(), killed ? -1 : until(deadline));
+    drain(wake_pipe().read.get(), wake);
+    wake.clear();
   }
-  ::kill(-pid, SIGKILL);  // whatever it left behind
+
+  const int status = child.reap();
   if (killed) {
-    end.code = end.how == ChildEnd::How::interrupted ? interrupted_by : 0;
-  } else if (ended == pid && WIFSIGNALED(status)) {
+    end.code = end.how == ChildEnd::How::interrupted ? static_cast<int>(interrupted_by) : 0;
+  } else if (WIFSIGNALED(status)) {
     end.how = ChildEnd::How::signalled;
     end.code = WTERMSIG(status);
-  } else if (ended == pid) {
-    end.code = WEXITSTATUS(status);
   } else {
-    fail("cannot wait for a process");
+    end.code = WEXITSTATUS(status);
   }
   return end;
 }

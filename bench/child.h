@@ -6,12 +6,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace stepladder {
 
-/// While one lives, SIGINT, SIGTERM and SIGHUP end a running child instead of this process. They take effect
-/// in run_child() only, so nothing in between is cut short.
+/// While one lives, SIGINT, SIGTERM and SIGHUP end a running child instead of this process, and nothing
+/// between two children is cut short. A signal that this process was started with ignored (nohup) stays
+/// ignored.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -20,9 +22,7 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
  private:
-  sigset_t mask_{};
-  struct sigaction interrupt_ {
-  }, terminate_{}, hangup_{}, child_{};
+  std::vector<std::pair<int, struct sigaction>> before_;
 };
 
 /// How a child ended, and the last it said on stderr.
@@ -38,9 +38,9 @@ enum class Channel : int { out = 1, events = 3 };
 
 /// Runs `command` (looked up on PATH unless it has a slash) to its end in a process group of its own, stdin
 /// and the streams not listened to at /dev/null, and hands each line that it writes on `channel` to
-/// `on_line`, which returns false to have it killed (`refused`). The whole group is killed after `timeout_s`,
-/// on an interrupt, and when the child ends; the child dies with this process, however that ends. Throws
-/// Error when the command cannot be started.
+/// `on_line`, which returns false to have it killed (`refused`). What it throws ends the child too. The whole
+/// group is killed after `timeout_s`, on an interrupt, and when the child ends; the child dies with this
+/// process, however that ends. Throws Error when the command cannot be started.
 ChildEnd run_child(const std::vector<std::string>& command, Channel channel, double timeout_s,
                    const std::function<bool(std::string_view line)>& on_line);
 
