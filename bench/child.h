@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "model/error.h"
+
 namespace stepladder {
 
 /// While one lives, SIGINT, SIGTERM and SIGHUP end a running child instead of this process, and nothing
@@ -25,12 +27,22 @@ class InterruptGuard {
   std::vector<std::pair<int, struct sigaction>> before_;
 };
 
+/// SIGINT, SIGTERM or SIGHUP ended a child, and with it what this process was about.
+class Interrupted : public Error {
+ public:
+  explicit Interrupted(int by) : Error("interrupted"), signal(by) {}
+  int signal;
+};
+
 /// How a child ended, and the last it said on stderr.
 struct ChildEnd {
-  enum class How { exited, signalled, timed_out, interrupted, refused };
+  enum class How { exited, signalled, timed_out, refused };
   How how = How::exited;
-  int code = 0;  // exit status, or signal where `how` is signalled or interrupted
+  int code = 0;  // exit status, or signal
   std::string stderr_tail;
+
+  /// The last line on stderr, as " (line)"; "" where there is none.
+  std::string last_words() const;
 };
 
 /// The child's file descriptor that run_child() reads lines from.
