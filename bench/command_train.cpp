@@ -14,8 +14,10 @@ void add_rung_command(CLI::App& app, const std::string& name, const std::string&
                       const std::vector<std::string>& first_arguments) {
   CLI::App* command = app.add_subcommand(name, about);
   add_help(*command, "");
-  command->usage("Usage: stepladder " + name + " RUNG [OPTION]...\n\n" + "`stepladder " + name +
-                 " RUNG --help` lists a rung's options, `stepladder list` the rungs.");
+  command->footer(cat("Usage: stepladder ", name, " RUNG [OPTION]...
+
+`stepladder ", name,
+                      " RUNG --help` lists a rung's options, `stepladder list` the rungs."));
   command->prefix_command();
   command->callback([command, name, first_arguments] {
     std::vector<std::string> rest = command->remaining();
