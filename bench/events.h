@@ -4,8 +4,7 @@
 //    "startup_ms":..,"memory_by_name":{name: bytes}}
 //   {"event":"step","step":0,"step_ms":..,"device_ms":..,"loss":..,"grad_norm":..,"lr":..}
 //   {"event":"eval","step":..,"val_loss":..}
-//   {"event":"end","memory_bytes":{"live_peak":..,"reserved_peak":..,"process_peak":..,"by_name":{group:
-//   bytes}}}
+//   {"event":"end","memory_bytes":{"live_peak":..,"reserved_peak":..,"process_peak":..,"by_name":{..}}}
 //   {"event":"error","status":"oom"|"unsupported"|"diverged"|"interrupted"|"error","reason":".."}
 //
 // A run sends `start` just before its first step, then its steps in order, and last either `end` or `error`;
@@ -13,9 +12,10 @@
 // goes on after a resume. eval's `step` is the number of steps done. A diverged run's last step has
 // "loss":null, as has every number that is not finite.
 //
-// config: model, B, T, max_T, V, L, NH, C, accumulate, world_size, dtype, math, seed, then the rung's options
-// of the groups Data and Training. device: backend, name, uuid, compute_capability, total_memory, driver,
-// runtime, blas.
+// config: model, B, T, max_T, V, L, NH, C, world_size, dtype, math, then the rung's options of the groups
+// Data and Training (seed, accumulate, ...). device: backend, name, uuid, compute_capability, total_memory,
+// driver, runtime, blas. memory_by_name has every allocation ("params/wte"), by_name their sums by group
+// ("params").
 //
 // startup_ms runs from process start (as the OS records it) to the first step's clock. The harness owns
 // warm-up: it marks the first steps itself.

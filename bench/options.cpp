@@ -111,17 +111,22 @@ nlohmann::ordered_json Option::json() const {
 void add_options(CLI::App& app, const std::vector<Option>& options) {
   for (const Option& option : options) {
     const std::string flag = "--" + option.name;
+    const std::string help =
+        option.help + (option.choices.empty() ? "" : " (" + join(option.choices, ", ") + ")");
     std::visit(
         [&](auto* v) {
           using T = std::remove_cvref_t<decltype(*v)>;
           if constexpr (std::is_same_v<T, bool>) {
-            app.add_flag(flag, *v, option.help)->group(option.group);
+            app.add_flag(flag, *v, help)->group(option.group);
           } else {
-            CLI::Option* added = app.add_option(flag, *v, option.help)
+            CLI::Option* added = app.add_option(flag, *v, help)
                                      ->group(option.group)
                                      ->type_name(option.placeholder)
                                      ->default_str(option.text());
-            if constexpr (kList<T>) added->delimiter(',');
+            if constexpr (kList<T>)
+              added->delimiter(',');
+            else
+              added->take_last();
             added->check(
                 CLI::Validator([option](std::string& text) { return problem<T>(option, text); }, ""));
           }

@@ -32,7 +32,8 @@ struct Option {
   nlohmann::ordered_json json() const;
 };
 
-/// Registers the options. Values out of range, not of the type or not among the choices are refused.
+/// Registers the options. Of an option given twice the last counts. Values out of range, not of the type or
+/// not among the choices are refused.
 void add_options(CLI::App& app, const std::vector<Option>& options);
 
 /// Gives the app its long-only --help, and --version where `version` is not empty.

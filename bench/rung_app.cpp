@@ -37,11 +37,11 @@ int64_t planned_bytes(const TrainerFactory& make, Ops& ops, const Config& config
   return arena.bytes();
 }
 
-/// Throws OutOfMemoryError with what was wanted, what there is, and the largest batch that would fit.
-void check_fits(int64_t wanted, const TrainerFactory& make, Ops& ops, const Config& config,
-                const Hyper& hyper) {
-  const int64_t free = ops.memory().free;
-  if (wanted <= free) return;
+/// The same, known to fit. Throws OutOfMemoryError with what was wanted, what there is, and the largest batch
+/// that would fit.
+int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config, const Hyper& hyper) {
+  const int64_t wanted = planned_bytes(make, ops, config, hyper), free = ops.memory().free;
+  if (wanted <= free) return wanted;
   Config trial = config;
   int64_t fits = 0, too_large = config.B;  // bytes grow with the batch
   while (too_large - fits > 1) {
@@ -119,7 +119,8 @@ class Run {
 
  private:
   void open_device();
-  void build_trainer();
+  int64_t plan() const { return fitting_bytes(build_.make, *ops_, config_, settings_.hyper); }
+  void build_trainer(int64_t bytes);
   void load_or_init();
   void print_box(const Dataset& data) const;
   void send_start() const;
@@ -158,9 +159,7 @@ void Run::open_device() {
   if (!reason.empty()) throw UnsupportedError(reason);
 }
 
-void Run::build_trainer() {
-  const int64_t bytes = planned_bytes(build_.make, *ops_, config_, settings_.hyper);
-  check_fits(bytes, build_.make, *ops_, config_, settings_.hyper);
+void Run::build_trainer(int64_t bytes) {
   arena_.emplace(*ops_, bytes);
   trainer_ = build_.make(*ops_, *arena_, config_, settings_.hyper);
   trainer_->prepare();
@@ -180,6 +179,7 @@ int Run::train() {
   open_device();
   config_ = settings_.resolve();
   speed_.emplace(config_, settings_.hyper, rung_, device_);
+  const int64_t bytes = plan();
   // What can't be written after hours of training is better known now.
   for (const std::string& path : {settings_.checkpoint, settings_.save_weights})
     if (!path.empty()) AtomicFile probe(path);
@@ -190,7 +190,7 @@ int Run::train() {
   if (settings_.eval_every > 0) validation.emplace(data.val, config_.B, config_.T);
   if (settings_.sample_every > 0) text_.emplace(settings_.vocab, data.encoding == "bytes");
 
-  build_trainer();
+  build_trainer(bytes);
   if (settings_.resume.empty()) {
     load_or_init();
   } else {
@@ -236,6 +236,9 @@ void Run::print_box(const Dataset& data) const {
   if (device_.compute_capability > 0)
     rows.emplace_back("compute capability", cat("sm_", device_.compute_capability));
   rows.emplace_back("device memory", bytes_text(device_.total_memory));
+  if (!device_.driver.empty()) rows.emplace_back("driver", device_.driver);
+  if (!device_.runtime.empty()) rows.emplace_back("runtime", device_.runtime);
+  rows.emplace_back("BLAS", device_.blas);
   rows.emplace_back(cat("peak, ", name_of(rung_.math)), speed_->peak());
   const auto section = [&](const Rows& more) {
     rows.emplace_back();
@@ -357,7 +360,7 @@ void Run::sample() {
   // Every token costs a forward pass over T positions.
   const auto length = std::max<int64_t>(std::ssize(prompt), 1) + settings_.sample_tokens;
   config_.T = std::min(config_.T, length);
-  build_trainer();
+  build_trainer(plan());
   if (settings_.resume.empty()) {
     load_or_init();
   } else {
@@ -372,11 +375,11 @@ int RungApp::run(int argc, const char* const* argv) {
   RungSettings settings;
   const auto options = settings.options();
   CLI::App app(cat(build_.name, ": trains GPT-2; ", find_rung(build_.name).changes), build_.name);
-  add_help(app, cat(build_.name, " ", STEPLADDER_VERSION));
   add_options(app, options);
+  add_help(app, cat(build_.name, " ", STEPLADDER_VERSION));
   if (!parse_command_line(app, argc, argv)) return kExitOk;
 
-  events_ = EventWriter(settings.events);
+  events_ = EventWriter(static_cast<int>(settings.events.value_or(-1)));
   settings.check();
   Run run(build_, settings, options, events_);
   if (settings.steps > 0) return run.train();

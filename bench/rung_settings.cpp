@@ -24,7 +24,7 @@ std::vector<Option> RungSettings::options() {
       {"val-data", &val_data, "FILE", "the same for validation; default: the last tenth of --data", kData},
       {"vocab", &vocab, "DIR", "folder of encoder.json and vocab.bpe", kData},
 
-      {"model", &model, "NAME", cat("one of ", join(Config::names(), ", "), "; default: gpt2"), kModel},
+      {"model", &model, "NAME", "default: gpt2, or as in --init or --resume", kModel, 0, 0, Config::names()},
       {"layers", &layers, "N", "default: the model's", kModel, 1, 128},
       {"heads", &heads, "N", "default: the model's", kModel, 1, 128},
       {"channels", &channels, "N", "default: the model's", kModel, 1, 65536},
@@ -46,7 +46,14 @@ std::vector<Option> RungSettings::options() {
       {"grad-clip", &hyper.grad_clip, "NORM", "global gradient norm at most", kTraining, 1e-9, 1e9},
       {"seed", &seed, "N", "of initialisation and sampling", kTraining},
 
-      {"backend", &backend, "NAME", "auto, cpu or cuda", kDevice, 0, 0, {"auto", "cpu", "cuda"}},
+      {"backend",
+       &backend,
+       "NAME",
+       "auto takes cuda where there is a device",
+       kDevice,
+       0,
+       0,
+       {"auto", "cpu", "cuda"}},
       {"device", &device, "N", "index of the CUDA device", kDevice, 0, 1023},
 
       {"eval-every", &eval_every, "N", "steps between validation losses; 0: none", kSampling, 0, kMaxInt},
@@ -94,6 +101,12 @@ Config RungSettings::resolve() {
   vocabulary = config.V, max_seq = config.max_T, seq = config.T;
   min_lr = schedule().min_lr;
   return config;
+}
+
+Schedule RungSettings::schedule() const {
+  // A tenth in decimal: 6e-5 of 6e-4, not the float beside it.
+  const auto tenth = static_cast<float>(std::stod(number_text(lr)) / 10);
+  return {lr, min_lr.value_or(tenth), warmup_lr_steps, decay_steps};
 }
 
 }  // namespace stepladder

@@ -43,7 +43,7 @@ struct RungSettings {
   std::string init, resume, checkpoint, save_weights;
   int64_t checkpoint_every = 0;
 
-  int events = -1;
+  std::optional<int64_t> events;  // file descriptor
 
   /// Groups of the table below.
   static constexpr const char *kData = "Data", *kModel = "Model and batch", *kTraining = "Training",
@@ -58,7 +58,7 @@ struct RungSettings {
   /// fields in, so that the table shows what is used. Throws InputError.
   Config resolve();
 
-  Schedule schedule() const { return {lr, min_lr.value_or(lr / 10), warmup_lr_steps, decay_steps}; }
+  Schedule schedule() const;
   SampleOptions sampling() const { return {temperature, top_k, seed}; }
 };
 
