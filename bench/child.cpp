@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "model/error.h"
+#include "bench/text.h"
 
 namespace stepladder {
 namespace {
@@ -198,6 +198,13 @@ InterruptGuard::~InterruptGuard() {
   for (const auto& [signal, before] : before_) ::sigaction(signal, &before, nullptr);
 }
 
+std::string ChildEnd::last_words() const {
+  const size_t end = stderr_tail.find_last_not_of("\n ");
+  if (end == std::string::npos) return "";
+  const size_t begin = stderr_tail.rfind('\n', end) + 1;  // 0 where there is no newline
+  return cat(" (", printable(std::string_view(stderr_tail).substr(begin, end + 1 - begin), 500), ")");
+}
+
 ChildEnd run_child(const std::vector<std::string>& command, Channel channel, double timeout_s,
                    const std::function<bool(std::string_view line)>& on_line) {
   check(!command.empty(), "an empty command");
@@ -244,7 +251,7 @@ ChildEnd run_child(const std::vector<std::string>& command, Channel channel, dou
     const bool ended = child.ended();
     listen();
     if (ended) break;
-    if (interrupted_by != 0) kill(ChildEnd::How::interrupted);
+    if (interrupted_by != 0) throw Interrupted(interrupted_by);
     if (Clock::now() >= deadline) kill(ChildEnd::How::timed_out);
     std::array<pollfd, 3> fds{pollfd{lines.read.get(), POLLIN, 0}, pollfd{errors.read.get(), POLLIN, 0},
                               pollfd{wake_pipe().read.get(), POLLIN, 0}};
@@ -254,25 +261,22 @@ ChildEnd run_child(const std::vector<std::string>& command, Channel channel, dou
   }
 
   const int status = child.reap();
-  if (killed) {
-    end.code = end.how == ChildEnd::How::interrupted ? static_cast<int>(interrupted_by) : 0;
-  } else if (WIFSIGNALED(status)) {
-    end.how = ChildEnd::How::signalled;
-    end.code = WTERMSIG(status);
-  } else {
-    end.code = WEXITSTATUS(status);
-  }
+  if (killed) return end;
+  if (WIFSIGNALED(status)) end.how = ChildEnd::How::signalled;
+  end.code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
   return end;
 }
 
-std::optional<std::string> output_of(const std::vector<std::string>& command) try {
+std::optional<std::string> output_of(const std::vector<std::string>& command, double timeout_s) try {
   std::string text;
-  const ChildEnd end = run_child(command, Channel::out, 10.0, [&](std::string_view line) {
+  const ChildEnd end = run_child(command, Channel::out, timeout_s, [&](std::string_view line) {
     text += (text.empty() ? "" : "\n") + std::string(line);
     return true;
   });
   if (end.how != ChildEnd::How::exited || end.code != 0) return std::nullopt;
   return text;
+} catch (const Interrupted&) {
+  throw;
 } catch (const Error&) {
   return std::nullopt;
 }

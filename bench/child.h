@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "model/error.h"
+
 namespace stepladder {
 
 /// While one lives, SIGINT, SIGTERM and SIGHUP end a running child instead of this process, and nothing
@@ -25,12 +27,22 @@ class InterruptGuard {
   std::vector<std::pair<int, struct sigaction>> before_;
 };
 
+/// SIGINT, SIGTERM or SIGHUP ended a child, and with it what this process was about.
+class Interrupted : public Error {
+ public:
+  explicit Interrupted(int by) : Error("interrupted"), signal(by) {}
+  int signal;
+};
+
 /// How a child ended, and the last it said on stderr.
 struct ChildEnd {
-  enum class How { exited, signalled, timed_out, interrupted, refused };
+  enum class How { exited, signalled, timed_out, refused };
   How how = How::exited;
-  int code = 0;  // exit status, or signal where `how` is signalled or interrupted
+  int code = 0;  // exit status, or signal
   std::string stderr_tail;
+
+  /// The last line on stderr, as " (line)"; "" where there is none.
+  std::string last_words() const;
 };
 
 /// The child's file descriptor that run_child() reads lines from.
@@ -44,9 +56,8 @@ enum class Channel : int { out = 1, events = 3 };
 ChildEnd run_child(const std::vector<std::string>& command, Channel channel, double timeout_s,
                    const std::function<bool(std::string_view line)>& on_line);
 
-/// What `command` prints on stdout, without the last newline; nothing unless it exits with 0 within ten
-/// seconds.
-std::optional<std::string> output_of(const std::vector<std::string>& command);
+/// What `command` prints on stdout, without the last newline; nothing unless it exits with 0 within `timeout_s`.
+std::optional<std::string> output_of(const std::vector<std::string>& command, double timeout_s = 10.0);
 
 /// Replaces this process by `command`. Throws Error when it cannot be started.
 [[noreturn]] void exec(const std::vector<std::string>& command);

@@ -92,12 +92,10 @@ std::string title(const Results& results) {
 }
 
 /// How many runs the plan holds.
-size_t planned(const Json& plan) {
-  const auto size = [&](const char* key) { return plan.contains(key) ? plan[key].size() : 0; };
+int64_t planned(const Json& plan) {
+  const auto size = [&](const char* key) { return plan.contains(key) ? std::ssize(plan[key]) : 0; };
   const auto rounds = plan.find("rounds");
-  return rounds != plan.end() && rounds->is_number_unsigned()
-             ? size("rungs") * size("batch") * rounds->get<size_t>()
-             : 0;
+  return rounds != plan.end() && rounds->is_number() ? size("rungs") * size("batch") * rounds->get<int64_t>() : 0;
 }
 
 std::vector<std::string> notes(const Results& results, const std::vector<Variant>& variants) {

@@ -344,9 +344,16 @@ const char* name_of(Status status) {
   throw std::logic_error("unknown status");
 }
 
-std::string Run::workload() const {
+std::string workload_of(const Json& config) {
   return cat(config.at("model").get<std::string>(), " B=", config.at("B").get<int64_t>(),
              " T=", config.at("T").get<int64_t>());
+}
+
+const Run* Results::find(const std::string& variant, const std::string& workload, int64_t round) const {
+  const auto found = std::find_if(runs.begin(), runs.end(), [&](const Run& run) {
+    return run.variant == variant && run.round == round && run.workload() == workload;
+  });
+  return found == runs.end() ? nullptr : &*found;
 }
 
 std::vector<Variant> aggregate(const Results& results) {

@@ -52,6 +52,9 @@ struct Summary {
   Memory memory;
 };
 
+/// "gpt2 B=16 T=1024": runs of one workload are comparable.
+std::string workload_of(const Json& config);
+
 /// One process: a variant, a configuration, a round.
 struct Run {
   std::string variant, source_hash, backend;
@@ -62,8 +65,7 @@ struct Run {
   std::vector<Step> steps;
   std::optional<Summary> summary;  // none where the run ended before its end
 
-  /// "gpt2 B=16 T=1024": runs of one workload are comparable.
-  std::string workload() const;
+  std::string workload() const { return workload_of(config); }
 };
 
 /// How many times faster than another variant.
@@ -100,6 +102,9 @@ struct Results {
   Json plan = Json::object();
   bool complete = false;
   std::vector<Run> runs;
+
+  /// Nothing where there is no such run.
+  const Run* find(const std::string& variant, const std::string& workload, int64_t round) const;
 };
 
 /// Rows in the order of the ladder, workload by workload as they first appear.

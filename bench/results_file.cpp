@@ -34,10 +34,6 @@ std::string text_of(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-bool same_run(const Run& a, const Run& b) {
-  return a.variant == b.variant && a.round == b.round && a.workload() == b.workload();
-}
-
 /// Adds the journal's runs, unless it belongs to another plan than the file.
 void add_journal(Results& results, const std::string& text) {
   std::istringstream lines(text.substr(0, text.rfind('\n') + 1));
@@ -46,8 +42,7 @@ void add_journal(Results& results, const std::string& text) {
   if (const Json header = parse_json(line); header.value("context", Json()) != results.context) return;
   while (std::getline(lines, line)) {
     Run run = run_from(parse_json(line));
-    const auto same = [&](const Run& other) { return same_run(run, other); };
-    if (std::none_of(results.runs.begin(), results.runs.end(), same)) results.runs.push_back(std::move(run));
+    if (!results.find(run.variant, run.workload(), run.round)) results.runs.push_back(std::move(run));
   }
 }
 

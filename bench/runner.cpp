@@ -135,15 +135,6 @@ struct Verdict {
   std::string reason;
 };
 
-/// The last line of a child's stderr, in brackets, where it said anything.
-std::string last_words(const std::string& stderr_tail) {
-  const size_t end = stderr_tail.find_last_not_of("\n ");
-  if (end == std::string::npos) return "";
-  const size_t newline = stderr_tail.rfind('\n', end);
-  const size_t begin = newline == std::string::npos ? 0 : newline + 1;
-  return cat(" (", printable(std::string_view(stderr_tail).substr(begin, end + 1 - begin), 500), ")");
-}
-
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
   return name ? cat("SIG", name) : cat("signal ", signal);
@@ -156,7 +147,7 @@ Verdict reported_failure(const Report::Failure& failure) {
 }
 
 Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const RunRequest& request) {
-  const std::string last = last_words(end.stderr_tail);
+  const std::string last = end.last_words();
   const auto crash = [&](const auto&... what) { return Verdict{Status::crash, cat(what..., last)}; };
   switch (end.how) {
     case ChildEnd::How::timed_out:
@@ -164,8 +155,6 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
                                    run.steps.size(), " of ", request.steps, "; --timeout allows more")};
     case ChildEnd::How::signalled:
       return crash("killed by ", signal_name(end.code), " at step ", run.steps.size(), " of ", request.steps);
-    case ChildEnd::How::interrupted:
-      throw Interrupted(end.code);
     case ChildEnd::How::refused:
       return crash("too long a line on its event stream");
     case ChildEnd::How::exited:

@@ -23,13 +23,6 @@ struct RunRequest {
   double timeout_s = 0.0;
 };
 
-/// A signal (SIGINT, SIGTERM, SIGHUP) ended the run.
-class Interrupted : public Error {
- public:
-  explicit Interrupted(int signal_number) : Error("interrupted"), signal(signal_number) {}
-  int signal;
-};
-
 /// Runs bin_dir/<rung>, a rung's executable, and survives anything that it does. A status per run:
 ///
 ///   ok           it reported every step and its end
