@@ -15,12 +15,13 @@ struct Heads {  // each (B,NH,T,HS)
 // or the other. A block has a row of whole.
 template <int kParts, bool kSplit>
 __global__ void __launch_bounds__(kMaxThreads)
-    heads_kernel(Heads<kParts> heads, float* whole, uint32_t NH, uint32_t T, uint32_t HS) {
+    heads_kernel(const __grid_constant__ Heads<kParts> heads, float* whole, uint32_t NH, uint32_t T,
+                 uint32_t HS) {
   const uint32_t C = NH * HS, cols = kParts * C;
   const int64_t b = blockIdx.x / T, t = blockIdx.x % T;
   float* row = whole + static_cast<int64_t>(blockIdx.x) * cols;
   const auto element = [&](uint32_t c) {
-    const uint32_t p = c / C, h = (c - p * C) / HS, s = c % HS;
+    const uint32_t p = kParts == 1 ? 0 : c / C, h = (c - p * C) / HS, s = c % HS;
     return heads.part[p] + ((b * NH + h) * T + t) * HS + s;
   };
   for (uint32_t first = threadIdx.x; first < cols; first += kItems * blockDim.x) {
@@ -58,15 +59,16 @@ void move_heads(cudaStream_t stream, const char* op, const Tensor (&parts)[kPart
 }
 
 struct CausalMask {  // 0 where s <= t, else -inf
-  __device__ float operator()(int64_t, int64_t t, int s) const { return s <= t ? 0.0F : -INFINITY; }
+  __device__ auto row(int64_t t) const {
+    return [t](int64_t, int s) { return s <= t ? 0.0F : -INFINITY; };
+  }
 };
 
 struct AddMask {  // att + mask[t]
   const float *att, *mask;
-  uint32_t T;
-  __device__ float operator()(int64_t i, int64_t row, int s) const {
-    const int64_t t = static_cast<uint32_t>(row) % T;
-    return att[i] + mask[t * T + s];
+  int64_t T;
+  __device__ auto row(int64_t row) const {
+    return [att = att, mask = mask + row % T * T](int64_t i, int s) { return att[i] + mask[s]; };
   }
 };
 
@@ -107,7 +109,7 @@ void CudaOps::add_mask(Tensor att, Tensor mask) {
   check_mask("add_mask", mask);
   const int64_t T = mask.cols();
   check(att.shape.rank() >= 2 && att.shape[-1] == T && att.shape[-2] == T, "add_mask: ", mask, " to ", att);
-  map_rows(stream_.get(), att, AddMask{att.ptr<float>(), mask.ptr<float>(), static_cast<uint32_t>(T)});
+  map_rows(stream_.get(), att, AddMask{att.ptr<float>(), mask.ptr<float>(), T});
 }
 
 }  // namespace stepladder

@@ -17,14 +17,18 @@ __global__ void __launch_bounds__(kThreads)
 struct NllLossBackward {  // -scale at the target, else 0
   const int32_t* targets;
   float scale;
-  __device__ float operator()(int64_t, int64_t row, int v) const { return v == targets[row] ? -scale : 0.0F; }
+  __device__ auto row(int64_t row) const {
+    return [target = targets[row], scale = scale](int64_t, int v) { return v == target ? -scale : 0.0F; };
+  }
 };
 
 struct AddMean {  // out + sum_i x / n
   float* out;
   const float* x;
   float n;
-  __device__ float operator()(int64_t i, int64_t, int) const { return x[i]; }
+  __device__ auto row(int64_t) const {
+    return [x = x](int64_t i) { return x[i]; };
+  }
   __device__ void write(int64_t, float sum) const { *out += sum / n; }
 };
 
@@ -54,7 +58,7 @@ void CudaOps::add_mean(Tensor out, Tensor x) {
   const Range range("add_mean");
   const int64_t n = x.numel();
   check(out.numel() == 1 && n > 0, "add_mean: ", out, " of ", x);
-  sum_each_row(stream_.get(), 1, n, AddMean{out.ptr<float>(), x.ptr<float>(), static_cast<float>(n)});
+  sum_each_row(stream_.get(), n, n, AddMean{out.ptr<float>(), x.ptr<float>(), static_cast<float>(n)});
 }
 
 }  // namespace stepladder

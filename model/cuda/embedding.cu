@@ -14,15 +14,16 @@ struct EmbeddingForward {  // wte[tokens]
   const int32_t* tokens;
   const float* wte;
   int64_t C;
-  __device__ float operator()(int64_t, int64_t row, int c) const { return wte[tokens[row] * C + c]; }
+  __device__ auto row(int64_t row) const {
+    return [from = wte + tokens[row] * C](int64_t, int c) { return from[c]; };
+  }
 };
 
 struct AddPosition {  // x + wpe[t]
   const float *x, *wpe;
-  int64_t C;
-  uint32_t T;
-  __device__ float operator()(int64_t i, int64_t row, int c) const {
-    return x[i] + wpe[static_cast<uint32_t>(row) % T * C + c];
+  int64_t T, C;
+  __device__ auto row(int64_t row) const {
+    return [x = x, at = wpe + row % T * C](int64_t i, int c) { return x[i] + at[c]; };
   }
 };
 
@@ -138,8 +139,7 @@ void CudaOps::embedding_backward(Tensor dwte, Tensor tokens, Tensor dout) {
 void CudaOps::add_position(Tensor x, Tensor wpe) {
   const Range range("add_position");
   check_positions("add_position", x, wpe);
-  map_rows(stream_.get(), x,
-           AddPosition{x.ptr<float>(), wpe.ptr<float>(), x.cols(), static_cast<uint32_t>(x.shape[1])});
+  map_rows(stream_.get(), x, AddPosition{x.ptr<float>(), wpe.ptr<float>(), x.shape[1], x.cols()});
 }
 
 void CudaOps::position_backward(Tensor dwpe, Tensor dout) {

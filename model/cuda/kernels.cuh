@@ -81,28 +81,37 @@ void map(cudaStream_t stream, const char* op, Tensor out, F f, In... in) {
   CUDA_CHECK(cudaGetLastError());
 }
 
-/// out[i] = f(i, row, c), i = row * cols + c; a block has a row.
+/// out[i] = f.row(row)(i, c), i = row * cols + c; a block has a row.
 template <class F>
 __global__ void __launch_bounds__(kMaxThreads) map_rows_kernel(float* out, int cols, F f) {
   const int64_t row = blockIdx.x;
   const int64_t offset = row * cols;
   const int step = static_cast<int>(blockDim.x);
+  const auto value = f.row(row);
   for (int first = static_cast<int>(threadIdx.x); first < cols; first += kItems * step) {
-    float y[kItems] = {};
+    const auto tile = [&](auto inside) {
+      float y[kItems];
 #pragma unroll
-    for (int j = 0; j < kItems; ++j) {
-      const int c = first + j * step;
-      if (c < cols) y[j] = f(offset + c, row, c);
-    }
+      for (int j = 0; j < kItems; ++j) {
+        const int c = first + j * step;
+        if (inside(c)) y[j] = value(offset + c, c);
+      }
 #pragma unroll
-    for (int j = 0; j < kItems; ++j) {
-      const int c = first + j * step;
-      if (c < cols) out[offset + c] = y[j];
+      for (int j = 0; j < kItems; ++j) {
+        const int c = first + j * step;
+        if (inside(c)) out[offset + c] = y[j];
+      }
+    };
+    if (first + (kItems - 1) * step < cols) {
+      tile([](int) { return true; });  // no branch between the loads
+    } else {
+      tile([cols](int c) { return c < cols; });
     }
   }
 }
 
-/// Maps f over the rows of out. What f reads of out's memory may only be the element that it computes.
+/// Maps over the rows of out. f.row(row) loads what the row's elements share and gives the function of one
+/// element, which may read of out's memory only the element that it computes.
 template <class F>
 void map_rows(cudaStream_t stream, Tensor out, F f) {
   float* to = out.ptr<float>();
@@ -136,19 +145,21 @@ __device__ float block_reduce(float x, Op op) {
   return x;
 }
 
-/// f.write(row, sum over c of f(i, row, c)), i = row * cols + c; a block has a row.
+/// f.write(row, sum over c of f.row(row)(i)), i = row * cols + c < n; a block has a row.
 template <class F>
-__global__ void __launch_bounds__(kMaxThreads) sum_each_row_kernel(int cols, F f) {
+__global__ void __launch_bounds__(kMaxThreads) sum_each_row_kernel(int64_t n, int cols, F f) {
   const int64_t row = blockIdx.x;
   const int64_t offset = row * cols;
+  const int length = n - offset < cols ? static_cast<int>(n - offset) : cols;
   const int step = static_cast<int>(blockDim.x);
+  const auto value = f.row(row);
   float sum = 0.0F;
-  for (int first = static_cast<int>(threadIdx.x); first < cols; first += kItems * step) {
+  for (int first = static_cast<int>(threadIdx.x); first < length; first += kItems * step) {
     float x[kItems] = {};
 #pragma unroll
     for (int j = 0; j < kItems; ++j) {
       const int c = first + j * step;
-      if (c < cols) x[j] = f(offset + c, row, c);
+      if (c < length) x[j] = value(offset + c);
     }
 #pragma unroll
     for (int j = 0; j < kItems; ++j) sum += x[j];
@@ -157,10 +168,12 @@ __global__ void __launch_bounds__(kMaxThreads) sum_each_row_kernel(int cols, F f
   if (threadIdx.x == 0) f.write(row, sum);
 }
 
+/// Sums n elements by rows of cols, of which the last may be short.
 template <class F>
-void sum_each_row(cudaStream_t stream, int64_t rows, int64_t cols, F f) {
-  if (rows == 0) return;
-  sum_each_row_kernel<<<grid_size(rows), row_threads(cols), 0, stream>>>(column_count(cols), f);
+void sum_each_row(cudaStream_t stream, int64_t n, int64_t cols, F f) {
+  if (n == 0) return;
+  sum_each_row_kernel<<<grid_size(ceil_div(n, cols)), row_threads(cols), 0, stream>>>(n, column_count(cols),
+                                                                                      f);
   CUDA_CHECK(cudaGetLastError());
 }
 

@@ -10,7 +10,9 @@ struct RowMean {  // sum_c x / C
   float* mean;
   const float* x;
   float C;
-  __device__ float operator()(int64_t i, int64_t, int) const { return x[i]; }
+  __device__ auto row(int64_t) const {
+    return [x = x](int64_t i) { return x[i]; };
+  }
   __device__ void write(int64_t row, float sum) const { mean[row] = sum / C; }
 };
 
@@ -18,33 +20,39 @@ struct RowRstd {  // 1 / sqrt(sum_c (x - mean)^2 / C + eps)
   float* rstd;
   const float *x, *mean;
   float C, eps;
-  __device__ float operator()(int64_t i, int64_t row, int) const {
-    const float d = x[i] - mean[row];
-    return d * d;
+  __device__ auto row(int64_t row) const {
+    return [x = x, mean = mean[row]](int64_t i) { return (x[i] - mean) * (x[i] - mean); };
   }
   __device__ void write(int64_t row, float sum) const { rstd[row] = 1.0F / sqrtf(sum / C + eps); }
 };
 
 struct Normalize {  // (x - mean) * rstd
   const float *x, *mean, *rstd;
-  __device__ float operator()(int64_t i, int64_t row, int) const { return (x[i] - mean[row]) * rstd[row]; }
+  __device__ auto row(int64_t row) const {
+    return [x = x, mean = mean[row], rstd = rstd[row]](int64_t i, int) { return (x[i] - mean) * rstd; };
+  }
 };
 
 struct NormalizeBackward {  // dx + rstd * (dxhat - mean(dxhat) - xhat * mean(dxhat * xhat))
   const float *dx, *dxhat, *xhat, *mean_dxhat, *mean_dxhat_xhat, *rstd;
-  __device__ float operator()(int64_t i, int64_t row, int) const {
-    return dx[i] + rstd[row] * (dxhat[i] - mean_dxhat[row] - xhat[i] * mean_dxhat_xhat[row]);
+  __device__ auto row(int64_t row) const {
+    return [*this, mean = mean_dxhat[row], mean_xhat = mean_dxhat_xhat[row], rstd = rstd[row]](
+               int64_t i, int) { return dx[i] + rstd * (dxhat[i] - mean - xhat[i] * mean_xhat); };
   }
 };
 
 struct MulColumns {  // x * w
   const float *x, *w;
-  __device__ float operator()(int64_t i, int64_t, int c) const { return x[i] * w[c]; }
+  __device__ auto row(int64_t) const {
+    return [x = x, w = w](int64_t i, int c) { return x[i] * w[c]; };
+  }
 };
 
 struct AddColumns {  // x + b
   const float *x, *b;
-  __device__ float operator()(int64_t i, int64_t, int c) const { return x[i] + b[c]; }
+  __device__ auto row(int64_t) const {
+    return [x = x, b = b](int64_t i, int c) { return x[i] + b[c]; };
+  }
 };
 
 // Sums over rows: a block takes kColumns columns of one chunk of rows, each of its kLanes warps every
@@ -97,7 +105,7 @@ void check_per_column(const char* op, const Tensor& vector, const Tensor& x) {
 void CudaOps::row_mean(Tensor mean, Tensor x) {
   const Range range("row_mean");
   check_per_row("row_mean", mean, x);
-  sum_each_row(stream_.get(), x.rows(), x.cols(),
+  sum_each_row(stream_.get(), x.numel(), x.cols(),
                RowMean{mean.ptr<float>(), x.ptr<float>(), static_cast<float>(x.cols())});
 }
 
@@ -106,7 +114,7 @@ void CudaOps::row_rstd(Tensor rstd, Tensor x, Tensor mean, float eps) {
   check_per_row("row_rstd", rstd, x);
   check_per_row("row_rstd", mean, x);
   sum_each_row(
-      stream_.get(), x.rows(), x.cols(),
+      stream_.get(), x.numel(), x.cols(),
       RowRstd{rstd.ptr<float>(), x.ptr<float>(), mean.ptr<float>(), static_cast<float>(x.cols()), eps});
 }
 
