@@ -254,4 +254,17 @@ std::vector<int32_t> encode_bytes(std::string_view text) {
   return tokens;
 }
 
+std::string decode_bytes(std::span<const int32_t> tokens) {
+  std::string text;
+  for (const int32_t token : tokens) {
+    const auto byte = std::ranges::find(kByteTokens, token);
+    if (byte == kByteTokens.end()) {
+      text += "\xEF\xBF\xBD";
+    } else {
+      text += static_cast<char>(byte - kByteTokens.begin());
+    }
+  }
+  return text;
+}
+
 }  // namespace stepladder
