@@ -1,12 +1,52 @@
 // What a rung's executable tells the harness: one JSON object a line on the file descriptor of --events.
 //
-//   {"event":"start","variant":..,"source_hash":..,"backend":..,"config":{..},"device":{..},"startup_ms":..,
-//    "memory_by_name":{name: bytes}}
+//   {"event":"start","variant":..,"source_hash":..,"backend":"cpu"|"cuda","config":{..},"device":{..},
+//    "startup_ms":..,"memory_by_name":{name: bytes}}
 //   {"event":"step","step":0,"step_ms":..,"device_ms":..,"loss":..,"grad_norm":..,"lr":..}
 //   {"event":"eval","step":..,"val_loss":..}
-//   {"event":"end","memory_bytes":{"live_peak":..,"reserved_peak":..,"process_peak":..}}
-//   {"event":"error","status":"oom"|"unsupported"|"diverged"|"error","reason":".."}
+//   {"event":"end","memory_bytes":{"live_peak":..,"reserved_peak":..,"process_peak":..,"by_name":{..}}}
+//   {"event":"error","status":"oom"|"unsupported"|"diverged"|"interrupted"|"error","reason":".."}
 //
-// startup_ms runs from process start (as the OS records it) to the first step's clock. The harness owns warm-up: it
-// marks the first steps itself.
+// A run sends `start` just before its first step, then its steps in order, and last either `end` or `error`;
+// an error may come before `start`. A stream that ends without either is a crash. `step` counts from 0 and
+// goes on after a resume. eval's `step` is the number of steps done. A diverged run's last step has
+// "loss":null, as has every number that is not finite.
+//
+// config: model, B, T, max_T, V, L, NH, C, world_size, dtype, math, then the rung's options of the groups
+// Data and Training (seed, accumulate, ...). device: backend, name, uuid, compute_capability, total_memory,
+// driver, runtime, blas. memory_by_name has every allocation ("params/wte"), by_name their sums by group
+// ("params").
+//
+// startup_ms runs from process start (as the OS records it) to the first step's clock. The harness owns
+// warm-up: it marks the first steps itself.
 #pragma once
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "model/ops.h"
+
+namespace stepladder {
+
+/// Writes events, each with a single write() so that a kill tears at most the last line.
+class EventWriter {
+ public:
+  /// Writes to `fd`, which stays the caller's; nothing at all when it is negative. Ignores SIGPIPE then, so
+  /// that a reader that is gone shows as connected() == false. Throws InputError when `fd` is not open.
+  explicit EventWriter(int fd);
+
+  void write(const nlohmann::ordered_json& event);
+  bool connected() const { return connected_; }
+
+ private:
+  int fd_;
+  bool connected_ = true;
+};
+
+/// The device as `start` describes it.
+nlohmann::ordered_json device_json(const DeviceInfo& device);
+
+/// The event on a line; null for a line that is torn, empty or not an event.
+nlohmann::json parse_event(std::string_view line);
+
+}  // namespace stepladder

@@ -20,14 +20,16 @@ struct TrainState {
 /// Loads weights into `params`. By content: safetensors with GPT-2's names (with or without "transformer.",
 /// Conv1D weights transposed, lm_head tied or missing, "attn.bias" masks ignored; F32, F16 or BF16), or
 /// llm.c's gpt2_124M.bin (20240326; version 3 fp32, 5 bf16). Throws InputError naming the file and the
-/// tensor: damaged, missing, or of another shape than `config`.
+/// tensor: damaged, missing, unknown, or of another shape than `config`.
 void load_weights(const std::string& path, Ops& ops, const Params& params, const Config& config);
 
-/// Writes weights as Hugging Face's GPT2LMHeadModel would (F32, "transformer." names), atomically.
-void save_weights(const std::string& path, Ops& ops, const Params& params);
+/// Writes weights as Hugging Face's GPT2LMHeadModel would (F32, "transformer." names), atomically, and the
+/// config.json that from_pretrained() wants where the folder has none.
+void save_weights(const std::string& path, Ops& ops, const Params& params, const Config& config);
 
-/// Config of a checkpoint, from its tensor shapes; heads of 64 channels as in every published GPT-2, unless a
-/// config.json beside it says otherwise. B and T are left at their defaults (T at most max_T).
+/// Config of a checkpoint: llm.c's header, what save_weights noted, else the tensors' shapes with a
+/// config.json beside the file for the heads; without one, heads of 64 channels as in every published GPT-2.
+/// B and T are left at their defaults (T at most max_T). Throws InputError as load_weights does.
 Config config_of_checkpoint(const std::string& path);
 
 /// Weights as save_weights writes them, plus the AdamW moments ("stepladder.m.<name>") and the state as

@@ -1,6 +1,6 @@
 // Tokens on disk and batches of them.
 //
-// Formats, told apart by content: llm.c .bin (256 int32 header: 20240520, version 1, token count; then
+// Token files, told apart by content: llm.c .bin (256 int32 header: 20240520, version 1, token count; then
 // uint16; size exactly 1024 + 2 n), build-nanogpt .npy shards (1-D '<u2'), nanoGPT raw uint16 .bin.
 #pragma once
 
@@ -12,28 +12,45 @@
 
 namespace stepladder {
 
-/// A file of GPT-2 tokens, memory-mapped.
-class TokenFile {
+/// A read-only run of GPT-2 tokens. Copies and parts share the memory.
+class Tokens {
  public:
-  /// Throws InputError naming the file and what is wrong: missing, truncated, oversized, wrong magic or
-  /// version, an .npy of another type, or a token >= vocabulary (with its position).
-  TokenFile(const std::string& path, int64_t vocabulary);
-  ~TokenFile();
-  TokenFile(const TokenFile&) = delete;
-  TokenFile& operator=(const TokenFile&) = delete;
+  /// A token file, memory-mapped. Throws InputError naming the file and what is wrong: missing, truncated,
+  /// oversized, wrong magic or version, an .npy of another type, or a token >= vocabulary (with its
+  /// position).
+  Tokens(const std::string& path, int64_t vocabulary);
+  /// Tokens in memory; `path` is for messages. Throws InputError for a token >= vocabulary.
+  Tokens(const std::string& path, std::vector<uint16_t> tokens, int64_t vocabulary);
 
   std::span<const uint16_t> tokens() const { return tokens_; }
   const std::string& path() const { return path_; }
+  /// Tokens [begin, end) of this run.
+  Tokens part(size_t begin, size_t end) const;
 
  private:
   std::string path_;
-  void* map_ = nullptr;
-  size_t map_bytes_ = 0;
+  std::shared_ptr<const void> memory_;
   std::span<const uint16_t> tokens_;
 };
+using TokenFile = Tokens;
 
 /// Writes llm.c's format, atomically. Throws InputError naming the path (unwritable, disk full).
 void write_token_file(const std::string& path, std::span<const uint16_t> tokens);
+
+/// What a trainer learns from, and what its validation loss is taken on.
+struct Dataset {
+  std::shared_ptr<const Tokens> train, val;
+  std::string encoding;  // "gpt2-bpe", "bytes" (no vocabulary: GPT-2's byte tokens), or "tokens" as on disk
+};
+
+/// Opens `path`, a token file or a .txt. Without `val_path` the last tenth of the tokens is for validation.
+///
+/// Text is UTF-8, documents separated by "<|endoftext|>". It is tokenised with the vocabulary in
+/// `vocab_dir`, or as GPT-2's byte tokens where there is none, and kept beside the text as
+/// <path>.gpt2.bin or <path>.bytes.bin for the next time (in memory where the folder is read-only).
+/// Throws InputError as Tokens and Tokenizer do.
+Dataset open_dataset(const std::string& path, const std::string& val_path, const std::string& vocab_dir,
+                     int64_t vocabulary);
 
 /// A batch in host memory, valid until the loader's next call.
 struct Batch {
@@ -41,12 +58,12 @@ struct Batch {
   const int32_t* targets;  // (B,T): tokens shifted by one
 };
 
-/// Sequential batches that wrap around at the end of the file. Batch i is a function of i alone, so a resumed
-/// run sees the same data.
+/// Sequential batches that wrap around at the end of the tokens. Batch i is a function of i alone, so a
+/// resumed run sees the same data.
 class Loader {
  public:
-  /// Throws InputError when the file holds fewer than B*T + 1 tokens.
-  Loader(std::shared_ptr<const TokenFile> file, int64_t B, int64_t T);
+  /// Throws InputError when there are fewer than B*T + 1 tokens.
+  Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T);
   /// The next batch.
   Batch next();
   /// Makes batch `index` the next one.
@@ -55,7 +72,7 @@ class Loader {
   int64_t batches_per_epoch() const;
 
  private:
-  std::shared_ptr<const TokenFile> file_;
+  std::shared_ptr<const Tokens> data_;
   int64_t B_, T_, index_ = 0;
   std::vector<int32_t> tokens_, targets_;
 };

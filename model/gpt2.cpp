@@ -103,7 +103,7 @@ void init_params(Ops& ops, const Params& params, const Config& config, uint64_t 
 }
 
 Trainer::Trainer(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
-    : ops(ops), config(config), hyper(hyper) {
+    : config(config), ops(ops), hyper(hyper) {
   config.validate();
   ops.bind_workspace(arena, config);
   loss = arena.alloc("scratch/loss", DType::f32, {1});

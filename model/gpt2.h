@@ -82,10 +82,10 @@ class Trainer {
 
   /// The state that makes a run resumable: weights and AdamW moments, f32.
   Params params, adam_m, adam_v;
+  const Config config;
 
  protected:
   Ops& ops;
-  const Config config;
   const Hyper hyper;
   Tensor logits;  // (B,T,V)
   Tensor loss;    // (1) sum over micro-batches of the mean loss

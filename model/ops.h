@@ -161,7 +161,8 @@ std::unique_ptr<Ops> make_cpu_ops();
 /// The CUDA backend on device `index`. Throws UnsupportedError without a usable device or in a build without
 /// CUDA.
 std::unique_ptr<Ops> make_cuda_ops(int index = 0);
-/// "cpu", "cuda", or "auto" (cuda where there is a device). Throws InputError for another name.
-std::unique_ptr<Ops> make_ops(const std::string& backend);
+/// "cpu", "cuda" on device `device`, or "auto": cuda where there is a device. Throws InputError for another
+/// name.
+std::unique_ptr<Ops> make_ops(const std::string& backend, int device = 0);
 
 }  // namespace stepladder

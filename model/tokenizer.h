@@ -31,5 +31,7 @@ class Tokenizer {
 
 /// GPT-2's byte tokens (no merges): a valid encoding of any text where the vocabulary is not to be had.
 std::vector<int32_t> encode_bytes(std::string_view text);
+/// The inverse; other tokens become U+FFFD.
+std::string decode_bytes(std::span<const int32_t> tokens);
 
 }  // namespace stepladder

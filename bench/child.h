@@ -1,0 +1,65 @@
+// Child processes: started, listened to, and ended for certain.
+#pragma once
+
+#include <csignal>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "model/error.h"
+
+namespace stepladder {
+
+/// While one lives, SIGINT, SIGTERM and SIGHUP end a running child instead of this process, and nothing
+/// between two children is cut short. A signal that this process was started with ignored (nohup) stays
+/// ignored.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+ private:
+  std::vector<std::pair<int, struct sigaction>> before_;
+};
+
+/// SIGINT, SIGTERM or SIGHUP ended a child, and with it what this process was about.
+class Interrupted : public Error {
+ public:
+  explicit Interrupted(int by) : Error("interrupted"), signal(by) {}
+  int signal;
+};
+
+/// How a child ended, and the last it said on stderr.
+struct ChildEnd {
+  enum class How { exited, signalled, timed_out, refused };
+  How how = How::exited;
+  int code = 0;  // exit status, or signal
+  std::string stderr_tail;
+
+  /// The last line on stderr, as " (line)"; "" where there is none.
+  std::string last_words() const;
+};
+
+/// The child's file descriptor that run_child() reads lines from.
+enum class Channel : int { out = 1, events = 3 };
+
+/// Runs `command` (looked up on PATH unless it has a slash) to its end in a process group of its own, stdin
+/// and the streams not listened to at /dev/null, and hands each line that it writes on `channel` to
+/// `on_line`, which returns false to have it killed (`refused`). What it throws ends the child too. The whole
+/// group is killed after `timeout_s`, on an interrupt, and when the child ends; the child dies with this
+/// process, however that ends. Throws Error when the command cannot be started.
+ChildEnd run_child(const std::vector<std::string>& command, Channel channel, double timeout_s,
+                   const std::function<bool(std::string_view line)>& on_line);
+
+/// What `command` prints on stdout, without the last newline; nothing unless it exits with 0 within `timeout_s`.
+std::optional<std::string> output_of(const std::vector<std::string>& command, double timeout_s = 10.0);
+
+/// Replaces this process by `command`. Throws Error when it cannot be started.
+[[noreturn]] void exec(const std::vector<std::string>& command);
+
+}  // namespace stepladder

@@ -1,0 +1,21 @@
+// The subcommands of `stepladder`. Each function registers one with its options; when it is the one that was
+// asked for, parsing runs it and sets `exit_code`. They throw what main() reports.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace stepladder {
+
+void add_list_command(CLI::App& app, int& exit_code);
+/// `command_line` goes into the results.
+void add_run_command(CLI::App& app, const std::string& command_line, int& exit_code);
+/// train and sample become the rung's executable and do not return.
+void add_train_command(CLI::App& app);
+void add_sample_command(CLI::App& app);
+void add_report_command(CLI::App& app, int& exit_code);
+void add_doctor_command(CLI::App& app, int& exit_code);
+/// Hidden: what probe_device() starts.
+void add_probe_command(CLI::App& app, int& exit_code);
+
+}  // namespace stepladder

@@ -1,0 +1,29 @@
+// Named workloads: what `stepladder run` measures unless options say otherwise.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/ops.h"
+
+namespace stepladder {
+
+struct Preset {
+  const char* name;
+  const char* about;
+  const char* model;
+  std::vector<int64_t> batch;
+  int64_t seq, steps, warmup, rounds;  // the first `warmup` of `steps` are left out of the summary
+};
+
+const std::vector<Preset>& presets();
+
+/// Throws InputError with the nearest name for an unknown one.
+const Preset& find_preset(const std::string& name);
+
+/// cpu-quick on the CPU; h200 where the device's name says H200, gunton-t4 where it says T4, gunton-a100 on
+/// any other CUDA device.
+const Preset& default_preset(const DeviceInfo& device);
+
+}  // namespace stepladder

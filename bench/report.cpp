@@ -1,0 +1,151 @@
+#include "bench/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "bench/ladder.h"
+#include "bench/table.h"
+#include "bench/text.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+constexpr const char* kNone = "-";
+
+/// About four significant digits.
+std::string sized(double number) {
+  const double size = std::abs(number);
+  return fixed(number, size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0);
+}
+
+std::string interval(const Estimate& e) {
+  return e.interval ? cat(sized(e.interval->lo), " to ", sized(e.interval->hi)) : kNone;
+}
+
+std::string ratio(const std::optional<Speedup>& speedup) {
+  if (!speedup) return kNone;
+  const Estimate& e = speedup->ratio;
+  const auto two = [](double x) { return fixed(x, 2); };
+  return two(e.value) + (e.interval ? cat(" (", two(e.interval->lo), " to ", two(e.interval->hi), ")") : "");
+}
+
+std::string percent(const std::optional<double>& fraction) {
+  return fraction ? fixed(*fraction * 100, 1) : "n/a";
+}
+
+std::string gib(int64_t bytes) {
+  const double size = static_cast<double>(bytes) / (1 << 30);
+  return fixed(size, size < 10 ? 2 : 1);
+}
+
+std::string text_at(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end()) return "unknown";
+  return printable(found->is_string() ? found->get<std::string>() : found->dump(), 200);
+}
+
+Table table_of(const std::vector<Variant>& variants) {
+  const bool validated = std::any_of(variants.begin(), variants.end(),
+                                     [](const Variant& v) { return v.numbers && v.numbers->val_loss; });
+  std::set<std::string> workloads;
+  for (const Variant& v : variants) workloads.insert(v.workload);
+
+  std::vector<Table::Column> columns = {{"rung", Align::left}};
+  if (workloads.size() > 1) columns.push_back({"workload", Align::left});
+  for (const char* header : {"median ms", "95 % interval", "tok/s", "x previous", "x baseline",
+                             "MFU % nanoGPT", "MFU % llm.c", "live / process GiB", "first step ms", "loss"})
+    columns.push_back({header});
+  if (validated) columns.push_back({"val loss"});
+  columns.push_back({"status", Align::left});
+  const size_t size = columns.size();
+
+  Table table(std::move(columns));
+  for (const Variant& v : variants) {
+    std::vector<std::string> row = {v.variant};
+    if (workloads.size() > 1) row.push_back(v.workload);
+    if (const auto& n = v.numbers) {
+      row.insert(row.end(), {sized(n->median_step_ms.value), interval(n->median_step_ms),
+                             grouped(std::llround(n->tokens_per_second.value)), ratio(n->previous),
+                             ratio(n->baseline), percent(n->mfu_nanogpt), percent(n->mfu_llmc),
+                             cat(gib(n->memory.live_peak), " / ", gib(n->memory.process_peak)),
+                             sized(n->first_step_ms), fixed(n->final_loss, 4)});
+      if (validated) row.push_back(n->val_loss ? fixed(*n->val_loss, 4) : kNone);
+    }
+    row.resize(size - 1, kNone);
+    row.push_back(v.reason.empty() ? name_of(v.status) : cat(name_of(v.status), ": ", v.reason));
+    table.add(std::move(row));
+  }
+  return table;
+}
+
+std::string title(const Results& results) {
+  const Json device = results.context.value("device", Json::object());
+  std::set<std::string> workloads;
+  for (const Run& run : results.runs) workloads.insert(run.workload());
+  return cat(text_at(device, "name"), "; ", printable(join({workloads.begin(), workloads.end()}, ", "), 200),
+             "; ", text_at(results.plan, "rounds"), " rounds of ", text_at(results.plan, "steps"),
+             " steps, the first ", text_at(results.plan, "warmup"), " left out; ",
+             text_at(results.context, "time"), ", commit ", text_at(results.context, "commit"));
+}
+
+/// How many runs the plan holds.
+int64_t planned(const Json& plan) {
+  const auto size = [&](const char* key) { return plan.contains(key) ? std::ssize(plan[key]) : 0; };
+  const auto rounds = plan.find("rounds");
+  return rounds != plan.end() && rounds->is_number() ? size("rungs") * size("batch") * rounds->get<int64_t>() : 0;
+}
+
+std::vector<std::string> notes(const Results& results, const std::vector<Variant>& variants) {
+  std::vector<std::string> lines;
+  const bool intervals = std::any_of(variants.begin(), variants.end(), [](const Variant& v) {
+    return v.numbers && v.numbers->median_step_ms.interval;
+  });
+  lines.push_back(cat("Step time: host clock, device synchronised; median over rounds of each run's median.",
+                      intervals ? " Intervals: 95 % bootstrap over rounds." : ""));
+  lines.push_back(
+      "x previous: against the nearest rung below that took part; x baseline: against the lowest rung. "
+      "Memory: "
+      "arena / whole process.");
+  if (!results.complete)
+    lines.push_back(cat("Unfinished: ", results.runs.size(), " of ", planned(results.plan),
+                        " runs; `stepladder run --resume` with the same options continues."));
+  for (const Run& run : results.runs) {
+    const auto asked = results.plan.find("warmup");
+    if (run.summary && asked != results.plan.end() && asked->is_number() &&
+        run.summary->warmup_steps > *asked)
+      lines.push_back(cat(run.variant, ", ", run.workload(), ", round ", run.round,
+                          ": steps settled late, the first ", run.summary->warmup_steps, " are left out."));
+  }
+  const bool emulated = std::any_of(variants.begin(), variants.end(), [](const Variant& v) {
+    const auto rung =
+        std::find_if(ladder().begin(), ladder().end(), [&](const Rung& r) { return r.name == v.variant; });
+    return v.backend == "cpu" && rung != ladder().end() && rung->math != MathMode::fp32;
+  });
+  if (emulated)
+    lines.push_back(
+        "On the CPU reduced precisions are emulated by rounding: their numerics are real, their speed "
+        "tells nothing.");
+  for (std::string& line : lines) line = printable(line, 400);
+  return lines;
+}
+
+}  // namespace
+
+std::string terminal_report(const Results& results) {
+  const auto variants = aggregate(results);
+  std::string text = title(results) + "\n\n" + table_of(variants).terminal() + "\n";
+  for (const std::string& note : notes(results, variants)) text += note + "\n";
+  return text;
+}
+
+std::string markdown_report(const Results& results) {
+  const auto variants = aggregate(results);
+  std::string text = "# Stepladder\n\n" + title(results) + "\n\n" + table_of(variants).markdown() + "\n";
+  for (const std::string& note : notes(results, variants)) text += "- " + note + "\n";
+  return text;
+}
+
+}  // namespace stepladder

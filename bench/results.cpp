@@ -1,0 +1,470 @@
+#include "bench/results.h"
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <limits>
+#include <type_traits>
+
+#include "bench/ladder.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+constexpr Status kStatuses[] = {Status::ok,       Status::oom,   Status::unsupported,
+                                Status::diverged, Status::crash, Status::timeout};
+constexpr int kMaxDepth = 32;
+
+// ---- fields of each struct, listed once for reading and writing
+// ----------------------------------------------
+
+template <class T, class Struct>
+concept Any = std::same_as<std::remove_const_t<T>, Struct>;
+
+template <class Archive>
+void fields(Archive& a, Any<Step> auto& x) {
+  a("step", x.step);
+  a("warmup", x.warmup);
+  a("step_ms", x.step_ms);
+  a("device_ms", x.device_ms);
+  a("loss", x.loss);
+  a("grad_norm", x.grad_norm);
+  a("lr", x.lr);
+}
+
+template <class Archive>
+void fields(Archive& a, Any<Memory> auto& x) {
+  a("live_peak", x.live_peak);
+  a("reserved_peak", x.reserved_peak);
+  a("process_peak", x.process_peak);
+  a("by_name", x.by_name);
+}
+
+template <class Archive>
+void fields(Archive& a, Any<Summary> auto& x) {
+  a("median_step_ms", x.median_step_ms);
+  a("p10_step_ms", x.p10_step_ms);
+  a("p90_step_ms", x.p90_step_ms);
+  a("first_step_ms", x.first_step_ms);
+  a("startup_ms", x.startup_ms);
+  a("warmup_steps", x.warmup_steps);
+  a("tokens_per_second", x.tokens_per_second);
+  a("mfu_nanogpt", x.mfu_nanogpt);
+  a("mfu_llmc", x.mfu_llmc);
+  a("val_loss", x.val_loss);
+  a("memory_bytes", x.memory);
+}
+
+template <class Archive>
+void fields(Archive& a, Any<Run> auto& x) {
+  a("variant", x.variant);
+  a("source_hash", x.source_hash);
+  a("backend", x.backend);
+  a("round", x.round);
+  a("status", x.status);
+  a("reason", x.reason);
+  a("config", x.config);
+  a("steps", x.steps);
+  a("summary", x.summary);
+}
+
+// ---- writing
+// -------------------------------------------------------------------------------------------------
+
+class Writer {
+ public:
+  template <class T>
+  void operator()(const char* key, const T& value) {
+    json_[key] = write(value);
+  }
+  Json json() && { return std::move(json_); }
+
+ private:
+  template <class T>
+  static Json write(const T& value) {
+    if constexpr (requires(Writer w) { fields(w, value); }) {
+      Writer writer;
+      fields(writer, value);
+      return std::move(writer).json();
+    } else if constexpr (std::same_as<T, Status>) {
+      return name_of(value);
+    } else {
+      return value;
+    }
+  }
+  template <class T>
+  static Json write(const std::optional<T>& value) {
+    return value ? write(*value) : Json();
+  }
+  template <class T>
+  static Json write(const std::vector<T>& values) {
+    Json array = Json::array();
+    for (const T& value : values) array.push_back(write(value));
+    return array;
+  }
+
+  Json json_ = Json::object();
+};
+
+template <class T>
+Json write(const T& value) {
+  Writer writer;
+  fields(writer, value);
+  return std::move(writer).json();
+}
+
+// ---- reading
+// -------------------------------------------------------------------------------------------------
+
+class Reader {
+ public:
+  Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
+    if (!json.is_object()) throw InputError(cat(where_, " is not an object"));
+  }
+
+  template <class T>
+  void operator()(const char* key, T& value) const {
+    const auto found = json_.find(key);
+    const std::string where = cat(where_, ".", key);
+    if (found == json_.end()) throw InputError(cat(where, " is missing"));
+    read(*found, value, where);
+  }
+
+ private:
+  static void require(bool ok, const std::string& where, const char* wanted) {
+    if (!ok) throw InputError(cat(where, " is not ", wanted));
+  }
+  static void read(const Json& json, bool& value, const std::string& where) {
+    require(json.is_boolean(), where, "true or false");
+    value = json.get<bool>();
+  }
+  static void read(const Json& json, double& value, const std::string& where) {
+    require(json.is_number(), where, "a number");
+    value = json.get<double>();
+  }
+  static void read(const Json& json, int64_t& value, const std::string& where) {
+    constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
+    require(json.is_number_integer() && !(json.is_number_unsigned() && json.get<uint64_t>() > kMax), where,
+            "a 64-bit whole number");
+    value = json.get<int64_t>();
+  }
+  static void read(const Json& json, std::string& value, const std::string& where) {
+    require(json.is_string(), where, "a string");
+    value = json.get<std::string>();
+  }
+  static void read(const Json& json, Json& value, const std::string& where) {
+    require(json.is_object(), where, "an object");
+    value = json;
+  }
+  static void read(const Json& json, Status& value, const std::string& where) {
+    const auto known = std::find_if(std::begin(kStatuses), std::end(kStatuses),
+                                    [&](Status status) { return json == name_of(status); });
+    require(known != std::end(kStatuses), where, "a status");
+    value = *known;
+  }
+  static void read(const Json& json, std::map<std::string, int64_t>& value, const std::string& where) {
+    require(json.is_object(), where, "an object");
+    for (const auto& [key, item] : json.items()) read(item, value[key], where);
+  }
+  template <class T>
+  static void read(const Json& json, std::optional<T>& value, const std::string& where) {
+    if (!json.is_null()) read(json, value.emplace(), where);
+  }
+  template <class T>
+  static void read(const Json& json, std::vector<T>& values, const std::string& where) {
+    require(json.is_array(), where, "a list");
+    for (size_t i = 0; i < json.size(); ++i) read(json[i], values.emplace_back(), cat(where, "[", i, "]"));
+  }
+  template <class T>
+  static void read(const Json& json, T& value, const std::string& where) {
+    const Reader reader(json, where);
+    fields(reader, value);
+  }
+
+  const Json& json_;
+  const std::string where_;
+};
+
+// ---- rows
+// ----------------------------------------------------------------------------------------------------
+
+Json optional(const std::optional<double>& value) {
+  return value ? Json(*value) : Json();
+}
+
+Json to_json(const Estimate& estimate, const char* name) {
+  const auto& interval = estimate.interval;
+  return {{name, estimate.value},
+          {"lo", interval ? Json(interval->lo) : Json()},
+          {"hi", interval ? Json(interval->hi) : Json()}};
+}
+
+Json to_json(const std::optional<Speedup>& speedup) {
+  if (!speedup) return nullptr;
+  Json json = to_json(speedup->ratio, "ratio");
+  json["against"] = speedup->against;
+  return json;
+}
+
+Json to_json(const Variant& row) {
+  Json json = {{"variant", row.variant},        {"backend", row.backend}, {"config", row.config},
+               {"status", name_of(row.status)}, {"reason", row.reason},   {"rounds", row.rounds}};
+  if (!row.numbers) return json;
+  const Variant::Numbers& numbers = *row.numbers;
+  json["median_step_ms"] = to_json(numbers.median_step_ms, "value");
+  json["p10_step_ms"] = numbers.p10_step_ms;
+  json["p90_step_ms"] = numbers.p90_step_ms;
+  json["first_step_ms"] = numbers.first_step_ms;
+  json["startup_ms"] = numbers.startup_ms;
+  json["tokens_per_second"] = to_json(numbers.tokens_per_second, "value");
+  json["mfu_nanogpt"] = optional(numbers.mfu_nanogpt);
+  json["mfu_llmc"] = optional(numbers.mfu_llmc);
+  json["memory_bytes"] = write(numbers.memory);
+  json["final_loss"] = numbers.final_loss;
+  json["val_loss"] = optional(numbers.val_loss);
+  json["speedup_previous"] = to_json(numbers.previous);
+  json["speedup_baseline"] = to_json(numbers.baseline);
+  return json;
+}
+
+/// Runs of one row, by round.
+using Rounds = std::map<int64_t, const Run*>;
+
+template <class Get>
+std::vector<double> over(const Rounds& rounds, Get get) {
+  std::vector<double> values;
+  for (const auto& [round, run] : rounds) values.push_back(get(*run));
+  return values;
+}
+
+Variant::Numbers numbers_of(const Rounds& rounds) {
+  Variant::Numbers numbers;
+  const auto of = [&](double Summary::*field) {
+    return over(rounds, [field](const Run& run) { return (*run.summary).*field; });
+  };
+  numbers.median_step_ms = median_over_rounds(of(&Summary::median_step_ms));
+  numbers.tokens_per_second = median_over_rounds(of(&Summary::tokens_per_second));
+  numbers.first_step_ms = median(of(&Summary::first_step_ms));
+  numbers.startup_ms = median(of(&Summary::startup_ms));
+
+  const auto known = [&](std::optional<double> Summary::*field) -> std::optional<double> {
+    std::vector<double> values;
+    for (const auto& [round, run] : rounds)
+      if (const auto& value = (*run->summary).*field) values.push_back(*value);
+    if (values.empty()) return std::nullopt;
+    return median(values);
+  };
+  numbers.mfu_nanogpt = known(&Summary::mfu_nanogpt);
+  numbers.mfu_llmc = known(&Summary::mfu_llmc);
+  numbers.val_loss = known(&Summary::val_loss);
+
+  std::vector<double> timed;
+  for (const auto& [round, run] : rounds) {
+    for (const Step& step : run->steps)
+      if (!step.warmup) timed.push_back(step.step_ms);
+    const Memory& memory = run->summary->memory;
+    if (numbers.memory.by_name.empty()) numbers.memory.by_name = memory.by_name;
+    for (auto peak : {&Memory::live_peak, &Memory::reserved_peak, &Memory::process_peak})
+      numbers.memory.*peak = std::max(numbers.memory.*peak, memory.*peak);
+  }
+  numbers.p10_step_ms = quantile(timed, 0.1);
+  numbers.p90_step_ms = quantile(timed, 0.9);
+  numbers.final_loss = rounds.begin()->second->steps.back().loss.value();
+  return numbers;
+}
+
+/// Speed-up over the rounds that both took part in.
+std::optional<Speedup> speedup_of(const Rounds& rounds, const std::string& against, const Rounds& before) {
+  std::vector<double> before_ms, after_ms;
+  for (const auto& [round, run] : rounds) {
+    const auto other = before.find(round);
+    if (other == before.end()) continue;
+    before_ms.push_back(other->second->summary->median_step_ms);
+    after_ms.push_back(run->summary->median_step_ms);
+  }
+  if (after_ms.empty()) return std::nullopt;
+  return Speedup{against, speedup(before_ms, after_ms)};
+}
+
+/// Place in the ladder; past its end for a variant that it does not list.
+size_t height(const std::string& variant) {
+  const auto& rungs = ladder();
+  const auto found =
+      std::find_if(rungs.begin(), rungs.end(), [&](const Rung& r) { return r.name == variant; });
+  return static_cast<size_t>(found - rungs.begin());
+}
+
+/// The variants below, nearest first.
+std::vector<std::string> ancestors(const std::string& variant) {
+  std::vector<std::string> names;
+  for (size_t at = height(variant); at < ladder().size() && !ladder()[at].parent.empty();
+       at = height(ladder()[at].parent))
+    names.push_back(ladder()[at].parent);
+  return names;
+}
+
+/// What summaries, rows and charts rely on.
+void validate(const Run& run, const std::string& where) {
+  const auto require = [&](bool ok, const char* problem) {
+    if (!ok) throw InputError(cat(where, ": ", problem));
+  };
+  const auto positive = [&](const char* field) {
+    const auto found = run.config.find(field);
+    return found != run.config.end() && found->is_number_integer() && *found > 0;
+  };
+  require(run.config.contains("model") && run.config["model"].is_string() && positive("B") && positive("T"),
+          "config must name a model and positive B and T");
+  for (const Step& step : run.steps) require(step.step_ms > 0.0, "a step's step_ms is not positive");
+  if (run.status != Status::ok) return;
+  require(run.summary.has_value(), "is ok, yet has no summary");
+  require(run.summary->median_step_ms > 0.0, "median_step_ms is not positive");
+  require(std::any_of(run.steps.begin(), run.steps.end(), [](const Step& step) { return !step.warmup; }),
+          "is ok, yet has no timed step");
+  require(run.steps.back().loss.has_value(), "is ok, yet its last loss is not finite");
+}
+
+}  // namespace
+
+const char* name_of(Status status) {
+  switch (status) {
+    case Status::ok:
+      return "ok";
+    case Status::oom:
+      return "oom";
+    case Status::unsupported:
+      return "unsupported";
+    case Status::diverged:
+      return "diverged";
+    case Status::crash:
+      return "crash";
+    case Status::timeout:
+      return "timeout";
+  }
+  throw std::logic_error("unknown status");
+}
+
+std::string workload_of(const Json& config) {
+  return cat(config.at("model").get<std::string>(), " B=", config.at("B").get<int64_t>(),
+             " T=", config.at("T").get<int64_t>());
+}
+
+const Run* Results::find(const std::string& variant, const std::string& workload, int64_t round) const {
+  const auto found = std::find_if(runs.begin(), runs.end(), [&](const Run& run) {
+    return run.variant == variant && run.round == round && run.workload() == workload;
+  });
+  return found == runs.end() ? nullptr : &*found;
+}
+
+std::vector<Variant> aggregate(const Results& results) {
+  struct Row {
+    size_t workload;
+    Variant variant;
+    Rounds rounds;
+  };
+  std::vector<Row> rows;
+  std::vector<std::string> workloads;
+  for (const Run& run : results.runs) {
+    const std::string workload = run.workload();
+    const auto seen = std::find(workloads.begin(), workloads.end(), workload);
+    const auto index = static_cast<size_t>(seen - workloads.begin());
+    if (seen == workloads.end()) workloads.push_back(workload);
+    auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) {
+      return r.workload == index && r.variant.variant == run.variant && r.variant.backend == run.backend;
+    });
+    if (row == rows.end()) {
+      row = rows.insert(rows.end(), {index, {}, {}});
+      row->variant = {run.variant, run.backend, workload, Status::ok, "", 0, run.config, std::nullopt};
+    }
+    if (run.status != Status::ok && row->variant.status == Status::ok) {
+      row->variant.status = run.status;
+      row->variant.reason = run.reason;
+    }
+    row->rounds[run.round] = &run;
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    return std::pair(a.workload, height(a.variant.variant)) <
+           std::pair(b.workload, height(b.variant.variant));
+  });
+
+  std::vector<Variant> variants;
+  for (Row& row : rows) {
+    row.variant.rounds = static_cast<int64_t>(row.rounds.size());
+    if (row.variant.status == Status::ok) {
+      row.variant.numbers = numbers_of(row.rounds);
+      const auto against = [&](const std::string& name) -> const Row* {
+        for (const Row& other : rows)
+          if (other.workload == row.workload && other.variant.backend == row.variant.backend &&
+              other.variant.variant == name)
+            return &other;
+        return nullptr;
+      };
+      const auto compare = [&](const Row& other) -> std::optional<Speedup> {
+        if (other.variant.status != Status::ok) return std::nullopt;
+        return speedup_of(row.rounds, other.variant.variant, other.rounds);
+      };
+      const auto below = ancestors(row.variant.variant);
+      const auto previous = std::find_if(below.begin(), below.end(), against);
+      if (previous != below.end()) row.variant.numbers->previous = compare(*against(*previous));
+      if (!below.empty() && against(below.back()))
+        row.variant.numbers->baseline = compare(*against(below.back()));
+    }
+    variants.push_back(std::move(row.variant));
+  }
+  return variants;
+}
+
+Json to_json(const Run& run) {
+  return write(run);
+}
+
+Json to_json(const Results& results) {
+  Json json = {{"schema", kSchema},
+               {"complete", results.complete},
+               {"context", results.context},
+               {"plan", results.plan}};
+  json["runs"] = Json::array();
+  for (const Run& run : results.runs) json["runs"].push_back(to_json(run));
+  json["variants"] = Json::array();
+  for (const Variant& row : aggregate(results)) json["variants"].push_back(to_json(row));
+  return json;
+}
+
+Run run_from(const Json& json) {
+  Run run;
+  const Reader reader(json, "run");
+  fields(reader, run);
+  validate(run, "run");
+  return run;
+}
+
+Results results_from(const Json& json) {
+  const Reader reader(json, "the file");
+  int64_t schema = 0;
+  reader("schema", schema);
+  if (schema != kSchema) throw InputError(cat("schema ", schema, ", this version reads schema ", kSchema));
+  Results results;
+  reader("complete", results.complete);
+  reader("context", results.context);
+  reader("plan", results.plan);
+  reader("runs", results.runs);
+  for (size_t i = 0; i < results.runs.size(); ++i) validate(results.runs[i], cat("runs[", i, "]"));
+  return results;
+}
+
+Json parse_json(const std::string& text) {
+  const auto shallow = [](int depth, Json::parse_event_t, Json&) {
+    if (depth > kMaxDepth) throw InputError(cat("nested deeper than ", kMaxDepth));
+    return true;
+  };
+  try {
+    return Json::parse(text, shallow);
+  } catch (const Json::exception& e) {
+    // what() is "[json.exception.parse_error.101] parse error at line 1, column 1: .."
+    const std::string what = e.what();
+    const size_t code = what.find("] ");
+    throw InputError(cat("not JSON: ", code == std::string::npos ? what : what.substr(code + 2)));
+  }
+}
+
+}  // namespace stepladder

@@ -1,0 +1,124 @@
+// A results file, schema 1: context, plan, runs, and the rows per variant that follow from the runs.
+//
+//   {"schema": 1, "complete": true, "context": {..}, "plan": {..}, "runs": [..], "variants": [..]}
+//
+// NaN and Infinity are never written: a loss that is not finite is null.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/statistics.h"
+
+namespace stepladder {
+
+using Json = nlohmann::ordered_json;
+
+inline constexpr int kSchema = 1;
+
+enum class Status { ok, oom, unsupported, diverged, crash, timeout };
+const char* name_of(Status status);
+
+/// One optimizer step as the rung reported it.
+struct Step {
+  int64_t step = 0;
+  bool warmup = false;              // left out of the summary
+  double step_ms = 0.0;             // host clock, device synchronised
+  std::optional<double> device_ms;  // device events around the same region
+  std::optional<double> loss;       // none where not finite
+  std::optional<double> grad_norm, lr;
+};
+
+/// Peak bytes, three ways.
+struct Memory {
+  int64_t live_peak = 0;      // arena
+  int64_t reserved_peak = 0;  // taken from the driver or the OS
+  int64_t process_peak = 0;   // as the device (for the CPU, the OS) sees the process
+  std::map<std::string, int64_t> by_name;
+};
+
+/// What a run comes to over its timed steps. MFU is unknown on a device whose peak is.
+struct Summary {
+  double median_step_ms = 0.0, p10_step_ms = 0.0, p90_step_ms = 0.0;
+  double first_step_ms = 0.0, startup_ms = 0.0;
+  int64_t warmup_steps = 0;  // as marked: more than asked for where the steps had not settled
+  double tokens_per_second = 0.0;
+  std::optional<double> mfu_nanogpt, mfu_llmc;
+  std::optional<double> val_loss;  // after the last step, where validation data was given
+  Memory memory;
+};
+
+/// "gpt2 B=16 T=1024": runs of one workload are comparable.
+std::string workload_of(const Json& config);
+
+/// One process: a variant, a configuration, a round.
+struct Run {
+  std::string variant, source_hash, backend;
+  int64_t round = 0;
+  Status status = Status::ok;
+  std::string reason;  // why not ok
+  Json config = Json::object();
+  std::vector<Step> steps;
+  std::optional<Summary> summary;  // none where the run ended before its end
+
+  std::string workload() const { return workload_of(config); }
+};
+
+/// How many times faster than another variant.
+struct Speedup {
+  std::string against;
+  Estimate ratio;
+};
+
+/// A variant on a workload over its rounds: a row of the report. Numbers are those of the runs that are ok,
+/// and there are none unless all runs are.
+struct Variant {
+  std::string variant, backend, workload;
+  Status status = Status::ok;  // the first that is not ok, with its reason
+  std::string reason;
+  int64_t rounds = 0;
+  Json config = Json::object();
+
+  struct Numbers {
+    Estimate median_step_ms, tokens_per_second;
+    double p10_step_ms = 0.0, p90_step_ms = 0.0;  // of all timed steps
+    double first_step_ms = 0.0, startup_ms = 0.0;
+    std::optional<double> mfu_nanogpt, mfu_llmc;
+    Memory memory;
+    double final_loss = 0.0;
+    std::optional<double> val_loss;
+    std::optional<Speedup> previous;  // the nearest rung below that took part
+    std::optional<Speedup> baseline;  // the lowest rung
+  };
+  std::optional<Numbers> numbers;
+};
+
+struct Results {
+  Json context = Json::object();
+  Json plan = Json::object();
+  bool complete = false;
+  std::vector<Run> runs;
+
+  /// Nothing where there is no such run.
+  const Run* find(const std::string& variant, const std::string& workload, int64_t round) const;
+};
+
+/// Rows in the order of the ladder, workload by workload as they first appear.
+std::vector<Variant> aggregate(const Results& results);
+
+/// The whole file, rows included.
+Json to_json(const Results& results);
+Json to_json(const Run& run);
+
+/// Throw InputError naming what is missing or of the wrong type.
+Results results_from(const Json& json);
+Run run_from(const Json& json);
+
+/// Parses JSON nested at most 32 deep. Throws InputError with what is wrong.
+Json parse_json(const std::string& text);
+
+}  // namespace stepladder

@@ -1,0 +1,396 @@
+#include "bench/rung_app.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <iomanip>
+#include <iostream>
+#include <map>
+#include <optional>
+
+#include "bench/ladder.h"
+#include "bench/rung_settings.h"
+#include "bench/statistics.h"
+#include "bench/text.h"
+#include "bench/this_process.h"
+#include "model/atomic_file.h"
+#include "model/checkpoint.h"
+#include "model/flops.h"
+#include "model/tokenizer.h"
+
+namespace stepladder {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+/// Bytes of the trainer for this configuration, its constructor run against a planning arena.
+int64_t planned_bytes(const TrainerFactory& make, Ops& ops, const Config& config, const Hyper& hyper) {
+  Arena arena;
+  make(ops, arena, config, hyper);
+  return arena.bytes();
+}
+
+/// The same, known to fit. Throws OutOfMemoryError with what was wanted, what there is, and the largest batch
+/// that would fit.
+int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config, const Hyper& hyper) {
+  const int64_t wanted = planned_bytes(make, ops, config, hyper), free = ops.memory().free;
+  if (wanted <= free) return wanted;
+  Config trial = config;
+  int64_t fits = 0, too_large = config.B;  // bytes grow with the batch
+  while (too_large - fits > 1) {
+    trial.B = fits + (too_large - fits) / 2;
+    (planned_bytes(make, ops, trial, hyper) <= free ? fits : too_large) = trial.B;
+  }
+  throw OutOfMemoryError(cat("out of memory: B=", config.B, " T=", config.T, " wants ", bytes_text(wanted),
+                             ", ", bytes_text(free), " are free; ",
+                             fits > 0 ? cat("the largest batch that fits is --batch ", fits)
+                                      : "not even --batch 1 fits: use a smaller --seq or --model"));
+}
+
+/// Bytes by the part of a name before the slash: params, grads, activations, ...
+std::map<std::string, int64_t> by_group(const Arena& arena) {
+  std::map<std::string, int64_t> groups;
+  for (const auto& [name, bytes] : arena.by_name()) groups[name.substr(0, name.find('/'))] += bytes;
+  return groups;
+}
+
+/// GPT-2's tokenizer, or its byte tokens where there is no vocabulary.
+class Text {
+ public:
+  Text(const std::string& vocab_dir, bool bytes) {
+    if (!bytes) bpe_.emplace(vocab_dir);
+  }
+  std::vector<int32_t> encode(const std::string& text) const {
+    return bpe_ ? bpe_->encode(text) : encode_bytes(text);
+  }
+  std::string decode(std::span<const int32_t> tokens) const {
+    return bpe_ ? bpe_->decode(tokens) : decode_bytes(tokens);
+  }
+
+ private:
+  std::optional<Tokenizer> bpe_;
+};
+
+/// How fast `ms` a step is, as tokens per second and MFU.
+class Speed {
+ public:
+  Speed(const Config& config, const Hyper& hyper, const Rung& rung, const DeviceInfo& device)
+      : tokens_(static_cast<double>(config.B * config.T * hyper.accumulate)),
+        nanogpt_(flops_per_token_nanogpt(config)),
+        llmc_(flops_per_token_llmc(config)),
+        peak_(peak_flops(device.name, rung.math)) {}
+
+  double tokens_per_second(double ms) const { return tokens_ / ms * 1e3; }
+  std::string mfu_nanogpt(double ms) const { return percent(nanogpt_, ms); }
+  std::string mfu_llmc(double ms) const { return percent(llmc_, ms); }
+  std::string peak() const { return peak_ ? fixed(*peak_ * 1e-12, 1) + " TFLOP/s" : "n/a"; }
+
+ private:
+  std::string percent(double flops_per_token, double ms) const {
+    const auto fraction = mfu(flops_per_token, tokens_per_second(ms), peak_);
+    return fraction ? fixed(*fraction * 100, 1) + "%" : "n/a";
+  }
+
+  double tokens_, nanogpt_, llmc_;
+  std::optional<double> peak_;
+};
+
+/// One run, from its settings to its last line.
+class Run {
+ public:
+  Run(const RungBuild& build, RungSettings& settings, const std::vector<Option>& options, EventWriter& events)
+      : build_(build),
+        rung_(find_rung(build.name)),
+        settings_(settings),
+        options_(options),
+        events_(events) {}
+
+  /// Returns the exit code.
+  int train();
+  /// Prints the prompt and what follows it, nothing else.
+  void sample();
+
+ private:
+  void open_device();
+  int64_t plan() const { return fitting_bytes(build_.make, *ops_, config_, settings_.hyper); }
+  void build_trainer(int64_t bytes);
+  void load_or_init();
+  void print_box(const Dataset& data) const;
+  void send_start() const;
+  void step(Loader& batches);
+  void evaluate(Loader& validation);
+  void print_sample();
+  void save(const Loader& batches);
+  void send_end();
+  void print_summary() const;
+  std::string continuation(std::span<const int32_t> prompt);
+
+  const RungBuild& build_;
+  const Rung& rung_;
+  RungSettings& settings_;
+  const std::vector<Option>& options_;
+  EventWriter& events_;
+
+  std::unique_ptr<Ops> ops_;
+  DeviceInfo device_;
+  Config config_;
+  std::optional<Arena> arena_;
+  std::unique_ptr<Trainer> trainer_;
+  std::optional<Text> text_;
+  std::optional<Speed> speed_;
+
+  int64_t done_ = 0;  // steps
+  std::vector<double> step_ms_;
+  double loss_ = 0.0;
+  std::optional<double> val_loss_;
+};
+
+void Run::open_device() {
+  ops_ = make_ops(settings_.backend, settings_.device);
+  device_ = ops_->device();
+  const std::string reason = unsupported_reason(rung_, device_);
+  if (!reason.empty()) throw UnsupportedError(reason);
+}
+
+void Run::build_trainer(int64_t bytes) {
+  arena_.emplace(*ops_, bytes);
+  trainer_ = build_.make(*ops_, *arena_, config_, settings_.hyper);
+  trainer_->prepare();
+}
+
+void Run::load_or_init() {
+  for (const Params* moments : {&trainer_->adam_m, &trainer_->adam_v})
+    for (const NamedTensor& moment : moments->each()) ops_->zero(moment.tensor);
+  if (settings_.init.empty()) {
+    init_params(*ops_, trainer_->params, config_, settings_.seed);
+  } else {
+    load_weights(settings_.init, *ops_, trainer_->params, config_);
+  }
+}
+
+int Run::train() {
+  open_device();
+  config_ = settings_.resolve();
+  speed_.emplace(config_, settings_.hyper, rung_, device_);
+  const int64_t bytes = plan();
+  // What can't be written after hours of training is better known now.
+  for (const std::string& path : {settings_.checkpoint, settings_.save_weights})
+    if (!path.empty()) AtomicFile probe(path);
+
+  const Dataset data = open_dataset(settings_.data, settings_.val_data, settings_.vocab, config_.V);
+  Loader batches(data.train, config_.B, config_.T);
+  std::optional<Loader> validation;
+  if (settings_.eval_every > 0) validation.emplace(data.val, config_.B, config_.T);
+  if (settings_.sample_every > 0) text_.emplace(settings_.vocab, data.encoding == "bytes");
+
+  build_trainer(bytes);
+  if (settings_.resume.empty()) {
+    load_or_init();
+  } else {
+    const TrainState state = load_checkpoint(settings_.resume, *ops_, *trainer_, config_);
+    if (state.step >= settings_.steps)
+      throw InputError(cat(settings_.resume, ": ", state.step, " steps are done; --steps counts them too"));
+    done_ = state.step;
+    settings_.seed = state.seed;
+    batches.seek(state.batch);
+  }
+  print_box(data);
+
+  catch_stop_signals();
+  send_start();
+  while (done_ < settings_.steps && stop_signal() == 0 && events_.connected()) {
+    step(batches);
+    const bool last = done_ == settings_.steps;
+    const auto due = [&](int64_t every) { return every > 0 && (last || done_ % every == 0); };
+    if (due(settings_.eval_every)) evaluate(*validation);
+    if (due(settings_.sample_every)) print_sample();
+    if (due(settings_.checkpoint_every) && !last) save(batches);
+  }
+  if (!settings_.checkpoint.empty()) save(batches);
+  if (!events_.connected()) throw Error("the reader of --events is gone");
+  if (done_ < settings_.steps) {
+    const int signal = stop_signal();
+    const std::string reason =
+        cat(signal == SIGINT ? "interrupted" : "terminated", " after step ", done_, "/", settings_.steps);
+    events_.write({{"event", "error"}, {"status", "interrupted"}, {"reason", reason}});
+    std::cerr << build_.name << ": " << reason
+              << (settings_.checkpoint.empty() ? "" : "; go on with --resume " + settings_.checkpoint)
+              << "\n";
+    return 128 + signal;
+  }
+  if (!settings_.save_weights.empty()) save_weights(settings_.save_weights, *ops_, trainer_->params, config_);
+  send_end();
+  print_summary();
+  return kExitOk;
+}
+
+void Run::print_box(const Dataset& data) const {
+  Rows rows = {{"rung", build_.name}, {"device", device_.name}};
+  if (device_.compute_capability > 0)
+    rows.emplace_back("compute capability", cat("sm_", device_.compute_capability));
+  rows.emplace_back("device memory", bytes_text(device_.total_memory));
+  if (!device_.driver.empty()) rows.emplace_back("driver", device_.driver);
+  if (!device_.runtime.empty()) rows.emplace_back("runtime", device_.runtime);
+  rows.emplace_back("BLAS", device_.blas);
+  rows.emplace_back(cat("peak, ", name_of(rung_.math)), speed_->peak());
+  const auto section = [&](const Rows& more) {
+    rows.emplace_back();
+    rows.insert(rows.end(), more.begin(), more.end());
+  };
+  section(option_rows(options_, {RungSettings::kData}));
+  rows.emplace_back("encoding", data.encoding);
+  rows.emplace_back("training tokens", grouped(static_cast<int64_t>(data.train->tokens().size())));
+  rows.emplace_back("validation tokens", grouped(static_cast<int64_t>(data.val->tokens().size())));
+  section(option_rows(options_, {RungSettings::kModel}));
+  rows.emplace_back("parameters", grouped(config_.num_params()));
+  section(option_rows(options_, {RungSettings::kTraining}));
+  rows.emplace_back();
+  for (const auto& [group, bytes] : by_group(*arena_)) rows.emplace_back(group, bytes_text(bytes));
+  rows.emplace_back("memory", bytes_text(arena_->bytes()));
+  std::cout << box(rows) << std::flush;
+}
+
+void Run::send_start() const {
+  nlohmann::ordered_json config = {
+      {"model", config_.model},
+      {"B", config_.B},
+      {"T", config_.T},
+      {"max_T", config_.max_T},
+      {"V", config_.V},
+      {"L", config_.L},
+      {"NH", config_.NH},
+      {"C", config_.C},
+      {"world_size", 1},
+      {"dtype", name_of(trainer_->params.wte.dtype)},
+      {"math", name_of(rung_.math)},
+  };
+  config.update(options_json(options_, {RungSettings::kData, RungSettings::kTraining}));
+  events_.write({{"event", "start"},
+                 {"variant", build_.name},
+                 {"source_hash", build_.source_hash},
+                 {"backend", device_.backend},
+                 {"config", config},
+                 {"device", device_json(device_)},
+                 {"startup_ms", process_age_ms()},
+                 {"memory_by_name", arena_->by_name()}});
+}
+
+void Run::step(Loader& batches) {
+  const float lr = settings_.schedule().at(done_);
+  const auto start = Clock::now();
+  ops_->start_timer();
+  trainer_->step(batches, done_, lr);
+  ops_->stop_timer();
+  ops_->synchronize();
+  const double step_ms = ms_since(start);
+
+  const double device_ms = ops_->device_ms(), norm = trainer_->grad_norm();
+  loss_ = trainer_->train_loss();
+  step_ms_.push_back(step_ms);
+  events_.write({{"event", "step"},
+                 {"step", done_},
+                 {"step_ms", step_ms},
+                 {"device_ms", device_ms},
+                 {"loss", loss_},
+                 {"grad_norm", norm},
+                 {"lr", lr}});
+  ++done_;
+  const std::string steps = std::to_string(settings_.steps);
+  std::cout << "step " << std::setw(static_cast<int>(steps.size())) << done_ << "/" << steps << " | loss "
+            << fixed(loss_, 4) << " | norm " << fixed(norm, 4) << " | lr " << scientific(lr) << " | "
+            << fixed(step_ms, 2) << " ms | MFU " << speed_->mfu_nanogpt(step_ms) << " | "
+            << grouped(std::llround(speed_->tokens_per_second(step_ms))) << " tok/s" << std::endl;
+  if (!std::isfinite(loss_))
+    throw DivergedError(cat("the loss is ", loss_, " at step ", done_, ": lower --lr or look at --data"));
+}
+
+void Run::evaluate(Loader& validation) {
+  validation.seek(0);  // the same batches every time
+  val_loss_ = trainer_->evaluate(validation, settings_.eval_batches);
+  events_.write({{"event", "eval"}, {"step", done_}, {"val_loss", *val_loss_}});
+  std::cout << "validation loss " << fixed(*val_loss_, 4) << " after " << done_ << " steps" << std::endl;
+}
+
+std::string Run::continuation(std::span<const int32_t> prompt) {
+  return text_->decode(generate(*trainer_, prompt, settings_.sample_tokens, settings_.sampling()));
+}
+
+void Run::print_sample() {
+  std::cout << "---- sample after " << done_ << " steps\n"
+            << settings_.prompt << continuation(text_->encode(settings_.prompt)) << "\n----" << std::endl;
+}
+
+void Run::save(const Loader& batches) {
+  save_checkpoint(settings_.checkpoint, *ops_, *trainer_, {done_, batches.index(), settings_.seed});
+  std::cout << "checkpoint " << settings_.checkpoint << " after " << done_ << " steps" << std::endl;
+}
+
+void Run::send_end() {
+  const MemoryInfo memory = ops_->memory();
+  events_.write({{"event", "end"},
+                 {"memory_bytes",
+                  {{"live_peak", arena_->bytes()},
+                   {"reserved_peak", memory.reserved_peak},
+                   {"process_peak", memory.process_peak},
+                   {"by_name", by_group(*arena_)}}}});
+}
+
+void Run::print_summary() const {
+  const std::span<const double> all = step_ms_;
+  const double ms = median(all.subspan(all.size() > 1 ? 1 : 0));  // the first step warms up
+  std::cout << "median " << fixed(ms, 2) << " ms | " << grouped(std::llround(speed_->tokens_per_second(ms)))
+            << " tok/s | MFU " << speed_->mfu_nanogpt(ms) << " (nanoGPT's formula), " << speed_->mfu_llmc(ms)
+            << " (llm.c's) | loss " << fixed(loss_, 4)
+            << (val_loss_ ? cat(" | validation loss ", fixed(*val_loss_, 4)) : "") << std::endl;
+}
+
+void Run::sample() {
+  open_device();
+  text_.emplace(settings_.vocab, !std::filesystem::exists(settings_.vocab + "/vocab.bpe"));
+  const auto prompt = text_->encode(settings_.prompt);
+  settings_.batch = 1;
+  config_ = settings_.resolve();
+  // Every token costs a forward pass over T positions.
+  const auto length = std::max<int64_t>(std::ssize(prompt), 1) + settings_.sample_tokens;
+  config_.T = std::min(config_.T, length);
+  build_trainer(plan());
+  if (settings_.resume.empty()) {
+    load_or_init();
+  } else {
+    load_checkpoint(settings_.resume, *ops_, *trainer_, config_);
+  }
+  std::cout << settings_.prompt << continuation(prompt) << std::endl;
+}
+
+}  // namespace
+
+int RungApp::run(int argc, const char* const* argv) {
+  RungSettings settings;
+  const auto options = settings.options();
+  CLI::App app(cat(build_.name, ": trains GPT-2; ", find_rung(build_.name).changes), build_.name);
+  add_options(app, options);
+  add_help(app, cat(build_.name, " ", STEPLADDER_VERSION));
+  if (!parse_command_line(app, argc, argv)) return kExitOk;
+
+  events_ = EventWriter(static_cast<int>(settings.events.value_or(-1)));
+  settings.check();
+  Run run(build_, settings, options, events_);
+  if (settings.steps > 0) return run.train();
+  run.sample();
+  return kExitOk;
+}
+
+int RungApp::fail(const std::string& status, const std::string& reason, ExitCode code) {
+  events_.write({{"event", "error"}, {"status", status}, {"reason", reason}});
+  std::cerr << build_.name << ": error: " << reason << std::endl;
+  return code;
+}
+
+}  // namespace stepladder

@@ -1,0 +1,112 @@
+#include "bench/rung_settings.h"
+
+#include <filesystem>
+
+#include "bench/text.h"
+#include "model/checkpoint.h"
+
+namespace stepladder {
+namespace {
+
+/// A file that comes with the project, for a run outside its folder; any other path as it is.
+std::string from_source_dir(const std::string& path) {
+  const auto shipped = std::filesystem::path(STEPLADDER_SOURCE_DIR) / path;
+  return !std::filesystem::exists(path) && std::filesystem::exists(shipped) ? shipped.string() : path;
+}
+
+}  // namespace
+
+std::vector<Option> RungSettings::options() {
+  // Upper limits keep every tensor's byte count within int64.
+  constexpr double kMaxInt = 2147483647;
+  return {
+      {"data", &data, "FILE", "tokens (llm.c .bin, .npy, raw uint16) or a .txt", kData},
+      {"val-data", &val_data, "FILE", "the same for validation; default: the last tenth of --data", kData},
+      {"vocab", &vocab, "DIR", "folder of encoder.json and vocab.bpe", kData},
+
+      {"model", &model, "NAME", "default: gpt2, or as in --init or --resume", kModel, 0, 0, Config::names()},
+      {"layers", &layers, "N", "default: the model's", kModel, 1, 128},
+      {"heads", &heads, "N", "default: the model's", kModel, 1, 128},
+      {"channels", &channels, "N", "default: the model's", kModel, 1, 65536},
+      {"vocabulary", &vocabulary, "N", "default: the model's", kModel, 1, 65536},
+      {"max-seq", &max_seq, "N", "positions of the model; default: the model's", kModel, 1, 32768},
+      {"batch", &batch, "N", "sequences in a micro-batch", kModel, 1, 16384},
+      {"seq", &seq, "N", "tokens of a sequence; default: all positions", kModel, 1, 32768},
+
+      {"steps", &steps, "N", "optimizer steps in all; 0 only samples", kTraining, 0, kMaxInt},
+      {"accumulate", &hyper.accumulate, "N", "micro-batches in a step", kTraining, 1, 65536},
+      {"lr", &lr, "RATE", "learning rate after warm-up", kTraining, 0, 100},
+      {"min-lr", &min_lr, "RATE", "learning rate after decay; default: a tenth of --lr", kTraining, 0, 100},
+      {"warmup-lr-steps", &warmup_lr_steps, "N", "steps of linear warm-up", kTraining, 0, kMaxInt},
+      {"decay-steps", &decay_steps, "N", "step at which cosine decay ends; 0: none", kTraining, 0, kMaxInt},
+      {"weight-decay", &hyper.weight_decay, "RATE", "of the matrices", kTraining, 0, 100},
+      {"beta1", &hyper.beta1, "X", "AdamW's first moment", kTraining, 0, 0.999999},
+      {"beta2", &hyper.beta2, "X", "AdamW's second moment", kTraining, 0, 0.999999},
+      {"eps", &hyper.eps, "X", "AdamW's epsilon", kTraining, 0, 1},
+      {"grad-clip", &hyper.grad_clip, "NORM", "global gradient norm at most", kTraining, 1e-9, 1e9},
+      {"seed", &seed, "N", "of initialisation and sampling", kTraining},
+
+      {"backend",
+       &backend,
+       "NAME",
+       "auto takes cuda where there is a device",
+       kDevice,
+       0,
+       0,
+       {"auto", "cpu", "cuda"}},
+      {"device", &device, "N", "index of the CUDA device", kDevice, 0, 1023},
+
+      {"eval-every", &eval_every, "N", "steps between validation losses; 0: none", kSampling, 0, kMaxInt},
+      {"eval-batches", &eval_batches, "N", "micro-batches of a validation loss", kSampling, 1, kMaxInt},
+      {"sample-every", &sample_every, "N", "steps between samples; 0: none", kSampling, 0, kMaxInt},
+      {"sample-tokens", &sample_tokens, "N", "tokens of a sample", kSampling, 1, 1 << 20},
+      {"prompt", &prompt, "TEXT", "what a sample starts with", kSampling},
+      {"temperature", &temperature, "X", "0 takes the most likely token", kSampling, 0, 1000},
+      {"top-k", &top_k, "N", "sample among the k most likely; 0: all", kSampling, 0, 65536},
+
+      {"init", &init, "FILE", "start from these weights: safetensors or llm.c's .bin", kFiles},
+      {"resume", &resume, "FILE", "go on from a --checkpoint", kFiles},
+      {"checkpoint", &checkpoint, "FILE", "where to leave a checkpoint at the end", kFiles},
+      {"checkpoint-every", &checkpoint_every, "N", "and every N steps; 0: only then", kFiles, 0, kMaxInt},
+      {"save-weights", &save_weights, "FILE", "safetensors for Hugging Face at the end", kFiles},
+
+      {"events", &events, "FD", "write JSON lines to this file descriptor", kOther, 0, kMaxInt},
+  };
+}
+
+void RungSettings::check() const {
+  if (!init.empty() && !resume.empty())
+    throw InputError("--init and --resume both say where the weights come from: give one");
+  if (checkpoint_every > 0 && checkpoint.empty())
+    throw InputError("--checkpoint-every says when, --checkpoint must say where");
+}
+
+Config RungSettings::resolve() {
+  data = from_source_dir(data);
+  vocab = from_source_dir(vocab);
+
+  const std::string& weights = resume.empty() ? init : resume;
+  const bool from_weights = !weights.empty() && !model;
+  Config config = from_weights ? config_of_checkpoint(weights) : Config::named(model.value_or("gpt2"));
+  config.L = layers.value_or(config.L);
+  config.NH = heads.value_or(config.NH);
+  config.C = channels.value_or(config.C);
+  config.V = vocabulary.value_or(config.V);
+  config.max_T = max_seq.value_or(config.max_T);
+  config.B = batch;
+  config.T = seq.value_or(config.max_T);
+  config.validate();
+
+  model = config.model, layers = config.L, heads = config.NH, channels = config.C;
+  vocabulary = config.V, max_seq = config.max_T, seq = config.T;
+  min_lr = schedule().min_lr;
+  return config;
+}
+
+Schedule RungSettings::schedule() const {
+  // A tenth in decimal: 6e-5 of 6e-4, not the float beside it.
+  const auto tenth = static_cast<float>(std::stod(number_text(lr)) / 10);
+  return {lr, min_lr.value_or(tenth), warmup_lr_steps, decay_steps};
+}
+
+}  // namespace stepladder

@@ -1,0 +1,65 @@
+// What a rung's executable can be told, with its defaults.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/options.h"
+#include "model/config.h"
+#include "model/gpt2.h"
+#include "model/sample.h"
+#include "model/schedule.h"
+
+namespace stepladder {
+
+/// The options of a rung's executable. Hyperparameters default to build-nanogpt's, with a warm-up short
+/// enough for the runs of an ablation.
+struct RungSettings {
+  std::string data = "data/austen.txt", val_data, vocab = "data/gpt2";
+
+  std::optional<std::string> model;
+  std::optional<int64_t> layers, heads, channels, vocabulary, max_seq, seq;
+  int64_t batch = 4;
+
+  int64_t steps = 40;
+  float lr = 6e-4F;
+  std::optional<float> min_lr;
+  int64_t warmup_lr_steps = 10, decay_steps = 0;
+  Hyper hyper;
+  uint64_t seed = 1337;
+
+  std::string backend = "auto";
+  int device = 0;
+
+  int eval_every = 0, eval_batches = 8;
+  int64_t sample_every = 0;
+  int sample_tokens = 64;
+  std::string prompt;
+  float temperature = 1.0F;
+  int top_k = 50;
+
+  std::string init, resume, checkpoint, save_weights;
+  int64_t checkpoint_every = 0;
+
+  std::optional<int64_t> events;  // file descriptor
+
+  /// Groups of the table below.
+  static constexpr const char *kData = "Data", *kModel = "Model and batch", *kTraining = "Training",
+                              *kDevice = "Device", *kSampling = "Evaluation and sampling",
+                              *kFiles = "Checkpoints", *kOther = "Other";
+  /// The table that parses, explains and records all of the above; it points into this object.
+  std::vector<Option> options();
+
+  /// Throws InputError for options that contradict each other.
+  void check() const;
+  /// The model and batch asked for: --model or the checkpoint's shape, then the overrides. Fills the optional
+  /// fields in, so that the table shows what is used. Throws InputError.
+  Config resolve();
+
+  Schedule schedule() const;
+  SampleOptions sampling() const { return {temperature, top_k, seed}; }
+};
+
+}  // namespace stepladder

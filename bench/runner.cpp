@@ -1,0 +1,251 @@
+#include "bench/runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "bench/child.h"
+#include "bench/events.h"
+#include "bench/statistics.h"
+#include "bench/text.h"
+#include "model/config.h"
+#include "model/flops.h"
+
+namespace stepladder {
+namespace {
+
+/// A report that makes no sense: the run's status is crash, its reason this.
+struct BadReport : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+double number_at(const nlohmann::json& event, const char* key) {
+  const auto found = event.find(key);
+  if (found == event.end() || !found->is_number()) throw BadReport(cat("an event without a number ", key));
+  return found->get<double>();
+}
+
+/// Nothing where missing or null.
+std::optional<double> number_if(const nlohmann::json& event, const char* key) {
+  const auto found = event.find(key);
+  if (found == event.end() || found->is_null()) return std::nullopt;
+  return number_at(event, key);
+}
+
+int64_t integer_at(const nlohmann::json& event, const char* key) {
+  const auto found = event.find(key);
+  if (found == event.end() || !found->is_number_integer())
+    throw BadReport(cat("an event without a whole number ", key));
+  return found->get<int64_t>();
+}
+
+std::string string_at(const nlohmann::json& event, const char* key) {
+  const auto found = event.find(key);
+  if (found == event.end() || !found->is_string()) throw BadReport(cat("an event without a string ", key));
+  return found->get<std::string>();
+}
+
+const nlohmann::json& object_at(const nlohmann::json& event, const char* key) {
+  const auto found = event.find(key);
+  if (found == event.end() || !found->is_object()) throw BadReport(cat("an event without an object ", key));
+  return *found;
+}
+
+/// What a child's events come to.
+class Report {
+ public:
+  Report(Run& run, const RunRequest& request, const std::function<void(const Step&)>& on_step)
+      : run_(run), request_(request), on_step_(on_step) {}
+
+  /// Throws BadReport.
+  void take(std::string_view line) {
+    const nlohmann::json event = parse_event(line);
+    if (event.is_null())
+      throw BadReport(cat("not an event on its event stream: '", printable(line, 60), "'"));
+    const std::string kind = event["event"];
+    if (kind == "start")
+      start(event);
+    else if (kind == "step")
+      step(event);
+    else if (kind == "eval")
+      val_loss = number_if(event, "val_loss");
+    else if (kind == "end")
+      end(event);
+    else if (kind == "error")
+      error = {string_at(event, "status"), printable(string_at(event, "reason"), 500)};
+  }
+
+  struct Failure {
+    std::string status, reason;
+  };
+  bool started = false, ended = false;
+  double startup_ms = 0.0;
+  Memory memory;
+  std::optional<double> val_loss;
+  std::optional<Failure> error;
+
+ private:
+  void start(const nlohmann::json& event) {
+    if (string_at(event, "variant") != request_.rung.name)
+      throw BadReport(cat("it is rung ", printable(string_at(event, "variant"), 60)));
+    if (string_at(event, "source_hash") != request_.source_hash)
+      throw Error(cat(request_.rung.name, " was built anew since its first run: --overwrite starts again"),
+                  kExitNotComparable);
+    run_.backend = string_at(event, "backend");
+    for (const auto& [key, value] : object_at(event, "config").items())
+      if (!run_.config.contains(key)) run_.config[key] = value;
+    startup_ms = number_at(event, "startup_ms");
+    for (const auto& [name, bytes] : object_at(event, "memory_by_name").items())
+      if (bytes.is_number_integer()) memory.by_name[name] = bytes.get<int64_t>();
+    started = true;
+  }
+
+  void step(const nlohmann::json& event) {
+    if (!started) throw BadReport("a step before its start");
+    Step step;
+    step.step = integer_at(event, "step");
+    if (step.step != static_cast<int64_t>(run_.steps.size()))
+      throw BadReport(cat("step ", step.step, " where step ", run_.steps.size(), " was due"));
+    step.step_ms = number_at(event, "step_ms");
+    if (!(step.step_ms > 0.0)) throw BadReport(cat("step ", step.step, " took ", step.step_ms, " ms"));
+    step.device_ms = number_if(event, "device_ms");
+    step.loss = number_if(event, "loss");
+    step.grad_norm = number_if(event, "grad_norm");
+    step.lr = number_if(event, "lr");
+    run_.steps.push_back(step);
+    on_step_(step);
+  }
+
+  void end(const nlohmann::json& event) {
+    const nlohmann::json& bytes = object_at(event, "memory_bytes");
+    memory.live_peak = integer_at(bytes, "live_peak");
+    memory.reserved_peak = integer_at(bytes, "reserved_peak");
+    memory.process_peak = integer_at(bytes, "process_peak");
+    ended = true;
+  }
+
+  Run& run_;
+  const RunRequest& request_;
+  const std::function<void(const Step&)>& on_step_;
+};
+
+struct Verdict {
+  Status status = Status::ok;
+  std::string reason;
+};
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name ? cat("SIG", name) : cat("signal ", signal);
+}
+
+Verdict reported_failure(const Report::Failure& failure) {
+  for (Status status : {Status::oom, Status::unsupported, Status::diverged})
+    if (failure.status == name_of(status)) return {status, failure.reason};
+  return {Status::crash, failure.reason};
+}
+
+Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const RunRequest& request) {
+  const std::string last = end.last_words();
+  const auto crash = [&](const auto&... what) { return Verdict{Status::crash, cat(what..., last)}; };
+  switch (end.how) {
+    case ChildEnd::How::timed_out:
+      return {Status::timeout, cat("killed after ", number_text(request.timeout_s), " s at step ",
+                                   run.steps.size(), " of ", request.steps, "; --timeout allows more")};
+    case ChildEnd::How::signalled:
+      return crash("killed by ", signal_name(end.code), " at step ", run.steps.size(), " of ", request.steps);
+    case ChildEnd::How::refused:
+      return crash("too long a line on its event stream");
+    case ChildEnd::How::exited:
+      break;
+  }
+  if (end.code == kExitUsage)
+    throw InputError(report.error ? report.error->reason
+                                  : cat(request.rung.name, " refused its options", last));
+  if (report.error) return reported_failure(*report.error);
+  if (end.code != 0) return crash("exit status ", end.code);
+  if (!report.ended) return crash("ended without reporting its end");
+  if (static_cast<int64_t>(run.steps.size()) != request.steps)
+    return crash("reported ", run.steps.size(), " of ", request.steps, " steps");
+  for (const Step& step : run.steps)
+    if (!step.loss) return {Status::diverged, cat("step ", step.step, ": the loss is not finite")};
+  return {};
+}
+
+/// Marks the warm-up and sums up the rest. Throws std::logic_error on an MFU over 1.
+Summary summarize(Run& run, const Report& report, const RunRequest& request) {
+  std::vector<double> ms;
+  for (const Step& step : run.steps) ms.push_back(step.step_ms);
+  const size_t warmup = warmup_steps(ms, static_cast<size_t>(request.warmup));
+  for (size_t i = 0; i < warmup; ++i) run.steps[i].warmup = true;
+  const std::span<const double> timed = std::span(ms).subspan(warmup);
+
+  Summary summary;
+  summary.median_step_ms = median(timed);
+  summary.p10_step_ms = quantile(timed, 0.1);
+  summary.p90_step_ms = quantile(timed, 0.9);
+  summary.first_step_ms = ms.front();
+  summary.startup_ms = report.startup_ms;
+  summary.warmup_steps = static_cast<int64_t>(warmup);
+  summary.val_loss = report.val_loss;
+  summary.memory = report.memory;
+
+  Config config = Config::named(run.config.at("model"));
+  config.B = run.config.at("B");
+  config.T = run.config.at("T");
+  const double tokens = static_cast<double>(config.B * config.T);
+  summary.tokens_per_second = tokens / (summary.median_step_ms * 1e-3);
+  const auto peak = peak_flops(request.device_name, request.rung.math);
+  summary.mfu_nanogpt = mfu(flops_per_token_nanogpt(config), summary.tokens_per_second, peak);
+  summary.mfu_llmc = mfu(flops_per_token_llmc(config), summary.tokens_per_second, peak);
+  return summary;
+}
+
+}  // namespace
+
+Run run_rung(const std::string& bin_dir, const RunRequest& request,
+             const std::function<void(const Step&)>& on_step) {
+  Run run;
+  run.variant = request.rung.name;
+  run.source_hash = request.source_hash;
+  run.round = request.round;
+  run.config = request.config;
+
+  std::vector<std::string> command = {(std::filesystem::path(bin_dir) / request.rung.name).string()};
+  command.insert(command.end(), request.arguments.begin(), request.arguments.end());
+  command.insert(command.end(), {"--events", std::to_string(static_cast<int>(Channel::events))});
+
+  Report report(run, request, on_step);
+  Verdict verdict;
+  try {
+    const auto on_line = [&](std::string_view line) {
+      report.take(line);
+      return true;
+    };
+    const ChildEnd end = run_child(command, Channel::events, request.timeout_s, on_line);
+    verdict = judge(end, report, run, request);
+    if (verdict.status == Status::ok) run.summary = summarize(run, report, request);
+  } catch (const BadReport& e) {
+    verdict = {Status::crash, e.what()};
+  } catch (const std::logic_error& e) {
+    verdict = {Status::crash, e.what()};
+  }
+  run.status = verdict.status;
+  run.reason = verdict.reason;
+  return run;
+}
+
+std::string divergence(const Run& baseline, const Run& run, double tolerance) {
+  const size_t steps = std::min(baseline.steps.size(), run.steps.size());
+  for (size_t i = 0; i < steps; ++i) {
+    const double expected = baseline.steps[i].loss.value(), loss = run.steps[i].loss.value();
+    const double apart = std::abs(loss - expected) / std::abs(expected);
+    if (!(apart <= tolerance))
+      return cat("step ", i, ": loss ", number_text(loss), ", ", baseline.variant, " has ",
+                 number_text(expected), "; they are ", apart, " apart, the tolerance is ", tolerance);
+  }
+  return "";
+}
+
+}  // namespace stepladder

@@ -1,0 +1,69 @@
+#include "model/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "model/error.h"
+
+namespace stepladder {
+
+AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+  std::error_code error;
+  target_ = std::filesystem::weakly_canonical(path, error).string();
+  if (error) target_ = path;
+  const auto kind = std::filesystem::status(target_, error).type();
+  if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular)
+    throw InputError(cat(path, ": cannot write: not a regular file; name another file"));
+  temporary_ = cat(target_, ".", ::getpid(), ".tmp");
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd_ < 0) fail("cannot write");
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(const void* data, size_t size) {
+  const char* at = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = ::write(fd_, at, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("cannot write");
+    at += written;
+    size -= static_cast<size_t>(written);
+  }
+}
+
+void AtomicFile::commit() {
+  if (::fsync(fd_) != 0) fail("cannot flush to disk");
+  const int fd = fd_;
+  fd_ = -1;
+  if (::close(fd) != 0) fail("cannot close");
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail("cannot put in place");
+  temporary_.clear();
+
+  // The rename itself survives a power cut only once the folder is flushed; some file systems can't, which
+  // costs nothing but that.
+  const auto folder = std::filesystem::path(target_).parent_path();
+  const int folder_fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder_fd >= 0) {
+    ::fsync(folder_fd);
+    ::close(folder_fd);
+  }
+}
+
+void AtomicFile::fail(const char* what) const {
+  const int error = errno;
+  const char* cure = error == ENOENT                      ? "; create the folder first"
+                     : error == ENOSPC || error == EDQUOT ? "; free some space or name another disk"
+                                                          : "; name another file";
+  throw InputError(cat(path_, ": ", what, ": ", std::strerror(error), cure));
+}
+
+}  // namespace stepladder

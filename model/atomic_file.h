@@ -1,0 +1,35 @@
+// Files that are either whole or not there.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace stepladder {
+
+/// Writes beside `path` under a temporary name and puts the file in place in commit(). Until then, and for
+/// good when the writer is destroyed without it, an older file of that name stays as it was.
+class AtomicFile {
+ public:
+  /// Throws InputError naming the path when it can't be written: no such folder, no permission, a device.
+  explicit AtomicFile(const std::string& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  /// Appends. Throws InputError naming the path (disk full).
+  void write(const void* data, size_t size);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  /// Flushes to the disk and renames over the target. Throws as write() does.
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const char* what) const;
+
+  std::string path_;       // as the caller calls it
+  std::string target_;     // with links resolved: a link stays a link
+  std::string temporary_;  // empty once committed
+  int fd_ = -1;
+};
+
+}  // namespace stepladder

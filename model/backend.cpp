@@ -1,0 +1,23 @@
+#include "model/ops.h"
+
+namespace stepladder {
+
+#ifndef STEPLADDER_CUDA
+std::unique_ptr<Ops> make_cuda_ops(int) {
+  throw UnsupportedError("this build has no CUDA backend: configure with -DSTEPLADDER_CUDA=ON");
+}
+#endif
+
+std::unique_ptr<Ops> make_ops(const std::string& backend, int device) {
+  if (backend == "cpu") return make_cpu_ops();
+  if (backend == "cuda") return make_cuda_ops(device);
+  if (backend != "auto") throw InputError(cat("unknown backend '", backend, "': use auto, cpu or cuda"));
+  try {
+    return make_cuda_ops(device);
+  } catch (const UnsupportedError&) {
+    if (device != 0) throw;  // a device was asked for
+    return make_cpu_ops();
+  }
+}
+
+}  // namespace stepladder

@@ -1,0 +1,122 @@
+// The CPU reference backend: the oracle of every other one.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "model/cpu/parallel.h"
+#include "model/ops.h"
+
+namespace stepladder {
+
+/// Runs every op before it returns, on `threads` threads (without OpenMP on one). Work is cut into pieces by
+/// shape alone and no sum crosses a piece that another thread may own, so the bits do not depend on
+/// `threads`. Statistics are summed in double.
+class CpuOps final : public Ops {
+ public:
+  explicit CpuOps(int threads = max_threads());
+
+  DeviceInfo device() const override;
+  MemoryInfo memory() override;
+  std::shared_ptr<void> allocate(size_t bytes) override;
+  void bind_workspace(Arena& arena, const Config& config) override;
+  void synchronize() override {}
+  void phase(const char*, int64_t) override {}
+  void start_timer() override { start_ = std::chrono::steady_clock::now(); }
+  void stop_timer() override { stop_ = std::chrono::steady_clock::now(); }
+  double device_ms() override { return std::chrono::duration<double, std::milli>(stop_ - start_).count(); }
+
+  void upload(Tensor dst, const void* host) override;
+  void download(void* host, Tensor src) override;
+  void zero(Tensor x) override;
+
+  void add(Tensor out, Tensor a, Tensor b) override;
+  void mul(Tensor out, Tensor a, Tensor b) override;
+  void affine(Tensor out, Tensor x, float scale, float shift) override;
+  void pow(Tensor out, Tensor x, int exponent) override;
+  void tanh(Tensor out, Tensor x) override;
+  void sqrt(Tensor out, Tensor x) override;
+  void lerp(Tensor x, Tensor y, float weight) override;
+  void addcmul(Tensor x, Tensor a, Tensor b, float value) override;
+  void addcdiv(Tensor x, Tensor a, Tensor b, float value) override;
+  void scale_by(Tensor x, Tensor factor) override;
+
+  void row_mean(Tensor mean, Tensor x) override;
+  void row_rstd(Tensor rstd, Tensor x, Tensor mean, float eps) override;
+  void normalize(Tensor out, Tensor x, Tensor mean, Tensor rstd) override;
+  void normalize_backward(Tensor dx, Tensor dxhat, Tensor xhat, Tensor mean_dxhat, Tensor mean_dxhat_xhat,
+                          Tensor rstd) override;
+  void mul_columns(Tensor out, Tensor x, Tensor w) override;
+  void add_columns(Tensor out, Tensor x, Tensor b) override;
+  void sum_rows(Tensor out, Tensor x) override;
+
+  void embedding_forward(Tensor out, Tensor tokens, Tensor wte) override;
+  void embedding_backward(Tensor dwte, Tensor tokens, Tensor dout) override;
+  void add_position(Tensor x, Tensor wpe) override;
+  void position_backward(Tensor dwpe, Tensor dout) override;
+
+  void set_matmul_precision(Precision precision) override { precision_ = precision; }
+  void matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) override;
+
+  void split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv) override;
+  void merge_qkv(Tensor qkv, Tensor q, Tensor k, Tensor v) override;
+  void split_heads(Tensor out, Tensor x) override;
+  void merge_heads(Tensor out, Tensor x) override;
+  void causal_mask(Tensor mask) override;
+  void add_mask(Tensor att, Tensor mask) override;
+  void softmax_forward(Tensor p, Tensor x) override;
+  void softmax_backward(Tensor dx, Tensor dp, Tensor p) override;
+  void causal_softmax_forward(Tensor p, Tensor x) override;
+  void causal_softmax_backward(Tensor dx, Tensor dp, Tensor p) override;
+
+  void log_softmax_forward(Tensor logp, Tensor logits) override;
+  void log_softmax_backward(Tensor dlogits, Tensor dlogp, Tensor logp) override;
+  void nll_loss_forward(Tensor losses, Tensor logp, Tensor targets) override;
+  void nll_loss_backward(Tensor dlogp, Tensor targets, float scale) override;
+  void add_mean(Tensor out, Tensor x) override;
+
+  void sum_of_squares(Tensor out, Tensor x) override;
+  void clip_factor(Tensor factor, Tensor norm, Tensor parts, float max_norm) override;
+
+ private:
+  /// body(first, last) over [0,n) in pieces of `piece`.
+  template <class Body>
+  void pieces(int64_t n, int64_t piece, const Body& body) const {
+    parallel_for(threads_, (n + piece - 1) / piece,
+                 [&](int64_t i) { body(i * piece, std::min(n, (i + 1) * piece)); });
+  }
+  /// body(row) over [0,rows), each of about `cols` elements of work.
+  template <class Body>
+  void each_row(int64_t rows, int64_t cols, const Body& body) const {
+    pieces(rows, std::max<int64_t>(1, kPiece / std::max<int64_t>(1, cols)), [&](int64_t first, int64_t last) {
+      for (int64_t row = first; row < last; ++row) body(row);
+    });
+  }
+  /// out[i] = f(i) over [0,n).
+  template <class F>
+  void each_element(float* out, int64_t n, const F& f) const {
+    pieces(n, kPiece, [=](int64_t first, int64_t last) {
+      STEPLADDER_SIMD
+      for (int64_t i = first; i < last; ++i) out[i] = f(i);
+    });
+  }
+
+  static constexpr int64_t kPiece = 16384;  // elements worth handing to a thread
+  static constexpr int64_t kColumns = 64;   // columns that a thread sums on its stack
+
+  /// Bytes handed out by allocate(); blocks may outlive the backend.
+  struct Allocated {
+    int64_t now = 0, peak = 0;
+  };
+
+  const int threads_;
+  const std::shared_ptr<Allocated> allocated_ = std::make_shared<Allocated>();
+  Precision precision_ = Precision::fp32;
+  Tensor tiles_;  // (threads, elements of both operands of a matmul tile), rounded
+  Tensor order_;  // (B*T) rows sorted by token
+  std::chrono::steady_clock::time_point start_, stop_;
+};
+
+}  // namespace stepladder

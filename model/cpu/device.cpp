@@ -1,0 +1,133 @@
+#include <cblas.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <optional>
+
+#include "model/cpu/cpu_ops.h"
+
+namespace stepladder {
+namespace {
+
+constexpr size_t kAlignment = 256;
+
+/// The number after `word` in a file of words such as /proc/meminfo; 0 when there is none.
+int64_t number_after(const std::string& file, const std::string& word) {
+  std::ifstream in(file);
+  int64_t number = 0;
+  for (std::string next; in >> next;)
+    if (next == word) return in >> number ? number : 0;
+  return 0;
+}
+
+int64_t kilobytes_after(const std::string& file, const std::string& word) {
+  return number_after(file, word) * 1024;
+}
+
+/// The number in a file; nothing when it is missing or says "max".
+std::optional<int64_t> number_in(const std::string& file) {
+  std::ifstream in(file);
+  int64_t number = 0;
+  return in >> number ? std::optional(number) : std::nullopt;
+}
+
+/// What the process's control groups (version 1 or 2) leave it, each group and its parents considered: the
+/// least limit, and the least that is free below a limit. The page cache counts as free, being dropped first.
+struct GroupLimit {
+  int64_t total = std::numeric_limits<int64_t>::max(), free = total;
+};
+
+GroupLimit group_limit() {
+  GroupLimit limit;
+  std::ifstream groups("/proc/self/cgroup");  // id:controllers:path
+  for (std::string line; std::getline(groups, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool v2 = controllers.empty();
+    if (!v2 && controllers != "memory") continue;
+    const std::string mount = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
+      if (path == "/") path.clear();
+      const std::string group = mount + path;
+      const auto total = number_in(group + (v2 ? "/memory.max" : "/memory.limit_in_bytes"));
+      const auto used = number_in(group + (v2 ? "/memory.current" : "/memory.usage_in_bytes"));
+      if (total && used) {
+        const std::string stat = group + "/memory.stat", prefix = v2 ? "" : "total_";
+        const int64_t cache =
+            number_after(stat, prefix + "inactive_file") + number_after(stat, prefix + "active_file");
+        limit.total = std::min(limit.total, *total);
+        limit.free = std::min(limit.free, std::max<int64_t>(0, *total - *used + cache));
+      }
+      if (path.find('/') == std::string::npos) break;
+    }
+  }
+  return limit;
+}
+
+/// As the kernel names it; not every architecture has a name.
+std::string cpu_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
+  return "";
+}
+
+int64_t available_memory() {
+  return std::min(kilobytes_after("/proc/meminfo", "MemAvailable:"), group_limit().free);
+}
+
+}  // namespace
+
+DeviceInfo CpuOps::device() const {
+  DeviceInfo info;
+  info.backend = "cpu";
+  info.name = cpu_name();
+  info.total_memory = std::min(kilobytes_after("/proc/meminfo", "MemTotal:"), group_limit().total);
+  info.blas = openblas_get_config();
+  info.blas.resize(info.blas.find_last_not_of(' ') + 1);
+  return info;
+}
+
+MemoryInfo CpuOps::memory() {
+  return {available_memory(), allocated_->peak, kilobytes_after("/proc/self/status", "VmHWM:")};
+}
+
+std::shared_ptr<void> CpuOps::allocate(size_t bytes) {
+  // Linux promises more than it has and kills the process later: ask first.
+  const int64_t available = available_memory();
+  void* block = nullptr;
+  if (bytes <= static_cast<size_t>(available))
+    block = std::aligned_alloc(kAlignment,
+                               std::max<size_t>(1, (bytes + kAlignment - 1) / kAlignment) * kAlignment);
+  if (block == nullptr)
+    throw OutOfMemoryError(cat("cpu: ", bytes, " bytes wanted, ", available,
+                               " available: take a smaller batch, sequence or model"));
+  const auto size = static_cast<int64_t>(bytes);
+  allocated_->now += size;
+  allocated_->peak = std::max(allocated_->peak, allocated_->now);
+  return {block, [allocated = allocated_, size](void* p) {
+            std::free(p);
+            allocated->now -= size;
+          }};
+}
+
+void CpuOps::upload(Tensor dst, const void* host) {
+  if (dst.bytes() > 0) std::memcpy(dst.data, host, dst.bytes());
+}
+
+void CpuOps::download(void* host, Tensor src) {
+  if (src.bytes() > 0) std::memcpy(host, src.data, src.bytes());
+}
+
+void CpuOps::zero(Tensor x) {
+  if (x.bytes() > 0) std::memset(x.data, 0, x.bytes());
+}
+
+std::unique_ptr<Ops> make_cpu_ops() {
+  return std::make_unique<CpuOps>();
+}
+
+}  // namespace stepladder

@@ -1,0 +1,64 @@
+#include "model/sample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "model/error.h"
+#include "model/random.h"
+#include "model/tokenizer.h"
+
+namespace stepladder {
+
+int32_t sample_token(std::span<const float> logits, const SampleOptions& options, double uniform) {
+  check(!logits.empty(), "no logits to sample from");
+  if (!(options.temperature >= 0.0F) || std::isinf(options.temperature))
+    throw InputError(cat("temperature ", options.temperature, ": give 0 or a positive number"));
+  if (options.top_k < 0) throw InputError(cat("top-k ", options.top_k, ": give 0 or a positive number"));
+  if (std::ranges::any_of(logits, [](float x) { return std::isnan(x); }))
+    throw Error("logits hold NaN: the run diverged; lower --lr or go back to an older checkpoint");
+  const auto largest = std::ranges::max_element(logits);
+  if (std::isinf(*largest))
+    throw Error("logits overflow: the run diverged; lower --lr or go back to an older checkpoint");
+  if (options.temperature == 0.0F) return static_cast<int32_t>(largest - logits.begin());
+
+  // Of the top_k most likely tokens, the earlier of two equals first.
+  std::vector<int32_t> candidates(logits.size());
+  std::iota(candidates.begin(), candidates.end(), 0);
+  const auto top_k = static_cast<size_t>(options.top_k);
+  if (top_k > 0 && top_k < candidates.size()) {
+    std::ranges::nth_element(candidates, candidates.begin() + options.top_k, [&](int32_t a, int32_t b) {
+      return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+    });
+    candidates.resize(top_k);
+    std::ranges::sort(candidates);
+  }
+
+  std::vector<double> cumulative(candidates.size());
+  std::transform_inclusive_scan(
+      candidates.begin(), candidates.end(), cumulative.begin(), std::plus<>{},
+      [&](int32_t token) { return std::exp((double{logits[token]} - *largest) / options.temperature); });
+  // The first whose cumulative weight lies above the draw; it has a weight of its own.
+  const double last_below = std::nextafter(cumulative.back(), 0.0);
+  const double draw = std::min(uniform * cumulative.back(), last_below);
+  return candidates[std::ranges::upper_bound(cumulative, draw) - cumulative.begin()];
+}
+
+std::vector<int32_t> generate(Trainer& trainer, std::span<const int32_t> prompt, int count,
+                              const SampleOptions& options) {
+  const int64_t V = trainer.params.wte.shape[0];
+  std::vector<int32_t> tokens(prompt.begin(), prompt.end());
+  if (tokens.empty()) tokens.push_back(Tokenizer::kEndOfText);
+  const size_t given = tokens.size();
+  for (const int32_t token : tokens)
+    if (token < 0 || token >= V)
+      throw InputError(cat("prompt token ", token, " is outside the model's vocabulary of ", V,
+                           "; give a prompt of its own tokens"));
+
+  for (int i = 0; i < count; ++i)
+    tokens.push_back(sample_token(trainer.next_logits(tokens), options, random_uniform(options.seed, i)));
+  tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(given));
+  return tokens;
+}
+
+}  // namespace stepladder

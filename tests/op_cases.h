@@ -1,0 +1,279 @@
+// Runs the ops of any backend against PyTorch's results, which tests/reference/make_op_cases.py wrote to
+// tests/data/op_cases.safetensors.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "model/arena.h"
+#include "model/ops.h"
+
+namespace stepladder {
+
+/// The file in memory. Every element is 4 bytes: f32, or i32 in the same bits.
+class OpCaseFile {
+ public:
+  struct Entry {
+    DType dtype;
+    Shape shape;
+    std::vector<float> data;
+  };
+
+  explicit OpCaseFile(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    check(bytes.size() > 8, "no test data in ", path);
+    uint64_t header_size = 0;
+    std::memcpy(&header_size, bytes.data(), 8);
+    const auto header = nlohmann::json::parse(bytes.substr(8, header_size));
+    for (const auto& [name, entry] : header.items()) {
+      if (name == "__metadata__") {
+        for (const auto& [op_case, reduce] : entry.items())
+          reductions_[op_case] = std::stoi(reduce.get<std::string>());
+        continue;
+      }
+      const auto dims = entry.at("shape").get<std::vector<int64_t>>();
+      check(dims.size() <= 4, name, " has rank ", dims.size());
+      Shape shape;
+      if (dims.size() == 1) shape = {dims[0]};
+      if (dims.size() == 2) shape = {dims[0], dims[1]};
+      if (dims.size() == 3) shape = {dims[0], dims[1], dims[2]};
+      if (dims.size() == 4) shape = {dims[0], dims[1], dims[2], dims[3]};
+      Entry e{entry.at("dtype") == "I32" ? DType::i32 : DType::f32, shape, {}};
+      e.data.resize(static_cast<size_t>(shape.numel()));
+      const auto offset = entry.at("data_offsets").at(0).get<size_t>();
+      std::memcpy(e.data.data(), bytes.data() + 8 + header_size + offset, e.data.size() * 4);
+      entries_.emplace(name, std::move(e));
+    }
+  }
+
+  /// Cases by name, with the length of the op's longest sum.
+  const std::map<std::string, int>& reductions() const { return reductions_; }
+  /// Tensors by "case/kind/name".
+  const std::map<std::string, Entry>& entries() const { return entries_; }
+
+ private:
+  std::map<std::string, int> reductions_;
+  std::map<std::string, Entry> entries_;
+};
+
+/// One run of one case: hands out its operands on the device, then compares its outputs. `alias` = i makes
+/// each output the i-th of the operands that it may be, 0 a tensor of its own.
+class OpCase {
+ public:
+  OpCase(Ops& ops, Arena& arena, const OpCaseFile& file, const std::string& name, int alias)
+      : ops_(ops), arena_(arena), file_(file), name_(name), alias_(alias) {}
+
+  Tensor in(const std::string& operand) {
+    const auto [at, is_new] = operands_.try_emplace(operand);
+    if (is_new) at->second = upload("in/" + operand);
+    return at->second;
+  }
+  float number(const std::string& operand) { return entry("in/" + operand).data.at(0); }
+  int integer(const std::string& operand) { return std::bit_cast<int>(number(operand)); }
+  bool has_before(const std::string& output) const {
+    return file_.entries().contains(name_ + "/before/" + output);
+  }
+
+  /// The tensor of an output that is overwritten: full of NaN, or one of the operands.
+  Tensor set(const std::string& output, std::vector<std::string> may_be = {}) {
+    aliases_ = std::max(aliases_, static_cast<int>(may_be.size()));
+    if (alias_ > 0 && static_cast<size_t>(alias_) <= may_be.size()) {
+      const std::string& operand = may_be[static_cast<size_t>(alias_ - 1)];
+      overwritten_.insert(operand);
+      return outputs_[output] = in(operand);
+    }
+    const auto& expected = entry("out/" + output);
+    const std::vector<float> poison(expected.data.size(), std::numeric_limits<float>::quiet_NaN());
+    return outputs_[output] = upload(output, expected.shape, expected.dtype, poison.data());
+  }
+  /// The tensor of an output that is accumulated into.
+  Tensor add(const std::string& output) { return outputs_[output] = upload("before/" + output); }
+
+  /// Number of aliases that set() was offered.
+  int aliases() const { return aliases_; }
+
+  void compare() {
+    for (const auto& [output, tensor] : outputs_) {
+      const auto& expected = entry("out/" + output);
+      std::vector<float> got(expected.data.size());
+      ops_.download(got.data(), tensor);
+      expect_close(output, got, expected.data, expected.shape[-1]);
+    }
+    for (const auto& [operand, tensor] : operands_) {
+      if (overwritten_.contains(operand)) continue;
+      const auto& before = entry("in/" + operand);
+      std::vector<float> after(before.data.size());
+      ops_.download(after.data(), tensor);
+      EXPECT_EQ(std::memcmp(after.data(), before.data.data(), after.size() * 4), 0)
+          << operand << " was written";
+    }
+    for (const auto& [key, unused] : file_.entries())
+      EXPECT_TRUE(!key.starts_with(name_ + "/") || used_.contains(key)) << key << " was not used";
+  }
+
+ private:
+  const OpCaseFile::Entry& entry(const std::string& key) {
+    used_.insert(name_ + "/" + key);
+    return file_.entries().at(name_ + "/" + key);
+  }
+  Tensor upload(const std::string& key) {
+    const auto& e = entry(key);
+    return upload(key, e.shape, e.dtype, e.data.data());
+  }
+  Tensor upload(const std::string& key, Shape shape, DType dtype, const void* host) {
+    const Tensor t = arena_.alloc(name_ + "/" + key, dtype, shape);
+    ops_.upload(t, host);
+    return t;
+  }
+
+  /// Within a rounding for each term of the op's longest sum and a few for its arithmetic, relative to the
+  /// largest element of the row; infinities exactly.
+  void expect_close(const std::string& output, const std::vector<float>& got,
+                    const std::vector<float>& expected, int64_t cols) {
+    constexpr float kEps = std::numeric_limits<float>::epsilon();
+    const auto roundings = static_cast<float>(8 + file_.reductions().at(name_));
+    const auto row_size = static_cast<size_t>(cols);
+    for (size_t i = 0; i < got.size(); ++i) {
+      float largest = 0.0F;
+      for (size_t j = i / row_size * row_size; j < (i / row_size + 1) * row_size; ++j)
+        if (std::isfinite(expected[j])) largest = std::max(largest, std::fabs(expected[j]));
+      const float tolerance = roundings * kEps * largest + std::numeric_limits<float>::min();
+      if (got[i] == expected[i] || std::fabs(got[i] - expected[i]) <= tolerance) continue;
+      ADD_FAILURE() << output << "[" << i << "] is " << got[i] << ", expected " << expected[i] << " +- "
+                    << tolerance;
+      return;
+    }
+  }
+
+  Ops& ops_;
+  Arena& arena_;
+  const OpCaseFile& file_;
+  const std::string name_;
+  const int alias_;
+  int aliases_ = 0;
+  std::map<std::string, Tensor> operands_, outputs_;
+  std::set<std::string> used_, overwritten_;
+};
+
+/// How each op is called on a case: its operands and outputs by their names in model/ops.h.
+inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
+  using C = OpCase;
+  static const std::map<std::string, void (*)(Ops&, OpCase&)> calls = {
+      {"zero", [](Ops& o, C& c) { o.zero(c.set("x")); }},
+      {"add",
+       [](Ops& o, C& c) {
+         o.add(c.set("out", {"a", "b"}), c.in("a"), c.in("b"));
+       }},
+      {"mul",
+       [](Ops& o, C& c) {
+         o.mul(c.set("out", {"a", "b"}), c.in("a"), c.in("b"));
+       }},
+      {"affine",
+       [](Ops& o, C& c) { o.affine(c.set("out", {"x"}), c.in("x"), c.number("scale"), c.number("shift")); }},
+      {"pow", [](Ops& o, C& c) { o.pow(c.set("out", {"x"}), c.in("x"), c.integer("exponent")); }},
+      {"tanh", [](Ops& o, C& c) { o.tanh(c.set("out", {"x"}), c.in("x")); }},
+      {"sqrt", [](Ops& o, C& c) { o.sqrt(c.set("out", {"x"}), c.in("x")); }},
+      {"lerp", [](Ops& o, C& c) { o.lerp(c.add("x"), c.in("y"), c.number("weight")); }},
+      {"addcmul", [](Ops& o, C& c) { o.addcmul(c.add("x"), c.in("a"), c.in("b"), c.number("value")); }},
+      {"addcdiv", [](Ops& o, C& c) { o.addcdiv(c.add("x"), c.in("a"), c.in("b"), c.number("value")); }},
+      {"scale_by", [](Ops& o, C& c) { o.scale_by(c.add("x"), c.in("factor")); }},
+
+      {"row_mean", [](Ops& o, C& c) { o.row_mean(c.set("mean"), c.in("x")); }},
+      {"row_rstd", [](Ops& o, C& c) { o.row_rstd(c.set("rstd"), c.in("x"), c.in("mean"), c.number("eps")); }},
+      {"normalize", [](Ops& o, C& c) { o.normalize(c.set("out"), c.in("x"), c.in("mean"), c.in("rstd")); }},
+      {"normalize_backward",
+       [](Ops& o, C& c) {
+         o.normalize_backward(c.add("dx"), c.in("dxhat"), c.in("xhat"), c.in("mean_dxhat"),
+                              c.in("mean_dxhat_xhat"), c.in("rstd"));
+       }},
+      {"mul_columns", [](Ops& o, C& c) { o.mul_columns(c.set("out", {"x"}), c.in("x"), c.in("w")); }},
+      {"add_columns", [](Ops& o, C& c) { o.add_columns(c.set("out", {"x"}), c.in("x"), c.in("b")); }},
+      {"sum_rows", [](Ops& o, C& c) { o.sum_rows(c.add("out"), c.in("x")); }},
+
+      {"embedding_forward",
+       [](Ops& o, C& c) { o.embedding_forward(c.set("out"), c.in("tokens"), c.in("wte")); }},
+      {"embedding_backward",
+       [](Ops& o, C& c) { o.embedding_backward(c.add("dwte"), c.in("tokens"), c.in("dout")); }},
+      {"add_position", [](Ops& o, C& c) { o.add_position(c.add("x"), c.in("wpe")); }},
+      {"position_backward", [](Ops& o, C& c) { o.position_backward(c.add("dwpe"), c.in("dout")); }},
+
+      {"matmul",
+       [](Ops& o, C& c) {
+         const bool add = c.has_before("out");
+         o.matmul(add ? c.add("out") : c.set("out"), c.in("a"), c.in("b"),
+                  static_cast<MatOp>(c.integer("op")), add ? Write::add : Write::set);
+       }},
+
+      {"split_qkv", [](Ops& o, C& c) { o.split_qkv(c.set("q"), c.set("k"), c.set("v"), c.in("qkv")); }},
+      {"merge_qkv", [](Ops& o, C& c) { o.merge_qkv(c.set("qkv"), c.in("q"), c.in("k"), c.in("v")); }},
+      {"split_heads", [](Ops& o, C& c) { o.split_heads(c.set("out"), c.in("x")); }},
+      {"merge_heads", [](Ops& o, C& c) { o.merge_heads(c.set("out"), c.in("x")); }},
+      {"causal_mask", [](Ops& o, C& c) { o.causal_mask(c.set("mask")); }},
+      {"add_mask", [](Ops& o, C& c) { o.add_mask(c.add("att"), c.in("mask")); }},
+      {"softmax_forward", [](Ops& o, C& c) { o.softmax_forward(c.set("p", {"x"}), c.in("x")); }},
+      {"softmax_backward",
+       [](Ops& o, C& c) { o.softmax_backward(c.set("dx", {"dp"}), c.in("dp"), c.in("p")); }},
+      {"causal_softmax_forward",
+       [](Ops& o, C& c) { o.causal_softmax_forward(c.set("p", {"x"}), c.in("x")); }},
+      {"causal_softmax_backward",
+       [](Ops& o, C& c) { o.causal_softmax_backward(c.set("dx", {"dp"}), c.in("dp"), c.in("p")); }},
+
+      {"log_softmax_forward", [](Ops& o, C& c) { o.log_softmax_forward(c.set("logp"), c.in("logits")); }},
+      {"log_softmax_backward",
+       [](Ops& o, C& c) {
+         o.log_softmax_backward(c.set("dlogits", {"dlogp"}), c.in("dlogp"), c.in("logp"));
+       }},
+      {"nll_loss_forward",
+       [](Ops& o, C& c) { o.nll_loss_forward(c.set("losses"), c.in("logp"), c.in("targets")); }},
+      {"nll_loss_backward",
+       [](Ops& o, C& c) { o.nll_loss_backward(c.set("dlogp"), c.in("targets"), c.number("scale")); }},
+      {"add_mean", [](Ops& o, C& c) { o.add_mean(c.add("out"), c.in("x")); }},
+
+      {"sum_of_squares", [](Ops& o, C& c) { o.sum_of_squares(c.set("out"), c.in("x")); }},
+      {"clip_factor",
+       [](Ops& o, C& c) {
+         o.clip_factor(c.set("factor"), c.set("norm"), c.in("parts"), c.number("max_norm"));
+       }},
+  };
+  return calls;
+}
+
+/// Every case of the file on `ops`, in place too where the op may be; and every op has a case.
+inline void expect_ops_match_pytorch(Ops& ops) {
+  const OpCaseFile file(STEPLADDER_TEST_DATA "/op_cases.safetensors");
+  Config largest;  // holds every case
+  largest.B = 4, largest.T = 32, largest.max_T = 32, largest.V = 600, largest.L = 1, largest.NH = 4,
+  largest.C = 144;
+  Arena plan;
+  ops.bind_workspace(plan, largest);
+  Arena arena(ops, plan.bytes() + (int64_t{16} << 20));
+  ops.bind_workspace(arena, largest);
+
+  std::set<std::string> seen;
+  for (const auto& [name, unused] : file.reductions()) {
+    const std::string op = name.substr(0, name.find('.'));
+    ASSERT_TRUE(op_calls().contains(op)) << "case " << name << " is of no op known here";
+    seen.insert(op);
+    for (int alias = 0, aliases = 0; alias <= aliases; ++alias) {
+      SCOPED_TRACE(cat(name, alias > 0 ? ", in place" : ""));
+      OpCase run(ops, arena, file, name, alias);
+      op_calls().at(op)(ops, run);
+      run.compare();
+      aliases = run.aliases();
+    }
+  }
+  for (const auto& [op, unused] : op_calls()) EXPECT_TRUE(seen.contains(op)) << op << " has no case";
+}
+
+}  // namespace stepladder

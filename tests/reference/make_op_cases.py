@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""Writes tests/data/op_cases.safetensors: what every op of model/ops.h gives by PyTorch.
+
+Needs PyTorch, on the CPU. Seeded, so that it writes the same file again:
+
+    python tests/reference/make_op_cases.py
+
+A case is named op or op.variant. Its tensors: <case>/in/<operand>, <case>/in/<scalar> (one element),
+<case>/before/<output> for an output that is accumulated into, <case>/out/<output> as expected. Operands are
+drawn in f32; the expected outputs are computed in f64, gradients by autograd, and rounded once. The metadata
+gives each case its reduction length, from which the tests derive their tolerance.
+"""
+
+import json
+import math
+import pathlib
+import struct
+
+import torch
+import torch.nn.functional as F
+
+DEST = pathlib.Path(__file__).parents[1] / "data" / "op_cases.safetensors"
+
+generator = torch.Generator().manual_seed(1337)
+tensors, reductions = {}, {}
+
+
+def normal(*shape, scale=1.0):
+    return (scale * torch.randn(shape, generator=generator)).to(torch.float32)
+
+
+def integers(high, *shape):
+    return torch.randint(high, shape, generator=generator).to(torch.int32)
+
+
+def f64(x):
+    return x.to(torch.float64) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+
+def case(name, compute, inputs, outputs, before=None, reduce=1):
+    """`compute` maps the operands in f64 to the outputs named in `outputs`; `before` is what they start from."""
+    before = before or {}
+    results = compute(**{k: f64(v) for k, v in inputs.items()})
+    if isinstance(results, torch.Tensor):
+        results = (results,)
+    assert len(results) == len(outputs), name
+    for key, value in inputs.items():
+        if not isinstance(value, torch.Tensor):
+            value = torch.tensor([value], dtype=torch.int32 if isinstance(value, int) else torch.float32)
+        tensors[f"{name}/in/{key}"] = value.contiguous()
+    for key, value in zip(outputs, results):
+        if key in before:
+            tensors[f"{name}/before/{key}"] = before[key]
+            value = before[key].to(torch.float64) + value
+        tensors[f"{name}/out/{key}"] = torch.atleast_1d(value.detach().to(torch.float32)).contiguous()
+    assert name not in reductions, name
+    reductions[name] = str(reduce)
+
+
+def gradient(function, dout, *operands):
+    """Gradients of sum(function(*operands) * dout)."""
+    leaves = [x.detach().clone().requires_grad_() for x in operands]
+    (function(*leaves) * dout).sum().backward()
+    return tuple(x.grad for x in leaves)
+
+
+def f32_exact(value):
+    """A Python float that f32 holds, so that both sides scale by the same number."""
+    return float(torch.tensor(value, dtype=torch.float32))
+
+
+def elementwise():
+    for suffix, shape in (("", (2, 3, 7)), (".vector", (1,)), (".wide", (5, 67))):
+        a, b = normal(*shape), normal(*shape)
+        case("add" + suffix, lambda a, b: a + b, {"a": a, "b": b}, ["out"])
+        case("mul" + suffix, lambda a, b: a * b, {"a": a, "b": b}, ["out"])
+    case("zero", lambda: torch.zeros(3, 5), {}, ["x"])
+    x = normal(3, 11)
+    scale, shift = f32_exact(0.7), f32_exact(-0.3)
+    case("affine", lambda x, scale, shift: scale * x + shift, {"x": x, "scale": scale, "shift": shift}, ["out"])
+    case("pow.2", lambda x, exponent: x**exponent, {"x": x, "exponent": 2}, ["out"])
+    case("pow.3", lambda x, exponent: x**exponent, {"x": x, "exponent": 3}, ["out"])
+    case("tanh", lambda x: torch.tanh(x), {"x": normal(3, 11, scale=2)}, ["out"])
+    edges = torch.tensor([0.0, 1e-4, -1e-4, 0.01, 9.0, -9.0, 20.0, -100.0, math.inf, -math.inf])
+    case("tanh.edges", lambda x: torch.tanh(x), {"x": edges}, ["out"])
+    case("sqrt", lambda x: torch.sqrt(x), {"x": normal(3, 11).abs()}, ["out"])
+    case("sqrt.edges", lambda x: torch.sqrt(x), {"x": torch.tensor([0.0, 1e-12, 1e12, math.inf])}, ["out"])
+
+    x, a, b = normal(4, 9), normal(4, 9), normal(4, 9)
+    value = f32_exact(-0.05)
+    case("lerp", lambda y, weight: weight * (y - f64(x)), {"y": a, "weight": f32_exact(0.1)}, ["x"], {"x": x})
+    case("addcmul", lambda a, b, value: value * a * b, {"a": a, "b": b, "value": value}, ["x"], {"x": x})
+    d = b.abs() + 0.1
+    case("addcdiv", lambda a, b, value: value * a / b, {"a": a, "b": d, "value": value}, ["x"], {"x": x})
+    # x *= factor, as a difference: the file's outputs are what accumulates onto `before`.
+    case("scale_by", lambda factor: f64(x) * factor - f64(x), {"factor": f32_exact(0.37)}, ["x"], {"x": x})
+
+
+def rows():
+    for suffix, shape in (("", (2, 5, 12)), (".narrow", (3, 1)), (".wide", (2, 3, 131)), (".offset", (4, 33))):
+        N, C = shape[:-1], shape[-1]
+        x = normal(*shape) + (100.0 if suffix == ".offset" else 0.0)
+        eps = f32_exact(1e-5)
+        case("row_mean" + suffix, lambda x: x.mean(-1), {"x": x}, ["mean"], reduce=C)
+        mean = x.to(torch.float64).mean(-1).to(torch.float32)
+        case("row_rstd" + suffix,
+             lambda x, mean, eps: torch.rsqrt(((x - mean[..., None]) ** 2).mean(-1) + eps),
+             {"x": x, "mean": mean, "eps": eps}, ["rstd"], reduce=C)
+        rstd = normal(*N).abs() + 0.5
+        case("normalize" + suffix, lambda x, mean, rstd: (x - mean[..., None]) * rstd[..., None],
+             {"x": x, "mean": mean, "rstd": rstd}, ["out"])
+
+        w, b = normal(C), normal(C)
+        case("mul_columns" + suffix, lambda x, w: x * w, {"x": x, "w": w}, ["out"])
+        case("add_columns" + suffix, lambda x, b: x + b, {"x": x, "b": b}, ["out"])
+        case("sum_rows" + suffix, lambda x: x.reshape(-1, C).sum(0), {"x": x}, ["out"], {"out": w},
+             reduce=math.prod(N))
+
+    # The gradient of LayerNorm's normalisation, by autograd, from the statistics that the op is given.
+    for suffix, shape in (("", (2, 5, 12)), (".row", (1, 1, 67))):
+        C = shape[-1]
+        x, dxhat = normal(*shape), normal(*shape)
+        (dx,) = gradient(lambda x: F.layer_norm(x, (C,), eps=1e-5), f64(dxhat), f64(x))
+        wide = f64(x)
+        rstd = torch.rsqrt(wide.var(-1, unbiased=False) + 1e-5)
+        xhat = (wide - wide.mean(-1, keepdim=True)) * rstd[..., None]
+        operands = {"dxhat": dxhat, "xhat": xhat.to(torch.float32),
+                    "mean_dxhat": f64(dxhat).mean(-1).to(torch.float32),
+                    "mean_dxhat_xhat": (f64(dxhat) * xhat).mean(-1).to(torch.float32),
+                    "rstd": rstd.to(torch.float32)}
+        case("normalize_backward" + suffix, lambda **_: dx, operands, ["dx"], {"dx": normal(*shape)}, reduce=C)
+
+
+def embedding():
+    for suffix, (B, T, C, V) in (("", (2, 5, 6, 11)), (".T1", (3, 1, 4, 5)), (".one_token", (2, 9, 70, 3))):
+        tokens = integers(V, B, T)
+        if suffix == ".one_token":
+            tokens[:] = 1
+        wte, wpe, dout = normal(V, C), normal(T + 2, C), normal(B, T, C)
+        case("embedding_forward" + suffix, lambda tokens, wte: F.embedding(tokens, wte),
+             {"tokens": tokens, "wte": wte}, ["out"])
+        case("embedding_backward" + suffix,
+             lambda tokens, dout: gradient(lambda w: F.embedding(tokens, w), dout, f64(wte)),
+             {"tokens": tokens, "dout": dout}, ["dwte"], {"dwte": normal(V, C)}, reduce=B * T)
+        case("add_position" + suffix, lambda wpe: wpe[:T].expand(B, T, C), {"wpe": wpe}, ["x"],
+             {"x": normal(B, T, C)})
+        case("position_backward" + suffix,
+             lambda dout: gradient(lambda w: w[:T].expand(B, T, C), dout, f64(wpe)),
+             {"dout": dout}, ["dwpe"], {"dwpe": normal(T + 2, C)}, reduce=B)
+
+
+def matmul():
+    """`op` is the index in MatOp: NN, NT, TN; `accumulate` is Write::add."""
+    products = (lambda a, b: a @ b, lambda a, b: a @ b.mT, lambda a, b: a.mT @ b)
+
+    def one(name, op, accumulate, a, b, flat):
+        def product(a, b, **_):
+            if flat and op == 2:
+                a, b = a.flatten(0, -2), b.flatten(0, -2)
+            return products[op](a, b)
+
+        inputs = {"a": a, "b": b, "op": op}
+        out = product(a, b)
+        before = {"out": normal(*out.shape)} if accumulate else {}
+        case(f"matmul.{name}", product, inputs, ["out"], before, reduce=a.shape[-2 if op == 2 else -1])
+
+    for accumulate in (False, True):
+        suffix = "_add" if accumulate else ""
+        # Linear layers: x (B,T,C) W^T, its gradients dout W and dout^T x.
+        one("linear" + suffix, 1, accumulate, normal(2, 5, 6), normal(7, 6), True)
+        one("linear_dgrad" + suffix, 0, accumulate, normal(2, 5, 7), normal(7, 6), True)
+        one("linear_wgrad" + suffix, 2, accumulate, normal(2, 5, 7), normal(2, 5, 6), True)
+        # Attention: q k^T, att v, att^T dy in a batch of (B,NH).
+        one("att_qk" + suffix, 1, accumulate, normal(3, 2, 5, 4), normal(3, 2, 5, 4), False)
+        one("att_v" + suffix, 0, accumulate, normal(3, 2, 5, 5), normal(3, 2, 5, 4), False)
+        one("att_dv" + suffix, 2, accumulate, normal(3, 2, 5, 5), normal(3, 2, 5, 4), False)
+    one("T1", 1, False, normal(3, 2, 1, 4), normal(3, 2, 1, 4), False)
+    one("long_sum", 0, False, normal(3, 301), normal(301, 5), True)
+    one("vectors", 1, False, normal(1, 1), normal(9, 1), True)
+
+
+def attention():
+    for suffix, (B, NH, T, HS) in (("", (2, 3, 5, 4)), (".T1", (3, 1, 1, 3))):
+        C = NH * HS
+        heads = lambda x: x.reshape(B, T, NH, HS).transpose(1, 2)
+        merge = lambda x: x.transpose(1, 2).reshape(B, T, C)
+        qkv, x = normal(B, T, 3 * C), normal(B, T, C)
+        q, k, v = (normal(B, NH, T, HS) for _ in range(3))
+        case("split_qkv" + suffix, lambda qkv: tuple(heads(part) for part in qkv.split(C, -1)), {"qkv": qkv},
+             ["q", "k", "v"])
+        case("merge_qkv" + suffix, lambda q, k, v: torch.cat([merge(q), merge(k), merge(v)], -1),
+             {"q": q, "k": k, "v": v}, ["qkv"])
+        case("split_heads" + suffix, lambda x: heads(x), {"x": x}, ["out"])
+        case("merge_heads" + suffix, lambda x: merge(x), {"x": q}, ["out"])
+
+        mask = torch.zeros(T, T, dtype=torch.float64).masked_fill(
+            torch.ones(T, T).tril() == 0, -math.inf)
+        case("causal_mask" + suffix, lambda: mask, {}, ["mask"])
+        att = normal(B, NH, T, T)
+        case("add_mask" + suffix, lambda mask: mask.expand(B, NH, T, T), {"mask": mask.to(torch.float32)},
+             ["att"], {"att": att})
+
+        # Nothing above the diagonal may be read: there stands NaN.
+        above = torch.ones(T, T).triu(1) == 1
+        hidden = lambda x: x.masked_fill(above, math.nan)
+        causal = lambda x: torch.softmax(x.masked_fill(above, -math.inf), -1)
+        case("causal_softmax_forward" + suffix, lambda x: causal(x), {"x": hidden(att)}, ["p"], reduce=T)
+        dp = normal(B, NH, T, T)
+        p = causal(f64(att)).to(torch.float32)
+        case("causal_softmax_backward" + suffix, lambda dp, p: gradient(causal, f64(dp).nan_to_num(), f64(att)),
+             {"dp": hidden(dp), "p": hidden(p)}, ["dx"], reduce=T)
+
+    softmax = lambda x: torch.softmax(x, -1)
+    ties = torch.tensor([[2.0, 2.0, -1.0, 2.0], [0.0, 0.0, 0.0, 0.0]])
+    masked = torch.tensor([[0.3, -math.inf, -math.inf, -math.inf], [1.0, -2.0, -math.inf, -math.inf]])
+    large = torch.tensor([[1e4, 1e4 - 1, -1e4, 0.0], [-1e38, -1e38, -2e38, 1e38], [-200.0, -100.0, -95.0, 0.0]])
+    for suffix, x in (("", normal(2, 3, 7, 7)), (".wide", normal(3, 67, scale=5)), (".ties", ties),
+                      (".masked", masked), (".large", large), (".one", normal(4, 1))):
+        S = x.shape[-1]
+        dp = normal(*x.shape)
+        case("softmax_forward" + suffix, lambda x: softmax(x), {"x": x}, ["p"], reduce=S)
+        p = softmax(f64(x)).to(torch.float32)
+        case("softmax_backward" + suffix, lambda dp, p: gradient(softmax, dp, f64(x)), {"dp": dp, "p": p},
+             ["dx"], reduce=S)
+
+
+def classifier():
+    log_softmax = lambda x: torch.log_softmax(x, -1)
+    large = torch.tensor([[1e4, 9e3, -1e4, 0.0, 5.0], [-1e38, 0.0, 2e38, 1.0, 2.0]]).reshape(2, 1, 5)
+    ties = torch.full((3, 1, 6), -7.25)
+    for suffix, x in (("", normal(2, 5, 11, scale=3)), (".wide", normal(1, 2, 517)), (".large", large),
+                      (".ties", ties), (".V1", normal(2, 2, 1))):
+        B, T, V = x.shape
+        dlogp, targets = normal(B, T, V), integers(V, B, T)
+        targets[0, 0] = V - 1
+        case("log_softmax_forward" + suffix, lambda logits: log_softmax(logits), {"logits": x}, ["logp"],
+             reduce=V)
+        logp = log_softmax(f64(x)).to(torch.float32)
+        case("log_softmax_backward" + suffix,
+             lambda dlogp, logp: gradient(log_softmax, dlogp, f64(x)),
+             {"dlogp": dlogp, "logp": logp}, ["dlogits"], reduce=V)
+        case("nll_loss_forward" + suffix,
+             lambda logp, targets: F.nll_loss(logp.reshape(-1, V), targets.reshape(-1).long(),
+                                              reduction="none").reshape(B, T),
+             {"logp": logp, "targets": targets}, ["losses"])
+        scale = f32_exact(1 / (B * T))
+        case("nll_loss_backward" + suffix,
+             lambda targets, scale: gradient(
+                 lambda lp: F.nll_loss(lp.reshape(-1, V), targets.reshape(-1).long(), reduction="sum"), scale,
+                 f64(logp)),
+             {"targets": targets, "scale": scale}, ["dlogp"])
+
+    # The whole classifier: the gradient of the mean cross-entropy through both ops.
+    logits, targets = normal(2, 3, 13, scale=2), integers(13, 2, 3)
+    dlogp = torch.zeros(2, 3, 13).scatter_(2, targets.long()[..., None], -1 / 6)
+    case("log_softmax_backward.cross_entropy",
+         lambda **_: gradient(lambda x: F.cross_entropy(x.reshape(-1, 13), targets.reshape(-1).long()), 1.0,
+                              f64(logits)),
+         {"dlogp": dlogp, "logp": log_softmax(f64(logits)).to(torch.float32)}, ["dlogits"], reduce=13)
+    case("add_mean", lambda x: x.mean(), {"x": normal(3, 7)}, ["out"], {"out": normal(1)}, reduce=21)
+    case("add_mean.one", lambda x: x.mean(), {"x": normal(1, 1)}, ["out"], {"out": torch.zeros(1)})
+
+
+def clipping():
+    for suffix, x in (("", normal(5, 13)), (".one", normal(1)), (".large", normal(40, scale=1e15))):
+        case("sum_of_squares" + suffix, lambda x: (x * x).sum(), {"x": x}, ["out"], reduce=x.numel())
+    for suffix, parts, max_norm in (("", normal(7).abs() * 9, 1.0), (".within", normal(3).abs() * 1e-3, 1.0),
+                                    (".zero", torch.zeros(4), 1.0), (".large", normal(28).abs() * 1e20, 0.5)):
+        def clip(parts, max_norm):
+            # clip_grad_norm_ on gradients that have these sums of squares.
+            grads = [torch.nn.Parameter(s.sqrt().reshape(1)) for s in parts]
+            for g in grads:
+                g.grad = g.detach().clone()
+            norm = torch.nn.utils.clip_grad_norm_(grads, max_norm)
+            return norm, (max_norm / (norm + 1e-6)).clamp(max=1.0)
+
+        case("clip_factor" + suffix, clip, {"parts": parts, "max_norm": max_norm}, ["norm", "factor"],
+             reduce=parts.numel())
+
+
+def save():
+    """The safetensors container: length of the header, header in JSON, data."""
+    header, data = {"__metadata__": dict(sorted(reductions.items()))}, b""
+    for name, x in sorted(tensors.items()):
+        raw = x.numpy().tobytes()
+        header[name] = {"dtype": "I32" if x.dtype == torch.int32 else "F32", "shape": list(x.shape),
+                        "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    DEST.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+elementwise()
+rows()
+embedding()
+matmul()
+attention()
+classifier()
+clipping()
+save()
+print(f"{DEST.name}: {len(reductions)} cases, {len(tensors)} tensors, {DEST.stat().st_size} bytes")

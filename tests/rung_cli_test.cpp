@@ -1,0 +1,368 @@
+// A rung's executable from outside: options, files, exit codes, events, signals.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <thread>
+
+#include "bench/events.h"
+#include "model/data.h"
+#include "model/gpt2.h"
+
+namespace stepladder {
+namespace {
+
+namespace fs = std::filesystem;
+using Args = std::vector<std::string>;
+using nlohmann::json;
+
+constexpr const char* kRung = "00_fp32_baseline";
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+struct Result {
+  int code;  // exit code, or minus the signal
+  std::string out, err;
+  std::vector<json> events;
+
+  json last() const { return events.empty() ? json() : events.back(); }
+  std::vector<json> of(const std::string& kind) const {
+    std::vector<json> found;
+    for (const json& event : events)
+      if (event["event"] == kind) found.push_back(event);
+    return found;
+  }
+};
+
+class RungCli : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/stepladder_rung_XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    dir_ = name;
+    // Text that repeats every 16 tokens.
+    std::vector<uint16_t> tokens(4000);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(i * 7 % 16);
+    write_token_file(path("data.bin"), tokens);
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  std::string path(const std::string& name) const { return (dir_ / name).string(); }
+
+  /// A model that steps in a millisecond, on the repeating text.
+  Args tiny(const Args& more) const {
+    Args args = {"--backend", "cpu",        "--data",       path("data.bin"),
+                 "--vocab",   path("none"), "--layers",     "2",
+                 "--heads",   "2",          "--channels",   "16",
+                 "--max-seq", "32",         "--vocabulary", "256",
+                 "--batch",   "2",          "--lr",         "1e-2"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+
+  /// Starts a rung with events on descriptor 3; `setup` runs in the child before it.
+  template <class Setup>
+  pid_t start(const Args& args, Setup setup, const char* rung = kRung) const {
+    const std::string program = std::string(STEPLADDER_BIN) + "/" + rung;
+    const std::string out = path("out"), err = path("err"), events = path("events");
+    std::vector<char*> argv = {const_cast<char*>(program.c_str())};
+    for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+    argv.push_back(nullptr);
+    const pid_t child = fork();
+    if (child != 0) return child;
+    const auto redirect = [](const std::string& file, int to) {
+      const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      if (fd != to) {
+        dup2(fd, to);
+        close(fd);
+      }
+    };
+    redirect(out, 1);
+    redirect(err, 2);
+    redirect(events, 3);
+    setup();
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+
+  Result wait(pid_t child) const {
+    int status = 0;
+    waitpid(child, &status, 0);
+    Result result{WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_file(path("out")),
+                  read_file(path("err")), events_so_far()};
+    return result;
+  }
+
+  std::vector<json> events_so_far() const {
+    std::vector<json> events;
+    std::ifstream file(path("events"));
+    for (std::string line; std::getline(file, line);)
+      if (const json event = parse_event(line); !event.is_null()) events.push_back(event);
+    return events;
+  }
+
+  Result run(const Args& args, const char* rung = kRung) const {
+    return wait(start(
+        args, [] {}, rung));
+  }
+
+  /// Exit code, and one line on stderr that holds `what`.
+  static void expect_error(const Result& result, int code, const std::string& what) {
+    EXPECT_EQ(result.code, code) << result.err;
+    EXPECT_TRUE(result.err.starts_with(std::string(kRung) + ": error: ")) << result.err;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_NE(result.err.find(what), std::string::npos) << result.err;
+  }
+
+  fs::path dir_;
+};
+
+TEST_F(RungCli, UnknownOptionIsAUsageErrorThatNamesTheNearest) {
+  expect_error(run({"--bath", "4"}), kExitUsage, "unknown option '--bath': did you mean --batch?");
+  expect_error(run({"--warmup-steps=4"}), kExitUsage, "did you mean --warmup-lr-steps?");
+  expect_error(run({"train"}), kExitUsage, "unexpected argument 'train'");
+}
+
+TEST_F(RungCli, ValueOutOfRangeIsAUsageErrorThatNamesTheOption) {
+  for (const Args& args :
+       {Args{"--batch", "0"}, Args{"--batch", "99999999"}, Args{"--batch", "4x"}, Args{"--steps", "-1"},
+        Args{"--seed", "-1"}, Args{"--lr", "nan"}, Args{"--lr", "inf"}, Args{"--beta2", "1"},
+        Args{"--backend", "gpu"}, Args{"--top-k", "1.5"}, Args{"--events", "57"}, Args{"--prompt"}})
+    expect_error(run(args), kExitUsage, args.front());
+}
+
+TEST_F(RungCli, ContradictionsAreUsageErrors) {
+  expect_error(run({"--init", "a", "--resume", "b"}), kExitUsage, "--init and --resume");
+  expect_error(run({"--checkpoint-every", "2"}), kExitUsage, "--checkpoint");
+  expect_error(run(tiny({"--channels", "17"})), kExitUsage, "C=17");
+  expect_error(run(tiny({"--seq", "33"})), kExitUsage, "T=33");
+}
+
+TEST_F(RungCli, UnknownModelNamesTheNearest) {
+  expect_error(run({"--backend", "cpu", "--model", "gpt2-midium"}), kExitUsage, "gpt2-medium");
+}
+
+TEST_F(RungCli, HelpListsOnlyLongOptions) {
+  const Result help = run({"--help"});
+  EXPECT_EQ(help.code, 0);
+  for (const char* option :
+       {"--data", "--batch", "--warmup-lr-steps", "--sample-every", "--events", "--version"})
+    EXPECT_NE(help.out.find(option), std::string::npos) << option;
+  EXPECT_FALSE(std::regex_search(help.out, std::regex("(^|\\s)-[a-z]")));
+  EXPECT_TRUE(run({"--version"}).out.starts_with(std::string(kRung) + " "));
+}
+
+TEST_F(RungCli, BadDataIsAUsageErrorThatNamesTheFile) {
+  const std::string good = read_file(path("data.bin"));
+  const auto with = [&](const std::string& name, const std::string& content) {
+    std::ofstream(path(name), std::ios::binary) << content;
+    return run(tiny({"--data", path(name)}));
+  };
+  expect_error(with("truncated.bin", good.substr(0, good.size() - 100)), kExitUsage, path("truncated.bin"));
+  expect_error(with("odd.bin", "abc"), kExitUsage, path("odd.bin"));
+  expect_error(with("empty.bin", ""), kExitUsage, path("empty.bin"));
+  expect_error(with("short.bin", "a\0b\0"), kExitUsage, path("short.bin"));
+  std::string outside = good;
+  outside[1024 + 11] = '\x01';  // token 5 becomes >= 256
+  expect_error(with("outside.bin", outside), kExitUsage, path("outside.bin"));
+  expect_error(run(tiny({"--data", path("missing.bin")})), kExitUsage, path("missing.bin"));
+  expect_error(run(tiny({"--batch", "1000"})), kExitUsage, path("data.bin"));
+}
+
+TEST_F(RungCli, BatchThatDoesNotFitTellsTheLargestThatDoes) {
+  const auto with_batch = [&](const std::string& batch) {
+    return run(tiny({"--layers", "64", "--max-seq", "2048", "--batch", batch, "--events", "3"}));
+  };
+  const Result result = with_batch("16384");
+  expect_error(result, kExitFailed, "out of memory: B=16384 T=2048 wants ");
+  EXPECT_EQ(result.last()["status"], "oom");
+  std::smatch fits;
+  const std::string reason = result.last()["reason"];
+  ASSERT_TRUE(std::regex_search(reason, fits, std::regex("iB are free; .* fits is --batch (\\d+)$")))
+      << reason;
+  // Free memory moves a little between two runs.
+  const Result next = with_batch(std::to_string(std::stoll(fits[1]) + 2));
+  EXPECT_EQ(next.last()["status"], "oom");
+}
+
+TEST_F(RungCli, EveryRungLearnsARepeatingText) {
+  for (const RungBuild& rung : linked_rungs()) {
+    const Result result = run(tiny({"--steps", "20", "--events", "3"}), rung.name.c_str());
+    EXPECT_EQ(result.code, 0) << result.err;
+    const auto steps = result.of("step");
+    ASSERT_EQ(steps.size(), 20U) << rung.name;
+    EXPECT_NEAR(steps.front()["loss"], std::log(256.0), 0.1) << rung.name;  // uniform over the vocabulary
+    EXPECT_LT(steps.back()["loss"], 0.6 * steps.front()["loss"].get<double>()) << rung.name;
+  }
+}
+
+TEST_F(RungCli, EventsAreCompleteAndInOrder) {
+  const Result result =
+      run(tiny({"--steps", "4", "--eval-every", "2", "--eval-batches", "2", "--events", "3"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  std::string order;
+  for (const json& event : result.events) order += event["event"].get<std::string>() + " ";
+  EXPECT_EQ(order, "start step step eval step step eval end ");
+
+  const json start = result.events.front();
+  EXPECT_EQ(start["variant"], kRung);
+  EXPECT_EQ(start["backend"], "cpu");
+  EXPECT_EQ(start["source_hash"].get<std::string>().size(), 64U);
+  EXPECT_EQ(start["config"]["B"], 2);
+  EXPECT_EQ(start["config"]["T"], 32);
+  EXPECT_EQ(start["config"]["lr"], 1e-2);
+  EXPECT_EQ(start["config"]["seed"], 1337);
+  EXPECT_FALSE(start["device"]["name"].get<std::string>().empty());
+  EXPECT_GT(start["startup_ms"], 0.0);
+  EXPECT_LT(start["startup_ms"], 60e3);
+  int64_t total = 0;
+  for (const json& bytes : start["memory_by_name"]) total += bytes.get<int64_t>();
+
+  int64_t next = 0;
+  for (const json& step : result.of("step")) {
+    EXPECT_EQ(step["step"], next++);
+    for (const char* key : {"step_ms", "device_ms", "loss", "grad_norm", "lr"})
+      EXPECT_GT(step[key], 0.0) << key;
+  }
+  EXPECT_EQ(result.of("eval").back()["step"], 4);
+  const json memory = result.last()["memory_bytes"];
+  EXPECT_EQ(memory["live_peak"], total);
+  EXPECT_GE(memory["reserved_peak"], total);
+  EXPECT_GT(memory["process_peak"], 0);
+  EXPECT_GT(memory["by_name"]["params"], 0);
+}
+
+TEST_F(RungCli, OutputHasABoxAStepLineAndASummary) {
+  const Result result = run(tiny({"--steps", "3"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(result.out.starts_with("+--"));
+  EXPECT_EQ(result.out.find('\x1b'), std::string::npos) << "escape codes without a terminal";
+  const std::regex line(
+      R"(\nstep 3/3 \| loss \d\.\d{4} \| norm \d+\.\d{4} \| lr 3\.00e-03 \| \d+\.\d\d ms \| MFU n/a \| [\d,]+ tok/s\n)");
+  EXPECT_TRUE(std::regex_search(result.out, line)) << result.out;
+  EXPECT_TRUE(std::regex_search(result.out, std::regex("\nmedian \\d+\\.\\d\\d ms \\| [^\n]*\n$")))
+      << result.out;
+}
+
+TEST_F(RungCli, ResumedRunIsBitwiseTheUninterruptedOne) {
+  const auto train = [&](const char* steps, const Args& more) {
+    Args args = tiny({"--accumulate", "2", "--events", "3", "--steps", steps});
+    args.insert(args.end(), more.begin(), more.end());
+    const Result result = run(args);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result;
+  };
+  const Result whole = train("6", {"--checkpoint", path("whole")});
+  train("3", {"--checkpoint", path("half")});
+  const Result rest = train("6", {"--resume", path("half"), "--checkpoint", path("resumed")});
+  ASSERT_EQ(rest.of("step").size(), 3U);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(rest.of("step")[i]["loss"], whole.of("step")[i + 3]["loss"]);
+  EXPECT_FALSE(read_file(path("whole")).empty());
+  EXPECT_TRUE(read_file(path("whole")) == read_file(path("resumed")));
+  // The checkpoint brings its own shape.
+  const Result alone = run({"--backend", "cpu", "--data", path("data.bin"), "--batch", "2", "--resume",
+                            path("whole"), "--steps", "7"});
+  EXPECT_EQ(alone.code, 0) << alone.err;
+  expect_error(run(tiny({"--resume", path("whole"), "--steps", "6"})), kExitUsage, path("whole"));
+}
+
+TEST_F(RungCli, SavedWeightsStartAnotherRun) {
+  const Result first =
+      run(tiny({"--steps", "5", "--save-weights", path("weights"), "--eval-every", "5", "--events", "3"}));
+  ASSERT_EQ(first.code, 0) << first.err;
+  const Result second = run(
+      tiny({"--steps", "1", "--lr", "0", "--init", path("weights"), "--eval-every", "1", "--events", "3"}));
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(first.of("eval").back()["val_loss"], second.of("eval").back()["val_loss"]);
+}
+
+TEST_F(RungCli, LossThatIsNotANumberEndsTheRunAsDiverged) {
+  const Result result =
+      run(tiny({"--steps", "200", "--lr", "100", "--weight-decay", "100", "--warmup-lr-steps", "0",
+                "--checkpoint", path("diverged"), "--events", "3"}));
+  expect_error(result, kExitFailed, "at step ");
+  EXPECT_EQ(result.last()["status"], "diverged");
+  EXPECT_TRUE(result.of("step").back()["loss"].is_null());
+  EXPECT_FALSE(fs::exists(path("diverged")));
+}
+
+TEST_F(RungCli, StopSignalFinishesTheStepAndLeavesACheckpoint) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const pid_t child =
+        start(tiny({"--steps", "1000000", "--checkpoint", path("stopped"), "--events", "3"}), [] {});
+    for (int i = 0; i < 1000 && events_so_far().size() < 4; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    kill(child, signal);
+    const Result result = wait(child);
+    EXPECT_EQ(result.code, 128 + signal) << result.err;
+    EXPECT_EQ(result.last()["status"], "interrupted");
+    EXPECT_NE(result.err.find("--resume " + path("stopped")), std::string::npos) << result.err;
+    const auto done = std::to_string(result.of("step").size() + 1);
+    const Result resumed = run(tiny({"--resume", path("stopped"), "--steps", done, "--events", "3"}));
+    EXPECT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(resumed.of("step").size(), 1U);
+    fs::remove(path("stopped"));
+  }
+}
+
+TEST_F(RungCli, CheckpointThatCannotBeWrittenKeepsTheOldOne) {
+  ASSERT_EQ(run(tiny({"--steps", "1", "--checkpoint", path("kept")})).code, 0);
+  const std::string before = read_file(path("kept"));
+  const auto full_disk = [] {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{40000, 40000};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  };
+  const Result result = wait(start(tiny({"--steps", "2", "--checkpoint", path("kept")}), full_disk));
+  expect_error(result, kExitUsage, path("kept"));
+  EXPECT_TRUE(read_file(path("kept")) == before);
+  // What is bound to fail does so before the first step.
+  const Result nowhere = run(tiny({"--steps", "2", "--checkpoint", path("none/kept")}));
+  expect_error(nowhere, kExitUsage, path("none/kept"));
+  EXPECT_EQ(nowhere.out, "");
+}
+
+TEST_F(RungCli, SamplingPrintsOnlyTextAndRepeats) {
+  ASSERT_EQ(run(tiny({"--steps", "2", "--checkpoint", path("model")})).code, 0);
+  const Args args = {"--backend", "cpu",        "--steps",  "0",  "--resume",        path("model"),
+                     "--vocab",   path("none"), "--prompt", "ab", "--sample-tokens", "8"};
+  const Result first = run(args), second = run(args);
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_TRUE(first.out.starts_with("ab")) << first.out;
+  EXPECT_EQ(first.out.size(), 2U + 8U + 1U) << first.out;  // one byte a token
+  EXPECT_EQ(first.out, second.out);
+  EXPECT_EQ(first.err, "");
+}
+
+TEST_F(RungCli, RunEndsWhenTheReaderOfItsEventsIsGone) {
+  const auto close_reader = [] {
+    int ends[2];
+    if (pipe(ends) == 0) {
+      close(ends[0]);
+      dup2(ends[1], 3);
+    }
+  };
+  const Result result = wait(start(tiny({"--steps", "1000000", "--events", "3"}), close_reader));
+  expect_error(result, kExitFailed, "reader of --events");
+}
+
+TEST(Events, TornLinesAreNull) {
+  EXPECT_EQ(parse_event(R"({"event":"end"})")["event"], "end");
+  for (const char* line :
+       {"", "{", R"({"event":"st)", "[]", "null", R"({"event":1})", R"({"step":0})", "\xff"})
+    EXPECT_TRUE(parse_event(line).is_null()) << line;
+}
+
+}  // namespace
+}  // namespace stepladder

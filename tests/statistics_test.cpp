@@ -1,0 +1,96 @@
+#include "bench/statistics.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+namespace stepladder {
+namespace {
+
+using Samples = std::vector<double>;
+
+TEST(Statistics, QuantileInterpolatesAsType7) {
+  // numpy.quantile([3, 1, 4, 1, 5, 9, 2, 6], [0, .1, .25, .5, .9, 1])
+  const Samples x = {3, 1, 4, 1, 5, 9, 2, 6};
+  EXPECT_DOUBLE_EQ(quantile(x, 0.0), 1.0);
+  EXPECT_DOUBLE_EQ(quantile(x, 0.1), 1.0);
+  EXPECT_DOUBLE_EQ(quantile(x, 0.25), 1.75);
+  EXPECT_DOUBLE_EQ(quantile(x, 0.5), 3.5);
+  EXPECT_NEAR(quantile(x, 0.9), 6.9, 1e-12);
+  EXPECT_DOUBLE_EQ(quantile(x, 1.0), 9.0);
+}
+
+TEST(Statistics, MedianOfOddAndEvenCounts) {
+  EXPECT_DOUBLE_EQ(median(Samples{7}), 7.0);
+  EXPECT_DOUBLE_EQ(median(Samples{9, 1, 5}), 5.0);
+  EXPECT_DOUBLE_EQ(median(Samples{9, 1, 5, 7}), 6.0);
+}
+
+TEST(Statistics, RefusesWhatHasNoAnswer) {
+  EXPECT_THROW(median(Samples{}), std::invalid_argument);
+  EXPECT_THROW(quantile(Samples{1}, 1.5), std::invalid_argument);
+  EXPECT_THROW(quantile(Samples{1}, std::nan("")), std::invalid_argument);
+  EXPECT_THROW(median(Samples{1, std::nan(""), 2}), std::invalid_argument);
+  EXPECT_THROW(median_over_rounds(Samples{}), std::invalid_argument);
+  EXPECT_THROW(speedup(Samples{}, Samples{}), std::invalid_argument);
+  EXPECT_THROW(speedup(Samples{1, 2}, Samples{1}), std::invalid_argument);
+  EXPECT_THROW(speedup(Samples{1}, Samples{0}), std::invalid_argument);
+}
+
+TEST(Statistics, OneRoundHasNoInterval) {
+  const Estimate e = median_over_rounds(Samples{41.7});
+  EXPECT_DOUBLE_EQ(e.value, 41.7);
+  EXPECT_FALSE(e.interval);
+}
+
+TEST(Statistics, IntervalHoldsTheMedianAndIsTheSameEveryTime) {
+  const Samples rounds = {41.2, 41.9, 41.5, 42.3, 41.4};
+  const Estimate a = median_over_rounds(rounds), b = median_over_rounds(rounds);
+  ASSERT_TRUE(a.interval);
+  EXPECT_DOUBLE_EQ(a.value, 41.5);
+  EXPECT_DOUBLE_EQ(a.interval->lo, b.interval->lo);
+  EXPECT_DOUBLE_EQ(a.interval->hi, b.interval->hi);
+  // Of the 5^5 resamples of these five, 5.8 % have the smallest as median and 5.8 % the largest: both beyond
+  // the 2.5 % tails.
+  EXPECT_DOUBLE_EQ(a.interval->lo, 41.2);
+  EXPECT_DOUBLE_EQ(a.interval->hi, 42.3);
+}
+
+TEST(Statistics, IntervalLeavesOutARareExtreme) {
+  // The median of 15 draws is the outlier only when 8 of them are: never in 10,000 resamples.
+  Samples rounds(14, 10.0);
+  rounds.push_back(1000.0);
+  const Estimate e = median_over_rounds(rounds);
+  EXPECT_DOUBLE_EQ(e.interval->lo, 10.0);
+  EXPECT_DOUBLE_EQ(e.interval->hi, 10.0);
+}
+
+TEST(Statistics, SpeedupPairsRoundsSoThatDriftCancels) {
+  // The machine slows down by half in each round, both variants alike.
+  const Samples before = {100, 150, 225}, after = {50, 75, 112.5};
+  const Estimate e = speedup(before, after);
+  EXPECT_DOUBLE_EQ(e.value, 2.0);
+  EXPECT_DOUBLE_EQ(e.interval->lo, 2.0);
+  EXPECT_DOUBLE_EQ(e.interval->hi, 2.0);
+}
+
+TEST(Statistics, WarmupIsExtendedUntilStepsSettle) {
+  const Samples settled = {90, 10, 11, 12, 10, 11, 12, 11};
+  EXPECT_EQ(warmup_steps(settled, 3), 3U);
+  // Steps 1 and 2 are still slow: two steps after them, both lie within what is kept.
+  const Samples slow = {90, 40, 30, 12, 10, 11, 12, 11, 10, 12};
+  EXPECT_EQ(warmup_steps(slow, 2), 5U);
+}
+
+TEST(Statistics, WarmupExtensionHasALimit) {
+  const Samples drifting = {10, 9, 8, 7, 6, 5, 4, 3, 2, 1};
+  EXPECT_EQ(warmup_steps(drifting, 2), 6U);
+  EXPECT_EQ(warmup_steps(drifting, 0), 0U);
+  EXPECT_EQ(warmup_steps(drifting, 12), 10U);
+}
+
+}  // namespace
+}  // namespace stepladder
