@@ -50,7 +50,7 @@ def draw_ladder(data: Results):
     if not workloads:
         return None
     note = "×: speed-up against the baseline"
-    if any(workload.backend == "cpu" for workload in workloads):
+    if data.backend == "cpu":
         note += "  ·  reduced precisions emulated"
     left = 0.3 + max(style.text_width(rung) for rung in data.rungs)
     fig, groups = panels(data, "Step time, rung by rung", note, workloads,

@@ -43,21 +43,21 @@ class Row:
 
 @dataclass
 class Workload:
-    """The rows of one configuration on one backend, in the order of the ladder."""
+    """The rows of one configuration, in the order of the ladder."""
 
-    backend: str
     model: str
     B: int
     T: int
     rows: list[Row] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return f"{self.model} on {self.backend}, B = {self.B}, T = {self.T}"
+        return f"{self.model}, B = {self.B}, T = {self.T}"
 
 
 @dataclass
 class Results:
     device: str
+    backend: str
     workloads: list[Workload]
 
     @property
@@ -106,12 +106,13 @@ def _results(data: dict) -> Results:
         if row.ok and not all(row.rounds or [[]]):
             raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")
         workload.rows.append(row)
-    return Results(_device(data["context"]), list(workloads.values()))
+    device = data["context"]["device"]
+    return Results(str(device["name"]), str(device["backend"]), list(workloads.values()))
 
 
-def _key(item: dict) -> tuple[str, str, int, int]:
+def _key(item: dict) -> tuple[str, int, int]:
     config = item["config"]
-    return item["backend"], config["model"], int(config["B"]), int(config["T"])
+    return config["model"], int(config["B"]), int(config["T"])
 
 
 def _steps(run: dict) -> list[dict]:
@@ -130,7 +131,3 @@ def _positive(value: float) -> float:
     if not _finite(value) > 0:
         raise ValueError(f"a time or ratio of {value}")
     return value
-
-
-def _device(context: dict) -> str:
-    return str(context["device"]["name"])

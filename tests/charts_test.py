@@ -42,7 +42,8 @@ def row(rung, B, ms):
 
 def sample(batches=(4,)):
     rows = [(rung, B, ms) for B in batches for rung, ms in RUNGS.items()]
-    return {"schema": 1, "complete": True, "context": {"device": {"name": "NVIDIA H200"}}, "plan": {},
+    device = {"name": "NVIDIA H200", "backend": "cuda"}
+    return {"schema": 1, "complete": True, "context": {"device": device}, "plan": {},
             "runs": [run(rung, B, number, ms) for number in range(ROUNDS) for rung, B, ms in rows],
             "variants": [row(rung, B, ms) for rung, B, ms in rows]}
 
@@ -51,7 +52,7 @@ def failing(data, rung, status, reason):
     """`data` with a rung that failed before its first step."""
     for item in data["variants"] + data["runs"]:
         if item["variant"] == rung:
-            item.update(status=status, reason=reason)
+            item.update(status=status, reason=reason, backend="")
             item.pop("median_step_ms", None)
             item.pop("speedup_baseline", None)
             if "steps" in item:
@@ -118,7 +119,7 @@ class Ladder(unittest.TestCase):
     def test_each_batch_size_has_its_panel(self):
         axes = charts.draw_ladder(read(sample(batches=(16, 64)))).axes
         self.assertEqual([ax.get_title(loc="left") for ax in axes],
-                         ["gpt2-tiny on cuda, B = 16, T = 64", "gpt2-tiny on cuda, B = 64, T = 64"])
+                         ["gpt2-tiny, B = 16, T = 64", "gpt2-tiny, B = 64, T = 64"])
 
 
 class BySteps(unittest.TestCase):
