@@ -133,19 +133,11 @@ std::shared_ptr<const TokenFile> random_tokens(int64_t count, int64_t V) {
   return file;
 }
 
-/// Spacing of the numbers just above 1 in the matmuls' inputs.
-double epsilon_of(MathMode math) {
-  switch (math) {
-    case MathMode::fp32:
-      return std::numeric_limits<float>::epsilon();
-    case MathMode::tf32:
-      return 0x1p-10;
-    case MathMode::half:
-      return 0x1p-7;
-    case MathMode::fp8:
-      return 0x1p-3;
-  }
-  return 0.0;
+/// Relative error allowed: some tens of f32 roundings on the way through the model, and a few of the matmuls'
+/// inputs where those are rounded.
+double tolerance_of(MathMode math) {
+  constexpr double kTf32Epsilon = 0x1p-10;
+  return 32 * std::numeric_limits<float>::epsilon() + (math == MathMode::tf32 ? 8 * kTf32Epsilon : 0.0);
 }
 
 class Gradients : public testing::TestWithParam<std::string> {};
@@ -194,8 +186,8 @@ TEST_P(Gradients, AreTheSlopesOfTheLoss) {
     return sum / hyper.accumulate;
   };
 
-  const double epsilon = epsilon_of(rung.math), expected_loss = loss();
-  EXPECT_TRUE(std::fabs(trainer->train_loss() - expected_loss) <= 16 * epsilon * expected_loss)
+  const double tolerance = tolerance_of(rung.math), expected_loss = loss();
+  EXPECT_TRUE(std::fabs(trainer->train_loss() - expected_loss) <= tolerance * expected_loss)
       << trainer->train_loss() << ", expected " << expected_loss;
 
   const auto gradients = trainer->adam_m.each();
@@ -212,7 +204,7 @@ TEST_P(Gradients, AreTheSlopesOfTheLoss) {
         << gradients[i].name << ": a gradient too small to test anything";
     for (size_t sample = 0; sample < 24; ++sample) {
       const size_t j = sample == 0 ? steepest : random_bits(i, sample) % g.size();
-      constexpr double h = 1e-4;
+      constexpr double h = 1e-5;
       const double at = p[i][j];
       p[i][j] = at + h;
       const double above = loss();
@@ -220,7 +212,7 @@ TEST_P(Gradients, AreTheSlopesOfTheLoss) {
       const double below = loss();
       p[i][j] = at;
       const double slope = (above - below) / (2 * h), error = std::fabs(g[j] - slope);
-      EXPECT_TRUE(error <= 64 * epsilon * std::fabs(g[steepest]) + 1e-8)
+      EXPECT_TRUE(error <= tolerance * std::fabs(g[steepest]) + 1e-8)
           << gradients[i].name << "[" << j << "] is " << g[j] << ", the slope " << slope;
     }
   }
