@@ -376,7 +376,7 @@ int RungApp::run(int argc, const char* const* argv) {
   const auto options = settings.options();
   CLI::App app(cat(build_.name, ": trains GPT-2; ", find_rung(build_.name).changes), build_.name);
   add_options(app, options);
-  add_help(app, cat(build_.name, " ", STEPLADDER_VERSION));
+  add_help(app, cat(build_.name, " ", STEPLADDER_VERSION, " source ", build_.source_hash));
   if (!parse_command_line(app, argc, argv)) return kExitOk;
 
   events_ = EventWriter(static_cast<int>(settings.events.value_or(-1)));
