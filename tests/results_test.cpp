@@ -94,7 +94,7 @@ TEST(Results, HoldTheDocumentedFields) {
 }
 
 TEST(Results, NeverHoldNaNOrInfinity) {
-  Run run = failed_run("00_fp32_baseline", 0, Status::diverged, "the loss is not finite");
+  stepladder::Run run = failed_run("00_fp32_baseline", 0, Status::diverged, "the loss is not finite");
   run.steps.push_back({0, false, 10.0, std::nullopt, std::nullopt, std::nullopt, 1e-3});
   const std::string text = to_json(make_results({run})).dump();
   EXPECT_EQ(text.find("nan"), std::string::npos);
