@@ -1,0 +1,115 @@
+// Layout of the heads, and the stored causal mask.
+#include "model/cuda/cuda_ops.h"
+#include "model/cuda/kernels.cuh"
+#include "model/cuda/range.h"
+
+namespace stepladder {
+namespace {
+
+template <int kParts>
+struct Heads {  // each (B,NH,T,HS)
+  float* part[kParts];
+};
+
+// whole (B,T,kParts*C) and its parts' heads: whole[b][t][p*C + h*HS + s] = part p [b][h][t][s], read one way
+// or the other. A block has a row of whole.
+template <int kParts, bool kSplit>
+__global__ void __launch_bounds__(kMaxThreads)
+    heads_kernel(const __grid_constant__ Heads<kParts> heads, float* whole, uint32_t NH, uint32_t T,
+                 uint32_t HS) {
+  const uint32_t C = NH * HS, cols = kParts * C;
+  const int64_t b = blockIdx.x / T, t = blockIdx.x % T;
+  float* row = whole + static_cast<int64_t>(blockIdx.x) * cols;
+  const auto element = [&](uint32_t c) {
+    const uint32_t p = kParts == 1 ? 0 : c / C, h = (c - p * C) / HS, s = c % HS;
+    return heads.part[p] + ((b * NH + h) * T + t) * HS + s;
+  };
+  for (uint32_t first = threadIdx.x; first < cols; first += kItems * blockDim.x) {
+    float x[kItems];
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) {
+      const uint32_t c = first + j * blockDim.x;
+      if (c < cols) x[j] = kSplit ? row[c] : *element(c);
+    }
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) {
+      const uint32_t c = first + j * blockDim.x;
+      if (c < cols) (kSplit ? *element(c) : row[c]) = x[j];
+    }
+  }
+}
+
+template <int kParts, bool kSplit>
+void move_heads(cudaStream_t stream, const char* op, const Tensor (&parts)[kParts], Tensor whole) {
+  const Shape& shape = parts[0].shape;
+  check(shape.rank() == 4, op, ": ", parts[0], ", must be (B,NH,T,HS)");
+  const int64_t B = shape[0], NH = shape[1], T = shape[2], HS = shape[3];
+  Heads<kParts> heads;
+  for (int p = 0; p < kParts; ++p) {
+    check_same_shape(op, parts[0], parts[p]);
+    heads.part[p] = parts[p].template ptr<float>();
+  }
+  check(whole.shape == Shape{B, T, kParts * NH * HS}, op, ": ", whole, " beside ", parts[0]);
+  float* data = whole.ptr<float>();
+  if (whole.numel() == 0) return;
+  column_count(whole.cols());
+  heads_kernel<kParts, kSplit><<<grid_size(B * T), row_threads(whole.cols()), 0, stream>>>(
+      heads, data, static_cast<uint32_t>(NH), static_cast<uint32_t>(T), static_cast<uint32_t>(HS));
+  CUDA_CHECK(cudaGetLastError());
+}
+
+struct CausalMask {  // 0 where s <= t, else -inf
+  __device__ auto row(int64_t t) const {
+    return [t](int64_t, int s) { return s <= t ? 0.0F : -INFINITY; };
+  }
+};
+
+struct AddMask {  // att + mask[t]
+  const float *att, *mask;
+  int64_t T;
+  __device__ auto row(int64_t row) const {
+    return [att = att, mask = mask + row % T * T](int64_t i, int s) { return att[i] + mask[s]; };
+  }
+};
+
+void check_mask(const char* op, const Tensor& mask) {
+  check(mask.shape.rank() == 2 && mask.shape[0] == mask.shape[1], op, ": ", mask, ", must be (T,T)");
+}
+
+}  // namespace
+
+void CudaOps::split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv) {
+  const Range range("split_qkv");
+  move_heads<3, true>(stream_.get(), "split_qkv", {q, k, v}, qkv);
+}
+
+void CudaOps::merge_qkv(Tensor qkv, Tensor q, Tensor k, Tensor v) {
+  const Range range("merge_qkv");
+  move_heads<3, false>(stream_.get(), "merge_qkv", {q, k, v}, qkv);
+}
+
+void CudaOps::split_heads(Tensor out, Tensor x) {
+  const Range range("split_heads");
+  move_heads<1, true>(stream_.get(), "split_heads", {out}, x);
+}
+
+void CudaOps::merge_heads(Tensor out, Tensor x) {
+  const Range range("merge_heads");
+  move_heads<1, false>(stream_.get(), "merge_heads", {x}, out);
+}
+
+void CudaOps::causal_mask(Tensor mask) {
+  const Range range("causal_mask");
+  check_mask("causal_mask", mask);
+  map_rows(stream_.get(), mask, CausalMask{});
+}
+
+void CudaOps::add_mask(Tensor att, Tensor mask) {
+  const Range range("add_mask");
+  check_mask("add_mask", mask);
+  const int64_t T = mask.cols();
+  check(att.shape.rank() >= 2 && att.shape[-1] == T && att.shape[-2] == T, "add_mask: ", mask, " to ", att);
+  map_rows(stream_.get(), att, AddMask{att.ptr<float>(), mask.ptr<float>(), T});
+}
+
+}  // namespace stepladder

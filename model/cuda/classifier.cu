@@ -1,0 +1,64 @@
+// Negative log-likelihood of the targets, and its mean.
+#include "model/cuda/cuda_ops.h"
+#include "model/cuda/kernels.cuh"
+#include "model/cuda/range.h"
+
+namespace stepladder {
+namespace {
+
+// losses[row] = -logp[row][targets[row]]
+__global__ void __launch_bounds__(kThreads)
+    nll_loss_forward_kernel(float* losses, const float* logp, const int32_t* targets, int64_t rows,
+                            int64_t V) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (row < rows) losses[row] = -logp[row * V + targets[row]];
+}
+
+struct NllLossBackward {  // -scale at the target, else 0
+  const int32_t* targets;
+  float scale;
+  __device__ auto row(int64_t row) const {
+    return [target = targets[row], scale = scale](int64_t, int v) { return v == target ? -scale : 0.0F; };
+  }
+};
+
+struct AddMean {  // out + sum_i x / n
+  float* out;
+  const float* x;
+  float n;
+  __device__ auto row(int64_t) const {
+    return [x = x](int64_t i) { return x[i]; };
+  }
+  __device__ void write(int64_t, float sum) const { *out += sum / n; }
+};
+
+}  // namespace
+
+void CudaOps::nll_loss_forward(Tensor losses, Tensor logp, Tensor targets) {
+  const Range range("nll_loss_forward");
+  const int64_t rows = logp.rows();
+  check(targets.numel() == rows && losses.numel() == rows, "nll_loss_forward: ", losses, " of ", logp,
+        " and ", targets);
+  float* out = losses.ptr<float>();
+  const float* in = logp.ptr<float>();
+  const int32_t* at = targets.ptr<int32_t>();
+  if (rows == 0) return;
+  nll_loss_forward_kernel<<<grid_size(ceil_div(rows, kThreads)), kThreads, 0, stream_.get()>>>(
+      out, in, at, rows, logp.cols());
+  CUDA_CHECK(cudaGetLastError());
+}
+
+void CudaOps::nll_loss_backward(Tensor dlogp, Tensor targets, float scale) {
+  const Range range("nll_loss_backward");
+  check(targets.numel() == dlogp.rows(), "nll_loss_backward: ", targets, " for the rows of ", dlogp);
+  map_rows(stream_.get(), dlogp, NllLossBackward{targets.ptr<int32_t>(), scale});
+}
+
+void CudaOps::add_mean(Tensor out, Tensor x) {
+  const Range range("add_mean");
+  const int64_t n = x.numel();
+  check(out.numel() == 1 && n > 0, "add_mean: ", out, " of ", x);
+  sum_each_row(stream_.get(), n, n, AddMean{out.ptr<float>(), x.ptr<float>(), static_cast<float>(n)});
+}
+
+}  // namespace stepladder

@@ -1,0 +1,179 @@
+// The device, its memory, copies, timers and phases.
+#include "model/cuda/cuda_ops.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "model/cuda/range.h"
+
+namespace stepladder {
+namespace {
+
+// What cuBLAS recommends for Hopper, and enough for what came before.
+constexpr int64_t kBlasWorkspace = int64_t{32} << 20;
+
+std::string version_name(int version) {
+  return cat(version / 1000, '.', version % 1000 / 10);
+}
+
+/// As nvidia-smi prints it: GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx.
+std::string uuid_name(const cudaUUID_t& uuid) {
+  std::string name = "GPU";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) name += '-';
+    char hex[3];
+    std::snprintf(hex, sizeof hex, "%02x", static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
+    name += hex;
+  }
+  return name;
+}
+
+/// `index`, once it is known to be a device that can be used.
+int select_device(int index) {
+  int devices = 0;
+  CUDA_CHECK(cudaGetDeviceCount(&devices));
+  if (index < 0 || index >= devices)
+    throw UnsupportedError(cat("no CUDA device ", index, ", there are ", devices));
+  CUDA_CHECK(cudaSetDevice(index));
+  return index;
+}
+
+int attribute(cudaDeviceAttr which, int index) {
+  int value = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&value, which, index));
+  return value;
+}
+
+}  // namespace
+
+CudaOps::CudaOps(int index)
+    : index_(select_device(index)),
+      compute_capability_(10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
+                          attribute(cudaDevAttrComputeCapabilityMinor, index)) {
+  check_kernel_image();
+  stream_ = make_stream();
+  start_ = make_event();
+  stop_ = make_event();
+  blas_ = make_blas(stream_.get());
+}
+
+CudaOps::~CudaOps() {
+  phase(nullptr, -1);
+}
+
+DeviceInfo CudaOps::device() const {
+  cudaDeviceProp properties;
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, index_));
+  int driver = 0, runtime = 0, major = 0, minor = 0, patch = 0;
+  CUDA_CHECK(cudaDriverGetVersion(&driver));
+  CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
+  CUBLAS_CHECK(cublasGetProperty(MAJOR_VERSION, &major));
+  CUBLAS_CHECK(cublasGetProperty(MINOR_VERSION, &minor));
+  CUBLAS_CHECK(cublasGetProperty(PATCH_LEVEL, &patch));
+  return {.backend = "cuda",
+          .name = properties.name,
+          .uuid = uuid_name(properties.uuid),
+          .compute_capability = compute_capability_,
+          .total_memory = static_cast<int64_t>(properties.totalGlobalMem),
+          .driver = version_name(driver),
+          .runtime = version_name(runtime),
+          .blas = cat("cuBLAS ", major, '.', minor, '.', patch)};
+}
+
+MemoryInfo CudaOps::memory() {
+  size_t free = 0, total = 0;
+  CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  process_peak_ = std::max(process_peak_, static_cast<int64_t>(total - free));
+  return {
+      .free = static_cast<int64_t>(free), .reserved_peak = reserved_->peak, .process_peak = process_peak_};
+}
+
+std::shared_ptr<void> CudaOps::allocate(size_t bytes) {
+  void* block = nullptr;
+  const cudaError_t error = cudaMalloc(&block, std::max<size_t>(bytes, 1));
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    throw OutOfMemoryError(cat("out of device memory: ", bytes, " bytes wanted, ", memory().free, " free"));
+  }
+  CUDA_CHECK(error);
+  const auto size = static_cast<int64_t>(bytes);
+  reserved_->now += size;
+  reserved_->peak = std::max(reserved_->peak, reserved_->now);
+  return {block, [reserved = reserved_, size](void* p) {
+            CUDA_CHECK_NOEXCEPT(cudaFree(p));
+            reserved->now -= size;
+          }};
+}
+
+void CudaOps::bind_workspace(Arena& arena, const Config& config) {
+  const int64_t n = config.B * config.T, C = config.C;
+  const auto chunks = [&](int64_t rows) { return (n + rows - 1) / rows; };
+  const int64_t partials = std::max({kSquareBlocks, chunks(kRowChunk) * 4 * C, chunks(kTokenChunk) * C});
+  const auto sort_words = static_cast<int64_t>(sort_bytes(n, config.V) / sizeof(int32_t) + 1);
+  const auto f32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::f32, {count}); };
+  const auto i32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::i32, {count}); };
+  const Tensor blas = f32("workspace/cublas", kBlasWorkspace / int64_t{sizeof(float)});
+  const Tensor sums = f32("workspace/partials", partials);
+  const Tensor positions = i32("workspace/positions", n);
+  const Tensor sorted_positions = i32("workspace/sorted_positions", n);
+  const Tensor sorted_tokens = i32("workspace/sorted_tokens", n);
+  const Tensor sort_scratch = i32("workspace/sort", sort_words);
+  if (arena.planning()) return;
+
+  CUBLAS_CHECK(cublasSetWorkspace(blas_.get(), blas.data, blas.bytes()));
+  partials_ = sums;
+  positions_ = positions;
+  sorted_positions_ = sorted_positions;
+  sorted_tokens_ = sorted_tokens;
+  sort_scratch_ = sort_scratch;
+}
+
+void CudaOps::synchronize() {
+  CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
+}
+
+void CudaOps::phase(const char* name, int64_t layer) {
+  if (in_phase_) nvtxRangePop();
+  in_phase_ = name != nullptr;
+  if (name) nvtxRangePushA(layer < 0 ? name : cat(name, ' ', layer).c_str());
+}
+
+void CudaOps::start_timer() {
+  CUDA_CHECK(cudaEventRecord(start_.get(), stream_.get()));
+}
+
+void CudaOps::stop_timer() {
+  CUDA_CHECK(cudaEventRecord(stop_.get(), stream_.get()));
+}
+
+double CudaOps::device_ms() {
+  float ms = 0.0F;
+  CUDA_CHECK(cudaEventSynchronize(stop_.get()));
+  CUDA_CHECK(cudaEventElapsedTime(&ms, start_.get(), stop_.get()));
+  return ms;
+}
+
+void CudaOps::upload(Tensor dst, const void* host) {
+  const Range range("upload");
+  CUDA_CHECK(cudaMemcpyAsync(dst.data, host, dst.bytes(), cudaMemcpyHostToDevice, stream_.get()));
+  CUDA_CHECK(
+      cudaStreamSynchronize(stream_.get()));  // some systems read pageable memory after the call returns
+}
+
+void CudaOps::download(void* host, Tensor src) {
+  const Range range("download");
+  CUDA_CHECK(cudaMemcpyAsync(host, src.data, src.bytes(), cudaMemcpyDeviceToHost, stream_.get()));
+  CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
+}
+
+void CudaOps::zero(Tensor x) {
+  const Range range("zero");
+  CUDA_CHECK(cudaMemsetAsync(x.data, 0, x.bytes(), stream_.get()));
+}
+
+std::unique_ptr<Ops> make_cuda_ops(int index) {
+  return std::make_unique<CudaOps>(index);
+}
+
+}  // namespace stepladder

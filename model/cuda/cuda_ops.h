@@ -1,0 +1,130 @@
+// CudaOps: the CUDA backend. One .cu per op family holds its kernels and launchers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "model/cuda/handles.h"
+#include "model/ops.h"
+
+namespace stepladder {
+
+/// How sums in two stages are cut: rows that a block of sum_rows takes, sorted tokens that a block of
+/// embedding_backward takes, and the most blocks of sum_of_squares (about what an H200 holds at once).
+constexpr int64_t kRowChunk = 256;
+constexpr int64_t kTokenChunk = 32;
+constexpr int64_t kSquareBlocks = 1024;
+
+/// All ops run on one stream of one device, from one thread at a time. Every op gives the same bits for the
+/// same operands: no floating-point atomics, and orders of summation that depend on shapes alone.
+class CudaOps final : public Ops {
+ public:
+  /// Makes device `index` current. Throws UnsupportedError naming why it can't be used.
+  explicit CudaOps(int index);
+  ~CudaOps() override;
+
+  DeviceInfo device() const override;
+  /// process_peak is the most that the whole device had in use at any call of this, context and loaded code
+  /// included; the runtime does not tell processes apart, so others on the device count too.
+  MemoryInfo memory() override;
+  std::shared_ptr<void> allocate(size_t bytes) override;
+  void bind_workspace(Arena& arena, const Config& config) override;
+  void synchronize() override;
+  void phase(const char* name, int64_t layer) override;
+  void start_timer() override;
+  void stop_timer() override;
+  double device_ms() override;
+
+  void upload(Tensor dst, const void* host) override;
+  void download(void* host, Tensor src) override;
+  void zero(Tensor x) override;
+
+  // elementwise.cu
+  void add(Tensor out, Tensor a, Tensor b) override;
+  void mul(Tensor out, Tensor a, Tensor b) override;
+  void affine(Tensor out, Tensor x, float scale, float shift) override;
+  void pow(Tensor out, Tensor x, int exponent) override;
+  void tanh(Tensor out, Tensor x) override;
+  void sqrt(Tensor out, Tensor x) override;
+  void lerp(Tensor x, Tensor y, float weight) override;
+  void addcmul(Tensor x, Tensor a, Tensor b, float value) override;
+  void addcdiv(Tensor x, Tensor a, Tensor b, float value) override;
+  void scale_by(Tensor x, Tensor factor) override;
+
+  // rows.cu
+  void row_mean(Tensor mean, Tensor x) override;
+  void row_rstd(Tensor rstd, Tensor x, Tensor mean, float eps) override;
+  void normalize(Tensor out, Tensor x, Tensor mean, Tensor rstd) override;
+  void normalize_backward(Tensor dx, Tensor dxhat, Tensor xhat, Tensor mean_dxhat, Tensor mean_dxhat_xhat,
+                          Tensor rstd) override;
+  void mul_columns(Tensor out, Tensor x, Tensor w) override;
+  void add_columns(Tensor out, Tensor x, Tensor b) override;
+  void sum_rows(Tensor out, Tensor x) override;
+
+  // embedding.cu
+  void embedding_forward(Tensor out, Tensor tokens, Tensor wte) override;
+  void embedding_backward(Tensor dwte, Tensor tokens, Tensor dout) override;
+  void add_position(Tensor x, Tensor wpe) override;
+  void position_backward(Tensor dwpe, Tensor dout) override;
+
+  // matmul_cublas.cpp
+  void set_matmul_precision(Precision precision) override;
+  void matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) override;
+
+  // attention.cu
+  void split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv) override;
+  void merge_qkv(Tensor qkv, Tensor q, Tensor k, Tensor v) override;
+  void split_heads(Tensor out, Tensor x) override;
+  void merge_heads(Tensor out, Tensor x) override;
+  void causal_mask(Tensor mask) override;
+  void add_mask(Tensor att, Tensor mask) override;
+
+  // softmax.cu
+  void softmax_forward(Tensor p, Tensor x) override;
+  void softmax_backward(Tensor dx, Tensor dp, Tensor p) override;
+  void causal_softmax_forward(Tensor p, Tensor x) override;
+  void causal_softmax_backward(Tensor dx, Tensor dp, Tensor p) override;
+  void log_softmax_forward(Tensor logp, Tensor logits) override;
+  void log_softmax_backward(Tensor dlogits, Tensor dlogp, Tensor logp) override;
+
+  // classifier.cu
+  void nll_loss_forward(Tensor losses, Tensor logp, Tensor targets) override;
+  void nll_loss_backward(Tensor dlogp, Tensor targets, float scale) override;
+  void add_mean(Tensor out, Tensor x) override;
+
+  // clip.cu
+  void sum_of_squares(Tensor out, Tensor x) override;
+  void clip_factor(Tensor factor, Tensor norm, Tensor parts, float max_norm) override;
+
+ private:
+  /// Bytes held through allocate(); outlives this object in the deleters of its blocks.
+  struct Reserved {
+    int64_t now = 0, peak = 0;
+  };
+
+  /// Fails unless this build holds code for the current device.
+  static void check_kernel_image();
+  /// Bytes of scratch that sort_tokens needs for n tokens.
+  static size_t sort_bytes(int64_t n, int64_t V);
+  /// sorted_tokens_ = tokens in ascending order, sorted_positions_ = where each came from; ties keep their
+  /// order.
+  void sort_tokens(const int32_t* tokens, int64_t n, int64_t V);
+
+  const int index_;
+  const int compute_capability_;
+  Stream stream_;
+  Event start_, stop_;
+  Blas blas_;
+  cublasComputeType_t compute_type_ = CUBLAS_COMPUTE_32F;
+  std::shared_ptr<Reserved> reserved_ = std::make_shared<Reserved>();
+  int64_t process_peak_ = 0;
+  bool in_phase_ = false;
+
+  // Scratch, from the arena.
+  Tensor partials_;                                      // first-stage sums
+  Tensor positions_, sorted_tokens_, sorted_positions_;  // (B*T)
+  Tensor sort_scratch_;
+};
+
+}  // namespace stepladder

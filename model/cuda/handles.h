@@ -1,0 +1,49 @@
+// Owners of CUDA library objects: move-only, released by their destructors.
+#pragma once
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#include <memory>
+#include <type_traits>
+
+#include "model/cuda/cuda_check.h"
+
+namespace stepladder {
+
+struct HandleDeleter {
+  void operator()(cudaStream_t stream) const noexcept { CUDA_CHECK_NOEXCEPT(cudaStreamDestroy(stream)); }
+  void operator()(cudaEvent_t event) const noexcept { CUDA_CHECK_NOEXCEPT(cudaEventDestroy(event)); }
+  void operator()(cublasHandle_t blas) const noexcept { CUBLAS_CHECK_NOEXCEPT(cublasDestroy(blas)); }
+};
+
+template <class T>
+using Handle = std::unique_ptr<std::remove_pointer_t<T>, HandleDeleter>;
+using Stream = Handle<cudaStream_t>;
+using Event = Handle<cudaEvent_t>;
+using Blas = Handle<cublasHandle_t>;
+
+/// A stream that does not wait for the legacy default stream.
+inline Stream make_stream() {
+  cudaStream_t stream = nullptr;
+  CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return Stream(stream);
+}
+
+/// An event that records time.
+inline Event make_event() {
+  cudaEvent_t event = nullptr;
+  CUDA_CHECK(cudaEventCreate(&event));
+  return Event(event);
+}
+
+/// A cuBLAS handle whose work is queued on `stream`.
+inline Blas make_blas(cudaStream_t stream) {
+  cublasHandle_t handle = nullptr;
+  CUBLAS_CHECK(cublasCreate(&handle));
+  Blas blas(handle);
+  CUBLAS_CHECK(cublasSetStream(handle, stream));
+  return blas;
+}
+
+}  // namespace stepladder

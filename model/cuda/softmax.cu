@@ -1,0 +1,164 @@
+// Softmax and log-softmax over the last dimension. A block has a row and passes over it twice; the second
+// pass goes backwards, because the end of a row too long for L1 is what is still in L2.
+#include <cmath>
+
+#include "model/cuda/cuda_ops.h"
+#include "model/cuda/kernels.cuh"
+#include "model/cuda/range.h"
+
+namespace stepladder {
+namespace {
+
+enum class Kind { softmax, causal_softmax, log_softmax };
+
+// Elements of the row that count: those up to the diagonal when causal.
+template <Kind kKind>
+__device__ int row_length(int cols) {
+  return kKind == Kind::causal_softmax ? static_cast<int>(blockIdx.x % cols) + 1 : cols;
+}
+
+// softmax: exp(x - max) / sum_s exp(x - max); log_softmax: x - max - log sum_s exp(x - max).
+// The sum is kept relative to a running maximum (Milakov and Gimelshein 2018).
+template <Kind kKind>
+__global__ void __launch_bounds__(kMaxThreads) softmax_forward_kernel(float* out, const float* in, int cols) {
+  const int64_t offset = static_cast<int64_t>(blockIdx.x) * cols;
+  const float* x = in + offset;
+  float* y = out + offset;
+  const int length = row_length<kKind>(cols);
+  const int step = static_cast<int>(blockDim.x), tile = kItems * step;
+
+  float max = Max::kIdentity, sum = 0.0F;  // finite, so that -inf is an ordinary value
+  for (int first = static_cast<int>(threadIdx.x); first < length; first += tile) {
+    float v[kItems];
+    float new_max = max;
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) v[j] = first + j * step < length ? x[first + j * step] : -INFINITY;
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) new_max = fmaxf(new_max, v[j]);
+    sum *= expf(max - new_max);
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) sum += expf(v[j] - new_max);
+    max = new_max;
+  }
+  const float row_max = block_reduce(max, Max{});
+  const float row_sum = block_reduce(sum * expf(max - row_max), Sum{});
+  const float scale = 1.0F / row_sum, log_sum = logf(row_sum);
+
+  for (int first = (cols - 1) / tile * tile + static_cast<int>(threadIdx.x); first >= 0; first -= tile) {
+    float v[kItems];
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) v[j] = first + j * step < length ? x[first + j * step] : 0.0F;
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) {
+      const int c = first + j * step;
+      const float value =
+          kKind == Kind::log_softmax ? v[j] - row_max - log_sum : expf(v[j] - row_max) * scale;
+      if (c < cols) y[c] = c < length ? value : 0.0F;
+    }
+  }
+}
+
+// softmax: p * (dp - sum_s dp * p); log_softmax: dlogp - exp(logp) * sum_s dlogp.
+template <Kind kKind>
+__global__ void __launch_bounds__(kMaxThreads)
+    softmax_backward_kernel(float* dx, const float* dout, const float* out, int cols) {
+  const int64_t offset = static_cast<int64_t>(blockIdx.x) * cols;
+  const float *dy = dout + offset, *y = out + offset;
+  float* to = dx + offset;
+  const int length = row_length<kKind>(cols);
+  const int step = static_cast<int>(blockDim.x), tile = kItems * step;
+
+  float sum = 0.0F;
+  for (int first = static_cast<int>(threadIdx.x); first < length; first += tile) {
+    float v[kItems];
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) {
+      const int c = first + j * step;
+      const float d = c < length ? dy[c] : 0.0F;
+      v[j] = kKind == Kind::log_softmax ? d : d * (c < length ? y[c] : 0.0F);
+    }
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) sum += v[j];
+  }
+  const float row_sum = block_reduce(sum, Sum{});
+
+  for (int first = (cols - 1) / tile * tile + static_cast<int>(threadIdx.x); first >= 0; first -= tile) {
+    float d[kItems], p[kItems];
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) {
+      const int c = first + j * step;
+      d[j] = c < length ? dy[c] : 0.0F;
+      p[j] = c < length ? y[c] : 0.0F;
+    }
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) {
+      const int c = first + j * step;
+      const float value = kKind == Kind::log_softmax ? d[j] - expf(p[j]) * row_sum : p[j] * (d[j] - row_sum);
+      if (c < cols) to[c] = c < length ? value : 0.0F;
+    }
+  }
+}
+
+template <Kind kKind>
+void check_shape(const char* op, const Tensor& x) {
+  if (kKind == Kind::causal_softmax)
+    check(x.shape.rank() >= 2 && x.shape[-2] == x.shape[-1], op, ": ", x, ", must be (...,T,T)");
+}
+
+template <Kind kKind>
+void forward(cudaStream_t stream, const char* op, Tensor out, Tensor in) {
+  check_same_shape(op, out, in);
+  check_shape<kKind>(op, out);
+  float* y = out.ptr<float>();
+  const float* x = in.ptr<float>();
+  if (out.numel() == 0) return;
+  softmax_forward_kernel<kKind>
+      <<<grid_size(out.rows()), row_threads(out.cols()), 0, stream>>>(y, x, column_count(out.cols()));
+  CUDA_CHECK(cudaGetLastError());
+}
+
+template <Kind kKind>
+void backward(cudaStream_t stream, const char* op, Tensor dx, Tensor dout, Tensor out) {
+  check_same_shape(op, dx, dout, out);
+  check_shape<kKind>(op, dx);
+  float* to = dx.ptr<float>();
+  const float *dy = dout.ptr<float>(), *y = out.ptr<float>();
+  if (dx.numel() == 0) return;
+  softmax_backward_kernel<kKind>
+      <<<grid_size(dx.rows()), row_threads(dx.cols()), 0, stream>>>(to, dy, y, column_count(dx.cols()));
+  CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace
+
+void CudaOps::softmax_forward(Tensor p, Tensor x) {
+  const Range range("softmax_forward");
+  forward<Kind::softmax>(stream_.get(), "softmax_forward", p, x);
+}
+
+void CudaOps::softmax_backward(Tensor dx, Tensor dp, Tensor p) {
+  const Range range("softmax_backward");
+  backward<Kind::softmax>(stream_.get(), "softmax_backward", dx, dp, p);
+}
+
+void CudaOps::causal_softmax_forward(Tensor p, Tensor x) {
+  const Range range("causal_softmax_forward");
+  forward<Kind::causal_softmax>(stream_.get(), "causal_softmax_forward", p, x);
+}
+
+void CudaOps::causal_softmax_backward(Tensor dx, Tensor dp, Tensor p) {
+  const Range range("causal_softmax_backward");
+  backward<Kind::causal_softmax>(stream_.get(), "causal_softmax_backward", dx, dp, p);
+}
+
+void CudaOps::log_softmax_forward(Tensor logp, Tensor logits) {
+  const Range range("log_softmax_forward");
+  forward<Kind::log_softmax>(stream_.get(), "log_softmax_forward", logp, logits);
+}
+
+void CudaOps::log_softmax_backward(Tensor dlogits, Tensor dlogp, Tensor logp) {
+  const Range range("log_softmax_backward");
+  backward<Kind::log_softmax>(stream_.get(), "log_softmax_backward", dlogits, dlogp, logp);
+}
+
+}  // namespace stepladder

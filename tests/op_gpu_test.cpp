@@ -1,0 +1,625 @@
+// The CUDA ops against the CPU reference and against PyTorch, on shapes that divide nothing evenly.
+//
+// Sums of small integers are exact in f32 in any order, so where they are the operands nothing may differ at
+// all. Elsewhere a tolerance counts roundings: those of the formula, and the root of a sum's length, as
+// rounding errors add up like a random walk.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/arena.h"
+#include "model/error.h"
+#include "model/ops.h"
+#include "model/random.h"
+#include "tests/op_cases.h"
+
+namespace stepladder {
+namespace {
+
+constexpr float kEps = std::numeric_limits<float>::epsilon();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr int64_t kV = 50257;
+
+/// Roundings of a sum of n terms.
+float roundings(int64_t n) {
+  return 8.0F + std::sqrt(static_cast<float>(n));
+}
+
+/// An operand in host memory; i32 in the bits of the floats.
+struct Array {
+  DType dtype = DType::f32;
+  Shape shape;
+  std::vector<float> values;
+  bool output = false;
+};
+
+/// Allowed difference: absolute + relative * |reference|.
+struct Tolerance {
+  float absolute = 0.0F, relative = 0.0F;
+};
+constexpr Tolerance kExact{};
+
+using Call = std::function<void(Ops&, const std::vector<Tensor>&)>;
+
+class OpGpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      cuda_ = make_cuda_ops();
+    } catch (const UnsupportedError& error) {
+      GTEST_SKIP() << error.what();
+    }
+    cpu_ = make_cpu_ops();
+  }
+
+  /// Scratch of both backends for N = B*T rows of C channels.
+  void bind(int64_t B, int64_t T, int64_t C) {
+    Config config;
+    config.B = B, config.T = config.max_T = T, config.V = kV, config.C = C;
+    for (Ops* ops : {cuda_.get(), cpu_.get()}) {
+      Arena plan;
+      ops->bind_workspace(plan, config);
+      ops->bind_workspace(*arenas_.emplace_back(std::make_unique<Arena>(*ops, plan.bytes())), config);
+    }
+  }
+
+  float uniform() { return static_cast<float>(random_uniform(20240607, counter_++)); }
+
+  /// Uniform in [low, high).
+  Array reals(Shape shape, float low = -1.0F, float high = 1.0F) {
+    Array a{DType::f32, shape, std::vector<float>(static_cast<size_t>(shape.numel()))};
+    for (float& x : a.values) x = low + (high - low) * uniform();
+    return a;
+  }
+  /// Whole numbers in [-limit, limit].
+  Array integers(Shape shape, int limit = 8) {
+    Array a = reals(shape, static_cast<float>(-limit), static_cast<float>(limit + 1));
+    for (float& x : a.values) x = std::min(std::floor(x), static_cast<float>(limit));
+    return a;
+  }
+  /// Tokens in [0,V); the larger `skew`, the more often the first ones.
+  Array tokens(Shape shape, int64_t V, int skew = 1) {
+    Array a = reals(shape, 0.0F, 1.0F);
+    a.dtype = DType::i32;
+    for (float& x : a.values) {
+      const float at = std::pow(x, static_cast<float>(skew)) * static_cast<float>(V);
+      x = std::bit_cast<float>(std::min(static_cast<int32_t>(at), static_cast<int32_t>(V - 1)));
+    }
+    return a;
+  }
+  /// To be overwritten: NaN until then.
+  static Array out(Shape shape) {
+    return {DType::f32, shape, std::vector<float>(static_cast<size_t>(shape.numel()), kNan), true};
+  }
+  /// To be accumulated into or overwritten in place.
+  static Array inout(Array a) {
+    a.output = true;
+    return a;
+  }
+
+  static std::vector<std::vector<float>> run(Ops& ops, const std::vector<Array>& arrays, const Call& call) {
+    std::vector<std::shared_ptr<void>> blocks;
+    std::vector<Tensor> tensors;
+    for (const Array& a : arrays) {
+      const size_t bytes = a.values.size() * sizeof(float);
+      tensors.push_back({blocks.emplace_back(ops.allocate(bytes)).get(), a.dtype, a.shape, "operand"});
+      ops.upload(tensors.back(), a.values.data());
+    }
+    call(ops, tensors);
+    std::vector<std::vector<float>> results;
+    for (size_t i = 0; i < arrays.size(); ++i)
+      ops.download(results.emplace_back(arrays[i].values.size()).data(), tensors[i]);
+    return results;
+  }
+
+  static bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  }
+
+  /// Expects CUDA's outputs within `tolerance` of the CPU's, the same bits from a second call, and inputs
+  /// left alone.
+  void expect_agreement(const std::string& what, const std::vector<Array>& arrays, Tolerance tolerance,
+                        const Call& call) {
+    SCOPED_TRACE(what);
+    const auto expected = run(*cpu_, arrays, call);
+    const auto got = run(*cuda_, arrays, call);
+    const auto again = run(*cuda_, arrays, call);
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      EXPECT_TRUE(same_bits(got[i], again[i])) << "operand " << i << " differs between two calls";
+      if (arrays[i].output) {
+        expect_near(got[i], expected[i], tolerance, i);
+      } else {
+        EXPECT_TRUE(same_bits(got[i], arrays[i].values)) << "operand " << i << " was written";
+      }
+    }
+  }
+
+  static void expect_near(const std::vector<float>& got, const std::vector<float>& expected,
+                          Tolerance tolerance, size_t operand) {
+    for (size_t j = 0; j < got.size(); ++j) {
+      const float allowed = tolerance.absolute + tolerance.relative * std::fabs(expected[j]);
+      if (got[j] == expected[j] || std::fabs(got[j] - expected[j]) <= allowed) continue;
+      ADD_FAILURE() << "operand " << operand << "[" << j << "] is " << got[j] << ", expected " << expected[j]
+                    << " +- " << allowed;
+      return;
+    }
+  }
+
+  std::unique_ptr<Ops> cuda_, cpu_;
+  std::vector<std::unique_ptr<Arena>> arenas_;  // freed before the backends
+  uint64_t counter_ = 0;
+};
+
+std::string named(const char* op, const Shape& shape) {
+  return cat(op, shape);
+}
+
+TEST_F(OpGpuTest, MatchesPyTorch) {
+  expect_ops_match_pytorch(*cuda_);
+}
+
+TEST_F(OpGpuTest, ElementwiseOpsAgree) {
+  const auto same = [](auto op) { return [op](Ops& o, auto& t) { op(o, t[0], t[1], t[2]); }; };
+  const auto in_place = [](auto op) { return [op](Ops& o, auto& t) { op(o, t[0], t[0], t[1]); }; };
+  const auto add = [](Ops& o, Tensor out, Tensor a, Tensor b) { o.add(out, a, b); };
+  const auto mul = [](Ops& o, Tensor out, Tensor a, Tensor b) { o.mul(out, a, b); };
+  for (const Shape& s : {Shape{1}, Shape{13, 48}, Shape{1024}, Shape{3, 7, 1000, 77}}) {
+    const Array x = reals(s, -3.0F, 3.0F), y = reals(s, -3.0F, 3.0F), positive = reals(s, 0.5F, 2.0F);
+    const Tolerance few{8.0F * kEps * 9.0F, 0.0F};  // roundings of terms of at most 3^2
+    expect_agreement(named("add", s), {out(s), x, y}, kExact, same(add));
+    expect_agreement(named("mul", s), {out(s), x, y}, kExact, same(mul));
+    expect_agreement(named("add in place", s), {inout(x), y}, kExact, in_place(add));
+    expect_agreement(named("mul in place", s), {inout(x), y}, kExact, in_place(mul));
+    expect_agreement(named("mul by itself", s), {out(s), x}, kExact,
+                     [](Ops& o, auto& t) { o.mul(t[0], t[1], t[1]); });
+    expect_agreement(named("affine", s), {out(s), x}, few,
+                     [](Ops& o, auto& t) { o.affine(t[0], t[1], 0.7F, -0.3F); });
+    expect_agreement(named("affine in place", s), {inout(x)}, few,
+                     [](Ops& o, auto& t) { o.affine(t[0], t[0], 0.7F, -0.3F); });
+    expect_agreement(named("pow 2", s), {out(s), x}, {0.0F, 2.0F * kEps},
+                     [](Ops& o, auto& t) { o.pow(t[0], t[1], 2); });
+    expect_agreement(named("pow 3", s), {inout(x)}, {0.0F, 4.0F * kEps},
+                     [](Ops& o, auto& t) { o.pow(t[0], t[0], 3); });
+    expect_agreement(named("tanh", s), {out(s), x}, {0.0F, 4.0F * kEps},
+                     [](Ops& o, auto& t) { o.tanh(t[0], t[1]); });
+    expect_agreement(named("sqrt", s), {out(s), positive}, kExact,
+                     [](Ops& o, auto& t) { o.sqrt(t[0], t[1]); });
+    expect_agreement(named("lerp", s), {inout(x), y}, few, [](Ops& o, auto& t) { o.lerp(t[0], t[1], 0.1F); });
+    expect_agreement(named("addcmul", s), {inout(x), y, y}, few,
+                     [](Ops& o, auto& t) { o.addcmul(t[0], t[1], t[2], 0.05F); });
+    expect_agreement(named("addcdiv", s), {inout(x), y, positive}, few,
+                     [](Ops& o, auto& t) { o.addcdiv(t[0], t[1], t[2], -0.4F); });
+    expect_agreement(named("scale_by", s), {inout(x), reals({1})}, kExact,
+                     [](Ops& o, auto& t) { o.scale_by(t[0], t[1]); });
+    expect_agreement(named("zero", s), {out(s)}, kExact, [](Ops& o, auto& t) { o.zero(t[0]); });
+  }
+}
+
+TEST_F(OpGpuTest, RowOpsAgree) {
+  for (const Shape& s : {Shape{1, 1}, Shape{13, 48}, Shape{1000, 768}, Shape{77, 1025}, Shape{3, kV}}) {
+    const int64_t N = s[0], C = s[1];
+    const Array x = reals(s, 9.0F, 11.0F), y = reals(s), z = reals(s), w = reals({C});
+    const Array mean = reals({N}, 9.9F, 10.1F), rstd = reals({N}, 0.5F, 2.0F), a = reals({N}), b = reals({N});
+    expect_agreement(named("row_mean of integers", s), {out({N}), integers(s)}, {0.0F, kEps},
+                     [](Ops& o, auto& t) { o.row_mean(t[0], t[1]); });
+    expect_agreement(named("row_mean", s), {out({N}), x}, {0.0F, kEps * roundings(C)},
+                     [](Ops& o, auto& t) { o.row_mean(t[0], t[1]); });
+    expect_agreement(named("row_rstd", s), {out({N}), x, mean}, {0.0F, kEps * roundings(C)},
+                     [](Ops& o, auto& t) { o.row_rstd(t[0], t[1], t[2], 1e-5F); });
+    expect_agreement(named("normalize", s), {out(s), x, mean, rstd}, {0.0F, 4.0F * kEps},
+                     [](Ops& o, auto& t) { o.normalize(t[0], t[1], t[2], t[3]); });
+    // Up to six roundings of terms no larger than 1 + 2 * (1 + 1 + 1).
+    expect_agreement(named("normalize_backward", s), {inout(reals(s)), y, z, a, b, rstd},
+                     {42.0F * kEps, 0.0F},
+                     [](Ops& o, auto& t) { o.normalize_backward(t[0], t[1], t[2], t[3], t[4], t[5]); });
+    expect_agreement(named("mul_columns", s), {out(s), y, w}, kExact,
+                     [](Ops& o, auto& t) { o.mul_columns(t[0], t[1], t[2]); });
+    expect_agreement(named("mul_columns in place", s), {inout(y), w}, kExact,
+                     [](Ops& o, auto& t) { o.mul_columns(t[0], t[0], t[1]); });
+    expect_agreement(named("add_columns", s), {out(s), y, w}, kExact,
+                     [](Ops& o, auto& t) { o.add_columns(t[0], t[1], t[2]); });
+    expect_agreement(named("add_columns in place", s), {inout(y), w}, kExact,
+                     [](Ops& o, auto& t) { o.add_columns(t[0], t[0], t[1]); });
+  }
+}
+
+TEST_F(OpGpuTest, SumOverRowsIsExactForIntegersWithAndWithoutScratch) {
+  for (const bool bound : {false, true}) {
+    if (bound) bind(13, 1000, 48);
+    for (const Shape& s :
+         {Shape{1, 1}, Shape{5, 48}, Shape{255, 33}, Shape{513, 768}, Shape{13, 1000, 192}}) {
+      const int64_t N = s.numel() / s[-1];
+      expect_agreement(named("integers", s), {inout(integers({s[-1]})), integers(s)}, kExact,
+                       [](Ops& o, auto& t) { o.sum_rows(t[0], t[1]); });
+      const float bound_on_sum = static_cast<float>(N) + 1.0F;
+      expect_agreement(named("reals", s), {inout(reals({s[-1]})), reals(s)},
+                       {kEps * roundings(N) * bound_on_sum, 0.0F},
+                       [](Ops& o, auto& t) { o.sum_rows(t[0], t[1]); });
+    }
+  }
+}
+
+TEST_F(OpGpuTest, EmbeddingOpsAgreeForRareFrequentAndEqualTokens) {
+  bind(13, 1000, 768);
+  struct Case {
+    int64_t B, T, V, C;
+    int skew;
+  };
+  // No runs, some that cross many chunks, and one that is everything.
+  for (const Case& c :
+       {Case{13, 1000, kV, 48, 1}, Case{13, 1000, 700, 48, 6}, Case{3, 1000, 5, 768, 3},
+        Case{13, 1000, 1, 300, 1}, Case{1, 1, kV, 768, 1}, Case{2, 16, 2, 48, 1}, Case{1, 33, 1, 1, 1}}) {
+    const std::string what = cat("B=", c.B, " T=", c.T, " V=", c.V, " C=", c.C);
+    const Array at = tokens({c.B, c.T}, c.V, c.skew);
+    const Shape x{c.B, c.T, c.C}, wte{c.V, c.C}, wpe{c.T + 3, c.C};
+    expect_agreement(what, {out(x), at, reals(wte)}, kExact,
+                     [](Ops& o, auto& t) { o.embedding_forward(t[0], t[1], t[2]); });
+    expect_agreement(what, {inout(integers(wte)), at, integers(x)}, kExact,
+                     [](Ops& o, auto& t) { o.embedding_backward(t[0], t[1], t[2]); });
+    expect_agreement(what, {inout(reals(x)), reals(wpe)}, kExact,
+                     [](Ops& o, auto& t) { o.add_position(t[0], t[1]); });
+    expect_agreement(what, {inout(integers(wpe)), integers(x)}, kExact,
+                     [](Ops& o, auto& t) { o.position_backward(t[0], t[1]); });
+  }
+}
+
+struct MatmulCase {
+  MatOp op;
+  Shape out, a, b;
+  int64_t K;
+};
+
+const std::vector<MatmulCase>& matmul_cases() {
+  static const std::vector<MatmulCase> cases = {
+      {MatOp::NN, {13, 48}, {13, 31}, {31, 48}, 31},
+      {MatOp::NT, {13, 48}, {13, 31}, {48, 31}, 31},
+      {MatOp::TN, {13, 48}, {31, 13}, {31, 48}, 31},
+      {MatOp::NN, {3, 100, 96}, {3, 100, 48}, {48, 96}, 48},
+      {MatOp::NT, {3, 100, 96}, {3, 100, 48}, {96, 48}, 48},
+      {MatOp::TN, {96, 48}, {3, 100, 96}, {3, 100, 48}, 300},
+      {MatOp::NT, {2, 7, kV}, {2, 7, 48}, {kV, 48}, 48},
+      {MatOp::NN, {2, 7, 48}, {2, 7, kV}, {kV, 48}, kV},
+      {MatOp::TN, {kV, 48}, {2, 7, kV}, {2, 7, 48}, 14},
+      {MatOp::NT, {2, 3, 65, 65}, {2, 3, 65, 16}, {2, 3, 65, 16}, 16},
+      {MatOp::NN, {2, 3, 65, 16}, {2, 3, 65, 65}, {2, 3, 65, 16}, 65},
+      {MatOp::TN, {2, 3, 65, 16}, {2, 3, 65, 65}, {2, 3, 65, 16}, 65},
+      {MatOp::NN, {13, 1, 1, 16}, {13, 1, 1, 1}, {13, 1, 1, 16}, 1},
+      {MatOp::NN, {1, 1}, {1, 1}, {1, 1}, 1},
+  };
+  return cases;
+}
+
+Call matmul(MatOp op, Write write, Precision precision) {
+  return [=](Ops& o, const std::vector<Tensor>& t) {
+    o.set_matmul_precision(precision);
+    o.matmul(t[0], t[1], t[2], op, write);
+  };
+}
+
+TEST_F(OpGpuTest, MatmulOfIntegersIsExactInBothPrecisions) {
+  bind(2, 64, 48);
+  std::vector<Precision> precisions = {Precision::fp32};
+  if (cuda_->device().compute_capability >= 80) precisions.push_back(Precision::tf32);
+  for (const MatmulCase& c : matmul_cases()) {
+    const std::string what = cat(c.out, " of ", c.a, " and ", c.b);
+    for (const Precision precision : precisions) {
+      expect_agreement(what, {out(c.out), integers(c.a), integers(c.b)}, kExact,
+                       matmul(c.op, Write::set, precision));
+      expect_agreement(what, {inout(integers(c.out)), integers(c.a), integers(c.b)}, kExact,
+                       matmul(c.op, Write::add, precision));
+    }
+  }
+}
+
+TEST_F(OpGpuTest, MatmulOfRealsIsWithinItsPrecision) {
+  bind(2, 64, 48);
+  for (const MatmulCase& c : matmul_cases()) {
+    const std::string what = cat(c.out, " of ", c.a, " and ", c.b);
+    const Array a = reals(c.a), b = reals(c.b);
+    // The terms of an output element are at most 1.
+    const auto terms = static_cast<float>(c.K);
+    expect_agreement(what, {out(c.out), a, b}, {kEps * roundings(c.K) * terms, 0.0F},
+                     matmul(c.op, Write::set, Precision::fp32));
+    if (cuda_->device().compute_capability < 80) continue;
+    // The CPU rounds both operands to the nearest TF32, hardware may truncate them: up to three half-units of
+    // each.
+    constexpr float kTf32Eps = 0x1p-10F;
+    expect_agreement(what, {out(c.out), a, b}, {3.0F * kTf32Eps * roundings(c.K), 0.0F},
+                     matmul(c.op, Write::set, Precision::tf32));
+  }
+}
+
+TEST_F(OpGpuTest, Tf32IsUsedWhenAskedForAndOnlyThen) {
+  if (cuda_->device().compute_capability < 80) {
+    EXPECT_THROW(cuda_->set_matmul_precision(Precision::tf32), UnsupportedError);
+    return;
+  }
+  bind(2, 64, 48);
+  // 1 + 2^-12 is no TF32 number.
+  const std::vector<Array> arrays = {out({64, 64}), reals({64, 64}, 1.0F + 0x1p-12F, 1.0F + 0x1p-12F),
+                                     integers({64, 64})};
+  const auto full = run(*cuda_, arrays, matmul(MatOp::NN, Write::set, Precision::fp32));
+  const auto tf32 = run(*cuda_, arrays, matmul(MatOp::NN, Write::set, Precision::tf32));
+  const auto back = run(*cuda_, arrays, matmul(MatOp::NN, Write::set, Precision::fp32));
+  EXPECT_FALSE(same_bits(full[0], tf32[0]));
+  EXPECT_TRUE(same_bits(full[0], back[0]));
+}
+
+TEST_F(OpGpuTest, HeadLayoutsAgree) {
+  struct Case {
+    int64_t B, NH, T, HS;
+  };
+  for (const Case& c : {Case{1, 1, 1, 1}, Case{13, 3, 77, 16}, Case{2, 12, 100, 64}, Case{3, 5, 1000, 7}}) {
+    const Shape heads{c.B, c.NH, c.T, c.HS}, x{c.B, c.T, c.NH * c.HS}, qkv{c.B, c.T, 3 * c.NH * c.HS};
+    expect_agreement(named("split_qkv", heads), {out(heads), out(heads), out(heads), reals(qkv)}, kExact,
+                     [](Ops& o, auto& t) { o.split_qkv(t[0], t[1], t[2], t[3]); });
+    expect_agreement(named("merge_qkv", heads), {out(qkv), reals(heads), reals(heads), reals(heads)}, kExact,
+                     [](Ops& o, auto& t) { o.merge_qkv(t[0], t[1], t[2], t[3]); });
+    expect_agreement(named("split_heads", heads), {out(heads), reals(x)}, kExact,
+                     [](Ops& o, auto& t) { o.split_heads(t[0], t[1]); });
+    expect_agreement(named("merge_heads", heads), {out(x), reals(heads)}, kExact,
+                     [](Ops& o, auto& t) { o.merge_heads(t[0], t[1]); });
+  }
+}
+
+TEST_F(OpGpuTest, MasksAgree) {
+  for (const int64_t T : {int64_t{1}, int64_t{65}, int64_t{1000}}) {
+    const Shape att{2, 3, T, T};
+    expect_agreement(named("causal_mask", {T, T}), {out({T, T})}, kExact,
+                     [](Ops& o, auto& t) { o.causal_mask(t[0]); });
+    expect_agreement(named("add_mask", att), {inout(reals(att)), out({T, T})}, kExact, [](Ops& o, auto& t) {
+      o.causal_mask(t[1]);
+      o.add_mask(t[0], t[1]);
+    });
+  }
+}
+
+TEST_F(OpGpuTest, SoftmaxAgrees) {
+  for (const Shape& s : {Shape{5, 1}, Shape{13, 3, 48}, Shape{100, 1000}, Shape{9, 1024}, Shape{7, kV}}) {
+    // exp(x - max) is as far off as 20 roundings of its argument.
+    const Tolerance forward{std::numeric_limits<float>::min(), kEps * (32.0F + roundings(s[-1]))};
+    const Array x = reals(s, -10.0F, 10.0F);
+    expect_agreement(named("softmax_forward", s), {out(s), x}, forward,
+                     [](Ops& o, auto& t) { o.softmax_forward(t[0], t[1]); });
+    expect_agreement(named("softmax_forward in place", s), {inout(x)}, forward,
+                     [](Ops& o, auto& t) { o.softmax_forward(t[0], t[0]); });
+
+    const float largest = 2.0F / static_cast<float>(s[-1]);
+    const Tolerance backward{kEps * (8.0F + roundings(s[-1])) * 2.0F * largest, 0.0F};
+    const Array p = reals(s, 0.0F, largest), dp = reals(s);
+    expect_agreement(named("softmax_backward", s), {out(s), dp, p}, backward,
+                     [](Ops& o, auto& t) { o.softmax_backward(t[0], t[1], t[2]); });
+    expect_agreement(named("softmax_backward in place", s), {inout(dp), p}, backward,
+                     [](Ops& o, auto& t) { o.softmax_backward(t[0], t[0], t[1]); });
+  }
+}
+
+TEST_F(OpGpuTest, SoftmaxOfMaskedRowsAgrees) {
+  constexpr int64_t kT = 1000;
+  const Shape s{2, 2, kT, kT};
+  expect_agreement(named("softmax", s), {inout(reals(s, -10.0F, 10.0F)), out({kT, kT})},
+                   {std::numeric_limits<float>::min(), kEps * (32.0F + roundings(kT))}, [](Ops& o, auto& t) {
+                     o.causal_mask(t[1]);
+                     o.add_mask(t[0], t[1]);
+                     o.softmax_forward(t[0], t[0]);
+                   });
+}
+
+TEST_F(OpGpuTest, CausalSoftmaxAgreesAndReadsNothingAboveTheDiagonal) {
+  const auto poison_above = [](Array a) {
+    const int64_t T = a.shape[-1];
+    for (int64_t i = 0; i < a.shape.numel(); ++i)
+      if (i % T > i / T % T) a.values[static_cast<size_t>(i)] = kNan;
+    return a;
+  };
+  for (const int64_t T : {int64_t{1}, int64_t{33}, int64_t{1000}, int64_t{1025}}) {
+    const Shape s{2, 2, T, T};
+    const Tolerance forward{std::numeric_limits<float>::min(), kEps * (32.0F + roundings(T))};
+    const Array x = poison_above(reals(s, -10.0F, 10.0F));
+    expect_agreement(named("forward", s), {out(s), x}, forward,
+                     [](Ops& o, auto& t) { o.causal_softmax_forward(t[0], t[1]); });
+    expect_agreement(named("forward in place", s), {inout(x)}, forward,
+                     [](Ops& o, auto& t) { o.causal_softmax_forward(t[0], t[0]); });
+    const Tolerance backward{kEps * (8.0F + roundings(T)) * 2.0F, 0.0F};
+    const Array p = poison_above(reals(s, 0.0F, 2.0F / static_cast<float>(T))), dp = poison_above(reals(s));
+    expect_agreement(named("backward", s), {out(s), dp, p}, backward,
+                     [](Ops& o, auto& t) { o.causal_softmax_backward(t[0], t[1], t[2]); });
+    expect_agreement(named("backward in place", s), {inout(dp), p}, backward,
+                     [](Ops& o, auto& t) { o.causal_softmax_backward(t[0], t[0], t[1]); });
+  }
+}
+
+TEST_F(OpGpuTest, ClassifierAgrees) {
+  for (const Shape& s : {Shape{1, 1, 1}, Shape{3, 7, 48}, Shape{13, 5, 1025}, Shape{2, 3, kV}}) {
+    const Shape rows{s[0], s[1]};
+    const Array targets = tokens(rows, s[2]);
+    // x - max - log(sum) has terms of at most 20 + log(V).
+    expect_agreement(named("log_softmax_forward", s), {out(s), reals(s, -10.0F, 10.0F)},
+                     {kEps * (4.0F * 31.0F + roundings(s[2])), 0.0F},
+                     [](Ops& o, auto& t) { o.log_softmax_forward(t[0], t[1]); });
+    const float largest = 2.0F / static_cast<float>(s[2]);
+    const Array logp = reals(s, std::log(largest) - 5.0F, std::log(largest)), dlogp = reals(s);
+    // exp(logp) times the sum is at most 2, and exp's argument at most 16.
+    const Tolerance backward{kEps * (64.0F + 2.0F * roundings(s[2])), 0.0F};
+    expect_agreement(named("log_softmax_backward", s), {out(s), dlogp, logp}, backward,
+                     [](Ops& o, auto& t) { o.log_softmax_backward(t[0], t[1], t[2]); });
+    expect_agreement(named("log_softmax_backward in place", s), {inout(dlogp), logp}, backward,
+                     [](Ops& o, auto& t) { o.log_softmax_backward(t[0], t[0], t[1]); });
+    expect_agreement(named("nll_loss_forward", s), {out(rows), logp, targets}, kExact,
+                     [](Ops& o, auto& t) { o.nll_loss_forward(t[0], t[1], t[2]); });
+    expect_agreement(named("nll_loss_backward", s), {out(s), targets}, kExact,
+                     [](Ops& o, auto& t) { o.nll_loss_backward(t[0], t[1], 0.125F); });
+  }
+}
+
+TEST_F(OpGpuTest, MeanAndNormAgree) {
+  bind(1, 1, 48);
+  for (const int64_t n : {int64_t{1}, int64_t{1000}, int64_t{1024}, int64_t{13 * 1000}, int64_t{3'000'017}}) {
+    expect_agreement(cat("add_mean ", n), {inout(integers({1})), integers({n}, 1)},
+                     {2.0F * kEps * 9.0F, 0.0F}, [](Ops& o, auto& t) { o.add_mean(t[0], t[1]); });
+    expect_agreement(cat("sum_of_squares of integers ", n), {out({1}), integers({n}, 1)}, kExact,
+                     [](Ops& o, auto& t) { o.sum_of_squares(t[0], t[1]); });
+    expect_agreement(cat("sum_of_squares ", n), {out({1}), reals({n})}, {0.0F, kEps * roundings(n / 1024)},
+                     [](Ops& o, auto& t) { o.sum_of_squares(t[0], t[1]); });
+  }
+  for (const float limit : {0.5F, 1000.0F}) {
+    expect_agreement(cat("clip_factor to ", limit), {out({1}), out({1}), reals({148}, 0.0F, 2.0F)},
+                     {0.0F, kEps * roundings(148)},
+                     [=](Ops& o, auto& t) { o.clip_factor(t[0], t[1], t[2], limit); });
+  }
+}
+
+TEST_F(OpGpuTest, ClipFactorKeepsNaN) {
+  Array parts = reals({3}, 0.0F, 1.0F);
+  parts.values[1] = kNan;
+  const auto results = run(*cuda_, {out({1}), out({1}), parts},
+                           [](Ops& o, auto& t) { o.clip_factor(t[0], t[1], t[2], 1.0F); });
+  EXPECT_TRUE(std::isnan(results[0][0]));
+  EXPECT_TRUE(std::isnan(results[1][0]));
+}
+
+TEST_F(OpGpuTest, IndicesBeyond32BitsReachTheLastRow) {
+  constexpr int64_t kRows = 43000;  // times V is more than 2^31
+  const int64_t bytes = kRows * kV * int64_t{sizeof(float)};
+  if (cuda_->memory().free < bytes + (int64_t{1} << 30)) GTEST_SKIP() << "needs " << bytes << " bytes";
+  const auto block = cuda_->allocate(static_cast<size_t>(bytes));
+  const Tensor x{block.get(), DType::f32, {kRows, kV}, "x"};
+  const auto target_block = cuda_->allocate(kRows * sizeof(int32_t));
+  const Tensor targets{target_block.get(), DType::i32, {kRows}, "targets"};
+  cuda_->zero(targets);
+
+  const auto expect_row = [&](int64_t row, float first, float others) {
+    std::vector<float> got(kV);
+    cuda_->download(got.data(), x[row]);
+    EXPECT_NEAR(got[0], first, 1e-5F) << "row " << row;
+    for (size_t v = 1; v < got.size(); ++v) ASSERT_NEAR(got[v], others, 1e-5F) << "row " << row << ", " << v;
+  };
+  cuda_->nll_loss_backward(x, targets, -2.0F);
+  cuda_->affine(x, x, 1.0F, 1.0F);
+  for (const int64_t row : {int64_t{0}, kRows - 1}) expect_row(row, 3.0F, 1.0F);
+  cuda_->zero(x);
+  cuda_->softmax_forward(x, x);
+  cuda_->affine(x, x, static_cast<float>(kV), 0.0F);
+  for (const int64_t row : {int64_t{0}, kRows - 1}) expect_row(row, 1.0F, 1.0F);
+}
+
+TEST_F(OpGpuTest, MismatchesThrow) {
+  bind(1, 8, 48);
+  const auto tensor = [](Shape shape, DType dtype = DType::f32) {
+    return Tensor{nullptr, dtype, shape, "t"};
+  };
+  const Tensor x = tensor({8, 48}), y = tensor({8, 47}), column = tensor({8}), row = tensor({48});
+  const Tensor ids = tensor({1, 8}, DType::i32), btc = tensor({1, 8, 48}), square = tensor({8, 8});
+  Ops& o = *cuda_;
+  EXPECT_THROW(o.add(x, x, y), std::invalid_argument);
+  EXPECT_THROW(o.add(tensor({8}, DType::i32), column, column), std::invalid_argument);
+  EXPECT_THROW(o.pow(x, x, 4), std::invalid_argument);
+  EXPECT_THROW(o.scale_by(x, row), std::invalid_argument);
+  EXPECT_THROW(o.row_mean(row, x), std::invalid_argument);
+  EXPECT_THROW(o.row_rstd(column, x, row, 1e-5F), std::invalid_argument);
+  EXPECT_THROW(o.normalize(x, y, column, column), std::invalid_argument);
+  EXPECT_THROW(o.normalize_backward(x, x, x, column, row, column), std::invalid_argument);
+  EXPECT_THROW(o.mul_columns(x, x, column), std::invalid_argument);
+  EXPECT_THROW(o.sum_rows(column, x), std::invalid_argument);
+  EXPECT_THROW(o.embedding_forward(btc, ids, y), std::invalid_argument);
+  EXPECT_THROW(o.embedding_forward(btc, tensor({1, 8}), x), std::invalid_argument);
+  EXPECT_THROW(o.embedding_backward(y, ids, btc), std::invalid_argument);
+  EXPECT_THROW(o.add_position(btc, tensor({7, 48})), std::invalid_argument);
+  EXPECT_THROW(o.matmul(square, x, x, MatOp::NN), std::invalid_argument);
+  EXPECT_THROW(o.matmul(square, x, y, MatOp::NT), std::invalid_argument);
+  EXPECT_THROW(o.matmul(square, x, x, MatOp::TN), std::invalid_argument);
+  EXPECT_THROW(o.matmul(tensor({2, 8, 8}), tensor({3, 8, 4}), tensor({2, 4, 8}), MatOp::NN),
+               std::invalid_argument);
+  EXPECT_THROW(o.split_heads(tensor({1, 3, 8, 15}), btc), std::invalid_argument);
+  EXPECT_THROW(o.split_qkv(tensor({1, 3, 8, 16}), tensor({1, 3, 8, 16}), tensor({1, 3, 8, 16}), btc),
+               std::invalid_argument);
+  EXPECT_THROW(o.causal_mask(x), std::invalid_argument);
+  EXPECT_THROW(o.add_mask(x, square), std::invalid_argument);
+  EXPECT_THROW(o.softmax_forward(x, y), std::invalid_argument);
+  EXPECT_THROW(o.causal_softmax_forward(x, x), std::invalid_argument);
+  EXPECT_THROW(o.nll_loss_forward(row, x, tensor({8}, DType::i32)), std::invalid_argument);
+  EXPECT_THROW(o.nll_loss_backward(x, column, 1.0F), std::invalid_argument);
+  EXPECT_THROW(o.add_mean(x, x), std::invalid_argument);
+  EXPECT_THROW(o.sum_of_squares(row, x), std::invalid_argument);
+  EXPECT_THROW(o.clip_factor(tensor({1}), row, row, 1.0F), std::invalid_argument);
+  EXPECT_NO_THROW(o.synchronize());
+}
+
+TEST_F(OpGpuTest, PlanningTakesNoMemoryAndKeepsWhatIsBound) {
+  Config config;
+  config.B = 2, config.T = config.max_T = 64, config.C = 48, config.NH = 3;
+  Arena plan;
+  cuda_->bind_workspace(plan, config);
+  EXPECT_EQ(cuda_->memory().reserved_peak, 0);
+  {
+    Arena arena(*cuda_, plan.bytes());
+    cuda_->bind_workspace(arena, config);
+    EXPECT_EQ(arena.bytes(), plan.bytes());
+    EXPECT_EQ(cuda_->memory().reserved_peak, plan.bytes());
+    Config larger = config;
+    larger.B = 64;
+    Arena other_plan;
+    cuda_->bind_workspace(other_plan, larger);
+    expect_agreement("after another plan", {out({1}), integers({1000})}, kExact,
+                     [](Ops& o, auto& t) { o.sum_of_squares(t[0], t[1]); });
+  }
+}
+
+TEST_F(OpGpuTest, OutOfMemoryIsItsOwnErrorAndTheDeviceGoesOn) {
+  EXPECT_THROW(cuda_->allocate(size_t{1} << 50), OutOfMemoryError);
+  expect_agreement("afterwards", {out({3}), reals({3}), reals({3})}, kExact,
+                   [](Ops& o, auto& t) { o.add(t[0], t[1], t[2]); });
+}
+
+TEST_F(OpGpuTest, DescribesItsDevice) {
+  const DeviceInfo info = cuda_->device();
+  EXPECT_EQ(info.backend, "cuda");
+  EXPECT_FALSE(info.name.empty());
+  EXPECT_EQ(info.uuid.substr(0, 4), "GPU-");
+  EXPECT_EQ(info.uuid.size(), 40U);
+  EXPECT_GE(info.compute_capability, 75);
+  EXPECT_NE(info.driver.find('.'), std::string::npos);
+  EXPECT_EQ(info.blas.substr(0, 7), "cuBLAS ");
+  const MemoryInfo memory = cuda_->memory();
+  EXPECT_GT(memory.free, 0);
+  EXPECT_GT(memory.process_peak, 0);
+  EXPECT_LE(memory.process_peak, info.total_memory);
+  EXPECT_THROW(make_cuda_ops(1 << 20), UnsupportedError);
+  EXPECT_THROW(make_cuda_ops(-1), UnsupportedError);
+}
+
+TEST_F(OpGpuTest, TimerMeasuresQueuedWork) {
+  constexpr int64_t kN = 1 << 26;
+  const auto block = cuda_->allocate(kN * sizeof(float));
+  const Tensor x{block.get(), DType::f32, {kN}, "x"};
+  cuda_->zero(x);
+  cuda_->start_timer();
+  cuda_->affine(x, x, 0.5F, 1.0F);
+  cuda_->stop_timer();
+  const double once = cuda_->device_ms();
+  EXPECT_GT(once, 0.01);  // half a gigabyte moves in no less
+  cuda_->start_timer();
+  for (int i = 0; i < 20; ++i) cuda_->affine(x, x, 0.5F, 1.0F);
+  cuda_->stop_timer();
+  EXPECT_GT(cuda_->device_ms(), 2.0 * once);
+}
+
+TEST_F(OpGpuTest, PhasesMayFollowEachOtherAndClose) {
+  cuda_->phase("forward block", 3);
+  cuda_->phase("classifier");
+  cuda_->phase(nullptr);
+  cuda_->phase(nullptr);
+  cuda_->phase("left open");
+  cuda_.reset();
+}
+
+}  // namespace
+}  // namespace stepladder
