@@ -398,7 +398,8 @@ TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, 
   load_weights(path, ops, trainer.params, config);
   std::vector<float> values;
   for (const auto& [name, t] : moments_of(trainer)) {
-    const Entry& entry = require(file, name, stored_shape(t));
+    const auto shape = stored_shape(t);
+    const Entry& entry = require(file, name, shape);
     convert(values, entry.dtype, entry.bytes);
     ops.upload(t.tensor, values.data());
   }
