@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Draws a results file: step time by rung (ladder), step time by step (steps) and loss by step (loss), as SVG and PNG.
+
+Exit status: 0, or 2 for a results file that can't be read or a folder that can't be written. A chart that the results
+hold nothing for is left out, with a note.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from textwrap import shorten
+
+import results
+import style
+from matplotlib.ticker import MaxNLocator
+from results import Results, ResultsError, Row, Workload
+
+
+def panels(data: Results, title: str, note: str, workloads: list[Workload], heights: list[list[float]], left: float,
+           right: float = 0.3):
+    """A figure with a group of panels for each workload. Returns it and the groups of axes."""
+    rounds = f"{data.rounds} round{'s' if data.rounds != 1 else ''}"
+    several = len(workloads) > 1
+    parts = [data.device, rounds, note] if several else [data.device, str(workloads[0]), rounds, note]
+    gaps = [[0.65] + [0.12] * (len(group) - 1) for group in heights]
+    gaps[0][0] = 0.45 if several else 0.2
+    fig, axes = style.figure(title, "  ·  ".join(parts), sum(heights, []), sum(gaps, []), left, right)
+    groups = [[axes.pop(0) for _ in group] for group in heights]
+    if several:
+        for group, workload in zip(groups, workloads):
+            group[0].set_title(str(workload))
+    return fig, groups
+
+
+# ---- step time by rung ---------------------------------------------------------------------------------------------
+
+
+def outcome(row: Row, inches: float) -> str:
+    """What stands at a bar's end; a reason is cut to the width."""
+    if not row.ok:
+        reason = f"{row.status}: {row.reason}" if row.reason else row.status
+        return shorten(reason, int(inches / style.text_width("x")), placeholder=" …")
+    speedup = f"   {row.speedup:.2f}×" if row.speedup is not None else ""
+    return f"{style.number(row.median_ms)} ms{speedup}"
+
+
+def draw_ladder(data: Results):
+    """Median step time of each rung with its 95 % interval; a rung that failed is its reason, never a bar."""
+    workloads = [workload for workload in data.workloads if any(row.ok for row in workload.rows)]
+    if not workloads:
+        return None
+    note = "×: speed-up against the baseline"
+    if data.backend == "cpu":
+        note += "  ·  reduced precisions emulated"
+    left = 0.3 + max(style.text_width(rung) for rung in data.rungs)
+    fig, groups = panels(data, "Step time, rung by rung", note, workloads,
+                         [[0.34 * len(workload.rows) + 0.1] for workload in workloads], left)
+    for (ax,), workload in zip(groups, workloads):
+        for y, row in enumerate(workload.rows):
+            end = 0.0
+            if row.ok:
+                low, high = row.interval_ms or (row.median_ms, row.median_ms)
+                end = max(row.median_ms, high)
+                ax.barh(y, row.median_ms, height=0.62, color=style.BAR if y else style.BASELINE_BAR)
+                if row.interval_ms:
+                    ax.errorbar(row.median_ms, y, xerr=[[row.median_ms - low], [high - row.median_ms]],
+                                color=style.INK, elinewidth=1.1, capsize=3, capthick=1.1)
+            ax.annotate(outcome(row, style.WIDTH - left), (end, y), xytext=(6, 0), textcoords="offset points",
+                        va="center_baseline",
+                        color=style.INK if row.ok else style.MUTED, style="normal" if row.ok else "italic",
+                        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+        slowest = max(row.interval_ms[1] if row.interval_ms else row.median_ms for row in workload.rows if row.ok)
+        ax.set_xlim(0, 1.22 * slowest)
+        ax.set_ylim(len(workload.rows) - 0.5, -0.5)
+        ax.set_yticks(range(len(workload.rows)), [row.rung for row in workload.rows])
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="y", visible=False)
+    groups[-1][-1].set_xlabel("median step time in ms, with its 95 % interval over rounds")
+    return fig
+
+
+# ---- by step -------------------------------------------------------------------------------------------------------
+
+
+def finish_by_step(fig, groups) -> None:
+    """The step axis, common to a group's panels, and the legend right of the first."""
+    for group in groups:
+        for ax in group:
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+            ax.sharex(group[0])
+            ax.tick_params(axis="x", labelbottom=ax is group[-1])
+            ax.yaxis.set_label_coords(-0.5 / (ax.get_position().width * style.WIDTH), 0.5)
+    groups[-1][-1].set_xlabel("optimizer step")
+    lines = {line.get_label(): line for group in groups for line in group[0].lines if line.get_label()[0] != "_"}
+    place = groups[0][0].get_position()
+    fig.legend(lines.values(), lines.keys(), loc="upper left", fontsize=9, borderaxespad=0,
+               bbox_to_anchor=(place.x1 + 0.12 / style.WIDTH, place.y1))
+
+
+def draw_steps(data: Results):
+    """Step time of every step: each round thin, the median over rounds thick. Warm-up, first step and all, is kept."""
+    workloads = [workload for workload in data.workloads if any(row.ok for row in workload.rows)]
+    if not workloads:
+        return None
+    looks = style.lines(data.rungs)
+    fig, groups = panels(data, "Step time, step by step", "thin: each round, thick: their median", workloads,
+                         [[2.7]] * len(workloads), 0.8, 0.25 + style.legend_width(data.rungs))
+    for (ax,), workload in zip(groups, workloads):
+        rows = [row for row in workload.rows if row.ok]
+        for row in rows:
+            look, medians = looks[row.rung], row.over_rounds("step_ms")
+            for steps in row.rounds:
+                ax.plot([step["step"] for step in steps], [step["step_ms"] for step in steps], color=look.color,
+                        linewidth=0.7, alpha=0.35)
+            ax.plot(list(medians), list(medians.values()), color=look.color, linestyle=look.linestyle, linewidth=1.9,
+                    marker=look.marker, markersize=4.5, markevery=max(1, len(medians) // 8), label=row.rung)
+        times = [step["step_ms"] for row in rows for steps in row.rounds for step in steps]
+        if max(times) > 4 * min(times):  # the first step would flatten all others
+            ax.set_yscale("log")
+            style.log_axis(ax.yaxis)
+            ax.set_ylim(0.8 * min(times), 1.5 * max(times))
+        else:
+            ax.set_ylim(0, 1.15 * max(times))
+        warmup = max(row.warmup() for row in rows)
+        if warmup:
+            ax.axvspan(-0.5, warmup - 0.5, color=style.SHADE, zorder=0, linewidth=0)
+            ax.annotate("warm-up", (-0.5, 1), xycoords=("data", "axes fraction"), xytext=(4, -3),
+                        textcoords="offset points", va="top", fontsize=8.5, color=style.MUTED)
+        ax.set_xlim(-0.5, max(step["step"] for row in rows for steps in row.rounds for step in steps) + 0.5)
+        ax.set_ylabel("step time in ms")
+    finish_by_step(fig, groups)
+    return fig
+
+
+def apart(losses: dict[int, float], baseline: dict[int, float]) -> dict[int, float]:
+    """|loss / baseline - 1| at the steps where the two differ."""
+    return {step: abs(loss / baseline[step] - 1) for step, loss in losses.items()
+            if baseline.get(step) and loss != baseline[step]}
+
+
+def draw_loss(data: Results):
+    """Loss of every step over the baseline's, and below it how far each lies from the baseline's."""
+    looks = style.lines(data.rungs)
+    drawn, labels = [], {}  # of each workload: its rows with their losses and distances
+    for workload in data.workloads:
+        rows = [(row, losses) for row in workload.rows if (losses := row.over_rounds("loss"))]
+        labels |= {row.rung: row.rung if row.ok else f"{row.rung} ({row.status})" for row, _ in rows}
+        if rows:
+            drawn.append((workload, [(row, losses, apart(losses, rows[0][1])) for row, losses in rows]))
+    if not drawn:
+        return None
+    fig, groups = panels(data, "Training loss against the baseline", "median over rounds",
+                         [workload for workload, _ in drawn],
+                         [[2.4, 1.2] if any(distances for *_, distances in rows) else [2.4] for _, rows in drawn],
+                         0.85, 0.25 + style.legend_width(list(labels.values())))
+    for (ax, *difference), (_, rows) in zip(groups, drawn):
+        for place, (row, losses, distances) in enumerate(rows):
+            look = looks[row.rung]
+            line = {"color": look.color, "linestyle": look.linestyle, "linewidth": 1.5, "marker": look.marker,
+                    "markersize": 4}
+            if row.rung == data.rungs[0]:
+                line |= {"marker": "", "path_effects": style.BASELINE_EFFECT}
+            every = max(1, len(losses) // 6)
+            ax.plot(list(losses), list(losses.values()), markevery=(place * every // len(rows), every),
+                    label=labels[row.rung], **line)
+            for below in difference:
+                below.plot(list(distances), list(distances.values()), markevery=max(1, len(distances) // 6), **line)
+        ax.set_ylabel("loss in nats per token")
+        for below in difference:
+            below.set_yscale("log")
+            below.tick_params(axis="y", which="minor", length=0)
+            below.set_ylabel("relative\ndifference")
+    finish_by_step(fig, groups)
+    return fig
+
+
+CHARTS = {"ladder": draw_ladder, "steps": draw_steps, "loss": draw_loss}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="results file, schema 1")
+    parser.add_argument("--out", type=Path, default=Path("."), help="folder to write to (default: here)")
+    options = parser.parse_args(arguments)
+    try:
+        data = results.read(options.results)
+        options.out.mkdir(parents=True, exist_ok=True)
+        for name, draw in CHARTS.items():
+            figure = draw(data)
+            if figure is None:
+                print(f"charts: no {name} chart: {options.results} holds nothing for it", file=sys.stderr)
+                continue
+            for path in style.save(figure, options.out / name):
+                print(path)
+    except ResultsError as error:
+        print(f"charts: error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"charts: error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""Reads what the charts need from a results file of schema 1."""
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+
+class ResultsError(Exception):
+    """What is wrong with a results file, on one line."""
+
+
+@dataclass
+class Row:
+    """A rung on a workload, over its rounds."""
+
+    rung: str
+    status: str
+    reason: str
+    median_ms: float = math.nan
+    interval_ms: tuple[float, float] | None = None
+    speedup: float | None = None  # against the baseline
+    rounds: list[list[dict]] = field(default_factory=list)  # the steps of each run
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+    def over_rounds(self, key: str) -> dict[int, float]:
+        """Median over rounds of a step's field, by step; steps without it are left out."""
+        values: dict[int, list[float]] = {}
+        for steps in self.rounds:
+            for step in steps:
+                if step.get(key) is not None:
+                    values.setdefault(step["step"], []).append(step[key])
+        return {step: median(values[step]) for step in sorted(values)}
+
+    def warmup(self) -> int:
+        """Warm-up steps, of the run that took the most."""
+        return max((sum(step["warmup"] for step in steps) for steps in self.rounds), default=0)
+
+
+@dataclass
+class Workload:
+    """The rows of one configuration, in the order of the ladder."""
+
+    model: str
+    B: int
+    T: int
+    rows: list[Row] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.model}, B = {self.B}, T = {self.T}"
+
+
+@dataclass
+class Results:
+    device: str
+    backend: str
+    workloads: list[Workload]
+
+    @property
+    def rungs(self) -> list[str]:
+        """Every rung that took part, in the order of the ladder."""
+        return sorted({row.rung for workload in self.workloads for row in workload.rows})
+
+    @property
+    def rounds(self) -> int:
+        return max((len(row.rounds) for workload in self.workloads for row in workload.rows), default=0)
+
+
+def read(path: Path) -> Results:
+    """Throws ResultsError naming the file and what is wrong with it."""
+    try:
+        return _results(json.loads(path.read_text(encoding="utf-8"), parse_constant=_finite))
+    except OSError as error:
+        raise ResultsError(f"{path}: {error.strerror}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ResultsError(f"{path}: not JSON: {error}") from None
+    except (ValueError, OverflowError) as error:
+        raise ResultsError(f"{path}: {error}") from None
+    except KeyError as error:
+        raise ResultsError(f"{path}: {error} is missing") from None
+    except (TypeError, AttributeError) as error:
+        raise ResultsError(f"{path}: a field is of the wrong type: {error}") from None
+
+
+def _results(data: dict) -> Results:
+    if data["schema"] != 1:
+        raise ValueError(f"schema {data['schema']!r}, expected 1")
+    workloads: dict[tuple, Workload] = {}
+    for variant in data["variants"]:
+        workload = workloads.setdefault(_key(variant), Workload(*_key(variant)))
+        row = Row(variant["variant"], variant["status"], variant["reason"])
+        if row.ok:
+            estimate, speedup = variant["median_step_ms"], variant["speedup_baseline"]
+            row.median_ms = _positive(estimate["value"])
+            if estimate["lo"] is not None:
+                low, high = row.interval_ms = (_positive(estimate["lo"]), _positive(estimate["hi"]))
+                if not low <= row.median_ms <= high:
+                    raise ValueError(f"{row.rung} on {workload}: a median of {row.median_ms} outside its interval")
+            if speedup is not None:
+                row.speedup = _positive(speedup["ratio"])
+        row.rounds = [_steps(run) for run in data["runs"] if run["variant"] == row.rung and _key(run) == _key(variant)]
+        if row.ok and not all(row.rounds or [[]]):
+            raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")
+        workload.rows.append(row)
+    device = data["context"]["device"]
+    return Results(str(device["name"]), str(device["backend"]), list(workloads.values()))
+
+
+def _key(item: dict) -> tuple[str, int, int]:
+    config = item["config"]
+    return config["model"], int(config["B"]), int(config["T"])
+
+
+def _steps(run: dict) -> list[dict]:
+    return [{"step": int(_finite(step["step"])), "warmup": bool(step["warmup"]), "step_ms": _positive(step["step_ms"]),
+             "loss": None if step["loss"] is None else _finite(step["loss"])} for step in run["steps"]]
+
+
+def _finite(text: str | float) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not finite")
+    return value
+
+
+def _positive(value: float) -> float:
+    if not _finite(value) > 0:
+        raise ValueError(f"a time or ratio of {value}")
+    return value

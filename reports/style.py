@@ -1,0 +1,118 @@
+"""The one look of every chart: type, colours, markers, titles, and files that are the same bytes every time."""
+
+from itertools import chain, cycle
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
+from matplotlib.patheffects import Normal, Stroke  # noqa: E402
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: E402
+
+INK = "#1a1a1a"
+MUTED = "#5f6368"
+GRID = "#e3e5e8"
+SHADE = "#f3f4f6"
+BAR = "#0072B2"
+BASELINE_BAR = "#8c9196"
+
+# Okabe and Ito's palette, which readers with any colour vision can tell apart; black is the baseline's. Dashes and
+# markers tell the series apart in grey, and combine into more series than there are colours.
+_COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_DASHES = ((0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1.2)), "-")
+_MARKERS = "sD^vPXo"
+
+WIDTH = 8.4  # inches
+_DPI = 160
+
+plt.rcParams.update({
+    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 9.5,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "legend.handlelength": 3.2,
+    "lines.solid_capstyle": "round",
+    "svg.fonttype": "path",
+    "svg.hashsalt": "stepladder",
+})
+
+
+# Under a line: the wide band that marks the baseline.
+BASELINE_EFFECT = [Stroke(linewidth=7, foreground="#d3d7dc"), Normal()]
+
+
+class Line(NamedTuple):
+    color: str
+    linestyle: object
+    marker: str
+
+
+def lines(names: list[str]) -> dict[str, Line]:
+    """A line style for each name; the first is the baseline's."""
+    rest = (Line(*look) for look in zip(cycle(_COLOURS), cycle(_DASHES), cycle(_MARKERS)))
+    return dict(zip(names, chain([Line(INK, "-", "o")], rest)))
+
+
+def text_width(text: str, size: float = 9.5) -> float:
+    """About how many inches wide a text is."""
+    return 0.0084 * size * len(text)
+
+
+def legend_width(labels: list[str]) -> float:
+    return 0.75 + max(text_width(label, 9) for label in labels)
+
+
+def figure(title: str, subtitle: str, heights: list[float], gaps: list[float], left: float, right: float):
+    """Panels one above the other under a title and a subtitle, all in inches: `gaps` lie above each panel, `left` and
+    `right` beside them. Returns the figure and its axes."""
+    header, footer = 0.6, 0.52
+    total = header + sum(heights) + sum(gaps) + footer
+    fig = plt.figure(figsize=(WIDTH, total))
+    fig.text(0.16 / WIDTH, 1 - 0.12 / total, title, fontsize=13, fontweight="bold", va="top")
+    fig.text(0.16 / WIDTH, 1 - 0.38 / total, subtitle, fontsize=9, color=MUTED, va="top")
+    axes, top = [], total - header
+    for height, gap in zip(heights, gaps):
+        top -= gap + height
+        axes.append(fig.add_axes((left / WIDTH, top / total, 1 - (left + right) / WIDTH, height / total)))
+    return fig, axes
+
+
+def number(value: float) -> str:
+    """Three significant digits, more before the point: 4.56, 41.7, 370, 1240."""
+    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
+
+
+def log_axis(axis) -> None:
+    """A logarithmic axis that is labelled in plain numbers at 1, 2 and 5."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_tick_params(which="minor", length=0)
+
+
+def save(fig, stem: Path) -> list[Path]:
+    """Writes stem.svg and stem.png, without a date."""
+    paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
+    fig.savefig(paths[0], metadata={"Date": None, "Creator": "stepladder"})
+    fig.savefig(paths[1], dpi=_DPI, metadata={"Software": "stepladder"})
+    plt.close(fig)
+    return paths

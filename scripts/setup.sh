@@ -1,0 +1,184 @@
+# shellcheck shell=bash disable=SC2034
+# Set-up shared by run, test, format and lint; sourced, never executed. Everything it does is skipped when already done,
+# so that a second call takes no network and under a second.
+#
+# STEPLADDER_CUDA: AUTO (default: the toolkit that is here, or NVIDIA's PyPI wheels where there is a device without
+# one), ON (the same, but an error where neither can be had), OFF (CPU only), wheels (the wheels, device or not).
+
+set -euo pipefail
+shopt -s inherit_errexit nullglob
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+JOBS=$(nproc)
+cd "$ROOT"
+mkdir -p build
+
+note() { printf 'stepladder: %s\n' "$*" >&2; }
+die() {
+  note "error: $*"
+  exit 1
+}
+
+# ---- Debian packages ----------------------------------------------------------------------------------------------
+
+# package_present PACKAGE: whether what the project needs of it is here, whoever installed it.
+package_present() {
+  case $1 in
+    build-essential) command -v c++ && command -v make ;;
+    ca-certificates) [[ -s /etc/ssl/certs/ca-certificates.crt || -s /etc/pki/tls/certs/ca-bundle.crt ]] ;;
+    clang-tidy) command -v clang-tidy && command -v run-clang-tidy ;;
+    libbenchmark-dev) pkg-config --exists 'benchmark >= 1.7' ;;
+    libcli11-dev) pkg-config --exists 'CLI11 >= 2.1' ;;
+    libgtest-dev) pkg-config --exists 'gtest >= 1.12' ;;
+    libopenblas-dev) pkg-config --exists openblas ;;
+    libpcre2-dev) pkg-config --exists libpcre2-8 ;;
+    ninja-build) command -v ninja ;;
+    nlohmann-json3-dev) pkg-config --exists 'nlohmann_json >= 3.11' ;;
+    python3-venv) [[ -x .venv/bin/python ]] || "$(find_python)" -c 'import ensurepip, venv' ;;
+    *) command -v "$1" ;;
+  esac >/dev/null 2>&1
+}
+
+# apt_get ARGUMENT...: apt-get as root, its output in build/apt.log; 1 where there is no apt-get, no root or no network.
+apt_get() {
+  local as_root=()
+  if ((EUID != 0)); then
+    as_root=(sudo)
+    [[ -t 0 ]] || as_root+=(-n)
+  fi
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qy "$@" >build/apt.log 2>&1 </dev/null
+}
+
+# Refreshes apt's lists, once.
+apt_update() {
+  [[ -n ${apt_is_fresh:-} ]] || apt_get update && apt_is_fresh=yes
+}
+
+# require_packages PACKAGE...: installs those that are missing; exits naming them if it can't.
+require_packages() {
+  local package missing=()
+  for package in "$@"; do
+    package_present "$package" || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+
+  note "installing ${missing[*]}"
+  { apt_update && apt_get install --no-install-recommends "${missing[@]}"; } ||
+    die "missing and could not be installed (build/apt.log); as root: apt-get install ${missing[*]}"
+  for package in "${missing[@]}"; do
+    package_present "$package" || die "$package is installed, but too old or not on PATH or pkg-config's path"
+  done
+}
+
+# ---- Python environments -----------------------------------------------------------------------------------------
+
+# Prints a Python of 3.11 or newer.
+find_python() {
+  local python
+  for python in python3 python3.13 python3.12 python3.11 /usr/bin/python3; do
+    if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      printf '%s\n' "$python"
+      return
+    fi
+  done
+  return 1
+}
+
+# python_environment FOLDER REQUIREMENTS: a virtual environment with exactly these packages; 1 if it can't be had.
+python_environment() {
+  local folder=$1 requirements=$2 stamp python
+  stamp=$(sha256sum <"$requirements")
+  if [[ -x $folder/bin/python && -f $folder/stamp && $(<"$folder/stamp") == "$stamp" ]]; then
+    return
+  fi
+  python=$(find_python) || return
+  note "installing $requirements into $folder"
+  "$python" -m venv --clear "$folder" >build/pip.log 2>&1 &&
+    "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 2 --require-hashes \
+      --only-binary :all: --requirement "$requirements" >>build/pip.log 2>&1 &&
+    printf '%s\n' "$stamp" >"$folder/stamp"
+}
+
+# ---- CUDA ----------------------------------------------------------------------------------------------------------
+
+# Prints the nvcc of a toolkit that is already here, 12.0 or newer.
+find_nvcc() {
+  local nvcc release
+  for nvcc in "${CUDACXX:-}" "$(command -v nvcc || true)" "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" \
+    /usr/local/cuda/bin/nvcc /usr/local/cuda-*/bin/nvcc; do
+    [[ -x $nvcc ]] || continue
+    release=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+    if ((${release:-0} >= 12)); then
+      printf '%s\n' "$nvcc"
+      return
+    fi
+    note "$nvcc is older than CUDA 12.0: not used"
+  done
+  return 1
+}
+
+nvidia_device_present() {
+  [[ -e /dev/nvidia0 ]] || nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
+}
+
+# Prints the nvcc of NVIDIA's PyPI wheels, laid out as find_package(CUDAToolkit) looks for it.
+cuda_wheels() {
+  local toolkits library
+  python_environment .venv-cuda scripts/requirements-cuda.txt || return
+  toolkits=(.venv-cuda/lib/python3*/site-packages/nvidia/cu13)
+  ((${#toolkits[@]})) || return
+  # The wheels hold lib/libX.so.13; linkers look for lib64/libX.so.
+  ln -sfn lib "${toolkits[0]}/lib64"
+  for library in "${toolkits[0]}"/lib/lib*.so.[0-9]*; do
+    ln -sfn "${library##*/}" "${library%%.so.*}.so"
+  done
+  printf '%s\n' "$ROOT/${toolkits[0]}/bin/nvcc"
+}
+
+# Sets PRESET to cuda or cpu, and CUDACXX and CUDAToolkit_ROOT for CMake.
+choose_backend() {
+  local mode=${STEPLADDER_CUDA:-AUTO} nvcc='' device=false
+  PRESET=cpu
+  [[ $mode =~ ^(AUTO|ON|OFF|wheels)$ ]] || die "STEPLADDER_CUDA=$mode: expected AUTO, ON, OFF or wheels"
+  if [[ $mode == OFF ]]; then
+    note "STEPLADDER_CUDA=OFF: CPU only"
+    return
+  fi
+
+  if nvidia_device_present; then device=true; fi
+  if [[ $mode != wheels ]]; then nvcc=$(find_nvcc) || nvcc=''; fi
+  if [[ -z $nvcc && ($mode != AUTO || $device == true) ]]; then nvcc=$(cuda_wheels) || nvcc=''; fi
+
+  if [[ -n $nvcc ]]; then
+    PRESET=cuda
+    export CUDACXX=$nvcc CUDAToolkit_ROOT=${nvcc%/bin/nvcc}
+  elif [[ $mode != AUTO ]]; then
+    die "STEPLADDER_CUDA=$mode: no CUDA toolkit, and its PyPI wheels could not be installed (build/pip.log)"
+  elif $device; then
+    note "CPU only: an NVIDIA device, but no CUDA toolkit, and its PyPI wheels could not be installed (build/pip.log)"
+  else
+    note "CPU only: no CUDA toolkit and no NVIDIA device"
+  fi
+}
+
+# ---- all together ------------------------------------------------------------------------------------------------
+
+# Everything a build and a run need. Sets PRESET and PYTHON, which run, test and lint read.
+setup() {
+  require_packages build-essential ca-certificates cmake ninja-build pkg-config libcli11-dev libgtest-dev \
+    libopenblas-dev libpcre2-dev nlohmann-json3-dev python3-venv
+  if python_environment .venv scripts/requirements.txt; then
+    PYTHON=$ROOT/.venv/bin/python
+  else
+    note "warning: Python packages could not be installed (build/pip.log): no charts"
+    PYTHON=$(find_python) || die "missing: python3 (3.11 or newer)"
+  fi
+  [[ -f data/austen.txt ]] || apt_update || true  # the corpus is in a Debian package
+  "$PYTHON" scripts/prepare_data.py >build/data.log || note "warning: no corpus in data/, going on without"
+  choose_backend
+}
+
+# build PRESET: configures and builds build/PRESET.
+build() {
+  cmake --preset "$1" --log-level=WARNING
+  cmake --build --preset "$1" --parallel "$JOBS"
+}

@@ -1,0 +1,216 @@
+"""Charts of a results file: what is drawn, what is not, and what a damaged file is answered with."""
+
+import contextlib
+import copy
+import io
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "reports"))
+try:
+    import charts
+    import results
+    import style
+except ModuleNotFoundError as missing:
+    raise unittest.SkipTest(f"no {missing.name}: the charts' Python packages are not installed") from None
+
+RUNGS = {"00_fp32_baseline": 40.0, "01_causal_mask": 38.0, "02_tf32": 16.0}
+STEPS, WARMUP, ROUNDS = 12, 3, 3
+
+
+def config(B):
+    return {"model": "gpt2-tiny", "B": B, "T": 64}
+
+
+def run(rung, B, number, ms):
+    steps = [{"step": i, "warmup": i < WARMUP, "step_ms": ms + number + (900 if i == 0 else 0), "device_ms": None,
+              "loss": 10.0 - 0.3 * i + (1e-5 * i if rung != "00_fp32_baseline" else 0)} for i in range(STEPS)]
+    return {"variant": rung, "backend": "cuda", "round": number, "status": "ok", "reason": "", "config": config(B),
+            "steps": steps, "summary": {}}
+
+
+def row(rung, B, ms):
+    baseline = RUNGS["00_fp32_baseline"]
+    return {"variant": rung, "backend": "cuda", "config": config(B), "status": "ok", "reason": "", "rounds": ROUNDS,
+            "median_step_ms": {"value": ms + 1, "lo": ms, "hi": ms + 2},
+            "speedup_baseline": None if ms == baseline else
+            {"ratio": baseline / ms, "lo": None, "hi": None, "against": "00_fp32_baseline"}}
+
+
+def sample(batches=(4,)):
+    rows = [(rung, B, ms) for B in batches for rung, ms in RUNGS.items()]
+    device = {"name": "NVIDIA H200", "backend": "cuda"}
+    return {"schema": 1, "complete": True, "context": {"device": device}, "plan": {},
+            "runs": [run(rung, B, number, ms) for number in range(ROUNDS) for rung, B, ms in rows],
+            "variants": [row(rung, B, ms) for rung, B, ms in rows]}
+
+
+def failing(data, rung, status, reason):
+    """`data` with a rung that failed before its first step."""
+    for item in data["variants"] + data["runs"]:
+        if item["variant"] == rung:
+            item.update(status=status, reason=reason, backend="")
+            item.pop("median_step_ms", None)
+            item.pop("speedup_baseline", None)
+            if "steps" in item:
+                item["steps"] = []
+    return data
+
+
+def read(data):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "results.json")
+        path.write_text(json.dumps(data))
+        return results.read(path)
+
+
+def draw(text):
+    """Runs the command on a file with this text. Returns its exit status, stderr, and the files by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, out, errors = Path(folder, "results.json"), Path(folder, "out"), io.StringIO()
+        path.write_text(text)
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+            status = charts.main([str(path), "--out", str(out)])
+        return status, errors.getvalue(), {file.name: file.read_bytes() for file in out.glob("*")}
+
+
+class Files(unittest.TestCase):
+    def test_each_chart_is_written_as_svg_and_png(self):
+        status, errors, files = draw(json.dumps(sample()))
+        self.assertEqual((status, errors), (0, ""))
+        self.assertEqual(sorted(files), sorted(f"{name}.{kind}" for name in charts.CHARTS for kind in ("svg", "png")))
+        self.assertTrue(all(file.startswith(b"\x89PNG") for name, file in files.items() if name.endswith("png")))
+
+    def test_the_same_results_give_the_same_bytes(self):
+        self.assertEqual(draw(json.dumps(sample())), draw(json.dumps(sample())))
+
+    def test_a_chart_without_data_is_left_out_with_a_note(self):
+        data = sample()
+        for rung in RUNGS:
+            failing(data, rung, "crash", "signal 11")
+        status, errors, files = draw(json.dumps(data))
+        self.assertEqual((status, files), (0, {}))
+        self.assertEqual(errors.count("\n"), len(charts.CHARTS))
+
+
+class Ladder(unittest.TestCase):
+    def test_a_bar_is_the_median_with_its_interval_and_speed_up(self):
+        (ax,) = charts.draw_ladder(read(sample())).axes
+        self.assertEqual([bar.get_width() for bar in ax.patches], [41.0, 39.0, 17.0])
+        whiskers = [tuple(path.vertices[:, 0]) for bars in ax.collections for path in bars.get_paths()]
+        self.assertEqual(whiskers, [(40.0, 42.0), (38.0, 40.0), (16.0, 18.0)])
+        self.assertEqual([text.get_text() for text in ax.texts], ["41.0 ms", "39.0 ms   1.05×", "17.0 ms   2.50×"])
+
+    def test_a_failed_rung_is_its_reason_and_no_bar(self):
+        (ax,) = charts.draw_ladder(read(failing(sample(), "02_tf32", "unsupported", "needs sm_80"))).axes
+        self.assertEqual(len(ax.patches), 2)
+        self.assertEqual(ax.texts[2].get_text(), "unsupported: needs sm_80")
+
+    def test_a_single_round_has_no_interval(self):
+        data = sample()
+        for item in data["variants"]:
+            item["median_step_ms"].update(lo=None, hi=None)
+        (ax,) = charts.draw_ladder(read(data)).axes
+        self.assertEqual(len(ax.collections), 0)
+
+    def test_each_batch_size_has_its_panel(self):
+        axes = charts.draw_ladder(read(sample(batches=(16, 64)))).axes
+        self.assertEqual([ax.get_title(loc="left") for ax in axes],
+                         ["gpt2-tiny, B = 16, T = 64", "gpt2-tiny, B = 64, T = 64"])
+
+
+class BySteps(unittest.TestCase):
+    def test_the_first_step_is_within_the_axis(self):
+        (ax,) = charts.draw_steps(read(sample())).axes
+        self.assertLess(940 + ROUNDS, ax.get_ylim()[1])
+        self.assertEqual(ax.get_yscale(), "log")
+
+    def test_each_round_is_thin_and_their_median_thick(self):
+        (ax,) = charts.draw_steps(read(sample())).axes
+        lines = [line for line in ax.lines if line.get_color() == style.INK]
+        self.assertEqual([line.get_linewidth() > 1 for line in lines], [False] * ROUNDS + [True])
+        self.assertEqual(list(lines[-1].get_ydata())[:2], [941.0, 41.0])
+
+    def test_the_loss_of_a_diverged_rung_is_drawn_and_marked(self):
+        data = sample()
+        for item in data["variants"] + data["runs"]:
+            if item["variant"] == "02_tf32":
+                item.update(status="diverged", reason="loss is not finite")
+        data["runs"][-1]["steps"][-1]["loss"] = None
+        loss, _ = charts.draw_loss(read(data)).axes
+        self.assertEqual([line.get_label() for line in loss.lines],
+                         ["00_fp32_baseline", "01_causal_mask", "02_tf32 (diverged)"])
+
+    def test_losses_are_compared_with_the_baselines(self):
+        _, difference = charts.draw_loss(read(sample())).axes
+        self.assertEqual(len(difference.lines[0].get_ydata()), 0)
+        step, distance = (data[-1] for data in difference.lines[1].get_data())
+        self.assertEqual(step, STEPS - 1)
+        self.assertAlmostEqual(distance, 1e-5 * step / (10.0 - 0.3 * step), delta=1e-12)
+
+    def test_every_rung_has_a_look_of_its_own_without_colour(self):
+        looks = style.lines([f"rung {i}" for i in range(15)]).values()
+        self.assertEqual(len({(str(look.linestyle), look.marker) for look in looks}), 15)
+
+
+class BadInput(unittest.TestCase):
+    def refused(self, text, *words):
+        status, errors, files = draw(text)
+        self.assertEqual((status, files), (2, {}), errors)
+        self.assertEqual(errors.count("\n"), 1, errors)
+        for word in ("results.json", *words):
+            self.assertIn(word, errors)
+
+    def test_what_is_not_json(self):
+        self.refused("", "not JSON")
+        self.refused(json.dumps(sample())[:-100], "not JSON")
+        self.refused("[" * 100_000, "not JSON")
+
+    def test_a_number_that_is_no_time(self):
+        for number in ("NaN", "1e999", "0", "-1.5"):
+            self.refused(json.dumps(sample()).replace('"value": 41.0', f'"value": {number}'))
+            self.refused(json.dumps(sample()).replace('"step_ms": 41.0', f'"step_ms": {number}'))
+
+    def test_another_schema(self):
+        self.refused(json.dumps(sample() | {"schema": 2}), "schema 2")
+
+    def test_a_missing_field_is_named(self):
+        data = sample()
+        del data["runs"][0]["steps"][0]["step_ms"]
+        self.refused(json.dumps(data), "step_ms")
+        for key in ("context", "runs", "variants"):
+            self.refused(json.dumps({k: v for k, v in sample().items() if k != key}), key)
+
+    def test_a_field_of_the_wrong_type(self):
+        for value in (None, "fast", [], {}):
+            data = copy.deepcopy(sample())
+            data["variants"][0]["median_step_ms"] = value
+            self.refused(json.dumps(data))
+        self.refused("[]")
+        self.refused(json.dumps(sample() | {"runs": 3}))
+
+    def test_a_median_outside_its_interval(self):
+        self.refused(json.dumps(sample()).replace('"lo": 38.0', '"lo": 39.5'), "01_causal_mask")
+
+    def test_a_rung_that_is_ok_without_steps(self):
+        data = sample()
+        self.refused(json.dumps(data | {"runs": []}), "00_fp32_baseline")
+        data["runs"][0]["steps"] = []
+        self.refused(json.dumps(data), "00_fp32_baseline")
+
+    def test_a_missing_file_and_an_output_that_is_no_folder(self):
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors):
+            self.assertEqual(charts.main(["/nowhere/results.json"]), 2)
+            with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+                file.write(json.dumps(sample()))
+                file.flush()
+                self.assertEqual(charts.main([file.name, "--out", file.name]), 2)
+        self.assertEqual(errors.getvalue().count("\n"), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
