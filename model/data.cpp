@@ -177,8 +177,8 @@ Tokens open_text(const std::string& path, const std::string& vocab_dir, int64_t 
 
   try {
     write_tokens(kept, tokens, stamp);
-  } catch (
-      const InputError&) {  // a read-only or full disk costs the next run a second, not this one its data
+  } catch (const InputError&) {
+    // A read-only or full disk costs the next run a second, not this one its data.
     return {path, std::move(tokens), vocabulary};
   }
   return {kept, vocabulary};

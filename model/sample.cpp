@@ -46,18 +46,12 @@ int32_t sample_token(std::span<const float> logits, const SampleOptions& options
 
 std::vector<int32_t> generate(Trainer& trainer, std::span<const int32_t> prompt, int count,
                               const SampleOptions& options) {
-  const int64_t V = trainer.params.wte.shape[0];
   std::vector<int32_t> tokens(prompt.begin(), prompt.end());
   if (tokens.empty()) tokens.push_back(Tokenizer::kEndOfText);
-  const size_t given = tokens.size();
-  for (const int32_t token : tokens)
-    if (token < 0 || token >= V)
-      throw InputError(cat("prompt token ", token, " is outside the model's vocabulary of ", V,
-                           "; give a prompt of its own tokens"));
-
+  const auto given = static_cast<std::ptrdiff_t>(tokens.size());
   for (int i = 0; i < count; ++i)
     tokens.push_back(sample_token(trainer.next_logits(tokens), options, random_uniform(options.seed, i)));
-  tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(given));
+  tokens.erase(tokens.begin(), tokens.begin() + given);
   return tokens;
 }
 

@@ -79,8 +79,7 @@ std::unique_ptr<pcre2_code, PcreFree> compile_pattern() {
   int error = 0;
   PCRE2_SIZE at = 0;
   std::unique_ptr<pcre2_code, PcreFree> code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(kPattern.data()),
-                                                           kPattern.size(), PCRE2_UTF | PCRE2_UCP, &error,
-                                                           &at, nullptr));
+                                                           kPattern.size(), PCRE2_UTF, &error, &at, nullptr));
   if (!code)
     throw Error(cat("PCRE2 error ", error, " in the tokenizer's pattern at ", at, "; update libpcre2"));
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // a PCRE2 without JIT interprets

@@ -61,8 +61,9 @@ TEST(Sample, NeverDrawsWhatHasNoWeight) {
 }
 
 TEST(Sample, LargeLogitsDoNotOverflow) {
-  const std::vector<float> logits = {3e38F, -3e38F};
-  EXPECT_EQ(sample_token(logits, {0.1F, 0}, 0.999), 0);
+  const std::vector<float> logits = {800.0F, 801.0F};  // exp(800) is beyond double
+  EXPECT_EQ(sample_token(logits, {1.0F, 0}, 0.26), 0);
+  EXPECT_EQ(sample_token(logits, {1.0F, 0}, 0.28), 1);
 }
 
 TEST(Sample, ADivergedModelIsAnErrorAtAnyTemperature) {

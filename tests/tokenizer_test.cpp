@@ -117,6 +117,7 @@ TEST_F(Gpt2Tokenizer, RefusesADamagedVocabulary) {
   EXPECT_TRUE(says(error(vocabulary.substr(0, 5000), merges), {"encoder.json", cure}));
   EXPECT_TRUE(says(error("{\"a\": 1}", merges), {"encoder.json", "50257", cure}));
   EXPECT_TRUE(says(error(replaced(vocabulary, "\"!\": 0", "\"!\": 1"), merges), {"encoder.json", cure}));
+  EXPECT_TRUE(says(error(replaced(vocabulary, ": 50256", ": 300"), merges), {"encoder.json", cure}));
   EXPECT_TRUE(says(error(replaced(vocabulary, "\"!\": 0", "\"!\": -7"), merges), {"encoder.json", cure}));
   EXPECT_TRUE(says(error(replaced(vocabulary, "\"!\": 0", "\"!\": \"0\""), merges), {"encoder.json", cure}));
   EXPECT_TRUE(says(error(vocabulary, merges.substr(0, merges.size() / 2)), {"vocab.bpe", cure}));

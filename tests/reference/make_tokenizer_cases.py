@@ -24,7 +24,7 @@ TEXTS = [
     "It's they're I've I'm we'll he'd DON'T IT'S can''t 's",
     "  leading, trailing  and   inner    blanks  ",
     "tabs\tand\t\ttabs \t mixed\r\nlines\n\n\n  indented\n\tmore",
-    "non-breaking\u00a0space, thin\u2009space, ideographic\u3000space, line\u2028separator, next\u0085line",
+    "non-breaking\u00a0space, thin\u2009space, ideographic\u3000space, line\u2028separator, next\u0085line \u0085x",
     "no space: U+180E \u180e here, U+200B \u200b there, U+001C \x1c too",
     "control \x00\x01\x02\x7f bytes",
     "12345 3.14159 1,000,000 \u00bd \u2167 \u0661\u0662\u0663 x\u00b2",
