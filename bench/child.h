@@ -56,7 +56,8 @@ enum class Channel : int { out = 1, events = 3 };
 ChildEnd run_child(const std::vector<std::string>& command, Channel channel, double timeout_s,
                    const std::function<bool(std::string_view line)>& on_line);
 
-/// What `command` prints on stdout, without the last newline; nothing unless it exits with 0 within `timeout_s`.
+/// What `command` prints on stdout, without the last newline; nothing unless it exits with 0 within
+/// `timeout_s`.
 std::optional<std::string> output_of(const std::vector<std::string>& command, double timeout_s = 10.0);
 
 /// Replaces this process by `command`. Throws Error when it cannot be started.

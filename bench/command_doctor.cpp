@@ -33,7 +33,7 @@ class Doctor {
  private:
   void look_at_machine() {
     const Host h = host();
-    rows_ = {{"stepladder", STEPLADDER_VERSION},
+    rows_ = {{"stepladder", version()},
              {"host", h.name},
              {"system", h.os},
              {"CPU", cat(h.cpu, ", ", h.cores, h.cores == 1 ? " core" : " cores")},

@@ -14,10 +14,8 @@ void add_rung_command(CLI::App& app, const std::string& name, const std::string&
                       const std::vector<std::string>& first_arguments) {
   CLI::App* command = app.add_subcommand(name, about);
   add_help(*command, "");
-  command->footer(cat("Usage: stepladder ", name, " RUNG [OPTION]...
-
-`stepladder ", name,
-                      " RUNG --help` lists a rung's options, `stepladder list` the rungs."));
+  command->footer(cat("stepladder ", name, " RUNG [OPTION]...; --help after RUNG lists its options, and ",
+                      "`stepladder list` the rungs."));
   command->prefix_command();
   command->callback([command, name, first_arguments] {
     std::vector<std::string> rest = command->remaining();

@@ -76,6 +76,10 @@ DeviceInfo device_from(const nlohmann::json& json) {
 
 }  // namespace
 
+std::string version() {
+  return STEPLADDER_VERSION;
+}
+
 Host host() {
   Host host;
   utsname system{};
@@ -131,7 +135,7 @@ std::string python() {
 
 Json machine_context(const std::string& command_line, const DeviceInfo& device) {
   const Host h = host();
-  return {{"version", STEPLADDER_VERSION},
+  return {{"version", version()},
           {"commit", source_commit()},
           {"command_line", command_line},
           {"time", now_utc()},

@@ -9,6 +9,9 @@
 
 namespace stepladder {
 
+/// Of this tool: "0.1.0".
+std::string version();
+
 struct Host {
   std::string name, os, cpu;
   int64_t cores = 0;             // that this process may use

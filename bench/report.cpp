@@ -95,7 +95,8 @@ std::string title(const Results& results) {
 int64_t planned(const Json& plan) {
   const auto size = [&](const char* key) { return plan.contains(key) ? std::ssize(plan[key]) : 0; };
   const auto rounds = plan.find("rounds");
-  return rounds != plan.end() && rounds->is_number() ? size("rungs") * size("batch") * rounds->get<int64_t>() : 0;
+  return rounds != plan.end() && rounds->is_number() ? size("rungs") * size("batch") * rounds->get<int64_t>()
+                                                     : 0;
 }
 
 std::vector<std::string> notes(const Results& results, const std::vector<Variant>& variants) {

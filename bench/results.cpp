@@ -387,7 +387,6 @@ std::vector<Variant> aggregate(const Results& results) {
            std::pair(b.workload, height(b.variant.variant));
   });
 
-  std::vector<Variant> variants;
   for (Row& row : rows) {
     row.variant.rounds = static_cast<int64_t>(row.rounds.size());
     if (row.variant.status == Status::ok) {
@@ -409,8 +408,9 @@ std::vector<Variant> aggregate(const Results& results) {
       if (!below.empty() && against(below.back()))
         row.variant.numbers->baseline = compare(*against(below.back()));
     }
-    variants.push_back(std::move(row.variant));
   }
+  std::vector<Variant> variants;
+  for (Row& row : rows) variants.push_back(std::move(row.variant));
   return variants;
 }
 

@@ -129,6 +129,7 @@ class Run {
   void print_sample();
   void save(const Loader& batches);
   void send_end();
+  int stopped();
   void print_summary() const;
   std::string continuation(std::span<const int32_t> prompt);
 
@@ -203,6 +204,7 @@ int Run::train() {
   }
   print_box(data);
 
+  ops_->synchronize();  // the first step's clock is for the first step
   catch_stop_signals();
   send_start();
   while (done_ < settings_.steps && stop_signal() == 0 && events_.connected()) {
@@ -215,20 +217,22 @@ int Run::train() {
   }
   if (!settings_.checkpoint.empty()) save(batches);
   if (!events_.connected()) throw Error("the reader of --events is gone");
-  if (done_ < settings_.steps) {
-    const int signal = stop_signal();
-    const std::string reason =
-        cat(signal == SIGINT ? "interrupted" : "terminated", " after step ", done_, "/", settings_.steps);
-    events_.write({{"event", "error"}, {"status", "interrupted"}, {"reason", reason}});
-    std::cerr << build_.name << ": " << reason
-              << (settings_.checkpoint.empty() ? "" : "; go on with --resume " + settings_.checkpoint)
-              << "\n";
-    return 128 + signal;
-  }
+  if (done_ < settings_.steps) return stopped();
   if (!settings_.save_weights.empty()) save_weights(settings_.save_weights, *ops_, trainer_->params, config_);
   send_end();
   print_summary();
   return kExitOk;
+}
+
+int Run::stopped() {
+  const int signal = stop_signal();
+  const std::string reason =
+      cat(signal == SIGINT ? "interrupted" : "terminated", " after step ", done_, "/", settings_.steps);
+  events_.write({{"event", "error"}, {"status", "interrupted"}, {"reason", reason}});
+  std::cerr << build_.name << ": " << reason
+            << (settings_.checkpoint.empty() ? "" : "; go on with --resume " + settings_.checkpoint)
+            << std::endl;
+  return 128 + signal;
 }
 
 void Run::print_box(const Dataset& data) const {
@@ -376,7 +380,7 @@ int RungApp::run(int argc, const char* const* argv) {
   const auto options = settings.options();
   CLI::App app(cat(build_.name, ": trains GPT-2; ", find_rung(build_.name).changes), build_.name);
   add_options(app, options);
-  add_help(app, cat(build_.name, " ", STEPLADDER_VERSION));
+  add_help(app, cat(build_.name, " ", STEPLADDER_VERSION, " source ", build_.source_hash));
   if (!parse_command_line(app, argc, argv)) return kExitOk;
 
   events_ = EventWriter(static_cast<int>(settings.events.value_or(-1)));

@@ -3,6 +3,7 @@
 
 #include "bench/child.h"
 #include "bench/commands.h"
+#include "bench/machine.h"
 #include "bench/options.h"
 #include "model/error.h"
 
@@ -14,7 +15,7 @@ int main(int argc, char** argv) {
 
     int exit_code = kExitOk;
     CLI::App app("Trains GPT-2 rung by rung and measures what each optimisation buys.", "stepladder");
-    add_help(app, "stepladder " STEPLADDER_VERSION);
+    add_help(app, "stepladder " + version());
     app.require_subcommand(1);
     add_list_command(app, exit_code);
     add_run_command(app, command_line, exit_code);

@@ -1,6 +1,7 @@
 #include "model/config.h"
 
 #include "model/error.h"
+#include "model/nearest.h"
 
 namespace stepladder {
 namespace {
@@ -43,7 +44,7 @@ Config Config::named(const std::string& model) {
     config.max_T = config.T = m.max_T;
     return config;
   }
-  throw InputError(cat("unknown model '", model, "'"));
+  throw InputError(cat("unknown model '", model, "': did you mean '", nearest(model, names()), "'?"));
 }
 
 const std::vector<std::string>& Config::names() {

@@ -153,7 +153,7 @@ TEST(OpCpu, Tf32RoundsToTenBitsOfMantissa) {
 std::vector<float> outputs_of_large_ops(int threads) {
   Bench bench(threads);
   Ops& ops = bench.ops;
-  const int64_t B = 3, T = 67, C = 250, NH = 5, V = 1009;
+  const int64_t B = 3, T = 131, C = 250, NH = 5, V = 1009;
   std::vector<float> all;
   const auto keep = [&](Tensor t) {
     EXPECT_EQ(

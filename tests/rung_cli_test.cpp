@@ -1,6 +1,7 @@
 // A rung's executable from outside: options, files, exit codes, events, signals.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -91,6 +92,7 @@ class RungCli : public testing::Test {
     redirect(out, 1);
     redirect(err, 2);
     redirect(events, 3);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that times out leaves nothing behind
     setup();
     execv(argv[0], argv.data());
     _exit(127);

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "model/error.h"
+#include "model/tokenizer.h"
 #include "tests/files.h"
 
 namespace stepladder {
@@ -80,6 +81,62 @@ TEST(Sample, RefusesOptionsThatMeanNothing) {
   EXPECT_TRUE(says(input_error([&] { sample_token(logits, {-1.0F, 0}, 0.5); }), {"temperature -1"}));
   EXPECT_TRUE(says(input_error([&] { sample_token(logits, {kNan, 0}, 0.5); }), {"temperature nan"}));
   EXPECT_TRUE(says(input_error([&] { sample_token(logits, {1.0F, -1}, 0.5); }), {"top-k -1"}));
+}
+
+// ---- generate: the first rung on the CPU, weights as initialised -----------------------------------------
+
+struct Speaker {
+  explicit Speaker(int64_t V = 50257) {
+    config.B = 1;
+    config.T = config.max_T = 8;
+    config.V = V;
+    config.L = config.NH = 1;
+    config.C = 16;
+    const TrainerFactory& make = linked_rungs().at(0).make;
+    Arena plan;
+    make(*ops, plan, config, {});
+    arena = std::make_unique<Arena>(*ops, plan.bytes());
+    trainer = make(*ops, *arena, config, {});
+    trainer->prepare();
+    init_params(*ops, trainer->params, config, 1337);
+  }
+  Config config;
+  std::unique_ptr<Ops> ops = make_cpu_ops();
+  std::unique_ptr<Arena> arena;
+  std::unique_ptr<Trainer> trainer;
+};
+
+TEST(Generate, RepeatsItselfForASeedAndNotForAnother) {
+  Speaker speaker(500);
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  const SampleOptions options{1.0F, 0, 7}, other{1.0F, 0, 8};
+  const auto tokens = generate(*speaker.trainer, prompt, 12, options);  // beyond the 8 positions
+  EXPECT_EQ(tokens.size(), 12U);
+  EXPECT_EQ(generate(*speaker.trainer, prompt, 12, options), tokens);
+  EXPECT_NE(generate(*speaker.trainer, prompt, 12, other), tokens);
+}
+
+TEST(Generate, FeedsWhatItDrewBack) {
+  Speaker speaker(500);
+  std::vector<int32_t> text = {1, 2, 3};
+  const auto tokens = generate(*speaker.trainer, text, 3, {0.0F, 0});
+  for (const int32_t token : tokens) {
+    EXPECT_EQ(token, sample_token(speaker.trainer->next_logits(text), {0.0F, 0}, 0.5));
+    text.push_back(token);
+  }
+}
+
+TEST(Generate, WithoutAPromptStartsAfterEndOfText) {
+  Speaker speaker;
+  const std::vector<int32_t> end_of_text = {Tokenizer::kEndOfText};
+  EXPECT_EQ(generate(*speaker.trainer, {}, 3, {}), generate(*speaker.trainer, end_of_text, 3, {}));
+}
+
+TEST(Generate, RefusesAPromptOutsideTheVocabulary) {
+  Speaker speaker(500);
+  const std::vector<int32_t> prompt = {1, 500};
+  EXPECT_TRUE(says(input_error([&] { generate(*speaker.trainer, prompt, 1, {}); }), {"500"}));
+  EXPECT_TRUE(says(input_error([&] { generate(*speaker.trainer, {}, 1, {}); }), {"50256", "500"}));
 }
 
 }  // namespace

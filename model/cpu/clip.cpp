@@ -13,7 +13,7 @@ void CpuOps::sum_of_squares(Tensor out, Tensor x) {
   const int64_t n = x.numel(), slice = std::max(kPiece, (n + kSlices - 1) / kSlices);
   const float* px = x.ptr<float>();
   std::array<double, kSlices> sums{};
-  pieces(n, slice, [&](int64_t first, int64_t last) {
+  pieces(n, slice, 1, [&](int64_t first, int64_t last) {
     const float* from = px + first;
     sums[static_cast<size_t>(first / slice)] =
         sum(last - first, [=](int64_t i) { return static_cast<double>(from[i]) * from[i]; });

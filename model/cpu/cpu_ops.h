@@ -81,30 +81,32 @@ class CpuOps final : public Ops {
   void clip_factor(Tensor factor, Tensor norm, Tensor parts, float max_norm) override;
 
  private:
-  /// body(first, last) over [0,n) in pieces of `piece`.
+  /// body(first, last) over [0,n) in pieces of `piece`, each item with `work` elements to go through.
   template <class Body>
-  void pieces(int64_t n, int64_t piece, const Body& body) const {
-    parallel_for(threads_, (n + piece - 1) / piece,
+  void pieces(int64_t n, int64_t piece, int64_t work, const Body& body) const {
+    parallel_for(n * work > kSerial ? threads_ : 1, (n + piece - 1) / piece,
                  [&](int64_t i) { body(i * piece, std::min(n, (i + 1) * piece)); });
   }
-  /// body(row) over [0,rows), each of about `cols` elements of work.
+  /// body(row) over [0,rows), each of about `cols` elements.
   template <class Body>
   void each_row(int64_t rows, int64_t cols, const Body& body) const {
-    pieces(rows, std::max<int64_t>(1, kPiece / std::max<int64_t>(1, cols)), [&](int64_t first, int64_t last) {
+    const int64_t work = std::max<int64_t>(1, cols);
+    pieces(rows, std::max<int64_t>(1, kPiece / work), work, [&](int64_t first, int64_t last) {
       for (int64_t row = first; row < last; ++row) body(row);
     });
   }
   /// out[i] = f(i) over [0,n).
   template <class F>
   void each_element(float* out, int64_t n, const F& f) const {
-    pieces(n, kPiece, [=](int64_t first, int64_t last) {
+    pieces(n, kPiece, 1, [=](int64_t first, int64_t last) {
       STEPLADDER_SIMD
       for (int64_t i = first; i < last; ++i) out[i] = f(i);
     });
   }
 
-  static constexpr int64_t kPiece = 16384;  // elements worth handing to a thread
-  static constexpr int64_t kColumns = 64;   // columns that a thread sums on its stack
+  static constexpr int64_t kSerial = 1 << 16;  // elements not worth waking a second thread for
+  static constexpr int64_t kPiece = 1 << 14;   // elements handed to a thread at a time
+  static constexpr int64_t kColumns = 64;      // columns that a thread sums on its stack
 
   /// Bytes handed out by allocate(); blocks may outlive the backend.
   struct Allocated {

@@ -45,7 +45,7 @@ void CpuOps::embedding_backward(Tensor dwte, Tensor tokens, Tensor dout) {
   std::iota(order, order + N, 0);
   std::sort(order, order + N,
             [=](int32_t a, int32_t b) { return ptokens[a] != ptokens[b] ? ptokens[a] < ptokens[b] : a < b; });
-  pieces(C, kColumns, [=](int64_t first, int64_t last) {
+  pieces(C, kColumns, N, [=](int64_t first, int64_t last) {
     for (int64_t i = 0; i < N;) {
       const int32_t token = ptokens[order[i]];
       double sums[kColumns] = {};

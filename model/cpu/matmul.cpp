@@ -12,7 +12,7 @@ namespace {
 // A tile of the output is one task, and one call of the single-threaded sgemm. Rounded operands are made
 // kTileK deep at a time, so that they stay in cache.
 constexpr int64_t kTileM = 128, kTileN = 512, kTileK = 256;
-constexpr int64_t kSerial = 1 << 19;  // multiplications that are not worth a second thread
+constexpr int64_t kSerialProducts = 1 << 21;  // not worth waking a second thread for
 
 /// batch x (M,K)(K,N), whichever way a and b are stored.
 struct MatmulShape {
@@ -100,7 +100,7 @@ void CpuOps::matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) {
   float* pout = out.ptr<float>();
   float* scratch = tf32 ? tiles_.ptr<float>() : nullptr;
 
-  const int threads = batch * M * N * K <= kSerial ? 1 : threads_;
+  const int threads = batch * M * N * K > kSerialProducts ? threads_ : 1;
   parallel_for(threads, batch * tiles_m * tiles_n, [=](int64_t tile) {
     const int64_t i = tile / (tiles_m * tiles_n);
     const int64_t m = tile / tiles_n % tiles_m * kTileM, rows = std::min(kTileM, M - m);

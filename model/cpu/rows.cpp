@@ -88,7 +88,7 @@ void CpuOps::sum_rows(Tensor out, Tensor x) {
   const int64_t N = rows_of(x), C = x.cols();
   const float* px = x.ptr<float>();
   float* pout = out.ptr<float>();
-  pieces(C, kColumns, [=](int64_t first, int64_t last) {
+  pieces(C, kColumns, N, [=](int64_t first, int64_t last) {
     double sums[kColumns] = {};
     for (int64_t n = 0; n < N; ++n)
       for (int64_t c = first; c < last; ++c) sums[c - first] += px[n * C + c];

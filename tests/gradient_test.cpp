@@ -1,0 +1,232 @@
+// Every rung's loss and gradients against an independent GPT-2 in double and its finite differences.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "bench/ladder.h"
+#include "model/gpt2.h"
+#include "model/random.h"
+
+namespace stepladder {
+namespace {
+
+using Vector = std::vector<double>;
+
+/// The loss of GPT-2 in double, as its definition says and nothing shared with the trainers. `p` holds the
+/// parameters in the order of Params::each().
+class ReferenceGpt2 {
+ public:
+  explicit ReferenceGpt2(const Config& config)
+      : B(config.B), T(config.T), V(config.V), L(config.L), C(config.C), NH(config.NH) {}
+
+  double loss(const std::vector<Vector>& p, const Batch& batch) const {
+    Vector x(static_cast<size_t>(B * T * C));
+    for (int64_t n = 0; n < B * T; ++n)
+      for (int64_t c = 0; c < C; ++c) x[n * C + c] = p[0][batch.tokens[n] * C + c] + p[1][n % T * C + c];
+    for (int64_t l = 0; l < L; ++l) {
+      const Vector* w = &p[2 + 12 * l];
+      const Vector y = attention(linear(layernorm(x, w[0], w[1]), w[2], w[3]));
+      add_to(x, linear(y, w[4], w[5]));
+      Vector h = linear(layernorm(x, w[6], w[7]), w[8], w[9]);
+      for (double& u : h)
+        u = 0.5 * u * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (u + 0.044715 * u * u * u)));
+      add_to(x, linear(h, w[10], w[11]));
+    }
+    const Vector logits = linear(layernorm(x, p[p.size() - 2], p[p.size() - 1]), p[0], Vector(V, 0.0));
+    double total = 0.0;
+    for (int64_t n = 0; n < B * T; ++n) {
+      double sum = 0.0;
+      for (int64_t v = 0; v < V; ++v) sum += std::exp(logits[n * V + v]);
+      total += std::log(sum) - logits[n * V + batch.targets[n]];
+    }
+    return total / static_cast<double>(B * T);
+  }
+
+ private:
+  static void add_to(Vector& x, const Vector& y) {
+    for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+  }
+
+  Vector layernorm(const Vector& x, const Vector& w, const Vector& b) const {
+    Vector out(x.size());
+    for (int64_t n = 0; n < B * T; ++n) {
+      const double* row = &x[n * C];
+      double mean = 0.0, variance = 0.0;
+      for (int64_t c = 0; c < C; ++c) mean += row[c] / static_cast<double>(C);
+      for (int64_t c = 0; c < C; ++c) variance += (row[c] - mean) * (row[c] - mean) / static_cast<double>(C);
+      for (int64_t c = 0; c < C; ++c)
+        out[n * C + c] = (row[c] - mean) / std::sqrt(variance + 1e-5) * w[c] + b[c];
+    }
+    return out;
+  }
+
+  /// x w^T + b, w (out,in).
+  Vector linear(const Vector& x, const Vector& w, const Vector& b) const {
+    const size_t rows = static_cast<size_t>(B * T), out_size = b.size(), in_size = x.size() / rows;
+    Vector out(rows * out_size);
+    for (size_t n = 0; n < rows; ++n) {
+      for (size_t o = 0; o < out_size; ++o) {
+        double sum = b[o];
+        for (size_t i = 0; i < in_size; ++i) sum += x[n * in_size + i] * w[o * in_size + i];
+        out[n * out_size + o] = sum;
+      }
+    }
+    return out;
+  }
+
+  /// Causal attention of qkv (B,T,3C) in NH heads.
+  Vector attention(const Vector& qkv) const {
+    const int64_t HS = C / NH;
+    Vector out(static_cast<size_t>(B * T * C)), p(static_cast<size_t>(T));
+    for (int64_t b = 0; b < B; ++b) {
+      for (int64_t h = 0; h < NH; ++h) {
+        const auto at = [&](int64_t part, int64_t t, int64_t i) {
+          return qkv[(b * T + t) * 3 * C + part * C + h * HS + i];
+        };
+        for (int64_t t = 0; t < T; ++t) {
+          double sum = 0.0;
+          for (int64_t s = 0; s <= t; ++s) {
+            double dot = 0.0;
+            for (int64_t i = 0; i < HS; ++i) dot += at(0, t, i) * at(1, s, i);
+            sum += p[s] = std::exp(dot / std::sqrt(static_cast<double>(HS)));
+          }
+          for (int64_t s = 0; s <= t; ++s)
+            for (int64_t i = 0; i < HS; ++i) out[(b * T + t) * C + h * HS + i] += p[s] / sum * at(2, s, i);
+        }
+      }
+    }
+    return out;
+  }
+
+  const int64_t B, T, V, L, C, NH;
+};
+
+Config tiny_config() {
+  Config config;
+  config.model = "test";
+  config.B = 2;
+  config.T = 8;
+  config.max_T = 11;  // more positions than are used: their gradient is zero
+  config.V = 32;
+  config.L = 2;
+  config.NH = 2;
+  config.C = 16;
+  return config;
+}
+
+/// A file of random tokens that is gone when the test is.
+std::shared_ptr<const TokenFile> random_tokens(int64_t count, int64_t V) {
+  std::vector<uint16_t> tokens(static_cast<size_t>(count));
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(1, i) % V);
+  const auto path = std::filesystem::temp_directory_path() / cat("gradient_test_", getpid(), ".bin");
+  write_token_file(path.string(), tokens);
+  auto file = std::make_shared<const TokenFile>(path.string(), V);
+  std::filesystem::remove(path);
+  return file;
+}
+
+/// Relative error allowed: some tens of f32 roundings on the way through the model, and a few of the matmuls'
+/// inputs where those are rounded.
+double tolerance_of(MathMode math) {
+  constexpr double kTf32Epsilon = 0x1p-10;
+  return 32 * std::numeric_limits<float>::epsilon() + (math == MathMode::tf32 ? 8 * kTf32Epsilon : 0.0);
+}
+
+class Gradients : public testing::TestWithParam<std::string> {};
+
+TEST_P(Gradients, AreTheSlopesOfTheLoss) {
+  const Rung& rung = find_rung(GetParam());
+  const auto build = std::find_if(linked_rungs().begin(), linked_rungs().end(),
+                                  [&](const RungBuild& r) { return r.name == rung.name; });
+  const Config config = tiny_config();
+  const ReferenceGpt2 reference(config);
+  // The first step's adam_m is then the gradient itself, and the parameters stay where they are.
+  constexpr float kLearningRate = 0.0F;
+  Hyper hyper;
+  hyper.beta1 = 0.0F;
+  hyper.grad_clip = 1e30F;
+  hyper.accumulate = 2;
+
+  const auto ops = make_cpu_ops();
+  Arena plan;
+  build->make(*ops, plan, config, hyper);
+  Arena arena(*ops, plan.bytes());
+  const auto trainer = build->make(*ops, arena, config, hyper);
+  trainer->prepare();
+
+  // Large weights, so that attention is not uniform and GELU not linear; no two tensors alike.
+  const auto params = trainer->params.each();
+  std::vector<Vector> p;
+  for (size_t i = 0; i < params.size(); ++i) {
+    std::vector<float> host(static_cast<size_t>(params[i].tensor.numel()));
+    const bool layernorm_weight = !params[i].decay && params[i].name.ends_with("weight");
+    for (size_t j = 0; j < host.size(); ++j)
+      host[j] = static_cast<float>(random_uniform(100 + i, j) - 0.5) + (layernorm_weight ? 1.0F : 0.0F);
+    ops->upload(params[i].tensor, host.data());
+    p.emplace_back(host.begin(), host.end());
+  }
+  for (const Params& moments : {trainer->adam_m, trainer->adam_v})
+    for (const NamedTensor& t : moments.each()) ops->zero(t.tensor);
+
+  const auto file = random_tokens(100, config.V);
+  Loader data(file, config.B, config.T), again(file, config.B, config.T);
+  trainer->step(data, 0, kLearningRate);
+  const auto loss = [&] {
+    again.seek(0);
+    double sum = 0.0;
+    for (int micro = 0; micro < hyper.accumulate; ++micro) sum += reference.loss(p, again.next());
+    return sum / hyper.accumulate;
+  };
+
+  const double tolerance = tolerance_of(rung.math), expected_loss = loss();
+  EXPECT_TRUE(std::fabs(trainer->train_loss() - expected_loss) <= tolerance * expected_loss)
+      << trainer->train_loss() << ", expected " << expected_loss;
+
+  const auto gradients = trainer->adam_m.each();
+  double squares = 0.0;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    std::vector<float> g(static_cast<size_t>(gradients[i].tensor.numel()));
+    ops->download(g.data(), gradients[i].tensor);
+    size_t steepest = 0;
+    for (size_t j = 0; j < g.size(); ++j) {
+      squares += static_cast<double>(g[j]) * g[j];
+      if (std::fabs(g[j]) > std::fabs(g[steepest])) steepest = j;
+    }
+    ASSERT_GT(std::fabs(g[steepest]), 1e-4F)
+        << gradients[i].name << ": a gradient too small to test anything";
+    for (size_t sample = 0; sample < 24; ++sample) {
+      const size_t j = sample == 0 ? steepest : random_bits(i, sample) % g.size();
+      constexpr double h = 1e-5;
+      const double at = p[i][j];
+      p[i][j] = at + h;
+      const double above = loss();
+      p[i][j] = at - h;
+      const double below = loss();
+      p[i][j] = at;
+      const double slope = (above - below) / (2 * h), error = std::fabs(g[j] - slope);
+      EXPECT_TRUE(error <= tolerance * std::fabs(g[steepest]) + 1e-8)
+          << gradients[i].name << "[" << j << "] is " << g[j] << ", the slope " << slope;
+    }
+  }
+  EXPECT_TRUE(std::fabs(trainer->grad_norm() - std::sqrt(squares)) <= 1e-5 * std::sqrt(squares));
+}
+
+std::vector<std::string> rung_names() {
+  std::vector<std::string> names;
+  for (const Rung& rung : ladder()) names.push_back(rung.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryRung, Gradients, testing::ValuesIn(rung_names()),
+                         [](const auto& test) { return "r" + test.param; });
+
+}  // namespace
+}  // namespace stepladder

@@ -1,0 +1,480 @@
+// The stepladder command line through its real binary; rungs are stand-ins but where a test says otherwise.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "bench/ladder.h"
+#include "bench/results_file.h"
+#include "model/data.h"
+#include "model/random.h"
+#include "tests/fake_rung.h"
+
+namespace stepladder {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr const char* kStepladder = STEPLADDER_BIN "/stepladder";
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+struct Outcome {
+  int code = 0;
+  std::string out, err;
+};
+
+bool one_line(const std::string& text) {
+  return !text.empty() && text.find('\n') == text.size() - 1;
+}
+
+class HarnessCli : public testing::Test {
+ protected:
+  HarnessCli() {
+    std::vector<uint16_t> tokens(4000);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(7, i) % 50257);
+    write_token_file(folder_ / "data.bin", tokens);
+    for (const char* name : {"00_fp32_baseline", "01_causal_mask", "02_tf32"}) rung(name).write(folder_);
+  }
+
+  static FakeRung rung(const std::string& name) {
+    FakeRung fake;
+    fake.name = name;
+    return fake;
+  }
+
+  /// A shell command line in the test's folder, the stand-ins beside it.
+  Outcome shell(const std::string& command) {
+    const int status =
+        std::system(cat("cd ", folder_.path(), "; export STEPLADDER_BIN_DIR=", folder_.path(),
+                        " STEPLADDER_PYTHON=/nowhere/python; { ", command, "; } >out.txt 2>err.txt")
+                        .c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), folder_.read("out.txt"),
+            folder_.read("err.txt")};
+  }
+  Outcome stepladder(const std::string& arguments) { return shell(cat(kStepladder, " ", arguments)); }
+
+  /// A small plan: three stand-ins, six steps each.
+  std::string plan(const std::string& more = "") const {
+    return cat(
+        "run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --steps 6 --warmup 2 --rounds 2 --data ",
+        folder_ / "data.bin", " --out results.json ", more);
+  }
+
+  /// Starts `stepladder ARGUMENTS` in the background, in its own process group.
+  pid_t start(const std::string& arguments) {
+    const std::string command = cat("cd ", folder_.path(), "; export STEPLADDER_BIN_DIR=", folder_.path(),
+                                    "; exec ", kStepladder, " ", arguments, " >out.txt 2>err.txt");
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::setpgid(0, 0);
+      ::signal(SIGINT, SIG_DFL);
+      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      ::_exit(127);
+    }
+    return pid;
+  }
+  static int wait_for(pid_t pid) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  /// Waits until the file is there and has a line.
+  bool appears(const std::string& name) const {
+    for (int i = 0; i < 1000 && folder_.read(name).find('\n') == std::string::npos; ++i)
+      std::this_thread::sleep_for(10ms);
+    return folder_.has(name);
+  }
+  static bool ends(pid_t pid) {
+    for (int i = 0; i < 250; ++i) {
+      if (::kill(pid, 0) != 0) return true;
+      std::ifstream file(cat("/proc/", pid, "/stat"));
+      const std::string stat{std::istreambuf_iterator<char>(file), {}};
+      if (has(stat, ") Z ")) return true;
+      std::this_thread::sleep_for(20ms);
+    }
+    return false;
+  }
+
+  Results results() const { return load_results(folder_ / "results.json"); }
+
+  /// "00 01 02 02 01 00": variants of the finished runs in order.
+  std::string climbed() const {
+    std::string text;
+    for (const stepladder::Run& run : results().runs)
+      text += (text.empty() ? "" : " ") + run.variant.substr(0, 2);
+    return text;
+  }
+
+  const TemporaryFolder folder_;
+};
+
+// ---- usage
+// ---------------------------------------------------------------------------------------------------
+
+TEST_F(HarnessCli, HelpNamesEverySubcommandAndIsLongOnly) {
+  const Outcome help = stepladder("--help");
+  EXPECT_EQ(help.code, 0);
+  for (const char* name : {"list", "run", "train", "sample", "report", "doctor"})
+    EXPECT_TRUE(has(help.out, name));
+  EXPECT_FALSE(has(help.out, "-h,"));
+  EXPECT_FALSE(has(help.out, "probe"));
+  const Outcome run_help = stepladder("run --help");
+  for (const char* name : {"--preset", "--rungs", "--model", "--batch", "--seq", "--steps", "--warmup",
+                           "--rounds", "--seed", "--data", "--val-data", "--lr", "--backend", "--device",
+                           "--out", "--resume", "--overwrite", "--timeout"})
+    EXPECT_TRUE(has(run_help.out, name)) << name;
+}
+
+TEST_F(HarnessCli, MisspellingsAreAnsweredWithTheNearestName) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"rum", "run"},
+      {"run --presets cpu-quick", "--preset"},
+      {"run --preset cpu-quik", "cpu-quick"},
+      {"run --preset h100", "h200"},
+      {plan("--rungs 01_casual_mask"), "01_causal_mask"},
+      {plan("--backend gpu"), "cpu"},
+      {plan("--model gpt2-tyny"), "gpt2-tiny"},
+      {"train 02_tf23", "02_tf32"},
+      {"list --jsn", "--json"},
+  };
+  for (const auto& [arguments, wanted] : cases) {
+    const Outcome outcome = stepladder(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+    EXPECT_TRUE(has(outcome.err, "did you mean")) << outcome.err;
+    EXPECT_TRUE(has(outcome.err, wanted)) << outcome.err;
+  }
+  EXPECT_FALSE(folder_.has("results.json"));
+}
+
+TEST_F(HarnessCli, WrongValuesAreRefusedBeforeAnyRun) {
+  folder_.write("short.bin", std::string(64, '\0'));
+  for (const std::string& arguments :
+       {plan("--batch 4,x"), plan("--batch 0"), plan("--steps 2"), plan("--warmup 6"), plan("--rounds 0"),
+        plan("--seq 100000"), plan("--seq 300"), plan("--data nowhere.bin"), plan("--data short.bin"),
+        plan("--data data.bin --batch 400"), plan("--resume --overwrite"), plan("--timeout 0"),
+        std::string("train"), std::string("sample --help-me"), std::string("report")}) {
+    const Outcome outcome = stepladder(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments << outcome.out << outcome.err;
+    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+  }
+  EXPECT_FALSE(folder_.has("results.json"));
+}
+
+TEST_F(HarnessCli, ListTellsMachinesWhatRunsHere) {
+  const Outcome outcome = stepladder("list --json --backend cpu");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json json = parse_json(outcome.out);
+  EXPECT_EQ(json["device"]["backend"], "cpu");
+  ASSERT_EQ(json["rungs"].size(), ladder().size());
+  for (size_t i = 0; i < ladder().size(); ++i) {
+    EXPECT_EQ(json["rungs"][i]["name"], ladder()[i].name);
+    EXPECT_EQ(json["rungs"][i]["runs_here"], true);
+    for (const char* key : {"parent", "changes", "requires", "math", "reason"})
+      EXPECT_TRUE(json["rungs"][i].contains(key)) << key;
+  }
+  EXPECT_EQ(json["rungs"][2]["requires"], "sm_80");
+  EXPECT_TRUE(has(stepladder("list --backend cpu").out, "02_tf32"));
+}
+
+TEST_F(HarnessCli, DoctorSaysWhatIsMissingAndSucceeds) {
+  std::filesystem::remove(folder_ / "02_tf32");
+  const Outcome outcome = stepladder("doctor");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(has(outcome.out, "missing: " + folder_ / "02_tf32")) << outcome.out;
+  EXPECT_TRUE(has(outcome.out, "python3-matplotlib"));
+  EXPECT_TRUE(has(outcome.out, "sm_80"));
+}
+
+TEST_F(HarnessCli, TrainAndSampleHandEverythingToTheRung) {
+  FakeRung fake = rung("01_causal_mask");
+  fake.before_start = "echo \"$arguments\"; exit 7";
+  fake.write(folder_);
+  Outcome outcome = stepladder("train causal_mask --steps 3 --help --prompt 'a  b'");
+  EXPECT_EQ(outcome.code, 7);
+  EXPECT_EQ(outcome.out, "--steps 3 --help --prompt a  b\n");
+  outcome = stepladder("sample 01 --checkpoint x");
+  EXPECT_EQ(outcome.out, "--steps 0 --checkpoint x\n");
+}
+
+// ---- run
+// -----------------------------------------------------------------------------------------------------
+
+TEST_F(HarnessCli, RunMeasuresEveryRungInTurns) {
+  const Outcome outcome = stepladder(plan());
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(climbed(), "00 01 02 02 01 00");
+  const Results results = this->results();
+  EXPECT_TRUE(results.complete);
+  EXPECT_FALSE(folder_.has("results.json.journal"));
+  for (const char* key :
+       {"version", "commit", "command_line", "time", "host", "os", "cpu", "cores", "device"})
+    EXPECT_TRUE(results.context.contains(key)) << key;
+  EXPECT_TRUE(has(results.context["command_line"], "--steps 6"));
+
+  const Json json = parse_json(folder_.read("results.json"));
+  ASSERT_EQ(json["variants"].size(), 3U);
+  EXPECT_EQ(json["variants"][2]["speedup_previous"]["against"], "01_causal_mask");
+  EXPECT_EQ(json["variants"][2]["median_step_ms"]["value"], 10.5);
+  EXPECT_TRUE(has(outcome.out, "02_tf32"));
+  EXPECT_TRUE(has(outcome.out, "wrote results.json"));
+  // Not on a terminal: a plain line per finished run.
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 6);
+  EXPECT_TRUE(has(outcome.err, "[2/6] 01_causal_mask gpt2-tiny B=4 T=32, round 0: ok, 10.50 ms"));
+  EXPECT_FALSE(has(outcome.err, "\r"));
+}
+
+TEST_F(HarnessCli, BatchSizesAndRungsAreChosen) {
+  ASSERT_EQ(stepladder(plan("--rungs 02,00_fp32_baseline --batch 4,8 --rounds 1")).code, 0);
+  EXPECT_EQ(climbed(), "00 02 00 02");
+  EXPECT_EQ(results().runs[3].workload(), "gpt2-tiny B=8 T=32");
+}
+
+TEST_F(HarnessCli, AFailedRungIsARowAndTheLadderGoesOn) {
+  FakeRung fake = rung("01_causal_mask");
+  fake.before_end = "kill -KILL $$";
+  fake.write(folder_);
+  const Outcome outcome = stepladder(plan());
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_EQ(climbed(), "00 01 02 02 01 00");
+  EXPECT_EQ(results().runs[1].status, Status::crash);
+  EXPECT_TRUE(has(outcome.out, "crash: killed by SIGKILL")) << outcome.out;
+}
+
+TEST_F(HarnessCli, WhatTheDeviceCannotDoIsNoFailure) {
+  FakeRung fake = rung("02_tf32");
+  fake.before_start = R"(say '{"event":"error","status":"unsupported","reason":"needs sm_80"}'; exit 5)";
+  fake.write(folder_);
+  const Outcome outcome = stepladder(plan());
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_TRUE(has(outcome.out, "unsupported: needs sm_80")) << outcome.out;
+}
+
+TEST_F(HarnessCli, ALossOutsideTheToleranceIsDivergedWithoutASpeedup) {
+  FakeRung fake = rung("02_tf32");
+  fake.step_ms = "1.5";
+  fake.loss = "4.$((90 - i + (i == 3) * 2))";  // 0.4 %, the tolerance is 0.2 %
+  fake.write(folder_);
+  const Outcome outcome = stepladder(plan());
+  EXPECT_EQ(outcome.code, 5);
+  const Json row = parse_json(folder_.read("results.json"))["variants"][2];
+  EXPECT_EQ(row["status"], "diverged");
+  EXPECT_TRUE(has(row["reason"], "step 3: loss 4.89, 00_fp32_baseline has 4.87")) << row;
+  EXPECT_FALSE(row.contains("speedup_baseline"));
+}
+
+TEST_F(HarnessCli, ALossWithinTheToleranceIsOk) {
+  FakeRung fake = rung("02_tf32");
+  fake.loss = "4.$((9000 - i * 100 + (i == 3) * 90))";  // 0.19 %
+  FakeRung baseline = rung("00_fp32_baseline");
+  baseline.loss = "4.$((9000 - i * 100))";
+  fake.write(folder_);
+  baseline.write(folder_);
+  const Outcome outcome = stepladder(plan("--rungs 00,02"));
+  EXPECT_EQ(outcome.code, 0) << outcome.out;
+}
+
+TEST_F(HarnessCli, BadInputFoundByARungEndsTheRun) {
+  FakeRung fake = rung("01_causal_mask");
+  fake.before_start = R"(say '{"event":"error","status":"error","reason":"data.bin: token 70000"}'; exit 2)";
+  fake.write(folder_);
+  const Outcome outcome = stepladder(plan());
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(has(outcome.err, "error: data.bin: token 70000")) << outcome.err;
+  EXPECT_EQ(climbed(), "00");
+}
+
+TEST_F(HarnessCli, ATerminalSeesOneLineThatIsUpdated) {
+  FakeRung slow = rung("01_causal_mask");
+  slow.before_step = "sleep 0.02";
+  slow.write(folder_);
+  int terminal = -1;
+  const pid_t pid = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (pid == 0) {
+    const std::string command = cat("cd ", folder_.path(), "; export STEPLADDER_BIN_DIR=", folder_.path(),
+                                    "; exec ", kStepladder, " ", plan("--rounds 1"));
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    ::_exit(127);
+  }
+  std::string seen;
+  std::array<char, 4096> buffer;
+  for (ssize_t n; (n = ::read(terminal, buffer.data(), buffer.size())) > 0;) seen.append(buffer.data(), n);
+  ::close(terminal);
+  EXPECT_EQ(wait_for(pid), 0);
+  EXPECT_TRUE(
+      has(seen, "\r\033[K[2/3] 01_causal_mask gpt2-tiny B=4 T=32, round 0  step 6/6  10.5 ms  ETA 0:0"))
+      << seen;
+  EXPECT_FALSE(has(seen, "round 0: ok"));
+  EXPECT_TRUE(has(seen, "wrote results.json"));
+}
+
+// ---- results that are there
+// ----------------------------------------------------------------------------------
+
+TEST_F(HarnessCli, AnExistingFileIsKeptUnlessToldOtherwise) {
+  ASSERT_EQ(stepladder(plan("--rounds 1")).code, 0);
+  const std::string before = folder_.read("results.json");
+  const Outcome outcome = stepladder(plan("--rounds 1"));
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(one_line(outcome.err));
+  EXPECT_TRUE(has(outcome.err, "--resume") && has(outcome.err, "--overwrite")) << outcome.err;
+  EXPECT_EQ(folder_.read("results.json"), before);
+  EXPECT_EQ(stepladder(plan("--rounds 1 --resume")).code, 0);
+  EXPECT_EQ(climbed(), "00 01 02");
+  EXPECT_EQ(stepladder(plan("--rounds 2 --overwrite")).code, 0);
+  EXPECT_EQ(climbed(), "00 01 02 02 01 00");
+}
+
+TEST_F(HarnessCli, ResumingAnotherPlanOrBuildIsRefusedByName) {
+  ASSERT_EQ(stepladder(plan("--rounds 1")).code, 0);
+  Outcome outcome = stepladder(plan("--rounds 1 --lr 0.002 --resume"));
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_TRUE(one_line(outcome.err));
+  EXPECT_TRUE(has(outcome.err, "plan.lr was 0.0006, now it is 0.002")) << outcome.err;
+  FakeRung fake = rung("02_tf32");
+  fake.source_hash = "changed";
+  fake.write(folder_);
+  outcome = stepladder(plan("--rounds 1 --resume"));
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_TRUE(has(outcome.err, "source_hashes.02_tf32")) << outcome.err;
+}
+
+TEST_F(HarnessCli, AnUnwritablePlaceIsNamedBeforeAnyRun) {
+  FakeRung fake = rung("00_fp32_baseline");
+  fake.before_start = cat("touch ", folder_ / "started");
+  fake.write(folder_);
+  for (const char* out : {"data.bin/results.json", "/proc/results.json", "/dev/full"}) {
+    const Outcome outcome = stepladder(plan(cat("--overwrite --out ", out)));
+    EXPECT_EQ(outcome.code, 2) << out;
+    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+    EXPECT_TRUE(has(outcome.err, out)) << outcome.err;
+  }
+  EXPECT_FALSE(folder_.has("started"));
+}
+
+TEST_F(HarnessCli, KilledAtAnyMomentItLosesAtMostTheRunInProgress) {
+  for (const char* name : {"00_fp32_baseline", "01_causal_mask", "02_tf32"}) {
+    FakeRung fake = rung(name);
+    fake.before_step = "sleep 0.004";
+    fake.write(folder_);
+  }
+  size_t kept = 0;
+  for (uint64_t i = 0; i < 10; ++i) {
+    const pid_t pid = start(plan("--rounds 5 --resume"));
+    std::this_thread::sleep_for(1ms * static_cast<int>(random_uniform(42, i) * 600));
+    ::kill(pid, SIGKILL);
+    wait_for(pid);
+    if (!folder_.has("results.json")) continue;  // killed before it began
+    EXPECT_EQ(parse_json(folder_.read("results.json"))["schema"], 1);
+    const size_t now = results().runs.size();
+    EXPECT_GE(now, kept) << "a finished run is gone";
+    kept = now;
+  }
+  const Outcome outcome = stepladder(plan("--rounds 5 --resume"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_GT(kept, 0U);
+  std::map<std::pair<std::string, int64_t>, int> times;
+  for (const stepladder::Run& run : results().runs) ++times[{run.variant, run.round}];
+  EXPECT_EQ(times.size(), 15U);
+  for (const auto& [run, n] : times) EXPECT_EQ(n, 1) << run.first << " round " << run.second;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 15 - static_cast<std::ptrdiff_t>(kept))
+      << "finished runs are not run again";
+}
+
+TEST_F(HarnessCli, NoRungOutlivesAKilledParent) {
+  FakeRung fake = rung("00_fp32_baseline");
+  fake.before_start = cat("echo $$ >", folder_ / "pid", "; exec sleep 100");
+  fake.write(folder_);
+  const pid_t pid = start(plan());
+  ASSERT_TRUE(appears("pid"));
+  ::kill(pid, SIGKILL);
+  wait_for(pid);
+  EXPECT_TRUE(ends(std::stoi(folder_.read("pid"))));
+}
+
+TEST_F(HarnessCli, CtrlCEndsTheChildKeepsFinishedRunsAndTellsHowToGoOn) {
+  FakeRung fake = rung("01_causal_mask");
+  fake.before_start = cat("echo $$ >", folder_ / "pid", "; exec sleep 100");
+  fake.write(folder_);
+  const pid_t pid = start(plan("--rounds 1"));
+  ASSERT_TRUE(appears("pid"));
+  ::kill(pid, SIGINT);
+  EXPECT_EQ(wait_for(pid), 130);
+  EXPECT_TRUE(ends(std::stoi(folder_.read("pid"))));
+  const std::string err = folder_.read("err.txt");
+  const std::string last = err.substr(err.rfind('\n', err.size() - 2) + 1);
+  EXPECT_TRUE(has(last, "interrupted") && has(last, "--resume")) << err;
+  EXPECT_EQ(climbed(), "00");
+  // While unfinished the file is neither replaced nor lost.
+  EXPECT_EQ(stepladder(plan("--rounds 1")).code, 2);
+  rung("01_causal_mask").write(folder_);
+  EXPECT_EQ(stepladder(plan("--rounds 1 --resume")).code, 0);
+  EXPECT_EQ(climbed(), "00 01 02");
+}
+
+TEST_F(HarnessCli, AFullDiskKeepsTheJournal) {
+  // A file size limit fails writes as a full disk does: the journal outgrows it, the file at the start does
+  // not.
+  const Outcome outcome =
+      shell(cat("trap '' XFSZ; ulimit -f 16; exec ", kStepladder, " ", plan("--rounds 20")));
+  EXPECT_EQ(outcome.code, 5) << outcome.err;
+  const std::string last = outcome.err.substr(outcome.err.rfind('\n', outcome.err.size() - 2) + 1);
+  EXPECT_TRUE(has(last, "results.json.journal: cannot write") && has(last, "--resume")) << outcome.err;
+  const size_t kept = results().runs.size();
+  EXPECT_GT(kept, 0U);
+  EXPECT_LT(kept, 60U);
+}
+
+// ---- report
+// --------------------------------------------------------------------------------------------------
+
+TEST_F(HarnessCli, ReportWritesTheTableEvenWithoutPython) {
+  ASSERT_EQ(stepladder(plan()).code, 0);
+  const Outcome outcome = stepladder("report results.json --out report");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "warning")) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "python3-matplotlib")) << outcome.err;
+  EXPECT_TRUE(has(folder_.read("report/summary.md"), "| 02_tf32 |"));
+  EXPECT_TRUE(has(outcome.out, "02_tf32"));
+}
+
+TEST_F(HarnessCli, ReportReadsAnUnfinishedRun) {
+  ASSERT_EQ(stepladder(plan("--rounds 1")).code, 0);
+  const Json finished = parse_json(folder_.read("results.json"));
+  Json file = finished;
+  file["complete"] = false;
+  file["runs"] = Json::array();
+  folder_.write("results.json", file.dump());
+  folder_.write("results.json.journal", Json{{"context", finished["context"]}}.dump() + "\n" +
+                                            finished["runs"][0].dump() + "\n" +
+                                            finished["runs"][1].dump().substr(0, 99));
+  const Outcome outcome = stepladder("report results.json --out report");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(has(outcome.out, "Unfinished: 1 of 3 runs")) << outcome.out;
+  EXPECT_TRUE(has(folder_.read("report/summary.md"), "| 00_fp32_baseline |"));
+}
+
+TEST_F(HarnessCli, ReportRefusesADamagedFileInOneLine) {
+  for (const char* text :
+       {"", "{", "{\"schema\":9}", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "{\"schema\":1e400}"}) {
+    folder_.write("damaged.json", text);
+    const Outcome outcome = stepladder("report damaged.json");
+    EXPECT_EQ(outcome.code, 2) << text;
+    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "damaged.json")) << outcome.err;
+  }
+}
+
+}  // namespace
+}  // namespace stepladder

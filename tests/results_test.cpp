@@ -1,0 +1,340 @@
+#include "bench/results.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "bench/results_file.h"
+#include "model/error.h"
+#include "tests/temporary_folder.h"
+
+namespace stepladder {
+namespace {
+
+Run make_run(const std::string& variant, int64_t round, double ms, int64_t batch = 4) {
+  Run run;
+  run.variant = variant;
+  run.source_hash = "abc";
+  run.backend = "cpu";
+  run.round = round;
+  run.config = {{"model", "gpt2-tiny"}, {"B", batch}, {"T", 64}};
+  for (int64_t i = 0; i < 5; ++i)
+    run.steps.push_back(
+        {i, i < 2, ms + static_cast<double>(i == 0), ms, 4.5 - 0.1 * static_cast<double>(i), 1.0, 1e-3});
+  Summary summary;
+  summary.median_step_ms = summary.p10_step_ms = summary.p90_step_ms = ms;
+  summary.first_step_ms = ms + 1;
+  summary.startup_ms = 100 + ms;
+  summary.warmup_steps = 2;
+  summary.tokens_per_second = static_cast<double>(batch) * 64 / ms * 1e3;
+  summary.mfu_nanogpt = 0.5;
+  summary.memory = {100, 200, 300, {{"params/wte", 64}}};
+  run.summary = summary;
+  return run;
+}
+
+Run failed_run(const std::string& variant, int64_t round, Status status, const std::string& reason) {
+  Run run = make_run(variant, round, 1.0);
+  run.status = status;
+  run.reason = reason;
+  run.steps.clear();
+  run.summary.reset();
+  return run;
+}
+
+Results make_results(std::vector<Run> runs) {
+  Results results;
+  results.context = {{"time", "2025-01-31T12:00:00.000Z"}, {"cpu", "a"}, {"cores", 2}};
+  results.plan = {
+      {"rungs", {"00_fp32_baseline"}}, {"batch", {4}}, {"steps", 5}, {"warmup", 2}, {"rounds", 2}};
+  results.runs = std::move(runs);
+  return results;
+}
+
+template <class Call>
+std::string input_error(const Call& call) {
+  try {
+    call();
+  } catch (const InputError& e) {
+    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
+    return e.what();
+  }
+  ADD_FAILURE() << "no InputError";
+  return "";
+}
+
+// ---- schema
+// --------------------------------------------------------------------------------------------------
+
+TEST(Results, AreTheSameAfterWritingAndReading) {
+  Results results = make_results({make_run("00_fp32_baseline", 0, 20), make_run("01_causal_mask", 0, 10),
+                                  failed_run("02_tf32", 0, Status::unsupported, "needs sm_80")});
+  results.complete = true;
+  const Json json = to_json(results);
+  const Json again = to_json(results_from(parse_json(json.dump())));
+  EXPECT_EQ(json, again);
+  EXPECT_EQ(json["schema"], 1);
+  EXPECT_EQ(json["runs"][2]["status"], "unsupported");
+  EXPECT_TRUE(json["runs"][2]["summary"].is_null());
+  EXPECT_EQ(json["variants"].size(), 3U);
+}
+
+TEST(Results, HoldTheDocumentedFields) {
+  const Json run = to_json(make_run("00_fp32_baseline", 0, 20));
+  for (const char* key :
+       {"variant", "source_hash", "backend", "round", "status", "reason", "config", "steps", "summary"})
+    EXPECT_TRUE(run.contains(key)) << key;
+  for (const char* key : {"step", "warmup", "step_ms", "device_ms", "loss"})
+    EXPECT_TRUE(run["steps"][0].contains(key)) << key;
+  for (const char* key : {"median_step_ms", "p10_step_ms", "p90_step_ms", "first_step_ms", "startup_ms",
+                          "tokens_per_second", "mfu_nanogpt", "mfu_llmc", "memory_bytes"})
+    EXPECT_TRUE(run["summary"].contains(key)) << key;
+  for (const char* key : {"live_peak", "reserved_peak", "process_peak", "by_name"})
+    EXPECT_TRUE(run["summary"]["memory_bytes"].contains(key)) << key;
+}
+
+TEST(Results, NeverHoldNaNOrInfinity) {
+  stepladder::Run run = failed_run("00_fp32_baseline", 0, Status::diverged, "the loss is not finite");
+  run.steps.push_back({0, false, 10.0, std::nullopt, std::nullopt, std::nullopt, 1e-3});
+  const std::string text = to_json(make_results({run})).dump();
+  EXPECT_EQ(text.find("nan"), std::string::npos);
+  EXPECT_EQ(text.find("inf,"), std::string::npos);
+  EXPECT_NE(text.find("\"loss\":null"), std::string::npos);
+  EXPECT_FALSE(results_from(parse_json(text)).runs[0].steps[0].loss);
+}
+
+// ---- rows
+// ----------------------------------------------------------------------------------------------------
+
+TEST(Aggregate, ComparesWithTheRungBelowAndTheBaseline) {
+  const auto rows = aggregate(make_results(
+      {make_run("00_fp32_baseline", 0, 40), make_run("01_causal_mask", 0, 20), make_run("02_tf32", 0, 10),
+       make_run("02_tf32", 1, 11), make_run("01_causal_mask", 1, 22), make_run("00_fp32_baseline", 1, 44)}));
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[0].variant, "00_fp32_baseline");
+  EXPECT_FALSE(rows[0].numbers->previous);
+  EXPECT_FALSE(rows[0].numbers->baseline);
+  const auto& top = *rows[2].numbers;
+  EXPECT_EQ(rows[2].rounds, 2);
+  EXPECT_DOUBLE_EQ(top.median_step_ms.value, 10.5);
+  EXPECT_DOUBLE_EQ(top.median_step_ms.interval->lo, 10.0);
+  EXPECT_DOUBLE_EQ(top.median_step_ms.interval->hi, 11.0);
+  EXPECT_EQ(top.previous->against, "01_causal_mask");
+  EXPECT_DOUBLE_EQ(top.previous->ratio.value, 2.0);
+  EXPECT_EQ(top.baseline->against, "00_fp32_baseline");
+  EXPECT_DOUBLE_EQ(top.baseline->ratio.value, 4.0);
+  EXPECT_DOUBLE_EQ(top.final_loss, 4.1);
+  EXPECT_EQ(top.memory.process_peak, 300);
+  EXPECT_DOUBLE_EQ(*top.mfu_nanogpt, 0.5);
+  EXPECT_FALSE(top.mfu_llmc);
+}
+
+TEST(Aggregate, OneRoundHasNoInterval) {
+  const auto rows =
+      aggregate(make_results({make_run("00_fp32_baseline", 0, 40), make_run("01_causal_mask", 0, 20)}));
+  EXPECT_FALSE(rows[1].numbers->median_step_ms.interval);
+  EXPECT_FALSE(rows[1].numbers->baseline->ratio.interval);
+}
+
+TEST(Aggregate, SkipsRungsThatTookNoPart) {
+  const auto rows =
+      aggregate(make_results({make_run("00_fp32_baseline", 0, 40), make_run("02_tf32", 0, 10)}));
+  EXPECT_EQ(rows[1].numbers->previous->against, "00_fp32_baseline");
+}
+
+TEST(Aggregate, ClaimsNoSpeedupOverAFailedRung) {
+  const auto rows = aggregate(make_results(
+      {make_run("00_fp32_baseline", 0, 40),
+       failed_run("01_causal_mask", 0, Status::crash, "killed by SIGSEGV"), make_run("02_tf32", 0, 10)}));
+  EXPECT_FALSE(rows[1].numbers);
+  EXPECT_EQ(rows[1].reason, "killed by SIGSEGV");
+  EXPECT_FALSE(rows[2].numbers->previous);
+  EXPECT_DOUBLE_EQ(rows[2].numbers->baseline->ratio.value, 4.0);
+}
+
+TEST(Aggregate, OneFailedRoundFailsTheRow) {
+  const auto rows =
+      aggregate(make_results({make_run("00_fp32_baseline", 0, 40), make_run("01_causal_mask", 0, 20),
+                              failed_run("01_causal_mask", 1, Status::diverged, "step 3: .."),
+                              make_run("00_fp32_baseline", 1, 40)}));
+  EXPECT_EQ(rows[1].status, Status::diverged);
+  EXPECT_FALSE(rows[1].numbers);
+  EXPECT_FALSE(
+      to_json(make_results({failed_run("01_causal_mask", 1, Status::diverged, "")}))["variants"][0].contains(
+          "speedup_baseline"));
+}
+
+TEST(Aggregate, KeepsWorkloadsApart) {
+  const auto rows =
+      aggregate(make_results({make_run("00_fp32_baseline", 0, 40), make_run("01_causal_mask", 0, 20),
+                              make_run("00_fp32_baseline", 0, 90, 8), make_run("01_causal_mask", 0, 30, 8)}));
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_DOUBLE_EQ(rows[1].numbers->baseline->ratio.value, 2.0);
+  EXPECT_EQ(rows[3].workload, "gpt2-tiny B=8 T=64");
+  EXPECT_DOUBLE_EQ(rows[3].numbers->baseline->ratio.value, 3.0);
+}
+
+// ---- hostile files
+// -------------------------------------------------------------------------------------------
+
+TEST(LoadResults, RefusesWhatIsNoResultsFile) {
+  const TemporaryFolder folder;
+  const std::string good = to_json(make_results({make_run("00_fp32_baseline", 0, 20)})).dump();
+  const auto with = [&](const std::string& was, const std::string& now) {
+    std::string text = good;
+    text.replace(text.find(was), was.size(), now);
+    return text;
+  };
+  const std::pair<const char*, std::string> cases[] = {
+      {"not JSON", ""},
+      {"not JSON", good.substr(0, good.size() / 2)},
+      {"not JSON", "\x1f\x8b\x08 binary"},
+      {"not an object", "[1,2]"},
+      {"schema 2", with("\"schema\":1", "\"schema\":2")},
+      {"schema", with("\"schema\":1", "\"schema\":\"one\"")},
+      {"nested deeper", std::string(100'000, '[')},
+      {"nested deeper",
+       with("\"context\":{", "\"context\":{\"x\":" + std::string(99, '[') + std::string(99, ']') + ",")},
+      {"not JSON", with("\"step_ms\":21.0", "\"step_ms\":1e999")},
+      {"step_ms", with("\"step_ms\":21.0", "\"step_ms\":\"21\"")},
+      {"step_ms", with("\"step_ms\":21.0", "\"step_ms\":-1")},
+      {"64-bit", with("\"round\":0", "\"round\":99999999999999999999")},
+      {"64-bit", with("\"live_peak\":100", "\"live_peak\":18446744073709551615")},
+      {"status", with("\"status\":\"ok\"", "\"status\":\"fine\"")},
+      {"no summary", with("\"summary\":{", "\"summary\":null,\"x\":{")},
+      {"config", with("\"B\":4", "\"B\":0")},
+      {"config", with("\"model\":\"gpt2-tiny\"", "\"model\":7")},
+      {"steps", with("\"steps\":[", "\"steps\":7,\"x\":[")},
+  };
+  for (const auto& [wanted, text] : cases) {
+    const std::string path = folder.write("results.json", text);
+    const std::string what = input_error([&] { load_results(path); });
+    EXPECT_NE(what.find(wanted), std::string::npos) << what << " for " << text.substr(0, 80);
+    EXPECT_NE(what.find(path), std::string::npos) << what;
+  }
+  input_error([&] { load_results(folder / "nowhere.json"); });
+  input_error([&] { load_results(folder.path()); });
+}
+
+// ---- file and journal
+// ----------------------------------------------------------------------------------------
+
+class ResultsFileTest : public testing::Test {
+ protected:
+  std::unique_ptr<ResultsFile> open(Existing existing,
+                                    Json plan = {{"rungs", {"00_fp32_baseline"}}, {"steps", 5}}) {
+    const Json context = {{"time", std::to_string(++time_)}, {"cpu", cpu_}, {"cores", 2}};
+    return std::make_unique<ResultsFile>(path_, context, plan, existing);
+  }
+
+  TemporaryFolder folder_;
+  const std::string path_ = folder_ / "sub/results.json";
+  const std::string journal_ = path_ + ".journal";
+  std::string cpu_ = "a cpu";
+  int time_ = 0;
+};
+
+TEST_F(ResultsFileTest, ParsesFromTheFirstMomentAndKeepsEveryFinishedRun) {
+  auto file = open(Existing::refuse);
+  EXPECT_TRUE(load_results(path_).runs.empty());
+  file->add(make_run("00_fp32_baseline", 0, 20));
+  file->add(make_run("01_causal_mask", 0, 20));
+  EXPECT_EQ(load_results(path_).runs.size(), 2U);
+  EXPECT_FALSE(load_results(path_).complete);
+  file->finish();
+  EXPECT_FALSE(std::filesystem::exists(journal_));
+  EXPECT_EQ(load_results(path_).runs.size(), 2U);
+  EXPECT_TRUE(load_results(path_).complete);
+}
+
+TEST_F(ResultsFileTest, ATornLastLineCostsOnlyThatRun) {
+  auto file = open(Existing::refuse);
+  file->add(make_run("00_fp32_baseline", 0, 20));
+  file->add(make_run("01_causal_mask", 0, 20));
+  file.reset();
+  const auto size = std::filesystem::file_size(journal_);
+  // Torn anywhere within the last line, its line feed included.
+  for (uintmax_t cut : {1U, 2U, 50U, 500U}) {
+    std::filesystem::resize_file(journal_, size - cut);
+    EXPECT_EQ(load_results(path_).runs.size(), 1U) << cut;
+  }
+  file = open(Existing::resume);
+  file->add(make_run("01_causal_mask", 0, 20));
+  file->finish();
+  EXPECT_EQ(load_results(path_).runs.size(), 2U);
+}
+
+TEST_F(ResultsFileTest, DamageBeforeTheLastLineIsAnError) {
+  auto file = open(Existing::refuse);
+  file->add(make_run("00_fp32_baseline", 0, 20));
+  file.reset();
+  std::ofstream(journal_, std::ios::app) << "garbage\n";
+  EXPECT_NE(input_error([&] { load_results(path_); }).find(".journal"), std::string::npos);
+}
+
+TEST_F(ResultsFileTest, AJournalLeftByAnotherPlanIsNotRead) {
+  auto file = open(Existing::refuse);
+  file->add(make_run("00_fp32_baseline", 0, 20));
+  file.reset();
+  const std::string left = folder_.read("sub/results.json.journal");
+  file = open(Existing::overwrite);
+  folder_.write("sub/results.json.journal", left);
+  EXPECT_TRUE(load_results(path_).runs.empty());
+}
+
+TEST_F(ResultsFileTest, ResumingKeepsRunsOnceAndTheFirstContext) {
+  auto file = open(Existing::refuse);
+  file->add(make_run("00_fp32_baseline", 0, 20));
+  file.reset();
+  for (int i = 0; i < 3; ++i) file = nullptr, file = open(Existing::resume);
+  EXPECT_EQ(file->results().runs.size(), 1U);
+  EXPECT_EQ(file->results().context["time"], "1");
+  // Killed after the file took the journal's runs, before the journal was emptied: they are in both.
+  const std::string line = to_json(make_run("00_fp32_baseline", 0, 20)).dump() + "\n";
+  std::ofstream(journal_, std::ios::app) << line << line;
+  EXPECT_EQ(load_results(path_).runs.size(), 1U);
+}
+
+TEST_F(ResultsFileTest, RefusesAnExistingFileNamingBothWaysOut) {
+  open(Existing::refuse)->finish();
+  const std::string what = input_error([&] { open(Existing::refuse); });
+  EXPECT_NE(what.find("--resume"), std::string::npos);
+  EXPECT_NE(what.find("--overwrite"), std::string::npos);
+  open(Existing::overwrite)->finish();
+}
+
+TEST_F(ResultsFileTest, ResumesOnlyTheSamePlanOnTheSameMachine) {
+  open(Existing::refuse).reset();
+  const auto refused = [&](const Json& plan) -> std::string {
+    try {
+      open(Existing::resume, plan);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), kExitNotComparable);
+      return e.what();
+    }
+    ADD_FAILURE() << "resumed";
+    return "";
+  };
+  EXPECT_NE(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 6}}).find("plan.steps was 5, now it is 6"),
+            std::string::npos);
+  EXPECT_NE(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 5}, {"lr", 1}}).find("plan.lr"),
+            std::string::npos);
+  EXPECT_NE(refused({{"rungs", {"00_fp32_baseline"}}}).find("plan.steps"), std::string::npos);
+  cpu_ = "another";
+  EXPECT_NE(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 5}}).find("cpu"), std::string::npos);
+}
+
+TEST_F(ResultsFileTest, TwoRunsDoNotWriteOneFile) {
+  const auto file = open(Existing::refuse);
+  EXPECT_NE(input_error([&] { open(Existing::resume); }).find("another run"), std::string::npos);
+}
+
+TEST_F(ResultsFileTest, AnUnwritableFolderIsNamed) {
+  std::filesystem::create_directory(folder_ / "sub");
+  folder_.write("sub/results.json", "");
+  const std::string path = folder_ / "sub/results.json/deeper.json";
+  EXPECT_NE(input_error([&] { ResultsFile(path, {}, {}, Existing::refuse); }).find(path), std::string::npos);
+}
+
+}  // namespace
+}  // namespace stepladder

@@ -1,0 +1,246 @@
+#include "bench/runner.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "bench/child.h"
+#include "tests/fake_rung.h"
+
+namespace stepladder {
+namespace {
+
+/// Whether process `pid` runs; a zombie does not.
+bool alive(pid_t pid) {
+  std::ifstream file(cat("/proc/", pid, "/stat"));
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  const size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos && stat[name_end + 2] != 'Z';
+}
+
+class RunnerTest : public testing::Test {
+ protected:
+  RunnerTest() {
+    request_.rung = ladder().front();
+    request_.source_hash = "abc123";
+    request_.device_name = "fake";
+    request_.config = {{"model", "gpt2-tiny"}, {"B", 4}, {"T", 64}, {"seed", 1337}};
+    request_.arguments = {"--batch", "4", "--steps", "6"};
+    request_.steps = 6;
+    request_.warmup = 2;
+    request_.timeout_s = 30;
+  }
+  stepladder::Run measure() {
+    fake_.write(folder_);
+    return run_rung(folder_.path(), request_, [this](const Step&) { ++steps_heard_; });
+  }
+
+  const TemporaryFolder folder_;
+  FakeRung fake_;
+  RunRequest request_;
+  int steps_heard_ = 0;
+};
+
+TEST_F(RunnerTest, AWholeRunIsOk) {
+  fake_.step_ms = "1$i.5";  // 10.5, 11.5, .. 15.5
+  const stepladder::Run run = measure();
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  EXPECT_EQ(run.reason, "");
+  EXPECT_EQ(run.variant, "00_fp32_baseline");
+  EXPECT_EQ(run.source_hash, "abc123");
+  EXPECT_EQ(run.backend, "cpu");
+  EXPECT_EQ(steps_heard_, 6);
+  ASSERT_EQ(run.steps.size(), 6U);
+  EXPECT_DOUBLE_EQ(run.steps[5].step_ms, 15.5);
+  EXPECT_DOUBLE_EQ(*run.steps[5].device_ms, 9.5);
+  EXPECT_DOUBLE_EQ(*run.steps[5].loss, 4.85);
+  EXPECT_DOUBLE_EQ(*run.steps[5].grad_norm, 1.5);
+  EXPECT_DOUBLE_EQ(*run.steps[5].lr, 0.001);
+  EXPECT_EQ(run.config["B"], 4) << "what was asked for stands";
+  EXPECT_EQ(run.config["dtype"], "f32") << "what the rung adds is kept";
+}
+
+TEST_F(RunnerTest, SummaryLeavesOutTheWarmup) {
+  fake_.step_ms = "$((i < 2 ? 20 - i * 9 : 10 + i % 2))";  // 20 11 | 10 11 10 11
+  const stepladder::Run run = measure();
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  // 20 lies outside the steps kept, so one more step is left out: 20 11 10 | 11 10 11
+  EXPECT_EQ(run.summary->warmup_steps, 3);
+  EXPECT_TRUE(run.steps[2].warmup);
+  EXPECT_FALSE(run.steps[3].warmup);
+  EXPECT_DOUBLE_EQ(run.summary->median_step_ms, 11.0);
+  EXPECT_DOUBLE_EQ(run.summary->first_step_ms, 20.0);
+  EXPECT_DOUBLE_EQ(run.summary->startup_ms, 12.5);
+  EXPECT_DOUBLE_EQ(run.summary->tokens_per_second, 4 * 64 / 0.011);
+  EXPECT_EQ(run.summary->memory.live_peak, 1048576);
+  EXPECT_EQ(run.summary->memory.process_peak, 3145728);
+  EXPECT_EQ(run.summary->memory.by_name.at("params/wte"), 1024);
+  EXPECT_FALSE(run.summary->mfu_nanogpt) << "the peak of a fake device is unknown";
+}
+
+TEST_F(RunnerTest, MfuIsAgainstTheDevicesPeakAndNeverOverOne) {
+  request_.device_name = "NVIDIA H200";
+  const stepladder::Run slow = measure();
+  ASSERT_EQ(slow.status, Status::ok) << slow.reason;
+  EXPECT_GT(*slow.summary->mfu_nanogpt, 0.0);
+  EXPECT_LT(*slow.summary->mfu_nanogpt, 1.0);
+  fake_.step_ms = "0.0000$((i + 1))";
+  const stepladder::Run impossible = measure();
+  EXPECT_EQ(impossible.status, Status::crash);
+  EXPECT_NE(impossible.reason.find("MFU"), std::string::npos) << impossible.reason;
+}
+
+TEST_F(RunnerTest, ASignalIsACrashThatNamesItAndTheLastWords) {
+  fake_.before_step = "[ $i = 3 ] && { echo first >&2; echo 'about to fall' >&2; kill -SEGV $$; }";
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::crash);
+  EXPECT_EQ(run.reason, "killed by SIGSEGV at step 3 of 6 (about to fall)");
+  EXPECT_EQ(run.steps.size(), 3U);
+  EXPECT_FALSE(run.summary);
+}
+
+TEST_F(RunnerTest, AHangIsATimeoutAndNothingIsLeftRunning) {
+  // The child ignores SIGTERM and has a child of its own.
+  fake_.before_step = cat("[ $i = 2 ] && { trap '' TERM INT; sleep 100 & echo $! >", folder_ / "grandchild",
+                          "; while :; do sleep 1; done; }");
+  request_.timeout_s = 0.3;
+  const auto start = std::chrono::steady_clock::now();
+  const stepladder::Run run = measure();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_EQ(run.status, Status::timeout);
+  EXPECT_EQ(run.reason, "killed after 0.3 s at step 2 of 6; --timeout allows more");
+  const pid_t grandchild = std::stoi(folder_.read("grandchild"));
+  for (int i = 0; i < 100 && alive(grandchild); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(alive(grandchild));
+}
+
+TEST_F(RunnerTest, WhatARunLeavesBehindIsEnded) {
+  fake_.before_end = cat("sleep 100 & echo $! >", folder_ / "grandchild");
+  EXPECT_EQ(measure().status, Status::ok);
+  const pid_t grandchild = std::stoi(folder_.read("grandchild"));
+  for (int i = 0; i < 100 && alive(grandchild); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(alive(grandchild));
+}
+
+TEST_F(RunnerTest, WhatTheRungReportsIsItsStatus) {
+  const std::pair<const char*, Status> cases[] = {{"oom", Status::oom},
+                                                  {"unsupported", Status::unsupported},
+                                                  {"diverged", Status::diverged},
+                                                  {"error", Status::crash},
+                                                  {"interrupted", Status::crash}};
+  for (const auto& [status, expected] : cases) {
+    fake_.before_start =
+        cat(R"(say '{"event":"error","status":")", status, R"(","reason":"why not"}'; exit 5)");
+    const stepladder::Run run = measure();
+    EXPECT_EQ(run.status, expected);
+    EXPECT_EQ(run.reason, "why not");
+    EXPECT_FALSE(run.summary);
+  }
+}
+
+TEST_F(RunnerTest, RefusedInputEndsThePlan) {
+  fake_.before_start = R"(say '{"event":"error","status":"error","reason":"x.bin: truncated"}'; exit 2)";
+  try {
+    measure();
+    ADD_FAILURE() << "no InputError";
+  } catch (const InputError& e) {
+    EXPECT_STREQ(e.what(), "x.bin: truncated");
+  }
+}
+
+TEST_F(RunnerTest, ReportsThatMakeNoSenseAreCrashes) {
+  const auto crash = [&](const std::string& commands) {
+    fake_.before_step = commands;
+    const stepladder::Run run = measure();
+    EXPECT_EQ(run.status, Status::crash) << commands;
+    EXPECT_FALSE(run.summary);
+    return run.reason;
+  };
+  EXPECT_NE(crash("say 'Segmentation \033[2J fault'").find("not an event"), std::string::npos);
+  EXPECT_NE(crash("head -c 3000000 /dev/zero >&3").find("too long a line"), std::string::npos);
+  EXPECT_NE(crash("head -c 3000000 /dev/urandom >&3").find("not an event"), std::string::npos);
+  EXPECT_NE(crash("i=3").find("step 3 where step 0 was due"), std::string::npos);
+  EXPECT_NE(crash(R"(say '{"event":"step","step":"0"}')").find("whole number step"), std::string::npos);
+  EXPECT_NE(crash(R"(say '{"event":"step","step":0}')").find("number step_ms"), std::string::npos);
+  EXPECT_NE(crash(R"(say '{"event":"step","step":0,"step_ms":-4}')").find("took -4 ms"), std::string::npos);
+  EXPECT_NE(crash(R"(say '{"event":"step","step":0,"step_ms":1e999}')").find("not an event"),
+            std::string::npos);
+  EXPECT_NE(crash("steps=4").find("reported 4 of 6 steps"), std::string::npos);
+  EXPECT_NE(crash("exit 0").find("without reporting its end"), std::string::npos);
+  EXPECT_EQ(crash("echo oops >&2; exit 7"), "exit status 7 (oops)");
+}
+
+TEST_F(RunnerTest, StepsBeforeTheStartAreACrash) {
+  fake_.before_start = R"(say '{"event":"step","step":0,"step_ms":1,"loss":1}')";
+  EXPECT_NE(measure().reason.find("before its start"), std::string::npos);
+}
+
+TEST_F(RunnerTest, ALossThatIsNotFiniteIsDiverged) {
+  fake_.loss = "$([ $i = 4 ] && echo null || echo 4.5)";
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::diverged);
+  EXPECT_EQ(run.reason, "step 4: the loss is not finite");
+  EXPECT_FALSE(run.summary);
+}
+
+TEST_F(RunnerTest, AnotherBuildThanThePlansIsNotMeasured) {
+  fake_.source_hash = "other";
+  try {
+    measure();
+    ADD_FAILURE() << "measured";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), kExitNotComparable);
+  }
+}
+
+TEST_F(RunnerTest, AMissingExecutableIsNamed) {
+  try {
+    run_rung(folder_.path(), request_, [](const Step&) {});
+    ADD_FAILURE() << "started";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find(folder_ / "00_fp32_baseline"), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(RunnerTest, DivergenceNamesTheStepAndTheValues) {
+  const stepladder::Run baseline = measure();
+  EXPECT_EQ(divergence(baseline, measure(), 0.0), "");
+  fake_.loss = "4.$((90 - i + (i == 3) * 5))";  // step 3: 4.92 for 4.87
+  const stepladder::Run other = measure();
+  EXPECT_EQ(divergence(baseline, other, 0.0103), "");
+  const std::string reason = divergence(baseline, other, 0.0102);
+  EXPECT_NE(reason.find("step 3: loss 4.92, 00_fp32_baseline has 4.87"), std::string::npos) << reason;
+}
+
+TEST(Child, OutputOfIsWhatASuccessfulCommandPrints) {
+  EXPECT_EQ(output_of({"sh", "-c", "echo one; echo two"}), "one\ntwo");
+  EXPECT_EQ(output_of({"sh", "-c", "echo one; exit 1"}), std::nullopt);
+  EXPECT_EQ(output_of({"sh", "-c", "sleep 100"}, 0.1), std::nullopt);
+  EXPECT_EQ(output_of({"/nowhere/program"}), std::nullopt);
+}
+
+TEST(Child, WhatAListenerThrowsEndsTheChild) {
+  const TemporaryFolder folder;
+  const auto listen = [](std::string_view) -> bool { throw Error("enough"); };
+  EXPECT_THROW(run_child({"sh", "-c", cat("echo $$ >", folder / "pid", "; echo line; sleep 100")},
+                         Channel::out, 50, listen),
+               Error);
+  EXPECT_FALSE(alive(std::stoi(folder.read("pid"))));
+}
+
+TEST(Child, ManyLinesArriveWholeAndInOrder) {
+  int expected = 0;
+  const ChildEnd end =
+      run_child({"sh", "-c", "i=0; while [ $i -lt 20000 ]; do echo $i; i=$((i+1)); done"}, Channel::out, 50,
+                [&](std::string_view line) { return line == std::to_string(expected) && ++expected; });
+  EXPECT_EQ(end.how, ChildEnd::How::exited);
+  EXPECT_EQ(expected, 20000);
+}
+
+}  // namespace
+}  // namespace stepladder

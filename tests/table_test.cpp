@@ -1,0 +1,54 @@
+#include "bench/table.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+namespace stepladder {
+namespace {
+
+TEST(Table, AlignsColumnsToTheirWidestCell) {
+  Table table({{"rung", Align::left}, {"ms"}, {"status", Align::left}});
+  table.add({"00_fp32_baseline", "369.8", "ok"});
+  table.add({"x", "-", "oom: wants 90 GiB"});
+  EXPECT_EQ(table.terminal(),
+            "rung                 ms  status\n"
+            "----------------  -----  -----------------\n"
+            "00_fp32_baseline  369.8  ok\n"
+            "x                     -  oom: wants 90 GiB\n");
+}
+
+TEST(Table, CountsCharactersNotBytes) {
+  Table table({{"a"}, {"b"}});
+  table.add({"\u00b5s", "1"});
+  table.add({"abc", "2"});
+  EXPECT_EQ(table.terminal(), "  a  b\n---  -\n \u00b5s  1\nabc  2\n");
+}
+
+TEST(Table, MarkdownEscapesWhatIsMarkup) {
+  Table table({{"rung", Align::left}, {"status"}});
+  table.add({"a|b", "crash: <b>*`x`*</b> [l](u)"});
+  EXPECT_EQ(table.markdown(),
+            "| rung | status |\n"
+            "| :--- | ---: |\n"
+            "| a\\|b | crash: &lt;b>\\*\\`x\\`\\*&lt;/b> \\[l\\](u) |\n");
+}
+
+TEST(Table, CellsCannotDriveTheTerminal) {
+  Table table({{"a", Align::left}});
+  table.add({"\033[2Jgone\nnext"});
+  table.add({std::string(1000, 'x')});
+  const std::string text = table.terminal();
+  EXPECT_EQ(text.find('\033'), std::string::npos);
+  EXPECT_NE(text.find("?[2Jgone?next\n"), std::string::npos);
+  EXPECT_EQ(text.find(std::string(401, 'x')), std::string::npos);
+}
+
+TEST(Table, RefusesARowOfAnotherSize) {
+  Table table({{"a"}, {"b"}});
+  EXPECT_THROW(table.add({"1"}), std::invalid_argument);
+  EXPECT_THROW(table.add({"1", "2", "3"}), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace stepladder
