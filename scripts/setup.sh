@@ -93,7 +93,7 @@ python_environment() {
   python=$(find_python) || return
   note "installing $requirements into $folder"
   "$python" -m venv --clear "$folder" >build/pip.log 2>&1 &&
-    "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 2 --require-hashes \
+    "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 1 --require-hashes \
       --only-binary :all: --requirement "$requirements" >>build/pip.log 2>&1 &&
     printf '%s\n' "$stamp" >"$folder/stamp"
 }
