@@ -18,6 +18,7 @@
 #include "model/data.h"
 #include "model/random.h"
 #include "tests/fake_rung.h"
+#include "tests/files.h"
 
 namespace stepladder {
 namespace {
@@ -57,11 +58,11 @@ class HarnessCli : public testing::Test {
   /// A shell command line in the test's folder, the stand-ins beside it.
   Outcome shell(const std::string& command) {
     const int status =
-        std::system(cat("cd ", folder_.path(), "; export STEPLADDER_BIN_DIR=", folder_.path(),
+        std::system(cat("cd ", folder_ / "", "; export STEPLADDER_BIN_DIR=", folder_ / "",
                         " STEPLADDER_PYTHON=/nowhere/python; { ", command, "; } >out.txt 2>err.txt")
                         .c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), folder_.read("out.txt"),
-            folder_.read("err.txt")};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(folder_ / "out.txt"),
+            read_file(folder_ / "err.txt")};
   }
   Outcome stepladder(const std::string& arguments) { return shell(cat(kStepladder, " ", arguments)); }
 
@@ -74,7 +75,7 @@ class HarnessCli : public testing::Test {
 
   /// Starts `stepladder ARGUMENTS` in the background, in its own process group.
   pid_t start(const std::string& arguments) {
-    const std::string command = cat("cd ", folder_.path(), "; export STEPLADDER_BIN_DIR=", folder_.path(),
+    const std::string command = cat("cd ", folder_ / "", "; export STEPLADDER_BIN_DIR=", folder_ / "",
                                     "; exec ", kStepladder, " ", arguments, " >out.txt 2>err.txt");
     const pid_t pid = ::fork();
     if (pid == 0) {
@@ -90,11 +91,13 @@ class HarnessCli : public testing::Test {
     ::waitpid(pid, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
-  /// Waits until the file is there and has a line.
+  /// Waits until the file has something in it.
   bool appears(const std::string& name) const {
-    for (int i = 0; i < 1000 && folder_.read(name).find('\n') == std::string::npos; ++i)
-      std::this_thread::sleep_for(10ms);
-    return folder_.has(name);
+    std::error_code none_yet;
+    for (int i = 0; i < 1000; ++i, std::this_thread::sleep_for(10ms))
+      if (const auto size = std::filesystem::file_size(folder_ / name, none_yet); !none_yet && size > 0)
+        return true;
+    return false;
   }
   static bool ends(pid_t pid) {
     for (int i = 0; i < 250; ++i) {
@@ -117,7 +120,7 @@ class HarnessCli : public testing::Test {
     return text;
   }
 
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
 };
 
 // ---- usage
@@ -156,11 +159,11 @@ TEST_F(HarnessCli, MisspellingsAreAnsweredWithTheNearestName) {
     EXPECT_TRUE(has(outcome.err, "did you mean")) << outcome.err;
     EXPECT_TRUE(has(outcome.err, wanted)) << outcome.err;
   }
-  EXPECT_FALSE(folder_.has("results.json"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json"));
 }
 
 TEST_F(HarnessCli, WrongValuesAreRefusedBeforeAnyRun) {
-  folder_.write("short.bin", std::string(64, '\0'));
+  write_file(folder_ / "short.bin", std::string(64, '\0'));
   for (const std::string& arguments :
        {plan("--batch 4,x"), plan("--batch 0"), plan("--steps 2"), plan("--warmup 6"), plan("--rounds 0"),
         plan("--seq 100000"), plan("--seq 300"), plan("--data nowhere.bin"), plan("--data short.bin"),
@@ -170,7 +173,7 @@ TEST_F(HarnessCli, WrongValuesAreRefusedBeforeAnyRun) {
     EXPECT_EQ(outcome.code, 2) << arguments << outcome.out << outcome.err;
     EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
   }
-  EXPECT_FALSE(folder_.has("results.json"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json"));
 }
 
 TEST_F(HarnessCli, ListTellsMachinesWhatRunsHere) {
@@ -218,13 +221,13 @@ TEST_F(HarnessCli, RunMeasuresEveryRungInTurns) {
   EXPECT_EQ(climbed(), "00 01 02 02 01 00");
   const Results results = this->results();
   EXPECT_TRUE(results.complete);
-  EXPECT_FALSE(folder_.has("results.json.journal"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json.journal"));
   for (const char* key :
        {"version", "commit", "command_line", "time", "host", "os", "cpu", "cores", "device"})
     EXPECT_TRUE(results.context.contains(key)) << key;
   EXPECT_TRUE(has(results.context["command_line"], "--steps 6"));
 
-  const Json json = parse_json(folder_.read("results.json"));
+  const Json json = parse_json(read_file(folder_ / "results.json"));
   ASSERT_EQ(json["variants"].size(), 3U);
   EXPECT_EQ(json["variants"][2]["speedup_previous"]["against"], "01_causal_mask");
   EXPECT_EQ(json["variants"][2]["median_step_ms"]["value"], 10.5);
@@ -269,7 +272,7 @@ TEST_F(HarnessCli, ALossOutsideTheToleranceIsDivergedWithoutASpeedup) {
   fake.write(folder_);
   const Outcome outcome = stepladder(plan());
   EXPECT_EQ(outcome.code, 5);
-  const Json row = parse_json(folder_.read("results.json"))["variants"][2];
+  const Json row = parse_json(read_file(folder_ / "results.json"))["variants"][2];
   EXPECT_EQ(row["status"], "diverged");
   EXPECT_TRUE(has(row["reason"], "step 3: loss 4.89, 00_fp32_baseline has 4.87")) << row;
   EXPECT_FALSE(row.contains("speedup_baseline"));
@@ -303,7 +306,7 @@ TEST_F(HarnessCli, ATerminalSeesOneLineThatIsUpdated) {
   int terminal = -1;
   const pid_t pid = ::forkpty(&terminal, nullptr, nullptr, nullptr);
   if (pid == 0) {
-    const std::string command = cat("cd ", folder_.path(), "; export STEPLADDER_BIN_DIR=", folder_.path(),
+    const std::string command = cat("cd ", folder_ / "", "; export STEPLADDER_BIN_DIR=", folder_ / "",
                                     "; exec ", kStepladder, " ", plan("--rounds 1"));
     ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
     ::_exit(127);
@@ -325,12 +328,12 @@ TEST_F(HarnessCli, ATerminalSeesOneLineThatIsUpdated) {
 
 TEST_F(HarnessCli, AnExistingFileIsKeptUnlessToldOtherwise) {
   ASSERT_EQ(stepladder(plan("--rounds 1")).code, 0);
-  const std::string before = folder_.read("results.json");
+  const std::string before = read_file(folder_ / "results.json");
   const Outcome outcome = stepladder(plan("--rounds 1"));
   EXPECT_EQ(outcome.code, 2);
   EXPECT_TRUE(one_line(outcome.err));
   EXPECT_TRUE(has(outcome.err, "--resume") && has(outcome.err, "--overwrite")) << outcome.err;
-  EXPECT_EQ(folder_.read("results.json"), before);
+  EXPECT_EQ(read_file(folder_ / "results.json"), before);
   EXPECT_EQ(stepladder(plan("--rounds 1 --resume")).code, 0);
   EXPECT_EQ(climbed(), "00 01 02");
   EXPECT_EQ(stepladder(plan("--rounds 2 --overwrite")).code, 0);
@@ -361,7 +364,7 @@ TEST_F(HarnessCli, AnUnwritablePlaceIsNamedBeforeAnyRun) {
     EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
     EXPECT_TRUE(has(outcome.err, out)) << outcome.err;
   }
-  EXPECT_FALSE(folder_.has("started"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "started"));
 }
 
 TEST_F(HarnessCli, KilledAtAnyMomentItLosesAtMostTheRunInProgress) {
@@ -376,8 +379,8 @@ TEST_F(HarnessCli, KilledAtAnyMomentItLosesAtMostTheRunInProgress) {
     std::this_thread::sleep_for(1ms * static_cast<int>(random_uniform(42, i) * 600));
     ::kill(pid, SIGKILL);
     wait_for(pid);
-    if (!folder_.has("results.json")) continue;  // killed before it began
-    EXPECT_EQ(parse_json(folder_.read("results.json"))["schema"], 1);
+    if (!std::filesystem::exists(folder_ / "results.json")) continue;  // killed before it began
+    EXPECT_EQ(parse_json(read_file(folder_ / "results.json"))["schema"], 1);
     const size_t now = results().runs.size();
     EXPECT_GE(now, kept) << "a finished run is gone";
     kept = now;
@@ -401,7 +404,7 @@ TEST_F(HarnessCli, NoRungOutlivesAKilledParent) {
   ASSERT_TRUE(appears("pid"));
   ::kill(pid, SIGKILL);
   wait_for(pid);
-  EXPECT_TRUE(ends(std::stoi(folder_.read("pid"))));
+  EXPECT_TRUE(ends(std::stoi(read_file(folder_ / "pid"))));
 }
 
 TEST_F(HarnessCli, CtrlCEndsTheChildKeepsFinishedRunsAndTellsHowToGoOn) {
@@ -412,8 +415,8 @@ TEST_F(HarnessCli, CtrlCEndsTheChildKeepsFinishedRunsAndTellsHowToGoOn) {
   ASSERT_TRUE(appears("pid"));
   ::kill(pid, SIGINT);
   EXPECT_EQ(wait_for(pid), 130);
-  EXPECT_TRUE(ends(std::stoi(folder_.read("pid"))));
-  const std::string err = folder_.read("err.txt");
+  EXPECT_TRUE(ends(std::stoi(read_file(folder_ / "pid"))));
+  const std::string err = read_file(folder_ / "err.txt");
   const std::string last = err.substr(err.rfind('\n', err.size() - 2) + 1);
   EXPECT_TRUE(has(last, "interrupted") && has(last, "--resume")) << err;
   EXPECT_EQ(climbed(), "00");
@@ -446,30 +449,30 @@ TEST_F(HarnessCli, ReportWritesTheTableEvenWithoutPython) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "warning")) << outcome.err;
   EXPECT_TRUE(has(outcome.err, "python3-matplotlib")) << outcome.err;
-  EXPECT_TRUE(has(folder_.read("report/summary.md"), "| 02_tf32 |"));
+  EXPECT_TRUE(has(read_file(folder_ / "report/summary.md"), "| 02_tf32 |"));
   EXPECT_TRUE(has(outcome.out, "02_tf32"));
 }
 
 TEST_F(HarnessCli, ReportReadsAnUnfinishedRun) {
   ASSERT_EQ(stepladder(plan("--rounds 1")).code, 0);
-  const Json finished = parse_json(folder_.read("results.json"));
+  const Json finished = parse_json(read_file(folder_ / "results.json"));
   Json file = finished;
   file["complete"] = false;
   file["runs"] = Json::array();
-  folder_.write("results.json", file.dump());
-  folder_.write("results.json.journal", Json{{"context", finished["context"]}}.dump() + "\n" +
-                                            finished["runs"][0].dump() + "\n" +
-                                            finished["runs"][1].dump().substr(0, 99));
+  write_file(folder_ / "results.json", file.dump());
+  write_file(folder_ / "results.json.journal", Json{{"context", finished["context"]}}.dump() + "\n" +
+                                                   finished["runs"][0].dump() + "\n" +
+                                                   finished["runs"][1].dump().substr(0, 99));
   const Outcome outcome = stepladder("report results.json --out report");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(has(outcome.out, "Unfinished: 1 of 3 runs")) << outcome.out;
-  EXPECT_TRUE(has(folder_.read("report/summary.md"), "| 00_fp32_baseline |"));
+  EXPECT_TRUE(has(read_file(folder_ / "report/summary.md"), "| 00_fp32_baseline |"));
 }
 
 TEST_F(HarnessCli, ReportRefusesADamagedFileInOneLine) {
   for (const char* text :
        {"", "{", "{\"schema\":9}", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "{\"schema\":1e400}"}) {
-    folder_.write("damaged.json", text);
+    write_file(folder_ / "damaged.json", text);
     const Outcome outcome = stepladder("report damaged.json");
     EXPECT_EQ(outcome.code, 2) << text;
     EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "damaged.json")) << outcome.err;

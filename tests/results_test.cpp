@@ -6,7 +6,7 @@
 
 #include "bench/results_file.h"
 #include "model/error.h"
-#include "tests/temporary_folder.h"
+#include "tests/files.h"
 
 namespace stepladder {
 namespace {
@@ -49,18 +49,6 @@ Results make_results(std::vector<Run> runs) {
       {"rungs", {"00_fp32_baseline"}}, {"batch", {4}}, {"steps", 5}, {"warmup", 2}, {"rounds", 2}};
   results.runs = std::move(runs);
   return results;
-}
-
-template <class Call>
-std::string input_error(const Call& call) {
-  try {
-    call();
-  } catch (const InputError& e) {
-    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "no InputError";
-  return "";
 }
 
 // ---- schema
@@ -178,7 +166,7 @@ TEST(Aggregate, KeepsWorkloadsApart) {
 // -------------------------------------------------------------------------------------------
 
 TEST(LoadResults, RefusesWhatIsNoResultsFile) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const std::string good = to_json(make_results({make_run("00_fp32_baseline", 0, 20)})).dump();
   const auto with = [&](const std::string& was, const std::string& now) {
     std::string text = good;
@@ -207,13 +195,14 @@ TEST(LoadResults, RefusesWhatIsNoResultsFile) {
       {"steps", with("\"steps\":[", "\"steps\":7,\"x\":[")},
   };
   for (const auto& [wanted, text] : cases) {
-    const std::string path = folder.write("results.json", text);
+    const std::string path = folder / "results.json";
+    write_file(path, text);
     const std::string what = input_error([&] { load_results(path); });
     EXPECT_NE(what.find(wanted), std::string::npos) << what << " for " << text.substr(0, 80);
     EXPECT_NE(what.find(path), std::string::npos) << what;
   }
   input_error([&] { load_results(folder / "nowhere.json"); });
-  input_error([&] { load_results(folder.path()); });
+  input_error([&] { load_results(folder / ""); });
 }
 
 // ---- file and journal
@@ -227,7 +216,7 @@ class ResultsFileTest : public testing::Test {
     return std::make_unique<ResultsFile>(path_, context, plan, existing);
   }
 
-  TemporaryFolder folder_;
+  TempFolder folder_;
   const std::string path_ = folder_ / "sub/results.json";
   const std::string journal_ = path_ + ".journal";
   std::string cpu_ = "a cpu";
@@ -276,9 +265,9 @@ TEST_F(ResultsFileTest, AJournalLeftByAnotherPlanIsNotRead) {
   auto file = open(Existing::refuse);
   file->add(make_run("00_fp32_baseline", 0, 20));
   file.reset();
-  const std::string left = folder_.read("sub/results.json.journal");
+  const std::string left = read_file(folder_ / "sub/results.json.journal");
   file = open(Existing::overwrite);
-  folder_.write("sub/results.json.journal", left);
+  write_file(folder_ / "sub/results.json.journal", left);
   EXPECT_TRUE(load_results(path_).runs.empty());
 }
 
@@ -331,7 +320,7 @@ TEST_F(ResultsFileTest, TwoRunsDoNotWriteOneFile) {
 
 TEST_F(ResultsFileTest, AnUnwritableFolderIsNamed) {
   std::filesystem::create_directory(folder_ / "sub");
-  folder_.write("sub/results.json", "");
+  write_file(folder_ / "sub/results.json", "");
   const std::string path = folder_ / "sub/results.json/deeper.json";
   EXPECT_NE(input_error([&] { ResultsFile(path, {}, {}, Existing::refuse); }).find(path), std::string::npos);
 }

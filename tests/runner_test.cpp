@@ -9,6 +9,7 @@
 
 #include "bench/child.h"
 #include "tests/fake_rung.h"
+#include "tests/files.h"
 
 namespace stepladder {
 namespace {
@@ -35,10 +36,10 @@ class RunnerTest : public testing::Test {
   }
   stepladder::Run measure() {
     fake_.write(folder_);
-    return run_rung(folder_.path(), request_, [this](const Step&) { ++steps_heard_; });
+    return run_rung(folder_ / "", request_, [this](const Step&) { ++steps_heard_; });
   }
 
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
   FakeRung fake_;
   RunRequest request_;
   int steps_heard_ = 0;
@@ -112,7 +113,7 @@ TEST_F(RunnerTest, AHangIsATimeoutAndNothingIsLeftRunning) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   EXPECT_EQ(run.status, Status::timeout);
   EXPECT_EQ(run.reason, "killed after 0.3 s at step 2 of 6; --timeout allows more");
-  const pid_t grandchild = std::stoi(folder_.read("grandchild"));
+  const pid_t grandchild = std::stoi(read_file(folder_ / "grandchild"));
   for (int i = 0; i < 100 && alive(grandchild); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_FALSE(alive(grandchild));
@@ -121,7 +122,7 @@ TEST_F(RunnerTest, AHangIsATimeoutAndNothingIsLeftRunning) {
 TEST_F(RunnerTest, WhatARunLeavesBehindIsEnded) {
   fake_.before_end = cat("sleep 100 & echo $! >", folder_ / "grandchild");
   EXPECT_EQ(measure().status, Status::ok);
-  const pid_t grandchild = std::stoi(folder_.read("grandchild"));
+  const pid_t grandchild = std::stoi(read_file(folder_ / "grandchild"));
   for (int i = 0; i < 100 && alive(grandchild); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_FALSE(alive(grandchild));
@@ -200,7 +201,7 @@ TEST_F(RunnerTest, AnotherBuildThanThePlansIsNotMeasured) {
 
 TEST_F(RunnerTest, AMissingExecutableIsNamed) {
   try {
-    run_rung(folder_.path(), request_, [](const Step&) {});
+    run_rung(folder_ / "", request_, [](const Step&) {});
     ADD_FAILURE() << "started";
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find(folder_ / "00_fp32_baseline"), std::string::npos) << e.what();
@@ -225,12 +226,12 @@ TEST(Child, OutputOfIsWhatASuccessfulCommandPrints) {
 }
 
 TEST(Child, WhatAListenerThrowsEndsTheChild) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const auto listen = [](std::string_view) -> bool { throw Error("enough"); };
   EXPECT_THROW(run_child({"sh", "-c", cat("echo $$ >", folder / "pid", "; echo line; sleep 100")},
                          Channel::out, 50, listen),
                Error);
-  EXPECT_FALSE(alive(std::stoi(folder.read("pid"))));
+  EXPECT_FALSE(alive(std::stoi(read_file(folder / "pid"))));
 }
 
 TEST(Child, ManyLinesArriveWholeAndInOrder) {
