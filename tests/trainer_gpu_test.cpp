@@ -18,6 +18,11 @@
 #include "model/random.h"
 
 namespace stepladder {
+
+void PrintTo(const RungBuild& rung, std::ostream* out) {
+  *out << rung.name;
+}
+
 namespace {
 
 constexpr int kSteps = 5;
@@ -43,7 +48,8 @@ class TrainerGpuTest : public testing::TestWithParam<RungBuild> {
       GTEST_SKIP() << error.what();
     }
     std::ifstream in(STEPLADDER_SOURCE_DIR "/variants/ladder.json");
-    for (const auto& rung : nlohmann::json::parse(in).at("rungs"))
+    const auto ladder = nlohmann::json::parse(in);
+    for (const auto& rung : ladder.at("rungs"))
       if (rung.at("name") == GetParam().name) ladder_ = rung;
     ASSERT_FALSE(ladder_.is_null()) << GetParam().name << " is not in the ladder table";
     const int needs = ladder_.at("requires").at("compute_capability");

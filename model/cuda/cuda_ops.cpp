@@ -29,12 +29,20 @@ std::string uuid_name(const cudaUUID_t& uuid) {
   return name;
 }
 
-/// `index`, once it is known to be a device that can be used.
+/// Makes device `index` current and returns it.
 int select_device(int index) {
-  int devices = 0;
-  CUDA_CHECK(cudaGetDeviceCount(&devices));
+  int driver = 0, runtime = 0, devices = 0;
+  CUDA_CHECK(cudaDriverGetVersion(&driver));
+  CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
+  if (driver == 0) throw UnsupportedError("no CUDA device: there is no NVIDIA driver");
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error != cudaSuccess) cudaGetLastError();
+  if (error == cudaErrorInsufficientDriver)
+    throw UnsupportedError(cat("the NVIDIA driver supports CUDA up to ", version_name(driver),
+                               ", this build needs ", version_name(runtime), ": update the driver"));
+  if (error != cudaErrorNoDevice) CUDA_CHECK(error);
   if (index < 0 || index >= devices)
-    throw UnsupportedError(cat("no CUDA device ", index, ", there are ", devices));
+    throw UnsupportedError(cat("no CUDA device ", index, ": there are ", devices));
   CUDA_CHECK(cudaSetDevice(index));
   return index;
 }

@@ -59,6 +59,7 @@ struct AddColumns {  // x + b
 // kLanes-th row of the chunk.
 constexpr int kColumns = 32;
 constexpr int kLanes = 8;
+constexpr int64_t kMaxGridY = 65535;
 
 // out[chunk][c] = or += sum over the chunk's rows of x[row][c]
 template <Write kWrite>
@@ -160,8 +161,8 @@ void CudaOps::sum_rows(Tensor out, Tensor x) {
   const float* from = x.ptr<float>();
   if (rows == 0) return;
 
-  // Enough chunks to fill the device, then a second pass over their sums; as many as the scratch holds.
-  const int64_t chunks = std::min(ceil_div(rows, kRowChunk), partials_.numel() / cols);
+  // Enough chunks to fill the device, then a second pass over their sums; no more than scratch and grid hold.
+  const int64_t chunks = std::min({ceil_div(rows, kRowChunk), partials_.numel() / cols, kMaxGridY});
   if (chunks < 2) return sum_chunks<Write::add>(stream_.get(), sums, from, rows, cols, 1);
   sum_chunks<Write::set>(stream_.get(), partials_.ptr<float>(), from, rows, cols, chunks);
   sum_chunks<Write::add>(stream_.get(), sums, partials_.ptr<float>(), chunks, cols, 1);
