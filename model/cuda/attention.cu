@@ -12,29 +12,31 @@ struct Heads {  // each (B,NH,T,HS)
 };
 
 // whole (B,T,kParts*C) and its parts' heads: whole[b][t][p*C + h*HS + s] = part p [b][h][t][s], read one way
-// or the other. A block has a row of whole.
+// or the other. A block has a row of whole, each of its kLanes warps every kLanes-th head of it.
+constexpr int kLanes = 8;
+
 template <int kParts, bool kSplit>
-__global__ void __launch_bounds__(kMaxThreads)
-    heads_kernel(const __grid_constant__ Heads<kParts> heads, float* whole, uint32_t NH, uint32_t T,
-                 uint32_t HS) {
-  const uint32_t C = NH * HS, cols = kParts * C;
+__global__ void __launch_bounds__(32 * kLanes)
+    heads_kernel(Heads<kParts> heads, float* whole, int NH, int T, int HS) {
   const int64_t b = blockIdx.x / T, t = blockIdx.x % T;
-  float* row = whole + static_cast<int64_t>(blockIdx.x) * cols;
-  const auto element = [&](uint32_t c) {
-    const uint32_t p = kParts == 1 ? 0 : c / C, h = (c - p * C) / HS, s = c % HS;
+  float* row = whole + static_cast<int64_t>(blockIdx.x) * kParts * NH * HS;
+  const auto element = [&](int ph, int s) {  // ph = p * NH + h
+    const int p = ph / NH, h = ph - p * NH;
     return heads.part[p] + ((b * NH + h) * T + t) * HS + s;
   };
-  for (uint32_t first = threadIdx.x; first < cols; first += kItems * blockDim.x) {
-    float x[kItems];
+  for (int s = static_cast<int>(threadIdx.x); s < HS; s += 32) {
+    for (int first = static_cast<int>(threadIdx.y); first < kParts * NH; first += kItems * kLanes) {
+      float x[kItems];
 #pragma unroll
-    for (int j = 0; j < kItems; ++j) {
-      const uint32_t c = first + j * blockDim.x;
-      if (c < cols) x[j] = kSplit ? row[c] : *element(c);
-    }
+      for (int j = 0; j < kItems; ++j) {
+        const int ph = first + j * kLanes;
+        if (ph < kParts * NH) x[j] = kSplit ? row[ph * HS + s] : *element(ph, s);
+      }
 #pragma unroll
-    for (int j = 0; j < kItems; ++j) {
-      const uint32_t c = first + j * blockDim.x;
-      if (c < cols) (kSplit ? *element(c) : row[c]) = x[j];
+      for (int j = 0; j < kItems; ++j) {
+        const int ph = first + j * kLanes;
+        if (ph < kParts * NH) (kSplit ? *element(ph, s) : row[ph * HS + s]) = x[j];
+      }
     }
   }
 }
@@ -53,8 +55,8 @@ void move_heads(cudaStream_t stream, const char* op, const Tensor (&parts)[kPart
   float* data = whole.ptr<float>();
   if (whole.numel() == 0) return;
   column_count(whole.cols());
-  heads_kernel<kParts, kSplit><<<grid_size(B * T), row_threads(whole.cols()), 0, stream>>>(
-      heads, data, static_cast<uint32_t>(NH), static_cast<uint32_t>(T), static_cast<uint32_t>(HS));
+  heads_kernel<kParts, kSplit><<<grid_size(B * T), dim3(32, kLanes), 0, stream>>>(
+      heads, data, static_cast<int>(NH), static_cast<int>(T), static_cast<int>(HS));
   CUDA_CHECK(cudaGetLastError());
 }
 

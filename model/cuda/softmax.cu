@@ -1,5 +1,5 @@
-// Softmax and log-softmax over the last dimension. A block has a row and passes over it twice; the second
-// pass goes backwards, because the end of a row too long for L1 is what is still in L2.
+// Softmax and log-softmax over the last dimension. A block has a row. One too long for registers it passes
+// over twice, the second time backwards: the end of a row too long for L1 is what is still in L2.
 #include <cmath>
 
 #include "model/cuda/cuda_ops.h"
@@ -58,6 +58,45 @@ __global__ void __launch_bounds__(kMaxThreads) softmax_forward_kernel(float* out
   }
 }
 
+// The same for rows of at most kHeld * kHeldThreads elements, which stay in registers: read once, exp once.
+constexpr int kHeld = 8;
+constexpr int kHeldThreads = 128;
+
+template <Kind kKind>
+__global__ void __launch_bounds__(kHeldThreads)
+    softmax_forward_held_kernel(float* out, const float* in, int cols) {
+  const int64_t offset = static_cast<int64_t>(blockIdx.x) * cols;
+  const float* x = in + offset;
+  float* y = out + offset;
+  const int length = row_length<kKind>(cols);
+
+  float v[kHeld];
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) {
+    const int c = static_cast<int>(threadIdx.x) + j * kHeldThreads;
+    v[j] = c < length ? x[c] : -INFINITY;
+  }
+  float max = Max::kIdentity;
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) max = fmaxf(max, v[j]);
+  max = block_reduce(max, Max{});
+
+  float sum = 0.0F;
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) {
+    const float e = expf(v[j] - max);  // 0 past the end
+    sum += e;
+    v[j] = kKind == Kind::log_softmax ? v[j] - max : e;
+  }
+  sum = block_reduce(sum, Sum{});
+  const float scale = 1.0F / sum, log_sum = logf(sum);
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) {
+    const int c = static_cast<int>(threadIdx.x) + j * kHeldThreads;
+    if (c < cols) y[c] = kKind == Kind::log_softmax ? v[j] - log_sum : v[j] * scale;
+  }
+}
+
 // softmax: p * (dp - sum_s dp * p); log_softmax: dlogp - exp(logp) * sum_s dlogp.
 template <Kind kKind>
 __global__ void __launch_bounds__(kMaxThreads)
@@ -112,8 +151,11 @@ void forward(cudaStream_t stream, const char* op, Tensor out, Tensor in) {
   float* y = out.ptr<float>();
   const float* x = in.ptr<float>();
   if (out.numel() == 0) return;
-  softmax_forward_kernel<kKind>
-      <<<grid_size(out.rows()), row_threads(out.cols()), 0, stream>>>(y, x, column_count(out.cols()));
+  const int cols = column_count(out.cols());
+  if (cols <= kHeld * kHeldThreads)
+    softmax_forward_held_kernel<kKind><<<grid_size(out.rows()), kHeldThreads, 0, stream>>>(y, x, cols);
+  else
+    softmax_forward_kernel<kKind><<<grid_size(out.rows()), row_threads(cols), 0, stream>>>(y, x, cols);
   CUDA_CHECK(cudaGetLastError());
 }
 
