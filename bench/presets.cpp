@@ -12,7 +12,7 @@ const std::vector<Preset>& presets() {
       {"gunton-t4", "as measured on a T4 by Gunton", "gpt2", {4}, 1024, 25, 5, 3},
       {"raschka", "as measured by Raschka", "gpt2", {8}, 1024, 40, 10, 3},
       {"llmc", "as measured by llm.c", "gpt2", {32}, 1024, 40, 10, 3},
-      {"h200", "a small and a large batch on an H200", "gpt2", {16, 64}, 1024, 40, 10, 3},
+      {"h200", "a small and a large batch on an H200", "gpt2", {16, 64}, 1024, 25, 5, 3},
   };
   return all;
 }
