@@ -119,7 +119,7 @@ TEST_P(TrainerGpuTest, GivesTheSameBitsTwice) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rungs, TrainerGpuTest, testing::ValuesIn(linked_rungs()),
-                         [](const auto& info) { return "rung_" + info.param.name; });
+                         [](const auto& rung) { return "rung_" + rung.param.name; });
 
 }  // namespace
 }  // namespace stepladder
