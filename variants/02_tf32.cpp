@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -67,7 +68,7 @@ class Variant final : public Trainer {
     ws = params.each(), gs = grads.each(), ms = adam_m.each(), vs = adam_v.each();
     squares = f32("scratch/squares", {static_cast<int64_t>(gs.size())});
     clip = f32("scratch/clip", {1});
-    denominator = f32("scratch/denominator", {params.wte.numel()});
+    denominator = f32("scratch/denominator", {std::max(params.wte.numel(), params.fcw[0].numel())});
   }
 
   void prepare() override { ops.set_matmul_precision(Precision::tf32); }
