@@ -70,8 +70,8 @@ bool draw_charts(const std::string& result, const std::string& out) {
 int report(const ReportOptions& options) {
   namespace fs = std::filesystem;
   const Results results = load_results(options.result);
-  const fs::path out =
-      options.out.empty() ? fs::absolute(options.result).parent_path() : fs::path(options.out);
+  fs::path out = options.out.empty() ? fs::path(options.result).parent_path() : fs::path(options.out);
+  if (out.empty()) out = ".";
   std::error_code error;
   fs::create_directories(out, error);
   if (error) throw InputError(cat(out.string(), ": cannot make the folder: ", error.message()));

@@ -36,6 +36,10 @@ std::string percent(const std::optional<double>& fraction) {
   return fraction ? fixed(*fraction * 100, 1) : "n/a";
 }
 
+std::string both(const std::string& a, const std::string& b) {
+  return a + " / " + b;
+}
+
 std::string gib(int64_t bytes) {
   const double size = static_cast<double>(bytes) / (1 << 30);
   return fixed(size, size < 10 ? 2 : 1);
@@ -47,6 +51,10 @@ std::string text_at(const Json& json, const char* key) {
   return printable(found->is_string() ? found->get<std::string>() : found->dump(), 200);
 }
 
+std::string counted(const std::string& number, const std::string& noun) {
+  return number + " " + noun + (number == "1" ? "" : "s");
+}
+
 Table table_of(const std::vector<Variant>& variants) {
   const bool validated = std::any_of(variants.begin(), variants.end(),
                                      [](const Variant& v) { return v.numbers && v.numbers->val_loss; });
@@ -55,8 +63,8 @@ Table table_of(const std::vector<Variant>& variants) {
 
   std::vector<Table::Column> columns = {{"rung", Align::left}};
   if (workloads.size() > 1) columns.push_back({"workload", Align::left});
-  for (const char* header : {"median ms", "95 % interval", "tok/s", "x previous", "x baseline",
-                             "MFU % nanoGPT", "MFU % llm.c", "live / process GiB", "first step ms", "loss"})
+  for (const char* header : {"median ms", "95 % interval", "tok/s", "x previous", "x baseline", "MFU %",
+                             "live / process GiB", "first step ms", "loss"})
     columns.push_back({header});
   if (validated) columns.push_back({"val loss"});
   columns.push_back({"status", Align::left});
@@ -69,8 +77,8 @@ Table table_of(const std::vector<Variant>& variants) {
     if (const auto& n = v.numbers) {
       row.insert(row.end(), {sized(n->median_step_ms.value), interval(n->median_step_ms),
                              grouped(std::llround(n->tokens_per_second.value)), ratio(n->previous),
-                             ratio(n->baseline), percent(n->mfu_nanogpt), percent(n->mfu_llmc),
-                             cat(gib(n->memory.live_peak), " / ", gib(n->memory.process_peak)),
+                             ratio(n->baseline), both(percent(n->mfu_nanogpt), percent(n->mfu_llmc)),
+                             both(gib(n->memory.live_peak), gib(n->memory.process_peak)),
                              sized(n->first_step_ms), fixed(n->final_loss, 4)});
       if (validated) row.push_back(n->val_loss ? fixed(*n->val_loss, 4) : kNone);
     }
@@ -86,17 +94,19 @@ std::string title(const Results& results) {
   std::set<std::string> workloads;
   for (const Run& run : results.runs) workloads.insert(run.workload());
   return cat(text_at(device, "name"), "; ", printable(join({workloads.begin(), workloads.end()}, ", "), 200),
-             "; ", text_at(results.plan, "rounds"), " rounds of ", text_at(results.plan, "steps"),
+             "; ", counted(text_at(results.plan, "rounds"), "round"), " of ", text_at(results.plan, "steps"),
              " steps, the first ", text_at(results.plan, "warmup"), " left out; ",
              text_at(results.context, "time"), ", commit ", text_at(results.context, "commit"));
 }
 
-/// How many runs the plan holds.
-int64_t planned(const Json& plan) {
-  const auto size = [&](const char* key) { return plan.contains(key) ? std::ssize(plan[key]) : 0; };
+/// How many runs the plan holds; a file may hold any plan, so in double.
+double planned(const Json& plan) {
+  const auto size = [&](const char* key) {
+    return plan.contains(key) ? static_cast<double>(plan[key].size()) : 0.0;
+  };
   const auto rounds = plan.find("rounds");
-  return rounds != plan.end() && rounds->is_number() ? size("rungs") * size("batch") * rounds->get<int64_t>()
-                                                     : 0;
+  return rounds != plan.end() && rounds->is_number() ? size("rungs") * size("batch") * rounds->get<double>()
+                                                     : 0.0;
 }
 
 std::vector<std::string> notes(const Results& results, const std::vector<Variant>& variants) {
@@ -107,11 +117,10 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
   lines.push_back(cat("Step time: host clock, device synchronised; median over rounds of each run's median.",
                       intervals ? " Intervals: 95 % bootstrap over rounds." : ""));
   lines.push_back(
-      "x previous: against the nearest rung below that took part; x baseline: against the lowest rung. "
-      "Memory: "
-      "arena / whole process.");
+      "x previous: against the nearest rung below that took part; x baseline: against the lowest. MFU: by "
+      "nanoGPT's formula / llm.c's. Memory: arena / whole process.");
   if (!results.complete)
-    lines.push_back(cat("Unfinished: ", results.runs.size(), " of ", planned(results.plan),
+    lines.push_back(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
                         " runs; `stepladder run --resume` with the same options continues."));
   for (const Run& run : results.runs) {
     const auto asked = results.plan.find("warmup");

@@ -1,0 +1,112 @@
+#include "bench/report.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/files.h"
+
+namespace stepladder {
+namespace {
+
+Json run_json(const std::string& variant, int round, double ms) {
+  return {{"variant", variant},
+          {"source_hash", "abc"},
+          {"backend", "cpu"},
+          {"round", round},
+          {"status", "ok"},
+          {"reason", ""},
+          {"config", {{"model", "gpt2"}, {"B", 16}, {"T", 1024}}},
+          {"steps",
+           {{{"step", 0},
+             {"warmup", false},
+             {"step_ms", ms},
+             {"device_ms", ms},
+             {"loss", 6.25},
+             {"grad_norm", 1},
+             {"lr", 1}}}},
+          {"summary",
+           {{"median_step_ms", ms},
+            {"p10_step_ms", ms},
+            {"p90_step_ms", ms},
+            {"first_step_ms", 912.34},
+            {"startup_ms", 640},
+            {"warmup_steps", 1},
+            {"tokens_per_second", 16384e3 / ms},
+            {"mfu_nanogpt", 0.3391},
+            {"mfu_llmc", 0.3179},
+            {"val_loss", nullptr},
+            {"memory_bytes",
+             {{"live_peak", int64_t{31} << 30},
+              {"reserved_peak", int64_t{32} << 30},
+              {"process_peak", int64_t{33} << 30},
+              {"by_name", Json::object()}}}}}};
+}
+
+Json results_json(const std::vector<Json>& runs) {
+  return {
+      {"schema", 1},
+      {"complete", true},
+      {"context",
+       {{"time", "2025-01-31T12:00:00.000Z"}, {"commit", "0123abc"}, {"device", {{"name", "NVIDIA H200"}}}}},
+      {"plan",
+       {{"rungs", {"00_fp32_baseline", "02_tf32"}},
+        {"batch", {16}},
+        {"steps", 40},
+        {"warmup", 1},
+        {"rounds", 2}}},
+      {"runs", runs}};
+}
+
+std::string markdown(const Json& json) {
+  return markdown_report(results_from(json));
+}
+
+TEST(Report, ARowHoldsEveryNumberWithItsInterval) {
+  const std::string text =
+      markdown(results_json({run_json("00_fp32_baseline", 0, 360), run_json("02_tf32", 0, 160),
+                             run_json("02_tf32", 1, 150), run_json("00_fp32_baseline", 1, 370)}));
+  EXPECT_TRUE(
+      says(text, {"NVIDIA H200; gpt2 B=16 T=1024; 2 rounds of 40 steps, the first 1 left out", "0123abc"}));
+  EXPECT_TRUE(says(text, {"| 00_fp32_baseline | 365.0 | 360.0 to 370.0 | 44,896 | - | - | 33.9 / 31.8 | "
+                          "31.0 / 33.0 | 912.3 | 6.2500 | ok |"}));
+  EXPECT_TRUE(says(text, {"| 2.36 (2.25 to 2.47) | 2.36 (2.25 to 2.47) |"}));
+  EXPECT_EQ(text.find("Unfinished"), std::string::npos);
+  EXPECT_EQ(text.find("workload"), std::string::npos);
+}
+
+TEST(Report, AFailedRowHasNoNumbers) {
+  Json failed = run_json("02_tf32", 0, 160);
+  failed["status"] = "oom";
+  failed["reason"] = "wants 90 GiB | has 80";
+  EXPECT_TRUE(says(markdown(results_json({run_json("00_fp32_baseline", 0, 360), failed})),
+                   {"| 02_tf32 | - | - | - | - | - | - | - | - | - | oom: wants 90 GiB \\| has 80 |"}));
+}
+
+TEST(Report, SeveralWorkloadsAndValidationGetTheirColumns) {
+  Json large = run_json("00_fp32_baseline", 0, 1400);
+  large["config"]["B"] = 64;
+  large["summary"]["val_loss"] = 6.5;
+  EXPECT_TRUE(says(markdown(results_json({run_json("00_fp32_baseline", 0, 360), large})),
+                   {"| workload |", "| gpt2 B=64 T=1024 | 1400 |", "| val loss |", "| 6.2500 | 6.5000 | ok |",
+                    "| 6.2500 | - | ok |"}));
+}
+
+TEST(Report, SaysWhatANumberDoesNotShow) {
+  Json results = results_json({run_json("02_tf32", 0, 160)});
+  results["complete"] = false;
+  results["runs"][0]["summary"]["warmup_steps"] = 7;
+  EXPECT_TRUE(says(markdown(results), {"Unfinished: 1 of 4 runs", "--resume",
+                                       "steps settled late, the first 7", "emulated by rounding"}));
+  results["runs"][0]["backend"] = "cuda";
+  EXPECT_EQ(markdown(results).find("emulated"), std::string::npos);
+}
+
+TEST(Report, SurvivesAnyContextAndPlan) {
+  Json results = results_json({});
+  results["complete"] = false;
+  results["context"] = {{"device", 7}, {"time", {1, 2}}};
+  results["plan"] = {{"rounds", 1e300}, {"rungs", "x"}, {"batch", nullptr}, {"warmup", {}}};
+  EXPECT_TRUE(says(terminal_report(results_from(results)), {"unknown"}));
+}
+
+}  // namespace
+}  // namespace stepladder
