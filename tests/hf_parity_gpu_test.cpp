@@ -1,0 +1,25 @@
+// Every rung on CUDA against PyTorch.
+#include "tests/hf_parity.h"
+
+namespace stepladder {
+namespace {
+
+class HuggingFaceParityGpu : public ::testing::TestWithParam<Rung> {};
+
+TEST_P(HuggingFaceParityGpu, TenStepsGiveTheSameLossesAndNorms) {
+  std::unique_ptr<Ops> ops;
+  try {
+    ops = make_cuda_ops();
+  } catch (const UnsupportedError& error) {
+    GTEST_SKIP() << error.what();
+  }
+  const std::string reason = unsupported_reason(GetParam(), ops->device());
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  expect_parity(GetParam(), *ops);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ladder, HuggingFaceParityGpu, ::testing::ValuesIn(ladder()),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace stepladder
