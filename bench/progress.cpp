@@ -77,11 +77,11 @@ double Progress::seconds_left() const {
   return projected - elapsed + mean * static_cast<double>(total_ - done_ - 1);
 }
 
-void Progress::show(const std::string& line) {
+void Progress::show(const std::string& line) const {
   if (terminal_) std::cerr << "\r\033[K" << line.substr(0, terminal_width() - 1) << std::flush;
 }
 
-void Progress::clear() {
+void Progress::clear() const {
   if (terminal_) std::cerr << "\r\033[K" << std::flush;
 }
 

@@ -27,8 +27,8 @@ class Progress {
   using Clock = std::chrono::steady_clock;
   double seconds_left() const;
   std::string label() const;
-  void show(const std::string& line);
-  void clear();
+  void show(const std::string& line) const;
+  void clear() const;
 
   const bool terminal_;
   const size_t total_;

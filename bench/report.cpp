@@ -116,7 +116,7 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
   });
   lines.push_back(cat("Step time: host clock, device synchronised; median over rounds of each run's median.",
                       intervals ? " Intervals: 95 % bootstrap over rounds." : ""));
-  lines.push_back(
+  lines.emplace_back(
       "x previous: against the nearest rung below that took part; x baseline: against the lowest. MFU: by "
       "nanoGPT's formula / llm.c's. Memory: arena / whole process.");
   if (!results.complete)
@@ -135,7 +135,7 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
     return v.backend == "cpu" && rung != ladder().end() && rung->math != MathMode::fp32;
   });
   if (emulated)
-    lines.push_back(
+    lines.emplace_back(
         "On the CPU reduced precisions are emulated by rounding: their numerics are real, their speed "
         "tells nothing.");
   for (std::string& line : lines) line = printable(line, 400);

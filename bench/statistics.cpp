@@ -66,8 +66,8 @@ size_t warmup_steps(std::span<const double> step_ms, size_t requested) {
   const size_t limit = requested + (step_ms.size() - requested) / 2;
   size_t w = requested;
   for (; w < limit; ++w) {
-    const auto [lo, hi] = std::minmax_element(step_ms.begin() + w, step_ms.end());
-    const auto settled = [&](double ms) { return ms >= *lo && ms <= *hi; };
+    const auto kept = std::minmax_element(step_ms.begin() + w, step_ms.end());
+    const auto settled = [&](double ms) { return ms >= *kept.first && ms <= *kept.second; };
     if (std::all_of(step_ms.begin() + (w - std::min<size_t>(w, 2)), step_ms.begin() + w, settled)) break;
   }
   return w;

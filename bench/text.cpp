@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 
+#include "model/error.h"
+
 namespace stepladder {
 namespace {
 
@@ -74,8 +76,8 @@ std::string box(const std::vector<std::pair<std::string, std::string>>& rows) {
       text += rule;
       continue;
     }
-    text += "| " + name + std::string(left - name.size(), ' ') + " | " + value;
-    text += std::string(right - value.size(), ' ') + " |\n";
+    text += cat("| ", name, std::string(left - name.size(), ' '), " | ", value,
+                std::string(right - value.size(), ' '), " |\n");
   }
   return text + rule;
 }

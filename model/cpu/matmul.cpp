@@ -87,7 +87,8 @@ void CpuOps::bind_workspace(Arena& arena, const Config& config) {
 }
 
 void CpuOps::matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) {
-  const auto [batch, M, N, K] = matmul_shape(out, a, b, op);
+  const MatmulShape shape = matmul_shape(out, a, b, op);
+  const int64_t batch = shape.batch, M = shape.M, N = shape.N, K = shape.K;
   const bool tf32 = precision_ == Precision::tf32;
   if (tf32) expect_workspace("matmul in tf32", tiles_, threads_ * (kTileM + kTileN) * kTileK);
   if (K == 0 && write == Write::set) zero(out);
