@@ -381,11 +381,18 @@ TEST(HuggingFace, HeadsComeFromTheNoteThenTheConfigThenTheChannels) {
 TEST(HuggingFace, AnotherArchitectureIsRefused) {
   const TempFolder folder;
   std::filesystem::copy_file(kHuggingFace, folder / "x.safetensors");
-  for (const char* text : {R"({"activation_function": "relu"})", R"({"model_type": "llama"})", "[", "7",
-                           R"({"n_head": 0})", R"({"n_head": "2"})", R"({"layer_norm_epsilon": 1e-6})"}) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"n_head": 2, "activation_function": "relu"})", "activation_function is not GPT-2's \"gelu_new\""},
+      {R"({"n_head": 2, "model_type": "llama"})", "model_type is not"},
+      {R"({"n_head": 2, "layer_norm_epsilon": 1e-6})", "layer_norm_epsilon is not"},
+      {R"({"n_head": 0})", "n_head is no positive integer"},
+      {R"({"n_head": "2"})", "n_head is no positive integer"},
+      {"[", "no JSON object"},
+      {"7", "no JSON object"}};
+  for (const auto& [text, reason] : cases) {
     write_file(folder / "config.json", text);
-    EXPECT_TRUE(says(input_error([&] { config_of_checkpoint(folder / "x.safetensors"); }), {"config.json"}))
-        << text;
+    const std::string what = input_error([&] { config_of_checkpoint(folder / "x.safetensors"); });
+    EXPECT_TRUE(says(what, {"config.json", reason})) << text;
   }
 }
 
