@@ -93,10 +93,11 @@ std::string title(const Results& results) {
   const Json device = results.context.value("device", Json::object());
   std::set<std::string> workloads;
   for (const Run& run : results.runs) workloads.insert(run.workload());
+  const std::string commit = text_at(results.context, "commit");
   return cat(text_at(device, "name"), "; ", printable(join({workloads.begin(), workloads.end()}, ", "), 200),
              "; ", counted(text_at(results.plan, "rounds"), "round"), " of ", text_at(results.plan, "steps"),
              " steps, the first ", text_at(results.plan, "warmup"), " left out; ",
-             text_at(results.context, "time"), ", commit ", text_at(results.context, "commit"));
+             text_at(results.context, "time"), commit.empty() ? "" : ", commit " + commit);
 }
 
 /// How many runs the plan holds; a file may hold any plan, so in double.
