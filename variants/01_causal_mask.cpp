@@ -95,14 +95,14 @@ class Variant final : public Trainer {
       ops.phase("forward block", l);
       layernorm_forward(ln1[l], ln1hat[l], ln1rstd[l], res, params.ln1w[l], params.ln1b[l]);
 
-      // q, k, v = heads of ln1 W^T + b  (B,NH,T,HS)
+      // q, k, v = heads of ln1 W^T + b, q / sqrt(HS)  (B,NH,T,HS)
       ops.matmul(qkv, ln1[l], params.qkvw[l], MatOp::NT);
       ops.add_columns(qkv, qkv, params.qkvb[l]);
       ops.split_qkv(q[l], k[l], v[l], qkv);
+      ops.affine(q[l], q[l], scale(), 0.0F);
 
-      // att = softmax(q k^T / sqrt(HS)) over the past  (B,NH,T,T)
+      // att = softmax(q k^T) over the past  (B,NH,T,T)
       ops.matmul(att[l], q[l], k[l], MatOp::NT);
-      ops.affine(att[l], att[l], scale(), 0.0F);
       ops.causal_softmax_forward(att[l], att[l]);
 
       // atty = att v  (B,T,C)
@@ -172,13 +172,13 @@ class Variant final : public Trainer {
       ops.matmul(datt, heads, v[l], MatOp::NT);
       ops.matmul(dv, att[l], heads, MatOp::TN);
 
-      // att = softmax(q k^T / sqrt(HS)) over the past
+      // att = softmax(q k^T) over the past
       ops.causal_softmax_backward(datt, datt, att[l]);
-      ops.affine(datt, datt, scale(), 0.0F);
       ops.matmul(dq, datt, k[l], MatOp::NN);
       ops.matmul(dk, datt, q[l], MatOp::TN);
 
-      // q, k, v = heads of ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      // q, k, v = heads of ln1 W^T + b, q / sqrt(HS)  (B,T,C) <- (B,T,3C)
+      ops.affine(dq, dq, scale(), 0.0F);
       ops.merge_qkv(qkv, dq, dk, dv);
       ops.matmul(dln, qkv, params.qkvw[l], MatOp::NN);
       ops.matmul(grads.qkvw[l], qkv, ln1[l], MatOp::TN, Write::add);
