@@ -3,17 +3,17 @@
 namespace stepladder {
 
 #ifndef STEPLADDER_CUDA
-std::unique_ptr<Ops> make_cuda_ops(int) {
+std::unique_ptr<Ops> make_cuda_ops(int, const OpsOptions&) {
   throw UnsupportedError("this build has no CUDA backend: configure with -DSTEPLADDER_CUDA=ON");
 }
 #endif
 
-std::unique_ptr<Ops> make_ops(const std::string& backend, int device) {
+std::unique_ptr<Ops> make_ops(const std::string& backend, int device, const OpsOptions& options) {
   if (backend == "cpu") return make_cpu_ops();
-  if (backend == "cuda") return make_cuda_ops(device);
+  if (backend == "cuda") return make_cuda_ops(device, options);
   if (backend != "auto") throw InputError(cat("unknown backend '", backend, "': use auto, cpu or cuda"));
   try {
-    return make_cuda_ops(device);
+    return make_cuda_ops(device, options);
   } catch (const UnsupportedError&) {
     if (device != 0) throw;  // a device was asked for
     return make_cpu_ops();

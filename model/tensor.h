@@ -13,14 +13,41 @@
 
 namespace stepladder {
 
-enum class DType : uint8_t { f32, i32 };
+enum class DType : uint8_t { f32, bf16, f16, i32 };
 
 /// Bytes per element.
-constexpr size_t size_of(DType) {
-  return 4;
+constexpr size_t size_of(DType t) {
+  return t == DType::bf16 || t == DType::f16 ? 2 : 4;
 }
 constexpr const char* name_of(DType t) {
-  return t == DType::f32 ? "f32" : "i32";
+  return t == DType::f32 ? "f32" : t == DType::bf16 ? "bf16" : t == DType::f16 ? "f16" : "i32";
+}
+
+/// A 16-bit float as it lies in memory; model/half.h converts.
+struct BFloat16 {
+  uint16_t bits;
+};
+struct Float16 {
+  uint16_t bits;
+};
+
+template <class T>
+constexpr DType dtype_of = DType::f32;
+template <>
+inline constexpr DType dtype_of<BFloat16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<Float16> = DType::f16;
+template <>
+inline constexpr DType dtype_of<int32_t> = DType::i32;
+
+/// f(T{}) for the C++ type T of a floating dtype: one switch outside of the loop. Throws
+/// std::invalid_argument for i32.
+template <class F>
+decltype(auto) with_float_type(DType t, F&& f) {
+  check(t != DType::i32, "i32, wanted a floating type");
+  if (t == DType::bf16) return f(BFloat16{});
+  if (t == DType::f16) return f(Float16{});
+  return f(float{});
 }
 
 /// Up to five extents, outermost first.
@@ -86,7 +113,10 @@ struct Tensor {
 
   /// Typed pointer; throws when T does not match the dtype.
   template <class T>
-  T* ptr() const;
+  T* ptr() const {
+    check(dtype == dtype_of<T>, name, " is ", name_of(dtype), ", wanted ", name_of(dtype_of<T>));
+    return static_cast<T*>(data);
+  }
 
   /// The i-th slice of the leading dimension, e.g. layer l of (L,B,T,C).
   Tensor operator[](int64_t i) const {
@@ -106,17 +136,6 @@ struct Tensor {
     return {data, dtype, to, name};
   }
 };
-
-template <>
-inline float* Tensor::ptr<float>() const {
-  check(dtype == DType::f32, name, " is ", name_of(dtype), ", wanted f32");
-  return static_cast<float*>(data);
-}
-template <>
-inline int32_t* Tensor::ptr<int32_t>() const {
-  check(dtype == DType::i32, name, " is ", name_of(dtype), ", wanted i32");
-  return static_cast<int32_t*>(data);
-}
 
 inline std::ostream& operator<<(std::ostream& out, const Tensor& t) {
   return out << t.name << ' ' << name_of(t.dtype) << t.shape;

@@ -57,7 +57,7 @@ void CpuOps::nll_loss_forward(Tensor losses, Tensor logp, Tensor targets) {
   for (int64_t n = 0; n < N; ++n) plosses[n] = -plogp[n * V + ptargets[n]];
 }
 
-void CpuOps::nll_loss_backward(Tensor dlogp, Tensor targets, float scale) {
+void CpuOps::nll_loss_backward(Tensor dlogp, Tensor targets, float scale, Tensor) {
   expect(all_f32(dlogp) && is_i32(targets) && one_per_row(dlogp, targets), "nll_loss_backward", dlogp,
          targets);
   const int64_t N = targets.numel(), V = dlogp.cols();

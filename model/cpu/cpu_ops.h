@@ -74,11 +74,57 @@ class CpuOps final : public Ops {
   void log_softmax_forward(Tensor logp, Tensor logits) override;
   void log_softmax_backward(Tensor dlogits, Tensor dlogp, Tensor logp) override;
   void nll_loss_forward(Tensor losses, Tensor logp, Tensor targets) override;
-  void nll_loss_backward(Tensor dlogp, Tensor targets, float scale) override;
+  void nll_loss_backward(Tensor dlogp, Tensor targets, float scale, Tensor loss_scaler) override;
   void add_mean(Tensor out, Tensor x) override;
 
   void sum_of_squares(Tensor out, Tensor x) override;
   void clip_factor(Tensor factor, Tensor norm, Tensor parts, float max_norm) override;
+
+  // copies and staging
+  void copy(Tensor dst, Tensor src) override;
+  void write(Tensor dst, std::initializer_list<float> values) override;
+  std::shared_ptr<void> allocate_host(size_t bytes) override;
+  void stage(Tensor staged, const void* pinned) override;
+  void receive(Tensor dst, Tensor staged) override;
+
+  // compiling
+  void search(const std::function<void()>& work) override;
+  std::function<void()> record(const std::function<void()>& work) override;
+  CompileInfo compile_info() const override;
+
+  // linear layers
+  void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) override;
+  void linear_gelu_forward(Tensor out, Tensor pre, Tensor x, Tensor w, Tensor b) override;
+  void linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w, Tensor pre, Write write) override;
+  void linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x, Write write) override;
+
+  // fused
+  void encoder_forward(Tensor out, Tensor tokens, Tensor wte, Tensor wpe) override;
+  void layernorm_forward(Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor w, Tensor b) override;
+  void residual_layernorm_forward(Tensor res, Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor y,
+                                  Tensor bias, Tensor w, Tensor b) override;
+  void layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout, Tensor x, Tensor mean,
+                          Tensor rstd, Tensor w) override;
+  void bias_gelu_forward(Tensor out, Tensor x, Tensor bias) override;
+  void gelu_backward(Tensor dx, Tensor dout, Tensor x) override;
+  void bias_split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv, Tensor bias) override;
+  void scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) override;
+  void scaled_causal_softmax_backward(Tensor dx, Tensor dp, Tensor p, float scale) override;
+
+  // flash attention
+  void attention_forward(Tensor out, Tensor lse, Tensor qkv) override;
+  void attention_backward(Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv) override;
+
+  // cross entropy
+  void cross_entropy_forward(Tensor losses, Tensor logits, Tensor targets, int64_t V) override;
+  void cross_entropy_forward_backward(Tensor losses, Tensor logits, Tensor targets, int64_t V, float scale,
+                                      Tensor loss_scaler) override;
+
+  // clipping and AdamW
+  void clip_grad_norm(Tensor factor, Tensor norm, std::span<const Tensor> grads, float max_norm,
+                      Tensor loss_scaler) override;
+  void adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tensor clip, const AdamW& hyper,
+             Tensor loss_scaler) override;
 
  private:
   /// body(first, last) over [0,n) in pieces of `piece`, each item with `work` elements to go through.

@@ -86,6 +86,8 @@ DeviceInfo CpuOps::device() const {
   info.backend = "cpu";
   info.name = cpu_name();
   info.total_memory = std::min(kilobytes_after("/proc/meminfo", "MemTotal:"), group_limit().total);
+  info.attention = "cpu";
+  info.bf16 = true;
   info.blas = openblas_get_config();
   info.blas.resize(info.blas.find_last_not_of(' ') + 1);
   return info;

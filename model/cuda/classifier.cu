@@ -48,7 +48,7 @@ void CudaOps::nll_loss_forward(Tensor losses, Tensor logp, Tensor targets) {
   CUDA_CHECK(cudaGetLastError());
 }
 
-void CudaOps::nll_loss_backward(Tensor dlogp, Tensor targets, float scale) {
+void CudaOps::nll_loss_backward(Tensor dlogp, Tensor targets, float scale, Tensor) {
   const Range range("nll_loss_backward");
   check(targets.numel() == dlogp.rows(), "nll_loss_backward: ", targets, " for the rows of ", dlogp);
   map_rows(stream_.get(), dlogp, NllLossBackward{targets.ptr<int32_t>(), scale});

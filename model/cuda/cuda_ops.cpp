@@ -55,10 +55,14 @@ int attribute(cudaDeviceAttr which, int index) {
 
 }  // namespace
 
-CudaOps::CudaOps(int index)
-    : index_(select_device(index)),
-      compute_capability_(10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
-                          attribute(cudaDevAttrComputeCapabilityMinor, index)) {
+CudaOps::CudaOps(int index, const OpsOptions& options)
+    : options_(options),
+      index_(select_device(index)),
+      device_capability_(10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
+                         attribute(cudaDevAttrComputeCapabilityMinor, index)),
+      compute_capability_(options.compute_capability > 0
+                              ? std::min(options.compute_capability, device_capability_)
+                              : device_capability_) {
   check_kernel_image();
   stream_ = make_stream();
   start_ = make_event();
@@ -86,7 +90,9 @@ DeviceInfo CudaOps::device() const {
           .total_memory = static_cast<int64_t>(properties.totalGlobalMem),
           .driver = version_name(driver),
           .runtime = version_name(runtime),
-          .blas = cat("cuBLAS ", major, '.', minor, '.', patch)};
+          .blas = cat("cuBLAS ", major, '.', minor, '.', patch),
+          .attention = "native",
+          .bf16 = compute_capability_ >= 80};
 }
 
 MemoryInfo CudaOps::memory() {
@@ -180,8 +186,8 @@ void CudaOps::zero(Tensor x) {
   CUDA_CHECK(cudaMemsetAsync(x.data, 0, x.bytes(), stream_.get()));
 }
 
-std::unique_ptr<Ops> make_cuda_ops(int index) {
-  return std::make_unique<CudaOps>(index);
+std::unique_ptr<Ops> make_cuda_ops(int index, const OpsOptions& options) {
+  return std::make_unique<CudaOps>(index, options);
 }
 
 }  // namespace stepladder

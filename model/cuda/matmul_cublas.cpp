@@ -5,9 +5,8 @@
 namespace stepladder {
 
 void CudaOps::set_matmul_precision(Precision precision) {
-  if (precision == Precision::tf32 && compute_capability_ < 80)
-    throw UnsupportedError(cat("TF32 needs sm_80, this device is sm_", compute_capability_));
-  compute_type_ = precision == Precision::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  const bool tf32 = precision == Precision::tf32 && compute_capability_ >= 80;
+  compute_type_ = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
 void CudaOps::matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) {

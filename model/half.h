@@ -1,0 +1,59 @@
+// bfloat16 and IEEE half precision on the host, rounded to nearest even.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "model/tensor.h"
+
+namespace stepladder {
+
+inline float to_float(float x) {
+  return x;
+}
+inline float to_float(BFloat16 x) {
+  return std::bit_cast<float>(uint32_t{x.bits} << 16);
+}
+inline float to_float(Float16 x) {
+  // The exponent is rebased by a multiplication, which makes subnormals come out right too.
+  const uint32_t sign = uint32_t{x.bits & 0x8000U} << 16, magnitude = x.bits & 0x7FFFU;
+  const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112F;
+  const uint32_t bits = magnitude >= 0x7C00U ? 0x7F800000U | magnitude << 13 : std::bit_cast<uint32_t>(value);
+  return std::bit_cast<float>(bits | sign);
+}
+
+/// The nearest T; overflow gives infinity, NaN stays NaN.
+template <class T>
+T from_float(float x);
+
+template <>
+inline float from_float<float>(float x) {
+  return x;
+}
+template <>
+inline BFloat16 from_float<BFloat16>(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const bool nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
+  const uint32_t rounded = nan ? bits | 0x400000U : bits + 0x7FFFU + (bits >> 16 & 1U);
+  return {static_cast<uint16_t>(rounded >> 16)};
+}
+template <>
+inline Float16 from_float<Float16>(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t sign = bits >> 16 & 0x8000U, magnitude = bits & 0x7FFFFFFFU;
+  uint32_t half = 0;
+  if (magnitude > 0x7F800000U) {
+    half = 0x7E00U;  // NaN
+  } else if (magnitude >= 0x477FF000U) {
+    half = 0x7C00U;  // 65520 and more round to infinity
+  } else if (magnitude >= 0x38800000U) {
+    half = (magnitude - 0x38000000U + 0xFFFU + (magnitude >> 13 & 1U)) >> 13;
+  } else {
+    // A subnormal: the addition rounds the mantissa at its lowest bit, 2^-24.
+    const float aligned = std::bit_cast<float>(magnitude) + 0.5F;
+    half = std::bit_cast<uint32_t>(aligned) - 0x3F000000U;
+  }
+  return {static_cast<uint16_t>(half | sign)};
+}
+
+}  // namespace stepladder
