@@ -1,0 +1,218 @@
+// The CUDA ops against the CPU reference: operands, the comparison, and the fixture that the tests of op
+// families share.
+//
+// Sums of small integers are exact in f32 in any order, so where they are the operands nothing may differ at
+// all. Elsewhere a tolerance counts roundings: those of the formula, and the root of a sum's length, as
+// rounding errors add up like a random walk.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/arena.h"
+#include "model/error.h"
+#include "model/half.h"
+#include "model/ops.h"
+#include "model/random.h"
+
+namespace stepladder {
+
+inline constexpr float kEps = std::numeric_limits<float>::epsilon();
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+inline constexpr int64_t kV = 50257;
+
+/// Roundings of a sum of n terms.
+inline float roundings(int64_t n) {
+  return 8.0F + std::sqrt(static_cast<float>(n));
+}
+
+/// Distance from 1 to the next number of the type: an op that rounds its result once is within half of it.
+inline float epsilon_of(DType t) {
+  return t == DType::bf16 ? 0x1p-7F : t == DType::f16 ? 0x1p-10F : kEps;
+}
+
+/// An operand in host memory: values as floats whatever the dtype, i32 in their bits.
+struct Array {
+  DType dtype = DType::f32;
+  Shape shape;
+  std::vector<float> values;
+  bool output = false;
+
+  /// The same, each value rounded to `type`.
+  Array as(DType type) const {
+    Array a = *this;
+    a.dtype = type;
+    a.values = a.unpacked(a.packed());
+    return a;
+  }
+  /// As it lies in device memory, and back.
+  std::vector<std::byte> packed() const {
+    std::vector<std::byte> bytes(values.size() * size_of(dtype));
+    if (size_of(dtype) == sizeof(float)) {
+      std::memcpy(bytes.data(), values.data(), bytes.size());
+    } else {
+      with_float_type(dtype, [&](auto type) {
+        using T = decltype(type);
+        for (size_t i = 0; i < values.size(); ++i) {
+          const T value = from_float<T>(values[i]);
+          std::memcpy(&bytes[i * sizeof(T)], &value, sizeof(T));
+        }
+      });
+    }
+    return bytes;
+  }
+  std::vector<float> unpacked(const std::vector<std::byte>& bytes) const {
+    std::vector<float> floats(values.size());
+    if (size_of(dtype) == sizeof(float)) {
+      std::memcpy(floats.data(), bytes.data(), bytes.size());
+    } else {
+      with_float_type(dtype, [&](auto type) {
+        using T = decltype(type);
+        for (size_t i = 0; i < floats.size(); ++i) {
+          T value;
+          std::memcpy(&value, &bytes[i * sizeof(T)], sizeof(T));
+          floats[i] = to_float(value);
+        }
+      });
+    }
+    return floats;
+  }
+};
+
+/// Allowed difference: absolute + relative * |reference|.
+struct Tolerance {
+  float absolute = 0.0F, relative = 0.0F;
+};
+inline constexpr Tolerance kExact{};
+
+using Call = std::function<void(Ops&, const std::vector<Tensor>&)>;
+
+class OpAgreement : public testing::Test {
+ protected:
+  /// Of the CUDA backend under test.
+  virtual OpsOptions options() const { return {}; }
+
+  void SetUp() override {
+    try {
+      cuda_ = make_cuda_ops(0, options());
+    } catch (const UnsupportedError& error) {
+      GTEST_SKIP() << error.what();
+    }
+    cpu_ = make_cpu_ops();
+  }
+
+  /// Scratch of both backends for N = B*T rows of C channels.
+  void bind(int64_t B, int64_t T, int64_t C) {
+    Config config;
+    config.B = B, config.T = config.max_T = T, config.V = kV, config.C = C;
+    for (Ops* ops : {cuda_.get(), cpu_.get()}) {
+      Arena plan;
+      ops->bind_workspace(plan, config);
+      ops->bind_workspace(*arenas_.emplace_back(std::make_unique<Arena>(*ops, plan.bytes())), config);
+    }
+  }
+
+  float uniform() { return static_cast<float>(random_uniform(20240607, counter_++)); }
+
+  /// Uniform in [low, high).
+  Array reals(Shape shape, float low = -1.0F, float high = 1.0F) {
+    Array a{DType::f32, shape, std::vector<float>(static_cast<size_t>(shape.numel()))};
+    for (float& x : a.values) x = low + (high - low) * uniform();
+    return a;
+  }
+  /// Whole numbers in [-limit, limit].
+  Array integers(Shape shape, int limit = 8) {
+    Array a = reals(shape, static_cast<float>(-limit), static_cast<float>(limit + 1));
+    for (float& x : a.values) x = std::min(std::floor(x), static_cast<float>(limit));
+    return a;
+  }
+  /// Tokens in [0,V); the larger `skew`, the more often the first ones.
+  Array tokens(Shape shape, int64_t V, int skew = 1) {
+    Array a = reals(shape, 0.0F, 1.0F);
+    a.dtype = DType::i32;
+    for (float& x : a.values) {
+      const float at = std::pow(x, static_cast<float>(skew)) * static_cast<float>(V);
+      x = std::bit_cast<float>(std::min(static_cast<int32_t>(at), static_cast<int32_t>(V - 1)));
+    }
+    return a;
+  }
+  /// To be overwritten: NaN until then.
+  static Array out(Shape shape, DType dtype = DType::f32) {
+    return {dtype, shape, std::vector<float>(static_cast<size_t>(shape.numel()), kNan), true};
+  }
+  /// To be accumulated into or overwritten in place.
+  static Array inout(Array a) {
+    a.output = true;
+    return a;
+  }
+
+  static std::vector<std::vector<float>> run(Ops& ops, const std::vector<Array>& arrays, const Call& call) {
+    std::vector<std::shared_ptr<void>> blocks;
+    std::vector<Tensor> tensors;
+    for (const Array& a : arrays) {
+      const auto bytes = a.packed();
+      tensors.push_back({blocks.emplace_back(ops.allocate(bytes.size())).get(), a.dtype, a.shape, "operand"});
+      ops.upload(tensors.back(), bytes.data());
+    }
+    call(ops, tensors);
+    std::vector<std::vector<float>> results;
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      std::vector<std::byte> bytes(tensors[i].bytes());
+      ops.download(bytes.data(), tensors[i]);
+      results.push_back(arrays[i].unpacked(bytes));
+    }
+    return results;
+  }
+
+  static bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  }
+
+  /// Expects CUDA's outputs within `tolerance` of the CPU's, the same bits from a second call, and inputs
+  /// left alone.
+  void expect_agreement(const std::string& what, const std::vector<Array>& arrays, Tolerance tolerance,
+                        const Call& call) {
+    SCOPED_TRACE(what);
+    const auto expected = run(*cpu_, arrays, call);
+    const auto got = run(*cuda_, arrays, call);
+    const auto again = run(*cuda_, arrays, call);
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      EXPECT_TRUE(same_bits(got[i], again[i])) << "operand " << i << " differs between two calls";
+      if (arrays[i].output) {
+        expect_near(got[i], expected[i], tolerance, i);
+      } else {
+        EXPECT_TRUE(same_bits(got[i], arrays[i].values)) << "operand " << i << " was written";
+      }
+    }
+  }
+
+  static void expect_near(const std::vector<float>& got, const std::vector<float>& expected,
+                          Tolerance tolerance, size_t operand) {
+    for (size_t j = 0; j < got.size(); ++j) {
+      const float allowed = tolerance.absolute + tolerance.relative * std::fabs(expected[j]);
+      if (got[j] == expected[j] || std::fabs(got[j] - expected[j]) <= allowed) continue;
+      ADD_FAILURE() << "operand " << operand << "[" << j << "] is " << got[j] << ", expected " << expected[j]
+                    << " +- " << allowed;
+      return;
+    }
+  }
+
+  std::unique_ptr<Ops> cuda_, cpu_;
+  std::vector<std::unique_ptr<Arena>> arenas_;  // freed before the backends
+  uint64_t counter_ = 0;
+};
+
+inline std::string named(const char* op, const Shape& shape) {
+  return cat(op, shape);
+}
+
+}  // namespace stepladder
