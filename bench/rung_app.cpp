@@ -122,7 +122,9 @@ class Run {
   int64_t plan() const { return fitting_bytes(build_.make, *ops_, config_, settings_.hyper); }
   void build_trainer(int64_t bytes);
   void load_or_init();
+  TrainState resume();
   void print_box(const Dataset& data) const;
+  std::string precision() const;
   void send_start() const;
   void step(Loader& batches);
   void evaluate(Loader& validation);
@@ -154,7 +156,7 @@ class Run {
 };
 
 void Run::open_device() {
-  ops_ = make_ops(settings_.backend, settings_.device);
+  ops_ = make_ops(settings_.backend, settings_.device, settings_.ops_options());
   device_ = ops_->device();
   const std::string reason = unsupported_reason(rung_, device_);
   if (!reason.empty()) throw UnsupportedError(reason);
@@ -163,12 +165,10 @@ void Run::open_device() {
 void Run::build_trainer(int64_t bytes) {
   arena_.emplace(*ops_, bytes);
   trainer_ = build_.make(*ops_, *arena_, config_, settings_.hyper);
-  trainer_->prepare();
 }
 
 void Run::load_or_init() {
-  for (const Params* moments : {&trainer_->adam_m, &trainer_->adam_v})
-    for (const NamedTensor& moment : moments->each()) ops_->zero(moment.tensor);
+  trainer_->reset();
   if (settings_.init.empty()) {
     init_params(*ops_, trainer_->params, config_, settings_.seed);
   } else {
@@ -176,9 +176,15 @@ void Run::load_or_init() {
   }
 }
 
+TrainState Run::resume() {
+  trainer_->reset();
+  return load_checkpoint(settings_.resume, *ops_, *trainer_, config_);
+}
+
 int Run::train() {
   open_device();
   config_ = settings_.resolve();
+  config_.half = settings_.half_type(rung_, device_);
   speed_.emplace(config_, settings_.hyper, rung_, device_);
   const int64_t bytes = plan();
   // What can't be written after hours of training is better known now.
@@ -195,13 +201,14 @@ int Run::train() {
   if (settings_.resume.empty()) {
     load_or_init();
   } else {
-    const TrainState state = load_checkpoint(settings_.resume, *ops_, *trainer_, config_);
+    const TrainState state = resume();
     if (state.step >= settings_.steps)
       throw InputError(cat(settings_.resume, ": ", state.step, " steps are done; --steps counts them too"));
     done_ = state.step;
     settings_.seed = state.seed;
     batches.seek(state.batch);
   }
+  trainer_->prepare();
   print_box(data);
 
   ops_->synchronize();  // the first step's clock is for the first step
@@ -243,7 +250,9 @@ void Run::print_box(const Dataset& data) const {
   if (!device_.driver.empty()) rows.emplace_back("driver", device_.driver);
   if (!device_.runtime.empty()) rows.emplace_back("runtime", device_.runtime);
   rows.emplace_back("BLAS", device_.blas);
+  rows.emplace_back("attention", device_.attention);
   rows.emplace_back(cat("peak, ", name_of(rung_.math)), speed_->peak());
+  rows.emplace_back("precision", precision());
   const auto section = [&](const Rows& more) {
     rows.emplace_back();
     rows.insert(rows.end(), more.begin(), more.end());
@@ -261,6 +270,14 @@ void Run::print_box(const Dataset& data) const {
   std::cout << box(rows) << std::flush;
 }
 
+/// What is cast to what.
+std::string Run::precision() const {
+  const DType half = trainer_->weights.wte.dtype;
+  if (half == DType::f32) return rung_.math == MathMode::tf32 ? "f32, GEMM inputs TF32" : "f32";
+  return cat(name_of(half), " weights, activations, gradients and GEMM inputs; f32 master weights, AdamW,",
+             " statistics, accumulation and loss", half == DType::f16 ? "; dynamic loss scaling" : "");
+}
+
 void Run::send_start() const {
   nlohmann::ordered_json config = {
       {"model", config_.model},
@@ -272,7 +289,7 @@ void Run::send_start() const {
       {"NH", config_.NH},
       {"C", config_.C},
       {"world_size", 1},
-      {"dtype", name_of(trainer_->params.wte.dtype)},
+      {"dtype", name_of(trainer_->weights.wte.dtype)},
       {"math", name_of(rung_.math)},
   };
   config.update(options_json(options_, {RungSettings::kData, RungSettings::kTraining}));
@@ -338,7 +355,14 @@ void Run::save(const Loader& batches) {
 
 void Run::send_end() {
   const MemoryInfo memory = ops_->memory();
+  const CompileInfo compile = ops_->compile_info();
   events_.write({{"event", "end"},
+                 {"skipped_steps", trainer_->skipped_steps()},
+                 {"compile",
+                  {{"search_ms", compile.search_ms},
+                   {"capture_ms", compile.capture_ms},
+                   {"searched", compile.searched},
+                   {"from_cache", compile.from_cache}}},
                  {"memory_bytes",
                   {{"live_peak", arena_->bytes()},
                    {"reserved_peak", memory.reserved_peak},
@@ -361,6 +385,7 @@ void Run::sample() {
   const auto prompt = text_->encode(settings_.prompt);
   settings_.batch = 1;
   config_ = settings_.resolve();
+  config_.half = settings_.half_type(rung_, device_);
   // Every token costs a forward pass over T positions.
   const auto length = std::max<int64_t>(std::ssize(prompt), 1) + settings_.sample_tokens;
   config_.T = std::min(config_.T, length);
@@ -368,8 +393,9 @@ void Run::sample() {
   if (settings_.resume.empty()) {
     load_or_init();
   } else {
-    load_checkpoint(settings_.resume, *ops_, *trainer_, config_);
+    resume();
   }
+  trainer_->prepare();
   std::cout << settings_.prompt << continuation(prompt) << std::endl;
 }
 

@@ -55,6 +55,27 @@ std::vector<Option> RungSettings::options() {
        0,
        {"auto", "cpu", "cuda"}},
       {"device", &device, "N", "index of the CUDA device", kDevice, 0, 1023},
+      {"dtype",
+       &dtype,
+       "NAME",
+       "of the rungs in 16 bits; default: bf16 where the device has it",
+       kTraining,
+       0,
+       0,
+       {"bf16", "fp16"}},
+      {"attention",
+       &attention,
+       "NAME",
+       "whose flash attention; auto takes cuDNN's where there is one",
+       kDevice,
+       0,
+       0,
+       {"auto", "cudnn", "native"}},
+      {"deterministic", &deterministic, "", "the same bits every time, also where that is slower", kDevice},
+      {"narrow-access", &narrow_access, "", "no 128-bit loads and stores in the fused kernels", kDevice},
+      {"compute-capability", &compute_capability, "N",
+       "use no feature newer than this: 75 runs what a T4 would; 0: the device's own", kDevice, 0, 1000},
+      {"cache", &cache, "DIR", "of searched GEMM algorithms", kDevice},
 
       {"eval-every", &eval_every, "N", "steps between validation losses; 0: none", kSampling, 0, kMaxInt},
       {"eval-batches", &eval_batches, "N", "micro-batches of a validation loss", kSampling, 1, kMaxInt},
@@ -101,6 +122,30 @@ Config RungSettings::resolve() {
   vocabulary = config.V, max_seq = config.max_T, seq = config.T;
   min_lr = schedule().min_lr;
   return config;
+}
+
+OpsOptions RungSettings::ops_options() const {
+  return {.attention = attention == "cudnn"    ? Attention::cudnn
+                       : attention == "native" ? Attention::native
+                                               : Attention::automatic,
+          .deterministic = deterministic,
+          .wide_access = !narrow_access,
+          .compute_capability = compute_capability,
+          .cache_dir = cache};
+}
+
+DType RungSettings::half_type(const Rung& rung, const DeviceInfo& device_info) {
+  if (rung.math != MathMode::half) {
+    if (dtype)
+      throw InputError(cat("--dtype: ", rung.name, " trains in fp32; only mixed-precision rungs choose"));
+    return DType::bf16;
+  }
+  if (!dtype) dtype = device_info.bf16 ? "bf16" : "fp16";
+  if (*dtype == "fp16") return DType::f16;
+  if (!device_info.bf16)
+    throw UnsupportedError(cat("bf16 needs sm_80, this is sm_", device_info.compute_capability, " (",
+                               device_info.name, "): use --dtype fp16"));
+  return DType::bf16;
 }
 
 Schedule RungSettings::schedule() const {

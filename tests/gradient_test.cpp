@@ -13,6 +13,7 @@
 
 #include "bench/ladder.h"
 #include "model/gpt2.h"
+#include "model/half.h"
 #include "model/random.h"
 
 namespace stepladder {
@@ -136,8 +137,10 @@ std::shared_ptr<const TokenFile> random_tokens(int64_t count, int64_t V) {
 /// Relative error allowed: some tens of f32 roundings on the way through the model, and a few of the matmuls'
 /// inputs where those are rounded.
 double tolerance_of(MathMode math) {
-  constexpr double kTf32Epsilon = 0x1p-10;
-  return 32 * std::numeric_limits<float>::epsilon() + (math == MathMode::tf32 ? 8 * kTf32Epsilon : 0.0);
+  constexpr double kTf32Epsilon = 0x1p-10, kBf16Epsilon = 0x1p-7;
+  return 32 * std::numeric_limits<float>::epsilon() + (math == MathMode::tf32   ? 8 * kTf32Epsilon
+                                                       : math == MathMode::half ? 8 * kBf16Epsilon
+                                                                                : 0.0);
 }
 
 class Gradients : public testing::TestWithParam<std::string> {};
@@ -160,21 +163,22 @@ TEST_P(Gradients, AreTheSlopesOfTheLoss) {
   build->make(*ops, plan, config, hyper);
   Arena arena(*ops, plan.bytes());
   const auto trainer = build->make(*ops, arena, config, hyper);
-  trainer->prepare();
+  trainer->reset();
 
-  // Large weights, so that attention is not uniform and GELU not linear; no two tensors alike.
+  // Large weights, so that attention is not uniform and GELU not linear; no two tensors alike; each a bf16,
+  // so that rungs in 16 bits have the same ones.
   const auto params = trainer->params.each();
   std::vector<Vector> p;
   for (size_t i = 0; i < params.size(); ++i) {
     std::vector<float> host(static_cast<size_t>(params[i].tensor.numel()));
     const bool layernorm_weight = !params[i].decay && params[i].name.ends_with("weight");
     for (size_t j = 0; j < host.size(); ++j)
-      host[j] = static_cast<float>(random_uniform(100 + i, j) - 0.5) + (layernorm_weight ? 1.0F : 0.0F);
+      host[j] = to_float(from_float<BFloat16>(static_cast<float>(random_uniform(100 + i, j) - 0.5) +
+                                              (layernorm_weight ? 1.0F : 0.0F)));
     ops->upload(params[i].tensor, host.data());
     p.emplace_back(host.begin(), host.end());
   }
-  for (const Params& moments : {trainer->adam_m, trainer->adam_v})
-    for (const NamedTensor& t : moments.each()) ops->zero(t.tensor);
+  trainer->prepare();
 
   const auto file = random_tokens(100, config.V);
   Loader data(file, config.B, config.T), again(file, config.B, config.T);

@@ -72,10 +72,9 @@ std::vector<float> losses_of(const std::string& rung, int steps, int accumulate 
   build->make(*ops, plan, config, hyper);
   Arena arena(*ops, plan.bytes());
   const auto trainer = build->make(*ops, arena, config, hyper);
-  trainer->prepare();
+  trainer->reset();
   init_params(*ops, trainer->params, config, 1337);
-  for (const auto& group : {trainer->adam_m, trainer->adam_v})
-    for (const auto& t : group.each()) ops->zero(t.tensor);
+  trainer->prepare();
   Loader data(learnable_tokens(config), config.B, config.T);
   std::vector<float> losses;
   for (int step = 0; step < steps; ++step) {

@@ -73,9 +73,8 @@ class TrainerGpuTest : public testing::TestWithParam<RungBuild> {
     GetParam().make(ops, plan, config, hyper);
     Arena arena(ops, plan.bytes());
     const auto trainer = GetParam().make(ops, arena, config, hyper);
+    trainer->reset();
     init_params(ops, trainer->params, config, 1337);
-    for (const Params* moments : {&trainer->adam_m, &trainer->adam_v})
-      for (const NamedTensor& m : moments->each()) ops.zero(m.tensor);
     trainer->prepare();
     Loader data(file_, config.B, config.T);
     Trajectory trajectory;
