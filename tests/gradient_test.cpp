@@ -136,20 +136,27 @@ std::shared_ptr<const TokenFile> random_tokens(int64_t count, int64_t V) {
 
 /// Relative error allowed: some tens of f32 roundings on the way through the model, and a few of the matmuls'
 /// inputs where those are rounded.
-double tolerance_of(MathMode math) {
-  constexpr double kTf32Epsilon = 0x1p-10, kBf16Epsilon = 0x1p-7;
+double tolerance_of(MathMode math, DType half) {
+  constexpr double kTf32Epsilon = 0x1p-10;
+  const double half_epsilon = half == DType::bf16 ? 0x1p-7 : 0x1p-10;
   return 32 * std::numeric_limits<float>::epsilon() + (math == MathMode::tf32   ? 8 * kTf32Epsilon
-                                                       : math == MathMode::half ? 8 * kBf16Epsilon
+                                                       : math == MathMode::half ? 8 * half_epsilon
                                                                                 : 0.0);
 }
 
-class Gradients : public testing::TestWithParam<std::string> {};
+struct Case {
+  std::string rung;
+  DType half = DType::bf16;
+};
+
+class Gradients : public testing::TestWithParam<Case> {};
 
 TEST_P(Gradients, AreTheSlopesOfTheLoss) {
-  const Rung& rung = find_rung(GetParam());
+  const Rung& rung = find_rung(GetParam().rung);
   const auto build = std::find_if(linked_rungs().begin(), linked_rungs().end(),
                                   [&](const RungBuild& r) { return r.name == rung.name; });
-  const Config config = tiny_config();
+  Config config = tiny_config();
+  config.half = GetParam().half;
   const ReferenceGpt2 reference(config);
   // The first step's adam_m is then the gradient itself, and the parameters stay where they are.
   constexpr float kLearningRate = 0.0F;
@@ -190,7 +197,7 @@ TEST_P(Gradients, AreTheSlopesOfTheLoss) {
     return sum / hyper.accumulate;
   };
 
-  const double tolerance = tolerance_of(rung.math), expected_loss = loss();
+  const double tolerance = tolerance_of(rung.math, config.half), expected_loss = loss();
   EXPECT_TRUE(std::fabs(trainer->train_loss() - expected_loss) <= tolerance * expected_loss)
       << trainer->train_loss() << ", expected " << expected_loss;
 
@@ -223,14 +230,18 @@ TEST_P(Gradients, AreTheSlopesOfTheLoss) {
   EXPECT_TRUE(std::fabs(trainer->grad_norm() - std::sqrt(squares)) <= 1e-5 * std::sqrt(squares));
 }
 
-std::vector<std::string> rung_names() {
-  std::vector<std::string> names;
-  for (const Rung& rung : ladder()) names.push_back(rung.name);
-  return names;
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Rung& rung : ladder()) {
+    all.push_back({rung.name});
+    if (rung.math == MathMode::half) all.push_back({rung.name, DType::f16});
+  }
+  return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryRung, Gradients, testing::ValuesIn(rung_names()),
-                         [](const auto& test) { return "r" + test.param; });
+INSTANTIATE_TEST_SUITE_P(EveryRung, Gradients, testing::ValuesIn(cases()), [](const auto& test) {
+  return "r" + test.param.rung + (test.param.half == DType::f16 ? "_fp16" : "");
+});
 
 }  // namespace
 }  // namespace stepladder
