@@ -54,6 +54,19 @@ int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config
                                       : "not even --batch 1 fits: use a smaller --seq or --model"));
 }
 
+/// The largest power of two whose trainer fits into what is free, and for which there are `max_batch`
+/// sequences of data; 1 where not even that fits.
+int64_t largest_batch(const TrainerFactory& make, Ops& ops, Config config, const Hyper& hyper,
+                      int64_t max_batch) {
+  const int64_t free = ops.memory().free;
+  for (config.B = 1; 2 * config.B <= max_batch; config.B *= 2) {
+    Config twice = config;
+    twice.B = 2 * config.B;
+    if (planned_bytes(make, ops, twice, hyper) > free) break;
+  }
+  return config.B;
+}
+
 /// Bytes by the part of a name before the slash: params, grads, activations, ...
 std::map<std::string, int64_t> by_group(const Arena& arena) {
   std::map<std::string, int64_t> groups;
@@ -119,6 +132,7 @@ class Run {
 
  private:
   void open_device();
+  void choose_batch(const Dataset& data);
   int64_t plan() const { return fitting_bytes(build_.make, *ops_, config_, settings_.hyper); }
   void build_trainer(int64_t bytes);
   void load_or_init();
@@ -181,17 +195,30 @@ TrainState Run::resume() {
   return load_checkpoint(settings_.resume, *ops_, *trainer_, config_);
 }
 
+void Run::choose_batch(const Dataset& data) {
+  const int64_t sequences = (std::ssize(data.train->tokens()) - 1) / config_.T;
+  config_.B =
+      largest_batch(build_.make, *ops_, config_, settings_.hyper, std::min(sequences, settings_.max_batch));
+  settings_.batch = config_.B;
+}
+
 int Run::train() {
   open_device();
+  const bool search = !settings_.batch && build_.batch == BatchSize::largest;
   config_ = settings_.resolve();
   config_.half = settings_.half_type(rung_, device_);
+  const Dataset data = open_dataset(settings_.data, settings_.val_data, settings_.vocab, config_.V);
+  if (search) choose_batch(data);
   speed_.emplace(config_, settings_.hyper, rung_, device_);
   const int64_t bytes = plan();
+  if (settings_.plan) {
+    std::cout << nlohmann::ordered_json{{"batch", config_.B}, {"memory_bytes", bytes}} << std::endl;
+    return kExitOk;
+  }
   // What can't be written after hours of training is better known now.
   for (const std::string& path : {settings_.checkpoint, settings_.save_weights})
     if (!path.empty()) AtomicFile probe(path);
 
-  const Dataset data = open_dataset(settings_.data, settings_.val_data, settings_.vocab, config_.V);
   Loader batches(data.train, config_.B, config_.T);
   std::optional<Loader> validation;
   if (settings_.eval_every > 0) validation.emplace(data.val, config_.B, config_.T);
@@ -263,7 +290,7 @@ void Run::print_box(const Dataset& data) const {
   rows.emplace_back("validation tokens", grouped(static_cast<int64_t>(data.val->tokens().size())));
   section(option_rows(options_, {RungSettings::kModel}));
   rows.emplace_back("parameters", grouped(config_.num_params()));
-  section(option_rows(options_, {RungSettings::kTraining}));
+  section(option_rows(options_, {RungSettings::kTraining, RungSettings::kOps}));
   rows.emplace_back();
   for (const auto& [group, bytes] : by_group(*arena_)) rows.emplace_back(group, bytes_text(bytes));
   rows.emplace_back("memory", bytes_text(arena_->bytes()));
@@ -292,7 +319,7 @@ void Run::send_start() const {
       {"dtype", name_of(trainer_->weights.wte.dtype)},
       {"math", name_of(rung_.math)},
   };
-  config.update(options_json(options_, {RungSettings::kData, RungSettings::kTraining}));
+  config.update(options_json(options_, {RungSettings::kData, RungSettings::kTraining, RungSettings::kOps}));
   events_.write({{"event", "start"},
                  {"variant", build_.name},
                  {"source_hash", build_.source_hash},

@@ -21,8 +21,8 @@ struct RungSettings {
   std::string data = "data/austen.txt", val_data, vocab = "data/gpt2";
 
   std::optional<std::string> model;
-  std::optional<int64_t> layers, heads, channels, vocabulary, max_seq, seq;
-  int64_t batch = 4;
+  std::optional<int64_t> layers, heads, channels, vocabulary, max_seq, seq, batch;
+  int64_t max_batch = 16384;
 
   int64_t steps = 40;
   float lr = 6e-4F;
@@ -48,11 +48,12 @@ struct RungSettings {
   std::string init, resume, checkpoint, save_weights;
   int64_t checkpoint_every = 0;
 
+  bool plan = false;
   std::optional<int64_t> events;  // file descriptor
 
   /// Groups of the table below.
   static constexpr const char *kData = "Data", *kModel = "Model and batch", *kTraining = "Training",
-                              *kDevice = "Device", *kSampling = "Evaluation and sampling",
+                              *kDevice = "Device", *kOps = "Ops", *kSampling = "Evaluation and sampling",
                               *kFiles = "Checkpoints", *kOther = "Other";
   /// The table that parses, explains and records all of the above; it points into this object.
   std::vector<Option> options();

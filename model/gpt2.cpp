@@ -192,9 +192,9 @@ std::vector<RungBuild>& linked_rungs() {
   return rungs;
 }
 
-RegisterRung::RegisterRung(const char* name, const char* source_hash, TrainerFactory make) {
+RegisterRung::RegisterRung(const char* name, const char* source_hash, TrainerFactory make, BatchSize batch) {
   auto& rungs = linked_rungs();
-  rungs.push_back({name, source_hash, std::move(make)});
+  rungs.push_back({name, source_hash, std::move(make), batch});
   std::sort(rungs.begin(), rungs.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
 }
 

@@ -119,25 +119,32 @@ class Trainer {
 using TrainerFactory =
     std::function<std::unique_ptr<Trainer>(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)>;
 
+/// Which micro-batch a rung trains on when none is asked for: the default, or the largest power of two that
+/// fits into the device's memory.
+enum class BatchSize { usual, largest };
+
 /// A rung linked into this executable.
 struct RungBuild {
   std::string name;         // "00_fp32_baseline": the file's name
   std::string source_hash;  // SHA-256 over the file and everything in model/
   TrainerFactory make;
+  BatchSize batch = BatchSize::usual;
 };
 
 /// All rungs linked in, by name: one in a rung's own executable, all of them in the tests.
 std::vector<RungBuild>& linked_rungs();
 
-/// Registers a trainer under its file's name. Last line of a variant; the build defines both macros.
+/// Registers a trainer under its file's name, with a BatchSize if it is not the usual one. Last line of a
+/// variant; the build defines both macros.
 struct RegisterRung {
-  RegisterRung(const char* name, const char* source_hash, TrainerFactory make);
+  RegisterRung(const char* name, const char* source_hash, TrainerFactory make,
+               BatchSize batch = BatchSize::usual);
 };
-#define STEPLADDER_RUNG(TrainerClass)                                                               \
+#define STEPLADDER_RUNG(TrainerClass, ...)                                                          \
   static const ::stepladder::RegisterRung register_rung(                                            \
       STEPLADDER_RUNG_NAME, STEPLADDER_SOURCE_HASH,                                                 \
       [](Ops& ops, Arena& arena, const Config& config, const Hyper& hyper) {                        \
         return std::unique_ptr<Trainer>(std::make_unique<TrainerClass>(ops, arena, config, hyper)); \
-      })
+      } __VA_OPT__(, ) __VA_ARGS__)
 
 }  // namespace stepladder
