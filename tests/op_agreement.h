@@ -23,6 +23,7 @@
 #include "model/half.h"
 #include "model/ops.h"
 #include "model/random.h"
+#include "tests/gpu_options.h"
 
 namespace stepladder {
 
@@ -103,7 +104,7 @@ class OpAgreement : public testing::Test {
 
   void SetUp() override {
     try {
-      cuda_ = make_cuda_ops(0, options());
+      cuda_ = make_cuda_ops(0, gpu_test_options(options()));
     } catch (const UnsupportedError& error) {
       GTEST_SKIP() << error.what();
     }
