@@ -1,5 +1,6 @@
 // Matrix multiplication through cuBLAS.
 #include "model/cuda/cuda_ops.h"
+#include "model/cuda/matmul_plans.h"
 #include "model/cuda/range.h"
 
 namespace stepladder {
@@ -18,6 +19,7 @@ void CudaOps::matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) {
                             : "TN",
           ": ", out, " of ", a, " and ", b);
   };
+  fits(a.dtype == out.dtype && b.dtype == out.dtype);
   fits(out.shape.rank() >= 2 && a.shape.rank() >= 2 && b.shape.rank() >= 2);
 
   // Matrices as stored, and how many of them.
@@ -40,16 +42,23 @@ void CudaOps::matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) {
   const cublasOperation_t op_b = op == MatOp::NT ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t op_a = op == MatOp::TN ? CUBLAS_OP_T : CUBLAS_OP_N;
   const float alpha = 1.0F, beta = write == Write::add ? 1.0F : 0.0F;
-  if (batch == 1) {
-    CUBLAS_CHECK(cublasGemmEx_64(blas_.get(), op_b, op_a, N, M, K, &alpha, b.ptr<float>(), CUDA_R_32F,
-                                 b.cols(), a.ptr<float>(), CUDA_R_32F, a.cols(), &beta, out.ptr<float>(),
-                                 CUDA_R_32F, N, compute_type_, CUBLAS_GEMM_DEFAULT));
-  } else {
-    CUBLAS_CHECK(cublasGemmStridedBatchedEx_64(
-        blas_.get(), op_b, op_a, N, M, K, &alpha, b.ptr<float>(), CUDA_R_32F, b.cols(), b_rows * b.cols(),
-        a.ptr<float>(), CUDA_R_32F, a.cols(), a_rows * a.cols(), &beta, out.ptr<float>(), CUDA_R_32F, N,
-        M * N, batch, compute_type_, CUBLAS_GEMM_DEFAULT));
-  }
+  const auto gemm = [&] {
+    if (batch == 1) {
+      CUBLAS_CHECK(cublasGemmEx_64(blas_.get(), op_b, op_a, N, M, K, &alpha, b.ptr<float>(), CUDA_R_32F,
+                                   b.cols(), a.ptr<float>(), CUDA_R_32F, a.cols(), &beta, out.ptr<float>(),
+                                   CUDA_R_32F, N, compute_type_, CUBLAS_GEMM_DEFAULT));
+    } else {
+      CUBLAS_CHECK(cublasGemmStridedBatchedEx_64(
+          blas_.get(), op_b, op_a, N, M, K, &alpha, b.ptr<float>(), CUDA_R_32F, b.cols(), b_rows * b.cols(),
+          a.ptr<float>(), CUDA_R_32F, a.cols(), a_rows * a.cols(), &beta, out.ptr<float>(), CUDA_R_32F, N,
+          M * N, batch, compute_type_, CUBLAS_GEMM_DEFAULT));
+    }
+  };
+
+  // cuBLAS chooses well; a search may find better in cuBLASLt.
+  const LtMatmul product(matmul_key(op_b, op_a, N, M, K, batch, out.dtype, write), b.data, a.data, out.data);
+  const Way ways[] = {{"gemm", {}, gemm}, {"lt", product, {}}};
+  matmul_plans_->perform(product, ways);
 }
 
 }  // namespace stepladder
