@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string>
 
+#include "model/cuda/matmul_plans.h"
 #include "model/cuda/range.h"
 
 namespace stepladder {
@@ -68,6 +69,9 @@ CudaOps::CudaOps(int index, const OpsOptions& options)
   start_ = make_event();
   stop_ = make_event();
   blas_ = make_blas(stream_.get());
+  // A cuBLAS handle is a cuBLASLt handle too.
+  matmul_plans_ =
+      std::make_unique<MatmulPlans>(reinterpret_cast<cublasLtHandle_t>(blas_.get()), stream_.get());
 }
 
 CudaOps::~CudaOps() {
@@ -135,7 +139,9 @@ void CudaOps::bind_workspace(Arena& arena, const Config& config) {
   const Tensor sort_scratch = i32("workspace/sort", sort_words);
   if (arena.planning()) return;
 
+  // One for both libraries: products on one stream take turns.
   CUBLAS_CHECK(cublasSetWorkspace(blas_.get(), blas.data, blas.bytes()));
+  matmul_plans_->set_workspace(blas);
   partials_ = sums;
   positions_ = positions;
   sorted_positions_ = sorted_positions;
