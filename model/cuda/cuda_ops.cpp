@@ -68,6 +68,7 @@ CudaOps::CudaOps(int index, const OpsOptions& options)
   start_ = make_event();
   stop_ = make_event();
   blas_ = make_blas(stream_.get());
+  choose_attention();
 }
 
 CudaOps::~CudaOps() {
@@ -91,7 +92,7 @@ DeviceInfo CudaOps::device() const {
           .driver = version_name(driver),
           .runtime = version_name(runtime),
           .blas = cat("cuBLAS ", major, '.', minor, '.', patch),
-          .attention = "native",
+          .attention = attention_,
           .bf16 = compute_capability_ >= 80};
 }
 
@@ -133,6 +134,8 @@ void CudaOps::bind_workspace(Arena& arena, const Config& config) {
   const Tensor sorted_positions = i32("workspace/sorted_positions", n);
   const Tensor sorted_tokens = i32("workspace/sorted_tokens", n);
   const Tensor sort_scratch = i32("workspace/sort", sort_words);
+  const Tensor attention =
+      f32("workspace/attention", attention_scratch_bytes(config) / int64_t{sizeof(float)});
   if (arena.planning()) return;
 
   CUBLAS_CHECK(cublasSetWorkspace(blas_.get(), blas.data, blas.bytes()));
@@ -141,6 +144,7 @@ void CudaOps::bind_workspace(Arena& arena, const Config& config) {
   sorted_positions_ = sorted_positions;
   sorted_tokens_ = sorted_tokens;
   sort_scratch_ = sort_scratch;
+  attention_scratch_ = attention;
 }
 
 void CudaOps::synchronize() {
