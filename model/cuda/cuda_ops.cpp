@@ -72,6 +72,7 @@ CudaOps::CudaOps(int index, const OpsOptions& options)
   // A cuBLAS handle is a cuBLASLt handle too.
   matmul_plans_ =
       std::make_unique<MatmulPlans>(reinterpret_cast<cublasLtHandle_t>(blas_.get()), stream_.get());
+  choose_attention();
 }
 
 CudaOps::~CudaOps() {
@@ -95,7 +96,7 @@ DeviceInfo CudaOps::device() const {
           .driver = version_name(driver),
           .runtime = version_name(runtime),
           .blas = cat("cuBLAS ", major, '.', minor, '.', patch),
-          .attention = "native",
+          .attention = attention_,
           .bf16 = compute_capability_ >= 80};
 }
 
@@ -137,6 +138,8 @@ void CudaOps::bind_workspace(Arena& arena, const Config& config) {
   const Tensor sorted_positions = i32("workspace/sorted_positions", n);
   const Tensor sorted_tokens = i32("workspace/sorted_tokens", n);
   const Tensor sort_scratch = i32("workspace/sort", sort_words);
+  const Tensor attention =
+      f32("workspace/attention", attention_scratch_bytes(config) / int64_t{sizeof(float)});
   if (arena.planning()) return;
 
   // One for both libraries: products on one stream take turns.
@@ -147,6 +150,7 @@ void CudaOps::bind_workspace(Arena& arena, const Config& config) {
   sorted_positions_ = sorted_positions;
   sorted_tokens_ = sorted_tokens;
   sort_scratch_ = sort_scratch;
+  attention_scratch_ = attention;
 }
 
 void CudaOps::synchronize() {

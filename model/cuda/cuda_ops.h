@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
+#include "model/cuda/fused_attention.h"
 #include "model/cuda/handles.h"
 #include "model/ops.h"
 
@@ -131,7 +133,7 @@ class CudaOps final : public Ops {
   void scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) override;
   void scaled_causal_softmax_backward(Tensor dx, Tensor dp, Tensor p, float scale) override;
 
-  // flash_attention.cu, attention_cudnn.cpp
+  // fused_attention.cpp
   void attention_forward(Tensor out, Tensor lse, Tensor qkv) override;
   void attention_backward(Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv) override;
 
@@ -168,6 +170,11 @@ class CudaOps final : public Ops {
   Tensor epilogue_gradient(Tensor db, Write write) const;
   /// db (C) = or += sum_n dout.
   void bias_backward(Tensor db, Tensor dout, Write write);
+  /// Decides who computes attention. Throws UnsupportedError where cuDNN is asked for and can't be had.
+  void choose_attention();
+  /// Whether this call is cuDNN's; otherwise it is our own kernels'. attention_ tells which, and why.
+  bool use_cudnn(const AttentionShape& shape, AttentionPass pass);
+  int64_t attention_scratch_bytes(const Config& config) const;
 
   const OpsOptions options_;
   const int index_;
@@ -179,6 +186,8 @@ class CudaOps final : public Ops {
   std::unique_ptr<MatmulPlans> matmul_plans_;
   CompileInfo compile_info_;
   cublasComputeType_t compute_type_ = CUBLAS_COMPUTE_32F;
+  std::unique_ptr<CudnnAttention> cudnn_;  // empty: not used
+  std::string attention_;                  // DeviceInfo::attention
   std::shared_ptr<Reserved> reserved_ = std::make_shared<Reserved>();
   int64_t process_peak_ = 0;
   bool in_phase_ = false;
@@ -187,6 +196,7 @@ class CudaOps final : public Ops {
   Tensor partials_;                                      // first-stage sums
   Tensor positions_, sorted_tokens_, sorted_positions_;  // (B*T)
   Tensor sort_scratch_;
+  Tensor attention_scratch_;
 };
 
 }  // namespace stepladder

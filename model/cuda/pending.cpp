@@ -53,12 +53,6 @@ void CudaOps::scaled_causal_softmax_forward(Tensor, Tensor, float) {
 void CudaOps::scaled_causal_softmax_backward(Tensor, Tensor, Tensor, float) {
   pending("scaled_causal_softmax_backward");
 }
-void CudaOps::attention_forward(Tensor, Tensor, Tensor) {
-  pending("attention_forward");
-}
-void CudaOps::attention_backward(Tensor, Tensor, Tensor, Tensor, Tensor) {
-  pending("attention_backward");
-}
 void CudaOps::cross_entropy_forward(Tensor, Tensor, Tensor, int64_t) {
   pending("cross_entropy_forward");
 }
