@@ -49,16 +49,6 @@ void CudaOps::linear_weight_backward(Tensor, Tensor, Tensor, Tensor, Write) {
 void CudaOps::encoder_forward(Tensor, Tensor, Tensor, Tensor) {
   pending("encoder_forward");
 }
-void CudaOps::layernorm_forward(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor) {
-  pending("layernorm_forward");
-}
-void CudaOps::residual_layernorm_forward(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
-                                         Tensor) {
-  pending("residual_layernorm_forward");
-}
-void CudaOps::layernorm_backward(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor) {
-  pending("layernorm_backward");
-}
 void CudaOps::bias_gelu_forward(Tensor, Tensor, Tensor) {
   pending("bias_gelu_forward");
 }
@@ -79,12 +69,6 @@ void CudaOps::attention_forward(Tensor, Tensor, Tensor) {
 }
 void CudaOps::attention_backward(Tensor, Tensor, Tensor, Tensor, Tensor) {
   pending("attention_backward");
-}
-void CudaOps::cross_entropy_forward(Tensor, Tensor, Tensor, int64_t) {
-  pending("cross_entropy_forward");
-}
-void CudaOps::cross_entropy_forward_backward(Tensor, Tensor, Tensor, int64_t, float, Tensor) {
-  pending("cross_entropy_forward_backward");
 }
 void CudaOps::clip_grad_norm(Tensor, Tensor, std::span<const Tensor>, float, Tensor) {
   pending("clip_grad_norm");
