@@ -1,0 +1,112 @@
+"""What the peers share with a rung's executable: one-line errors, exit codes, and the events of bench/events.h."""
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import sys
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+EXIT_USAGE, EXIT_FAILED = 2, 5
+
+
+class Failure(Exception):
+    """Why a run ended, on one line; `status` is one of bench/events.h's."""
+
+    status, code = "error", EXIT_FAILED
+
+
+class InputError(Failure):
+    code = EXIT_USAGE
+
+
+class UnsupportedError(Failure):
+    status = "unsupported"
+
+
+class OutOfMemoryError(Failure):
+    status = "oom"
+
+
+class DivergedError(Failure):
+    status = "diverged"
+
+
+class Parser(argparse.ArgumentParser):
+    """Long options only; what is wrong with them is an InputError."""
+
+    def __init__(self, **more):
+        super().__init__(allow_abbrev=False, add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+                         **more)
+        self.add_argument("--help", action="help", help="print this and exit")
+
+    def error(self, message):
+        raise InputError(message)
+
+
+def number(kind, low, high):
+    """An argument's type: a finite number of `kind` from `low` to `high`."""
+
+    def parse(text):
+        value = kind(text)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text} is out of range: from {low} to {high}")
+        return value
+
+    parse.__name__ = "whole number" if kind is int else "number"
+    return parse
+
+
+class Events:
+    """Writes events to a file descriptor, each with a single write; nothing at all without one."""
+
+    def __init__(self, fd: int | None):
+        self.fd = fd
+        if fd is not None:
+            try:
+                os.fstat(fd)
+            except OSError:
+                raise InputError(f"--events {fd}: no such open file descriptor") from None
+
+    def write(self, event: str, **fields) -> None:
+        if self.fd is None:
+            return
+        fields = {key: _finite(value) for key, value in fields.items()}
+        try:
+            os.write(self.fd, (json.dumps({"event": event} | fields, allow_nan=False) + "\n").encode())
+        except BrokenPipeError:
+            self.fd = None
+            raise Failure("the reader of --events is gone") from None
+
+
+def _finite(value):
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def process_age_ms() -> float:
+    """Milliseconds since this process was started, by the kernel's record."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from field 3; 22 is the start in ticks
+    return time.clock_gettime(time.CLOCK_BOOTTIME) * 1e3 - float(fields[22 - 3]) * 1e3 / os.sysconf("SC_CLK_TCK")
+
+
+def source_hash(*parts: Path | str) -> str:
+    """SHA-256 over the contents of files and over texts."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(hashlib.sha256(part.read_bytes() if isinstance(part, Path) else part.encode()).digest())
+    return total.hexdigest()
+
+
+def main(name: str, run) -> int:
+    """Calls run(announce), which hands the opened Events to `announce`; answers what it raises like a rung."""
+    opened = [Events(None)]
+    try:
+        return run(opened.append) or 0
+    except Failure as failure:
+        reason = " ".join(str(failure).split())
+        opened[-1].write("error", status=failure.status, reason=reason)
+        print(f"{name}: error: {reason}", file=sys.stderr)
+        return failure.code
