@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -100,13 +101,35 @@ def source_hash(*parts: Path | str) -> str:
     return total.hexdigest()
 
 
+def shipped(path: str) -> Path:
+    """A file that comes with the project, for a run outside its folder; any other path as it is."""
+    return REPOSITORY / path if not Path(path).exists() and (REPOSITORY / path).exists() else Path(path)
+
+
+def tokenised(text: Path, vocab: str) -> Path:
+    """Where a rung's executable has left the tokens of a text; the header notes how long the text was."""
+    kept = Path(f"{text}.gpt2.bin" if (shipped(vocab) / "vocab.bpe").exists() else f"{text}.bytes.bin")
+    size = text.stat().st_size
+    if not kept.exists() or int.from_bytes(kept.read_bytes()[16:24], "little") != size:
+        raise InputError(f"{kept}: missing, or not of {text} as it is now: any rung's executable writes it")
+    return kept
+
+
 def main(name: str, run) -> int:
     """Calls run(announce), which hands the opened Events to `announce`; answers what it raises like a rung."""
     opened = [Events(None)]
-    try:
-        return run(opened.append) or 0
-    except Failure as failure:
-        reason = " ".join(str(failure).split())
-        opened[-1].write("error", status=failure.status, reason=reason)
+
+    def ended(status: str, reason: str, code: int) -> int:
+        reason = " ".join(reason.split())
+        opened[-1].write("error", status=status, reason=reason)
         print(f"{name}: error: {reason}", file=sys.stderr)
-        return failure.code
+        return code
+
+    try:
+        return run(opened.append)
+    except Failure as failure:
+        return ended(failure.status, str(failure), failure.code)
+    except KeyboardInterrupt:
+        return ended("interrupted", "interrupted", 128 + signal.SIGINT)
+    except Exception as error:  # a bug, or a library's own
+        return ended("error", f"{type(error).__name__}: {error}", EXIT_FAILED)

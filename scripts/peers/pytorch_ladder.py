@@ -126,27 +126,13 @@ def learning_rate(settings, step: int) -> float:
 # ---- tokens ----------------------------------------------------------------------------------------------------------
 
 
-def shipped(path: str) -> Path:
-    """A file that comes with the project, for a run outside its folder; any other path as it is."""
-    return peer.REPOSITORY / path if not Path(path).exists() and (peer.REPOSITORY / path).exists() else Path(path)
-
-
-def tokenised(text: Path, vocab: Path) -> Path:
-    """Where a rung's executable has left the tokens of a text; the header notes how long the text was."""
-    kept = Path(f"{text}.gpt2.bin" if (vocab / "vocab.bpe").exists() else f"{text}.bytes.bin")
-    size = text.stat().st_size
-    if not kept.exists() or int.from_bytes(kept.read_bytes()[16:24], "little") != size:
-        raise InputError(f"{kept}: missing, or not of {text} as it is now: any rung's executable writes it")
-    return kept
-
-
 def read_tokens(path: str, vocab: str):
     """The tokens of a file of any format that model/data.h knows, memory-mapped."""
     import numpy as np
-    file = shipped(path)
+    file = peer.shipped(path)
     try:
         if file.suffix == ".txt":
-            file = tokenised(file, shipped(vocab))
+            file = peer.tokenised(file, vocab)
         with file.open("rb") as opened:
             header = opened.read(12)
         if header.startswith(b"\x93NUMPY"):
@@ -377,13 +363,12 @@ def run(announce) -> int:
     announce(events)
     try:
         return Run(settings, events).train()
-    except Failure:
-        raise
     except MemoryError:
         raise OutOfMemoryError("out of host memory: use a smaller --batch, --seq or --model") from None
-    except Exception as error:
-        kind = OutOfMemoryError if type(error).__name__ == "OutOfMemoryError" else Failure
-        raise kind(f"{type(error).__name__}: {error}") from error
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # PyTorch's, which may not be there to name it
+            raise
+        raise OutOfMemoryError(str(error)) from None
 
 
 if __name__ == "__main__":
