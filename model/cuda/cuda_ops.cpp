@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string>
 
+#include "model/cuda/matmul_plans.h"
 #include "model/cuda/range.h"
 
 namespace stepladder {
@@ -68,6 +69,9 @@ CudaOps::CudaOps(int index, const OpsOptions& options)
   start_ = make_event();
   stop_ = make_event();
   blas_ = make_blas(stream_.get());
+  // A cuBLAS handle is a cuBLASLt handle too.
+  matmul_plans_ =
+      std::make_unique<MatmulPlans>(reinterpret_cast<cublasLtHandle_t>(blas_.get()), stream_.get());
 }
 
 CudaOps::~CudaOps() {
@@ -123,7 +127,7 @@ std::shared_ptr<void> CudaOps::allocate(size_t bytes) {
 void CudaOps::bind_workspace(Arena& arena, const Config& config) {
   const int64_t n = config.B * config.T, C = config.C;
   const auto chunks = [&](int64_t rows) { return (n + rows - 1) / rows; };
-  const int64_t partials = std::max({kSquareBlocks, chunks(kRowChunk) * 4 * C, chunks(kTokenChunk) * C});
+  const int64_t partials = std::max({kSquareBlocks, chunks(kRowChunk) * 4 * C, chunks(kTokenChunk) * 2 * C});
   const auto sort_words = static_cast<int64_t>(sort_bytes(n, config.V) / sizeof(int32_t) + 1);
   const auto f32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::f32, {count}); };
   const auto i32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::i32, {count}); };
@@ -135,7 +139,9 @@ void CudaOps::bind_workspace(Arena& arena, const Config& config) {
   const Tensor sort_scratch = i32("workspace/sort", sort_words);
   if (arena.planning()) return;
 
+  // One for both libraries: products on one stream take turns.
   CUBLAS_CHECK(cublasSetWorkspace(blas_.get(), blas.data, blas.bytes()));
+  matmul_plans_->set_workspace(blas);
   partials_ = sums;
   positions_ = positions;
   sorted_positions_ = sorted_positions;

@@ -10,6 +10,9 @@
 
 namespace stepladder {
 
+class MatmulPlans;
+struct MatmulKey;
+
 /// How sums in two stages are cut: rows that a block of sum_rows takes, sorted tokens that a block of
 /// embedding_backward takes, and the most blocks of sum_of_squares (about what an H200 holds at once).
 constexpr int64_t kRowChunk = 256;
@@ -157,6 +160,15 @@ class CudaOps final : public Ops {
   /// order.
   void sort_tokens(const int32_t* tokens, int64_t n, int64_t V);
 
+  /// Of a product in cuBLAS' terms at the current precision. Throws UnsupportedError for bf16 below sm_80.
+  MatmulKey matmul_key(cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
+                       int64_t batch, DType dtype, Write write) const;
+  /// Where an epilogue, which can only overwrite, puts a bias gradient: db, or scratch that is then added to
+  /// it. Without data where scratch is too small.
+  Tensor epilogue_gradient(Tensor db, Write write) const;
+  /// db (C) = or += sum_n dout.
+  void bias_backward(Tensor db, Tensor dout, Write write);
+
   const OpsOptions options_;
   const int index_;
   const int device_capability_;   // 90 for sm_90
@@ -164,6 +176,8 @@ class CudaOps final : public Ops {
   Stream stream_;
   Event start_, stop_;
   Blas blas_;
+  std::unique_ptr<MatmulPlans> matmul_plans_;
+  CompileInfo compile_info_;
   cublasComputeType_t compute_type_ = CUBLAS_COMPUTE_32F;
   std::shared_ptr<Reserved> reserved_ = std::make_shared<Reserved>();
   int64_t process_peak_ = 0;

@@ -25,27 +25,6 @@ void CudaOps::stage(Tensor, const void*) {
 void CudaOps::receive(Tensor, Tensor) {
   pending("receive");
 }
-void CudaOps::search(const std::function<void()>&) {
-  pending("search");
-}
-std::function<void()> CudaOps::record(const std::function<void()>&) {
-  pending("record");
-}
-CompileInfo CudaOps::compile_info() const {
-  pending("compile_info");
-}
-void CudaOps::linear_forward(Tensor, Tensor, Tensor, Tensor) {
-  pending("linear_forward");
-}
-void CudaOps::linear_gelu_forward(Tensor, Tensor, Tensor, Tensor, Tensor) {
-  pending("linear_gelu_forward");
-}
-void CudaOps::linear_gelu_backward(Tensor, Tensor, Tensor, Tensor, Tensor, Write) {
-  pending("linear_gelu_backward");
-}
-void CudaOps::linear_weight_backward(Tensor, Tensor, Tensor, Tensor, Write) {
-  pending("linear_weight_backward");
-}
 void CudaOps::encoder_forward(Tensor, Tensor, Tensor, Tensor) {
   pending("encoder_forward");
 }
