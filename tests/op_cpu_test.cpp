@@ -63,6 +63,54 @@ TEST(OpCpu, MatchesPyTorchOnEveryOp) {
   expect_ops_match_pytorch(*make_cpu_ops());
 }
 
+/// Distance of x from its neighbours in `type`.
+float unit_in_the_last_place(DType type, float x) {
+  const int mantissa = type == DType::bf16 ? 7 : type == DType::f16 ? 10 : 23;
+  const int least = type == DType::f16 ? -14 : -126;  // exponent of subnormals too
+  const int exponent = x == 0.0F || !std::isfinite(x) ? least : std::max(std::ilogb(x), least);
+  return std::ldexp(1.0F, exponent - mantissa);
+}
+
+// Every case with 16-bit operands gives what f32 operands of the same values do, rounded to the type within
+// one unit in its last place.
+TEST(OpCpu, RoundsOnceWith16BitOperands) {
+  const auto backend = make_cpu_ops();
+  Ops& ops = *backend;
+  // These go on with a result as it was stored.
+  const std::set<std::string> read_back = {
+      "residual_layernorm_forward/out", "residual_layernorm_forward/mean", "residual_layernorm_forward/rstd",
+      "layernorm_backward/dbias", "bias_gelu_forward/out"};
+  for_each_op_case(
+      ops, [&](const OpCaseFile& file, Arena& arena, const std::string& name, const std::string& op) {
+        for (DType type : {DType::bf16, DType::f16}) {
+          for (int alias = 0, aliases = 0; alias <= aliases; ++alias) {
+            SCOPED_TRACE(cat(name_of(type), alias > 0 ? ", in place" : ""));
+            OpCase wide(ops, arena, file, name, alias, DType::f32, type);
+            OpCase narrow(ops, arena, file, name, alias, type, type);
+            op_calls().at(op)(ops, wide);
+            op_calls().at(op)(ops, narrow);
+            const auto expected = wide.results();
+            for (const auto& [output, result] : narrow.results()) {
+              if (read_back.contains(op + "/" + output)) continue;
+              EXPECT_EQ(result.type, always_f32(op, output) ? DType::f32 : type) << output;
+              const std::vector<float> once = rounded_to(result.type, expected.at(output).values);
+              for (size_t i = 0; i < once.size(); ++i) {
+                const float got = result.values[i];
+                if (got == once[i] || (std::isnan(got) && std::isnan(once[i]))) continue;
+                const float ulp = unit_in_the_last_place(result.type, once[i]);
+                if (std::fabs(got - once[i]) <= ulp) continue;
+                ADD_FAILURE() << output << "[" << i << "] is " << got << ", expected " << once[i] << " +- "
+                              << ulp;
+                break;
+              }
+            }
+            narrow.expect_operands_are_left_alone();
+            aliases = narrow.aliases();
+          }
+        }
+      });
+}
+
 TEST(OpCpu, EveryOpOfTheContractIsComparedWithPyTorch) {
   std::ifstream in(STEPLADDER_SOURCE_DIR "/model/ops.h");
   const std::string header{std::istreambuf_iterator<char>(in), {}};
