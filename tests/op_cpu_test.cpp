@@ -77,8 +77,8 @@ float unit_in_the_last_place(DType type, float x) {
   return std::ldexp(1.0F, exponent - mantissa);
 }
 
-// Every case with 16-bit operands gives what f32 operands of the same values do, rounded to the type within
-// one unit in its last place.
+// Every case with 16-bit operands gives what f32 operands of the same values do, rounded once: off by half a
+// unit in the last place at most. A hundredth more is for double sums in another order.
 TEST(OpCpu, RoundsOnceWith16BitOperands) {
   const auto backend = make_cpu_ops();
   Ops& ops = *backend;
@@ -99,14 +99,14 @@ TEST(OpCpu, RoundsOnceWith16BitOperands) {
             for (const auto& [output, result] : narrow.results()) {
               if (read_back.contains(op + "/" + output)) continue;
               EXPECT_EQ(result.type, always_f32(op, output) ? DType::f32 : type) << output;
-              const std::vector<float> once = rounded_to(result.type, expected.at(output).values);
+              const std::vector<float>& exact = expected.at(output).values;
+              const std::vector<float> once = rounded_to(result.type, exact);
               for (size_t i = 0; i < once.size(); ++i) {
                 const float got = result.values[i];
                 if (got == once[i] || (std::isnan(got) && std::isnan(once[i]))) continue;
-                const float ulp = unit_in_the_last_place(result.type, once[i]);
-                if (std::fabs(got - once[i]) <= ulp) continue;
-                ADD_FAILURE() << output << "[" << i << "] is " << got << ", expected " << once[i] << " +- "
-                              << ulp;
+                const float ulp = unit_in_the_last_place(result.type, exact[i]);
+                if (std::fabs(got - exact[i]) <= (result.type == DType::f32 ? 1.0F : 0.51F) * ulp) continue;
+                ADD_FAILURE() << output << "[" << i << "] is " << got << ", not the nearest to " << exact[i];
                 break;
               }
             }
