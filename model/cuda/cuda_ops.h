@@ -11,7 +11,8 @@
 namespace stepladder {
 
 /// How sums in two stages are cut: rows that a block of sum_rows takes, sorted tokens that a block of
-/// embedding_backward takes, and the most blocks of sum_of_squares (about what an H200 holds at once).
+/// embedding_backward takes, and the most blocks of sum_of_squares and clip_grad_norm (about what an H200
+/// holds at once).
 constexpr int64_t kRowChunk = 256;
 constexpr int64_t kTokenChunk = 32;
 constexpr int64_t kSquareBlocks = 1024;
@@ -96,10 +97,14 @@ class CudaOps final : public Ops {
   // clip.cu
   void sum_of_squares(Tensor out, Tensor x) override;
   void clip_factor(Tensor factor, Tensor norm, Tensor parts, float max_norm) override;
+  void clip_grad_norm(Tensor factor, Tensor norm, std::span<const Tensor> grads, float max_norm,
+                      Tensor loss_scaler) override;
 
-  // staging.cpp, convert.cu
+  // convert.cu
   void copy(Tensor dst, Tensor src) override;
   void write(Tensor dst, std::initializer_list<float> values) override;
+
+  // staging.cpp
   std::shared_ptr<void> allocate_host(size_t bytes) override;
   void stage(Tensor staged, const void* pinned) override;
   void receive(Tensor dst, Tensor staged) override;
@@ -138,8 +143,6 @@ class CudaOps final : public Ops {
                                       Tensor loss_scaler) override;
 
   // adamw.cu
-  void clip_grad_norm(Tensor factor, Tensor norm, std::span<const Tensor> grads, float max_norm,
-                      Tensor loss_scaler) override;
   void adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tensor clip, const AdamW& hyper,
              Tensor loss_scaler) override;
 
@@ -163,6 +166,8 @@ class CudaOps final : public Ops {
   const int compute_capability_;  // of the features that are used, at most the device's
   Stream stream_;
   Event start_, stop_;
+  Stream copy_stream_;       // of stage()
+  Event staged_, received_;  // the last stage() and receive() are done
   Blas blas_;
   cublasComputeType_t compute_type_ = CUBLAS_COMPUTE_32F;
   std::shared_ptr<Reserved> reserved_ = std::make_shared<Reserved>();

@@ -10,21 +10,6 @@ namespace {
 
 }  // namespace
 
-void CudaOps::copy(Tensor, Tensor) {
-  pending("copy");
-}
-void CudaOps::write(Tensor, std::initializer_list<float>) {
-  pending("write");
-}
-std::shared_ptr<void> CudaOps::allocate_host(size_t) {
-  pending("allocate_host");
-}
-void CudaOps::stage(Tensor, const void*) {
-  pending("stage");
-}
-void CudaOps::receive(Tensor, Tensor) {
-  pending("receive");
-}
 void CudaOps::search(const std::function<void()>&) {
   pending("search");
 }
@@ -85,12 +70,6 @@ void CudaOps::cross_entropy_forward(Tensor, Tensor, Tensor, int64_t) {
 }
 void CudaOps::cross_entropy_forward_backward(Tensor, Tensor, Tensor, int64_t, float, Tensor) {
   pending("cross_entropy_forward_backward");
-}
-void CudaOps::clip_grad_norm(Tensor, Tensor, std::span<const Tensor>, float, Tensor) {
-  pending("clip_grad_norm");
-}
-void CudaOps::adamw(std::span<const AdamWTensor>, Tensor, Tensor, const AdamW&, Tensor) {
-  pending("adamw");
 }
 
 }  // namespace stepladder
