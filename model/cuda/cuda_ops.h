@@ -16,8 +16,8 @@ class MatmulPlans;
 struct MatmulKey;
 
 /// How sums in two stages are cut: rows that a block of sum_rows takes, sorted tokens that a block of
-/// embedding_backward takes, the most blocks of sum_of_squares (about what an H200 holds at once), and the most
-/// blocks of layernorm_backward.
+/// embedding_backward takes, the most blocks of sum_of_squares and clip_grad_norm (about what an H200 holds at
+/// once), and the most blocks of layernorm_backward.
 constexpr int64_t kRowChunk = 256;
 constexpr int64_t kTokenChunk = 32;
 constexpr int64_t kSquareBlocks = 1024;
@@ -103,10 +103,14 @@ class CudaOps final : public Ops {
   // clip.cu
   void sum_of_squares(Tensor out, Tensor x) override;
   void clip_factor(Tensor factor, Tensor norm, Tensor parts, float max_norm) override;
+  void clip_grad_norm(Tensor factor, Tensor norm, std::span<const Tensor> grads, float max_norm,
+                      Tensor loss_scaler) override;
 
-  // staging.cpp, convert.cu
+  // convert.cu
   void copy(Tensor dst, Tensor src) override;
   void write(Tensor dst, std::initializer_list<float> values) override;
+
+  // staging.cpp
   std::shared_ptr<void> allocate_host(size_t bytes) override;
   void stage(Tensor staged, const void* pinned) override;
   void receive(Tensor dst, Tensor staged) override;
@@ -145,8 +149,6 @@ class CudaOps final : public Ops {
                                       Tensor loss_scaler) override;
 
   // adamw.cu
-  void clip_grad_norm(Tensor factor, Tensor norm, std::span<const Tensor> grads, float max_norm,
-                      Tensor loss_scaler) override;
   void adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tensor clip, const AdamW& hyper,
              Tensor loss_scaler) override;
 
@@ -185,6 +187,8 @@ class CudaOps final : public Ops {
   const int multiprocessors_;
   Stream stream_;
   Event start_, stop_;
+  Stream copy_stream_;       // of stage()
+  Event staged_, received_;  // the last stage() and receive() are done
   Blas blas_;
   std::unique_ptr<MatmulPlans> matmul_plans_;
   CompileInfo compile_info_;
