@@ -46,24 +46,6 @@ void CudaOps::linear_gelu_backward(Tensor, Tensor, Tensor, Tensor, Tensor, Write
 void CudaOps::linear_weight_backward(Tensor, Tensor, Tensor, Tensor, Write) {
   pending("linear_weight_backward");
 }
-void CudaOps::encoder_forward(Tensor, Tensor, Tensor, Tensor) {
-  pending("encoder_forward");
-}
-void CudaOps::bias_gelu_forward(Tensor, Tensor, Tensor) {
-  pending("bias_gelu_forward");
-}
-void CudaOps::gelu_backward(Tensor, Tensor, Tensor) {
-  pending("gelu_backward");
-}
-void CudaOps::bias_split_qkv(Tensor, Tensor, Tensor, Tensor, Tensor) {
-  pending("bias_split_qkv");
-}
-void CudaOps::scaled_causal_softmax_forward(Tensor, Tensor, float) {
-  pending("scaled_causal_softmax_forward");
-}
-void CudaOps::scaled_causal_softmax_backward(Tensor, Tensor, Tensor, float) {
-  pending("scaled_causal_softmax_backward");
-}
 void CudaOps::attention_forward(Tensor, Tensor, Tensor) {
   pending("attention_forward");
 }
