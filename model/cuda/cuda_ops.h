@@ -24,7 +24,8 @@ constexpr int64_t kSquareBlocks = 1024;
 constexpr int64_t kNormBlocks = 320;
 
 /// All ops run on one stream of one device, from one thread at a time. Every op gives the same bits for the
-/// same operands: no floating-point atomics, and orders of summation that depend on shapes and the device alone.
+/// same operands: no floating-point atomics, and orders of summation that depend on shapes and the device
+/// alone.
 class CudaOps final : public Ops {
  public:
   /// Makes device `index` current. Throws UnsupportedError naming why it can't be used.
@@ -126,16 +127,20 @@ class CudaOps final : public Ops {
   void linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w, Tensor pre, Write write) override;
   void linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x, Write write) override;
 
-  // fused.cu, layernorm.cu
+  // fused_maps.cu
   void encoder_forward(Tensor out, Tensor tokens, Tensor wte, Tensor wpe) override;
+  void bias_gelu_forward(Tensor out, Tensor x, Tensor bias) override;
+  void gelu_backward(Tensor dx, Tensor dout, Tensor x) override;
+  void bias_split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv, Tensor bias) override;
+
+  // layernorm.cu
   void layernorm_forward(Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor w, Tensor b) override;
   void residual_layernorm_forward(Tensor res, Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor y,
                                   Tensor bias, Tensor w, Tensor b) override;
   void layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout, Tensor x, Tensor mean,
                           Tensor rstd, Tensor w) override;
-  void bias_gelu_forward(Tensor out, Tensor x, Tensor bias) override;
-  void gelu_backward(Tensor dx, Tensor dout, Tensor x) override;
-  void bias_split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv, Tensor bias) override;
+
+  // scaled_softmax.cu
   void scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) override;
   void scaled_causal_softmax_backward(Tensor dx, Tensor dp, Tensor p, float scale) override;
 
