@@ -23,6 +23,7 @@
 #include "model/half.h"
 #include "model/ops.h"
 #include "model/random.h"
+#include "tests/gpu_options.h"
 
 namespace stepladder {
 
@@ -94,6 +95,15 @@ struct Tolerance {
 };
 inline constexpr Tolerance kExact{};
 
+inline constexpr DType kFloatTypes[] = {DType::f32, DType::bf16, DType::f16};
+
+/// The tolerance of results within `t` of each other before they are rounded to `type`: then neighbours at
+/// worst, a subnormal of f16 apart at least. Equal ones stay equal.
+inline Tolerance rounded(Tolerance t, DType type) {
+  if (type == DType::f32 || (t.absolute == 0.0F && t.relative == 0.0F)) return t;
+  return {t.absolute + (type == DType::f16 ? 0x1p-24F : 0.0F), t.relative + epsilon_of(type)};
+}
+
 using Call = std::function<void(Ops&, const std::vector<Tensor>&)>;
 
 class OpAgreement : public testing::Test {
@@ -103,17 +113,17 @@ class OpAgreement : public testing::Test {
 
   void SetUp() override {
     try {
-      cuda_ = make_cuda_ops(0, options());
+      cuda_ = make_cuda_ops(0, gpu_test_options(options()));
     } catch (const UnsupportedError& error) {
       GTEST_SKIP() << error.what();
     }
     cpu_ = make_cpu_ops();
   }
 
-  /// Scratch of both backends for N = B*T rows of C channels.
-  void bind(int64_t B, int64_t T, int64_t C) {
+  /// Scratch of both backends for N = B*T rows of C channels in NH heads.
+  void bind(int64_t B, int64_t T, int64_t C, int64_t NH = 1) {
     Config config;
-    config.B = B, config.T = config.max_T = T, config.V = kV, config.C = C;
+    config.B = B, config.T = config.max_T = T, config.V = kV, config.C = C, config.NH = NH;
     for (Ops* ops : {cuda_.get(), cpu_.get()}) {
       Arena plan;
       ops->bind_workspace(plan, config);

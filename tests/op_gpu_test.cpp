@@ -7,6 +7,10 @@ namespace {
 
 class OpGpuTest : public OpAgreement {};
 
+std::string named(DType type, const char* op, const Shape& shape) {
+  return cat(name_of(type), ' ', op, shape);
+}
+
 TEST_F(OpGpuTest, MatchesPyTorch) {
   expect_ops_match_pytorch(*cuda_);
 }
@@ -17,62 +21,71 @@ TEST_F(OpGpuTest, ElementwiseOpsAgree) {
   const auto add = [](Ops& o, Tensor out, Tensor a, Tensor b) { o.add(out, a, b); };
   const auto mul = [](Ops& o, Tensor out, Tensor a, Tensor b) { o.mul(out, a, b); };
   for (const Shape& s : {Shape{1}, Shape{13, 48}, Shape{1024}, Shape{3, 7, 1000, 77}}) {
-    const Array x = reals(s, -3.0F, 3.0F), y = reals(s, -3.0F, 3.0F), positive = reals(s, 0.5F, 2.0F);
-    const Tolerance few{8.0F * kEps * 9.0F, 0.0F};  // roundings of terms of at most 3^2
-    expect_agreement(named("add", s), {out(s), x, y}, kExact, same(add));
-    expect_agreement(named("mul", s), {out(s), x, y}, kExact, same(mul));
-    expect_agreement(named("add in place", s), {inout(x), y}, kExact, in_place(add));
-    expect_agreement(named("mul in place", s), {inout(x), y}, kExact, in_place(mul));
-    expect_agreement(named("mul by itself", s), {out(s), x}, kExact,
-                     [](Ops& o, auto& t) { o.mul(t[0], t[1], t[1]); });
-    expect_agreement(named("affine", s), {out(s), x}, few,
-                     [](Ops& o, auto& t) { o.affine(t[0], t[1], 0.7F, -0.3F); });
-    expect_agreement(named("affine in place", s), {inout(x)}, few,
-                     [](Ops& o, auto& t) { o.affine(t[0], t[0], 0.7F, -0.3F); });
-    expect_agreement(named("pow 2", s), {out(s), x}, {0.0F, 2.0F * kEps},
-                     [](Ops& o, auto& t) { o.pow(t[0], t[1], 2); });
-    expect_agreement(named("pow 3", s), {inout(x)}, {0.0F, 4.0F * kEps},
-                     [](Ops& o, auto& t) { o.pow(t[0], t[0], 3); });
-    expect_agreement(named("tanh", s), {out(s), x}, {0.0F, 4.0F * kEps},
-                     [](Ops& o, auto& t) { o.tanh(t[0], t[1]); });
-    expect_agreement(named("sqrt", s), {out(s), positive}, kExact,
-                     [](Ops& o, auto& t) { o.sqrt(t[0], t[1]); });
-    expect_agreement(named("lerp", s), {inout(x), y}, few, [](Ops& o, auto& t) { o.lerp(t[0], t[1], 0.1F); });
-    expect_agreement(named("addcmul", s), {inout(x), y, y}, few,
-                     [](Ops& o, auto& t) { o.addcmul(t[0], t[1], t[2], 0.05F); });
-    expect_agreement(named("addcdiv", s), {inout(x), y, positive}, few,
-                     [](Ops& o, auto& t) { o.addcdiv(t[0], t[1], t[2], -0.4F); });
-    expect_agreement(named("scale_by", s), {inout(x), reals({1})}, kExact,
-                     [](Ops& o, auto& t) { o.scale_by(t[0], t[1]); });
-    expect_agreement(named("zero", s), {out(s)}, kExact, [](Ops& o, auto& t) { o.zero(t[0]); });
+    for (const DType type : kFloatTypes) {
+      const Array x = reals(s, -3.0F, 3.0F).as(type), y = reals(s, -3.0F, 3.0F).as(type),
+                  positive = reals(s, 0.5F, 2.0F).as(type);
+      const Tolerance few = rounded({8.0F * kEps * 9.0F, 0.0F}, type);  // roundings of terms of at most 3^2
+      expect_agreement(named(type, "add", s), {out(s, type), x, y}, kExact, same(add));
+      expect_agreement(named(type, "mul", s), {out(s, type), x, y}, kExact, same(mul));
+      expect_agreement(named(type, "add in place", s), {inout(x), y}, kExact, in_place(add));
+      expect_agreement(named(type, "mul in place", s), {inout(x), y}, kExact, in_place(mul));
+      expect_agreement(named(type, "mul by itself", s), {out(s, type), x}, kExact,
+                       [](Ops& o, auto& t) { o.mul(t[0], t[1], t[1]); });
+      expect_agreement(named(type, "affine", s), {out(s, type), x}, few,
+                       [](Ops& o, auto& t) { o.affine(t[0], t[1], 0.7F, -0.3F); });
+      expect_agreement(named(type, "affine in place", s), {inout(x)}, few,
+                       [](Ops& o, auto& t) { o.affine(t[0], t[0], 0.7F, -0.3F); });
+      expect_agreement(named(type, "pow 2", s), {out(s, type), x}, rounded({0.0F, 2.0F * kEps}, type),
+                       [](Ops& o, auto& t) { o.pow(t[0], t[1], 2); });
+      expect_agreement(named(type, "pow 3", s), {inout(x)}, rounded({0.0F, 4.0F * kEps}, type),
+                       [](Ops& o, auto& t) { o.pow(t[0], t[0], 3); });
+      expect_agreement(named(type, "tanh", s), {out(s, type), x}, rounded({0.0F, 4.0F * kEps}, type),
+                       [](Ops& o, auto& t) { o.tanh(t[0], t[1]); });
+      expect_agreement(named(type, "sqrt", s), {out(s, type), positive}, kExact,
+                       [](Ops& o, auto& t) { o.sqrt(t[0], t[1]); });
+      expect_agreement(named(type, "lerp", s), {inout(x), y}, few,
+                       [](Ops& o, auto& t) { o.lerp(t[0], t[1], 0.1F); });
+      expect_agreement(named(type, "addcmul", s), {inout(x), y, y}, few,
+                       [](Ops& o, auto& t) { o.addcmul(t[0], t[1], t[2], 0.05F); });
+      expect_agreement(named(type, "addcdiv", s), {inout(x), y, positive}, few,
+                       [](Ops& o, auto& t) { o.addcdiv(t[0], t[1], t[2], -0.4F); });
+      expect_agreement(named(type, "scale_by", s), {inout(x), reals({1})}, kExact,
+                       [](Ops& o, auto& t) { o.scale_by(t[0], t[1]); });
+      expect_agreement(named(type, "zero", s), {out(s, type)}, kExact, [](Ops& o, auto& t) { o.zero(t[0]); });
+    }
   }
 }
 
 TEST_F(OpGpuTest, RowOpsAgree) {
   for (const Shape& s : {Shape{1, 1}, Shape{13, 48}, Shape{1000, 768}, Shape{77, 1025}, Shape{3, kV}}) {
-    const int64_t N = s[0], C = s[1];
-    const Array x = reals(s, 9.0F, 11.0F), y = reals(s), z = reals(s), w = reals({C});
-    const Array mean = reals({N}, 9.9F, 10.1F), rstd = reals({N}, 0.5F, 2.0F), a = reals({N}), b = reals({N});
-    expect_agreement(named("row_mean of integers", s), {out({N}), integers(s)}, {0.0F, kEps},
-                     [](Ops& o, auto& t) { o.row_mean(t[0], t[1]); });
-    expect_agreement(named("row_mean", s), {out({N}), x}, {0.0F, kEps * roundings(C)},
-                     [](Ops& o, auto& t) { o.row_mean(t[0], t[1]); });
-    expect_agreement(named("row_rstd", s), {out({N}), x, mean}, {0.0F, kEps * roundings(C)},
-                     [](Ops& o, auto& t) { o.row_rstd(t[0], t[1], t[2], 1e-5F); });
-    expect_agreement(named("normalize", s), {out(s), x, mean, rstd}, {0.0F, 4.0F * kEps},
-                     [](Ops& o, auto& t) { o.normalize(t[0], t[1], t[2], t[3]); });
-    // Up to six roundings of terms no larger than 1 + 2 * (1 + 1 + 1).
-    expect_agreement(named("normalize_backward", s), {inout(reals(s)), y, z, a, b, rstd},
-                     {42.0F * kEps, 0.0F},
-                     [](Ops& o, auto& t) { o.normalize_backward(t[0], t[1], t[2], t[3], t[4], t[5]); });
-    expect_agreement(named("mul_columns", s), {out(s), y, w}, kExact,
-                     [](Ops& o, auto& t) { o.mul_columns(t[0], t[1], t[2]); });
-    expect_agreement(named("mul_columns in place", s), {inout(y), w}, kExact,
-                     [](Ops& o, auto& t) { o.mul_columns(t[0], t[0], t[1]); });
-    expect_agreement(named("add_columns", s), {out(s), y, w}, kExact,
-                     [](Ops& o, auto& t) { o.add_columns(t[0], t[1], t[2]); });
-    expect_agreement(named("add_columns in place", s), {inout(y), w}, kExact,
-                     [](Ops& o, auto& t) { o.add_columns(t[0], t[0], t[1]); });
+    for (const DType type : kFloatTypes) {
+      const int64_t N = s[0], C = s[1];
+      const Array x = reals(s, 9.0F, 11.0F).as(type), y = reals(s).as(type), z = reals(s).as(type),
+                  w = reals({C}).as(type);
+      const Array mean = reals({N}, 9.9F, 10.1F), rstd = reals({N}, 0.5F, 2.0F), a = reals({N}),
+                  b = reals({N});
+      expect_agreement(named(type, "row_mean of integers", s), {out({N}), integers(s).as(type)}, {0.0F, kEps},
+                       [](Ops& o, auto& t) { o.row_mean(t[0], t[1]); });
+      expect_agreement(named(type, "row_mean", s), {out({N}), x}, {0.0F, kEps * roundings(C)},
+                       [](Ops& o, auto& t) { o.row_mean(t[0], t[1]); });
+      expect_agreement(named(type, "row_rstd", s), {out({N}), x, mean}, {0.0F, kEps * roundings(C)},
+                       [](Ops& o, auto& t) { o.row_rstd(t[0], t[1], t[2], 1e-5F); });
+      expect_agreement(named(type, "normalize", s), {out(s, type), x, mean, rstd},
+                       rounded({0.0F, 4.0F * kEps}, type),
+                       [](Ops& o, auto& t) { o.normalize(t[0], t[1], t[2], t[3]); });
+      // Up to six roundings of terms no larger than 1 + 2 * (1 + 1 + 1).
+      expect_agreement(named(type, "normalize_backward", s), {inout(reals(s).as(type)), y, z, a, b, rstd},
+                       rounded({42.0F * kEps, 0.0F}, type),
+                       [](Ops& o, auto& t) { o.normalize_backward(t[0], t[1], t[2], t[3], t[4], t[5]); });
+      expect_agreement(named(type, "mul_columns", s), {out(s, type), y, w}, kExact,
+                       [](Ops& o, auto& t) { o.mul_columns(t[0], t[1], t[2]); });
+      expect_agreement(named(type, "mul_columns in place", s), {inout(y), w}, kExact,
+                       [](Ops& o, auto& t) { o.mul_columns(t[0], t[0], t[1]); });
+      expect_agreement(named(type, "add_columns", s), {out(s, type), y, w}, kExact,
+                       [](Ops& o, auto& t) { o.add_columns(t[0], t[1], t[2]); });
+      expect_agreement(named(type, "add_columns in place", s), {inout(y), w}, kExact,
+                       [](Ops& o, auto& t) { o.add_columns(t[0], t[0], t[1]); });
+    }
   }
 }
 
@@ -81,13 +94,16 @@ TEST_F(OpGpuTest, SumOverRowsIsExactForIntegersWithAndWithoutScratch) {
     if (bound) bind(13, 1000, 48);
     for (const Shape& s :
          {Shape{1, 1}, Shape{5, 48}, Shape{255, 33}, Shape{513, 768}, Shape{13, 1000, 192}}) {
-      const int64_t N = s.numel() / s[-1];
-      expect_agreement(named("integers", s), {inout(integers({s[-1]})), integers(s)}, kExact,
-                       [](Ops& o, auto& t) { o.sum_rows(t[0], t[1]); });
-      const float bound_on_sum = static_cast<float>(N) + 1.0F;
-      expect_agreement(named("reals", s), {inout(reals({s[-1]})), reals(s)},
-                       {kEps * roundings(N) * bound_on_sum, 0.0F},
-                       [](Ops& o, auto& t) { o.sum_rows(t[0], t[1]); });
+      for (const DType type : kFloatTypes) {
+        const int64_t N = s.numel() / s[-1];
+        expect_agreement(named(type, "integers", s),
+                         {inout(integers({s[-1]}).as(type)), integers(s).as(type)}, kExact,
+                         [](Ops& o, auto& t) { o.sum_rows(t[0], t[1]); });
+        const float bound_on_sum = static_cast<float>(N) + 1.0F;
+        expect_agreement(named(type, "reals", s), {inout(reals({s[-1]}).as(type)), reals(s).as(type)},
+                         rounded({kEps * roundings(N) * bound_on_sum, 0.0F}, type),
+                         [](Ops& o, auto& t) { o.sum_rows(t[0], t[1]); });
+      }
     }
   }
 }
@@ -102,17 +118,19 @@ TEST_F(OpGpuTest, EmbeddingOpsAgreeForRareFrequentAndEqualTokens) {
   for (const Case& c :
        {Case{13, 1000, kV, 48, 1}, Case{13, 1000, 700, 48, 6}, Case{3, 1000, 5, 768, 3},
         Case{13, 1000, 1, 300, 1}, Case{1, 1, kV, 768, 1}, Case{2, 16, 2, 48, 1}, Case{1, 33, 1, 1, 1}}) {
-    const std::string what = cat("B=", c.B, " T=", c.T, " V=", c.V, " C=", c.C);
-    const Array at = tokens({c.B, c.T}, c.V, c.skew);
-    const Shape x{c.B, c.T, c.C}, wte{c.V, c.C}, wpe{c.T + 3, c.C};
-    expect_agreement(what, {out(x), at, reals(wte)}, kExact,
-                     [](Ops& o, auto& t) { o.embedding_forward(t[0], t[1], t[2]); });
-    expect_agreement(what, {inout(integers(wte)), at, integers(x)}, kExact,
-                     [](Ops& o, auto& t) { o.embedding_backward(t[0], t[1], t[2]); });
-    expect_agreement(what, {inout(reals(x)), reals(wpe)}, kExact,
-                     [](Ops& o, auto& t) { o.add_position(t[0], t[1]); });
-    expect_agreement(what, {inout(integers(wpe)), integers(x)}, kExact,
-                     [](Ops& o, auto& t) { o.position_backward(t[0], t[1]); });
+    for (const DType type : kFloatTypes) {
+      const std::string what = cat(name_of(type), " B=", c.B, " T=", c.T, " V=", c.V, " C=", c.C);
+      const Array at = tokens({c.B, c.T}, c.V, c.skew);
+      const Shape x{c.B, c.T, c.C}, wte{c.V, c.C}, wpe{c.T + 3, c.C};
+      expect_agreement(what, {out(x, type), at, reals(wte).as(type)}, kExact,
+                       [](Ops& o, auto& t) { o.embedding_forward(t[0], t[1], t[2]); });
+      expect_agreement(what, {inout(integers(wte).as(type)), at, integers(x).as(type)}, kExact,
+                       [](Ops& o, auto& t) { o.embedding_backward(t[0], t[1], t[2]); });
+      expect_agreement(what, {inout(reals(x).as(type)), reals(wpe).as(type)}, kExact,
+                       [](Ops& o, auto& t) { o.add_position(t[0], t[1]); });
+      expect_agreement(what, {inout(integers(wpe).as(type)), integers(x).as(type)}, kExact,
+                       [](Ops& o, auto& t) { o.position_backward(t[0], t[1]); });
+    }
   }
 }
 
@@ -182,6 +200,41 @@ TEST_F(OpGpuTest, MatmulOfRealsIsWithinItsPrecision) {
   }
 }
 
+TEST_F(OpGpuTest, MatmulOf16BitsAccumulatesInF32AndRoundsOnce) {
+  bind(2, 64, 48);
+  for (const DType type : {DType::bf16, DType::f16}) {
+    if (type == DType::bf16 && !cuda_->device().bf16) continue;
+    for (const MatmulCase& c : matmul_cases()) {
+      const std::string what = cat(name_of(type), ' ', c.out, " of ", c.a, " and ", c.b);
+      // Integers sum exactly whatever the order, also to more bits than the type has.
+      const Array a = integers(c.a).as(type), b = integers(c.b).as(type);
+      expect_agreement(what, {out(c.out, type), a, b}, kExact, matmul(c.op, Write::set, Precision::fp32));
+      expect_agreement(what, {inout(integers(c.out).as(type)), a, b}, kExact,
+                       matmul(c.op, Write::add, Precision::tf32));
+      const Array x = reals(c.a).as(type), y = reals(c.b).as(type);
+      const Tolerance f32{kEps * roundings(c.K) * static_cast<float>(c.K), 0.0F};
+      expect_agreement(what, {out(c.out, type), x, y}, rounded(f32, type),
+                       matmul(c.op, Write::set, Precision::fp32));
+
+      // Into f32: what the f32 matmul of the same numbers gives.
+      SCOPED_TRACE(what + " to f32");
+      const auto set = matmul(c.op, Write::set, Precision::fp32);
+      const auto got = run(*cuda_, {out(c.out), x, y}, set);
+      const auto expected = run(*cpu_, {out(c.out), x.as(DType::f32), y.as(DType::f32)}, set);
+      expect_near(got[0], expected[0], f32, 0);
+    }
+  }
+}
+
+TEST_F(OpGpuTest, Bf16MatmulNeedsSm80) {
+  OpsOptions options;
+  options.compute_capability = 75;
+  const auto older = make_cuda_ops(0, options);
+  const Tensor x{nullptr, DType::bf16, {8, 8}, "x"};
+  EXPECT_FALSE(older->device().bf16);
+  EXPECT_THROW(older->matmul(x, x, x, MatOp::NN), UnsupportedError);
+}
+
 TEST_F(OpGpuTest, Tf32IsUsedWhenAskedForAndOnlyThen) {
   if (cuda_->device().compute_capability < 80) {
     EXPECT_THROW(cuda_->set_matmul_precision(Precision::tf32), UnsupportedError);
@@ -203,47 +256,57 @@ TEST_F(OpGpuTest, HeadLayoutsAgree) {
     int64_t B, NH, T, HS;
   };
   for (const Case& c : {Case{1, 1, 1, 1}, Case{13, 3, 77, 16}, Case{2, 12, 100, 64}, Case{3, 5, 1000, 7}}) {
-    const Shape heads{c.B, c.NH, c.T, c.HS}, x{c.B, c.T, c.NH * c.HS}, qkv{c.B, c.T, 3 * c.NH * c.HS};
-    expect_agreement(named("split_qkv", heads), {out(heads), out(heads), out(heads), reals(qkv)}, kExact,
-                     [](Ops& o, auto& t) { o.split_qkv(t[0], t[1], t[2], t[3]); });
-    expect_agreement(named("merge_qkv", heads), {out(qkv), reals(heads), reals(heads), reals(heads)}, kExact,
-                     [](Ops& o, auto& t) { o.merge_qkv(t[0], t[1], t[2], t[3]); });
-    expect_agreement(named("split_heads", heads), {out(heads), reals(x)}, kExact,
-                     [](Ops& o, auto& t) { o.split_heads(t[0], t[1]); });
-    expect_agreement(named("merge_heads", heads), {out(x), reals(heads)}, kExact,
-                     [](Ops& o, auto& t) { o.merge_heads(t[0], t[1]); });
+    for (const DType type : kFloatTypes) {
+      const Shape heads{c.B, c.NH, c.T, c.HS}, x{c.B, c.T, c.NH * c.HS}, qkv{c.B, c.T, 3 * c.NH * c.HS};
+      expect_agreement(named(type, "split_qkv", heads),
+                       {out(heads, type), out(heads, type), out(heads, type), reals(qkv).as(type)}, kExact,
+                       [](Ops& o, auto& t) { o.split_qkv(t[0], t[1], t[2], t[3]); });
+      expect_agreement(named(type, "merge_qkv", heads),
+                       {out(qkv, type), reals(heads).as(type), reals(heads).as(type), reals(heads).as(type)},
+                       kExact, [](Ops& o, auto& t) { o.merge_qkv(t[0], t[1], t[2], t[3]); });
+      expect_agreement(named(type, "split_heads", heads), {out(heads, type), reals(x).as(type)}, kExact,
+                       [](Ops& o, auto& t) { o.split_heads(t[0], t[1]); });
+      expect_agreement(named(type, "merge_heads", heads), {out(x, type), reals(heads).as(type)}, kExact,
+                       [](Ops& o, auto& t) { o.merge_heads(t[0], t[1]); });
+    }
   }
 }
 
 TEST_F(OpGpuTest, MasksAgree) {
   for (const int64_t T : {int64_t{1}, int64_t{65}, int64_t{1000}}) {
-    const Shape att{2, 3, T, T};
-    expect_agreement(named("causal_mask", {T, T}), {out({T, T})}, kExact,
-                     [](Ops& o, auto& t) { o.causal_mask(t[0]); });
-    expect_agreement(named("add_mask", att), {inout(reals(att)), out({T, T})}, kExact, [](Ops& o, auto& t) {
-      o.causal_mask(t[1]);
-      o.add_mask(t[0], t[1]);
-    });
+    for (const DType type : kFloatTypes) {
+      const Shape att{2, 3, T, T};
+      expect_agreement(named(type, "causal_mask", {T, T}), {out({T, T}, type)}, kExact,
+                       [](Ops& o, auto& t) { o.causal_mask(t[0]); });
+      expect_agreement(named(type, "add_mask", att), {inout(reals(att).as(type)), out({T, T}, type)}, kExact,
+                       [](Ops& o, auto& t) {
+                         o.causal_mask(t[1]);
+                         o.add_mask(t[0], t[1]);
+                       });
+    }
   }
 }
 
 TEST_F(OpGpuTest, SoftmaxAgrees) {
   for (const Shape& s : {Shape{5, 1}, Shape{13, 3, 48}, Shape{100, 1000}, Shape{9, 1024}, Shape{7, kV}}) {
-    // exp(x - max) is as far off as 20 roundings of its argument.
-    const Tolerance forward{std::numeric_limits<float>::min(), kEps * (32.0F + roundings(s[-1]))};
-    const Array x = reals(s, -10.0F, 10.0F);
-    expect_agreement(named("softmax_forward", s), {out(s), x}, forward,
-                     [](Ops& o, auto& t) { o.softmax_forward(t[0], t[1]); });
-    expect_agreement(named("softmax_forward in place", s), {inout(x)}, forward,
-                     [](Ops& o, auto& t) { o.softmax_forward(t[0], t[0]); });
+    for (const DType type : kFloatTypes) {
+      // exp(x - max) is as far off as 20 roundings of its argument.
+      const Tolerance forward =
+          rounded({std::numeric_limits<float>::min(), kEps * (32.0F + roundings(s[-1]))}, type);
+      const Array x = reals(s, -10.0F, 10.0F).as(type);
+      expect_agreement(named(type, "softmax_forward", s), {out(s, type), x}, forward,
+                       [](Ops& o, auto& t) { o.softmax_forward(t[0], t[1]); });
+      expect_agreement(named(type, "softmax_forward in place", s), {inout(x)}, forward,
+                       [](Ops& o, auto& t) { o.softmax_forward(t[0], t[0]); });
 
-    const float largest = 2.0F / static_cast<float>(s[-1]);
-    const Tolerance backward{kEps * (8.0F + roundings(s[-1])) * 2.0F * largest, 0.0F};
-    const Array p = reals(s, 0.0F, largest), dp = reals(s);
-    expect_agreement(named("softmax_backward", s), {out(s), dp, p}, backward,
-                     [](Ops& o, auto& t) { o.softmax_backward(t[0], t[1], t[2]); });
-    expect_agreement(named("softmax_backward in place", s), {inout(dp), p}, backward,
-                     [](Ops& o, auto& t) { o.softmax_backward(t[0], t[0], t[1]); });
+      const float largest = 2.0F / static_cast<float>(s[-1]);
+      const Tolerance backward = rounded({kEps * (8.0F + roundings(s[-1])) * 2.0F * largest, 0.0F}, type);
+      const Array p = reals(s, 0.0F, largest).as(type), dp = reals(s).as(type);
+      expect_agreement(named(type, "softmax_backward", s), {out(s, type), dp, p}, backward,
+                       [](Ops& o, auto& t) { o.softmax_backward(t[0], t[1], t[2]); });
+      expect_agreement(named(type, "softmax_backward in place", s), {inout(dp), p}, backward,
+                       [](Ops& o, auto& t) { o.softmax_backward(t[0], t[0], t[1]); });
+    }
   }
 }
 
@@ -266,19 +329,23 @@ TEST_F(OpGpuTest, CausalSoftmaxAgreesAndReadsNothingAboveTheDiagonal) {
     return a;
   };
   for (const int64_t T : {int64_t{1}, int64_t{33}, int64_t{1000}, int64_t{1025}}) {
-    const Shape s{2, 2, T, T};
-    const Tolerance forward{std::numeric_limits<float>::min(), kEps * (32.0F + roundings(T))};
-    const Array x = poison_above(reals(s, -10.0F, 10.0F));
-    expect_agreement(named("forward", s), {out(s), x}, forward,
-                     [](Ops& o, auto& t) { o.causal_softmax_forward(t[0], t[1]); });
-    expect_agreement(named("forward in place", s), {inout(x)}, forward,
-                     [](Ops& o, auto& t) { o.causal_softmax_forward(t[0], t[0]); });
-    const Tolerance backward{kEps * (8.0F + roundings(T)) * 2.0F, 0.0F};
-    const Array p = poison_above(reals(s, 0.0F, 2.0F / static_cast<float>(T))), dp = poison_above(reals(s));
-    expect_agreement(named("backward", s), {out(s), dp, p}, backward,
-                     [](Ops& o, auto& t) { o.causal_softmax_backward(t[0], t[1], t[2]); });
-    expect_agreement(named("backward in place", s), {inout(dp), p}, backward,
-                     [](Ops& o, auto& t) { o.causal_softmax_backward(t[0], t[0], t[1]); });
+    for (const DType type : kFloatTypes) {
+      const Shape s{2, 2, T, T};
+      const Tolerance forward =
+          rounded({std::numeric_limits<float>::min(), kEps * (32.0F + roundings(T))}, type);
+      const Array x = poison_above(reals(s, -10.0F, 10.0F)).as(type);
+      expect_agreement(named(type, "forward", s), {out(s, type), x}, forward,
+                       [](Ops& o, auto& t) { o.causal_softmax_forward(t[0], t[1]); });
+      expect_agreement(named(type, "forward in place", s), {inout(x)}, forward,
+                       [](Ops& o, auto& t) { o.causal_softmax_forward(t[0], t[0]); });
+      const Tolerance backward = rounded({kEps * (8.0F + roundings(T)) * 2.0F, 0.0F}, type);
+      const Array p = poison_above(reals(s, 0.0F, 2.0F / static_cast<float>(T))).as(type),
+                  dp = poison_above(reals(s)).as(type);
+      expect_agreement(named(type, "backward", s), {out(s, type), dp, p}, backward,
+                       [](Ops& o, auto& t) { o.causal_softmax_backward(t[0], t[1], t[2]); });
+      expect_agreement(named(type, "backward in place", s), {inout(dp), p}, backward,
+                       [](Ops& o, auto& t) { o.causal_softmax_backward(t[0], t[0], t[1]); });
+    }
   }
 }
 
@@ -286,22 +353,29 @@ TEST_F(OpGpuTest, ClassifierAgrees) {
   for (const Shape& s : {Shape{1, 1, 1}, Shape{3, 7, 48}, Shape{13, 5, 1025}, Shape{2, 3, kV}}) {
     const Shape rows{s[0], s[1]};
     const Array targets = tokens(rows, s[2]);
-    // x - max - log(sum) has terms of at most 20 + log(V).
-    expect_agreement(named("log_softmax_forward", s), {out(s), reals(s, -10.0F, 10.0F)},
-                     {kEps * (4.0F * 31.0F + roundings(s[2])), 0.0F},
-                     [](Ops& o, auto& t) { o.log_softmax_forward(t[0], t[1]); });
-    const float largest = 2.0F / static_cast<float>(s[2]);
-    const Array logp = reals(s, std::log(largest) - 5.0F, std::log(largest)), dlogp = reals(s);
-    // exp(logp) times the sum is at most 2, and exp's argument at most 16.
-    const Tolerance backward{kEps * (64.0F + 2.0F * roundings(s[2])), 0.0F};
-    expect_agreement(named("log_softmax_backward", s), {out(s), dlogp, logp}, backward,
-                     [](Ops& o, auto& t) { o.log_softmax_backward(t[0], t[1], t[2]); });
-    expect_agreement(named("log_softmax_backward in place", s), {inout(dlogp), logp}, backward,
-                     [](Ops& o, auto& t) { o.log_softmax_backward(t[0], t[0], t[1]); });
-    expect_agreement(named("nll_loss_forward", s), {out(rows), logp, targets}, kExact,
+    for (const DType type : kFloatTypes) {
+      // x - max - log(sum) has terms of at most 20 + log(V).
+      expect_agreement(named(type, "log_softmax_forward", s), {out(s), reals(s, -10.0F, 10.0F).as(type)},
+                       {kEps * (4.0F * 31.0F + roundings(s[2])), 0.0F},
+                       [](Ops& o, auto& t) { o.log_softmax_forward(t[0], t[1]); });
+      const float largest = 2.0F / static_cast<float>(s[2]);
+      const Array logp = reals(s, std::log(largest) - 5.0F, std::log(largest)), dlogp = reals(s);
+      // exp(logp) times the sum is at most 2, and exp's argument at most 16.
+      const Tolerance backward = rounded({kEps * (64.0F + 2.0F * roundings(s[2])), 0.0F}, type);
+      expect_agreement(named(type, "log_softmax_backward", s), {out(s, type), dlogp, logp}, backward,
+                       [](Ops& o, auto& t) { o.log_softmax_backward(t[0], t[1], t[2]); });
+      if (type == DType::f32)
+        expect_agreement(named(type, "log_softmax_backward in place", s), {inout(dlogp), logp}, backward,
+                         [](Ops& o, auto& t) { o.log_softmax_backward(t[0], t[0], t[1]); });
+    }
+    expect_agreement(named("nll_loss_forward", s), {out(rows), reals(s, -5.0F, 0.0F), targets}, kExact,
                      [](Ops& o, auto& t) { o.nll_loss_forward(t[0], t[1], t[2]); });
     expect_agreement(named("nll_loss_backward", s), {out(s), targets}, kExact,
                      [](Ops& o, auto& t) { o.nll_loss_backward(t[0], t[1], 0.125F); });
+    Array loss_scaler = integers({4});
+    loss_scaler.values[0] = 1024.0F;
+    expect_agreement(named("nll_loss_backward scaled", s), {out(s), targets, loss_scaler}, kExact,
+                     [](Ops& o, auto& t) { o.nll_loss_backward(t[0], t[1], 0.125F, t[2]); });
   }
 }
 
@@ -310,10 +384,14 @@ TEST_F(OpGpuTest, MeanAndNormAgree) {
   for (const int64_t n : {int64_t{1}, int64_t{1000}, int64_t{1024}, int64_t{13 * 1000}, int64_t{3'000'017}}) {
     expect_agreement(cat("add_mean ", n), {inout(integers({1})), integers({n}, 1)},
                      {2.0F * kEps * 9.0F, 0.0F}, [](Ops& o, auto& t) { o.add_mean(t[0], t[1]); });
-    expect_agreement(cat("sum_of_squares of integers ", n), {out({1}), integers({n}, 1)}, kExact,
-                     [](Ops& o, auto& t) { o.sum_of_squares(t[0], t[1]); });
-    expect_agreement(cat("sum_of_squares ", n), {out({1}), reals({n})}, {0.0F, kEps * roundings(n / 1024)},
-                     [](Ops& o, auto& t) { o.sum_of_squares(t[0], t[1]); });
+    for (const DType type : kFloatTypes) {
+      expect_agreement(cat(name_of(type), " sum_of_squares of integers ", n),
+                       {out({1}), integers({n}, 1).as(type)}, kExact,
+                       [](Ops& o, auto& t) { o.sum_of_squares(t[0], t[1]); });
+      expect_agreement(cat(name_of(type), " sum_of_squares ", n), {out({1}), reals({n}).as(type)},
+                       {0.0F, kEps * roundings(n / 1024)},
+                       [](Ops& o, auto& t) { o.sum_of_squares(t[0], t[1]); });
+    }
   }
   for (const float limit : {0.5F, 1000.0F}) {
     expect_agreement(cat("clip_factor to ", limit), {out({1}), out({1}), reals({148}, 0.0F, 2.0F)},
@@ -367,6 +445,13 @@ TEST_F(OpGpuTest, MismatchesThrow) {
   EXPECT_THROW(o.add(x, x, y), std::invalid_argument);
   EXPECT_THROW(o.add(tensor({8}, DType::i32), column, column), std::invalid_argument);
   EXPECT_THROW(o.pow(x, x, 4), std::invalid_argument);
+  const Tensor half = tensor({8, 48}, DType::bf16);
+  EXPECT_THROW(o.add(x, x, half), std::invalid_argument);
+  EXPECT_THROW(o.mul_columns(half, half, row), std::invalid_argument);
+  EXPECT_THROW(o.normalize(half, half, tensor({8}, DType::bf16), column), std::invalid_argument);
+  EXPECT_THROW(o.log_softmax_forward(half, half), std::invalid_argument);
+  EXPECT_THROW(o.matmul(tensor({8, 8}, DType::f16), half, half, MatOp::NT), std::invalid_argument);
+  EXPECT_THROW(o.matmul(square, x, half, MatOp::NT), std::invalid_argument);
   EXPECT_THROW(o.scale_by(x, row), std::invalid_argument);
   EXPECT_THROW(o.row_mean(row, x), std::invalid_argument);
   EXPECT_THROW(o.row_rstd(column, x, row, 1e-5F), std::invalid_argument);

@@ -6,27 +6,28 @@
 namespace stepladder {
 namespace {
 
-template <int kParts>
+template <class Type, int kParts>
 struct Heads {  // each (B,NH,T,HS)
-  float* part[kParts];
+  Type* part[kParts];
 };
 
 // whole (B,T,kParts*C) and its parts' heads: whole[b][t][p*C + h*HS + s] = part p [b][h][t][s], read one way
 // or the other. A block has a row of whole, each of its kLanes warps every kLanes-th head of it.
 constexpr int kLanes = 8;
 
-template <int kParts, bool kSplit>
+// The parts are chosen at run time: without __grid_constant__ they would be copied to local memory for that.
+template <bool kSplit, class Type, int kParts>
 __global__ void __launch_bounds__(32 * kLanes)
-    heads_kernel(Heads<kParts> heads, float* whole, int NH, int T, int HS) {
+    heads_kernel(const __grid_constant__ Heads<Type, kParts> heads, Type* whole, int NH, int T, int HS) {
   const int64_t b = blockIdx.x / T, t = blockIdx.x % T;
-  float* row = whole + static_cast<int64_t>(blockIdx.x) * kParts * NH * HS;
+  Type* row = whole + static_cast<int64_t>(blockIdx.x) * kParts * NH * HS;
   const auto element = [&](int ph, int s) {  // ph = p * NH + h
     const int p = ph / NH, h = ph - p * NH;
     return heads.part[p] + ((b * NH + h) * T + t) * HS + s;
   };
   for (int s = static_cast<int>(threadIdx.x); s < HS; s += 32) {
     for (int first = static_cast<int>(threadIdx.y); first < kParts * NH; first += kItems * kLanes) {
-      float x[kItems];
+      Type x[kItems];
 #pragma unroll
       for (int j = 0; j < kItems; ++j) {
         const int ph = first + j * kLanes;
@@ -41,23 +42,25 @@ __global__ void __launch_bounds__(32 * kLanes)
   }
 }
 
-template <int kParts, bool kSplit>
+template <bool kSplit, int kParts>
 void move_heads(cudaStream_t stream, const char* op, const Tensor (&parts)[kParts], Tensor whole) {
   const Shape& shape = parts[0].shape;
   check(shape.rank() == 4, op, ": ", parts[0], ", must be (B,NH,T,HS)");
   const int64_t B = shape[0], NH = shape[1], T = shape[2], HS = shape[3];
-  Heads<kParts> heads;
-  for (int p = 0; p < kParts; ++p) {
-    check_same_shape(op, parts[0], parts[p]);
-    heads.part[p] = parts[p].template ptr<float>();
-  }
   check(whole.shape == Shape{B, T, kParts * NH * HS}, op, ": ", whole, " beside ", parts[0]);
-  float* data = whole.ptr<float>();
-  if (whole.numel() == 0) return;
-  column_count(whole.cols());
-  heads_kernel<kParts, kSplit><<<grid_size(B * T), dim3(32, kLanes), 0, stream>>>(
-      heads, data, static_cast<int>(NH), static_cast<int>(T), static_cast<int>(HS));
-  CUDA_CHECK(cudaGetLastError());
+  with_float_type(whole.dtype, [&](auto type) {
+    using Type = decltype(type);
+    Heads<Type, kParts> heads;
+    for (int p = 0; p < kParts; ++p) {
+      check_same_shape(op, parts[0], parts[p]);
+      heads.part[p] = parts[p].template ptr<Type>();
+    }
+    if (whole.numel() == 0) return;
+    column_count(whole.cols());
+    heads_kernel<kSplit><<<grid_size(B * T), dim3(32, kLanes), 0, stream>>>(
+        heads, whole.ptr<Type>(), static_cast<int>(NH), static_cast<int>(T), static_cast<int>(HS));
+    CUDA_CHECK(cudaGetLastError());
+  });
 }
 
 struct CausalMask {  // 0 where s <= t, else -inf
@@ -66,11 +69,13 @@ struct CausalMask {  // 0 where s <= t, else -inf
   }
 };
 
+template <class Type>
 struct AddMask {  // att + mask[t]
-  const float *att, *mask;
+  const Type *att, *mask;
   int64_t T;
   __device__ auto row(int64_t row) const {
-    return [att = att, mask = mask + row % T * T](int64_t i, int s) { return att[i] + mask[s]; };
+    return
+        [att = att, mask = mask + row % T * T](int64_t i, int s) { return load(att + i) + load(mask + s); };
   }
 };
 
@@ -82,28 +87,29 @@ void check_mask(const char* op, const Tensor& mask) {
 
 void CudaOps::split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv) {
   const Range range("split_qkv");
-  move_heads<3, true>(stream_.get(), "split_qkv", {q, k, v}, qkv);
+  move_heads<true>(stream_.get(), "split_qkv", {q, k, v}, qkv);
 }
 
 void CudaOps::merge_qkv(Tensor qkv, Tensor q, Tensor k, Tensor v) {
   const Range range("merge_qkv");
-  move_heads<3, false>(stream_.get(), "merge_qkv", {q, k, v}, qkv);
+  move_heads<false>(stream_.get(), "merge_qkv", {q, k, v}, qkv);
 }
 
 void CudaOps::split_heads(Tensor out, Tensor x) {
   const Range range("split_heads");
-  move_heads<1, true>(stream_.get(), "split_heads", {out}, x);
+  move_heads<true>(stream_.get(), "split_heads", {out}, x);
 }
 
 void CudaOps::merge_heads(Tensor out, Tensor x) {
   const Range range("merge_heads");
-  move_heads<1, false>(stream_.get(), "merge_heads", {x}, out);
+  move_heads<false>(stream_.get(), "merge_heads", {x}, out);
 }
 
 void CudaOps::causal_mask(Tensor mask) {
   const Range range("causal_mask");
   check_mask("causal_mask", mask);
-  map_rows(stream_.get(), mask, CausalMask{});
+  with_float_type(mask.dtype,
+                  [&](auto type) { map_rows<decltype(type)>(stream_.get(), mask, CausalMask{}); });
 }
 
 void CudaOps::add_mask(Tensor att, Tensor mask) {
@@ -111,7 +117,10 @@ void CudaOps::add_mask(Tensor att, Tensor mask) {
   check_mask("add_mask", mask);
   const int64_t T = mask.cols();
   check(att.shape.rank() >= 2 && att.shape[-1] == T && att.shape[-2] == T, "add_mask: ", mask, " to ", att);
-  map_rows(stream_.get(), att, AddMask{att.ptr<float>(), mask.ptr<float>(), T});
+  with_float_type(att.dtype, [&](auto type) {
+    using Type = decltype(type);
+    map_rows<Type>(stream_.get(), att, AddMask<Type>{att.ptr<Type>(), mask.ptr<Type>(), T});
+  });
 }
 
 }  // namespace stepladder

@@ -14,11 +14,13 @@ __global__ void __launch_bounds__(kThreads)
   if (row < rows) losses[row] = -logp[row * V + targets[row]];
 }
 
-struct NllLossBackward {  // -scale at the target, else 0
+struct NllLossBackward {  // -scale (times *loss_scaler) at the target, else 0
   const int32_t* targets;
   float scale;
+  const float* loss_scaler;  // may be null
   __device__ auto row(int64_t row) const {
-    return [target = targets[row], scale = scale](int64_t, int v) { return v == target ? -scale : 0.0F; };
+    const float at_target = loss_scaler ? -scale * *loss_scaler : -scale;
+    return [target = targets[row], at_target](int64_t, int v) { return v == target ? at_target : 0.0F; };
   }
 };
 
@@ -48,10 +50,11 @@ void CudaOps::nll_loss_forward(Tensor losses, Tensor logp, Tensor targets) {
   CUDA_CHECK(cudaGetLastError());
 }
 
-void CudaOps::nll_loss_backward(Tensor dlogp, Tensor targets, float scale, Tensor) {
+void CudaOps::nll_loss_backward(Tensor dlogp, Tensor targets, float scale, Tensor loss_scaler) {
   const Range range("nll_loss_backward");
   check(targets.numel() == dlogp.rows(), "nll_loss_backward: ", targets, " for the rows of ", dlogp);
-  map_rows(stream_.get(), dlogp, NllLossBackward{targets.ptr<int32_t>(), scale});
+  map_rows(stream_.get(), dlogp,
+           NllLossBackward{targets.ptr<int32_t>(), scale, scaler_of("nll_loss_backward", loss_scaler)});
 }
 
 void CudaOps::add_mean(Tensor out, Tensor x) {

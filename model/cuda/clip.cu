@@ -6,11 +6,15 @@
 namespace stepladder {
 namespace {
 
+template <class T>
 struct SquaresOfPart {  // sum of x^2
   float* partials;
-  const float* x;
+  const T* x;
   __device__ auto row(int64_t) const {
-    return [x = x](int64_t i) { return x[i] * x[i]; };
+    return [x = x](int64_t i) {
+      const float value = load(x + i);
+      return value * value;
+    };
   }
   __device__ void write(int64_t row, float sum) const { partials[row] = sum; }
 };
@@ -51,7 +55,10 @@ void CudaOps::sum_of_squares(Tensor out, Tensor x) {
   const int64_t part = std::max<int64_t>(kThreads * kItems, ceil_div(n, kSquareBlocks));
   const int64_t parts = ceil_div(n, part);
   float* partials = partials_.ptr<float>();
-  sum_each_row(stream_.get(), n, part, SquaresOfPart{partials, x.ptr<float>()});
+  with_float_type(x.dtype, [&](auto type) {
+    using T = decltype(type);
+    sum_each_row<T>(stream_.get(), n, part, SquaresOfPart<T>{partials, x.ptr<T>()});
+  });
   sum_each_row(stream_.get(), parts, parts, SumOfParts{out.ptr<float>(), partials});
 }
 

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
+#include "model/cuda/fused_attention.h"
 #include "model/cuda/handles.h"
 #include "model/ops.h"
 
@@ -14,13 +16,15 @@ class MatmulPlans;
 struct MatmulKey;
 
 /// How sums in two stages are cut: rows that a block of sum_rows takes, sorted tokens that a block of
-/// embedding_backward takes, and the most blocks of sum_of_squares (about what an H200 holds at once).
+/// embedding_backward takes, the most blocks of sum_of_squares (about what an H200 holds at once), and the most
+/// blocks of layernorm_backward.
 constexpr int64_t kRowChunk = 256;
 constexpr int64_t kTokenChunk = 32;
 constexpr int64_t kSquareBlocks = 1024;
+constexpr int64_t kNormBlocks = 320;
 
 /// All ops run on one stream of one device, from one thread at a time. Every op gives the same bits for the
-/// same operands: no floating-point atomics, and orders of summation that depend on shapes alone.
+/// same operands: no floating-point atomics, and orders of summation that depend on shapes and the device alone.
 class CudaOps final : public Ops {
  public:
   /// Makes device `index` current. Throws UnsupportedError naming why it can't be used.
@@ -131,7 +135,7 @@ class CudaOps final : public Ops {
   void scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) override;
   void scaled_causal_softmax_backward(Tensor dx, Tensor dp, Tensor p, float scale) override;
 
-  // flash_attention.cu, attention_cudnn.cpp
+  // fused_attention.cpp
   void attention_forward(Tensor out, Tensor lse, Tensor qkv) override;
   void attention_backward(Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv) override;
 
@@ -168,17 +172,25 @@ class CudaOps final : public Ops {
   Tensor epilogue_gradient(Tensor db, Write write) const;
   /// db (C) = or += sum_n dout.
   void bias_backward(Tensor db, Tensor dout, Write write);
+  /// Decides who computes attention. Throws UnsupportedError where cuDNN is asked for and can't be had.
+  void choose_attention();
+  /// Whether this call is cuDNN's; otherwise it is our own kernels'. attention_ tells which, and why.
+  bool use_cudnn(const AttentionShape& shape, AttentionPass pass);
+  int64_t attention_scratch_bytes(const Config& config) const;
 
   const OpsOptions options_;
   const int index_;
   const int device_capability_;   // 90 for sm_90
   const int compute_capability_;  // of the features that are used, at most the device's
+  const int multiprocessors_;
   Stream stream_;
   Event start_, stop_;
   Blas blas_;
   std::unique_ptr<MatmulPlans> matmul_plans_;
   CompileInfo compile_info_;
   cublasComputeType_t compute_type_ = CUBLAS_COMPUTE_32F;
+  std::unique_ptr<CudnnAttention> cudnn_;  // empty: not used
+  std::string attention_;                  // DeviceInfo::attention
   std::shared_ptr<Reserved> reserved_ = std::make_shared<Reserved>();
   int64_t process_peak_ = 0;
   bool in_phase_ = false;
@@ -187,6 +199,7 @@ class CudaOps final : public Ops {
   Tensor partials_;                                      // first-stage sums
   Tensor positions_, sorted_tokens_, sorted_positions_;  // (B*T)
   Tensor sort_scratch_;
+  Tensor attention_scratch_;
 };
 
 }  // namespace stepladder

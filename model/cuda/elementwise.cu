@@ -49,7 +49,7 @@ struct ScaleBy {  // x * factor
 
 void CudaOps::check_kernel_image() {
   cudaFuncAttributes attributes;
-  CUDA_CHECK(cudaFuncGetAttributes(&attributes, map_kernel<Add, 2>));
+  CUDA_CHECK(cudaFuncGetAttributes(&attributes, map_kernel<float, float, Add, 2>));
 }
 
 void CudaOps::add(Tensor out, Tensor a, Tensor b) {

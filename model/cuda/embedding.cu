@@ -2,7 +2,7 @@
 //
 // The gradient of wte sums the rows of dout that share a token. Tokens are sorted, so these rows form a run;
 // runs are cut at every kTokenChunk-th sorted position, so that a frequent token does not keep one block busy
-// alone.
+// alone. The sums of a run that was cut stay in f32 scratch until all are there: dwte is rounded once.
 #include "model/cuda/cuda_ops.h"
 #include "model/cuda/kernels.cuh"
 #include "model/cuda/range.h"
@@ -10,30 +10,41 @@
 namespace stepladder {
 namespace {
 
+template <class T>
 struct EmbeddingForward {  // wte[tokens]
   const int32_t* tokens;
-  const float* wte;
+  const T* wte;
   int64_t C;
   __device__ auto row(int64_t row) const {
-    return [from = wte + tokens[row] * C](int64_t, int c) { return from[c]; };
+    return [from = wte + tokens[row] * C](int64_t, int c) { return load(from + c); };
   }
 };
 
+template <class T>
 struct AddPosition {  // x + wpe[t]
-  const float *x, *wpe;
-  int64_t T, C;
+  const T *x, *wpe;
+  int64_t length, C;
   __device__ auto row(int64_t row) const {
-    return [x = x, at = wpe + row % T * C](int64_t i, int c) { return x[i] + at[c]; };
+    return [x = x, at = wpe + row % length * C](int64_t i, int c) { return load(x + i) + load(at + c); };
   }
 };
 
 constexpr int kBatch = 8;  // rows of dout that a thread loads before it adds the first
 
-// Sums each run's rows within a chunk. A run that begins in the chunk: dwte[token] += sum. One that began
-// before: partials[chunk] = sum, of which a chunk has at most one.
+// A chunk's sums of runs that were cut, each (C): of the one that began before the chunk, and of the one that
+// goes on after it.
+struct ChunkPartials {
+  float *before, *after;
+};
+__device__ ChunkPartials partials_of(float* partials, int64_t chunk, int64_t C) {
+  return {partials + 2 * chunk * C, partials + (2 * chunk + 1) * C};
+}
+
+// Sums each run's rows within a chunk: dwte[token] += sum for those that are whole.
+template <class T>
 __global__ void __launch_bounds__(kThreads)
-    sum_runs_kernel(float* dwte, float* partials, const int32_t* tokens, const int32_t* positions,
-                    const float* dout, int64_t n, int64_t C) {
+    sum_runs_kernel(T* dwte, float* partials, const int32_t* tokens, const int32_t* positions, const T* dout,
+                    int64_t n, int64_t C) {
   const int64_t chunk = blockIdx.x;
   const int64_t begin = chunk * kTokenChunk;
   const int count = static_cast<int>(n - begin < kTokenChunk ? n - begin : kTokenChunk);
@@ -43,24 +54,27 @@ __global__ void __launch_bounds__(kThreads)
   int64_t token = tokens[begin];
   bool began_before = begin > 0 && tokens[begin - 1] == token;
   float sum = 0.0F;
-  const auto write = [&] {
+  const auto write = [&](bool goes_on) {
+    T* to = dwte + token * C + c;
     if (began_before) {
-      partials[chunk * C + c] = sum;
+      partials_of(partials, chunk, C).before[c] = sum;
+    } else if (goes_on) {
+      partials_of(partials, chunk, C).after[c] = sum;
     } else {
-      dwte[token * C + c] += sum;
+      store(to, load(to) + sum);
     }
   };
   for (int first = 0; first < count; first += kBatch) {
     float x[kBatch];
 #pragma unroll
     for (int j = 0; j < kBatch; ++j)
-      x[j] = first + j < count ? dout[positions[begin + first + j] * C + c] : 0.0F;
+      x[j] = first + j < count ? load(dout + positions[begin + first + j] * C + c) : 0.0F;
 #pragma unroll
     for (int j = 0; j < kBatch; ++j) {
       if (first + j >= count) break;
       const int64_t next = tokens[begin + first + j];
       if (next != token) {
-        write();
+        write(false);
         token = next;
         began_before = false;
         sum = 0.0F;
@@ -68,12 +82,13 @@ __global__ void __launch_bounds__(kThreads)
       sum += x[j];
     }
   }
-  write();
+  write(begin + count < n && tokens[begin + count] == token);
 }
 
-// dwte[token] += what the following chunks hold of a run that begins in this chunk and does not end in it.
+// dwte[token] += sum of a run that begins in this chunk and does not end in it.
+template <class T>
 __global__ void __launch_bounds__(kThreads)
-    add_partials_kernel(float* dwte, const float* partials, const int32_t* tokens, int64_t n, int64_t C) {
+    add_partials_kernel(T* dwte, float* partials, const int32_t* tokens, int64_t n, int64_t C) {
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTokenChunk;
   const int64_t end = begin + kTokenChunk;
   const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
@@ -84,19 +99,21 @@ __global__ void __launch_bounds__(kThreads)
   if (began_before || tokens[end] != token) return;
   float sum = 0.0F;
   for (int64_t next = end; next < n && tokens[next] == token; next += kTokenChunk)
-    sum += partials[next / kTokenChunk * C + c];
-  dwte[token * C + c] += sum;
+    sum += partials_of(partials, next / kTokenChunk, C).before[c];
+  T* to = dwte + token * C + c;
+  store(to, load(to) + partials_of(partials, blockIdx.x, C).after[c] + sum);
 }
 
 // dwpe[t][c] += sum_b dout[b][t][c], i = t * C + c
+template <class T>
 __global__ void __launch_bounds__(kThreads)
-    position_backward_kernel(float* dwpe, const float* dout, int64_t B, int64_t TC) {
+    position_backward_kernel(T* dwpe, const T* dout, int64_t B, int64_t TC) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= TC) return;
   float sum = 0.0F;
 #pragma unroll 8
-  for (int64_t b = 0; b < B; ++b) sum += dout[b * TC + i];
-  dwpe[i] += sum;
+  for (int64_t b = 0; b < B; ++b) sum += load(dout + b * TC + i);
+  store(dwpe + i, load(dwpe + i) + sum);
 }
 
 void check_tokens(const char* op, const Tensor& tokens, const Tensor& rows, const Tensor& wte) {
@@ -114,32 +131,44 @@ void check_positions(const char* op, const Tensor& x, const Tensor& wpe) {
 void CudaOps::embedding_forward(Tensor out, Tensor tokens, Tensor wte) {
   const Range range("embedding_forward");
   check_tokens("embedding_forward", tokens, out, wte);
-  map_rows(stream_.get(), out, EmbeddingForward{tokens.ptr<int32_t>(), wte.ptr<float>(), wte.cols()});
+  with_float_type(out.dtype, [&](auto type) {
+    using T = decltype(type);
+    map_rows<T>(stream_.get(), out, EmbeddingForward<T>{tokens.ptr<int32_t>(), wte.ptr<T>(), wte.cols()});
+  });
 }
 
 void CudaOps::embedding_backward(Tensor dwte, Tensor tokens, Tensor dout) {
   const Range range("embedding_backward");
   check_tokens("embedding_backward", tokens, dout, dwte);
   const int64_t n = tokens.numel(), C = dwte.cols(), chunks = ceil_div(n, kTokenChunk);
-  check(n <= positions_.numel() && chunks * C <= partials_.numel(), "embedding_backward: ", dout,
+  check(n <= positions_.numel() && 2 * chunks * C <= partials_.numel(), "embedding_backward: ", dout,
         " is larger than the workspace was bound for, ", positions_.numel(), " tokens");
-  if (n == 0) return;
+  with_float_type(dwte.dtype, [&](auto type) {
+    using T = decltype(type);
+    T* to = dwte.ptr<T>();
+    const T* from = dout.ptr<T>();
+    const int32_t* at = tokens.ptr<int32_t>();
+    if (n == 0) return;
 
-  sort_tokens(tokens.ptr<int32_t>(), n, dwte.shape[0]);
-  const dim3 grid(grid_size(chunks), grid_size(ceil_div(C, kThreads)));
-  sum_runs_kernel<<<grid, kThreads, 0, stream_.get()>>>(
-      dwte.ptr<float>(), partials_.ptr<float>(), sorted_tokens_.ptr<int32_t>(),
-      sorted_positions_.ptr<int32_t>(), dout.ptr<float>(), n, C);
-  CUDA_CHECK(cudaGetLastError());
-  add_partials_kernel<<<grid, kThreads, 0, stream_.get()>>>(dwte.ptr<float>(), partials_.ptr<float>(),
-                                                            sorted_tokens_.ptr<int32_t>(), n, C);
-  CUDA_CHECK(cudaGetLastError());
+    sort_tokens(at, n, dwte.shape[0]);
+    const dim3 grid(grid_size(chunks), grid_size(ceil_div(C, kThreads)));
+    float* partials = partials_.ptr<float>();
+    const int32_t* sorted = sorted_tokens_.ptr<int32_t>();
+    sum_runs_kernel<<<grid, kThreads, 0, stream_.get()>>>(to, partials, sorted,
+                                                          sorted_positions_.ptr<int32_t>(), from, n, C);
+    CUDA_CHECK(cudaGetLastError());
+    add_partials_kernel<<<grid, kThreads, 0, stream_.get()>>>(to, partials, sorted, n, C);
+    CUDA_CHECK(cudaGetLastError());
+  });
 }
 
 void CudaOps::add_position(Tensor x, Tensor wpe) {
   const Range range("add_position");
   check_positions("add_position", x, wpe);
-  map_rows(stream_.get(), x, AddPosition{x.ptr<float>(), wpe.ptr<float>(), x.shape[1], x.cols()});
+  with_float_type(x.dtype, [&](auto type) {
+    using T = decltype(type);
+    map_rows<T>(stream_.get(), x, AddPosition<T>{x.ptr<T>(), wpe.ptr<T>(), x.shape[1], x.cols()});
+  });
 }
 
 void CudaOps::position_backward(Tensor dwpe, Tensor dout) {
@@ -147,9 +176,12 @@ void CudaOps::position_backward(Tensor dwpe, Tensor dout) {
   check_positions("position_backward", dout, dwpe);
   const int64_t B = dout.shape[0], TC = dout.shape[1] * dout.shape[2];
   if (dout.numel() == 0) return;
-  position_backward_kernel<<<grid_size(ceil_div(TC, kThreads)), kThreads, 0, stream_.get()>>>(
-      dwpe.ptr<float>(), dout.ptr<float>(), B, TC);
-  CUDA_CHECK(cudaGetLastError());
+  with_float_type(dwpe.dtype, [&](auto type) {
+    using T = decltype(type);
+    position_backward_kernel<<<grid_size(ceil_div(TC, kThreads)), kThreads, 0, stream_.get()>>>(
+        dwpe.ptr<T>(), dout.ptr<T>(), B, TC);
+    CUDA_CHECK(cudaGetLastError());
+  });
 }
 
 }  // namespace stepladder

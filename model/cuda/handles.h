@@ -41,12 +41,13 @@ inline Event make_event() {
   return Event(event);
 }
 
-/// A cuBLAS handle whose work is queued on `stream`.
+/// A cuBLAS handle whose work is queued on `stream` and whose sums stay in f32 throughout.
 inline Blas make_blas(cudaStream_t stream) {
   cublasHandle_t handle = nullptr;
   CUBLAS_CHECK(cublasCreate(&handle));
   Blas blas(handle);
   CUBLAS_CHECK(cublasSetStream(handle, stream));
+  CUBLAS_CHECK(cublasSetMathMode(handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION));
   return blas;
 }
 

@@ -1,7 +1,9 @@
 // Building blocks of the primitive kernels: a map over elements, a map over rows, a sum over each row.
 //
-// All of them are bound by memory. A thread issues kItems scalar loads, each coalesced over its warp, before
-// it uses the first: one load at a time keeps too few bytes in flight to fill HBM.
+// All of them are bound by memory. A thread issues kItemsOf<T> scalar loads, each coalesced over its warp,
+// before it uses the first: one load at a time keeps too few bytes in flight to fill HBM.
+//
+// T is the type in memory, float, BFloat16 or Float16; values are f32 (model/cuda/half.cuh).
 #pragma once
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 #include <cstdint>
 
 #include "model/cuda/cuda_check.h"
+#include "model/cuda/half.cuh"
 #include "model/error.h"
 #include "model/tensor.h"
 
@@ -18,6 +21,9 @@ namespace stepladder {
 constexpr int kThreads = 256;
 constexpr int kMaxThreads = 1024;
 constexpr int kItems = 4;
+/// As many bytes in flight for a 16-bit type.
+template <class T>
+constexpr int kItemsOf = kItems* static_cast<int>(sizeof(float) / sizeof(T));
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -34,11 +40,11 @@ inline int column_count(int64_t cols) {
   return static_cast<int>(cols);
 }
 
-/// Threads of a block that has a row to itself. Few blocks share an SM when rows are long, so that a row is
-/// still in L2 when it is read again.
-inline unsigned row_threads(int64_t cols) {
-  if (cols > 8 * kThreads * kItems) return kMaxThreads;
-  return static_cast<unsigned>(32 * std::clamp<int64_t>(ceil_div(cols, 32 * kItems), 1, kThreads / 32));
+/// Threads of a block that has a row to itself, `items` elements at a time each. Few blocks share an SM when
+/// rows are long, so that a row is still in L2 when it is read again.
+inline unsigned row_threads(int64_t cols, int items = kItems) {
+  if (cols > 8 * kThreads * items) return kMaxThreads;
+  return static_cast<unsigned>(32 * std::clamp<int64_t>(ceil_div(cols, 32 * items), 1, kThreads / 32));
 }
 
 template <class... Others>
@@ -46,44 +52,60 @@ void check_same_shape(const char* op, const Tensor& first, const Others&... othe
   (check(others.shape == first.shape, op, ": ", others, " beside ", first), ...);
 }
 
-template <int kOperands>
+/// Device memory of an optional loss scaler {scale, good steps, skipped steps, overflow}; null where there is
+/// none.
+inline float* scaler_of(const char* op, const Tensor& loss_scaler) {
+  if (!loss_scaler.data) return nullptr;
+  check(loss_scaler.numel() == 4, op, ": loss scaler ", loss_scaler, ", must have four elements");
+  return loss_scaler.ptr<float>();
+}
+
+template <class T, int kOperands>
 struct Operands {
-  const float* at[kOperands];
+  const T* at[kOperands];
 };
 
 /// out[i] = f({operand[0][i], operand[1][i], ...})
-template <class F, int kOperands>
-__global__ void __launch_bounds__(kThreads) map_kernel(float* out, int64_t n, Operands<kOperands> in, F f) {
+template <class Out, class In, class F, int kOperands>
+__global__ void __launch_bounds__(kThreads) map_kernel(Out* out, int64_t n, Operands<In, kOperands> in, F f) {
+  constexpr int kItems = kItemsOf<In>;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * (kThreads * kItems) + threadIdx.x;
   float x[kItems][kOperands];
 #pragma unroll
   for (int j = 0; j < kItems; ++j) {
     const int64_t i = first + j * kThreads;
 #pragma unroll
-    for (int k = 0; k < kOperands; ++k) x[j][k] = i < n ? in.at[k][i] : 0.0F;
+    for (int k = 0; k < kOperands; ++k) x[j][k] = i < n ? load(in.at[k] + i) : 0.0F;
   }
 #pragma unroll
   for (int j = 0; j < kItems; ++j) {
     const int64_t i = first + j * kThreads;
-    if (i < n) out[i] = f(x[j]);
+    if (i < n) store(out + i, f(x[j]));
   }
 }
 
-/// Maps f over operands of out's shape; out may be one of them.
-template <class F, class... In>
-void map(cudaStream_t stream, const char* op, Tensor out, F f, In... in) {
-  check_same_shape(op, out, in...);
-  float* to = out.ptr<float>();
-  const Operands<sizeof...(In)> from{{in.template ptr<float>()...}};
-  const int64_t n = out.numel();
+template <class Out, class In, class F, int kOperands>
+void map(cudaStream_t stream, Out* out, int64_t n, const Operands<In, kOperands>& in, F f) {
   if (n == 0) return;
-  map_kernel<<<grid_size(ceil_div(n, kThreads * kItems)), kThreads, 0, stream>>>(to, n, from, f);
+  map_kernel<<<grid_size(ceil_div(n, kThreads * kItemsOf<In>)), kThreads, 0, stream>>>(out, n, in, f);
   CUDA_CHECK(cudaGetLastError());
 }
 
+/// Maps f over operands of out's shape and type; out may be one of them.
+template <class F, class... In>
+void map(cudaStream_t stream, const char* op, Tensor out, F f, In... in) {
+  check_same_shape(op, out, in...);
+  with_float_type(out.dtype, [&](auto type) {
+    using T = decltype(type);
+    const Operands<T, sizeof...(In)> from{{in.template ptr<T>()...}};
+    map(stream, out.ptr<T>(), out.numel(), from, f);
+  });
+}
+
 /// out[i] = f.row(row)(i, c), i = row * cols + c; a block has a row.
-template <class F>
-__global__ void __launch_bounds__(kMaxThreads) map_rows_kernel(float* out, int cols, F f) {
+template <class T, class F>
+__global__ void __launch_bounds__(kMaxThreads) map_rows_kernel(T* out, int cols, F f) {
+  constexpr int kItems = kItemsOf<T>;
   const int64_t row = blockIdx.x;
   const int64_t offset = row * cols;
   const int step = static_cast<int>(blockDim.x);
@@ -99,7 +121,7 @@ __global__ void __launch_bounds__(kMaxThreads) map_rows_kernel(float* out, int c
 #pragma unroll
       for (int j = 0; j < kItems; ++j) {
         const int c = first + j * step;
-        if (inside(c)) out[offset + c] = y[j];
+        if (inside(c)) store(out + offset + c, y[j]);
       }
     };
     if (first + (kItems - 1) * step < cols) {
@@ -112,12 +134,13 @@ __global__ void __launch_bounds__(kMaxThreads) map_rows_kernel(float* out, int c
 
 /// Maps over the rows of out. f.row(row) loads what the row's elements share and gives the function of one
 /// element, which may read of out's memory only the element that it computes.
-template <class F>
+template <class T = float, class F>
 void map_rows(cudaStream_t stream, Tensor out, F f) {
-  float* to = out.ptr<float>();
+  T* to = out.ptr<T>();
   if (out.numel() == 0) return;
-  map_rows_kernel<<<grid_size(out.rows()), row_threads(out.cols()), 0, stream>>>(to, column_count(out.cols()),
-                                                                                 f);
+  const int64_t cols = out.cols();
+  map_rows_kernel<<<grid_size(out.rows()), row_threads(cols, kItemsOf<T>), 0, stream>>>(
+      to, column_count(cols), f);
   CUDA_CHECK(cudaGetLastError());
 }
 
@@ -145,9 +168,10 @@ __device__ float block_reduce(float x, Op op) {
   return x;
 }
 
-/// f.write(row, sum over c of f.row(row)(i)), i = row * cols + c < n; a block has a row.
-template <class F>
+/// f.write(row, sum over c of f.row(row)(i)), i = row * cols + c < n; a block has a row. T is what f reads.
+template <class T, class F>
 __global__ void __launch_bounds__(kMaxThreads) sum_each_row_kernel(int64_t n, int cols, F f) {
+  constexpr int kItems = kItemsOf<T>;
   const int64_t row = blockIdx.x;
   const int64_t offset = row * cols;
   const int length = n - offset < cols ? static_cast<int>(n - offset) : cols;
@@ -169,11 +193,11 @@ __global__ void __launch_bounds__(kMaxThreads) sum_each_row_kernel(int64_t n, in
 }
 
 /// Sums n elements by rows of cols, of which the last may be short.
-template <class F>
+template <class T = float, class F>
 void sum_each_row(cudaStream_t stream, int64_t n, int64_t cols, F f) {
   if (n == 0) return;
-  sum_each_row_kernel<<<grid_size(ceil_div(n, cols)), row_threads(cols), 0, stream>>>(n, column_count(cols),
-                                                                                      f);
+  sum_each_row_kernel<T>
+      <<<grid_size(ceil_div(n, cols)), row_threads(cols, kItemsOf<T>), 0, stream>>>(n, column_count(cols), f);
   CUDA_CHECK(cudaGetLastError());
 }
 

@@ -31,7 +31,8 @@ void check_like(const char* op, const Tensor& x, const Tensor& like) {
 MatmulKey CudaOps::matmul_key(cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
                               int64_t batch, DType dtype, Write write) const {
   if (dtype == DType::bf16 && compute_capability_ < 80)
-    throw UnsupportedError("bf16 matmul needs sm_80: use f16");
+    throw UnsupportedError(
+        cat("bf16 needs sm_80, this device is sm_", compute_capability_, ": use --dtype fp16"));
   return {.op_a = op_a,
           .op_b = op_b,
           .m = m,

@@ -1,6 +1,7 @@
 // Matrix multiplication through cuBLAS.
 #include "model/cuda/cuda_ops.h"
 #include "model/cuda/matmul_plans.h"
+#include "model/cuda/matmul_shape.h"
 #include "model/cuda/range.h"
 
 namespace stepladder {
@@ -12,51 +13,30 @@ void CudaOps::set_matmul_precision(Precision precision) {
 
 void CudaOps::matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) {
   const Range range("matmul");
-  const auto fits = [&](bool ok) {
-    check(ok, "matmul ",
-          op == MatOp::NN   ? "NN"
-          : op == MatOp::NT ? "NT"
-                            : "TN",
-          ": ", out, " of ", a, " and ", b);
-  };
-  fits(a.dtype == out.dtype && b.dtype == out.dtype);
-  fits(out.shape.rank() >= 2 && a.shape.rank() >= 2 && b.shape.rank() >= 2);
-
-  // Matrices as stored, and how many of them.
-  int64_t batch = 1;
-  if ((op == MatOp::TN ? out : b).shape.rank() > 2) {
-    fits(a.shape.rank() == out.shape.rank() && b.shape.rank() == out.shape.rank());
-    for (int i = 0; i < out.shape.rank() - 2; ++i) {
-      fits(a.shape[i] == out.shape[i] && b.shape[i] == out.shape[i]);
-      batch *= out.shape[i];
-    }
-  }
+  check(a.dtype == b.dtype && (out.dtype == a.dtype || out.dtype == DType::f32), "matmul: ", out, " of ", a,
+        " and ", b);
+  const cudaDataType_t type = cuda_type(a.dtype), out_type = cuda_type(out.dtype);
   if (out.numel() == 0) return;
-  const int64_t M = out.rows() / batch, N = out.cols();
-  const int64_t a_rows = a.rows() / batch, b_rows = b.rows() / batch;
-  const int64_t K = op == MatOp::TN ? a_rows : a.cols();
-  fits(K > 0 && (op == MatOp::TN ? a.cols() : a_rows) == M);
-  fits(op == MatOp::NT ? b_rows == N && b.cols() == K : b_rows == K && b.cols() == N);
 
-  // cuBLAS stores columns first, so it sees every matrix transposed: out^T = op(b)^T op(a)^T.
-  const cublasOperation_t op_b = op == MatOp::NT ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const cublasOperation_t op_a = op == MatOp::TN ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const MatmulShape s = matmul_shape(out, a, b, op);
+  const MatmulKey key = matmul_key(s.op_b, s.op_a, s.N, s.M, s.K, s.batch, a.dtype, write);
   const float alpha = 1.0F, beta = write == Write::add ? 1.0F : 0.0F;
   const auto gemm = [&] {
-    if (batch == 1) {
-      CUBLAS_CHECK(cublasGemmEx_64(blas_.get(), op_b, op_a, N, M, K, &alpha, b.ptr<float>(), CUDA_R_32F,
-                                   b.cols(), a.ptr<float>(), CUDA_R_32F, a.cols(), &beta, out.ptr<float>(),
-                                   CUDA_R_32F, N, compute_type_, CUBLAS_GEMM_DEFAULT));
+    if (s.batch == 1) {
+      CUBLAS_CHECK(cublasGemmEx_64(blas_.get(), s.op_b, s.op_a, s.N, s.M, s.K, &alpha, b.data, type, s.b_cols,
+                                   a.data, type, s.a_cols, &beta, out.data, out_type, s.N, key.compute,
+                                   CUBLAS_GEMM_DEFAULT));
     } else {
       CUBLAS_CHECK(cublasGemmStridedBatchedEx_64(
-          blas_.get(), op_b, op_a, N, M, K, &alpha, b.ptr<float>(), CUDA_R_32F, b.cols(), b_rows * b.cols(),
-          a.ptr<float>(), CUDA_R_32F, a.cols(), a_rows * a.cols(), &beta, out.ptr<float>(), CUDA_R_32F, N,
-          M * N, batch, compute_type_, CUBLAS_GEMM_DEFAULT));
+          blas_.get(), s.op_b, s.op_a, s.N, s.M, s.K, &alpha, b.data, type, s.b_cols, s.b_rows * s.b_cols,
+          a.data, type, s.a_cols, s.a_rows * s.a_cols, &beta, out.data, out_type, s.N, s.M * s.N, s.batch,
+          key.compute, CUBLAS_GEMM_DEFAULT));
     }
   };
+  if (out.dtype != a.dtype) return gemm();
 
   // cuBLAS chooses well; a search may find better in cuBLASLt.
-  const LtMatmul product(matmul_key(op_b, op_a, N, M, K, batch, out.dtype, write), b.data, a.data, out.data);
+  const LtMatmul product(key, b.data, a.data, out.data);
   const Way ways[] = {{"gemm", {}, gemm}, {"lt", product, {}}};
   matmul_plans_->perform(product, ways);
 }

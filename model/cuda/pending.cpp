@@ -28,16 +28,6 @@ void CudaOps::receive(Tensor, Tensor) {
 void CudaOps::encoder_forward(Tensor, Tensor, Tensor, Tensor) {
   pending("encoder_forward");
 }
-void CudaOps::layernorm_forward(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor) {
-  pending("layernorm_forward");
-}
-void CudaOps::residual_layernorm_forward(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
-                                         Tensor) {
-  pending("residual_layernorm_forward");
-}
-void CudaOps::layernorm_backward(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor) {
-  pending("layernorm_backward");
-}
 void CudaOps::bias_gelu_forward(Tensor, Tensor, Tensor) {
   pending("bias_gelu_forward");
 }
@@ -52,18 +42,6 @@ void CudaOps::scaled_causal_softmax_forward(Tensor, Tensor, float) {
 }
 void CudaOps::scaled_causal_softmax_backward(Tensor, Tensor, Tensor, float) {
   pending("scaled_causal_softmax_backward");
-}
-void CudaOps::attention_forward(Tensor, Tensor, Tensor) {
-  pending("attention_forward");
-}
-void CudaOps::attention_backward(Tensor, Tensor, Tensor, Tensor, Tensor) {
-  pending("attention_backward");
-}
-void CudaOps::cross_entropy_forward(Tensor, Tensor, Tensor, int64_t) {
-  pending("cross_entropy_forward");
-}
-void CudaOps::cross_entropy_forward_backward(Tensor, Tensor, Tensor, int64_t, float, Tensor) {
-  pending("cross_entropy_forward_backward");
 }
 void CudaOps::clip_grad_norm(Tensor, Tensor, std::span<const Tensor>, float, Tensor) {
   pending("clip_grad_norm");

@@ -6,52 +6,67 @@
 namespace stepladder {
 namespace {
 
+template <class T>
 struct RowMean {  // sum_c x / C
   float* mean;
-  const float* x;
+  const T* x;
   float C;
   __device__ auto row(int64_t) const {
-    return [x = x](int64_t i) { return x[i]; };
+    return [x = x](int64_t i) { return load(x + i); };
   }
   __device__ void write(int64_t row, float sum) const { mean[row] = sum / C; }
 };
 
+template <class T>
 struct RowRstd {  // 1 / sqrt(sum_c (x - mean)^2 / C + eps)
   float* rstd;
-  const float *x, *mean;
+  const T* x;
+  const float* mean;
   float C, eps;
   __device__ auto row(int64_t row) const {
-    return [x = x, mean = mean[row]](int64_t i) { return (x[i] - mean) * (x[i] - mean); };
+    return [x = x, mean = mean[row]](int64_t i) {
+      const float difference = load(x + i) - mean;
+      return difference * difference;
+    };
   }
   __device__ void write(int64_t row, float sum) const { rstd[row] = 1.0F / sqrtf(sum / C + eps); }
 };
 
+template <class T>
 struct Normalize {  // (x - mean) * rstd
-  const float *x, *mean, *rstd;
+  const T* x;
+  const float *mean, *rstd;
   __device__ auto row(int64_t row) const {
-    return [x = x, mean = mean[row], rstd = rstd[row]](int64_t i, int) { return (x[i] - mean) * rstd; };
+    return
+        [x = x, mean = mean[row], rstd = rstd[row]](int64_t i, int) { return (load(x + i) - mean) * rstd; };
   }
 };
 
+template <class T>
 struct NormalizeBackward {  // dx + rstd * (dxhat - mean(dxhat) - xhat * mean(dxhat * xhat))
-  const float *dx, *dxhat, *xhat, *mean_dxhat, *mean_dxhat_xhat, *rstd;
+  const T *dx, *dxhat, *xhat;
+  const float *mean_dxhat, *mean_dxhat_xhat, *rstd;
   __device__ auto row(int64_t row) const {
-    return [*this, mean = mean_dxhat[row], mean_xhat = mean_dxhat_xhat[row], rstd = rstd[row]](
-               int64_t i, int) { return dx[i] + rstd * (dxhat[i] - mean - xhat[i] * mean_xhat); };
+    return
+        [*this, mean = mean_dxhat[row], mean_xhat = mean_dxhat_xhat[row], rstd = rstd[row]](int64_t i, int) {
+          return load(dx + i) + rstd * (load(dxhat + i) - mean - load(xhat + i) * mean_xhat);
+        };
   }
 };
 
+template <class T>
 struct MulColumns {  // x * w
-  const float *x, *w;
+  const T *x, *w;
   __device__ auto row(int64_t) const {
-    return [x = x, w = w](int64_t i, int c) { return x[i] * w[c]; };
+    return [x = x, w = w](int64_t i, int c) { return load(x + i) * load(w + c); };
   }
 };
 
+template <class T>
 struct AddColumns {  // x + b
-  const float *x, *b;
+  const T *x, *b;
   __device__ auto row(int64_t) const {
-    return [x = x, b = b](int64_t i, int c) { return x[i] + b[c]; };
+    return [x = x, b = b](int64_t i, int c) { return load(x + i) + load(b + c); };
   }
 };
 
@@ -62,9 +77,9 @@ constexpr int kLanes = 8;
 constexpr int64_t kMaxGridY = 65535;
 
 // out[chunk][c] = or += sum over the chunk's rows of x[row][c]
-template <Write kWrite>
+template <Write kWrite, class Out, class In>
 __global__ void __launch_bounds__(kColumns* kLanes)
-    sum_rows_kernel(float* out, const float* x, int64_t rows, int64_t cols, int64_t rows_per_chunk) {
+    sum_rows_kernel(Out* out, const In* x, int64_t rows, int64_t cols, int64_t rows_per_chunk) {
   __shared__ float of_lane[kLanes][kColumns];
   const int64_t c = static_cast<int64_t>(blockIdx.x) * kColumns + threadIdx.x;
   const int64_t begin = blockIdx.y * rows_per_chunk;
@@ -73,20 +88,20 @@ __global__ void __launch_bounds__(kColumns* kLanes)
   float sum = 0.0F;
   if (c < cols) {
 #pragma unroll 8
-    for (int64_t row = begin + threadIdx.y; row < end; row += kLanes) sum += x[row * cols + c];
+    for (int64_t row = begin + threadIdx.y; row < end; row += kLanes) sum += load(x + row * cols + c);
   }
   of_lane[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
 
   if (threadIdx.y == 0 && c < cols) {
     for (int lane = 1; lane < kLanes; ++lane) sum += of_lane[lane][threadIdx.x];
-    float& to = out[blockIdx.y * cols + c];
-    to = kWrite == Write::add ? to + sum : sum;
+    Out* to = out + blockIdx.y * cols + c;
+    store(to, kWrite == Write::add ? load(to) + sum : sum);
   }
 }
 
-template <Write kWrite>
-void sum_chunks(cudaStream_t stream, float* out, const float* x, int64_t rows, int64_t cols, int64_t chunks) {
+template <Write kWrite, class Out, class In>
+void sum_chunks(cudaStream_t stream, Out* out, const In* x, int64_t rows, int64_t cols, int64_t chunks) {
   const dim3 grid(grid_size(ceil_div(cols, kColumns)), grid_size(chunks));
   sum_rows_kernel<kWrite>
       <<<grid, dim3(kColumns, kLanes), 0, stream>>>(out, x, rows, cols, ceil_div(rows, chunks));
@@ -106,17 +121,23 @@ void check_per_column(const char* op, const Tensor& vector, const Tensor& x) {
 void CudaOps::row_mean(Tensor mean, Tensor x) {
   const Range range("row_mean");
   check_per_row("row_mean", mean, x);
-  sum_each_row(stream_.get(), x.numel(), x.cols(),
-               RowMean{mean.ptr<float>(), x.ptr<float>(), static_cast<float>(x.cols())});
+  with_float_type(x.dtype, [&](auto type) {
+    using T = decltype(type);
+    sum_each_row<T>(stream_.get(), x.numel(), x.cols(),
+                    RowMean<T>{mean.ptr<float>(), x.ptr<T>(), static_cast<float>(x.cols())});
+  });
 }
 
 void CudaOps::row_rstd(Tensor rstd, Tensor x, Tensor mean, float eps) {
   const Range range("row_rstd");
   check_per_row("row_rstd", rstd, x);
   check_per_row("row_rstd", mean, x);
-  sum_each_row(
-      stream_.get(), x.numel(), x.cols(),
-      RowRstd{rstd.ptr<float>(), x.ptr<float>(), mean.ptr<float>(), static_cast<float>(x.cols()), eps});
+  with_float_type(x.dtype, [&](auto type) {
+    using T = decltype(type);
+    sum_each_row<T>(
+        stream_.get(), x.numel(), x.cols(),
+        RowRstd<T>{rstd.ptr<float>(), x.ptr<T>(), mean.ptr<float>(), static_cast<float>(x.cols()), eps});
+  });
 }
 
 void CudaOps::normalize(Tensor out, Tensor x, Tensor mean, Tensor rstd) {
@@ -124,7 +145,10 @@ void CudaOps::normalize(Tensor out, Tensor x, Tensor mean, Tensor rstd) {
   check_same_shape("normalize", out, x);
   check_per_row("normalize", mean, x);
   check_per_row("normalize", rstd, x);
-  map_rows(stream_.get(), out, Normalize{x.ptr<float>(), mean.ptr<float>(), rstd.ptr<float>()});
+  with_float_type(out.dtype, [&](auto type) {
+    using T = decltype(type);
+    map_rows<T>(stream_.get(), out, Normalize<T>{x.ptr<T>(), mean.ptr<float>(), rstd.ptr<float>()});
+  });
 }
 
 void CudaOps::normalize_backward(Tensor dx, Tensor dxhat, Tensor xhat, Tensor mean_dxhat,
@@ -134,38 +158,52 @@ void CudaOps::normalize_backward(Tensor dx, Tensor dxhat, Tensor xhat, Tensor me
   check_per_row("normalize_backward", mean_dxhat, dx);
   check_per_row("normalize_backward", mean_dxhat_xhat, dx);
   check_per_row("normalize_backward", rstd, dx);
-  map_rows(stream_.get(), dx,
-           NormalizeBackward{dx.ptr<float>(), dxhat.ptr<float>(), xhat.ptr<float>(), mean_dxhat.ptr<float>(),
-                             mean_dxhat_xhat.ptr<float>(), rstd.ptr<float>()});
+  with_float_type(dx.dtype, [&](auto type) {
+    using T = decltype(type);
+    map_rows<T>(stream_.get(), dx,
+                NormalizeBackward<T>{dx.ptr<T>(), dxhat.ptr<T>(), xhat.ptr<T>(), mean_dxhat.ptr<float>(),
+                                     mean_dxhat_xhat.ptr<float>(), rstd.ptr<float>()});
+  });
 }
 
 void CudaOps::mul_columns(Tensor out, Tensor x, Tensor w) {
   const Range range("mul_columns");
   check_same_shape("mul_columns", out, x);
   check_per_column("mul_columns", w, x);
-  map_rows(stream_.get(), out, MulColumns{x.ptr<float>(), w.ptr<float>()});
+  with_float_type(out.dtype, [&](auto type) {
+    using T = decltype(type);
+    map_rows<T>(stream_.get(), out, MulColumns<T>{x.ptr<T>(), w.ptr<T>()});
+  });
 }
 
 void CudaOps::add_columns(Tensor out, Tensor x, Tensor b) {
   const Range range("add_columns");
   check_same_shape("add_columns", out, x);
   check_per_column("add_columns", b, x);
-  map_rows(stream_.get(), out, AddColumns{x.ptr<float>(), b.ptr<float>()});
+  with_float_type(out.dtype, [&](auto type) {
+    using T = decltype(type);
+    map_rows<T>(stream_.get(), out, AddColumns<T>{x.ptr<T>(), b.ptr<T>()});
+  });
 }
 
 void CudaOps::sum_rows(Tensor out, Tensor x) {
   const Range range("sum_rows");
   check_per_column("sum_rows", out, x);
   const int64_t rows = x.rows(), cols = x.cols();
-  float* sums = out.ptr<float>();
-  const float* from = x.ptr<float>();
-  if (rows == 0) return;
+  with_float_type(x.dtype, [&](auto type) {
+    using T = decltype(type);
+    T* sums = out.ptr<T>();
+    const T* from = x.ptr<T>();
+    if (rows == 0) return;
 
-  // Enough chunks to fill the device, then a second pass over their sums; no more than scratch and grid hold.
-  const int64_t chunks = std::min({ceil_div(rows, kRowChunk), partials_.numel() / cols, kMaxGridY});
-  if (chunks < 2) return sum_chunks<Write::add>(stream_.get(), sums, from, rows, cols, 1);
-  sum_chunks<Write::set>(stream_.get(), partials_.ptr<float>(), from, rows, cols, chunks);
-  sum_chunks<Write::add>(stream_.get(), sums, partials_.ptr<float>(), chunks, cols, 1);
+    // Enough chunks to fill the device, then a second pass over their sums; no more than scratch and grid
+    // hold.
+    const int64_t chunks = std::min({ceil_div(rows, kRowChunk), partials_.numel() / cols, kMaxGridY});
+    if (chunks < 2) return sum_chunks<Write::add>(stream_.get(), sums, from, rows, cols, 1);
+    float* partials = partials_.ptr<float>();
+    sum_chunks<Write::set>(stream_.get(), partials, from, rows, cols, chunks);
+    sum_chunks<Write::add>(stream_.get(), sums, partials, chunks, cols, 1);
+  });
 }
 
 }  // namespace stepladder

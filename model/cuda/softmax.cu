@@ -19,11 +19,12 @@ __device__ int row_length(int cols) {
 
 // softmax: exp(x - max) / sum_s exp(x - max); log_softmax: x - max - log sum_s exp(x - max).
 // The sum is kept relative to a running maximum (Milakov and Gimelshein 2018).
-template <Kind kKind>
-__global__ void __launch_bounds__(kMaxThreads) softmax_forward_kernel(float* out, const float* in, int cols) {
+template <Kind kKind, class Out, class In>
+__global__ void __launch_bounds__(kMaxThreads) softmax_forward_kernel(Out* out, const In* in, int cols) {
+  constexpr int kItems = kItemsOf<In>;
   const int64_t offset = static_cast<int64_t>(blockIdx.x) * cols;
-  const float* x = in + offset;
-  float* y = out + offset;
+  const In* x = in + offset;
+  Out* y = out + offset;
   const int length = row_length<kKind>(cols);
   const int step = static_cast<int>(blockDim.x), tile = kItems * step;
 
@@ -32,7 +33,8 @@ __global__ void __launch_bounds__(kMaxThreads) softmax_forward_kernel(float* out
     float v[kItems];
     float new_max = max;
 #pragma unroll
-    for (int j = 0; j < kItems; ++j) v[j] = first + j * step < length ? x[first + j * step] : -INFINITY;
+    for (int j = 0; j < kItems; ++j)
+      v[j] = first + j * step < length ? load(x + first + j * step) : -INFINITY;
 #pragma unroll
     for (int j = 0; j < kItems; ++j) new_max = fmaxf(new_max, v[j]);
     sum *= expf(max - new_max);
@@ -47,13 +49,13 @@ __global__ void __launch_bounds__(kMaxThreads) softmax_forward_kernel(float* out
   for (int first = (cols - 1) / tile * tile + static_cast<int>(threadIdx.x); first >= 0; first -= tile) {
     float v[kItems];
 #pragma unroll
-    for (int j = 0; j < kItems; ++j) v[j] = first + j * step < length ? x[first + j * step] : 0.0F;
+    for (int j = 0; j < kItems; ++j) v[j] = first + j * step < length ? load(x + first + j * step) : 0.0F;
 #pragma unroll
     for (int j = 0; j < kItems; ++j) {
       const int c = first + j * step;
       const float value =
           kKind == Kind::log_softmax ? v[j] - row_max - log_sum : expf(v[j] - row_max) * scale;
-      if (c < cols) y[c] = c < length ? value : 0.0F;
+      if (c < cols) store(y + c, c < length ? value : 0.0F);
     }
   }
 }
@@ -62,19 +64,19 @@ __global__ void __launch_bounds__(kMaxThreads) softmax_forward_kernel(float* out
 constexpr int kHeld = 8;
 constexpr int kHeldThreads = 128;
 
-template <Kind kKind>
+template <Kind kKind, class Out, class In>
 __global__ void __launch_bounds__(kHeldThreads)
-    softmax_forward_held_kernel(float* out, const float* in, int cols) {
+    softmax_forward_held_kernel(Out* out, const In* in, int cols) {
   const int64_t offset = static_cast<int64_t>(blockIdx.x) * cols;
-  const float* x = in + offset;
-  float* y = out + offset;
+  const In* x = in + offset;
+  Out* y = out + offset;
   const int length = row_length<kKind>(cols);
 
   float v[kHeld];
 #pragma unroll
   for (int j = 0; j < kHeld; ++j) {
     const int c = static_cast<int>(threadIdx.x) + j * kHeldThreads;
-    v[j] = c < length ? x[c] : -INFINITY;
+    v[j] = c < length ? load(x + c) : -INFINITY;
   }
   float max = Max::kIdentity;
 #pragma unroll
@@ -93,17 +95,18 @@ __global__ void __launch_bounds__(kHeldThreads)
 #pragma unroll
   for (int j = 0; j < kHeld; ++j) {
     const int c = static_cast<int>(threadIdx.x) + j * kHeldThreads;
-    if (c < cols) y[c] = kKind == Kind::log_softmax ? v[j] - log_sum : v[j] * scale;
+    if (c < cols) store(y + c, kKind == Kind::log_softmax ? v[j] - log_sum : v[j] * scale);
   }
 }
 
 // softmax: p * (dp - sum_s dp * p); log_softmax: dlogp - exp(logp) * sum_s dlogp.
-template <Kind kKind>
+template <Kind kKind, class Out, class In>
 __global__ void __launch_bounds__(kMaxThreads)
-    softmax_backward_kernel(float* dx, const float* dout, const float* out, int cols) {
+    softmax_backward_kernel(Out* dx, const In* dout, const In* out, int cols) {
+  constexpr int kItems = kItemsOf<In>;
   const int64_t offset = static_cast<int64_t>(blockIdx.x) * cols;
-  const float *dy = dout + offset, *y = out + offset;
-  float* to = dx + offset;
+  const In *dy = dout + offset, *y = out + offset;
+  Out* to = dx + offset;
   const int length = row_length<kKind>(cols);
   const int step = static_cast<int>(blockDim.x), tile = kItems * step;
 
@@ -113,8 +116,8 @@ __global__ void __launch_bounds__(kMaxThreads)
 #pragma unroll
     for (int j = 0; j < kItems; ++j) {
       const int c = first + j * step;
-      const float d = c < length ? dy[c] : 0.0F;
-      v[j] = kKind == Kind::log_softmax ? d : d * (c < length ? y[c] : 0.0F);
+      const float d = c < length ? load(dy + c) : 0.0F;
+      v[j] = kKind == Kind::log_softmax ? d : d * (c < length ? load(y + c) : 0.0F);
     }
 #pragma unroll
     for (int j = 0; j < kItems; ++j) sum += v[j];
@@ -126,14 +129,14 @@ __global__ void __launch_bounds__(kMaxThreads)
 #pragma unroll
     for (int j = 0; j < kItems; ++j) {
       const int c = first + j * step;
-      d[j] = c < length ? dy[c] : 0.0F;
-      p[j] = c < length ? y[c] : 0.0F;
+      d[j] = c < length ? load(dy + c) : 0.0F;
+      p[j] = c < length ? load(y + c) : 0.0F;
     }
 #pragma unroll
     for (int j = 0; j < kItems; ++j) {
       const int c = first + j * step;
       const float value = kKind == Kind::log_softmax ? d[j] - expf(p[j]) * row_sum : p[j] * (d[j] - row_sum);
-      if (c < cols) to[c] = c < length ? value : 0.0F;
+      if (c < cols) store(to + c, c < length ? value : 0.0F);
     }
   }
 }
@@ -144,31 +147,48 @@ void check_shape(const char* op, const Tensor& x) {
     check(x.shape.rank() >= 2 && x.shape[-2] == x.shape[-1], op, ": ", x, ", must be (...,T,T)");
 }
 
-template <Kind kKind>
+template <Kind kKind, class Out, class In>
 void forward(cudaStream_t stream, const char* op, Tensor out, Tensor in) {
   check_same_shape(op, out, in);
   check_shape<kKind>(op, out);
-  float* y = out.ptr<float>();
-  const float* x = in.ptr<float>();
+  Out* y = out.ptr<Out>();
+  const In* x = in.ptr<In>();
   if (out.numel() == 0) return;
   const int cols = column_count(out.cols());
+  const unsigned rows = grid_size(out.rows());
   if (cols <= kHeld * kHeldThreads)
-    softmax_forward_held_kernel<kKind><<<grid_size(out.rows()), kHeldThreads, 0, stream>>>(y, x, cols);
+    softmax_forward_held_kernel<kKind><<<rows, kHeldThreads, 0, stream>>>(y, x, cols);
   else
-    softmax_forward_kernel<kKind><<<grid_size(out.rows()), row_threads(cols), 0, stream>>>(y, x, cols);
+    softmax_forward_kernel<kKind><<<rows, row_threads(cols, kItemsOf<In>), 0, stream>>>(y, x, cols);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+template <Kind kKind, class Out, class In>
+void backward(cudaStream_t stream, const char* op, Tensor dx, Tensor dout, Tensor out) {
+  check_same_shape(op, dx, dout, out);
+  check_shape<kKind>(op, dx);
+  Out* to = dx.ptr<Out>();
+  const In *dy = dout.ptr<In>(), *y = out.ptr<In>();
+  if (dx.numel() == 0) return;
+  softmax_backward_kernel<kKind><<<grid_size(dx.rows()), row_threads(dx.cols(), kItemsOf<In>), 0, stream>>>(
+      to, dy, y, column_count(dx.cols()));
   CUDA_CHECK(cudaGetLastError());
 }
 
 template <Kind kKind>
-void backward(cudaStream_t stream, const char* op, Tensor dx, Tensor dout, Tensor out) {
-  check_same_shape(op, dx, dout, out);
-  check_shape<kKind>(op, dx);
-  float* to = dx.ptr<float>();
-  const float *dy = dout.ptr<float>(), *y = out.ptr<float>();
-  if (dx.numel() == 0) return;
-  softmax_backward_kernel<kKind>
-      <<<grid_size(dx.rows()), row_threads(dx.cols()), 0, stream>>>(to, dy, y, column_count(dx.cols()));
-  CUDA_CHECK(cudaGetLastError());
+void forward(cudaStream_t stream, const char* op, Tensor p, Tensor x) {
+  with_float_type(p.dtype, [&](auto type) {
+    using T = decltype(type);
+    forward<kKind, T, T>(stream, op, p, x);
+  });
+}
+
+template <Kind kKind>
+void backward(cudaStream_t stream, const char* op, Tensor dx, Tensor dp, Tensor p) {
+  with_float_type(dx.dtype, [&](auto type) {
+    using T = decltype(type);
+    backward<kKind, T, T>(stream, op, dx, dp, p);
+  });
 }
 
 }  // namespace
@@ -195,12 +215,17 @@ void CudaOps::causal_softmax_backward(Tensor dx, Tensor dp, Tensor p) {
 
 void CudaOps::log_softmax_forward(Tensor logp, Tensor logits) {
   const Range range("log_softmax_forward");
-  forward<Kind::log_softmax>(stream_.get(), "log_softmax_forward", logp, logits);
+  with_float_type(logits.dtype, [&](auto type) {
+    forward<Kind::log_softmax, float, decltype(type)>(stream_.get(), "log_softmax_forward", logp, logits);
+  });
 }
 
 void CudaOps::log_softmax_backward(Tensor dlogits, Tensor dlogp, Tensor logp) {
   const Range range("log_softmax_backward");
-  backward<Kind::log_softmax>(stream_.get(), "log_softmax_backward", dlogits, dlogp, logp);
+  with_float_type(dlogits.dtype, [&](auto type) {
+    backward<Kind::log_softmax, decltype(type), float>(stream_.get(), "log_softmax_backward", dlogits, dlogp,
+                                                       logp);
+  });
 }
 
 }  // namespace stepladder
