@@ -16,8 +16,8 @@ class MatmulPlans;
 struct MatmulKey;
 
 /// How sums in two stages are cut: rows that a block of sum_rows takes, sorted tokens that a block of
-/// embedding_backward takes, the most blocks of sum_of_squares and clip_grad_norm (about what an H200 holds at
-/// once), and the most blocks of layernorm_backward.
+/// embedding_backward takes, the most blocks of sum_of_squares and clip_grad_norm (about what an H200 holds
+/// at once), and the most blocks of layernorm_backward.
 constexpr int64_t kRowChunk = 256;
 constexpr int64_t kTokenChunk = 32;
 constexpr int64_t kSquareBlocks = 1024;
