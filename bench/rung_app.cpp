@@ -54,6 +54,19 @@ int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config
                                       : "not even --batch 1 fits: use a smaller --seq or --model"));
 }
 
+/// The largest power of two whose trainer fits into what is free, and for which there are `max_batch`
+/// sequences of data; 1 where not even that fits.
+int64_t largest_batch(const TrainerFactory& make, Ops& ops, Config config, const Hyper& hyper,
+                      int64_t max_batch) {
+  const int64_t free = ops.memory().free;
+  for (config.B = 1; 2 * config.B <= max_batch; config.B *= 2) {
+    Config twice = config;
+    twice.B = 2 * config.B;
+    if (planned_bytes(make, ops, twice, hyper) > free) break;
+  }
+  return config.B;
+}
+
 /// Bytes by the part of a name before the slash: params, grads, activations, ...
 std::map<std::string, int64_t> by_group(const Arena& arena) {
   std::map<std::string, int64_t> groups;
@@ -119,10 +132,13 @@ class Run {
 
  private:
   void open_device();
+  void choose_batch(const Dataset& data);
   int64_t plan() const { return fitting_bytes(build_.make, *ops_, config_, settings_.hyper); }
   void build_trainer(int64_t bytes);
   void load_or_init();
+  TrainState resume();
   void print_box(const Dataset& data) const;
+  std::string precision() const;
   void send_start() const;
   void step(Loader& batches);
   void evaluate(Loader& validation);
@@ -154,7 +170,7 @@ class Run {
 };
 
 void Run::open_device() {
-  ops_ = make_ops(settings_.backend, settings_.device);
+  ops_ = make_ops(settings_.backend, settings_.device, settings_.ops_options());
   device_ = ops_->device();
   const std::string reason = unsupported_reason(rung_, device_);
   if (!reason.empty()) throw UnsupportedError(reason);
@@ -163,12 +179,10 @@ void Run::open_device() {
 void Run::build_trainer(int64_t bytes) {
   arena_.emplace(*ops_, bytes);
   trainer_ = build_.make(*ops_, *arena_, config_, settings_.hyper);
-  trainer_->prepare();
 }
 
 void Run::load_or_init() {
-  for (const Params* moments : {&trainer_->adam_m, &trainer_->adam_v})
-    for (const NamedTensor& moment : moments->each()) ops_->zero(moment.tensor);
+  trainer_->reset();
   if (settings_.init.empty()) {
     init_params(*ops_, trainer_->params, config_, settings_.seed);
   } else {
@@ -176,16 +190,35 @@ void Run::load_or_init() {
   }
 }
 
+TrainState Run::resume() {
+  trainer_->reset();
+  return load_checkpoint(settings_.resume, *ops_, *trainer_, config_);
+}
+
+void Run::choose_batch(const Dataset& data) {
+  const int64_t sequences = (std::ssize(data.train->tokens()) - 1) / config_.T;
+  config_.B =
+      largest_batch(build_.make, *ops_, config_, settings_.hyper, std::min(sequences, settings_.max_batch));
+  settings_.batch = config_.B;
+}
+
 int Run::train() {
   open_device();
+  const bool search = !settings_.batch && build_.batch == BatchSize::largest;
   config_ = settings_.resolve();
+  config_.half = settings_.half_type(rung_, device_);
+  const Dataset data = open_dataset(settings_.data, settings_.val_data, settings_.vocab, config_.V);
+  if (search) choose_batch(data);
   speed_.emplace(config_, settings_.hyper, rung_, device_);
   const int64_t bytes = plan();
+  if (settings_.plan) {
+    std::cout << nlohmann::ordered_json{{"batch", config_.B}, {"memory_bytes", bytes}} << std::endl;
+    return kExitOk;
+  }
   // What can't be written after hours of training is better known now.
   for (const std::string& path : {settings_.checkpoint, settings_.save_weights})
     if (!path.empty()) AtomicFile probe(path);
 
-  const Dataset data = open_dataset(settings_.data, settings_.val_data, settings_.vocab, config_.V);
   Loader batches(data.train, config_.B, config_.T);
   std::optional<Loader> validation;
   if (settings_.eval_every > 0) validation.emplace(data.val, config_.B, config_.T);
@@ -195,13 +228,14 @@ int Run::train() {
   if (settings_.resume.empty()) {
     load_or_init();
   } else {
-    const TrainState state = load_checkpoint(settings_.resume, *ops_, *trainer_, config_);
+    const TrainState state = resume();
     if (state.step >= settings_.steps)
       throw InputError(cat(settings_.resume, ": ", state.step, " steps are done; --steps counts them too"));
     done_ = state.step;
     settings_.seed = state.seed;
     batches.seek(state.batch);
   }
+  trainer_->prepare();
   print_box(data);
 
   ops_->synchronize();  // the first step's clock is for the first step
@@ -243,7 +277,9 @@ void Run::print_box(const Dataset& data) const {
   if (!device_.driver.empty()) rows.emplace_back("driver", device_.driver);
   if (!device_.runtime.empty()) rows.emplace_back("runtime", device_.runtime);
   rows.emplace_back("BLAS", device_.blas);
+  rows.emplace_back("attention", device_.attention);
   rows.emplace_back(cat("peak, ", name_of(rung_.math)), speed_->peak());
+  rows.emplace_back("precision", precision());
   const auto section = [&](const Rows& more) {
     rows.emplace_back();
     rows.insert(rows.end(), more.begin(), more.end());
@@ -254,11 +290,19 @@ void Run::print_box(const Dataset& data) const {
   rows.emplace_back("validation tokens", grouped(static_cast<int64_t>(data.val->tokens().size())));
   section(option_rows(options_, {RungSettings::kModel}));
   rows.emplace_back("parameters", grouped(config_.num_params()));
-  section(option_rows(options_, {RungSettings::kTraining}));
+  section(option_rows(options_, {RungSettings::kTraining, RungSettings::kOps}));
   rows.emplace_back();
   for (const auto& [group, bytes] : by_group(*arena_)) rows.emplace_back(group, bytes_text(bytes));
   rows.emplace_back("memory", bytes_text(arena_->bytes()));
   std::cout << box(rows) << std::flush;
+}
+
+/// What is cast to what.
+std::string Run::precision() const {
+  const DType half = trainer_->weights.wte.dtype;
+  if (half == DType::f32) return rung_.math == MathMode::tf32 ? "f32, GEMM inputs TF32" : "f32";
+  return cat(name_of(half), " weights, activations, gradients and GEMM inputs; f32 master weights, AdamW,",
+             " statistics, accumulation and loss", half == DType::f16 ? "; dynamic loss scaling" : "");
 }
 
 void Run::send_start() const {
@@ -272,10 +316,10 @@ void Run::send_start() const {
       {"NH", config_.NH},
       {"C", config_.C},
       {"world_size", 1},
-      {"dtype", name_of(trainer_->params.wte.dtype)},
+      {"dtype", name_of(trainer_->weights.wte.dtype)},
       {"math", name_of(rung_.math)},
   };
-  config.update(options_json(options_, {RungSettings::kData, RungSettings::kTraining}));
+  config.update(options_json(options_, {RungSettings::kData, RungSettings::kTraining, RungSettings::kOps}));
   events_.write({{"event", "start"},
                  {"variant", build_.name},
                  {"source_hash", build_.source_hash},
@@ -338,7 +382,14 @@ void Run::save(const Loader& batches) {
 
 void Run::send_end() {
   const MemoryInfo memory = ops_->memory();
+  const CompileInfo compile = ops_->compile_info();
   events_.write({{"event", "end"},
+                 {"skipped_steps", trainer_->skipped_steps()},
+                 {"compile",
+                  {{"search_ms", compile.search_ms},
+                   {"capture_ms", compile.capture_ms},
+                   {"searched", compile.searched},
+                   {"from_cache", compile.from_cache}}},
                  {"memory_bytes",
                   {{"live_peak", arena_->bytes()},
                    {"reserved_peak", memory.reserved_peak},
@@ -361,6 +412,7 @@ void Run::sample() {
   const auto prompt = text_->encode(settings_.prompt);
   settings_.batch = 1;
   config_ = settings_.resolve();
+  config_.half = settings_.half_type(rung_, device_);
   // Every token costs a forward pass over T positions.
   const auto length = std::max<int64_t>(std::ssize(prompt), 1) + settings_.sample_tokens;
   config_.T = std::min(config_.T, length);
@@ -368,8 +420,9 @@ void Run::sample() {
   if (settings_.resume.empty()) {
     load_or_init();
   } else {
-    load_checkpoint(settings_.resume, *ops_, *trainer_, config_);
+    resume();
   }
+  trainer_->prepare();
   std::cout << settings_.prompt << continuation(prompt) << std::endl;
 }
 

@@ -8,6 +8,8 @@
 namespace stepladder {
 namespace {
 
+constexpr int64_t kUsualBatch = 4;
+
 /// A file that comes with the project, for a run outside its folder; any other path as it is.
 std::string from_source_dir(const std::string& path) {
   const auto shipped = std::filesystem::path(STEPLADDER_SOURCE_DIR) / path;
@@ -30,7 +32,9 @@ std::vector<Option> RungSettings::options() {
       {"channels", &channels, "N", "default: the model's", kModel, 1, 65536},
       {"vocabulary", &vocabulary, "N", "default: the model's", kModel, 1, 65536},
       {"max-seq", &max_seq, "N", "positions of the model; default: the model's", kModel, 1, 32768},
-      {"batch", &batch, "N", "sequences in a micro-batch", kModel, 1, 16384},
+      {"batch", &batch, "N", "sequences in a micro-batch; default: 4, or what the rung finds", kModel, 1,
+       16384},
+      {"max-batch", &max_batch, "N", "what a rung that looks for its batch takes at most", kModel, 1, 16384},
       {"seq", &seq, "N", "tokens of a sequence; default: all positions", kModel, 1, 32768},
 
       {"steps", &steps, "N", "optimizer steps in all; 0 only samples", kTraining, 0, kMaxInt},
@@ -55,6 +59,27 @@ std::vector<Option> RungSettings::options() {
        0,
        {"auto", "cpu", "cuda"}},
       {"device", &device, "N", "index of the CUDA device", kDevice, 0, 1023},
+      {"attention",
+       &attention,
+       "NAME",
+       "whose flash attention; auto takes cuDNN's where there is one",
+       kOps,
+       0,
+       0,
+       {"auto", "cudnn", "native"}},
+      {"deterministic", &deterministic, "", "the same bits every time, also where that is slower", kOps},
+      {"narrow-access", &narrow_access, "", "no 128-bit loads and stores in the fused kernels", kOps},
+      {"compute-capability", &compute_capability, "N",
+       "use no feature newer than this: 75 runs what a T4 would; 0: the device's own", kOps, 0, 1000},
+      {"dtype",
+       &dtype,
+       "NAME",
+       "of the rungs in 16 bits; default: bf16 where the device has it",
+       kDevice,
+       0,
+       0,
+       {"bf16", "fp16"}},
+      {"cache", &cache, "DIR", "of searched GEMM algorithms", kDevice},
 
       {"eval-every", &eval_every, "N", "steps between validation losses; 0: none", kSampling, 0, kMaxInt},
       {"eval-batches", &eval_batches, "N", "micro-batches of a validation loss", kSampling, 1, kMaxInt},
@@ -70,6 +95,7 @@ std::vector<Option> RungSettings::options() {
       {"checkpoint-every", &checkpoint_every, "N", "and every N steps; 0: only then", kFiles, 0, kMaxInt},
       {"save-weights", &save_weights, "FILE", "safetensors for Hugging Face at the end", kFiles},
 
+      {"plan", &plan, "", "print batch and memory as JSON instead of training", kOther},
       {"events", &events, "FD", "write JSON lines to this file descriptor", kOther, 0, kMaxInt},
   };
 }
@@ -93,14 +119,38 @@ Config RungSettings::resolve() {
   config.C = channels.value_or(config.C);
   config.V = vocabulary.value_or(config.V);
   config.max_T = max_seq.value_or(config.max_T);
-  config.B = batch;
+  config.B = batch.value_or(kUsualBatch);
   config.T = seq.value_or(config.max_T);
   config.validate();
 
   model = config.model, layers = config.L, heads = config.NH, channels = config.C;
-  vocabulary = config.V, max_seq = config.max_T, seq = config.T;
+  vocabulary = config.V, max_seq = config.max_T, seq = config.T, batch = config.B;
   min_lr = schedule().min_lr;
   return config;
+}
+
+OpsOptions RungSettings::ops_options() const {
+  return {.attention = attention == "cudnn"    ? Attention::cudnn
+                       : attention == "native" ? Attention::native
+                                               : Attention::automatic,
+          .deterministic = deterministic,
+          .wide_access = !narrow_access,
+          .compute_capability = compute_capability,
+          .cache_dir = cache};
+}
+
+DType RungSettings::half_type(const Rung& rung, const DeviceInfo& device_info) {
+  if (rung.math != MathMode::half) {
+    if (dtype)
+      throw InputError(cat("--dtype: ", rung.name, " trains in fp32; only mixed-precision rungs choose"));
+    return DType::bf16;
+  }
+  if (!dtype) dtype = device_info.bf16 ? "bf16" : "fp16";
+  if (*dtype == "fp16") return DType::f16;
+  if (!device_info.bf16)
+    throw UnsupportedError(cat("bf16 needs sm_80, this is sm_", device_info.compute_capability, " (",
+                               device_info.name, "): use --dtype fp16"));
+  return DType::bf16;
 }
 
 Schedule RungSettings::schedule() const {

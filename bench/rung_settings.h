@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/ladder.h"
 #include "bench/options.h"
 #include "model/config.h"
 #include "model/gpt2.h"
@@ -20,8 +21,8 @@ struct RungSettings {
   std::string data = "data/austen.txt", val_data, vocab = "data/gpt2";
 
   std::optional<std::string> model;
-  std::optional<int64_t> layers, heads, channels, vocabulary, max_seq, seq;
-  int64_t batch = 4;
+  std::optional<int64_t> layers, heads, channels, vocabulary, max_seq, seq, batch;
+  int64_t max_batch = 16384;
 
   int64_t steps = 40;
   float lr = 6e-4F;
@@ -32,6 +33,10 @@ struct RungSettings {
 
   std::string backend = "auto";
   int device = 0;
+  std::optional<std::string> dtype;
+  std::string attention = "auto", cache = "data/cache";
+  bool deterministic = false, narrow_access = false;
+  int compute_capability = 0;
 
   int eval_every = 0, eval_batches = 8;
   int64_t sample_every = 0;
@@ -43,11 +48,12 @@ struct RungSettings {
   std::string init, resume, checkpoint, save_weights;
   int64_t checkpoint_every = 0;
 
+  bool plan = false;
   std::optional<int64_t> events;  // file descriptor
 
   /// Groups of the table below.
   static constexpr const char *kData = "Data", *kModel = "Model and batch", *kTraining = "Training",
-                              *kDevice = "Device", *kSampling = "Evaluation and sampling",
+                              *kDevice = "Device", *kOps = "Ops", *kSampling = "Evaluation and sampling",
                               *kFiles = "Checkpoints", *kOther = "Other";
   /// The table that parses, explains and records all of the above; it points into this object.
   std::vector<Option> options();
@@ -57,6 +63,13 @@ struct RungSettings {
   /// The model and batch asked for: --model or the checkpoint's shape, then the overrides. Fills the optional
   /// fields in, so that the table shows what is used. Throws InputError.
   Config resolve();
+
+  /// How the backend is to run the ops.
+  OpsOptions ops_options() const;
+  /// The 16-bit type to train in: --dtype, or bf16 where `device` has it, else fp16. Fills --dtype in for a
+  /// rung that has a choice. Throws InputError for a rung without one, UnsupportedError for bf16 on a device
+  /// without.
+  DType half_type(const Rung& rung, const DeviceInfo& device);
 
   Schedule schedule() const;
   SampleOptions sampling() const { return {temperature, top_k, seed}; }

@@ -319,8 +319,11 @@ std::vector<Output> weights_of(const Params& params) {
   return outputs;
 }
 
-// AdamW's moments under their names in a resume checkpoint, as we hold them.
-std::vector<Output> moments_of(const Trainer& trainer) {
+// The optimizer's state under its names in a resume checkpoint, as we hold it: AdamW's moments and, where
+// there is one, the loss scaler.
+constexpr const char* kLossScaler = "stepladder.loss_scaler";
+
+std::vector<Output> optimizer_state_of(const Trainer& trainer) {
   std::vector<Output> outputs;
   for (const auto& [kind, moments] : {std::pair("m", &trainer.adam_m), std::pair("v", &trainer.adam_v)}) {
     for (NamedTensor t : moments->each()) {
@@ -328,6 +331,8 @@ std::vector<Output> moments_of(const Trainer& trainer) {
       outputs.emplace_back(cat("stepladder.", kind, ".", t.name), t);
     }
   }
+  if (trainer.loss_scaler.data)
+    outputs.emplace_back(kLossScaler, NamedTensor{kLossScaler, trainer.loss_scaler});
   return outputs;
 }
 
@@ -382,7 +387,7 @@ Config config_of_checkpoint(const std::string& path) {
 
 void save_checkpoint(const std::string& path, Ops& ops, const Trainer& trainer, const TrainState& state) {
   std::vector<Output> outputs = weights_of(trainer.params);
-  std::ranges::move(moments_of(trainer), std::back_inserter(outputs));
+  std::ranges::move(optimizer_state_of(trainer), std::back_inserter(outputs));
   write_tensors(path, ops, outputs,
                 {{"stepladder.step", std::to_string(state.step)},
                  {"stepladder.batch", std::to_string(state.batch)},
@@ -397,7 +402,8 @@ TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, 
                          state_field<uint64_t>(file, "stepladder.seed")};
   load_weights(path, ops, trainer.params, config);
   std::vector<float> values;
-  for (const auto& [name, t] : moments_of(trainer)) {
+  for (const auto& [name, t] : optimizer_state_of(trainer)) {
+    if (name == kLossScaler && !find(file, name)) continue;  // written by a rung that has none
     const auto shape = stored_shape(t);
     const Entry& entry = require(file, name, shape);
     convert(values, entry.dtype, entry.bytes);

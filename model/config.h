@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "model/tensor.h"
+
 namespace stepladder {
 
 /// GPT-2 dimensions plus the micro-batch. Field names are the literature's.
@@ -17,6 +19,8 @@ struct Config {
   int64_t L = 12;        // layers
   int64_t NH = 12;       // heads
   int64_t C = 768;       // channels
+
+  DType half = DType::bf16;  // bf16 or f16: the type of the rungs that train in 16 bits
 
   int64_t HS() const { return C / NH; }
   /// Parameters, embeddings included (124,439,808 for gpt2).

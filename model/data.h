@@ -69,6 +69,10 @@ class Loader {
   /// Makes batch `index` the next one.
   void seek(int64_t index) { index_ = index; }
   int64_t index() const { return index_; }
+  /// Whether batch i of both is the same.
+  bool reads_as(const Loader& other) const {
+    return data_ == other.data_ && B_ == other.B_ && T_ == other.T_;
+  }
   int64_t batches_per_epoch() const;
 
  private:

@@ -1,10 +1,12 @@
 #include "model/gpt2.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 #include <thread>
 
+#include "model/half.h"
 #include "model/random.h"
 
 namespace stepladder {
@@ -39,32 +41,34 @@ void fill_normal(std::vector<float>& host, float std, uint64_t seed) {
 
 }  // namespace
 
-Params::Params(Arena& arena, const std::string& group, const Config& config) {
+Params::Params(Arena& arena, const std::string& group, const Config& config, DType dtype, int64_t rows)
+    : V_(config.V) {
   const int64_t L = config.L, C = config.C;
-  const auto f32 = [&](const char* name, Shape shape) {
-    return arena.alloc(group + "/" + name, DType::f32, shape);
+  const auto param = [&](const char* name, Shape shape) {
+    return arena.alloc(group + "/" + name, dtype, shape);
   };
-  wte = f32("wte", {config.V, C});
-  wpe = f32("wpe", {config.max_T, C});
-  ln1w = f32("ln1w", {L, C});
-  ln1b = f32("ln1b", {L, C});
-  qkvw = f32("qkvw", {L, 3 * C, C});
-  qkvb = f32("qkvb", {L, 3 * C});
-  attprojw = f32("attprojw", {L, C, C});
-  attprojb = f32("attprojb", {L, C});
-  ln2w = f32("ln2w", {L, C});
-  ln2b = f32("ln2b", {L, C});
-  fcw = f32("fcw", {L, 4 * C, C});
-  fcb = f32("fcb", {L, 4 * C});
-  fcprojw = f32("fcprojw", {L, C, 4 * C});
-  fcprojb = f32("fcprojb", {L, C});
-  lnfw = f32("lnfw", {C});
-  lnfb = f32("lnfb", {C});
+  wte = param("wte", {rows > 0 ? rows : V_, C});
+  wpe = param("wpe", {config.max_T, C});
+  ln1w = param("ln1w", {L, C});
+  ln1b = param("ln1b", {L, C});
+  qkvw = param("qkvw", {L, 3 * C, C});
+  qkvb = param("qkvb", {L, 3 * C});
+  attprojw = param("attprojw", {L, C, C});
+  attprojb = param("attprojb", {L, C});
+  ln2w = param("ln2w", {L, C});
+  ln2b = param("ln2b", {L, C});
+  fcw = param("fcw", {L, 4 * C, C});
+  fcb = param("fcb", {L, 4 * C});
+  fcprojw = param("fcprojw", {L, C, 4 * C});
+  fcprojb = param("fcprojb", {L, C});
+  lnfw = param("lnfw", {C});
+  lnfb = param("lnfb", {C});
 }
 
 std::vector<NamedTensor> Params::each() const {
   constexpr bool decay = true, conv1d = true;
-  std::vector<NamedTensor> all = {{"wte.weight", wte, decay}, {"wpe.weight", wpe, decay}};
+  std::vector<NamedTensor> all = {{"wte.weight", wte.first({V_, wte.cols()}), decay},
+                                  {"wpe.weight", wpe, decay}};
   for (int64_t l = 0; l < qkvw.shape[0]; ++l) {
     const std::string h = "h." + std::to_string(l) + ".";
     all.push_back({h + "ln_1.weight", ln1w[l]});
@@ -83,6 +87,23 @@ std::vector<NamedTensor> Params::each() const {
   all.push_back({"ln_f.weight", lnfw});
   all.push_back({"ln_f.bias", lnfb});
   return all;
+}
+
+std::vector<Tensor> Params::all() const {
+  return {wte,  wpe,  ln1w, ln1b, qkvw,    qkvb,    attprojw, attprojb,
+          ln2w, ln2b, fcw,  fcb,  fcprojw, fcprojb, lnfw,     lnfb};
+}
+
+std::vector<AdamWTensor> adamw_tensors(const Params& params, const Params& grads, const Params& m,
+                                       const Params& v, const Params& low) {
+  const auto ws = params.all(), gs = grads.all(), ms = m.all(), vs = v.all(), lows = low.all();
+  std::vector<AdamWTensor> tensors;
+  for (size_t i = 0; i < ws.size(); ++i) {
+    // Matrices decay: those of the layers, stacked, and the two embeddings, which come first.
+    const bool decay = ws[i].shape.rank() == 3 || i < 2;
+    tensors.push_back({ws[i], gs[i], ms[i], vs[i], lows[i], decay});
+  }
+  return tensors;
 }
 
 void init_params(Ops& ops, const Params& params, const Config& config, uint64_t seed) {
@@ -110,6 +131,12 @@ Trainer::Trainer(Ops& ops, Arena& arena, const Config& config, const Hyper& hype
   norm = arena.alloc("scratch/norm", DType::f32, {1});
 }
 
+void Trainer::reset() {
+  for (const Params* group : {&params, &adam_m, &adam_v})
+    for (const Tensor& t : group->all()) ops.zero(t);
+  if (loss_scaler.data) ops.write(loss_scaler, {65536.0F, 0.0F, 0.0F, 0.0F});  // as torch.amp.GradScaler
+}
+
 float Trainer::train_loss() {
   float sum = 0.0F;
   ops.download(&sum, loss);
@@ -120,6 +147,13 @@ float Trainer::grad_norm() {
   float value = 0.0F;
   ops.download(&value, norm);
   return value;
+}
+
+int64_t Trainer::skipped_steps() {
+  if (loss_scaler.data == nullptr) return 0;
+  std::array<float, 4> state{};
+  ops.download(state.data(), loss_scaler);
+  return static_cast<int64_t>(state[2]);
 }
 
 float Trainer::evaluate(Loader& data, int batches) {
@@ -142,9 +176,15 @@ std::vector<float> Trainer::next_logits(std::span<const int32_t> tokens) {
   std::copy(tokens.end() - static_cast<std::ptrdiff_t>(n), tokens.end(), batch.begin());
   forward({batch.data(), batch.data()});
   ops.phase(nullptr);
-  std::vector<float> row(static_cast<size_t>(config.V));
-  ops.download(row.data(), logits.view({config.B * config.T, config.V})[static_cast<int64_t>(n) - 1]);
-  return row;
+  const Tensor last =
+      logits.view({logits.rows(), logits.cols()})[static_cast<int64_t>(n) - 1].first({config.V});
+  return with_float_type(last.dtype, [&](auto type) {
+    std::vector<decltype(type)> stored(static_cast<size_t>(config.V));
+    ops.download(stored.data(), last);
+    std::vector<float> row(stored.size());
+    std::ranges::transform(stored, row.begin(), [](auto x) { return to_float(x); });
+    return row;
+  });
 }
 
 std::vector<RungBuild>& linked_rungs() {
@@ -152,9 +192,9 @@ std::vector<RungBuild>& linked_rungs() {
   return rungs;
 }
 
-RegisterRung::RegisterRung(const char* name, const char* source_hash, TrainerFactory make) {
+RegisterRung::RegisterRung(const char* name, const char* source_hash, TrainerFactory make, BatchSize batch) {
   auto& rungs = linked_rungs();
-  rungs.push_back({name, source_hash, std::move(make)});
+  rungs.push_back({name, source_hash, std::move(make), batch});
   std::sort(rungs.begin(), rungs.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
 }
 

@@ -35,11 +35,17 @@ struct Params {
   Tensor lnfw, lnfb;                      // (C)
 
   Params() = default;
-  /// Allocates all of them as "group/wte", ... in f32.
-  Params(Arena& arena, const std::string& group, const Config& config);
+  /// Allocates all of them as "group/wte", ... wte gets `rows` rows, of which the first V are GPT-2's; 0: V.
+  Params(Arena& arena, const std::string& group, const Config& config, DType dtype = DType::f32,
+         int64_t rows = 0);
 
-  /// Every tensor of every layer, in Hugging Face's order: 4 + 12 L of them.
+  /// Every tensor of every layer, in Hugging Face's order: 4 + 12 L of them, wte without padding.
   std::vector<NamedTensor> each() const;
+  /// The 16 tensors above as they are, layers stacked, wte with its padding.
+  std::vector<Tensor> all() const;
+
+ private:
+  int64_t V_ = 0;
 };
 
 /// AdamW, clipping and accumulation. Defaults are build-nanogpt's.
@@ -48,15 +54,21 @@ struct Hyper {
   float weight_decay = 0.1F;
   float grad_clip = 1.0F;  // global norm
   int accumulate = 1;      // micro-batches in one step
+
+  AdamW adamw() const { return {beta1, beta2, eps, weight_decay}; }
 };
+
+/// What Ops::adamw takes: tensor i of each group together, `low` where the group is not empty.
+std::vector<AdamWTensor> adamw_tensors(const Params& params, const Params& grads, const Params& m,
+                                       const Params& v, const Params& low = {});
 
 /// Fills `params` with GPT-2's initialisation: N(0, 0.02), residual projections N(0, 0.02/sqrt(2L)), biases
 /// 0, LayerNorm 1. A function of (config, seed) alone: the same bits on every backend and thread count.
 void init_params(Ops& ops, const Params& params, const Config& config, uint64_t seed);
 
 /// What a rung is. The constructor only allocates from the arena, so that a planning arena tells a rung's
-/// memory; prepare() then fills constants. No call but loss(), grad_norm(), evaluate() and next_logits()
-/// waits for the device.
+/// memory. No call but train_loss(), grad_norm(), skipped_steps(), evaluate() and next_logits() waits for the
+/// device.
 class Trainer {
  public:
   Trainer(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper);
@@ -64,6 +76,11 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
   virtual ~Trainer() = default;
 
+  /// Zeroes parameters and moments and puts the loss scaler at its start: called before the parameters are
+  /// initialised or loaded.
+  void reset();
+  /// Fills what derives from the parameters or from nothing: called once they are in place, before the first
+  /// step.
   virtual void prepare() {}
   /// One optimizer step, number `step` from 0: `hyper.accumulate` batches from `data`, forward, backward,
   /// clip, AdamW.
@@ -75,46 +92,59 @@ class Trainer {
   float train_loss();
   /// Global gradient norm of the last step, before clipping. Waits for the device.
   float grad_norm();
+  /// Steps so far that changed nothing because a gradient overflowed fp16. Waits for the device.
+  int64_t skipped_steps();
   /// Mean loss over the next `batches` of `data`. Leaves parameters and optimizer alone.
   float evaluate(Loader& data, int batches);
   /// Logits (V) of the token after `tokens`, of which the last T count. Throws InputError when empty.
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
-  /// The state that makes a run resumable: weights and AdamW moments, f32.
+  /// The state that makes a run resumable: parameters and AdamW moments, f32; with fp16 the loss scaler too,
+  /// (4) as Ops::clip_grad_norm has it, else empty.
   Params params, adam_m, adam_v;
+  Tensor loss_scaler;
+  /// What forward and backward read, `params` themselves or a 16-bit copy, and the gradients.
+  Params weights, grads;
+  Tensor logits;  // (B,T,V), or (B,T,Vp) with padded columns
   const Config config;
 
  protected:
   Ops& ops;
   const Hyper hyper;
-  Tensor logits;  // (B,T,V)
-  Tensor loss;    // (1) sum over micro-batches of the mean loss
-  Tensor norm;    // (1) global gradient norm
+  Tensor loss;  // (1) sum over micro-batches of the mean loss
+  Tensor norm;  // (1) global gradient norm
 };
 
 /// Builds a rung's trainer: `ops` to call, `arena` to allocate from.
 using TrainerFactory =
     std::function<std::unique_ptr<Trainer>(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)>;
 
+/// Which micro-batch a rung trains on when none is asked for: the default, or the largest power of two that
+/// fits into the device's memory.
+enum class BatchSize { usual, largest };
+
 /// A rung linked into this executable.
 struct RungBuild {
   std::string name;         // "00_fp32_baseline": the file's name
   std::string source_hash;  // SHA-256 over the file and everything in model/
   TrainerFactory make;
+  BatchSize batch = BatchSize::usual;
 };
 
 /// All rungs linked in, by name: one in a rung's own executable, all of them in the tests.
 std::vector<RungBuild>& linked_rungs();
 
-/// Registers a trainer under its file's name. Last line of a variant; the build defines both macros.
+/// Registers a trainer under its file's name, with a BatchSize if it is not the usual one. Last line of a
+/// variant; the build defines both macros.
 struct RegisterRung {
-  RegisterRung(const char* name, const char* source_hash, TrainerFactory make);
+  RegisterRung(const char* name, const char* source_hash, TrainerFactory make,
+               BatchSize batch = BatchSize::usual);
 };
-#define STEPLADDER_RUNG(TrainerClass)                                                               \
+#define STEPLADDER_RUNG(TrainerClass, ...)                                                          \
   static const ::stepladder::RegisterRung register_rung(                                            \
       STEPLADDER_RUNG_NAME, STEPLADDER_SOURCE_HASH,                                                 \
       [](Ops& ops, Arena& arena, const Config& config, const Hyper& hyper) {                        \
         return std::unique_ptr<Trainer>(std::make_unique<TrainerClass>(ops, arena, config, hyper)); \
-      })
+      } __VA_OPT__(, ) __VA_ARGS__)
 
 }  // namespace stepladder

@@ -41,7 +41,7 @@ struct OpsOptions {
   bool wide_access = true;     // 128-bit loads and stores in the fused kernels
   /// Features of newer devices are left unused: 75 runs what a T4 would. 0: the device's own.
   int compute_capability = 0;
-  std::string cache_dir;  // of matmul algorithms found by search(); "" keeps none
+  std::string cache_dir = {};  // of matmul algorithms found by search(); "" keeps none
 };
 
 /// What one step of AdamW needs to know besides its tensors.

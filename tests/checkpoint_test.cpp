@@ -488,6 +488,7 @@ TEST(Weights, OtherFilesAreRefused) {
 class Resting final : public Trainer {
  public:
   Resting(Ops& ops, Arena& arena, const Config& config) : Trainer(ops, arena, config, {}) {
+    if (config.half == DType::f16) loss_scaler = arena.alloc("scratch/loss_scaler", DType::f32, {4});
     params = Params(arena, "params", config);
     adam_m = Params(arena, "adam_m", config);
     adam_v = Params(arena, "adam_v", config);
@@ -497,11 +498,13 @@ class Resting final : public Trainer {
 };
 
 struct Resumable {
-  Resumable() {
+  explicit Resumable(DType half = DType::bf16) {
+    Config config = tiny();
+    config.half = half;
     Arena plan;
-    Resting(*ops, plan, tiny());
+    Resting(*ops, plan, config);
     arena = std::make_unique<Arena>(*ops, plan.bytes());
-    trainer = std::make_unique<Resting>(*ops, *arena, tiny());
+    trainer = std::make_unique<Resting>(*ops, *arena, config);
   }
   void randomize() {
     uint64_t seed = 1;
@@ -531,6 +534,25 @@ TEST(Resume, IsBitwise) {
   expect_equal(loaded.trainer->adam_m, saved.trainer->adam_m);
   expect_equal(loaded.trainer->adam_v, saved.trainer->adam_v);
   EXPECT_EQ(folder.count(), 1U);
+}
+
+TEST(Resume, KeepsTheLossScalerAndStartsANewOneWhereThereWasNone) {
+  const TempFolder folder;
+  Resumable scaled(DType::f16), loaded(DType::f16), plain;
+  const std::vector<float> state = {4096.0F, 17.0F, 3.0F, 0.0F}, start = {65536.0F, 0.0F, 0.0F, 0.0F};
+  for (Resumable* each : {&scaled, &loaded, &plain}) each->randomize();
+  scaled.ops->upload(scaled.trainer->loss_scaler, state.data());
+  const auto load = [&](const char* file) {
+    loaded.ops->upload(loaded.trainer->loss_scaler, start.data());
+    load_checkpoint(folder / file, *loaded.ops, *loaded.trainer, tiny());
+    const auto values = Model::values(loaded.trainer->loss_scaler);
+    return std::vector<float>(values.begin(), values.end());
+  };
+  save_checkpoint(folder / "scaled", *scaled.ops, *scaled.trainer, {});
+  save_checkpoint(folder / "plain", *plain.ops, *plain.trainer, {});
+  EXPECT_EQ(load("scaled"), state);
+  EXPECT_EQ(load("plain"), start);
+  load_checkpoint(folder / "scaled", *plain.ops, *plain.trainer, tiny());  // has no use for it
 }
 
 TEST(Resume, ACheckpointIsAWeightsFileToo) {

@@ -13,6 +13,7 @@
 
 #include "bench/ladder.h"
 #include "model/gpt2.h"
+#include "model/half.h"
 #include "model/random.h"
 
 namespace stepladder {
@@ -135,18 +136,27 @@ std::shared_ptr<const TokenFile> random_tokens(int64_t count, int64_t V) {
 
 /// Relative error allowed: some tens of f32 roundings on the way through the model, and a few of the matmuls'
 /// inputs where those are rounded.
-double tolerance_of(MathMode math) {
+double tolerance_of(MathMode math, DType half) {
   constexpr double kTf32Epsilon = 0x1p-10;
-  return 32 * std::numeric_limits<float>::epsilon() + (math == MathMode::tf32 ? 8 * kTf32Epsilon : 0.0);
+  const double half_epsilon = half == DType::bf16 ? 0x1p-7 : 0x1p-10;
+  return 32 * std::numeric_limits<float>::epsilon() + (math == MathMode::tf32   ? 8 * kTf32Epsilon
+                                                       : math == MathMode::half ? 8 * half_epsilon
+                                                                                : 0.0);
 }
 
-class Gradients : public testing::TestWithParam<std::string> {};
+struct Case {
+  std::string rung;
+  DType half = DType::bf16;
+};
+
+class Gradients : public testing::TestWithParam<Case> {};
 
 TEST_P(Gradients, AreTheSlopesOfTheLoss) {
-  const Rung& rung = find_rung(GetParam());
+  const Rung& rung = find_rung(GetParam().rung);
   const auto build = std::find_if(linked_rungs().begin(), linked_rungs().end(),
                                   [&](const RungBuild& r) { return r.name == rung.name; });
-  const Config config = tiny_config();
+  Config config = tiny_config();
+  config.half = GetParam().half;
   const ReferenceGpt2 reference(config);
   // The first step's adam_m is then the gradient itself, and the parameters stay where they are.
   constexpr float kLearningRate = 0.0F;
@@ -160,21 +170,22 @@ TEST_P(Gradients, AreTheSlopesOfTheLoss) {
   build->make(*ops, plan, config, hyper);
   Arena arena(*ops, plan.bytes());
   const auto trainer = build->make(*ops, arena, config, hyper);
-  trainer->prepare();
+  trainer->reset();
 
-  // Large weights, so that attention is not uniform and GELU not linear; no two tensors alike.
+  // Large weights, so that attention is not uniform and GELU not linear; no two tensors alike; each a bf16,
+  // so that rungs in 16 bits have the same ones.
   const auto params = trainer->params.each();
   std::vector<Vector> p;
   for (size_t i = 0; i < params.size(); ++i) {
     std::vector<float> host(static_cast<size_t>(params[i].tensor.numel()));
     const bool layernorm_weight = !params[i].decay && params[i].name.ends_with("weight");
     for (size_t j = 0; j < host.size(); ++j)
-      host[j] = static_cast<float>(random_uniform(100 + i, j) - 0.5) + (layernorm_weight ? 1.0F : 0.0F);
+      host[j] = to_float(from_float<BFloat16>(static_cast<float>(random_uniform(100 + i, j) - 0.5) +
+                                              (layernorm_weight ? 1.0F : 0.0F)));
     ops->upload(params[i].tensor, host.data());
     p.emplace_back(host.begin(), host.end());
   }
-  for (const Params& moments : {trainer->adam_m, trainer->adam_v})
-    for (const NamedTensor& t : moments.each()) ops->zero(t.tensor);
+  trainer->prepare();
 
   const auto file = random_tokens(100, config.V);
   Loader data(file, config.B, config.T), again(file, config.B, config.T);
@@ -186,7 +197,7 @@ TEST_P(Gradients, AreTheSlopesOfTheLoss) {
     return sum / hyper.accumulate;
   };
 
-  const double tolerance = tolerance_of(rung.math), expected_loss = loss();
+  const double tolerance = tolerance_of(rung.math, config.half), expected_loss = loss();
   EXPECT_TRUE(std::fabs(trainer->train_loss() - expected_loss) <= tolerance * expected_loss)
       << trainer->train_loss() << ", expected " << expected_loss;
 
@@ -219,14 +230,18 @@ TEST_P(Gradients, AreTheSlopesOfTheLoss) {
   EXPECT_TRUE(std::fabs(trainer->grad_norm() - std::sqrt(squares)) <= 1e-5 * std::sqrt(squares));
 }
 
-std::vector<std::string> rung_names() {
-  std::vector<std::string> names;
-  for (const Rung& rung : ladder()) names.push_back(rung.name);
-  return names;
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Rung& rung : ladder()) {
+    all.push_back({rung.name});
+    if (rung.math == MathMode::half) all.push_back({rung.name, DType::f16});
+  }
+  return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryRung, Gradients, testing::ValuesIn(rung_names()),
-                         [](const auto& test) { return "r" + test.param; });
+INSTANTIATE_TEST_SUITE_P(EveryRung, Gradients, testing::ValuesIn(cases()), [](const auto& test) {
+  return "r" + test.param.rung + (test.param.half == DType::f16 ? "_fp16" : "");
+});
 
 }  // namespace
 }  // namespace stepladder

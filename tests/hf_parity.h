@@ -41,10 +41,9 @@ inline void expect_parity(const Rung& rung, Ops& ops) {
   build->make(ops, plan, config, hyper);
   Arena arena(ops, plan.bytes());
   const auto trainer = build->make(ops, arena, config, hyper);
-  trainer->prepare();
-  for (const Params& moments : {trainer->adam_m, trainer->adam_v})
-    for (const NamedTensor& t : moments.each()) ops.zero(t.tensor);
+  trainer->reset();
   load_weights(folder + "/model.safetensors", ops, trainer->params, config);
+  trainer->prepare();
 
   const bool fp32 = rung.math == MathMode::fp32;
   const double tolerance = 1e-4 + (fp32 ? 0.0 : rung.tolerance);

@@ -1,4 +1,5 @@
 // Every rung on CUDA against PyTorch.
+#include "tests/gpu_options.h"
 #include "tests/hf_parity.h"
 
 namespace stepladder {
@@ -9,7 +10,7 @@ class HuggingFaceParityGpu : public ::testing::TestWithParam<Rung> {};
 TEST_P(HuggingFaceParityGpu, TenStepsGiveTheSameLossesAndNorms) {
   std::unique_ptr<Ops> ops;
   try {
-    ops = make_cuda_ops();
+    ops = make_cuda_ops(0, gpu_test_options());
   } catch (const UnsupportedError& error) {
     GTEST_SKIP() << error.what();
   }

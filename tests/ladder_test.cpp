@@ -60,29 +60,48 @@ Config small_config() {
   return config;
 }
 
-std::vector<float> losses_of(const std::string& rung, int steps, int accumulate = 1) {
-  const auto& rungs = linked_rungs();
-  const auto build = std::find_if(rungs.begin(), rungs.end(), [&](const auto& r) { return r.name == rung; });
-  check(build != rungs.end(), rung, " is not linked");
-  const Config config = small_config();
-  Hyper hyper;
-  hyper.accumulate = accumulate;
-  const auto ops = make_cpu_ops();
-  Arena plan;
-  build->make(*ops, plan, config, hyper);
-  Arena arena(*ops, plan.bytes());
-  const auto trainer = build->make(*ops, arena, config, hyper);
-  trainer->prepare();
-  init_params(*ops, trainer->params, config, 1337);
-  for (const auto& group : {trainer->adam_m, trainer->adam_v})
-    for (const auto& t : group.each()) ops->zero(t.tensor);
-  Loader data(learnable_tokens(config), config.B, config.T);
-  std::vector<float> losses;
-  for (int step = 0; step < steps; ++step) {
-    trainer->step(data, step, 1e-3F);
-    losses.push_back(trainer->train_loss());
+/// A rung on the CPU, initialised, with data to learn from.
+struct Training {
+  explicit Training(const std::string& rung, DType half = DType::bf16, int accumulate = 1) {
+    const auto& rungs = linked_rungs();
+    const auto build =
+        std::find_if(rungs.begin(), rungs.end(), [&](const auto& r) { return r.name == rung; });
+    check(build != rungs.end(), rung, " is not linked");
+    config.half = half;
+    Hyper hyper;
+    hyper.accumulate = accumulate;
+    Arena plan;
+    build->make(*ops, plan, config, hyper);
+    arena = std::make_unique<Arena>(*ops, plan.bytes());
+    trainer = build->make(*ops, *arena, config, hyper);
+    trainer->reset();
+    init_params(*ops, trainer->params, config, 1337);
+    trainer->prepare();
   }
-  return losses;
+  std::vector<float> losses(int steps) {
+    std::vector<float> losses;
+    for (; steps > 0; --steps) {
+      trainer->step(data, done++, 1e-3F);
+      losses.push_back(trainer->train_loss());
+    }
+    return losses;
+  }
+  std::vector<float> values(Tensor t) {
+    std::vector<float> host(static_cast<size_t>(t.numel()));
+    ops->download(host.data(), t);
+    return host;
+  }
+
+  Config config = small_config();
+  std::unique_ptr<Ops> ops = make_cpu_ops();
+  std::unique_ptr<Arena> arena;
+  std::unique_ptr<Trainer> trainer;
+  Loader data{learnable_tokens(config), config.B, config.T};
+  int64_t done = 0;
+};
+
+std::vector<float> losses_of(const std::string& rung, int steps, int accumulate = 1) {
+  return Training(rung, DType::bf16, accumulate).losses(steps);
 }
 
 TEST(Ladder, TableNamesExactlyTheVariantFiles) {
@@ -137,6 +156,48 @@ TEST(Ladder, RungsThatChangeNumericsReallyDo) {
 
 TEST(Ladder, ARungRepeatsItselfBitForBit) {
   for (const Rung& rung : ladder()) EXPECT_EQ(losses_of(rung.name, 5), losses_of(rung.name, 5)) << rung.name;
+}
+
+TEST(Ladder, Fp16LearnsWhatTheBaselineLearns) {
+  const auto expected = losses_of("00_fp32_baseline", 50);
+  for (const Rung& rung : ladder()) {
+    if (rung.math != MathMode::half) continue;
+    const auto losses = Training(rung.name, DType::f16).losses(50);
+    for (size_t step = 0; step < losses.size(); ++step)
+      EXPECT_TRUE(std::abs(losses[step] - expected[step]) <= rung.tolerance * expected[step])
+          << rung.name << " at step " << step << ": " << losses[step] << ", the baseline " << expected[step];
+  }
+}
+
+TEST(Ladder, LossScaleThatOverflowsSkipsStepsAndRecovers) {
+  for (const Rung& rung : ladder()) {
+    if (rung.math != MathMode::half) continue;
+    Training run(rung.name, DType::f16);
+    run.ops->write(run.trainer->loss_scaler, {0x1p24F, 0.0F, 0.0F, 0.0F});
+    const auto before = run.values(run.trainer->params.fcw);
+    const auto first = run.losses(1);
+    EXPECT_EQ(run.trainer->skipped_steps(), 1) << rung.name;
+    EXPECT_EQ(run.values(run.trainer->params.fcw), before) << rung.name << ": a skipped step changed weights";
+    const auto losses = run.losses(49);
+    EXPECT_LT(losses.back(), first.front() - 0.3F) << rung.name;
+    EXPECT_LT(run.trainer->skipped_steps(), 20) << rung.name;
+  }
+}
+
+TEST(Ladder, PaddingTheVocabularyChangesNothing) {
+  // A multiple of nothing: 96 rows become 128. On the CPU every sum keeps its order, so nothing may differ.
+  Training plain("08_compiled_step"), padded("09_padded_vocab");
+  EXPECT_EQ(plain.losses(20), padded.losses(20));
+  EXPECT_EQ(plain.trainer->grad_norm(), padded.trainer->grad_norm());
+  const std::vector<int32_t> prompt = {3, 18, 93};
+  EXPECT_EQ(plain.trainer->next_logits(prompt), padded.trainer->next_logits(prompt));
+  const auto names = plain.trainer->params.each(), padded_names = padded.trainer->params.each();
+  for (size_t i = 0; i < names.size(); ++i)
+    EXPECT_EQ(plain.values(names[i].tensor), padded.values(padded_names[i].tensor)) << names[i].name;
+  const int64_t V = plain.config.V, C = plain.config.C;
+  ASSERT_GT(padded.trainer->params.wte.shape[0], V);
+  const auto wte = padded.values(padded.trainer->params.wte);
+  EXPECT_TRUE(std::all_of(wte.begin() + V * C, wte.end(), [](float w) { return w == 0.0F; }));
 }
 
 TEST(Ladder, AccumulationAveragesMicroBatches) {

@@ -23,6 +23,7 @@
 #include "model/half.h"
 #include "model/ops.h"
 #include "model/random.h"
+#include "tests/gpu_options.h"
 
 namespace stepladder {
 
@@ -112,17 +113,17 @@ class OpAgreement : public testing::Test {
 
   void SetUp() override {
     try {
-      cuda_ = make_cuda_ops(0, options());
+      cuda_ = make_cuda_ops(0, gpu_test_options(options()));
     } catch (const UnsupportedError& error) {
       GTEST_SKIP() << error.what();
     }
     cpu_ = make_cpu_ops();
   }
 
-  /// Scratch of both backends for N = B*T rows of C channels.
-  void bind(int64_t B, int64_t T, int64_t C) {
+  /// Scratch of both backends for N = B*T rows of C channels in NH heads.
+  void bind(int64_t B, int64_t T, int64_t C, int64_t NH = 1) {
     Config config;
-    config.B = B, config.T = config.max_T = T, config.V = kV, config.C = C;
+    config.B = B, config.T = config.max_T = T, config.V = kV, config.C = C, config.NH = NH;
     for (Ops* ops : {cuda_.get(), cpu_.get()}) {
       Arena plan;
       ops->bind_workspace(plan, config);

@@ -98,8 +98,8 @@ struct Speaker {
     make(*ops, plan, config, {});
     arena = std::make_unique<Arena>(*ops, plan.bytes());
     trainer = make(*ops, *arena, config, {});
-    trainer->prepare();
     init_params(*ops, trainer->params, config, 1337);
+    trainer->prepare();
   }
   Config config;
   std::unique_ptr<Ops> ops = make_cpu_ops();

@@ -3,12 +3,11 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "bench/ladder.h"
 #include "model/arena.h"
 #include "model/config.h"
 #include "model/data.h"
@@ -16,14 +15,24 @@
 #include "model/gpt2.h"
 #include "model/ops.h"
 #include "model/random.h"
+#include "tests/gpu_options.h"
 
 namespace stepladder {
 
-void PrintTo(const RungBuild& rung, std::ostream* out) {
-  *out << rung.name;
+namespace {
+
+struct Case {
+  RungBuild rung;
+  DType half = DType::bf16;
+};
+
+std::string name_of(const Case& c) {
+  return c.rung.name + (c.half == DType::f16 ? "_fp16" : "");
 }
 
-namespace {
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << name_of(c);
+}
 
 constexpr int kSteps = 5;
 
@@ -39,23 +48,21 @@ struct Trajectory {
   std::vector<float> losses, norms;
 };
 
-class TrainerGpuTest : public testing::TestWithParam<RungBuild> {
+class TrainerGpuTest : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     try {
-      cuda_ = make_cuda_ops();
+      cuda_ = make_cuda_ops(0, gpu_test_options({.deterministic = true}));
     } catch (const UnsupportedError& error) {
       GTEST_SKIP() << error.what();
     }
-    std::ifstream in(STEPLADDER_SOURCE_DIR "/variants/ladder.json");
-    const auto ladder = nlohmann::json::parse(in);
-    for (const auto& rung : ladder.at("rungs"))
-      if (rung.at("name") == GetParam().name) ladder_ = rung;
-    ASSERT_FALSE(ladder_.is_null()) << GetParam().name << " is not in the ladder table";
-    const int needs = ladder_.at("requires").at("compute_capability");
-    if (cuda_->device().compute_capability < needs) GTEST_SKIP() << "needs sm_" << needs;
+    const Rung& rung = find_rung(GetParam().rung.name);
+    const std::string reason = unsupported_reason(rung, cuda_->device());
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    if (rung.math == MathMode::half && GetParam().half == DType::bf16 && !cuda_->device().bf16)
+      GTEST_SKIP() << "no bf16 on this device";
 
-    const std::string path = testing::TempDir() + "trainer_gpu_test_" + GetParam().name + ".bin";
+    const std::string path = testing::TempDir() + "trainer_gpu_test_" + name_of(GetParam()) + ".bin";
     std::vector<uint16_t> tokens;
     for (uint64_t i = 0; i < 4000; ++i)
       tokens.push_back(
@@ -66,16 +73,16 @@ class TrainerGpuTest : public testing::TestWithParam<RungBuild> {
   }
 
   Trajectory train(Ops& ops) const {
-    const Config config = small_config();
+    Config config = small_config();
+    config.half = GetParam().half;
     Hyper hyper;
     hyper.accumulate = 2;
     Arena plan;
-    GetParam().make(ops, plan, config, hyper);
+    GetParam().rung.make(ops, plan, config, hyper);
     Arena arena(ops, plan.bytes());
-    const auto trainer = GetParam().make(ops, arena, config, hyper);
+    const auto trainer = GetParam().rung.make(ops, arena, config, hyper);
+    trainer->reset();
     init_params(ops, trainer->params, config, 1337);
-    for (const Params* moments : {&trainer->adam_m, &trainer->adam_v})
-      for (const NamedTensor& m : moments->each()) ops.zero(m.tensor);
     trainer->prepare();
     Loader data(file_, config.B, config.T);
     Trajectory trajectory;
@@ -97,7 +104,6 @@ class TrainerGpuTest : public testing::TestWithParam<RungBuild> {
   }
 
   std::unique_ptr<Ops> cuda_;
-  nlohmann::json ladder_;
   std::shared_ptr<const TokenFile> file_;
 };
 
@@ -106,7 +112,7 @@ TEST_P(TrainerGpuTest, LearnsAsOnTheCpu) {
   const Trajectory expected = train(*cpu), got = train(*cuda_);
   // Differences start at rounding and grow from step to step, as AdamW divides small gradients by their own
   // size.
-  const float rung = ladder_.at("tolerance");
+  const auto rung = static_cast<float>(find_rung(GetParam().rung.name).tolerance);
   expect_near(got.losses, expected.losses, std::max(1e-4F, rung), "loss");
   expect_near(got.norms, expected.norms, std::max(1e-3F, 10.0F * rung), "gradient norm");
   EXPECT_LT(got.losses.back(), got.losses.front());
@@ -118,8 +124,16 @@ TEST_P(TrainerGpuTest, GivesTheSameBitsTwice) {
   EXPECT_EQ(first.norms, second.norms);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rungs, TrainerGpuTest, testing::ValuesIn(linked_rungs()),
-                         [](const auto& rung) { return "rung_" + rung.param.name; });
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const RungBuild& rung : linked_rungs())
+    for (const DType half : {DType::bf16, DType::f16})
+      if (half == DType::bf16 || find_rung(rung.name).math == MathMode::half) all.push_back({rung, half});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rungs, TrainerGpuTest, testing::ValuesIn(cases()),
+                         [](const auto& test) { return "rung_" + name_of(test.param); });
 
 }  // namespace
 }  // namespace stepladder

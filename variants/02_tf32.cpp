@@ -13,9 +13,11 @@ class Variant final : public Trainer {
       : Trainer(ops, arena, config, hyper), B(config.B), T(config.T), L(config.L), HS(config.HS()) {
     const int64_t C = config.C, NH = config.NH, V = config.V;
     const auto f32 = [&](const char* name, Shape shape) { return arena.alloc(name, DType::f32, shape); };
+    const auto act = f32;
 
     // Parameters, gradients and AdamW moments.
     params = Params(arena, "params", config);
+    weights = params;
     grads = Params(arena, "grads", config);
     adam_m = Params(arena, "adam_m", config);
     adam_v = Params(arena, "adam_v", config);
@@ -25,44 +27,44 @@ class Variant final : public Trainer {
     targets = arena.alloc("batch/targets", DType::i32, {B, T});
 
     // Activations that the backward pass reads.
-    ln1 = f32("activations/ln1", {L, B, T, C});
-    ln1hat = f32("activations/ln1hat", {L, B, T, C});
+    ln1 = act("activations/ln1", {L, B, T, C});
+    ln1hat = act("activations/ln1hat", {L, B, T, C});
     ln1rstd = f32("activations/ln1rstd", {L, B, T});
-    q = f32("activations/q", {L, B, NH, T, HS});
-    k = f32("activations/k", {L, B, NH, T, HS});
-    v = f32("activations/v", {L, B, NH, T, HS});
-    att = f32("activations/att", {L, B, NH, T, T});
-    atty = f32("activations/atty", {L, B, T, C});
-    ln2 = f32("activations/ln2", {L, B, T, C});
-    ln2hat = f32("activations/ln2hat", {L, B, T, C});
+    q = act("activations/q", {L, B, NH, T, HS});
+    k = act("activations/k", {L, B, NH, T, HS});
+    v = act("activations/v", {L, B, NH, T, HS});
+    att = act("activations/att", {L, B, NH, T, T});
+    atty = act("activations/atty", {L, B, T, C});
+    ln2 = act("activations/ln2", {L, B, T, C});
+    ln2hat = act("activations/ln2hat", {L, B, T, C});
     ln2rstd = f32("activations/ln2rstd", {L, B, T});
-    fch = f32("activations/fch", {L, B, T, 4 * C});
-    fctanh = f32("activations/fctanh", {L, B, T, 4 * C});
-    fcgelu = f32("activations/fcgelu", {L, B, T, 4 * C});
-    lnf = f32("activations/lnf", {B, T, C});
-    lnfhat = f32("activations/lnfhat", {B, T, C});
+    fch = act("activations/fch", {L, B, T, 4 * C});
+    fctanh = act("activations/fctanh", {L, B, T, 4 * C});
+    fcgelu = act("activations/fcgelu", {L, B, T, 4 * C});
+    lnf = act("activations/lnf", {B, T, C});
+    lnfhat = act("activations/lnfhat", {B, T, C});
     lnfrstd = f32("activations/lnfrstd", {B, T});
-    logits = f32("activations/logits", {B, T, V});
+    logits = act("activations/logits", {B, T, V});
     logprobs = f32("activations/logprobs", {B, T, V});
     losses = f32("activations/losses", {B, T});
 
     // Memory that every layer uses again.
-    res = f32("scratch/res", {B, T, C});
+    res = act("scratch/res", {B, T, C});
     mean = f32("scratch/mean", {B, T});
-    qkv = f32("scratch/qkv", {B, T, 3 * C});
-    heads = f32("scratch/heads", {B, NH, T, HS});
-    proj = f32("scratch/proj", {B, T, C});
-    dres = f32("scratch/dres", {B, T, C});
-    dln = f32("scratch/dln", {B, T, C});
-    dlnhat = f32("scratch/dlnhat", {B, T, C});
+    qkv = act("scratch/qkv", {B, T, 3 * C});
+    heads = act("scratch/heads", {B, NH, T, HS});
+    proj = act("scratch/proj", {B, T, C});
+    dres = act("scratch/dres", {B, T, C});
+    dln = act("scratch/dln", {B, T, C});
+    dlnhat = act("scratch/dlnhat", {B, T, C});
     dmean = f32("scratch/dmean", {B, T});
-    dq = f32("scratch/dq", {B, NH, T, HS});
-    dk = f32("scratch/dk", {B, NH, T, HS});
-    dv = f32("scratch/dv", {B, NH, T, HS});
-    datt = f32("scratch/datt", {B, NH, T, T});
-    dfch = f32("scratch/dfch", {B, T, 4 * C});
-    dfcgelu = f32("scratch/dfcgelu", {B, T, 4 * C});
-    dgelu = f32("scratch/dgelu", {B, T, 4 * C});
+    dq = act("scratch/dq", {B, NH, T, HS});
+    dk = act("scratch/dk", {B, NH, T, HS});
+    dv = act("scratch/dv", {B, NH, T, HS});
+    datt = act("scratch/datt", {B, NH, T, T});
+    dfch = act("scratch/dfch", {B, T, 4 * C});
+    dfcgelu = act("scratch/dfcgelu", {B, T, 4 * C});
+    dgelu = act("scratch/dgelu", {B, T, 4 * C});
 
     // Clipping and AdamW.
     ws = params.each(), gs = grads.each(), ms = adam_m.each(), vs = adam_v.each();
@@ -90,16 +92,16 @@ class Variant final : public Trainer {
     ops.upload(targets, batch.targets);
 
     ops.phase("encoder");
-    ops.embedding_forward(res, tokens, params.wte);  // (B,T,C)
-    ops.add_position(res, params.wpe);
+    ops.embedding_forward(res, tokens, weights.wte);  // (B,T,C)
+    ops.add_position(res, weights.wpe);
 
     for (int64_t l = 0; l < L; ++l) {
       ops.phase("forward block", l);
-      layernorm_forward(ln1[l], ln1hat[l], ln1rstd[l], res, params.ln1w[l], params.ln1b[l]);
+      layernorm_forward(ln1[l], ln1hat[l], ln1rstd[l], res, weights.ln1w[l], weights.ln1b[l]);
 
       // q, k, v = heads of ln1 W^T + b, q / sqrt(HS)  (B,NH,T,HS)
-      ops.matmul(qkv, ln1[l], params.qkvw[l], MatOp::NT);
-      ops.add_columns(qkv, qkv, params.qkvb[l]);
+      ops.matmul(qkv, ln1[l], weights.qkvw[l], MatOp::NT);
+      ops.add_columns(qkv, qkv, weights.qkvb[l]);
       ops.split_qkv(q[l], k[l], v[l], qkv);
       ops.affine(q[l], q[l], scale(), 0.0F);
 
@@ -112,26 +114,26 @@ class Variant final : public Trainer {
       ops.merge_heads(atty[l], heads);
 
       // res += atty W^T + b
-      ops.matmul(proj, atty[l], params.attprojw[l], MatOp::NT);
-      ops.add_columns(proj, proj, params.attprojb[l]);
+      ops.matmul(proj, atty[l], weights.attprojw[l], MatOp::NT);
+      ops.add_columns(proj, proj, weights.attprojb[l]);
       ops.add(res, res, proj);
 
-      layernorm_forward(ln2[l], ln2hat[l], ln2rstd[l], res, params.ln2w[l], params.ln2b[l]);
+      layernorm_forward(ln2[l], ln2hat[l], ln2rstd[l], res, weights.ln2w[l], weights.ln2b[l]);
 
       // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
-      ops.matmul(fch[l], ln2[l], params.fcw[l], MatOp::NT);
-      ops.add_columns(fch[l], fch[l], params.fcb[l]);
+      ops.matmul(fch[l], ln2[l], weights.fcw[l], MatOp::NT);
+      ops.add_columns(fch[l], fch[l], weights.fcb[l]);
       gelu_forward(fcgelu[l], fctanh[l], fch[l]);
 
       // res += fcgelu W^T + b
-      ops.matmul(proj, fcgelu[l], params.fcprojw[l], MatOp::NT);
-      ops.add_columns(proj, proj, params.fcprojb[l]);
+      ops.matmul(proj, fcgelu[l], weights.fcprojw[l], MatOp::NT);
+      ops.add_columns(proj, proj, weights.fcprojb[l]);
       ops.add(res, res, proj);
     }
 
     ops.phase("classifier");
-    layernorm_forward(lnf, lnfhat, lnfrstd, res, params.lnfw, params.lnfb);
-    ops.matmul(logits, lnf, params.wte, MatOp::NT);  // (B,T,V)
+    layernorm_forward(lnf, lnfhat, lnfrstd, res, weights.lnfw, weights.lnfb);
+    ops.matmul(logits, lnf, weights.wte, MatOp::NT);  // (B,T,V)
     ops.log_softmax_forward(logprobs, logits);
     ops.nll_loss_forward(losses, logprobs, targets);
     ops.add_mean(loss, losses);
@@ -143,29 +145,29 @@ class Variant final : public Trainer {
     const Tensor dlogits = logits;
     ops.nll_loss_backward(dlogits, targets, 1.0F / static_cast<float>(B * T * hyper.accumulate));
     ops.log_softmax_backward(dlogits, dlogits, logprobs);
-    ops.matmul(dln, dlogits, params.wte, MatOp::NN);
+    ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
     ops.matmul(grads.wte, dlogits, lnf, MatOp::TN, Write::add);
     ops.zero(dres);
-    layernorm_backward(dres, dln, lnfhat, lnfrstd, params.lnfw, grads.lnfw, grads.lnfb);
+    layernorm_backward(dres, dln, lnfhat, lnfrstd, weights.lnfw, grads.lnfw, grads.lnfb);
 
     for (int64_t l = L - 1; l >= 0; --l) {
       ops.phase("backward block", l);
 
       // MLP projection  (B,T,4C) <- (B,T,C)
-      ops.matmul(dfcgelu, dres, params.fcprojw[l], MatOp::NN);
+      ops.matmul(dfcgelu, dres, weights.fcprojw[l], MatOp::NN);
       ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add);
       ops.sum_rows(grads.fcprojb[l], dres);
 
       // GELU and the layer before it  (B,T,C) <- (B,T,4C)
       gelu_backward(dfch, dfcgelu, fch[l], fctanh[l]);
-      ops.matmul(dln, dfch, params.fcw[l], MatOp::NN);
+      ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
       ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add);
       ops.sum_rows(grads.fcb[l], dfch);
 
-      layernorm_backward(dres, dln, ln2hat[l], ln2rstd[l], params.ln2w[l], grads.ln2w[l], grads.ln2b[l]);
+      layernorm_backward(dres, dln, ln2hat[l], ln2rstd[l], weights.ln2w[l], grads.ln2w[l], grads.ln2b[l]);
 
       // Attention projection  (B,NH,T,HS) <- (B,T,C)
-      ops.matmul(proj, dres, params.attprojw[l], MatOp::NN);
+      ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
       ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add);
       ops.sum_rows(grads.attprojb[l], dres);
       ops.split_heads(heads, proj);
@@ -182,11 +184,11 @@ class Variant final : public Trainer {
       // q, k, v = heads of ln1 W^T + b, q / sqrt(HS)  (B,T,C) <- (B,T,3C)
       ops.affine(dq, dq, scale(), 0.0F);
       ops.merge_qkv(qkv, dq, dk, dv);
-      ops.matmul(dln, qkv, params.qkvw[l], MatOp::NN);
+      ops.matmul(dln, qkv, weights.qkvw[l], MatOp::NN);
       ops.matmul(grads.qkvw[l], qkv, ln1[l], MatOp::TN, Write::add);
       ops.sum_rows(grads.qkvb[l], qkv);
 
-      layernorm_backward(dres, dln, ln1hat[l], ln1rstd[l], params.ln1w[l], grads.ln1w[l], grads.ln1b[l]);
+      layernorm_backward(dres, dln, ln1hat[l], ln1rstd[l], weights.ln1w[l], grads.ln1w[l], grads.ln1b[l]);
     }
 
     ops.phase("encoder backward");
@@ -272,7 +274,6 @@ class Variant final : public Trainer {
   static constexpr float kGeluB = 0.044715F;
 
   const int64_t B, T, L, HS;
-  Params grads;
   std::vector<NamedTensor> ws, gs, ms, vs;
   Tensor tokens, targets;
   Tensor ln1, ln1hat, ln1rstd, q, k, v, att, atty, ln2, ln2hat, ln2rstd, fch, fctanh, fcgelu;

@@ -14,6 +14,8 @@ namespace stepladder {
 struct HandleDeleter {
   void operator()(cudaStream_t stream) const noexcept { CUDA_CHECK_NOEXCEPT(cudaStreamDestroy(stream)); }
   void operator()(cudaEvent_t event) const noexcept { CUDA_CHECK_NOEXCEPT(cudaEventDestroy(event)); }
+  void operator()(cudaGraph_t graph) const noexcept { CUDA_CHECK_NOEXCEPT(cudaGraphDestroy(graph)); }
+  void operator()(cudaGraphExec_t graph) const noexcept { CUDA_CHECK_NOEXCEPT(cudaGraphExecDestroy(graph)); }
   void operator()(cublasHandle_t blas) const noexcept { CUBLAS_CHECK_NOEXCEPT(cublasDestroy(blas)); }
 };
 
@@ -21,6 +23,8 @@ template <class T>
 using Handle = std::unique_ptr<std::remove_pointer_t<T>, HandleDeleter>;
 using Stream = Handle<cudaStream_t>;
 using Event = Handle<cudaEvent_t>;
+using Graph = Handle<cudaGraph_t>;
+using GraphExec = Handle<cudaGraphExec_t>;
 using Blas = Handle<cublasHandle_t>;
 
 /// A stream that does not wait for the legacy default stream.

@@ -1,0 +1,116 @@
+#include "model/algorithm_cache.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "model/atomic_file.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFormat = "stepladder matmul algorithms 1";
+constexpr std::uintmax_t kMaxBytes = 16 << 20;  // some 50 000 algorithms; a GPT-2 step has about 20
+constexpr size_t kWordDigits = 16;
+
+std::string hex(uint64_t word) {
+  char digits[kWordDigits + 1];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(word));
+  return digits;
+}
+
+/// FNV-1a: tells damage, not malice.
+uint64_t checksum(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  return hash;
+}
+
+std::string text_of(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+json header(const AlgorithmSource& source) {
+  return {{"format", kFormat},
+          {"device", source.device},
+          {"compute_capability", source.compute_capability},
+          {"library", source.library}};
+}
+
+/// Throws on whatever is not as write_algorithm_cache() writes it.
+FoundAlgorithm parse(const json& entry) {
+  FoundAlgorithm found{.way = entry.at("way"), .us = entry.at("us")};
+  const auto digits = entry.at("algorithm").get<std::string>();
+  check(!found.way.empty() && std::isfinite(found.us) && found.us >= 0.0, "not an algorithm");
+  check(digits.size() == found.algorithm.size() * kWordDigits, "not an algorithm");
+  const char* at = digits.data();
+  for (uint64_t& word : found.algorithm) {
+    const char* end = at + kWordDigits;
+    const auto [stop, error] = std::from_chars(at, end, word, 16);
+    check(error == std::errc() && stop == end, "not an algorithm");
+    at = end;
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string algorithm_cache_path(const std::string& folder, const AlgorithmSource& source) {
+  std::string name =
+      cat("matmul-", source.device, "-sm", source.compute_capability, "-", source.library, ".json");
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
+  return (std::filesystem::path(folder) / name).string();
+}
+
+FoundAlgorithms read_algorithm_cache(const std::string& path, const AlgorithmSource& source) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  if (error || size > kMaxBytes) return {};
+  std::string text(static_cast<size_t>(size), '\0');
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(text.data(), static_cast<std::streamsize>(size))) return {};
+
+  try {
+    const json root = json::parse(text), expected = header(source);
+    for (const auto& [name, value] : expected.items())
+      if (root.at(name) != value) return {};
+    const json& algorithms = root.at("algorithms");
+    if (root.at("checksum") != hex(checksum(text_of(algorithms)))) return {};
+    FoundAlgorithms found;
+    for (const auto& [key, entry] : algorithms.items()) found.emplace(key, parse(entry));
+    return found;
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+void write_algorithm_cache(const std::string& path, const AlgorithmSource& source,
+                           const FoundAlgorithms& found) {
+  json algorithms = json::object();
+  for (const auto& [key, one] : found) {
+    std::string digits;
+    for (const uint64_t word : one.algorithm) digits += hex(word);
+    algorithms[key] = {{"way", one.way}, {"algorithm", digits}, {"us", one.us}};
+  }
+  json root = header(source);
+  root["checksum"] = hex(checksum(text_of(algorithms)));
+  root["algorithms"] = std::move(algorithms);
+
+  std::error_code error;  // told by the file that then can't be written
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  AtomicFile file(path);
+  file.write(root.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+  file.commit();
+}
+
+}  // namespace stepladder

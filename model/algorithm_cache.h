@@ -1,0 +1,43 @@
+// Matmul algorithms on disk: one JSON file per device and library version, as an algorithm means something to
+// that library only and is the fastest on that device only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace stepladder {
+
+/// What the algorithms are for.
+struct AlgorithmSource {
+  std::string device;  // "NVIDIA H200"
+  int compute_capability = 0;
+  std::string library;  // "cuBLASLt 130100"
+};
+
+/// How a product is done fastest.
+struct FoundAlgorithm {
+  std::string way;                      // which of the ways to do it
+  std::array<uint64_t, 8> algorithm{};  // cublasLtMatmulAlgo_t, opaque; zeros where the way needs none
+  double us = 0.0;                      // as measured
+
+  bool operator==(const FoundAlgorithm&) const = default;
+};
+
+/// By a text that tells apart all products that may want another algorithm.
+using FoundAlgorithms = std::map<std::string, FoundAlgorithm>;
+
+/// The file of `source` in `folder`.
+std::string algorithm_cache_path(const std::string& folder, const AlgorithmSource& source);
+
+/// The algorithms in the file. None where it is missing, damaged in any way, or of another source: they can
+/// be found again.
+FoundAlgorithms read_algorithm_cache(const std::string& path, const AlgorithmSource& source);
+
+/// Writes the file, and its folder where that is missing, so that a reader sees the old or the new one.
+/// Throws InputError.
+void write_algorithm_cache(const std::string& path, const AlgorithmSource& source,
+                           const FoundAlgorithms& found);
+
+}  // namespace stepladder

@@ -1,0 +1,77 @@
+// A step made ahead of time: algorithms searched, launches recorded as one CUDA graph.
+#include <chrono>
+
+#include "model/algorithm_cache.h"
+#include "model/cuda/cuda_ops.h"
+#include "model/cuda/matmul_plans.h"
+#include "model/cuda/range.h"
+
+namespace stepladder {
+namespace {
+
+/// Adds its life to `total`, in ms.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& total) : total_(total) {}
+  ~Stopwatch() {
+    total_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& total_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+void CudaOps::search(const std::function<void()>& work) {
+  // What is measured to be fastest may be another algorithm, with other roundings, the next time.
+  if (options_.deterministic) return;
+  const Range range("search");
+  const Stopwatch stopwatch(compile_info_.search_ms);
+  AlgorithmSource source;
+  std::string path;
+  if (!options_.cache_dir.empty()) {
+    source = {.device = device().name,
+              .compute_capability = device_capability_,
+              .library = cat("cuBLASLt ", cublasLtGetVersion())};
+    path = algorithm_cache_path(options_.cache_dir, source);
+  }
+  matmul_plans_->search(work, path, source);
+}
+
+std::function<void()> CudaOps::record(const std::function<void()>& work) {
+  const Range range("record");
+  const Stopwatch stopwatch(compile_info_.capture_ms);
+  cudaGraph_t captured = nullptr;
+  CUDA_CHECK(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal));
+  try {
+    work();
+  } catch (...) {
+    // Ends the capture in any case, whether the graph was still whole or not.
+    if (cudaStreamEndCapture(stream_.get(), &captured) != cudaSuccess) cudaGetLastError();
+    const Graph abandoned(captured);
+    throw;
+  }
+  CUDA_CHECK(cudaStreamEndCapture(stream_.get(), &captured));
+  const Graph graph(captured);
+  cudaGraphExec_t instantiated = nullptr;
+  CUDA_CHECK(cudaGraphInstantiate(&instantiated, graph.get(), 0));
+  const std::shared_ptr<GraphExec::element_type> executable = GraphExec(instantiated);
+  CUDA_CHECK(cudaGraphUpload(executable.get(), stream_.get()));
+  return [executable, stream = stream_.get()] {
+    const Range launch("graph");
+    CUDA_CHECK(cudaGraphLaunch(executable.get(), stream));
+  };
+}
+
+CompileInfo CudaOps::compile_info() const {
+  CompileInfo info = compile_info_;
+  info.searched = matmul_plans_->searched();
+  info.from_cache = matmul_plans_->from_cache();
+  return info;
+}
+
+}  // namespace stepladder

@@ -1,0 +1,294 @@
+#include "model/cuda/matmul_plans.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <climits>
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+#include "model/cuda/range.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(FoundAlgorithm::algorithm));
+
+// cuBLASLt's default, which is what cudaMalloc and the arena give.
+constexpr uintptr_t kMaxAlignment = 256;
+
+// A search measures this many algorithms of a way, once or twice; then those that came within kPromising of
+// the best, at most kFinalists, in kRounds rounds of about kRoundUs.
+constexpr int kCandidates = 24;
+constexpr double kPromising = 1.15;
+constexpr size_t kFinalists = 5, kRounds = 5;
+constexpr double kRoundUs = 300.0;
+
+cudaDataType_t cuda_type(DType type) {
+  check(type != DType::i32, "i32, wanted a floating type");
+  return type == DType::bf16 ? CUDA_R_16BF : type == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+/// What cuBLASLt calls on a product take. Lives on the stack: making it costs no more than filling it in.
+struct Descriptors {
+  explicit Descriptors(const LtMatmul& product) {
+    const MatmulKey& key = product.key;
+    const cudaDataType_t type = cuda_type(key.dtype);
+    CUBLAS_CHECK(cublasLtMatmulDescInit(&operation, key.compute, CUDA_R_32F));
+    set(CUBLASLT_MATMUL_DESC_TRANSA, static_cast<int32_t>(key.op_a));
+    set(CUBLASLT_MATMUL_DESC_TRANSB, static_cast<int32_t>(key.op_b));
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(key.epilogue));
+    if (product.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
+    if (product.aux) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.m);
+    }
+    const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, cublasOperation_t op, int64_t rows,
+                            int64_t cols) {
+      if (op == CUBLAS_OP_T) std::swap(rows, cols);
+      CUBLAS_CHECK(cublasLtMatrixLayoutInit(&to, type, rows, cols, rows));
+      const auto batch = static_cast<int32_t>(key.batch);
+      const int64_t stride = rows * cols;
+      CUBLAS_CHECK(
+          cublasLtMatrixLayoutSetAttribute(&to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch));
+      CUBLAS_CHECK(cublasLtMatrixLayoutSetAttribute(&to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                                    sizeof stride));
+    };
+    layout(a, key.op_a, key.m, key.k);
+    layout(b, key.op_b, key.k, key.n);
+    layout(d, CUBLAS_OP_N, key.m, key.n);
+  }
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof value));
+  }
+
+  cublasLtMatmulDescOpaque_t operation;
+  cublasLtMatrixLayoutOpaque_t a, b, d;
+};
+
+/// Not an error, but the answer that it can't be done this way.
+bool declined(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+         status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+/// "TN 768x16384x768 bf16 epilogue 4 aligned 256"
+std::string text_of(const MatmulKey& key) {
+  const auto letter = [](cublasOperation_t op) { return op == CUBLAS_OP_T ? 'T' : 'N'; };
+  return cat(letter(key.op_a), letter(key.op_b), ' ', key.m, 'x', key.n, 'x', key.k,
+             key.batch > 1 ? cat(" batch ", key.batch) : "", ' ',
+             key.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32" : name_of(key.dtype), " epilogue ",
+             static_cast<int>(key.epilogue), key.write == Write::add ? " add" : "", " aligned ",
+             key.alignment);
+}
+
+double median(std::array<double, kRounds> values) {
+  std::sort(values.begin(), values.end());
+  return values[kRounds / 2];
+}
+
+}  // namespace
+
+LtMatmul::LtMatmul(const MatmulKey& key, const void* a, const void* b, void* d) : key(key), a(a), b(b), d(d) {
+  *this = with(key.epilogue, nullptr);
+}
+
+LtMatmul LtMatmul::with(cublasLtEpilogue_t epilogue, void* bias, void* aux) const {
+  LtMatmul product = *this;
+  product.key.epilogue = epilogue;
+  product.bias = bias;
+  product.aux = aux;
+  uintptr_t bits = kMaxAlignment;
+  for (const void* p : std::initializer_list<const void*>{a, b, d, bias, aux})
+    bits |= reinterpret_cast<uintptr_t>(p);
+  product.key.alignment = static_cast<uint32_t>(bits & -bits);
+  return product;
+}
+
+MatmulPlans::MatmulPlans(cublasLtHandle_t handle, cudaStream_t stream) : handle_(handle), stream_(stream) {}
+
+void MatmulPlans::set_workspace(const Tensor& workspace) {
+  workspace_ = workspace;
+  plans_.clear();
+}
+
+void MatmulPlans::perform(const LtMatmul& request, std::span<const Way> ways) {
+  auto at = plans_.find(request.key);
+  if (at == plans_.end() || (searching_ && !at->second.final)) {
+    Plan plan;
+    if (searching_) {
+      const std::string key = text_of(request.key);
+      if (const std::optional<Plan> known = cached(key, ways)) {
+        plan = *known;
+        ++from_cache_;
+      } else {
+        plan = fastest(ways);
+        cache_[key] = {.way = ways[plan.way].name,
+                       .algorithm = std::bit_cast<std::array<uint64_t, 8>>(plan.algorithm),
+                       .us = plan.us};
+        ++searched_;
+      }
+      plan.final = true;
+    } else {
+      plan = first_open(ways);
+    }
+    at = plans_.insert_or_assign(request.key, plan).first;
+  }
+  if (run(at->second, ways)) return;
+  at->second = without_cublaslt(ways);
+  run(at->second, ways);
+}
+
+void MatmulPlans::search(const std::function<void()>& work, const std::string& path,
+                         const AlgorithmSource& source) {
+  if (!path.empty()) cache_.merge(read_algorithm_cache(path, source));
+  const int searched_before = searched_;
+  struct Switch {
+    explicit Switch(bool& on) : on(on) { on = true; }
+    ~Switch() { on = false; }
+    bool& on;
+  };
+  {
+    const Switch searching(searching_);
+    work();
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+  }
+  if (!path.empty() && searched_ > searched_before) {
+    cache_.merge(read_algorithm_cache(path, source));  // another process may have added to it
+    try {
+      write_algorithm_cache(path, source, cache_);
+    } catch (const InputError& error) {
+      // It costs the next run a search, this one nothing.
+      std::fprintf(stderr, "matmul algorithms are not kept: %s\n", error.what());
+    }
+  }
+}
+
+std::vector<cublasLtMatmulAlgo_t> MatmulPlans::algorithms(const LtMatmul& product, int count) const {
+  if (product.key.batch > INT_MAX) return {};
+  cublasLtMatmulPreferenceOpaque_t preference;
+  CUBLAS_CHECK(cublasLtMatmulPreferenceInit(&preference));
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value));
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes()));
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  for (const auto operand :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    set(operand, product.key.alignment);
+
+  Descriptors of(product);
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(count));
+  int returned = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle_, &of.operation, &of.a, &of.b, &of.d, &of.d, &preference, count, results.data(), &returned);
+  if (declined(status)) return {};
+  CUBLAS_CHECK(status);
+  std::vector<cublasLtMatmulAlgo_t> found;
+  for (int i = 0; i < returned; ++i)
+    if (results[static_cast<size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
+      found.push_back(results[static_cast<size_t>(i)].algo);
+  return found;
+}
+
+cublasStatus_t MatmulPlans::multiply(const LtMatmul& product, const cublasLtMatmulAlgo_t& algorithm) const {
+  const float alpha = 1.0F, beta = product.key.write == Write::add ? 1.0F : 0.0F;
+  Descriptors of(product);
+  return cublasLtMatmul(handle_, &of.operation, &alpha, product.a, &of.a, product.b, &of.b, &beta, product.d,
+                        &of.d, product.d, &of.d, &algorithm, workspace_.data, workspace_bytes(), stream_);
+}
+
+bool MatmulPlans::run(const Plan& plan, std::span<const Way> ways) const {
+  const Way& way = ways[plan.way];
+  if (way.product) {
+    const cublasStatus_t status = multiply(*way.product, plan.algorithm);
+    if (declined(status)) return false;
+    CUBLAS_CHECK(status);
+  }
+  if (way.rest) way.rest();
+  return true;
+}
+
+MatmulPlans::Plan MatmulPlans::without_cublaslt(std::span<const Way> ways) {
+  for (size_t i = 0; i < ways.size(); ++i)
+    if (!ways[i].product) return {.way = i};
+  throw std::logic_error("a product without a way that is always open");
+}
+
+MatmulPlans::Plan MatmulPlans::first_open(std::span<const Way> ways) const {
+  for (size_t i = 0; i < ways.size() && ways[i].product; ++i)
+    if (const auto found = algorithms(*ways[i].product, 1); !found.empty())
+      return {.way = i, .algorithm = found.front()};
+  return without_cublaslt(ways);
+}
+
+std::optional<MatmulPlans::Plan> MatmulPlans::cached(const std::string& key,
+                                                     std::span<const Way> ways) const {
+  const auto found = cache_.find(key);
+  if (found == cache_.end()) return {};
+  for (size_t i = 0; i < ways.size(); ++i) {
+    if (found->second.way != ways[i].name) continue;
+    const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(found->second.algorithm);
+    if (ways[i].product) {
+      Descriptors of(*ways[i].product);
+      cublasLtMatmulHeuristicResult_t needs{};
+      if (cublasLtMatmulAlgoCheck(handle_, &of.operation, &of.a, &of.b, &of.d, &of.d, &algorithm, &needs) !=
+              CUBLAS_STATUS_SUCCESS ||
+          needs.workspaceSize > workspace_bytes())
+        return {};
+    }
+    return Plan{.way = i, .algorithm = algorithm, .us = found->second.us};
+  }
+  return {};
+}
+
+MatmulPlans::Plan MatmulPlans::fastest(std::span<const Way> ways) const {
+  const Range range("search a matmul");
+  std::vector<Plan> plans;
+  for (size_t i = 0; i < ways.size(); ++i) {
+    if (!ways[i].product) {
+      plans.push_back({.way = i});
+    } else {
+      for (const auto& algorithm : algorithms(*ways[i].product, kCandidates))
+        plans.push_back({.way = i, .algorithm = algorithm});
+    }
+  }
+
+  double best = std::numeric_limits<double>::infinity();
+  for (Plan& plan : plans) {
+    plan.us = std::numeric_limits<double>::infinity();
+    if (!run(plan, ways)) continue;  // the first run loads the kernel
+    plan.us = time(plan, ways, 1);
+    if (plan.us < kPromising * best) plan.us = std::min(plan.us, time(plan, ways, 1));
+    best = std::min(best, plan.us);
+  }
+  std::erase_if(plans, [&](const Plan& plan) { return !(plan.us <= kPromising * best); });
+  std::stable_sort(plans.begin(), plans.end(), [](const Plan& a, const Plan& b) { return a.us < b.us; });
+  if (plans.size() > kFinalists) plans.resize(kFinalists);
+
+  // In turns, so that a drifting clock meets all of them.
+  std::vector<std::array<double, kRounds>> us(plans.size());
+  const auto repeats = static_cast<int>(std::clamp(kRoundUs / best, 1.0, 20.0));
+  for (size_t round = 0; round < kRounds; ++round)
+    for (size_t i = 0; i < plans.size(); ++i) us[i][round] = time(plans[i], ways, repeats);
+  for (size_t i = 0; i < plans.size(); ++i) plans[i].us = median(us[i]);
+  return *std::min_element(plans.begin(), plans.end(),
+                           [](const Plan& a, const Plan& b) { return a.us < b.us; });
+}
+
+double MatmulPlans::time(const Plan& plan, std::span<const Way> ways, int repeats) const {
+  run(plan, ways);  // keeps the device busy while the rest is queued: launching is not measured
+  CUDA_CHECK(cudaEventRecord(start_.get(), stream_));
+  for (int i = 0; i < repeats; ++i) run(plan, ways);
+  CUDA_CHECK(cudaEventRecord(stop_.get(), stream_));
+  CUDA_CHECK(cudaEventSynchronize(stop_.get()));
+  float ms = 0.0F;
+  CUDA_CHECK(cudaEventElapsedTime(&ms, start_.get(), stop_.get()));
+  return 1e3 * static_cast<double>(ms) / repeats;
+}
+
+}  // namespace stepladder

@@ -1,0 +1,109 @@
+// MatmulPlans: how each matrix product is done, and by which algorithm of cuBLASLt.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/algorithm_cache.h"
+#include "model/cuda/handles.h"
+#include "model/ops.h"
+
+namespace stepladder {
+
+/// What the fastest way to do a product depends on. In cuBLAS' terms, columns first: D (m,n) = or +=
+/// op(A) op(B), contiguous, then an epilogue.
+struct MatmulKey {
+  cublasOperation_t op_a, op_b;
+  int64_t m, n, k, batch;
+  DType dtype;  // of all operands
+  cublasComputeType_t compute;
+  Write write;  // of D, and in a request of the bias gradient too
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  uint32_t alignment = 0;  // of all operands, in bytes
+
+  auto operator<=>(const MatmulKey&) const = default;
+};
+
+/// A product with its operands, which set key.alignment.
+struct LtMatmul {
+  LtMatmul(const MatmulKey& key, const void* a, const void* b, void* d);
+  /// The same followed by `epilogue`; bias (m), or (n) for BGRADB; aux (m,n).
+  LtMatmul with(cublasLtEpilogue_t epilogue, void* bias, void* aux = nullptr) const;
+
+  MatmulKey key;
+  const void *a, *b;
+  void *d, *bias = nullptr, *aux = nullptr;
+};
+
+/// One way to do a product and what surrounds it.
+struct Way {
+  const char* name;                 // in the cache; of its own among the ways to do one thing
+  std::optional<LtMatmul> product;  // by cuBLASLt
+  std::function<void()> rest;       // then these ops
+};
+
+/// Remembers for each product the way that is to be taken. Until search() has seen it, that is the first one
+/// that is open, with the algorithm that cuBLASLt expects to be fastest; then it is the fastest that was
+/// measured. A way without cuBLASLt is always open, one with it where the library has an algorithm.
+///
+/// Where a product is cut along k, its parts are summed in f32 and in one order: results are rounded once,
+/// and have the same bits every time.
+class MatmulPlans {
+ public:
+  MatmulPlans(cublasLtHandle_t handle, cudaStream_t stream);
+
+  /// Scratch of the following products, for which all are planned anew.
+  void set_workspace(const Tensor& workspace);
+
+  /// Does `request` by one of `ways`, of which one must always be open.
+  void perform(const LtMatmul& request, std::span<const Way> ways);
+
+  /// Runs `work`; each product that perform() meets in it for the first time is measured, unless it is in the
+  /// file, to which it is added. `path` "": no file.
+  void search(const std::function<void()>& work, const std::string& path, const AlgorithmSource& source);
+
+  int searched() const { return searched_; }
+  int from_cache() const { return from_cache_; }
+
+ private:
+  struct Plan {
+    size_t way = 0;
+    cublasLtMatmulAlgo_t algorithm{};  // unless the way has no product
+    double us = 0.0;                   // where it was measured
+    bool final = false;                // search() has nothing to add
+  };
+
+  size_t workspace_bytes() const { return workspace_.data ? workspace_.bytes() : 0; }
+  /// At most `count` algorithms, the one that should be fastest first; none where cuBLASLt can't do it.
+  std::vector<cublasLtMatmulAlgo_t> algorithms(const LtMatmul& product, int count) const;
+  cublasStatus_t multiply(const LtMatmul& product, const cublasLtMatmulAlgo_t& algorithm) const;
+  /// False where cuBLASLt declines after all: then nothing has run.
+  bool run(const Plan& plan, std::span<const Way> ways) const;
+
+  static Plan without_cublaslt(std::span<const Way> ways);
+  Plan first_open(std::span<const Way> ways) const;
+  std::optional<Plan> cached(const std::string& key, std::span<const Way> ways) const;
+  Plan fastest(std::span<const Way> ways) const;
+  /// Mean time in us of `repeats` runs.
+  double time(const Plan& plan, std::span<const Way> ways, int repeats) const;
+
+  const cublasLtHandle_t handle_;
+  const cudaStream_t stream_;
+  const Event start_ = make_event(), stop_ = make_event();
+  Tensor workspace_;
+  std::map<MatmulKey, Plan> plans_;
+  bool searching_ = false;
+  FoundAlgorithms cache_;  // what searches read and found
+  int searched_ = 0, from_cache_ = 0;
+};
+
+}  // namespace stepladder

@@ -1,0 +1,135 @@
+"""What the peers share with a rung's executable: one-line errors, exit codes, and the events of bench/events.h."""
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+EXIT_USAGE, EXIT_FAILED = 2, 5
+
+
+class Failure(Exception):
+    """Why a run ended, on one line; `status` is one of bench/events.h's."""
+
+    status, code = "error", EXIT_FAILED
+
+
+class InputError(Failure):
+    code = EXIT_USAGE
+
+
+class UnsupportedError(Failure):
+    status = "unsupported"
+
+
+class OutOfMemoryError(Failure):
+    status = "oom"
+
+
+class DivergedError(Failure):
+    status = "diverged"
+
+
+class Parser(argparse.ArgumentParser):
+    """Long options only; what is wrong with them is an InputError."""
+
+    def __init__(self, **more):
+        super().__init__(allow_abbrev=False, add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+                         **more)
+        self.add_argument("--help", action="help", help="print this and exit")
+
+    def error(self, message):
+        raise InputError(message)
+
+
+def number(kind, low, high):
+    """An argument's type: a finite number of `kind` from `low` to `high`."""
+
+    def parse(text):
+        value = kind(text)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text} is out of range: from {low} to {high}")
+        return value
+
+    parse.__name__ = "whole number" if kind is int else "number"
+    return parse
+
+
+class Events:
+    """Writes events to a file descriptor, each with a single write; nothing at all without one."""
+
+    def __init__(self, fd: int | None):
+        self.fd = fd
+        if fd is not None:
+            try:
+                os.fstat(fd)
+            except OSError:
+                raise InputError(f"--events {fd}: no such open file descriptor") from None
+
+    def write(self, event: str, **fields) -> None:
+        if self.fd is None:
+            return
+        fields = {key: _finite(value) for key, value in fields.items()}
+        try:
+            os.write(self.fd, (json.dumps({"event": event} | fields, allow_nan=False) + "\n").encode())
+        except BrokenPipeError:
+            self.fd = None
+            raise Failure("the reader of --events is gone") from None
+
+
+def _finite(value):
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def process_age_ms() -> float:
+    """Milliseconds since this process was started, by the kernel's record."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from field 3; 22 is the start in ticks
+    return time.clock_gettime(time.CLOCK_BOOTTIME) * 1e3 - float(fields[22 - 3]) * 1e3 / os.sysconf("SC_CLK_TCK")
+
+
+def source_hash(*parts: Path | str) -> str:
+    """SHA-256 over the contents of files and over texts."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(hashlib.sha256(part.read_bytes() if isinstance(part, Path) else part.encode()).digest())
+    return total.hexdigest()
+
+
+def shipped(path: str) -> Path:
+    """A file that comes with the project, for a run outside its folder; any other path as it is."""
+    return REPOSITORY / path if not Path(path).exists() and (REPOSITORY / path).exists() else Path(path)
+
+
+def tokenised(text: Path, vocab: str) -> Path:
+    """Where a rung's executable has left the tokens of a text; the header notes how long the text was."""
+    kept = Path(f"{text}.gpt2.bin" if (shipped(vocab) / "vocab.bpe").exists() else f"{text}.bytes.bin")
+    size = text.stat().st_size
+    if not kept.exists() or int.from_bytes(kept.read_bytes()[16:24], "little") != size:
+        raise InputError(f"{kept}: missing, or not of {text} as it is now: any rung's executable writes it")
+    return kept
+
+
+def main(name: str, run) -> int:
+    """Calls run(announce), which hands the opened Events to `announce`; answers what it raises like a rung."""
+    opened = [Events(None)]
+
+    def ended(status: str, reason: str, code: int) -> int:
+        reason = " ".join(reason.split())
+        opened[-1].write("error", status=status, reason=reason)
+        print(f"{name}: error: {reason}", file=sys.stderr)
+        return code
+
+    try:
+        return run(opened.append)
+    except Failure as failure:
+        return ended(failure.status, str(failure), failure.code)
+    except KeyboardInterrupt:
+        return ended("interrupted", "interrupted", 128 + signal.SIGINT)
+    except Exception as error:  # a bug, or a library's own
+        return ended("error", f"{type(error).__name__}: {error}", EXIT_FAILED)

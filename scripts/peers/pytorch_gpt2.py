@@ -1,0 +1,207 @@
+"""GPT-2 in PyTorch, and a step of its training as each rung of the ladder would have it."""
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+@dataclass
+class Config:
+    """GPT-2's dimensions and the micro-batch, by the field's letters."""
+
+    B: int
+    T: int
+    max_T: int
+    V: int
+    L: int
+    NH: int
+    C: int
+
+
+@dataclass
+class Features:
+    """What a rung switches on; each rung keeps what those below it have."""
+
+    tf32: bool = False  # GEMMs on TF32 tensor cores
+    fused_adamw: bool = False  # one multi-tensor kernel for AdamW, and for clipping; else one kernel per op per tensor
+    pinned: bool = False  # page-locked batches, copied without waiting while the step before them runs
+    half: torch.dtype | None = None  # autocast; float16 with dynamic loss scaling
+    compile: str = ""  # mode of torch.compile
+    flash: bool = False  # scaled_dot_product_attention
+    attention: str = "auto"  # its backend
+    padded: bool = False  # vocabulary rounded up to a multiple of 128, as in nanoGPT: padding is not masked
+
+
+# ---- model -----------------------------------------------------------------------------------------------------------
+
+
+class Attention(nn.Module):
+    def __init__(self, config: Config, flash: bool):
+        super().__init__()
+        self.NH, self.flash = config.NH, flash
+        self.c_attn = nn.Linear(config.C, 3 * config.C)
+        self.c_proj = nn.Linear(config.C, config.C)
+        if not flash:
+            causal = torch.ones(config.max_T, config.max_T, dtype=torch.bool).tril()
+            self.register_buffer("future", ~causal, persistent=False)  # (max_T,max_T)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        B, T, C = x.shape
+        q, k, v = (y.view(B, T, self.NH, C // self.NH).transpose(1, 2) for y in self.c_attn(x).split(C, dim=2))
+        if self.flash:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B,NH,T,HS)
+        else:
+            att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(C // self.NH))  # (B,NH,T,T)
+            y = att.masked_fill(self.future[:T, :T], -math.inf).softmax(dim=-1) @ v
+        return self.c_proj(y.transpose(1, 2).reshape(B, T, C))
+
+
+class MLP(nn.Module):
+    def __init__(self, config: Config):
+        super().__init__()
+        self.c_fc = nn.Linear(config.C, 4 * config.C)
+        self.c_proj = nn.Linear(4 * config.C, config.C)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config, flash: bool):
+        super().__init__()
+        self.ln_1, self.attn = nn.LayerNorm(config.C), Attention(config, flash)
+        self.ln_2, self.mlp = nn.LayerNorm(config.C), MLP(config)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class GPT2(nn.Module):
+    """Tied head, biases everywhere but there, no dropout."""
+
+    def __init__(self, config: Config, flash: bool = False):
+        super().__init__()
+        self.wte = nn.Embedding(config.V, config.C)
+        self.wpe = nn.Embedding(config.max_T, config.C)
+        self.h = nn.ModuleList(Block(config, flash) for _ in range(config.L))
+        self.ln_f = nn.LayerNorm(config.C)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                residual = name.endswith("c_proj.weight")
+                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * config.L) if residual else 0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Mean cross-entropy; tokens and targets are (B,T)."""
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
+        for block in self.h:
+            x = block(x)
+        logits = F.linear(self.ln_f(x), self.wte.weight)  # (B,T,V)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+# ---- data ------------------------------------------------------------------------------------------------------------
+
+
+class Batches:
+    """Batch i is tokens [i B T, (i+1) B T] and wraps around, as model/data.h's Loader has it."""
+
+    def __init__(self, tokens: np.ndarray, config: Config, device: torch.device, pinned: bool):
+        self.tokens, self.B, self.T, self.device = tokens, config.B, config.T, device
+        self.pinned = pinned and device.type == "cuda"
+        self.index, self.ahead = 0, None
+
+    def next(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens and targets, each (B,T) on the device."""
+        ready, self.ahead = self.ahead or self._fetch(), None
+        return ready
+
+    def prefetch(self) -> None:
+        """Starts on the next batch; only page-locked ones can be copied without waiting."""
+        if self.pinned:
+            self.ahead = self._fetch()
+
+    def _fetch(self) -> tuple[torch.Tensor, torch.Tensor]:
+        size = self.B * self.T
+        begin = self.index % ((len(self.tokens) - 1) // size) * size
+        window = torch.from_numpy(self.tokens[begin:begin + size + 1].astype(np.int64))
+        self.index += 1
+        return self._upload(window[:-1]), self._upload(window[1:])
+
+    def _upload(self, tokens: torch.Tensor) -> torch.Tensor:
+        if self.pinned:
+            tokens = tokens.pin_memory()
+        return tokens.view(self.B, self.T).to(self.device, non_blocking=self.pinned)
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+
+
+class Trainer:
+    """AdamW with a clipped gradient. `hyper` has accumulate, weight_decay, beta1, beta2, eps and grad_clip."""
+
+    def __init__(self, config: Config, features: Features, hyper, seed: int, device: torch.device):
+        self.features, self.hyper, self.device = features, hyper, device
+        torch.set_float32_matmul_precision("high" if features.tf32 else "highest")
+        if features.attention != "auto":
+            for backend in ("flash", "cudnn", "mem_efficient", "math"):
+                getattr(torch.backends.cuda, f"enable_{backend}_sdp")(backend == features.attention)
+
+        torch.manual_seed(seed)
+        with device:
+            self.model = GPT2(config, features.flash)
+        self.forward: Callable = self.model
+        if features.compile:
+            self.forward = torch.compile(self.model, mode=features.compile, fullgraph=True, dynamic=False)
+
+        self.parameters = list(self.model.parameters())
+        matrices = [p for p in self.parameters if p.dim() == 2]
+        vectors = [p for p in self.parameters if p.dim() != 2]
+        fused = {"fused": True} if features.fused_adamw else {"foreach": False, "fused": False}
+        self.optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": hyper.weight_decay},
+                                            {"params": vectors, "weight_decay": 0.0}],
+                                           betas=(hyper.beta1, hyper.beta2), eps=hyper.eps, **fused)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=features.half == torch.float16)
+        # Under CUDA graphs a gradient lies where the next micro-batch's goes: then sums need memory of their own.
+        self.own_gradients = hyper.accumulate > 1 and features.compile in ("reduce-overhead", "max-autotune")
+        if self.own_gradients:
+            for p in self.parameters:
+                p.grad = torch.zeros_like(p)
+
+    def step(self, batches: Batches, lr: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """One optimizer step. Returns the mean loss and the gradient's norm before clipping, still on the device."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        total = torch.zeros((), device=self.device)
+        for _ in range(self.hyper.accumulate):
+            tokens, targets = batches.next()
+            loss = self.loss(tokens, targets) / self.hyper.accumulate
+            batches.prefetch()
+            self.scaler.scale(loss).backward()
+            total += loss.detach()
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.hyper.grad_clip,
+                                        foreach=None if self.features.fused_adamw else False)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=not self.own_gradients)
+        return total, norm
+
+    def loss(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        half = self.features.half
+        with torch.autocast(self.device.type, dtype=half) if half else contextlib.nullcontext():
+            torch.compiler.cudagraph_mark_step_begin()
+            return self.forward(tokens, targets)
+
+    @torch.no_grad()
+    def evaluate(self, batches: Batches, count: int) -> float:
+        """Mean loss over `count` batches."""
+        return sum(self.loss(*batches.next()).item() for _ in range(count)) / count

@@ -1,0 +1,375 @@
+#!/usr/bin/env python3
+"""The ladder in PyTorch: each rung as PyTorch has it, measured and reported like a rung's executable.
+
+Same GPT-2, same batches in the same order, same initialisation (not the same bits), same hyperparameters, same clock:
+from before the batch is fetched until the device is synchronised after the update. Events are those of bench/events.h;
+live_peak is what PyTorch's allocator had handed out at most, reserved_peak what it had taken from the driver.
+"""
+
+import gc
+import math
+import signal
+import sys
+import time
+from pathlib import Path
+
+import peer
+from peer import DivergedError, Failure, InputError, OutOfMemoryError, UnsupportedError, number
+
+HERE = Path(__file__).resolve().parent
+
+LADDER = {
+    "00_fp32_baseline": "eager fp32, attention matrix in memory, AdamW as a loop over tensors, pageable copies",
+    "02_tf32": "GEMMs on TF32 tensor cores",
+    "03_fused_adamw": "AdamW(fused=True), clipping by multi-tensor kernels",
+    "04_pinned_loader": "pin_memory() and non_blocking copies, a batch ahead",
+    "05_mixed_precision": "autocast to bfloat16, or to float16 with GradScaler",
+    "06_fused_kernels": "torch.compile",
+    "07_flash_attention": "scaled_dot_product_attention",
+    "08_compiled_step": "torch.compile(mode=--compile-mode), by default with CUDA graphs",
+    "09_padded_vocab": "vocabulary 50257 -> 50304",
+    "10_large_batch": "the largest power-of-two multiple of --batch that fits, found by search",
+}
+ATTENTION = ("auto", "flash", "cudnn")
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+# Radford et al. 2019, table 2; mini and tiny are ours.
+MODELS = {
+    "gpt2": {"L": 12, "NH": 12, "C": 768, "max_T": 1024},
+    "gpt2-medium": {"L": 24, "NH": 16, "C": 1024, "max_T": 1024},
+    "gpt2-large": {"L": 36, "NH": 20, "C": 1280, "max_T": 1024},
+    "gpt2-xl": {"L": 48, "NH": 25, "C": 1600, "max_T": 1024},
+    "gpt2-mini": {"L": 6, "NH": 6, "C": 384, "max_T": 256},
+    "gpt2-tiny": {"L": 4, "NH": 4, "C": 128, "max_T": 256},
+}
+VOCABULARY = 50257
+
+
+def torch_version() -> str:
+    """Without importing it, which takes seconds; "" where there is none."""
+    from importlib import metadata
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def source_hash() -> str:
+    return peer.source_hash(*(HERE / name for name in ("pytorch_ladder.py", "pytorch_gpt2.py", "peer.py")),
+                            torch_version())
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
+
+
+def parse(arguments: list[str]):
+    """The options of a rung's executable that PyTorch has a use for, by the same names and with the same defaults."""
+    rungs = "\n".join(f"  {name:20} {what}" for name, what in LADDER.items())
+    parser = peer.Parser(prog="pytorch_ladder.py", description=__doc__, epilog=f"rungs:\n{rungs}")
+    parser.add_argument("rung", help="such as 05_mixed_precision")
+    parser.add_argument("--version", action="version", help="print the versions and exit",
+                        version=f"pytorch_ladder, PyTorch {torch_version() or 'missing'} source {source_hash()}")
+
+    count, rate = number(int, 1, 2**31 - 1), number(float, 0, 100)
+    for name, kind, default, what in (
+            ("data", str, "data/austen.txt", "tokens (llm.c .bin, .npy, raw uint16) or a .txt that a rung tokenised"),
+            ("val-data", str, "", "the same for validation; default: the last tenth of --data"),
+            ("vocab", str, "data/gpt2", "folder of encoder.json and vocab.bpe, which a .txt was tokenised with"),
+            ("batch", number(int, 1, 16384), 4, "sequences in a micro-batch"),
+            ("seq", number(int, 1, 32768), None, "tokens of a sequence; default: all positions"),
+            ("steps", count, 40, "optimizer steps in all"),
+            ("accumulate", number(int, 1, 65536), 1, "micro-batches in a step"),
+            ("lr", rate, 6e-4, "learning rate after warm-up"),
+            ("min-lr", rate, None, "learning rate after decay; default: a tenth of --lr"),
+            ("warmup-lr-steps", number(int, 0, 2**31 - 1), 10, "steps of linear warm-up"),
+            ("decay-steps", number(int, 0, 2**31 - 1), 0, "step at which cosine decay ends; 0: none"),
+            ("weight-decay", rate, 0.1, "of the matrices"),
+            ("beta1", number(float, 0, 0.999999), 0.9, "AdamW's first moment"),
+            ("beta2", number(float, 0, 0.999999), 0.95, "AdamW's second moment"),
+            ("eps", number(float, 0, 1), 1e-8, "AdamW's epsilon"),
+            ("grad-clip", number(float, 1e-9, 1e9), 1.0, "global gradient norm at most"),
+            ("seed", number(int, 0, 2**64 - 1), 1337, "of initialisation"),
+            ("device", number(int, 0, 1023), 0, "index of the CUDA device"),
+            ("eval-every", number(int, 0, 2**31 - 1), 0, "steps between validation losses; 0: none"),
+            ("eval-batches", count, 8, "micro-batches of a validation loss"),
+            ("events", number(int, 0, 2**31 - 1), None, "write JSON lines to this file descriptor")):
+        parser.add_argument(f"--{name}", type=kind, default=default, help=what, metavar=name.split("-")[-1].upper())
+    for name, choices, what in (
+            ("model", tuple(MODELS), "GPT-2 of this size"),
+            ("backend", ("auto", "cpu", "cuda"), "auto takes cuda where there is a device"),
+            ("dtype", ("auto", "bf16", "fp16"), "of mixed precision; auto: bf16 where the device has it"),
+            ("compile-mode", COMPILE_MODES, "torch.compile's, from 08_compiled_step on; default: reduce-overhead"),
+            ("attention", ATTENTION, "backend of scaled_dot_product_attention; auto: PyTorch's choice")):
+        default = "reduce-overhead" if name == "compile-mode" else choices[0]
+        parser.add_argument(f"--{name}", choices=choices, default=default, help=what)
+    settings = parser.parse_args(arguments)
+
+    shape = MODELS[settings.model]
+    settings.seq = settings.seq or shape["max_T"]
+    if settings.seq > shape["max_T"]:
+        raise InputError(f"T={settings.seq} is longer than the model's {shape['max_T']} positions")
+    settings.min_lr = settings.lr / 10 if settings.min_lr is None else settings.min_lr
+    return settings
+
+
+def learning_rate(settings, step: int) -> float:
+    """Linear warm-up, then cosine decay; model/schedule.h's."""
+    if step < settings.warmup_lr_steps:
+        return settings.lr * (step + 1) / settings.warmup_lr_steps
+    if settings.decay_steps == 0:
+        return settings.lr
+    if step >= settings.decay_steps:
+        return settings.min_lr
+    progress = (step - settings.warmup_lr_steps) / (settings.decay_steps - settings.warmup_lr_steps)
+    return settings.min_lr + 0.5 * (1 + math.cos(math.pi * progress)) * (settings.lr - settings.min_lr)
+
+
+# ---- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def read_tokens(path: str, vocab: str):
+    """The tokens of a file of any format that model/data.h knows, memory-mapped."""
+    import numpy as np
+    file = peer.shipped(path)
+    try:
+        if file.suffix == ".txt":
+            file = peer.tokenised(file, vocab)
+        with file.open("rb") as opened:
+            header = opened.read(12)
+        if header.startswith(b"\x93NUMPY"):
+            tokens = np.load(file, mmap_mode="r", allow_pickle=False)
+            if tokens.dtype != np.dtype("<u2") or tokens.ndim != 1:
+                raise InputError(f"{file}: .npy is not a vector of uint16 ('<u2'); save tokens as such")
+        elif int.from_bytes(header[:4], "little") == 20240520:
+            version, size = int.from_bytes(header[4:8], "little"), int.from_bytes(header[8:12], "little")
+            tokens = np.memmap(file, dtype="<u2", mode="r", offset=1024)
+            if version != 1 or len(tokens) != size:
+                raise InputError(f"{file}: damaged, or not llm.c's version 1: its header says {size} tokens of version "
+                                 f"{version}, there are {len(tokens)}")
+        else:
+            tokens = np.memmap(file, dtype="<u2", mode="r")
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise InputError(f"{file}: {error}") from None
+    if len(tokens) and tokens.max() >= VOCABULARY:
+        raise InputError(f"{file}: token {tokens.max()} is outside the vocabulary of {VOCABULARY}")
+    return tokens
+
+
+def open_data(settings):
+    """Training and validation tokens."""
+    train = read_tokens(settings.data, settings.vocab)
+    if settings.val_data:
+        return train, read_tokens(settings.val_data, settings.vocab)
+    cut = len(train) - len(train) // 10
+    return train[:cut], train[cut:]
+
+
+# ---- a run -----------------------------------------------------------------------------------------------------------
+
+
+def choose_device(settings, torch):
+    if settings.backend == "cpu" or (settings.backend == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    count = torch.cuda.device_count()
+    if settings.device >= count:
+        raise Failure(f"PyTorch {torch.__version__} sees no CUDA device {settings.device}, it sees {count}")
+    torch.cuda.set_device(settings.device)
+    return torch.device("cuda", settings.device)
+
+
+def features_of(settings, device):
+    """What the rung switches on here. Raises UnsupportedError for what the device lacks."""
+    import torch
+    from pytorch_gpt2 import Features
+    capability = 1000
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        capability = 10 * major + minor
+    lacks = f"needs sm_80, this is sm_{capability}" if capability < 80 else ""
+
+    def climbed(rung: str) -> bool:
+        return settings.rung >= rung
+
+    half = None
+    if climbed("05_mixed_precision"):
+        name = settings.dtype if settings.dtype != "auto" else "fp16" if lacks else "bf16"
+        half = {"bf16": torch.bfloat16, "fp16": torch.float16}[name]
+    if lacks and (half == torch.bfloat16 or (climbed("02_tf32") and half is None)):
+        raise UnsupportedError(lacks)
+    mode = settings.compile_mode if climbed("08_compiled_step") else "default" if climbed("06_fused_kernels") else ""
+    return Features(tf32=climbed("02_tf32"), fused_adamw=climbed("03_fused_adamw"), pinned=climbed("04_pinned_loader"),
+                    half=half, compile=mode, flash=climbed("07_flash_attention"), attention=settings.attention,
+                    padded=climbed("09_padded_vocab"))
+
+
+class Run:
+    """One run, from its settings to its last line."""
+
+    def __init__(self, settings, events: peer.Events):
+        if settings.rung not in LADDER:
+            raise UnsupportedError(f"PyTorch has no counterpart of {settings.rung}")
+        try:
+            import numpy  # noqa: F401  (PyTorch can be there without)
+            import torch
+        except ImportError as error:
+            raise UnsupportedError(f"{sys.executable} has no {error.name or 'working PyTorch'}: {error}") from None
+        from pytorch_gpt2 import Config
+        self.torch, self.settings, self.events = torch, settings, events
+        self.device = choose_device(settings, torch)
+        self.features = features_of(settings, self.device)
+        vocabulary = 128 * math.ceil(VOCABULARY / 128) if self.features.padded else VOCABULARY
+        self.config = Config(B=settings.batch, T=settings.seq, V=vocabulary, **MODELS[settings.model])
+        self.train_tokens, self.val_tokens = open_data(settings)
+        self.stopped_by, self.memory = 0, None
+
+    def need_tokens(self, tokens, path: str) -> None:
+        need = self.config.B * self.config.T + 1
+        if len(tokens) < need:
+            raise InputError(f"{path}: {len(tokens)} tokens, a batch of B={self.config.B} x T={self.config.T} needs "
+                             f"{need}; use a larger file or a smaller --batch or --seq")
+
+    def build(self):
+        """A trainer and its batches, for the configuration as it is."""
+        from pytorch_gpt2 import Batches, Trainer
+        self.need_tokens(self.train_tokens, self.settings.data)
+        trainer = Trainer(self.config, self.features, self.settings, self.settings.seed, self.device)
+        return trainer, Batches(self.train_tokens, self.config, self.device, self.features.pinned)
+
+    def search_batch(self) -> None:
+        """Doubles the batch while a step fits, and leaves the configuration at the largest that did."""
+        largest = 0
+        while self.step_fits():
+            largest = self.config.B
+            self.config.B *= 2
+        self.config.B = largest or self.config.B  # where none fits, the first step says why
+
+    def step_fits(self) -> bool:
+        try:
+            trainer, batches = self.build()
+            trainer.step(batches, 0.0)
+            self.synchronize()
+            return True
+        except (self.torch.OutOfMemoryError, InputError):
+            return False
+        finally:
+            trainer = batches = None
+            self.torch.compiler.reset()
+            gc.collect()
+            if self.device.type == "cuda":
+                self.torch.cuda.empty_cache()
+                self.torch.cuda.reset_peak_memory_stats()
+
+    def synchronize(self) -> None:
+        if self.device.type == "cuda":
+            self.torch.cuda.synchronize()
+
+    def measured_memory(self) -> dict[str, int]:
+        """Peaks so far. On the CPU the process's is the only one that is known."""
+        cuda = self.torch.cuda
+        if self.device.type == "cpu":
+            status = Path("/proc/self/status").read_text()
+            peak = int(status.partition("VmHWM:")[2].split()[0]) * 1024
+            return {"live_peak": peak, "reserved_peak": peak, "process_peak": peak}
+        free, total = cuda.mem_get_info()
+        return {"live_peak": cuda.max_memory_allocated(), "reserved_peak": cuda.max_memory_reserved(),
+                "process_peak": max(total - free, self.memory["process_peak"] if self.memory else 0)}
+
+    def start_event(self) -> None:
+        torch, settings, config = self.torch, self.settings, self.config
+        half = self.features.half
+        device = {"backend": self.device.type, "name": "CPU", "blas": f"PyTorch {torch.__version__}"}
+        if self.device.type == "cuda":
+            properties = torch.cuda.get_device_properties(self.device)
+            device |= {"name": properties.name, "uuid": f"GPU-{properties.uuid}", "runtime": torch.version.cuda,
+                       "compute_capability": 10 * properties.major + properties.minor,
+                       "total_memory": properties.total_memory}
+        recorded = ("data", "val_data", "vocab", "steps", "accumulate", "lr", "min_lr", "warmup_lr_steps",
+                    "decay_steps", "weight_decay", "beta1", "beta2", "eps", "grad_clip", "seed", "attention")
+        self.events.write(
+            "start", variant=f"pytorch/{settings.rung}", source_hash=source_hash(), backend=self.device.type,
+            device=device, startup_ms=peer.process_age_ms(), memory_by_name={},
+            config={"model": settings.model} | vars(config) | {
+                "world_size": 1,
+                "dtype": {None: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}[half],
+                "math": "half" if half else "tf32" if self.features.tf32 else "fp32",
+                "torch": torch.__version__,
+                "compile_mode": self.features.compile,
+            } | {name: getattr(settings, name) for name in recorded})
+
+    def step(self, trainer, batches, step: int) -> None:
+        """Times a step and reports it. The clock runs from before the batch is fetched until the device is done."""
+        settings, torch = self.settings, self.torch
+        lr, device_ms = learning_rate(settings, step), None
+        timers = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if self.device.type == "cuda" else []
+        begin = time.perf_counter()
+        if timers:
+            timers[0].record()
+        loss, norm = trainer.step(batches, lr)
+        if timers:
+            timers[1].record()
+        self.synchronize()
+        step_ms = (time.perf_counter() - begin) * 1e3
+
+        if timers:
+            device_ms = timers[0].elapsed_time(timers[1])
+        loss, norm = loss.item(), norm.item()
+        self.events.write("step", step=step, step_ms=step_ms, device_ms=device_ms, loss=loss, grad_norm=norm, lr=lr)
+        tokens = self.config.B * self.config.T * settings.accumulate
+        print(f"step {step + 1:{len(str(settings.steps))}}/{settings.steps} | loss {loss:.4f} | norm {norm:.4f} | "
+              f"lr {lr:.2e} | {step_ms:.2f} ms | {tokens / step_ms * 1e3:,.0f} tok/s", flush=True)
+        if not math.isfinite(loss):
+            raise DivergedError(f"the loss is {loss} at step {step + 1}: lower --lr or look at --data")
+
+    def train(self) -> int:
+        """Returns the exit code."""
+        from pytorch_gpt2 import Batches
+        settings = self.settings
+        if settings.rung >= "10_large_batch":
+            self.search_batch()
+        trainer, batches = self.build()
+        if settings.eval_every:
+            self.need_tokens(self.val_tokens, settings.val_data or settings.data)
+        print(f"{settings.rung} in PyTorch {self.torch.__version__}: {self.features}\n{self.config}")
+        for caught in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(caught, self.stop)
+        self.synchronize()
+        self.start_event()
+        evaluated = False
+        for step in range(settings.steps):
+            self.step(trainer, batches, step)
+            if not evaluated:  # whose memory is not the step's
+                self.memory = self.measured_memory()
+            if settings.eval_every and ((step + 1) % settings.eval_every == 0 or step + 1 == settings.steps):
+                validation = Batches(self.val_tokens, self.config, self.device, pinned=False)
+                loss, evaluated = trainer.evaluate(validation, settings.eval_batches), True
+                self.events.write("eval", step=step + 1, val_loss=loss)
+                print(f"validation loss {loss:.4f} after {step + 1} steps", flush=True)
+            if self.stopped_by and step + 1 < settings.steps:
+                reason = f"stopped after step {step + 1}/{settings.steps}"
+                self.events.write("error", status="interrupted", reason=reason)
+                return 128 + self.stopped_by
+        self.events.write("end", memory_bytes=self.memory | {"by_name": {}})
+        return 0
+
+    def stop(self, caught: int, _frame) -> None:
+        self.stopped_by = caught
+        signal.signal(caught, signal.SIG_DFL)  # a second one ends it
+
+
+def run(announce) -> int:
+    settings = parse(sys.argv[1:])
+    events = peer.Events(settings.events)
+    announce(events)
+    try:
+        return Run(settings, events).train()
+    except MemoryError:
+        raise OutOfMemoryError("out of host memory: use a smaller --batch, --seq or --model") from None
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # PyTorch's, which may not be there to name it
+            raise
+        raise OutOfMemoryError(str(error)) from None
+
+
+if __name__ == "__main__":
+    sys.exit(peer.main("pytorch_ladder.py", run))

@@ -1,0 +1,108 @@
+// Feed gives the loader's batches, in order, whatever happens in between.
+#include "model/feed.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace stepladder {
+namespace {
+
+Config small_config() {
+  Config config;
+  config.B = 2, config.T = config.max_T = 8, config.V = 1000;
+  return config;
+}
+
+/// Tokens 0, 1, 2, ...: a batch tells where it is from.
+std::shared_ptr<const Tokens> counted_tokens(int first) {
+  std::vector<uint16_t> tokens(100);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(first + static_cast<int>(i));
+  const auto path = std::filesystem::temp_directory_path() / cat("feed_test_", getpid(), "_", first, ".bin");
+  write_token_file(path.string(), tokens);
+  auto data = std::make_shared<const Tokens>(path.string(), 1000);
+  std::filesystem::remove(path);
+  return data;
+}
+
+class FeedTest : public testing::Test {
+ protected:
+  FeedTest() : arena(*ops, 1 << 20), feed(*ops, arena, config) {
+    tokens = arena.alloc("batch/tokens", DType::i32, {config.B, config.T});
+    targets = arena.alloc("batch/targets", DType::i32, {config.B, config.T});
+  }
+
+  /// Delivers `batch` and expects it to be what `expected` gives next.
+  void expect_next(const Batch& batch, Loader& expected) {
+    feed.deliver(tokens, targets, batch);
+    const Batch want = expected.next();
+    const auto size = static_cast<size_t>(tokens.numel());
+    std::vector<int32_t> got(size);
+    ops->download(got.data(), tokens);
+    EXPECT_EQ(got, std::vector<int32_t>(want.tokens, want.tokens + size));
+    ops->download(got.data(), targets);
+    EXPECT_EQ(got, std::vector<int32_t>(want.targets, want.targets + size));
+  }
+
+  const Config config = small_config();
+  std::unique_ptr<Ops> ops = make_cpu_ops();
+  Arena arena;
+  Feed feed;
+  Tensor tokens, targets;
+  std::shared_ptr<const Tokens> file = counted_tokens(0);
+};
+
+TEST_F(FeedTest, GivesTheLoadersBatchesWithAndWithoutSendingAhead) {
+  Loader data(file, config.B, config.T), expected = data;
+  for (int i = 0; i < 20; ++i) {  // three times around
+    expect_next(feed.next(data), expected);
+    EXPECT_EQ(data.index(), expected.index());
+    if (i % 3 != 0) feed.send_ahead();
+    if (i % 5 == 0) feed.send_ahead();
+  }
+}
+
+TEST_F(FeedTest, FollowsALoaderThatIsMovedAndOneOfAnotherFile) {
+  Loader data(file, config.B, config.T), expected = data, other(counted_tokens(500), config.B, config.T);
+  Loader expected_other = other;
+  expect_next(feed.next(data), expected);
+  feed.send_ahead();
+  data.seek(4), expected.seek(4);
+  expect_next(feed.next(data), expected);
+  expect_next(feed.next(other), expected_other);
+  feed.send_ahead();
+  expect_next(feed.next(data), expected);
+}
+
+TEST_F(FeedTest, DeliversAForeignBatchWithoutLosingItsOwn) {
+  Loader data(file, config.B, config.T), expected = data, validation(file, config.B, config.T);
+  Loader expected_validation = validation;
+  for (int i = 0; i < 4; ++i) {
+    expect_next(feed.next(data), expected);
+    feed.send_ahead();
+    expect_next(validation.next(), expected_validation);
+  }
+}
+
+TEST_F(FeedTest, CanGoWhileItReadsAhead) {
+  for (int i = 0; i < 50; ++i) {
+    Arena memory(*ops, 1 << 20);
+    Feed brief(*ops, memory, config);
+    Loader data(file, config.B, config.T);
+    brief.next(data);
+  }
+}
+
+TEST(Feed, OnlyCountsBytesInAPlan) {
+  const auto ops = make_cpu_ops();
+  Arena plan;
+  const Feed feed(*ops, plan, small_config());
+  EXPECT_EQ(plan.by_name().at("batch/staged"), 256);  // 2 x 16 tokens, aligned
+}
+
+}  // namespace
+}  // namespace stepladder

@@ -1,0 +1,262 @@
+"""The peers: what they report, and what they refuse. llm.c is a stand-in; PyTorch runs where it is installed."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PEERS = REPOSITORY / "scripts" / "peers"
+sys.path.insert(0, str(PEERS))
+
+import peer  # noqa: E402
+
+# What train_gpt2cu prints; $steps and $batch are its -x and -b.
+LLMC = r"""#!/bin/sh
+echo "$@" >arguments
+while [ $# -gt 0 ]; do
+  case $1 in -x) steps=$2 ;; -b) batch=$2 ;; esac
+  shift
+done
+echo "| device                | NVIDIA H200                                        |"
+echo "| precision             | BF16                                               |"
+echo "allocated 237 MiB for model parameters"
+echo "allocating 237 MiB for parameter gradients"
+echo "allocating 900 MiB for activations"
+echo "device memory usage: 2134 MiB / 143771 MiB"
+echo "val loss 11.006021"
+i=1
+while [ $i -le $steps ]; do
+  printf 'step %4d/%d | loss 10.%d6021 (+nanz)| norm 15.3235 (+nanz)| lr 1.00e-04 | ' $i $steps $i
+  echo "3$i.41 ms | 53.1% bf16 MFU | 538000 tok/s"
+  i=$((i + 1))
+done
+echo "val loss 9.875"
+echo "total average iteration time: 30.41 ms"
+"""
+
+
+def write_tokens(path: Path, tokens: list[int]) -> None:
+    """llm.c's format."""
+    header = struct.pack("<3i", 20240520, 1, len(tokens)).ljust(1024, b"\0")
+    path.write_bytes(header + struct.pack(f"<{len(tokens)}H", *tokens))
+
+
+class Peer(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        write_tokens(self.folder / "data.bin", [7919 * i * i % 50257 for i in range(3000)])
+
+    def start(self, *command: str, **environment: str):
+        """Runs a peer to its end. Returns its exit status, stderr and events."""
+        read, write = os.pipe()
+        with subprocess.Popen([sys.executable, *map(str, command), "--events", str(write)], cwd=self.folder,
+                              pass_fds=[write], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                              env=os.environ | {"OMP_NUM_THREADS": "1"} | environment) as child:
+            os.close(write)
+            with os.fdopen(read) as pipe:
+                events = [json.loads(line) for line in pipe]
+            return child.wait(), child.stderr.read(), events
+
+    def refused(self, outcome, code: int, status: str, *words: str) -> None:
+        got, errors, events = outcome
+        self.assertEqual((got, errors.count("\n")), (code, 1), errors)
+        self.assertEqual([(event["event"], event["status"]) for event in events], [("error", status)])
+        for word in words:
+            self.assertIn(word, events[0]["reason"])
+            self.assertIn(word, errors)
+
+
+class Llmc(Peer):
+    def setUp(self):
+        super().setUp()
+        self.binary = self.folder / "train_gpt2cu"
+        self.write(LLMC)
+
+    def write(self, text: str) -> None:
+        self.binary.write_text(text)
+        self.binary.chmod(0o755)
+
+    def run_llmc(self, *more: str, **environment: str):
+        return self.start(PEERS / "llmc", self.binary, "--data", "data.bin", "--batch", "2", "--seq", "64",
+                          "--steps", "3", *more, **environment)
+
+    def test_its_lines_become_events(self):
+        code, errors, (start, *steps, end) = self.run_llmc()
+        self.assertEqual((code, errors), (0, ""))
+        self.assertEqual((start["variant"], start["backend"]), ("llmc", "cuda"))
+        self.assertEqual(start["config"] | {"B": 2, "T": 64, "dtype": "bf16", "math": "half"}, start["config"])
+        self.assertEqual([(step["step"], step["step_ms"], step["loss"]) for step in steps],
+                         [(0, 31.41, 10.16021), (1, 32.41, 10.26021), (2, 33.41, 10.36021)])
+        self.assertEqual((steps[0]["grad_norm"], steps[0]["lr"]), (15.3235, 1e-4))
+        self.assertEqual(end["memory_bytes"]["live_peak"], 1374 << 20)
+        self.assertEqual(end["memory_bytes"]["process_peak"], 2134 << 20)
+        self.assertEqual(end["memory_bytes"]["by_name"]["activations"], 900 << 20)
+
+    def test_it_is_told_the_workload(self):
+        self.run_llmc("--accumulate", "4", "--lr", "0.002", LLMC_FLAGS="-r 1 -ge 2")
+        arguments = (self.folder / "arguments").read_text()
+        for words in ("-b 2 -t 64 -d 512 -x 3 -l 0.002", "-e d12", "-v 4 -m 1", "-r 1 -ge 2"):
+            self.assertIn(words, arguments)
+
+    def test_validation_is_the_one_after_the_last_step(self):
+        code, _, events = self.run_llmc("--val-data", "data.bin", "--eval-every", "3")
+        self.assertEqual([event for event in events if event["event"] == "eval"],
+                         [{"event": "eval", "step": 3, "val_loss": 9.875}])
+
+    def test_its_version_names_script_and_binary(self):
+        def version() -> str:
+            command = [PEERS / "llmc", self.binary, "--version"]
+            return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+        before = version()
+        self.assertRegex(before, r" source [0-9a-f]{64}\n$")
+        self.write(LLMC + "# changed")
+        self.assertNotEqual(version(), before)
+
+    def test_what_it_cannot_measure_is_unsupported(self):
+        self.refused(self.run_llmc("--model", "gpt2-tiny"), 5, "unsupported", "gpt2-tiny")
+        self.refused(self.run_llmc("--backend", "cpu"), 5, "unsupported", "CUDA")
+        self.write(LLMC.replace("BF16", "TF32"))
+        self.refused(self.run_llmc(), 5, "unsupported", "TF32", "PRECISION=BF16")
+
+    def test_a_failure_is_its_last_line(self):
+        self.write("#!/bin/sh\necho starting\necho 'Error: no such flag' >&2\nexit 1\n")
+        self.refused(self.run_llmc(), 5, "error", "ended with 1", "no such flag")
+        self.write("#!/bin/sh\necho '[CUDA ERROR] at file x.cu:1: out of memory' >&2\nexit 1\n")
+        self.refused(self.run_llmc(), 5, "oom", "out of memory")
+        self.write("#!/bin/sh\nexit 0\n")
+        self.refused(self.run_llmc(), 5, "error", "train_gpt2cu")
+
+    def test_a_loss_that_is_not_finite_is_diverged(self):
+        self.write(LLMC.replace("10.%d6021", "nan%.0s"))
+        code, _, events = self.run_llmc()
+        self.assertEqual((code, events[-1]["status"], events[-2]["loss"]), (5, "diverged", None))
+
+    def test_wrong_input_is_refused(self):
+        (self.folder / "raw.bin").write_bytes(bytes(4000))
+        self.refused(self.run_llmc("--data", "raw.bin"), 2, "error", "raw.bin")
+        self.refused(self.run_llmc("--data", "nowhere.bin"), 2, "error", "nowhere.bin")
+        self.binary.unlink()
+        code, errors, events = self.run_llmc()
+        self.assertEqual((code, errors.count("\n"), events), (2, 1, []))
+        self.assertIn(str(self.binary), errors)
+
+
+class Ladder(Peer):
+    def run_rung(self, rung: str, *more: str, **environment: str):
+        return self.start(PEERS / "pytorch_ladder.py", rung, "--model", "gpt2-tiny", "--data", "data.bin",
+                          "--batch", "2", "--seq", "32", "--steps", "3", "--backend", "cpu", *more,
+                          TORCHDYNAMO_DISABLE="1", **environment)
+
+
+class WithoutPytorch(Ladder):
+    def test_what_pytorch_has_no_counterpart_of_is_unsupported(self):
+        self.refused(self.run_rung("01_causal_mask"), 5, "unsupported", "no counterpart of 01_causal_mask")
+        self.refused(self.run_rung("13_fp8"), 5, "unsupported", "no counterpart of 13_fp8")
+
+    def test_without_pytorch_every_rung_is_unsupported(self):
+        (self.folder / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')")
+        (self.folder / "numpy.py").write_text("")
+        self.refused(self.run_rung("00_fp32_baseline", PYTHONPATH=str(self.folder)), 5, "unsupported", "has no torch")
+
+    def test_its_version_needs_no_pytorch(self):
+        done = subprocess.run([PEERS / "pytorch_ladder.py", "--version"], check=True, capture_output=True, text=True)
+        self.assertRegex(done.stdout, r" source [0-9a-f]{64}\n$")
+
+    def test_wrong_options_are_refused_on_one_line(self):
+        for options, word in ((["--batch", "0"], "--batch"), (["--lr", "fast"], "--lr"), (["--lrr", "1"], "--lrr"),
+                              (["--dtype", "bf17"], "bf16")):
+            code, errors, _ = self.run_rung("00_fp32_baseline", *options)
+            self.assertEqual((code, errors.count("\n")), (2, 1), errors)
+            self.assertIn(word, errors)
+
+    def test_the_learning_rate_warms_up_and_decays(self):
+        from pytorch_ladder import learning_rate
+        settings = SimpleNamespace(lr=1.0, min_lr=0.1, warmup_lr_steps=4, decay_steps=8)
+        rates = [learning_rate(settings, step) for step in (0, 3, 4, 6, 8, 100)]
+        for rate, expected in zip(rates, (0.25, 1.0, 1.0, 0.55, 0.1, 0.1)):
+            self.assertAlmostEqual(rate, expected)
+
+
+@unittest.skipUnless(find_spec("torch") and find_spec("numpy"), "PyTorch is not installed")
+class WithPytorch(Ladder):
+    def test_every_rung_trains_on_the_same_batches(self):
+        losses = {}
+        for rung in ("00_fp32_baseline", "04_pinned_loader", "05_mixed_precision", "07_flash_attention"):
+            code, errors, events = self.run_rung(rung)
+            self.assertEqual((code, errors), (0, ""))
+            self.assertEqual([event["event"] for event in events], ["start", "step", "step", "step", "end"])
+            start, *steps, end = events
+            self.assertEqual(start["variant"], f"pytorch/{rung}")
+            self.assertEqual(start["config"] | {"B": 2, "T": 32, "V": 50257}, start["config"])
+            self.assertTrue(all(step["step_ms"] > 0 and step["grad_norm"] > 0 for step in steps))
+            self.assertGreater(end["memory_bytes"]["process_peak"], 1 << 20)
+            losses[rung] = [step["loss"] for step in steps]
+        for rung, curve in losses.items():
+            for loss, expected in zip(curve, losses["00_fp32_baseline"]):
+                self.assertAlmostEqual(loss, expected, delta=2e-3 * expected, msg=rung)
+
+    def test_fp16_scales_its_loss_and_the_vocabulary_is_padded(self):
+        code, errors, (start, *steps, evaluation, _) = self.run_rung(
+            "09_padded_vocab", "--dtype", "fp16", "--accumulate", "2", "--eval-every", "3", "--eval-batches", "1")
+        self.assertEqual((code, errors), (0, ""))
+        self.assertEqual((start["config"]["V"], start["config"]["dtype"]), (50304, "f16"))
+        self.assertLess(abs(steps[0]["loss"] - 10.83), 0.2)
+        self.assertEqual((evaluation["event"], evaluation["step"]), ("eval", 3))
+
+    def test_a_large_batch_is_searched_for(self):
+        code, errors, events = self.run_rung("10_large_batch")
+        self.assertEqual((code, errors), (0, ""))
+        self.assertEqual(events[0]["config"]["B"], 64)  # of 2,700 training tokens
+
+    def test_damaged_or_short_data_is_refused(self):
+        (self.folder / "torn.bin").write_bytes((self.folder / "data.bin").read_bytes()[:-2])
+        self.refused(self.run_rung("00_fp32_baseline", "--data", "torn.bin"), 2, "error", "torn.bin", "3000")
+        self.refused(self.run_rung("00_fp32_baseline", "--batch", "999"), 2, "error", "data.bin", "--batch")
+        (self.folder / "new.txt").write_text("never tokenised")
+        self.refused(self.run_rung("00_fp32_baseline", "--data", "new.txt"), 2, "error", "new.txt", "rung's executable")
+        write_tokens(self.folder / "wide.bin", [60000] * 3000)
+        self.refused(self.run_rung("00_fp32_baseline", "--data", "wide.bin"), 2, "error", "60000")
+
+    def test_it_learns_what_the_rungs_learn(self):
+        """The first steps from the checkpoint and with the numbers that the rungs are tested against."""
+        import numpy as np
+        import torch
+        from pytorch_gpt2 import Batches, Config, Features, Trainer
+        folder = REPOSITORY / "tests" / "data" / "hf_parity"
+        reference = json.loads((folder / "losses.json").read_text())
+        shape = json.loads((folder / "config.json").read_text())
+        config = Config(B=reference["B"], T=reference["T"], max_T=shape["n_positions"], V=shape["vocab_size"],
+                        L=shape["n_layer"], NH=shape["n_head"], C=shape["n_embd"])
+        hyper = SimpleNamespace(accumulate=1, **{key: reference[key] for key in
+                                                 ("weight_decay", "beta1", "beta2", "eps", "grad_clip")})
+        raw = (folder / "model.safetensors").read_bytes()
+        size = struct.unpack("<Q", raw[:8])[0]
+        tensors = {key.removeprefix("transformer."): value for key, value in json.loads(raw[8:8 + size]).items()}
+        cpu = torch.device("cpu")
+        for features in (Features(), Features(fused_adamw=True, flash=True)):
+            trainer = Trainer(config, features, hyper, 0, cpu)
+            with torch.no_grad():
+                for name, parameter in trainer.model.named_parameters():
+                    begin, end = tensors[name]["data_offsets"]
+                    value = np.frombuffer(raw[8 + size + begin:8 + size + end], "<f4").reshape(tensors[name]["shape"])
+                    conv1d = name.split(".")[-2].startswith("c_") and parameter.dim() == 2
+                    parameter.copy_(torch.from_numpy((value.T if conv1d else value).copy()))
+            tokens = np.frombuffer((folder / "tokens.bin").read_bytes()[1024:], "<u2")
+            batches = Batches(tokens, config, cpu, pinned=False)
+            for expected in zip(reference["losses"], reference["norms"]):
+                for got, wanted in zip(trainer.step(batches, reference["lr"]), expected):
+                    self.assertAlmostEqual(got.item(), wanted, delta=1e-4 * wanted)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,275 @@
+#include <cmath>
+#include <numbers>
+
+#include "model/gpt2.h"
+
+namespace stepladder {
+namespace {
+
+class Variant final : public Trainer {
+ public:
+  Variant(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
+      : Trainer(ops, arena, config, hyper), B(config.B), T(config.T), L(config.L), HS(config.HS()) {
+    const int64_t C = config.C, NH = config.NH, V = config.V;
+    const auto f32 = [&](const char* name, Shape shape) { return arena.alloc(name, DType::f32, shape); };
+    const auto act = f32;
+
+    // Parameters, gradients and AdamW moments.
+    params = Params(arena, "params", config);
+    weights = params;
+    grads = Params(arena, "grads", config);
+    adam_m = Params(arena, "adam_m", config);
+    adam_v = Params(arena, "adam_v", config);
+
+    // The batch.
+    tokens = arena.alloc("batch/tokens", DType::i32, {B, T});
+    targets = arena.alloc("batch/targets", DType::i32, {B, T});
+
+    // Activations that the backward pass reads.
+    ln1 = act("activations/ln1", {L, B, T, C});
+    ln1hat = act("activations/ln1hat", {L, B, T, C});
+    ln1rstd = f32("activations/ln1rstd", {L, B, T});
+    q = act("activations/q", {L, B, NH, T, HS});
+    k = act("activations/k", {L, B, NH, T, HS});
+    v = act("activations/v", {L, B, NH, T, HS});
+    att = act("activations/att", {L, B, NH, T, T});
+    atty = act("activations/atty", {L, B, T, C});
+    ln2 = act("activations/ln2", {L, B, T, C});
+    ln2hat = act("activations/ln2hat", {L, B, T, C});
+    ln2rstd = f32("activations/ln2rstd", {L, B, T});
+    fch = act("activations/fch", {L, B, T, 4 * C});
+    fctanh = act("activations/fctanh", {L, B, T, 4 * C});
+    fcgelu = act("activations/fcgelu", {L, B, T, 4 * C});
+    lnf = act("activations/lnf", {B, T, C});
+    lnfhat = act("activations/lnfhat", {B, T, C});
+    lnfrstd = f32("activations/lnfrstd", {B, T});
+    logits = act("activations/logits", {B, T, V});
+    logprobs = f32("activations/logprobs", {B, T, V});
+    losses = f32("activations/losses", {B, T});
+
+    // Memory that every layer uses again.
+    res = act("scratch/res", {B, T, C});
+    mean = f32("scratch/mean", {B, T});
+    qkv = act("scratch/qkv", {B, T, 3 * C});
+    heads = act("scratch/heads", {B, NH, T, HS});
+    proj = act("scratch/proj", {B, T, C});
+    dres = act("scratch/dres", {B, T, C});
+    dln = act("scratch/dln", {B, T, C});
+    dlnhat = act("scratch/dlnhat", {B, T, C});
+    dmean = f32("scratch/dmean", {B, T});
+    dq = act("scratch/dq", {B, NH, T, HS});
+    dk = act("scratch/dk", {B, NH, T, HS});
+    dv = act("scratch/dv", {B, NH, T, HS});
+    datt = act("scratch/datt", {B, NH, T, T});
+    dfch = act("scratch/dfch", {B, T, 4 * C});
+    dfcgelu = act("scratch/dfcgelu", {B, T, 4 * C});
+    dgelu = act("scratch/dgelu", {B, T, 4 * C});
+
+    // Clipping and AdamW.
+    gs = grads.all();
+    state = adamw_tensors(params, grads, adam_m, adam_v);
+    clip = f32("scratch/clip", {1});
+    schedule = f32("scratch/schedule", {2});
+  }
+
+  void prepare() override { ops.set_matmul_precision(Precision::tf32); }
+
+  void step(Loader& data, int64_t step, float lr) override {
+    for (const Tensor& g : gs) ops.zero(g);
+    ops.zero(loss);
+    for (int micro = 0; micro < hyper.accumulate; ++micro) {
+      forward(data.next());
+      backward();
+    }
+    update(step, lr);
+    ops.phase(nullptr);
+  }
+
+  void forward(const Batch& batch) override {
+    ops.phase("data");
+    ops.upload(tokens, batch.tokens);
+    ops.upload(targets, batch.targets);
+
+    ops.phase("encoder");
+    ops.embedding_forward(res, tokens, weights.wte);  // (B,T,C)
+    ops.add_position(res, weights.wpe);
+
+    for (int64_t l = 0; l < L; ++l) {
+      ops.phase("forward block", l);
+      layernorm_forward(ln1[l], ln1hat[l], ln1rstd[l], res, weights.ln1w[l], weights.ln1b[l]);
+
+      // q, k, v = heads of ln1 W^T + b, q / sqrt(HS)  (B,NH,T,HS)
+      ops.matmul(qkv, ln1[l], weights.qkvw[l], MatOp::NT);
+      ops.add_columns(qkv, qkv, weights.qkvb[l]);
+      ops.split_qkv(q[l], k[l], v[l], qkv);
+      ops.affine(q[l], q[l], scale(), 0.0F);
+
+      // att = softmax(q k^T) over the past  (B,NH,T,T)
+      ops.matmul(att[l], q[l], k[l], MatOp::NT);
+      ops.causal_softmax_forward(att[l], att[l]);
+
+      // atty = att v  (B,T,C)
+      ops.matmul(heads, att[l], v[l], MatOp::NN);
+      ops.merge_heads(atty[l], heads);
+
+      // res += atty W^T + b
+      ops.matmul(proj, atty[l], weights.attprojw[l], MatOp::NT);
+      ops.add_columns(proj, proj, weights.attprojb[l]);
+      ops.add(res, res, proj);
+
+      layernorm_forward(ln2[l], ln2hat[l], ln2rstd[l], res, weights.ln2w[l], weights.ln2b[l]);
+
+      // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
+      ops.matmul(fch[l], ln2[l], weights.fcw[l], MatOp::NT);
+      ops.add_columns(fch[l], fch[l], weights.fcb[l]);
+      gelu_forward(fcgelu[l], fctanh[l], fch[l]);
+
+      // res += fcgelu W^T + b
+      ops.matmul(proj, fcgelu[l], weights.fcprojw[l], MatOp::NT);
+      ops.add_columns(proj, proj, weights.fcprojb[l]);
+      ops.add(res, res, proj);
+    }
+
+    ops.phase("classifier");
+    layernorm_forward(lnf, lnfhat, lnfrstd, res, weights.lnfw, weights.lnfb);
+    ops.matmul(logits, lnf, weights.wte, MatOp::NT);  // (B,T,V)
+    ops.log_softmax_forward(logprobs, logits);
+    ops.nll_loss_forward(losses, logprobs, targets);
+    ops.add_mean(loss, losses);
+  }
+
+  void backward() {
+    // dlogits takes the memory of logits.
+    ops.phase("classifier backward");
+    const Tensor dlogits = logits;
+    ops.nll_loss_backward(dlogits, targets, 1.0F / static_cast<float>(B * T * hyper.accumulate));
+    ops.log_softmax_backward(dlogits, dlogits, logprobs);
+    ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
+    ops.matmul(grads.wte, dlogits, lnf, MatOp::TN, Write::add);
+    ops.zero(dres);
+    layernorm_backward(dres, dln, lnfhat, lnfrstd, weights.lnfw, grads.lnfw, grads.lnfb);
+
+    for (int64_t l = L - 1; l >= 0; --l) {
+      ops.phase("backward block", l);
+
+      // MLP projection  (B,T,4C) <- (B,T,C)
+      ops.matmul(dfcgelu, dres, weights.fcprojw[l], MatOp::NN);
+      ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.fcprojb[l], dres);
+
+      // GELU and the layer before it  (B,T,C) <- (B,T,4C)
+      gelu_backward(dfch, dfcgelu, fch[l], fctanh[l]);
+      ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
+      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.fcb[l], dfch);
+
+      layernorm_backward(dres, dln, ln2hat[l], ln2rstd[l], weights.ln2w[l], grads.ln2w[l], grads.ln2b[l]);
+
+      // Attention projection  (B,NH,T,HS) <- (B,T,C)
+      ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
+      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.attprojb[l], dres);
+      ops.split_heads(heads, proj);
+
+      // y = att v  (B,NH,T,T) <- (B,NH,T,HS)
+      ops.matmul(datt, heads, v[l], MatOp::NT);
+      ops.matmul(dv, att[l], heads, MatOp::TN);
+
+      // att = softmax(q k^T) over the past
+      ops.causal_softmax_backward(datt, datt, att[l]);
+      ops.matmul(dq, datt, k[l], MatOp::NN);
+      ops.matmul(dk, datt, q[l], MatOp::TN);
+
+      // q, k, v = heads of ln1 W^T + b, q / sqrt(HS)  (B,T,C) <- (B,T,3C)
+      ops.affine(dq, dq, scale(), 0.0F);
+      ops.merge_qkv(qkv, dq, dk, dv);
+      ops.matmul(dln, qkv, weights.qkvw[l], MatOp::NN);
+      ops.matmul(grads.qkvw[l], qkv, ln1[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.qkvb[l], qkv);
+
+      layernorm_backward(dres, dln, ln1hat[l], ln1rstd[l], weights.ln1w[l], grads.ln1w[l], grads.ln1b[l]);
+    }
+
+    ops.phase("encoder backward");
+    ops.embedding_backward(grads.wte, tokens, dres);
+    ops.position_backward(grads.wpe, dres);
+  }
+
+  void update(int64_t step, float lr) {
+    // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
+    ops.phase("clip");
+    ops.clip_grad_norm(clip, norm, gs, hyper.grad_clip);
+
+    // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors.
+    ops.phase("optimizer");
+    ops.write(schedule, {lr, static_cast<float>(step + 1)});
+    ops.adamw(state, schedule, clip, hyper.adamw());
+  }
+
+ private:
+  float scale() const { return 1.0F / std::sqrt(static_cast<float>(HS)); }
+
+  // out = xhat * w + b, xhat = (x - mean) / sqrt(variance + eps)  (Ba et al. 2016)
+  void layernorm_forward(Tensor out, Tensor xhat, Tensor rstd, Tensor x, Tensor w, Tensor b) {
+    ops.row_mean(mean, x);
+    ops.row_rstd(rstd, x, mean, 1e-5F);
+    ops.normalize(xhat, x, mean, rstd);
+    ops.mul_columns(out, xhat, w);
+    ops.add_columns(out, out, b);
+  }
+
+  // dx += rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)), dxhat = dout * w; dout is used up
+  void layernorm_backward(Tensor dx, Tensor dout, Tensor xhat, Tensor rstd, Tensor w, Tensor dw, Tensor db) {
+    ops.sum_rows(db, dout);
+    ops.mul_columns(dlnhat, dout, w);
+    ops.mul(dout, dout, xhat);
+    ops.sum_rows(dw, dout);
+    ops.mul_columns(dout, dout, w);
+    ops.row_mean(mean, dlnhat);
+    ops.row_mean(dmean, dout);
+    ops.normalize_backward(dx, dlnhat, xhat, mean, dmean, rstd);
+  }
+
+  // out = x (1 + t) / 2, t = tanh(a (x + b x^3))  (Hendrycks and Gimpel 2016)
+  void gelu_forward(Tensor out, Tensor t, Tensor x) {
+    ops.pow(t, x, 3);
+    ops.affine(t, t, kGeluB, 0.0F);
+    ops.add(t, t, x);
+    ops.affine(t, t, kGeluA, 0.0F);
+    ops.tanh(t, t);
+    ops.affine(out, t, 0.5F, 0.5F);
+    ops.mul(out, out, x);
+  }
+
+  // dx = dout ((1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2)
+  void gelu_backward(Tensor dx, Tensor dout, Tensor x, Tensor t) {
+    ops.pow(dx, t, 2);
+    ops.affine(dx, dx, -1.0F, 1.0F);
+    ops.mul(dx, dx, x);
+    ops.pow(dgelu, x, 2);
+    ops.affine(dgelu, dgelu, 1.5F * kGeluA * kGeluB, 0.5F * kGeluA);
+    ops.mul(dx, dx, dgelu);
+    ops.affine(dgelu, t, 0.5F, 0.5F);
+    ops.add(dx, dx, dgelu);
+    ops.mul(dx, dx, dout);
+  }
+
+  static constexpr float kGeluA =
+      std::numbers::sqrt2_v<float> * std::numbers::inv_sqrtpi_v<float>;  // sqrt(2/pi)
+  static constexpr float kGeluB = 0.044715F;
+
+  const int64_t B, T, L, HS;
+  std::vector<Tensor> gs;
+  std::vector<AdamWTensor> state;
+  Tensor tokens, targets;
+  Tensor ln1, ln1hat, ln1rstd, q, k, v, att, atty, ln2, ln2hat, ln2rstd, fch, fctanh, fcgelu;
+  Tensor lnf, lnfhat, lnfrstd, logprobs, losses;
+  Tensor res, mean, qkv, heads, proj;
+  Tensor dres, dln, dlnhat, dmean, dq, dk, dv, datt, dfch, dfcgelu, dgelu;
+  Tensor clip, schedule;
+};
+
+STEPLADDER_RUNG(Variant);
+
+}  // namespace
+}  // namespace stepladder
