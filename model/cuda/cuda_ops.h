@@ -23,9 +23,9 @@ constexpr int64_t kTokenChunk = 32;
 constexpr int64_t kSquareBlocks = 1024;
 constexpr int64_t kNormBlocks = 320;
 
-/// All ops run on one stream of one device, from one thread at a time. Every op gives the same bits for the
-/// same operands: no floating-point atomics, and orders of summation that depend on shapes and the device
-/// alone.
+/// All ops run on one stream of one device, only stage() beside it, from one thread at a time. Every op gives
+/// the same bits for the same operands: no floating-point atomics, and orders of summation that depend on
+/// shapes and the device alone.
 class CudaOps final : public Ops {
  public:
   /// Makes device `index` current. Throws UnsupportedError naming why it can't be used.
