@@ -2,6 +2,7 @@
 #include "model/cuda/cuda_ops.h"
 
 #include <algorithm>
+#include <climits>
 #include <cstdio>
 #include <string>
 
@@ -12,6 +13,8 @@ namespace {
 
 // What cuBLAS recommends for Hopper, and enough for what came before.
 constexpr int64_t kBlasWorkspace = int64_t{32} << 20;
+
+constexpr int kTuringShared = 64 << 10;  // bytes that a block may ask for below compute capability 8.0
 
 std::string version_name(int version) {
   return cat(version / 1000, '.', version % 1000 / 10);
@@ -63,7 +66,9 @@ CudaOps::CudaOps(int index, const OpsOptions& options)
       compute_capability_(options.compute_capability > 0
                               ? std::min(options.compute_capability, device_capability_)
                               : device_capability_),
-      multiprocessors_(attribute(cudaDevAttrMultiProcessorCount, index)) {
+      multiprocessors_(attribute(cudaDevAttrMultiProcessorCount, index)),
+      shared_limit_(std::min(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
+                             compute_capability_ < 80 ? kTuringShared : INT_MAX)) {
   check_kernel_image();
   stream_ = make_stream();
   start_ = make_event();
@@ -124,8 +129,8 @@ std::shared_ptr<void> CudaOps::allocate(size_t bytes) {
 void CudaOps::bind_workspace(Arena& arena, const Config& config) {
   const int64_t n = config.B * config.T, C = config.C;
   const auto chunks = [&](int64_t rows) { return (n + rows - 1) / rows; };
-  const int64_t partials = std::max({kSquareBlocks, chunks(kRowChunk) * 4 * C, chunks(kTokenChunk) * C,
-                                     std::min(kNormBlocks, n) * 3 * C});
+  const int64_t partials = std::max(
+      {kSquareBlocks, chunks(kRowChunk) * 4 * C, chunks(kTokenChunk) * C, std::min(kNormBlocks, n) * 3 * C});
   const auto sort_words = static_cast<int64_t>(sort_bytes(n, config.V) / sizeof(int32_t) + 1);
   const auto f32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::f32, {count}); };
   const auto i32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::i32, {count}); };
