@@ -25,9 +25,9 @@ constexpr int64_t kAuxMultiple = 8;
 
 // A search measures this many algorithms of a way, once or twice; then those that came within kPromising of
 // the best, at most kFinalists, in kRounds rounds of about kRoundUs.
-constexpr int kCandidates = 24;
+constexpr int kCandidates = 16;
 constexpr double kPromising = 1.15;
-constexpr size_t kFinalists = 5, kRounds = 5;
+constexpr size_t kFinalists = 4, kRounds = 5;
 constexpr double kRoundUs = 300.0;
 
 /// What cuBLASLt calls on a product take. Lives on the stack: making it costs no more than filling it in.
