@@ -1,6 +1,7 @@
 // The CUDA ops against the CPU reference and against PyTorch, on shapes that divide nothing evenly.
 #include "tests/op_agreement.h"
 #include "tests/op_cases.h"
+#include "tests/padded_rows.h"
 
 namespace stepladder {
 namespace {
@@ -13,6 +14,10 @@ std::string named(DType type, const char* op, const Shape& shape) {
 
 TEST_F(OpGpuTest, MatchesPyTorch) {
   expect_ops_match_pytorch(*cuda_);
+}
+
+TEST_F(OpGpuTest, MatmulLeavesThePaddingOfRowsAlone) {
+  expect_padding_is_left_alone(*cuda_);
 }
 
 TEST_F(OpGpuTest, ElementwiseOpsAgree) {

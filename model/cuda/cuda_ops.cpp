@@ -69,6 +69,9 @@ CudaOps::CudaOps(int index, const OpsOptions& options)
   stream_ = make_stream();
   start_ = make_event();
   stop_ = make_event();
+  copy_stream_ = make_stream();
+  staged_ = make_event(cudaEventDisableTiming);
+  received_ = make_event(cudaEventDisableTiming);
   blas_ = make_blas(stream_.get());
   // A cuBLAS handle is a cuBLASLt handle too.
   matmul_plans_ =
@@ -157,6 +160,7 @@ void CudaOps::bind_workspace(Arena& arena, const Config& config) {
 
 void CudaOps::synchronize() {
   CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
+  CUDA_CHECK(cudaStreamSynchronize(copy_stream_.get()));
 }
 
 void CudaOps::phase(const char* name, int64_t layer) {

@@ -45,9 +45,9 @@ struct Descriptors {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.m);
     }
     const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, cublasOperation_t op, int64_t rows,
-                            int64_t cols) {
+                            int64_t cols, int64_t padding = 0) {
       if (op == CUBLAS_OP_T) std::swap(rows, cols);
-      CUBLAS_CHECK(cublasLtMatrixLayoutInit(&to, type, rows, cols, rows));
+      CUBLAS_CHECK(cublasLtMatrixLayoutInit(&to, type, rows, cols, rows + padding));
       const auto batch = static_cast<int32_t>(key.batch);
       const int64_t stride = rows * cols;
       CUBLAS_CHECK(
@@ -56,8 +56,8 @@ struct Descriptors {
                                                     sizeof stride));
     };
     layout(a, key.op_a, key.m, key.k);
-    layout(b, key.op_b, key.k, key.n);
-    layout(d, CUBLAS_OP_N, key.m, key.n);
+    layout(b, key.op_b, key.k, key.n, key.b_padding);
+    layout(d, CUBLAS_OP_N, key.m, key.n, key.d_padding);
   }
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
@@ -81,7 +81,8 @@ std::string text_of(const MatmulKey& key) {
              key.batch > 1 ? cat(" batch ", key.batch) : "", ' ',
              key.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32" : name_of(key.dtype), " epilogue ",
              static_cast<int>(key.epilogue), key.write == Write::add ? " add" : "", " aligned ",
-             key.alignment);
+             key.alignment, key.b_padding > 0 ? cat(" b+", key.b_padding) : "",
+             key.d_padding > 0 ? cat(" d+", key.d_padding) : "");
 }
 
 double median(std::array<double, kRounds> values) {
