@@ -109,8 +109,8 @@ class Ops {
   // ---- compiling
   // ------------------------------------------------------------------------------------------------
   /// Runs `work` with a search of the fastest algorithm for each matmul in it, timed on the operands as they
-  /// are; results and accumulators of `work` are left undefined. Does nothing on a backend without choice,
-  /// or when cache_dir has them all.
+  /// are; results and accumulators of `work` are left undefined. What cache_dir has is not measured again.
+  /// Does nothing on a backend without choice.
   virtual void search(const std::function<void()>& work) = 0;
   /// Records the ops of `work` without running them (CUDA: as one graph); each call of the result runs them
   /// with one launch. `work` must not wait for the device.

@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "model/cuda/matmul_shape.h"
 #include "model/cuda/range.h"
 #include "model/error.h"
 
@@ -19,17 +20,15 @@ static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(FoundAlgorithm::algorithm))
 // cuBLASLt's default, which is what cudaMalloc and the arena give.
 constexpr uintptr_t kMaxAlignment = 256;
 
+// What the leading dimension of an epilogue's auxiliary matrix has to be a multiple of.
+constexpr int64_t kAuxMultiple = 8;
+
 // A search measures this many algorithms of a way, once or twice; then those that came within kPromising of
 // the best, at most kFinalists, in kRounds rounds of about kRoundUs.
-constexpr int kCandidates = 24;
+constexpr int kCandidates = 16;
 constexpr double kPromising = 1.15;
-constexpr size_t kFinalists = 5, kRounds = 5;
+constexpr size_t kFinalists = 4, kRounds = 5;
 constexpr double kRoundUs = 300.0;
-
-cudaDataType_t cuda_type(DType type) {
-  check(type != DType::i32, "i32, wanted a floating type");
-  return type == DType::bf16 ? CUDA_R_16BF : type == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
-}
 
 /// What cuBLASLt calls on a product take. Lives on the stack: making it costs no more than filling it in.
 struct Descriptors {
@@ -170,6 +169,7 @@ void MatmulPlans::search(const std::function<void()>& work, const std::string& p
 
 std::vector<cublasLtMatmulAlgo_t> MatmulPlans::algorithms(const LtMatmul& product, int count) const {
   if (product.key.batch > INT_MAX) return {};
+  if (product.aux && product.key.m % kAuxMultiple != 0) return {};
   cublasLtMatmulPreferenceOpaque_t preference;
   CUBLAS_CHECK(cublasLtMatmulPreferenceInit(&preference));
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
