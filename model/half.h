@@ -39,20 +39,15 @@ inline BFloat16 from_float<BFloat16>(float x) {
 }
 template <>
 inline Float16 from_float<Float16>(float x) {
+  // Selects, no branches: loops over these are vectorised.
   const auto bits = std::bit_cast<uint32_t>(x);
   const uint32_t sign = bits >> 16 & 0x8000U, magnitude = bits & 0x7FFFFFFFU;
-  uint32_t half = 0;
-  if (magnitude > 0x7F800000U) {
-    half = 0x7E00U;  // NaN
-  } else if (magnitude >= 0x477FF000U) {
-    half = 0x7C00U;  // 65520 and more round to infinity
-  } else if (magnitude >= 0x38800000U) {
-    half = (magnitude - 0x38000000U + 0xFFFU + (magnitude >> 13 & 1U)) >> 13;
-  } else {
-    // A subnormal: the addition rounds the mantissa at its lowest bit, 2^-24.
-    const float aligned = std::bit_cast<float>(magnitude) + 0.5F;
-    half = std::bit_cast<uint32_t>(aligned) - 0x3F000000U;
-  }
+  const uint32_t normal = (magnitude - 0x38000000U + 0xFFFU + (magnitude >> 13 & 1U)) >> 13;
+  // For a subnormal the addition rounds the mantissa at its lowest bit, 2^-24.
+  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3F000000U;
+  uint32_t half = magnitude < 0x38800000U ? subnormal : normal;
+  half = magnitude >= 0x477FF000U ? 0x7C00U : half;  // 65520 and more round to infinity
+  half = magnitude > 0x7F800000U ? 0x7E00U : half;   // NaN
   return {static_cast<uint16_t>(half | sign)};
 }
 

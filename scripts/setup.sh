@@ -94,7 +94,7 @@ python_environment() {
   note "installing $requirements into $folder"
   "$python" -m venv --clear "$folder" >build/pip.log 2>&1 &&
     "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 1 --require-hashes \
-      --only-binary :all: --requirement "$requirements" >>build/pip.log 2>&1 &&
+      --no-deps --only-binary :all: --requirement "$requirements" >>build/pip.log 2>&1 &&
     printf '%s\n' "$stamp" >"$folder/stamp"
 }
 
@@ -134,7 +134,16 @@ cuda_wheels() {
   printf '%s\n' "$ROOT/${toolkits[0]}/bin/nvcc"
 }
 
-# Sets PRESET to cuda or cpu, and CUDACXX and CUDAToolkit_ROOT for CMake.
+# Prints the folder of cuDNN's header-only C++ interface.
+cudnn_frontend() {
+  local headers
+  python_environment .venv-cudnn scripts/requirements-cudnn.txt || return
+  headers=(.venv-cudnn/lib/python3*/site-packages/include)
+  [[ -f ${headers[0]:-}/cudnn_frontend.h ]] || return
+  printf '%s\n' "$ROOT/${headers[0]}"
+}
+
+# Sets PRESET to cuda or cpu, and CUDACXX, CUDAToolkit_ROOT and CUDNN_FRONTEND_DIR for CMake.
 choose_backend() {
   local mode=${STEPLADDER_CUDA:-AUTO} nvcc='' device=false
   PRESET=cpu
@@ -151,6 +160,11 @@ choose_backend() {
   if [[ -n $nvcc ]]; then
     PRESET=cuda
     export CUDACXX=$nvcc CUDAToolkit_ROOT=${nvcc%/bin/nvcc}
+    if [[ -z ${CUDNN_FRONTEND_DIR:-} ]]; then
+      CUDNN_FRONTEND_DIR=$(cudnn_frontend) ||
+        note "warning: nvidia-cudnn-frontend could not be installed (build/pip.log): attention runs on our own kernels"
+      export CUDNN_FRONTEND_DIR
+    fi
   elif [[ $mode != AUTO ]]; then
     die "STEPLADDER_CUDA=$mode: no CUDA toolkit, and its PyPI wheels could not be installed (build/pip.log)"
   elif $device; then

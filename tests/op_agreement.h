@@ -120,10 +120,10 @@ class OpAgreement : public testing::Test {
     cpu_ = make_cpu_ops();
   }
 
-  /// Scratch of both backends for N = B*T rows of C channels.
-  void bind(int64_t B, int64_t T, int64_t C) {
+  /// Scratch of both backends for N = B*T rows of C channels in NH heads.
+  void bind(int64_t B, int64_t T, int64_t C, int64_t NH = 1) {
     Config config;
-    config.B = B, config.T = config.max_T = T, config.V = kV, config.C = C;
+    config.B = B, config.T = config.max_T = T, config.V = kV, config.C = C, config.NH = NH;
     for (Ops* ops : {cuda_.get(), cpu_.get()}) {
       Arena plan;
       ops->bind_workspace(plan, config);

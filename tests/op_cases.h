@@ -81,9 +81,13 @@ class OpCase {
   }
   float number(const std::string& operand) { return entry("in/" + operand).data.at(0); }
   int integer(const std::string& operand) { return std::bit_cast<int>(number(operand)); }
+  bool has(const std::string& operand) const { return file_.entries().contains(name_ + "/in/" + operand); }
   bool has_before(const std::string& output) const {
     return file_.entries().contains(name_ + "/before/" + output);
   }
+  bool has_out(const std::string& output) const { return file_.entries().contains(name_ + "/out/" + output); }
+  /// An operand that may be left out.
+  Tensor optional(const std::string& operand) { return has(operand) ? in(operand) : Tensor{}; }
 
   /// The tensor of an output that is overwritten: full of NaN, or one of the operands.
   Tensor set(const std::string& output, std::vector<std::string> may_be = {}) {
@@ -99,6 +103,10 @@ class OpCase {
   }
   /// The tensor of an output that is accumulated into.
   Tensor add(const std::string& output) { return outputs_[output] = upload("before/" + output); }
+
+  Tensor optional_add(const std::string& output) { return has_before(output) ? add(output) : Tensor{}; }
+  Tensor set_or_add(const std::string& output) { return has_before(output) ? add(output) : set(output); }
+  Write write(const std::string& output) const { return has_before(output) ? Write::add : Write::set; }
 
   /// Number of aliases that set() was offered.
   int aliases() const { return aliases_; }
@@ -171,6 +179,20 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
   using C = OpCase;
   static const std::map<std::string, void (*)(Ops&, OpCase&)> calls = {
       {"zero", [](Ops& o, C& c) { o.zero(c.set("x")); }},
+      {"copy", [](Ops& o, C& c) { o.copy(c.set("dst"), c.in("src")); }},
+      {"write",
+       [](Ops& o, C& c) {
+         o.write(c.set("dst"), {c.number("a"), c.number("b"), c.number("c")});
+       }},
+      {"receive",
+       [](Ops& o, C& c) {
+         const Tensor src = c.in("src"), staged = c.set("staged");
+         const auto pinned = o.allocate_host(src.bytes());
+         o.download(pinned.get(), src);
+         o.stage(staged, pinned.get());
+         o.receive(c.set("dst"), staged);
+         o.synchronize();
+       }},
       {"add",
        [](Ops& o, C& c) {
          o.add(c.set("out", {"a", "b"}), c.in("a"), c.in("b"));
@@ -210,13 +232,54 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
 
       {"matmul",
        [](Ops& o, C& c) {
-         const bool add = c.has_before("out");
-         o.matmul(add ? c.add("out") : c.set("out"), c.in("a"), c.in("b"),
-                  static_cast<MatOp>(c.integer("op")), add ? Write::add : Write::set);
+         o.matmul(c.set_or_add("out"), c.in("a"), c.in("b"), static_cast<MatOp>(c.integer("op")),
+                  c.write("out"));
        }},
+
+      {"linear_forward",
+       [](Ops& o, C& c) { o.linear_forward(c.set("out"), c.in("x"), c.in("w"), c.in("b")); }},
+      {"linear_gelu_forward",
+       [](Ops& o, C& c) {
+         o.linear_gelu_forward(c.set("out"), c.set("pre"), c.in("x"), c.in("w"), c.in("b"));
+       }},
+      {"linear_gelu_backward",
+       [](Ops& o, C& c) {
+         o.linear_gelu_backward(c.set("dpre"), c.set_or_add("db"), c.in("dout"), c.in("w"), c.in("pre"),
+                                c.write("db"));
+       }},
+      {"linear_weight_backward",
+       [](Ops& o, C& c) {
+         o.linear_weight_backward(c.set_or_add("dw"), c.set_or_add("db"), c.in("dout"), c.in("x"),
+                                  c.write("dw"));
+       }},
+
+      {"encoder_forward",
+       [](Ops& o, C& c) { o.encoder_forward(c.set("out"), c.in("tokens"), c.in("wte"), c.in("wpe")); }},
+      {"layernorm_forward",
+       [](Ops& o, C& c) {
+         o.layernorm_forward(c.set("out"), c.set("mean"), c.set("rstd"), c.in("x"), c.in("w"), c.in("b"));
+       }},
+      {"residual_layernorm_forward",
+       [](Ops& o, C& c) {
+         o.residual_layernorm_forward(c.set("res", {"x"}), c.set("out"), c.set("mean"), c.set("rstd"),
+                                      c.in("x"), c.in("y"), c.optional("bias"), c.in("w"), c.in("b"));
+       }},
+      {"layernorm_backward",
+       [](Ops& o, C& c) {
+         o.layernorm_backward(c.add("dx"), c.add("dw"), c.add("db"), c.optional_add("dbias"), c.in("dout"),
+                              c.in("x"), c.in("mean"), c.in("rstd"), c.in("w"));
+       }},
+      {"bias_gelu_forward",
+       [](Ops& o, C& c) { o.bias_gelu_forward(c.set("out"), c.add("x"), c.in("bias")); }},
+      {"gelu_backward",
+       [](Ops& o, C& c) { o.gelu_backward(c.set("dx", {"dout"}), c.in("dout"), c.in("x")); }},
 
       {"split_qkv", [](Ops& o, C& c) { o.split_qkv(c.set("q"), c.set("k"), c.set("v"), c.in("qkv")); }},
       {"merge_qkv", [](Ops& o, C& c) { o.merge_qkv(c.set("qkv"), c.in("q"), c.in("k"), c.in("v")); }},
+      {"bias_split_qkv",
+       [](Ops& o, C& c) {
+         o.bias_split_qkv(c.set("q"), c.set("k"), c.set("v"), c.in("qkv"), c.in("bias"));
+       }},
       {"split_heads", [](Ops& o, C& c) { o.split_heads(c.set("out"), c.in("x")); }},
       {"merge_heads", [](Ops& o, C& c) { o.merge_heads(c.set("out"), c.in("x")); }},
       {"causal_mask", [](Ops& o, C& c) { o.causal_mask(c.set("mask")); }},
@@ -228,6 +291,20 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
        [](Ops& o, C& c) { o.causal_softmax_forward(c.set("p", {"x"}), c.in("x")); }},
       {"causal_softmax_backward",
        [](Ops& o, C& c) { o.causal_softmax_backward(c.set("dx", {"dp"}), c.in("dp"), c.in("p")); }},
+      {"scaled_causal_softmax_forward",
+       [](Ops& o, C& c) {
+         o.scaled_causal_softmax_forward(c.set("p", {"x"}), c.in("x"), c.number("scale"));
+       }},
+      {"scaled_causal_softmax_backward",
+       [](Ops& o, C& c) {
+         o.scaled_causal_softmax_backward(c.set("dx", {"dp"}), c.in("dp"), c.in("p"), c.number("scale"));
+       }},
+      {"attention_forward",
+       [](Ops& o, C& c) { o.attention_forward(c.set("out"), c.set("lse"), c.in("qkv")); }},
+      {"attention_backward",
+       [](Ops& o, C& c) {
+         o.attention_backward(c.set("dqkv"), c.in("dout"), c.in("out"), c.in("lse"), c.in("qkv"));
+       }},
 
       {"log_softmax_forward", [](Ops& o, C& c) { o.log_softmax_forward(c.set("logp"), c.in("logits")); }},
       {"log_softmax_backward",
@@ -237,13 +314,42 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
       {"nll_loss_forward",
        [](Ops& o, C& c) { o.nll_loss_forward(c.set("losses"), c.in("logp"), c.in("targets")); }},
       {"nll_loss_backward",
-       [](Ops& o, C& c) { o.nll_loss_backward(c.set("dlogp"), c.in("targets"), c.number("scale")); }},
+       [](Ops& o, C& c) {
+         o.nll_loss_backward(c.set("dlogp"), c.in("targets"), c.number("scale"), c.optional("loss_scaler"));
+       }},
+      {"cross_entropy_forward",
+       [](Ops& o, C& c) {
+         o.cross_entropy_forward(c.set("losses"), c.in("logits"), c.in("targets"), c.integer("V"));
+       }},
+      {"cross_entropy_forward_backward",
+       [](Ops& o, C& c) {
+         o.cross_entropy_forward_backward(c.set("losses"), c.add("logits"), c.in("targets"), c.integer("V"),
+                                          c.number("scale"), c.optional("loss_scaler"));
+       }},
       {"add_mean", [](Ops& o, C& c) { o.add_mean(c.add("out"), c.in("x")); }},
 
       {"sum_of_squares", [](Ops& o, C& c) { o.sum_of_squares(c.set("out"), c.in("x")); }},
       {"clip_factor",
        [](Ops& o, C& c) {
          o.clip_factor(c.set("factor"), c.set("norm"), c.in("parts"), c.number("max_norm"));
+       }},
+      {"clip_grad_norm",
+       [](Ops& o, C& c) {
+         std::vector<Tensor> grads;
+         for (int i = 0; c.has(cat("g", i)); ++i) grads.push_back(c.in(cat("g", i)));
+         o.clip_grad_norm(c.set("factor"), c.set("norm"), grads, c.number("max_norm"),
+                          c.optional_add("loss_scaler"));
+       }},
+      {"adamw",
+       [](Ops& o, C& c) {
+         std::vector<AdamWTensor> tensors;
+         for (int i = 0; c.has(cat("g", i)); ++i)
+           tensors.push_back({c.add(cat("w", i)), c.in(cat("g", i)), c.add(cat("m", i)), c.add(cat("v", i)),
+                              c.has_out(cat("low", i)) ? c.set(cat("low", i)) : Tensor{},
+                              c.integer(cat("decay", i)) != 0});
+         o.adamw(tensors, c.in("schedule"), c.in("clip"),
+                 {c.number("beta1"), c.number("beta2"), c.number("eps"), c.number("weight_decay")},
+                 c.optional("loss_scaler"));
        }},
   };
   return calls;

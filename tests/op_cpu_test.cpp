@@ -72,8 +72,8 @@ TEST(OpCpu, EveryOpOfTheContractIsComparedWithPyTorch) {
     const size_t name = at + prefix.size(), open = header.find('(', name);
     const std::string parameters = header.substr(open + 1, header.find(')', open) - open - 1);
     const bool moves_host_memory = parameters.find("void*") != std::string::npos;
-    if (parameters.starts_with("Tensor ") && !moves_host_memory)
-      declared.insert(header.substr(name, open - name));
+    const bool takes_tensors = parameters.starts_with("Tensor ") || parameters.starts_with("std::span<");
+    if (takes_tensors && !moves_host_memory) declared.insert(header.substr(name, open - name));
   }
   EXPECT_GE(declared.size(), 40U);
   for (const auto& op : declared) EXPECT_TRUE(op_calls().contains(op)) << op;

@@ -21,6 +21,11 @@ template <class... Tensors>
 bool all_f32(const Tensors&... tensors) {
   return ((tensors.dtype == DType::f32) && ...);
 }
+/// All of one type that is f32, bf16 or f16.
+template <class... Tensors>
+bool one_float_type(const Tensor& a, const Tensors&... others) {
+  return a.dtype != DType::i32 && ((others.dtype == a.dtype) && ...);
+}
 inline bool is_i32(const Tensor& t) {
   return t.dtype == DType::i32;
 }
@@ -28,6 +33,11 @@ inline bool is_i32(const Tensor& t) {
 template <class... Tensors>
 bool same_shape(const Tensor& a, const Tensors&... others) {
   return ((a.shape == others.shape) && ...);
+}
+
+/// An optional operand that was passed.
+inline bool present(const Tensor& t) {
+  return t.data != nullptr;
 }
 
 /// Extent of dimension i, counted from the end when negative; -1 where there is none.
@@ -47,6 +57,11 @@ inline int64_t rows_of(const Tensor& t) {
 template <class... Tensors>
 bool one_per_row(const Tensor& x, const Tensors&... per_row) {
   return x.shape.rank() > 0 && ((per_row.numel() == rows_of(x)) && ...);
+}
+
+/// None, or (4) f32.
+inline bool loss_scaler_fits(const Tensor& loss_scaler) {
+  return !present(loss_scaler) || (all_f32(loss_scaler) && loss_scaler.numel() == 4);
 }
 
 /// Throws std::logic_error unless bind_workspace() has provided `n` elements of `workspace`.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "model/cpu/floats.h"
 #include "model/cpu/parallel.h"
 #include "model/ops.h"
 
@@ -16,6 +17,8 @@ namespace stepladder {
 /// `threads`. Statistics are summed in double.
 class CpuOps final : public Ops {
  public:
+  static constexpr int64_t kScratch = 1 << 18;  // elements of each thread's scratch
+
   explicit CpuOps(int threads = max_threads());
 
   DeviceInfo device() const override;
@@ -88,9 +91,9 @@ class CpuOps final : public Ops {
   void receive(Tensor dst, Tensor staged) override;
 
   // compiling
-  void search(const std::function<void()>& work) override;
-  std::function<void()> record(const std::function<void()>& work) override;
-  CompileInfo compile_info() const override;
+  void search(const std::function<void()>&) override {}
+  std::function<void()> record(const std::function<void()>& work) override { return work; }
+  CompileInfo compile_info() const override { return {}; }
 
   // linear layers
   void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) override;
@@ -142,13 +145,29 @@ class CpuOps final : public Ops {
     });
   }
   /// out[i] = f(i) over [0,n).
-  template <class F>
-  void each_element(float* out, int64_t n, const F& f) const {
+  template <class T, class F>
+  void each_element(Floats<T> out, int64_t n, const F& f) const {
     pieces(n, kPiece, 1, [=](int64_t first, int64_t last) {
       STEPLADDER_SIMD
-      for (int64_t i = first; i < last; ++i) out[i] = f(i);
+      for (int64_t i = first; i < last; ++i) out.set(i, f(i));
     });
   }
+  /// out (C) += sum of f(n, c) over [0,N), in double.
+  template <class T, class F>
+  void add_sums(Floats<T> out, int64_t N, int64_t C, const F& f) const {
+    pieces(C, kColumns, N, [=](int64_t first, int64_t last) {
+      double sums[kColumns] = {};
+      for (int64_t n = 0; n < N; ++n)
+        for (int64_t c = first; c < last; ++c) sums[c - first] += f(n, c);
+      for (int64_t c = first; c < last; ++c) out.set(c, static_cast<float>(out[c] + sums[c - first]));
+    });
+  }
+  /// Sum of x^2, in double.
+  double squares(Tensor x) const;
+  /// kScratch elements for each thread, of which the op wants `n`. Throws std::logic_error before
+  /// bind_workspace().
+  float* scratch(const char* op, int64_t n = 0) const;
+  bool tf32() const { return precision_ == Precision::tf32; }
 
   static constexpr int64_t kSerial = 1 << 16;  // elements not worth waking a second thread for
   static constexpr int64_t kPiece = 1 << 14;   // elements handed to a thread at a time
@@ -162,8 +181,8 @@ class CpuOps final : public Ops {
   const int threads_;
   const std::shared_ptr<Allocated> allocated_ = std::make_shared<Allocated>();
   Precision precision_ = Precision::fp32;
-  Tensor tiles_;  // (threads, elements of both operands of a matmul tile), rounded
-  Tensor order_;  // (B*T) rows sorted by token
+  Tensor scratch_;  // (threads, kScratch)
+  Tensor order_;    // (B*T) rows sorted by token
   std::chrono::steady_clock::time_point start_, stop_;
 };
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "model/cpu/check.h"
 #include "model/cpu/cpu_ops.h"
 
 namespace stepladder {
@@ -126,6 +127,35 @@ void CpuOps::download(void* host, Tensor src) {
 
 void CpuOps::zero(Tensor x) {
   if (x.bytes() > 0) std::memset(x.data, 0, x.bytes());
+}
+
+void CpuOps::copy(Tensor dst, Tensor src) {
+  expect(one_float_type(dst) && one_float_type(src) && same_shape(dst, src), "copy", dst, src);
+  with_float_type(dst.dtype, [&]<class To>(To) {
+    with_float_type(src.dtype, [&]<class From>(From) {
+      const auto from = floats<From>(src);
+      each_element(floats<To>(dst), dst.numel(), [=](int64_t i) { return from[i]; });
+    });
+  });
+}
+
+void CpuOps::write(Tensor dst, std::initializer_list<float> values) {
+  expect(all_f32(dst) && values.size() <= 8 && dst.numel() == static_cast<int64_t>(values.size()), "write",
+         dst);
+  std::copy(values.begin(), values.end(), dst.ptr<float>());
+}
+
+std::shared_ptr<void> CpuOps::allocate_host(size_t bytes) {
+  return allocate(bytes);
+}
+
+void CpuOps::stage(Tensor staged, const void* pinned) {
+  upload(staged, pinned);
+}
+
+void CpuOps::receive(Tensor dst, Tensor staged) {
+  expect(dst.dtype == staged.dtype && same_shape(dst, staged), "receive", dst, staged);
+  upload(dst, staged.data);
 }
 
 std::unique_ptr<Ops> make_cpu_ops() {

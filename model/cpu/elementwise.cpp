@@ -6,68 +6,88 @@
 namespace stepladder {
 
 void CpuOps::add(Tensor out, Tensor a, Tensor b) {
-  expect(all_f32(out, a, b) && same_shape(out, a, b), "add", out, a, b);
-  const float *pa = a.ptr<float>(), *pb = b.ptr<float>();
-  each_element(out.ptr<float>(), out.numel(), [=](int64_t i) { return pa[i] + pb[i]; });
+  expect(one_float_type(out, a, b) && same_shape(out, a, b), "add", out, a, b);
+  with_float_type(out.dtype, [&]<class T>(T) {
+    const auto fa = floats<T>(a), fb = floats<T>(b);
+    each_element(floats<T>(out), out.numel(), [=](int64_t i) { return fa[i] + fb[i]; });
+  });
 }
 
 void CpuOps::mul(Tensor out, Tensor a, Tensor b) {
-  expect(all_f32(out, a, b) && same_shape(out, a, b), "mul", out, a, b);
-  const float *pa = a.ptr<float>(), *pb = b.ptr<float>();
-  each_element(out.ptr<float>(), out.numel(), [=](int64_t i) { return pa[i] * pb[i]; });
+  expect(one_float_type(out, a, b) && same_shape(out, a, b), "mul", out, a, b);
+  with_float_type(out.dtype, [&]<class T>(T) {
+    const auto fa = floats<T>(a), fb = floats<T>(b);
+    each_element(floats<T>(out), out.numel(), [=](int64_t i) { return fa[i] * fb[i]; });
+  });
 }
 
 void CpuOps::affine(Tensor out, Tensor x, float scale, float shift) {
-  expect(all_f32(out, x) && same_shape(out, x), "affine", out, x);
-  const float* px = x.ptr<float>();
-  each_element(out.ptr<float>(), out.numel(), [=](int64_t i) { return scale * px[i] + shift; });
+  expect(one_float_type(out, x) && same_shape(out, x), "affine", out, x);
+  with_float_type(out.dtype, [&]<class T>(T) {
+    const auto fx = floats<T>(x);
+    each_element(floats<T>(out), out.numel(), [=](int64_t i) { return scale * fx[i] + shift; });
+  });
 }
 
 void CpuOps::pow(Tensor out, Tensor x, int exponent) {
-  expect(all_f32(out, x) && same_shape(out, x), "pow", out, x);
+  expect(one_float_type(out, x) && same_shape(out, x), "pow", out, x);
   check(exponent == 2 || exponent == 3, "pow: exponent ", exponent, " of ", x, ", only 2 and 3 are provided");
-  const float* px = x.ptr<float>();
-  if (exponent == 2)
-    each_element(out.ptr<float>(), out.numel(), [=](int64_t i) { return px[i] * px[i]; });
-  else
-    each_element(out.ptr<float>(), out.numel(), [=](int64_t i) { return px[i] * px[i] * px[i]; });
+  with_float_type(out.dtype, [&]<class T>(T) {
+    const auto fx = floats<T>(x);
+    if (exponent == 2)
+      each_element(floats<T>(out), out.numel(), [=](int64_t i) { return fx[i] * fx[i]; });
+    else
+      each_element(floats<T>(out), out.numel(), [=](int64_t i) { return fx[i] * fx[i] * fx[i]; });
+  });
 }
 
 void CpuOps::tanh(Tensor out, Tensor x) {
-  expect(all_f32(out, x) && same_shape(out, x), "tanh", out, x);
-  const float* px = x.ptr<float>();
-  each_element(out.ptr<float>(), out.numel(), [=](int64_t i) { return std::tanh(px[i]); });
+  expect(one_float_type(out, x) && same_shape(out, x), "tanh", out, x);
+  with_float_type(out.dtype, [&]<class T>(T) {
+    const auto fx = floats<T>(x);
+    each_element(floats<T>(out), out.numel(), [=](int64_t i) { return std::tanh(fx[i]); });
+  });
 }
 
 void CpuOps::sqrt(Tensor out, Tensor x) {
-  expect(all_f32(out, x) && same_shape(out, x), "sqrt", out, x);
-  const float* px = x.ptr<float>();
-  each_element(out.ptr<float>(), out.numel(), [=](int64_t i) { return std::sqrt(px[i]); });
+  expect(one_float_type(out, x) && same_shape(out, x), "sqrt", out, x);
+  with_float_type(out.dtype, [&]<class T>(T) {
+    const auto fx = floats<T>(x);
+    each_element(floats<T>(out), out.numel(), [=](int64_t i) { return std::sqrt(fx[i]); });
+  });
 }
 
 void CpuOps::lerp(Tensor x, Tensor y, float weight) {
-  expect(all_f32(x, y) && same_shape(x, y), "lerp", x, y);
-  const float *px = x.ptr<float>(), *py = y.ptr<float>();
-  each_element(x.ptr<float>(), x.numel(), [=](int64_t i) { return px[i] + weight * (py[i] - px[i]); });
+  expect(one_float_type(x, y) && same_shape(x, y), "lerp", x, y);
+  with_float_type(x.dtype, [&]<class T>(T) {
+    const auto fx = floats<T>(x), fy = floats<T>(y);
+    each_element(fx, x.numel(), [=](int64_t i) { return fx[i] + weight * (fy[i] - fx[i]); });
+  });
 }
 
 void CpuOps::addcmul(Tensor x, Tensor a, Tensor b, float value) {
-  expect(all_f32(x, a, b) && same_shape(x, a, b), "addcmul", x, a, b);
-  const float *px = x.ptr<float>(), *pa = a.ptr<float>(), *pb = b.ptr<float>();
-  each_element(x.ptr<float>(), x.numel(), [=](int64_t i) { return px[i] + value * (pa[i] * pb[i]); });
+  expect(one_float_type(x, a, b) && same_shape(x, a, b), "addcmul", x, a, b);
+  with_float_type(x.dtype, [&]<class T>(T) {
+    const auto fx = floats<T>(x), fa = floats<T>(a), fb = floats<T>(b);
+    each_element(fx, x.numel(), [=](int64_t i) { return fx[i] + value * (fa[i] * fb[i]); });
+  });
 }
 
 void CpuOps::addcdiv(Tensor x, Tensor a, Tensor b, float value) {
-  expect(all_f32(x, a, b) && same_shape(x, a, b), "addcdiv", x, a, b);
-  const float *px = x.ptr<float>(), *pa = a.ptr<float>(), *pb = b.ptr<float>();
-  each_element(x.ptr<float>(), x.numel(), [=](int64_t i) { return px[i] + value * (pa[i] / pb[i]); });
+  expect(one_float_type(x, a, b) && same_shape(x, a, b), "addcdiv", x, a, b);
+  with_float_type(x.dtype, [&]<class T>(T) {
+    const auto fx = floats<T>(x), fa = floats<T>(a), fb = floats<T>(b);
+    each_element(fx, x.numel(), [=](int64_t i) { return fx[i] + value * (fa[i] / fb[i]); });
+  });
 }
 
 void CpuOps::scale_by(Tensor x, Tensor factor) {
-  expect(all_f32(x, factor) && factor.numel() == 1, "scale_by", x, factor);
-  const float* px = x.ptr<float>();
+  expect(one_float_type(x) && all_f32(factor) && factor.numel() == 1, "scale_by", x, factor);
   const float f = *factor.ptr<float>();
-  each_element(x.ptr<float>(), x.numel(), [=](int64_t i) { return px[i] * f; });
+  with_float_type(x.dtype, [&]<class T>(T) {
+    const auto fx = floats<T>(x);
+    each_element(fx, x.numel(), [=](int64_t i) { return fx[i] * f; });
+  });
 }
 
 }  // namespace stepladder

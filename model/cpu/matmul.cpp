@@ -1,23 +1,15 @@
+#include "model/cpu/matmul.h"
+
 #include <cblas.h>
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 
 #include "model/cpu/check.h"
-#include "model/cpu/cpu_ops.h"
 
 namespace stepladder {
 namespace {
-
-// A tile of the output is one task, and one call of the single-threaded sgemm. Rounded operands are made
-// kTileK deep at a time, so that they stay in cache.
-constexpr int64_t kTileM = 128, kTileN = 512, kTileK = 256;
-constexpr int64_t kSerialProducts = 1 << 21;  // not worth waking a second thread for
-
-/// batch x (M,K)(K,N), whichever way a and b are stored.
-struct MatmulShape {
-  int64_t batch, M, N, K;
-};
 
 bool same_batch(const Tensor& out, const Tensor& a, const Tensor& b) {
   const int rank = out.shape.rank();
@@ -27,103 +19,125 @@ bool same_batch(const Tensor& out, const Tensor& a, const Tensor& b) {
   return true;
 }
 
-MatmulShape matmul_shape(const Tensor& out, const Tensor& a, const Tensor& b, MatOp op) {
-  const bool flat = (op == MatOp::TN ? out : b).shape.rank() == 2;
-  const auto rows = [=](const Tensor& t) { return flat ? rows_of(t) : dim(t, -2); };
-  MatmulShape s{1, rows(out), dim(out, -1), op == MatOp::TN ? rows(a) : dim(a, -1)};
-  const int64_t a_rows = op == MatOp::TN ? s.K : s.M, a_cols = op == MatOp::TN ? s.M : s.K;
-  const int64_t b_rows = op == MatOp::NT ? s.N : s.K, b_cols = op == MatOp::NT ? s.K : s.N;
-  expect(all_f32(out, a, b) && out.shape.rank() >= 2 && a.shape.rank() >= 2 && b.shape.rank() >= 2 &&
-             (flat || same_batch(out, a, b)) && rows(a) == a_rows && dim(a, -1) == a_cols &&
-             rows(b) == b_rows && dim(b, -1) == b_cols,
-         op == MatOp::NN   ? "matmul NN"
-         : op == MatOp::NT ? "matmul NT"
-                           : "matmul TN",
-         out, a, b);
-  check(std::max({s.M, s.N, s.K}) <= std::numeric_limits<blasint>::max(), "matmul: ", out,
-        " has an extent beyond the BLAS's integer");
-  if (!flat)
-    for (int i = 0; i + 2 < out.shape.rank(); ++i) s.batch *= out.shape[i];
-  return s;
-}
-
-/// The nearest TF32 (10 bits of mantissa), ties to even; inf and NaN as they are.
-float round_to_tf32(float x) {
+/// An operand as sgemm is to see it: f32 to the nearest TF32 (10 bits of mantissa), ties to even, inf and NaN
+/// as they are; 16-bit types exactly.
+float operand(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const uint32_t rounded = (bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFFU;
   return std::bit_cast<float>((bits & 0x7F800000) == 0x7F800000 ? bits : rounded);
 }
+float operand(BFloat16 x) {
+  return to_float(x);
+}
+float operand(Float16 x) {
+  return to_float(x);
+}
 
 /// A rectangle of a row-major matrix.
+template <class T>
 struct Block {
-  const float* data;
+  const T* data;
   int64_t rows, cols, stride;
+
+  /// The same converted, packed at `to`.
+  Block<float> converted(float* to) const {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < cols; ++c) to[r * cols + c] = operand(data[r * stride + c]);
+    return {to, rows, cols, cols};
+  }
 };
 
-/// The same rounded, packed at `to`.
-Block rounded(const Block& from, float* to) {
-  for (int64_t r = 0; r < from.rows; ++r)
-    for (int64_t c = 0; c < from.cols; ++c)
-      to[r * from.cols + c] = round_to_tf32(from.data[r * from.stride + c]);
-  return {to, from.rows, from.cols, from.cols};
-}
-
-int64_t pieces_of(int64_t n, int64_t piece) {
-  return (n + piece - 1) / piece;
-}
-
 }  // namespace
+
+Product::Product(const char* name, const Tensor& out, const Tensor& a, const Tensor& b, MatOp op, bool tf32)
+    : a_(a), b_(b), a_transposed_(op == MatOp::TN), b_transposed_(op == MatOp::NT), tf32_(tf32) {
+  const bool flat = (a_transposed_ ? out : b).shape.rank() == 2;
+  const auto rows = [=](const Tensor& t) { return flat ? rows_of(t) : dim(t, -2); };
+  batch = 1, M = rows(out), N = dim(out, -1), K = a_transposed_ ? rows(a) : dim(a, -1);
+  const int64_t a_rows = a_transposed_ ? K : M, a_cols = a_transposed_ ? M : K;
+  const int64_t b_rows = b_transposed_ ? N : K, b_cols = b_transposed_ ? K : N;
+  expect(one_float_type(a, b) && (out.dtype == a.dtype || all_f32(out)) && out.shape.rank() >= 2 &&
+             a.shape.rank() >= 2 && b.shape.rank() >= 2 && (flat || same_batch(out, a, b)) &&
+             rows(a) == a_rows && dim(a, -1) == a_cols && rows(b) == b_rows && dim(b, -1) == b_cols,
+         name, out, a, b);
+  check(std::max({M, N, K}) <= std::numeric_limits<blasint>::max(), name, ": ", out,
+        " has an extent beyond the BLAS's integer");
+  if (!flat)
+    for (int i = 0; i + 2 < out.shape.rank(); ++i) batch *= out.shape[i];
+}
+
+void Product::tile(const Tile& t, float beta, float* to, int64_t stride, float* scratch) const {
+  if (K == 0 && beta == 0.0F)
+    for (int64_t r = 0; r < t.rows; ++r) std::fill_n(to + r * stride, t.cols, 0.0F);
+  const int64_t a_stride = a_transposed_ ? M : K, b_stride = b_transposed_ ? K : N;
+  const int64_t depth = converts() ? kTileK : K;
+  with_float_type(a_.dtype, [&]<class T>(T) {
+    const T *a = a_.ptr<T>() + t.i * M * K, *b = b_.ptr<T>() + t.i * K * N;
+    for (int64_t k = 0; k < K; k += depth) {
+      const int64_t inner = std::min(depth, K - k);
+      const Block<T> from_a = a_transposed_ ? Block<T>{a + k * M + t.m, inner, t.rows, a_stride}
+                                            : Block<T>{a + t.m * K + k, t.rows, inner, a_stride};
+      const Block<T> from_b = b_transposed_ ? Block<T>{b + t.n * K + k, t.cols, inner, b_stride}
+                                            : Block<T>{b + k * N + t.n, inner, t.cols, b_stride};
+      Block<float> x{}, y{};
+      if (converts()) {
+        x = from_a.converted(scratch);
+        y = from_b.converted(scratch + kTileM * kTileK);
+      } else if constexpr (std::is_same_v<T, float>) {
+        x = from_a;
+        y = from_b;
+      }
+      cblas_sgemm(CblasRowMajor, a_transposed_ ? CblasTrans : CblasNoTrans,
+                  b_transposed_ ? CblasTrans : CblasNoTrans, static_cast<blasint>(t.rows),
+                  static_cast<blasint>(t.cols), static_cast<blasint>(inner), 1.0F, x.data,
+                  static_cast<blasint>(x.stride), y.data, static_cast<blasint>(y.stride),
+                  k == 0 ? beta : 1.0F, to, static_cast<blasint>(stride));
+    }
+  });
+}
 
 CpuOps::CpuOps(int threads) : threads_(threads) {
   openblas_set_num_threads(1);  // matmul shares its tiles out itself
 }
 
 void CpuOps::bind_workspace(Arena& arena, const Config& config) {
-  const Tensor tiles = arena.alloc("workspace/matmul", DType::f32, {threads_, (kTileM + kTileN) * kTileK});
+  const Tensor each_thread = arena.alloc("workspace/scratch", DType::f32, {threads_, kScratch});
   const Tensor order = arena.alloc("workspace/embedding", DType::i32, {config.B * config.T});
   if (arena.planning()) return;
-  tiles_ = tiles;
+  scratch_ = each_thread;
   order_ = order;
 }
 
+float* CpuOps::scratch(const char* op, int64_t n) const {
+  check(n <= kScratch, op, ": rows of ", n, " elements, at most ", kScratch);
+  expect_workspace(op, scratch_, threads_ * kScratch);
+  return scratch_.ptr<float>();
+}
+
 void CpuOps::matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) {
-  const MatmulShape shape = matmul_shape(out, a, b, op);
-  const int64_t batch = shape.batch, M = shape.M, N = shape.N, K = shape.K;
-  const bool tf32 = precision_ == Precision::tf32;
-  if (tf32) expect_workspace("matmul in tf32", tiles_, threads_ * (kTileM + kTileN) * kTileK);
-  if (K == 0 && write == Write::set) zero(out);
-
-  const bool a_transposed = op == MatOp::TN, b_transposed = op == MatOp::NT;
-  const int64_t a_stride = a_transposed ? M : K, b_stride = b_transposed ? K : N;
-  const int64_t depth = tf32 ? kTileK : K;
-  const int64_t tiles_m = pieces_of(M, kTileM), tiles_n = pieces_of(N, kTileN);
-  const float *pa = a.ptr<float>(), *pb = b.ptr<float>();
-  float* pout = out.ptr<float>();
-  float* scratch = tf32 ? tiles_.ptr<float>() : nullptr;
-
-  const int threads = batch * M * N * K > kSerialProducts ? threads_ : 1;
-  parallel_for(threads, batch * tiles_m * tiles_n, [=](int64_t tile) {
-    const int64_t i = tile / (tiles_m * tiles_n);
-    const int64_t m = tile / tiles_n % tiles_m * kTileM, rows = std::min(kTileM, M - m);
-    const int64_t n = tile % tiles_n * kTileN, cols = std::min(kTileN, N - n);
-    for (int64_t k = 0; k < K; k += depth) {
-      const int64_t inner = std::min(depth, K - k);
-      const float *ta = pa + i * M * K, *tb = pb + i * K * N;
-      Block x = a_transposed ? Block{ta + k * M + m, inner, rows, a_stride}
-                             : Block{ta + m * K + k, rows, inner, a_stride};
-      Block y = b_transposed ? Block{tb + n * K + k, cols, inner, b_stride}
-                             : Block{tb + k * N + n, inner, cols, b_stride};
-      if (tf32) {
-        float* mine = scratch + thread_index() * (kTileM + kTileN) * kTileK;
-        x = rounded(x, mine);
-        y = rounded(y, mine + kTileM * kTileK);
+  const char* name = op == MatOp::NN ? "matmul NN" : op == MatOp::NT ? "matmul NT" : "matmul TN";
+  const Product product(name, out, a, b, op, tf32());
+  float* all_scratch = product.converts() ? scratch(name) : nullptr;
+  const int64_t M = product.M, N = product.N;
+  const bool add = write == Write::add;
+  if (out.dtype == DType::f32) {
+    float* pout = out.ptr<float>();
+    product.each_tile(threads_, [&](const Tile& t) {
+      float* mine = all_scratch ? all_scratch + thread_index() * kScratch : nullptr;
+      product.tile(t, add ? 1.0F : 0.0F, pout + (t.i * M + t.m) * N + t.n, N, mine);
+    });
+    return;
+  }
+  with_float_type(out.dtype, [&]<class T>(T) {
+    const auto fout = floats<T>(out);
+    product.each_tile(threads_, all_scratch, [&](const Tile& t, const float* elements) {
+      for (int64_t r = 0; r < t.rows; ++r) {
+        const auto to = fout + (t.i * M + t.m + r) * N + t.n;
+        const float* from = elements + r * t.cols;
+        STEPLADDER_SIMD
+        for (int64_t c = 0; c < t.cols; ++c) to.set(c, add ? to[c] + from[c] : from[c]);
       }
-      cblas_sgemm(
-          CblasRowMajor, a_transposed ? CblasTrans : CblasNoTrans, b_transposed ? CblasTrans : CblasNoTrans,
-          static_cast<blasint>(rows), static_cast<blasint>(cols), static_cast<blasint>(inner), 1.0F, x.data,
-          static_cast<blasint>(x.stride), y.data, static_cast<blasint>(y.stride),
-          write == Write::set && k == 0 ? 0.0F : 1.0F, pout + (i * M + m) * N + n, static_cast<blasint>(N));
-    }
+    });
   });
 }
 

@@ -53,13 +53,17 @@ double sum(int64_t n, const F& f) {
   return total;
 }
 
-/// Largest of x[0,n), -inf when empty. NaN is passed over.
-inline float max(int64_t n, const float* x) {
+/// Largest f(i) over [0,n), -inf when empty. NaN is passed over.
+template <class F>
+float max(int64_t n, const F& f) {
   float top = -std::numeric_limits<float>::infinity();
 #ifdef _OPENMP
 #pragma omp simd reduction(max : top)
 #endif
-  for (int64_t i = 0; i < n; ++i) top = x[i] > top ? x[i] : top;
+  for (int64_t i = 0; i < n; ++i) {
+    const float x = f(i);
+    top = x > top ? x : top;
+  }
   return top;
 }
 

@@ -63,15 +63,20 @@ CudaOps::CudaOps(int index, const OpsOptions& options)
                          attribute(cudaDevAttrComputeCapabilityMinor, index)),
       compute_capability_(options.compute_capability > 0
                               ? std::min(options.compute_capability, device_capability_)
-                              : device_capability_) {
+                              : device_capability_),
+      multiprocessors_(attribute(cudaDevAttrMultiProcessorCount, index)) {
   check_kernel_image();
   stream_ = make_stream();
   start_ = make_event();
   stop_ = make_event();
+  copy_stream_ = make_stream();
+  staged_ = make_event(cudaEventDisableTiming);
+  received_ = make_event(cudaEventDisableTiming);
   blas_ = make_blas(stream_.get());
   // A cuBLAS handle is a cuBLASLt handle too.
   matmul_plans_ =
       std::make_unique<MatmulPlans>(reinterpret_cast<cublasLtHandle_t>(blas_.get()), stream_.get());
+  choose_attention();
 }
 
 CudaOps::~CudaOps() {
@@ -95,7 +100,7 @@ DeviceInfo CudaOps::device() const {
           .driver = version_name(driver),
           .runtime = version_name(runtime),
           .blas = cat("cuBLAS ", major, '.', minor, '.', patch),
-          .attention = "native",
+          .attention = attention_,
           .bf16 = compute_capability_ >= 80};
 }
 
@@ -127,7 +132,8 @@ std::shared_ptr<void> CudaOps::allocate(size_t bytes) {
 void CudaOps::bind_workspace(Arena& arena, const Config& config) {
   const int64_t n = config.B * config.T, C = config.C;
   const auto chunks = [&](int64_t rows) { return (n + rows - 1) / rows; };
-  const int64_t partials = std::max({kSquareBlocks, chunks(kRowChunk) * 4 * C, chunks(kTokenChunk) * 2 * C});
+  const int64_t partials = std::max({kSquareBlocks, chunks(kRowChunk) * 4 * C, chunks(kTokenChunk) * 2 * C,
+                                     std::min(kNormBlocks, n) * 3 * C});
   const auto sort_words = static_cast<int64_t>(sort_bytes(n, config.V) / sizeof(int32_t) + 1);
   const auto f32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::f32, {count}); };
   const auto i32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::i32, {count}); };
@@ -137,6 +143,8 @@ void CudaOps::bind_workspace(Arena& arena, const Config& config) {
   const Tensor sorted_positions = i32("workspace/sorted_positions", n);
   const Tensor sorted_tokens = i32("workspace/sorted_tokens", n);
   const Tensor sort_scratch = i32("workspace/sort", sort_words);
+  const Tensor attention =
+      f32("workspace/attention", attention_scratch_bytes(config) / int64_t{sizeof(float)});
   if (arena.planning()) return;
 
   // One for both libraries: products on one stream take turns.
@@ -147,10 +155,12 @@ void CudaOps::bind_workspace(Arena& arena, const Config& config) {
   sorted_positions_ = sorted_positions;
   sorted_tokens_ = sorted_tokens;
   sort_scratch_ = sort_scratch;
+  attention_scratch_ = attention;
 }
 
 void CudaOps::synchronize() {
   CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
+  CUDA_CHECK(cudaStreamSynchronize(copy_stream_.get()));
 }
 
 void CudaOps::phase(const char* name, int64_t layer) {

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
+#include "model/cuda/fused_attention.h"
 #include "model/cuda/handles.h"
 #include "model/ops.h"
 
@@ -14,13 +16,16 @@ class MatmulPlans;
 struct MatmulKey;
 
 /// How sums in two stages are cut: rows that a block of sum_rows takes, sorted tokens that a block of
-/// embedding_backward takes, and the most blocks of sum_of_squares (about what an H200 holds at once).
+/// embedding_backward takes, the most blocks of sum_of_squares and clip_grad_norm (about what an H200 holds at
+/// once), and the most blocks of layernorm_backward.
 constexpr int64_t kRowChunk = 256;
 constexpr int64_t kTokenChunk = 32;
 constexpr int64_t kSquareBlocks = 1024;
+constexpr int64_t kNormBlocks = 320;
 
 /// All ops run on one stream of one device, from one thread at a time. Every op gives the same bits for the
-/// same operands: no floating-point atomics, and orders of summation that depend on shapes alone.
+/// same operands: no floating-point atomics, and orders of summation that depend on shapes and the device
+/// alone.
 class CudaOps final : public Ops {
  public:
   /// Makes device `index` current. Throws UnsupportedError naming why it can't be used.
@@ -99,10 +104,14 @@ class CudaOps final : public Ops {
   // clip.cu
   void sum_of_squares(Tensor out, Tensor x) override;
   void clip_factor(Tensor factor, Tensor norm, Tensor parts, float max_norm) override;
+  void clip_grad_norm(Tensor factor, Tensor norm, std::span<const Tensor> grads, float max_norm,
+                      Tensor loss_scaler) override;
 
-  // staging.cpp, convert.cu
+  // convert.cu
   void copy(Tensor dst, Tensor src) override;
   void write(Tensor dst, std::initializer_list<float> values) override;
+
+  // staging.cpp
   std::shared_ptr<void> allocate_host(size_t bytes) override;
   void stage(Tensor staged, const void* pinned) override;
   void receive(Tensor dst, Tensor staged) override;
@@ -118,20 +127,24 @@ class CudaOps final : public Ops {
   void linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w, Tensor pre, Write write) override;
   void linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x, Write write) override;
 
-  // fused.cu, layernorm.cu
+  // fused_maps.cu
   void encoder_forward(Tensor out, Tensor tokens, Tensor wte, Tensor wpe) override;
+  void bias_gelu_forward(Tensor out, Tensor x, Tensor bias) override;
+  void gelu_backward(Tensor dx, Tensor dout, Tensor x) override;
+  void bias_split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv, Tensor bias) override;
+
+  // layernorm.cu
   void layernorm_forward(Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor w, Tensor b) override;
   void residual_layernorm_forward(Tensor res, Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor y,
                                   Tensor bias, Tensor w, Tensor b) override;
   void layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout, Tensor x, Tensor mean,
                           Tensor rstd, Tensor w) override;
-  void bias_gelu_forward(Tensor out, Tensor x, Tensor bias) override;
-  void gelu_backward(Tensor dx, Tensor dout, Tensor x) override;
-  void bias_split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv, Tensor bias) override;
+
+  // scaled_softmax.cu
   void scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) override;
   void scaled_causal_softmax_backward(Tensor dx, Tensor dp, Tensor p, float scale) override;
 
-  // flash_attention.cu, attention_cudnn.cpp
+  // fused_attention.cpp
   void attention_forward(Tensor out, Tensor lse, Tensor qkv) override;
   void attention_backward(Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv) override;
 
@@ -141,8 +154,6 @@ class CudaOps final : public Ops {
                                       Tensor loss_scaler) override;
 
   // adamw.cu
-  void clip_grad_norm(Tensor factor, Tensor norm, std::span<const Tensor> grads, float max_norm,
-                      Tensor loss_scaler) override;
   void adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tensor clip, const AdamW& hyper,
              Tensor loss_scaler) override;
 
@@ -168,17 +179,27 @@ class CudaOps final : public Ops {
   Tensor epilogue_gradient(Tensor db, Write write) const;
   /// db (C) = or += sum_n dout.
   void bias_backward(Tensor db, Tensor dout, Write write);
+  /// Decides who computes attention. Throws UnsupportedError where cuDNN is asked for and can't be had.
+  void choose_attention();
+  /// Whether this call is cuDNN's; otherwise it is our own kernels'. attention_ tells which, and why.
+  bool use_cudnn(const AttentionShape& shape, AttentionPass pass);
+  int64_t attention_scratch_bytes(const Config& config) const;
 
   const OpsOptions options_;
   const int index_;
   const int device_capability_;   // 90 for sm_90
   const int compute_capability_;  // of the features that are used, at most the device's
+  const int multiprocessors_;
   Stream stream_;
   Event start_, stop_;
+  Stream copy_stream_;       // of stage()
+  Event staged_, received_;  // the last stage() and receive() are done
   Blas blas_;
   std::unique_ptr<MatmulPlans> matmul_plans_;
   CompileInfo compile_info_;
   cublasComputeType_t compute_type_ = CUBLAS_COMPUTE_32F;
+  std::unique_ptr<CudnnAttention> cudnn_;  // empty: not used
+  std::string attention_;                  // DeviceInfo::attention
   std::shared_ptr<Reserved> reserved_ = std::make_shared<Reserved>();
   int64_t process_peak_ = 0;
   bool in_phase_ = false;
@@ -187,6 +208,7 @@ class CudaOps final : public Ops {
   Tensor partials_;                                      // first-stage sums
   Tensor positions_, sorted_tokens_, sorted_positions_;  // (B*T)
   Tensor sort_scratch_;
+  Tensor attention_scratch_;
 };
 
 }  // namespace stepladder

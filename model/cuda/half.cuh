@@ -6,7 +6,6 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
-#include <cstring>
 
 #include "model/tensor.h"
 
@@ -30,6 +29,30 @@ __device__ inline void store(BFloat16* to, float x) {
 }
 __device__ inline void store(Float16* to, float x) {
   to->bits = __half_as_ushort(__float2half_rn(x));
+}
+
+/// kN elements that one instruction moves.
+template <class T, int kN>
+struct alignas(kN * sizeof(T)) Wide {
+  static_assert(kN * sizeof(T) <= 16);
+  T at[kN];
+};
+
+/// x = kN elements in one access; `from` is aligned to all of them.
+template <int kN, class T>
+__device__ void load(float (&x)[kN], const T* from) {
+  const auto wide = *reinterpret_cast<const Wide<T, kN>*>(from);
+#pragma unroll
+  for (int k = 0; k < kN; ++k) x[k] = load(wide.at + k);
+}
+
+/// kN elements = x in one access; `to` is aligned to all of them.
+template <int kN, class T>
+__device__ void store(T* to, const float (&x)[kN]) {
+  Wide<T, kN> wide;
+#pragma unroll
+  for (int k = 0; k < kN; ++k) store(wide.at + k, x[k]);
+  *reinterpret_cast<Wide<T, kN>*>(to) = wide;
 }
 
 }  // namespace stepladder

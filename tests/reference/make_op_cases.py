@@ -37,8 +37,9 @@ def f64(x):
     return x.to(torch.float64) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
 
 
-def case(name, compute, inputs, outputs, before=None, reduce=1):
-    """`compute` maps the operands in f64 to the outputs named in `outputs`; `before` is what they start from."""
+def case(name, compute, inputs, outputs, before=None, reduce=1, replaced=()):
+    """`compute` maps the operands in f64 to the outputs named in `outputs`; `before` is what they start from,
+    and what is computed adds to unless they are `replaced`."""
     before = before or {}
     results = compute(**{k: f64(v) for k, v in inputs.items()})
     if isinstance(results, torch.Tensor):
@@ -51,7 +52,7 @@ def case(name, compute, inputs, outputs, before=None, reduce=1):
     for key, value in zip(outputs, results):
         if key in before:
             tensors[f"{name}/before/{key}"] = before[key]
-            value = before[key].to(torch.float64) + value
+            value = value if key in replaced else before[key].to(torch.float64) + value
         tensors[f"{name}/out/{key}"] = torch.atleast_1d(value.detach().to(torch.float32)).contiguous()
     assert name not in reductions, name
     reductions[name] = str(reduce)
@@ -149,6 +150,96 @@ def embedding():
              {"dout": dout}, ["dwpe"], {"dwpe": normal(T + 2, C)}, reduce=B)
 
 
+def encoder():
+    for suffix, (B, T, C, V) in (("", (2, 5, 6, 11)), (".T1", (3, 1, 70, 4))):
+        case("encoder_forward" + suffix, lambda tokens, wte, wpe: F.embedding(tokens, wte) + wpe[:T],
+             {"tokens": integers(V, B, T), "wte": normal(V, C), "wpe": normal(T + 2, C)}, ["out"])
+
+
+def copies():
+    for suffix, shape in (("", (2, 3, 7)), (".one", (1,))):
+        case("copy" + suffix, lambda src: src, {"src": normal(*shape)}, ["dst"])
+        case("receive" + suffix, lambda src: (src, src), {"src": normal(*shape)}, ["staged", "dst"])
+    values = {key: f32_exact(x) for key, x in (("a", 6e-4), ("b", 17.0), ("c", -math.inf))}
+    case("write", lambda **v: torch.tensor(list(v.values()), dtype=torch.float64), values, ["dst"])
+
+
+def gelu(x):
+    return F.gelu(x, approximate="tanh")
+
+
+def activation():
+    edges = torch.tensor([0.0, 1e-4, -1e-4, 1.0, -1.0, 5.0, -5.0, 9.0, -9.0, 100.0, -100.0, 6e4, -6e4])
+    for suffix, x in (("", normal(2, 5, 12, scale=2)), (".wide", normal(3, 131)), (".edges", edges[None])):
+        bias = torch.zeros(x.shape[-1]) if suffix == ".edges" else normal(x.shape[-1])
+        case("bias_gelu_forward" + suffix, lambda bias: (bias.expand(x.shape), gelu(f64(x) + bias)),
+             {"bias": bias}, ["x", "out"], {"x": x})
+        case("gelu_backward" + suffix, lambda dout, x: gradient(gelu, dout, x),
+             {"dout": normal(*x.shape), "x": x}, ["dx"])
+
+
+def layernorm():
+    def statistics(x):
+        return x.mean(-1), torch.rsqrt(x.var(-1, unbiased=False) + 1e-5)
+
+    for suffix, shape in (("", (2, 5, 12)), (".row", (1, 1, 67)), (".wide", (2, 3, 131)), (".offset", (4, 33))):
+        C, N = shape[-1], math.prod(shape[:-1])
+        x = normal(*shape) + (10.0 if suffix == ".offset" else 0.0)
+        y, w, b, bias = normal(*shape), normal(C), normal(C), normal(C)
+        norm = lambda x, w, b: F.layer_norm(x, (C,), w, b, eps=1e-5)
+        case("layernorm_forward" + suffix, lambda x, w, b: (norm(x, w, b), *statistics(x)),
+             {"x": x, "w": w, "b": b}, ["out", "mean", "rstd"], reduce=C)
+
+        def residual(x, y, w, b, bias=0.0):
+            res = (x + y + bias).to(torch.float32).to(torch.float64)  # as stored
+            return res, norm(res, w, b), *statistics(res)
+
+        operands = {"x": x, "y": y, "w": w, "b": b}
+        outputs = ["res", "out", "mean", "rstd"]
+        case("residual_layernorm_forward" + suffix, residual, {**operands, "bias": bias}, outputs, reduce=C)
+        case("residual_layernorm_forward.unbiased" + suffix, residual, operands, outputs, reduce=C)
+
+        dout, before = normal(*shape), {"dx": normal(*shape), "dw": normal(C), "db": normal(C)}
+        mean, rstd = (s.to(torch.float32) for s in statistics(f64(x)))
+        operands = {"dout": dout, "x": x, "mean": mean, "rstd": rstd, "w": w}
+
+        def backward(dout, x, w, **_):
+            dx, dw, db = gradient(norm, dout, x, w, f64(b))
+            return dx, dw, db, (f64(before["dx"]) + dx).reshape(-1, C).sum(0)
+
+        case("layernorm_backward" + suffix, backward, operands, ["dx", "dw", "db", "dbias"],
+             {**before, "dbias": normal(C)}, reduce=C + N)
+        case("layernorm_backward.unbiased" + suffix, lambda **x: backward(**x)[:3], operands, ["dx", "dw", "db"],
+             before, reduce=C + N)
+
+
+def linear():
+    for suffix, rows, Cin, Cout in (("", (2, 5), 6, 7), (".row", (1,), 1, 9), (".wide", (3, 3), 34, 65)):
+        N = math.prod(rows)
+        x, w, b, dout = normal(*rows, Cin), normal(Cout, Cin), normal(Cout), normal(*rows, Cout)
+        operands = {"x": x, "w": w, "b": b}
+        case("linear_forward" + suffix, lambda x, w, b: F.linear(x, w, b), operands, ["out"], reduce=Cin)
+        case("linear_gelu_forward" + suffix, lambda x, w, b: (F.linear(x, w, b), gelu(F.linear(x, w, b))),
+             operands, ["pre", "out"], reduce=Cin)
+
+        def through_gelu(dout, w, pre):
+            (dpre,) = gradient(lambda pre: F.linear(gelu(pre), w), dout, pre)
+            return dpre, dpre.reshape(-1, Cin).sum(0)
+
+        operands = {"dout": dout, "w": w, "pre": normal(*rows, Cin)}
+        case("linear_gelu_backward" + suffix, through_gelu, operands, ["dpre", "db"], reduce=Cout + N)
+        case("linear_gelu_backward.add" + suffix, through_gelu, operands, ["dpre", "db"], {"db": normal(Cin)},
+             reduce=Cout + N)
+
+        def weights(dout, x):
+            return gradient(lambda w, b: F.linear(x, w, b), dout, f64(w), f64(b))
+
+        operands = {"dout": dout, "x": x}
+        case("linear_weight_backward" + suffix, weights, operands, ["dw", "db"], reduce=N)
+        case("linear_weight_backward.add" + suffix, weights, operands, ["dw", "db"],
+             {"dw": normal(Cout, Cin), "db": normal(Cout)}, reduce=N)
+
+
 def matmul():
     """`op` is the index in MatOp: NN, NT, TN; `accumulate` is Write::add."""
     products = (lambda a, b: a @ b, lambda a, b: a @ b.mT, lambda a, b: a.mT @ b)
@@ -190,6 +281,9 @@ def attention():
              ["q", "k", "v"])
         case("merge_qkv" + suffix, lambda q, k, v: torch.cat([merge(q), merge(k), merge(v)], -1),
              {"q": q, "k": k, "v": v}, ["qkv"])
+        case("bias_split_qkv" + suffix,
+             lambda qkv, bias: tuple(heads(part) for part in (qkv + bias).split(C, -1)),
+             {"qkv": qkv, "bias": normal(3 * C)}, ["q", "k", "v"])
         case("split_heads" + suffix, lambda x: heads(x), {"x": x}, ["out"])
         case("merge_heads" + suffix, lambda x: merge(x), {"x": q}, ["out"])
 
@@ -210,6 +304,15 @@ def attention():
         case("causal_softmax_backward" + suffix, lambda dp, p: gradient(causal, f64(dp).nan_to_num(), f64(att)),
              {"dp": hidden(dp), "p": hidden(p)}, ["dx"], reduce=T)
 
+        scale = f32_exact(0.3)
+        scaled = lambda x: causal(scale * x)
+        case("scaled_causal_softmax_forward" + suffix, lambda x, scale: scaled(x),
+             {"x": hidden(att), "scale": scale}, ["p"], reduce=T)
+        p = scaled(f64(att)).to(torch.float32)
+        case("scaled_causal_softmax_backward" + suffix,
+             lambda dp, p, scale: gradient(scaled, f64(dp).nan_to_num(), f64(att)),
+             {"dp": hidden(dp), "p": hidden(p), "scale": scale}, ["dx"], reduce=T)
+
     softmax = lambda x: torch.softmax(x, -1)
     ties = torch.tensor([[2.0, 2.0, -1.0, 2.0], [0.0, 0.0, 0.0, 0.0]])
     masked = torch.tensor([[0.3, -math.inf, -math.inf, -math.inf], [1.0, -2.0, -math.inf, -math.inf]])
@@ -222,6 +325,27 @@ def attention():
         p = softmax(f64(x)).to(torch.float32)
         case("softmax_backward" + suffix, lambda dp, p: gradient(softmax, dp, f64(x)), {"dp": dp, "p": p},
              ["dx"], reduce=S)
+
+
+def flash_attention():
+    for suffix, (B, NH, T, HS), scale in (("", (2, 3, 5, 4), 1), (".T1", (3, 1, 1, 3), 1),
+                                          (".long", (1, 2, 37, 8), 1), (".wide", (1, 1, 9, 72), 1),
+                                          (".sharp", (1, 2, 17, 8), 12)):
+        C = NH * HS
+
+        def attention(qkv):
+            q, k, v = (part.reshape(B, T, NH, HS).transpose(1, 2) for part in qkv.split(C, -1))
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            scores = (q @ k.mT / math.sqrt(HS)).masked_fill(torch.ones(T, T).triu(1) == 1, -math.inf)
+            return out.transpose(1, 2).reshape(B, T, C), torch.logsumexp(scores, -1)
+
+        qkv, dout = normal(B, T, 3 * C, scale=scale), normal(B, T, C)
+        case("attention_forward" + suffix, attention, {"qkv": qkv}, ["out", "lse"], reduce=T + HS * scale**2)
+        if scale > 1:
+            continue  # saturated: what is left of the gradient is rounding
+        out, lse = (x.to(torch.float32) for x in attention(f64(qkv)))
+        case("attention_backward" + suffix, lambda dout, qkv, **_: gradient(lambda x: attention(x)[0], dout, qkv),
+             {"dout": dout, "out": out, "lse": lse, "qkv": qkv}, ["dqkv"], reduce=T + 4 * HS)
 
 
 def classifier():
@@ -257,6 +381,33 @@ def classifier():
          lambda **_: gradient(lambda x: F.cross_entropy(x.reshape(-1, 13), targets.reshape(-1).long()), 1.0,
                               f64(logits)),
          {"dlogp": dlogp, "logp": log_softmax(f64(logits)).to(torch.float32)}, ["dlogits"], reduce=13)
+    # Columns from V on may hold anything.
+    for suffix, (B, T, V, padded) in (("", (2, 5, 11, 16)), (".wide", (1, 2, 517, 517)), (".V1", (2, 2, 1, 3))):
+        logits, targets = normal(B, T, padded, scale=3), integers(V, B, T)
+        logits[..., V:], targets[0, 0] = math.nan, V - 1
+        scale, scaler = f32_exact(1 / (B * T)), torch.tensor([512.0, 3.0, 1.0, 0.0])
+
+        def loss(x):
+            return F.cross_entropy(x[..., :V].reshape(-1, V), targets.reshape(-1).long(),
+                                   reduction="none").reshape(B, T)
+
+        operands = {"targets": targets, "V": V}
+        case("cross_entropy_forward" + suffix, lambda logits, **_: loss(logits), {"logits": logits, **operands},
+             ["losses"], reduce=V)
+
+        def backward(scale, loss_scaler=torch.ones(1), **_):
+            return loss(f64(logits)), *gradient(loss, scale * loss_scaler[0], f64(logits))
+
+        for kind, optional in (("", {}), (".scaled", {"loss_scaler": scaler})):
+            case("cross_entropy_forward_backward" + kind + suffix, backward,
+                 {**operands, "scale": scale, **optional}, ["losses", "logits"], {"logits": logits}, reduce=V,
+                 replaced=["logits"])
+        case("nll_loss_backward.scaled" + suffix,
+             lambda scale, loss_scaler, **_: gradient(
+                 lambda lp: F.nll_loss(lp.reshape(-1, V), targets.reshape(-1).long(), reduction="sum"),
+                 scale * loss_scaler[0], torch.zeros(B, T, V, dtype=torch.float64)),
+             {"targets": targets, "scale": scale, "loss_scaler": scaler}, ["dlogp"])
+
     case("add_mean", lambda x: x.mean(), {"x": normal(3, 7)}, ["out"], {"out": normal(1)}, reduce=21)
     case("add_mean.one", lambda x: x.mean(), {"x": normal(1, 1)}, ["out"], {"out": torch.zeros(1)})
 
@@ -278,6 +429,68 @@ def clipping():
              reduce=parts.numel())
 
 
+    # Several tensors; loss_scaler is {scale, good steps, skipped steps, overflow}.
+    for suffix, size, max_norm, before, after in (
+            ("", 3.0, 1.0, None, None), (".within", 1e-3, 1.0, None, None),
+            (".scaled", 2e3, 1.0, [1024.0, 7.0, 2.0, 1.0], [1024.0, 8.0, 2.0, 0.0]),
+            (".scaled_within", 1.0, 1.0, [1024.0, 0.0, 0.0, 0.0], [1024.0, 1.0, 0.0, 0.0]),
+            (".grows", 2e3, 1.0, [1024.0, 1999.0, 2.0, 0.0], [2048.0, 0.0, 2.0, 0.0]),
+            (".grown", 2e3, 1.0, [2.0**24, 1999.0, 2.0, 0.0], [2.0**24, 0.0, 2.0, 0.0])):
+        grads = {f"g{i}": normal(*shape, scale=size) for i, shape in enumerate(((5, 13), (1,), (2, 3, 4)))}
+
+        def clip_all(max_norm, **gs):
+            scale = before[0] if before else 1.0
+            parameters = [torch.nn.Parameter(g) for g in gs.values()]
+            for p in parameters:
+                p.grad = p.detach() / scale
+            norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+            factor = (max_norm / (norm + 1e-6)).clamp(max=1.0) / scale
+            scaler = (torch.tensor(after, dtype=torch.float64),) if after else ()
+            return norm, factor, *scaler
+
+        outputs = ["norm", "factor"] + (["loss_scaler"] if before else [])
+        case("clip_grad_norm" + suffix, clip_all, {**grads, "max_norm": max_norm}, outputs,
+             {"loss_scaler": torch.tensor(before)} if before else {}, reduce=90, replaced=["loss_scaler"])
+
+
+def adamw():
+    """Moments that earlier steps left, then step t of torch.optim.AdamW on clip * g."""
+    for suffix, t, lr, clip, scaler in (("", 3.0, 1e-2, 0.25, None), (".first", 1.0, 6e-4, 1.0, None),
+                                        (".late", 20000.0, 1e-3, 1.0, None),
+                                        (".skipped", 7.0, 1e-2, 0.5, [1024.0, 9.0, 3.0, 0.0])):
+        hyper = {"beta1": f32_exact(0.9), "beta2": f32_exact(0.95), "eps": f32_exact(1e-8),
+                 "weight_decay": f32_exact(0.1)}
+        inputs = {**hyper, "schedule": torch.tensor([lr, t]), "clip": f32_exact(clip)}
+        before, outputs = {}, []
+        for i, shape in enumerate(((5, 13), (67,), (2, 3, 4))):
+            inputs |= {f"g{i}": normal(*shape), f"decay{i}": i != 1}
+            before |= {f"w{i}": normal(*shape), f"m{i}": normal(*shape, scale=0.1),
+                       f"v{i}": normal(*shape, scale=0.1).square()}
+            if t == 1.0:
+                before[f"m{i}"].zero_(), before[f"v{i}"].zero_()
+            outputs += [f"w{i}", f"m{i}", f"v{i}"] + ([f"low{i}"] if i != 2 else [])
+        if scaler:
+            inputs["loss_scaler"] = torch.tensor(scaler)
+
+        def step(schedule, clip, **x):
+            results = []
+            for i in range(3):
+                w = torch.nn.Parameter(f64(before[f"w{i}"]))
+                optimizer = torch.optim.AdamW([w], lr=schedule[0].item(), betas=(x["beta1"], x["beta2"]),
+                                              eps=x["eps"],
+                                              weight_decay=x["weight_decay"] if x[f"decay{i}"] else 0.0)
+                optimizer.state[w] = {"step": schedule[1] - 1 - (scaler[2] if scaler else 0),
+                                      "exp_avg": f64(before[f"m{i}"]), "exp_avg_sq": f64(before[f"v{i}"])}
+                w.grad = clip * x[f"g{i}"]
+                optimizer.step()
+                state = optimizer.state[w]
+                results += [w.detach(), state["exp_avg"], state["exp_avg_sq"]]
+                results += [w.detach()] if i != 2 else []
+            return results
+
+        case("adamw" + suffix, step, inputs, outputs, before, replaced=outputs)
+
+
 def save():
     """The safetensors container: length of the header, header in JSON, data."""
     header, data = {"__metadata__": dict(sorted(reductions.items()))}, b""
@@ -291,12 +504,19 @@ def save():
     DEST.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
+copies()
 elementwise()
 rows()
 embedding()
+encoder()
+activation()
+layernorm()
 matmul()
+linear()
 attention()
+flash_attention()
 classifier()
 clipping()
+adamw()
 save()
 print(f"{DEST.name}: {len(reductions)} cases, {len(tensors)} tensors, {DEST.stat().st_size} bytes")

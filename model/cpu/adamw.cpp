@@ -1,0 +1,47 @@
+#include <cmath>
+
+#include "model/cpu/check.h"
+#include "model/cpu/cpu_ops.h"
+
+namespace stepladder {
+
+void CpuOps::adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tensor clip, const AdamW& hyper,
+                   Tensor loss_scaler) {
+  expect(
+      all_f32(schedule, clip) && schedule.numel() == 2 && clip.numel() == 1 && loss_scaler_fits(loss_scaler),
+      "adamw", schedule, clip, loss_scaler);
+  for (const AdamWTensor& x : tensors)
+    expect(all_f32(x.w, x.m, x.v) && one_float_type(x.g) && same_shape(x.w, x.g, x.m, x.v) &&
+               (!present(x.low) || (one_float_type(x.g, x.low) && same_shape(x.w, x.low))),
+           "adamw", x.w, x.g, x.m, x.v, x.low);
+
+  double t = schedule.ptr<float>()[1];
+  if (present(loss_scaler)) {
+    const float* scaler = loss_scaler.ptr<float>();
+    if (scaler[3] != 0.0F) return;  // overflowed
+    t -= scaler[2];                 // skipped steps
+  }
+  const float lr = schedule.ptr<float>()[0], factor = *clip.ptr<float>();
+  const float beta1 = hyper.beta1, beta2 = hyper.beta2, eps = hyper.eps;
+  const auto unbias1 = static_cast<float>(1.0 / (1.0 - std::pow(beta1, t)));
+  const auto unbias2 = static_cast<float>(1.0 / (1.0 - std::pow(beta2, t)));
+  for (const AdamWTensor& x : tensors) {
+    const float decay = x.decay ? hyper.weight_decay : 0.0F;
+    float *w = x.w.ptr<float>(), *m = x.m.ptr<float>(), *v = x.v.ptr<float>();
+    with_float_type(x.g.dtype, [&]<class T>(T) {
+      const auto grad = floats<T>(x.g);
+      pieces(x.w.numel(), kPiece, 1, [=](int64_t first, int64_t last) {
+        STEPLADDER_SIMD
+        for (int64_t i = first; i < last; ++i) {
+          const float g = factor * grad[i];
+          m[i] = beta1 * m[i] + (1.0F - beta1) * g;
+          v[i] = beta2 * v[i] + (1.0F - beta2) * (g * g);
+          w[i] -= lr * (m[i] * unbias1 / (std::sqrt(v[i] * unbias2) + eps) + decay * w[i]);
+        }
+      });
+    });
+    if (present(x.low)) copy(x.low, x.w);
+  }
+}
+
+}  // namespace stepladder

@@ -1,0 +1,120 @@
+#include <algorithm>
+#include <cmath>
+
+#include "model/cpu/check.h"
+#include "model/cpu/cpu_ops.h"
+#include "model/cpu/statistics.h"
+
+namespace stepladder {
+namespace {
+
+/// qkv (B,T,3C) belongs to x (B,T,C) in the NH heads of lse (B,NH,T).
+bool attention_fits(Tensor qkv, Tensor x, Tensor lse) {
+  return one_float_type(qkv, x) && all_f32(lse) && x.shape.rank() == 3 && lse.shape.rank() == 3 &&
+         qkv.shape == Shape{x.shape[0], x.shape[1], 3 * x.shape[2]} && lse.shape[0] == x.shape[0] &&
+         lse.shape[2] == x.shape[1] && lse.shape[1] > 0 && x.shape[2] % lse.shape[1] == 0;
+}
+
+template <class F>
+float dot(Floats<F> a, Floats<F> b, int64_t n) {
+  return static_cast<float>(sum(n, [=](int64_t i) { return static_cast<double>(a[i]) * b[i]; }));
+}
+
+/// Rows `stride` apart: one head of q, of k, of v, ... inside (B,T,3C) or (B,T,C).
+template <class F>
+struct Rows {
+  Floats<F> first;
+  int64_t stride;
+  Floats<F> operator[](int64_t t) const { return first + t * stride; }
+};
+
+/// out (n) = factor * sum of weight[i] * rows[i] over i in [first,last), in double.
+template <class F>
+void weighted_sum(Floats<F> out, int64_t n, double factor, const float* weight, Rows<F> rows, int64_t first,
+                  int64_t last) {
+  constexpr int64_t kColumns = 64;  // at a time, on the stack
+  for (int64_t start = 0; start < n; start += kColumns) {
+    const int64_t columns = std::min(kColumns, n - start);
+    double sums[kColumns] = {};
+    for (int64_t i = first; i < last; ++i) {
+      const double w = weight[i];
+      const auto row = rows[i] + start;
+      for (int64_t c = 0; c < columns; ++c) sums[c] += w * row[c];
+    }
+    for (int64_t c = 0; c < columns; ++c) out.set(start + c, static_cast<float>(factor * sums[c]));
+  }
+}
+
+/// Row i of B*NH*T: which head it belongs to, and where that starts in (B,T,3C) and (B,T,C).
+struct HeadRow {
+  int64_t t, qkv, x;
+  HeadRow(int64_t i, int64_t NH, int64_t T, int64_t C)
+      : t(i % T),
+        qkv(i / (NH * T) * T * 3 * C + i / T % NH * (C / NH)),
+        x(i / (NH * T) * T * C + i / T % NH * (C / NH)) {}
+};
+
+}  // namespace
+
+void CpuOps::attention_forward(Tensor out, Tensor lse, Tensor qkv) {
+  expect(attention_fits(qkv, out, lse), "attention_forward", out, lse, qkv);
+  const int64_t B = out.shape[0], T = out.shape[1], C = out.shape[2], NH = lse.shape[1], HS = C / NH;
+  const float scale = 1.0F / std::sqrt(static_cast<float>(HS));
+  float* const threads_scratch = scratch("attention_forward", T);
+  float* plse = lse.ptr<float>();
+  with_float_type(qkv.dtype, [&]<class F>(F) {
+    const auto fout = floats<F>(out), fqkv = floats<F>(qkv);
+    each_row(B * NH * T, T * HS, [=](int64_t i) {
+      const HeadRow at(i, NH, T, C);
+      const auto first = fqkv + at.qkv;
+      const Rows<F> q{first, 3 * C}, k{first + C, 3 * C}, v{first + 2 * C, 3 * C};
+      const int64_t n = at.t + 1;
+      float* p = threads_scratch + thread_index() * kScratch;
+      for (int64_t s = 0; s < n; ++s) p[s] = scale * dot(q[at.t], k[s], HS);
+      const ExpSum exps = exp_sum(Floats<float>{p}, n);
+      for (int64_t s = 0; s < n; ++s) p[s] = exp_float(p[s] - exps.top);
+      weighted_sum(fout + at.x + at.t * C, HS, 1.0 / exps.sum, p, v, 0, n);
+      plse[i] = static_cast<float>(exps.log());
+    });
+  });
+}
+
+// With p = exp(q k^T / sqrt(HS) - lse) and dp = dout v^T: dv = p^T dout, ds = p * (dp - sum_s(dp * p)),
+// dq = ds k / sqrt(HS), dk = ds^T q / sqrt(HS); the sum is that of dout * out.
+void CpuOps::attention_backward(Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv) {
+  expect(attention_fits(qkv, out, lse) && one_float_type(qkv, dqkv, dout) && same_shape(dqkv, qkv) &&
+             same_shape(dout, out),
+         "attention_backward", dqkv, dout, out, lse, qkv);
+  const int64_t B = out.shape[0], T = out.shape[1], C = out.shape[2], NH = lse.shape[1], HS = C / NH;
+  const float scale = 1.0F / std::sqrt(static_cast<float>(HS));
+  float* const threads_scratch = scratch("attention_backward", 2 * T);
+  const float* plse = lse.ptr<float>();
+  with_float_type(qkv.dtype, [&]<class F>(F) {
+    const auto fdqkv = floats<F>(dqkv), fdout = floats<F>(dout), fout = floats<F>(out), fqkv = floats<F>(qkv);
+    each_row(B * NH * T, T * HS, [=](int64_t i) {
+      const HeadRow at(i, NH, T, C);
+      const auto first = fqkv + at.qkv, dfirst = fdqkv + at.qkv + at.t * 3 * C;
+      const Rows<F> q{first, 3 * C}, k{first + C, 3 * C}, v{first + 2 * C, 3 * C};
+      const Rows<F> dy{fdout + at.x, C}, y{fout + at.x, C};
+      const float* log_sum = plse + i - at.t;
+      float *p = threads_scratch + thread_index() * kScratch, *ds = p + T;
+
+      const auto score = [=](int64_t t, int64_t s) {
+        return exp_float(scale * dot(q[t], k[s], HS) - log_sum[t]);
+      };
+      // Row t of ds gives dq[t].
+      const float delta = dot(dy[at.t], y[at.t], HS);
+      for (int64_t s = 0; s <= at.t; ++s) ds[s] = score(at.t, s) * (dot(dy[at.t], v[s], HS) - delta);
+      weighted_sum(dfirst, HS, scale, ds, k, 0, at.t + 1);
+      // Its column gives dk[t], that of p gives dv[t].
+      for (int64_t t = at.t; t < T; ++t) {
+        p[t] = score(t, at.t);
+        ds[t] = p[t] * (dot(dy[t], v[at.t], HS) - dot(dy[t], y[t], HS));
+      }
+      weighted_sum(dfirst + C, HS, scale, ds, q, at.t, T);
+      weighted_sum(dfirst + 2 * C, HS, 1.0, p, dy, at.t, T);
+    });
+  });
+}
+
+}  // namespace stepladder

@@ -1,0 +1,265 @@
+// Attention through cuDNN's graph API; the only file that includes cudnn_frontend.
+//
+// libcudnn is opened at run time, so that a machine without it runs everything else.
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "model/cuda/cuda_check.h"
+#include "model/cuda/fused_attention.h"
+#include "model/error.h"
+
+#ifdef STEPLADDER_CUDNN
+#include <cudnn_frontend.h>
+#include <dlfcn.h>
+
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+namespace cudnn_frontend {
+void* cudnn_dlhandle = nullptr;  // what it looks cuDNN's functions up in
+}
+#endif
+
+namespace stepladder {
+
+int64_t CudnnAttention::workspace_bytes(int64_t B, int64_t T, int64_t NH, int64_t HS, bool deterministic) {
+  // The backward pass accumulates dQ (B,NH,T,HS) in f32 and keeps two statistics per row; in a fixed order it
+  // also stores dP (B,NH,T,T) in 16 bits. cuDNN pads T to its tiles; the rest is for little things of its
+  // own.
+  const int64_t rows = B * NH * ((T + 127) / 128 * 128);
+  const int64_t dp = deterministic ? rows * ((T + 127) / 128 * 128) * 2 : 0;
+  return rows * (HS + 2) * int64_t{sizeof(float)} + dp + (int64_t{4} << 20);
+}
+
+#ifdef STEPLADDER_CUDNN
+namespace {
+
+namespace fe = cudnn_frontend;
+
+// Tensors of the graphs, as the frontend numbers them.
+enum Uid : int64_t { kQ = 1, kK, kV, kO, kStats, kDO, kDQ, kDK, kDV };
+
+void* open_cudnn() {
+  const std::string library = cat("libcudnn.so.", CUDNN_MAJOR);
+  void* handle = dlopen(library.c_str(), RTLD_NOW);
+  if (!handle) throw UnsupportedError(cat("cuDNN could not be loaded: ", dlerror()));
+  return handle;
+}
+
+void check_status(cudnnStatus_t status, const char* call) {
+  if (status != CUDNN_STATUS_SUCCESS)
+    throw Error(cat("cuDNN: ", fe::detail::get_error_string(status), " in ", call, ": ",
+                    fe::detail::get_last_error_string_()));
+}
+
+/// What `error` says in one line.
+std::string message_of(const fe::error_t& error) {
+  std::string message = error.err_msg;
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  return message;
+}
+
+/// Lets the calling thread load code and allocate while a stream is captured into a graph: cuDNN may load a
+/// kernel when it is first used. Nothing of that is queued on the stream.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  ~RelaxedCapture() { CUDA_CHECK_NOEXCEPT(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+struct Plan {
+  fe::graph::Graph graph;
+  std::string refusal;
+};
+
+}  // namespace
+
+struct CudnnAttention::Impl {
+  cudaStream_t stream;
+  bool deterministic;
+  std::string name;
+  cudnnHandle_t handle = nullptr;
+  std::map<std::tuple<AttentionShape, AttentionPass>, Plan> plans;
+
+  Impl(cudaStream_t on, bool in_fixed_order, std::string version)
+      : stream(on), deterministic(in_fixed_order), name(std::move(version)) {}
+  ~Impl() {
+    plans.clear();
+    if (handle) (void)fe::detail::destroy_handle(handle);
+  }
+
+  /// A handle costs time and memory: it is made for the first plan, not for trainers without attention.
+  void make_handle() {
+    if (!handle) check_status(fe::detail::create_handle(&handle), "cudnnCreate");
+    check_status(fe::detail::set_stream(handle, stream), "cudnnSetStream");
+  }
+
+  /// Describes the pass to the frontend: (B,NH,T,HS) tensors in the strides of (B,T,C) and (B,T,3C).
+  void describe(fe::graph::Graph& graph, const AttentionShape& shape, AttentionPass pass) const {
+    const int64_t B = shape.B, T = shape.T, NH = shape.NH, HS = shape.HS, C = NH * HS;
+    const auto tensor = [&](const char* label, int64_t uid, int64_t row) {
+      return graph.tensor(fe::graph::Tensor_attributes()
+                              .set_name(label)
+                              .set_uid(uid)
+                              .set_dim({B, NH, T, HS})
+                              .set_stride({T * row, HS, row, 1}));
+    };
+    const auto output = [&](auto& result, const char* label, int64_t uid, int64_t row) {
+      result->set_output(true)
+          .set_name(label)
+          .set_uid(uid)
+          .set_dim({B, NH, T, HS})
+          .set_stride({T * row, HS, row, 1});
+    };
+    const std::vector<int64_t> stats_dim{B, NH, T, 1}, stats_stride{NH * T, T, 1, 1};
+    const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(HS)));
+
+    graph.set_io_data_type(shape.dtype == DType::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF)
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
+    const auto q = tensor("Q", kQ, 3 * C), k = tensor("K", kK, 3 * C), v = tensor("V", kV, 3 * C);
+    if (pass == AttentionPass::forward) {
+      auto [o, stats] = graph.sdpa(q, k, v,
+                                   fe::graph::SDPA_attributes()
+                                       .set_name("attention_forward")
+                                       .set_generate_stats(true)
+                                       .set_causal_mask(true)
+                                       .set_attn_scale(scale));
+      output(o, "O", kO, C);
+      stats->set_output(true).set_name("lse").set_uid(kStats).set_data_type(fe::DataType_t::FLOAT);
+      stats->set_dim(stats_dim).set_stride(stats_stride);
+    } else {
+      const auto o = tensor("O", kO, C), d_o = tensor("dO", kDO, C);
+      const auto stats = graph.tensor(fe::graph::Tensor_attributes()
+                                          .set_name("lse")
+                                          .set_uid(kStats)
+                                          .set_data_type(fe::DataType_t::FLOAT)
+                                          .set_dim(stats_dim)
+                                          .set_stride(stats_stride));
+      auto [dq, dk, dv] = graph.sdpa_backward(q, k, v, o, d_o, stats,
+                                              fe::graph::SDPA_backward_attributes()
+                                                  .set_name("attention_backward")
+                                                  .set_causal_mask(true)
+                                                  .set_attn_scale(scale)
+                                                  .set_deterministic_algorithm(deterministic));
+      output(dq, "dQ", kDQ, 3 * C);
+      output(dk, "dK", kDK, 3 * C);
+      output(dv, "dV", kDV, 3 * C);
+    }
+  }
+
+  /// Builds the plan that cuDNN's heuristic likes best; returns why there is none.
+  std::string build(fe::graph::Graph& graph, const AttentionShape& shape, AttentionPass pass,
+                    int64_t workspace) try {
+    const RelaxedCapture relaxed;
+    make_handle();
+    describe(graph, shape, pass);
+    const auto refused = [&](const char* step, const fe::error_t& error) {
+      return error.is_good() ? std::string() : cat(name, ": ", step, ": ", message_of(error));
+    };
+    std::string why = refused("validate", graph.validate());
+    if (why.empty()) why = refused("build_operation_graph", graph.build_operation_graph(handle));
+    if (why.empty())
+      why = refused("create_execution_plans", graph.create_execution_plans({fe::HeurMode_t::A}));
+    if (why.empty()) why = refused("check_support", graph.check_support(handle));
+    if (why.empty()) why = refused("build_plans", graph.build_plans(handle));
+    if (!why.empty()) return why;
+    const int64_t wanted = graph.get_workspace_size();
+    if (wanted > workspace)
+      return cat(name, ": ", wanted, " bytes of scratch wanted, ", workspace, " were reserved");
+    return "";
+  } catch (const std::runtime_error& error) {  // also the frontend's own, for a library that lacks a function
+    return error.what();
+  }
+
+  void execute(const AttentionShape& shape, AttentionPass pass, std::unordered_map<int64_t, void*> pointers,
+               const Tensor& workspace) {
+    const RelaxedCapture relaxed;
+    const fe::error_t error = plans.at({shape, pass}).graph.execute(handle, pointers, workspace.data);
+    if (error.is_bad())
+      throw Error(cat(name, ": attention ", pass == AttentionPass::forward ? "forward" : "backward", ": ",
+                      message_of(error)));
+  }
+};
+
+CudnnAttention::CudnnAttention(cudaStream_t stream, bool deterministic) {
+  if (!fe::cudnn_dlhandle) fe::cudnn_dlhandle = open_cudnn();
+  try {
+    int device = 0;  // the frontend opens a CUDA runtime of its own at the first call of it
+    CUDA_CHECK(fe::detail::cuda_get_device(&device));
+    impl_ = std::make_unique<Impl>(
+        stream, deterministic,
+        cat("cuDNN ", fe::detail::convert_version_to_str(fe::detail::get_backend_version())));
+  } catch (const std::runtime_error& error) {
+    throw UnsupportedError(cat("cuDNN can't be used: ", error.what()));
+  }
+}
+
+const std::string& CudnnAttention::name() const {
+  return impl_->name;
+}
+
+const std::string& CudnnAttention::refusal(const AttentionShape& shape, AttentionPass pass,
+                                           int64_t workspace) {
+  const auto [at, is_new] = impl_->plans.try_emplace({shape, pass});
+  if (is_new) at->second.refusal = impl_->build(at->second.graph, shape, pass, workspace);
+  return at->second.refusal;
+}
+
+void CudnnAttention::forward(const AttentionShape& shape, Tensor out, Tensor lse, Tensor qkv,
+                             Tensor workspace) {
+  const auto part = [&](int64_t p) { return static_cast<char*>(qkv.data) + p * shape.NH * shape.HS * 2; };
+  impl_->execute(shape, AttentionPass::forward,
+                 {{kQ, part(0)}, {kK, part(1)}, {kV, part(2)}, {kO, out.data}, {kStats, lse.data}},
+                 workspace);
+}
+
+void CudnnAttention::backward(const AttentionShape& shape, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
+                              Tensor qkv, Tensor workspace) {
+  const auto part = [&](const Tensor& x, int64_t p) {
+    return static_cast<char*>(x.data) + p * shape.NH * shape.HS * 2;
+  };
+  impl_->execute(shape, AttentionPass::backward,
+                 {{kQ, part(qkv, 0)},
+                  {kK, part(qkv, 1)},
+                  {kV, part(qkv, 2)},
+                  {kO, out.data},
+                  {kStats, lse.data},
+                  {kDO, dout.data},
+                  {kDQ, part(dqkv, 0)},
+                  {kDK, part(dqkv, 1)},
+                  {kDV, part(dqkv, 2)}},
+                 workspace);
+}
+
+#else  // no cuDNN in this build
+
+struct CudnnAttention::Impl {};
+
+CudnnAttention::CudnnAttention(cudaStream_t, bool) {
+  throw UnsupportedError(
+      "this build has no cuDNN attention: install cuDNN 9 and nvidia-cudnn-frontend, and configure again");
+}
+const std::string& CudnnAttention::name() const {
+  throw std::logic_error("no cuDNN");
+}
+const std::string& CudnnAttention::refusal(const AttentionShape&, AttentionPass, int64_t) {
+  throw std::logic_error("no cuDNN");
+}
+void CudnnAttention::forward(const AttentionShape&, Tensor, Tensor, Tensor, Tensor) {}
+void CudnnAttention::backward(const AttentionShape&, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor) {}
+
+#endif
+
+CudnnAttention::~CudnnAttention() = default;
+
+}  // namespace stepladder

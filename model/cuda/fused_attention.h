@@ -1,0 +1,56 @@
+// Attention without the (T,T) matrix, by cuDNN and by kernels of our own: what attention_forward and
+// attention_backward choose between. No cuDNN header is needed here.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <compare>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "model/tensor.h"
+
+namespace stepladder {
+
+/// qkv (B,T,3*NH*HS), out (B,T,NH*HS), lse (B,NH,T), as stored: no transposition before or after.
+struct AttentionShape {
+  int64_t B, T, NH, HS;
+  DType dtype;  // bf16 or f16
+  auto operator<=>(const AttentionShape&) const = default;
+};
+enum class AttentionPass : uint8_t { forward, backward };
+
+/// cuDNN's fused attention on one stream. Plans are built when a shape is first met and kept; running one
+/// neither waits for the device nor allocates, so that it can be captured into a CUDA graph.
+class CudnnAttention {
+ public:
+  /// Loads libcudnn. Throws UnsupportedError telling what is missing.
+  CudnnAttention(cudaStream_t stream, bool deterministic);
+  ~CudnnAttention();
+
+  /// "cuDNN 9.19.0"
+  const std::string& name() const;
+  /// Most device scratch that a plan may take.
+  static int64_t workspace_bytes(int64_t B, int64_t T, int64_t NH, int64_t HS, bool deterministic);
+  /// "" where cuDNN computes this within `workspace` bytes of scratch, else why it does not.
+  const std::string& refusal(const AttentionShape& shape, AttentionPass pass, int64_t workspace);
+  /// Both only after a refusal() of "".
+  void forward(const AttentionShape& shape, Tensor out, Tensor lse, Tensor qkv, Tensor workspace);
+  void backward(const AttentionShape& shape, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
+                Tensor workspace);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Our own: every device from sm_75 on (bf16: sm_80), any T, HS a multiple of 8 up to 128. Same bits every
+/// time.
+void flash_attention_forward(cudaStream_t stream, const AttentionShape& shape, Tensor out, Tensor lse,
+                             Tensor qkv);
+/// delta (>= B*NH*T) f32 is scratch.
+void flash_attention_backward(cudaStream_t stream, const AttentionShape& shape, Tensor dqkv, Tensor dout,
+                              Tensor out, Tensor lse, Tensor qkv, Tensor delta);
+
+}  // namespace stepladder

@@ -1,0 +1,512 @@
+// LayerNorm (Ba et al. 2016), alone and behind a residual, and its gradients.
+//
+// A row of at most kMaxHeldCols elements stays in registers between its statistics and its use, spread over
+// one warp, or several where that leaves fewer lanes idle. Longer rows a block reads again from cache.
+#include "model/cuda/cuda_ops.h"
+#include "model/cuda/kernels.cuh"
+#include "model/cuda/range.h"
+#include "model/cuda/wide.cuh"
+
+namespace stepladder {
+namespace {
+
+constexpr float kNormEps = 1e-5F;
+constexpr int kMaxHeldCols = 3840;           // the three column sums of a block take 46 KB of shared memory
+constexpr int kHeldFew = 8, kHeldMany = 24;  // elements of a row in a lane
+constexpr int kMaxRowWarps = 8;
+
+struct RowLayout {
+  int held;   // elements in a lane
+  int warps;  // that have a row together
+};
+
+/// The layout with fewer idle lanes; of two that are equal, the one with fewer warps to synchronise.
+RowLayout row_layout(int cols) {
+  const auto warps = [cols](int held) { return static_cast<int>(ceil_div(cols, 32 * held)); };
+  const int few = warps(kHeldFew), many = warps(kHeldMany);
+  if (few > kMaxRowWarps || many * kHeldMany <= few * kHeldFew) return {kHeldMany, many};
+  return {kHeldFew, few};
+}
+
+/// f(integral_constant<int, held>): one branch for each of the layouts that kernels are compiled for.
+template <class F>
+void with_held(int held, F&& f) {
+  if (held == kHeldMany) {
+    f(std::integral_constant<int, kHeldMany>{});
+  } else {
+    f(std::integral_constant<int, kHeldFew>{});
+  }
+}
+
+/// Sums each of x over the warps of a row; every lane gets the sums. All threads of the block call this. Two
+/// calls in a row need different `of_warp`, a place for each warp of the block.
+template <int kSums>
+__device__ void sum_over_row(float (&x)[kSums], float (*of_warp)[kSums], int warps) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) {
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) x[k] += __shfl_xor_sync(0xffffffffU, x[k], mask);
+  }
+  if (warps == 1) return;
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  if (threadIdx.x % 32 == 0) {
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) of_warp[warp][k] = x[k];
+  }
+  __syncthreads();
+  const int first = warp / warps * warps;
+#pragma unroll
+  for (int k = 0; k < kSums; ++k) {
+    x[k] = 0.0F;
+    for (int i = 0; i < warps; ++i) x[k] += of_warp[first + i][k];
+  }
+}
+
+template <class T>
+struct Forward {
+  T *res, *out;  // res only with a residual
+  float *mean, *rstd;
+  const T *x, *y, *bias;  // y only with a residual; bias may be null
+  const T *w, *b;
+};
+
+/// v = x, or x + y + bias as rounded to storage, where it is also written to res.
+template <class T, int kWidth, bool kResidual>
+__device__ void take_residual(const Forward<T>& f, int64_t offset, int c, const Pack<T, kWidth>& x,
+                              const Pack<T, kWidth>& y, float (&v)[kWidth]) {
+  x.get(v);
+  if constexpr (kResidual) {
+    float add[kWidth];
+    y.get(add);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) v[i] += add[i];
+    if (f.bias) {
+      Pack<T, kWidth>::load(f.bias + c).get(add);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) v[i] += add[i];
+    }
+    const auto res = Pack<T, kWidth>::of(v);
+    res.store(f.res + offset + c);
+    res.get(v);
+  }
+}
+
+/// out = (v - mean) * rstd * w + b
+template <class T, int kWidth>
+__device__ void put_normalized(const Forward<T>& f, int64_t offset, int c, float (&v)[kWidth], float mean,
+                               float rstd) {
+  float w[kWidth], b[kWidth];
+  Pack<T, kWidth>::load(f.w + c).get(w);
+  Pack<T, kWidth>::load(f.b + c).get(b);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) v[i] = (v[i] - mean) * rstd * w[i] + b[i];
+  Pack<T, kWidth>::of(v).store(f.out + offset + c);
+}
+
+// mean = sum_c v / C, rstd = 1 / sqrt(sum_c (v - mean)^2 / C + eps), out = (v - mean) * rstd * w + b, where
+// v = x, or res = x + y + bias with a residual.
+template <class T, int kWidth, int kHeld, bool kResidual>
+__global__ void __launch_bounds__(kThreads)
+    layernorm_forward_kernel(Forward<T> f, int64_t rows, int cols, int warps) {
+  constexpr int kPacks = kHeld / kWidth;
+  __shared__ float of_warp[2][kThreads / 32][1];
+  const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) / lanes) +
+                      static_cast<int>(threadIdx.x) / lanes;
+  const int64_t offset = row * cols;
+  const int end = row < rows ? cols : 0;  // warps without a row still meet the others at barriers
+  // A warp has neighbouring columns, so that those of a lane are a constant apart.
+  const int first_column = lane / 32 * 32 * kHeld + lane % 32 * kWidth;
+  const auto column = [=](int j) { return first_column + j * 32 * kWidth; };
+
+  Pack<T, kWidth> x[kPacks], y[kPacks];
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    if (column(j) >= end) continue;
+    x[j] = Pack<T, kWidth>::load_once(f.x + offset + column(j));
+    if constexpr (kResidual) y[j] = Pack<T, kWidth>::load_once(f.y + offset + column(j));
+  }
+  float v[kPacks][kWidth] = {};
+  float sum[1] = {}, squares[1] = {};
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    if (column(j) < end) take_residual<T, kWidth, kResidual>(f, offset, column(j), x[j], y[j], v[j]);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sum[0] += v[j][i];
+  }
+  sum_over_row(sum, of_warp[0], warps);
+  const float mean = sum[0] / static_cast<float>(cols);
+
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    if (column(j) >= end) continue;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) squares[0] += (v[j][i] - mean) * (v[j][i] - mean);
+  }
+  sum_over_row(squares, of_warp[1], warps);
+  const float rstd = 1.0F / sqrtf(squares[0] / static_cast<float>(cols) + kNormEps);
+
+  if (lane == 0 && row < rows) {
+    f.mean[row] = mean;
+    f.rstd[row] = rstd;
+  }
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j)
+    if (column(j) < end) put_normalized(f, offset, column(j), v[j], mean, rstd);
+}
+
+// The same for rows too long for registers; a block has a row, each thread reads again what it wrote itself.
+template <class T, int kWidth, bool kResidual>
+__global__ void __launch_bounds__(kMaxThreads) layernorm_forward_long_kernel(Forward<T> f, int cols) {
+  const int64_t row = blockIdx.x, offset = row * cols;
+  const int first = static_cast<int>(threadIdx.x) * kWidth, step = static_cast<int>(blockDim.x) * kWidth;
+  const T* from = kResidual ? f.res : f.x;
+  float v[kWidth], sum = 0.0F, squares = 0.0F;
+  for (int c = first; c < cols; c += step) {
+    const auto x = Pack<T, kWidth>::load(f.x + offset + c);
+    const auto y = kResidual ? Pack<T, kWidth>::load(f.y + offset + c) : x;
+    take_residual<T, kWidth, kResidual>(f, offset, c, x, y, v);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sum += v[i];
+  }
+  const float mean = block_reduce(sum, Sum{}) / static_cast<float>(cols);
+  for (int c = first; c < cols; c += step) {
+    Pack<T, kWidth>::load(from + offset + c).get(v);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) squares += (v[i] - mean) * (v[i] - mean);
+  }
+  const float rstd = 1.0F / sqrtf(block_reduce(squares, Sum{}) / static_cast<float>(cols) + kNormEps);
+  if (threadIdx.x == 0) {
+    f.mean[row] = mean;
+    f.rstd[row] = rstd;
+  }
+  for (int c = first; c < cols; c += step) {
+    Pack<T, kWidth>::load(from + offset + c).get(v);
+    put_normalized(f, offset, c, v, mean, rstd);
+  }
+}
+
+template <class T>
+struct Backward {
+  T* dx;
+  const T *dout, *x;
+  const float *mean, *rstd;
+  const T* w;
+};
+
+/// Shared memory for the column sums of a block; with a little more than the sums of a row of kMaxHeldCols,
+/// every device still lends it without being asked to.
+constexpr int kMaxSharedSums = 45 << 10;
+constexpr int kColumnSums = 3;  // dw = sum_n dout * xhat, db = sum_n dout, dbias = sum_n of the new dx
+
+/// Threads of a block of layernorm_backward_kernel. 128-bit packs of 16-bit elements take the fewest
+/// registers: 12 warps then have their column sums and a row in flight.
+template <class T, int kWidth>
+constexpr int kBackwardThreads = kWidth == 8 ? 384 : 256;
+
+// dx += rstd * (dxhat - mean_c(dxhat) - xhat * mean_c(dxhat * xhat)), dxhat = dout * w, xhat = (x - mean) *
+// rstd; partials[block] (3,C) = the block's share of the column sums.
+//
+// Blocks stay and take every gridDim-th set of rows, so that a lane keeps the sums of its columns in
+// registers to the end; then the warps add theirs up in a fixed order. dx, dout and x are read once, dx
+// written once.
+template <class T, int kWidth, int kHeld>
+__global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew ? 2 : 1)
+    layernorm_backward_kernel(Backward<T> f, float* partials, int64_t rows, int cols, int warps, int slots) {
+  constexpr int kPacks = kHeld / kWidth;
+  extern __shared__ float shared_sums[];  // (slots, 3 * kHeld, lanes)
+  __shared__ float of_warp[2][kBackwardThreads<T, kWidth> / 32][2];
+  const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;
+  const int group = static_cast<int>(threadIdx.x) / lanes, groups = static_cast<int>(blockDim.x) / lanes;
+  const int first_column = lane / 32 * 32 * kHeld + lane % 32 * kWidth;
+  const auto column = [=](int j) { return first_column + j * 32 * kWidth; };
+
+  float sums[kColumnSums][kPacks][kWidth] = {};
+  int turn = 0;
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * groups; first < rows;
+       first += static_cast<int64_t>(gridDim.x) * groups) {
+    const int64_t row = first + group, offset = row * cols;
+    const int end = row < rows ? cols : 0;
+    Pack<T, kWidth> dout[kPacks], x[kPacks], dx[kPacks];
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j) {
+      if (column(j) >= end) continue;
+      dout[j] = Pack<T, kWidth>::load_once(f.dout + offset + column(j));
+      x[j] = Pack<T, kWidth>::load_once(f.x + offset + column(j));
+      dx[j] = Pack<T, kWidth>::load(f.dx + offset + column(j));
+    }
+    const float mean = row < rows ? f.mean[row] : 0.0F, rstd = row < rows ? f.rstd[row] : 0.0F;
+
+    float xhat[kPacks][kWidth], dxhat[kPacks][kWidth];
+    float means[2] = {};  // of dxhat and of dxhat * xhat
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j) {
+      if (column(j) >= end) continue;
+      float weight[kWidth];
+      x[j].get(xhat[j]);
+      dout[j].get(dxhat[j]);
+      Pack<T, kWidth>::load(f.w + column(j)).get(weight);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        xhat[j][i] = (xhat[j][i] - mean) * rstd;
+        sums[0][j][i] += dxhat[j][i] * xhat[j][i];
+        sums[1][j][i] += dxhat[j][i];
+        dxhat[j][i] *= weight[i];
+        means[0] += dxhat[j][i];
+        means[1] += dxhat[j][i] * xhat[j][i];
+      }
+    }
+    sum_over_row(means, of_warp[turn], warps);
+    turn ^= 1;
+    means[0] /= static_cast<float>(cols);
+    means[1] /= static_cast<float>(cols);
+
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j) {
+      if (column(j) >= end) continue;
+      float v[kWidth];
+      dx[j].get(v);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) v[i] += rstd * (dxhat[j][i] - means[0] - xhat[j][i] * means[1]);
+      dx[j] = Pack<T, kWidth>::of(v);
+      dx[j].store(f.dx + offset + column(j));
+      dx[j].get(v);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) sums[2][j][i] += v[i];
+    }
+  }
+
+  // Groups add up in a fixed order, `slots` of them at a time, each in a place of its own.
+  const int slot_size = kColumnSums * kHeld * lanes;
+  float* const slot = shared_sums + group % slots * slot_size + lane;
+  for (int begin = 0; begin < groups; begin += slots) {
+    if (group >= begin && group < begin + slots) {
+#pragma unroll
+      for (int at = 0; at < kColumnSums * kHeld; ++at) {
+        const float sum = sums[at / kHeld][at % kHeld / kWidth][at % kWidth];
+        slot[at * lanes] = begin == 0 ? sum : slot[at * lanes] + sum;
+      }
+    }
+    __syncthreads();
+  }
+  constexpr int kChunk = kWidth % 4 == 0 ? 4 : 1;  // floats of a store
+  for (int i = static_cast<int>(threadIdx.x); i < slot_size / kChunk; i += static_cast<int>(blockDim.x)) {
+    const int at = i / lanes * kChunk, l = i % lanes, k = at / kHeld;
+    const int c = l / 32 * 32 * kHeld + at % kHeld / kWidth * 32 * kWidth + l % 32 * kWidth + at % kWidth;
+    if (c >= cols) continue;
+    float sum[kChunk] = {};
+    for (int s = 0; s < slots; ++s) {
+#pragma unroll
+      for (int e = 0; e < kChunk; ++e) sum[e] += shared_sums[s * slot_size + (at + e) * lanes + l];
+    }
+    Pack<float, kChunk>::of(sum).store(partials +
+                                       (static_cast<int64_t>(blockIdx.x) * kColumnSums + k) * cols + c);
+  }
+}
+
+// The same for rows too long for registers; a block has a row at a time. A thread has the same columns in
+// every row, and keeps their sums in partials[block] itself.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kMaxThreads)
+    layernorm_backward_long_kernel(Backward<T> f, float* partials, int64_t rows, int cols) {
+  const int begin = static_cast<int>(threadIdx.x) * kWidth, step = static_cast<int>(blockDim.x) * kWidth;
+  float* sums = partials + static_cast<int64_t>(blockIdx.x) * kColumnSums * cols;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const int64_t offset = row * cols;
+    const float mean = f.mean[row], rstd = f.rstd[row];
+    float xhat[kWidth], dout[kWidth], w[kWidth], v[kWidth];
+    const auto load = [&](int c) {
+      Pack<T, kWidth>::load(f.x + offset + c).get(xhat);
+      Pack<T, kWidth>::load(f.dout + offset + c).get(dout);
+      Pack<T, kWidth>::load(f.w + c).get(w);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) xhat[i] = (xhat[i] - mean) * rstd;
+    };
+    float mean_dxhat = 0.0F, mean_dxhat_xhat = 0.0F;
+    for (int c = begin; c < cols; c += step) {
+      load(c);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        mean_dxhat += dout[i] * w[i];
+        mean_dxhat_xhat += dout[i] * w[i] * xhat[i];
+      }
+    }
+    mean_dxhat = block_reduce(mean_dxhat, Sum{}) / static_cast<float>(cols);
+    mean_dxhat_xhat = block_reduce(mean_dxhat_xhat, Sum{}) / static_cast<float>(cols);
+
+    for (int c = begin; c < cols; c += step) {
+      load(c);
+      Pack<T, kWidth>::load(f.dx + offset + c).get(v);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i)
+        v[i] += rstd * (dout[i] * w[i] - mean_dxhat - xhat[i] * mean_dxhat_xhat);
+      const auto dx = Pack<T, kWidth>::of(v);
+      dx.store(f.dx + offset + c);
+      dx.get(v);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        const float add[kColumnSums] = {dout[i] * xhat[i], dout[i], v[i]};
+#pragma unroll
+        for (int k = 0; k < kColumnSums; ++k) {
+          float& sum = sums[static_cast<int64_t>(k) * cols + c + i];
+          sum = row == blockIdx.x ? add[k] : sum + add[k];
+        }
+      }
+    }
+  }
+}
+
+template <class T>
+struct ColumnSums {
+  T* at[kColumnSums];  // (C); the last may be null
+};
+
+// out[k][c] += sum over blocks of partials (blocks,3,C). A block has 32 columns; each of its warps loads
+// every 32nd block's share, all at once, then sums one column.
+constexpr int kSharesPerWarp = kNormBlocks / 32;
+static_assert(kNormBlocks % 32 == 0);
+
+template <class T>
+__global__ void __launch_bounds__(kMaxThreads)
+    add_column_sums_kernel(ColumnSums<T> out, const float* partials, int blocks, int cols) {
+  __shared__ float of_warp[32][33];  // one more: a warp reads a column of it without bank conflicts
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int total = kColumnSums * cols;
+  const int mine = static_cast<int>(blockIdx.x) * 32 + lane;
+  float share[kSharesPerWarp];
+#pragma unroll
+  for (int j = 0; j < kSharesPerWarp; ++j) {
+    const int block = j * 32 + warp;
+    share[j] = block < blocks && mine < total ? partials[static_cast<int64_t>(block) * total + mine] : 0.0F;
+  }
+  float sum = 0.0F;
+#pragma unroll
+  for (int j = 0; j < kSharesPerWarp; ++j) sum += share[j];
+  of_warp[warp][lane] = sum;
+  __syncthreads();
+
+  sum = of_warp[lane][warp];
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, mask);
+  const int i = static_cast<int>(blockIdx.x) * 32 + warp, k = i / cols;
+  if (lane != 0 || i >= total || !out.at[k]) return;
+  T& to = out.at[k][i % cols];
+  to = narrow<T>(widen(to) + sum);
+}
+
+void check_norm(const char* op, const Tensor& x, std::initializer_list<Tensor> per_row,
+                std::initializer_list<Tensor> per_column) {
+  check(x.shape.rank() > 0, op, ": ", x, ", must have rows");
+  for (const Tensor& t : per_row) check(t.numel() == x.rows(), op, ": ", t, " for the rows of ", x);
+  for (const Tensor& t : per_column)
+    check(t.shape == Shape{x.cols()}, op, ": ", t, " for the columns of ", x);
+}
+
+/// Null for an empty tensor.
+template <class T>
+T* optional_ptr(const Tensor& t) {
+  return t.data ? t.ptr<T>() : nullptr;
+}
+
+template <bool kResidual, class T, int kWidth>
+void launch_forward(cudaStream_t stream, const Forward<T>& f, int64_t rows, int cols) {
+  if (cols > kMaxHeldCols) {
+    layernorm_forward_long_kernel<T, kWidth, kResidual><<<grid_size(rows), kMaxThreads, 0, stream>>>(f, cols);
+  } else {
+    const RowLayout layout = row_layout(cols);
+    const int groups = kThreads / 32 / layout.warps;
+    with_held(layout.held, [&](auto held) {
+      layernorm_forward_kernel<T, kWidth, held(), kResidual>
+          <<<grid_size(ceil_div(rows, groups)), static_cast<unsigned>(groups * layout.warps * 32), 0,
+             stream>>>(f, rows, cols, layout.warps);
+    });
+  }
+  CUDA_CHECK(cudaGetLastError());
+}
+
+/// Returns how many blocks have left their column sums in partials.
+template <class T, int kWidth>
+int launch_backward(cudaStream_t stream, const Backward<T>& f, float* partials, int64_t rows, int cols,
+                    int64_t max_blocks, int multiprocessors) {
+  int blocks = 0;
+  if (cols > kMaxHeldCols) {
+    blocks = static_cast<int>(std::min<int64_t>({max_blocks, rows, 2 * int64_t{multiprocessors}}));
+    layernorm_backward_long_kernel<T, kWidth>
+        <<<static_cast<unsigned>(blocks), kMaxThreads, 0, stream>>>(f, partials, rows, cols);
+  } else {
+    const RowLayout layout = row_layout(cols);
+    const int groups = kBackwardThreads<T, kWidth> / 32 / layout.warps, threads = groups * layout.warps * 32;
+    const int slot_bytes = kColumnSums * layout.held * layout.warps * 32 * static_cast<int>(sizeof(float));
+    const int slots = std::clamp(kMaxSharedSums / slot_bytes, 1, groups);
+    const auto shared = static_cast<size_t>(slots * slot_bytes);
+    with_held(layout.held, [&](auto held) {
+      const auto kernel = layernorm_backward_kernel<T, kWidth, held()>;
+      int resident = 0;  // blocks that a multiprocessor has room for
+      CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared));
+      blocks = static_cast<int>(std::min<int64_t>(
+          {max_blocks, ceil_div(rows, groups), std::max(resident, 1) * int64_t{multiprocessors}}));
+      kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), shared, stream>>>(
+          f, partials, rows, cols, layout.warps, slots);
+    });
+  }
+  CUDA_CHECK(cudaGetLastError());
+  return blocks;
+}
+
+}  // namespace
+
+void CudaOps::layernorm_forward(Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor w, Tensor b) {
+  const Range range("layernorm_forward");
+  check_same_shape("layernorm_forward", x, out);
+  check_norm("layernorm_forward", x, {mean, rstd}, {w, b});
+  const bool wide = options_.wide_access && wide_rows(x.cols(), {out, x, w, b});
+  with_pack(x.dtype, wide, [&](auto type, auto width) {
+    using T = decltype(type);
+    const Forward<T> f{nullptr, out.ptr<T>(), mean.ptr<float>(), rstd.ptr<float>(), x.ptr<T>(),
+                       nullptr, nullptr,      w.ptr<T>(),        b.ptr<T>()};
+    if (x.numel() > 0) launch_forward<false, T, width()>(stream_.get(), f, x.rows(), column_count(x.cols()));
+  });
+}
+
+void CudaOps::residual_layernorm_forward(Tensor res, Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor y,
+                                         Tensor bias, Tensor w, Tensor b) {
+  const Range range("residual_layernorm_forward");
+  check_same_shape("residual_layernorm_forward", x, res, out, y);
+  check_norm("residual_layernorm_forward", x, {mean, rstd}, {w, b});
+  if (bias.data) check_norm("residual_layernorm_forward", x, {}, {bias});
+  const bool wide = options_.wide_access && wide_rows(x.cols(), {res, out, x, y, bias, w, b});
+  with_pack(x.dtype, wide, [&](auto type, auto width) {
+    using T = decltype(type);
+    const Forward<T> f{res.ptr<T>(), out.ptr<T>(),          mean.ptr<float>(), rstd.ptr<float>(), x.ptr<T>(),
+                       y.ptr<T>(),   optional_ptr<T>(bias), w.ptr<T>(),        b.ptr<T>()};
+    if (x.numel() > 0) launch_forward<true, T, width()>(stream_.get(), f, x.rows(), column_count(x.cols()));
+  });
+}
+
+void CudaOps::layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout, Tensor x,
+                                 Tensor mean, Tensor rstd, Tensor w) {
+  const Range range("layernorm_backward");
+  check_same_shape("layernorm_backward", x, dx, dout);
+  check_norm("layernorm_backward", x, {mean, rstd}, {w, dw, db});
+  if (dbias.data) check_norm("layernorm_backward", x, {}, {dbias});
+  const bool wide = options_.wide_access && wide_rows(x.cols(), {dx, dout, x, w});
+  with_pack(x.dtype, wide, [&](auto type, auto width) {
+    using T = decltype(type);
+    const Backward<T> f{dx.ptr<T>(),       dout.ptr<T>(),     x.ptr<T>(),
+                        mean.ptr<float>(), rstd.ptr<float>(), w.ptr<T>()};
+    const ColumnSums<T> sums{{dw.ptr<T>(), db.ptr<T>(), optional_ptr<T>(dbias)}};
+    if (x.numel() == 0) return;
+    const int cols = column_count(kColumnSums * x.cols()) / kColumnSums;
+    const int64_t max_blocks = std::min(kNormBlocks, partials_.numel() / (kColumnSums * cols));
+    check(max_blocks > 0, "layernorm_backward needs a workspace for ", cols,
+          " channels: call bind_workspace() first");
+    float* partials = partials_.ptr<float>();
+    const int blocks =
+        launch_backward<T, width()>(stream_.get(), f, partials, x.rows(), cols, max_blocks, multiprocessors_);
+    add_column_sums_kernel<<<grid_size(ceil_div(kColumnSums * cols, 32)), kMaxThreads, 0, stream_.get()>>>(
+        sums, partials, blocks, cols);
+    CUDA_CHECK(cudaGetLastError());
+  });
+}
+
+}  // namespace stepladder

@@ -1,0 +1,142 @@
+// Building blocks of the fused kernels: elements in packs of 128 bits.
+//
+// A kernel has the width of its packs as a template parameter: as many elements as 128 bits hold, or one, for
+// rows that do not start on 16 bytes and for OpsOptions::wide_access = false. Nothing else differs.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+
+#include "model/tensor.h"
+
+namespace stepladder {
+
+/// Bytes of the widest access to memory.
+constexpr int kWideBytes = 16;
+
+__device__ inline float widen(float x) {
+  return x;
+}
+__device__ inline float widen(BFloat16 x) {
+  return __uint_as_float(uint32_t{x.bits} << 16);
+}
+__device__ inline float widen(Float16 x) {
+  return __half2float(__half_raw{x.bits});
+}
+
+/// x rounded to T.
+template <class T>
+__device__ T narrow(float x) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return {static_cast<__nv_bfloat16_raw>(__float2bfloat16_rn(x)).x};
+  } else if constexpr (std::is_same_v<T, Float16>) {
+    return {static_cast<__half_raw>(__float2half_rn(x)).x};
+  } else {
+    return x;
+  }
+}
+
+/// Two 16-bit floats as a word, `low` first in memory; the hardware rounds both at once.
+template <class T>
+__device__ uint32_t narrow_pair(float low, float high) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return std::bit_cast<uint32_t>(static_cast<__nv_bfloat162_raw>(__floats2bfloat162_rn(low, high)));
+  } else {
+    return std::bit_cast<uint32_t>(static_cast<__half2_raw>(__floats2half2_rn(low, high)));
+  }
+}
+
+/// kWidth neighbours, moved in one access and kept as stored until they are computed with: half the registers
+/// of floats. `from` and `to` are aligned to the pack.
+template <class T, int kWidth>
+class Pack {
+  static constexpr int kBytes = kWidth * static_cast<int>(sizeof(T));
+  static_assert(kWidth == 1 || kBytes == kWideBytes);
+  using Scalar = std::conditional_t<sizeof(T) == 2, unsigned short, unsigned int>;
+  using Bits = std::conditional_t<kWidth == 1, Scalar, uint4>;
+
+ public:
+  static __device__ Pack load(const T* from) {
+    Pack p;
+    p.bits_ = *reinterpret_cast<const Bits*>(from);
+    return p;
+  }
+  /// load() of what is not needed again soon: its cache lines go first.
+  static __device__ Pack load_once(const T* from) {
+    Pack p;
+    p.bits_ = __ldcs(reinterpret_cast<const Bits*>(from));
+    return p;
+  }
+  __device__ void store(T* to) const { *reinterpret_cast<Bits*>(to) = bits_; }
+
+  __device__ void get(float (&x)[kWidth]) const {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      const auto values = std::bit_cast<std::array<float, kWidth>>(bits_);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) x[i] = values[i];
+    } else if constexpr (kWidth == 1) {
+      x[0] = widen(T{bits_});
+    } else {
+      const auto words = std::bit_cast<std::array<uint32_t, kWidth / 2>>(bits_);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) x[i] = widen(T{static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16))});
+    }
+  }
+  /// x rounded to T.
+  static __device__ Pack of(const float (&x)[kWidth]) {
+    Pack p;
+    if constexpr (kWidth == 1) {
+      p.bits_ = std::bit_cast<Bits>(narrow<T>(x[0]));
+    } else if constexpr (sizeof(T) == sizeof(float)) {
+      p.bits_ = std::bit_cast<Bits>(std::array<float, kWidth>{x[0], x[1], x[2], x[3]});
+    } else {
+      std::array<uint32_t, kWidth / 2> words;
+#pragma unroll
+      for (int i = 0; i < kWidth / 2; ++i) words[i] = narrow_pair<T>(x[2 * i], x[2 * i + 1]);
+      p.bits_ = std::bit_cast<Bits>(words);
+    }
+    return p;
+  }
+
+ private:
+  Bits bits_;
+};
+
+/// Whether every row of `cols` elements of each tensor starts on 16 bytes; an empty tensor does not object.
+inline bool wide_rows(int64_t cols, std::initializer_list<Tensor> tensors) {
+  for (const Tensor& t : tensors)
+    if (reinterpret_cast<uintptr_t>(t.data) % kWideBytes != 0 ||
+        cols * static_cast<int64_t>(size_of(t.dtype)) % kWideBytes != 0)
+      return false;
+  return true;
+}
+
+/// f(T{}, std::integral_constant<int, kWidth>{}) for the C++ type T of a floating dtype and the width of a
+/// pack.
+template <class F>
+void with_pack(DType dtype, bool wide, F&& f) {
+  with_float_type(dtype, [&](auto type) {
+    if (wide) {
+      f(type, std::integral_constant<int, kWideBytes / static_cast<int>(sizeof(type))>{});
+    } else {
+      f(type, std::integral_constant<int, 1>{});
+    }
+  });
+}
+
+/// 2^x within 2^-22 of it, 0 where that is subnormal: the unit that every other exponential is made of.
+__device__ inline float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+/// e^x = 2^(kLog2E x)
+constexpr float kLog2E = 1.44269504F;
+
+}  // namespace stepladder

@@ -1,0 +1,185 @@
+// Attention without the (T,T) matrix, by cuDNN and by our own kernels, against the CPU reference.
+//
+// The kernels round P and dS to 16 bits before they multiply by them, each element on its own, so the errors
+// of a sum add up as its terms do: relative to the norm of a few rows both are about epsilon / 3. Elements
+// can be far smaller than the terms they are sums of, so single ones have no such bound.
+#include <cmath>
+#include <string>
+
+#include "tests/op_agreement.h"
+
+namespace stepladder {
+namespace {
+
+struct Implementation {
+  const char* name;
+  Attention attention;
+  bool deterministic;
+  int compute_capability;
+
+  bool is_cudnn() const { return attention == Attention::cudnn; }
+};
+
+class FlashAttentionGpuTest : public OpAgreement, public testing::WithParamInterface<Implementation> {
+ protected:
+  OpsOptions options() const override {
+    OpsOptions options;
+    options.attention = GetParam().attention;
+    options.deterministic = GetParam().deterministic;
+    options.compute_capability = GetParam().compute_capability;
+    return options;
+  }
+
+  std::vector<DType> types() const {
+    return cuda_->device().bf16 ? std::vector{DType::f16, DType::bf16} : std::vector{DType::f16};
+  }
+
+  /// got and expected (rows, heads * HS): expects each head of each 8 rows within `relative` of the norm of
+  /// what is expected there.
+  static void expect_heads_near(const char* what, const std::vector<float>& got,
+                                const std::vector<float>& expected, int64_t heads, int64_t HS,
+                                float relative) {
+    constexpr int64_t kRows = 8;
+    // Where a sum cancels to nothing, roundings of its terms remain.
+    const double floor = 16.0 * kEps * std::sqrt(static_cast<double>(HS * kRows));
+    const int64_t rows = static_cast<int64_t>(got.size()) / (heads * HS);
+    for (int64_t first = 0; first < rows; first += kRows) {
+      for (int64_t h = 0; h < heads; ++h) {
+        double error = 0.0, norm = 0.0;
+        for (int64_t row = first; row < std::min(first + kRows, rows); ++row) {
+          for (int64_t s = 0; s < HS; ++s) {
+            const auto i = static_cast<size_t>((row * heads + h) * HS + s);
+            error += std::pow(static_cast<double>(got[i]) - expected[i], 2);
+            norm += std::pow(static_cast<double>(expected[i]), 2);
+          }
+        }
+        if (std::sqrt(error) <= relative * std::sqrt(norm) + floor) continue;
+        ADD_FAILURE() << what << ": error " << std::sqrt(error) << " on a norm of " << std::sqrt(norm)
+                      << " in rows from " << first << ", head " << h << " of " << heads;
+        return;
+      }
+    }
+  }
+
+  /// Expects both passes to agree, inputs left alone, and the same bits twice where that is promised.
+  void expect_agreement_for(DType type, int64_t B, int64_t T, int64_t NH, int64_t HS, float limit) {
+    SCOPED_TRACE(cat(name_of(type), " B=", B, " T=", T, " NH=", NH, " HS=", HS, " |qkv|<", limit));
+    const int64_t C = NH * HS;
+    bind(B, T, C, NH);
+    const Array qkv = reals({B, T, 3 * C}, -limit, limit).as(type);
+    const float eps = epsilon_of(type);
+
+    const std::vector<Array> forward{out({B, T, C}, type), out({B, NH, T}), qkv};
+    const Call attend = [](Ops& o, auto& t) { o.attention_forward(t[0], t[1], t[2]); };
+    const auto expected = run(*cpu_, forward, attend), got = run(*cuda_, forward, attend);
+    expect_heads_near("out", got[0], expected[0], NH, HS, eps);
+    // Scores of up to limit^2 * sqrt(HS), and a sum of T exponentials.
+    const float score = limit * limit * std::sqrt(static_cast<float>(HS));
+    expect_near(got[1], expected[1], {2.0F * kEps * (roundings(T) + score * roundings(HS)), 4.0F * kEps}, 1);
+    EXPECT_TRUE(same_bits(got[2], qkv.values)) << "qkv was written";
+    const auto again = run(*cuda_, forward, attend);
+    EXPECT_TRUE(same_bits(got[0], again[0]) && same_bits(got[1], again[1])) << "two calls differ";
+
+    if (GetParam().is_cudnn() && T == 1) return;  // it has no backward pass for a single position
+    if (limit > 1.0F) return;  // rows of P close to one-hot: dP - D cancels, no digit of it is left
+    Array y = forward[0], lse = forward[1];
+    y.values = expected[0], lse.values = expected[1];
+    y.output = lse.output = false;
+    const std::vector<Array> backward{out({B, T, 3 * C}, type), reals({B, T, C}).as(type), y, lse, qkv};
+    const Call differentiate = [](Ops& o, auto& t) { o.attention_backward(t[0], t[1], t[2], t[3], t[4]); };
+    const auto expected_d = run(*cpu_, backward, differentiate), got_d = run(*cuda_, backward, differentiate);
+    expect_heads_near("dqkv", got_d[0], expected_d[0], 3 * NH, HS, 2.0F * eps);
+    for (size_t i = 1; i < backward.size(); ++i)
+      EXPECT_TRUE(same_bits(got_d[i], backward[i].values)) << "operand " << i << " was written";
+    if (GetParam().deterministic) {
+      EXPECT_TRUE(same_bits(got_d[0], run(*cuda_, backward, differentiate)[0]))
+          << "dqkv differs between two calls";
+    }
+  }
+};
+
+TEST_P(FlashAttentionGpuTest, AgreesForAnyLengthAndHeadSize) {
+  for (const DType type : types())
+    for (const int64_t HS : {16, 32, 64})
+      for (const int64_t T : {1, 7, 64, 100, 128, 1000, 1024})
+        expect_agreement_for(type, T > 128 ? 1 : 13, T, 3, HS, 1.0F);
+}
+
+TEST_P(FlashAttentionGpuTest, AgreesForUnusualHeadSizes) {
+  for (const DType type : types())
+    for (const int64_t HS : {8, 24, 40, 80, 104, 128}) expect_agreement_for(type, 2, 77, 5, HS, 1.0F);
+}
+
+TEST_P(FlashAttentionGpuTest, AgreesForScoresFarApart) {
+  for (const DType type : types()) expect_agreement_for(type, 2, 200, 2, 64, 12.0F);
+}
+
+TEST_P(FlashAttentionGpuTest, RunsInARecordedGraph) {
+  const int64_t B = 2, T = 100, NH = 3, HS = 64, C = NH * HS;
+  bind(B, T, C, NH);
+  const DType type = DType::f16;
+  const std::vector<Array> arrays{out({B, T, 3 * C}, type), out({B, T, C}, type), out({B, NH, T}),
+                                  reals({B, T, 3 * C}).as(type), reals({B, T, C}).as(type)};
+  const Call step = [](Ops& o, auto& t) {
+    o.attention_forward(t[1], t[2], t[3]);
+    o.attention_backward(t[0], t[4], t[1], t[2], t[3]);
+  };
+  // Recorded before anything ran, so that plans are built while the stream is captured.
+  const auto recorded = run(*cuda_, arrays, [&](Ops& o, auto& t) {
+    const auto graph = o.record([&] { step(o, t); });
+    graph();
+    graph();
+    o.synchronize();
+  });
+  const auto direct = run(*cuda_, arrays, step);
+  EXPECT_TRUE(same_bits(recorded[1], direct[1]));
+  EXPECT_TRUE(same_bits(recorded[2], direct[2]));
+  expect_heads_near("dqkv", recorded[0], direct[0], 3 * NH, HS, epsilon_of(type));
+}
+
+TEST_P(FlashAttentionGpuTest, TellsWhoComputes) {
+  bind(1, 64, 64, 1);
+  run(*cuda_, {out({1, 64, 64}, DType::f16), out({1, 1, 64}), reals({1, 64, 192}).as(DType::f16)},
+      [](Ops& o, auto& t) { o.attention_forward(t[0], t[1], t[2]); });
+  const std::string who = cuda_->device().attention;
+  EXPECT_EQ(who.substr(0, who.find(' ')), GetParam().is_cudnn() ? "cuDNN" : "native") << who;
+}
+
+TEST_P(FlashAttentionGpuTest, RefusesWhatItCannotCompute) {
+  bind(2, 8, 64, 2);
+  const auto attend = [&](DType type, Shape out_shape, Shape lse, Shape qkv) {
+    run(*cuda_, {out(out_shape, type), out(lse), reals(qkv).as(type)},
+        [](Ops& o, auto& t) { o.attention_forward(t[0], t[1], t[2]); });
+  };
+  const Shape x{2, 8, 64}, stats{2, 2, 8}, qkv{2, 8, 192};
+  EXPECT_NO_THROW(attend(DType::f16, x, stats, qkv));
+  EXPECT_THROW(attend(DType::f32, x, stats, qkv), std::invalid_argument);
+  EXPECT_THROW(attend(DType::f16, x, stats, x), std::invalid_argument);
+  EXPECT_THROW(attend(DType::f16, x, Shape{2, 3, 8}, qkv), std::invalid_argument);
+  EXPECT_THROW(attend(DType::f16, Shape{2, 8, 24}, stats, Shape{2, 8, 72}), std::invalid_argument);
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, FlashAttentionGpuTest,
+                         testing::Values(Implementation{"Native", Attention::native, true, 0},
+                                         Implementation{"NativeOnSm75", Attention::native, true, 75},
+                                         Implementation{"Cudnn", Attention::cudnn, false, 0},
+                                         Implementation{"CudnnDeterministic", Attention::cudnn, true, 0}),
+                         [](const testing::TestParamInfo<Implementation>& of) {
+                           return std::string(of.param.name);
+                         });
+
+TEST(FlashAttentionChoiceGpuTest, FallsBackToNativeAndTellsWhy) {
+  OpsOptions options;
+  options.compute_capability = 75;
+  try {
+    EXPECT_EQ(make_cuda_ops(0, options)->device().attention,
+              "native (cuDNN attention needs sm_80, this is sm_75)");
+  } catch (const UnsupportedError& error) {
+    GTEST_SKIP() << error.what();
+  }
+  options.attention = Attention::cudnn;
+  EXPECT_THROW(make_cuda_ops(0, options), UnsupportedError);
+}
+
+}  // namespace
+}  // namespace stepladder
