@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tests/files.h"
+#include "tests/gpu_options.h"
 #include "tests/op_agreement.h"
 
 namespace stepladder {
@@ -224,7 +225,7 @@ TEST_F(LinearGpuTest, OperandsMayBeAlignedToAnElementOnly) {
 }
 
 TEST_F(LinearGpuTest, WithoutScratchTooTheyAgree) {
-  cuda_ = make_cuda_ops(0, options());
+  cuda_ = make_cuda_ops(0, gpu_test_options(options()));
   for (const LinearCase& c : {LinearCase{13, 48, 144, DType::f32, Precision::fp32},
                               LinearCase{1000, 64, 256, DType::f16, Precision::fp32}})
     expect_all(c);
@@ -273,7 +274,7 @@ class CompileGpuTest : public LinearGpuTest {
   }
   /// Another process, as far as algorithms go.
   void start_again() {
-    cuda_ = make_cuda_ops(0, options());
+    cuda_ = make_cuda_ops(0, gpu_test_options(options()));
     bind(4, 250, 768);
   }
 

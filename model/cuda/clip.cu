@@ -55,7 +55,7 @@ struct ClipFactor {
       s.scale *= 0.5F;
       s.good_steps = 0.0F;
       s.skipped_steps += 1.0F;
-    } else if (++s.good_steps == kGoodSteps) {
+    } else if (++s.good_steps >= kGoodSteps) {
       s.scale = fminf(2.0F * s.scale, kMaxScale);
       s.good_steps = 0.0F;
     }

@@ -16,16 +16,16 @@ class MatmulPlans;
 struct MatmulKey;
 
 /// How sums in two stages are cut: rows that a block of sum_rows takes, sorted tokens that a block of
-/// embedding_backward takes, the most blocks of sum_of_squares and clip_grad_norm (about what an H200 holds at
-/// once), and the most blocks of layernorm_backward.
+/// embedding_backward takes, the most blocks of sum_of_squares and clip_grad_norm (about what an H200 holds
+/// at once), and the most blocks of layernorm_backward.
 constexpr int64_t kRowChunk = 256;
 constexpr int64_t kTokenChunk = 32;
 constexpr int64_t kSquareBlocks = 1024;
 constexpr int64_t kNormBlocks = 320;
 
-/// All ops run on one stream of one device, from one thread at a time. Every op gives the same bits for the
-/// same operands: no floating-point atomics, and orders of summation that depend on shapes and the device
-/// alone.
+/// All ops run on one stream of one device, only stage() beside it, from one thread at a time. Every op gives
+/// the same bits for the same operands: no floating-point atomics, and orders of summation that depend on
+/// shapes and the device alone.
 class CudaOps final : public Ops {
  public:
   /// Makes device `index` current. Throws UnsupportedError naming why it can't be used.
@@ -190,6 +190,7 @@ class CudaOps final : public Ops {
   const int device_capability_;   // 90 for sm_90
   const int compute_capability_;  // of the features that are used, at most the device's
   const int multiprocessors_;
+  const int shared_limit_;  // bytes of shared memory that a block may ask for
   Stream stream_;
   Event start_, stop_;
   Stream copy_stream_;       // of stage()

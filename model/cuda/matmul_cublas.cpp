@@ -19,18 +19,20 @@ void CudaOps::matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) {
   if (out.numel() == 0) return;
 
   const MatmulShape s = matmul_shape(out, a, b, op);
-  const MatmulKey key = matmul_key(s.op_b, s.op_a, s.N, s.M, s.K, s.batch, a.dtype, write);
+  MatmulKey key = matmul_key(s.op_b, s.op_a, s.N, s.M, s.K, s.batch, a.dtype, write);
+  key.b_padding = s.a_cols - (op == MatOp::TN ? s.M : s.K);
+  key.d_padding = s.out_cols - s.N;
   const float alpha = 1.0F, beta = write == Write::add ? 1.0F : 0.0F;
   const auto gemm = [&] {
     if (s.batch == 1) {
       CUBLAS_CHECK(cublasGemmEx_64(blas_.get(), s.op_b, s.op_a, s.N, s.M, s.K, &alpha, b.data, type, s.b_cols,
-                                   a.data, type, s.a_cols, &beta, out.data, out_type, s.N, key.compute,
+                                   a.data, type, s.a_cols, &beta, out.data, out_type, s.out_cols, key.compute,
                                    CUBLAS_GEMM_DEFAULT));
     } else {
-      CUBLAS_CHECK(cublasGemmStridedBatchedEx_64(
-          blas_.get(), s.op_b, s.op_a, s.N, s.M, s.K, &alpha, b.data, type, s.b_cols, s.b_rows * s.b_cols,
-          a.data, type, s.a_cols, s.a_rows * s.a_cols, &beta, out.data, out_type, s.N, s.M * s.N, s.batch,
-          key.compute, CUBLAS_GEMM_DEFAULT));
+      CUBLAS_CHECK(cublasGemmStridedBatchedEx_64(blas_.get(), s.op_b, s.op_a, s.N, s.M, s.K, &alpha, b.data,
+                                                 type, s.b_cols, s.b_rows * s.b_cols, a.data, type, s.a_cols,
+                                                 s.a_rows * s.a_cols, &beta, out.data, out_type, s.N,
+                                                 s.M * s.N, s.batch, key.compute, CUBLAS_GEMM_DEFAULT));
     }
   };
   if (out.dtype != a.dtype) return gemm();
