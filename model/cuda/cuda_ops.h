@@ -190,6 +190,7 @@ class CudaOps final : public Ops {
   const int device_capability_;   // 90 for sm_90
   const int compute_capability_;  // of the features that are used, at most the device's
   const int multiprocessors_;
+  const int shared_limit_;  // bytes of shared memory that a block may ask for
   Stream stream_;
   Event start_, stop_;
   Stream copy_stream_;       // of stage()

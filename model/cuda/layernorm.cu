@@ -227,7 +227,8 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
        first += static_cast<int64_t>(gridDim.x) * groups) {
     const int64_t row = first + group, offset = row * cols;
     const int end = row < rows ? cols : 0;
-    Pack<T, kWidth> dout[kPacks], x[kPacks], dx[kPacks];
+    // Past its end a row is 0, so that no branch keeps loads or sums apart; that would cost registers too.
+    Pack<T, kWidth> dout[kPacks] = {}, x[kPacks] = {}, dx[kPacks] = {};
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
       if (column(j) >= end) continue;
@@ -241,11 +242,10 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
     float means[2] = {};  // of dxhat and of dxhat * xhat
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
-      if (column(j) >= end) continue;
       float weight[kWidth];
       x[j].get(xhat[j]);
       dout[j].get(dxhat[j]);
-      Pack<T, kWidth>::load(f.w + column(j)).get(weight);
+      (column(j) < end ? Pack<T, kWidth>::load(f.w + column(j)) : Pack<T, kWidth>{}).get(weight);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         xhat[j][i] = (xhat[j][i] - mean) * rstd;
@@ -496,7 +496,8 @@ void CudaOps::layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, 
                         mean.ptr<float>(), rstd.ptr<float>(), w.ptr<T>()};
     const ColumnSums<T> sums{{dw.ptr<T>(), db.ptr<T>(), optional_ptr<T>(dbias)}};
     if (x.numel() == 0) return;
-    const int cols = column_count(kColumnSums * x.cols()) / kColumnSums;
+    const int cols =
+        column_count(kColumnSums * x.cols()) / kColumnSums;  // all three sums are counted in ints
     const int64_t max_blocks = std::min(kNormBlocks, partials_.numel() / (kColumnSums * cols));
     check(max_blocks > 0, "layernorm_backward needs a workspace for ", cols,
           " channels: call bind_workspace() first");
