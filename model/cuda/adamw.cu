@@ -6,12 +6,13 @@
 #include "model/cuda/kernels.cuh"
 #include "model/cuda/multi_tensor.cuh"
 #include "model/cuda/range.h"
+#include "model/cuda/wide.cuh"
 
 namespace stepladder {
 namespace {
 
 constexpr int kTile = 2048;  // elements of a block
-constexpr int kWide = 4;     // floats in 128 bits
+constexpr int kWide = kWideBytes / static_cast<int>(sizeof(float));
 
 template <class T>
 struct Parameter {
@@ -47,26 +48,31 @@ __device__ void update_tile(const Parameter<T>& p, int64_t begin, const Update& 
   constexpr int kSteps = kTile / (kThreads * kVector);
   const auto at = [begin](int j) { return begin + (j * kThreads + static_cast<int>(threadIdx.x)) * kVector; };
   const auto inside = [&](int64_t i) { return kVector > 1 || i < p.n; };
-  float w[kSteps][kVector], m[kSteps][kVector], v[kSteps][kVector], g[kSteps][kVector];
+  using Floats = Pack<float, kVector>;
+  using Stored = Pack<T, kVector>;
+  Floats w[kSteps], m[kSteps], v[kSteps];
+  Stored g[kSteps];
 #pragma unroll
   for (int j = 0; j < kSteps; ++j) {
     const int64_t i = at(j);
     if (!inside(i)) continue;
-    load(g[j], p.g + i);
-    load(w[j], p.w + i);
-    load(m[j], p.m + i);
-    load(v[j], p.v + i);
+    g[j] = Stored::load(p.g + i);
+    w[j] = Floats::load(p.w + i);
+    m[j] = Floats::load(p.m + i);
+    v[j] = Floats::load(p.v + i);
   }
 #pragma unroll
   for (int j = 0; j < kSteps; ++j) {
     const int64_t i = at(j);
     if (!inside(i)) continue;
+    float wj[kVector], mj[kVector], vj[kVector], gj[kVector];
+    w[j].get(wj), m[j].get(mj), v[j].get(vj), g[j].get(gj);
 #pragma unroll
-    for (int k = 0; k < kVector; ++k) update(w[j][k], m[j][k], v[j][k], g[j][k]);
-    store(p.w + i, w[j]);
-    store(p.m + i, m[j]);
-    store(p.v + i, v[j]);
-    if (p.low) store(p.low + i, w[j]);
+    for (int k = 0; k < kVector; ++k) update(wj[k], mj[k], vj[k], gj[k]);
+    Floats::of(wj).store(p.w + i);
+    Floats::of(mj).store(p.m + i);
+    Floats::of(vj).store(p.v + i);
+    if (p.low) Stored::of(wj).store(p.low + i);
   }
 }
 

@@ -3,6 +3,7 @@
 #include "model/cuda/kernels.cuh"
 #include "model/cuda/multi_tensor.cuh"
 #include "model/cuda/range.h"
+#include "model/cuda/wide.cuh"
 
 namespace stepladder {
 namespace {
@@ -70,7 +71,7 @@ struct Gradient {
 };
 
 template <class T>
-constexpr int kWide = 16 / static_cast<int>(sizeof(T));  // elements in 128 bits
+constexpr int kWide = kWideBytes / static_cast<int>(sizeof(T));
 template <class T>
 constexpr int kTile = kThreads* kItems* kWide<T>;
 
@@ -86,13 +87,16 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t rest = batch.at[i].n - begin;
     const T* from = batch.at[i].x + begin;
     if (batch.at[i].wide && rest >= kTile<T>) {
-      float x[kItems][kWide<T>];
+      using Wide = Pack<T, kWide<T>>;
+      Wide packs[kItems];
 #pragma unroll
-      for (int j = 0; j < kItems; ++j) load(x[j], from + (j * kThreads + threadIdx.x) * kWide<T>);
+      for (int j = 0; j < kItems; ++j) packs[j] = Wide::load(from + (j * kThreads + threadIdx.x) * kWide<T>);
 #pragma unroll
       for (int j = 0; j < kItems; ++j) {
+        float x[kWide<T>];
+        packs[j].get(x);
 #pragma unroll
-        for (int k = 0; k < kWide<T>; ++k) sum += x[j][k] * x[j][k];
+        for (int k = 0; k < kWide<T>; ++k) sum += x[k] * x[k];
       }
     } else {
       const int length = rest < kTile<T> ? static_cast<int>(rest) : kTile<T>;

@@ -22,7 +22,7 @@ struct CrossEntropy {
   float* losses;
   T* logits;  // (rows,Vp)
   const int32_t* targets;
-  const float* loss_scaler;  // or null
+  const LossScaler* loss_scaler;  // or null
   float scale;
   int V, Vp;
 };
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   if (thread == 0) f.losses[row] = logf(sum) + (max - target_logit);
   if constexpr (kMode == Mode::loss) return;
 
-  const float scale = f.scale * (f.loss_scaler ? *f.loss_scaler : 1.0F);
+  const float scale = f.scale * (f.loss_scaler ? f.loss_scaler->scale : 1.0F);
   const float factor = scale / sum;
   const auto gradient = [=](float logit) { return exp2_fast(logit * kLog2E - base) * factor; };
   for (int first = (packs - 1) / tile * tile + thread; first >= 0; first -= tile) {
@@ -167,7 +167,7 @@ void with_operands(const char* op, Tensor losses, Tensor logits, Tensor targets,
     const CrossEntropy<T> operands{losses.ptr<float>(),
                                    logits.ptr<T>(),
                                    targets.ptr<int32_t>(),
-                                   loss_scaler.data ? loss_scaler.ptr<float>() : nullptr,
+                                   scaler_of(op, loss_scaler),
                                    scale,
                                    static_cast<int>(V),
                                    Vp};

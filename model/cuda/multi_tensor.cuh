@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "model/cuda/kernels.cuh"
+#include "model/cuda/wide.cuh"
 
 namespace stepladder {
 
@@ -49,7 +50,7 @@ void for_each_batch(size_t count, int tile, EntryOf entry, Launch launch) {
 /// Whether all may be accessed 128 bits at a time; a null pointer may.
 template <class... T>
 bool aligned(const T*... pointers) {
-  return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
+  return ((reinterpret_cast<uintptr_t>(pointers) % kWideBytes == 0) && ...);
 }
 
 }  // namespace stepladder
