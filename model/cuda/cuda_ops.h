@@ -173,8 +173,8 @@ class CudaOps final : public Ops {
   void sort_tokens(const int32_t* tokens, int64_t n, int64_t V);
 
   /// One product by cuBLAS or, where a search found it faster, cuBLASLt.
-  struct Operands;
-  void multiply(const MatmulShape& shape, const Operands& operands, MatOp op, Write write);
+  struct MatmulOperands;
+  void multiply(const MatmulShape& shape, const MatmulOperands& operands, MatOp op, Write write);
   /// Of a product in cuBLAS' terms at the current precision. Throws UnsupportedError for bf16 below sm_80.
   MatmulKey matmul_key(cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
                        int64_t batch, DType dtype, Write write) const;

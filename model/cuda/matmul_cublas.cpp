@@ -14,7 +14,7 @@ int64_t padding_of(const MatmulShape& s, MatOp op) {
 
 }  // namespace
 
-struct CudaOps::Operands {
+struct CudaOps::MatmulOperands {
   const void *a, *b;
   void* out;
   DType dtype, out_dtype;
@@ -31,7 +31,7 @@ void CudaOps::matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) {
         " and ", b);
   if (out.numel() == 0) return;
   const MatmulShape s = matmul_shape(out, a, b, op);
-  const Operands operands{a.data, b.data, out.data, a.dtype, out.dtype};
+  const MatmulOperands operands{a.data, b.data, out.data, a.dtype, out.dtype};
 
   // Tensor cores want extents of whole 16-byte words: GPT-2's vocabulary is one too long for that. Where rows
   // are padded, so that its words are aligned, the odd end is a small product of its own.
@@ -42,7 +42,7 @@ void CudaOps::matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) {
 
   const auto at = [](void* data, int64_t elements) { return static_cast<std::byte*>(data) + 2 * elements; };
   MatmulShape bulk = s, rest = s;
-  Operands tail = operands;
+  MatmulOperands tail = operands;
   if (op == MatOp::NT) {  // columns of out, rows of b
     bulk.N = even, rest.N = odd;
     tail.b = at(b.data, even * s.b_cols), tail.out = at(out.data, even);
@@ -57,7 +57,7 @@ void CudaOps::matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) {
   multiply(rest, tail, op, op == MatOp::NN ? Write::add : write);
 }
 
-void CudaOps::multiply(const MatmulShape& s, const Operands& x, MatOp op, Write write) {
+void CudaOps::multiply(const MatmulShape& s, const MatmulOperands& x, MatOp op, Write write) {
   MatmulKey key = matmul_key(s.op_b, s.op_a, s.N, s.M, s.K, s.batch, x.dtype, write);
   key.b_padding = s.a_cols - (op == MatOp::TN ? s.M : s.K);
   key.d_padding = s.out_cols - s.N;
