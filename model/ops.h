@@ -179,8 +179,9 @@ class Ops {
   /// out = or += op(a) op(b). NN: (M,K)(K,N); NT: (M,K)(N,K)^T; TN: (K,M)^T(K,N); out (M,N).
   /// When out or b has rank 2, leading dimensions of a (and of b for TN) are flattened into rows;
   /// otherwise all leading dimensions are a batch and must agree. 16-bit operands are multiplied exactly and
-  /// accumulated in f32. Where b (for TN: out) has rank 2, rows of out (NT) or a (NN, TN) may be longer than
-  /// the product is: what is beyond is padding, neither read nor written.
+  /// accumulated in f32; += may round the product to out's type before it is added, as cuBLAS does. Where b
+  /// (for TN: out) has rank 2, rows of out (NT) or a (NN, TN) may be longer than the product is: what is
+  /// beyond is padding, neither read nor written.
   virtual void matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write = Write::set) = 0;
 
   // ---- linear layers with what surrounds them in one matmul; x (N,Cin), w (Cout,Cin), b (Cout)

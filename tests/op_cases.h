@@ -371,6 +371,8 @@ inline void expect_ops_match_pytorch(Ops& ops) {
     const std::string op = name.substr(0, name.find('.'));
     ASSERT_TRUE(op_calls().contains(op)) << "case " << name << " is of no op known here";
     seen.insert(op);
+    // Tensor cores have no f32; tests/flash_attention_gpu_test.cpp has the 16-bit types.
+    if (op.starts_with("attention_") && ops.device().backend == "cuda") continue;
     for (int alias = 0, aliases = 0; alias <= aliases; ++alias) {
       SCOPED_TRACE(cat(name, alias > 0 ? ", in place" : ""));
       OpCase run(ops, arena, file, name, alias);

@@ -14,6 +14,7 @@ namespace stepladder {
 
 class MatmulPlans;
 struct MatmulKey;
+struct MatmulShape;
 
 /// How sums in two stages are cut: rows that a block of sum_rows takes, sorted tokens that a block of
 /// embedding_backward takes, the most blocks of sum_of_squares and clip_grad_norm (about what an H200 holds
@@ -171,6 +172,9 @@ class CudaOps final : public Ops {
   /// order.
   void sort_tokens(const int32_t* tokens, int64_t n, int64_t V);
 
+  /// One product by cuBLAS or, where a search found it faster, cuBLASLt.
+  struct Operands;
+  void multiply(const MatmulShape& shape, const Operands& operands, MatOp op, Write write);
   /// Of a product in cuBLAS' terms at the current precision. Throws UnsupportedError for bf16 below sm_80.
   MatmulKey matmul_key(cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
                        int64_t batch, DType dtype, Write write) const;
