@@ -165,7 +165,6 @@ class WithoutPytorch(Ladder):
 
     def test_without_pytorch_every_rung_is_unsupported(self):
         (self.folder / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')")
-        (self.folder / "numpy.py").write_text("")
         self.refused(self.run_rung("00_fp32_baseline", PYTHONPATH=str(self.folder)), 5, "unsupported", "has no torch")
 
     def test_its_version_needs_no_pytorch(self):

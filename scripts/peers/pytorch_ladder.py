@@ -211,8 +211,8 @@ class Run:
         if settings.rung not in LADDER:
             raise UnsupportedError(f"PyTorch has no counterpart of {settings.rung}")
         try:
-            import numpy  # noqa: F401  (PyTorch can be there without)
             import torch
+            import numpy  # noqa: F401  (PyTorch can be there without)
         except ImportError as error:
             raise UnsupportedError(f"{sys.executable} has no {error.name or 'working PyTorch'}: {error}") from None
         from pytorch_gpt2 import Config
