@@ -15,10 +15,11 @@ inline float to_float(BFloat16 x) {
   return std::bit_cast<float>(uint32_t{x.bits} << 16);
 }
 inline float to_float(Float16 x) {
-  // The exponent is rebased by a multiplication, which makes subnormals come out right too.
+  // Selects, no branches: loops over these are vectorised. Nor is a subnormal ever an operand, which is slow.
   const uint32_t sign = uint32_t{x.bits & 0x8000U} << 16, magnitude = x.bits & 0x7FFFU;
-  const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112F;
-  const uint32_t bits = magnitude >= 0x7C00U ? 0x7F800000U | magnitude << 13 : std::bit_cast<uint32_t>(value);
+  const uint32_t rebased = (magnitude << 13) + (magnitude >= 0x7C00U ? 0x70000000U : 0x38000000U);
+  const float subnormal = static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24F;
+  const uint32_t bits = magnitude < 0x400U ? std::bit_cast<uint32_t>(subnormal) : rebased;
   return std::bit_cast<float>(bits | sign);
 }
 
@@ -39,7 +40,6 @@ inline BFloat16 from_float<BFloat16>(float x) {
 }
 template <>
 inline Float16 from_float<Float16>(float x) {
-  // Selects, no branches: loops over these are vectorised.
   const auto bits = std::bit_cast<uint32_t>(x);
   const uint32_t sign = bits >> 16 & 0x8000U, magnitude = bits & 0x7FFFFFFFU;
   const uint32_t normal = (magnitude - 0x38000000U + 0xFFFU + (magnitude >> 13 & 1U)) >> 13;

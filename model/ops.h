@@ -211,7 +211,7 @@ class Ops {
   /// bias gradient of the projection whose output was added to x.
   virtual void layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout, Tensor x,
                                   Tensor mean, Tensor rstd, Tensor w) = 0;
-  /// x += bias (C), out = gelu(x), tanh form (Hendrycks and Gimpel 2016).
+  /// x += bias (C), out = gelu(x as stored), tanh form (Hendrycks and Gimpel 2016).
   virtual void bias_gelu_forward(Tensor out, Tensor x, Tensor bias) = 0;
   /// dx = dout * gelu'(x); dx may be dout.
   virtual void gelu_backward(Tensor dx, Tensor dout, Tensor x) = 0;

@@ -20,10 +20,10 @@
 
 #include "model/arena.h"
 #include "model/error.h"
-#include "model/half.h"
 #include "model/ops.h"
 #include "model/random.h"
 #include "tests/gpu_options.h"
+#include "tests/packed.h"
 
 namespace stepladder {
 
@@ -52,40 +52,8 @@ struct Array {
   Array as(DType type) const {
     Array a = *this;
     a.dtype = type;
-    a.values = a.unpacked(a.packed());
+    a.values = rounded_to(type, values);
     return a;
-  }
-  /// As it lies in device memory, and back.
-  std::vector<std::byte> packed() const {
-    std::vector<std::byte> bytes(values.size() * size_of(dtype));
-    if (size_of(dtype) == sizeof(float)) {
-      std::memcpy(bytes.data(), values.data(), bytes.size());
-    } else {
-      with_float_type(dtype, [&](auto type) {
-        using T = decltype(type);
-        for (size_t i = 0; i < values.size(); ++i) {
-          const T value = from_float<T>(values[i]);
-          std::memcpy(&bytes[i * sizeof(T)], &value, sizeof(T));
-        }
-      });
-    }
-    return bytes;
-  }
-  std::vector<float> unpacked(const std::vector<std::byte>& bytes) const {
-    std::vector<float> floats(values.size());
-    if (size_of(dtype) == sizeof(float)) {
-      std::memcpy(floats.data(), bytes.data(), bytes.size());
-    } else {
-      with_float_type(dtype, [&](auto type) {
-        using T = decltype(type);
-        for (size_t i = 0; i < floats.size(); ++i) {
-          T value;
-          std::memcpy(&value, &bytes[i * sizeof(T)], sizeof(T));
-          floats[i] = to_float(value);
-        }
-      });
-    }
-    return floats;
   }
 };
 
@@ -169,7 +137,7 @@ class OpAgreement : public testing::Test {
     std::vector<std::shared_ptr<void>> blocks;
     std::vector<Tensor> tensors;
     for (const Array& a : arrays) {
-      const auto bytes = a.packed();
+      const auto bytes = packed(a.dtype, a.values);
       tensors.push_back({blocks.emplace_back(ops.allocate(bytes.size())).get(), a.dtype, a.shape, "operand"});
       ops.upload(tensors.back(), bytes.data());
     }
@@ -178,7 +146,7 @@ class OpAgreement : public testing::Test {
     for (size_t i = 0; i < arrays.size(); ++i) {
       std::vector<std::byte> bytes(tensors[i].bytes());
       ops.download(bytes.data(), tensors[i]);
-      results.push_back(arrays[i].unpacked(bytes));
+      results.push_back(unpacked(arrays[i].dtype, bytes));
     }
     return results;
   }

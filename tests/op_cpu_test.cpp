@@ -45,6 +45,12 @@ class Bench {
   Tensor random(Shape shape, uint64_t seed) {
     return f32(shape, [=](int64_t i) { return static_cast<float>(2 * random_uniform(seed, i) - 1); });
   }
+  /// A copy of `x` in `type`.
+  Tensor as(DType type, Tensor x) {
+    const Tensor t = arena_.alloc("test/copy", type, x.shape);
+    ops.copy(t, x);
+    return t;
+  }
   Tensor i32(Shape shape, const std::function<int64_t(int64_t)>& value) {
     const Tensor t = arena_.alloc("test/i32", DType::i32, shape);
     for (int64_t i = 0; i < t.numel(); ++i) t.ptr<int32_t>()[i] = static_cast<int32_t>(value(i));
@@ -61,6 +67,54 @@ class Bench {
 
 TEST(OpCpu, MatchesPyTorchOnEveryOp) {
   expect_ops_match_pytorch(*make_cpu_ops());
+}
+
+/// Distance of x from its neighbours in `type`.
+float unit_in_the_last_place(DType type, float x) {
+  const int mantissa = type == DType::bf16 ? 7 : type == DType::f16 ? 10 : 23;
+  const int least = type == DType::f16 ? -14 : -126;  // exponent of subnormals too
+  const int exponent = x == 0.0F || !std::isfinite(x) ? least : std::max(std::ilogb(x), least);
+  return std::ldexp(1.0F, exponent - mantissa);
+}
+
+// Every case with 16-bit operands gives what f32 operands of the same values do, rounded to the type within
+// one unit in its last place.
+TEST(OpCpu, RoundsOnceWith16BitOperands) {
+  const auto backend = make_cpu_ops();
+  Ops& ops = *backend;
+  // These go on with a result as it was stored.
+  const std::set<std::string> read_back = {
+      "residual_layernorm_forward/out", "residual_layernorm_forward/mean", "residual_layernorm_forward/rstd",
+      "layernorm_backward/dbias", "bias_gelu_forward/out"};
+  for_each_op_case(
+      ops, [&](const OpCaseFile& file, Arena& arena, const std::string& name, const std::string& op) {
+        for (DType type : {DType::bf16, DType::f16}) {
+          for (int alias = 0, aliases = 0; alias <= aliases; ++alias) {
+            SCOPED_TRACE(cat(name_of(type), alias > 0 ? ", in place" : ""));
+            OpCase wide(ops, arena, file, name, alias, DType::f32, type);
+            OpCase narrow(ops, arena, file, name, alias, type, type);
+            op_calls().at(op)(ops, wide);
+            op_calls().at(op)(ops, narrow);
+            const auto expected = wide.results();
+            for (const auto& [output, result] : narrow.results()) {
+              if (read_back.contains(op + "/" + output)) continue;
+              EXPECT_EQ(result.type, always_f32(op, output) ? DType::f32 : type) << output;
+              const std::vector<float> once = rounded_to(result.type, expected.at(output).values);
+              for (size_t i = 0; i < once.size(); ++i) {
+                const float got = result.values[i];
+                if (got == once[i] || (std::isnan(got) && std::isnan(once[i]))) continue;
+                const float ulp = unit_in_the_last_place(result.type, once[i]);
+                if (std::fabs(got - once[i]) <= ulp) continue;
+                ADD_FAILURE() << output << "[" << i << "] is " << got << ", expected " << once[i] << " +- "
+                              << ulp;
+                break;
+              }
+            }
+            narrow.expect_operands_are_left_alone();
+            aliases = narrow.aliases();
+          }
+        }
+      });
 }
 
 TEST(OpCpu, EveryOpOfTheContractIsComparedWithPyTorch) {
@@ -80,51 +134,264 @@ TEST(OpCpu, EveryOpOfTheContractIsComparedWithPyTorch) {
   for (const auto& [op, unused] : op_calls()) EXPECT_TRUE(declared.contains(op)) << op;
 }
 
-// Sums of small integers are exact in any order, and small integers are TF32 numbers: so every tile of every
-// form must be right to the bit.
+/// The values of a float tensor.
+std::vector<float> values_of(Tensor t) {
+  const auto* bytes = static_cast<const std::byte*>(t.data);
+  return unpacked(t.dtype, {bytes, bytes + t.bytes()});
+}
+
+std::function<float(int64_t)> digit(uint64_t seed) {
+  return [=](int64_t i) { return static_cast<float>(random_bits(seed, i) % 7) - 3.0F; };
+}
+
+// Sums of small integers are exact in any order, and small integers are numbers of TF32 and of both 16-bit
+// types: so every tile of every form must be right to the bit.
 TEST(OpCpu, MatmulIsExactOnSmallIntegers) {
   Bench bench;
-  const auto digit = [](uint64_t seed) {
-    return [=](int64_t i) { return static_cast<float>(random_bits(seed, i) % 7) - 3.0F; };
-  };
   struct Case {
     int64_t batch, M, N, K;
+  };
+  struct Types {
+    DType in, out;
+    Precision precision;
   };
   for (const Case& c : {Case{1, 1, 1, 1}, Case{1, 131, 517, 259}, Case{1, 260, 33, 17}, Case{1, 3, 1030, 2},
                         Case{5, 7, 1, 9}, Case{6, 130, 17, 40}, Case{12, 64, 64, 64}}) {
     for (MatOp op : {MatOp::NN, MatOp::NT, MatOp::TN}) {
-      for (Precision precision : {Precision::fp32, Precision::tf32}) {
-        for (Write write : {Write::set, Write::add}) {
-          const auto [batch, M, N, K] = c;
-          SCOPED_TRACE(cat("batch ", batch, " M ", M, " N ", N, " K ", K, " op ", static_cast<int>(op),
-                           " tf32 ", precision == Precision::tf32, " add ", write == Write::add));
-          const auto shape = [&](int64_t rows, int64_t cols) {
-            return batch == 1 ? Shape{rows, cols} : Shape{batch, rows, cols};
-          };
-          const bool at = op == MatOp::TN, bt = op == MatOp::NT;
-          const Tensor a = bench.f32(at ? shape(K, M) : shape(M, K), digit(1));
-          const Tensor b = bench.f32(bt ? shape(N, K) : shape(K, N), digit(2));
-          const Tensor out = bench.f32(shape(M, N), write == Write::add ? 5.0F : kNaN);
-          bench.ops.set_matmul_precision(precision);
-          bench.ops.matmul(out, a, b, op, write);
-
-          int64_t wrong = 0;
-          for (int64_t i = 0; i < batch; ++i) {
-            const float *pa = a.ptr<float>() + i * M * K, *pb = b.ptr<float>() + i * K * N;
-            for (int64_t m = 0; m < M; ++m) {
-              for (int64_t n = 0; n < N; ++n) {
-                float expected = write == Write::add ? 5.0F : 0.0F;
-                for (int64_t k = 0; k < K; ++k)
-                  expected += pa[at ? k * M + m : m * K + k] * pb[bt ? n * K + k : k * N + n];
-                wrong += !(out.ptr<float>()[(i * M + m) * N + n] == expected);
-              }
-            }
+      const auto [batch, M, N, K] = c;
+      const auto shape = [&](int64_t rows, int64_t cols) {
+        return batch == 1 ? Shape{rows, cols} : Shape{batch, rows, cols};
+      };
+      const bool at = op == MatOp::TN, bt = op == MatOp::NT;
+      const Tensor a = bench.f32(at ? shape(K, M) : shape(M, K), digit(1));
+      const Tensor b = bench.f32(bt ? shape(N, K) : shape(K, N), digit(2));
+      std::vector<float> products;
+      for (int64_t i = 0; i < batch; ++i) {
+        const float *pa = a.ptr<float>() + i * M * K, *pb = b.ptr<float>() + i * K * N;
+        for (int64_t m = 0; m < M; ++m) {
+          for (int64_t n = 0; n < N; ++n) {
+            float sum = 0.0F;
+            for (int64_t k = 0; k < K; ++k)
+              sum += pa[at ? k * M + m : m * K + k] * pb[bt ? n * K + k : k * N + n];
+            products.push_back(sum);
           }
-          EXPECT_EQ(wrong, 0);
+        }
+      }
+      for (const Types& types :
+           {Types{DType::f32, DType::f32, Precision::fp32}, Types{DType::f32, DType::f32, Precision::tf32},
+            Types{DType::bf16, DType::bf16, Precision::fp32}, Types{DType::bf16, DType::f32, Precision::tf32},
+            Types{DType::f16, DType::f16, Precision::fp32}, Types{DType::f16, DType::f32, Precision::fp32}}) {
+        for (Write write : {Write::set, Write::add}) {
+          SCOPED_TRACE(cat("batch ", batch, " M ", M, " N ", N, " K ", K, " op ", static_cast<int>(op), " ",
+                           name_of(types.in), " to ", name_of(types.out), " tf32 ",
+                           types.precision == Precision::tf32, " add ", write == Write::add));
+          const float before = write == Write::add ? 5.0F : 0.0F;
+          const Tensor out = bench.as(types.out, bench.f32(shape(M, N), write == Write::add ? before : kNaN));
+          bench.ops.set_matmul_precision(types.precision);
+          bench.ops.matmul(out, bench.as(types.in, a), bench.as(types.in, b), op, write);
+          std::vector<float> expected = products;
+          for (float& x : expected) x += before;
+          EXPECT_EQ(values_of(out), rounded_to(types.out, expected));
         }
       }
     }
   }
+}
+
+// A 16-bit output holds the sum over all of K as f32 would, not a sum that was rounded between two tiles.
+TEST(OpCpu, MatmulRoundsTheWholeSumOnce) {
+  Bench bench;
+  const int64_t K = 1000;  // ones and then a half and a half: 2 * 499 + 1
+  const Tensor a = bench.f32({1, K}, [](int64_t k) { return k < 998 ? 1.0F : 0.5F; });
+  for (DType type : {DType::bf16, DType::f16}) {
+    const Tensor out = bench.as(type, bench.f32({1, 1}, 1.0F));
+    bench.ops.matmul(out, bench.as(type, a), bench.as(type, bench.f32({K, 1}, 1.0F)), MatOp::NN, Write::add);
+    EXPECT_EQ(values_of(out), rounded_to(type, {1000.0F}));
+  }
+}
+
+// The epilogues on shapes of several tiles, to the bit what single ops give in f32.
+TEST(OpCpu, LinearLayersAreMatmulsWithAnEpilogue) {
+  Bench bench;
+  Ops& ops = bench.ops;
+  const int64_t B = 3, T = 101, Cin = 515, Cout = 530;
+  const Tensor x = bench.f32({B, T, Cin}, digit(1)), w = bench.f32({Cout, Cin}, digit(2));
+  const Tensor b = bench.f32({Cout}, digit(3)), dout = bench.f32({B, T, Cout}, digit(4));
+  const Tensor pre = bench.random({B, T, Cin}, 5);
+  const Tensor product = bench.f32({B, T, Cout}, kNaN), dproduct = bench.f32({B, T, Cin}, kNaN);
+  ops.matmul(product, x, w, MatOp::NT);
+  ops.add_columns(product, product, b);
+  ops.matmul(dproduct, dout, w, MatOp::NN);
+
+  for (DType type : {DType::f32, DType::bf16, DType::f16}) {
+    SCOPED_TRACE(name_of(type));
+    const auto as = [&](Tensor t) { return bench.as(type, t); };
+    const auto poisoned = [&](Shape shape) { return bench.as(type, bench.f32(shape, kNaN)); };
+    const Tensor out = poisoned(product.shape), before_gelu = poisoned(product.shape);
+    ops.linear_forward(out, as(x), as(w), as(b));
+    EXPECT_EQ(values_of(out), rounded_to(type, values_of(product)));
+    ops.linear_gelu_forward(out, before_gelu, as(x), as(w), as(b));
+    EXPECT_EQ(values_of(before_gelu), rounded_to(type, values_of(product)));
+    const Tensor gelu = bench.f32(product.shape, kNaN), copy = bench.as(DType::f32, product);
+    ops.bias_gelu_forward(gelu, copy, bench.f32({Cout}));
+    EXPECT_EQ(values_of(out), rounded_to(type, values_of(gelu)));
+
+    const Tensor exact = bench.f32(pre.shape, kNaN), dpre = poisoned(pre.shape);
+    ops.gelu_backward(exact, dproduct, bench.as(DType::f32, as(pre)));
+    for (Write write : {Write::set, Write::add}) {
+      const Tensor db = bench.as(type, bench.f32({Cin}, write == Write::add ? 2.0F : kNaN));
+      const Tensor sums = bench.f32({Cin}, write == Write::add ? 2.0F : 0.0F);
+      ops.sum_rows(sums, exact);
+      ops.linear_gelu_backward(dpre, db, as(dout), as(w), as(pre), write);
+      EXPECT_EQ(values_of(dpre), rounded_to(type, values_of(exact)));
+      EXPECT_EQ(values_of(db), rounded_to(type, values_of(sums)));
+    }
+  }
+}
+
+// What is read again was rounded when it was stored.
+TEST(OpCpu, FusedOpsGoOnWithResultsAsStored) {
+  Bench bench;
+  Ops& ops = bench.ops;
+  const int64_t N = 37, C = 70;
+  for (DType type : {DType::bf16, DType::f16}) {
+    SCOPED_TRACE(name_of(type));
+    const auto random = [&](Shape shape, uint64_t seed) { return bench.as(type, bench.random(shape, seed)); };
+    const auto poisoned = [&](Shape shape) { return bench.as(type, bench.f32(shape, kNaN)); };
+    const Tensor x = random({N, C}, 1), y = random({N, C}, 2), w = random({C}, 3), b = random({C}, 4);
+    const Tensor mean = bench.f32({N}, kNaN), rstd = bench.f32({N}, kNaN);
+    const Tensor res = poisoned({N, C}), out = poisoned({N, C}), again = poisoned({N, C});
+    ops.residual_layernorm_forward(res, out, mean, rstd, x, y, {}, w, b);
+    const std::vector<float> means = values_of(mean), rstds = values_of(rstd);
+    ops.layernorm_forward(again, mean, rstd, res, w, b);
+    EXPECT_EQ(values_of(out), values_of(again));
+    EXPECT_EQ(means, values_of(mean));
+    EXPECT_EQ(rstds, values_of(rstd));
+
+    const Tensor dx = random({N, C}, 5), dw = random({C}, 6), db = random({C}, 7);
+    const Tensor dbias = random({C}, 8), sums = random({C}, 8);
+    ops.layernorm_backward(dx, dw, db, dbias, y, res, mean, rstd, w);
+    ops.sum_rows(sums, dx);
+    EXPECT_EQ(values_of(dbias), values_of(sums));
+
+    ops.bias_gelu_forward(out, x, b);
+    const Tensor same = bench.as(type, x);
+    ops.bias_gelu_forward(again, same, bench.as(type, bench.f32({C})));
+    EXPECT_EQ(values_of(out), values_of(again));
+  }
+}
+
+TEST(OpCpu, CopyConvertsEveryPattern) {
+  Bench bench;
+  const Tensor wide = bench.f32({1 << 16}, kNaN);
+  for (DType type : {DType::bf16, DType::f16}) {
+    SCOPED_TRACE(name_of(type));
+    const Tensor all = bench.as(type, wide), back = bench.as(type, wide);
+    for (int64_t i = 0; i < all.numel(); ++i) static_cast<uint16_t*>(all.data)[i] = static_cast<uint16_t>(i);
+    bench.ops.copy(wide, all);
+    const std::vector<float> expected = values_of(all);
+    EXPECT_EQ(std::memcmp(wide.data, expected.data(), wide.bytes()), 0);
+    bench.ops.copy(back, wide);
+    for (int64_t i = 0; i < all.numel(); ++i) {
+      if (std::isnan(expected[static_cast<size_t>(i)])) continue;
+      ASSERT_EQ(static_cast<uint16_t*>(back.data)[i], i);
+    }
+  }
+}
+
+/// Clipping and AdamW with a loss scaler on three tensors, one of them in f16.
+class ScaledTraining {
+ public:
+  ScaledTraining() {
+    for (DType type : {DType::f32, DType::f16, DType::f32}) {
+      const Shape shape{5, 3 + static_cast<int64_t>(tensors_.size())};
+      const Tensor w = bench_.random(shape, 1);
+      tensors_.push_back({w, bench_.as(type, w), bench_.f32(shape), bench_.f32(shape),
+                          type == DType::f16 ? bench_.as(type, w) : Tensor{}, tensors_.empty()});
+      grads_.push_back(tensors_.back().g);
+    }
+    bench_.ops.write(scaler_, {1024.0F, 0.0F, 0.0F, 0.0F});
+  }
+  /// One in which each gradient is `value` before it is scaled.
+  void step(float value) {
+    for (Tensor g : grads_) bench_.ops.copy(g, bench_.f32(g.shape, value * scaler_.ptr<float>()[0]));
+    ++steps_;
+    bench_.ops.write(schedule_, {1e-2F, static_cast<float>(steps_)});
+    bench_.ops.clip_grad_norm(clip_, norm_, grads_, 1e9F, scaler_);
+    bench_.ops.adamw(tensors_, schedule_, clip_, {0.9F, 0.95F, 1e-8F, 0.1F}, scaler_);
+  }
+  void steps(int count, float value) {
+    for (int i = 0; i < count; ++i) step(value);
+  }
+  /// {scale, good steps, skipped steps, overflow}
+  std::vector<float> scaler() const { return values_of(scaler_); }
+  void set_scale(float scale) { scaler_.ptr<float>()[0] = scale; }
+  float norm() const { return *norm_.ptr<float>(); }
+  float clip() const { return *clip_.ptr<float>(); }
+  /// Everything that AdamW writes.
+  std::vector<std::vector<float>> state() const {
+    std::vector<std::vector<float>> all;
+    for (const AdamWTensor& x : tensors_) {
+      for (Tensor t : {x.w, x.m, x.v}) all.push_back(values_of(t));
+      if (x.low.data) all.push_back(values_of(x.low));
+    }
+    return all;
+  }
+
+ private:
+  Bench bench_;
+  std::vector<AdamWTensor> tensors_;
+  std::vector<Tensor> grads_;
+  const Tensor scaler_ = bench_.f32({4}), schedule_ = bench_.f32({2});
+  const Tensor clip_ = bench_.f32({1}), norm_ = bench_.f32({1});
+  int steps_ = 0;
+};
+
+using Floats4 = std::vector<float>;
+
+TEST(LossScaler, OverflowHalvesTheScaleAndSkipsTheStep) {
+  ScaledTraining training;
+  training.step(1.0F);
+  EXPECT_EQ(training.scaler(), (Floats4{1024, 1, 0, 0}));
+  EXPECT_EQ(training.clip(), 1.0F / 1024);
+  EXPECT_EQ(training.norm(), std::sqrt(5.0F * (3 + 4 + 5)));
+
+  const auto before = training.state();
+  training.step(100.0F);  // 100 * 1024 is beyond f16
+  EXPECT_EQ(training.scaler(), (Floats4{512, 0, 1, 1}));
+  EXPECT_FALSE(std::isfinite(training.norm()));
+  training.step(kNaN);
+  EXPECT_EQ(training.scaler(), (Floats4{256, 0, 2, 1}));
+  EXPECT_EQ(training.state(), before);
+
+  training.step(100.0F);  // at 256 it fits
+  EXPECT_EQ(training.scaler(), (Floats4{256, 1, 2, 0}));
+  EXPECT_EQ(training.norm(), 100.0F * std::sqrt(5.0F * (3 + 4 + 5)));
+  EXPECT_NE(training.state(), before);
+}
+
+TEST(LossScaler, SkippedStepsDoNotCountForBiasCorrection) {
+  ScaledTraining skipping, without;
+  for (float value : {1.0F, kNaN, 2.0F, kInf, -0.5F}) skipping.step(value);
+  for (float value : {1.0F, 2.0F, -0.5F}) without.step(value);
+  EXPECT_EQ(skipping.state(), without.state());
+}
+
+TEST(LossScaler, ScaleDoublesAfterTwoThousandGoodStepsInARow) {
+  ScaledTraining training;
+  training.steps(1000, 1e-3F);
+  training.step(kNaN);
+  EXPECT_EQ(training.scaler(), (Floats4{512, 0, 1, 1}));
+  training.steps(1999, 1e-3F);
+  EXPECT_EQ(training.scaler(), (Floats4{512, 1999, 1, 0}));
+  training.step(1e-3F);
+  EXPECT_EQ(training.scaler(), (Floats4{1024, 0, 1, 0}));
+  training.steps(2000, 1e-3F);
+  EXPECT_EQ(training.scaler(), (Floats4{2048, 0, 1, 0}));
+
+  training.set_scale(0x1p24F);
+  training.steps(2000, 1e-4F);
+  EXPECT_EQ(training.scaler(), (Floats4{0x1p24F, 0, 1, 0}));
 }
 
 TEST(OpCpu, Tf32RoundsToTenBitsOfMantissa) {
@@ -161,10 +428,9 @@ std::vector<float> outputs_of_large_ops(int threads) {
   const int64_t B = 3, T = 131, C = 250, NH = 5, V = 1009;
   std::vector<float> all;
   const auto keep = [&](Tensor t) {
-    EXPECT_EQ(
-        std::count_if(t.ptr<float>(), t.ptr<float>() + t.numel(), [](float x) { return std::isnan(x); }), 0)
-        << t;
-    all.insert(all.end(), t.ptr<float>(), t.ptr<float>() + t.numel());
+    const std::vector<float> values = values_of(t);
+    EXPECT_EQ(std::count_if(values.begin(), values.end(), [](float x) { return std::isnan(x); }), 0) << t;
+    all.insert(all.end(), values.begin(), values.end());
   };
   const auto poisoned = [&](Shape shape) { return bench.f32(shape, kNaN); };
   const Tensor x = bench.random({B, T, C}, 1), w = bench.random({V, C}, 2), logits = poisoned({B, T, V});
@@ -222,6 +488,51 @@ std::vector<float> outputs_of_large_ops(int threads) {
   keep(square), keep(out);
   ops.tanh(out, w);
   keep(out);
+
+  for (DType type : {DType::f32, DType::bf16, DType::f16}) {
+    const auto as = [&](Tensor t) { return bench.as(type, t); };
+    const auto in = [&](Shape shape, uint64_t seed) { return as(bench.random(shape, seed)); };
+    const auto empty = [&](Shape shape) { return as(poisoned(shape)); };
+    const Tensor y = in({B, T, C}, 11), shift = in({C}, 12), fcw = in({4 * C, C}, 13), fcb = in({4 * C}, 14);
+    const Tensor res = empty(y.shape), ln = empty(y.shape), pre = empty({B, T, 4 * C}),
+                 act = empty(pre.shape);
+    ops.encoder_forward(res, tokens, as(w), in({T, C}, 15));
+    ops.residual_layernorm_forward(res, ln, mean, rstd, res, y, shift, shift, shift);
+    ops.linear_gelu_forward(act, pre, ln, fcw, fcb);
+    keep(res), keep(ln), keep(mean), keep(rstd), keep(act), keep(pre);
+    const Tensor dact = empty(pre.shape), dfcb = in({4 * C}, 16), dfcw = in(fcw.shape, 17);
+    ops.linear_gelu_backward(dact, dfcb, y, in({C, 4 * C}, 18), pre, Write::add);
+    ops.linear_weight_backward(dfcw, dfcb, dact, ln, Write::add);
+    ops.layernorm_backward(y, shift, in({C}, 19), in({C}, 20), ln, res, mean, rstd, in({C}, 21));
+    keep(dact), keep(dfcb), keep(dfcw), keep(y), keep(shift);
+    ops.linear_forward(pre, ln, fcw, fcb);
+    ops.bias_gelu_forward(act, pre, fcb);
+    ops.gelu_backward(dact, dact, pre);
+    keep(pre), keep(act), keep(dact);
+
+    const Tensor qkv = in({B, T, 3 * C}, 22), dqkv = empty(qkv.shape), y2 = empty(y.shape);
+    const Tensor lse = poisoned({B, NH, T}), scores = in({B, NH, T, T}, 23), heads = empty(q.shape);
+    ops.attention_forward(y2, lse, qkv);
+    ops.attention_backward(dqkv, y, y2, lse, qkv);
+    ops.bias_split_qkv(heads, empty(q.shape), empty(q.shape), qkv, in({3 * C}, 24));
+    ops.scaled_causal_softmax_forward(scores, scores, 0.3F);
+    keep(y2), keep(lse), keep(dqkv), keep(heads), keep(scores);
+    ops.scaled_causal_softmax_backward(scores, in(scores.shape, 25), scores, 0.3F);
+    keep(scores);
+
+    const Tensor scored = in({B, T, V + 3}, 26);
+    ops.cross_entropy_forward(losses, scored, tokens, V);
+    keep(losses);
+    ops.cross_entropy_forward_backward(losses, scored, tokens, V, 0.01F);
+    keep(losses), keep(scored);
+    const std::vector<Tensor> grads{scored, dfcw};
+    const Tensor norm = poisoned({1}), factor = poisoned({1}), m = bench.random(fcw.shape, 27);
+    const Tensor squares = bench.f32(fcw.shape, 0.25F), master = bench.random(fcw.shape, 28);
+    ops.clip_grad_norm(factor, norm, grads, 1.0F);
+    const std::vector<AdamWTensor> state{{master, dfcw, m, squares, fcw, true}};
+    ops.adamw(state, bench.f32({2}, 0.5F), factor, {0.9F, 0.95F, 1e-8F, 0.1F});
+    keep(factor), keep(norm), keep(master), keep(m), keep(squares), keep(fcw);
+  }
   return all;
 }
 
@@ -239,6 +550,7 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   const Tensor m = bench.f32({4, 6}), t = bench.f32({6, 4}), v = bench.f32({4}), w = bench.f32({6});
   const Tensor cube = bench.f32({2, 4, 6}), heads = bench.f32({2, 3, 4, 2}), scalar = bench.f32({1});
   const Tensor square = bench.f32({4, 4}), ids = bench.i32({4}, [](int64_t) { return 0; });
+  const Tensor low = bench.as(DType::bf16, m);
   const Tensor ids6 = bench.i32({6}, [](int64_t) { return 0; });
   const std::vector<std::pair<std::string, std::function<void(Ops&)>>> calls = {
       {"add", [&](Ops& o) { o.add(m, m, t); }},
@@ -296,6 +608,66 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
       {"add_mean", [&](Ops& o) { o.add_mean(v, m); }},
       {"sum_of_squares", [&](Ops& o) { o.sum_of_squares(v, m); }},
       {"clip_factor", [&](Ops& o) { o.clip_factor(scalar, v, w, 1); }},
+      {"copy", [&](Ops& o) { o.copy(m, t); }},
+      {"copy", [&](Ops& o) { o.copy(v, ids); }},
+      {"write",
+       [&](Ops& o) {
+         o.write(v, {1, 2, 3});
+       }},
+      {"receive", [&](Ops& o) { o.receive(v, ids); }},
+      {"linear_forward", [&](Ops& o) { o.linear_forward(square, m, m, w); }},
+      {"linear_forward", [&](Ops& o) { o.linear_forward(square, m, t, v); }},
+      {"linear_gelu_forward", [&](Ops& o) { o.linear_gelu_forward(square, m, m, m, v); }},
+      {"linear_gelu_backward", [&](Ops& o) { o.linear_gelu_backward(m, v, square, m, m, Write::set); }},
+      {"linear_weight_backward", [&](Ops& o) { o.linear_weight_backward(t, v, m, square, Write::set); }},
+      {"encoder_forward",
+       [&](Ops& o) {
+         o.encoder_forward(cube, bench.i32({2, 4}, [](int64_t) { return 0; }), m, bench.f32({3, 6}));
+       }},
+      {"layernorm_forward", [&](Ops& o) { o.layernorm_forward(m, v, v, m, w, v); }},
+      {"layernorm_forward", [&](Ops& o) { o.layernorm_forward(m, w, v, m, w, w); }},
+      {"residual_layernorm_forward",
+       [&](Ops& o) { o.residual_layernorm_forward(m, m, v, v, m, m, v, w, w); }},
+      {"layernorm_backward", [&](Ops& o) { o.layernorm_backward(m, w, w, v, m, m, v, v, w); }},
+      {"bias_gelu_forward", [&](Ops& o) { o.bias_gelu_forward(m, m, v); }},
+      {"gelu_backward", [&](Ops& o) { o.gelu_backward(m, m, t); }},
+      {"bias_split_qkv",
+       [&](Ops& o) {
+         o.bias_split_qkv(heads, heads, heads, bench.f32({2, 4, 18}), w);
+       }},
+      {"scaled_causal_softmax_forward", [&](Ops& o) { o.scaled_causal_softmax_forward(m, m, 1); }},
+      {"scaled_causal_softmax_backward", [&](Ops& o) { o.scaled_causal_softmax_backward(m, m, m, 1); }},
+      {"attention_forward",
+       [&](Ops& o) {
+         o.attention_forward(cube, bench.f32({2, 4, 4}), bench.f32({2, 4, 18}));
+       }},
+      {"attention_backward",
+       [&](Ops& o) {
+         o.attention_backward(cube, cube, cube, bench.f32({2, 3, 4}), bench.f32({2, 4, 18}));
+       }},
+      {"cross_entropy_forward", [&](Ops& o) { o.cross_entropy_forward(v, m, ids, 7); }},
+      {"cross_entropy_forward_backward",
+       [&](Ops& o) { o.cross_entropy_forward_backward(v, m, ids, 6, 1, scalar); }},
+      {"nll_loss_backward", [&](Ops& o) { o.nll_loss_backward(m, ids, 1, scalar); }},
+      {"clip_grad_norm",
+       [&](Ops& o) {
+         const Tensor grads[] = {m, ids};
+         o.clip_grad_norm(scalar, scalar, grads, 1);
+       }},
+      {"adamw",
+       [&](Ops& o) {
+         const AdamWTensor state[] = {{m, t, m, m, {}, true}};
+         o.adamw(state, bench.f32({2}), scalar, {});
+       }},
+      {"adamw", [&](Ops& o) { o.adamw({}, scalar, scalar, {}); }},
+      // Types that differ.
+      {"add", [&](Ops& o) { o.add(low, m, m); }},
+      {"layernorm_forward", [&](Ops& o) { o.layernorm_forward(low, v, v, low, w, w); }},
+      {"row_mean", [&](Ops& o) { o.row_mean(bench.as(DType::bf16, v), low); }},
+      {"matmul NT", [&](Ops& o) { o.matmul(square, low, m, MatOp::NT); }},
+      {"matmul NT", [&](Ops& o) { o.matmul(bench.as(DType::bf16, square), m, m, MatOp::NT); }},
+      {"cross_entropy_forward",
+       [&](Ops& o) { o.cross_entropy_forward(bench.as(DType::bf16, v), low, ids, 6); }},
   };
   for (const auto& [op, call] : calls) {
     try {
@@ -316,7 +688,17 @@ TEST(OpCpu, TokensOutsideTheTableThrow) {
     EXPECT_THROW(bench.ops.embedding_backward(table, tokens, out), std::invalid_argument);
     EXPECT_THROW(bench.ops.nll_loss_forward(losses, out, tokens), std::invalid_argument);
     EXPECT_THROW(bench.ops.nll_loss_backward(out, tokens, 1), std::invalid_argument);
+    EXPECT_THROW(bench.ops.cross_entropy_forward(losses, out, tokens, 2), std::invalid_argument);
+    EXPECT_THROW(bench.ops.cross_entropy_forward_backward(losses, out, tokens, 2, 1), std::invalid_argument);
   }
+}
+
+TEST(OpCpu, PaddedColumnsAreNoTargets) {
+  Bench bench;
+  const Tensor logits = bench.f32({1, 3}), losses = bench.f32({1});
+  const Tensor padding = bench.i32({1}, [](int64_t) { return 2; });
+  EXPECT_NO_THROW(bench.ops.cross_entropy_forward(losses, logits, padding, 3));
+  EXPECT_THROW(bench.ops.cross_entropy_forward(losses, logits, padding, 2), std::invalid_argument);
 }
 
 TEST(OpCpu, EmptyTensorsAreFine) {
@@ -425,10 +807,33 @@ TEST(CpuDevice, WorkspaceIsPlannedBeforeItIsNeeded) {
   EXPECT_THROW(ops.embedding_backward(m, ids, m), std::logic_error);
   ops.set_matmul_precision(Precision::tf32);
   EXPECT_THROW(ops.matmul(m, m, m, MatOp::NN, Write::set), std::logic_error);
+  const Tensor cube{memory.data(), DType::f32, {1, 1, 1}, "cube"};
+  const Tensor qkv{memory.data(), DType::f32, {1, 1, 3}, "qkv"};
+  EXPECT_THROW(ops.attention_forward(cube, cube, qkv), std::logic_error);
   Arena arena(ops, plan.bytes());
   ops.bind_workspace(arena, workspace_config(100));
   EXPECT_NO_THROW(ops.embedding_backward(m, ids, m));
   EXPECT_NO_THROW(ops.matmul(m, m, m, MatOp::NN, Write::set));
+}
+
+TEST(CpuDevice, RecordsWithoutRunningAndHasNothingToSearch) {
+  Bench bench;
+  const Tensor x = bench.f32({1});
+  int runs = 0;
+  const auto work = [&] {
+    ++runs;
+    bench.ops.affine(x, x, 1.0F, 1.0F);
+  };
+  bench.ops.search(work);
+  const std::function<void()> recorded = bench.ops.record(work);
+  EXPECT_EQ(runs, 0);
+  recorded();
+  recorded();
+  EXPECT_EQ(runs, 2);
+  EXPECT_EQ(*x.ptr<float>(), 2.0F);
+  const CompileInfo info = bench.ops.compile_info();
+  EXPECT_EQ(info.searched, 0);
+  EXPECT_EQ(info.capture_ms, 0.0);
 }
 
 TEST(CpuDevice, TimesWhatIsBetweenStartAndStop) {

@@ -49,6 +49,7 @@ void CpuOps::log_softmax_backward(Tensor dlogits, Tensor dlogp, Tensor logp) {
       const float *d = pdlogp + n * V, *lp = plogp + n * V;
       const auto out = fdlogits + n * V;
       const auto total = static_cast<float>(sum(V, [=](int64_t v) { return d[v]; }));
+      STEPLADDER_SIMD
       for (int64_t v = 0; v < V; ++v) out.set(v, d[v] - exp_float(lp[v]) * total);
     });
   });

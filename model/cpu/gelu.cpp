@@ -15,9 +15,8 @@ void CpuOps::bias_gelu_forward(Tensor out, Tensor x, Tensor bias) {
     each_row(N, C, [=](int64_t n) {
       STEPLADDER_SIMD
       for (int64_t c = 0; c < C; ++c) {
-        const float sum = fx[n * C + c] + fbias[c];
-        fx.set(n * C + c, sum);
-        fout.set(n * C + c, gelu(sum));
+        fx.add(n * C + c, fbias[c]);
+        fout.set(n * C + c, gelu(fx[n * C + c]));
       }
     });
   });

@@ -44,7 +44,7 @@ void parallel_for([[maybe_unused]] int threads, int64_t n, const Body& body) {
 
 /// Sum of f(i) over [0,n), in double.
 template <class F>
-double sum(int64_t n, const F& f) {
+double sum(int64_t n, F f) {
   double total = 0.0;
 #ifdef _OPENMP
 #pragma omp simd reduction(+ : total)
@@ -55,7 +55,7 @@ double sum(int64_t n, const F& f) {
 
 /// Largest f(i) over [0,n), -inf when empty. NaN is passed over.
 template <class F>
-float max(int64_t n, const F& f) {
+float max(int64_t n, F f) {
   float top = -std::numeric_limits<float>::infinity();
 #ifdef _OPENMP
 #pragma omp simd reduction(max : top)
