@@ -98,7 +98,7 @@ TEST_F(AdamWGpuTest, AnOverflownStepChangesNothingAndDoesNotCount) {
 TEST_F(AdamWGpuTest, NarrowAccessGivesTheSame) {
   OpsOptions narrow;
   narrow.wide_access = false;
-  const auto other = make_cuda_ops(0, narrow);
+  const auto other = make_cuda_ops(0, gpu_test_options(narrow));
   std::vector<Array> arrays = operands(DType::bf16);
   arrays.push_back(values({0.02F, 7.0F}));
   arrays.push_back(values({0.5F}));
@@ -148,7 +148,7 @@ TEST_F(AdamWGpuTest, NormOfOneGradientAndOfNarrowAccessAgrees) {
   bind(1, 1, 48);
   OpsOptions narrow;
   narrow.wide_access = false;
-  const auto other = make_cuda_ops(0, narrow);
+  const auto other = make_cuda_ops(0, gpu_test_options(narrow));
   Config config;
   config.C = 48;
   Arena plan;
