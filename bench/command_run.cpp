@@ -8,6 +8,7 @@
 #include "bench/machine.h"
 #include "bench/options.h"
 #include "bench/presets.h"
+#include "bench/program.h"
 #include "bench/progress.h"
 #include "bench/report.h"
 #include "bench/results_file.h"
@@ -23,7 +24,8 @@ constexpr const char *kPlan = "Plan", *kWorkload = "Workload, by default the pre
 
 struct RunOptions {
   std::string preset;
-  std::vector<std::string> rungs = {"all"}, batch;
+  std::vector<std::string> rungs = {"all"}, batch, peers;
+  std::string peer_python = "python3";
   std::optional<int64_t> steps, warmup, rounds;
   RungSettings rung;  // the options that a rung's executable has too
   std::string out = "reports/latest/results.json";
@@ -37,6 +39,8 @@ struct RunOptions {
     std::vector<Option> all = {
         {"preset", &preset, "NAME", cat("one of ", join(names, ", "), "; default: by the device"), kPlan},
         {"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", kPlan},
+        {"peer", &peers, "PEER", "measure beside our rungs: pytorch, or llmc=PATH of train_gpt2cu", kPlan},
+        {"peer-python", &peer_python, "PATH", "a Python with PyTorch", kPlan},
         {"model", &rung.model, "NAME", cat("one of ", join(Config::names(), ", ")), kWorkload},
         {"batch", &batch, "LIST", "sequences in a batch; 16,64 measures both", kWorkload},
         {"seq", &rung.seq, "N", "tokens of a sequence", kWorkload, 1, 32768},
@@ -60,16 +64,17 @@ struct RunOptions {
 
 /// Everything that decides what is measured.
 struct Plan {
-  std::vector<Rung> rungs;
+  std::vector<Program> programs;
   std::vector<int64_t> batch;
   RungSettings settings;
   int64_t warmup = 0, rounds = 0;
-  std::map<std::string, std::string> source_hashes;  // by rung
+  std::map<std::string, std::string> source_hashes;  // by variant
 
   Json json() const {
-    std::vector<std::string> names;
-    for (const Rung& rung : rungs) names.push_back(rung.name);
-    return {{"rungs", names},
+    std::vector<std::string> rungs, peers;
+    for (const Program& program : programs) (program.peer.empty() ? rungs : peers).push_back(program.variant);
+    return {{"rungs", rungs},
+            {"peers", peers},
             {"model", settings.model.value()},
             {"batch", batch},
             {"seq", settings.seq.value()},
@@ -87,7 +92,7 @@ struct Plan {
 };
 
 struct PlannedRun {
-  Rung rung;
+  Program program;
   int64_t batch, round;
 };
 
@@ -97,7 +102,7 @@ std::vector<PlannedRun> order(const Plan& plan) {
   for (int64_t round = 0; round < plan.rounds; ++round) {
     const auto first = std::ssize(runs);
     for (int64_t batch : plan.batch)
-      for (const Rung& rung : plan.rungs) runs.push_back({rung, batch, round});
+      for (const Program& program : plan.programs) runs.push_back({program, batch, round});
     if (round % 2 == 1) std::reverse(runs.begin() + first, runs.end());
   }
   return runs;
@@ -125,18 +130,6 @@ std::vector<int64_t> batch_sizes(const std::vector<std::string>& texts) {
   return sizes;
 }
 
-/// What the rung's executable was built from; it says so after "source" in its --version.
-std::string source_hash(const std::string& rung) {
-  const std::string executable = bin_dir() + "/" + rung;
-  const std::string text = output_of({executable, "--version"}).value_or("");
-  const size_t at = text.rfind(" source ");
-  if (at == std::string::npos)
-    throw Error(cat(executable,
-                    " is not there or is no rung: build it with cmake --build, or name the folder in ",
-                    "STEPLADDER_BIN_DIR"));
-  return text.substr(at + 8);
-}
-
 /// Throws InputError for a model, batch or data that no rung could train on. Text is tokenised here, once, so
 /// that no run's start-up pays for it.
 void check_workload(Plan& plan) {
@@ -152,7 +145,7 @@ void check_workload(Plan& plan) {
 Plan make_plan(const RunOptions& options, const DeviceInfo& device) {
   const Preset& preset = options.preset.empty() ? default_preset(device) : find_preset(options.preset);
   Plan plan;
-  plan.rungs = chosen_rungs(options.rungs);
+  plan.programs = programs(chosen_rungs(options.rungs), options.peers, options.peer_python);
   plan.batch = options.batch.empty() ? preset.batch : batch_sizes(options.batch);
   plan.settings = options.rung;
   plan.settings.model = options.rung.model.value_or(preset.model);
@@ -165,7 +158,7 @@ Plan make_plan(const RunOptions& options, const DeviceInfo& device) {
     throw InputError(
         cat("--warmup ", plan.warmup, " leaves none of --steps ", plan.settings.steps, " to time"));
   check_workload(plan);
-  for (const Rung& rung : plan.rungs) plan.source_hashes[rung.name] = source_hash(rung.name);
+  for (const Program& program : plan.programs) plan.source_hashes[program.variant] = program.source_hash();
   return plan;
 }
 
@@ -173,8 +166,8 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::strin
                        double timeout_s) {
   const RungSettings& s = plan.settings;
   RunRequest request;
-  request.rung = run.rung;
-  request.source_hash = plan.source_hashes.at(run.rung.name);
+  request.program = run.program;
+  request.source_hash = plan.source_hashes.at(run.program.variant);
   request.device_name = device_name;
   request.round = run.round;
   request.config = {{"model", *s.model}, {"B", run.batch}, {"T", *s.seq}, {"seed", s.seed}};
@@ -197,15 +190,16 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::strin
   return request;
 }
 
-/// A run that learns something else than the baseline on the same data is no faster way of training.
-void check_learning(Run& run, const Rung& rung, const std::vector<Run>& finished) {
-  if (run.status != Status::ok || run.variant == ladder().front().name) return;
+/// A run that learns something else than the baseline on the same data is no faster way of training. A peer
+/// starts from other weights: its losses are recorded, not compared.
+void check_learning(Run& run, double tolerance, const std::vector<Run>& finished) {
+  if (run.status != Status::ok || !run.peer.empty() || run.variant == ladder().front().name) return;
   const auto baseline = std::find_if(finished.begin(), finished.end(), [&](const Run& other) {
     return other.variant == ladder().front().name && other.status == Status::ok &&
            other.workload() == run.workload();
   });
   if (baseline == finished.end()) return;
-  run.reason = divergence(*baseline, run, rung.tolerance);
+  run.reason = divergence(*baseline, run, tolerance);
   if (!run.reason.empty()) run.status = Status::diverged;
 }
 
@@ -216,10 +210,10 @@ void measure(const Plan& plan, const std::string& device_name, double timeout_s,
   for (const PlannedRun& planned : runs) {
     const RunRequest request = request_for(plan, planned, device_name, timeout_s);
     const std::string workload = workload_of(request.config);
-    if (file.results().find(planned.rung.name, workload, planned.round)) continue;
-    progress.start(planned.rung.name + " " + workload, planned.round, plan.settings.steps);
-    Run run = run_rung(bin_dir(), request, [&](const Step& step) { progress.step(step); });
-    check_learning(run, planned.rung, file.results().runs);
+    if (file.results().find(planned.program.variant, workload, planned.round)) continue;
+    progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);
+    Run run = run_program(request, [&](const Step& step) { progress.step(step); });
+    check_learning(run, planned.program.tolerance, file.results().runs);
     progress.finish(run);
     file.add(std::move(run));
   }

@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "bench/ladder.h"
+#include "bench/program.h"
 #include "bench/table.h"
 #include "bench/text.h"
 #include "model/error.h"
@@ -55,16 +55,53 @@ std::string counted(const std::string& number, const std::string& noun) {
   return number + " " + noun + (number == "1" ? "" : "s");
 }
 
-Table table_of(const std::vector<Variant>& variants) {
+/// The rows of our rungs, or those of the peers.
+std::vector<Variant> only(const std::vector<Variant>& variants, bool peers) {
+  std::vector<Variant> rows;
+  for (const Variant& v : variants)
+    if (v.peer.empty() != peers) rows.push_back(v);
+  return rows;
+}
+
+/// The names of the peers that took part, in the order of their rows.
+std::vector<std::string> peers_of(const std::vector<Variant>& variants) {
+  std::vector<std::string> peers;
+  for (const Variant& v : variants)
+    if (!v.peer.empty() && std::count(peers.begin(), peers.end(), v.peer) == 0) peers.push_back(v.peer);
+  return peers;
+}
+
+/// The median of the row that a speed-up is against, and the speed-up.
+std::pair<std::string, std::string> beside(const Variant& row, const std::string& peer,
+                                           const std::vector<Variant>& all) {
+  for (const Speedup& speedup : row.numbers->peers)
+    for (const Variant& other : all)
+      if (other.peer == peer && other.variant == speedup.against && other.workload == row.workload &&
+          other.backend == row.backend)
+        return {sized(other.numbers->median_step_ms.value), ratio(speedup)};
+  return {kNone, kNone};
+}
+
+/// The table of `variants`, which are all of our rungs or all of peers; `all` has those that they compare
+/// with.
+Table table_of(const std::vector<Variant>& variants, const std::vector<Variant>& all) {
+  const bool ours = variants.empty() || variants.front().peer.empty();
+  const std::vector<std::string> peers = ours ? peers_of(all) : std::vector<std::string>();
   const bool validated = std::any_of(variants.begin(), variants.end(),
                                      [](const Variant& v) { return v.numbers && v.numbers->val_loss; });
   std::set<std::string> workloads;
   for (const Variant& v : variants) workloads.insert(v.workload);
 
-  std::vector<Table::Column> columns = {{"rung", Align::left}};
+  std::vector<Table::Column> columns = {{ours ? "rung" : "peer", Align::left}};
   if (workloads.size() > 1) columns.push_back({"workload", Align::left});
-  for (const char* header : {"median ms", "95 % interval", "tok/s", "x previous", "x baseline", "MFU %",
-                             "live / process GiB", "first step ms", "loss"})
+  for (const char* header : {"median ms", "95 % interval", "tok/s"}) columns.push_back({header});
+  if (ours)
+    for (const char* header : {"x previous", "x baseline"}) columns.push_back({header});
+  for (const std::string& peer : peers) {
+    columns.push_back({peer_title(peer) + " ms"});
+    columns.push_back({"x " + peer_title(peer)});
+  }
+  for (const char* header : {"MFU %", "live / process GiB", "first step ms", "loss"})
     columns.push_back({header});
   if (validated) columns.push_back({"val loss"});
   columns.push_back({"status", Align::left});
@@ -76,8 +113,13 @@ Table table_of(const std::vector<Variant>& variants) {
     if (workloads.size() > 1) row.push_back(v.workload);
     if (const auto& n = v.numbers) {
       row.insert(row.end(), {sized(n->median_step_ms.value), interval(n->median_step_ms),
-                             grouped(std::llround(n->tokens_per_second.value)), ratio(n->previous),
-                             ratio(n->baseline), both(percent(n->mfu_nanogpt), percent(n->mfu_llmc)),
+                             grouped(std::llround(n->tokens_per_second.value))});
+      if (ours) row.insert(row.end(), {ratio(n->previous), ratio(n->baseline)});
+      for (const std::string& peer : peers) {
+        const auto [ms, speedup] = beside(v, peer, all);
+        row.insert(row.end(), {ms, speedup});
+      }
+      row.insert(row.end(), {both(percent(n->mfu_nanogpt), percent(n->mfu_llmc)),
                              both(gib(n->memory.live_peak), gib(n->memory.process_peak)),
                              sized(n->first_step_ms), fixed(n->final_loss, 4)});
       if (validated) row.push_back(n->val_loss ? fixed(*n->val_loss, 4) : kNone);
@@ -106,8 +148,8 @@ double planned(const Json& plan) {
     return plan.contains(key) ? static_cast<double>(plan[key].size()) : 0.0;
   };
   const auto rounds = plan.find("rounds");
-  return rounds != plan.end() && rounds->is_number() ? size("rungs") * size("batch") * rounds->get<double>()
-                                                     : 0.0;
+  const double variants = size("rungs") + size("peers");
+  return rounds != plan.end() && rounds->is_number() ? variants * size("batch") * rounds->get<double>() : 0.0;
 }
 
 std::vector<std::string> notes(const Results& results, const std::vector<Variant>& variants) {
@@ -120,6 +162,13 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
   lines.emplace_back(
       "x previous: against the nearest rung below that took part; x baseline: against the lowest. MFU: by "
       "nanoGPT's formula / llm.c's. Memory: arena / whole process.");
+  if (!peers_of(variants).empty())
+    lines.emplace_back(
+        "Peers: x PyTorch and x llm.c are how many times faster our rung is than the peer in the same round. "
+        "They "
+        "start from weights of their own, so their losses are not compared. Their memory is what they "
+        "report: "
+        "allocated at most / whole process.");
   if (!results.complete)
     lines.push_back(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
                         " runs; `stepladder run --resume` with the same options continues."));
@@ -147,14 +196,19 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
 
 std::string terminal_report(const Results& results) {
   const auto variants = aggregate(results);
-  std::string text = title(results) + "\n\n" + table_of(variants).terminal() + "\n";
+  const auto peers = only(variants, true);
+  std::string text = title(results) + "\n\n" + table_of(only(variants, false), variants).terminal() + "\n";
+  if (!peers.empty()) text += table_of(peers, variants).terminal() + "\n";
   for (const std::string& note : notes(results, variants)) text += note + "\n";
   return text;
 }
 
 std::string markdown_report(const Results& results) {
   const auto variants = aggregate(results);
-  std::string text = "# Stepladder\n\n" + title(results) + "\n\n" + table_of(variants).markdown() + "\n";
+  const auto peers = only(variants, true);
+  std::string text = "# Stepladder\n\n" + title(results) + "\n\n";
+  text += table_of(only(variants, false), variants).markdown() + "\n";
+  if (!peers.empty()) text += "## Peers\n\n" + table_of(peers, variants).markdown() + "\n";
   for (const std::string& note : notes(results, variants)) text += "- " + note + "\n";
   return text;
 }

@@ -61,6 +61,7 @@ void fields(Archive& a, Any<Run> auto& x) {
   a("variant", x.variant);
   a("source_hash", x.source_hash);
   a("backend", x.backend);
+  a.unless_empty("peer", x.peer);
   a("round", x.round);
   a("status", x.status);
   a("reason", x.reason);
@@ -77,6 +78,9 @@ class Writer {
   template <class T>
   void operator()(const char* key, const T& value) {
     json_[key] = write(value);
+  }
+  void unless_empty(const char* key, const std::string& value) {
+    if (!value.empty()) (*this)(key, value);
   }
   Json json() && { return std::move(json_); }
 
@@ -129,6 +133,9 @@ class Reader {
     const std::string where = cat(where_, ".", key);
     if (found == json_.end()) throw InputError(cat(where, " is missing"));
     read(*found, value, where);
+  }
+  void unless_empty(const char* key, std::string& value) const {
+    if (json_.contains(key)) (*this)(key, value);
   }
 
  private:
@@ -210,6 +217,7 @@ Json to_json(const std::optional<Speedup>& speedup) {
 Json to_json(const Variant& row) {
   Json json = {{"variant", row.variant},        {"backend", row.backend}, {"config", row.config},
                {"status", name_of(row.status)}, {"reason", row.reason},   {"rounds", row.rounds}};
+  if (!row.peer.empty()) json["peer"] = row.peer;
   if (!row.numbers) return json;
   const Variant::Numbers& numbers = *row.numbers;
   json["median_step_ms"] = to_json(numbers.median_step_ms, "value");
@@ -225,6 +233,9 @@ Json to_json(const Variant& row) {
   json["val_loss"] = optional(numbers.val_loss);
   json["speedup_previous"] = to_json(numbers.previous);
   json["speedup_baseline"] = to_json(numbers.baseline);
+  json["speedup_peers"] = Json::array();
+  for (const Speedup& speedup : numbers.peers)
+    json["speedup_peers"].push_back(to_json(std::optional(speedup)));
   return json;
 }
 
@@ -374,7 +385,8 @@ std::vector<Variant> aggregate(const Results& results) {
     });
     if (row == rows.end()) {
       row = rows.insert(rows.end(), {index, {}, {}});
-      row->variant = {run.variant, run.backend, workload, Status::ok, "", 0, run.config, std::nullopt};
+      row->variant = {run.variant, run.backend, workload,   run.peer,    Status::ok,
+                      "",          0,           run.config, std::nullopt};
     }
     if (run.status != Status::ok && row->variant.status == Status::ok) {
       row->variant.status = run.status;
@@ -407,6 +419,16 @@ std::vector<Variant> aggregate(const Results& results) {
       if (previous != below.end()) row.variant.numbers->previous = compare(*against(*previous));
       if (!below.empty() && against(below.back()))
         row.variant.numbers->baseline = compare(*against(below.back()));
+      if (!row.variant.peer.empty()) continue;
+      for (const Row& other : rows) {
+        const std::string& peer = other.variant.peer;
+        const bool counterpart =
+            other.variant.variant == peer || other.variant.variant == peer + "/" + row.variant.variant;
+        if (peer.empty() || !counterpart || other.workload != row.workload ||
+            other.variant.backend != row.variant.backend)
+          continue;
+        if (const auto speedup = compare(other)) row.variant.numbers->peers.push_back(*speedup);
+      }
     }
   }
   std::vector<Variant> variants;

@@ -58,6 +58,7 @@ std::string workload_of(const Json& config);
 /// One process: a variant, a configuration, a round.
 struct Run {
   std::string variant, source_hash, backend;
+  std::string peer;  // "pytorch", "llmc", ...; "" for a rung of ours
   int64_t round = 0;
   Status status = Status::ok;
   std::string reason;  // why not ok
@@ -77,7 +78,7 @@ struct Speedup {
 /// A variant on a workload over its rounds: a row of the report. Numbers are those of the runs that are ok,
 /// and there are none unless all runs are.
 struct Variant {
-  std::string variant, backend, workload;
+  std::string variant, backend, workload, peer;
   Status status = Status::ok;  // the first that is not ok, with its reason
   std::string reason;
   int64_t rounds = 0;
@@ -93,6 +94,7 @@ struct Variant {
     std::optional<double> val_loss;
     std::optional<Speedup> previous;  // the nearest rung below that took part
     std::optional<Speedup> baseline;  // the lowest rung
+    std::vector<Speedup> peers;       // a rung's counterparts: "pytorch/02_tf32" for 02_tf32, "llmc" for all
   };
   std::optional<Numbers> numbers;
 };
@@ -107,7 +109,7 @@ struct Results {
   const Run* find(const std::string& variant, const std::string& workload, int64_t round) const;
 };
 
-/// Rows in the order of the ladder, workload by workload as they first appear.
+/// Rows in the order of the ladder, workload by workload as they first appear; peers after the rungs.
 std::vector<Variant> aggregate(const Results& results);
 
 /// The whole file, rows included.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 
 #include "bench/child.h"
 #include "bench/events.h"
@@ -87,11 +86,12 @@ class Report {
 
  private:
   void start(const nlohmann::json& event) {
-    if (string_at(event, "variant") != request_.rung.name)
-      throw BadReport(cat("it is rung ", printable(string_at(event, "variant"), 60)));
+    if (string_at(event, "variant") != request_.program.variant)
+      throw BadReport(cat("it is ", printable(string_at(event, "variant"), 60)));
     if (string_at(event, "source_hash") != request_.source_hash)
-      throw Error(cat(request_.rung.name, " was built anew since its first run: --overwrite starts again"),
-                  kExitNotComparable);
+      throw Error(
+          cat(request_.program.variant, " was built anew since its first run: --overwrite starts again"),
+          kExitNotComparable);
     run_.backend = string_at(event, "backend");
     for (const auto& [key, value] : object_at(event, "config").items())
       if (!run_.config.contains(key)) run_.config[key] = value;
@@ -160,9 +160,9 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
     case ChildEnd::How::exited:
       break;
   }
-  if (end.code == kExitUsage)
+  if (end.code == kExitUsage && request.program.peer.empty())
     throw InputError(report.error ? report.error->reason
-                                  : cat(request.rung.name, " refused its options", last));
+                                  : cat(request.program.variant, " refused its options", last));
   if (report.error) return reported_failure(*report.error);
   if (end.code != 0) return crash("exit status ", end.code);
   if (!report.ended) return crash("ended without reporting its end");
@@ -196,7 +196,7 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
   config.T = run.config.at("T");
   const double tokens = static_cast<double>(config.B * config.T);
   summary.tokens_per_second = tokens / (summary.median_step_ms * 1e-3);
-  const auto peak = peak_flops(request.device_name, request.rung.math);
+  const auto peak = peak_flops(request.device_name, request.program.math);
   summary.mfu_nanogpt = mfu(flops_per_token_nanogpt(config), summary.tokens_per_second, peak);
   summary.mfu_llmc = mfu(flops_per_token_llmc(config), summary.tokens_per_second, peak);
   return summary;
@@ -204,15 +204,15 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
 
 }  // namespace
 
-Run run_rung(const std::string& bin_dir, const RunRequest& request,
-             const std::function<void(const Step&)>& on_step) {
+Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step) {
   Run run;
-  run.variant = request.rung.name;
+  run.variant = request.program.variant;
+  run.peer = request.program.peer;
   run.source_hash = request.source_hash;
   run.round = request.round;
   run.config = request.config;
 
-  std::vector<std::string> command = {(std::filesystem::path(bin_dir) / request.rung.name).string()};
+  std::vector<std::string> command = request.program.command;
   command.insert(command.end(), request.arguments.begin(), request.arguments.end());
   command.insert(command.end(), {"--events", std::to_string(static_cast<int>(Channel::events))});
 

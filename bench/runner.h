@@ -1,4 +1,4 @@
-// One run: a rung's executable in a process of its own, from its start to a status.
+// One run: a program in a process of its own, from its start to a status.
 #pragma once
 
 #include <functional>
@@ -6,35 +6,34 @@
 #include <string>
 #include <vector>
 
-#include "bench/ladder.h"
+#include "bench/program.h"
 #include "bench/results.h"
 
 namespace stepladder {
 
 /// What to run and what is expected of it.
 struct RunRequest {
-  Rung rung;
-  std::string source_hash;  // of the executable when the plan was made
+  Program program;
+  std::string source_hash;  // of the program when the plan was made
   std::string device_name;  // picks the peak of MFU
   int64_t round = 0;
   Json config;                         // model, B, T, seed: recorded even when the child says nothing
-  std::vector<std::string> arguments;  // of the rung's executable
+  std::vector<std::string> arguments;  // that a rung's executable and a peer have in common
   int64_t steps = 0, warmup = 0;       // of `steps`, the first `warmup` are left out of the summary
   double timeout_s = 0.0;
 };
 
-/// Runs bin_dir/<rung>, a rung's executable, and survives anything that it does. A status per run:
+/// Runs a program and survives anything that it does. A status per run:
 ///
 ///   ok           it reported every step and its end
 ///   oom, unsupported, diverged   it said so; diverged also for a loss that is not finite
 ///   crash        a signal, an exit status, or a report that makes no sense; the reason says which
 ///   timeout      killed after timeout_s
 ///
-/// `on_step` hears of each step. Throws InputError with the child's words when it refuses its input (exit
-/// status 2), since every other run would too; Interrupted; Error when the executable cannot be started, and
+/// `on_step` hears of each step. Throws InputError with the child's words when a rung refuses its input (exit
+/// status 2), since every other one would too; Interrupted; Error when the executable cannot be started, and
 /// with kExitNotComparable when it is no longer the one of the plan.
-Run run_rung(const std::string& bin_dir, const RunRequest& request,
-             const std::function<void(const Step&)>& on_step);
+Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step);
 
 /// Where the loss of `run` first leaves `baseline`'s by more than `tolerance`, relative:
 /// "step 7: loss 4.51, 00_fp32_baseline has 4.49 (...)"; "" while it does not.

@@ -109,8 +109,8 @@ class Ops {
   // ---- compiling
   // ------------------------------------------------------------------------------------------------
   /// Runs `work` with a search of the fastest algorithm for each matmul in it, timed on the operands as they
-  /// are; results and accumulators of `work` are left undefined. Does nothing on a backend without choice,
-  /// or when cache_dir has them all.
+  /// are; results and accumulators of `work` are left undefined. What cache_dir has is not measured again.
+  /// Does nothing on a backend without choice.
   virtual void search(const std::function<void()>& work) = 0;
   /// Records the ops of `work` without running them (CUDA: as one graph); each call of the result runs them
   /// with one launch. `work` must not wait for the device.
@@ -179,7 +179,9 @@ class Ops {
   /// out = or += op(a) op(b). NN: (M,K)(K,N); NT: (M,K)(N,K)^T; TN: (K,M)^T(K,N); out (M,N).
   /// When out or b has rank 2, leading dimensions of a (and of b for TN) are flattened into rows;
   /// otherwise all leading dimensions are a batch and must agree. 16-bit operands are multiplied exactly and
-  /// accumulated in f32.
+  /// accumulated in f32; += may round the product to out's type before it is added, as cuBLAS does. Where b
+  /// (for TN: out) has rank 2, rows of out (NT) or a (NN, TN) may be longer than the product is: what is
+  /// beyond is padding, neither read nor written.
   virtual void matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write = Write::set) = 0;
 
   // ---- linear layers with what surrounds them in one matmul; x (N,Cin), w (Cout,Cin), b (Cout)

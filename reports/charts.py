@@ -12,8 +12,10 @@ from textwrap import shorten
 
 import results
 import style
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
-from results import Results, ResultsError, Row, Workload
+from results import PEERS, Results, ResultsError, Row, Workload
 
 
 def panels(data: Results, title: str, note: str, workloads: list[Workload], heights: list[list[float]], left: float,
@@ -44,8 +46,30 @@ def outcome(row: Row, inches: float) -> str:
     return f"{style.number(row.median_ms)} ms{speedup}"
 
 
+def draw_bar(ax, y: float, row: Row, height: float, color: str) -> None:
+    """A median with the whisker of its interval."""
+    ax.barh(y, row.median_ms, height=height, color=color)
+    if row.interval_ms:
+        low, high = row.interval_ms
+        ax.errorbar(row.median_ms, y, xerr=[[row.median_ms - low], [high - row.median_ms]], color=style.INK,
+                    elinewidth=1.1, capsize=3, capthick=1.1)
+
+
+def draw_peers_legend(fig, workloads: list[Workload]) -> None:
+    """Right of the title, which peers there are."""
+    handles = []
+    if any(row.counterpart for workload in workloads for row in workload.rows):
+        handles.append(Patch(color=style.PEER_BAR, label="PyTorch, same rung"))
+    for name in dict.fromkeys(peer.rung for workload in workloads for peer in workload.peers):
+        handles.append(Line2D([], [], **style.PEER_LINE, label=PEERS.get(name, name)))
+    if handles:
+        fig.legend(handles=handles, loc="upper right", ncols=len(handles), fontsize=9, handlelength=1.8,
+                   bbox_to_anchor=(1 - 0.1 / style.WIDTH, 1))
+
+
 def draw_ladder(data: Results):
-    """Median step time of each rung with its 95 % interval; a rung that failed is its reason, never a bar."""
+    """Median step time of each rung with its 95 % interval; a rung that failed is its reason, never a bar. PyTorch's
+    same rung is a thin bar below, llm.c a line across."""
     workloads = [workload for workload in data.workloads if any(row.ok for row in workload.rows)]
     if not workloads:
         return None
@@ -53,23 +77,27 @@ def draw_ladder(data: Results):
     if data.backend == "cpu":
         note += "  ·  reduced precisions emulated"
     left = 0.3 + max(style.text_width(rung) for rung in data.rungs)
+    beside = any(row.counterpart for workload in workloads for row in workload.rows)
+    pitch, above = (0.44, 0.14) if beside else (0.34, 0.0)  # of a row: its height in inches, how far up its bar is
     fig, groups = panels(data, "Step time, rung by rung", note, workloads,
-                         [[0.34 * len(workload.rows) + 0.1] for workload in workloads], left)
+                         [[pitch * len(workload.rows) + 0.1] for workload in workloads], left)
+    draw_peers_legend(fig, workloads)
     for (ax,), workload in zip(groups, workloads):
+        for peer in workload.peers:
+            ax.axvline(peer.median_ms, **style.PEER_LINE)
         for y, row in enumerate(workload.rows):
             end = 0.0
             if row.ok:
-                low, high = row.interval_ms or (row.median_ms, row.median_ms)
-                end = max(row.median_ms, high)
-                ax.barh(y, row.median_ms, height=0.62, color=style.BAR if y else style.BASELINE_BAR)
-                if row.interval_ms:
-                    ax.errorbar(row.median_ms, y, xerr=[[row.median_ms - low], [high - row.median_ms]],
-                                color=style.INK, elinewidth=1.1, capsize=3, capthick=1.1)
-            ax.annotate(outcome(row, style.WIDTH - left), (end, y), xytext=(6, 0), textcoords="offset points",
-                        va="center_baseline",
+                end = row.interval_ms[1] if row.interval_ms else row.median_ms
+                draw_bar(ax, y - above, row, 0.5 if beside else 0.62, style.BAR if y else style.BASELINE_BAR)
+            if row.counterpart:
+                draw_bar(ax, y + 0.25, row.counterpart, 0.2, style.PEER_BAR)
+            ax.annotate(outcome(row, style.WIDTH - left), (end, y - above), xytext=(6, 0),
+                        textcoords="offset points", va="center_baseline",
                         color=style.INK if row.ok else style.MUTED, style="normal" if row.ok else "italic",
                         bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
-        slowest = max(row.interval_ms[1] if row.interval_ms else row.median_ms for row in workload.rows if row.ok)
+        drawn = [row for rung in workload.rows for row in (rung, rung.counterpart) if row and row.ok] + workload.peers
+        slowest = max(row.interval_ms[1] if row.interval_ms else row.median_ms for row in drawn)
         ax.set_xlim(0, 1.22 * slowest)
         ax.set_ylim(len(workload.rows) - 0.5, -0.5)
         ax.set_yticks(range(len(workload.rows)), [row.rung for row in workload.rows])

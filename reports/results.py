@@ -11,9 +11,12 @@ class ResultsError(Exception):
     """What is wrong with a results file, on one line."""
 
 
+PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
+
+
 @dataclass
 class Row:
-    """A rung on a workload, over its rounds."""
+    """A rung, or a peer, on a workload, over its rounds."""
 
     rung: str
     status: str
@@ -22,6 +25,7 @@ class Row:
     interval_ms: tuple[float, float] | None = None
     speedup: float | None = None  # against the baseline
     rounds: list[list[dict]] = field(default_factory=list)  # the steps of each run
+    counterpart: "Row | None" = None  # PyTorch's same rung, where it is ok
 
     @property
     def ok(self) -> bool:
@@ -43,12 +47,13 @@ class Row:
 
 @dataclass
 class Workload:
-    """The rows of one configuration, in the order of the ladder."""
+    """The rows of one configuration, in the order of the ladder; peers without rungs apart."""
 
     model: str
     B: int
     T: int
     rows: list[Row] = field(default_factory=list)
+    peers: list[Row] = field(default_factory=list)
 
     def __str__(self) -> str:
         return f"{self.model}, B = {self.B}, T = {self.T}"
@@ -90,7 +95,7 @@ def _results(data: dict) -> Results:
     if data["schema"] != 1:
         raise ValueError(f"schema {data['schema']!r}, expected 1")
     workloads: dict[tuple, Workload] = {}
-    for variant in data["variants"]:
+    for variant in sorted(data["variants"], key=lambda variant: "peer" in variant):  # rungs first
         workload = workloads.setdefault(_key(variant), Workload(*_key(variant)))
         row = Row(variant["variant"], variant["status"], variant["reason"])
         if row.ok:
@@ -105,7 +110,14 @@ def _results(data: dict) -> Results:
         row.rounds = [_steps(run) for run in data["runs"] if run["variant"] == row.rung and _key(run) == _key(variant)]
         if row.ok and not all(row.rounds or [[]]):
             raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")
-        workload.rows.append(row)
+        if "peer" not in variant:
+            workload.rows.append(row)
+        elif row.ok and row.rung == variant["peer"]:
+            workload.peers.append(row)
+        elif row.ok:
+            for rung in workload.rows:
+                if row.rung == f"{variant['peer']}/{rung.rung}":
+                    rung.counterpart = row
     device = data["context"]["device"]
     return Results(str(device["name"]), str(device["backend"]), list(workloads.values()))
 

@@ -17,12 +17,16 @@ GRID = "#e3e5e8"
 SHADE = "#f3f4f6"
 BAR = "#0072B2"
 BASELINE_BAR = "#8c9196"
+PEER_BAR = "#E69F00"
 
 # Okabe and Ito's palette, which readers with any colour vision can tell apart; black is the baseline's. Dashes and
 # markers tell the series apart in grey, and combine into more series than there are colours.
 _COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ((0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1.2)), "-")
 _MARKERS = "sD^vPXo"
+
+# A peer's time, across all rungs.
+PEER_LINE = {"color": "#D55E00", "linewidth": 1.2, "linestyle": (0, (4, 2)), "zorder": 1.5}
 
 WIDTH = 8.4  # inches
 _DPI = 160

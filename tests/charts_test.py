@@ -48,6 +48,16 @@ def sample(batches=(4,)):
             "variants": [row(rung, B, ms) for rung, B, ms in rows]}
 
 
+def with_peers(data):
+    """`data` with PyTorch's counterpart of each rung, half as fast, and llm.c, at 20 ms."""
+    for rung, ms in RUNGS.items():
+        data["variants"].append(row(f"pytorch/{rung}", 4, 2 * ms) | {"peer": "pytorch"})
+        data["runs"] += [run(f"pytorch/{rung}", 4, number, 2 * ms) for number in range(ROUNDS)]
+    data["variants"].insert(0, row("llmc", 4, 20.0) | {"peer": "llmc"})
+    data["runs"] += [run("llmc", 4, number, 20.0) for number in range(ROUNDS)]
+    return data
+
+
 def failing(data, rung, status, reason):
     """`data` with a rung that failed before its first step."""
     for item in data["variants"] + data["runs"]:
@@ -115,6 +125,29 @@ class Ladder(unittest.TestCase):
             item["median_step_ms"].update(lo=None, hi=None)
         (ax,) = charts.draw_ladder(read(data)).axes
         self.assertEqual(len(ax.collections), 0)
+
+    def test_a_peer_is_a_thin_bar_below_or_a_line_across(self):
+        figure = charts.draw_ladder(read(with_peers(sample())))
+        (ax,) = figure.axes
+        self.assertEqual([bar.get_width() for bar in ax.patches], [41.0, 81.0, 39.0, 77.0, 17.0, 33.0])
+        self.assertLess(ax.patches[1].get_height(), ax.patches[0].get_height() / 2)
+        self.assertEqual(list(ax.lines[0].get_xdata()), [21.0, 21.0])
+        self.assertGreater(ax.get_xlim()[1], 82)
+        self.assertEqual([text.get_text() for text in figure.legends[0].texts], ["PyTorch, same rung", "llm.c"])
+        self.assertEqual([label.get_text() for label in ax.get_yticklabels()], list(RUNGS))
+
+    def test_a_peer_that_failed_is_not_drawn(self):
+        data = with_peers(sample())
+        for name in [f"pytorch/{rung}" for rung in RUNGS] + ["llmc"]:
+            failing(data, name, "unsupported", "no PyTorch")
+        figure = charts.draw_ladder(read(data))
+        self.assertEqual(len(figure.axes[0].patches), 3)
+        self.assertEqual(figure.legends, [])
+
+    def test_peers_have_no_line_by_step(self):
+        data = read(with_peers(sample()))
+        self.assertEqual(data.rungs, list(RUNGS))
+        self.assertEqual(len(charts.draw_steps(data).axes[0].lines), len(RUNGS) * (ROUNDS + 1))
 
     def test_each_batch_size_has_its_panel(self):
         axes = charts.draw_ladder(read(sample(batches=(16, 64)))).axes

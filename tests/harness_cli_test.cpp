@@ -66,11 +66,26 @@ class HarnessCli : public testing::Test {
   }
   Outcome stepladder(const std::string& arguments) { return shell(cat(kStepladder, " ", arguments)); }
 
-  /// A small plan: three stand-ins, six steps each.
+  /// A small plan: the stand-ins, six steps each.
   std::string plan(const std::string& more = "") const {
     return cat(
         "run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --steps 6 --warmup 2 --rounds 2 --data ",
-        folder_ / "data.bin", " --out results.json ", more);
+        folder_ / "data.bin", " --out results.json ", has(more, "--rungs") ? "" : "--rungs 00,01,02 ", more);
+  }
+
+  /// The options that measure both peers, each a stand-in that `fake` describes but for its name.
+  std::string peers(FakeRung fake) const {
+    fake.name = "peer";
+    fake.before_start = "name=$PEER; " + fake.before_start;
+    fake.write(folder_);
+    write_file(folder_ / "python", cat(R"(#!/bin/sh
+case $1 in *pytorch_ladder.py) PEER=pytorch/$2 ;; *llmc) PEER=llmc ;; esac
+export PEER
+shift 2
+exec )",
+                                       folder_ / "peer", " \"$@\"\n"));
+    std::filesystem::permissions(folder_ / "python", std::filesystem::perms::owner_all);
+    return cat(" --peer pytorch --peer llmc=", folder_ / "peer", " --peer-python ", folder_ / "python");
   }
 
   /// Starts `stepladder ARGUMENTS` in the background, in its own process group.
@@ -134,9 +149,10 @@ TEST_F(HarnessCli, HelpNamesEverySubcommandAndIsLongOnly) {
   EXPECT_FALSE(has(help.out, "-h,"));
   EXPECT_FALSE(has(help.out, "probe"));
   const Outcome run_help = stepladder("run --help");
-  for (const char* name : {"--preset", "--rungs", "--model", "--batch", "--seq", "--steps", "--warmup",
-                           "--rounds", "--seed", "--data", "--val-data", "--lr", "--backend", "--device",
-                           "--out", "--resume", "--overwrite", "--timeout"})
+  for (const char* name :
+       {"--preset", "--rungs",  "--model",     "--batch",    "--seq",  "--steps",      "--warmup",
+        "--rounds", "--seed",   "--data",      "--val-data", "--lr",   "--backend",    "--device",
+        "--out",    "--resume", "--overwrite", "--timeout",  "--peer", "--peer-python"})
     EXPECT_TRUE(has(run_help.out, name)) << name;
 }
 
@@ -149,6 +165,7 @@ TEST_F(HarnessCli, MisspellingsAreAnsweredWithTheNearestName) {
       {plan("--rungs 01_casual_mask"), "01_causal_mask"},
       {plan("--backend gpu"), "cpu"},
       {plan("--model gpt2-tyny"), "gpt2-tiny"},
+      {plan("--peer pytorhc"), "pytorch"},
       {"train 02_tf23", "02_tf32"},
       {"list --jsn", "--json"},
   };
@@ -168,6 +185,7 @@ TEST_F(HarnessCli, WrongValuesAreRefusedBeforeAnyRun) {
        {plan("--batch 4,x"), plan("--batch 0"), plan("--steps 2"), plan("--warmup 6"), plan("--rounds 0"),
         plan("--seq 100000"), plan("--seq 300"), plan("--data nowhere.bin"), plan("--data short.bin"),
         plan("--data data.bin --batch 400"), plan("--resume --overwrite"), plan("--timeout 0"),
+        plan("--peer llmc=nowhere"), plan("--peer pytorch --peer-python nowhere/python"),
         std::string("train"), std::string("sample --help-me"), std::string("report")}) {
     const Outcome outcome = stepladder(arguments);
     EXPECT_EQ(outcome.code, 2) << arguments << outcome.out << outcome.err;
@@ -287,6 +305,47 @@ TEST_F(HarnessCli, ALossWithinTheToleranceIsOk) {
   baseline.write(folder_);
   const Outcome outcome = stepladder(plan("--rungs 00,02"));
   EXPECT_EQ(outcome.code, 0) << outcome.out;
+}
+
+TEST_F(HarnessCli, PeersAreMeasuredInTurnsWithTheirRungs) {
+  FakeRung fake;
+  fake.step_ms = "21.0";
+  fake.loss = "9.5";  // far from the baseline's
+  const Outcome outcome = stepladder(plan("--rungs 00,02" + peers(fake)));
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  std::string order;
+  for (const stepladder::Run& run : results().runs) order += cat(run.variant, run.peer.empty() ? " " : "* ");
+  const std::string rungs[] = {"00_fp32_baseline ", "pytorch/00_fp32_baseline* ", "02_tf32 ",
+                               "pytorch/02_tf32* ", "llmc* "};
+  EXPECT_EQ(order, rungs[0] + rungs[1] + rungs[2] + rungs[3] + rungs[4] + rungs[4] + rungs[3] + rungs[2] +
+                       rungs[1] + rungs[0]);
+
+  const Json json = parse_json(read_file(folder_ / "results.json"));
+  EXPECT_EQ(json["plan"]["peers"], Json({"pytorch/00_fp32_baseline", "pytorch/02_tf32", "llmc"}));
+  EXPECT_EQ(json["variants"][1]["speedup_peers"][0]["against"], "pytorch/02_tf32");
+  EXPECT_EQ(json["variants"][1]["speedup_peers"][0]["ratio"], 2.0);
+  EXPECT_EQ(json["variants"][1]["speedup_peers"][1]["against"], "llmc");
+  EXPECT_EQ(json["variants"][3]["peer"], "pytorch");
+  for (const char* words : {"PyTorch ms", "x PyTorch", "x llm.c", "2.00 (2.00 to 2.00)"})
+    EXPECT_TRUE(has(outcome.out, words)) << words << outcome.out;
+
+  EXPECT_EQ(stepladder(plan("--rungs 00,02 --resume" + peers(fake))).code, 0);
+  EXPECT_EQ(parse_json(read_file(folder_ / "results.json"))["runs"], json["runs"]);
+}
+
+TEST_F(HarnessCli, APeerThatCannotRunIsARow) {
+  FakeRung fake;
+  fake.before_start =
+      R"(say '{"event":"error","status":"unsupported","reason":"python3 has no torch"}'; exit 5)";
+  Outcome outcome = stepladder(plan("--rungs 00" + peers(fake)));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(has(outcome.out, "unsupported: python3 has no torch")) << outcome.out;
+  // What a peer can't read, our rungs may well.
+  fake.before_start = R"(say '{"event":"error","status":"error","reason":"torn.bin"}'; exit 2)";
+  outcome = stepladder(plan("--rungs 00 --overwrite" + peers(fake)));
+  EXPECT_EQ(outcome.code, 5) << outcome.err;
+  EXPECT_TRUE(has(outcome.out, "crash: torn.bin")) << outcome.out;
+  EXPECT_EQ(results().runs.size(), 6U);
 }
 
 TEST_F(HarnessCli, BadInputFoundByARungEndsTheRun) {

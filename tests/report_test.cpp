@@ -71,6 +71,7 @@ TEST(Report, ARowHoldsEveryNumberWithItsInterval) {
   EXPECT_TRUE(says(text, {"| 2.36 (2.25 to 2.47) | 2.36 (2.25 to 2.47) |"}));
   EXPECT_EQ(text.find("Unfinished"), std::string::npos);
   EXPECT_EQ(text.find("workload"), std::string::npos);
+  EXPECT_EQ(text.find("eer"), std::string::npos) << "none took part";
 }
 
 TEST(Report, AFailedRowHasNoNumbers) {
@@ -79,6 +80,27 @@ TEST(Report, AFailedRowHasNoNumbers) {
   failed["reason"] = "wants 90 GiB | has 80";
   EXPECT_TRUE(says(markdown(results_json({run_json("00_fp32_baseline", 0, 360), failed})),
                    {"| 02_tf32 | - | - | - | - | - | - | - | - | - | oom: wants 90 GiB \\| has 80 |"}));
+}
+
+TEST(Report, PeersStandBesideTheirRungsAndInATableOfTheirOwn) {
+  Json pytorch = run_json("pytorch/00_fp32_baseline", 0, 720), llmc = run_json("llmc", 0, 30);
+  pytorch["peer"] = "pytorch";
+  llmc["peer"] = "llmc";
+  Json results =
+      results_json({run_json("00_fp32_baseline", 0, 360), pytorch, run_json("02_tf32", 0, 150), llmc});
+  const std::string text = markdown(results);
+  EXPECT_TRUE(
+      says(text, {"| rung | median ms | 95 % interval | tok/s | x previous | x baseline | PyTorch ms | "
+                  "x PyTorch | llm.c ms | x llm.c | MFU % |",
+                  "| 00_fp32_baseline | 360.0 | - | 45,511 | - | - | 720.0 | 2.00 | 30.00 | 0.08 |",
+                  "| 02_tf32 | 150.0 | - | 109,227 | 2.40 | 2.40 | - | - | 30.00 | 0.20 |", "## Peers",
+                  "| peer | median ms | 95 % interval | tok/s | MFU % |",
+                  "| pytorch/00_fp32_baseline | 720.0 | - | 22,756 | 33.9 / 31.8 |", "| llmc | 30.00 |",
+                  "losses are not compared"}));
+  results["complete"] = false;
+  results["plan"]["peers"] = {"pytorch/00_fp32_baseline", "pytorch/02_tf32", "llmc"};
+  EXPECT_TRUE(says(markdown(results), {"Unfinished: 4 of 10 runs"}));
+  EXPECT_TRUE(says(terminal_report(results_from(results)), {"x PyTorch", "pytorch/00_fp32_baseline"}));
 }
 
 TEST(Report, SeveralWorkloadsAndValidationGetTheirColumns) {

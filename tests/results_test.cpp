@@ -33,6 +33,12 @@ Run make_run(const std::string& variant, int64_t round, double ms, int64_t batch
   return run;
 }
 
+Run peer_run(const std::string& peer, const std::string& variant, int64_t round, double ms) {
+  Run run = make_run(variant, round, ms);
+  run.peer = peer;
+  return run;
+}
+
 Run failed_run(const std::string& variant, int64_t round, Status status, const std::string& reason) {
   Run run = make_run(variant, round, 1.0);
   run.status = status;
@@ -65,6 +71,13 @@ TEST(Results, AreTheSameAfterWritingAndReading) {
   EXPECT_EQ(json["runs"][2]["status"], "unsupported");
   EXPECT_TRUE(json["runs"][2]["summary"].is_null());
   EXPECT_EQ(json["variants"].size(), 3U);
+  EXPECT_FALSE(json["runs"][0].contains("peer"));
+
+  results.runs.push_back(peer_run("llmc", "llmc", 0, 5));
+  const Results with_peer = results_from(to_json(results));
+  EXPECT_EQ(with_peer.runs[0].peer, "");
+  EXPECT_EQ(with_peer.runs[3].peer, "llmc");
+  EXPECT_EQ(to_json(with_peer)["variants"][3]["peer"], "llmc");
 }
 
 TEST(Results, HoldTheDocumentedFields) {
@@ -160,6 +173,32 @@ TEST(Aggregate, KeepsWorkloadsApart) {
   EXPECT_DOUBLE_EQ(rows[1].numbers->baseline->ratio.value, 2.0);
   EXPECT_EQ(rows[3].workload, "gpt2-tiny B=8 T=64");
   EXPECT_DOUBLE_EQ(rows[3].numbers->baseline->ratio.value, 3.0);
+}
+
+TEST(Aggregate, ComparesARungWithItsCounterparts) {
+  stepladder::Run failed = failed_run("pytorch/02_tf32", 1, Status::oom, "40 GiB");
+  failed.peer = "pytorch";
+  const auto rows = aggregate(make_results(
+      {make_run("01_causal_mask", 0, 40), peer_run("pytorch", "pytorch/01_causal_mask", 0, 60),
+       make_run("02_tf32", 0, 10), peer_run("pytorch", "pytorch/02_tf32", 0, 20),
+       peer_run("llmc", "llmc", 0, 30), peer_run("llmc", "llmc", 1, 33), failed, make_run("02_tf32", 1, 10),
+       peer_run("pytorch", "pytorch/01_causal_mask", 1, 64), make_run("01_causal_mask", 1, 40)}));
+  ASSERT_EQ(rows.size(), 5U);
+  EXPECT_EQ(rows[1].variant, "02_tf32") << "rungs first";
+  EXPECT_EQ(rows[2].variant, "pytorch/01_causal_mask");
+  EXPECT_EQ(rows[2].peer, "pytorch");
+  EXPECT_FALSE(rows[2].numbers->previous);
+  EXPECT_TRUE(rows[2].numbers->peers.empty());
+
+  const auto& peers = rows[0].numbers->peers;
+  ASSERT_EQ(peers.size(), 2U);
+  EXPECT_EQ(peers[0].against, "pytorch/01_causal_mask");
+  EXPECT_DOUBLE_EQ(peers[0].ratio.value, 1.55);  // of 1.5 and 1.6
+  EXPECT_DOUBLE_EQ(peers[0].ratio.interval->lo, 1.5);
+  EXPECT_EQ(peers[1].against, "llmc");
+  ASSERT_EQ(rows[1].numbers->peers.size(), 1U) << "nothing is claimed over a peer that failed";
+  EXPECT_EQ(rows[1].numbers->peers[0].against, "llmc");
+  EXPECT_DOUBLE_EQ(rows[1].numbers->peers[0].ratio.value, 3.15);
 }
 
 // ---- hostile files

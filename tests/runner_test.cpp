@@ -25,7 +25,7 @@ bool alive(pid_t pid) {
 class RunnerTest : public testing::Test {
  protected:
   RunnerTest() {
-    request_.rung = ladder().front();
+    request_.program = {ladder().front().name, "", {folder_ / ladder().front().name}};
     request_.source_hash = "abc123";
     request_.device_name = "fake";
     request_.config = {{"model", "gpt2-tiny"}, {"B", 4}, {"T", 64}, {"seed", 1337}};
@@ -36,7 +36,7 @@ class RunnerTest : public testing::Test {
   }
   stepladder::Run measure() {
     fake_.write(folder_);
-    return run_rung(folder_ / "", request_, [this](const Step&) { ++steps_heard_; });
+    return run_program(request_, [this](const Step&) { ++steps_heard_; });
   }
 
   const TempFolder folder_;
@@ -201,7 +201,7 @@ TEST_F(RunnerTest, AnotherBuildThanThePlansIsNotMeasured) {
 
 TEST_F(RunnerTest, AMissingExecutableIsNamed) {
   try {
-    run_rung(folder_ / "", request_, [](const Step&) {});
+    run_program(request_, [](const Step&) {});
     ADD_FAILURE() << "started";
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find(folder_ / "00_fp32_baseline"), std::string::npos) << e.what();

@@ -37,7 +37,7 @@ class Variant final : public Trainer {
     ln2rstd = f32("activations/ln2rstd", {L, B, T});
     fch = act("activations/fch", {L, B, T, 4 * C});
     fcgelu = act("activations/fcgelu", {L, B, T, 4 * C});
-    logits = act("activations/logits", {B, T, V});
+    logits = act("activations/logits", {B, T, (V + 7) / 8 * 8});  // rows of whole 16-byte words
     losses = f32("activations/losses", {B, T});
 
     // Memory that every layer uses again.

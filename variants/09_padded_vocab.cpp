@@ -8,12 +8,11 @@ class Variant final : public Trainer {
  public:
   Variant(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
       : Trainer(ops, arena, config, hyper), B(config.B), T(config.T), L(config.L), feed(ops, arena, config) {
+    // The padding's weights are 0 and stay so: its logits count neither in the loss nor in its gradient.
     const int64_t C = config.C, NH = config.NH, Vp = (config.V + 127) / 128 * 128;
     const auto f32 = [&](const char* name, Shape shape) { return arena.alloc(name, DType::f32, shape); };
     const auto act = [&](const char* name, Shape shape) { return arena.alloc(name, config.half, shape); };
 
-    // Vocabulary padded to a multiple of 128: the padding's weights are 0 and stay so, as its logits count
-    // neither in the loss nor in its gradient.
     // Parameters in f32, their 16-bit copy, gradients and AdamW moments.
     params = Params(arena, "params", config, DType::f32, Vp);
     weights = Params(arena, "weights", config, config.half, Vp);

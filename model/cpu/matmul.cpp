@@ -49,16 +49,21 @@ struct Block {
 
 }  // namespace
 
-Product::Product(const char* name, const Tensor& out, const Tensor& a, const Tensor& b, MatOp op, bool tf32)
+Product::Product(const char* name, const Tensor& out, const Tensor& a, const Tensor& b, MatOp op, bool tf32,
+                 bool padded)
     : a_(a), b_(b), a_transposed_(op == MatOp::TN), b_transposed_(op == MatOp::NT), tf32_(tf32) {
   const bool flat = (a_transposed_ ? out : b).shape.rank() == 2;
   const auto rows = [=](const Tensor& t) { return flat ? rows_of(t) : dim(t, -2); };
-  batch = 1, M = rows(out), N = dim(out, -1), K = a_transposed_ ? rows(a) : dim(a, -1);
+  padded = padded && flat;
+  batch = 1, M = rows(out), N = padded && b_transposed_ ? rows(b) : dim(out, -1);
+  K = a_transposed_ ? rows(a) : padded && !b_transposed_ ? rows(b) : dim(a, -1);
+  out_stride = dim(out, -1), a_stride_ = dim(a, -1);
   const int64_t a_rows = a_transposed_ ? K : M, a_cols = a_transposed_ ? M : K;
   const int64_t b_rows = b_transposed_ ? N : K, b_cols = b_transposed_ ? K : N;
   expect(one_float_type(a, b) && (out.dtype == a.dtype || all_f32(out)) && out.shape.rank() >= 2 &&
              a.shape.rank() >= 2 && b.shape.rank() >= 2 && (flat || same_batch(out, a, b)) &&
-             rows(a) == a_rows && dim(a, -1) == a_cols && rows(b) == b_rows && dim(b, -1) == b_cols,
+             rows(a) == a_rows && (padded ? a_stride_ >= a_cols : a_stride_ == a_cols) && out_stride >= N &&
+             rows(b) == b_rows && dim(b, -1) == b_cols,
          name, out, a, b);
   check(std::max({M, N, K}) <= std::numeric_limits<blasint>::max(), name, ": ", out,
         " has an extent beyond the BLAS's integer");
@@ -69,14 +74,14 @@ Product::Product(const char* name, const Tensor& out, const Tensor& a, const Ten
 void Product::tile(const Tile& t, float beta, float* to, int64_t stride, float* scratch) const {
   if (K == 0 && beta == 0.0F)
     for (int64_t r = 0; r < t.rows; ++r) std::fill_n(to + r * stride, t.cols, 0.0F);
-  const int64_t a_stride = a_transposed_ ? M : K, b_stride = b_transposed_ ? K : N;
+  const int64_t a_stride = a_stride_, b_stride = b_transposed_ ? K : N;
   const int64_t depth = converts() ? kTileK : K;
   with_float_type(a_.dtype, [&]<class T>(T) {
     const T *a = a_.ptr<T>() + t.i * M * K, *b = b_.ptr<T>() + t.i * K * N;
     for (int64_t k = 0; k < K; k += depth) {
       const int64_t inner = std::min(depth, K - k);
       const Block<T> from_a = a_transposed_ ? Block<T>{a + k * M + t.m, inner, t.rows, a_stride}
-                                            : Block<T>{a + t.m * K + k, t.rows, inner, a_stride};
+                                            : Block<T>{a + t.m * a_stride + k, t.rows, inner, a_stride};
       const Block<T> from_b = b_transposed_ ? Block<T>{b + t.n * K + k, t.cols, inner, b_stride}
                                             : Block<T>{b + k * N + t.n, inner, t.cols, b_stride};
       Block<float> x{}, y{};
@@ -116,15 +121,15 @@ float* CpuOps::scratch(const char* op, int64_t n) const {
 
 void CpuOps::matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) {
   const char* name = op == MatOp::NN ? "matmul NN" : op == MatOp::NT ? "matmul NT" : "matmul TN";
-  const Product product(name, out, a, b, op, tf32());
+  const Product product(name, out, a, b, op, tf32(), true);
   float* all_scratch = product.converts() ? scratch(name) : nullptr;
-  const int64_t M = product.M, N = product.N;
+  const int64_t M = product.M, stride = product.out_stride;
   const bool add = write == Write::add;
   if (out.dtype == DType::f32) {
     float* pout = out.ptr<float>();
     product.each_tile(threads_, [&](const Tile& t) {
       float* mine = all_scratch ? all_scratch + thread_index() * kScratch : nullptr;
-      product.tile(t, add ? 1.0F : 0.0F, pout + (t.i * M + t.m) * N + t.n, N, mine);
+      product.tile(t, add ? 1.0F : 0.0F, pout + (t.i * M + t.m) * stride + t.n, stride, mine);
     });
     return;
   }
@@ -132,7 +137,7 @@ void CpuOps::matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) {
     const auto fout = floats<T>(out);
     product.each_tile(threads_, all_scratch, [&](const Tile& t, const float* elements) {
       for (int64_t r = 0; r < t.rows; ++r) {
-        const auto to = fout + (t.i * M + t.m + r) * N + t.n;
+        const auto to = fout + (t.i * M + t.m + r) * stride + t.n;
         const float* from = elements + r * t.cols;
         STEPLADDER_SIMD
         for (int64_t c = 0; c < t.cols; ++c) to.set(c, add ? to[c] + from[c] : from[c]);

@@ -22,8 +22,10 @@ struct Tile {
 /// op(a) op(b) in f32: a batch of (M,K)(K,N), whichever way a and b are stored.
 class Product {
  public:
-  /// Throws std::invalid_argument naming `name` unless op(a) op(b) has the shape of `out`.
-  Product(const char* name, const Tensor& out, const Tensor& a, const Tensor& b, MatOp op, bool tf32);
+  /// Throws std::invalid_argument naming `name` unless op(a) op(b) has the shape of `out`. With `padded` the
+  /// rows of out (NT) or a (NN, TN) of a single product may be longer.
+  Product(const char* name, const Tensor& out, const Tensor& a, const Tensor& b, MatOp op, bool tf32,
+          bool padded = false);
 
   /// Whether tile() needs scratch.
   bool converts() const { return a_.dtype != DType::f32 || tf32_; }
@@ -53,8 +55,10 @@ class Product {
   int worth(int threads) const { return batch * M * N * K > (1 << 21) ? threads : 1; }
 
   int64_t batch, M, N, K;
+  int64_t out_stride;  // from row to row of out, N unless padded
 
  private:
+  int64_t a_stride_;
   Tensor a_, b_;
   bool a_transposed_, b_transposed_, tf32_;
 };

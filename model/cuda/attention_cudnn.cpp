@@ -28,10 +28,11 @@ namespace stepladder {
 
 int64_t CudnnAttention::workspace_bytes(int64_t B, int64_t T, int64_t NH, int64_t HS, bool deterministic) {
   // The backward pass accumulates dQ (B,NH,T,HS) in f32 and keeps two statistics per row; in a fixed order it
-  // also stores dP (B,NH,T,T) in 16 bits. cuDNN pads T to its tiles, and adds little things of its own.
+  // also stores dP (B,NH,T,T) in 16 bits. cuDNN pads T to its tiles; the rest is for little things of its
+  // own.
   const int64_t rows = B * NH * ((T + 127) / 128 * 128);
   const int64_t dp = deterministic ? rows * ((T + 127) / 128 * 128) * 2 : 0;
-  return rows * (HS + 2) * int64_t{sizeof(float)} + dp + (int64_t{1} << 20);
+  return rows * (HS + 2) * int64_t{sizeof(float)} + dp + (int64_t{4} << 20);
 }
 
 #ifdef STEPLADDER_CUDNN
@@ -98,23 +99,19 @@ struct CudnnAttention::Impl {
 
   /// A handle costs time and memory: it is made for the first plan, not for trainers without attention.
   void make_handle() {
-    if (handle) return;
-    check_status(fe::detail::create_handle(&handle), "cudnnCreate");
+    if (!handle) check_status(fe::detail::create_handle(&handle), "cudnnCreate");
     check_status(fe::detail::set_stream(handle, stream), "cudnnSetStream");
   }
 
   /// Describes the pass to the frontend: (B,NH,T,HS) tensors in the strides of (B,T,C) and (B,T,3C).
   void describe(fe::graph::Graph& graph, const AttentionShape& shape, AttentionPass pass) const {
     const int64_t B = shape.B, T = shape.T, NH = shape.NH, HS = shape.HS, C = NH * HS;
-    const auto attributes = [&](const char* label, int64_t uid, int64_t row) {
-      return fe::graph::Tensor_attributes()
-          .set_name(label)
-          .set_uid(uid)
-          .set_dim({B, NH, T, HS})
-          .set_stride({T * row, HS, row, 1});
-    };
     const auto tensor = [&](const char* label, int64_t uid, int64_t row) {
-      return graph.tensor(attributes(label, uid, row));
+      return graph.tensor(fe::graph::Tensor_attributes()
+                              .set_name(label)
+                              .set_uid(uid)
+                              .set_dim({B, NH, T, HS})
+                              .set_stride({T * row, HS, row, 1}));
     };
     const auto output = [&](auto& result, const char* label, int64_t uid, int64_t row) {
       result->set_output(true)
@@ -177,9 +174,9 @@ struct CudnnAttention::Impl {
     if (why.empty()) why = refused("build_plans", graph.build_plans(handle));
     if (!why.empty()) return why;
     const int64_t wanted = graph.get_workspace_size();
-    return wanted <= workspace
-               ? ""
-               : cat(name, ": ", wanted, " bytes of scratch wanted, ", workspace, " were reserved");
+    if (wanted > workspace)
+      return cat(name, ": ", wanted, " bytes of scratch wanted, ", workspace, " were reserved");
+    return "";
   } catch (const std::runtime_error& error) {  // also the frontend's own, for a library that lacks a function
     return error.what();
   }

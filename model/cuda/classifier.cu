@@ -14,12 +14,12 @@ __global__ void __launch_bounds__(kThreads)
   if (row < rows) losses[row] = -logp[row * V + targets[row]];
 }
 
-struct NllLossBackward {  // -scale (times *loss_scaler) at the target, else 0
+struct NllLossBackward {  // -scale, times that of the loss scaler, at the target, else 0
   const int32_t* targets;
   float scale;
-  const float* loss_scaler;  // may be null
+  const LossScaler* loss_scaler;  // may be null
   __device__ auto row(int64_t row) const {
-    const float at_target = loss_scaler ? -scale * *loss_scaler : -scale;
+    const float at_target = loss_scaler ? -scale * loss_scaler->scale : -scale;
     return [target = targets[row], at_target](int64_t, int v) { return v == target ? at_target : 0.0F; };
   }
 };

@@ -1,10 +1,15 @@
 // Clipping by the global norm.
 #include "model/cuda/cuda_ops.h"
 #include "model/cuda/kernels.cuh"
+#include "model/cuda/multi_tensor.cuh"
 #include "model/cuda/range.h"
+#include "model/cuda/wide.cuh"
 
 namespace stepladder {
 namespace {
+
+constexpr float kGoodSteps = 2000.0F;
+constexpr float kMaxScale = 1 << 24;
 
 template <class T>
 struct SquaresOfPart {  // sum of x^2
@@ -28,19 +33,84 @@ struct SumOfParts {  // sum of parts
   __device__ void write(int64_t, float sum) const { *out = sum; }
 };
 
-struct ClipFactor {  // norm = sqrt(sum of parts), factor = min(1, max_norm / (norm + 1e-6)); NaN stays NaN
+// norm = sqrt(sum of parts), factor = min(1, max_norm / (norm + 1e-6)); NaN stays NaN. With a loss scaler the
+// parts are of gradients times scale: norm is that of the true ones, factor makes them true.
+struct ClipFactor {
   float *factor, *norm;
   const float* parts;
   float max_norm;
+  LossScaler* loss_scaler;  // may be null
   __device__ auto row(int64_t) const {
     return [parts = parts](int64_t i) { return parts[i]; };
   }
   __device__ void write(int64_t, float sum) const {
-    *norm = sqrtf(sum);
+    const float scale = loss_scaler ? loss_scaler->scale : 1.0F;
+    *norm = sqrtf(sum) / scale;
     const float ratio = max_norm / (*norm + 1e-6F);
-    *factor = ratio > 1.0F ? 1.0F : ratio;
+    *factor = (ratio > 1.0F ? 1.0F : ratio) / scale;
+    if (loss_scaler) update(*loss_scaler, isfinite(*norm));
+  }
+  __device__ static void update(LossScaler& s, bool is_good) {
+    s.overflow = is_good ? 0.0F : 1.0F;
+    if (!is_good) {
+      s.scale *= 0.5F;
+      s.good_steps = 0.0F;
+      s.skipped_steps += 1.0F;
+    } else if (++s.good_steps >= kGoodSteps) {
+      s.scale = fminf(2.0F * s.scale, kMaxScale);
+      s.good_steps = 0.0F;
+    }
   }
 };
+
+template <class T>
+struct Gradient {
+  const T* x;
+  int64_t n;
+  bool wide;
+};
+
+template <class T>
+constexpr int kWide = kWideBytes / static_cast<int>(sizeof(T));
+template <class T>
+constexpr int kTile = kThreads* kItems* kWide<T>;
+
+// partials[block] = or += sum of x^2 over every gridDim-th tile
+template <Write kWrite, class T>
+__global__ void __launch_bounds__(kThreads)
+    sum_of_squares_kernel(float* partials, const __grid_constant__ TensorBatch<Gradient<T>> batch,
+                          int tiles) {
+  float sum = 0.0F;
+  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
+    const int i = tensor_of(batch, tile);
+    const int64_t begin = static_cast<int64_t>(tile - batch.first_tile[i]) * kTile<T>;
+    const int64_t rest = batch.at[i].n - begin;
+    const T* from = batch.at[i].x + begin;
+    if (batch.at[i].wide && rest >= kTile<T>) {
+      using Wide = Pack<T, kWide<T>>;
+      Wide packs[kItems];
+#pragma unroll
+      for (int j = 0; j < kItems; ++j) packs[j] = Wide::load(from + (j * kThreads + threadIdx.x) * kWide<T>);
+#pragma unroll
+      for (int j = 0; j < kItems; ++j) {
+        float x[kWide<T>];
+        packs[j].get(x);
+#pragma unroll
+        for (int k = 0; k < kWide<T>; ++k) sum += x[k] * x[k];
+      }
+    } else {
+      const int length = rest < kTile<T> ? static_cast<int>(rest) : kTile<T>;
+#pragma unroll 8
+      for (int k = static_cast<int>(threadIdx.x); k < length; k += kThreads) {
+        const float x = load(from + k);
+        sum += x * x;
+      }
+    }
+  }
+  sum = block_reduce(sum, Sum{});
+  float* to = partials + blockIdx.x;
+  if (threadIdx.x == 0) *to = kWrite == Write::add ? *to + sum : sum;
+}
 
 }  // namespace
 
@@ -68,7 +138,35 @@ void CudaOps::clip_factor(Tensor factor, Tensor norm, Tensor parts, float max_no
         ", must have one element");
   check(parts.numel() > 0, "clip_factor: no parts");
   sum_each_row(stream_.get(), parts.numel(), parts.numel(),
-               ClipFactor{factor.ptr<float>(), norm.ptr<float>(), parts.ptr<float>(), max_norm});
+               ClipFactor{factor.ptr<float>(), norm.ptr<float>(), parts.ptr<float>(), max_norm, nullptr});
+}
+
+void CudaOps::clip_grad_norm(Tensor factor, Tensor norm, std::span<const Tensor> grads, float max_norm,
+                             Tensor loss_scaler) {
+  const Range range("clip_grad_norm");
+  check(factor.numel() == 1 && norm.numel() == 1, "clip_grad_norm: ", factor, " and ", norm,
+        ", must have one element");
+  check(!grads.empty(), "clip_grad_norm: no gradients");
+  check(partials_.numel() >= kSquareBlocks, "clip_grad_norm needs a workspace: call bind_workspace() first");
+  float* partials = partials_.ptr<float>();
+  const ClipFactor finish{factor.ptr<float>(), norm.ptr<float>(), partials, max_norm,
+                          scaler_of("clip_grad_norm", loss_scaler)};
+
+  with_float_type(grads[0].dtype, [&](auto type) {
+    using T = decltype(type);
+    const auto gradient = [&](size_t i) {
+      const T* x = grads[i].ptr<T>();
+      return Gradient<T>{x, grads[i].numel(), options_.wide_access && aligned(x)};
+    };
+    bool first = true;
+    for_each_batch(grads.size(), kTile<T>, gradient, [&](const TensorBatch<Gradient<T>>& batch, int tiles) {
+      const auto kernel = first ? sum_of_squares_kernel<Write::set, T> : sum_of_squares_kernel<Write::add, T>;
+      kernel<<<kSquareBlocks, kThreads, 0, stream_.get()>>>(partials, batch, tiles);
+      CUDA_CHECK(cudaGetLastError());
+      first = false;
+    });
+  });
+  sum_each_row(stream_.get(), kSquareBlocks, kSquareBlocks, finish);
 }
 
 }  // namespace stepladder

@@ -27,10 +27,14 @@ class Stopwatch {
 }  // namespace
 
 void CudaOps::search(const std::function<void()>& work) {
-  // What is measured to be fastest may be another algorithm, with other roundings, the next time.
-  if (options_.deterministic) return;
   const Range range("search");
   const Stopwatch stopwatch(compile_info_.search_ms);
+  // What is measured to be fastest may be another algorithm, with other roundings, the next time. The work is
+  // run all the same: what libraries set up at first use is then ready for record().
+  if (options_.deterministic) {
+    work();
+    return synchronize();
+  }
   AlgorithmSource source;
   std::string path;
   if (!options_.cache_dir.empty()) {

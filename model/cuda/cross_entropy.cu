@@ -22,7 +22,7 @@ struct CrossEntropy {
   float* losses;
   T* logits;  // (rows,Vp)
   const int32_t* targets;
-  const float* loss_scaler;  // or null
+  const LossScaler* loss_scaler;  // or null
   float scale;
   int V, Vp;
 };
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   if (thread == 0) f.losses[row] = logf(sum) + (max - target_logit);
   if constexpr (kMode == Mode::loss) return;
 
-  const float scale = f.scale * (f.loss_scaler ? *f.loss_scaler : 1.0F);
+  const float scale = f.scale * (f.loss_scaler ? f.loss_scaler->scale : 1.0F);
   const float factor = scale / sum;
   const auto gradient = [=](float logit) { return exp2_fast(logit * kLog2E - base) * factor; };
   for (int first = (packs - 1) / tile * tile + thread; first >= 0; first -= tile) {
@@ -136,20 +136,6 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   if (thread == 0) x[target] = narrow<T>(gradient(target_logit) - scale);
 }
 
-int device_attribute(cudaDeviceAttr which) {
-  int device = 0, value = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
-  return value;
-}
-
-/// Shared memory that a block may ask for.
-int64_t shared_limit(int compute_capability) {
-  constexpr int64_t kTuring = 64 << 10;
-  const int64_t device = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  return compute_capability < 80 ? std::min(kTuring, device) : device;
-}
-
 template <class T, int kWidth, Mode kMode>
 void launch(cudaStream_t stream, const CrossEntropy<T>& f, int64_t rows, int64_t shared_bytes = 0) {
   const auto kernel = cross_entropy_kernel<T, kWidth, kMode>;
@@ -181,7 +167,7 @@ void with_operands(const char* op, Tensor losses, Tensor logits, Tensor targets,
     const CrossEntropy<T> operands{losses.ptr<float>(),
                                    logits.ptr<T>(),
                                    targets.ptr<int32_t>(),
-                                   loss_scaler.data ? loss_scaler.ptr<float>() : nullptr,
+                                   scaler_of(op, loss_scaler),
                                    scale,
                                    static_cast<int>(V),
                                    Vp};
@@ -206,7 +192,7 @@ void CudaOps::cross_entropy_forward_backward(Tensor losses, Tensor logits, Tenso
     // A row's packs, and a little for what the kernel has of its own.
     const auto shared = static_cast<int64_t>(sizeof(T)) * ceil_div(V, width()) * width();
     constexpr int64_t kStatic = 1024;
-    if (shared + kStatic <= shared_limit(compute_capability_)) {
+    if (shared + kStatic <= shared_limit_) {
       launch<T, width(), Mode::gradient_in_shared>(stream_.get(), f, logits.rows(), shared);
     } else {
       launch<T, width(), Mode::gradient_reading_twice>(stream_.get(), f, logits.rows());

@@ -2,6 +2,7 @@
 #include "model/cuda/cuda_ops.h"
 
 #include <algorithm>
+#include <climits>
 #include <cstdio>
 #include <string>
 
@@ -13,6 +14,8 @@ namespace {
 
 // What cuBLAS recommends for Hopper, and enough for what came before.
 constexpr int64_t kBlasWorkspace = int64_t{32} << 20;
+
+constexpr int kTuringShared = 64 << 10;  // bytes that a block may ask for below compute capability 8.0
 
 std::string version_name(int version) {
   return cat(version / 1000, '.', version % 1000 / 10);
@@ -64,11 +67,16 @@ CudaOps::CudaOps(int index, const OpsOptions& options)
       compute_capability_(options.compute_capability > 0
                               ? std::min(options.compute_capability, device_capability_)
                               : device_capability_),
-      multiprocessors_(attribute(cudaDevAttrMultiProcessorCount, index)) {
+      multiprocessors_(attribute(cudaDevAttrMultiProcessorCount, index)),
+      shared_limit_(std::min(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
+                             compute_capability_ < 80 ? kTuringShared : INT_MAX)) {
   check_kernel_image();
   stream_ = make_stream();
   start_ = make_event();
   stop_ = make_event();
+  copy_stream_ = make_stream();
+  staged_ = make_event(cudaEventDisableTiming);
+  received_ = make_event(cudaEventDisableTiming);
   blas_ = make_blas(stream_.get());
   // A cuBLAS handle is a cuBLASLt handle too.
   matmul_plans_ =
@@ -157,6 +165,7 @@ void CudaOps::bind_workspace(Arena& arena, const Config& config) {
 
 void CudaOps::synchronize() {
   CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
+  CUDA_CHECK(cudaStreamSynchronize(copy_stream_.get()));
 }
 
 void CudaOps::phase(const char* name, int64_t layer) {

@@ -14,17 +14,19 @@ namespace stepladder {
 
 class MatmulPlans;
 struct MatmulKey;
+struct MatmulShape;
 
 /// How sums in two stages are cut: rows that a block of sum_rows takes, sorted tokens that a block of
-/// embedding_backward takes, the most blocks of sum_of_squares (about what an H200 holds at once), and the most
-/// blocks of layernorm_backward.
+/// embedding_backward takes, the most blocks of sum_of_squares and clip_grad_norm (about what an H200 holds
+/// at once), and the most blocks of layernorm_backward.
 constexpr int64_t kRowChunk = 256;
 constexpr int64_t kTokenChunk = 32;
 constexpr int64_t kSquareBlocks = 1024;
 constexpr int64_t kNormBlocks = 320;
 
-/// All ops run on one stream of one device, from one thread at a time. Every op gives the same bits for the
-/// same operands: no floating-point atomics, and orders of summation that depend on shapes and the device alone.
+/// All ops run on one stream of one device, only stage() beside it, from one thread at a time. Every op gives
+/// the same bits for the same operands: no floating-point atomics, and orders of summation that depend on
+/// shapes and the device alone.
 class CudaOps final : public Ops {
  public:
   /// Makes device `index` current. Throws UnsupportedError naming why it can't be used.
@@ -103,10 +105,14 @@ class CudaOps final : public Ops {
   // clip.cu
   void sum_of_squares(Tensor out, Tensor x) override;
   void clip_factor(Tensor factor, Tensor norm, Tensor parts, float max_norm) override;
+  void clip_grad_norm(Tensor factor, Tensor norm, std::span<const Tensor> grads, float max_norm,
+                      Tensor loss_scaler) override;
 
-  // staging.cpp, convert.cu
+  // convert.cu
   void copy(Tensor dst, Tensor src) override;
   void write(Tensor dst, std::initializer_list<float> values) override;
+
+  // staging.cpp
   std::shared_ptr<void> allocate_host(size_t bytes) override;
   void stage(Tensor staged, const void* pinned) override;
   void receive(Tensor dst, Tensor staged) override;
@@ -122,16 +128,20 @@ class CudaOps final : public Ops {
   void linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w, Tensor pre, Write write) override;
   void linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x, Write write) override;
 
-  // fused.cu, layernorm.cu
+  // fused_maps.cu
   void encoder_forward(Tensor out, Tensor tokens, Tensor wte, Tensor wpe) override;
+  void bias_gelu_forward(Tensor out, Tensor x, Tensor bias) override;
+  void gelu_backward(Tensor dx, Tensor dout, Tensor x) override;
+  void bias_split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv, Tensor bias) override;
+
+  // layernorm.cu
   void layernorm_forward(Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor w, Tensor b) override;
   void residual_layernorm_forward(Tensor res, Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor y,
                                   Tensor bias, Tensor w, Tensor b) override;
   void layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout, Tensor x, Tensor mean,
                           Tensor rstd, Tensor w) override;
-  void bias_gelu_forward(Tensor out, Tensor x, Tensor bias) override;
-  void gelu_backward(Tensor dx, Tensor dout, Tensor x) override;
-  void bias_split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv, Tensor bias) override;
+
+  // scaled_softmax.cu
   void scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) override;
   void scaled_causal_softmax_backward(Tensor dx, Tensor dp, Tensor p, float scale) override;
 
@@ -145,8 +155,6 @@ class CudaOps final : public Ops {
                                       Tensor loss_scaler) override;
 
   // adamw.cu
-  void clip_grad_norm(Tensor factor, Tensor norm, std::span<const Tensor> grads, float max_norm,
-                      Tensor loss_scaler) override;
   void adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tensor clip, const AdamW& hyper,
              Tensor loss_scaler) override;
 
@@ -164,6 +172,9 @@ class CudaOps final : public Ops {
   /// order.
   void sort_tokens(const int32_t* tokens, int64_t n, int64_t V);
 
+  /// One product by cuBLAS or, where a search found it faster, cuBLASLt.
+  struct MatmulOperands;
+  void multiply(const MatmulShape& shape, const MatmulOperands& operands, MatOp op, Write write);
   /// Of a product in cuBLAS' terms at the current precision. Throws UnsupportedError for bf16 below sm_80.
   MatmulKey matmul_key(cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
                        int64_t batch, DType dtype, Write write) const;
@@ -183,8 +194,11 @@ class CudaOps final : public Ops {
   const int device_capability_;   // 90 for sm_90
   const int compute_capability_;  // of the features that are used, at most the device's
   const int multiprocessors_;
+  const int shared_limit_;  // bytes of shared memory that a block may ask for
   Stream stream_;
   Event start_, stop_;
+  Stream copy_stream_;       // of stage()
+  Event staged_, received_;  // the last stage() and receive() are done
   Blas blas_;
   std::unique_ptr<MatmulPlans> matmul_plans_;
   CompileInfo compile_info_;

@@ -52,12 +52,16 @@ void check_same_shape(const char* op, const Tensor& first, const Others&... othe
   (check(others.shape == first.shape, op, ": ", others, " beside ", first), ...);
 }
 
-/// Device memory of an optional loss scaler {scale, good steps, skipped steps, overflow}; null where there is
-/// none.
-inline float* scaler_of(const char* op, const Tensor& loss_scaler) {
+/// The loss scaler of model/ops.h as it lies in memory.
+struct LossScaler {
+  float scale, good_steps, skipped_steps, overflow;
+};
+
+/// Null where there is none.
+inline LossScaler* scaler_of(const char* op, const Tensor& loss_scaler) {
   if (!loss_scaler.data) return nullptr;
   check(loss_scaler.numel() == 4, op, ": loss scaler ", loss_scaler, ", must have four elements");
-  return loss_scaler.ptr<float>();
+  return reinterpret_cast<LossScaler*>(loss_scaler.ptr<float>());
 }
 
 template <class T, int kOperands>

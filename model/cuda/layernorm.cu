@@ -11,7 +11,7 @@ namespace stepladder {
 namespace {
 
 constexpr float kNormEps = 1e-5F;
-constexpr int kMaxHeldCols = 4096;
+constexpr int kMaxHeldCols = 3840;           // the three column sums of a block take 46 KB of shared memory
 constexpr int kHeldFew = 8, kHeldMany = 24;  // elements of a row in a lane
 constexpr int kMaxRowWarps = 8;
 
@@ -194,6 +194,9 @@ struct Backward {
   const T* w;
 };
 
+/// Shared memory for the column sums of a block; with a little more than the sums of a row of kMaxHeldCols,
+/// every device still lends it without being asked to.
+constexpr int kMaxSharedSums = 45 << 10;
 constexpr int kColumnSums = 3;  // dw = sum_n dout * xhat, db = sum_n dout, dbias = sum_n of the new dx
 
 /// Threads of a block of layernorm_backward_kernel. 128-bit packs of 16-bit elements take the fewest
@@ -209,9 +212,9 @@ constexpr int kBackwardThreads = kWidth == 8 ? 384 : 256;
 // written once.
 template <class T, int kWidth, int kHeld>
 __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew ? 2 : 1)
-    layernorm_backward_kernel(Backward<T> f, float* partials, int64_t rows, int cols, int warps) {
+    layernorm_backward_kernel(Backward<T> f, float* partials, int64_t rows, int cols, int warps, int slots) {
   constexpr int kPacks = kHeld / kWidth;
-  extern __shared__ float block_sums[];  // (3,C)
+  extern __shared__ float shared_sums[];  // (slots, 3 * kHeld, lanes)
   __shared__ float of_warp[2][kBackwardThreads<T, kWidth> / 32][2];
   const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;
   const int group = static_cast<int>(threadIdx.x) / lanes, groups = static_cast<int>(blockDim.x) / lanes;
@@ -224,7 +227,8 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
        first += static_cast<int64_t>(gridDim.x) * groups) {
     const int64_t row = first + group, offset = row * cols;
     const int end = row < rows ? cols : 0;
-    Pack<T, kWidth> dout[kPacks], x[kPacks], dx[kPacks];
+    // Past its end a row is 0, so that no branch keeps loads or sums apart; that would cost registers too.
+    Pack<T, kWidth> dout[kPacks] = {}, x[kPacks] = {}, dx[kPacks] = {};
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
       if (column(j) >= end) continue;
@@ -238,11 +242,10 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
     float means[2] = {};  // of dxhat and of dxhat * xhat
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
-      if (column(j) >= end) continue;
       float weight[kWidth];
       x[j].get(xhat[j]);
       dout[j].get(dxhat[j]);
-      Pack<T, kWidth>::load(f.w + column(j)).get(weight);
+      (column(j) < end ? Pack<T, kWidth>::load(f.w + column(j)) : Pack<T, kWidth>{}).get(weight);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         xhat[j][i] = (xhat[j][i] - mean) * rstd;
@@ -273,24 +276,32 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
     }
   }
 
-  for (int turn_to_add = 0; turn_to_add < groups; ++turn_to_add) {
-    if (group == turn_to_add) {
+  // Groups add up in a fixed order, `slots` of them at a time, each in a place of its own.
+  const int slot_size = kColumnSums * kHeld * lanes;
+  float* const slot = shared_sums + group % slots * slot_size + lane;
+  for (int begin = 0; begin < groups; begin += slots) {
+    if (group >= begin && group < begin + slots) {
 #pragma unroll
-      for (int j = 0; j < kPacks; ++j) {
-        if (column(j) >= cols) continue;
-#pragma unroll
-        for (int k = 0; k < kColumnSums; ++k) {
-          float* to = block_sums + k * cols + column(j);
-#pragma unroll
-          for (int i = 0; i < kWidth; ++i) to[i] = group == 0 ? sums[k][j][i] : to[i] + sums[k][j][i];
-        }
+      for (int at = 0; at < kColumnSums * kHeld; ++at) {
+        const float sum = sums[at / kHeld][at % kHeld / kWidth][at % kWidth];
+        slot[at * lanes] = begin == 0 ? sum : slot[at * lanes] + sum;
       }
     }
     __syncthreads();
   }
-  float* to = partials + static_cast<int64_t>(blockIdx.x) * kColumnSums * cols;
-  for (int i = static_cast<int>(threadIdx.x); i < kColumnSums * cols; i += static_cast<int>(blockDim.x))
-    to[i] = block_sums[i];
+  constexpr int kChunk = kWidth % 4 == 0 ? 4 : 1;  // floats of a store
+  for (int i = static_cast<int>(threadIdx.x); i < slot_size / kChunk; i += static_cast<int>(blockDim.x)) {
+    const int at = i / lanes * kChunk, l = i % lanes, k = at / kHeld;
+    const int c = l / 32 * 32 * kHeld + at % kHeld / kWidth * 32 * kWidth + l % 32 * kWidth + at % kWidth;
+    if (c >= cols) continue;
+    float sum[kChunk] = {};
+    for (int s = 0; s < slots; ++s) {
+#pragma unroll
+      for (int e = 0; e < kChunk; ++e) sum[e] += shared_sums[s * slot_size + (at + e) * lanes + l];
+    }
+    Pack<float, kChunk>::of(sum).store(partials +
+                                       (static_cast<int64_t>(blockIdx.x) * kColumnSums + k) * cols + c);
+  }
 }
 
 // The same for rows too long for registers; a block has a row at a time. A thread has the same columns in
@@ -425,7 +436,9 @@ int launch_backward(cudaStream_t stream, const Backward<T>& f, float* partials, 
   } else {
     const RowLayout layout = row_layout(cols);
     const int groups = kBackwardThreads<T, kWidth> / 32 / layout.warps, threads = groups * layout.warps * 32;
-    const size_t shared = kColumnSums * static_cast<size_t>(cols) * sizeof(float);
+    const int slot_bytes = kColumnSums * layout.held * layout.warps * 32 * static_cast<int>(sizeof(float));
+    const int slots = std::clamp(kMaxSharedSums / slot_bytes, 1, groups);
+    const auto shared = static_cast<size_t>(slots * slot_bytes);
     with_held(layout.held, [&](auto held) {
       const auto kernel = layernorm_backward_kernel<T, kWidth, held()>;
       int resident = 0;  // blocks that a multiprocessor has room for
@@ -433,7 +446,7 @@ int launch_backward(cudaStream_t stream, const Backward<T>& f, float* partials, 
       blocks = static_cast<int>(std::min<int64_t>(
           {max_blocks, ceil_div(rows, groups), std::max(resident, 1) * int64_t{multiprocessors}}));
       kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), shared, stream>>>(
-          f, partials, rows, cols, layout.warps);
+          f, partials, rows, cols, layout.warps, slots);
     });
   }
   CUDA_CHECK(cudaGetLastError());
@@ -483,7 +496,8 @@ void CudaOps::layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, 
                         mean.ptr<float>(), rstd.ptr<float>(), w.ptr<T>()};
     const ColumnSums<T> sums{{dw.ptr<T>(), db.ptr<T>(), optional_ptr<T>(dbias)}};
     if (x.numel() == 0) return;
-    const int cols = column_count(kColumnSums * x.cols()) / kColumnSums;
+    const int cols =
+        column_count(kColumnSums * x.cols()) / kColumnSums;  // all three sums are counted in ints
     const int64_t max_blocks = std::min(kNormBlocks, partials_.numel() / (kColumnSums * cols));
     check(max_blocks > 0, "layernorm_backward needs a workspace for ", cols,
           " channels: call bind_workspace() first");

@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "model/cuda/matmul_shape.h"
 #include "model/cuda/range.h"
 #include "model/error.h"
 
@@ -19,17 +20,15 @@ static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(FoundAlgorithm::algorithm))
 // cuBLASLt's default, which is what cudaMalloc and the arena give.
 constexpr uintptr_t kMaxAlignment = 256;
 
+// What the leading dimension of an epilogue's auxiliary matrix has to be a multiple of.
+constexpr int64_t kAuxMultiple = 8;
+
 // A search measures this many algorithms of a way, once or twice; then those that came within kPromising of
 // the best, at most kFinalists, in kRounds rounds of about kRoundUs.
-constexpr int kCandidates = 24;
+constexpr int kCandidates = 16;
 constexpr double kPromising = 1.15;
-constexpr size_t kFinalists = 5, kRounds = 5;
+constexpr size_t kFinalists = 4, kRounds = 5;
 constexpr double kRoundUs = 300.0;
-
-cudaDataType_t cuda_type(DType type) {
-  check(type != DType::i32, "i32, wanted a floating type");
-  return type == DType::bf16 ? CUDA_R_16BF : type == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
-}
 
 /// What cuBLASLt calls on a product take. Lives on the stack: making it costs no more than filling it in.
 struct Descriptors {
@@ -46,9 +45,9 @@ struct Descriptors {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.m);
     }
     const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, cublasOperation_t op, int64_t rows,
-                            int64_t cols) {
+                            int64_t cols, int64_t padding = 0) {
       if (op == CUBLAS_OP_T) std::swap(rows, cols);
-      CUBLAS_CHECK(cublasLtMatrixLayoutInit(&to, type, rows, cols, rows));
+      CUBLAS_CHECK(cublasLtMatrixLayoutInit(&to, type, rows, cols, rows + padding));
       const auto batch = static_cast<int32_t>(key.batch);
       const int64_t stride = rows * cols;
       CUBLAS_CHECK(
@@ -57,8 +56,8 @@ struct Descriptors {
                                                     sizeof stride));
     };
     layout(a, key.op_a, key.m, key.k);
-    layout(b, key.op_b, key.k, key.n);
-    layout(d, CUBLAS_OP_N, key.m, key.n);
+    layout(b, key.op_b, key.k, key.n, key.b_padding);
+    layout(d, CUBLAS_OP_N, key.m, key.n, key.d_padding);
   }
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
@@ -82,7 +81,8 @@ std::string text_of(const MatmulKey& key) {
              key.batch > 1 ? cat(" batch ", key.batch) : "", ' ',
              key.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32" : name_of(key.dtype), " epilogue ",
              static_cast<int>(key.epilogue), key.write == Write::add ? " add" : "", " aligned ",
-             key.alignment);
+             key.alignment, key.b_padding > 0 ? cat(" b+", key.b_padding) : "",
+             key.d_padding > 0 ? cat(" d+", key.d_padding) : "");
 }
 
 double median(std::array<double, kRounds> values) {
@@ -169,6 +169,7 @@ void MatmulPlans::search(const std::function<void()>& work, const std::string& p
 
 std::vector<cublasLtMatmulAlgo_t> MatmulPlans::algorithms(const LtMatmul& product, int count) const {
   if (product.key.batch > INT_MAX) return {};
+  if (product.aux && product.key.m % kAuxMultiple != 0) return {};
   cublasLtMatmulPreferenceOpaque_t preference;
   CUBLAS_CHECK(cublasLtMatmulPreferenceInit(&preference));
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {

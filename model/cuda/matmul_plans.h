@@ -20,7 +20,7 @@
 namespace stepladder {
 
 /// What the fastest way to do a product depends on. In cuBLAS' terms, columns first: D (m,n) = or +=
-/// op(A) op(B), contiguous, then an epilogue.
+/// op(A) op(B), then an epilogue.
 struct MatmulKey {
   cublasOperation_t op_a, op_b;
   int64_t m, n, k, batch;
@@ -28,7 +28,8 @@ struct MatmulKey {
   cublasComputeType_t compute;
   Write write;  // of D, and in a request of the bias gradient too
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  uint32_t alignment = 0;  // of all operands, in bytes
+  uint32_t alignment = 0;                // of all operands, in bytes
+  int64_t b_padding = 0, d_padding = 0;  // elements between columns as stored
 
   auto operator<=>(const MatmulKey&) const = default;
 };

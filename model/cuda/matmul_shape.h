@@ -9,12 +9,12 @@
 
 namespace stepladder {
 
-/// `batch` products of (M,K) and (K,N). cuBLAS stores columns first, so it sees every matrix transposed:
-/// out^T (N,M) = op(b)^T op(a)^T. Its first operand is b, its second a, its m, n, k are N, M, K, and every
-/// leading dimension is a row length here.
+/// `batch` products of (M,K) and (K,N). Rows of a and out may be padded. cuBLAS stores columns first, so it
+/// sees every matrix transposed: out^T (N,M) = op(b)^T op(a)^T. Its first operand is b, its second a, its m,
+/// n, k are N, M, K, and every leading dimension is a row length here.
 struct MatmulShape {
   int64_t batch = 1, M = 0, N = 0, K = 0;
-  int64_t a_rows = 0, a_cols = 0, b_rows = 0, b_cols = 0;  // of one matrix as stored
+  int64_t a_rows = 0, a_cols = 0, b_rows = 0, b_cols = 0, out_cols = 0;  // of one matrix as stored
   cublasOperation_t op_a = CUBLAS_OP_N, op_b = CUBLAS_OP_N;
 };
 
@@ -37,12 +37,15 @@ inline MatmulShape matmul_shape(const Tensor& out, const Tensor& a, const Tensor
       s.batch *= out.shape[i];
     }
   }
-  fits(s.batch > 0);
   s.a_rows = a.rows() / s.batch, s.a_cols = a.cols();
   s.b_rows = b.rows() / s.batch, s.b_cols = b.cols();
-  s.M = out.rows() / s.batch, s.N = out.cols(), s.K = op == MatOp::TN ? s.a_rows : s.a_cols;
-  fits(s.K > 0 && (op == MatOp::TN ? s.a_cols : s.a_rows) == s.M);
-  fits(op == MatOp::NT ? s.b_rows == s.N && s.b_cols == s.K : s.b_rows == s.K && s.b_cols == s.N);
+  s.out_cols = out.cols();
+  s.M = out.rows() / s.batch, s.N = op == MatOp::NT ? s.b_rows : s.b_cols;
+  s.K = op == MatOp::TN ? s.a_rows : op == MatOp::NT ? s.a_cols : s.b_rows;
+  fits(s.K > 0 && s.out_cols >= s.N && (op == MatOp::NT || s.out_cols == s.N));
+  fits(op == MatOp::TN ? s.a_cols >= s.M : s.a_rows == s.M && s.a_cols >= s.K);
+  fits(op == MatOp::NT ? s.b_cols == s.K : s.b_rows == s.K);
+  fits(s.batch == 1 || (s.out_cols == s.N && s.a_cols == (op == MatOp::TN ? s.M : s.K)));
   s.op_a = op == MatOp::TN ? CUBLAS_OP_T : CUBLAS_OP_N;
   s.op_b = op == MatOp::NT ? CUBLAS_OP_T : CUBLAS_OP_N;
   return s;

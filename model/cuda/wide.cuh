@@ -4,43 +4,19 @@
 // rows that do not start on 16 bytes and for OpsOptions::wide_access = false. Nothing else differs.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <array>
 #include <bit>
 #include <cstdint>
 #include <initializer_list>
 #include <type_traits>
 
+#include "model/cuda/half.cuh"
 #include "model/tensor.h"
 
 namespace stepladder {
 
 /// Bytes of the widest access to memory.
 constexpr int kWideBytes = 16;
-
-__device__ inline float widen(float x) {
-  return x;
-}
-__device__ inline float widen(BFloat16 x) {
-  return __uint_as_float(uint32_t{x.bits} << 16);
-}
-__device__ inline float widen(Float16 x) {
-  return __half2float(__half_raw{x.bits});
-}
-
-/// x rounded to T.
-template <class T>
-__device__ T narrow(float x) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    return {static_cast<__nv_bfloat16_raw>(__float2bfloat16_rn(x)).x};
-  } else if constexpr (std::is_same_v<T, Float16>) {
-    return {static_cast<__half_raw>(__float2half_rn(x)).x};
-  } else {
-    return x;
-  }
-}
 
 /// Two 16-bit floats as a word, `low` first in memory; the hardware rounds both at once.
 template <class T>
@@ -53,13 +29,14 @@ __device__ uint32_t narrow_pair(float low, float high) {
 }
 
 /// kWidth neighbours, moved in one access and kept as stored until they are computed with: half the registers
-/// of floats. `from` and `to` are aligned to the pack.
+/// of floats. `from` and `to` are aligned to the pack. Half a pack goes with a whole one of floats.
 template <class T, int kWidth>
 class Pack {
   static constexpr int kBytes = kWidth * static_cast<int>(sizeof(T));
-  static_assert(kWidth == 1 || kBytes == kWideBytes);
+  static_assert(kWidth == 1 || kBytes == kWideBytes || kBytes == kWideBytes / 2);
   using Scalar = std::conditional_t<sizeof(T) == 2, unsigned short, unsigned int>;
-  using Bits = std::conditional_t<kWidth == 1, Scalar, uint4>;
+  using Vector = std::conditional_t<kBytes == kWideBytes, uint4, uint2>;
+  using Bits = std::conditional_t<kWidth == 1, Scalar, Vector>;
 
  public:
   static __device__ Pack load(const T* from) {

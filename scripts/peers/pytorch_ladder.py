@@ -28,7 +28,7 @@ LADDER = {
     "07_flash_attention": "scaled_dot_product_attention",
     "08_compiled_step": "torch.compile(mode=--compile-mode), by default with CUDA graphs",
     "09_padded_vocab": "vocabulary 50257 -> 50304",
-    "10_large_batch": "the largest power-of-two multiple of --batch that fits, found by search",
+    "10_large_batch": "without --batch: the largest power of two that fits, found by search",
 }
 ATTENTION = ("auto", "flash", "cudnn")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -42,6 +42,7 @@ MODELS = {
     "gpt2-tiny": {"L": 4, "NH": 4, "C": 128, "max_T": 256},
 }
 VOCABULARY = 50257
+USUAL_BATCH = 4
 
 
 def torch_version() -> str:
@@ -74,7 +75,7 @@ def parse(arguments: list[str]):
             ("data", str, "data/austen.txt", "tokens (llm.c .bin, .npy, raw uint16) or a .txt that a rung tokenised"),
             ("val-data", str, "", "the same for validation; default: the last tenth of --data"),
             ("vocab", str, "data/gpt2", "folder of encoder.json and vocab.bpe, which a .txt was tokenised with"),
-            ("batch", number(int, 1, 16384), 4, "sequences in a micro-batch"),
+            ("batch", number(int, 1, 16384), None, "sequences in a micro-batch; default: 4, or what the rung finds"),
             ("seq", number(int, 1, 32768), None, "tokens of a sequence; default: all positions"),
             ("steps", count, 40, "optimizer steps in all"),
             ("accumulate", number(int, 1, 65536), 1, "micro-batches in a step"),
@@ -195,7 +196,7 @@ def features_of(settings, device):
     if climbed("05_mixed_precision"):
         name = settings.dtype if settings.dtype != "auto" else "fp16" if lacks else "bf16"
         half = {"bf16": torch.bfloat16, "fp16": torch.float16}[name]
-    if lacks and (half == torch.bfloat16 or (climbed("02_tf32") and half is None)):
+    if lacks and (half == torch.bfloat16 or settings.rung == "02_tf32"):
         raise UnsupportedError(lacks)
     mode = settings.compile_mode if climbed("08_compiled_step") else "default" if climbed("06_fused_kernels") else ""
     return Features(tf32=climbed("02_tf32"), fused_adamw=climbed("03_fused_adamw"), pinned=climbed("04_pinned_loader"),
@@ -210,8 +211,8 @@ class Run:
         if settings.rung not in LADDER:
             raise UnsupportedError(f"PyTorch has no counterpart of {settings.rung}")
         try:
-            import numpy  # noqa: F401  (PyTorch can be there without)
             import torch
+            import numpy  # noqa: F401  (PyTorch can be there without)
         except ImportError as error:
             raise UnsupportedError(f"{sys.executable} has no {error.name or 'working PyTorch'}: {error}") from None
         from pytorch_gpt2 import Config
@@ -219,7 +220,7 @@ class Run:
         self.device = choose_device(settings, torch)
         self.features = features_of(settings, self.device)
         vocabulary = 128 * math.ceil(VOCABULARY / 128) if self.features.padded else VOCABULARY
-        self.config = Config(B=settings.batch, T=settings.seq, V=vocabulary, **MODELS[settings.model])
+        self.config = Config(B=settings.batch or USUAL_BATCH, T=settings.seq, V=vocabulary, **MODELS[settings.model])
         self.train_tokens, self.val_tokens = open_data(settings)
         self.stopped_by, self.memory = 0, None
 
@@ -325,7 +326,7 @@ class Run:
         """Returns the exit code."""
         from pytorch_gpt2 import Batches
         settings = self.settings
-        if settings.rung >= "10_large_batch":
+        if settings.rung >= "10_large_batch" and not settings.batch:
             self.search_batch()
         trainer, batches = self.build()
         if settings.eval_every:

@@ -1,0 +1,33 @@
+// What can be measured: our rungs, and peers, which are other implementations of the same training.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/ladder.h"
+
+namespace stepladder {
+
+/// A program that takes a rung's options and speaks its event protocol.
+struct Program {
+  std::string variant;               // "05_mixed_precision", "pytorch/05_mixed_precision", "llmc"
+  std::string peer;                  // "pytorch" or "llmc"; "" for a rung of ours
+  std::vector<std::string> command;  // that its options follow
+  MathMode math = MathMode::fp32;    // of its GEMMs: picks the peak of MFU
+  double tolerance = 0.0;  // relative, of a rung's loss against the first rung's; peers aren't compared
+
+  /// What it was built from; it says so after "source" in its --version. Throws Error when it does not,
+  /// InputError for a peer.
+  std::string source_hash() const;
+};
+
+/// `rungs` in bin_dir(), each followed by its counterparts among `peers`, and last the peers without rungs. A
+/// peer is "pytorch", or "llmc=PATH" with the path of llm.c's train_gpt2cu; `python` runs their scripts.
+/// Throws InputError for any other.
+std::vector<Program> programs(const std::vector<Rung>& rungs, const std::vector<std::string>& peers,
+                              const std::string& python);
+
+/// "PyTorch" for "pytorch"; a name that is not known as it is.
+std::string peer_title(const std::string& peer);
+
+}  // namespace stepladder

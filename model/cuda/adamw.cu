@@ -1,0 +1,145 @@
+// One step of AdamW over all parameters in one launch, at the speed of memory: with 16-bit gradients and
+// weights it moves 28 bytes for each parameter.
+#include <cmath>
+
+#include "model/cuda/cuda_ops.h"
+#include "model/cuda/kernels.cuh"
+#include "model/cuda/multi_tensor.cuh"
+#include "model/cuda/range.h"
+#include "model/cuda/wide.cuh"
+
+namespace stepladder {
+namespace {
+
+constexpr int kTile = 2048;  // elements of a block
+constexpr int kWide = kWideBytes / static_cast<int>(sizeof(float));
+
+template <class T>
+struct Parameter {
+  float *w, *m, *v;
+  const T* g;
+  T* low;  // may be null
+  int64_t n;
+  float weight_decay;
+  bool wide;
+};
+
+struct Hyper {
+  float weight1, weight2;      // 1 - beta
+  float log_beta1, log_beta2;  // log(beta)
+  float eps;
+};
+
+// m = lerp(g, m, beta1), v = lerp(g^2, v, beta2), w -= lr * (mhat / (sqrt(vhat) + eps) + weight_decay * w),
+// where mhat = m / (1 - beta1^t), vhat = v / (1 - beta2^t)
+struct Update {
+  float clip, lr, weight1, weight2, mhat_per_m, vhat_per_v, eps, weight_decay;
+  __device__ void operator()(float& w, float& m, float& v, float g) const {
+    g *= clip;
+    m += weight1 * (g - m);
+    v += weight2 * (g * g - v);
+    w -= lr * (m * mhat_per_m / (sqrtf(v * vhat_per_v) + eps) + weight_decay * w);
+  }
+};
+
+// The tile that begins at element `begin`, kVector elements at a time. Only scalars stop at its end.
+template <int kVector, class T>
+__device__ void update_tile(const Parameter<T>& p, int64_t begin, const Update& update) {
+  constexpr int kSteps = kTile / (kThreads * kVector);
+  const auto at = [begin](int j) { return begin + (j * kThreads + static_cast<int>(threadIdx.x)) * kVector; };
+  const auto inside = [&](int64_t i) { return kVector > 1 || i < p.n; };
+  using Floats = Pack<float, kVector>;
+  using Stored = Pack<T, kVector>;
+  Floats w[kSteps], m[kSteps], v[kSteps];
+  Stored g[kSteps];
+#pragma unroll
+  for (int j = 0; j < kSteps; ++j) {
+    const int64_t i = at(j);
+    if (!inside(i)) continue;
+    g[j] = Stored::load(p.g + i);
+    w[j] = Floats::load(p.w + i);
+    m[j] = Floats::load(p.m + i);
+    v[j] = Floats::load(p.v + i);
+  }
+#pragma unroll
+  for (int j = 0; j < kSteps; ++j) {
+    const int64_t i = at(j);
+    if (!inside(i)) continue;
+    float wj[kVector], mj[kVector], vj[kVector], gj[kVector];
+    w[j].get(wj), m[j].get(mj), v[j].get(vj), g[j].get(gj);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) update(wj[k], mj[k], vj[k], gj[k]);
+    Floats::of(wj).store(p.w + i);
+    Floats::of(mj).store(p.m + i);
+    Floats::of(vj).store(p.v + i);
+    if (p.low) Stored::of(wj).store(p.low + i);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    adamw_kernel(const __grid_constant__ TensorBatch<Parameter<T>> batch, Hyper hyper, const float* schedule,
+                 const float* clip, const LossScaler* loss_scaler) {
+  if (loss_scaler && loss_scaler->overflow != 0.0F) return;  // this step overflowed
+  const float t = loss_scaler ? schedule[1] - loss_scaler->skipped_steps : schedule[1];
+  const int tile = static_cast<int>(blockIdx.x), i = tensor_of(batch, tile);
+  const Parameter<T> p = batch.at[i];
+  // 1 - beta^t would cancel where t is small.
+  const Update update{.clip = *clip,
+                      .lr = schedule[0],
+                      .weight1 = hyper.weight1,
+                      .weight2 = hyper.weight2,
+                      .mhat_per_m = -1.0F / expm1f(t * hyper.log_beta1),
+                      .vhat_per_v = -1.0F / expm1f(t * hyper.log_beta2),
+                      .eps = hyper.eps,
+                      .weight_decay = p.weight_decay};
+  const int64_t begin = static_cast<int64_t>(tile - batch.first_tile[i]) * kTile;
+  if (p.wide && begin + kTile <= p.n) {
+    update_tile<kWide>(p, begin, update);
+  } else {
+    update_tile<1>(p, begin, update);
+  }
+}
+
+}  // namespace
+
+void CudaOps::adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tensor clip, const AdamW& hyper,
+                    Tensor loss_scaler) {
+  const Range range("adamw");
+  check(schedule.numel() == 2, "adamw: schedule ", schedule, ", must be {lr, t}");
+  check(clip.numel() == 1, "adamw: clip ", clip, ", must have one element");
+  for (const float beta : {hyper.beta1, hyper.beta2})
+    check(beta >= 0.0F && beta < 1.0F, "adamw: beta ", beta, ", must be in [0,1)");
+  if (tensors.empty()) return;
+  const float *lr_t = schedule.ptr<float>(), *factor = clip.ptr<float>();
+  const LossScaler* scaler = scaler_of("adamw", loss_scaler);
+  const auto log_of = [](float beta) { return static_cast<float>(std::log(static_cast<double>(beta))); };
+  const Hyper values{1.0F - hyper.beta1, 1.0F - hyper.beta2, log_of(hyper.beta1), log_of(hyper.beta2),
+                     hyper.eps};
+
+  with_float_type(tensors[0].g.dtype, [&](auto type) {
+    using T = decltype(type);
+    const auto parameter = [&](size_t i) {
+      const AdamWTensor& t = tensors[i];
+      check_same_shape("adamw", t.w, t.g, t.m, t.v);
+      if (t.low.data) check_same_shape("adamw", t.w, t.low);
+      Parameter<T> p{.w = t.w.ptr<float>(),
+                     .m = t.m.ptr<float>(),
+                     .v = t.v.ptr<float>(),
+                     .g = t.g.ptr<T>(),
+                     .low = t.low.data ? t.low.ptr<T>() : nullptr,
+                     .n = t.w.numel(),
+                     .weight_decay = t.decay ? hyper.weight_decay : 0.0F,
+                     .wide = false};
+      p.wide = options_.wide_access && aligned(p.w, p.m, p.v, p.g, p.low);
+      return p;
+    };
+    for_each_batch(tensors.size(), kTile, parameter, [&](const TensorBatch<Parameter<T>>& batch, int tiles) {
+      if (tiles == 0) return;
+      adamw_kernel<<<tiles, kThreads, 0, stream_.get()>>>(batch, values, lr_t, factor, scaler);
+      CUDA_CHECK(cudaGetLastError());
+    });
+  });
+}
+
+}  // namespace stepladder

@@ -1,0 +1,221 @@
+// Fused ops whose output elements depend on one place of each operand: one pass over memory.
+#include "model/cuda/cuda_ops.h"
+#include "model/cuda/kernels.cuh"
+#include "model/cuda/range.h"
+#include "model/cuda/wide.cuh"
+
+namespace stepladder {
+namespace {
+
+constexpr int kRows = 8;  // of a block; each has a warp
+
+/// f.row(row) gives where the row's operands begin, `from`, and put(c, x), which writes what comes of their
+/// elements c, c + 1, ... A lane loads kItems packs of each operand before it uses the first.
+template <class T, int kWidth, class F>
+__global__ void __launch_bounds__(32 * kRows) map_packs_kernel(int64_t rows, int cols, F f) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.y;
+  if (row >= rows) return;
+  const auto of_row = f.row(row);
+  constexpr int kOperands = sizeof(of_row.from) / sizeof(of_row.from[0]);
+  constexpr int kStep = 32 * kWidth;
+  for (int first = static_cast<int>(threadIdx.x) * kWidth; first < cols; first += kItems * kStep) {
+    Pack<T, kWidth> packs[kItems][kOperands];
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) {
+      const int c = first + j * kStep;
+      if (c >= cols) continue;
+#pragma unroll
+      for (int k = 0; k < kOperands; ++k) packs[j][k] = Pack<T, kWidth>::load(of_row.from[k] + c);
+    }
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) {
+      const int c = first + j * kStep;
+      if (c >= cols) continue;
+      float x[kOperands][kWidth];
+#pragma unroll
+      for (int k = 0; k < kOperands; ++k) packs[j][k].get(x[k]);
+      of_row.put(c, x);
+    }
+  }
+}
+
+template <class T, int kWidth, class F>
+void map_packs(cudaStream_t stream, int64_t rows, int64_t cols, F f) {
+  if (rows == 0 || cols == 0) return;
+  map_packs_kernel<T, kWidth>
+      <<<grid_size(ceil_div(rows, kRows)), dim3(32, kRows), 0, stream>>>(rows, column_count(cols), f);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+template <class T, int kWidth>
+struct EncoderForward {  // wte[tokens] + wpe[t]
+  T* out;
+  const int32_t* tokens;
+  const T *wte, *wpe;
+  int64_t length, C;  // T and C
+
+  struct Row {
+    const T* from[2];
+    T* out;
+    __device__ void put(int c, const float (&x)[2][kWidth]) const {
+      float sum[kWidth];
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) sum[i] = x[0][i] + x[1][i];
+      Pack<T, kWidth>::of(sum).store(out + c);
+    }
+  };
+  __device__ Row row(int64_t n) const {
+    return {{wte + tokens[n] * C, wpe + n % length * C}, out + n * C};
+  }
+};
+
+// gelu(x) = x/2 (1 + tanh(u)) = x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). Nothing cancels in the
+// second form: an exponential and a reciprocal of the hardware, each within 2^-22, are enough for f32 too.
+constexpr float k2U = 1.5957691216057308F;  // 2u = (k2U + k2U3 x^2) x
+constexpr float k2U3 = k2U * 0.044715F;
+
+__device__ float sigmoid_2u(float x) {
+  return __fdividef(1.0F, 1.0F + exp2_fast(-kLog2E * x * (k2U + k2U3 * x * x)));
+}
+
+template <class T, int kWidth>
+struct BiasGelu {  // x + bias, and gelu of it as stored
+  T *x, *out;
+  const T* bias;
+  int64_t C;
+
+  struct Row {
+    const T* from[2];
+    T *x, *out;
+    __device__ void put(int c, const float (&in)[2][kWidth]) const {
+      float v[kWidth];
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) v[i] = in[0][i] + in[1][i];
+      const auto stored = Pack<T, kWidth>::of(v);
+      stored.store(x + c);
+      stored.get(v);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) v[i] *= sigmoid_2u(v[i]);
+      Pack<T, kWidth>::of(v).store(out + c);
+    }
+  };
+  __device__ Row row(int64_t n) const {
+    return {{x + n * C, bias}, x + n * C, out + n * C};
+  }
+};
+
+template <class T, int kWidth>
+struct GeluBackward {  // dout * gelu'(x), gelu' = s + x s (1 - s) (2u)', s = sigmoid(2u)
+  T* dx;
+  const T *dout, *x;
+  int64_t C;
+
+  struct Row {
+    const T* from[2];
+    T* dx;
+    __device__ void put(int c, const float (&in)[2][kWidth]) const {
+      float v[kWidth];
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        const float x = in[1][i], s = sigmoid_2u(x);
+        v[i] = in[0][i] * (s + x * s * (1.0F - s) * (k2U + 3.0F * k2U3 * x * x));
+      }
+      Pack<T, kWidth>::of(v).store(dx + c);
+    }
+  };
+  __device__ Row row(int64_t n) const {
+    return {{dout + n * C, x + n * C}, dx + n * C};
+  }
+};
+
+template <class T, int kWidth>
+struct BiasSplitQkv {  // (qkv + bias)[b][t][p*C + h*HS + s] to part p [b][h][t][s]
+  T* part[3];
+  const T *qkv, *bias;
+  int length, NH, HS;  // T, NH and HS
+
+  struct Row {
+    const T* from[2];
+    T* part[3];  // at [b][0][t][0]
+    int NH, HS;
+    int64_t head;  // elements from one head to the next
+    __device__ void put(int c, const float (&x)[2][kWidth]) const {
+      const int ph = c / HS, p = ph / NH, h = ph - p * NH, s = c - ph * HS;
+      float sum[kWidth];
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) sum[i] = x[0][i] + x[1][i];
+      T* to = p == 0 ? part[0] : p == 1 ? part[1] : part[2];
+      Pack<T, kWidth>::of(sum).store(to + h * head + s);
+    }
+  };
+  __device__ Row row(int64_t n) const {
+    const int64_t b = n / length, t = n % length, head = static_cast<int64_t>(length) * HS;
+    const int64_t at = b * NH * head + t * HS;
+    return {{qkv + n * 3 * NH * HS, bias}, {part[0] + at, part[1] + at, part[2] + at}, NH, HS, head};
+  }
+};
+
+}  // namespace
+
+void CudaOps::encoder_forward(Tensor out, Tensor tokens, Tensor wte, Tensor wpe) {
+  const Range range("encoder_forward");
+  check(out.shape.rank() == 3 && tokens.shape == Shape{out.shape[0], out.shape[1]}, "encoder_forward: ", out,
+        " of ", tokens);
+  check(wte.shape.rank() == 2 && wpe.shape.rank() == 2 && wte.cols() == out.cols() &&
+            wpe.cols() == out.cols() && out.shape[1] <= wpe.shape[0],
+        "encoder_forward: ", out, " of ", wte, " and ", wpe);
+  const bool wide = options_.wide_access && wide_rows(out.cols(), {out, wte, wpe});
+  with_pack(out.dtype, wide, [&](auto type, auto width) {
+    using T = decltype(type);
+    const EncoderForward<T, width()> f{out.ptr<T>(), tokens.ptr<int32_t>(), wte.ptr<T>(),
+                                       wpe.ptr<T>(), out.shape[1],          out.cols()};
+    map_packs<T, width()>(stream_.get(), out.rows(), out.cols(), f);
+  });
+}
+
+void CudaOps::bias_gelu_forward(Tensor out, Tensor x, Tensor bias) {
+  const Range range("bias_gelu_forward");
+  check_same_shape("bias_gelu_forward", x, out);
+  check(x.shape.rank() > 0 && bias.shape == Shape{x.cols()}, "bias_gelu_forward: ", bias,
+        " for the columns of ", x);
+  const bool wide = options_.wide_access && wide_rows(x.cols(), {out, x, bias});
+  with_pack(x.dtype, wide, [&](auto type, auto width) {
+    using T = decltype(type);
+    const BiasGelu<T, width()> f{x.ptr<T>(), out.ptr<T>(), bias.ptr<T>(), x.cols()};
+    map_packs<T, width()>(stream_.get(), x.rows(), x.cols(), f);
+  });
+}
+
+void CudaOps::gelu_backward(Tensor dx, Tensor dout, Tensor x) {
+  const Range range("gelu_backward");
+  check_same_shape("gelu_backward", x, dx, dout);
+  check(x.shape.rank() > 0, "gelu_backward: ", x, ", must have rows");
+  const bool wide = options_.wide_access && wide_rows(x.cols(), {dx, dout, x});
+  with_pack(x.dtype, wide, [&](auto type, auto width) {
+    using T = decltype(type);
+    const GeluBackward<T, width()> f{dx.ptr<T>(), dout.ptr<T>(), x.ptr<T>(), x.cols()};
+    map_packs<T, width()>(stream_.get(), x.rows(), x.cols(), f);
+  });
+}
+
+void CudaOps::bias_split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv, Tensor bias) {
+  const Range range("bias_split_qkv");
+  check(q.shape.rank() == 4, "bias_split_qkv: ", q, ", must be (B,NH,T,HS)");
+  check_same_shape("bias_split_qkv", q, k, v);
+  const int64_t B = q.shape[0], NH = q.shape[1], T = q.shape[2], HS = q.shape[3], cols = 3 * NH * HS;
+  check(qkv.shape == Shape{B, T, cols} && bias.shape == Shape{cols}, "bias_split_qkv: ", qkv, " and ", bias,
+        " beside ", q);
+  const bool wide = options_.wide_access && wide_rows(HS, {q, k, v, qkv, bias});
+  with_pack(q.dtype, wide, [&](auto type, auto width) {
+    using Type = decltype(type);
+    const BiasSplitQkv<Type, width()> f{{q.ptr<Type>(), k.ptr<Type>(), v.ptr<Type>()},
+                                        qkv.ptr<Type>(),
+                                        bias.ptr<Type>(),
+                                        column_count(T),
+                                        static_cast<int>(NH),
+                                        static_cast<int>(HS)};
+    map_packs<Type, width()>(stream_.get(), B * T, cols, f);
+  });
+}
+
+}  // namespace stepladder

@@ -1,0 +1,222 @@
+// The causal softmax of scaled scores x (...,T,T), and its gradient: the row of position t has t + 1
+// elements, the rest is written 0 and not read.
+//
+// A row of at most kMaxHeldCols elements stays in the registers of a warp. A longer one a block reads again
+// from cache. Either way the long rows of a matrix come first, so that short ones fill up the end.
+#include "model/cuda/cuda_ops.h"
+#include "model/cuda/kernels.cuh"
+#include "model/cuda/range.h"
+#include "model/cuda/wide.cuh"
+
+namespace stepladder {
+namespace {
+
+constexpr int kHeld = 32;  // elements of a row in a lane
+constexpr int kMaxHeldCols = 32 * kHeld;
+constexpr int kRows = 4;  // of a block of warps with a row each
+
+template <class Op>
+__device__ float warp_reduce(float x, Op op) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) x = op(x, __shfl_xor_sync(0xffffffffU, x, mask));
+  return x;
+}
+
+/// The pack of x at column c, times scale; `past` from `length` on.
+template <class T, int kWidth>
+__device__ void take(float (&v)[kWidth], const Pack<T, kWidth>& x, int c, int length, float scale,
+                     float past) {
+  x.get(v);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) v[i] = c + i < length ? v[i] * scale : past;
+}
+
+// p = 2^(y - max) / sum_s 2^(y - max), y = scale * log2(e) * x
+template <class T, int kWidth>
+__global__ void __launch_bounds__(32 * kRows) forward_kernel(T* p, const T* x, int cols, float scale) {
+  constexpr int kPacks = kHeld / kWidth;
+  const int t = cols - 1 - static_cast<int>(blockIdx.y * kRows + threadIdx.y), length = t + 1;
+  if (t < 0) return;
+  const int64_t offset = (static_cast<int64_t>(blockIdx.x) * cols + t) * cols;
+  const auto column = [](int j) { return (j * 32 + static_cast<int>(threadIdx.x)) * kWidth; };
+
+  Pack<T, kWidth> packs[kPacks];
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j)
+    if (column(j) < length) packs[j] = Pack<T, kWidth>::load_once(x + offset + column(j));
+  float v[kPacks][kWidth] = {}, max = Max::kIdentity, sum = 0.0F;
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    if (column(j) >= length) continue;
+    take(v[j], packs[j], column(j), length, scale * kLog2E, -INFINITY);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) max = fmaxf(max, v[j][i]);
+  }
+  max = warp_reduce(max, Max{});
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    if (column(j) >= length) continue;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sum += v[j][i] = exp2_fast(v[j][i] - max);
+  }
+  const float factor = 1.0F / warp_reduce(sum, Sum{});
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    if (column(j) >= cols) continue;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) v[j][i] *= factor;
+    Pack<T, kWidth>::of(v[j]).store(p + offset + column(j));
+  }
+}
+
+// dx = scale * p * (dp - sum_s dp * p)
+template <class T, int kWidth>
+__global__ void __launch_bounds__(32 * kRows)
+    backward_kernel(T* dx, const T* dp, const T* p, int cols, float scale) {
+  constexpr int kPacks = kHeld / kWidth;
+  const int t = cols - 1 - static_cast<int>(blockIdx.y * kRows + threadIdx.y), length = t + 1;
+  if (t < 0) return;
+  const int64_t offset = (static_cast<int64_t>(blockIdx.x) * cols + t) * cols;
+  const auto column = [](int j) { return (j * 32 + static_cast<int>(threadIdx.x)) * kWidth; };
+
+  Pack<T, kWidth> packs[2][kPacks];
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    if (column(j) >= length) continue;
+    packs[0][j] = Pack<T, kWidth>::load_once(dp + offset + column(j));
+    packs[1][j] = Pack<T, kWidth>::load_once(p + offset + column(j));
+  }
+  float sum = 0.0F;
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    if (column(j) >= length) continue;
+    float d[kWidth], y[kWidth];
+    take(d, packs[0][j], column(j), length, 1.0F, 0.0F);
+    take(y, packs[1][j], column(j), length, 1.0F, 0.0F);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sum += d[i] * y[i];
+  }
+  sum = warp_reduce(sum, Sum{});
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    if (column(j) >= cols) continue;
+    float d[kWidth] = {}, y[kWidth] = {};
+    if (column(j) < length) {
+      packs[0][j].get(d);
+      packs[1][j].get(y);
+    }
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) d[i] = column(j) + i < length ? scale * y[i] * (d[i] - sum) : 0.0F;
+    Pack<T, kWidth>::of(d).store(dx + offset + column(j));
+  }
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kMaxThreads) forward_long_kernel(T* p, const T* x, int cols, float scale) {
+  const int t = cols - 1 - static_cast<int>(blockIdx.y), length = t + 1;
+  const int64_t offset = (static_cast<int64_t>(blockIdx.x) * cols + t) * cols;
+  const int first = static_cast<int>(threadIdx.x) * kWidth, step = static_cast<int>(blockDim.x) * kWidth;
+  float v[kWidth], max = Max::kIdentity, sum = 0.0F;
+  const auto load = [&](int c) {
+    take(v, Pack<T, kWidth>::load(x + offset + c), c, length, scale * kLog2E, -INFINITY);
+  };
+  for (int c = first; c < length; c += step) {
+    load(c);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) max = fmaxf(max, v[i]);
+  }
+  max = block_reduce(max, Max{});
+  for (int c = first; c < length; c += step) {
+    load(c);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sum += exp2_fast(v[i] - max);
+  }
+  const float factor = 1.0F / block_reduce(sum, Sum{});
+  for (int c = first; c < cols; c += step) {
+    if (c < length) load(c);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) v[i] = c + i < length ? exp2_fast(v[i] - max) * factor : 0.0F;
+    Pack<T, kWidth>::of(v).store(p + offset + c);
+  }
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kMaxThreads)
+    backward_long_kernel(T* dx, const T* dp, const T* p, int cols, float scale) {
+  const int t = cols - 1 - static_cast<int>(blockIdx.y), length = t + 1;
+  const int64_t offset = (static_cast<int64_t>(blockIdx.x) * cols + t) * cols;
+  const int first = static_cast<int>(threadIdx.x) * kWidth, step = static_cast<int>(blockDim.x) * kWidth;
+  float d[kWidth] = {}, y[kWidth] = {}, sum = 0.0F;
+  const auto load = [&](int c) {
+    take(d, Pack<T, kWidth>::load(dp + offset + c), c, length, 1.0F, 0.0F);
+    take(y, Pack<T, kWidth>::load(p + offset + c), c, length, 1.0F, 0.0F);
+  };
+  for (int c = first; c < length; c += step) {
+    load(c);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sum += d[i] * y[i];
+  }
+  sum = block_reduce(sum, Sum{});
+  for (int c = first; c < cols; c += step) {
+    if (c < length) load(c);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) d[i] = c + i < length ? scale * y[i] * (d[i] - sum) : 0.0F;
+    Pack<T, kWidth>::of(d).store(dx + offset + c);
+  }
+}
+
+void check_square(const char* op, const Tensor& x) {
+  check(x.shape.rank() >= 2 && x.shape[-2] == x.shape[-1], op, ": ", x, ", must be (...,T,T)");
+}
+
+/// The matrices and the rows of a matrix, `rows` of them to a block.
+dim3 causal_grid(const Tensor& x, int rows) {
+  constexpr int64_t kMaxGridY = 65535;
+  const int64_t T = x.cols(), y = ceil_div(T, rows);
+  check(y <= kMaxGridY, "scaled_causal_softmax: ", x, ", too long");
+  return {grid_size(x.numel() / (T * T)), static_cast<unsigned>(y)};
+}
+
+}  // namespace
+
+void CudaOps::scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) {
+  const Range range("scaled_causal_softmax_forward");
+  check_same_shape("scaled_causal_softmax_forward", x, p);
+  check_square("scaled_causal_softmax_forward", x);
+  const bool wide = options_.wide_access && wide_rows(x.cols(), {p, x});
+  with_pack(x.dtype, wide, [&](auto type, auto width) {
+    using T = decltype(type);
+    T *out = p.ptr<T>(), *in = x.ptr<T>();
+    if (x.numel() == 0) return;
+    const int cols = column_count(x.cols());
+    if (cols <= kMaxHeldCols)
+      forward_kernel<T, width()>
+          <<<causal_grid(x, kRows), dim3(32, kRows), 0, stream_.get()>>>(out, in, cols, scale);
+    else
+      forward_long_kernel<T, width()>
+          <<<causal_grid(x, 1), row_threads(cols), 0, stream_.get()>>>(out, in, cols, scale);
+    CUDA_CHECK(cudaGetLastError());
+  });
+}
+
+void CudaOps::scaled_causal_softmax_backward(Tensor dx, Tensor dp, Tensor p, float scale) {
+  const Range range("scaled_causal_softmax_backward");
+  check_same_shape("scaled_causal_softmax_backward", p, dx, dp);
+  check_square("scaled_causal_softmax_backward", p);
+  const bool wide = options_.wide_access && wide_rows(p.cols(), {dx, dp, p});
+  with_pack(p.dtype, wide, [&](auto type, auto width) {
+    using T = decltype(type);
+    T *out = dx.ptr<T>(), *dout = dp.ptr<T>(), *y = p.ptr<T>();
+    if (p.numel() == 0) return;
+    const int cols = column_count(p.cols());
+    if (cols <= kMaxHeldCols)
+      backward_kernel<T, width()>
+          <<<causal_grid(p, kRows), dim3(32, kRows), 0, stream_.get()>>>(out, dout, y, cols, scale);
+    else
+      backward_long_kernel<T, width()>
+          <<<causal_grid(p, 1), row_threads(cols), 0, stream_.get()>>>(out, dout, y, cols, scale);
+    CUDA_CHECK(cudaGetLastError());
+  });
+}
+
+}  // namespace stepladder

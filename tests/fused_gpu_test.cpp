@@ -1,0 +1,335 @@
+// The fused CUDA ops against the CPU reference: each type, with and without 128-bit accesses.
+#include "tests/op_agreement.h"
+
+namespace stepladder {
+namespace {
+
+struct Variant {
+  DType dtype;
+  bool wide_access;
+  int compute_capability;  // 0: the device's own
+};
+
+class FusedGpuTest : public OpAgreement, public testing::WithParamInterface<Variant> {
+ protected:
+  OpsOptions options() const override {
+    OpsOptions options;
+    options.wide_access = GetParam().wide_access;
+    options.compute_capability = GetParam().compute_capability;
+    return options;
+  }
+
+  static DType type() { return GetParam().dtype; }
+
+  Array values(Shape shape, float low = -1.0F, float high = 1.0F) {
+    return reals(shape, low, high).as(type());
+  }
+  Array whole(Shape shape, int limit = 8) { return integers(shape, limit).as(type()); }
+  /// Multiples of 1/32 in [-2,2], so that sums of a few are exact in f32.
+  Array fractions(Shape shape) {
+    Array a = integers(shape, 64);
+    for (float& x : a.values) x /= 32.0F;
+    return a.as(type());
+  }
+  static Array result(Shape shape) { return out(shape, type()); }
+
+  /// `absolute` and `relative` of the f32 arithmetic, and a result that is rounded to the other neighbour.
+  static Tolerance rounded(float absolute, float relative = 0.0F) {
+    if (type() == DType::f32) return {absolute, relative};
+    const float subnormal = type() == DType::f16 ? 0x1p-24F : 0.0F;
+    return {absolute + subnormal, relative + epsilon_of(type())};
+  }
+};
+
+// Rows of one element, in one warp with one pack and with three, over several warps, those that only the
+// scalar path takes, and those too long for registers.
+const Shape kNormShapes[] = {{1, 1},      {13, 48},   {3, 77},   {5000, 768}, {1000, 1024}, {77, 1025},
+                             {500, 1600}, {40, 2304}, {9, 3840}, {7, 3848},   {3, kV}};
+
+TEST_P(FusedGpuTest, LayerNormForwardAgrees) {
+  for (const Shape& s : kNormShapes) {
+    const int64_t N = s[0], C = s[1];
+    const std::vector<Array> arrays = {result(s), out({N}), out({N}), fractions(s), values({C}), values({C})};
+    // (x - mean) * rstd is at most about 2, mean as far off as its sum.
+    expect_agreement(named("layernorm_forward", s), arrays,
+                     rounded(8.0F * kEps * roundings(C), kEps * roundings(C)),
+                     [](Ops& o, auto& t) { o.layernorm_forward(t[0], t[1], t[2], t[3], t[4], t[5]); });
+  }
+}
+
+TEST_P(FusedGpuTest, ResidualLayerNormForwardAgrees) {
+  for (const Shape& s : kNormShapes) {
+    const int64_t N = s[0], C = s[1];
+    const Array x = fractions(s), y = fractions(s), bias = fractions({C}), w = values({C}), b = values({C});
+    const Tolerance few = rounded(16.0F * kEps * roundings(C), kEps * roundings(C));
+    expect_agreement(named("residual_layernorm_forward", s),
+                     {result(s), result(s), out({N}), out({N}), x, y, bias, w, b}, few, [](Ops& o, auto& t) {
+                       o.residual_layernorm_forward(t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]);
+                     });
+    expect_agreement(named("without bias", s), {result(s), result(s), out({N}), out({N}), x, y, w, b}, few,
+                     [](Ops& o, auto& t) {
+                       o.residual_layernorm_forward(t[0], t[1], t[2], t[3], t[4], t[5], {}, t[6], t[7]);
+                     });
+    expect_agreement(named("in place", s), {inout(x), result(s), out({N}), out({N}), y, bias, w, b}, few,
+                     [](Ops& o, auto& t) {
+                       o.residual_layernorm_forward(t[0], t[1], t[2], t[3], t[0], t[4], t[5], t[6], t[7]);
+                     });
+  }
+}
+
+TEST_P(FusedGpuTest, LayerNormBackwardAgrees) {
+  for (const Shape& s : kNormShapes) {
+    const int64_t N = s[0], C = s[1];
+    bind(1, N, C);
+    const Array dx = values(s), dout = values(s), x = values(s), w = values({C});
+    const Array mean = reals({N}, -0.1F, 0.1F), rstd = reals({N}, 0.5F, 2.0F);
+    const auto call = [](Ops& o, auto& t) {
+      o.layernorm_backward(t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]);
+    };
+    // Sums of N terms of at most 8; in that of the new dx, a few were rounded to their other neighbour.
+    const auto rows = static_cast<float>(N);
+    const float flipped = type() == DType::f32 ? 0.0F : (4.0F + rows / 100.0F) * 8.0F * epsilon_of(type());
+    const float sums = kEps * (roundings(N) + roundings(C)) * 8.0F * (rows + 1.0F) + flipped;
+    expect_agreement(
+        named("all", s),
+        {inout(dx), inout(values({C})), inout(values({C})), inout(values({C})), dout, x, mean, rstd, w},
+        rounded(sums), call);
+    expect_agreement(named("dx alone", s), {inout(dx), result({C}), result({C}), dout, x, mean, rstd, w},
+                     rounded(16.0F * kEps * (8.0F + roundings(C))), [](Ops& o, auto& t) {
+                       o.layernorm_backward(t[0], t[1], t[2], {}, t[3], t[4], t[5], t[6], t[7]);
+                       for (const int sum : {1, 2}) o.zero(t[sum]);
+                     });
+  }
+}
+
+TEST_P(FusedGpuTest, LayerNormBackwardSumsEveryRowOnce) {
+  for (const Shape& s : kNormShapes) {
+    const int64_t N = s[0], C = s[1];
+    bind(1, N, C);
+    // Whole xhat, and dx that stays what it is as w is 0.
+    Array ones = out({N}), zeros = result({C});
+    std::fill(ones.values.begin(), ones.values.end(), 1.0F);
+    std::fill(zeros.values.begin(), zeros.values.end(), 0.0F);
+    ones.output = zeros.output = false;
+    expect_agreement(named("whole numbers", s),
+                     {inout(whole(s)), inout(whole({C})), inout(whole({C})), inout(whole({C})), whole(s),
+                      whole(s), integers({N}), ones, zeros},
+                     kExact, [](Ops& o, auto& t) {
+                       o.layernorm_backward(t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]);
+                     });
+  }
+}
+
+struct ClassifierCase {
+  int64_t B, T, V, Vp;
+};
+
+// Padded and not; rows that start on every multiple of an element; fewer elements than a pack.
+const ClassifierCase kClassifierCases[] = {{1, 1, 1, 1},   {1, 1, 1, 8},        {5, 3, 3, 3},
+                                           {3, 7, 48, 64}, {1, 17, 1000, 1003}, {1, 13, 1025, 1025},
+                                           {2, 5, kV, kV}, {2, 5, kV, 50304},   {3, 3, 9000, 9001}};
+
+TEST_P(FusedGpuTest, CrossEntropyAgrees) {
+  for (const ClassifierCase& c : kClassifierCases) {
+    const Shape rows{c.B, c.T}, s{c.B, c.T, c.Vp};
+    const std::string what = cat("V=", c.V, " Vp=", c.Vp, " rows=", rows);
+    const Array targets = tokens(rows, c.V);
+    Array logits = values(s, -10.0F, 10.0F);
+    for (int64_t i = 0; i < s.numel(); ++i)
+      if (i % c.Vp >= c.V) logits.values[static_cast<size_t>(i)] = kNan;
+    // max - logit + log(sum) has terms of at most 20 + log(V).
+    const Tolerance loss{kEps * (4.0F * 31.0F + roundings(c.V)), 0.0F};
+    expect_agreement("losses, " + what, {out(rows), logits, targets}, loss,
+                     [&](Ops& o, auto& t) { o.cross_entropy_forward(t[0], t[1], t[2], c.V); });
+
+    for (const float scaler : {0.0F, 1024.0F}) {
+      const float scale = 0.125F, total = scaler == 0.0F ? scale : scale * scaler;
+      Array state = out({4});
+      state.values = {scaler, 0.0F, 0.0F, 0.0F};
+      state.output = false;
+      const auto call = [=](Ops& o, auto& t) {
+        const Tensor loss_scaler = scaler == 0.0F ? Tensor{} : t[3];
+        o.cross_entropy_forward_backward(t[0], t[1], t[2], c.V, scale, loss_scaler);
+      };
+      const Tolerance tolerance =
+          rounded(8.0F * kEps * total + loss.absolute, kEps * (64.0F + 2.0F * roundings(c.V)));
+      expect_agreement(cat("gradient, scaler ", scaler, ", ", what),
+                       {out(rows), inout(logits), targets, state}, tolerance, call);
+      // Probabilities are far below the tolerance of a loss.
+      expect_agreement(
+          cat("gradient alone, scaler ", scaler, ", ", what), {out(rows), inout(logits), targets, state},
+          rounded(8.0F * kEps * total, kEps * (64.0F + 2.0F * roundings(c.V))), [=](Ops& o, auto& t) {
+            call(o, t);
+            o.zero(t[0]);
+          });
+    }
+  }
+}
+
+TEST_P(FusedGpuTest, CrossEntropyTakesInfiniteLogits) {
+  Array logits = values({1, 4, 1000}, -10.0F, 10.0F);
+  for (size_t i = 0; i < logits.values.size(); ++i)
+    if (i % 1000 % 3 != 0) logits.values[i] = -std::numeric_limits<float>::infinity();
+  Array targets = tokens({1, 4}, 1);
+  expect_agreement("-inf", {out({1, 4}), inout(logits), targets},
+                   rounded(kEps * (4.0F * 31.0F + roundings(1000)), kEps * (64.0F + 2.0F * roundings(1000))),
+                   [](Ops& o, auto& t) { o.cross_entropy_forward_backward(t[0], t[1], t[2], 1000, 1.0F); });
+}
+
+TEST_P(FusedGpuTest, EncoderForwardAgrees) {
+  constexpr int64_t kVocabulary = 700;
+  for (const Shape& s : {Shape{1, 1, 1}, Shape{13, 1000, 48}, Shape{2, 7, 77}, Shape{3, 5, 1600}})
+    expect_agreement(
+        named("encoder_forward", s),
+        {result(s), tokens({s[0], s[1]}, kVocabulary), values({kVocabulary, s[2]}), values({s[1] + 3, s[2]})},
+        kExact, [](Ops& o, auto& t) { o.encoder_forward(t[0], t[1], t[2], t[3]); });
+}
+
+TEST_P(FusedGpuTest, GeluAgrees) {
+  for (const Shape& s : {Shape{1, 1}, Shape{13, 48}, Shape{3, 7, 77}, Shape{1000, 3072}, Shape{2, 5, 1025}}) {
+    Array x = fractions(s);
+    for (float& v : x.values) v *= 4.0F;  // to where either tail is flat
+    const Tolerance few = rounded(32.0F * kEps, 8.0F * kEps);
+    expect_agreement(named("bias_gelu_forward", s), {result(s), inout(x), fractions({s[-1]})}, few,
+                     [](Ops& o, auto& t) { o.bias_gelu_forward(t[0], t[1], t[2]); });
+    expect_agreement(named("gelu_backward", s), {result(s), values(s), x}, few,
+                     [](Ops& o, auto& t) { o.gelu_backward(t[0], t[1], t[2]); });
+    expect_agreement(named("gelu_backward in place", s), {inout(values(s)), x}, few,
+                     [](Ops& o, auto& t) { o.gelu_backward(t[0], t[0], t[1]); });
+  }
+}
+
+TEST_P(FusedGpuTest, GeluIsFlatFarOut) {
+  Array x = result({1, 8});
+  x.values = {-60000.0F, -300.0F, -30.0F, -12.0F, 12.0F, 30.0F, 300.0F, 60000.0F};
+  x = x.as(type());
+  Array dout = x, zeros = x;
+  dout.output = zeros.output = false;
+  std::fill(dout.values.begin(), dout.values.end(), 1.0F);
+  std::fill(zeros.values.begin(), zeros.values.end(), 0.0F);
+  const Tolerance few = rounded(32.0F * kEps, 8.0F * kEps);
+  expect_agreement("bias_gelu_forward", {result({1, 8}), inout(x), zeros}, few,
+                   [](Ops& o, auto& t) { o.bias_gelu_forward(t[0], t[1], t[2].view({8})); });
+  x.output = false;
+  expect_agreement("gelu_backward", {result({1, 8}), dout, x}, few,
+                   [](Ops& o, auto& t) { o.gelu_backward(t[0], t[1], t[2]); });
+}
+
+TEST_P(FusedGpuTest, BiasSplitQkvAgrees) {
+  struct Case {
+    int64_t B, NH, T, HS;
+  };
+  for (const Case& c : {Case{1, 1, 1, 1}, Case{13, 3, 77, 16}, Case{2, 12, 100, 64}, Case{3, 5, 1000, 7}}) {
+    const Shape heads{c.B, c.NH, c.T, c.HS}, qkv{c.B, c.T, 3 * c.NH * c.HS};
+    expect_agreement(named("bias_split_qkv", heads),
+                     {result(heads), result(heads), result(heads), values(qkv), values({3 * c.NH * c.HS})},
+                     kExact, [](Ops& o, auto& t) { o.bias_split_qkv(t[0], t[1], t[2], t[3], t[4]); });
+  }
+}
+
+TEST_P(FusedGpuTest, ScaledCausalSoftmaxAgreesAndReadsNothingAboveTheDiagonal) {
+  constexpr float kScale = 0.125F;
+  const auto poison_above = [](Array a) {
+    const int64_t T = a.shape[-1];
+    for (int64_t i = 0; i < a.shape.numel(); ++i)
+      if (i % T > i / T % T) a.values[static_cast<size_t>(i)] = kNan;
+    return a;
+  };
+  for (const int64_t T :
+       {int64_t{1}, int64_t{33}, int64_t{256}, int64_t{1000}, int64_t{1024}, int64_t{1025}, int64_t{1600}}) {
+    const Shape s{1, 3, T, T};
+    const Tolerance forward = rounded(std::numeric_limits<float>::min(), kEps * (48.0F + roundings(T)));
+    const Array x = poison_above(values(s, -80.0F, 80.0F));
+    expect_agreement(named("forward", s), {result(s), x}, forward,
+                     [](Ops& o, auto& t) { o.scaled_causal_softmax_forward(t[0], t[1], kScale); });
+    expect_agreement(named("forward in place", s), {inout(x)}, forward,
+                     [](Ops& o, auto& t) { o.scaled_causal_softmax_forward(t[0], t[0], kScale); });
+    expect_agreement(named("forward, negative scale", s), {result(s), x}, forward,
+                     [](Ops& o, auto& t) { o.scaled_causal_softmax_forward(t[0], t[1], -kScale); });
+
+    const float largest = 2.0F / static_cast<float>(T);
+    const Tolerance backward = rounded(kEps * (8.0F + roundings(T)) * 4.0F * largest * kScale);
+    const Array p = poison_above(values(s, 0.0F, largest)), dp = poison_above(values(s));
+    expect_agreement(named("backward", s), {result(s), dp, p}, backward,
+                     [](Ops& o, auto& t) { o.scaled_causal_softmax_backward(t[0], t[1], t[2], kScale); });
+    expect_agreement(named("backward in place", s), {inout(dp), p}, backward,
+                     [](Ops& o, auto& t) { o.scaled_causal_softmax_backward(t[0], t[0], t[1], kScale); });
+  }
+}
+
+TEST_P(FusedGpuTest, OperandsMayStartAtAnyElement) {
+  constexpr int64_t kN = 12, kC = 64, kPadded = kN * kC + 8;
+  bind(1, kN, kC);
+  const auto inner = [](const Tensor& t, Shape shape) {  // the elements from the second on
+    return Tensor{static_cast<std::byte*>(t.data) + size_of(t.dtype), t.dtype, shape, t.name};
+  };
+  const auto padded = [](Array a) {  // the elements that no op writes are no NaN
+    std::fill(a.values.begin(), a.values.end(), 0.5F);
+    return a.as(a.dtype);
+  };
+  const Array x = values({kPadded}), y = values({kPadded}), column = values({kC});
+  const Array rows = reals({kN}, 0.5F, 1.0F), to = padded(result({kPadded}));
+  const Shape s{kN, kC};
+  expect_agreement("layernorm_forward", {to, out({kN}), out({kN}), x, column, column},
+                   rounded(16.0F * kEps * roundings(kC), kEps * roundings(kC)), [=](Ops& o, auto& t) {
+                     o.layernorm_forward(inner(t[0], s), t[1], t[2], inner(t[3], s), t[4], t[5]);
+                   });
+  const float sums = kEps * 2.0F * roundings(kC) * 8.0F * kN + 64.0F * (epsilon_of(type()) - kEps);
+  expect_agreement("layernorm_backward",
+                   {inout(x), inout(column), inout(column), inout(column), y, y, rows, rows, column},
+                   rounded(sums), [=](Ops& o, auto& t) {
+                     o.layernorm_backward(inner(t[0], s), t[1], t[2], t[3], inner(t[4], s), inner(t[5], s),
+                                          t[6], t[7], t[8]);
+                   });
+  expect_agreement("gelu_backward", {to, x, y}, rounded(32.0F * kEps, 8.0F * kEps),
+                   [=](Ops& o, auto& t) { o.gelu_backward(inner(t[0], s), inner(t[1], s), inner(t[2], s)); });
+  expect_agreement("cross_entropy", {out({1, kN}), inout(x), tokens({1, kN}, kC)},
+                   rounded(kEps * 128.0F, kEps * 128.0F), [=](Ops& o, auto& t) {
+                     o.cross_entropy_forward_backward(t[0], inner(t[1], {1, kN, kC}), t[2], kC, 1.0F);
+                   });
+}
+
+TEST_P(FusedGpuTest, MismatchesThrow) {
+  bind(1, 8, 48);
+  const auto tensor = [](Shape shape) { return Tensor{nullptr, type(), shape, "t"}; };
+  const auto f32 = [](Shape shape) { return Tensor{nullptr, DType::f32, shape, "t"}; };
+  const Tensor x = tensor({8, 48}), y = tensor({8, 47}), w = tensor({48}), btc = tensor({1, 8, 48});
+  const Tensor row = f32({8}), ids{nullptr, DType::i32, {1, 8}, "t"}, heads = tensor({1, 3, 8, 16});
+  const Tensor other{nullptr, type() == DType::f32 ? DType::bf16 : DType::f32, {8, 48}, "t"};
+  Ops& o = *cuda_;
+  EXPECT_THROW(o.layernorm_forward(x, row, row, y, w, w), std::invalid_argument);
+  EXPECT_THROW(o.layernorm_forward(other, row, row, x, w, w), std::invalid_argument);
+  EXPECT_THROW(o.layernorm_forward(x, row, f32({7}), x, w, w), std::invalid_argument);
+  EXPECT_THROW(o.layernorm_forward(x, row, row, x, w, tensor({47})), std::invalid_argument);
+  EXPECT_THROW(o.residual_layernorm_forward(x, x, row, row, x, y, {}, w, w), std::invalid_argument);
+  EXPECT_THROW(o.layernorm_backward(x, w, w, {}, x, y, row, row, w), std::invalid_argument);
+  EXPECT_THROW(o.layernorm_backward(x, w, tensor({8}), {}, x, x, row, row, w), std::invalid_argument);
+  EXPECT_THROW(o.encoder_forward(btc, ids, x, y), std::invalid_argument);
+  EXPECT_THROW(o.encoder_forward(btc, ids, x, tensor({7, 48})), std::invalid_argument);
+  EXPECT_THROW(o.bias_gelu_forward(x, x, tensor({8})), std::invalid_argument);
+  EXPECT_THROW(o.gelu_backward(x, other, x), std::invalid_argument);
+  EXPECT_THROW(o.bias_split_qkv(heads, heads, heads, btc, w), std::invalid_argument);
+  EXPECT_THROW(o.scaled_causal_softmax_forward(x, x, 1.0F), std::invalid_argument);
+  EXPECT_THROW(o.scaled_causal_softmax_backward(x, x, y, 1.0F), std::invalid_argument);
+  EXPECT_THROW(o.cross_entropy_forward(row, btc, ids, 49), std::invalid_argument);
+  EXPECT_THROW(o.cross_entropy_forward(f32({7}), btc, ids, 48), std::invalid_argument);
+  EXPECT_THROW(o.cross_entropy_forward_backward(row, btc, row, 48, 1.0F), std::invalid_argument);
+  EXPECT_NO_THROW(o.synchronize());
+}
+
+std::string variant_name(const testing::TestParamInfo<Variant>& info) {
+  const Variant& v = info.param;
+  return cat(name_of(v.dtype), v.wide_access ? "Wide" : "Scalar",
+             v.compute_capability == 75 ? "OnTuring" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, FusedGpuTest,
+                         testing::Values(Variant{DType::f32, true, 0}, Variant{DType::f32, false, 0},
+                                         Variant{DType::bf16, true, 0}, Variant{DType::bf16, false, 0},
+                                         Variant{DType::f16, true, 0}, Variant{DType::f16, false, 0},
+                                         Variant{DType::f32, true, 75}, Variant{DType::f16, true, 75},
+                                         Variant{DType::f16, false, 75}),
+                         variant_name);
+
+}  // namespace
+}  // namespace stepladder

@@ -1,0 +1,477 @@
+// Linear layers on CUDA against the CPU: fused by cuBLASLt where it can, by other ways where it can't, with
+// the algorithms of a search, and recorded as a graph.
+#include <filesystem>
+#include <stdexcept>
+#include <utility>
+
+#include "tests/files.h"
+#include "tests/gpu_options.h"
+#include "tests/op_agreement.h"
+
+namespace stepladder {
+namespace {
+
+// cuBLASLt's tanh may be the hardware's approximation, within 2^-11. That shifts gelu(x) by half of it times
+// x before tanh saturates, and gelu'(x) by some 3 |x| times it.
+constexpr float kGeluError = 0x1p-10F, kGeluSlopeError = 0x1p-8F;
+constexpr float kSteepestGelu = 1.13F;
+constexpr float kTf32Eps = 0x1p-10F;
+
+/// x (N,Cin), w (Cout,Cin) in a type; f32 in a precision.
+struct LinearCase {
+  int64_t N, Cin, Cout;
+  DType dtype;
+  Precision precision;
+
+  Shape x() const { return {N, Cin}; }
+  Shape w() const { return {Cout, Cin}; }
+  Shape y() const { return {N, Cout}; }
+};
+
+std::ostream& operator<<(std::ostream& out, const LinearCase& c) {
+  return out << "N=" << c.N << " Cin=" << c.Cin << " Cout=" << c.Cout << ' '
+             << (c.precision == Precision::tf32 ? "tf32" : name_of(c.dtype));
+}
+
+/// What sums of K products of numbers below 1 come to, hardly ever more.
+float largest(int64_t K) {
+  const auto terms = static_cast<float>(K);
+  return std::min(terms, 2.0F * std::sqrt(terms));
+}
+
+/// Error of such a sum, plus 1, which may be stored once before it is done.
+float product_error(const LinearCase& c, int64_t K) {
+  const float products = c.precision == Precision::tf32 ? 3.0F * kTf32Eps * roundings(K)
+                                                        : kEps * roundings(K) * static_cast<float>(K);
+  return products + epsilon_of(c.dtype) * (largest(K) + 1.0F);
+}
+
+/// All but the first element, under another shape: aligned to an element only.
+Tensor shifted(const Tensor& t, Shape shape) {
+  return {static_cast<std::byte*>(t.data) + size_of(t.dtype), t.dtype, shape, t.name};
+}
+
+class LinearGpuTest : public OpAgreement {
+ protected:
+  void SetUp() override {
+    OpAgreement::SetUp();
+    if (cuda_) bind(4, 250, 768);
+  }
+
+  /// All types on shapes that suit every epilogue, that suit some, and that suit none.
+  std::vector<LinearCase> cases() const {
+    constexpr int64_t kExtents[][3] = {{13, 48, 144}, {1, 1, 1},      {77, 31, 65}, {1000, 64, 256},
+                                       {5, 12, 20},   {300, 768, 96}, {13, 48, kV}, {13, 4000, 8}};
+    std::vector<std::pair<DType, Precision>> types = {{DType::f32, Precision::fp32},
+                                                      {DType::f16, Precision::fp32}};
+    if (cuda_->device().bf16) {
+      types.emplace_back(DType::f32, Precision::tf32);
+      types.emplace_back(DType::bf16, Precision::fp32);
+    }
+    std::vector<LinearCase> all;
+    for (const auto& [dtype, precision] : types)
+      for (const auto& [N, Cin, Cout] : kExtents) all.push_back({N, Cin, Cout, dtype, precision});
+    return all;
+  }
+
+  /// Whole numbers that leave sums small enough for every type to hold them exactly.
+  Array units(const LinearCase& c, Shape shape) { return integers(shape, 1).as(c.dtype); }
+  Array reals_of(const LinearCase& c, Shape shape, float limit = 1.0F) {
+    return reals(shape, -limit, limit).as(c.dtype);
+  }
+  /// An output: NaN to be overwritten, or numbers to be added to.
+  Array target(const LinearCase& c, Shape shape, Write write) {
+    return write == Write::add ? inout(reals_of(c, shape)) : out(shape, c.dtype);
+  }
+
+  /// As expect_agreement(), with a tolerance for each output in turn.
+  void expect_outputs(const std::string& what, const std::vector<Array>& arrays,
+                      const std::vector<Tolerance>& tolerances, const Call& call) {
+    SCOPED_TRACE(what);
+    const auto expected = run(*cpu_, arrays, call);
+    const auto got = run(*cuda_, arrays, call);
+    EXPECT_EQ(got.size(), arrays.size());
+    const auto again = run(*cuda_, arrays, call);
+    size_t output = 0;
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      EXPECT_TRUE(same_bits(got[i], again[i])) << "operand " << i << " differs between two calls";
+      if (arrays[i].output) {
+        expect_near(got[i], expected[i], tolerances.at(output++), i);
+      } else {
+        EXPECT_TRUE(same_bits(got[i], arrays[i].values)) << "operand " << i << " was written";
+      }
+    }
+  }
+
+  void expect_forward(const LinearCase& c) {
+    const Call call = [c](Ops& o, auto& t) {
+      o.set_matmul_precision(c.precision);
+      o.linear_forward(t[0], t[1], t[2], t[3]);
+    };
+    const std::string what = cat("linear_forward ", c);
+    expect_agreement(what, {out(c.y(), c.dtype), units(c, c.x()), units(c, c.w()), units(c, {c.Cout})},
+                     kExact, call);
+    expect_outputs(what, {out(c.y(), c.dtype), reals_of(c, c.x()), reals_of(c, c.w()), reals_of(c, {c.Cout})},
+                   {{product_error(c, c.Cin), epsilon_of(c.dtype)}}, call);
+  }
+
+  void expect_gelu_forward(const LinearCase& c) {
+    const float pre = product_error(c, c.Cin), eps = epsilon_of(c.dtype);
+    expect_outputs(cat("linear_gelu_forward ", c),
+                   {out(c.y(), c.dtype), out(c.y(), c.dtype), reals_of(c, c.x()), reals_of(c, c.w()),
+                    reals_of(c, {c.Cout})},
+                   {{kSteepestGelu * pre + kGeluError, eps}, {pre, eps}}, [c](Ops& o, auto& t) {
+                     o.set_matmul_precision(c.precision);
+                     o.linear_gelu_forward(t[0], t[1], t[2], t[3], t[4]);
+                   });
+  }
+
+  void expect_gelu_backward(const LinearCase& c, Write write) {
+    const float eps = epsilon_of(c.dtype);
+    const float dpre = kSteepestGelu * product_error(c, c.Cout) + kGeluSlopeError * largest(c.Cout);
+    const float db = roundings(c.N) * dpre + eps;
+    expect_outputs(cat("linear_gelu_backward ", c),
+                   {out(c.x(), c.dtype), target(c, {c.Cin}, write), reals_of(c, c.y()), reals_of(c, c.w()),
+                    reals_of(c, c.x(), 3.0F)},
+                   {{dpre, eps}, {db, 2.0F * eps}}, [=](Ops& o, auto& t) {
+                     o.set_matmul_precision(c.precision);
+                     o.linear_gelu_backward(t[0], t[1], t[2], t[3], t[4], write);
+                   });
+  }
+
+  void expect_weight_backward(const LinearCase& c, Write write) {
+    const Call call = [=](Ops& o, auto& t) {
+      o.set_matmul_precision(c.precision);
+      o.linear_weight_backward(t[0], t[1], t[2], t[3], write);
+    };
+    const std::string what = cat("linear_weight_backward ", c);
+    const auto whole = [&](Shape s) { return write == Write::add ? inout(units(c, s)) : out(s, c.dtype); };
+    expect_agreement(what, {whole(c.w()), whole({c.Cout}), units(c, c.y()), units(c, c.x())}, kExact, call);
+    const float eps = epsilon_of(c.dtype),
+                sum = kEps * roundings(c.N) * static_cast<float>(c.N) + eps * largest(c.N);
+    expect_outputs(
+        what, {target(c, c.w(), write), target(c, {c.Cout}, write), reals_of(c, c.y()), reals_of(c, c.x())},
+        {{product_error(c, c.N), eps}, {sum + eps, 2.0F * eps}}, call);
+  }
+
+  void expect_all(const LinearCase& c) {
+    expect_forward(c);
+    expect_gelu_forward(c);
+    for (const Write write : {Write::set, Write::add}) {
+      expect_gelu_backward(c, write);
+      expect_weight_backward(c, write);
+    }
+  }
+};
+
+TEST_F(LinearGpuTest, ForwardAgrees) {
+  for (const LinearCase& c : cases()) expect_forward(c);
+}
+
+TEST_F(LinearGpuTest, GeluForwardAgrees) {
+  for (const LinearCase& c : cases()) expect_gelu_forward(c);
+}
+
+TEST_F(LinearGpuTest, GeluBackwardAgreesSetOrAdded) {
+  for (const LinearCase& c : cases())
+    for (const Write write : {Write::set, Write::add}) expect_gelu_backward(c, write);
+}
+
+TEST_F(LinearGpuTest, WeightBackwardAgreesSetOrAdded) {
+  for (const LinearCase& c : cases())
+    for (const Write write : {Write::set, Write::add}) expect_weight_backward(c, write);
+}
+
+TEST_F(LinearGpuTest, LeadingDimensionsAreRows) {
+  for (const DType type : {DType::f32, DType::f16}) {
+    const auto of = [&](Shape s) { return integers(s, 1).as(type); };
+    expect_agreement("linear_forward", {out({3, 5, 16}, type), of({3, 5, 24}), of({16, 24}), of({16})},
+                     kExact, [](Ops& o, auto& t) { o.linear_forward(t[0], t[1], t[2], t[3]); });
+    expect_agreement("linear_weight_backward",
+                     {out({16, 24}, type), out({16}, type), of({3, 5, 16}), of({3, 5, 24})}, kExact,
+                     [](Ops& o, auto& t) { o.linear_weight_backward(t[0], t[1], t[2], t[3], Write::set); });
+  }
+}
+
+TEST_F(LinearGpuTest, OperandsMayBeAlignedToAnElementOnly) {
+  constexpr int64_t N = 40, Cin = 64, Cout = 128;
+  const Shape x{N, Cin}, w{Cout, Cin}, y{N, Cout}, bx{Cin}, by{Cout};
+  for (const DType type : {DType::f32, DType::f16}) {
+    const LinearCase c{N, Cin, Cout, type, Precision::fp32};
+    const auto of = [&](const Shape& s) { return units(c, {s.numel() + 1}); };
+    expect_agreement("linear_forward", {inout(of(y)), of(x), of(w), of(by)}, kExact, [=](Ops& o, auto& t) {
+      o.linear_forward(shifted(t[0], y), shifted(t[1], x), shifted(t[2], w), shifted(t[3], by));
+    });
+    for (const Write write : {Write::set, Write::add})
+      expect_agreement("linear_weight_backward", {inout(of(w)), inout(of(by)), of(y), of(x)}, kExact,
+                       [=](Ops& o, auto& t) {
+                         o.linear_weight_backward(shifted(t[0], w), shifted(t[1], by), shifted(t[2], y),
+                                                  shifted(t[3], x), write);
+                       });
+    // gelu of whole numbers is none: within a rounding, or cuBLASLt's tanh.
+    const float eps = epsilon_of(type);
+    expect_agreement("linear_gelu_forward", {inout(of(y)), inout(of(y)), of(x), of(w), of(by)},
+                     {kGeluError, eps}, [=](Ops& o, auto& t) {
+                       o.linear_gelu_forward(shifted(t[0], y), shifted(t[1], y), shifted(t[2], x),
+                                             shifted(t[3], w), shifted(t[4], by));
+                     });
+    const float dpre = kGeluSlopeError * largest(Cout) + eps * largest(Cout);
+    expect_outputs("linear_gelu_backward", {inout(of(x)), inout(of(bx)), of(y), of(w), of(x)},
+                   {{dpre, eps}, {roundings(N) * dpre, eps}}, [=](Ops& o, auto& t) {
+                     o.linear_gelu_backward(shifted(t[0], x), shifted(t[1], bx), shifted(t[2], y),
+                                            shifted(t[3], w), shifted(t[4], x), Write::set);
+                   });
+  }
+}
+
+TEST_F(LinearGpuTest, WithoutScratchTooTheyAgree) {
+  cuda_ = make_cuda_ops(0, gpu_test_options(options()));
+  for (const LinearCase& c : {LinearCase{13, 48, 144, DType::f32, Precision::fp32},
+                              LinearCase{1000, 64, 256, DType::f16, Precision::fp32}})
+    expect_all(c);
+}
+
+TEST_F(LinearGpuTest, WhatAnOlderDeviceLacksIsRefused) {
+  OpsOptions turing;
+  turing.compute_capability = 75;
+  cuda_ = make_cuda_ops(0, turing);
+  bind(4, 250, 768);
+  const auto block = cuda_->allocate(1 << 16);
+  const auto tensor = [&](Shape s) { return Tensor{block.get(), DType::bf16, s, "operand"}; };
+  EXPECT_THROW(cuda_->linear_forward(tensor({8, 32}), tensor({8, 16}), tensor({32, 16}), tensor({32})),
+               UnsupportedError);
+  expect_all({1000, 64, 256, DType::f16, Precision::fp32});
+}
+
+TEST_F(LinearGpuTest, MisfitsAreRefused) {
+  const auto block = cuda_->allocate(1 << 16);
+  const auto tensor = [&](Shape s, DType t = DType::f32) { return Tensor{block.get(), t, s, "operand"}; };
+  const Tensor x = tensor({8, 16}), w = tensor({32, 16}), y = tensor({8, 32}), b = tensor({32});
+  Ops& o = *cuda_;
+  EXPECT_THROW(o.linear_forward(y, x, w, x), std::invalid_argument);
+  EXPECT_THROW(o.linear_forward(x, x, w, b), std::invalid_argument);
+  EXPECT_THROW(o.linear_forward(y, y, w, b), std::invalid_argument);
+  EXPECT_THROW(o.linear_forward(y, x, b, b), std::invalid_argument);
+  EXPECT_THROW(o.linear_forward(y, x, w, tensor({32}, DType::f16)), std::invalid_argument);
+  EXPECT_THROW(o.linear_forward(y, tensor({8, 16}, DType::f16), w, b), std::invalid_argument);
+  EXPECT_THROW(o.linear_gelu_forward(y, x, x, w, b), std::invalid_argument);
+  EXPECT_THROW(o.linear_gelu_backward(x, b, y, w, x, Write::set), std::invalid_argument);
+  EXPECT_THROW(o.linear_gelu_backward(x, tensor({16}), y, w, y, Write::set), std::invalid_argument);
+  EXPECT_THROW(o.linear_weight_backward(w, tensor({16}), y, x, Write::set), std::invalid_argument);
+  EXPECT_THROW(o.linear_weight_backward(w, b, x, y, Write::set), std::invalid_argument);
+  EXPECT_NO_THROW(o.synchronize());
+}
+
+// ---- a layer's ops together: searched and recorded
+
+class CompileGpuTest : public LinearGpuTest {
+ protected:
+  OpsOptions options() const override {
+    OpsOptions options;
+    options.cache_dir = cache_dir_;
+    options.deterministic = deterministic_;
+    return options;
+  }
+  /// Another process, as far as algorithms go.
+  void start_again() {
+    cuda_ = make_cuda_ops(0, gpu_test_options(options()));
+    bind(4, 250, 768);
+  }
+
+  std::vector<LinearCase> searched_cases() const {
+    std::vector<LinearCase> all = {{13, 48, 144, DType::f32, Precision::fp32},
+                                   {77, 31, 65, DType::f16, Precision::fp32},
+                                   {1000, 64, 256, DType::f16, Precision::fp32}};
+    if (cuda_->device().bf16) {
+      all.push_back({300, 768, 96, DType::f32, Precision::tf32});
+      all.push_back({1000, 768, 3072, DType::bf16, Precision::fp32});
+    }
+    return all;
+  }
+
+  /// Outputs, of which gradients are added to where `write` is add; then the operands.
+  std::vector<Array> layer_arrays(const LinearCase& c, Write write) {
+    return {out(c.y(), c.dtype),        out(c.y(), c.dtype),       out(c.y(), c.dtype),
+            out(c.x(), c.dtype),        target(c, {c.Cin}, write), target(c, c.w(), write),
+            target(c, {c.Cout}, write), out(c.x(), c.dtype),       reals_of(c, c.x()),
+            reals_of(c, c.w()),         reals_of(c, {c.Cout}),     reals_of(c, c.y()),
+            reals_of(c, c.x(), 3.0F)};
+  }
+  static void run_layer(Ops& o, const std::vector<Tensor>& t, const LinearCase& c, Write write) {
+    const Tensor x = t[8], w = t[9], b = t[10], dout = t[11], before = t[12];
+    o.set_matmul_precision(c.precision);
+    o.linear_forward(t[0], x, w, b);
+    o.linear_gelu_forward(t[1], t[2], x, w, b);
+    o.linear_gelu_backward(t[3], t[4], dout, w, before, write);
+    o.linear_weight_backward(t[5], t[6], dout, x, write);
+    o.matmul(t[7], dout, w, MatOp::NN);
+  }
+  void search_all() {
+    for (const LinearCase& c : searched_cases())
+      for (const Write write : {Write::set, Write::add})
+        run(*cuda_, layer_arrays(c, write),
+            [&](Ops& o, auto& t) { o.search([&] { run_layer(o, t, c, write); }); });
+  }
+  void expect_all_right() {
+    for (const LinearCase& c : searched_cases()) {
+      expect_all(c);
+      expect_agreement(cat("matmul ", c), {out(c.x(), c.dtype), units(c, c.y()), units(c, c.w())}, kExact,
+                       [c](Ops& o, auto& t) {
+                         o.set_matmul_precision(c.precision);
+                         o.matmul(t[0], t[1], t[2], MatOp::NN);
+                       });
+    }
+  }
+  std::vector<std::string> cache_files() const {
+    std::vector<std::string> files;
+    if (std::filesystem::exists(cache_dir_))
+      for (const auto& entry : std::filesystem::directory_iterator(cache_dir_))
+        files.push_back(entry.path().string());
+    return files;
+  }
+
+  TempFolder folder_;
+  std::string cache_dir_ = folder_ / "cache";
+  bool deterministic_ = false;
+};
+
+TEST_F(CompileGpuTest, SearchLeavesResultsRight) {
+  search_all();
+  const CompileInfo info = cuda_->compile_info();
+  EXPECT_GT(info.searched, 0);
+  EXPECT_EQ(info.from_cache, 0);
+  EXPECT_GT(info.search_ms, 0.0);
+  expect_all_right();
+
+  search_all();  // nothing is left to find
+  EXPECT_EQ(cuda_->compile_info().searched, info.searched);
+}
+
+TEST_F(CompileGpuTest, AlgorithmsComeFromTheFileTheNextTime) {
+  search_all();
+  ASSERT_EQ(cache_files().size(), 1U);
+  const std::string file = read_file(cache_files()[0]);
+
+  start_again();
+  search_all();
+  EXPECT_EQ(cuda_->compile_info().searched, 0);
+  EXPECT_GT(cuda_->compile_info().from_cache, 0);
+  EXPECT_EQ(read_file(cache_files()[0]), file);
+  expect_all_right();
+}
+
+TEST_F(CompileGpuTest, ADamagedFileIsWrittenAnew) {
+  search_all();
+  ASSERT_EQ(cache_files().size(), 1U);
+  const std::string path = cache_files()[0], file = read_file(path);
+  for (const std::string& damaged : {std::string(), file.substr(0, file.size() / 2), std::string("{}")}) {
+    write_file(path, damaged);
+    start_again();
+    search_all();
+    EXPECT_GT(cuda_->compile_info().searched, 0);
+    EXPECT_EQ(cuda_->compile_info().from_cache, 0);
+    EXPECT_GT(read_file(path).size(), file.size() / 2);
+  }
+  expect_all_right();
+}
+
+TEST_F(CompileGpuTest, SearchNeedsNoFile) {
+  for (const std::string& folder : {std::string(), std::string("/proc/none")}) {
+    cache_dir_ = folder;
+    start_again();
+    search_all();
+    EXPECT_GT(cuda_->compile_info().searched, 0);
+  }
+  expect_all_right();
+}
+
+TEST_F(CompileGpuTest, DeterministicOpsSearchNothing) {
+  deterministic_ = true;
+  start_again();
+  search_all();
+  EXPECT_EQ(cuda_->compile_info().searched, 0);
+  EXPECT_TRUE(cache_files().empty());
+}
+
+TEST_F(CompileGpuTest, SearchEndsWithItsWork) {
+  EXPECT_THROW(cuda_->search([] { throw std::runtime_error("in the middle"); }), std::runtime_error);
+  const LinearCase c = searched_cases()[0];
+  expect_all(c);
+  EXPECT_EQ(cuda_->compile_info().searched, 0);
+}
+
+TEST_F(CompileGpuTest, ARecordedStepDoesWhatItsOpsDo) {
+  for (const bool searched : {false, true}) {
+    if (searched) search_all();
+    for (const LinearCase& c : searched_cases()) {
+      SCOPED_TRACE(cat(c, searched ? ", searched" : ""));
+      const auto arrays = layer_arrays(c, Write::add);
+      const auto layer = [&](Ops& o, const std::vector<Tensor>& t) { run_layer(o, t, c, Write::add); };
+      const auto direct = run(*cuda_, arrays, [&](Ops& o, auto& t) {
+        layer(o, t);
+        layer(o, t);
+      });
+      const auto replayed = run(*cuda_, arrays, [&](Ops& o, auto& t) {
+        const auto step = o.record([&] { layer(o, t); });
+        step();
+        step();
+        o.synchronize();
+      });
+      const auto recorded = run(*cuda_, arrays, [&](Ops& o, auto& t) { o.record([&] { layer(o, t); }); });
+      for (size_t i = 0; i < arrays.size(); ++i) {
+        EXPECT_TRUE(same_bits(direct[i], replayed[i])) << "operand " << i;
+        EXPECT_TRUE(same_bits(recorded[i], arrays[i].values)) << "recording wrote operand " << i;
+      }
+    }
+  }
+  EXPECT_GT(cuda_->compile_info().capture_ms, 0.0);
+}
+
+TEST_F(CompileGpuTest, TheFirstThingMayBeRecorded) {
+  const LinearCase c{1000, 64, 256, DType::f16, Precision::fp32};
+  const auto arrays = layer_arrays(c, Write::set);
+  const auto direct = run(*cuda_, arrays, [&](Ops& o, auto& t) { run_layer(o, t, c, Write::set); });
+  start_again();
+  const auto replayed =
+      run(*cuda_, arrays, [&](Ops& o, auto& t) { o.record([&] { run_layer(o, t, c, Write::set); })(); });
+  for (size_t i = 0; i < arrays.size(); ++i)
+    EXPECT_TRUE(same_bits(direct[i], replayed[i])) << "operand " << i;
+}
+
+TEST_F(CompileGpuTest, ARecordingThatFailsLeavesTheOpsUsable) {
+  const LinearCase c{13, 48, 144, DType::f32, Precision::fp32};
+  const auto block = cuda_->allocate(16);
+  const Tensor four{block.get(), DType::f32, {4}, "operand"};
+  float host[4];
+  EXPECT_THROW(cuda_->record([&] {
+    cuda_->zero(four);
+    throw std::runtime_error("in the middle");
+  }),
+               std::runtime_error);
+  expect_forward(c);
+  EXPECT_THROW(cuda_->record([&] { cuda_->download(host, four); }), Error);  // waits for the device
+  expect_forward(c);
+  EXPECT_THROW(cuda_->record([&] { cuda_->record([] {}); }), Error);
+  expect_forward(c);
+  EXPECT_NO_THROW(cuda_->record([] {})());  // an empty step
+  cuda_->record([&] { cuda_->zero(four); })();
+  cuda_->download(host, four);
+  for (const float x : host) EXPECT_EQ(x, 0.0F);
+}
+
+// The products of GPT-2 124M's step at B=4: the search must not cost more than it saves.
+TEST_F(CompileGpuTest, SearchOfAGpt2StepTakesSeconds) {
+  const DType type = cuda_->device().bf16 ? DType::bf16 : DType::f16;
+  constexpr int64_t C = 768, N = 4096;
+  for (const auto& [Cin, Cout] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}}) {
+    const LinearCase c{N, Cin, Cout, type, Precision::fp32};
+    run(*cuda_, layer_arrays(c, Write::set),
+        [&](Ops& o, auto& t) { o.search([&] { run_layer(o, t, c, Write::set); }); });
+  }
+  EXPECT_LT(cuda_->compile_info().search_ms, 10e3);
+  RecordProperty("search_ms", static_cast<int>(cuda_->compile_info().search_ms));
+  RecordProperty("searched", cuda_->compile_info().searched);
+}
+
+}  // namespace
+}  // namespace stepladder
