@@ -140,6 +140,12 @@ class OpCase {
     return contains("before/" + output) ? Write::add : Write::set;
   }
 
+  /// Outputs are differences of terms as large as this operand: tolerances are relative to its rows too.
+  Tensor cancelling(const std::string& operand) {
+    cancels_ = operand;
+    return in(operand);
+  }
+
   /// Number of aliases that set() was offered.
   int aliases() const { return aliases_; }
 
@@ -199,11 +205,13 @@ class OpCase {
                     const std::vector<float>& expected, int64_t cols) {
     constexpr float kEpsilon = std::numeric_limits<float>::epsilon();
     const auto roundings = static_cast<float>(8 + file_.reductions().at(name_));
+    const auto* terms = cancels_.empty() ? nullptr : &entry("in/" + cancels_).data;
     const auto row_size = static_cast<size_t>(cols);
     for (size_t i = 0; i < got.size(); ++i) {
       float largest = 0.0F;
       for (size_t j = i / row_size * row_size; j < (i / row_size + 1) * row_size; ++j)
-        if (std::isfinite(expected[j])) largest = std::max(largest, std::fabs(expected[j]));
+        for (const float x : {expected[j], terms ? (*terms)[j] : 0.0F})
+          if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
       const float tolerance = roundings * kEpsilon * largest + std::numeric_limits<float>::min();
       if (got[i] == expected[i] || std::fabs(got[i] - expected[i]) <= tolerance) continue;
       ADD_FAILURE() << output << "[" << i << "] is " << got[i] << ", expected " << expected[i] << " +- "
@@ -336,18 +344,18 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
       {"add_mask", [](Ops& o, C& c) { o.add_mask(c.add("att"), c.in("mask")); }},
       {"softmax_forward", [](Ops& o, C& c) { o.softmax_forward(c.set("p", {"x"}), c.in("x")); }},
       {"softmax_backward",
-       [](Ops& o, C& c) { o.softmax_backward(c.set("dx", {"dp"}), c.in("dp"), c.in("p")); }},
+       [](Ops& o, C& c) { o.softmax_backward(c.set("dx", {"dp"}), c.cancelling("dp"), c.in("p")); }},
       {"causal_softmax_forward",
        [](Ops& o, C& c) { o.causal_softmax_forward(c.set("p", {"x"}), c.in("x")); }},
       {"causal_softmax_backward",
-       [](Ops& o, C& c) { o.causal_softmax_backward(c.set("dx", {"dp"}), c.in("dp"), c.in("p")); }},
+       [](Ops& o, C& c) { o.causal_softmax_backward(c.set("dx", {"dp"}), c.cancelling("dp"), c.in("p")); }},
       {"scaled_causal_softmax_forward",
        [](Ops& o, C& c) {
          o.scaled_causal_softmax_forward(c.set("p", {"x"}), c.in("x"), c.number("scale"));
        }},
       {"scaled_causal_softmax_backward",
        [](Ops& o, C& c) {
-         o.scaled_causal_softmax_backward(c.set("dx", {"dp"}), c.in("dp"), c.in("p"), c.number("scale"));
+         o.scaled_causal_softmax_backward(c.set("dx", {"dp"}), c.cancelling("dp"), c.in("p"), c.number("scale"));
        }},
       {"attention_forward",
        [](Ops& o, C& c) { o.attention_forward(c.set("out"), c.set("lse"), c.in("qkv")); }},
