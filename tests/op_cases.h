@@ -225,6 +225,7 @@ class OpCase {
   const OpCaseFile& file_;
   const std::string name_, op_;
   const int alias_;
+  std::string cancels_;
   const DType type_, precision_;
   int aliases_ = 0;
   std::map<std::string, Uploaded> operands_;
