@@ -42,7 +42,8 @@ struct RunOptions {
         {"peer", &peers, "PEER", "measure beside our rungs: pytorch, or llmc=PATH of train_gpt2cu", kPlan},
         {"peer-python", &peer_python, "PATH", "a Python with PyTorch", kPlan},
         {"model", &rung.model, "NAME", cat("one of ", join(Config::names(), ", ")), kWorkload},
-        {"batch", &batch, "LIST", "sequences in a batch; 16,64 measures both", kWorkload},
+        {"batch", &batch, "LIST", "sequences in a batch; 16,64 measures both; default: also what rungs find",
+         kWorkload},
         {"seq", &rung.seq, "N", "tokens of a sequence", kWorkload, 1, 32768},
         {"steps", &steps, "N", "optimizer steps of a run, warm-up included", kWorkload, 1, kMax},
         {"warmup", &warmup, "N", "first steps that are left out of the summary", kWorkload, 0, kMax},
@@ -68,6 +69,7 @@ struct Plan {
   std::vector<int64_t> batch;
   RungSettings settings;
   int64_t warmup = 0, rounds = 0;
+  std::map<std::string, int64_t> own_batch;          // by variant, of those that choose it
   std::map<std::string, std::string> source_hashes;  // by variant
 
   Json json() const {
@@ -77,6 +79,7 @@ struct Plan {
             {"peers", peers},
             {"model", settings.model.value()},
             {"batch", batch},
+            {"own_batch", own_batch},
             {"seq", settings.seq.value()},
             {"steps", settings.steps},
             {"warmup", warmup},
@@ -102,7 +105,11 @@ std::vector<PlannedRun> order(const Plan& plan) {
   for (int64_t round = 0; round < plan.rounds; ++round) {
     const auto first = std::ssize(runs);
     for (int64_t batch : plan.batch)
-      for (const Program& program : plan.programs) runs.push_back({program, batch, round});
+      for (const Program& program : plan.programs)
+        if (!plan.own_batch.contains(program.variant)) runs.push_back({program, batch, round});
+    for (const Program& program : plan.programs)
+      if (const auto own = plan.own_batch.find(program.variant); own != plan.own_batch.end())
+        runs.push_back({program, own->second, round});
     if (round % 2 == 1) std::reverse(runs.begin() + first, runs.end());
   }
   return runs;
@@ -142,6 +149,30 @@ void check_workload(Plan& plan) {
   }
 }
 
+/// Of each variant that is to find its batch: what its rung finds, which its peer is measured on too.
+std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) {
+  std::map<std::string, int64_t> batches;
+  const RungSettings& s = plan.settings;
+  for (const Rung& rung : ladder()) {
+    if (rung.batch != BatchSize::largest) continue;
+    int64_t found = 0;
+    for (const Program& program : plan.programs) {
+      if (program.variant != rung.name && !program.variant.ends_with("/" + rung.name)) continue;
+      if (found == 0) {
+        const std::string executable = bin_dir() + "/" + rung.name;
+        const auto answer =
+            output_of({executable, "--plan", "--model", *s.model, "--seq", std::to_string(*s.seq), "--data",
+                       s.data, "--vocab", s.vocab, "--backend", s.backend, "--device",
+                       std::to_string(s.device), "--max-batch", std::to_string(max_batch)});
+        if (!answer) throw Error(cat(rung.name, " found no batch that fits: choose one with --batch"));
+        found = parse_json(*answer).at("batch").get<int64_t>();
+      }
+      batches[program.variant] = found;
+    }
+  }
+  return batches;
+}
+
 Plan make_plan(const RunOptions& options, const DeviceInfo& device) {
   const Preset& preset = options.preset.empty() ? default_preset(device) : find_preset(options.preset);
   Plan plan;
@@ -158,6 +189,7 @@ Plan make_plan(const RunOptions& options, const DeviceInfo& device) {
     throw InputError(
         cat("--warmup ", plan.warmup, " leaves none of --steps ", plan.settings.steps, " to time"));
   check_workload(plan);
+  if (options.batch.empty()) plan.own_batch = own_batches(plan, preset.max_batch);
   for (const Program& program : plan.programs) plan.source_hashes[program.variant] = program.source_hash();
   return plan;
 }

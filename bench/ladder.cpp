@@ -30,6 +30,7 @@ std::vector<Rung> parse_ladder() {
     rung.math = math_mode(row.at("math"));
     row.at("tolerance").get_to(rung.tolerance);
     row.at("diff_budget").get_to(rung.diff_budget);
+    if (row.value("batch", "") == "largest") rung.batch = BatchSize::largest;
   }
   return rungs;
 }

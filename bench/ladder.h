@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/flops.h"
+#include "model/gpt2.h"
 #include "model/ops.h"
 
 namespace stepladder {
@@ -17,7 +18,8 @@ struct Rung {
   int compute_capability = 0;  // least one that it needs, 80 for sm_80; 0: any device
   MathMode math = MathMode::fp32;
   double tolerance = 0.0;  // relative, of a step's loss against the first rung's
-  int diff_budget = 0;     // changed lines against the parent's file
+  BatchSize batch = BatchSize::usual;
+  int diff_budget = 0;  // changed lines against the parent's file
 
   /// "sm_80", or "" when any device will do.
   std::string requirement() const;

@@ -15,6 +15,7 @@ struct Preset {
   const char* model;
   std::vector<int64_t> batch;
   int64_t seq, steps, warmup, rounds;  // the first `warmup` of `steps` are left out of the summary
+  int64_t max_batch = 16384;           // of a rung that takes the largest that fits
 };
 
 const std::vector<Preset>& presets();

@@ -15,12 +15,15 @@ namespace {
 constexpr const char* kScripts = STEPLADDER_SOURCE_DIR "/scripts/peers/";
 
 Program ours(const Rung& rung) {
-  return {rung.name, "", {bin_dir() + "/" + rung.name}, rung.math, rung.tolerance};
+  return {rung.name, "", {bin_dir() + "/" + rung.name}, rung.math, rung.tolerance, rung.batch};
 }
 
 Program pytorch(const Rung& rung, const std::string& python) {
-  return {
-      "pytorch/" + rung.name, "pytorch", {python, cat(kScripts, "pytorch_ladder.py"), rung.name}, rung.math};
+  return {.variant = "pytorch/" + rung.name,
+          .peer = "pytorch",
+          .command = {python, cat(kScripts, "pytorch_ladder.py"), rung.name},
+          .math = rung.math,
+          .batch = rung.batch};
 }
 
 Program llmc(const std::string& binary, const std::string& python) {

@@ -15,6 +15,7 @@ struct Program {
   std::vector<std::string> command;  // that its options follow
   MathMode math = MathMode::fp32;    // of its GEMMs: picks the peak of MFU
   double tolerance = 0.0;  // relative, of a rung's loss against the first rung's; peers aren't compared
+  BatchSize batch = BatchSize::usual;
 
   /// What it was built from; it says so after "source" in its --version. Throws Error when it does not,
   /// InputError for a peer.

@@ -149,7 +149,10 @@ double planned(const Json& plan) {
   };
   const auto rounds = plan.find("rounds");
   const double variants = size("rungs") + size("peers");
-  return rounds != plan.end() && rounds->is_number() ? variants * size("batch") * rounds->get<double>() : 0.0;
+  const double own = size("own_batch");  // these have one batch each
+  return rounds != plan.end() && rounds->is_number()
+             ? ((variants - own) * size("batch") + own) * rounds->get<double>()
+             : 0.0;
 }
 
 std::vector<std::string> notes(const Results& results, const std::vector<Variant>& variants) {
@@ -160,7 +163,8 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
   lines.push_back(cat("Step time: host clock, device synchronised; median over rounds of each run's median.",
                       intervals ? " Intervals: 95 % bootstrap over rounds." : ""));
   lines.emplace_back(
-      "x previous: against the nearest rung below that took part; x baseline: against the lowest. MFU: by "
+      "x previous: against the nearest rung below that took part; x baseline: against the lowest; by time "
+      "per token, should batches differ. MFU: by "
       "nanoGPT's formula / llm.c's. Memory: arena / whole process.");
   if (!peers_of(variants).empty())
     lines.emplace_back(

@@ -285,14 +285,18 @@ Variant::Numbers numbers_of(const Rounds& rounds) {
   return numbers;
 }
 
-/// Speed-up over the rounds that both took part in.
+double ms_per_token(const Run& run) {
+  return run.summary->median_step_ms / (run.config.at("B").get<double>() * run.config.at("T").get<double>());
+}
+
+/// Speed-up by time per token over the rounds that both took part in.
 std::optional<Speedup> speedup_of(const Rounds& rounds, const std::string& against, const Rounds& before) {
   std::vector<double> before_ms, after_ms;
   for (const auto& [round, run] : rounds) {
     const auto other = before.find(round);
     if (other == before.end()) continue;
-    before_ms.push_back(other->second->summary->median_step_ms);
-    after_ms.push_back(run->summary->median_step_ms);
+    before_ms.push_back(ms_per_token(*other->second));
+    after_ms.push_back(ms_per_token(*run));
   }
   if (after_ms.empty()) return std::nullopt;
   return Speedup{against, speedup(before_ms, after_ms)};
@@ -304,6 +308,15 @@ size_t height(const std::string& variant) {
   const auto found =
       std::find_if(rungs.begin(), rungs.end(), [&](const Rung& r) { return r.name == variant; });
   return static_cast<size_t>(found - rungs.begin());
+}
+
+bool chooses_batch(const std::string& variant) {
+  const size_t at = height(variant);
+  return at < ladder().size() && ladder()[at].batch == BatchSize::largest;
+}
+
+bool comparable_but_for_batch(const Json& a, const Json& b) {
+  return a.at("model") == b.at("model") && a.at("T") == b.at("T");
 }
 
 /// The variants below, nearest first.
@@ -403,12 +416,18 @@ std::vector<Variant> aggregate(const Results& results) {
     row.variant.rounds = static_cast<int64_t>(row.rounds.size());
     if (row.variant.status == Status::ok) {
       row.variant.numbers = numbers_of(row.rounds);
+      // A rung that has chosen its batch is compared with the largest one of the others.
+      const bool own_batch = chooses_batch(row.variant.variant);
       const auto against = [&](const std::string& name) -> const Row* {
-        for (const Row& other : rows)
-          if (other.workload == row.workload && other.variant.backend == row.variant.backend &&
-              other.variant.variant == name)
-            return &other;
-        return nullptr;
+        const Row* best = nullptr;
+        for (const Row& other : rows) {
+          if (other.variant.backend != row.variant.backend || other.variant.variant != name) continue;
+          if (other.workload == row.workload) return &other;
+          if (own_batch && comparable_but_for_batch(other.variant.config, row.variant.config) &&
+              (!best || other.variant.config.at("B") > best->variant.config.at("B")))
+            best = &other;
+        }
+        return best;
       };
       const auto compare = [&](const Row& other) -> std::optional<Speedup> {
         if (other.variant.status != Status::ok) return std::nullopt;

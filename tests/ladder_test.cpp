@@ -115,6 +115,11 @@ TEST(Ladder, TableNamesExactlyTheVariantFiles) {
   EXPECT_EQ(files, linked);
 }
 
+TEST(Ladder, TableTellsWhichRungsChooseTheirBatch) {
+  const auto& rungs = linked_rungs();
+  for (size_t i = 0; i < rungs.size(); ++i) EXPECT_EQ(rungs[i].batch, ladder()[i].batch) << rungs[i].name;
+}
+
 TEST(Ladder, ParentsComeBeforeTheirRung) {
   const auto& rungs = ladder();
   ASSERT_FALSE(rungs.empty());
