@@ -183,6 +183,20 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
       lines.push_back(cat(run.variant, ", ", run.workload(), ", round ", run.round,
                           ": steps settled late, the first ", run.summary->warmup_steps, " are left out."));
   }
+  for (const Variant& v : variants) {
+    if (!v.numbers) continue;
+    if (const auto& compile = v.numbers->compile)
+      lines.push_back(cat(v.variant, ", ", v.workload, ": ", fixed(compile->search_ms, 0), " ms of search (",
+                          compile->searched, " GEMMs, ", compile->from_cache, " from the cache), ",
+                          fixed(compile->capture_ms, 0), " ms of capture",
+                          v.numbers->break_even_steps
+                              ? cat("; pays off after ", fixed(*v.numbers->break_even_steps, 0), " steps")
+                              : "",
+                          "."));
+    if (v.numbers->skipped_steps.value_or(0) > 0)
+      lines.push_back(cat(v.variant, ", ", v.workload, ": ", *v.numbers->skipped_steps,
+                          " steps were skipped, fp16 had overflowed."));
+  }
   const bool emulated = std::any_of(variants.begin(), variants.end(), [](const Variant& v) {
     const auto rung =
         std::find_if(ladder().begin(), ladder().end(), [&](const Rung& r) { return r.name == v.variant; });

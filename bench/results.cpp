@@ -42,6 +42,14 @@ void fields(Archive& a, Any<Memory> auto& x) {
 }
 
 template <class Archive>
+void fields(Archive& a, Any<Compile> auto& x) {
+  a("search_ms", x.search_ms);
+  a("capture_ms", x.capture_ms);
+  a("searched", x.searched);
+  a("from_cache", x.from_cache);
+}
+
+template <class Archive>
 void fields(Archive& a, Any<Summary> auto& x) {
   a("median_step_ms", x.median_step_ms);
   a("p10_step_ms", x.p10_step_ms);
@@ -54,6 +62,8 @@ void fields(Archive& a, Any<Summary> auto& x) {
   a("mfu_llmc", x.mfu_llmc);
   a("val_loss", x.val_loss);
   a("memory_bytes", x.memory);
+  a.if_there("compile", x.compile);
+  a.if_there("skipped_steps", x.skipped_steps);
 }
 
 template <class Archive>
@@ -81,6 +91,10 @@ class Writer {
   }
   void unless_empty(const char* key, const std::string& value) {
     if (!value.empty()) (*this)(key, value);
+  }
+  template <class T>
+  void if_there(const char* key, const std::optional<T>& value) {
+    if (value) (*this)(key, *value);
   }
   Json json() && { return std::move(json_); }
 
@@ -136,6 +150,10 @@ class Reader {
   }
   void unless_empty(const char* key, std::string& value) const {
     if (json_.contains(key)) (*this)(key, value);
+  }
+  template <class T>
+  void if_there(const char* key, std::optional<T>& value) const {
+    if (json_.contains(key)) (*this)(key, value.emplace());
   }
 
  private:
@@ -230,6 +248,9 @@ Json to_json(const Variant& row) {
   json["mfu_llmc"] = optional(numbers.mfu_llmc);
   json["memory_bytes"] = write(numbers.memory);
   json["final_loss"] = numbers.final_loss;
+  if (numbers.compile) json["compile"] = write(*numbers.compile);
+  if (numbers.skipped_steps) json["skipped_steps"] = *numbers.skipped_steps;
+  if (numbers.break_even_steps) json["break_even_steps"] = *numbers.break_even_steps;
   json["val_loss"] = optional(numbers.val_loss);
   json["speedup_previous"] = to_json(numbers.previous);
   json["speedup_baseline"] = to_json(numbers.baseline);
@@ -274,6 +295,8 @@ Variant::Numbers numbers_of(const Rounds& rounds) {
   for (const auto& [round, run] : rounds) {
     for (const Step& step : run->steps)
       if (!step.warmup) timed.push_back(step.step_ms);
+    if (!numbers.compile) numbers.compile = run->summary->compile;
+    numbers.skipped_steps = std::max(numbers.skipped_steps, run->summary->skipped_steps);
     const Memory& memory = run->summary->memory;
     if (numbers.memory.by_name.empty()) numbers.memory.by_name = memory.by_name;
     for (auto peak : {&Memory::live_peak, &Memory::reserved_peak, &Memory::process_peak})
@@ -283,6 +306,14 @@ Variant::Numbers numbers_of(const Rounds& rounds) {
   numbers.p90_step_ms = quantile(timed, 0.9);
   numbers.final_loss = rounds.begin()->second->steps.back().loss.value();
   return numbers;
+}
+
+/// Steps after which a longer first step has paid off; nothing where none is due or none comes.
+std::optional<double> break_even(const Variant::Numbers& before, const Variant::Numbers& after) {
+  const double invested = after.first_step_ms - before.first_step_ms;
+  const double saved = before.median_step_ms.value - after.median_step_ms.value;
+  if (!(invested > 0.0 && saved > 0.0)) return std::nullopt;
+  return std::ceil(invested / saved);
 }
 
 double ms_per_token(const Run& run) {
@@ -435,7 +466,12 @@ std::vector<Variant> aggregate(const Results& results) {
       };
       const auto below = ancestors(row.variant.variant);
       const auto previous = std::find_if(below.begin(), below.end(), against);
-      if (previous != below.end()) row.variant.numbers->previous = compare(*against(*previous));
+      if (previous != below.end()) {
+        const Row& before = *against(*previous);
+        row.variant.numbers->previous = compare(before);
+        if (row.variant.numbers->compile && before.workload == row.workload && before.variant.numbers)
+          row.variant.numbers->break_even_steps = break_even(*before.variant.numbers, *row.variant.numbers);
+      }
       if (!below.empty() && against(below.back()))
         row.variant.numbers->baseline = compare(*against(below.back()));
       if (!row.variant.peer.empty()) continue;

@@ -41,6 +41,12 @@ struct Memory {
   std::map<std::string, int64_t> by_name;
 };
 
+/// What a rung that compiles its step spent before it could repeat it, within the first step.
+struct Compile {
+  double search_ms = 0.0, capture_ms = 0.0;
+  int64_t searched = 0, from_cache = 0;  // GEMMs
+};
+
 /// What a run comes to over its timed steps. MFU is unknown on a device whose peak is.
 struct Summary {
   double median_step_ms = 0.0, p10_step_ms = 0.0, p90_step_ms = 0.0;
@@ -50,6 +56,8 @@ struct Summary {
   std::optional<double> mfu_nanogpt, mfu_llmc;
   std::optional<double> val_loss;  // after the last step, where validation data was given
   Memory memory;
+  std::optional<Compile> compile;
+  std::optional<int64_t> skipped_steps;  // fp16 gradients overflowed
 };
 
 /// "gpt2 B=16 T=1024": runs of one workload are comparable.
@@ -92,9 +100,12 @@ struct Variant {
     Memory memory;
     double final_loss = 0.0;
     std::optional<double> val_loss;
-    std::optional<Speedup> previous;  // the nearest rung below that took part
-    std::optional<Speedup> baseline;  // the lowest rung
-    std::vector<Speedup> peers;       // a rung's counterparts: "pytorch/02_tf32" for 02_tf32, "llmc" for all
+    std::optional<Compile> compile;          // of the first round
+    std::optional<int64_t> skipped_steps;    // at most
+    std::optional<double> break_even_steps;  // when a longer first step than the rung below has paid off
+    std::optional<Speedup> previous;         // the nearest rung below that took part
+    std::optional<Speedup> baseline;         // the lowest rung
+    std::vector<Speedup> peers;  // a rung's counterparts: "pytorch/02_tf32" for 02_tf32, "llmc" for all
   };
   std::optional<Numbers> numbers;
 };

@@ -382,19 +382,20 @@ void Run::save(const Loader& batches) {
 
 void Run::send_end() {
   const MemoryInfo memory = ops_->memory();
+  nlohmann::ordered_json end = {{"event", "end"}};
+  // Only where there is something to tell.
+  if (trainer_->loss_scaler.data) end["skipped_steps"] = trainer_->skipped_steps();
   const CompileInfo compile = ops_->compile_info();
-  events_.write({{"event", "end"},
-                 {"skipped_steps", trainer_->skipped_steps()},
-                 {"compile",
-                  {{"search_ms", compile.search_ms},
-                   {"capture_ms", compile.capture_ms},
-                   {"searched", compile.searched},
-                   {"from_cache", compile.from_cache}}},
-                 {"memory_bytes",
-                  {{"live_peak", arena_->bytes()},
-                   {"reserved_peak", memory.reserved_peak},
-                   {"process_peak", memory.process_peak},
-                   {"by_name", by_group(*arena_)}}}});
+  if (compile.search_ms + compile.capture_ms > 0.0)
+    end["compile"] = {{"search_ms", compile.search_ms},
+                      {"capture_ms", compile.capture_ms},
+                      {"searched", compile.searched},
+                      {"from_cache", compile.from_cache}};
+  end["memory_bytes"] = {{"live_peak", arena_->bytes()},
+                         {"reserved_peak", memory.reserved_peak},
+                         {"process_peak", memory.process_peak},
+                         {"by_name", by_group(*arena_)}};
+  events_.write(end);
 }
 
 void Run::print_summary() const {

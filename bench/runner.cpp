@@ -82,6 +82,8 @@ class Report {
   double startup_ms = 0.0;
   Memory memory;
   std::optional<double> val_loss;
+  std::optional<Compile> compile;
+  std::optional<int64_t> skipped_steps;
   std::optional<Failure> error;
 
  private:
@@ -122,6 +124,12 @@ class Report {
     memory.live_peak = integer_at(bytes, "live_peak");
     memory.reserved_peak = integer_at(bytes, "reserved_peak");
     memory.process_peak = integer_at(bytes, "process_peak");
+    if (event.contains("compile")) {
+      const nlohmann::json& spent = object_at(event, "compile");
+      compile = {number_at(spent, "search_ms"), number_at(spent, "capture_ms"), integer_at(spent, "searched"),
+                 integer_at(spent, "from_cache")};
+    }
+    if (event.contains("skipped_steps")) skipped_steps = integer_at(event, "skipped_steps");
     ended = true;
   }
 
@@ -190,6 +198,8 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
   summary.warmup_steps = static_cast<int64_t>(warmup);
   summary.val_loss = report.val_loss;
   summary.memory = report.memory;
+  summary.compile = report.compile;
+  summary.skipped_steps = report.skipped_steps;
 
   Config config = Config::named(run.config.at("model"));
   config.B = run.config.at("B");
