@@ -198,6 +198,39 @@ TEST(OpCpu, MatmulIsExactOnSmallIntegers) {
   }
 }
 
+// Rows that are longer than the product, with sums of several tiles: NaN stands in the padding.
+TEST(OpCpu, MatmulSkipsThePaddingOfRowsInEveryType) {
+  Bench bench;
+  Ops& ops = bench.ops;
+  const int64_t N = 290, V = 301, C = 24, Vp = 304;
+  ops.set_matmul_precision(Precision::tf32);
+  for (DType type : {DType::f32, DType::bf16, DType::f16}) {
+    SCOPED_TRACE(name_of(type));
+    const auto matrix = [&](Shape shape, const auto& value) {
+      return bench.as(type, bench.f32(shape, value));
+    };
+    const Tensor x = matrix({N, C}, digit(1)), w = matrix({V, C}, digit(2));
+    const auto at = [=](int64_t i) { return digit(3)(i / Vp * V + i % Vp); };
+    const Tensor dlogits = matrix({N, V}, digit(3));
+    const Tensor padded = matrix({N, Vp}, [=](int64_t i) { return i % Vp < V ? at(i) : kNaN; });
+    const auto product = [&](Shape shape, Tensor a, Tensor b, MatOp op) {
+      const Tensor out = matrix(shape, kNaN);
+      ops.matmul(out, a, b, op);
+      return values_of(out);
+    };
+    EXPECT_EQ(product({N, C}, padded, w, MatOp::NN), product({N, C}, dlogits, w, MatOp::NN));
+    EXPECT_EQ(product({V, C}, padded, x, MatOp::TN), product({V, C}, dlogits, x, MatOp::TN));
+    const std::vector<float> logits = product({N, V}, x, w, MatOp::NT),
+                             wide = product({N, Vp}, x, w, MatOp::NT);
+    for (int64_t i = 0; i < N * Vp; ++i) {
+      if (i % Vp >= V)
+        ASSERT_TRUE(std::isnan(wide[static_cast<size_t>(i)]));
+      else
+        ASSERT_EQ(wide[static_cast<size_t>(i)], logits[static_cast<size_t>(i / Vp * V + i % Vp)]);
+    }
+  }
+}
+
 // A 16-bit output holds the sum over all of K as f32 would, not a sum that was rounded between two tiles.
 TEST(OpCpu, MatmulRoundsTheWholeSumOnce) {
   Bench bench;

@@ -80,7 +80,7 @@ void Product::tile(const Tile& t, float beta, float* to, int64_t stride, float* 
     const T *a = a_.ptr<T>() + t.i * M * K, *b = b_.ptr<T>() + t.i * K * N;
     for (int64_t k = 0; k < K; k += depth) {
       const int64_t inner = std::min(depth, K - k);
-      const Block<T> from_a = a_transposed_ ? Block<T>{a + k * M + t.m, inner, t.rows, a_stride}
+      const Block<T> from_a = a_transposed_ ? Block<T>{a + k * a_stride + t.m, inner, t.rows, a_stride}
                                             : Block<T>{a + t.m * a_stride + k, t.rows, inner, a_stride};
       const Block<T> from_b = b_transposed_ ? Block<T>{b + t.n * K + k, t.cols, inner, b_stride}
                                             : Block<T>{b + k * N + t.n, inner, t.cols, b_stride};
