@@ -36,7 +36,7 @@ class Feed {
  private:
   static constexpr int kSlots = 2;
   int32_t* slot(int i) const;
-  void fill(int slot);
+  void fill(int i);
   void run(const std::stop_token& stop);
 
   Ops& ops_;

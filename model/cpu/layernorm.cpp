@@ -51,7 +51,7 @@ void CpuOps::residual_layernorm_forward(Tensor res, Tensor out, Tensor mean, Ten
     const Floats<T> fbias = present(bias) ? floats<T>(bias) : Floats<T>{};
     each_row(N, C, [=](int64_t n) {
       const int64_t row = n * C;
-      if (fbias.data != nullptr) {
+      if (fbias.data != nullptr) {  // NOLINT(bugprone-branch-clone): it does not look past the pragmas
         STEPLADDER_SIMD
         for (int64_t c = 0; c < C; ++c) fres.set(row + c, fx[row + c] + fy[row + c] + fbias[c]);
       } else {
