@@ -176,12 +176,13 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
   if (!results.complete)
     lines.push_back(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
                         " runs; `stepladder run --resume` with the same options continues."));
-  for (const Run& run : results.runs) {
-    const auto asked = results.plan.find("warmup");
-    if (run.summary && asked != results.plan.end() && asked->is_number() &&
-        run.summary->warmup_steps > *asked)
-      lines.push_back(cat(run.variant, ", ", run.workload(), ", round ", run.round,
-                          ": steps settled late, the first ", run.summary->warmup_steps, " are left out."));
+  if (const auto asked = results.plan.find("warmup"); asked != results.plan.end() && asked->is_number()) {
+    const auto late = std::count_if(results.runs.begin(), results.runs.end(), [&](const Run& run) {
+      return run.summary && run.summary->warmup_steps > *asked;
+    });
+    if (late > 0)
+      lines.push_back(cat("Steps settled late in ", late, " of ", results.runs.size(),
+                          " runs: there more than the first ", asked->dump(), " are left out."));
   }
   for (const Variant& v : variants) {
     if (!v.numbers) continue;
