@@ -117,7 +117,7 @@ TEST(Report, SaysWhatANumberDoesNotShow) {
   results["complete"] = false;
   results["runs"][0]["summary"]["warmup_steps"] = 7;
   EXPECT_TRUE(says(markdown(results), {"Unfinished: 1 of 4 runs", "--resume",
-                                       "steps settled late, the first 7", "emulated by rounding"}));
+                                       "Steps settled late in 1 of ", "emulated by rounding"}));
   results["runs"][0]["backend"] = "cuda";
   EXPECT_EQ(markdown(results).find("emulated"), std::string::npos);
 }
