@@ -116,8 +116,8 @@ TEST(Report, SaysWhatANumberDoesNotShow) {
   Json results = results_json({run_json("02_tf32", 0, 160)});
   results["complete"] = false;
   results["runs"][0]["summary"]["warmup_steps"] = 7;
-  EXPECT_TRUE(says(markdown(results), {"Unfinished: 1 of 4 runs", "--resume",
-                                       "Steps settled late in 1 of ", "emulated by rounding"}));
+  EXPECT_TRUE(says(markdown(results), {"Unfinished: 1 of 4 runs", "--resume", "Steps settled late in 1 of ",
+                                       "emulated by rounding"}));
   results["runs"][0]["backend"] = "cuda";
   EXPECT_EQ(markdown(results).find("emulated"), std::string::npos);
 }
