@@ -60,6 +60,7 @@ class Doctor {
                        cat(d.name, ", sm_", d.compute_capability, ", ", bytes_text(d.total_memory)));
     rows_.emplace_back("driver, CUDA", cat(d.driver, ", ", d.runtime));
     rows_.emplace_back("cuBLAS", d.blas);
+    rows_.emplace_back("attention", d.attention);
   }
 
   void look_at_files() {

@@ -40,7 +40,8 @@ nlohmann::ordered_json device_json(const DeviceInfo& device) {
           {"total_memory", device.total_memory},
           {"driver", device.driver},
           {"runtime", device.runtime},
-          {"blas", device.blas}};
+          {"blas", device.blas},
+          {"attention", device.attention}};
 }
 
 nlohmann::json parse_event(std::string_view line) {

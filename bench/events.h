@@ -14,7 +14,8 @@
 //
 // config: model, B, T, max_T, V, L, NH, C, world_size, dtype, math, then the rung's options of the groups
 // Data and Training (seed, accumulate, ...). device: backend, name, uuid, compute_capability, total_memory,
-// driver, runtime, blas. memory_by_name has every allocation ("params/wte"), by_name their sums by group
+// driver, runtime, blas, attention. memory_by_name has every allocation ("params/wte"), by_name their sums by
+// group
 // ("params").
 //
 // startup_ms runs from process start (as the OS records it) to the first step's clock. The harness owns

@@ -71,6 +71,7 @@ DeviceInfo device_from(const nlohmann::json& json) {
   json.at("driver").get_to(device.driver);
   json.at("runtime").get_to(device.runtime);
   json.at("blas").get_to(device.blas);
+  json.at("attention").get_to(device.attention);
   return device;
 }
 

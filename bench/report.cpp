@@ -173,6 +173,11 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
         "start from weights of their own, so their losses are not compared. Their memory is what they "
         "report: "
         "allocated at most / whole process.");
+  const Json device = results.context.value("device", Json::object());
+  if (const auto attention = device.find("attention"); attention != device.end() && attention->is_string())
+    if (const auto why = attention->get<std::string>(); why.starts_with("native ("))
+      lines.push_back(
+          cat("Flash attention ran on the project's own kernels: ", why.substr(8, why.size() - 9), "."));
   if (!results.complete)
     lines.push_back(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
                         " runs; `stepladder run --resume` with the same options continues."));

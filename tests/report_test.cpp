@@ -118,6 +118,9 @@ TEST(Report, SaysWhatANumberDoesNotShow) {
   results["runs"][0]["summary"]["warmup_steps"] = 7;
   EXPECT_TRUE(says(markdown(results), {"Unfinished: 1 of 4 runs", "--resume", "Steps settled late in 1 of ",
                                        "emulated by rounding"}));
+  results["context"]["device"]["attention"] = "native (this build has no cuDNN)";
+  EXPECT_TRUE(
+      says(markdown(results), {"attention ran on the project's own kernels: this build has no cuDNN."}));
   results["runs"][0]["backend"] = "cuda";
   EXPECT_EQ(markdown(results).find("emulated"), std::string::npos);
 }
