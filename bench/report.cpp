@@ -169,10 +169,8 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
   if (!peers_of(variants).empty())
     lines.emplace_back(
         "Peers: x PyTorch and x llm.c are how many times faster our rung is than the peer in the same round. "
-        "They "
-        "start from weights of their own, so their losses are not compared. Their memory is what they "
-        "report: "
-        "allocated at most / whole process.");
+        "They start from weights of their own, so their losses are not compared. Their memory is what they "
+        "report: allocated at most / whole process.");
   const Json device = results.context.value("device", Json::object());
   if (const auto attention = device.find("attention"); attention != device.end() && attention->is_string())
     if (const auto why = attention->get<std::string>(); why.starts_with("native ("))
