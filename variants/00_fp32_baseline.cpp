@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "model/gpt2.h"
 
@@ -39,7 +38,6 @@ class Variant final : public Trainer {
     ln2hat = act("activations/ln2hat", {L, B, T, C});
     ln2rstd = f32("activations/ln2rstd", {L, B, T});
     fch = act("activations/fch", {L, B, T, 4 * C});
-    fctanh = act("activations/fctanh", {L, B, T, 4 * C});
     fcgelu = act("activations/fcgelu", {L, B, T, 4 * C});
     lnf = act("activations/lnf", {B, T, C});
     lnfhat = act("activations/lnfhat", {B, T, C});
@@ -54,6 +52,7 @@ class Variant final : public Trainer {
     mean = f32("scratch/mean", {B, T});
     qkv = act("scratch/qkv", {B, T, 3 * C});
     heads = act("scratch/heads", {B, NH, T, HS});
+    fctanh = act("scratch/fctanh", {B, T, 4 * C});
     proj = act("scratch/proj", {B, T, C});
     dres = act("scratch/dres", {B, T, C});
     dln = act("scratch/dln", {B, T, C});
@@ -125,7 +124,7 @@ class Variant final : public Trainer {
       // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
       ops.matmul(fch[l], ln2[l], weights.fcw[l], MatOp::NT);
       ops.add_columns(fch[l], fch[l], weights.fcb[l]);
-      gelu_forward(fcgelu[l], fctanh[l], fch[l]);
+      gelu_forward(fcgelu[l], fch[l]);
 
       // res += fcgelu W^T + b
       ops.matmul(proj, fcgelu[l], weights.fcprojw[l], MatOp::NT);
@@ -161,7 +160,7 @@ class Variant final : public Trainer {
       ops.sum_rows(grads.fcprojb[l], dres);
 
       // GELU and the layer before it  (B,T,C) <- (B,T,4C)
-      gelu_backward(dfch, dfcgelu, fch[l], fctanh[l]);
+      gelu_backward(dfch, dfcgelu, fch[l]);
       ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
       ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add);
       ops.sum_rows(grads.fcb[l], dfch);
@@ -248,40 +247,44 @@ class Variant final : public Trainer {
   }
 
   // out = x (1 + t) / 2, t = tanh(a (x + b x^3))  (Hendrycks and Gimpel 2016)
-  void gelu_forward(Tensor out, Tensor t, Tensor x) {
-    ops.pow(t, x, 3);
-    ops.affine(t, t, kGeluB, 0.0F);
-    ops.add(t, t, x);
-    ops.affine(t, t, kGeluA, 0.0F);
-    ops.tanh(t, t);
-    ops.affine(out, t, 0.5F, 0.5F);
+  void gelu_forward(Tensor out, Tensor x) {
+    gelu_tanh(fctanh, x);
+    ops.affine(out, fctanh, 0.5F, 0.5F);
     ops.mul(out, out, x);
   }
 
-  // dx = dout ((1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2)
-  void gelu_backward(Tensor dx, Tensor dout, Tensor x, Tensor t) {
-    ops.pow(dx, t, 2);
+  // dx = dout ((1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2), t of the forward pass taken again
+  void gelu_backward(Tensor dx, Tensor dout, Tensor x) {
+    gelu_tanh(fctanh, x);
+    ops.pow(dx, fctanh, 2);
     ops.affine(dx, dx, -1.0F, 1.0F);
     ops.mul(dx, dx, x);
     ops.pow(dgelu, x, 2);
     ops.affine(dgelu, dgelu, 1.5F * kGeluA * kGeluB, 0.5F * kGeluA);
     ops.mul(dx, dx, dgelu);
-    ops.affine(dgelu, t, 0.5F, 0.5F);
+    ops.affine(dgelu, fctanh, 0.5F, 0.5F);
     ops.add(dx, dx, dgelu);
     ops.mul(dx, dx, dout);
   }
 
-  static constexpr float kGeluA =
-      std::numbers::sqrt2_v<float> * std::numbers::inv_sqrtpi_v<float>;  // sqrt(2/pi)
+  void gelu_tanh(Tensor t, Tensor x) {
+    ops.pow(t, x, 3);
+    ops.affine(t, t, kGeluB, 0.0F);
+    ops.add(t, t, x);
+    ops.affine(t, t, kGeluA, 0.0F);
+    ops.tanh(t, t);
+  }
+
+  static constexpr float kGeluA = 0.79788456F;  // sqrt(2/pi)
   static constexpr float kGeluB = 0.044715F;
 
   const int64_t B, T, L, HS;
   std::vector<NamedTensor> ws, gs, ms, vs;
   Tensor tokens, targets;
-  Tensor ln1, ln1hat, ln1rstd, q, k, v, att, atty, ln2, ln2hat, ln2rstd, fch, fctanh, fcgelu;
+  Tensor ln1, ln1hat, ln1rstd, q, k, v, att, atty, ln2, ln2hat, ln2rstd, fch, fcgelu;
   Tensor lnf, lnfhat, lnfrstd, logprobs, losses;
   Tensor mask;
-  Tensor res, mean, qkv, heads, proj;
+  Tensor res, mean, qkv, heads, fctanh, proj;
   Tensor dres, dln, dlnhat, dmean, dq, dk, dv, datt, dfch, dfcgelu, dgelu;
   Tensor squares, clip, denominator;
 };
