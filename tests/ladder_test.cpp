@@ -14,6 +14,7 @@
 
 #include "model/gpt2.h"
 #include "model/random.h"
+#include "tests/poison.h"
 
 namespace stepladder {
 namespace {
@@ -62,7 +63,8 @@ Config small_config() {
 
 /// A rung on the CPU, initialised, with data to learn from.
 struct Training {
-  explicit Training(const std::string& rung, DType half = DType::bf16, int accumulate = 1) {
+  explicit Training(const std::string& rung, DType half = DType::bf16, int accumulate = 1,
+                    bool poisoned = false) {
     const auto& rungs = linked_rungs();
     const auto build =
         std::find_if(rungs.begin(), rungs.end(), [&](const auto& r) { return r.name == rung; });
@@ -72,7 +74,9 @@ struct Training {
     hyper.accumulate = accumulate;
     Arena plan;
     build->make(*ops, plan, config, hyper);
-    arena = std::make_unique<Arena>(*ops, plan.bytes());
+    const int64_t bytes = plan.bytes() + (poisoned ? kPoisonBytes : 0);
+    arena = std::make_unique<Arena>(*ops, bytes);
+    if (poisoned) poison(*ops, *arena, bytes);
     trainer = build->make(*ops, *arena, config, hyper);
     trainer->reset();
     init_params(*ops, trainer->params, config, 1337);
@@ -161,6 +165,15 @@ TEST(Ladder, RungsThatChangeNumericsReallyDo) {
 
 TEST(Ladder, ARungRepeatsItselfBitForBit) {
   for (const Rung& rung : ladder()) EXPECT_EQ(losses_of(rung.name, 5), losses_of(rung.name, 5)) << rung.name;
+}
+
+TEST(Ladder, ARungReadsNothingBeforeItWasWritten) {
+  const std::vector<int32_t> prompt = {3, 18, 93};
+  for (const Rung& rung : ladder()) {
+    Training clean(rung.name), poisoned(rung.name, DType::bf16, 1, true);
+    EXPECT_EQ(clean.losses(3), poisoned.losses(3)) << rung.name;
+    EXPECT_EQ(clean.trainer->next_logits(prompt), poisoned.trainer->next_logits(prompt)) << rung.name;
+  }
 }
 
 TEST(Ladder, Fp16LearnsWhatTheBaselineLearns) {

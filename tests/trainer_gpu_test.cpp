@@ -16,6 +16,7 @@
 #include "model/ops.h"
 #include "model/random.h"
 #include "tests/gpu_options.h"
+#include "tests/poison.h"
 
 namespace stepladder {
 
@@ -72,14 +73,16 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
     std::filesystem::remove(path);
   }
 
-  Trajectory train(Ops& ops) const {
+  Trajectory train(Ops& ops, bool poisoned = false) const {
     Config config = small_config();
     config.half = GetParam().half;
     Hyper hyper;
     hyper.accumulate = 2;
     Arena plan;
     GetParam().rung.make(ops, plan, config, hyper);
-    Arena arena(ops, plan.bytes());
+    const int64_t bytes = plan.bytes() + (poisoned ? kPoisonBytes : 0);
+    Arena arena(ops, bytes);
+    if (poisoned) poison(ops, arena, bytes);
     const auto trainer = GetParam().rung.make(ops, arena, config, hyper);
     trainer->reset();
     init_params(ops, trainer->params, config, 1337);
@@ -122,6 +125,12 @@ TEST_P(TrainerGpuTest, GivesTheSameBitsTwice) {
   const Trajectory first = train(*cuda_), second = train(*cuda_);
   EXPECT_EQ(first.losses, second.losses);
   EXPECT_EQ(first.norms, second.norms);
+}
+
+TEST_P(TrainerGpuTest, ReadsNothingBeforeItWasWritten) {
+  const Trajectory clean = train(*cuda_), poisoned = train(*cuda_, true);
+  EXPECT_EQ(clean.losses, poisoned.losses);
+  EXPECT_EQ(clean.norms, poisoned.norms);
 }
 
 std::vector<Case> cases() {
