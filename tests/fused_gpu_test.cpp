@@ -124,10 +124,12 @@ struct ClassifierCase {
   int64_t B, T, V, Vp;
 };
 
-// Padded and not; rows that start on every multiple of an element; fewer elements than a pack.
-const ClassifierCase kClassifierCases[] = {{1, 1, 1, 1},   {1, 1, 1, 8},        {5, 3, 3, 3},
-                                           {3, 7, 48, 64}, {1, 17, 1000, 1003}, {1, 13, 1025, 1025},
-                                           {2, 5, kV, kV}, {2, 5, kV, 50304},   {3, 3, 9000, 9001}};
+// Padded and not; rows that start on every multiple of an element; fewer elements than a pack; rows that
+// shared memory holds twice, once or not at all.
+const ClassifierCase kClassifierCases[] = {{1, 1, 1, 1},         {1, 1, 1, 8},        {5, 3, 3, 3},
+                                           {3, 7, 48, 64},       {1, 17, 1000, 1003}, {1, 13, 1025, 1025},
+                                           {2, 5, kV, kV},       {2, 5, kV, 50304},   {3, 3, 9000, 9001},
+                                           {1, 3, 65537, 65537}, {1, 3, 65537, 65544}};
 
 TEST_P(FusedGpuTest, CrossEntropyAgrees) {
   for (const ClassifierCase& c : kClassifierCases) {
@@ -174,6 +176,16 @@ TEST_P(FusedGpuTest, CrossEntropyTakesInfiniteLogits) {
   expect_agreement("-inf", {out({1, 4}), inout(logits), targets},
                    rounded(kEps * (4.0F * 31.0F + roundings(1000)), kEps * (64.0F + 2.0F * roundings(1000))),
                    [](Ops& o, auto& t) { o.cross_entropy_forward_backward(t[0], t[1], t[2], 1000, 1.0F); });
+}
+
+TEST_P(FusedGpuTest, SumRowsTakesEveryElementOnce) {
+  // Less than a pack, a chunk and a warp's columns, and a little more; as many chunks as there are at most.
+  for (const Shape& s : {Shape{1, 1}, Shape{3, 8}, Shape{65, 33}, Shape{129, 264}, Shape{5000, 768},
+                         Shape{1000, 3072}, Shape{20000, 40}, Shape{77, 1025}}) {
+    bind(1, s[0], s[1]);
+    expect_agreement(named("whole numbers", s), {inout(whole({s[1]})), whole(s)}, kExact,
+                     [](Ops& o, auto& t) { o.sum_rows(t[0], t[1]); });
+  }
 }
 
 TEST_P(FusedGpuTest, EncoderForwardAgrees) {
@@ -287,6 +299,15 @@ TEST_P(FusedGpuTest, OperandsMayStartAtAnyElement) {
                    rounded(kEps * 128.0F, kEps * 128.0F), [=](Ops& o, auto& t) {
                      o.cross_entropy_forward_backward(t[0], inner(t[1], {1, kN, kC}), t[2], kC, 1.0F);
                    });
+  constexpr int64_t kLong = 40000;
+  expect_agreement("cross_entropy of a long row",
+                   {out({1, 1}), inout(values({kLong + 8})), tokens({1, 1}, kLong)},
+                   rounded(kEps * (128.0F + roundings(kLong)), kEps * (128.0F + 2.0F * roundings(kLong))),
+                   [=](Ops& o, auto& t) {
+                     o.cross_entropy_forward_backward(t[0], inner(t[1], {1, 1, kLong}), t[2], kLong, 1.0F);
+                   });
+  expect_agreement("sum_rows", {inout(whole({kC})), whole({kPadded})}, kExact,
+                   [=](Ops& o, auto& t) { o.sum_rows(t[0], inner(t[1], s)); });
 }
 
 TEST_P(FusedGpuTest, MismatchesThrow) {

@@ -1,8 +1,9 @@
 // The fused classifier: losses and the gradient of the logits, with no normalised row ever stored.
 //
-// A block has a row. Where shared memory holds it, it is read from memory once and its gradient written once;
-// else it is read again from its end, which is what is still in L2. Rows of an unpadded vocabulary start
-// anywhere: a few elements at both ends of one are moved alone, so that the packs between them are aligned.
+// A block has a row. Where shared memory holds it, all of it is on its way there before the first element is
+// used, it is read from memory once and its gradient written once; else it is read again from its end, which
+// is what is still in L2. Rows of an unpadded vocabulary start anywhere: a few elements at both ends of one
+// are moved alone, so that the packs between them are aligned.
 #include "model/cuda/cuda_ops.h"
 #include "model/cuda/kernels.cuh"
 #include "model/cuda/range.h"
@@ -61,24 +62,41 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   T* const body = x + head;
   const auto edge = [=](int i) { return i < head ? i : tail + i - head; };
 
+  int pending = 0;  // groups of the thread's packs that are on their way
+  if constexpr (kMode == Mode::gradient_in_shared) {
+    for (int first = thread; first < packs; first += tile, ++pending) {
+#pragma unroll
+      for (int j = 0; j < kItems; ++j) {
+        const int at = first + j * step;
+        if (at < packs) Pack<T, kWidth>::copy_async(held + at, body + at * kWidth);
+      }
+      __pipeline_commit();
+    }
+  }
+
   const int target = f.targets[row];
   const float target_logit = widen(x[target]);  // before any thread writes
 
   RunningSum running;
   for (int first = thread; first < packs; first += tile) {
+    if constexpr (kMode == Mode::gradient_in_shared) __pipeline_wait_prior(--pending);
     Pack<T, kWidth> p[kItems];
     const auto take = [&](auto inside) {
 #pragma unroll
-      for (int j = 0; j < kItems; ++j)
-        if (inside(j)) p[j] = Pack<T, kWidth>::load_once(body + (first + j * step) * kWidth);
+      for (int j = 0; j < kItems; ++j) {
+        const int at = first + j * step;
+        if (!inside(j)) continue;
+        if constexpr (kMode == Mode::gradient_in_shared) {
+          p[j] = held[at];  // this thread's own
+        } else {
+          p[j] = Pack<T, kWidth>::load_once(body + at * kWidth);
+        }
+      }
       float v[kItems * kWidth];
 #pragma unroll
       for (int j = 0; j < kItems; ++j) {
         float of_pack[kWidth];
-        if (inside(j)) {
-          p[j].get(of_pack);
-          if constexpr (kMode == Mode::gradient_in_shared) held[first + j * step] = p[j];
-        }
+        if (inside(j)) p[j].get(of_pack);
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) v[j * kWidth + i] = inside(j) ? of_pack[i] : -INFINITY;
       }
@@ -109,7 +127,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
         const int at = first + j * step;
         if (!inside(j)) continue;
         if constexpr (kMode == Mode::gradient_in_shared) {
-          p[j] = held[at];  // this thread's own
+          p[j] = held[at];
         } else {
           p[j] = Pack<T, kWidth>::load(body + at * kWidth);
         }

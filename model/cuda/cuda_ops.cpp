@@ -137,8 +137,8 @@ std::shared_ptr<void> CudaOps::allocate(size_t bytes) {
 void CudaOps::bind_workspace(Arena& arena, const Config& config) {
   const int64_t n = config.B * config.T, C = config.C;
   const auto chunks = [&](int64_t rows) { return (n + rows - 1) / rows; };
-  const int64_t partials = std::max({kSquareBlocks, chunks(kRowChunk) * 4 * C, chunks(kTokenChunk) * 2 * C,
-                                     std::min(kNormBlocks, n) * 3 * C});
+  const int64_t partials = std::max({kSquareBlocks, std::min(chunks(kRowChunk), kMaxRowChunks) * 4 * C,
+                                     chunks(kTokenChunk) * 2 * C, std::min(kNormBlocks, n) * 3 * C});
   const auto sort_words = static_cast<int64_t>(sort_bytes(n, config.V) / sizeof(int32_t) + 1);
   const auto f32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::f32, {count}); };
   const auto i32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::i32, {count}); };

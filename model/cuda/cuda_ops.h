@@ -16,10 +16,12 @@ class MatmulPlans;
 struct MatmulKey;
 struct MatmulShape;
 
-/// How sums in two stages are cut: rows that a block of sum_rows takes, sorted tokens that a block of
+/// How sums in two stages are cut: rows that a block of sum_rows takes at least and
+/// how many blocks share a column at most, sorted tokens that a block of
 /// embedding_backward takes, the most blocks of sum_of_squares and clip_grad_norm (about what an H200 holds
 /// at once), and the most blocks of layernorm_backward.
-constexpr int64_t kRowChunk = 256;
+constexpr int64_t kRowChunk = 64;
+constexpr int64_t kMaxRowChunks = 256;
 constexpr int64_t kTokenChunk = 32;
 constexpr int64_t kSquareBlocks = 1024;
 constexpr int64_t kNormBlocks = 320;

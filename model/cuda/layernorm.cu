@@ -194,13 +194,13 @@ struct Backward {
   const T* w;
 };
 
-/// Shared memory for the column sums of a block; with a little more than the sums of a row of kMaxHeldCols,
-/// every device still lends it without being asked to.
-constexpr int kMaxSharedSums = 45 << 10;
 constexpr int kColumnSums = 3;  // dw = sum_n dout * xhat, db = sum_n dout, dbias = sum_n of the new dx
 
+constexpr int kRowsRead = 3;         // dout, x and dx
+constexpr int kStaticShared = 1024;  // bytes, more than the kernel has besides
+
 /// Threads of a block of layernorm_backward_kernel. 128-bit packs of 16-bit elements take the fewest
-/// registers: 12 warps then have their column sums and a row in flight.
+/// registers: 12 warps then have their column sums and a row each.
 template <class T, int kWidth>
 constexpr int kBackwardThreads = kWidth == 8 ? 384 : 256;
 
@@ -209,34 +209,57 @@ constexpr int kBackwardThreads = kWidth == 8 ? 384 : 256;
 //
 // Blocks stay and take every gridDim-th set of rows, so that a lane keeps the sums of its columns in
 // registers to the end; then the warps add theirs up in a fixed order. dx, dout and x are read once, dx
-// written once.
+// written once. While a row is computed with, the next is on its way to shared memory.
 template <class T, int kWidth, int kHeld>
 __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew ? 2 : 1)
     layernorm_backward_kernel(Backward<T> f, float* partials, int64_t rows, int cols, int warps, int slots) {
   constexpr int kPacks = kHeld / kWidth;
-  extern __shared__ float shared_sums[];  // (slots, 3 * kHeld, lanes)
+  // The next row, (3 * kPacks, threads) packs; at the end column sums, (slots, 3 * kHeld, lanes) floats.
+  extern __shared__ uint4 shared[];
   __shared__ float of_warp[2][kBackwardThreads<T, kWidth> / 32][2];
   const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;
   const int group = static_cast<int>(threadIdx.x) / lanes, groups = static_cast<int>(blockDim.x) / lanes;
   const int first_column = lane / 32 * 32 * kHeld + lane % 32 * kWidth;
   const auto column = [=](int j) { return first_column + j * 32 * kWidth; };
 
+  auto* const staged = reinterpret_cast<Pack<T, kWidth>*>(shared) + threadIdx.x;  // this thread's own
+  const auto place = [=](int operand, int j) { return staged + (operand * kPacks + j) * blockDim.x; };
+  float next_mean = 0.0F, next_rstd = 0.0F;
+  const auto fetch = [&](int64_t row) {
+    if (row >= rows) return;
+    const int64_t offset = row * cols;
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j) {
+      if (column(j) >= cols) continue;
+      Pack<T, kWidth>::copy_async(place(0, j), f.dout + offset + column(j));
+      Pack<T, kWidth>::copy_async(place(1, j), f.x + offset + column(j));
+      Pack<T, kWidth>::copy_async(place(2, j), f.dx + offset + column(j));
+    }
+    __pipeline_commit();
+    next_mean = f.mean[row];
+    next_rstd = f.rstd[row];
+  };
+
   float sums[kColumnSums][kPacks][kWidth] = {};
   int turn = 0;
-  for (int64_t first = static_cast<int64_t>(blockIdx.x) * groups; first < rows;
-       first += static_cast<int64_t>(gridDim.x) * groups) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * groups;
+  int64_t first = static_cast<int64_t>(blockIdx.x) * groups;
+  fetch(first + group);
+  for (; first < rows; first += step) {
     const int64_t row = first + group, offset = row * cols;
     const int end = row < rows ? cols : 0;
-    // Past its end a row is 0, so that no branch keeps loads or sums apart; that would cost registers too.
+    // Past its end a row is 0, so that no branch keeps sums apart; that would cost registers too.
     Pack<T, kWidth> dout[kPacks] = {}, x[kPacks] = {}, dx[kPacks] = {};
+    const float mean = row < rows ? next_mean : 0.0F, rstd = row < rows ? next_rstd : 0.0F;
+    __pipeline_wait_prior(0);
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
       if (column(j) >= end) continue;
-      dout[j] = Pack<T, kWidth>::load_once(f.dout + offset + column(j));
-      x[j] = Pack<T, kWidth>::load_once(f.x + offset + column(j));
-      dx[j] = Pack<T, kWidth>::load(f.dx + offset + column(j));
+      dout[j] = *place(0, j);
+      x[j] = *place(1, j);
+      dx[j] = *place(2, j);
     }
-    const float mean = row < rows ? f.mean[row] : 0.0F, rstd = row < rows ? f.rstd[row] : 0.0F;
+    fetch(row + step);
 
     float xhat[kPacks][kWidth], dxhat[kPacks][kWidth];
     float means[2] = {};  // of dxhat and of dxhat * xhat
@@ -277,6 +300,8 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
   }
 
   // Groups add up in a fixed order, `slots` of them at a time, each in a place of its own.
+  __syncthreads();
+  auto* const shared_sums = reinterpret_cast<float*>(shared);
   const int slot_size = kColumnSums * kHeld * lanes;
   float* const slot = shared_sums + group % slots * slot_size + lane;
   for (int begin = 0; begin < groups; begin += slots) {
@@ -427,7 +452,7 @@ void launch_forward(cudaStream_t stream, const Forward<T>& f, int64_t rows, int 
 /// Returns how many blocks have left their column sums in partials.
 template <class T, int kWidth>
 int launch_backward(cudaStream_t stream, const Backward<T>& f, float* partials, int64_t rows, int cols,
-                    int64_t max_blocks, int multiprocessors) {
+                    int64_t max_blocks, int multiprocessors, int shared_limit) {
   int blocks = 0;
   if (cols > kMaxHeldCols) {
     blocks = static_cast<int>(std::min<int64_t>({max_blocks, rows, 2 * int64_t{multiprocessors}}));
@@ -435,18 +460,23 @@ int launch_backward(cudaStream_t stream, const Backward<T>& f, float* partials, 
         <<<static_cast<unsigned>(blocks), kMaxThreads, 0, stream>>>(f, partials, rows, cols);
   } else {
     const RowLayout layout = row_layout(cols);
-    const int groups = kBackwardThreads<T, kWidth> / 32 / layout.warps, threads = groups * layout.warps * 32;
-    const int slot_bytes = kColumnSums * layout.held * layout.warps * 32 * static_cast<int>(sizeof(float));
-    const int slots = std::clamp(kMaxSharedSums / slot_bytes, 1, groups);
-    const auto shared = static_cast<size_t>(slots * slot_bytes);
+    const int lanes = 32 * layout.warps;
+    const int row_bytes = kRowsRead * layout.held * lanes * static_cast<int>(sizeof(T));
+    const int slot_bytes = kColumnSums * layout.held * lanes * static_cast<int>(sizeof(float));
+    const int limit = shared_limit - kStaticShared;
+    const int groups = std::min(kBackwardThreads<T, kWidth> / lanes, limit / row_bytes);
+    const int slots = std::clamp(groups * row_bytes / slot_bytes, 1, groups);
+    const int shared = std::max(groups * row_bytes, slots * slot_bytes);
     with_held(layout.held, [&](auto held) {
       const auto kernel = layernorm_backward_kernel<T, kWidth, held()>;
+      CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
       int resident = 0;  // blocks that a multiprocessor has room for
-      CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared));
+      CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, groups * lanes,
+                                                               static_cast<size_t>(shared)));
       blocks = static_cast<int>(std::min<int64_t>(
           {max_blocks, ceil_div(rows, groups), std::max(resident, 1) * int64_t{multiprocessors}}));
-      kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), shared, stream>>>(
-          f, partials, rows, cols, layout.warps, slots);
+      kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(groups * lanes),
+               static_cast<size_t>(shared), stream>>>(f, partials, rows, cols, layout.warps, slots);
     });
   }
   CUDA_CHECK(cudaGetLastError());
@@ -502,8 +532,8 @@ void CudaOps::layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, 
     check(max_blocks > 0, "layernorm_backward needs a workspace for ", cols,
           " channels: call bind_workspace() first");
     float* partials = partials_.ptr<float>();
-    const int blocks =
-        launch_backward<T, width()>(stream_.get(), f, partials, x.rows(), cols, max_blocks, multiprocessors_);
+    const int blocks = launch_backward<T, width()>(stream_.get(), f, partials, x.rows(), cols, max_blocks,
+                                                   multiprocessors_, shared_limit_);
     add_column_sums_kernel<<<grid_size(ceil_div(kColumnSums * cols, 32)), kMaxThreads, 0, stream_.get()>>>(
         sums, partials, blocks, cols);
     CUDA_CHECK(cudaGetLastError());

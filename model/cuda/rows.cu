@@ -2,6 +2,7 @@
 #include "model/cuda/cuda_ops.h"
 #include "model/cuda/kernels.cuh"
 #include "model/cuda/range.h"
+#include "model/cuda/wide.cuh"
 
 namespace stepladder {
 namespace {
@@ -70,41 +71,58 @@ struct AddColumns {  // x + b
   }
 };
 
-// Sums over rows: a block takes kColumns columns of one chunk of rows, each of its kLanes warps every
-// kLanes-th row of the chunk.
-constexpr int kColumns = 32;
+// Sums over rows: a block takes 32 packs of columns of one chunk of rows, each of its kLanes warps every
+// kLanes-th row of the chunk. A lane loads kDepth packs before it adds the first.
 constexpr int kLanes = 8;
-constexpr int64_t kMaxGridY = 65535;
+constexpr int kDepth = 8;
+constexpr int64_t kBlocksPerMultiprocessor = 8;
 
 // out[chunk][c] = or += sum over the chunk's rows of x[row][c]
-template <Write kWrite, class Out, class In>
-__global__ void __launch_bounds__(kColumns* kLanes)
+template <Write kWrite, int kWidth, class Out, class In>
+__global__ void __launch_bounds__(32 * kLanes, 4)
     sum_rows_kernel(Out* out, const In* x, int64_t rows, int64_t cols, int64_t rows_per_chunk) {
-  __shared__ float of_lane[kLanes][kColumns];
-  const int64_t c = static_cast<int64_t>(blockIdx.x) * kColumns + threadIdx.x;
-  const int64_t begin = blockIdx.y * rows_per_chunk;
+  __shared__ float of_lane[kLanes][kWidth][32];
+  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const int64_t c = (static_cast<int64_t>(blockIdx.x) * 32 + lane) * kWidth;
+  // From the last rows on, which whoever wrote x has left in L2.
+  const int64_t chunk = gridDim.y - 1 - blockIdx.y;
+  const int64_t begin = chunk * rows_per_chunk;
   const int64_t end = begin + rows_per_chunk < rows ? begin + rows_per_chunk : rows;
 
-  float sum = 0.0F;
-  if (c < cols) {
-#pragma unroll 8
-    for (int64_t row = begin + threadIdx.y; row < end; row += kLanes) sum += load(x + row * cols + c);
+  float sum[kWidth] = {};
+  for (int64_t first = begin + warp; c < cols && first < end; first += kDepth * kLanes) {
+    Pack<In, kWidth> packs[kDepth] = {};  // 0 past the end
+#pragma unroll
+    for (int j = 0; j < kDepth; ++j) {
+      const int64_t row = first + j * kLanes;
+      if (row < end) packs[j] = Pack<In, kWidth>::load(x + row * cols + c);
+    }
+#pragma unroll
+    for (int j = 0; j < kDepth; ++j) {
+      float v[kWidth];
+      packs[j].get(v);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) sum[i] += v[i];
+    }
   }
-  of_lane[threadIdx.y][threadIdx.x] = sum;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) of_lane[warp][i][lane] = sum[i];
   __syncthreads();
 
-  if (threadIdx.y == 0 && c < cols) {
-    for (int lane = 1; lane < kLanes; ++lane) sum += of_lane[lane][threadIdx.x];
-    Out* to = out + blockIdx.y * cols + c;
-    store(to, kWrite == Write::add ? load(to) + sum : sum);
+  for (int i = warp; i < kWidth && c < cols; i += kLanes) {
+    float total = 0.0F;
+#pragma unroll
+    for (int k = 0; k < kLanes; ++k) total += of_lane[k][i][lane];
+    Out* to = out + chunk * cols + c + i;
+    store(to, kWrite == Write::add ? load(to) + total : total);
   }
 }
 
-template <Write kWrite, class Out, class In>
+template <Write kWrite, int kWidth, class Out, class In>
 void sum_chunks(cudaStream_t stream, Out* out, const In* x, int64_t rows, int64_t cols, int64_t chunks) {
-  const dim3 grid(grid_size(ceil_div(cols, kColumns)), grid_size(chunks));
-  sum_rows_kernel<kWrite>
-      <<<grid, dim3(kColumns, kLanes), 0, stream>>>(out, x, rows, cols, ceil_div(rows, chunks));
+  const dim3 grid(grid_size(ceil_div(cols, 32 * kWidth)), grid_size(chunks));
+  sum_rows_kernel<kWrite, kWidth>
+      <<<grid, dim3(32, kLanes), 0, stream>>>(out, x, rows, cols, ceil_div(rows, chunks));
   CUDA_CHECK(cudaGetLastError());
 }
 
@@ -190,19 +208,23 @@ void CudaOps::sum_rows(Tensor out, Tensor x) {
   const Range range("sum_rows");
   check_per_column("sum_rows", out, x);
   const int64_t rows = x.rows(), cols = x.cols();
-  with_float_type(x.dtype, [&](auto type) {
+  const bool wide = options_.wide_access && wide_rows(cols, {x});
+  with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
+    constexpr int kWidth = width();
     T* sums = out.ptr<T>();
     const T* from = x.ptr<T>();
-    if (rows == 0) return;
+    if (x.numel() == 0) return;
 
-    // Enough chunks to fill the device, then a second pass over their sums; no more than scratch and grid
-    // hold.
-    const int64_t chunks = std::min({ceil_div(rows, kRowChunk), partials_.numel() / cols, kMaxGridY});
-    if (chunks < 2) return sum_chunks<Write::add>(stream_.get(), sums, from, rows, cols, 1);
+    // Enough chunks to fill the device, then a second pass over their sums; no more than scratch holds.
+    const int64_t blocks = kBlocksPerMultiprocessor * multiprocessors_;
+    const int64_t chunks =
+        std::min({ceil_div(rows, kRowChunk), kMaxRowChunks, ceil_div(blocks, ceil_div(cols, 32 * kWidth)),
+                  partials_.numel() / cols});
+    if (chunks < 2) return sum_chunks<Write::add, kWidth>(stream_.get(), sums, from, rows, cols, 1);
     float* partials = partials_.ptr<float>();
-    sum_chunks<Write::set>(stream_.get(), partials, from, rows, cols, chunks);
-    sum_chunks<Write::add>(stream_.get(), sums, partials, chunks, cols, 1);
+    sum_chunks<Write::set, kWidth>(stream_.get(), partials, from, rows, cols, chunks);
+    sum_chunks<Write::add, 1>(stream_.get(), sums, partials, chunks, cols, 1);
   });
 }
 

@@ -4,6 +4,8 @@
 // rows that do not start on 16 bytes and for OpsOptions::wide_access = false. Nothing else differs.
 #pragma once
 
+#include <cuda_pipeline_primitives.h>
+
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -49,6 +51,16 @@ class Pack {
     Pack p;
     p.bits_ = __ldcs(reinterpret_cast<const Bits*>(from));
     return p;
+  }
+  /// *to = the pack at `from`, where `to` is in shared memory: for this thread once __pipeline_wait_prior()
+  /// has waited for it. On its way it takes no registers on sm_80; what is too small for that is moved at
+  /// once.
+  static __device__ void copy_async(Pack* to, const T* from) {
+    if constexpr (kBytes >= 4) {
+      __pipeline_memcpy_async(to, from, kBytes);
+    } else {
+      *to = load(from);
+    }
   }
   __device__ void store(T* to) const { *reinterpret_cast<Bits*>(to) = bits_; }
 
