@@ -5,7 +5,6 @@
 #include <bit>
 #include <climits>
 #include <cstdio>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -24,11 +23,9 @@ constexpr uintptr_t kMaxAlignment = 256;
 // What the leading dimension of an epilogue's auxiliary matrix has to be a multiple of.
 constexpr int64_t kAuxMultiple = 8;
 
-// A search measures this many algorithms of a way, once or twice, and what kVaried of the best become with
-// their tiles in other clusters and another order; then those that came within kPromising of the best, at
-// most kFinalists, in kRounds rounds of about kRoundUs.
-constexpr int kCandidates = 32;
-constexpr size_t kVaried = 2;
+// A search measures this many algorithms of a way, once or twice; then those that came within kPromising of
+// the best, at most kFinalists, in kRounds rounds of about kRoundUs.
+constexpr int kCandidates = 16;
 constexpr double kPromising = 1.15;
 constexpr size_t kFinalists = 4, kRounds = 5;
 constexpr double kRoundUs = 300.0;
@@ -199,33 +196,6 @@ std::vector<cublasLtMatmulAlgo_t> MatmulPlans::algorithms(const LtMatmul& produc
   return found;
 }
 
-bool MatmulPlans::suits(const LtMatmul& product, const cublasLtMatmulAlgo_t& algorithm) const {
-  Descriptors of(product);
-  cublasLtMatmulHeuristicResult_t needs{};
-  return cublasLtMatmulAlgoCheck(handle_, &of.operation, &of.a, &of.b, &of.d, &of.d, &algorithm, &needs) ==
-             CUBLAS_STATUS_SUCCESS &&
-         needs.workspaceSize <= workspace_bytes();
-}
-
-std::vector<cublasLtMatmulAlgo_t> MatmulPlans::variations(const LtMatmul& product,
-                                                          const cublasLtMatmulAlgo_t& algorithm) const {
-  std::vector<cublasLtMatmulAlgo_t> found;
-  for (const uint32_t swizzle : {0, 1}) {
-    for (const uint16_t cluster :
-         {CUBLASLT_CLUSTER_SHAPE_1x1x1, CUBLASLT_CLUSTER_SHAPE_2x1x1, CUBLASLT_CLUSTER_SHAPE_1x2x1,
-          CUBLASLT_CLUSTER_SHAPE_2x2x1, CUBLASLT_CLUSTER_SHAPE_4x1x1, CUBLASLT_CLUSTER_SHAPE_1x4x1}) {
-      cublasLtMatmulAlgo_t varied = algorithm;
-      if (cublasLtMatmulAlgoConfigSetAttribute(&varied, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, &swizzle,
-                                               sizeof swizzle) == CUBLAS_STATUS_SUCCESS &&
-          cublasLtMatmulAlgoConfigSetAttribute(&varied, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &cluster,
-                                               sizeof cluster) == CUBLAS_STATUS_SUCCESS &&
-          std::memcmp(&varied, &algorithm, sizeof varied) != 0 && suits(product, varied))
-        found.push_back(varied);
-    }
-  }
-  return found;
-}
-
 cublasStatus_t MatmulPlans::multiply(const LtMatmul& product, const cublasLtMatmulAlgo_t& algorithm) const {
   const float alpha = 1.0F, beta = product.key.write == Write::add ? 1.0F : 0.0F;
   Descriptors of(product);
@@ -264,7 +234,14 @@ std::optional<MatmulPlans::Plan> MatmulPlans::cached(const std::string& key,
   for (size_t i = 0; i < ways.size(); ++i) {
     if (found->second.way != ways[i].name) continue;
     const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(found->second.algorithm);
-    if (ways[i].product && !suits(*ways[i].product, algorithm)) return {};
+    if (ways[i].product) {
+      Descriptors of(*ways[i].product);
+      cublasLtMatmulHeuristicResult_t needs{};
+      if (cublasLtMatmulAlgoCheck(handle_, &of.operation, &of.a, &of.b, &of.d, &of.d, &algorithm, &needs) !=
+              CUBLAS_STATUS_SUCCESS ||
+          needs.workspaceSize > workspace_bytes())
+        return {};
+    }
     return Plan{.way = i, .algorithm = algorithm, .us = found->second.us};
   }
   return {};
@@ -283,29 +260,15 @@ MatmulPlans::Plan MatmulPlans::fastest(std::span<const Way> ways) const {
   }
 
   double best = std::numeric_limits<double>::infinity();
-  const auto measure = [&](Plan& plan) {
+  for (Plan& plan : plans) {
+    plan.us = std::numeric_limits<double>::infinity();
+    if (!run(plan, ways)) continue;  // the first run loads the kernel
     plan.us = time(plan, ways, 1);
     if (plan.us < kPromising * best) plan.us = std::min(plan.us, time(plan, ways, 1));
     best = std::min(best, plan.us);
-  };
-  const auto sort = [&] {
-    std::stable_sort(plans.begin(), plans.end(), [](const Plan& a, const Plan& b) { return a.us < b.us; });
-  };
-  for (Plan& plan : plans) measure(plan);
-  sort();
-  for (size_t i = 0, end = std::min(kVaried, plans.size()); i < end; ++i) {
-    const Plan plan = plans[i];
-    if (!ways[plan.way].product || plan.us > kPromising * best) continue;
-    const LtMatmul& product = *ways[plan.way].product;
-    for (const auto& algorithm : variations(product, plan.algorithm)) {
-      if (multiply(product, algorithm) == CUBLAS_STATUS_SUCCESS)
-        measure(plans.emplace_back(Plan{.way = plan.way, .algorithm = algorithm}));
-      else
-        cudaGetLastError();  // it suited, and could not be launched after all
-    }
   }
-  sort();
   std::erase_if(plans, [&](const Plan& plan) { return !(plan.us <= kPromising * best); });
+  std::stable_sort(plans.begin(), plans.end(), [](const Plan& a, const Plan& b) { return a.us < b.us; });
   if (plans.size() > kFinalists) plans.resize(kFinalists);
 
   // In turns, so that a drifting clock meets all of them.
@@ -319,8 +282,7 @@ MatmulPlans::Plan MatmulPlans::fastest(std::span<const Way> ways) const {
 }
 
 double MatmulPlans::time(const Plan& plan, std::span<const Way> ways, int repeats) const {
-  // Loads the kernel, and keeps the device busy while the rest is queued: launching is not measured.
-  if (!run(plan, ways)) return std::numeric_limits<double>::infinity();
+  run(plan, ways);  // keeps the device busy while the rest is queued: launching is not measured
   CUDA_CHECK(cudaEventRecord(start_.get(), stream_));
   for (int i = 0; i < repeats; ++i) run(plan, ways);
   CUDA_CHECK(cudaEventRecord(stop_.get(), stream_));

@@ -86,11 +86,6 @@ class MatmulPlans {
   size_t workspace_bytes() const { return workspace_.data ? workspace_.bytes() : 0; }
   /// At most `count` algorithms, the one that should be fastest first; none where cuBLASLt can't do it.
   std::vector<cublasLtMatmulAlgo_t> algorithms(const LtMatmul& product, int count) const;
-  /// Whether cuBLASLt can do the product this way, in the workspace there is.
-  bool suits(const LtMatmul& product, const cublasLtMatmulAlgo_t& algorithm) const;
-  /// The algorithm with its tiles in other clusters and another order, as far as these suit.
-  std::vector<cublasLtMatmulAlgo_t> variations(const LtMatmul& product,
-                                               const cublasLtMatmulAlgo_t& algorithm) const;
   cublasStatus_t multiply(const LtMatmul& product, const cublasLtMatmulAlgo_t& algorithm) const;
   /// False where cuBLASLt declines after all: then nothing has run.
   bool run(const Plan& plan, std::span<const Way> ways) const;
@@ -99,7 +94,7 @@ class MatmulPlans {
   Plan first_open(std::span<const Way> ways) const;
   std::optional<Plan> cached(const std::string& key, std::span<const Way> ways) const;
   Plan fastest(std::span<const Way> ways) const;
-  /// Mean time in us of `repeats` runs; infinity where cuBLASLt declines.
+  /// Mean time in us of `repeats` runs.
   double time(const Plan& plan, std::span<const Way> ways, int repeats) const;
 
   const cublasLtHandle_t handle_;
