@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
 
   RunningSum running;
   for (int first = thread; first < packs; first += tile) {
-    if constexpr (kMode == Mode::gradient_in_shared) __pipeline_wait_prior(--pending);
+    if constexpr (kMode == Mode::gradient_in_shared) await_copies(--pending);
     Pack<T, kWidth> p[kItems];
     const auto take = [&](auto inside) {
 #pragma unroll

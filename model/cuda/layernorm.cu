@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
     // Past its end a row is 0, so that no branch keeps sums apart; that would cost registers too.
     Pack<T, kWidth> dout[kPacks] = {}, x[kPacks] = {}, dx[kPacks] = {};
     const float mean = row < rows ? next_mean : 0.0F, rstd = row < rows ? next_rstd : 0.0F;
-    __pipeline_wait_prior(0);
+    await_copies(0);
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
       if (column(j) >= end) continue;

@@ -107,8 +107,7 @@ void CudaOps::linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w
                   [&] { bias_backward(db, dpre, write); }});
   ways.push_back({"separate", {}, [&] {
                     matmul(dpre, dout, w, MatOp::NN, Write::set);
-                    gelu_backward(dpre, dpre, pre);
-                    bias_backward(db, dpre, write);
+                    gelu_bias_backward(dpre, db, dpre, pre, write);
                   }});
   matmul_plans_->perform(request, ways);
 }

@@ -97,6 +97,13 @@ class Pack {
   Bits bits_;
 };
 
+/// Waits until at most `pending` of the groups of copies that this thread has committed are on their way. The
+/// library's wait alone does not keep the compiler from reading before it.
+__device__ inline void await_copies(int pending) {
+  __pipeline_wait_prior(pending);
+  asm volatile("" ::: "memory");
+}
+
 /// Whether every row of `cols` elements of each tensor starts on 16 bytes; an empty tensor does not object.
 inline bool wide_rows(int64_t cols, std::initializer_list<Tensor> tensors) {
   for (const Tensor& t : tensors)
