@@ -60,9 +60,8 @@ class LinearGpuTest : public OpAgreement {
 
   /// All types on shapes that suit every epilogue, that suit some, and that suit none.
   std::vector<LinearCase> cases() const {
-    constexpr int64_t kExtents[][3] = {{13, 48, 144},   {1, 1, 1},     {77, 31, 65},
-                                       {1000, 64, 256}, {5, 12, 20},   {300, 768, 96},
-                                       {13, 48, kV},    {13, 4000, 8}, {1000, 60, 24}};
+    constexpr int64_t kExtents[][3] = {{13, 48, 144}, {1, 1, 1},      {77, 31, 65}, {1000, 64, 256},
+                                       {5, 12, 20},   {300, 768, 96}, {13, 48, kV}, {13, 4000, 8}};
     std::vector<std::pair<DType, Precision>> types = {{DType::f32, Precision::fp32},
                                                       {DType::f16, Precision::fp32}};
     if (cuda_->device().bf16) {

@@ -185,8 +185,6 @@ class CudaOps final : public Ops {
   Tensor epilogue_gradient(Tensor db, Write write) const;
   /// db (C) = or += sum_n dout.
   void bias_backward(Tensor db, Tensor dout, Write write);
-  /// dx = dout * gelu'(x), dx may be dout, and db (C) = or += sum_n dx, in one pass.
-  void gelu_bias_backward(Tensor dx, Tensor db, Tensor dout, Tensor x, Write write);
   /// Decides who computes attention. Throws UnsupportedError where cuDNN is asked for and can't be had.
   void choose_attention();
   /// Whether this call is cuDNN's; otherwise it is our own kernels'. attention_ tells which, and why.

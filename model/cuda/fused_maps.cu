@@ -2,7 +2,7 @@
 #include "model/cuda/cuda_ops.h"
 #include "model/cuda/kernels.cuh"
 #include "model/cuda/range.h"
-#include "model/cuda/sum_rows.cuh"
+#include "model/cuda/wide.cuh"
 
 namespace stepladder {
 namespace {
@@ -104,14 +104,8 @@ struct BiasGelu {  // x + bias, and gelu of it as stored
   }
 };
 
-// dout * gelu'(x), gelu' = s + x s (1 - s) (2u)', s = sigmoid(2u)
-__device__ float gelu_gradient(float dout, float x) {
-  const float s = sigmoid_2u(x);
-  return dout * (s + x * s * (1.0F - s) * (k2U + 3.0F * k2U3 * x * x));
-}
-
 template <class T, int kWidth>
-struct GeluBackward {
+struct GeluBackward {  // dout * gelu'(x), gelu' = s + x s (1 - s) (2u)', s = sigmoid(2u)
   T* dx;
   const T *dout, *x;
   int64_t C;
@@ -122,25 +116,15 @@ struct GeluBackward {
     __device__ void put(int c, const float (&in)[2][kWidth]) const {
       float v[kWidth];
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) v[i] = gelu_gradient(in[0][i], in[1][i]);
+      for (int i = 0; i < kWidth; ++i) {
+        const float x = in[1][i], s = sigmoid_2u(x);
+        v[i] = in[0][i] * (s + x * s * (1.0F - s) * (k2U + 3.0F * k2U3 * x * x));
+      }
       Pack<T, kWidth>::of(v).store(dx + c);
     }
   };
   __device__ Row row(int64_t n) const {
     return {{dout + n * C, x + n * C}, dx + n * C};
-  }
-};
-
-template <class T, int kWidth>
-struct SummedGeluBackward {  // the same; its terms are dx as stored
-  const T* from[2];          // dout and x
-  T* dx;
-  __device__ void terms(int64_t at, const float (&in)[2][kWidth], float (&v)[kWidth]) const {
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) v[i] = gelu_gradient(in[0][i], in[1][i]);
-    const auto stored = Pack<T, kWidth>::of(v);
-    stored.store(dx + at);
-    stored.get(v);
   }
 };
 
@@ -211,17 +195,6 @@ void CudaOps::gelu_backward(Tensor dx, Tensor dout, Tensor x) {
     using T = decltype(type);
     const GeluBackward<T, width()> f{dx.ptr<T>(), dout.ptr<T>(), x.ptr<T>(), x.cols()};
     map_packs<T, width()>(stream_.get(), x.rows(), x.cols(), f);
-  });
-}
-
-void CudaOps::gelu_bias_backward(Tensor dx, Tensor db, Tensor dout, Tensor x, Write write) {
-  const Range range("gelu_bias_backward");
-  const bool wide = options_.wide_access && wide_rows(x.cols(), {dx, dout, x});
-  with_pack(x.dtype, wide, [&](auto type, auto width) {
-    using T = decltype(type);
-    const SummedGeluBackward<T, width()> f{{dout.ptr<T>(), x.ptr<T>()}, dx.ptr<T>()};
-    sum_over_rows<T, width()>(stream_.get(), multiprocessors_, partials_, db.ptr<T>(), write, x.rows(),
-                              x.cols(), f);
   });
 }
 

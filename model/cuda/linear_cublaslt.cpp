@@ -107,7 +107,8 @@ void CudaOps::linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w
                   [&] { bias_backward(db, dpre, write); }});
   ways.push_back({"separate", {}, [&] {
                     matmul(dpre, dout, w, MatOp::NN, Write::set);
-                    gelu_bias_backward(dpre, db, dpre, pre, write);
+                    gelu_backward(dpre, dpre, pre);
+                    bias_backward(db, dpre, write);
                   }});
   matmul_plans_->perform(request, ways);
 }

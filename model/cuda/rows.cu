@@ -2,7 +2,7 @@
 #include "model/cuda/cuda_ops.h"
 #include "model/cuda/kernels.cuh"
 #include "model/cuda/range.h"
-#include "model/cuda/sum_rows.cuh"
+#include "model/cuda/wide.cuh"
 
 namespace stepladder {
 namespace {
@@ -70,6 +70,61 @@ struct AddColumns {  // x + b
     return [x = x, b = b](int64_t i, int c) { return load(x + i) + load(b + c); };
   }
 };
+
+// Sums over rows: a block takes 32 packs of columns of one chunk of rows, each of its kLanes warps every
+// kLanes-th row of the chunk. A lane loads kDepth packs before it adds the first.
+constexpr int kLanes = 8;
+constexpr int kDepth = 8;
+constexpr int64_t kBlocksPerMultiprocessor = 8;
+
+// out[chunk][c] = or += sum over the chunk's rows of x[row][c]
+template <Write kWrite, int kWidth, class Out, class In>
+__global__ void __launch_bounds__(32 * kLanes, 4)
+    sum_rows_kernel(Out* out, const In* x, int64_t rows, int64_t cols, int64_t rows_per_chunk) {
+  __shared__ float of_lane[kLanes][kWidth][32];
+  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const int64_t c = (static_cast<int64_t>(blockIdx.x) * 32 + lane) * kWidth;
+  // From the last rows on, which whoever wrote x has left in L2.
+  const int64_t chunk = gridDim.y - 1 - blockIdx.y;
+  const int64_t begin = chunk * rows_per_chunk;
+  const int64_t end = begin + rows_per_chunk < rows ? begin + rows_per_chunk : rows;
+
+  float sum[kWidth] = {};
+  for (int64_t first = begin + warp; c < cols && first < end; first += kDepth * kLanes) {
+    Pack<In, kWidth> packs[kDepth] = {};  // 0 past the end
+#pragma unroll
+    for (int j = 0; j < kDepth; ++j) {
+      const int64_t row = first + j * kLanes;
+      if (row < end) packs[j] = Pack<In, kWidth>::load(x + row * cols + c);
+    }
+#pragma unroll
+    for (int j = 0; j < kDepth; ++j) {
+      float v[kWidth];
+      packs[j].get(v);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) sum[i] += v[i];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) of_lane[warp][i][lane] = sum[i];
+  __syncthreads();
+
+  for (int i = warp; i < kWidth && c < cols; i += kLanes) {
+    float total = 0.0F;
+#pragma unroll
+    for (int k = 0; k < kLanes; ++k) total += of_lane[k][i][lane];
+    Out* to = out + chunk * cols + c + i;
+    store(to, kWrite == Write::add ? load(to) + total : total);
+  }
+}
+
+template <Write kWrite, int kWidth, class Out, class In>
+void sum_chunks(cudaStream_t stream, Out* out, const In* x, int64_t rows, int64_t cols, int64_t chunks) {
+  const dim3 grid(grid_size(ceil_div(cols, 32 * kWidth)), grid_size(chunks));
+  sum_rows_kernel<kWrite, kWidth>
+      <<<grid, dim3(32, kLanes), 0, stream>>>(out, x, rows, cols, ceil_div(rows, chunks));
+  CUDA_CHECK(cudaGetLastError());
+}
 
 void check_per_row(const char* op, const Tensor& statistic, const Tensor& x) {
   check(statistic.numel() == x.rows(), op, ": ", statistic, " for the rows of ", x);
@@ -152,11 +207,24 @@ void CudaOps::add_columns(Tensor out, Tensor x, Tensor b) {
 void CudaOps::sum_rows(Tensor out, Tensor x) {
   const Range range("sum_rows");
   check_per_column("sum_rows", out, x);
-  if (x.numel() == 0) return;
-  with_pack(x.dtype, options_.wide_access && wide_rows(x.cols(), {x}), [&](auto type, auto width) {
+  const int64_t rows = x.rows(), cols = x.cols();
+  const bool wide = options_.wide_access && wide_rows(cols, {x});
+  with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    sum_over_rows<T, width()>(stream_.get(), multiprocessors_, partials_, out.ptr<T>(), Write::add, x.rows(),
-                              x.cols(), AsStored<T, width()>{{x.ptr<T>()}});
+    constexpr int kWidth = width();
+    T* sums = out.ptr<T>();
+    const T* from = x.ptr<T>();
+    if (x.numel() == 0) return;
+
+    // Enough chunks to fill the device, then a second pass over their sums; no more than scratch holds.
+    const int64_t blocks = kBlocksPerMultiprocessor * multiprocessors_;
+    const int64_t chunks =
+        std::min({ceil_div(rows, kRowChunk), kMaxRowChunks, ceil_div(blocks, ceil_div(cols, 32 * kWidth)),
+                  partials_.numel() / cols});
+    if (chunks < 2) return sum_chunks<Write::add, kWidth>(stream_.get(), sums, from, rows, cols, 1);
+    float* partials = partials_.ptr<float>();
+    sum_chunks<Write::set, kWidth>(stream_.get(), partials, from, rows, cols, chunks);
+    sum_chunks<Write::add, 1>(stream_.get(), sums, partials, chunks, cols, 1);
   });
 }
 
