@@ -251,10 +251,19 @@ TEST(Ablations, HaveTheMathAndNeedsOfWhatTheyRun) {
   EXPECT_TRUE(says(input_error([] { row_of("without/99_nothing"); }), {"without/99_nothing"}));
 }
 
-TEST(Ablations, WithoutTheFusedAdamWThereIsNoFp16) {
-  for (const char* name : {"without/03_fused_adamw", "only/05_mixed_precision"})
-    EXPECT_THROW(Training(name, DType::f16), UnsupportedError) << name;
-  EXPECT_NO_THROW(Training("without/07_flash_attention", DType::f16));
+TEST(Ablations, LearnInFp16ButWithoutTheFusedAdamWWhichScalesTheLoss) {
+  const auto expected = losses_of("00_fp32_baseline", 10);
+  for (const Ablation& ablation : built()) {
+    if (ablation.row.math != MathMode::half) continue;
+    if (ablation.name == "without/03_fused_adamw" || ablation.name == "only/05_mixed_precision") {
+      EXPECT_THROW(Training(ablation.name, DType::f16), UnsupportedError) << ablation.name;
+      continue;
+    }
+    const auto losses = Training(ablation.name, DType::f16).losses(10);
+    for (size_t step = 0; step < losses.size(); ++step)
+      EXPECT_TRUE(std::abs(losses[step] - expected[step]) <= ablation.row.tolerance * expected[step])
+          << ablation.name << " at step " << step << ": " << losses[step];
+  }
 }
 
 /// Merges made-up rungs a -> b into c with the build's script.
