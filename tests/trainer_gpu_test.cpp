@@ -16,7 +16,6 @@
 #include "model/ops.h"
 #include "model/random.h"
 #include "tests/gpu_options.h"
-#include "tests/poison.h"
 
 namespace stepladder {
 
@@ -33,6 +32,17 @@ std::string name_of(const Case& c) {
 
 void PrintTo(const Case& c, std::ostream* out) {
   *out << name_of(c);
+}
+
+constexpr int64_t kPoisonBytes = 256;  // what poisoning takes of an arena itself
+
+/// Makes every value of an arena of `bytes` bytes NaN, whatever its type (-1 as an integer), so that reading
+/// what was not written shows. Nothing may have been taken from it.
+void poison(Ops& ops, Arena& arena, int64_t bytes) {
+  Tensor block = arena.alloc("poison", DType::i32, {kPoisonBytes / 4});
+  block.shape = {bytes / 4};
+  const std::vector<int32_t> ones(static_cast<size_t>(bytes / 4), -1);
+  ops.upload(block, ones.data());
 }
 
 constexpr int kSteps = 5;
