@@ -355,7 +355,10 @@ void Run::step(Loader& batches) {
   ops_->stop_timer();
   ops_->synchronize();
   const double step_ms = ms_since(start);
-  if (traced) profile_->add(traced_->end_step(), traced_->calls(), step_ms, ops_->device_ms());
+  if (traced) {
+    const TracedOps::Step times = traced_->end_step();
+    profile_->add(times, traced_->calls(), step_ms, ops_->device_ms());
+  }
 
   const double device_ms = ops_->device_ms(), norm = trainer_->grad_norm();
   loss_ = trainer_->train_loss();

@@ -92,6 +92,7 @@ constexpr size_t kBuffer = 8 << 20;  // bytes
 class CuptiTracer final : public Tracer {
  public:
   explicit CuptiTracer(const Cupti& cupti) : cupti_(cupti) {
+    if (active) throw Error("CUPTI is in use by another tracer");
     cupti_.check(cupti_.register_callbacks(buffer_requested, buffer_completed),
                  "cuptiActivityRegisterCallbacks");
     cupti_.check(cupti_.subscribe(&subscriber_, on_graph, this), "cuptiSubscribe");
