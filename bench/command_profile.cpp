@@ -18,11 +18,11 @@ namespace {
 
 struct ProfileOptions {
   std::string rung, out, format = "text";
-  int64_t warmup = 3;
+  int64_t warmup = 5;
   double timeout = 1800.0;
   RungSettings settings;  // what the rung is given
 
-  ProfileOptions() { settings.steps = 8; }
+  ProfileOptions() { settings.steps = 10; }
 
   /// The options of a rung that say what a step is.
   std::vector<Option> of_rung() {

@@ -18,6 +18,12 @@ constexpr size_t kName = 60;                // characters
 std::string number(const Json& value, int digits) {
   return value.is_number() ? fixed(value.get<double>(), digits) : "-";
 }
+/// Three digits or more.
+std::string rate(const Json& value) {
+  if (!value.is_number()) return "-";
+  const double x = value;
+  return fixed(x, x >= 99.5 ? 0 : x >= 9.95 ? 1 : x >= 0.995 ? 2 : 4);
+}
 /// A mean over steps of something counted.
 std::string count(const Json& value) {
   const auto n = value.get<double>();
@@ -61,8 +67,8 @@ Table op_table(const Json& p) {
   for (size_t i = 0; i < std::min(p["ops"].size(), kOps); ++i) {
     const Json& row = p["ops"][i];
     const bool product = row["flops"].get<double>() > 0.0;
-    table.add({row["op"], count(row["count"]), number(row["ms"], 3), number(row["gb_per_s"], 0),
-               product ? number(row["tflops"], 1) : "-", product ? number(row["intensity"], 0) : "-",
+    table.add({row["op"], count(row["count"]), number(row["ms"], 3), rate(row["gb_per_s"]),
+               product ? rate(row["tflops"]) : "-", product ? rate(row["intensity"]) : "-",
                number(row["floor_ms"], 3), number(row["percent_of_ceiling"], 0),
                number(row["percent_of_gap"], 1)});
   }
@@ -90,9 +96,9 @@ std::string sum(const Json& p) {
 }
 
 std::string ceilings(const Json& p) {
-  std::string text = cat("Measured ceilings: copy ", number(p["ceilings"]["copy_gb_per_s"], 0), " GB/s");
+  std::string text = cat("Measured ceilings: copy ", rate(p["ceilings"]["copy_gb_per_s"]), " GB/s");
   for (const auto& [math, tflops] : p["ceilings"]["gemm_tflops"].items())
-    text += cat(", ", math, " GEMM ", number(tflops, tflops.get<double>() < 10.0 ? 3 : 1), " TFLOP/s");
+    text += cat(", ", math, " GEMM ", rate(tflops), " TFLOP/s");
   return text +
          ". An op's floor is the longer of bytes / copy and FLOPs / GEMM; the gap is what a step takes " +
          "beyond the sum of floors.";

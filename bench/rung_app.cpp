@@ -347,7 +347,8 @@ void Run::send_start() const {
 
 void Run::step(Loader& batches) {
   const float lr = settings_.schedule().at(done_);
-  const bool traced = settings_.profile && done_ >= *settings_.profile;
+  // The first one traced sets tracing up, and is left out unless there is none before it.
+  const bool traced = settings_.profile && done_ + 1 >= *settings_.profile;
   if (traced) traced_->begin_step();
   const auto start = Clock::now();
   ops_->start_timer();
@@ -357,7 +358,7 @@ void Run::step(Loader& batches) {
   const double step_ms = ms_since(start);
   if (traced) {
     const TracedOps::Step times = traced_->end_step();
-    profile_->add(times, traced_->calls(), step_ms, ops_->device_ms());
+    if (done_ >= *settings_.profile) profile_->add(times, traced_->calls(), step_ms, ops_->device_ms());
   }
 
   const double device_ms = ops_->device_ms(), norm = trainer_->grad_norm();
@@ -403,7 +404,8 @@ void Run::save(const Loader& batches) {
 
 void Run::send_end() {
   if (profile_) {
-    const std::span<const double> before = std::span(step_ms_).first(static_cast<size_t>(*settings_.profile));
+    const auto before = std::span<const double>(step_ms_).first(
+        static_cast<size_t>(std::max<int64_t>(*settings_.profile - 1, 0)));
     const bool known = before.size() > 1;  // the first one warms up
     events_.write(
         {{"event", "profile"},

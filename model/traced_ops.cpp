@@ -40,6 +40,7 @@ void TracedOps::enter(OpCall what) {
 
 std::function<void()> TracedOps::record(const std::function<void()>& work) {
   const int64_t first = std::ssize(calls_);
+  phase_.clear();  // a recorded part opens its own
   recording_ = true;
   const auto run = ops_->record(work);
   recording_ = false;

@@ -202,8 +202,8 @@ class ProfileCli : public testing::Test {
   /// Exit code of `stepladder profile`; its words are in the folder.
   int profile(const std::string& arguments) {
     const int status = std::system(cat("cd ", folder_ / "", " && " STEPLADDER_BIN "/stepladder profile ",
-                                       "--backend cpu --model gpt2-tiny --batch 2 --seq 32 --steps 4 ",
-                                       "--warmup 2 --data data.bin ", arguments, " >out.txt 2>err.txt")
+                                       "--backend cpu --model gpt2-tiny --batch 2 --seq 32 --steps 5 ",
+                                       "--warmup 3 --data data.bin ", arguments, " >out.txt 2>err.txt")
                                        .c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
@@ -257,7 +257,7 @@ TEST_F(ProfileCli, RefusesWhatCannotBeProfiledBeforeItRuns) {
       {"00 --out .", "."},
       {"00 --out /dev/full", "/dev/full"},
       {"00 --format xml", "xml"},
-      {"00 --warmup 4", "--warmup 4"},
+      {"00 --warmup 5", "--warmup 5"},
       {"00 --modle gpt2", "--model"},
       {"00 --dtype bf16", "--dtype"},
       {"00 --data nowhere.bin", "nowhere.bin"},

@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <unordered_map>
@@ -131,28 +132,19 @@ class CuptiTracer final : public Tracer {
   void replay(int64_t, int64_t) override {}
 
   void begin() override {
-    for (const CUpti_ActivityKind kind : kKinds) cupti_.check(cupti_.enable(kind), "cuptiActivityEnable");
+    // From the first step on; switching them on makes that step slower.
+    if (!enabled_)
+      for (const CUpti_ActivityKind kind : kKinds) cupti_.check(cupti_.enable(kind), "cuptiActivityEnable");
+    enabled_ = true;
+    collect();  // what ran between two steps
     tracing_ = true;
     begin_ = now();
   }
 
   Step end() override {
-    Step step{now() - begin_, {}};
+    const int64_t ns = now() - begin_;
     tracing_ = false;
-    cupti_.check(cupti_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "cuptiActivityFlushAll");
-    for (const CUpti_ActivityKind kind : kKinds) cupti_.check(cupti_.disable(kind), "cuptiActivityDisable");
-    const std::lock_guard lock(mutex_);
-    if (dropped_ > 0) throw Error(cat("CUPTI dropped ", dropped_, " records"));
-    for (Work& work : work_) {
-      const int64_t call =
-          work.node ? call_of(node_calls_, work.node) : call_of(api_calls_, work.correlation);
-      step.spans.push_back({work.start - begin_, work.end - begin_, call, std::move(work.name)});
-    }
-    std::sort(step.spans.begin(), step.spans.end(),
-              [](const Span& a, const Span& b) { return a.start_ns < b.start_ns; });
-    work_.clear();
-    api_calls_.clear();
-    return step;
+    return {ns, collect()};
   }
 
  private:
@@ -162,6 +154,24 @@ class CuptiTracer final : public Tracer {
     uint64_t correlation, node;
     std::string name;
   };
+
+  /// All that ran since the last collect().
+  std::vector<Span> collect() {
+    cupti_.check(cupti_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "cuptiActivityFlushAll");
+    const std::lock_guard lock(mutex_);
+    std::vector<Span> spans;
+    if (dropped_ > 0) throw Error(cat("CUPTI dropped ", dropped_, " records"));
+    for (Work& work : work_) {
+      const int64_t call =
+          work.node ? call_of(node_calls_, work.node) : call_of(api_calls_, work.correlation);
+      spans.push_back({work.start - begin_, work.end - begin_, call, std::move(work.name)});
+    }
+    std::sort(spans.begin(), spans.end(),
+              [](const Span& a, const Span& b) { return a.start_ns < b.start_ns; });
+    work_.clear();
+    api_calls_.clear();
+    return spans;
+  }
 
   int64_t now() const {
     uint64_t ns = 0;
@@ -195,7 +205,7 @@ class CuptiTracer final : public Tracer {
   }
   static void CUPTIAPI buffer_completed(CUcontext context, uint32_t stream, uint8_t* buffer, size_t,
                                         size_t valid) {
-    if (active) active->take(context, stream, buffer, valid);
+    if (CuptiTracer* tracer = active) tracer->take(context, stream, buffer, valid);
     std::free(buffer);
   }
   void take(CUcontext context, uint32_t stream, uint8_t* buffer, size_t valid) {
@@ -235,11 +245,12 @@ class CuptiTracer final : public Tracer {
                      record.correlationId, record.graphNodeId, name ? name : "?"});
   }
 
-  static inline CuptiTracer* active = nullptr;  // CUPTI hands buffers over without saying to whom
+  static inline std::atomic<CuptiTracer*> active =
+      nullptr;  // CUPTI hands buffers over without saying to whom
 
   const Cupti& cupti_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
-  bool tracing_ = false;
+  bool enabled_ = false, tracing_ = false;
   int64_t begin_ = 0;
   int64_t call_ = -1;  // that is being queued or recorded
   Calls node_calls_;
