@@ -130,8 +130,8 @@ OpCall TracedOps::product(const char* name, const Tensor& out, const Tensor& a, 
 
 OpCall TracedOps::attention(const char* name, int products, double bytes, const Tensor& lse,
                             const Tensor& qkv) const {
-  const int64_t T = lse.cols(), HS = qkv.cols() / 3 / lse.shape[1];
-  const double pairs = static_cast<double>(lse.rows()) * static_cast<double>(T * (T + 1) / 2);
+  const int64_t T = lse.cols(), HS = qkv.cols() / 3 / lse.shape[1], past = T * (T + 1) / 2;
+  const double pairs = static_cast<double>(lse.rows()) * static_cast<double>(past);
   return {name, OpKind::attention, bytes, 2.0 * products * pairs * static_cast<double>(HS),
           math_of(qkv.dtype)};
 }
