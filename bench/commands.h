@@ -13,6 +13,8 @@ void add_run_command(CLI::App& app, const std::string& command_line, int& exit_c
 /// train and sample become the rung's executable and do not return.
 void add_train_command(CLI::App& app);
 void add_sample_command(CLI::App& app);
+/// `command_line` goes into the profile.
+void add_profile_command(CLI::App& app, const std::string& command_line, int& exit_code);
 void add_report_command(CLI::App& app, int& exit_code);
 void add_doctor_command(CLI::App& app, int& exit_code);
 /// Hidden: what probe_device() starts.

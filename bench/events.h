@@ -4,6 +4,7 @@
 //    "startup_ms":..,"memory_by_name":{name: bytes}}
 //   {"event":"step","step":0,"step_ms":..,"device_ms":..,"loss":..,"grad_norm":..,"lr":..}
 //   {"event":"eval","step":..,"val_loss":..}
+//   {"event":"profile","profile":{..}}
 //   {"event":"end","memory_bytes":{"live_peak":..,"reserved_peak":..,"process_peak":..,"by_name":{..}}}
 //   {"event":"error","status":"oom"|"unsupported"|"diverged"|"interrupted"|"error","reason":".."}
 //
@@ -17,6 +18,8 @@
 // driver, runtime, blas, attention. memory_by_name has every allocation ("params/wte"), by_name their sums by
 // group
 // ("params").
+//
+// profile comes before end, only from a traced run (--profile): docs/results-schema.md has its fields.
 //
 // startup_ms runs from process start (as the OS records it) to the first step's clock. The harness owns
 // warm-up: it marks the first steps itself.

@@ -73,6 +73,7 @@ struct Run {
   Json config = Json::object();
   std::vector<Step> steps;
   std::optional<Summary> summary;  // none where the run ended before its end
+  Json profile;                    // of a traced run; not part of a results file
 
   std::string workload() const { return workload_of(config); }
 };

@@ -10,7 +10,9 @@
 #include <map>
 #include <optional>
 
+#include "bench/ceilings.h"
 #include "bench/ladder.h"
+#include "bench/profile.h"
 #include "bench/rung_settings.h"
 #include "bench/statistics.h"
 #include "bench/text.h"
@@ -19,6 +21,7 @@
 #include "model/checkpoint.h"
 #include "model/flops.h"
 #include "model/tokenizer.h"
+#include "model/traced_ops.h"
 
 namespace stepladder {
 namespace {
@@ -128,6 +131,7 @@ class Run {
 
  private:
   void open_device();
+  void trace();
   void choose_batch(const Dataset& data);
   int64_t plan() const { return fitting_bytes(build_.make, *ops_, config_, settings_.hyper); }
   void build_trainer(int64_t bytes);
@@ -152,6 +156,8 @@ class Run {
   EventWriter& events_;
 
   std::unique_ptr<Ops> ops_;
+  TracedOps* traced_ = nullptr;  // the same, where steps are traced
+  std::optional<Profile> profile_;
   DeviceInfo device_;
   Config config_;
   std::optional<Arena> arena_;
@@ -170,6 +176,14 @@ void Run::open_device() {
   device_ = ops_->device();
   const std::string reason = unsupported_reason(rung_, device_);
   if (!reason.empty()) throw UnsupportedError(reason);
+}
+
+/// From here on every op is noted; which costs host time.
+void Run::trace() {
+  profile_.emplace(measure_ceilings(*ops_, config_));
+  auto traced = std::make_unique<TracedOps>(std::move(ops_));
+  traced_ = traced.get();
+  ops_ = std::move(traced);
 }
 
 void Run::build_trainer(int64_t bytes) {
@@ -220,6 +234,7 @@ int Run::train() {
   if (settings_.eval_every > 0) validation.emplace(data.val, config_.B, config_.T);
   if (settings_.sample_every > 0) text_.emplace(settings_.vocab, data.encoding == "bytes");
 
+  if (settings_.profile) trace();
   build_trainer(bytes);
   if (settings_.resume.empty()) {
     load_or_init();
@@ -328,12 +343,19 @@ void Run::send_start() const {
 
 void Run::step(Loader& batches) {
   const float lr = settings_.schedule().at(done_);
+  // The first one traced sets tracing up, and is left out unless there is none before it.
+  const bool traced = settings_.profile && done_ + 1 >= *settings_.profile;
+  if (traced) traced_->begin_step();
   const auto start = Clock::now();
   ops_->start_timer();
   trainer_->step(batches, done_, lr);
   ops_->stop_timer();
   ops_->synchronize();
   const double step_ms = ms_since(start);
+  if (traced) {
+    const TracedOps::Step times = traced_->end_step();
+    if (done_ >= *settings_.profile) profile_->add(times, traced_->calls(), step_ms, ops_->device_ms());
+  }
 
   const double device_ms = ops_->device_ms(), norm = trainer_->grad_norm();
   loss_ = trainer_->train_loss();
@@ -377,6 +399,15 @@ void Run::save(const Loader& batches) {
 }
 
 void Run::send_end() {
+  if (profile_) {
+    const auto before = std::span<const double>(step_ms_).first(
+        static_cast<size_t>(std::max<int64_t>(*settings_.profile - 1, 0)));
+    const bool known = before.size() > 1;  // the first one warms up
+    events_.write(
+        {{"event", "profile"},
+         {"profile", profile_->json(traced_->source(),
+                                    known ? std::optional(median(before.subspan(1))) : std::nullopt)}});
+  }
   const MemoryInfo memory = ops_->memory();
   nlohmann::ordered_json end = {{"event", "end"}};
   // Only where there is something to tell.

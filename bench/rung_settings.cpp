@@ -97,6 +97,7 @@ std::vector<Option> RungSettings::options() {
 
       {"plan", &plan, "", "print batch and memory as JSON instead of training", kOther},
       {"events", &events, "FD", "write JSON lines to this file descriptor", kOther, 0, kMaxInt},
+      {"profile", &profile, "N", "trace the steps after the first N for --events", "", 0, kMaxInt},  // hidden
   };
 }
 
@@ -105,6 +106,8 @@ void RungSettings::check() const {
     throw InputError("--init and --resume both say where the weights come from: give one");
   if (checkpoint_every > 0 && checkpoint.empty())
     throw InputError("--checkpoint-every says when, --checkpoint must say where");
+  if (profile && (*profile >= steps || !resume.empty()))
+    throw InputError("--profile traces a run from its start, and must leave some of --steps to trace");
 }
 
 Config RungSettings::resolve() {

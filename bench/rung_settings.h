@@ -49,7 +49,8 @@ struct RungSettings {
   int64_t checkpoint_every = 0;
 
   bool plan = false;
-  std::optional<int64_t> events;  // file descriptor
+  std::optional<int64_t> events;   // file descriptor
+  std::optional<int64_t> profile;  // steps before the first that is traced
 
   /// Groups of the table below.
   static constexpr const char *kData = "Data", *kModel = "Model and batch", *kTraining = "Training",

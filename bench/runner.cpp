@@ -69,6 +69,8 @@ class Report {
       step(event);
     else if (kind == "eval")
       val_loss = number_if(event, "val_loss");
+    else if (kind == "profile")
+      run_.profile = object_at(event, "profile");
     else if (kind == "end")
       end(event);
     else if (kind == "error")

@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
     add_run_command(app, command_line, exit_code);
     add_train_command(app);
     add_sample_command(app);
+    add_profile_command(app, command_line, exit_code);
     add_report_command(app, exit_code);
     add_doctor_command(app, exit_code);
     add_probe_command(app, exit_code);

@@ -81,6 +81,8 @@ struct MemoryInfo {
   int64_t process_peak = 0;   // whole process as the device (or the OS, for the CPU) sees it
 };
 
+class Tracer;
+
 class Ops {
  public:
   Ops() = default;
@@ -105,6 +107,8 @@ class Ops {
   virtual void start_timer() = 0;
   virtual void stop_timer() = 0;
   virtual double device_ms() = 0;
+  /// A clock for single ops, for TracedOps: one at a time.
+  virtual std::unique_ptr<Tracer> make_tracer() = 0;
 
   // ---- compiling
   // ------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Draws a results file: step time by rung (ladder), step time by step (steps) and loss by step (loss), as SVG and PNG.
+Or profiles, side by side: step time by phase (phases) and kernel type (kernel_types), and the roofline (roofline).
 
-Exit status: 0, or 2 for a results file that can't be read or a folder that can't be written. A chart that the results
-hold nothing for is left out, with a note.
+Exit status: 0, or 2 for a file that can't be read or a folder that can't be written. A chart that the results hold
+nothing for is left out, with a note.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from textwrap import shorten
 
+import profiles
 import results
 import style
 from matplotlib.lines import Line2D
@@ -207,16 +209,21 @@ CHARTS = {"ladder": draw_ladder, "steps": draw_steps, "loss": draw_loss}
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, help="results file, schema 1")
+    parser.add_argument("results", type=Path, nargs="+", help="a results file, or profiles of `stepladder profile`")
     parser.add_argument("--out", type=Path, default=Path("."), help="folder to write to (default: here)")
     options = parser.parse_args(arguments)
     try:
-        data = results.read(options.results)
+        if profiles.is_profile(options.results[0]):
+            data, drawings = [profiles.read(path) for path in options.results], profiles.CHARTS
+        elif len(options.results) == 1:
+            data, drawings = results.read(options.results[0]), CHARTS
+        else:
+            raise ResultsError(f"{options.results[1]}: a results file is drawn by itself, only profiles are side by side")
         options.out.mkdir(parents=True, exist_ok=True)
-        for name, draw in CHARTS.items():
+        for name, draw in drawings.items():
             figure = draw(data)
             if figure is None:
-                print(f"charts: no {name} chart: {options.results} holds nothing for it", file=sys.stderr)
+                print(f"charts: no {name} chart: {options.results[0]} holds nothing for it", file=sys.stderr)
                 continue
             for path in style.save(figure, options.out / name):
                 print(path)

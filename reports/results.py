@@ -2,9 +2,13 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class ResultsError(Exception):
@@ -77,8 +81,13 @@ class Results:
 
 def read(path: Path) -> Results:
     """Throws ResultsError naming the file and what is wrong with it."""
+    return load(path, _results)
+
+
+def load(path: Path, parse: Callable[[dict], T]) -> T:
+    """What `parse` makes of a JSON file; whatever it throws over the file's contents becomes a ResultsError."""
     try:
-        return _results(json.loads(path.read_text(encoding="utf-8"), parse_constant=_finite))
+        return parse(json.loads(path.read_text(encoding="utf-8"), parse_constant=finite))
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -100,13 +109,13 @@ def _results(data: dict) -> Results:
         row = Row(variant["variant"], variant["status"], variant["reason"])
         if row.ok:
             estimate, speedup = variant["median_step_ms"], variant["speedup_baseline"]
-            row.median_ms = _positive(estimate["value"])
+            row.median_ms = positive(estimate["value"])
             if estimate["lo"] is not None:
-                low, high = row.interval_ms = (_positive(estimate["lo"]), _positive(estimate["hi"]))
+                low, high = row.interval_ms = (positive(estimate["lo"]), positive(estimate["hi"]))
                 if not low <= row.median_ms <= high:
                     raise ValueError(f"{row.rung} on {workload}: a median of {row.median_ms} outside its interval")
             if speedup is not None:
-                row.speedup = _positive(speedup["ratio"])
+                row.speedup = positive(speedup["ratio"])
         row.rounds = [_steps(run) for run in data["runs"] if run["variant"] == row.rung and _key(run) == _key(variant)]
         if row.ok and not all(row.rounds or [[]]):
             raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")
@@ -128,18 +137,18 @@ def _key(item: dict) -> tuple[str, int, int]:
 
 
 def _steps(run: dict) -> list[dict]:
-    return [{"step": int(_finite(step["step"])), "warmup": bool(step["warmup"]), "step_ms": _positive(step["step_ms"]),
-             "loss": None if step["loss"] is None else _finite(step["loss"])} for step in run["steps"]]
+    return [{"step": int(finite(step["step"])), "warmup": bool(step["warmup"]), "step_ms": positive(step["step_ms"]),
+             "loss": None if step["loss"] is None else finite(step["loss"])} for step in run["steps"]]
 
 
-def _finite(text: str | float) -> float:
+def finite(text: str | float) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text} is not finite")
     return value
 
 
-def _positive(value: float) -> float:
-    if not _finite(value) > 0:
+def positive(value: float) -> float:
+    if not finite(value) > 0:
         raise ValueError(f"a time or ratio of {value}")
     return value

@@ -12,6 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "reports"))
 try:
     import charts
+    import profiles
     import results
     import style
 except ModuleNotFoundError as missing:
@@ -187,6 +188,73 @@ class BySteps(unittest.TestCase):
     def test_every_rung_has_a_look_of_its_own_without_colour(self):
         looks = style.lines([f"rung {i}" for i in range(15)]).values()
         self.assertEqual(len({(str(look.linestyle), look.marker) for look in looks}), 15)
+
+
+def profile(rung="09_padded_vocab", ms=4.0):
+    """A profile of a step that is half products and a quarter idle."""
+    def op(name, flops, ms):
+        return {"op": name, "type": "GEMM" if flops else "copy", "math": "half" if flops else None, "count": 1.0,
+                "ms": ms, "bytes": 1e9, "flops": flops, "intensity": flops / 1e9, "gb_per_s": 1e3 / ms,
+                "tflops": flops * 1e-9 / ms}
+    return {"schema": 1, "context": {"device": {"name": "NVIDIA H200"}}, "profile": {
+        "variant": rung, "config": config(4), "device_ms": ms,
+        "phases": [{"name": "forward block", "ms": 0.75 * ms}, {"name": "idle", "ms": 0.25 * ms}],
+        "kernel_types": [{"type": "GEMM", "ms": 0.5 * ms}, {"type": "copy", "ms": 0.25 * ms}],
+        "ceilings": {"copy_gb_per_s": 4000.0, "gemm_tflops": {"fp32": 50.0, "half": 700.0}},
+        "ops": [op("matmul NT 1x1x1", 1e12, 0.4 * ms), op("matmul NN 1x1x1", 1e11, 0.1 * ms), op("copy", 0.0, 0.25 * ms)]}}
+
+
+class Profiles(unittest.TestCase):
+    def read(self, *data):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder, f"{i}.json") for i in range(len(data))]
+            for path, content in zip(paths, data):
+                path.write_text(json.dumps(content))
+            return [profiles.read(path) for path in paths]
+
+    def test_each_chart_is_written_as_svg_and_png(self):
+        status, errors, files = draw(json.dumps(profile()))
+        self.assertEqual((status, errors), (0, ""))
+        self.assertEqual(sorted(files), sorted(f"{name}.{kind}" for name in profiles.CHARTS for kind in ("svg", "png")))
+
+    def test_a_bar_is_cut_by_share_of_the_step(self):
+        (ax,) = profiles.draw_phases(self.read(profile(), profile("00_fp32_baseline", 40.0))).axes
+        self.assertEqual([(bar.get_x(), bar.get_width()) for bar in ax.patches], [(0, 75), (75, 25)] * 2)
+        self.assertEqual([label.get_text() for label in ax.get_yticklabels()],
+                         ["09_padded_vocab\n4.00 ms", "00_fp32_baseline\n40.0 ms"])
+
+    def test_the_roof_is_the_measured_one_and_ops_without_products_are_not_under_it(self):
+        (ax,) = profiles.draw_roofline(self.read(profile())).axes
+        (roof,) = ax.lines  # only of the math that there is a product in
+        x, y = roof.get_data()
+        self.assertEqual([*zip(x, y)], [(50, 200), (175, 700), (2000, 700)])  # 4 TB/s up to 700 TFLOP/s
+        self.assertEqual(ax.collections[0].get_offsets().tolist(), [[1000.0, 625.0], [100.0, 250.0]])
+
+    def test_a_profile_without_kernels_has_no_chart_of_them(self):
+        data = profile()
+        data["profile"]["kernel_types"] = []
+        status, errors, files = draw(json.dumps(data))
+        self.assertEqual(status, 0)
+        self.assertIn("no kernel_types chart", errors)
+        self.assertNotIn("kernel_types.svg", files)
+
+    def test_a_damaged_profile_is_refused_by_name(self):
+        for key in ("device_ms", "phases", "ceilings", "ops"):
+            data = profile()
+            del data["profile"][key]
+            status, errors, files = draw(json.dumps(data))
+            self.assertEqual((status, files), (2, {}))
+            self.assertIn(key, errors)
+        for text in (json.dumps(profile()).replace('"device_ms": 4.0', '"device_ms": 0'),
+                     json.dumps(profile() | {"schema": 2}), json.dumps(profile() | {"profile": 3})):
+            self.assertEqual(draw(text)[0], 2)
+
+    def test_results_are_not_drawn_beside_one_another(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()) as errors:
+            path = Path(folder, "results.json")
+            path.write_text(json.dumps(sample()))
+            self.assertEqual(charts.main([str(path), str(path), "--out", folder]), 2)
+        self.assertEqual(errors.getvalue().count("\n"), 1)
 
 
 class BadInput(unittest.TestCase):

@@ -144,7 +144,7 @@ exec )",
 TEST_F(HarnessCli, HelpNamesEverySubcommandAndIsLongOnly) {
   const Outcome help = stepladder("--help");
   EXPECT_EQ(help.code, 0);
-  for (const char* name : {"list", "run", "train", "sample", "report", "doctor"})
+  for (const char* name : {"list", "run", "train", "sample", "profile", "report", "doctor"})
     EXPECT_TRUE(has(help.out, name));
   EXPECT_FALSE(has(help.out, "-h,"));
   EXPECT_FALSE(has(help.out, "probe"));

@@ -30,6 +30,7 @@ class CpuOps final : public Ops {
   void start_timer() override { start_ = std::chrono::steady_clock::now(); }
   void stop_timer() override { stop_ = std::chrono::steady_clock::now(); }
   double device_ms() override { return std::chrono::duration<double, std::milli>(stop_ - start_).count(); }
+  std::unique_ptr<Tracer> make_tracer() override;
 
   void upload(Tensor dst, const void* host) override;
   void download(void* host, Tensor src) override;

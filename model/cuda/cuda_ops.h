@@ -46,6 +46,7 @@ class CudaOps final : public Ops {
   void start_timer() override;
   void stop_timer() override;
   double device_ms() override;
+  std::unique_ptr<Tracer> make_tracer() override;  // tracer.cpp
 
   void upload(Tensor dst, const void* host) override;
   void download(void* host, Tensor src) override;

@@ -41,6 +41,12 @@ inline Event make_event(unsigned flags = cudaEventDefault) {
   return Event(event);
 }
 
+inline bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
 /// A cuBLAS handle whose work is queued on `stream` and whose sums stay in f32 throughout.
 inline Blas make_blas(cudaStream_t stream) {
   cublasHandle_t handle = nullptr;

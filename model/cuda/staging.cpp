@@ -5,16 +5,6 @@
 #include "model/cuda/range.h"
 
 namespace stepladder {
-namespace {
-
-bool is_capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
-  return status != cudaStreamCaptureStatusNone;
-}
-
-}  // namespace
-
 std::shared_ptr<void> CudaOps::allocate_host(size_t bytes) {
   void* block = nullptr;
   const cudaError_t error = cudaHostAlloc(&block, std::max<size_t>(bytes, 1), cudaHostAllocDefault);

@@ -1,0 +1,43 @@
+// On the CPU an op is done when it returns: its time is that of the call.
+#include <chrono>
+#include <utility>
+
+#include "model/cpu/cpu_ops.h"
+#include "model/trace.h"
+
+namespace stepladder {
+namespace {
+
+class SteadyTracer final : public Tracer {
+ public:
+  std::string source() const override { return "host clock around each op"; }
+  void enter(int64_t call) override { open_ = {.start_ns = now(), .call = call, .kernel = {}}; }
+  void leave() override {
+    open_.end_ns = now();
+    spans_.push_back(open_);
+  }
+  void replay(int64_t, int64_t) override {}  // what was recorded calls the ops again
+  void begin() override {
+    spans_.clear();
+    begin_ = Clock::now();
+  }
+  Step end() override { return {now(), std::exchange(spans_, {})}; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  int64_t now() const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin_).count();
+  }
+
+  Clock::time_point begin_ = Clock::now();
+  Span open_;
+  std::vector<Span> spans_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tracer> CpuOps::make_tracer() {
+  return std::make_unique<SteadyTracer>();
+}
+
+}  // namespace stepladder

@@ -1,0 +1,281 @@
+// Kernel times by CUPTI, the only file that includes it. The library is loaded when a tracer is made, so that
+// no run that is timed ever has it in its process.
+#include "model/cuda/cupti_tracer.h"
+
+#include <cuda_runtime_api.h>
+
+#include "model/error.h"
+
+#ifdef STEPLADDER_CUPTI
+#include <cupti.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#endif
+
+namespace stepladder {
+
+#ifdef STEPLADDER_CUPTI
+namespace {
+
+/// The functions of libcupti that are used here. Throws Error where it can't be loaded.
+struct Cupti {
+  explicit Cupti(const std::string& name) : library(dlopen(name.c_str(), RTLD_NOW)) {
+    if (!library) throw Error(cat(name, " could not be loaded (", dlerror(), ")"));
+    load(get_result_string, "cuptiGetResultString");
+    load(get_version, "cuptiGetVersion");
+    load(get_timestamp, "cuptiGetTimestamp");
+    load(subscribe, "cuptiSubscribe");
+    load(unsubscribe, "cuptiUnsubscribe");
+    load(enable_callback, "cuptiEnableCallback");
+    load(get_graph_node_id, "cuptiGetGraphNodeId");
+    load(register_callbacks, "cuptiActivityRegisterCallbacks");
+    load(enable, "cuptiActivityEnable");
+    load(disable, "cuptiActivityDisable");
+    load(flush_all, "cuptiActivityFlushAll");
+    load(next_record, "cuptiActivityGetNextRecord");
+    load(dropped_records, "cuptiActivityGetNumDroppedRecords");
+    load(push_id, "cuptiActivityPushExternalCorrelationId");
+    load(pop_id, "cuptiActivityPopExternalCorrelationId");
+  }
+  /// Throws Error with what `status` means.
+  void check(CUptiResult status, const char* call) const {
+    if (status == CUPTI_SUCCESS) return;
+    const char* meaning = nullptr;
+    get_result_string(status, &meaning);
+    throw Error(cat("CUPTI: ", meaning ? meaning : "unknown error", " in ", call));
+  }
+
+  void* library;  // never closed: CUPTI's own threads may be in it
+  decltype(&cuptiGetResultString) get_result_string;
+  decltype(&cuptiGetVersion) get_version;
+  decltype(&cuptiGetTimestamp) get_timestamp;
+  decltype(&cuptiSubscribe) subscribe;
+  decltype(&cuptiUnsubscribe) unsubscribe;
+  decltype(&cuptiEnableCallback) enable_callback;
+  decltype(&cuptiGetGraphNodeId) get_graph_node_id;
+  decltype(&cuptiActivityRegisterCallbacks) register_callbacks;
+  decltype(&cuptiActivityEnable) enable;
+  decltype(&cuptiActivityDisable) disable;
+  decltype(&cuptiActivityFlushAll) flush_all;
+  decltype(&cuptiActivityGetNextRecord) next_record;
+  decltype(&cuptiActivityGetNumDroppedRecords) dropped_records;
+  decltype(&cuptiActivityPushExternalCorrelationId) push_id;
+  decltype(&cuptiActivityPopExternalCorrelationId) pop_id;
+
+ private:
+  template <class Function>
+  void load(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(dlsym(library, name));
+    if (!function) throw Error(cat("libcupti has no ", name));
+  }
+};
+
+constexpr CUpti_ActivityKind kKinds[] = {
+    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+    CUPTI_ACTIVITY_KIND_MEMCPY,
+    CUPTI_ACTIVITY_KIND_MEMSET,
+    // Which call of the API queued a kernel, and in which op: a record of the latter needs one of the former.
+    CUPTI_ACTIVITY_KIND_RUNTIME,
+    CUPTI_ACTIVITY_KIND_DRIVER,
+    CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+};
+constexpr size_t kBuffer = 8 << 20;  // bytes
+
+/// An op is found in two ways. What is queued at once carries a correlation id, pushed by enter(). What a
+/// graph runs carries its node's id: the op is the one in which the node was made, by stream capture, and a
+/// node that is instantiated or cloned has the op of its original.
+class CuptiTracer final : public Tracer {
+ public:
+  explicit CuptiTracer(const Cupti& cupti) : cupti_(cupti) {
+    if (active) throw Error("CUPTI is in use by another tracer");
+    cupti_.check(cupti_.register_callbacks(buffer_requested, buffer_completed),
+                 "cuptiActivityRegisterCallbacks");
+    cupti_.check(cupti_.subscribe(&subscriber_, on_graph, this), "cuptiSubscribe");
+    for (const CUpti_CallbackId id :
+         {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED})
+      cupti_.check(cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, id),
+                   "cuptiEnableCallback");
+    active = this;
+  }
+  ~CuptiTracer() override {
+    for (const CUpti_ActivityKind kind : kKinds) cupti_.disable(kind);
+    cupti_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    active = nullptr;
+    cupti_.unsubscribe(subscriber_);
+  }
+
+  std::string source() const override {
+    uint32_t version = 0;
+    cupti_.get_version(&version);
+    return cat("CUPTI activity records (API version ", version, ")");
+  }
+
+  void enter(int64_t call) override {
+    call_ = call;
+    if (tracing_)
+      cupti_.check(cupti_.push_id(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, static_cast<uint64_t>(call)),
+                   "cuptiActivityPushExternalCorrelationId");
+  }
+  void leave() override {
+    call_ = -1;
+    uint64_t last = 0;
+    if (tracing_)
+      cupti_.check(cupti_.pop_id(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, &last),
+                   "cuptiActivityPopExternalCorrelationId");
+  }
+  void replay(int64_t, int64_t) override {}
+
+  void begin() override {
+    // From the first step on; switching them on makes that step slower.
+    if (!enabled_)
+      for (const CUpti_ActivityKind kind : kKinds) cupti_.check(cupti_.enable(kind), "cuptiActivityEnable");
+    enabled_ = true;
+    collect();  // what ran between two steps
+    tracing_ = true;
+    begin_ = now();
+  }
+
+  Step end() override {
+    const int64_t ns = now() - begin_;
+    tracing_ = false;
+    return {ns, collect()};
+  }
+
+ private:
+  using Calls = std::unordered_map<uint64_t, int64_t>;  // calls by an id of CUPTI's
+  struct Work {                                         // of the device
+    int64_t start, end;
+    uint64_t correlation, node;
+    std::string name;
+  };
+
+  /// All that ran since the last collect().
+  std::vector<Span> collect() {
+    cupti_.check(cupti_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "cuptiActivityFlushAll");
+    const std::lock_guard lock(mutex_);
+    std::vector<Span> spans;
+    if (dropped_ > 0) throw Error(cat("CUPTI dropped ", dropped_, " records"));
+    for (Work& work : work_) {
+      const int64_t call =
+          work.node ? call_of(node_calls_, work.node) : call_of(api_calls_, work.correlation);
+      spans.push_back({work.start - begin_, work.end - begin_, call, std::move(work.name)});
+    }
+    std::sort(spans.begin(), spans.end(),
+              [](const Span& a, const Span& b) { return a.start_ns < b.start_ns; });
+    work_.clear();
+    api_calls_.clear();
+    return spans;
+  }
+
+  int64_t now() const {
+    uint64_t ns = 0;
+    cupti_.check(cupti_.get_timestamp(&ns), "cuptiGetTimestamp");
+    return static_cast<int64_t>(ns);
+  }
+  static int64_t call_of(const Calls& calls, uint64_t id) {
+    const auto found = calls.find(id);
+    return found == calls.end() ? -1 : found->second;
+  }
+
+  static void CUPTIAPI on_graph(void* self, CUpti_CallbackDomain, CUpti_CallbackId id, const void* data) {
+    auto& tracer = *static_cast<CuptiTracer*>(self);
+    const auto& graph = *static_cast<const CUpti_GraphData*>(
+        static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor);
+    const auto id_of = [&](CUgraphNode node) {
+      uint64_t found = 0;
+      return tracer.cupti_.get_graph_node_id(node, &found) == CUPTI_SUCCESS ? found : 0;
+    };
+    // Instantiation makes nodes too, outside of any op.
+    const int64_t call = id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED
+                             ? call_of(tracer.node_calls_, id_of(graph.originalNode))
+                             : tracer.call_;
+    if (call >= 0) tracer.node_calls_[id_of(graph.node)] = call;
+  }
+
+  static void CUPTIAPI buffer_requested(uint8_t** buffer, size_t* size, size_t* max_records) {
+    *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, kBuffer));
+    *size = *buffer ? kBuffer : 0;
+    *max_records = 0;
+  }
+  static void CUPTIAPI buffer_completed(CUcontext context, uint32_t stream, uint8_t* buffer, size_t,
+                                        size_t valid) {
+    if (CuptiTracer* tracer = active) tracer->take(context, stream, buffer, valid);
+    std::free(buffer);
+  }
+  void take(CUcontext context, uint32_t stream, uint8_t* buffer, size_t valid) {
+    const std::lock_guard lock(mutex_);
+    CUpti_Activity* record = nullptr;
+    while (cupti_.next_record(buffer, valid, &record) == CUPTI_SUCCESS) take(*record);
+    size_t dropped = 0;
+    if (cupti_.dropped_records(context, stream, &dropped) == CUPTI_SUCCESS) dropped_ += dropped;
+  }
+  /// Later versions of these records only have more fields behind.
+  void take(const CUpti_Activity& record) {
+    switch (record.kind) {
+      case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+      case CUPTI_ACTIVITY_KIND_KERNEL: {
+        const auto& kernel = reinterpret_cast<const CUpti_ActivityKernel9&>(record);
+        add(kernel, kernel.name);
+        break;
+      }
+      case CUPTI_ACTIVITY_KIND_MEMCPY:
+        add(reinterpret_cast<const CUpti_ActivityMemcpy5&>(record), "copy");
+        break;
+      case CUPTI_ACTIVITY_KIND_MEMSET:
+        add(reinterpret_cast<const CUpti_ActivityMemset4&>(record), "memset");
+        break;
+      case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
+        const auto& id = reinterpret_cast<const CUpti_ActivityExternalCorrelation&>(record);
+        api_calls_[id.correlationId] = static_cast<int64_t>(id.externalId);
+        break;
+      }
+      default:
+        break;
+    }
+  }
+  template <class Record>
+  void add(const Record& record, const char* name) {
+    work_.push_back({static_cast<int64_t>(record.start), static_cast<int64_t>(record.end),
+                     record.correlationId, record.graphNodeId, name ? name : "?"});
+  }
+
+  static inline std::atomic<CuptiTracer*> active =
+      nullptr;  // CUPTI hands buffers over without saying to whom
+
+  const Cupti& cupti_;
+  CUpti_SubscriberHandle subscriber_ = nullptr;
+  bool enabled_ = false, tracing_ = false;
+  int64_t begin_ = 0;
+  int64_t call_ = -1;  // that is being queued or recorded
+  Calls node_calls_;
+
+  std::mutex mutex_;  // buffers may come from a thread of CUPTI's
+  std::vector<Work> work_;
+  Calls api_calls_;
+  size_t dropped_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Tracer> make_cupti_tracer(std::string& why) try {
+  static const Cupti cupti(cat("libcupti.so.", CUDART_VERSION / 1000));
+  return std::make_unique<CuptiTracer>(cupti);
+} catch (const Error& error) {
+  why = cat(error.what(), ": install nvidia-cuda-cupti, or cuda-cupti of the toolkit");
+  return nullptr;
+}
+#else
+std::unique_ptr<Tracer> make_cupti_tracer(std::string& why) {
+  why = cat("this build has no CUPTI: install nvidia-cuda-cupti, or cuda-cupti-dev-", CUDART_VERSION / 1000,
+            " of the toolkit, and configure again");
+  return nullptr;
+}
+#endif
+
+}  // namespace stepladder

@@ -1,0 +1,73 @@
+// Traces: which ops a step asked for, and when the device ran what they queued.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/flops.h"
+
+namespace stepladder {
+
+/// What an op is, for tables of time by kind.
+enum class OpKind {
+  gemm,
+  attention,
+  layernorm,
+  softmax,
+  cross_entropy,
+  embedding,
+  elementwise,
+  reduction,
+  clip,
+  adamw,
+  copy,
+  memset,
+};
+/// "GEMM", "LayerNorm", ...
+const char* name_of(OpKind kind);
+
+/// One call of an op. Counts are of the op, not of what a backend makes of it: each operand is read and each
+/// result written once, and FLOPs are those of matrix products.
+struct OpCall {
+  std::string op;  // "layernorm_forward"; products with their extents: "matmul NT 16384x2304x768"
+  OpKind kind = OpKind::elementwise;
+  double bytes = 0.0, flops = 0.0;
+  MathMode math = MathMode::fp32;  // that the FLOPs run on
+  std::string phase = {};          // of the step: "forward block"
+};
+
+/// A stretch of device time, from `start_ns` to `end_ns` after the step's begin.
+struct Span {
+  int64_t start_ns = 0, end_ns = 0;
+  int64_t call = -1;   // that queued it; -1: unknown
+  std::string kernel;  // or "copy", "memset"; "" where only whole ops are seen
+};
+
+/// The clock of a backend for its own work. Calls are numbered by whoever traces.
+class Tracer {
+ public:
+  Tracer() = default;
+  Tracer(const Tracer&) = delete;
+  Tracer& operator=(const Tracer&) = delete;
+  virtual ~Tracer() = default;
+
+  /// What the times come from: "CUPTI activity records", "device events (why nothing better)".
+  virtual std::string source() const = 0;
+  /// What is queued or recorded from enter() to leave() is of call `call`.
+  virtual void enter(int64_t call) = 0;
+  virtual void leave() = 0;
+  /// Calls [first, last), recorded with Ops::record(), are about to be queued again.
+  virtual void replay(int64_t first, int64_t last) = 0;
+  /// Brackets a step; the device has nothing to do at either end. end() returns the time between the two by
+  /// the clock of the spans, and the spans, by their start.
+  virtual void begin() = 0;
+  struct Step {
+    int64_t ns = 0;
+    std::vector<Span> spans;
+  };
+  virtual Step end() = 0;
+};
+
+}  // namespace stepladder

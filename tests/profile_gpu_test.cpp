@@ -1,0 +1,91 @@
+// Tracing on a device: every kernel has its op, recorded ones too, and the phases add up to the step.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "bench/ladder.h"
+#include "tests/gpu_options.h"
+#include "tests/traced_step.h"
+
+namespace stepladder {
+namespace {
+
+/// Long enough a step that the host's microseconds at either end are far below the 2 % allowed.
+Config config_on(const DeviceInfo& device) {
+  Config config;
+  config.L = 4, config.B = 8;
+  config.half = device.bf16 ? DType::bf16 : DType::f16;
+  return config;
+}
+
+class ProfileGpuTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    try {
+      cuda_ = make_cuda_ops(0, gpu_test_options());
+    } catch (const UnsupportedError& error) {
+      GTEST_SKIP() << error.what();
+    }
+    const std::string reason = unsupported_reason(find_rung(GetParam()), cuda_->device());
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+
+  std::unique_ptr<Ops> cuda_;
+};
+
+void expect_phases_of_a_step(const nlohmann::ordered_json& profile) {
+  std::map<std::string, double> phases;
+  for (const auto& row : profile["phases"]) phases[row["name"]] = row["ms"];
+  EXPECT_TRUE(profile["phases_add_up"]) << profile["phases_ms"] << " ms of " << profile["device_ms"];
+  for (const char* name : {"clear", "data", "encoder", "forward block", "classifier", "classifier backward",
+                           "backward block", "encoder backward", "clip", "optimizer"})
+    EXPECT_GT(phases[name], 0.0) << name;
+  EXPECT_FALSE(phases.contains("other"));
+}
+
+TEST_P(ProfileGpuTest, CuptiSeesEveryKernelAndItsOp) {
+  const Config config = config_on(cuda_->device());
+  const TracedStep traced = traced_step(GetParam(), std::move(cuda_), config);
+  const std::string source = traced.profile["times"];
+  if (!source.starts_with("CUPTI")) GTEST_SKIP() << source;
+  expect_phases_of_a_step(traced.profile);
+  std::map<int64_t, int> kernels;  // by call
+  for (const Span& span : traced.step.times.spans) {
+    EXPECT_GE(span.call, 0) << span.kernel << " is of no op";
+    EXPECT_LE(span.start_ns, span.end_ns);
+    ++kernels[span.call];
+  }
+  for (const int64_t id : traced.step.calls)
+    EXPECT_GT(kernels[id], 0) << traced.calls[static_cast<size_t>(id)].op << " ran nothing";
+}
+
+TEST_P(ProfileGpuTest, DeviceEventsTimeEveryOpWhereThereIsNoCupti) {
+  const Config config = config_on(cuda_->device());
+  const auto first = cuda_->make_tracer();  // there is one CUPTI in a process: taken
+  const TracedStep traced = traced_step(GetParam(), std::move(cuda_), config, 2);
+  const std::string source = traced.profile["times"];
+  EXPECT_TRUE(source.starts_with("device events")) << source;
+  expect_phases_of_a_step(traced.profile);
+  EXPECT_EQ(traced.step.times.spans.size(), traced.step.calls.size());
+}
+
+TEST_P(ProfileGpuTest, CountsAreThoseOfTheCpu) {
+  Config config;
+  config.model = "test";
+  config.B = 2, config.T = 32, config.max_T = 32, config.V = 200, config.L = 2, config.NH = 2, config.C = 64;
+  config.half = cuda_->device().bf16 ? DType::bf16 : DType::f16;
+  const auto totals = [](const TracedStep& traced) {
+    return std::tuple(traced.step.calls.size(), traced.profile["bytes"].get<double>(),
+                      traced.profile["flops"].get<double>());
+  };
+  EXPECT_EQ(totals(traced_step(GetParam(), std::move(cuda_), config, 2)),
+            totals(traced_step(GetParam(), make_cpu_ops(), config, 2)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Rungs, ProfileGpuTest,
+                         testing::Values("00_fp32_baseline", "04_pinned_loader", "06_fused_kernels",
+                                         "08_compiled_step", "09_padded_vocab"),
+                         [](const auto& test) { return "rung_" + test.param; });
+
+}  // namespace
+}  // namespace stepladder

@@ -1,0 +1,274 @@
+// What `stepladder profile` promises on any machine: counts that are exact, times that add up, and errors in
+// one line.
+#include "bench/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "bench/results.h"
+#include "model/flops.h"
+#include "tests/files.h"
+#include "tests/traced_step.h"
+
+namespace stepladder {
+namespace {
+
+Config small_config() {
+  Config config;
+  config.model = "test";
+  config.B = 2, config.T = 24, config.max_T = 32, config.V = 200, config.L = 3, config.NH = 2, config.C = 32;
+  return config;
+}
+
+// ---- counts
+// -----------------------------------------------------------------------------------------------------------
+
+class StepFlops : public testing::TestWithParam<std::string> {};
+
+TEST_P(StepFlops, AreThoseOfTheFormulaForModelFlops) {
+  const TracedStep traced = traced_step(GetParam(), make_cpu_ops(), small_config(), 2);
+  Config config = small_config();
+  config.V = traced.vocabulary;  // the padding is multiplied too
+  const auto tokens = static_cast<double>(2 * config.B * config.T);
+  // Biases and LayerNorm are in N of 6 N + 12 L C T, but in no product.
+  const auto N = static_cast<double>(config.num_params() - config.max_T * config.C -
+                                     config.L * 13 * config.C - 2 * config.C);
+  const auto LC = static_cast<double>(config.L * config.C), T = static_cast<double>(config.T);
+  EXPECT_DOUBLE_EQ(flops_per_token_nanogpt(config),
+                   6.0 * (N + 13.0 * LC + 2.0 * static_cast<double>(config.C)) + 12.0 * LC * T);
+
+  const double attention = traced.flops(OpKind::attention);
+  if (attention == 0.0) {
+    EXPECT_DOUBLE_EQ(traced.flops(OpKind::gemm), tokens * (6.0 * N + 12.0 * LC * T));
+  } else {
+    // Flash attention leaves the future out, and makes q k^T twice: 2 + 5 products instead of 6.
+    EXPECT_DOUBLE_EQ(traced.flops(OpKind::gemm), tokens * 6.0 * N);
+    EXPECT_DOUBLE_EQ(attention, tokens * 14.0 * LC * (T + 1.0) / 2.0);
+  }
+}
+
+std::vector<std::string> rungs() {
+  std::vector<std::string> names;
+  for (const RungBuild& rung : linked_rungs()) names.push_back(rung.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rungs, StepFlops, testing::ValuesIn(rungs()),
+                         [](const auto& test) { return "rung_" + test.param; });
+
+/// Runs ops on tensors of its own and says what the last one counted.
+class OpCounts : public testing::Test {
+ protected:
+  Tensor tensor(DType dtype, Shape shape) {
+    blocks_.push_back(ops_.allocate(static_cast<size_t>(shape.numel()) * size_of(dtype)));
+    const Tensor x{blocks_.back().get(), dtype, shape, "x"};
+    ops_.zero(x);
+    return x;
+  }
+  Tensor f32(Shape shape) { return tensor(DType::f32, shape); }
+  const OpCall& last() const { return traced_.calls().back(); }
+
+  std::vector<std::shared_ptr<void>> blocks_;
+  TracedOps traced_{make_cpu_ops()};
+  Ops& ops_ = traced_;
+};
+
+TEST_F(OpCounts, EachOperandIsReadAndEachResultWrittenOnce) {
+  const Tensor a = f32({4, 8}), b = f32({4, 8}), out = f32({4, 8}), column = f32({8}), row = f32({4});
+  ops_.add(out, a, b);
+  EXPECT_EQ(last().bytes, 3 * 32 * 4);
+  ops_.add(a, a, b);  // in place
+  EXPECT_EQ(last().bytes, 3 * 32 * 4);
+  ops_.addcmul(a, b, b, 1.0F);  // the same operand twice
+  EXPECT_EQ(last().bytes, 3 * 32 * 4);
+  ops_.copy(tensor(DType::bf16, {4, 8}), a);
+  EXPECT_EQ(last().bytes, 32 * 4 + 32 * 2);
+  ops_.sum_rows(column, a);  // +=
+  EXPECT_EQ(last().bytes, 32 * 4 + 2 * 8 * 4);
+  ops_.layernorm_forward(out, row, row, a, column, column);
+  EXPECT_EQ(last().bytes, 2 * 32 * 4 + 8 * 4 + 4 * 4);
+  EXPECT_EQ(last().kind, OpKind::layernorm);
+  EXPECT_EQ(last().flops, 0.0);
+}
+
+TEST_F(OpCounts, ProductsCountTheirExtentsWithoutPadding) {
+  Arena plan;
+  ops_.bind_workspace(plan, small_config());
+  Arena arena(ops_, plan.bytes());
+  ops_.bind_workspace(arena, small_config());
+
+  const Tensor x = f32({2, 3, 8}), w = f32({5, 8}), out = f32({2, 3, 6});  // rows of 6 for 5 columns
+  ops_.matmul(out, x, w, MatOp::NT);
+  EXPECT_EQ(last().op, "matmul NT 6x5x8");
+  EXPECT_EQ(last().flops, 2.0 * 6 * 5 * 8);
+  EXPECT_EQ(last().bytes, 4 * (6 * 8 + 5 * 8 + 6 * 5));
+  EXPECT_EQ(last().math, MathMode::fp32);
+
+  ops_.set_matmul_precision(Precision::tf32);
+  ops_.matmul(x, out, w, MatOp::NN, Write::add);
+  EXPECT_EQ(last().flops, 2.0 * 6 * 8 * 5);
+  EXPECT_EQ(last().bytes, 4 * (6 * 5 + 5 * 8 + 2 * 6 * 8));
+  EXPECT_EQ(last().math, MathMode::tf32);
+
+  const Tensor q = tensor(DType::bf16, {2, 3, 4, 8}), att = tensor(DType::bf16, {2, 3, 4, 4});
+  ops_.matmul(att, q, q, MatOp::NT);
+  EXPECT_EQ(last().op, "matmul NT 6 of 4x4x8");
+  EXPECT_EQ(last().flops, 6 * 2.0 * 4 * 4 * 8);
+  EXPECT_EQ(last().bytes, 6 * 2 * (4 * 8 + 4 * 8 + 4 * 4));
+  EXPECT_EQ(last().math, MathMode::half);
+}
+
+TEST_F(OpCounts, CausalOpsReadThePastAlone) {
+  const Tensor att = f32({2, 3, 4, 4});
+  ops_.causal_softmax_forward(att, att);
+  EXPECT_EQ(last().bytes, 6 * 4 * (10 + 16));  // 10 of 16 read, all written
+}
+
+TEST_F(OpCounts, TheOptimizerReadsAndWritesItsStateOnce) {
+  const Tensor w = f32({10}), low = tensor(DType::bf16, {10}), g = tensor(DType::bf16, {10});
+  const std::vector<AdamWTensor> tensors = {{w, g, f32({10}), f32({10}), low, true}};
+  const Tensor schedule = f32({2}), clip = f32({1});
+  ops_.write(schedule, {1e-3F, 1.0F});
+  ops_.adamw(tensors, schedule, clip, {0.9F, 0.95F, 1e-8F, 0.1F});
+  EXPECT_EQ(last().bytes, 10 * (6 * 4 + 2 + 2) + 3 * 4);  // 28 bytes a parameter
+}
+
+// ---- adding up
+// -----------------------------------------------------------------------------------------------------------
+
+TEST(Profile, SharesTimeOutWithoutCountingAnyTwice) {
+  const std::vector<OpCall> calls = {{"a", OpKind::gemm, 8e6, 4e9, MathMode::half, "forward"},
+                                     {"b", OpKind::copy, 2e6, 0.0, MathMode::fp32, "data"}};
+  TracedOps::Step step;
+  step.calls = {0, 0, 1};
+  step.times.ns = 10'000'000;
+  step.times.spans = {{1'000'000, 3'000'000, 0, "gemm"},
+                      {2'000'000, 5'000'000, 1, "copy"},  // beside the one before and the one after
+                      {4'000'000, 6'000'000, 0, "gemm"},
+                      {8'000'000, 9'000'000, -1, "stray"}};
+  Ceilings ceilings;
+  ceilings.bytes_per_s = 8e9;
+  ceilings.flops_per_s[MathMode::half] = 2e12;
+  Profile profile(ceilings);
+  profile.add(step, calls, 11.0, 10.1);
+  const auto json = profile.json("a test", std::nullopt);
+
+  std::map<std::string, double> phases, kinds;
+  for (const auto& row : json["phases"]) phases[row["name"]] = row["ms"];
+  for (const auto& row : json["kernel_types"]) kinds[row["type"]] = row["ms"];
+  EXPECT_NEAR(phases["forward"], 2.0 + 1.0, 1e-9);
+  EXPECT_NEAR(phases["data"], 2.0, 1e-9);
+  EXPECT_NEAR(phases["other"], 1.0, 1e-9);
+  EXPECT_NEAR(phases["idle"], 4.0, 1e-9);
+  EXPECT_NEAR(json["phases_ms"], 10.0, 1e-9);
+  EXPECT_NEAR(json["phases_apart"], 0.1 / 10.1, 1e-9);
+  EXPECT_TRUE(json["phases_add_up"]);
+  EXPECT_NEAR(kinds["GEMM"], 4.0, 1e-9);  // kernels as long as they took, side by side or not
+  EXPECT_NEAR(kinds["copy"], 3.0, 1e-9);
+  EXPECT_NEAR(kinds["other"], 1.0, 1e-9);
+
+  const auto& gemm = json["ops"][0];
+  EXPECT_EQ(gemm["op"], "a");
+  EXPECT_EQ(gemm["count"], 2.0);
+  EXPECT_NEAR(gemm["tflops"], 2.0, 1e-9);    // 8 GFLOP in 4 ms
+  EXPECT_NEAR(gemm["gb_per_s"], 4.0, 1e-9);  // 16 MB
+  EXPECT_NEAR(gemm["floor_ms"], 4.0, 1e-9);  // 2 x max(8 MB at 8 GB/s, 4 GFLOP at 2 TFLOP/s)
+  EXPECT_NEAR(json["ops"][1]["floor_ms"], 0.25, 1e-9);
+  EXPECT_NEAR(json["gap_ms"], 10.1 - 4.25, 1e-9);
+
+  profile.add(step, calls, 20.0, 20.0);  // a timer that has twice the step
+  EXPECT_FALSE(profile.json("a test", std::nullopt)["phases_add_up"]);
+}
+
+TEST(ShortKernelName, DropsNamespacesAndParameters) {
+  EXPECT_EQ(short_kernel_name("_ZN10stepladder11gelu_kernelIfEEvPfPKf"), "gelu_kernel<float>");
+  EXPECT_EQ(short_kernel_name("_ZN10stepladder12_GLOBAL__N_112write_kernelEPfiNS0_6ValuesE"), "write_kernel");
+  EXPECT_EQ(short_kernel_name("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTN"),
+            "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTN");
+  EXPECT_EQ(short_kernel_name(""), "");
+}
+
+// ---- the command, through the real binaries
+// -----------------------------------------------------------------------------------------------------------
+
+class ProfileCli : public testing::Test {
+ protected:
+  ProfileCli() {
+    std::vector<uint16_t> tokens(4000);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(7, i) % 50257);
+    write_token_file(folder_ / "data.bin", tokens);
+  }
+  /// Exit code of `stepladder profile`; its words are in the folder.
+  int profile(const std::string& arguments) {
+    const int status = std::system(cat("cd ", folder_ / "", " && " STEPLADDER_BIN "/stepladder profile ",
+                                       "--backend cpu --model gpt2-tiny --batch 2 --seq 32 --steps 5 ",
+                                       "--warmup 3 --data data.bin ", arguments, " >out.txt 2>err.txt")
+                                       .c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  std::string out() const { return read_file(folder_ / "out.txt"); }
+  std::string err() const { return read_file(folder_ / "err.txt"); }
+
+  const TempFolder folder_;
+};
+
+TEST_F(ProfileCli, PhasesOfARealStepSumToIt) {
+  for (const char* rung : {"00", "08_compiled_step"}) {
+    ASSERT_EQ(profile(cat(rung, " --out profile.json")), 0) << err();
+    const Json file = parse_json(read_file(folder_ / "profile.json"));
+    EXPECT_EQ(file["schema"], kSchema);
+    EXPECT_FALSE(file["context"]["device"]["name"].get<std::string>().empty());
+    const Json& p = file["profile"];
+    EXPECT_EQ(p["steps"], 2);
+    EXPECT_EQ(p["config"]["B"], 2);
+    EXPECT_GT(p["untraced_step_ms"], 0.0);
+    double sum = 0.0;
+    std::map<std::string, double> phases;
+    for (const Json& row : p["phases"]) sum += phases[row["name"]] = row["ms"];
+    EXPECT_NEAR(sum, p["device_ms"], kPhasesApart * p["device_ms"].get<double>());
+    EXPECT_EQ(p["phases_add_up"], true);
+    for (const char* name : {"data", "encoder", "forward block", "classifier", "classifier backward",
+                             "backward block", "encoder backward", "clip", "optimizer"})
+      EXPECT_GT(phases[name], 0.0) << name;
+    double ops = 0.0, kinds = 0.0;
+    for (const Json& row : p["ops"]) ops += row["ms"].get<double>();
+    for (const Json& row : p["kernel_types"]) kinds += row["ms"].get<double>();
+    EXPECT_NEAR(ops, sum - phases["idle"], 1e-6 * sum);
+    EXPECT_NEAR(kinds, ops, 1e-6 * sum);
+    for (const char* math : {"fp32", "tf32", "half"}) EXPECT_GT(p["ceilings"]["gemm_tflops"][math], 0.0);
+    EXPECT_GT(p["ceilings"]["copy_gb_per_s"], 0.0);
+    EXPECT_TRUE(says(out(), {"Phases", "forward block", "idle", "% apart", "Kernel types", "Ops against"}));
+  }
+}
+
+TEST_F(ProfileCli, PrintsWhatItIsAskedFor) {
+  ASSERT_EQ(profile("00 --format json"), 0) << err();
+  EXPECT_EQ(parse_json(out())["profile"]["variant"], "00_fp32_baseline");
+  ASSERT_EQ(profile("00 --format markdown"), 0) << err();
+  EXPECT_TRUE(says(out(), {"## Phases", "| phase | ms | % | ops |"}));
+}
+
+TEST_F(ProfileCli, RefusesWhatCannotBeProfiledBeforeItRuns) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"00_fp33_baseline", "00_fp32_baseline"},
+      {"", "RUNG"},
+      {"00 --out none/profile.json", "none/profile.json"},
+      {"00 --out .", "."},
+      {"00 --out /dev/full", "/dev/full"},
+      {"00 --format xml", "xml"},
+      {"00 --warmup 5", "--warmup 5"},
+      {"00 --modle gpt2", "--model"},
+      {"00 --dtype bf16", "--dtype"},
+      {"00 --data nowhere.bin", "nowhere.bin"},
+  };
+  for (const auto& [arguments, named] : cases) {
+    EXPECT_EQ(profile(arguments), kExitUsage) << arguments;
+    EXPECT_EQ(out(), "") << arguments;
+    EXPECT_TRUE(says(err(), {named})) << arguments;
+  }
+  EXPECT_EQ(folder_.count(), 3U);  // data and what was said
+}
+
+}  // namespace
+}  // namespace stepladder

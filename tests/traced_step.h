@@ -1,0 +1,82 @@
+// One step of a rung, traced, for tests on either backend.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/profile.h"
+#include "model/data.h"
+#include "model/gpt2.h"
+#include "model/random.h"
+#include "model/traced_ops.h"
+
+namespace stepladder {
+
+struct TracedStep {
+  TracedOps::Step step;
+  std::vector<OpCall> calls;
+  nlohmann::ordered_json profile;
+  int64_t vocabulary = 0;  // rows of the classifier's product, padding included
+
+  /// Sum over the calls of the step.
+  double flops(OpKind kind) const {
+    double sum = 0.0;
+    for (const int64_t id : step.calls)
+      if (const OpCall& call = calls.at(static_cast<size_t>(id)); call.kind == kind) sum += call.flops;
+    return sum;
+  }
+};
+
+/// The third step, so that whatever is compiled or recorded is: on random tokens, in `accumulate` batches.
+inline TracedStep traced_step(const std::string& rung, std::unique_ptr<Ops> backend, const Config& config,
+                              int accumulate = 1) {
+  TracedOps ops(std::move(backend));
+  const auto& rungs = linked_rungs();
+  const auto build = std::find_if(rungs.begin(), rungs.end(), [&](const auto& r) { return r.name == rung; });
+  check(build != rungs.end(), rung, " is not linked");
+
+  std::vector<uint16_t> tokens(static_cast<size_t>(8 * config.B * config.T + 1));
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(7, i) % config.V);
+  const auto path = std::filesystem::temp_directory_path() / cat("traced_step_", getpid(), ".bin");
+  write_token_file(path.string(), tokens);
+  Loader data(std::make_shared<const TokenFile>(path.string(), config.V), config.B, config.T);
+  std::filesystem::remove(path);  // stays mapped
+
+  Hyper hyper;
+  hyper.accumulate = accumulate;
+  Arena plan;
+  build->make(ops, plan, config, hyper);
+  Arena arena(ops, plan.bytes());
+  const auto trainer = build->make(ops, arena, config, hyper);
+  trainer->reset();
+  init_params(ops, trainer->params, config, 1337);
+  trainer->prepare();
+  for (int step = 0; step < 2; ++step) trainer->step(data, step, 1e-3F);
+  ops.synchronize();
+
+  TracedStep traced;
+  ops.begin_step();
+  ops.start_timer();
+  trainer->step(data, 2, 1e-3F);
+  ops.stop_timer();
+  ops.synchronize();
+  traced.step = ops.end_step();
+  traced.calls = ops.calls();
+  traced.vocabulary = trainer->weights.wte.shape[0];
+  Ceilings ceilings;
+  ceilings.bytes_per_s = 1e12;
+  Profile profile(ceilings);
+  const double device_ms = ops.device_ms();
+  profile.add(traced.step, traced.calls, device_ms, device_ms);
+  traced.profile = profile.json(ops.source(), std::nullopt);
+  return traced;
+}
+
+}  // namespace stepladder
