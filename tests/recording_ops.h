@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/ops.h"
+#include "model/trace.h"
 
 namespace stepladder {
 
@@ -35,6 +36,7 @@ class RecordingOps final : public Ops {
   void start_timer() override { inner_->start_timer(); }
   void stop_timer() override { inner_->stop_timer(); }
   double device_ms() override { return inner_->device_ms(); }
+  std::unique_ptr<Tracer> make_tracer() override { return inner_->make_tracer(); }
   CompileInfo compile_info() const override { return inner_->compile_info(); }
   std::shared_ptr<void> allocate_host(size_t bytes) override { return inner_->allocate_host(bytes); }
   void download(void* host, Tensor src) override { inner_->download(host, src); }
