@@ -15,14 +15,7 @@
 #include "model/data.h"
 
 namespace stepladder {
-namespace {
 
-struct PlannedRun {
-  Program program;
-  int64_t batch, round;
-};
-
-/// A B C, C B A, ...: drift of the machine hits all alike.
 std::vector<PlannedRun> order(const Plan& plan) {
   std::vector<PlannedRun> runs;
   for (int64_t round = 0; round < plan.rounds; ++round) {
@@ -37,6 +30,8 @@ std::vector<PlannedRun> order(const Plan& plan) {
   }
   return runs;
 }
+
+namespace {
 
 std::vector<int64_t> batch_sizes(const std::vector<std::string>& texts) {
   std::vector<int64_t> sizes;
@@ -85,7 +80,8 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
   return batches;
 }
 
-/// Fills in what options, preset and device decide.
+}  // namespace
+
 void complete(Plan& plan, const MeasureOptions& options, const DeviceInfo& device) {
   const Preset& preset = options.preset.empty() ? default_preset(device) : find_preset(options.preset);
   plan.batch = options.batch.empty() ? preset.batch : batch_sizes(options.batch);
@@ -131,6 +127,8 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::strin
                              {"--val-data", s.val_data, "--eval-every", std::to_string(s.steps)});
   return request;
 }
+
+namespace {
 
 /// A run that learns something else than the baseline on the same data is no faster way of training. A peer
 /// starts from other weights: its losses are recorded, not compared.
@@ -190,6 +188,15 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
       {"timeout", &timeout, "SECONDS", "a run that takes longer is killed", kFiles, 0.001, 1e9},
   };
   all.insert(all.end(), last.begin(), last.end());
+  return all;
+}
+
+std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
+  std::vector<Option> all = options(std::move(plan));
+  std::erase_if(all, [](const Option& option) {
+    return option.name == "rounds" || option.name == "out" || option.name == "resume" ||
+           option.name == "overwrite";
+  });
   return all;
 }
 

@@ -10,6 +10,7 @@
 #include "bench/program.h"
 #include "bench/results.h"
 #include "bench/rung_settings.h"
+#include "bench/runner.h"
 
 namespace stepladder {
 
@@ -28,6 +29,8 @@ struct MeasureOptions {
 
   /// `plan`, which says what to measure, and then those above.
   std::vector<Option> options(std::vector<Option> plan);
+  /// The same without how often it is run and where the results go.
+  std::vector<Option> workload_options(std::vector<Option> plan);
 };
 
 /// Everything that decides what is measured.
@@ -41,6 +44,21 @@ struct Plan {
 
   Json json() const;
 };
+
+/// Fills in what options, preset and device decide of a plan that has its programs. Throws InputError for a
+/// workload that no rung could train on.
+void complete(Plan& plan, const MeasureOptions& options, const DeviceInfo& device);
+
+struct PlannedRun {
+  Program program;
+  int64_t batch, round;
+};
+
+/// A B C, C B A, ...: drift of the machine hits all alike.
+std::vector<PlannedRun> order(const Plan& plan);
+
+RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::string& device_name,
+                       double timeout_s);
 
 /// The rungs named, or all of them, in the ladder's order. Throws InputError for an unknown one.
 std::vector<Rung> chosen_rungs(const std::vector<std::string>& names);

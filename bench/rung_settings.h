@@ -49,6 +49,7 @@ struct RungSettings {
   int64_t checkpoint_every = 0;
 
   bool plan = false;
+  double test_slowdown = 0.0;     // percent
   std::optional<int64_t> events;  // file descriptor
 
   /// Groups of the table below.
