@@ -5,6 +5,7 @@
 
 #include "bench/child.h"
 #include "bench/machine.h"
+#include "model/error.h"
 
 namespace stepladder {
 namespace {

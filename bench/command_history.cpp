@@ -10,6 +10,7 @@
 #include "bench/options.h"
 #include "bench/results_file.h"
 #include "model/atomic_file.h"
+#include "model/error.h"
 
 namespace stepladder {
 namespace {

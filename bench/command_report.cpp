@@ -1,4 +1,5 @@
-#include <cstdlib>
+#include <unistd.h>
+
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "bench/results_file.h"
 #include "bench/text.h"
 #include "model/atomic_file.h"
+#include "model/error.h"
 
 namespace stepladder {
 namespace {

@@ -49,8 +49,8 @@ class VerdictCli : public testing::Test {
 
   Outcome stepladder(const std::string& arguments) {
     const int status = std::system(cat("cd ", folder_ / "", "; export STEPLADDER_BIN_DIR=", folder_ / "base",
-                                       " STEPLADDER_PYTHON=/nowhere/python; ", STEPLADDER_BIN, "/stepladder ",
-                                       arguments, " >out.txt 2>err.txt")
+                                       " STEPLADDER_PYTHON=/nowhere/python OMP_NUM_THREADS=1; ",
+                                       STEPLADDER_BIN, "/stepladder ", arguments, " >out.txt 2>err.txt")
                                        .c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(folder_ / "out.txt"),
             read_file(folder_ / "err.txt")};
@@ -246,7 +246,8 @@ TEST_F(VerdictCli, GateFindsARealRungMadeSlower) {
   write_file(folder_ / "new/00_fp32_baseline",
              cat("#!/bin/sh\nexec ", real, " --test-slowdown 400 \"$@\"\n"));
   std::filesystem::permissions(folder_ / "new/00_fp32_baseline", std::filesystem::perms::owner_all);
-  const Outcome outcome = gate("--max-pairs 10 --format json");
+  const Outcome outcome =  // small, for a machine that others use too
+      gate("--batch 1 --seq 8 --steps 5 --max-pairs 10 --format json");
   EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
   const Json row = parse_json(outcome.out)["rows"][0];
   EXPECT_GT(row["ratio"]["value"], 2.0) << row;
