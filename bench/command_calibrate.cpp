@@ -38,6 +38,7 @@ void collect(Noise& noise, const Results& first, const Results& second) {
   for (const Run& run : second.runs) {
     const Run* other = first.find(run.variant, run.workload(), run.round);
     if (run.status != Status::ok || !other || other->status != Status::ok) continue;
+    if (throttled(run) || throttled(*other)) continue;
     noise.log_ratios[{run.variant, run.workload()}].push_back(
         std::log(run.summary->median_step_ms / other->summary->median_step_ms));
   }

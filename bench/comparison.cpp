@@ -94,14 +94,20 @@ std::vector<std::string> notes(const Results& base, const Results& next,
   const bool known = !base_commit.empty() && !commit.empty();
   std::vector<std::string> same;
   size_t judged = 0;
+  bool mixed = false;
   for (const ComparedRow& row : rows) {
+    if (row.numbers && row.numbers->throttled > 0)
+      lines.push_back(cat(row.variant, ", ", row.workload, ": ", row.numbers->throttled,
+                          " pairs are left out, the device was throttled."));
     if (row.judgement == Judgement::skipped) continue;
     ++judged;
     if (row.same_sources && std::count(same.begin(), same.end(), row.variant) == 0)
       same.push_back(row.variant);
-    if (!row.same_sources && known && base_commit == commit && !commit.ends_with("-dirty") && lines.empty())
+    if (!row.same_sources && known && base_commit == commit && !commit.ends_with("-dirty") && !mixed) {
+      mixed = true;
       lines.push_back(cat("STALE: both say commit ", commit, ", yet the sources of ", row.variant,
                           " differ: one of the two was not built from it."));
+    }
   }
   const bool all = judged > 0 && std::all_of(rows.begin(), rows.end(), [](const ComparedRow& row) {
                      return row.same_sources || row.judgement == Judgement::skipped;
@@ -165,11 +171,20 @@ bool unsupported(const Rounds& rounds) {
                      [](const auto& item) { return item.second->status == Status::unsupported; });
 }
 
+/// The first step without a loss, which a run that ended well has none of; "" where all have one.
+std::string missing_loss(const Run& run, const char* side) {
+  for (const Step& step : run.steps)
+    if (!step.loss) return cat(side, ": step ", step.step, " has no loss");
+  return "";
+}
+
 /// Where NEW learns something else than BASE: "" where it does not.
 std::string divergence_from_base(const Rounds& base, const Rounds& next) {
   for (const auto& [round, run] : next) {
     const auto other = base.find(round);
     if (other == base.end()) continue;
+    for (const std::string& missing : {missing_loss(*run, "NEW"), missing_loss(*other->second, "BASE")})
+      if (!missing.empty()) return missing;
     Run reference = *other->second;
     reference.variant = "BASE";
     const std::string apart = divergence(reference, *run, tolerance_of(run->variant));
@@ -183,7 +198,7 @@ std::vector<std::string> grown_parts(const Memory& base, const Memory& next) {
   std::vector<std::string> parts;
   for (const auto& [name, bytes] : next.by_name) {
     const auto was = base.by_name.find(name);
-    const int64_t before = was == base.by_name.end() ? 0 : was->second;
+    const int64_t before = was == base.by_name.end() ? 0 : std::max<int64_t>(was->second, 0);
     if (bytes > before) parts.push_back(cat(name, " +", bytes_text(bytes - before)));
   }
   return parts;
@@ -204,9 +219,13 @@ ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds
   for (const auto& [round, run] : next) {
     const auto other = base.find(round);
     if (other == base.end()) continue;
+    if (throttled(*run) || throttled(*other->second)) {
+      ++numbers.throttled;
+      continue;
+    }
     base_ms.push_back(other->second->summary->median_step_ms);
     new_ms.push_back(run->summary->median_step_ms);
-    log_ratios.push_back(std::log(new_ms.back() / base_ms.back()));
+    log_ratios.push_back(std::log(new_ms.back()) - std::log(base_ms.back()));
   }
   numbers.pairs = log_ratios.size();
   if (numbers.pairs > 0) {
@@ -218,7 +237,7 @@ ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds
   if (const auto noise = limits.noise.find(key); noise != limits.noise.end() && numbers.pairs > 0)
     numbers.limit = std::max(numbers.limit, std::expm1(noise_floor(noise->second, numbers.pairs)));
   const Memory &before = largest(base), &after = largest(next);
-  numbers.base_bytes = before.live_peak;
+  numbers.base_bytes = std::max<int64_t>(before.live_peak, 0);  // a file may hold anything
   numbers.new_bytes = after.live_peak;
   if (after.live_peak > before.live_peak) numbers.grown = grown_parts(before, after);
   return numbers;
@@ -329,6 +348,11 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
       continue;
     }
     row.numbers = numbers_of(key, *was, *is, limits);
+    if (row.numbers->pairs == 0 && row.numbers->throttled > 0) {
+      row.judgement = Judgement::failed;
+      row.reason = cat("the device was throttled in all ", row.numbers->throttled, " pairs");
+      row.numbers.reset();
+    }
   }
 
   std::vector<ComparedRow*> judged;

@@ -20,6 +20,14 @@ inline constexpr double kFalseAlarms = 0.01;
 /// A slowdown of less is nobody's concern, unless told otherwise.
 inline constexpr double kMinLimit = 0.01;
 
+/// Whether a run's times tell of a throttled device, not of the build; not known of runs that don't record
+/// it.
+template <class Recorded>
+bool throttled(const Recorded& run) {
+  if constexpr (requires { run.throttled(); }) return run.throttled();
+  return false;
+}
+
 enum class Judgement {
   pass,          // the upper bound of the change lies below the limit, and memory has not grown
   regression,    // the lower bound lies above the limit and a change is certain; or memory has grown
@@ -38,8 +46,9 @@ struct ComparedRow {
   bool same_sources = false;  // the rung's file and model/ are the same in both
 
   struct Numbers {
-    double base_ms = 0.0, new_ms = 0.0;  // medians over the pairs' runs
-    size_t pairs = 0;
+    double base_ms = 0.0, new_ms = 0.0;     // medians over the pairs' runs
+    size_t pairs = 0;                       // without those that were throttled
+    size_t throttled = 0;                   // pairs
     std::optional<PairedChange> change;     // none from fewer than kMinPairs
     double limit = 0.0;                     // as a ratio less 1: 0.01
     bool certain = false;                   // that it is slower at all, among all rungs compared

@@ -93,6 +93,14 @@ TEST(Comparison, RoundsArePairedSoThatDriftBetweenThemCancels) {
   EXPECT_EQ(overall(pair.compared().rows), Judgement::regression);
 }
 
+TEST(Comparison, NumbersOfAnySizeAreSurvived) {
+  Pair pair;
+  pair.add(kRung, {1e-300, 1e-300, 1e-300}, {1e300, 1e300, 1e300});
+  for (stepladder::Run& run : pair.base.runs) run.summary->memory.live_peak = INT64_MIN;
+  for (stepladder::Run& run : pair.next.runs) run.summary->memory.live_peak = INT64_MAX;
+  EXPECT_TRUE(says(pair.compared().rows[0].reason, {"live memory grew", "slower"}));
+}
+
 TEST(Comparison, TooFewPairsAreNeverAVerdict) {
   Pair pair;
   pair.add(kRung, {40, 40}, {80, 80});
@@ -156,6 +164,8 @@ TEST(Comparison, ARungThatLearnsSomethingElseThanBaseHasDiverged) {
   const Comparison comparison = pair.compared();
   EXPECT_EQ(exit_code(comparison.rows), kExitFailed);
   EXPECT_TRUE(says(comparison.rows[0].reason, {"NEW: diverged: step 1: loss 4.7, BASE has 4.5"}));
+  pair.next.runs[1].steps.front().loss.reset();
+  EXPECT_EQ(pair.compared().rows[0].reason, "NEW: step 0 has no loss");
 }
 
 TEST(Comparison, WhatTheDeviceCannotDoOrOneSideLacksIsSkippedAndShown) {

@@ -247,7 +247,10 @@ TEST_F(VerdictCli, GateFindsARealRungMadeSlower) {
              cat("#!/bin/sh\nexec ", real, " --test-slowdown 400 \"$@\"\n"));
   std::filesystem::permissions(folder_ / "new/00_fp32_baseline", std::filesystem::perms::owner_all);
   const Outcome outcome =  // small, for a machine that others use too
-      gate("--batch 1 --seq 8 --steps 5 --max-pairs 10 --format json");
+      stepladder(
+          "gate base new --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 5 --warmup 2 --data "
+          "data.bin "
+          "--max-pairs 10 --format json");
   EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
   const Json row = parse_json(outcome.out)["rows"][0];
   EXPECT_GT(row["ratio"]["value"], 2.0) << row;
