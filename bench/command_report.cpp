@@ -1,21 +1,20 @@
-#include <cstdlib>
+#include <unistd.h>
+
 #include <filesystem>
 #include <iostream>
 #include <memory>
 
-#include "bench/child.h"
+#include "bench/charts.h"
 #include "bench/commands.h"
-#include "bench/machine.h"
 #include "bench/options.h"
 #include "bench/report.h"
 #include "bench/results_file.h"
 #include "bench/text.h"
 #include "model/atomic_file.h"
+#include "model/error.h"
 
 namespace stepladder {
 namespace {
-
-constexpr double kChartsTimeout = 300.0;  // seconds
 
 struct ReportOptions {
   std::string result, out;
@@ -25,47 +24,11 @@ struct ReportOptions {
   }
 };
 
-void write_file(const std::string& path, std::string_view text) {
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 /// A file that lives as long as this.
 struct TemporaryFile {
   std::string path;
   ~TemporaryFile() { std::filesystem::remove(path); }
 };
-
-/// Draws the charts, or says on stderr what is missing. False when drawing failed for another reason.
-bool draw_charts(const std::string& result, const std::string& out) {
-  const std::string script = STEPLADDER_SOURCE_DIR "/reports/charts.py";
-  std::vector<std::string> written;
-  ChildEnd end;
-  try {
-    end = run_child({python(), script, result, "--out", out}, Channel::out, kChartsTimeout,
-                    [&](std::string_view line) {
-                      written.emplace_back(line);
-                      return true;
-                    });
-  } catch (const Error& e) {
-    std::cerr << "stepladder: warning: no charts: " << e.what()
-              << "; install python3 and python3-matplotlib\n";
-    return true;
-  }
-  if (end.how == ChildEnd::How::exited && end.code == 0) {
-    for (const std::string& line : written) std::cout << line << "\n";
-    return true;
-  }
-  const bool no_matplotlib = end.stderr_tail.find("matplotlib") != std::string::npos;
-  std::cerr << "stepladder: warning: no charts: "
-            << (no_matplotlib ? cat(python(),
-                                    " has no matplotlib; install python3-matplotlib, or name another "
-                                    "Python in STEPLADDER_PYTHON")
-                              : cat(script, " failed", end.last_words()))
-            << "\n";
-  return no_matplotlib;
-}
 
 int report(const ReportOptions& options) {
   namespace fs = std::filesystem;
@@ -77,7 +40,7 @@ int report(const ReportOptions& options) {
   if (error) throw InputError(cat(out.string(), ": cannot make the folder: ", error.message()));
 
   const std::string summary = (out / "summary.md").string();
-  write_file(summary, markdown_report(results));
+  write_atomically(summary, markdown_report(results));
   std::cout << terminal_report(results) << "\nwrote " << summary << "\n" << std::flush;
   if (results.runs.empty()) return kExitOk;
 
@@ -85,9 +48,10 @@ int report(const ReportOptions& options) {
   std::optional<TemporaryFile> merged;
   if (!results.complete) {
     merged.emplace(TemporaryFile{(out / cat(".merged.", ::getpid(), ".json")).string()});
-    write_file(merged->path, to_json(results).dump());
+    write_atomically(merged->path, to_json(results).dump());
   }
-  return draw_charts(merged ? merged->path : options.result, out.string()) ? kExitOk : kExitFailed;
+  return draw_charts("charts.py", merged ? merged->path : options.result, out.string()) ? kExitOk
+                                                                                        : kExitFailed;
 }
 
 }  // namespace

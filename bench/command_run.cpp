@@ -1,280 +1,32 @@
-#include <algorithm>
-#include <iostream>
 #include <memory>
 
-#include "bench/child.h"
 #include "bench/commands.h"
-#include "bench/ladder.h"
-#include "bench/machine.h"
-#include "bench/options.h"
-#include "bench/presets.h"
-#include "bench/program.h"
-#include "bench/progress.h"
-#include "bench/report.h"
-#include "bench/results_file.h"
-#include "bench/rung_settings.h"
-#include "bench/runner.h"
-#include "bench/text.h"
-#include "model/data.h"
+#include "bench/measure.h"
 
 namespace stepladder {
 namespace {
 
-constexpr const char *kPlan = "Plan", *kWorkload = "Workload, by default the preset's", *kFiles = "Results";
-
 struct RunOptions {
-  std::string preset;
-  std::vector<std::string> rungs = {"all"}, batch, peers;
+  std::vector<std::string> rungs = {"all"}, peers;
   std::string peer_python = "python3";
-  std::optional<int64_t> steps, warmup, rounds;
-  RungSettings rung;  // the options that a rung's executable has too
-  std::string out = "reports/latest/results.json";
-  bool resume = false, overwrite = false;
-  double timeout = 1800.0;
+  MeasureOptions measure;
 
   std::vector<Option> options() {
-    std::vector<std::string> names;
-    for (const Preset& p : presets()) names.emplace_back(p.name);
-    constexpr double kMax = 1e6;
-    std::vector<Option> all = {
-        {"preset", &preset, "NAME", cat("one of ", join(names, ", "), "; default: by the device"), kPlan},
+    constexpr const char* kPlan = MeasureOptions::kPlan;
+    return measure.options({
         {"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", kPlan},
         {"peer", &peers, "PEER", "measure beside our rungs: pytorch, or llmc=PATH of train_gpt2cu", kPlan},
         {"peer-python", &peer_python, "PATH", "a Python with PyTorch", kPlan},
-        {"model", &rung.model, "NAME", cat("one of ", join(Config::names(), ", ")), kWorkload},
-        {"batch", &batch, "LIST", "sequences in a batch; 16,64 measures both; default: also what rungs find",
-         kWorkload},
-        {"seq", &rung.seq, "N", "tokens of a sequence", kWorkload, 1, 32768},
-        {"steps", &steps, "N", "optimizer steps of a run, warm-up included", kWorkload, 1, kMax},
-        {"warmup", &warmup, "N", "first steps that are left out of the summary", kWorkload, 0, kMax},
-        {"rounds", &rounds, "N", "runs of each rung, in turns", kWorkload, 1, kMax},
-    };
-    for (const Option& option : rung.options())
-      for (const char* shared : {"data", "val-data", "lr", "seed", "backend", "device"})
-        if (option.name == shared) all.push_back(option);
-    const std::vector<Option> last = {
-        {"out", &out, "FILE", "results as JSON", kFiles},
-        {"resume", &resume, "", "go on with what FILE holds of the same plan", kFiles},
-        {"overwrite", &overwrite, "", "replace FILE", kFiles},
-        {"timeout", &timeout, "SECONDS", "a run that takes longer is killed", kFiles, 0.001, 1e9},
-    };
-    all.insert(all.end(), last.begin(), last.end());
-    return all;
+    });
   }
 };
-
-/// Everything that decides what is measured.
-struct Plan {
-  std::vector<Program> programs;
-  std::vector<int64_t> batch;
-  RungSettings settings;
-  int64_t warmup = 0, rounds = 0;
-  std::map<std::string, int64_t> own_batch;          // by variant, of those that choose it
-  std::map<std::string, std::string> source_hashes;  // by variant
-
-  Json json() const {
-    std::vector<std::string> rungs, peers;
-    for (const Program& program : programs) (program.peer.empty() ? rungs : peers).push_back(program.variant);
-    return {{"rungs", rungs},
-            {"peers", peers},
-            {"model", settings.model.value()},
-            {"batch", batch},
-            {"own_batch", own_batch},
-            {"seq", settings.seq.value()},
-            {"steps", settings.steps},
-            {"warmup", warmup},
-            {"rounds", rounds},
-            {"data", settings.data},
-            {"val_data", settings.val_data},
-            {"lr", std::stod(number_text(settings.lr))},  // as typed, not its neighbour in double
-            {"seed", settings.seed},
-            {"backend", settings.backend},
-            {"device", settings.device},
-            {"source_hashes", source_hashes}};
-  }
-};
-
-struct PlannedRun {
-  Program program;
-  int64_t batch, round;
-};
-
-/// A B C, C B A, ...: drift of the machine hits all alike.
-std::vector<PlannedRun> order(const Plan& plan) {
-  std::vector<PlannedRun> runs;
-  for (int64_t round = 0; round < plan.rounds; ++round) {
-    const auto first = std::ssize(runs);
-    for (int64_t batch : plan.batch)
-      for (const Program& program : plan.programs)
-        if (!plan.own_batch.contains(program.variant)) runs.push_back({program, batch, round});
-    for (const Program& program : plan.programs)
-      if (const auto own = plan.own_batch.find(program.variant); own != plan.own_batch.end())
-        runs.push_back({program, own->second, round});
-    if (round % 2 == 1) std::reverse(runs.begin() + first, runs.end());
-  }
-  return runs;
-}
-
-/// The rungs named, in the ladder's order.
-std::vector<Rung> chosen_rungs(const std::vector<std::string>& names) {
-  if (names == std::vector<std::string>{"all"}) return ladder();
-  std::vector<std::string> wanted;
-  for (const std::string& name : names) wanted.push_back(find_rung(name).name);
-  std::vector<Rung> rungs;
-  for (const Rung& rung : ladder())
-    if (std::count(wanted.begin(), wanted.end(), rung.name) > 0) rungs.push_back(rung);
-  return rungs;
-}
-
-std::vector<int64_t> batch_sizes(const std::vector<std::string>& texts) {
-  std::vector<int64_t> sizes;
-  for (const std::string& text : texts) {
-    int64_t size = 0;
-    if (!CLI::detail::lexical_cast(text, size) || size < 1 || size > 16384)
-      throw InputError(cat("--batch: '", text, "' is not a whole number from 1 to 16384"));
-    if (std::count(sizes.begin(), sizes.end(), size) == 0) sizes.push_back(size);
-  }
-  return sizes;
-}
-
-/// Throws InputError for a model, batch or data that no rung could train on. Text is tokenised here, once, so
-/// that no run's start-up pays for it.
-void check_workload(Plan& plan) {
-  std::optional<Dataset> data;
-  for (int64_t batch : plan.batch) {
-    plan.settings.batch = batch;
-    const Config config = plan.settings.resolve();
-    if (!data) data = open_dataset(plan.settings.data, plan.settings.val_data, plan.settings.vocab, config.V);
-    Loader(data->train, config.B, config.T);
-  }
-}
-
-/// Of each variant that is to find its batch: what its rung finds, which its peer is measured on too.
-std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) {
-  std::map<std::string, int64_t> batches;
-  const RungSettings& s = plan.settings;
-  for (const Rung& rung : ladder()) {
-    if (rung.batch != BatchSize::largest) continue;
-    int64_t found = 0;
-    for (const Program& program : plan.programs) {
-      if (program.variant != rung.name && !program.variant.ends_with("/" + rung.name)) continue;
-      if (found == 0) {
-        const std::string executable = bin_dir() + "/" + rung.name;
-        const auto answer =
-            output_of({executable, "--plan", "--model", *s.model, "--seq", std::to_string(*s.seq), "--data",
-                       s.data, "--vocab", s.vocab, "--backend", s.backend, "--device",
-                       std::to_string(s.device), "--max-batch", std::to_string(max_batch)});
-        if (!answer) throw Error(cat(rung.name, " found no batch that fits: choose one with --batch"));
-        found = parse_json(*answer).at("batch").get<int64_t>();
-      }
-      batches[program.variant] = found;
-    }
-  }
-  return batches;
-}
-
-Plan make_plan(const RunOptions& options, const DeviceInfo& device) {
-  const Preset& preset = options.preset.empty() ? default_preset(device) : find_preset(options.preset);
-  Plan plan;
-  plan.programs = programs(chosen_rungs(options.rungs), options.peers, options.peer_python);
-  plan.batch = options.batch.empty() ? preset.batch : batch_sizes(options.batch);
-  plan.settings = options.rung;
-  plan.settings.model = options.rung.model.value_or(preset.model);
-  plan.settings.seq = options.rung.seq.value_or(preset.seq);
-  plan.settings.steps = options.steps.value_or(preset.steps);
-  plan.settings.backend = device.backend;
-  plan.warmup = options.warmup.value_or(preset.warmup);
-  plan.rounds = options.rounds.value_or(preset.rounds);
-  if (plan.warmup >= plan.settings.steps)
-    throw InputError(
-        cat("--warmup ", plan.warmup, " leaves none of --steps ", plan.settings.steps, " to time"));
-  check_workload(plan);
-  if (options.batch.empty()) plan.own_batch = own_batches(plan, preset.max_batch);
-  for (const Program& program : plan.programs) plan.source_hashes[program.variant] = program.source_hash();
-  return plan;
-}
-
-RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::string& device_name,
-                       double timeout_s) {
-  const RungSettings& s = plan.settings;
-  RunRequest request;
-  request.program = run.program;
-  request.source_hash = plan.source_hashes.at(run.program.variant);
-  request.device_name = device_name;
-  request.round = run.round;
-  request.config = {{"model", *s.model}, {"B", run.batch}, {"T", *s.seq}, {"seed", s.seed}};
-  request.steps = s.steps;
-  request.warmup = plan.warmup;
-  request.timeout_s = timeout_s;
-  request.arguments = {"--model",   *s.model,
-                       "--batch",   std::to_string(run.batch),
-                       "--seq",     std::to_string(*s.seq),
-                       "--steps",   std::to_string(s.steps),
-                       "--data",    s.data,
-                       "--vocab",   s.vocab,
-                       "--lr",      number_text(s.lr),
-                       "--seed",    std::to_string(s.seed),
-                       "--backend", s.backend,
-                       "--device",  std::to_string(s.device)};
-  if (!s.val_data.empty())
-    request.arguments.insert(request.arguments.end(),
-                             {"--val-data", s.val_data, "--eval-every", std::to_string(s.steps)});
-  return request;
-}
-
-/// A run that learns something else than the baseline on the same data is no faster way of training. A peer
-/// starts from other weights: its losses are recorded, not compared.
-void check_learning(Run& run, double tolerance, const std::vector<Run>& finished) {
-  if (run.status != Status::ok || !run.peer.empty() || run.variant == ladder().front().name) return;
-  const auto baseline = std::find_if(finished.begin(), finished.end(), [&](const Run& other) {
-    return other.variant == ladder().front().name && other.status == Status::ok &&
-           other.workload() == run.workload();
-  });
-  if (baseline == finished.end()) return;
-  run.reason = divergence(*baseline, run, tolerance);
-  if (!run.reason.empty()) run.status = Status::diverged;
-}
-
-/// Measures what `file` does not hold yet.
-void measure(const Plan& plan, const std::string& device_name, double timeout_s, ResultsFile& file) {
-  const auto runs = order(plan);
-  Progress progress(runs.size(), file.results().runs.size());
-  for (const PlannedRun& planned : runs) {
-    const RunRequest request = request_for(plan, planned, device_name, timeout_s);
-    const std::string workload = workload_of(request.config);
-    if (file.results().find(planned.program.variant, workload, planned.round)) continue;
-    progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);
-    Run run = run_program(request, [&](const Step& step) { progress.step(step); });
-    check_learning(run, planned.program.tolerance, file.results().runs);
-    progress.finish(run);
-    file.add(std::move(run));
-  }
-}
 
 int run(const RunOptions& options, const std::string& command_line) {
-  if (options.resume && options.overwrite) throw InputError("--resume and --overwrite contradict each other");
-  const DeviceProbe probe = probe_device(options.rung.backend, options.rung.device);
-  if (!probe.error.empty()) throw Error(probe.error);
-  const Plan plan = make_plan(options, probe.device);
-  const Existing existing = options.resume      ? Existing::resume
-                            : options.overwrite ? Existing::overwrite
-                                                : Existing::refuse;
-  const InterruptGuard guard;
-  ResultsFile file(options.out, machine_context(command_line, probe.device), plan.json(), existing);
-  try {
-    measure(plan, probe.device.name, options.timeout, file);
-  } catch (const Interrupted& e) {
-    std::cerr << "stepladder: interrupted; " << file.results().runs.size() << " finished runs are kept in "
-              << options.out << ": the same command with --resume goes on\n";
-    return 128 + e.signal;
-  }
-  file.finish();
-  std::cout << terminal_report(file.results()) << "\nwrote " << options.out << std::endl;
-  const auto& runs = file.results().runs;
-  const bool good = std::all_of(runs.begin(), runs.end(), [](const Run& r) {
-    return r.status == Status::ok || r.status == Status::unsupported;
-  });
-  return good ? kExitOk : kExitFailed;
+  Plan plan;
+  plan.programs = programs(chosen_rungs(options.rungs), options.peers, options.peer_python);
+  if (!options.measure.batch.empty())  // which then is everyone's
+    for (Program& program : plan.programs) program.batch = BatchSize::usual;
+  return measure(options.measure, std::move(plan), command_line);
 }
 
 }  // namespace

@@ -138,6 +138,7 @@ Json machine_context(const std::string& command_line, const DeviceInfo& device) 
   const Host h = host();
   return {{"version", version()},
           {"commit", source_commit()},
+          {"build", STEPLADDER_BUILD},
           {"command_line", command_line},
           {"time", now_utc()},
           {"host", h.name},

@@ -14,10 +14,6 @@ namespace {
 
 constexpr const char* kScripts = STEPLADDER_SOURCE_DIR "/scripts/peers/";
 
-Program ours(const Rung& rung) {
-  return {rung.name, "", {bin_dir() + "/" + rung.name}, rung.math, rung.tolerance, rung.batch};
-}
-
 Program pytorch(const Rung& rung, const std::string& python) {
   return {.variant = "pytorch/" + rung.name,
           .peer = "pytorch",
@@ -48,6 +44,10 @@ std::string Program::source_hash() const {
                   "STEPLADDER_BIN_DIR"));
 }
 
+Program program_in(const std::string& folder, const Rung& rung) {
+  return {rung.name, "", {folder + "/" + rung.name}, rung.math, rung.tolerance, rung.batch};
+}
+
 std::vector<Program> programs(const std::vector<Rung>& rungs, const std::vector<std::string>& peers,
                               const std::string& python) {
   std::vector<Program> all, last;
@@ -63,7 +63,7 @@ std::vector<Program> programs(const std::vector<Rung>& rungs, const std::vector<
                            nearest(name, {"pytorch", "llmc"}) == "llmc" ? "llmc=PATH" : "pytorch", "'?"));
   }
   for (const Rung& rung : rungs) {
-    all.push_back(ours(rung));
+    all.push_back(program_in(bin_dir(), rung));
     if (beside_rungs) all.push_back(pytorch(rung, python));
   }
   all.insert(all.end(), last.begin(), last.end());

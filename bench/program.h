@@ -28,6 +28,9 @@ struct Program {
 std::vector<Program> programs(const std::vector<Rung>& rungs, const std::vector<std::string>& peers,
                               const std::string& python);
 
+/// `rung` as the executable in `folder`.
+Program program_in(const std::string& folder, const Rung& rung);
+
 /// "PyTorch" for "pytorch"; a name that is not known as it is.
 std::string peer_title(const std::string& peer);
 

@@ -15,12 +15,6 @@ namespace {
 
 constexpr const char* kNone = "-";
 
-/// About four significant digits.
-std::string sized(double number) {
-  const double size = std::abs(number);
-  return fixed(number, size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0);
-}
-
 std::string interval(const Estimate& e) {
   return e.interval ? cat(sized(e.interval->lo), " to ", sized(e.interval->hi)) : kNone;
 }

@@ -351,6 +351,10 @@ void Run::step(Loader& batches) {
   trainer_->step(batches, done_, lr);
   ops_->stop_timer();
   ops_->synchronize();
+  // A slow-down of known size, for tests of what is to find it.
+  if (settings_.test_slowdown > 0.0)
+    for (const double ms = ms_since(start) * (1 + settings_.test_slowdown / 100); ms_since(start) < ms;) {
+    }
   const double step_ms = ms_since(start);
   if (traced) {
     const TracedOps::Step times = traced_->end_step();

@@ -95,6 +95,8 @@ std::vector<Option> RungSettings::options() {
       {"checkpoint-every", &checkpoint_every, "N", "and every N steps; 0: only then", kFiles, 0, kMaxInt},
       {"save-weights", &save_weights, "FILE", "safetensors for Hugging Face at the end", kFiles},
 
+      {"test-slowdown", &test_slowdown, "PERCENT", "tests only: makes every step this much longer", "", 0,
+       1000},
       {"plan", &plan, "", "print batch and memory as JSON instead of training", kOther},
       {"events", &events, "FD", "write JSON lines to this file descriptor", kOther, 0, kMaxInt},
       {"profile", &profile, "N", "trace the steps after the first N for --events", "", 0, kMaxInt},  // hidden

@@ -49,6 +49,7 @@ struct RungSettings {
   int64_t checkpoint_every = 0;
 
   bool plan = false;
+  double test_slowdown = 0.0;      // percent
   std::optional<int64_t> events;   // file descriptor
   std::optional<int64_t> profile;  // steps before the first that is traced
 

@@ -23,6 +23,10 @@ int main(int argc, char** argv) {
     add_sample_command(app);
     add_profile_command(app, command_line, exit_code);
     add_report_command(app, exit_code);
+    add_compare_command(app, exit_code);
+    add_calibrate_command(app, command_line, exit_code);
+    add_gate_command(app, command_line, exit_code);
+    add_history_command(app, exit_code);
     add_doctor_command(app, exit_code);
     add_probe_command(app, exit_code);
     parse_command_line(app, argc, argv);

@@ -21,11 +21,13 @@ std::string padded(const std::string& text, size_t to, Align align) {
   return align == Align::left ? text + space : space + text;
 }
 
-std::string escaped(const std::string& text) {
+}  // namespace
+
+std::string markdown_text(const std::string& text) {
   std::string out;
   for (char c : text) {
-    if (c == '<') {
-      out += "&lt;";
+    if (c == '<' || c == '@') {
+      out += c == '<' ? "&lt;" : "&#64;";
       continue;
     }
     if (std::string("\\`*[]|").find(c) != std::string::npos) out += '\\';
@@ -33,8 +35,6 @@ std::string escaped(const std::string& text) {
   }
   return out;
 }
-
-}  // namespace
 
 void Table::add(std::vector<std::string> cells) {
   check(cells.size() == columns_.size(), "a row of ", cells.size(), " cells in a table of ", columns_.size(),
@@ -64,13 +64,13 @@ std::string Table::terminal() const {
 
 std::string Table::markdown() const {
   std::string text = "|";
-  for (const Column& column : columns_) text += " " + escaped(column.header) + " |";
+  for (const Column& column : columns_) text += " " + markdown_text(column.header) + " |";
   text += "\n|";
   for (const Column& column : columns_) text += column.align == Align::left ? " :--- |" : " ---: |";
   text += "\n";
   for (const auto& row : rows_) {
     text += "|";
-    for (const std::string& cell : row) text += " " + escaped(cell) + " |";
+    for (const std::string& cell : row) text += " " + markdown_text(cell) + " |";
     text += "\n";
   }
   return text;

@@ -6,6 +6,9 @@
 
 namespace stepladder {
 
+/// `text` without what would be markup, HTML or a mention in GitHub's Markdown.
+std::string markdown_text(const std::string& text);
+
 enum class Align { left, right };
 
 class Table {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 
 #include "model/error.h"
 
@@ -35,6 +36,10 @@ std::string grouped(int64_t number) {
 
 std::string fixed(double number, int digits) {
   return formatted(number, std::chars_format::fixed, digits);
+}
+std::string sized(double number) {
+  const double size = std::abs(number);
+  return fixed(number, size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0);
 }
 std::string scientific(double number) {
   return formatted(number, std::chars_format::scientific, 2);

@@ -15,6 +15,8 @@ std::string join(const std::vector<std::string>& parts, const std::string& separ
 std::string grouped(int64_t number);
 /// `digits` after the point.
 std::string fixed(double number, int digits);
+/// About four significant digits, never as a power of ten: "0.512", "41.70", "1240".
+std::string sized(double number);
 /// "6.00e-04".
 std::string scientific(double number);
 /// The shortest text that reads back as the same number: "0.0006" from a float 6e-4.

@@ -66,4 +66,10 @@ void AtomicFile::fail(const char* what) const {
   throw InputError(cat(path_, ": ", what, ": ", std::strerror(error), cure));
 }
 
+void write_atomically(const std::string& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
 }  // namespace stepladder

@@ -32,4 +32,7 @@ class AtomicFile {
   int fd_ = -1;
 };
 
+/// The file at `path` is `text` from now on. Throws as AtomicFile does.
+void write_atomically(const std::string& path, std::string_view text);
+
 }  // namespace stepladder

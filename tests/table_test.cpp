@@ -28,10 +28,12 @@ TEST(Table, CountsCharactersNotBytes) {
 TEST(Table, MarkdownEscapesWhatIsMarkup) {
   Table table({{"rung", Align::left}, {"status"}});
   table.add({"a|b", "crash: <b>*`x`*</b> [l](u)"});
+  table.add({"@someone", "ok"});
   EXPECT_EQ(table.markdown(),
             "| rung | status |\n"
             "| :--- | ---: |\n"
-            "| a\\|b | crash: &lt;b>\\*\\`x\\`\\*&lt;/b> \\[l\\](u) |\n");
+            "| a\\|b | crash: &lt;b>\\*\\`x\\`\\*&lt;/b> \\[l\\](u) |\n"
+            "| &#64;someone | ok |\n");
 }
 
 TEST(Table, CellsCannotDriveTheTerminal) {

@@ -1,0 +1,71 @@
+// What measuring commands share: their options, the plan that follows from them, and carrying it out.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/options.h"
+#include "bench/program.h"
+#include "bench/results.h"
+#include "bench/rung_settings.h"
+#include "bench/runner.h"
+
+namespace stepladder {
+
+/// The workload, how often it is run, and where the results go.
+struct MeasureOptions {
+  static constexpr const char *kPlan = "Plan", *kWorkload = "Workload, by default the preset's",
+                              *kFiles = "Results";
+
+  std::string preset;
+  std::vector<std::string> batch;
+  std::optional<int64_t> steps, warmup, rounds;
+  RungSettings rung;  // the options that a rung's executable has too
+  std::string out = "reports/latest/results.json";
+  bool resume = false, overwrite = false;
+  double timeout = 1800.0;
+
+  /// `plan`, which says what to measure, and then those above.
+  std::vector<Option> options(std::vector<Option> plan);
+  /// The same without how often it is run and where the results go.
+  std::vector<Option> workload_options(std::vector<Option> plan);
+};
+
+/// Everything that decides what is measured.
+struct Plan {
+  std::vector<Program> programs;
+  std::vector<int64_t> batch;
+  RungSettings settings;
+  int64_t warmup = 0, rounds = 0;
+  std::map<std::string, int64_t> own_batch;          // by variant, of programs that look for it
+  std::map<std::string, std::string> source_hashes;  // by variant
+
+  Json json() const;
+};
+
+/// Fills in what options, preset and device decide of a plan that has its programs. Throws InputError for a
+/// workload that no rung could train on.
+void complete(Plan& plan, const MeasureOptions& options, const DeviceInfo& device);
+
+struct PlannedRun {
+  Program program;
+  int64_t batch, round;
+};
+
+/// A B C, C B A, ...: drift of the machine hits all alike.
+std::vector<PlannedRun> order(const Plan& plan);
+
+RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::string& device_name,
+                       double timeout_s);
+
+/// The rungs named, or all of them, in the ladder's order. Throws InputError for an unknown one.
+std::vector<Rung> chosen_rungs(const std::vector<std::string>& names);
+
+/// Completes `plan`, which has its programs, from options and preset; measures what the results file does not
+/// hold yet; prints the report. Returns the exit code: 0, 5 where a run failed, or 128 plus the signal that
+/// interrupted it. Throws what is wrong with the options, and what is no single run's fault.
+int measure(const MeasureOptions& options, Plan plan, const std::string& command_line);
+
+}  // namespace stepladder

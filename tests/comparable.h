@@ -1,0 +1,95 @@
+// Results to compare, and the noise that they come with.
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "bench/results.h"
+#include "bench/statistics.h"
+#include "model/random.h"
+
+namespace stepladder {
+
+/// A run that ended well: one warm-up step, then steps of `ms`.
+inline Run run_of(const std::string& variant, int64_t round, const std::vector<double>& ms) {
+  Run run;
+  run.variant = variant;
+  run.source_hash = "abc";
+  run.backend = "cuda";
+  run.round = round;
+  run.config = {{"model", "gpt2"}, {"B", 16}, {"T", 1024}, {"seed", 1337}, {"dtype", "bf16"}};
+  run.steps.push_back({0, true, 900.0, 900.0, 10.5, 1.0, 1e-3});
+  for (double step : ms) run.steps.push_back({std::ssize(run.steps), false, step, step, 4.5, 1.0, 1e-3});
+  Summary summary;
+  summary.median_step_ms = summary.p10_step_ms = summary.p90_step_ms = median(ms);
+  summary.first_step_ms = 900;
+  summary.startup_ms = 500;
+  summary.warmup_steps = 1;
+  summary.tokens_per_second = 16384e3 / summary.median_step_ms;
+  summary.memory = {int64_t{8} << 30, int64_t{9} << 30, int64_t{10} << 30, {{"params/wte", 1 << 20}}};
+  run.summary = summary;
+  return run;
+}
+
+inline Results results_of(const std::string& commit, const std::string& time) {
+  Results results;
+  results.context = {
+      {"version", "0.1.0"},
+      {"commit", commit},
+      {"build", "GNU 12.2.0 -O3"},
+      {"time", time},
+      {"cpu", "a"},
+      {"cores", 2},
+      {"device",
+       {{"backend", "cuda"}, {"name", "NVIDIA H200"}, {"compute_capability", 90}, {"driver", "580"}}}};
+  results.plan = {{"rungs", {"00_fp32_baseline"}},
+                  {"model", "gpt2"},
+                  {"batch", {16}},
+                  {"seq", 1024},
+                  {"steps", 40},
+                  {"warmup", 1},
+                  {"rounds", 10},
+                  {"lr", 0.0006},
+                  {"seed", 1337},
+                  {"data", "/base/data/austen.txt"}};
+  results.complete = true;
+  return results;
+}
+
+/// A machine: each process is off by `process` (standard deviation), each step by `step` in an AR(1) process,
+/// and all drift by up to `drift` from the first run to the last. Logarithms; the same numbers every time.
+class NoisyMachine {
+ public:
+  double process = 0.006, drift = 0.01, step = 0.004, correlation = 0.7;
+
+  NoisyMachine(uint64_t seed, int64_t runs) : seed_(seed), runs_(runs) { slope_ = 2 * uniform() - 1; }
+
+  /// The steps of the next process, `slower` by that ratio less 1.
+  std::vector<double> next(double slower) {
+    const double place = static_cast<double>(done_++) / static_cast<double>(runs_);
+    const double level = std::log1p(slower) + process * normal() + drift * slope_ * place;
+    double noise = step * normal();
+    std::vector<double> ms;
+    for (int i = 0; i < 20; ++i) {
+      ms.push_back(40.0 * std::exp(level + noise));
+      noise = correlation * noise + step * std::sqrt(1 - correlation * correlation) * normal();
+    }
+    return ms;
+  }
+
+ private:
+  double uniform() { return random_uniform(seed_, counter_++); }
+  double normal() {
+    const double radius = std::sqrt(-2 * std::log1p(-uniform()));  // Box and Muller 1958
+    return radius * std::cos(2 * std::numbers::pi * uniform());
+  }
+
+  uint64_t seed_, counter_ = 0;
+  double slope_ = 0.0;
+  int64_t runs_, done_ = 0;
+};
+
+}  // namespace stepladder

@@ -1,0 +1,373 @@
+#include "bench/comparison.h"
+
+#include <gtest/gtest.h>
+
+#include "bench/comparison_report.h"
+#include "tests/comparable.h"
+#include "tests/files.h"
+
+namespace stepladder {
+namespace {
+
+constexpr const char *kRung = "09_padded_vocab", *kOther = "00_fp32_baseline";
+
+Results base_results() {
+  return results_of("aaa", "2025-01-31T12:00:00.000Z");
+}
+Results new_results() {
+  Results results = results_of("bbb", "2025-01-31T13:00:00.000Z");
+  results.plan["data"] = "/new/data/austen.txt";  // another checkout's
+  return results;
+}
+
+/// Both sides' medians by round.
+struct Pair {
+  Results base = base_results(), next = new_results();
+
+  void add(const std::string& variant, const std::vector<double>& base_ms,
+           const std::vector<double>& new_ms) {
+    for (size_t i = 0; i < base_ms.size(); ++i)
+      base.runs.push_back(run_of(variant, static_cast<int64_t>(i), {base_ms[i]}));
+    for (size_t i = 0; i < new_ms.size(); ++i)
+      next.runs.push_back(run_of(variant, static_cast<int64_t>(i), {new_ms[i]}));
+    for (stepladder::Run& run : next.runs) run.source_hash = "def";
+  }
+  Comparison compared(const Limits& limits = {}) const { return compare(base, next, limits); }
+};
+
+Pair steady(double slower = 0.0) {
+  Pair pair;
+  pair.add(
+      kRung, {40, 40.1, 39.9, 40, 40.05},
+      {40 * (1 + slower), 40.05 * (1 + slower), 39.95 * (1 + slower), 40 * (1 + slower), 40 * (1 + slower)});
+  return pair;
+}
+
+std::string joined_notes(const Comparison& comparison) {
+  std::string text;
+  for (const std::string& note : comparison.notes) text += note + "\n";
+  return text;
+}
+
+std::string refusal(const Results& base, const Results& next) {
+  try {
+    require_comparable(base, next);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), kExitNotComparable);
+    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos);
+    return e.what();
+  }
+  return "";
+}
+
+// ---- verdicts
+// ------------------------------------------------------------------------------------------------
+
+TEST(Comparison, TheBoundsDecide) {
+  EXPECT_EQ(overall(steady().compared().rows), Judgement::pass);
+  EXPECT_EQ(overall(steady(0.03).compared().rows), Judgement::regression);
+  EXPECT_EQ(overall(steady(-0.5).compared().rows), Judgement::pass) << "an improvement never fails";
+  EXPECT_EQ(overall(steady(0.01).compared().rows), Judgement::inconclusive);
+  const Limits lenient{.threshold = 0.05, .noise = {}};
+  EXPECT_EQ(overall(steady(0.03).compared(lenient).rows), Judgement::pass);
+  const ComparedRow row = steady(0.03).compared().rows[0];
+  EXPECT_NEAR(row.numbers->change->log_ratio, std::log(1.03), 5e-4);
+  EXPECT_EQ(row.numbers->pairs, 5U);
+  EXPECT_EQ(row.reason, "slower");
+}
+
+TEST(Comparison, CalibratedNoiseRaisesTheLimit) {
+  Limits limits;
+  limits.noise[{kRung, "gpt2 B=16 T=1024"}] = {0.08, -0.08, 0.09, -0.07, 0.1};
+  const Comparison comparison = steady(0.03).compared(limits);
+  EXPECT_GT(comparison.rows[0].numbers->limit, 0.05);
+  EXPECT_EQ(comparison.rows[0].judgement, Judgement::pass);
+  limits.noise.clear();
+  limits.noise[{kRung, "gpt2 B=64 T=1024"}] = {0.08, -0.08};
+  EXPECT_EQ(steady(0.03).compared(limits).rows[0].judgement, Judgement::regression) << "another workload's";
+}
+
+TEST(Comparison, RoundsArePairedSoThatDriftBetweenThemCancels) {
+  Pair pair;
+  pair.add(kRung, {40, 60, 90, 30, 45}, {41.2, 61.8, 92.7, 30.9, 46.35});
+  EXPECT_EQ(overall(pair.compared().rows), Judgement::regression);
+}
+
+TEST(Comparison, NumbersOfAnySizeAreSurvived) {
+  Pair pair;
+  pair.add(kRung, {1e-300, 1e-300, 1e-300}, {1e300, 1e300, 1e300});
+  for (stepladder::Run& run : pair.base.runs) run.summary->memory.live_peak = INT64_MIN;
+  for (stepladder::Run& run : pair.next.runs) run.summary->memory.live_peak = INT64_MAX;
+  EXPECT_TRUE(says(pair.compared().rows[0].reason, {"live memory grew", "slower"}));
+}
+
+TEST(Comparison, TooFewPairsAreNeverAVerdict) {
+  Pair pair;
+  pair.add(kRung, {40, 40}, {80, 80});
+  const Comparison comparison = pair.compared();
+  EXPECT_EQ(exit_code(comparison.rows), kExitInconclusive);
+  EXPECT_TRUE(says(comparison.rows[0].reason, {"2 pairs are too few"}));
+  EXPECT_TRUE(says(terminal_report(comparison), {"2    40.00   80.00", "INCONCLUSIVE"}));
+}
+
+TEST(Comparison, AmongManyRungsMoreCertaintyIsAsked) {
+  Pair one, many;
+  const std::vector<double> base(5, 40.0), next = {41.2, 40.6, 41.4, 41.9, 41.0};  // p = 0.0043
+  one.add(kRung, base, next);
+  many.add(kRung, base, next);
+  for (int i = 0; i < 9; ++i) many.add(cat("without/0", i), base, {40.0, 40.01, 39.99, 40.0, 40.0});
+  EXPECT_EQ(one.compared().rows[0].judgement, Judgement::regression);
+  const ComparedRow row = many.compared().rows[0];
+  EXPECT_EQ(row.judgement, Judgement::inconclusive);
+  EXPECT_EQ(row.reason, "slower, but not certainly so");
+}
+
+TEST(Comparison, AByteMoreIsARegressionThatNamesWhatGrew) {
+  Pair pair = steady();
+  for (stepladder::Run& run : pair.next.runs) {
+    run.summary->memory.live_peak += 4096;
+    run.summary->memory.by_name["activations/att"] = 4096;
+    run.summary->memory.by_name["params/wte"] -= 1;
+  }
+  const Comparison comparison = pair.compared();
+  EXPECT_EQ(exit_code(comparison.rows), kExitRegression);
+  EXPECT_EQ(comparison.rows[0].reason, "live memory grew by 4.0 KiB: activations/att +4.0 KiB");
+  // Fewer bytes never fail, nor do more of what is not the trainer's.
+  pair = steady();
+  for (stepladder::Run& run : pair.next.runs) {
+    run.summary->memory.live_peak -= 1;
+    run.summary->memory.process_peak += 1 << 20;
+  }
+  EXPECT_EQ(exit_code(pair.compared().rows), kExitOk);
+}
+
+// ---- what has no numbers
+// -----------------------------------------------------------------------------------------
+
+TEST(Comparison, AFailedRunIsItsReasonAndOutweighsAll) {
+  Pair pair = steady(0.03);
+  pair.add(kOther, {100, 100, 100}, {100, 100, 100});
+  stepladder::Run& run = pair.next.runs.back();
+  run.status = Status::crash;
+  run.reason = "killed by SIGSEGV";
+  run.summary.reset();
+  const Comparison comparison = pair.compared();
+  EXPECT_EQ(exit_code(comparison.rows), kExitFailed);
+  EXPECT_EQ(comparison.rows[1].reason, "NEW: crash: killed by SIGSEGV (1 of 3 runs)");
+  EXPECT_FALSE(comparison.rows[1].numbers);
+  EXPECT_EQ(comparison.rows[0].judgement, Judgement::regression);
+}
+
+TEST(Comparison, ARungThatLearnsSomethingElseThanBaseHasDiverged) {
+  Pair pair = steady();
+  pair.next.runs[1].steps.back().loss = 4.7;
+  const Comparison comparison = pair.compared();
+  EXPECT_EQ(exit_code(comparison.rows), kExitFailed);
+  EXPECT_TRUE(says(comparison.rows[0].reason, {"NEW: diverged: step 1: loss 4.7, BASE has 4.5"}));
+  pair.next.runs[1].steps.front().loss.reset();
+  EXPECT_EQ(pair.compared().rows[0].reason, "NEW: step 0 has no loss");
+}
+
+TEST(Comparison, WhatTheDeviceCannotDoOrOneSideLacksIsSkippedAndShown) {
+  Pair pair = steady();
+  stepladder::Run cannot = run_of("13_fp8", 0, {1.0});
+  cannot.status = Status::unsupported;
+  cannot.reason = "needs sm_89";
+  cannot.summary.reset();
+  pair.base.runs.push_back(cannot);
+  pair.next.runs.push_back(cannot);
+  pair.base.runs.push_back(run_of("05_mixed_precision", 0, {1.0}));
+  pair.next.runs.push_back(run_of("11_new", 0, {1.0}));
+  const Comparison comparison = pair.compared();
+  EXPECT_EQ(exit_code(comparison.rows), kExitOk);
+  const std::string text = terminal_report(comparison);
+  EXPECT_TRUE(says(text, {"SKIPPED: only in BASE", "SKIPPED: only in NEW", "needs sm_89"})) << text;
+  // Supported before, and no longer.
+  for (size_t i = 0; i < pair.base.runs.size(); ++i)
+    if (pair.base.runs[i].variant == "13_fp8") pair.base.runs[i] = run_of("13_fp8", 0, {1.0});
+  EXPECT_EQ(exit_code(pair.compared().rows), kExitFailed);
+}
+
+TEST(Comparison, NothingThatRanInBothIsNoPass) {
+  Pair pair;
+  pair.add(kRung, {40}, {40});
+  for (Results* results : {&pair.base, &pair.next}) {
+    results->runs[0].status = Status::unsupported;
+    results->runs[0].summary.reset();
+  }
+  EXPECT_EQ(exit_code(pair.compared().rows), kExitNotComparable);
+}
+
+TEST(Comparison, PeersAreNotJudged) {
+  Pair pair = steady();
+  stepladder::Run peer = run_of("llmc", 0, {30});
+  peer.peer = "llmc";
+  pair.base.runs.push_back(peer);
+  pair.next.runs.push_back(peer);
+  EXPECT_EQ(pair.compared().rows.size(), 1U);
+}
+
+// ---- what may be compared
+// ----------------------------------------------------------------------------------------
+
+TEST(Comparison, RefusesAnotherDeviceOrConfigurationNamingTheFields) {
+  const Pair pair = steady();
+  EXPECT_EQ(refusal(pair.base, pair.next), "");
+  Results other = pair.next;
+  other.context["device"]["name"] = "Tesla T4";
+  other.context["device"]["compute_capability"] = 75;
+  other.plan["steps"] = 15;
+  EXPECT_EQ(
+      refusal(pair.base, other),
+      "not comparable: device.name is NVIDIA H200 in BASE and Tesla T4 in NEW; device.compute_capability is "
+      "90 in BASE and 75 in NEW; plan.steps is 40 in BASE and 15 in NEW");
+  other = pair.next;
+  for (stepladder::Run& run : other.runs) run.config["dtype"] = "fp16";
+  EXPECT_TRUE(
+      says(refusal(pair.base, other), {"config.dtype of 09_padded_vocab is bf16 in BASE and fp16 in NEW"}));
+  other = pair.next;
+  for (stepladder::Run& run : other.runs) run.config["B"] = 32;
+  EXPECT_TRUE(says(refusal(pair.base, other), {"no rung on the same workload in common"}));
+  other = pair.next;
+  other.plan["data"] = "/new/data/shakespeare.txt";
+  EXPECT_TRUE(
+      says(refusal(pair.base, other), {"plan.data is austen.txt in BASE and shakespeare.txt in NEW"}));
+  other = pair.next;
+  other.runs[2].source_hash = "another";
+  EXPECT_TRUE(says(refusal(pair.base, other), {"NEW", "of different sources"}));
+  other = pair.next;
+  for (stepladder::Run& run : other.runs) run.config["new_option"] = false;
+  EXPECT_EQ(refusal(pair.base, other), "") << "an option that BASE's version did not have";
+}
+
+TEST(Comparison, OnTheCpuTheHostIsTheDevice) {
+  Pair pair = steady();
+  for (Results* results : {&pair.base, &pair.next})
+    results->context["device"] = {{"backend", "cpu"}, {"name", "CPU"}};
+  EXPECT_EQ(refusal(pair.base, pair.next), "");
+  pair.next.context["cores"] = 4;
+  EXPECT_TRUE(says(refusal(pair.base, pair.next), {"cores is 2 in BASE and 4 in NEW"}));
+}
+
+TEST(Comparison, TellsStaleAndUnfinishedResults) {
+  Pair pair = steady();
+  EXPECT_EQ(joined_notes(pair.compared()).find("STALE"), std::string::npos);
+  for (stepladder::Run& run : pair.next.runs) run.source_hash = "abc";
+  EXPECT_TRUE(
+      says(joined_notes(pair.compared()), {"Every rung: the same sources", "machine with itself", "STALE"}));
+  pair.next.context["commit"] = "aaa";
+  EXPECT_EQ(joined_notes(pair.compared()).find("STALE"), std::string::npos) << "an A/A comparison";
+  for (stepladder::Run& run : pair.next.runs) run.source_hash = "def";
+  EXPECT_TRUE(says(joined_notes(pair.compared()), {"STALE: both say commit aaa, yet the sources of 09"}));
+  pair.next.context["time"] = "2024-01-01T00:00:00.000Z";
+  pair.next.complete = false;
+  pair.next.context["device"]["driver"] = "590";
+  EXPECT_TRUE(
+      says(joined_notes(pair.compared()),
+           {"NEW was measured before BASE", "NEW is unfinished: 5 runs", "driver changed from 580 to 590"}));
+}
+
+// ---- the report
+// --------------------------------------------------------------------------------------------------
+
+TEST(ComparisonReport, SaysTheSameToPeopleAndMachines) {
+  const Comparison comparison = steady(0.03).compared();
+  const std::string text = terminal_report(comparison);
+  EXPECT_TRUE(
+      says(text, {"BASE: commit aaa, 2025-01-31T12:00:00.000Z", "NVIDIA H200", "09_padded_vocab", "40.00",
+                  "41.20", "+1.00", "REGRESSION: slower", "REGRESSION: 1 of 1 rung is slower or larger."}))
+      << text;
+  const Json json = parse_json(report_in("json", comparison));
+  EXPECT_EQ(json["verdict"], "REGRESSION");
+  EXPECT_EQ(json["exit_code"], 1);
+  EXPECT_EQ(json["rows"][0]["pairs"], 5);
+  EXPECT_NEAR(json["rows"][0]["ratio"]["value"], 1.03, 1e-3);
+  EXPECT_TRUE(says(markdown_report(comparison), {"## Stepladder: REGRESSION", "| 09_padded_vocab |"}));
+}
+
+TEST(ComparisonReport, ForeignTextIsNoMarkup) {
+  Pair pair = steady();
+  for (Results* results : {&pair.base, &pair.next})
+    for (stepladder::Run& run : results->runs)
+      run.variant = "a|b`<img src=x>[x](http://y)@someone\n# \033[2J";
+  pair.next.context["commit"] = "<script>@all";
+  const std::string text = markdown_report(pair.compared());
+  for (const char* markup : {"<img", "<script", "[x](", "`", "@", "\033", "\n# "})
+    EXPECT_EQ(text.find(markup), text.find(std::string("\\") + markup) == std::string::npos
+                                     ? std::string::npos
+                                     : text.find(std::string("\\") + markup) + 1)
+        << markup << "\n"
+        << text;
+  EXPECT_EQ(terminal_report(pair.compared()).find('\033'), std::string::npos);
+}
+
+// ---- how often verdicts are right
+// ----------------------------------------------------------------------------------
+
+/// One experiment: `rungs` rungs over up to `most` pairs in turns, the first slower by `slower`; its verdict.
+struct Experiment {
+  double slower = 0.0, noise = 1.0;
+  int rungs = 1;
+  int64_t pairs = 10;
+  std::optional<int64_t> first_look = std::nullopt;  // sequential where given
+
+  std::vector<ComparedRow> run(uint64_t seed) const {
+    NoisyMachine machine(seed, 2 * pairs * rungs);
+    machine.process *= noise;
+    machine.step *= noise;
+    Results base = base_results(), next = new_results();
+    Limits limits;
+    std::optional<Looks> looks;
+    if (first_look) looks.emplace(*first_look, pairs, limits);
+    for (int64_t round = 0; round < pairs; ++round) {
+      for (int rung = 0; rung < rungs; ++rung)
+        for (const bool is_base : {round % 2 == 0, round % 2 != 0})
+          (is_base ? base : next)
+              .runs.push_back(run_of(cat("rung", rung), round,
+                                     {median(machine.next(is_base || rung > 0 ? 0.0 : slower))}));
+      if (!looks || round + 1 < *first_look) continue;
+      const auto rows = looks->look(base, next, static_cast<size_t>(round + 1)).rows;
+      if (overall(rows) != Judgement::inconclusive) return rows;
+    }
+    return looks ? looks->look(base, next, static_cast<size_t>(pairs)).rows
+                 : compare(base, next, limits).rows;
+  }
+
+  /// Share of experiments whose first rung, or any (`of_any`), is called a regression.
+  double regressions(int experiments, bool of_any = false) const {
+    int found = 0;
+    for (int i = 0; i < experiments; ++i) {
+      const auto rows = run(static_cast<uint64_t>(i) + 1);
+      found += (of_any ? overall(rows) : rows.front().judgement) == Judgement::regression;
+    }
+    return static_cast<double>(found) / experiments;
+  }
+};
+
+TEST(ComparisonPower, TwoPercentAreFoundInTenPairsAndThreeNearlyAlways) {
+  EXPECT_GE((Experiment{.slower = 0.02}.regressions(800)), 0.95);
+  EXPECT_GE((Experiment{.slower = 0.03}.regressions(400)), 0.99);
+}
+
+TEST(ComparisonPower, AmongElevenRungsToo) {
+  EXPECT_GE((Experiment{.slower = 0.02, .rungs = 11}.regressions(200)), 0.93);  // 95 % in the long run
+  EXPECT_GE((Experiment{.slower = 0.03, .rungs = 11}.regressions(100)), 0.99);
+}
+
+TEST(ComparisonPower, UnchangedBuildsAreHardlyEverCalledSlower) {
+  EXPECT_LE((Experiment{}.regressions(500)), 0.01);
+  EXPECT_LE((Experiment{.rungs = 11}.regressions(100, true)), 0.01);
+  // On a machine so noisy that the limit is of no help either: 1 % and three standard errors.
+  EXPECT_LE((Experiment{.noise = 50}.regressions(1000)), 0.0195);
+  EXPECT_LE((Experiment{.noise = 50, .rungs = 11}.regressions(200, true)), 0.031);
+}
+
+TEST(ComparisonPower, LookingAfterEveryPairChangesNothingOfThat) {
+  EXPECT_LE((Experiment{.pairs = 20, .first_look = 5}.regressions(200)), 0.01);
+  EXPECT_LE((Experiment{.noise = 50, .pairs = 20, .first_look = 5}.regressions(500)), 0.0234);
+  EXPECT_GE((Experiment{.slower = 0.02, .pairs = 20, .first_look = 5}.regressions(200)), 0.95);
+  EXPECT_GE((Experiment{.slower = 0.03, .pairs = 20, .first_look = 5}.regressions(200)), 0.99);
+}
+
+}  // namespace
+}  // namespace stepladder

@@ -1,0 +1,100 @@
+#include "bench/history.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/comparable.h"
+#include "tests/files.h"
+
+namespace stepladder {
+namespace {
+
+using Values = std::vector<double>;
+using Changes = std::vector<size_t>;
+
+/// `n` values around `level` with a standard deviation of 0.3 %.
+void extend(Values& values, size_t n, double level) {
+  for (size_t i = 0; i < n; ++i) {
+    double sum = -6.0;  // of twelve uniform numbers: a normal one to a good approximation
+    for (uint64_t k = 0; k < 12; ++k) sum += random_uniform(11, values.size() * 12 + k);
+    values.push_back(std::log(level) + 0.003 * sum);
+  }
+}
+
+TEST(History, ALevelThatChangesIsFoundWhereItDoes) {
+  Values values;
+  extend(values, 14, 40.0);
+  extend(values, 9, 41.2);
+  EXPECT_EQ(change_points(values, 0.00995), Changes{14});
+  extend(values, 8, 30.0);
+  EXPECT_EQ(change_points(values, 0.00995), (Changes{14, 23}));
+}
+
+TEST(History, ASteadyOrSlowlyDriftingOrShortSeriesHasNone) {
+  int marked = 0;
+  for (size_t series = 0; series < 100; ++series) {
+    Values values(series * 31, 0.0);  // moves on in the stream of random numbers
+    extend(values, 30, 40.0);
+    marked += !change_points(std::span(values).subspan(series * 31), 0.00995).empty();
+  }
+  EXPECT_LE(marked, 1);
+  EXPECT_TRUE(change_points(Values{}, 0.01).empty());
+  EXPECT_TRUE(change_points(Values{1.0, 2.0, 2.0}, 0.01).empty());
+  EXPECT_TRUE(change_points(Values(12, 1.0), 0.0).empty());
+}
+
+TEST(History, WhatIsSmallerThanAskedForIsNoChange) {
+  Values values;
+  extend(values, 12, 40.0);
+  extend(values, 12, 40.8);
+  EXPECT_EQ(change_points(values, std::log1p(0.01)), Changes{12});
+  EXPECT_TRUE(change_points(values, std::log1p(0.03)).empty());
+}
+
+TEST(History, OneOutlierIsNoLevel) {
+  Values values;
+  extend(values, 20, 40.0);
+  values[9] += 0.3;
+  EXPECT_TRUE(change_points(values, 0.00995).empty());
+}
+
+TEST(History, FilesAreOrderedByTimeAndGroupedByDevice) {
+  std::vector<std::pair<std::string, Results>> files;
+  for (int day = 28; day > 0; --day) {
+    Results results =
+        results_of(cat("commit", day), cat("2025-01-", day < 10 ? "0" : "", day, "T12:00:00.000Z"));
+    const double ms = day < 15 ? 40.0 : 44.0;
+    for (int64_t round = 0; round < 3; ++round)
+      results.runs.push_back(run_of("09_padded_vocab", round, {ms + 0.01 * static_cast<double>(day % 3)}));
+    files.emplace_back(cat(day, ".json"), std::move(results));
+  }
+  Results other = results_of("x", "2025-01-02T12:00:00.000Z");
+  other.context["device"]["name"] = "Tesla T4";
+  other.runs.push_back(run_of("09_padded_vocab", 0, {900.0}));
+  files.emplace_back("t4.json", std::move(other));
+
+  const History history = history_of(std::move(files), 0.01);
+  ASSERT_EQ(history.series.size(), 2U);
+  const Series& series = history.series[0];
+  ASSERT_EQ(series.points.size(), 28U);
+  for (size_t i = 0; i < 28; ++i) {
+    EXPECT_EQ(series.points[i].commit, cat("commit", i + 1));
+    EXPECT_EQ(series.points[i].changed, i == 14) << i;
+  }
+  EXPECT_NEAR(series.points[0].level_ms, 40.01, 0.01);
+  EXPECT_TRUE(says(terminal_report(history), {"09_padded_vocab, gpt2 B=16 T=1024; NVIDIA H200", "+10.0 %"}));
+  EXPECT_TRUE(says(markdown_report(history), {"## 09_padded_vocab", "| commit15 |"}));
+  EXPECT_EQ(to_json(history)["series"][0]["points"][14]["changed"], true);
+}
+
+TEST(History, AFailedRowIsNoPoint) {
+  Results results = results_of("a", "2025-01-01T12:00:00.000Z");
+  results.runs = {run_of("02_tf32", 0, {40.0}), run_of("02_tf32", 1, {40.0})};
+  results.runs[1].status = Status::oom;
+  results.runs[1].summary.reset();
+  EXPECT_TRUE(history_of({{"a.json", results}}, 0.01).series.empty());
+}
+
+}  // namespace
+}  // namespace stepladder

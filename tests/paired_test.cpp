@@ -1,0 +1,83 @@
+#include "bench/paired.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+
+namespace stepladder {
+namespace {
+
+using Samples = std::vector<double>;
+
+TEST(Paired, StudentsDistributionHasItsTabulatedQuantiles) {
+  const struct {
+    double p;
+    int df;
+    double t;
+  } table[] = {{0.9, 1, 3.0776835},  {0.95, 2, 2.9199856},   {0.975, 4, 2.7764451}, {0.9, 9, 1.3830287},
+               {0.99, 9, 2.8214379}, {0.999, 19, 3.5794001}, {0.95, 120, 1.6576509}};
+  for (const auto& row : table) {
+    EXPECT_NEAR(student_t_quantile(row.p, row.df), row.t, 1e-6) << row.p << " " << row.df;
+    EXPECT_NEAR(student_t_quantile(1 - row.p, row.df), -row.t, 1e-6);
+    EXPECT_NEAR(student_t_cdf(row.t, row.df), row.p, 1e-8);
+  }
+  EXPECT_DOUBLE_EQ(student_t_cdf(0.0, 7), 0.5);
+  EXPECT_THROW(student_t_cdf(1.0, 0), std::invalid_argument);
+  EXPECT_THROW(student_t_quantile(1.0, 3), std::invalid_argument);
+}
+
+TEST(Paired, AChangeIsTheMeanWithItsBounds) {
+  const PairedChange change = paired_change(Samples{0.01, 0.02, 0.03});
+  EXPECT_NEAR(change.log_ratio, 0.02, 1e-15);
+  const double margin = 1.8856181 * 0.01 / std::sqrt(3.0);  // t(0.9; 2)
+  EXPECT_NEAR(change.lo, 0.02 - margin, 1e-8);
+  EXPECT_NEAR(change.hi, 0.02 + margin, 1e-8);
+  EXPECT_NEAR(change.p_slower, 0.0371, 1e-4);  // t = 3.4641
+  EXPECT_NEAR(paired_change(Samples{-0.01, -0.02, -0.03}).p_slower, 1 - 0.0371, 1e-4);
+}
+
+TEST(Paired, PairsThatAreEqualLeaveNoDoubt) {
+  EXPECT_EQ(paired_change(Samples(5, 0.0)).p_slower, 1.0);
+  EXPECT_EQ(paired_change(Samples(4, 0.25)).p_slower, 0.0);
+  EXPECT_EQ(paired_change(Samples(4, 0.25)).lo, 0.25);
+  EXPECT_EQ(paired_change(Samples(4, -0.25)).p_slower, 1.0);
+}
+
+TEST(Paired, TooFewPairsAndWhatIsNoNumberAreRefused) {
+  EXPECT_THROW(paired_change(Samples{0.01, 0.02}), std::invalid_argument);
+  EXPECT_THROW(paired_change(Samples{0.01, NAN, 0.02}), std::invalid_argument);
+  EXPECT_THROW(paired_change(Samples{0.01, INFINITY, 0.02}), std::invalid_argument);
+}
+
+TEST(Paired, HolmStepsDownAndStopsAtTheFirstThatHolds) {
+  const Samples p = {0.03, 0.001, 0.04, 0.012};
+  EXPECT_EQ(holm(p, 0.05), (std::vector<bool>{false, true, false, true}));  // .0125, .0167, .025
+  EXPECT_EQ(holm(Samples{0.04, 0.04}, 0.05), (std::vector<bool>{false, false}));
+  EXPECT_EQ(holm(Samples{0.04, 0.02}, 0.05), (std::vector<bool>{true, true}));
+  EXPECT_EQ(holm(Samples{NAN}, 0.05), std::vector<bool>{false});
+  EXPECT_TRUE(holm(Samples{}, 0.05).empty());
+}
+
+TEST(Paired, LooksTogetherSpendWhatThereIs) {
+  double spent = 0.0;
+  for (size_t pairs = 5; pairs <= 20; ++pairs) spent += alpha_at(pairs, 5, 20, 0.01);
+  EXPECT_NEAR(spent, 0.01, 1e-15);
+  EXPECT_DOUBLE_EQ(alpha_at(5, 5, 5, 0.01), 0.01);
+  EXPECT_THROW(alpha_at(4, 5, 20, 0.01), std::invalid_argument);
+  EXPECT_THROW(alpha_at(21, 5, 20, 0.01), std::invalid_argument);
+}
+
+TEST(Paired, TheNoiseFloorShrinksWithPairs) {
+  Samples ratios;
+  for (int i = 0; i < 20; ++i) ratios.push_back(i % 2 ? 0.01 : -0.01);
+  EXPECT_DOUBLE_EQ(noise_floor(ratios, 1), 0.01);
+  // The mean of 16 signs is normal to a good approximation: 2.58 * 0.01 / 4.
+  EXPECT_NEAR(noise_floor(ratios, 16), 0.0064, 0.0012);
+  EXPECT_EQ(noise_floor(ratios, 16), noise_floor(ratios, 16));
+  EXPECT_THROW(noise_floor(Samples{}, 5), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace stepladder

@@ -1,0 +1,333 @@
+// compare, calibrate, gate and history through the real binary; rungs are stand-ins but where a test says
+// otherwise.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstdlib>
+
+#include "bench/results_file.h"
+#include "model/data.h"
+#include "model/random.h"
+#include "tests/comparable.h"
+#include "tests/fake_rung.h"
+#include "tests/files.h"
+
+namespace stepladder {
+namespace {
+
+struct Outcome {
+  int code = 0;
+  std::string out, err;
+};
+
+bool one_line(const std::string& text) {
+  return !text.empty() && text.find('\n') == text.size() - 1;
+}
+
+class VerdictCli : public testing::Test {
+ protected:
+  VerdictCli() {
+    std::vector<uint16_t> tokens(4000);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(7, i) % 50257);
+    write_token_file(folder_ / "data.bin", tokens);
+    std::filesystem::create_directory_symlink(base_ / "", folder_ / "base");
+    std::filesystem::create_directory_symlink(new_ / "", folder_ / "new");
+  }
+
+  /// A stand-in in folder `side` that appends its name to log.txt.
+  void rung(const std::string& side, const std::string& name, const std::string& step_ms,
+            const std::string& before_end = "") {
+    FakeRung fake;
+    fake.name = name;
+    fake.step_ms = step_ms;
+    fake.source_hash = side;
+    fake.before_start = cat("echo ", side, " ", name.substr(0, 2), " >>", folder_ / "log.txt");
+    fake.before_end = before_end;
+    fake.write(side == "base" ? base_ : new_);
+  }
+
+  Outcome stepladder(const std::string& arguments) {
+    const int status = std::system(cat("cd ", folder_ / "", "; export STEPLADDER_BIN_DIR=", folder_ / "base",
+                                       " STEPLADDER_PYTHON=/nowhere/python OMP_NUM_THREADS=1; ",
+                                       STEPLADDER_BIN, "/stepladder ", arguments, " >out.txt 2>err.txt")
+                                       .c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(folder_ / "out.txt"),
+            read_file(folder_ / "err.txt")};
+  }
+  Outcome gate(const std::string& more = "") { return stepladder(cat("gate base new ", kWorkload, more)); }
+
+  void save(const std::string& name, const Results& results) {
+    write_file(folder_ / name, to_json(results).dump());
+  }
+
+  /// base.json and new.json: ten rounds, NEW slower by that ratio less 1.
+  void measured(double slower) {
+    NoisyMachine machine(3, 20);
+    Results base = results_of("aaa", "2025-01-31T12:00:00.000Z");
+    Results next = results_of("bbb", "2025-01-31T13:00:00.000Z");
+    for (int64_t round = 0; round < 10; ++round) {
+      base.runs.push_back(run_of("02_tf32", round, machine.next(0.0)));
+      next.runs.push_back(run_of("02_tf32", round, machine.next(slower)));
+      next.runs.back().source_hash = "def";
+    }
+    save("base.json", base);
+    save("new.json", next);
+  }
+  Results loaded(const std::string& name) const { return load_results(folder_ / name); }
+
+  static constexpr const char* kWorkload =
+      "--backend cpu --model gpt2-tiny --batch 4 --seq 32 --steps 6 --warmup 2 --data data.bin ";
+  const TempFolder folder_, base_, new_;
+};
+
+TEST_F(VerdictCli, HelpNamesEveryCommandAndOption) {
+  EXPECT_TRUE(says(stepladder("--help").out, {"compare", "calibrate", "gate", "history"}));
+  EXPECT_TRUE(
+      says(stepladder("compare --help").out, {"BASE", "NEW", "--threshold", "--noise", "--format", "--out"}));
+  EXPECT_TRUE(says(stepladder("gate --help").out, {"BASE_BIN", "NEW_BIN", "--rungs", "--pairs", "--max-pairs",
+                                                   "--max-time", "--results", "--noise", "--preset"}));
+  EXPECT_TRUE(says(stepladder("calibrate --help").out, {"--rungs", "--pairs", "--out", "--preset"}));
+  EXPECT_FALSE(says(stepladder("gate --help").out, {"--rounds"}));
+}
+
+// ---- compare
+// -----------------------------------------------------------------------------------------------
+
+TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
+  measured(0.0);
+  Outcome outcome = stepladder("compare base.json new.json");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"PASS: 1 of 1 rung is no slower and no larger.", "stepladder gate"}));
+
+  measured(0.05);
+  outcome = stepladder("compare base.json new.json");
+  EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
+  EXPECT_EQ(stepladder("compare base.json new.json --threshold 10").code, 0);
+  EXPECT_EQ(stepladder("compare new.json base.json").code, 0) << "an improvement never fails";
+
+  measured(0.01);
+  EXPECT_EQ(stepladder("compare base.json new.json").code, 3);
+
+  Results next = loaded("new.json");
+  next.context["device"]["name"] = "Tesla T4";
+  save("t4.json", next);
+  outcome = stepladder("compare base.json t4.json");
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_TRUE(one_line(outcome.err));
+  EXPECT_TRUE(says(outcome.err, {"device.name is NVIDIA H200 in BASE and Tesla T4 in NEW"}));
+
+  next = loaded("new.json");
+  for (stepladder::Run& run : next.runs) {
+    run.status = Status::oom;
+    run.reason = "out of memory: B=16";
+    run.summary.reset();
+  }
+  save("oom.json", next);
+  outcome = stepladder("compare base.json oom.json");
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_TRUE(says(outcome.out, {"FAILED: NEW: oom: out of memory: B=16 (10 of 10 runs)"})) << outcome.out;
+}
+
+TEST_F(VerdictCli, CompareRefusesWhatIsNoResultsFileInOneLine) {
+  measured(0.0);
+  for (const char* text : {"", "{", "{\"schema\":9}", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+                           "{\"schema\":1}", "{\"schema\":1,\"kind\":\"noise\"}",
+                           "{\"schema\":1,\"kind\":\"noise\",\"context\":{},"
+                           "\"plan\":{\"steps\":1,\"warmup\":0},\"variants\":[{\"variant\":1}]}"}) {
+    write_file(folder_ / "damaged.json", text);
+    for (const char* arguments :
+         {"damaged.json new.json", "base.json damaged.json", "base.json new.json --noise damaged.json"}) {
+      const Outcome outcome = stepladder(cat("compare ", arguments));
+      EXPECT_EQ(outcome.code, 2) << text << arguments;
+      EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+      EXPECT_TRUE(says(outcome.err, {"damaged.json"}));
+    }
+  }
+  for (const char* arguments :
+       {"base.json", "base.json nowhere.json", "base.json new.json --threshold -1",
+        "base.json new.json --format html", "base.json new.json --out nowhere/x.md"}) {
+    const Outcome outcome = stepladder(cat("compare ", arguments));
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+  }
+}
+
+TEST_F(VerdictCli, CompareWritesWhatAPullRequestShows) {
+  measured(0.05);
+  const Outcome outcome = stepladder("compare base.json new.json --format markdown --out comment.md");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_TRUE(says(read_file(folder_ / "comment.md"), {"## Stepladder: REGRESSION", "| 02_tf32 | 10 |"}));
+  EXPECT_TRUE(says(outcome.out, {"wrote comment.md"}));
+  const Outcome json = stepladder("compare base.json new.json --format json");
+  EXPECT_EQ(parse_json(json.out)["exit_code"], json.code);
+}
+
+TEST_F(VerdictCli, CompareOfAWholeLadderIsQuick) {
+  for (const char* name : {"base.json", "new.json"}) {
+    Results results = results_of(name, "2025-01-31T12:00:00.000Z");
+    for (int64_t round = 0; round < 20; ++round)
+      for (int rung = 0; rung < 14; ++rung) {
+        const double ms = 40.0 + random_uniform(1, static_cast<uint64_t>(round));
+        results.runs.push_back(run_of(cat("rung", rung), round, std::vector<double>(200, ms)));
+      }
+    save(name, results);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(stepladder("compare base.json new.json").code, 0);
+  // Two seconds on an idle machine; tests may share theirs.
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 10.0);
+}
+
+// ---- gate
+// --------------------------------------------------------------------------------------------------
+
+TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
+  for (const char* side : {"base", "new"}) {
+    rung(side, "00_fp32_baseline", "10.$((50 + i % 2))");
+    rung(side, "02_tf32", "5.$((20 + i % 2))");
+  }
+  const Outcome outcome = gate();
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  std::string first_two = "base 00\nnew 00\nbase 02\nnew 02\nnew 02\nbase 02\nnew 00\nbase 00\n";
+  EXPECT_EQ(read_file(folder_ / "log.txt"),
+            first_two + first_two + first_two.substr(0, first_two.size() / 2));
+  EXPECT_EQ(loaded("reports/gate/base.json").runs.size(), 10U);
+  EXPECT_TRUE(loaded("reports/gate/new.json").complete);
+  // What it kept can be compared again.
+  EXPECT_EQ(stepladder("compare reports/gate/base.json reports/gate/new.json").code, 0);
+}
+
+TEST_F(VerdictCli, GateFindsASlowerRungAndGoesOnWithTheOthers) {
+  rung("base", "00_fp32_baseline", "10.$((50 + i % 2))");
+  rung("new", "00_fp32_baseline", "11.$((50 + i % 2))");
+  rung("base", "02_tf32", "$((10 + $$ % 7)).5");  // by process: undecided
+  rung("new", "02_tf32", "$((10 + $$ % 7)).5");
+  const Outcome outcome = gate("--max-pairs 6 --format json");
+  EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
+  const Json rows = parse_json(outcome.out)["rows"];
+  EXPECT_EQ(rows[0]["verdict"], "REGRESSION");
+  EXPECT_EQ(rows[0]["pairs"], 5);
+  EXPECT_GE(rows[1]["pairs"], 5);
+}
+
+TEST_F(VerdictCli, GateThatCannotTellSaysSo) {
+  rung("base", "00_fp32_baseline", "10.5");
+  rung("new", "00_fp32_baseline", "$((10 + $$ % 2)).5");
+  write_file(folder_ / "count", "0");
+  FakeRung fake;  // in turns slower and faster
+  fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count");
+  fake.step_ms = "$((10 + n % 2)).5";
+  fake.write(new_);
+  Outcome outcome = gate("--max-pairs 7");
+  EXPECT_EQ(outcome.code, 3) << outcome.out << outcome.err;
+  EXPECT_EQ(loaded("reports/gate/base.json").runs.size(), 7U);
+  outcome = gate("--max-time 0");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_TRUE(says(outcome.out, {"--max-time was up after 1 pairs", "1 pair is too few"})) << outcome.out;
+}
+
+TEST_F(VerdictCli, GateNamesWhatIsMissingAndWhatFailed) {
+  rung("base", "00_fp32_baseline", "10.5");
+  rung("new", "00_fp32_baseline", "10.5", "kill -KILL $$");
+  rung("base", "02_tf32", "10.5");
+  Outcome outcome = gate();
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_TRUE(says(outcome.out, {"FAILED: NEW: crash: killed by SIGKILL", "02_tf32 is missing in NEW"}))
+      << outcome.out;
+  EXPECT_EQ(loaded("reports/gate/new.json").runs.size(), 1U) << "once is enough";
+
+  const std::pair<const char*, int> refused[] = {{"gate base nowhere", 2},
+                                                 {"gate base new --rungs 02", 4},
+                                                 {"gate base new --rungs 02_tf23", 2},
+                                                 {"gate base new --pairs 9 --max-pairs 8", 2},
+                                                 {"gate base new --noise data.bin", 2},
+                                                 {"gate base new --out nowhere/x.md", 2}};
+  for (const auto& [arguments, code] : refused) {
+    outcome = stepladder(cat(arguments, " ", kWorkload));
+    EXPECT_EQ(outcome.code, code) << arguments;
+    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+  }
+}
+
+TEST_F(VerdictCli, GateFindsARealRungMadeSlower) {
+  const std::string real = STEPLADDER_BIN "/00_fp32_baseline";
+  std::filesystem::create_symlink(real, folder_ / "base/00_fp32_baseline");
+  write_file(folder_ / "new/00_fp32_baseline",
+             cat("#!/bin/sh\nexec ", real, " --test-slowdown 400 \"$@\"\n"));
+  std::filesystem::permissions(folder_ / "new/00_fp32_baseline", std::filesystem::perms::owner_all);
+  const Outcome outcome =  // small, for a machine that others use too
+      stepladder(
+          "gate base new --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 5 --warmup 2 --data "
+          "data.bin "
+          "--max-pairs 10 --format json");
+  EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
+  const Json row = parse_json(outcome.out)["rows"][0];
+  EXPECT_GT(row["ratio"]["value"], 2.0) << row;
+  EXPECT_EQ(row["same_sources"], true);
+  EXPECT_EQ(row["live_bytes"]["base"], row["live_bytes"]["new"]);
+}
+
+// ---- calibrate
+// ---------------------------------------------------------------------------------------------
+
+TEST_F(VerdictCli, CalibratedNoiseIsUsedUntilTheMachineChanges) {
+  rung("base", "00_fp32_baseline", "$((10 + $$ % 5)).5");
+  Outcome outcome = stepladder(cat("calibrate --rungs 00 --pairs 6 --out noise.json ", kWorkload));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"limit % at 10", "00_fp32_baseline", "wrote noise.json"}));
+  Json noise = parse_json(read_file(folder_ / "noise.json"));
+  ASSERT_EQ(noise["variants"][0]["log_ratios"].size(), 6U);
+  // Wide enough that even half as slow again is no regression.
+  noise["variants"][0]["log_ratios"] = {0.9, -0.9, 0.8, -0.7, 0.9, -0.9};
+  write_file(folder_ / "noise.json", noise.dump());
+  rung("base", "00_fp32_baseline", "10.$((50 + i % 2))");
+  rung("new", "00_fp32_baseline", "12.$((50 + i % 2))");
+  EXPECT_EQ(gate().code, 1);
+  outcome = gate("--noise noise.json");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+
+  const std::pair<const char*, const char*> changes[] = {{"/context/build", "build"},
+                                                         {"/context/device/driver", "device.driver"},
+                                                         {"/plan/steps", "plan.steps"}};
+  for (const auto& [pointer, name] : changes) {
+    Json changed = noise;
+    changed[Json::json_pointer(pointer)] = 77;
+    write_file(folder_ / "noise.json", changed.dump());
+    outcome = gate("--noise noise.json");
+    EXPECT_EQ(outcome.code, 4) << name;
+    EXPECT_TRUE(one_line(outcome.err));
+    EXPECT_TRUE(says(outcome.err, {"noise.json has expired", name, "calibrate"})) << outcome.err;
+  }
+}
+
+TEST_F(VerdictCli, ARungThatFailsLeavesNoNoise) {
+  rung("base", "00_fp32_baseline", "10.5", "exit 7");
+  const Outcome outcome = stepladder(cat("calibrate --rungs 00 --pairs 3 --out noise.json ", kWorkload));
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "noise.json"));
+}
+
+// ---- history
+// -----------------------------------------------------------------------------------------------
+
+TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
+  measured(0.0);
+  write_file(folder_ / "other.json", "{}");
+  const Outcome outcome = stepladder("history . --out out");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(
+      says(outcome.out, {"02_tf32, gpt2 B=16 T=1024; NVIDIA H200", "aaa", "bbb", "skipped ./other.json"}))
+      << outcome.out;
+  EXPECT_TRUE(says(outcome.err, {"no charts"}));
+  EXPECT_EQ(parse_json(read_file(folder_ / "out/history.json"))["series"][0]["points"].size(), 2U);
+  EXPECT_EQ(parse_json(stepladder("history . --format json").out)["kind"], "history");
+  for (const char* arguments : {"history nowhere", "history base", "history base.json"}) {
+    const Outcome refused = stepladder(arguments);
+    EXPECT_EQ(refused.code, 2) << arguments;
+    EXPECT_TRUE(one_line(refused.err)) << refused.err;
+  }
+}
+
+}  // namespace
+}  // namespace stepladder
