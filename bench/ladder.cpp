@@ -1,5 +1,6 @@
 #include "bench/ladder.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "model/nearest.h"
@@ -50,6 +51,18 @@ std::string Rung::requirement() const {
 const std::vector<Rung>& ladder() {
   static const std::vector<Rung> rungs = parse_ladder();
   return rungs;
+}
+
+std::vector<Ablation> ablations() {
+  std::vector<Ablation> all;
+  const auto tuned = std::find_if(ladder().rbegin(), ladder().rend(),
+                                  [](const Rung& rung) { return rung.batch == BatchSize::usual; });
+  for (const Rung& rung : ladder()) {
+    if (rung.parent.empty() || rung.batch != BatchSize::usual) continue;
+    all.push_back({"without/" + rung.name, "without", rung, *tuned, "merge"});
+    all.push_back({"only/" + rung.name, "only", rung, ladder().front(), "merge"});
+  }
+  return all;
 }
 
 const Rung& find_rung(const std::string& name) {

@@ -25,6 +25,19 @@ struct Rung {
   std::string requirement() const;
 };
 
+/// A trainer built from the ladder's: the last rung of usual batch without a rung, or the first rung with one
+/// alone. Its executable is ablations/without_03_fused_adamw in bin_dir().
+struct Ablation {
+  std::string name;    // "without/03_fused_adamw"
+  std::string kind;    // "without" or "only"
+  Rung rung;           // what is left out or alone
+  Rung reference;      // what is measured against: the last rung of usual batch, or the first
+  std::string source;  // "merge", or the path of a file that was written
+};
+
+/// Those that were built.
+std::vector<Ablation> ablations();
+
 /// All rungs, lowest first. The table is compiled in.
 const std::vector<Rung>& ladder();
 

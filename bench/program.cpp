@@ -14,10 +14,6 @@ namespace {
 
 constexpr const char* kScripts = STEPLADDER_SOURCE_DIR "/scripts/peers/";
 
-Program ours(const Rung& rung) {
-  return {rung.name, "", {bin_dir() + "/" + rung.name}, rung.math, rung.tolerance, rung.batch};
-}
-
 Program pytorch(const Rung& rung, const std::string& python) {
   return {.variant = "pytorch/" + rung.name,
           .peer = "pytorch",
@@ -63,11 +59,15 @@ std::vector<Program> programs(const std::vector<Rung>& rungs, const std::vector<
                            nearest(name, {"pytorch", "llmc"}) == "llmc" ? "llmc=PATH" : "pytorch", "'?"));
   }
   for (const Rung& rung : rungs) {
-    all.push_back(ours(rung));
+    all.push_back(program_of(rung));
     if (beside_rungs) all.push_back(pytorch(rung, python));
   }
   all.insert(all.end(), last.begin(), last.end());
   return all;
+}
+
+Program program_of(const Rung& rung) {
+  return {rung.name, "", {bin_dir() + "/" + rung.name}, rung.math, rung.tolerance, rung.batch};
 }
 
 std::string peer_title(const std::string& peer) {

@@ -16,6 +16,7 @@ struct Program {
   MathMode math = MathMode::fp32;    // of its GEMMs: picks the peak of MFU
   double tolerance = 0.0;  // relative, of a rung's loss against the first rung's; peers aren't compared
   BatchSize batch = BatchSize::usual;
+  std::string calls_itself = {};  // in its events, where that is not `variant`
 
   /// What it was built from; it says so after "source" in its --version. Throws Error when it does not,
   /// InputError for a peer.
@@ -27,6 +28,9 @@ struct Program {
 /// Throws InputError for any other.
 std::vector<Program> programs(const std::vector<Rung>& rungs, const std::vector<std::string>& peers,
                               const std::string& python);
+
+/// A rung in bin_dir().
+Program program_of(const Rung& rung);
 
 /// "PyTorch" for "pytorch"; a name that is not known as it is.
 std::string peer_title(const std::string& peer);

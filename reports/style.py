@@ -28,6 +28,10 @@ _MARKERS = "sD^vPXo"
 # A peer's time, across all rungs.
 PEER_LINE = {"color": "#D55E00", "linewidth": 1.2, "linestyle": (0, (4, 2)), "zorder": 1.5}
 
+# A rung's gains: colour and marker, each enough by itself to tell them apart.
+GAINS = {"ladder": {"color": INK, "marker": "o"}, "without": {"color": "#0072B2", "marker": "s"},
+         "only": {"color": "#D55E00", "marker": "^"}}
+
 WIDTH = 8.4  # inches
 _DPI = 160
 
