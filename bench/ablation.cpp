@@ -1,51 +1,12 @@
 #include "bench/ablation.h"
 
 #include <algorithm>
-#include <set>
 
 #include "bench/ladder.h"
-#include "bench/machine.h"
 #include "model/error.h"
 
 namespace stepladder {
 namespace {
-
-/// What its GEMMs run on, which is another math than its reference's where the rung is what changes that.
-MathMode math_of(const Ablation& ablation) {
-  const Rung& rung = ablation.rung;
-  const MathMode before = find_rung(rung.parent).math;
-  if (rung.math == before) return ablation.reference.math;
-  if (ablation.kind == kOnly) return rung.math;
-  return rung.math == ablation.reference.math ? before : ablation.reference.math;
-}
-
-/// Nothing where the ablated trainer is one that is measured anyway: at the usual batch the tuned rung is the
-/// one without a large batch.
-std::optional<Program> ablated(const Rung& rung, const std::string& kind) {
-  const std::string name = kind + "/" + rung.name;
-  if (rung.batch == BatchSize::largest) {
-    if (kind == kWithout) return std::nullopt;
-    Program baseline = program_of(ladder().front());
-    baseline.calls_itself = std::exchange(baseline.variant, name);
-    baseline.batch = BatchSize::largest;
-    return baseline;
-  }
-  const auto built = ablations();
-  const auto found =
-      std::find_if(built.begin(), built.end(), [&](const Ablation& a) { return a.name == name; });
-  if (found == built.end())
-    throw Error(cat("this build has no ", name,
-                    built.empty() ? ": git was not found when it was configured; install git, then configure "
-                                    "and build again"
-                                  : ": leave it out with --rungs and --kinds"));
-  std::string executable = name;
-  std::replace(executable.begin(), executable.end(), '/', '_');
-  return Program{.variant = name,
-                 .peer = "",
-                 .command = {bin_dir() + "/ablations/" + executable},
-                 .math = math_of(*found),
-                 .tolerance = std::max(found->reference.tolerance, rung.tolerance)};
-}
 
 /// What of a list in a file are strings.
 std::vector<std::string> strings_at(const Json& json, const char* key) {
@@ -127,31 +88,10 @@ bool is_ablation(const std::string& variant) {
   return variant.starts_with(cat(kWithout, "/")) || variant.starts_with(cat(kOnly, "/"));
 }
 
-std::vector<Program> ablation_programs(const std::vector<Rung>& rungs,
-                                       const std::vector<std::string>& kinds) {
-  const Rung &first = ladder().front(), &tuned = tuned_rung();
-  std::set<std::string> climbed = {first.name, tuned.name};
-  std::vector<Program> without, only;
-  for (const Rung& rung : rungs) {
-    if (rung.parent.empty())
-      throw InputError(cat("--rungs: ", rung.name, " has no optimisation to ablate: name a rung above it"));
-    climbed.insert({rung.name, rung.parent});
-    for (const std::string& kind : kinds)
-      if (const auto program = ablated(rung, kind)) (kind == kOnly ? only : without).push_back(*program);
-  }
-  std::vector<Program> all;
-  for (const Rung& rung : ladder()) {
-    if (!climbed.contains(rung.name)) continue;
-    if (rung.name == tuned.name) all.insert(all.end(), without.begin(), without.end());
-    all.push_back(program_of(rung));
-    if (rung.name == first.name) all.insert(all.end(), only.begin(), only.end());
-  }
-  return all;
-}
-
 std::vector<AblatedRung> ablated_rungs(const Results& results) {
   const Json plan = results.plan.value("ablate", Json::object());
   const auto names = strings_at(plan, "rungs"), kinds = strings_at(plan, "kinds");
+  const Json unchanged = plan.is_object() ? plan.value("unchanged", Json()) : Json();
   const auto among = [](const std::string& name, const std::vector<std::string>& list) {
     return std::count(list.begin(), list.end(), name) > 0;
   };
@@ -169,6 +109,9 @@ std::vector<AblatedRung> ablated_rungs(const Results& results) {
   for (auto config = configs.begin(); config != configs.end(); ++config) {
     const std::string workload = workload_of(*config);
     const auto gain = [&](const std::string& before, const std::string& after) {
+      for (const std::string& variant : {before, after})
+        if (const auto why = unchanged.find(variant); why != unchanged.end() && why->is_string())
+          return Gain{before, after, "unchanged", cat(variant, " ", why->get<std::string>())};
       return gain_of(results, before, after, workload);
     };
     for (const Rung& rung : ladder()) {

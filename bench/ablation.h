@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/program.h"
+#include "bench/ladder.h"
 #include "bench/results.h"
 
 namespace stepladder {
@@ -18,15 +18,12 @@ const Rung& tuned_rung();
 /// Of "without/03_fused_adamw" or "only/03_fused_adamw".
 bool is_ablation(const std::string& variant);
 
-/// What ablating `rungs` in the ways `kinds` takes: the first and the tuned rung, `rungs` and those before
-/// them, and ablations, each next to what it is measured against. Throws InputError for the first rung, Error
-/// for an ablation that this build lacks.
-std::vector<Program> ablation_programs(const std::vector<Rung>& rungs, const std::vector<std::string>& kinds);
-
 /// How many times faster `after` is than `before`, two variants. A number only where all runs of both are ok.
 struct Gain {
   std::string before, after;
-  std::string status = "ok";  // else the first variant's that is not ok, or "missing" while unfinished
+  /// Else that of a run that is not ok; "unchanged" where there is nothing to measure, the rung changing
+  /// nothing there; "missing" while unfinished.
+  std::string status = "ok";
   std::string reason = {};
   Estimate ratio = {};      // of times per token in the same round; over 1 where `after` is faster
   int64_t saved_bytes = 0;  // live peak of `before` less that of `after`

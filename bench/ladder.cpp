@@ -53,14 +53,23 @@ const std::vector<Rung>& ladder() {
   return rungs;
 }
 
+std::string Ablation::unchanged() const {
+  return source.empty() ? cat("changes nothing in ", reference.name) : "";
+}
+
+std::string Ablation::program() const {
+  return cat(kind, '_', rung.name);
+}
+
 std::vector<Ablation> ablations() {
   std::vector<Ablation> all;
   const auto tuned = std::find_if(ladder().rbegin(), ladder().rend(),
                                   [](const Rung& rung) { return rung.batch == BatchSize::usual; });
   for (const Rung& rung : ladder()) {
     if (rung.parent.empty() || rung.batch != BatchSize::usual) continue;
-    all.push_back({"without/" + rung.name, "without", rung, *tuned, "merge"});
-    all.push_back({"only/" + rung.name, "only", rung, ladder().front(), "merge"});
+    all.push_back(
+        {"without/" + rung.name, "without", rung, *tuned, rung.name == "02_tf32" ? "" : "merge", *tuned});
+    all.push_back({"only/" + rung.name, "only", rung, ladder().front(), "merge", rung});
   }
   return all;
 }

@@ -25,17 +25,18 @@ struct Rung {
   std::string requirement() const;
 };
 
-/// A trainer built from the ladder's: the last rung of usual batch without a rung, or the first rung with one
-/// alone. Its executable is ablations/without_03_fused_adamw in bin_dir().
 struct Ablation {
-  std::string name;    // "without/03_fused_adamw"
-  std::string kind;    // "without" or "only"
-  Rung rung;           // what is left out or alone
-  Rung reference;      // what is measured against: the last rung of usual batch, or the first
-  std::string source;  // "merge", or the path of a file that was written
+  std::string name;
+  std::string kind;
+  Rung rung;
+  Rung reference;
+  std::string source;
+  Rung row;
+
+  std::string unchanged() const;
+  std::string program() const;
 };
 
-/// Those that were built.
 std::vector<Ablation> ablations();
 
 /// All rungs, lowest first. The table is compiled in.

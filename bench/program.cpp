@@ -70,6 +70,14 @@ Program program_of(const Rung& rung) {
   return {rung.name, "", {bin_dir() + "/" + rung.name}, rung.math, rung.tolerance, rung.batch};
 }
 
+Program program_of(const Ablation& ablation) {
+  return {.variant = ablation.name,
+          .peer = "",
+          .command = {bin_dir() + "/ablations/" + ablation.program()},
+          .math = ablation.row.math,
+          .tolerance = ablation.row.tolerance};
+}
+
 std::string peer_title(const std::string& peer) {
   return peer == "pytorch" ? "PyTorch" : peer == "llmc" ? "llm.c" : peer;
 }

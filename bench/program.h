@@ -29,8 +29,9 @@ struct Program {
 std::vector<Program> programs(const std::vector<Rung>& rungs, const std::vector<std::string>& peers,
                               const std::string& python);
 
-/// A rung in bin_dir().
+/// A rung in bin_dir(), and an ablation in its folder ablations/.
 Program program_of(const Rung& rung);
+Program program_of(const Ablation& ablation);
 
 /// "PyTorch" for "pytorch"; a name that is not known as it is.
 std::string peer_title(const std::string& peer);

@@ -213,7 +213,7 @@ def draw_gain(ax, y: float, kind: str, gain: Gain, inches: float) -> None:
     if gain.ok:
         ax.errorbar(gain.ratio, y, xerr=[[gain.ratio - gain.low], [gain.high - gain.ratio]], **style.GAINS[kind],
                     markersize=5, elinewidth=1.1, capsize=2.5, capthick=1.1)
-        ax.annotate(f"{gain.ratio:#.4g}×", (gain.high, y), **look)
+        ax.annotate(f"{gain.ratio:.3f}×", (gain.high, y), **look)
     else:
         text = f"{GAINS[kind]}: {gain.status}: {gain.reason}"
         ax.annotate(shorten(text, int(inches / style.text_width("x", 8)), placeholder=" …"), (0, y),
@@ -241,7 +241,7 @@ def draw_ablation(data: Results):
     for (ax,), rows in zip(panel, groups.values()):
         if high > 2 * low:
             ax.set_xscale("log")
-            style.log_axis(ax.xaxis)
+            style.log_axis(ax.xaxis, (1, 1.5, 2, 3, 5, 7))
             ax.set_xlim(low / 1.1, high * (high / low) ** 0.12)
         else:
             ax.set_xlim(low - 0.05 * (high - low + 0.01), high + 0.12 * (high - low + 0.01))

@@ -150,9 +150,13 @@ class HarnessCliAblate : public HarnessCli {
       fake.before_start = cat("case $arguments in *--plan*) echo '{\"batch\": ", row.parent.empty() ? 8 : 16,
                               "}'; exit 0 ;; esac");
       fake.write(folder_);
-      if (row.batch == BatchSize::usual && !row.parent.empty())
-        for (const char* kind : {"without", "only"}) ablation_of(kind, row.name).write(folder_);
     }
+    for (const Ablation& ablation : ablations())
+      if (ablation.unchanged().empty()) ablation_of(ablation.kind, ablation.rung.name).write(folder_);
+  }
+
+  void SetUp() override {
+    if (ablations().empty()) GTEST_SKIP() << "built without git, so without ablations";
   }
 
   static FakeRung ablation_of(const std::string& kind, const std::string& name) {
@@ -438,7 +442,9 @@ TEST_F(HarnessCliAblate, MeasuresReferencesNeighboursAndAblationsInTurns) {
   EXPECT_EQ(row["without"]["ratio"], 1.5);
   EXPECT_EQ(row["only"]["ratio"], 1.25);
   EXPECT_EQ(json["variants"].size(), 6U);
-  EXPECT_EQ(json["plan"]["ablate"], Json({{"rungs", {"03_fused_adamw"}}, {"kinds", {"without", "only"}}}));
+  EXPECT_EQ(
+      json["plan"]["ablate"],
+      Json({{"rungs", {"03_fused_adamw"}}, {"kinds", {"without", "only"}}, {"unchanged", Json::object()}}));
   for (const char* words : {"leave-one-out", "1.500 (1.500 to 1.500)",
                             "exclude 1: 1 of 1 (ladder gain), 1 of 1 (leave-one-out), 1 of 1 (only-one)"})
     EXPECT_TRUE(has(outcome.out, words)) << words << outcome.out;
@@ -446,13 +452,21 @@ TEST_F(HarnessCliAblate, MeasuresReferencesNeighboursAndAblationsInTurns) {
 }
 
 TEST_F(HarnessCliAblate, AllRungsAndBothKindsByDefault) {
-  ASSERT_EQ(stepladder(ablation("--rounds 1")).code, 0);
+  const Outcome outcome = stepladder(ablation("--rounds 1"));
+  ASSERT_EQ(outcome.code, 0) << outcome.out;
   const Json rows = parse_json(read_file(folder_ / "results.json"))["ablations"];
   ASSERT_EQ(rows.size(), ladder().size() - 1);
+  std::map<std::string, std::string> status;
   for (size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i]["rung"], ladder()[i + 1].name);
-    for (const char* gain : {"ladder", "without", "only"})
-      EXPECT_EQ(rows[i][gain]["status"], "ok") << rows[i];
+    EXPECT_EQ(rows[i]["ladder"]["status"], "ok");
+    for (const char* kind : {"without", "only"})
+      status[cat(kind, "/", rows[i]["rung"].get<std::string>())] = rows[i][kind]["status"];
+  }
+  for (const Ablation& ablation : ablations()) {
+    const std::string why = ablation.unchanged();
+    EXPECT_EQ(status[ablation.name], why.empty() ? "ok" : "unchanged") << ablation.name;
+    EXPECT_TRUE(has(outcome.out, why)) << why;
   }
 }
 
@@ -526,6 +540,13 @@ TEST_F(HarnessCliAblate, BadInputIsRefusedBeforeAnyRun) {
               has(outcome.err, "cmake --build"))
       << outcome.err;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json"));
+}
+
+TEST_F(HarnessCli, ABuildWithoutAblationsSaysWhatIsMissing) {
+  if (!ablations().empty()) GTEST_SKIP() << "this build has ablations";
+  const Outcome outcome = stepladder("ablate --backend cpu");
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "install git")) << outcome.err;
 }
 
 // ---- results that are there

@@ -282,6 +282,16 @@ TEST(AblatedRungs, WhatIsNotOkHasNoNumber) {
       EXPECT_FALSE(json[gain].contains(number)) << gain;
 }
 
+TEST(AblatedRungs, WhatChangesNothingIsSaidAndHasNoNumber) {
+  Results results = make_ablation({"03_fused_adamw"}, {"without"},
+                                  {make_run("02_tf32", 0, 50), make_run("03_fused_adamw", 0, 40)});
+  results.plan["ablate"]["unchanged"] = {{"without/03_fused_adamw", "changes nothing in 09_padded_vocab"}};
+  const auto row = ablated_rungs(results).at(0);
+  EXPECT_TRUE(row.ladder.ok());
+  EXPECT_EQ(row.without->status, "unchanged");
+  EXPECT_EQ(row.without->reason, "without/03_fused_adamw changes nothing in 09_padded_vocab");
+}
+
 TEST(AblatedRungs, AFailedReferenceOrRoundLeavesNoNumber) {
   const auto row = ablated_rungs(
       make_ablation({"03_fused_adamw"}, {"without"},
@@ -318,8 +328,8 @@ TEST(AblatedRungs, OnlyWhatWasAskedForIsThere) {
   EXPECT_FALSE(json["ablations"][0].contains("without"));
   EXPECT_TRUE(json["ablations"][0].contains("only"));
   // A file may hold any plan.
-  for (const Json& ablate :
-       {Json(7), Json("x"), Json{{"rungs", 7}}, Json{{"rungs", {1, "99"}}, {"kinds", {}}}}) {
+  for (const Json& ablate : {Json(7), Json("x"), Json{{"rungs", 7}},
+                             Json{{"rungs", {1, "99"}}, {"kinds", {}}, {"unchanged", {7}}}}) {
     Results results = make_results(runs);
     results.plan["ablate"] = ablate;
     EXPECT_TRUE(ablated_rungs(results).empty()) << ablate;
