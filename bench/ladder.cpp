@@ -7,7 +7,9 @@
 
 namespace stepladder {
 
-extern const char* const kLadderJson;  // generated from variants/ladder.json
+// Generated: variants/ladder.json, and name and source of each ablation that is built.
+extern const char* const kLadderJson;
+std::vector<std::pair<std::string, std::string>> built_ablations();
 
 namespace {
 
@@ -32,6 +34,7 @@ std::vector<Rung> parse_ladder() {
     row.at("tolerance").get_to(rung.tolerance);
     row.at("diff_budget").get_to(rung.diff_budget);
     if (row.value("batch", "") == "largest") rung.batch = BatchSize::largest;
+    rung.subsumed_by = row.value("subsumed_by", "");
   }
   return rungs;
 }
@@ -40,6 +43,31 @@ std::vector<Rung> parse_ladder() {
 std::vector<std::string> names_of(const Rung& rung) {
   const size_t underscore = rung.name.find('_');
   return {rung.name, rung.name.substr(0, underscore), rung.name.substr(underscore + 1)};
+}
+
+/// Whether the rung's GEMMs run on something else than those of the rung before.
+bool sets_math(const Rung& rung) {
+  return !rung.parent.empty() && rung.math != find_rung(rung.parent).math;
+}
+
+Rung only_row(const Rung& rung, const Rung& first) {
+  Rung row = first;
+  row.changes = cat("nothing is clever but: ", rung.changes);
+  row.compute_capability = rung.compute_capability;
+  row.tolerance = rung.tolerance;
+  if (sets_math(rung)) row.math = rung.math;
+  return row;
+}
+
+Rung without_row(const Rung& rung, const Rung& last) {
+  Rung row = last;
+  row.changes = cat("everything but: ", rung.changes);
+  if (sets_math(rung)) row.math = find_rung(rung.parent).math;
+  for (const Rung& other : ladder())  // what the rung had taken the place of is back
+    if (other.name <= last.name && other.name != rung.name &&
+        (other.subsumed_by.empty() || other.subsumed_by == rung.name))
+      row.compute_capability = std::max(row.compute_capability, other.compute_capability);
+  return row;
 }
 
 }  // namespace
@@ -53,27 +81,6 @@ const std::vector<Rung>& ladder() {
   return rungs;
 }
 
-std::string Ablation::unchanged() const {
-  return source.empty() ? cat("changes nothing in ", reference.name) : "";
-}
-
-std::string Ablation::program() const {
-  return cat(kind, '_', rung.name);
-}
-
-std::vector<Ablation> ablations() {
-  std::vector<Ablation> all;
-  const auto tuned = std::find_if(ladder().rbegin(), ladder().rend(),
-                                  [](const Rung& rung) { return rung.batch == BatchSize::usual; });
-  for (const Rung& rung : ladder()) {
-    if (rung.parent.empty() || rung.batch != BatchSize::usual) continue;
-    all.push_back(
-        {"without/" + rung.name, "without", rung, *tuned, rung.name == "02_tf32" ? "" : "merge", *tuned});
-    all.push_back({"only/" + rung.name, "only", rung, ladder().front(), "merge", rung});
-  }
-  return all;
-}
-
 const Rung& find_rung(const std::string& name) {
   std::vector<std::string> candidates;
   for (const Rung& rung : ladder()) {
@@ -83,6 +90,50 @@ const Rung& find_rung(const std::string& name) {
     }
   }
   throw InputError(cat("unknown rung '", name, "': did you mean '", nearest(name, candidates), "'?"));
+}
+
+std::string Ablation::unchanged() const {
+  return source.empty()
+             ? cat("changes nothing in ", reference.name, ": ", rung.subsumed_by, " takes its place")
+             : "";
+}
+
+std::string Ablation::program() const {
+  return cat(kind, '_', rung.name);
+}
+
+std::vector<Ablation> ablations() {
+  const auto built = built_ablations();
+  if (built.empty()) return {};
+  std::vector<Rung> rungs;
+  for (const Rung& rung : ladder())
+    if (rung.batch == BatchSize::usual) rungs.push_back(rung);
+  const Rung first = rungs.front(), last = rungs.back();
+
+  std::vector<Ablation> all;
+  for (size_t i = 1; i < rungs.size(); ++i) {
+    for (const std::string kind : {"without", "only"}) {
+      const bool without = kind == "without";
+      Ablation& ablation = all.emplace_back();
+      ablation.name = cat(kind, '/', rungs[i].name);
+      ablation.kind = kind;
+      ablation.rung = rungs[i];
+      ablation.reference = without ? last : first;
+      for (const auto& [name, source] : built)
+        if (name == ablation.name) ablation.source = source;
+      ablation.row = without ? without_row(rungs[i], last) : only_row(rungs[i], first);
+      ablation.row.name = ablation.name;
+      ablation.row.parent = ablation.reference.name;
+    }
+  }
+  return all;
+}
+
+Rung row_of(const std::string& trainer) {
+  if (trainer.find('/') == std::string::npos) return find_rung(trainer);
+  for (const Ablation& ablation : ablations())
+    if (ablation.name == trainer) return ablation.row;
+  throw InputError(cat("unknown trainer '", trainer, "': no ablation is called that"));
 }
 
 std::string unsupported_reason(const Rung& rung, const DeviceInfo& device) {

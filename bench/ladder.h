@@ -20,30 +20,46 @@ struct Rung {
   double tolerance = 0.0;  // relative, of a step's loss against the first rung's
   BatchSize batch = BatchSize::usual;
   int diff_budget = 0;  // changed lines against the parent's file
+  /// The later rung that takes its place: leaving this one out of the last rung changes nothing. "" if none.
+  std::string subsumed_by;
 
   /// "sm_80", or "" when any device will do.
   std::string requirement() const;
 };
-
-struct Ablation {
-  std::string name;
-  std::string kind;
-  Rung rung;
-  Rung reference;
-  std::string source;
-  Rung row;
-
-  std::string unchanged() const;
-  std::string program() const;
-};
-
-std::vector<Ablation> ablations();
 
 /// All rungs, lowest first. The table is compiled in.
 const std::vector<Rung>& ladder();
 
 /// By "02", "tf32" or "02_tf32". Throws InputError with the nearest name for an unknown one.
 const Rung& find_rung(const std::string& name);
+
+/// What one rung is worth where others are there, or are not.
+struct Ablation {
+  std::string name;  // "without/03_fused_adamw", built as ablations/without_03_fused_adamw beside the rungs
+  std::string kind;  // "without": the last rung but for `rung`; "only": the first with nothing but `rung`
+  Rung rung;
+  /// What it is measured against: for "without" the last rung that doesn't choose its batch, else the first.
+  Rung reference;
+  /// "merge", or the path of the written file, from the root of the sources. "": nothing is built, since
+  /// without `rung` the reference would be what it is.
+  std::string source;
+  /// The trainer's own facts: what its GEMMs run on, what it needs, how far its loss may lie from the
+  /// baseline's.
+  Rung row;
+
+  /// "changes nothing in 09_padded_vocab: 05_mixed_precision takes its place"; "" where something is built.
+  std::string unchanged() const;
+  /// The file name of its executable, in "ablations" beside the rungs: "without_03_fused_adamw".
+  std::string program() const;
+};
+
+/// Both kinds of each rung but the first and those that choose their batch, lowest rung first, "without"
+/// before "only". Empty in a build that found no git to merge them with.
+std::vector<Ablation> ablations();
+
+/// The row of a trainer by its full name, "02_tf32" or "without/02_tf32". Throws InputError for an unknown
+/// one.
+Rung row_of(const std::string& trainer);
 
 /// Why `device` cannot run the rung: "needs sm_80, this is sm_75 (Tesla T4)"; "" when it can. The CPU backend
 /// runs every rung, reduced precisions emulated.

@@ -119,11 +119,7 @@ class Speed {
 class Run {
  public:
   Run(const RungBuild& build, RungSettings& settings, const std::vector<Option>& options, EventWriter& events)
-      : build_(build),
-        rung_(find_rung(build.name)),
-        settings_(settings),
-        options_(options),
-        events_(events) {}
+      : build_(build), rung_(row_of(build.name)), settings_(settings), options_(options), events_(events) {}
 
   /// Returns the exit code.
   int train();
@@ -150,7 +146,7 @@ class Run {
   std::string continuation(std::span<const int32_t> prompt);
 
   const RungBuild& build_;
-  const Rung& rung_;
+  const Rung rung_;
   RungSettings& settings_;
   const std::vector<Option>& options_;
   EventWriter& events_;
@@ -432,7 +428,7 @@ void Run::sample() {
 int RungApp::run(int argc, const char* const* argv) {
   RungSettings settings;
   const auto options = settings.options();
-  CLI::App app(cat(build_.name, ": trains GPT-2; ", find_rung(build_.name).changes), build_.name);
+  CLI::App app(cat(build_.name, ": trains GPT-2; ", row_of(build_.name).changes), build_.name);
   add_options(app, options);
   add_help(app, cat(build_.name, " ", STEPLADDER_VERSION, " source ", build_.source_hash));
   if (!parse_command_line(app, argc, argv)) return kExitOk;

@@ -1,5 +1,5 @@
-# Writes OUT, the header that the build includes into variant FILE: its name, and a hash over it and the model.
-# Usage: cmake -DOUT=... -DFILE=... -DMODEL=<folder> -P rung_header.cmake
+# Writes OUT, the header that the build includes into variant FILE: its NAME, and a hash over it and the model.
+# Usage: cmake -DOUT=... -DNAME=... -DFILE=... -DMODEL=<folder> -P rung_header.cmake
 file(GLOB_RECURSE sources "${MODEL}/*.h" "${MODEL}/*.cpp" "${MODEL}/*.cu" "${MODEL}/*.cuh")
 list(SORT sources)
 file(SHA256 "${FILE}" all)
@@ -8,5 +8,4 @@ foreach(source IN LISTS sources)
   string(APPEND all "${hash}")
 endforeach()
 string(SHA256 hash "${all}")
-get_filename_component(name "${FILE}" NAME_WE)
-file(WRITE "${OUT}" "#define STEPLADDER_RUNG_NAME \"${name}\"\n#define STEPLADDER_SOURCE_HASH \"${hash}\"\n")
+file(WRITE "${OUT}" "#define STEPLADDER_RUNG_NAME \"${NAME}\"\n#define STEPLADDER_SOURCE_HASH \"${hash}\"\n")

@@ -1,6 +1,7 @@
 // The shape of the model and of the batch, by the field's letters.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,6 +9,9 @@
 #include "model/tensor.h"
 
 namespace stepladder {
+
+/// GELU in its tanh form (Hendrycks and Gimpel 2016): x (1 + tanh(a (x + b x^3))) / 2, a = sqrt(2/pi).
+inline constexpr float kGeluA = 0.79788456F, kGeluB = 0.044715F;
 
 /// GPT-2 dimensions plus the micro-batch. Field names are the literature's.
 struct Config {
@@ -23,6 +27,8 @@ struct Config {
   DType half = DType::bf16;  // bf16 or f16: the type of the rungs that train in 16 bits
 
   int64_t HS() const { return C / NH; }
+  /// 1 / sqrt(HS), what q k^T is scaled with.
+  float attention_scale() const { return 1.0F / std::sqrt(static_cast<float>(HS())); }
   /// Parameters, embeddings included (124,439,808 for gpt2).
   int64_t num_params() const { return V * C + max_T * C + L * (12 * C * C + 13 * C) + 2 * C; }
   /// Throws InputError naming the field unless all extents are positive, NH divides C, and T <= max_T.

@@ -245,8 +245,11 @@ class Ops {
 
   // ---- classifier: logits (B,T,V), targets (B,T) i32; losses (B,T), logp and dlogp (B,T,V) are f32
   // -----------------------------------------------------------
-  virtual void log_softmax_forward(Tensor logp, Tensor logits) = 0;  // logp = logits - logsumexp
-  /// dlogits = dlogp - exp(logp) * sum_v(dlogp); dlogits may be dlogp.
+  /// logp = logits - logsumexp(logits). Rows of logits may be longer than logp's: what is beyond is padding,
+  /// not read.
+  virtual void log_softmax_forward(Tensor logp, Tensor logits) = 0;
+  /// dlogits = dlogp - exp(logp) * sum_v(dlogp); dlogits may be dlogp. Rows of both may be longer than
+  /// logp's: what is beyond is padding, neither read nor written.
   virtual void log_softmax_backward(Tensor dlogits, Tensor dlogp, Tensor logp) = 0;
   virtual void nll_loss_forward(Tensor losses, Tensor logp,
                                 Tensor targets) = 0;  // losses (B,T) = -logp[target]

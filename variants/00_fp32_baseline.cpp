@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/data.h"
 #include "model/gpt2.h"
 
 namespace stepladder {
@@ -9,17 +10,18 @@ namespace {
 class Variant final : public Trainer {
  public:
   Variant(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
-      : Trainer(ops, arena, config, hyper), B(config.B), T(config.T), L(config.L), HS(config.HS()) {
-    const int64_t C = config.C, NH = config.NH, V = config.V;
+      : Trainer(ops, arena, config, hyper) {
     const auto f32 = [&](const char* name, Shape shape) { return arena.alloc(name, DType::f32, shape); };
     const auto act = f32;
 
+    const int64_t C = config.C, NH = config.NH, Vp = config.V;  // Vp: rows of wte, columns of the logits
+
     // Parameters, gradients and AdamW moments.
-    params = Params(arena, "params", config);
+    params = Params(arena, "params", config, DType::f32, Vp);
     weights = params;
-    grads = Params(arena, "grads", config);
-    adam_m = Params(arena, "adam_m", config);
-    adam_v = Params(arena, "adam_v", config);
+    grads = Params(arena, "grads", config, DType::f32, Vp);
+    adam_m = Params(arena, "adam_m", config, DType::f32, Vp);
+    adam_v = Params(arena, "adam_v", config, DType::f32, Vp);
 
     // The batch.
     tokens = arena.alloc("batch/tokens", DType::i32, {B, T});
@@ -42,8 +44,8 @@ class Variant final : public Trainer {
     lnf = act("activations/lnf", {B, T, C});
     lnfhat = act("activations/lnfhat", {B, T, C});
     lnfrstd = f32("activations/lnfrstd", {B, T});
-    logits = act("activations/logits", {B, T, V});
-    logprobs = f32("activations/logprobs", {B, T, V});
+    logits = act("activations/logits", {B, T, Vp});
+    logprobs = f32("activations/logprobs", {B, T, config.V});
     losses = f32("activations/losses", {B, T});
 
     // Memory that every layer uses again.
@@ -73,23 +75,34 @@ class Variant final : public Trainer {
     denominator = f32("scratch/denominator", {std::max(params.wte.numel(), params.fcw[0].numel())});
   }
 
-  void prepare() override { ops.causal_mask(mask); }
+  void prepare() override {
+    ops.causal_mask(mask);
+    // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
+    ops.set_matmul_precision(Precision::fp32);
+  }
 
   void step(Loader& data, int64_t step, float lr) override {
     for (const auto& g : gs) ops.zero(g.tensor);
     ops.zero(loss);
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
-      forward(data.next());
+      const Batch batch = data.next();
+
+      forward(batch);
       backward();
+      // All of it is queued: the host does not wait for the device.
     }
     update(step, lr);
     ops.phase(nullptr);
   }
 
-  void forward(const Batch& batch) override {
+  void load(const Batch& batch) {
     ops.phase("data");
     ops.upload(tokens, batch.tokens);
     ops.upload(targets, batch.targets);
+  }
+
+  void forward(const Batch& batch) override {
+    load(batch);
 
     ops.phase("encoder");
     ops.embedding_forward(res, tokens, weights.wte);  // (B,T,C)
@@ -103,7 +116,7 @@ class Variant final : public Trainer {
       ops.matmul(qkv, ln1[l], weights.qkvw[l], MatOp::NT);
       ops.add_columns(qkv, qkv, weights.qkvb[l]);
       ops.split_qkv(q[l], k[l], v[l], qkv);
-      ops.affine(q[l], q[l], scale(), 0.0F);
+      ops.affine(q[l], q[l], config.attention_scale(), 0.0F);
 
       // att = softmax(q k^T + mask)  (B,NH,T,T)
       ops.matmul(att[l], q[l], k[l], MatOp::NT);
@@ -134,7 +147,7 @@ class Variant final : public Trainer {
 
     ops.phase("classifier");
     layernorm_forward(lnf, lnfhat, lnfrstd, res, weights.lnfw, weights.lnfb);
-    ops.matmul(logits, lnf, weights.wte, MatOp::NT);  // (B,T,V)
+    ops.matmul(logits, lnf, weights.wte, MatOp::NT);  // (B,T,Vp)
     ops.log_softmax_forward(logprobs, logits);
     ops.nll_loss_forward(losses, logprobs, targets);
     ops.add_mean(loss, losses);
@@ -183,7 +196,7 @@ class Variant final : public Trainer {
       ops.matmul(dk, datt, q[l], MatOp::TN);
 
       // q, k, v = heads of ln1 W^T + b, q / sqrt(HS)  (B,T,C) <- (B,T,3C)
-      ops.affine(dq, dq, scale(), 0.0F);
+      ops.affine(dq, dq, config.attention_scale(), 0.0F);
       ops.merge_qkv(qkv, dq, dk, dv);
       ops.matmul(dln, qkv, weights.qkvw[l], MatOp::NN);
       ops.matmul(grads.qkvw[l], qkv, ln1[l], MatOp::TN, Write::add);
@@ -206,9 +219,8 @@ class Variant final : public Trainer {
 
     // AdamW (Loshchilov and Hutter 2019), one kernel per operation per tensor.
     ops.phase("optimizer");
-    const auto t = static_cast<double>(step + 1);
-    const auto rate = static_cast<float>(lr / (1.0 - std::pow(hyper.beta1, t)));
-    const auto unbias = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(hyper.beta2, t)));
+    const auto rate = static_cast<float>(lr / (1.0 - std::pow(hyper.beta1, step + 1)));
+    const auto unbias = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(hyper.beta2, step + 1)));
     for (size_t i = 0; i < ws.size(); ++i) {
       const Tensor w = ws[i].tensor, g = gs[i].tensor, m = ms[i].tensor, s = vs[i].tensor;
       const Tensor d = denominator.first(w.shape);
@@ -223,8 +235,6 @@ class Variant final : public Trainer {
   }
 
  private:
-  float scale() const { return 1.0F / std::sqrt(static_cast<float>(HS)); }
-
   // out = xhat * w + b, xhat = (x - mean) / sqrt(variance + eps)  (Ba et al. 2016)
   void layernorm_forward(Tensor out, Tensor xhat, Tensor rstd, Tensor x, Tensor w, Tensor b) {
     ops.row_mean(mean, x);
@@ -275,17 +285,14 @@ class Variant final : public Trainer {
     ops.tanh(t, t);
   }
 
-  static constexpr float kGeluA = 0.79788456F;  // sqrt(2/pi)
-  static constexpr float kGeluB = 0.044715F;
-
-  const int64_t B, T, L, HS;
-  std::vector<NamedTensor> ws, gs, ms, vs;
+  const int64_t B = config.B, T = config.T, L = config.L, HS = config.HS();
   Tensor tokens, targets;
+
   Tensor ln1, ln1hat, ln1rstd, q, k, v, att, atty, ln2, ln2hat, ln2rstd, fch, fcgelu;
   Tensor lnf, lnfhat, lnfrstd, logprobs, losses;
-  Tensor mask;
-  Tensor res, mean, qkv, heads, fctanh, proj;
+  Tensor mask, res, mean, qkv, heads, fctanh, proj;
   Tensor dres, dln, dlnhat, dmean, dq, dk, dv, datt, dfch, dfcgelu, dgelu;
+  std::vector<NamedTensor> ws, gs, ms, vs;
   Tensor squares, clip, denominator;
 };
 

@@ -1,5 +1,4 @@
-#include <cmath>
-
+#include "model/data.h"
 #include "model/feed.h"
 #include "model/gpt2.h"
 
@@ -9,22 +8,18 @@ namespace {
 class Variant final : public Trainer {
  public:
   Variant(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
-      : Trainer(ops, arena, config, hyper),
-        B(config.B),
-        T(config.T),
-        L(config.L),
-        HS(config.HS()),
-        feed(ops, arena, config) {
-    const int64_t C = config.C, NH = config.NH, V = config.V;
+      : Trainer(ops, arena, config, hyper), feed(ops, arena, config) {
     const auto f32 = [&](const char* name, Shape shape) { return arena.alloc(name, DType::f32, shape); };
     const auto act = [&](const char* name, Shape shape) { return arena.alloc(name, config.half, shape); };
 
+    const int64_t C = config.C, NH = config.NH, Vp = config.V;  // Vp: rows of wte, columns of the logits
+
     // Parameters in f32, their 16-bit copy, gradients and AdamW moments.
-    params = Params(arena, "params", config);
-    weights = Params(arena, "weights", config, config.half);
-    grads = Params(arena, "grads", config, config.half);
-    adam_m = Params(arena, "adam_m", config);
-    adam_v = Params(arena, "adam_v", config);
+    params = Params(arena, "params", config, DType::f32, Vp);
+    weights = Params(arena, "weights", config, config.half, Vp);
+    grads = Params(arena, "grads", config, config.half, Vp);
+    adam_m = Params(arena, "adam_m", config, DType::f32, Vp);
+    adam_v = Params(arena, "adam_v", config, DType::f32, Vp);
 
     // The batch.
     tokens = arena.alloc("batch/tokens", DType::i32, {B, T});
@@ -47,9 +42,9 @@ class Variant final : public Trainer {
     lnf = act("activations/lnf", {B, T, C});
     lnfhat = act("activations/lnfhat", {B, T, C});
     lnfrstd = f32("activations/lnfrstd", {B, T});
-    logits = act("activations/logits", {B, T, V});
-    logprobs = f32("activations/logprobs", {B, T, V});
-    dlogprobs = f32("activations/dlogprobs", {B, T, V});
+    logits = act("activations/logits", {B, T, Vp});
+    logprobs = f32("activations/logprobs", {B, T, config.V});
+    dlogprobs = f32("activations/dlogprobs", {B, T, config.V});
     losses = f32("activations/losses", {B, T});
 
     // Memory that every layer uses again.
@@ -80,6 +75,9 @@ class Variant final : public Trainer {
   }
 
   void prepare() override {
+    // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
+    ops.set_matmul_precision(Precision::tf32);
+
     for (const AdamWTensor& t : state) ops.copy(t.low, t.w);
   }
 
@@ -87,17 +85,24 @@ class Variant final : public Trainer {
     for (const Tensor& g : gs) ops.zero(g);
     ops.zero(loss);
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
-      forward(feed.next(data));
-      feed.send_ahead();
+      const Batch batch = feed.next(data);
+
+      forward(batch);
       backward();
+      // All of it is queued: the host does not wait for the device.
+      feed.send_ahead();
     }
     update(step, lr);
     ops.phase(nullptr);
   }
 
-  void forward(const Batch& batch) override {
+  void load(const Batch& batch) {
     ops.phase("data");
     feed.deliver(tokens, targets, batch);
+  }
+
+  void forward(const Batch& batch) override {
+    load(batch);
 
     ops.phase("encoder");
     ops.embedding_forward(res, tokens, weights.wte);  // (B,T,C)
@@ -111,7 +116,7 @@ class Variant final : public Trainer {
       ops.matmul(qkv, ln1[l], weights.qkvw[l], MatOp::NT);
       ops.add_columns(qkv, qkv, weights.qkvb[l]);
       ops.split_qkv(q[l], k[l], v[l], qkv);
-      ops.affine(q[l], q[l], scale(), 0.0F);
+      ops.affine(q[l], q[l], config.attention_scale(), 0.0F);
 
       // att = softmax(q k^T) over the past  (B,NH,T,T)
       ops.matmul(att[l], q[l], k[l], MatOp::NT);
@@ -141,7 +146,7 @@ class Variant final : public Trainer {
 
     ops.phase("classifier");
     layernorm_forward(lnf, lnfhat, lnfrstd, res, weights.lnfw, weights.lnfb);
-    ops.matmul(logits, lnf, weights.wte, MatOp::NT);  // (B,T,V)
+    ops.matmul(logits, lnf, weights.wte, MatOp::NT);  // (B,T,Vp)
     ops.log_softmax_forward(logprobs, logits);
     ops.nll_loss_forward(losses, logprobs, targets);
     ops.add_mean(loss, losses);
@@ -191,7 +196,7 @@ class Variant final : public Trainer {
       ops.matmul(dk, datt, q[l], MatOp::TN);
 
       // q, k, v = heads of ln1 W^T + b, q / sqrt(HS)  (B,T,C) <- (B,T,3C)
-      ops.affine(dq, dq, scale(), 0.0F);
+      ops.affine(dq, dq, config.attention_scale(), 0.0F);
       ops.merge_qkv(qkv, dq, dk, dv);
       ops.matmul(dln, qkv, weights.qkvw[l], MatOp::NN);
       ops.matmul(grads.qkvw[l], qkv, ln1[l], MatOp::TN, Write::add);
@@ -217,8 +222,6 @@ class Variant final : public Trainer {
   }
 
  private:
-  float scale() const { return 1.0F / std::sqrt(static_cast<float>(HS)); }
-
   // out = xhat * w + b, xhat = (x - mean) / sqrt(variance + eps)  (Ba et al. 2016)
   void layernorm_forward(Tensor out, Tensor xhat, Tensor rstd, Tensor x, Tensor w, Tensor b) {
     ops.row_mean(mean, x);
@@ -269,18 +272,16 @@ class Variant final : public Trainer {
     ops.tanh(t, t);
   }
 
-  static constexpr float kGeluA = 0.79788456F;  // sqrt(2/pi)
-  static constexpr float kGeluB = 0.044715F;
-
-  const int64_t B, T, L, HS;
-  Feed feed;
-  std::vector<Tensor> gs;
-  std::vector<AdamWTensor> state;
+  const int64_t B = config.B, T = config.T, L = config.L, HS = config.HS();
   Tensor tokens, targets;
+  Feed feed;
+
   Tensor ln1, ln1hat, ln1rstd, q, k, v, att, atty, ln2, ln2hat, ln2rstd, fch, fcgelu;
   Tensor lnf, lnfhat, lnfrstd, logprobs, dlogprobs, losses;
   Tensor res, mean, qkv, heads, fctanh, proj;
   Tensor dres, dln, dlnhat, dmean, dq, dk, dv, datt, dfch, dfcgelu, dgelu;
+  std::vector<Tensor> gs;
+  std::vector<AdamWTensor> state;
   Tensor clip, schedule;
 };
 

@@ -1,5 +1,4 @@
-#include <cmath>
-
+#include "model/data.h"
 #include "model/feed.h"
 #include "model/gpt2.h"
 
@@ -9,22 +8,18 @@ namespace {
 class Variant final : public Trainer {
  public:
   Variant(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
-      : Trainer(ops, arena, config, hyper),
-        B(config.B),
-        T(config.T),
-        L(config.L),
-        HS(config.HS()),
-        feed(ops, arena, config) {
-    const int64_t C = config.C, NH = config.NH, V = config.V;
+      : Trainer(ops, arena, config, hyper), feed(ops, arena, config) {
     const auto f32 = [&](const char* name, Shape shape) { return arena.alloc(name, DType::f32, shape); };
     const auto act = [&](const char* name, Shape shape) { return arena.alloc(name, config.half, shape); };
 
+    const int64_t C = config.C, NH = config.NH, Vp = config.V;  // Vp: rows of wte, columns of the logits
+
     // Parameters in f32, their 16-bit copy, gradients and AdamW moments.
-    params = Params(arena, "params", config);
-    weights = Params(arena, "weights", config, config.half);
-    grads = Params(arena, "grads", config, config.half);
-    adam_m = Params(arena, "adam_m", config);
-    adam_v = Params(arena, "adam_v", config);
+    params = Params(arena, "params", config, DType::f32, Vp);
+    weights = Params(arena, "weights", config, config.half, Vp);
+    grads = Params(arena, "grads", config, config.half, Vp);
+    adam_m = Params(arena, "adam_m", config, DType::f32, Vp);
+    adam_v = Params(arena, "adam_v", config, DType::f32, Vp);
 
     // The batch.
     tokens = arena.alloc("batch/tokens", DType::i32, {B, T});
@@ -46,7 +41,7 @@ class Variant final : public Trainer {
     ln2rstd = f32("activations/ln2rstd", {L, B, T});
     fch = act("activations/fch", {L, B, T, 4 * C});
     fcgelu = act("activations/fcgelu", {L, B, T, 4 * C});
-    logits = act("activations/logits", {B, T, (V + 7) / 8 * 8});  // rows of whole 16-byte words
+    logits = act("activations/logits", {B, T, (Vp + 7) / 8 * 8});  // rows of whole 16-byte words
     losses = f32("activations/losses", {B, T});
 
     // Memory that every layer uses again.
@@ -70,6 +65,9 @@ class Variant final : public Trainer {
   }
 
   void prepare() override {
+    // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
+    ops.set_matmul_precision(Precision::tf32);
+
     for (const AdamWTensor& t : state) ops.copy(t.low, t.w);
   }
 
@@ -77,24 +75,31 @@ class Variant final : public Trainer {
     for (const Tensor& g : gs) ops.zero(g);
     ops.zero(loss);
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
-      forward_to_logits(feed.next(data));
-      feed.send_ahead();
+      const Batch batch = feed.next(data);
+
+      load(batch);
+      forward_to_logits();
       backward();
+      // All of it is queued: the host does not wait for the device.
+      feed.send_ahead();
     }
     update(step, lr);
     ops.phase(nullptr);
   }
 
+  void load(const Batch& batch) {
+    ops.phase("data");
+    feed.deliver(tokens, targets, batch);
+  }
+
   void forward(const Batch& batch) override {
-    forward_to_logits(batch);
+    load(batch);
+    forward_to_logits();
     ops.cross_entropy_forward(losses, logits, targets, config.V);
     ops.add_mean(loss, losses);
   }
 
-  void forward_to_logits(const Batch& batch) {
-    ops.phase("data");
-    feed.deliver(tokens, targets, batch);
-
+  void forward_to_logits() {
     ops.phase("encoder");
     ops.encoder_forward(res1[0], tokens, weights.wte, weights.wpe);  // (B,T,C)
     const Norm first = norm1(0);
@@ -109,7 +114,7 @@ class Variant final : public Trainer {
 
       // att = softmax(q k^T / sqrt(HS)) over the past  (B,NH,T,T)
       ops.matmul(att[l], q[l], k[l], MatOp::NT);
-      ops.scaled_causal_softmax_forward(att[l], att[l], scale());
+      ops.scaled_causal_softmax_forward(att[l], att[l], config.attention_scale());
 
       // atty = att v  (B,T,C)
       ops.matmul(heads, att[l], v[l], MatOp::NN);
@@ -132,7 +137,7 @@ class Variant final : public Trainer {
     }
 
     ops.phase("classifier");
-    ops.matmul(logits, ln1[L], weights.wte, MatOp::NT);  // (B,T,V)
+    ops.matmul(logits, ln1[L], weights.wte, MatOp::NT);  // (B,T,Vp)
   }
 
   void backward() {
@@ -173,7 +178,7 @@ class Variant final : public Trainer {
       ops.matmul(dv, att[l], heads, MatOp::TN);
 
       // att = softmax(q k^T / sqrt(HS)) over the past
-      ops.scaled_causal_softmax_backward(datt, datt, att[l], scale());
+      ops.scaled_causal_softmax_backward(datt, datt, att[l], config.attention_scale());
       ops.matmul(dq, datt, k[l], MatOp::NN);
       ops.matmul(dk, datt, q[l], MatOp::TN);
 
@@ -219,16 +224,15 @@ class Variant final : public Trainer {
     ops.layernorm_backward(dres, n.dw, n.db, dbias, dln, res1[l], n.mean, n.rstd, n.w);
   }
 
-  float scale() const { return 1.0F / std::sqrt(static_cast<float>(HS)); }
-
-  const int64_t B, T, L, HS;
-  Feed feed;
-  std::vector<Tensor> gs;
-  std::vector<AdamWTensor> state;
+  const int64_t B = config.B, T = config.T, L = config.L, HS = config.HS();
   Tensor tokens, targets;
+  Feed feed;
+
   Tensor res1, ln1, ln1mean, ln1rstd, q, k, v, att, atty, res2, ln2, ln2mean, ln2rstd, fch, fcgelu, losses;
   Tensor qkv, heads, proj;
   Tensor dres, dln, dq, dk, dv, datt, dfch;
+  std::vector<Tensor> gs;
+  std::vector<AdamWTensor> state;
   Tensor clip, schedule;
 };
 

@@ -1,3 +1,4 @@
+#include "model/data.h"
 #include "model/feed.h"
 #include "model/gpt2.h"
 
@@ -7,17 +8,18 @@ namespace {
 class Variant final : public Trainer {
  public:
   Variant(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
-      : Trainer(ops, arena, config, hyper), B(config.B), T(config.T), L(config.L), feed(ops, arena, config) {
-    const int64_t C = config.C, NH = config.NH, V = config.V;
+      : Trainer(ops, arena, config, hyper), feed(ops, arena, config) {
     const auto f32 = [&](const char* name, Shape shape) { return arena.alloc(name, DType::f32, shape); };
     const auto act = [&](const char* name, Shape shape) { return arena.alloc(name, config.half, shape); };
 
+    const int64_t C = config.C, NH = config.NH, Vp = config.V;  // Vp: rows of wte, columns of the logits
+
     // Parameters in f32, their 16-bit copy, gradients and AdamW moments.
-    params = Params(arena, "params", config);
-    weights = Params(arena, "weights", config, config.half);
-    grads = Params(arena, "grads", config, config.half);
-    adam_m = Params(arena, "adam_m", config);
-    adam_v = Params(arena, "adam_v", config);
+    params = Params(arena, "params", config, DType::f32, Vp);
+    weights = Params(arena, "weights", config, config.half, Vp);
+    grads = Params(arena, "grads", config, config.half, Vp);
+    adam_m = Params(arena, "adam_m", config, DType::f32, Vp);
+    adam_v = Params(arena, "adam_v", config, DType::f32, Vp);
 
     // The batch.
     tokens = arena.alloc("batch/tokens", DType::i32, {B, T});
@@ -37,7 +39,7 @@ class Variant final : public Trainer {
     ln2rstd = f32("activations/ln2rstd", {L, B, T});
     fch = act("activations/fch", {L, B, T, 4 * C});
     fcgelu = act("activations/fcgelu", {L, B, T, 4 * C});
-    logits = act("activations/logits", {B, T, (V + 7) / 8 * 8});  // rows of whole 16-byte words
+    logits = act("activations/logits", {B, T, (Vp + 7) / 8 * 8});  // rows of whole 16-byte words
     losses = f32("activations/losses", {B, T});
 
     // Memory that every layer uses again.
@@ -56,16 +58,22 @@ class Variant final : public Trainer {
   }
 
   void prepare() override {
+    // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
+    ops.set_matmul_precision(Precision::tf32);
+
     for (const AdamWTensor& t : state) ops.copy(t.low, t.w);
   }
 
   void step(Loader& data, int64_t step, float lr) override {
     ops.write(schedule, {lr, static_cast<float>(step + 1)});
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
-      feed.deliver(tokens, targets, feed.next(data));
+      const Batch batch = feed.next(data);
+
+      load(batch);
       if (!learn) compile();
       if (micro == 0) clear();
       learn();
+      // All of it is queued: the host does not wait for the device.
       feed.send_ahead();
     }
     finish();
@@ -87,9 +95,13 @@ class Variant final : public Trainer {
     finish = ops.record([this] { update(); });
   }
 
-  void forward(const Batch& batch) override {
+  void load(const Batch& batch) {
     ops.phase("data");
     feed.deliver(tokens, targets, batch);
+  }
+
+  void forward(const Batch& batch) override {
+    load(batch);
     forward_to_logits();
     ops.cross_entropy_forward(losses, logits, targets, config.V);
     ops.add_mean(loss, losses);
@@ -126,7 +138,7 @@ class Variant final : public Trainer {
     }
 
     ops.phase("classifier");
-    ops.matmul(logits, ln1[L], weights.wte, MatOp::NT);  // (B,T,V)
+    ops.matmul(logits, ln1[L], weights.wte, MatOp::NT);  // (B,T,Vp)
   }
 
   void backward() {
@@ -201,15 +213,16 @@ class Variant final : public Trainer {
     ops.layernorm_backward(dres, n.dw, n.db, dbias, dln, res1[l], n.mean, n.rstd, n.w);
   }
 
-  const int64_t B, T, L;
-  Feed feed;
-  std::vector<Tensor> gs;
-  std::vector<AdamWTensor> state;
-  std::function<void()> clear, learn, finish;  // the recorded parts of a step
+  const int64_t B = config.B, T = config.T, L = config.L;
   Tensor tokens, targets;
+  Feed feed;
+
   Tensor res1, ln1, ln1mean, ln1rstd, qkv, lse, atty, res2, ln2, ln2mean, ln2rstd, fch, fcgelu, losses;
   Tensor proj, dres, dln, dqkv, dfch;
+  std::vector<Tensor> gs;
+  std::vector<AdamWTensor> state;
   Tensor clip, schedule;
+  std::function<void()> clear, learn, finish;  // the recorded parts of a step
 };
 
 STEPLADDER_RUNG(Variant);

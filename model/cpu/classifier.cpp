@@ -12,6 +12,11 @@ float loss_scale(Tensor loss_scaler) {
   return present(loss_scaler) ? *loss_scaler.ptr<float>() : 1.0F;
 }
 
+/// x (...,Vp) has the rows of y (...,V), and V <= Vp.
+bool covers(Tensor x, Tensor y) {
+  return x.shape.rank() > 0 && y.shape.rank() > 0 && x.cols() >= y.cols() && rows_of(x) == rows_of(y);
+}
+
 void expect_targets(const char* op, Tensor targets, int64_t V) {
   const int32_t* p = targets.ptr<int32_t>();
   for (int64_t n = 0; n < targets.numel(); ++n)
@@ -21,14 +26,14 @@ void expect_targets(const char* op, Tensor targets, int64_t V) {
 }  // namespace
 
 void CpuOps::log_softmax_forward(Tensor logp, Tensor logits) {
-  expect(one_float_type(logits) && all_f32(logp) && same_shape(logp, logits) && logits.shape.rank() > 0,
-         "log_softmax_forward", logp, logits);
-  const int64_t V = logits.cols();
+  expect(one_float_type(logits) && all_f32(logp) && covers(logits, logp), "log_softmax_forward", logp,
+         logits);
+  const int64_t V = logp.cols(), Vp = logits.cols();
   float* plogp = logp.ptr<float>();
   with_float_type(logits.dtype, [&]<class T>(T) {
     const auto flogits = floats<T>(logits);
-    each_row(rows_of(logits), V, [=](int64_t n) {
-      const auto x = flogits + n * V;
+    each_row(rows_of(logp), V, [=](int64_t n) {
+      const auto x = flogits + n * Vp;
       float* out = plogp + n * V;
       const double logsumexp = exp_sum(x, V).log();
       STEPLADDER_SIMD
@@ -38,16 +43,15 @@ void CpuOps::log_softmax_forward(Tensor logp, Tensor logits) {
 }
 
 void CpuOps::log_softmax_backward(Tensor dlogits, Tensor dlogp, Tensor logp) {
-  expect(one_float_type(dlogits) && all_f32(dlogp, logp) && same_shape(dlogits, dlogp, logp) &&
-             logp.shape.rank() > 0,
+  expect(one_float_type(dlogits) && all_f32(dlogp, logp) && covers(dlogits, logp) && covers(dlogp, logp),
          "log_softmax_backward", dlogits, dlogp, logp);
-  const int64_t V = logp.cols();
+  const int64_t V = logp.cols(), Vp = dlogits.cols(), Vp_in = dlogp.cols();
   const float *pdlogp = dlogp.ptr<float>(), *plogp = logp.ptr<float>();
   with_float_type(dlogits.dtype, [&]<class T>(T) {
     const auto fdlogits = floats<T>(dlogits);
     each_row(rows_of(logp), V, [=](int64_t n) {
-      const float *d = pdlogp + n * V, *lp = plogp + n * V;
-      const auto out = fdlogits + n * V;
+      const float *d = pdlogp + n * Vp_in, *lp = plogp + n * V;
+      const auto out = fdlogits + n * Vp;
       const auto total = static_cast<float>(sum(V, [=](int64_t v) { return d[v]; }));
       STEPLADDER_SIMD
       for (int64_t v = 0; v < V; ++v) out.set(v, d[v] - exp_float(lp[v]) * total);

@@ -2,14 +2,10 @@
 // u = sqrt(2/pi) (x + 0.044715 x^3). The sigmoid loses no digits where tanh is close to -1.
 #pragma once
 
-#include <numbers>
-
+#include "model/config.h"
 #include "model/cpu/exp.h"
 
 namespace stepladder {
-
-inline constexpr float kGeluA = std::numbers::sqrt2_v<float> * std::numbers::inv_sqrtpi_v<float>;
-inline constexpr float kGeluB = 0.044715F;
 
 /// sigmoid(2u).
 inline float gelu_gate(float x) {

@@ -20,11 +20,12 @@ __device__ int row_length(int cols) {
 // softmax: exp(x - max) / sum_s exp(x - max); log_softmax: x - max - log sum_s exp(x - max).
 // The sum is kept relative to a running maximum (Milakov and Gimelshein 2018).
 template <Kind kKind, class Out, class In>
-__global__ void __launch_bounds__(kMaxThreads) softmax_forward_kernel(Out* out, const In* in, int cols) {
+__global__ void __launch_bounds__(kMaxThreads)
+    softmax_forward_kernel(Out* out, const In* in, int cols, int in_stride) {
   constexpr int kItems = kItemsOf<In>;
-  const int64_t offset = static_cast<int64_t>(blockIdx.x) * cols;
-  const In* x = in + offset;
-  Out* y = out + offset;
+  const int64_t row = blockIdx.x;
+  const In* x = in + row * in_stride;
+  Out* y = out + row * cols;
   const int length = row_length<kKind>(cols);
   const int step = static_cast<int>(blockDim.x), tile = kItems * step;
 
@@ -66,10 +67,10 @@ constexpr int kHeldThreads = 128;
 
 template <Kind kKind, class Out, class In>
 __global__ void __launch_bounds__(kHeldThreads)
-    softmax_forward_held_kernel(Out* out, const In* in, int cols) {
-  const int64_t offset = static_cast<int64_t>(blockIdx.x) * cols;
-  const In* x = in + offset;
-  Out* y = out + offset;
+    softmax_forward_held_kernel(Out* out, const In* in, int cols, int in_stride) {
+  const int64_t row = blockIdx.x;
+  const In* x = in + row * in_stride;
+  Out* y = out + row * cols;
   const int length = row_length<kKind>(cols);
 
   float v[kHeld];
@@ -102,11 +103,12 @@ __global__ void __launch_bounds__(kHeldThreads)
 // softmax: p * (dp - sum_s dp * p); log_softmax: dlogp - exp(logp) * sum_s dlogp.
 template <Kind kKind, class Out, class In>
 __global__ void __launch_bounds__(kMaxThreads)
-    softmax_backward_kernel(Out* dx, const In* dout, const In* out, int cols) {
+    softmax_backward_kernel(Out* dx, const In* dout, const In* out, int cols, int dx_stride,
+                            int dout_stride) {
   constexpr int kItems = kItemsOf<In>;
-  const int64_t offset = static_cast<int64_t>(blockIdx.x) * cols;
-  const In *dy = dout + offset, *y = out + offset;
-  Out* to = dx + offset;
+  const int64_t row = blockIdx.x;
+  const In *dy = dout + row * dout_stride, *y = out + row * cols;
+  Out* to = dx + row * dx_stride;
   const int length = row_length<kKind>(cols);
   const int step = static_cast<int>(blockDim.x), tile = kItems * step;
 
@@ -141,37 +143,42 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
+/// x is shaped like `out`; of log_softmax its rows may be longer.
 template <Kind kKind>
-void check_shape(const char* op, const Tensor& x) {
+void check_shape(const char* op, const Tensor& x, const Tensor& out) {
+  if (kKind == Kind::log_softmax)
+    check(x.cols() >= out.cols() && x.rows() == out.rows(), op, ": ", x, " beside ", out);
+  else
+    check_same_shape(op, x, out);
   if (kKind == Kind::causal_softmax)
     check(x.shape.rank() >= 2 && x.shape[-2] == x.shape[-1], op, ": ", x, ", must be (...,T,T)");
 }
 
 template <Kind kKind, class Out, class In>
 void forward(cudaStream_t stream, const char* op, Tensor out, Tensor in) {
-  check_same_shape(op, out, in);
-  check_shape<kKind>(op, out);
+  check_shape<kKind>(op, in, out);
   Out* y = out.ptr<Out>();
   const In* x = in.ptr<In>();
   if (out.numel() == 0) return;
-  const int cols = column_count(out.cols());
+  const int cols = column_count(out.cols()), in_stride = column_count(in.cols());
   const unsigned rows = grid_size(out.rows());
   if (cols <= kHeld * kHeldThreads)
-    softmax_forward_held_kernel<kKind><<<rows, kHeldThreads, 0, stream>>>(y, x, cols);
+    softmax_forward_held_kernel<kKind><<<rows, kHeldThreads, 0, stream>>>(y, x, cols, in_stride);
   else
-    softmax_forward_kernel<kKind><<<rows, row_threads(cols, kItemsOf<In>), 0, stream>>>(y, x, cols);
+    softmax_forward_kernel<kKind>
+        <<<rows, row_threads(cols, kItemsOf<In>), 0, stream>>>(y, x, cols, in_stride);
   CUDA_CHECK(cudaGetLastError());
 }
 
 template <Kind kKind, class Out, class In>
 void backward(cudaStream_t stream, const char* op, Tensor dx, Tensor dout, Tensor out) {
-  check_same_shape(op, dx, dout, out);
-  check_shape<kKind>(op, dx);
+  check_shape<kKind>(op, dx, out);
+  check_shape<kKind>(op, dout, out);
   Out* to = dx.ptr<Out>();
   const In *dy = dout.ptr<In>(), *y = out.ptr<In>();
-  if (dx.numel() == 0) return;
-  softmax_backward_kernel<kKind><<<grid_size(dx.rows()), row_threads(dx.cols(), kItemsOf<In>), 0, stream>>>(
-      to, dy, y, column_count(dx.cols()));
+  if (out.numel() == 0) return;
+  softmax_backward_kernel<kKind><<<grid_size(out.rows()), row_threads(out.cols(), kItemsOf<In>), 0, stream>>>(
+      to, dy, y, column_count(out.cols()), column_count(dx.cols()), column_count(dout.cols()));
   CUDA_CHECK(cudaGetLastError());
 }
 

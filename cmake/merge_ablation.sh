@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Merges what changes from rung FROM to rung TO into rung INTO, for ablation NAME ("without/03_fused_adamw"), in the
+# current folder's variants/. A conflict is an error unless variants/NAME.cpp has been written, and then its absence is.
+# Usage: merge_ablation.sh GIT NAME INTO FROM TO OUT
+set -euo pipefail
+git=$1 name=$2 into=$3 from=$4 to=$5 out=$6
+rung=${name#*/} written=variants/$name.cpp
+
+die() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+conflicts=0
+"$git" merge-file -p -q "variants/$into.cpp" "variants/$from.cpp" "variants/$to.cpp" >"$out.new" || conflicts=$?
+((conflicts < 128)) || die "$name: git merge-file failed with status $conflicts"
+if ((conflicts > 0)); then
+  [[ -f $written ]] ||
+    die "$name: $rung conflicts with $into in $conflicts places: keep their lines apart, or write $written"
+elif [[ -f $written ]]; then
+  die "$written is not needed: $rung and $into merge without conflict; remove it"
+fi
+mv "$out.new" "$out"

@@ -1,0 +1,312 @@
+// AdamW as one kernel per operation is all f32: 16-bit gradients are widened and weights narrowed around it.
+#include <algorithm>
+#include <cmath>
+
+#include "model/data.h"
+#include "model/gpt2.h"
+
+namespace stepladder {
+namespace {
+
+class Variant final : public Trainer {
+ public:
+  Variant(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
+      : Trainer(ops, arena, config, hyper) {
+    if (config.half == DType::f16)
+      throw UnsupportedError(
+          "fp16 needs a loss scaler, which is in the fused clipping and AdamW: use --dtype bf16");
+    const auto f32 = [&](const char* name, Shape shape) { return arena.alloc(name, DType::f32, shape); };
+    const auto act = [&](const char* name, Shape shape) { return arena.alloc(name, config.half, shape); };
+
+    const int64_t C = config.C, NH = config.NH, Vp = config.V;  // Vp: rows of wte, columns of the logits
+
+    // Parameters in f32, their 16-bit copy, gradients and AdamW moments.
+    params = Params(arena, "params", config, DType::f32, Vp);
+    weights = Params(arena, "weights", config, config.half, Vp);
+    grads = Params(arena, "grads", config, config.half, Vp);
+    adam_m = Params(arena, "adam_m", config, DType::f32, Vp);
+    adam_v = Params(arena, "adam_v", config, DType::f32, Vp);
+
+    // The batch.
+    tokens = arena.alloc("batch/tokens", DType::i32, {B, T});
+    targets = arena.alloc("batch/targets", DType::i32, {B, T});
+
+    // Activations that the backward pass reads.
+    ln1 = act("activations/ln1", {L, B, T, C});
+    ln1hat = act("activations/ln1hat", {L, B, T, C});
+    ln1rstd = f32("activations/ln1rstd", {L, B, T});
+    q = act("activations/q", {L, B, NH, T, HS});
+    k = act("activations/k", {L, B, NH, T, HS});
+    v = act("activations/v", {L, B, NH, T, HS});
+    att = act("activations/att", {L, B, NH, T, T});
+    atty = act("activations/atty", {L, B, T, C});
+    ln2 = act("activations/ln2", {L, B, T, C});
+    ln2hat = act("activations/ln2hat", {L, B, T, C});
+    ln2rstd = f32("activations/ln2rstd", {L, B, T});
+    fch = act("activations/fch", {L, B, T, 4 * C});
+    fcgelu = act("activations/fcgelu", {L, B, T, 4 * C});
+    lnf = act("activations/lnf", {B, T, C});
+    lnfhat = act("activations/lnfhat", {B, T, C});
+    lnfrstd = f32("activations/lnfrstd", {B, T});
+    logits = act("activations/logits", {B, T, Vp});
+    logprobs = f32("activations/logprobs", {B, T, config.V});
+    dlogprobs = f32("activations/dlogprobs", {B, T, config.V});
+    losses = f32("activations/losses", {B, T});
+
+    // Memory that every layer uses again.
+    mask = act("scratch/mask", {T, T});
+    res = act("scratch/res", {B, T, C});
+    mean = f32("scratch/mean", {B, T});
+    qkv = act("scratch/qkv", {B, T, 3 * C});
+    heads = act("scratch/heads", {B, NH, T, HS});
+    fctanh = act("scratch/fctanh", {B, T, 4 * C});
+    proj = act("scratch/proj", {B, T, C});
+    dres = act("scratch/dres", {B, T, C});
+    dln = act("scratch/dln", {B, T, C});
+    dlnhat = act("scratch/dlnhat", {B, T, C});
+    dmean = f32("scratch/dmean", {B, T});
+    dq = act("scratch/dq", {B, NH, T, HS});
+    dk = act("scratch/dk", {B, NH, T, HS});
+    dv = act("scratch/dv", {B, NH, T, HS});
+    datt = act("scratch/datt", {B, NH, T, T});
+    dfch = act("scratch/dfch", {B, T, 4 * C});
+    dfcgelu = act("scratch/dfcgelu", {B, T, 4 * C});
+    dgelu = act("scratch/dgelu", {B, T, 4 * C});
+
+    // Clipping and AdamW.
+    ws = params.each(), lows = weights.each(), gs = grads.each(), ms = adam_m.each(), vs = adam_v.each();
+    squares = f32("scratch/squares", {static_cast<int64_t>(gs.size())});
+    clip = f32("scratch/clip", {1});
+    gradient = f32("scratch/gradient", {std::max(params.wte.numel(), params.fcw[0].numel())});
+    denominator = f32("scratch/denominator", {gradient.numel()});
+  }
+
+  void prepare() override {
+    ops.causal_mask(mask);
+    // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
+    ops.set_matmul_precision(Precision::fp32);
+
+    for (size_t i = 0; i < ws.size(); ++i) ops.copy(lows[i].tensor, ws[i].tensor);
+  }
+
+  void step(Loader& data, int64_t step, float lr) override {
+    for (const auto& g : gs) ops.zero(g.tensor);
+    ops.zero(loss);
+    for (int micro = 0; micro < hyper.accumulate; ++micro) {
+      const Batch batch = data.next();
+
+      forward(batch);
+      backward();
+      // All of it is queued: the host does not wait for the device.
+    }
+    update(step, lr);
+    ops.phase(nullptr);
+  }
+
+  void load(const Batch& batch) {
+    ops.phase("data");
+    ops.upload(tokens, batch.tokens);
+    ops.upload(targets, batch.targets);
+  }
+
+  void forward(const Batch& batch) override {
+    load(batch);
+
+    ops.phase("encoder");
+    ops.embedding_forward(res, tokens, weights.wte);  // (B,T,C)
+    ops.add_position(res, weights.wpe);
+
+    for (int64_t l = 0; l < L; ++l) {
+      ops.phase("forward block", l);
+      layernorm_forward(ln1[l], ln1hat[l], ln1rstd[l], res, weights.ln1w[l], weights.ln1b[l]);
+
+      // q, k, v = heads of ln1 W^T + b, q / sqrt(HS)  (B,NH,T,HS)
+      ops.matmul(qkv, ln1[l], weights.qkvw[l], MatOp::NT);
+      ops.add_columns(qkv, qkv, weights.qkvb[l]);
+      ops.split_qkv(q[l], k[l], v[l], qkv);
+      ops.affine(q[l], q[l], config.attention_scale(), 0.0F);
+
+      // att = softmax(q k^T + mask)  (B,NH,T,T)
+      ops.matmul(att[l], q[l], k[l], MatOp::NT);
+      ops.add_mask(att[l], mask);
+      ops.softmax_forward(att[l], att[l]);
+
+      // atty = att v  (B,T,C)
+      ops.matmul(heads, att[l], v[l], MatOp::NN);
+      ops.merge_heads(atty[l], heads);
+
+      // res += atty W^T + b
+      ops.matmul(proj, atty[l], weights.attprojw[l], MatOp::NT);
+      ops.add_columns(proj, proj, weights.attprojb[l]);
+      ops.add(res, res, proj);
+
+      layernorm_forward(ln2[l], ln2hat[l], ln2rstd[l], res, weights.ln2w[l], weights.ln2b[l]);
+
+      // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
+      ops.matmul(fch[l], ln2[l], weights.fcw[l], MatOp::NT);
+      ops.add_columns(fch[l], fch[l], weights.fcb[l]);
+      gelu_forward(fcgelu[l], fch[l]);
+
+      // res += fcgelu W^T + b
+      ops.matmul(proj, fcgelu[l], weights.fcprojw[l], MatOp::NT);
+      ops.add_columns(proj, proj, weights.fcprojb[l]);
+      ops.add(res, res, proj);
+    }
+
+    ops.phase("classifier");
+    layernorm_forward(lnf, lnfhat, lnfrstd, res, weights.lnfw, weights.lnfb);
+    ops.matmul(logits, lnf, weights.wte, MatOp::NT);  // (B,T,Vp)
+    ops.log_softmax_forward(logprobs, logits);
+    ops.nll_loss_forward(losses, logprobs, targets);
+    ops.add_mean(loss, losses);
+  }
+
+  void backward() {
+    // dlogits takes the memory of logits.
+    ops.phase("classifier backward");
+    const Tensor dlogits = logits;
+    ops.nll_loss_backward(dlogprobs, targets, 1.0F / static_cast<float>(B * T * hyper.accumulate));
+    ops.log_softmax_backward(dlogits, dlogprobs, logprobs);
+    ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
+    ops.matmul(grads.wte, dlogits, lnf, MatOp::TN, Write::add);
+    ops.zero(dres);
+    layernorm_backward(dres, dln, lnfhat, lnfrstd, weights.lnfw, grads.lnfw, grads.lnfb);
+
+    for (int64_t l = L - 1; l >= 0; --l) {
+      ops.phase("backward block", l);
+
+      // MLP projection  (B,T,4C) <- (B,T,C)
+      ops.matmul(dfcgelu, dres, weights.fcprojw[l], MatOp::NN);
+      ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.fcprojb[l], dres);
+
+      // GELU and the layer before it  (B,T,C) <- (B,T,4C)
+      gelu_backward(dfch, dfcgelu, fch[l]);
+      ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
+      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.fcb[l], dfch);
+
+      layernorm_backward(dres, dln, ln2hat[l], ln2rstd[l], weights.ln2w[l], grads.ln2w[l], grads.ln2b[l]);
+
+      // Attention projection  (B,NH,T,HS) <- (B,T,C)
+      ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
+      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.attprojb[l], dres);
+      ops.split_heads(heads, proj);
+
+      // y = att v  (B,NH,T,T) <- (B,NH,T,HS)
+      ops.matmul(datt, heads, v[l], MatOp::NT);
+      ops.matmul(dv, att[l], heads, MatOp::TN);
+
+      // att = softmax(q k^T + mask)
+      ops.softmax_backward(datt, datt, att[l]);
+      ops.matmul(dq, datt, k[l], MatOp::NN);
+      ops.matmul(dk, datt, q[l], MatOp::TN);
+
+      // q, k, v = heads of ln1 W^T + b, q / sqrt(HS)  (B,T,C) <- (B,T,3C)
+      ops.affine(dq, dq, config.attention_scale(), 0.0F);
+      ops.merge_qkv(qkv, dq, dk, dv);
+      ops.matmul(dln, qkv, weights.qkvw[l], MatOp::NN);
+      ops.matmul(grads.qkvw[l], qkv, ln1[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.qkvb[l], qkv);
+
+      layernorm_backward(dres, dln, ln1hat[l], ln1rstd[l], weights.ln1w[l], grads.ln1w[l], grads.ln1b[l]);
+    }
+
+    ops.phase("encoder backward");
+    ops.embedding_backward(grads.wte, tokens, dres);
+    ops.position_backward(grads.wpe, dres);
+  }
+
+  void update(int64_t step, float lr) {
+    // Clip the global norm: g *= min(1, grad_clip / norm), in f32 below.
+    ops.phase("clip");
+    for (size_t i = 0; i < gs.size(); ++i) ops.sum_of_squares(squares[i], gs[i].tensor);
+    ops.clip_factor(clip, norm, squares, hyper.grad_clip);
+
+    // AdamW (Loshchilov and Hutter 2019), one kernel per operation per tensor.
+    ops.phase("optimizer");
+    const auto rate = static_cast<float>(lr / (1.0 - std::pow(hyper.beta1, step + 1)));
+    const auto unbias = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(hyper.beta2, step + 1)));
+    for (size_t i = 0; i < ws.size(); ++i) {
+      const Tensor w = ws[i].tensor, m = ms[i].tensor, s = vs[i].tensor;
+      const Tensor g = gradient.first(w.shape), d = denominator.first(w.shape);
+      ops.copy(g, gs[i].tensor);
+      ops.scale_by(g, clip);
+      if (ws[i].decay) ops.affine(w, w, 1.0F - lr * hyper.weight_decay, 0.0F);
+      ops.lerp(m, g, 1.0F - hyper.beta1);
+      ops.affine(s, s, hyper.beta2, 0.0F);
+      ops.addcmul(s, g, g, 1.0F - hyper.beta2);
+      ops.sqrt(d, s);
+      ops.affine(d, d, unbias, hyper.eps);
+      ops.addcdiv(w, m, d, -rate);
+      ops.copy(lows[i].tensor, w);
+    }
+  }
+
+ private:
+  // out = xhat * w + b, xhat = (x - mean) / sqrt(variance + eps)  (Ba et al. 2016)
+  void layernorm_forward(Tensor out, Tensor xhat, Tensor rstd, Tensor x, Tensor w, Tensor b) {
+    ops.row_mean(mean, x);
+    ops.row_rstd(rstd, x, mean, 1e-5F);
+    ops.normalize(xhat, x, mean, rstd);
+    ops.mul_columns(out, xhat, w);
+    ops.add_columns(out, out, b);
+  }
+
+  // dx += rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)), dxhat = dout * w; dout is used up
+  void layernorm_backward(Tensor dx, Tensor dout, Tensor xhat, Tensor rstd, Tensor w, Tensor dw, Tensor db) {
+    ops.sum_rows(db, dout);
+    ops.mul_columns(dlnhat, dout, w);
+    ops.mul(dout, dout, xhat);
+    ops.sum_rows(dw, dout);
+    ops.mul_columns(dout, dout, w);
+    ops.row_mean(mean, dlnhat);
+    ops.row_mean(dmean, dout);
+    ops.normalize_backward(dx, dlnhat, xhat, mean, dmean, rstd);
+  }
+
+  // out = x (1 + t) / 2, t = tanh(a (x + b x^3))  (Hendrycks and Gimpel 2016)
+  void gelu_forward(Tensor out, Tensor x) {
+    gelu_tanh(fctanh, x);
+    ops.affine(out, fctanh, 0.5F, 0.5F);
+    ops.mul(out, out, x);
+  }
+
+  // dx = dout ((1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2), t of the forward pass taken again
+  void gelu_backward(Tensor dx, Tensor dout, Tensor x) {
+    gelu_tanh(fctanh, x);
+    ops.pow(dx, fctanh, 2);
+    ops.affine(dx, dx, -1.0F, 1.0F);
+    ops.mul(dx, dx, x);
+    ops.pow(dgelu, x, 2);
+    ops.affine(dgelu, dgelu, 1.5F * kGeluA * kGeluB, 0.5F * kGeluA);
+    ops.mul(dx, dx, dgelu);
+    ops.affine(dgelu, fctanh, 0.5F, 0.5F);
+    ops.add(dx, dx, dgelu);
+    ops.mul(dx, dx, dout);
+  }
+
+  void gelu_tanh(Tensor t, Tensor x) {
+    ops.pow(t, x, 3);
+    ops.affine(t, t, kGeluB, 0.0F);
+    ops.add(t, t, x);
+    ops.affine(t, t, kGeluA, 0.0F);
+    ops.tanh(t, t);
+  }
+
+  const int64_t B = config.B, T = config.T, L = config.L, HS = config.HS();
+  Tensor tokens, targets;
+
+  Tensor ln1, ln1hat, ln1rstd, q, k, v, att, atty, ln2, ln2hat, ln2rstd, fch, fcgelu;
+  Tensor lnf, lnfhat, lnfrstd, logprobs, dlogprobs, losses;
+  Tensor mask, res, mean, qkv, heads, fctanh, proj;
+  Tensor dres, dln, dlnhat, dmean, dq, dk, dv, datt, dfch, dfcgelu, dgelu;
+  std::vector<NamedTensor> ws, lows, gs, ms, vs;
+  Tensor squares, clip, gradient, denominator;
+};
+
+STEPLADDER_RUNG(Variant);
+
+}  // namespace
+}  // namespace stepladder

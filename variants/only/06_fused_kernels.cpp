@@ -1,0 +1,253 @@
+// The fused softmax decides the causal mask itself: 01 comes with it.
+#include <algorithm>
+#include <cmath>
+
+#include "model/data.h"
+#include "model/gpt2.h"
+
+namespace stepladder {
+namespace {
+
+class Variant final : public Trainer {
+ public:
+  Variant(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
+      : Trainer(ops, arena, config, hyper) {
+    const auto f32 = [&](const char* name, Shape shape) { return arena.alloc(name, DType::f32, shape); };
+    const auto act = f32;
+
+    const int64_t C = config.C, NH = config.NH, Vp = config.V;  // Vp: rows of wte, columns of the logits
+
+    // Parameters, gradients and AdamW moments.
+    params = Params(arena, "params", config, DType::f32, Vp);
+    weights = params;
+    grads = Params(arena, "grads", config, DType::f32, Vp);
+    adam_m = Params(arena, "adam_m", config, DType::f32, Vp);
+    adam_v = Params(arena, "adam_v", config, DType::f32, Vp);
+
+    // The batch.
+    tokens = arena.alloc("batch/tokens", DType::i32, {B, T});
+    targets = arena.alloc("batch/targets", DType::i32, {B, T});
+
+    // Activations that the backward pass reads. res1[l] and norm1(l) come before block l, and after the last.
+    res1 = act("activations/res1", {L + 1, B, T, C});
+    ln1 = act("activations/ln1", {L + 1, B, T, C});
+    ln1mean = f32("activations/ln1mean", {L + 1, B, T});
+    ln1rstd = f32("activations/ln1rstd", {L + 1, B, T});
+    q = act("activations/q", {L, B, NH, T, HS});
+    k = act("activations/k", {L, B, NH, T, HS});
+    v = act("activations/v", {L, B, NH, T, HS});
+    att = act("activations/att", {L, B, NH, T, T});
+    atty = act("activations/atty", {L, B, T, C});
+    res2 = act("activations/res2", {L, B, T, C});
+    ln2 = act("activations/ln2", {L, B, T, C});
+    ln2mean = f32("activations/ln2mean", {L, B, T});
+    ln2rstd = f32("activations/ln2rstd", {L, B, T});
+    fch = act("activations/fch", {L, B, T, 4 * C});
+    fcgelu = act("activations/fcgelu", {L, B, T, 4 * C});
+    logits = act("activations/logits", {B, T, (Vp + 7) / 8 * 8});  // rows of whole 16-byte words
+    losses = f32("activations/losses", {B, T});
+
+    // Memory that every layer uses again.
+    qkv = act("scratch/qkv", {B, T, 3 * C});
+    heads = act("scratch/heads", {B, NH, T, HS});
+    proj = act("scratch/proj", {B, T, C});
+    dres = act("scratch/dres", {B, T, C});
+    dln = act("scratch/dln", {B, T, C});
+    dq = act("scratch/dq", {B, NH, T, HS});
+    dk = act("scratch/dk", {B, NH, T, HS});
+    dv = act("scratch/dv", {B, NH, T, HS});
+    datt = act("scratch/datt", {B, NH, T, T});
+    dfch = act("scratch/dfch", {B, T, 4 * C});
+
+    // Clipping and AdamW.
+    ws = params.each(), gs = grads.each(), ms = adam_m.each(), vs = adam_v.each();
+    squares = f32("scratch/squares", {static_cast<int64_t>(gs.size())});
+    clip = f32("scratch/clip", {1});
+    denominator = f32("scratch/denominator", {std::max(params.wte.numel(), params.fcw[0].numel())});
+  }
+
+  void prepare() override {
+    // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
+    ops.set_matmul_precision(Precision::fp32);
+  }
+
+  void step(Loader& data, int64_t step, float lr) override {
+    for (const auto& g : gs) ops.zero(g.tensor);
+    ops.zero(loss);
+    for (int micro = 0; micro < hyper.accumulate; ++micro) {
+      const Batch batch = data.next();
+
+      load(batch);
+      forward_to_logits();
+      backward();
+      // All of it is queued: the host does not wait for the device.
+    }
+    update(step, lr);
+    ops.phase(nullptr);
+  }
+
+  void load(const Batch& batch) {
+    ops.phase("data");
+    ops.upload(tokens, batch.tokens);
+    ops.upload(targets, batch.targets);
+  }
+
+  void forward(const Batch& batch) override {
+    load(batch);
+    forward_to_logits();
+    ops.cross_entropy_forward(losses, logits, targets, config.V);
+    ops.add_mean(loss, losses);
+  }
+
+  void forward_to_logits() {
+    ops.phase("encoder");
+    ops.encoder_forward(res1[0], tokens, weights.wte, weights.wpe);  // (B,T,C)
+    const Norm first = norm1(0);
+    ops.layernorm_forward(first.out, first.mean, first.rstd, res1[0], first.w, first.b);
+
+    for (int64_t l = 0; l < L; ++l) {
+      ops.phase("forward block", l);
+
+      // q, k, v = heads of ln1 W^T + b  (B,NH,T,HS)
+      ops.matmul(qkv, ln1[l], weights.qkvw[l], MatOp::NT);
+      ops.bias_split_qkv(q[l], k[l], v[l], qkv, weights.qkvb[l]);
+
+      // att = softmax(q k^T / sqrt(HS)) over the past  (B,NH,T,T)
+      ops.matmul(att[l], q[l], k[l], MatOp::NT);
+      ops.scaled_causal_softmax_forward(att[l], att[l], config.attention_scale());
+
+      // atty = att v  (B,T,C)
+      ops.matmul(heads, att[l], v[l], MatOp::NN);
+      ops.merge_heads(atty[l], heads);
+
+      // res2 = res1 + atty W^T + b, ln2 = layernorm(res2)
+      ops.matmul(proj, atty[l], weights.attprojw[l], MatOp::NT);
+      ops.residual_layernorm_forward(res2[l], ln2[l], ln2mean[l], ln2rstd[l], res1[l], proj,
+                                     weights.attprojb[l], weights.ln2w[l], weights.ln2b[l]);
+
+      // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
+      ops.matmul(fch[l], ln2[l], weights.fcw[l], MatOp::NT);
+      ops.bias_gelu_forward(fcgelu[l], fch[l], weights.fcb[l]);
+
+      // res1 of the next block = res2 + fcgelu W^T + b, and its layernorm
+      const Norm next = norm1(l + 1);
+      ops.matmul(proj, fcgelu[l], weights.fcprojw[l], MatOp::NT);
+      ops.residual_layernorm_forward(res1[l + 1], next.out, next.mean, next.rstd, res2[l], proj,
+                                     weights.fcprojb[l], next.w, next.b);
+    }
+
+    ops.phase("classifier");
+    ops.matmul(logits, ln1[L], weights.wte, MatOp::NT);  // (B,T,Vp)
+  }
+
+  void backward() {
+    // loss and dlogits, which take the memory of logits, in one pass.
+    ops.phase("classifier backward");
+    const Tensor dlogits = logits;
+    ops.cross_entropy_forward_backward(losses, dlogits, targets, config.V,
+                                       1.0F / static_cast<float>(B * T * hyper.accumulate));
+    ops.add_mean(loss, losses);
+    ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
+    ops.matmul(grads.wte, dlogits, ln1[L], MatOp::TN, Write::add);
+    ops.zero(dres);
+    layernorm1_backward(L);
+
+    for (int64_t l = L - 1; l >= 0; --l) {
+      ops.phase("backward block", l);
+
+      // MLP projection  (B,T,4C) <- (B,T,C); its bias gradient came with dres
+      ops.matmul(dfch, dres, weights.fcprojw[l], MatOp::NN);
+      ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add);
+
+      // GELU and the layer before it  (B,T,C) <- (B,T,4C)
+      ops.gelu_backward(dfch, dfch, fch[l]);
+      ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
+      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.fcb[l], dfch);
+
+      ops.layernorm_backward(dres, grads.ln2w[l], grads.ln2b[l], grads.attprojb[l], dln, res2[l], ln2mean[l],
+                             ln2rstd[l], weights.ln2w[l]);
+
+      // Attention projection  (B,NH,T,HS) <- (B,T,C)
+      ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
+      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add);
+      ops.split_heads(heads, proj);
+
+      // y = att v  (B,NH,T,T) <- (B,NH,T,HS)
+      ops.matmul(datt, heads, v[l], MatOp::NT);
+      ops.matmul(dv, att[l], heads, MatOp::TN);
+
+      // att = softmax(q k^T / sqrt(HS)) over the past
+      ops.scaled_causal_softmax_backward(datt, datt, att[l], config.attention_scale());
+      ops.matmul(dq, datt, k[l], MatOp::NN);
+      ops.matmul(dk, datt, q[l], MatOp::TN);
+
+      // q, k, v = heads of ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      ops.merge_qkv(qkv, dq, dk, dv);
+      ops.matmul(dln, qkv, weights.qkvw[l], MatOp::NN);
+      ops.matmul(grads.qkvw[l], qkv, ln1[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.qkvb[l], qkv);
+
+      layernorm1_backward(l);
+    }
+
+    ops.phase("encoder backward");
+    ops.embedding_backward(grads.wte, tokens, dres);
+    ops.position_backward(grads.wpe, dres);
+  }
+
+  void update(int64_t step, float lr) {
+    // Clip the global norm: g *= min(1, grad_clip / norm).
+    ops.phase("clip");
+    for (size_t i = 0; i < gs.size(); ++i) ops.sum_of_squares(squares[i], gs[i].tensor);
+    ops.clip_factor(clip, norm, squares, hyper.grad_clip);
+    for (const auto& g : gs) ops.scale_by(g.tensor, clip);
+
+    // AdamW (Loshchilov and Hutter 2019), one kernel per operation per tensor.
+    ops.phase("optimizer");
+    const auto rate = static_cast<float>(lr / (1.0 - std::pow(hyper.beta1, step + 1)));
+    const auto unbias = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(hyper.beta2, step + 1)));
+    for (size_t i = 0; i < ws.size(); ++i) {
+      const Tensor w = ws[i].tensor, g = gs[i].tensor, m = ms[i].tensor, s = vs[i].tensor;
+      const Tensor d = denominator.first(w.shape);
+      if (ws[i].decay) ops.affine(w, w, 1.0F - lr * hyper.weight_decay, 0.0F);
+      ops.lerp(m, g, 1.0F - hyper.beta1);
+      ops.affine(s, s, hyper.beta2, 0.0F);
+      ops.addcmul(s, g, g, 1.0F - hyper.beta2);
+      ops.sqrt(d, s);
+      ops.affine(d, d, unbias, hyper.eps);
+      ops.addcdiv(w, m, d, -rate);
+    }
+  }
+
+ private:
+  // The LayerNorm of res1[l]: the first of block l, the last one of all for l = L.
+  struct Norm {
+    Tensor out, mean, rstd, w, b, dw, db;
+  };
+  Norm norm1(int64_t l) const {
+    return l < L ? Norm{ln1[l],          ln1mean[l],    ln1rstd[l],   weights.ln1w[l],
+                        weights.ln1b[l], grads.ln1w[l], grads.ln1b[l]}
+                 : Norm{ln1[L], ln1mean[L], ln1rstd[L], weights.lnfw, weights.lnfb, grads.lnfw, grads.lnfb};
+  }
+  // dres is then also the gradient of the output of the MLP before, whose bias gradient comes with it.
+  void layernorm1_backward(int64_t l) {
+    const Norm n = norm1(l);
+    const Tensor dbias = l > 0 ? grads.fcprojb[l - 1] : Tensor{};
+    ops.layernorm_backward(dres, n.dw, n.db, dbias, dln, res1[l], n.mean, n.rstd, n.w);
+  }
+
+  const int64_t B = config.B, T = config.T, L = config.L, HS = config.HS();
+  Tensor tokens, targets;
+
+  Tensor res1, ln1, ln1mean, ln1rstd, q, k, v, att, atty, res2, ln2, ln2mean, ln2rstd, fch, fcgelu, losses;
+  Tensor qkv, heads, proj;
+  Tensor dres, dln, dq, dk, dv, datt, dfch;
+  std::vector<NamedTensor> ws, gs, ms, vs;
+  Tensor squares, clip, denominator;
+};
+
+STEPLADDER_RUNG(Variant);
+
+}  // namespace
+}  // namespace stepladder

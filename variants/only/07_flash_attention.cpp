@@ -1,0 +1,278 @@
+// There is no (T,T) matrix that could be masked: 01 comes with it. f32 attention without the matrix is the
+// CPU's only.
+#include <algorithm>
+#include <cmath>
+
+#include "model/data.h"
+#include "model/gpt2.h"
+
+namespace stepladder {
+namespace {
+
+class Variant final : public Trainer {
+ public:
+  Variant(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
+      : Trainer(ops, arena, config, hyper) {
+    const auto f32 = [&](const char* name, Shape shape) { return arena.alloc(name, DType::f32, shape); };
+    const auto act = f32;
+
+    const int64_t C = config.C, NH = config.NH, Vp = config.V;  // Vp: rows of wte, columns of the logits
+
+    // Parameters, gradients and AdamW moments.
+    params = Params(arena, "params", config, DType::f32, Vp);
+    weights = params;
+    grads = Params(arena, "grads", config, DType::f32, Vp);
+    adam_m = Params(arena, "adam_m", config, DType::f32, Vp);
+    adam_v = Params(arena, "adam_v", config, DType::f32, Vp);
+
+    // The batch.
+    tokens = arena.alloc("batch/tokens", DType::i32, {B, T});
+    targets = arena.alloc("batch/targets", DType::i32, {B, T});
+
+    // Activations that the backward pass reads.
+    ln1 = act("activations/ln1", {L, B, T, C});
+    ln1hat = act("activations/ln1hat", {L, B, T, C});
+    ln1rstd = f32("activations/ln1rstd", {L, B, T});
+    qkv = act("activations/qkv", {L, B, T, 3 * C});
+    lse = f32("activations/lse", {L, B, NH, T});
+    atty = act("activations/atty", {L, B, T, C});
+    ln2 = act("activations/ln2", {L, B, T, C});
+    ln2hat = act("activations/ln2hat", {L, B, T, C});
+    ln2rstd = f32("activations/ln2rstd", {L, B, T});
+    fch = act("activations/fch", {L, B, T, 4 * C});
+    fcgelu = act("activations/fcgelu", {L, B, T, 4 * C});
+    lnf = act("activations/lnf", {B, T, C});
+    lnfhat = act("activations/lnfhat", {B, T, C});
+    lnfrstd = f32("activations/lnfrstd", {B, T});
+    logits = act("activations/logits", {B, T, Vp});
+    logprobs = f32("activations/logprobs", {B, T, config.V});
+    losses = f32("activations/losses", {B, T});
+
+    // Memory that every layer uses again.
+    res = act("scratch/res", {B, T, C});
+    mean = f32("scratch/mean", {B, T});
+    fctanh = act("scratch/fctanh", {B, T, 4 * C});
+    proj = act("scratch/proj", {B, T, C});
+    dres = act("scratch/dres", {B, T, C});
+    dln = act("scratch/dln", {B, T, C});
+    dlnhat = act("scratch/dlnhat", {B, T, C});
+    dmean = f32("scratch/dmean", {B, T});
+    dqkv = act("scratch/dqkv", {B, T, 3 * C});
+    dfch = act("scratch/dfch", {B, T, 4 * C});
+    dfcgelu = act("scratch/dfcgelu", {B, T, 4 * C});
+    dgelu = act("scratch/dgelu", {B, T, 4 * C});
+
+    // Clipping and AdamW.
+    ws = params.each(), gs = grads.each(), ms = adam_m.each(), vs = adam_v.each();
+    squares = f32("scratch/squares", {static_cast<int64_t>(gs.size())});
+    clip = f32("scratch/clip", {1});
+    denominator = f32("scratch/denominator", {std::max(params.wte.numel(), params.fcw[0].numel())});
+  }
+
+  void prepare() override {
+    // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
+    ops.set_matmul_precision(Precision::fp32);
+  }
+
+  void step(Loader& data, int64_t step, float lr) override {
+    for (const auto& g : gs) ops.zero(g.tensor);
+    ops.zero(loss);
+    for (int micro = 0; micro < hyper.accumulate; ++micro) {
+      const Batch batch = data.next();
+
+      forward(batch);
+      backward();
+      // All of it is queued: the host does not wait for the device.
+    }
+    update(step, lr);
+    ops.phase(nullptr);
+  }
+
+  void load(const Batch& batch) {
+    ops.phase("data");
+    ops.upload(tokens, batch.tokens);
+    ops.upload(targets, batch.targets);
+  }
+
+  void forward(const Batch& batch) override {
+    load(batch);
+
+    ops.phase("encoder");
+    ops.embedding_forward(res, tokens, weights.wte);  // (B,T,C)
+    ops.add_position(res, weights.wpe);
+
+    for (int64_t l = 0; l < L; ++l) {
+      ops.phase("forward block", l);
+      layernorm_forward(ln1[l], ln1hat[l], ln1rstd[l], res, weights.ln1w[l], weights.ln1b[l]);
+
+      // qkv = ln1 W^T + b  (B,T,3C)
+      ops.matmul(qkv[l], ln1[l], weights.qkvw[l], MatOp::NT);
+      ops.add_columns(qkv[l], qkv[l], weights.qkvb[l]);
+
+      // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,C)
+      ops.attention_forward(atty[l], lse[l], qkv[l]);
+
+      // res += atty W^T + b
+      ops.matmul(proj, atty[l], weights.attprojw[l], MatOp::NT);
+      ops.add_columns(proj, proj, weights.attprojb[l]);
+      ops.add(res, res, proj);
+
+      layernorm_forward(ln2[l], ln2hat[l], ln2rstd[l], res, weights.ln2w[l], weights.ln2b[l]);
+
+      // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
+      ops.matmul(fch[l], ln2[l], weights.fcw[l], MatOp::NT);
+      ops.add_columns(fch[l], fch[l], weights.fcb[l]);
+      gelu_forward(fcgelu[l], fch[l]);
+
+      // res += fcgelu W^T + b
+      ops.matmul(proj, fcgelu[l], weights.fcprojw[l], MatOp::NT);
+      ops.add_columns(proj, proj, weights.fcprojb[l]);
+      ops.add(res, res, proj);
+    }
+
+    ops.phase("classifier");
+    layernorm_forward(lnf, lnfhat, lnfrstd, res, weights.lnfw, weights.lnfb);
+    ops.matmul(logits, lnf, weights.wte, MatOp::NT);  // (B,T,Vp)
+    ops.log_softmax_forward(logprobs, logits);
+    ops.nll_loss_forward(losses, logprobs, targets);
+    ops.add_mean(loss, losses);
+  }
+
+  void backward() {
+    // dlogits takes the memory of logits.
+    ops.phase("classifier backward");
+    const Tensor dlogits = logits;
+    ops.nll_loss_backward(dlogits, targets, 1.0F / static_cast<float>(B * T * hyper.accumulate));
+    ops.log_softmax_backward(dlogits, dlogits, logprobs);
+    ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
+    ops.matmul(grads.wte, dlogits, lnf, MatOp::TN, Write::add);
+    ops.zero(dres);
+    layernorm_backward(dres, dln, lnfhat, lnfrstd, weights.lnfw, grads.lnfw, grads.lnfb);
+
+    for (int64_t l = L - 1; l >= 0; --l) {
+      ops.phase("backward block", l);
+
+      // MLP projection  (B,T,4C) <- (B,T,C)
+      ops.matmul(dfcgelu, dres, weights.fcprojw[l], MatOp::NN);
+      ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.fcprojb[l], dres);
+
+      // GELU and the layer before it  (B,T,C) <- (B,T,4C)
+      gelu_backward(dfch, dfcgelu, fch[l]);
+      ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
+      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.fcb[l], dfch);
+
+      layernorm_backward(dres, dln, ln2hat[l], ln2rstd[l], weights.ln2w[l], grads.ln2w[l], grads.ln2b[l]);
+
+      // Attention projection
+      ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
+      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.attprojb[l], dres);
+
+      // Attention  (B,T,3C) <- (B,T,C)
+      ops.attention_backward(dqkv, proj, atty[l], lse[l], qkv[l]);
+
+      // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      ops.matmul(dln, dqkv, weights.qkvw[l], MatOp::NN);
+      ops.matmul(grads.qkvw[l], dqkv, ln1[l], MatOp::TN, Write::add);
+      ops.sum_rows(grads.qkvb[l], dqkv);
+
+      layernorm_backward(dres, dln, ln1hat[l], ln1rstd[l], weights.ln1w[l], grads.ln1w[l], grads.ln1b[l]);
+    }
+
+    ops.phase("encoder backward");
+    ops.embedding_backward(grads.wte, tokens, dres);
+    ops.position_backward(grads.wpe, dres);
+  }
+
+  void update(int64_t step, float lr) {
+    // Clip the global norm: g *= min(1, grad_clip / norm).
+    ops.phase("clip");
+    for (size_t i = 0; i < gs.size(); ++i) ops.sum_of_squares(squares[i], gs[i].tensor);
+    ops.clip_factor(clip, norm, squares, hyper.grad_clip);
+    for (const auto& g : gs) ops.scale_by(g.tensor, clip);
+
+    // AdamW (Loshchilov and Hutter 2019), one kernel per operation per tensor.
+    ops.phase("optimizer");
+    const auto rate = static_cast<float>(lr / (1.0 - std::pow(hyper.beta1, step + 1)));
+    const auto unbias = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(hyper.beta2, step + 1)));
+    for (size_t i = 0; i < ws.size(); ++i) {
+      const Tensor w = ws[i].tensor, g = gs[i].tensor, m = ms[i].tensor, s = vs[i].tensor;
+      const Tensor d = denominator.first(w.shape);
+      if (ws[i].decay) ops.affine(w, w, 1.0F - lr * hyper.weight_decay, 0.0F);
+      ops.lerp(m, g, 1.0F - hyper.beta1);
+      ops.affine(s, s, hyper.beta2, 0.0F);
+      ops.addcmul(s, g, g, 1.0F - hyper.beta2);
+      ops.sqrt(d, s);
+      ops.affine(d, d, unbias, hyper.eps);
+      ops.addcdiv(w, m, d, -rate);
+    }
+  }
+
+ private:
+  // out = xhat * w + b, xhat = (x - mean) / sqrt(variance + eps)  (Ba et al. 2016)
+  void layernorm_forward(Tensor out, Tensor xhat, Tensor rstd, Tensor x, Tensor w, Tensor b) {
+    ops.row_mean(mean, x);
+    ops.row_rstd(rstd, x, mean, 1e-5F);
+    ops.normalize(xhat, x, mean, rstd);
+    ops.mul_columns(out, xhat, w);
+    ops.add_columns(out, out, b);
+  }
+
+  // dx += rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)), dxhat = dout * w; dout is used up
+  void layernorm_backward(Tensor dx, Tensor dout, Tensor xhat, Tensor rstd, Tensor w, Tensor dw, Tensor db) {
+    ops.sum_rows(db, dout);
+    ops.mul_columns(dlnhat, dout, w);
+    ops.mul(dout, dout, xhat);
+    ops.sum_rows(dw, dout);
+    ops.mul_columns(dout, dout, w);
+    ops.row_mean(mean, dlnhat);
+    ops.row_mean(dmean, dout);
+    ops.normalize_backward(dx, dlnhat, xhat, mean, dmean, rstd);
+  }
+
+  // out = x (1 + t) / 2, t = tanh(a (x + b x^3))  (Hendrycks and Gimpel 2016)
+  void gelu_forward(Tensor out, Tensor x) {
+    gelu_tanh(fctanh, x);
+    ops.affine(out, fctanh, 0.5F, 0.5F);
+    ops.mul(out, out, x);
+  }
+
+  // dx = dout ((1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2), t of the forward pass taken again
+  void gelu_backward(Tensor dx, Tensor dout, Tensor x) {
+    gelu_tanh(fctanh, x);
+    ops.pow(dx, fctanh, 2);
+    ops.affine(dx, dx, -1.0F, 1.0F);
+    ops.mul(dx, dx, x);
+    ops.pow(dgelu, x, 2);
+    ops.affine(dgelu, dgelu, 1.5F * kGeluA * kGeluB, 0.5F * kGeluA);
+    ops.mul(dx, dx, dgelu);
+    ops.affine(dgelu, fctanh, 0.5F, 0.5F);
+    ops.add(dx, dx, dgelu);
+    ops.mul(dx, dx, dout);
+  }
+
+  void gelu_tanh(Tensor t, Tensor x) {
+    ops.pow(t, x, 3);
+    ops.affine(t, t, kGeluB, 0.0F);
+    ops.add(t, t, x);
+    ops.affine(t, t, kGeluA, 0.0F);
+    ops.tanh(t, t);
+  }
+
+  const int64_t B = config.B, T = config.T, L = config.L;
+  Tensor tokens, targets;
+
+  Tensor ln1, ln1hat, ln1rstd, qkv, lse, atty, ln2, ln2hat, ln2rstd, fch, fcgelu;
+  Tensor lnf, lnfhat, lnfrstd, logprobs, losses;
+  Tensor res, mean, fctanh, proj;
+  Tensor dres, dln, dlnhat, dmean, dqkv, dfch, dfcgelu, dgelu;
+  std::vector<NamedTensor> ws, gs, ms, vs;
+  Tensor squares, clip, denominator;
+};
+
+STEPLADDER_RUNG(Variant);
+
+}  // namespace
+}  // namespace stepladder
