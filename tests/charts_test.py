@@ -320,7 +320,7 @@ class BadInput(unittest.TestCase):
         self.refused(json.dumps(sample()).replace('"lo": 38.0', '"lo": 39.5'), "01_causal_mask")
 
     def test_a_gain_that_is_no_ratio(self):
-        self.refused(json.dumps(ablated()).replace('"ratio": 1.5', '"ratio": 0'))
+        self.refused(json.dumps(ablated()).replace('"ratio": 1.05, "lo": null', '"ratio": 0, "lo": null'), "ratio of 0")
         self.refused(json.dumps(ablated()).replace('"ratio": 1.5', '"ratio": 1.7'), "02_tf32", "interval")
         self.refused(json.dumps(ablated()).replace('"ratio": 1.5, ', ""), "ratio")
         self.refused(json.dumps(sample() | {"ablations": [7]}))
