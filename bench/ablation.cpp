@@ -58,6 +58,8 @@ Gain gain_of(const Results& results, const std::string& before, const std::strin
   }
   if (const auto ratio = speedup(from, to)) {
     gain.ratio = *ratio;
+    gain.rounds =
+        std::count_if(to.begin(), to.end(), [&](const auto& run) { return from.contains(run.first); });
     gain.saved_bytes = live_peak(from) - live_peak(to);
   } else {
     gain.status = "missing", gain.reason = cat(before, " and ", after, " have no round in common");
@@ -73,6 +75,7 @@ Json to_json(const Gain& gain) {
   json["ratio"] = gain.ratio.value;
   json["lo"] = interval ? Json(interval->lo) : Json();
   json["hi"] = interval ? Json(interval->hi) : Json();
+  json["rounds"] = gain.rounds;
   json["saved_bytes"] = gain.saved_bytes;
   return json;
 }

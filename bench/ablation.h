@@ -26,6 +26,7 @@ struct Gain {
   std::string status = "ok";
   std::string reason = {};
   Estimate ratio = {};      // of times per token in the same round; over 1 where `after` is faster
+  int64_t rounds = 0;       // that both took part in
   int64_t saved_bytes = 0;  // live peak of `before` less that of `after`
 
   bool ok() const { return status == "ok"; }

@@ -172,11 +172,13 @@ Table table_of(const std::vector<AblatedRung>& rows) {
 /// How the table of ablations is read.
 std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows) {
   std::vector<std::string> exclude_one;
+  bool few = false;
   for (size_t kind = 0; kind < std::size(kGains); ++kind) {
     int64_t intervals = 0, apart = 0;
     for (const AblatedRung& row : rows)
       if (const Gain* gain = gains_of(row)[kind]; gain && gain->ok() && gain->ratio.interval) {
         ++intervals;
+        few |= gain->rounds < 6;  // the range of n rounds holds their median with a chance of 1 - 2^(1 - n)
         apart += gain->ratio.interval->lo > 1.0 || gain->ratio.interval->hi < 1.0;
       }
     if (intervals > 0) exclude_one.push_back(cat(apart, " of ", intervals, " (", kGains[kind], ")"));
@@ -188,7 +190,10 @@ std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows) {
           " / itself with the rung alone. Each within a round, ",
           "by time per token; over 1 the rung is faster."),
       "Live memory saved, in the same order: the arena's peak without the rung less that with it."};
-  if (!exclude_one.empty()) lines.push_back(cat("Intervals that exclude 1: ", join(exclude_one, ", "), "."));
+  if (!exclude_one.empty())
+    lines.push_back(
+        cat("Intervals that exclude 1: ", join(exclude_one, ", "), ".",
+            few ? " Of fewer than 6 rounds not even the range is a 95 % interval: read it as a range." : ""));
   return lines;
 }
 

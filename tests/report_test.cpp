@@ -132,12 +132,19 @@ TEST(Report, AblationsAreATableOfGains) {
   results["runs"][0]["summary"]["memory_bytes"]["live_peak"] = int64_t{63} << 29;
   const std::string text = markdown(results);
   EXPECT_TRUE(says(
-      text, {"## Ablations", "| rung | ladder gain | leave-one-out | only-one | live memory saved | status |",
-             "| 03_fused_adamw | 1.250 (1.250 to 1.250) | 1.000 (0.950 to 1.050) | unsupported | "
-             "512.0 MiB / 0 B / - | unsupported: only/03_fused_adamw: needs sm_80 |",
-             "Intervals that exclude 1: 1 of 1 (ladder gain), 0 of 1 (leave-one-out)."}));
+      text,
+      {"## Ablations", "| rung | ladder gain | leave-one-out | only-one | live memory saved | status |",
+       "| 03_fused_adamw | 1.250 (1.250 to 1.250) | 1.000 (0.950 to 1.050) | unsupported | "
+       "512.0 MiB / 0 B / - | unsupported: only/03_fused_adamw: needs sm_80 |",
+       "Intervals that exclude 1: 1 of 1 (ladder gain), 0 of 1 (leave-one-out).", "Of fewer than 6 rounds"}));
   EXPECT_TRUE(says(terminal_report(results_from(results)), {"leave-one-out", "1.250 (1.250 to 1.250)"}));
 
+  for (int round = 2; round < 6; ++round)
+    for (const Json& run : runs) {
+      results["runs"].push_back(run);
+      results["runs"].back()["round"] = round;
+    }
+  EXPECT_EQ(markdown(results).find("Of fewer"), std::string::npos);
   Json large = run_json("02_tf32", 0, 150);
   large["config"]["B"] = 64;
   results["runs"].push_back(large);

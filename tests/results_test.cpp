@@ -350,6 +350,7 @@ TEST(AblatedRungs, AreWrittenWithTheirIntervals) {
                   {"ratio", 1.25},
                   {"lo", 1.25},
                   {"hi", 1.25},
+                  {"rounds", 2},
                   {"saved_bytes", 50}}));
 }
 
