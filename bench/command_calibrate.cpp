@@ -69,7 +69,7 @@ int calibrate(const CalibrateOptions& options, const std::string& command_line) 
 
   Side first, second;
   for (const Rung& rung : chosen_rungs(options.rungs)) {
-    Program program = program_in(bin_dir(), rung);
+    Program program = program_of(rung);
     if (!options.measure.batch.empty()) program.batch = BatchSize::usual;
     first.plan.programs.push_back(std::move(program));
   }

@@ -73,7 +73,7 @@ Side side_of(const GateOptions& options, const std::string& folder, const std::v
              const DeviceInfo& device, const Plan* other) {
   Side side;
   for (const Rung& rung : rungs) {
-    Program program = program_in(folder, rung);
+    Program program = program_of(rung, folder);
     // A batch that is looked for is BASE's: the two do the same work or can't be compared.
     if (other || !options.measure.batch.empty()) program.batch = BatchSize::usual;
     side.plan.programs.push_back(std::move(program));

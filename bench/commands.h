@@ -10,6 +10,8 @@ namespace stepladder {
 void add_list_command(CLI::App& app, int& exit_code);
 /// `command_line` goes into the results.
 void add_run_command(CLI::App& app, const std::string& command_line, int& exit_code);
+/// `command_line` goes into the results.
+void add_ablate_command(CLI::App& app, const std::string& command_line, int& exit_code);
 /// train and sample become the rung's executable and do not return.
 void add_train_command(CLI::App& app);
 void add_sample_command(CLI::App& app);

@@ -203,22 +203,24 @@ std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
 Json Plan::json() const {
   std::vector<std::string> rungs, peers;
   for (const Program& program : programs) (program.peer.empty() ? rungs : peers).push_back(program.variant);
-  return {{"rungs", rungs},
-          {"peers", peers},
-          {"model", settings.model.value()},
-          {"batch", batch},
-          {"own_batch", own_batch},
-          {"seq", settings.seq.value()},
-          {"steps", settings.steps},
-          {"warmup", warmup},
-          {"rounds", rounds},
-          {"data", settings.data},
-          {"val_data", settings.val_data},
-          {"lr", std::stod(number_text(settings.lr))},  // as typed, not its neighbour in double
-          {"seed", settings.seed},
-          {"backend", settings.backend},
-          {"device", settings.device},
-          {"source_hashes", source_hashes}};
+  Json json = {{"rungs", rungs},
+               {"peers", peers},
+               {"model", settings.model.value()},
+               {"batch", batch},
+               {"own_batch", own_batch},
+               {"seq", settings.seq.value()},
+               {"steps", settings.steps},
+               {"warmup", warmup},
+               {"rounds", rounds},
+               {"data", settings.data},
+               {"val_data", settings.val_data},
+               {"lr", std::stod(number_text(settings.lr))},  // as typed, not its neighbour in double
+               {"seed", settings.seed},
+               {"backend", settings.backend},
+               {"device", settings.device},
+               {"source_hashes", source_hashes}};
+  if (!ablate.is_null()) json["ablate"] = ablate;
+  return json;
 }
 
 std::vector<Rung> chosen_rungs(const std::vector<std::string>& names) {

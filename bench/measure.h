@@ -36,6 +36,7 @@ struct MeasureOptions {
 /// Everything that decides what is measured.
 struct Plan {
   std::vector<Program> programs;
+  Json ablate;  // of an ablation: its rungs and kinds
   std::vector<int64_t> batch;
   RungSettings settings;
   int64_t warmup = 0, rounds = 0;

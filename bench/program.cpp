@@ -44,10 +44,6 @@ std::string Program::source_hash() const {
                   "STEPLADDER_BIN_DIR"));
 }
 
-Program program_in(const std::string& folder, const Rung& rung) {
-  return {rung.name, "", {folder + "/" + rung.name}, rung.math, rung.tolerance, rung.batch};
-}
-
 std::vector<Program> programs(const std::vector<Rung>& rungs, const std::vector<std::string>& peers,
                               const std::string& python) {
   std::vector<Program> all, last;
@@ -63,11 +59,23 @@ std::vector<Program> programs(const std::vector<Rung>& rungs, const std::vector<
                            nearest(name, {"pytorch", "llmc"}) == "llmc" ? "llmc=PATH" : "pytorch", "'?"));
   }
   for (const Rung& rung : rungs) {
-    all.push_back(program_in(bin_dir(), rung));
+    all.push_back(program_of(rung));
     if (beside_rungs) all.push_back(pytorch(rung, python));
   }
   all.insert(all.end(), last.begin(), last.end());
   return all;
+}
+
+Program program_of(const Rung& rung, const std::string& folder) {
+  return {rung.name, "", {folder + "/" + rung.name}, rung.math, rung.tolerance, rung.batch};
+}
+
+Program program_of(const Ablation& ablation) {
+  return {.variant = ablation.name,
+          .peer = "",
+          .command = {bin_dir() + "/ablations/" + ablation.program()},
+          .math = ablation.row.math,
+          .tolerance = ablation.row.tolerance};
 }
 
 std::string peer_title(const std::string& peer) {

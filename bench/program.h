@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench/ladder.h"
+#include "bench/machine.h"
 
 namespace stepladder {
 
@@ -16,6 +17,7 @@ struct Program {
   MathMode math = MathMode::fp32;    // of its GEMMs: picks the peak of MFU
   double tolerance = 0.0;  // relative, of a rung's loss against the first rung's; peers aren't compared
   BatchSize batch = BatchSize::usual;
+  std::string calls_itself = {};  // in its events, where that is not `variant`
 
   /// What it was built from; it says so after "source" in its --version. Throws Error when it does not,
   /// InputError for a peer.
@@ -28,8 +30,9 @@ struct Program {
 std::vector<Program> programs(const std::vector<Rung>& rungs, const std::vector<std::string>& peers,
                               const std::string& python);
 
-/// `rung` as the executable in `folder`.
-Program program_in(const std::string& folder, const Rung& rung);
+/// A rung as the executable in `folder`, and an ablation in the folder ablations/ of bin_dir().
+Program program_of(const Rung& rung, const std::string& folder = bin_dir());
+Program program_of(const Ablation& ablation);
 
 /// "PyTorch" for "pytorch"; a name that is not known as it is.
 std::string peer_title(const std::string& peer);

@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "bench/ablation.h"
 #include "bench/program.h"
 #include "bench/table.h"
 #include "bench/text.h"
@@ -19,11 +20,14 @@ std::string interval(const Estimate& e) {
   return e.interval ? cat(sized(e.interval->lo), " to ", sized(e.interval->hi)) : kNone;
 }
 
+std::string ratio(const Estimate& e, int digits) {
+  const auto text = [digits](double x) { return fixed(x, digits); };
+  return text(e.value) +
+         (e.interval ? cat(" (", text(e.interval->lo), " to ", text(e.interval->hi), ")") : "");
+}
+
 std::string ratio(const std::optional<Speedup>& speedup) {
-  if (!speedup) return kNone;
-  const Estimate& e = speedup->ratio;
-  const auto two = [](double x) { return fixed(x, 2); };
-  return two(e.value) + (e.interval ? cat(" (", two(e.interval->lo), " to ", two(e.interval->hi), ")") : "");
+  return speedup ? ratio(speedup->ratio, 2) : kNone;
 }
 
 std::string percent(const std::optional<double>& fraction) {
@@ -125,6 +129,68 @@ Table table_of(const std::vector<Variant>& variants, const std::vector<Variant>&
   return table;
 }
 
+/// A rung's gains in the order of kGains; null for a kind that was not asked for.
+std::vector<const Gain*> gains_of(const AblatedRung& row) {
+  return {&row.ladder, row.without ? &*row.without : nullptr, row.only ? &*row.only : nullptr};
+}
+constexpr const char* kGains[] = {"ladder gain", "leave-one-out", "only-one"};
+
+Table table_of(const std::vector<AblatedRung>& rows) {
+  const bool several = std::any_of(rows.begin(), rows.end(),
+                                   [&](const AblatedRung& row) { return row.config != rows.front().config; });
+  std::vector<Table::Column> columns = {{"rung", Align::left}};
+  if (several) columns.push_back({"workload", Align::left});
+  for (const char* header : kGains) columns.push_back({header});
+  columns.push_back({"live memory saved"});
+  columns.push_back({"status", Align::left});
+  Table table(std::move(columns));
+  for (const AblatedRung& row : rows) {
+    std::vector<std::string> cells = {row.rung}, saved, problems;
+    if (several) cells.push_back(workload_of(row.config));
+    for (const Gain* gain : gains_of(row)) {
+      const bool ok = gain && gain->ok();
+      cells.push_back(ok ? ratio(gain->ratio, 3) : gain ? gain->status : kNone);
+      saved.push_back(ok ? cat(gain->saved_bytes < 0 ? "-" : "", bytes_text(std::abs(gain->saved_bytes)))
+                         : kNone);
+      if (!gain || ok) continue;
+      const std::string problem = cat(gain->status, ": ", gain->reason);
+      if (std::count(problems.begin(), problems.end(), problem) == 0) problems.push_back(problem);
+    }
+    cells.push_back(join(saved, " / "));
+    cells.push_back(problems.empty() ? "ok" : join(problems, "; "));
+    table.add(std::move(cells));
+  }
+  return table;
+}
+
+/// How the table of ablations is read.
+std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows) {
+  std::vector<std::string> exclude_one;
+  bool few = false;
+  for (size_t kind = 0; kind < std::size(kGains); ++kind) {
+    int64_t intervals = 0, apart = 0;
+    for (const AblatedRung& row : rows)
+      if (const Gain* gain = gains_of(row)[kind]; gain && gain->ok() && gain->ratio.interval) {
+        ++intervals;
+        few |= gain->rounds < 6;  // the range of n rounds holds their median with a chance of 1 - 2^(1 - n)
+        apart += gain->ratio.interval->lo > 1.0 || gain->ratio.interval->hi < 1.0;
+      }
+    if (intervals > 0) exclude_one.push_back(cat(apart, " of ", intervals, " (", kGains[kind], ")"));
+  }
+  const std::string first = ladder().front().name, tuned = tuned_rung().name;
+  std::vector<std::string> lines = {
+      cat("Ladder gain: time of the rung before / the rung's. Leave-one-out: ", tuned,
+          " without the rung / itself. Only-one: ", first,
+          " / itself with the rung alone. Each within a round, ",
+          "by time per token; over 1 the rung is faster."),
+      "Live memory saved, in the same order: the arena's peak without the rung less that with it."};
+  if (!exclude_one.empty())
+    lines.push_back(
+        cat("Intervals that exclude 1: ", join(exclude_one, ", "), ".",
+            few ? " Of fewer than 6 rounds not even the range is a 95 % interval: read it as a range." : ""));
+  return lines;
+}
+
 std::string title(const Results& results) {
   const Json device = results.context.value("device", Json::object());
   std::set<std::string> workloads;
@@ -149,7 +215,8 @@ double planned(const Json& plan) {
              : 0.0;
 }
 
-std::vector<std::string> notes(const Results& results, const std::vector<Variant>& variants) {
+std::vector<std::string> notes(const Results& results, const std::vector<Variant>& variants,
+                               const std::vector<AblatedRung>& ablated) {
   std::vector<std::string> lines;
   const bool intervals = std::any_of(variants.begin(), variants.end(), [](const Variant& v) {
     return v.numbers && v.numbers->median_step_ms.interval;
@@ -172,7 +239,7 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
           cat("Flash attention ran on the project's own kernels: ", why.substr(8, why.size() - 9), "."));
   if (!results.complete)
     lines.push_back(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
-                        " runs; `stepladder run --resume` with the same options continues."));
+                        " runs; the same command with --resume continues."));
   if (const auto asked = results.plan.find("warmup"); asked != results.plan.end() && asked->is_number()) {
     const auto late = std::count_if(results.runs.begin(), results.runs.end(), [&](const Run& run) {
       return run.summary && run.summary->warmup_steps > *asked;
@@ -182,7 +249,7 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
                           " runs: there more than the first ", asked->dump(), " are left out."));
   }
   for (const Variant& v : variants) {
-    if (!v.numbers) continue;
+    if (!v.numbers || is_ablation(v.variant)) continue;
     if (const auto& compile = v.numbers->compile)
       lines.push_back(cat(v.variant, ", ", v.workload, ": ", fixed(compile->search_ms, 0), " ms of search (",
                           compile->searched, " GEMMs, ", compile->from_cache, " from the cache), ",
@@ -204,6 +271,8 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
     lines.emplace_back(
         "On the CPU reduced precisions are emulated by rounding: their numerics are real, their speed "
         "tells nothing.");
+  if (!ablated.empty())
+    for (std::string& line : ablation_notes(ablated)) lines.push_back(std::move(line));
   for (std::string& line : lines) line = printable(line, 400);
   return lines;
 }
@@ -213,19 +282,23 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
 std::string terminal_report(const Results& results) {
   const auto variants = aggregate(results);
   const auto peers = only(variants, true);
+  const auto ablated = ablated_rungs(results);
   std::string text = title(results) + "\n\n" + table_of(only(variants, false), variants).terminal() + "\n";
   if (!peers.empty()) text += table_of(peers, variants).terminal() + "\n";
-  for (const std::string& note : notes(results, variants)) text += note + "\n";
+  if (!ablated.empty()) text += table_of(ablated).terminal() + "\n";
+  for (const std::string& note : notes(results, variants, ablated)) text += note + "\n";
   return text;
 }
 
 std::string markdown_report(const Results& results) {
   const auto variants = aggregate(results);
   const auto peers = only(variants, true);
+  const auto ablated = ablated_rungs(results);
   std::string text = "# Stepladder\n\n" + title(results) + "\n\n";
   text += table_of(only(variants, false), variants).markdown() + "\n";
   if (!peers.empty()) text += "## Peers\n\n" + table_of(peers, variants).markdown() + "\n";
-  for (const std::string& note : notes(results, variants)) text += "- " + note + "\n";
+  if (!ablated.empty()) text += "## Ablations\n\n" + table_of(ablated).markdown() + "\n";
+  for (const std::string& note : notes(results, variants, ablated)) text += "- " + note + "\n";
   return text;
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "bench/ablation.h"
 #include "bench/ladder.h"
 #include "model/error.h"
 
@@ -260,9 +261,6 @@ Json to_json(const Variant& row) {
   return json;
 }
 
-/// Runs of one row, by round.
-using Rounds = std::map<int64_t, const Run*>;
-
 template <class Get>
 std::vector<double> over(const Rounds& rounds, Get get) {
   std::vector<double> values;
@@ -320,19 +318,6 @@ double ms_per_token(const Run& run) {
   return run.summary->median_step_ms / (run.config.at("B").get<double>() * run.config.at("T").get<double>());
 }
 
-/// Speed-up by time per token over the rounds that both took part in.
-std::optional<Speedup> speedup_of(const Rounds& rounds, const std::string& against, const Rounds& before) {
-  std::vector<double> before_ms, after_ms;
-  for (const auto& [round, run] : rounds) {
-    const auto other = before.find(round);
-    if (other == before.end()) continue;
-    before_ms.push_back(ms_per_token(*other->second));
-    after_ms.push_back(ms_per_token(*run));
-  }
-  if (after_ms.empty()) return std::nullopt;
-  return Speedup{against, speedup(before_ms, after_ms)};
-}
-
 /// Place in the ladder; past its end for a variant that it does not list.
 size_t height(const std::string& variant) {
   const auto& rungs = ladder();
@@ -374,6 +359,7 @@ void validate(const Run& run, const std::string& where) {
   if (run.status != Status::ok) return;
   require(run.summary.has_value(), "is ok, yet has no summary");
   require(run.summary->median_step_ms > 0.0, "median_step_ms is not positive");
+  require(run.summary->memory.live_peak >= 0, "live_peak is negative");
   require(std::any_of(run.steps.begin(), run.steps.end(), [](const Step& step) { return !step.warmup; }),
           "is ok, yet has no timed step");
   require(run.steps.back().loss.has_value(), "is ok, yet its last loss is not finite");
@@ -409,6 +395,18 @@ const Run* Results::find(const std::string& variant, const std::string& workload
     return run.variant == variant && run.round == round && run.workload() == workload;
   });
   return found == runs.end() ? nullptr : &*found;
+}
+
+std::optional<Estimate> speedup(const Rounds& before, const Rounds& after) {
+  std::vector<double> before_ms, after_ms;
+  for (const auto& [round, run] : after) {
+    const auto other = before.find(round);
+    if (other == before.end()) continue;
+    before_ms.push_back(ms_per_token(*other->second));
+    after_ms.push_back(ms_per_token(*run));
+  }
+  if (after_ms.empty()) return std::nullopt;
+  return speedup(before_ms, after_ms);
 }
 
 std::vector<Variant> aggregate(const Results& results) {
@@ -462,7 +460,8 @@ std::vector<Variant> aggregate(const Results& results) {
       };
       const auto compare = [&](const Row& other) -> std::optional<Speedup> {
         if (other.variant.status != Status::ok) return std::nullopt;
-        return speedup_of(row.rounds, other.variant.variant, other.rounds);
+        const auto ratio = speedup(other.rounds, row.rounds);
+        return ratio ? std::optional(Speedup{other.variant.variant, *ratio}) : std::nullopt;
       };
       const auto below = ancestors(row.variant.variant);
       const auto previous = std::find_if(below.begin(), below.end(), against);
@@ -504,6 +503,7 @@ Json to_json(const Results& results) {
   for (const Run& run : results.runs) json["runs"].push_back(to_json(run));
   json["variants"] = Json::array();
   for (const Variant& row : aggregate(results)) json["variants"].push_back(to_json(row));
+  for (const AblatedRung& row : ablated_rungs(results)) json["ablations"].push_back(to_json(row));
   return json;
 }
 

@@ -121,6 +121,13 @@ struct Results {
   const Run* find(const std::string& variant, const std::string& workload, int64_t round) const;
 };
 
+/// Runs of a variant on a workload, by round.
+using Rounds = std::map<int64_t, const Run*>;
+
+/// How many times faster `after` is than `before` by time per token, over the rounds that both took part in.
+/// Every run must be ok. Nothing where no round is common.
+std::optional<Estimate> speedup(const Rounds& before, const Rounds& after);
+
 /// Rows in the order of the ladder, workload by workload as they first appear; peers after the rungs.
 std::vector<Variant> aggregate(const Results& results);
 

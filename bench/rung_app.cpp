@@ -207,14 +207,14 @@ TrainState Run::resume() {
 
 void Run::choose_batch(const Dataset& data) {
   const int64_t sequences = (std::ssize(data.train->tokens()) - 1) / config_.T;
-  config_.B =
-      largest_batch(build_.make, *ops_, config_, settings_.hyper, std::min(sequences, settings_.max_batch));
+  config_.B = largest_batch(build_.make, *ops_, config_, settings_.hyper,
+                            std::min(sequences, settings_.max_batch.value_or(RungSettings::kMaxBatch)));
   settings_.batch = config_.B;
 }
 
 int Run::train() {
   open_device();
-  const bool search = !settings_.batch && build_.batch == BatchSize::largest;
+  const bool search = !settings_.batch && (settings_.max_batch || build_.batch == BatchSize::largest);
   config_ = settings_.resolve();
   config_.half = settings_.half_type(rung_, device_);
   const Dataset data = open_dataset(settings_.data, settings_.val_data, settings_.vocab, config_.V);

@@ -8,7 +8,7 @@
 namespace stepladder {
 namespace {
 
-constexpr int64_t kUsualBatch = 4;
+constexpr int64_t kUsualBatch = 4, kMaxBatch = RungSettings::kMaxBatch;
 
 /// A file that comes with the project, for a run outside its folder; any other path as it is.
 std::string from_source_dir(const std::string& path) {
@@ -33,8 +33,9 @@ std::vector<Option> RungSettings::options() {
       {"vocabulary", &vocabulary, "N", "default: the model's", kModel, 1, 65536},
       {"max-seq", &max_seq, "N", "positions of the model; default: the model's", kModel, 1, 32768},
       {"batch", &batch, "N", "sequences in a micro-batch; default: 4, or what the rung finds", kModel, 1,
-       16384},
-      {"max-batch", &max_batch, "N", "what a rung that looks for its batch takes at most", kModel, 1, 16384},
+       kMaxBatch},
+      {"max-batch", &max_batch, "N", "look for the largest batch that fits, a power of two up to N", kModel,
+       1, kMaxBatch},
       {"seq", &seq, "N", "tokens of a sequence; default: all positions", kModel, 1, 32768},
 
       {"steps", &steps, "N", "optimizer steps in all; 0 only samples", kTraining, 0, kMaxInt},

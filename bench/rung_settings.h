@@ -18,11 +18,12 @@ namespace stepladder {
 /// The options of a rung's executable. Hyperparameters default to build-nanogpt's, with a warm-up short
 /// enough for the runs of an ablation.
 struct RungSettings {
+  static constexpr int64_t kMaxBatch = 16384;
+
   std::string data = "data/austen.txt", val_data, vocab = "data/gpt2";
 
   std::optional<std::string> model;
-  std::optional<int64_t> layers, heads, channels, vocabulary, max_seq, seq, batch;
-  int64_t max_batch = 16384;
+  std::optional<int64_t> layers, heads, channels, vocabulary, max_seq, seq, batch, max_batch;
 
   int64_t steps = 40;
   float lr = 6e-4F;

@@ -90,7 +90,9 @@ class Report {
 
  private:
   void start(const nlohmann::json& event) {
-    if (string_at(event, "variant") != request_.program.variant)
+    const Program& program = request_.program;
+    if (string_at(event, "variant") !=
+        (program.calls_itself.empty() ? program.variant : program.calls_itself))
       throw BadReport(cat("it is ", printable(string_at(event, "variant"), 60)));
     if (string_at(event, "source_hash") != request_.source_hash)
       throw Error(

@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     add_list_command(app, exit_code);
     add_run_command(app, command_line, exit_code);
+    add_ablate_command(app, command_line, exit_code);
     add_train_command(app);
     add_sample_command(app);
     add_profile_command(app, command_line, exit_code);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Draws a results file: step time by rung (ladder), step time by step (steps) and loss by step (loss), as SVG and PNG.
+"""Draws a results file: step time by rung (ladder), step time by step (steps) and loss by step (loss), and of an ablation
+what each rung buys (ablation), as SVG and PNG.
 Or profiles, side by side: step time by phase (phases) and kernel type (kernel_types), and the roofline (roofline).
 
 Exit status: 0, or 2 for a file that can't be read or a folder that can't be written. A chart that the results hold
@@ -17,7 +18,7 @@ import style
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
-from results import PEERS, Results, ResultsError, Row, Workload
+from results import GAINS, PEERS, Ablation, Gain, Results, ResultsError, Row, Workload
 
 
 def panels(data: Results, title: str, note: str, workloads: list[Workload], heights: list[list[float]], left: float,
@@ -204,6 +205,65 @@ def draw_loss(data: Results):
     return fig
 
 
+# ---- ablation ------------------------------------------------------------------------------------------------------
+
+
+def draw_gain(ax, y: float, kind: str, gain: Gain, inches: float) -> None:
+    """A ratio with the whisker of its interval and its number; or why there is none."""
+    look = {"xytext": (6, 0), "textcoords": "offset points", "va": "center_baseline", "fontsize": 8,
+            "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5}}
+    if gain.ok:
+        ax.errorbar(gain.ratio, y, xerr=[[gain.ratio - gain.low], [gain.high - gain.ratio]], **style.GAINS[kind],
+                    markersize=5, elinewidth=1.1, capsize=2.5, capthick=1.1)
+        ax.annotate(f"{gain.ratio:.3f}×", (gain.high, y), **look)
+    else:
+        text = f"{GAINS[kind]}: {gain.status}: {gain.reason}"
+        ax.annotate(shorten(text, int(inches / style.text_width("x", 8)), placeholder=" …"), (0, y),
+                    xycoords=("axes fraction", "data"), color=style.MUTED, style="italic", **look)
+
+
+def draw_ablation(data: Results):
+    """Of each rung its gain in the ladder, joined to what the tuned trainer loses without it, and what it gives the
+    baseline alone; each with its 95 % interval. What could not be measured is its reason, never a point."""
+    groups: dict[str, list[Ablation]] = {}
+    for ablation in data.ablations:
+        groups.setdefault(str(ablation.workload), []).append(ablation)
+    measured = [gain for ablation in data.ablations for gain in ablation.gains.values() if gain.ok]
+    if not measured:
+        return None
+    low, high = min([1.0] + [gain.low for gain in measured]), max([1.0] + [gain.high for gain in measured])
+    left = 0.3 + max(style.text_width(ablation.rung) for ablation in data.ablations)
+    pitch = 0.46
+    note = "over 1: faster with the rung" + ("  ·  reduced precisions emulated" if data.backend == "cpu" else "")
+    fig, panel = panels(data, "What each rung buys", note, [rows[0].workload for rows in groups.values()],
+                        [[pitch * len(rows) + 0.1] for rows in groups.values()], left)
+    kinds = [kind for kind in GAINS if any(kind in ablation.gains for ablation in data.ablations)]
+    fig.legend(handles=[Line2D([], [], linestyle="", label=GAINS[kind], **style.GAINS[kind]) for kind in kinds],
+               loc="upper right", ncols=len(kinds), fontsize=9, handlelength=1, bbox_to_anchor=(1 - 0.1 / style.WIDTH, 1))
+    for (ax,), rows in zip(panel, groups.values()):
+        if high > 2 * low:
+            ax.set_xscale("log")
+            style.log_axis(ax.xaxis, (1, 1.5, 2, 3, 5, 7))
+            ax.set_xlim(low / 1.1, high * (high / low) ** 0.12)
+        else:
+            ax.set_xlim(low - 0.05 * (high - low + 0.01), high + 0.12 * (high - low + 0.01))
+        ax.axvline(1, color=style.MUTED, linewidth=1, zorder=1)
+        for y, ablation in enumerate(rows):
+            places = {kind: y + 0.27 * (place - 1) for place, kind in enumerate(GAINS)}
+            ends = [(ablation.gains[kind].ratio, places[kind]) for kind in ("ladder", "without")
+                    if kind in ablation.gains and ablation.gains[kind].ok]
+            if len(ends) == 2:
+                ax.plot(*zip(*ends), color=style.BASELINE_BAR, linewidth=1.2, zorder=1.5)
+            for kind, gain in ablation.gains.items():
+                draw_gain(ax, places[kind], kind, gain, style.WIDTH - left)
+        ax.set_ylim(len(rows) - 0.5, -0.5)
+        ax.set_yticks(range(len(rows)), [ablation.rung for ablation in rows])
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="y", visible=False)
+    panel[-1][-1].set_xlabel("how many times faster, with its 95 % interval over rounds")
+    return fig
+
+
 CHARTS = {"ladder": draw_ladder, "steps": draw_steps, "loss": draw_loss}
 
 
@@ -216,7 +276,8 @@ def main(arguments: list[str] | None = None) -> int:
         if profiles.is_profile(options.results[0]):
             data, drawings = [profiles.read(path) for path in options.results], profiles.CHARTS
         elif len(options.results) == 1:
-            data, drawings = results.read(options.results[0]), CHARTS
+            data = results.read(options.results[0])
+            drawings = CHARTS | ({"ablation": draw_ablation} if data.ablations else {})
         else:
             raise ResultsError(f"{options.results[1]}: a results file is drawn by itself, only profiles are side by side")
         options.out.mkdir(parents=True, exist_ok=True)

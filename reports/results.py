@@ -16,6 +16,7 @@ class ResultsError(Exception):
 
 
 PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
+ABLATIONS = ("without/", "only/")  # what their variants' names begin with
 
 
 @dataclass
@@ -63,11 +64,46 @@ class Workload:
         return f"{self.model}, B = {self.B}, T = {self.T}"
 
 
+GAINS = {"ladder": "ladder gain", "without": "leave-one-out", "only": "only-one"}
+
+
+@dataclass
+class Gain:
+    """How many times faster a rung makes training, or why there is no number."""
+
+    status: str
+    reason: str
+    ratio: float = math.nan
+    interval: tuple[float, float] | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+    @property
+    def low(self) -> float:
+        return self.interval[0] if self.interval else self.ratio
+
+    @property
+    def high(self) -> float:
+        return self.interval[1] if self.interval else self.ratio
+
+
+@dataclass
+class Ablation:
+    """The gains of a rung on a workload, by the keys of GAINS, as far as they were asked for."""
+
+    rung: str
+    workload: Workload
+    gains: dict[str, Gain]
+
+
 @dataclass
 class Results:
     device: str
     backend: str
     workloads: list[Workload]
+    ablations: list[Ablation] = field(default_factory=list)
 
     @property
     def rungs(self) -> list[str]:
@@ -110,15 +146,14 @@ def _results(data: dict) -> Results:
         if row.ok:
             estimate, speedup = variant["median_step_ms"], variant["speedup_baseline"]
             row.median_ms = positive(estimate["value"])
-            if estimate["lo"] is not None:
-                low, high = row.interval_ms = (positive(estimate["lo"]), positive(estimate["hi"]))
-                if not low <= row.median_ms <= high:
-                    raise ValueError(f"{row.rung} on {workload}: a median of {row.median_ms} outside its interval")
+            row.interval_ms = _interval(estimate, row.median_ms, f"{row.rung} on {workload}")
             if speedup is not None:
                 row.speedup = positive(speedup["ratio"])
         row.rounds = [_steps(run) for run in data["runs"] if run["variant"] == row.rung and _key(run) == _key(variant)]
         if row.ok and not all(row.rounds or [[]]):
             raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")
+        if variant["variant"].startswith(ABLATIONS):
+            continue
         if "peer" not in variant:
             workload.rows.append(row)
         elif row.ok and row.rung == variant["peer"]:
@@ -128,7 +163,30 @@ def _results(data: dict) -> Results:
                 if row.rung == f"{variant['peer']}/{rung.rung}":
                     rung.counterpart = row
     device = data["context"]["device"]
-    return Results(str(device["name"]), str(device["backend"]), list(workloads.values()))
+    used = [workload for workload in workloads.values() if workload.rows or workload.peers]
+    ablations = [_ablation(item) for item in data.get("ablations", [])]
+    return Results(str(device["name"]), str(device["backend"]), used, ablations)
+
+
+def _ablation(item: dict) -> Ablation:
+    gains = {}
+    for kind in GAINS:
+        if kind in item:
+            gain = gains[kind] = Gain(str(item[kind]["status"]), str(item[kind]["reason"]))
+            if gain.ok:
+                gain.ratio = positive(item[kind]["ratio"])
+                gain.interval = _interval(item[kind], gain.ratio, f"{kind} of {item['rung']}")
+    return Ablation(str(item["rung"]), Workload(*_key(item)), gains)
+
+
+def _interval(estimate: dict, value: float, what: str) -> tuple[float, float] | None:
+    """The interval, which must hold the value; none of a single round."""
+    if estimate["lo"] is None:
+        return None
+    low, high = positive(estimate["lo"]), positive(estimate["hi"])
+    if not low <= value <= high:
+        raise ValueError(f"{what}: a median of {value} outside its interval")
+    return low, high
 
 
 def _key(item: dict) -> tuple[str, int, int]:

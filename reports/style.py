@@ -28,6 +28,10 @@ _MARKERS = "sD^vPXo"
 # A peer's time, across all rungs.
 PEER_LINE = {"color": "#D55E00", "linewidth": 1.2, "linestyle": (0, (4, 2)), "zorder": 1.5}
 
+# A rung's gains: colour and marker, each enough by itself to tell them apart.
+GAINS = {"ladder": {"color": INK, "marker": "o"}, "without": {"color": "#0072B2", "marker": "s"},
+         "only": {"color": "#D55E00", "marker": "^"}}
+
 WIDTH = 8.4  # inches
 _DPI = 160
 
@@ -105,9 +109,9 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
 
 
-def log_axis(axis) -> None:
-    """A logarithmic axis that is labelled in plain numbers at 1, 2 and 5."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+def log_axis(axis, at=(1, 2, 5)) -> None:
+    """A logarithmic axis that is labelled in plain numbers, in each decade at these."""
+    axis.set_major_locator(LogLocator(subs=at, numticks=12))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
     axis.set_tick_params(which="minor", length=0)

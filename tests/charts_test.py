@@ -59,6 +59,28 @@ def with_peers(data):
     return data
 
 
+def gain(ratio, low=None, high=None):
+    return {"before": "a", "after": "b", "status": "ok", "reason": "", "ratio": ratio, "lo": low, "hi": high,
+            "saved_bytes": 0}
+
+
+def missing(status, reason):
+    return {"before": "a", "after": "b", "status": status, "reason": reason}
+
+
+def ablated(batches=(4,)):
+    """`sample` as an ablation: a rung with every gain, and one whose leave-one-out failed."""
+    data = sample(batches)
+    data["variants"].append(row("only/02_tf32", 4, 17.0) | {"speedup_baseline": None})
+    data["runs"] += [run("only/02_tf32", 4, number, 17.0) for number in range(ROUNDS)]
+    data["ablations"] = [item for B in batches for item in (
+        {"rung": "01_causal_mask", "config": config(B), "ladder": gain(1.05, 1.04, 1.06),
+         "without": missing("unsupported", "needs sm_80"), "only": gain(1.05)},
+        {"rung": "02_tf32", "config": config(B), "ladder": gain(2.5, 2.4, 2.6), "without": gain(1.5, 1.4, 1.6),
+         "only": gain(2.45, 2.3, 2.5)})]
+    return data
+
+
 def failing(data, rung, status, reason):
     """`data` with a rung that failed before its first step."""
     for item in data["variants"] + data["runs"]:
@@ -154,6 +176,75 @@ class Ladder(unittest.TestCase):
         axes = charts.draw_ladder(read(sample(batches=(16, 64)))).axes
         self.assertEqual([ax.get_title(loc="left") for ax in axes],
                          ["gpt2-tiny, B = 16, T = 64", "gpt2-tiny, B = 64, T = 64"])
+
+
+class Ablations(unittest.TestCase):
+    def points(self, ax):
+        """Where each kind's markers are."""
+        return {kind: [line.get_xdata()[0] for line in ax.lines if line.get_marker() == look["marker"]]
+                for kind, look in style.GAINS.items()}
+
+    def test_each_gain_is_a_point_with_its_interval_and_number(self):
+        figure = charts.draw_ablation(read(ablated()))
+        (ax,) = figure.axes
+        self.assertEqual(self.points(ax), {"ladder": [1.05, 2.5], "without": [1.5], "only": [1.05, 2.45]})
+        whiskers = [tuple(round(x, 6) for x in path.vertices[:, 0]) for bars in ax.collections
+                    for path in bars.get_paths()]
+        self.assertIn((1.4, 1.6), whiskers)
+        self.assertIn("1.500×", [text.get_text() for text in ax.texts])
+        self.assertEqual([label.get_text() for label in ax.get_yticklabels()], ["01_causal_mask", "02_tf32"])
+        self.assertEqual([text.get_text() for text in figure.legends[0].texts],
+                         ["ladder gain", "leave-one-out", "only-one"])
+
+    def test_what_is_missing_is_said_and_has_no_point(self):
+        (ax,) = charts.draw_ablation(read(ablated())).axes
+        said = [text.get_text() for text in ax.texts if text.get_style() == "italic"]
+        self.assertEqual(said, ["leave-one-out: unsupported: needs sm_80"])
+
+    def test_a_ladder_gain_is_joined_to_its_leave_one_out(self):
+        (ax,) = charts.draw_ablation(read(ablated())).axes
+        joints = [list(line.get_xdata()) for line in ax.lines if line.get_color() == style.BASELINE_BAR]
+        self.assertEqual(joints, [[2.5, 1.5]])
+
+    def test_a_kind_that_was_not_asked_for_is_not_in_the_legend(self):
+        data = ablated()
+        for item in data["ablations"]:
+            del item["only"]
+        figure = charts.draw_ablation(read(data))
+        self.assertEqual([text.get_text() for text in figure.legends[0].texts], ["ladder gain", "leave-one-out"])
+
+    def test_each_batch_size_has_its_panel(self):
+        axes = charts.draw_ablation(read(ablated((16, 64)))).axes
+        self.assertEqual([ax.get_title(loc="left") for ax in axes],
+                         ["gpt2-tiny, B = 16, T = 64", "gpt2-tiny, B = 64, T = 64"])
+
+    def test_gains_close_to_one_are_within_the_axis(self):
+        data = ablated()
+        data["ablations"] = [{"rung": "02_tf32", "config": config(4), "ladder": gain(0.997, 0.99, 1.004)}]
+        (ax,) = charts.draw_ablation(read(data)).axes
+        self.assertEqual(ax.get_xscale(), "linear")
+        low, high = ax.get_xlim()
+        self.assertTrue(low < 0.99 and 1.004 < high, (low, high))
+
+    def test_the_trainers_of_an_ablation_are_no_rungs(self):
+        data = read(ablated())
+        self.assertEqual(data.rungs, list(RUNGS))
+        self.assertEqual(len(charts.draw_ladder(data).axes[0].patches), len(RUNGS))
+
+    def test_it_is_drawn_of_ablations_only(self):
+        self.assertNotIn("ablation.svg", draw(json.dumps(sample()))[2])
+        status, errors, files = draw(json.dumps(ablated()))
+        self.assertEqual((status, errors), (0, ""))
+        self.assertIn("ablation.svg", files)
+        self.assertIn("ablation.png", files)
+
+    def test_without_a_number_there_is_a_note(self):
+        data = ablated()
+        data["ablations"] = [{"rung": "02_tf32", "config": config(4), "ladder": missing("oom", "90 GiB")}]
+        status, errors, files = draw(json.dumps(data))
+        self.assertEqual(status, 0)
+        self.assertIn("no ablation chart", errors)
+        self.assertNotIn("ablation.svg", files)
 
 
 class BySteps(unittest.TestCase):
@@ -295,6 +386,12 @@ class BadInput(unittest.TestCase):
 
     def test_a_median_outside_its_interval(self):
         self.refused(json.dumps(sample()).replace('"lo": 38.0', '"lo": 39.5'), "01_causal_mask")
+
+    def test_a_gain_that_is_no_ratio(self):
+        self.refused(json.dumps(ablated()).replace('"ratio": 1.05, "lo": null', '"ratio": 0, "lo": null'), "ratio of 0")
+        self.refused(json.dumps(ablated()).replace('"ratio": 1.5', '"ratio": 1.7'), "02_tf32", "interval")
+        self.refused(json.dumps(ablated()).replace('"ratio": 1.5, ', ""), "ratio")
+        self.refused(json.dumps(sample() | {"ablations": [7]}))
 
     def test_a_rung_that_is_ok_without_steps(self):
         data = sample()

@@ -14,10 +14,12 @@ struct FakeRung {
   std::string source_hash = "abc123";
   std::string step_ms = "10.5", loss = "4.$((90 - i))";  // shell text; $i is the step
   std::string before_start, before_step, before_end;     // shell commands
+  std::string file = "";                                 // where in the folder; by default its name
 
   /// Writes the executable into `folder`.
   void write(const TempFolder& folder) const {
-    write_file(folder / name, cat("#!/bin/sh\nname=", name, " source_hash=", source_hash, R"(
+    const std::string path = folder / (file.empty() ? name : file);
+    write_file(path, cat("#!/bin/sh\nname=", name, " source_hash=", source_hash, R"(
 [ "$1" = --version ] && { echo "$name 0.1.0 source $source_hash"; exit 0; }
 arguments="$*"
 while [ $# -gt 0 ]; do
@@ -26,23 +28,23 @@ while [ $# -gt 0 ]; do
 done
 say() { printf '%s\n' "$1" >&3; }
 )",
-                                  before_start, R"(
+                         before_start, R"(
 say '{"event":"start","variant":"'$name'","source_hash":"'$source_hash'","backend":"cpu",'\
 '"config":{"dtype":"f32","B":7},"startup_ms":12.5,"memory_by_name":{"params/wte":1024}}'
 i=0
 while [ $i -lt $steps ]; do
 )",
-                                  before_step, R"(
+                         before_step, R"(
   say '{"event":"step","step":'$i',"step_ms":')",
-                                  step_ms, R"(',"device_ms":9.5,"loss":')", loss,
-                                  R"(',"grad_norm":1.5,"lr":0.001}'
+                         step_ms, R"(',"device_ms":9.5,"loss":')", loss,
+                         R"(',"grad_norm":1.5,"lr":0.001}'
   i=$((i + 1))
 done
 )",
-                                  before_end, R"(
+                         before_end, R"(
 say '{"event":"end","memory_bytes":{"live_peak":1048576,"reserved_peak":2097152,"process_peak":3145728}}'
 )"));
-    std::filesystem::permissions(folder / name, std::filesystem::perms::owner_all);
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   }
 };
 

@@ -138,13 +138,55 @@ exec )",
   const TempFolder folder_;
 };
 
+/// Stand-ins for the whole ladder and its ablations; 03 makes the step 1.25 times as fast, alone too, and the
+/// last rung 1.5 times.
+class HarnessCliAblate : public HarnessCli {
+ protected:
+  HarnessCliAblate() {
+    std::filesystem::create_directory(folder_ / "ablations");
+    for (const Rung& row : ladder()) {
+      FakeRung fake = rung(row.name);
+      fake.step_ms = row.name < "03" ? "10.0" : "8.0";
+      fake.before_start = cat("case $arguments in *--plan*) echo '{\"batch\": ", row.parent.empty() ? 8 : 16,
+                              "}'; exit 0 ;; esac");
+      fake.write(folder_);
+    }
+    for (const Ablation& ablation : ablations())
+      if (ablation.unchanged().empty()) ablation_of(ablation.kind, ablation.rung.name).write(folder_);
+  }
+
+  void SetUp() override {
+    if (ablations().empty()) GTEST_SKIP() << "built without git, so without ablations";
+  }
+
+  static FakeRung ablation_of(const std::string& kind, const std::string& name) {
+    FakeRung fake = rung(kind + "/" + name);
+    fake.file = "ablations/" + kind + "_" + name;
+    fake.step_ms = kind == "without" ? "12.0" : "8.0";
+    return fake;
+  }
+
+  std::string ablation(const std::string& more) const {
+    return cat(
+        "ablate --backend cpu --model gpt2-tiny --batch 4 --seq 32 --steps 6 --warmup 2 --rounds 2 --data ",
+        folder_ / "data.bin", " --out results.json ", more);
+  }
+
+  /// Variants of the finished runs in order.
+  std::string measured() const {
+    std::string text;
+    for (const stepladder::Run& run : results().runs) text += (text.empty() ? "" : " ") + run.variant;
+    return text;
+  }
+};
+
 // ---- usage
 // ---------------------------------------------------------------------------------------------------
 
 TEST_F(HarnessCli, HelpNamesEverySubcommandAndIsLongOnly) {
   const Outcome help = stepladder("--help");
   EXPECT_EQ(help.code, 0);
-  for (const char* name : {"list", "run", "train", "sample", "profile", "report", "doctor"})
+  for (const char* name : {"list", "run", "ablate", "train", "sample", "profile", "report", "doctor"})
     EXPECT_TRUE(has(help.out, name));
   EXPECT_FALSE(has(help.out, "-h,"));
   EXPECT_FALSE(has(help.out, "probe"));
@@ -380,6 +422,131 @@ TEST_F(HarnessCli, ATerminalSeesOneLineThatIsUpdated) {
       << seen;
   EXPECT_FALSE(has(seen, "round 0: ok"));
   EXPECT_TRUE(has(seen, "wrote results.json"));
+}
+
+// ---- ablate
+// --------------------------------------------------------------------------------------------------
+
+TEST_F(HarnessCliAblate, MeasuresReferencesNeighboursAndAblationsInTurns) {
+  const Outcome outcome = stepladder(ablation("--rungs 03"));
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(
+      measured(),
+      "00_fp32_baseline only/03_fused_adamw 02_tf32 03_fused_adamw without/03_fused_adamw 09_padded_vocab "
+      "09_padded_vocab without/03_fused_adamw 03_fused_adamw 02_tf32 only/03_fused_adamw 00_fp32_baseline");
+  const Json json = parse_json(read_file(folder_ / "results.json"));
+  ASSERT_EQ(json["ablations"].size(), 1U);
+  const Json& row = json["ablations"][0];
+  EXPECT_EQ(row["rung"], "03_fused_adamw");
+  EXPECT_EQ(row["ladder"]["ratio"], 1.25);
+  EXPECT_EQ(row["without"]["ratio"], 1.5);
+  EXPECT_EQ(row["only"]["ratio"], 1.25);
+  EXPECT_EQ(json["variants"].size(), 6U);
+  EXPECT_EQ(
+      json["plan"]["ablate"],
+      Json({{"rungs", {"03_fused_adamw"}}, {"kinds", {"without", "only"}}, {"unchanged", Json::object()}}));
+  for (const char* words : {"leave-one-out", "1.500 (1.500 to 1.500)",
+                            "exclude 1: 1 of 1 (ladder gain), 1 of 1 (leave-one-out), 1 of 1 (only-one)"})
+    EXPECT_TRUE(has(outcome.out, words)) << words << outcome.out;
+  EXPECT_TRUE(has(stepladder("report results.json").out, "leave-one-out"));
+}
+
+TEST_F(HarnessCliAblate, AllRungsAndBothKindsByDefault) {
+  const Outcome outcome = stepladder(ablation("--rounds 1"));
+  ASSERT_EQ(outcome.code, 0) << outcome.out;
+  const Json rows = parse_json(read_file(folder_ / "results.json"))["ablations"];
+  ASSERT_EQ(rows.size(), ladder().size() - 1);
+  std::map<std::string, std::string> status;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i]["rung"], ladder()[i + 1].name);
+    EXPECT_EQ(rows[i]["ladder"]["status"], "ok");
+    for (const char* kind : {"without", "only"})
+      status[cat(kind, "/", rows[i]["rung"].get<std::string>())] = rows[i][kind]["status"];
+  }
+  for (const Ablation& ablation : ablations()) {
+    const std::string why = ablation.unchanged();
+    EXPECT_EQ(status[ablation.name], why.empty() ? "ok" : "unchanged") << ablation.name;
+    EXPECT_TRUE(has(outcome.out, why)) << why;
+  }
+}
+
+TEST_F(HarnessCliAblate, OneKindTakesOnlyItsRuns) {
+  ASSERT_EQ(stepladder(ablation("--rungs fused_adamw --kinds only,only --rounds 1")).code, 0);
+  EXPECT_EQ(measured(), "00_fp32_baseline only/03_fused_adamw 02_tf32 03_fused_adamw 09_padded_vocab");
+}
+
+TEST_F(HarnessCliAblate, TheLargestBatchIsLookedForByBothEnds) {
+  const Outcome outcome = stepladder(ablation("--rungs 10 --rounds 1"));
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(measured(), "00_fp32_baseline 09_padded_vocab only/10_large_batch 10_large_batch");
+  const Results results = this->results();
+  EXPECT_EQ(results.plan["own_batch"], Json({{"10_large_batch", 16}, {"only/10_large_batch", 8}}));
+  EXPECT_EQ(results.runs[0].workload(), "gpt2-tiny B=4 T=32");
+  EXPECT_EQ(results.runs[2].workload(), "gpt2-tiny B=8 T=32");
+  EXPECT_EQ(results.runs[3].workload(), "gpt2-tiny B=16 T=32");
+  const Json row = parse_json(read_file(folder_ / "results.json"))["ablations"][0];
+  EXPECT_EQ(row["without"]["ratio"], 4.0) << "the same step time, four times the tokens";
+  EXPECT_EQ(row["only"]["ratio"], 2.0);
+}
+
+TEST_F(HarnessCliAblate, ResumesOnlyTheSameAblation) {
+  ASSERT_EQ(stepladder(ablation("--rungs 03 --rounds 1")).code, 0);
+  EXPECT_EQ(stepladder(ablation("--rungs 03 --rounds 1")).code, 2) << "the file is there";
+  const std::string before = read_file(folder_ / "results.json");
+  EXPECT_EQ(stepladder(ablation("--rungs 03 --rounds 1 --resume")).code, 0);
+  EXPECT_EQ(parse_json(read_file(folder_ / "results.json"))["runs"], parse_json(before)["runs"]);
+  const Outcome outcome = stepladder(ablation("--rungs 03 --kinds only --rounds 1 --resume"));
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_TRUE(has(outcome.err, "plan.rungs was")) << outcome.err;
+}
+
+TEST_F(HarnessCliAblate, AnAblationThatIsNotOkIsAStatusNotANumber) {
+  FakeRung fake = ablation_of("only", "03_fused_adamw");
+  fake.before_start = R"(say '{"event":"error","status":"unsupported","reason":"no fp32 here"}'; exit 5)";
+  fake.write(folder_);
+  Outcome outcome = stepladder(ablation("--rungs 03"));
+  EXPECT_EQ(outcome.code, 0) << "what the device can't do is no failure";
+  EXPECT_TRUE(has(outcome.out, "unsupported: only/03_fused_adamw: no fp32 here")) << outcome.out;
+  fake = ablation_of("without", "03_fused_adamw");
+  fake.loss = "9.5";
+  fake.write(folder_);
+  outcome = stepladder(ablation("--rungs 03 --overwrite"));
+  EXPECT_EQ(outcome.code, 5);
+  const Json row = parse_json(read_file(folder_ / "results.json"))["ablations"][0];
+  EXPECT_EQ(row["without"]["status"], "diverged");
+  EXPECT_TRUE(has(row["without"]["reason"], "00_fp32_baseline has 4.9")) << row;
+  EXPECT_FALSE(row["without"].contains("ratio"));
+  EXPECT_EQ(row["ladder"]["ratio"], 1.25);
+}
+
+TEST_F(HarnessCliAblate, BadInputIsRefusedBeforeAnyRun) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"--rungs 00", "00_fp32_baseline has no optimisation to ablate"},
+      {"--rungs 03,00", "00_fp32_baseline has no optimisation to ablate"},
+      {"--rungs 03_fused_adam", "did you mean '03_fused_adamw'?"},
+      {"--kinds withuot", "did you mean 'without'?"},
+      {"--rung 03", "did you mean --rungs?"},
+      {"--rungs 03 --resume --overwrite", "contradict"},
+  };
+  for (const auto& [arguments, wanted] : cases) {
+    const Outcome outcome = stepladder(ablation(arguments));
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, wanted)) << outcome.err;
+  }
+  std::filesystem::remove(folder_ / "ablations/without_03_fused_adamw");
+  const Outcome outcome = stepladder(ablation("--rungs 03"));
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "ablations/without_03_fused_adamw is not there") &&
+              has(outcome.err, "cmake --build"))
+      << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json"));
+}
+
+TEST_F(HarnessCli, ABuildWithoutAblationsSaysWhatIsMissing) {
+  if (!ablations().empty()) GTEST_SKIP() << "this build has ablations";
+  const Outcome outcome = stepladder("ablate --backend cpu");
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "install git")) << outcome.err;
 }
 
 // ---- results that are there

@@ -112,6 +112,46 @@ TEST(Report, SeveralWorkloadsAndValidationGetTheirColumns) {
                     "| 6.2500 | - | ok |"}));
 }
 
+TEST(Report, AblationsAreATableOfGains) {
+  std::vector<Json> runs;
+  for (int round : {0, 1}) {
+    runs.push_back(run_json("02_tf32", round, 150));
+    runs.push_back(run_json("03_fused_adamw", round, 120));
+    runs.push_back(run_json("without/03_fused_adamw", round, round == 0 ? 21 : 19));
+    runs.push_back(run_json("09_padded_vocab", round, 20));
+    runs.push_back(run_json("only/03_fused_adamw", round, 300));
+    runs.back()["status"] = "unsupported";
+    runs.back()["reason"] = "needs sm_80";
+  }
+  for (Json& run : runs)
+    if (run["variant"] == "02_tf32") run["summary"]["memory_bytes"]["live_peak"] = int64_t{62} << 29;
+  runs.push_back(run_json("00_fp32_baseline", 0, 360));
+  Json results = results_json(runs);
+  EXPECT_EQ(markdown(results).find("Ablations"), std::string::npos) << "not asked for";
+  results["plan"]["ablate"] = {{"rungs", {"03_fused_adamw"}}, {"kinds", {"without", "only"}}};
+  results["runs"][0]["summary"]["memory_bytes"]["live_peak"] = int64_t{63} << 29;
+  const std::string text = markdown(results);
+  EXPECT_TRUE(says(
+      text,
+      {"## Ablations", "| rung | ladder gain | leave-one-out | only-one | live memory saved | status |",
+       "| 03_fused_adamw | 1.250 (1.250 to 1.250) | 1.000 (0.950 to 1.050) | unsupported | "
+       "512.0 MiB / 0 B / - | unsupported: only/03_fused_adamw: needs sm_80 |",
+       "Intervals that exclude 1: 1 of 1 (ladder gain), 0 of 1 (leave-one-out).", "Of fewer than 6 rounds"}));
+  EXPECT_TRUE(says(terminal_report(results_from(results)), {"leave-one-out", "1.250 (1.250 to 1.250)"}));
+
+  for (int round = 2; round < 6; ++round)
+    for (const Json& run : runs) {
+      results["runs"].push_back(run);
+      results["runs"].back()["round"] = round;
+    }
+  EXPECT_EQ(markdown(results).find("Of fewer"), std::string::npos);
+  Json large = run_json("02_tf32", 0, 150);
+  large["config"]["B"] = 64;
+  results["runs"].push_back(large);
+  EXPECT_TRUE(says(markdown(results), {"| rung | workload | ladder gain |", "| gpt2 B=64 T=1024 | missing |",
+                                       "missing: 03_fused_adamw was not measured; missing: "}));
+}
+
 TEST(Report, SaysWhatANumberDoesNotShow) {
   Json results = results_json({run_json("02_tf32", 0, 160)});
   results["complete"] = false;

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <tuple>
 
+#include "bench/ablation.h"
 #include "bench/results_file.h"
 #include "model/error.h"
 #include "tests/files.h"
@@ -199,6 +201,157 @@ TEST(Aggregate, ComparesARungWithItsCounterparts) {
   ASSERT_EQ(rows[1].numbers->peers.size(), 1U) << "nothing is claimed over a peer that failed";
   EXPECT_EQ(rows[1].numbers->peers[0].against, "llmc");
   EXPECT_DOUBLE_EQ(rows[1].numbers->peers[0].ratio.value, 3.15);
+}
+
+// ---- ablations
+// -----------------------------------------------------------------------------------------------
+
+/// A variant's run that takes `ms` a step and `live` bytes.
+Run live_run(const std::string& variant, int64_t round, double ms, int64_t live, int64_t batch = 4) {
+  Run run = make_run(variant, round, ms, batch);
+  run.summary->memory.live_peak = live;
+  return run;
+}
+
+Results make_ablation(const Json& rungs, const Json& kinds, std::vector<Run> runs) {
+  Results results = make_results(std::move(runs));
+  results.plan["ablate"] = {{"rungs", rungs}, {"kinds", kinds}};
+  return results;
+}
+
+void expect_gain(const Gain& gain, const std::string& before, const std::string& after, double ratio,
+                 int64_t saved) {
+  EXPECT_EQ(gain.before, before);
+  EXPECT_EQ(gain.after, after);
+  EXPECT_TRUE(gain.ok()) << gain.status << ": " << gain.reason;
+  EXPECT_DOUBLE_EQ(gain.ratio.value, ratio);
+  EXPECT_EQ(gain.saved_bytes, saved);
+}
+
+TEST(AblatedRungs, KnownTimesGiveKnownGains) {
+  std::vector<stepladder::Run> runs;
+  for (int64_t round : {0, 1, 2}) {
+    const double drift = 1.0 + 0.25 * static_cast<double>(round);  // of the machine: in no ratio
+    for (const auto& [variant, ms, live] :
+         {std::tuple("00_fp32_baseline", 100.0, 900), std::tuple("only/03_fused_adamw", 80.0, 880),
+          std::tuple("02_tf32", 50.0, 700), std::tuple("03_fused_adamw", 40.0, 650),
+          std::tuple("without/03_fused_adamw", 12.0, 340), std::tuple("09_padded_vocab", 8.0, 300)})
+      runs.push_back(live_run(variant, round, ms * drift, live));
+  }
+  const auto rows = ablated_rungs(make_ablation({"03_fused_adamw"}, {"without", "only"}, runs));
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].rung, "03_fused_adamw");
+  expect_gain(rows[0].ladder, "02_tf32", "03_fused_adamw", 1.25, 50);
+  expect_gain(rows[0].without.value(), "without/03_fused_adamw", "09_padded_vocab", 1.5, 40);
+  expect_gain(rows[0].only.value(), "00_fp32_baseline", "only/03_fused_adamw", 1.25, 20);
+  ASSERT_TRUE(rows[0].ladder.ratio.interval);
+  EXPECT_DOUBLE_EQ(rows[0].ladder.ratio.interval->lo, 1.25);
+  EXPECT_DOUBLE_EQ(rows[0].ladder.ratio.interval->hi, 1.25);
+}
+
+TEST(AblatedRungs, TheIntervalHoldsTheSpreadOverRounds) {
+  std::vector<stepladder::Run> runs;
+  for (int64_t round : {0, 1}) {
+    runs.push_back(make_run("02_tf32", round, 50));
+    runs.push_back(make_run("03_fused_adamw", round, round == 0 ? 40 : 50));
+  }
+  const Gain gain = ablated_rungs(make_ablation({"03_fused_adamw"}, {"only"}, runs)).at(0).ladder;
+  EXPECT_DOUBLE_EQ(gain.ratio.value, 1.125);
+  EXPECT_DOUBLE_EQ(gain.ratio.interval.value().lo, 1.0);
+  EXPECT_DOUBLE_EQ(gain.ratio.interval.value().hi, 1.25);
+  runs.resize(2);
+  EXPECT_FALSE(ablated_rungs(make_ablation({"03_fused_adamw"}, {"only"}, runs)).at(0).ladder.ratio.interval);
+}
+
+TEST(AblatedRungs, WhatIsNotOkHasNoNumber) {
+  const auto results = make_ablation(
+      {"03_fused_adamw"}, {"without", "only"},
+      {make_run("00_fp32_baseline", 0, 100), make_run("02_tf32", 0, 50), make_run("03_fused_adamw", 1, 40),
+       failed_run("without/03_fused_adamw", 0, Status::unsupported, "needs sm_80"),
+       make_run("09_padded_vocab", 0, 8)});
+  const auto row = ablated_rungs(results).at(0);
+  EXPECT_EQ(row.without->status, "unsupported");
+  EXPECT_EQ(row.without->reason, "without/03_fused_adamw: needs sm_80");
+  EXPECT_EQ(row.only->status, "missing");
+  EXPECT_EQ(row.only->reason, "only/03_fused_adamw was not measured");
+  EXPECT_EQ(row.ladder.status, "missing");
+  EXPECT_EQ(row.ladder.reason, "02_tf32 and 03_fused_adamw have no round in common");
+  const Json json = to_json(results)["ablations"][0];
+  for (const char* gain : {"ladder", "without", "only"})
+    for (const char* number : {"ratio", "lo", "hi", "saved_bytes"})
+      EXPECT_FALSE(json[gain].contains(number)) << gain;
+}
+
+TEST(AblatedRungs, WhatChangesNothingIsSaidAndHasNoNumber) {
+  Results results = make_ablation({"03_fused_adamw"}, {"without"},
+                                  {make_run("02_tf32", 0, 50), make_run("03_fused_adamw", 0, 40)});
+  results.plan["ablate"]["unchanged"] = {{"without/03_fused_adamw", "changes nothing in 09_padded_vocab"}};
+  const auto row = ablated_rungs(results).at(0);
+  EXPECT_TRUE(row.ladder.ok());
+  EXPECT_EQ(row.without->status, "unchanged");
+  EXPECT_EQ(row.without->reason, "without/03_fused_adamw changes nothing in 09_padded_vocab");
+}
+
+TEST(AblatedRungs, AFailedReferenceOrRoundLeavesNoNumber) {
+  const auto row = ablated_rungs(
+      make_ablation({"03_fused_adamw"}, {"without"},
+                    {make_run("without/03_fused_adamw", 0, 9), make_run("09_padded_vocab", 0, 8),
+                     make_run("without/03_fused_adamw", 1, 9),
+                     failed_run("09_padded_vocab", 1, Status::crash, "SIGSEGV")}));
+  EXPECT_EQ(row.at(0).without->status, "crash");
+  EXPECT_EQ(row.at(0).without->reason, "09_padded_vocab: SIGSEGV");
+}
+
+TEST(AblatedRungs, ALargeBatchIsComparedByTimePerToken) {
+  // 16 sequences in the time of 8, against the larger of the usual batches.
+  const auto rows = ablated_rungs(make_ablation(
+      {"09_padded_vocab", "10_large_batch"}, {"without", "only"},
+      {live_run("00_fp32_baseline", 0, 100, 900, 4), live_run("00_fp32_baseline", 0, 200, 1800, 8),
+       live_run("09_padded_vocab", 0, 20, 300, 4), live_run("09_padded_vocab", 0, 30, 600, 8),
+       live_run("10_large_batch", 0, 30, 1200, 16), live_run("only/10_large_batch", 0, 320, 3600, 16)}));
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[0].config["B"], 4);
+  EXPECT_EQ(rows[1].config["B"], 8);
+  EXPECT_EQ(rows[2].rung, "10_large_batch");
+  EXPECT_EQ(rows[2].config["B"], 8);
+  expect_gain(rows[2].ladder, "09_padded_vocab", "10_large_batch", 2.0, -600);
+  expect_gain(rows[2].without.value(), "09_padded_vocab", "10_large_batch", 2.0, -600);
+  expect_gain(rows[2].only.value(), "00_fp32_baseline", "only/10_large_batch", 1.25, -1800);
+}
+
+TEST(AblatedRungs, OnlyWhatWasAskedForIsThere) {
+  const std::vector<stepladder::Run> runs = {make_run("00_fp32_baseline", 0, 100),
+                                             make_run("09_padded_vocab", 0, 8)};
+  EXPECT_FALSE(to_json(make_results(runs)).contains("ablations"));
+  const Json json = to_json(make_ablation({"03_fused_adamw", "07_flash_attention"}, {"only"}, runs));
+  ASSERT_EQ(json["ablations"].size(), 2U);
+  EXPECT_FALSE(json["ablations"][0].contains("without"));
+  EXPECT_TRUE(json["ablations"][0].contains("only"));
+  // A file may hold any plan.
+  for (const Json& ablate : {Json(7), Json("x"), Json{{"rungs", 7}},
+                             Json{{"rungs", {1, "99"}}, {"kinds", {}}, {"unchanged", {7}}}}) {
+    Results results = make_results(runs);
+    results.plan["ablate"] = ablate;
+    EXPECT_TRUE(ablated_rungs(results).empty()) << ablate;
+  }
+}
+
+TEST(AblatedRungs, AreWrittenWithTheirIntervals) {
+  std::vector<stepladder::Run> runs;
+  for (int64_t round : {0, 1}) {
+    runs.push_back(live_run("02_tf32", round, 50, 700));
+    runs.push_back(live_run("03_fused_adamw", round, 40, 650));
+  }
+  EXPECT_EQ(to_json(make_ablation({"03_fused_adamw"}, {"only"}, runs))["ablations"][0]["ladder"],
+            Json({{"before", "02_tf32"},
+                  {"after", "03_fused_adamw"},
+                  {"status", "ok"},
+                  {"reason", ""},
+                  {"ratio", 1.25},
+                  {"lo", 1.25},
+                  {"hi", 1.25},
+                  {"rounds", 2},
+                  {"saved_bytes", 50}}));
 }
 
 // ---- hostile files

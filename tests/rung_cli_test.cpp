@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -196,6 +197,14 @@ TEST_F(RungCli, BatchThatDoesNotFitTellsTheLargestThatDoes) {
   // Free memory moves a little between two runs.
   const Result next = with_batch(std::to_string(std::stoll(fits[1]) + 2));
   EXPECT_EQ(next.last()["status"], "oom");
+}
+
+TEST_F(RungCli, AnyRungLooksForItsBatchUpToAMaximum) {
+  Args args = tiny({"--plan", "--max-batch", "9"});
+  args.erase(std::find(args.begin(), args.end(), "--batch"), std::find(args.begin(), args.end(), "--lr"));
+  EXPECT_EQ(json::parse(run(args).out)["batch"], 8);
+  args.insert(args.end(), {"--batch", "3"});
+  EXPECT_EQ(json::parse(run(args).out)["batch"], 3) << "who names a batch gets it";
 }
 
 TEST_F(RungCli, EveryRungLearnsARepeatingText) {
