@@ -30,13 +30,15 @@ Limits VerdictOptions::limits(const Json& context, const Json& plan) const {
 }
 
 int VerdictOptions::deliver(Comparison comparison) const {
-  if (noise.empty())
+  if (noise.empty()) {
     comparison.notes.emplace_back(
         "Without --noise the limits know nothing of this machine's own: `stepladder calibrate` measures it.");
-  else if (const Noise known = load_noise(noise); true)
+  } else {
+    const Noise known = load_noise(noise);
     for (const ComparedRow& row : comparison.rows)
       if (row.numbers && !known.log_ratios.contains({row.variant, row.workload}))
         comparison.notes.push_back(cat(noise, " knows nothing of ", row.variant, ", ", row.workload, "."));
+  }
   if (!out.empty()) write_atomically(out, report_in(format, comparison));
   std::cout << report_in(out.empty() ? format : "text", comparison);
   if (!out.empty()) std::cout << "wrote " << out << "\n";
