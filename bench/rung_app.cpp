@@ -435,7 +435,9 @@ void Run::print_summary() const {
   std::cout << "median " << fixed(ms, 2) << " ms | " << grouped(std::llround(speed_->tokens_per_second(ms)))
             << " tok/s | MFU " << speed_->mfu_nanogpt(ms) << " (nanoGPT's formula), " << speed_->mfu_llmc(ms)
             << " (llm.c's) | loss " << fixed(loss_, 4)
-            << (val_loss_ ? cat(" | validation loss ", fixed(*val_loss_, 4)) : "") << std::endl;
+            << (val_loss_ ? cat(" | validation loss ", fixed(*val_loss_, 4)) : "")
+            << (trainer_->skipped_steps() > 0 ? cat(" | steps skipped ", trainer_->skipped_steps()) : "")
+            << std::endl;
 }
 
 void Run::sample() {

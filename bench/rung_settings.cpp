@@ -48,6 +48,7 @@ std::vector<Option> RungSettings::options() {
       {"beta1", &hyper.beta1, "X", "AdamW's first moment", kTraining, 0, 0.999999},
       {"beta2", &hyper.beta2, "X", "AdamW's second moment", kTraining, 0, 0.999999},
       {"eps", &hyper.eps, "X", "AdamW's epsilon", kTraining, 0, 1},
+      {"loss-scale", &hyper.loss_scale, "X", "first loss scale of fp16", kTraining, 1, 1e30},
       {"grad-clip", &hyper.grad_clip, "NORM", "global gradient norm at most", kTraining, 1e-9, 1e9},
       {"seed", &seed, "N", "of initialisation and sampling", kTraining},
 

@@ -134,7 +134,7 @@ Trainer::Trainer(Ops& ops, Arena& arena, const Config& config, const Hyper& hype
 void Trainer::reset() {
   for (const Params* group : {&params, &adam_m, &adam_v})
     for (const Tensor& t : group->all()) ops.zero(t);
-  if (loss_scaler.data) ops.write(loss_scaler, {65536.0F, 0.0F, 0.0F, 0.0F});  // as torch.amp.GradScaler
+  if (loss_scaler.data) ops.write(loss_scaler, {hyper.loss_scale, 0.0F, 0.0F, 0.0F});
 }
 
 float Trainer::train_loss() {

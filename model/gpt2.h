@@ -52,8 +52,9 @@ struct Params {
 struct Hyper {
   float beta1 = 0.9F, beta2 = 0.95F, eps = 1e-8F;
   float weight_decay = 0.1F;
-  float grad_clip = 1.0F;  // global norm
-  int accumulate = 1;      // micro-batches in one step
+  float grad_clip = 1.0F;       // global norm
+  int accumulate = 1;           // micro-batches in one step
+  float loss_scale = 65536.0F;  // the first one, of fp16; torch.amp.GradScaler's
 
   AdamW adamw() const { return {beta1, beta2, eps, weight_decay}; }
 };

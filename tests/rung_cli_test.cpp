@@ -218,6 +218,19 @@ TEST_F(RungCli, EveryRungLearnsARepeatingText) {
   }
 }
 
+TEST_F(RungCli, LossScaleThatOverflowsIsToldAndRecovers) {
+  const Result result = run(
+      tiny({"--steps", "40", "--dtype", "fp16", "--loss-scale", "1e9", "--events", "3"}), "09_padded_vocab");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const int64_t skipped = result.of("end").front()["skipped_steps"];
+  EXPECT_GT(skipped, 0);
+  EXPECT_LT(skipped, 20);
+  EXPECT_TRUE(result.out.find(" | steps skipped " + std::to_string(skipped)) != std::string::npos)
+      << result.out;
+  const auto steps = result.of("step");
+  EXPECT_LT(steps.back()["loss"], 0.6 * steps.front()["loss"].get<double>());
+}
+
 TEST_F(RungCli, EventsAreCompleteAndInOrder) {
   const Result result =
       run(tiny({"--steps", "4", "--eval-every", "2", "--eval-batches", "2", "--events", "3"}));
