@@ -1,7 +1,6 @@
 #include "bench/ladder.h"
 
-#include <nlohmann/json.hpp>
-
+#include "bench/results.h"
 #include "model/nearest.h"
 
 namespace stepladder {
@@ -15,24 +14,7 @@ constexpr MathMode kMathModes[] = {MathMode::fp32, MathMode::tf32, MathMode::hal
 MathMode math_mode(const std::string& name) {
   for (MathMode mode : kMathModes)
     if (name == name_of(mode)) return mode;
-  throw std::logic_error("ladder.json: unknown math '" + name + "'");
-}
-
-std::vector<Rung> parse_ladder() {
-  const auto table = nlohmann::json::parse(kLadderJson);
-  std::vector<Rung> rungs;
-  for (const auto& row : table.at("rungs")) {
-    Rung& rung = rungs.emplace_back();
-    row.at("name").get_to(rung.name);
-    if (!row.at("parent").is_null()) row.at("parent").get_to(rung.parent);
-    row.at("changes").get_to(rung.changes);
-    row.at("requires").at("compute_capability").get_to(rung.compute_capability);
-    rung.math = math_mode(row.at("math"));
-    row.at("tolerance").get_to(rung.tolerance);
-    row.at("diff_budget").get_to(rung.diff_budget);
-    if (row.value("batch", "") == "largest") rung.batch = BatchSize::largest;
-  }
-  return rungs;
+  throw InputError(cat("unknown math ", Json(name).dump()));
 }
 
 /// What a user may call a rung: "02_tf32", "02", "tf32".
@@ -47,8 +29,31 @@ std::string Rung::requirement() const {
   return compute_capability == 0 ? "" : cat("sm_", compute_capability);
 }
 
+std::vector<Rung> ladder_from(const std::string& json) {
+  const Json table = parse_json(json);
+  std::vector<Rung> rungs;
+  try {
+    for (const Json& row : table.at("rungs")) {
+      Rung& rung = rungs.emplace_back();
+      row.at("name").get_to(rung.name);
+      if (!row.at("parent").is_null()) row.at("parent").get_to(rung.parent);
+      row.at("changes").get_to(rung.changes);
+      row.at("requires").at("compute_capability").get_to(rung.compute_capability);
+      rung.math = math_mode(row.at("math"));
+      row.at("tolerance").get_to(rung.tolerance);
+      row.at("diff_budget").get_to(rung.diff_budget);
+      if (row.value("batch", "") == "largest") rung.batch = BatchSize::largest;
+      if (!(rung.tolerance >= 0.0) || rung.compute_capability < 0)
+        throw InputError("tolerance and compute_capability are not negative");
+    }
+  } catch (const Json::exception& e) {
+    throw InputError(cat("ladder.json: rungs[", rungs.size(), "]: ", e.what()));
+  }
+  return rungs;
+}
+
 const std::vector<Rung>& ladder() {
-  static const std::vector<Rung> rungs = parse_ladder();
+  static const std::vector<Rung> rungs = ladder_from(kLadderJson);
   return rungs;
 }
 

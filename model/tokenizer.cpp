@@ -94,7 +94,7 @@ MappedFile open(const std::string& path) {
 }  // namespace
 
 struct Tokenizer::Impl {
-  std::unique_ptr<pcre2_code, PcreFree> pattern = compile_pattern();
+  std::unique_ptr<pcre2_code, PcreFree> pattern;
   std::vector<std::string> bytes_of;  // by token
   std::unordered_map<uint64_t, int32_t>
       merged;  // pair_key -> token, lower ones first (its rank is token - 256)
@@ -218,6 +218,7 @@ void Tokenizer::Impl::encode_piece(std::string_view piece, std::vector<int32_t>&
 Tokenizer::Tokenizer(const std::string& dir) : impl_(std::make_unique<Impl>()) {
   impl_->read_vocabulary(dir + "/encoder.json");
   impl_->read_merges(dir + "/vocab.bpe");
+  impl_->pattern = compile_pattern();
 }
 
 Tokenizer::~Tokenizer() = default;
