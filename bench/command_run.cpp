@@ -14,19 +14,25 @@
 #include "bench/results_file.h"
 #include "bench/rung_settings.h"
 #include "bench/runner.h"
+#include "bench/stopping.h"
 #include "bench/text.h"
 #include "model/data.h"
+#include "model/random.h"
 
 namespace stepladder {
 namespace {
 
-constexpr const char *kPlan = "Plan", *kWorkload = "Workload, by default the preset's", *kFiles = "Results";
+constexpr const char *kPlan = "Plan", *kRounds = "Rounds", *kWorkload = "Workload, by default the preset's",
+                     *kFiles = "Results";
 
 struct RunOptions {
   std::string preset;
   std::vector<std::string> rungs = {"all"}, batch, peers;
   std::string peer_python = "python3";
-  std::optional<int64_t> steps, warmup, rounds;
+  std::optional<int64_t> steps, warmup, rounds, max_rounds;
+  std::string order = "abba", max_time;
+  uint64_t order_seed = 1337;
+  std::optional<float> until_ci;
   RungSettings rung;  // the options that a rung's executable has too
   std::string out = "reports/latest/results.json";
   bool resume = false, overwrite = false;
@@ -47,7 +53,21 @@ struct RunOptions {
         {"seq", &rung.seq, "N", "tokens of a sequence", kWorkload, 1, 32768},
         {"steps", &steps, "N", "optimizer steps of a run, warm-up included", kWorkload, 1, kMax},
         {"warmup", &warmup, "N", "first steps that are left out of the summary", kWorkload, 0, kMax},
-        {"rounds", &rounds, "N", "runs of each rung, in turns", kWorkload, 1, kMax},
+        {"rounds", &rounds, "N", "runs of each rung, in turns; default: the preset's", kRounds, 1, kMax},
+        {"order",
+         &order,
+         "NAME",
+         "of the rungs: forth and back, always forth, or shuffled in each round",
+         kRounds,
+         0,
+         0,
+         {"abba", "forward", "shuffled"}},
+        {"order-seed", &order_seed, "N", "of --order shuffled", kRounds},
+        {"until-ci", &until_ci, "PERCENT",
+         "add rounds until each median's 95 % interval is within this much of it", kRounds, 0.001, 100},
+        {"max-rounds", &max_rounds, "N", "at most, with --until-ci; default: 30", kRounds, 1, kMax},
+        {"max-time", &max_time, "DURATION",
+         "begin no round that would take the runs beyond this: 90s, 20m, 2h", kRounds},
     };
     for (const Option& option : rung.options())
       for (const char* shared : {"data", "val-data", "lr", "seed", "backend", "device"})
@@ -68,7 +88,10 @@ struct Plan {
   std::vector<Program> programs;
   std::vector<int64_t> batch;
   RungSettings settings;
-  int64_t warmup = 0, rounds = 0;
+  int64_t warmup = 0;
+  Stopping stopping;
+  std::string order;
+  uint64_t order_seed = 0;
   std::map<std::string, int64_t> own_batch;          // by variant, of those that choose it
   std::map<std::string, std::string> source_hashes;  // by variant
 
@@ -83,7 +106,12 @@ struct Plan {
             {"seq", settings.seq.value()},
             {"steps", settings.steps},
             {"warmup", warmup},
-            {"rounds", rounds},
+            {"rounds", stopping.rounds},
+            {"order", order},
+            {"order_seed", order == "shuffled" ? Json(order_seed) : Json()},
+            {"until_ci", stopping.until_ci ? Json(*stopping.until_ci) : Json()},
+            {"max_rounds", stopping.until_ci ? Json(stopping.max_rounds) : Json()},
+            {"max_time_s", stopping.max_time_s ? Json(*stopping.max_time_s) : Json()},
             {"data", settings.data},
             {"val_data", settings.val_data},
             {"lr", std::stod(number_text(settings.lr))},  // as typed, not its neighbour in double
@@ -99,20 +127,46 @@ struct PlannedRun {
   int64_t batch, round;
 };
 
-/// A B C, C B A, ...: drift of the machine hits all alike.
-std::vector<PlannedRun> order(const Plan& plan) {
+/// The runs of a round in the order of the plan: A B C in each, with every other round backwards (abba), or
+/// in an order that depends on the seed and the round alone.
+std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round) {
   std::vector<PlannedRun> runs;
-  for (int64_t round = 0; round < plan.rounds; ++round) {
-    const auto first = std::ssize(runs);
-    for (int64_t batch : plan.batch)
-      for (const Program& program : plan.programs)
-        if (!plan.own_batch.contains(program.variant)) runs.push_back({program, batch, round});
+  for (int64_t batch : plan.batch)
     for (const Program& program : plan.programs)
-      if (const auto own = plan.own_batch.find(program.variant); own != plan.own_batch.end())
-        runs.push_back({program, own->second, round});
-    if (round % 2 == 1) std::reverse(runs.begin() + first, runs.end());
+      if (!plan.own_batch.contains(program.variant)) runs.push_back({program, batch, round});
+  for (const Program& program : plan.programs)
+    if (const auto own = plan.own_batch.find(program.variant); own != plan.own_batch.end())
+      runs.push_back({program, own->second, round});
+  if (plan.order == "abba" && round % 2 == 1) std::reverse(runs.begin(), runs.end());
+  if (plan.order == "shuffled") {  // Fisher and Yates
+    const uint64_t seed = random_bits(plan.order_seed, static_cast<uint64_t>(round));
+    for (size_t i = runs.size(); i > 1; --i) std::swap(runs[i - 1], runs[random_bits(seed, i) % i]);
   }
   return runs;
+}
+
+/// Seconds of "90", "90s", "20m" or "2h". Throws InputError for anything else.
+double duration_s(const std::string& text) {
+  const size_t digits = text.find_last_of("0123456789.") + 1;
+  const std::string unit = text.substr(digits);
+  const double scale = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  double value = 0;
+  if (scale == 0 || !CLI::detail::lexical_cast(text.substr(0, digits), value) || !(value > 0 && value <= 1e9))
+    throw InputError(cat("--max-time: '", text, "' is no duration: 90s, 20m or 2h, for example"));
+  return value * scale;
+}
+
+Stopping stopping_of(const RunOptions& options, const Preset& preset) {
+  Stopping stopping;
+  stopping.rounds = options.rounds.value_or(preset.rounds);
+  if (options.until_ci) stopping.until_ci = std::stod(number_text(*options.until_ci));  // as typed
+  if (!options.max_time.empty()) stopping.max_time_s = duration_s(options.max_time);
+  if (options.max_rounds && !options.until_ci)
+    throw InputError("--max-rounds bounds --until-ci; without that, --rounds says how many");
+  stopping.max_rounds = options.max_rounds.value_or(std::max(stopping.max_rounds, stopping.rounds));
+  if (stopping.max_rounds < stopping.rounds)
+    throw InputError(cat("--max-rounds ", stopping.max_rounds, " is less than --rounds ", stopping.rounds));
+  return stopping;
 }
 
 /// The rungs named, in the ladder's order.
@@ -184,7 +238,9 @@ Plan make_plan(const RunOptions& options, const DeviceInfo& device) {
   plan.settings.steps = options.steps.value_or(preset.steps);
   plan.settings.backend = device.backend;
   plan.warmup = options.warmup.value_or(preset.warmup);
-  plan.rounds = options.rounds.value_or(preset.rounds);
+  plan.stopping = stopping_of(options, preset);
+  plan.order = options.order;
+  plan.order_seed = options.order_seed;
   if (plan.warmup >= plan.settings.steps)
     throw InputError(
         cat("--warmup ", plan.warmup, " leaves none of --steps ", plan.settings.steps, " to time"));
@@ -235,19 +291,32 @@ void check_learning(Run& run, double tolerance, const std::vector<Run>& finished
   if (!run.reason.empty()) run.status = Status::diverged;
 }
 
-/// Measures what `file` does not hold yet.
-void measure(const Plan& plan, const std::string& device_name, double timeout_s, ResultsFile& file) {
-  const auto runs = order(plan);
-  Progress progress(runs.size(), file.results().runs.size());
-  for (const PlannedRun& planned : runs) {
-    const RunRequest request = request_for(plan, planned, device_name, timeout_s);
-    const std::string workload = workload_of(request.config);
-    if (file.results().find(planned.program.variant, workload, planned.round)) continue;
-    progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);
-    Run run = run_program(request, [&](const Step& step) { progress.step(step); });
-    check_learning(run, planned.program.tolerance, file.results().runs);
-    progress.finish(run);
-    file.add(std::move(run));
+/// Measures what `file` does not hold yet. Returns why it ended: the results' "stopped".
+Json measure(const Plan& plan, const std::string& device_name, double timeout_s, ResultsFile& file) {
+  const Stopping& stopping = plan.stopping;
+  const int64_t most = stopping.until_ci ? stopping.max_rounds : stopping.rounds;
+  Progress progress(runs_of(plan, 0).size() * static_cast<size_t>(most), file.results().runs.size());
+  for (int64_t round = 0;; ++round) {
+    const Results& measured = file.results();
+    const auto in_round = [&](const Run& run) { return run.round == round; };
+    const bool begun = std::any_of(measured.runs.begin(), measured.runs.end(), in_round);
+    if (const std::string reason = begun ? "" : stop_reason(stopping, measured, round); !reason.empty()) {
+      const auto widest = widest_interval_percent(measured);
+      return {{"reason", reason},
+              {"rounds", round},
+              {"widest_interval_percent", widest ? Json(*widest) : Json()},
+              {"spent_s", spent_s(measured)}};
+    }
+    for (const PlannedRun& planned : runs_of(plan, round)) {
+      const RunRequest request = request_for(plan, planned, device_name, timeout_s);
+      const std::string workload = workload_of(request.config);
+      if (measured.find(planned.program.variant, workload, planned.round)) continue;
+      progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);
+      Run run = run_program(request, [&](const Step& step) { progress.step(step); });
+      check_learning(run, planned.program.tolerance, measured.runs);
+      progress.finish(run);
+      file.add(std::move(run));
+    }
   }
 }
 
@@ -259,16 +328,20 @@ int run(const RunOptions& options, const std::string& command_line) {
   const Existing existing = options.resume      ? Existing::resume
                             : options.overwrite ? Existing::overwrite
                                                 : Existing::refuse;
+  if (probe.telemetry.contains("missing"))
+    std::cerr << "stepladder: clocks, power and temperature stay unknown: "
+              << printable(probe.telemetry["missing"].get<std::string>(), 300) << std::endl;
   const InterruptGuard guard;
-  ResultsFile file(options.out, machine_context(command_line, probe.device), plan.json(), existing);
+  ResultsFile file(options.out, machine_context(command_line, probe), plan.json(), existing);
+  Json stopped;
   try {
-    measure(plan, probe.device.name, options.timeout, file);
+    stopped = measure(plan, probe.device.name, options.timeout, file);
   } catch (const Interrupted& e) {
     std::cerr << "stepladder: interrupted; " << file.results().runs.size() << " finished runs are kept in "
               << options.out << ": the same command with --resume goes on\n";
     return 128 + e.signal;
   }
-  file.finish();
+  file.finish(stopped);
   std::cout << terminal_report(file.results()) << "\nwrote " << options.out << std::endl;
   const auto& runs = file.results().runs;
   const bool good = std::all_of(runs.begin(), runs.end(), [](const Run& r) {

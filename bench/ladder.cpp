@@ -17,6 +17,12 @@ MathMode math_mode(const std::string& name) {
   throw InputError(cat("unknown math ", Json(name).dump()));
 }
 
+int count_at(const Json& row, const char* key) {
+  const Json& value = row.at(key);
+  if (!value.is_number_unsigned() || value > 1'000'000) throw InputError(cat(key, " is not a count"));
+  return value.get<int>();
+}
+
 /// What a user may call a rung: "02_tf32", "02", "tf32".
 std::vector<std::string> names_of(const Rung& rung) {
   const size_t underscore = rung.name.find('_');
@@ -38,13 +44,12 @@ std::vector<Rung> ladder_from(const std::string& json) {
       row.at("name").get_to(rung.name);
       if (!row.at("parent").is_null()) row.at("parent").get_to(rung.parent);
       row.at("changes").get_to(rung.changes);
-      row.at("requires").at("compute_capability").get_to(rung.compute_capability);
+      rung.compute_capability = count_at(row.at("requires"), "compute_capability");
       rung.math = math_mode(row.at("math"));
       row.at("tolerance").get_to(rung.tolerance);
-      row.at("diff_budget").get_to(rung.diff_budget);
+      rung.diff_budget = count_at(row, "diff_budget");
       if (row.value("batch", "") == "largest") rung.batch = BatchSize::largest;
-      if (!(rung.tolerance >= 0.0) || rung.compute_capability < 0)
-        throw InputError("tolerance and compute_capability are not negative");
+      if (!(rung.tolerance >= 0.0)) throw InputError("tolerance is not negative");
     }
   } catch (const Json::exception& e) {
     throw InputError(cat("ladder.json: rungs[", rungs.size(), "]: ", e.what()));
