@@ -169,17 +169,29 @@ void CudaOps::synchronize() {
 }
 
 void CudaOps::phase(const char* name, int64_t layer) {
-  if (in_phase_) nvtxRangePop();
-  in_phase_ = name != nullptr;
-  if (name) nvtxRangePushA(layer < 0 ? name : cat(name, ' ', layer).c_str());
+  const std::string next = name ? name : "";
+  if (in_layer_) nvtxRangePop();
+  if (next != phase_) {
+    if (!phase_.empty()) nvtxRangePop();
+    if (name) nvtxRangePushA(name);
+    phase_ = next;
+  }
+  in_layer_ = name && layer >= 0;
+  if (in_layer_) nvtxRangePushA(cat("layer ", layer).c_str());
 }
 
 void CudaOps::start_timer() {
+  phase(nullptr, -1);
+  if (!in_step_) nvtxRangePushA("step");
+  in_step_ = true;
   CUDA_CHECK(cudaEventRecord(start_.get(), stream_.get()));
 }
 
 void CudaOps::stop_timer() {
   CUDA_CHECK(cudaEventRecord(stop_.get(), stream_.get()));
+  phase(nullptr, -1);
+  if (in_step_) nvtxRangePop();
+  in_step_ = false;
 }
 
 double CudaOps::device_ms() {

@@ -207,7 +207,9 @@ class CudaOps final : public Ops {
   std::string attention_;                  // DeviceInfo::attention
   std::shared_ptr<Reserved> reserved_ = std::make_shared<Reserved>();
   int64_t process_peak_ = 0;
-  bool in_phase_ = false;
+  std::string phase_;  // its range is open; "": none
+  bool in_layer_ = false;
+  bool in_step_ = false;
 
   // Scratch, from the arena.
   Tensor partials_;                                      // first-stage sums
