@@ -451,6 +451,16 @@ const std::vector<OpBenchmark>& op_benchmarks() {
          const Tensor losses = o.f32({o.B, o.T}), logits = o.sum(o.x({o.B, o.T, o.V})), targets = o.tokens();
          return Call(CALL(cross_entropy_forward_backward(losses, logits, targets, logits.cols(), 1e-3F)));
        }},
+      {"sum_of_squares",
+       [](Operands& o) {
+         const Tensor t = o.f32({1}), a = o.x({4 * o.C, o.C});
+         return Call(CALL(sum_of_squares(t, a)));
+       }},
+      {"clip_factor",
+       [](Operands& o) {
+         const Tensor factor = o.f32({1}), norm = o.f32({1}), parts = o.f32({148});
+         return Call(CALL(clip_factor(factor, norm, parts, 1.0F)));
+       }},
       {"clip_grad_norm",
        [](Operands& o) {
          const Tensor factor = o.f32({1}), norm = o.f32({1});
