@@ -364,7 +364,7 @@ TEST_F(HarnessCli, AddedRoundsGoOnWhereAnInterruptionLeftThem) {
 }
 
 TEST_F(HarnessCli, TimeThatIsUpBeginsNoRound) {
-  const Outcome outcome = stepladder(plan("--rounds 50 --max-time 0.01s"));
+  const Outcome outcome = stepladder(plan("--rounds 50 --max-time 0.001s"));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   const Results results = load_results(folder_ / "results.json");
   EXPECT_TRUE(results.complete);
@@ -653,7 +653,7 @@ TEST_F(HarnessCliAblate, RoundsAndOrderAreChosenAsInARun) {
   EXPECT_EQ(results().runs.size(), 30U) << "six rounds of the same time are the least";
   EXPECT_EQ(parse_json(read_file(folder_ / "results.json"))["ablations"][0]["only"]["rounds"], 6);
 
-  ASSERT_EQ(stepladder(ablation(only_03 + "--max-time 0.01s --overwrite")).code, 0);
+  ASSERT_EQ(stepladder(ablation(only_03 + "--max-time 0.001s --overwrite")).code, 0);
   EXPECT_EQ(results().stopped["reason"], "max_time");
   EXPECT_EQ(results().runs.size(), 5U);
 }
