@@ -47,7 +47,7 @@ int64_t live_peak(const Rounds& rounds) {
 Gain gain_of(const Results& results, const std::string& before, const std::string& after,
              const std::string& workload) {
   Gain gain{.before = before, .after = after};
-  const Rounds from = rounds_of(results, before, workload), to = rounds_of(results, after, workload);
+  Rounds from = rounds_of(results, before, workload), to = rounds_of(results, after, workload);
   for (const auto& [variant, rounds] : {std::pair(before, &from), std::pair(after, &to)}) {
     if (rounds->empty()) gain.status = "missing", gain.reason = variant + " was not measured";
     for (const auto& [round, run] : *rounds)
@@ -55,6 +55,12 @@ Gain gain_of(const Results& results, const std::string& before, const std::strin
         gain.status = name_of(run->status),
         gain.reason = cat(variant, run->reason.empty() ? "" : ": ", run->reason);
     if (!gain.ok()) return gain;
+  }
+  for (const auto& [variant, rounds] : {std::pair(before, &from), std::pair(after, &to)}) {
+    std::erase_if(*rounds, [](const auto& round) { return round.second->throttled(); });
+    if (!rounds->empty()) continue;
+    gain.status = "throttled", gain.reason = variant + " was throttled in every round";
+    return gain;
   }
   if (const auto ratio = speedup(from, to)) {
     gain.ratio = *ratio;

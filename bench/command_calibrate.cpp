@@ -38,7 +38,7 @@ void collect(Noise& noise, const Results& first, const Results& second) {
   for (const Run& run : second.runs) {
     const Run* other = first.find(run.variant, run.workload(), run.round);
     if (run.status != Status::ok || !other || other->status != Status::ok) continue;
-    if (throttled(run) || throttled(*other)) continue;
+    if (run.throttled() || other->throttled()) continue;
     noise.log_ratios[{run.variant, run.workload()}].push_back(
         std::log(run.summary->median_step_ms / other->summary->median_step_ms));
   }
@@ -74,7 +74,7 @@ int calibrate(const CalibrateOptions& options, const std::string& command_line) 
     first.plan.programs.push_back(std::move(program));
   }
   complete(first.plan, options.measure, probe.device);
-  first.plan.rounds = options.pairs;
+  first.plan.stopping.rounds = options.pairs;
   second.plan = first.plan;
 
   const InterruptGuard guard;
@@ -82,7 +82,7 @@ int calibrate(const CalibrateOptions& options, const std::string& command_line) 
   while (!pairs.exhausted()) pairs.measure_pair();
 
   Noise noise;
-  noise.context = machine_context(command_line, probe.device);
+  noise.context = machine_context(command_line, probe);
   noise.steps = first.plan.settings.steps;
   noise.warmup = first.plan.warmup;
   collect(noise, first.results, second.results);

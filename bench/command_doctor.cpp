@@ -61,6 +61,14 @@ class Doctor {
     rows_.emplace_back("driver, CUDA", cat(d.driver, ", ", d.runtime));
     rows_.emplace_back("cuBLAS", d.blas);
     rows_.emplace_back("attention", d.attention);
+    const auto why = cuda_.telemetry.find("missing");
+    rows_.emplace_back("clocks, power", why == cuda_.telemetry.end()
+                                            ? cuda_.telemetry.value("library", "unknown")
+                                            : "unknown");
+    if (why != cuda_.telemetry.end())
+      missing_.push_back(
+          cat("NVML (", printable(why->get<std::string>(), 300),
+              "): clocks, power and temperature stay unknown; it comes with the NVIDIA driver"));
   }
 
   void look_at_files() {

@@ -61,8 +61,8 @@ std::vector<Rung> common_rungs(const GateOptions& options, std::vector<std::stri
 }
 
 /// Of the build in `folder`. Whose sources it was made of only the running build's own folder tells.
-Json context_of(const std::string& folder, const std::string& command_line, const DeviceInfo& device) {
-  Json context = machine_context(command_line, device);
+Json context_of(const std::string& folder, const std::string& command_line, const DeviceProbe& probe) {
+  Json context = machine_context(command_line, probe);
   std::error_code none;
   if (!fs::equivalent(folder, bin_dir(), none)) context["commit"] = "";
   context["bin_dir"] = folder;
@@ -80,7 +80,7 @@ Side side_of(const GateOptions& options, const std::string& folder, const std::v
   }
   complete(side.plan, options.measure, device);
   if (other) side.plan.own_batch = other->own_batch;
-  side.plan.rounds = options.max_pairs;
+  side.plan.stopping.rounds = options.max_pairs;
   return side;
 }
 
@@ -119,7 +119,7 @@ int gate(const GateOptions& options, const std::string& command_line) {
   const InterruptGuard guard;
   for (auto [side, name] : {std::pair(&base, "base"), std::pair(&next, "new")}) {
     const std::string& folder = side == &base ? options.base : options.next;
-    side->results.context = context_of(folder, command_line, probe.device);
+    side->results.context = context_of(folder, command_line, probe);
     side->results.plan = side->plan.json();
     side->results.complete = true;
     side->file =

@@ -82,7 +82,7 @@ int profile(const CLI::App& command, ProfileOptions& options, const std::string&
   if (run.status != Status::ok) throw Error(cat(rung.name, ": ", name_of(run.status), ": ", run.reason));
   if (run.profile.is_null()) throw Error(cat(rung.name, " ended without a profile"));
 
-  Json file = {{"schema", kSchema}, {"context", machine_context(command_line, probe.device)}};
+  Json file = {{"schema", kSchema}, {"context", machine_context(command_line, probe)}};
   file["profile"] = {{"variant", run.variant},
                      {"source_hash", run.source_hash},
                      {"backend", run.backend},

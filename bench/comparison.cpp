@@ -219,7 +219,7 @@ ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds
   for (const auto& [round, run] : next) {
     const auto other = base.find(round);
     if (other == base.end()) continue;
-    if (throttled(*run) || throttled(*other->second)) {
+    if (run->throttled() || other->second->throttled()) {
       ++numbers.throttled;
       continue;
     }

@@ -20,14 +20,6 @@ inline constexpr double kFalseAlarms = 0.01;
 /// A slowdown of less is nobody's concern, unless told otherwise.
 inline constexpr double kMinLimit = 0.01;
 
-/// Whether a run's times tell of a throttled device, not of the build; not known of runs that don't record
-/// it.
-template <class Recorded>
-bool throttled(const Recorded& run) {
-  if constexpr (requires { run.throttled(); }) return run.throttled();
-  return false;
-}
-
 enum class Judgement {
   pass,          // the upper bound of the change lies below the limit, and memory has not grown
   regression,    // the lower bound lies above the limit and a change is certain; or memory has grown

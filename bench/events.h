@@ -2,7 +2,8 @@
 //
 //   {"event":"start","variant":..,"source_hash":..,"backend":"cpu"|"cuda","config":{..},"device":{..},
 //    "startup_ms":..,"memory_by_name":{name: bytes}}
-//   {"event":"step","step":0,"step_ms":..,"device_ms":..,"loss":..,"grad_norm":..,"lr":..}
+//   {"event":"step","step":0,"step_ms":..,"device_ms":..,"loss":..,"grad_norm":..,"lr":..,
+//    "sm_mhz":..,"memory_mhz":..,"power_w":..,"temperature_c":..,"throttle":["sw_power_cap",..]}
 //   {"event":"eval","step":..,"val_loss":..}
 //   {"event":"profile","profile":{..}}
 //   {"event":"end","memory_bytes":{"live_peak":..,"reserved_peak":..,"process_peak":..,"by_name":{..}}}
@@ -11,7 +12,8 @@
 // A run sends `start` just before its first step, then its steps in order, and last either `end` or `error`;
 // an error may come before `start`. A stream that ends without either is a crash. `step` counts from 0 and
 // goes on after a resume. eval's `step` is the number of steps done. A diverged run's last step has
-// "loss":null, as has every number that is not finite.
+// "loss":null, as has every number that is not finite. From sm_mhz on, the device right after the step; all
+// of it may be null or left out.
 //
 // config: model, B, T, max_T, V, L, NH, C, world_size, dtype, math, then the rung's options of the groups
 // Data and Training (seed, accumulate, ...). device: backend, name, uuid, compute_capability, total_memory,
@@ -41,6 +43,8 @@ class EventWriter {
 
   void write(const nlohmann::ordered_json& event);
   bool connected() const { return connected_; }
+  /// Whether anybody asked for events.
+  bool wanted() const { return fd_ >= 0; }
 
  private:
   int fd_;

@@ -1,8 +1,8 @@
 #include "bench/ladder.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "bench/results.h"
 #include "model/nearest.h"
 
 namespace stepladder {
@@ -18,25 +18,13 @@ constexpr MathMode kMathModes[] = {MathMode::fp32, MathMode::tf32, MathMode::hal
 MathMode math_mode(const std::string& name) {
   for (MathMode mode : kMathModes)
     if (name == name_of(mode)) return mode;
-  throw std::logic_error("ladder.json: unknown math '" + name + "'");
+  throw InputError(cat("unknown math ", Json(name).dump()));
 }
 
-std::vector<Rung> parse_ladder() {
-  const auto table = nlohmann::json::parse(kLadderJson);
-  std::vector<Rung> rungs;
-  for (const auto& row : table.at("rungs")) {
-    Rung& rung = rungs.emplace_back();
-    row.at("name").get_to(rung.name);
-    if (!row.at("parent").is_null()) row.at("parent").get_to(rung.parent);
-    row.at("changes").get_to(rung.changes);
-    row.at("requires").at("compute_capability").get_to(rung.compute_capability);
-    rung.math = math_mode(row.at("math"));
-    row.at("tolerance").get_to(rung.tolerance);
-    row.at("diff_budget").get_to(rung.diff_budget);
-    if (row.value("batch", "") == "largest") rung.batch = BatchSize::largest;
-    rung.subsumed_by = row.value("subsumed_by", "");
-  }
-  return rungs;
+int count_at(const Json& row, const char* key) {
+  const Json& value = row.at(key);
+  if (!value.is_number_unsigned() || value > 1'000'000) throw InputError(cat(key, " is not a count"));
+  return value.get<int>();
 }
 
 /// What a user may call a rung: "02_tf32", "02", "tf32".
@@ -79,8 +67,31 @@ std::string Rung::requirement() const {
   return compute_capability == 0 ? "" : cat("sm_", compute_capability);
 }
 
+std::vector<Rung> ladder_from(const std::string& json) {
+  const Json table = parse_json(json);
+  std::vector<Rung> rungs;
+  try {
+    for (const Json& row : table.at("rungs")) {
+      Rung& rung = rungs.emplace_back();
+      row.at("name").get_to(rung.name);
+      if (!row.at("parent").is_null()) row.at("parent").get_to(rung.parent);
+      row.at("changes").get_to(rung.changes);
+      rung.compute_capability = count_at(row.at("requires"), "compute_capability");
+      rung.math = math_mode(row.at("math"));
+      row.at("tolerance").get_to(rung.tolerance);
+      rung.diff_budget = count_at(row, "diff_budget");
+      if (row.value("batch", "") == "largest") rung.batch = BatchSize::largest;
+      rung.subsumed_by = row.value("subsumed_by", "");
+      if (!(rung.tolerance >= 0.0)) throw InputError("tolerance is not negative");
+    }
+  } catch (const Json::exception& e) {
+    throw InputError(cat("ladder.json: rungs[", rungs.size(), "]: ", e.what()));
+  }
+  return rungs;
+}
+
 const std::vector<Rung>& ladder() {
-  static const std::vector<Rung> rungs = parse_ladder();
+  static const std::vector<Rung> rungs = ladder_from(kLadderJson);
   return rungs;
 }
 

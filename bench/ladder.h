@@ -27,6 +27,9 @@ struct Rung {
   std::string requirement() const;
 };
 
+/// A table like variants/ladder.json. Throws InputError with what is wrong.
+std::vector<Rung> ladder_from(const std::string& json);
+
 /// All rungs, lowest first. The table is compiled in.
 const std::vector<Rung>& ladder();
 

@@ -109,6 +109,7 @@ DeviceProbe probe_device(const std::string& backend, int64_t index) {
     json.at("error").get_to(probe.error);
   } else {
     probe.device = device_from(json);
+    probe.telemetry = json.at("telemetry");
   }
   return probe;
 }
@@ -117,6 +118,7 @@ void print_device(const std::string& backend, int index) {
   Json answer;
   try {
     answer = device_json(make_ops(backend, index)->device());
+    answer["telemetry"] = Telemetry(answer["uuid"]).describe();
   } catch (const Error& e) {
     answer["error"] = e.what();
   }
@@ -134,7 +136,7 @@ std::string python() {
   return std::filesystem::exists(venv) ? venv : "python3";
 }
 
-Json machine_context(const std::string& command_line, const DeviceInfo& device) {
+Json machine_context(const std::string& command_line, const DeviceProbe& probe) {
   const Host h = host();
   return {{"version", version()},
           {"commit", source_commit()},
@@ -146,7 +148,8 @@ Json machine_context(const std::string& command_line, const DeviceInfo& device) 
           {"cpu", h.cpu},
           {"cores", h.cores},
           {"memory", h.memory},
-          {"device", device_json(device)}};
+          {"device", device_json(probe.device)},
+          {"telemetry", probe.telemetry}};
 }
 
 }  // namespace stepladder

@@ -22,6 +22,7 @@ Host host();
 /// A device, or why there is none.
 struct DeviceProbe {
   DeviceInfo device;
+  Json telemetry;  // Telemetry::describe()
   std::string error;
 };
 
@@ -38,6 +39,6 @@ std::string bin_dir();
 std::string python();
 
 /// Tool version and commit, command line, host, device and time: the context of a results file.
-Json machine_context(const std::string& command_line, const DeviceInfo& device);
+Json machine_context(const std::string& command_line, const DeviceProbe& probe);
 
 }  // namespace stepladder

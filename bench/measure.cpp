@@ -13,25 +13,56 @@
 #include "bench/runner.h"
 #include "bench/text.h"
 #include "model/data.h"
+#include "model/random.h"
 
 namespace stepladder {
+namespace {
 
-std::vector<PlannedRun> order(const Plan& plan) {
+constexpr double kMost = 1e6;  // steps, rounds
+
+}  // namespace
+
+std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round) {
   std::vector<PlannedRun> runs;
-  for (int64_t round = 0; round < plan.rounds; ++round) {
-    const auto first = std::ssize(runs);
-    for (int64_t batch : plan.batch)
-      for (const Program& program : plan.programs)
-        if (!plan.own_batch.contains(program.variant)) runs.push_back({program, batch, round});
+  for (int64_t batch : plan.batch)
     for (const Program& program : plan.programs)
-      if (const auto own = plan.own_batch.find(program.variant); own != plan.own_batch.end())
-        runs.push_back({program, own->second, round});
-    if (round % 2 == 1) std::reverse(runs.begin() + first, runs.end());
+      if (!plan.own_batch.contains(program.variant)) runs.push_back({program, batch, round});
+  for (const Program& program : plan.programs)
+    if (const auto own = plan.own_batch.find(program.variant); own != plan.own_batch.end())
+      runs.push_back({program, own->second, round});
+  if (plan.order == "abba" && round % 2 == 1) std::reverse(runs.begin(), runs.end());
+  if (plan.order == "shuffled") {  // Fisher and Yates
+    const uint64_t seed = random_bits(plan.order_seed, static_cast<uint64_t>(round));
+    for (size_t i = runs.size(); i > 1; --i) std::swap(runs[i - 1], runs[random_bits(seed, i) % i]);
   }
   return runs;
 }
 
 namespace {
+
+/// Seconds of "90", "90s", "20m" or "2h". Throws InputError for anything else.
+double duration_s(const std::string& text) {
+  const size_t digits = text.find_last_of("0123456789.") + 1;
+  const std::string unit = text.substr(digits);
+  const double scale = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  double value = 0;
+  if (scale == 0 || !CLI::detail::lexical_cast(text.substr(0, digits), value) || !(value > 0 && value <= 1e9))
+    throw InputError(cat("--max-time: '", text, "' is no duration: 90s, 20m or 2h, for example"));
+  return value * scale;
+}
+
+Stopping stopping_of(const MeasureOptions& options, const Preset& preset) {
+  Stopping stopping;
+  stopping.rounds = options.rounds.value_or(preset.rounds);
+  if (options.until_ci) stopping.until_ci = std::stod(number_text(*options.until_ci));  // as typed
+  if (!options.max_time.empty()) stopping.max_time_s = duration_s(options.max_time);
+  if (options.max_rounds && !options.until_ci)
+    throw InputError("--max-rounds bounds --until-ci; without that, --rounds says how many");
+  stopping.max_rounds = options.max_rounds.value_or(std::max(stopping.max_rounds, stopping.rounds));
+  if (stopping.max_rounds < stopping.rounds)
+    throw InputError(cat("--max-rounds ", stopping.max_rounds, " is less than --rounds ", stopping.rounds));
+  return stopping;
+}
 
 std::vector<int64_t> batch_sizes(const std::vector<std::string>& texts) {
   std::vector<int64_t> sizes;
@@ -91,7 +122,9 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceInfo& devic
   plan.settings.steps = options.steps.value_or(preset.steps);
   plan.settings.backend = device.backend;
   plan.warmup = options.warmup.value_or(preset.warmup);
-  plan.rounds = options.rounds.value_or(preset.rounds);
+  plan.stopping = stopping_of(options, preset);
+  plan.order = options.order;
+  plan.order_seed = options.order_seed;
   if (plan.warmup >= plan.settings.steps)
     throw InputError(
         cat("--warmup ", plan.warmup, " leaves none of --steps ", plan.settings.steps, " to time"));
@@ -143,28 +176,40 @@ void check_learning(Run& run, double tolerance, const std::vector<Run>& finished
   if (!run.reason.empty()) run.status = Status::diverged;
 }
 
-/// Measures what `file` does not hold yet.
-void fill(const Plan& plan, const std::string& device_name, double timeout_s, ResultsFile& file) {
-  const auto runs = order(plan);
-  Progress progress(runs.size(), file.results().runs.size());
-  for (const PlannedRun& planned : runs) {
-    const RunRequest request = request_for(plan, planned, device_name, timeout_s);
-    const std::string workload = workload_of(request.config);
-    if (file.results().find(planned.program.variant, workload, planned.round)) continue;
-    progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);
-    Run run = run_program(request, [&](const Step& step) { progress.step(step); });
-    check_learning(run, planned.program.tolerance, file.results().runs);
-    progress.finish(run);
-    file.add(std::move(run));
+/// Measures what `file` does not hold yet. Returns why it ended: the results' "stopped".
+Json fill(const Plan& plan, const std::string& device_name, double timeout_s, ResultsFile& file) {
+  const Stopping& stopping = plan.stopping;
+  const int64_t most = stopping.until_ci ? stopping.max_rounds : stopping.rounds;
+  Progress progress(runs_of(plan, 0).size() * static_cast<size_t>(most), file.results().runs.size());
+  for (int64_t round = 0;; ++round) {
+    const Results& measured = file.results();
+    const auto in_round = [&](const Run& run) { return run.round == round; };
+    const bool begun = std::any_of(measured.runs.begin(), measured.runs.end(), in_round);
+    if (const std::string reason = begun ? "" : stop_reason(stopping, measured, round); !reason.empty()) {
+      const auto widest = widest_interval_percent(measured);
+      return {{"reason", reason},
+              {"rounds", round},
+              {"widest_interval_percent", widest ? Json(*widest) : Json()},
+              {"spent_s", spent_s(measured)}};
+    }
+    for (const PlannedRun& planned : runs_of(plan, round)) {
+      const RunRequest request = request_for(plan, planned, device_name, timeout_s);
+      const std::string workload = workload_of(request.config);
+      if (measured.find(planned.program.variant, workload, planned.round)) continue;
+      progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);
+      Run run = run_program(request, [&](const Step& step) { progress.step(step); });
+      check_learning(run, planned.program.tolerance, measured.runs);
+      progress.finish(run);
+      file.add(std::move(run));
+    }
   }
 }
 
 }  // namespace
 
-std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
+std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
   std::vector<std::string> names;
   for (const Preset& p : presets()) names.emplace_back(p.name);
-  constexpr double kMax = 1e6;
   std::vector<Option> all = {
       {"preset", &preset, "NAME", cat("one of ", join(names, ", "), "; default: by the device"), kPlan}};
   all.insert(all.end(), plan.begin(), plan.end());
@@ -173,30 +218,40 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
       {"batch", &batch, "LIST", "sequences in a batch; 16,64 measures both; default: also what rungs find",
        kWorkload},
       {"seq", &rung.seq, "N", "tokens of a sequence", kWorkload, 1, 32768},
-      {"steps", &steps, "N", "optimizer steps of a run, warm-up included", kWorkload, 1, kMax},
-      {"warmup", &warmup, "N", "first steps that are left out of the summary", kWorkload, 0, kMax},
-      {"rounds", &rounds, "N", "runs of each rung, in turns", kWorkload, 1, kMax},
+      {"steps", &steps, "N", "optimizer steps of a run, warm-up included", kWorkload, 1, kMost},
+      {"warmup", &warmup, "N", "first steps that are left out of the summary", kWorkload, 0, kMost},
   };
   all.insert(all.end(), workload.begin(), workload.end());
   for (const Option& option : rung.options())
     for (const char* shared : {"data", "val-data", "lr", "seed", "backend", "device"})
       if (option.name == shared) all.push_back(option);
-  const std::vector<Option> last = {
-      {"out", &out, "FILE", "results as JSON", kFiles},
-      {"resume", &resume, "", "go on with what FILE holds of the same plan", kFiles},
-      {"overwrite", &overwrite, "", "replace FILE", kFiles},
-      {"timeout", &timeout, "SECONDS", "a run that takes longer is killed", kFiles, 0.001, 1e9},
-  };
-  all.insert(all.end(), last.begin(), last.end());
+  all.push_back({"timeout", &timeout, "SECONDS", "a run that takes longer is killed", kFiles, 0.001, 1e9});
   return all;
 }
 
-std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
-  std::vector<Option> all = options(std::move(plan));
-  std::erase_if(all, [](const Option& option) {
-    return option.name == "rounds" || option.name == "out" || option.name == "resume" ||
-           option.name == "overwrite";
-  });
+std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
+  std::vector<Option> all = workload_options(std::move(plan));
+  const std::vector<Option> more = {
+      {"rounds", &rounds, "N", "runs of each rung, in turns; default: the preset's", kRounds, 1, kMost},
+      {"order",
+       &order,
+       "NAME",
+       "of the rungs: forth and back, always forth, or shuffled in each round",
+       kRounds,
+       0,
+       0,
+       {"abba", "forward", "shuffled"}},
+      {"order-seed", &order_seed, "N", "of --order shuffled", kRounds},
+      {"until-ci", &until_ci, "PERCENT",
+       "add rounds until each median's 95 % interval is within this much of it", kRounds, 0.001, 100},
+      {"max-rounds", &max_rounds, "N", "at most, with --until-ci; default: 30", kRounds, 1, kMost},
+      {"max-time", &max_time, "DURATION", "begin no round that would take the runs beyond this: 90s, 20m, 2h",
+       kRounds},
+      {"out", &out, "FILE", "results as JSON", kFiles},
+      {"resume", &resume, "", "go on with what FILE holds of the same plan", kFiles},
+      {"overwrite", &overwrite, "", "replace FILE", kFiles},
+  };
+  all.insert(all.end() - 1, more.begin(), more.end());
   return all;
 }
 
@@ -211,7 +266,12 @@ Json Plan::json() const {
                {"seq", settings.seq.value()},
                {"steps", settings.steps},
                {"warmup", warmup},
-               {"rounds", rounds},
+               {"rounds", stopping.rounds},
+               {"order", order},
+               {"order_seed", order == "shuffled" ? Json(order_seed) : Json()},
+               {"until_ci", stopping.until_ci ? Json(*stopping.until_ci) : Json()},
+               {"max_rounds", stopping.until_ci ? Json(stopping.max_rounds) : Json()},
+               {"max_time_s", stopping.max_time_s ? Json(*stopping.max_time_s) : Json()},
                {"data", settings.data},
                {"val_data", settings.val_data},
                {"lr", std::stod(number_text(settings.lr))},  // as typed, not its neighbour in double
@@ -241,16 +301,20 @@ int measure(const MeasureOptions& options, Plan plan, const std::string& command
   const Existing existing = options.resume      ? Existing::resume
                             : options.overwrite ? Existing::overwrite
                                                 : Existing::refuse;
+  if (probe.telemetry.contains("missing"))
+    std::cerr << "stepladder: clocks, power and temperature stay unknown: "
+              << printable(probe.telemetry["missing"].get<std::string>(), 300) << std::endl;
   const InterruptGuard guard;
-  ResultsFile file(options.out, machine_context(command_line, probe.device), plan.json(), existing);
+  ResultsFile file(options.out, machine_context(command_line, probe), plan.json(), existing);
+  Json stopped;
   try {
-    fill(plan, probe.device.name, options.timeout, file);
+    stopped = fill(plan, probe.device.name, options.timeout, file);
   } catch (const Interrupted& e) {
     std::cerr << "stepladder: interrupted; " << file.results().runs.size() << " finished runs are kept in "
               << options.out << ": the same command with --resume goes on\n";
     return 128 + e.signal;
   }
-  file.finish();
+  file.finish(std::move(stopped));
   std::cout << terminal_report(file.results()) << "\nwrote " << options.out << std::endl;
   const auto& runs = file.results().runs;
   const bool good = std::all_of(runs.begin(), runs.end(), [](const Run& r) {

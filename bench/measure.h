@@ -11,17 +11,21 @@
 #include "bench/results.h"
 #include "bench/rung_settings.h"
 #include "bench/runner.h"
+#include "bench/stopping.h"
 
 namespace stepladder {
 
 /// The workload, how often it is run, and where the results go.
 struct MeasureOptions {
-  static constexpr const char *kPlan = "Plan", *kWorkload = "Workload, by default the preset's",
-                              *kFiles = "Results";
+  static constexpr const char *kPlan = "Plan", *kRounds = "Rounds",
+                              *kWorkload = "Workload, by default the preset's", *kFiles = "Results";
 
   std::string preset;
   std::vector<std::string> batch;
-  std::optional<int64_t> steps, warmup, rounds;
+  std::optional<int64_t> steps, warmup, rounds, max_rounds;
+  std::string order = "abba", max_time;
+  uint64_t order_seed = 1337;
+  std::optional<float> until_ci;
   RungSettings rung;  // the options that a rung's executable has too
   std::string out = "reports/latest/results.json";
   bool resume = false, overwrite = false;
@@ -39,7 +43,10 @@ struct Plan {
   Json ablate;  // of an ablation: its rungs and kinds
   std::vector<int64_t> batch;
   RungSettings settings;
-  int64_t warmup = 0, rounds = 0;
+  int64_t warmup = 0;
+  Stopping stopping;
+  std::string order = "abba";
+  uint64_t order_seed = 0;
   std::map<std::string, int64_t> own_batch;          // by variant, of programs that look for it
   std::map<std::string, std::string> source_hashes;  // by variant
 
@@ -55,8 +62,10 @@ struct PlannedRun {
   int64_t batch, round;
 };
 
-/// A B C, C B A, ...: drift of the machine hits all alike.
-std::vector<PlannedRun> order(const Plan& plan);
+/// The runs of a round in the plan's order: A B C in each (forward), every other round backwards, so that
+/// drift of the machine hits all alike (abba), or in an order that depends on the seed and the round alone
+/// (shuffled).
+std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round);
 
 RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::string& device_name,
                        double timeout_s);

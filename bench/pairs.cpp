@@ -22,27 +22,26 @@ PairedRuns::PairedRuns(Side& base, Side& next, std::string device_name, double t
       next_(next),
       device_name_(std::move(device_name)),
       timeout_s_(timeout_s),
-      base_runs_(order(base.plan)),
-      next_runs_(order(next.plan)),
-      most_(static_cast<size_t>(base.plan.rounds)),
-      progress_(2 * base_runs_.size(), 0) {
-  check(base_runs_.size() == next_runs_.size(), "pairs of ", base_runs_.size(), " and ", next_runs_.size(),
-        " runs");
-  for (const PlannedRun& run : base_runs_)
+      most_(static_cast<size_t>(base.plan.stopping.rounds)),
+      progress_(2 * most_ * runs_of(base.plan, 0).size(), 0) {
+  for (const PlannedRun& run : runs_of(base.plan, 0))
     keys_.emplace(run.program.variant, workload_of(config_of(base.plan, run)));
 }
 
 void PairedRuns::measure_pair() {
   check(!exhausted(), "no pair is left to measure");
-  const size_t size = base_runs_.size() / most_;
+  const auto round = static_cast<int64_t>(pairs_);
+  const auto base_runs = runs_of(base_.plan, round), next_runs = runs_of(next_.plan, round);
+  check(base_runs.size() == next_runs.size(), "pairs of ", base_runs.size(), " and ", next_runs.size(),
+        " runs");
   const bool base_first = pairs_ % 2 == 0;
-  for (size_t i = pairs_ * size; i < (pairs_ + 1) * size; ++i) {
-    const Key key(base_runs_[i].program.variant, workload_of(config_of(base_.plan, base_runs_[i])));
+  for (size_t i = 0; i < base_runs.size(); ++i) {
+    const Key key(base_runs[i].program.variant, workload_of(config_of(base_.plan, base_runs[i])));
     if (done_.contains(key)) continue;
     for (const bool base : {base_first, !base_first}) {
       Side& side = base ? base_ : next_;
       const auto request =
-          request_for(side.plan, base ? base_runs_[i] : next_runs_[i], device_name_, timeout_s_);
+          request_for(side.plan, base ? base_runs[i] : next_runs[i], device_name_, timeout_s_);
       progress_.start(cat(key.first, " ", key.second, base ? ", BASE" : ", NEW"), request.round,
                       request.steps);
       Run run = run_program(request, [&](const Step& step) { progress_.step(step); });

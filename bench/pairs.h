@@ -42,7 +42,6 @@ class PairedRuns {
   Side &base_, &next_;
   const std::string device_name_;
   const double timeout_s_;
-  const std::vector<PlannedRun> base_runs_, next_runs_;
   const size_t most_;
   std::set<Key> keys_, done_;
   size_t pairs_ = 0;

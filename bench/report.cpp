@@ -123,7 +123,9 @@ Table table_of(const std::vector<Variant>& variants, const std::vector<Variant>&
       if (validated) row.push_back(n->val_loss ? fixed(*n->val_loss, 4) : kNone);
     }
     row.resize(size - 1, kNone);
-    row.push_back(v.reason.empty() ? name_of(v.status) : cat(name_of(v.status), ": ", v.reason));
+    const char* throttled = v.throttled() ? ", throttled" : "";
+    row.push_back(v.reason.empty() ? cat(name_of(v.status), throttled)
+                                   : cat(name_of(v.status), ": ", v.reason));
     table.add(std::move(row));
   }
   return table;
@@ -191,13 +193,19 @@ std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows) {
   return lines;
 }
 
+/// How many rounds were measured, or before the end, are planned.
+std::string rounds_text(const Results& results) {
+  const bool ended = results.stopped.is_object() && results.stopped.contains("rounds");
+  return text_at(ended ? results.stopped : results.plan, "rounds");
+}
+
 std::string title(const Results& results) {
   const Json device = results.context.value("device", Json::object());
   std::set<std::string> workloads;
   for (const Run& run : results.runs) workloads.insert(run.workload());
   const std::string commit = text_at(results.context, "commit");
   return cat(text_at(device, "name"), "; ", printable(join({workloads.begin(), workloads.end()}, ", "), 200),
-             "; ", counted(text_at(results.plan, "rounds"), "round"), " of ", text_at(results.plan, "steps"),
+             "; ", counted(rounds_text(results), "round"), " of ", text_at(results.plan, "steps"),
              " steps, the first ", text_at(results.plan, "warmup"), " left out; ",
              text_at(results.context, "time"), commit.empty() ? "" : ", commit " + commit);
 }
@@ -207,7 +215,8 @@ double planned(const Json& plan) {
   const auto size = [&](const char* key) {
     return plan.contains(key) ? static_cast<double>(plan[key].size()) : 0.0;
   };
-  const auto rounds = plan.find("rounds");
+  const auto most = plan.find("max_rounds");  // null without --until-ci
+  const auto rounds = most != plan.end() && most->is_number() ? most : plan.find("rounds");
   const double variants = size("rungs") + size("peers");
   const double own = size("own_batch");  // these have one batch each
   return rounds != plan.end() && rounds->is_number()
@@ -237,6 +246,10 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
     if (const auto why = attention->get<std::string>(); why.starts_with("native ("))
       lines.push_back(
           cat("Flash attention ran on the project's own kernels: ", why.substr(8, why.size() - 9), "."));
+  if (results.stopped.is_object())
+    if (const auto why = results.stopped.find("reason"); why != results.stopped.end() && *why != "rounds")
+      lines.push_back(cat("Stopped by ", text_at(results.stopped, "reason"), " after ",
+                          counted(rounds_text(results), "round"), "."));
   if (!results.complete)
     lines.push_back(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
                         " runs; the same command with --resume continues."));
@@ -249,7 +262,15 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
                           " runs: there more than the first ", asked->dump(), " are left out."));
   }
   for (const Variant& v : variants) {
-    if (!v.numbers || is_ablation(v.variant)) continue;
+    if (!v.numbers) continue;
+    if (v.throttled_rounds > 0)
+      lines.push_back(cat(v.variant, ", ", v.workload,
+                          ": heat or the hardware's protection cut the clocks in most "
+                          "steps of ",
+                          v.throttled_rounds, " of ", v.rounds, " rounds; ",
+                          v.throttled() ? "its times are shown, nothing is claimed on them."
+                                        : "its numbers are without those rounds."));
+    if (is_ablation(v.variant)) continue;
     if (const auto& compile = v.numbers->compile)
       lines.push_back(cat(v.variant, ", ", v.workload, ": ", fixed(compile->search_ms, 0), " ms of search (",
                           compile->searched, " GEMMs, ", compile->from_cache, " from the cache), ",

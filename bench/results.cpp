@@ -8,6 +8,7 @@
 
 #include "bench/ablation.h"
 #include "bench/ladder.h"
+#include "bench/text.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -32,6 +33,11 @@ void fields(Archive& a, Any<Step> auto& x) {
   a("loss", x.loss);
   a("grad_norm", x.grad_norm);
   a("lr", x.lr);
+  a.or_null("sm_mhz", x.device.sm_mhz);
+  a.or_null("memory_mhz", x.device.memory_mhz);
+  a.or_null("power_w", x.device.power_w);
+  a.or_null("temperature_c", x.device.temperature_c);
+  a.or_null("throttle", x.device.throttle);
 }
 
 template <class Archive>
@@ -65,6 +71,8 @@ void fields(Archive& a, Any<Summary> auto& x) {
   a("memory_bytes", x.memory);
   a.if_there("compile", x.compile);
   a.if_there("skipped_steps", x.skipped_steps);
+  a.or_null("throttled_steps", x.throttled_steps);
+  a.or_null("throttled", x.throttled);
 }
 
 template <class Archive>
@@ -79,6 +87,7 @@ void fields(Archive& a, Any<Run> auto& x) {
   a("config", x.config);
   a("steps", x.steps);
   a("summary", x.summary);
+  a.unless_missing("wall_ms", x.wall_ms);
 }
 
 // ---- writing
@@ -96,6 +105,14 @@ class Writer {
   template <class T>
   void if_there(const char* key, const std::optional<T>& value) {
     if (value) (*this)(key, *value);
+  }
+  template <class T>
+  void or_null(const char* key, const std::optional<T>& value) {
+    (*this)(key, value);
+  }
+  template <class T>
+  void unless_missing(const char* key, const T& value) {
+    (*this)(key, value);
   }
   Json json() && { return std::move(json_); }
 
@@ -155,6 +172,15 @@ class Reader {
   template <class T>
   void if_there(const char* key, std::optional<T>& value) const {
     if (json_.contains(key)) (*this)(key, value.emplace());
+  }
+  /// Fields that a file written before there were any lacks.
+  template <class T>
+  void or_null(const char* key, std::optional<T>& value) const {
+    unless_missing(key, value);
+  }
+  template <class T>
+  void unless_missing(const char* key, T& value) const {
+    if (json_.contains(key)) (*this)(key, value);
   }
 
  private:
@@ -237,6 +263,10 @@ Json to_json(const Variant& row) {
   Json json = {{"variant", row.variant},        {"backend", row.backend}, {"config", row.config},
                {"status", name_of(row.status)}, {"reason", row.reason},   {"rounds", row.rounds}};
   if (!row.peer.empty()) json["peer"] = row.peer;
+  if (row.throttled_rounds > 0) {
+    json["throttled_rounds"] = row.throttled_rounds;
+    json["throttled"] = row.throttled();
+  }
   if (!row.numbers) return json;
   const Variant::Numbers& numbers = *row.numbers;
   json["median_step_ms"] = to_json(numbers.median_step_ms, "value");
@@ -427,8 +457,8 @@ std::vector<Variant> aggregate(const Results& results) {
     });
     if (row == rows.end()) {
       row = rows.insert(rows.end(), {index, {}, {}});
-      row->variant = {run.variant, run.backend, workload,   run.peer,    Status::ok,
-                      "",          0,           run.config, std::nullopt};
+      row->variant = {run.variant, run.backend, workload,   run.peer, Status::ok,
+                      "",          0,           run.config, 0,        std::nullopt};
     }
     if (run.status != Status::ok && row->variant.status == Status::ok) {
       row->variant.status = run.status;
@@ -442,7 +472,12 @@ std::vector<Variant> aggregate(const Results& results) {
   });
 
   for (Row& row : rows) {
-    row.variant.rounds = static_cast<int64_t>(row.rounds.size());
+    row.variant.rounds = std::ssize(row.rounds);
+    const auto throttled = [](const auto& round) { return round.second->throttled(); };
+    row.variant.throttled_rounds = std::count_if(row.rounds.begin(), row.rounds.end(), throttled);
+    if (!row.variant.throttled()) std::erase_if(row.rounds, throttled);
+  }
+  for (Row& row : rows) {
     if (row.variant.status == Status::ok) {
       row.variant.numbers = numbers_of(row.rounds);
       // A rung that has chosen its batch is compared with the largest one of the others.
@@ -459,7 +494,8 @@ std::vector<Variant> aggregate(const Results& results) {
         return best;
       };
       const auto compare = [&](const Row& other) -> std::optional<Speedup> {
-        if (other.variant.status != Status::ok) return std::nullopt;
+        if (other.variant.status != Status::ok || other.variant.throttled() || row.variant.throttled())
+          return std::nullopt;
         const auto ratio = speedup(other.rounds, row.rounds);
         return ratio ? std::optional(Speedup{other.variant.variant, *ratio}) : std::nullopt;
       };
@@ -498,7 +534,8 @@ Json to_json(const Results& results) {
   Json json = {{"schema", kSchema},
                {"complete", results.complete},
                {"context", results.context},
-               {"plan", results.plan}};
+               {"plan", results.plan},
+               {"stopped", results.stopped}};
   json["runs"] = Json::array();
   for (const Run& run : results.runs) json["runs"].push_back(to_json(run));
   json["variants"] = Json::array();
@@ -524,6 +561,7 @@ Results results_from(const Json& json) {
   reader("complete", results.complete);
   reader("context", results.context);
   reader("plan", results.plan);
+  if (json.contains("stopped")) results.stopped = json["stopped"];
   reader("runs", results.runs);
   for (size_t i = 0; i < results.runs.size(); ++i) validate(results.runs[i], cat("runs[", i, "]"));
   return results;
@@ -540,7 +578,8 @@ Json parse_json(const std::string& text) {
     // what() is "[json.exception.parse_error.101] parse error at line 1, column 1: .."
     const std::string what = e.what();
     const size_t code = what.find("] ");
-    throw InputError(cat("not JSON: ", code == std::string::npos ? what : what.substr(code + 2)));
+    throw InputError(
+        cat("not JSON: ", printable(code == std::string::npos ? what : what.substr(code + 2), 300)));
   }
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bench/statistics.h"
+#include "bench/telemetry.h"
 
 namespace stepladder {
 
@@ -31,6 +32,7 @@ struct Step {
   std::optional<double> device_ms;  // device events around the same region
   std::optional<double> loss;       // none where not finite
   std::optional<double> grad_norm, lr;
+  DeviceState device = {};  // right after the step, outside of its clock
 };
 
 /// Peak bytes, three ways.
@@ -58,6 +60,9 @@ struct Summary {
   Memory memory;
   std::optional<Compile> compile;
   std::optional<int64_t> skipped_steps;  // fp16 gradients overflowed
+  /// Of the timed steps, how many the device was throttled in; more than half make the run throttled.
+  std::optional<int64_t> throttled_steps;
+  std::optional<bool> throttled;
 };
 
 /// "gpt2 B=16 T=1024": runs of one workload are comparable.
@@ -73,9 +78,11 @@ struct Run {
   Json config = Json::object();
   std::vector<Step> steps;
   std::optional<Summary> summary;  // none where the run ended before its end
+  double wall_ms = 0.0;            // from starting its process to its end
   Json profile;                    // of a traced run; not part of a results file
 
   std::string workload() const { return workload_of(config); }
+  bool throttled() const { return summary && summary->throttled.value_or(false); }
 };
 
 /// How many times faster than another variant.
@@ -92,6 +99,10 @@ struct Variant {
   std::string reason;
   int64_t rounds = 0;
   Json config = Json::object();
+  /// Rounds in which the device was throttled: the numbers are without them. Where that leaves none they are
+  /// of the throttled ones, and nothing is claimed on them.
+  int64_t throttled_rounds = 0;
+  bool throttled() const { return rounds > 0 && throttled_rounds == rounds; }
 
   struct Numbers {
     Estimate median_step_ms, tokens_per_second;
@@ -115,6 +126,7 @@ struct Results {
   Json context = Json::object();
   Json plan = Json::object();
   bool complete = false;
+  Json stopped;  // why the plan ended; null before
   std::vector<Run> runs;
 
   /// Nothing where there is no such run.

@@ -89,6 +89,7 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
     results_.plan = std::move(plan);
   }
   results_.complete = false;
+  results_.stopped = nullptr;
 
   const auto folder = std::filesystem::path(path).parent_path();
   std::error_code error;
@@ -139,7 +140,8 @@ void ResultsFile::add(Run run) {
   results_.runs.push_back(std::move(run));
 }
 
-void ResultsFile::finish() {
+void ResultsFile::finish(Json stopped) {
+  results_.stopped = std::move(stopped);
   results_.complete = true;
   try {
     write_file();

@@ -33,9 +33,9 @@ class ResultsFile {
   const Results& results() const { return results_; }
   /// Adds a finished run. Throws Error (disk full); what was there stays.
   void add(Run run);
-  /// Writes the file whole and, once that is done, removes the journal. Throws Error (disk full); the journal
-  /// stays.
-  void finish();
+  /// Writes the file whole, with why the plan ended, and, once that is done, removes the journal. Throws
+  /// Error (disk full); the journal stays.
+  void finish(Json stopped = {});
 
  private:
   void open_journal();

@@ -15,6 +15,7 @@
 #include "bench/profile.h"
 #include "bench/rung_settings.h"
 #include "bench/statistics.h"
+#include "bench/telemetry.h"
 #include "bench/text.h"
 #include "bench/this_process.h"
 #include "model/atomic_file.h"
@@ -31,6 +32,11 @@ using Rows = std::vector<std::pair<std::string, std::string>>;
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+template <class T>
+nlohmann::ordered_json optional(const std::optional<T>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
 }
 
 /// Bytes of the trainer for this configuration, its constructor run against a planning arena.
@@ -164,6 +170,7 @@ class Run {
   std::unique_ptr<Trainer> trainer_;
   std::optional<Text> text_;
   std::optional<Speed> speed_;
+  std::optional<Telemetry> telemetry_;  // for the harness
 
   int64_t done_ = 0;  // steps
   std::vector<double> step_ms_;
@@ -361,6 +368,9 @@ void Run::step(Loader& batches) {
     if (done_ >= *settings_.profile) profile_->add(times, traced_->calls(), step_ms, ops_->device_ms());
   }
 
+  // Opened after the first step, so that neither start-up nor a step pays for it.
+  if (events_.wanted() && !telemetry_) telemetry_.emplace(device_.uuid);
+  const DeviceState state = telemetry_ ? telemetry_->sample() : DeviceState();
   const double device_ms = ops_->device_ms(), norm = trainer_->grad_norm();
   loss_ = trainer_->train_loss();
   step_ms_.push_back(step_ms);
@@ -370,7 +380,12 @@ void Run::step(Loader& batches) {
                  {"device_ms", device_ms},
                  {"loss", loss_},
                  {"grad_norm", norm},
-                 {"lr", lr}});
+                 {"lr", lr},
+                 {"sm_mhz", optional(state.sm_mhz)},
+                 {"memory_mhz", optional(state.memory_mhz)},
+                 {"power_w", optional(state.power_w)},
+                 {"temperature_c", optional(state.temperature_c)},
+                 {"throttle", optional(state.throttle)}});
   ++done_;
   const std::string steps = std::to_string(settings_.steps);
   std::cout << "step " << std::setw(static_cast<int>(steps.size())) << done_ << "/" << steps << " | loss "

@@ -1,6 +1,7 @@
 #include "bench/runner.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -32,6 +33,11 @@ std::optional<double> number_if(const nlohmann::json& event, const char* key) {
   return number_at(event, key);
 }
 
+std::optional<int64_t> integer_if(const nlohmann::json& event, const char* key) {
+  const auto number = number_if(event, key);
+  return number ? std::optional(std::llround(*number)) : std::nullopt;
+}
+
 int64_t integer_at(const nlohmann::json& event, const char* key) {
   const auto found = event.find(key);
   if (found == event.end() || !found->is_number_integer())
@@ -43,6 +49,18 @@ std::string string_at(const nlohmann::json& event, const char* key) {
   const auto found = event.find(key);
   if (found == event.end() || !found->is_string()) throw BadReport(cat("an event without a string ", key));
   return found->get<std::string>();
+}
+
+std::optional<std::vector<std::string>> strings_if(const nlohmann::json& event, const char* key) {
+  const auto found = event.find(key);
+  if (found == event.end() || found->is_null()) return std::nullopt;
+  if (!found->is_array()) throw BadReport(cat("an event without a list ", key));
+  std::vector<std::string> strings;
+  for (const auto& item : *found) {
+    if (!item.is_string()) throw BadReport(cat("an event without a list of strings ", key));
+    strings.push_back(item.get<std::string>());
+  }
+  return strings;
 }
 
 const nlohmann::json& object_at(const nlohmann::json& event, const char* key) {
@@ -119,6 +137,8 @@ class Report {
     step.loss = number_if(event, "loss");
     step.grad_norm = number_if(event, "grad_norm");
     step.lr = number_if(event, "lr");
+    step.device = {integer_if(event, "sm_mhz"), integer_if(event, "memory_mhz"), number_if(event, "power_w"),
+                   integer_if(event, "temperature_c"), strings_if(event, "throttle")};
     run_.steps.push_back(step);
     on_step_(step);
   }
@@ -204,6 +224,11 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
   summary.memory = report.memory;
   summary.compile = report.compile;
   summary.skipped_steps = report.skipped_steps;
+  for (const Step& step : std::span(run.steps).subspan(warmup))
+    if (const auto throttled = step.device.throttled())
+      summary.throttled_steps = summary.throttled_steps.value_or(0) + *throttled;
+  if (summary.throttled_steps)
+    summary.throttled = 2 * *summary.throttled_steps > std::ssize(run.steps) - summary.warmup_steps;
 
   Config config = Config::named(run.config.at("model"));
   config.B = run.config.at("B");
@@ -230,6 +255,7 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   command.insert(command.end(), request.arguments.begin(), request.arguments.end());
   command.insert(command.end(), {"--events", std::to_string(static_cast<int>(Channel::events))});
 
+  const auto start = std::chrono::steady_clock::now();
   Report report(run, request, on_step);
   Verdict verdict;
   try {
@@ -245,6 +271,7 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   } catch (const std::logic_error& e) {
     verdict = {Status::crash, e.what()};
   }
+  run.wall_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   run.status = verdict.status;
   run.reason = verdict.reason;
   return run;

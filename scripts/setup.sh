@@ -178,7 +178,7 @@ choose_backend() {
 
 # Everything a build and a run need. Sets PRESET and PYTHON, which run, test and lint read.
 setup() {
-  require_packages build-essential ca-certificates cmake git ninja-build pkg-config libcli11-dev libgtest-dev \
+  require_packages build-essential ca-certificates cmake git libbenchmark-dev ninja-build pkg-config libcli11-dev libgtest-dev \
     libopenblas-dev libpcre2-dev nlohmann-json3-dev python3-venv
   if python_environment .venv scripts/requirements.txt; then
     PYTHON=$ROOT/.venv/bin/python

@@ -158,6 +158,32 @@ TEST(Comparison, AFailedRunIsItsReasonAndOutweighsAll) {
   EXPECT_EQ(comparison.rows[0].judgement, Judgement::regression);
 }
 
+TEST(Comparison, AThrottledRunTakesItsPairAlong) {
+  Pair pair = steady();
+  for (size_t i : {1, 3}) {
+    Summary& summary = *(i == 1 ? pair.base : pair.next).runs[i].summary;
+    summary.throttled = true;
+    summary.median_step_ms = 400;  // which would drown everything else
+  }
+  const Comparison comparison = pair.compared();
+  EXPECT_EQ(comparison.rows[0].numbers->pairs, 3U);
+  EXPECT_EQ(comparison.rows[0].numbers->throttled, 2U);
+  EXPECT_EQ(comparison.rows[0].numbers->base_ms, 40.0);
+  EXPECT_TRUE(says(joined_notes(comparison), {"2 pairs are left out, the device was throttled"}));
+  EXPECT_NE(exit_code(comparison.rows), kExitFailed);
+  pair.base.runs[0].summary->throttled = false;  // sampled, and cool
+  EXPECT_EQ(pair.compared().rows[0].numbers->pairs, 3U);
+}
+
+TEST(Comparison, OnlyThrottledPairsAreAFailureThatSaysSo) {
+  Pair pair = steady();
+  for (stepladder::Run& run : pair.next.runs) run.summary->throttled = true;
+  const Comparison comparison = pair.compared();
+  EXPECT_EQ(exit_code(comparison.rows), kExitFailed);
+  EXPECT_EQ(comparison.rows[0].reason, "the device was throttled in all 5 pairs");
+  EXPECT_FALSE(comparison.rows[0].numbers);
+}
+
 TEST(Comparison, ARungThatLearnsSomethingElseThanBaseHasDiverged) {
   Pair pair = steady();
   pair.next.runs[1].steps.back().loss = 4.7;

@@ -13,6 +13,7 @@ struct FakeRung {
   std::string name = "00_fp32_baseline";
   std::string source_hash = "abc123";
   std::string step_ms = "10.5", loss = "4.$((90 - i))";  // shell text; $i is the step
+  std::string telemetry;                                 // more fields of a step: ,"sm_mhz":1980
   std::string before_start, before_step, before_end;     // shell commands
   std::string file = "";                                 // where in the folder; by default its name
 
@@ -36,8 +37,8 @@ while [ $i -lt $steps ]; do
 )",
                          before_step, R"(
   say '{"event":"step","step":'$i',"step_ms":')",
-                         step_ms, R"(',"device_ms":9.5,"loss":')", loss,
-                         R"(',"grad_norm":1.5,"lr":0.001}'
+                         step_ms, R"(',"device_ms":9.5,"loss":')", loss, R"(',"grad_norm":1.5,"lr":0.001)",
+                         telemetry, R"(}'
   i=$((i + 1))
 done
 )",

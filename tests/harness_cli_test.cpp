@@ -305,6 +305,126 @@ TEST_F(HarnessCli, BatchSizesAndRungsAreChosen) {
   EXPECT_EQ(results().runs[3].workload(), "gpt2-tiny B=8 T=32");
 }
 
+/// "00 01 02 02 ..": the rungs in the order measured.
+std::string sequence(const Results& results) {
+  std::string text;
+  for (const Run& run : results.runs) text += cat(text.empty() ? "" : " ", run.variant.substr(0, 2));
+  return text;
+}
+
+TEST_F(HarnessCli, TheOrderOfTheRungsIsChosen) {
+  const auto order = [&](const std::string& options) {
+    const Outcome outcome = stepladder(plan("--overwrite --rounds 4 " + options));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return sequence(load_results(folder_ / "results.json"));
+  };
+  EXPECT_EQ(order(""), "00 01 02 02 01 00 00 01 02 02 01 00");
+  EXPECT_EQ(order("--order forward"), "00 01 02 00 01 02 00 01 02 00 01 02");
+  const std::string shuffled = order("--order shuffled --order-seed 7");
+  EXPECT_EQ(order("--order shuffled --order-seed 7"), shuffled) << "a function of the seed";
+  EXPECT_NE(order("--order shuffled --order-seed 8"), shuffled);
+  for (int round = 0; round < 4; ++round)
+    for (const char* rung : {"00", "01", "02"})
+      EXPECT_TRUE(has(shuffled.substr(round * 9, 8), rung)) << shuffled << ": each once a round";
+}
+
+TEST_F(HarnessCli, RoundsAreAddedUntilTheIntervalsAreNarrow) {
+  const Outcome outcome = stepladder(plan("--until-ci 1"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const Results results = load_results(folder_ / "results.json");
+  EXPECT_EQ(results.runs.size(), 18U) << "six rounds of the same time are the least";
+  EXPECT_EQ(results.stopped["reason"], "interval");
+  EXPECT_EQ(results.stopped["rounds"], 6);
+  EXPECT_EQ(results.plan["until_ci"], 1.0);
+  EXPECT_TRUE(has(outcome.out, "Stopped by interval after 6 rounds")) << outcome.out;
+}
+
+TEST_F(HarnessCli, AddedRoundsGoOnWhereAnInterruptionLeftThem) {
+  FakeRung noisy = rung("01_causal_mask");
+  noisy.before_start = "c=$(cat counter 2>/dev/null || echo 0); echo $((c + 1)) >counter";
+  noisy.step_ms = "1$((c % 5)).5";
+  noisy.write(folder_);
+  const std::string command = plan("--until-ci 0.5 --max-rounds 8 --order shuffled");
+  ASSERT_EQ(stepladder(command).code, 0);
+  const Results whole = load_results(folder_ / "results.json");
+  EXPECT_EQ(whole.stopped["reason"], "max_rounds");
+  EXPECT_EQ(whole.runs.size(), 24U);
+
+  Json cut = to_json(whole);
+  cut["complete"] = false;
+  cut["stopped"] = nullptr;
+  while (cut["runs"].size() > 7) cut["runs"].erase(cut["runs"].size() - 1);  // in the middle of a round
+  write_file(folder_ / "results.json", cut.dump());
+  const Outcome outcome = stepladder(command + " --resume");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const Results resumed = load_results(folder_ / "results.json");
+  EXPECT_EQ(sequence(resumed), sequence(whole));
+  EXPECT_EQ(resumed.stopped["rounds"], 8);
+  EXPECT_EQ(stepladder(plan("--until-ci 0.6 --max-rounds 8 --order shuffled --resume")).code, 4);
+}
+
+TEST_F(HarnessCli, TimeThatIsUpBeginsNoRound) {
+  const Outcome outcome = stepladder(plan("--rounds 50 --max-time 0.001s"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const Results results = load_results(folder_ / "results.json");
+  EXPECT_TRUE(results.complete);
+  EXPECT_EQ(results.runs.size(), 3U) << "the first round is whole";
+  EXPECT_EQ(results.stopped["reason"], "max_time");
+  EXPECT_GT(results.stopped["spent_s"], 0.0);
+}
+
+TEST_F(HarnessCli, WrongRoundsAreRefusedByName) {
+  for (const auto& [options, wanted] :
+       std::map<std::string, const char*>{{"--order backwards", "--order"},
+                                          {"--until-ci 0", "--until-ci"},
+                                          {"--until-ci nan", "--until-ci"},
+                                          {"--max-rounds 5", "--until-ci"},
+                                          {"--until-ci 1 --max-rounds 1", "--max-rounds 1"},
+                                          {"--max-time soon", "--max-time"},
+                                          {"--max-time 5d", "--max-time"},
+                                          {"--max-time=-5s", "--max-time"},
+                                          {"--max-time 0s", "--max-time"}}) {
+    const Outcome outcome = stepladder(plan(options));
+    EXPECT_EQ(outcome.code, 2) << options;
+    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, wanted)) << outcome.err;
+  }
+}
+
+TEST_F(HarnessCli, ThrottledRunsAreSaidAndNotClaimed) {
+  FakeRung hot = rung("02_tf32");
+  hot.telemetry = R"(,"sm_mhz":1200,"throttle":["sw_power_cap","hw_thermal_slowdown"])";
+  hot.write(folder_);
+  FakeRung busy = rung("01_causal_mask");
+  busy.telemetry = R"(,"sm_mhz":1700,"throttle":["sw_power_cap"])";
+  busy.write(folder_);
+  const Outcome outcome = stepladder(plan());
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "throttled in 4 steps")) << outcome.err;
+  EXPECT_TRUE(has(outcome.out, "ok, throttled") && has(outcome.out, "nothing is claimed")) << outcome.out;
+  const auto rows = aggregate(load_results(folder_ / "results.json"));
+  EXPECT_TRUE(rows[1].numbers->baseline) << "a full power budget is how a device works";
+  EXPECT_FALSE(rows[2].numbers->baseline);
+}
+
+TEST_F(HarnessCli, ExportWritesWhatIsOkAndNamesTheRest) {
+  FakeRung large = rung("02_tf32");
+  large.before_start = R"(say '{"event":"error","status":"oom","reason":"does not fit"}'; exit 5)";
+  large.write(folder_);
+  ASSERT_EQ(stepladder(plan()).code, 5);
+  const Outcome outcome = stepladder("export results.json --format googlebenchmark --out gb.json");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "left out: 02_tf32 gpt2-tiny B=4 T=32, round 0: oom: does not fit"))
+      << outcome.err;
+  EXPECT_EQ(Json::parse(read_file(folder_ / "gb.json"))["benchmarks"].size(), 4U);
+  EXPECT_TRUE(has(stepladder("export results.json --format csv").out, "02_tf32,,,gpt2-tiny,4,32,0,oom,"));
+
+  ASSERT_EQ(stepladder(plan("--overwrite --rungs 02")).code, 5);
+  const Outcome nothing = stepladder("export results.json");
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_TRUE(has(nothing.err, "results.json: no run in it is ok")) << nothing.err;
+  EXPECT_EQ(stepladder("export nowhere.json").code, 2);
+}
+
 TEST_F(HarnessCli, AFailedRungIsARowAndTheLadderGoesOn) {
   FakeRung fake = rung("01_causal_mask");
   fake.before_end = "kill -KILL $$";
@@ -519,6 +639,45 @@ TEST_F(HarnessCliAblate, AnAblationThatIsNotOkIsAStatusNotANumber) {
   EXPECT_EQ(row["ladder"]["ratio"], 1.25);
 }
 
+TEST_F(HarnessCliAblate, RoundsAndOrderAreChosenAsInARun) {
+  const std::string only_03 = "--rungs 03 --kinds only ";
+  ASSERT_EQ(stepladder(ablation(only_03 + "--order forward")).code, 0);
+  const std::string round = "00_fp32_baseline only/03_fused_adamw 02_tf32 03_fused_adamw 09_padded_vocab";
+  EXPECT_EQ(measured(), round + " " + round);
+  EXPECT_EQ(results().stopped["reason"], "rounds");
+
+  const std::string until = only_03 + "--until-ci 1 --order shuffled --overwrite";
+  const Outcome outcome = stepladder(ablation(until));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(results().stopped["reason"], "interval");
+  EXPECT_EQ(results().runs.size(), 30U) << "six rounds of the same time are the least";
+  EXPECT_EQ(parse_json(read_file(folder_ / "results.json"))["ablations"][0]["only"]["rounds"], 6);
+
+  ASSERT_EQ(stepladder(ablation(only_03 + "--max-time 0.001s --overwrite")).code, 0);
+  EXPECT_EQ(results().stopped["reason"], "max_time");
+  EXPECT_EQ(results().runs.size(), 5U);
+}
+
+TEST_F(HarnessCliAblate, NothingIsClaimedOnThrottledRuns) {
+  FakeRung hot = ablation_of("only", "03_fused_adamw");
+  hot.telemetry = R"(,"sm_mhz":1200,"throttle":["hw_thermal_slowdown"])";
+  hot.write(folder_);
+  FakeRung once = rung("03_fused_adamw");  // hot and slow in the first of its rounds
+  once.before_start = "hot=$(cat counter 2>/dev/null || echo hw_slowdown); echo gpu_idle >counter";
+  once.telemetry = R"(,"throttle":["'$hot'"])";
+  once.step_ms = "$([ $hot = gpu_idle ] && echo 8 || echo 80).0";
+  once.write(folder_);
+  const Outcome outcome = stepladder(ablation("--rungs 03"));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(has(outcome.out, "throttled: only/03_fused_adamw was throttled in every round")) << outcome.out;
+  const Json row = parse_json(read_file(folder_ / "results.json"))["ablations"][0];
+  EXPECT_EQ(row["only"]["status"], "throttled");
+  EXPECT_FALSE(row["only"].contains("ratio"));
+  EXPECT_EQ(row["ladder"]["ratio"], 1.25) << "of the round that was not";
+  EXPECT_EQ(row["ladder"]["rounds"], 1);
+  EXPECT_EQ(row["without"]["ratio"], 1.5);
+}
+
 TEST_F(HarnessCliAblate, BadInputIsRefusedBeforeAnyRun) {
   const std::pair<std::string, const char*> cases[] = {
       {"--rungs 00", "00_fp32_baseline has no optimisation to ablate"},
@@ -696,12 +855,15 @@ TEST_F(HarnessCli, ReportReadsAnUnfinishedRun) {
 }
 
 TEST_F(HarnessCli, ReportRefusesADamagedFileInOneLine) {
-  for (const char* text :
-       {"", "{", "{\"schema\":9}", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "{\"schema\":1e400}"}) {
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("{\"schema\":9}"), std::string(1'000'000, '['),
+        std::string("{\"schema\":1e400}"), std::string("{\"schema\":NaN}"),
+        std::string("{\"schema\":") + std::string(1'000'000, '9') + "}"}) {
     write_file(folder_ / "damaged.json", text);
     const Outcome outcome = stepladder("report damaged.json");
-    EXPECT_EQ(outcome.code, 2) << text;
-    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "damaged.json")) << outcome.err;
+    EXPECT_EQ(outcome.code, 2) << text.substr(0, 40);
+    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "damaged.json") && outcome.err.size() < 1000)
+        << outcome.err.substr(0, 1000);
   }
 }
 

@@ -167,6 +167,37 @@ TEST(Aggregate, OneFailedRoundFailsTheRow) {
           "speedup_baseline"));
 }
 
+TEST(Aggregate, LeavesThrottledRoundsOutWhileThereAreOthers) {
+  Results results = make_results({});
+  for (int64_t round = 0; round < 3; ++round) {
+    results.runs.push_back(make_run("00_fp32_baseline", round, 20));
+    results.runs.push_back(make_run("01_causal_mask", round, round == 1 ? 40 : 10));
+    results.runs.back().summary->throttled = round == 1;
+  }
+  const auto rows = aggregate(results);
+  EXPECT_EQ(rows[1].rounds, 3);
+  EXPECT_EQ(rows[1].throttled_rounds, 1);
+  EXPECT_FALSE(rows[1].throttled());
+  EXPECT_DOUBLE_EQ(rows[1].numbers->median_step_ms.value, 10);
+  EXPECT_DOUBLE_EQ(rows[1].numbers->median_step_ms.interval->hi, 10);
+  EXPECT_DOUBLE_EQ(rows[1].numbers->baseline->ratio.value, 2);
+}
+
+TEST(Aggregate, ShowsAThrottledRowButClaimsNothingOnIt) {
+  Results results = make_results(
+      {make_run("00_fp32_baseline", 0, 20), make_run("01_causal_mask", 0, 10), make_run("02_tf32", 0, 5)});
+  results.runs[1].summary->throttled = true;
+  const auto rows = aggregate(results);
+  EXPECT_EQ(rows[1].status, Status::ok);
+  EXPECT_TRUE(rows[1].throttled());
+  EXPECT_DOUBLE_EQ(rows[1].numbers->median_step_ms.value, 10) << "never an empty result";
+  EXPECT_FALSE(rows[1].numbers->previous);
+  EXPECT_FALSE(rows[1].numbers->baseline);
+  EXPECT_FALSE(rows[2].numbers->previous) << "nor on a comparison with it";
+  EXPECT_DOUBLE_EQ(rows[2].numbers->baseline->ratio.value, 4);
+  EXPECT_EQ(to_json(results)["variants"][1]["throttled"], true);
+}
+
 TEST(Aggregate, KeepsWorkloadsApart) {
   const auto rows =
       aggregate(make_results({make_run("00_fp32_baseline", 0, 40), make_run("01_causal_mask", 0, 20),

@@ -127,6 +127,14 @@ TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   outcome = stepladder("compare base.json oom.json");
   EXPECT_EQ(outcome.code, 5);
   EXPECT_TRUE(says(outcome.out, {"FAILED: NEW: oom: out of memory: B=16 (10 of 10 runs)"})) << outcome.out;
+
+  measured(0.0);
+  next = loaded("new.json");
+  for (stepladder::Run& run : next.runs) run.summary->throttled = true;
+  save("hot.json", next);
+  outcome = stepladder("compare base.json hot.json");
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_TRUE(says(outcome.out, {"FAILED: the device was throttled in all 10 pairs"})) << outcome.out;
 }
 
 TEST_F(VerdictCli, CompareRefusesWhatIsNoResultsFileInOneLine) {

@@ -1,0 +1,613 @@
+// ops_benchmark: every op of model/ops.h on the shapes of GPT-2 124M, through Google Benchmark. The time is
+// the device's own; operands rotate through more memory than any cache holds; what an op reaches is set
+// against a copy and a matmul measured in the same process.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "model/gpt2.h"
+#include "model/half.h"
+#include "model/ops.h"
+#include "model/random.h"
+
+namespace stepladder {
+namespace {
+
+constexpr int64_t kRotated = int64_t{256} << 20;  // bytes: more than four times the 50 MiB of an H200's L2
+constexpr int64_t kMostCopies = 4096;
+constexpr int64_t kBlock = 1 << 20;  // elements of random data, repeated
+
+/// Hands out an op's operands and counts what it has to move and to compute.
+class Operands {
+ public:
+  Operands(Ops& backend, Arena& arena, const Config& config, DType type)
+      : ops(backend),
+        B(config.B),
+        T(config.T),
+        C(config.C),
+        V(config.V),
+        NH(config.NH),
+        arena_(arena),
+        type_(type) {}
+
+  /// Each operand is read or written once.
+  Tensor f32(Shape shape) { return fill(DType::f32, shape); }
+  Tensor x(Shape shape) { return fill(type_, shape); }
+  Tensor x() { return x({B, T, C}); }
+  Tensor tokens() { return fill(DType::i32, {B, T}); }
+  /// An accumulator: read and written.
+  Tensor sum(Tensor t) {
+    bytes += static_cast<double>(t.bytes());
+    return t;
+  }
+
+  Ops& ops;
+  const int64_t B, T, C, V, NH;
+  double bytes = 0.0, flops = 0.0;
+
+ private:
+  Tensor fill(DType type, Shape shape);
+
+  Arena& arena_;
+  DType type_;
+};
+
+/// Values in [0.05, 1), so that every op stays finite; tokens in [0, V).
+template <class T>
+const std::vector<T>& random_block(int64_t V) {
+  static const std::vector<T> block = [&] {
+    std::vector<T> values(kBlock);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double uniform = random_uniform(1337, i);
+      if constexpr (std::is_same_v<T, int32_t>)
+        values[i] = static_cast<int32_t>(uniform * static_cast<double>(V));
+      else
+        values[i] = from_float<T>(static_cast<float>(0.05 + 0.95 * uniform));
+    }
+    return values;
+  }();
+  return block;
+}
+
+Tensor Operands::fill(DType type, Shape shape) {
+  const Tensor whole = arena_.alloc("operands/tensor", type, shape);
+  bytes += static_cast<double>(whole.bytes());
+  if (arena_.planning()) return whole;
+  const void* values = type == DType::i32    ? static_cast<const void*>(random_block<int32_t>(V).data())
+                       : type == DType::bf16 ? static_cast<const void*>(random_block<BFloat16>(V).data())
+                                             : static_cast<const void*>(random_block<float>(V).data());
+  for (int64_t at = 0; at < whole.numel(); at += kBlock) {
+    Tensor part = whole.view({whole.numel()});
+    part.data = static_cast<std::byte*>(part.data) + static_cast<size_t>(at) * size_of(type);
+    part.shape = {std::min(kBlock, whole.numel() - at)};
+    ops.upload(part, values);
+  }
+  return whole;
+}
+
+using Call = std::function<void()>;
+
+struct OpBenchmark {
+  const char* name;  // of the op in ops.h
+  std::function<Call(Operands&)> make;
+  bool half_only = false;  // on CUDA
+};
+
+Call matmul(Operands& o, int64_t M, int64_t N, int64_t K) {
+  const Tensor out = o.x({M, N}), a = o.x({M, K}), b = o.x({N, K});
+  o.flops += 2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K);
+  return [=, &ops = o.ops] { ops.matmul(out, a, b, MatOp::NT); };
+}
+
+/// FLOPs of the products of causal attention: `products` of (T,T) x HS a head, half of each.
+double attention_flops(const Operands& o, int products) {
+  return static_cast<double>(products) * static_cast<double>(o.B * o.T * o.T * o.C);
+}
+
+Tensor scores(Operands& o) {
+  return o.x({o.B, o.NH, o.T, o.T});
+}
+Tensor heads(Operands& o) {
+  return o.x({o.B, o.NH, o.T, o.C / o.NH});
+}
+
+#define CALL(...) [=, &ops = o.ops] { ops.__VA_ARGS__; }
+
+const std::vector<OpBenchmark>& op_benchmarks() {
+  static const std::vector<OpBenchmark> all = {
+      {"upload",
+       [](Operands& o) {
+         const Tensor t = o.tokens();
+         const auto host = std::make_shared<std::vector<int32_t>>(static_cast<size_t>(t.numel()));
+         return [=, &ops = o.ops] { ops.upload(t, host->data()); };
+       }},
+      {"download",
+       [](Operands& o) {
+         const Tensor t = o.tokens();
+         const auto host = std::make_shared<std::vector<int32_t>>(static_cast<size_t>(t.numel()));
+         return [=, &ops = o.ops] { ops.download(host->data(), t); };
+       }},
+      {"zero",
+       [](Operands& o) {
+         const Tensor t = o.x();
+         return Call(CALL(zero(t)));
+       }},
+      {"copy",
+       [](Operands& o) {
+         const Tensor a = o.x(), b = o.x();
+         return Call(CALL(copy(a, b)));
+       }},
+      {"write",
+       [](Operands& o) {
+         const Tensor t = o.f32({2});
+         return Call(CALL(write(t, {1.0F, 2.0F})));
+       }},
+      {"stage_receive",
+       [](Operands& o) {
+         const Tensor t = o.tokens(), staged = o.tokens();
+         const auto host = o.ops.allocate_host(t.bytes());
+         return [=, &ops = o.ops] {
+           ops.stage(staged, host.get());
+           ops.receive(t, staged);
+         };
+       }},
+      {"add",
+       [](Operands& o) {
+         const Tensor t = o.x(), a = o.x(), b = o.x();
+         return Call(CALL(add(t, a, b)));
+       }},
+      {"mul",
+       [](Operands& o) {
+         const Tensor t = o.x(), a = o.x(), b = o.x();
+         return Call(CALL(mul(t, a, b)));
+       }},
+      {"affine",
+       [](Operands& o) {
+         const Tensor t = o.x(), a = o.x();
+         return Call(CALL(affine(t, a, 2.0F, 1.0F)));
+       }},
+      {"pow",
+       [](Operands& o) {
+         const Tensor t = o.x(), a = o.x();
+         return Call(CALL(pow(t, a, 3)));
+       }},
+      {"tanh",
+       [](Operands& o) {
+         const Tensor t = o.x(), a = o.x();
+         return Call(CALL(tanh(t, a)));
+       }},
+      {"sqrt",
+       [](Operands& o) {
+         const Tensor t = o.x(), a = o.x();
+         return Call(CALL(sqrt(t, a)));
+       }},
+      {"lerp",
+       [](Operands& o) {
+         const Tensor t = o.sum(o.x()), a = o.x();
+         return Call(CALL(lerp(t, a, 0.1F)));
+       }},
+      {"addcmul",
+       [](Operands& o) {
+         const Tensor t = o.sum(o.x()), a = o.x(), b = o.x();
+         return Call(CALL(addcmul(t, a, b, 1e-3F)));
+       }},
+      {"addcdiv",
+       [](Operands& o) {
+         const Tensor t = o.sum(o.x()), a = o.x(), b = o.x();
+         return Call(CALL(addcdiv(t, a, b, 1e-3F)));
+       }},
+      {"scale_by",
+       [](Operands& o) {
+         const Tensor t = o.sum(o.x()), f = o.f32({1});
+         return Call(CALL(scale_by(t, f)));
+       }},
+      {"row_mean",
+       [](Operands& o) {
+         const Tensor m = o.f32({o.B, o.T}), a = o.x();
+         return Call(CALL(row_mean(m, a)));
+       }},
+      {"row_rstd",
+       [](Operands& o) {
+         const Tensor r = o.f32({o.B, o.T}), a = o.x(), m = o.f32({o.B, o.T});
+         return Call(CALL(row_rstd(r, a, m, 1e-5F)));
+       }},
+      {"normalize",
+       [](Operands& o) {
+         const Tensor t = o.x(), a = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T});
+         return Call(CALL(normalize(t, a, m, r)));
+       }},
+      {"normalize_backward",
+       [](Operands& o) {
+         const Tensor dx = o.sum(o.x()), dxhat = o.x(), xhat = o.x(), m1 = o.f32({o.B, o.T}),
+                      m2 = o.f32({o.B, o.T}), r = o.f32({o.B, o.T});
+         return Call(CALL(normalize_backward(dx, dxhat, xhat, m1, m2, r)));
+       }},
+      {"mul_columns",
+       [](Operands& o) {
+         const Tensor t = o.x(), a = o.x(), w = o.x({o.C});
+         return Call(CALL(mul_columns(t, a, w)));
+       }},
+      {"add_columns",
+       [](Operands& o) {
+         const Tensor t = o.x(), a = o.x(), w = o.x({o.C});
+         return Call(CALL(add_columns(t, a, w)));
+       }},
+      {"sum_rows",
+       [](Operands& o) {
+         const Tensor t = o.sum(o.x({o.C})), a = o.x();
+         return Call(CALL(sum_rows(t, a)));
+       }},
+      {"embedding_forward",
+       [](Operands& o) {
+         const Tensor wte = o.x({o.V, o.C}), t = o.x(), tokens = o.tokens();
+         o.bytes +=
+             static_cast<double>(t.bytes()) - static_cast<double>(wte.bytes());  // a row a token is read
+         return Call(CALL(embedding_forward(t, tokens, wte)));
+       }},
+      {"embedding_backward",
+       [](Operands& o) {
+         const Tensor dwte = o.x({o.V, o.C}), dout = o.x(), tokens = o.tokens();
+         o.bytes += 2.0 * static_cast<double>(dout.bytes()) - static_cast<double>(dwte.bytes());
+         return Call(CALL(embedding_backward(dwte, tokens, dout)));
+       }},
+      {"add_position",
+       [](Operands& o) {
+         const Tensor t = o.sum(o.x()), wpe = o.x({o.T, o.C});
+         return Call(CALL(add_position(t, wpe)));
+       }},
+      {"position_backward",
+       [](Operands& o) {
+         const Tensor dwpe = o.sum(o.x({o.T, o.C})), dout = o.x();
+         return Call(CALL(position_backward(dwpe, dout)));
+       }},
+      {"matmul/qkv", [](Operands& o) { return matmul(o, o.B * o.T, 3 * o.C, o.C); }},
+      {"matmul/attproj", [](Operands& o) { return matmul(o, o.B * o.T, o.C, o.C); }},
+      {"matmul/fc", [](Operands& o) { return matmul(o, o.B * o.T, 4 * o.C, o.C); }},
+      {"matmul/fcproj", [](Operands& o) { return matmul(o, o.B * o.T, o.C, 4 * o.C); }},
+      {"matmul/head", [](Operands& o) { return matmul(o, o.B * o.T, o.V, o.C); }},
+      {"linear_forward",
+       [](Operands& o) {
+         const Tensor t = o.x({o.B, o.T, 3 * o.C}), a = o.x(), w = o.x({3 * o.C, o.C}), b = o.x({3 * o.C});
+         o.flops += 6.0 * static_cast<double>(o.B * o.T * o.C * o.C);
+         return Call(CALL(linear_forward(t, a, w, b)));
+       }},
+      {"linear_gelu_forward",
+       [](Operands& o) {
+         const Tensor t = o.x({o.B, o.T, 4 * o.C}), pre = o.x({o.B, o.T, 4 * o.C}), a = o.x(),
+                      w = o.x({4 * o.C, o.C}), b = o.x({4 * o.C});
+         o.flops += 8.0 * static_cast<double>(o.B * o.T * o.C * o.C);
+         return Call(CALL(linear_gelu_forward(t, pre, a, w, b)));
+       }},
+      {"linear_gelu_backward",
+       [](Operands& o) {
+         const Tensor dpre = o.x({o.B, o.T, 4 * o.C}), db = o.x({4 * o.C}), dout = o.x(),
+                      w = o.x({o.C, 4 * o.C}), pre = o.x({o.B, o.T, 4 * o.C});
+         o.flops += 8.0 * static_cast<double>(o.B * o.T * o.C * o.C);
+         return Call(CALL(linear_gelu_backward(dpre, db, dout, w, pre, Write::set)));
+       }},
+      {"linear_weight_backward",
+       [](Operands& o) {
+         const Tensor dw = o.x({3 * o.C, o.C}), db = o.x({3 * o.C}), dout = o.x({o.B, o.T, 3 * o.C}),
+                      a = o.x();
+         o.flops += 6.0 * static_cast<double>(o.B * o.T * o.C * o.C);
+         return Call(CALL(linear_weight_backward(dw, db, dout, a, Write::set)));
+       }},
+      {"encoder_forward",
+       [](Operands& o) {
+         const Tensor wte = o.x({o.V, o.C}), t = o.x(), tokens = o.tokens(), wpe = o.x({o.T, o.C});
+         o.bytes += static_cast<double>(t.bytes()) - static_cast<double>(wte.bytes());
+         return Call(CALL(encoder_forward(t, tokens, wte, wpe)));
+       }},
+      {"layernorm_forward",
+       [](Operands& o) {
+         const Tensor t = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), a = o.x(), w = o.x({o.C}),
+                      b = o.x({o.C});
+         return Call(CALL(layernorm_forward(t, m, r, a, w, b)));
+       }},
+      {"residual_layernorm_forward",
+       [](Operands& o) {
+         const Tensor res = o.x(), t = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), a = o.x(),
+                      y = o.x(), bias = o.x({o.C}), w = o.x({o.C}), b = o.x({o.C});
+         return Call(CALL(residual_layernorm_forward(res, t, m, r, a, y, bias, w, b)));
+       }},
+      {"layernorm_backward",
+       [](Operands& o) {
+         const Tensor dx = o.sum(o.x()), dw = o.sum(o.x({o.C})), db = o.sum(o.x({o.C})),
+                      dbias = o.sum(o.x({o.C})), dout = o.x(), a = o.x(), m = o.f32({o.B, o.T}),
+                      r = o.f32({o.B, o.T}), w = o.x({o.C});
+         return Call(CALL(layernorm_backward(dx, dw, db, dbias, dout, a, m, r, w)));
+       }},
+      {"bias_gelu_forward",
+       [](Operands& o) {
+         const Tensor t = o.x({o.B, o.T, 4 * o.C}), a = o.sum(o.x({o.B, o.T, 4 * o.C})), b = o.x({4 * o.C});
+         return Call(CALL(bias_gelu_forward(t, a, b)));
+       }},
+      {"gelu_backward",
+       [](Operands& o) {
+         const Shape shape{o.B, o.T, 4 * o.C};
+         const Tensor dx = o.x(shape), dout = o.x(shape), a = o.x(shape);
+         return Call(CALL(gelu_backward(dx, dout, a)));
+       }},
+      {"split_qkv",
+       [](Operands& o) {
+         const Tensor q = heads(o), k = heads(o), v = heads(o), qkv = o.x({o.B, o.T, 3 * o.C});
+         return Call(CALL(split_qkv(q, k, v, qkv)));
+       }},
+      {"merge_qkv",
+       [](Operands& o) {
+         const Tensor q = heads(o), k = heads(o), v = heads(o), qkv = o.x({o.B, o.T, 3 * o.C});
+         return Call(CALL(merge_qkv(qkv, q, k, v)));
+       }},
+      {"bias_split_qkv",
+       [](Operands& o) {
+         const Tensor q = heads(o), k = heads(o), v = heads(o), qkv = o.x({o.B, o.T, 3 * o.C}),
+                      b = o.x({3 * o.C});
+         return Call(CALL(bias_split_qkv(q, k, v, qkv, b)));
+       }},
+      {"split_heads",
+       [](Operands& o) {
+         const Tensor t = heads(o), a = o.x();
+         return Call(CALL(split_heads(t, a)));
+       }},
+      {"merge_heads",
+       [](Operands& o) {
+         const Tensor t = o.x(), a = heads(o);
+         return Call(CALL(merge_heads(t, a)));
+       }},
+      {"causal_mask",
+       [](Operands& o) {
+         const Tensor t = o.x({o.T, o.T});
+         return Call(CALL(causal_mask(t)));
+       }},
+      {"add_mask",
+       [](Operands& o) {
+         const Tensor t = o.sum(scores(o)), mask = o.x({o.T, o.T});
+         return Call(CALL(add_mask(t, mask)));
+       }},
+      {"softmax_forward",
+       [](Operands& o) {
+         const Tensor p = scores(o), a = scores(o);
+         return Call(CALL(softmax_forward(p, a)));
+       }},
+      {"softmax_backward",
+       [](Operands& o) {
+         const Tensor dx = scores(o), dp = scores(o), p = scores(o);
+         return Call(CALL(softmax_backward(dx, dp, p)));
+       }},
+      {"causal_softmax_forward",
+       [](Operands& o) {
+         const Tensor p = scores(o), a = scores(o);
+         return Call(CALL(causal_softmax_forward(p, a)));
+       }},
+      {"causal_softmax_backward",
+       [](Operands& o) {
+         const Tensor dx = scores(o), dp = scores(o), p = scores(o);
+         return Call(CALL(causal_softmax_backward(dx, dp, p)));
+       }},
+      {"scaled_causal_softmax_forward",
+       [](Operands& o) {
+         const Tensor p = scores(o), a = scores(o);
+         return Call(CALL(scaled_causal_softmax_forward(p, a, 0.125F)));
+       }},
+      {"scaled_causal_softmax_backward",
+       [](Operands& o) {
+         const Tensor dx = scores(o), dp = scores(o), p = scores(o);
+         return Call(CALL(scaled_causal_softmax_backward(dx, dp, p, 0.125F)));
+       }},
+      {"attention_forward",
+       [](Operands& o) {
+         const Tensor t = o.x(), lse = o.f32({o.B, o.NH, o.T}), qkv = o.x({o.B, o.T, 3 * o.C});
+         o.flops += attention_flops(o, 2);
+         return Call(CALL(attention_forward(t, lse, qkv)));
+       },
+       true},
+      {"attention_backward",
+       [](Operands& o) {
+         const Tensor dqkv = o.x({o.B, o.T, 3 * o.C}), dout = o.x(), t = o.x(), lse = o.f32({o.B, o.NH, o.T}),
+                      qkv = o.x({o.B, o.T, 3 * o.C});
+         o.flops += attention_flops(o, 5);
+         return Call(CALL(attention_backward(dqkv, dout, t, lse, qkv)));
+       },
+       true},
+      {"log_softmax_forward",
+       [](Operands& o) {
+         const Tensor logp = o.f32({o.B, o.T, o.V}), logits = o.x({o.B, o.T, o.V});
+         return Call(CALL(log_softmax_forward(logp, logits)));
+       }},
+      {"log_softmax_backward",
+       [](Operands& o) {
+         const Tensor d = o.x({o.B, o.T, o.V}), dlogp = o.f32({o.B, o.T, o.V}), logp = o.f32({o.B, o.T, o.V});
+         return Call(CALL(log_softmax_backward(d, dlogp, logp)));
+       }},
+      {"nll_loss_forward",
+       [](Operands& o) {
+         const Tensor logp = o.f32({o.B, o.T, o.V}), losses = o.f32({o.B, o.T}), targets = o.tokens();
+         o.bytes +=
+             static_cast<double>(losses.bytes()) - static_cast<double>(logp.bytes());  // one a row is read
+         return Call(CALL(nll_loss_forward(losses, logp, targets)));
+       }},
+      {"nll_loss_backward",
+       [](Operands& o) {
+         const Tensor dlogp = o.f32({o.B, o.T, o.V}), targets = o.tokens();
+         return Call(CALL(nll_loss_backward(dlogp, targets, 1.0F)));
+       }},
+      {"add_mean",
+       [](Operands& o) {
+         const Tensor t = o.sum(o.f32({1})), a = o.f32({o.B, o.T});
+         return Call(CALL(add_mean(t, a)));
+       }},
+      {"cross_entropy_forward",
+       [](Operands& o) {
+         const Tensor losses = o.f32({o.B, o.T}), logits = o.x({o.B, o.T, o.V}), targets = o.tokens();
+         return Call(CALL(cross_entropy_forward(losses, logits, targets, logits.cols())));
+       }},
+      {"cross_entropy_forward_backward",
+       [](Operands& o) {
+         const Tensor losses = o.f32({o.B, o.T}), logits = o.sum(o.x({o.B, o.T, o.V})), targets = o.tokens();
+         return Call(CALL(cross_entropy_forward_backward(losses, logits, targets, logits.cols(), 1e-3F)));
+       }},
+      {"sum_of_squares",
+       [](Operands& o) {
+         const Tensor t = o.f32({1}), a = o.x({4 * o.C, o.C});
+         return Call(CALL(sum_of_squares(t, a)));
+       }},
+      {"clip_factor",
+       [](Operands& o) {
+         const Tensor factor = o.f32({1}), norm = o.f32({1}), parts = o.f32({148});
+         return Call(CALL(clip_factor(factor, norm, parts, 1.0F)));
+       }},
+      {"clip_grad_norm",
+       [](Operands& o) {
+         const Tensor factor = o.f32({1}), norm = o.f32({1});
+         const auto grads = std::make_shared<std::vector<Tensor>>();
+         for (int i = 0; i < 4; ++i) grads->push_back(o.x({4 * o.C, o.C}));
+         return [=, &ops = o.ops] { ops.clip_grad_norm(factor, norm, *grads, 1.0F); };
+       }},
+      {"adamw",
+       [](Operands& o) {
+         const Tensor schedule = o.f32({2}), clip = o.f32({1});
+         const auto tensors = std::make_shared<std::vector<AdamWTensor>>();
+         for (int i = 0; i < 4; ++i) {
+           const Shape shape{4 * o.C, o.C};
+           tensors->push_back(
+               {o.sum(o.f32(shape)), o.x(shape), o.sum(o.f32(shape)), o.sum(o.f32(shape)), {}, true});
+         }
+         return [=, &ops = o.ops] { ops.adamw(*tensors, schedule, clip, Hyper().adamw()); };
+       }},
+  };
+  return all;
+}
+#undef CALL
+
+/// A backend with its workspace, and what it reaches at best.
+class Machine {
+ public:
+  Machine(std::unique_ptr<Ops> backend, const Config& shapes) : ops(std::move(backend)), config(shapes) {
+    Arena planned;
+    ops->bind_workspace(planned, config);
+    workspace_ = std::make_unique<Arena>(*ops, planned.bytes());
+    ops->bind_workspace(*workspace_, config);
+  }
+  double seconds(const Call& call) const {
+    ops->start_timer();
+    call();
+    ops->stop_timer();
+    return ops->device_ms() * 1e-3;
+  }
+  /// Bytes/s of a copy through more than the caches hold, FLOP/s of a square matmul; the best of ten.
+  struct Ceiling {
+    double bytes_per_second, flops_per_second;
+  };
+  const Ceiling& ceiling(DType type) {
+    const auto [at, is_new] = ceilings_.try_emplace(type);
+    if (is_new) {
+      const int64_t side = config.B * config.T >= 4096 ? 8192 : 1024;
+      at->second = {best(
+                        [&](Operands& o) {
+                          const Shape all{kRotated / 2 / static_cast<int64_t>(size_of(type))};
+                          const Tensor a = o.x(all), b = o.x(all);
+                          return Call([=, &o] { o.ops.copy(a, b); });
+                        },
+                        type, &Operands::bytes),
+                    best([&](Operands& o) { return matmul(o, side, side, side); }, type, &Operands::flops)};
+    }
+    return at->second;
+  }
+
+  const std::unique_ptr<Ops> ops;
+  const Config config;
+
+ private:
+  double best(const std::function<Call(Operands&)>& make, DType type, double Operands::*work) const {
+    Arena planned;
+    Operands plan(*ops, planned, config, type);
+    make(plan);
+    Arena arena(*ops, planned.bytes());
+    Operands operands(*ops, arena, config, type);
+    const Call call = make(operands);
+    double rate = 0.0;
+    for (int i = 0; i < 10; ++i) rate = std::max(rate, operands.*work / seconds(call));
+    return rate;
+  }
+
+  std::unique_ptr<Arena> workspace_;
+  std::map<DType, Ceiling> ceilings_;
+};
+
+void run(benchmark::State& state, const OpBenchmark& op, Machine& machine, DType type) {
+  Ops& ops = *machine.ops;
+  const Machine::Ceiling& ceiling = machine.ceiling(type);
+  Arena planned;
+  Operands plan(ops, planned, machine.config, type);
+  op.make(plan);
+  const int64_t copies = std::clamp(kRotated / planned.bytes() + 1, int64_t{2}, kMostCopies);
+  Arena arena(ops, planned.bytes() * copies);
+  Operands operands(ops, arena, machine.config, type);
+  std::vector<Call> calls;
+  for (int64_t i = 0; i < copies; ++i) calls.push_back(op.make(operands));
+  machine.seconds(calls.front());  // whatever is set up on first use
+
+  double total = 0.0;
+  size_t i = 0;
+  for ([[maybe_unused]] auto _ : state) {
+    const double seconds = machine.seconds(calls[i++ % calls.size()]);
+    state.SetIterationTime(seconds);
+    total += seconds;
+  }
+  const double runs = static_cast<double>(state.iterations());
+  const double bytes = plan.bytes * runs / total, flops = plan.flops * runs / total;
+  state.counters["bytes/s"] = bytes;
+  if (plan.flops > 0) state.counters["FLOP/s"] = flops;
+  state.counters["%ceiling"] =
+      100 * std::max(bytes / ceiling.bytes_per_second, flops / ceiling.flops_per_second);
+}
+
+/// "cuda/matmul/qkv/bf16" for every op, backend that is here, and type.
+void register_all(std::vector<std::unique_ptr<Machine>>& machines) {
+  Config cpu = Config::named("gpt2"), cuda = cpu;
+  cpu.B = 1, cpu.T = 64;
+  cuda.B = 4, cuda.T = 1024;
+  machines.push_back(std::make_unique<Machine>(make_cpu_ops(), cpu));
+  try {
+    machines.push_back(std::make_unique<Machine>(make_cuda_ops(), cuda));
+  } catch (const UnsupportedError& e) {
+    std::cerr << "ops_benchmark: CPU only: " << e.what() << std::endl;
+  }
+  for (const auto& machine : machines) {
+    const DeviceInfo device = machine->ops->device();
+    for (const OpBenchmark& op : op_benchmarks())
+      for (DType type : {DType::f32, DType::bf16}) {
+        if (device.backend == "cpu" ? type != DType::f32 : type == DType::f32 ? op.half_only : !device.bf16)
+          continue;
+        benchmark::RegisterBenchmark(
+            cat(device.backend, "/", op.name, "/", name_of(type)).c_str(),
+            [&op, &machine = *machine, type](benchmark::State& state) { run(state, op, machine, type); })
+            ->UseManualTime()
+            ->Unit(benchmark::kMicrosecond);
+      }
+    benchmark::AddCustomContext(device.backend, cat(device.name, ", ", device.blas, ", B=", machine->config.B,
+                                                    " T=", machine->config.T));
+  }
+}
+
+}  // namespace
+}  // namespace stepladder
+
+int main(int argc, char** argv) {
+  try {
+    std::vector<std::unique_ptr<stepladder::Machine>> machines;
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return stepladder::kExitUsage;
+    stepladder::register_all(machines);
+    benchmark::RunSpecifiedBenchmarks();
+    return stepladder::kExitOk;
+  } catch (const std::exception& e) {
+    std::cerr << "ops_benchmark: error: " << e.what() << std::endl;
+    return stepladder::kExitFailed;
+  }
+}

@@ -1,0 +1,111 @@
+#include "bench/export.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "bench/child.h"
+#include "tests/files.h"
+
+namespace stepladder {
+namespace {
+
+Run make_run(const std::string& variant, int64_t round, double ms) {
+  Run run;
+  run.variant = variant;
+  run.backend = "cuda";
+  run.round = round;
+  run.config = {{"model", "gpt2"}, {"B", 16}, {"T", 1024}};
+  for (int64_t i = 0; i < 4; ++i) run.steps.push_back({i, i == 0, ms, ms - 0.5, 4.5, 1.0, 1e-3});
+  Summary& summary = run.summary.emplace();
+  summary.median_step_ms = ms;
+  summary.first_step_ms = 900;
+  summary.warmup_steps = 1;
+  summary.tokens_per_second = 16384e3 / ms;
+  summary.memory = {100, 200, 300, {}};
+  return run;
+}
+
+/// Two rungs over `rounds` rounds, the second in `ms`; a third that does not fit.
+Results make_results(double ms, int64_t rounds = 2) {
+  Results results;
+  results.context = {{"time", "2025-01-31T12:00:00Z"},
+                     {"host", "h"},
+                     {"command_line", "stepladder run"},
+                     {"cores", 2},
+                     {"device", {{"name", "NVIDIA H200"}}}};
+  for (int64_t round = 0; round < rounds; ++round) {
+    results.runs.push_back(make_run("00_fp32_baseline", round, 20 + 0.01 * static_cast<double>(round)));
+    results.runs.push_back(make_run("02_tf32", round, ms + 0.01 * static_cast<double>(round)));
+    Run failed = make_run("10_large_batch", round, 1);
+    failed.status = Status::oom;
+    failed.reason = "wants 1 GiB, \"0 B\" are free";
+    failed.summary.reset();
+    results.runs.push_back(failed);
+  }
+  return results;
+}
+
+TEST(Export, GoogleBenchmarkHasARowForEachRunThatIsOk) {
+  const Json json = google_benchmark(make_results(10));
+  EXPECT_EQ(json["context"]["host_name"], "h");
+  EXPECT_EQ(json["context"]["num_cpus"], 2);
+  EXPECT_EQ(json["context"]["stepladder_device"]["name"], "NVIDIA H200");
+  ASSERT_EQ(json["benchmarks"].size(), 4U);
+  const Json row = json["benchmarks"][3];
+  EXPECT_EQ(row["name"], "02_tf32/gpt2/B:16/T:1024");
+  EXPECT_EQ(row["run_name"], row["name"]);
+  EXPECT_EQ(row["family_index"], 1);
+  EXPECT_EQ(row["repetitions"], 2);
+  EXPECT_EQ(row["repetition_index"], 1);
+  EXPECT_EQ(row["iterations"], 3);
+  EXPECT_DOUBLE_EQ(row["real_time"], 10.01);
+  EXPECT_DOUBLE_EQ(row["cpu_time"], 9.51) << "the device's time";
+  EXPECT_EQ(row["time_unit"], "ms");
+}
+
+TEST(Export, FailedAndThrottledRunsAreLeftOutAndNamed) {
+  Results results = make_results(10, 1);
+  results.runs[1].summary->throttled = true;
+  EXPECT_EQ(google_benchmark(results)["benchmarks"].size(), 1U);
+  const std::vector<std::string> lines = left_out(results);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0], "02_tf32 gpt2 B=16 T=1024, round 0: throttled");
+  EXPECT_EQ(lines[1], "10_large_batch gpt2 B=16 T=1024, round 0: oom: wants 1 GiB, \"0 B\" are free");
+}
+
+TEST(Export, CsvHasEveryRunWithAsManyCellsAsItsHead) {
+  const std::string text = csv(make_results(10, 1));
+  std::vector<std::string> lines;
+  for (size_t at = 0, end; (end = text.find("\r\n", at)) != std::string::npos; at = end + 2)
+    lines.push_back(text.substr(at, end - at));
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_TRUE(says(lines[2], {"02_tf32,,cuda,gpt2,16,1024,0,ok,,10"})) << lines[2];
+  EXPECT_TRUE(says(lines[3], {"oom,\"wants 1 GiB, \"\"0 B\"\" are free\",,,"}))
+      << "quoted, and without numbers";
+  const auto commas = [](const std::string& line) { return std::count(line.begin(), line.end(), ','); };
+  EXPECT_EQ(commas(lines[1]), commas(lines[0]));
+  EXPECT_EQ(commas(lines[3]), commas(lines[0]) + 1) << "the one that is quoted";
+}
+
+// Google Benchmark's own tool over two of our files; Debian has it in libbenchmark-tools.
+TEST(Export, GoogleBenchmarksCompareReadsIt) {
+  const char* named = std::getenv("STEPLADDER_COMPARE_PY");
+  const std::string tool = named ? named : "/usr/share/benchmark/compare.py";
+  if (!output_of({"python3", "-c", "import scipy"}, 60) || !std::filesystem::exists(tool))
+    GTEST_SKIP() << tool << " and SciPy are not here: libbenchmark-tools";
+  const TempFolder folder;
+  write_file(folder / "base.json", google_benchmark(make_results(10, 10)).dump());
+  write_file(folder / "new.json", google_benchmark(make_results(11, 10)).dump());
+  const auto text =
+      output_of({"python3", tool, "--no-color", "benchmarks", folder / "base.json", folder / "new.json"}, 60);
+  ASSERT_TRUE(text);
+  EXPECT_TRUE(
+      says(*text, {"02_tf32/gpt2/B:16/T:1024", "+0.1000", "00_fp32_baseline/gpt2/B:16/T:1024_pvalue"}))
+      << *text;
+  EXPECT_EQ(text->find("10_large_batch"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace stepladder

@@ -1,0 +1,65 @@
+// A stand-in for libnvidia-ml.so.1 with one device, in the C interface of nvml.h. FAKE_NVML_REASONS lists the
+// clocks event reasons of one sample after the other, "0x4,0x40": the last goes on. FAKE_NVML_ERROR makes
+// nvmlInit fail with that status; FAKE_NVML_POWERLESS makes power unknown.
+#include <cstdio>
+#include <cstdlib>
+
+namespace {
+
+char device;
+constexpr int kNotSupported = 3;
+
+}  // namespace
+
+extern "C" {
+
+int nvmlInit_v2() {
+  const char* error = std::getenv("FAKE_NVML_ERROR");
+  return error ? std::atoi(error) : 0;
+}
+int nvmlShutdown() {
+  return 0;
+}
+const char* nvmlErrorString(int status) {
+  return status == 9 ? "Driver Not Loaded" : "Not Found";
+}
+int nvmlSystemGetDriverVersion(char* text, unsigned size) {
+  std::snprintf(text, size, "1.2.3");
+  return 0;
+}
+int nvmlDeviceGetHandleByUUID(const char*, void** handle) {
+  *handle = &device;
+  return 0;
+}
+int nvmlDeviceGetClockInfo(void*, int clock, unsigned* mhz) {
+  *mhz = clock == 1 ? 1755 : 2619;
+  return 0;
+}
+int nvmlDeviceGetMaxClockInfo(void*, int clock, unsigned* mhz) {
+  *mhz = clock == 1 ? 1980 : 2619;
+  return 0;
+}
+int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) {
+  *milliwatts = 698500;
+  return std::getenv("FAKE_NVML_POWERLESS") ? kNotSupported : 0;
+}
+int nvmlDeviceGetEnforcedPowerLimit(void*, unsigned* milliwatts) {
+  *milliwatts = 700000;
+  return 0;
+}
+int nvmlDeviceGetTemperature(void*, int, unsigned* celsius) {
+  *celsius = 61;
+  return 0;
+}
+// By its old name, as drivers before 535 have it.
+int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* bits) {
+  static const char* rest = std::getenv("FAKE_NVML_REASONS");
+  *bits = 0;
+  if (!rest) return 0;
+  char* end = nullptr;
+  *bits = std::strtoull(rest, &end, 16);
+  if (*end == ',') rest = end + 1;
+  return 0;
+}
+
+}  // extern "C"

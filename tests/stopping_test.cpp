@@ -1,0 +1,73 @@
+#include "bench/stopping.h"
+
+#include <gtest/gtest.h>
+
+namespace stepladder {
+namespace {
+
+Stopping stopping(int64_t rounds, std::optional<double> until_ci = {},
+                  std::optional<double> max_time_s = {}) {
+  return {.rounds = rounds, .until_ci = until_ci, .max_rounds = 9, .max_time_s = max_time_s};
+}
+
+/// One rung over rounds of these medians, each run having taken a second.
+Results over(const std::vector<double>& medians) {
+  Results results;
+  for (double ms : medians) {
+    stepladder::Run run;
+    run.variant = "00_fp32_baseline";
+    run.round = std::ssize(results.runs);
+    run.config = {{"model", "gpt2-tiny"}, {"B", 4}, {"T", 64}};
+    run.steps = {{0, false, ms, ms, 4.5, 1.0, 1e-3}};
+    run.summary.emplace().median_step_ms = ms;
+    run.wall_ms = 1000;
+    results.runs.push_back(run);
+  }
+  return results;
+}
+
+TEST(Stopping, WithoutAnIntervalTheRoundsDecide) {
+  EXPECT_EQ(stop_reason(stopping(3), over({}), 0), "");
+  EXPECT_EQ(stop_reason(stopping(3), over({1, 1}), 2), "");
+  EXPECT_EQ(stop_reason(stopping(3), over({1, 1, 1}), 3), "rounds");
+}
+
+TEST(Stopping, AnIntervalEndsThePlanOnceItIsNarrow) {
+  const Stopping narrow = stopping(2, 1.0);
+  EXPECT_EQ(stop_reason(narrow, over({10, 10.01, 10, 10.01, 10, 10.01}), 6), "interval");
+  EXPECT_EQ(stop_reason(narrow, over({10, 11, 10, 11, 10, 11}), 6), "");
+  EXPECT_EQ(stop_reason(narrow, over({10, 11, 10, 11, 10, 11, 10, 11, 10}), 9), "max_rounds");
+  EXPECT_NEAR(*widest_interval_percent(over({10, 11, 10, 11, 10, 11})), 0.5 / 10.5 * 100, 1e-9);
+}
+
+TEST(Stopping, FewRoundsThatHappenToAgreeDoNotEndIt) {
+  const Stopping narrow = stopping(1, 1.0);
+  for (size_t n : {1U, 2U, 5U}) EXPECT_EQ(stop_reason(narrow, over(std::vector<double>(n, 10)), n), "") << n;
+}
+
+TEST(Stopping, EveryVariantHasToBeWithinIt) {
+  Results results = over({10, 10, 10, 10, 10, 10});
+  for (int64_t round = 0; round < 6; ++round) {
+    stepladder::Run noisy = results.runs[static_cast<size_t>(round)];
+    noisy.variant = "02_tf32";
+    noisy.summary->median_step_ms = 10.0 + static_cast<double>(round);
+    results.runs.push_back(noisy);
+  }
+  EXPECT_EQ(stop_reason(stopping(1, 1.0), results, 6), "");
+}
+
+TEST(Stopping, WhatNeverRunsWellDoesNotGoOnForEver) {
+  Results results = over({1, 1, 1, 1, 1, 1});
+  for (stepladder::Run& run : results.runs) run.status = Status::oom, run.summary.reset();
+  EXPECT_EQ(stop_reason(stopping(1, 1.0), results, 6), "failed");
+}
+
+TEST(Stopping, NoRoundIsBegunThatWouldTakeTooLong) {
+  const Stopping brief = stopping(9, {}, 3.5);
+  EXPECT_EQ(stop_reason(brief, over({1, 1}), 2), "");
+  EXPECT_EQ(stop_reason(brief, over({1, 1, 1}), 3), "max_time") << "a fourth second would be too much";
+  EXPECT_EQ(stop_reason(stopping(3, {}, 3.5), over({1, 1, 1}), 3), "rounds");
+}
+
+}  // namespace
+}  // namespace stepladder
