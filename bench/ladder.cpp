@@ -62,7 +62,10 @@ Rung only_row(const Rung& rung, const Rung& first) {
 Rung without_row(const Rung& rung, const Rung& last) {
   Rung row = last;
   row.changes = cat("everything but: ", rung.changes);
-  if (sets_math(rung)) row.math = find_rung(rung.parent).math;
+  if (sets_math(rung)) {
+    row.math = find_rung(rung.parent).math;
+    row.tolerance = find_rung(rung.parent).tolerance;
+  }
   for (const Rung& other : ladder())  // what the rung had taken the place of is back
     if (other.name <= last.name && other.name != rung.name &&
         (other.subsumed_by.empty() || other.subsumed_by == rung.name))

@@ -16,7 +16,7 @@ conflicts=0
 ((conflicts < 128)) || die "$name: git merge-file failed with status $conflicts"
 if ((conflicts > 0)); then
   [[ -f $written ]] ||
-    die "$name: $rung conflicts with $into in $conflicts places: keep their lines apart, or write $written"
+    die "$name: $rung and $into change the same lines: keep them apart, or write $written"
 elif [[ -f $written ]]; then
   die "$written is not needed: $rung and $into merge without conflict; remove it"
 fi

@@ -237,8 +237,8 @@ class Ops {
   virtual void scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) = 0;
   virtual void scaled_causal_softmax_backward(Tensor dx, Tensor dp, Tensor p, float scale) = 0;
   /// out (B,T,C) = softmax(q k^T / sqrt(HS)) v over s <= t, in NH heads, without the (T,T) matrix (Dao et al.
-  /// 2022); qkv (B,T,3C), lse (B,NH,T) f32 = log sum_s exp(q k^T / sqrt(HS)). Throws std::invalid_argument
-  /// for f32 on CUDA.
+  /// 2022); qkv (B,T,3C), lse (B,NH,T) f32 = log sum_s exp(q k^T / sqrt(HS)). Throws UnsupportedError for f32
+  /// on CUDA.
   virtual void attention_forward(Tensor out, Tensor lse, Tensor qkv) = 0;
   /// dqkv (B,T,3C) of attention_forward.
   virtual void attention_backward(Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv) = 0;

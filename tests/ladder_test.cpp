@@ -3,7 +3,6 @@
 #include "bench/ladder.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,8 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "model/gpt2.h"
-#include "model/random.h"
+#include "tests/training.h"
 
 namespace stepladder {
 namespace {
@@ -31,77 +29,6 @@ int changed_lines(const fs::path& a, const fs::path& b) {
   int count = -1;
   if (!pipe || std::fscanf(pipe.get(), "%d", &count) != 1) return -1;
   return count;
-}
-
-/// Tokens with structure to learn: each mostly follows from the one before.
-std::shared_ptr<const TokenFile> learnable_tokens(const Config& config) {
-  std::vector<uint16_t> tokens(20000);
-  for (size_t i = 1; i < tokens.size(); ++i) {
-    const bool noise = random_uniform(7, i) < 0.1;
-    tokens[i] = static_cast<uint16_t>((noise ? random_bits(8, i) : tokens[i - 1] * 5U + 3U) % config.V);
-  }
-  const auto path = fs::temp_directory_path() / ("ladder_test_" + std::to_string(getpid()) + ".bin");
-  write_token_file(path.string(), tokens);
-  auto file = std::make_shared<const TokenFile>(path.string(), config.V);
-  fs::remove(path);  // stays mapped
-  return file;
-}
-
-Config small_config() {
-  Config config;
-  config.model = "test";
-  config.B = 3;
-  config.T = 24;
-  config.max_T = 32;
-  config.V = 96;
-  config.L = 2;
-  config.NH = 2;
-  config.C = 32;
-  return config;
-}
-
-/// A rung on the CPU, initialised, with data to learn from.
-struct Training {
-  explicit Training(const std::string& rung, DType half = DType::bf16, int accumulate = 1) {
-    const auto& rungs = linked_rungs();
-    const auto build =
-        std::find_if(rungs.begin(), rungs.end(), [&](const auto& r) { return r.name == rung; });
-    check(build != rungs.end(), rung, " is not linked");
-    config.half = half;
-    Hyper hyper;
-    hyper.accumulate = accumulate;
-    Arena plan;
-    build->make(*ops, plan, config, hyper);
-    arena = std::make_unique<Arena>(*ops, plan.bytes());
-    trainer = build->make(*ops, *arena, config, hyper);
-    trainer->reset();
-    init_params(*ops, trainer->params, config, 1337);
-    trainer->prepare();
-  }
-  std::vector<float> losses(int steps) {
-    std::vector<float> losses;
-    for (; steps > 0; --steps) {
-      trainer->step(data, done++, 1e-3F);
-      losses.push_back(trainer->train_loss());
-    }
-    return losses;
-  }
-  std::vector<float> values(Tensor t) {
-    std::vector<float> host(static_cast<size_t>(t.numel()));
-    ops->download(host.data(), t);
-    return host;
-  }
-
-  Config config = small_config();
-  std::unique_ptr<Ops> ops = make_cpu_ops();
-  std::unique_ptr<Arena> arena;
-  std::unique_ptr<Trainer> trainer;
-  Loader data{learnable_tokens(config), config.B, config.T};
-  int64_t done = 0;
-};
-
-std::vector<float> losses_of(const std::string& rung, int steps, int accumulate = 1) {
-  return Training(rung, DType::bf16, accumulate).losses(steps);
 }
 
 TEST(Ladder, TableNamesExactlyTheVariantFiles) {

@@ -20,6 +20,10 @@ TEST_F(OpGpuTest, MatmulLeavesThePaddingOfRowsAlone) {
   expect_padding_is_left_alone(*cuda_);
 }
 
+TEST_F(OpGpuTest, LogSoftmaxLeavesThePaddingOfRowsAlone) {
+  expect_log_softmax_leaves_padding_alone(*cuda_);
+}
+
 TEST_F(OpGpuTest, ElementwiseOpsAgree) {
   const auto same = [](auto op) { return [op](Ops& o, auto& t) { op(o, t[0], t[1], t[2]); }; };
   const auto in_place = [](auto op) { return [op](Ops& o, auto& t) { op(o, t[0], t[0], t[1]); }; };

@@ -1,4 +1,4 @@
-// Matrices whose rows are longer than the product: the padding is neither read nor written.
+// Matrices whose rows are longer than what is computed: the padding is neither read nor written.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -72,6 +72,53 @@ inline void expect_padding_is_left_alone(Ops& ops) {
   const Tensor batch = tensor({2, N, kPadded}, false), a = tensor({2, N, C}, true),
                b = tensor({2, V, C}, true);
   EXPECT_THROW(ops.matmul(batch, a, b, MatOp::NT), std::invalid_argument) << "a batch has no padding";
+}
+
+/// log_softmax of padded logits against the same without: short rows and long, in place as well.
+inline void expect_log_softmax_leaves_padding_alone(Ops& ops) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const int64_t V : {37, 1100}) {
+    const int64_t N = 3, Vp = V + 5;
+    Arena arena(ops, 1 << 19);
+    // Values of a function of row and column, and NaN beyond column V.
+    const auto tensor = [&](int64_t cols, uint64_t seed) {
+      const Tensor t = arena.alloc("tensor", DType::f32, {N, cols});
+      std::vector<float> host;
+      for (int64_t n = 0; n < N; ++n)
+        for (int64_t v = 0; v < cols; ++v)
+          host.push_back(v < V ? static_cast<float>(random_uniform(seed, static_cast<uint64_t>(n * V + v)))
+                               : kNan);
+      ops.upload(t, host.data());
+      return t;
+    };
+    // The first V columns; the others have to be NaN still.
+    const auto values = [&](Tensor t) {
+      std::vector<float> host(static_cast<size_t>(t.numel())), kept;
+      ops.download(host.data(), t);
+      for (int64_t i = 0; i < t.numel(); ++i) {
+        const float x = host[static_cast<size_t>(i)];
+        if (i % t.cols() < V)
+          kept.push_back(x);
+        else
+          EXPECT_TRUE(std::isnan(x)) << "padding was written";
+      }
+      return kept;
+    };
+    const Tensor logp = tensor(V, 1), logp_padded = tensor(V, 1);
+    ops.log_softmax_forward(logp, tensor(V, 2));
+    ops.log_softmax_forward(logp_padded, tensor(Vp, 2));
+    EXPECT_EQ(values(logp_padded), values(logp)) << V;
+
+    const Tensor dlogits = tensor(V, 1), dlogits_padded = tensor(Vp, 1), in_place = tensor(Vp, 3);
+    ops.log_softmax_backward(dlogits, tensor(V, 3), logp);
+    ops.log_softmax_backward(dlogits_padded, tensor(V, 3), logp);
+    ops.log_softmax_backward(in_place, in_place, logp);
+    EXPECT_EQ(values(dlogits_padded), values(dlogits)) << V;
+    EXPECT_EQ(values(in_place), values(dlogits)) << V;
+
+    EXPECT_THROW(ops.log_softmax_forward(tensor(Vp, 1), logp), std::invalid_argument) << "rows are too short";
+    EXPECT_THROW(ops.log_softmax_backward(dlogits, dlogits, tensor(Vp, 1)), std::invalid_argument);
+  }
 }
 
 }  // namespace stepladder

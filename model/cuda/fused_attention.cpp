@@ -16,8 +16,9 @@ AttentionShape shape_of(const char* op, const Tensor& out, const Tensor& lse, co
   const int64_t B = out.shape[0], T = out.shape[1], C = out.shape[2], NH = lse.shape[1];
   check(lse.shape == Shape{B, NH, T} && lse.dtype == DType::f32, op, ": ", lse, " beside ", out);
   check(qkv.shape == Shape{B, T, 3 * C}, op, ": ", qkv, " beside ", out);
-  check(qkv.dtype == DType::bf16 || qkv.dtype == DType::f16, op, ": ", qkv,
-        ", must be bf16 or f16: tensor cores have no f32");
+  if (qkv.dtype == DType::f32)
+    throw UnsupportedError(cat(op, " of f32 is the CPU's only: on CUDA it needs bf16 or fp16"));
+  check(qkv.dtype != DType::i32, op, ": ", qkv, ", must be floating");
   check(qkv.dtype == DType::f16 || compute_capability >= 80, op, ": ", qkv, ": bf16 needs sm_80");
   check(out.dtype == qkv.dtype, op, ": ", out, " beside ", qkv);
   check(NH > 0 && C > 0 && C % NH == 0 && C / NH % 8 == 0 && C / NH <= 128, op, ": ", out, " in ", NH,

@@ -70,6 +70,7 @@ class Variant final : public Trainer {
     // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
     ops.set_matmul_precision(Precision::tf32);
 
+    ops.zero(weights.wte);  // the padding, which is in none of these
     for (size_t i = 0; i < ws.size(); ++i) ops.copy(lows[i].tensor, ws[i].tensor);
   }
 

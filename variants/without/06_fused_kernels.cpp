@@ -153,7 +153,7 @@ class Variant final : public Trainer {
   }
 
   void backward() {
-    // dlogits takes the memory of logits.
+    // dlogits takes the memory of logits, whose padding is 0 and stays so.
     ops.phase("classifier backward");
     const Tensor dlogits = logits;
     ops.nll_loss_backward(dlogprobs, targets, 1.0F / static_cast<float>(B * T * hyper.accumulate),

@@ -7,5 +7,9 @@ TEST(Matmul, LeavesThePaddingOfRowsAlone) {
   expect_padding_is_left_alone(*make_cpu_ops());
 }
 
+TEST(LogSoftmax, LeavesThePaddingOfRowsAlone) {
+  expect_log_softmax_leaves_padding_alone(*make_cpu_ops());
+}
+
 }  // namespace
 }  // namespace stepladder

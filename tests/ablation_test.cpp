@@ -1,0 +1,327 @@
+// The promises of ablations: they are what git merges, or written because it can't; they learn what the
+// ladder learns; and each takes out of the last rung, or puts into the first, what its rung is about and
+// nothing less.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+
+#include "bench/ladder.h"
+#include "tests/files.h"
+#include "tests/training.h"
+
+namespace stepladder {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kSource = STEPLADDER_SOURCE_DIR;
+
+struct Output {
+  std::string text;
+  int status = -1;
+};
+
+Output run_shell(const std::string& command) {
+  Output output;
+  std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((command + " 2>&1").c_str(), "r"), nullptr);
+  for (int c = 0; pipe && (c = std::fgetc(pipe.get())) != EOF;) output.text += static_cast<char>(c);
+  const int status = pipe ? pclose(pipe.release()) : -1;
+  output.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return output;
+}
+
+/// As git merges it: what changes between the rung and the one below, into the reference.
+Output merge(const Ablation& ablation) {
+  std::string from = ablation.rung.name, to = ablation.rung.parent;
+  if (ablation.kind == "only") std::swap(from, to);
+  return run_shell("cd '" + kSource + "/variants' && git merge-file -p -q " + ablation.reference.name +
+                   ".cpp " + from + ".cpp " + to + ".cpp");
+}
+
+std::vector<Ablation> built() {
+  std::vector<Ablation> all = ablations();
+  std::erase_if(all, [](const Ablation& a) { return a.source.empty(); });
+  return all;
+}
+
+/// What a trainer calls while it is prepared and makes two steps.
+Calls calls_of(const std::string& trainer) {
+  Training training(trainer);
+  training.losses(2);
+  return training.ops->calls;
+}
+
+/// Their names alone, and "bf16" where there are 16-bit operands.
+std::set<std::string> names_of(const Calls& calls) {
+  std::set<std::string> names;
+  for (const std::string& call : calls) {
+    names.insert(call.substr(0, call.find(' ')));
+    if (call.find("bf16") != std::string::npos) names.insert("bf16");
+  }
+  return names;
+}
+
+using Names = std::set<std::string>;
+
+Names minus(const Names& a, const Names& b) {
+  Names rest;
+  std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::inserter(rest, rest.end()));
+  return rest;
+}
+
+TEST(Ablations, BothKindsOfEveryRungButTheFirstAndThoseThatChooseTheirBatch) {
+  std::vector<std::string> expected, names;
+  for (const Rung& rung : ladder())
+    if (!rung.parent.empty() && rung.batch == BatchSize::usual)
+      for (const char* kind : {"without/", "only/"}) expected.push_back(kind + rung.name);
+  for (const Ablation& ablation : ablations()) {
+    names.push_back(ablation.name);
+    EXPECT_EQ(ablation.name, ablation.kind + "/" + ablation.rung.name);
+    EXPECT_EQ(ablation.reference.name, ablation.kind == "only" ? "00_fp32_baseline" : "09_padded_vocab");
+  }
+  EXPECT_EQ(names, expected);
+}
+
+TEST(Ablations, AreWhatGitMergesOrWrittenBecauseItCannot) {
+  for (const Ablation& ablation : built()) {
+    const Output merged = merge(ablation);
+    if (ablation.source == "merge") {
+      EXPECT_EQ(merged.status, 0) << ablation.name;
+      EXPECT_EQ(read_file(STEPLADDER_BIN "/../generated/" + ablation.name + ".cpp"), merged.text)
+          << ablation.name;
+    } else {
+      EXPECT_GT(merged.status, 0) << ablation.source << " is not needed";
+      const std::string text = read_file(kSource + "/" + ablation.source);
+      EXPECT_TRUE(text.starts_with("// ")) << ablation.source << " does not say why it is written";
+    }
+  }
+}
+
+TEST(Ablations, EveryWrittenFileIsBuilt) {
+  std::set<std::string> files, sources;
+  for (const char* kind : {"without", "only"})
+    for (const auto& entry : fs::directory_iterator(fs::path(kSource) / "variants" / kind))
+      files.insert("variants/" + std::string(kind) + "/" + entry.path().filename().string());
+  for (const Ablation& ablation : built())
+    if (ablation.source != "merge") sources.insert(ablation.source);
+  EXPECT_EQ(files, sources);
+}
+
+TEST(Ablations, TheirProgramsSayWhoTheyAre) {
+  std::set<std::string> hashes;
+  for (const Ablation& ablation : built()) {
+    const Output version = run_shell("'" STEPLADDER_BIN "/ablations/" + ablation.program() + "' --version");
+    EXPECT_EQ(version.status, 0) << ablation.name;
+    EXPECT_TRUE(version.text.starts_with(ablation.name + " ")) << version.text;
+    hashes.insert(version.text.substr(version.text.find(" source ")));
+  }
+  EXPECT_EQ(hashes.size(), built().size()) << "two are of the same source";
+}
+
+TEST(Ablations, LearnWhatTheBaselineLearns) {
+  constexpr int kSteps = 30;
+  const auto expected = losses_of("00_fp32_baseline", kSteps);
+  for (const Ablation& ablation : built()) {
+    const auto losses = losses_of(ablation.name, kSteps);
+    EXPECT_LT(losses.back(), losses.front() - 0.2F) << ablation.name;
+    for (int step = 0; step < kSteps; ++step)
+      EXPECT_TRUE(std::abs(losses[step] - expected[step]) <= ablation.row.tolerance * expected[step])
+          << ablation.name << " at step " << step << ": " << losses[step] << ", the baseline "
+          << expected[step];
+  }
+}
+
+TEST(Ablations, AccumulateMicroBatchesLikeTheBaseline) {
+  const auto expected = losses_of("00_fp32_baseline", 5, 3);
+  for (const Ablation& ablation : built()) {
+    const auto losses = losses_of(ablation.name, 5, 3);
+    for (size_t step = 0; step < losses.size(); ++step)
+      EXPECT_TRUE(std::abs(losses[step] - expected[step]) <= ablation.row.tolerance * expected[step])
+          << ablation.name << " at step " << step << ": " << losses[step] << ", the baseline "
+          << expected[step];
+  }
+}
+
+TEST(Ablations, ChangeTheCallsOfTheirReferenceInTheRightDirection) {
+  struct Change {
+    Names gained, lost;
+  };
+  // Some of what has to appear and to disappear; shapes alone change with the vocabulary.
+  const std::map<std::string, Change> expected = {
+      {"without/03_fused_adamw", {{"addcdiv", "sum_of_squares"}, {"adamw", "clip_grad_norm"}}},
+      {"without/04_pinned_loader", {{"upload"}, {"stage", "receive"}}},
+      {"without/05_mixed_precision", {{"matmul/tf32", "linear_forward/tf32"}, {"bf16", "copy", "matmul"}}},
+      {"without/06_fused_kernels",
+       {{"row_mean", "add_position", "log_softmax_forward"},
+        {"layernorm_forward", "residual_layernorm_forward", "encoder_forward",
+         "cross_entropy_forward_backward"}}},
+      {"without/07_flash_attention",
+       {{"scaled_causal_softmax_forward", "scaled_causal_softmax_backward"},
+        {"attention_forward", "attention_backward"}}},
+      {"without/08_compiled_step",
+       {{"add_columns", "bias_gelu_forward", "sum_rows"}, {"search", "record", "linear_gelu_forward"}}},
+      {"without/09_padded_vocab", {}},
+      {"only/01_causal_mask", {{"causal_softmax_forward"}, {"causal_mask", "add_mask", "softmax_forward"}}},
+      {"only/02_tf32", {{"matmul/tf32"}, {"matmul/fp32"}}},
+      {"only/03_fused_adamw", {{"adamw", "clip_grad_norm"}, {"addcdiv", "sum_of_squares"}}},
+      {"only/04_pinned_loader", {{"stage", "receive"}, {"upload"}}},
+      {"only/05_mixed_precision", {{"bf16", "matmul", "copy"}, {"matmul/fp32"}}},
+      {"only/06_fused_kernels",
+       {{"residual_layernorm_forward", "cross_entropy_forward_backward", "gelu_backward"},
+        {"row_mean", "tanh", "log_softmax_forward"}}},
+      {"only/07_flash_attention", {{"attention_forward", "attention_backward"}, {"softmax_forward"}}},
+      {"only/08_compiled_step", {{"search", "record", "linear_gelu_backward/fp32"}, {"tanh"}}},
+      {"only/09_padded_vocab", {}},
+  };
+  std::map<std::string, Calls> references;
+  for (const Ablation& ablation : built()) {
+    Calls& reference = references[ablation.reference.name];
+    if (reference.empty()) reference = calls_of(ablation.reference.name);
+    const Calls calls = calls_of(ablation.name);
+    EXPECT_TRUE(calls != reference) << ablation.name << " changes nothing";
+
+    ASSERT_TRUE(expected.contains(ablation.name)) << ablation.name;
+    const Change& change = expected.at(ablation.name);
+    const Names now = names_of(calls), before = names_of(reference);
+    EXPECT_EQ(minus(change.gained, minus(now, before)), Names{}) << ablation.name << ": not gained";
+    EXPECT_EQ(minus(change.lost, minus(before, now)), Names{}) << ablation.name << ": not lost";
+  }
+}
+
+TEST(Ablations, OfThePaddedVocabularyChangeShapesAlone) {
+  const auto has = [](const std::string& trainer, const std::string& call) {
+    return std::ranges::count(calls_of(trainer), call) > 0;
+  };
+  EXPECT_TRUE(has("00_fp32_baseline", "log_softmax_forward f32(3,24,96) f32(3,24,96)"));
+  EXPECT_TRUE(has("only/09_padded_vocab", "log_softmax_forward f32(3,24,96) f32(3,24,128)"));
+  const std::string classifier = "cross_entropy_forward_backward f32(3,24) bf16(3,24,";
+  EXPECT_TRUE(has("09_padded_vocab", classifier + "128) i32(3,24)"));
+  EXPECT_TRUE(has("without/09_padded_vocab", classifier + "96) i32(3,24)"));
+  EXPECT_EQ(names_of(calls_of("only/09_padded_vocab")), names_of(calls_of("00_fp32_baseline")));
+  // On the CPU every sum keeps its order.
+  EXPECT_EQ(losses_of("only/09_padded_vocab", 10), losses_of("00_fp32_baseline", 10));
+}
+
+TEST(Ablations, AreNotBuiltWhereTheLastRungHasNothingOfTheRungLeft) {
+  std::string last;
+  for (const Rung& rung : ladder())
+    if (rung.batch == BatchSize::usual) last = rung.name;
+  const Names left = names_of(calls_of(last));
+  for (const Ablation& ablation : ablations()) {
+    EXPECT_EQ(ablation.source.empty(), ablation.kind == "without" && !ablation.rung.subsumed_by.empty())
+        << ablation.name;
+    if (!ablation.source.empty()) {
+      EXPECT_EQ(ablation.unchanged(), "");
+      continue;
+    }
+    const Names brought =
+        minus(names_of(calls_of(ablation.rung.name)), names_of(calls_of(ablation.rung.parent)));
+    EXPECT_NE(brought, Names{}) << ablation.rung.name;
+    EXPECT_EQ(minus(brought, left), brought) << ablation.rung.name << " is in " << last;
+    EXPECT_NO_THROW(find_rung(ablation.rung.subsumed_by));
+    EXPECT_EQ(ablation.unchanged(),
+              "changes nothing in " + last + ": " + ablation.rung.subsumed_by + " takes its place");
+  }
+}
+
+TEST(Ablations, HaveTheMathAndNeedsOfWhatTheyRun) {
+  const Rung tf32_again = row_of("without/05_mixed_precision");
+  EXPECT_EQ(tf32_again.math, MathMode::tf32);
+  EXPECT_EQ(tf32_again.compute_capability, 80);
+  EXPECT_EQ(tf32_again.tolerance, find_rung("02_tf32").tolerance);
+  EXPECT_EQ(row_of("only/02_tf32").math, MathMode::tf32);
+  EXPECT_EQ(row_of("only/02_tf32").compute_capability, 80);
+  EXPECT_EQ(row_of("only/05_mixed_precision").math, MathMode::half);
+  for (const Ablation& ablation : built()) {
+    EXPECT_EQ(row_of(ablation.name).name, ablation.name);
+    EXPECT_EQ(ablation.row.parent, ablation.reference.name);
+    EXPECT_GT(ablation.row.tolerance, 0.0) << ablation.name;
+    if (ablation.rung.name == "02_tf32" || ablation.rung.name == "05_mixed_precision") continue;
+    EXPECT_EQ(ablation.row.math, ablation.reference.math) << ablation.name;
+    EXPECT_EQ(ablation.row.compute_capability, 0) << ablation.name;
+  }
+  EXPECT_TRUE(says(input_error([] { row_of("without/99_nothing"); }), {"without/99_nothing"}));
+}
+
+TEST(Ablations, LearnInFp16ButWithoutTheFusedAdamWWhichScalesTheLoss) {
+  const auto expected = losses_of("00_fp32_baseline", 10);
+  for (const Ablation& ablation : built()) {
+    if (ablation.row.math != MathMode::half) continue;
+    if (ablation.name == "without/03_fused_adamw" || ablation.name == "only/05_mixed_precision") {
+      EXPECT_THROW(Training(ablation.name, DType::f16), UnsupportedError) << ablation.name;
+      continue;
+    }
+    const auto losses = Training(ablation.name, DType::f16).losses(10);
+    for (size_t step = 0; step < losses.size(); ++step)
+      EXPECT_TRUE(std::abs(losses[step] - expected[step]) <= ablation.row.tolerance * expected[step])
+          << ablation.name << " at step " << step << ": " << losses[step];
+  }
+}
+
+/// Merges made-up rungs a -> b into c with the build's script.
+class MergeAblation : public ::testing::Test {
+ protected:
+  MergeAblation() {
+    for (const char* sub : {"variants/without", "out"}) fs::create_directories(root() / sub);
+    rung("01_a", "one\n\ntwo\n");
+    rung("02_b", "one\n\nTWO\n");
+  }
+  fs::path root() const { return folder_ / ""; }
+  void rung(const std::string& name, const std::string& text) const {
+    write_file(root() / "variants" / (name + ".cpp"), text);
+  }
+  Output merge() const {
+    return run_shell("cd '" + root().string() + "' && '" + kSource +
+                     "/cmake/merge_ablation.sh' git without/02_b 03_c 02_b 01_a out/merged");
+  }
+
+ private:
+  TempFolder folder_;
+};
+
+TEST_F(MergeAblation, TakesTheChangeBack) {
+  rung("03_c", "ONE\n\nTWO\n");
+  EXPECT_EQ(merge().status, 0);
+  EXPECT_EQ(read_file(root() / "out/merged"), "ONE\n\ntwo\n");
+}
+
+TEST_F(MergeAblation, ConflictIsOneLineThatNamesBothRungsAndTheWayOut) {
+  rung("03_c", "one\n\nthree\n");
+  const Output failed = merge();
+  EXPECT_EQ(failed.status, 1);
+  EXPECT_EQ(std::count(failed.text.begin(), failed.text.end(), '\n'), 1) << failed.text;
+  EXPECT_TRUE(says(failed.text, {"error: ", "02_b", "03_c", "write variants/without/02_b.cpp"}));
+  EXPECT_FALSE(fs::exists(root() / "out/merged"));
+}
+
+TEST_F(MergeAblation, ConflictIsFineWhereAFileIsWritten) {
+  rung("03_c", "one\n\nthree\n");
+  rung("without/02_b", "// Why.\n");
+  EXPECT_EQ(merge().status, 0);
+}
+
+TEST_F(MergeAblation, WrittenFileThatIsNotNeededIsAnError) {
+  rung("03_c", "ONE\n\nTWO\n");
+  rung("without/02_b", "// Why.\n");
+  const Output failed = merge();
+  EXPECT_EQ(failed.status, 1);
+  EXPECT_EQ(std::count(failed.text.begin(), failed.text.end(), '\n'), 1) << failed.text;
+  EXPECT_TRUE(says(failed.text, {"variants/without/02_b.cpp is not needed", "02_b", "03_c", "remove it"}));
+}
+
+TEST_F(MergeAblation, MissingRungIsAnError) {
+  const Output failed = merge();
+  EXPECT_EQ(failed.status, 1);
+  EXPECT_TRUE(says(failed.text, {"without/02_b: git merge-file failed"}));
+}
+
+}  // namespace
+}  // namespace stepladder

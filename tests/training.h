@@ -1,0 +1,91 @@
+// A small trainer on the CPU with something to learn.
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/gpt2.h"
+#include "model/random.h"
+#include "tests/recording_ops.h"
+
+namespace stepladder {
+
+/// Tokens with structure to learn: each mostly follows from the one before.
+inline std::shared_ptr<const TokenFile> learnable_tokens(const Config& config) {
+  std::vector<uint16_t> tokens(20000);
+  for (size_t i = 1; i < tokens.size(); ++i) {
+    const bool noise = random_uniform(7, i) < 0.1;
+    tokens[i] = static_cast<uint16_t>((noise ? random_bits(8, i) : tokens[i - 1] * 5U + 3U) % config.V);
+  }
+  const auto path =
+      std::filesystem::temp_directory_path() / ("learnable_tokens_" + std::to_string(getpid()) + ".bin");
+  write_token_file(path.string(), tokens);
+  auto file = std::make_shared<const TokenFile>(path.string(), config.V);
+  std::filesystem::remove(path);  // stays mapped
+  return file;
+}
+
+inline Config small_config() {
+  Config config;
+  config.model = "test";
+  config.B = 3;
+  config.T = 24;
+  config.max_T = 32;
+  config.V = 96;
+  config.L = 2;
+  config.NH = 2;
+  config.C = 32;
+  return config;
+}
+
+/// A linked trainer on the CPU, initialised, with data to learn from.
+struct Training {
+  explicit Training(const std::string& rung, DType half = DType::bf16, int accumulate = 1) {
+    const auto& rungs = linked_rungs();
+    const auto build =
+        std::find_if(rungs.begin(), rungs.end(), [&](const auto& r) { return r.name == rung; });
+    check(build != rungs.end(), rung, " is not linked");
+    config.half = half;
+    Hyper hyper;
+    hyper.accumulate = accumulate;
+    Arena plan;
+    build->make(*ops, plan, config, hyper);
+    arena = std::make_unique<Arena>(*ops, plan.bytes());
+    trainer = build->make(*ops, *arena, config, hyper);
+    trainer->reset();
+    init_params(*ops, trainer->params, config, 1337);
+    ops->calls.clear();
+    trainer->prepare();
+  }
+  std::vector<float> losses(int steps) {
+    std::vector<float> losses;
+    for (; steps > 0; --steps) {
+      trainer->step(data, done++, 1e-3F);
+      losses.push_back(trainer->train_loss());
+    }
+    return losses;
+  }
+  std::vector<float> values(Tensor t) {
+    std::vector<float> host(static_cast<size_t>(t.numel()));
+    ops->download(host.data(), t);
+    return host;
+  }
+
+  Config config = small_config();
+  std::unique_ptr<RecordingOps> ops = std::make_unique<RecordingOps>(make_cpu_ops());
+  std::unique_ptr<Arena> arena;
+  std::unique_ptr<Trainer> trainer;
+  Loader data{learnable_tokens(config), config.B, config.T};
+  int64_t done = 0;
+};
+
+inline std::vector<float> losses_of(const std::string& rung, int steps, int accumulate = 1) {
+  return Training(rung, DType::bf16, accumulate).losses(steps);
+}
+
+}  // namespace stepladder
