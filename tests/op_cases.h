@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "model/arena.h"
+#include "model/error.h"
 #include "model/ops.h"
 #include "tests/packed.h"
 
