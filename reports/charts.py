@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws a results file: step time by rung (ladder), step time by step (steps) and loss by step (loss), as SVG and PNG.
+"""Draws a results file, each chart as SVG and PNG.
 
 Exit status: 0, or 2 for a results file that can't be read or a folder that can't be written. A chart that the results
 hold nothing for is left out, with a note.
@@ -7,31 +7,21 @@ hold nothing for is left out, with a note.
 
 import argparse
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from textwrap import shorten
 
+import charts_ladder
+import charts_sweep
 import results
 import style
+from layout import panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from results import PEERS, Results, ResultsError, Row, Workload
-
-
-def panels(data: Results, title: str, note: str, workloads: list[Workload], heights: list[list[float]], left: float,
-           right: float = 0.3):
-    """A figure with a group of panels for each workload. Returns it and the groups of axes."""
-    rounds = f"{data.rounds} round{'s' if data.rounds != 1 else ''}"
-    several = len(workloads) > 1
-    parts = [data.device, rounds, note] if several else [data.device, str(workloads[0]), rounds, note]
-    gaps = [[0.65] + [0.12] * (len(group) - 1) for group in heights]
-    gaps[0][0] = 0.45 if several else 0.2
-    fig, axes = style.figure(title, "  ·  ".join(parts), sum(heights, []), sum(gaps, []), left, right)
-    groups = [[axes.pop(0) for _ in group] for group in heights]
-    if several:
-        for group, workload in zip(groups, workloads):
-            group[0].set_title(str(workload))
-    return fig, groups
 
 
 # ---- step time by rung ---------------------------------------------------------------------------------------------
@@ -48,7 +38,9 @@ def outcome(row: Row, inches: float) -> str:
 
 def draw_bar(ax, y: float, row: Row, height: float, color: str) -> None:
     """A median with the whisker of its interval."""
-    ax.barh(y, row.median_ms, height=height, color=color)
+    bar = ax.barh(y, row.median_ms, height=height, color=color)
+    between = f", {style.number(row.interval_ms[0])} to {style.number(row.interval_ms[1])}" if row.interval_ms else ""
+    style.tip(bar[0], f"{row.rung}: {style.number(row.median_ms)} ms{between}")
     if row.interval_ms:
         low, high = row.interval_ms
         ax.errorbar(row.median_ms, y, xerr=[[row.median_ms - low], [high - row.median_ms]], color=style.INK,
@@ -140,8 +132,10 @@ def draw_steps(data: Results):
             for steps in row.rounds:
                 ax.plot([step["step"] for step in steps], [step["step_ms"] for step in steps], color=look.color,
                         linewidth=0.7, alpha=0.35)
-            ax.plot(list(medians), list(medians.values()), color=look.color, linestyle=look.linestyle, linewidth=1.9,
+            (line,) = ax.plot(list(medians), list(medians.values()), color=look.color, linestyle=look.linestyle, linewidth=1.9,
                     marker=look.marker, markersize=4.5, markevery=max(1, len(medians) // 8), label=row.rung)
+            style.tip(line, f"{row.rung}: {style.number(row.median_ms)} ms, the first step "
+                            f"{style.number(next(iter(medians.values())))} ms")
         times = [step["step_ms"] for row in rows for steps in row.rounds for step in steps]
         if max(times) > 4 * min(times):  # the first step would flatten all others
             ax.set_yscale("log")
@@ -189,8 +183,9 @@ def draw_loss(data: Results):
             if row.rung == data.rungs[0]:
                 line |= {"marker": "", "path_effects": style.BASELINE_EFFECT}
             every = max(1, len(losses) // 6)
-            ax.plot(list(losses), list(losses.values()), markevery=(place * every // len(rows), every),
-                    label=labels[row.rung], **line)
+            (drawn_line,) = ax.plot(list(losses), list(losses.values()), label=labels[row.rung],
+                                    markevery=(place * every // len(rows), every), **line)
+            style.tip(drawn_line, f"{labels[row.rung]}: {list(losses.values())[-1]:.4f} at step {list(losses)[-1]}")
             for below in difference:
                 below.plot(list(distances), list(distances.values()), markevery=max(1, len(distances) // 6), **line)
         ax.set_ylabel("loss in nats per token")
@@ -202,7 +197,27 @@ def draw_loss(data: Results):
     return fig
 
 
-CHARTS = {"ladder": draw_ladder, "steps": draw_steps, "loss": draw_loss}
+# A chart takes results and returns a figure, or what is missing for it; its docstring is the caption on the page.
+CHARTS = {"ladder": draw_ladder, **charts_ladder.CHARTS, "steps": draw_steps, "loss": draw_loss, **charts_sweep.CHARTS}
+
+# Those that hold no milliseconds or bytes, which of several devices are not compared.
+ACROSS_DEVICES = {"waterfall", "mfu", "peers", "loss"}
+
+
+def write_chart(name: str, data: Results, out: Path) -> list[Path] | str:
+    """The SVG and PNG of a chart, or why there is none."""
+    if data.mixed and name not in ACROSS_DEVICES:
+        return "several devices: only ratios are compared"
+    figure = CHARTS[name](data)
+    if figure is None or isinstance(figure, str):
+        return figure or "no run of a rung ended well"
+    return style.save(figure, out / name)
+
+
+def write(data: Results, out: Path) -> dict[str, list[Path] | str]:
+    """Every chart, by name. Two processes halve the time."""
+    with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
+        return dict(zip(CHARTS, pool.map(partial(write_chart, data=data, out=out), CHARTS)))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -213,13 +228,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         data = results.read(options.results)
         options.out.mkdir(parents=True, exist_ok=True)
-        for name, draw in CHARTS.items():
-            figure = draw(data)
-            if figure is None:
-                print(f"charts: no {name} chart: {options.results} holds nothing for it", file=sys.stderr)
+        for name, written in write(data, options.out).items():
+            if isinstance(written, str):
+                print(f"charts: no {name} chart: {written}", file=sys.stderr)
                 continue
-            for path in style.save(figure, options.out / name):
-                print(path)
+            print(*written, sep="\n")
     except ResultsError as error:
         print(f"charts: error: {error}", file=sys.stderr)
         return 2

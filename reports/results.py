@@ -1,8 +1,9 @@
-"""Reads what the charts need from a results file of schema 1."""
+"""Reads what the charts and the page need from results files of schema 1. What they can do without may be missing."""
 
 import json
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
@@ -12,6 +13,26 @@ class ResultsError(Exception):
 
 
 PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
+GIB = 2**30
+
+
+@dataclass
+class Ratio:
+    """How many times faster than another row, with its interval."""
+
+    value: float
+    against: str
+    interval: tuple[float, float] | None = None
+
+
+@dataclass
+class Memory:
+    """Peak bytes: of the arena, taken from the driver, of the process; the arena's also by name."""
+
+    live: int
+    reserved: int
+    process: int
+    by_name: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -23,13 +44,37 @@ class Row:
     reason: str
     median_ms: float = math.nan
     interval_ms: tuple[float, float] | None = None
-    speedup: float | None = None  # against the baseline
     rounds: list[list[dict]] = field(default_factory=list)  # the steps of each run
     counterpart: "Row | None" = None  # PyTorch's same rung, where it is ok
+    peer: str = ""  # "pytorch" or "llmc"; "" for a rung
+    tokens_per_second: float | None = None
+    first_step_ms: float | None = None
+    startup_ms: float | None = None
+    previous: Ratio | None = None
+    baseline: Ratio | None = None
+    peers: list[Ratio] = field(default_factory=list)
+    mfu_nanogpt: float | None = None  # a fraction
+    mfu_llmc: float | None = None
+    memory: Memory | None = None
+    final_loss: float | None = None
+    val_loss: float | None = None
+    math: str = ""  # what its GEMMs run on
+    world_size: int = 1
+    throttled: bool = False
+    source_hash: str = ""
 
     @property
     def ok(self) -> bool:
         return self.status == "ok"
+
+    @property
+    def speedup(self) -> float | None:
+        """Against the baseline."""
+        return self.baseline.value if self.baseline else None
+
+    def against(self, peer: str) -> Ratio | None:
+        """How many times faster than `peer`'s counterpart."""
+        return next((ratio for ratio in self.peers if ratio.against.split("/")[0] == peer), None)
 
     def over_rounds(self, key: str) -> dict[int, float]:
         """Median over rounds of a step's field, by step; steps without it are left out."""
@@ -54,9 +99,15 @@ class Workload:
     T: int
     rows: list[Row] = field(default_factory=list)
     peers: list[Row] = field(default_factory=list)
+    all_peers: list[Row] = field(default_factory=list)  # those beside a rung and those that failed, too
+    label: str = ""  # which results it is from, where that is not plain
+    device: str = ""
 
     def __str__(self) -> str:
-        return f"{self.model}, B = {self.B}, T = {self.T}"
+        return f"{self.label + ': ' if self.label else ''}{self.model}, B = {self.B}, T = {self.T}"
+
+    def find(self, rung: str) -> Row | None:
+        return next((row for row in self.rows + self.all_peers if row.rung == rung), None)
 
 
 @dataclass
@@ -64,6 +115,12 @@ class Results:
     device: str
     backend: str
     workloads: list[Workload]
+    name: str = ""  # of the file
+    context: dict = field(default_factory=dict)
+    plan: dict = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    mixed: bool = False  # measured on several devices: only ratios compare
 
     @property
     def rungs(self) -> list[str]:
@@ -73,6 +130,31 @@ class Results:
     @property
     def rounds(self) -> int:
         return max((len(row.rounds) for workload in self.workloads for row in workload.rows), default=0)
+
+    def drawable(self) -> list[Workload]:
+        """Those that a rung was measured on."""
+        return [workload for workload in self.workloads if any(row.ok for row in workload.rows)]
+
+    def measured(self) -> Iterator[tuple[Workload, Row]]:
+        """Every rung and peer that is ok, with its workload."""
+        for workload in self.workloads:
+            yield from ((workload, row) for row in workload.rows + workload.all_peers if row.ok)
+
+
+def together(results: list[Results]) -> Results:
+    """Several results as one. Workloads are labelled by device where devices differ, by file where they would read the
+    same."""
+    if len(results) == 1:
+        return results[0]
+    devices = list(dict.fromkeys(one.device for one in results))
+    labelled = []
+    seen = [str(workload) for one in results for workload in one.workloads]
+    for one in results:
+        for workload in one.workloads:
+            label = one.device if len(devices) > 1 else one.name if seen.count(str(workload)) > 1 else ""
+            labelled.append(replace(workload, label=label))
+    return Results(", ".join(devices), results[0].backend, labelled, name=results[0].name, context=results[0].context,
+                   plan=results[0].plan, mixed=len(devices) > 1)
 
 
 def read(path: Path) -> Results:
@@ -95,36 +177,81 @@ def _results(data: dict) -> Results:
     if data["schema"] != 1:
         raise ValueError(f"schema {data['schema']!r}, expected 1")
     workloads: dict[tuple, Workload] = {}
+    device = data["context"]["device"]
     for variant in sorted(data["variants"], key=lambda variant: "peer" in variant):  # rungs first
-        workload = workloads.setdefault(_key(variant), Workload(*_key(variant)))
-        row = Row(variant["variant"], variant["status"], variant["reason"])
-        if row.ok:
-            estimate, speedup = variant["median_step_ms"], variant["speedup_baseline"]
-            row.median_ms = _positive(estimate["value"])
-            if estimate["lo"] is not None:
-                low, high = row.interval_ms = (_positive(estimate["lo"]), _positive(estimate["hi"]))
-                if not low <= row.median_ms <= high:
-                    raise ValueError(f"{row.rung} on {workload}: a median of {row.median_ms} outside its interval")
-            if speedup is not None:
-                row.speedup = _positive(speedup["ratio"])
-        row.rounds = [_steps(run) for run in data["runs"] if run["variant"] == row.rung and _key(run) == _key(variant)]
+        workload = workloads.setdefault(_key(variant), Workload(*_key(variant), device=_text(device["name"])))
+        runs = [run for run in data["runs"] if run["variant"] == variant["variant"] and _key(run) == _key(variant)]
+        row = _row(variant, runs)
         if row.ok and not all(row.rounds or [[]]):
             raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")
-        if "peer" not in variant:
+        if not row.peer:
             workload.rows.append(row)
-        elif row.ok and row.rung == variant["peer"]:
+            continue
+        workload.all_peers.append(row)
+        if row.ok and row.rung == row.peer:
             workload.peers.append(row)
         elif row.ok:
             for rung in workload.rows:
-                if row.rung == f"{variant['peer']}/{rung.rung}":
+                if row.rung == f"{row.peer}/{rung.rung}":
                     rung.counterpart = row
-    device = data["context"]["device"]
-    return Results(str(device["name"]), str(device["backend"]), list(workloads.values()))
+    report = data.get("report", {})  # what `stepladder report` says of the file
+    return Results(_text(device["name"]), _text(device["backend"]), list(workloads.values()),
+                   name=_text(report.get("name", "")), context=data["context"], plan=dict(data.get("plan") or {}),
+                   warnings=[_text(line, 400) for line in report.get("warnings", [])],
+                   notes=[_text(line, 400) for line in report.get("notes", [])])
+
+
+def _row(variant: dict, runs: list[dict]) -> Row:
+    row = Row(_text(variant["variant"]), _text(variant["status"]), _text(variant["reason"], 400))
+    row.peer = _text(variant.get("peer", ""))
+    row.rounds = [_steps(run) for run in runs]
+    row.math = _text(variant["config"].get("math", ""))
+    row.world_size = int(variant["config"].get("world_size", 1))
+    row.throttled = bool(variant.get("throttled", False))
+    row.source_hash = _text(runs[-1].get("source_hash", "")) if runs else ""
+    if not row.ok:
+        return row
+    row.median_ms, row.interval_ms = _estimate(variant["median_step_ms"], "value", row.rung)
+    row.previous, row.baseline = (_ratio(variant.get(f"speedup_{what}")) for what in ("previous", "baseline"))
+    row.peers = [_ratio(speedup) for speedup in variant.get("speedup_peers", [])]
+    if variant.get("tokens_per_second") is not None:
+        row.tokens_per_second = _positive(variant["tokens_per_second"]["value"])
+    for name in ("first_step_ms", "startup_ms", "mfu_nanogpt", "mfu_llmc", "final_loss", "val_loss"):
+        if variant.get(name) is not None:
+            setattr(row, name, _finite(variant[name]))
+    if memory := variant.get("memory_bytes"):
+        by_name = {_text(name): int(size) for name, size in memory.get("by_name", {}).items()}
+        row.memory = Memory(*(int(memory[f"{kind}_peak"]) for kind in ("live", "reserved", "process")), by_name)
+    return row
+
+
+def _estimate(estimate: dict, key: str, of: str) -> tuple[float, tuple[float, float] | None]:
+    """A value, and its interval where there is one."""
+    value = _positive(estimate[key])
+    if estimate["lo"] is None:
+        return value, None
+    low, high = _positive(estimate["lo"]), _positive(estimate["hi"])
+    if not low <= value <= high:
+        raise ValueError(f"{of}: a median of {value} outside its interval")
+    return value, (low, high)
+
+
+def _ratio(speedup: dict | None) -> Ratio | None:
+    if speedup is None:
+        return None
+    value, interval = _estimate(speedup, "ratio", _text(speedup["against"]))
+    return Ratio(value, _text(speedup["against"]), interval)
+
+
+def _text(value: object, limit: int = 60) -> str:
+    """One line of foreign text: control characters as '?', cut to `limit`."""
+    text = "".join(c if c.isprintable() else "?" for c in str(value))
+    return text if len(text) <= limit else text[:limit - 1] + "…"
 
 
 def _key(item: dict) -> tuple[str, int, int]:
     config = item["config"]
-    return config["model"], int(config["B"]), int(config["T"])
+    return _text(config["model"]), int(config["B"]), int(config["T"])
 
 
 def _steps(run: dict) -> list[dict]:
