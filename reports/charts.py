@@ -191,7 +191,7 @@ def draw_loss(data: Results):
         ax.set_ylabel("loss in nats per token")
         for below in difference:
             below.set_yscale("log")
-            below.tick_params(axis="y", which="minor", length=0)
+            style.decades(below.yaxis)
             below.set_ylabel("relative\ndifference")
     finish_by_step(fig, groups)
     return fig

@@ -208,7 +208,7 @@ def _row(variant: dict, runs: list[dict]) -> Row:
     row.math = _text(variant["config"].get("math", ""))
     row.world_size = int(variant["config"].get("world_size", 1))
     row.throttled = bool(variant.get("throttled", False))
-    row.source_hash = _text(runs[-1].get("source_hash", "")) if runs else ""
+    row.source_hash = str(runs[-1].get("source_hash", "")) if runs else ""
     if not row.ok:
         return row
     row.median_ms, row.interval_ms = _estimate(variant["median_step_ms"], "value", row.rung)

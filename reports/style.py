@@ -1,6 +1,7 @@
 """The one look of every chart: type, colours, markers, titles, and files that are the same bytes every time."""
 
 import io
+import math
 from html import escape
 from itertools import chain, cycle
 from pathlib import Path
@@ -69,12 +70,13 @@ BASELINE_EFFECT = [Stroke(linewidth=7, foreground=BAND), Normal()]
 
 # What stands for each colour on a dark ground.
 _DARK = {"#ffffff": "#15181b", INK: "#e8eaed", MUTED: "#a2a8ae", GRID: "#2d3237", SHADE: "#1e2226", BAND: "#454b52",
-         "#000000": "#e8eaed", BAR: "#4ba3dc", "#D55E00": "#f08040", "#009E73": "#2bc396"}
+         "#000000": "#e8eaed", BAR: "#3f97d6", "#56B4E9": "#a5dafa", "#D55E00": "#f08040", "#009E73": "#2bc396"}
 
 
-def dark_css(prefix: str = "") -> str:
-    """Rules that turn a chart's colours into those for a dark ground; a viewer that knows no CSS keeps the light ones."""
-    return "".join(f'{prefix}[style*="{what}: {light.lower()}"]{{{what}:{dark}!important}}'
+def dark_css() -> str:
+    """Rules that turn a chart's colours into those for a dark ground; a viewer that knows no CSS keeps the light ones.
+    What <use> refers to is matched too, so that no rule may name an element around it."""
+    return "".join(f'[style*="{what}: {light.lower()}"]{{{what}:{dark}!important}}'
                    for light, dark in _DARK.items() for what in ("fill", "stroke"))
 
 
@@ -123,6 +125,14 @@ def log_axis(axis) -> None:
     """A logarithmic axis that is labelled in plain numbers at 1, 2 and 5."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_tick_params(which="minor", length=0)
+
+
+def decades(axis) -> None:
+    """A logarithmic axis that is labelled 10⁻⁵, 10⁻⁴, ..."""
+    digits = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"10{f'{math.log10(value):.0f}'.translate(digits)}"))
     axis.set_minor_formatter(NullFormatter())
     axis.set_tick_params(which="minor", length=0)
 
