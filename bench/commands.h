@@ -14,6 +14,7 @@ void add_run_command(CLI::App& app, const std::string& command_line, int& exit_c
 void add_train_command(CLI::App& app);
 void add_sample_command(CLI::App& app);
 void add_report_command(CLI::App& app, int& exit_code);
+void add_diff_command(CLI::App& app);
 void add_doctor_command(CLI::App& app, int& exit_code);
 /// Hidden: what probe_device() starts.
 void add_probe_command(CLI::App& app, int& exit_code);

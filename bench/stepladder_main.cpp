@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
     add_train_command(app);
     add_sample_command(app);
     add_report_command(app, exit_code);
+    add_diff_command(app);
     add_doctor_command(app, exit_code);
     add_probe_command(app, exit_code);
     parse_command_line(app, argc, argv);
