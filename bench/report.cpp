@@ -300,8 +300,9 @@ std::string comparison(const Results& results, const std::string& before, const 
       if (before_ms.empty()) continue;
       const int64_t more = a.numbers->memory.live_peak - b.numbers->memory.live_peak;
       text += cat("\n", after, " runs at ", ratio(Speedup{before, speedup(before_ms, after_ms)}),
-                  " times the speed of ", before, " on ", a.workload, ", with ", bytes_text(std::abs(more)),
-                  " ", more > 0 ? "more" : "less", " live memory.\n");
+                  " times the speed of ", before, " on ", a.workload, ", with ",
+                  more == 0 ? "the same" : cat(bytes_text(std::abs(more)), more > 0 ? " more" : " less"),
+                  " live memory.\n");
     }
   }
   return text;

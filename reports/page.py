@@ -10,7 +10,7 @@ import published
 import sources
 from markupsafe import Markup
 from published import figures
-from results import GIB, PEERS, Ratio, Results, Row, Workload, together
+from results import GIB, PEERS, Ratio, Results, Row, Workload, plain, together
 
 TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent / "page"), autoescape=True,
                                trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
@@ -194,7 +194,7 @@ def _warnings(one: Results) -> list[str]:
 
 def _environment(one: Results) -> list[tuple[str, str]]:
     def text(value: object) -> str:
-        return "".join(c if c.isprintable() else "?" for c in str(value))[:400]
+        return plain(value, 400)
 
     device = one.context.get("device") or {}
     rows = [("device", text(device.get("name", one.device)))]
@@ -216,7 +216,7 @@ def _bytes(value: object) -> str:
 
 
 def _protocol(one: Results) -> str:
-    plan = {key: str(one.plan[key])[:20] for key in ("rounds", "steps", "warmup") if key in one.plan}
+    plan = {key: plain(one.plan[key], 20) for key in ("rounds", "steps", "warmup") if key in one.plan}
     if len(plan) < 3:
         return ""
     return f"{plan['rounds']} rounds of {plan['steps']} steps, the first {plan['warmup']} or more left out"
@@ -228,7 +228,7 @@ def _protocol(one: Results) -> str:
 def inline_svg(text: str, name: str) -> Markup:
     """An SVG of our own as part of a page: no prologue, no size, no style, and ids that no other chart has."""
     text = text[text.index("<svg"):]
-    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style>.*?</style>", "", text, flags=re.S)
+    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.S)
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1), count=1)
     text = re.sub(r'\bid="(?!(?:m|p|h|DejaVu)[^"]*")[^"]*"', "", text)  # groups' names, which nothing refers to
     text = re.sub(r'\bid="', f'id="{name}-', text)

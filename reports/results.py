@@ -16,6 +16,12 @@ PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
 GIB = 2**30
 
 
+def plain(value: object, limit: int = 60) -> str:
+    """One line of foreign text: control characters as '?', cut to `limit`."""
+    text = "".join(c if c.isprintable() else "?" for c in str(value))
+    return text if len(text) <= limit else text[:limit - 1] + "…"
+
+
 @dataclass
 class Ratio:
     """How many times faster than another row, with its interval."""
@@ -179,7 +185,7 @@ def _results(data: dict) -> Results:
     workloads: dict[tuple, Workload] = {}
     device = data["context"]["device"]
     for variant in sorted(data["variants"], key=lambda variant: "peer" in variant):  # rungs first
-        workload = workloads.setdefault(_key(variant), Workload(*_key(variant), device=_text(device["name"])))
+        workload = workloads.setdefault(_key(variant), Workload(*_key(variant), device=plain(device["name"])))
         runs = [run for run in data["runs"] if run["variant"] == variant["variant"] and _key(run) == _key(variant)]
         row = _row(variant, runs)
         if row.ok and not all(row.rounds or [[]]):
@@ -195,17 +201,17 @@ def _results(data: dict) -> Results:
                 if row.rung == f"{row.peer}/{rung.rung}":
                     rung.counterpart = row
     report = data.get("report", {})  # what `stepladder report` says of the file
-    return Results(_text(device["name"]), _text(device["backend"]), list(workloads.values()),
-                   name=_text(report.get("name", "")), context=data["context"], plan=dict(data.get("plan") or {}),
-                   warnings=[_text(line, 400) for line in report.get("warnings", [])],
-                   notes=[_text(line, 400) for line in report.get("notes", [])])
+    return Results(plain(device["name"]), plain(device["backend"]), list(workloads.values()),
+                   name=plain(report.get("name", "")), context=data["context"], plan=dict(data.get("plan") or {}),
+                   warnings=[plain(line, 400) for line in report.get("warnings", [])],
+                   notes=[plain(line, 400) for line in report.get("notes", [])])
 
 
 def _row(variant: dict, runs: list[dict]) -> Row:
-    row = Row(_text(variant["variant"]), _text(variant["status"]), _text(variant["reason"], 400))
-    row.peer = _text(variant.get("peer", ""))
+    row = Row(plain(variant["variant"]), plain(variant["status"]), plain(variant["reason"], 400))
+    row.peer = plain(variant.get("peer", ""))
     row.rounds = [_steps(run) for run in runs]
-    row.math = _text(variant["config"].get("math", ""))
+    row.math = plain(variant["config"].get("math", ""))
     row.world_size = int(variant["config"].get("world_size", 1))
     row.throttled = bool(variant.get("throttled", False))
     row.source_hash = str(runs[-1].get("source_hash", "")) if runs else ""
@@ -220,7 +226,7 @@ def _row(variant: dict, runs: list[dict]) -> Row:
         if variant.get(name) is not None:
             setattr(row, name, _finite(variant[name]))
     if memory := variant.get("memory_bytes"):
-        by_name = {_text(name): int(size) for name, size in memory.get("by_name", {}).items()}
+        by_name = {plain(name): int(size) for name, size in memory.get("by_name", {}).items()}
         row.memory = Memory(*(int(memory[f"{kind}_peak"]) for kind in ("live", "reserved", "process")), by_name)
     return row
 
@@ -239,19 +245,13 @@ def _estimate(estimate: dict, key: str, of: str) -> tuple[float, tuple[float, fl
 def _ratio(speedup: dict | None) -> Ratio | None:
     if speedup is None:
         return None
-    value, interval = _estimate(speedup, "ratio", _text(speedup["against"]))
-    return Ratio(value, _text(speedup["against"]), interval)
-
-
-def _text(value: object, limit: int = 60) -> str:
-    """One line of foreign text: control characters as '?', cut to `limit`."""
-    text = "".join(c if c.isprintable() else "?" for c in str(value))
-    return text if len(text) <= limit else text[:limit - 1] + "…"
+    value, interval = _estimate(speedup, "ratio", plain(speedup["against"]))
+    return Ratio(value, plain(speedup["against"]), interval)
 
 
 def _key(item: dict) -> tuple[str, int, int]:
     config = item["config"]
-    return _text(config["model"]), int(config["B"]), int(config["T"])
+    return plain(config["model"]), int(config["B"]), int(config["T"])
 
 
 def _steps(run: dict) -> list[dict]:
