@@ -28,10 +28,14 @@ def _heights(workloads, pitch: float = 0.34) -> list[list[float]]:
     return [[pitch * len(workload.rows) + 0.1] for workload in workloads]
 
 
-def _failure(ax, y: float, row: Row) -> None:
-    """Where a rung that failed has its bar: its status, never a number."""
-    ax.annotate(row.status if not row.ok else "not measured", (0.0, y), xycoords=("axes fraction", "data"),
-                xytext=(6, 0), textcoords="offset points", va="center_baseline", color=style.MUTED, style="italic")
+def _failure(ax, x: float, y: float, text: str) -> None:
+    """Where a rung that failed has its bar: why, never a number."""
+    ax.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center_baseline", color=style.MUTED,
+                style="italic")
+
+
+def _why(row: Row) -> str:
+    return "not measured" if row.ok else row.status
 
 
 def draw_waterfall(data: Results):
@@ -50,7 +54,7 @@ def draw_waterfall(data: Results):
                 ax.annotate("baseline", (1.0, y), xytext=(6, 0), textcoords="offset points", va="center_baseline")
                 continue
             if row.speedup is None:
-                _failure(ax, y, row)
+                _failure(ax, reached, y, _why(row))
                 continue
             gain = row.speedup / reached
             low, high = sorted((reached, row.speedup))
@@ -95,7 +99,7 @@ def draw_memory(data: Results):
     for (ax,), workload in zip(groups, workloads):
         for y, row in enumerate(workload.rows):
             if not row.memory or not row.memory.by_name:
-                _failure(ax, y, row)
+                _failure(ax, 0.0, y, _why(row))
                 continue
             end = 0.0
             for part, size in parts_of(row.memory).items():
@@ -145,7 +149,7 @@ def draw_mfu(data: Results):
     for (ax,), workload in zip(groups, workloads):
         for y, row in enumerate(workload.rows):
             if not row.mfu_nanogpt:
-                _failure(ax, y, row)
+                _failure(ax, 0.0, y, _why(row))
                 continue
             percent = 100 * row.mfu_nanogpt
             bar = ax.barh(y, percent, height=0.62, color=style.BAR if y else style.BASELINE_BAR)
@@ -186,8 +190,7 @@ def draw_peers(data: Results):
             if row.memory and row.counterpart and row.counterpart.memory:
                 points.append(("memory", row.counterpart.memory.live / row.memory.live, None))
             if not points:
-                ax.annotate("no counterpart" if row.ok else row.status, (1.0, y), xytext=(6, 0),
-                            textcoords="offset points", va="center_baseline", color=style.MUTED, style="italic")
+                _failure(ax, 1.0, y, "no counterpart" if row.ok else row.status)
             for name, value, interval in points:
                 marker, color, shift = looks.get(name, looks["llmc"])
                 ax.plot([1.0, value], [y + shift] * 2, color=color, linewidth=1.0, alpha=0.5)

@@ -162,7 +162,7 @@ def _answer(one: Results, ratios_only: bool) -> dict | None:
         lowest = workload.find(best.baseline.against) if best.baseline else None
         if ratios_only:
             if lowest and lowest.memory:
-                tiles.append(("Memory", f"{lowest.memory.live / best.memory.live:.1f}× less", best.baseline.against))
+                tiles.append(("Memory", f"{lowest.memory.live / best.memory.live:.1f}× less", f"than {best.baseline.against}"))
         else:
             tiles.append(("Live memory", f"{live:.1f} GiB", f"baseline {lowest.memory.live / GIB:.1f} GiB"
                           if lowest and lowest.memory else ""))

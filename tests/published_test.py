@@ -110,6 +110,12 @@ class Beside(unittest.TestCase):
             self.assertFalse(one.has("ours"))
             self.assertIn("T = 1024", one.missing)
 
+    def test_a_rung_that_failed_leaves_its_place_empty(self):
+        measured = ours(LADDER)
+        measured.workloads[0].rows[3].status = "oom"
+        lines = table(*GUNTON, [measured]).lines
+        self.assertEqual([line.ours for line in lines], ["400.0", "100.0", "50.00", "", "32.00"])
+
     def test_lines_of_code_are_counted(self):
         lines = table("llmc-2024-05-03", "Lines of code", []).lines
         self.assertGreater(int(lines[0].ours.replace(",", "")), 1000)
