@@ -28,7 +28,7 @@ struct DiffOptions {
 };
 
 std::string source_of(const Rung& rung) {
-  const std::string path = cat(STEPLADDER_SOURCE_DIR "/variants/", rung.name, ".cpp");
+  std::string path = cat(STEPLADDER_SOURCE_DIR "/variants/", rung.name, ".cpp");
   if (!std::filesystem::exists(path))
     throw InputError(cat(path, ": not there; run stepladder where its sources are"));
   return path;

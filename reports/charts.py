@@ -132,8 +132,9 @@ def draw_steps(data: Results):
             for steps in row.rounds:
                 ax.plot([step["step"] for step in steps], [step["step_ms"] for step in steps], color=look.color,
                         linewidth=0.7, alpha=0.35)
-            (line,) = ax.plot(list(medians), list(medians.values()), color=look.color, linestyle=look.linestyle, linewidth=1.9,
-                    marker=look.marker, markersize=4.5, markevery=max(1, len(medians) // 8), label=row.rung)
+            (line,) = ax.plot(list(medians), list(medians.values()), color=look.color, linestyle=look.linestyle,
+                              linewidth=1.9, marker=look.marker, markersize=4.5,
+                              markevery=max(1, len(medians) // 8), label=row.rung)
             style.tip(line, f"{row.rung}: {style.number(row.median_ms)} ms, the first step "
                             f"{style.number(next(iter(medians.values())))} ms")
         times = [step["step_ms"] for row in rows for steps in row.rounds for step in steps]

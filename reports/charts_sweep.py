@@ -42,8 +42,8 @@ def _plot(ax, series: dict[str, dict[int, Row]], value) -> None:
 def _figure(data: Results, series, title: str, settings: list[int], axis: str, value, unit: str):
     """Throughput above, `value` below, over the settings. Returns the figure and the two axes."""
     first = data.workloads[0]
-    fig, (rate, below) = style.figure(title, f"{data.device}  ·  {first.model}, T = {first.T}", [2.4, 1.5], [0.2, 0.12],
-                                      0.85, 0.25 + style.legend_width(list(series)))
+    fig, (rate, below) = style.figure(title, f"{data.device}  ·  {first.model}, T = {first.T}", [2.4, 1.5],
+                                      [0.2, 0.12], 0.85, 0.25 + style.legend_width(list(series)))
     _plot(rate, series, lambda row: row.tokens_per_second / 1e3)
     _plot(below, series, value)
     for ax, label in ((rate, "thousand tokens/s"), (below, unit)):

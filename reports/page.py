@@ -94,7 +94,8 @@ def _columns(workload: Workload, rows: list[Row], ratios_only: bool) -> list[Col
     """Those that have something to say of `rows`, which are rungs or peers."""
     ours = not rows[0].peer
     columns = [
-        Column("rung" if ours else "peer", "", _rung if ours else lambda row: Cell(row.rung, key=row.rung, kind="text")),
+        Column("rung", "", _rung) if ours else
+        Column("peer", "", lambda row: Cell(row.rung, key=row.rung, kind="text")),
         Column("ms", "median over rounds of each run's median step, and its 95 % interval", lambda row:
                _number(row.median_ms, more=_between(row.interval_ms)) if row.ok else Cell(), absolute=True),
         Column("tok/s", "tokens per second", lambda row: _number(row.tokens_per_second), absolute=True)]
@@ -162,7 +163,8 @@ def _answer(one: Results, ratios_only: bool) -> dict | None:
         lowest = workload.find(best.baseline.against) if best.baseline else None
         if ratios_only:
             if lowest and lowest.memory:
-                tiles.append(("Memory", f"{lowest.memory.live / best.memory.live:.1f}× less", f"than {best.baseline.against}"))
+                tiles.append(("Memory", f"{lowest.memory.live / best.memory.live:.1f}× less",
+                              f"than {best.baseline.against}"))
         else:
             tiles.append(("Live memory", f"{live:.1f} GiB", f"baseline {lowest.memory.live / GIB:.1f} GiB"
                           if lowest and lowest.memory else ""))
@@ -173,14 +175,14 @@ def _stale(results: list[Results]) -> list[str]:
     """A warning where rungs were measured from other sources than are here."""
     rows = [row for one in results for workload in one.workloads for row in workload.rows if row.source_hash]
     changed = sorted({row.rung for row in rows if (now := sources.source_hash(row.rung)) and now != row.source_hash})
-    return [f"Stale: the sources of {', '.join(changed)} have changed since the measurement; the diffs below show them as "
-            "they are now."] if changed else []
+    return [f"Stale: the sources of {', '.join(changed)} have changed since the measurement; the diffs below show them "
+            "as they are now."] if changed else []
 
 
 def _warnings(one: Results) -> list[str]:
     warnings = list(one.warnings)
     for workload in one.workloads:
-        for status in dict.fromkeys(row.status for row in workload.rows if row.status in ("diverged", "crash", "oom", "timeout")):
+        for status in dict.fromkeys(row.status for row in workload.rows if row.status not in ("ok", "unsupported")):
             names = ", ".join(row.rung for row in workload.rows if row.status == status)
             warnings.append(f"{status}: {names} on {workload}. No speed-up is claimed for it.")
         throttled = ", ".join(row.rung for row in workload.rows + workload.all_peers if row.throttled)
@@ -193,22 +195,16 @@ def _warnings(one: Results) -> list[str]:
 
 
 def _environment(one: Results) -> list[tuple[str, str]]:
-    def text(value: object) -> str:
-        return plain(value, 400)
-
-    device = one.context.get("device") or {}
-    rows = [("device", text(device.get("name", one.device)))]
-    for key, title in (("compute_capability", "compute capability"), ("total_memory", "device memory"),
-                       ("driver", "driver's CUDA"), ("runtime", "CUDA runtime"), ("blas", "BLAS"),
-                       ("attention", "flash attention"), ("uuid", "UUID")):
-        rows.append((title, _bytes(device[key]) if key == "total_memory" else text(device[key])) if key in device else None)
-    for key, title in (("os", "system"), ("cpu", "CPU"), ("cores", "cores"), ("memory", "memory"), ("version", "stepladder"),
-                       ("commit", "commit"), ("time", "measured"), ("command_line", "command")):
-        value = one.context.get(key)
-        rows.append((title, _bytes(value) if key == "memory" else text(value)) if value not in (None, "") else None)
-    for key in ("data", "val_data", "seed", "lr"):
-        rows.append((key.replace("_", " "), text(one.plan[key])) if one.plan.get(key) not in (None, "") else None)
-    return [row for row in rows if row]
+    device, context, plan = one.context["device"], one.context, one.plan
+    fields = [(device, "name", "device"), (device, "compute_capability", "compute capability"),
+              (device, "total_memory", "device memory"), (device, "driver", "driver's CUDA"),
+              (device, "runtime", "CUDA runtime"), (device, "blas", "BLAS"), (device, "attention", "flash attention"),
+              (device, "uuid", "UUID"), (context, "os", "system"), (context, "cpu", "CPU"), (context, "cores", "cores"),
+              (context, "memory", "memory"), (context, "version", "stepladder"), (context, "commit", "commit"),
+              (context, "time", "measured"), (context, "command_line", "command"), (plan, "data", "data"),
+              (plan, "val_data", "validation data"), (plan, "seed", "seed"), (plan, "lr", "learning rate")]
+    return [(title, _bytes(value) if key.endswith("memory") else plain(value, 400))
+            for where, key, title in fields if (value := where.get(key)) not in (None, "")]
 
 
 def _bytes(value: object) -> str:
@@ -229,7 +225,8 @@ def inline_svg(text: str, name: str) -> Markup:
     """An SVG of our own as part of a page: no prologue, no size, no style, and ids that no other chart has."""
     text = text[text.index("<svg"):]
     text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.S)
-    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1), count=1)
+    for size in ("width", "height"):
+        text = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'\bid="(?!(?:m|p|h|DejaVu)[^"]*")[^"]*"', "", text)  # groups' names, which nothing refers to
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(href="#|url\(#)', rf"\1{name}-", text)

@@ -1,10 +1,10 @@
 """The published tables of reports/published/, and our values beside them.
 
-A file is a source: title, author, date, url and caveats, then `tables`, in the source's order, and `not_applicable`, what
-our results can't stand beside, with `why`. What a table says of device, B, T, metric, unit, devices and kind holds for its
-rows unless a row says otherwise. A row's `ours` is what of ours stands beside it, according to the table's `quantity`: a
-rung or peer; a pair of them to form a ratio from; files to count the lines of; or null. `reference` names the row that
-ratios are against, by default the first; `ratios` is false where there is nothing to form any of.
+A file is a source: title, author, date, url (null where it is not known) and caveats, then `tables`, in the source's order,
+and `not_applicable`, what our results can't stand beside, with `why`. What a table says of device, B, T, metric, unit,
+devices and kind holds for its rows unless a row says otherwise. A row's `ours` is what of ours stands beside it, according
+to the table's `quantity`: a rung or peer; a pair of them to form a ratio from; files to count the lines of; or null.
+`reference` names the row that ratios are against, by default the first; `ratios` is false where there is none to form.
 """
 
 import json
@@ -100,7 +100,7 @@ def load(folder: Path = FOLDER) -> list[dict]:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ResultsError(f"{path}: {error!r}") from None
         sources.append(source)
-    return sorted(sources, key=lambda source: ORDER.index(source["source"]) if source["source"] in ORDER else len(ORDER))
+    return sorted(sources, key=lambda one: ORDER.index(one["source"]) if one["source"] in ORDER else len(ORDER))
 
 
 def rows(source: dict) -> Iterator[dict]:

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Writes the report of results files: index.html, published.md, results.csv, and each chart as SVG and PNG.
 
-Prints a line for each file written, and one that begins with "! " for what can't be. Exit status: 0, or 2 for a results
-file that can't be read or a folder that can't be written. Without matplotlib there are no charts, without jinja2 no page.
+Prints a line for each file written, and one that begins with "! " for what can't be: without matplotlib there are no
+charts, without jinja2 no page. Exit status: 0, or 2 for a results file that can't be read or a folder that can't be
+written.
 """
 
 import argparse
@@ -17,6 +18,8 @@ COLUMNS = ("file", "device", "backend", "model", "B", "T", "variant", "peer", "s
            "median_step_ms", "median_step_ms_lo", "median_step_ms_hi", "tokens_per_second", "speedup_previous",
            "speedup_baseline", "mfu_nanogpt", "mfu_llmc", "live_peak_bytes", "reserved_peak_bytes",
            "process_peak_bytes", "first_step_ms", "startup_ms", "final_loss", "val_loss")
+
+LACKING = f"! no {{}}: {sys.executable} has no {{}}; install python3-{{}}, or name another Python in STEPLADDER_PYTHON"
 
 
 def write_csv(measured: list[Results], path: Path) -> None:
@@ -55,13 +58,11 @@ def report(paths: list[Path], out: Path) -> None:
             if not isinstance(written, str):
                 print(*written, sep="\n")
     except ModuleNotFoundError as missing:
-        print(f"! no charts: {sys.executable} has no {missing.name}; install python3-matplotlib, or name another Python "
-              "in STEPLADDER_PYTHON")
+        print(LACKING.format("charts", missing.name, "matplotlib"))
     try:
         import page
     except ModuleNotFoundError as missing:
-        print(f"! no page: {sys.executable} has no {missing.name}; install python3-jinja2, or name another Python in "
-              "STEPLADDER_PYTHON")
+        print(LACKING.format("page", missing.name, "jinja2"))
         return
     for name, text in (("published.md", page.published_markdown(measured)),
                        ("index.html", page.render(measured, drawn, captions, dark_css))):

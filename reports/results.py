@@ -200,9 +200,10 @@ def _results(data: dict) -> Results:
             for rung in workload.rows:
                 if row.rung == f"{row.peer}/{rung.rung}":
                     rung.counterpart = row
+    plan = data.get("plan")
     report = data.get("report", {})  # what `stepladder report` says of the file
     return Results(plain(device["name"]), plain(device["backend"]), list(workloads.values()),
-                   name=plain(report.get("name", "")), context=data["context"], plan=dict(data.get("plan") or {}),
+                   name=plain(report.get("name", "")), context=data["context"], plan=plan if isinstance(plan, dict) else {},
                    warnings=[plain(line, 400) for line in report.get("warnings", [])],
                    notes=[plain(line, 400) for line in report.get("notes", [])])
 

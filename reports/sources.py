@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-LADDER = {rung["name"]: rung for rung in json.loads((ROOT / "variants/ladder.json").read_text(encoding="utf-8"))["rungs"]}
+LADDER = {rung["name"]: rung
+          for rung in json.loads((ROOT / "variants/ladder.json").read_text(encoding="utf-8"))["rungs"]}
 
 
 @dataclass
@@ -38,7 +39,7 @@ def diff(rung: str) -> Diff | None:
 
 @cache
 def _model() -> tuple[str, ...]:
-    files = sorted(str(path) for pattern in ("*.h", "*.cpp", "*.cu", "*.cuh") for path in (ROOT / "model").rglob(pattern))
+    files = sorted(str(path) for path in (ROOT / "model").rglob("*") if path.suffix in (".h", ".cpp", ".cu", ".cuh"))
     return tuple(_sha256(Path(file).read_bytes()) for file in files)
 
 

@@ -24,16 +24,12 @@ class Browser:
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
-
-        def at_3_and_4() -> None:  # where the debugging pipe is looked for
-            read, write = os.dup(to_browser), os.dup(from_browser)
-            os.dup2(read, 3)
-            os.dup2(write, 4)
-
+        # The debugging pipe is looked for at 3 and 4; from_browser, opened last, is neither of them.
         self._process = subprocess.Popen(
-            [find(), "--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run",
-             "--disable-dev-shm-usage", f"--user-data-dir={self._profile.name}"],
-            preexec_fn=at_3_and_4, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            ["sh", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "sh", find(), "--headless",
+             "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage",
+             f"--user-data-dir={self._profile.name}"],
+            pass_fds=(to_browser, from_browser), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL)
         os.close(to_browser)
         os.close(from_browser)
@@ -76,7 +72,8 @@ class Browser:
 
     def open(self, path: Path, width: int = 1280, dark: bool = False) -> None:
         """Loads a file and waits until it is there."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1,
+                  mobile=width < 600)
         scheme = "dark" if dark else "light"
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         seen = len(self.events)
@@ -103,5 +100,4 @@ class Browser:
     def complaints(self) -> list[dict]:
         """What the console says and what was thrown."""
         return [event["params"] for event in self.events
-                if event["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")
-                or event["method"] == "Runtime.consoleAPICalled"]
+                if event["method"] in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")]

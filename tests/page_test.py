@@ -87,7 +87,8 @@ class Page(unittest.TestCase):
         self.assertEqual(re.findall(r"url\((?!#)[^)]*\)|@import", html), [])
 
     def test_no_two_elements_have_the_same_id(self):
-        ids = [attributes["id"] for _, attributes in Tags(page_of(everything(), charts=True)).tags if "id" in attributes]
+        tags = Tags(page_of(everything(), charts=True)).tags
+        ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
         self.assertEqual(len(ids), len(set(ids)))
 
     def test_what_charts_refer_to_is_in_the_page(self):
@@ -177,7 +178,7 @@ class Hostile(unittest.TestCase):
                 html = page_of(self.full_of(text), charts=charts)
                 tags = Tags(html)
                 for tag in ("script", "img", "style"):
-                    self.assertEqual([name for name, _ in tags.tags].count(tag), [name for name, _ in clean.tags].count(tag))
+                    self.assertEqual(*([name for name, _ in one.tags].count(tag) for one in (tags, clean)))
                 self.assertEqual([key for _, attributes in tags.tags for key in attributes if key.startswith("on")], [])
                 self.assertFalse([a for tag, a in tags.tags if tag == "a" and a["href"].startswith("javascript")])
                 self.assertLess(max(map(len, re.findall(r"x+", html))), 500)
@@ -185,8 +186,8 @@ class Hostile(unittest.TestCase):
                 self.assertIn("".join(c if c.isprintable() else "?" for c in text)[:50], tags.text)
 
     def test_missing_fields_cost_their_part_only(self):
-        for field in ("memory_bytes", "mfu_nanogpt", "mfu_llmc", "tokens_per_second", "speedup_peers", "speedup_baseline",
-                      "speedup_previous", "final_loss", "first_step_ms", "startup_ms"):
+        for field in ("memory_bytes", "mfu_nanogpt", "mfu_llmc", "tokens_per_second", "speedup_peers",
+                      "speedup_baseline", "speedup_previous", "final_loss", "first_step_ms", "startup_ms"):
             data = everything()
             for item in data["variants"]:
                 item.pop(field, None)
@@ -212,7 +213,8 @@ class Hostile(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "results.json")
             path.write_text(json.dumps(sample()))
-            for module, written, lost in (("jinja2", "ladder.svg", "index.html"), ("matplotlib", "index.html", "ladder.svg")):
+            for module, written, lost in (("jinja2", "ladder.svg", "index.html"),
+                                          ("matplotlib", "index.html", "ladder.svg")):
                 out = Path(folder, module)
                 code = f"import sys; sys.modules[{module!r}] = None; import report; sys.exit(report.main(sys.argv[1:]))"
                 done = subprocess.run([sys.executable, "-c", code, str(path), "--out", str(out)], cwd=REPORTS,
@@ -229,12 +231,14 @@ class Budget(unittest.TestCase):
         data = everything()
         steps = [{"step": i, "warmup": i < 10, "step_ms": 40 + i % 7 / 10, "loss": 11 - i / 40} for i in range(200)]
         data["variants"] = [{**data["variants"][1], "variant": f"{i:02}_rung"} for i in range(14)]
-        data["runs"] = [{**run(f"{i:02}_rung", 4, number, 40.0), "steps": steps} for i in range(14) for number in range(5)]
+        data["runs"] = [{**run(f"{i:02}_rung", 4, number, 40.0), "steps": steps}
+                        for i in range(14) for number in range(5)]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "results.json")
             path.write_text(json.dumps(data))
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run([sys.executable, REPORTS / "report.py", path, "--out", folder], check=True, capture_output=True)
+            subprocess.run([sys.executable, REPORTS / "report.py", path, "--out", folder], check=True,
+                           capture_output=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             self.assertLess(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, 10.0)
             self.assertLess(Path(folder, "index.html").stat().st_size, 3_000_000)
@@ -275,15 +279,17 @@ class InABrowser(unittest.TestCase):
         for dark in (False, True):
             self.browser.open(self.path, dark=dark)
             for where in ("body", ".setting", ".warnings", ".badge", "th a", "#charts svg text, figcaption"):
-                self.assertGreater(self.browser.evaluate("""(where => {
+                contrast = self.browser.evaluate("""(where => {
                     const light = color => color.match(/[\\d.]+/g).slice(0, 3).map(c => c / 255).map(
                         c => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4).reduce(
                         (sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
                     const at = document.querySelector(where);
                     let ground = at;
-                    while (getComputedStyle(ground).backgroundColor === "rgba(0, 0, 0, 0)") ground = ground.parentElement;
+                    while (getComputedStyle(ground).backgroundColor === "rgba(0, 0, 0, 0)")
+                        ground = ground.parentElement;
                     const [a, b] = [light(getComputedStyle(at).color), light(getComputedStyle(ground).backgroundColor)];
-                    return (Math.max(a, b) + .05) / (Math.min(a, b) + .05); })""" + f"({json.dumps(where)})"), 4.5, where)
+                    return (Math.max(a, b) + .05) / (Math.min(a, b) + .05); })""" + f"({json.dumps(where)})")
+                self.assertGreater(contrast, 4.5, where)
 
     def test_a_head_sorts_its_column_both_ways_with_what_is_missing_last(self):
         self.browser.open(self.path)
