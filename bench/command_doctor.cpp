@@ -90,15 +90,18 @@ class Doctor {
 
   void look_at_python() {
     const auto version = output_of({python(), "-c", "import platform; print(platform.python_version())"});
-    const auto matplotlib =
-        output_of({python(), "-c", "import matplotlib; print(matplotlib.__version__)"}, 60.0);
     rows_.emplace_back("Python", version ? cat(python(), ", ", *version) : "none");
-    rows_.emplace_back("matplotlib", matplotlib.value_or("none"));
     if (!version) missing_.emplace_back("Python, which draws the charts: the Debian package python3");
-    if (!matplotlib)
-      missing_.emplace_back(
-          "matplotlib, which draws the charts: scripts/run installs it; or the Debian package "
-          "python3-matplotlib");
+    const std::pair<const char*, const char*> packages[] = {{"matplotlib", "draws the charts"},
+                                                            {"jinja2", "writes the page"}};
+    for (const auto& [name, does] : packages) {
+      const auto found =
+          output_of({python(), "-c", cat("import ", name, "; print(", name, ".__version__)")}, 60.0);
+      rows_.emplace_back(name, found.value_or("none"));
+      if (!found)
+        missing_.push_back(
+            cat(name, ", which ", does, ": scripts/run installs it; or the Debian package python3-", name));
+    }
   }
 
   Table rungs() {

@@ -18,6 +18,7 @@ void add_sample_command(CLI::App& app);
 /// `command_line` goes into the profile.
 void add_profile_command(CLI::App& app, const std::string& command_line, int& exit_code);
 void add_report_command(CLI::App& app, int& exit_code);
+void add_diff_command(CLI::App& app);
 void add_export_command(CLI::App& app, int& exit_code);
 void add_compare_command(CLI::App& app, int& exit_code);
 /// `command_line` goes into the noise file and the results.

@@ -35,7 +35,7 @@ void print_device(const std::string& backend, int index);
 /// Folder of the running executable, where the rungs' executables are; STEPLADDER_BIN_DIR names another.
 std::string bin_dir();
 
-/// The Python for the charts: STEPLADDER_PYTHON, else the source folder's .venv, else python3.
+/// The Python for the charts and the page: STEPLADDER_PYTHON, else the source folder's .venv, else python3.
 std::string python();
 
 /// Tool version and commit, command line, host, device and time: the context of a results file.

@@ -82,7 +82,7 @@ std::pair<std::string, std::string> beside(const Variant& row, const std::string
 
 /// The table of `variants`, which are all of our rungs or all of peers; `all` has those that they compare
 /// with.
-Table table_of(const std::vector<Variant>& variants, const std::vector<Variant>& all) {
+Table table_of(const std::vector<Variant>& variants, const std::vector<Variant>& all, bool ratios_only) {
   const bool ours = variants.empty() || variants.front().peer.empty();
   const std::vector<std::string> peers = ours ? peers_of(all) : std::vector<std::string>();
   const bool validated = std::any_of(variants.begin(), variants.end(),
@@ -92,15 +92,20 @@ Table table_of(const std::vector<Variant>& variants, const std::vector<Variant>&
 
   std::vector<Table::Column> columns = {{ours ? "rung" : "peer", Align::left}};
   if (workloads.size() > 1) columns.push_back({"workload", Align::left});
-  for (const char* header : {"median ms", "95 % interval", "tok/s"}) columns.push_back({header});
+  const auto absolute = [&](const std::vector<std::string>& headers) {
+    for (const std::string& header : headers)
+      if (!ratios_only) columns.push_back({header});
+  };
+  absolute({"median ms", "95 % interval", "tok/s"});
   if (ours)
     for (const char* header : {"x previous", "x baseline"}) columns.push_back({header});
   for (const std::string& peer : peers) {
-    columns.push_back({peer_title(peer) + " ms"});
+    absolute({peer_title(peer) + " ms"});
     columns.push_back({"x " + peer_title(peer)});
   }
-  for (const char* header : {"MFU %", "live / process GiB", "first step ms", "loss"})
-    columns.push_back({header});
+  columns.push_back({"MFU %"});
+  absolute({"live / process GiB", "first step ms"});
+  columns.push_back({"loss"});
   if (validated) columns.push_back({"val loss"});
   columns.push_back({"status", Align::left});
   const size_t size = columns.size();
@@ -110,16 +115,20 @@ Table table_of(const std::vector<Variant>& variants, const std::vector<Variant>&
     std::vector<std::string> row = {v.variant};
     if (workloads.size() > 1) row.push_back(v.workload);
     if (const auto& n = v.numbers) {
-      row.insert(row.end(), {sized(n->median_step_ms.value), interval(n->median_step_ms),
-                             grouped(std::llround(n->tokens_per_second.value))});
+      const auto absolute_cells = [&](const std::vector<std::string>& cells) {
+        if (!ratios_only) row.insert(row.end(), cells.begin(), cells.end());
+      };
+      absolute_cells({sized(n->median_step_ms.value), interval(n->median_step_ms),
+                      grouped(std::llround(n->tokens_per_second.value))});
       if (ours) row.insert(row.end(), {ratio(n->previous), ratio(n->baseline)});
       for (const std::string& peer : peers) {
         const auto [ms, speedup] = beside(v, peer, all);
-        row.insert(row.end(), {ms, speedup});
+        absolute_cells({ms});
+        row.push_back(speedup);
       }
-      row.insert(row.end(), {both(percent(n->mfu_nanogpt), percent(n->mfu_llmc)),
-                             both(gib(n->memory.live_peak), gib(n->memory.process_peak)),
-                             sized(n->first_step_ms), fixed(n->final_loss, 4)});
+      row.push_back(both(percent(n->mfu_nanogpt), percent(n->mfu_llmc)));
+      absolute_cells({both(gib(n->memory.live_peak), gib(n->memory.process_peak)), sized(n->first_step_ms)});
+      row.push_back(fixed(n->final_loss, 4));
       if (validated) row.push_back(n->val_loss ? fixed(*n->val_loss, 4) : kNone);
     }
     row.resize(size - 1, kNone);
@@ -137,13 +146,13 @@ std::vector<const Gain*> gains_of(const AblatedRung& row) {
 }
 constexpr const char* kGains[] = {"ladder gain", "leave-one-out", "only-one"};
 
-Table table_of(const std::vector<AblatedRung>& rows) {
+Table table_of(const std::vector<AblatedRung>& rows, bool ratios_only) {
   const bool several = std::any_of(rows.begin(), rows.end(),
                                    [&](const AblatedRung& row) { return row.config != rows.front().config; });
   std::vector<Table::Column> columns = {{"rung", Align::left}};
   if (several) columns.push_back({"workload", Align::left});
   for (const char* header : kGains) columns.push_back({header});
-  columns.push_back({"live memory saved"});
+  if (!ratios_only) columns.push_back({"live memory saved"});
   columns.push_back({"status", Align::left});
   Table table(std::move(columns));
   for (const AblatedRung& row : rows) {
@@ -158,7 +167,7 @@ Table table_of(const std::vector<AblatedRung>& rows) {
       const std::string problem = cat(gain->status, ": ", gain->reason);
       if (std::count(problems.begin(), problems.end(), problem) == 0) problems.push_back(problem);
     }
-    cells.push_back(join(saved, " / "));
+    if (!ratios_only) cells.push_back(join(saved, " / "));
     cells.push_back(problems.empty() ? "ok" : join(problems, "; "));
     table.add(std::move(cells));
   }
@@ -200,11 +209,10 @@ std::string rounds_text(const Results& results) {
 }
 
 std::string title(const Results& results) {
-  const Json device = results.context.value("device", Json::object());
   std::set<std::string> workloads;
   for (const Run& run : results.runs) workloads.insert(run.workload());
   const std::string commit = text_at(results.context, "commit");
-  return cat(text_at(device, "name"), "; ", printable(join({workloads.begin(), workloads.end()}, ", "), 200),
+  return cat(device_name(results), "; ", printable(join({workloads.begin(), workloads.end()}, ", "), 200),
              "; ", counted(rounds_text(results), "round"), " of ", text_at(results.plan, "steps"),
              " steps, the first ", text_at(results.plan, "warmup"), " left out; ",
              text_at(results.context, "time"), commit.empty() ? "" : ", commit " + commit);
@@ -224,64 +232,64 @@ double planned(const Json& plan) {
              : 0.0;
 }
 
-std::vector<std::string> notes(const Results& results, const std::vector<Variant>& variants,
-                               const std::vector<AblatedRung>& ablated) {
-  std::vector<std::string> lines;
+std::vector<Note> notes(const Results& results, const std::vector<Variant>& variants,
+                        const std::vector<AblatedRung>& ablated) {
+  std::vector<Note> lines;
+  const auto note = [&](const std::string& text) { lines.push_back({printable(text, 400), false}); };
+  const auto warn = [&](const std::string& text) { lines.push_back({printable(text, 400), true}); };
   const bool intervals = std::any_of(variants.begin(), variants.end(), [](const Variant& v) {
     return v.numbers && v.numbers->median_step_ms.interval;
   });
-  lines.push_back(cat("Step time: host clock, device synchronised; median over rounds of each run's median.",
-                      intervals ? " Intervals: 95 % bootstrap over rounds." : ""));
-  lines.emplace_back(
+  note(cat("Step time: host clock, device synchronised; median over rounds of each run's median.",
+           intervals ? " Intervals: 95 % bootstrap over rounds." : ""));
+  note(
       "x previous: against the nearest rung below that took part; x baseline: against the lowest; by time "
       "per token, should batches differ. MFU: by "
       "nanoGPT's formula / llm.c's. Memory: arena / whole process.");
   if (!peers_of(variants).empty())
-    lines.emplace_back(
+    note(
         "Peers: x PyTorch and x llm.c are how many times faster our rung is than the peer in the same round. "
         "They start from weights of their own, so their losses are not compared. Their memory is what they "
         "report: allocated at most / whole process.");
   const Json device = results.context.value("device", Json::object());
   if (const auto attention = device.find("attention"); attention != device.end() && attention->is_string())
     if (const auto why = attention->get<std::string>(); why.starts_with("native ("))
-      lines.push_back(
-          cat("Flash attention ran on the project's own kernels: ", why.substr(8, why.size() - 9), "."));
+      warn(cat("Flash attention ran on the project's own kernels: ", why.substr(8, why.size() - 9), "."));
   if (results.stopped.is_object())
     if (const auto why = results.stopped.find("reason"); why != results.stopped.end() && *why != "rounds")
-      lines.push_back(cat("Stopped by ", text_at(results.stopped, "reason"), " after ",
-                          counted(rounds_text(results), "round"), "."));
+      note(cat("Stopped by ", text_at(results.stopped, "reason"), " after ",
+               counted(rounds_text(results), "round"), "."));
   if (!results.complete)
-    lines.push_back(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
-                        " runs; the same command with --resume continues."));
+    warn(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
+             " runs; the same command with --resume continues."));
   if (const auto asked = results.plan.find("warmup"); asked != results.plan.end() && asked->is_number()) {
     const auto late = std::count_if(results.runs.begin(), results.runs.end(), [&](const Run& run) {
       return run.summary && run.summary->warmup_steps > *asked;
     });
     if (late > 0)
-      lines.push_back(cat("Steps settled late in ", late, " of ", results.runs.size(),
-                          " runs: there more than the first ", asked->dump(), " are left out."));
+      note(cat("Steps settled late in ", late, " of ", results.runs.size(),
+               " runs: there more than the first ", asked->dump(), " are left out."));
   }
   for (const Variant& v : variants) {
     if (!v.numbers) continue;
     if (v.throttled_rounds > 0)
-      lines.push_back(cat(v.variant, ", ", v.workload,
-                          ": heat or the hardware's protection cut the clocks in most "
-                          "steps of ",
-                          v.throttled_rounds, " of ", v.rounds, " rounds; ",
-                          v.throttled() ? "its times are shown, nothing is claimed on them."
-                                        : "its numbers are without those rounds."));
+      warn(cat(v.variant, ", ", v.workload,
+               ": heat or the hardware's protection cut the clocks in most steps of ", v.throttled_rounds,
+               " of ", v.rounds, " rounds; ",
+               v.throttled() ? "its times are shown, nothing is claimed on them."
+                             : "its numbers are without those rounds."));
     if (is_ablation(v.variant)) continue;
     if (const auto& compile = v.numbers->compile)
-      lines.push_back(cat(v.variant, ", ", v.workload, ": ", fixed(compile->search_ms, 0), " ms of search (",
-                          compile->searched, " GEMMs, ", compile->from_cache, " from the cache), ",
-                          fixed(compile->capture_ms, 0), " ms of capture",
-                          v.numbers->break_even_steps
-                              ? cat("; pays off after ", fixed(*v.numbers->break_even_steps, 0), " steps")
-                              : "",
-                          "."));
+      note(cat(v.variant, ", ", v.workload, ": ", fixed(compile->search_ms, 0), " ms of search (",
+               compile->searched, " GEMMs, ", compile->from_cache, " from the cache), ",
+               fixed(compile->capture_ms, 0), " ms of capture",
+               v.numbers->break_even_steps
+                   ? cat("; pays off after ", fixed(*v.numbers->break_even_steps, 0), " steps")
+                   : "",
+               "."));
     if (v.numbers->skipped_steps.value_or(0) > 0)
-      lines.push_back(cat(v.variant, ", ", v.workload, ": ", *v.numbers->skipped_steps,
-                          " steps were skipped, fp16 had overflowed."));
+      warn(cat(v.variant, ", ", v.workload, ": ", *v.numbers->skipped_steps,
+               " steps were skipped, fp16 had overflowed."));
   }
   const bool emulated = std::any_of(variants.begin(), variants.end(), [](const Variant& v) {
     const auto rung =
@@ -289,37 +297,99 @@ std::vector<std::string> notes(const Results& results, const std::vector<Variant
     return v.backend == "cpu" && rung != ladder().end() && rung->math != MathMode::fp32;
   });
   if (emulated)
-    lines.emplace_back(
+    warn(
         "On the CPU reduced precisions are emulated by rounding: their numerics are real, their speed "
         "tells nothing.");
   if (!ablated.empty())
-    for (std::string& line : ablation_notes(ablated)) lines.push_back(std::move(line));
-  for (std::string& line : lines) line = printable(line, 400);
+    for (const std::string& line : ablation_notes(ablated)) note(line);
   return lines;
+}
+
+/// The fastest rung that is ok, in how much memory, and against whom; "" where none is.
+std::string headline(const std::vector<Variant>& rungs, bool ratios_only) {
+  const Variant* best = nullptr;
+  const auto rate = [](const Variant& v) { return v.numbers ? v.numbers->tokens_per_second.value : 0.0; };
+  for (const Variant& v : rungs)
+    if (v.numbers && (!best || rate(v) > rate(*best))) best = &v;
+  if (!best) return "";
+  const Variant::Numbers& n = *best->numbers;
+  std::string text = "Fastest: " + best->variant;
+  if (!ratios_only)
+    text += cat(", ", sized(n.median_step_ms.value), " ms a step, ", grouped(std::llround(rate(*best))),
+                " tok/s, ", gib(n.memory.live_peak), " GiB live");
+  const auto times = [](const Speedup& speedup) { return fixed(speedup.ratio.value, 2) + "x"; };
+  std::vector<std::string> against;
+  if (n.baseline) against.push_back(cat(times(*n.baseline), " the speed of ", n.baseline->against));
+  for (const Speedup& peer : n.peers) against.push_back(cat(times(peer), " that of ", peer.against));
+  return printable(text + (against.empty() ? "" : "; " + join(against, ", ")), 400) + ".";
+}
+
+/// The lines above the table, each a paragraph.
+std::vector<std::string> head(const Results& results, const std::vector<Variant>& rungs, bool ratios_only) {
+  const std::string answer = headline(rungs, ratios_only);
+  return answer.empty() ? std::vector{title(results)} : std::vector{answer, title(results)};
 }
 
 }  // namespace
 
-std::string terminal_report(const Results& results) {
+std::string device_name(const Results& results) {
+  const auto device = results.context.find("device");
+  return device == results.context.end() ? "unknown" : text_at(*device, "name");
+}
+
+std::vector<Note> report_notes(const Results& results) {
+  return notes(results, aggregate(results), ablated_rungs(results));
+}
+
+std::string terminal_report(const Results& results, bool ratios_only) {
   const auto variants = aggregate(results);
-  const auto peers = only(variants, true);
+  const auto rungs = only(variants, false), peers = only(variants, true);
   const auto ablated = ablated_rungs(results);
-  std::string text = title(results) + "\n\n" + table_of(only(variants, false), variants).terminal() + "\n";
-  if (!peers.empty()) text += table_of(peers, variants).terminal() + "\n";
-  if (!ablated.empty()) text += table_of(ablated).terminal() + "\n";
-  for (const std::string& note : notes(results, variants, ablated)) text += note + "\n";
+  std::string text = join(head(results, rungs, ratios_only), "\n") + "\n\n";
+  text += table_of(rungs, variants, ratios_only).terminal() + "\n";
+  if (!peers.empty()) text += table_of(peers, variants, ratios_only).terminal() + "\n";
+  if (!ablated.empty()) text += table_of(ablated, ratios_only).terminal() + "\n";
+  for (const Note& note : notes(results, variants, ablated)) text += note.text + "\n";
   return text;
 }
 
-std::string markdown_report(const Results& results) {
+std::string markdown_report(const Results& results, bool ratios_only) {
   const auto variants = aggregate(results);
-  const auto peers = only(variants, true);
+  const auto rungs = only(variants, false), peers = only(variants, true);
   const auto ablated = ablated_rungs(results);
-  std::string text = "# Stepladder\n\n" + title(results) + "\n\n";
-  text += table_of(only(variants, false), variants).markdown() + "\n";
-  if (!peers.empty()) text += "## Peers\n\n" + table_of(peers, variants).markdown() + "\n";
-  if (!ablated.empty()) text += "## Ablations\n\n" + table_of(ablated).markdown() + "\n";
-  for (const std::string& note : notes(results, variants, ablated)) text += "- " + note + "\n";
+  std::string text = join(head(results, rungs, ratios_only), "\n\n") + "\n\n";
+  text += table_of(rungs, variants, ratios_only).markdown() + "\n";
+  if (!peers.empty()) text += "## Peers\n\n" + table_of(peers, variants, ratios_only).markdown() + "\n";
+  if (!ablated.empty()) text += "## Ablations\n\n" + table_of(ablated, ratios_only).markdown() + "\n";
+  for (const Note& note : notes(results, variants, ablated)) text += "- " + note.text + "\n";
+  return text;
+}
+
+std::string comparison(const Results& results, const std::string& before, const std::string& after) {
+  const auto variants = aggregate(results);
+  std::vector<Variant> rows;
+  for (const Variant& v : variants)
+    if (v.variant == before || v.variant == after) rows.push_back(v);
+  if (rows.empty()) return cat("Neither ", before, " nor ", after, " was measured.\n");
+  std::string text = title(results) + "\n\n" + table_of(rows, variants, false).terminal();
+  for (const Variant& b : rows) {
+    for (const Variant& a : rows) {
+      if (b.variant != before || a.variant != after || a.workload != b.workload) continue;
+      if (!a.numbers || !b.numbers) continue;
+      Rounds from, to;
+      for (auto [name, rounds] : {std::pair(&before, &from), std::pair(&after, &to)})
+        for (int64_t round = 0; round < std::max(a.rounds, b.rounds); ++round)
+          if (const Run* const run = results.find(*name, a.workload, round); run && !run->throttled())
+            rounds->emplace(round, run);
+      const auto gain = speedup(from, to);
+      if (!gain) continue;
+      const int64_t more = a.numbers->memory.live_peak - b.numbers->memory.live_peak;
+      text += cat("\n", after, " runs at ", ratio(*gain, 2),
+                  " times the speed of ", before, " on ", a.workload, ", with ",
+                  more == 0 ? "the same" : cat(bytes_text(std::abs(more)), more > 0 ? " more" : " less"),
+                  " live memory.\n");
+    }
+  }
   return text;
 }
 

@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
     add_sample_command(app);
     add_profile_command(app, command_line, exit_code);
     add_report_command(app, exit_code);
+    add_diff_command(app);
     add_export_command(app, exit_code);
     add_compare_command(app, exit_code);
     add_calibrate_command(app, command_line, exit_code);

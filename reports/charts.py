@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Draws a results file: step time by rung (ladder), step time by step (steps) and loss by step (loss), and of an ablation
-what each rung buys (ablation), as SVG and PNG.
-Or profiles, side by side: step time by phase (phases) and kernel type (kernel_types), and the roofline (roofline).
+"""Draws a results file, each chart as SVG and PNG; or profiles, side by side: step time by phase and kernel type, and the
+roofline.
 
 Exit status: 0, or 2 for a file that can't be read or a folder that can't be written. A chart that the results hold
 nothing for is left out, with a note.
@@ -9,32 +8,22 @@ nothing for is left out, with a note.
 
 import argparse
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from textwrap import shorten
 
+import charts_ladder
+import charts_sweep
 import profiles
 import results
 import style
+from layout import label_rows, left_of, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from results import GAINS, PEERS, Ablation, Gain, Results, ResultsError, Row, Workload
-
-
-def panels(data: Results, title: str, note: str, workloads: list[Workload], heights: list[list[float]], left: float,
-           right: float = 0.3):
-    """A figure with a group of panels for each workload. Returns it and the groups of axes."""
-    rounds = f"{data.rounds} round{'s' if data.rounds != 1 else ''}"
-    several = len(workloads) > 1
-    parts = [data.device, rounds, note] if several else [data.device, str(workloads[0]), rounds, note]
-    gaps = [[0.65] + [0.12] * (len(group) - 1) for group in heights]
-    gaps[0][0] = 0.45 if several else 0.2
-    fig, axes = style.figure(title, "  ·  ".join(parts), sum(heights, []), sum(gaps, []), left, right)
-    groups = [[axes.pop(0) for _ in group] for group in heights]
-    if several:
-        for group, workload in zip(groups, workloads):
-            group[0].set_title(str(workload))
-    return fig, groups
 
 
 # ---- step time by rung ---------------------------------------------------------------------------------------------
@@ -51,7 +40,9 @@ def outcome(row: Row, inches: float) -> str:
 
 def draw_bar(ax, y: float, row: Row, height: float, color: str) -> None:
     """A median with the whisker of its interval."""
-    ax.barh(y, row.median_ms, height=height, color=color)
+    bar = ax.barh(y, row.median_ms, height=height, color=color)
+    between = f", {style.number(row.interval_ms[0])} to {style.number(row.interval_ms[1])}" if row.interval_ms else ""
+    style.tip(bar[0], f"{row.rung}: {style.number(row.median_ms)} ms{between}")
     if row.interval_ms:
         low, high = row.interval_ms
         ax.errorbar(row.median_ms, y, xerr=[[row.median_ms - low], [high - row.median_ms]], color=style.INK,
@@ -143,8 +134,11 @@ def draw_steps(data: Results):
             for steps in row.rounds:
                 ax.plot([step["step"] for step in steps], [step["step_ms"] for step in steps], color=look.color,
                         linewidth=0.7, alpha=0.35)
-            ax.plot(list(medians), list(medians.values()), color=look.color, linestyle=look.linestyle, linewidth=1.9,
-                    marker=look.marker, markersize=4.5, markevery=max(1, len(medians) // 8), label=row.rung)
+            (line,) = ax.plot(list(medians), list(medians.values()), color=look.color, linestyle=look.linestyle,
+                              linewidth=1.9, marker=look.marker, markersize=4.5,
+                              markevery=max(1, len(medians) // 8), label=row.rung)
+            style.tip(line, f"{row.rung}: {style.number(row.median_ms)} ms, the first step "
+                            f"{style.number(next(iter(medians.values())))} ms")
         times = [step["step_ms"] for row in rows for steps in row.rounds for step in steps]
         if max(times) > 4 * min(times):  # the first step would flatten all others
             ax.set_yscale("log")
@@ -192,14 +186,15 @@ def draw_loss(data: Results):
             if row.rung == data.rungs[0]:
                 line |= {"marker": "", "path_effects": style.BASELINE_EFFECT}
             every = max(1, len(losses) // 6)
-            ax.plot(list(losses), list(losses.values()), markevery=(place * every // len(rows), every),
-                    label=labels[row.rung], **line)
+            (drawn_line,) = ax.plot(list(losses), list(losses.values()), label=labels[row.rung],
+                                    markevery=(place * every // len(rows), every), **line)
+            style.tip(drawn_line, f"{labels[row.rung]}: {list(losses.values())[-1]:.4f} at step {list(losses)[-1]}")
             for below in difference:
                 below.plot(list(distances), list(distances.values()), markevery=max(1, len(distances) // 6), **line)
         ax.set_ylabel("loss in nats per token")
         for below in difference:
             below.set_yscale("log")
-            below.tick_params(axis="y", which="minor", length=0)
+            style.decades(below.yaxis)
             below.set_ylabel("relative\ndifference")
     finish_by_step(fig, groups)
     return fig
@@ -225,14 +220,16 @@ def draw_gain(ax, y: float, kind: str, gain: Gain, inches: float) -> None:
 def draw_ablation(data: Results):
     """Of each rung its gain in the ladder, joined to what the tuned trainer loses without it, and what it gives the
     baseline alone; each with its 95 % interval. What could not be measured is its reason, never a point."""
+    if not data.ablations:
+        return "no rung was left out or taken alone: `stepladder ablate` measures that"
     groups: dict[str, list[Ablation]] = {}
     for ablation in data.ablations:
         groups.setdefault(str(ablation.workload), []).append(ablation)
     measured = [gain for ablation in data.ablations for gain in ablation.gains.values() if gain.ok]
     if not measured:
-        return None
+        return "no gain could be measured"
     low, high = min([1.0] + [gain.low for gain in measured]), max([1.0] + [gain.high for gain in measured])
-    left = 0.3 + max(style.text_width(ablation.rung) for ablation in data.ablations)
+    left = left_of([ablation.rung for ablation in data.ablations])
     pitch = 0.46
     note = "over 1: faster with the rung" + ("  ·  reduced precisions emulated" if data.backend == "cpu" else "")
     fig, panel = panels(data, "What each rung buys", note, [rows[0].workload for rows in groups.values()],
@@ -256,15 +253,37 @@ def draw_ablation(data: Results):
                 ax.plot(*zip(*ends), color=style.BASELINE_BAR, linewidth=1.2, zorder=1.5)
             for kind, gain in ablation.gains.items():
                 draw_gain(ax, places[kind], kind, gain, style.WIDTH - left)
-        ax.set_ylim(len(rows) - 0.5, -0.5)
-        ax.set_yticks(range(len(rows)), [ablation.rung for ablation in rows])
-        ax.tick_params(axis="y", length=0)
-        ax.grid(axis="y", visible=False)
+        label_rows(ax, [ablation.rung for ablation in rows])
     panel[-1][-1].set_xlabel("how many times faster, with its 95 % interval over rounds")
     return fig
 
 
-CHARTS = {"ladder": draw_ladder, "steps": draw_steps, "loss": draw_loss}
+# A chart takes results and returns a figure, or what is missing for it; its docstring is the caption on the page.
+CHARTS = {"ladder": draw_ladder, **charts_ladder.CHARTS, "ablation": draw_ablation, "steps": draw_steps,
+          "loss": draw_loss, **charts_sweep.CHARTS}
+
+# Those that hold no milliseconds or bytes, which of several devices are not compared.
+ACROSS_DEVICES = {"waterfall", "mfu", "peers", "ablation", "loss"}
+
+
+def save(name: str, figure, out: Path) -> list[Path] | str:
+    """The SVG and PNG of a chart; or why there is none, where that came instead of a figure."""
+    if figure is None or isinstance(figure, str):
+        return figure or "no run of a rung ended well"
+    return style.save(figure, out / name)
+
+
+def write_chart(name: str, data: Results, out: Path) -> list[Path] | str:
+    """The files of a chart, or why there is none."""
+    if data.mixed and name not in ACROSS_DEVICES:
+        return "several devices: only ratios are compared"
+    return save(name, CHARTS[name](data), out)
+
+
+def write(data: Results, out: Path) -> dict[str, list[Path] | str]:
+    """Every chart, by name. Two processes halve the time."""
+    with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
+        return dict(zip(CHARTS, pool.map(partial(write_chart, data=data, out=out), CHARTS)))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -273,21 +292,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("."), help="folder to write to (default: here)")
     options = parser.parse_args(arguments)
     try:
-        if profiles.is_profile(options.results[0]):
-            data, drawings = [profiles.read(path) for path in options.results], profiles.CHARTS
-        elif len(options.results) == 1:
-            data = results.read(options.results[0])
-            drawings = CHARTS | ({"ablation": draw_ablation} if data.ablations else {})
-        else:
+        of_profiles = profiles.is_profile(options.results[0])
+        if not of_profiles and len(options.results) > 1:
             raise ResultsError(f"{options.results[1]}: a results file is drawn by itself, only profiles are side by side")
+        data = [(profiles if of_profiles else results).read(path) for path in options.results]
         options.out.mkdir(parents=True, exist_ok=True)
-        for name, draw in drawings.items():
-            figure = draw(data)
-            if figure is None:
-                print(f"charts: no {name} chart: {options.results[0]} holds nothing for it", file=sys.stderr)
+        if of_profiles:
+            drawn = {name: save(name, draw(data), options.out) for name, draw in profiles.CHARTS.items()}
+        else:
+            drawn = write(data[0], options.out)
+        for name, written in drawn.items():
+            if isinstance(written, str):
+                print(f"charts: no {name} chart: {written}", file=sys.stderr)
                 continue
-            for path in style.save(figure, options.out / name):
-                print(path)
+            print(*written, sep="\n")
     except ResultsError as error:
         print(f"charts: error: {error}", file=sys.stderr)
         return 2

@@ -105,7 +105,7 @@ def draw_phases(profiles: list[Profile]):
 def draw_kernel_types(profiles: list[Profile]):
     """What part of the device's busy time each type of kernel takes."""
     if not all(profile.kernel_types for profile in profiles):
-        return None
+        return "no kernel was traced"
     return _stacks(profiles, [profile.kernel_types for profile in profiles], "A step by type of kernel", "traced")
 
 
@@ -113,7 +113,7 @@ def draw_roofline(profiles: list[Profile]):
     """Achieved FLOP/s of each product under the measured roofs; a marker's area is the op's time."""
     profiles = [profile for profile in profiles if profile.products]
     if not profiles:
-        return None
+        return "no matrix product was timed"
     looks = list(style.lines([profile.rung for profile in profiles]).values())
     fig, (ax,) = style.figure("Matrix products under the roof", _subtitle(profiles, "roofs: measured copy and GEMM"),
                               [3.6], [0.2], 0.8, 0.25 + style.legend_width([profile.rung for profile in profiles]))
@@ -143,4 +143,5 @@ def draw_roofline(profiles: list[Profile]):
     return fig
 
 
+# A chart takes profiles and returns a figure, or what is missing for it.
 CHARTS = {"phases": draw_phases, "kernel_types": draw_kernel_types, "roofline": draw_roofline}

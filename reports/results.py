@@ -1,9 +1,9 @@
-"""Reads what the charts need from a results file of schema 1."""
+"""Reads what the charts and the page need from results files of schema 1. What they can do without may be missing."""
 
 import json
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -17,6 +17,32 @@ class ResultsError(Exception):
 
 PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
 ABLATIONS = ("without/", "only/")  # what their variants' names begin with
+GIB = 2**30
+
+
+def plain(value: object, limit: int = 60) -> str:
+    """One line of foreign text: control characters as '?', cut to `limit`."""
+    text = "".join(c if c.isprintable() else "?" for c in str(value))
+    return text if len(text) <= limit else text[:limit - 1] + "…"
+
+
+@dataclass
+class Ratio:
+    """How many times faster than another row, with its interval."""
+
+    value: float
+    against: str
+    interval: tuple[float, float] | None = None
+
+
+@dataclass
+class Memory:
+    """Peak bytes: of the arena, taken from the driver, of the process; the arena's also by name."""
+
+    live: int
+    reserved: int
+    process: int
+    by_name: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -28,13 +54,37 @@ class Row:
     reason: str
     median_ms: float = math.nan
     interval_ms: tuple[float, float] | None = None
-    speedup: float | None = None  # against the baseline
     rounds: list[list[dict]] = field(default_factory=list)  # the steps of each run
     counterpart: "Row | None" = None  # PyTorch's same rung, where it is ok
+    peer: str = ""  # "pytorch" or "llmc"; "" for a rung
+    tokens_per_second: float | None = None
+    first_step_ms: float | None = None
+    startup_ms: float | None = None
+    previous: Ratio | None = None
+    baseline: Ratio | None = None
+    peers: list[Ratio] = field(default_factory=list)
+    mfu_nanogpt: float | None = None  # a fraction
+    mfu_llmc: float | None = None
+    memory: Memory | None = None
+    final_loss: float | None = None
+    val_loss: float | None = None
+    math: str = ""  # what its GEMMs run on
+    world_size: int = 1
+    throttled: bool = False  # in every round
+    source_hash: str = ""
 
     @property
     def ok(self) -> bool:
         return self.status == "ok"
+
+    @property
+    def speedup(self) -> float | None:
+        """Against the baseline."""
+        return self.baseline.value if self.baseline else None
+
+    def against(self, peer: str) -> Ratio | None:
+        """How many times faster than `peer`'s counterpart."""
+        return next((ratio for ratio in self.peers if ratio.against.split("/")[0] == peer), None)
 
     def over_rounds(self, key: str) -> dict[int, float]:
         """Median over rounds of a step's field, by step; steps without it are left out."""
@@ -59,9 +109,15 @@ class Workload:
     T: int
     rows: list[Row] = field(default_factory=list)
     peers: list[Row] = field(default_factory=list)
+    all_peers: list[Row] = field(default_factory=list)  # those beside a rung and those that failed, too
+    label: str = ""  # which results it is from, where that is not plain
+    device: str = ""
 
     def __str__(self) -> str:
-        return f"{self.model}, B = {self.B}, T = {self.T}"
+        return f"{self.label + ': ' if self.label else ''}{self.model}, B = {self.B}, T = {self.T}"
+
+    def find(self, rung: str) -> Row | None:
+        return next((row for row in self.rows + self.all_peers if row.rung == rung), None)
 
 
 GAINS = {"ladder": "ladder gain", "without": "leave-one-out", "only": "only-one"}
@@ -104,6 +160,12 @@ class Results:
     backend: str
     workloads: list[Workload]
     ablations: list[Ablation] = field(default_factory=list)
+    name: str = ""  # of the file
+    context: dict = field(default_factory=dict)
+    plan: dict = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    mixed: bool = False  # measured on several devices: only ratios compare
 
     @property
     def rungs(self) -> list[str]:
@@ -113,6 +175,34 @@ class Results:
     @property
     def rounds(self) -> int:
         return max((len(row.rounds) for workload in self.workloads for row in workload.rows), default=0)
+
+    def drawable(self) -> list[Workload]:
+        """Those that a rung was measured on."""
+        return [workload for workload in self.workloads if any(row.ok for row in workload.rows)]
+
+    def measured(self) -> Iterator[tuple[Workload, Row]]:
+        """Every rung and peer that is ok, with its workload."""
+        for workload in self.workloads:
+            yield from ((workload, row) for row in workload.rows + workload.all_peers if row.ok)
+
+
+def together(results: list[Results]) -> Results:
+    """Several results as one. Workloads are labelled by device where devices differ, by file where they would read the
+    same."""
+    if len(results) == 1:
+        return results[0]
+    devices = list(dict.fromkeys(one.device for one in results))
+    seen = [str(workload) for one in results for workload in one.workloads]
+
+    def labelled(one: Results, workload: Workload) -> Workload:
+        label = one.device if len(devices) > 1 else one.name if seen.count(str(workload)) > 1 else ""
+        return replace(workload, label=label)
+
+    workloads = [labelled(one, workload) for one in results for workload in one.workloads]
+    ablations = [replace(ablation, workload=labelled(one, ablation.workload))
+                 for one in results for ablation in one.ablations]
+    return Results(", ".join(devices), results[0].backend, workloads, ablations, name=results[0].name, context=results[0].context,
+                   plan=results[0].plan, mixed=len(devices) > 1)
 
 
 def read(path: Path) -> Results:
@@ -140,58 +230,92 @@ def _results(data: dict) -> Results:
     if data["schema"] != 1:
         raise ValueError(f"schema {data['schema']!r}, expected 1")
     workloads: dict[tuple, Workload] = {}
+    device = data["context"]["device"]
     for variant in sorted(data["variants"], key=lambda variant: "peer" in variant):  # rungs first
-        workload = workloads.setdefault(_key(variant), Workload(*_key(variant)))
-        row = Row(variant["variant"], variant["status"], variant["reason"])
-        if row.ok:
-            estimate, speedup = variant["median_step_ms"], variant["speedup_baseline"]
-            row.median_ms = positive(estimate["value"])
-            row.interval_ms = _interval(estimate, row.median_ms, f"{row.rung} on {workload}")
-            if speedup is not None:
-                row.speedup = positive(speedup["ratio"])
-        row.rounds = [_steps(run) for run in data["runs"] if run["variant"] == row.rung and _key(run) == _key(variant)]
+        workload = workloads.setdefault(_key(variant), Workload(*_key(variant), device=plain(device["name"])))
+        runs = [run for run in data["runs"] if run["variant"] == variant["variant"] and _key(run) == _key(variant)]
+        row = _row(variant, runs)
         if row.ok and not all(row.rounds or [[]]):
             raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")
-        if variant["variant"].startswith(ABLATIONS):
+        if row.rung.startswith(ABLATIONS):
             continue
-        if "peer" not in variant:
+        if not row.peer:
             workload.rows.append(row)
-        elif row.ok and row.rung == variant["peer"]:
+            continue
+        workload.all_peers.append(row)
+        if row.ok and row.rung == row.peer:
             workload.peers.append(row)
         elif row.ok:
             for rung in workload.rows:
-                if row.rung == f"{variant['peer']}/{rung.rung}":
+                if row.rung == f"{row.peer}/{rung.rung}":
                     rung.counterpart = row
-    device = data["context"]["device"]
-    used = [workload for workload in workloads.values() if workload.rows or workload.peers]
+    plan = data.get("plan") if isinstance(data.get("plan"), dict) else {}
+    if isinstance(stopped := data.get("stopped"), dict) and "rounds" in stopped:
+        plan = plan | {"rounds": stopped["rounds"]}  # as many as it took
+    report = data.get("report", {})  # what `stepladder report` says of the file
+    used = [workload for workload in workloads.values() if workload.rows or workload.all_peers]
     ablations = [_ablation(item) for item in data.get("ablations", [])]
-    return Results(str(device["name"]), str(device["backend"]), used, ablations)
+    return Results(plain(device["name"]), plain(device["backend"]), used, ablations,
+                   name=plain(report.get("name", "")), context=data["context"], plan=plan,
+                   warnings=[plain(line, 400) for line in report.get("warnings", [])],
+                   notes=[plain(line, 400) for line in report.get("notes", [])])
+
+
+def _row(variant: dict, runs: list[dict]) -> Row:
+    row = Row(plain(variant["variant"]), plain(variant["status"]), plain(variant["reason"], 400))
+    row.peer = plain(variant.get("peer", ""))
+    row.rounds = [_steps(run) for run in runs]
+    row.math = plain(variant["config"].get("math", ""))
+    row.world_size = int(variant["config"].get("world_size", 1))
+    row.throttled = bool(variant.get("throttled", False))
+    row.source_hash = str(runs[-1].get("source_hash", "")) if runs else ""
+    if not row.ok:
+        return row
+    row.median_ms, row.interval_ms = _estimate(variant["median_step_ms"], "value", row.rung)
+    row.previous, row.baseline = (_ratio(variant.get(f"speedup_{what}")) for what in ("previous", "baseline"))
+    row.peers = [_ratio(speedup) for speedup in variant.get("speedup_peers", [])]
+    if variant.get("tokens_per_second") is not None:
+        row.tokens_per_second = positive(variant["tokens_per_second"]["value"])
+    for name in ("first_step_ms", "startup_ms", "mfu_nanogpt", "mfu_llmc", "final_loss", "val_loss"):
+        if variant.get(name) is not None:
+            setattr(row, name, finite(variant[name]))
+    if memory := variant.get("memory_bytes"):
+        by_name = {plain(name): int(size) for name, size in memory.get("by_name", {}).items()}
+        row.memory = Memory(*(int(memory[f"{kind}_peak"]) for kind in ("live", "reserved", "process")), by_name)
+    return row
+
+
+def _estimate(estimate: dict, key: str, of: str) -> tuple[float, tuple[float, float] | None]:
+    """A value, and its interval where there is one."""
+    value = positive(estimate[key])
+    if estimate["lo"] is None:
+        return value, None
+    low, high = positive(estimate["lo"]), positive(estimate["hi"])
+    if not low <= value <= high:
+        raise ValueError(f"{of}: a median of {value} outside its interval")
+    return value, (low, high)
+
+
+def _ratio(speedup: dict | None) -> Ratio | None:
+    if speedup is None:
+        return None
+    value, interval = _estimate(speedup, "ratio", plain(speedup["against"]))
+    return Ratio(value, plain(speedup["against"]), interval)
 
 
 def _ablation(item: dict) -> Ablation:
     gains = {}
     for kind in GAINS:
         if kind in item:
-            gain = gains[kind] = Gain(str(item[kind]["status"]), str(item[kind]["reason"]))
+            gain = gains[kind] = Gain(plain(item[kind]["status"]), plain(item[kind]["reason"], 400))
             if gain.ok:
-                gain.ratio = positive(item[kind]["ratio"])
-                gain.interval = _interval(item[kind], gain.ratio, f"{kind} of {item['rung']}")
-    return Ablation(str(item["rung"]), Workload(*_key(item)), gains)
-
-
-def _interval(estimate: dict, value: float, what: str) -> tuple[float, float] | None:
-    """The interval, which must hold the value; none of a single round."""
-    if estimate["lo"] is None:
-        return None
-    low, high = positive(estimate["lo"]), positive(estimate["hi"])
-    if not low <= value <= high:
-        raise ValueError(f"{what}: a median of {value} outside its interval")
-    return low, high
+                gain.ratio, gain.interval = _estimate(item[kind], "ratio", f"{kind} of {item['rung']}")
+    return Ablation(plain(item["rung"]), Workload(*_key(item)), gains)
 
 
 def _key(item: dict) -> tuple[str, int, int]:
     config = item["config"]
-    return config["model"], int(config["B"]), int(config["T"])
+    return plain(config["model"]), int(config["B"]), int(config["T"])
 
 
 def _steps(run: dict) -> list[dict]:

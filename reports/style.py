@@ -1,5 +1,8 @@
 """The one look of every chart: type, colours, markers, titles, and files that are the same bytes every time."""
 
+import io
+import math
+from html import escape
 from itertools import chain, cycle
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +18,7 @@ INK = "#1a1a1a"
 MUTED = "#5f6368"
 GRID = "#e3e5e8"
 SHADE = "#f3f4f6"
+BAND = "#d3d7dc"
 BAR = "#0072B2"
 BASELINE_BAR = "#8c9196"
 PEER_BAR = "#E69F00"
@@ -59,13 +63,25 @@ plt.rcParams.update({
     "legend.frameon": False,
     "legend.handlelength": 3.2,
     "lines.solid_capstyle": "round",
+    "text.parse_math": False,
     "svg.fonttype": "path",
     "svg.hashsalt": "stepladder",
 })
 
 
 # Under a line: the wide band that marks the baseline.
-BASELINE_EFFECT = [Stroke(linewidth=7, foreground="#d3d7dc"), Normal()]
+BASELINE_EFFECT = [Stroke(linewidth=7, foreground=BAND), Normal()]
+
+# What stands for each colour on a dark ground.
+_DARK = {"#ffffff": "#15181b", INK: "#e8eaed", MUTED: "#a2a8ae", GRID: "#2d3237", SHADE: "#1e2226", BAND: "#454b52",
+         "#000000": "#e8eaed", BAR: "#3f97d6", "#56B4E9": "#a5dafa", "#D55E00": "#f08040", "#009E73": "#2bc396"}
+
+
+def dark_css() -> str:
+    """Rules that turn a chart's colours into those for a dark ground; a viewer that knows no CSS keeps the light ones.
+    What <use> refers to is matched too, so that no rule may name an element around it."""
+    return "".join(f'[style*="{what}: {light.lower()}"]{{{what}:{dark}!important}}'
+                   for light, dark in _DARK.items() for what in ("fill", "stroke"))
 
 
 class Line(NamedTuple):
@@ -117,10 +133,35 @@ def log_axis(axis, at=(1, 2, 5)) -> None:
     axis.set_tick_params(which="minor", length=0)
 
 
+def decades(axis) -> None:
+    """A logarithmic axis that is labelled 10⁻⁵, 10⁻⁴, ..."""
+    digits = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"10{f'{math.log10(value):.0f}'.translate(digits)}"))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_tick_params(which="minor", length=0)
+
+
+_tips: dict[str, str] = {}
+
+
+def tip(artist, text: str) -> None:
+    """What the SVG shows where the pointer rests on `artist`."""
+    name = f"tip{len(_tips)}"
+    _tips[name] = text
+    artist.set_gid(name)
+
+
 def save(fig, stem: Path) -> list[Path]:
-    """Writes stem.svg and stem.png, without a date."""
+    """Writes stem.svg, which follows the reader's light or dark ground, and stem.png, without a date."""
     paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
-    fig.savefig(paths[0], metadata={"Date": None, "Creator": "stepladder"})
+    file = io.StringIO()
+    fig.savefig(file, format="svg", metadata={"Date": None, "Creator": "stepladder"})
+    text = file.getvalue()
+    for name, words in _tips.items():
+        text = text.replace(f'<g id="{name}">', f"<g><title>{escape(words)}</title>")
+    _tips.clear()
+    style = f"<style>@media (prefers-color-scheme: dark){{{dark_css()}}}</style>"
+    paths[0].write_text(text.replace("<defs>", style + "\n <defs>", 1), encoding="utf-8")
     fig.savefig(paths[1], dpi=_DPI, metadata={"Software": "stepladder"})
     plt.close(fig)
     return paths

@@ -183,7 +183,7 @@ setup() {
   if python_environment .venv scripts/requirements.txt; then
     PYTHON=$ROOT/.venv/bin/python
   else
-    note "warning: Python packages could not be installed (build/pip.log): no charts"
+    note "warning: Python packages could not be installed (build/pip.log): no page, no charts"
     PYTHON=$(find_python) || die "missing: python3 (3.11 or newer)"
   fi
   [[ -f data/austen.txt ]] || apt_update || true  # the corpus is in a Debian package

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import io
 import json
+import re
 import sys
 import tempfile
 import unittest
@@ -12,6 +13,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "reports"))
 try:
     import charts
+    import charts_ladder
+    import charts_sweep
     import profiles
     import results
     import style
@@ -56,6 +59,28 @@ def with_peers(data):
         data["runs"] += [run(f"pytorch/{rung}", 4, number, 2 * ms) for number in range(ROUNDS)]
     data["variants"].insert(0, row("llmc", 4, 20.0) | {"peer": "llmc"})
     data["runs"] += [run("llmc", 4, number, 20.0) for number in range(ROUNDS)]
+    return data
+
+
+def everything():
+    """Results that every chart has something of: peers, memory by name, MFU, two batches, two numbers of devices."""
+    data = with_peers(sample())
+    for item in data["variants"]:
+        ms = item["median_step_ms"]["value"]
+        item.update(tokens_per_second={"value": 4 * 64e3 / ms, "lo": None, "hi": None}, mfu_nanogpt=8 / ms,
+                    mfu_llmc=7.5 / ms, speedup_peers=[],
+                    memory_bytes={"live_peak": 100 * 2**20, "reserved_peak": 110 * 2**20, "process_peak": 120 * 2**20,
+                                  "by_name": {"params/wte": 10 * 2**20, "weights/wte": 5 * 2**20, "adam_m/wte": 2**20,
+                                              "activations/att": 60 * 2**20, "batch/tokens": 2**20}})
+        if item["variant"] in RUNGS:
+            item["speedup_peers"] = [{"ratio": 2.0, "lo": 1.9, "hi": 2.1, "against": f"pytorch/{item['variant']}"}]
+    for B, devices in ((8, 1), (16, 4)):
+        more = copy.deepcopy([item for item in data["variants"] if item["variant"] == "02_tf32"][0])
+        more["config"] = config(B) | {"world_size": devices}
+        more["tokens_per_second"]["value"] *= 0.9 * B / 4
+        data["variants"].append(more)
+        data["runs"].append(run("02_tf32", B, 0, 20.0))
+    data["ablations"] = ablated()["ablations"]
     return data
 
 
@@ -112,7 +137,7 @@ def draw(text):
 
 class Files(unittest.TestCase):
     def test_each_chart_is_written_as_svg_and_png(self):
-        status, errors, files = draw(json.dumps(sample()))
+        status, errors, files = draw(json.dumps(everything()))
         self.assertEqual((status, errors), (0, ""))
         self.assertEqual(sorted(files), sorted(f"{name}.{kind}" for name in charts.CHARTS for kind in ("svg", "png")))
         self.assertTrue(all(file.startswith(b"\x89PNG") for name, file in files.items() if name.endswith("png")))
@@ -127,6 +152,23 @@ class Files(unittest.TestCase):
         status, errors, files = draw(json.dumps(data))
         self.assertEqual((status, files), (0, {}))
         self.assertEqual(errors.count("\n"), len(charts.CHARTS))
+
+    def test_a_value_shows_where_the_pointer_rests(self):
+        _, _, files = draw(json.dumps(sample()))
+        self.assertIn("<title>02_tf32: 17.0 ms, 16.0 to 18.0</title>", files["ladder.svg"].decode())
+
+    def test_no_colour_is_forgotten_on_a_dark_ground(self):
+        kept = {"#cc79a7", "#e69f00", "#8c9196"}  # legible on both grounds
+        for name, file in draw(json.dumps(everything()))[2].items():
+            if name.endswith("svg"):
+                used = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", file.decode().split("</style>", 1)[1]))
+                self.assertEqual([c for c in used - kept if f'"fill: {c}"' not in style.dark_css()], [], name)
+
+    def test_names_that_are_no_names_are_drawn_as_text(self):
+        for name in ("x" * 10_000, "$\\frac{1}$", "a\x00\x1b[31m\nb", "<script>alert(1)</script>", "\ud800"):
+            status, errors, files = draw(json.dumps(sample()).replace('"02_tf32"', json.dumps(name)))
+            self.assertEqual((status, "ladder.svg" in files), (0, True), errors)
+            self.assertNotIn(b"<script", files["ladder.svg"])
 
 
 class Ladder(unittest.TestCase):
@@ -176,6 +218,72 @@ class Ladder(unittest.TestCase):
         axes = charts.draw_ladder(read(sample(batches=(16, 64)))).axes
         self.assertEqual([ax.get_title(loc="left") for ax in axes],
                          ["gpt2-tiny, B = 16, T = 64", "gpt2-tiny, B = 64, T = 64"])
+
+
+class BesideTheLadder(unittest.TestCase):
+    def test_the_waterfall_multiplies_up_to_each_speed_up(self):
+        (ax,) = charts_ladder.draw_waterfall(read(sample())).axes
+        ends = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches]
+        for (low, high), expected in zip(ends, [(1.0, 40 / 38), (40 / 38, 2.5)], strict=True):
+            self.assertAlmostEqual(low, expected[0])
+            self.assertAlmostEqual(high, expected[1])
+        self.assertEqual([text.get_text() for text in ax.texts], ["baseline", "×1.05   1.05×", "×2.38   2.50×"])
+
+    def test_a_rung_that_costs_time_is_marked_without_colour(self):
+        data = sample()
+        data["variants"][2]["speedup_baseline"]["ratio"] = 1.01
+        (ax,) = charts_ladder.draw_waterfall(read(data)).axes
+        self.assertEqual([bar.get_hatch() for bar in ax.patches], ["", "//"])
+
+    def test_the_parts_of_memory_sum_to_the_arena(self):
+        data = read(everything())
+        memory = data.workloads[0].rows[0].memory
+        parts = {name: size // 2**20 for name, size in charts_ladder.parts_of(memory).items()}
+        self.assertEqual(parts, {"parameters": 15, "gradients": 0, "AdamW": 1, "activations": 60, "scratch": 0,
+                                 "workspace": 0, "other": 24})
+        ax = charts_ladder.draw_memory(data).axes[0]
+        first = [bar for bar in ax.patches if abs(bar.get_y() + bar.get_height() / 2) < 0.1]
+        self.assertAlmostEqual(sum(bar.get_width() for bar in first), 100 / 1024)
+
+    def test_mfu_is_a_percentage_of_the_peak(self):
+        ax = charts_ladder.draw_mfu(read(everything())).axes[0]
+        self.assertAlmostEqual(ax.patches[0].get_width(), 100 * 8 / 41)
+
+    def test_a_peer_s_ratio_is_a_mark(self):
+        ax = charts_ladder.draw_peers(read(everything())).axes[0]
+        marks = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "o"]
+        self.assertEqual(marks, [2.0] * len(RUNGS))
+
+    def test_throughput_is_drawn_over_the_batch(self):
+        rate, memory = charts_sweep.draw_batch(read(everything())).axes
+        (line,) = [line for line in rate.lines if line.get_label() == "02_tf32"]
+        self.assertEqual(list(line.get_xdata()), [4, 8, 16])
+        self.assertAlmostEqual(line.get_ydata()[0], 256 / 17)
+
+    def test_scaling_is_against_the_fewest_devices(self):
+        data = everything()
+        _, share = charts_sweep.draw_scaling(read(data)).axes
+        (line,) = [line for line in share.lines if line.get_label() == "02_tf32"]
+        self.assertEqual(list(line.get_xdata()), [1, 4])
+        self.assertAlmostEqual(line.get_ydata()[1], 100 * (0.9 * 4) / (0.9 * 2) / 4)
+
+    def test_what_is_missing_is_said(self):
+        data = read(sample())
+        for draw_it, word in ((charts_ladder.draw_memory, "memory"), (charts_ladder.draw_mfu, "peak"),
+                              (charts_ladder.draw_peers, "--peer"), (charts_sweep.draw_batch, "--batch"),
+                              (charts_sweep.draw_scaling, "devices"), (charts.draw_ablation, "ablate")):
+            self.assertIn(word, draw_it(data))
+
+    def test_of_several_devices_only_ratios_are_drawn(self):
+        other = everything()
+        other["context"]["device"]["name"] = "Tesla T4"
+        both = results.together([read(everything()), read(other)])
+        with tempfile.TemporaryDirectory() as folder:
+            written = {name: charts.write_chart(name, both, Path(folder)) for name in charts.CHARTS}
+        drawn = {name for name, files in written.items() if not isinstance(files, str)}
+        self.assertEqual(drawn, charts.ACROSS_DEVICES)
+        self.assertEqual([str(ablation.workload) for ablation in both.ablations[::2]],
+                         [f"{device}: gpt2-tiny, B = 4, T = 64" for device in ("NVIDIA H200", "Tesla T4")])
 
 
 class Ablations(unittest.TestCase):
@@ -232,9 +340,12 @@ class Ablations(unittest.TestCase):
         self.assertEqual(len(charts.draw_ladder(data).axes[0].patches), len(RUNGS))
 
     def test_it_is_drawn_of_ablations_only(self):
-        self.assertNotIn("ablation.svg", draw(json.dumps(sample()))[2])
+        _, errors, files = draw(json.dumps(sample()))
+        self.assertIn("no ablation chart", errors)
+        self.assertNotIn("ablation.svg", files)
         status, errors, files = draw(json.dumps(ablated()))
-        self.assertEqual((status, errors), (0, ""))
+        self.assertEqual(status, 0)
+        self.assertNotIn("ablation", errors)
         self.assertIn("ablation.svg", files)
         self.assertIn("ablation.png", files)
 

@@ -186,7 +186,8 @@ class HarnessCliAblate : public HarnessCli {
 TEST_F(HarnessCli, HelpNamesEverySubcommandAndIsLongOnly) {
   const Outcome help = stepladder("--help");
   EXPECT_EQ(help.code, 0);
-  for (const char* name : {"list", "run", "ablate", "train", "sample", "profile", "report", "doctor"})
+  for (const char* name : {"list", "run", "ablate", "train", "sample", "profile", "report", "diff", "export",
+                           "compare", "calibrate", "gate", "history", "doctor"})
     EXPECT_TRUE(has(help.out, name));
   EXPECT_FALSE(has(help.out, "-h,"));
   EXPECT_FALSE(has(help.out, "probe"));
@@ -209,6 +210,7 @@ TEST_F(HarnessCli, MisspellingsAreAnsweredWithTheNearestName) {
       {plan("--model gpt2-tyny"), "gpt2-tiny"},
       {plan("--peer pytorhc"), "pytorch"},
       {"train 02_tf23", "02_tf32"},
+      {"diff 01 02_tf23", "02_tf32"},
       {"list --jsn", "--json"},
   };
   for (const auto& [arguments, wanted] : cases) {
@@ -228,7 +230,8 @@ TEST_F(HarnessCli, WrongValuesAreRefusedBeforeAnyRun) {
         plan("--seq 100000"), plan("--seq 300"), plan("--data nowhere.bin"), plan("--data short.bin"),
         plan("--data data.bin --batch 400"), plan("--resume --overwrite"), plan("--timeout 0"),
         plan("--peer llmc=nowhere"), plan("--peer pytorch --peer-python nowhere/python"),
-        std::string("train"), std::string("sample --help-me"), std::string("report")}) {
+        std::string("train"), std::string("sample --help-me"), std::string("report"), std::string("diff 01"),
+        std::string("diff 01 02 --results nowhere.json")}) {
     const Outcome outcome = stepladder(arguments);
     EXPECT_EQ(outcome.code, 2) << arguments << outcome.out << outcome.err;
     EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
@@ -865,6 +868,50 @@ TEST_F(HarnessCli, ReportRefusesADamagedFileInOneLine) {
     EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "damaged.json") && outcome.err.size() < 1000)
         << outcome.err.substr(0, 1000);
   }
+}
+
+TEST_F(HarnessCli, ReportOfSeveralResultsIsOneReport) {
+  ASSERT_EQ(stepladder(plan()).code, 0);
+  Json other = parse_json(read_file(folder_ / "results.json"));
+  write_file(folder_ / "again.json", other.dump());
+  Outcome outcome = stepladder("report results.json again.json --out report");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(has(read_file(folder_ / "report/summary.md"), "median ms"));
+  other["context"]["device"]["name"] = "Tesla T4";
+  write_file(folder_ / "again.json", other.dump());
+  outcome = stepladder("report results.json again.json --out report");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const std::string& text : {outcome.out, read_file(folder_ / "report/summary.md")}) {
+    EXPECT_TRUE(has(text, "Tesla T4") && has(text, "x baseline")) << text;
+    EXPECT_FALSE(has(text, "median ms")) << text;
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "report"))
+    EXPECT_FALSE(has(entry.path().filename().string(), ".report.")) << entry.path();
+}
+
+TEST_F(HarnessCli, ReportIntoWhatIsNoFolderIsOneLine) {
+  ASSERT_EQ(stepladder(plan()).code, 0);
+  write_file(folder_ / "file", "");
+  for (const char* out : {"file", "file/below", "/proc/nowhere", "/dev/null"}) {
+    const Outcome outcome = stepladder(std::string("report results.json --out ") + out);
+    EXPECT_EQ(outcome.code, 2) << out;
+    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, out)) << outcome.err;
+  }
+}
+
+// ---- diff
+// ----------------------------------------------------------------------------------------------------
+
+TEST_F(HarnessCli, DiffShowsTheLinesAndWhatTheyBuy) {
+  ASSERT_EQ(stepladder(plan()).code, 0);
+  const Outcome outcome = stepladder("diff 01 tf32 --results results.json");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(has(outcome.out, "--- 01_causal_mask\n+++ 02_tf32\n@@")) << outcome.out;
+  EXPECT_TRUE(
+      has(outcome.out, "\n+  void prepare() override { ops.set_matmul_precision(Precision::tf32); }\n"));
+  EXPECT_TRUE(has(outcome.out, "02_tf32 runs at ") && has(outcome.out, "times the speed of 01_causal_mask"));
+  EXPECT_FALSE(has(outcome.out, "\033")) << "no colour but on a terminal";
+  EXPECT_TRUE(has(stepladder("diff 02 02 --results results.json").out, "no line differs"));
 }
 
 }  // namespace

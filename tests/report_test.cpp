@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/files.h"
 
 namespace stepladder {
@@ -163,6 +165,59 @@ TEST(Report, SaysWhatANumberDoesNotShow) {
       says(markdown(results), {"attention ran on the project's own kernels: this build has no cuDNN."}));
   results["runs"][0]["backend"] = "cuda";
   EXPECT_EQ(markdown(results).find("emulated"), std::string::npos);
+}
+
+TEST(Report, BeginsWithTheFastestRungAndAgainstWhom) {
+  Json pytorch = run_json("pytorch/02_tf32", 0, 300);
+  pytorch["peer"] = "pytorch";
+  const Json results =
+      results_json({run_json("00_fp32_baseline", 0, 360), run_json("02_tf32", 0, 150), pytorch});
+  const std::string answer =
+      "Fastest: 02_tf32, 150.0 ms a step, 109,227 tok/s, 31.0 GiB live; 2.40x the speed of 00_fp32_baseline, "
+      "2.00x that of pytorch/02_tf32.";
+  EXPECT_TRUE(markdown(results).starts_with(answer)) << markdown(results);
+  EXPECT_TRUE(terminal_report(results_from(results)).starts_with(answer));
+  Json failed = run_json("00_fp32_baseline", 0, 360);
+  failed["status"] = "oom";
+  EXPECT_EQ(markdown(results_json({failed})).find("Fastest"), std::string::npos);
+}
+
+TEST(Report, OfSeveralDevicesHasRatiosOnly) {
+  Json pytorch = run_json("pytorch/02_tf32", 0, 300);
+  pytorch["peer"] = "pytorch";
+  const std::string text = markdown_report(results_from(results_json({run_json("00_fp32_baseline", 0, 360),
+                                                                      run_json("02_tf32", 0, 150), pytorch})),
+                                           true);
+  EXPECT_TRUE(says(text, {"| rung | x previous | x baseline | x PyTorch | MFU % | loss | status |",
+                          "| 02_tf32 | 2.40 | 2.40 | 2.00 | 33.9 / 31.8 | 6.2500 | ok |"}));
+  for (const char* absolute : {"150.0", "360.0", "31.0", "109,227"})
+    EXPECT_EQ(text.find(absolute), std::string::npos) << absolute << "\n" << text;
+}
+
+TEST(Report, NotesTellWarningsFromReadingAids) {
+  Json results = results_json({run_json("00_fp32_baseline", 0, 360)});
+  results["complete"] = false;
+  const auto notes = report_notes(results_from(results));
+  EXPECT_EQ(std::count_if(notes.begin(), notes.end(), [](const Note& n) { return n.warning; }), 1);
+  const auto warning = std::find_if(notes.begin(), notes.end(), [](const Note& n) { return n.warning; });
+  EXPECT_TRUE(says(warning->text, {"Unfinished"}));
+}
+
+TEST(Report, ComparesTwoRungsWithinRounds) {
+  Json small = run_json("02_tf32", 0, 160), more = run_json("02_tf32", 1, 150);
+  for (Json* run : {&small, &more}) (*run)["summary"]["memory_bytes"]["live_peak"] = int64_t{30} << 30;
+  const Results results = results_from(results_json(
+      {run_json("00_fp32_baseline", 0, 400), small, run_json("00_fp32_baseline", 1, 360), more}));
+  EXPECT_TRUE(
+      says(comparison(results, "00_fp32_baseline", "02_tf32"),
+           {"02_tf32 runs at 2.45 (2.40 to 2.50) times the speed of 00_fp32_baseline on gpt2 B=16 T=1024, "
+            "with 1.0 GiB less live memory."}));
+  EXPECT_TRUE(says(comparison(results, "02_tf32", "00_fp32_baseline"), {"1.0 GiB more"}));
+  EXPECT_EQ(comparison(results, "07_flash_attention", "08_compiled_step"),
+            "Neither 07_flash_attention nor 08_compiled_step was measured.\n");
+  const std::string alone = comparison(results, "02_tf32", "03_fused_adamw");
+  EXPECT_TRUE(says(alone, {"02_tf32"}));
+  EXPECT_EQ(alone.find("times the speed"), std::string::npos);
 }
 
 TEST(Report, SurvivesAnyContextAndPlan) {

@@ -1,0 +1,214 @@
+"""Charts of the ladder beside its step times: where the speed-up comes from, memory, MFU, and the peers."""
+
+import style
+from layout import label_rows, left_of, legend_right, panels
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
+from results import GIB, PEERS, Memory, Results, Row
+
+# Parts of the arena, by what their names begin with; in the order in which they are stacked.
+PARTS = {
+    "parameters": ("params", "weights"),
+    "gradients": ("grads",),
+    "AdamW": ("adam",),
+    "activations": ("activations",),
+    "scratch": ("scratch",),
+    "workspace": ("workspace",),
+}
+# Hatches tell the parts apart in grey.
+_PART_LOOKS = {
+    "parameters": ("#0072B2", ""), "gradients": ("#56B4E9", "//"), "AdamW": ("#009E73", ""),
+    "activations": ("#E69F00", "\\\\"), "scratch": ("#CC79A7", "xx"), "workspace": ("#D55E00", ""),
+    "other": (style.BASELINE_BAR, ".."),
+}
+
+
+def _heights(workloads, pitch: float = 0.34) -> list[list[float]]:
+    return [[pitch * len(workload.rows) + 0.1] for workload in workloads]
+
+
+def _failure(ax, x: float, y: float, text: str) -> None:
+    """Where a rung that failed has its bar: why, never a number."""
+    ax.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center_baseline", color=style.MUTED,
+                style="italic")
+
+
+def _why(row: Row) -> str:
+    return "not measured" if row.ok else row.status
+
+
+def draw_waterfall(data: Results):
+    """Where the speed-up comes from: each rung multiplies what the rungs below it reached. The axis is logarithmic, so
+    equal lengths are equal gains; a rung that costs time is orange and hatched."""
+    workloads = [workload for workload in data.drawable() if any(row.speedup for row in workload.rows)]
+    if not workloads:
+        return "no rung was measured together with the baseline"
+    left = left_of(data.rungs)
+    fig, groups = panels(data, "Where the speed-up comes from", "bar: gain over the rung before  ·  logarithmic",
+                         workloads, _heights(workloads), left)
+    for (ax,), workload in zip(groups, workloads):
+        reached = 1.0
+        for y, row in enumerate(workload.rows):
+            if row.ok and y == 0:
+                ax.annotate("baseline", (1.0, y), xytext=(6, 0), textcoords="offset points", va="center_baseline")
+                continue
+            if row.speedup is None:
+                _failure(ax, reached, y, _why(row))
+                continue
+            gain = row.speedup / reached
+            low, high = sorted((reached, row.speedup))
+            bar = ax.barh(y, high - low, left=low, height=0.62, color=style.BAR if gain >= 1 else style.PEER_BAR,
+                          hatch="" if gain >= 1 else "//", edgecolor="white", linewidth=0.6)
+            style.tip(bar[0], f"{row.rung}: {gain:.2f}× the rung before, {row.speedup:.2f}× the baseline")
+            ax.plot([row.speedup] * 2, [y - 0.31, min(y + 1.31, len(workload.rows) - 0.69)], color=style.MUTED,
+                    linewidth=0.8)
+            ax.annotate(f"×{gain:.2f}   {row.speedup:.2f}×", (high, y), xytext=(6, 0), textcoords="offset points",
+                        va="center_baseline", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+            reached = row.speedup
+        top = max(row.speedup or 1.0 for row in workload.rows)
+        ax.set_xscale("log")
+        style.log_axis(ax.xaxis)
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+        ax.set_xlim(0.92 * min(1.0, *(row.speedup or 1.0 for row in workload.rows)), max(top**1.26, 1.3 * top))
+        label_rows(ax, [row.rung for row in workload.rows])
+    groups[-1][-1].set_xlabel("speed-up against the baseline")
+    return fig
+
+
+def parts_of(memory: Memory) -> dict[str, int]:
+    """Bytes of the arena by part; what is in none of them, and padding between them, is other."""
+    sizes = dict.fromkeys(PARTS, 0)
+    for name, size in memory.by_name.items():
+        for part, prefixes in PARTS.items():
+            if name.startswith(prefixes):
+                sizes[part] += size
+    return sizes | {"other": max(0, memory.live - sum(sizes.values()))}
+
+
+def draw_memory(data: Results):
+    """Peak memory of the trainer's arena by what it holds; the tick is the whole process as the device sees it, the
+    diamond what PyTorch's same rung had allocated at most."""
+    workloads = [workload for workload in data.drawable()
+                 if any(row.memory and row.memory.by_name for row in workload.rows)]
+    if not workloads:
+        return "no run says what its memory holds"
+    fig, groups = panels(data, "Peak memory, by what it holds", "the trainer's arena", workloads, _heights(workloads),
+                         left_of(data.rungs), 1.9)
+    shown = set()
+    for (ax,), workload in zip(groups, workloads):
+        for y, row in enumerate(workload.rows):
+            if not row.memory or not row.memory.by_name:
+                _failure(ax, 0.0, y, _why(row))
+                continue
+            end = 0.0
+            for part, size in parts_of(row.memory).items():
+                if size / row.memory.live < 0.002:
+                    continue
+                color, hatch = _PART_LOOKS[part]
+                bar = ax.barh(y, size / GIB, left=end, height=0.62, color=color, hatch=hatch, edgecolor="white",
+                              linewidth=0.5)
+                style.tip(bar[0], f"{row.rung}, {part}: {size / GIB:.2f} GiB")
+                shown.add(part)
+                end += size / GIB
+            process = row.memory.process / GIB
+            ax.plot([process] * 2, [y - 0.36, y + 0.36], color=style.INK, linewidth=1.6)
+            beside = row.counterpart.memory if row.counterpart else None
+            if beside:
+                (mark,) = ax.plot(beside.live / GIB, y, **_PEER_MARK)
+                style.tip(mark, f"{row.counterpart.rung}: {beside.live / GIB:.2f} GiB allocated at most")
+                shown.add("peer")
+            ax.annotate(f"{row.memory.live / GIB:.1f}", (max(process, beside.live / GIB if beside else 0), y),
+                        xytext=(8, 0), textcoords="offset points", va="center_baseline")
+        label_rows(ax, [row.rung for row in workload.rows])
+        ax.set_xlim(0, 1.08 * ax.get_xlim()[1])
+    groups[-1][-1].set_xlabel("GiB; the number is the arena's peak")
+    handles = [Patch(facecolor=color, hatch=hatch, edgecolor="white", label=part)
+               for part, (color, hatch) in _PART_LOOKS.items() if part in shown]
+    handles.append(Line2D([], [], color=style.INK, linewidth=1.6, label="whole process"))
+    if "peer" in shown:
+        handles.append(Line2D([], [], **_PEER_MARK, label="PyTorch's live"))
+    legend_right(fig, groups[0][0], handles)
+    return fig
+
+
+_PEER_MARK = {"marker": "D", "markersize": 5.5, "color": "white", "markeredgecolor": style.INK, "linestyle": "none",
+              "zorder": 5}
+
+
+def draw_mfu(data: Results):
+    """Model FLOPs utilisation against the dense peak of what the rung's GEMMs run on. It falls where a rung moves on to
+    a faster unit: the step is shorter, the peak higher still."""
+    workloads = [workload for workload in data.drawable() if any(row.mfu_nanogpt for row in workload.rows)]
+    if not workloads:
+        return "the device's peak is not known, or no rung ended well"
+    names = {row.rung: f"{row.rung}  ({row.math})" if row.math else row.rung
+             for workload in workloads for row in workload.rows}
+    fig, groups = panels(data, "Model FLOPs utilisation", "of the dense peak of fp32, TF32 or 16-bit GEMMs", workloads,
+                         _heights(workloads), left_of(list(names.values())), 1.75)
+    for (ax,), workload in zip(groups, workloads):
+        for y, row in enumerate(workload.rows):
+            if not row.mfu_nanogpt:
+                _failure(ax, 0.0, y, _why(row))
+                continue
+            percent = 100 * row.mfu_nanogpt
+            bar = ax.barh(y, percent, height=0.62, color=style.BAR if y else style.BASELINE_BAR)
+            style.tip(bar[0], f"{row.rung}: {percent:.1f} % by nanoGPT's formula")
+            if row.mfu_llmc:
+                ax.plot([100 * row.mfu_llmc] * 2, [y - 0.31, y + 0.31], color="white", linewidth=1.6)
+            if row.counterpart and row.counterpart.mfu_nanogpt:
+                (mark,) = ax.plot(100 * row.counterpart.mfu_nanogpt, y, **_PEER_MARK)
+                style.tip(mark, f"{row.counterpart.rung}: {100 * row.counterpart.mfu_nanogpt:.1f} %")
+            ax.annotate(f"{percent:.1f} %", (percent, y), xytext=(8, 0), textcoords="offset points",
+                        va="center_baseline")
+        label_rows(ax, [names[row.rung] for row in workload.rows])
+        ax.set_xlim(0, 100)
+    groups[-1][-1].set_xlabel("% of peak")
+    handles = [Patch(color=style.BAR, label="nanoGPT's formula"),
+               Line2D([], [], color=style.BAND, linewidth=1.6, label="llm.c's formula")]
+    if any(row.counterpart for workload in workloads for row in workload.rows):
+        handles.append(Line2D([], [], **_PEER_MARK, label="PyTorch, same rung"))
+    legend_right(fig, groups[0][0], handles)
+    return fig
+
+
+def draw_peers(data: Results):
+    """How many times faster each rung is than its counterpart in PyTorch, and than llm.c, in the same rounds, with the
+    95 % interval; and how many times less memory it takes than PyTorch's. Right of 1 is ours."""
+    workloads = [workload for workload in data.drawable() if any(row.peers for row in workload.rows)]
+    if not workloads:
+        return "no peer was measured: `stepladder run --peer pytorch` measures PyTorch beside the rungs"
+    fig, groups = panels(data, "Beside the peers", "right of 1: ours is faster, or smaller", workloads,
+                         _heights(workloads, 0.4), left_of(data.rungs), 1.75)
+    looks = {"pytorch": ("o", style.BAR, -0.16), "llmc": ("^", "#D55E00", 0.0), "memory": ("s", "#009E73", 0.2)}
+    labels = {name: f"time, {title}" for name, title in PEERS.items()} | {"memory": "memory, PyTorch"}
+    shown = set()
+    for (ax,), workload in zip(groups, workloads):
+        ax.axvline(1.0, color=style.INK, linewidth=1.0)
+        for y, row in enumerate(workload.rows):
+            points = [(ratio.against.split("/")[0], ratio.value, ratio.interval) for ratio in row.peers]
+            if row.memory and row.counterpart and row.counterpart.memory:
+                points.append(("memory", row.counterpart.memory.live / row.memory.live, None))
+            if not points:
+                _failure(ax, 1.0, y, "no counterpart" if row.ok else row.status)
+            for name, value, interval in points:
+                marker, color, shift = looks.get(name, looks["llmc"])
+                ax.plot([1.0, value], [y + shift] * 2, color=color, linewidth=1.0, alpha=0.5)
+                (mark,) = ax.plot(value, y + shift, marker=marker, color=color, linestyle="none", markersize=6.5)
+                style.tip(mark, f"{row.rung}, {labels.get(name, name)}: {value:.2f}×")
+                shown.add(name)
+                if interval:
+                    ax.plot(interval, [y + shift] * 2, color=style.INK, linewidth=1.2, solid_capstyle="butt")
+        if max(ax.get_xlim()) / min(1.0, max(ax.get_xlim()[0], 0.01)) > 5:
+            ax.set_xscale("log")
+            style.log_axis(ax.xaxis)
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+        label_rows(ax, [row.rung for row in workload.rows])
+    groups[-1][-1].set_xlabel("times faster, times smaller")
+    legend_right(fig, groups[0][0], [Line2D([], [], marker=looks.get(name, looks["llmc"])[0], linestyle="none",
+                                            color=looks.get(name, looks["llmc"])[1], label=labels.get(name, name))
+                                     for name in [*labels] if name in shown])
+    return fig
+
+
+CHARTS = {"waterfall": draw_waterfall, "peers": draw_peers, "memory": draw_memory, "mfu": draw_mfu}

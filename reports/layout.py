@@ -1,0 +1,40 @@
+"""Figures of several panels under one title."""
+
+import style
+from results import Results, Workload
+
+
+def panels(data: Results, title: str, note: str, workloads: list[Workload], heights: list[list[float]], left: float,
+           right: float = 0.3):
+    """A figure with a group of panels for each workload. Returns it and the groups of axes."""
+    rounds = f"{data.rounds} round{'s' if data.rounds != 1 else ''}"
+    several = len(workloads) > 1
+    parts = [data.device, rounds, note] if several else [data.device, str(workloads[0]), rounds, note]
+    gaps = [[0.65] + [0.12] * (len(group) - 1) for group in heights]
+    gaps[0][0] = 0.45 if several else 0.2
+    fig, axes = style.figure(title, "  ·  ".join(parts), sum(heights, []), sum(gaps, []), left, right)
+    groups = [[axes.pop(0) for _ in group] for group in heights]
+    if several:
+        for group, workload in zip(groups, workloads):
+            group[0].set_title(str(workload))
+    return fig, groups
+
+
+def label_rows(ax, names: list[str]) -> None:
+    """Rows from the top down, a name each, for horizontal bars."""
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.set_yticks(range(len(names)), names)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="y", visible=False)
+
+
+def legend_right(fig, ax, handles: list) -> None:
+    """A legend right of `ax`."""
+    place = ax.get_position()
+    fig.legend(handles=handles, loc="upper left", fontsize=9, borderaxespad=0, handlelength=1.6,
+               bbox_to_anchor=(place.x1 + 0.15 / style.WIDTH, place.y1))
+
+
+def left_of(names: list[str]) -> float:
+    """Inches that row names take."""
+    return 0.3 + max(style.text_width(name) for name in names)

@@ -1,0 +1,272 @@
+"""The page of one or several results: one HTML file that needs nothing else, and the published tables as Markdown."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+import published
+import sources
+from markupsafe import Markup
+from published import figures
+from results import GIB, PEERS, Ratio, Results, Row, Workload, plain, together
+
+TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent / "page"), autoescape=True,
+                               trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+
+
+@dataclass
+class Cell:
+    """`text` with, smaller, `more`; `hint` shows where the pointer rests; sorted by `key`."""
+
+    text: str = "–"
+    more: str = ""
+    hint: str = ""
+    key: float | str | None = None
+    href: str = ""
+    kind: str = ""  # "text" or "bad"; a number else
+
+
+@dataclass
+class Column:
+    name: str
+    hint: str
+    cell: Callable[[Row], Cell]
+    absolute: bool = False  # milliseconds, tokens, bytes: not beside another device's
+
+
+@dataclass
+class Chart:
+    name: str
+    caption: str
+    svg: Markup | None
+    missing: str = ""
+
+
+# ---- the ladder's tables ---------------------------------------------------------------------------------------------
+
+
+def _number(value: float | None, text: str = "", more: str = "", hint: str = "") -> Cell:
+    return Cell() if value is None else Cell(text or figures(value), more, hint, value)
+
+
+def _between(interval: tuple[float, float] | None) -> str:
+    return f"{figures(interval[0])} to {figures(interval[1])}" if interval else ""
+
+
+def _times(ratio: Ratio | None) -> Cell:
+    if ratio is None:
+        return Cell()
+    hint = f"against {ratio.against}"
+    if ratio.interval:
+        hint += f"; 95 % interval {ratio.interval[0]:.2f} to {ratio.interval[1]:.2f}"
+    return _number(ratio.value, f"{ratio.value:.2f}×", hint=hint)
+
+
+def _rung(row: Row) -> Cell:
+    return Cell(row.rung, sources.LADDER.get(row.rung, {}).get("changes", ""), key=row.rung, kind="text",
+                href=f"#diff-{row.rung}" if sources.diff(row.rung) else "")
+
+
+def _status(row: Row) -> Cell:
+    if row.ok and not row.throttled:
+        return Cell("ok", key="ok", kind="text")
+    status = row.status if not row.ok else "throttled"
+    return Cell(status, row.reason, key=status, kind="bad")
+
+
+def _memory(row: Row) -> Cell:
+    if not row.memory:
+        return Cell()
+    live, process = row.memory.live / GIB, row.memory.process / GIB
+    return _number(live, f"{live:.1f}", hint=f"arena {live:.2f} GiB, whole process {process:.2f} GiB")
+
+
+def _percent(row: Row) -> Cell:
+    if row.mfu_nanogpt is None:
+        return Cell("n/a" if row.ok else "–", hint="the device's peak is not known" if row.ok else "")
+    hint = f"by llm.c's formula {100 * row.mfu_llmc:.1f} %" if row.mfu_llmc else ""
+    return _number(row.mfu_nanogpt, f"{100 * row.mfu_nanogpt:.1f}", hint=hint)
+
+
+def _columns(workload: Workload, rows: list[Row], ratios_only: bool) -> list[Column]:
+    """Those that have something to say of `rows`, which are rungs or peers."""
+    ours = not rows[0].peer
+    columns = [
+        Column("rung", "", _rung) if ours else
+        Column("peer", "", lambda row: Cell(row.rung, key=row.rung, kind="text")),
+        Column("ms", "median over rounds of each run's median step, and its 95 % interval", lambda row:
+               _number(row.median_ms, more=_between(row.interval_ms)) if row.ok else Cell(), absolute=True),
+        Column("tok/s", "tokens per second", lambda row: _number(row.tokens_per_second), absolute=True)]
+    if ours:
+        columns += [Column("× previous", "times faster than the rung before", lambda row: _times(row.previous)),
+                    Column("× baseline", "times faster than the lowest rung", lambda row: _times(row.baseline))]
+        for peer in dict.fromkeys(row.peer for row in workload.all_peers):
+            def against(row: Row, peer: str = peer) -> Row | None:
+                ratio = row.against(peer)
+                return workload.find(ratio.against) if ratio else None
+            title = PEERS.get(peer, peer)
+            columns += [
+                Column(f"{title} ms", f"{title}'s counterpart in the same rounds", lambda row, against=against:
+                       _number(against(row).median_ms, hint=against(row).rung) if against(row) else Cell(),
+                       absolute=True),
+                Column(f"× {title}", f"times faster than {title}", lambda row, peer=peer: _times(row.against(peer)))]
+    columns += [
+        Column("MFU %", "model FLOPs utilisation by nanoGPT's formula", _percent),
+        Column("GiB", "live memory at its peak", _memory, absolute=True),
+        Column("first ms", "the first step, compiling and searching included", lambda row: _number(row.first_step_ms),
+               absolute=True),
+        Column("loss", "of the last training step", lambda row:
+               _number(row.final_loss, "" if row.final_loss is None else f"{row.final_loss:.4f}")),
+        Column("val loss", "validation loss after the last step", lambda row:
+               _number(row.val_loss, "" if row.val_loss is None else f"{row.val_loss:.4f}")),
+        Column("status", "", _status)]
+    kept = [column for column in columns if not (ratios_only and column.absolute)]
+    return [column for column in kept if any(column.cell(row).text != "–" for row in rows)]
+
+
+def _table(workload: Workload, rows: list[Row], ratios_only: bool) -> dict | None:
+    if not rows:
+        return None
+    columns = _columns(workload, rows, ratios_only)
+    return {"columns": columns, "rows": [[column.cell(row) for column in columns] for row in rows]}
+
+
+# ---- the answer ------------------------------------------------------------------------------------------------------
+
+
+def _answer(one: Results, ratios_only: bool) -> dict | None:
+    """The fastest rung, by how much, in how much memory, and against whom."""
+    measured = [(workload, row) for workload in one.workloads for row in workload.rows if row.ok and not row.throttled]
+    if not measured:
+        return None
+    workload, best = max(measured, key=lambda pair: pair[1].tokens_per_second or 1 / pair[1].median_ms)
+    tiles = []
+    if not ratios_only:
+        rate = f"{best.tokens_per_second:,.0f} tokens/s" if best.tokens_per_second else ""
+        tiles.append(("Fastest step", f"{figures(best.median_ms)} ms", rate))
+    if best.baseline:
+        baseline = workload.find(best.baseline.against)
+        tiles.append(("Against the baseline", f"{best.baseline.value:.1f}× faster", f"{best.baseline.against}"
+                      + (f", {figures(baseline.median_ms)} ms" if baseline and not ratios_only else "")))
+    for ratio in best.peers:
+        peer = workload.find(ratio.against)
+        title = PEERS.get(ratio.against.split("/")[0], ratio.against)
+        tiles.append((f"Against {title}", f"{ratio.value:.2f}× faster" if ratio.value >= 1 else
+                      f"{1 / ratio.value:.2f}× slower", f"{ratio.against}"
+                      + (f", {figures(peer.median_ms)} ms" if peer and not ratios_only else "")))
+    if not best.peers:
+        tiles.append(("Against PyTorch", "not measured", "run with --peer pytorch"))
+    if best.memory:
+        live = best.memory.live / GIB
+        lowest = workload.find(best.baseline.against) if best.baseline else None
+        if ratios_only:
+            if lowest and lowest.memory:
+                tiles.append(("Memory", f"{lowest.memory.live / best.memory.live:.1f}× less",
+                              f"than {best.baseline.against}"))
+        else:
+            tiles.append(("Live memory", f"{live:.1f} GiB", f"baseline {lowest.memory.live / GIB:.1f} GiB"
+                          if lowest and lowest.memory else ""))
+    return {"workload": workload, "rung": best.rung, "tiles": tiles, "device": one.device, "row": best}
+
+
+def _stale(results: list[Results]) -> list[str]:
+    """A warning where rungs were measured from other sources than are here."""
+    rows = [row for one in results for workload in one.workloads for row in workload.rows if row.source_hash]
+    changed = sorted({row.rung for row in rows if (now := sources.source_hash(row.rung)) and now != row.source_hash})
+    return [f"Stale: the sources of {', '.join(changed)} have changed since the measurement; the diffs below show them "
+            "as they are now."] if changed else []
+
+
+def _warnings(one: Results) -> list[str]:
+    warnings = list(one.warnings)
+    for workload in one.workloads:
+        for status in dict.fromkeys(row.status for row in workload.rows if row.status not in ("ok", "unsupported")):
+            names = ", ".join(row.rung for row in workload.rows if row.status == status)
+            warnings.append(f"{status}: {names} on {workload}. No speed-up is claimed for it.")
+    return warnings
+
+
+# ---- environment -----------------------------------------------------------------------------------------------------
+
+
+def _environment(one: Results) -> list[tuple[str, str]]:
+    device, context, plan = one.context["device"], one.context, one.plan
+    fields = [(device, "name", "device"), (device, "compute_capability", "compute capability"),
+              (device, "total_memory", "device memory"), (device, "driver", "driver's CUDA"),
+              (device, "runtime", "CUDA runtime"), (device, "blas", "BLAS"), (device, "attention", "flash attention"),
+              (device, "uuid", "UUID"), (context, "os", "system"), (context, "cpu", "CPU"), (context, "cores", "cores"),
+              (context, "memory", "memory"), (context, "version", "stepladder"), (context, "commit", "commit"),
+              (context, "time", "measured"), (context, "command_line", "command"), (plan, "data", "data"),
+              (plan, "val_data", "validation data"), (plan, "seed", "seed"), (plan, "lr", "learning rate")]
+    return [(title, _bytes(value) if key.endswith("memory") else plain(value, 400))
+            for where, key, title in fields if (value := where.get(key)) not in (None, "")]
+
+
+def _bytes(value: object) -> str:
+    return f"{value / GIB:.1f} GiB" if isinstance(value, (int, float)) else "?"
+
+
+def _protocol(one: Results) -> str:
+    plan = {key: plain(one.plan[key], 20) for key in ("rounds", "steps", "warmup") if key in one.plan}
+    if len(plan) < 3:
+        return ""
+    return f"{plan['rounds']} rounds of {plan['steps']} steps, the first {plan['warmup']} or more left out"
+
+
+# ---- charts ----------------------------------------------------------------------------------------------------------
+
+
+def inline_svg(text: str, name: str) -> Markup:
+    """An SVG of our own as part of a page: no prologue, no size, no style, and ids that no other chart has."""
+    text = text[text.index("<svg"):]
+    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.S)
+    for size in ("width", "height"):
+        text = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'\bid="(?!(?:m|p|h|DejaVu)[^"]*")[^"]*"', "", text)  # groups' names, which nothing refers to
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'(href="#|url\(#)', rf"\1{name}-", text)
+    return Markup(re.sub(r"\n\s*", "\n", text))
+
+
+def _charts(drawn: dict[str, list[Path] | str], captions: dict[str, str]) -> list[Chart]:
+    charts = []
+    for name, written in drawn.items():
+        caption = " ".join(captions[name].split())
+        charts.append(Chart(name, caption, None, written) if isinstance(written, str) else
+                      Chart(name, caption, inline_svg(written[0].read_text(encoding="utf-8"), name)))
+    return charts
+
+
+# ---- the files -------------------------------------------------------------------------------------------------------
+
+
+def render(results: list[Results], drawn: dict[str, list[Path] | str], captions: dict[str, str], dark_css: str) -> str:
+    """The page. `drawn` has each chart's files or what it lacks, `captions` what each shows."""
+    mixed = together(results).mixed
+    measured = [{
+        "results": one,
+        "answer": _answer(one, mixed),
+        "protocol": _protocol(one),
+        "warnings": _warnings(one),
+        "environment": _environment(one),
+        "tables": [{"workload": workload, "rungs": _table(workload, workload.rows, mixed),
+                    "peers": _table(workload, workload.all_peers, mixed)} for workload in one.workloads],
+    } for one in results]
+    rungs = dict.fromkeys(row.rung for one in results for workload in one.workloads for row in workload.rows)
+    return TEMPLATES.get_template("page.html").render(
+        measured=measured, mixed=mixed, stale=_stale(results), charts=_charts(drawn, captions),
+        diffs=[diff for rung in rungs if (diff := sources.diff(rung))],
+        gains={row.rung: row.previous for one in results for workload in one.workloads for row in workload.rows
+               if row.previous},
+        published=published.reproduce(results), dark_css=Markup(dark_css), figures=figures)
+
+
+def published_markdown(results: list[Results]) -> str:
+    def cell(text: str) -> str:
+        return re.sub(r"([\\`*\[\]|<])", r"\\\1", text) or "-"
+
+    markdown = TEMPLATES.overlay(autoescape=False)
+    markdown.filters["cell"] = cell
+    return markdown.get_template("published.md").render(published=published.reproduce(results))

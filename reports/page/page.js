@@ -1,0 +1,50 @@
+"use strict";
+// A column's head sorts the table by it, largest or last first, then the other way; what has no value stays last.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => {
+    const first = column === 0 || head.classList.contains("text") ? "ascending" : "descending";
+    const order = head.ariaSort !== first ? first : first === "ascending" ? "descending" : "ascending";
+    for (const other of heads) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", order);
+    const key = row => row.cells[column].dataset.key;
+    const numbers = [...table.tBodies[0].rows].every(row => key(row) === undefined || !isNaN(key(row)));
+    const sign = order === "ascending" ? 1 : -1;
+    const compare = (a, b) => numbers ? a - b : a.localeCompare(b);
+    const rows = [...table.tBodies[0].rows].sort((a, b) =>
+      (key(a) === undefined) - (key(b) === undefined) || (key(a) === undefined ? 0 : sign * compare(key(a), key(b))));
+    table.tBodies[0].append(...rows);
+  }));
+}
+
+// Values where the pointer rests, or a finger taps: at once, in place of the browser's slow ones.
+const tip = document.getElementById("tip");
+for (const title of document.querySelectorAll("svg title")) {
+  title.parentElement.dataset.tip = title.textContent;
+  title.remove();
+}
+for (const element of document.querySelectorAll("[title]")) {
+  element.dataset.tip = element.title;
+  element.setAttribute("aria-description", element.title);
+  element.removeAttribute("title");
+}
+document.addEventListener("pointerover", event => {
+  const over = event.target.closest("[data-tip]");
+  tip.hidden = !over;
+  if (over) tip.textContent = over.dataset.tip;
+});
+document.addEventListener("pointermove", event => {
+  if (tip.hidden) return;
+  const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
+  const above = event.clientY - tip.offsetHeight - 12;
+  tip.style.left = `${Math.max(8, left)}px`;
+  tip.style.top = `${above > 8 ? above : event.clientY + 18}px`;
+});
+
+// A link to a diff opens it.
+function open() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (target instanceof HTMLDetailsElement) target.open = true;
+}
+addEventListener("hashchange", open);
+open();

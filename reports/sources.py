@@ -1,0 +1,53 @@
+"""The rungs' table and their sources as they are here: the diff that a rung is, and whether it has changed since."""
+
+import difflib
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+LADDER = {rung["name"]: rung
+          for rung in json.loads((ROOT / "variants/ladder.json").read_text(encoding="utf-8"))["rungs"]}
+
+
+@dataclass
+class Diff:
+    """A rung's file against its parent's: lines with what they are, "add", "del", "hunk" or ""."""
+
+    rung: str
+    parent: str
+    lines: list[tuple[str, str]]
+
+    @property
+    def changed(self) -> int:
+        return sum(kind in ("add", "del") for kind, _ in self.lines)
+
+
+def diff(rung: str) -> Diff | None:
+    """None for a rung without a parent, and where a file is not here."""
+    parent = LADDER.get(rung, {}).get("parent")
+    files = [ROOT / f"variants/{name}.cpp" for name in (parent, rung)]
+    if not parent or not all(file.is_file() for file in files):
+        return None
+    before, after = (file.read_text(encoding="utf-8").splitlines() for file in files)
+    kinds = {"+": "add", "-": "del", "@": "hunk"}
+    lines = list(difflib.unified_diff(before, after, lineterm=""))[2:]  # without the files' names
+    return Diff(rung, parent, [(kinds.get(line[:1], ""), line) for line in lines])
+
+
+@cache
+def _model() -> tuple[str, ...]:
+    files = sorted(str(path) for path in (ROOT / "model").rglob("*") if path.suffix in (".h", ".cpp", ".cu", ".cuh"))
+    return tuple(_sha256(Path(file).read_bytes()) for file in files)
+
+
+def source_hash(rung: str) -> str | None:
+    """As cmake/rung_header.cmake computes it; None for a rung whose file is not here."""
+    file = ROOT / f"variants/{rung}.cpp"
+    return _sha256("".join((_sha256(file.read_bytes()), *_model())).encode()) if file.is_file() else None
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

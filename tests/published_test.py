@@ -1,0 +1,124 @@
+"""The published tables: nothing published is lost or made up, and ours stands beside it as the table asks."""
+
+import csv
+import sys
+import tempfile
+import unittest
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "reports"))
+import published
+import results
+
+FIELDS = ("source", "device", "devices", "variant", "metric", "value", "unit", "B", "T", "kind")
+
+
+def listed():
+    """What was published, row by row, as it was collected: tests/data/published_rows.tsv."""
+    with Path(__file__).with_name("data").joinpath("published_rows.tsv").open(encoding="utf-8") as file:
+        return [tuple(row[name] for name in FIELDS) for row in csv.DictReader(file, delimiter="\t")]
+
+
+def ours(ladder, device="NVIDIA H200", B=16, T=1024):
+    """Results of these rungs, each with its milliseconds."""
+    row_of = {name: results.Row(name, "ok", "", median_ms=ms, tokens_per_second=B * T * 1e3 / ms, first_step_ms=10 * ms,
+                                memory=results.Memory(*[int(ms * results.GIB)] * 3)) for name, ms in ladder.items()}
+    workload = results.Workload("gpt2", B, T, list(row_of.values()), device=device)
+    return results.Results(device, "cuda", [workload])
+
+
+def table(source, title, measured):
+    tables = next(one.tables for one in published.reproduce(measured) if one.name == source)
+    return next(one for one in tables if one.title == title)
+
+
+LADDER = {"00_fp32_baseline": 400.0, "05_mixed_precision": 100.0, "06_fused_kernels": 50.0, "07_flash_attention": 40.0,
+          "09_padded_vocab": 32.0}
+GUNTON = ("gunton-2024-07", "Step time on an A100")
+
+
+class Rows(unittest.TestCase):
+    def test_every_published_row_is_in_one_table_or_not_applicable_with_why(self):
+        kept = [tuple("" if row[name] is None else str(row[name]) for name in FIELDS)
+                for source in published.load() for row in published.rows(source)]
+        self.assertEqual(Counter(kept), Counter(listed()))
+        self.assertEqual(len(kept), 192)
+        for source in published.load():
+            for one in source["not_applicable"]:
+                self.assertGreater(len(one["why"]), 20, one["title"])
+
+    def test_what_of_ours_is_named_exists(self):
+        ladder = {path.stem for path in published.ROOT.glob("variants/*.cpp")} | {"11_multi_gpu", "llmc"}
+        for source in published.load():
+            for one in source["tables"]:
+                for row in one["rows"]:
+                    names = row.get("ours") or []
+                    for name in [names] if isinstance(names, str) else names:
+                        if one["quantity"] == "lines":
+                            self.assertTrue(list(published.ROOT.glob(name)), name)
+                        else:
+                            self.assertIn(name.removeprefix("pytorch/"), ladder)
+
+    def test_a_damaged_source_is_named(self):
+        for text in ("{", "[]", '{"source": "x", "tables": [{}], "not_applicable": []}',
+                     '{"source": "x", "tables": [{"columns": [{}], "rows": [{"variant": "a", "values": [1, 2]}]}],'
+                     ' "not_applicable": []}'):
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, "bad.json").write_text(text)
+                with self.assertRaisesRegex(results.ResultsError, "bad.json"):
+                    published.load(Path(folder))
+
+
+class Beside(unittest.TestCase):
+    def test_ratios_are_against_the_first_row_and_compared(self):
+        flash = table(*GUNTON, [ours(LADDER)]).lines[3]
+        self.assertEqual((flash.variant, flash.values, flash.ratio), ("flash", ["104"], "10.00×"))
+        self.assertEqual((flash.beside, flash.ours, flash.ours_ratio), ("07_flash_attention", "40.00", "10.00×"))
+        self.assertEqual(flash.agreement, "1.00")
+
+    def test_milliseconds_are_compared_on_the_same_device_only(self):
+        self.assertFalse(table(*GUNTON, [ours(LADDER)]).has("same_device"))
+        here = table(*GUNTON, [ours(LADDER), ours(LADDER, device="NVIDIA A100-SXM4-40GB")])
+        self.assertEqual(here.lines[0].same_device, f"{400 / 1040:.2f}")
+        self.assertIn("A100", here.ours_setting)
+
+    def test_the_workload_with_the_most_rows_is_taken_then_the_nearest_batch(self):
+        measured = [ours({"07_flash_attention": 40.0}), ours(LADDER, B=64), ours(LADDER, B=8)]
+        self.assertIn("B = 8,", table(*GUNTON, measured).ours_setting)
+
+    def test_more_memory_is_worse_and_more_tokens_are_better(self):
+        raschka = "raschka-llm-training-speed"
+        memory = table(raschka, "Reserved memory", [ours(LADDER)]).lines[7]
+        self.assertEqual((memory.ratio, memory.ours_ratio), ("4.45×", "10.00×"))
+        rate = table(raschka, "Throughput of the ten steps, and on 4 devices", [ours(LADDER)]).lines[7]
+        self.assertEqual((rate.ratio, rate.ours_ratio), ("7.34×", "10.00×"))
+
+    def test_a_pair_gives_the_time_saved(self):
+        saved = table("gunton-2024-07", "Time saved, as the author rounds it, A100", [ours(LADDER)])
+        self.assertEqual([line.ours for line in saved.lines], ["75.00", "50.00", "87.50", "92.00"])
+
+    def test_another_model_or_length_and_a_failed_rung_stand_beside_nothing(self):
+        tiny = ours(LADDER)
+        tiny.workloads[0].model = "gpt2-tiny"
+        failed = ours(LADDER)
+        for row in failed.workloads[0].rows:
+            row.status = "oom"
+        for measured in (tiny, ours(LADDER, T=512), failed):
+            one = table(*GUNTON, [measured])
+            self.assertFalse(one.has("ours"))
+            self.assertIn("T = 1024", one.missing)
+
+    def test_a_rung_that_failed_leaves_its_place_empty(self):
+        measured = ours(LADDER)
+        measured.workloads[0].rows[3].status = "oom"
+        lines = table(*GUNTON, [measured]).lines
+        self.assertEqual([line.ours for line in lines], ["400.0", "100.0", "50.00", "", "32.00"])
+
+    def test_lines_of_code_are_counted(self):
+        lines = table("llmc-2024-05-03", "Lines of code", []).lines
+        self.assertGreater(int(lines[0].ours.replace(",", "")), 1000)
+
+
+if __name__ == "__main__":
+    unittest.main()
