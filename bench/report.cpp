@@ -384,8 +384,8 @@ std::string comparison(const Results& results, const std::string& before, const 
       const auto gain = speedup(from, to);
       if (!gain) continue;
       const int64_t more = a.numbers->memory.live_peak - b.numbers->memory.live_peak;
-      text += cat("\n", after, " runs at ", ratio(*gain, 2),
-                  " times the speed of ", before, " on ", a.workload, ", with ",
+      text += cat("\n", after, " runs at ", ratio(*gain, 2), " times the speed of ", before, " on ",
+                  a.workload, ", with ",
                   more == 0 ? "the same" : cat(bytes_text(std::abs(more)), more > 0 ? " more" : " less"),
                   " live memory.\n");
     }
