@@ -213,7 +213,7 @@ def read(path: Path) -> Results:
 def load(path: Path, parse: Callable[[dict], T]) -> T:
     """What `parse` makes of a JSON file; whatever it throws over the file's contents becomes a ResultsError."""
     try:
-        return parse(json.loads(path.read_text(encoding="utf-8"), parse_constant=finite))
+        return parse(json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda text: finite(float(text))))
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -323,10 +323,10 @@ def _steps(run: dict) -> list[dict]:
              "loss": None if step["loss"] is None else finite(step["loss"])} for step in run["steps"]]
 
 
-def finite(text: str | float) -> float:
-    value = float(text)
+def finite(value: float) -> float:
+    """A number as JSON has it: text is none."""
     if not math.isfinite(value):
-        raise ValueError(f"{text} is not finite")
+        raise ValueError(f"{value} is not finite")
     return value
 
 
