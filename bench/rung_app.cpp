@@ -326,6 +326,7 @@ int Run::train() {
   if (!settings_.checkpoint.empty()) save(batches);
   if (!events_.connected()) throw Error("the reader of --events is gone");
   if (done_ < settings_.steps) return stopped();
+  if (!settings_.save_weights.empty()) trainer_->gather_state();
   if (!settings_.save_weights.empty() && first) save_weights(settings_.save_weights, *ops_, trainer_->params, config_);
   send_end();
   print_summary();
@@ -484,6 +485,7 @@ void Run::print_sample() {
 }
 
 void Run::save(const Loader& batches) {
+  trainer_->gather_state();
   if (world_.rank > 0) return;
   save_checkpoint(settings_.checkpoint, *ops_, *trainer_, {done_, batches.index(), settings_.seed});
   std::cout << "checkpoint " << settings_.checkpoint << " after " << done_ << " steps" << std::endl;
