@@ -137,7 +137,8 @@ struct Tensor {
     check(shape.rank() > 0 && 0 <= begin && begin <= end && end <= shape[0], "slices ", begin, " to ", end,
           " of ", name, shape);
     const size_t offset = static_cast<size_t>(begin * shape.tail().numel()) * size_of(dtype);
-    return {data ? static_cast<std::byte*>(data) + offset : nullptr, dtype, shape.with_first(end - begin), name};
+    return {data ? static_cast<std::byte*>(data) + offset : nullptr, dtype, shape.with_first(end - begin),
+            name};
   }
   /// The same elements under another shape.
   Tensor view(Shape to) const {

@@ -33,12 +33,14 @@ class MultirankGpu : public testing::Test {
   /// Starts rank `rank` of `world`; 1: alone.
   pid_t start(const std::string& rung, int rank, int world, const std::string& options) const {
     const std::string environment =
-        world == 1 ? "" : cat("RANK=", rank, " WORLD_SIZE=", world, " LOCAL_RANK=", rank,
-                              " MASTER_ADDR=127.0.0.1 MASTER_PORT=", 20000 + getpid() % 12000, ' ');
+        world == 1 ? ""
+                   : cat("RANK=", rank, " WORLD_SIZE=", world, " LOCAL_RANK=", rank,
+                         " MASTER_ADDR=127.0.0.1 MASTER_PORT=", 20000 + getpid() % 12000, ' ');
     const std::string line =
         cat(environment, "exec '", STEPLADDER_BIN, '/', rung, "' --backend cuda --model gpt2-tiny --seq 128",
             " --batch 4 --lr 1e-3 --vocab none --cache '' --deterministic --data '", folder_ / "data.bin",
-            "' --events 3 ", options, " 3>'", folder_ / cat("events.", rank), "' >/dev/null 2>>'", folder_ / "err", "'");
+            "' --events 3 ", options, " 3>'", folder_ / cat("events.", rank), "' >/dev/null 2>>'",
+            folder_ / "err", "'");
     const pid_t child = fork();
     if (child != 0) return child;
     execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);

@@ -50,8 +50,8 @@ class Multirank : public testing::Test {
 
   /// Starts `ranks` of a command line under mpirun; more of "-n 1 command" may follow after a colon.
   pid_t start(int ranks, const std::string& command) const {
-    const std::string per_rank = cat("sh -c 'r=$OMPI_COMM_WORLD_RANK; echo $$ >\"", folder_ / "pid.", "$r\"; ",
-                                     "exec 3>\"", folder_ / "events.", "$r\"; exec \"$@\"' sh ");
+    const std::string per_rank = cat("sh -c 'r=$OMPI_COMM_WORLD_RANK; echo $$ >\"", folder_ / "pid.",
+                                     "$r\"; ", "exec 3>\"", folder_ / "events.", "$r\"; exec \"$@\"' sh ");
     std::string line = cat("exec env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMPI_MCA_btl=self,vader ",
                            "mpirun --oversubscribe --allow-run-as-root --bind-to none -n ", ranks, " ");
     for (size_t begin = 0, end = 0; begin < command.size(); begin = end + 3) {
@@ -73,8 +73,10 @@ class Multirank : public testing::Test {
     ASSERT_EQ(wait(start(ranks, command)), 0) << errors();
   }
   void run_alone(const std::string& command) const {
-    ASSERT_EQ(std::system(cat("env OMP_NUM_THREADS=1 ", command, " 3>'", folder_ / "events.0", "' >/dev/null").c_str()),
-              0);
+    ASSERT_EQ(
+        std::system(
+            cat("env OMP_NUM_THREADS=1 ", command, " 3>'", folder_ / "events.0", "' >/dev/null").c_str()),
+        0);
   }
 
   std::string errors() const { return read_file(folder_ / "err"); }
@@ -82,7 +84,8 @@ class Multirank : public testing::Test {
     std::vector<json> found;
     std::ifstream file(folder_ / cat("events.", rank));
     for (std::string line; std::getline(file, line);)
-      if (const json event = parse_event(line); !event.is_null() && event["event"] == kind) found.push_back(event);
+      if (const json event = parse_event(line); !event.is_null() && event["event"] == kind)
+        found.push_back(event);
     return found;
   }
   std::vector<double> losses(int rank = 0) const {
@@ -212,9 +215,11 @@ TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
   // The same path, other tokens: as if on another machine.
   fs::copy_file(folder_ / "other.bin", folder_ / "data1.bin");
   const std::string differs =
-      cat("sh -c 'cd \"", folder_ / "", "\" && mkdir -p $1 && cd $1 && cp ../$2 t.bin && shift 2 && exec \"$@\"' sh ");
-  const std::string relative = cat("'", kBin, "/11_multi_gpu' --backend cpu --model gpt2-tiny --vocabulary 512 --seq 32",
-                                   " --batch 1 --vocab none --data t.bin --steps 2");
+      cat("sh -c 'cd \"", folder_ / "",
+          "\" && mkdir -p $1 && cd $1 && cp ../$2 t.bin && shift 2 && exec \"$@\"' sh ");
+  const std::string relative =
+      cat("'", kBin, "/11_multi_gpu' --backend cpu --model gpt2-tiny --vocabulary 512 --seq 32",
+          " --batch 1 --vocab none --data t.bin --steps 2");
   EXPECT_EQ(wait(start(1, differs + "a data.bin " + relative + " : " + differs + "b other.bin " + relative)),
             kExitFailed);
   EXPECT_TRUE(says(errors(), {"rank 1 (", "has other data than rank 0"})) << errors();

@@ -82,7 +82,8 @@ std::vector<std::unique_ptr<Rank>> job(int size, const Identity& odd = {"build",
   for (int r = 0; r < size; ++r)
     threads.emplace_back([&, r] {
       const Identity usual{"build", "config", "data"};
-      ranks[static_cast<size_t>(r)] = std::make_unique<Rank>(r, size, port, r == size - 1 ? odd : usual, limits);
+      ranks[static_cast<size_t>(r)] =
+          std::make_unique<Rank>(r, size, port, r == size - 1 ? odd : usual, limits);
     });
   for (std::thread& t : threads) t.join();
   return ranks;
@@ -102,8 +103,9 @@ TEST(Rendezvous, RanksShareWhatTheFirstHasAndAgreeOnFlags) {
   const auto ranks = job(3);
   for (const auto& rank : ranks) ASSERT_TRUE(rank->meeting) << rank->error;
   const std::string bytes("\0\n\t\xff id", 7);
-  EXPECT_EQ(on_all(ranks, [&](Rank& r) { return r.meeting->share(r.meeting->world().rank == 0 ? bytes : ""); }),
-            std::vector<std::string>(3, bytes));
+  EXPECT_EQ(
+      on_all(ranks, [&](Rank& r) { return r.meeting->share(r.meeting->world().rank == 0 ? bytes : ""); }),
+      std::vector<std::string>(3, bytes));
   for (const int flagged : {-1, 0, 2, -1})
     EXPECT_EQ(on_all(ranks, [&](Rank& r) { return int{r.meeting->any(r.meeting->world().rank == flagged)}; }),
               std::vector<int>(3, flagged >= 0));
@@ -124,8 +126,9 @@ TEST(Rendezvous, RanksThatDisagreeAreNamedToAll) {
 
 TEST(Rendezvous, ARankThatDoesNotComeIsNamed) {
   const int port = free_port();
-  auto other = std::async(std::launch::async,
-                          [&] { return Rank(1, 3, port, {"build", "config", "data"}, {.meet_s = 1.0}).error; });
+  auto other = std::async(std::launch::async, [&] {
+    return Rank(1, 3, port, {"build", "config", "data"}, {.meet_s = 1.0}).error;
+  });
   const Rank first(0, 3, port, {"build", "config", "data"}, {.meet_s = 1.0});
   EXPECT_TRUE(says(first.error, {"rank 2 did not come"}));
   EXPECT_TRUE(says(other.get(), {"rank 2 did not come"}));
@@ -186,7 +189,8 @@ TEST(Rendezvous, APortInUseIsAUsageError) {
 
 TEST(Rendezvous, AnAddressThatIsNoneIsAUsageError) {
   const World world{.rank = 1, .size = 2, .local_rank = 0, .address = "no such host.invalid", .port = 29500};
-  EXPECT_TRUE(says(input_error([&] { Rendezvous(world, {}, [](const std::string&, bool) {}); }), {"MASTER_ADDR"}));
+  EXPECT_TRUE(
+      says(input_error([&] { Rendezvous(world, {}, [](const std::string&, bool) {}); }), {"MASTER_ADDR"}));
 }
 
 /// The environment of a launcher and nothing of another.
@@ -194,10 +198,10 @@ class WorldOf : public testing::Test {
  protected:
   static World world(const std::map<std::string, std::string>& variables) {
     for (const char* name :
-         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE",
-          "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-          "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODELIST", "SLURM_STEP_NODELIST", "SLURM_JOB_ID",
-          "SLURM_STEP_ID"})
+         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+          "PMIX_NAMESPACE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+          "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODELIST",
+          "SLURM_STEP_NODELIST", "SLURM_JOB_ID", "SLURM_STEP_ID"})
       unsetenv(name);
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
     return World::from_environment();
@@ -241,9 +245,9 @@ TEST_F(WorldOf, Mpirun) {
 }
 
 TEST_F(WorldOf, Srun) {
-  std::map<std::string, std::string> variables = {{"SLURM_PROCID", "5"},  {"SLURM_NTASKS", "8"},
-                                                  {"SLURM_LOCALID", "1"}, {"SLURM_STEP_ID", "0"},
-                                                  {"SLURM_JOB_ID", "12"}, {"SLURM_NODELIST", "gpu[03-04,7],x"}};
+  std::map<std::string, std::string> variables = {
+      {"SLURM_PROCID", "5"},  {"SLURM_NTASKS", "8"},  {"SLURM_LOCALID", "1"},
+      {"SLURM_STEP_ID", "0"}, {"SLURM_JOB_ID", "12"}, {"SLURM_NODELIST", "gpu[03-04,7],x"}};
   EXPECT_EQ(world(variables).address, "gpu03");
   EXPECT_EQ(world(variables).rank, 5);
   variables["SLURM_NODELIST"] = "alone";
@@ -260,8 +264,9 @@ TEST_F(WorldOf, NonsenseNamesTheVariable) {
                                                    {"MASTER_PORT", "29500"}};
   EXPECT_EQ(world(good).size, 2);
   const std::pair<const char*, const char*> bad[] = {
-      {"RANK", "2"},        {"RANK", "-1"},       {"RANK", "one"},   {"RANK", ""},          {"WORLD_SIZE", "0"},
-      {"WORLD_SIZE", "2x"}, {"WORLD_SIZE", "1e9"}, {"LOCAL_RANK", "2"}, {"MASTER_PORT", "0"}, {"MASTER_PORT", "70000"}};
+      {"RANK", "2"},        {"RANK", "-1"},          {"RANK", "one"},       {"RANK", ""},
+      {"WORLD_SIZE", "0"},  {"WORLD_SIZE", "2x"},    {"WORLD_SIZE", "1e9"}, {"LOCAL_RANK", "2"},
+      {"MASTER_PORT", "0"}, {"MASTER_PORT", "70000"}};
   for (const auto& [name, value] : bad) {
     auto variables = good;
     variables[name] = value;
@@ -280,7 +285,8 @@ TEST(Loader, RanksTogetherReadWhatOneWould) {
   const auto file = std::make_shared<const Tokens>("tokens", tokens, 100);
   Loader one(file, 1, 7), rank0(file, 1, 7, 0, 3), rank1(file, 1, 7, 1, 3), rank2(file, 1, 7, 2, 3);
   for (int round = 0; round < 7; ++round)
-    for (Loader* rank : {&rank0, &rank1, &rank2}) EXPECT_EQ(*rank->next().tokens, *one.next().tokens) << round;
+    for (Loader* rank : {&rank0, &rank1, &rank2})
+      EXPECT_EQ(*rank->next().tokens, *one.next().tokens) << round;
   EXPECT_EQ(rank0.index(), one.index());
 }
 

@@ -19,7 +19,8 @@ class Variant final : public Trainer {
     // The padding's weights are 0 and stay so: its logits count neither in the loss nor in its gradient.
     const int64_t C = config.C, NH = config.NH, Vp = (config.V + 127) / 128 * 128;
 
-    // The 16-bit copy of the parameters, gradients, and this rank's part of parameters in f32 and AdamW moments.
+    // The 16-bit copy of the parameters, gradients, and this rank's part of parameters in f32 and AdamW
+    // moments.
     weights = Params(arena, "weights", config, config.half, Vp);
     grads = Params(arena, "grads", config, config.half, Vp);
     for (const Tensor& g : pieces(grads)) {
@@ -74,7 +75,8 @@ class Variant final : public Trainer {
 
   void prepare() override {
     // Every rank goes on from what rank 0 has.
-    for (const Params* group : {&params, &adam_m, &adam_v}) ops.collective(Collective::broadcast, group->all());
+    for (const Params* group : {&params, &adam_m, &adam_v})
+      ops.collective(Collective::broadcast, group->all());
     ops.wait_for_collectives();
 
     // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.

@@ -26,8 +26,8 @@ struct Nccl {
     setenv("NCCL_NVLS_ENABLE", "0", 0);
     library = dlopen("libnccl.so.2", RTLD_NOW);
     if (!library)
-      throw Error(cat("several CUDA devices need NCCL: install libnccl2 or nvidia-nccl-cu", CUDART_VERSION / 1000,
-                      " (", dlerror(), ")"));
+      throw Error(cat("several CUDA devices need NCCL: install libnccl2 or nvidia-nccl-cu",
+                      CUDART_VERSION / 1000, " (", dlerror(), ")"));
     load(get_error_string, "ncclGetErrorString");
     load(get_unique_id, "ncclGetUniqueId");
     load(comm_init_rank, "ncclCommInitRank");
@@ -126,8 +126,9 @@ std::unique_ptr<NcclComm> make_nccl_comm(Rendezvous& ranks) {
 }
 #else
 std::unique_ptr<NcclComm> make_nccl_comm(Rendezvous&) {
-  throw Error(cat("several CUDA devices need NCCL, which this build is without: install libnccl-dev or nvidia-nccl-cu",
-                  CUDART_VERSION / 1000, " and build again"));
+  throw Error(cat(
+      "several CUDA devices need NCCL, which this build is without: install libnccl-dev or nvidia-nccl-cu",
+      CUDART_VERSION / 1000, " and build again"));
 }
 #endif
 
