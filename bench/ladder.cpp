@@ -38,6 +38,11 @@ bool sets_math(const Rung& rung) {
   return !rung.parent.empty() && rung.math != find_rung(rung.parent).math;
 }
 
+/// Not those that differ by their batch, or by the devices that they are for.
+bool in_ablations(const Rung& rung) {
+  return rung.batch == BatchSize::usual && rung.devices == 1;
+}
+
 Rung only_row(const Rung& rung, const Rung& first) {
   Rung row = first;
   row.changes = cat("nothing is clever but: ", rung.changes);
@@ -77,6 +82,7 @@ std::vector<Rung> ladder_from(const std::string& json) {
       if (!row.at("parent").is_null()) row.at("parent").get_to(rung.parent);
       row.at("changes").get_to(rung.changes);
       rung.compute_capability = count_at(row.at("requires"), "compute_capability");
+      if (row.at("requires").contains("devices")) rung.devices = count_at(row.at("requires"), "devices");
       rung.math = math_mode(row.at("math"));
       row.at("tolerance").get_to(rung.tolerance);
       rung.diff_budget = count_at(row, "diff_budget");
@@ -121,7 +127,7 @@ std::vector<Ablation> ablations() {
   if (built.empty()) return {};
   std::vector<Rung> rungs;
   for (const Rung& rung : ladder())
-    if (rung.batch == BatchSize::usual) rungs.push_back(rung);
+    if (in_ablations(rung)) rungs.push_back(rung);
   const Rung first = rungs.front(), last = rungs.back();
 
   std::vector<Ablation> all;

@@ -16,6 +16,7 @@ struct Rung {
   std::string parent;  // the rung before; "" for the first
   std::string changes;
   int compute_capability = 0;  // least one that it needs, 80 for sm_80; 0: any device
+  int devices = 1;             // least number that it is for
   MathMode math = MathMode::fp32;
   double tolerance = 0.0;  // relative, of a step's loss against the first rung's
   BatchSize batch = BatchSize::usual;
@@ -56,8 +57,8 @@ struct Ablation {
   std::string program() const;
 };
 
-/// Both kinds of each rung but the first and those that choose their batch, lowest rung first, "without"
-/// before "only". Empty in a build that found no git to merge them with.
+/// Both kinds of each rung but the first, those that choose their batch and those for several devices, lowest
+/// rung first, "without" before "only". Empty in a build that found no git to merge them with.
 std::vector<Ablation> ablations();
 
 /// The row of a trainer by its full name, "02_tf32" or "without/02_tf32". Throws InputError for an unknown

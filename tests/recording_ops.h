@@ -35,6 +35,10 @@ class RecordingOps final : public CountedOps {
     calls.emplace_back("record");
     return CountedOps::record(work);
   }
+  void collective(Collective what, std::span<const Tensor> bucket) override {
+    calls.emplace_back(name_of(what));
+    ops_->collective(what, bucket);
+  }
 
  private:
   void enter(OpCall what, std::span<const Tensor> operands) override {
