@@ -40,6 +40,15 @@ class Operands {
   Tensor x(Shape shape) { return fill(type_, shape); }
   Tensor x() { return x({B, T, C}); }
   Tensor tokens() { return fill(DType::i32, {B, T}); }
+  /// FP8 matrices with a scale each, `rows` and, of the same, `columns`.
+  struct Quantized {
+    Tensor rows, columns;
+  };
+  Quantized fp8(Shape rows, Shape columns, int64_t scales = 1) {
+    const Tensor scale = f32({scales}), amax = f32({scales});
+    const auto matrix = [&](Shape s) { return fill(DType::f8e4m3, s).scaled(scale, amax); };
+    return {matrix(rows), matrix(columns)};
+  }
   /// An accumulator: read and written.
   Tensor sum(Tensor t) {
     bytes += static_cast<double>(t.bytes());
@@ -79,6 +88,7 @@ Tensor Operands::fill(DType type, Shape shape) {
   bytes += static_cast<double>(whole.bytes());
   if (arena_.planning()) return whole;
   const void* values = type == DType::i32    ? static_cast<const void*>(random_block<int32_t>(V).data())
+                       : is_fp8(type)        ? static_cast<const void*>(random_block<Float8E4M3>(V).data())
                        : type == DType::bf16 ? static_cast<const void*>(random_block<BFloat16>(V).data())
                                              : static_cast<const void*>(random_block<float>(V).data());
   for (int64_t at = 0; at < whole.numel(); at += kBlock) {
@@ -297,6 +307,41 @@ const std::vector<OpBenchmark>& op_benchmarks() {
          o.flops += 6.0 * static_cast<double>(o.B * o.T * o.C * o.C);
          return Call(CALL(linear_weight_backward(dw, db, dout, a, Write::set)));
        }},
+      {"quantize",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, 3 * o.C}, {3 * o.C, o.B * o.T});
+         const Tensor a = o.x({o.B * o.T, 3 * o.C}), dbias = o.sum(o.x({3 * o.C}));
+         return Call(CALL(quantize(q.rows, q.columns, a, dbias)));
+       },
+       true},
+      {"quantize_to_fit",
+       [](Operands& o) {
+         const auto q = o.fp8({2, 3 * o.C, o.C}, {2, o.C, 3 * o.C}, 2);
+         const Tensor a = o.sum(o.x({2, 3 * o.C, o.C}));  // read twice
+         return Call(CALL(quantize_to_fit(q.rows, q.columns, a)));
+       },
+       true},
+      {"quantize_gelu",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
+         const Tensor a = o.x({o.B * o.T, 4 * o.C});
+         return Call(CALL(quantize_gelu(q.rows, q.columns, a)));
+       },
+       true},
+      {"quantize_gelu_backward",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
+         const Tensor dout = o.x({o.B * o.T, 4 * o.C}), a = o.x({o.B * o.T, 4 * o.C}),
+                      dbias = o.sum(o.x({4 * o.C}));
+         return Call(CALL(quantize_gelu_backward(q.rows, q.columns, dbias, dout, a)));
+       },
+       true},
+      {"update_scales",
+       [](Operands& o) {
+         const Tensor scale = o.f32({49}), history = o.sum(o.f32({49, 16})), amax = o.f32({49});
+         return Call(CALL(update_scales(scale, history, amax, DType::f8e4m3)));
+       },
+       true},
       {"encoder_forward",
        [](Operands& o) {
          const Tensor wte = o.x({o.V, o.C}), t = o.x(), tokens = o.tokens(), wpe = o.x({o.T, o.C});
