@@ -336,6 +336,20 @@ const std::vector<OpBenchmark>& op_benchmarks() {
          return Call(CALL(quantize_gelu_backward(q.rows, q.columns, dbias, dout, a)));
        },
        true},
+      {"quantize_cross_entropy",
+       [](Operands& o) {
+         const int64_t Vp = (o.V + 127) / 128 * 128;
+         const Tensor q = o.fp8({o.B, o.T, Vp}, {16}).rows, losses = o.f32({o.B, o.T}),
+                      logits = o.x({o.B, o.T, Vp}), targets = o.tokens();
+         return Call(CALL(quantize_cross_entropy(q, losses, logits, targets, o.V, 1e-4F)));
+       },
+       true},
+      {"transpose",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
+         return Call(CALL(transpose(q.columns, q.rows)));
+       },
+       true},
       {"update_scales",
        [](Operands& o) {
          const Tensor scale = o.f32({49}), history = o.sum(o.f32({49, 16})), amax = o.f32({49});

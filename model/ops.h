@@ -216,6 +216,12 @@ class Ops {
   virtual void quantize_gelu(Tensor q, Tensor qt, Tensor x) = 0;
   /// q, qt of v = dout * gelu'(x); dbias (C) += sum_n v.
   virtual void quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) = 0;
+  /// losses of cross_entropy_forward, and q (B,T,Vp) of its gradient v, that of
+  /// cross_entropy_forward_backward. Leaves logits alone. On CUDA Vp is a multiple of 16.
+  virtual void quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
+                                      float scale) = 0;
+  /// qt (C,N) = q (N,C) transposed, both FP8.
+  virtual void transpose(Tensor qt, Tensor q) = 0;
   /// Delayed scaling: where amax > 0 or NaN, it enters history (R,W) in front and the oldest value leaves;
   /// scale = the least power of two with max(history) <= scale * the largest number of `type`, 1 where all of
   /// history is 0, NaN where one value is not finite. scale and amax (R), all f32. A power of two loses no

@@ -184,6 +184,15 @@ class TracedOps final : public Ops {
     call({"quantize_gelu_backward", OpKind::elementwise, moved({dout, x, dbias}, {q, qt, dbias})},
          &Ops::quantize_gelu_backward, q, qt, dbias, dout, x);
   }
+  void quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
+                              float scale) override {
+    call({"quantize_cross_entropy", OpKind::cross_entropy,
+          moved({targets}, {q, losses}) + first_columns(logits, V)},
+         &Ops::quantize_cross_entropy, q, losses, logits, targets, V, scale);
+  }
+  void transpose(Tensor qt, Tensor q) override {
+    call({"transpose", OpKind::elementwise, moved({q}, {qt})}, &Ops::transpose, qt, q);
+  }
   void update_scales(Tensor scale, Tensor history, Tensor amax, DType type) override {
     call({"update_scales", OpKind::reduction, moved({history, amax}, {scale, history})}, &Ops::update_scales,
          scale, history, amax, type);

@@ -96,6 +96,8 @@ class RecordingOps final : public Ops {
   RECORDED(quantize_to_fit, (Tensor q, Tensor qt, Tensor x), q, qt, x)
   RECORDED(quantize_gelu, (Tensor q, Tensor qt, Tensor x), q, qt, x)
   RECORDED(quantize_gelu_backward, (Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x), q, qt, dbias, dout, x)
+  RECORDED(quantize_cross_entropy, (Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V, float scale), q, losses, logits, targets, V, scale)
+  RECORDED(transpose, (Tensor qt, Tensor q), qt, q)
   RECORDED(update_scales, (Tensor scale, Tensor history, Tensor amax, DType type), scale, history, amax, type)
   RECORDED(encoder_forward, (Tensor out, Tensor tokens, Tensor wte, Tensor wpe), out, tokens, wte, wpe)
   RECORDED(layernorm_forward, (Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor w, Tensor b), out, mean, rstd, x, w, b)

@@ -44,7 +44,6 @@ class Variant final : public Trainer {
     dy8 = arena.alloc("scratch/dy8", DType::f8e5m2, {N, 4 * C});
     dy8t = arena.alloc("scratch/dy8t", DType::f8e5m2, {N, 4 * C});
     dlogits8 = arena.alloc("scratch/dlogits8", DType::f8e5m2, {N, Vp});
-    dlogits8t = arena.alloc("scratch/dlogits8t", DType::f8e5m2, {Vp, N});
 
     // Scale and largest magnitude of each weight, input and output gradient; of the last two, those of 16
     // steps.
@@ -64,6 +63,7 @@ class Variant final : public Trainer {
     ln2rstd = f32("activations/ln2rstd", {L, B, T});
     fch = act("activations/fch", {L, B, T, 4 * C});
     logits = act("activations/logits", {B, T, (Vp + 7) / 8 * 8});  // rows of whole 16-byte words
+    dlogits8t = {logits.data, DType::f8e5m2, {Vp, N}, logits.name};
     losses = f32("activations/losses", {B, T});
 
     // Memory that every layer uses again.
@@ -196,14 +196,13 @@ class Variant final : public Trainer {
   }
 
   void backward() {
-    // loss and dlogits, which take the memory of logits, in one pass.
+    // loss and dlogits in one pass; the transpose of dlogits takes the memory of logits.
     ops.phase("classifier backward");
-    const Tensor dlogits = logits;
-    ops.cross_entropy_forward_backward(losses, dlogits, targets, config.V,
-                                       1.0F / static_cast<float>(B * T * hyper.accumulate), loss_scaler);
-    ops.add_mean(loss, losses);
     const Linear head = linear(kHead, 0);
-    ops.quantize(head.dy, head.dyt, dlogits);
+    ops.quantize_cross_entropy(head.dy, losses, logits, targets, config.V,
+                               1.0F / static_cast<float>(N * hyper.accumulate));
+    ops.add_mean(loss, losses);
+    ops.transpose(head.dyt, head.dy);
     ops.matmul(dln, head.dy, head.wt, MatOp::NT);
     ops.matmul(grads.wte, head.dyt, head.xt, MatOp::NT, Write::add);
     ops.zero(dres);

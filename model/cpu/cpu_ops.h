@@ -107,6 +107,9 @@ class CpuOps final : public Ops {
   void quantize_to_fit(Tensor q, Tensor qt, Tensor x) override;
   void quantize_gelu(Tensor q, Tensor qt, Tensor x) override;
   void quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) override;
+  void quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
+                              float scale) override;
+  void transpose(Tensor qt, Tensor q) override;
   void update_scales(Tensor scale, Tensor history, Tensor amax, DType type) override;
 
   // fused

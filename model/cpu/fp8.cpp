@@ -1,6 +1,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "model/cpu/check.h"
 #include "model/cpu/cpu_ops.h"
@@ -22,6 +23,11 @@ float fitting_scale(float amax, DType type) {
   int exponent = 0;
   const float mantissa = std::frexp(amax / largest_of(type), &exponent);  // in [0.5,1)
   return std::ldexp(1.0F, std::max(mantissa == 0.5F ? exponent - 1 : exponent, -126));
+}
+
+/// Element n alone, of 4 bytes.
+Tensor at(const Tensor& x, int64_t n) {
+  return x.view({x.numel()})[n].view({1});
 }
 
 /// The larger magnitude; NaN where there is one.
@@ -114,6 +120,34 @@ void CpuOps::quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor do
     const auto v = [=](int64_t i) { return fdout[i] * gelu_slope(fx[i]); };
     quantize_values(q, qt, N, C, v);
     add_sums(floats<T>(dbias), N, C, [=](int64_t n, int64_t c) { return v(n * C + c); });
+  });
+}
+
+void CpuOps::transpose(Tensor qt, Tensor q) {
+  expect(is_fp8(q.dtype) && qt.dtype == q.dtype && dim(qt, -1) == rows_of(q) && rows_of(qt) == dim(q, -1),
+         "transpose", qt, q);
+  const int64_t N = rows_of(q), C = q.cols();
+  const auto* from = static_cast<const uint8_t*>(q.data);
+  auto* to = static_cast<uint8_t*>(qt.data);
+  for (int64_t n = 0; n < N; ++n)
+    for (int64_t c = 0; c < C; ++c) to[c * N + n] = from[n * C + c];
+}
+
+void CpuOps::quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
+                                    float scale) {
+  expect(quantized_fit(q, {}, logits), "quantize_cross_entropy", q, logits);
+  // A row of f32 at a time, so that the gradient is rounded once.
+  std::vector<float> row(static_cast<size_t>(logits.cols()));
+  const int64_t Vp = logits.cols();
+  with_float_type(logits.dtype, [&]<class T>(T) {
+    for (int64_t n = 0; n < targets.numel(); ++n) {
+      for (int64_t v = 0; v < Vp; ++v) row[static_cast<size_t>(v)] = floats<T>(logits)[n * Vp + v];
+      const Tensor gradient{row.data(), DType::f32, {1, Vp}, "gradient"};
+      cross_entropy_forward_backward(at(losses, n), gradient, at(targets, n), V, scale, {});
+      Tensor q_row = q.first({1, Vp});
+      q_row.data = static_cast<std::byte*>(q.data) + n * Vp;
+      quantize(q_row, {}, gradient, {});
+    }
   });
 }
 

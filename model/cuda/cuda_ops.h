@@ -135,6 +135,7 @@ class CudaOps final : public Ops {
   // fp8.cu
   void quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) override;
   void quantize_to_fit(Tensor q, Tensor qt, Tensor x) override;
+  void transpose(Tensor qt, Tensor q) override;
   void quantize_gelu(Tensor q, Tensor qt, Tensor x) override;
   void quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) override;
   void update_scales(Tensor scale, Tensor history, Tensor amax, DType type) override;
@@ -164,6 +165,9 @@ class CudaOps final : public Ops {
   void cross_entropy_forward(Tensor losses, Tensor logits, Tensor targets, int64_t V) override;
   void cross_entropy_forward_backward(Tensor losses, Tensor logits, Tensor targets, int64_t V, float scale,
                                       Tensor loss_scaler) override;
+
+  void quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
+                              float scale) override;
 
   // adamw.cu
   void adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tensor clip, const AdamW& hyper,

@@ -4,9 +4,8 @@
 // pack of kPack columns, writes them as FP8, and leaves the transpose of its bytes in shared memory, a word
 // of kRows bytes for each column; from there the block writes columns, 128 bits at a time. Groups of four
 // words are permuted so that neither access has two lanes in one bank.
-#include <cuda_fp8.h>
-
 #include "model/cuda/cuda_ops.h"
+#include "model/cuda/fp8.cuh"
 #include "model/cuda/gelu.cuh"
 #include "model/cuda/kernels.cuh"
 #include "model/cuda/range.h"
@@ -44,30 +43,6 @@ struct GeluBackward {
   __device__ float operator()(float x, float dout) const { return dout * gelu_slope(x); }
 };
 
-/// Two FP8 numbers, `low` in the lower byte, saturated; NaN for what is not finite.
-template <class Q>
-__device__ uint32_t fp8_pair(float low, float high) {
-  constexpr auto kKind = Q::kMantissa == 3 ? __NV_E4M3 : __NV_E5M2;
-  // x - x is 0, or NaN where x is infinite, which saturating would hide.
-  return __nv_cvt_float2_to_fp8x2(float2{low + (low - low), high + (high - high)}, __NV_SATFINITE, kKind);
-}
-
-/// The larger of two magnitudes as bits, NaN above all.
-__device__ inline uint32_t raise(uint32_t amax, float x) {
-  return max(amax, __float_as_uint(x) & 0x7FFFFFFFU);
-}
-
-/// *amax = max(*amax, the block's); whole warps take part.
-__device__ inline void raise_over_block(float* amax, uint32_t mine) {
-  __shared__ uint32_t of_warp[kThreads / 32];
-  for (int mask = 16; mask > 0; mask /= 2) mine = max(mine, __shfl_xor_sync(0xffffffffU, mine, mask));
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = mine;
-  __syncthreads();
-  if (threadIdx.x > 0) return;
-  for (int i = 1; i < kThreads / 32; ++i) mine = max(mine, of_warp[i]);
-  atomicMax(reinterpret_cast<unsigned int*>(amax), mine);
-}
-
 struct Quantized {
   uint8_t *rows, *columns;  // (N,C) and (C,N), either may be null
   const float* scale;
@@ -77,10 +52,38 @@ struct Quantized {
   int C;
 };
 
+/// A tile's bytes by column, 16 rows to an element.
+using Turned = uint4[kTileCols][kTileRows / kWideBytes];
+
+/// Puts the thread's kRows rows of kPack bytes there: byte i of four words becomes word i of four bytes.
+__device__ void turn(Turned& tile, int pack, int group, const uint32_t (&bytes)[kRows][kPack / 4]) {
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    const uint32_t pick = static_cast<uint32_t>(i % 4) * 0x11U + 0x40U;  // byte i of both operands
+    const uint32_t low = __byte_perm(bytes[0][i / 4], bytes[1][i / 4], pick),
+                   high = __byte_perm(bytes[2][i / 4], bytes[3][i / 4], pick);
+    auto* words = reinterpret_cast<uint32_t*>(&tile[pack * kPack + i][group / 4 ^ pack]);
+    words[group % 4] = (low & 0xFFFFU) | high << 16;
+  }
+}
+
+/// Writes the tile to columns (C,N).
+__device__ void store_columns(const Turned& tile, uint8_t* columns, int first_col, int64_t first_row, int C,
+                              int64_t N) {
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    const int c = static_cast<int>(threadIdx.x) / 8 + part * (kTileCols / 2),
+              at = static_cast<int>(threadIdx.x) % 8;
+    const int64_t n = first_row + at * kWideBytes;
+    if (first_col + c < C && n < N)
+      *reinterpret_cast<uint4*>(columns + (first_col + c) * N + n) = tile[c][at ^ c / kPack];
+  }
+}
+
 // blockIdx: tile of columns, every gridDim.y-th tile of rows, matrix.
 template <class Q, class F>
 __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
-  __shared__ uint4 turned[kTileCols][kTileRows / kWideBytes];
+  __shared__ Turned tile;
   __shared__ float of_warp[kThreads / 32][kTileCols];
   const int thread = static_cast<int>(threadIdx.x), pack = thread % kPacks, group = thread / kPacks;
   const int first_col = static_cast<int>(blockIdx.x) * kTileCols, col = first_col + pack * kPack;
@@ -120,27 +123,10 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
           *reinterpret_cast<uint2*>(q.rows + matrix + (row + r) * q.C + col) =
               uint2{bytes[r][0], bytes[r][1]};
       }
-      // Byte i of four words becomes word i of four bytes.
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) {
-        const uint32_t pick = static_cast<uint32_t>(i % 4) * 0x11U + 0x40U;  // byte i of both operands
-        const uint32_t low = __byte_perm(bytes[0][i / 4], bytes[1][i / 4], pick),
-                       high = __byte_perm(bytes[2][i / 4], bytes[3][i / 4], pick);
-        auto* words = reinterpret_cast<uint32_t*>(&turned[pack * kPack + i][group / 4 ^ pack]);
-        words[group % 4] = (low & 0xFFFFU) | high << 16;
-      }
+      turn(tile, pack, group, bytes);
     }
     __syncthreads();
-    if (q.columns) {
-#pragma unroll
-      for (int part = 0; part < 2; ++part) {
-        const int c = thread / 8 + part * (kTileCols / 2), at = thread % 8;
-        const int64_t n = first_row + at * kWideBytes;
-        if (first_col + c < q.C && n < q.N)
-          *reinterpret_cast<uint4*>(q.columns + matrix + (first_col + c) * q.N + n) =
-              turned[c][at ^ c / kPack];
-      }
-    }
+    if (q.columns) store_columns(tile, q.columns + matrix, first_col, first_row, q.C, q.N);
     __syncthreads();
   }
   raise_over_block(q.amax + blockIdx.z, amax);
@@ -156,6 +142,26 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
   float sum = 0.0F;
   for (int i = 0; i < kThreads / 32; ++i) sum += of_warp[i][thread];
   q.partials[static_cast<int64_t>(blockIdx.y) * q.C + first_col + thread] = sum;
+}
+
+// columns (C,N) = rows (N,C) transposed, bytes; blockIdx: tile of columns, tile of rows.
+__global__ void __launch_bounds__(kThreads)
+    transpose_kernel(uint8_t* columns, const uint8_t* rows, int64_t N, int C) {
+  __shared__ Turned tile;
+  const int pack = static_cast<int>(threadIdx.x) % kPacks, group = static_cast<int>(threadIdx.x) / kPacks;
+  const int first_col = static_cast<int>(blockIdx.x) * kTileCols, col = first_col + pack * kPack;
+  const int64_t first_row = blockIdx.y * int64_t{kTileRows}, row = first_row + group * kRows;
+  if (col < C && row < N) {
+    uint32_t bytes[kRows][kPack / 4];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const uint2 word = *reinterpret_cast<const uint2*>(rows + (row + r) * C + col);
+      bytes[r][0] = word.x, bytes[r][1] = word.y;
+    }
+    turn(tile, pack, group, bytes);
+  }
+  __syncthreads();
+  store_columns(tile, columns, first_col, first_row, C, N);
 }
 
 // out (C) += sum of partials (chunks,C) in a fixed order; 32 columns a block.
@@ -266,6 +272,20 @@ void CudaOps::quantize_values(const char* op, Tensor q, Tensor qt, Tensor dbias,
 void CudaOps::quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) {
   const Range range("quantize");
   quantize_values("quantize", q, qt, dbias, Copy{x.ptr<BFloat16>()}, x, 1);
+}
+
+void CudaOps::transpose(Tensor qt, Tensor q) {
+  const Range range("transpose");
+  const int64_t N = q.rows(), C = q.cols();
+  check(is_fp8(q.dtype) && qt.dtype == q.dtype && qt.cols() == N && qt.rows() == C && N % kMultiple == 0 &&
+            C % kMultiple == 0 && wide(q) && wide(qt),
+        "transpose: ", qt, " of ", q);
+  const auto tiles = ceil_div(N, kTileRows);
+  check(tiles <= 65535, "transpose: ", q, " has too many rows");
+  transpose_kernel<<<dim3(grid_size(ceil_div(C, kTileCols)), static_cast<unsigned>(tiles)), kThreads, 0,
+                     stream_.get()>>>(static_cast<uint8_t*>(qt.data), static_cast<const uint8_t*>(q.data), N,
+                                      column_count(C));
+  CUDA_CHECK(cudaGetLastError());
 }
 
 void CudaOps::quantize_gelu(Tensor q, Tensor qt, Tensor x) {
