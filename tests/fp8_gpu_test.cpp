@@ -112,6 +112,35 @@ TEST_F(Fp8GpuTest, GeluAgreesButForNeighbours) {
   }
 }
 
+TEST_F(Fp8GpuTest, TransposeAgreesToTheBit) {
+  for (const DType type : kTypes)
+    for (const auto& [N, C] : kShapes)
+      expect_agreement(cat("transpose ", N, 'x', C), {out({C, N}, type), reals({N, C}).as(type)}, kExact,
+                       [](Ops& o, auto& t) { o.transpose(t[0], t[1]); });
+}
+
+TEST_F(Fp8GpuTest, TheClassifiersGradientAgreesButForNeighbours) {
+  for (const auto& [V, Vp] : {std::pair{int64_t{3}, int64_t{128}}, {307, 384}, {kV, 50304}}) {
+    const int64_t N = 48;
+    const Array logits = reals({N, Vp}, -4.0F, 4.0F).as(DType::bf16), targets = tokens({N}, V);
+    const std::vector<Array> arrays = {
+        out({N, Vp}, DType::f8e5m2), out({N}), logits, targets, scalar(0x1p-26F), inout(scalar(0.0F))};
+    const Call call = [V = V](Ops& o, auto& t) {
+      o.quantize_cross_entropy(fp8(t[0], t[4], t[5]), t[1], t[2], t[3], V, 1e-3F);
+    };
+    const auto expected = run(*cpu_, arrays, call), got = run(*cuda_, arrays, call),
+               again = run(*cuda_, arrays, call);
+    expect_near(got[0], expected[0], {0x1p-16F, 0x1p-2F}, 0);
+    int64_t other = 0;
+    for (size_t i = 0; i < got[0].size(); ++i) other += got[0][i] != expected[0][i] ? 1 : 0;
+    EXPECT_LE(other, 2 + N * V / 1000) << V;
+    expect_near(got[1], expected[1], {16.0F * kEps, 16.0F * kEps}, 1);
+    expect_near(got[5], expected[5], {0.0F, 16.0F * kEps}, 5);
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], again[i])) << i;
+    EXPECT_TRUE(same_bits(got[2], logits.values)) << "logits were written";
+  }
+}
+
 TEST_F(Fp8GpuTest, ScalesAgreeToTheBit) {
   Array history = reals({300, 16}, 0.0F, 1.0F), amax = reals({300}, 0.0F, 2.0F);
   for (size_t i = 0; i < 300; ++i) {

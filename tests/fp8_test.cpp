@@ -244,6 +244,29 @@ TEST_F(Fp8Ops, GeluIsQuantizedUnrounded) {
   EXPECT_EQ(values(dbias), values(sums));
 }
 
+TEST_F(Fp8Ops, TheClassifiersGradientIsQuantizedUnrounded) {
+  const int64_t N = 6, V = 45, Vp = 64;
+  const Tensor logits = random({N, Vp}, 9, 4.0F), wide = arena_->alloc("wide", DType::f32, {N, Vp});
+  const Tensor targets = arena_->alloc("targets", DType::i32, {N});
+  for (int32_t n = 0; n < N; ++n) targets.ptr<int32_t>()[n] = 7 * n;
+  const Tensor losses = f32({N}, std::vector<float>(N, kNan)),
+               expected_losses = f32({N}, std::vector<float>(N));
+  const std::vector<float> before = values(logits);
+  const Tensor q = fp8(DType::f8e5m2, {N, Vp}, 0x1p-20F), qt = transpose_of(q);
+  ops_->quantize_cross_entropy(q, losses, logits, targets, V, 0.01F);
+  EXPECT_EQ(values(logits), before);
+
+  ops_->copy(wide, logits);
+  ops_->cross_entropy_forward_backward(expected_losses, wide, targets, V, 0.01F);
+  const Tensor expected = fp8(DType::f8e5m2, {N, Vp}, 0x1p-20F), turned = transpose_of(expected);
+  ops_->quantize(expected, turned, wide);
+  EXPECT_EQ(values(q), values(expected));
+  EXPECT_EQ(*q.amax, *expected.amax);
+  EXPECT_EQ(values(losses), values(expected_losses));
+  ops_->transpose(qt, q);
+  EXPECT_EQ(values(qt), values(turned));
+}
+
 TEST_F(Fp8Ops, ScalesFollowTheLargestOfTheLastSteps) {
   const Tensor scale = f32({2}, {kNan, kNan}), amax = f32({2}, {0.0F, 0.0F});
   const Tensor history = f32({2, 3}, std::vector<float>(6, 0.0F));
@@ -309,6 +332,7 @@ TEST_F(Fp8Ops, RefusesWhatFp8IsNot) {
   EXPECT_THROW(ops_->quantize(unscaled, {}, x, {}), std::invalid_argument);
   EXPECT_THROW(ops_->quantize(a, transpose_of(d), x, {}), std::invalid_argument) << "two scales";
   EXPECT_THROW(ops_->quantize(x, {}, x, {}), std::invalid_argument);
+  EXPECT_THROW(ops_->transpose(a, a), std::invalid_argument);
   EXPECT_THROW(ops_->gelu_backward(a, a, a), std::invalid_argument) << "not a float";
 }
 
