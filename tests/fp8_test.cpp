@@ -7,7 +7,9 @@
 #include <limits>
 #include <vector>
 
+#include "model/checkpoint.h"
 #include "model/half.h"
+#include "tests/files.h"
 #include "tests/training.h"
 
 namespace stepladder {
@@ -364,6 +366,21 @@ TEST(Fp8Rung, EvaluatingLeavesTrainingAlone) {
     watched.trainer->evaluate(other, 2);
   }
   EXPECT_EQ(alone.losses(5), losses);
+}
+
+TEST(Fp8Rung, ResumesBitForBit) {
+  TempFolder folder;
+  const std::string path = folder / "half.ckpt";
+  Training whole("13_fp8"), first("13_fp8"), rest("13_fp8");
+  auto losses = whole.losses(6);
+  first.losses(3);
+  save_checkpoint(path, *first.ops, *first.trainer, {.step = 3, .batch = 3, .seed = 1337});
+  load_checkpoint(path, *rest.ops, *rest.trainer, rest.config);
+  rest.trainer->prepare();
+  rest.data.seek(3);
+  rest.done = 3;
+  losses.erase(losses.begin(), losses.begin() + 3);
+  EXPECT_EQ(rest.losses(3), losses);
 }
 
 TEST(Fp8Rung, CalibratesBeforeTheFirstStepCounts) {
