@@ -384,8 +384,11 @@ void Run::print_box(const Dataset& data) const {
 std::string Run::precision() const {
   const DType half = trainer_->weights.wte.dtype;
   if (half == DType::f32) return rung_.math == MathMode::tf32 ? "f32, GEMM inputs TF32" : "f32";
-  return cat(name_of(half), " weights, activations, gradients and GEMM inputs; f32 master weights, AdamW,",
-             " statistics, accumulation and loss", half == DType::f16 ? "; dynamic loss scaling" : "");
+  const bool fp8 = rung_.math == MathMode::fp8;
+  return cat(name_of(half), " weights, activations",
+             fp8 ? " and gradients, GEMM inputs FP8" : ", gradients and GEMM inputs",
+             "; f32 master weights, AdamW, statistics, accumulation and loss",
+             half == DType::f16 ? "; dynamic loss scaling" : "");
 }
 
 nlohmann::ordered_json Run::config_json() const {

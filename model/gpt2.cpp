@@ -154,6 +154,7 @@ void Trainer::reset() {
   for (const Params* group : {&params, &adam_m, &adam_v})
     for (const Tensor& t : group->all()) ops.zero(t);
   if (loss_scaler.data) ops.write(loss_scaler, {hyper.loss_scale, 0.0F, 0.0F, 0.0F});
+  if (fp8_history.data) ops.zero(fp8_history);
 }
 
 float Trainer::train_loss() {

@@ -115,6 +115,7 @@ double CountedOps::first_columns(const Tensor& logits, int64_t V) {
 }
 
 MathMode CountedOps::math_of(DType dtype) const {
+  if (is_fp8(dtype)) return MathMode::fp8;
   if (size_of(dtype) == 2) return MathMode::half;
   return precision_ == Precision::tf32 ? MathMode::tf32 : MathMode::fp32;
 }
@@ -126,7 +127,7 @@ OpCall CountedOps::product(const char* name, const Tensor& out, const Tensor& a,
     for (int i = 0; i < out.shape.rank() - 2; ++i) batch *= out.shape[i];
   // Rows may be padded: every extent is taken where it is not.
   const int64_t M = out.rows() / batch, N = op == MatOp::NT ? b.rows() / batch : b.cols();
-  const int64_t K = op == MatOp::TN ? a.rows() / batch : op == MatOp::NT ? a.cols() : b.rows() / batch;
+  const int64_t K = op == MatOp::TN ? a.rows() / batch : op == MatOp::NT ? b.cols() : b.rows() / batch;
   const auto bytes = [batch](int64_t elements, const Tensor& x) {
     return static_cast<double>(batch * elements) * static_cast<double>(size_of(x.dtype));
   };

@@ -162,6 +162,36 @@ class CountedOps : public Ops {
          &Ops::linear_weight_backward, dw, db, dout, x, write);
   }
 
+  // ---- FP8; quantize_to_fit reads x twice
+  void quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) override {
+    call({"quantize", OpKind::elementwise, moved({x, dbias}, {q, qt, dbias})}, &Ops::quantize, q, qt, x,
+         dbias);
+  }
+  void quantize_to_fit(Tensor q, Tensor qt, Tensor x) override {
+    call({"quantize_to_fit", OpKind::elementwise, moved({x}, {}) + moved({x}, {q, qt})},
+         &Ops::quantize_to_fit, q, qt, x);
+  }
+  void quantize_gelu(Tensor q, Tensor qt, Tensor x) override {
+    call({"quantize_gelu", OpKind::elementwise, moved({x}, {q, qt})}, &Ops::quantize_gelu, q, qt, x);
+  }
+  void quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) override {
+    call({"quantize_gelu_backward", OpKind::elementwise, moved({dout, x, dbias}, {q, qt, dbias})},
+         &Ops::quantize_gelu_backward, q, qt, dbias, dout, x);
+  }
+  void quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
+                              float scale) override {
+    call({"quantize_cross_entropy", OpKind::cross_entropy,
+          moved({targets}, {q, losses}) + first_columns(logits, V)},
+         &Ops::quantize_cross_entropy, q, losses, logits, targets, V, scale);
+  }
+  void transpose(Tensor qt, Tensor q) override {
+    call({"transpose", OpKind::elementwise, moved({q}, {qt})}, &Ops::transpose, qt, q);
+  }
+  void update_scales(Tensor scale, Tensor history, Tensor amax, DType type) override {
+    call({"update_scales", OpKind::reduction, moved({history, amax}, {scale, history})}, &Ops::update_scales,
+         scale, history, amax, type);
+  }
+
   // ---- fused normalisation and activation
   void layernorm_forward(Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor w, Tensor b) override {
     call({"layernorm_forward", OpKind::layernorm, moved({x, w, b}, {out, mean, rstd})},
