@@ -77,6 +77,7 @@ std::vector<Rung> ladder_from(const std::string& json) {
       if (!row.at("parent").is_null()) row.at("parent").get_to(rung.parent);
       row.at("changes").get_to(rung.changes);
       rung.compute_capability = count_at(row.at("requires"), "compute_capability");
+      if (row.at("requires").contains("devices")) rung.devices = count_at(row.at("requires"), "devices");
       rung.math = math_mode(row.at("math"));
       row.at("tolerance").get_to(rung.tolerance);
       rung.diff_budget = count_at(row, "diff_budget");

@@ -16,6 +16,7 @@ struct Rung {
   std::string parent;  // the rung before; "" for the first
   std::string changes;
   int compute_capability = 0;  // least one that it needs, 80 for sm_80; 0: any device
+  int devices = 1;             // least number that it is for
   MathMode math = MathMode::fp32;
   double tolerance = 0.0;  // relative, of a step's loss against the first rung's
   BatchSize batch = BatchSize::usual;

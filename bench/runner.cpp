@@ -1,9 +1,17 @@
 #include "bench/runner.h"
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <thread>
+#include <tuple>
 
 #include "bench/child.h"
 #include "bench/events.h"
@@ -91,6 +99,8 @@ class Report {
       run_.profile = object_at(event, "profile");
     else if (kind == "end")
       end(event);
+    else if (kind == "exit")  // from kRankScript
+      exit_status = integer_at(event, "status");
     else if (kind == "error")
       error = {string_at(event, "status"), printable(string_at(event, "reason"), 500)};
   }
@@ -105,6 +115,9 @@ class Report {
   std::optional<Compile> compile;
   std::optional<int64_t> skipped_steps;
   std::optional<Failure> error;
+  std::optional<int64_t> exit_status;  // as a shell has it: 128 + n for signal n
+  std::string host, device;
+  std::optional<double> exposed_comm_ms;
 
  private:
   void start(const nlohmann::json& event) {
@@ -120,6 +133,8 @@ class Report {
     for (const auto& [key, value] : object_at(event, "config").items())
       if (!run_.config.contains(key)) run_.config[key] = value;
     startup_ms = number_at(event, "startup_ms");
+    if (event.contains("host")) host = string_at(event, "host");
+    if (event.contains("device")) device = string_at(object_at(event, "device"), "uuid");
     for (const auto& [name, bytes] : object_at(event, "memory_by_name").items())
       if (bytes.is_number_integer()) memory.by_name[name] = bytes.get<int64_t>();
     started = true;
@@ -154,6 +169,7 @@ class Report {
                  integer_at(spent, "from_cache")};
     }
     if (event.contains("skipped_steps")) skipped_steps = integer_at(event, "skipped_steps");
+    exposed_comm_ms = number_if(event, "exposed_comm_ms");
     ended = true;
   }
 
@@ -178,7 +194,9 @@ Verdict reported_failure(const Report::Failure& failure) {
   return {Status::crash, failure.reason};
 }
 
-Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const RunRequest& request) {
+/// Of one process. Only rank 0 has the loss.
+Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const RunRequest& request,
+              size_t rank) {
   const std::string last = end.last_words();
   const auto crash = [&](const auto&... what) { return Verdict{Status::crash, cat(what..., last)}; };
   switch (end.how) {
@@ -187,6 +205,8 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
                                    run.steps.size(), " of ", request.steps, "; --timeout allows more")};
     case ChildEnd::How::signalled:
       return crash("killed by ", signal_name(end.code), " at step ", run.steps.size(), " of ", request.steps);
+    case ChildEnd::How::stopped:
+      return crash("stopped by a signal at step ", run.steps.size(), " of ", request.steps);
     case ChildEnd::How::refused:
       return crash("too long a line on its event stream");
     case ChildEnd::How::exited:
@@ -201,7 +221,7 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
   if (static_cast<int64_t>(run.steps.size()) != request.steps)
     return crash("reported ", run.steps.size(), " of ", request.steps, " steps");
   for (const Step& step : run.steps)
-    if (!step.loss) return {Status::diverged, cat("step ", step.step, ": the loss is not finite")};
+    if (rank == 0 && !step.loss) return {Status::diverged, cat("step ", step.step, ": the loss is not finite")};
   return {};
 }
 
@@ -233,15 +253,132 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
   Config config = Config::named(run.config.at("model"));
   config.B = run.config.at("B");
   config.T = run.config.at("T");
-  const double tokens = static_cast<double>(config.B * config.T);
+  const auto devices = static_cast<double>(request.devices);
+  const double tokens = static_cast<double>(config.B * config.T) * devices;
   summary.tokens_per_second = tokens / (summary.median_step_ms * 1e-3);
-  const auto peak = peak_flops(request.device_name, request.program.math);
+  auto peak = peak_flops(request.device_name, request.program.math);
+  if (peak) *peak *= devices;
   summary.mfu_nanogpt = mfu(flops_per_token_nanogpt(config), summary.tokens_per_second, peak);
   summary.mfu_llmc = mfu(flops_per_token_llmc(config), summary.tokens_per_second, peak);
   return summary;
 }
 
+// ---- several devices
+
+/// What mpirun starts for each rank: its executable, with its events on descriptor 3, which dies with mpirun.
+/// How it ended is told here, since mpirun tells it of one rank and in words.
+constexpr const char* kRankScript =
+    R"(eval "exec 3>\"\$STEPLADDER_EVENTS_$OMPI_COMM_WORLD_RANK\""
+setpriv --pdeathsig KILL "$@"
+status=$?
+echo "{\"event\":\"exit\",\"status\":$status}" >&3
+exit $status)";
+constexpr double kGrace = 3.0;  // seconds
+
+bool through_mpi(const Program& program, const std::string& backend) {
+  return program.peer.empty() && backend == "cpu";
+}
+
+/// A port that was free a moment ago.
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  const bool bound = fd >= 0 && ::bind(fd, any, size) == 0 && ::getsockname(fd, any, &size) == 0;
+  if (fd >= 0) ::close(fd);
+  if (!bound) throw Error(cat("no TCP port is free for the ranks to meet at: ", std::strerror(errno)));
+  return ntohs(address.sin_port);
+}
+
+Job job_of(const RunRequest& request, const std::vector<std::string>& command) {
+  if (request.devices == 1) return {.processes = {{command}}};
+  Job job{.processes = {}, .ranks = static_cast<size_t>(request.devices), .grace_s = kGrace};
+  // Ranks on one machine share its cores.
+  std::vector<std::string> environment;
+  const int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency() / request.devices);
+  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
+    if (!std::getenv(name)) environment.push_back(cat(name, "=", threads));
+
+  if (through_mpi(request.program, request.backend)) {
+    std::vector<std::string> all = {"mpirun",  "--oversubscribe",
+                                    "--allow-run-as-root",
+                                    "--bind-to", "none",
+                                    "-n",      std::to_string(request.devices),
+                                    "setpriv", "--pdeathsig",
+                                    "KILL",    "sh",
+                                    "-c",      kRankScript,
+                                    "rank"};
+    all.insert(all.end(), command.begin(), command.end());
+    job.processes.push_back({all, environment});
+    return job;
+  }
+  const int port = free_port();
+  for (int64_t rank = 0; rank < request.devices; ++rank) {
+    auto of_rank = environment;
+    of_rank.insert(of_rank.end(), {cat("RANK=", rank), cat("LOCAL_RANK=", rank),
+                                   cat("WORLD_SIZE=", request.devices),
+                                   cat("LOCAL_WORLD_SIZE=", request.devices), "MASTER_ADDR=127.0.0.1",
+                                   cat("MASTER_PORT=", port)});
+    job.processes.push_back({command, of_rank});
+  }
+  return job;
+}
+
+/// The ranks' runs as one: rank 0's, with the slowest rank's time for each step.
+void merge(Run& run, const std::vector<Run>& parts, const std::deque<Report>& reports) {
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    const Run& part = parts[rank];
+    const Report& report = reports[rank];
+    Rank& row = run.ranks.emplace_back();
+    row.rank = static_cast<int64_t>(rank);
+    row.host = report.host;
+    row.device = report.device;
+    row.memory = report.memory;
+    row.memory.by_name.clear();  // as rank 0's
+    row.exposed_comm_ms = report.exposed_comm_ms;
+    for (const Step& step : part.steps) row.step_ms.push_back(step.step_ms);
+    for (size_t i = 0; i < std::min(run.steps.size(), part.steps.size()); ++i) {
+      Step& step = run.steps[i];
+      step.step_ms = std::max(step.step_ms, part.steps[i].step_ms);
+      if (part.steps[i].device.throttled().value_or(false)) step.device = part.steps[i].device;
+    }
+  }
+}
+
+void merge(Summary& summary, const std::vector<Rank>& ranks) {
+  for (const Rank& rank : ranks) {
+    for (auto peak : {&Memory::live_peak, &Memory::reserved_peak, &Memory::process_peak})
+      summary.memory.*peak = std::max(summary.memory.*peak, rank.memory.*peak);
+    summary.exposed_comm_ms = std::max(summary.exposed_comm_ms, rank.exposed_comm_ms);
+  }
+}
+
+/// The rank to blame for the end of a job, with how it ended.
+std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<Report>& reports,
+                                   const std::vector<size_t>& exits) {
+  ChildEnd& end = job_end.end;
+  const auto status = [&](size_t rank) { return *reports[rank].exit_status; };
+  const auto failed = [&](size_t rank) { return status(rank) != 0; };
+  // A rank that a signal ended is to blame, even where others noticed and left first.
+  auto rank = std::find_if(exits.begin(), exits.end(), [&](size_t r) { return status(r) > 128; });
+  if (rank == exits.end()) rank = std::find_if(exits.begin(), exits.end(), failed);
+  if (rank == exits.end() || end.how == ChildEnd::How::timed_out || end.how == ChildEnd::How::refused)
+    return {job_end.process, end};
+  const bool signalled = status(*rank) > 128;
+  return {*rank, {signalled ? ChildEnd::How::signalled : ChildEnd::How::exited,
+                  static_cast<int>(signalled ? status(*rank) - 128 : status(*rank)), ""}};
+}
+
 }  // namespace
+
+void check_launcher(const Program& program, const std::string& backend, int64_t devices) {
+  if (devices > 1 && through_mpi(program, backend) && !output_of({"mpirun", "--version"}))
+    throw InputError(cat("--devices ", devices, ": ranks on the CPU are started by mpirun, which is not here: ",
+                         "apt-get install openmpi-bin"));
+}
 
 Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step) {
   Run run;
@@ -256,17 +393,35 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   command.insert(command.end(), {"--events", std::to_string(static_cast<int>(Channel::events))});
 
   const auto start = std::chrono::steady_clock::now();
-  Report report(run, request, on_step);
+  const size_t world = static_cast<size_t>(request.devices);
+  const std::function<void(const Step&)> unheard = [](const Step&) {};
+  std::vector<Run> parts(world, run);
+  std::deque<Report> reports;
+  for (size_t rank = 0; rank < world; ++rank)
+    reports.emplace_back(parts[rank], request, rank == 0 ? on_step : unheard);
+  std::vector<size_t> exits;  // ranks, as they ended
+  size_t rank = 0;            // that decides
   Verdict verdict;
   try {
-    const auto on_line = [&](std::string_view line) {
-      report.take(line);
+    const auto on_line = [&](size_t from, std::string_view line) {
+      rank = from;
+      reports[from].take(line);
+      if (reports[from].exit_status) exits.push_back(from);
       return true;
     };
-    const ChildEnd end = run_child(command, Channel::events, request.timeout_s, on_line);
-    verdict = judge(end, report, run, request);
-    if (verdict.status == Status::ok) run.summary = summarize(run, report, request);
+    const Job job = job_of(request, command);
+    JobEnd job_end = run_job(job, Channel::events, request.timeout_s, on_line);
+    ChildEnd end;
+    std::tie(rank, end) = blamed(std::move(job_end), reports, exits);
+    verdict = judge(end, reports[rank], parts[rank], request, rank);
+    for (size_t other = 0; verdict.status == Status::ok && other < world; ++other)
+      verdict = judge(end, reports[rank = other], parts[other], request, other);
+    run = parts[0];
+    if (world > 1) merge(run, parts, reports);
+    if (verdict.status == Status::ok) run.summary = summarize(run, reports[0], request);
+    if (run.summary) merge(*run.summary, run.ranks);
   } catch (const BadReport& e) {
+    run = parts[0];
     verdict = {Status::crash, e.what()};
   } catch (const std::logic_error& e) {
     verdict = {Status::crash, e.what()};
@@ -274,6 +429,7 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   run.wall_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   run.status = verdict.status;
   run.reason = verdict.reason;
+  if (world > 1 && !run.reason.empty()) run.reason = cat("rank ", rank, ": ", run.reason);
   return run;
 }
 
