@@ -24,7 +24,7 @@ struct Rung {
   /// The later rung that takes its place: leaving this one out of the last rung changes nothing. "" if none.
   std::string subsumed_by;
 
-  /// "sm_80", or "" when any device will do.
+  /// "sm_80", "2 devices", or "" when any device will do.
   std::string requirement() const;
 };
 

@@ -8,6 +8,7 @@
 #include "bench/machine.h"
 #include "bench/presets.h"
 #include "bench/progress.h"
+#include "bench/ranks.h"
 #include "bench/report.h"
 #include "bench/results_file.h"
 #include "bench/runner.h"
@@ -138,7 +139,7 @@ void check_devices(const Plan& plan) {
   for (const PlannedRun& run : runs_of(plan, 0)) {
     if (plan.settings.backend == "cuda" && run.devices > plan.devices_present)
       throw InputError(cat("--devices ", run.devices, ": this machine has ", plan.devices_present));
-    check_launcher(run.program, plan.settings.backend, run.devices);
+    if (run.devices > 1 && run.program.through_mpi(plan.settings.backend)) check_mpirun(run.devices);
   }
 }
 

@@ -23,6 +23,8 @@ struct Program {
   /// What it was built from; it says so after "source" in its --version. Throws Error when it does not,
   /// InputError for a peer.
   std::string source_hash() const;
+  /// Whether its ranks talk through MPI: those of our rungs on the CPU.
+  bool through_mpi(const std::string& backend) const { return peer.empty() && backend == "cpu"; }
 };
 
 /// `rungs` in bin_dir(), each followed by its counterparts among `peers`, and last the peers without rungs. A

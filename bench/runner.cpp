@@ -1,20 +1,15 @@
 #include "bench/runner.h"
 
-#include <arpa/inet.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <thread>
 #include <tuple>
 
 #include "bench/child.h"
 #include "bench/events.h"
+#include "bench/ranks.h"
 #include "bench/statistics.h"
 #include "bench/text.h"
 #include "model/config.h"
@@ -99,7 +94,7 @@ class Report {
       run_.profile = object_at(event, "profile");
     else if (kind == "end")
       end(event);
-    else if (kind == "exit")  // from kRankScript
+    else if (kind == "exit")  // from job_of_ranks()
       exit_status = integer_at(event, "status");
     else if (kind == "error")
       error = {string_at(event, "status"), printable(string_at(event, "reason"), 500)};
@@ -265,68 +260,6 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
 
 // ---- several devices
 
-/// What mpirun starts for each rank: its executable, with its events on descriptor 3, which dies with mpirun.
-/// How it ended is told here, since mpirun tells it of one rank and in words.
-constexpr const char* kRankScript =
-    R"(eval "exec 3>\"\$STEPLADDER_EVENTS_$OMPI_COMM_WORLD_RANK\""
-setpriv --pdeathsig KILL "$@"
-status=$?
-echo "{\"event\":\"exit\",\"status\":$status}" >&3
-exit $status)";
-constexpr double kGrace = 3.0;  // seconds
-
-bool through_mpi(const Program& program, const std::string& backend) {
-  return program.peer.empty() && backend == "cpu";
-}
-
-/// A port that was free a moment ago.
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  const bool bound = fd >= 0 && ::bind(fd, any, size) == 0 && ::getsockname(fd, any, &size) == 0;
-  if (fd >= 0) ::close(fd);
-  if (!bound) throw Error(cat("no TCP port is free for the ranks to meet at: ", std::strerror(errno)));
-  return ntohs(address.sin_port);
-}
-
-Job job_of(const RunRequest& request, const std::vector<std::string>& command) {
-  if (request.devices == 1) return {.processes = {{command}}};
-  Job job{.processes = {}, .ranks = static_cast<size_t>(request.devices), .grace_s = kGrace};
-  // Ranks on one machine share its cores.
-  std::vector<std::string> environment;
-  const int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency() / request.devices);
-  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
-    if (!std::getenv(name)) environment.push_back(cat(name, "=", threads));
-
-  if (through_mpi(request.program, request.backend)) {
-    std::vector<std::string> all = {"mpirun",  "--oversubscribe",
-                                    "--allow-run-as-root",
-                                    "--bind-to", "none",
-                                    "-n",      std::to_string(request.devices),
-                                    "setpriv", "--pdeathsig",
-                                    "KILL",    "sh",
-                                    "-c",      kRankScript,
-                                    "rank"};
-    all.insert(all.end(), command.begin(), command.end());
-    job.processes.push_back({all, environment});
-    return job;
-  }
-  const int port = free_port();
-  for (int64_t rank = 0; rank < request.devices; ++rank) {
-    auto of_rank = environment;
-    of_rank.insert(of_rank.end(), {cat("RANK=", rank), cat("LOCAL_RANK=", rank),
-                                   cat("WORLD_SIZE=", request.devices),
-                                   cat("LOCAL_WORLD_SIZE=", request.devices), "MASTER_ADDR=127.0.0.1",
-                                   cat("MASTER_PORT=", port)});
-    job.processes.push_back({command, of_rank});
-  }
-  return job;
-}
-
 /// The ranks' runs as one: rank 0's, with the slowest rank's time for each step.
 void merge(Run& run, const std::vector<Run>& parts, const std::deque<Report>& reports) {
   for (size_t rank = 0; rank < parts.size(); ++rank) {
@@ -374,12 +307,6 @@ std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<Report>& rep
 
 }  // namespace
 
-void check_launcher(const Program& program, const std::string& backend, int64_t devices) {
-  if (devices > 1 && through_mpi(program, backend) && !output_of({"mpirun", "--version"}))
-    throw InputError(cat("--devices ", devices, ": ranks on the CPU are started by mpirun, which is not here: ",
-                         "apt-get install openmpi-bin"));
-}
-
 Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step) {
   Run run;
   run.variant = request.program.variant;
@@ -409,7 +336,8 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
       if (reports[from].exit_status) exits.push_back(from);
       return true;
     };
-    const Job job = job_of(request, command);
+    const bool mpi = request.program.through_mpi(request.backend);
+    const Job job = world == 1 ? Job{.processes = {{command}}} : job_of_ranks(command, request.devices, mpi);
     JobEnd job_end = run_job(job, Channel::events, request.timeout_s, on_line);
     ChildEnd end;
     std::tie(rank, end) = blamed(std::move(job_end), reports, exits);

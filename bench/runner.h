@@ -41,9 +41,6 @@ struct RunRequest {
 /// with kExitNotComparable when it is no longer the one of the plan.
 Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step);
 
-/// Throws InputError where a run of `program` on `devices` of `backend` needs an mpirun that is not there.
-void check_launcher(const Program& program, const std::string& backend, int64_t devices);
-
 /// Where the loss of `run` first leaves `baseline`'s by more than `tolerance`, relative:
 /// "step 7: loss 4.51, 00_fp32_baseline has 4.49 (...)"; "" while it does not.
 std::string divergence(const Run& baseline, const Run& run, double tolerance);

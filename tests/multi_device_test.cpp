@@ -34,7 +34,7 @@ class Ranks : public testing::TestWithParam<const char*> {
     request_.steps = 6;
     request_.warmup = 2;
     request_.timeout_s = 60;
-    fake_.before_start = cat("RANK=${RANK:-$OMPI_COMM_WORLD_RANK}; echo $$ >", folder_ / "pid", "$RANK\n");
+    fake_.before_start = cat("RANK=${RANK:-${OMPI_COMM_WORLD_RANK:-0}}; echo $$ >", folder_ / "pid", "$RANK\n");
     fake_.loss = "$([ $RANK = 0 ] && echo 4.$((90 - i)) || echo null)";  // rank 0 alone has it
   }
   void SetUp() override {
@@ -60,8 +60,8 @@ class Ranks : public testing::TestWithParam<const char*> {
   int steps_heard_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(Started, Ranks, testing::Values("cuda", "cpu"), [](const auto& info) {
-  return std::string(info.param) == "cpu" ? "ByMpirun" : "ByTheHarness";
+INSTANTIATE_TEST_SUITE_P(Started, Ranks, testing::Values("cuda", "cpu"), [](const auto& starter) {
+  return std::string(starter.param) == "cpu" ? "ByMpirun" : "ByTheHarness";
 });
 
 TEST_P(Ranks, AStepTakesAsLongAsTheSlowestRank) {

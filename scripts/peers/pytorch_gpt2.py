@@ -166,11 +166,12 @@ class Trainer:
             self.model = GPT2(config, features.flash)
         self.world_size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
         if self.world_size > 1:  # before compiling, which then splits the graph at its buckets
-            self.model = DistributedDataParallel(self.model, device_ids=None if device.type == "cpu" else [device.index],
-                                                 gradient_as_bucket_view=True)
+            self.model = DistributedDataParallel(self.model, gradient_as_bucket_view=True,
+                                                 device_ids=None if device.type == "cpu" else [device.index])
         self.forward: Callable = self.model
         if features.compile:
-            self.forward = torch.compile(self.model, mode=features.compile, fullgraph=self.world_size == 1, dynamic=False)
+            self.forward = torch.compile(self.model, mode=features.compile, fullgraph=self.world_size == 1,
+                                         dynamic=False)
 
         self.parameters = list(self.model.parameters())
         matrices = [p for p in self.parameters if p.dim() == 2]

@@ -93,8 +93,8 @@ def parse(arguments: list[str]):
             ("eps", number(float, 0, 1), 1e-8, "AdamW's epsilon"),
             ("grad-clip", number(float, 1e-9, 1e9), 1.0, "global gradient norm at most"),
             ("seed", number(int, 0, 2**64 - 1), 1337, "of initialisation"),
-            ("device", number(int, 0, 1023), 0, "index of the CUDA device; of several ranks, each takes its LOCAL_RANK"),
-            ("world-size", number(int, 1, 1024), None, "ranks, each started by torchrun; default: its WORLD_SIZE, or 1"),
+            ("device", number(int, 0, 1023), 0, "index of the CUDA device; ranks take their LOCAL_RANK"),
+            ("world-size", number(int, 1, 1024), None, "ranks, that torchrun has started; default: WORLD_SIZE, or 1"),
             ("eval-every", number(int, 0, 2**31 - 1), 0, "steps between validation losses; 0: none"),
             ("eval-batches", count, 8, "micro-batches of a validation loss"),
             ("events", number(int, 0, 2**31 - 1), None, "write JSON lines to this file descriptor")):
@@ -122,11 +122,13 @@ def rank_of(asked: int | None) -> tuple[int, int]:
     """This process's rank and how many there are, as torchrun tells them."""
     variables = {name: os.environ.get(name, default) for name, default in
                  (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))}
-    if not all(value.isdecimal() for value in variables.values()) or int(variables["RANK"]) >= int(variables["WORLD_SIZE"]):
+    known = all(value.isdecimal() for value in variables.values())
+    if not known or int(variables["RANK"]) >= int(variables["WORLD_SIZE"]):
         raise InputError(f"{', '.join(map('='.join, variables.items()))}: no rank of a world; start ranks with torchrun")
     rank, world_size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
     if asked not in (None, world_size):
-        raise InputError(f"--world-size {asked}, but this is one of {world_size} ranks: torchrun --nproc-per-node={asked}")
+        raise InputError(f"--world-size {asked}, but this is one of {world_size} ranks: "
+                         f"torchrun --nproc-per-node={asked}")
     return rank, world_size
 
 
