@@ -38,6 +38,11 @@ bool sets_math(const Rung& rung) {
   return !rung.parent.empty() && rung.math != find_rung(rung.parent).math;
 }
 
+/// Not those that differ by their batch, or by the devices that they are for.
+bool in_ablations(const Rung& rung) {
+  return rung.batch == BatchSize::usual && rung.devices == 1;
+}
+
 Rung only_row(const Rung& rung, const Rung& first) {
   Rung row = first;
   row.changes = cat("nothing is clever but: ", rung.changes);
@@ -124,7 +129,7 @@ std::vector<Ablation> ablations() {
   if (built.empty()) return {};
   std::vector<Rung> rungs;
   for (const Rung& rung : ladder())
-    if (rung.batch == BatchSize::usual) rungs.push_back(rung);
+    if (in_ablations(rung)) rungs.push_back(rung);
   const Rung first = rungs.front(), last = rungs.back();
 
   std::vector<Ablation> all;

@@ -57,7 +57,7 @@ struct Ablation {
   std::string program() const;
 };
 
-/// Both kinds of each rung but the first and those that choose their batch, lowest rung first, "without"
+/// Both kinds of each rung but the first, those that choose their batch and those for several devices, lowest rung first, "without"
 /// before "only". Empty in a build that found no git to merge them with.
 std::vector<Ablation> ablations();
 

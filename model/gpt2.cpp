@@ -94,6 +94,13 @@ std::vector<Tensor> Params::all() const {
           ln2w, ln2b, fcw,  fcb,  fcprojw, fcprojb, lnfw,     lnfb};
 }
 
+std::vector<Tensor> Params::layers(int64_t begin, int64_t end) const {
+  std::vector<Tensor> slices;
+  for (const Tensor& x : {ln1w, ln1b, qkvw, qkvb, attprojw, attprojb, ln2w, ln2b, fcw, fcb, fcprojw, fcprojb})
+    slices.push_back(x.slices(begin, end));
+  return slices;
+}
+
 std::vector<AdamWTensor> adamw_tensors(const Params& params, const Params& grads, const Params& m,
                                        const Params& v, const Params& low) {
   const auto ws = params.all(), gs = grads.all(), ms = m.all(), vs = v.all(), lows = low.all();

@@ -43,6 +43,8 @@ struct Params {
   std::vector<NamedTensor> each() const;
   /// The 16 tensors above as they are, layers stacked, wte with its padding.
   std::vector<Tensor> all() const;
+  /// The 12 tensors of layers [begin, end), flat.
+  std::vector<Tensor> layers(int64_t begin, int64_t end) const;
 
  private:
   int64_t V_ = 0;

@@ -125,6 +125,14 @@ struct Tensor {
     const size_t offset = static_cast<size_t>(i * inner.numel()) * size_of(dtype);
     return {data ? static_cast<std::byte*>(data) + offset : nullptr, dtype, inner, name};
   }
+  /// Slices [begin, end) of the leading dimension.
+  Tensor slices(int64_t begin, int64_t end) const {
+    check(shape.rank() > 0 && 0 <= begin && begin <= end && end <= shape[0], "slices ", begin, " to ", end,
+          " of ", name, shape);
+    const int64_t inner = shape.tail().numel();
+    const size_t offset = static_cast<size_t>(begin * inner) * size_of(dtype);
+    return {data ? static_cast<std::byte*>(data) + offset : nullptr, dtype, {(end - begin) * inner}, name};
+  }
   /// The same elements under another shape.
   Tensor view(Shape to) const {
     check(to.numel() == numel(), "view of ", name, shape, " as ", to);

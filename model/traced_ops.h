@@ -42,6 +42,11 @@ class TracedOps final : public Ops {
   CompileInfo compile_info() const override { return ops_->compile_info(); }
   std::unique_ptr<Tracer> make_tracer() override { return ops_->make_tracer(); }
   void set_matmul_precision(Precision precision) override;
+  void join(Rendezvous& ranks) override { ops_->join(ranks); }
+  int rank() const override { return ops_->rank(); }
+  int world() const override { return ops_->world(); }
+  void wait_for_collectives() override { ops_->wait_for_collectives(); }
+  void collective(Collective what, std::span<const Tensor> bucket) override;
 
   // ---- copies
   void upload(Tensor dst, const void* host) override {

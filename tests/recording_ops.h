@@ -54,6 +54,15 @@ class RecordingOps final : public Ops {
     inner_->set_matmul_precision(precision);
   }
 
+  void join(Rendezvous& ranks) override { inner_->join(ranks); }
+  int rank() const override { return inner_->rank(); }
+  int world() const override { return inner_->world(); }
+  void wait_for_collectives() override { inner_->wait_for_collectives(); }
+  void collective(Collective what, std::span<const Tensor> bucket) override {
+    calls.emplace_back(name_of(what));
+    inner_->collective(what, bucket);
+  }
+
 #define RECORDED(op, parameters, ...) \
   void op parameters override {       \
     note(#op, __VA_ARGS__);           \
