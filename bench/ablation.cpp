@@ -90,7 +90,7 @@ Json to_json(const Gain& gain) {
 
 const Rung& tuned_rung() {
   return *std::find_if(ladder().rbegin(), ladder().rend(),
-                       [](const Rung& rung) { return rung.batch == BatchSize::usual; });
+                       [](const Rung& rung) { return rung.batch == BatchSize::usual && rung.devices == 1; });
 }
 
 bool is_ablation(const std::string& variant) {

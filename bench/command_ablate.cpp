@@ -67,6 +67,8 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
   for (const Rung& rung : rungs) {
     if (rung.parent.empty())
       throw InputError(cat("--rungs: ", rung.name, " has no optimisation to ablate: name a rung above it"));
+    if (rung.devices > 1)
+      throw InputError(cat("--rungs: ", rung.name, " is for several devices: `stepladder run --devices` shows what it buys"));
     names.push_back(rung.name);
     climbed.insert({rung.name, rung.parent});
     for (const std::string& kind : kinds) {
@@ -98,7 +100,10 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
 
 int ablate(const AblateOptions& options, const std::string& command_line) {
   std::vector<Rung> rungs = chosen_rungs(options.rungs);
-  if (options.rungs == std::vector<std::string>{"all"}) rungs.erase(rungs.begin());
+  if (options.rungs == std::vector<std::string>{"all"}) {
+    rungs.erase(rungs.begin());
+    std::erase_if(rungs, [](const Rung& rung) { return rung.devices > 1; });
+  }
   std::vector<std::string> kinds;
   for (const char* kind : {kWithout, kOnly})
     if (std::count(options.kinds.begin(), options.kinds.end(), kind) > 0) kinds.emplace_back(kind);

@@ -9,6 +9,7 @@
 #include "bench/commands.h"
 #include "bench/events.h"
 #include "bench/machine.h"
+#include "bench/options.h"
 #include "bench/ranks.h"
 #include "bench/table.h"
 #include "bench/text.h"
@@ -98,7 +99,7 @@ std::vector<Row> measure(const CommOptions& options, Ops& ops, Rendezvous& ranks
     const auto start = Clock::now();
     repeat(options.iterations);
     const double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-    rows.push_back({x.bytes(), us / static_cast<double>(options.iterations)});
+    rows.push_back({static_cast<int64_t>(x.bytes()), us / static_cast<double>(options.iterations)});
   }
   return rows;
 }

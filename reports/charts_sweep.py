@@ -100,8 +100,8 @@ def draw_scaling(data: Results):
             spans = [getattr(row, interval) or (number, number) for row, number in zip(rows, values)]
             errors = [[scale * (number - low) for number, (low, _) in zip(values, spans)],
                       [scale * (high - number) for number, (_, high) in zip(values, spans)]]
-            ax.errorbar([row.devices for row in rows], [scale * number for number in values], yerr=errors, color=look.color,
-                        linestyle=look.linestyle, marker=look.marker, markersize=5, linewidth=1.6, capsize=3,
+            ax.errorbar([row.devices for row in rows], [scale * number for number in values], yerr=errors, capsize=3,
+                        color=look.color, linestyle=look.linestyle, marker=look.marker, markersize=5, linewidth=1.6,
                         label=label)
             for row, number in zip(rows, values):
                 (mark,) = ax.plot(row.devices, scale * number, marker=look.marker, color=look.color, markersize=5,
@@ -109,8 +109,8 @@ def draw_scaling(data: Results):
                 style.tip(mark, f"{label} on {row.devices}: {scale * number:,.4g}")
             model = sorted((row for row in predicted if name(row) == label), key=lambda row: row.devices)
             if model:
-                ax.plot([row.devices for row in model], [scale * getattr(row, value) for row in model], color=look.color,
-                        linestyle=(0, (4, 3)), linewidth=1, alpha=0.7)
+                ax.plot([row.devices for row in model], [scale * getattr(row, value) for row in model],
+                        color=look.color, linestyle=(0, (4, 3)), linewidth=1, alpha=0.7)
         alone = rows[0].tokens_per_second / rows[0].devices / rows[0].efficiency / 1e3  # of one device
         rate.plot(settings, [alone * setting for setting in settings], color=style.MUTED, linestyle=":", linewidth=1)
     if predicted:

@@ -124,7 +124,8 @@ def rank_of(asked: int | None) -> tuple[int, int]:
                  (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))}
     known = all(value.isdecimal() for value in variables.values())
     if not known or int(variables["RANK"]) >= int(variables["WORLD_SIZE"]):
-        raise InputError(f"{', '.join(map('='.join, variables.items()))}: no rank of a world; start ranks with torchrun")
+        told = ", ".join(map("=".join, variables.items()))
+        raise InputError(f"{told}: no rank of a world; start ranks with torchrun")
     rank, world_size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
     if asked not in (None, world_size):
         raise InputError(f"--world-size {asked}, but this is one of {world_size} ranks: "
@@ -317,7 +318,8 @@ class Run:
                     "decay_steps", "weight_decay", "beta1", "beta2", "eps", "grad_clip", "seed", "attention")
         self.events.write(
             "start", variant=f"pytorch/{settings.rung}", source_hash=source_hash(), backend=self.device.type,
-            device=device, host=platform.node(), rank=settings.rank, startup_ms=peer.process_age_ms(), memory_by_name={},
+            device=device, host=platform.node(), rank=settings.rank, startup_ms=peer.process_age_ms(),
+            memory_by_name={},
             config={"model": settings.model} | vars(config) | {
                 "world_size": settings.world_size,
                 "dtype": {None: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}[half],
