@@ -217,8 +217,9 @@ void Run::open_device() {
     if (settings_.backend != "cpu" && cuda) {
       settings_.device = world_.local_rank;
       if (world_.local_rank >= cuda_device_count())
-        throw InputError(cat("rank ", world_.rank, " is number ", world_.local_rank + 1, " on this machine, which has ",
-                             cuda_device_count(), " CUDA devices: start one rank for each"));
+        throw InputError(cat("rank ", world_.rank, " is number ", world_.local_rank + 1,
+                             " on this machine, which has ", cuda_device_count(),
+                             " CUDA devices: start one rank for each"));
     }
   }
   ops_ = make_ops(settings_.backend, settings_.device, settings_.ops_options());
@@ -326,7 +327,9 @@ int Run::train() {
   if (!settings_.checkpoint.empty()) save(batches);
   if (!events_.connected()) throw Error("the reader of --events is gone");
   if (done_ < settings_.steps) return stopped();
-  if (!settings_.save_weights.empty() && first) save_weights(settings_.save_weights, *ops_, trainer_->params, config_);
+  if (!settings_.save_weights.empty()) trainer_->gather_state();
+  if (!settings_.save_weights.empty() && first)
+    save_weights(settings_.save_weights, *ops_, trainer_->params, config_);
   send_end();
   print_summary();
   return kExitOk;
@@ -484,6 +487,7 @@ void Run::print_sample() {
 }
 
 void Run::save(const Loader& batches) {
+  trainer_->gather_state();
   if (world_.rank > 0) return;
   save_checkpoint(settings_.checkpoint, *ops_, *trainer_, {done_, batches.index(), settings_.seed});
   std::cout << "checkpoint " << settings_.checkpoint << " after " << done_ << " steps" << std::endl;
@@ -573,7 +577,8 @@ int RungApp::fail(const std::string& status, const std::string& reason, ExitCode
   const bool told = ranks_ && world_.rank > 0;  // by rank 0
   if (ranks_) ranks_->fail(reason);
   if (!told)
-    std::cerr << cat(build_.name, ": error: ", world_.size > 1 ? cat("rank ", world_.rank, ": ") : "", reason, '\n')
+    std::cerr << cat(build_.name, ": error: ", world_.size > 1 ? cat("rank ", world_.rank, ": ") : "", reason,
+                     '\n')
               << std::flush;
   return code;
 }

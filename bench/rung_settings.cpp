@@ -155,7 +155,8 @@ DType RungSettings::half_type(const Rung& rung, const DeviceInfo& device_info) {
   if (!dtype) dtype = device_info.bf16 ? "bf16" : "fp16";
   if (*dtype == "fp16") return DType::f16;
   if (*dtype == "fp32") {
-    if (device_info.backend != "cpu") throw InputError("--dtype fp32: only on the CPU; 04 and below are fp32");
+    if (device_info.backend != "cpu")
+      throw InputError("--dtype fp32: only on the CPU; 04 and below are fp32");
     return DType::f32;
   }
   if (!device_info.bf16)

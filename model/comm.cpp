@@ -39,8 +39,7 @@ std::string first_host(std::string_view nodes) {
   const size_t bracket = nodes.find('['), comma = nodes.find(',');
   if (bracket >= comma) return std::string(nodes.substr(0, comma));
   const std::string_view numbers = nodes.substr(bracket + 1);
-  return std::string(nodes.substr(0, bracket)) +
-         std::string(numbers.substr(0, numbers.find_first_of(",-]")));
+  return std::string(nodes.substr(0, bracket)) + std::string(numbers.substr(0, numbers.find_first_of(",-]")));
 }
 
 }  // namespace

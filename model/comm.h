@@ -27,10 +27,10 @@ struct World {
   std::string address{};  // where rank 0 is to be met
   int port = 0;
 
-  /// As the launcher says: mpirun (OMPI_COMM_WORLD_*), torchrun or the harness (RANK, WORLD_SIZE, LOCAL_RANK),
-  /// srun (SLURM_*); a world of 1 where none does. MASTER_ADDR and MASTER_PORT are asked first; else the
-  /// address is Slurm's first host, or this one where all ranks are on it, and the port follows from the
-  /// launcher's name of the job. Throws InputError naming the variable that makes no sense.
+  /// As the launcher says: mpirun (OMPI_COMM_WORLD_*), torchrun or the harness (RANK, WORLD_SIZE,
+  /// LOCAL_RANK), srun (SLURM_*); a world of 1 where none does. MASTER_ADDR and MASTER_PORT are asked first;
+  /// else the address is Slurm's first host, or this one where all ranks are on it, and the port follows from
+  /// the launcher's name of the job. Throws InputError naming the variable that makes no sense.
   static World from_environment();
 };
 

@@ -120,8 +120,7 @@ Addresses resolve(const World& world) {
   hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int error =
-      ::getaddrinfo(world.address.c_str(), std::to_string(world.port).c_str(), &hints, &found);
+  const int error = ::getaddrinfo(world.address.c_str(), std::to_string(world.port).c_str(), &hints, &found);
   if (error != 0)
     throw InputError(cat("the ranks cannot meet at '", world.address, "' (", ::gai_strerror(error),
                          "): set MASTER_ADDR to the host of rank 0"));
@@ -210,7 +209,8 @@ void Rendezvous::meet_as_first(const Identity& identity) {
       is_wrong(name(peer), " is of a world of ", fields[2], ", rank 0 of ", world_.size);
     const bool twice = std::any_of(peers_.begin(), std::prev(peers_.end()),
                                    [&](const Peer& other) { return other.rank == rank; });
-    if (twice || rank <= 0 || rank >= world_.size) is_wrong(name(peer), " came twice: give each rank its own");
+    if (twice || rank <= 0 || rank >= world_.size)
+      is_wrong(name(peer), " came twice: give each rank its own");
     const Identity& theirs = peer.identity;
     if (theirs.source != identity.source)
       is_wrong(name(peer), " is of another build than rank 0: build the same sources everywhere");
@@ -337,8 +337,9 @@ void Rendezvous::leave(const std::string& last_words) {
   for (Peer& peer : peers_) {
     ::shutdown(peer.socket.get(), SHUT_WR);
     std::string rest;
-    for (pollfd fd{peer.socket.get(), POLLIN, 0};
-         last_words != "bye" && ::poll(&fd, 1, milliseconds_until(deadline)) > 0 && peer.socket.receive(rest);)
+    for (pollfd fd{peer.socket.get(), POLLIN, 0}; last_words != "bye" &&
+                                                  ::poll(&fd, 1, milliseconds_until(deadline)) > 0 &&
+                                                  peer.socket.receive(rest);)
       rest.clear();
   }
   peers_.clear();

@@ -24,10 +24,10 @@ struct Identity {
 
 /// Seconds that the ranks are given.
 struct RendezvousLimits {
-  double meet_s = 60.0;          // until all ranks are there
-  double silence_s = 10.0;       // without a sign of life
-  double step_s = 20.0;          // in one step, all ranks waiting, or 20 times the longest so far
-  double first_step_s = 300.0;   // the same of the first, which searches and records
+  double meet_s = 60.0;         // until all ranks are there
+  double silence_s = 10.0;      // without a sign of life
+  double step_s = 20.0;         // in one step, all ranks waiting, or 20 times the longest so far
+  double first_step_s = 300.0;  // the same of the first, which searches and records
 };
 
 /// Every rank is connected to rank 0. A thread sends a sign of life each second and listens, so that a rank
@@ -41,7 +41,8 @@ class Rendezvous {
 
   /// Meets the other ranks. Throws InputError for a port in use and an address that is none; Error naming the
   /// rank that did not come, or is of another build, configuration or data.
-  Rendezvous(const World& world, const Identity& identity, OnFailure on_failure, const RendezvousLimits& limits = {});
+  Rendezvous(const World& world, const Identity& identity, OnFailure on_failure,
+             const RendezvousLimits& limits = {});
   /// Says goodbye: the other ranks go on.
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;

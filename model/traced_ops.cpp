@@ -6,9 +6,9 @@
 namespace stepladder {
 
 const char* name_of(OpKind kind) {
-  constexpr std::array kNames = {"GEMM",          "attention", "LayerNorm",   "softmax",
-                                 "cross-entropy", "embedding", "elementwise", "reduction",
-                                 "clip",          "AdamW",     "copy",        "memset",  "communication"};
+  constexpr std::array kNames = {"GEMM",      "attention",   "LayerNorm",    "softmax", "cross-entropy",
+                                 "embedding", "elementwise", "reduction",    "clip",    "AdamW",
+                                 "copy",      "memset",      "communication"};
   return kNames.at(static_cast<size_t>(kind));
 }
 
@@ -31,7 +31,8 @@ void TracedOps::phase(const char* name, int64_t layer) {
 void TracedOps::enter(OpCall what) {
   // Batches arrive, and gradients are cleared, where no phase is open; the next batch within some other.
   const bool batch = what.op == "upload" || what.op == "stage" || what.op == "receive";
-  const bool reduction = what.op == name_of(Collective::all_reduce) || what.op == name_of(Collective::reduce_scatter);
+  const bool reduction =
+      what.op == name_of(Collective::all_reduce) || what.op == name_of(Collective::reduce_scatter);
   what.phase = batch ? "data" : reduction ? "gradient reduction" : phase_.empty() ? "clear" : phase_;
   const int64_t id = std::ssize(calls_);
   calls_.push_back(std::move(what));
@@ -63,8 +64,7 @@ void TracedOps::collective(Collective what, std::span<const Tensor> bucket) {
   for (const Tensor& x : bucket) bytes += static_cast<double>(x.bytes());
   const double others = (world() - 1.0) / world();
   if (what != Collective::broadcast) bytes *= what == Collective::all_reduce ? 2.0 * others : others;
-  if (world() > 1)
-    call({name_of(what), OpKind::communication, bytes}, &Ops::collective, what, bucket);
+  if (world() > 1) call({name_of(what), OpKind::communication, bytes}, &Ops::collective, what, bucket);
 }
 
 void TracedOps::clip_grad_norm(Tensor factor, Tensor norm, std::span<const Tensor> grads, float max_norm,

@@ -62,7 +62,8 @@ class Variant final : public Trainer {
 
   void prepare() override {
     // Every rank goes on from what rank 0 has.
-    for (const Params* group : {&params, &adam_m, &adam_v}) ops.collective(Collective::broadcast, group->all());
+    for (const Params* group : {&params, &adam_m, &adam_v})
+      ops.collective(Collective::broadcast, group->all());
     ops.wait_for_collectives();
 
     // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.

@@ -15,8 +15,8 @@ const MpiCalls* load_mpi() {
   // Global, since Open MPI loads plug-ins that look for it. Never closed: they may be in use until the end.
   void* library = dlopen("libstepladder_mpi.so", RTLD_NOW | RTLD_GLOBAL);
   if (!library)
-    throw Error(cat("several ranks on the CPU need MPI: install libopenmpi-dev and build again (", dlerror(),
-                    ")"));
+    throw Error(
+        cat("several ranks on the CPU need MPI: install libopenmpi-dev and build again (", dlerror(), ")"));
   const auto calls = reinterpret_cast<decltype(&stepladder_mpi)>(dlsym(library, "stepladder_mpi"));
   if (!calls) throw Error("libstepladder_mpi.so is of another build: build again");
   return calls();
@@ -33,8 +33,8 @@ MpiComm::MpiComm(Rendezvous& ranks) : ranks_(ranks), mpi_(load_mpi()) {
   int mpi_rank = 0, mpi_world = 0;
   mpi_->init(&mpi_rank, &mpi_world);
   if (mpi_rank != rank() || mpi_world != world())
-    throw Error(cat("this is rank ", mpi_rank, " of ", mpi_world, " for MPI, but rank ", rank(), " of ", world(),
-                    " for its launcher: start ranks on the CPU with mpirun"));
+    throw Error(cat("this is rank ", mpi_rank, " of ", mpi_world, " for MPI, but rank ", rank(), " of ",
+                    world(), " for its launcher: start ranks on the CPU with mpirun"));
 }
 
 MpiComm::~MpiComm() {

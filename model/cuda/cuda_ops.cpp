@@ -173,6 +173,7 @@ void CudaOps::bind_workspace(Arena& arena, const Config& config) {
 void CudaOps::synchronize() {
   CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
   CUDA_CHECK(cudaStreamSynchronize(copy_stream_.get()));
+  if (comm_) CUDA_CHECK(cudaStreamSynchronize(comm_stream_.get()));
 }
 
 void CudaOps::phase(const char* name, int64_t layer) {

@@ -6,10 +6,10 @@ namespace stepladder {
 /// Over all ranks of MPI_COMM_WORLD. Errors end the job, as is MPI's default.
 struct MpiCalls {
   void (*init)(int* rank, int* world);
-  void (*all_reduce)(float* x, int n);                           // x = sum of x
-  void (*reduce_scatter)(float* part, const float* x, int n);    // part (n) = its part of the sum of x
-  void (*all_gather)(void* x, int n);                            // x = parts of n bytes
-  void (*broadcast)(void* x, int n);                             // x (n bytes) = rank 0's
+  void (*all_reduce)(float* x, int n);                         // x = sum of x
+  void (*reduce_scatter)(float* part, const float* x, int n);  // part (n) = its part of the sum of x
+  void (*all_gather)(void* x, int n);                          // x = parts of n bytes
+  void (*broadcast)(void* x, int n);                           // x (n bytes) = rank 0's
   void (*finalize)();
 };
 
