@@ -29,7 +29,7 @@ struct Rung {
   /// Whether its source is merged out of the tuned rung, and alone into the first. Not those that differ by
   /// their batch or their devices.
   bool ablated() const { return batch == BatchSize::usual && devices == 1 && !beside && !parent.empty(); }
-  /// "sm_80", or "" when any device will do.
+  /// "sm_80", "2 devices", or "" when any device will do.
   std::string requirement() const;
 };
 
