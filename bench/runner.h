@@ -21,6 +21,8 @@ struct RunRequest {
   std::vector<std::string> arguments;  // that a rung's executable and a peer have in common
   int64_t steps = 0, warmup = 0;       // of `steps`, the first `warmup` are left out of the summary
   double timeout_s = 0.0;
+  /// Of the device, for a peer, which doesn't sample it: read as each of its steps is reported.
+  const Telemetry* telemetry = nullptr;
 };
 
 /// Runs a program and survives anything that it does. A status per run:
@@ -34,6 +36,9 @@ struct RunRequest {
 /// status 2), since every other one would too; Interrupted; Error when the executable cannot be started, and
 /// with kExitNotComparable when it is no longer the one of the plan.
 Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step);
+
+/// What a run took besides its steps: start-up, sampling between them, evaluation, and the end.
+double besides_steps_ms(const Run& run);
 
 /// Where the loss of `run` first leaves `baseline`'s by more than `tolerance`, relative:
 /// "step 7: loss 4.51, 00_fp32_baseline has 4.49 (...)"; "" while it does not.
