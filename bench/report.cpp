@@ -133,8 +133,9 @@ Table table_of(const std::vector<Variant>& variants, const std::vector<Variant>&
       if (validated) row.push_back(n->val_loss ? fixed(*n->val_loss, 4) : kNone);
     }
     row.resize(size - 1, kNone);
-    const char* throttled = v.throttled() ? ", throttled" : "";
-    row.push_back(v.reason.empty() ? cat(name_of(v.status), throttled)
+    const int64_t skipped = v.numbers ? v.numbers->skipped_steps.value_or(0) : 0;
+    row.push_back(v.reason.empty() ? cat(name_of(v.status), v.throttled() ? ", throttled" : "",
+                                         skipped > 0 ? cat(", ", skipped, " steps skipped") : "")
                                    : cat(name_of(v.status), ": ", v.reason));
     table.add(std::move(row));
   }

@@ -467,7 +467,7 @@ void Run::step(Loader& batches) {
   const std::string steps = std::to_string(settings_.steps);
   std::cout << "step " << std::setw(static_cast<int>(steps.size())) << done_ << "/" << steps << " | loss "
             << fixed(loss_, 4) << " | norm " << fixed(norm, 4) << " | lr " << scientific(lr) << " | "
-            << fixed(step_ms, 2) << " ms | MFU " << speed_->mfu_nanogpt(step_ms) << " | "
+            << fixed(step_ms, 3) << " ms | MFU " << speed_->mfu_nanogpt(step_ms) << " | "
             << grouped(std::llround(speed_->tokens_per_second(step_ms))) << " tok/s" << std::endl;
   if (!std::isfinite(loss_))
     throw DivergedError(cat("the loss is ", loss_, " at step ", done_, ": lower --lr or look at --data"));
