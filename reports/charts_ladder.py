@@ -1,6 +1,9 @@
 """Charts of the ladder beside its step times: where the speed-up comes from, memory, MFU, and the peers."""
 
+from dataclasses import replace
+
 import style
+from charts_profile import ceilings
 from layout import label_rows, left_of, legend_right, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -41,7 +44,7 @@ def _why(row: Row) -> str:
 def draw_waterfall(data: Results):
     """Where the speed-up comes from: each rung multiplies what the rungs below it reached. The axis is logarithmic, so
     equal lengths are equal gains; a rung that costs time is orange and hatched."""
-    workloads = [workload for workload in data.drawable() if any(row.speedup for row in workload.rows)]
+    workloads = [workload for workload in data.ladders() if any(row.speedup for row in workload.rows)]
     if not workloads:
         return "no rung was measured together with the baseline"
     left = left_of(data.rungs)
@@ -89,7 +92,7 @@ def parts_of(memory: Memory) -> dict[str, int]:
 def draw_memory(data: Results):
     """Peak memory of the trainer's arena by what it holds; the tick is the whole process as the device sees it, the
     diamond what PyTorch's same rung had allocated at most."""
-    workloads = [workload for workload in data.drawable()
+    workloads = [workload for workload in data.ladders()
                  if any(row.memory and row.memory.by_name for row in workload.rows)]
     if not workloads:
         return "no run says what its memory holds"
@@ -134,18 +137,21 @@ def draw_memory(data: Results):
 
 _PEER_MARK = {"marker": "D", "markersize": 5.5, "color": "white", "markeredgecolor": style.INK, "linestyle": "none",
               "zorder": 5}
+_GEMM_MARK = {"marker": ">", "markersize": 6, "color": style.INK, "linestyle": "none", "zorder": 5}
 
 
 def draw_mfu(data: Results):
     """Model FLOPs utilisation against the dense peak of what the rung's GEMMs run on. It falls where a rung moves on to
-    a faster unit: the step is shorter, the peak higher still."""
-    workloads = [workload for workload in data.drawable() if any(row.mfu_nanogpt for row in workload.rows)]
+    a faster unit: the step is shorter, the peak higher still. The triangle is against the fastest GEMM that a profile
+    measured instead."""
+    workloads = [workload for workload in data.ladders() if any(row.mfu_nanogpt for row in workload.rows)]
     if not workloads:
         return "the device's peak is not known, or no rung ended well"
     names = {row.rung: f"{row.rung}  ({row.math})" if row.math else row.rung
              for workload in workloads for row in workload.rows}
     fig, groups = panels(data, "Model FLOPs utilisation", "of the dense peak of fp32, TF32 or 16-bit GEMMs", workloads,
                          _heights(workloads), left_of(list(names.values())), 1.75)
+    of_gemm = False
     for (ax,), workload in zip(groups, workloads):
         for y, row in enumerate(workload.rows):
             if not row.mfu_nanogpt:
@@ -159,7 +165,13 @@ def draw_mfu(data: Results):
             if row.counterpart and row.counterpart.mfu_nanogpt:
                 (mark,) = ax.plot(100 * row.counterpart.mfu_nanogpt, y, **_PEER_MARK)
                 style.tip(mark, f"{row.counterpart.rung}: {100 * row.counterpart.mfu_nanogpt:.1f} %")
-            ax.annotate(f"{percent:.1f} %", (percent, y), xytext=(8, 0), textcoords="offset points",
+            end, (peak, gemm) = percent, ceilings(data, workload.device).get(row.math, (None, None))
+            if peak and gemm:
+                end = max(percent, percent * peak / gemm)
+                (mark,) = ax.plot(percent * peak / gemm, y, **_GEMM_MARK)
+                style.tip(mark, f"{row.rung}: {percent * peak / gemm:.1f} % of the fastest GEMM measured")
+                of_gemm = True
+            ax.annotate(f"{percent:.1f} %", (end, y), xytext=(8, 0), textcoords="offset points",
                         va="center_baseline")
         label_rows(ax, [names[row.rung] for row in workload.rows])
         ax.set_xlim(0, 100)
@@ -168,6 +180,8 @@ def draw_mfu(data: Results):
                Line2D([], [], color=style.BAND, linewidth=1.6, label="llm.c's formula")]
     if any(row.counterpart for workload in workloads for row in workload.rows):
         handles.append(Line2D([], [], **_PEER_MARK, label="PyTorch, same rung"))
+    if of_gemm:
+        handles.append(Line2D([], [], **_GEMM_MARK, label="of measured GEMM"))
     legend_right(fig, groups[0][0], handles)
     return fig
 
@@ -175,9 +189,12 @@ def draw_mfu(data: Results):
 def draw_peers(data: Results):
     """How many times faster each rung is than its counterpart in PyTorch, and than llm.c, in the same rounds, with the
     95 % interval; and how many times less memory it takes than PyTorch's. Right of 1 is ours."""
-    workloads = [workload for workload in data.drawable() if any(row.peers for row in workload.rows)]
+    workloads = [workload for workload in data.workloads if any(row.peers for row in workload.rows)]
     if not workloads:
         return "no peer was measured: `stepladder run --peer pytorch` measures PyTorch beside the rungs"
+    several = len({workload.file for workload in workloads}) > 1
+    workloads = [replace(workload, rows=workload.rows if workload.main else [row for row in workload.rows if row.peers],
+                         label=workload.label or (workload.file if several else "")) for workload in workloads]
     fig, groups = panels(data, "Beside the peers", "right of 1: ours is faster, or smaller", workloads,
                          _heights(workloads, 0.4), left_of(data.rungs), 1.75)
     looks = {"pytorch": ("o", style.BAR, -0.16), "llmc": ("^", "#D55E00", 0.0), "memory": ("s", "#009E73", 0.2)}
@@ -199,11 +216,16 @@ def draw_peers(data: Results):
                 shown.add(name)
                 if interval:
                     ax.plot(interval, [y + shift] * 2, color=style.INK, linewidth=1.2, solid_capstyle="butt")
-        if max(ax.get_xlim()) / min(1.0, max(ax.get_xlim()[0], 0.01)) > 5:
+        label_rows(ax, [row.rung for row in workload.rows])
+    axes = [ax for (ax,) in groups]
+    low, high = min(ax.get_xlim()[0] for ax in axes), max(ax.get_xlim()[1] for ax in axes)
+    for ax in axes:  # all on one scale
+        if high / max(low, 0.01) > 5:
             ax.set_xscale("log")
             style.log_axis(ax.xaxis)
+        ax.set_xlim(max(low, 0.01), high)
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
-        label_rows(ax, [row.rung for row in workload.rows])
+        ax.tick_params(axis="x", labelbottom=ax is axes[-1])
     groups[-1][-1].set_xlabel("times faster, times smaller")
     legend_right(fig, groups[0][0], [Line2D([], [], marker=looks.get(name, looks["llmc"])[0], linestyle="none",
                                             color=looks.get(name, looks["llmc"])[1], label=labels.get(name, name))

@@ -3,27 +3,35 @@
 from collections import defaultdict
 
 import style
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 from results import GIB, Results, Row
 
 
 def _series(data: Results, setting) -> dict[str, dict[int, Row]]:
     """By rung or peer: its rows by the setting, of those that have two or more; rungs first. Only of the first model
-    and sequence length."""
-    series: dict[str, dict[int, Row]] = defaultdict(dict)
+    and sequence length. Of results that measured the same, the one with the most settings counts. A rung on two
+    settings is left out beside one that was measured on more: it is no sweep."""
+    files: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
     for workload, row in data.measured():
         if row.tokens_per_second and (workload.model, workload.T) == (data.workloads[0].model, data.workloads[0].T):
-            series[row.rung][setting(workload, row)] = row
-    several = {name: dict(sorted(rows.items())) for name, rows in series.items() if len(rows) > 1}
-    return dict(sorted(several.items(), key=lambda item: bool(next(iter(item[1].values())).peer)))
+            files[row.rung, workload.file][setting(workload, row)] = row
+    series: dict[str, dict[int, Row]] = defaultdict(dict)
+    for (name, _), rows in sorted(files.items(), key=lambda item: len(item[1])):
+        series[name].update(rows)
+    several = {name: dict(sorted(rows.items())) for name, rows in sorted(series.items()) if len(rows) > 1}
+    most = max(map(len, several.values()), default=0)
+    return {name: rows for peers in (False, True) for name, rows in several.items()
+            if bool(next(iter(rows.values())).peer) == peers and (peers or len(rows) >= min(3, most))}
 
 
 def _over(ax, settings: list[int], label: str) -> None:
-    """A logarithmic axis with a mark at each setting."""
+    """A logarithmic axis with a number at each power of two, and a tick at what lies between."""
+    powers = [value for value in settings if value & (value - 1) == 0]
     ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_locator(FixedLocator(settings))
-    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_locator(FixedLocator(powers if len(powers) > 1 else settings))
+    ax.xaxis.set_minor_locator(FixedLocator([value for value in settings if value not in powers]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel(label)
 
 
@@ -61,7 +69,7 @@ def _figure(data: Results, series, title: str, settings: list[int], axis: str, v
 
 def draw_batch(data: Results):
     """Throughput and peak memory over the batch."""
-    series = _series(data, lambda workload, row: workload.B)
+    series = _series(data, lambda workload, row: workload.B) if data.workloads else {}
     if not series:
         return "no rung was measured at two batches: `stepladder run --batch 2,4,8,16,32,64,128` does"
     settings = sorted({setting for rows in series.values() for setting in rows})
@@ -72,7 +80,7 @@ def draw_batch(data: Results):
 
 def draw_scaling(data: Results):
     """Throughput over the number of devices, the ideal dotted, and the share of it that is reached."""
-    series = _series(data, lambda workload, row: row.world_size)
+    series = _series(data, lambda workload, row: row.world_size) if data.workloads else {}
     if not series:
         return "no rung was measured on two numbers of devices"
     settings = sorted({setting for rows in series.values() for setting in rows})
