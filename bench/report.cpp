@@ -232,6 +232,14 @@ double planned(const Json& plan) {
              : 0.0;
 }
 
+std::string throttled_note(const Variant& v) {
+  return cat(v.variant, ", ", v.workload,
+             ": heat or the hardware's protection cut the clocks in most steps of ", v.throttled_rounds,
+             " of ", v.rounds, " rounds; ",
+             v.throttled() ? "its times are shown, nothing is claimed on them."
+                           : "its numbers are without those rounds.");
+}
+
 std::vector<Note> notes(const Results& results, const std::vector<Variant>& variants,
                         const std::vector<AblatedRung>& ablated) {
   std::vector<Note> lines;
@@ -272,12 +280,7 @@ std::vector<Note> notes(const Results& results, const std::vector<Variant>& vari
   }
   for (const Variant& v : variants) {
     if (!v.numbers) continue;
-    if (v.throttled_rounds > 0)
-      warn(cat(v.variant, ", ", v.workload,
-               ": heat or the hardware's protection cut the clocks in most steps of ", v.throttled_rounds,
-               " of ", v.rounds, " rounds; ",
-               v.throttled() ? "its times are shown, nothing is claimed on them."
-                             : "its numbers are without those rounds."));
+    if (v.throttled_rounds > 0) warn(throttled_note(v));
     if (is_ablation(v.variant)) continue;
     if (const auto& compile = v.numbers->compile)
       note(cat(v.variant, ", ", v.workload, ": ", fixed(compile->search_ms, 0), " ms of search (",
@@ -417,16 +420,13 @@ std::string comparison(const Results& results, const std::string& before, const 
     if (v.variant == before || v.variant == after) rows.push_back(v);
   if (rows.empty()) return cat("Neither ", before, " nor ", after, " was measured.\n");
   std::string text = title(results) + "\n\n" + table_of(rows, variants, false).terminal();
+  for (const Variant& v : rows)
+    if (v.numbers && v.throttled_rounds > 0) text += "\n" + throttled_note(v) + "\n";
   for (const Variant& b : rows) {
     for (const Variant& a : rows) {
       if (b.variant != before || a.variant != after || a.workload != b.workload) continue;
       if (!a.numbers || !b.numbers) continue;
-      Rounds from, to;
-      for (auto [name, rounds] : {std::pair(&before, &from), std::pair(&after, &to)})
-        for (int64_t round = 0; round < std::max(a.rounds, b.rounds); ++round)
-          if (const Run* const run = results.find(*name, a.workload, round); run && !run->throttled())
-            rounds->emplace(round, run);
-      const auto gain = speedup(from, to);
+      const auto gain = speedup(unthrottled_rounds(results, b), unthrottled_rounds(results, a));
       if (!gain) continue;
       const int64_t more = a.numbers->memory.live_peak - b.numbers->memory.live_peak;
       text += cat("\n", after, " runs at ", ratio(*gain, 2), " times the speed of ", before, " on ",

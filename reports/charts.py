@@ -197,7 +197,7 @@ def draw_loss(data: Results):
         for below in difference:
             below.set_yscale("log")
             style.decades(below.yaxis)
-            below.set_ylabel("relative\ndifference")
+            below.set_ylabel("rel. difference")
     finish_by_step(fig, groups)
     return fig
 

@@ -98,7 +98,7 @@ def draw_memory(data: Results):
         return "no run says what its memory holds"
     fig, groups = panels(data, "Peak memory, by what it holds", "the trainer's arena", workloads, _heights(workloads),
                          left_of(data.rungs), 1.9)
-    shown = set()
+    shown, labels = set(), []
     for (ax,), workload in zip(groups, workloads):
         for y, row in enumerate(workload.rows):
             if not row.memory or not row.memory.by_name:
@@ -121,10 +121,13 @@ def draw_memory(data: Results):
                 (mark,) = ax.plot(beside.live / GIB, y, **_PEER_MARK)
                 style.tip(mark, f"{row.counterpart.rung}: {beside.live / GIB:.2f} GiB allocated at most")
                 shown.add("peer")
-            ax.annotate(f"{row.memory.live / GIB:.1f}", (max(process, beside.live / GIB if beside else 0), y),
-                        xytext=(8, 0), textcoords="offset points", va="center_baseline")
+            labels.append((ax, y, process, beside.live / GIB if beside else 0.0, f"{row.memory.live / GIB:.1f}"))
         label_rows(ax, [row.rung for row in workload.rows])
         ax.set_xlim(0, 1.08 * ax.get_xlim()[1])
+    for ax, y, process, mark, text in labels:  # beside the bar, unless the diamond is there
+        near = process - 0.02 * ax.get_xlim()[1] < mark < process + 0.12 * ax.get_xlim()[1]
+        ax.annotate(text, (max(process, mark) if near else process, y), xytext=(8, 0), textcoords="offset points",
+                    va="center_baseline")
     groups[-1][-1].set_xlabel("GiB; the number is the arena's peak")
     handles = [Patch(facecolor=color, hatch=hatch, edgecolor="white", label=part)
                for part, (color, hatch) in _PART_LOOKS.items() if part in shown]
@@ -151,7 +154,7 @@ def draw_mfu(data: Results):
              for workload in workloads for row in workload.rows}
     fig, groups = panels(data, "Model FLOPs utilisation", "of the dense peak of fp32, TF32 or 16-bit GEMMs", workloads,
                          _heights(workloads), left_of(list(names.values())), 1.75)
-    of_gemm = False
+    of_gemm = None
     for (ax,), workload in zip(groups, workloads):
         for y, row in enumerate(workload.rows):
             if not row.mfu_nanogpt:
@@ -165,22 +168,24 @@ def draw_mfu(data: Results):
             if row.counterpart and row.counterpart.mfu_nanogpt:
                 (mark,) = ax.plot(100 * row.counterpart.mfu_nanogpt, y, **_PEER_MARK)
                 style.tip(mark, f"{row.counterpart.rung}: {100 * row.counterpart.mfu_nanogpt:.1f} %")
-            end, (peak, gemm) = percent, ceilings(data, workload.device).get(row.math, (None, None))
+            end, text = percent, f"{percent:.1f} %"
+            peak, gemm = ceilings(data, workload.device).get(row.math, (None, None))
             if peak and gemm:
-                end = max(percent, percent * peak / gemm)
-                (mark,) = ax.plot(percent * peak / gemm, y, **_GEMM_MARK)
-                style.tip(mark, f"{row.rung}: {percent * peak / gemm:.1f} % of the fastest GEMM measured")
-                of_gemm = True
-            ax.annotate(f"{percent:.1f} %", (end, y), xytext=(8, 0), textcoords="offset points",
+                of_gemm = percent * peak / gemm
+                end, text = max(end, of_gemm), f"{text}, {of_gemm:.0f} % of GEMM"
+                (mark,) = ax.plot(of_gemm, y, **_GEMM_MARK)
+                style.tip(mark, f"{row.rung}: {of_gemm:.1f} % of the fastest GEMM measured")
+            ax.annotate(text, (end, y), xytext=(8, 0), textcoords="offset points",
                         va="center_baseline")
         label_rows(ax, [names[row.rung] for row in workload.rows])
-        ax.set_xlim(0, 100)
+        ax.set_xlim(0, 100 if of_gemm is None else 125)
+        ax.set_xticks(range(0, 101, 20))
     groups[-1][-1].set_xlabel("% of peak")
     handles = [Patch(color=style.BAR, label="nanoGPT's formula"),
                Line2D([], [], color=style.BAND, linewidth=1.6, label="llm.c's formula")]
     if any(row.counterpart for workload in workloads for row in workload.rows):
         handles.append(Line2D([], [], **_PEER_MARK, label="PyTorch, same rung"))
-    if of_gemm:
+    if of_gemm is not None:
         handles.append(Line2D([], [], **_GEMM_MARK, label="of measured GEMM"))
     legend_right(fig, groups[0][0], handles)
     return fig
@@ -225,7 +230,7 @@ def draw_peers(data: Results):
             style.log_axis(ax.xaxis)
         ax.set_xlim(max(low, 0.01), high)
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
-        ax.tick_params(axis="x", labelbottom=ax is axes[-1])
+        ax.tick_params(axis="x", labelbottom=ax in (axes[0], axes[-1]))
     groups[-1][-1].set_xlabel("times faster, times smaller")
     legend_right(fig, groups[0][0], [Line2D([], [], marker=looks.get(name, looks["llmc"])[0], linestyle="none",
                                             color=looks.get(name, looks["llmc"])[1], label=labels.get(name, name))

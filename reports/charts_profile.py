@@ -89,7 +89,7 @@ def draw_gap(data: Results):
         tables.append(rows)
     left = left_of([name for rows in tables for name, *_ in rows])
     fig, axes = style.figure("Behind the speed of light", _subtitle(profiles, "floor: measured copy and GEMM"),
-                             [0.27 * len(rows) + 0.1 for rows in tables], [0.5] * len(profiles), left, 0.75)
+                             [0.27 * len(rows) + 0.1 for rows in tables], [0.45] + [0.75] * (len(profiles) - 1), left, 0.75)
     for ax, profile, rows in zip(axes, profiles, tables):
         ax.set_title(f"{profile.rung}: {style.number(profile.ms)} ms, floor {style.number(profile.floor_ms)} ms "
                      f"({100 * profile.floor_ms / profile.ms:.0f} %)")

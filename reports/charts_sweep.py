@@ -10,7 +10,7 @@ from results import GIB, Results, Row
 def _series(data: Results, setting) -> dict[str, dict[int, Row]]:
     """By rung or peer: its rows by the setting, of those that have two or more; rungs first. Only of the first model
     and sequence length. Of results that measured the same, the one with the most settings counts. A rung on two
-    settings is left out beside one that was measured on more: it is no sweep."""
+    settings is left out beside one on more, which is a sweep, unless a peer was measured there too."""
     files: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
     for workload, row in data.measured():
         if row.tokens_per_second and (workload.model, workload.T) == (data.workloads[0].model, data.workloads[0].T):
@@ -20,8 +20,10 @@ def _series(data: Results, setting) -> dict[str, dict[int, Row]]:
         series[name].update(rows)
     several = {name: dict(sorted(rows.items())) for name, rows in sorted(series.items()) if len(rows) > 1}
     most = max(map(len, several.values()), default=0)
-    return {name: rows for peers in (False, True) for name, rows in several.items()
-            if bool(next(iter(rows.values())).peer) == peers and (peers or len(rows) >= min(3, most))}
+    peers = {name: rows for name, rows in several.items() if next(iter(rows.values())).peer}
+    swept = {name: rows for name, rows in several.items() if name not in peers and (
+        len(rows) >= min(3, most) or any(peer.endswith(f"/{name}") for peer in peers))}
+    return swept | peers
 
 
 def _over(ax, settings: list[int], label: str) -> None:

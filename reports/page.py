@@ -151,8 +151,8 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
         tiles.append(("Fastest step", f"{figures(best.median_ms)} ms", rate))
     if best.baseline:
         baseline = workload.find(best.baseline.against)
-        tiles.append(("Against the baseline", f"{best.baseline.value:.1f}× faster", _against(
-            best, best.baseline, baseline, ratios_only)))
+        tiles.append(("Against the baseline", f"{best.baseline.value:.1f}× faster",
+                      _against(best.baseline, baseline, ratios_only)))
     compared = {}  # by peer
     for other in [one, *others]:
         for where, row, ratio in _beside_peers(other, workload):
@@ -162,9 +162,11 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
             tiles.append((f"Against {PEERS[peer]}", "not measured", f"run with --peer {peer}"))
             continue
         other, where, row, ratio = compared[peer]
-        more = _against(row, ratio, where.find(ratio.against), ratios_only)
+        more = _against(ratio, where.find(ratio.against), ratios_only)
+        if other is not one or row is not best:
+            more += f"; {row.rung} in {other.name}" + ("" if ratios_only else f", {figures(row.median_ms)} ms")
         tiles.append((f"Against {PEERS[peer]}'s fastest", f"{ratio.value:.2f}× faster" if ratio.value >= 1 else
-                      f"{1 / ratio.value:.2f}× slower", more + (f"; in {other.name}" if other is not one else "")))
+                      f"{1 / ratio.value:.2f}× slower", more))
     if best.memory:
         live = best.memory.live / GIB
         lowest = workload.find(best.baseline.against) if best.baseline else None
@@ -173,8 +175,9 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
                 tiles.append(("Memory", f"{lowest.memory.live / best.memory.live:.1f}× less",
                               f"than {best.baseline.against}"))
         else:
-            tiles.append(("Live memory", f"{live:.1f} GiB", f"baseline {lowest.memory.live / GIB:.1f} GiB"
-                          if lowest and lowest.memory else ""))
+            beside = {"baseline": lowest, "PyTorch": best.counterpart}
+            tiles.append(("Live memory", f"{live:.1f} GiB", ", ".join(
+                f"{name} {row.memory.live / GIB:.1f} GiB" for name, row in beside.items() if row and row.memory)))
     return {"workload": workload, "rung": best.rung, "tiles": tiles, "device": one.device, "row": best}
 
 
@@ -188,13 +191,13 @@ def _beside_peers(one: Results, like: Workload) -> Iterator[tuple[Workload, Row,
             yield from ((workload, best, ratio) for ratio in here or best.peers)
 
 
-def _against(row: Row, ratio: Ratio, other: Row | None, ratios_only: bool) -> str:
+def _against(ratio: Ratio, other: Row | None, ratios_only: bool) -> str:
     """What is compared, and how sure that is."""
     ms = ratios_only or not other or not other.ok
     text = ratio.against if ms else f"{ratio.against}, {figures(other.median_ms)} ms"
     if ratio.interval:
         text += f"; 95 % interval {ratio.interval[0]:.2f} to {ratio.interval[1]:.2f}"
-    return f"{row.rung} beside {text}"
+    return text
 
 
 def _stale(results: list[Results], profiles: list[Profile]) -> list[str]:
@@ -241,7 +244,7 @@ def _protocol(one: Results) -> str:
     plan = {key: plain(one.plan[key], 20) for key in ("rounds", "steps", "warmup") if key in one.plan}
     if len(plan) < 3:
         return ""
-    return f"{plan['rounds']} rounds of {plan['steps']} steps, the first {plan['warmup']} or more left out"
+    return f"{plan['rounds']} round{'s' if plan['rounds'] != '1' else ''} of {plan['steps']} steps, the first {plan['warmup']} or more left out"
 
 
 # ---- charts ----------------------------------------------------------------------------------------------------------

@@ -271,7 +271,7 @@ class InABrowser(unittest.TestCase):
                     const box = svg.getBoundingClientRect();
                     return [box.width, box.height, [...svg.querySelectorAll("path, use")].filter(
                         mark => mark.getBoundingClientRect().width > 0).length]; })""")
-                self.assertEqual(len(charts), 10)
+                self.assertEqual(len(charts), 15)
                 for wide, high, marks in charts:
                     self.assertGreater(min(wide / 300, high / 100, marks / 50), 1.0)
                 self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), width)
