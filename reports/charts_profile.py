@@ -6,7 +6,8 @@ from matplotlib.patches import Patch
 from profiles import Profile
 from results import Results, Row
 
-MISSING = "no profile was given: `stepladder profile 09 --out profile.json`, then give profile.json to `stepladder report` too"
+MISSING = ("no profile was given: `stepladder profile 09 --out profile.json`, then give profile.json to "
+           "`stepladder report` too")
 
 # Colour and hatch tell the parts of a bar apart; each colour once without a hatch, then with.
 _HATCHES = ("", "///", "...")
@@ -89,7 +90,8 @@ def draw_gap(data: Results):
         tables.append(rows)
     left = left_of([name for rows in tables for name, *_ in rows])
     fig, axes = style.figure("Behind the speed of light", _subtitle(profiles, "floor: measured copy and GEMM"),
-                             [0.27 * len(rows) + 0.1 for rows in tables], [0.45] + [0.75] * (len(profiles) - 1), left, 0.75)
+                             [0.27 * len(rows) + 0.1 for rows in tables], [0.45] + [0.75] * (len(profiles) - 1), left,
+                             0.75)
     for ax, profile, rows in zip(axes, profiles, tables):
         ax.set_title(f"{profile.rung}: {style.number(profile.ms)} ms, floor {style.number(profile.floor_ms)} ms "
                      f"({100 * profile.floor_ms / profile.ms:.0f} %)")
@@ -127,8 +129,8 @@ def draw_roofline(data: Results):
         ridge = max(low, peak / copy)
         ax.plot([low, ridge, max(high, ridge)], [min(low * copy, peak), peak, peak], color=style.MUTED, linewidth=1.2,
                 label="_roof")
-        ax.annotate(math, (max(high, ridge), peak), xytext=(-2, 3), textcoords="offset points", ha="right", fontsize=8.5,
-                    color=style.MUTED)
+        ax.annotate(math, (max(high, ridge), peak), xytext=(-2, 3), textcoords="offset points", ha="right",
+                    fontsize=8.5, color=style.MUTED)
     for profile, look in zip(profiles, looks):
         longest = max(op.ms for op in profile.products)
         ax.scatter([op.intensity for op in profile.products], [op.tflops for op in profile.products],
@@ -185,8 +187,8 @@ def draw_dtype(data: Results):
         rows.append((place + 1, "gemm", gemm, ", ".join(filter(None, (
             f"{gemm:,.0f}", f"{100 * gemm / peak:.0f} % of peak" if peak else ""))) if gemm else "not measured"))
         if model:
-            share = f"{row.rung}: {model:,.0f}, MFU {100 * model / peak:.0f} %"
-            rows.append((place + 2, "rung", model, share + (f", {100 * model / gemm:.0f} % of the GEMM" if gemm else "")))
+            text = f"{row.rung}: {model:,.0f}, MFU {100 * model / peak:.0f} %"
+            rows.append((place + 2, "rung", model, text + (f", {100 * model / gemm:.0f} % of the GEMM" if gemm else "")))
         count = 3 if model else 2
         ticks[MATHS[math]] = place + (count - 1) / 2
         place += count + 0.7

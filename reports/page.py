@@ -1,5 +1,6 @@
 """The page of one or several results: one HTML file that needs nothing else, and the published tables as Markdown."""
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -137,14 +138,19 @@ def _table(workload: Workload, rows: list[Row], ratios_only: bool) -> dict | Non
 # ---- the answer ------------------------------------------------------------------------------------------------------
 
 
-def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | None:
-    """The fastest rung, by how much, in how much memory, and against whom: each peer's fastest in the same rounds, from
-    `others` of the device where `one` lacks the peer."""
+def _fastest(one: Results) -> tuple[Workload, Row] | None:
+    """The fastest rung, of those on the fewest devices, with its workload."""
     measured = [(workload, row) for workload in one.workloads for row in workload.rows if row.ok and not row.throttled]
-    if not measured:
+    return max(measured, default=None,
+               key=lambda pair: (-pair[1].world_size, pair[1].tokens_per_second or 1 / pair[1].median_ms))
+
+
+def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | None:
+    """The fastest rung, by how much, in how much memory, and against whom: each peer's fastest in the same rounds.
+    Where `one` lacks the peer on this batch, from `others` of the device, or on the nearest batch."""
+    if not (fastest := _fastest(one)):
         return None
-    workload, best = max(measured, key=lambda pair: (-pair[1].world_size,
-                                                     pair[1].tokens_per_second or 1 / pair[1].median_ms))
+    workload, best = fastest
     tiles = []
     if not ratios_only:
         rate = f"{best.tokens_per_second:,.0f} tokens/s" if best.tokens_per_second else ""
@@ -153,10 +159,9 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
         baseline = workload.find(best.baseline.against)
         tiles.append(("Against the baseline", f"{best.baseline.value:.1f}× faster",
                       _against(best.baseline, baseline, ratios_only)))
-    compared = {}  # by peer
-    for other in [one, *others]:
-        for where, row, ratio in _beside_peers(other, workload):
-            compared.setdefault(ratio.against.split("/")[0], (other, where, row, ratio))
+    candidates = [item for other in [one, *others] for item in _beside_peers(other, workload)]
+    candidates.sort(key=lambda item: abs(math.log2(item[1].B / workload.B)))
+    compared = {item[3].against.split("/")[0]: item for item in reversed(candidates)}
     for peer in PEERS:
         if peer not in compared:
             tiles.append((f"Against {PEERS[peer]}", "not measured", f"run with --peer {peer}"))
@@ -164,7 +169,8 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
         other, where, row, ratio = compared[peer]
         more = _against(ratio, where.find(ratio.against), ratios_only)
         if other is not one or row is not best:
-            more += f"; {row.rung} in {other.name}" + ("" if ratios_only else f", {figures(row.median_ms)} ms")
+            more += (f"; {row.rung} in {other.name}" + ("" if where.B == workload.B else f" at B = {where.B}")
+                     + ("" if ratios_only else f", {figures(row.median_ms)} ms"))
         tiles.append((f"Against {PEERS[peer]}'s fastest", f"{ratio.value:.2f}× faster" if ratio.value >= 1 else
                       f"{1 / ratio.value:.2f}× slower", more))
     if best.memory:
@@ -181,14 +187,14 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
     return {"workload": workload, "rung": best.rung, "tiles": tiles, "device": one.device, "row": best}
 
 
-def _beside_peers(one: Results, like: Workload) -> Iterator[tuple[Workload, Row, Ratio]]:
-    """The fastest rung of the same workload beside each peer's fastest, in the same rounds."""
+def _beside_peers(one: Results, like: Workload) -> Iterator[tuple[Results, Workload, Row, Ratio]]:
+    """On each workload but for the batch like another: the fastest rung beside the peers in the same rounds."""
     for workload in one.workloads:
         rows = [row for row in workload.rows if row.ok and not row.throttled]
-        if rows and str(workload) == str(like):
+        if rows and (workload.model, workload.T) == (like.model, like.T):
             best = min(rows, key=lambda row: row.median_ms)
-            here = [ratio for ratio in one.against if workload.find(ratio.against)]
-            yield from ((workload, best, ratio) for ratio in here or best.peers)
+            ratios = one.against if _fastest(one)[0] is workload and one.against else best.peers
+            yield from ((one, workload, best, ratio) for ratio in ratios)
 
 
 def _against(ratio: Ratio, other: Row | None, ratios_only: bool) -> str:
@@ -244,7 +250,8 @@ def _protocol(one: Results) -> str:
     plan = {key: plain(one.plan[key], 20) for key in ("rounds", "steps", "warmup") if key in one.plan}
     if len(plan) < 3:
         return ""
-    return f"{plan['rounds']} round{'s' if plan['rounds'] != '1' else ''} of {plan['steps']} steps, the first {plan['warmup']} or more left out"
+    plural = "s" if plan["rounds"] != "1" else ""
+    return f"{plan['rounds']} round{plural} of {plan['steps']} steps, the first {plan['warmup']} or more left out"
 
 
 # ---- charts ----------------------------------------------------------------------------------------------------------

@@ -203,7 +203,7 @@ class Results:
 def together(results: list[Results], profiles: Sequence = (), history: Sequence = ()) -> Results:
     """Several results as one, the first of each device as its main ones. Workloads are labelled by device where devices
     differ, by file where they would read the same."""
-    devices = list(dict.fromkeys(one.device for one in results)) or list(dict.fromkeys(one.device for one in profiles))
+    devices = list(dict.fromkeys(one.device for one in [*results, *profiles]))
     main = {one.device: one for one in reversed(results)}
     seen = [str(workload) for one in results for workload in one.workloads]
 

@@ -411,7 +411,8 @@ def profile(rung="09_padded_vocab", ms=4.0):
         "kernel_types": [{"type": "GEMM", "ms": 0.5 * ms}, {"type": "copy", "ms": 0.25 * ms}],
         "ceilings": {"copy_gb_per_s": 4000.0, "gemm_tflops": {"fp32": 50.0, "half": 700.0},
                      "peak_tflops": {"fp32": 100.0, "half": 1000.0, "fp8": 2000.0}},
-        "ops": [op("matmul NT 1x1x1", 1e12, 0.4 * ms), op("matmul NN 1x1x1", 1e11, 0.1 * ms), op("copy", 0.0, 0.25 * ms)]}}
+        "ops": [op("matmul NT 1x1x1", 1e12, 0.4 * ms), op("matmul NN 1x1x1", 1e11, 0.1 * ms),
+                op("copy", 0.0, 0.25 * ms)]}}
 
 
 def measured(results_data, *profile_data):
@@ -430,7 +431,8 @@ class Profiles(unittest.TestCase):
     def test_each_chart_is_written_as_svg_and_png(self):
         status, errors, files = draw(json.dumps(profile()))
         self.assertEqual(status, 0)
-        self.assertEqual(sorted(files), sorted(f"{name}.{kind}" for name in charts_profile.CHARTS for kind in ("svg", "png")))
+        self.assertEqual(sorted(files), sorted(f"{name}.{kind}" for name in charts_profile.CHARTS
+                                               for kind in ("svg", "png")))
         self.assertEqual(errors.count("\n"), len(charts.CHARTS) - len(charts_profile.CHARTS))
 
     def test_a_bar_is_cut_by_share_of_the_step(self):
@@ -479,8 +481,8 @@ class Profiles(unittest.TestCase):
         self.assertEqual([round(bar.get_width(), 3) for bar in ax.patches][3:],
                          [1000.0, 700.0, round(1000 * best, 3), 2000.0])
         said = [text.get_text() for text in ax.texts]
-        self.assertEqual(said[3:], ["1,000", "700, 70 % of peak", f"02_tf32: {1000 * best:,.0f}, MFU {100 * best:.0f} %, "
-                                    f"{100 * best / 0.7:.0f} % of the GEMM", "2,000", "not measured"])
+        of_rung = f"02_tf32: {1000 * best:,.0f}, MFU {100 * best:.0f} %, {100 * best / 0.7:.0f} % of the GEMM"
+        self.assertEqual(said[3:], ["1,000", "700, 70 % of peak", of_rung, "2,000", "not measured"])
 
     def test_a_peak_that_is_not_known_is_no_number(self):
         data = profile()
