@@ -1,6 +1,5 @@
 #include <chrono>
 #include <filesystem>
-#include <iostream>
 #include <memory>
 
 #include "bench/child.h"

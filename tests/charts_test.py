@@ -585,7 +585,7 @@ class BadInput(unittest.TestCase):
         self.refused("[" * 100_000, "not JSON")
 
     def test_a_number_that_is_no_time(self):
-        for number in ("NaN", "1e999", "0", "-1.5"):
+        for number in ("NaN", "1e999", "0", "-1.5", "\"41.0\""):
             self.refused(json.dumps(sample()).replace('"value": 41.0', f'"value": {number}'))
             self.refused(json.dumps(sample()).replace('"step_ms": 41.0', f'"step_ms": {number}'))
 
