@@ -185,7 +185,7 @@ Json config_of(const Plan& plan, const PlannedRun& run) {
 
 RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::string& device_name,
                        double timeout_s) {
-  const RungSettings& s = plan.settings;
+  RungSettings s = plan.settings;
   RunRequest request;
   request.program = run.program;
   request.source_hash = plan.source_hashes.at(run.program.variant);
