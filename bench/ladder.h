@@ -16,6 +16,7 @@ struct Rung {
   std::string parent;  // the rung before; "" for the first
   std::string changes;
   int compute_capability = 0;  // least one that it needs, 80 for sm_80; 0: any device
+  int devices = 1;             // least number that it is for
   MathMode math = MathMode::fp32;
   double tolerance = 0.0;  // relative, of a step's loss against the first rung's
   BatchSize batch = BatchSize::usual;
@@ -25,9 +26,10 @@ struct Rung {
   /// The later rung that takes its place: leaving this one out of the last rung changes nothing. "" if none.
   std::string subsumed_by;
 
-  /// Whether rungs above build on it: it is merged out of the tuned one, and alone into the first.
-  bool ablated() const { return batch == BatchSize::usual && !beside && !parent.empty(); }
-  /// "sm_80", or "" when any device will do.
+  /// Whether its source is merged out of the tuned rung, and alone into the first. Not those that differ by
+  /// their batch or their devices.
+  bool ablated() const { return batch == BatchSize::usual && devices == 1 && !beside && !parent.empty(); }
+  /// "sm_80", "2 devices", or "" when any device will do.
   std::string requirement() const;
 };
 
@@ -60,8 +62,8 @@ struct Ablation {
   std::string program() const;
 };
 
-/// Both kinds of each rung that is ablated(), lowest rung first, "without"
-/// before "only". Empty in a build that found no git to merge them with.
+/// Both kinds of each rung that is ablated(), lowest rung first, "without" before "only". Empty in a build that
+/// found no git to merge them with.
 std::vector<Ablation> ablations();
 
 /// The row of a trainer by its full name, "02_tf32" or "without/02_tf32". Throws InputError for an unknown

@@ -7,6 +7,7 @@
 
 #include "bench/ablation.h"
 #include "bench/program.h"
+#include "bench/scaling.h"
 #include "bench/table.h"
 #include "bench/text.h"
 #include "model/error.h"
@@ -174,6 +175,27 @@ Table table_of(const std::vector<AblatedRung>& rows, bool ratios_only) {
   return table;
 }
 
+Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
+  std::vector<Table::Column> columns = {{"on several devices", Align::left}, {"devices"}, {"B each"}};
+  if (!ratios_only) columns.push_back({"tok/s"});
+  for (const char* header : {"x one device", "efficiency %"}) columns.push_back({header});
+  if (!ratios_only) columns.push_back({"exposed ms"});
+  columns.push_back({"one device", Align::left});
+  Table table(std::move(columns));
+  for (const ScaledRun& row : rows) {
+    Estimate percent = row.efficiency;
+    percent.value *= 100;
+    if (percent.interval) percent.interval = Interval{percent.interval->lo * 100, percent.interval->hi * 100};
+    std::vector<std::string> cells = {row.variant, std::to_string(row.devices), row.config.at("B").dump()};
+    if (!ratios_only) cells.push_back(grouped(std::llround(row.tokens_per_second.value)));
+    cells.insert(cells.end(), {ratio(row.speedup, 2), ratio(percent, 1)});
+    if (!ratios_only) cells.push_back(row.exposed_comm_ms ? fixed(*row.exposed_comm_ms, 2) : kNone);
+    cells.push_back(cat(row.against, " B=", row.one_batch));
+    table.add(std::move(cells));
+  }
+  return table;
+}
+
 /// How the table of ablations is read.
 std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows) {
   std::vector<std::string> exclude_one;
@@ -223,12 +245,16 @@ double planned(const Json& plan) {
   const auto size = [&](const char* key) {
     return plan.contains(key) ? static_cast<double>(plan[key].size()) : 0.0;
   };
+  const auto in_round = plan.find("runs_in_round");  // where a rung runs on several numbers of devices
   const auto most = plan.find("max_rounds");  // null without --until-ci
   const auto rounds = most != plan.end() && most->is_number() ? most : plan.find("rounds");
   const double variants = size("rungs") + size("peers");
   const double own = size("own_batch");  // these have one batch each
   return rounds != plan.end() && rounds->is_number()
-             ? ((variants - own) * size("batch") + own) * rounds->get<double>()
+             ? (in_round != plan.end() && in_round->is_number()
+                    ? in_round->get<double>()
+                    : (variants - own) * size("batch") + own) *
+                   rounds->get<double>()
              : 0.0;
 }
 
@@ -300,6 +326,18 @@ std::vector<Note> notes(const Results& results, const std::vector<Variant>& vari
     warn(
         "On the CPU reduced precisions are emulated by rounding: their numerics are real, their speed "
         "tells nothing.");
+  if (const auto scaled = scaling(results); !scaled.empty()) {
+    note(
+        "On several devices: step time of the slowest rank, tokens of all; MFU against the peak of all; memory "
+        "of the rank with the most. Efficiency: tokens/s over those of one device in the same round, by the "
+        "number of devices. Exposed: what communication adds to a step, of the rank where it is most.");
+    if (const auto predicted = predicted_scaling(results); !predicted.empty()) {
+      const PredictedRun& last = predicted.back();
+      note(cat("Predicted, not measured: ", last.variant, " at B=", last.batch, " on ", last.devices,
+               " devices in ", last.machines, " machines at best reaches ", fixed(last.efficiency * 100, 1),
+               " % (nominal links, bench/scaling_model.h)."));
+    }
+  }
   if (!ablated.empty())
     for (const std::string& line : ablation_notes(ablated)) note(line);
   return lines;
@@ -345,10 +383,12 @@ std::string terminal_report(const Results& results, bool ratios_only) {
   const auto variants = aggregate(results);
   const auto rungs = only(variants, false), peers = only(variants, true);
   const auto ablated = ablated_rungs(results);
+  const auto scaled = scaling(results);
   std::string text = join(head(results, rungs, ratios_only), "\n") + "\n\n";
   text += table_of(rungs, variants, ratios_only).terminal() + "\n";
   if (!peers.empty()) text += table_of(peers, variants, ratios_only).terminal() + "\n";
   if (!ablated.empty()) text += table_of(ablated, ratios_only).terminal() + "\n";
+  if (!scaled.empty()) text += table_of(scaled, ratios_only).terminal() + "\n";
   for (const Note& note : notes(results, variants, ablated)) text += note.text + "\n";
   return text;
 }
@@ -357,9 +397,11 @@ std::string markdown_report(const Results& results, bool ratios_only) {
   const auto variants = aggregate(results);
   const auto rungs = only(variants, false), peers = only(variants, true);
   const auto ablated = ablated_rungs(results);
+  const auto scaled = scaling(results);
   std::string text = join(head(results, rungs, ratios_only), "\n\n") + "\n\n";
   text += table_of(rungs, variants, ratios_only).markdown() + "\n";
   if (!peers.empty()) text += "## Peers\n\n" + table_of(peers, variants, ratios_only).markdown() + "\n";
+  if (!scaled.empty()) text += "## Scaling\n\n" + table_of(scaled, ratios_only).markdown() + "\n";
   if (!ablated.empty()) text += "## Ablations\n\n" + table_of(ablated, ratios_only).markdown() + "\n";
   for (const Note& note : notes(results, variants, ablated)) text += "- " + note.text + "\n";
   return text;

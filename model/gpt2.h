@@ -43,6 +43,8 @@ struct Params {
   std::vector<NamedTensor> each() const;
   /// The 16 tensors above as they are, layers stacked, wte with its padding.
   std::vector<Tensor> all() const;
+  /// The 12 tensors of layers [begin, end).
+  std::vector<Tensor> layers(int64_t begin, int64_t end) const;
 
  private:
   int64_t V_ = 0;
@@ -83,6 +85,9 @@ class Trainer {
   /// Fills what derives from the parameters or from nothing: called once they are in place, before the first
   /// step.
   virtual void prepare() {}
+  /// Makes `params` and the moments whole where they are spread over ranks: all ranks call it before they are
+  /// read.
+  virtual void gather_state() {}
   /// One optimizer step, number `step` from 0: `hyper.accumulate` batches from `data`, forward, backward,
   /// clip, AdamW.
   virtual void step(Loader& data, int64_t step, float lr) = 0;

@@ -19,6 +19,7 @@
 #include <string>
 
 #include "model/arena.h"
+#include "model/comm.h"
 #include "model/config.h"
 #include "model/tensor.h"
 
@@ -81,6 +82,7 @@ struct MemoryInfo {
   int64_t process_peak = 0;   // whole process as the device (or the OS, for the CPU) sees it
 };
 
+class Rendezvous;
 class Tracer;
 
 class Ops {
@@ -120,6 +122,23 @@ class Ops {
   /// with one launch. `work` must not wait for the device.
   virtual std::function<void()> record(const std::function<void()>& work) = 0;
   virtual CompileInfo compile_info() const = 0;
+
+  // ---- several devices
+  // ------------------------------------------------------------------------------------------------
+  /// Makes this backend a rank of the job that meets there: called once, by all ranks, before any op. `ranks`
+  /// outlives it. Throws Error naming what to install where the library that ranks talk through is missing.
+  virtual void join(Rendezvous& ranks) = 0;
+  /// This rank and how many there are; 0 and 1 without join().
+  virtual int rank() const = 0;
+  virtual int world() const = 0;
+  /// What all ranks do together with the tensors of `bucket`, in place; all ranks must call it with the same.
+  /// Sums are rounded to the tensors' type once on the CPU, after each addition on CUDA. Queued beside the
+  /// ops, after those queued so far; the ops that follow must leave the bucket alone until
+  /// wait_for_collectives(). Nothing in a world of 1. Throws std::invalid_argument where a part is no equal
+  /// one.
+  virtual void collective(Collective what, std::span<const Tensor> bucket) = 0;
+  /// The ops that follow wait for all collectives queued so far.
+  virtual void wait_for_collectives() = 0;
 
   // ---- copies
   // ---------------------------------------------------------------------------------------------------

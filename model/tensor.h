@@ -111,6 +111,13 @@ class Shape {
     for (int i = 1; i < rank_; ++i) s.dims_[s.rank_++] = dims_[i];
     return s;
   }
+  /// This shape with another leading extent.
+  Shape with_first(int64_t extent) const {
+    check(rank_ > 0 && extent >= 0, "first extent ", extent, " of a shape of rank ", rank_);
+    Shape s = *this;
+    s.dims_[0] = extent;
+    return s;
+  }
   bool operator==(const Shape& o) const {
     if (rank_ != o.rank_) return false;
     for (int i = 0; i < rank_; ++i)
@@ -161,6 +168,14 @@ struct Tensor {
     slice.data = data ? static_cast<std::byte*>(data) + offset : nullptr;
     slice.shape = inner;
     return slice;
+  }
+  /// Slices [begin, end) of the leading dimension.
+  Tensor slices(int64_t begin, int64_t end) const {
+    check(shape.rank() > 0 && 0 <= begin && begin <= end && end <= shape[0], "slices ", begin, " to ", end,
+          " of ", name, shape);
+    const size_t offset = static_cast<size_t>(begin * shape.tail().numel()) * size_of(dtype);
+    return {data ? static_cast<std::byte*>(data) + offset : nullptr, dtype, shape.with_first(end - begin),
+            name};
   }
   /// The same elements under another shape.
   Tensor view(Shape to) const {

@@ -6,13 +6,13 @@ Exit status: 0, or 2 for a history that can't be read or a folder that can't be 
 
 import argparse
 import json
-import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import style
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from results import positive
 
 
 class HistoryError(Exception):
@@ -55,15 +55,9 @@ def read(path: Path) -> list[Series]:
 
 
 def _point(data: dict) -> Point:
-    low, high = (None if data[key] is None else _positive(data[key]) for key in ("lo", "hi"))
-    return Point(str(data["commit"])[:8] or str(data["time"])[:10], _positive(data["median_step_ms"]), low, high,
-                 _positive(data["level_ms"]), bool(data["changed"]))
-
-
-def _positive(value: float) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"a time of {value}")
-    return value
+    low, high = (None if data[key] is None else positive(data[key]) for key in ("lo", "hi"))
+    return Point(str(data["commit"])[:8] or str(data["time"])[:10], positive(data["median_step_ms"]), low, high,
+                 positive(data["level_ms"]), bool(data["changed"]))
 
 
 def draw(history: list[Series]):

@@ -107,6 +107,7 @@ class Workload:
     model: str
     B: int
     T: int
+    devices: int = 1  # B is each one's
     rows: list[Row] = field(default_factory=list)
     peers: list[Row] = field(default_factory=list)
     all_peers: list[Row] = field(default_factory=list)  # those beside a rung and those that failed, too
@@ -114,7 +115,8 @@ class Workload:
     device: str = ""
 
     def __str__(self) -> str:
-        return f"{self.label + ': ' if self.label else ''}{self.model}, B = {self.B}, T = {self.T}"
+        return f"{self.label + ': ' if self.label else ''}{self.model}, B = {self.B}, T = {self.T}" + \
+            (f", {self.devices} devices" if self.devices > 1 else "")
 
     def find(self, rung: str) -> Row | None:
         return next((row for row in self.rows + self.all_peers if row.rung == rung), None)
@@ -155,6 +157,30 @@ class Ablation:
 
 
 @dataclass
+class Scaled:
+    """A rung or peer on several devices, beside one device."""
+
+    rung: str
+    devices: int
+    batch: int  # of the one device
+    tokens_per_second: float
+    interval: tuple[float, float] | None
+    efficiency: float  # a fraction
+    efficiency_interval: tuple[float, float] | None
+
+
+@dataclass
+class Predicted:
+    """What a model expects, where nothing was measured."""
+
+    rung: str
+    devices: int
+    batch: int
+    tokens_per_second: float
+    efficiency: float
+
+
+@dataclass
 class Results:
     device: str
     backend: str
@@ -165,6 +191,8 @@ class Results:
     plan: dict = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    scaling: list[Scaled] = field(default_factory=list)
+    predicted: list[Predicted] = field(default_factory=list)
     mixed: bool = False  # measured on several devices: only ratios compare
 
     @property
@@ -202,7 +230,9 @@ def together(results: list[Results]) -> Results:
     ablations = [replace(ablation, workload=labelled(one, ablation.workload))
                  for one in results for ablation in one.ablations]
     return Results(", ".join(devices), results[0].backend, workloads, ablations, name=results[0].name, context=results[0].context,
-                   plan=results[0].plan, mixed=len(devices) > 1)
+                   plan=results[0].plan, mixed=len(devices) > 1,
+                   scaling=[row for one in results for row in one.scaling],
+                   predicted=[row for one in results for row in one.predicted])
 
 
 def read(path: Path) -> Results:
@@ -213,7 +243,7 @@ def read(path: Path) -> Results:
 def load(path: Path, parse: Callable[[dict], T]) -> T:
     """What `parse` makes of a JSON file; whatever it throws over the file's contents becomes a ResultsError."""
     try:
-        return parse(json.loads(path.read_text(encoding="utf-8"), parse_constant=finite))
+        return parse(json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda text: finite(float(text))))
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -258,7 +288,11 @@ def _results(data: dict) -> Results:
     return Results(plain(device["name"]), plain(device["backend"]), used, ablations,
                    name=plain(report.get("name", "")), context=data["context"], plan=plan,
                    warnings=[plain(line, 400) for line in report.get("warnings", [])],
-                   notes=[plain(line, 400) for line in report.get("notes", [])])
+                   notes=[plain(line, 400) for line in report.get("notes", [])],
+                   scaling=[_scaled(item) for item in data.get("scaling", [])],
+                   predicted=[Predicted(plain(item["variant"]), int(item["devices"]), int(item["batch"]),
+                                        positive(item["tokens_per_second"]), positive(item["efficiency"]))
+                              for item in data.get("scaling_predicted", [])])
 
 
 def _row(variant: dict, runs: list[dict]) -> Row:
@@ -313,9 +347,16 @@ def _ablation(item: dict) -> Ablation:
     return Ablation(plain(item["rung"]), Workload(*_key(item)), gains)
 
 
-def _key(item: dict) -> tuple[str, int, int]:
+def _scaled(item: dict) -> Scaled:
+    rung = plain(item["variant"])
+    rate, interval = _estimate(item["tokens_per_second"], "value", rung)
+    efficiency, efficiency_interval = _estimate(item["efficiency"], "value", rung)
+    return Scaled(rung, int(item["devices"]), int(item["one_batch"]), rate, interval, efficiency, efficiency_interval)
+
+
+def _key(item: dict) -> tuple[str, int, int, int]:
     config = item["config"]
-    return plain(config["model"]), int(config["B"]), int(config["T"])
+    return plain(config["model"]), int(config["B"]), int(config["T"]), int(config.get("world_size", 1))
 
 
 def _steps(run: dict) -> list[dict]:
@@ -323,10 +364,10 @@ def _steps(run: dict) -> list[dict]:
              "loss": None if step["loss"] is None else finite(step["loss"])} for step in run["steps"]]
 
 
-def finite(text: str | float) -> float:
-    value = float(text)
+def finite(value: float) -> float:
+    """A number as JSON has it: text is none."""
     if not math.isfinite(value):
-        raise ValueError(f"{text} is not finite")
+        raise ValueError(f"{value} is not finite")
     return value
 
 

@@ -74,12 +74,15 @@ def everything():
                                               "activations/att": 60 * 2**20, "batch/tokens": 2**20}})
         if item["variant"] in RUNGS:
             item["speedup_peers"] = [{"ratio": 2.0, "lo": 1.9, "hi": 2.1, "against": f"pytorch/{item['variant']}"}]
-    for B, devices in ((8, 1), (16, 4)):
+    for B, devices in ((8, 1), (16, 1), (4, 2), (4, 4)):
         more = copy.deepcopy([item for item in data["variants"] if item["variant"] == "02_tf32"][0])
-        more["config"] = config(B) | {"world_size": devices}
-        more["tokens_per_second"]["value"] *= 0.9 * B / 4
+        more["config"] = config(B) | ({"world_size": devices} if devices > 1 else {})
+        more["tokens_per_second"]["value"] *= 0.9 * B * devices / 4
         data["variants"].append(more)
-        data["runs"].append(run("02_tf32", B, 0, 20.0))
+        data["runs"].append(run("02_tf32", B, 0, 20.0) | {"config": more["config"]})
+    data["scaling"] = [{"variant": "02_tf32", "devices": devices, "one_batch": 4, "against": "02_tf32",
+                        "tokens_per_second": {"value": 900.0 * devices, "lo": 890.0 * devices, "hi": 910.0 * devices},
+                        "efficiency": {"value": 0.9, "lo": 0.89, "hi": 0.91}} for devices in (4, 2)]
     data["ablations"] = ablated()["ablations"]
     return data
 
@@ -260,12 +263,31 @@ class BesideTheLadder(unittest.TestCase):
         self.assertEqual(list(line.get_xdata()), [4, 8, 16])
         self.assertAlmostEqual(line.get_ydata()[0], 256 / 17)
 
-    def test_scaling_is_against_the_fewest_devices(self):
+    def test_scaling_is_drawn_with_its_intervals(self):
+        rate, share = charts_sweep.draw_scaling(read(everything())).axes
+        for ax, value, half in ((rate, 1.8, 0.02), (share, 90.0, 1.0)):
+            (measured,) = ax.containers
+            line, _, (bars,) = measured.lines
+            self.assertEqual(list(line.get_xdata()), [2, 4])
+            self.assertAlmostEqual(line.get_ydata()[0], value)
+            (_, low), (_, high) = bars.get_segments()[0]
+            self.assertAlmostEqual(high - low, 2 * half)
+        self.assertNotIn("predicted", rate.get_legend_handles_labels()[1])
+
+    def test_what_is_predicted_is_dashed_and_named_so(self):
         data = everything()
-        _, share = charts_sweep.draw_scaling(read(data)).axes
-        (line,) = [line for line in share.lines if line.get_label() == "02_tf32"]
-        self.assertEqual(list(line.get_xdata()), [1, 4])
-        self.assertAlmostEqual(line.get_ydata()[1], 100 * (0.9 * 4) / (0.9 * 2) / 4)
+        data["scaling_predicted"] = [{"variant": "02_tf32", "batch": 4, "devices": devices, "machines": 1,
+                                      "tokens_per_second": 950.0 * devices, "efficiency": 0.95} for devices in (2, 64)]
+        rate, share = charts_sweep.draw_scaling(read(data)).axes
+        (dashed,) = [line for line in share.lines if list(line.get_xdata()) == [2, 64] and line.is_dashed()]
+        self.assertEqual(list(dashed.get_ydata()), [95.0, 95.0])
+        self.assertIn("predicted", rate.get_legend_handles_labels()[1])
+        self.assertEqual(list(rate.containers[0].lines[0].get_xdata()), [2, 4], "which the measured line leaves alone")
+
+    def test_workloads_on_several_devices_are_apart(self):
+        names = [str(workload) for workload in read(everything()).workloads]
+        self.assertIn("gpt2-tiny, B = 4, T = 64, 4 devices", names)
+        self.assertIn("gpt2-tiny, B = 4, T = 64", names)
 
     def test_what_is_missing_is_said(self):
         data = read(sample())
@@ -473,7 +495,7 @@ class BadInput(unittest.TestCase):
         self.refused("[" * 100_000, "not JSON")
 
     def test_a_number_that_is_no_time(self):
-        for number in ("NaN", "1e999", "0", "-1.5"):
+        for number in ("NaN", "1e999", "0", "-1.5", "\"41.0\""):
             self.refused(json.dumps(sample()).replace('"value": 41.0', f'"value": {number}'))
             self.refused(json.dumps(sample()).replace('"step_ms": 41.0', f'"step_ms": {number}'))
 

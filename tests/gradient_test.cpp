@@ -124,12 +124,12 @@ Config tiny_config() {
 }
 
 /// A file of random tokens that is gone when the test is.
-std::shared_ptr<const TokenFile> random_tokens(int64_t count, int64_t V) {
+std::shared_ptr<const Tokens> random_tokens(int64_t count, int64_t V) {
   std::vector<uint16_t> tokens(static_cast<size_t>(count));
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(1, i) % V);
   const auto path = std::filesystem::temp_directory_path() / cat("gradient_test_", getpid(), ".bin");
   write_token_file(path.string(), tokens);
-  auto file = std::make_shared<const TokenFile>(path.string(), V);
+  auto file = std::make_shared<const Tokens>(path.string(), V);
   std::filesystem::remove(path);
   return file;
 }

@@ -24,7 +24,7 @@ def ours(ladder, device="NVIDIA H200", B=16, T=1024):
     """Results of these rungs, each with its milliseconds."""
     row_of = {name: results.Row(name, "ok", "", median_ms=ms, tokens_per_second=B * T * 1e3 / ms, first_step_ms=10 * ms,
                                 memory=results.Memory(*[int(ms * results.GIB)] * 3)) for name, ms in ladder.items()}
-    workload = results.Workload("gpt2", B, T, list(row_of.values()), device=device)
+    workload = results.Workload("gpt2", B, T, rows=list(row_of.values()), device=device)
     return results.Results(device, "cuda", [workload])
 
 

@@ -80,7 +80,7 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
       tokens.push_back(
           static_cast<uint16_t>(random_bits(7, i / 2) % static_cast<uint64_t>(small_config().V)));
     write_token_file(path, tokens);
-    file_ = std::make_shared<TokenFile>(path, small_config().V);
+    file_ = std::make_shared<Tokens>(path, small_config().V);
     std::filesystem::remove(path);
   }
 
@@ -118,7 +118,7 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
   }
 
   std::unique_ptr<Ops> cuda_;
-  std::shared_ptr<const TokenFile> file_;
+  std::shared_ptr<const Tokens> file_;
 };
 
 TEST_P(TrainerGpuTest, LearnsAsOnTheCpu) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "model/cpu/comm_mpi.h"
 #include "model/cpu/floats.h"
 #include "model/cpu/parallel.h"
 #include "model/ops.h"
@@ -95,6 +96,13 @@ class CpuOps final : public Ops {
   void search(const std::function<void()>&) override {}
   std::function<void()> record(const std::function<void()>& work) override { return work; }
   CompileInfo compile_info() const override { return {}; }
+
+  // several ranks, which talk through MPI
+  void join(Rendezvous& ranks) override;
+  int rank() const override { return comm_ ? comm_->rank() : 0; }
+  int world() const override { return comm_ ? comm_->world() : 1; }
+  void collective(Collective what, std::span<const Tensor> bucket) override;
+  void wait_for_collectives() override {}
 
   // linear layers
   void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) override;
@@ -192,8 +200,9 @@ class CpuOps final : public Ops {
   const int threads_;
   const std::shared_ptr<Allocated> allocated_ = std::make_shared<Allocated>();
   Precision precision_ = Precision::fp32;
-  Tensor scratch_;  // (threads, kScratch)
-  Tensor order_;    // (B*T) rows sorted by token
+  std::unique_ptr<MpiComm> comm_;  // empty: a world of 1
+  Tensor scratch_;                 // (threads, kScratch)
+  Tensor order_;                   // (B*T) rows sorted by token
   std::chrono::steady_clock::time_point start_, stop_;
 };
 

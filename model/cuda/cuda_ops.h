@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "model/cuda/comm_nccl.h"
 #include "model/cuda/fused_attention.h"
 #include "model/cuda/handles.h"
 #include "model/ops.h"
@@ -27,9 +28,9 @@ constexpr int64_t kTokenChunk = 32;
 constexpr int64_t kSquareBlocks = 1024;
 constexpr int64_t kNormBlocks = 320;
 
-/// All ops run on one stream of one device, only stage() beside it, from one thread at a time. Every op gives
-/// the same bits for the same operands: no floating-point atomics, and orders of summation that depend on
-/// shapes and the device alone.
+/// All ops run on one stream of one device, only stage() and collective() beside it, from one thread at a
+/// time. Every op gives the same bits for the same operands: no floating-point atomics, and orders of
+/// summation that depend on shapes and the device alone.
 class CudaOps final : public Ops {
  public:
   /// Makes device `index` current. Throws UnsupportedError naming why it can't be used.
@@ -126,6 +127,13 @@ class CudaOps final : public Ops {
   std::function<void()> record(const std::function<void()>& work) override;
   CompileInfo compile_info() const override;
 
+  // comm_nccl.cpp
+  void join(Rendezvous& ranks) override;
+  int rank() const override;
+  int world() const override;
+  void collective(Collective what, std::span<const Tensor> bucket) override;
+  void wait_for_collectives() override;
+
   // linear_cublaslt.cpp
   void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) override;
   void linear_gelu_forward(Tensor out, Tensor pre, Tensor x, Tensor w, Tensor b) override;
@@ -219,8 +227,11 @@ class CudaOps final : public Ops {
   const int shared_limit_;  // bytes of shared memory that a block may ask for
   Stream stream_;
   Event start_, stop_;
-  Stream copy_stream_;       // of stage()
-  Event staged_, received_;  // the last stage() and receive() are done
+  Stream copy_stream_;              // of stage()
+  Event staged_, received_;         // the last stage() and receive() are done
+  std::unique_ptr<NcclComm> comm_;  // empty: a world of 1
+  Stream comm_stream_;              // of collective()
+  Event comm_begin_, comm_end_;     // what the last collective() waits for is done, and itself
   Blas blas_;
   std::unique_ptr<MatmulPlans> matmul_plans_;
   CompileInfo compile_info_;
