@@ -79,8 +79,8 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
   virtual ~Trainer() = default;
 
-  /// Zeroes parameters, moments and FP8's history and puts the loss scaler at its start: called before the parameters are
-  /// initialised or loaded.
+  /// Zeroes parameters, moments and FP8's history and puts the loss scaler at its start: called before the
+  /// parameters are initialised or loaded.
   void reset();
   /// Fills what derives from the parameters or from nothing: called once they are in place, before the first
   /// step.
