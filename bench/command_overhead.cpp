@@ -151,7 +151,7 @@ int overhead(const OverheadOptions& options) {
     plan.programs.push_back(std::move(program));
   }
   if (plan.programs.empty()) throw UnsupportedError("none of the rungs named runs on this device");
-  complete(plan, options.measure, probe.device);
+  complete(plan, options.measure, probe);
   std::vector<Row> rows;
   for (const PlannedRun& run : runs_of(plan, 0)) rows.push_back({.run = run});
 

@@ -243,8 +243,8 @@ class Ops {
   virtual void transpose(Tensor qt, Tensor q) = 0;
   /// Delayed scaling: where amax > 0 or NaN, it enters history (R,W) in front and the oldest value leaves;
   /// scale = the least power of two with max(history) <= scale * the largest number of `type`, 1 where all of
-  /// history is 0, NaN where one value is not finite. scale and amax (R), all f32. A power of two loses no
-  /// digits, neither in FP8 nor when it is taken back.
+  /// history is 0, NaN where one value is not finite. scale (R,kScalePitch), amax (R), all f32. A power of two
+  /// loses no digits, neither in FP8 nor when it is taken back.
   virtual void update_scales(Tensor scale, Tensor history, Tensor amax, DType type) = 0;
 
   // ---- fused normalisation and activation

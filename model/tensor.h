@@ -137,6 +137,9 @@ inline std::ostream& operator<<(std::ostream& out, const Shape& s) {
 }
 
 /// A view: copying it copies no data. `name` is for messages and lives as long as the arena.
+/// Floats from one FP8 scale to the next: cuBLASLt wants each on 16 bytes. All four have its value.
+constexpr int64_t kScalePitch = 4;
+
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -189,7 +192,8 @@ struct Tensor {
     t.shape = to;
     return t;
   }
-  /// The same FP8 elements with their scale and largest magnitude, each (1) f32 (or one for each matrix).
+  /// The same FP8 elements with their scale (kScalePitch) and largest magnitude (1), f32; or (R,kScalePitch)
+  /// and (R), for each of R matrices.
   Tensor scaled(const Tensor& by, const Tensor& magnitude) const {
     Tensor t = *this;
     t.scale = by.ptr<float>();

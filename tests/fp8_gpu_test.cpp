@@ -150,7 +150,7 @@ TEST_F(Fp8GpuTest, ScalesAgreeToTheBit) {
     if (i % 7 == 0) std::fill_n(&history.values[16 * i], 16, 0.0F);
   }
   for (const DType type : kTypes)
-    expect_agreement("update_scales", {out({300}), inout(history), amax}, kExact,
+    expect_agreement("update_scales", {out({300, kScalePitch}), inout(history), amax}, kExact,
                      [type](Ops& o, auto& t) { o.update_scales(t[0], t[1], t[2], type); });
 }
 
@@ -160,7 +160,8 @@ TEST_F(Fp8GpuTest, WhatIsNotFiniteShowsInItsPlaceAndInTheNextScale) {
       Array x = reals({32, 64}).as(DType::bf16);
       x.values[77] = bad;
       const auto got = run(*cuda_,
-                           {out({32, 64}, type), out({64, 32}, type), x, inout(scalar(1.0F)),
+                           {out({32, 64}, type), out({64, 32}, type), x,
+                            inout(Array{DType::f32, {1, kScalePitch}, {1.0F, 1.0F, 1.0F, 1.0F}}),
                             inout(scalar(0.0F)), inout(Array{DType::f32, {1, 2}, {1.0F, 1.0F}})},
                            [type](Ops& o, auto& t) {
                              o.quantize(fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]);
@@ -192,9 +193,10 @@ TEST_F(Fp8GpuTest, ProductsAgreeToTheBitAlsoSearchedAndRecorded) {
       const Array before =
           c.write == Write::add ? inout(integers(shape).as(DType::bf16)) : out(shape, DType::bf16);
       const std::vector<Array> arrays = {before, integers({c.M, c.K}, 1).as(c.a),
-                                         integers({c.N, c.K}, 1).as(c.b), scalar(0.5F), scalar(4.0F)};
+                                         integers({c.N, c.K}, 1).as(c.b),
+                                         Array{DType::f32, {2, kScalePitch}, {.5F, .5F, .5F, .5F, 4, 4, 4, 4}}};
       const auto product = [c](Ops& o, const std::vector<Tensor>& t) {
-        o.matmul(t[0], fp8(t[1], t[3], t[3]), fp8(t[2], t[4], t[4]), MatOp::NT, c.write);
+        o.matmul(t[0], fp8(t[1], t[3][0], t[3][0]), fp8(t[2], t[3][1], t[3][1]), MatOp::NT, c.write);
       };
       if (searched) run(*cuda_, arrays, [&](Ops& o, auto& t) { o.search([&] { product(o, t); }); });
       const std::string what = cat(c.M, 'x', c.N, 'x', c.K, searched ? " searched" : "");

@@ -53,6 +53,9 @@ LtMatmul CudaOps::fp8_product(const char* op, const Tensor& out, const Tensor& a
             a.scale && b.scale && size_of(out.dtype) == 2 && b.cols() == K && out.rows() == M &&
             out.cols() == N,
         op, ": ", out, " of ", a, " and ", b);
+  for (const float* scale : {a.scale, b.scale})
+    check(reinterpret_cast<uintptr_t>(scale) % (kScalePitch * sizeof(float)) == 0, op,
+          ": a scale is not aligned to 16 bytes");
   check(M % kMultiple == 0 && N % kMultiple == 0 && K % kMultiple == 0, op, ": ", a, " and ", b,
         ": FP8 needs extents that are multiples of ", kMultiple, ": choose another --batch or --seq");
   if (compute_capability_ < 89)
