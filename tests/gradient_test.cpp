@@ -205,6 +205,7 @@ TEST_P(Gradients, AreTheSlopesOfTheLoss) {
   EXPECT_TRUE(std::fabs(trainer->train_loss() - expected_loss) <= tolerance * expected_loss)
       << trainer->train_loss() << ", expected " << expected_loss;
 
+  trainer->gather_state();
   const auto gradients = trainer->adam_m.each();
   double squares = 0.0;
   for (size_t i = 0; i < gradients.size(); ++i) {
