@@ -68,7 +68,8 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
     if (rung.parent.empty())
       throw InputError(cat("--rungs: ", rung.name, " has no optimisation to ablate: name a rung above it"));
     if (rung.devices > 1)
-      throw InputError(cat("--rungs: ", rung.name, " is for several devices: `stepladder run --devices` shows what it buys"));
+      throw InputError(cat("--rungs: ", rung.name,
+                           " is for several devices: `stepladder run --devices` shows what it buys"));
     names.push_back(rung.name);
     climbed.insert({rung.name, rung.parent});
     for (const std::string& kind : kinds) {
