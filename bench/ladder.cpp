@@ -38,11 +38,6 @@ bool sets_math(const Rung& rung) {
   return !rung.parent.empty() && rung.math != find_rung(rung.parent).math;
 }
 
-/// Not those that differ by their batch, or by the devices that they are for.
-bool in_ablations(const Rung& rung) {
-  return rung.batch == BatchSize::usual && rung.devices == 1;
-}
-
 Rung only_row(const Rung& rung, const Rung& first) {
   Rung row = first;
   row.changes = cat("nothing is clever but: ", rung.changes);
@@ -89,6 +84,7 @@ std::vector<Rung> ladder_from(const std::string& json) {
       row.at("tolerance").get_to(rung.tolerance);
       rung.diff_budget = count_at(row, "diff_budget");
       if (row.value("batch", "") == "largest") rung.batch = BatchSize::largest;
+      rung.beside = row.value("beside", false);
       rung.subsumed_by = row.value("subsumed_by", "");
       if (!(rung.tolerance >= 0.0)) throw InputError("tolerance is not negative");
     }
@@ -129,11 +125,11 @@ std::vector<Ablation> ablations() {
   if (built.empty()) return {};
   std::vector<Rung> rungs;
   for (const Rung& rung : ladder())
-    if (in_ablations(rung)) rungs.push_back(rung);
-  const Rung first = rungs.front(), last = rungs.back();
+    if (rung.ablated()) rungs.push_back(rung);
+  const Rung first = ladder().front(), last = rungs.back();
 
   std::vector<Ablation> all;
-  for (size_t i = 1; i < rungs.size(); ++i) {
+  for (size_t i = 0; i < rungs.size(); ++i) {
     for (const std::string kind : {"without", "only"}) {
       const bool without = kind == "without";
       Ablation& ablation = all.emplace_back();

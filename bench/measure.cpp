@@ -121,10 +121,14 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
                                        ? program.command.front()
                                        : bin_dir() + "/" + program.variant.substr(program.peer.size() + 1);
     if (!found.contains(executable)) {
-      const auto answer =
-          output_of({executable, "--plan", "--model", *s.model, "--seq", std::to_string(*s.seq), "--data",
-                     s.data, "--vocab", s.vocab, "--backend", s.backend, "--device", std::to_string(s.device),
-                     "--max-batch", std::to_string(max_batch)});
+      std::vector<std::string> ask = {executable,    "--plan",
+                                      "--model",     *s.model,
+                                      "--seq",       std::to_string(*s.seq),
+                                      "--vocab",     s.vocab,
+                                      "--max-batch", std::to_string(max_batch)};
+      const auto shared = s.shared_arguments(program.math, /*peer=*/false);
+      ask.insert(ask.end(), shared.begin(), shared.end());
+      const auto answer = output_of(ask);
       if (!answer)
         throw Error(cat(program.variant, " found no batch that fits: leave it out of --rungs, or choose a ",
                         "smaller --seq or --model"));
@@ -165,6 +169,10 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
         cat("--warmup ", plan.warmup, " leaves none of --steps ", plan.settings.steps, " to time"));
   plan.devices_present = probe.devices;
   check_devices(plan);
+  if (options.rung.dtype &&
+      std::none_of(plan.programs.begin(), plan.programs.end(),
+                   [](const Program& program) { return program.math == MathMode::half; }))
+    throw InputError("--dtype: all of the rungs named train in fp32; only mixed-precision rungs choose");
   check_workload(plan);
   for (const Program& program : plan.programs) plan.source_hashes[program.variant] = program.source_hash();
   plan.own_batch = own_batches(plan, preset.max_batch);
@@ -179,7 +187,7 @@ Json config_of(const Plan& plan, const PlannedRun& run) {
 
 RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::string& device_name,
                        double timeout_s) {
-  const RungSettings& s = plan.settings;
+  RungSettings s = plan.settings;
   RunRequest request;
   request.program = run.program;
   request.source_hash = plan.source_hashes.at(run.program.variant);
@@ -191,20 +199,16 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::strin
   request.steps = s.steps;
   request.warmup = plan.warmup;
   request.timeout_s = timeout_s;
-  request.arguments = {"--model",   *s.model,
-                       "--batch",   std::to_string(run.batch),
-                       "--seq",     std::to_string(*s.seq),
-                       "--steps",   std::to_string(s.steps),
-                       "--data",    s.data,
-                       "--vocab",   s.vocab,
-                       "--lr",      number_text(s.lr),
-                       "--seed",    std::to_string(s.seed),
-                       "--backend", s.backend};
-  if (run.devices == 1)  // else each rank's
-    request.arguments.insert(request.arguments.end(), {"--device", std::to_string(s.device)});
+  request.arguments = {"--model", *s.model,
+                       "--batch", std::to_string(run.batch),
+                       "--seq",   std::to_string(*s.seq),
+                       "--steps", std::to_string(s.steps),
+                       "--vocab", s.vocab};
   if (!s.val_data.empty())
-    request.arguments.insert(request.arguments.end(),
-                             {"--val-data", s.val_data, "--eval-every", std::to_string(s.steps)});
+    request.arguments.insert(request.arguments.end(), {"--eval-every", std::to_string(s.steps)});
+  if (run.devices > 1) s.device = 0;  // each rank's own
+  const auto shared = s.shared_arguments(run.program.math, !run.program.peer.empty());
+  request.arguments.insert(request.arguments.end(), shared.begin(), shared.end());
   return request;
 }
 
@@ -239,7 +243,11 @@ Run unsupported_run(const RunRequest& request, const std::string& reason) {
 }
 
 /// Measures what `file` does not hold yet. Returns why it ended: the results' "stopped".
-Json fill(const Plan& plan, const std::string& device_name, double timeout_s, ResultsFile& file) {
+Json fill(const Plan& plan, const DeviceInfo& device, double timeout_s, ResultsFile& file) {
+  std::optional<Telemetry> telemetry;  // for peers; opened here, so that none of their steps waits for it
+  if (std::any_of(plan.programs.begin(), plan.programs.end(),
+                  [](const Program& p) { return !p.peer.empty(); }))
+    telemetry.emplace(device.uuid);
   const Stopping& stopping = plan.stopping;
   const int64_t most = stopping.until_ci ? stopping.max_rounds : stopping.rounds;
   Progress progress(runs_of(plan, 0).size() * static_cast<size_t>(most), file.results().runs.size());
@@ -255,7 +263,8 @@ Json fill(const Plan& plan, const std::string& device_name, double timeout_s, Re
               {"spent_s", spent_s(measured)}};
     }
     for (const PlannedRun& planned : runs_of(plan, round)) {
-      const RunRequest request = request_for(plan, planned, device_name, timeout_s);
+      RunRequest request = request_for(plan, planned, device.name, timeout_s);
+      if (!planned.program.peer.empty()) request.telemetry = &*telemetry;
       const std::string workload = workload_of(request.config);
       if (measured.find(planned.program.variant, workload, planned.round)) continue;
       progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);
@@ -267,6 +276,20 @@ Json fill(const Plan& plan, const std::string& device_name, double timeout_s, Re
       file.add(std::move(run));
     }
   }
+}
+
+/// "Besides its steps a run took 412 ms, 350 of them before the first (medians of 8 runs)."; "" where none is
+/// ok.
+std::string besides_steps(const std::vector<Run>& runs) {
+  std::vector<double> besides, before;
+  for (const Run& run : runs) {
+    if (run.status != Status::ok || !run.peer.empty()) continue;
+    besides.push_back(besides_steps_ms(run));
+    before.push_back(run.summary->startup_ms);
+  }
+  if (besides.empty()) return "";
+  return cat("Besides its steps a run took ", fixed(median(besides), 0), " ms, ", fixed(median(before), 0),
+             " of them before the first (medians of ", besides.size(), " runs).\n");
 }
 
 }  // namespace
@@ -286,9 +309,8 @@ std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
       {"warmup", &warmup, "N", "first steps that are left out of the summary", kWorkload, 0, kMost},
   };
   all.insert(all.end(), workload.begin(), workload.end());
-  for (const Option& option : rung.options())
-    for (const char* shared : {"data", "val-data", "lr", "seed", "backend", "device"})
-      if (option.name == shared) all.push_back(option);
+  const std::vector<Option> shared = rung.shared_options();
+  all.insert(all.end(), shared.begin(), shared.end());
   all.push_back({"timeout", &timeout, "SECONDS", "a run that takes longer is killed", kFiles, 0.001, 1e9});
   return all;
 }
@@ -336,13 +358,10 @@ Json Plan::json() const {
                {"until_ci", stopping.until_ci ? Json(*stopping.until_ci) : Json()},
                {"max_rounds", stopping.until_ci ? Json(stopping.max_rounds) : Json()},
                {"max_time_s", stopping.max_time_s ? Json(*stopping.max_time_s) : Json()},
-               {"data", settings.data},
-               {"val_data", settings.val_data},
-               {"lr", std::stod(number_text(settings.lr))},  // as typed, not its neighbour in double
-               {"seed", settings.seed},
-               {"backend", settings.backend},
-               {"device", settings.device},
                {"source_hashes", source_hashes}};
+  RungSettings told = settings;
+  json.update(options_json(told.shared_options(), {RungSettings::kData, RungSettings::kTraining,
+                                                   RungSettings::kDevice, RungSettings::kOps}));
   if (!ablate.is_null()) json["ablate"] = ablate;
   if (std::any_of(programs.begin(), programs.end(), [](const Program& p) { return p.devices > 1; })) {
     json["devices"] = devices.empty() ? std::vector{devices_present} : devices;
@@ -377,14 +396,15 @@ int measure(const MeasureOptions& options, Plan plan, const std::string& command
   ResultsFile file(options.out, machine_context(command_line, probe), plan.json(), existing);
   Json stopped;
   try {
-    stopped = fill(plan, probe.device.name, options.timeout, file);
+    stopped = fill(plan, probe.device, options.timeout, file);
   } catch (const Interrupted& e) {
     std::cerr << "stepladder: interrupted; " << file.results().runs.size() << " finished runs are kept in "
               << options.out << ": the same command with --resume goes on\n";
     return 128 + e.signal;
   }
   file.finish(std::move(stopped));
-  std::cout << terminal_report(file.results()) << "\nwrote " << options.out << std::endl;
+  std::cout << terminal_report(file.results()) << besides_steps(file.results().runs) << "\nwrote "
+            << options.out << std::endl;
   const auto& runs = file.results().runs;
   const bool good = std::all_of(runs.begin(), runs.end(), [](const Run& r) {
     return r.status == Status::ok || r.status == Status::unsupported;

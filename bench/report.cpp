@@ -133,8 +133,9 @@ Table table_of(const std::vector<Variant>& variants, const std::vector<Variant>&
       if (validated) row.push_back(n->val_loss ? fixed(*n->val_loss, 4) : kNone);
     }
     row.resize(size - 1, kNone);
-    const char* throttled = v.throttled() ? ", throttled" : "";
-    row.push_back(v.reason.empty() ? cat(name_of(v.status), throttled)
+    const int64_t skipped = v.numbers ? v.numbers->skipped_steps.value_or(0) : 0;
+    row.push_back(v.reason.empty() ? cat(name_of(v.status), v.throttled() ? ", throttled" : "",
+                                         skipped > 0 ? cat(", ", skipped, " steps skipped") : "")
                                    : cat(name_of(v.status), ": ", v.reason));
     table.add(std::move(row));
   }
@@ -257,6 +258,14 @@ double planned(const Json& plan) {
              : 0.0;
 }
 
+std::string throttled_note(const Variant& v) {
+  return cat(v.variant, ", ", v.workload,
+             ": heat or the hardware's protection cut the clocks in most steps of ", v.throttled_rounds,
+             " of ", v.rounds, " rounds; ",
+             v.throttled() ? "its times are shown, nothing is claimed on them."
+                           : "its numbers are without those rounds.");
+}
+
 std::vector<Note> notes(const Results& results, const std::vector<Variant>& variants,
                         const std::vector<AblatedRung>& ablated) {
   std::vector<Note> lines;
@@ -297,12 +306,7 @@ std::vector<Note> notes(const Results& results, const std::vector<Variant>& vari
   }
   for (const Variant& v : variants) {
     if (!v.numbers) continue;
-    if (v.throttled_rounds > 0)
-      warn(cat(v.variant, ", ", v.workload,
-               ": heat or the hardware's protection cut the clocks in most steps of ", v.throttled_rounds,
-               " of ", v.rounds, " rounds; ",
-               v.throttled() ? "its times are shown, nothing is claimed on them."
-                             : "its numbers are without those rounds."));
+    if (v.throttled_rounds > 0) warn(throttled_note(v));
     if (is_ablation(v.variant)) continue;
     if (const auto& compile = v.numbers->compile)
       note(cat(v.variant, ", ", v.workload, ": ", fixed(compile->search_ms, 0), " ms of search (",
@@ -345,28 +349,69 @@ std::vector<Note> notes(const Results& results, const std::vector<Variant>& vari
   return lines;
 }
 
-/// The fastest rung that is ok, in how much memory, and against whom; "" where none is.
-std::string headline(const std::vector<Variant>& rungs, bool ratios_only) {
+/// The fastest of the rows that `among` holds of, of those on the fewest devices; null where none is.
+template <class Among>
+const Variant* fastest(const std::vector<Variant>& variants, Among among) {
+  const auto key = [](const Variant& v) {
+    const auto devices = v.config.find("world_size");
+    const int64_t size =
+        devices != v.config.end() && devices->is_number_integer() ? devices->get<int64_t>() : 1;
+    return std::pair(-size, v.numbers->tokens_per_second.value);
+  };
   const Variant* best = nullptr;
-  const auto rate = [](const Variant& v) { return v.numbers ? v.numbers->tokens_per_second.value : 0.0; };
-  for (const Variant& v : rungs)
-    if (v.numbers && (!best || rate(v) > rate(*best))) best = &v;
+  for (const Variant& v : variants)
+    if (v.numbers && !v.throttled() && among(v) && (!best || key(v) > key(*best))) best = &v;
+  return best;
+}
+
+const Variant* fastest_rung(const std::vector<Variant>& variants) {
+  return fastest(variants, [](const Variant& v) { return v.peer.empty() && !is_ablation(v.variant); });
+}
+
+Rounds unthrottled_rounds(const Results& results, const Variant& v) {
+  Rounds rounds;
+  for (const Run& run : results.runs)
+    if (run.variant == v.variant && run.workload() == v.workload && !run.throttled())
+      rounds[run.round] = &run;
+  return rounds;
+}
+
+std::vector<Speedup> against_peers(const Results& results, const std::vector<Variant>& variants) {
+  std::vector<Speedup> ratios;
+  const Variant* best = fastest_rung(variants);
+  if (!best) return ratios;
+  for (const std::string& peer : peers_of(variants)) {
+    const Variant* other =
+        fastest(variants, [&](const Variant& v) { return v.peer == peer && v.workload == best->workload; });
+    if (!other) continue;
+    if (const auto ratio = speedup(unthrottled_rounds(results, *other), unthrottled_rounds(results, *best)))
+      ratios.push_back({other->variant, *ratio});
+  }
+  return ratios;
+}
+
+/// The fastest rung that is ok, in how much memory, and against whom; "" where none is.
+std::string headline(const Results& results, const std::vector<Variant>& variants, bool ratios_only) {
+  const Variant* best = fastest_rung(variants);
   if (!best) return "";
   const Variant::Numbers& n = *best->numbers;
   std::string text = "Fastest: " + best->variant;
   if (!ratios_only)
-    text += cat(", ", sized(n.median_step_ms.value), " ms a step, ", grouped(std::llround(rate(*best))),
-                " tok/s, ", gib(n.memory.live_peak), " GiB live");
+    text += cat(", ", sized(n.median_step_ms.value), " ms a step, ",
+                grouped(std::llround(n.tokens_per_second.value)), " tok/s, ", gib(n.memory.live_peak),
+                " GiB live");
   const auto times = [](const Speedup& speedup) { return fixed(speedup.ratio.value, 2) + "x"; };
   std::vector<std::string> against;
   if (n.baseline) against.push_back(cat(times(*n.baseline), " the speed of ", n.baseline->against));
-  for (const Speedup& peer : n.peers) against.push_back(cat(times(peer), " that of ", peer.against));
+  for (const Speedup& peer : against_peers(results, variants))
+    against.push_back(cat(times(peer), " that of ", peer.against));
   return printable(text + (against.empty() ? "" : "; " + join(against, ", ")), 400) + ".";
 }
 
 /// The lines above the table, each a paragraph.
-std::vector<std::string> head(const Results& results, const std::vector<Variant>& rungs, bool ratios_only) {
-  const std::string answer = headline(rungs, ratios_only);
+std::vector<std::string> head(const Results& results, const std::vector<Variant>& variants,
+                              bool ratios_only) {
+  const std::string answer = headline(results, variants, ratios_only);
   return answer.empty() ? std::vector{title(results)} : std::vector{answer, title(results)};
 }
 
@@ -381,12 +426,16 @@ std::vector<Note> report_notes(const Results& results) {
   return notes(results, aggregate(results), ablated_rungs(results));
 }
 
+std::vector<Speedup> against_peers(const Results& results) {
+  return against_peers(results, aggregate(results));
+}
+
 std::string terminal_report(const Results& results, bool ratios_only) {
   const auto variants = aggregate(results);
   const auto rungs = only(variants, false), peers = only(variants, true);
   const auto ablated = ablated_rungs(results);
   const auto scaled = scaling(results);
-  std::string text = join(head(results, rungs, ratios_only), "\n") + "\n\n";
+  std::string text = join(head(results, variants, ratios_only), "\n") + "\n\n";
   text += table_of(rungs, variants, ratios_only).terminal() + "\n";
   if (!peers.empty()) text += table_of(peers, variants, ratios_only).terminal() + "\n";
   if (!ablated.empty()) text += table_of(ablated, ratios_only).terminal() + "\n";
@@ -400,7 +449,7 @@ std::string markdown_report(const Results& results, bool ratios_only) {
   const auto rungs = only(variants, false), peers = only(variants, true);
   const auto ablated = ablated_rungs(results);
   const auto scaled = scaling(results);
-  std::string text = join(head(results, rungs, ratios_only), "\n\n") + "\n\n";
+  std::string text = join(head(results, variants, ratios_only), "\n\n") + "\n\n";
   text += table_of(rungs, variants, ratios_only).markdown() + "\n";
   if (!peers.empty()) text += "## Peers\n\n" + table_of(peers, variants, ratios_only).markdown() + "\n";
   if (!scaled.empty()) text += "## Scaling\n\n" + table_of(scaled, ratios_only).markdown() + "\n";
@@ -416,16 +465,13 @@ std::string comparison(const Results& results, const std::string& before, const 
     if (v.variant == before || v.variant == after) rows.push_back(v);
   if (rows.empty()) return cat("Neither ", before, " nor ", after, " was measured.\n");
   std::string text = title(results) + "\n\n" + table_of(rows, variants, false).terminal();
+  for (const Variant& v : rows)
+    if (v.numbers && v.throttled_rounds > 0) text += "\n" + throttled_note(v) + "\n";
   for (const Variant& b : rows) {
     for (const Variant& a : rows) {
       if (b.variant != before || a.variant != after || a.workload != b.workload) continue;
       if (!a.numbers || !b.numbers) continue;
-      Rounds from, to;
-      for (auto [name, rounds] : {std::pair(&before, &from), std::pair(&after, &to)})
-        for (int64_t round = 0; round < std::max(a.rounds, b.rounds); ++round)
-          if (const Run* const run = results.find(*name, a.workload, round); run && !run->throttled())
-            rounds->emplace(round, run);
-      const auto gain = speedup(from, to);
+      const auto gain = speedup(unthrottled_rounds(results, b), unthrottled_rounds(results, a));
       if (!gain) continue;
       const int64_t more = a.numbers->memory.live_peak - b.numbers->memory.live_peak;
       text += cat("\n", after, " runs at ", ratio(*gain, 2), " times the speed of ", before, " on ",

@@ -384,8 +384,11 @@ void Run::print_box(const Dataset& data) const {
 std::string Run::precision() const {
   const DType half = trainer_->weights.wte.dtype;
   if (half == DType::f32) return rung_.math == MathMode::tf32 ? "f32, GEMM inputs TF32" : "f32";
-  return cat(name_of(half), " weights, activations, gradients and GEMM inputs; f32 master weights, AdamW,",
-             " statistics, accumulation and loss", half == DType::f16 ? "; dynamic loss scaling" : "");
+  const bool fp8 = rung_.math == MathMode::fp8;
+  return cat(name_of(half), " weights, activations",
+             fp8 ? " and gradients, GEMM inputs FP8" : ", gradients and GEMM inputs",
+             "; f32 master weights, AdamW, statistics, accumulation and loss",
+             half == DType::f16 ? "; dynamic loss scaling" : "");
 }
 
 nlohmann::ordered_json Run::config_json() const {
@@ -464,7 +467,7 @@ void Run::step(Loader& batches) {
   const std::string steps = std::to_string(settings_.steps);
   std::cout << "step " << std::setw(static_cast<int>(steps.size())) << done_ << "/" << steps << " | loss "
             << fixed(loss_, 4) << " | norm " << fixed(norm, 4) << " | lr " << scientific(lr) << " | "
-            << fixed(step_ms, 2) << " ms | MFU " << speed_->mfu_nanogpt(step_ms) << " | "
+            << fixed(step_ms, 3) << " ms | MFU " << speed_->mfu_nanogpt(step_ms) << " | "
             << grouped(std::llround(speed_->tokens_per_second(step_ms))) << " tok/s" << std::endl;
   if (!std::isfinite(loss_))
     throw DivergedError(cat("the loss is ", loss_, " at step ", done_, ": lower --lr or look at --data"));

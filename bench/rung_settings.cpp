@@ -1,6 +1,7 @@
 #include "bench/rung_settings.h"
 
 #include <filesystem>
+#include <set>
 
 #include "bench/text.h"
 #include "model/checkpoint.h"
@@ -105,6 +106,27 @@ std::vector<Option> RungSettings::options() {
   };
 }
 
+std::vector<Option> RungSettings::shared_options() {
+  static const std::set<std::string> names = {
+      "data",   "val-data", "lr",        "loss-scale",    "seed",          "backend",
+      "device", "dtype",    "attention", "deterministic", "narrow-access", "compute-capability"};
+  std::vector<Option> shared = options();
+  std::erase_if(shared, [&](const Option& option) { return !names.contains(option.name); });
+  return shared;
+}
+
+std::vector<std::string> RungSettings::shared_arguments(MathMode math, bool peer) const {
+  RungSettings given = *this, defaults;
+  if (math != MathMode::half) given.dtype.reset();
+  if (peer) {
+    given.hyper.loss_scale = defaults.hyper.loss_scale;
+    given.attention = defaults.attention;
+    given.deterministic = given.narrow_access = false;
+    given.compute_capability = 0;
+  }
+  return arguments_of(given.shared_options(), defaults.shared_options());
+}
+
 void RungSettings::check() const {
   if (!init.empty() && !resume.empty())
     throw InputError("--init and --resume both say where the weights come from: give one");
@@ -169,6 +191,18 @@ Schedule RungSettings::schedule() const {
   // A tenth in decimal: 6e-5 of 6e-4, not the float beside it.
   const auto tenth = static_cast<float>(std::stod(number_text(lr)) / 10);
   return {lr, min_lr.value_or(tenth), warmup_lr_steps, decay_steps};
+}
+
+std::vector<std::string> arguments_of(const std::vector<Option>& options,
+                                      const std::vector<Option>& defaults) {
+  std::vector<std::string> arguments;
+  for (size_t i = 0; i < options.size(); ++i) {
+    check(options[i].name == defaults.at(i).name, "the defaults of other options");
+    if (options[i].text() == defaults[i].text()) continue;
+    arguments.push_back("--" + options[i].name);
+    if (!std::holds_alternative<bool*>(options[i].value)) arguments.push_back(options[i].text());
+  }
+  return arguments;
 }
 
 }  // namespace stepladder

@@ -148,6 +148,7 @@ class Report {
     step.lr = number_if(event, "lr");
     step.device = {integer_if(event, "sm_mhz"), integer_if(event, "memory_mhz"), number_if(event, "power_w"),
                    integer_if(event, "temperature_c"), strings_if(event, "throttle")};
+    if (request_.telemetry) step.device = request_.telemetry->sample();
     run_.steps.push_back(step);
     on_step_(step);
   }
@@ -356,6 +357,12 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   run.reason = verdict.reason;
   if (world > 1 && !run.reason.empty()) run.reason = cat("rank ", rank, ": ", run.reason);
   return run;
+}
+
+double besides_steps_ms(const Run& run) {
+  double ms = run.wall_ms;
+  for (const Step& step : run.steps) ms -= step.step_ms;
+  return ms;
 }
 
 std::string divergence(const Run& baseline, const Run& run, double tolerance) {

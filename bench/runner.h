@@ -23,6 +23,8 @@ struct RunRequest {
   double timeout_s = 0.0;
   std::string backend;  // decides how several ranks are started
   int64_t devices = 1;  // and processes, one each
+  /// Of the device, for a peer, which doesn't sample it: read as each of its steps is reported.
+  const Telemetry* telemetry = nullptr;
 };
 
 /// Runs a program and survives anything that it does. A status per run:
@@ -40,6 +42,9 @@ struct RunRequest {
 /// input (exit status 2), since every other one would too; Interrupted; Error when the executable cannot be
 /// started, and with kExitNotComparable when it is no longer the one of the plan.
 Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step);
+
+/// What a run took besides its steps: start-up, sampling between them, evaluation, and the end.
+double besides_steps_ms(const Run& run);
 
 /// Where the loss of `run` first leaves `baseline`'s by more than `tolerance`, relative:
 /// "step 7: loss 4.51, 00_fp32_baseline has 4.49 (...)"; "" while it does not.

@@ -32,7 +32,6 @@ class Tokens {
   std::shared_ptr<const void> memory_;
   std::span<const uint16_t> tokens_;
 };
-using TokenFile = Tokens;
 
 /// Writes llm.c's format, atomically. Throws InputError naming the path (unwritable, disk full).
 void write_token_file(const std::string& path, std::span<const uint16_t> tokens);

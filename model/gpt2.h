@@ -79,8 +79,8 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
   virtual ~Trainer() = default;
 
-  /// Zeroes parameters and moments and puts the loss scaler at its start: called before the parameters are
-  /// initialised or loaded.
+  /// Zeroes parameters, moments and FP8's history and puts the loss scaler at its start: called before the
+  /// parameters are initialised or loaded.
   void reset();
   /// Fills what derives from the parameters or from nothing: called once they are in place, before the first
   /// step.
@@ -109,6 +109,7 @@ class Trainer {
   /// (4) as Ops::clip_grad_norm has it, else empty.
   Params params, adam_m, adam_v;
   Tensor loss_scaler;
+  Tensor fp8_history;  // of a rung with FP8: as Ops::update_scales has it, 0 where nothing is known yet
   /// What forward and backward read, `params` themselves or a 16-bit copy, and the gradients.
   Params weights, grads;
   Tensor logits;  // (B,T,V), or (B,T,Vp) with padded columns

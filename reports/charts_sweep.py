@@ -3,28 +3,38 @@
 from collections import defaultdict
 
 import style
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 from results import GIB, Results, Row
 
 
 def _series(data: Results) -> dict[str, dict[int, Row]]:
     """By rung or peer: its rows by the batch, of those that have two or more; rungs first. Only on one device, and of
-    the first model and sequence length."""
-    series: dict[str, dict[int, Row]] = defaultdict(dict)
+    the first model and sequence length. Of results that measured the same, the one with the most batches counts. A
+    rung at two batches is left out beside one at more, which is a sweep, unless a peer was measured there too."""
+    files: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
     for workload, row in data.measured():
         first = data.workloads[0]
         if row.tokens_per_second and (workload.model, workload.T, workload.devices) == (first.model, first.T, 1):
-            series[row.rung][workload.B] = row
-    several = {name: dict(sorted(rows.items())) for name, rows in series.items() if len(rows) > 1}
-    return dict(sorted(several.items(), key=lambda item: bool(next(iter(item[1].values())).peer)))
+            files[row.rung, workload.file][workload.B] = row
+    series: dict[str, dict[int, Row]] = defaultdict(dict)
+    for (name, _), rows in sorted(files.items(), key=lambda item: len(item[1])):
+        series[name].update(rows)
+    several = {name: dict(sorted(rows.items())) for name, rows in sorted(series.items()) if len(rows) > 1}
+    most = max(map(len, several.values()), default=0)
+    peers = {name: rows for name, rows in several.items() if next(iter(rows.values())).peer}
+    swept = {name: rows for name, rows in several.items() if name not in peers and (
+        len(rows) >= min(3, most) or any(peer.endswith(f"/{name}") for peer in peers))}
+    return swept | peers
 
 
 def _over(ax, settings: list[int], label: str) -> None:
-    """A logarithmic axis with a mark at each setting."""
+    """A logarithmic axis with a number at each power of two, and a tick at what lies between."""
+    powers = [value for value in settings if value & (value - 1) == 0]
     ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_locator(FixedLocator(settings))
-    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_locator(FixedLocator(powers if len(powers) > 1 else settings))
+    ax.xaxis.set_minor_locator(FixedLocator([value for value in settings if value not in powers]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel(label)
 
 

@@ -110,6 +110,10 @@ class Llmc(Peer):
         for words in ("-b 2 -t 64 -d 512 -x 3 -l 0.002", "-e d12", "-v 4 -m 1", "-r 1 -ge 2"):
             self.assertIn(words, arguments)
 
+    def test_the_type_it_was_built_for_is_the_one_asked_for(self):
+        self.assertEqual(self.run_llmc("--dtype", "bf16")[0], 0)
+        self.refused(self.run_llmc("--dtype", "fp16"), 5, "unsupported", "built for BF16", "PRECISION=FP16")
+
     def test_validation_is_the_one_after_the_last_step(self):
         code, _, events = self.run_llmc("--val-data", "data.bin", "--eval-every", "3")
         self.assertEqual([event for event in events if event["event"] == "eval"],

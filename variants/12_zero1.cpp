@@ -115,19 +115,19 @@ class Variant final : public Trainer {
 
   // Searches the GEMMs' algorithms on the first batch, then records the step as graphs.
   void compile() {
-    const auto forward_backward = [this] {
-      forward_to_logits();
-      backward();
+    const auto forward_backward = [this](bool reduce) {
+      return [this, reduce] {
+        forward_to_logits();
+        backward(reduce);
+      };
     };
-    reduce = true;
-    ops.search(forward_backward);
-    learn_and_reduce = ops.record(forward_backward);
-    reduce = false;
+    ops.search(forward_backward(true));
     clear = ops.record([this] {
       for (const Tensor& g : gs) ops.zero(g);
       ops.zero(loss);
     });
-    learn = ops.record(forward_backward);
+    learn = ops.record(forward_backward(false));
+    learn_and_reduce = ops.record(forward_backward(true));
     finish = ops.record([this] { update(); });
   }
 
@@ -177,7 +177,7 @@ class Variant final : public Trainer {
     ops.matmul(logits, ln1[L], weights.wte, MatOp::NT);  // (B,T,Vp)
   }
 
-  void backward() {
+  void backward(bool reduce) {
     // loss and dlogits, which take the memory of logits, in one pass.
     ops.phase("classifier backward");
     const Tensor dlogits = logits;
@@ -295,7 +295,6 @@ class Variant final : public Trainer {
   Tensor clip, norms, schedule;
   std::function<void()> clear, learn, finish;  // the recorded parts of a step
   std::function<void()> learn_and_reduce;      // of the last micro-batch
-  bool reduce = false;
 };
 
 STEPLADDER_RUNG(Variant);

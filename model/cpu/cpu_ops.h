@@ -110,6 +110,16 @@ class CpuOps final : public Ops {
   void linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w, Tensor pre, Write write) override;
   void linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x, Write write) override;
 
+  // FP8
+  void quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) override;
+  void quantize_to_fit(Tensor q, Tensor qt, Tensor x) override;
+  void quantize_gelu(Tensor q, Tensor qt, Tensor x) override;
+  void quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) override;
+  void quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
+                              float scale) override;
+  void transpose(Tensor qt, Tensor q) override;
+  void update_scales(Tensor scale, Tensor history, Tensor amax, DType type) override;
+
   // fused
   void encoder_forward(Tensor out, Tensor tokens, Tensor wte, Tensor wpe) override;
   void layernorm_forward(Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor w, Tensor b) override;

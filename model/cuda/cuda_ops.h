@@ -14,6 +14,7 @@
 namespace stepladder {
 
 class MatmulPlans;
+struct LtMatmul;
 struct MatmulKey;
 struct MatmulShape;
 
@@ -139,6 +140,14 @@ class CudaOps final : public Ops {
   void linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w, Tensor pre, Write write) override;
   void linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x, Write write) override;
 
+  // fp8.cu
+  void quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) override;
+  void quantize_to_fit(Tensor q, Tensor qt, Tensor x) override;
+  void transpose(Tensor qt, Tensor q) override;
+  void quantize_gelu(Tensor q, Tensor qt, Tensor x) override;
+  void quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) override;
+  void update_scales(Tensor scale, Tensor history, Tensor amax, DType type) override;
+
   // fused_maps.cu
   void encoder_forward(Tensor out, Tensor tokens, Tensor wte, Tensor wpe) override;
   void bias_gelu_forward(Tensor out, Tensor x, Tensor bias) override;
@@ -165,6 +174,9 @@ class CudaOps final : public Ops {
   void cross_entropy_forward_backward(Tensor losses, Tensor logits, Tensor targets, int64_t V, float scale,
                                       Tensor loss_scaler) override;
 
+  void quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
+                              float scale) override;
+
   // adamw.cu
   void adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tensor clip, const AdamW& hyper,
              Tensor loss_scaler) override;
@@ -189,6 +201,13 @@ class CudaOps final : public Ops {
   /// Of a product in cuBLAS' terms at the current precision. Throws UnsupportedError for bf16 below sm_80.
   MatmulKey matmul_key(cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
                        int64_t batch, DType dtype, Write write) const;
+  /// out = or += a b^T of FP8 matrices. Throws UnsupportedError below sm_89.
+  LtMatmul fp8_product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
+                       Write write) const;
+  /// q and qt of F's values, dbias (or empty) += their sums over rows.
+  template <class F>
+  void quantize_values(const char* op, Tensor q, Tensor qt, Tensor dbias, const F& f, Tensor x,
+                       int64_t layers);
   /// Where an epilogue, which can only overwrite, puts a bias gradient: db, or scratch that is then added to
   /// it. Without data where scratch is too small.
   Tensor epilogue_gradient(Tensor db, Write write) const;
