@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -84,7 +83,7 @@ Json context_of(const std::string& folder, const std::string& command_line, cons
 }
 
 Side side_of(const GateOptions& options, const std::string& folder, const std::vector<Rung>& rungs,
-             const DeviceInfo& device, const Plan* other) {
+             const DeviceProbe& probe, const Plan* other) {
   Side side;
   for (const Rung& rung : rungs) {
     Program program = program_of(rung, folder);
@@ -92,7 +91,7 @@ Side side_of(const GateOptions& options, const std::string& folder, const std::v
     if (other || !options.measure.batch.empty()) program.batch = BatchSize::usual;
     side.plan.programs.push_back(std::move(program));
   }
-  complete(side.plan, options.measure, device);
+  complete(side.plan, options.measure, probe);
   if (other) side.plan.own_batch = other->own_batch;
   side.plan.stopping.rounds = options.max_pairs;
   return side;
@@ -197,8 +196,8 @@ int gate(const GateOptions& options, const std::string& command_line) {
   if (!probe.error.empty()) throw Error(probe.error);
   if (!options.verdict.out.empty()) AtomicFile writable(options.verdict.out);
 
-  Side base = side_of(options, options.base, rungs, probe.device, nullptr);
-  Side next = side_of(options, options.next, rungs, probe.device, &base.plan);
+  Side base = side_of(options, options.base, rungs, probe, nullptr);
+  Side next = side_of(options, options.next, rungs, probe, &base.plan);
   const ResultsFolder folder(options.results);
   const InterruptGuard guard;
   const Deadline deadline(options.max_time);

@@ -8,6 +8,7 @@
 #include "bench/machine.h"
 #include "bench/presets.h"
 #include "bench/progress.h"
+#include "bench/ranks.h"
 #include "bench/report.h"
 #include "bench/results_file.h"
 #include "bench/runner.h"
@@ -22,11 +23,39 @@ constexpr double kMost = 1e6;  // steps, rounds
 
 }  // namespace
 
+namespace {
+
+/// A program at a batch, on each number of devices that it is asked for.
+void add_runs(const Plan& plan, const Program& program, int64_t batch, int64_t round,
+              std::vector<PlannedRun>& runs) {
+  if (program.devices == 1) {
+    runs.push_back({program, batch, round});
+  } else if (plan.devices.empty() && plan.devices_present < program.devices) {
+    runs.push_back({program, batch, round, 1, cat("needs ", program.devices, " devices")});
+  } else {
+    for (const int64_t devices : plan.devices.empty() ? std::vector{plan.devices_present} : plan.devices)
+      runs.push_back({program, plan.scaling == "strong" ? batch / devices : batch, round, devices});
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::string>& texts, int64_t most) {
+  std::vector<int64_t> numbers;
+  for (const std::string& text : texts) {
+    int64_t number = 0;
+    if (!CLI::detail::lexical_cast(text, number) || number < 1 || number > most)
+      throw InputError(cat(option, ": '", text, "' is not a whole number from 1 to ", most));
+    if (std::count(numbers.begin(), numbers.end(), number) == 0) numbers.push_back(number);
+  }
+  return numbers;
+}
+
 std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round) {
   std::vector<PlannedRun> runs;
   for (int64_t batch : plan.batch)
     for (const Program& program : plan.programs)
-      if (!plan.own_batch.contains(program.variant)) runs.push_back({program, batch, round});
+      if (!plan.own_batch.contains(program.variant)) add_runs(plan, program, batch, round, runs);
   for (const Program& program : plan.programs)
     if (const auto own = plan.own_batch.find(program.variant); own != plan.own_batch.end())
       runs.push_back({program, own->second, round});
@@ -64,26 +93,20 @@ Stopping stopping_of(const MeasureOptions& options, const Preset& preset) {
   return stopping;
 }
 
-std::vector<int64_t> batch_sizes(const std::vector<std::string>& texts) {
-  std::vector<int64_t> sizes;
-  for (const std::string& text : texts) {
-    int64_t size = 0;
-    if (!CLI::detail::lexical_cast(text, size) || size < 1 || size > 16384)
-      throw InputError(cat("--batch: '", text, "' is not a whole number from 1 to 16384"));
-    if (std::count(sizes.begin(), sizes.end(), size) == 0) sizes.push_back(size);
-  }
-  return sizes;
-}
-
 /// Throws InputError for a model, batch or data that no rung could train on. Text is tokenised here, once, so
 /// that no run's start-up pays for it.
 void check_workload(Plan& plan) {
   std::optional<Dataset> data;
   for (int64_t batch : plan.batch) {
     plan.settings.batch = batch;
+    for (const int64_t devices : plan.devices)
+      if (plan.scaling == "strong" && batch % devices != 0)
+        throw InputError(cat("--scaling strong: ", devices, " devices can't share --batch ", batch, " evenly"));
     const Config config = plan.settings.resolve();
     if (!data) data = open_dataset(plan.settings.data, plan.settings.val_data, plan.settings.vocab, config.V);
-    Loader(data->train, config.B, config.T);
+    int64_t sequences = batch;
+    for (const PlannedRun& run : runs_of(plan, 0)) sequences = std::max(sequences, run.batch * run.devices);
+    Loader(data->train, sequences, config.T);
   }
 }
 
@@ -115,11 +138,21 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
   return batches;
 }
 
+/// Throws InputError for more devices than there are, or ranks that nothing here can start.
+void check_devices(const Plan& plan) {
+  for (const PlannedRun& run : runs_of(plan, 0)) {
+    if (plan.settings.backend == "cuda" && run.devices > plan.devices_present)
+      throw InputError(cat("--devices ", run.devices, ": this machine has ", plan.devices_present));
+    if (run.devices > 1 && run.program.through_mpi(plan.settings.backend)) check_mpirun(run.devices);
+  }
+}
+
 }  // namespace
 
-void complete(Plan& plan, const MeasureOptions& options, const DeviceInfo& device) {
+void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& probe) {
+  const DeviceInfo& device = probe.device;
   const Preset& preset = options.preset.empty() ? default_preset(device) : find_preset(options.preset);
-  plan.batch = options.batch.empty() ? preset.batch : batch_sizes(options.batch);
+  plan.batch = options.batch.empty() ? preset.batch : whole_numbers("--batch", options.batch, RungSettings::kMaxBatch);
   plan.settings = options.rung;
   plan.settings.model = options.rung.model.value_or(preset.model);
   plan.settings.seq = options.rung.seq.value_or(preset.seq);
@@ -132,6 +165,8 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceInfo& devic
   if (plan.warmup >= plan.settings.steps)
     throw InputError(
         cat("--warmup ", plan.warmup, " leaves none of --steps ", plan.settings.steps, " to time"));
+  plan.devices_present = probe.devices;
+  check_devices(plan);
   if (options.rung.dtype &&
       std::none_of(plan.programs.begin(), plan.programs.end(),
                    [](const Program& program) { return program.math == MathMode::half; }))
@@ -141,15 +176,24 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceInfo& devic
   plan.own_batch = own_batches(plan, preset.max_batch);
 }
 
+Json config_of(const Plan& plan, const PlannedRun& run) {
+  const RungSettings& s = plan.settings;
+  Json config = {{"model", *s.model}, {"B", run.batch}, {"T", *s.seq}, {"seed", s.seed}};
+  if (run.devices > 1) config["world_size"] = run.devices;
+  return config;
+}
+
 RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::string& device_name,
                        double timeout_s) {
-  const RungSettings& s = plan.settings;
+  RungSettings s = plan.settings;
   RunRequest request;
   request.program = run.program;
   request.source_hash = plan.source_hashes.at(run.program.variant);
   request.device_name = device_name;
   request.round = run.round;
-  request.config = {{"model", *s.model}, {"B", run.batch}, {"T", *s.seq}, {"seed", s.seed}};
+  request.config = config_of(plan, run);
+  request.backend = s.backend;
+  request.devices = run.devices;
   request.steps = s.steps;
   request.warmup = plan.warmup;
   request.timeout_s = timeout_s;
@@ -160,6 +204,7 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::strin
                        "--vocab", s.vocab};
   if (!s.val_data.empty())
     request.arguments.insert(request.arguments.end(), {"--eval-every", std::to_string(s.steps)});
+  if (run.devices > 1) s.device = 0;  // each rank's own
   const auto shared = s.shared_arguments(run.program.math, !run.program.peer.empty());
   request.arguments.insert(request.arguments.end(), shared.begin(), shared.end());
   return request;
@@ -173,11 +218,26 @@ void check_learning(Run& run, double tolerance, const std::vector<Run>& finished
   if (run.status != Status::ok || !run.peer.empty() || run.variant == ladder().front().name) return;
   const auto baseline = std::find_if(finished.begin(), finished.end(), [&](const Run& other) {
     return other.variant == ladder().front().name && other.status == Status::ok &&
-           other.workload() == run.workload();
+           other.config.at("model") == run.config.at("model") && other.config.at("T") == run.config.at("T") &&
+           global_batch(other.config) == global_batch(run.config);
   });
   if (baseline == finished.end()) return;
   run.reason = divergence(*baseline, run, tolerance);
   if (!run.reason.empty()) run.status = Status::diverged;
+}
+
+/// A run that was not started, as it would be reported.
+Run unsupported_run(const RunRequest& request, const std::string& reason) {
+  Run run;
+  run.variant = request.program.variant;
+  run.peer = request.program.peer;
+  run.source_hash = request.source_hash;
+  run.backend = request.backend;
+  run.round = request.round;
+  run.config = request.config;
+  run.status = Status::unsupported;
+  run.reason = reason;
+  return run;
 }
 
 /// Measures what `file` does not hold yet. Returns why it ended: the results' "stopped".
@@ -206,7 +266,9 @@ Json fill(const Plan& plan, const DeviceInfo& device, double timeout_s, ResultsF
       const std::string workload = workload_of(request.config);
       if (measured.find(planned.program.variant, workload, planned.round)) continue;
       progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);
-      Run run = run_program(request, [&](const Step& step) { progress.step(step); });
+      Run run = planned.unsupported.empty()
+                    ? run_program(request, [&](const Step& step) { progress.step(step); })
+                    : unsupported_run(request, planned.unsupported);
       check_learning(run, planned.program.tolerance, measured.runs);
       progress.finish(run);
       file.add(std::move(run));
@@ -299,6 +361,11 @@ Json Plan::json() const {
   json.update(options_json(told.shared_options(), {RungSettings::kData, RungSettings::kTraining,
                                                    RungSettings::kDevice, RungSettings::kOps}));
   if (!ablate.is_null()) json["ablate"] = ablate;
+  if (std::any_of(programs.begin(), programs.end(), [](const Program& p) { return p.devices > 1; })) {
+    json["devices"] = devices.empty() ? std::vector{devices_present} : devices;
+    json["scaling"] = scaling;
+    json["runs_in_round"] = runs_of(*this, 0).size();
+  }
   return json;
 }
 
@@ -316,7 +383,7 @@ int measure(const MeasureOptions& options, Plan plan, const std::string& command
   if (options.resume && options.overwrite) throw InputError("--resume and --overwrite contradict each other");
   const DeviceProbe probe = probe_device(options.rung.backend, options.rung.device);
   if (!probe.error.empty()) throw Error(probe.error);
-  complete(plan, options, probe.device);
+  complete(plan, options, probe);
   const Existing existing = options.resume      ? Existing::resume
                             : options.overwrite ? Existing::overwrite
                                                 : Existing::refuse;

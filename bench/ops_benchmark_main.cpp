@@ -14,6 +14,7 @@
 #include "model/half.h"
 #include "model/ops.h"
 #include "model/random.h"
+#include "model/traced_ops.h"
 
 namespace stepladder {
 namespace {
@@ -22,7 +23,7 @@ constexpr int64_t kRotated = int64_t{256} << 20;  // bytes: more than four times
 constexpr int64_t kMostCopies = 4096;
 constexpr int64_t kBlock = 1 << 20;  // elements of random data, repeated
 
-/// Hands out an op's operands and counts what it has to move and to compute.
+/// Hands out an op's operands.
 class Operands {
  public:
   Operands(Ops& backend, Arena& arena, const Config& config, DType type)
@@ -35,20 +36,22 @@ class Operands {
         arena_(arena),
         type_(type) {}
 
-  /// Each operand is read or written once.
   Tensor f32(Shape shape) { return fill(DType::f32, shape); }
   Tensor x(Shape shape) { return fill(type_, shape); }
   Tensor x() { return x({B, T, C}); }
   Tensor tokens() { return fill(DType::i32, {B, T}); }
-  /// An accumulator: read and written.
-  Tensor sum(Tensor t) {
-    bytes += static_cast<double>(t.bytes());
-    return t;
+  /// FP8 matrices with a scale each, `rows` and, of the same, `columns`.
+  struct Quantized {
+    Tensor rows, columns;
+  };
+  Quantized fp8(Shape rows, Shape columns, int64_t scales = 1) {
+    const Tensor scale = f32({scales}), amax = f32({scales});
+    const auto matrix = [&](Shape s) { return fill(DType::f8e4m3, s).scaled(scale, amax); };
+    return {matrix(rows), matrix(columns)};
   }
 
   Ops& ops;
   const int64_t B, T, C, V, NH;
-  double bytes = 0.0, flops = 0.0;
 
  private:
   Tensor fill(DType type, Shape shape);
@@ -76,9 +79,9 @@ const std::vector<T>& random_block(int64_t V) {
 
 Tensor Operands::fill(DType type, Shape shape) {
   const Tensor whole = arena_.alloc("operands/tensor", type, shape);
-  bytes += static_cast<double>(whole.bytes());
   if (arena_.planning()) return whole;
   const void* values = type == DType::i32    ? static_cast<const void*>(random_block<int32_t>(V).data())
+                       : is_fp8(type)        ? static_cast<const void*>(random_block<Float8E4M3>(V).data())
                        : type == DType::bf16 ? static_cast<const void*>(random_block<BFloat16>(V).data())
                                              : static_cast<const void*>(random_block<float>(V).data());
   for (int64_t at = 0; at < whole.numel(); at += kBlock) {
@@ -90,6 +93,19 @@ Tensor Operands::fill(DType type, Shape shape) {
   return whole;
 }
 
+/// Adds up what ops move and compute.
+class Work final : public CountedOps {
+ public:
+  explicit Work(std::shared_ptr<Ops> ops) : CountedOps(std::move(ops)) {}
+  double bytes = 0.0, flops = 0.0;
+
+ private:
+  void enter(OpCall what, std::span<const Tensor>) override {
+    bytes += what.bytes;
+    flops += what.flops;
+  }
+};
+
 using Call = std::function<void()>;
 
 struct OpBenchmark {
@@ -100,13 +116,7 @@ struct OpBenchmark {
 
 Call matmul(Operands& o, int64_t M, int64_t N, int64_t K) {
   const Tensor out = o.x({M, N}), a = o.x({M, K}), b = o.x({N, K});
-  o.flops += 2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K);
   return [=, &ops = o.ops] { ops.matmul(out, a, b, MatOp::NT); };
-}
-
-/// FLOPs of the products of causal attention: `products` of (T,T) x HS a head, half of each.
-double attention_flops(const Operands& o, int products) {
-  return static_cast<double>(products) * static_cast<double>(o.B * o.T * o.T * o.C);
 }
 
 Tensor scores(Operands& o) {
@@ -188,22 +198,22 @@ const std::vector<OpBenchmark>& op_benchmarks() {
        }},
       {"lerp",
        [](Operands& o) {
-         const Tensor t = o.sum(o.x()), a = o.x();
+         const Tensor t = o.x(), a = o.x();
          return Call(CALL(lerp(t, a, 0.1F)));
        }},
       {"addcmul",
        [](Operands& o) {
-         const Tensor t = o.sum(o.x()), a = o.x(), b = o.x();
+         const Tensor t = o.x(), a = o.x(), b = o.x();
          return Call(CALL(addcmul(t, a, b, 1e-3F)));
        }},
       {"addcdiv",
        [](Operands& o) {
-         const Tensor t = o.sum(o.x()), a = o.x(), b = o.x();
+         const Tensor t = o.x(), a = o.x(), b = o.x();
          return Call(CALL(addcdiv(t, a, b, 1e-3F)));
        }},
       {"scale_by",
        [](Operands& o) {
-         const Tensor t = o.sum(o.x()), f = o.f32({1});
+         const Tensor t = o.x(), f = o.f32({1});
          return Call(CALL(scale_by(t, f)));
        }},
       {"row_mean",
@@ -223,8 +233,8 @@ const std::vector<OpBenchmark>& op_benchmarks() {
        }},
       {"normalize_backward",
        [](Operands& o) {
-         const Tensor dx = o.sum(o.x()), dxhat = o.x(), xhat = o.x(), m1 = o.f32({o.B, o.T}),
-                      m2 = o.f32({o.B, o.T}), r = o.f32({o.B, o.T});
+         const Tensor dx = o.x(), dxhat = o.x(), xhat = o.x(), m1 = o.f32({o.B, o.T}), m2 = o.f32({o.B, o.T}),
+                      r = o.f32({o.B, o.T});
          return Call(CALL(normalize_backward(dx, dxhat, xhat, m1, m2, r)));
        }},
       {"mul_columns",
@@ -239,30 +249,27 @@ const std::vector<OpBenchmark>& op_benchmarks() {
        }},
       {"sum_rows",
        [](Operands& o) {
-         const Tensor t = o.sum(o.x({o.C})), a = o.x();
+         const Tensor t = o.x({o.C}), a = o.x();
          return Call(CALL(sum_rows(t, a)));
        }},
       {"embedding_forward",
        [](Operands& o) {
          const Tensor wte = o.x({o.V, o.C}), t = o.x(), tokens = o.tokens();
-         o.bytes +=
-             static_cast<double>(t.bytes()) - static_cast<double>(wte.bytes());  // a row a token is read
          return Call(CALL(embedding_forward(t, tokens, wte)));
        }},
       {"embedding_backward",
        [](Operands& o) {
          const Tensor dwte = o.x({o.V, o.C}), dout = o.x(), tokens = o.tokens();
-         o.bytes += 2.0 * static_cast<double>(dout.bytes()) - static_cast<double>(dwte.bytes());
          return Call(CALL(embedding_backward(dwte, tokens, dout)));
        }},
       {"add_position",
        [](Operands& o) {
-         const Tensor t = o.sum(o.x()), wpe = o.x({o.T, o.C});
+         const Tensor t = o.x(), wpe = o.x({o.T, o.C});
          return Call(CALL(add_position(t, wpe)));
        }},
       {"position_backward",
        [](Operands& o) {
-         const Tensor dwpe = o.sum(o.x({o.T, o.C})), dout = o.x();
+         const Tensor dwpe = o.x({o.T, o.C}), dout = o.x();
          return Call(CALL(position_backward(dwpe, dout)));
        }},
       {"matmul/qkv", [](Operands& o) { return matmul(o, o.B * o.T, 3 * o.C, o.C); }},
@@ -273,34 +280,78 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       {"linear_forward",
        [](Operands& o) {
          const Tensor t = o.x({o.B, o.T, 3 * o.C}), a = o.x(), w = o.x({3 * o.C, o.C}), b = o.x({3 * o.C});
-         o.flops += 6.0 * static_cast<double>(o.B * o.T * o.C * o.C);
          return Call(CALL(linear_forward(t, a, w, b)));
        }},
       {"linear_gelu_forward",
        [](Operands& o) {
          const Tensor t = o.x({o.B, o.T, 4 * o.C}), pre = o.x({o.B, o.T, 4 * o.C}), a = o.x(),
                       w = o.x({4 * o.C, o.C}), b = o.x({4 * o.C});
-         o.flops += 8.0 * static_cast<double>(o.B * o.T * o.C * o.C);
          return Call(CALL(linear_gelu_forward(t, pre, a, w, b)));
        }},
       {"linear_gelu_backward",
        [](Operands& o) {
          const Tensor dpre = o.x({o.B, o.T, 4 * o.C}), db = o.x({4 * o.C}), dout = o.x(),
                       w = o.x({o.C, 4 * o.C}), pre = o.x({o.B, o.T, 4 * o.C});
-         o.flops += 8.0 * static_cast<double>(o.B * o.T * o.C * o.C);
          return Call(CALL(linear_gelu_backward(dpre, db, dout, w, pre, Write::set)));
        }},
       {"linear_weight_backward",
        [](Operands& o) {
          const Tensor dw = o.x({3 * o.C, o.C}), db = o.x({3 * o.C}), dout = o.x({o.B, o.T, 3 * o.C}),
                       a = o.x();
-         o.flops += 6.0 * static_cast<double>(o.B * o.T * o.C * o.C);
          return Call(CALL(linear_weight_backward(dw, db, dout, a, Write::set)));
        }},
+      {"quantize",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, 3 * o.C}, {3 * o.C, o.B * o.T});
+         const Tensor a = o.x({o.B * o.T, 3 * o.C}), dbias = o.x({3 * o.C});
+         return Call(CALL(quantize(q.rows, q.columns, a, dbias)));
+       },
+       true},
+      {"quantize_to_fit",
+       [](Operands& o) {
+         const auto q = o.fp8({2, 3 * o.C, o.C}, {2, o.C, 3 * o.C}, 2);
+         const Tensor a = o.x({2, 3 * o.C, o.C});
+         return Call(CALL(quantize_to_fit(q.rows, q.columns, a)));
+       },
+       true},
+      {"quantize_gelu",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
+         const Tensor a = o.x({o.B * o.T, 4 * o.C});
+         return Call(CALL(quantize_gelu(q.rows, q.columns, a)));
+       },
+       true},
+      {"quantize_gelu_backward",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
+         const Tensor dout = o.x({o.B * o.T, 4 * o.C}), a = o.x({o.B * o.T, 4 * o.C}),
+                      dbias = o.x({4 * o.C});
+         return Call(CALL(quantize_gelu_backward(q.rows, q.columns, dbias, dout, a)));
+       },
+       true},
+      {"quantize_cross_entropy",
+       [](Operands& o) {
+         const int64_t Vp = (o.V + 127) / 128 * 128;
+         const Tensor q = o.fp8({o.B, o.T, Vp}, {16}).rows, losses = o.f32({o.B, o.T}),
+                      logits = o.x({o.B, o.T, Vp}), targets = o.tokens();
+         return Call(CALL(quantize_cross_entropy(q, losses, logits, targets, o.V, 1e-4F)));
+       },
+       true},
+      {"transpose",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
+         return Call(CALL(transpose(q.columns, q.rows)));
+       },
+       true},
+      {"update_scales",
+       [](Operands& o) {
+         const Tensor scale = o.f32({49}), history = o.f32({49, 16}), amax = o.f32({49});
+         return Call(CALL(update_scales(scale, history, amax, DType::f8e4m3)));
+       },
+       true},
       {"encoder_forward",
        [](Operands& o) {
          const Tensor wte = o.x({o.V, o.C}), t = o.x(), tokens = o.tokens(), wpe = o.x({o.T, o.C});
-         o.bytes += static_cast<double>(t.bytes()) - static_cast<double>(wte.bytes());
          return Call(CALL(encoder_forward(t, tokens, wte, wpe)));
        }},
       {"layernorm_forward",
@@ -317,14 +368,13 @@ const std::vector<OpBenchmark>& op_benchmarks() {
        }},
       {"layernorm_backward",
        [](Operands& o) {
-         const Tensor dx = o.sum(o.x()), dw = o.sum(o.x({o.C})), db = o.sum(o.x({o.C})),
-                      dbias = o.sum(o.x({o.C})), dout = o.x(), a = o.x(), m = o.f32({o.B, o.T}),
-                      r = o.f32({o.B, o.T}), w = o.x({o.C});
+         const Tensor dx = o.x(), dw = o.x({o.C}), db = o.x({o.C}), dbias = o.x({o.C}), dout = o.x(),
+                      a = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), w = o.x({o.C});
          return Call(CALL(layernorm_backward(dx, dw, db, dbias, dout, a, m, r, w)));
        }},
       {"bias_gelu_forward",
        [](Operands& o) {
-         const Tensor t = o.x({o.B, o.T, 4 * o.C}), a = o.sum(o.x({o.B, o.T, 4 * o.C})), b = o.x({4 * o.C});
+         const Tensor t = o.x({o.B, o.T, 4 * o.C}), a = o.x({o.B, o.T, 4 * o.C}), b = o.x({4 * o.C});
          return Call(CALL(bias_gelu_forward(t, a, b)));
        }},
       {"gelu_backward",
@@ -366,7 +416,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
        }},
       {"add_mask",
        [](Operands& o) {
-         const Tensor t = o.sum(scores(o)), mask = o.x({o.T, o.T});
+         const Tensor t = scores(o), mask = o.x({o.T, o.T});
          return Call(CALL(add_mask(t, mask)));
        }},
       {"softmax_forward",
@@ -402,7 +452,6 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       {"attention_forward",
        [](Operands& o) {
          const Tensor t = o.x(), lse = o.f32({o.B, o.NH, o.T}), qkv = o.x({o.B, o.T, 3 * o.C});
-         o.flops += attention_flops(o, 2);
          return Call(CALL(attention_forward(t, lse, qkv)));
        },
        true},
@@ -410,7 +459,6 @@ const std::vector<OpBenchmark>& op_benchmarks() {
        [](Operands& o) {
          const Tensor dqkv = o.x({o.B, o.T, 3 * o.C}), dout = o.x(), t = o.x(), lse = o.f32({o.B, o.NH, o.T}),
                       qkv = o.x({o.B, o.T, 3 * o.C});
-         o.flops += attention_flops(o, 5);
          return Call(CALL(attention_backward(dqkv, dout, t, lse, qkv)));
        },
        true},
@@ -427,8 +475,6 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       {"nll_loss_forward",
        [](Operands& o) {
          const Tensor logp = o.f32({o.B, o.T, o.V}), losses = o.f32({o.B, o.T}), targets = o.tokens();
-         o.bytes +=
-             static_cast<double>(losses.bytes()) - static_cast<double>(logp.bytes());  // one a row is read
          return Call(CALL(nll_loss_forward(losses, logp, targets)));
        }},
       {"nll_loss_backward",
@@ -438,7 +484,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
        }},
       {"add_mean",
        [](Operands& o) {
-         const Tensor t = o.sum(o.f32({1})), a = o.f32({o.B, o.T});
+         const Tensor t = o.f32({1}), a = o.f32({o.B, o.T});
          return Call(CALL(add_mean(t, a)));
        }},
       {"cross_entropy_forward",
@@ -448,7 +494,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
        }},
       {"cross_entropy_forward_backward",
        [](Operands& o) {
-         const Tensor losses = o.f32({o.B, o.T}), logits = o.sum(o.x({o.B, o.T, o.V})), targets = o.tokens();
+         const Tensor losses = o.f32({o.B, o.T}), logits = o.x({o.B, o.T, o.V}), targets = o.tokens();
          return Call(CALL(cross_entropy_forward_backward(losses, logits, targets, logits.cols(), 1e-3F)));
        }},
       {"sum_of_squares",
@@ -474,8 +520,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
          const auto tensors = std::make_shared<std::vector<AdamWTensor>>();
          for (int i = 0; i < 4; ++i) {
            const Shape shape{4 * o.C, o.C};
-           tensors->push_back(
-               {o.sum(o.f32(shape)), o.x(shape), o.sum(o.f32(shape)), o.sum(o.f32(shape)), {}, true});
+           tensors->push_back({o.f32(shape), o.x(shape), o.f32(shape), o.f32(shape), {}, true});
          }
          return [=, &ops = o.ops] { ops.adamw(*tensors, schedule, clip, Hyper().adamw()); };
        }},
@@ -487,7 +532,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
 /// A backend with its workspace, and what it reaches at best.
 class Machine {
  public:
-  Machine(std::unique_ptr<Ops> backend, const Config& shapes) : ops(std::move(backend)), config(shapes) {
+  Machine(std::shared_ptr<Ops> backend, const Config& shapes) : ops(std::move(backend)), config(shapes) {
     Arena planned;
     ops->bind_workspace(planned, config);
     workspace_ = std::make_unique<Arena>(*ops, planned.bytes());
@@ -513,25 +558,28 @@ class Machine {
                           const Tensor a = o.x(all), b = o.x(all);
                           return Call([=, &o] { o.ops.copy(a, b); });
                         },
-                        type, &Operands::bytes),
-                    best([&](Operands& o) { return matmul(o, side, side, side); }, type, &Operands::flops)};
+                        type, &Work::bytes),
+                    best([&](Operands& o) { return matmul(o, side, side, side); }, type, &Work::flops)};
     }
     return at->second;
   }
 
-  const std::unique_ptr<Ops> ops;
+  const std::shared_ptr<Ops> ops;
   const Config config;
 
  private:
-  double best(const std::function<Call(Operands&)>& make, DType type, double Operands::*work) const {
+  double best(const std::function<Call(Operands&)>& make, DType type, double Work::*amount) const {
     Arena planned;
     Operands plan(*ops, planned, config, type);
     make(plan);
     Arena arena(*ops, planned.bytes());
-    Operands operands(*ops, arena, config, type);
+    Work work(ops);
+    Operands operands(work, arena, config, type);
     const Call call = make(operands);
+    call();
+    const double once = work.*amount;
     double rate = 0.0;
-    for (int i = 0; i < 10; ++i) rate = std::max(rate, operands.*work / seconds(call));
+    for (int i = 0; i < 10; ++i) rate = std::max(rate, once / seconds(call));
     return rate;
   }
 
@@ -545,12 +593,17 @@ void run(benchmark::State& state, const OpBenchmark& op, Machine& machine, DType
   Arena planned;
   Operands plan(ops, planned, machine.config, type);
   op.make(plan);
+  Work work(machine.ops);
+  {
+    Arena arena(ops, planned.bytes());
+    Operands operands(work, arena, machine.config, type);
+    machine.seconds(op.make(operands));  // counts, and sets up what is set up on first use
+  }
   const int64_t copies = std::clamp(kRotated / planned.bytes() + 1, int64_t{2}, kMostCopies);
   Arena arena(ops, planned.bytes() * copies);
   Operands operands(ops, arena, machine.config, type);
   std::vector<Call> calls;
   for (int64_t i = 0; i < copies; ++i) calls.push_back(op.make(operands));
-  machine.seconds(calls.front());  // whatever is set up on first use
 
   double total = 0.0;
   size_t i = 0;
@@ -560,9 +613,9 @@ void run(benchmark::State& state, const OpBenchmark& op, Machine& machine, DType
     total += seconds;
   }
   const double runs = static_cast<double>(state.iterations());
-  const double bytes = plan.bytes * runs / total, flops = plan.flops * runs / total;
+  const double bytes = work.bytes * runs / total, flops = work.flops * runs / total;
   state.counters["bytes/s"] = bytes;
-  if (plan.flops > 0) state.counters["FLOP/s"] = flops;
+  if (work.flops > 0) state.counters["FLOP/s"] = flops;
   state.counters["%ceiling"] =
       100 * std::max(bytes / ceiling.bytes_per_second, flops / ceiling.flops_per_second);
 }

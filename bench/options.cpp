@@ -1,7 +1,6 @@
 #include "bench/options.h"
 
 #include <algorithm>
-#include <iostream>
 
 #include "bench/text.h"
 #include "model/error.h"

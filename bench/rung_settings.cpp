@@ -77,11 +77,11 @@ std::vector<Option> RungSettings::options() {
       {"dtype",
        &dtype,
        "NAME",
-       "of the rungs in 16 bits; default: bf16 where the device has it",
+       "of the rungs in 16 bits; default: bf16 where the device has it; fp32 on the CPU, to compare",
        kDevice,
        0,
        0,
-       {"bf16", "fp16"}},
+       {"bf16", "fp16", "fp32"}},
       {"cache", &cache, "DIR", "of searched GEMM algorithms", kDevice},
 
       {"eval-every", &eval_every, "N", "steps between validation losses; 0: none", kSampling, 0, kMaxInt},
@@ -176,6 +176,11 @@ DType RungSettings::half_type(const Rung& rung, const DeviceInfo& device_info) {
   }
   if (!dtype) dtype = device_info.bf16 ? "bf16" : "fp16";
   if (*dtype == "fp16") return DType::f16;
+  if (*dtype == "fp32") {
+    if (device_info.backend != "cpu")
+      throw InputError("--dtype fp32: only on the CPU; 04 and below are fp32");
+    return DType::f32;
+  }
   if (!device_info.bf16)
     throw UnsupportedError(cat("bf16 needs sm_80, this is sm_", device_info.compute_capability, " (",
                                device_info.name, "): use --dtype fp16"));

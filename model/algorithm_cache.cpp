@@ -1,6 +1,5 @@
 #include "model/algorithm_cache.h"
 
-#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>

@@ -39,6 +39,31 @@ void fill_normal(std::vector<float>& host, float std, uint64_t seed) {
   }
 }
 
+/// What a parameter is besides its shape.
+struct ParamInfo {
+  Tensor Params::*tensor;  // of every layer together
+  const char* name;        // Hugging Face's, without "h.<layer>."
+  bool decay = false, conv1d = false;
+};
+constexpr bool kDecay = true, kConv1d = true;
+// In Hugging Face's order: two embeddings, the twelve of each layer, the last LayerNorm.
+constexpr std::array<ParamInfo, 16> kParams = {{{&Params::wte, "wte.weight", kDecay},
+                                                {&Params::wpe, "wpe.weight", kDecay},
+                                                {&Params::ln1w, "ln_1.weight"},
+                                                {&Params::ln1b, "ln_1.bias"},
+                                                {&Params::qkvw, "attn.c_attn.weight", kDecay, kConv1d},
+                                                {&Params::qkvb, "attn.c_attn.bias"},
+                                                {&Params::attprojw, "attn.c_proj.weight", kDecay, kConv1d},
+                                                {&Params::attprojb, "attn.c_proj.bias"},
+                                                {&Params::ln2w, "ln_2.weight"},
+                                                {&Params::ln2b, "ln_2.bias"},
+                                                {&Params::fcw, "mlp.c_fc.weight", kDecay, kConv1d},
+                                                {&Params::fcb, "mlp.c_fc.bias"},
+                                                {&Params::fcprojw, "mlp.c_proj.weight", kDecay, kConv1d},
+                                                {&Params::fcprojb, "mlp.c_proj.bias"},
+                                                {&Params::lnfw, "ln_f.weight"},
+                                                {&Params::lnfb, "ln_f.bias"}}};
+
 }  // namespace
 
 Params::Params(Arena& arena, const std::string& group, const Config& config, DType dtype, int64_t rows)
@@ -66,43 +91,37 @@ Params::Params(Arena& arena, const std::string& group, const Config& config, DTy
 }
 
 std::vector<NamedTensor> Params::each() const {
-  constexpr bool decay = true, conv1d = true;
-  std::vector<NamedTensor> all = {{"wte.weight", wte.first({V_, wte.cols()}), decay},
-                                  {"wpe.weight", wpe, decay}};
-  for (int64_t l = 0; l < qkvw.shape[0]; ++l) {
-    const std::string h = "h." + std::to_string(l) + ".";
-    all.push_back({h + "ln_1.weight", ln1w[l]});
-    all.push_back({h + "ln_1.bias", ln1b[l]});
-    all.push_back({h + "attn.c_attn.weight", qkvw[l], decay, conv1d});
-    all.push_back({h + "attn.c_attn.bias", qkvb[l]});
-    all.push_back({h + "attn.c_proj.weight", attprojw[l], decay, conv1d});
-    all.push_back({h + "attn.c_proj.bias", attprojb[l]});
-    all.push_back({h + "ln_2.weight", ln2w[l]});
-    all.push_back({h + "ln_2.bias", ln2b[l]});
-    all.push_back({h + "mlp.c_fc.weight", fcw[l], decay, conv1d});
-    all.push_back({h + "mlp.c_fc.bias", fcb[l]});
-    all.push_back({h + "mlp.c_proj.weight", fcprojw[l], decay, conv1d});
-    all.push_back({h + "mlp.c_proj.bias", fcprojb[l]});
-  }
-  all.push_back({"ln_f.weight", lnfw});
-  all.push_back({"ln_f.bias", lnfb});
+  std::vector<NamedTensor> all;
+  const auto add = [&all](const std::string& prefix, const ParamInfo& p, const Tensor& tensor) {
+    all.push_back({prefix + p.name, tensor, p.decay, p.conv1d});
+  };
+  const std::span params(kParams);
+  add("", params[0], wte.first({V_, wte.cols()}));
+  add("", params[1], wpe);
+  for (int64_t l = 0; l < qkvw.shape[0]; ++l)
+    for (const ParamInfo& p : params.subspan(2, 12)) add(cat("h.", l, "."), p, (this->*p.tensor)[l]);
+  for (const ParamInfo& p : params.last(2)) add("", p, this->*p.tensor);
   return all;
 }
 
 std::vector<Tensor> Params::all() const {
-  return {wte,  wpe,  ln1w, ln1b, qkvw,    qkvb,    attprojw, attprojb,
-          ln2w, ln2b, fcw,  fcb,  fcprojw, fcprojb, lnfw,     lnfb};
+  std::vector<Tensor> all;
+  for (const ParamInfo& p : kParams) all.push_back(this->*p.tensor);
+  return all;
+}
+
+std::vector<Tensor> Params::layers(int64_t begin, int64_t end) const {
+  std::vector<Tensor> slices;
+  for (const Tensor& x : {ln1w, ln1b, qkvw, qkvb, attprojw, attprojb, ln2w, ln2b, fcw, fcb, fcprojw, fcprojb})
+    slices.push_back(x.slices(begin, end));
+  return slices;
 }
 
 std::vector<AdamWTensor> adamw_tensors(const Params& params, const Params& grads, const Params& m,
                                        const Params& v, const Params& low) {
-  const auto ws = params.all(), gs = grads.all(), ms = m.all(), vs = v.all(), lows = low.all();
   std::vector<AdamWTensor> tensors;
-  for (size_t i = 0; i < ws.size(); ++i) {
-    // Matrices decay: those of the layers, stacked, and the two embeddings, which come first.
-    const bool decay = ws[i].shape.rank() == 3 || i < 2;
-    tensors.push_back({ws[i], gs[i], ms[i], vs[i], lows[i], decay});
-  }
+  for (const auto& [tensor, name, decay, conv1d] : kParams)
+    tensors.push_back({params.*tensor, grads.*tensor, m.*tensor, v.*tensor, low.*tensor, decay});
   return tensors;
 }
 
@@ -135,6 +154,7 @@ void Trainer::reset() {
   for (const Params* group : {&params, &adam_m, &adam_v})
     for (const Tensor& t : group->all()) ops.zero(t);
   if (loss_scaler.data) ops.write(loss_scaler, {hyper.loss_scale, 0.0F, 0.0F, 0.0F});
+  if (fp8_history.data) ops.zero(fp8_history);
 }
 
 float Trainer::train_loss() {

@@ -1,7 +1,9 @@
-// TracedOps: a backend that keeps account of every op that goes through it.
+// CountedOps: a backend that says what every op that goes through it moves and computes. TracedOps: and when.
 #pragma once
 
 #include <functional>
+#include <span>
+#include <type_traits>
 #include <utility>
 
 #include "model/ops.h"
@@ -9,23 +11,10 @@
 
 namespace stepladder {
 
-/// Hands every op on to `ops`, and notes what it is, in which phase of the step it comes, how many bytes it
-/// has to move and how many FLOPs it does. The backend's tracer says when the device ran it.
-class TracedOps final : public Ops {
+/// Hands every op on to `ops`, and tells enter() what it is, how many bytes it has to move and how many FLOPs
+/// it does.
+class CountedOps : public Ops {
  public:
-  explicit TracedOps(std::unique_ptr<Ops> ops);
-
-  /// Brackets a step; the device has nothing to do at either end.
-  void begin_step();
-  struct Step {
-    Tracer::Step times;
-    std::vector<int64_t> calls;  // in the order they were queued, recorded ones at each launch
-  };
-  Step end_step();
-  /// That Span::call and Step::calls index.
-  const std::vector<OpCall>& calls() const { return calls_; }
-  std::string source() const { return tracer_->source(); }
-
   // ---- not ops
   DeviceInfo device() const override { return ops_->device(); }
   MemoryInfo memory() override { return ops_->memory(); }
@@ -33,15 +22,20 @@ class TracedOps final : public Ops {
   std::shared_ptr<void> allocate_host(size_t bytes) override { return ops_->allocate_host(bytes); }
   void bind_workspace(Arena& arena, const Config& config) override { ops_->bind_workspace(arena, config); }
   void synchronize() override { ops_->synchronize(); }
-  void phase(const char* name, int64_t layer) override;
+  void phase(const char* name, int64_t layer) override { ops_->phase(name, layer); }
   void start_timer() override { ops_->start_timer(); }
   void stop_timer() override { ops_->stop_timer(); }
   double device_ms() override { return ops_->device_ms(); }
   void search(const std::function<void()>& work) override { ops_->search(work); }
-  std::function<void()> record(const std::function<void()>& work) override;
+  std::function<void()> record(const std::function<void()>& work) override { return ops_->record(work); }
   CompileInfo compile_info() const override { return ops_->compile_info(); }
   std::unique_ptr<Tracer> make_tracer() override { return ops_->make_tracer(); }
   void set_matmul_precision(Precision precision) override;
+  void join(Rendezvous& ranks) override { ops_->join(ranks); }
+  int rank() const override { return ops_->rank(); }
+  int world() const override { return ops_->world(); }
+  void wait_for_collectives() override { ops_->wait_for_collectives(); }
+  void collective(Collective what, std::span<const Tensor> bucket) override;
 
   // ---- copies
   void upload(Tensor dst, const void* host) override {
@@ -168,6 +162,36 @@ class TracedOps final : public Ops {
          &Ops::linear_weight_backward, dw, db, dout, x, write);
   }
 
+  // ---- FP8; quantize_to_fit reads x twice
+  void quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) override {
+    call({"quantize", OpKind::elementwise, moved({x, dbias}, {q, qt, dbias})}, &Ops::quantize, q, qt, x,
+         dbias);
+  }
+  void quantize_to_fit(Tensor q, Tensor qt, Tensor x) override {
+    call({"quantize_to_fit", OpKind::elementwise, moved({x}, {}) + moved({x}, {q, qt})},
+         &Ops::quantize_to_fit, q, qt, x);
+  }
+  void quantize_gelu(Tensor q, Tensor qt, Tensor x) override {
+    call({"quantize_gelu", OpKind::elementwise, moved({x}, {q, qt})}, &Ops::quantize_gelu, q, qt, x);
+  }
+  void quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) override {
+    call({"quantize_gelu_backward", OpKind::elementwise, moved({dout, x, dbias}, {q, qt, dbias})},
+         &Ops::quantize_gelu_backward, q, qt, dbias, dout, x);
+  }
+  void quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
+                              float scale) override {
+    call({"quantize_cross_entropy", OpKind::cross_entropy,
+          moved({targets}, {q, losses}) + first_columns(logits, V)},
+         &Ops::quantize_cross_entropy, q, losses, logits, targets, V, scale);
+  }
+  void transpose(Tensor qt, Tensor q) override {
+    call({"transpose", OpKind::elementwise, moved({q}, {qt})}, &Ops::transpose, qt, q);
+  }
+  void update_scales(Tensor scale, Tensor history, Tensor amax, DType type) override {
+    call({"update_scales", OpKind::reduction, moved({history, amax}, {scale, history})}, &Ops::update_scales,
+         scale, history, amax, type);
+  }
+
   // ---- fused normalisation and activation
   void layernorm_forward(Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor w, Tensor b) override {
     call({"layernorm_forward", OpKind::layernorm, moved({x, w, b}, {out, mean, rstd})},
@@ -291,14 +315,26 @@ class TracedOps final : public Ops {
   void adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tensor clip, const AdamW& hyper,
              Tensor loss_scaler) override;
 
+ protected:
+  explicit CountedOps(std::shared_ptr<Ops> ops) : ops_(std::move(ops)) {}
+  /// Before and after each op; `operands` are its single tensors, in the order of its parameters.
+  virtual void enter(OpCall what, std::span<const Tensor> operands) = 0;
+  virtual void leave() {}
+
+  const std::shared_ptr<Ops> ops_;
+
  private:
   template <class... Wanted, class... Given>
-  void call(OpCall what, void (Ops::*op)(Wanted...), Given&&... operands) {
-    enter(std::move(what));
-    (ops_.get()->*op)(std::forward<Given>(operands)...);
-    tracer_->leave();
+  void call(OpCall what, void (Ops::*op)(Wanted...), Given&&... given) {
+    std::vector<Tensor> operands;
+    const auto note = [&operands](const auto& operand) {
+      if constexpr (std::is_same_v<decltype(operand), const Tensor&>) operands.push_back(operand);
+    };
+    (note(given), ...);
+    enter(std::move(what), operands);
+    (ops_.get()->*op)(std::forward<Given>(given)...);
+    leave();
   }
-  void enter(OpCall what);
 
   /// Bytes of the distinct tensors read and of those written; empty ones have none.
   static double moved(std::initializer_list<Tensor> read, std::initializer_list<Tensor> written);
@@ -317,13 +353,37 @@ class TracedOps final : public Ops {
   OpCall attention(const char* name, int products, double bytes, const Tensor& lse, const Tensor& qkv) const;
   MathMode math_of(DType dtype) const;
 
-  const std::unique_ptr<Ops> ops_;
+  Precision precision_ = Precision::fp32;
+};
+
+/// Notes every op, and in which phase of the step it comes. The backend's tracer says when the device ran it.
+class TracedOps final : public CountedOps {
+ public:
+  explicit TracedOps(std::shared_ptr<Ops> ops);
+
+  /// Brackets a step; the device has nothing to do at either end.
+  void begin_step();
+  struct Step {
+    Tracer::Step times;
+    std::vector<int64_t> calls;  // in the order they were queued, recorded ones at each launch
+  };
+  Step end_step();
+  /// That Span::call and Step::calls index.
+  const std::vector<OpCall>& calls() const { return calls_; }
+  std::string source() const { return tracer_->source(); }
+
+  void phase(const char* name, int64_t layer) override;
+  std::function<void()> record(const std::function<void()>& work) override;
+
+ private:
+  void enter(OpCall what, std::span<const Tensor> operands) override;
+  void leave() override { tracer_->leave(); }
+
   const std::unique_ptr<Tracer> tracer_;
   std::vector<OpCall> calls_;
   std::vector<int64_t> queued_;  // since begin_step()
   bool recording_ = false;
   std::string phase_;
-  Precision precision_ = Precision::fp32;
 };
 
 }  // namespace stepladder

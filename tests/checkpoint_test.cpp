@@ -7,7 +7,6 @@
 #include <bit>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "model/random.h"
 #include "model/safetensors.h"

@@ -47,7 +47,7 @@ inline TracedStep traced_step(const std::string& rung, std::unique_ptr<Ops> back
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(7, i) % config.V);
   const auto path = std::filesystem::temp_directory_path() / cat("traced_step_", getpid(), ".bin");
   write_token_file(path.string(), tokens);
-  Loader data(std::make_shared<const TokenFile>(path.string(), config.V), config.B, config.T);
+  Loader data(std::make_shared<const Tokens>(path.string(), config.V), config.B, config.T);
   std::filesystem::remove(path);  // stays mapped
 
   Hyper hyper;

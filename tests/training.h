@@ -16,7 +16,7 @@
 namespace stepladder {
 
 /// Tokens with structure to learn: each mostly follows from the one before.
-inline std::shared_ptr<const TokenFile> learnable_tokens(const Config& config) {
+inline std::shared_ptr<const Tokens> learnable_tokens(const Config& config) {
   std::vector<uint16_t> tokens(20000);
   for (size_t i = 1; i < tokens.size(); ++i) {
     const bool noise = random_uniform(7, i) < 0.1;
@@ -25,7 +25,7 @@ inline std::shared_ptr<const TokenFile> learnable_tokens(const Config& config) {
   const auto path =
       std::filesystem::temp_directory_path() / ("learnable_tokens_" + std::to_string(getpid()) + ".bin");
   write_token_file(path.string(), tokens);
-  auto file = std::make_shared<const TokenFile>(path.string(), config.V);
+  auto file = std::make_shared<const Tokens>(path.string(), config.V);
   std::filesystem::remove(path);  // stays mapped
   return file;
 }
