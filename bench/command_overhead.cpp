@@ -147,6 +147,7 @@ int overhead(const OverheadOptions& options) {
   for (const Rung& rung : chosen_rungs(options.rungs)) {
     if (!unsupported_reason(rung, probe.device).empty()) continue;
     Program program = program_of(rung);
+    if (program.devices > 1) continue;  // its ranks are started by the harness, or not at all
     if (!options.measure.batch.empty()) program.batch = BatchSize::usual;
     plan.programs.push_back(std::move(program));
   }
