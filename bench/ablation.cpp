@@ -89,8 +89,7 @@ Json to_json(const Gain& gain) {
 }  // namespace
 
 const Rung& tuned_rung() {
-  return *std::find_if(ladder().rbegin(), ladder().rend(),
-                       [](const Rung& rung) { return rung.batch == BatchSize::usual; });
+  return *std::find_if(ladder().rbegin(), ladder().rend(), [](const Rung& rung) { return rung.ablated(); });
 }
 
 bool is_ablation(const std::string& variant) {

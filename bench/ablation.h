@@ -12,7 +12,7 @@ namespace stepladder {
 
 inline constexpr const char *kWithout = "without", *kOnly = "only";
 
-/// The last rung of usual batch: what the rungs below are left out of.
+/// The last rung of usual batch for one device: what the rungs below are left out of.
 const Rung& tuned_rung();
 
 /// Of "without/03_fused_adamw" or "only/03_fused_adamw".

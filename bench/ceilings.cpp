@@ -76,18 +76,29 @@ Ceilings measure_ceilings(Ops& ops, const Config& config) {
   Ceilings ceilings;
   ceilings.bytes_per_s =
       2.0 * static_cast<double>(x[0].bytes()) / seconds_of(ops, stretch_ms, [&] { ops.copy(x[1], x[0]); });
-  const auto gemm = [&](MathMode math, size_t out) {
+  const auto gemm = [&](MathMode math, Tensor out, Tensor a, Tensor b) {
     const double flops = 2.0 * std::pow(static_cast<double>(n), 3.0);
     ceilings.flops_per_s[math] =
-        flops / seconds_of(ops, stretch_ms, [&] { ops.matmul(x[out], x[out + 1], x[out + 2], MatOp::NT); });
+        flops / seconds_of(ops, stretch_ms, [&] { ops.matmul(out, a, b, MatOp::NT); });
   };
-  gemm(MathMode::fp32, 2);
+  gemm(MathMode::fp32, x[2], x[3], x[4]);
   if (cpu || device.compute_capability >= 80) {
     ops.set_matmul_precision(Precision::tf32);
-    gemm(MathMode::tf32, 2);
+    gemm(MathMode::tf32, x[2], x[3], x[4]);
     ops.set_matmul_precision(Precision::fp32);
   }
-  gemm(MathMode::half, 5);
+  gemm(MathMode::half, x[5], x[6], x[7]);
+  if (half == DType::bf16 && (cpu || device.compute_capability >= 89)) {
+    // Where the f32 matrices were.
+    const Tensor scale = x[1].first({1});
+    ops.write(scale, {0x1p-8F});  // of numbers below 1: all of e4m3's range
+    const auto quantized = [&](const Tensor& memory, const Tensor& from) {
+      const Tensor q = Tensor{memory.data, DType::f8e4m3, {n, n}, memory.name}.scaled(scale, x[0].first({1}));
+      ops.quantize(q, {}, from);
+      return q;
+    };
+    gemm(MathMode::fp8, x[5], quantized(x[3], x[6]), quantized(x[4], x[7]));
+  }
   return ceilings;
 }
 

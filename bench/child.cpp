@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <utility>
 
 #include "bench/text.h"
@@ -82,16 +83,29 @@ const Pipe& wake_pipe() {
   return pipe;
 }
 
-std::vector<char*> arguments(const std::vector<std::string>& command) {
-  std::vector<char*> argv;
-  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  return argv;
+std::vector<char*> pointers(const std::vector<std::string>& words) {
+  std::vector<char*> all;
+  for (const std::string& word : words) all.push_back(const_cast<char*>(word.c_str()));
+  all.push_back(nullptr);
+  return all;
+}
+
+/// This process's environment with `changes` to it.
+std::vector<std::string> environment_with(const std::vector<std::string>& changes) {
+  std::vector<std::string> all = changes;
+  for (char** variable = environ; *variable; ++variable) {
+    const std::string_view text = *variable;
+    const std::string_view name = text.substr(0, text.find('=') + 1);
+    if (std::none_of(changes.begin(), changes.end(), [&](const auto& c) { return c.starts_with(name); }))
+      all.emplace_back(text);
+  }
+  return all;
 }
 
 /// What the child does between fork and exec: async-signal-safe calls only.
 struct Birth {
   char* const* argv;
+  char* const* environment;
   pid_t parent;
   int lines, channel, errors, null, failure;
 
@@ -103,7 +117,7 @@ struct Birth {
     ::dup2(null, STDOUT_FILENO);
     ::dup2(errors, STDERR_FILENO);
     ::dup2(lines, channel);
-    ::execvp(argv[0], argv);
+    ::execvpe(argv[0], argv, environment);
     const int error = errno;
     [[maybe_unused]] const ssize_t told = ::write(failure, &error, sizeof error);
     ::_exit(127);
@@ -144,32 +158,90 @@ class Child {
     ::setpgid(pid_, pid_);  // whichever of the two comes first
   }
   ~Child() {
-    kill();
+    kill(SIGKILL);
     if (pid_ > 0) ::waitpid(pid_, nullptr, 0);
   }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  void kill() const {
-    if (pid_ > 0) ::kill(-pid_, SIGKILL);
+  void kill(int signal) const {
+    if (pid_ > 0) ::kill(-pid_, signal);
   }
-  bool ended() const {
-    siginfo_t info{};
-    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
-      fail("cannot wait for a process");
-    return info.si_pid == pid_;
-  }
-  /// Its wait status, once it has ended; what it left behind in its group is killed while the id is still
-  /// its.
-  int reap() {
-    kill();
+  bool ended() const { return is(WEXITED); }
+  bool stopped() const { return is(WSTOPPED); }
+  /// How it ended, once it has; what it left behind in its group is killed while the id is still its.
+  void reap(ChildEnd& end) {
+    kill(SIGKILL);
     int status = 0;
     ::waitpid(std::exchange(pid_, -1), &status, 0);
-    return status;
+    if (WIFSIGNALED(status) && end.how == ChildEnd::How::exited) end.how = ChildEnd::How::signalled;
+    end.code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
   }
 
  private:
+  bool is(int state) const {
+    siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, state | WNOHANG | WNOWAIT) != 0)
+      fail("cannot wait for a process");
+    return info.si_pid == pid_;
+  }
+
   pid_t pid_;
+};
+
+/// A rank's lines, as far as they have been read.
+struct Stream {
+  Pipe pipe;
+  std::string pending;
+};
+
+/// A process of a job, from its start to its end.
+class Member {
+ public:
+  /// Throws Error when it cannot be started.
+  Member(const Job::Process& process, const std::vector<std::string>& more_environment, const Pipe& lines,
+         Channel channel, const Fd& null)
+      : child_(birth(process, more_environment, lines, channel, null)) {
+    errors_.write.close();
+    failure_.write.close();
+    int error = 0;
+    if (::read(failure_.read.get(), &error, sizeof error) == sizeof error)
+      throw Error(cat("cannot start ", process.command.front(), ": ", std::strerror(error)));
+    ::fcntl(errors_.read.get(), F_SETFL, O_NONBLOCK);
+  }
+
+  Child& child() { return child_; }
+  int errors() const { return errors_.read.get(); }
+  void listen() {
+    if (!errors_.read.open()) return;
+    if (!drain(errors_.read.get(), end.stderr_tail)) errors_.read.close();
+    if (end.stderr_tail.size() > kMaxTail) end.stderr_tail.erase(0, end.stderr_tail.size() - kMaxTail);
+  }
+
+  bool running = true;
+  ChildEnd end;
+
+ private:
+  Birth birth(const Job::Process& process, std::vector<std::string> more, const Pipe& lines, Channel channel,
+              const Fd& null) {
+    more.insert(more.end(), process.environment.begin(), process.environment.end());
+    environment_ = environment_with(more);
+    argv_ = pointers(process.command);
+    envp_ = pointers(environment_);
+    return {argv_.data(),
+            envp_.data(),
+            ::getpid(),
+            lines.write.get(),
+            static_cast<int>(channel),
+            errors_.write.get(),
+            null.get(),
+            failure_.write.get()};
+  }
+
+  std::vector<std::string> environment_;
+  std::vector<char*> argv_, envp_;
+  Pipe errors_, failure_;
+  Child child_;
 };
 
 /// Milliseconds until `deadline` for poll(), rounded up.
@@ -205,66 +277,113 @@ std::string ChildEnd::last_words() const {
   return cat(" (", printable(std::string_view(stderr_tail).substr(begin, end + 1 - begin), 500), ")");
 }
 
-ChildEnd run_child(const std::vector<std::string>& command, Channel channel, double timeout_s,
-                   const std::function<bool(std::string_view line)>& on_line) {
-  check(!command.empty(), "an empty command");
+JobEnd run_job(const Job& job, Channel channel, double timeout_s,
+               const std::function<bool(size_t rank, std::string_view line)>& on_line) {
+  const bool launcher = job.processes.size() == 1;
+  check(launcher || job.processes.size() == job.ranks, "a job is one process a rank, or a launcher");
+  for (const Job::Process& process : job.processes) check(!process.command.empty(), "an empty command");
   const InterruptGuard guard;
-  Pipe lines, errors, failure;
   const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null.open()) fail("cannot open /dev/null");
 
-  const std::vector<char*> argv = arguments(command);
-  const Birth birth{argv.data(),        ::getpid(), lines.write.get(),  static_cast<int>(channel),
-                    errors.write.get(), null.get(), failure.write.get()};
-  Child child(birth);
-  for (Pipe* pipe : {&lines, &errors, &failure}) pipe->write.close();
-  int error = 0;
-  if (::read(failure.read.get(), &error, sizeof error) == sizeof error)
-    throw Error(cat("cannot start ", command.front(), ": ", std::strerror(error)));
+  std::vector<Stream> streams(job.ranks);
+  std::vector<std::string> paths;
+  for (size_t rank = 0; job.ranks > 1 && launcher && rank < job.ranks; ++rank)
+    paths.push_back(cat("STEPLADDER_EVENTS_", rank, "=/proc/", ::getpid(), "/fd/",
+                        streams[rank].pipe.write.get()));
+  std::deque<Member> members;  // never moved
+  for (size_t i = 0; i < job.processes.size(); ++i)
+    members.emplace_back(job.processes[i], paths, streams[i].pipe, channel, null);
+  for (Stream& stream : streams) {
+    if (paths.empty()) stream.pipe.write.close();
+    ::fcntl(stream.pipe.read.get(), F_SETFL, O_NONBLOCK);
+  }
 
-  ChildEnd end;
-  std::string pending;
-  bool killed = false;
-  const auto kill = [&](ChildEnd::How how) {
-    if (!killed) end.how = how;
-    killed = true;
-    child.kill();
+  JobEnd job_end;
+  std::optional<ChildEnd::How> how;  // that this process ended the job
+  const Member* culprit = nullptr;
+  Clock::time_point kill_at = Clock::time_point::max();
+  bool stopping = false, killed = false, interrupted = false;
+  const auto seconds = [](double s) {
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(s, 1e9)));
+  };
+  const auto stop = [&] {
+    if (stopping) return;
+    stopping = true;
+    kill_at = Clock::now() + seconds(job.grace_s);
+    if (job.grace_s > 0.0)
+      for (Member& member : members) member.child().kill(SIGTERM);
+  };
+  const auto stop_as = [&](ChildEnd::How why) {
+    if (!stopping) how = why;
+    stop();
   };
   const auto listen = [&] {
-    if (lines.read.open()) {
-      if (!drain(lines.read.get(), pending)) lines.read.close();
-      if (!killed && !hand_over(pending, on_line)) kill(ChildEnd::How::refused);
-      if (killed) pending.clear();
+    for (size_t rank = 0; rank < streams.size(); ++rank) {
+      auto& [pipe, pending] = streams[rank];
+      if (!pipe.read.open()) continue;
+      if (!drain(pipe.read.get(), pending)) pipe.read.close();
+      if (hand_over(pending, [&](std::string_view line) { return on_line(rank, line); })) continue;
+      pending.clear();
+      pipe.read.close();
+      stop_as(ChildEnd::How::refused);
     }
-    if (errors.read.open()) {
-      if (!drain(errors.read.get(), end.stderr_tail)) errors.read.close();
-      if (end.stderr_tail.size() > kMaxTail) end.stderr_tail.erase(0, end.stderr_tail.size() - kMaxTail);
-    }
+    for (Member& member : members) member.listen();
+  };
+  const auto fault = [&](Member& member) {
+    // A rank that a signal ended is to blame, even where others noticed and left before the system had told.
+    const bool worse = !culprit || (culprit->end.how == ChildEnd::How::exited &&
+                                    member.end.how == ChildEnd::How::signalled &&
+                                    member.end.code != SIGTERM && !killed);
+    if (worse) culprit = &member;
+    stop();
   };
 
-  for (const Pipe* pipe : {&lines, &errors}) ::fcntl(pipe->read.get(), F_SETFL, O_NONBLOCK);
-  const auto limit = std::chrono::duration<double>(std::min(timeout_s, 1e9));
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
+  const auto deadline = Clock::now() + seconds(timeout_s);
   std::string wake;
+  std::vector<bool> ended(members.size());
   for (;;) {
     // Whether it has ended is asked before its pipes are emptied: what it wrote last is then already there.
-    const bool ended = child.ended();
+    for (size_t i = 0; i < members.size(); ++i) ended[i] = members[i].running && members[i].child().ended();
     listen();
-    if (ended) break;
-    if (interrupted_by != 0) throw Interrupted(interrupted_by);
-    if (Clock::now() >= deadline) kill(ChildEnd::How::timed_out);
-    std::array<pollfd, 3> fds{pollfd{lines.read.get(), POLLIN, 0}, pollfd{errors.read.get(), POLLIN, 0},
-                              pollfd{wake_pipe().read.get(), POLLIN, 0}};
-    ::poll(fds.data(), fds.size(), killed ? -1 : until(deadline));
+    for (size_t i = 0; i < members.size(); ++i) {
+      Member& member = members[i];
+      if (ended[i]) {
+        member.running = false;
+        member.child().reap(member.end);
+        if (!how && (member.end.how != ChildEnd::How::exited || member.end.code != 0)) fault(member);
+      } else if (member.running && members.size() > 1 && !stopping && member.child().stopped()) {
+        member.end.how = ChildEnd::How::stopped;
+        fault(member);
+      }
+    }
+    if (std::none_of(members.begin(), members.end(), [](const Member& m) { return m.running; })) break;
+    if (interrupted_by != 0) interrupted = true, stop();
+    if (Clock::now() >= deadline) stop_as(ChildEnd::How::timed_out);
+    if (!killed && Clock::now() >= kill_at) {
+      killed = true;
+      for (Member& member : members) member.child().kill(SIGKILL);
+    }
+    std::vector<pollfd> fds = {{wake_pipe().read.get(), POLLIN, 0}};
+    for (const Stream& stream : streams) fds.push_back({stream.pipe.read.get(), POLLIN, 0});
+    for (const Member& member : members) fds.push_back({member.errors(), POLLIN, 0});
+    ::poll(fds.data(), fds.size(), killed ? -1 : until(stopping ? kill_at : deadline));
     drain(wake_pipe().read.get(), wake);
     wake.clear();
   }
+  if (interrupted) throw Interrupted(interrupted_by);
+  for (size_t i = 0; i < members.size(); ++i)
+    if (&members[i] == culprit) job_end.process = i;
+  job_end.end = std::move(members[job_end.process].end);
+  if (how) job_end.end.how = *how;
+  return job_end;
+}
 
-  const int status = child.reap();
-  if (killed) return end;
-  if (WIFSIGNALED(status)) end.how = ChildEnd::How::signalled;
-  end.code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
-  return end;
+ChildEnd run_child(const std::vector<std::string>& command, Channel channel, double timeout_s,
+                   const std::function<bool(std::string_view line)>& on_line) {
+  return run_job({.processes = {{command}}}, channel, timeout_s,
+                 [&](size_t, std::string_view line) { return on_line(line); })
+      .end;
 }
 
 std::optional<std::string> output_of(const std::vector<std::string>& command, double timeout_s) try {
@@ -282,7 +401,7 @@ std::optional<std::string> output_of(const std::vector<std::string>& command, do
 }
 
 void exec(const std::vector<std::string>& command) {
-  std::vector<char*> argv = arguments(command);
+  const std::vector<char*> argv = pointers(command);
   ::execvp(argv[0], argv.data());
   throw Error(cat("cannot start ", command.front(), ": ", std::strerror(errno)));
 }

@@ -36,7 +36,7 @@ class Interrupted : public Error {
 
 /// How a child ended, and the last it said on stderr.
 struct ChildEnd {
-  enum class How { exited, signalled, timed_out, refused };
+  enum class How { exited, signalled, stopped, timed_out, refused };
   How how = How::exited;
   int code = 0;  // exit status, or signal
   std::string stderr_tail;
@@ -55,6 +55,31 @@ enum class Channel : int { out = 1, events = 3 };
 /// process, however that ends. Throws Error when the command cannot be started.
 ChildEnd run_child(const std::vector<std::string>& command, Channel channel, double timeout_s,
                    const std::function<bool(std::string_view line)>& on_line);
+
+/// Processes that stand or fall together: one for each rank, or a launcher that starts them all.
+struct Job {
+  struct Process {
+    std::vector<std::string> command;
+    std::vector<std::string> environment = {};  // "NAME=value", on top of this process's
+  };
+  std::vector<Process> processes;
+  /// Streams of lines. A launcher finds the path of rank r's in STEPLADDER_EVENTS_r, since a launcher seldom
+  /// hands descriptors down.
+  size_t ranks = 1;
+  /// Between SIGTERM, which lets a launcher clean up, and SIGKILL. With 0, SIGKILL is all.
+  double grace_s = 0.0;
+};
+
+/// How a job ended: the process that failed first, or 0 where none did.
+struct JobEnd {
+  size_t process = 0;
+  ChildEnd end;
+};
+
+/// run_child() for a job, with the rank that a line is from. The first process that fails or, among several,
+/// is stopped (SIGSTOP) ends the others.
+JobEnd run_job(const Job& job, Channel channel, double timeout_s,
+               const std::function<bool(size_t rank, std::string_view line)>& on_line);
 
 /// What `command` prints on stdout, without the last newline; nothing unless it exits with 0 within
 /// `timeout_s`.

@@ -36,6 +36,11 @@ struct AblateOptions {
   }
 };
 
+/// Not what stands beside it, nor what differs by its devices alone.
+bool on_the_ladder(const Rung& rung) {
+  return !rung.beside && rung.devices == 1;
+}
+
 Ablation find_ablation(const std::string& name) {
   const auto built = ablations();
   if (built.empty())
@@ -67,6 +72,9 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
   for (const Rung& rung : rungs) {
     if (rung.parent.empty())
       throw InputError(cat("--rungs: ", rung.name, " has no optimisation to ablate: name a rung above it"));
+    if (!on_the_ladder(rung))
+      throw InputError(
+          cat("--rungs: ", rung.name, " stands beside the ladder: measure it with stepladder run"));
     names.push_back(rung.name);
     climbed.insert({rung.name, rung.parent});
     for (const std::string& kind : kinds) {
@@ -98,7 +106,8 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
 
 int ablate(const AblateOptions& options, const std::string& command_line) {
   std::vector<Rung> rungs = chosen_rungs(options.rungs);
-  if (options.rungs == std::vector<std::string>{"all"}) rungs.erase(rungs.begin());
+  if (options.rungs == std::vector<std::string>{"all"})
+    std::erase_if(rungs, [](const Rung& rung) { return rung.parent.empty() || !on_the_ladder(rung); });
   std::vector<std::string> kinds;
   for (const char* kind : {kWithout, kOnly})
     if (std::count(options.kinds.begin(), options.kinds.end(), kind) > 0) kinds.emplace_back(kind);

@@ -73,7 +73,7 @@ int calibrate(const CalibrateOptions& options, const std::string& command_line) 
     if (!options.measure.batch.empty()) program.batch = BatchSize::usual;
     first.plan.programs.push_back(std::move(program));
   }
-  complete(first.plan, options.measure, probe.device);
+  complete(first.plan, options.measure, probe);
   first.plan.stopping.rounds = options.pairs;
   second.plan = first.plan;
 

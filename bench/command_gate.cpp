@@ -1,6 +1,15 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <tuple>
 
 #include "bench/child.h"
 #include "bench/commands.h"
@@ -18,9 +27,9 @@ namespace fs = std::filesystem;
 struct GateOptions {
   std::string base, next;
   std::vector<std::string> rungs = {"all"};
-  int64_t pairs = 5, max_pairs = 20;
+  int64_t pairs = 5, max_pairs = 20, repeat = 1;
   double max_time = 1e9;  // seconds
-  std::string results = "reports/gate";
+  std::optional<std::string> results;
   MeasureOptions measure;
   VerdictOptions verdict;
 
@@ -30,8 +39,13 @@ struct GateOptions {
         {{"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", plan},
          {"pairs", &pairs, "N", "before the first look", plan, kMinPairs, 1000},
          {"max-pairs", &max_pairs, "N", "when to give up", plan, kMinPairs, 1000},
+         {"repeat", &repeat, "N", "times all of it, each with a verdict of its own", plan, 1, 1000},
          {"max-time", &max_time, "SECONDS", "starts no further pair after that", plan, 0, 1e9}});
-    all.push_back({"results", &results, "DIR", "base.json and new.json, replaced", MeasureOptions::kFiles});
+    all.push_back(
+        {"results", &results, "DIR",
+         "base.json and new.json, replaced; default: reports/gate, or reports/gate-2 and so on while "
+         "another gate writes there",
+         MeasureOptions::kFiles});
     const auto last = verdict.options();
     all.insert(all.end(), last.begin(), last.end());
     return all;
@@ -69,7 +83,7 @@ Json context_of(const std::string& folder, const std::string& command_line, cons
 }
 
 Side side_of(const GateOptions& options, const std::string& folder, const std::vector<Rung>& rungs,
-             const DeviceInfo& device, const Plan* other) {
+             const DeviceProbe& probe, const Plan* other) {
   Side side;
   for (const Rung& rung : rungs) {
     Program program = program_of(rung, folder);
@@ -77,22 +91,69 @@ Side side_of(const GateOptions& options, const std::string& folder, const std::v
     if (other || !options.measure.batch.empty()) program.batch = BatchSize::usual;
     side.plan.programs.push_back(std::move(program));
   }
-  complete(side.plan, options.measure, device);
+  complete(side.plan, options.measure, probe);
   if (other) side.plan.own_batch = other->own_batch;
   side.plan.stopping.rounds = options.max_pairs;
   return side;
 }
 
+/// The folder for the results, this gate's alone as long as this lives.
+class ResultsFolder {
+ public:
+  /// The one named, or the first of reports/gate, reports/gate-2, ... that no other gate has. Throws
+  /// InputError.
+  explicit ResultsFolder(const std::optional<std::string>& named) {
+    constexpr int kMost = 1000;  // gates at once
+    for (int i = 1; i <= kMost; ++i) {
+      path_ = named.value_or(i == 1 ? "reports/gate" : cat("reports/gate-", i));
+      if (take()) return;
+      if (named) break;
+    }
+    throw InputError(cat(path_, " is being written by another gate: wait for it, or name another --results"));
+  }
+  ~ResultsFolder() { ::close(fd_); }
+  ResultsFolder(const ResultsFolder&) = delete;
+  ResultsFolder& operator=(const ResultsFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  /// False where another process has it. A file system without locks goes without.
+  bool take() {
+    std::error_code error;
+    fs::create_directories(path_, error);
+    fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd_ < 0) throw InputError(cat(path_, ": ", std::strerror(errno), "; name another --results"));
+    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
+    ::close(fd_);
+    return false;
+  }
+
+  std::string path_;
+  int fd_ = -1;
+};
+
+/// When to start no further pair.
+class Deadline {
+ public:
+  explicit Deadline(double seconds) : seconds_(seconds) {}
+  bool passed() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > seconds_;
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const double seconds_;
+};
+
 /// Adds pairs until every row has a verdict, the pairs are used up, or time is.
 Comparison measure(const GateOptions& options, const Side& base, const Side& next, PairedRuns& pairs,
-                   const Limits& limits) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
+                   const Limits& limits, const Deadline& deadline) {
   const auto first = static_cast<size_t>(options.pairs);
   Looks looks(first, static_cast<size_t>(options.max_pairs), limits);
   for (;;) {
     pairs.measure_pair();
-    const bool late = std::chrono::duration<double>(Clock::now() - start).count() > options.max_time;
+    const bool late = deadline.passed();
     if (pairs.pairs() < first && !late && !pairs.exhausted()) continue;
     Comparison comparison = looks.look(base.results, next.results, pairs.pairs());
     for (const ComparedRow& row : comparison.rows)
@@ -104,6 +165,28 @@ Comparison measure(const GateOptions& options, const Side& base, const Side& nex
   }
 }
 
+/// "20 comparisons: 19 PASS, 1 INCONCLUSIVE."
+std::string tally(const std::vector<ComparedRow>& rows) {
+  std::vector<std::string> counts;
+  for (Judgement judgement : {Judgement::pass, Judgement::regression, Judgement::inconclusive,
+                              Judgement::failed, Judgement::skipped})
+    if (const auto n = std::count_if(rows.begin(), rows.end(),
+                                     [&](const ComparedRow& row) { return row.judgement == judgement; }))
+      counts.push_back(cat(n, " ", name_of(judgement)));
+  return cat(rows.size(), " comparisons: ", join(counts, ", "), ".");
+}
+
+/// Adds the rows of `more`, and what its notes say that is not said yet.
+void add(Comparison& all, Comparison more) {
+  all.rows.insert(all.rows.end(), more.rows.begin(), more.rows.end());
+  more.rows.clear();
+  for (std::string& note : more.notes)
+    if (std::count(all.notes.begin(), all.notes.end(), note) == 0) all.notes.push_back(std::move(note));
+  all.base = more.base;
+  all.next = more.next;
+  all.device = more.device;
+}
+
 int gate(const GateOptions& options, const std::string& command_line) {
   if (options.max_pairs < options.pairs)
     throw InputError(cat("--max-pairs ", options.max_pairs, " is less than --pairs ", options.pairs));
@@ -113,23 +196,38 @@ int gate(const GateOptions& options, const std::string& command_line) {
   if (!probe.error.empty()) throw Error(probe.error);
   if (!options.verdict.out.empty()) AtomicFile writable(options.verdict.out);
 
-  Side base = side_of(options, options.base, rungs, probe.device, nullptr);
-  Side next = side_of(options, options.next, rungs, probe.device, &base.plan);
+  Side base = side_of(options, options.base, rungs, probe, nullptr);
+  Side next = side_of(options, options.next, rungs, probe, &base.plan);
+  const ResultsFolder folder(options.results);
   const InterruptGuard guard;
-  for (auto [side, name] : {std::pair(&base, "base"), std::pair(&next, "new")}) {
-    const std::string& folder = side == &base ? options.base : options.next;
-    side->results.context = context_of(folder, command_line, probe);
-    side->results.plan = side->plan.json();
-    side->results.complete = true;
-    side->file =
-        std::make_unique<ResultsFile>(cat(options.results, "/", name, ".json"), side->results.context,
-                                      side->results.plan, Existing::overwrite);
+  const Deadline deadline(options.max_time);
+  const Limits limits =
+      options.verdict.limits(context_of(options.base, command_line, probe), base.plan.json());
+  Comparison comparison;
+  for (int64_t time = 1; time <= options.repeat; ++time) {
+    const std::string place = options.repeat == 1 ? folder.path() : cat(folder.path(), "/", time);
+    for (auto [side, bin, name] :
+         {std::tuple(&base, options.base, "base"), std::tuple(&next, options.next, "new")}) {
+      side->results = {};
+      side->results.context = context_of(bin, command_line, probe);
+      side->results.plan = side->plan.json();
+      side->results.complete = true;
+      side->file = std::make_unique<ResultsFile>(cat(place, "/", name, ".json"), side->results.context,
+                                                 side->results.plan, Existing::overwrite);
+    }
+    PairedRuns pairs(base, next, probe.device.name, options.measure.timeout);
+    Comparison one = measure(options, base, next, pairs, limits, deadline);
+    for (ComparedRow& row : one.rows) row.repetition = options.repeat == 1 ? 0 : time;
+    add(comparison, std::move(one));
+    base.file->finish();
+    next.file->finish();
+    if (deadline.passed() && time < options.repeat) {
+      comparison.notes.push_back(cat("--max-time was up after ", time, " of ", options.repeat, " times."));
+      break;
+    }
   }
-  const Limits limits = options.verdict.limits(base.results.context, base.results.plan);
-  PairedRuns pairs(base, next, probe.device.name, options.measure.timeout);
-  Comparison comparison = measure(options, base, next, pairs, limits);
-  base.file->finish();
-  next.file->finish();
+  if (options.repeat > 1) comparison.notes.push_back(tally(comparison.rows));
+  comparison.notes.push_back(cat("The runs are kept in ", folder.path(), "."));
   comparison.base = cat(options.base, ", ", comparison.base);
   comparison.next = cat(options.next, ", ", comparison.next);
   comparison.notes.insert(comparison.notes.end(), missing.begin(), missing.end());

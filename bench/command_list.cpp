@@ -26,7 +26,9 @@ struct ListOptions {
 int list(const ListOptions& options) {
   const DeviceProbe probe = probe_device(options.backend, options.device);
   const auto reason = [&](const Rung& rung) {
-    return probe.error.empty() ? unsupported_reason(rung, probe.device) : probe.error;
+    if (!probe.error.empty()) return probe.error;
+    const std::string why_not = unsupported_reason(rung, probe.device);
+    return why_not.empty() && rung.devices > probe.devices ? cat("needs ", rung.devices, " devices") : why_not;
   };
   if (options.json) {
     Json rungs = Json::array();

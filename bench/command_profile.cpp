@@ -45,19 +45,7 @@ struct ProfileOptions {
   }
 };
 
-/// What was given on the command line for the rung, as its own command line.
-std::vector<std::string> arguments_for_rung(const CLI::App& command, ProfileOptions& options) {
-  std::vector<std::string> arguments = {"--steps", std::to_string(options.settings.steps), "--profile",
-                                        std::to_string(options.warmup)};
-  for (const Option& option : options.of_rung()) {
-    if (option.name == "steps" || command.get_option("--" + option.name)->empty()) continue;
-    arguments.push_back("--" + option.name);
-    if (!std::holds_alternative<bool*>(option.value)) arguments.push_back(option.text());
-  }
-  return arguments;
-}
-
-int profile(const CLI::App& command, ProfileOptions& options, const std::string& command_line) {
+int profile(ProfileOptions& options, const std::string& command_line) {
   const Rung& rung = find_rung(options.rung);
   if (options.warmup >= options.settings.steps)
     throw InputError(
@@ -70,7 +58,10 @@ int profile(const CLI::App& command, ProfileOptions& options, const std::string&
   request.program = programs({rung}, {}, "").front();
   request.source_hash = request.program.source_hash();
   request.device_name = probe.device.name;
-  request.arguments = arguments_for_rung(command, options);
+  ProfileOptions defaults;
+  defaults.settings.steps = RungSettings().steps;  // the rung's own
+  request.arguments = arguments_of(options.of_rung(), defaults.of_rung());
+  request.arguments.insert(request.arguments.end(), {"--profile", std::to_string(options.warmup)});
   request.steps = options.settings.steps;
   request.warmup = options.warmup;
   request.timeout_s = options.timeout;
@@ -109,9 +100,7 @@ void add_profile_command(CLI::App& app, const std::string& command_line, int& ex
   add_help(*command, "");
   command->add_option("RUNG", options->rung, "such as 09 or 09_padded_vocab")->required()->type_name("");
   add_options(*command, options->options());
-  command->callback([command, options, command_line, &exit_code] {
-    exit_code = profile(*command, *options, command_line);
-  });
+  command->callback([options, command_line, &exit_code] { exit_code = profile(*options, command_line); });
 }
 
 }  // namespace stepladder

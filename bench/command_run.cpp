@@ -8,7 +8,8 @@ namespace {
 
 struct RunOptions {
   std::vector<std::string> rungs = {"all"}, peers;
-  std::string peer_python = "python3";
+  std::string peer_python = "python3", scaling = "weak";
+  std::vector<std::string> devices;
   MeasureOptions measure;
 
   std::vector<Option> options() {
@@ -17,12 +18,25 @@ struct RunOptions {
         {"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", kPlan},
         {"peer", &peers, "PEER", "measure beside our rungs: pytorch, or llmc=PATH of train_gpt2cu", kPlan},
         {"peer-python", &peer_python, "PATH", "a Python with PyTorch", kPlan},
+        {"devices", &devices, "LIST",
+         "how many devices the rungs for several run on, such as 4 or 1,2,4; default: all that are here",
+         kPlan},
+        {"scaling",
+         &scaling,
+         "NAME",
+         "--batch is each device's, or shared by all of them",
+         kPlan,
+         0,
+         0,
+         {"weak", "strong"}},
     });
   }
 };
 
 int run(const RunOptions& options, const std::string& command_line) {
   Plan plan;
+  plan.devices = whole_numbers("--devices", options.devices, 1024);
+  plan.scaling = options.scaling;
   plan.programs = programs(chosen_rungs(options.rungs), options.peers, options.peer_python);
   if (!options.measure.batch.empty())  // which then is everyone's
     for (Program& program : plan.programs) program.batch = BatchSize::usual;

@@ -24,7 +24,10 @@ void add_compare_command(CLI::App& app, int& exit_code);
 /// `command_line` goes into the noise file and the results.
 void add_calibrate_command(CLI::App& app, const std::string& command_line, int& exit_code);
 void add_gate_command(CLI::App& app, const std::string& command_line, int& exit_code);
+void add_overhead_command(CLI::App& app, int& exit_code);
 void add_history_command(CLI::App& app, int& exit_code);
+/// As one of several ranks, started by whatever starts ranks, or to start them.
+void add_comm_command(CLI::App& app, int& exit_code);
 void add_doctor_command(CLI::App& app, int& exit_code);
 /// Hidden: what probe_device() starts.
 void add_probe_command(CLI::App& app, int& exit_code);

@@ -36,6 +36,7 @@ struct ComparedRow {
   Judgement judgement = Judgement::skipped;
   std::string reason;
   bool same_sources = false;  // the rung's file and model/ are the same in both
+  int64_t repetition = 0;     // from 1, where both were compared more than once
 
   struct Numbers {
     double base_ms = 0.0, new_ms = 0.0;     // medians over the pairs' runs

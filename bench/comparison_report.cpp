@@ -22,11 +22,18 @@ std::string gib(int64_t bytes) {
   return fixed(static_cast<double>(bytes) / (1 << 30), 3);
 }
 
+bool is_repeated(const Comparison& comparison) {
+  return std::any_of(comparison.rows.begin(), comparison.rows.end(),
+                     [](const ComparedRow& row) { return row.repetition > 0; });
+}
+
 Table table_of(const Comparison& comparison) {
   std::set<std::string> workloads;
   for (const ComparedRow& row : comparison.rows) workloads.insert(row.workload);
   const bool several = workloads.size() > 1;
+  const bool repeated = is_repeated(comparison);
   std::vector<Table::Column> columns = {{"rung", Align::left}};
+  if (repeated) columns.push_back({"time"});
   if (several) columns.push_back({"workload", Align::left});
   for (const char* header :
        {"pairs", "BASE ms", "NEW ms", "change %", "bounds %", "limit %", "live GiB, BASE / NEW"})
@@ -37,6 +44,7 @@ Table table_of(const Comparison& comparison) {
   Table table(std::move(columns));
   for (const ComparedRow& row : comparison.rows) {
     std::vector<std::string> cells = {row.variant};
+    if (repeated) cells.push_back(std::to_string(row.repetition));
     if (several) cells.push_back(row.workload);
     if (const auto& n = row.numbers) {
       const bool paired = n->pairs > 0;
@@ -68,8 +76,9 @@ std::string headline(const Comparison& comparison) {
                      : verdict == Judgement::failed       ? "without numbers"
                                                           : "compared";
   if (verdict == Judgement::skipped) return "no rung ran in both.";
-  return cat(number, " of ", compared, compared == 1 ? " rung " : " rungs ", number == 1 ? "is " : "are ",
-             what, ".");
+  const char* each = is_repeated(comparison) ? " comparison" : " rung";
+  return cat(number, " of ", compared, each, compared == 1 ? " " : "s ", number == 1 ? "is " : "are ", what,
+             ".");
 }
 
 std::vector<std::string> lines_of(const Comparison& comparison) {
@@ -123,6 +132,7 @@ Json to_json(const Comparison& comparison) {
                  {"verdict", name_of(row.judgement)},
                  {"reason", row.reason},
                  {"same_sources", row.same_sources}};
+    if (row.repetition > 0) item["repetition"] = row.repetition;
     if (const auto& n = row.numbers) {
       item["pairs"] = n->pairs;
       if (n->pairs > 0) {

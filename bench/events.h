@@ -1,7 +1,7 @@
 // What a rung's executable tells the harness: one JSON object a line on the file descriptor of --events.
 //
-//   {"event":"start","variant":..,"source_hash":..,"backend":"cpu"|"cuda","config":{..},"device":{..},
-//    "startup_ms":..,"memory_by_name":{name: bytes}}
+//   {"event":"start","variant":..,"source_hash":..,"backend":"cpu"|"cuda","rank":0,"host":..,"config":{..},
+//    "device":{..},"startup_ms":..,"memory_by_name":{name: bytes}}
 //   {"event":"step","step":0,"step_ms":..,"device_ms":..,"loss":..,"grad_norm":..,"lr":..,
 //    "sm_mhz":..,"memory_mhz":..,"power_w":..,"temperature_c":..,"throttle":["sw_power_cap",..]}
 //   {"event":"eval","step":..,"val_loss":..}
@@ -14,6 +14,8 @@
 // goes on after a resume. eval's `step` is the number of steps done. A diverged run's last step has
 // "loss":null, as has every number that is not finite. From sm_mhz on, the device right after the step; all
 // of it may be null or left out.
+//
+// Of several ranks each sends its own events; the loss is that of all together.
 //
 // config: model, B, T, max_T, V, L, NH, C, world_size, dtype, math, then the rung's options of the groups
 // Data and Training (seed, accumulate, ...). device: backend, name, uuid, compute_capability, total_memory,

@@ -64,7 +64,9 @@ Rung without_row(const Rung& rung, const Rung& last) {
 }  // namespace
 
 std::string Rung::requirement() const {
-  return compute_capability == 0 ? "" : cat("sm_", compute_capability);
+  const std::string capability = compute_capability == 0 ? "" : cat("sm_", compute_capability);
+  if (devices == 1) return capability;
+  return cat(capability, capability.empty() ? "" : ", ", devices, " devices");
 }
 
 std::vector<Rung> ladder_from(const std::string& json) {
@@ -77,10 +79,12 @@ std::vector<Rung> ladder_from(const std::string& json) {
       if (!row.at("parent").is_null()) row.at("parent").get_to(rung.parent);
       row.at("changes").get_to(rung.changes);
       rung.compute_capability = count_at(row.at("requires"), "compute_capability");
+      if (row.at("requires").contains("devices")) rung.devices = count_at(row.at("requires"), "devices");
       rung.math = math_mode(row.at("math"));
       row.at("tolerance").get_to(rung.tolerance);
       rung.diff_budget = count_at(row, "diff_budget");
       if (row.value("batch", "") == "largest") rung.batch = BatchSize::largest;
+      rung.beside = row.value("beside", false);
       rung.subsumed_by = row.value("subsumed_by", "");
       if (!(rung.tolerance >= 0.0)) throw InputError("tolerance is not negative");
     }
@@ -121,11 +125,11 @@ std::vector<Ablation> ablations() {
   if (built.empty()) return {};
   std::vector<Rung> rungs;
   for (const Rung& rung : ladder())
-    if (rung.batch == BatchSize::usual) rungs.push_back(rung);
-  const Rung first = rungs.front(), last = rungs.back();
+    if (rung.ablated()) rungs.push_back(rung);
+  const Rung first = ladder().front(), last = rungs.back();
 
   std::vector<Ablation> all;
-  for (size_t i = 1; i < rungs.size(); ++i) {
+  for (size_t i = 0; i < rungs.size(); ++i) {
     for (const std::string kind : {"without", "only"}) {
       const bool without = kind == "without";
       Ablation& ablation = all.emplace_back();
@@ -152,7 +156,7 @@ Rung row_of(const std::string& trainer) {
 
 std::string unsupported_reason(const Rung& rung, const DeviceInfo& device) {
   if (device.backend == "cpu" || device.compute_capability >= rung.compute_capability) return "";
-  return cat("needs ", rung.requirement(), ", this is sm_", device.compute_capability, " (", device.name,
+  return cat("needs ", "sm_", rung.compute_capability, ", this is sm_", device.compute_capability, " (", device.name,
              ")");
 }
 

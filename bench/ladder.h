@@ -16,14 +16,20 @@ struct Rung {
   std::string parent;  // the rung before; "" for the first
   std::string changes;
   int compute_capability = 0;  // least one that it needs, 80 for sm_80; 0: any device
+  int devices = 1;             // least number that it is for
   MathMode math = MathMode::fp32;
   double tolerance = 0.0;  // relative, of a step's loss against the first rung's
   BatchSize batch = BatchSize::usual;
+  /// No rung builds on it, and none is ablated from it: a line of its own.
+  bool beside = false;
   int diff_budget = 0;  // changed lines against the parent's file
   /// The later rung that takes its place: leaving this one out of the last rung changes nothing. "" if none.
   std::string subsumed_by;
 
-  /// "sm_80", or "" when any device will do.
+  /// Whether its source is merged out of the tuned rung, and alone into the first. Not those that differ by
+  /// their batch or their devices.
+  bool ablated() const { return batch == BatchSize::usual && devices == 1 && !beside && !parent.empty(); }
+  /// "sm_80", "2 devices", or "" when any device will do.
   std::string requirement() const;
 };
 
@@ -41,7 +47,7 @@ struct Ablation {
   std::string name;  // "without/03_fused_adamw", built as ablations/without_03_fused_adamw beside the rungs
   std::string kind;  // "without": the last rung but for `rung`; "only": the first with nothing but `rung`
   Rung rung;
-  /// What it is measured against: for "without" the last rung that doesn't choose its batch, else the first.
+  /// What it is measured against: for "without" the last of the rungs that are ablated(), else the first.
   Rung reference;
   /// "merge", or the path of the written file, from the root of the sources. "": nothing is built, since
   /// without `rung` the reference would be what it is.
@@ -56,8 +62,8 @@ struct Ablation {
   std::string program() const;
 };
 
-/// Both kinds of each rung but the first and those that choose their batch, lowest rung first, "without"
-/// before "only". Empty in a build that found no git to merge them with.
+/// Both kinds of each rung that is ablated(), lowest rung first, "without" before "only". Empty in a build that
+/// found no git to merge them with.
 std::vector<Ablation> ablations();
 
 /// The row of a trainer by its full name, "02_tf32" or "without/02_tf32". Throws InputError for an unknown

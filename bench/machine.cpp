@@ -14,6 +14,7 @@
 #include "bench/child.h"
 #include "bench/events.h"
 #include "bench/text.h"
+#include "model/devices.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -110,6 +111,7 @@ DeviceProbe probe_device(const std::string& backend, int64_t index) {
   } else {
     probe.device = device_from(json);
     probe.telemetry = json.at("telemetry");
+    json.at("devices").get_to(probe.devices);
   }
   return probe;
 }
@@ -118,6 +120,7 @@ void print_device(const std::string& backend, int index) {
   Json answer;
   try {
     answer = device_json(make_ops(backend, index)->device());
+    answer["devices"] = device_count(backend);
     answer["telemetry"] = Telemetry(answer["uuid"]).describe();
   } catch (const Error& e) {
     answer["error"] = e.what();

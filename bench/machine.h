@@ -22,7 +22,8 @@ Host host();
 /// A device, or why there is none.
 struct DeviceProbe {
   DeviceInfo device;
-  Json telemetry;  // Telemetry::describe()
+  int64_t devices = 1;  // of its backend
+  Json telemetry;       // Telemetry::describe()
   std::string error;
 };
 

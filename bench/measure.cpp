@@ -8,6 +8,7 @@
 #include "bench/machine.h"
 #include "bench/presets.h"
 #include "bench/progress.h"
+#include "bench/ranks.h"
 #include "bench/report.h"
 #include "bench/results_file.h"
 #include "bench/runner.h"
@@ -22,11 +23,39 @@ constexpr double kMost = 1e6;  // steps, rounds
 
 }  // namespace
 
+namespace {
+
+/// A program at a batch, on each number of devices that it is asked for.
+void add_runs(const Plan& plan, const Program& program, int64_t batch, int64_t round,
+              std::vector<PlannedRun>& runs) {
+  if (program.devices == 1) {
+    runs.push_back({program, batch, round});
+  } else if (plan.devices.empty() && plan.devices_present < program.devices) {
+    runs.push_back({program, batch, round, 1, cat("needs ", program.devices, " devices")});
+  } else {
+    for (const int64_t devices : plan.devices.empty() ? std::vector{plan.devices_present} : plan.devices)
+      runs.push_back({program, plan.scaling == "strong" ? batch / devices : batch, round, devices});
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::string>& texts, int64_t most) {
+  std::vector<int64_t> numbers;
+  for (const std::string& text : texts) {
+    int64_t number = 0;
+    if (!CLI::detail::lexical_cast(text, number) || number < 1 || number > most)
+      throw InputError(cat(option, ": '", text, "' is not a whole number from 1 to ", most));
+    if (std::count(numbers.begin(), numbers.end(), number) == 0) numbers.push_back(number);
+  }
+  return numbers;
+}
+
 std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round) {
   std::vector<PlannedRun> runs;
   for (int64_t batch : plan.batch)
     for (const Program& program : plan.programs)
-      if (!plan.own_batch.contains(program.variant)) runs.push_back({program, batch, round});
+      if (!plan.own_batch.contains(program.variant)) add_runs(plan, program, batch, round, runs);
   for (const Program& program : plan.programs)
     if (const auto own = plan.own_batch.find(program.variant); own != plan.own_batch.end())
       runs.push_back({program, own->second, round});
@@ -64,26 +93,20 @@ Stopping stopping_of(const MeasureOptions& options, const Preset& preset) {
   return stopping;
 }
 
-std::vector<int64_t> batch_sizes(const std::vector<std::string>& texts) {
-  std::vector<int64_t> sizes;
-  for (const std::string& text : texts) {
-    int64_t size = 0;
-    if (!CLI::detail::lexical_cast(text, size) || size < 1 || size > 16384)
-      throw InputError(cat("--batch: '", text, "' is not a whole number from 1 to 16384"));
-    if (std::count(sizes.begin(), sizes.end(), size) == 0) sizes.push_back(size);
-  }
-  return sizes;
-}
-
 /// Throws InputError for a model, batch or data that no rung could train on. Text is tokenised here, once, so
 /// that no run's start-up pays for it.
 void check_workload(Plan& plan) {
   std::optional<Dataset> data;
   for (int64_t batch : plan.batch) {
     plan.settings.batch = batch;
+    for (const int64_t devices : plan.devices)
+      if (plan.scaling == "strong" && batch % devices != 0)
+        throw InputError(cat("--scaling strong: ", devices, " devices can't share --batch ", batch, " evenly"));
     const Config config = plan.settings.resolve();
     if (!data) data = open_dataset(plan.settings.data, plan.settings.val_data, plan.settings.vocab, config.V);
-    Loader(data->train, config.B, config.T);
+    int64_t sequences = batch;
+    for (const PlannedRun& run : runs_of(plan, 0)) sequences = std::max(sequences, run.batch * run.devices);
+    Loader(data->train, sequences, config.T);
   }
 }
 
@@ -97,10 +120,14 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
                                        ? program.command.front()
                                        : bin_dir() + "/" + program.variant.substr(program.peer.size() + 1);
     if (!found.contains(executable)) {
-      const auto answer =
-          output_of({executable, "--plan", "--model", *s.model, "--seq", std::to_string(*s.seq), "--data",
-                     s.data, "--vocab", s.vocab, "--backend", s.backend, "--device", std::to_string(s.device),
-                     "--max-batch", std::to_string(max_batch)});
+      std::vector<std::string> ask = {executable,    "--plan",
+                                      "--model",     *s.model,
+                                      "--seq",       std::to_string(*s.seq),
+                                      "--vocab",     s.vocab,
+                                      "--max-batch", std::to_string(max_batch)};
+      const auto shared = s.shared_arguments(program.math, /*peer=*/false);
+      ask.insert(ask.end(), shared.begin(), shared.end());
+      const auto answer = output_of(ask);
       if (!answer)
         throw Error(cat(program.variant, " found no batch that fits: leave it out of --rungs, or choose a ",
                         "smaller --seq or --model"));
@@ -111,11 +138,21 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
   return batches;
 }
 
+/// Throws InputError for more devices than there are, or ranks that nothing here can start.
+void check_devices(const Plan& plan) {
+  for (const PlannedRun& run : runs_of(plan, 0)) {
+    if (plan.settings.backend == "cuda" && run.devices > plan.devices_present)
+      throw InputError(cat("--devices ", run.devices, ": this machine has ", plan.devices_present));
+    if (run.devices > 1 && run.program.through_mpi(plan.settings.backend)) check_mpirun(run.devices);
+  }
+}
+
 }  // namespace
 
-void complete(Plan& plan, const MeasureOptions& options, const DeviceInfo& device) {
+void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& probe) {
+  const DeviceInfo& device = probe.device;
   const Preset& preset = options.preset.empty() ? default_preset(device) : find_preset(options.preset);
-  plan.batch = options.batch.empty() ? preset.batch : batch_sizes(options.batch);
+  plan.batch = options.batch.empty() ? preset.batch : whole_numbers("--batch", options.batch, RungSettings::kMaxBatch);
   plan.settings = options.rung;
   plan.settings.model = options.rung.model.value_or(preset.model);
   plan.settings.seq = options.rung.seq.value_or(preset.seq);
@@ -128,36 +165,48 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceInfo& devic
   if (plan.warmup >= plan.settings.steps)
     throw InputError(
         cat("--warmup ", plan.warmup, " leaves none of --steps ", plan.settings.steps, " to time"));
+  plan.devices_present = probe.devices;
+  check_devices(plan);
+  if (options.rung.dtype &&
+      std::none_of(plan.programs.begin(), plan.programs.end(),
+                   [](const Program& program) { return program.math == MathMode::half; }))
+    throw InputError("--dtype: all of the rungs named train in fp32; only mixed-precision rungs choose");
   check_workload(plan);
   for (const Program& program : plan.programs) plan.source_hashes[program.variant] = program.source_hash();
   plan.own_batch = own_batches(plan, preset.max_batch);
 }
 
+Json config_of(const Plan& plan, const PlannedRun& run) {
+  const RungSettings& s = plan.settings;
+  Json config = {{"model", *s.model}, {"B", run.batch}, {"T", *s.seq}, {"seed", s.seed}};
+  if (run.devices > 1) config["world_size"] = run.devices;
+  return config;
+}
+
 RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::string& device_name,
                        double timeout_s) {
-  const RungSettings& s = plan.settings;
+  RungSettings s = plan.settings;
   RunRequest request;
   request.program = run.program;
   request.source_hash = plan.source_hashes.at(run.program.variant);
   request.device_name = device_name;
   request.round = run.round;
-  request.config = {{"model", *s.model}, {"B", run.batch}, {"T", *s.seq}, {"seed", s.seed}};
+  request.config = config_of(plan, run);
+  request.backend = s.backend;
+  request.devices = run.devices;
   request.steps = s.steps;
   request.warmup = plan.warmup;
   request.timeout_s = timeout_s;
-  request.arguments = {"--model",   *s.model,
-                       "--batch",   std::to_string(run.batch),
-                       "--seq",     std::to_string(*s.seq),
-                       "--steps",   std::to_string(s.steps),
-                       "--data",    s.data,
-                       "--vocab",   s.vocab,
-                       "--lr",      number_text(s.lr),
-                       "--seed",    std::to_string(s.seed),
-                       "--backend", s.backend,
-                       "--device",  std::to_string(s.device)};
+  request.arguments = {"--model", *s.model,
+                       "--batch", std::to_string(run.batch),
+                       "--seq",   std::to_string(*s.seq),
+                       "--steps", std::to_string(s.steps),
+                       "--vocab", s.vocab};
   if (!s.val_data.empty())
-    request.arguments.insert(request.arguments.end(),
-                             {"--val-data", s.val_data, "--eval-every", std::to_string(s.steps)});
+    request.arguments.insert(request.arguments.end(), {"--eval-every", std::to_string(s.steps)});
+  if (run.devices > 1) s.device = 0;  // each rank's own
+  const auto shared = s.shared_arguments(run.program.math, !run.program.peer.empty());
+  request.arguments.insert(request.arguments.end(), shared.begin(), shared.end());
   return request;
 }
 
@@ -169,15 +218,34 @@ void check_learning(Run& run, double tolerance, const std::vector<Run>& finished
   if (run.status != Status::ok || !run.peer.empty() || run.variant == ladder().front().name) return;
   const auto baseline = std::find_if(finished.begin(), finished.end(), [&](const Run& other) {
     return other.variant == ladder().front().name && other.status == Status::ok &&
-           other.workload() == run.workload();
+           other.config.at("model") == run.config.at("model") && other.config.at("T") == run.config.at("T") &&
+           global_batch(other.config) == global_batch(run.config);
   });
   if (baseline == finished.end()) return;
   run.reason = divergence(*baseline, run, tolerance);
   if (!run.reason.empty()) run.status = Status::diverged;
 }
 
+/// A run that was not started, as it would be reported.
+Run unsupported_run(const RunRequest& request, const std::string& reason) {
+  Run run;
+  run.variant = request.program.variant;
+  run.peer = request.program.peer;
+  run.source_hash = request.source_hash;
+  run.backend = request.backend;
+  run.round = request.round;
+  run.config = request.config;
+  run.status = Status::unsupported;
+  run.reason = reason;
+  return run;
+}
+
 /// Measures what `file` does not hold yet. Returns why it ended: the results' "stopped".
-Json fill(const Plan& plan, const std::string& device_name, double timeout_s, ResultsFile& file) {
+Json fill(const Plan& plan, const DeviceInfo& device, double timeout_s, ResultsFile& file) {
+  std::optional<Telemetry> telemetry;  // for peers; opened here, so that none of their steps waits for it
+  if (std::any_of(plan.programs.begin(), plan.programs.end(),
+                  [](const Program& p) { return !p.peer.empty(); }))
+    telemetry.emplace(device.uuid);
   const Stopping& stopping = plan.stopping;
   const int64_t most = stopping.until_ci ? stopping.max_rounds : stopping.rounds;
   Progress progress(runs_of(plan, 0).size() * static_cast<size_t>(most), file.results().runs.size());
@@ -193,16 +261,33 @@ Json fill(const Plan& plan, const std::string& device_name, double timeout_s, Re
               {"spent_s", spent_s(measured)}};
     }
     for (const PlannedRun& planned : runs_of(plan, round)) {
-      const RunRequest request = request_for(plan, planned, device_name, timeout_s);
+      RunRequest request = request_for(plan, planned, device.name, timeout_s);
+      if (!planned.program.peer.empty()) request.telemetry = &*telemetry;
       const std::string workload = workload_of(request.config);
       if (measured.find(planned.program.variant, workload, planned.round)) continue;
       progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);
-      Run run = run_program(request, [&](const Step& step) { progress.step(step); });
+      Run run = planned.unsupported.empty()
+                    ? run_program(request, [&](const Step& step) { progress.step(step); })
+                    : unsupported_run(request, planned.unsupported);
       check_learning(run, planned.program.tolerance, measured.runs);
       progress.finish(run);
       file.add(std::move(run));
     }
   }
+}
+
+/// "Besides its steps a run took 412 ms, 350 of them before the first (medians of 8 runs)."; "" where none is
+/// ok.
+std::string besides_steps(const std::vector<Run>& runs) {
+  std::vector<double> besides, before;
+  for (const Run& run : runs) {
+    if (run.status != Status::ok || !run.peer.empty()) continue;
+    besides.push_back(besides_steps_ms(run));
+    before.push_back(run.summary->startup_ms);
+  }
+  if (besides.empty()) return "";
+  return cat("Besides its steps a run took ", fixed(median(besides), 0), " ms, ", fixed(median(before), 0),
+             " of them before the first (medians of ", besides.size(), " runs).\n");
 }
 
 }  // namespace
@@ -222,9 +307,8 @@ std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
       {"warmup", &warmup, "N", "first steps that are left out of the summary", kWorkload, 0, kMost},
   };
   all.insert(all.end(), workload.begin(), workload.end());
-  for (const Option& option : rung.options())
-    for (const char* shared : {"data", "val-data", "lr", "seed", "backend", "device"})
-      if (option.name == shared) all.push_back(option);
+  const std::vector<Option> shared = rung.shared_options();
+  all.insert(all.end(), shared.begin(), shared.end());
   all.push_back({"timeout", &timeout, "SECONDS", "a run that takes longer is killed", kFiles, 0.001, 1e9});
   return all;
 }
@@ -272,14 +356,16 @@ Json Plan::json() const {
                {"until_ci", stopping.until_ci ? Json(*stopping.until_ci) : Json()},
                {"max_rounds", stopping.until_ci ? Json(stopping.max_rounds) : Json()},
                {"max_time_s", stopping.max_time_s ? Json(*stopping.max_time_s) : Json()},
-               {"data", settings.data},
-               {"val_data", settings.val_data},
-               {"lr", std::stod(number_text(settings.lr))},  // as typed, not its neighbour in double
-               {"seed", settings.seed},
-               {"backend", settings.backend},
-               {"device", settings.device},
                {"source_hashes", source_hashes}};
+  RungSettings told = settings;
+  json.update(options_json(told.shared_options(), {RungSettings::kData, RungSettings::kTraining,
+                                                   RungSettings::kDevice, RungSettings::kOps}));
   if (!ablate.is_null()) json["ablate"] = ablate;
+  if (std::any_of(programs.begin(), programs.end(), [](const Program& p) { return p.devices > 1; })) {
+    json["devices"] = devices.empty() ? std::vector{devices_present} : devices;
+    json["scaling"] = scaling;
+    json["runs_in_round"] = runs_of(*this, 0).size();
+  }
   return json;
 }
 
@@ -297,7 +383,7 @@ int measure(const MeasureOptions& options, Plan plan, const std::string& command
   if (options.resume && options.overwrite) throw InputError("--resume and --overwrite contradict each other");
   const DeviceProbe probe = probe_device(options.rung.backend, options.rung.device);
   if (!probe.error.empty()) throw Error(probe.error);
-  complete(plan, options, probe.device);
+  complete(plan, options, probe);
   const Existing existing = options.resume      ? Existing::resume
                             : options.overwrite ? Existing::overwrite
                                                 : Existing::refuse;
@@ -308,14 +394,15 @@ int measure(const MeasureOptions& options, Plan plan, const std::string& command
   ResultsFile file(options.out, machine_context(command_line, probe), plan.json(), existing);
   Json stopped;
   try {
-    stopped = fill(plan, probe.device.name, options.timeout, file);
+    stopped = fill(plan, probe.device, options.timeout, file);
   } catch (const Interrupted& e) {
     std::cerr << "stepladder: interrupted; " << file.results().runs.size() << " finished runs are kept in "
               << options.out << ": the same command with --resume goes on\n";
     return 128 + e.signal;
   }
   file.finish(std::move(stopped));
-  std::cout << terminal_report(file.results()) << "\nwrote " << options.out << std::endl;
+  std::cout << terminal_report(file.results()) << besides_steps(file.results().runs) << "\nwrote "
+            << options.out << std::endl;
   const auto& runs = file.results().runs;
   const bool good = std::all_of(runs.begin(), runs.end(), [](const Run& r) {
     return r.status == Status::ok || r.status == Status::unsupported;

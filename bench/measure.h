@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/machine.h"
 #include "bench/options.h"
 #include "bench/program.h"
 #include "bench/results.h"
@@ -47,6 +48,9 @@ struct Plan {
   Stopping stopping;
   std::string order = "abba";
   uint64_t order_seed = 0;
+  std::vector<int64_t> devices;    // asked for, of programs for several; empty: all that are present
+  std::string scaling = "weak";    // on several devices, batch is each one's; "strong": all of theirs
+  int64_t devices_present = 1;
   std::map<std::string, int64_t> own_batch;          // by variant, of programs that look for it
   std::map<std::string, std::string> source_hashes;  // by variant
 
@@ -55,12 +59,17 @@ struct Plan {
 
 /// Fills in what options, preset and device decide of a plan that has its programs. Throws InputError for a
 /// workload that no rung could train on.
-void complete(Plan& plan, const MeasureOptions& options, const DeviceInfo& device);
+void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& probe);
 
 struct PlannedRun {
   Program program;
-  int64_t batch, round;
+  int64_t batch, round;  // sequences on each device
+  int64_t devices = 1;
+  std::string unsupported = {};  // why it is not run
 };
+
+/// model, B, T, seed and, on several devices, world_size.
+Json config_of(const Plan& plan, const PlannedRun& run);
 
 /// The runs of a round in the plan's order: A B C in each (forward), every other round backwards, so that
 /// drift of the machine hits all alike (abba), or in an order that depends on the seed and the round alone
@@ -69,6 +78,9 @@ std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round);
 
 RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::string& device_name,
                        double timeout_s);
+
+/// A list option's numbers, each once. Throws InputError for one that is not from 1 to `most`.
+std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::string>& texts, int64_t most);
 
 /// The rungs named, or all of them, in the ladder's order. Throws InputError for an unknown one.
 std::vector<Rung> chosen_rungs(const std::vector<std::string>& names);

@@ -40,6 +40,15 @@ class Operands {
   Tensor x(Shape shape) { return fill(type_, shape); }
   Tensor x() { return x({B, T, C}); }
   Tensor tokens() { return fill(DType::i32, {B, T}); }
+  /// FP8 matrices with a scale each, `rows` and, of the same, `columns`.
+  struct Quantized {
+    Tensor rows, columns;
+  };
+  Quantized fp8(Shape rows, Shape columns, int64_t scales = 1) {
+    const Tensor scale = f32({scales}), amax = f32({scales});
+    const auto matrix = [&](Shape s) { return fill(DType::f8e4m3, s).scaled(scale, amax); };
+    return {matrix(rows), matrix(columns)};
+  }
 
   Ops& ops;
   const int64_t B, T, C, V, NH;
@@ -72,6 +81,7 @@ Tensor Operands::fill(DType type, Shape shape) {
   const Tensor whole = arena_.alloc("operands/tensor", type, shape);
   if (arena_.planning()) return whole;
   const void* values = type == DType::i32    ? static_cast<const void*>(random_block<int32_t>(V).data())
+                       : is_fp8(type)        ? static_cast<const void*>(random_block<Float8E4M3>(V).data())
                        : type == DType::bf16 ? static_cast<const void*>(random_block<BFloat16>(V).data())
                                              : static_cast<const void*>(random_block<float>(V).data());
   for (int64_t at = 0; at < whole.numel(); at += kBlock) {
@@ -291,6 +301,55 @@ const std::vector<OpBenchmark>& op_benchmarks() {
                       a = o.x();
          return Call(CALL(linear_weight_backward(dw, db, dout, a, Write::set)));
        }},
+      {"quantize",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, 3 * o.C}, {3 * o.C, o.B * o.T});
+         const Tensor a = o.x({o.B * o.T, 3 * o.C}), dbias = o.x({3 * o.C});
+         return Call(CALL(quantize(q.rows, q.columns, a, dbias)));
+       },
+       true},
+      {"quantize_to_fit",
+       [](Operands& o) {
+         const auto q = o.fp8({2, 3 * o.C, o.C}, {2, o.C, 3 * o.C}, 2);
+         const Tensor a = o.x({2, 3 * o.C, o.C});
+         return Call(CALL(quantize_to_fit(q.rows, q.columns, a)));
+       },
+       true},
+      {"quantize_gelu",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
+         const Tensor a = o.x({o.B * o.T, 4 * o.C});
+         return Call(CALL(quantize_gelu(q.rows, q.columns, a)));
+       },
+       true},
+      {"quantize_gelu_backward",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
+         const Tensor dout = o.x({o.B * o.T, 4 * o.C}), a = o.x({o.B * o.T, 4 * o.C}),
+                      dbias = o.x({4 * o.C});
+         return Call(CALL(quantize_gelu_backward(q.rows, q.columns, dbias, dout, a)));
+       },
+       true},
+      {"quantize_cross_entropy",
+       [](Operands& o) {
+         const int64_t Vp = (o.V + 127) / 128 * 128;
+         const Tensor q = o.fp8({o.B, o.T, Vp}, {16}).rows, losses = o.f32({o.B, o.T}),
+                      logits = o.x({o.B, o.T, Vp}), targets = o.tokens();
+         return Call(CALL(quantize_cross_entropy(q, losses, logits, targets, o.V, 1e-4F)));
+       },
+       true},
+      {"transpose",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
+         return Call(CALL(transpose(q.columns, q.rows)));
+       },
+       true},
+      {"update_scales",
+       [](Operands& o) {
+         const Tensor scale = o.f32({49}), history = o.f32({49, 16}), amax = o.f32({49});
+         return Call(CALL(update_scales(scale, history, amax, DType::f8e4m3)));
+       },
+       true},
       {"encoder_forward",
        [](Operands& o) {
          const Tensor wte = o.x({o.V, o.C}), t = o.x(), tokens = o.tokens(), wpe = o.x({o.T, o.C});

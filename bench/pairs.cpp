@@ -4,14 +4,6 @@
 #include "model/error.h"
 
 namespace stepladder {
-namespace {
-
-Json config_of(const Plan& plan, const PlannedRun& run) {
-  return {{"model", *plan.settings.model}, {"B", run.batch}, {"T", *plan.settings.seq}};
-}
-
-}  // namespace
-
 void Side::add(Run run) {
   if (file) file->add(run);
   results.runs.push_back(std::move(run));

@@ -59,6 +59,7 @@ void Profile::add(const TracedOps::Step& step, const std::vector<OpCall>& calls,
     ++op.count;
   }
   int64_t done = 0;  // everything before it is accounted for
+  const int64_t first = step.times.spans.empty() ? 0 : step.times.spans.front().start_ns;
   for (const Span& span : step.times.spans) {
     const OpCall* call = span.call >= 0 ? &calls.at(static_cast<size_t>(span.call)) : nullptr;
     const std::string kind = call ? name_of(call->kind) : kUnknown;
@@ -77,6 +78,7 @@ void Profile::add(const TracedOps::Step& step, const std::vector<OpCall>& calls,
     count(kinds_[kind]);
     if (!span.kernel.empty()) count(kernels_[short_kernel_name(span.kernel)]);
   }
+  span_ms_ += ms_of(done - first);
   idle_ms_ += ms_of(std::max<int64_t>(0, step.times.ns - done));
 }
 
@@ -133,10 +135,15 @@ Json Profile::json(const std::string& source, std::optional<double> untraced_ms)
   }
 
   const double apart = std::abs(sum_ms - device_ms) / device_ms;
+  const auto [least, most] = std::minmax({step_ms_, device_ms_, span_ms_});
+  const double clocks_apart = (most - least) / most;
   return {{"times", source},
           {"steps", steps_},
           {"step_ms", per_step(step_ms_)},
           {"device_ms", device_ms},
+          {"span_ms", per_step(span_ms_)},
+          {"clocks_apart", clocks_apart},
+          {"clocks_agree", clocks_apart <= kClocksApart},
           {"untraced_step_ms", untraced_ms ? Json(*untraced_ms) : Json()},
           {"phases", phases},
           {"phases_ms", sum_ms},

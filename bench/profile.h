@@ -17,6 +17,9 @@ namespace stepladder {
 /// The phases of a profile must add up to the step as the device's own timer has it, within this.
 inline constexpr double kPhasesApart = 0.02;
 
+/// And the host's clock, the device's timer and the tracer's records must agree on the step within this.
+inline constexpr double kClocksApart = 0.01;
+
 /// Adds up the traced steps of a run.
 class Profile {
  public:
@@ -52,7 +55,7 @@ class Profile {
 
   const Ceilings ceilings_;
   int64_t steps_ = 0;
-  double step_ms_ = 0.0, device_ms_ = 0.0, busy_ms_ = 0.0, idle_ms_ = 0.0;
+  double step_ms_ = 0.0, device_ms_ = 0.0, busy_ms_ = 0.0, idle_ms_ = 0.0, span_ms_ = 0.0;
   std::vector<PhaseTime> phases_;  // in the order of the step
   std::map<std::string, KernelTime> kinds_, kernels_;
   std::map<std::string, OpTime> ops_;

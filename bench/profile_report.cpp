@@ -95,6 +95,15 @@ std::string sum(const Json& p) {
              " % apart", p["phases_add_up"].get<bool>() ? "" : ", MORE THAN THE 2 % ALLOWED", ".");
 }
 
+std::string clocks(const Json& p) {
+  return cat("A step took ", number(p["step_ms"], 3), " ms by the host's clock, ", number(p["device_ms"], 3),
+             " ms by the device's timer and ", number(p["span_ms"], 3),
+             " ms from the first record of its work to the last: at most ",
+             fixed(100.0 * p["clocks_apart"].get<double>(), 2), " % apart",
+             p["clocks_agree"].get<bool>() ? "" : cat(", MORE THAN ", fixed(100 * kClocksApart, 0), " %"),
+             ".");
+}
+
 std::string ceilings(const Json& p) {
   std::string text = cat("Measured ceilings: copy ", rate(p["ceilings"]["copy_gb_per_s"]), " GB/s");
   for (const auto& [math, tflops] : p["ceilings"]["gemm_tflops"].items())
@@ -112,7 +121,7 @@ std::string profile_text(const Json& file, const std::string& heading,
     text += cat("\n", heading, name, "\n\n", text_of(table));
   };
   section("Phases", phase_table(p));
-  text += "\n" + sum(p) + "\n";
+  text += "\n" + sum(p) + "\n" + clocks(p) + "\n";
   section("Kernel types", kind_table(p));
   if (!p["kernels"].empty()) section("Kernels", kernel_table(p));
   section("Ops against the speed of light", op_table(p));

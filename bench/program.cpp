@@ -19,7 +19,8 @@ Program pytorch(const Rung& rung, const std::string& python) {
           .peer = "pytorch",
           .command = {python, cat(kScripts, "pytorch_ladder.py"), rung.name},
           .math = rung.math,
-          .batch = rung.batch};
+          .batch = rung.batch,
+          .devices = rung.devices};
 }
 
 Program llmc(const std::string& binary, const std::string& python) {
@@ -67,7 +68,7 @@ std::vector<Program> programs(const std::vector<Rung>& rungs, const std::vector<
 }
 
 Program program_of(const Rung& rung, const std::string& folder) {
-  return {rung.name, "", {folder + "/" + rung.name}, rung.math, rung.tolerance, rung.batch};
+  return {rung.name, "", {folder + "/" + rung.name}, rung.math, rung.tolerance, rung.batch, rung.devices};
 }
 
 Program program_of(const Ablation& ablation) {

@@ -17,11 +17,14 @@ struct Program {
   MathMode math = MathMode::fp32;    // of its GEMMs: picks the peak of MFU
   double tolerance = 0.0;  // relative, of a rung's loss against the first rung's; peers aren't compared
   BatchSize batch = BatchSize::usual;
+  int64_t devices = 1;            // least number that it is for
   std::string calls_itself = {};  // in its events, where that is not `variant`
 
   /// What it was built from; it says so after "source" in its --version. Throws Error when it does not,
   /// InputError for a peer.
   std::string source_hash() const;
+  /// Whether its ranks talk through MPI: those of our rungs on the CPU.
+  bool through_mpi(const std::string& backend) const { return peer.empty() && backend == "cpu"; }
 };
 
 /// `rungs` in bin_dir(), each followed by its counterparts among `peers`, and last the peers without rungs. A

@@ -7,6 +7,7 @@
 
 #include "bench/ablation.h"
 #include "bench/program.h"
+#include "bench/scaling.h"
 #include "bench/table.h"
 #include "bench/text.h"
 #include "model/error.h"
@@ -132,8 +133,9 @@ Table table_of(const std::vector<Variant>& variants, const std::vector<Variant>&
       if (validated) row.push_back(n->val_loss ? fixed(*n->val_loss, 4) : kNone);
     }
     row.resize(size - 1, kNone);
-    const char* throttled = v.throttled() ? ", throttled" : "";
-    row.push_back(v.reason.empty() ? cat(name_of(v.status), throttled)
+    const int64_t skipped = v.numbers ? v.numbers->skipped_steps.value_or(0) : 0;
+    row.push_back(v.reason.empty() ? cat(name_of(v.status), v.throttled() ? ", throttled" : "",
+                                         skipped > 0 ? cat(", ", skipped, " steps skipped") : "")
                                    : cat(name_of(v.status), ": ", v.reason));
     table.add(std::move(row));
   }
@@ -169,6 +171,27 @@ Table table_of(const std::vector<AblatedRung>& rows, bool ratios_only) {
     }
     if (!ratios_only) cells.push_back(join(saved, " / "));
     cells.push_back(problems.empty() ? "ok" : join(problems, "; "));
+    table.add(std::move(cells));
+  }
+  return table;
+}
+
+Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
+  std::vector<Table::Column> columns = {{"on several devices", Align::left}, {"devices"}, {"B each"}};
+  if (!ratios_only) columns.push_back({"tok/s"});
+  for (const char* header : {"x one device", "efficiency %"}) columns.push_back({header});
+  if (!ratios_only) columns.push_back({"exposed ms"});
+  columns.push_back({"one device", Align::left});
+  Table table(std::move(columns));
+  for (const ScaledRun& row : rows) {
+    Estimate percent = row.efficiency;
+    percent.value *= 100;
+    if (percent.interval) percent.interval = Interval{percent.interval->lo * 100, percent.interval->hi * 100};
+    std::vector<std::string> cells = {row.variant, std::to_string(row.devices), row.config.at("B").dump()};
+    if (!ratios_only) cells.push_back(grouped(std::llround(row.tokens_per_second.value)));
+    cells.insert(cells.end(), {ratio(row.speedup, 2), ratio(percent, 1)});
+    if (!ratios_only) cells.push_back(row.exposed_comm_ms ? fixed(*row.exposed_comm_ms, 2) : kNone);
+    cells.push_back(cat(row.against, " B=", row.one_batch));
     table.add(std::move(cells));
   }
   return table;
@@ -223,13 +246,25 @@ double planned(const Json& plan) {
   const auto size = [&](const char* key) {
     return plan.contains(key) ? static_cast<double>(plan[key].size()) : 0.0;
   };
+  const auto in_round = plan.find("runs_in_round");  // where a rung runs on several numbers of devices
   const auto most = plan.find("max_rounds");  // null without --until-ci
   const auto rounds = most != plan.end() && most->is_number() ? most : plan.find("rounds");
   const double variants = size("rungs") + size("peers");
   const double own = size("own_batch");  // these have one batch each
   return rounds != plan.end() && rounds->is_number()
-             ? ((variants - own) * size("batch") + own) * rounds->get<double>()
+             ? (in_round != plan.end() && in_round->is_number()
+                    ? in_round->get<double>()
+                    : (variants - own) * size("batch") + own) *
+                   rounds->get<double>()
              : 0.0;
+}
+
+std::string throttled_note(const Variant& v) {
+  return cat(v.variant, ", ", v.workload,
+             ": heat or the hardware's protection cut the clocks in most steps of ", v.throttled_rounds,
+             " of ", v.rounds, " rounds; ",
+             v.throttled() ? "its times are shown, nothing is claimed on them."
+                           : "its numbers are without those rounds.");
 }
 
 std::vector<Note> notes(const Results& results, const std::vector<Variant>& variants,
@@ -272,12 +307,7 @@ std::vector<Note> notes(const Results& results, const std::vector<Variant>& vari
   }
   for (const Variant& v : variants) {
     if (!v.numbers) continue;
-    if (v.throttled_rounds > 0)
-      warn(cat(v.variant, ", ", v.workload,
-               ": heat or the hardware's protection cut the clocks in most steps of ", v.throttled_rounds,
-               " of ", v.rounds, " rounds; ",
-               v.throttled() ? "its times are shown, nothing is claimed on them."
-                             : "its numbers are without those rounds."));
+    if (v.throttled_rounds > 0) warn(throttled_note(v));
     if (is_ablation(v.variant)) continue;
     if (const auto& compile = v.numbers->compile)
       note(cat(v.variant, ", ", v.workload, ": ", fixed(compile->search_ms, 0), " ms of search (",
@@ -300,33 +330,86 @@ std::vector<Note> notes(const Results& results, const std::vector<Variant>& vari
     warn(
         "On the CPU reduced precisions are emulated by rounding: their numerics are real, their speed "
         "tells nothing.");
+  if (const auto scaled = scaling(results); !scaled.empty()) {
+    note(
+        "On several devices: step time of the slowest rank, tokens of all; MFU against the peak of all; memory "
+        "of the rank with the most. Efficiency: tokens/s over those of one device in the same round, by the "
+        "number of devices. Exposed: what communication adds to a step, of the rank where it is most.");
+    if (const auto predicted = predicted_scaling(results); !predicted.empty()) {
+      const PredictedRun& last = predicted.back();
+      note(cat("Predicted, not measured: ", last.variant, " at B=", last.batch, " on ", last.devices,
+               " devices in ", last.machines, " machines at best reaches ", fixed(last.efficiency * 100, 1),
+               " % (nominal links, bench/scaling_model.h)."));
+    }
+  }
   if (!ablated.empty())
     for (const std::string& line : ablation_notes(ablated)) note(line);
   return lines;
 }
 
-/// The fastest rung that is ok, in how much memory, and against whom; "" where none is.
-std::string headline(const std::vector<Variant>& rungs, bool ratios_only) {
+/// The fastest of the rows that `among` holds of, of those on the fewest devices; null where none is.
+template <class Among>
+const Variant* fastest(const std::vector<Variant>& variants, Among among) {
+  const auto key = [](const Variant& v) {
+    const auto devices = v.config.find("world_size");
+    const int64_t size =
+        devices != v.config.end() && devices->is_number_integer() ? devices->get<int64_t>() : 1;
+    return std::pair(-size, v.numbers->tokens_per_second.value);
+  };
   const Variant* best = nullptr;
-  const auto rate = [](const Variant& v) { return v.numbers ? v.numbers->tokens_per_second.value : 0.0; };
-  for (const Variant& v : rungs)
-    if (v.numbers && (!best || rate(v) > rate(*best))) best = &v;
+  for (const Variant& v : variants)
+    if (v.numbers && !v.throttled() && among(v) && (!best || key(v) > key(*best))) best = &v;
+  return best;
+}
+
+const Variant* fastest_rung(const std::vector<Variant>& variants) {
+  return fastest(variants, [](const Variant& v) { return v.peer.empty() && !is_ablation(v.variant); });
+}
+
+Rounds unthrottled_rounds(const Results& results, const Variant& v) {
+  Rounds rounds;
+  for (const Run& run : results.runs)
+    if (run.variant == v.variant && run.workload() == v.workload && !run.throttled())
+      rounds[run.round] = &run;
+  return rounds;
+}
+
+std::vector<Speedup> against_peers(const Results& results, const std::vector<Variant>& variants) {
+  std::vector<Speedup> ratios;
+  const Variant* best = fastest_rung(variants);
+  if (!best) return ratios;
+  for (const std::string& peer : peers_of(variants)) {
+    const Variant* other =
+        fastest(variants, [&](const Variant& v) { return v.peer == peer && v.workload == best->workload; });
+    if (!other) continue;
+    if (const auto ratio = speedup(unthrottled_rounds(results, *other), unthrottled_rounds(results, *best)))
+      ratios.push_back({other->variant, *ratio});
+  }
+  return ratios;
+}
+
+/// The fastest rung that is ok, in how much memory, and against whom; "" where none is.
+std::string headline(const Results& results, const std::vector<Variant>& variants, bool ratios_only) {
+  const Variant* best = fastest_rung(variants);
   if (!best) return "";
   const Variant::Numbers& n = *best->numbers;
   std::string text = "Fastest: " + best->variant;
   if (!ratios_only)
-    text += cat(", ", sized(n.median_step_ms.value), " ms a step, ", grouped(std::llround(rate(*best))),
-                " tok/s, ", gib(n.memory.live_peak), " GiB live");
+    text += cat(", ", sized(n.median_step_ms.value), " ms a step, ",
+                grouped(std::llround(n.tokens_per_second.value)), " tok/s, ", gib(n.memory.live_peak),
+                " GiB live");
   const auto times = [](const Speedup& speedup) { return fixed(speedup.ratio.value, 2) + "x"; };
   std::vector<std::string> against;
   if (n.baseline) against.push_back(cat(times(*n.baseline), " the speed of ", n.baseline->against));
-  for (const Speedup& peer : n.peers) against.push_back(cat(times(peer), " that of ", peer.against));
+  for (const Speedup& peer : against_peers(results, variants))
+    against.push_back(cat(times(peer), " that of ", peer.against));
   return printable(text + (against.empty() ? "" : "; " + join(against, ", ")), 400) + ".";
 }
 
 /// The lines above the table, each a paragraph.
-std::vector<std::string> head(const Results& results, const std::vector<Variant>& rungs, bool ratios_only) {
-  const std::string answer = headline(rungs, ratios_only);
+std::vector<std::string> head(const Results& results, const std::vector<Variant>& variants,
+                              bool ratios_only) {
+  const std::string answer = headline(results, variants, ratios_only);
   return answer.empty() ? std::vector{title(results)} : std::vector{answer, title(results)};
 }
 
@@ -341,14 +424,20 @@ std::vector<Note> report_notes(const Results& results) {
   return notes(results, aggregate(results), ablated_rungs(results));
 }
 
+std::vector<Speedup> against_peers(const Results& results) {
+  return against_peers(results, aggregate(results));
+}
+
 std::string terminal_report(const Results& results, bool ratios_only) {
   const auto variants = aggregate(results);
   const auto rungs = only(variants, false), peers = only(variants, true);
   const auto ablated = ablated_rungs(results);
-  std::string text = join(head(results, rungs, ratios_only), "\n") + "\n\n";
+  const auto scaled = scaling(results);
+  std::string text = join(head(results, variants, ratios_only), "\n") + "\n\n";
   text += table_of(rungs, variants, ratios_only).terminal() + "\n";
   if (!peers.empty()) text += table_of(peers, variants, ratios_only).terminal() + "\n";
   if (!ablated.empty()) text += table_of(ablated, ratios_only).terminal() + "\n";
+  if (!scaled.empty()) text += table_of(scaled, ratios_only).terminal() + "\n";
   for (const Note& note : notes(results, variants, ablated)) text += note.text + "\n";
   return text;
 }
@@ -357,9 +446,11 @@ std::string markdown_report(const Results& results, bool ratios_only) {
   const auto variants = aggregate(results);
   const auto rungs = only(variants, false), peers = only(variants, true);
   const auto ablated = ablated_rungs(results);
-  std::string text = join(head(results, rungs, ratios_only), "\n\n") + "\n\n";
+  const auto scaled = scaling(results);
+  std::string text = join(head(results, variants, ratios_only), "\n\n") + "\n\n";
   text += table_of(rungs, variants, ratios_only).markdown() + "\n";
   if (!peers.empty()) text += "## Peers\n\n" + table_of(peers, variants, ratios_only).markdown() + "\n";
+  if (!scaled.empty()) text += "## Scaling\n\n" + table_of(scaled, ratios_only).markdown() + "\n";
   if (!ablated.empty()) text += "## Ablations\n\n" + table_of(ablated, ratios_only).markdown() + "\n";
   for (const Note& note : notes(results, variants, ablated)) text += "- " + note.text + "\n";
   return text;
@@ -372,16 +463,13 @@ std::string comparison(const Results& results, const std::string& before, const 
     if (v.variant == before || v.variant == after) rows.push_back(v);
   if (rows.empty()) return cat("Neither ", before, " nor ", after, " was measured.\n");
   std::string text = title(results) + "\n\n" + table_of(rows, variants, false).terminal();
+  for (const Variant& v : rows)
+    if (v.numbers && v.throttled_rounds > 0) text += "\n" + throttled_note(v) + "\n";
   for (const Variant& b : rows) {
     for (const Variant& a : rows) {
       if (b.variant != before || a.variant != after || a.workload != b.workload) continue;
       if (!a.numbers || !b.numbers) continue;
-      Rounds from, to;
-      for (auto [name, rounds] : {std::pair(&before, &from), std::pair(&after, &to)})
-        for (int64_t round = 0; round < std::max(a.rounds, b.rounds); ++round)
-          if (const Run* const run = results.find(*name, a.workload, round); run && !run->throttled())
-            rounds->emplace(round, run);
-      const auto gain = speedup(from, to);
+      const auto gain = speedup(unthrottled_rounds(results, b), unthrottled_rounds(results, a));
       if (!gain) continue;
       const int64_t more = a.numbers->memory.live_peak - b.numbers->memory.live_peak;
       text += cat("\n", after, " runs at ", ratio(*gain, 2), " times the speed of ", before, " on ",

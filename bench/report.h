@@ -18,6 +18,10 @@ struct Note {
 };
 std::vector<Note> report_notes(const Results& results);
 
+/// How many times faster the fastest rung is than each peer's fastest on its workload, within rounds.
+/// Throttled rows don't count, and rungs on several devices only where there are no others.
+std::vector<Speedup> against_peers(const Results& results);
+
 /// The answer (the fastest rung, in how much memory, and against whom), what was measured on what, the table,
 /// and the notes. `ratios_only` leaves out milliseconds, tokens and bytes, which those of another device
 /// beside them would be compared with.

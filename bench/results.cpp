@@ -8,6 +8,7 @@
 
 #include "bench/ablation.h"
 #include "bench/ladder.h"
+#include "bench/scaling.h"
 #include "bench/text.h"
 #include "model/error.h"
 
@@ -71,8 +72,19 @@ void fields(Archive& a, Any<Summary> auto& x) {
   a("memory_bytes", x.memory);
   a.if_there("compile", x.compile);
   a.if_there("skipped_steps", x.skipped_steps);
+  a.if_there("exposed_comm_ms", x.exposed_comm_ms);
   a.or_null("throttled_steps", x.throttled_steps);
   a.or_null("throttled", x.throttled);
+}
+
+template <class Archive>
+void fields(Archive& a, Any<Rank> auto& x) {
+  a("rank", x.rank);
+  a("host", x.host);
+  a("device", x.device);
+  a("step_ms", x.step_ms);
+  a("memory_bytes", x.memory);
+  a("exposed_comm_ms", x.exposed_comm_ms);
 }
 
 template <class Archive>
@@ -86,6 +98,7 @@ void fields(Archive& a, Any<Run> auto& x) {
   a("reason", x.reason);
   a("config", x.config);
   a("steps", x.steps);
+  a.unless_empty("ranks", x.ranks);
   a("summary", x.summary);
   a.unless_missing("wall_ms", x.wall_ms);
 }
@@ -99,7 +112,8 @@ class Writer {
   void operator()(const char* key, const T& value) {
     json_[key] = write(value);
   }
-  void unless_empty(const char* key, const std::string& value) {
+  template <class T>
+  void unless_empty(const char* key, const T& value) {
     if (!value.empty()) (*this)(key, value);
   }
   template <class T>
@@ -166,7 +180,8 @@ class Reader {
     if (found == json_.end()) throw InputError(cat(where, " is missing"));
     read(*found, value, where);
   }
-  void unless_empty(const char* key, std::string& value) const {
+  template <class T>
+  void unless_empty(const char* key, T& value) const {
     if (json_.contains(key)) (*this)(key, value);
   }
   template <class T>
@@ -344,10 +359,6 @@ std::optional<double> break_even(const Variant::Numbers& before, const Variant::
   return std::ceil(invested / saved);
 }
 
-double ms_per_token(const Run& run) {
-  return run.summary->median_step_ms / (run.config.at("B").get<double>() * run.config.at("T").get<double>());
-}
-
 /// Place in the ladder; past its end for a variant that it does not list.
 size_t height(const std::string& variant) {
   const auto& rungs = ladder();
@@ -365,15 +376,6 @@ bool comparable_but_for_batch(const Json& a, const Json& b) {
   return a.at("model") == b.at("model") && a.at("T") == b.at("T");
 }
 
-/// The variants below, nearest first.
-std::vector<std::string> ancestors(const std::string& variant) {
-  std::vector<std::string> names;
-  for (size_t at = height(variant); at < ladder().size() && !ladder()[at].parent.empty();
-       at = height(ladder()[at].parent))
-    names.push_back(ladder()[at].parent);
-  return names;
-}
-
 /// What summaries, rows and charts rely on.
 void validate(const Run& run, const std::string& where) {
   const auto require = [&](bool ok, const char* problem) {
@@ -385,7 +387,11 @@ void validate(const Run& run, const std::string& where) {
   };
   require(run.config.contains("model") && run.config["model"].is_string() && positive("B") && positive("T"),
           "config must name a model and positive B and T");
+  require(!run.config.contains("world_size") || (positive("world_size") && run.config["world_size"] <= 1'000'000),
+          "config's world_size is no number of devices");
   for (const Step& step : run.steps) require(step.step_ms > 0.0, "a step's step_ms is not positive");
+  for (const Rank& rank : run.ranks)
+    for (const double ms : rank.step_ms) require(ms > 0.0, "a rank's step_ms is not positive");
   if (run.status != Status::ok) return;
   require(run.summary.has_value(), "is ok, yet has no summary");
   require(run.summary->median_step_ms > 0.0, "median_step_ms is not positive");
@@ -416,8 +422,33 @@ const char* name_of(Status status) {
 }
 
 std::string workload_of(const Json& config) {
+  const int64_t devices = world_size(config);
   return cat(config.at("model").get<std::string>(), " B=", config.at("B").get<int64_t>(),
-             " T=", config.at("T").get<int64_t>());
+             " T=", config.at("T").get<int64_t>(), devices > 1 ? cat(" on ", devices, " devices") : "");
+}
+
+int64_t world_size(const Json& config) {
+  const auto found = config.find("world_size");
+  return found == config.end() ? 1 : found->get<int64_t>();
+}
+
+int64_t global_batch(const Json& config) {
+  const auto batch = config.at("B").get<int64_t>(), devices = world_size(config);
+  return batch <= std::numeric_limits<int64_t>::max() / devices ? batch * devices : 0;
+}
+
+double ms_per_token(const Run& run) {
+  const Json& config = run.config;
+  return run.summary->median_step_ms / (config.at("B").get<double>() * config.at("T").get<double>() *
+                                        static_cast<double>(world_size(config)));
+}
+
+std::vector<std::string> ancestors(const std::string& variant) {
+  std::vector<std::string> names;
+  for (size_t at = height(variant); at < ladder().size() && !ladder()[at].parent.empty();
+       at = height(ladder()[at].parent))
+    names.push_back(ladder()[at].parent);
+  return names;
 }
 
 const Run* Results::find(const std::string& variant, const std::string& workload, int64_t round) const {
@@ -471,6 +502,7 @@ std::vector<Variant> aggregate(const Results& results) {
            std::pair(b.workload, height(b.variant.variant));
   });
 
+  const bool strong = results.plan.value("scaling", Json()) == "strong";
   for (Row& row : rows) {
     row.variant.rounds = std::ssize(row.rounds);
     const auto throttled = [](const auto& round) { return round.second->throttled(); };
@@ -482,11 +514,20 @@ std::vector<Variant> aggregate(const Results& results) {
       row.variant.numbers = numbers_of(row.rounds);
       // A rung that has chosen its batch is compared with the largest one of the others.
       const bool own_batch = chooses_batch(row.variant.variant);
+      const auto on_one_device = [strong](Json config) {
+        if (strong) config["B"] = global_batch(config);
+        config["world_size"] = 1;
+        return workload_of(config);
+      };
       const auto against = [&](const std::string& name) -> const Row* {
         const Row* best = nullptr;
         for (const Row& other : rows) {
           if (other.variant.backend != row.variant.backend || other.variant.variant != name) continue;
           if (other.workload == row.workload) return &other;
+          // A rung on several devices is compared with those below it that run on one.
+          if (world_size(row.variant.config) > 1 &&
+              other.variant.workload == on_one_device(row.variant.config))
+            best = &other;
           if (own_batch && comparable_but_for_batch(other.variant.config, row.variant.config) &&
               (!best || other.variant.config.at("B") > best->variant.config.at("B")))
             best = &other;
@@ -541,6 +582,8 @@ Json to_json(const Results& results) {
   json["variants"] = Json::array();
   for (const Variant& row : aggregate(results)) json["variants"].push_back(to_json(row));
   for (const AblatedRung& row : ablated_rungs(results)) json["ablations"].push_back(to_json(row));
+  for (const ScaledRun& row : scaling(results)) json["scaling"].push_back(to_json(row));
+  for (const PredictedRun& row : predicted_scaling(results)) json["scaling_predicted"].push_back(to_json(row));
   return json;
 }
 

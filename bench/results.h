@@ -60,15 +60,30 @@ struct Summary {
   Memory memory;
   std::optional<Compile> compile;
   std::optional<int64_t> skipped_steps;  // fp16 gradients overflowed
+  std::optional<double> exposed_comm_ms;  // on several devices: the most of any rank
   /// Of the timed steps, how many the device was throttled in; more than half make the run throttled.
   std::optional<int64_t> throttled_steps;
   std::optional<bool> throttled;
 };
 
-/// "gpt2 B=16 T=1024": runs of one workload are comparable.
+/// "gpt2 B=16 T=1024", and on several devices, B being of each, "gpt2 B=16 T=1024 on 4 devices": runs of one
+/// workload are comparable.
 std::string workload_of(const Json& config);
+/// How many devices a run is on: config's world_size, 1 where there is none.
+int64_t world_size(const Json& config);
+/// Sequences in a step of all devices; 0 where an int64_t does not hold it.
+int64_t global_batch(const Json& config);
 
-/// One process: a variant, a configuration, a round.
+/// One process of a run on several devices.
+struct Rank {
+  int64_t rank = 0;
+  std::string host, device;  // its uuid
+  std::vector<double> step_ms;
+  Memory memory;
+  std::optional<double> exposed_comm_ms;  // of a step: what its communication adds; where it was measured
+};
+
+/// A variant, a configuration, a round: one process, or one for each device.
 struct Run {
   std::string variant, source_hash, backend;
   std::string peer;  // "pytorch", "llmc", ...; "" for a rung of ours
@@ -76,7 +91,8 @@ struct Run {
   Status status = Status::ok;
   std::string reason;  // why not ok
   Json config = Json::object();
-  std::vector<Step> steps;
+  std::vector<Step> steps;         // on several devices rank 0's, with the slowest rank's step_ms
+  std::vector<Rank> ranks;         // on several devices
   std::optional<Summary> summary;  // none where the run ended before its end
   double wall_ms = 0.0;            // from starting its process to its end
   Json profile;                    // of a traced run; not part of a results file
@@ -135,6 +151,12 @@ struct Results {
 
 /// Runs of a variant on a workload, by round.
 using Rounds = std::map<int64_t, const Run*>;
+
+/// Milliseconds a token, those of all devices counted. The run must be ok.
+double ms_per_token(const Run& run);
+
+/// The variants below `variant` in the ladder, nearest first; none for one that it does not list.
+std::vector<std::string> ancestors(const std::string& variant);
 
 /// How many times faster `after` is than `before` by time per token, over the rounds that both took part in.
 /// Every run must be ok. Nothing where no round is common.

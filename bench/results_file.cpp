@@ -33,18 +33,6 @@ std::string text_of(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-/// Adds the journal's runs, unless it belongs to another plan than the file.
-void add_journal(Results& results, const std::string& text) {
-  std::istringstream lines(text.substr(0, text.rfind('\n') + 1));
-  std::string line;
-  if (!std::getline(lines, line)) return;
-  if (const Json header = parse_json(line); header.value("context", Json()) != results.context) return;
-  while (std::getline(lines, line)) {
-    Run run = run_from(parse_json(line));
-    if (!results.find(run.variant, run.workload(), run.round)) results.runs.push_back(std::move(run));
-  }
-}
-
 /// Throws unless both are the same, naming the first field that differs.
 void require_same(const std::string& path, const std::string& field, const Json& was, const Json& now) {
   if (was == now) return;
@@ -60,6 +48,17 @@ void require_same(const std::string& path, const std::string& field, const Json&
 }
 
 }  // namespace
+
+void add_journal(Results& results, const std::string& text) {
+  std::istringstream lines(text.substr(0, text.rfind('\n') + 1));
+  std::string line;
+  if (!std::getline(lines, line)) return;
+  if (const Json header = parse_json(line); header.value("context", Json()) != results.context) return;
+  while (std::getline(lines, line)) {
+    Run run = run_from(parse_json(line));
+    if (!results.find(run.variant, run.workload(), run.round)) results.runs.push_back(std::move(run));
+  }
+}
 
 Results load_results(const std::string& path) {
   std::string at = path;

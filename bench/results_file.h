@@ -16,6 +16,10 @@ namespace stepladder {
 /// plan's, count for nothing. Throws InputError naming the file and what is wrong with it.
 Results load_results(const std::string& path);
 
+/// Adds the runs of a journal's text, as load_results() does, unless it belongs to another plan than
+/// `results`. Throws InputError.
+void add_journal(Results& results, const std::string& text);
+
 /// What to do with a results file that is there.
 enum class Existing { refuse, resume, overwrite };
 

@@ -20,7 +20,9 @@
 #include "bench/this_process.h"
 #include "model/atomic_file.h"
 #include "model/checkpoint.h"
+#include "model/devices.h"
 #include "model/flops.h"
+#include "model/random.h"
 #include "model/tokenizer.h"
 #include "model/traced_ops.h"
 
@@ -83,6 +85,20 @@ std::map<std::string, int64_t> by_group(const Arena& arena) {
   return groups;
 }
 
+/// Whether its weights, gradients and activations have --dtype.
+bool in_16_bits(const Rung& rung) {
+  return rung.math == MathMode::half || rung.math == MathMode::fp8;
+}
+
+/// Tells token files apart: a digest of their length and of up to a million tokens, evenly spread.
+std::string digest_of(std::span<const uint16_t> tokens) {
+  constexpr size_t kMost = 1 << 20;
+  uint64_t digest = tokens.size();
+  for (size_t i = 0; i < tokens.size(); i += 1 + tokens.size() / kMost)
+    digest = random_bits(digest, tokens[i]);
+  return cat(tokens.size(), " tokens, ", std::hex, digest);
+}
+
 /// GPT-2's tokenizer, or its byte tokens where there is no vocabulary.
 class Text {
  public:
@@ -103,11 +119,13 @@ class Text {
 /// How fast `ms` a step is, as tokens per second and MFU.
 class Speed {
  public:
-  Speed(const Config& config, const Hyper& hyper, const Rung& rung, const DeviceInfo& device)
-      : tokens_(static_cast<double>(config.B * config.T * hyper.accumulate)),
+  Speed(const Config& config, const Hyper& hyper, const Rung& rung, const DeviceInfo& device, int devices)
+      : tokens_(static_cast<double>(config.B * config.T * hyper.accumulate * devices)),
         nanogpt_(flops_per_token_nanogpt(config)),
         llmc_(flops_per_token_llmc(config)),
-        peak_(peak_flops(device.name, rung.math)) {}
+        peak_(peak_flops(device.name, rung.math)) {
+    if (peak_) *peak_ *= devices;
+  }
 
   double tokens_per_second(double ms) const { return tokens_ / ms * 1e3; }
   std::string mfu_nanogpt(double ms) const { return percent(nanogpt_, ms); }
@@ -127,8 +145,15 @@ class Speed {
 /// One run, from its settings to its last line.
 class Run {
  public:
-  Run(const RungBuild& build, RungSettings& settings, const std::vector<Option>& options, EventWriter& events)
-      : build_(build), rung_(row_of(build.name)), settings_(settings), options_(options), events_(events) {}
+  Run(const RungBuild& build, RungSettings& settings, const std::vector<Option>& options, EventWriter& events,
+      const World& world, std::optional<Rendezvous>& ranks)
+      : build_(build),
+        rung_(row_of(build.name)),
+        settings_(settings),
+        options_(options),
+        events_(events),
+        world_(world),
+        ranks_(ranks) {}
 
   /// Returns the exit code.
   int train();
@@ -138,6 +163,7 @@ class Run {
  private:
   void open_device();
   void trace();
+  void meet(const Dataset& data);
   void choose_batch(const Dataset& data);
   int64_t plan() const { return fitting_bytes(build_.make, *ops_, config_, settings_.hyper); }
   void build_trainer(int64_t bytes);
@@ -145,12 +171,14 @@ class Run {
   TrainState resume();
   void print_box(const Dataset& data) const;
   std::string precision() const;
+  nlohmann::ordered_json config_json() const;
   void send_start() const;
   void step(Loader& batches);
   void evaluate(Loader& validation);
   void print_sample();
   void save(const Loader& batches);
   void send_end();
+  bool stops();
   int stopped();
   void print_summary() const;
   std::string continuation(std::span<const int32_t> prompt);
@@ -160,6 +188,8 @@ class Run {
   RungSettings& settings_;
   const std::vector<Option>& options_;
   EventWriter& events_;
+  const World& world_;
+  std::optional<Rendezvous>& ranks_;  // in a world of more than 1
 
   std::unique_ptr<Ops> ops_;
   TracedOps* traced_ = nullptr;  // the same, where steps are traced
@@ -179,10 +209,35 @@ class Run {
 };
 
 void Run::open_device() {
+  if (world_.size > 1) {
+    if (rung_.devices < 2)
+      throw InputError(cat(build_.name, " trains on one device, and was started as ", world_.size,
+                           " ranks: use a rung for several, as `stepladder list` has them"));
+    const bool cuda = settings_.backend == "cuda" || cuda_device_count() > 0;
+    if (settings_.backend != "cpu" && cuda) {
+      settings_.device = world_.local_rank;
+      if (world_.local_rank >= cuda_device_count())
+        throw InputError(cat("rank ", world_.rank, " is number ", world_.local_rank + 1,
+                             " on this machine, which has ", cuda_device_count(),
+                             " CUDA devices: start one rank for each"));
+    }
+  }
   ops_ = make_ops(settings_.backend, settings_.device, settings_.ops_options());
   device_ = ops_->device();
   const std::string reason = unsupported_reason(rung_, device_);
   if (!reason.empty()) throw UnsupportedError(reason);
+}
+
+/// The other ranks, which must be about the same.
+void Run::meet(const Dataset& data) {
+  if (world_.size == 1) return;
+  const Identity identity{build_.source_hash, config_json().dump(), digest_of(data.train->tokens())};
+  ranks_.emplace(world_, identity, [this](const std::string& reason, bool speaks) {
+    events_.write({{"event", "error"}, {"status", "error"}, {"reason", reason}});
+    if (speaks) std::cerr << cat(build_.name, ": error: ", reason, '\n') << std::flush;
+    std::_Exit(kExitFailed);  // the main thread may wait for ever for a rank that is gone
+  });
+  ops_->join(*ranks_);
 }
 
 /// From here on every op is noted; which costs host time.
@@ -225,21 +280,23 @@ int Run::train() {
   config_ = settings_.resolve();
   config_.half = settings_.half_type(rung_, device_);
   const Dataset data = open_dataset(settings_.data, settings_.val_data, settings_.vocab, config_.V);
+  meet(data);
   if (search) choose_batch(data);
-  speed_.emplace(config_, settings_.hyper, rung_, device_);
+  speed_.emplace(config_, settings_.hyper, rung_, device_, world_.size);
   const int64_t bytes = plan();
   if (settings_.plan) {
     std::cout << nlohmann::ordered_json{{"batch", config_.B}, {"memory_bytes", bytes}} << std::endl;
     return kExitOk;
   }
+  const bool first = world_.rank == 0;
   // What can't be written after hours of training is better known now.
   for (const std::string& path : {settings_.checkpoint, settings_.save_weights})
-    if (!path.empty()) AtomicFile probe(path);
+    if (!path.empty() && first) AtomicFile probe(path);
 
-  Loader batches(data.train, config_.B, config_.T);
+  Loader batches(data.train, config_.B, config_.T, world_.rank, world_.size);
   std::optional<Loader> validation;
   if (settings_.eval_every > 0) validation.emplace(data.val, config_.B, config_.T);
-  if (settings_.sample_every > 0) text_.emplace(settings_.vocab, data.encoding == "bytes");
+  if (settings_.sample_every > 0 && first) text_.emplace(settings_.vocab, data.encoding == "bytes");
 
   if (settings_.profile) trace();
   build_trainer(bytes);
@@ -259,25 +316,33 @@ int Run::train() {
   ops_->synchronize();  // the first step's clock is for the first step
   catch_stop_signals();
   send_start();
-  while (done_ < settings_.steps && stop_signal() == 0 && events_.connected()) {
+  while (done_ < settings_.steps && !stops()) {
     step(batches);
     const bool last = done_ == settings_.steps;
     const auto due = [&](int64_t every) { return every > 0 && (last || done_ % every == 0); };
     if (due(settings_.eval_every)) evaluate(*validation);
-    if (due(settings_.sample_every)) print_sample();
+    if (due(settings_.sample_every) && first) print_sample();
     if (due(settings_.checkpoint_every) && !last) save(batches);
   }
   if (!settings_.checkpoint.empty()) save(batches);
   if (!events_.connected()) throw Error("the reader of --events is gone");
   if (done_ < settings_.steps) return stopped();
-  if (!settings_.save_weights.empty()) save_weights(settings_.save_weights, *ops_, trainer_->params, config_);
+  if (!settings_.save_weights.empty()) trainer_->gather_state();
+  if (!settings_.save_weights.empty() && first)
+    save_weights(settings_.save_weights, *ops_, trainer_->params, config_);
   send_end();
   print_summary();
   return kExitOk;
 }
 
+/// Whether this rank, or any other, was told to stop.
+bool Run::stops() {
+  const bool stop = stop_signal() != 0 || !events_.connected();
+  return ranks_ ? ranks_->any(stop) : stop;
+}
+
 int Run::stopped() {
-  const int signal = stop_signal();
+  const int signal = stop_signal() != 0 ? stop_signal() : SIGTERM;  // that another rank was told
   const std::string reason =
       cat(signal == SIGINT ? "interrupted" : "terminated", " after step ", done_, "/", settings_.steps);
   events_.write({{"event", "error"}, {"status", "interrupted"}, {"reason", reason}});
@@ -319,11 +384,14 @@ void Run::print_box(const Dataset& data) const {
 std::string Run::precision() const {
   const DType half = trainer_->weights.wte.dtype;
   if (half == DType::f32) return rung_.math == MathMode::tf32 ? "f32, GEMM inputs TF32" : "f32";
-  return cat(name_of(half), " weights, activations, gradients and GEMM inputs; f32 master weights, AdamW,",
-             " statistics, accumulation and loss", half == DType::f16 ? "; dynamic loss scaling" : "");
+  const bool fp8 = rung_.math == MathMode::fp8;
+  return cat(name_of(half), " weights, activations",
+             fp8 ? " and gradients, GEMM inputs FP8" : ", gradients and GEMM inputs",
+             "; f32 master weights, AdamW, statistics, accumulation and loss",
+             half == DType::f16 ? "; dynamic loss scaling" : "");
 }
 
-void Run::send_start() const {
+nlohmann::ordered_json Run::config_json() const {
   nlohmann::ordered_json config = {
       {"model", config_.model},
       {"B", config_.B},
@@ -333,16 +401,22 @@ void Run::send_start() const {
       {"L", config_.L},
       {"NH", config_.NH},
       {"C", config_.C},
-      {"world_size", 1},
-      {"dtype", name_of(trainer_->weights.wte.dtype)},
+      {"world_size", world_.size},
+      {"dtype", name_of(in_16_bits(rung_) ? config_.half : DType::f32)},
       {"math", name_of(rung_.math)},
   };
   config.update(options_json(options_, {RungSettings::kData, RungSettings::kTraining, RungSettings::kOps}));
+  return config;
+}
+
+void Run::send_start() const {
   events_.write({{"event", "start"},
                  {"variant", build_.name},
                  {"source_hash", build_.source_hash},
                  {"backend", device_.backend},
-                 {"config", config},
+                 {"rank", world_.rank},
+                 {"host", host_name()},
+                 {"config", config_json()},
                  {"device", device_json(device_)},
                  {"startup_ms", process_age_ms()},
                  {"memory_by_name", arena_->by_name()}});
@@ -353,16 +427,19 @@ void Run::step(Loader& batches) {
   // The first one traced sets tracing up, and is left out unless there is none before it.
   const bool traced = settings_.profile && done_ + 1 >= *settings_.profile;
   if (traced) traced_->begin_step();
+  if (ranks_) ranks_->begin_step(done_);
   const auto start = Clock::now();
   ops_->start_timer();
   trainer_->step(batches, done_, lr);
   ops_->stop_timer();
+  if (ranks_) ranks_->progress();  // what keeps this rank now is another
   ops_->synchronize();
   // A slow-down of known size, for tests of what is to find it.
   if (settings_.test_slowdown > 0.0)
     for (const double ms = ms_since(start) * (1 + settings_.test_slowdown / 100); ms_since(start) < ms;) {
     }
   const double step_ms = ms_since(start);
+  if (ranks_) ranks_->end_step();
   if (traced) {
     const TracedOps::Step times = traced_->end_step();
     if (done_ >= *settings_.profile) profile_->add(times, traced_->calls(), step_ms, ops_->device_ms());
@@ -390,7 +467,7 @@ void Run::step(Loader& batches) {
   const std::string steps = std::to_string(settings_.steps);
   std::cout << "step " << std::setw(static_cast<int>(steps.size())) << done_ << "/" << steps << " | loss "
             << fixed(loss_, 4) << " | norm " << fixed(norm, 4) << " | lr " << scientific(lr) << " | "
-            << fixed(step_ms, 2) << " ms | MFU " << speed_->mfu_nanogpt(step_ms) << " | "
+            << fixed(step_ms, 3) << " ms | MFU " << speed_->mfu_nanogpt(step_ms) << " | "
             << grouped(std::llround(speed_->tokens_per_second(step_ms))) << " tok/s" << std::endl;
   if (!std::isfinite(loss_))
     throw DivergedError(cat("the loss is ", loss_, " at step ", done_, ": lower --lr or look at --data"));
@@ -413,6 +490,8 @@ void Run::print_sample() {
 }
 
 void Run::save(const Loader& batches) {
+  trainer_->gather_state();
+  if (world_.rank > 0) return;
   save_checkpoint(settings_.checkpoint, *ops_, *trainer_, {done_, batches.index(), settings_.seed});
   std::cout << "checkpoint " << settings_.checkpoint << " after " << done_ << " steps" << std::endl;
 }
@@ -456,6 +535,7 @@ void Run::print_summary() const {
 }
 
 void Run::sample() {
+  if (world_.size > 1) throw InputError("--steps 0 only samples, on one device: start it without a launcher");
   open_device();
   text_.emplace(settings_.vocab, !std::filesystem::exists(settings_.vocab + "/vocab.bpe"));
   const auto prompt = text_->encode(settings_.prompt);
@@ -487,7 +567,9 @@ int RungApp::run(int argc, const char* const* argv) {
 
   events_ = EventWriter(static_cast<int>(settings.events.value_or(-1)));
   settings.check();
-  Run run(build_, settings, options, events_);
+  world_ = World::from_environment();
+  if (world_.rank > 0) std::cout.setstate(std::ios::failbit);  // rank 0 tells
+  Run run(build_, settings, options, events_, world_, ranks_);
   if (settings.steps > 0) return run.train();
   run.sample();
   return kExitOk;
@@ -495,7 +577,12 @@ int RungApp::run(int argc, const char* const* argv) {
 
 int RungApp::fail(const std::string& status, const std::string& reason, ExitCode code) {
   events_.write({{"event", "error"}, {"status", status}, {"reason", reason}});
-  std::cerr << build_.name << ": error: " << reason << std::endl;
+  const bool told = ranks_ && world_.rank > 0;  // by rank 0
+  if (ranks_) ranks_->fail(reason);
+  if (!told)
+    std::cerr << cat(build_.name, ": error: ", world_.size > 1 ? cat("rank ", world_.rank, ": ") : "", reason,
+                     '\n')
+              << std::flush;
   return code;
 }
 

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "bench/events.h"
+#include "model/comm.h"
 #include "model/gpt2.h"
+#include "model/rendezvous.h"
 
 namespace stepladder {
 
@@ -29,6 +32,8 @@ class RungApp {
  private:
   const RungBuild& build_;
   EventWriter events_;
+  World world_;
+  std::optional<Rendezvous> ranks_;  // outlives the run, so that it can tell the others how that ended
 };
 
 }  // namespace stepladder

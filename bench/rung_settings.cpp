@@ -1,6 +1,7 @@
 #include "bench/rung_settings.h"
 
 #include <filesystem>
+#include <set>
 
 #include "bench/text.h"
 #include "model/checkpoint.h"
@@ -76,11 +77,11 @@ std::vector<Option> RungSettings::options() {
       {"dtype",
        &dtype,
        "NAME",
-       "of the rungs in 16 bits; default: bf16 where the device has it",
+       "of the rungs in 16 bits; default: bf16 where the device has it; fp32 on the CPU, to compare",
        kDevice,
        0,
        0,
-       {"bf16", "fp16"}},
+       {"bf16", "fp16", "fp32"}},
       {"cache", &cache, "DIR", "of searched GEMM algorithms", kDevice},
 
       {"eval-every", &eval_every, "N", "steps between validation losses; 0: none", kSampling, 0, kMaxInt},
@@ -103,6 +104,27 @@ std::vector<Option> RungSettings::options() {
       {"events", &events, "FD", "write JSON lines to this file descriptor", kOther, 0, kMaxInt},
       {"profile", &profile, "N", "trace the steps after the first N for --events", "", 0, kMaxInt},  // hidden
   };
+}
+
+std::vector<Option> RungSettings::shared_options() {
+  static const std::set<std::string> names = {
+      "data",   "val-data", "lr",        "loss-scale",    "seed",          "backend",
+      "device", "dtype",    "attention", "deterministic", "narrow-access", "compute-capability"};
+  std::vector<Option> shared = options();
+  std::erase_if(shared, [&](const Option& option) { return !names.contains(option.name); });
+  return shared;
+}
+
+std::vector<std::string> RungSettings::shared_arguments(MathMode math, bool peer) const {
+  RungSettings given = *this, defaults;
+  if (math != MathMode::half) given.dtype.reset();
+  if (peer) {
+    given.hyper.loss_scale = defaults.hyper.loss_scale;
+    given.attention = defaults.attention;
+    given.deterministic = given.narrow_access = false;
+    given.compute_capability = 0;
+  }
+  return arguments_of(given.shared_options(), defaults.shared_options());
 }
 
 void RungSettings::check() const {
@@ -154,6 +176,11 @@ DType RungSettings::half_type(const Rung& rung, const DeviceInfo& device_info) {
   }
   if (!dtype) dtype = device_info.bf16 ? "bf16" : "fp16";
   if (*dtype == "fp16") return DType::f16;
+  if (*dtype == "fp32") {
+    if (device_info.backend != "cpu")
+      throw InputError("--dtype fp32: only on the CPU; 04 and below are fp32");
+    return DType::f32;
+  }
   if (!device_info.bf16)
     throw UnsupportedError(cat("bf16 needs sm_80, this is sm_", device_info.compute_capability, " (",
                                device_info.name, "): use --dtype fp16"));
@@ -164,6 +191,18 @@ Schedule RungSettings::schedule() const {
   // A tenth in decimal: 6e-5 of 6e-4, not the float beside it.
   const auto tenth = static_cast<float>(std::stod(number_text(lr)) / 10);
   return {lr, min_lr.value_or(tenth), warmup_lr_steps, decay_steps};
+}
+
+std::vector<std::string> arguments_of(const std::vector<Option>& options,
+                                      const std::vector<Option>& defaults) {
+  std::vector<std::string> arguments;
+  for (size_t i = 0; i < options.size(); ++i) {
+    check(options[i].name == defaults.at(i).name, "the defaults of other options");
+    if (options[i].text() == defaults[i].text()) continue;
+    arguments.push_back("--" + options[i].name);
+    if (!std::holds_alternative<bool*>(options[i].value)) arguments.push_back(options[i].text());
+  }
+  return arguments;
 }
 
 }  // namespace stepladder

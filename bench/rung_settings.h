@@ -60,6 +60,12 @@ struct RungSettings {
                               *kFiles = "Checkpoints", *kOther = "Other";
   /// The table that parses, explains and records all of the above; it points into this object.
   std::vector<Option> options();
+  /// Those that `stepladder run` and the like take too, for all rungs they measure; besides the workload's
+  /// model, batch, sequence and steps.
+  std::vector<Option> shared_options();
+  /// Those of shared_options() that differ from their defaults and that a rung on `math`, or a peer of it,
+  /// understands, as its command line: --dtype goes to those with a choice, how our ops run to no peer.
+  std::vector<std::string> shared_arguments(MathMode math, bool peer) const;
 
   /// Throws InputError for options that contradict each other.
   void check() const;
@@ -77,5 +83,10 @@ struct RungSettings {
   Schedule schedule() const;
   SampleOptions sampling() const { return {temperature, top_k, seed}; }
 };
+
+/// Those of `options` that differ from the one at the same place in `defaults`, as a command line. What stays
+/// at its default is left out, so that an older executable need not know it.
+std::vector<std::string> arguments_of(const std::vector<Option>& options,
+                                      const std::vector<Option>& defaults);
 
 }  // namespace stepladder

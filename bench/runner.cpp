@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
+#include <deque>
+#include <tuple>
 
 #include "bench/child.h"
 #include "bench/events.h"
+#include "bench/ranks.h"
 #include "bench/statistics.h"
 #include "bench/text.h"
 #include "model/config.h"
@@ -90,6 +94,8 @@ class Report {
       run_.profile = object_at(event, "profile");
     else if (kind == "end")
       end(event);
+    else if (kind == "exit")  // from job_of_ranks()
+      exit_status = integer_at(event, "status");
     else if (kind == "error")
       error = {string_at(event, "status"), printable(string_at(event, "reason"), 500)};
   }
@@ -104,6 +110,9 @@ class Report {
   std::optional<Compile> compile;
   std::optional<int64_t> skipped_steps;
   std::optional<Failure> error;
+  std::optional<int64_t> exit_status;  // as a shell has it: 128 + n for signal n
+  std::string host, device;
+  std::optional<double> exposed_comm_ms;
 
  private:
   void start(const nlohmann::json& event) {
@@ -119,6 +128,8 @@ class Report {
     for (const auto& [key, value] : object_at(event, "config").items())
       if (!run_.config.contains(key)) run_.config[key] = value;
     startup_ms = number_at(event, "startup_ms");
+    if (event.contains("host")) host = string_at(event, "host");
+    if (event.contains("device")) device = string_at(object_at(event, "device"), "uuid");
     for (const auto& [name, bytes] : object_at(event, "memory_by_name").items())
       if (bytes.is_number_integer()) memory.by_name[name] = bytes.get<int64_t>();
     started = true;
@@ -138,6 +149,7 @@ class Report {
     step.lr = number_if(event, "lr");
     step.device = {integer_if(event, "sm_mhz"), integer_if(event, "memory_mhz"), number_if(event, "power_w"),
                    integer_if(event, "temperature_c"), strings_if(event, "throttle")};
+    if (request_.telemetry) step.device = request_.telemetry->sample();
     run_.steps.push_back(step);
     on_step_(step);
   }
@@ -153,6 +165,7 @@ class Report {
                  integer_at(spent, "from_cache")};
     }
     if (event.contains("skipped_steps")) skipped_steps = integer_at(event, "skipped_steps");
+    exposed_comm_ms = number_if(event, "exposed_comm_ms");
     ended = true;
   }
 
@@ -177,7 +190,9 @@ Verdict reported_failure(const Report::Failure& failure) {
   return {Status::crash, failure.reason};
 }
 
-Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const RunRequest& request) {
+/// Of one process. Only rank 0 has the loss.
+Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const RunRequest& request,
+              size_t rank) {
   const std::string last = end.last_words();
   const auto crash = [&](const auto&... what) { return Verdict{Status::crash, cat(what..., last)}; };
   switch (end.how) {
@@ -186,6 +201,8 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
                                    run.steps.size(), " of ", request.steps, "; --timeout allows more")};
     case ChildEnd::How::signalled:
       return crash("killed by ", signal_name(end.code), " at step ", run.steps.size(), " of ", request.steps);
+    case ChildEnd::How::stopped:
+      return crash("stopped by a signal at step ", run.steps.size(), " of ", request.steps);
     case ChildEnd::How::refused:
       return crash("too long a line on its event stream");
     case ChildEnd::How::exited:
@@ -200,7 +217,7 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
   if (static_cast<int64_t>(run.steps.size()) != request.steps)
     return crash("reported ", run.steps.size(), " of ", request.steps, " steps");
   for (const Step& step : run.steps)
-    if (!step.loss) return {Status::diverged, cat("step ", step.step, ": the loss is not finite")};
+    if (rank == 0 && !step.loss) return {Status::diverged, cat("step ", step.step, ": the loss is not finite")};
   return {};
 }
 
@@ -232,12 +249,61 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
   Config config = Config::named(run.config.at("model"));
   config.B = run.config.at("B");
   config.T = run.config.at("T");
-  const double tokens = static_cast<double>(config.B * config.T);
+  const auto devices = static_cast<double>(request.devices);
+  const double tokens = static_cast<double>(config.B * config.T) * devices;
   summary.tokens_per_second = tokens / (summary.median_step_ms * 1e-3);
-  const auto peak = peak_flops(request.device_name, request.program.math);
+  auto peak = peak_flops(request.device_name, request.program.math);
+  if (peak) *peak *= devices;
   summary.mfu_nanogpt = mfu(flops_per_token_nanogpt(config), summary.tokens_per_second, peak);
   summary.mfu_llmc = mfu(flops_per_token_llmc(config), summary.tokens_per_second, peak);
   return summary;
+}
+
+// ---- several devices
+
+/// The ranks' runs as one: rank 0's, with the slowest rank's time for each step.
+void merge(Run& run, const std::vector<Run>& parts, const std::deque<Report>& reports) {
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    const Run& part = parts[rank];
+    const Report& report = reports[rank];
+    Rank& row = run.ranks.emplace_back();
+    row.rank = static_cast<int64_t>(rank);
+    row.host = report.host;
+    row.device = report.device;
+    row.memory = report.memory;
+    row.memory.by_name.clear();  // as rank 0's
+    row.exposed_comm_ms = report.exposed_comm_ms;
+    for (const Step& step : part.steps) row.step_ms.push_back(step.step_ms);
+    for (size_t i = 0; i < std::min(run.steps.size(), part.steps.size()); ++i) {
+      Step& step = run.steps[i];
+      step.step_ms = std::max(step.step_ms, part.steps[i].step_ms);
+      if (part.steps[i].device.throttled().value_or(false)) step.device = part.steps[i].device;
+    }
+  }
+}
+
+void merge(Summary& summary, const std::vector<Rank>& ranks) {
+  for (const Rank& rank : ranks) {
+    for (auto peak : {&Memory::live_peak, &Memory::reserved_peak, &Memory::process_peak})
+      summary.memory.*peak = std::max(summary.memory.*peak, rank.memory.*peak);
+    summary.exposed_comm_ms = std::max(summary.exposed_comm_ms, rank.exposed_comm_ms);
+  }
+}
+
+/// The rank to blame for the end of a job, with how it ended.
+std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<Report>& reports,
+                                   const std::vector<size_t>& exits) {
+  ChildEnd& end = job_end.end;
+  const auto status = [&](size_t rank) { return *reports[rank].exit_status; };
+  const auto failed = [&](size_t rank) { return status(rank) != 0; };
+  // A rank that a signal ended is to blame, even where others noticed and left first.
+  auto rank = std::find_if(exits.begin(), exits.end(), [&](size_t r) { return status(r) > 128; });
+  if (rank == exits.end()) rank = std::find_if(exits.begin(), exits.end(), failed);
+  if (rank == exits.end() || end.how == ChildEnd::How::timed_out || end.how == ChildEnd::How::refused)
+    return {job_end.process, end};
+  const bool signalled = status(*rank) > 128;
+  return {*rank, {signalled ? ChildEnd::How::signalled : ChildEnd::How::exited,
+                  static_cast<int>(signalled ? status(*rank) - 128 : status(*rank)), ""}};
 }
 
 }  // namespace
@@ -255,17 +321,36 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   command.insert(command.end(), {"--events", std::to_string(static_cast<int>(Channel::events))});
 
   const auto start = std::chrono::steady_clock::now();
-  Report report(run, request, on_step);
+  const size_t world = static_cast<size_t>(request.devices);
+  const std::function<void(const Step&)> unheard = [](const Step&) {};
+  std::vector<Run> parts(world, run);
+  std::deque<Report> reports;
+  for (size_t rank = 0; rank < world; ++rank)
+    reports.emplace_back(parts[rank], request, rank == 0 ? on_step : unheard);
+  std::vector<size_t> exits;  // ranks, as they ended
+  size_t rank = 0;            // that decides
   Verdict verdict;
   try {
-    const auto on_line = [&](std::string_view line) {
-      report.take(line);
+    const auto on_line = [&](size_t from, std::string_view line) {
+      rank = from;
+      reports[from].take(line);
+      if (reports[from].exit_status) exits.push_back(from);
       return true;
     };
-    const ChildEnd end = run_child(command, Channel::events, request.timeout_s, on_line);
-    verdict = judge(end, report, run, request);
-    if (verdict.status == Status::ok) run.summary = summarize(run, report, request);
+    const bool mpi = request.program.through_mpi(request.backend);
+    const Job job = world == 1 ? Job{.processes = {{command}}} : job_of_ranks(command, request.devices, mpi);
+    JobEnd job_end = run_job(job, Channel::events, request.timeout_s, on_line);
+    ChildEnd end;
+    std::tie(rank, end) = blamed(std::move(job_end), reports, exits);
+    verdict = judge(end, reports[rank], parts[rank], request, rank);
+    for (size_t other = 0; verdict.status == Status::ok && other < world; ++other)
+      verdict = judge(end, reports[rank = other], parts[other], request, other);
+    run = parts[0];
+    if (world > 1) merge(run, parts, reports);
+    if (verdict.status == Status::ok) run.summary = summarize(run, reports[0], request);
+    if (run.summary) merge(*run.summary, run.ranks);
   } catch (const BadReport& e) {
+    run = parts[0];
     verdict = {Status::crash, e.what()};
   } catch (const std::logic_error& e) {
     verdict = {Status::crash, e.what()};
@@ -273,7 +358,14 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   run.wall_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   run.status = verdict.status;
   run.reason = verdict.reason;
+  if (world > 1 && !run.reason.empty()) run.reason = cat("rank ", rank, ": ", run.reason);
   return run;
+}
+
+double besides_steps_ms(const Run& run) {
+  double ms = run.wall_ms;
+  for (const Step& step : run.steps) ms -= step.step_ms;
+  return ms;
 }
 
 std::string divergence(const Run& baseline, const Run& run, double tolerance) {

@@ -29,7 +29,9 @@ int main(int argc, char** argv) {
     add_compare_command(app, exit_code);
     add_calibrate_command(app, command_line, exit_code);
     add_gate_command(app, command_line, exit_code);
+    add_overhead_command(app, exit_code);
     add_history_command(app, exit_code);
+    add_comm_command(app, exit_code);
     add_doctor_command(app, exit_code);
     add_probe_command(app, exit_code);
     parse_command_line(app, argc, argv);

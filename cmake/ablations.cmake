@@ -13,13 +13,16 @@ if(NOT Git_FOUND)
 endif()
 file(GLOB written CONFIGURE_DEPENDS variants/without/*.cpp variants/only/*.cpp)
 
-# The rungs, lowest first, but those that differ by their batch alone; below and subsumed_by of each.
+# The rungs, lowest first, but those that differ by their batch or their devices alone or stand beside the ladder; below
+# and subsumed_by of each.
 set(chain)
 string(JSON last_row LENGTH ${STEPLADDER_LADDER_JSON} rungs)
 math(EXPR last_row "${last_row} - 1")
 foreach(row RANGE ${last_row})
   string(JSON batch ERROR_VARIABLE no_batch GET ${STEPLADDER_LADDER_JSON} rungs ${row} batch)
-  if(no_batch)
+  string(JSON devices ERROR_VARIABLE one_device GET ${STEPLADDER_LADDER_JSON} rungs ${row} requires devices)
+  string(JSON beside ERROR_VARIABLE not_beside GET ${STEPLADDER_LADDER_JSON} rungs ${row} beside)
+  if(no_batch AND one_device AND not_beside)
     string(JSON rung GET ${STEPLADDER_LADDER_JSON} rungs ${row} name)
     string(JSON below_${rung} GET ${STEPLADDER_LADDER_JSON} rungs ${row} parent)
     string(JSON subsumed_by ERROR_VARIABLE not_subsumed GET ${STEPLADDER_LADDER_JSON} rungs ${row} subsumed_by)

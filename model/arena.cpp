@@ -22,7 +22,7 @@ Tensor Arena::alloc(const std::string& name, DType dtype, Shape shape) {
     tensor.data = static_cast<std::byte*>(block_.get()) + used_;
   }
   used_ += bytes;
-  by_name_[name] += bytes;
+  if (!overlaid_) by_name_[name] += bytes;
   return tensor;
 }
 

@@ -1,6 +1,7 @@
 // Arena: the one owner of a trainer's device memory, accounted by name.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -28,16 +29,29 @@ class Arena {
   /// Throws std::logic_error when a non-planning arena is exhausted.
   Tensor alloc(const std::string& name, DType dtype, Shape shape);
 
+  /// What `allocations` allocate is used at other times than what is allocated after it, and lies in the same
+  /// place. Not in by_name().
+  template <class F>
+  void overlay(const F& allocations) {
+    const int64_t begin = used_;
+    overlaid_ = true;
+    allocations();
+    overlaid_ = false;
+    most_ = std::max(most_, used_);
+    used_ = begin;
+  }
+
   bool planning() const { return block_ == nullptr; }
   /// Bytes handed out so far, alignment included.
-  int64_t bytes() const { return used_; }
+  int64_t bytes() const { return std::max(most_, used_); }
   /// The same by full name; a name allocated twice is summed.
   const std::map<std::string, int64_t>& by_name() const { return by_name_; }
 
  private:
   std::shared_ptr<void> block_;
   int64_t capacity_ = 0;
-  int64_t used_ = 0;
+  int64_t used_ = 0, most_ = 0;  // most_: at the end of an overlay
+  bool overlaid_ = false;
   std::list<std::string> names_;  // stable storage for Tensor::name
   std::map<std::string, int64_t> by_name_;
 };

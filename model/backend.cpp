@@ -1,3 +1,4 @@
+#include "model/devices.h"
 #include "model/ops.h"
 
 namespace stepladder {
@@ -6,7 +7,16 @@ namespace stepladder {
 std::unique_ptr<Ops> make_cuda_ops(int, const OpsOptions&) {
   throw UnsupportedError("this build has no CUDA backend: configure with -DSTEPLADDER_CUDA=ON");
 }
+
+int cuda_device_count() {
+  return 0;
+}
 #endif
+
+int device_count(const std::string& backend) {
+  const int devices = backend == "cpu" ? 0 : cuda_device_count();
+  return devices > 0 ? devices : 1;
+}
 
 std::unique_ptr<Ops> make_ops(const std::string& backend, int device, const OpsOptions& options) {
   if (backend == "cpu") return make_cpu_ops();

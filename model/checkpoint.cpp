@@ -319,8 +319,9 @@ std::vector<Output> weights_of(const Params& params) {
 }
 
 // The optimizer's state under its names in a resume checkpoint, as we hold it: AdamW's moments and, where
-// there is one, the loss scaler.
+// there is one, the loss scaler or the history that FP8's scales come from.
 constexpr const char* kLossScaler = "stepladder.loss_scaler";
+constexpr const char* kFp8History = "stepladder.fp8_history";
 
 std::vector<Output> optimizer_state_of(const Trainer& trainer) {
   std::vector<Output> outputs;
@@ -332,6 +333,8 @@ std::vector<Output> optimizer_state_of(const Trainer& trainer) {
   }
   if (trainer.loss_scaler.data)
     outputs.emplace_back(kLossScaler, NamedTensor{kLossScaler, trainer.loss_scaler});
+  if (trainer.fp8_history.data)
+    outputs.emplace_back(kFp8History, NamedTensor{kFp8History, trainer.fp8_history});
   return outputs;
 }
 
@@ -402,7 +405,8 @@ TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, 
   load_weights(path, ops, trainer.params, config);
   std::vector<float> values;
   for (const auto& [name, t] : optimizer_state_of(trainer)) {
-    if (name == kLossScaler && !find(file, name)) continue;  // written by a rung that has none
+    const bool optional = name == kLossScaler || name == kFp8History;
+    if (optional && !find(file, name)) continue;  // written by a rung that has none
     const auto shape = stored_shape(t);
     const Entry& entry = require(file, name, shape);
     convert(values, entry.dtype, entry.bytes);

@@ -242,8 +242,8 @@ Dataset open_dataset(const std::string& path, const std::string& val_path, const
   return data;
 }
 
-Loader::Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T)
-    : data_(std::move(data)), B_(B), T_(T) {
+Loader::Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T, int rank, int world)
+    : data_(std::move(data)), B_(B), T_(T), rank_(rank), world_(world) {
   check(B > 0 && T > 0, "batch of ", B, " x ", T);
   const auto have = static_cast<int64_t>(data_->tokens().size());
   if ((have - 1) / T < B)
@@ -255,11 +255,11 @@ Loader::Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T)
 
 Batch Loader::next() {
   const size_t size = tokens_.size();
-  const auto from = static_cast<size_t>(index_ % batches_per_epoch()) * size;
+  const auto from = static_cast<size_t>((index_ + rank_) % batches_per_epoch()) * size;
   const auto window = data_->tokens().subspan(from, size + 1);
   std::ranges::copy(window.first(size), tokens_.begin());
   std::ranges::copy(window.last(size), targets_.begin());
-  ++index_;
+  index_ += world_;
   return {tokens_.data(), targets_.data()};
 }
 

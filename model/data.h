@@ -58,25 +58,29 @@ struct Batch {
 };
 
 /// Sequential batches that wrap around at the end of the tokens. Batch i is a function of i alone, so a
-/// resumed run sees the same data.
+/// resumed run sees the same data. Of `world` ranks that take turns, each gets every world-th, and all
+/// together what a world of 1 would.
 class Loader {
  public:
   /// Throws InputError when there are fewer than B*T + 1 tokens.
-  Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T);
-  /// The next batch.
+  Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T, int rank = 0, int world = 1);
+  /// The next batch of this rank.
   Batch next();
-  /// Makes batch `index` the next one.
+  /// Makes batch `index` the next one of rank 0.
   void seek(int64_t index) { index_ = index; }
   int64_t index() const { return index_; }
+  /// What next() adds to index(): the world.
+  int64_t stride() const { return world_; }
   /// Whether batch i of both is the same.
   bool reads_as(const Loader& other) const {
-    return data_ == other.data_ && B_ == other.B_ && T_ == other.T_;
+    return data_ == other.data_ && B_ == other.B_ && T_ == other.T_ && rank_ == other.rank_ &&
+           world_ == other.world_;
   }
   int64_t batches_per_epoch() const;
 
  private:
   std::shared_ptr<const Tokens> data_;
-  int64_t B_, T_, index_ = 0;
+  int64_t B_, T_, rank_, world_, index_ = 0;
   std::vector<int32_t> tokens_, targets_;
 };
 

@@ -42,7 +42,7 @@ Batch Feed::next(Loader& data) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !wanted_; });
   // ahead_ stands behind the batch that it has read.
-  const bool foreseen = ahead_ && ahead_->index() == data.index() + 1 && ahead_->reads_as(data);
+  const bool foreseen = ahead_ && ahead_->index() == data.index() + data.stride() && ahead_->reads_as(data);
   if (!foreseen) {
     ahead_ = data;
     fill(1 - current_);
@@ -51,7 +51,7 @@ Batch Feed::next(Loader& data) {
   current_ = 1 - current_;
   if (!staged_ahead_) ops_.stage(staged_, slot(current_));
   staged_ahead_ = false;
-  data.seek(data.index() + 1);
+  data.seek(data.index() + data.stride());
   wanted_ = true;
   changed_.notify_all();
   return {slot(current_), slot(current_) + size_};

@@ -110,6 +110,13 @@ std::vector<Tensor> Params::all() const {
   return all;
 }
 
+std::vector<Tensor> Params::layers(int64_t begin, int64_t end) const {
+  std::vector<Tensor> slices;
+  for (const Tensor& x : {ln1w, ln1b, qkvw, qkvb, attprojw, attprojb, ln2w, ln2b, fcw, fcb, fcprojw, fcprojb})
+    slices.push_back(x.slices(begin, end));
+  return slices;
+}
+
 std::vector<AdamWTensor> adamw_tensors(const Params& params, const Params& grads, const Params& m,
                                        const Params& v, const Params& low) {
   std::vector<AdamWTensor> tensors;
@@ -147,6 +154,7 @@ void Trainer::reset() {
   for (const Params* group : {&params, &adam_m, &adam_v})
     for (const Tensor& t : group->all()) ops.zero(t);
   if (loss_scaler.data) ops.write(loss_scaler, {hyper.loss_scale, 0.0F, 0.0F, 0.0F});
+  if (fp8_history.data) ops.zero(fp8_history);
 }
 
 float Trainer::train_loss() {

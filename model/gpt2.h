@@ -43,6 +43,8 @@ struct Params {
   std::vector<NamedTensor> each() const;
   /// The 16 tensors above as they are, layers stacked, wte with its padding.
   std::vector<Tensor> all() const;
+  /// The 12 tensors of layers [begin, end).
+  std::vector<Tensor> layers(int64_t begin, int64_t end) const;
 
  private:
   int64_t V_ = 0;
@@ -77,12 +79,15 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
   virtual ~Trainer() = default;
 
-  /// Zeroes parameters and moments and puts the loss scaler at its start: called before the parameters are
-  /// initialised or loaded.
+  /// Zeroes parameters, moments and FP8's history and puts the loss scaler at its start: called before the
+  /// parameters are initialised or loaded.
   void reset();
   /// Fills what derives from the parameters or from nothing: called once they are in place, before the first
   /// step.
   virtual void prepare() {}
+  /// Makes `params` and the moments whole where they are spread over ranks: all ranks call it before they are
+  /// read.
+  virtual void gather_state() {}
   /// One optimizer step, number `step` from 0: `hyper.accumulate` batches from `data`, forward, backward,
   /// clip, AdamW.
   virtual void step(Loader& data, int64_t step, float lr) = 0;
@@ -104,6 +109,7 @@ class Trainer {
   /// (4) as Ops::clip_grad_norm has it, else empty.
   Params params, adam_m, adam_v;
   Tensor loss_scaler;
+  Tensor fp8_history;  // of a rung with FP8: as Ops::update_scales has it, 0 where nothing is known yet
   /// What forward and backward read, `params` themselves or a 16-bit copy, and the gradients.
   Params weights, grads;
   Tensor logits;  // (B,T,V), or (B,T,Vp) with padded columns

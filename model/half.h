@@ -1,4 +1,4 @@
-// bfloat16 and IEEE half precision on the host, rounded to nearest even.
+// bfloat16, IEEE half precision and FP8 on the host, rounded to nearest even.
 #pragma once
 
 #include <bit>
@@ -23,7 +23,19 @@ inline float to_float(Float16 x) {
   return std::bit_cast<float>(bits | sign);
 }
 
-/// The nearest T; overflow gives infinity, NaN stays NaN.
+inline float to_float(Float8E4M3 x) {
+  const uint32_t sign = uint32_t{x.bits & 0x80U} << 24, magnitude = x.bits & 0x7FU;
+  const uint32_t normal = (magnitude << 20) + 0x3C000000U;
+  const auto subnormal = std::bit_cast<uint32_t>(static_cast<float>(magnitude) * 0x1p-9F);
+  const uint32_t bits = magnitude == 0x7FU ? 0x7FC00000U : magnitude < 8U ? subnormal : normal;
+  return std::bit_cast<float>(bits | sign);
+}
+inline float to_float(Float8E5M2 x) {
+  return to_float(Float16{static_cast<uint16_t>(x.bits << 8)});  // half precision without its last 8 bits
+}
+
+/// The nearest T; overflow gives infinity, in FP8 the largest number; NaN stays NaN, in FP8 infinity is NaN
+/// too.
 template <class T>
 T from_float(float x);
 
@@ -49,6 +61,31 @@ inline Float16 from_float<Float16>(float x) {
   half = magnitude >= 0x477FF000U ? 0x7C00U : half;  // 65520 and more round to infinity
   half = magnitude > 0x7F800000U ? 0x7E00U : half;   // NaN
   return {static_cast<uint16_t>(half | sign)};
+}
+
+/// Code of the FP8 number nearest to x.
+template <class T>
+T nearest_fp8(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t sign = bits >> 24 & 0x80U, magnitude = bits & 0x7FFFFFFFU;
+  constexpr uint32_t kLargest = T::kMantissa == 3 ? 0x7EU : 0x7BU, kNan = 0x7FU;
+  // The exponent, no less than a subnormal's, and |x| in units of its last place, which code numbers follow.
+  constexpr uint32_t kLeast = 128 - T::kBias;
+  const uint32_t exponent = magnitude >> 23 < kLeast ? kLeast : magnitude >> 23;
+  const float per_unit = std::bit_cast<float>((254U + T::kMantissa - exponent) << 23);
+  const float units = (std::bit_cast<float>(magnitude) * per_unit + 0x1p23F) - 0x1p23F;
+  uint32_t code = ((exponent - kLeast) << T::kMantissa) + static_cast<uint32_t>(static_cast<int32_t>(units));
+  code = code > kLargest ? kLargest : code;
+  code = magnitude >= 0x7F800000U ? kNan : code;
+  return {static_cast<uint8_t>(code | sign)};
+}
+template <>
+inline Float8E4M3 from_float<Float8E4M3>(float x) {
+  return nearest_fp8<Float8E4M3>(x);
+}
+template <>
+inline Float8E5M2 from_float<Float8E5M2>(float x) {
+  return nearest_fp8<Float8E5M2>(x);
 }
 
 }  // namespace stepladder

@@ -19,6 +19,7 @@
 #include <string>
 
 #include "model/arena.h"
+#include "model/comm.h"
 #include "model/config.h"
 #include "model/tensor.h"
 
@@ -81,6 +82,7 @@ struct MemoryInfo {
   int64_t process_peak = 0;   // whole process as the device (or the OS, for the CPU) sees it
 };
 
+class Rendezvous;
 class Tracer;
 
 class Ops {
@@ -120,6 +122,23 @@ class Ops {
   /// with one launch. `work` must not wait for the device.
   virtual std::function<void()> record(const std::function<void()>& work) = 0;
   virtual CompileInfo compile_info() const = 0;
+
+  // ---- several devices
+  // ------------------------------------------------------------------------------------------------
+  /// Makes this backend a rank of the job that meets there: called once, by all ranks, before any op. `ranks`
+  /// outlives it. Throws Error naming what to install where the library that ranks talk through is missing.
+  virtual void join(Rendezvous& ranks) = 0;
+  /// This rank and how many there are; 0 and 1 without join().
+  virtual int rank() const = 0;
+  virtual int world() const = 0;
+  /// What all ranks do together with the tensors of `bucket`, in place; all ranks must call it with the same.
+  /// Sums are rounded to the tensors' type once on the CPU, after each addition on CUDA. Queued beside the
+  /// ops, after those queued so far; the ops that follow must leave the bucket alone until
+  /// wait_for_collectives(). Nothing in a world of 1. Throws std::invalid_argument where a part is no equal
+  /// one.
+  virtual void collective(Collective what, std::span<const Tensor> bucket) = 0;
+  /// The ops that follow wait for all collectives queued so far.
+  virtual void wait_for_collectives() = 0;
 
   // ---- copies
   // ---------------------------------------------------------------------------------------------------
@@ -186,11 +205,13 @@ class Ops {
   /// accumulated in f32; += may round the product to out's type before it is added, as cuBLAS does. Where b
   /// (for TN: out) has rank 2, rows of out (NT) or a (NN, TN) may be longer than the product is: what is
   /// beyond is padding, neither read nor written.
+  /// FP8 operands, at least one of them f8e4m3, stand for element * *scale and give a 16-bit out; NT of
+  /// rank-2 b only, rows of a may be padded. On CUDA they need sm_89 and M, N and K that are multiples of 16.
   virtual void matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write = Write::set) = 0;
 
   // ---- linear layers with what surrounds them in one matmul; x (N,Cin), w (Cout,Cin), b (Cout)
   // ---------------------------------------------------------------------------------------------------
-  /// out (N,Cout) = x w^T + b.
+  /// out (N,Cout) = x w^T + b; x and w may be FP8 as matmul's are.
   virtual void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) = 0;
   /// pre (N,Cout) = x w^T + b, out = gelu(pre), tanh form.
   virtual void linear_gelu_forward(Tensor out, Tensor pre, Tensor x, Tensor w, Tensor b) = 0;
@@ -199,6 +220,32 @@ class Ops {
                                     Write write) = 0;
   /// dw (Cout,Cin) = or += dout^T x, db (Cout) = or += sum_n dout.
   virtual void linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x, Write write) = 0;
+
+  // ---- FP8 (Micikevicius et al. 2022) with a scale for each tensor
+  // q (N,C) and its transpose qt (C,N) are FP8 of one type, scale and amax; either may be empty. Both become
+  // v / *scale to nearest even, saturating; what is not finite becomes NaN. *amax = max(*amax, |v|), NaN
+  // where a v is NaN. N and C multiples of 16 on CUDA.
+  // ---------------------------------------------------------------------------------------------------
+  /// q, qt of v = x (N,C); dbias (C; empty: none) += sum_n x.
+  virtual void quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias = {}) = 0;
+  /// q (L,N,C), qt (L,C,N) of v = x (L,N,C), each of the L matrices with a scale and an amax of its own, both
+  /// of which are set first: *amax = max |x|, *scale as update_scales has it for that alone.
+  virtual void quantize_to_fit(Tensor q, Tensor qt, Tensor x) = 0;
+  /// q, qt of v = gelu(x), tanh form.
+  virtual void quantize_gelu(Tensor q, Tensor qt, Tensor x) = 0;
+  /// q, qt of v = dout * gelu'(x); dbias (C) += sum_n v.
+  virtual void quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) = 0;
+  /// losses of cross_entropy_forward, and q (B,T,Vp) of its gradient v, that of
+  /// cross_entropy_forward_backward. Leaves logits alone. On CUDA Vp is a multiple of 16.
+  virtual void quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
+                                      float scale) = 0;
+  /// qt (C,N) = q (N,C) transposed, both FP8.
+  virtual void transpose(Tensor qt, Tensor q) = 0;
+  /// Delayed scaling: where amax > 0 or NaN, it enters history (R,W) in front and the oldest value leaves;
+  /// scale = the least power of two with max(history) <= scale * the largest number of `type`, 1 where all of
+  /// history is 0, NaN where one value is not finite. scale and amax (R), all f32. A power of two loses no
+  /// digits, neither in FP8 nor when it is taken back.
+  virtual void update_scales(Tensor scale, Tensor history, Tensor amax, DType type) = 0;
 
   // ---- fused normalisation and activation
   // ---------------------------------------------------------------------------------------------------

@@ -13,14 +13,22 @@
 
 namespace stepladder {
 
-enum class DType : uint8_t { f32, bf16, f16, i32 };
+enum class DType : uint8_t { f32, bf16, f16, i32, f8e4m3, f8e5m2 };
 
+constexpr bool is_fp8(DType t) {
+  return t == DType::f8e4m3 || t == DType::f8e5m2;
+}
+/// f32, bf16 or f16: what "float" operands are.
+constexpr bool is_float(DType t) {
+  return t != DType::i32 && !is_fp8(t);
+}
 /// Bytes per element.
 constexpr size_t size_of(DType t) {
-  return t == DType::bf16 || t == DType::f16 ? 2 : 4;
+  return is_fp8(t) ? 1 : t == DType::bf16 || t == DType::f16 ? 2 : 4;
 }
 constexpr const char* name_of(DType t) {
-  return t == DType::f32 ? "f32" : t == DType::bf16 ? "bf16" : t == DType::f16 ? "f16" : "i32";
+  constexpr const char* kNames[] = {"f32", "bf16", "f16", "i32", "f8e4m3", "f8e5m2"};
+  return kNames[static_cast<size_t>(t)];
 }
 
 /// A 16-bit float as it lies in memory; model/half.h converts.
@@ -29,6 +37,17 @@ struct BFloat16 {
 };
 struct Float16 {
   uint16_t bits;
+};
+/// An 8-bit float (Micikevicius et al. 2022): E4M3 reaches 448 and has no infinity, E5M2 reaches 57344.
+struct Float8E4M3 {
+  static constexpr int kMantissa = 3, kBias = 7;
+  static constexpr float kMax = 448.0F;
+  uint8_t bits;
+};
+struct Float8E5M2 {
+  static constexpr int kMantissa = 2, kBias = 15;
+  static constexpr float kMax = 57344.0F;
+  uint8_t bits;
 };
 
 template <class T>
@@ -39,15 +58,27 @@ template <>
 inline constexpr DType dtype_of<Float16> = DType::f16;
 template <>
 inline constexpr DType dtype_of<int32_t> = DType::i32;
+template <>
+inline constexpr DType dtype_of<Float8E4M3> = DType::f8e4m3;
+template <>
+inline constexpr DType dtype_of<Float8E5M2> = DType::f8e5m2;
 
 /// f(T{}) for the C++ type T of a floating dtype: one switch outside of the loop. Throws
-/// std::invalid_argument for i32.
+/// std::invalid_argument for i32 and FP8.
 template <class F>
 decltype(auto) with_float_type(DType t, F&& f) {
-  check(t != DType::i32, "i32, wanted a floating type");
+  check(is_float(t), name_of(t), ", wanted f32, bf16 or f16");
   if (t == DType::bf16) return f(BFloat16{});
   if (t == DType::f16) return f(Float16{});
   return f(float{});
+}
+
+/// The same for an FP8 type.
+template <class F>
+decltype(auto) with_fp8_type(DType t, F&& f) {
+  check(is_fp8(t), name_of(t), ", wanted f8e4m3 or f8e5m2");
+  if (t == DType::f8e4m3) return f(Float8E4M3{});
+  return f(Float8E5M2{});
 }
 
 /// Up to five extents, outermost first.
@@ -80,6 +111,13 @@ class Shape {
     for (int i = 1; i < rank_; ++i) s.dims_[s.rank_++] = dims_[i];
     return s;
   }
+  /// This shape with another leading extent.
+  Shape with_first(int64_t extent) const {
+    check(rank_ > 0 && extent >= 0, "first extent ", extent, " of a shape of rank ", rank_);
+    Shape s = *this;
+    s.dims_[0] = extent;
+    return s;
+  }
   bool operator==(const Shape& o) const {
     if (rank_ != o.rank_) return false;
     for (int i = 0; i < rank_; ++i)
@@ -104,6 +142,9 @@ struct Tensor {
   DType dtype = DType::f32;
   Shape shape;
   const char* name = "";
+  // Of an FP8 tensor, where its data is: its elements stand for element * *scale, and an op that writes them
+  // raises *amax to the largest magnitude that they stand for, unrounded.
+  float *scale = nullptr, *amax = nullptr;
 
   int64_t numel() const { return shape.numel(); }
   size_t bytes() const { return static_cast<size_t>(numel()) * size_of(dtype); }
@@ -123,17 +164,37 @@ struct Tensor {
     check(shape.rank() > 0 && i >= 0 && i < shape[0], "slice ", i, " of ", name, shape);
     const Shape inner = shape.tail();
     const size_t offset = static_cast<size_t>(i * inner.numel()) * size_of(dtype);
-    return {data ? static_cast<std::byte*>(data) + offset : nullptr, dtype, inner, name};
+    Tensor slice = *this;
+    slice.data = data ? static_cast<std::byte*>(data) + offset : nullptr;
+    slice.shape = inner;
+    return slice;
+  }
+  /// Slices [begin, end) of the leading dimension.
+  Tensor slices(int64_t begin, int64_t end) const {
+    check(shape.rank() > 0 && 0 <= begin && begin <= end && end <= shape[0], "slices ", begin, " to ", end,
+          " of ", name, shape);
+    const size_t offset = static_cast<size_t>(begin * shape.tail().numel()) * size_of(dtype);
+    return {data ? static_cast<std::byte*>(data) + offset : nullptr, dtype, shape.with_first(end - begin),
+            name};
   }
   /// The same elements under another shape.
   Tensor view(Shape to) const {
     check(to.numel() == numel(), "view of ", name, shape, " as ", to);
-    return {data, dtype, to, name};
+    return first(to);
   }
   /// The leading elements under another, smaller shape.
   Tensor first(Shape to) const {
     check(to.numel() <= numel(), "first ", to, " of ", name, shape);
-    return {data, dtype, to, name};
+    Tensor t = *this;
+    t.shape = to;
+    return t;
+  }
+  /// The same FP8 elements with their scale and largest magnitude, each (1) f32 (or one for each matrix).
+  Tensor scaled(const Tensor& by, const Tensor& magnitude) const {
+    Tensor t = *this;
+    t.scale = by.ptr<float>();
+    t.amax = magnitude.ptr<float>();
+    return t;
   }
 };
 

@@ -24,6 +24,7 @@ enum class OpKind {
   adamw,
   copy,
   memset,
+  communication,
 };
 /// "GEMM", "LayerNorm", ...
 const char* name_of(OpKind kind);

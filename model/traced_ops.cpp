@@ -6,9 +6,9 @@
 namespace stepladder {
 
 const char* name_of(OpKind kind) {
-  constexpr std::array kNames = {"GEMM",          "attention", "LayerNorm",   "softmax",
-                                 "cross-entropy", "embedding", "elementwise", "reduction",
-                                 "clip",          "AdamW",     "copy",        "memset"};
+  constexpr std::array kNames = {"GEMM",      "attention",   "LayerNorm",    "softmax", "cross-entropy",
+                                 "embedding", "elementwise", "reduction",    "clip",    "AdamW",
+                                 "copy",      "memset",      "communication"};
   return kNames.at(static_cast<size_t>(kind));
 }
 
@@ -31,7 +31,9 @@ void TracedOps::phase(const char* name, int64_t layer) {
 void TracedOps::enter(OpCall what, std::span<const Tensor>) {
   // Batches arrive, and gradients are cleared, where no phase is open; the next batch within some other.
   const bool batch = what.op == "upload" || what.op == "stage" || what.op == "receive";
-  what.phase = batch ? "data" : phase_.empty() ? "clear" : phase_;
+  const bool reduction =
+      what.op == name_of(Collective::all_reduce) || what.op == name_of(Collective::reduce_scatter);
+  what.phase = batch ? "data" : reduction ? "gradient reduction" : phase_.empty() ? "clear" : phase_;
   const int64_t id = std::ssize(calls_);
   calls_.push_back(std::move(what));
   if (!recording_) queued_.push_back(id);
@@ -55,6 +57,14 @@ void CountedOps::set_matmul_precision(Precision precision) {
   const DeviceInfo info = ops_->device();
   precision_ = info.backend == "cpu" || info.compute_capability >= 80 ? precision : Precision::fp32;
   ops_->set_matmul_precision(precision);
+}
+
+void CountedOps::collective(Collective what, std::span<const Tensor> bucket) {
+  double bytes = 0.0;  // that this rank sends, by rings; it receives as many
+  for (const Tensor& x : bucket) bytes += static_cast<double>(x.bytes());
+  const double others = (world() - 1.0) / world();
+  if (what != Collective::broadcast) bytes *= what == Collective::all_reduce ? 2.0 * others : others;
+  if (world() > 1) call({name_of(what), OpKind::communication, bytes}, &Ops::collective, what, bucket);
 }
 
 void CountedOps::clip_grad_norm(Tensor factor, Tensor norm, std::span<const Tensor> grads, float max_norm,
@@ -105,6 +115,7 @@ double CountedOps::first_columns(const Tensor& logits, int64_t V) {
 }
 
 MathMode CountedOps::math_of(DType dtype) const {
+  if (is_fp8(dtype)) return MathMode::fp8;
   if (size_of(dtype) == 2) return MathMode::half;
   return precision_ == Precision::tf32 ? MathMode::tf32 : MathMode::fp32;
 }
@@ -116,7 +127,7 @@ OpCall CountedOps::product(const char* name, const Tensor& out, const Tensor& a,
     for (int i = 0; i < out.shape.rank() - 2; ++i) batch *= out.shape[i];
   // Rows may be padded: every extent is taken where it is not.
   const int64_t M = out.rows() / batch, N = op == MatOp::NT ? b.rows() / batch : b.cols();
-  const int64_t K = op == MatOp::TN ? a.rows() / batch : op == MatOp::NT ? a.cols() : b.rows() / batch;
+  const int64_t K = op == MatOp::TN ? a.rows() / batch : op == MatOp::NT ? b.cols() : b.rows() / batch;
   const auto bytes = [batch](int64_t elements, const Tensor& x) {
     return static_cast<double>(batch * elements) * static_cast<double>(size_of(x.dtype));
   };

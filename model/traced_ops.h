@@ -31,6 +31,11 @@ class CountedOps : public Ops {
   CompileInfo compile_info() const override { return ops_->compile_info(); }
   std::unique_ptr<Tracer> make_tracer() override { return ops_->make_tracer(); }
   void set_matmul_precision(Precision precision) override;
+  void join(Rendezvous& ranks) override { ops_->join(ranks); }
+  int rank() const override { return ops_->rank(); }
+  int world() const override { return ops_->world(); }
+  void wait_for_collectives() override { ops_->wait_for_collectives(); }
+  void collective(Collective what, std::span<const Tensor> bucket) override;
 
   // ---- copies
   void upload(Tensor dst, const void* host) override {
@@ -155,6 +160,36 @@ class CountedOps : public Ops {
   void linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x, Write write) override {
     call(product("linear_weight_backward", dw, dout, x, MatOp::TN, write, written(db, write)),
          &Ops::linear_weight_backward, dw, db, dout, x, write);
+  }
+
+  // ---- FP8; quantize_to_fit reads x twice
+  void quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) override {
+    call({"quantize", OpKind::elementwise, moved({x, dbias}, {q, qt, dbias})}, &Ops::quantize, q, qt, x,
+         dbias);
+  }
+  void quantize_to_fit(Tensor q, Tensor qt, Tensor x) override {
+    call({"quantize_to_fit", OpKind::elementwise, moved({x}, {}) + moved({x}, {q, qt})},
+         &Ops::quantize_to_fit, q, qt, x);
+  }
+  void quantize_gelu(Tensor q, Tensor qt, Tensor x) override {
+    call({"quantize_gelu", OpKind::elementwise, moved({x}, {q, qt})}, &Ops::quantize_gelu, q, qt, x);
+  }
+  void quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) override {
+    call({"quantize_gelu_backward", OpKind::elementwise, moved({dout, x, dbias}, {q, qt, dbias})},
+         &Ops::quantize_gelu_backward, q, qt, dbias, dout, x);
+  }
+  void quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
+                              float scale) override {
+    call({"quantize_cross_entropy", OpKind::cross_entropy,
+          moved({targets}, {q, losses}) + first_columns(logits, V)},
+         &Ops::quantize_cross_entropy, q, losses, logits, targets, V, scale);
+  }
+  void transpose(Tensor qt, Tensor q) override {
+    call({"transpose", OpKind::elementwise, moved({q}, {qt})}, &Ops::transpose, qt, q);
+  }
+  void update_scales(Tensor scale, Tensor history, Tensor amax, DType type) override {
+    call({"update_scales", OpKind::reduction, moved({history, amax}, {scale, history})}, &Ops::update_scales,
+         scale, history, amax, type);
   }
 
   // ---- fused normalisation and activation

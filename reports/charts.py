@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Draws a results file, each chart as SVG and PNG; or profiles, side by side: step time by phase and kernel type, and the
-roofline.
+"""Draws results files and profiles, each chart as SVG and PNG.
 
 Exit status: 0, or 2 for a file that can't be read or a folder that can't be written. A chart that the results hold
 nothing for is left out, with a note.
@@ -15,7 +14,9 @@ from pathlib import Path
 from textwrap import shorten
 
 import charts_ladder
+import charts_profile
 import charts_sweep
+import history
 import profiles
 import results
 import style
@@ -23,7 +24,7 @@ from layout import label_rows, left_of, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
-from results import GAINS, PEERS, Ablation, Gain, Results, ResultsError, Row, Workload
+from results import GAINS, PEERS, Ablation, Gain, Results, ResultsError, Row, Workload, together
 
 
 # ---- step time by rung ---------------------------------------------------------------------------------------------
@@ -64,7 +65,7 @@ def draw_peers_legend(fig, workloads: list[Workload]) -> None:
 def draw_ladder(data: Results):
     """Median step time of each rung with its 95 % interval; a rung that failed is its reason, never a bar. PyTorch's
     same rung is a thin bar below, llm.c a line across."""
-    workloads = [workload for workload in data.workloads if any(row.ok for row in workload.rows)]
+    workloads = data.ladders()
     if not workloads:
         return None
     note = "×: speed-up against the baseline"
@@ -121,7 +122,7 @@ def finish_by_step(fig, groups) -> None:
 
 def draw_steps(data: Results):
     """Step time of every step: each round thin, the median over rounds thick. Warm-up, first step and all, is kept."""
-    workloads = [workload for workload in data.workloads if any(row.ok for row in workload.rows)]
+    workloads = data.ladders()
     if not workloads:
         return None
     looks = style.lines(data.rungs)
@@ -164,10 +165,11 @@ def apart(losses: dict[int, float], baseline: dict[int, float]) -> dict[int, flo
 
 
 def draw_loss(data: Results):
-    """Loss of every step over the baseline's, and below it how far each lies from the baseline's."""
+    """Loss of every step over the baseline's, and below it how far each lies from the baseline's; of the results with
+    the longest runs."""
     looks = style.lines(data.rungs)
     drawn, labels = [], {}  # of each workload: its rows with their losses and distances
-    for workload in data.workloads:
+    for workload in data.longest():
         rows = [(row, losses) for row in workload.rows if (losses := row.over_rounds("loss"))]
         labels |= {row.rung: row.rung if row.ok else f"{row.rung} ({row.status})" for row, _ in rows}
         if rows:
@@ -195,7 +197,7 @@ def draw_loss(data: Results):
         for below in difference:
             below.set_yscale("log")
             style.decades(below.yaxis)
-            below.set_ylabel("relative\ndifference")
+            below.set_ylabel("rel. difference")
     finish_by_step(fig, groups)
     return fig
 
@@ -258,26 +260,23 @@ def draw_ablation(data: Results):
     return fig
 
 
-# A chart takes results and returns a figure, or what is missing for it; its docstring is the caption on the page.
-CHARTS = {"ladder": draw_ladder, **charts_ladder.CHARTS, "ablation": draw_ablation, "steps": draw_steps,
-          "loss": draw_loss, **charts_sweep.CHARTS}
+# A chart takes results and returns a figure, or what is missing for it; its docstring is the caption on the page, which
+# shows them in this order.
+CHARTS = {"ladder": draw_ladder, **charts_ladder.CHARTS, "ablation": draw_ablation, **charts_sweep.CHARTS,
+          **charts_profile.CHARTS, "steps": draw_steps, "loss": draw_loss, **history.CHARTS}
 
 # Those that hold no milliseconds or bytes, which of several devices are not compared.
 ACROSS_DEVICES = {"waterfall", "mfu", "peers", "ablation", "loss"}
 
 
-def save(name: str, figure, out: Path) -> list[Path] | str:
-    """The SVG and PNG of a chart; or why there is none, where that came instead of a figure."""
+def write_chart(name: str, data: Results, out: Path) -> list[Path] | str:
+    """The SVG and PNG of a chart, or why there is none."""
+    if data.mixed and name not in ACROSS_DEVICES:
+        return "several devices: only ratios are compared"
+    figure = CHARTS[name](data)
     if figure is None or isinstance(figure, str):
         return figure or "no run of a rung ended well"
     return style.save(figure, out / name)
-
-
-def write_chart(name: str, data: Results, out: Path) -> list[Path] | str:
-    """The files of a chart, or why there is none."""
-    if data.mixed and name not in ACROSS_DEVICES:
-        return "several devices: only ratios are compared"
-    return save(name, CHARTS[name](data), out)
 
 
 def write(data: Results, out: Path) -> dict[str, list[Path] | str]:
@@ -288,20 +287,15 @@ def write(data: Results, out: Path) -> dict[str, list[Path] | str]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, nargs="+", help="a results file, or profiles of `stepladder profile`")
+    parser.add_argument("files", type=Path, nargs="+", help="results files, and profiles of `stepladder profile`")
     parser.add_argument("--out", type=Path, default=Path("."), help="folder to write to (default: here)")
     options = parser.parse_args(arguments)
     try:
-        of_profiles = profiles.is_profile(options.results[0])
-        if not of_profiles and len(options.results) > 1:
-            raise ResultsError(f"{options.results[1]}: a results file is drawn by itself, only profiles are side by side")
-        data = [(profiles if of_profiles else results).read(path) for path in options.results]
+        of_profiles = [path for path in options.files if profiles.is_profile(path)]
+        data = together([results.read(path) for path in options.files if path not in of_profiles],
+                        [profiles.read(path) for path in of_profiles])
         options.out.mkdir(parents=True, exist_ok=True)
-        if of_profiles:
-            drawn = {name: save(name, draw(data), options.out) for name, draw in profiles.CHARTS.items()}
-        else:
-            drawn = write(data[0], options.out)
-        for name, written in drawn.items():
+        for name, written in write(data, options.out).items():
             if isinstance(written, str):
                 print(f"charts: no {name} chart: {written}", file=sys.stderr)
                 continue

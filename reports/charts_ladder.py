@@ -1,6 +1,9 @@
 """Charts of the ladder beside its step times: where the speed-up comes from, memory, MFU, and the peers."""
 
+from dataclasses import replace
+
 import style
+from charts_profile import ceilings
 from layout import label_rows, left_of, legend_right, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -41,7 +44,7 @@ def _why(row: Row) -> str:
 def draw_waterfall(data: Results):
     """Where the speed-up comes from: each rung multiplies what the rungs below it reached. The axis is logarithmic, so
     equal lengths are equal gains; a rung that costs time is orange and hatched."""
-    workloads = [workload for workload in data.drawable() if any(row.speedup for row in workload.rows)]
+    workloads = [workload for workload in data.ladders() if any(row.speedup for row in workload.rows)]
     if not workloads:
         return "no rung was measured together with the baseline"
     left = left_of(data.rungs)
@@ -89,13 +92,13 @@ def parts_of(memory: Memory) -> dict[str, int]:
 def draw_memory(data: Results):
     """Peak memory of the trainer's arena by what it holds; the tick is the whole process as the device sees it, the
     diamond what PyTorch's same rung had allocated at most."""
-    workloads = [workload for workload in data.drawable()
+    workloads = [workload for workload in data.ladders()
                  if any(row.memory and row.memory.by_name for row in workload.rows)]
     if not workloads:
         return "no run says what its memory holds"
     fig, groups = panels(data, "Peak memory, by what it holds", "the trainer's arena", workloads, _heights(workloads),
                          left_of(data.rungs), 1.9)
-    shown = set()
+    shown, labels = set(), []
     for (ax,), workload in zip(groups, workloads):
         for y, row in enumerate(workload.rows):
             if not row.memory or not row.memory.by_name:
@@ -118,10 +121,13 @@ def draw_memory(data: Results):
                 (mark,) = ax.plot(beside.live / GIB, y, **_PEER_MARK)
                 style.tip(mark, f"{row.counterpart.rung}: {beside.live / GIB:.2f} GiB allocated at most")
                 shown.add("peer")
-            ax.annotate(f"{row.memory.live / GIB:.1f}", (max(process, beside.live / GIB if beside else 0), y),
-                        xytext=(8, 0), textcoords="offset points", va="center_baseline")
+            labels.append((ax, y, process, beside.live / GIB if beside else 0.0, f"{row.memory.live / GIB:.1f}"))
         label_rows(ax, [row.rung for row in workload.rows])
         ax.set_xlim(0, 1.08 * ax.get_xlim()[1])
+    for ax, y, process, mark, text in labels:  # beside the bar, unless the diamond is there
+        near = process - 0.02 * ax.get_xlim()[1] < mark < process + 0.12 * ax.get_xlim()[1]
+        ax.annotate(text, (max(process, mark) if near else process, y), xytext=(8, 0), textcoords="offset points",
+                    va="center_baseline")
     groups[-1][-1].set_xlabel("GiB; the number is the arena's peak")
     handles = [Patch(facecolor=color, hatch=hatch, edgecolor="white", label=part)
                for part, (color, hatch) in _PART_LOOKS.items() if part in shown]
@@ -134,18 +140,21 @@ def draw_memory(data: Results):
 
 _PEER_MARK = {"marker": "D", "markersize": 5.5, "color": "white", "markeredgecolor": style.INK, "linestyle": "none",
               "zorder": 5}
+_GEMM_MARK = {"marker": ">", "markersize": 6, "color": style.INK, "linestyle": "none", "zorder": 5}
 
 
 def draw_mfu(data: Results):
     """Model FLOPs utilisation against the dense peak of what the rung's GEMMs run on. It falls where a rung moves on to
-    a faster unit: the step is shorter, the peak higher still."""
-    workloads = [workload for workload in data.drawable() if any(row.mfu_nanogpt for row in workload.rows)]
+    a faster unit: the step is shorter, the peak higher still. The triangle is against the fastest GEMM that a profile
+    measured instead."""
+    workloads = [workload for workload in data.ladders() if any(row.mfu_nanogpt for row in workload.rows)]
     if not workloads:
         return "the device's peak is not known, or no rung ended well"
     names = {row.rung: f"{row.rung}  ({row.math})" if row.math else row.rung
              for workload in workloads for row in workload.rows}
     fig, groups = panels(data, "Model FLOPs utilisation", "of the dense peak of fp32, TF32 or 16-bit GEMMs", workloads,
                          _heights(workloads), left_of(list(names.values())), 1.75)
+    of_gemm = None
     for (ax,), workload in zip(groups, workloads):
         for y, row in enumerate(workload.rows):
             if not row.mfu_nanogpt:
@@ -159,15 +168,25 @@ def draw_mfu(data: Results):
             if row.counterpart and row.counterpart.mfu_nanogpt:
                 (mark,) = ax.plot(100 * row.counterpart.mfu_nanogpt, y, **_PEER_MARK)
                 style.tip(mark, f"{row.counterpart.rung}: {100 * row.counterpart.mfu_nanogpt:.1f} %")
-            ax.annotate(f"{percent:.1f} %", (percent, y), xytext=(8, 0), textcoords="offset points",
+            end, text = percent, f"{percent:.1f} %"
+            peak, gemm = ceilings(data, workload.device).get(row.math, (None, None))
+            if peak and gemm:
+                of_gemm = percent * peak / gemm
+                end, text = max(end, of_gemm), f"{text}, {of_gemm:.0f} % of GEMM"
+                (mark,) = ax.plot(of_gemm, y, **_GEMM_MARK)
+                style.tip(mark, f"{row.rung}: {of_gemm:.1f} % of the fastest GEMM measured")
+            ax.annotate(text, (end, y), xytext=(8, 0), textcoords="offset points",
                         va="center_baseline")
         label_rows(ax, [names[row.rung] for row in workload.rows])
-        ax.set_xlim(0, 100)
+        ax.set_xlim(0, 100 if of_gemm is None else 125)
+        ax.set_xticks(range(0, 101, 20))
     groups[-1][-1].set_xlabel("% of peak")
     handles = [Patch(color=style.BAR, label="nanoGPT's formula"),
                Line2D([], [], color=style.BAND, linewidth=1.6, label="llm.c's formula")]
     if any(row.counterpart for workload in workloads for row in workload.rows):
         handles.append(Line2D([], [], **_PEER_MARK, label="PyTorch, same rung"))
+    if of_gemm is not None:
+        handles.append(Line2D([], [], **_GEMM_MARK, label="of measured GEMM"))
     legend_right(fig, groups[0][0], handles)
     return fig
 
@@ -175,9 +194,12 @@ def draw_mfu(data: Results):
 def draw_peers(data: Results):
     """How many times faster each rung is than its counterpart in PyTorch, and than llm.c, in the same rounds, with the
     95 % interval; and how many times less memory it takes than PyTorch's. Right of 1 is ours."""
-    workloads = [workload for workload in data.drawable() if any(row.peers for row in workload.rows)]
+    workloads = [workload for workload in data.workloads if any(row.peers for row in workload.rows)]
     if not workloads:
         return "no peer was measured: `stepladder run --peer pytorch` measures PyTorch beside the rungs"
+    several = len({workload.file for workload in workloads}) > 1
+    workloads = [replace(workload, rows=workload.rows if workload.main else [row for row in workload.rows if row.peers],
+                         label=workload.label or (workload.file if several else "")) for workload in workloads]
     fig, groups = panels(data, "Beside the peers", "right of 1: ours is faster, or smaller", workloads,
                          _heights(workloads, 0.4), left_of(data.rungs), 1.75)
     looks = {"pytorch": ("o", style.BAR, -0.16), "llmc": ("^", "#D55E00", 0.0), "memory": ("s", "#009E73", 0.2)}
@@ -199,11 +221,16 @@ def draw_peers(data: Results):
                 shown.add(name)
                 if interval:
                     ax.plot(interval, [y + shift] * 2, color=style.INK, linewidth=1.2, solid_capstyle="butt")
-        if max(ax.get_xlim()) / min(1.0, max(ax.get_xlim()[0], 0.01)) > 5:
+        label_rows(ax, [row.rung for row in workload.rows])
+    axes = [ax for (ax,) in groups]
+    low, high = min(ax.get_xlim()[0] for ax in axes), max(ax.get_xlim()[1] for ax in axes)
+    for ax in axes:  # all on one scale
+        if high / max(low, 0.01) > 5:
             ax.set_xscale("log")
             style.log_axis(ax.xaxis)
+        ax.set_xlim(max(low, 0.01), high)
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
-        label_rows(ax, [row.rung for row in workload.rows])
+        ax.tick_params(axis="x", labelbottom=ax in (axes[0], axes[-1]))
     groups[-1][-1].set_xlabel("times faster, times smaller")
     legend_right(fig, groups[0][0], [Line2D([], [], marker=looks.get(name, looks["llmc"])[0], linestyle="none",
                                             color=looks.get(name, looks["llmc"])[1], label=labels.get(name, name))

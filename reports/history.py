@@ -5,18 +5,13 @@ Exit status: 0, or 2 for a history that can't be read or a folder that can't be 
 """
 
 import argparse
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import style
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from results import positive
-
-
-class HistoryError(Exception):
-    """What is wrong with a history, on one line."""
+from results import Results, ResultsError, load, plain, positive
 
 
 @dataclass
@@ -37,26 +32,20 @@ class Series:
 
 
 def read(path: Path) -> list[Series]:
-    """Throws HistoryError naming the file and what is wrong with it."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data["schema"] != 1 or data["kind"] != "history":
-            raise ValueError("no history of schema 1")
-        return [Series(str(item["device"]), f"{item['variant']}, {item['workload']}",
-                       [_point(point) for point in item["points"]]) for item in data["series"]]
-    except OSError as error:
-        raise HistoryError(f"{path}: {error.strerror}") from None
-    except (ValueError, OverflowError, RecursionError) as error:
-        raise HistoryError(f"{path}: {error}") from None
-    except KeyError as error:
-        raise HistoryError(f"{path}: {error} is missing") from None
-    except (TypeError, AttributeError) as error:
-        raise HistoryError(f"{path}: a field is of the wrong type: {error}") from None
+    """Throws ResultsError naming the file and what is wrong with it."""
+    return load(path, _history)
+
+
+def _history(data: dict) -> list[Series]:
+    if data["schema"] != 1 or data["kind"] != "history":
+        raise ValueError("no history of schema 1")
+    return [Series(plain(item["device"]), f"{plain(item['variant'])}, {plain(item['workload'])}",
+                   [_point(point) for point in item["points"]]) for item in data["series"]]
 
 
 def _point(data: dict) -> Point:
     low, high = (None if data[key] is None else positive(data[key]) for key in ("lo", "hi"))
-    return Point(str(data["commit"])[:8] or str(data["time"])[:10], positive(data["median_step_ms"]), low, high,
+    return Point(plain(data["commit"])[:8] or plain(data["time"])[:10], positive(data["median_step_ms"]), low, high,
                  positive(data["level_ms"]), bool(data["changed"]))
 
 
@@ -89,6 +78,22 @@ def draw(history: list[Series]):
     return fig
 
 
+_SHOWN = 4  # of the series with the most points
+
+
+def draw_history(data: Results):
+    """Step time over several results, in the order of their time, by commit: medians with their intervals, and the
+    levels as lines. Shown are the rungs that were measured most often."""
+    several = sorted((series for series in data.history if len(series.points) > 2),
+                     key=lambda series: -len(series.points))
+    if not several:
+        return "no rung was measured in three results or more: give them all, or what `stepladder history` wrote"
+    return draw(several[:_SHOWN])
+
+
+CHARTS = {"history": draw_history}
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("history", type=Path, help="history.json of `stepladder history`")
@@ -99,7 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.out.mkdir(parents=True, exist_ok=True)
         for path in style.save(draw(history), options.out / "history") if history else []:
             print(path)
-    except HistoryError as error:
+    except ResultsError as error:
         print(f"history: error: {error}", file=sys.stderr)
         return 2
     except OSError as error:

@@ -1,7 +1,8 @@
 """The page of one or several results: one HTML file that needs nothing else, and the published tables as Markdown."""
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import published
 import sources
 from markupsafe import Markup
 from published import figures
-from results import GIB, PEERS, Ratio, Results, Row, Workload, plain, together
+from profiles import Profile
+from results import GAINS, GIB, PEERS, Gain, Ratio, Results, ResultsError, Row, Workload, plain, together
 
 TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent / "page"), autoescape=True,
                                trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
@@ -136,28 +138,41 @@ def _table(workload: Workload, rows: list[Row], ratios_only: bool) -> dict | Non
 # ---- the answer ------------------------------------------------------------------------------------------------------
 
 
-def _answer(one: Results, ratios_only: bool) -> dict | None:
-    """The fastest rung, by how much, in how much memory, and against whom."""
+def _fastest(one: Results) -> tuple[Workload, Row] | None:
+    """The fastest rung, of those on the fewest devices, with its workload."""
     measured = [(workload, row) for workload in one.workloads for row in workload.rows if row.ok and not row.throttled]
-    if not measured:
+    return max(measured, default=None,
+               key=lambda pair: (-pair[1].world_size, pair[1].tokens_per_second or 1 / pair[1].median_ms))
+
+
+def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | None:
+    """The fastest rung, by how much, in how much memory, and against whom: each peer's fastest in the same rounds.
+    Where `one` lacks the peer on this batch, from `others` of the device, or on the nearest batch."""
+    if not (fastest := _fastest(one)):
         return None
-    workload, best = max(measured, key=lambda pair: pair[1].tokens_per_second or 1 / pair[1].median_ms)
+    workload, best = fastest
     tiles = []
     if not ratios_only:
         rate = f"{best.tokens_per_second:,.0f} tokens/s" if best.tokens_per_second else ""
         tiles.append(("Fastest step", f"{figures(best.median_ms)} ms", rate))
     if best.baseline:
         baseline = workload.find(best.baseline.against)
-        tiles.append(("Against the baseline", f"{best.baseline.value:.1f}× faster", f"{best.baseline.against}"
-                      + (f", {figures(baseline.median_ms)} ms" if baseline and not ratios_only else "")))
-    for ratio in best.peers:
-        peer = workload.find(ratio.against)
-        title = PEERS.get(ratio.against.split("/")[0], ratio.against)
-        tiles.append((f"Against {title}", f"{ratio.value:.2f}× faster" if ratio.value >= 1 else
-                      f"{1 / ratio.value:.2f}× slower", f"{ratio.against}"
-                      + (f", {figures(peer.median_ms)} ms" if peer and not ratios_only else "")))
-    if not best.peers:
-        tiles.append(("Against PyTorch", "not measured", "run with --peer pytorch"))
+        tiles.append(("Against the baseline", f"{best.baseline.value:.1f}× faster",
+                      _against(best.baseline, baseline, ratios_only)))
+    candidates = [item for other in [one, *others] for item in _beside_peers(other, workload)]
+    candidates.sort(key=lambda item: abs(math.log2(item[1].B / workload.B)))
+    compared = {item[3].against.split("/")[0]: item for item in reversed(candidates)}
+    for peer in PEERS:
+        if peer not in compared:
+            tiles.append((f"Against {PEERS[peer]}", "not measured", f"run with --peer {peer}"))
+            continue
+        other, where, row, ratio = compared[peer]
+        more = _against(ratio, where.find(ratio.against), ratios_only)
+        if other is not one or row is not best:
+            more += (f"; {row.rung} in {other.name}" + ("" if where.B == workload.B else f" at B = {where.B}")
+                     + ("" if ratios_only else f", {figures(row.median_ms)} ms"))
+        tiles.append((f"Against {PEERS[peer]}'s fastest", f"{ratio.value:.2f}× faster" if ratio.value >= 1 else
+                      f"{1 / ratio.value:.2f}× slower", more))
     if best.memory:
         live = best.memory.live / GIB
         lowest = workload.find(best.baseline.against) if best.baseline else None
@@ -166,15 +181,36 @@ def _answer(one: Results, ratios_only: bool) -> dict | None:
                 tiles.append(("Memory", f"{lowest.memory.live / best.memory.live:.1f}× less",
                               f"than {best.baseline.against}"))
         else:
-            tiles.append(("Live memory", f"{live:.1f} GiB", f"baseline {lowest.memory.live / GIB:.1f} GiB"
-                          if lowest and lowest.memory else ""))
+            beside = {"baseline": lowest, "PyTorch": best.counterpart}
+            tiles.append(("Live memory", f"{live:.1f} GiB", ", ".join(
+                f"{name} {row.memory.live / GIB:.1f} GiB" for name, row in beside.items() if row and row.memory)))
     return {"workload": workload, "rung": best.rung, "tiles": tiles, "device": one.device, "row": best}
 
 
-def _stale(results: list[Results]) -> list[str]:
+def _beside_peers(one: Results, like: Workload) -> Iterator[tuple[Results, Workload, Row, Ratio]]:
+    """On each workload but for the batch like another: the fastest rung beside the peers in the same rounds."""
+    for workload in one.workloads:
+        rows = [row for row in workload.rows if row.ok and not row.throttled]
+        if rows and (workload.model, workload.T) == (like.model, like.T):
+            best = min(rows, key=lambda row: row.median_ms)
+            ratios = one.against if _fastest(one)[0] is workload and one.against else best.peers
+            yield from ((one, workload, best, ratio) for ratio in ratios)
+
+
+def _against(ratio: Ratio, other: Row | None, ratios_only: bool) -> str:
+    """What is compared, and how sure that is."""
+    ms = ratios_only or not other or not other.ok
+    text = ratio.against if ms else f"{ratio.against}, {figures(other.median_ms)} ms"
+    if ratio.interval:
+        text += f"; 95 % interval {ratio.interval[0]:.2f} to {ratio.interval[1]:.2f}"
+    return text
+
+
+def _stale(results: list[Results], profiles: list[Profile]) -> list[str]:
     """A warning where rungs were measured from other sources than are here."""
-    rows = [row for one in results for workload in one.workloads for row in workload.rows if row.source_hash]
-    changed = sorted({row.rung for row in rows if (now := sources.source_hash(row.rung)) and now != row.source_hash})
+    rows = [row for one in results for workload in one.workloads for row in workload.rows] + profiles
+    changed = sorted({row.rung for row in rows if row.source_hash and (now := sources.source_hash(row.rung))
+                      and now != row.source_hash})
     return [f"Stale: the sources of {', '.join(changed)} have changed since the measurement; the diffs below show them "
             "as they are now."] if changed else []
 
@@ -191,7 +227,8 @@ def _warnings(one: Results) -> list[str]:
 # ---- environment -----------------------------------------------------------------------------------------------------
 
 
-def _environment(one: Results) -> list[tuple[str, str]]:
+def _environment(one: Results, like: Results | None = None) -> list[tuple[str, str]]:
+    """What it was measured on; where it is another's `like`, only in what it differs."""
     device, context, plan = one.context["device"], one.context, one.plan
     fields = [(device, "name", "device"), (device, "compute_capability", "compute capability"),
               (device, "total_memory", "device memory"), (device, "driver", "driver's CUDA"),
@@ -200,8 +237,9 @@ def _environment(one: Results) -> list[tuple[str, str]]:
               (context, "memory", "memory"), (context, "version", "stepladder"), (context, "commit", "commit"),
               (context, "time", "measured"), (context, "command_line", "command"), (plan, "data", "data"),
               (plan, "val_data", "validation data"), (plan, "seed", "seed"), (plan, "lr", "learning rate")]
-    return [(title, _bytes(value) if key.endswith("memory") else plain(value, 400))
-            for where, key, title in fields if (value := where.get(key)) not in (None, "")]
+    shown = [(title, _bytes(value) if key.endswith("memory") else plain(value, 400))
+             for where, key, title in fields if (value := where.get(key)) not in (None, "")]
+    return [item for item in shown if not like or item not in _environment(like)]
 
 
 def _bytes(value: object) -> str:
@@ -212,7 +250,8 @@ def _protocol(one: Results) -> str:
     plan = {key: plain(one.plan[key], 20) for key in ("rounds", "steps", "warmup") if key in one.plan}
     if len(plan) < 3:
         return ""
-    return f"{plan['rounds']} rounds of {plan['steps']} steps, the first {plan['warmup']} or more left out"
+    plural = "s" if plan["rounds"] != "1" else ""
+    return f"{plan['rounds']} round{plural} of {plan['steps']} steps, the first {plan['warmup']} or more left out"
 
 
 # ---- charts ----------------------------------------------------------------------------------------------------------
@@ -242,31 +281,77 @@ def _charts(drawn: dict[str, list[Path] | str], captions: dict[str, str]) -> lis
 # ---- the files -------------------------------------------------------------------------------------------------------
 
 
-def render(results: list[Results], drawn: dict[str, list[Path] | str], captions: dict[str, str], dark_css: str) -> str:
+def render(results: list[Results], profiles: list[Profile], drawn: dict[str, list[Path] | str],
+           captions: dict[str, str], dark_css: str) -> str:
     """The page. `drawn` has each chart's files or what it lacks, `captions` what each shows."""
-    mixed = together(results).mixed
-    measured = [{
+    mixed = together(results, profiles).mixed
+    main = {one.device: one for one in reversed(results)}
+    parts = [{
         "results": one,
-        "answer": _answer(one, mixed),
+        "main": one is main[one.device],
+        "answer": _answer(one, [other for other in results if other is not one and other.device == one.device], mixed),
         "protocol": _protocol(one),
         "warnings": _warnings(one),
-        "environment": _environment(one),
+        "environment": _environment(one, None if one is main[one.device] else main[one.device]),
         "tables": [{"workload": workload, "rungs": _table(workload, workload.rows, mixed),
                     "peers": _table(workload, workload.all_peers, mixed)} for workload in one.workloads],
+        "ablations": _ablations(one),
     } for one in results]
     rungs = dict.fromkeys(row.rung for one in results for workload in one.workloads for row in workload.rows)
+    device = ", ".join(dict.fromkeys(one.device for one in [*results, *profiles]))
     return TEMPLATES.get_template("page.html").render(
-        measured=measured, mixed=mixed, stale=_stale(results), charts=_charts(drawn, captions),
-        diffs=[diff for rung in rungs if (diff := sources.diff(rung))],
-        gains={row.rung: row.previous for one in results for workload in one.workloads for row in workload.rows
-               if row.previous},
-        published=published.reproduce(results), dark_css=Markup(dark_css), figures=figures)
+        device=device, measured=parts, mixed=mixed, stale=_stale(results, profiles), charts=_charts(drawn, captions),
+        profiles=[] if mixed else profiles, diffs=[diff for rung in sorted(rungs) if (diff := sources.diff(rung))],
+        gains={row.rung: row.previous for one in reversed(results) for workload in one.workloads
+               for row in workload.rows if row.previous},
+        published=published.reproduce(results, profiles), dark_css=Markup(dark_css), figures=figures)
 
 
-def published_markdown(results: list[Results]) -> str:
-    def cell(text: str) -> str:
-        return re.sub(r"([\\`*\[\]|<])", r"\\\1", text) or "-"
+def _ablations(one: Results) -> dict | None:
+    """Gains by rung, or why there is none."""
+    if not one.ablations:
+        return None
 
-    markdown = TEMPLATES.overlay(autoescape=False)
-    markdown.filters["cell"] = cell
-    return markdown.get_template("published.md").render(published=published.reproduce(results))
+    def cell(gain: Gain | None) -> Cell:
+        if gain is None:
+            return Cell()
+        if not gain.ok:
+            return Cell(gain.status, gain.reason, key=gain.status, kind="bad")
+        return _number(gain.ratio, f"{gain.ratio:.3f}×", _between(gain.interval))
+
+    kinds = [kind for kind in GAINS if any(kind in row.gains for row in one.ablations)]
+    rows = [[Cell(row.rung, "" if len(one.workloads) < 2 else str(row.workload), key=row.rung, kind="text"),
+             *(cell(row.gains.get(kind)) for kind in kinds)] for row in one.ablations]
+    return {"columns": [Column("rung", "", _rung), *(Column(GAINS[kind], "", _rung) for kind in kinds)], "rows": rows}
+
+
+_MARKDOWN = TEMPLATES.overlay(autoescape=False)
+_MARKDOWN.filters["cell"] = lambda text: re.sub(r"([\\`*\[\]|<])", r"\\\1", text) or "-"
+
+
+def published_markdown(results: list[Results], profiles: list[Profile]) -> str:
+    return _MARKDOWN.get_template("published.md").render(published=published.reproduce(results, profiles))
+
+
+# ---- tables in another file ------------------------------------------------------------------------------------------
+
+_MARKS = ("<!-- stepladder: begin -->\n", "<!-- stepladder: end -->\n")
+
+
+def renew(text: str, path: Path, results: list[Results]) -> str:
+    """A Markdown file's text with what stands between its marks replaced by tables of the results, of the first
+    device. Throws ResultsError where there are no marks, or no results."""
+    if not all(text.count(mark) == 1 for mark in _MARKS) or text.index(_MARKS[0]) > text.index(_MARKS[1]):
+        raise ResultsError(f"{path}: no line {_MARKS[0].strip()} with {_MARKS[1].strip()} below it")
+    if not results:
+        raise ResultsError(f"{path}: no results file to make tables of")
+    head, tail = text.split(_MARKS[0])[0], text.split(_MARKS[1])[1]
+    here = [one for one in results if one.device == results[0].device]
+    beside = [(one, workload, best) for one in here for workload in one.workloads
+              if (best := min((row for row in workload.rows if row.ok and row.peers), default=None,
+                              key=lambda row: row.median_ms))]
+    beside.sort(key=lambda item: (item[1].B, item[0].name))
+    ladder = next((workload for workload in results[0].workloads if workload.rows), None)
+    return head + _MARKS[0] + _MARKDOWN.get_template("tables.md").render(
+        main=results[0], protocol=_protocol(results[0]), ladder=ladder, beside=beside,
+        ablations=[row for one in here for row in one.ablations], gains=GAINS, peers=PEERS, GIB=GIB) + _MARKS[1] + tail

@@ -1,18 +1,20 @@
 """The published tables of reports/published/, and our values beside them.
 
-A file is a source: title, author, date, url (null where it is not known) and caveats, then `tables`, in the source's order,
-and `not_applicable`, what our results can't stand beside, with `why`. What a table says of device, B, T, metric, unit,
+A file is a source: title, author, date, url (null where no address was recorded) and caveats, then `tables`, in the
+source's order, and `not_applicable`, what our results can't stand beside, with `why`. What a table says of device, B, T, metric, unit,
 devices and kind holds for its rows unless a row says otherwise. A row's `ours` is what of ours stands beside it, according
-to the table's `quantity`: a rung or peer; a pair of them to form a ratio from; files to count the lines of; or null.
+to the table's `quantity`: a rung or peer; a pair of them to form a ratio from; files to count the lines of; phases or
+kernel types of our profile; or null.
 `reference` names the row that ratios are against, by default the first; `ratios` is false where there is none to form.
 """
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from profiles import Profile
 from results import GIB, Results, ResultsError, Row, Workload
 
 # The sources that come first; others follow by name.
@@ -47,6 +49,13 @@ OF_PAIR: dict[str, Callable[[float, float], float]] = {
     "reduction": lambda before, after: 100 * (1 - after / before),
     "speedup": lambda before, after: before / after,
     "advantage": lambda before, after: 100 * (before / after - 1),
+}
+
+
+# Of a profile: ms by phase or kernel type. Milliseconds of another device don't compare, shares of the step do.
+OF_PROFILE: dict[str, Callable[[Profile], dict[str, float]]] = {
+    "phases": lambda profile: profile.phases,
+    "kernel_types": lambda profile: {name: ms for name, (ms, _) in profile.kernel_types.items()},
 }
 
 
@@ -117,11 +126,11 @@ def rows(source: dict) -> Iterator[dict]:
                        "unit": column.get("unit", table.get("unit"))}
 
 
-def reproduce(results: list[Results]) -> list[Source]:
+def reproduce(results: list[Results], profiles: Sequence[Profile] = ()) -> list[Source]:
     """Every source with our values."""
     return [Source(source["source"], source["title"], ", ".join(filter(None, (source["author"], source["date"]))),
                    source["url"], source["caveats"],
-                   [_table(table, results) for table in source["tables"] + source["not_applicable"]])
+                   [_table(table, results, profiles) for table in source["tables"] + source["not_applicable"]])
             for source in load()]
 
 
@@ -131,7 +140,7 @@ def figures(value: float) -> str:
     return f"{value:,.{3 if size < 10 else 2 if size < 100 else 1 if size < 1000 else 0}f}"
 
 
-def _table(table: dict, results: list[Results]) -> Table:
+def _table(table: dict, results: list[Results], profiles: Sequence[Profile]) -> Table:
     columns = table.get("columns") or [table]
     shown = Table(table["title"], _setting(table), [f"published, {column['unit']}" for column in columns], [],
                   table.get("notes", []), missing=table.get("ours_missing", ""), why=table.get("why", ""))
@@ -145,6 +154,8 @@ def _table(table: dict, results: list[Results]) -> Table:
     if quantity == "lines":
         for row, line in zip(table["rows"], shown.lines):
             _count_lines(row["ours"], line)
+    elif quantity in OF_PROFILE:
+        _beside_profile(table, quantity, profiles, shown)
     elif quantity in OF_ROW or quantity in OF_PAIR:
         _beside(table, quantity, results, shown)
     return shown
@@ -208,6 +219,20 @@ def _beside(table: dict, quantity: str, results: list[Results], shown: Table) ->
             else:
                 gain = _gain(first, value, more_is_better)
             line.ours_ratio, line.agreement = f"{gain:.2f}×", f"{gain / published:.2f}"
+
+
+def _beside_profile(table: dict, quantity: str, profiles: Sequence[Profile], shown: Table) -> None:
+    """Fills in the fastest profile's share of the step; a row's `ours` are phases or kernel types, added up."""
+    profile = min((one for one in profiles if one.workload.startswith("gpt2,")), key=lambda one: one.ms, default=None)
+    if profile is None:
+        shown.missing = "no profile of gpt2 was given"
+        return
+    shown.ours_setting = f"{profile.device}, {profile.workload}, profile of {profile.rung}, % of the step"
+    parts = OF_PROFILE[quantity](profile)
+    for row, line in zip(table["rows"], shown.lines):
+        if row["ours"]:
+            line.beside = " + ".join(row["ours"])
+            line.ours = f"{100 * sum(parts.get(name, 0.0) for name in row['ours']) / sum(parts.values()):.1f} %"
 
 
 def _gain(reference: float, value: float, more_is_better: bool) -> float:

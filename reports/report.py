@@ -11,6 +11,7 @@ import csv
 import sys
 from pathlib import Path
 
+import profiles
 import results
 from results import Results, ResultsError
 
@@ -40,8 +41,12 @@ def write_csv(measured: list[Results], path: Path) -> None:
                         row.first_step_ms, row.startup_ms, row.final_loss, row.val_loss))
 
 
-def report(paths: list[Path], out: Path) -> None:
-    measured = [results.read(path) for path in paths]
+def report(paths: list[Path], out: Path, into: Path | None) -> None:
+    of_profiles = [path for path in paths if profiles.is_profile(path)]
+    of_history = [path for path in paths if results.has(path, lambda data: data.get("kind") == "history")]
+    measured = [results.read(path) for path in paths if path not in of_profiles + of_history]
+    traced = [profiles.read(path) for path in of_profiles]
+    before = into.read_text(encoding="utf-8") if into else ""
     out.mkdir(parents=True, exist_ok=True)
     write_csv(measured, out / "results.csv")
     print(out / "results.csv")
@@ -49,9 +54,11 @@ def report(paths: list[Path], out: Path) -> None:
     drawn, captions, dark_css = {}, {}, ""
     try:
         import charts
+        import history
         import style
 
-        drawn = charts.write(results.together(measured), out)
+        series = [one for path in of_history for one in history.read(path)]
+        drawn = charts.write(results.together(measured, traced, series), out)
         captions = {name: draw.__doc__ for name, draw in charts.CHARTS.items()}
         dark_css = style.dark_css()
         for written in drawn.values():
@@ -64,19 +71,21 @@ def report(paths: list[Path], out: Path) -> None:
     except ModuleNotFoundError as missing:
         print(LACKING.format("page", missing.name, "jinja2"))
         return
-    for name, text in (("published.md", page.published_markdown(measured)),
-                       ("index.html", page.render(measured, drawn, captions, dark_css))):
-        (out / name).write_text(text, encoding="utf-8")
-        print(out / name)
+    for path, text in ((out / "published.md", page.published_markdown(measured, traced)),
+                       (out / "index.html", page.render(measured, traced, drawn, captions, dark_css)),
+                       *([(into, page.renew(before, into, measured))] if into else [])):
+        path.write_text(text, encoding="utf-8")
+        print(path)
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, nargs="+", help="results files, schema 1")
+    parser.add_argument("results", type=Path, nargs="+", help="results files, schema 1, profiles and histories")
     parser.add_argument("--out", type=Path, default=Path("."), help="folder to write to (default: here)")
+    parser.add_argument("--into", type=Path, help="also renews the tables between marks in this Markdown file")
     options = parser.parse_args(arguments)
     try:
-        report(options.results, options.out)
+        report(options.results, options.out, options.into)
     except ResultsError as error:
         print(f"report: error: {error}", file=sys.stderr)
         return 2

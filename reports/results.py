@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -107,14 +107,23 @@ class Workload:
     model: str
     B: int
     T: int
+    devices: int = 1  # B is each one's
     rows: list[Row] = field(default_factory=list)
     peers: list[Row] = field(default_factory=list)
     all_peers: list[Row] = field(default_factory=list)  # those beside a rung and those that failed, too
     label: str = ""  # which results it is from, where that is not plain
     device: str = ""
+    file: str = ""
+    main: bool = True  # of the device's first results, which the charts of the ladder show
 
     def __str__(self) -> str:
-        return f"{self.label + ': ' if self.label else ''}{self.model}, B = {self.B}, T = {self.T}"
+        return f"{self.label + ': ' if self.label else ''}{self.model}, B = {self.B}, T = {self.T}" + \
+            (f", {self.devices} devices" if self.devices > 1 else "")
+
+    @property
+    def steps(self) -> int:
+        """Of the longest run."""
+        return max((len(steps) for row in self.rows for steps in row.rounds), default=0)
 
     def find(self, rung: str) -> Row | None:
         return next((row for row in self.rows + self.all_peers if row.rung == rung), None)
@@ -155,6 +164,30 @@ class Ablation:
 
 
 @dataclass
+class Scaled:
+    """A rung or peer on several devices, beside one device."""
+
+    rung: str
+    devices: int
+    batch: int  # of the one device
+    tokens_per_second: float
+    interval: tuple[float, float] | None
+    efficiency: float  # a fraction
+    efficiency_interval: tuple[float, float] | None
+
+
+@dataclass
+class Predicted:
+    """What a model expects, where nothing was measured."""
+
+    rung: str
+    devices: int
+    batch: int
+    tokens_per_second: float
+    efficiency: float
+
+
+@dataclass
 class Results:
     device: str
     backend: str
@@ -165,20 +198,29 @@ class Results:
     plan: dict = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    scaling: list[Scaled] = field(default_factory=list)
+    predicted: list[Predicted] = field(default_factory=list)
     mixed: bool = False  # measured on several devices: only ratios compare
+    against: list[Ratio] = field(default_factory=list)  # the fastest rung, to each peer's fastest on its workload
+    profiles: list = field(default_factory=list)  # of profiles.Profile, given with them
+    history: list = field(default_factory=list)  # of history.Series
 
     @property
     def rungs(self) -> list[str]:
         """Every rung that took part, in the order of the ladder."""
         return sorted({row.rung for workload in self.workloads for row in workload.rows})
 
-    @property
-    def rounds(self) -> int:
-        return max((len(row.rounds) for workload in self.workloads for row in workload.rows), default=0)
+    def ladders(self) -> list[Workload]:
+        """Those of the first results of each device that a rung was measured on."""
+        return [workload for workload in self.workloads if workload.main and any(row.ok for row in workload.rows)]
 
-    def drawable(self) -> list[Workload]:
-        """Those that a rung was measured on."""
-        return [workload for workload in self.workloads if any(row.ok for row in workload.rows)]
+    def longest(self) -> list[Workload]:
+        """Of each device those with the longest runs of two rungs or more."""
+        several = [workload for workload in self.workloads if sum(any(row.rounds) for row in workload.rows) > 1]
+        most = {workload.device: 0 for workload in several}
+        for workload in several:
+            most[workload.device] = max(most[workload.device], workload.steps)
+        return [workload for workload in several if workload.steps == most[workload.device]]
 
     def measured(self) -> Iterator[tuple[Workload, Row]]:
         """Every rung and peer that is ok, with its workload."""
@@ -186,28 +228,39 @@ class Results:
             yield from ((workload, row) for row in workload.rows + workload.all_peers if row.ok)
 
 
-def together(results: list[Results]) -> Results:
-    """Several results as one. Workloads are labelled by device where devices differ, by file where they would read the
-    same."""
-    if len(results) == 1:
-        return results[0]
-    devices = list(dict.fromkeys(one.device for one in results))
+def together(results: list[Results], profiles: Sequence = (), history: Sequence = ()) -> Results:
+    """Several results as one, the first of each device as its main ones. Workloads are labelled by device where devices
+    differ, by file where they would read the same."""
+    devices = list(dict.fromkeys(one.device for one in [*results, *profiles]))
+    main = {one.device: one for one in reversed(results)}
     seen = [str(workload) for one in results for workload in one.workloads]
 
     def labelled(one: Results, workload: Workload) -> Workload:
-        label = one.device if len(devices) > 1 else one.name if seen.count(str(workload)) > 1 else ""
-        return replace(workload, label=label)
+        first = one is main[one.device]
+        label = one.device if len(devices) > 1 else one.name if not first and seen.count(str(workload)) > 1 else ""
+        return replace(workload, label=label, file=one.name, main=first)
 
     workloads = [labelled(one, workload) for one in results for workload in one.workloads]
     ablations = [replace(ablation, workload=labelled(one, ablation.workload))
                  for one in results for ablation in one.ablations]
-    return Results(", ".join(devices), results[0].backend, workloads, ablations, name=results[0].name, context=results[0].context,
-                   plan=results[0].plan, mixed=len(devices) > 1)
+    return Results(", ".join(devices), results[0].backend if results else "", workloads, ablations,
+                   mixed=len(devices) > 1, profiles=list(profiles), history=list(history),
+                   scaling=[row for one in results for row in one.scaling],
+                   predicted=[row for one in results for row in one.predicted])
 
 
 def read(path: Path) -> Results:
     """Throws ResultsError naming the file and what is wrong with it."""
-    return load(path, _results)
+    one = load(path, _results)
+    return replace(one, name=one.name or path.name)
+
+
+def has(path: Path, what: Callable[[dict], bool]) -> bool:
+    """Whether a file is JSON and `what` holds of it."""
+    try:
+        return what(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError, TypeError, AttributeError):
+        return False
 
 
 def load(path: Path, parse: Callable[[dict], T]) -> T:
@@ -257,8 +310,13 @@ def _results(data: dict) -> Results:
     ablations = [_ablation(item) for item in data.get("ablations", [])]
     return Results(plain(device["name"]), plain(device["backend"]), used, ablations,
                    name=plain(report.get("name", "")), context=data["context"], plan=plan,
+                   against=[_ratio(ratio) for ratio in report.get("against", [])],
                    warnings=[plain(line, 400) for line in report.get("warnings", [])],
-                   notes=[plain(line, 400) for line in report.get("notes", [])])
+                   notes=[plain(line, 400) for line in report.get("notes", [])],
+                   scaling=[_scaled(item) for item in data.get("scaling", [])],
+                   predicted=[Predicted(plain(item["variant"]), int(item["devices"]), int(item["batch"]),
+                                        positive(item["tokens_per_second"]), positive(item["efficiency"]))
+                              for item in data.get("scaling_predicted", [])])
 
 
 def _row(variant: dict, runs: list[dict]) -> Row:
@@ -313,9 +371,16 @@ def _ablation(item: dict) -> Ablation:
     return Ablation(plain(item["rung"]), Workload(*_key(item)), gains)
 
 
-def _key(item: dict) -> tuple[str, int, int]:
+def _scaled(item: dict) -> Scaled:
+    rung = plain(item["variant"])
+    rate, interval = _estimate(item["tokens_per_second"], "value", rung)
+    efficiency, efficiency_interval = _estimate(item["efficiency"], "value", rung)
+    return Scaled(rung, int(item["devices"]), int(item["one_batch"]), rate, interval, efficiency, efficiency_interval)
+
+
+def _key(item: dict) -> tuple[str, int, int, int]:
     config = item["config"]
-    return plain(config["model"]), int(config["B"]), int(config["T"])
+    return plain(config["model"]), int(config["B"]), int(config["T"]), int(config.get("world_size", 1))
 
 
 def _steps(run: dict) -> list[dict]:

@@ -25,7 +25,7 @@ PEER_BAR = "#E69F00"
 
 # Okabe and Ito's palette, which readers with any colour vision can tell apart; black is the baseline's. Dashes and
 # markers tell the series apart in grey, and combine into more series than there are colours.
-_COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ((0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1.2)), "-")
 _MARKERS = "sD^vPXo"
 
@@ -80,7 +80,7 @@ _DARK = {"#ffffff": "#15181b", INK: "#e8eaed", MUTED: "#a2a8ae", GRID: "#2d3237"
 def dark_css() -> str:
     """Rules that turn a chart's colours into those for a dark ground; a viewer that knows no CSS keeps the light ones.
     What <use> refers to is matched too, so that no rule may name an element around it."""
-    return "".join(f'[style*="{what}: {light.lower()}"]{{{what}:{dark}!important}}'
+    return "".join(f'[style*="{what}: {light.lower()}"],[{what}="{light.lower()}"]{{{what}:{dark}!important}}'
                    for light, dark in _DARK.items() for what in ("fill", "stroke"))
 
 
@@ -92,7 +92,7 @@ class Line(NamedTuple):
 
 def lines(names: list[str]) -> dict[str, Line]:
     """A line style for each name; the first is the baseline's."""
-    rest = (Line(*look) for look in zip(cycle(_COLOURS), cycle(_DASHES), cycle(_MARKERS)))
+    rest = (Line(*look) for look in zip(cycle(COLOURS), cycle(_DASHES), cycle(_MARKERS)))
     return dict(zip(names, chain([Line(INK, "-", "o")], rest)))
 
 

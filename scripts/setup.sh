@@ -29,6 +29,8 @@ package_present() {
     libbenchmark-dev) pkg-config --exists 'benchmark >= 1.7' ;;
     libcli11-dev) pkg-config --exists 'CLI11 >= 2.1' ;;
     libgtest-dev) pkg-config --exists 'gtest >= 1.12' ;;
+    libopenmpi-dev) command -v mpicxx ;;
+    openmpi-bin) command -v mpirun ;;
     libopenblas-dev) pkg-config --exists openblas ;;
     libpcre2-dev) pkg-config --exists libpcre2-8 ;;
     ninja-build) command -v ninja ;;
@@ -67,6 +69,13 @@ require_packages() {
   for package in "${missing[@]}"; do
     package_present "$package" || die "$package is installed, but too old or not on PATH or pkg-config's path"
   done
+}
+
+# want_packages WHAT PACKAGE...: the same, but goes on without WHAT if it can't.
+want_packages() {
+  local what=$1
+  shift
+  (require_packages "$@") || note "warning: going on without $what"
 }
 
 # ---- Python environments -----------------------------------------------------------------------------------------
@@ -180,6 +189,7 @@ choose_backend() {
 setup() {
   require_packages build-essential ca-certificates cmake git libbenchmark-dev ninja-build pkg-config libcli11-dev libgtest-dev \
     libopenblas-dev libpcre2-dev nlohmann-json3-dev python3-venv
+  want_packages "several ranks on the CPU" libopenmpi-dev openmpi-bin
   if python_environment .venv scripts/requirements.txt; then
     PYTHON=$ROOT/.venv/bin/python
   else

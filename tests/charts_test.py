@@ -15,6 +15,8 @@ try:
     import charts
     import charts_ladder
     import charts_sweep
+    import charts_profile
+    import history
     import profiles
     import results
     import style
@@ -74,12 +76,15 @@ def everything():
                                               "activations/att": 60 * 2**20, "batch/tokens": 2**20}})
         if item["variant"] in RUNGS:
             item["speedup_peers"] = [{"ratio": 2.0, "lo": 1.9, "hi": 2.1, "against": f"pytorch/{item['variant']}"}]
-    for B, devices in ((8, 1), (16, 4)):
+    for B, devices in ((8, 1), (16, 1), (4, 2), (4, 4)):
         more = copy.deepcopy([item for item in data["variants"] if item["variant"] == "02_tf32"][0])
-        more["config"] = config(B) | {"world_size": devices}
-        more["tokens_per_second"]["value"] *= 0.9 * B / 4
+        more["config"] = config(B) | ({"world_size": devices} if devices > 1 else {})
+        more["tokens_per_second"]["value"] *= 0.9 * B * devices / 4
         data["variants"].append(more)
-        data["runs"].append(run("02_tf32", B, 0, 20.0))
+        data["runs"].append(run("02_tf32", B, 0, 20.0) | {"config": more["config"]})
+    data["scaling"] = [{"variant": "02_tf32", "devices": devices, "one_batch": 4, "against": "02_tf32",
+                        "tokens_per_second": {"value": 900.0 * devices, "lo": 890.0 * devices, "hi": 910.0 * devices},
+                        "efficiency": {"value": 0.9, "lo": 0.89, "hi": 0.91}} for devices in (4, 2)]
     data["ablations"] = ablated()["ablations"]
     return data
 
@@ -138,8 +143,11 @@ def draw(text):
 class Files(unittest.TestCase):
     def test_each_chart_is_written_as_svg_and_png(self):
         status, errors, files = draw(json.dumps(everything()))
-        self.assertEqual((status, errors), (0, ""))
-        self.assertEqual(sorted(files), sorted(f"{name}.{kind}" for name in charts.CHARTS for kind in ("svg", "png")))
+        self.assertEqual(status, 0)
+        absent = {*charts_profile.CHARTS, *history.CHARTS}
+        self.assertEqual({line.split()[2] for line in errors.splitlines()}, absent)
+        self.assertEqual(sorted(files), sorted(f"{name}.{kind}" for name in charts.CHARTS if name not in absent
+                                               for kind in ("svg", "png")))
         self.assertTrue(all(file.startswith(b"\x89PNG") for name, file in files.items() if name.endswith("png")))
 
     def test_the_same_results_give_the_same_bytes(self):
@@ -260,18 +268,39 @@ class BesideTheLadder(unittest.TestCase):
         self.assertEqual(list(line.get_xdata()), [4, 8, 16])
         self.assertAlmostEqual(line.get_ydata()[0], 256 / 17)
 
-    def test_scaling_is_against_the_fewest_devices(self):
+    def test_scaling_is_drawn_with_its_intervals(self):
+        rate, share = charts_sweep.draw_scaling(read(everything())).axes
+        for ax, value, half in ((rate, 1.8, 0.02), (share, 90.0, 1.0)):
+            (measured,) = ax.containers
+            line, _, (bars,) = measured.lines
+            self.assertEqual(list(line.get_xdata()), [2, 4])
+            self.assertAlmostEqual(line.get_ydata()[0], value)
+            (_, low), (_, high) = bars.get_segments()[0]
+            self.assertAlmostEqual(high - low, 2 * half)
+        self.assertNotIn("predicted", rate.get_legend_handles_labels()[1])
+
+    def test_what_is_predicted_is_dashed_and_named_so(self):
         data = everything()
-        _, share = charts_sweep.draw_scaling(read(data)).axes
-        (line,) = [line for line in share.lines if line.get_label() == "02_tf32"]
-        self.assertEqual(list(line.get_xdata()), [1, 4])
-        self.assertAlmostEqual(line.get_ydata()[1], 100 * (0.9 * 4) / (0.9 * 2) / 4)
+        data["scaling_predicted"] = [{"variant": "02_tf32", "batch": 4, "devices": devices, "machines": 1,
+                                      "tokens_per_second": 950.0 * devices, "efficiency": 0.95} for devices in (2, 64)]
+        rate, share = charts_sweep.draw_scaling(read(data)).axes
+        (dashed,) = [line for line in share.lines if list(line.get_xdata()) == [2, 64] and line.is_dashed()]
+        self.assertEqual(list(dashed.get_ydata()), [95.0, 95.0])
+        self.assertIn("predicted", rate.get_legend_handles_labels()[1])
+        self.assertEqual(list(rate.containers[0].lines[0].get_xdata()), [2, 4], "which the measured line leaves alone")
+
+    def test_workloads_on_several_devices_are_apart(self):
+        names = [str(workload) for workload in read(everything()).workloads]
+        self.assertIn("gpt2-tiny, B = 4, T = 64, 4 devices", names)
+        self.assertIn("gpt2-tiny, B = 4, T = 64", names)
 
     def test_what_is_missing_is_said(self):
         data = read(sample())
         for draw_it, word in ((charts_ladder.draw_memory, "memory"), (charts_ladder.draw_mfu, "peak"),
                               (charts_ladder.draw_peers, "--peer"), (charts_sweep.draw_batch, "--batch"),
-                              (charts_sweep.draw_scaling, "devices"), (charts.draw_ablation, "ablate")):
+                              (charts_sweep.draw_scaling, "devices"), (charts.draw_ablation, "ablate"),
+                              (charts_profile.draw_dtype, "stepladder profile"),
+                              (charts_profile.draw_gap, "stepladder profile"), (history.draw_history, "history")):
             self.assertIn(word, draw_it(data))
 
     def test_of_several_devices_only_ratios_are_drawn(self):
@@ -397,47 +426,106 @@ def profile(rung="09_padded_vocab", ms=4.0):
     def op(name, flops, ms):
         return {"op": name, "type": "GEMM" if flops else "copy", "math": "half" if flops else None, "count": 1.0,
                 "ms": ms, "bytes": 1e9, "flops": flops, "intensity": flops / 1e9, "gb_per_s": 1e3 / ms,
-                "tflops": flops * 1e-9 / ms}
+                "tflops": flops * 1e-9 / ms, "floor_ms": 0.75 * ms, "percent_of_gap": 25.0}
     return {"schema": 1, "context": {"device": {"name": "NVIDIA H200"}}, "profile": {
-        "variant": rung, "config": config(4), "device_ms": ms,
+        "variant": rung, "config": config(4), "device_ms": ms, "floor_ms": 0.5 * ms,
         "phases": [{"name": "forward block", "ms": 0.75 * ms}, {"name": "idle", "ms": 0.25 * ms}],
         "kernel_types": [{"type": "GEMM", "ms": 0.5 * ms}, {"type": "copy", "ms": 0.25 * ms}],
-        "ceilings": {"copy_gb_per_s": 4000.0, "gemm_tflops": {"fp32": 50.0, "half": 700.0}},
-        "ops": [op("matmul NT 1x1x1", 1e12, 0.4 * ms), op("matmul NN 1x1x1", 1e11, 0.1 * ms), op("copy", 0.0, 0.25 * ms)]}}
+        "ceilings": {"copy_gb_per_s": 4000.0, "gemm_tflops": {"fp32": 50.0, "half": 700.0},
+                     "peak_tflops": {"fp32": 100.0, "half": 1000.0, "fp8": 2000.0}},
+        "ops": [op("matmul NT 1x1x1", 1e12, 0.4 * ms), op("matmul NN 1x1x1", 1e11, 0.1 * ms),
+                op("copy", 0.0, 0.25 * ms)]}}
+
+
+def measured(results_data, *profile_data):
+    """Results and profiles as one, as the charts take them."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, f"{i}.json") for i in range(len(profile_data))]
+        for path, content in zip(paths, profile_data):
+            path.write_text(json.dumps(content))
+        return results.together([read(data) for data in results_data], [profiles.read(path) for path in paths])
 
 
 class Profiles(unittest.TestCase):
-    def read(self, *data):
-        with tempfile.TemporaryDirectory() as folder:
-            paths = [Path(folder, f"{i}.json") for i in range(len(data))]
-            for path, content in zip(paths, data):
-                path.write_text(json.dumps(content))
-            return [profiles.read(path) for path in paths]
+    def of(self, *data):
+        return measured([], *data)
 
     def test_each_chart_is_written_as_svg_and_png(self):
         status, errors, files = draw(json.dumps(profile()))
-        self.assertEqual((status, errors), (0, ""))
-        self.assertEqual(sorted(files), sorted(f"{name}.{kind}" for name in profiles.CHARTS for kind in ("svg", "png")))
+        self.assertEqual(status, 0)
+        self.assertEqual(sorted(files), sorted(f"{name}.{kind}" for name in charts_profile.CHARTS
+                                               for kind in ("svg", "png")))
+        self.assertEqual(errors.count("\n"), len(charts.CHARTS) - len(charts_profile.CHARTS))
 
     def test_a_bar_is_cut_by_share_of_the_step(self):
-        (ax,) = profiles.draw_phases(self.read(profile(), profile("00_fp32_baseline", 40.0))).axes
+        (ax,) = charts_profile.draw_phases(self.of(profile(), profile("00_fp32_baseline", 40.0))).axes
         self.assertEqual([(bar.get_x(), bar.get_width()) for bar in ax.patches], [(0, 75), (75, 25)] * 2)
         self.assertEqual([label.get_text() for label in ax.get_yticklabels()],
                          ["09_padded_vocab\n4.00 ms", "00_fp32_baseline\n40.0 ms"])
 
+    def test_parts_are_told_apart_without_colour(self):
+        data = profile()
+        data["profile"]["phases"] = [{"name": f"phase {i}", "ms": 1.0} for i in range(15)]
+        (ax,) = charts_profile.draw_phases(self.of(data)).axes
+        self.assertEqual(len({(bar.get_facecolor(), bar.get_hatch()) for bar in ax.patches}), 15)
+
+    def test_parts_that_are_small_everywhere_are_one(self):
+        data = profile()
+        data["profile"]["phases"] += [{"name": f"small {i}", "ms": 0.004} for i in range(3)]
+        figure = charts_profile.draw_phases(self.of(data))
+        self.assertEqual([text.get_text() for text in figure.legends[0].texts], ["forward block", "idle", "other"])
+        self.assertAlmostEqual(sum(bar.get_width() for bar in figure.axes[0].patches), 100)
+
+    def test_an_op_is_its_floor_and_what_it_takes_beyond(self):
+        (ax,) = charts_profile.draw_gap(self.of(profile())).axes
+        self.assertEqual([label.get_text() for label in ax.get_yticklabels()], ["idle", "matmul NT 1x1x1", "copy",
+                                                                               "matmul NN 1x1x1"])
+        floor, beyond = ax.patches[2:4]
+        self.assertAlmostEqual(floor.get_width(), 1.2)
+        self.assertAlmostEqual(beyond.get_width(), 0.4)
+        self.assertEqual(ax.texts[0].get_text(), "50 %")
+        self.assertIn("floor 2.00 ms (50 %)", ax.get_title(loc="left"))
+
     def test_the_roof_is_the_measured_one_and_ops_without_products_are_not_under_it(self):
-        (ax,) = profiles.draw_roofline(self.read(profile())).axes
+        (ax,) = charts_profile.draw_roofline(self.of(profile())).axes
         (roof,) = ax.lines  # only of the math that there is a product in
         x, y = roof.get_data()
         self.assertEqual([*zip(x, y)], [(50, 200), (175, 700), (2000, 700)])  # 4 TB/s up to 700 TFLOP/s
         self.assertEqual(ax.collections[0].get_offsets().tolist(), [[1000.0, 625.0], [100.0, 250.0]])
+
+    def test_each_type_has_its_peak_its_gemm_and_its_best_rung(self):
+        rungs = everything()
+        for item in rungs["variants"]:
+            item["config"]["math"] = "half" if item["variant"] == "02_tf32" else "fp32"
+        data = measured([rungs], profile())
+        (ax,) = charts_profile.draw_dtype(data).axes
+        best = data.workloads[0].find("02_tf32").mfu_nanogpt
+        self.assertEqual([round(bar.get_width(), 3) for bar in ax.patches][3:],
+                         [1000.0, 700.0, round(1000 * best, 3), 2000.0])
+        said = [text.get_text() for text in ax.texts]
+        of_rung = f"02_tf32: {1000 * best:,.0f}, MFU {100 * best:.0f} %, {100 * best / 0.7:.0f} % of the GEMM"
+        self.assertEqual(said[3:], ["1,000", "700, 70 % of peak", of_rung, "2,000", "not measured"])
+
+    def test_a_peak_that_is_not_known_is_no_number(self):
+        data = profile()
+        del data["profile"]["ceilings"]["peak_tflops"]
+        (ax,) = charts_profile.draw_dtype(self.of(data)).axes
+        self.assertEqual([text.get_text() for text in ax.texts], ["n/a", "50", "n/a", "700"])
+
+    def test_mfu_is_also_against_the_measured_gemm(self):
+        rungs = everything()
+        for item in rungs["variants"]:
+            item["config"]["math"] = "half"
+        ax = charts_ladder.draw_mfu(measured([rungs], profile())).axes[0]
+        marks = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == ">"]
+        self.assertAlmostEqual(marks[0], 100 * 8 / 41 / 0.7)
 
     def test_a_profile_without_kernels_has_no_chart_of_them(self):
         data = profile()
         data["profile"]["kernel_types"] = []
         status, errors, files = draw(json.dumps(data))
         self.assertEqual(status, 0)
-        self.assertIn("no kernel_types chart", errors)
+        self.assertIn("no kernel_types chart: no kernel was traced", errors)
         self.assertNotIn("kernel_types.svg", files)
 
     def test_a_damaged_profile_is_refused_by_name(self):
@@ -451,12 +539,58 @@ class Profiles(unittest.TestCase):
                      json.dumps(profile() | {"schema": 2}), json.dumps(profile() | {"profile": 3})):
             self.assertEqual(draw(text)[0], 2)
 
-    def test_results_are_not_drawn_beside_one_another(self):
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()) as errors:
-            path = Path(folder, "results.json")
-            path.write_text(json.dumps(sample()))
-            self.assertEqual(charts.main([str(path), str(path), "--out", folder]), 2)
-        self.assertEqual(errors.getvalue().count("\n"), 1)
+
+class Together(unittest.TestCase):
+    """Several results of one device."""
+
+    def test_the_first_results_are_the_ladder_and_the_longest_the_loss(self):
+        longer = sample((8,))
+        for item in longer["runs"]:
+            item["steps"] += [step | {"step": step["step"] + STEPS} for step in item["steps"]]
+        both = measured([sample(), longer])
+        self.assertEqual([len(draw_it(both).axes) for draw_it in (charts.draw_ladder, charts.draw_steps)], [1, 1])
+        self.assertEqual(len(charts.draw_ladder(both).axes[0].patches), len(RUNGS))
+        self.assertIn("B = 4,", charts.draw_ladder(both).texts[1].get_text())
+        self.assertIn("B = 8,", charts.draw_loss(both).texts[1].get_text())
+
+    def test_peers_of_all_results_are_on_one_scale(self):
+        more = everything()
+        for item in more["variants"]:
+            for ratio in item["speedup_peers"]:
+                ratio.update(ratio=4.0, lo=3.9, hi=4.1)
+        axes = charts_ladder.draw_peers(measured([everything(), more])).axes
+        self.assertGreater(len(axes), 1)
+        self.assertEqual(len({ax.get_xlim() for ax in axes}), 1)
+
+    def test_a_sweep_is_not_beside_rungs_that_happen_to_have_two_batches(self):
+        two = [data for B in (4, 8) for data in [sample((B,))]]
+        sweep = sample((2, 4, 8, 13, 16, 17))
+        for data in (*two, sweep):
+            for item in data["variants"]:
+                item["tokens_per_second"] = {"value": 1e3}
+        for key in ("variants", "runs"):
+            sweep[key] = [item for item in sweep[key] if item["variant"] == "02_tf32"]
+        rate, _ = charts_sweep.draw_batch(measured([*two, sweep])).axes
+        self.assertEqual([line.get_label() for line in rate.lines if line.get_label()[0] != "_"], ["02_tf32"])
+        rate, _ = charts_sweep.draw_batch(measured(two)).axes
+        self.assertEqual([line.get_label() for line in rate.lines if line.get_label()[0] != "_"], list(RUNGS))
+
+    def test_batches_between_powers_of_two_are_ticks_without_numbers(self):
+        data = sample((2, 4, 8, 13, 16, 17))
+        for item in data["variants"]:
+            item["tokens_per_second"] = {"value": 1e3}
+        _, memory = charts_sweep.draw_batch(read(data)).axes
+        self.assertEqual(list(memory.xaxis.get_majorticklocs()), [2, 4, 8, 16])
+        self.assertEqual(list(memory.xaxis.get_minorticklocs()), [13, 17])
+
+    def test_the_history_is_of_what_was_measured_often(self):
+        def series(name, count):
+            return history.Series("H200", name, [history.Point("abc", 10.0, None, None, 10.0, False)] * count)
+
+        data = results.together([read(sample())], [], [series("seldom", 2), series("often", 5), series("thrice", 3)])
+        self.assertEqual([ax.get_title(loc="left") for ax in history.draw_history(data).axes], ["often", "thrice"])
+        data.history = data.history[:1]
+        self.assertIn("three results", history.draw_history(data))
 
 
 class BadInput(unittest.TestCase):

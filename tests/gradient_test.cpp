@@ -139,10 +139,13 @@ std::shared_ptr<const Tokens> random_tokens(int64_t count, int64_t V) {
 /// stored, by up to half an epsilon: as a random walk some three epsilons, and five sigma of that.
 double tolerance_of(MathMode math, DType half) {
   constexpr double kTf32Epsilon = 0x1p-10;
+  constexpr double kFp8Epsilon = 0x1p-2;  // of e5m2, which gradients are rounded to on the way
   const double half_epsilon = half == DType::bf16 ? 0x1p-7 : 0x1p-10;
   return 32 * std::numeric_limits<float>::epsilon() + (math == MathMode::tf32   ? 8 * kTf32Epsilon
                                                        : math == MathMode::half ? 16 * half_epsilon
-                                                                                : 0.0);
+                                                       : math == MathMode::fp8
+                                                           ? 16 * half_epsilon + kFp8Epsilon / 2
+                                                           : 0.0);
 }
 
 struct Case {

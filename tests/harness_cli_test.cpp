@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <map>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -187,7 +188,7 @@ TEST_F(HarnessCli, HelpNamesEverySubcommandAndIsLongOnly) {
   const Outcome help = stepladder("--help");
   EXPECT_EQ(help.code, 0);
   for (const char* name : {"list", "run", "ablate", "train", "sample", "profile", "report", "diff", "export",
-                           "compare", "calibrate", "gate", "history", "doctor"})
+                           "compare", "calibrate", "gate", "overhead", "history", "doctor"})
     EXPECT_TRUE(has(help.out, name));
   EXPECT_FALSE(has(help.out, "-h,"));
   EXPECT_FALSE(has(help.out, "probe"));
@@ -409,6 +410,88 @@ TEST_F(HarnessCli, ThrottledRunsAreSaidAndNotClaimed) {
   EXPECT_FALSE(rows[2].numbers->baseline);
 }
 
+TEST_F(HarnessCli, ThrottledRoundsOfAPeerAreKnownThoughItDoesNotTell) {
+  const std::string nvml = cat("export STEPLADDER_NVML=" STEPLADDER_FAKE_NVML, " FAKE_NVML_REASONS=0x40; ");
+  const Outcome outcome =
+      shell(cat(nvml, kStepladder, " ", plan("--rungs 00 --rounds 1" + peers(FakeRung()))));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const stepladder::Run& run : results().runs) {
+    const bool peer = !run.peer.empty();
+    EXPECT_EQ(run.steps[5].device.power_w, peer ? std::optional(698.5) : std::nullopt) << run.variant;
+    EXPECT_EQ(run.throttled(), peer) << run.variant << ": a rung samples for itself";
+  }
+  EXPECT_TRUE(has(outcome.out, "pytorch/00_fp32_baseline, gpt2-tiny B=4 T=32: heat or")) << outcome.out;
+}
+
+TEST_F(HarnessCli, OptionsOfTheRungsGoToThoseThatUnderstandThem) {
+  const auto logging = [&](FakeRung fake) {
+    fake.before_start = cat("echo $name: $arguments >>", folder_ / "log.txt");
+    return fake;
+  };
+  for (const char* name : {"00_fp32_baseline", "05_mixed_precision"}) logging(rung(name)).write(folder_);
+  const std::string peer = peers(logging(FakeRung()));
+  const std::string ours =
+      " --loss-scale 1024 --attention native --deterministic --narrow-access --compute-capability 75";
+  ASSERT_EQ(stepladder(plan("--rungs 00,05 --rounds 1 --seed 3 --dtype fp16" + ours + peer)).code, 0);
+  std::map<std::string, std::string> told;
+  std::istringstream log(read_file(folder_ / "log.txt"));
+  for (std::string line; std::getline(log, line);) told[line.substr(0, line.find(':'))] = line + " ";
+  for (const auto& [name, arguments] : told) {
+    const bool half = has(name, "05") || name == "llmc", is_peer = has(name, "/") || name == "llmc";
+    EXPECT_EQ(has(arguments, " --dtype fp16 "), half) << arguments;
+    EXPECT_TRUE(has(arguments, " --seed 3 ")) << arguments;
+    for (const char* option : {" --loss-scale 1024 ", " --attention native ", " --deterministic ",
+                               " --narrow-access ", " --compute-capability 75 "})
+      EXPECT_EQ(has(arguments, option), !is_peer) << arguments;
+  }
+  EXPECT_EQ(told.size(), 5U);
+  const Json asked = results().plan;
+  EXPECT_EQ(asked["dtype"], "fp16");
+  EXPECT_EQ(asked["loss_scale"], 1024.0);
+  EXPECT_EQ(asked["deterministic"], true);
+
+  const Outcome other =
+      stepladder(plan("--rungs 00,05 --rounds 1 --seed 3 --dtype bf16 --resume" + ours + peer));
+  EXPECT_EQ(other.code, 4);
+  EXPECT_TRUE(has(other.err, "plan.dtype was \"fp16\", now it is \"bf16\"")) << other.err;
+}
+
+TEST_F(HarnessCli, ATypeThatNoRungNamedChoosesIsRefused) {
+  const Outcome outcome = stepladder(plan("--rungs 00,02 --dtype fp16"));
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "--dtype: all of the rungs named train in fp32"))
+      << outcome.err;
+}
+
+TEST_F(HarnessCli, TheRungsThemselvesTakeTheirOptionsFromARun) {
+  const Outcome outcome =
+      shell(cat("STEPLADDER_BIN_DIR=" STEPLADDER_BIN " ", kStepladder,
+                " run --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 2 --warmup 0 --rounds 1 "
+                "--rungs 00,05 --data ",
+                folder_ / "data.bin", " --out results.json --dtype fp16 --deterministic --loss-scale 512"));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Results measured = results();
+  for (const stepladder::Run& run : measured.runs) {
+    EXPECT_EQ(run.config["deterministic"], true);
+    EXPECT_EQ(run.config["loss_scale"], 512.0);
+  }
+  EXPECT_EQ(measured.runs[0].config["dtype"], "f32");
+  EXPECT_EQ(measured.runs[1].config["dtype"], "f16");
+  EXPECT_TRUE(measured.runs[1].summary->skipped_steps);
+  EXPECT_TRUE(has(outcome.out, "Besides its steps a run took ")) << outcome.out;
+}
+
+TEST_F(HarnessCli, StepsThatFp16SkippedAreInTheResultsAndTheTable) {
+  FakeRung fake = rung("02_tf32");
+  fake.before_end =
+      R"(say '{"event":"end","memory_bytes":{"live_peak":1,"reserved_peak":2,"process_peak":3},)"
+      R"("skipped_steps":3}'; exit 0)";
+  fake.write(folder_);
+  const Outcome outcome = stepladder(plan());
+  EXPECT_TRUE(has(outcome.out, "ok, 3 steps skipped")) << outcome.out;
+  EXPECT_EQ(results().runs[2].summary->skipped_steps, 3);
+}
+
 TEST_F(HarnessCli, ExportWritesWhatIsOkAndNamesTheRest) {
   FakeRung large = rung("02_tf32");
   large.before_start = R"(say '{"event":"error","status":"oom","reason":"does not fit"}'; exit 5)";
@@ -578,7 +661,9 @@ TEST_F(HarnessCliAblate, AllRungsAndBothKindsByDefault) {
   const Outcome outcome = stepladder(ablation("--rounds 1"));
   ASSERT_EQ(outcome.code, 0) << outcome.out;
   const Json rows = parse_json(read_file(folder_ / "results.json"))["ablations"];
-  ASSERT_EQ(rows.size(), ladder().size() - 1);
+  const auto expected = std::ranges::count_if(
+      ladder(), [](const Rung& rung) { return !rung.parent.empty() && !rung.beside && rung.devices == 1; });
+  ASSERT_EQ(std::ssize(rows), expected) << "all but the first, those for several devices and those beside";
   std::map<std::string, std::string> status;
   for (size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i]["rung"], ladder()[i + 1].name);
@@ -887,6 +972,29 @@ TEST_F(HarnessCli, ReportOfSeveralResultsIsOneReport) {
   }
   for (const auto& entry : std::filesystem::directory_iterator(folder_ / "report"))
     EXPECT_FALSE(has(entry.path().filename().string(), ".report.")) << entry.path();
+}
+
+TEST_F(HarnessCli, ReportLeadsWithTheFileThatHoldsTheMostOfALadder) {
+  ASSERT_EQ(stepladder(plan()).code, 0);
+  Json few = parse_json(read_file(folder_ / "results.json"));
+  Json one = Json::array();
+  for (const Json& run : few["runs"])
+    if (run["variant"] == "02_tf32") one.push_back(run);
+  few["runs"] = one;
+  write_file(folder_ / "few.json", few.dump());
+  write_file(folder_ / "noise.json", R"({"schema": 1, "kind": "noise"})");
+  write_file(folder_ / "profile.json", R"({"schema": 1, "context": {}, "profile": {"ceilings": {}}})");
+  const Outcome outcome =
+      stepladder("report few.json noise.json profile.json results.json few.json --out report");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const std::string summary = read_file(folder_ / "report/summary.md");
+  const size_t first = summary.find("# results.json"), second = summary.find("# few.json");
+  EXPECT_LT(first, second) << summary;
+  EXPECT_NE(second, std::string::npos);
+  EXPECT_EQ(summary.find("# few.json", second + 1), std::string::npos) << "given twice, told once";
+  EXPECT_TRUE(has(outcome.err, "noise.json: a file of kind \"noise\" is not part of a report"))
+      << outcome.err;
+  EXPECT_EQ(stepladder("report noise.json").code, 2);
 }
 
 TEST_F(HarnessCli, ReportIntoWhatIsNoFolderIsOneLine) {

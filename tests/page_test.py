@@ -18,10 +18,11 @@ REPORTS = TESTS.parent / "reports"
 sys.path[:0] = [str(REPORTS), str(TESTS)]
 try:
     import page
+    import profiles
     import report
     import results
     from browser import Browser, find
-    from charts_test import RUNGS, everything, failing, run, sample, with_peers
+    from charts_test import RUNGS, everything, failing, profile, run, sample, with_peers
 except ModuleNotFoundError as missing:
     raise unittest.SkipTest(f"no {missing.name}: the page's Python packages are not installed") from None
 
@@ -49,7 +50,7 @@ def page_of(*datas, charts=False):
         for data in datas:
             path.write_text(json.dumps(data))
             measured.append(results.read(path))
-        return page.render(measured, {}, {}, "")
+        return page.render(measured, [], {}, {}, "")
 
 
 class Tags(HTMLParser):
@@ -136,7 +137,7 @@ class Page(unittest.TestCase):
         self.assertIn("Tesla T4", ladder)
         self.assertIn("2.50×", ladder)
         self.assertNotRegex(Tags(ladder).text, r"\d ms|GiB|tok/s|17\.0")
-        for absolute in ("ladder", "memory", "steps", "batch"):
+        for absolute in ("ladder", "memory", "steps", "batch", "dtype", "phases", "gap", "history"):
             self.assertIn(f"<li>{absolute}: several devices", html)
 
     def test_one_row_a_rung_and_peer_goes_into_the_csv(self):
@@ -155,6 +156,136 @@ class Page(unittest.TestCase):
         self.assertIn("| compile | 145 | 7.17× |", text)
         for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.M):
             self.assertEqual(len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}), 1, block)
+
+
+class Together(unittest.TestCase):
+    """Results, sweeps, peers and profiles of one device on one page."""
+
+    def files(self):
+        llmc = with_peers(sample())
+        llmc["report"] = {"name": "llmc.json", "warnings": ["Unfinished: 3 of 9 runs"],
+                          "against": [{"ratio": 1.2, "lo": 1.1, "hi": 1.3, "against": "llmc"}]}
+        return everything() | {"report": {"name": "ladder.json"}}, llmc, profile()
+
+    def test_the_first_results_lead_and_the_others_follow_with_their_warnings(self):
+        html = page_of(*self.files()[:2])
+        answer = Tags(html[html.index('class="answer"'):html.index('id="ladder"')]).text
+        self.assertEqual(html.count('class="answer"'), 1)
+        self.assertNotIn("Unfinished", answer)
+        besides = html[html.index("Measured besides"):html.index('id="charts"')]
+        self.assertRegex(" ".join(Tags(besides).text.split()), r"llmc\.json 3 rungs.*1 warning.*Unfinished: 3 of 9")
+
+    def test_a_peer_that_another_file_measured_is_in_the_answer_with_its_interval(self):
+        def tiles(*datas):
+            html = page_of(*datas)
+            return re.sub(r"\s+", " ", Tags(html[html.index("<dl"):html.index("</dl>")].replace("</d", " </d")).text)
+
+        text = tiles(*self.files()[:2])
+        self.assertIn("Against llm.c's fastest 1.20× faster llmc, 21.00 ms; 95 % interval 1.10 to 1.30; "
+                      "02_tf32 in llmc.json at B = 4, 17.00 ms", text)
+        self.assertIn("Against PyTorch's fastest 2.00× faster pytorch/02_tf32; 95 % interval 1.90 to 2.10", text)
+        self.assertIn("Against llm.c not measured run with --peer llmc", tiles(everything()))
+
+    def test_a_throttled_rung_is_not_the_answer_and_devices_are_not_added_up(self):
+        data = everything()
+        html = Tags(page_of(data)).text
+        self.assertIn("02_tf32 is the fastest rung, 2.5×", " ".join(html.split()))
+        self.assertIn("gpt2-tiny, B = 8, T = 64 · NVIDIA H200", html)  # not B = 16 on 4 devices
+        for item in data["variants"]:
+            if item["variant"] == "02_tf32":
+                item["throttled"] = True
+        self.assertIn("01_causal_mask is the fastest rung", " ".join(Tags(page_of(data)).text.split()))
+
+    def test_ablations_are_a_table(self):
+        html = page_of(everything())
+        table = Tags(html[html.index("worth elsewhere"):html.index('id="charts"')]).text
+        for part in ("leave-one-out", "2.500×", "1.400 to 1.600", "unsupported", "needs sm_80"):
+            self.assertIn(part, table)
+
+    def test_profiles_are_on_the_page_with_their_charts_and_tables(self):
+        with tempfile.TemporaryDirectory() as folder:
+            status, said, out = write(folder, *self.files())
+            self.assertEqual(status, 0, said)
+            html = (out / "index.html").read_text(encoding="utf-8")
+        for name in ("dtype", "phases", "kernel_types", "gap", "roofline", "mfu", "ablation", "batch", "peers"):
+            self.assertIn(f'id="chart-{name}"', html)
+        section = Tags(html[html.index('id="profiles"'):html.index('id="diffs"')]).text
+        for part in ("09_padded_vocab", "50 % of the speed of light", "matmul NT 1x1x1", "1.600", "GEMM", "25.0"):
+            self.assertIn(part, section)
+        self.assertIn("<li>history: no rung was measured in three", html)
+
+    def test_profiles_alone_are_a_page_too(self):
+        with tempfile.TemporaryDirectory() as folder:
+            status, said, out = write(folder, profile())
+            self.assertEqual(status, 0, said)
+            self.assertIn("Profiles of NVIDIA H200", (out / "index.html").read_text(encoding="utf-8"))
+
+    def test_a_profile_of_other_sources_is_stale_and_of_another_device_not_shown(self):
+        data = profile()
+        data["profile"]["source_hash"] = "0" * 64
+        data["context"]["device"]["name"] = "Tesla T4"
+        with tempfile.TemporaryDirectory() as folder:
+            _, _, out = write(folder, data)
+            html = (out / "index.html").read_text(encoding="utf-8")
+            self.assertIn("the sources of 09_padded_vocab have changed", html)
+            _, _, out = write(folder, everything(), data)
+            html = (out / "index.html").read_text(encoding="utf-8")
+        self.assertNotIn('id="profiles"', html)
+        self.assertIn("<li>gap: several devices", html)
+
+    def test_of_each_file_only_what_differs_is_in_the_environment(self):
+        one, other = everything(), everything()
+        one["context"]["commit"] = other["context"]["commit"] = "abc"
+        other["context"]["time"] = "tomorrow"
+        html = page_of(one, other)
+        environment = html[html.index('id="environment"'):]
+        self.assertEqual((environment.count("abc"), environment.count("tomorrow")), (1, 1))
+
+
+class Renewed(unittest.TestCase):
+    """Tables between marks in another file."""
+
+    MARKS = "<!-- stepladder: begin -->\nold\n<!-- stepladder: end -->\n"
+
+    def test_what_stands_between_the_marks_is_renewed_and_nothing_else(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "README.md")
+            path.write_text("before\n" + self.MARKS + "after\n")
+            results_file = Path(folder, "results.json")
+            results_file.write_text(json.dumps(failing(everything(), "01_causal_mask", "oom", "wants 90 | has 80")))
+            for _ in range(2):
+                with contextlib.redirect_stdout(io.StringIO()):
+                    self.assertEqual(report.main([str(results_file), "--out", folder, "--into", str(path)]), 0)
+            text = path.read_text()
+        self.assertTrue(text.startswith("before\n<!--") and text.endswith("-->\nafter\n"))
+        self.assertNotIn("old", text)
+        for row in ("| 02_tf32 | 17.0 | 15,059 | 2.50 | 33.0 | 2.00 | 47.1 | 0.1 / 0.1 | - |",
+                    r"| 01_causal_mask | oom: wants 90 \| has 80 | - |", "| 02_tf32 | 2.50 | 1.50 | 2.45 |",
+                    "| 01_causal_mask | 1.05 | unsupported | 1.05 |", "| 02_tf32 | 4 | 17.0 | 15,059 | 33.0 | 2.00 |"):
+            self.assertIn(row, text)
+        for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.M):
+            self.assertEqual(len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}), 1, block)
+
+    def test_a_file_without_marks_is_left_alone(self):
+        for text in ("no marks\n", self.MARKS[::-1], 2 * self.MARKS):
+            with tempfile.TemporaryDirectory() as folder:
+                path, results_file = Path(folder, "README.md"), Path(folder, "results.json")
+                path.write_text(text)
+                results_file.write_text(json.dumps(sample()))
+                said = io.StringIO()
+                with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+                    self.assertEqual(report.main([str(results_file), "--out", folder, "--into", str(path)]), 2)
+                self.assertEqual((path.read_text(), said.getvalue().count("\n")), (text, 1))
+
+    def test_the_readme_has_the_tables_of_the_kept_results(self):
+        folder = REPORTS / "h200"
+        kept = [results.read(path) for path in sorted(folder.glob("*.json"))
+                if not profiles.is_profile(path) and not results.has(path, lambda data: "kind" in data)]
+        kept.sort(key=lambda one: -max(len(workload.rows + workload.all_peers) for workload in one.workloads))
+        readme = REPORTS.parent / "README.md"
+        text = readme.read_text(encoding="utf-8")
+        self.assertEqual(page.renew(text, readme, kept), text,
+                         "stepladder report reports/h200/*.json --into README.md renews it")
 
 
 class Hostile(unittest.TestCase):
@@ -185,6 +316,17 @@ class Hostile(unittest.TestCase):
                 self.assertLess(max(map(len, re.findall(r"x+", html))), 500)
                 self.assertFalse("\x1b" in html or "\x00" in html)
                 self.assertIn("".join(c if c.isprintable() else "?" for c in text)[:50], tags.text)
+
+    def test_a_profile_s_strings_are_shown_never_run(self):
+        for text in self.STRINGS:
+            data = json.loads(json.dumps(profile()).replace('"matmul NT 1x1x1"', json.dumps(text)))
+            data["profile"]["variant"] = data["context"]["device"]["name"] = text
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "profile.json")
+                path.write_text(json.dumps(data))
+                html = page.render([], [profiles.read(path)], {}, {}, "")
+            self.assertEqual([name for name, _ in Tags(html).tags].count("script"), 1)
+            self.assertNotIn("onload=alert", html.replace("&lt;svg onload=alert", ""))
 
     def test_missing_fields_cost_their_part_only(self):
         for field in ("memory_bytes", "mfu_nanogpt", "mfu_llmc", "tokens_per_second", "speedup_peers",
@@ -251,7 +393,7 @@ class InABrowser(unittest.TestCase):
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
-        _, _, out = write(folder.name, failing(everything(), "01_causal_mask", "oom", "wants 90 GiB"))
+        _, _, out = write(folder.name, failing(everything(), "01_causal_mask", "oom", "wants 90 GiB"), profile())
         cls.path = out / "index.html"
         cls.browser = Browser()
         cls.addClassCleanup(cls.browser.__exit__)
@@ -271,7 +413,7 @@ class InABrowser(unittest.TestCase):
                     const box = svg.getBoundingClientRect();
                     return [box.width, box.height, [...svg.querySelectorAll("path, use")].filter(
                         mark => mark.getBoundingClientRect().width > 0).length]; })""")
-                self.assertEqual(len(charts), 10)
+                self.assertEqual(len(charts), 15)
                 for wide, high, marks in charts:
                     self.assertGreater(min(wide / 300, high / 100, marks / 50), 1.0)
                 self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), width)

@@ -2,14 +2,17 @@
 
 import json
 import os
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PEERS = REPOSITORY / "scripts" / "peers"
@@ -107,6 +110,10 @@ class Llmc(Peer):
         for words in ("-b 2 -t 64 -d 512 -x 3 -l 0.002", "-e d12", "-v 4 -m 1", "-r 1 -ge 2"):
             self.assertIn(words, arguments)
 
+    def test_the_type_it_was_built_for_is_the_one_asked_for(self):
+        self.assertEqual(self.run_llmc("--dtype", "bf16")[0], 0)
+        self.refused(self.run_llmc("--dtype", "fp16"), 5, "unsupported", "built for BF16", "PRECISION=FP16")
+
     def test_validation_is_the_one_after_the_last_step(self):
         code, _, events = self.run_llmc("--val-data", "data.bin", "--eval-every", "3")
         self.assertEqual([event for event in events if event["event"] == "eval"],
@@ -178,6 +185,24 @@ class WithoutPytorch(Ladder):
             self.assertEqual((code, errors.count("\n")), (2, 1), errors)
             self.assertIn(word, errors)
 
+    def test_a_rank_of_no_world_is_refused(self):
+        for world, word in (({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2"), ({"WORLD_SIZE": "two"}, "WORLD_SIZE=two"),
+                            ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK=-1")):
+            code, errors, _ = self.run_rung("11_multi_gpu", **world)
+            self.assertEqual((code, errors.count("\n")), (2, 1), errors)
+            self.assertIn(word, errors)
+        code, errors, _ = self.run_rung("11_multi_gpu", "--world-size", "4", RANK="0", WORLD_SIZE="2")
+        self.assertEqual((code, errors.count("\n")), (2, 1), errors)
+        self.assertIn("--nproc-per-node=4", errors)
+
+    def test_ranks_are_as_torchrun_tells(self):
+        from pytorch_ladder import rank_of
+        with mock.patch.dict(os.environ, {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}):
+            self.assertEqual(rank_of(None), (3, 4))
+            self.assertEqual(rank_of(4), (3, 4))
+        with mock.patch.dict(os.environ, clear=True):
+            self.assertEqual(rank_of(None), (0, 1))
+
     def test_the_learning_rate_warms_up_and_decays(self):
         from pytorch_ladder import learning_rate
         settings = SimpleNamespace(lr=1.0, min_lr=0.1, warmup_lr_steps=4, decay_steps=8)
@@ -226,6 +251,21 @@ class WithPytorch(Ladder):
         self.refused(self.run_rung("00_fp32_baseline", "--data", "new.txt"), 2, "error", "new.txt", "rung's executable")
         write_tokens(self.folder / "wide.bin", [60000] * 3000)
         self.refused(self.run_rung("00_fp32_baseline", "--data", "wide.bin"), 2, "error", "60000")
+
+    def test_two_ranks_learn_what_one_does_with_twice_the_batches(self):
+        _, _, (_, *alone, _) = self.run_rung("11_multi_gpu", "--dtype", "bf16", "--accumulate", "2")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+        for rung in ("11_multi_gpu", "12_zero1"):
+            with ThreadPoolExecutor(2) as pool:
+                ranks = list(pool.map(lambda rank: self.run_rung(rung, RANK=str(rank), LOCAL_RANK=str(rank), **meeting),
+                                      range(2)))
+            for rank, (code, errors, (start, *steps, _)) in enumerate(ranks):
+                self.assertEqual(code, 0, errors)
+                self.assertEqual((start["rank"], start["config"]["world_size"]), (rank, 2))
+                for step, expected in zip(steps, alone, strict=True):
+                    self.assertAlmostEqual(step["loss"], expected["loss"], delta=1e-2 * expected["loss"])
 
     def test_it_learns_what_the_rungs_learn(self):
         """The first steps from the checkpoint and with the numbers that the rungs are tested against."""

@@ -59,6 +59,20 @@ TEST_P(ProfileGpuTest, CuptiSeesEveryKernelAndItsOp) {
     EXPECT_GT(kernels[id], 0) << traced.calls[static_cast<size_t>(id)].op << " ran nothing";
 }
 
+// CUPTI's records are an outside clock: nothing of the measuring has a part in them.
+TEST_P(ProfileGpuTest, HostDeviceAndCuptiAgreeOnAStepWithinAPercent) {
+  const Config config = config_on(cuda_->device());
+  const TracedStep traced = traced_step(GetParam(), std::move(cuda_), config, /*accumulate=*/8);
+  const std::string source = traced.profile["times"];
+  if (!source.starts_with("CUPTI")) GTEST_SKIP() << source;
+  const double host = traced.profile["step_ms"], device = traced.profile["device_ms"],
+               records = traced.profile["span_ms"];
+  EXPECT_GT(records, 1.0);
+  EXPECT_NEAR(host / records, 1.0, kClocksApart) << host << " ms, " << records << " ms";
+  EXPECT_NEAR(device / records, 1.0, kClocksApart) << device << " ms, " << records << " ms";
+  EXPECT_TRUE(traced.profile["clocks_agree"]);
+}
+
 TEST_P(ProfileGpuTest, DeviceEventsTimeEveryOpWhereThereIsNoCupti) {
   const Config config = config_on(cuda_->device());
   const auto first = cuda_->make_tracer();  // there is one CUPTI in a process: taken

@@ -164,6 +164,9 @@ TEST(Profile, SharesTimeOutWithoutCountingAnyTwice) {
   EXPECT_NEAR(json["phases_ms"], 10.0, 1e-9);
   EXPECT_NEAR(json["phases_apart"], 0.1 / 10.1, 1e-9);
   EXPECT_TRUE(json["phases_add_up"]);
+  EXPECT_NEAR(json["span_ms"], 8.0, 1e-9);  // from the first to the end of the last
+  EXPECT_NEAR(json["clocks_apart"], 3.0 / 11.0, 1e-9);
+  EXPECT_FALSE(json["clocks_agree"]);
   EXPECT_NEAR(kinds["GEMM"], 4.0, 1e-9);  // kernels as long as they took, side by side or not
   EXPECT_NEAR(kinds["copy"], 3.0, 1e-9);
   EXPECT_NEAR(kinds["other"], 1.0, 1e-9);
@@ -179,6 +182,17 @@ TEST(Profile, SharesTimeOutWithoutCountingAnyTwice) {
 
   profile.add(step, calls, 20.0, 20.0);  // a timer that has twice the step
   EXPECT_FALSE(profile.json("a test", std::nullopt)["phases_add_up"]);
+}
+
+TEST(Profile, ClocksThatAgreeAreSaidTo) {
+  TracedOps::Step step;
+  step.times.ns = 10'100'000;
+  step.times.spans = {{50'000, 6'000'000, -1, ""}, {6'000'000, 10'050'000, -1, ""}};
+  Profile profile{Ceilings()};
+  profile.add(step, {}, 10.09, 10.04);
+  const auto json = profile.json("a test", std::nullopt);
+  EXPECT_NEAR(json["clocks_apart"], 0.09 / 10.09, 1e-9);
+  EXPECT_TRUE(json["clocks_agree"]);
 }
 
 TEST(ShortKernelName, DropsNamespacesAndParameters) {

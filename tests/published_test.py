@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "reports"))
+import profiles
 import published
 import results
 
@@ -24,7 +25,7 @@ def ours(ladder, device="NVIDIA H200", B=16, T=1024):
     """Results of these rungs, each with its milliseconds."""
     row_of = {name: results.Row(name, "ok", "", median_ms=ms, tokens_per_second=B * T * 1e3 / ms, first_step_ms=10 * ms,
                                 memory=results.Memory(*[int(ms * results.GIB)] * 3)) for name, ms in ladder.items()}
-    workload = results.Workload("gpt2", B, T, list(row_of.values()), device=device)
+    workload = results.Workload("gpt2", B, T, rows=list(row_of.values()), device=device)
     return results.Results(device, "cuda", [workload])
 
 
@@ -35,6 +36,7 @@ def table(source, title, measured):
 
 LADDER = {"00_fp32_baseline": 400.0, "05_mixed_precision": 100.0, "06_fused_kernels": 50.0, "07_flash_attention": 40.0,
           "09_padded_vocab": 32.0}
+PROFILE = profiles.read(published.ROOT / "reports/h200/profile_09.json")
 GUNTON = ("gunton-2024-07", "Step time on an A100")
 
 
@@ -57,6 +59,8 @@ class Rows(unittest.TestCase):
                     for name in [names] if isinstance(names, str) else names:
                         if one["quantity"] == "lines":
                             self.assertTrue(list(published.ROOT.glob(name)), name)
+                        elif one["quantity"] in published.OF_PROFILE:
+                            self.assertIn(name, published.OF_PROFILE[one["quantity"]](PROFILE))
                         else:
                             self.assertIn(name.removeprefix("pytorch/"), ladder)
 
@@ -114,6 +118,26 @@ class Beside(unittest.TestCase):
         measured.workloads[0].rows[3].status = "oom"
         lines = table(*GUNTON, [measured]).lines
         self.assertEqual([line.ours for line in lines], ["400.0", "100.0", "50.00", "", "32.00"])
+
+    def test_a_profile_s_shares_of_the_step_stand_beside_llm_c_s(self):
+        llmc = next(one for one in published.reproduce([], [PROFILE]) if one.name == "llmc-2024-05-03").tables
+        phases, kernels = (next(one for one in llmc if one.title == f"Profile: {title}")
+                           for title in ("phases of a step", "kernels"))
+        whole = PROFILE.phases
+        head = 100 * (whole["classifier"] + whole["classifier backward"]) / sum(whole.values())
+        self.assertEqual(phases.lines[2].beside, "classifier + classifier backward")
+        self.assertEqual(phases.lines[2].ours, f"{head:.1f} %")
+        self.assertEqual((kernels.lines[0].beside, kernels.lines[1].ours), ("GEMM", ""))
+        self.assertIn("profile of 09_padded_vocab", kernels.ours_setting)
+        shares = [float(line.ours.split()[0]) for line in kernels.lines if line.ours]
+        self.assertLess(sum(shares), 100.5)  # none is counted twice
+        self.assertGreater(sum(shares), 98)
+
+    def test_without_a_profile_of_gpt2_there_is_nothing_beside_one(self):
+        self.assertIn("no profile", table("llmc-2024-05-03", "Profile: kernels", []).missing)
+
+    def test_a_source_without_an_address_says_so(self):
+        self.assertTrue(any(one.url is None for one in published.reproduce([])))
 
     def test_lines_of_code_are_counted(self):
         lines = table("llmc-2024-05-03", "Lines of code", []).lines

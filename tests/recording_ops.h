@@ -35,12 +35,16 @@ class RecordingOps final : public CountedOps {
     calls.emplace_back("record");
     return CountedOps::record(work);
   }
+  void collective(Collective what, std::span<const Tensor> bucket) override {
+    calls.emplace_back(name_of(what));
+    ops_->collective(what, bucket);
+  }
 
  private:
   void enter(OpCall what, std::span<const Tensor> operands) override {
     std::string call = what.op.substr(0, what.op.find(' '));  // products go on with their extents
     if (call == "download") return;
-    if (what.kind == OpKind::gemm && what.math != MathMode::half)
+    if (what.kind == OpKind::gemm && (what.math == MathMode::tf32 || what.math == MathMode::fp32))
       call += what.math == MathMode::tf32 ? "/tf32" : "/fp32";
     for (const Tensor& x : operands)
       if (x.shape.rank() > 0) call += cat(' ', name_of(x.dtype), x.shape);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "tests/files.h"
 
@@ -218,6 +219,62 @@ TEST(Report, ComparesTwoRungsWithinRounds) {
   const std::string alone = comparison(results, "02_tf32", "03_fused_adamw");
   EXPECT_TRUE(says(alone, {"02_tf32"}));
   EXPECT_EQ(alone.find("times the speed"), std::string::npos);
+}
+
+TEST(Report, AComparisonSaysWhichRoundsWereThrottled) {
+  std::vector<Json> runs = {run_json("00_fp32_baseline", 0, 400), run_json("02_tf32", 0, 900),
+                            run_json("00_fp32_baseline", 1, 400), run_json("02_tf32", 1, 160)};
+  runs[1]["summary"]["throttled"] = true;
+  EXPECT_TRUE(
+      says(comparison(results_from(results_json(runs)), "00_fp32_baseline", "02_tf32"),
+           {"02_tf32, gpt2 B=16 T=1024: heat or the hardware's protection cut the clocks in most steps "
+            "of 1 of 2 rounds; its numbers are without those rounds.",
+            "02_tf32 runs at 2.50 times the speed"}));
+  runs[3]["summary"]["throttled"] = true;
+  const std::string all = comparison(results_from(results_json(runs)), "00_fp32_baseline", "02_tf32");
+  EXPECT_TRUE(says(all, {"2 of 2 rounds", "nothing is claimed", "ok, throttled"}));
+  EXPECT_EQ(all.find("times the speed"), std::string::npos) << all;
+}
+
+TEST(Report, StandsAgainstThePeersFastestInTheSameRounds) {
+  std::vector<Json> runs;
+  for (int round : {0, 1}) {
+    runs.push_back(run_json("02_tf32", round, 100));
+    runs.push_back(run_json("only/02_tf32", round, 10));
+    for (auto [name, peer, ms] : {std::tuple("pytorch/02_tf32", "pytorch", 300.0),
+                                  std::tuple("pytorch/09_padded_vocab", "pytorch", 150.0 + 50 * round),
+                                  std::tuple("llmc", "llmc", 80.0)}) {
+      runs.push_back(run_json(name, round, ms));
+      runs.back()["peer"] = peer;
+    }
+  }
+  const auto against = [&] { return against_peers(results_from(results_json(runs))); };
+  ASSERT_EQ(against().size(), 2U);
+  EXPECT_EQ(against()[0].against, "pytorch/09_padded_vocab");
+  EXPECT_DOUBLE_EQ(against()[0].ratio.value, 1.75);
+  ASSERT_TRUE(against()[0].ratio.interval);
+  EXPECT_DOUBLE_EQ(against()[0].ratio.interval->hi, 2.0);
+  EXPECT_DOUBLE_EQ(against()[1].ratio.value, 0.8);
+  for (Json& run : runs)
+    if (run["variant"] == "02_tf32") run["summary"]["throttled"] = true;
+  EXPECT_TRUE(against().empty()) << "nothing is claimed on throttled times";
+  runs.push_back(run_json("11_multi_gpu", 0, 10));
+  runs.back()["config"]["world_size"] = 4;
+  runs.push_back(run_json("00_fp32_baseline", 0, 600));
+  EXPECT_TRUE(markdown(results_json(runs)).starts_with("Fastest: 00_fp32_baseline, 600.0 ms"))
+      << markdown(results_json(runs));
+}
+
+TEST(Report, OfSeveralDevicesAnAblationHasRatiosOnly) {
+  Json results =
+      results_json({run_json("02_tf32", 0, 150), run_json("03_fused_adamw", 0, 120),
+                    run_json("without/03_fused_adamw", 0, 21), run_json("09_padded_vocab", 0, 20)});
+  results["plan"]["ablate"] = {{"rungs", {"03_fused_adamw"}}, {"kinds", {"without"}}};
+  const std::string text = markdown_report(results_from(results), true);
+  EXPECT_TRUE(says(text, {"| rung | ladder gain | leave-one-out | only-one | status |",
+                          "| 03_fused_adamw | 1.250 | 1.050 | - | ok |"}));
+  for (const char* absolute : {"live memory", "150.0", "GiB"})
+    EXPECT_EQ(text.substr(0, text.find("- Step time")).find(absolute), std::string::npos) << absolute << text;
 }
 
 TEST(Report, SurvivesAnyContextAndPlan) {

@@ -4,23 +4,14 @@
 #include <signal.h>
 
 #include <chrono>
-#include <fstream>
-#include <thread>
 
 #include "bench/child.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
+#include "tests/processes.h"
 
 namespace stepladder {
 namespace {
-
-/// Whether process `pid` runs; a zombie does not.
-bool alive(pid_t pid) {
-  std::ifstream file(cat("/proc/", pid, "/stat"));
-  const std::string stat{std::istreambuf_iterator<char>(file), {}};
-  const size_t name_end = stat.rfind(')');
-  return name_end != std::string::npos && stat[name_end + 2] != 'Z';
-}
 
 class RunnerTest : public testing::Test {
  protected:
@@ -114,18 +105,14 @@ TEST_F(RunnerTest, AHangIsATimeoutAndNothingIsLeftRunning) {
   EXPECT_EQ(run.status, Status::timeout);
   EXPECT_EQ(run.reason, "killed after 0.3 s at step 2 of 6; --timeout allows more");
   const pid_t grandchild = std::stoi(read_file(folder_ / "grandchild"));
-  for (int i = 0; i < 100 && alive(grandchild); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_FALSE(alive(grandchild));
+  EXPECT_TRUE(ends(grandchild));
 }
 
 TEST_F(RunnerTest, WhatARunLeavesBehindIsEnded) {
   fake_.before_end = cat("sleep 100 & echo $! >", folder_ / "grandchild");
   EXPECT_EQ(measure().status, Status::ok);
   const pid_t grandchild = std::stoi(read_file(folder_ / "grandchild"));
-  for (int i = 0; i < 100 && alive(grandchild); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_FALSE(alive(grandchild));
+  EXPECT_TRUE(ends(grandchild));
 }
 
 TEST_F(RunnerTest, WhatTheRungReportsIsItsStatus) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -63,18 +64,19 @@ inline TracedStep traced_step(const std::string& rung, std::unique_ptr<Ops> back
 
   TracedStep traced;
   ops.begin_step();
+  const auto start = std::chrono::steady_clock::now();
   ops.start_timer();
   trainer->step(data, 2, 1e-3F);
   ops.stop_timer();
   ops.synchronize();
+  const std::chrono::duration<double, std::milli> host = std::chrono::steady_clock::now() - start;
   traced.step = ops.end_step();
   traced.calls = ops.calls();
   traced.vocabulary = trainer->weights.wte.shape[0];
   Ceilings ceilings;
   ceilings.bytes_per_s = 1e12;
   Profile profile(ceilings);
-  const double device_ms = ops.device_ms();
-  profile.add(traced.step, traced.calls, device_ms, device_ms);
+  profile.add(traced.step, traced.calls, host.count(), ops.device_ms());
   traced.profile = profile.json(ops.source(), std::nullopt);
   return traced;
 }

@@ -1,7 +1,10 @@
 // compare, calibrate, gate and history through the real binary; rungs are stand-ins but where a test says
 // otherwise.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -161,6 +164,36 @@ TEST_F(VerdictCli, CompareRefusesWhatIsNoResultsFileInOneLine) {
   }
 }
 
+TEST_F(VerdictCli, CompareSeesAnotherOptionOfTheRungs) {
+  measured(0.0);
+  Results base = loaded("base.json"), next = loaded("new.json");
+  for (stepladder::Run& run : base.runs) run.config["attention"] = "cudnn";
+  for (stepladder::Run& run : next.runs) run.config["attention"] = "native";
+  save("base.json", base);
+  save("new.json", next);
+  const Outcome outcome = stepladder("compare base.json new.json");
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_TRUE(one_line(outcome.err));
+  EXPECT_TRUE(says(outcome.err, {"config.attention of 02_tf32 is cudnn in BASE and native in NEW"}))
+      << outcome.err;
+}
+
+TEST_F(VerdictCli, CompareRefusesTornAndHugeFilesInOneLine) {
+  measured(0.0);
+  const std::string whole = read_file(folder_ / "new.json");
+  constexpr size_t kHuge = 1 << 24;
+  std::vector<std::string> hostile = {std::string(kHuge, '['), std::string(kHuge, ' '),
+                                      "{\"schema\":" + std::string(kHuge, '9') + "}", "{\"schema\":1e999}"};
+  for (size_t part = 1; part < 8; ++part) hostile.push_back(whole.substr(0, whole.size() * part / 8));
+  for (const std::string& text : hostile) {
+    write_file(folder_ / "damaged.json", text);
+    const Outcome outcome = stepladder("compare base.json damaged.json");
+    EXPECT_EQ(outcome.code, 2) << text.substr(0, 60);
+    EXPECT_TRUE(one_line(outcome.err)) << outcome.err.substr(0, 400);
+    EXPECT_LT(outcome.err.size(), 400U) << outcome.err.substr(0, 400);
+  }
+}
+
 TEST_F(VerdictCli, CompareWritesWhatAPullRequestShows) {
   measured(0.05);
   const Outcome outcome = stepladder("compare base.json new.json --format markdown --out comment.md");
@@ -235,6 +268,64 @@ TEST_F(VerdictCli, GateThatCannotTellSaysSo) {
   EXPECT_TRUE(says(outcome.out, {"--max-time was up after 1 pairs", "1 pair is too few"})) << outcome.out;
 }
 
+TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {
+  for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "10.5");
+  const std::string taken = folder_ / "reports/gate";
+  std::filesystem::create_directories(taken);
+  const int other = ::open(taken.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
+  Outcome outcome = gate("--max-pairs 5");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"The runs are kept in reports/gate-2."})) << outcome.out;
+  EXPECT_EQ(loaded("reports/gate-2/new.json").runs.size(), 5U);
+  EXPECT_TRUE(std::filesystem::is_empty(taken));
+
+  outcome = gate("--results reports/gate");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(one_line(outcome.err));
+  EXPECT_TRUE(says(outcome.err, {"reports/gate is being written by another gate"})) << outcome.err;
+  ::close(other);
+  EXPECT_EQ(gate("--max-pairs 5").code, 0);
+  EXPECT_EQ(loaded("reports/gate/new.json").runs.size(), 5U);
+}
+
+TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
+  for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "10.5");
+  Outcome outcome = gate("--max-pairs 5 --repeat 3");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"3 comparisons: 3 PASS.", "PASS: 3 of 3 comparisons are no slower"}))
+      << outcome.out;
+
+  write_file(folder_ / "count", "0");
+  FakeRung fake;  // slower from its sixth run on
+  fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count");
+  fake.step_ms = "$((10 + 10 * (n > 5))).5";
+  fake.write(new_);
+  outcome = gate("--max-pairs 5 --repeat 2 --format json");
+  EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
+  const Json rows = parse_json(outcome.out)["rows"];
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0]["verdict"], "PASS");
+  EXPECT_EQ(rows[1]["verdict"], "REGRESSION");
+  EXPECT_EQ(rows[1]["repetition"], 2);
+  EXPECT_EQ(loaded("reports/gate/1/new.json").runs[0].summary->median_step_ms, 10.5);
+  EXPECT_EQ(loaded("reports/gate/2/new.json").runs[0].summary->median_step_ms, 20.5);
+
+  outcome = gate("--repeat 3 --max-time 0");
+  EXPECT_TRUE(says(outcome.out, {"--max-time was up after 1 of 3 times."})) << outcome.out;
+}
+
+TEST_F(VerdictCli, GateOfAThrottledDeviceFailsAndSaysWhy) {
+  for (const auto* side : {&base_, &new_}) {
+    FakeRung hot;
+    hot.telemetry = R"(,"throttle":["hw_thermal_slowdown"])";
+    hot.write(*side);
+  }
+  const Outcome outcome = gate("--max-pairs 5");
+  EXPECT_EQ(outcome.code, 5) << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"FAILED: the device was throttled in all 5 pairs"})) << outcome.out;
+}
+
 TEST_F(VerdictCli, GateNamesWhatIsMissingAndWhatFailed) {
   rung("base", "00_fp32_baseline", "10.5");
   rung("new", "00_fp32_baseline", "10.5", "kill -KILL $$");
@@ -264,11 +355,10 @@ TEST_F(VerdictCli, GateFindsARealRungMadeSlower) {
   write_file(folder_ / "new/00_fp32_baseline",
              cat("#!/bin/sh\nexec ", real, " --test-slowdown 400 \"$@\"\n"));
   std::filesystem::permissions(folder_ / "new/00_fp32_baseline", std::filesystem::perms::owner_all);
-  const Outcome outcome =  // small, for a machine that others use too
-      stepladder(
-          "gate base new --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 5 --warmup 2 --data "
-          "data.bin "
-          "--max-pairs 10 --format json");
+  // Three pairs will do on a quiet machine; one that others use too may take more to be certain.
+  const Outcome outcome = stepladder(
+      "gate base new --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 3 --warmup 1 --data data.bin "
+      "--pairs 3 --max-pairs 10 --format json");
   EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
   const Json row = parse_json(outcome.out)["rows"][0];
   EXPECT_GT(row["ratio"]["value"], 2.0) << row;
@@ -314,6 +404,46 @@ TEST_F(VerdictCli, ARungThatFailsLeavesNoNoise) {
   const Outcome outcome = stepladder(cat("calibrate --rungs 00 --pairs 3 --out noise.json ", kWorkload));
   EXPECT_EQ(outcome.code, 5);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "noise.json"));
+}
+
+// ---- overhead
+// ----------------------------------------------------------------------------------------------
+
+TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
+  FakeRung fake;
+  fake.before_step = "echo \"step $i/6 | loss 4.5000 | 10.500 ms | MFU n/a\"";
+  const auto overhead = [&](const std::string& step_ms, const std::string& more = "") {
+    fake.step_ms = step_ms;
+    fake.write(base_);
+    return stepladder(cat("overhead --rungs 00 --pairs 4 ", kWorkload, more));
+  };
+  Outcome outcome = overhead("10.5");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"00_fp32_baseline", "10.50", "+0.000 to +0.000", "within"})) << outcome.out;
+  outcome = overhead("10.6");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_TRUE(says(outcome.out, {"+0.952", "BEYOND"})) << outcome.out;
+  EXPECT_EQ(overhead("10.4").code, 1) << "faster is no measuring either";
+  EXPECT_EQ(overhead("10.6", "--limit 1").code, 0);
+  fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count");
+  write_file(folder_ / "count", "0");
+  outcome = overhead("$((10 + n / 2 % 2)).5");
+  EXPECT_EQ(outcome.code, 3) << outcome.out;
+  fake.before_start = "case $arguments in *--events*) ;; *) echo alone >&2; exit 5 ;; esac";
+  outcome = overhead("10.5");
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"00_fp32_baseline by itself fails (alone)"}))
+      << outcome.err;
+}
+
+TEST_F(VerdictCli, OverheadReadsTheTimesThatARealRungPrints) {
+  std::filesystem::create_symlink(STEPLADDER_BIN "/00_fp32_baseline", folder_ / "base/00_fp32_baseline");
+  const Outcome outcome = stepladder(
+      "overhead --rungs 00 --pairs 3 --limit 1000 --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps "
+      "3 "
+      "--warmup 1 --data data.bin");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"00_fp32_baseline", "within"})) << outcome.out;
 }
 
 // ---- history

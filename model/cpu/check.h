@@ -24,7 +24,7 @@ bool all_f32(const Tensors&... tensors) {
 /// All of one type that is f32, bf16 or f16.
 template <class... Tensors>
 bool one_float_type(const Tensor& a, const Tensors&... others) {
-  return a.dtype != DType::i32 && ((others.dtype == a.dtype) && ...);
+  return is_float(a.dtype) && ((others.dtype == a.dtype) && ...);
 }
 inline bool is_i32(const Tensor& t) {
   return t.dtype == DType::i32;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "model/cpu/comm_mpi.h"
 #include "model/cpu/floats.h"
 #include "model/cpu/parallel.h"
 #include "model/ops.h"
@@ -96,11 +97,28 @@ class CpuOps final : public Ops {
   std::function<void()> record(const std::function<void()>& work) override { return work; }
   CompileInfo compile_info() const override { return {}; }
 
+  // several ranks, which talk through MPI
+  void join(Rendezvous& ranks) override;
+  int rank() const override { return comm_ ? comm_->rank() : 0; }
+  int world() const override { return comm_ ? comm_->world() : 1; }
+  void collective(Collective what, std::span<const Tensor> bucket) override;
+  void wait_for_collectives() override {}
+
   // linear layers
   void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) override;
   void linear_gelu_forward(Tensor out, Tensor pre, Tensor x, Tensor w, Tensor b) override;
   void linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w, Tensor pre, Write write) override;
   void linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x, Write write) override;
+
+  // FP8
+  void quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) override;
+  void quantize_to_fit(Tensor q, Tensor qt, Tensor x) override;
+  void quantize_gelu(Tensor q, Tensor qt, Tensor x) override;
+  void quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) override;
+  void quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
+                              float scale) override;
+  void transpose(Tensor qt, Tensor q) override;
+  void update_scales(Tensor scale, Tensor history, Tensor amax, DType type) override;
 
   // fused
   void encoder_forward(Tensor out, Tensor tokens, Tensor wte, Tensor wpe) override;
@@ -182,8 +200,9 @@ class CpuOps final : public Ops {
   const int threads_;
   const std::shared_ptr<Allocated> allocated_ = std::make_shared<Allocated>();
   Precision precision_ = Precision::fp32;
-  Tensor scratch_;  // (threads, kScratch)
-  Tensor order_;    // (B*T) rows sorted by token
+  std::unique_ptr<MpiComm> comm_;  // empty: a world of 1
+  Tensor scratch_;                 // (threads, kScratch)
+  Tensor order_;                   // (B*T) rows sorted by token
   std::chrono::steady_clock::time_point start_, stop_;
 };
 

@@ -6,8 +6,9 @@ namespace stepladder {
 
 void CpuOps::linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) {
   const Product product("linear_forward", out, x, w, MatOp::NT, tf32());
-  expect(one_float_type(out, x, b) && w.shape.rank() == 2 && b.shape == Shape{out.cols()}, "linear_forward",
-         out, x, w, b);
+  expect(one_float_type(out, b) && (out.dtype == x.dtype || is_fp8(x.dtype)) && w.shape.rank() == 2 &&
+             b.shape == Shape{out.cols()},
+         "linear_forward", out, x, w, b);
   const int64_t N = product.N;
   with_float_type(out.dtype, [&]<class T>(T) {
     const auto fout = floats<T>(out), fb = floats<T>(b);

@@ -32,6 +32,22 @@ float operand(BFloat16 x) {
 float operand(Float16 x) {
   return to_float(x);
 }
+float operand(Float8E4M3 x) {
+  return to_float(x);
+}
+float operand(Float8E5M2 x) {
+  return to_float(x);
+}
+
+/// f(T{}) for the type of an operand.
+template <class F>
+void with_operand_type(DType t, const F& f) {
+  if (is_fp8(t)) {
+    with_fp8_type(t, f);
+  } else {
+    with_float_type(t, f);
+  }
+}
 
 /// A rectangle of a row-major matrix.
 template <class T>
@@ -40,31 +56,44 @@ struct Block {
   int64_t rows, cols, stride;
 
   /// The same converted, packed at `to`.
-  Block<float> converted(float* to) const {
+  Block<float> converted(float* to, float scale) const {
     for (int64_t r = 0; r < rows; ++r)
-      for (int64_t c = 0; c < cols; ++c) to[r * cols + c] = operand(data[r * stride + c]);
+      for (int64_t c = 0; c < cols; ++c) to[r * cols + c] = operand(data[r * stride + c]) * scale;
     return {to, rows, cols, cols};
   }
 };
+
+float scale_of(const Tensor& x) {
+  return is_fp8(x.dtype) ? *x.scale : 1.0F;
+}
+
+/// Two of one float type, or two of FP8 that tensor cores multiply, each with a scale.
+bool multiply(const Tensor& a, const Tensor& b) {
+  if (!is_fp8(a.dtype)) return one_float_type(a, b);
+  return is_fp8(b.dtype) && (a.dtype == DType::f8e4m3 || b.dtype == DType::f8e4m3) && a.scale && b.scale;
+}
 
 }  // namespace
 
 Product::Product(const char* name, const Tensor& out, const Tensor& a, const Tensor& b, MatOp op, bool tf32,
                  bool padded)
     : a_(a), b_(b), a_transposed_(op == MatOp::TN), b_transposed_(op == MatOp::NT), tf32_(tf32) {
-  const bool flat = (a_transposed_ ? out : b).shape.rank() == 2;
+  const bool flat = (a_transposed_ ? out : b).shape.rank() == 2, fp8 = is_fp8(a.dtype);
   const auto rows = [=](const Tensor& t) { return flat ? rows_of(t) : dim(t, -2); };
   padded = padded && flat;
   batch = 1, M = rows(out), N = padded && b_transposed_ ? rows(b) : dim(out, -1);
-  K = a_transposed_ ? rows(a) : padded && !b_transposed_ ? rows(b) : dim(a, -1);
+  K = a_transposed_ ? rows(a) : padded && !b_transposed_ ? rows(b) : padded && fp8 ? dim(b, -1) : dim(a, -1);
   out_stride = dim(out, -1), a_stride_ = dim(a, -1);
   const int64_t a_rows = a_transposed_ ? K : M, a_cols = a_transposed_ ? M : K;
   const int64_t b_rows = b_transposed_ ? N : K, b_cols = b_transposed_ ? K : N;
-  expect(one_float_type(a, b) && (out.dtype == a.dtype || all_f32(out)) && out.shape.rank() >= 2 &&
-             a.shape.rank() >= 2 && b.shape.rank() >= 2 && (flat || same_batch(out, a, b)) &&
-             rows(a) == a_rows && (padded ? a_stride_ >= a_cols : a_stride_ == a_cols) && out_stride >= N &&
-             rows(b) == b_rows && dim(b, -1) == b_cols,
-         name, out, a, b);
+  expect(
+      multiply(a, b) &&
+          (fp8 ? flat && op == MatOp::NT && size_of(out.dtype) == 2 : out.dtype == a.dtype || all_f32(out)) &&
+          out.shape.rank() >= 2 && a.shape.rank() >= 2 && b.shape.rank() >= 2 &&
+          (flat || same_batch(out, a, b)) && rows(a) == a_rows &&
+          (padded ? a_stride_ >= a_cols : a_stride_ == a_cols) && out_stride >= N && rows(b) == b_rows &&
+          dim(b, -1) == b_cols,
+      name, out, a, b);
   check(std::max({M, N, K}) <= std::numeric_limits<blasint>::max(), name, ": ", out,
         " has an extent beyond the BLAS's integer");
   if (!flat)
@@ -76,28 +105,31 @@ void Product::tile(const Tile& t, float beta, float* to, int64_t stride, float* 
     for (int64_t r = 0; r < t.rows; ++r) std::fill_n(to + r * stride, t.cols, 0.0F);
   const int64_t a_stride = a_stride_, b_stride = b_transposed_ ? K : N;
   const int64_t depth = converts() ? kTileK : K;
-  with_float_type(a_.dtype, [&]<class T>(T) {
-    const T *a = a_.ptr<T>() + t.i * M * K, *b = b_.ptr<T>() + t.i * K * N;
-    for (int64_t k = 0; k < K; k += depth) {
-      const int64_t inner = std::min(depth, K - k);
-      const Block<T> from_a = a_transposed_ ? Block<T>{a + k * a_stride + t.m, inner, t.rows, a_stride}
-                                            : Block<T>{a + t.m * a_stride + k, t.rows, inner, a_stride};
-      const Block<T> from_b = b_transposed_ ? Block<T>{b + t.n * K + k, t.cols, inner, b_stride}
-                                            : Block<T>{b + k * N + t.n, inner, t.cols, b_stride};
-      Block<float> x{}, y{};
-      if (converts()) {
-        x = from_a.converted(scratch);
-        y = from_b.converted(scratch + kTileM * kTileK);
-      } else if constexpr (std::is_same_v<T, float>) {
-        x = from_a;
-        y = from_b;
+  with_operand_type(a_.dtype, [&]<class A>(A) {
+    with_operand_type(b_.dtype, [&]<class B>(B) {
+      const A* a = a_.ptr<A>() + t.i * M * K;
+      const B* b = b_.ptr<B>() + t.i * K * N;
+      for (int64_t k = 0; k < K; k += depth) {
+        const int64_t inner = std::min(depth, K - k);
+        const Block<A> from_a = a_transposed_ ? Block<A>{a + k * a_stride + t.m, inner, t.rows, a_stride}
+                                              : Block<A>{a + t.m * a_stride + k, t.rows, inner, a_stride};
+        const Block<B> from_b = b_transposed_ ? Block<B>{b + t.n * K + k, t.cols, inner, b_stride}
+                                              : Block<B>{b + k * N + t.n, inner, t.cols, b_stride};
+        Block<float> x{}, y{};
+        if (converts()) {
+          x = from_a.converted(scratch, scale_of(a_));
+          y = from_b.converted(scratch + kTileM * kTileK, scale_of(b_));
+        } else if constexpr (std::is_same_v<A, float> && std::is_same_v<B, float>) {
+          x = from_a;
+          y = from_b;
+        }
+        cblas_sgemm(CblasRowMajor, a_transposed_ ? CblasTrans : CblasNoTrans,
+                    b_transposed_ ? CblasTrans : CblasNoTrans, static_cast<blasint>(t.rows),
+                    static_cast<blasint>(t.cols), static_cast<blasint>(inner), 1.0F, x.data,
+                    static_cast<blasint>(x.stride), y.data, static_cast<blasint>(y.stride),
+                    k == 0 ? beta : 1.0F, to, static_cast<blasint>(stride));
       }
-      cblas_sgemm(CblasRowMajor, a_transposed_ ? CblasTrans : CblasNoTrans,
-                  b_transposed_ ? CblasTrans : CblasNoTrans, static_cast<blasint>(t.rows),
-                  static_cast<blasint>(t.cols), static_cast<blasint>(inner), 1.0F, x.data,
-                  static_cast<blasint>(x.stride), y.data, static_cast<blasint>(y.stride),
-                  k == 0 ? beta : 1.0F, to, static_cast<blasint>(stride));
-    }
+    });
   });
 }
 

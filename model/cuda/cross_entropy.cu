@@ -5,6 +5,7 @@
 // is what is still in L2. Rows of an unpadded vocabulary start anywhere: a few elements at both ends of one
 // are moved alone, so that the packs between them are aligned.
 #include "model/cuda/cuda_ops.h"
+#include "model/cuda/fp8.cuh"
 #include "model/cuda/kernels.cuh"
 #include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
@@ -28,6 +29,56 @@ struct CrossEntropy {
   int V, Vp;
 };
 
+/// Where the gradient goes: over the logits, or as FP8 rows beside them. put() has kWidth neighbours from
+/// column c on, which are aligned to the pack.
+template <class T>
+struct InPlace {
+  T* logits;
+
+  struct Row {
+    T* x;
+    template <int kWidth>
+    __device__ void put(int c, const float (&v)[kWidth]) {
+      Pack<T, kWidth>::of(v).store(x + c);
+    }
+  };
+  __device__ Row row(int64_t row, int Vp) const { return {logits + row * Vp}; }
+  __device__ void end(const Row&) const {}
+};
+template <class Q>
+struct AsFp8 {
+  uint8_t* q;  // (rows,Vp)
+  const float* scale;
+  float* amax;
+
+  struct Row {
+    uint8_t* q;
+    float per_scale;
+    uint32_t amax;
+    template <int kWidth>
+    __device__ void put(int c, const float (&v)[kWidth]) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) amax = raise(amax, v[i]);
+      if constexpr (kWidth == 1) {
+        q[c] = static_cast<uint8_t>(fp8_pair<Q>(v[0] * per_scale, 0.0F));
+      } else {
+        uint32_t words[kWidth / 4];
+#pragma unroll
+        for (int i = 0; i < kWidth; i += 4)
+          words[i / 4] = fp8_pair<Q>(v[i] * per_scale, v[i + 1] * per_scale) |
+                         fp8_pair<Q>(v[i + 2] * per_scale, v[i + 3] * per_scale) << 16;
+        *reinterpret_cast<uint2*>(q + c) = uint2{words[0], words[1]};
+      }
+    }
+  };
+  __device__ Row row(int64_t row, int Vp) const {
+    return {q + row * Vp, 1.0F / *scale, 0};
+  }
+  __device__ void end(const Row& row) const {
+    raise_over_block(amax, row.amax);
+  }
+};
+
 /// sum_v exp(v - max) kept relative to a running maximum (Milakov and Gimelshein 2018).
 struct RunningSum {
   float max = kFloor, sum = 0.0F;
@@ -45,10 +96,10 @@ struct RunningSum {
   }
 };
 
-// losses = logsumexp(x) - x[target] over x[0..V), and x[0..V) = scale * (softmax(x) - onehot(target)),
-// x[V..Vp) = 0.
-template <class T, int kWidth, Mode kMode>
-__global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy<T> f) {
+// losses = logsumexp(x) - x[target] over x[0..V), and to `to` [0..V) = scale * (softmax(x) - onehot(target)),
+// [V..Vp) = 0.
+template <class T, int kWidth, Mode kMode, class To>
+__global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy<T> f, To to) {
   extern __shared__ uint4 shared_row[];
   auto* const held = reinterpret_cast<Pack<T, kWidth>*>(shared_row);
   const int64_t row = blockIdx.x;
@@ -118,6 +169,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
 
   const float scale = f.scale * (f.loss_scaler ? f.loss_scaler->scale : 1.0F);
   const float factor = scale / sum;
+  auto out = to.row(row, f.Vp);
   const auto gradient = [=](float logit) { return exp2_fast(logit * kLog2E - base) * factor; };
   for (int first = (packs - 1) / tile * tile + thread; first >= 0; first -= tile) {
     const auto give = [&](auto inside) {
@@ -139,7 +191,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
         p[j].get(v);
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) v[i] = gradient(v[i]);
-        Pack<T, kWidth>::of(v).store(body + (first + j * step) * kWidth);
+        out.put(head + (first + j * step) * kWidth, v);
       }
     };
     if (first + (kItems - 1) * step < packs) {
@@ -148,15 +200,17 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
       give([=](int j) { return first + j * step < packs; });
     }
   }
-  for (int i = thread; i < edges; i += step) x[edge(i)] = narrow<T>(gradient(widen(x[edge(i)])));
-  for (int v = f.V + thread; v < f.Vp; v += step) x[v] = narrow<T>(0.0F);
+  for (int i = thread; i < edges; i += step) out.put(edge(i), {gradient(widen(x[edge(i)]))});
+  for (int v = f.V + thread; v < f.Vp; v += step) out.put(v, {0.0F});
   __syncthreads();
-  if (thread == 0) x[target] = narrow<T>(gradient(target_logit) - scale);
+  if (thread == 0) out.put(target, {gradient(target_logit) - scale});
+  to.end(out);
 }
 
-template <class T, int kWidth, Mode kMode>
-void launch(cudaStream_t stream, const CrossEntropy<T>& f, int64_t rows, int64_t shared_bytes = 0) {
-  const auto kernel = cross_entropy_kernel<T, kWidth, kMode>;
+template <class T, int kWidth, Mode kMode, class To>
+void launch(cudaStream_t stream, const CrossEntropy<T>& f, const To& to, int64_t rows,
+            int64_t shared_bytes = 0) {
+  const auto kernel = cross_entropy_kernel<T, kWidth, kMode, To>;
   unsigned threads = row_threads(f.V);
   if (shared_bytes > 0) {
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -167,8 +221,21 @@ void launch(cudaStream_t stream, const CrossEntropy<T>& f, int64_t rows, int64_t
                                                              static_cast<size_t>(shared_bytes)));
     if (resident > 1) threads = std::min(threads, static_cast<unsigned>(kMaxThreads / 2));
   }
-  kernel<<<grid_size(rows), threads, static_cast<size_t>(shared_bytes), stream>>>(f);
+  kernel<<<grid_size(rows), threads, static_cast<size_t>(shared_bytes), stream>>>(f, to);
   CUDA_CHECK(cudaGetLastError());
+}
+
+/// The gradient with a row in shared memory where it fits, with a little for what the kernel has of its own.
+template <int kWidth, class T, class To>
+void launch_gradient(cudaStream_t stream, const CrossEntropy<T>& f, const To& to, int64_t rows,
+                     int shared_limit) {
+  constexpr int64_t kStatic = 1024;
+  const auto shared = static_cast<int64_t>(sizeof(T)) * ceil_div(f.V, kWidth) * kWidth;
+  if (shared + kStatic <= shared_limit) {
+    launch<T, kWidth, Mode::gradient_in_shared>(stream, f, to, rows, shared);
+  } else {
+    launch<T, kWidth, Mode::gradient_reading_twice>(stream, f, to, rows);
+  }
 }
 
 /// Checks the operands and gives f(CrossEntropy<T>, width) what a kernel needs, unless there are no rows.
@@ -198,7 +265,7 @@ void with_operands(const char* op, Tensor losses, Tensor logits, Tensor targets,
 void CudaOps::cross_entropy_forward(Tensor losses, Tensor logits, Tensor targets, int64_t V) {
   const Range range("cross_entropy_forward");
   const auto run = [&]<class T>(const CrossEntropy<T>& f, auto width) {
-    launch<T, width(), Mode::loss>(stream_.get(), f, logits.rows());
+    launch<T, width(), Mode::loss>(stream_.get(), f, InPlace<T>{f.logits}, logits.rows());
   };
   with_operands("cross_entropy_forward", losses, logits, targets, V, 0.0F, {}, options_.wide_access, run);
 }
@@ -207,17 +274,28 @@ void CudaOps::cross_entropy_forward_backward(Tensor losses, Tensor logits, Tenso
                                              float scale, Tensor loss_scaler) {
   const Range range("cross_entropy_forward_backward");
   const auto run = [&]<class T>(const CrossEntropy<T>& f, auto width) {
-    // A row's packs, and a little for what the kernel has of its own.
-    const auto shared = static_cast<int64_t>(sizeof(T)) * ceil_div(V, width()) * width();
-    constexpr int64_t kStatic = 1024;
-    if (shared + kStatic <= shared_limit_) {
-      launch<T, width(), Mode::gradient_in_shared>(stream_.get(), f, logits.rows(), shared);
-    } else {
-      launch<T, width(), Mode::gradient_reading_twice>(stream_.get(), f, logits.rows());
-    }
+    launch_gradient<width()>(stream_.get(), f, InPlace<T>{f.logits}, logits.rows(), shared_limit_);
   };
   with_operands("cross_entropy_forward_backward", losses, logits, targets, V, scale, loss_scaler,
                 options_.wide_access, run);
+}
+
+void CudaOps::quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
+                                     float scale) {
+  const Range range("quantize_cross_entropy");
+  constexpr int64_t kMultiple = 16;
+  check(is_fp8(q.dtype) && q.scale && q.amax && q.cols() == logits.cols() && q.rows() == logits.rows() &&
+            logits.dtype == DType::bf16 && logits.cols() % kMultiple == 0 &&
+            wide_rows(logits.cols(), {q, logits}),
+        "quantize_cross_entropy: ", q, " of ", logits);
+  const auto run = [&]<class T>(const CrossEntropy<T>& f, auto width) {
+    if constexpr (std::is_same_v<T, BFloat16>)
+      with_fp8_type(q.dtype, [&](auto type) {
+        const AsFp8<decltype(type)> to{static_cast<uint8_t*>(q.data), q.scale, q.amax};
+        launch_gradient<width()>(stream_.get(), f, to, logits.rows(), shared_limit_);
+      });
+  };
+  with_operands("quantize_cross_entropy", losses, logits, targets, V, scale, {}, options_.wide_access, run);
 }
 
 }  // namespace stepladder

@@ -8,6 +8,7 @@
 
 #include "model/cuda/matmul_plans.h"
 #include "model/cuda/range.h"
+#include "model/devices.h"
 
 namespace stepladder {
 namespace {
@@ -58,6 +59,12 @@ int attribute(cudaDeviceAttr which, int index) {
 }
 
 }  // namespace
+
+int cuda_device_count() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) cudaGetLastError();
+  return devices;
+}
 
 CudaOps::CudaOps(int index, const OpsOptions& options)
     : options_(options),
@@ -166,6 +173,7 @@ void CudaOps::bind_workspace(Arena& arena, const Config& config) {
 void CudaOps::synchronize() {
   CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
   CUDA_CHECK(cudaStreamSynchronize(copy_stream_.get()));
+  if (comm_) CUDA_CHECK(cudaStreamSynchronize(comm_stream_.get()));
 }
 
 void CudaOps::phase(const char* name, int64_t layer) {

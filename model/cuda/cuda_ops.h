@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "model/cuda/comm_nccl.h"
 #include "model/cuda/fused_attention.h"
 #include "model/cuda/handles.h"
 #include "model/ops.h"
@@ -13,6 +14,7 @@
 namespace stepladder {
 
 class MatmulPlans;
+struct LtMatmul;
 struct MatmulKey;
 struct MatmulShape;
 
@@ -26,9 +28,9 @@ constexpr int64_t kTokenChunk = 32;
 constexpr int64_t kSquareBlocks = 1024;
 constexpr int64_t kNormBlocks = 320;
 
-/// All ops run on one stream of one device, only stage() beside it, from one thread at a time. Every op gives
-/// the same bits for the same operands: no floating-point atomics, and orders of summation that depend on
-/// shapes and the device alone.
+/// All ops run on one stream of one device, only stage() and collective() beside it, from one thread at a
+/// time. Every op gives the same bits for the same operands: no floating-point atomics, and orders of
+/// summation that depend on shapes and the device alone.
 class CudaOps final : public Ops {
  public:
   /// Makes device `index` current. Throws UnsupportedError naming why it can't be used.
@@ -125,11 +127,26 @@ class CudaOps final : public Ops {
   std::function<void()> record(const std::function<void()>& work) override;
   CompileInfo compile_info() const override;
 
+  // comm_nccl.cpp
+  void join(Rendezvous& ranks) override;
+  int rank() const override;
+  int world() const override;
+  void collective(Collective what, std::span<const Tensor> bucket) override;
+  void wait_for_collectives() override;
+
   // linear_cublaslt.cpp
   void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) override;
   void linear_gelu_forward(Tensor out, Tensor pre, Tensor x, Tensor w, Tensor b) override;
   void linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w, Tensor pre, Write write) override;
   void linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x, Write write) override;
+
+  // fp8.cu
+  void quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) override;
+  void quantize_to_fit(Tensor q, Tensor qt, Tensor x) override;
+  void transpose(Tensor qt, Tensor q) override;
+  void quantize_gelu(Tensor q, Tensor qt, Tensor x) override;
+  void quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) override;
+  void update_scales(Tensor scale, Tensor history, Tensor amax, DType type) override;
 
   // fused_maps.cu
   void encoder_forward(Tensor out, Tensor tokens, Tensor wte, Tensor wpe) override;
@@ -157,6 +174,9 @@ class CudaOps final : public Ops {
   void cross_entropy_forward_backward(Tensor losses, Tensor logits, Tensor targets, int64_t V, float scale,
                                       Tensor loss_scaler) override;
 
+  void quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
+                              float scale) override;
+
   // adamw.cu
   void adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tensor clip, const AdamW& hyper,
              Tensor loss_scaler) override;
@@ -181,6 +201,13 @@ class CudaOps final : public Ops {
   /// Of a product in cuBLAS' terms at the current precision. Throws UnsupportedError for bf16 below sm_80.
   MatmulKey matmul_key(cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
                        int64_t batch, DType dtype, Write write) const;
+  /// out = or += a b^T of FP8 matrices. Throws UnsupportedError below sm_89.
+  LtMatmul fp8_product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
+                       Write write) const;
+  /// q and qt of F's values, dbias (or empty) += their sums over rows.
+  template <class F>
+  void quantize_values(const char* op, Tensor q, Tensor qt, Tensor dbias, const F& f, Tensor x,
+                       int64_t layers);
   /// Where an epilogue, which can only overwrite, puts a bias gradient: db, or scratch that is then added to
   /// it. Without data where scratch is too small.
   Tensor epilogue_gradient(Tensor db, Write write) const;
@@ -200,8 +227,11 @@ class CudaOps final : public Ops {
   const int shared_limit_;  // bytes of shared memory that a block may ask for
   Stream stream_;
   Event start_, stop_;
-  Stream copy_stream_;       // of stage()
-  Event staged_, received_;  // the last stage() and receive() are done
+  Stream copy_stream_;              // of stage()
+  Event staged_, received_;         // the last stage() and receive() are done
+  std::unique_ptr<NcclComm> comm_;  // empty: a world of 1
+  Stream comm_stream_;              // of collective()
+  Event comm_begin_, comm_end_;     // what the last collective() waits for is done, and itself
   Blas blas_;
   std::unique_ptr<MatmulPlans> matmul_plans_;
   CompileInfo compile_info_;

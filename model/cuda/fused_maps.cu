@@ -1,5 +1,6 @@
 // Fused ops whose output elements depend on one place of each operand: one pass over memory.
 #include "model/cuda/cuda_ops.h"
+#include "model/cuda/gelu.cuh"
 #include "model/cuda/kernels.cuh"
 #include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
@@ -69,15 +70,6 @@ struct EncoderForward {  // wte[tokens] + wpe[t]
   }
 };
 
-// gelu(x) = x/2 (1 + tanh(u)) = x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). Nothing cancels in the
-// second form: an exponential and a reciprocal of the hardware, each within 2^-22, are enough for f32 too.
-constexpr float k2U = 1.5957691216057308F;  // 2u = (k2U + k2U3 x^2) x
-constexpr float k2U3 = k2U * 0.044715F;
-
-__device__ float sigmoid_2u(float x) {
-  return __fdividef(1.0F, 1.0F + exp2_fast(-kLog2E * x * (k2U + k2U3 * x * x)));
-}
-
 template <class T, int kWidth>
 struct BiasGelu {  // x + bias, and gelu of it as stored
   T *x, *out;
@@ -105,7 +97,7 @@ struct BiasGelu {  // x + bias, and gelu of it as stored
 };
 
 template <class T, int kWidth>
-struct GeluBackward {  // dout * gelu'(x), gelu' = s + x s (1 - s) (2u)', s = sigmoid(2u)
+struct GeluBackward {  // dout * gelu'(x)
   T* dx;
   const T *dout, *x;
   int64_t C;
@@ -116,10 +108,7 @@ struct GeluBackward {  // dout * gelu'(x), gelu' = s + x s (1 - s) (2u)', s = si
     __device__ void put(int c, const float (&in)[2][kWidth]) const {
       float v[kWidth];
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        const float x = in[1][i], s = sigmoid_2u(x);
-        v[i] = in[0][i] * (s + x * s * (1.0F - s) * (k2U + 3.0F * k2U3 * x * x));
-      }
+      for (int i = 0; i < kWidth; ++i) v[i] = in[0][i] * gelu_slope(in[1][i]);
       Pack<T, kWidth>::of(v).store(dx + c);
     }
   };

@@ -14,7 +14,8 @@ namespace {
 /// out (N,Cout) and x (N,Cin) fit w (Cout,Cin).
 void check_linear(const char* op, const Tensor& out, const Tensor& x, const Tensor& w) {
   check(w.shape.rank() == 2 && w.numel() > 0 && x.rows() > 0 && x.cols() == w.shape[1] &&
-            out.cols() == w.shape[0] && out.rows() == x.rows() && out.dtype == w.dtype && x.dtype == w.dtype,
+            out.cols() == w.shape[0] && out.rows() == x.rows() &&
+            (is_fp8(x.dtype) || (out.dtype == w.dtype && x.dtype == w.dtype)),
         op, ": ", out, " and ", x, " beside ", w);
 }
 
@@ -44,6 +45,25 @@ MatmulKey CudaOps::matmul_key(cublasOperation_t op_a, cublasOperation_t op_b, in
           .write = write};
 }
 
+LtMatmul CudaOps::fp8_product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
+                              Write write) const {
+  constexpr int64_t kMultiple = 16;  // of each extent; cuBLASLt wants both operands along K
+  const int64_t M = a.rows(), N = b.rows(), K = a.cols();
+  check(is_fp8(a.dtype) && is_fp8(b.dtype) && (a.dtype == DType::f8e4m3 || b.dtype == DType::f8e4m3) &&
+            a.scale && b.scale && size_of(out.dtype) == 2 && b.cols() == K && out.rows() == M &&
+            out.cols() == N,
+        op, ": ", out, " of ", a, " and ", b);
+  check(M % kMultiple == 0 && N % kMultiple == 0 && K % kMultiple == 0, op, ": ", a, " and ", b,
+        ": FP8 needs extents that are multiples of ", kMultiple, ": choose another --batch or --seq");
+  if (compute_capability_ < 89)
+    throw UnsupportedError(cat("FP8 needs sm_89, this device is sm_", compute_capability_));
+  MatmulKey key = matmul_key(CUBLAS_OP_T, CUBLAS_OP_N, N, M, K, 1, out.dtype, write);
+  key.a_type = b.dtype, key.b_type = a.dtype;
+  LtMatmul product(key, b.data, a.data, out.data);
+  product.a_scale = b.scale, product.b_scale = a.scale;
+  return product;
+}
+
 Tensor CudaOps::epilogue_gradient(Tensor db, Write write) const {
   if (write == Write::set) return db;
   const bool fits = partials_.data && db.bytes() <= partials_.bytes();
@@ -59,9 +79,11 @@ void CudaOps::linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) {
   const Range range("linear_forward");
   check_linear("linear_forward", out, x, w);
   check_bias("linear_forward", b, out);
-  const LtMatmul product(
-      matmul_key(CUBLAS_OP_T, CUBLAS_OP_N, out.cols(), out.rows(), x.cols(), 1, out.dtype, Write::set),
-      w.data, x.data, out.data);
+  const LtMatmul product = is_fp8(x.dtype)
+                               ? fp8_product("linear_forward", out, x, w, Write::set)
+                               : LtMatmul(matmul_key(CUBLAS_OP_T, CUBLAS_OP_N, out.cols(), out.rows(),
+                                                     x.cols(), 1, out.dtype, Write::set),
+                                          w.data, x.data, out.data);
   const LtMatmul biased = product.with(CUBLASLT_EPILOGUE_BIAS, b.data);
   const Way ways[] = {{"bias", biased, {}}, {"separate", {}, [&] {
                                                matmul(out, x, w, MatOp::NT, Write::set);

@@ -27,6 +27,13 @@ void CudaOps::set_matmul_precision(Precision precision) {
 
 void CudaOps::matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) {
   const Range range("matmul");
+  if (is_fp8(a.dtype)) {
+    check(op == MatOp::NT && b.shape.rank() == 2, "matmul: ", out, " of ", a, " and ", b,
+          ": FP8 is NT of a matrix");
+    const LtMatmul product = fp8_product("matmul", out, a, b, write);
+    const Way ways[] = {{"lt", product, {}}};
+    return matmul_plans_->perform(product, ways);
+  }
   check(a.dtype == b.dtype && (out.dtype == a.dtype || out.dtype == DType::f32), "matmul: ", out, " of ", a,
         " and ", b);
   if (out.numel() == 0) return;

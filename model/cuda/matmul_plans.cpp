@@ -34,20 +34,26 @@ constexpr double kRoundUs = 300.0;
 struct Descriptors {
   explicit Descriptors(const LtMatmul& product) {
     const MatmulKey& key = product.key;
-    const cudaDataType_t type = cuda_type(key.dtype);
     CUBLAS_CHECK(cublasLtMatmulDescInit(&operation, key.compute, CUDA_R_32F));
     set(CUBLASLT_MATMUL_DESC_TRANSA, static_cast<int32_t>(key.op_a));
     set(CUBLASLT_MATMUL_DESC_TRANSB, static_cast<int32_t>(key.op_b));
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(key.epilogue));
+    if (is_fp8(key.a_type)) {
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, product.a_scale);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, product.b_scale);
+      // Hopper's FP8 tensor cores add up fewer bits than f32 has. That is enough for activations; of a
+      // gradient cuBLASLt takes partial sums to f32 on the way.
+      set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(key.a_type == key.b_type));
+    }
     if (product.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
     if (product.aux) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux);
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.m);
     }
-    const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, cublasOperation_t op, int64_t rows,
+    const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, DType type, cublasOperation_t op, int64_t rows,
                             int64_t cols, int64_t padding = 0) {
       if (op == CUBLAS_OP_T) std::swap(rows, cols);
-      CUBLAS_CHECK(cublasLtMatrixLayoutInit(&to, type, rows, cols, rows + padding));
+      CUBLAS_CHECK(cublasLtMatrixLayoutInit(&to, cuda_type(type), rows, cols, rows + padding));
       const auto batch = static_cast<int32_t>(key.batch);
       const int64_t stride = rows * cols;
       CUBLAS_CHECK(
@@ -55,9 +61,9 @@ struct Descriptors {
       CUBLAS_CHECK(cublasLtMatrixLayoutSetAttribute(&to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
                                                     sizeof stride));
     };
-    layout(a, key.op_a, key.m, key.k);
-    layout(b, key.op_b, key.k, key.n, key.b_padding);
-    layout(d, CUBLAS_OP_N, key.m, key.n, key.d_padding);
+    layout(a, key.a_type, key.op_a, key.m, key.k);
+    layout(b, key.b_type, key.op_b, key.k, key.n, key.b_padding);
+    layout(d, key.dtype, CUBLAS_OP_N, key.m, key.n, key.d_padding);
   }
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
@@ -79,6 +85,7 @@ std::string text_of(const MatmulKey& key) {
   const auto letter = [](cublasOperation_t op) { return op == CUBLAS_OP_T ? 'T' : 'N'; };
   return cat(letter(key.op_a), letter(key.op_b), ' ', key.m, 'x', key.n, 'x', key.k,
              key.batch > 1 ? cat(" batch ", key.batch) : "", ' ',
+             is_fp8(key.a_type) ? cat(name_of(key.a_type), '*', name_of(key.b_type), ' ') : "",
              key.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32" : name_of(key.dtype), " epilogue ",
              static_cast<int>(key.epilogue), key.write == Write::add ? " add" : "", " aligned ",
              key.alignment, key.b_padding > 0 ? cat(" b+", key.b_padding) : "",
@@ -125,7 +132,7 @@ void MatmulPlans::perform(const LtMatmul& request, std::span<const Way> ways) {
         plan = *known;
         ++from_cache_;
       } else {
-        plan = fastest(ways);
+        plan = fastest(request, ways);
         cache_[key] = {.way = ways[plan.way].name,
                        .algorithm = std::bit_cast<std::array<uint64_t, 8>>(plan.algorithm),
                        .us = plan.us};
@@ -133,12 +140,12 @@ void MatmulPlans::perform(const LtMatmul& request, std::span<const Way> ways) {
       }
       plan.final = true;
     } else {
-      plan = first_open(ways);
+      plan = first_open(request, ways);
     }
     at = plans_.insert_or_assign(request.key, plan).first;
   }
   if (run(at->second, ways)) return;
-  at->second = without_cublaslt(ways);
+  at->second = without_cublaslt(request, ways);
   run(at->second, ways);
 }
 
@@ -214,17 +221,17 @@ bool MatmulPlans::run(const Plan& plan, std::span<const Way> ways) const {
   return true;
 }
 
-MatmulPlans::Plan MatmulPlans::without_cublaslt(std::span<const Way> ways) {
+MatmulPlans::Plan MatmulPlans::without_cublaslt(const LtMatmul& request, std::span<const Way> ways) {
   for (size_t i = 0; i < ways.size(); ++i)
     if (!ways[i].product) return {.way = i};
-  throw std::logic_error("a product without a way that is always open");
+  throw UnsupportedError(cat("cuBLASLt has no algorithm for ", text_of(request.key), " on this device"));
 }
 
-MatmulPlans::Plan MatmulPlans::first_open(std::span<const Way> ways) const {
+MatmulPlans::Plan MatmulPlans::first_open(const LtMatmul& request, std::span<const Way> ways) const {
   for (size_t i = 0; i < ways.size() && ways[i].product; ++i)
     if (const auto found = algorithms(*ways[i].product, 1); !found.empty())
       return {.way = i, .algorithm = found.front()};
-  return without_cublaslt(ways);
+  return without_cublaslt(request, ways);
 }
 
 std::optional<MatmulPlans::Plan> MatmulPlans::cached(const std::string& key,
@@ -247,7 +254,7 @@ std::optional<MatmulPlans::Plan> MatmulPlans::cached(const std::string& key,
   return {};
 }
 
-MatmulPlans::Plan MatmulPlans::fastest(std::span<const Way> ways) const {
+MatmulPlans::Plan MatmulPlans::fastest(const LtMatmul& request, std::span<const Way> ways) const {
   const Range range("search a matmul");
   std::vector<Plan> plans;
   for (size_t i = 0; i < ways.size(); ++i) {
@@ -259,6 +266,7 @@ MatmulPlans::Plan MatmulPlans::fastest(std::span<const Way> ways) const {
     }
   }
 
+  if (plans.empty()) return without_cublaslt(request, ways);
   double best = std::numeric_limits<double>::infinity();
   for (Plan& plan : plans) {
     plan.us = std::numeric_limits<double>::infinity();

@@ -24,12 +24,13 @@ namespace stepladder {
 struct MatmulKey {
   cublasOperation_t op_a, op_b;
   int64_t m, n, k, batch;
-  DType dtype;  // of all operands
+  DType dtype;  // of D, and of A and B unless they are FP8
   cublasComputeType_t compute;
   Write write;  // of D, and in a request of the bias gradient too
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   uint32_t alignment = 0;                // of all operands, in bytes
   int64_t b_padding = 0, d_padding = 0;  // elements between columns as stored
+  DType a_type = dtype, b_type = dtype;
 
   auto operator<=>(const MatmulKey&) const = default;
 };
@@ -43,6 +44,7 @@ struct LtMatmul {
   MatmulKey key;
   const void *a, *b;
   void *d, *bias = nullptr, *aux = nullptr;
+  const float *a_scale = nullptr, *b_scale = nullptr;  // on the device, of FP8 operands
 };
 
 /// One way to do a product and what surrounds it.
@@ -54,7 +56,8 @@ struct Way {
 
 /// Remembers for each product the way that is to be taken. Until search() has seen it, that is the first one
 /// that is open, with the algorithm that cuBLASLt expects to be fastest; then it is the fastest that was
-/// measured. A way without cuBLASLt is always open, one with it where the library has an algorithm.
+/// measured. A way without cuBLASLt is always open, one with it where the library has an algorithm. Throws
+/// UnsupportedError where none is open, as happens to FP8 products, which nothing but cuBLASLt does.
 ///
 /// Where a product is cut along k, its parts are summed in f32 and in one order: results are rounded once,
 /// and have the same bits every time.
@@ -65,7 +68,7 @@ class MatmulPlans {
   /// Scratch of the following products, for which all are planned anew.
   void set_workspace(const Tensor& workspace);
 
-  /// Does `request` by one of `ways`, of which one must always be open.
+  /// Does `request` by one of `ways`.
   void perform(const LtMatmul& request, std::span<const Way> ways);
 
   /// Runs `work`; each product that perform() meets in it for the first time is measured, unless it is in the
@@ -90,10 +93,10 @@ class MatmulPlans {
   /// False where cuBLASLt declines after all: then nothing has run.
   bool run(const Plan& plan, std::span<const Way> ways) const;
 
-  static Plan without_cublaslt(std::span<const Way> ways);
-  Plan first_open(std::span<const Way> ways) const;
+  static Plan without_cublaslt(const LtMatmul& request, std::span<const Way> ways);
+  Plan first_open(const LtMatmul& request, std::span<const Way> ways) const;
   std::optional<Plan> cached(const std::string& key, std::span<const Way> ways) const;
-  Plan fastest(std::span<const Way> ways) const;
+  Plan fastest(const LtMatmul& request, std::span<const Way> ways) const;
   /// Mean time in us of `repeats` runs.
   double time(const Plan& plan, std::span<const Way> ways, int repeats) const;
 

@@ -51,9 +51,10 @@ inline MatmulShape matmul_shape(const Tensor& out, const Tensor& a, const Tensor
   return s;
 }
 
-/// Throws std::invalid_argument for a type that is not a float.
+/// Throws std::invalid_argument for i32.
 inline cudaDataType_t cuda_type(DType t) {
   check(t != DType::i32, "i32, wanted a floating type");
+  if (is_fp8(t)) return t == DType::f8e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
   return t == DType::bf16 ? CUDA_R_16BF : t == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
 }
 

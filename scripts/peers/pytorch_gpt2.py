@@ -4,11 +4,14 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 
 @dataclass
@@ -36,6 +39,7 @@ class Features:
     flash: bool = False  # scaled_dot_product_attention
     attention: str = "auto"  # its backend
     padded: bool = False  # vocabulary rounded up to a multiple of 128, as in nanoGPT: padding is not masked
+    zero: bool = False  # optimizer state sharded over ranks
 
 
 # ---- model -----------------------------------------------------------------------------------------------------------
@@ -112,12 +116,14 @@ class GPT2(nn.Module):
 
 
 class Batches:
-    """Batch i is tokens [i B T, (i+1) B T] and wraps around, as model/data.h's Loader has it."""
+    """Batch i is tokens [i B T, (i+1) B T] and wraps around, as model/data.h's Loader has it. A rank takes every
+    `world_size`th."""
 
-    def __init__(self, tokens: np.ndarray, config: Config, device: torch.device, pinned: bool):
+    def __init__(self, tokens: np.ndarray, config: Config, device: torch.device, pinned: bool, rank: int = 0,
+                 world_size: int = 1):
         self.tokens, self.B, self.T, self.device = tokens, config.B, config.T, device
         self.pinned = pinned and device.type == "cuda"
-        self.index, self.ahead = 0, None
+        self.index, self.stride, self.ahead = rank, world_size, None
 
     def next(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Tokens and targets, each (B,T) on the device."""
@@ -133,7 +139,7 @@ class Batches:
         size = self.B * self.T
         begin = self.index % ((len(self.tokens) - 1) // size) * size
         window = torch.from_numpy(self.tokens[begin:begin + size + 1].astype(np.int64))
-        self.index += 1
+        self.index += self.stride
         return self._upload(window[:-1]), self._upload(window[1:])
 
     def _upload(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -158,17 +164,24 @@ class Trainer:
         torch.manual_seed(seed)
         with device:
             self.model = GPT2(config, features.flash)
+        self.world_size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        if self.world_size > 1:  # before compiling, which then splits the graph at its buckets
+            self.model = DistributedDataParallel(self.model, gradient_as_bucket_view=True,
+                                                 device_ids=None if device.type == "cpu" else [device.index])
         self.forward: Callable = self.model
         if features.compile:
-            self.forward = torch.compile(self.model, mode=features.compile, fullgraph=True, dynamic=False)
+            self.forward = torch.compile(self.model, mode=features.compile, fullgraph=self.world_size == 1,
+                                         dynamic=False)
 
         self.parameters = list(self.model.parameters())
         matrices = [p for p in self.parameters if p.dim() == 2]
         vectors = [p for p in self.parameters if p.dim() != 2]
         fused = {"fused": True} if features.fused_adamw else {"foreach": False, "fused": False}
-        self.optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": hyper.weight_decay},
-                                            {"params": vectors, "weight_decay": 0.0}],
-                                           betas=(hyper.beta1, hyper.beta2), eps=hyper.eps, **fused)
+        optimizer = (partial(ZeroRedundancyOptimizer, optimizer_class=torch.optim.AdamW)
+                     if features.zero and self.world_size > 1 else torch.optim.AdamW)
+        self.optimizer = optimizer([{"params": matrices, "weight_decay": hyper.weight_decay},
+                                    {"params": vectors, "weight_decay": 0.0}], lr=0.0,
+                                   betas=(hyper.beta1, hyper.beta2), eps=hyper.eps, **fused)
         self.scaler = torch.amp.GradScaler(device.type, enabled=features.half == torch.float16)
         # Under CUDA graphs a gradient lies where the next micro-batch's goes: then sums need memory of their own.
         self.own_gradients = hyper.accumulate > 1 and features.compile in ("reduce-overhead", "max-autotune")
@@ -181,12 +194,17 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         total = torch.zeros((), device=self.device)
-        for _ in range(self.hyper.accumulate):
+        for micro in range(self.hyper.accumulate):
             tokens, targets = batches.next()
-            loss = self.loss(tokens, targets) / self.hyper.accumulate
-            batches.prefetch()
-            self.scaler.scale(loss).backward()
+            last = micro + 1 == self.hyper.accumulate  # which gradients are reduced after
+            with contextlib.nullcontext() if last or self.world_size == 1 else self.model.no_sync():
+                loss = self.loss(tokens, targets) / self.hyper.accumulate
+                batches.prefetch()
+                self.scaler.scale(loss).backward()
             total += loss.detach()
+        if self.world_size > 1:
+            torch.distributed.all_reduce(total)
+            total /= self.world_size
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.hyper.grad_clip,
                                         foreach=None if self.features.fused_adamw else False)

@@ -8,6 +8,8 @@ live_peak is what PyTorch's allocator had handed out at most, reserved_peak what
 
 import gc
 import math
+import os
+import platform
 import signal
 import sys
 import time
@@ -29,6 +31,8 @@ LADDER = {
     "08_compiled_step": "torch.compile(mode=--compile-mode), by default with CUDA graphs",
     "09_padded_vocab": "vocabulary 50257 -> 50304",
     "10_large_batch": "without --batch: the largest power of two that fits, found by search",
+    "11_multi_gpu": "DistributedDataParallel, over NCCL or on the CPU gloo; compiled, without CUDA graphs",
+    "12_zero1": "ZeroRedundancyOptimizer",
 }
 ATTENTION = ("auto", "flash", "cudnn")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -89,7 +93,8 @@ def parse(arguments: list[str]):
             ("eps", number(float, 0, 1), 1e-8, "AdamW's epsilon"),
             ("grad-clip", number(float, 1e-9, 1e9), 1.0, "global gradient norm at most"),
             ("seed", number(int, 0, 2**64 - 1), 1337, "of initialisation"),
-            ("device", number(int, 0, 1023), 0, "index of the CUDA device"),
+            ("device", number(int, 0, 1023), 0, "index of the CUDA device; ranks take their LOCAL_RANK"),
+            ("world-size", number(int, 1, 1024), None, "ranks, that torchrun has started; default: WORLD_SIZE, or 1"),
             ("eval-every", number(int, 0, 2**31 - 1), 0, "steps between validation losses; 0: none"),
             ("eval-batches", count, 8, "micro-batches of a validation loss"),
             ("events", number(int, 0, 2**31 - 1), None, "write JSON lines to this file descriptor")):
@@ -108,8 +113,24 @@ def parse(arguments: list[str]):
     settings.seq = settings.seq or shape["max_T"]
     if settings.seq > shape["max_T"]:
         raise InputError(f"T={settings.seq} is longer than the model's {shape['max_T']} positions")
+    settings.rank, settings.world_size = rank_of(settings.world_size)
     settings.min_lr = settings.lr / 10 if settings.min_lr is None else settings.min_lr
     return settings
+
+
+def rank_of(asked: int | None) -> tuple[int, int]:
+    """This process's rank and how many there are, as torchrun tells them."""
+    variables = {name: os.environ.get(name, default) for name, default in
+                 (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))}
+    known = all(value.isdecimal() for value in variables.values())
+    if not known or int(variables["RANK"]) >= int(variables["WORLD_SIZE"]):
+        told = ", ".join(map("=".join, variables.items()))
+        raise InputError(f"{told}: no rank of a world; start ranks with torchrun")
+    rank, world_size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
+    if asked not in (None, world_size):
+        raise InputError(f"--world-size {asked}, but this is one of {world_size} ranks: "
+                         f"torchrun --nproc-per-node={asked}")
+    return rank, world_size
 
 
 def learning_rate(settings, step: int) -> float:
@@ -173,10 +194,11 @@ def choose_device(settings, torch):
     if settings.backend == "cpu" or (settings.backend == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     count = torch.cuda.device_count()
-    if settings.device >= count:
-        raise Failure(f"PyTorch {torch.__version__} sees no CUDA device {settings.device}, it sees {count}")
-    torch.cuda.set_device(settings.device)
-    return torch.device("cuda", settings.device)
+    index = int(os.environ["LOCAL_RANK"]) if settings.world_size > 1 else settings.device
+    if index >= count:
+        raise Failure(f"PyTorch {torch.__version__} sees no CUDA device {index}, it sees {count}")
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
 
 
 def features_of(settings, device):
@@ -198,10 +220,12 @@ def features_of(settings, device):
         half = {"bf16": torch.bfloat16, "fp16": torch.float16}[name]
     if lacks and (half == torch.bfloat16 or settings.rung == "02_tf32"):
         raise UnsupportedError(lacks)
-    mode = settings.compile_mode if climbed("08_compiled_step") else "default" if climbed("06_fused_kernels") else ""
+    several = climbed("11_multi_gpu")  # whose reductions are outside of CUDA graphs
+    mode = (settings.compile_mode if climbed("08_compiled_step") and not several else
+            "default" if climbed("06_fused_kernels") else "")
     return Features(tf32=climbed("02_tf32"), fused_adamw=climbed("03_fused_adamw"), pinned=climbed("04_pinned_loader"),
                     half=half, compile=mode, flash=climbed("07_flash_attention"), attention=settings.attention,
-                    padded=climbed("09_padded_vocab"))
+                    padded=climbed("09_padded_vocab"), zero=climbed("12_zero1"))
 
 
 class Run:
@@ -218,6 +242,10 @@ class Run:
         from pytorch_gpt2 import Config
         self.torch, self.settings, self.events = torch, settings, events
         self.device = choose_device(settings, torch)
+        if settings.world_size > 1:
+            if settings.rung < "11_multi_gpu":
+                raise InputError(f"{settings.rung} runs on one device: start it without torchrun")
+            torch.distributed.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
         self.features = features_of(settings, self.device)
         vocabulary = 128 * math.ceil(VOCABULARY / 128) if self.features.padded else VOCABULARY
         self.config = Config(B=settings.batch or USUAL_BATCH, T=settings.seq, V=vocabulary, **MODELS[settings.model])
@@ -225,7 +253,7 @@ class Run:
         self.stopped_by, self.memory = 0, None
 
     def need_tokens(self, tokens, path: str) -> None:
-        need = self.config.B * self.config.T + 1
+        need = self.config.B * self.config.T * self.settings.world_size + 1
         if len(tokens) < need:
             raise InputError(f"{path}: {len(tokens)} tokens, a batch of B={self.config.B} x T={self.config.T} needs "
                              f"{need}; use a larger file or a smaller --batch or --seq")
@@ -235,7 +263,8 @@ class Run:
         from pytorch_gpt2 import Batches, Trainer
         self.need_tokens(self.train_tokens, self.settings.data)
         trainer = Trainer(self.config, self.features, self.settings, self.settings.seed, self.device)
-        return trainer, Batches(self.train_tokens, self.config, self.device, self.features.pinned)
+        return trainer, Batches(self.train_tokens, self.config, self.device, self.features.pinned, self.settings.rank,
+                                self.settings.world_size)
 
     def search_batch(self) -> None:
         """Doubles the batch while a step fits, and leaves the configuration at the largest that did."""
@@ -289,9 +318,10 @@ class Run:
                     "decay_steps", "weight_decay", "beta1", "beta2", "eps", "grad_clip", "seed", "attention")
         self.events.write(
             "start", variant=f"pytorch/{settings.rung}", source_hash=source_hash(), backend=self.device.type,
-            device=device, startup_ms=peer.process_age_ms(), memory_by_name={},
+            device=device, host=platform.node(), rank=settings.rank, startup_ms=peer.process_age_ms(),
+            memory_by_name={},
             config={"model": settings.model} | vars(config) | {
-                "world_size": 1,
+                "world_size": settings.world_size,
                 "dtype": {None: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}[half],
                 "math": "half" if half else "tf32" if self.features.tf32 else "fp32",
                 "torch": torch.__version__,
@@ -316,7 +346,7 @@ class Run:
             device_ms = timers[0].elapsed_time(timers[1])
         loss, norm = loss.item(), norm.item()
         self.events.write("step", step=step, step_ms=step_ms, device_ms=device_ms, loss=loss, grad_norm=norm, lr=lr)
-        tokens = self.config.B * self.config.T * settings.accumulate
+        tokens = self.config.B * self.config.T * settings.accumulate * settings.world_size
         print(f"step {step + 1:{len(str(settings.steps))}}/{settings.steps} | loss {loss:.4f} | norm {norm:.4f} | "
               f"lr {lr:.2e} | {step_ms:.2f} ms | {tokens / step_ms * 1e3:,.0f} tok/s", flush=True)
         if not math.isfinite(loss):
@@ -351,6 +381,8 @@ class Run:
                 self.events.write("error", status="interrupted", reason=reason)
                 return 128 + self.stopped_by
         self.events.write("end", memory_bytes=self.memory | {"by_name": {}})
+        if settings.world_size > 1:
+            self.torch.distributed.destroy_process_group()
         return 0
 
     def stop(self, caught: int, _frame) -> None:

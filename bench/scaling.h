@@ -1,0 +1,41 @@
+// How training scales over devices: what was measured, and apart from it what a model predicts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/results.h"
+
+namespace stepladder {
+
+/// A rung or peer on several devices, beside one device.
+struct ScaledRun {
+  std::string variant, workload;
+  std::string against;   // itself on one device, else the nearest rung below that ran on one
+  Json config;           // B is each device's
+  int64_t devices = 2;
+  int64_t one_batch = 0;  // of the run on one device: the same B (weak), or as much as all have (strong)
+  Estimate tokens_per_second;
+  Estimate speedup;     // tokens/s over those of one device, in the same round
+  Estimate efficiency;  // the same / devices
+  std::optional<double> exposed_comm_ms;  // of a step, median over rounds
+};
+
+/// Rows in the order measured; none where nothing ran on several devices or its one device is missing.
+std::vector<ScaledRun> scaling(const Results& results);
+
+/// What the model of bench/scaling_model.h expects of a rung or peer that was measured on one device and on
+/// several; only for a device whose links it knows.
+struct PredictedRun {
+  std::string variant;
+  int64_t batch = 0;  // of each device: weak scaling
+  int64_t devices = 2, machines = 1;
+  double tokens_per_second = 0.0, efficiency = 0.0;
+};
+std::vector<PredictedRun> predicted_scaling(const Results& results);
+
+Json to_json(const ScaledRun& run);
+Json to_json(const PredictedRun& run);
+
+}  // namespace stepladder

@@ -1,0 +1,99 @@
+#include "model/comm.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <functional>
+#include <string_view>
+
+namespace stepladder {
+namespace {
+
+constexpr int kMaxRanks = 65536;
+
+/// The value of an environment variable; empty where it is not set.
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+/// Its value as a number from `least` to `most`.
+int number(const char* name, int least, int most) {
+  const std::string text = variable(name);
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc{} || end != text.data() + text.size() || value < least ||
+      value > most)
+    throw InputError(
+        cat("the environment variable ", name, " is '", text, "', must be from ", least, " to ", most));
+  return value;
+}
+
+/// A port of its own for each job of a machine, below those that systems hand out.
+int port_of_job(const std::string& job) {
+  constexpr int kFirst = 20000, kPorts = 12000;
+  return kFirst + static_cast<int>(std::hash<std::string>{}(job) % kPorts);
+}
+
+/// "node03" of "node[03-05,9],other".
+std::string first_host(std::string_view nodes) {
+  const size_t bracket = nodes.find('['), comma = nodes.find(',');
+  if (bracket >= comma) return std::string(nodes.substr(0, comma));
+  const std::string_view numbers = nodes.substr(bracket + 1);
+  return std::string(nodes.substr(0, bracket)) + std::string(numbers.substr(0, numbers.find_first_of(",-]")));
+}
+
+}  // namespace
+
+const char* name_of(Collective collective) {
+  switch (collective) {
+    case Collective::all_reduce:
+      return "all_reduce";
+    case Collective::reduce_scatter:
+      return "reduce_scatter";
+    case Collective::all_gather:
+      return "all_gather";
+    case Collective::broadcast:
+      return "broadcast";
+  }
+  throw std::logic_error("unknown collective");
+}
+
+Tensor part_of(const Tensor& x, int rank, int world) {
+  check(x.numel() % world == 0, x, " has no ", world, " equal parts");
+  return x.view({world, x.numel() / world})[rank];
+}
+
+World World::from_environment() {
+  World world;
+  const auto read = [&](const char* rank, const char* size, const char* local_rank) {
+    world.size = number(size, 1, kMaxRanks);
+    world.rank = number(rank, 0, world.size - 1);
+    world.local_rank = number(local_rank, 0, world.rank);
+  };
+  if (!variable("OMPI_COMM_WORLD_SIZE").empty()) {
+    read("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK");
+    if (number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, world.size) == world.size) world.address = "127.0.0.1";
+    world.port = port_of_job(variable("PMIX_NAMESPACE"));
+  } else if (!variable("RANK").empty() || !variable("WORLD_SIZE").empty()) {
+    read("RANK", "WORLD_SIZE", "LOCAL_RANK");
+  } else if (!variable("SLURM_STEP_ID").empty()) {  // a batch script has the rest of them too
+    read("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID");
+    world.address = first_host(variable("SLURM_STEP_NODELIST").empty() ? variable("SLURM_NODELIST")
+                                                                       : variable("SLURM_STEP_NODELIST"));
+    world.port = port_of_job(variable("SLURM_JOB_ID") + "." + variable("SLURM_STEP_ID"));
+  }
+  if (world.size == 1) return world;
+
+  if (!variable("MASTER_ADDR").empty()) world.address = variable("MASTER_ADDR");
+  if (!variable("MASTER_PORT").empty()) {
+    // torchrun's own rendezvous stays at its port.
+    const bool torchrun = !variable("TORCHELASTIC_RUN_ID").empty();
+    world.port = number("MASTER_PORT", 1, torchrun ? 65534 : 65535) + (torchrun ? 1 : 0);
+  }
+  if (world.address.empty())
+    throw InputError("the ranks are on several machines: set MASTER_ADDR to the host of rank 0");
+  if (world.port == 0) throw InputError("several ranks need a port to meet at: set MASTER_PORT");
+  return world;
+}
+
+}  // namespace stepladder

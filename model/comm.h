@@ -1,0 +1,37 @@
+// Several ranks of one job: who they are, and what they do together.
+#pragma once
+
+#include <string>
+
+#include "model/tensor.h"
+
+namespace stepladder {
+
+/// What all ranks do with the tensors of a bucket, each in place; part r is the r-th of `world` equal ones.
+enum class Collective {
+  all_reduce,      // x = sum of all ranks' x
+  reduce_scatter,  // this rank's part = sum of all ranks'; the other parts are undefined
+  all_gather,      // every part = that of its rank
+  broadcast,       // x = rank 0's x
+};
+/// "all_reduce", ...
+const char* name_of(Collective collective);
+
+/// Part `rank` of x, flat. Throws std::invalid_argument where x has no `world` equal parts.
+Tensor part_of(const Tensor& x, int rank, int world);
+
+/// One process of a job, one device each.
+struct World {
+  int rank = 0, size = 1;
+  int local_rank = 0;     // among the ranks of this machine: picks the device
+  std::string address{};  // where rank 0 is to be met
+  int port = 0;
+
+  /// As the launcher says: mpirun (OMPI_COMM_WORLD_*), torchrun or the harness (RANK, WORLD_SIZE,
+  /// LOCAL_RANK), srun (SLURM_*); a world of 1 where none does. MASTER_ADDR and MASTER_PORT are asked first;
+  /// else the address is Slurm's first host, or this one where all ranks are on it, and the port follows from
+  /// the launcher's name of the job. Throws InputError naming the variable that makes no sense.
+  static World from_environment();
+};
+
+}  // namespace stepladder

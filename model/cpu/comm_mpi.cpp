@@ -1,0 +1,78 @@
+#include "model/cpu/comm_mpi.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <climits>
+#include <exception>
+
+#include "model/cpu/cpu_ops.h"
+
+namespace stepladder {
+namespace {
+
+const MpiCalls* load_mpi() {
+  // Global, since Open MPI loads plug-ins that look for it. Never closed: they may be in use until the end.
+  void* library = dlopen("libstepladder_mpi.so", RTLD_NOW | RTLD_GLOBAL);
+  if (!library)
+    throw Error(
+        cat("several ranks on the CPU need MPI: install libopenmpi-dev and build again (", dlerror(), ")"));
+  const auto calls = reinterpret_cast<decltype(&stepladder_mpi)>(dlsym(library, "stepladder_mpi"));
+  if (!calls) throw Error("libstepladder_mpi.so is of another build: build again");
+  return calls();
+}
+
+int mpi_count(int64_t n) {
+  check(n <= INT_MAX, n, " at once are more than MPI counts");
+  return static_cast<int>(n);
+}
+
+}  // namespace
+
+MpiComm::MpiComm(Rendezvous& ranks) : ranks_(ranks), mpi_(load_mpi()) {
+  int mpi_rank = 0, mpi_world = 0;
+  mpi_->init(&mpi_rank, &mpi_world);
+  if (mpi_rank != rank() || mpi_world != world())
+    throw Error(cat("this is rank ", mpi_rank, " of ", mpi_world, " for MPI, but rank ", rank(), " of ",
+                    world(), " for its launcher: start ranks on the CPU with mpirun"));
+}
+
+MpiComm::~MpiComm() {
+  // The other ranks may never come.
+  if (std::uncaught_exceptions() == 0) mpi_->finalize();
+}
+
+void MpiComm::run(Collective what, const Tensor& x) {
+  ranks_.progress();
+  const auto bytes = static_cast<int64_t>(x.bytes());
+  const int64_t n = x.numel();
+  if (what == Collective::broadcast) return mpi_->broadcast(x.data, mpi_count(bytes));
+  const bool whole = what == Collective::all_reduce;
+  const Tensor part = whole ? x : part_of(x, rank(), world());
+  if (what == Collective::all_gather) return mpi_->all_gather(x.data, mpi_count(bytes / world()));
+  with_float_type(x.dtype, [&]<class T>(T) {
+    const auto from = floats<T>(x);
+    sums_.resize(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) sums_[static_cast<size_t>(i)] = from[i];
+    part_.resize(whole ? 0 : static_cast<size_t>(part.numel()));
+    if (whole) {
+      mpi_->all_reduce(sums_.data(), mpi_count(n));
+    } else {
+      mpi_->reduce_scatter(part_.data(), sums_.data(), mpi_count(part.numel()));
+    }
+    const std::vector<float>& result = whole ? sums_ : part_;
+    const auto to = floats<T>(part);
+    for (int64_t i = 0; i < part.numel(); ++i) to.set(i, result[static_cast<size_t>(i)]);
+  });
+}
+
+void CpuOps::join(Rendezvous& ranks) {
+  comm_ = std::make_unique<MpiComm>(ranks);
+}
+
+void CpuOps::collective(Collective what, std::span<const Tensor> bucket) {
+  if (!comm_) return;
+  for (const Tensor& x : bucket) comm_->run(what, x);
+}
+
+}  // namespace stepladder

@@ -1,0 +1,172 @@
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "model/cpu/check.h"
+#include "model/cpu/cpu_ops.h"
+#include "model/cpu/gelu.h"
+
+namespace stepladder {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+float largest_of(DType type) {
+  return with_fp8_type(type, [](auto t) { return decltype(t)::kMax; });
+}
+
+/// The least power of two `s` with amax <= s * kMax; 1 for 0, NaN for what is not finite.
+float fitting_scale(float amax, DType type) {
+  if (!std::isfinite(amax)) return kNan;
+  if (amax == 0.0F) return 1.0F;
+  int exponent = 0;
+  const float mantissa = std::frexp(amax / largest_of(type), &exponent);  // in [0.5,1)
+  return std::ldexp(1.0F, std::max(mantissa == 0.5F ? exponent - 1 : exponent, -126));
+}
+
+/// Element n alone, of 4 bytes.
+Tensor at(const Tensor& x, int64_t n) {
+  return x.view({x.numel()})[n].view({1});
+}
+
+/// The larger magnitude; NaN where there is one.
+void raise(float& amax, float x) {
+  const float magnitude = std::fabs(x);
+  if (!(magnitude <= amax)) amax = std::isnan(amax) ? amax : magnitude;
+}
+
+/// q (N,C) and qt (C,N) fit x (N,C), or are empty, but not both.
+bool quantized_fit(Tensor q, Tensor qt, Tensor x) {
+  const auto fits = [](const Tensor& t) { return is_fp8(t.dtype) && t.scale && t.amax; };
+  const bool rows = !present(q) || (fits(q) && dim(q, -1) == dim(x, -1) && rows_of(q) == rows_of(x));
+  const bool columns = !present(qt) || (fits(qt) && qt.shape.rank() == 2 && qt.shape[0] == x.cols() &&
+                                        qt.shape[1] == rows_of(x));
+  const bool alike =
+      !present(q) || !present(qt) || (q.dtype == qt.dtype && q.scale == qt.scale && q.amax == qt.amax);
+  return (present(q) || present(qt)) && x.shape.rank() > 0 && rows && columns && alike;
+}
+
+/// q and qt of v(i) for i in [0, N * C).
+template <class V>
+void quantize_values(Tensor q, Tensor qt, int64_t N, int64_t C, const V& v) {
+  const Tensor& either = present(q) ? q : qt;
+  const float scale = *either.scale;
+  with_fp8_type(either.dtype, [&]<class Q>(Q) {
+    Q* rows = present(q) ? q.ptr<Q>() : nullptr;
+    Q* columns = present(qt) ? qt.ptr<Q>() : nullptr;
+    for (int64_t n = 0; n < N; ++n) {
+      for (int64_t c = 0; c < C; ++c) {
+        const float value = v(n * C + c);
+        const Q rounded = from_float<Q>(value / scale);
+        raise(*either.amax, value);
+        if (rows) rows[n * C + c] = rounded;
+        if (columns) columns[c * N + n] = rounded;
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void CpuOps::quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) {
+  expect(quantized_fit(q, qt, x) && one_float_type(x) &&
+             (!present(dbias) || (one_float_type(x, dbias) && dbias.shape == Shape{x.cols()})),
+         "quantize", q, qt, x, dbias);
+  with_float_type(x.dtype, [&]<class T>(T) {
+    const auto fx = floats<T>(x);
+    quantize_values(q, qt, rows_of(x), x.cols(), [=](int64_t i) { return fx[i]; });
+  });
+  if (present(dbias)) sum_rows(dbias, x);
+}
+
+void CpuOps::quantize_to_fit(Tensor q, Tensor qt, Tensor x) {
+  expect(x.shape.rank() == 3 && q.shape.rank() == 3 && qt.shape.rank() == 3 && qt.shape[0] == x.shape[0] &&
+             same_shape(q, x),
+         "quantize_to_fit", q, qt, x);
+  for (int64_t l = 0; l < x.shape[0]; ++l) {
+    const auto matrix = [l](const Tensor& t) {
+      Tensor of_l = t[l];
+      of_l.scale = t.scale + l;
+      of_l.amax = t.amax + l;
+      return of_l;
+    };
+    const Tensor x_l = x[l], q_l = matrix(q), qt_l = matrix(qt);
+    expect(quantized_fit(q_l, qt_l, x_l), "quantize_to_fit", q, qt, x);
+    *q_l.amax = 0.0F;
+    with_float_type(x.dtype, [&]<class T>(T) {
+      for (int64_t i = 0; i < x_l.numel(); ++i) raise(*q_l.amax, floats<T>(x_l)[i]);
+    });
+    *q_l.scale = fitting_scale(*q_l.amax, q.dtype);
+    quantize(q_l, qt_l, x_l, {});
+  }
+}
+
+void CpuOps::quantize_gelu(Tensor q, Tensor qt, Tensor x) {
+  expect(quantized_fit(q, qt, x) && one_float_type(x), "quantize_gelu", q, qt, x);
+  with_float_type(x.dtype, [&]<class T>(T) {
+    const auto fx = floats<T>(x);
+    quantize_values(q, qt, rows_of(x), x.cols(), [=](int64_t i) { return gelu(fx[i]); });
+  });
+}
+
+void CpuOps::quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) {
+  expect(quantized_fit(q, qt, x) && one_float_type(x, dout, dbias) && same_shape(x, dout) &&
+             dbias.shape == Shape{x.cols()},
+         "quantize_gelu_backward", q, qt, dbias, dout, x);
+  with_float_type(x.dtype, [&]<class T>(T) {
+    const auto fx = floats<T>(x), fdout = floats<T>(dout);
+    const int64_t N = rows_of(x), C = x.cols();
+    const auto v = [=](int64_t i) { return fdout[i] * gelu_slope(fx[i]); };
+    quantize_values(q, qt, N, C, v);
+    add_sums(floats<T>(dbias), N, C, [=](int64_t n, int64_t c) { return v(n * C + c); });
+  });
+}
+
+void CpuOps::transpose(Tensor qt, Tensor q) {
+  expect(is_fp8(q.dtype) && qt.dtype == q.dtype && dim(qt, -1) == rows_of(q) && rows_of(qt) == dim(q, -1),
+         "transpose", qt, q);
+  const int64_t N = rows_of(q), C = q.cols();
+  const auto* from = static_cast<const uint8_t*>(q.data);
+  auto* to = static_cast<uint8_t*>(qt.data);
+  for (int64_t n = 0; n < N; ++n)
+    for (int64_t c = 0; c < C; ++c) to[c * N + n] = from[n * C + c];
+}
+
+void CpuOps::quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
+                                    float scale) {
+  expect(quantized_fit(q, {}, logits), "quantize_cross_entropy", q, logits);
+  // A row of f32 at a time, so that the gradient is rounded once.
+  std::vector<float> row(static_cast<size_t>(logits.cols()));
+  const int64_t Vp = logits.cols();
+  with_float_type(logits.dtype, [&]<class T>(T) {
+    for (int64_t n = 0; n < targets.numel(); ++n) {
+      for (int64_t v = 0; v < Vp; ++v) row[static_cast<size_t>(v)] = floats<T>(logits)[n * Vp + v];
+      const Tensor gradient{row.data(), DType::f32, {1, Vp}, "gradient"};
+      cross_entropy_forward_backward(at(losses, n), gradient, at(targets, n), V, scale, {});
+      Tensor q_row = q.first({1, Vp});
+      q_row.data = static_cast<std::byte*>(q.data) + n * Vp;
+      quantize(q_row, {}, gradient, {});
+    }
+  });
+}
+
+void CpuOps::update_scales(Tensor scale, Tensor history, Tensor amax, DType type) {
+  expect(all_f32(scale, history, amax) && history.shape.rank() == 2 && history.cols() > 0 &&
+             history.shape[0] == scale.numel() && same_shape(scale, amax),
+         "update_scales", scale, history, amax);
+  for (int64_t r = 0; r < scale.numel(); ++r) {
+    float* values = history[r].ptr<float>();
+    const int64_t W = history.cols();
+    const float newest = amax.ptr<float>()[r];
+    if (!(newest == 0.0F)) {
+      std::copy_backward(values, values + W - 1, values + W);
+      values[0] = newest;
+    }
+    float largest = 0.0F;
+    for (int64_t w = 0; w < W; ++w) raise(largest, values[w]);
+    scale.ptr<float>()[r] = fitting_scale(largest, type);
+  }
+}
+
+}  // namespace stepladder

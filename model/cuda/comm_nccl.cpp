@@ -1,0 +1,164 @@
+// The only file that includes nccl.h. The library is loaded when there is more than one rank.
+#include "model/cuda/comm_nccl.h"
+
+#include "model/cuda/cuda_ops.h"
+#include "model/cuda/range.h"
+
+#ifdef STEPLADDER_NCCL
+#include <dlfcn.h>
+#include <nccl.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+#endif
+
+namespace stepladder {
+
+#ifdef STEPLADDER_NCCL
+namespace {
+
+/// The functions of libnccl that are used here. Throws Error where it can't be loaded.
+struct Nccl {
+  Nccl() {
+    // Multicast over NVLink needs set-up of the whole machine that may be missing, and hangs without it.
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
+    library = dlopen("libnccl.so.2", RTLD_NOW);
+    if (!library)
+      throw Error(cat("several CUDA devices need NCCL: install libnccl2 or nvidia-nccl-cu",
+                      CUDART_VERSION / 1000, " (", dlerror(), ")"));
+    load(get_error_string, "ncclGetErrorString");
+    load(get_unique_id, "ncclGetUniqueId");
+    load(comm_init_rank, "ncclCommInitRank");
+    load(comm_destroy, "ncclCommDestroy");
+    load(group_start, "ncclGroupStart");
+    load(group_end, "ncclGroupEnd");
+    load(all_reduce, "ncclAllReduce");
+    load(reduce_scatter, "ncclReduceScatter");
+    load(all_gather, "ncclAllGather");
+    load(broadcast, "ncclBroadcast");
+  }
+  /// Throws Error with what `status` means.
+  void check(ncclResult_t status, const char* call) const {
+    if (status != ncclSuccess) throw Error(cat("NCCL: ", get_error_string(status), " in ", call));
+  }
+
+  void* library;  // never closed: NCCL's own threads may be in it
+  decltype(&ncclGetErrorString) get_error_string;
+  decltype(&ncclGetUniqueId) get_unique_id;
+  decltype(&ncclCommInitRank) comm_init_rank;
+  decltype(&ncclCommDestroy) comm_destroy;
+  decltype(&ncclGroupStart) group_start;
+  decltype(&ncclGroupEnd) group_end;
+  decltype(&ncclAllReduce) all_reduce;
+  decltype(&ncclReduceScatter) reduce_scatter;
+  decltype(&ncclAllGather) all_gather;
+  decltype(&ncclBroadcast) broadcast;
+
+ private:
+  template <class Function>
+  void load(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(dlsym(library, name));
+    if (!function) throw Error(cat("libnccl has no ", name));
+  }
+};
+
+ncclDataType_t type_of(const Tensor& x) {
+  switch (x.dtype) {
+    case DType::f32:
+      return ncclFloat32;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::f16:
+      return ncclFloat16;
+    case DType::i32:
+      return ncclInt32;
+  }
+  throw std::logic_error("unknown dtype");
+}
+
+class LoadedNccl final : public NcclComm {
+ public:
+  explicit LoadedNccl(Rendezvous& ranks) : world_(ranks.world()) {
+    ncclUniqueId id{};
+    if (world_.rank == 0) nccl_.check(nccl_.get_unique_id(&id), "ncclGetUniqueId");
+    const std::string shared = ranks.share({id.internal, sizeof id.internal});
+    std::memcpy(id.internal, shared.data(), std::min(shared.size(), sizeof id.internal));
+    nccl_.check(nccl_.comm_init_rank(&comm_, world_.size, id, world_.rank), "ncclCommInitRank");
+  }
+  ~LoadedNccl() override {
+    // The other ranks may never come.
+    if (std::uncaught_exceptions() == 0) nccl_.comm_destroy(comm_);
+  }
+
+  const World& world() const override { return world_; }
+
+  void run(Collective what, std::span<const Tensor> bucket, cudaStream_t stream) override {
+    nccl_.check(nccl_.group_start(), "ncclGroupStart");
+    for (const Tensor& x : bucket) nccl_.check(queue(what, x, stream), name_of(what));
+    nccl_.check(nccl_.group_end(), "ncclGroupEnd");
+  }
+
+ private:
+  ncclResult_t queue(Collective what, const Tensor& x, cudaStream_t stream) const {
+    const auto n = static_cast<size_t>(x.numel());
+    const ncclDataType_t type = type_of(x);
+    if (what == Collective::all_reduce)
+      return nccl_.all_reduce(x.data, x.data, n, type, ncclSum, comm_, stream);
+    if (what == Collective::broadcast) return nccl_.broadcast(x.data, x.data, n, type, 0, comm_, stream);
+    const Tensor part = part_of(x, world_.rank, world_.size);
+    const auto part_n = static_cast<size_t>(part.numel());
+    if (what == Collective::all_gather)
+      return nccl_.all_gather(part.data, x.data, part_n, type, comm_, stream);
+    return nccl_.reduce_scatter(x.data, part.data, part_n, type, ncclSum, comm_, stream);
+  }
+
+  const Nccl nccl_;
+  const World world_;
+  ncclComm_t comm_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<NcclComm> make_nccl_comm(Rendezvous& ranks) {
+  return std::make_unique<LoadedNccl>(ranks);
+}
+#else
+std::unique_ptr<NcclComm> make_nccl_comm(Rendezvous&) {
+  throw Error(cat(
+      "several CUDA devices need NCCL, which this build is without: install libnccl-dev or nvidia-nccl-cu",
+      CUDART_VERSION / 1000, " and build again"));
+}
+#endif
+
+void CudaOps::join(Rendezvous& ranks) {
+  comm_ = make_nccl_comm(ranks);
+  comm_stream_ = make_stream();
+  comm_begin_ = make_event(cudaEventDisableTiming);
+  comm_end_ = make_event(cudaEventDisableTiming);
+}
+
+int CudaOps::rank() const {
+  return comm_ ? comm_->world().rank : 0;
+}
+
+int CudaOps::world() const {
+  return comm_ ? comm_->world().size : 1;
+}
+
+void CudaOps::collective(Collective what, std::span<const Tensor> bucket) {
+  if (!comm_) return;
+  const Range range(name_of(what));
+  CUDA_CHECK(cudaEventRecord(comm_begin_.get(), stream_.get()));
+  CUDA_CHECK(cudaStreamWaitEvent(comm_stream_.get(), comm_begin_.get(), cudaEventWaitDefault));
+  comm_->run(what, bucket, comm_stream_.get());
+  CUDA_CHECK(cudaEventRecord(comm_end_.get(), comm_stream_.get()));
+}
+
+void CudaOps::wait_for_collectives() {
+  // In a graph only those that were queued in it: the event is theirs.
+  if (comm_) CUDA_CHECK(cudaStreamWaitEvent(stream_.get(), comm_end_.get(), cudaEventWaitDefault));
+}
+
+}  // namespace stepladder

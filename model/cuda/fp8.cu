@@ -1,0 +1,334 @@
+// Quantising to FP8, each tensor by its scale, row by row and transposed in one pass; and the scales.
+//
+// A block has kTileCols columns, of kTileRows rows at a time. A thread reads kRows neighbouring rows of a
+// pack of kPack columns, writes them as FP8, and leaves the transpose of its bytes in shared memory, a word
+// of kRows bytes for each column; from there the block writes columns, 128 bits at a time. Groups of four
+// words are permuted so that neither access has two lanes in one bank.
+#include "model/cuda/cuda_ops.h"
+#include "model/cuda/fp8.cuh"
+#include "model/cuda/gelu.cuh"
+#include "model/cuda/kernels.cuh"
+#include "model/cuda/range.h"
+#include "model/cuda/wide.cuh"
+
+namespace stepladder {
+namespace {
+
+constexpr int kRows = 4, kPack = 8;
+constexpr int kTileRows = 128, kTileCols = 64;
+constexpr int kPacks = kTileCols / kPack, kRowGroups = kTileRows / kRows;  // of threads
+static_assert(kPacks * kRowGroups == kThreads && kTileRows * kTileCols == 2 * kThreads * kWideBytes);
+constexpr int kMultiple = 16;  // of rows and columns: what is written at a time
+constexpr int kMaxWindow = 1024;
+
+using Input = Pack<BFloat16, kPack>;
+
+/// Values of kPack neighbours: x, gelu(x), or dout * gelu'(x).
+struct Copy {
+  const BFloat16* x;
+  static constexpr int kOperands = 1;
+  __device__ const BFloat16* operand(int) const { return x; }
+  __device__ float operator()(float x, float) const { return x; }
+};
+struct Gelu {
+  const BFloat16* x;
+  static constexpr int kOperands = 1;
+  __device__ const BFloat16* operand(int) const { return x; }
+  __device__ float operator()(float x, float) const { return x * sigmoid_2u(x); }
+};
+struct GeluBackward {
+  const BFloat16 *x, *dout;
+  static constexpr int kOperands = 2;
+  __device__ const BFloat16* operand(int i) const { return i == 0 ? x : dout; }
+  __device__ float operator()(float x, float dout) const { return dout * gelu_slope(x); }
+};
+
+struct Quantized {
+  uint8_t *rows, *columns;  // (N,C) and (C,N), either may be null
+  const float* scale;
+  float* amax;
+  float* partials;  // null, or (gridDim.y, C): sums over the rows of a block
+  int64_t N;
+  int C;
+};
+
+/// A tile's bytes by column, 16 rows to an element.
+using Turned = uint4[kTileCols][kTileRows / kWideBytes];
+
+/// Puts the thread's kRows rows of kPack bytes there: byte i of four words becomes word i of four bytes.
+__device__ void turn(Turned& tile, int pack, int group, const uint32_t (&bytes)[kRows][kPack / 4]) {
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    const uint32_t pick = static_cast<uint32_t>(i % 4) * 0x11U + 0x40U;  // byte i of both operands
+    const uint32_t low = __byte_perm(bytes[0][i / 4], bytes[1][i / 4], pick),
+                   high = __byte_perm(bytes[2][i / 4], bytes[3][i / 4], pick);
+    auto* words = reinterpret_cast<uint32_t*>(&tile[pack * kPack + i][group / 4 ^ pack]);
+    words[group % 4] = (low & 0xFFFFU) | high << 16;
+  }
+}
+
+/// Writes the tile to columns (C,N).
+__device__ void store_columns(const Turned& tile, uint8_t* columns, int first_col, int64_t first_row, int C,
+                              int64_t N) {
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    const int c = static_cast<int>(threadIdx.x) / 8 + part * (kTileCols / 2),
+              at = static_cast<int>(threadIdx.x) % 8;
+    const int64_t n = first_row + at * kWideBytes;
+    if (first_col + c < C && n < N)
+      *reinterpret_cast<uint4*>(columns + (first_col + c) * N + n) = tile[c][at ^ c / kPack];
+  }
+}
+
+// blockIdx: tile of columns, every gridDim.y-th tile of rows, matrix.
+template <class Q, class F>
+__global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
+  __shared__ Turned tile;
+  __shared__ float of_warp[kThreads / 32][kTileCols];
+  const int thread = static_cast<int>(threadIdx.x), pack = thread % kPacks, group = thread / kPacks;
+  const int first_col = static_cast<int>(blockIdx.x) * kTileCols, col = first_col + pack * kPack;
+  const int64_t matrix = blockIdx.z * q.N * q.C;
+  const float per_scale = 1.0F / q.scale[blockIdx.z];
+
+  uint32_t amax = 0;
+  float sums[kPack] = {};
+  for (int64_t first_row = blockIdx.y * int64_t{kTileRows}; first_row < q.N;
+       first_row += gridDim.y * int64_t{kTileRows}) {
+    const int64_t row = first_row + group * kRows;
+    if (col < q.C && row < q.N) {
+      Input in[F::kOperands][kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int k = 0; k < F::kOperands; ++k)
+          in[k][r] = Input::load(f.operand(k) + matrix + (row + r) * q.C + col);
+      }
+      uint32_t bytes[kRows][kPack / 4];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        float x[kPack], dout[kPack] = {}, v[kPack];
+        in[0][r].get(x);
+        if constexpr (F::kOperands > 1) in[1][r].get(dout);
+#pragma unroll
+        for (int i = 0; i < kPack; ++i) {
+          v[i] = f(x[i], dout[i]);
+          amax = raise(amax, v[i]);
+          sums[i] += v[i];
+          v[i] *= per_scale;
+        }
+#pragma unroll
+        for (int i = 0; i < kPack / 4; ++i)
+          bytes[r][i] = fp8_pair<Q>(v[4 * i], v[4 * i + 1]) | fp8_pair<Q>(v[4 * i + 2], v[4 * i + 3]) << 16;
+        if (q.rows)
+          *reinterpret_cast<uint2*>(q.rows + matrix + (row + r) * q.C + col) =
+              uint2{bytes[r][0], bytes[r][1]};
+      }
+      turn(tile, pack, group, bytes);
+    }
+    __syncthreads();
+    if (q.columns) store_columns(tile, q.columns + matrix, first_col, first_row, q.C, q.N);
+    __syncthreads();
+  }
+  raise_over_block(q.amax + blockIdx.z, amax);
+
+  if (!q.partials) return;
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    for (int mask = kPacks; mask < 32; mask *= 2) sums[i] += __shfl_xor_sync(0xffffffffU, sums[i], mask);
+    if (thread % 32 < kPacks) of_warp[thread / 32][pack * kPack + i] = sums[i];
+  }
+  __syncthreads();
+  if (thread >= kTileCols || first_col + thread >= q.C) return;
+  float sum = 0.0F;
+  for (int i = 0; i < kThreads / 32; ++i) sum += of_warp[i][thread];
+  q.partials[static_cast<int64_t>(blockIdx.y) * q.C + first_col + thread] = sum;
+}
+
+// columns (C,N) = rows (N,C) transposed, bytes; blockIdx: tile of columns, tile of rows.
+__global__ void __launch_bounds__(kThreads)
+    transpose_kernel(uint8_t* columns, const uint8_t* rows, int64_t N, int C) {
+  __shared__ Turned tile;
+  const int pack = static_cast<int>(threadIdx.x) % kPacks, group = static_cast<int>(threadIdx.x) / kPacks;
+  const int first_col = static_cast<int>(blockIdx.x) * kTileCols, col = first_col + pack * kPack;
+  const int64_t first_row = blockIdx.y * int64_t{kTileRows}, row = first_row + group * kRows;
+  if (col < C && row < N) {
+    uint32_t bytes[kRows][kPack / 4];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const uint2 word = *reinterpret_cast<const uint2*>(rows + (row + r) * C + col);
+      bytes[r][0] = word.x, bytes[r][1] = word.y;
+    }
+    turn(tile, pack, group, bytes);
+  }
+  __syncthreads();
+  store_columns(tile, columns, first_col, first_row, C, N);
+}
+
+// out (C) += sum of partials (chunks,C) in a fixed order; 32 columns a block.
+constexpr int kLanes = 32;
+__global__ void __launch_bounds__(32 * kLanes)
+    add_partials_kernel(BFloat16* out, const float* partials, int chunks, int C) {
+  __shared__ float of_lane[kLanes][33];
+  const int c = static_cast<int>(blockIdx.x) * 32 + static_cast<int>(threadIdx.x);
+  float sum = 0.0F;
+  for (int i = static_cast<int>(threadIdx.y); i < chunks && c < C; i += kLanes)
+    sum += partials[int64_t{i} * C + c];
+  of_lane[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y > 0 || c >= C) return;
+  for (int i = 1; i < kLanes; ++i) sum += of_lane[i][threadIdx.x];
+  store(out + c, load(out + c) + sum);
+}
+
+// amax[m] = max |x| over matrix m of n elements, as many blocks each as gridDim.x; amax is 0 before.
+__global__ void __launch_bounds__(kThreads) max_magnitude_kernel(float* amax, const BFloat16* x, int64_t n) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads * kPack;
+  uint32_t largest = 0;
+  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack; i < n; i += step) {
+    float v[kPack];
+    Input::load(x + blockIdx.y * n + i).get(v);
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) largest = raise(largest, v[k]);
+  }
+  raise_over_block(amax + blockIdx.y, largest);
+}
+
+/// The least power of two s with amax <= s * largest_number; 1 for 0, NaN for what is not finite.
+__device__ float fitting_scale(float amax, float largest_number) {
+  if (!isfinite(amax)) return NAN;
+  if (amax == 0.0F) return 1.0F;
+  int exponent = 0;
+  const float mantissa = frexpf(amax / largest_number, &exponent);  // in [0.5,1)
+  return ldexpf(1.0F, max(mantissa == 0.5F ? exponent - 1 : exponent, -126));
+}
+
+// A thread has a tensor: its amax enters the history in front, if it was written; the largest gives its
+// scale.
+__global__ void __launch_bounds__(kThreads)
+    update_scales_kernel(float* scale, float* history, const float* amax, int tensors, int window,
+                         float largest_number) {
+  const int t = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  if (t >= tensors) return;
+  const float newest = amax[t];
+  uint32_t largest = 0;
+  if (window == 0) {
+    largest = raise(largest, newest);
+  } else {
+    float* values = history + static_cast<int64_t>(t) * window;
+    const bool written = newest != 0.0F;
+    for (int w = window - 1; w >= 0; --w) {
+      const float value = !written ? values[w] : w > 0 ? values[w - 1] : newest;
+      values[w] = value;
+      largest = raise(largest, value);
+    }
+  }
+  scale[t] = fitting_scale(__uint_as_float(largest), largest_number);
+}
+
+float largest_of(DType type) {
+  return with_fp8_type(type, [](auto t) { return decltype(t)::kMax; });
+}
+
+bool wide(const Tensor& t) {
+  return reinterpret_cast<uintptr_t>(t.data) % kWideBytes == 0;
+}
+
+}  // namespace
+
+template <class F>
+void CudaOps::quantize_values(const char* op, Tensor q, Tensor qt, Tensor dbias, const F& f, Tensor x,
+                              int64_t layers) {
+  const int64_t C = x.cols(), N = x.rows() / layers;
+  const Tensor& either = q.data ? q : qt;
+  const bool rows = !q.data || (q.cols() == C && q.rows() == x.rows());
+  const bool columns = !qt.data || (qt.cols() == N && qt.rows() == layers * C);
+  const bool alike = !q.data || !qt.data || (q.dtype == qt.dtype && q.scale == qt.scale && q.amax == qt.amax);
+  check(either.data && is_fp8(either.dtype) && either.scale && either.amax && rows && columns && alike &&
+            (!dbias.data || dbias.shape == Shape{C}),
+        op, ": ", q, " and ", qt, " of ", x, ", ", dbias);
+  check(N % kMultiple == 0 && C % kMultiple == 0 && wide(q) && wide(qt) && wide(x), op, ": ", x,
+        ": FP8 needs extents that are multiples of ", kMultiple, ": choose another --batch or --seq");
+  if (x.numel() == 0) return;
+  const auto chunks = static_cast<unsigned>(std::min(ceil_div(N, kTileRows), kMaxRowChunks));
+  float* partials = nullptr;
+  if (dbias.data) {
+    check(partials_.data && partials_.numel() >= chunks * C, op,
+          " needs a workspace: call bind_workspace() first");
+    partials = partials_.ptr<float>();
+  }
+  const auto data = [](const Tensor& t) { return static_cast<uint8_t*>(t.data); };
+  const Quantized to{data(q), data(qt), either.scale, either.amax, partials, N, column_count(C)};
+  const dim3 grid(grid_size(ceil_div(C, kTileCols)), chunks, static_cast<unsigned>(layers));
+  with_fp8_type(either.dtype, [&](auto type) {
+    quantize_kernel<decltype(type)><<<grid, kThreads, 0, stream_.get()>>>(to, f);
+  });
+  CUDA_CHECK(cudaGetLastError());
+  if (!dbias.data) return;
+  add_partials_kernel<<<grid_size(ceil_div(C, 32)), dim3(32, kLanes), 0, stream_.get()>>>(
+      dbias.ptr<BFloat16>(), partials, static_cast<int>(chunks), to.C);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+void CudaOps::quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) {
+  const Range range("quantize");
+  quantize_values("quantize", q, qt, dbias, Copy{x.ptr<BFloat16>()}, x, 1);
+}
+
+void CudaOps::transpose(Tensor qt, Tensor q) {
+  const Range range("transpose");
+  const int64_t N = q.rows(), C = q.cols();
+  check(is_fp8(q.dtype) && qt.dtype == q.dtype && qt.cols() == N && qt.rows() == C && N % kMultiple == 0 &&
+            C % kMultiple == 0 && wide(q) && wide(qt),
+        "transpose: ", qt, " of ", q);
+  const auto tiles = ceil_div(N, kTileRows);
+  check(tiles <= 65535, "transpose: ", q, " has too many rows");
+  transpose_kernel<<<dim3(grid_size(ceil_div(C, kTileCols)), static_cast<unsigned>(tiles)), kThreads, 0,
+                     stream_.get()>>>(static_cast<uint8_t*>(qt.data), static_cast<const uint8_t*>(q.data), N,
+                                      column_count(C));
+  CUDA_CHECK(cudaGetLastError());
+}
+
+void CudaOps::quantize_gelu(Tensor q, Tensor qt, Tensor x) {
+  const Range range("quantize_gelu");
+  quantize_values("quantize_gelu", q, qt, {}, Gelu{x.ptr<BFloat16>()}, x, 1);
+}
+
+void CudaOps::quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) {
+  const Range range("quantize_gelu_backward");
+  check_same_shape("quantize_gelu_backward", x, dout);
+  check(wide(dout), "quantize_gelu_backward: ", dout, " is not aligned to ", kWideBytes, " bytes");
+  quantize_values("quantize_gelu_backward", q, qt, dbias,
+                  GeluBackward{x.ptr<BFloat16>(), dout.ptr<BFloat16>()}, x, 1);
+}
+
+void CudaOps::quantize_to_fit(Tensor q, Tensor qt, Tensor x) {
+  const Range range("quantize_to_fit");
+  check(x.shape.rank() == 3 && q.shape == x.shape && qt.shape.rank() == 3 && qt.shape[0] == x.shape[0] &&
+            x.numel() > 0 && q.scale && q.amax && wide(x) && x.shape[1] * x.shape[2] % kPack == 0,
+        "quantize_to_fit: ", q, " and ", qt, " of ", x);
+  const int64_t layers = x.shape[0], n = x.numel() / layers;
+  CUDA_CHECK(cudaMemsetAsync(q.amax, 0, static_cast<size_t>(layers) * sizeof(float), stream_.get()));
+  const int64_t blocks =
+      std::min(ceil_div(n, kThreads * kPack), ceil_div(8 * int64_t{multiprocessors_}, layers));
+  max_magnitude_kernel<<<dim3(grid_size(blocks), static_cast<unsigned>(layers)), kThreads, 0,
+                         stream_.get()>>>(q.amax, x.ptr<BFloat16>(), n);
+  CUDA_CHECK(cudaGetLastError());
+  update_scales_kernel<<<grid_size(ceil_div(layers, kThreads)), kThreads, 0, stream_.get()>>>(
+      q.scale, nullptr, q.amax, static_cast<int>(layers), 0, largest_of(q.dtype));
+  CUDA_CHECK(cudaGetLastError());
+  quantize_values("quantize_to_fit", q, qt, {}, Copy{x.ptr<BFloat16>()}, x, layers);
+}
+
+void CudaOps::update_scales(Tensor scale, Tensor history, Tensor amax, DType type) {
+  const Range range("update_scales");
+  check(history.shape.rank() == 2 && history.cols() > 0 && history.cols() <= kMaxWindow &&
+            history.shape[0] == scale.numel() && amax.shape == scale.shape,
+        "update_scales: ", scale, " of ", history, " and ", amax);
+  const int tensors = column_count(scale.numel());
+  update_scales_kernel<<<grid_size(ceil_div(tensors, kThreads)), kThreads, 0, stream_.get()>>>(
+      scale.ptr<float>(), history.ptr<float>(), amax.ptr<float>(), tensors, static_cast<int>(history.cols()),
+      largest_of(type));
+  CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace stepladder

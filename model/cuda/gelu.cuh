@@ -1,0 +1,23 @@
+// GELU in its tanh form: gelu(x) = x/2 (1 + tanh(u)) = x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
+// Nothing cancels in the second form: an exponential and a reciprocal of the hardware, each within 2^-22, are
+// enough for f32 too.
+#pragma once
+
+#include "model/cuda/wide.cuh"
+
+namespace stepladder {
+
+constexpr float k2U = 1.5957691216057308F;  // 2u = (k2U + k2U3 x^2) x
+constexpr float k2U3 = k2U * 0.044715F;
+
+__device__ inline float sigmoid_2u(float x) {
+  return __fdividef(1.0F, 1.0F + exp2_fast(-kLog2E * x * (k2U + k2U3 * x * x)));
+}
+
+/// gelu' = s + x s (1 - s) (2u)', s = sigmoid(2u)
+__device__ inline float gelu_slope(float x) {
+  const float s = sigmoid_2u(x);
+  return s + x * s * (1.0F - s) * (k2U + 3.0F * k2U3 * x * x);
+}
+
+}  // namespace stepladder

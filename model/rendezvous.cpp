@@ -1,0 +1,465 @@
+#include "model/rendezvous.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace stepladder {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kHello = "stepladder 1";
+constexpr size_t kMaxLine = 1 << 16;  // bytes; no line is near it
+
+Clock::duration seconds(double s) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
+}
+
+int milliseconds_until(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000));
+}
+
+class Socket {
+ public:
+  explicit Socket(int fd = -1) : fd_(fd) {}
+  ~Socket() { close(); }
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  int get() const { return fd_; }
+  bool open() const { return fd_ >= 0; }
+  void close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+  /// Ready for lines: nothing waits to be sent together, and nobody waits for a reader that hangs.
+  void prepare() const {
+    const int on = 1;
+    const timeval limit{.tv_sec = 1, .tv_usec = 0};
+    ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  }
+  /// A reader that is gone is noticed where it is listened to.
+  void send(const std::string& line) const {
+    const std::string text = line + "\n";
+    for (size_t sent = 0; sent < text.size();) {
+      const ssize_t n = ::send(fd_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return;
+      sent += static_cast<size_t>(n);
+    }
+  }
+  /// Appends what there is to `text`, or waits for some. False at the end.
+  bool receive(std::string& text) const {
+    std::array<char, 4096> buffer;
+    ssize_t n = 0;
+    do n = ::recv(fd_, buffer.data(), buffer.size(), 0);
+    while (n < 0 && errno == EINTR);
+    if (n > 0) text.append(buffer.data(), static_cast<size_t>(n));
+    return n > 0 && text.size() <= kMaxLine;
+  }
+  /// The next line, `text` keeping what follows it; nothing at the end or the deadline.
+  std::optional<std::string> line(std::string& text, Clock::time_point deadline) const {
+    for (;;) {
+      if (const size_t end = text.find('\n'); end != std::string::npos) {
+        const std::string line = text.substr(0, end);
+        text.erase(0, end + 1);
+        return line;
+      }
+      pollfd fd{fd_, POLLIN, 0};
+      if (::poll(&fd, 1, milliseconds_until(deadline)) <= 0 || !receive(text)) return std::nullopt;
+    }
+  }
+
+ private:
+  int fd_;
+};
+
+std::vector<std::string> fields_of(const std::string& line) {
+  std::vector<std::string> fields;
+  for (size_t begin = 0; begin <= line.size();) {
+    const size_t end = std::min(line.find('\t', begin), line.size());
+    fields.push_back(line.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return fields;
+}
+
+/// On one line, in one field.
+std::string one_field(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  return text;
+}
+
+int64_t number(const std::string& text) {
+  return std::strtoll(text.c_str(), nullptr, 10);
+}
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Addresses resolve(const World& world) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(world.address.c_str(), std::to_string(world.port).c_str(), &hints, &found);
+  if (error != 0)
+    throw InputError(cat("the ranks cannot meet at '", world.address, "' (", ::gai_strerror(error),
+                         "): set MASTER_ADDR to the host of rank 0"));
+  return {found, ::freeaddrinfo};
+}
+
+/// Throws InputError for a port in use.
+Socket listen_at(const World& world) {
+  const Addresses found = resolve(world);
+  sockaddr_in address{};
+  std::memcpy(&address, found->ai_addr, sizeof address);
+  // A name may be one of several of this host: only who stays on it is told by the address.
+  const bool loopback = ntohl(address.sin_addr.s_addr) >> 24 == 127;
+  if (!loopback) address.sin_addr.s_addr = htonl(INADDR_ANY);
+  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(socket.get(), SOMAXCONN) != 0)
+    throw InputError(cat("the ranks cannot meet at port ", world.port, " of ", world.address, " (",
+                         std::strerror(errno), "): set MASTER_PORT to a free one"));
+  return socket;
+}
+
+}  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";
+}
+
+struct Rendezvous::Peer {
+  Socket socket;
+  int rank = 0;
+  std::string host, pid;
+  Identity identity;
+  std::string pending{};  // read, but no line yet
+  Clock::time_point heard = Clock::now();
+  int64_t step = -1, progress = 0;
+  bool left = false;
+};
+
+Rendezvous::Rendezvous(const World& world, const Identity& identity, OnFailure on_failure,
+                       const RendezvousLimits& limits)
+    : world_(world), on_failure_(std::move(on_failure)), limits_(limits), moved_(Clock::now()) {
+  const Identity mine{one_field(identity.source), one_field(identity.config), one_field(identity.data)};
+  if (world_.rank == 0) {
+    meet_as_first(mine);
+  } else {
+    meet(mine);
+  }
+  if (::pipe2(wake_, O_CLOEXEC) != 0) throw Error(cat("cannot make a pipe: ", std::strerror(errno)));
+  watch_ = std::thread([this] { watch(); });
+}
+
+Rendezvous::~Rendezvous() {
+  leave("bye");
+}
+
+void Rendezvous::meet_as_first(const Identity& identity) {
+  const Socket listening = listen_at(world_);
+  const auto deadline = Clock::now() + seconds(limits_.meet_s);
+  std::string wrong;
+  const auto is_wrong = [&](const auto&... what) {
+    if (wrong.empty()) wrong = cat(what...);
+  };
+  // All of them are heard before any is sent away, so that none waits for a meeting that is over.
+  while (std::ssize(peers_) < world_.size - 1) {
+    pollfd fd{listening.get(), POLLIN, 0};
+    if (::poll(&fd, 1, milliseconds_until(deadline)) <= 0 && Clock::now() >= deadline) break;
+    Socket socket(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket.open()) continue;
+    socket.prepare();
+    std::string pending;
+    const auto line = socket.line(pending, std::min(deadline, Clock::now() + seconds(5.0)));
+    const auto fields = fields_of(line.value_or(""));
+    if (fields.size() != 8 || fields[0] != kHello) continue;  // a stranger
+    const int rank = static_cast<int>(number(fields[1]));
+    Peer& peer = peers_.emplace_back(Peer{.socket = std::move(socket),
+                                          .rank = rank,
+                                          .host = fields[3],
+                                          .pid = fields[4],
+                                          .identity = {fields[5], fields[6], fields[7]}});
+    peer.pending = std::move(pending);
+    if (number(fields[2]) != world_.size)
+      is_wrong(name(peer), " is of a world of ", fields[2], ", rank 0 of ", world_.size);
+    const bool twice = std::any_of(peers_.begin(), std::prev(peers_.end()),
+                                   [&](const Peer& other) { return other.rank == rank; });
+    if (twice || rank <= 0 || rank >= world_.size)
+      is_wrong(name(peer), " came twice: give each rank its own");
+    const Identity& theirs = peer.identity;
+    if (theirs.source != identity.source)
+      is_wrong(name(peer), " is of another build than rank 0: build the same sources everywhere");
+    if (theirs.config != identity.config)
+      is_wrong(name(peer), " has another configuration than rank 0: ", theirs.config, " instead of ",
+               identity.config);
+    if (theirs.data != identity.data)
+      is_wrong(name(peer), " has other data than rank 0: give all ranks the same --data");
+  }
+  for (int rank = 1; wrong.empty() && rank < world_.size; ++rank) {
+    const bool here =
+        std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) { return peer.rank == rank; });
+    if (!here)
+      is_wrong("rank ", rank, " did not come to ", world_.address, ":", world_.port, " within ",
+               limits_.meet_s, " s");
+  }
+  tell_all(wrong.empty() ? cat("welcome\t", one_field(host_name()), '\t', ::getpid()) : "abort\t" + wrong);
+  if (!wrong.empty()) throw Error(wrong);
+}
+
+void Rendezvous::meet(const Identity& identity) {
+  const Addresses found = resolve(world_);
+  const auto deadline = Clock::now() + seconds(limits_.meet_s + 5.0);  // rank 0 gives up first, and says why
+  Socket socket;
+  for (;;) {
+    socket = Socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(socket.get(), found->ai_addr, found->ai_addrlen) == 0) break;
+    if (Clock::now() >= deadline)
+      throw Error(cat("rank 0 was not met at ", world_.address, ":", world_.port, " within ", limits_.meet_s,
+                      " s (", std::strerror(errno), ")"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  socket.prepare();
+  socket.send(cat(kHello, '\t', world_.rank, '\t', world_.size, '\t', one_field(host_name()), '\t',
+                  ::getpid(), '\t', identity.source, '\t', identity.config, '\t', identity.data));
+  std::string pending;
+  const auto fields = fields_of(socket.line(pending, deadline).value_or(""));
+  if (fields.size() == 2 && fields[0] == "abort") {
+    failed_ = true;
+    throw Error(fields[1]);
+  }
+  if (fields.size() != 3 || fields[0] != "welcome")
+    throw Error(cat("rank 0 at ", world_.address, ":", world_.port, " ended before all ranks were there"));
+  Peer& first = peers_.emplace_back(
+      Peer{.socket = std::move(socket), .rank = 0, .host = fields[1], .pid = fields[2], .identity = {}});
+  first.pending = std::move(pending);
+}
+
+std::string Rendezvous::name(const Peer& peer) const {
+  return cat("rank ", peer.rank, " (", peer.host, ", process ", peer.pid, ")");
+}
+
+std::string Rendezvous::share(const std::string& bytes) {
+  constexpr const char* kHex = "0123456789abcdef";
+  std::unique_lock lock(mutex_);
+  if (world_.rank == 0) {
+    std::string hex;
+    for (const char c : bytes) {
+      hex += kHex[static_cast<unsigned char>(c) >> 4];
+      hex += kHex[static_cast<unsigned char>(c) & 15];
+    }
+    tell_all("share\t" + hex);
+    return bytes;
+  }
+  changed_.wait(lock, [this] { return has_shared_ || failed_; });
+  if (failed_) throw Error(reason_);
+  has_shared_ = false;
+  std::string decoded;
+  for (size_t i = 0; i + 1 < shared_.size(); i += 2)
+    decoded += static_cast<char>(std::stoi(shared_.substr(i, 2), nullptr, 16));
+  return decoded;
+}
+
+bool Rendezvous::any(bool flag) {
+  std::unique_lock lock(mutex_);
+  const int64_t call = ++asked_;
+  if (world_.rank == 0) {
+    any_ = any_ || flag;
+    ++flags_;
+    answer();
+  } else {
+    peers_.front().socket.send(flag ? "flag\t1" : "flag\t0");
+  }
+  changed_.wait(lock, [&] { return answered_ >= call || failed_; });
+  if (answered_ < call) throw Error(reason_);
+  return answer_;
+}
+
+/// Once all ranks have asked.
+void Rendezvous::answer() {
+  if (flags_ < world_.size) return;
+  answer_ = std::exchange(any_, false);
+  flags_ = 0;
+  ++answered_;
+  tell_all(answer_ ? "answer\t1" : "answer\t0");
+  changed_.notify_all();
+}
+
+void Rendezvous::begin_step(int64_t step) {
+  step_begin_ = Clock::now();
+  step_ = step;
+  progress();
+}
+
+void Rendezvous::end_step() {
+  const std::chrono::duration<double> took = Clock::now() - step_begin_;
+  longest_step_s_ = std::max(longest_step_s_.load(), took.count());
+  step_ = -1;
+  progress();
+}
+
+void Rendezvous::fail(const std::string& reason) {
+  leave((world_.rank == 0 ? "abort\trank 0: " : "fail\t") + one_field(reason));
+}
+
+void Rendezvous::leave(const std::string& last_words) {
+  if (!watch_.joinable()) return;
+  [[maybe_unused]] const ssize_t woken = ::write(wake_[1], "", 1);
+  watch_.join();
+  tell_all(last_words);
+  for (int& fd : wake_) ::close(std::exchange(fd, -1));
+  // What is unread when a socket closes may cost the other side what was sent last.
+  const auto deadline = Clock::now() + seconds(1.0);
+  for (Peer& peer : peers_) {
+    ::shutdown(peer.socket.get(), SHUT_WR);
+    std::string rest;
+    for (pollfd fd{peer.socket.get(), POLLIN, 0}; last_words != "bye" &&
+                                                  ::poll(&fd, 1, milliseconds_until(deadline)) > 0 &&
+                                                  peer.socket.receive(rest);)
+      rest.clear();
+  }
+  peers_.clear();
+}
+
+/// What the watching thread does.
+void Rendezvous::watch() {
+  auto next_beat = Clock::now();
+  for (;;) {
+    std::vector<pollfd> fds = {{wake_[0], POLLIN, 0}};
+    for (const Peer& peer : peers_) fds.push_back({peer.left ? -1 : peer.socket.get(), POLLIN, 0});
+    ::poll(fds.data(), fds.size(), milliseconds_until(next_beat));
+    if (fds[0].revents != 0) return;
+    size_t i = 1;
+    for (Peer& peer : peers_)
+      if (fds[i++].revents != 0 && !receive(peer)) return;
+    if (Clock::now() < next_beat) continue;
+    next_beat = Clock::now() + seconds(1.0);
+    {
+      const std::scoped_lock lock(mutex_);
+      tell_all(cat("beat\t", step_.load(), '\t', progress_.load()));
+    }
+    look_for_the_silent();
+    if (world_.rank == 0) look_for_the_stuck();
+    if (failed_) return;
+  }
+}
+
+/// False once the job is over.
+bool Rendezvous::receive(Peer& peer) {
+  const bool open = peer.socket.receive(peer.pending);
+  for (size_t end; (end = peer.pending.find('\n')) != std::string::npos;) {
+    const std::string line = peer.pending.substr(0, end);
+    peer.pending.erase(0, end + 1);
+    peer.heard = Clock::now();
+    handle(peer, line);
+    if (failed_) return false;
+  }
+  if (!open && !peer.left) lost(peer, "died");
+  return !failed_;
+}
+
+void Rendezvous::handle(Peer& peer, const std::string& line) {
+  const auto fields = fields_of(line);
+  const std::string& kind = fields[0];
+  if (kind == "beat" && fields.size() == 3) {
+    peer.step = number(fields[1]);
+    peer.progress = number(fields[2]);
+  } else if (kind == "bye") {
+    peer.left = true;
+  } else if (kind == "fail" && fields.size() == 2) {
+    lost(peer, fields[1]);
+  } else if (kind == "abort" && fields.size() == 2) {
+    end_job(fields[1], false);
+  } else if (fields.size() == 2) {
+    const std::scoped_lock lock(mutex_);
+    if (kind == "flag") {
+      any_ = any_ || fields[1] == "1";
+      ++flags_;
+      answer();
+    } else if (kind == "answer") {
+      answer_ = fields[1] == "1";
+      ++answered_;
+    } else if (kind == "share") {
+      shared_ = fields[1];
+      has_shared_ = true;
+    }
+    changed_.notify_all();
+  }
+}
+
+void Rendezvous::look_for_the_silent() {
+  for (const Peer& peer : peers_) {
+    if (peer.left || Clock::now() - peer.heard < seconds(limits_.silence_s)) continue;
+    return lost(peer, cat("hangs: no sign of life for ", limits_.silence_s, " s"));
+  }
+}
+
+/// All ranks are in a step and none gets further: the one that is behind keeps the others waiting.
+void Rendezvous::look_for_the_stuck() {
+  int64_t sum = progress_;
+  bool waiting = step_ >= 0;
+  const Peer* behind = nullptr;
+  for (const Peer& peer : peers_) {
+    sum += peer.progress;
+    waiting = waiting && peer.step >= 0 && !peer.left;
+    if (!behind || peer.progress < behind->progress) behind = &peer;
+  }
+  if (!waiting || sum != seen_) moved_ = Clock::now();
+  seen_ = sum;
+  const double longest = longest_step_s_;
+  const double limit = longest > 0.0 ? std::max(limits_.step_s, 20.0 * longest) : limits_.first_step_s;
+  if (Clock::now() - moved_ < seconds(limit)) return;
+  const std::string why = cat("hangs: no progress in step ", step_.load(), " for ", limit, " s");
+  if (behind && behind->progress <= progress_) return lost(*behind, why);
+  const std::string reason = cat("rank 0 (", host_name(), ", process ", ::getpid(), ") ", why);
+  tell_all("abort\t" + reason);
+  end_job(reason, true);
+}
+
+void Rendezvous::tell_all(const std::string& line) {
+  for (const Peer& peer : peers_)
+    if (!peer.left) peer.socket.send(line);
+}
+
+void Rendezvous::lost(const Peer& peer, const std::string& why) {
+  const std::string reason = name(peer) + " " + why;
+  if (world_.rank == 0) tell_all("abort\t" + reason);
+  end_job(reason, world_.rank <= 1);  // where rank 0 is lost, rank 1 speaks
+}
+
+void Rendezvous::end_job(const std::string& reason, bool speaks) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (failed_) return;
+    failed_ = true;
+    reason_ = reason;
+  }
+  changed_.notify_all();
+  on_failure_(reason, speaks);
+}
+
+}  // namespace stepladder

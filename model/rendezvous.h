@@ -1,0 +1,108 @@
+// Rendezvous: where the ranks of a job meet over TCP, agree that they are one job, and watch each other.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "model/comm.h"
+
+namespace stepladder {
+
+/// This machine's name.
+std::string host_name();
+
+/// What the ranks of a job must agree on.
+struct Identity {
+  std::string source, config, data;  // hash of the sources, the configuration, digest of the tokens
+};
+
+/// Seconds that the ranks are given.
+struct RendezvousLimits {
+  double meet_s = 60.0;         // until all ranks are there
+  double silence_s = 10.0;      // without a sign of life
+  double step_s = 20.0;         // in one step, all ranks waiting, or 20 times the longest so far
+  double first_step_s = 300.0;  // the same of the first, which searches and records
+};
+
+/// Every rank is connected to rank 0. A thread sends a sign of life each second and listens, so that a rank
+/// that fails, dies (its connection closes without a word) or hangs ends the job on all ranks, whatever their
+/// main threads are stuck in.
+class Rendezvous {
+ public:
+  /// Called once, from the watching thread, when the job is over before its end: is to end the process.
+  /// `reason` names rank, host and process; one rank `speaks` for all.
+  using OnFailure = std::function<void(const std::string& reason, bool speaks)>;
+
+  /// Meets the other ranks. Throws InputError for a port in use and an address that is none; Error naming the
+  /// rank that did not come, or is of another build, configuration or data.
+  Rendezvous(const World& world, const Identity& identity, OnFailure on_failure,
+             const RendezvousLimits& limits = {});
+  /// Says goodbye: the other ranks go on.
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+
+  const World& world() const { return world_; }
+  /// Rank 0's `bytes`, on every rank. All ranks must call it.
+  std::string share(const std::string& bytes);
+  /// Whether any rank's `flag` is set. All ranks must call it, and wait here for each other.
+  bool any(bool flag);
+  /// Brackets a step, which must not take for ever.
+  void begin_step(int64_t step);
+  void end_step();
+  /// Has this rank got further? Tells the one that hangs from those that wait for it.
+  void progress() { ++progress_; }
+  /// Ends the job on all ranks; this one is to end itself.
+  void fail(const std::string& reason);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Peer;
+
+  void meet_as_first(const Identity& identity);
+  void meet(const Identity& identity);
+  std::string name(const Peer& peer) const;
+  void watch();
+  bool receive(Peer& peer);
+  void handle(Peer& peer, const std::string& line);
+  void answer();
+  void look_for_the_silent();
+  void look_for_the_stuck();
+  void tell_all(const std::string& line);
+  void lost(const Peer& peer, const std::string& why);
+  void end_job(const std::string& reason, bool speaks);
+  void leave(const std::string& last_words);
+
+  const World world_;
+  const OnFailure on_failure_;
+  const RendezvousLimits limits_;
+  std::list<Peer> peers_;  // rank 0's: all others; another's: rank 0
+
+  std::mutex mutex_;  // of what follows, and of sending
+  std::condition_variable changed_;
+  int64_t asked_ = 0, answered_ = 0;  // calls of any()
+  int flags_ = 0;                     // of this call that rank 0 has
+  bool any_ = false, answer_ = false;
+  bool has_shared_ = false;
+  std::string shared_;
+  bool failed_ = false;
+  std::string reason_;
+
+  std::atomic<int64_t> step_ = -1;  // that this rank is in; -1: none
+  std::atomic<int64_t> progress_ = 0;
+  std::atomic<double> longest_step_s_ = 0.0;
+  Clock::time_point step_begin_;
+
+  Clock::time_point moved_;  // when rank 0 last saw any rank get further
+  int64_t seen_ = 0;
+  int wake_[2] = {-1, -1};  // a pipe that ends the watch
+  std::thread watch_;
+};
+
+}  // namespace stepladder

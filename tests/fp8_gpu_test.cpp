@@ -1,0 +1,249 @@
+// FP8 on CUDA against the CPU: quantising to the bit, products of small integers to the bit.
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
+#include "tests/op_agreement.h"
+
+namespace stepladder {
+namespace {
+
+constexpr DType kTypes[] = {DType::f8e4m3, DType::f8e5m2};
+
+class Fp8GpuTest : public OpAgreement {
+ protected:
+  void SetUp() override {
+    OpAgreement::SetUp();
+    if (!cuda_) return;
+    if (cuda_->device().compute_capability < 80)
+      GTEST_SKIP() << "FP8 is rounded from bf16, which needs sm_80";
+    bind(4, 256, 768);
+  }
+  bool multiplies() const { return cuda_->device().compute_capability >= 89; }
+
+  Array scalar(float x) const { return {DType::f32, {1}, {x}}; }
+  /// A tile's part, whole tiles, and several in both directions, more than one to a block.
+  static constexpr int64_t kShapes[][2] = {{16, 16},    {144, 48},  {128, 64},
+                                           {1040, 784}, {16, 3072}, {40000, 64}};
+
+  static Tensor fp8(const Tensor& q, const Tensor& scale, const Tensor& amax) {
+    return q.scaled(scale, amax);
+  }
+};
+
+TEST_F(Fp8GpuTest, QuantizeAgreesToTheBit) {
+  for (const DType type : kTypes) {
+    const float scale = type == DType::f8e4m3 ? 0x1p-9F : 0x1p-20F;  // what is above 0.875 saturates
+    for (const auto& [N, C] : kShapes) {
+      const Array x = reals({N, C}).as(DType::bf16);
+      const std::vector<Array> arrays = {out({N, C}, type), out({C, N}, type), x, scalar(scale),
+                                         inout(scalar(0.5F))};
+      expect_agreement(cat("quantize ", name_of(type), N, 'x', C), arrays, kExact, [](Ops& o, auto& t) {
+        o.quantize(fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]);
+      });
+      for (const size_t only : {0, 1}) {
+        const std::vector<Array> alone = {arrays[only], x, arrays[3], arrays[4]};
+        expect_agreement(cat("one layout ", only), alone, kExact, [only](Ops& o, auto& t) {
+          const Tensor q = fp8(t[0], t[2], t[3]);
+          only == 0 ? o.quantize(q, {}, t[1]) : o.quantize({}, q, t[1]);
+        });
+      }
+    }
+  }
+}
+
+TEST_F(Fp8GpuTest, QuantizeSumsRowsIntoTheBiasGradient) {
+  for (const auto& [N, C] : kShapes) {
+    if (N * 2 >= 1 << 15) continue;  // more than f32 holds exactly as bf16 sums
+    const std::vector<Array> arrays = {out({N, C}, DType::f8e5m2), scalar(1.0F), inout(scalar(0.0F)),
+                                       integers({N, C}, 1).as(DType::bf16),
+                                       inout(integers({C}).as(DType::bf16))};
+    expect_agreement(cat("dbias ", N, 'x', C), arrays, kExact,
+                     [](Ops& o, auto& t) { o.quantize(fp8(t[0], t[1], t[2]), {}, t[3], t[4]); });
+  }
+}
+
+TEST_F(Fp8GpuTest, QuantizeToFitAgreesToTheBit) {
+  for (const DType type : kTypes) {
+    for (const auto& [N, C] : kShapes) {
+      Array x = reals({3, N, C}, -0.06F, 0.06F);
+      for (int64_t i = 0; i < N * C; ++i) x.values[static_cast<size_t>(N * C + i)] *= 1e5F;
+      std::fill_n(x.values.begin() + 2 * N * C, N * C, 0.0F);
+      const std::vector<Array> arrays = {out({3, N, C}, type), out({3, C, N}, type), x.as(DType::bf16),
+                                         out({3}), out({3})};
+      expect_agreement(
+          cat("quantize_to_fit ", name_of(type), N, 'x', C), arrays, kExact,
+          [](Ops& o, auto& t) { o.quantize_to_fit(fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]); });
+    }
+  }
+}
+
+TEST_F(Fp8GpuTest, GeluAgreesButForNeighbours) {
+  const int64_t N = 1040, C = 784;
+  for (const DType type : kTypes) {
+    const float scale = type == DType::f8e4m3 ? 0x1p-7F : 0x1p-14F;
+    const Array x = reals({N, C}, -4.0F, 4.0F).as(DType::bf16), dout = reals({N, C}).as(DType::bf16);
+    const std::vector<Array> arrays = {out({N, C}, type),
+                                       out({C, N}, type),
+                                       x,
+                                       dout,
+                                       scalar(scale),
+                                       inout(scalar(0.0F)),
+                                       inout(reals({C}).as(DType::bf16))};
+    const auto unit = type == DType::f8e4m3 ? Tolerance{0x1p-9F, 0x1p-3F} : Tolerance{0x1p-16F, 0x1p-2F};
+    for (const bool backward : {false, true}) {
+      const Call call = [backward](Ops& o, auto& t) {
+        const Tensor q = fp8(t[0], t[4], t[5]), qt = fp8(t[1], t[4], t[5]);
+        backward ? o.quantize_gelu_backward(q, qt, t[6], t[3], t[2]) : o.quantize_gelu(q, qt, t[2]);
+      };
+      const auto expected = run(*cpu_, arrays, call), got = run(*cuda_, arrays, call),
+                 again = run(*cuda_, arrays, call);
+      for (const size_t layout : {0, 1}) {
+        expect_near(got[layout], expected[layout], unit, layout);
+        int64_t other = 0;
+        for (size_t i = 0; i < got[layout].size(); ++i)
+          other += got[layout][i] != expected[layout][i] ? 1 : 0;
+        EXPECT_LT(other, N * C / 1000) << "elements that a rounding of f32 moved to the neighbour";
+      }
+      expect_near(got[5], expected[5], {0.0F, 8.0F * kEps}, 5);
+      expect_near(got[6], expected[6], {roundings(N) * kEps, 2.0F * epsilon_of(DType::bf16)}, 6);
+      for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], again[i])) << i;
+    }
+  }
+}
+
+TEST_F(Fp8GpuTest, TransposeAgreesToTheBit) {
+  for (const DType type : kTypes)
+    for (const auto& [N, C] : kShapes)
+      expect_agreement(cat("transpose ", N, 'x', C), {out({C, N}, type), reals({N, C}).as(type)}, kExact,
+                       [](Ops& o, auto& t) { o.transpose(t[0], t[1]); });
+}
+
+TEST_F(Fp8GpuTest, TheClassifiersGradientAgreesButForNeighbours) {
+  for (const auto& [V, Vp] : {std::pair{int64_t{3}, int64_t{128}}, {307, 384}, {kV, 50304}}) {
+    const int64_t N = 48;
+    const Array logits = reals({N, Vp}, -4.0F, 4.0F).as(DType::bf16), targets = tokens({N}, V);
+    const std::vector<Array> arrays = {
+        out({N, Vp}, DType::f8e5m2), out({N}), logits, targets, scalar(0x1p-26F), inout(scalar(0.0F))};
+    const Call call = [V = V](Ops& o, auto& t) {
+      o.quantize_cross_entropy(fp8(t[0], t[4], t[5]), t[1], t[2], t[3], V, 1e-3F);
+    };
+    const auto expected = run(*cpu_, arrays, call), got = run(*cuda_, arrays, call),
+               again = run(*cuda_, arrays, call);
+    expect_near(got[0], expected[0], {0x1p-16F, 0x1p-2F}, 0);
+    int64_t other = 0;
+    for (size_t i = 0; i < got[0].size(); ++i) other += got[0][i] != expected[0][i] ? 1 : 0;
+    EXPECT_LE(other, 2 + N * V / 1000) << V;
+    expect_near(got[1], expected[1], {16.0F * kEps, 16.0F * kEps}, 1);
+    expect_near(got[5], expected[5], {0.0F, 16.0F * kEps}, 5);
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], again[i])) << i;
+    EXPECT_TRUE(same_bits(got[2], logits.values)) << "logits were written";
+  }
+}
+
+TEST_F(Fp8GpuTest, ScalesAgreeToTheBit) {
+  Array history = reals({300, 16}, 0.0F, 1.0F), amax = reals({300}, 0.0F, 2.0F);
+  for (size_t i = 0; i < 300; ++i) {
+    for (size_t w = 0; w < 16; ++w)
+      history.values[16 * i + w] *= std::ldexp(1.0F, static_cast<int>(i % 60) - 40);
+    if (i % 3 == 0) amax.values[i] = 0.0F;
+    if (i % 7 == 0) std::fill_n(&history.values[16 * i], 16, 0.0F);
+  }
+  for (const DType type : kTypes)
+    expect_agreement("update_scales", {out({300}), inout(history), amax}, kExact,
+                     [type](Ops& o, auto& t) { o.update_scales(t[0], t[1], t[2], type); });
+}
+
+TEST_F(Fp8GpuTest, WhatIsNotFiniteShowsInItsPlaceAndInTheNextScale) {
+  for (const DType type : kTypes) {
+    for (const float bad : {kNan, -HUGE_VALF, HUGE_VALF}) {
+      Array x = reals({32, 64}).as(DType::bf16);
+      x.values[77] = bad;
+      const auto got = run(*cuda_,
+                           {out({32, 64}, type), out({64, 32}, type), x, inout(scalar(1.0F)),
+                            inout(scalar(0.0F)), inout(Array{DType::f32, {1, 2}, {1.0F, 1.0F}})},
+                           [type](Ops& o, auto& t) {
+                             o.quantize(fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]);
+                             o.update_scales(t[3], t[5], t[4], type);
+                           });
+      EXPECT_TRUE(std::isnan(got[0][77]));
+      EXPECT_TRUE(std::isnan(got[1][77 % 64 * 32 + 77 / 64]));
+      EXPECT_EQ(std::count_if(got[0].begin(), got[0].end(), [](float v) { return std::isnan(v); }), 1);
+      EXPECT_TRUE(std::isnan(got[3][0]));
+    }
+  }
+}
+
+// Products of -1, 0 and 1: whatever the tensor cores keep of a sum, it is exact.
+TEST_F(Fp8GpuTest, ProductsAgreeToTheBitAlsoSearchedAndRecorded) {
+  if (!multiplies()) GTEST_SKIP() << "needs sm_89";
+  struct Case {
+    int64_t M, N, K;
+    DType a, b;
+    Write write;
+  };
+  std::vector<Case> cases;
+  for (const auto& [M, N, K] : {std::tuple{16, 16, 16}, {144, 64, 384}, {1024, 2304, 768}, {768, 3072, 1024}})
+    for (const auto& [a, b] : {std::pair{DType::f8e4m3, DType::f8e4m3}, {DType::f8e5m2, DType::f8e4m3}})
+      for (const Write write : {Write::set, Write::add}) cases.push_back({M, N, K, a, b, write});
+  for (const bool searched : {false, true}) {
+    for (const Case& c : cases) {
+      const Shape shape{c.M, c.N};
+      const Array before =
+          c.write == Write::add ? inout(integers(shape).as(DType::bf16)) : out(shape, DType::bf16);
+      const std::vector<Array> arrays = {before, integers({c.M, c.K}, 1).as(c.a),
+                                         integers({c.N, c.K}, 1).as(c.b), scalar(0.5F), scalar(4.0F)};
+      const auto product = [c](Ops& o, const std::vector<Tensor>& t) {
+        o.matmul(t[0], fp8(t[1], t[3], t[3]), fp8(t[2], t[4], t[4]), MatOp::NT, c.write);
+      };
+      if (searched) run(*cuda_, arrays, [&](Ops& o, auto& t) { o.search([&] { product(o, t); }); });
+      const std::string what = cat(c.M, 'x', c.N, 'x', c.K, searched ? " searched" : "");
+      expect_agreement(what, arrays, kExact, product);
+      expect_agreement(what + " recorded", arrays, kExact, [&](Ops& o, auto& t) {
+        const auto graph = o.record([&] { product(o, t); });
+        graph();
+        o.synchronize();
+      });
+    }
+  }
+  EXPECT_GT(cuda_->compile_info().searched, 0);
+}
+
+TEST_F(Fp8GpuTest, LinearForwardAddsTheBias) {
+  if (!multiplies()) GTEST_SKIP() << "needs sm_89";
+  for (const auto& [N, Cin, Cout] : {std::tuple{144, 64, 192}, {1024, 768, 2304}})
+    expect_agreement(
+        cat("linear_forward ", Cout),
+        {out({N, Cout}, DType::bf16), integers({N, Cin}, 1).as(DType::f8e4m3),
+         integers({Cout, Cin}, 1).as(DType::f8e4m3), integers({Cout}).as(DType::bf16), scalar(2.0F)},
+        kExact,
+        [](Ops& o, auto& t) { o.linear_forward(t[0], fp8(t[1], t[4], t[4]), fp8(t[2], t[4], t[4]), t[3]); });
+}
+
+TEST_F(Fp8GpuTest, RefusesWhatCublasltCannotDo) {
+  const auto block = cuda_->allocate(1 << 16);
+  const auto tensor = [&](DType type, Shape shape) {
+    Tensor t{block.get(), type, shape, "operand"};
+    t.scale = t.amax = static_cast<float*>(block.get());
+    return t;
+  };
+  Ops& o = *cuda_;
+  const DType e4m3 = DType::f8e4m3, e5m2 = DType::f8e5m2, bf16 = DType::bf16;
+  const Tensor a = tensor(e4m3, {32, 48}), y = tensor(bf16, {32, 32});
+  EXPECT_THROW(o.matmul(y, tensor(e5m2, {32, 48}), tensor(e5m2, {32, 48}), MatOp::NT), std::invalid_argument);
+  EXPECT_THROW(o.matmul(y, a, tensor(bf16, {32, 48}), MatOp::NT), std::invalid_argument);
+  EXPECT_THROW(o.matmul(tensor(DType::f32, {32, 32}), a, a, MatOp::NT), std::invalid_argument);
+  EXPECT_THROW(o.matmul(tensor(bf16, {48, 48}), a, a, MatOp::TN), std::invalid_argument);
+  EXPECT_THROW(o.matmul(tensor(bf16, {32, 24}), a, tensor(e4m3, {24, 48}), MatOp::NT), std::invalid_argument);
+  EXPECT_THROW(o.quantize(tensor(e4m3, {24, 48}), {}, tensor(bf16, {24, 48})), std::invalid_argument);
+  EXPECT_THROW(o.quantize(a, a, tensor(bf16, {32, 48})), std::invalid_argument);
+  EXPECT_THROW(o.quantize({}, {}, tensor(bf16, {32, 48})), std::invalid_argument);
+  EXPECT_THROW(o.quantize(a, {}, tensor(DType::f32, {32, 48})), std::invalid_argument);
+  o.synchronize();
+
+  const auto ampere = make_cuda_ops(0, gpu_test_options({.compute_capability = 80}));
+  EXPECT_THROW(ampere->matmul(y, a, tensor(e4m3, {32, 48}), MatOp::NT), UnsupportedError);
+}
+
+}  // namespace
+}  // namespace stepladder

@@ -1,0 +1,408 @@
+// FP8: the two formats, quantising on the CPU, delayed scaling, and what the rung promises beside the
+// ladder's tests. PyTorch's FP8 differs in what does not fit (E5M2 has infinities there), so the oracle is
+// the list of all 256 codes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "model/checkpoint.h"
+#include "model/half.h"
+#include "tests/files.h"
+#include "tests/training.h"
+
+namespace stepladder {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+/// What the format's definition says that a code is; NaN where it is no finite number.
+template <class Q>
+double number(int code) {
+  const int exponent = (code & 0x7F) >> Q::kMantissa, mantissa = code & ((1 << Q::kMantissa) - 1);
+  const double fraction = std::ldexp(mantissa, -Q::kMantissa);
+  const double value =
+      exponent == 0 ? std::ldexp(fraction, 1 - Q::kBias) : std::ldexp(1.0 + fraction, exponent - Q::kBias);
+  if (value > static_cast<double>(Q::kMax)) return std::numeric_limits<double>::quiet_NaN();
+  return code < 0x80 ? value : -value;
+}
+
+/// The code of the number nearest to x, of two the even one; found by looking at all.
+template <class Q>
+int nearest_code(double x) {
+  int best = 0;
+  double least = HUGE_VAL;
+  for (int code = 0; code < 0x80; ++code) {
+    const double distance = std::fabs(std::fabs(x) - number<Q>(code));
+    if (distance < least || (distance == least && code % 2 == 0)) best = code, least = distance;
+  }
+  return std::signbit(x) ? best | 0x80 : best;
+}
+
+template <class Q>
+class Fp8Format : public testing::Test {};
+using Formats = testing::Types<Float8E4M3, Float8E5M2>;
+TYPED_TEST_SUITE(Fp8Format, Formats);
+
+TYPED_TEST(Fp8Format, EveryCodeIsTheNumberThatItsBitsSay) {
+  for (int code = 0; code < 256; ++code) {
+    const float got = to_float(TypeParam{static_cast<uint8_t>(code)});
+    const double expected = number<TypeParam>(code);
+    const bool infinite = TypeParam::kMantissa == 2 && (code & 0x7F) == 0x7C;
+    if (infinite) {
+      EXPECT_TRUE(std::isinf(got)) << code;
+    } else if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(got)) << code;
+    } else {
+      EXPECT_EQ(got, expected) << code;
+      EXPECT_EQ(from_float<TypeParam>(got).bits, code);
+    }
+  }
+}
+
+TYPED_TEST(Fp8Format, RoundsToTheNearestNumberTiesToEven) {
+  std::vector<float> values;
+  for (int code = 0; code < 0x7B; ++code) {  // numbers, the middles between them, and what lies beside those
+    const auto low = static_cast<float>(number<TypeParam>(code)),
+               high = static_cast<float>(number<TypeParam>(code + 1));
+    const float middle = 0.5F * (low + high);
+    for (const float x : {middle, std::nextafter(middle, 0.0F), std::nextafter(middle, kInf)}) {
+      values.push_back(x);
+      values.push_back(-x);
+    }
+  }
+  for (uint64_t i = 0; i < 2000; ++i)
+    values.push_back(
+        std::ldexp(static_cast<float>(random_uniform(3, i)) - 0.5F, static_cast<int>(i % 40) - 20));
+  for (const float x : values) EXPECT_EQ(from_float<TypeParam>(x).bits, nearest_code<TypeParam>(x)) << x;
+}
+
+TYPED_TEST(Fp8Format, SaturatesButShowsWhatIsNotFinite) {
+  for (const float x : {TypeParam::kMax, 1.5F * TypeParam::kMax, std::numeric_limits<float>::max()}) {
+    EXPECT_EQ(to_float(from_float<TypeParam>(x)), TypeParam::kMax);
+    EXPECT_EQ(to_float(from_float<TypeParam>(-x)), -TypeParam::kMax);
+  }
+  for (const float x : {kInf, -kInf, kNan}) EXPECT_TRUE(std::isnan(to_float(from_float<TypeParam>(x)))) << x;
+}
+
+/// Tensors in host memory, and CPU ops on them.
+class Fp8Ops : public testing::Test {
+ protected:
+  Fp8Ops() : ops_(make_cpu_ops()) {
+    Arena plan;
+    ops_->bind_workspace(plan, small_config());
+    arena_ = std::make_unique<Arena>(*ops_, plan.bytes() + (1 << 20));
+    ops_->bind_workspace(*arena_, small_config());
+  }
+  Tensor f32(Shape shape, const std::vector<float>& values) {
+    const Tensor t = arena_->alloc("f32", DType::f32, shape);
+    ops_->upload(t, values.data());
+    return t;
+  }
+  Tensor bf16(Shape shape, const std::vector<float>& values) {
+    const Tensor t = arena_->alloc("bf16", DType::bf16, shape);
+    ops_->copy(t, f32(shape, values));
+    return t;
+  }
+  Tensor random(Shape shape, uint64_t seed, float size = 1.0F) {
+    std::vector<float> values;
+    for (int64_t i = 0; i < shape.numel(); ++i)
+      values.push_back(size * (2.0F * static_cast<float>(random_uniform(seed, i)) - 1.0F));
+    return bf16(shape, values);
+  }
+  Tensor fp8(DType type, Shape shape, float scale) {
+    Tensor t = arena_->alloc("fp8", type, shape).scaled(f32({1}, {scale}), f32({1}, {0.0F}));
+    std::fill_n(static_cast<uint8_t*>(t.data), t.bytes(), uint8_t{0x7F});
+    return t;
+  }
+  Tensor transpose_of(const Tensor& q) {
+    Tensor t = fp8(q.dtype, {q.shape[1], q.shape[0]}, 1.0F);
+    t.scale = q.scale, t.amax = q.amax;
+    return t;
+  }
+  /// What the elements of a float or FP8 tensor stand for.
+  static std::vector<float> values(const Tensor& t) {
+    std::vector<float> all;
+    const auto read = [&]<class T>(T) {
+      const float scale = is_fp8(t.dtype) ? *t.scale : 1.0F;
+      for (int64_t i = 0; i < t.numel(); ++i) all.push_back(to_float(t.ptr<T>()[i]) * scale);
+    };
+    if (is_fp8(t.dtype)) {
+      with_fp8_type(t.dtype, read);
+    } else {
+      with_float_type(t.dtype, read);
+    }
+    return all;
+  }
+
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Arena> arena_;
+};
+
+TEST_F(Fp8Ops, QuantizeWritesBothLayoutsAndTheLargestMagnitude) {
+  const int64_t N = 19, C = 21;
+  const Tensor x = random({N, C}, 1, 3.0F), dbias = bf16({C}, std::vector<float>(C, 2.0F));
+  const std::vector<float> exact = values(x);
+  const Tensor sums = bf16({C}, std::vector<float>(C, 2.0F));
+  ops_->sum_rows(sums, x);
+  for (const DType type : {DType::f8e4m3, DType::f8e5m2}) {
+    const Tensor q = fp8(type, {N, C}, 0.125F), qt = transpose_of(q);
+    ops_->quantize(q, qt, x, type == DType::f8e4m3 ? dbias : Tensor{});
+    const auto rows = values(q), columns = values(qt);
+    float largest = 0.0F;
+    for (int64_t n = 0; n < N; ++n) {
+      for (int64_t c = 0; c < C; ++c) {
+        const auto at = static_cast<size_t>(n * C + c);
+        const double code = type == DType::f8e4m3
+                                ? number<Float8E4M3>(nearest_code<Float8E4M3>(exact[at] * 8.0))
+                                : number<Float8E5M2>(nearest_code<Float8E5M2>(exact[at] * 8.0));
+        EXPECT_EQ(rows[at], 0.125 * code);
+        EXPECT_EQ(columns[static_cast<size_t>(c * N + n)], rows[at]);
+        largest = std::max(largest, std::fabs(exact[at]));
+      }
+    }
+    EXPECT_EQ(*q.amax, largest);
+  }
+  EXPECT_EQ(values(dbias), values(sums));
+}
+
+TEST_F(Fp8Ops, EitherLayoutMayBeLeftOut) {
+  const Tensor x = random({16, 32}, 2), q = fp8(DType::f8e4m3, {16, 32}, 0.5F), qt = transpose_of(q);
+  ops_->quantize(q, qt, x, {});
+  const auto rows = values(q), columns = values(qt);
+  const Tensor alone = fp8(DType::f8e4m3, {16, 32}, 0.5F), turned = transpose_of(alone);
+  ops_->quantize(alone, {}, x, {});
+  ops_->quantize({}, turned, x, {});
+  EXPECT_EQ(values(alone), rows);
+  EXPECT_EQ(values(turned), columns);
+}
+
+TEST_F(Fp8Ops, AnyElementThatIsNotFiniteShowsInItsPlaceAndInTheNextScale) {
+  for (const float bad : {kInf, -kInf, kNan}) {
+    std::vector<float> x(64, 1.0F);
+    x[7] = bad;
+    const Tensor q = fp8(DType::f8e5m2, {8, 8}, 1.0F);
+    ops_->quantize(q, transpose_of(q), bf16({8, 8}, x), {});
+    EXPECT_TRUE(std::isnan(values(q)[7]));
+    EXPECT_EQ(values(q)[8], 1.0F);
+    EXPECT_FALSE(std::isfinite(*q.amax));
+    const Tensor scale = f32({1}, {1.0F}), history = f32({1, 4}, {1.0F, 1.0F, 1.0F, 1.0F});
+    ops_->update_scales(scale, history, f32({1}, {*q.amax}), q.dtype);
+    EXPECT_TRUE(std::isnan(values(scale)[0]));
+  }
+}
+
+TEST_F(Fp8Ops, QuantizeToFitScalesEachMatrixByItself) {
+  std::vector<float> x(2 * 16 * 32);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = (i < 512 ? 0.02F : 3e4F) * static_cast<float>(i % 7) / 6.0F;
+  const Tensor scales = f32({2}, {kNan, kNan}), amaxes = f32({2}, {kNan, kNan});
+  const Tensor q = arena_->alloc("q", DType::f8e4m3, {2, 16, 32}).scaled(scales, amaxes);
+  const Tensor qt = arena_->alloc("qt", DType::f8e4m3, {2, 32, 16}).scaled(scales, amaxes);
+  const Tensor from = bf16({2, 16, 32}, x);
+  ops_->quantize_to_fit(q, qt, from);
+  const std::vector<float> exact = values(from);
+  for (size_t l = 0; l < 2; ++l) {
+    const float scale = values(scales)[l], amax = values(amaxes)[l];
+    EXPECT_EQ(amax, *std::max_element(&exact[l * 512], &exact[l * 512] + 512));
+    EXPECT_LE(amax, 448.0F * scale);
+    EXPECT_GT(amax, 448.0F * scale / 2.0F);
+    for (size_t i = 0; i < 512; ++i) {
+      const double code = number<Float8E4M3>(nearest_code<Float8E4M3>(exact[l * 512 + i] / scale));
+      EXPECT_EQ(to_float(q.ptr<Float8E4M3>()[l * 512 + i]), code);
+      EXPECT_EQ(to_float(qt.ptr<Float8E4M3>()[l * 512 + i % 32 * 16 + i / 32]), code);
+    }
+  }
+}
+
+TEST_F(Fp8Ops, GeluIsQuantizedUnrounded) {
+  const Tensor x = random({32, 48}, 4, 3.0F), dout = random({32, 48}, 5);
+  const Tensor out = arena_->alloc("gelu", DType::f32, {32, 48}),
+               wide = arena_->alloc("x", DType::f32, {32, 48});
+  const Tensor dwide = arena_->alloc("dout", DType::f32, {32, 48});
+  ops_->copy(wide, x), ops_->copy(dwide, dout);
+  const auto expect_quantized = [&](const Tensor& q, const Tensor& qt) {
+    const Tensor expected = fp8(q.dtype, {32, 48}, *q.scale), turned = transpose_of(expected);
+    ops_->quantize(expected, turned, out, {});
+    EXPECT_EQ(values(q), values(expected));
+    EXPECT_EQ(values(qt), values(turned));
+    EXPECT_EQ(*q.amax, *expected.amax);
+  };
+  const Tensor q = fp8(DType::f8e4m3, {32, 48}, 0x1p-6F), qt = transpose_of(q);
+  ops_->quantize_gelu(q, qt, x);
+  ops_->bias_gelu_forward(out, wide, f32({48}, std::vector<float>(48, 0.0F)));
+  expect_quantized(q, qt);
+
+  const Tensor dq = fp8(DType::f8e5m2, {32, 48}, 0x1p-12F), dqt = transpose_of(dq);
+  const Tensor dbias = bf16({48}, std::vector<float>(48, 1.0F)),
+               sums = bf16({48}, std::vector<float>(48, 0.0F));
+  ops_->quantize_gelu_backward(dq, dqt, dbias, dout, x);
+  ops_->gelu_backward(out, dwide, wide);
+  expect_quantized(dq, dqt);
+  const Tensor exact = f32({48}, std::vector<float>(48, 1.0F));
+  ops_->sum_rows(exact, out);
+  ops_->copy(sums, exact);
+  EXPECT_EQ(values(dbias), values(sums));
+}
+
+TEST_F(Fp8Ops, TheClassifiersGradientIsQuantizedUnrounded) {
+  const int64_t N = 6, V = 45, Vp = 64;
+  const Tensor logits = random({N, Vp}, 9, 4.0F), wide = arena_->alloc("wide", DType::f32, {N, Vp});
+  const Tensor targets = arena_->alloc("targets", DType::i32, {N});
+  for (int32_t n = 0; n < N; ++n) targets.ptr<int32_t>()[n] = 7 * n;
+  const Tensor losses = f32({N}, std::vector<float>(N, kNan)),
+               expected_losses = f32({N}, std::vector<float>(N));
+  const std::vector<float> before = values(logits);
+  const Tensor q = fp8(DType::f8e5m2, {N, Vp}, 0x1p-20F), qt = transpose_of(q);
+  ops_->quantize_cross_entropy(q, losses, logits, targets, V, 0.01F);
+  EXPECT_EQ(values(logits), before);
+
+  ops_->copy(wide, logits);
+  ops_->cross_entropy_forward_backward(expected_losses, wide, targets, V, 0.01F);
+  const Tensor expected = fp8(DType::f8e5m2, {N, Vp}, 0x1p-20F), turned = transpose_of(expected);
+  ops_->quantize(expected, turned, wide);
+  EXPECT_EQ(values(q), values(expected));
+  EXPECT_EQ(*q.amax, *expected.amax);
+  EXPECT_EQ(values(losses), values(expected_losses));
+  ops_->transpose(qt, q);
+  EXPECT_EQ(values(qt), values(turned));
+}
+
+TEST_F(Fp8Ops, ScalesFollowTheLargestOfTheLastSteps) {
+  const Tensor scale = f32({2}, {kNan, kNan}), amax = f32({2}, {0.0F, 0.0F});
+  const Tensor history = f32({2, 3}, std::vector<float>(6, 0.0F));
+  const auto step = [&](float first, DType type = DType::f8e4m3) {
+    amax.ptr<float>()[0] = first, amax.ptr<float>()[1] = 448.0F;
+    ops_->update_scales(scale, history, amax, type);
+    return values(scale)[0];
+  };
+  EXPECT_EQ(step(0.0F), 1.0F) << "of nothing known";
+  EXPECT_EQ(step(448.0F), 1.0F);
+  EXPECT_EQ(step(std::nextafter(448.0F, kInf)), 2.0F) << "the least power of two that fits";
+  EXPECT_EQ(step(1.0F), 2.0F) << "the largest of three steps";
+  EXPECT_EQ(step(3.0F), 2.0F);
+  EXPECT_EQ(step(3.0F), 0x1p-7F) << "448 has left the window";
+  EXPECT_EQ(step(0.0F), 0x1p-7F) << "a tensor that was not written leaves its history alone";
+  EXPECT_EQ(values(history), (std::vector<float>{3.0F, 3.0F, 1.0F, 448.0F, 448.0F, 448.0F}));
+  EXPECT_EQ(step(1e-8F, DType::f8e5m2), 0x1p-14F);
+  EXPECT_TRUE(std::isnan(step(kInf)));
+}
+
+TEST_F(Fp8Ops, MatmulIsTheProductOfWhatTheElementsStandFor) {
+  const int64_t M = 37, N = 48, K = 300;
+  for (const auto& [a_type, b_type] : {std::pair{DType::f8e4m3, DType::f8e4m3},
+                                       {DType::f8e5m2, DType::f8e4m3},
+                                       {DType::f8e4m3, DType::f8e5m2}}) {
+    const Tensor a = fp8(a_type, {M, K}, 0.25F), b = fp8(b_type, {N, K}, 0x1p-9F);
+    ops_->quantize(a, {}, random({M, K}, 6), {});
+    ops_->quantize(b, {}, random({N, K}, 7, 0.02F), {});
+    const Tensor expected = arena_->alloc("out", DType::f32, {M, N});
+    ops_->matmul(expected, f32({M, K}, values(a)), f32({N, K}, values(b)), MatOp::NT);
+    for (const Write write : {Write::set, Write::add}) {
+      const float before = write == Write::add ? 1.0F : 0.0F;
+      const Tensor out = bf16({M, N}, std::vector<float>(M * N, write == Write::add ? before : kNan));
+      ops_->matmul(out, a, b, MatOp::NT, write);
+      const auto got = values(out), exact = values(expected);
+      for (size_t i = 0; i < got.size(); ++i)
+        EXPECT_NEAR(got[i], exact[i] + before, 0x1p-8F * std::fabs(exact[i] + before) + 1e-6F);
+    }
+    const Tensor bias = random({N}, 8), biased = bf16({M, N}, std::vector<float>(M * N, kNan));
+    ops_->linear_forward(biased, a, b, bias);
+    const auto got = values(biased), exact = values(expected), add = values(bias);
+    for (size_t i = 0; i < got.size(); ++i) {
+      const float sum = exact[i] + add[i % static_cast<size_t>(N)];
+      EXPECT_NEAR(got[i], sum, 0x1p-8F * std::fabs(sum) + 1e-6F);
+    }
+  }
+}
+
+TEST_F(Fp8Ops, RefusesWhatFp8IsNot) {
+  const Tensor a = fp8(DType::f8e4m3, {16, 32}, 1.0F), d = fp8(DType::f8e5m2, {16, 32}, 1.0F);
+  const Tensor out = bf16({16, 16}, std::vector<float>(256)), x = random({16, 32}, 1);
+  Tensor unscaled = a;
+  unscaled.scale = nullptr;
+  EXPECT_THROW(ops_->matmul(out, d, d, MatOp::NT), std::invalid_argument)
+      << "no tensor core multiplies these";
+  EXPECT_THROW(ops_->matmul(out, a, x, MatOp::NT), std::invalid_argument);
+  EXPECT_THROW(ops_->matmul(out, a, unscaled, MatOp::NT), std::invalid_argument);
+  EXPECT_THROW(ops_->matmul(f32({16, 16}, std::vector<float>(256)), a, a, MatOp::NT), std::invalid_argument);
+  EXPECT_THROW(ops_->matmul(bf16({32, 32}, std::vector<float>(1024)), a, a, MatOp::TN),
+               std::invalid_argument);
+  EXPECT_THROW(ops_->quantize({}, {}, x, {}), std::invalid_argument);
+  EXPECT_THROW(ops_->quantize(a, a, x, {}), std::invalid_argument) << "not transposed";
+  EXPECT_THROW(ops_->quantize(unscaled, {}, x, {}), std::invalid_argument);
+  EXPECT_THROW(ops_->quantize(a, transpose_of(d), x, {}), std::invalid_argument) << "two scales";
+  EXPECT_THROW(ops_->quantize(x, {}, x, {}), std::invalid_argument);
+  EXPECT_THROW(ops_->transpose(a, a), std::invalid_argument);
+  EXPECT_THROW(ops_->gelu_backward(a, a, a), std::invalid_argument) << "not a float";
+}
+
+TEST(Fp8Rung, EveryGemmIsOfFp8) {
+  Training run("13_fp8");
+  run.losses(1);
+  for (const std::string& call : run.ops->calls) {
+    const bool gemm = call.starts_with("matmul ") || call.starts_with("linear_");
+    EXPECT_TRUE(!gemm || call.find("f8e4m3") != std::string::npos) << call;
+  }
+}
+
+TEST(Fp8Rung, ShowsNanOfAWeightInTheLoss) {
+  Training run("13_fp8");
+  run.losses(2);
+  const float nan = kNan;
+  for (const Tensor& w : {run.trainer->params.fcw, run.trainer->weights.fcw})
+    run.ops->upload(w[0][3].first({1}), &nan);
+  run.losses(1);  // whose weights were quantised before
+  EXPECT_TRUE(std::isnan(run.losses(1)[0]));
+}
+
+TEST(Fp8Rung, EvaluatingLeavesTrainingAlone) {
+  Training alone("13_fp8"), watched("13_fp8");
+  std::vector<float> losses;
+  Loader other{learnable_tokens(watched.config), watched.config.B, watched.config.T};
+  for (int step = 0; step < 5; ++step) {
+    losses.push_back(watched.losses(1)[0]);
+    watched.trainer->evaluate(other, 2);
+  }
+  EXPECT_EQ(alone.losses(5), losses);
+}
+
+TEST(Fp8Rung, ResumesBitForBit) {
+  TempFolder folder;
+  const std::string path = folder / "half.ckpt";
+  Training whole("13_fp8"), first("13_fp8"), rest("13_fp8");
+  auto losses = whole.losses(6);
+  first.losses(3);
+  save_checkpoint(path, *first.ops, *first.trainer, {.step = 3, .batch = 3, .seed = 1337});
+  load_checkpoint(path, *rest.ops, *rest.trainer, rest.config);
+  rest.trainer->prepare();
+  rest.data.seek(3);
+  rest.done = 3;
+  losses.erase(losses.begin(), losses.begin() + 3);
+  EXPECT_EQ(rest.losses(3), losses);
+}
+
+TEST(Fp8Rung, CalibratesBeforeTheFirstStepCounts) {
+  Training run("13_fp8");
+  run.losses(1);
+  const Tensor history = run.trainer->fp8_history;
+  for (const float newest : run.values(history)) EXPECT_TRUE(std::isfinite(newest));
+  for (int64_t group = 0; group < 2; ++group)
+    for (int64_t role = 0; role < history.shape[1]; ++role) {
+      const auto values = run.values(history[group][role]);
+      EXPECT_GT(values[0], 0.0F) << "step 0 of " << role;
+      EXPECT_GT(values[1], 0.0F) << "calibration of " << role;
+      EXPECT_EQ(values[2], 0.0F) << role;
+    }
+  // The last layer's output gradient is known to the factor of two that delayed scaling needs.
+  const auto last = run.values(history[1][4 * run.config.L]);
+  EXPECT_NEAR(last[0] / last[1], 1.0F, 0.5F);
+}
+
+TEST(Fp8Rung, NeedsTheRangeOfBf16) {
+  EXPECT_THROW(Training("13_fp8", DType::f16), UnsupportedError);
+}
+
+}  // namespace
+}  // namespace stepladder

@@ -1,0 +1,208 @@
+// `stepladder run --devices` and `stepladder comm` through the real binary: real ranks on the CPU, faults and all.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <sstream>
+#include <thread>
+
+#include "bench/child.h"
+#include "bench/results_file.h"
+#include "model/data.h"
+#include "model/random.h"
+#include "tests/files.h"
+#include "tests/processes.h"
+
+namespace stepladder {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kStepladder = STEPLADDER_BIN "/stepladder";
+
+class MultiDeviceCli : public testing::Test {
+ protected:
+  MultiDeviceCli() {
+    std::vector<uint16_t> tokens(20000);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(7, i) % 50257);
+    write_token_file(folder_ / "data.bin", tokens);
+  }
+  void SetUp() override {
+    if (!output_of({"mpirun", "--version"})) GTEST_SKIP() << "no mpirun: apt-get install openmpi-bin";
+  }
+
+  std::string run(const std::string& more) const {
+    return cat(kStepladder, " run --backend cpu --model gpt2-tiny --seq 32 --rounds 1 --warmup 1 --data ",
+               folder_ / "data.bin", " --out ", folder_ / "results.json", " ", more);
+  }
+  /// Exit status; what it says is in out.txt and err.txt.
+  int shell(const std::string& command) const {
+    const int status =
+        std::system(cat("cd ", folder_ / "", "; { ", command, "; } >out.txt 2>err.txt").c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  std::string said() const { return read_file(folder_ / "out.txt") + read_file(folder_ / "err.txt"); }
+  Results results() const { return load_results(folder_ / "results.json"); }
+
+  /// Starts a run of a rung on two ranks that would go on for minutes. Returns the harness's id.
+  pid_t start_long_run() const {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      const std::string command = cat(
+          "exec >", folder_ / "out.txt", " 2>", folder_ / "err.txt", "; exec ",
+          run("--rungs 11 --devices 2 --batch 2 --steps 100000 --timeout 600"));
+      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      ::_exit(127);
+    }
+    return pid;
+  }
+  /// The ranks' processes, once both train.
+  static std::vector<pid_t> ranks_of(const std::string& folder) {
+    std::vector<pid_t> pids;
+    for (int i = 0; i < 600 && pids.size() < 2; ++i) {
+      std::this_thread::sleep_for(100ms);
+      pids.clear();
+      const auto found = output_of({"pgrep", "-f", cat("^[^ ]*11_multi_gpu .*", folder)});
+      std::istringstream lines(found.value_or(""));
+      for (pid_t pid; lines >> pid;) pids.push_back(pid);
+    }
+    return pids;
+  }
+  /// The harness's exit status, within 60 s.
+  static int wait_for(pid_t pid) {
+    for (int i = 0; i < 600; ++i) {
+      int status = 0;
+      if (::waitpid(pid, &status, WNOHANG) == pid)
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      std::this_thread::sleep_for(100ms);
+    }
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    return -1;
+  }
+
+  const TempFolder folder_;
+};
+
+TEST_F(MultiDeviceCli, TwoRanksTrainAndAreMeasured) {
+  ASSERT_EQ(shell(run("--rungs 09,11 --devices 1,2 --batch 2 --steps 4")), 0) << said();
+  const Results measured = results();
+  ASSERT_EQ(measured.runs.size(), 3U);
+  const Run* two = measured.find("11_multi_gpu", "gpt2-tiny B=2 T=32 on 2 devices", 0);
+  ASSERT_TRUE(two);
+  EXPECT_EQ(two->config["world_size"], 2);
+  ASSERT_EQ(two->ranks.size(), 2U);
+  for (size_t i = 0; i < two->steps.size(); ++i)
+    EXPECT_EQ(two->steps[i].step_ms, std::max(two->ranks[0].step_ms[i], two->ranks[1].step_ms[i]));
+  const Json file = parse_json(read_file(folder_ / "results.json"));
+  EXPECT_EQ(file["scaling"][0]["against"], "11_multi_gpu");
+  EXPECT_EQ(file["scaling"][0]["devices"], 2);
+  EXPECT_NE(said().find("efficiency %"), std::string::npos);
+}
+
+TEST_F(MultiDeviceCli, StrongScalingLearnsWhatTheBaselineDoes) {
+  // As many sequences in a step as 00 has: check_learning() holds the two together.
+  ASSERT_EQ(shell(run("--rungs 00,11 --devices 2 --scaling strong --batch 4 --steps 4")), 0) << said();
+  const Results measured = results();
+  const Run* shared = measured.find("11_multi_gpu", "gpt2-tiny B=2 T=32 on 2 devices", 0);
+  ASSERT_TRUE(shared);
+  EXPECT_EQ(shared->status, Status::ok) << shared->reason;
+}
+
+TEST_F(MultiDeviceCli, OneDeviceIsARowThatSaysSo) {
+  ASSERT_EQ(shell(run("--rungs 11 --batch 2 --steps 2")), 0) << said();
+  EXPECT_EQ(results().runs.at(0).status, Status::unsupported);
+  EXPECT_EQ(results().runs.at(0).reason, "needs 2 devices");
+}
+
+TEST_F(MultiDeviceCli, AKilledRankEndsTheRun) {
+  const pid_t harness = start_long_run();
+  const auto ranks = ranks_of(folder_ / "data.bin");
+  ASSERT_EQ(ranks.size(), 2U) << said();
+  const auto fault = Clock::now();
+  ::kill(ranks[1], SIGKILL);
+  EXPECT_EQ(wait_for(harness), kExitFailed) << said();
+  EXPECT_LT(Clock::now() - fault, 30s);
+  for (const pid_t pid : ranks) EXPECT_TRUE(ends(pid));
+  const Results measured = results();
+  ASSERT_EQ(measured.runs.size(), 1U) << "the failed run is in the file";
+  EXPECT_EQ(measured.runs[0].status, Status::crash);
+  EXPECT_TRUE(says(measured.runs[0].reason, {"rank "})) << measured.runs[0].reason;
+}
+
+TEST_F(MultiDeviceCli, AStoppedRankEndsTheRun) {
+  const pid_t harness = start_long_run();
+  const auto ranks = ranks_of(folder_ / "data.bin");
+  ASSERT_EQ(ranks.size(), 2U) << said();
+  const auto fault = Clock::now();
+  ::kill(ranks[1], SIGSTOP);
+  EXPECT_EQ(wait_for(harness), kExitFailed) << said();
+  EXPECT_LT(Clock::now() - fault, 30s);
+  for (const pid_t pid : ranks) EXPECT_TRUE(ends(pid));
+  EXPECT_EQ(results().runs.at(0).status, Status::crash);
+  EXPECT_TRUE(says(results().runs.at(0).reason, {"rank "})) << results().runs.at(0).reason;
+}
+
+TEST_F(MultiDeviceCli, NoRankOutlivesTheHarness) {
+  const pid_t harness = start_long_run();
+  const auto ranks = ranks_of(folder_ / "data.bin");
+  ASSERT_EQ(ranks.size(), 2U) << said();
+  ::kill(harness, SIGKILL);
+  ::waitpid(harness, nullptr, 0);
+  for (const pid_t pid : ranks) EXPECT_TRUE(ends(pid));
+}
+
+TEST_F(MultiDeviceCli, AnInterruptEndsTheRanks) {
+  const pid_t harness = start_long_run();
+  const auto ranks = ranks_of(folder_ / "data.bin");
+  ASSERT_EQ(ranks.size(), 2U) << said();
+  ::kill(harness, SIGINT);
+  EXPECT_EQ(wait_for(harness), 128 + SIGINT);
+  for (const pid_t pid : ranks) EXPECT_TRUE(ends(pid));
+}
+
+TEST_F(MultiDeviceCli, RanksSumAndTellTheirBandwidth) {
+  ASSERT_EQ(shell(cat(kStepladder, " comm --backend cpu --devices 3 --max-mib 1 --iterations 2 --json")), 0) << said();
+  const Json answer = parse_json(read_file(folder_ / "out.txt"));
+  EXPECT_EQ(answer["world_size"], 3);
+  ASSERT_EQ(answer["rows"].size(), 3U);  // 64 KiB, 256 KiB, 1 MiB
+  const Json row = answer["rows"][2];
+  EXPECT_EQ(row["bytes"], (1 << 20) / 12 * 12) << "in three equal parts";
+  const double rate = row["bytes"].get<double>() / row["us"].get<double>() * 1e-3;
+  EXPECT_DOUBLE_EQ(row["algorithm_gb_per_s"], rate);
+  EXPECT_DOUBLE_EQ(row["bus_gb_per_s"], rate * 4 / 3) << "2 (n-1)/n";
+}
+
+/// What needs no mpirun.
+class MultiDeviceOptions : public MultiDeviceCli {
+ protected:
+  void SetUp() override {}
+  void refused(const std::string& command, std::initializer_list<std::string> words) const {
+    EXPECT_EQ(shell(command), kExitUsage) << command;
+    const std::string error = read_file(folder_ / "err.txt");
+    EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << error;
+    EXPECT_TRUE(says(error, words));
+  }
+};
+
+TEST_F(MultiDeviceOptions, WhatMakesNoSenseIsRefused) {
+  refused(run("--rungs 11 --devices 0"), {"--devices", "'0'"});
+  refused(run("--rungs 11 --devices two"), {"--devices", "'two'"});
+  refused(run("--rungs 11 --devices 2 --scaling sideways"), {"--scaling"});
+  refused("PATH=/nowhere " + run("--rungs 11 --devices 2 --batch 2"), {"mpirun", "apt-get install openmpi-bin"});
+  refused("PATH=/nowhere " + cat(kStepladder, " comm --backend cpu"), {"mpirun", "apt-get install openmpi-bin"});
+  refused(cat(kStepladder, " comm --devices 1"), {"--devices"});
+}
+
+TEST_F(MultiDeviceOptions, ABatchThatDevicesCannotShareIsRefused) {
+  if (!output_of({"mpirun", "--version"})) GTEST_SKIP() << "no mpirun: apt-get install openmpi-bin";
+  refused(run("--rungs 11 --devices 2 --scaling strong --batch 3"), {"--scaling strong", "2 devices", "--batch 3"});
+}
+
+}  // namespace
+}  // namespace stepladder

@@ -1,0 +1,229 @@
+// A run on several devices: how its ranks are started, what becomes of their reports, and how it ends.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <thread>
+
+#include "bench/child.h"
+#include "bench/measure.h"
+#include "bench/runner.h"
+#include "tests/fake_rung.h"
+#include "tests/files.h"
+#include "tests/processes.h"
+
+namespace stepladder {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// The harness starts the ranks itself (cuda), or through mpirun (cpu).
+class Ranks : public testing::TestWithParam<const char*> {
+ protected:
+  static constexpr int kRanks = 3;
+
+  Ranks() {
+    request_.program = {ladder().front().name, "", {folder_ / ladder().front().name}};
+    request_.source_hash = "abc123";
+    request_.device_name = "fake";
+    request_.backend = GetParam();
+    request_.devices = kRanks;
+    request_.config = {{"model", "gpt2-tiny"}, {"B", 4}, {"T", 64}, {"seed", 1337}, {"world_size", kRanks}};
+    request_.arguments = {"--steps", "6"};
+    request_.steps = 6;
+    request_.warmup = 2;
+    request_.timeout_s = 60;
+    fake_.before_start = cat("RANK=${RANK:-${OMPI_COMM_WORLD_RANK:-0}}; echo $$ >", folder_ / "pid", "$RANK\n");
+    fake_.loss = "$([ $RANK = 0 ] && echo 4.$((90 - i)) || echo null)";  // rank 0 alone has it
+  }
+  void SetUp() override {
+    if (mpi() && !output_of({"mpirun", "--version"})) GTEST_SKIP() << "no mpirun: apt-get install openmpi-bin";
+  }
+  static bool mpi() { return std::string(GetParam()) == "cpu"; }
+
+  stepladder::Run measure() {
+    fake_.write(folder_);
+    const auto start = std::chrono::steady_clock::now();
+    stepladder::Run run = run_program(request_, [this](const Step&) { ++steps_heard_; });
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 30s);
+    return run;
+  }
+  pid_t pid(int rank) const { return std::stoi(read_file(folder_ / cat("pid", rank))); }
+  void expect_nothing_left() const {
+    for (int rank = 0; rank < kRanks; ++rank) EXPECT_TRUE(ends(pid(rank))) << rank;
+  }
+
+  const TempFolder folder_;
+  FakeRung fake_;
+  RunRequest request_;
+  int steps_heard_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(Started, Ranks, testing::Values("cuda", "cpu"), [](const auto& starter) {
+  return std::string(starter.param) == "cpu" ? "ByMpirun" : "ByTheHarness";
+});
+
+TEST_P(Ranks, AStepTakesAsLongAsTheSlowestRank) {
+  fake_.step_ms = "$((i % 3 == RANK ? 20 : 10)).5";  // each rank is the slowest in turn
+  const stepladder::Run run = measure();
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  EXPECT_EQ(steps_heard_, 6) << "those of one rank";
+  ASSERT_EQ(run.steps.size(), 6U);
+  for (const Step& step : run.steps) EXPECT_EQ(step.step_ms, 20.5);
+  EXPECT_EQ(run.steps[5].loss, 4.85);
+  ASSERT_EQ(run.ranks.size(), size_t{kRanks});
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(run.ranks[rank].rank, rank);
+    ASSERT_EQ(run.ranks[rank].step_ms.size(), 6U);
+    for (int i = 0; i < 6; ++i) EXPECT_EQ(run.ranks[rank].step_ms[i], i % 3 == rank ? 20.5 : 10.5);
+    EXPECT_EQ(run.ranks[rank].memory.live_peak, 1048576);
+  }
+  EXPECT_EQ(run.summary->median_step_ms, 20.5);
+  EXPECT_DOUBLE_EQ(run.summary->tokens_per_second, kRanks * 4 * 64 / 0.0205) << "of all ranks";
+  EXPECT_EQ(run.workload(), "gpt2-tiny B=4 T=64 on 3 devices");
+}
+
+TEST_P(Ranks, MfuIsAgainstThePeakOfAllDevices) {
+  request_.device_name = "NVIDIA H200";
+  const double of_all = *measure().summary->mfu_nanogpt;
+  request_.devices = 1;
+  const stepladder::Run alone = measure();
+  ASSERT_EQ(alone.status, Status::ok) << alone.reason;
+  EXPECT_DOUBLE_EQ(of_all, *alone.summary->mfu_nanogpt);
+}
+
+TEST_P(Ranks, AKilledRankEndsTheJobAndIsNamed) {
+  fake_.before_step = "[ $i = 3 ] && { [ $RANK = 2 ] && kill -9 $$; sleep 100; }";
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::crash);
+  EXPECT_EQ(run.reason, "rank 2: killed by SIGKILL at step 3 of 6");
+  expect_nothing_left();
+}
+
+TEST_P(Ranks, ARankThatFailsEndsThoseThatIgnoreSIGTERM) {
+  fake_.before_step =
+      "[ $i = 2 ] && { [ $RANK = 1 ] && exit 7; trap '' TERM; while :; do sleep 0.1; done; }";
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::crash);
+  EXPECT_EQ(run.reason, "rank 1: exit status 7");
+  expect_nothing_left();
+}
+
+TEST_P(Ranks, WhatARankReportsIsTheStatus) {
+  fake_.before_step =
+      R"([ $i = 1 ] && { [ $RANK = 1 ] && { say '{"event":"error","status":"oom","reason":"why not"}'; exit 5; }; sleep 100; })";
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::oom);
+  EXPECT_EQ(run.reason, "rank 1: why not");
+  expect_nothing_left();
+}
+
+TEST_P(Ranks, RefusedInputEndsThePlan) {
+  fake_.before_step = R"(say '{"event":"error","status":"error","reason":"x.bin: truncated"}'; exit 2)";
+  EXPECT_EQ(input_error([&] { measure(); }), "x.bin: truncated");
+}
+
+TEST_P(Ranks, AReportOfOneRankThatMakesNoSenseIsACrash) {
+  fake_.before_step = "[ $RANK = 1 ] && i=3";
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::crash);
+  EXPECT_EQ(run.reason, "rank 1: step 3 where step 0 was due");
+  expect_nothing_left();
+}
+
+TEST_P(Ranks, ATimeoutEndsAllOfThem) {
+  request_.timeout_s = 3.0;
+  fake_.before_step = "[ $RANK = 1 ] && sleep 100";
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::timeout) << run.reason;
+  expect_nothing_left();
+}
+
+TEST_P(Ranks, ShareTheCores) {
+  ::unsetenv("OMP_NUM_THREADS");
+  fake_.before_start += cat("echo $OMP_NUM_THREADS >", folder_ / "threads", "$RANK\n");
+  ASSERT_EQ(measure().status, Status::ok);
+  const unsigned each = std::max(1U, std::thread::hardware_concurrency() / kRanks);
+  EXPECT_EQ(read_file(folder_ / "threads1"), cat(each, "\n"));
+}
+
+class OwnRanks : public Ranks {};
+INSTANTIATE_TEST_SUITE_P(Started, OwnRanks, testing::Values("cuda"));
+
+TEST_P(OwnRanks, AreToldWhoTheyAreAndWhereToMeet) {
+  fake_.before_start += cat("echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT >",
+                            folder_ / "told", "$RANK\n");
+  ASSERT_EQ(measure().status, Status::ok);
+  std::string port;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const std::string told = read_file(folder_ / cat("told", rank));
+    const std::string expected = cat(rank, " ", rank, " 3 3 127.0.0.1 ");
+    ASSERT_EQ(told.substr(0, expected.size()), expected);
+    if (rank == 0) port = told.substr(expected.size());
+    EXPECT_EQ(told.substr(expected.size()), port) << "the same for all";
+  }
+  EXPECT_GT(std::stoi(port), 1023);
+}
+
+TEST_P(OwnRanks, AStoppedRankEndsTheJobAndIsNamed) {
+  fake_.before_step = "[ $i = 2 ] && { [ $RANK = 1 ] && kill -STOP $$; sleep 100; }";
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::crash);
+  EXPECT_EQ(run.reason, "rank 1: stopped by a signal at step 2 of 6");
+  expect_nothing_left();
+}
+
+// ---- the plan
+// ------------------------------------------------------------------------------------------------
+
+Plan plan_of(std::vector<int64_t> devices, int64_t present) {
+  Plan plan;
+  plan.programs = {Program{.variant = "one", .peer = "", .command = {}},
+                   Program{.variant = "several", .peer = "", .command = {}, .devices = 2}};
+  plan.batch = {16, 64};
+  plan.devices = std::move(devices);
+  plan.devices_present = present;
+  plan.settings.model = "gpt2";
+  plan.settings.seq = 1024;
+  return plan;
+}
+
+std::vector<std::string> planned(const Plan& plan) {
+  std::vector<std::string> lines;
+  for (const PlannedRun& run : runs_of(plan, 0))
+    lines.push_back(cat(run.program.variant, " B=", run.batch, " x", run.devices,
+                        run.unsupported.empty() ? "" : " " + run.unsupported));
+  return lines;
+}
+
+TEST(PlanOfDevices, ByDefaultIsAllThatArePresent) {
+  EXPECT_EQ(planned(plan_of({}, 4)),
+            (std::vector<std::string>{"one B=16 x1", "several B=16 x4", "one B=64 x1", "several B=64 x4"}));
+}
+
+TEST(PlanOfDevices, WithTooFewIsARowThatSaysSo) {
+  EXPECT_EQ(planned(plan_of({}, 1)),
+            (std::vector<std::string>{"one B=16 x1", "several B=16 x1 needs 2 devices", "one B=64 x1",
+                                      "several B=64 x1 needs 2 devices"}));
+}
+
+TEST(PlanOfDevices, HoldsEachNumberAskedForOfRungsForSeveralOnly) {
+  Plan plan = plan_of({1, 4}, 4);
+  plan.batch = {16};
+  EXPECT_EQ(planned(plan), (std::vector<std::string>{"one B=16 x1", "several B=16 x1", "several B=16 x4"}));
+  EXPECT_EQ(plan.json()["runs_in_round"], 3);
+  plan.scaling = "strong";
+  EXPECT_EQ(planned(plan), (std::vector<std::string>{"one B=16 x1", "several B=16 x1", "several B=4 x4"}));
+  EXPECT_EQ(config_of(plan, runs_of(plan, 0)[2]),
+            (Json{{"model", "gpt2"}, {"B", 4}, {"T", 1024}, {"seed", 1337}, {"world_size", 4}}));
+}
+
+TEST(PlanOfDevices, WithoutSuchRungsIsWhatItWas) {
+  Plan plan = plan_of({}, 4);
+  plan.programs.pop_back();
+  for (const char* key : {"devices", "scaling", "runs_in_round"}) EXPECT_FALSE(plan.json().contains(key));
+}
+
+}  // namespace
+}  // namespace stepladder

@@ -1,0 +1,128 @@
+// Several ranks on CUDA devices, started as the harness does: they learn what one device does with as many
+// micro-batches, and end together.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "bench/events.h"
+#include "model/data.h"
+#include "model/devices.h"
+#include "tests/files.h"
+
+namespace stepladder {
+namespace {
+
+using nlohmann::json;
+
+class MultirankGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() < 2) GTEST_SKIP() << "needs 2 CUDA devices";
+    std::vector<uint16_t> tokens(200000);
+    for (size_t i = 1; i < tokens.size(); ++i)
+      tokens[i] = static_cast<uint16_t>((i % 11 == 0 ? i : tokens[i - 1] * 5U + 3U) % 512);
+    write_token_file(folder_ / "data.bin", tokens);
+  }
+
+  /// Starts rank `rank` of `world`; 1: alone.
+  pid_t start(const std::string& rung, int rank, int world, const std::string& options) const {
+    const std::string environment =
+        world == 1 ? ""
+                   : cat("RANK=", rank, " WORLD_SIZE=", world, " LOCAL_RANK=", rank,
+                         " MASTER_ADDR=127.0.0.1 MASTER_PORT=", 20000 + getpid() % 12000, ' ');
+    const std::string line =
+        cat(environment, "exec '", STEPLADDER_BIN, '/', rung, "' --backend cuda --model gpt2-tiny --seq 128",
+            " --batch 4 --lr 1e-3 --vocab none --cache '' --deterministic --data '", folder_ / "data.bin",
+            "' --events 3 ", options, " 3>'", folder_ / cat("events.", rank), "' >/dev/null 2>>'",
+            folder_ / "err", "'");
+    const pid_t child = fork();
+    if (child != 0) return child;
+    execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+    _exit(127);
+  }
+  std::vector<pid_t> start_all(const std::string& rung, int world, const std::string& options) const {
+    std::vector<pid_t> ranks;
+    for (int rank = 0; rank < world; ++rank) ranks.push_back(start(rung, rank, world, options));
+    return ranks;
+  }
+  static int wait(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  std::string errors() const { return read_file(folder_ / "err"); }
+  std::vector<double> losses(int rank = 0) const {
+    std::vector<double> all;
+    std::ifstream file(folder_ / cat("events.", rank));
+    for (std::string line; std::getline(file, line);)
+      if (const json event = parse_event(line); !event.is_null() && event["event"] == "step")
+        all.push_back(event["loss"].get<double>());
+    return all;
+  }
+  std::vector<double> losses_of(const std::string& rung, int world, const std::string& options) const {
+    for (const pid_t rank : start_all(rung, world, options)) EXPECT_EQ(wait(rank), 0) << errors();
+    return losses();
+  }
+  static void expect_close(const std::vector<double>& got, const std::vector<double>& expected) {
+    ASSERT_EQ(got.size(), expected.size());
+    ASSERT_FALSE(expected.empty());
+    // bf16's epsilon: gradients are summed in another order, and rounded in between.
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_TRUE(std::abs(got[i] - expected[i]) <= 0x1p-8 * expected[i])
+          << "step " << i << ": " << got[i] << " instead of " << expected[i];
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(MultirankGpu, RanksLearnWhatOneLearnsWithAsManyMicroBatches) {
+  const auto expected = losses_of("11_multi_gpu", 1, "--steps 50 --accumulate 2");
+  EXPECT_LT(expected.back(), expected.front() - 1.0);
+  for (const char* rung : {"11_multi_gpu", "12_zero1"}) {
+    expect_close(losses_of(rung, 2, "--steps 50"), expected);
+    EXPECT_EQ(losses(0), losses(1)) << rung;
+  }
+}
+
+TEST_F(MultirankGpu, RanksAccumulateToo) {
+  const auto expected = losses_of("11_multi_gpu", 1, "--steps 10 --accumulate 4");
+  expect_close(losses_of("11_multi_gpu", 2, "--steps 10 --accumulate 2"), expected);
+}
+
+TEST_F(MultirankGpu, CheckpointOfTwoDevicesResumesOnOne) {
+  const auto all = losses_of("12_zero1", 2, "--steps 20");
+  const std::string checkpoint = folder_ / "run.ckpt";
+  losses_of("12_zero1", 2, cat("--steps 10 --checkpoint '", checkpoint, "'"));
+  expect_close(losses_of("12_zero1", 1, cat("--steps 20 --accumulate 2 --resume '", checkpoint, "'")),
+               {all.begin() + 10, all.end()});
+}
+
+TEST_F(MultirankGpu, KilledOrStoppedRankEndsTheOthersWithItsName) {
+  for (const auto& [signal, words] : {std::pair{SIGKILL, "died"}, {SIGSTOP, "hangs"}}) {
+    const auto ranks = start_all("11_multi_gpu", 2, "--steps 1000000");
+    for (int i = 0; i < 6000 && losses(1).size() < 3; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const auto begin = std::chrono::steady_clock::now();
+    kill(ranks[1], signal);
+    EXPECT_EQ(wait(ranks[0]), kExitFailed);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+    kill(ranks[1], SIGKILL);
+    wait(ranks[1]);
+    EXPECT_TRUE(says(errors(), {"rank 1 (", words}));
+  }
+}
+
+TEST_F(MultirankGpu, MoreRanksThanDevicesIsAUsageError) {
+  const int devices = cuda_device_count();
+  EXPECT_EQ(wait(start("11_multi_gpu", devices, devices + 1, "--steps 2")), kExitUsage);
+  EXPECT_TRUE(says(errors(), {cat("rank ", devices), cat(devices, " CUDA devices")}));
+}
+
+}  // namespace
+}  // namespace stepladder

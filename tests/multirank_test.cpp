@@ -1,0 +1,234 @@
+// Several ranks on the CPU, as mpirun starts them: they learn what one does, resume on another number of
+// ranks, and end together when one of them fails.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "bench/events.h"
+#include "model/data.h"
+#include "tests/files.h"
+
+namespace stepladder {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+const std::string kBin = STEPLADDER_BIN;
+
+class Multirank : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system("command -v mpirun >/dev/null") != 0)
+      GTEST_SKIP() << "no mpirun: install openmpi-bin and libopenmpi-dev";
+    if (!fs::exists(kBin + "/libstepladder_mpi.so"))
+      GTEST_SKIP() << "built without MPI: install libopenmpi-dev and build again";
+    std::vector<uint16_t> tokens(20000);
+    for (size_t i = 1; i < tokens.size(); ++i)
+      tokens[i] = static_cast<uint16_t>((i % 11 == 0 ? i : tokens[i - 1] * 5U + 3U) % 512);
+    write_token_file(folder_ / "data.bin", tokens);
+  }
+
+  /// gpt2-tiny with fewer tokens to tell apart, in fp32, where ranks and accumulation differ by no rounding
+  /// of sums to 16 bits.
+  std::string rung(const std::string& name, const std::string& options) const {
+    return cat("'", kBin, "/", name, "' --backend cpu --model gpt2-tiny --vocabulary 512 --seq 32 --batch 1",
+               " --dtype fp32 --lr 1e-3 --vocab none --data '", folder_ / "data.bin", "' ", options);
+  }
+  std::string eventful(const std::string& name, const std::string& options) const {
+    return rung(name, "--events 3 " + options);
+  }
+
+  /// Starts `ranks` of a command line under mpirun; more of "-n 1 command" may follow after a colon.
+  pid_t start(int ranks, const std::string& command) const {
+    const std::string per_rank = cat("sh -c 'r=$OMPI_COMM_WORLD_RANK; echo $$ >\"", folder_ / "pid.",
+                                     "$r\"; ", "exec 3>\"", folder_ / "events.", "$r\"; exec \"$@\"' sh ");
+    std::string line = cat("exec env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMPI_MCA_btl=self,vader ",
+                           "mpirun --oversubscribe --allow-run-as-root --bind-to none -n ", ranks, " ");
+    for (size_t begin = 0, end = 0; begin < command.size(); begin = end + 3) {
+      end = std::min(command.find(" : ", begin), command.size());
+      line += (begin > 0 ? " : -n 1 " : "") + per_rank + command.substr(begin, end - begin);
+    }
+    line += cat(" >'", folder_ / "out", "' 2>'", folder_ / "err", "'");
+    const pid_t child = fork();
+    if (child != 0) return child;
+    execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+    _exit(127);
+  }
+  static int wait(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  void run(int ranks, const std::string& command) const {
+    ASSERT_EQ(wait(start(ranks, command)), 0) << errors();
+  }
+  void run_alone(const std::string& command) const {
+    ASSERT_EQ(
+        std::system(
+            cat("env OMP_NUM_THREADS=1 ", command, " 3>'", folder_ / "events.0", "' >/dev/null").c_str()),
+        0);
+  }
+
+  std::string errors() const { return read_file(folder_ / "err"); }
+  std::vector<json> events(int rank, const std::string& kind) const {
+    std::vector<json> found;
+    std::ifstream file(folder_ / cat("events.", rank));
+    for (std::string line; std::getline(file, line);)
+      if (const json event = parse_event(line); !event.is_null() && event["event"] == kind)
+        found.push_back(event);
+    return found;
+  }
+  std::vector<double> losses(int rank = 0) const {
+    std::vector<double> all;
+    for (const json& step : events(rank, "step")) all.push_back(step["loss"].get<double>());
+    return all;
+  }
+  static void expect_same(const std::vector<double>& got, const std::vector<double>& expected) {
+    ASSERT_EQ(got.size(), expected.size());
+    ASSERT_FALSE(expected.empty());
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_TRUE(std::abs(got[i] - expected[i]) <= 1e-5 * expected[i])
+          << "step " << i << ": " << got[i] << " instead of " << expected[i];
+  }
+
+  /// Process of a rank that has made some steps.
+  pid_t process_of(int rank) const {
+    for (int i = 0; i < 3000 && losses(rank).size() < 3; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::ifstream file(folder_ / cat("pid.", rank));
+    pid_t pid = 0;
+    EXPECT_TRUE(file >> pid && pid > 1) << errors();
+    return pid;
+  }
+  /// What a job says that `signal` to rank 2 of 4 ends, within 30 s.
+  std::string words_after(int signal) const {
+    const pid_t job = start(4, eventful("11_multi_gpu", "--steps 1000000"));
+    const pid_t victim = process_of(2);
+    const auto begin = Clock::now();
+    if (victim > 1) kill(victim, signal);
+    EXPECT_NE(wait(job), 0);
+    EXPECT_LT(std::chrono::duration<double>(Clock::now() - begin).count(), 30.0);
+    for (int rank = 0; rank < 4; ++rank) {  // none is left, the stopped one neither
+      pid_t pid = 0;
+      std::ifstream(folder_ / cat("pid.", rank)) >> pid;
+      EXPECT_NE(kill(pid, 0), 0) << "rank " << rank << " is still there";
+    }
+    return errors();
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(Multirank, RanksLearnWhatOneLearnsWithAsManyMicroBatches) {
+  for (const int ranks : {2, 4}) {
+    run_alone(eventful("11_multi_gpu", cat("--steps 50 --accumulate ", ranks)));
+    const auto expected = losses();
+    EXPECT_LT(expected.back(), expected.front() - 1.0);
+    run(ranks, eventful("11_multi_gpu", "--steps 50"));
+    expect_same(losses(), expected);
+    for (int rank = 1; rank < ranks; ++rank) EXPECT_EQ(losses(rank), losses()) << "rank " << rank;
+  }
+}
+
+TEST_F(Multirank, RanksAccumulateToo) {
+  run_alone(eventful("11_multi_gpu", "--steps 10 --accumulate 4"));
+  const auto expected = losses();
+  run(2, eventful("11_multi_gpu", "--steps 10 --accumulate 2"));
+  expect_same(losses(), expected);
+}
+
+TEST_F(Multirank, SpreadingTheOptimizerChangesNothing) {
+  run(4, eventful("11_multi_gpu", "--steps 50"));
+  const auto expected = losses();
+  run(4, eventful("12_zero1", "--steps 50"));
+  expect_same(losses(), expected);
+  const auto of_12 = events(1, "start").at(0)["memory_by_name"];
+  run(1, eventful("12_zero1", "--steps 1"));
+  const auto alone = events(0, "start").at(0)["memory_by_name"];
+  for (const char* spread : {"params/part", "adam_m/part", "adam_v/part"})
+    EXPECT_LE(of_12[spread].get<int64_t>(), alone[spread].get<int64_t>() / 4 + 64 * 256) << spread;
+}
+
+TEST_F(Multirank, CheckpointOfFourRanksResumesOnTwo) {
+  for (const std::string name : {"11_multi_gpu", "12_zero1"}) {
+    run(4, eventful(name, "--steps 20"));
+    const auto all = losses();
+    const std::string checkpoint = folder_ / (name + ".ckpt");
+    run(4, eventful(name, cat("--steps 10 --checkpoint '", checkpoint, "'")));
+    run(2, eventful(name, cat("--steps 20 --accumulate 2 --resume '", checkpoint, "'")));
+    expect_same(losses(), {all.begin() + 10, all.end()});
+  }
+}
+
+TEST_F(Multirank, EveryRankReportsWhoItIsAndOneSpeaks) {
+  run(2, eventful("11_multi_gpu", "--steps 2"));
+  for (int rank = 0; rank < 2; ++rank) {
+    const json start = events(rank, "start").at(0);
+    EXPECT_EQ(start["rank"], rank);
+    EXPECT_EQ(start["config"]["world_size"], 2);
+    EXPECT_EQ(events(rank, "end").size(), 1U);
+  }
+  const std::string out = read_file(folder_ / "out");
+  const size_t first = out.find("step 1/2");
+  EXPECT_NE(first, std::string::npos);
+  EXPECT_EQ(out.find("step 1/2", first + 1), std::string::npos);
+}
+
+TEST_F(Multirank, ASignalToOneRankStopsAllAfterTheSameStep) {
+  const pid_t job = start(2, eventful("11_multi_gpu", "--steps 1000000"));
+  kill(process_of(1), SIGTERM);
+  EXPECT_EQ(wait(job), 128 + SIGTERM) << errors();
+  EXPECT_EQ(losses(0), losses(1));
+  EXPECT_EQ(events(0, "error").at(0)["status"], "interrupted");
+}
+
+TEST_F(Multirank, KilledRankEndsTheJobWithItsName) {
+  EXPECT_TRUE(says(words_after(SIGKILL), {"rank 2 (", "died"}));
+}
+
+TEST_F(Multirank, StoppedRankEndsTheJobWithItsName) {
+  EXPECT_TRUE(says(words_after(SIGSTOP), {"rank 2 (", "hangs: no sign of life for 10 s"}));
+}
+
+TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
+  std::vector<uint16_t> other(20000, 7);
+  write_token_file(folder_ / "other.bin", other);
+  const std::string plain = eventful("11_multi_gpu", "--steps 2");
+  const struct {
+    std::string rank1, says;
+  } cases[] = {{eventful("11_multi_gpu", "--steps 2 --lr 2e-3"), "has another configuration than rank 0"},
+               {eventful("12_zero1", "--steps 2"), "is of another build than rank 0"}};
+  for (const auto& c : cases) {
+    EXPECT_EQ(wait(start(1, plain + " : " + c.rank1)), kExitFailed) << errors();
+    EXPECT_TRUE(says(errors(), {"error: rank 0: rank 1 (", c.says})) << errors();
+  }
+  // The same path, other tokens: as if on another machine.
+  fs::copy_file(folder_ / "other.bin", folder_ / "data1.bin");
+  const std::string differs =
+      cat("sh -c 'cd \"", folder_ / "",
+          "\" && mkdir -p $1 && cd $1 && cp ../$2 t.bin && shift 2 && exec \"$@\"' sh ");
+  const std::string relative =
+      cat("'", kBin, "/11_multi_gpu' --backend cpu --model gpt2-tiny --vocabulary 512 --seq 32",
+          " --batch 1 --vocab none --data t.bin --steps 2");
+  EXPECT_EQ(wait(start(1, differs + "a data.bin " + relative + " : " + differs + "b other.bin " + relative)),
+            kExitFailed);
+  EXPECT_TRUE(says(errors(), {"rank 1 (", "has other data than rank 0"})) << errors();
+}
+
+TEST_F(Multirank, RungsForOneDeviceRefuseToBeRanks) {
+  EXPECT_EQ(wait(start(2, rung("09_padded_vocab", "--steps 2"))), kExitUsage);
+  EXPECT_TRUE(says(errors(), {"09_padded_vocab trains on one device", "2 ranks"})) << errors();
+}
+
+}  // namespace
+}  // namespace stepladder

@@ -1,0 +1,294 @@
+// Ranks of a job, as threads of this process: how they find each other, agree, and notice who is gone.
+#include "model/rendezvous.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "model/data.h"
+#include "tests/files.h"
+
+namespace stepladder {
+namespace {
+
+/// A TCP socket of this machine at `port` (0: a free one), listening.
+class Listener {
+ public:
+  Listener() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    check(::bind(fd_, any, size) == 0 && ::listen(fd_, 1) == 0 && ::getsockname(fd_, any, &size) == 0,
+          "no free port");
+    port_ = ntohs(address.sin_port);
+  }
+  ~Listener() { ::close(fd_); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  int port() const { return port_; }
+
+ private:
+  int fd_, port_ = 0;
+};
+
+int free_port() {
+  return Listener().port();
+}
+
+/// One rank, and how its job ended.
+struct Rank {
+  Rank(int rank, int size, int port, const Identity& identity = {"build", "config", "data"},
+       RendezvousLimits limits = {.meet_s = 20.0}) {
+    const World world{.rank = rank, .size = size, .local_rank = rank, .address = "127.0.0.1", .port = port};
+    try {
+      meeting.emplace(
+          world, identity,
+          [this](const std::string& reason, bool speaks) {
+            failure.set_value((speaks ? "speaks: " : "silent: ") + reason);
+          },
+          limits);
+    } catch (const Error& e) {
+      error = e.what();
+      code = e.code();
+    }
+  }
+  std::string end() {
+    auto future = failure.get_future();
+    if (future.wait_for(std::chrono::seconds(20)) != std::future_status::ready) return "nothing";
+    return future.get();
+  }
+
+  std::promise<std::string> failure;
+  std::string error;
+  int code = 0;
+  std::optional<Rendezvous> meeting;  // goes first
+};
+
+/// All ranks of a job, met; `odd` is the identity of the last.
+std::vector<std::unique_ptr<Rank>> job(int size, const Identity& odd = {"build", "config", "data"},
+                                       RendezvousLimits limits = {.meet_s = 20.0}) {
+  const int port = free_port();
+  std::vector<std::unique_ptr<Rank>> ranks(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r)
+    threads.emplace_back([&, r] {
+      const Identity usual{"build", "config", "data"};
+      ranks[static_cast<size_t>(r)] =
+          std::make_unique<Rank>(r, size, port, r == size - 1 ? odd : usual, limits);
+    });
+  for (std::thread& t : threads) t.join();
+  return ranks;
+}
+
+/// f(rank) on all ranks at once.
+template <class F>
+auto on_all(const std::vector<std::unique_ptr<Rank>>& ranks, const F& f) {
+  std::vector<std::future<decltype(f(*ranks[0]))>> futures;
+  for (const auto& rank : ranks) futures.push_back(std::async(std::launch::async, [&] { return f(*rank); }));
+  std::vector<decltype(f(*ranks[0]))> results;
+  for (auto& future : futures) results.push_back(future.get());
+  return results;
+}
+
+TEST(Rendezvous, RanksShareWhatTheFirstHasAndAgreeOnFlags) {
+  const auto ranks = job(3);
+  for (const auto& rank : ranks) ASSERT_TRUE(rank->meeting) << rank->error;
+  const std::string bytes("\0\n\t\xff id", 7);
+  EXPECT_EQ(
+      on_all(ranks, [&](Rank& r) { return r.meeting->share(r.meeting->world().rank == 0 ? bytes : ""); }),
+      std::vector<std::string>(3, bytes));
+  for (const int flagged : {-1, 0, 2, -1})
+    EXPECT_EQ(on_all(ranks, [&](Rank& r) { return int{r.meeting->any(r.meeting->world().rank == flagged)}; }),
+              std::vector<int>(3, flagged >= 0));
+}
+
+TEST(Rendezvous, RanksThatDisagreeAreNamedToAll) {
+  const std::map<std::string, Identity> cases = {{"is of another build", {"other", "config", "data"}},
+                                                 {"has another configuration", {"build", "other", "data"}},
+                                                 {"has other data", {"build", "config", "other"}}};
+  for (const auto& [words, odd] : cases) {
+    for (const auto& rank : job(3, odd)) {
+      EXPECT_FALSE(rank->meeting);
+      EXPECT_EQ(rank->code, kExitFailed);
+      EXPECT_TRUE(says(rank->error, {"rank 2 (", "process ", words}));
+    }
+  }
+}
+
+TEST(Rendezvous, ARankThatDoesNotComeIsNamed) {
+  const int port = free_port();
+  auto other = std::async(std::launch::async, [&] {
+    return Rank(1, 3, port, {"build", "config", "data"}, {.meet_s = 1.0}).error;
+  });
+  const Rank first(0, 3, port, {"build", "config", "data"}, {.meet_s = 1.0});
+  EXPECT_TRUE(says(first.error, {"rank 2 did not come"}));
+  EXPECT_TRUE(says(other.get(), {"rank 2 did not come"}));
+}
+
+TEST(Rendezvous, ARankThatLeavesEndsNothing) {
+  auto ranks = job(3);
+  ranks[1].reset();
+  ranks[0].reset();
+  EXPECT_EQ(ranks[2]->failure.get_future().wait_for(std::chrono::seconds(2)), std::future_status::timeout);
+}
+
+TEST(Rendezvous, ARankThatFailsEndsAllWithItsReasonAndOneSpeaks) {
+  auto ranks = job(3);
+  ranks[2]->meeting->fail("out of memory");
+  EXPECT_TRUE(says(ranks[0]->end(), {"speaks: rank 2 (", "out of memory"}));
+  EXPECT_TRUE(says(ranks[1]->end(), {"silent: rank 2 (", "out of memory"}));
+  ranks = job(2);
+  ranks[0]->meeting->fail("disk full");
+  EXPECT_TRUE(says(ranks[1]->end(), {"silent: rank 0: disk full"}));
+}
+
+TEST(Rendezvous, AWaitingRankIsToldThatTheJobIsOver) {
+  auto ranks = job(2);
+  auto waiting = std::async(std::launch::async, [&] {
+    try {
+      ranks[0]->meeting->any(false);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("an answer");
+  });
+  ranks[1]->meeting->fail("diverged");
+  EXPECT_TRUE(says(waiting.get(), {"rank 1 (", "diverged"}));
+}
+
+TEST(Rendezvous, TheRankThatKeepsAllOthersWaitingInAStepIsNamed) {
+  auto ranks = job(3, {"build", "config", "data"}, {.meet_s = 20.0, .first_step_s = 2.0});
+  for (const auto& rank : ranks) {
+    rank->meeting->begin_step(0);
+    if (rank->meeting->world().rank != 1) rank->meeting->progress();
+  }
+  EXPECT_TRUE(says(ranks[0]->end(), {"speaks: rank 1 (", "hangs: no progress in step 0 for 2 s"}));
+}
+
+TEST(Rendezvous, AStepMayTakeAsLongAsARankIsElsewhere) {
+  auto ranks = job(2, {"build", "config", "data"}, {.meet_s = 20.0, .first_step_s = 1.0});
+  ranks[1]->meeting->begin_step(0);  // rank 0 saves a checkpoint
+  EXPECT_EQ(ranks[0]->failure.get_future().wait_for(std::chrono::seconds(4)), std::future_status::timeout);
+}
+
+TEST(Rendezvous, APortInUseIsAUsageError) {
+  const Listener taken;
+  const Rank first(0, 2, taken.port());
+  EXPECT_EQ(first.code, kExitUsage);
+  EXPECT_TRUE(says(first.error, {"port " + std::to_string(taken.port()), "MASTER_PORT"}));
+}
+
+TEST(Rendezvous, AnAddressThatIsNoneIsAUsageError) {
+  const World world{.rank = 1, .size = 2, .local_rank = 0, .address = "no such host.invalid", .port = 29500};
+  EXPECT_TRUE(
+      says(input_error([&] { Rendezvous(world, {}, [](const std::string&, bool) {}); }), {"MASTER_ADDR"}));
+}
+
+/// The environment of a launcher and nothing of another.
+class WorldOf : public testing::Test {
+ protected:
+  static World world(const std::map<std::string, std::string>& variables) {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+          "PMIX_NAMESPACE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+          "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODELIST",
+          "SLURM_STEP_NODELIST", "SLURM_JOB_ID", "SLURM_STEP_ID"})
+      unsetenv(name);
+    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+    return World::from_environment();
+  }
+};
+
+TEST_F(WorldOf, NobodyIsOne) {
+  EXPECT_EQ(world({}).size, 1);
+  EXPECT_EQ(world({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}).size, 1);  // the batch script itself
+}
+
+TEST_F(WorldOf, TorchrunOrTheHarness) {
+  std::map<std::string, std::string> variables = {{"RANK", "3"},
+                                                  {"WORLD_SIZE", "4"},
+                                                  {"LOCAL_RANK", "1"},
+                                                  {"MASTER_ADDR", "node7"},
+                                                  {"MASTER_PORT", "29500"}};
+  World w = world(variables);
+  EXPECT_EQ(w.rank, 3);
+  EXPECT_EQ(w.size, 4);
+  EXPECT_EQ(w.local_rank, 1);
+  EXPECT_EQ(w.address, "node7");
+  EXPECT_EQ(w.port, 29500);
+  variables["TORCHELASTIC_RUN_ID"] = "x";
+  EXPECT_EQ(world(variables).port, 29501);  // torchrun itself is at 29500
+}
+
+TEST_F(WorldOf, Mpirun) {
+  std::map<std::string, std::string> variables = {{"OMPI_COMM_WORLD_RANK", "1"},
+                                                  {"OMPI_COMM_WORLD_SIZE", "2"},
+                                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                                  {"PMIX_NAMESPACE", "17"}};
+  const World w = world(variables);
+  EXPECT_EQ(w.address, "127.0.0.1");
+  EXPECT_GT(w.port, 1024);
+  EXPECT_EQ(w.port, world(variables).port);
+  variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
+  variables["OMPI_COMM_WORLD_LOCAL_RANK"] = "0";
+  EXPECT_TRUE(says(input_error([&] { world(variables); }), {"several machines", "MASTER_ADDR"}));
+}
+
+TEST_F(WorldOf, Srun) {
+  std::map<std::string, std::string> variables = {
+      {"SLURM_PROCID", "5"},  {"SLURM_NTASKS", "8"},  {"SLURM_LOCALID", "1"},
+      {"SLURM_STEP_ID", "0"}, {"SLURM_JOB_ID", "12"}, {"SLURM_NODELIST", "gpu[03-04,7],x"}};
+  EXPECT_EQ(world(variables).address, "gpu03");
+  EXPECT_EQ(world(variables).rank, 5);
+  variables["SLURM_NODELIST"] = "alone";
+  EXPECT_EQ(world(variables).address, "alone");
+  variables["SLURM_NODELIST"] = "a1,a[2-3]";
+  EXPECT_EQ(world(variables).address, "a1");
+}
+
+TEST_F(WorldOf, NonsenseNamesTheVariable) {
+  const std::map<std::string, std::string> good = {{"RANK", "1"},
+                                                   {"WORLD_SIZE", "2"},
+                                                   {"LOCAL_RANK", "1"},
+                                                   {"MASTER_ADDR", "127.0.0.1"},
+                                                   {"MASTER_PORT", "29500"}};
+  EXPECT_EQ(world(good).size, 2);
+  const std::pair<const char*, const char*> bad[] = {
+      {"RANK", "2"},        {"RANK", "-1"},          {"RANK", "one"},       {"RANK", ""},
+      {"WORLD_SIZE", "0"},  {"WORLD_SIZE", "2x"},    {"WORLD_SIZE", "1e9"}, {"LOCAL_RANK", "2"},
+      {"MASTER_PORT", "0"}, {"MASTER_PORT", "70000"}};
+  for (const auto& [name, value] : bad) {
+    auto variables = good;
+    variables[name] = value;
+    EXPECT_TRUE(says(input_error([&] { world(variables); }), {name})) << name << '=' << value;
+  }
+  for (const char* missing : {"MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"}) {
+    auto variables = good;
+    variables.erase(missing);
+    EXPECT_TRUE(says(input_error([&] { world(variables); }), {missing}));
+  }
+}
+
+TEST(Loader, RanksTogetherReadWhatOneWould) {
+  std::vector<uint16_t> tokens(100);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(i);
+  const auto file = std::make_shared<const Tokens>("tokens", tokens, 100);
+  Loader one(file, 1, 7), rank0(file, 1, 7, 0, 3), rank1(file, 1, 7, 1, 3), rank2(file, 1, 7, 2, 3);
+  for (int round = 0; round < 7; ++round)
+    for (Loader* rank : {&rank0, &rank1, &rank2})
+      EXPECT_EQ(*rank->next().tokens, *one.next().tokens) << round;
+  EXPECT_EQ(rank0.index(), one.index());
+}
+
+}  // namespace
+}  // namespace stepladder

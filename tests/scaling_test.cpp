@@ -1,0 +1,180 @@
+// Scaling over devices: what is made of measured runs, and what the model predicts without any.
+#include "bench/scaling.h"
+
+#include <gtest/gtest.h>
+
+#include "bench/report.h"
+#include "bench/scaling_model.h"
+#include "tests/comparable.h"
+
+namespace stepladder {
+namespace {
+
+constexpr Interconnect kLinks = {.inside = 100e9, .between = 10e9, .latency = 0.0, .devices_per_machine = 8};
+
+// ---- the model
+// ------------------------------------------------------------------------------------------------
+
+TEST(ScalingModel, OneDeviceCommunicatesNothing) {
+  const auto p = predict_scaling(0.1, 1e9, 4, 1, kLinks);
+  EXPECT_EQ(p.communication_s, 0.0);
+  EXPECT_EQ(p.step_s, 0.1);
+  EXPECT_EQ(p.efficiency, 1.0);
+}
+
+TEST(ScalingModel, ARingPassesEachByteAlmostTwice) {
+  // 2 (n-1)/n S / bandwidth
+  EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 4, 2, kLinks).communication_s, 0.01);
+  EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 4, 4, kLinks).communication_s, 0.015);
+}
+
+TEST(ScalingModel, BetweenMachinesGoesOneDevicesShare) {
+  // Two machines of eight: 2 7/8 S / inside, and of S/8 2 1/2 / between.
+  EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 4, 16, kLinks).communication_s, 0.0175 + 0.125e9 / 10e9);
+}
+
+TEST(ScalingModel, OnlyTheLastBucketShowsWhileBackwardIsLonger) {
+  EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 4, 2, kLinks).exposed_s, 0.01 / 4);
+  EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 1, 2, kLinks).exposed_s, 0.01) << "a single bucket hides nothing";
+}
+
+TEST(ScalingModel, WhatBackwardCannotHideShows) {
+  const auto p = predict_scaling(0.003, 1e9, 4, 2, kLinks);  // backward 2 ms, 3/4 of which hide
+  EXPECT_DOUBLE_EQ(p.exposed_s, 0.01 - 0.0015);
+  EXPECT_DOUBLE_EQ(p.efficiency, 0.003 / (0.003 + 0.0085));
+}
+
+TEST(ScalingModel, LatencyCountsForEachBucketAndHop) {
+  Interconnect slow = kLinks;
+  slow.latency = 1e-3;
+  EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 4, 2, slow).communication_s, 0.01 + 4 * 2 * 1e-3);
+}
+
+TEST(ScalingModel, RefusesWhatMakesNoSense) {
+  EXPECT_THROW(predict_scaling(0.0, 1e9, 4, 2, kLinks), std::invalid_argument);
+  EXPECT_THROW(predict_scaling(0.1, -1.0, 4, 2, kLinks), std::invalid_argument);
+  EXPECT_THROW(predict_scaling(0.1, 1e9, 0, 2, kLinks), std::invalid_argument);
+  EXPECT_THROW(predict_scaling(0.1, 1e9, 4, 2, {}), std::invalid_argument);
+}
+
+TEST(ScalingModel, KnowsOnlyLinksThatItHasASourceFor) {
+  EXPECT_EQ(nominal_interconnect("NVIDIA H200")->inside, 450e9);
+  EXPECT_EQ(nominal_interconnect("NVIDIA A100-SXM4-80GB")->inside, 300e9);
+  EXPECT_FALSE(nominal_interconnect("Tesla T4"));
+}
+
+// ---- measured
+// ------------------------------------------------------------------------------------------------
+
+/// `variant` on `devices` with B = `batch` on each, of `ms` in the first round and 1 ms more in the second.
+void add(Results& results, const std::string& variant, int64_t devices, int64_t batch, double ms) {
+  for (int64_t round = 0; round < 2; ++round) {
+    Run run = run_of(variant, round, {ms + static_cast<double>(round)});
+    run.config["B"] = batch;
+    run.config["world_size"] = devices;
+    run.summary->tokens_per_second =
+        static_cast<double>(batch * devices) * 1024 / (run.summary->median_step_ms * 1e-3);
+    run.summary->memory.by_name = {{"grads/wte", 100'000'000}, {"params/wte", 1}};
+    if (devices > 1) run.summary->exposed_comm_ms = 0.5 + static_cast<double>(round);
+    results.runs.push_back(std::move(run));
+  }
+}
+
+TEST(Scaling, EfficiencyIsThroughputByDevicesWithinARound) {
+  Results results = results_of("a", "t");
+  add(results, "09_padded_vocab", 1, 16, 20.0);
+  add(results, "10_large_batch", 4, 16, 25.0);
+  const auto rows = scaling(results);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].against, "09_padded_vocab") << "the nearest below on one device";
+  EXPECT_EQ(rows[0].devices, 4);
+  const double first = 20.0 / 25, second = 21.0 / 26;
+  EXPECT_DOUBLE_EQ(rows[0].efficiency.value, (first + second) / 2);
+  EXPECT_DOUBLE_EQ(rows[0].speedup.value, 4 * (first + second) / 2);
+  EXPECT_DOUBLE_EQ(rows[0].efficiency.interval->lo, first);
+  EXPECT_DOUBLE_EQ(*rows[0].exposed_comm_ms, 1.0);
+}
+
+TEST(Scaling, ARungOnOneDeviceIsItsOwnMeasure) {
+  Results results = results_of("a", "t");
+  add(results, "09_padded_vocab", 1, 16, 20.0);
+  add(results, "10_large_batch", 1, 16, 22.0);
+  add(results, "10_large_batch", 4, 16, 25.0);
+  EXPECT_EQ(scaling(results).at(0).against, "10_large_batch");
+}
+
+TEST(Scaling, StrongScalingSharesTheBatch) {
+  Results results = results_of("a", "t");
+  results.plan["scaling"] = "strong";
+  add(results, "09_padded_vocab", 1, 16, 20.0);
+  add(results, "09_padded_vocab", 1, 4, 2.0);
+  add(results, "10_large_batch", 4, 4, 6.0);
+  const auto rows = scaling(results);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].one_batch, 16);
+  EXPECT_DOUBLE_EQ(rows[0].speedup.value, (20.0 / 6 + 21.0 / 7) / 2);
+}
+
+TEST(Scaling, APeerIsMeasuredAgainstItsOwnRungs) {
+  Results results = results_of("a", "t");
+  add(results, "09_padded_vocab", 1, 16, 20.0);
+  add(results, "pytorch/09_padded_vocab", 1, 16, 30.0);
+  add(results, "pytorch/10_large_batch", 2, 16, 30.0);
+  const auto rows = scaling(results);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].against, "pytorch/09_padded_vocab");
+  EXPECT_DOUBLE_EQ(rows[0].efficiency.value, 1.0);
+}
+
+TEST(Scaling, NothingIsClaimedWithoutOneDeviceOrOnAFailure) {
+  Results results = results_of("a", "t");
+  add(results, "10_large_batch", 4, 16, 25.0);
+  EXPECT_TRUE(scaling(results).empty()) << "no single device";
+  add(results, "09_padded_vocab", 1, 16, 20.0);
+  EXPECT_EQ(scaling(results).size(), 1U);
+  results.runs[1].status = Status::crash;
+  EXPECT_TRUE(scaling(results).empty()) << "a round failed";
+}
+
+TEST(Scaling, SpeedUpsAreByTimePerTokenOfAllDevices) {
+  Results results = results_of("a", "t");
+  add(results, "09_padded_vocab", 1, 16, 20.0);
+  add(results, "10_large_batch", 4, 16, 25.0);
+  for (const Variant& row : aggregate(results))
+    if (row.variant == "10_large_batch") {
+      ASSERT_TRUE(row.numbers->previous);
+      EXPECT_EQ(row.numbers->previous->against, "09_padded_vocab");
+      EXPECT_DOUBLE_EQ(row.numbers->previous->ratio.value, scaling(results)[0].speedup.value);
+    }
+}
+
+TEST(Scaling, IsATableInTheReportsAndInTheFile) {
+  Results results = results_of("a", "t");
+  add(results, "09_padded_vocab", 1, 16, 20.0);
+  add(results, "10_large_batch", 4, 16, 20.0);
+  const std::string terminal = terminal_report(results);
+  EXPECT_NE(terminal.find("efficiency %"), std::string::npos);
+  EXPECT_NE(terminal.find("100.0 (100.0 to 100.0)"), std::string::npos) << terminal;
+  EXPECT_NE(markdown_report(results).find("## Scaling"), std::string::npos);
+  EXPECT_NE(terminal.find("Predicted, not measured"), std::string::npos);
+  const Json json = to_json(results);
+  EXPECT_EQ(json["scaling"][0]["efficiency"]["value"], 1.0);
+  EXPECT_EQ(to_json(results_from(json)), json);
+}
+
+TEST(Scaling, APredictionStartsFromOneDeviceAndItsGradients) {
+  Results results = results_of("a", "t");
+  add(results, "09_padded_vocab", 1, 16, 20.0);
+  add(results, "10_large_batch", 4, 16, 25.0);
+  const auto predicted = predicted_scaling(results);
+  ASSERT_EQ(predicted.size(), 6U);
+  EXPECT_EQ(predicted.back().devices, 64);
+  EXPECT_EQ(predicted.back().machines, 8);
+  const auto by_hand = predict_scaling(20.5e-3, 1e8, 4, 64, *nominal_interconnect("NVIDIA H200"));
+  EXPECT_DOUBLE_EQ(predicted.back().efficiency, by_hand.efficiency);
+  results.context["device"]["name"] = "Tesla T4";
+  EXPECT_TRUE(predicted_scaling(results).empty()) << "unknown links";
+}
+
+}  // namespace
+}  // namespace stepladder

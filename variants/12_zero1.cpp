@@ -1,0 +1,303 @@
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "model/data.h"
+#include "model/feed.h"
+#include "model/gpt2.h"
+
+namespace stepladder {
+namespace {
+
+class Variant final : public Trainer {
+ public:
+  Variant(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
+      : Trainer(ops, arena, config, hyper), feed(ops, arena, config) {
+    const auto f32 = [&](const char* name, Shape shape) { return arena.alloc(name, DType::f32, shape); };
+    const auto act = [&](const char* name, Shape shape) { return arena.alloc(name, config.half, shape); };
+
+    // The padding's weights are 0 and stay so: its logits count neither in the loss nor in its gradient.
+    const int64_t C = config.C, NH = config.NH, Vp = (config.V + 127) / 128 * 128;
+
+    // The 16-bit copy of the parameters, gradients, and this rank's part of parameters in f32 and AdamW
+    // moments.
+    weights = Params(arena, "weights", config, config.half, Vp);
+    grads = Params(arena, "grads", config, config.half, Vp);
+    for (const Tensor& g : pieces(grads)) {
+      const auto mine = [&](const char* name) { return f32(name, part(g).shape); };
+      const bool decay = g.shape.rank() == 3 || state.size() < 2;  // matrices; the embeddings come first
+      state.push_back({mine("params/part"), part(g), mine("adam_m/part"), mine("adam_v/part"), {}, decay});
+      gs.push_back(part(g));
+    }
+    for (size_t i = 0; i < state.size(); ++i) state[i].low = part(pieces(weights)[i]);
+    if (config.half == DType::f16) loss_scaler = f32("scratch/loss_scaler", {4});
+
+    // The batch.
+    tokens = arena.alloc("batch/tokens", DType::i32, {B, T});
+    targets = arena.alloc("batch/targets", DType::i32, {B, T});
+
+    // All ranks' parameters and moments, to load and save: where the activations are while it trains.
+    arena.overlay([&] {
+      params = Params(arena, "params", config, DType::f32, Vp);
+      adam_m = Params(arena, "adam_m", config, DType::f32, Vp);
+      adam_v = Params(arena, "adam_v", config, DType::f32, Vp);
+    });
+
+    // Activations that the backward pass reads. res1[l] and norm1(l) come before block l, and after the last.
+    res1 = act("activations/res1", {L + 1, B, T, C});
+    ln1 = act("activations/ln1", {L + 1, B, T, C});
+    ln1mean = f32("activations/ln1mean", {L + 1, B, T});
+    ln1rstd = f32("activations/ln1rstd", {L + 1, B, T});
+    qkv = act("activations/qkv", {L, B, T, 3 * C});
+    lse = f32("activations/lse", {L, B, NH, T});
+    atty = act("activations/atty", {L, B, T, C});
+    res2 = act("activations/res2", {L, B, T, C});
+    ln2 = act("activations/ln2", {L, B, T, C});
+    ln2mean = f32("activations/ln2mean", {L, B, T});
+    ln2rstd = f32("activations/ln2rstd", {L, B, T});
+    fch = act("activations/fch", {L, B, T, 4 * C});
+    fcgelu = act("activations/fcgelu", {L, B, T, 4 * C});
+    logits = act("activations/logits", {B, T, (Vp + 7) / 8 * 8});  // rows of whole 16-byte words
+    losses = f32("activations/losses", {B, T});
+
+    // Memory that every layer uses again.
+    proj = act("scratch/proj", {B, T, C});
+    dres = act("scratch/dres", {B, T, C});
+    dln = act("scratch/dln", {B, T, C});
+    dqkv = act("scratch/dqkv", {B, T, 3 * C});
+    dfch = act("scratch/dfch", {B, T, 4 * C});
+
+    // Clipping and AdamW.
+    clip = f32("scratch/clip", {1});
+    norms = f32("scratch/norms", {ops.world()});
+    schedule = f32("scratch/schedule", {2});
+  }
+
+  void prepare() override {
+    // Every rank goes on from what rank 0 has.
+    for (const Params* group : {&params, &adam_m, &adam_v})
+      ops.collective(Collective::broadcast, group->all());
+    ops.wait_for_collectives();
+
+    // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
+    ops.set_matmul_precision(Precision::tf32);
+
+    const auto low = weights.all(), whole = params.all();
+    for (size_t i = 0; i < low.size(); ++i) ops.copy(low[i], whole[i]);
+    for (const auto& [group, mine] : spread())
+      for (size_t i = 0; i < state.size(); ++i) ops.copy(state[i].*mine, part(pieces(*group)[i]));
+  }
+
+  void gather_state() override {
+    for (const auto& [group, mine] : spread()) {
+      const std::vector<Tensor> whole = pieces(*group);
+      for (size_t i = 0; i < state.size(); ++i) ops.copy(part(whole[i]), state[i].*mine);
+      ops.collective(Collective::all_gather, whole);
+    }
+    ops.wait_for_collectives();
+  }
+
+  void step(Loader& data, int64_t step, float lr) override {
+    ops.write(schedule, {lr, static_cast<float>(step + 1)});
+    for (int micro = 0; micro < hyper.accumulate; ++micro) {
+      const Batch batch = feed.next(data);
+
+      load(batch);
+      if (!learn) compile();
+      if (micro == 0) clear();
+      micro + 1 < hyper.accumulate ? learn() : learn_and_reduce();
+      // All of it is queued: the host does not wait for the device.
+      feed.send_ahead();
+    }
+    finish();
+    ops.phase(nullptr);
+  }
+
+  // Searches the GEMMs' algorithms on the first batch, then records the step as graphs.
+  void compile() {
+    const auto forward_backward = [this](bool reduce) {
+      return [this, reduce] {
+        forward_to_logits();
+        backward(reduce);
+      };
+    };
+    ops.search(forward_backward(true));
+    clear = ops.record([this] {
+      for (const Tensor& g : gs) ops.zero(g);
+      ops.zero(loss);
+    });
+    learn = ops.record(forward_backward(false));
+    learn_and_reduce = ops.record(forward_backward(true));
+    finish = ops.record([this] { update(); });
+  }
+
+  void load(const Batch& batch) {
+    ops.phase("data");
+    feed.deliver(tokens, targets, batch);
+  }
+
+  void forward(const Batch& batch) override {
+    load(batch);
+    forward_to_logits();
+    ops.cross_entropy_forward(losses, logits, targets, config.V);
+    ops.add_mean(loss, losses);
+  }
+
+  void forward_to_logits() {
+    ops.phase("encoder");
+    ops.encoder_forward(res1[0], tokens, weights.wte, weights.wpe);  // (B,T,C)
+    const Norm first = norm1(0);
+    ops.layernorm_forward(first.out, first.mean, first.rstd, res1[0], first.w, first.b);
+
+    for (int64_t l = 0; l < L; ++l) {
+      ops.phase("forward block", l);
+
+      // qkv = ln1 W^T + b  (B,T,3C)
+      ops.linear_forward(qkv[l], ln1[l], weights.qkvw[l], weights.qkvb[l]);
+
+      // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,C)
+      ops.attention_forward(atty[l], lse[l], qkv[l]);
+
+      // res2 = res1 + atty W^T + b, ln2 = layernorm(res2)
+      ops.matmul(proj, atty[l], weights.attprojw[l], MatOp::NT);
+      ops.residual_layernorm_forward(res2[l], ln2[l], ln2mean[l], ln2rstd[l], res1[l], proj,
+                                     weights.attprojb[l], weights.ln2w[l], weights.ln2b[l]);
+
+      // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
+      ops.linear_gelu_forward(fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]);
+
+      // res1 of the next block = res2 + fcgelu W^T + b, and its layernorm
+      const Norm next = norm1(l + 1);
+      ops.matmul(proj, fcgelu[l], weights.fcprojw[l], MatOp::NT);
+      ops.residual_layernorm_forward(res1[l + 1], next.out, next.mean, next.rstd, res2[l], proj,
+                                     weights.fcprojb[l], next.w, next.b);
+    }
+
+    ops.phase("classifier");
+    ops.matmul(logits, ln1[L], weights.wte, MatOp::NT);  // (B,T,Vp)
+  }
+
+  void backward(bool reduce) {
+    // loss and dlogits, which take the memory of logits, in one pass.
+    ops.phase("classifier backward");
+    const Tensor dlogits = logits;
+    ops.cross_entropy_forward_backward(losses, dlogits, targets, config.V,
+                                       1.0F / static_cast<float>(B * T * hyper.accumulate * ops.world()),
+                                       loss_scaler);
+    ops.add_mean(loss, losses);
+    ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
+    ops.matmul(grads.wte, dlogits, ln1[L], MatOp::TN, Write::add);
+    ops.zero(dres);
+    layernorm1_backward(L);
+
+    for (int64_t l = L - 1; l >= 0; --l) {
+      ops.phase("backward block", l);
+
+      // MLP projection and GELU  (B,T,4C) <- (B,T,C); the projection's bias gradient came with dres
+      ops.linear_gelu_backward(dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], Write::add);
+      ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add);
+
+      // The layer before it  (B,T,C) <- (B,T,4C)
+      ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
+      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add);
+
+      ops.layernorm_backward(dres, grads.ln2w[l], grads.ln2b[l], grads.attprojb[l], dln, res2[l], ln2mean[l],
+                             ln2rstd[l], weights.ln2w[l]);
+
+      // Attention projection
+      ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
+      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add);
+
+      // Attention  (B,T,3C) <- (B,T,C)
+      ops.attention_backward(dqkv, proj, atty[l], lse[l], qkv[l]);
+
+      // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      ops.matmul(dln, dqkv, weights.qkvw[l], MatOp::NN);
+      ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], Write::add);
+
+      layernorm1_backward(l);
+
+      // What is done is summed over the ranks beside the rest of the backward pass, each rank's part of it.
+      if (reduce && l % bucket_layers == 0)
+        ops.collective(Collective::reduce_scatter, grads.layers(l, std::min(l + bucket_layers, L)));
+    }
+
+    ops.phase("encoder backward");
+    ops.embedding_backward(grads.wte, tokens, dres);
+    ops.position_backward(grads.wpe, dres);
+
+    if (reduce) {
+      ops.phase("gradient reduction");
+      const Tensor rest[] = {grads.wte, grads.wpe, grads.lnfw, grads.lnfb};
+      ops.collective(Collective::reduce_scatter, rest);
+      ops.collective(Collective::all_reduce, {&loss, 1});
+      ops.wait_for_collectives();
+      ops.affine(loss, loss, 1.0F / static_cast<float>(ops.world()), 0.0F);  // each rank's is a mean
+    }
+  }
+
+  void update() {
+    // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
+    ops.phase("clip");
+    // The norm of all parts' norms is that of all gradients.
+    ops.clip_grad_norm(clip, norm, gs, hyper.grad_clip);
+    ops.copy(part(norms), norm);
+    ops.collective(Collective::all_gather, {&norms, 1});
+    ops.wait_for_collectives();
+    ops.clip_grad_norm(clip, norm, {&norms, 1}, hyper.grad_clip, loss_scaler);
+
+    // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors, each rank of its parts.
+    ops.phase("optimizer");
+    ops.adamw(state, schedule, clip, hyper.adamw(), loss_scaler);
+    ops.collective(Collective::all_gather, pieces(weights));
+    ops.wait_for_collectives();
+  }
+
+ private:
+  // What is summed over ranks as one tensor, and spread over them: what a bucket has of each.
+  std::vector<Tensor> pieces(const Params& of) const {
+    std::vector<Tensor> all = {of.wte, of.wpe, of.lnfw, of.lnfb};
+    for (int64_t l = 0; l < L; l += bucket_layers)
+      std::ranges::copy(of.layers(l, std::min(l + bucket_layers, L)), std::back_inserter(all));
+    return all;
+  }
+  Tensor part(const Tensor& x) const { return part_of(x, ops.rank(), ops.world()); }
+  // What is whole only to load and save, and where this rank's parts are.
+  std::vector<std::pair<const Params*, Tensor AdamWTensor::*>> spread() const {
+    return {{&params, &AdamWTensor::w}, {&adam_m, &AdamWTensor::m}, {&adam_v, &AdamWTensor::v}};
+  }
+
+  // The LayerNorm of res1[l]: the first of block l, the last one of all for l = L.
+  struct Norm {
+    Tensor out, mean, rstd, w, b, dw, db;
+  };
+  Norm norm1(int64_t l) const {
+    return l < L ? Norm{ln1[l],          ln1mean[l],    ln1rstd[l],   weights.ln1w[l],
+                        weights.ln1b[l], grads.ln1w[l], grads.ln1b[l]}
+                 : Norm{ln1[L], ln1mean[L], ln1rstd[L], weights.lnfw, weights.lnfb, grads.lnfw, grads.lnfb};
+  }
+  // dres is then also the gradient of the output of the MLP before, whose bias gradient comes with it.
+  void layernorm1_backward(int64_t l) {
+    const Norm n = norm1(l);
+    const Tensor dbias = l > 0 ? grads.fcprojb[l - 1] : Tensor{};
+    ops.layernorm_backward(dres, n.dw, n.db, dbias, dln, res1[l], n.mean, n.rstd, n.w);
+  }
+
+  const int64_t B = config.B, T = config.T, L = config.L;
+  const int64_t bucket_layers = (L + 3) / 4;  // in a bucket, of which there are four and the rest
+  Tensor tokens, targets;
+  Feed feed;
+
+  Tensor res1, ln1, ln1mean, ln1rstd, qkv, lse, atty, res2, ln2, ln2mean, ln2rstd, fch, fcgelu, losses;
+  Tensor proj, dres, dln, dqkv, dfch;
+  std::vector<Tensor> gs;
+  std::vector<AdamWTensor> state;
+  Tensor clip, norms, schedule;
+  std::function<void()> clear, learn, finish;  // the recorded parts of a step
+  std::function<void()> learn_and_reduce;      // of the last micro-batch
+};
+
+STEPLADDER_RUNG(Variant);
+
+}  // namespace
+}  // namespace stepladder

@@ -1,0 +1,336 @@
+#include <array>
+
+#include "model/data.h"
+#include "model/feed.h"
+#include "model/gpt2.h"
+
+namespace stepladder {
+namespace {
+
+class Variant final : public Trainer {
+ public:
+  Variant(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
+      : Trainer(ops, arena, config, hyper), feed(ops, arena, config) {
+    const auto f32 = [&](const char* name, Shape shape) { return arena.alloc(name, DType::f32, shape); };
+    const auto act = [&](const char* name, Shape shape) { return arena.alloc(name, config.half, shape); };
+
+    // The padding's weights are 0 and stay so: its logits count neither in the loss nor in its gradient.
+    const int64_t C = config.C, NH = config.NH, Vp = (config.V + 127) / 128 * 128;
+    if (config.half != DType::bf16)
+      throw UnsupportedError("FP8 trains beside bf16, whose range needs no loss scaling: use --dtype bf16");
+
+    // Parameters in f32, their 16-bit copy, gradients and AdamW moments.
+    params = Params(arena, "params", config, DType::f32, Vp);
+    weights = Params(arena, "weights", config, config.half, Vp);
+    grads = Params(arena, "grads", config, config.half, Vp);
+    adam_m = Params(arena, "adam_m", config, DType::f32, Vp);
+    adam_v = Params(arena, "adam_v", config, DType::f32, Vp);
+
+    // The batch.
+    tokens = arena.alloc("batch/tokens", DType::i32, {B, T});
+    targets = arena.alloc("batch/targets", DType::i32, {B, T});
+
+    // What the linear layers multiply: e4m3 weights and inputs, e5m2 gradients of outputs. Tensor cores take
+    // both operands along the sum only, so there is a transpose of each for the backward pass.
+    const auto operands = [&](const std::string& name, int64_t layers, int64_t Cout, int64_t Cin) {
+      const auto e4m3 = [&](const std::string& of, int64_t rows, int64_t cols) {
+        return arena.alloc("fp8/" + name + of, DType::f8e4m3, {layers, rows, cols});
+      };
+      return Linear{e4m3("", Cout, Cin), e4m3("_transposed", Cin, Cout), {}, e4m3("_inputs", Cin, N), {}, {}};
+    };
+    linears = {operands("qkvw", L, 3 * C, C), operands("attprojw", L, C, C), operands("fcw", L, 4 * C, C),
+               operands("fcprojw", L, C, 4 * C), operands("wte", 1, Vp, C)};
+    x8 = arena.alloc("scratch/x8", DType::f8e4m3, {N, 4 * C});
+    dy8 = arena.alloc("scratch/dy8", DType::f8e5m2, {N, 4 * C});
+    dy8t = arena.alloc("scratch/dy8t", DType::f8e5m2, {N, 4 * C});
+    dlogits8 = arena.alloc("scratch/dlogits8", DType::f8e5m2, {N, Vp});
+
+    // Scale and largest magnitude of each weight, input and output gradient; of the last two, those of 16
+    // steps.
+    scale = f32("fp8/scale", {3, 4 * L + 1});
+    amax = f32("fp8/amax", {3, 4 * L + 1});
+    fp8_history = f32("fp8/history", {2, 4 * L + 1, 16});
+
+    // Activations that the backward pass reads. res1[l] and norm1(l) come before block l, and after the last.
+    res1 = act("activations/res1", {L + 1, B, T, C});
+    ln1mean = f32("activations/ln1mean", {L + 1, B, T});
+    ln1rstd = f32("activations/ln1rstd", {L + 1, B, T});
+    qkv = act("activations/qkv", {L, B, T, 3 * C});
+    lse = f32("activations/lse", {L, B, NH, T});
+    atty = act("activations/atty", {L, B, T, C});
+    res2 = act("activations/res2", {L, B, T, C});
+    ln2mean = f32("activations/ln2mean", {L, B, T});
+    ln2rstd = f32("activations/ln2rstd", {L, B, T});
+    fch = act("activations/fch", {L, B, T, 4 * C});
+    logits = act("activations/logits", {B, T, (Vp + 7) / 8 * 8});  // rows of whole 16-byte words
+    dlogits8t = {logits.data, DType::f8e5m2, {Vp, N}, logits.name};
+    losses = f32("activations/losses", {B, T});
+
+    // Memory that every layer uses again.
+    ln = act("scratch/ln", {B, T, C});
+    proj = act("scratch/proj", {B, T, C});
+    dres = act("scratch/dres", {B, T, C});
+    dln = act("scratch/dln", {B, T, C});
+    dqkv = act("scratch/dqkv", {B, T, 3 * C});
+    dfch = act("scratch/dfch", {B, T, 4 * C});
+
+    // Clipping and AdamW.
+    gs = grads.all();
+    state = adamw_tensors(params, grads, adam_m, adam_v, weights);
+    clip = f32("scratch/clip", {1});
+    schedule = f32("scratch/schedule", {2});
+  }
+
+  void prepare() override {
+    // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
+    ops.set_matmul_precision(Precision::tf32);
+
+    for (const AdamWTensor& t : state) ops.copy(t.low, t.w);
+    ops.zero(amax);
+    update_scales();
+    quantize_weights();
+  }
+
+  void step(Loader& data, int64_t step, float lr) override {
+    ops.write(schedule, {lr, static_cast<float>(step + 1)});
+    for (int micro = 0; micro < hyper.accumulate; ++micro) {
+      const Batch batch = feed.next(data);
+
+      load(batch);
+      if (!learn) compile();
+      if (micro == 0) clear();
+      learn();
+      // All of it is queued: the host does not wait for the device.
+      feed.send_ahead();
+    }
+    finish();
+    ops.phase(nullptr);
+  }
+
+  // Searches the GEMMs' algorithms on the first batch, then records the step as graphs.
+  void compile() {
+    const auto forward_backward = [this] {
+      forward_to_logits();
+      backward();
+    };
+    ops.search(forward_backward);
+    clear = ops.record([this] {
+      for (const Tensor& g : gs) ops.zero(g);
+      ops.zero(loss);
+      ops.zero(amax);
+    });
+    learn = ops.record(forward_backward);
+    finish = ops.record([this] { update(); });
+
+    float known = 0.0F;  // by a checkpoint
+    ops.download(&known, fp8_history[0][0][0]);
+    if (known == 0.0F) calibrate();
+  }
+
+  // Lets the first batch tell the scales, twice: the second time, nothing is too small for its scale any
+  // more. All gradients start with the scale of the largest there can be of a logit.
+  void calibrate() {
+    ops.zero(amax);
+    ops.affine(amax[kGradient], amax[kGradient], 0.0F, 1.0F / static_cast<float>(N * hyper.accumulate));
+    update_scales();
+    for (int pass = 0; pass < 2; ++pass) {
+      clear();
+      learn();
+      ops.zero(fp8_history);
+      update_scales();
+    }
+  }
+
+  void load(const Batch& batch) {
+    ops.phase("data");
+    feed.deliver(tokens, targets, batch);
+  }
+
+  void forward(const Batch& batch) override {
+    load(batch);
+    forward_to_logits();
+    ops.cross_entropy_forward(losses, logits, targets, config.V);
+    ops.add_mean(loss, losses);
+  }
+
+  void forward_to_logits() {
+    ops.phase("encoder");
+    ops.encoder_forward(res1[0], tokens, weights.wte, weights.wpe);  // (B,T,C)
+    const Norm first = norm1(0);
+    ops.layernorm_forward(first.out, first.mean, first.rstd, res1[0], first.w, first.b);
+
+    for (int64_t l = 0; l < L; ++l) {
+      ops.phase("forward block", l);
+
+      // qkv = ln1 W^T + b  (B,T,3C)
+      const Linear to_qkv = linear(kQkv, l), attproj = linear(kAttproj, l);
+      ops.quantize(to_qkv.x, to_qkv.xt, ln);
+      ops.linear_forward(qkv[l], to_qkv.x, to_qkv.w, weights.qkvb[l]);
+
+      // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,C)
+      ops.attention_forward(atty[l], lse[l], qkv[l]);
+
+      // res2 = res1 + atty W^T + b, ln2 = layernorm(res2)
+      ops.quantize(attproj.x, attproj.xt, atty[l]);
+      ops.matmul(proj, attproj.x, attproj.w, MatOp::NT);
+      ops.residual_layernorm_forward(res2[l], ln, ln2mean[l], ln2rstd[l], res1[l], proj, weights.attprojb[l],
+                                     weights.ln2w[l], weights.ln2b[l]);
+
+      // fch = ln2 W^T + b  (B,T,4C)
+      const Linear fc = linear(kFc, l), fcproj = linear(kFcproj, l);
+      ops.quantize(fc.x, fc.xt, ln);
+      ops.linear_forward(fch[l], fc.x, fc.w, weights.fcb[l]);
+
+      // res1 of the next block = res2 + gelu(fch) W^T + b, and its layernorm
+      const Norm next = norm1(l + 1);
+      ops.quantize_gelu(fcproj.x, fcproj.xt, fch[l]);
+      ops.matmul(proj, fcproj.x, fcproj.w, MatOp::NT);
+      ops.residual_layernorm_forward(res1[l + 1], next.out, next.mean, next.rstd, res2[l], proj,
+                                     weights.fcprojb[l], next.w, next.b);
+    }
+
+    ops.phase("classifier");
+    const Linear head = linear(kHead, 0);
+    ops.quantize(head.x, head.xt, ln);
+    ops.matmul(logits, head.x, head.w, MatOp::NT);  // (B,T,Vp)
+  }
+
+  void backward() {
+    // loss and dlogits in one pass; the transpose of dlogits takes the memory of logits.
+    ops.phase("classifier backward");
+    const Linear head = linear(kHead, 0);
+    ops.quantize_cross_entropy(head.dy, losses, logits, targets, config.V,
+                               1.0F / static_cast<float>(N * hyper.accumulate));
+    ops.add_mean(loss, losses);
+    ops.transpose(head.dyt, head.dy);
+    ops.matmul(dln, head.dy, head.wt, MatOp::NT);
+    ops.matmul(grads.wte, head.dyt, head.xt, MatOp::NT, Write::add);
+    ops.zero(dres);
+    layernorm1_backward(L);
+
+    for (int64_t l = L - 1; l >= 0; --l) {
+      ops.phase("backward block", l);
+
+      // MLP projection and GELU  (B,T,4C) <- (B,T,C); the projection's bias gradient came with dres
+      const Linear fcproj = linear(kFcproj, l), fc = linear(kFc, l);
+      ops.quantize(fcproj.dy, fcproj.dyt, dres);
+      ops.matmul(dfch, fcproj.dy, fcproj.wt, MatOp::NT);
+      ops.matmul(grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, Write::add);
+
+      // The layer before it  (B,T,C) <- (B,T,4C)
+      ops.quantize_gelu_backward(fc.dy, fc.dyt, grads.fcb[l], dfch, fch[l]);
+      ops.matmul(dln, fc.dy, fc.wt, MatOp::NT);
+      ops.matmul(grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, Write::add);
+
+      ops.layernorm_backward(dres, grads.ln2w[l], grads.ln2b[l], grads.attprojb[l], dln, res2[l], ln2mean[l],
+                             ln2rstd[l], weights.ln2w[l]);
+
+      // Attention projection
+      const Linear attproj = linear(kAttproj, l), to_qkv = linear(kQkv, l);
+      ops.quantize(attproj.dy, attproj.dyt, dres);
+      ops.matmul(proj, attproj.dy, attproj.wt, MatOp::NT);
+      ops.matmul(grads.attprojw[l], attproj.dyt, attproj.xt, MatOp::NT, Write::add);
+
+      // Attention  (B,T,3C) <- (B,T,C)
+      ops.attention_backward(dqkv, proj, atty[l], lse[l], qkv[l]);
+
+      // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      ops.quantize(to_qkv.dy, to_qkv.dyt, dqkv, grads.qkvb[l]);
+      ops.matmul(dln, to_qkv.dy, to_qkv.wt, MatOp::NT);
+      ops.matmul(grads.qkvw[l], to_qkv.dyt, to_qkv.xt, MatOp::NT, Write::add);
+
+      layernorm1_backward(l);
+    }
+
+    ops.phase("encoder backward");
+    ops.embedding_backward(grads.wte, tokens, dres);
+    ops.position_backward(grads.wpe, dres);
+  }
+
+  void update() {
+    // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
+    ops.phase("clip");
+    ops.clip_grad_norm(clip, norm, gs, hyper.grad_clip, loss_scaler);
+
+    // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors.
+    ops.phase("optimizer");
+    ops.adamw(state, schedule, clip, hyper.adamw(), loss_scaler);
+
+    // FP8 for the next step.
+    ops.phase("scales");
+    update_scales();
+    quantize_weights();
+  }
+
+  void update_scales() {
+    ops.update_scales(scale[kInput], fp8_history[0], amax[kInput], DType::f8e4m3);
+    ops.update_scales(scale[kGradient], fp8_history[1], amax[kGradient], DType::f8e5m2);
+  }
+
+  void quantize_weights() {
+    const Tensor stacked[] = {weights.qkvw, weights.attprojw, weights.fcw, weights.fcprojw,
+                              weights.wte.view(linears[kHead].w.shape)};
+    for (int64_t kind = 0; kind < kKinds; ++kind) {
+      const auto scaled = [&](const Tensor& t) {
+        return t.scaled(scale[kWeight][kind * L], amax[kWeight][kind * L]);
+      };
+      const Linear& of = linears[static_cast<size_t>(kind)];
+      ops.quantize_to_fit(scaled(of.w), scaled(of.wt), stacked[kind]);
+    }
+  }
+
+ private:
+  // FP8 operands of a kind of linear layer y = x w^T, as they lie in memory or, scaled, those of one layer.
+  enum Kind { kQkv, kAttproj, kFc, kFcproj, kHead, kKinds };
+  enum Role { kWeight, kInput, kGradient };
+  struct Linear {
+    Tensor w, wt;    // (Cout,Cin), (Cin,Cout)
+    Tensor x, xt;    // (N,Cin) of now, (Cin,N) kept for the backward pass
+    Tensor dy, dyt;  // (N,Cout), (Cout,N) of now
+  };
+  Linear linear(Kind kind, int64_t l) const {
+    const Linear& all = linears[kind];
+    const int64_t Cout = all.w.shape[1], Cin = all.w.shape[2], at = kind * L + l;
+    const auto scaled = [&](const Tensor& t, Role role) { return t.scaled(scale[role][at], amax[role][at]); };
+    return {scaled(all.w[l], kWeight),
+            scaled(all.wt[l], kWeight),
+            scaled(x8.first({N, Cin}), kInput),
+            scaled(all.xt[l], kInput),
+            scaled(kind == kHead ? dlogits8 : dy8.first({N, Cout}), kGradient),
+            scaled(kind == kHead ? dlogits8t : dy8t.first({Cout, N}), kGradient)};
+  }
+
+  // The LayerNorm of res1[l]: the first of block l, the last one of all for l = L.
+  struct Norm {
+    Tensor out, mean, rstd, w, b, dw, db;
+  };
+  Norm norm1(int64_t l) const {
+    return l < L ? Norm{ln,           ln1mean[l], ln1rstd[l], weights.ln1w[l], weights.ln1b[l], grads.ln1w[l],
+                        grads.ln1b[l]}
+                 : Norm{ln, ln1mean[L], ln1rstd[L], weights.lnfw, weights.lnfb, grads.lnfw, grads.lnfb};
+  }
+  // dres is then also the gradient of the output of the MLP before, whose bias gradient comes with it.
+  void layernorm1_backward(int64_t l) {
+    const Norm n = norm1(l);
+    const Tensor dbias = l > 0 ? grads.fcprojb[l - 1] : Tensor{};
+    ops.layernorm_backward(dres, n.dw, n.db, dbias, dln, res1[l], n.mean, n.rstd, n.w);
+  }
+
+  const int64_t B = config.B, T = config.T, L = config.L, N = B * T;
+  Tensor tokens, targets;
+  Feed feed;
+
+  std::array<Linear, kKinds> linears;
+  Tensor x8, dy8, dy8t, dlogits8, dlogits8t, scale, amax;
+  Tensor res1, ln1mean, ln1rstd, qkv, lse, atty, res2, ln2mean, ln2rstd, fch, losses;
+  Tensor ln, proj, dres, dln, dqkv, dfch;
+  std::vector<Tensor> gs;
+  std::vector<AdamWTensor> state;
+  Tensor clip, schedule;
+  std::function<void()> clear, learn, finish;  // the recorded parts of a step
+};
+
+STEPLADDER_RUNG(Variant);
+
+}  // namespace
+}  // namespace stepladder
