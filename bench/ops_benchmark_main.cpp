@@ -97,6 +97,7 @@ Tensor Operands::fill(DType type, Shape shape) {
 class Work final : public CountedOps {
  public:
   explicit Work(std::shared_ptr<Ops> ops) : CountedOps(std::move(ops)) {}
+  void clear() { bytes = flops = 0.0; }
   double bytes = 0.0, flops = 0.0;
 
  private:
@@ -576,6 +577,7 @@ class Machine {
     Work work(ops);
     Operands operands(work, arena, config, type);
     const Call call = make(operands);
+    work.clear();  // of filling the operands
     call();
     const double once = work.*amount;
     double rate = 0.0;
@@ -597,7 +599,9 @@ void run(benchmark::State& state, const OpBenchmark& op, Machine& machine, DType
   {
     Arena arena(ops, planned.bytes());
     Operands operands(work, arena, machine.config, type);
-    machine.seconds(op.make(operands));  // counts, and sets up what is set up on first use
+    const Call call = op.make(operands);
+    work.clear();           // of filling the operands
+    machine.seconds(call);  // counts, and sets up what is set up on first use
   }
   const int64_t copies = std::clamp(kRotated / planned.bytes() + 1, int64_t{2}, kMostCopies);
   Arena arena(ops, planned.bytes() * copies);
