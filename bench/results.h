@@ -59,7 +59,7 @@ struct Summary {
   std::optional<double> val_loss;  // after the last step, where validation data was given
   Memory memory;
   std::optional<Compile> compile;
-  std::optional<int64_t> skipped_steps;  // fp16 gradients overflowed
+  std::optional<int64_t> skipped_steps;   // fp16 gradients overflowed
   std::optional<double> exposed_comm_ms;  // on several devices: the most of any rank
   /// Of the timed steps, how many the device was throttled in; more than half make the run throttled.
   std::optional<int64_t> throttled_steps;

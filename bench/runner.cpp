@@ -216,7 +216,8 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
   if (static_cast<int64_t>(run.steps.size()) != request.steps)
     return crash("reported ", run.steps.size(), " of ", request.steps, " steps");
   for (const Step& step : run.steps)
-    if (rank == 0 && !step.loss) return {Status::diverged, cat("step ", step.step, ": the loss is not finite")};
+    if (rank == 0 && !step.loss)
+      return {Status::diverged, cat("step ", step.step, ": the loss is not finite")};
   return {};
 }
 
@@ -301,8 +302,9 @@ std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<Report>& rep
   if (rank == exits.end() || end.how == ChildEnd::How::timed_out || end.how == ChildEnd::How::refused)
     return {job_end.process, end};
   const bool signalled = status(*rank) > 128;
-  return {*rank, {signalled ? ChildEnd::How::signalled : ChildEnd::How::exited,
-                  static_cast<int>(signalled ? status(*rank) - 128 : status(*rank)), ""}};
+  return {*rank,
+          {signalled ? ChildEnd::How::signalled : ChildEnd::How::exited,
+           static_cast<int>(signalled ? status(*rank) - 128 : status(*rank)), ""}};
 }
 
 }  // namespace

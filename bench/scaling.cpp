@@ -44,7 +44,9 @@ std::vector<Scaled> scaled_runs(const Results& results) {
   for (const Run& run : results.runs) {
     const int64_t devices = world_size(run.config);
     const std::string workload = run.workload();
-    const auto known = [&](const Scaled& s) { return s.row.variant == run.variant && s.row.workload == workload; };
+    const auto known = [&](const Scaled& s) {
+      return s.row.variant == run.variant && s.row.workload == workload;
+    };
     if (devices == 1 || std::any_of(all.begin(), all.end(), known)) continue;
     const Rounds rounds = good_rounds(results, run.variant, workload);
     Json one_config = run.config;
@@ -139,8 +141,10 @@ Json to_json(const ScaledRun& run) {
 }
 
 Json to_json(const PredictedRun& run) {
-  return {{"variant", run.variant},   {"batch", run.batch},
-          {"devices", run.devices},   {"machines", run.machines},
+  return {{"variant", run.variant},
+          {"batch", run.batch},
+          {"devices", run.devices},
+          {"machines", run.machines},
           {"tokens_per_second", run.tokens_per_second},
           {"efficiency", run.efficiency}};
 }

@@ -35,7 +35,8 @@ TEST(ScalingModel, BetweenMachinesGoesOneDevicesShare) {
 
 TEST(ScalingModel, OnlyTheLastBucketShowsWhileBackwardIsLonger) {
   EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 4, 2, kLinks).exposed_s, 0.01 / 4);
-  EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 1, 2, kLinks).exposed_s, 0.01) << "a single bucket hides nothing";
+  EXPECT_DOUBLE_EQ(predict_scaling(0.1, 1e9, 1, 2, kLinks).exposed_s, 0.01)
+      << "a single bucket hides nothing";
 }
 
 TEST(ScalingModel, WhatBackwardCannotHideShows) {

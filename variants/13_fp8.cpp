@@ -47,7 +47,7 @@ class Variant final : public Trainer {
 
     // Scale and largest magnitude of each weight, input and output gradient; of the last two, those of 16
     // steps.
-    scale = f32("fp8/scale", {3, 4 * L + 1});
+    scale = f32("fp8/scale", {3, 4 * L + 1, kScaleStride});
     amax = f32("fp8/amax", {3, 4 * L + 1});
     fp8_history = f32("fp8/history", {2, 4 * L + 1, 16});
 
