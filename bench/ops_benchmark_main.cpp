@@ -45,7 +45,7 @@ class Operands {
     Tensor rows, columns;
   };
   Quantized fp8(Shape rows, Shape columns, int64_t scales = 1) {
-    const Tensor scale = f32({scales, kScalePitch}), amax = f32({scales});
+    const Tensor scale = f32({scales, kScaleStride}), amax = f32({scales});
     const auto matrix = [&](Shape s) { return fill(DType::f8e4m3, s).scaled(scale, amax); };
     return {matrix(rows), matrix(columns)};
   }
@@ -325,8 +325,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       {"quantize_gelu_backward",
        [](Operands& o) {
          const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
-         const Tensor dout = o.x({o.B * o.T, 4 * o.C}), a = o.x({o.B * o.T, 4 * o.C}),
-                      dbias = o.x({4 * o.C});
+         const Tensor dout = o.x({o.B * o.T, 4 * o.C}), a = o.x({o.B * o.T, 4 * o.C}), dbias = o.x({4 * o.C});
          return Call(CALL(quantize_gelu_backward(q.rows, q.columns, dbias, dout, a)));
        },
        true},
@@ -346,7 +345,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
        true},
       {"update_scales",
        [](Operands& o) {
-         const Tensor scale = o.f32({49, kScalePitch}), history = o.f32({49, 16}), amax = o.f32({49});
+         const Tensor scale = o.f32({49, kScaleStride}), history = o.f32({49, 16}), amax = o.f32({49});
          return Call(CALL(update_scales(scale, history, amax, DType::f8e4m3)));
        },
        true},

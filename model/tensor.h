@@ -136,10 +136,10 @@ inline std::ostream& operator<<(std::ostream& out, const Shape& s) {
   return out << ')';
 }
 
-/// A view: copying it copies no data. `name` is for messages and lives as long as the arena.
-/// Floats from one FP8 scale to the next: cuBLASLt wants each on 16 bytes. All four have its value.
-constexpr int64_t kScalePitch = 4;
+/// Floats from one scale to the next where there are several: cuBLASLt wants each on 16 bytes.
+inline constexpr int64_t kScaleStride = 4;
 
+/// A view: copying it copies no data. `name` is for messages and lives as long as the arena.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -192,8 +192,7 @@ struct Tensor {
     t.shape = to;
     return t;
   }
-  /// The same FP8 elements with their scale (kScalePitch) and largest magnitude (1), f32; or (R,kScalePitch)
-  /// and (R), for each of R matrices.
+  /// The same FP8 elements with their scale and largest magnitude, each the first f32 of its tensor.
   Tensor scaled(const Tensor& by, const Tensor& magnitude) const {
     Tensor t = *this;
     t.scale = by.ptr<float>();

@@ -144,7 +144,7 @@ double tolerance_of(MathMode math, DType half) {
   return 32 * std::numeric_limits<float>::epsilon() + (math == MathMode::tf32   ? 8 * kTf32Epsilon
                                                        : math == MathMode::half ? 16 * half_epsilon
                                                        : math == MathMode::fp8
-                                                           ? 16 * half_epsilon + kFp8Epsilon / 2
+                                                           ? 16 * half_epsilon + kFp8Epsilon
                                                            : 0.0);
 }
 

@@ -87,7 +87,7 @@ void CpuOps::quantize_to_fit(Tensor q, Tensor qt, Tensor x) {
   for (int64_t l = 0; l < x.shape[0]; ++l) {
     const auto matrix = [l](const Tensor& t) {
       Tensor of_l = t[l];
-      of_l.scale = t.scale + l * kScalePitch;
+      of_l.scale = t.scale + l * kScaleStride;
       of_l.amax = t.amax + l;
       return of_l;
     };
@@ -97,7 +97,7 @@ void CpuOps::quantize_to_fit(Tensor q, Tensor qt, Tensor x) {
     with_float_type(x.dtype, [&]<class T>(T) {
       for (int64_t i = 0; i < x_l.numel(); ++i) raise(*q_l.amax, floats<T>(x_l)[i]);
     });
-    std::fill_n(q_l.scale, kScalePitch, fitting_scale(*q_l.amax, q.dtype));
+    *q_l.scale = fitting_scale(*q_l.amax, q.dtype);
     quantize(q_l, qt_l, x_l, {});
   }
 }
@@ -153,7 +153,7 @@ void CpuOps::quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tens
 
 void CpuOps::update_scales(Tensor scale, Tensor history, Tensor amax, DType type) {
   expect(all_f32(scale, history, amax) && history.shape.rank() == 2 && history.cols() > 0 &&
-             history.shape[0] == amax.numel() && scale.shape == Shape{amax.numel(), kScalePitch},
+             scale.shape == Shape{history.shape[0], kScaleStride} && amax.shape == Shape{history.shape[0]},
          "update_scales", scale, history, amax);
   for (int64_t r = 0; r < amax.numel(); ++r) {
     float* values = history[r].ptr<float>();
@@ -165,7 +165,7 @@ void CpuOps::update_scales(Tensor scale, Tensor history, Tensor amax, DType type
     }
     float largest = 0.0F;
     for (int64_t w = 0; w < W; ++w) raise(largest, values[w]);
-    std::fill_n(scale[r].ptr<float>(), kScalePitch, fitting_scale(largest, type));
+    scale.ptr<float>()[r * kScaleStride] = fitting_scale(largest, type);
   }
 }
 
