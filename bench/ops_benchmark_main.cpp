@@ -45,7 +45,7 @@ class Operands {
     Tensor rows, columns;
   };
   Quantized fp8(Shape rows, Shape columns, int64_t scales = 1) {
-    const Tensor scale = f32({scales}), amax = f32({scales});
+    const Tensor scale = f32({scales, kScaleStride}), amax = f32({scales});
     const auto matrix = [&](Shape s) { return fill(DType::f8e4m3, s).scaled(scale, amax); };
     return {matrix(rows), matrix(columns)};
   }
@@ -97,6 +97,7 @@ Tensor Operands::fill(DType type, Shape shape) {
 class Work final : public CountedOps {
  public:
   explicit Work(std::shared_ptr<Ops> ops) : CountedOps(std::move(ops)) {}
+  void clear() { bytes = flops = 0.0; }
   double bytes = 0.0, flops = 0.0;
 
  private:
@@ -324,8 +325,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       {"quantize_gelu_backward",
        [](Operands& o) {
          const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
-         const Tensor dout = o.x({o.B * o.T, 4 * o.C}), a = o.x({o.B * o.T, 4 * o.C}),
-                      dbias = o.x({4 * o.C});
+         const Tensor dout = o.x({o.B * o.T, 4 * o.C}), a = o.x({o.B * o.T, 4 * o.C}), dbias = o.x({4 * o.C});
          return Call(CALL(quantize_gelu_backward(q.rows, q.columns, dbias, dout, a)));
        },
        true},
@@ -345,7 +345,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
        true},
       {"update_scales",
        [](Operands& o) {
-         const Tensor scale = o.f32({49}), history = o.f32({49, 16}), amax = o.f32({49});
+         const Tensor scale = o.f32({49, kScaleStride}), history = o.f32({49, 16}), amax = o.f32({49});
          return Call(CALL(update_scales(scale, history, amax, DType::f8e4m3)));
        },
        true},
@@ -576,6 +576,7 @@ class Machine {
     Work work(ops);
     Operands operands(work, arena, config, type);
     const Call call = make(operands);
+    work.clear();  // of filling the operands
     call();
     const double once = work.*amount;
     double rate = 0.0;
@@ -597,7 +598,9 @@ void run(benchmark::State& state, const OpBenchmark& op, Machine& machine, DType
   {
     Arena arena(ops, planned.bytes());
     Operands operands(work, arena, machine.config, type);
-    machine.seconds(op.make(operands));  // counts, and sets up what is set up on first use
+    const Call call = op.make(operands);
+    work.clear();           // of filling the operands
+    machine.seconds(call);  // counts, and sets up what is set up on first use
   }
   const int64_t copies = std::clamp(kRotated / planned.bytes() + 1, int64_t{2}, kMostCopies);
   Arena arena(ops, planned.bytes() * copies);
