@@ -325,8 +325,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       {"quantize_gelu_backward",
        [](Operands& o) {
          const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
-         const Tensor dout = o.x({o.B * o.T, 4 * o.C}), a = o.x({o.B * o.T, 4 * o.C}),
-                      dbias = o.x({4 * o.C});
+         const Tensor dout = o.x({o.B * o.T, 4 * o.C}), a = o.x({o.B * o.T, 4 * o.C}), dbias = o.x({4 * o.C});
          return Call(CALL(quantize_gelu_backward(q.rows, q.columns, dbias, dout, a)));
        },
        true},

@@ -112,8 +112,8 @@ std::vector<Tensor> Params::all() const {
 
 std::vector<Tensor> Params::layers(int64_t begin, int64_t end) const {
   std::vector<Tensor> slices;
-  for (const Tensor& x : {ln1w, ln1b, qkvw, qkvb, attprojw, attprojb, ln2w, ln2b, fcw, fcb, fcprojw, fcprojb})
-    slices.push_back(x.slices(begin, end));
+  for (const ParamInfo& p : std::span(kParams).subspan(2, 12))
+    slices.push_back((this->*p.tensor).slices(begin, end));
   return slices;
 }
 
