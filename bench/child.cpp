@@ -228,14 +228,9 @@ class Member {
     environment_ = environment_with(more);
     argv_ = pointers(process.command);
     envp_ = pointers(environment_);
-    return {argv_.data(),
-            envp_.data(),
-            ::getpid(),
-            lines.write.get(),
-            static_cast<int>(channel),
-            errors_.write.get(),
-            null.get(),
-            failure_.write.get()};
+    return {
+        argv_.data(),        envp_.data(), ::getpid(),          lines.write.get(), static_cast<int>(channel),
+        errors_.write.get(), null.get(),   failure_.write.get()};
   }
 
   std::vector<std::string> environment_;
@@ -289,8 +284,8 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
   std::vector<Stream> streams(job.ranks);
   std::vector<std::string> paths;
   for (size_t rank = 0; job.ranks > 1 && launcher && rank < job.ranks; ++rank)
-    paths.push_back(cat("STEPLADDER_EVENTS_", rank, "=/proc/", ::getpid(), "/fd/",
-                        streams[rank].pipe.write.get()));
+    paths.push_back(
+        cat("STEPLADDER_EVENTS_", rank, "=/proc/", ::getpid(), "/fd/", streams[rank].pipe.write.get()));
   std::deque<Member> members;  // never moved
   for (size_t i = 0; i < job.processes.size(); ++i)
     members.emplace_back(job.processes[i], paths, streams[i].pipe, channel, null);
@@ -332,9 +327,9 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
   };
   const auto fault = [&](Member& member) {
     // A rank that a signal ended is to blame, even where others noticed and left before the system had told.
-    const bool worse = !culprit || (culprit->end.how == ChildEnd::How::exited &&
-                                    member.end.how == ChildEnd::How::signalled &&
-                                    member.end.code != SIGTERM && !killed);
+    const bool worse =
+        !culprit || (culprit->end.how == ChildEnd::How::exited &&
+                     member.end.how == ChildEnd::How::signalled && member.end.code != SIGTERM && !killed);
     if (worse) culprit = &member;
     stop();
   };

@@ -33,7 +33,8 @@ struct CommOptions {
   bool json = false;
 
   std::vector<Option> options() {
-    return {{"devices", &devices, "N", "ranks, one on each; default: all that are here, on the CPU 2", "Ranks", 2, 1024},
+    return {{"devices", &devices, "N", "ranks, one on each; default: all that are here, on the CPU 2",
+             "Ranks", 2, 1024},
             {"backend", &backend, "NAME", "auto, cpu or cuda", "Ranks", 0, 0, {"auto", "cpu", "cuda"}},
             {"collective",
              &collective,
@@ -111,8 +112,10 @@ void print(const CommOptions& options, int64_t world, const std::vector<Row>& ro
   for (const Row& row : rows) {
     const double rate = static_cast<double>(row.bytes) / row.us * 1e-3;
     table.add({grouped(row.bytes), fixed(row.us, 1), fixed(rate, 2), fixed(rate * factor, 2)});
-    json["rows"].push_back(
-        {{"bytes", row.bytes}, {"us", row.us}, {"algorithm_gb_per_s", rate}, {"bus_gb_per_s", rate * factor}});
+    json["rows"].push_back({{"bytes", row.bytes},
+                            {"us", row.us},
+                            {"algorithm_gb_per_s", rate},
+                            {"bus_gb_per_s", rate * factor}});
   }
   if (options.json)
     std::cout << json.dump(2) << std::endl;
@@ -153,17 +156,18 @@ int comm(CommOptions options) {
 
   std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string(), "comm"};
   for (const Option& option : options.options())
-    if (option.name != "json" && option.name != "events" && option.name != "devices" && !option.text().empty())
+    if (option.name != "json" && option.name != "events" && option.name != "devices" &&
+        !option.text().empty())
       command.insert(command.end(), {"--" + option.name, option.text()});
   command.insert(command.end(), {"--events", std::to_string(static_cast<int>(Channel::events))});
   std::vector<Row> rows;
-  const JobEnd job_end =
-      run_job(job_of_ranks(command, options.devices, cpu), Channel::events,
-              static_cast<double>(options.timeout), [&](size_t, std::string_view line) {
-                const auto event = parse_event(line);
-                if (!event.is_null() && event["event"] == "row") rows.push_back({event.at("bytes"), event.at("us")});
-                return true;
-              });
+  const JobEnd job_end = run_job(job_of_ranks(command, options.devices, cpu), Channel::events,
+                                 static_cast<double>(options.timeout), [&](size_t, std::string_view line) {
+                                   const auto event = parse_event(line);
+                                   if (!event.is_null() && event["event"] == "row")
+                                     rows.push_back({event.at("bytes"), event.at("us")});
+                                   return true;
+                                 });
   const ChildEnd& end = job_end.end;
   if (end.how != ChildEnd::How::exited || end.code != 0)
     throw Error(cat("the ranks ended without a result", end.last_words()));

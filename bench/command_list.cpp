@@ -28,7 +28,8 @@ int list(const ListOptions& options) {
   const auto reason = [&](const Rung& rung) {
     if (!probe.error.empty()) return probe.error;
     const std::string why_not = unsupported_reason(rung, probe.device);
-    return why_not.empty() && rung.devices > probe.devices ? cat("needs ", rung.devices, " devices") : why_not;
+    return why_not.empty() && rung.devices > probe.devices ? cat("needs ", rung.devices, " devices")
+                                                           : why_not;
   };
   if (options.json) {
     Json rungs = Json::array();

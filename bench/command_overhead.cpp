@@ -147,11 +147,12 @@ int overhead(const OverheadOptions& options) {
   for (const Rung& rung : chosen_rungs(options.rungs)) {
     if (!unsupported_reason(rung, probe.device).empty()) continue;
     Program program = program_of(rung);
+    if (program.devices > 1) continue;  // its ranks are started by the harness, or not at all
     if (!options.measure.batch.empty()) program.batch = BatchSize::usual;
     plan.programs.push_back(std::move(program));
   }
   if (plan.programs.empty()) throw UnsupportedError("none of the rungs named runs on this device");
-  complete(plan, options.measure, probe.device);
+  complete(plan, options.measure, probe);
   std::vector<Row> rows;
   for (const PlannedRun& run : runs_of(plan, 0)) rows.push_back({.run = run});
 

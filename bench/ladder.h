@@ -62,8 +62,8 @@ struct Ablation {
   std::string program() const;
 };
 
-/// Both kinds of each rung that is ablated(), lowest rung first, "without" before "only". Empty in a build that
-/// found no git to merge them with.
+/// Both kinds of each rung that is ablated(), lowest rung first, "without" before "only". Empty in a build
+/// that found no git to merge them with.
 std::vector<Ablation> ablations();
 
 /// The row of a trainer by its full name, "02_tf32" or "without/02_tf32". Throws InputError for an unknown

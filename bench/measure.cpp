@@ -101,7 +101,8 @@ void check_workload(Plan& plan) {
     plan.settings.batch = batch;
     for (const int64_t devices : plan.devices)
       if (plan.scaling == "strong" && batch % devices != 0)
-        throw InputError(cat("--scaling strong: ", devices, " devices can't share --batch ", batch, " evenly"));
+        throw InputError(
+            cat("--scaling strong: ", devices, " devices can't share --batch ", batch, " evenly"));
     const Config config = plan.settings.resolve();
     if (!data) data = open_dataset(plan.settings.data, plan.settings.val_data, plan.settings.vocab, config.V);
     int64_t sequences = batch;
@@ -152,7 +153,8 @@ void check_devices(const Plan& plan) {
 void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& probe) {
   const DeviceInfo& device = probe.device;
   const Preset& preset = options.preset.empty() ? default_preset(device) : find_preset(options.preset);
-  plan.batch = options.batch.empty() ? preset.batch : whole_numbers("--batch", options.batch, RungSettings::kMaxBatch);
+  plan.batch =
+      options.batch.empty() ? preset.batch : whole_numbers("--batch", options.batch, RungSettings::kMaxBatch);
   plan.settings = options.rung;
   plan.settings.model = options.rung.model.value_or(preset.model);
   plan.settings.seq = options.rung.seq.value_or(preset.seq);

@@ -48,8 +48,8 @@ struct Plan {
   Stopping stopping;
   std::string order = "abba";
   uint64_t order_seed = 0;
-  std::vector<int64_t> devices;    // asked for, of programs for several; empty: all that are present
-  std::string scaling = "weak";    // on several devices, batch is each one's; "strong": all of theirs
+  std::vector<int64_t> devices;  // asked for, of programs for several; empty: all that are present
+  std::string scaling = "weak";  // on several devices, batch is each one's; "strong": all of theirs
   int64_t devices_present = 1;
   std::map<std::string, int64_t> own_batch;          // by variant, of programs that look for it
   std::map<std::string, std::string> source_hashes;  // by variant

@@ -45,7 +45,7 @@ class Operands {
     Tensor rows, columns;
   };
   Quantized fp8(Shape rows, Shape columns, int64_t scales = 1) {
-    const Tensor scale = f32({scales}), amax = f32({scales});
+    const Tensor scale = f32({scales, kScaleStride}), amax = f32({scales});
     const auto matrix = [&](Shape s) { return fill(DType::f8e4m3, s).scaled(scale, amax); };
     return {matrix(rows), matrix(columns)};
   }
@@ -345,7 +345,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
        true},
       {"update_scales",
        [](Operands& o) {
-         const Tensor scale = o.f32({49}), history = o.f32({49, 16}), amax = o.f32({49});
+         const Tensor scale = o.f32({49, kScaleStride}), history = o.f32({49, 16}), amax = o.f32({49});
          return Call(CALL(update_scales(scale, history, amax, DType::f8e4m3)));
        },
        true},

@@ -25,7 +25,6 @@ echo "{\"event\":\"exit\",\"status\":$status}" >&3
 exit $status)";
 constexpr double kGrace = 3.0;  // seconds
 
-
 /// A port that was free a moment ago.
 int free_port() {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -70,8 +69,9 @@ Job job_of_ranks(const std::vector<std::string>& command, int64_t devices, bool 
 
 void check_mpirun(int64_t devices) {
   if (!output_of({"mpirun", "--version"}))
-    throw InputError(cat("--devices ", devices, ": ranks on the CPU are started by mpirun, which is not here: ",
-                         "apt-get install openmpi-bin"));
+    throw InputError(
+        cat("--devices ", devices,
+            ": ranks on the CPU are started by mpirun, which is not here: ", "apt-get install openmpi-bin"));
 }
 
 }  // namespace stepladder

@@ -10,8 +10,9 @@
 namespace stepladder {
 
 /// `command` for each of `devices` ranks, to be run with Channel::events. Without `mpi` they are processes of
-/// our own that find each other as torchrun's do: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and
-/// MASTER_PORT, a port that was free. With it mpirun starts them, and each tells how it ended as its last line:
+/// our own that find each other as torchrun's do: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR
+/// and MASTER_PORT, a port that was free. With it mpirun starts them, and each tells how it ended as its last
+/// line:
 /// {"event":"exit","status":137}. They share the cores of this machine. Throws Error where no port is free.
 Job job_of_ranks(const std::vector<std::string>& command, int64_t devices, bool mpi);
 

@@ -190,7 +190,7 @@ Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
     std::vector<std::string> cells = {row.variant, std::to_string(row.devices), row.config.at("B").dump()};
     if (!ratios_only) cells.push_back(grouped(std::llround(row.tokens_per_second.value)));
     cells.insert(cells.end(), {ratio(row.speedup, 2), ratio(percent, 1)});
-    if (!ratios_only) cells.push_back(row.exposed_comm_ms ? fixed(*row.exposed_comm_ms, 2) : kNone);
+    if (!ratios_only) cells.push_back(row.exposed_ms ? ratio(*row.exposed_ms, 2) : kNone);
     cells.push_back(cat(row.against, " B=", row.one_batch));
     table.add(std::move(cells));
   }
@@ -247,14 +247,13 @@ double planned(const Json& plan) {
     return plan.contains(key) ? static_cast<double>(plan[key].size()) : 0.0;
   };
   const auto in_round = plan.find("runs_in_round");  // where a rung runs on several numbers of devices
-  const auto most = plan.find("max_rounds");  // null without --until-ci
+  const auto most = plan.find("max_rounds");         // null without --until-ci
   const auto rounds = most != plan.end() && most->is_number() ? most : plan.find("rounds");
   const double variants = size("rungs") + size("peers");
   const double own = size("own_batch");  // these have one batch each
   return rounds != plan.end() && rounds->is_number()
-             ? (in_round != plan.end() && in_round->is_number()
-                    ? in_round->get<double>()
-                    : (variants - own) * size("batch") + own) *
+             ? (in_round != plan.end() && in_round->is_number() ? in_round->get<double>()
+                                                                : (variants - own) * size("batch") + own) *
                    rounds->get<double>()
              : 0.0;
 }
@@ -332,9 +331,12 @@ std::vector<Note> notes(const Results& results, const std::vector<Variant>& vari
         "tells nothing.");
   if (const auto scaled = scaling(results); !scaled.empty()) {
     note(
-        "On several devices: step time of the slowest rank, tokens of all; MFU against the peak of all; memory "
+        "On several devices: step time of the slowest rank, tokens of all; MFU against the peak of all; "
+        "memory "
         "of the rank with the most. Efficiency: tokens/s over those of one device in the same round, by the "
-        "number of devices. Exposed: what communication adds to a step, of the rank where it is most.");
+        "number of devices. Exposed: by how much the step is longer than that of one device with the same "
+        "batch, "
+        "which communicates nothing.");
     if (const auto predicted = predicted_scaling(results); !predicted.empty()) {
       const PredictedRun& last = predicted.back();
       note(cat("Predicted, not measured: ", last.variant, " at B=", last.batch, " on ", last.devices,

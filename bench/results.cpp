@@ -72,7 +72,6 @@ void fields(Archive& a, Any<Summary> auto& x) {
   a("memory_bytes", x.memory);
   a.if_there("compile", x.compile);
   a.if_there("skipped_steps", x.skipped_steps);
-  a.if_there("exposed_comm_ms", x.exposed_comm_ms);
   a.or_null("throttled_steps", x.throttled_steps);
   a.or_null("throttled", x.throttled);
 }
@@ -84,7 +83,6 @@ void fields(Archive& a, Any<Rank> auto& x) {
   a("device", x.device);
   a("step_ms", x.step_ms);
   a("memory_bytes", x.memory);
-  a("exposed_comm_ms", x.exposed_comm_ms);
 }
 
 template <class Archive>
@@ -387,8 +385,9 @@ void validate(const Run& run, const std::string& where) {
   };
   require(run.config.contains("model") && run.config["model"].is_string() && positive("B") && positive("T"),
           "config must name a model and positive B and T");
-  require(!run.config.contains("world_size") || (positive("world_size") && run.config["world_size"] <= 1'000'000),
-          "config's world_size is no number of devices");
+  require(
+      !run.config.contains("world_size") || (positive("world_size") && run.config["world_size"] <= 1'000'000),
+      "config's world_size is no number of devices");
   for (const Step& step : run.steps) require(step.step_ms > 0.0, "a step's step_ms is not positive");
   for (const Rank& rank : run.ranks)
     for (const double ms : rank.step_ms) require(ms > 0.0, "a rank's step_ms is not positive");
@@ -583,7 +582,8 @@ Json to_json(const Results& results) {
   for (const Variant& row : aggregate(results)) json["variants"].push_back(to_json(row));
   for (const AblatedRung& row : ablated_rungs(results)) json["ablations"].push_back(to_json(row));
   for (const ScaledRun& row : scaling(results)) json["scaling"].push_back(to_json(row));
-  for (const PredictedRun& row : predicted_scaling(results)) json["scaling_predicted"].push_back(to_json(row));
+  for (const PredictedRun& row : predicted_scaling(results))
+    json["scaling_predicted"].push_back(to_json(row));
   return json;
 }
 

@@ -60,7 +60,6 @@ struct Summary {
   Memory memory;
   std::optional<Compile> compile;
   std::optional<int64_t> skipped_steps;  // fp16 gradients overflowed
-  std::optional<double> exposed_comm_ms;  // on several devices: the most of any rank
   /// Of the timed steps, how many the device was throttled in; more than half make the run throttled.
   std::optional<int64_t> throttled_steps;
   std::optional<bool> throttled;
@@ -80,7 +79,6 @@ struct Rank {
   std::string host, device;  // its uuid
   std::vector<double> step_ms;
   Memory memory;
-  std::optional<double> exposed_comm_ms;  // of a step: what its communication adds; where it was measured
 };
 
 /// A variant, a configuration, a round: one process, or one for each device.

@@ -311,6 +311,8 @@ int Run::train() {
     batches.seek(state.batch);
   }
   trainer_->prepare();
+  // --dtype fp32 means all of it.
+  if (in_16_bits(rung_) && config_.half == DType::f32) ops_->set_matmul_precision(Precision::fp32);
   print_box(data);
 
   ops_->synchronize();  // the first step's clock is for the first step

@@ -178,7 +178,7 @@ DType RungSettings::half_type(const Rung& rung, const DeviceInfo& device_info) {
   if (*dtype == "fp16") return DType::f16;
   if (*dtype == "fp32") {
     if (device_info.backend != "cpu")
-      throw InputError("--dtype fp32: only on the CPU; 04 and below are fp32");
+      throw InputError("--dtype fp32: only on the CPU; use a rung below 05_mixed_precision");
     return DType::f32;
   }
   if (!device_info.bf16)

@@ -112,7 +112,6 @@ class Report {
   std::optional<Failure> error;
   std::optional<int64_t> exit_status;  // as a shell has it: 128 + n for signal n
   std::string host, device;
-  std::optional<double> exposed_comm_ms;
 
  private:
   void start(const nlohmann::json& event) {
@@ -165,7 +164,6 @@ class Report {
                  integer_at(spent, "from_cache")};
     }
     if (event.contains("skipped_steps")) skipped_steps = integer_at(event, "skipped_steps");
-    exposed_comm_ms = number_if(event, "exposed_comm_ms");
     ended = true;
   }
 
@@ -217,7 +215,8 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
   if (static_cast<int64_t>(run.steps.size()) != request.steps)
     return crash("reported ", run.steps.size(), " of ", request.steps, " steps");
   for (const Step& step : run.steps)
-    if (rank == 0 && !step.loss) return {Status::diverged, cat("step ", step.step, ": the loss is not finite")};
+    if (rank == 0 && !step.loss)
+      return {Status::diverged, cat("step ", step.step, ": the loss is not finite")};
   return {};
 }
 
@@ -272,7 +271,6 @@ void merge(Run& run, const std::vector<Run>& parts, const std::deque<Report>& re
     row.device = report.device;
     row.memory = report.memory;
     row.memory.by_name.clear();  // as rank 0's
-    row.exposed_comm_ms = report.exposed_comm_ms;
     for (const Step& step : part.steps) row.step_ms.push_back(step.step_ms);
     for (size_t i = 0; i < std::min(run.steps.size(), part.steps.size()); ++i) {
       Step& step = run.steps[i];
@@ -283,11 +281,9 @@ void merge(Run& run, const std::vector<Run>& parts, const std::deque<Report>& re
 }
 
 void merge(Summary& summary, const std::vector<Rank>& ranks) {
-  for (const Rank& rank : ranks) {
+  for (const Rank& rank : ranks)
     for (auto peak : {&Memory::live_peak, &Memory::reserved_peak, &Memory::process_peak})
       summary.memory.*peak = std::max(summary.memory.*peak, rank.memory.*peak);
-    summary.exposed_comm_ms = std::max(summary.exposed_comm_ms, rank.exposed_comm_ms);
-  }
 }
 
 /// The rank to blame for the end of a job, with how it ended.
@@ -302,8 +298,9 @@ std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<Report>& rep
   if (rank == exits.end() || end.how == ChildEnd::How::timed_out || end.how == ChildEnd::How::refused)
     return {job_end.process, end};
   const bool signalled = status(*rank) > 128;
-  return {*rank, {signalled ? ChildEnd::How::signalled : ChildEnd::How::exited,
-                  static_cast<int>(signalled ? status(*rank) - 128 : status(*rank)), ""}};
+  return {*rank,
+          {signalled ? ChildEnd::How::signalled : ChildEnd::How::exited,
+           static_cast<int>(signalled ? status(*rank) - 128 : status(*rank)), ""}};
 }
 
 }  // namespace

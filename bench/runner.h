@@ -38,9 +38,9 @@ struct RunRequest {
 /// begins with "rank 2: ". The harness starts the ranks itself; those of our rungs on the CPU, which talk
 /// through MPI, mpirun starts.
 ///
-/// `on_step` hears of each step of rank 0. Throws InputError with the child's words when a rung refuses its input (exit
-/// status 2), since every other one would too; Interrupted; Error when the executable cannot be started, and
-/// with kExitNotComparable when it is no longer the one of the plan.
+/// `on_step` hears of each step of rank 0. Throws InputError with the child's words when a rung refuses its
+/// input (exit status 2), since every other one would too; Interrupted; Error when the executable cannot be
+/// started, and with kExitNotComparable when it is no longer the one of the plan.
 Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step);
 
 /// What a run took besides its steps: start-up, sampling between them, evaluation, and the end.

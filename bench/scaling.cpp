@@ -44,7 +44,9 @@ std::vector<Scaled> scaled_runs(const Results& results) {
   for (const Run& run : results.runs) {
     const int64_t devices = world_size(run.config);
     const std::string workload = run.workload();
-    const auto known = [&](const Scaled& s) { return s.row.variant == run.variant && s.row.workload == workload; };
+    const auto known = [&](const Scaled& s) {
+      return s.row.variant == run.variant && s.row.workload == workload;
+    };
     if (devices == 1 || std::any_of(all.begin(), all.end(), known)) continue;
     const Rounds rounds = good_rounds(results, run.variant, workload);
     Json one_config = run.config;
@@ -58,7 +60,8 @@ std::vector<Scaled> scaled_runs(const Results& results) {
       std::vector<double> rates, exposed;
       for (const auto& [round, r] : rounds) {
         rates.push_back(r->summary->tokens_per_second);
-        if (r->summary->exposed_comm_ms) exposed.push_back(*r->summary->exposed_comm_ms);
+        if (const auto alone = one.find(round); alone != one.end())
+          exposed.push_back(r->summary->median_step_ms - alone->second->summary->median_step_ms);
       }
       Scaled& scaled = all.emplace_back();
       ScaledRun& row = scaled.row;
@@ -72,7 +75,7 @@ std::vector<Scaled> scaled_runs(const Results& results) {
       row.speedup = *ratio;
       row.efficiency.value = share(ratio->value);
       if (const auto& i = ratio->interval) row.efficiency.interval = Interval{share(i->lo), share(i->hi)};
-      if (!exposed.empty()) row.exposed_comm_ms = median(exposed);
+      if (!strong) row.exposed_ms = median_over_rounds(exposed);
       scaled.one = one;
       break;
     }
@@ -123,9 +126,9 @@ std::vector<PredictedRun> predicted_scaling(const Results& results) {
 }
 
 Json to_json(const ScaledRun& run) {
-  const auto estimate = [](const Estimate& e) {
+  const auto estimate = [](const Estimate& e) -> Json {
     const auto& i = e.interval;
-    return Json{{"value", e.value}, {"lo", i ? Json(i->lo) : Json()}, {"hi", i ? Json(i->hi) : Json()}};
+    return {{"value", e.value}, {"lo", i ? Json(i->lo) : Json()}, {"hi", i ? Json(i->hi) : Json()}};
   };
   return {{"variant", run.variant},
           {"config", run.config},
@@ -135,12 +138,14 @@ Json to_json(const ScaledRun& run) {
           {"tokens_per_second", estimate(run.tokens_per_second)},
           {"speedup", estimate(run.speedup)},
           {"efficiency", estimate(run.efficiency)},
-          {"exposed_comm_ms", run.exposed_comm_ms ? Json(*run.exposed_comm_ms) : Json()}};
+          {"exposed_ms", run.exposed_ms ? estimate(*run.exposed_ms) : Json()}};
 }
 
 Json to_json(const PredictedRun& run) {
-  return {{"variant", run.variant},   {"batch", run.batch},
-          {"devices", run.devices},   {"machines", run.machines},
+  return {{"variant", run.variant},
+          {"batch", run.batch},
+          {"devices", run.devices},
+          {"machines", run.machines},
           {"tokens_per_second", run.tokens_per_second},
           {"efficiency", run.efficiency}};
 }

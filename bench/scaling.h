@@ -12,14 +12,16 @@ namespace stepladder {
 /// A rung or peer on several devices, beside one device.
 struct ScaledRun {
   std::string variant, workload;
-  std::string against;   // itself on one device, else the nearest rung below that ran on one
-  Json config;           // B is each device's
+  std::string against;  // itself on one device, else the nearest rung below that ran on one
+  Json config;          // B is each device's
   int64_t devices = 2;
   int64_t one_batch = 0;  // of the run on one device: the same B (weak), or as much as all have (strong)
   Estimate tokens_per_second;
   Estimate speedup;     // tokens/s over those of one device, in the same round
   Estimate efficiency;  // the same / devices
-  std::optional<double> exposed_comm_ms;  // of a step, median over rounds
+  /// Of weak scaling: by how much a step is longer than on one device, where nothing is communicated; in the
+  /// same round. Communication that compute waits for, and what the ranks wait for each other.
+  std::optional<Estimate> exposed_ms;
 };
 
 /// Rows in the order measured; none where nothing ran on several devices or its one device is missing.

@@ -206,7 +206,8 @@ class Ops {
   /// (for TN: out) has rank 2, rows of out (NT) or a (NN, TN) may be longer than the product is: what is
   /// beyond is padding, neither read nor written.
   /// FP8 operands, at least one of them f8e4m3, stand for element * *scale and give a 16-bit out; NT of
-  /// rank-2 b only, rows of a may be padded. On CUDA they need sm_89 and M, N and K that are multiples of 16.
+  /// rank-2 b only, rows of a may be padded. On CUDA they need sm_89, scales on 16 bytes, and M, N and K that
+  /// are multiples of 16.
   virtual void matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write = Write::set) = 0;
 
   // ---- linear layers with what surrounds them in one matmul; x (N,Cin), w (Cout,Cin), b (Cout)
@@ -228,8 +229,8 @@ class Ops {
   // ---------------------------------------------------------------------------------------------------
   /// q, qt of v = x (N,C); dbias (C; empty: none) += sum_n x.
   virtual void quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias = {}) = 0;
-  /// q (L,N,C), qt (L,C,N) of v = x (L,N,C), each of the L matrices with a scale and an amax of its own, both
-  /// of which are set first: *amax = max |x|, *scale as update_scales has it for that alone.
+  /// q (L,N,C), qt (L,C,N) of v = x (L,N,C), each of the L matrices with one of the scales (L,kScaleStride)
+  /// and of amax (L), which are set first: *amax = max |x|, *scale as update_scales has it for that alone.
   virtual void quantize_to_fit(Tensor q, Tensor qt, Tensor x) = 0;
   /// q, qt of v = gelu(x), tanh form.
   virtual void quantize_gelu(Tensor q, Tensor qt, Tensor x) = 0;
@@ -243,8 +244,8 @@ class Ops {
   virtual void transpose(Tensor qt, Tensor q) = 0;
   /// Delayed scaling: where amax > 0 or NaN, it enters history (R,W) in front and the oldest value leaves;
   /// scale = the least power of two with max(history) <= scale * the largest number of `type`, 1 where all of
-  /// history is 0, NaN where one value is not finite. scale and amax (R), all f32. A power of two loses no
-  /// digits, neither in FP8 nor when it is taken back.
+  /// history is 0, NaN where one value is not finite. scale (R,kScaleStride), of which the first of a row is
+  /// set, and amax (R), all f32. A power of two loses no digits, neither in FP8 nor when it is taken back.
   virtual void update_scales(Tensor scale, Tensor history, Tensor amax, DType type) = 0;
 
   // ---- fused normalisation and activation

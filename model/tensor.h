@@ -136,6 +136,9 @@ inline std::ostream& operator<<(std::ostream& out, const Shape& s) {
   return out << ')';
 }
 
+/// Floats from one scale to the next where there are several: cuBLASLt wants each on 16 bytes.
+inline constexpr int64_t kScaleStride = 4;
+
 /// A view: copying it copies no data. `name` is for messages and lives as long as the arena.
 struct Tensor {
   void* data = nullptr;
@@ -189,7 +192,7 @@ struct Tensor {
     t.shape = to;
     return t;
   }
-  /// The same FP8 elements with their scale and largest magnitude, each (1) f32 (or one for each matrix).
+  /// The same FP8 elements with their scale and largest magnitude, each the first f32 of its tensor.
   Tensor scaled(const Tensor& by, const Tensor& magnitude) const {
     Tensor t = *this;
     t.scale = by.ptr<float>();

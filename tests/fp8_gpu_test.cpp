@@ -26,6 +26,11 @@ class Fp8GpuTest : public OpAgreement {
   static constexpr int64_t kShapes[][2] = {{16, 16},    {144, 48},  {128, 64},
                                            {1040, 784}, {16, 3072}, {40000, 64}};
 
+  /// An output of which not all is written.
+  static Array zeros(Shape shape) {
+    return {DType::f32, shape, std::vector<float>(static_cast<size_t>(shape.numel())), true};
+  }
+
   static Tensor fp8(const Tensor& q, const Tensor& scale, const Tensor& amax) {
     return q.scaled(scale, amax);
   }
@@ -70,7 +75,7 @@ TEST_F(Fp8GpuTest, QuantizeToFitAgreesToTheBit) {
       for (int64_t i = 0; i < N * C; ++i) x.values[static_cast<size_t>(N * C + i)] *= 1e5F;
       std::fill_n(x.values.begin() + 2 * N * C, N * C, 0.0F);
       const std::vector<Array> arrays = {out({3, N, C}, type), out({3, C, N}, type), x.as(DType::bf16),
-                                         out({3}), out({3})};
+                                         zeros({3, kScaleStride}), out({3})};
       expect_agreement(
           cat("quantize_to_fit ", name_of(type), N, 'x', C), arrays, kExact,
           [](Ops& o, auto& t) { o.quantize_to_fit(fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]); });
@@ -150,7 +155,7 @@ TEST_F(Fp8GpuTest, ScalesAgreeToTheBit) {
     if (i % 7 == 0) std::fill_n(&history.values[16 * i], 16, 0.0F);
   }
   for (const DType type : kTypes)
-    expect_agreement("update_scales", {out({300}), inout(history), amax}, kExact,
+    expect_agreement("update_scales", {zeros({300, kScaleStride}), inout(history), amax}, kExact,
                      [type](Ops& o, auto& t) { o.update_scales(t[0], t[1], t[2], type); });
 }
 
@@ -159,9 +164,11 @@ TEST_F(Fp8GpuTest, WhatIsNotFiniteShowsInItsPlaceAndInTheNextScale) {
     for (const float bad : {kNan, -HUGE_VALF, HUGE_VALF}) {
       Array x = reals({32, 64}).as(DType::bf16);
       x.values[77] = bad;
+      Array scale = zeros({1, kScaleStride});
+      scale.values[0] = 1.0F;
       const auto got = run(*cuda_,
-                           {out({32, 64}, type), out({64, 32}, type), x, inout(scalar(1.0F)),
-                            inout(scalar(0.0F)), inout(Array{DType::f32, {1, 2}, {1.0F, 1.0F}})},
+                           {out({32, 64}, type), out({64, 32}, type), x, scale, inout(scalar(0.0F)),
+                            inout(Array{DType::f32, {1, 2}, {1.0F, 1.0F}})},
                            [type](Ops& o, auto& t) {
                              o.quantize(fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]);
                              o.update_scales(t[3], t[5], t[4], type);
@@ -186,15 +193,18 @@ TEST_F(Fp8GpuTest, ProductsAgreeToTheBitAlsoSearchedAndRecorded) {
   for (const auto& [M, N, K] : {std::tuple{16, 16, 16}, {144, 64, 384}, {1024, 2304, 768}, {768, 3072, 1024}})
     for (const auto& [a, b] : {std::pair{DType::f8e4m3, DType::f8e4m3}, {DType::f8e5m2, DType::f8e4m3}})
       for (const Write write : {Write::set, Write::add}) cases.push_back({M, N, K, a, b, write});
+  Array scales = zeros({3, kScaleStride});  // not the first of them: plans are made with others
+  scales.values[kScaleStride] = 0.5F, scales.values[2 * kScaleStride] = 4.0F;
+  scales.output = false;
   for (const bool searched : {false, true}) {
     for (const Case& c : cases) {
       const Shape shape{c.M, c.N};
       const Array before =
           c.write == Write::add ? inout(integers(shape).as(DType::bf16)) : out(shape, DType::bf16);
       const std::vector<Array> arrays = {before, integers({c.M, c.K}, 1).as(c.a),
-                                         integers({c.N, c.K}, 1).as(c.b), scalar(0.5F), scalar(4.0F)};
+                                         integers({c.N, c.K}, 1).as(c.b), scales};
       const auto product = [c](Ops& o, const std::vector<Tensor>& t) {
-        o.matmul(t[0], fp8(t[1], t[3], t[3]), fp8(t[2], t[4], t[4]), MatOp::NT, c.write);
+        o.matmul(t[0], fp8(t[1], t[3][1], t[3]), fp8(t[2], t[3][2], t[3]), MatOp::NT, c.write);
       };
       if (searched) run(*cuda_, arrays, [&](Ops& o, auto& t) { o.search([&] { product(o, t); }); });
       const std::string what = cat(c.M, 'x', c.N, 'x', c.K, searched ? " searched" : "");
@@ -207,6 +217,39 @@ TEST_F(Fp8GpuTest, ProductsAgreeToTheBitAlsoSearchedAndRecorded) {
     }
   }
   EXPECT_GT(cuda_->compile_info().searched, 0);
+}
+
+// Forward, dgrad and wgrad of every linear layer of GPT-2 124M at B=16: of ones, a product is K.
+TEST_F(Fp8GpuTest, CublasltHasAlgorithmsForTheShapesOf124M) {
+  if (!multiplies()) GTEST_SKIP() << "needs sm_89";
+  const int64_t N = 16384, C = 768, Vp = 50304;
+  const std::vector<uint8_t> e4m3(static_cast<size_t>(N * Vp), from_float<Float8E4M3>(1.0F).bits),
+      e5m2(e4m3.size(), from_float<Float8E5M2>(1.0F).bits);
+  const auto bytes = static_cast<int64_t>(e4m3.size());
+  const auto memory = cuda_->allocate(3 * e4m3.size()), result = cuda_->allocate(2 * e4m3.size()),
+             others = cuda_->allocate(4096);
+  const auto block = [&](int i, DType type) {
+    return Tensor{static_cast<std::byte*>(memory.get()) + i * bytes, type, {bytes}, "operand"};
+  };
+  const Tensor x = block(0, DType::f8e4m3), w = block(1, DType::f8e4m3), dy = block(2, DType::f8e5m2);
+  cuda_->upload(x, e4m3.data()), cuda_->upload(w, e4m3.data()), cuda_->upload(dy, e5m2.data());
+  const Tensor scales{others.get(), DType::f32, {3, kScaleStride}, "scales"};
+  cuda_->upload(scales, std::vector<float>(12, 1.0F).data());
+  const auto expect_product = [&](const Tensor& a, const Tensor& b, int64_t M, int64_t cols, int64_t K) {
+    const Tensor out{result.get(), DType::bf16, {M, cols}, "out"};
+    cuda_->matmul(out, fp8(a.first({M, K}), scales[1], scales[0]),
+                  fp8(b.first({cols, K}), scales[2], scales[0]), MatOp::NT);
+    std::vector<BFloat16> last(static_cast<size_t>(cols));
+    cuda_->download(last.data(), out[M - 1]);
+    EXPECT_NEAR(to_float(last[static_cast<size_t>(cols - 1)]), static_cast<float>(K),
+                0.005F * static_cast<float>(K))
+        << M << 'x' << cols << 'x' << K;
+  };
+  for (const auto& [Cin, Cout] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}, {C, Vp}}) {
+    expect_product(x, w, N, Cout, Cin);
+    expect_product(dy, w, N, Cin, Cout);
+    expect_product(dy, x, Cout, Cin, N);
+  }
 }
 
 TEST_F(Fp8GpuTest, LinearForwardAddsTheBias) {
@@ -240,6 +283,10 @@ TEST_F(Fp8GpuTest, RefusesWhatCublasltCannotDo) {
   EXPECT_THROW(o.quantize({}, {}, tensor(bf16, {32, 48})), std::invalid_argument);
   EXPECT_THROW(o.quantize(a, {}, tensor(DType::f32, {32, 48})), std::invalid_argument);
   o.synchronize();
+
+  Tensor odd = a;
+  odd.scale += 1;
+  EXPECT_THROW(o.matmul(y, a, odd, MatOp::NT), std::invalid_argument) << "a scale that is not on 16 bytes";
 
   const auto ampere = make_cuda_ops(0, gpu_test_options({.compute_capability = 80}));
   EXPECT_THROW(ampere->matmul(y, a, tensor(e4m3, {32, 48}), MatOp::NT), UnsupportedError);

@@ -123,7 +123,7 @@ class Variant final : public Trainer {
     };
     ops.search(forward_backward(true));
     clear = ops.record([this] {
-      for (const Tensor& g : gs) ops.zero(g);
+      for (const Tensor& g : grads.all()) ops.zero(g);
       ops.zero(loss);
     });
     learn = ops.record(forward_backward(false));

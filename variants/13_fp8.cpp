@@ -1,7 +1,6 @@
-#include <array>
-
 #include "model/data.h"
 #include "model/feed.h"
+#include "model/fp8_linears.h"
 #include "model/gpt2.h"
 
 namespace stepladder {
@@ -16,8 +15,6 @@ class Variant final : public Trainer {
 
     // The padding's weights are 0 and stay so: its logits count neither in the loss nor in its gradient.
     const int64_t C = config.C, NH = config.NH, Vp = (config.V + 127) / 128 * 128;
-    if (config.half != DType::bf16)
-      throw UnsupportedError("FP8 trains beside bf16, whose range needs no loss scaling: use --dtype bf16");
 
     // Parameters in f32, their 16-bit copy, gradients and AdamW moments.
     params = Params(arena, "params", config, DType::f32, Vp);
@@ -29,27 +26,6 @@ class Variant final : public Trainer {
     // The batch.
     tokens = arena.alloc("batch/tokens", DType::i32, {B, T});
     targets = arena.alloc("batch/targets", DType::i32, {B, T});
-
-    // What the linear layers multiply: e4m3 weights and inputs, e5m2 gradients of outputs. Tensor cores take
-    // both operands along the sum only, so there is a transpose of each for the backward pass.
-    const auto operands = [&](const std::string& name, int64_t layers, int64_t Cout, int64_t Cin) {
-      const auto e4m3 = [&](const std::string& of, int64_t rows, int64_t cols) {
-        return arena.alloc("fp8/" + name + of, DType::f8e4m3, {layers, rows, cols});
-      };
-      return Linear{e4m3("", Cout, Cin), e4m3("_transposed", Cin, Cout), {}, e4m3("_inputs", Cin, N), {}, {}};
-    };
-    linears = {operands("qkvw", L, 3 * C, C), operands("attprojw", L, C, C), operands("fcw", L, 4 * C, C),
-               operands("fcprojw", L, C, 4 * C), operands("wte", 1, Vp, C)};
-    x8 = arena.alloc("scratch/x8", DType::f8e4m3, {N, 4 * C});
-    dy8 = arena.alloc("scratch/dy8", DType::f8e5m2, {N, 4 * C});
-    dy8t = arena.alloc("scratch/dy8t", DType::f8e5m2, {N, 4 * C});
-    dlogits8 = arena.alloc("scratch/dlogits8", DType::f8e5m2, {N, Vp});
-
-    // Scale and largest magnitude of each weight, input and output gradient; of the last two, those of 16
-    // steps.
-    scale = f32("fp8/scale", {3, 4 * L + 1});
-    amax = f32("fp8/amax", {3, 4 * L + 1});
-    fp8_history = f32("fp8/history", {2, 4 * L + 1, 16});
 
     // Activations that the backward pass reads. res1[l] and norm1(l) come before block l, and after the last.
     res1 = act("activations/res1", {L + 1, B, T, C});
@@ -63,8 +39,11 @@ class Variant final : public Trainer {
     ln2rstd = f32("activations/ln2rstd", {L, B, T});
     fch = act("activations/fch", {L, B, T, 4 * C});
     logits = act("activations/logits", {B, T, (Vp + 7) / 8 * 8});  // rows of whole 16-byte words
-    dlogits8t = {logits.data, DType::f8e5m2, {Vp, N}, logits.name};
     losses = f32("activations/losses", {B, T});
+
+    // What the linear layers multiply: e4m3 weights and inputs, e5m2 gradients.
+    fp8 = Fp8Linears(arena, config, logits);
+    fp8_history = fp8.history;
 
     // Memory that every layer uses again.
     ln = act("scratch/ln", {B, T, C});
@@ -86,9 +65,9 @@ class Variant final : public Trainer {
     ops.set_matmul_precision(Precision::tf32);
 
     for (const AdamWTensor& t : state) ops.copy(t.low, t.w);
-    ops.zero(amax);
-    update_scales();
-    quantize_weights();
+    ops.zero(fp8.amax);
+    fp8.update_scales(ops);
+    fp8.quantize_weights(ops, weights);
   }
 
   void step(Loader& data, int64_t step, float lr) override {
@@ -117,7 +96,7 @@ class Variant final : public Trainer {
     clear = ops.record([this] {
       for (const Tensor& g : gs) ops.zero(g);
       ops.zero(loss);
-      ops.zero(amax);
+      ops.zero(fp8.amax);
     });
     learn = ops.record(forward_backward);
     finish = ops.record([this] { update(); });
@@ -130,14 +109,12 @@ class Variant final : public Trainer {
   // Lets the first batch tell the scales, twice: the second time, nothing is too small for its scale any
   // more. All gradients start with the scale of the largest there can be of a logit.
   void calibrate() {
-    ops.zero(amax);
-    ops.affine(amax[kGradient], amax[kGradient], 0.0F, 1.0F / static_cast<float>(N * hyper.accumulate));
-    update_scales();
+    fp8.guess_gradients(ops, dlogits_scale());
     for (int pass = 0; pass < 2; ++pass) {
       clear();
       learn();
       ops.zero(fp8_history);
-      update_scales();
+      fp8.update_scales(ops);
     }
   }
 
@@ -163,7 +140,7 @@ class Variant final : public Trainer {
       ops.phase("forward block", l);
 
       // qkv = ln1 W^T + b  (B,T,3C)
-      const Linear to_qkv = linear(kQkv, l), attproj = linear(kAttproj, l);
+      const Fp8Linear to_qkv = fp8.at(Fp8Linears::kQkv, l), attproj = fp8.at(Fp8Linears::kAttproj, l);
       ops.quantize(to_qkv.x, to_qkv.xt, ln);
       ops.linear_forward(qkv[l], to_qkv.x, to_qkv.w, weights.qkvb[l]);
 
@@ -177,7 +154,7 @@ class Variant final : public Trainer {
                                      weights.ln2w[l], weights.ln2b[l]);
 
       // fch = ln2 W^T + b  (B,T,4C)
-      const Linear fc = linear(kFc, l), fcproj = linear(kFcproj, l);
+      const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
       ops.quantize(fc.x, fc.xt, ln);
       ops.linear_forward(fch[l], fc.x, fc.w, weights.fcb[l]);
 
@@ -190,7 +167,7 @@ class Variant final : public Trainer {
     }
 
     ops.phase("classifier");
-    const Linear head = linear(kHead, 0);
+    const Fp8Linear head = fp8.at(Fp8Linears::kHead, 0);
     ops.quantize(head.x, head.xt, ln);
     ops.matmul(logits, head.x, head.w, MatOp::NT);  // (B,T,Vp)
   }
@@ -198,9 +175,8 @@ class Variant final : public Trainer {
   void backward() {
     // loss and dlogits in one pass; the transpose of dlogits takes the memory of logits.
     ops.phase("classifier backward");
-    const Linear head = linear(kHead, 0);
-    ops.quantize_cross_entropy(head.dy, losses, logits, targets, config.V,
-                               1.0F / static_cast<float>(N * hyper.accumulate));
+    const Fp8Linear head = fp8.at(Fp8Linears::kHead, 0);
+    ops.quantize_cross_entropy(head.dy, losses, logits, targets, config.V, dlogits_scale());
     ops.add_mean(loss, losses);
     ops.transpose(head.dyt, head.dy);
     ops.matmul(dln, head.dy, head.wt, MatOp::NT);
@@ -212,7 +188,7 @@ class Variant final : public Trainer {
       ops.phase("backward block", l);
 
       // MLP projection and GELU  (B,T,4C) <- (B,T,C); the projection's bias gradient came with dres
-      const Linear fcproj = linear(kFcproj, l), fc = linear(kFc, l);
+      const Fp8Linear fcproj = fp8.at(Fp8Linears::kFcproj, l), fc = fp8.at(Fp8Linears::kFc, l);
       ops.quantize(fcproj.dy, fcproj.dyt, dres);
       ops.matmul(dfch, fcproj.dy, fcproj.wt, MatOp::NT);
       ops.matmul(grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, Write::add);
@@ -226,7 +202,7 @@ class Variant final : public Trainer {
                              ln2rstd[l], weights.ln2w[l]);
 
       // Attention projection
-      const Linear attproj = linear(kAttproj, l), to_qkv = linear(kQkv, l);
+      const Fp8Linear attproj = fp8.at(Fp8Linears::kAttproj, l), to_qkv = fp8.at(Fp8Linears::kQkv, l);
       ops.quantize(attproj.dy, attproj.dyt, dres);
       ops.matmul(proj, attproj.dy, attproj.wt, MatOp::NT);
       ops.matmul(grads.attprojw[l], attproj.dyt, attproj.xt, MatOp::NT, Write::add);
@@ -258,47 +234,13 @@ class Variant final : public Trainer {
 
     // FP8 for the next step.
     ops.phase("scales");
-    update_scales();
-    quantize_weights();
-  }
-
-  void update_scales() {
-    ops.update_scales(scale[kInput], fp8_history[0], amax[kInput], DType::f8e4m3);
-    ops.update_scales(scale[kGradient], fp8_history[1], amax[kGradient], DType::f8e5m2);
-  }
-
-  void quantize_weights() {
-    const Tensor stacked[] = {weights.qkvw, weights.attprojw, weights.fcw, weights.fcprojw,
-                              weights.wte.view(linears[kHead].w.shape)};
-    for (int64_t kind = 0; kind < kKinds; ++kind) {
-      const auto scaled = [&](const Tensor& t) {
-        return t.scaled(scale[kWeight][kind * L], amax[kWeight][kind * L]);
-      };
-      const Linear& of = linears[static_cast<size_t>(kind)];
-      ops.quantize_to_fit(scaled(of.w), scaled(of.wt), stacked[kind]);
-    }
+    fp8.update_scales(ops);
+    fp8.quantize_weights(ops, weights);
   }
 
  private:
-  // FP8 operands of a kind of linear layer y = x w^T, as they lie in memory or, scaled, those of one layer.
-  enum Kind { kQkv, kAttproj, kFc, kFcproj, kHead, kKinds };
-  enum Role { kWeight, kInput, kGradient };
-  struct Linear {
-    Tensor w, wt;    // (Cout,Cin), (Cin,Cout)
-    Tensor x, xt;    // (N,Cin) of now, (Cin,N) kept for the backward pass
-    Tensor dy, dyt;  // (N,Cout), (Cout,N) of now
-  };
-  Linear linear(Kind kind, int64_t l) const {
-    const Linear& all = linears[kind];
-    const int64_t Cout = all.w.shape[1], Cin = all.w.shape[2], at = kind * L + l;
-    const auto scaled = [&](const Tensor& t, Role role) { return t.scaled(scale[role][at], amax[role][at]); };
-    return {scaled(all.w[l], kWeight),
-            scaled(all.wt[l], kWeight),
-            scaled(x8.first({N, Cin}), kInput),
-            scaled(all.xt[l], kInput),
-            scaled(kind == kHead ? dlogits8 : dy8.first({N, Cout}), kGradient),
-            scaled(kind == kHead ? dlogits8t : dy8t.first({Cout, N}), kGradient)};
-  }
+  // Of the sum of losses whose gradient is taken: no gradient of a logit is larger.
+  float dlogits_scale() const { return 1.0F / static_cast<float>(B * T * hyper.accumulate); }
 
   // The LayerNorm of res1[l]: the first of block l, the last one of all for l = L.
   struct Norm {
@@ -316,12 +258,11 @@ class Variant final : public Trainer {
     ops.layernorm_backward(dres, n.dw, n.db, dbias, dln, res1[l], n.mean, n.rstd, n.w);
   }
 
-  const int64_t B = config.B, T = config.T, L = config.L, N = B * T;
+  const int64_t B = config.B, T = config.T, L = config.L;
   Tensor tokens, targets;
   Feed feed;
 
-  std::array<Linear, kKinds> linears;
-  Tensor x8, dy8, dy8t, dlogits8, dlogits8t, scale, amax;
+  Fp8Linears fp8;
   Tensor res1, ln1mean, ln1rstd, qkv, lse, atty, res2, ln2mean, ln2rstd, fch, losses;
   Tensor ln, proj, dres, dln, dqkv, dfch;
   std::vector<Tensor> gs;

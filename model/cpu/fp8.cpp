@@ -87,7 +87,7 @@ void CpuOps::quantize_to_fit(Tensor q, Tensor qt, Tensor x) {
   for (int64_t l = 0; l < x.shape[0]; ++l) {
     const auto matrix = [l](const Tensor& t) {
       Tensor of_l = t[l];
-      of_l.scale = t.scale + l;
+      of_l.scale = t.scale + l * kScaleStride;
       of_l.amax = t.amax + l;
       return of_l;
     };
@@ -153,9 +153,9 @@ void CpuOps::quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tens
 
 void CpuOps::update_scales(Tensor scale, Tensor history, Tensor amax, DType type) {
   expect(all_f32(scale, history, amax) && history.shape.rank() == 2 && history.cols() > 0 &&
-             history.shape[0] == scale.numel() && same_shape(scale, amax),
+             scale.shape == Shape{history.shape[0], kScaleStride} && amax.shape == Shape{history.shape[0]},
          "update_scales", scale, history, amax);
-  for (int64_t r = 0; r < scale.numel(); ++r) {
+  for (int64_t r = 0; r < amax.numel(); ++r) {
     float* values = history[r].ptr<float>();
     const int64_t W = history.cols();
     const float newest = amax.ptr<float>()[r];
@@ -165,7 +165,7 @@ void CpuOps::update_scales(Tensor scale, Tensor history, Tensor amax, DType type
     }
     float largest = 0.0F;
     for (int64_t w = 0; w < W; ++w) raise(largest, values[w]);
-    scale.ptr<float>()[r] = fitting_scale(largest, type);
+    scale.ptr<float>()[r * kScaleStride] = fitting_scale(largest, type);
   }
 }
 

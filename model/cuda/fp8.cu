@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
   const int thread = static_cast<int>(threadIdx.x), pack = thread % kPacks, group = thread / kPacks;
   const int first_col = static_cast<int>(blockIdx.x) * kTileCols, col = first_col + pack * kPack;
   const int64_t matrix = blockIdx.z * q.N * q.C;
-  const float per_scale = 1.0F / q.scale[blockIdx.z];
+  const float per_scale = 1.0F / q.scale[blockIdx.z * kScaleStride];
 
   uint32_t amax = 0;
   float sums[kPack] = {};
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(kThreads)
       largest = raise(largest, value);
     }
   }
-  scale[t] = fitting_scale(__uint_as_float(largest), largest_number);
+  scale[t * kScaleStride] = fitting_scale(__uint_as_float(largest), largest_number);
 }
 
 float largest_of(DType type) {
@@ -322,9 +322,9 @@ void CudaOps::quantize_to_fit(Tensor q, Tensor qt, Tensor x) {
 void CudaOps::update_scales(Tensor scale, Tensor history, Tensor amax, DType type) {
   const Range range("update_scales");
   check(history.shape.rank() == 2 && history.cols() > 0 && history.cols() <= kMaxWindow &&
-            history.shape[0] == scale.numel() && amax.shape == scale.shape,
+            scale.shape == Shape{history.shape[0], kScaleStride} && amax.shape == Shape{history.shape[0]},
         "update_scales: ", scale, " of ", history, " and ", amax);
-  const int tensors = column_count(scale.numel());
+  const int tensors = column_count(amax.numel());
   update_scales_kernel<<<grid_size(ceil_div(tensors, kThreads)), kThreads, 0, stream_.get()>>>(
       scale.ptr<float>(), history.ptr<float>(), amax.ptr<float>(), tensors, static_cast<int>(history.cols()),
       largest_of(type));

@@ -48,6 +48,7 @@ MatmulKey CudaOps::matmul_key(cublasOperation_t op_a, cublasOperation_t op_b, in
 LtMatmul CudaOps::fp8_product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
                               Write write) const {
   constexpr int64_t kMultiple = 16;  // of each extent; cuBLASLt wants both operands along K
+  constexpr uintptr_t kWideBytes = 16;
   const int64_t M = a.rows(), N = b.rows(), K = a.cols();
   check(is_fp8(a.dtype) && is_fp8(b.dtype) && (a.dtype == DType::f8e4m3 || b.dtype == DType::f8e4m3) &&
             a.scale && b.scale && size_of(out.dtype) == 2 && b.cols() == K && out.rows() == M &&
@@ -55,6 +56,9 @@ LtMatmul CudaOps::fp8_product(const char* op, const Tensor& out, const Tensor& a
         op, ": ", out, " of ", a, " and ", b);
   check(M % kMultiple == 0 && N % kMultiple == 0 && K % kMultiple == 0, op, ": ", a, " and ", b,
         ": FP8 needs extents that are multiples of ", kMultiple, ": choose another --batch or --seq");
+  for (const Tensor& x : {a, b})
+    check(reinterpret_cast<uintptr_t>(x.scale) % kWideBytes == 0, op, ": the scale of ", x, " is not on ",
+          kWideBytes, " bytes, as cuBLASLt wants it");
   if (compute_capability_ < 89)
     throw UnsupportedError(cat("FP8 needs sm_89, this device is sm_", compute_capability_));
   MatmulKey key = matmul_key(CUBLAS_OP_T, CUBLAS_OP_N, N, M, K, 1, out.dtype, write);

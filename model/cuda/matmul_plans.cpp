@@ -194,6 +194,7 @@ std::vector<cublasLtMatmulAlgo_t> MatmulPlans::algorithms(const LtMatmul& produc
   int returned = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle_, &of.operation, &of.a, &of.b, &of.d, &of.d, &preference, count, results.data(), &returned);
+  answer_ = status;
   if (declined(status)) return {};
   CUBLAS_CHECK(status);
   std::vector<cublasLtMatmulAlgo_t> found;
@@ -214,6 +215,7 @@ bool MatmulPlans::run(const Plan& plan, std::span<const Way> ways) const {
   const Way& way = ways[plan.way];
   if (way.product) {
     const cublasStatus_t status = multiply(*way.product, plan.algorithm);
+    answer_ = status;
     if (declined(status)) return false;
     CUBLAS_CHECK(status);
   }
@@ -221,10 +223,11 @@ bool MatmulPlans::run(const Plan& plan, std::span<const Way> ways) const {
   return true;
 }
 
-MatmulPlans::Plan MatmulPlans::without_cublaslt(const LtMatmul& request, std::span<const Way> ways) {
+MatmulPlans::Plan MatmulPlans::without_cublaslt(const LtMatmul& request, std::span<const Way> ways) const {
   for (size_t i = 0; i < ways.size(); ++i)
     if (!ways[i].product) return {.way = i};
-  throw UnsupportedError(cat("cuBLASLt has no algorithm for ", text_of(request.key), " on this device"));
+  throw UnsupportedError(cat("cuBLASLt has no algorithm for ", text_of(request.key),
+                             " on this device: ", cublasGetStatusString(answer_)));
 }
 
 MatmulPlans::Plan MatmulPlans::first_open(const LtMatmul& request, std::span<const Way> ways) const {

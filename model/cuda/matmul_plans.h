@@ -93,7 +93,7 @@ class MatmulPlans {
   /// False where cuBLASLt declines after all: then nothing has run.
   bool run(const Plan& plan, std::span<const Way> ways) const;
 
-  static Plan without_cublaslt(const LtMatmul& request, std::span<const Way> ways);
+  Plan without_cublaslt(const LtMatmul& request, std::span<const Way> ways) const;
   Plan first_open(const LtMatmul& request, std::span<const Way> ways) const;
   std::optional<Plan> cached(const std::string& key, std::span<const Way> ways) const;
   Plan fastest(const LtMatmul& request, std::span<const Way> ways) const;
@@ -108,6 +108,7 @@ class MatmulPlans {
   bool searching_ = false;
   FoundAlgorithms cache_;  // what searches read and found
   int searched_ = 0, from_cache_ = 0;
+  mutable cublasStatus_t answer_ = CUBLAS_STATUS_SUCCESS;  // the library's last
 };
 
 }  // namespace stepladder

@@ -34,11 +34,13 @@ class Ranks : public testing::TestWithParam<const char*> {
     request_.steps = 6;
     request_.warmup = 2;
     request_.timeout_s = 60;
-    fake_.before_start = cat("RANK=${RANK:-${OMPI_COMM_WORLD_RANK:-0}}; echo $$ >", folder_ / "pid", "$RANK\n");
+    fake_.before_start =
+        cat("RANK=${RANK:-${OMPI_COMM_WORLD_RANK:-0}}; echo $$ >", folder_ / "pid", "$RANK\n");
     fake_.loss = "$([ $RANK = 0 ] && echo 4.$((90 - i)) || echo null)";  // rank 0 alone has it
   }
   void SetUp() override {
-    if (mpi() && !output_of({"mpirun", "--version"})) GTEST_SKIP() << "no mpirun: apt-get install openmpi-bin";
+    if (mpi() && !output_of({"mpirun", "--version"}))
+      GTEST_SKIP() << "no mpirun: apt-get install openmpi-bin";
   }
   static bool mpi() { return std::string(GetParam()) == "cpu"; }
 
@@ -102,8 +104,7 @@ TEST_P(Ranks, AKilledRankEndsTheJobAndIsNamed) {
 }
 
 TEST_P(Ranks, ARankThatFailsEndsThoseThatIgnoreSIGTERM) {
-  fake_.before_step =
-      "[ $i = 2 ] && { [ $RANK = 1 ] && exit 7; trap '' TERM; while :; do sleep 0.1; done; }";
+  fake_.before_step = "[ $i = 2 ] && { [ $RANK = 1 ] && exit 7; trap '' TERM; while :; do sleep 0.1; done; }";
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::crash);
   EXPECT_EQ(run.reason, "rank 1: exit status 7");
@@ -152,8 +153,9 @@ class OwnRanks : public Ranks {};
 INSTANTIATE_TEST_SUITE_P(Started, OwnRanks, testing::Values("cuda"));
 
 TEST_P(OwnRanks, AreToldWhoTheyAreAndWhereToMeet) {
-  fake_.before_start += cat("echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT >",
-                            folder_ / "told", "$RANK\n");
+  fake_.before_start +=
+      cat("echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT >",
+          folder_ / "told", "$RANK\n");
   ASSERT_EQ(measure().status, Status::ok);
   std::string port;
   for (int rank = 0; rank < kRanks; ++rank) {

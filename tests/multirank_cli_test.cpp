@@ -1,4 +1,5 @@
-// `stepladder run --devices` and `stepladder comm` through the real binary: real ranks on the CPU, faults and all.
+// `stepladder run --devices` and `stepladder comm` through the real binary: real ranks on the CPU, faults and
+// all.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -53,9 +54,8 @@ class MultiDeviceCli : public testing::Test {
   pid_t start_long_run() const {
     const pid_t pid = ::fork();
     if (pid == 0) {
-      const std::string command = cat(
-          "exec >", folder_ / "out.txt", " 2>", folder_ / "err.txt", "; exec ",
-          run("--rungs 11 --devices 2 --batch 2 --steps 100000 --timeout 600"));
+      const std::string command = cat("exec >", folder_ / "out.txt", " 2>", folder_ / "err.txt", "; exec ",
+                                      run("--rungs 11 --devices 2 --batch 2 --steps 100000 --timeout 600"));
       ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
       ::_exit(127);
     }
@@ -167,7 +167,8 @@ TEST_F(MultiDeviceCli, AnInterruptEndsTheRanks) {
 }
 
 TEST_F(MultiDeviceCli, RanksSumAndTellTheirBandwidth) {
-  ASSERT_EQ(shell(cat(kStepladder, " comm --backend cpu --devices 3 --max-mib 1 --iterations 2 --json")), 0) << said();
+  ASSERT_EQ(shell(cat(kStepladder, " comm --backend cpu --devices 3 --max-mib 1 --iterations 2 --json")), 0)
+      << said();
   const Json answer = parse_json(read_file(folder_ / "out.txt"));
   EXPECT_EQ(answer["world_size"], 3);
   ASSERT_EQ(answer["rows"].size(), 3U);  // 64 KiB, 256 KiB, 1 MiB
@@ -194,14 +195,17 @@ TEST_F(MultiDeviceOptions, WhatMakesNoSenseIsRefused) {
   refused(run("--rungs 11 --devices 0"), {"--devices", "'0'"});
   refused(run("--rungs 11 --devices two"), {"--devices", "'two'"});
   refused(run("--rungs 11 --devices 2 --scaling sideways"), {"--scaling"});
-  refused("PATH=/nowhere " + run("--rungs 11 --devices 2 --batch 2"), {"mpirun", "apt-get install openmpi-bin"});
-  refused("PATH=/nowhere " + cat(kStepladder, " comm --backend cpu"), {"mpirun", "apt-get install openmpi-bin"});
+  refused("PATH=/nowhere " + run("--rungs 11 --devices 2 --batch 2"),
+          {"mpirun", "apt-get install openmpi-bin"});
+  refused("PATH=/nowhere " + cat(kStepladder, " comm --backend cpu"),
+          {"mpirun", "apt-get install openmpi-bin"});
   refused(cat(kStepladder, " comm --devices 1"), {"--devices"});
 }
 
 TEST_F(MultiDeviceOptions, ABatchThatDevicesCannotShareIsRefused) {
   if (!output_of({"mpirun", "--version"})) GTEST_SKIP() << "no mpirun: apt-get install openmpi-bin";
-  refused(run("--rungs 11 --devices 2 --scaling strong --batch 3"), {"--scaling strong", "2 devices", "--batch 3"});
+  refused(run("--rungs 11 --devices 2 --scaling strong --batch 3"),
+          {"--scaling strong", "2 devices", "--batch 3"});
 }
 
 }  // namespace

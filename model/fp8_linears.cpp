@@ -1,0 +1,74 @@
+#include "model/fp8_linears.h"
+
+#include "model/error.h"
+
+namespace stepladder {
+
+constexpr int64_t kWindow = 16;  // steps
+
+Fp8Linears::Fp8Linears(Arena& arena, const Config& config, const Tensor& logits)
+    : L_(config.L), N_(config.B * config.T) {
+  if (config.half != DType::bf16)
+    throw UnsupportedError("FP8 trains beside bf16, whose range needs no loss scaling: use --dtype bf16");
+  const int64_t C = config.C, Vp = logits.cols(), layers = 4 * L_ + 1;
+  const auto fp8 = [&](const std::string& name, DType type, Shape shape) {
+    return arena.alloc("fp8/" + name, type, shape);
+  };
+  const auto linear = [&](const std::string& name, int64_t count, int64_t Cout, int64_t Cin) {
+    return Fp8Linear{.w = fp8(name, DType::f8e4m3, {count, Cout, Cin}),
+                     .wt = fp8(name + "_transposed", DType::f8e4m3, {count, Cin, Cout}),
+                     .x = {},
+                     .xt = fp8(name + "_inputs", DType::f8e4m3, {count, Cin, N_}),
+                     .dy = {},
+                     .dyt = {}};
+  };
+  all_ = {linear("qkvw", L_, 3 * C, C), linear("attprojw", L_, C, C), linear("fcw", L_, 4 * C, C),
+          linear("fcprojw", L_, C, 4 * C), linear("wte", 1, Vp, C)};
+  x_ = fp8("x", DType::f8e4m3, {N_, 4 * C});
+  dy_ = fp8("dy", DType::f8e5m2, {N_, 4 * C});
+  dyt_ = fp8("dy_transposed", DType::f8e5m2, {N_, 4 * C});
+  dlogits_ = fp8("dlogits", DType::f8e5m2, {N_, Vp});
+  dlogitst_ = {logits.data, DType::f8e5m2, {Vp, N_}, logits.name};
+  scale_ = fp8("scale", DType::f32, {kRoles, layers, kScaleStride});
+  amax = fp8("amax", DType::f32, {kRoles, layers});
+  history = fp8("history", DType::f32, {kRoles - 1, layers, kWindow});
+}
+
+Fp8Linear Fp8Linears::at(Kind kind, int64_t l) const {
+  const Fp8Linear& all = all_[kind];
+  const int64_t Cout = all.w.shape[1], Cin = all.w.shape[2], layer = kind * L_ + l;
+  const auto scaled = [&](const Tensor& t, Role role) {
+    return t.scaled(scale_[role][layer], amax[role][layer]);
+  };
+  return {.w = scaled(all.w[l], kWeight),
+          .wt = scaled(all.wt[l], kWeight),
+          .x = scaled(x_.first({N_, Cin}), kInput),
+          .xt = scaled(all.xt[l], kInput),
+          .dy = scaled(kind == kHead ? dlogits_ : dy_.first({N_, Cout}), kGradient),
+          .dyt = scaled(kind == kHead ? dlogitst_ : dyt_.first({Cout, N_}), kGradient)};
+}
+
+void Fp8Linears::quantize_weights(Ops& ops, const Params& weights) const {
+  const Tensor of_kind[] = {weights.qkvw, weights.attprojw, weights.fcw, weights.fcprojw,
+                            weights.wte.view(all_[kHead].w.shape)};
+  for (size_t kind = 0; kind < kKinds; ++kind) {
+    const auto first = static_cast<int64_t>(kind) * L_;
+    const auto scaled = [&](const Tensor& t) {
+      return t.scaled(scale_[kWeight][first], amax[kWeight][first]);
+    };
+    ops.quantize_to_fit(scaled(all_[kind].w), scaled(all_[kind].wt), of_kind[kind]);
+  }
+}
+
+void Fp8Linears::update_scales(Ops& ops) const {
+  ops.update_scales(scale_[kInput], history[0], amax[kInput], DType::f8e4m3);
+  ops.update_scales(scale_[kGradient], history[1], amax[kGradient], DType::f8e5m2);
+}
+
+void Fp8Linears::guess_gradients(Ops& ops, float largest) const {
+  ops.zero(amax);
+  ops.affine(amax[kGradient], amax[kGradient], 0.0F, largest);
+  update_scales(ops);
+}
+
+}  // namespace stepladder

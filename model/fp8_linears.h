@@ -1,0 +1,55 @@
+// Fp8Linears: what the linear layers of GPT-2 multiply in FP8, and the scales of it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "model/arena.h"
+#include "model/config.h"
+#include "model/gpt2.h"
+#include "model/ops.h"
+
+namespace stepladder {
+
+/// FP8 operands of a layer y = x w^T: e4m3 weights and inputs, e5m2 gradients. Tensor cores take both
+/// operands along the sum only, so there is a transpose of each for the backward pass: dx = dy wt^T, dw = dyt
+/// xt^T.
+struct Fp8Linear {
+  Tensor w, wt;    // (Cout,Cin), (Cin,Cout)
+  Tensor x, xt;    // (N,Cin) until the next layer's, (Cin,N) kept for the backward pass
+  Tensor dy, dyt;  // (N,Cout), (Cout,N) until the next layer's
+};
+
+/// The operands of all linear layers, N = B*T. Each has a scale: that of a weight fits it as it is, those of
+/// the others what they were in the last 16 steps.
+class Fp8Linears {
+ public:
+  enum Kind { kQkv, kAttproj, kFc, kFcproj, kHead, kKinds };
+
+  Fp8Linears() = default;
+  /// For a head of `logits` (B,T,Vp), whose memory the transpose of their gradient takes. Throws
+  /// UnsupportedError unless config.half is bf16.
+  Fp8Linears(Arena& arena, const Config& config, const Tensor& logits);
+
+  /// The operands of layer l; of the head l is 0.
+  Fp8Linear at(Kind kind, int64_t l) const;
+  /// FP8 copies of the matrices among `weights`.
+  void quantize_weights(Ops& ops, const Params& weights) const;
+  /// Scales of inputs and gradients for what comes next, from their largest magnitudes until now.
+  void update_scales(Ops& ops) const;
+  /// Takes `largest` for the largest magnitude of all gradients, of which nothing is known.
+  void guess_gradients(Ops& ops, float largest) const;
+
+  Tensor amax;     // largest magnitudes since it was last zeroed
+  Tensor history;  // of inputs and gradients, those of 16 steps; 0 where there was none
+
+ private:
+  enum Role { kWeight, kInput, kGradient, kRoles };
+
+  int64_t L_ = 0, N_ = 0;
+  std::array<Fp8Linear, kKinds> all_;  // w, wt and xt of all layers, without scales
+  Tensor x_, dy_, dyt_, dlogits_, dlogitst_;
+  Tensor scale_;
+};
+
+}  // namespace stepladder
