@@ -8,7 +8,7 @@
 namespace stepladder {
 namespace {
 
-struct Identity {  // x
+struct Unchanged {  // x
   __device__ float operator()(const float (&x)[1]) const { return x[0]; }
 };
 
@@ -34,7 +34,7 @@ void CudaOps::copy(Tensor dst, Tensor src) {
       if constexpr (std::is_same_v<Out, In>) {
         CUDA_CHECK(cudaMemcpyAsync(dst.data, src.data, dst.bytes(), cudaMemcpyDeviceToDevice, stream_.get()));
       } else {
-        map(stream_.get(), dst.ptr<Out>(), dst.numel(), Operands<In, 1>{{src.ptr<In>()}}, Identity{});
+        map(stream_.get(), dst.ptr<Out>(), dst.numel(), Operands<In, 1>{{src.ptr<In>()}}, Unchanged{});
       }
     });
   });
