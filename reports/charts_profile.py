@@ -188,7 +188,8 @@ def draw_dtype(data: Results):
             f"{gemm:,.0f}", f"{100 * gemm / peak:.0f} % of peak" if peak else ""))) if gemm else "not measured"))
         if model:
             text = f"{row.rung}: {model:,.0f}, MFU {100 * model / peak:.0f} %"
-            rows.append((place + 2, "rung", model, text + (f", {100 * model / gemm:.0f} % of the GEMM" if gemm else "")))
+            text += f", {100 * model / gemm:.0f} % of the GEMM" if gemm else ""
+            rows.append((place + 2, "rung", model, text))
         count = 3 if model else 2
         ticks[MATHS[math]] = place + (count - 1) / 2
         place += count + 0.7

@@ -191,7 +191,7 @@ def _beside_peers(one: Results, like: Workload) -> Iterator[tuple[Results, Workl
     """On each workload but for the batch like another: the fastest rung beside the peers in the same rounds."""
     for workload in one.workloads:
         rows = [row for row in workload.rows if row.ok and not row.throttled]
-        if rows and (workload.model, workload.T) == (like.model, like.T):
+        if rows and (workload.model, workload.T, workload.devices) == (like.model, like.T, like.devices):
             best = min(rows, key=lambda row: row.median_ms)
             ratios = one.against if _fastest(one)[0] is workload and one.against else best.peers
             yield from ((one, workload, best, ratio) for ratio in ratios)
@@ -347,9 +347,8 @@ def renew(text: str, path: Path, results: list[Results]) -> str:
         raise ResultsError(f"{path}: no results file to make tables of")
     head, tail = text.split(_MARKS[0])[0], text.split(_MARKS[1])[1]
     here = [one for one in results if one.device == results[0].device]
-    beside = [(one, workload, best) for one in here for workload in one.workloads
-              if (best := min((row for row in workload.rows if row.ok and row.peers), default=None,
-                              key=lambda row: row.median_ms))]
+    beside = [(one, workload, min(rows, key=lambda row: row.median_ms)) for one in here for workload in one.workloads
+              if workload.devices == 1 and (rows := [row for row in workload.rows if row.ok and row.peers])]
     beside.sort(key=lambda item: (item[1].B, item[0].name))
     ladder = next((workload for workload in results[0].workloads if workload.rows), None)
     return head + _MARKS[0] + _MARKDOWN.get_template("tables.md").render(

@@ -1,11 +1,11 @@
 """The published tables of reports/published/, and our values beside them.
 
 A file is a source: title, author, date, url (null where no address was recorded) and caveats, then `tables`, in the
-source's order, and `not_applicable`, what our results can't stand beside, with `why`. What a table says of device, B, T, metric, unit,
-devices and kind holds for its rows unless a row says otherwise. A row's `ours` is what of ours stands beside it, according
-to the table's `quantity`: a rung or peer; a pair of them to form a ratio from; files to count the lines of; phases or
-kernel types of our profile; or null.
-`reference` names the row that ratios are against, by default the first; `ratios` is false where there is none to form.
+source's order, and `not_applicable`, what our results can't stand beside, with `why`. What a table says of device, B,
+T, metric, unit, devices and kind holds for its rows unless a row says otherwise. A row's `ours` is what of ours stands
+beside it, according to the table's `quantity`: a rung or peer; a pair of them to form a ratio from; files to count the
+lines of; phases or kernel types of our profile; or null. `reference` names the row that ratios are against, by default
+the first; `ratios` is false where there is none to form.
 """
 
 import json

@@ -211,8 +211,10 @@ class Results:
         return sorted({row.rung for workload in self.workloads for row in workload.rows})
 
     def ladders(self) -> list[Workload]:
-        """Those of the first results of each device that a rung was measured on."""
-        return [workload for workload in self.workloads if workload.main and any(row.ok for row in workload.rows)]
+        """Those of the first results of each device that a rung was measured on: on one device, or where there are
+        none, on several."""
+        main = [workload for workload in self.workloads if workload.main and any(row.ok for row in workload.rows)]
+        return [workload for workload in main if workload.devices == 1] or main
 
     def longest(self) -> list[Workload]:
         """Of each device those with the longest runs of two rungs or more."""

@@ -553,6 +553,12 @@ class Together(unittest.TestCase):
         self.assertIn("B = 4,", charts.draw_ladder(both).texts[1].get_text())
         self.assertIn("B = 8,", charts.draw_loss(both).texts[1].get_text())
 
+    def test_the_ladder_is_of_one_device_where_there_is_one(self):
+        data = read(everything())
+        self.assertEqual({workload.devices for workload in data.ladders()}, {1})
+        data.workloads = [workload for workload in data.workloads if workload.devices > 1]
+        self.assertEqual({workload.devices for workload in data.ladders()}, {2, 4})
+
     def test_peers_of_all_results_are_on_one_scale(self):
         more = everything()
         for item in more["variants"]:
