@@ -368,7 +368,11 @@ TEST(Fp8Rung, EvaluatingLeavesTrainingAlone) {
   Loader other{learnable_tokens(watched.config), watched.config.B, watched.config.T};
   for (int step = 0; step < 5; ++step) {
     losses.push_back(watched.losses(1)[0]);
+    // On inputs of GEMMs that are far larger than those of training.
+    const Tensor norm = watched.trainer->weights.ln1w;
+    watched.ops->affine(norm, norm, 1024.0F, 0.0F);
     watched.trainer->evaluate(other, 2);
+    watched.ops->affine(norm, norm, 1.0F / 1024.0F, 0.0F);
   }
   EXPECT_EQ(alone.losses(5), losses);
 }
