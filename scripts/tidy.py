@@ -24,7 +24,8 @@ def output_of(*command: str) -> str:
 
 @cache
 def digest(path: str) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    file = Path(path)
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "gone since it was compiled"
 
 
 def objects(build: str) -> dict[str, list[str]]:

@@ -20,7 +20,8 @@ class Tidy(unittest.TestCase):
             (self.root / name).parent.mkdir(exist_ok=True)
             (self.root / name).write_text("")
         self.compile("-O2")
-        self.program("ninja", "printf 'a.o: #deps 2\\n    ../a.cpp\\n    ../a.h\\n\\nb.o: #deps 1\\n    ../b.cpp\\n'")
+        self.program("ninja", "printf 'a.o: #deps 2\\n    ../a.cpp\\n    ../a.h\\n\\n"
+                              "b.o: #deps 2\\n    ../b.cpp\\n    ../gone.h\\n'")
         # Finds the word "wrong", and notes what it was asked to read.
         self.program("clang-tidy", 'for file; do :; done; [[ -f $file ]] || { echo 14; exit; }; '
                                    'echo ${file##*/} >>asked; ! grep wrong "$file"')
@@ -32,8 +33,9 @@ class Tidy(unittest.TestCase):
         path.chmod(0o755)
 
     def compile(self, flags):
-        (self.root / "build/compile_commands.json").write_text(json.dumps(
-            [{"file": str(self.root / f"{name}.cpp"), "command": f"c++ {flags} -o {name}.o -c {name}.cpp"} for name in "ab"]))
+        commands = [{"file": str(self.root / f"{name}.cpp"), "command": f"c++ {flags} -o {name}.o -c {name}.cpp"}
+                    for name in "ab"]
+        (self.root / "build/compile_commands.json").write_text(json.dumps(commands))
 
     def run_tidy(self):
         """Exit status, and the files that clang-tidy was asked to read."""
