@@ -63,6 +63,7 @@ constexpr std::array<ParamInfo, 16> kParams = {{{&Params::wte, "wte.weight", kDe
                                                 {&Params::fcprojb, "mlp.c_proj.bias"},
                                                 {&Params::lnfw, "ln_f.weight"},
                                                 {&Params::lnfb, "ln_f.bias"}}};
+constexpr auto kLayerParams = std::span(kParams).subspan(2, 12);
 
 }  // namespace
 
@@ -95,12 +96,11 @@ std::vector<NamedTensor> Params::each() const {
   const auto add = [&all](const std::string& prefix, const ParamInfo& p, const Tensor& tensor) {
     all.push_back({prefix + p.name, tensor, p.decay, p.conv1d});
   };
-  const std::span params(kParams);
-  add("", params[0], wte.first({V_, wte.cols()}));
-  add("", params[1], wpe);
+  add("", kParams[0], wte.first({V_, wte.cols()}));
+  add("", kParams[1], wpe);
   for (int64_t l = 0; l < qkvw.shape[0]; ++l)
-    for (const ParamInfo& p : params.subspan(2, 12)) add(cat("h.", l, "."), p, (this->*p.tensor)[l]);
-  for (const ParamInfo& p : params.last(2)) add("", p, this->*p.tensor);
+    for (const ParamInfo& p : kLayerParams) add(cat("h.", l, "."), p, (this->*p.tensor)[l]);
+  for (const ParamInfo& p : std::span(kParams).last(2)) add("", p, this->*p.tensor);
   return all;
 }
 
@@ -112,8 +112,7 @@ std::vector<Tensor> Params::all() const {
 
 std::vector<Tensor> Params::layers(int64_t begin, int64_t end) const {
   std::vector<Tensor> slices;
-  for (const Tensor& x : {ln1w, ln1b, qkvw, qkvb, attprojw, attprojb, ln2w, ln2b, fcw, fcb, fcprojw, fcprojb})
-    slices.push_back(x.slices(begin, end));
+  for (const ParamInfo& p : kLayerParams) slices.push_back((this->*p.tensor).slices(begin, end));
   return slices;
 }
 

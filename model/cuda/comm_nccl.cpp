@@ -74,8 +74,11 @@ ncclDataType_t type_of(const Tensor& x) {
       return ncclFloat16;
     case DType::i32:
       return ncclInt32;
+    case DType::f8e4m3:
+    case DType::f8e5m2:
+      break;
   }
-  throw std::logic_error("unknown dtype");
+  throw std::invalid_argument(cat("ranks do not exchange ", x));
 }
 
 class LoadedNccl final : public NcclComm {
