@@ -167,8 +167,8 @@ class Child {
   void kill(int signal) const {
     if (pid_ > 0) ::kill(-pid_, signal);
   }
-  bool ended() const { return is(WEXITED); }
-  bool stopped() const { return is(WSTOPPED); }
+  bool ended() const { return state() != 0 && state() != CLD_STOPPED; }
+  bool stopped() const { return state() == CLD_STOPPED; }
   /// How it ended, once it has; what it left behind in its group is killed while the id is still its.
   void reap(ChildEnd& end) {
     kill(SIGKILL);
@@ -179,11 +179,12 @@ class Child {
   }
 
  private:
-  bool is(int state) const {
+  /// 0 while it runs. Both are asked for at once: waitid() for stops alone fails where it has ended.
+  int state() const {
     siginfo_t info{};
-    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, state | WNOHANG | WNOWAIT) != 0)
+    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) != 0)
       fail("cannot wait for a process");
-    return info.si_pid == pid_;
+    return info.si_pid == pid_ ? info.si_code : 0;
   }
 
   pid_t pid_;
