@@ -41,6 +41,7 @@ class MultirankGpu : public testing::Test {
             " --batch 4 --lr 1e-3 --vocab none --cache '' --deterministic --data '", folder_ / "data.bin",
             "' --events 3 ", options, " 3>'", folder_ / cat("events.", rank), "' >/dev/null 2>>'",
             folder_ / "err", "'");
+    std::filesystem::remove(folder_ / cat("events.", rank));  // of a start before
     const pid_t child = fork();
     if (child != 0) return child;
     execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);

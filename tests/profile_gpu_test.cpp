@@ -59,10 +59,11 @@ TEST_P(ProfileGpuTest, CuptiSeesEveryKernelAndItsOp) {
     EXPECT_GT(kernels[id], 0) << traced.calls[static_cast<size_t>(id)].op << " ran nothing";
 }
 
-// CUPTI's records are an outside clock: nothing of the measuring has a part in them.
+// CUPTI's records are an outside clock: nothing of the measuring has a part in them. They begin with the first
+// kernel, some 0.1 ms of launching after the step: it is long, so that this is little.
 TEST_P(ProfileGpuTest, HostDeviceAndCuptiAgreeOnAStepWithinAPercent) {
   const Config config = config_on(cuda_->device());
-  const TracedStep traced = traced_step(GetParam(), std::move(cuda_), config, /*accumulate=*/8);
+  const TracedStep traced = traced_step(GetParam(), std::move(cuda_), config, /*accumulate=*/32);
   const std::string source = traced.profile["times"];
   if (!source.starts_with("CUPTI")) GTEST_SKIP() << source;
   const double host = traced.profile["step_ms"], device = traced.profile["device_ms"],

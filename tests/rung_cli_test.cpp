@@ -273,7 +273,7 @@ TEST_F(RungCli, OutputHasABoxAStepLineAndASummary) {
   EXPECT_TRUE(result.out.starts_with("+--"));
   EXPECT_EQ(result.out.find('\x1b'), std::string::npos) << "escape codes without a terminal";
   const std::regex line(
-      R"(\nstep 3/3 \| loss \d\.\d{4} \| norm \d+\.\d{4} \| lr 3\.00e-03 \| \d+\.\d\d ms \| MFU n/a \| [\d,]+ tok/s\n)");
+      R"(\nstep 3/3 \| loss \d\.\d{4} \| norm \d+\.\d{4} \| lr 3\.00e-03 \| \d+\.\d{3} ms \| MFU n/a \| [\d,]+ tok/s\n)");
   EXPECT_TRUE(std::regex_search(result.out, line)) << result.out;
   EXPECT_TRUE(std::regex_search(result.out, std::regex("\nmedian \\d+\\.\\d\\d ms \\| [^\n]*\n$")))
       << result.out;
