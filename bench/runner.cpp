@@ -128,7 +128,9 @@ class Report {
       if (!run_.config.contains(key)) run_.config[key] = value;
     startup_ms = number_at(event, "startup_ms");
     if (event.contains("host")) host = string_at(event, "host");
-    if (event.contains("device")) device = string_at(object_at(event, "device"), "uuid");
+    // llm.c does not tell its device's.
+    if (event.contains("device") && object_at(event, "device").contains("uuid"))
+      device = string_at(event["device"], "uuid");
     for (const auto& [name, bytes] : object_at(event, "memory_by_name").items())
       if (bytes.is_number_integer()) memory.by_name[name] = bytes.get<int64_t>();
     started = true;

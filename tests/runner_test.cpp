@@ -55,6 +55,12 @@ TEST_F(RunnerTest, AWholeRunIsOk) {
   EXPECT_EQ(run.config["dtype"], "f32") << "what the rung adds is kept";
 }
 
+TEST_F(RunnerTest, ADeviceMayHaveNoUuid) {
+  fake_.device = R"(,"device":{"backend":"cuda","name":"fake"})";  // as llm.c tells it
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::ok) << run.reason;
+}
+
 TEST_F(RunnerTest, SummaryLeavesOutTheWarmup) {
   fake_.step_ms = "$((i < 2 ? 20 - i * 9 : 10 + i % 2))";  // 20 11 | 10 11 10 11
   const stepladder::Run run = measure();
