@@ -70,9 +70,9 @@ void check_sum(Ops& ops, Tensor x) {
   ops.collective(Collective::all_reduce, std::span(&x, 1));
   ops.wait_for_collectives();
   ops.download(host.data(), x);
-  const auto sum = static_cast<float>(ops.world() * (ops.world() + 1) / 2);
+  const int sum = ops.world() * (ops.world() + 1) / 2;
   for (const float got : host)
-    if (got != sum) throw Error(cat("all_reduce of 1 to ", ops.world(), " came to ", got, ", not to ", sum));
+    if (got != static_cast<float>(sum)) throw Error(cat("all_reduce of 1 to ", ops.world(), " came to ", got, ", not to ", sum));
 }
 
 /// As one rank: every size, all ranks together.

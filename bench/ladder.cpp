@@ -64,9 +64,9 @@ Rung without_row(const Rung& rung, const Rung& last) {
 }  // namespace
 
 std::string Rung::requirement() const {
-  const std::string capability = compute_capability == 0 ? "" : cat("sm_", compute_capability);
-  if (devices == 1) return capability;
-  return cat(capability, capability.empty() ? "" : ", ", devices, " devices");
+  std::string text = compute_capability == 0 ? "" : cat("sm_", compute_capability);
+  if (devices > 1) text += cat(text.empty() ? "" : ", ", devices, " devices");
+  return text;
 }
 
 std::vector<Rung> ladder_from(const std::string& json) {
@@ -129,17 +129,17 @@ std::vector<Ablation> ablations() {
   const Rung first = ladder().front(), last = rungs.back();
 
   std::vector<Ablation> all;
-  for (size_t i = 0; i < rungs.size(); ++i) {
+  for (const Rung& rung : rungs) {
     for (const std::string kind : {"without", "only"}) {
       const bool without = kind == "without";
       Ablation& ablation = all.emplace_back();
-      ablation.name = cat(kind, '/', rungs[i].name);
+      ablation.name = cat(kind, '/', rung.name);
       ablation.kind = kind;
-      ablation.rung = rungs[i];
+      ablation.rung = rung;
       ablation.reference = without ? last : first;
       for (const auto& [name, source] : built)
         if (name == ablation.name) ablation.source = source;
-      ablation.row = without ? without_row(rungs[i], last) : only_row(rungs[i], first);
+      ablation.row = without ? without_row(rung, last) : only_row(rung, first);
       ablation.row.name = ablation.name;
       ablation.row.parent = ablation.reference.name;
     }

@@ -13,10 +13,10 @@ struct FakeRung {
   std::string name = "00_fp32_baseline";
   std::string source_hash = "abc123";
   std::string step_ms = "10.5", loss = "4.$((90 - i))";  // shell text; $i is the step
-  std::string device;                                    // more fields of the start: ,"device":{"name":"fake"}
-  std::string telemetry;                                 // more fields of a step: ,"sm_mhz":1980
-  std::string before_start, before_step, before_end;     // shell commands
-  std::string file = "";                                 // where in the folder; by default its name
+  std::string device;                                 // more fields of the start: ,"device":{"name":"fake"}
+  std::string telemetry;                              // more fields of a step: ,"sm_mhz":1980
+  std::string before_start, before_step, before_end;  // shell commands
+  std::string file = "";                              // where in the folder; by default its name
 
   /// Writes the executable into `folder`.
   void write(const TempFolder& folder) const {
