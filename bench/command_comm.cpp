@@ -72,7 +72,8 @@ void check_sum(Ops& ops, Tensor x) {
   ops.download(host.data(), x);
   const int sum = ops.world() * (ops.world() + 1) / 2;
   for (const float got : host)
-    if (got != static_cast<float>(sum)) throw Error(cat("all_reduce of 1 to ", ops.world(), " came to ", got, ", not to ", sum));
+    if (got != static_cast<float>(sum))
+      throw Error(cat("all_reduce of 1 to ", ops.world(), " came to ", got, ", not to ", sum));
 }
 
 /// As one rank: every size, all ranks together.

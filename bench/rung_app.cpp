@@ -232,15 +232,11 @@ void Run::open_device() {
 void Run::meet(const Dataset& data) {
   if (world_.size == 1) return;
   const Identity identity{build_.source_hash, config_json().dump(), digest_of(data.train->tokens())};
-  const RendezvousLimits limits{.meet_s = 25.0};  // a fault ends the job within 30 s, now already
-  ranks_.emplace(
-      world_, identity,
-      [this](const std::string& reason, bool speaks) {
-        events_.write({{"event", "error"}, {"status", "error"}, {"reason", reason}});
-        if (speaks) std::cerr << cat(build_.name, ": error: ", reason, '\n') << std::flush;
-        std::_Exit(kExitFailed);  // the main thread may wait for ever for a rank that is gone
-      },
-      limits);
+  ranks_.emplace(world_, identity, [this](const std::string& reason, bool speaks) {
+    events_.write({{"event", "error"}, {"status", "error"}, {"reason", reason}});
+    if (speaks) std::cerr << cat(build_.name, ": error: ", reason, '\n') << std::flush;
+    std::_Exit(kExitFailed);  // the main thread may wait for ever for a rank that is gone
+  });
   ops_->join(*ranks_);
 }
 

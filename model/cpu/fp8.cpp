@@ -95,7 +95,8 @@ void CpuOps::quantize_to_fit(Tensor q, Tensor qt, Tensor x) {
     expect(quantized_fit(q_l, qt_l, x_l), "quantize_to_fit", q, qt, x);
     *q_l.amax = 0.0F;
     with_float_type(x.dtype, [&]<class T>(T) {
-      for (int64_t i = 0; i < x_l.numel(); ++i) raise(*q_l.amax, floats<T>(x_l)[i]);
+      if (const auto fx = floats<T>(x_l); fx.data)
+        for (int64_t i = 0; i < x_l.numel(); ++i) raise(*q_l.amax, fx[i]);
     });
     *q_l.scale = fitting_scale(*q_l.amax, q.dtype);
     quantize(q_l, qt_l, x_l, {});

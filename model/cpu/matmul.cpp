@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <stdexcept>
 
 #include "model/cpu/check.h"
 
@@ -61,6 +62,11 @@ struct Block {
       for (int64_t c = 0; c < cols; ++c) to[r * cols + c] = operand(data[r * stride + c]) * scale;
     return {to, rows, cols, cols};
   }
+  /// The same as it lies in memory, of f32.
+  Block<float> plain() const {
+    if constexpr (std::is_same_v<T, float>) return *this;
+    throw std::logic_error("a matrix of 16 or 8 bits, not converted");
+  }
 };
 
 float scale_of(const Tensor& x) {
@@ -115,14 +121,9 @@ void Product::tile(const Tile& t, float beta, float* to, int64_t stride, float* 
                                               : Block<A>{a + t.m * a_stride + k, t.rows, inner, a_stride};
         const Block<B> from_b = b_transposed_ ? Block<B>{b + t.n * K + k, t.cols, inner, b_stride}
                                               : Block<B>{b + k * N + t.n, inner, t.cols, b_stride};
-        Block<float> x{}, y{};
-        if (converts()) {
-          x = from_a.converted(scratch, scale_of(a_));
-          y = from_b.converted(scratch + kTileM * kTileK, scale_of(b_));
-        } else if constexpr (std::is_same_v<A, float> && std::is_same_v<B, float>) {
-          x = from_a;
-          y = from_b;
-        }
+        const Block<float> x = converts() ? from_a.converted(scratch, scale_of(a_)) : from_a.plain();
+        const Block<float> y =
+            converts() ? from_b.converted(scratch + kTileM * kTileK, scale_of(b_)) : from_b.plain();
         cblas_sgemm(CblasRowMajor, a_transposed_ ? CblasTrans : CblasNoTrans,
                     b_transposed_ ? CblasTrans : CblasNoTrans, static_cast<blasint>(t.rows),
                     static_cast<blasint>(t.cols), static_cast<blasint>(inner), 1.0F, x.data,
