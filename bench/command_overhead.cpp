@@ -17,6 +17,7 @@
 #include "bench/progress.h"
 #include "bench/runner.h"
 #include "bench/table.h"
+#include "bench/temporary_file.h"
 #include "bench/text.h"
 
 namespace stepladder {
@@ -44,16 +45,6 @@ struct Cost {
   double step = 0.0, besides = 0.0;
 };
 
-/// A file of this process's own that is gone with it.
-class TemporaryFile {
- public:
-  ~TemporaryFile() { ::unlink(path_.c_str()); }
-  const std::string& path() const { return path_; }
-
- private:
-  const std::string path_ = fs::temp_directory_path() / cat("stepladder_overhead_", ::getpid());
-};
-
 /// The ms of each "step  3/40 | loss 4.50 | .. | 27.412 ms | .." that a rung printed.
 std::vector<double> printed_steps(std::istream& text) {
   std::vector<double> ms;
@@ -68,15 +59,15 @@ std::vector<double> printed_steps(std::istream& text) {
 
 /// The rung by itself: nobody reads along, its output goes to a file. Throws Error where it fails.
 Cost alone(const RunRequest& request) {
-  const TemporaryFile file;
-  std::vector<std::string> command = {"/bin/sh", "-c", "exec \"$@\" >\"$0\"", file.path()};
+  const TemporaryFile file((fs::temp_directory_path() / cat("stepladder_overhead_", ::getpid())).string());
+  std::vector<std::string> command = {"/bin/sh", "-c", "exec \"$@\" >\"$0\"", file.path};
   for (const auto* words : {&request.program.command, &request.arguments})
     command.insert(command.end(), words->begin(), words->end());
   const auto start = std::chrono::steady_clock::now();
   const ChildEnd end =
       run_child(command, Channel::out, request.timeout_s, [](std::string_view) { return true; });
   const std::chrono::duration<double, std::milli> wall = std::chrono::steady_clock::now() - start;
-  std::ifstream output(file.path());
+  std::ifstream output(file.path);
   const std::vector<double> ms = printed_steps(output);
   if (end.how != ChildEnd::How::exited || end.code != 0 || std::ssize(ms) != request.steps)
     throw Error(cat(request.program.variant, " by itself fails", end.last_words()));
@@ -124,7 +115,8 @@ ExitCode judge(const std::vector<Row>& rows, double limit, Table& table) {
   for (const Row& row : rows) {
     const PairedChange change = paired_change(row.log_ratios);
     const double most = std::log1p(limit);
-    const bool within = change.lo > -most && change.hi<most, beyond = change.lo> most || change.hi < -most;
+    const bool within = -most < change.lo && most > change.hi;
+    const bool beyond = change.lo > most || change.hi < -most;
     if (beyond)
       worst = kExitRegression;
     else if (!within && worst == kExitOk)

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <list>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 
 #include "bench/ablation.h"
@@ -20,6 +17,7 @@
 #include "bench/options.h"
 #include "bench/report.h"
 #include "bench/results_file.h"
+#include "bench/temporary_file.h"
 #include "bench/text.h"
 #include "model/atomic_file.h"
 #include "model/error.h"
@@ -39,15 +37,6 @@ struct ReportOptions {
         {"out", &out, "DIR", "where to write; default: beside the first RESULT", "Report"},
         {"into", &into, "FILE", "also renews the tables between <!-- stepladder --> marks in it", "Report"}};
   }
-};
-
-/// A file that lives as long as this.
-struct TemporaryFile {
-  std::string path;
-  explicit TemporaryFile(std::string name) : path(std::move(name)) {}
-  ~TemporaryFile() { std::filesystem::remove(path); }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
 };
 
 /// Draws the charts and writes the page, or says on stderr what is missing for them. False when that failed
@@ -117,16 +106,9 @@ Json profile_json(Json profile, const std::string& name) {
   return profile;
 }
 
-/// The file where it is a profile, a history or another kind of file that is no results file.
-std::optional<Json> other_kind(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path)) return std::nullopt;
-  try {
-    Json json = parse_json({std::istreambuf_iterator<char>(file), {}});
-    if (json.is_object() && (json.contains("profile") || json.contains("kind"))) return json;
-  } catch (const InputError&) {  // load_results says what is wrong with it
-  }
-  return std::nullopt;
+/// Whether a file is a profile, a history or another kind that is no results file.
+bool is_other_kind(const Json& json) {
+  return json.is_object() && (json.contains("profile") || json.contains("kind"));
 }
 
 /// Rows on the workload that has the most of them: how much of a ladder a file holds.
@@ -153,19 +135,20 @@ int report(const ReportOptions& options) {
   for (const std::string& path : options.results) {
     const std::string name = name_of(path, options.results);
     if (!seen.insert(fs::weakly_canonical(path).string()).second) continue;
-    if (const auto json = other_kind(path)) {
-      if (json->contains("profile")) {
-        others.push_back(profile_json(*json, name));
-      } else if (json->at("kind") == "history") {
-        others.push_back(*json);
+    const Json json = load_json(path);
+    if (is_other_kind(json)) {
+      if (json.contains("profile")) {
+        others.push_back(profile_json(json, name));
+      } else if (json.at("kind") == "history") {
+        others.push_back(json);
         history = true;
       } else {
-        std::cerr << "stepladder: warning: " << path << ": a file of kind " << json->at("kind").dump()
+        std::cerr << "stepladder: warning: " << path << ": a file of kind " << json.at("kind").dump()
                   << " is not part of a report\n";
       }
       continue;
     }
-    Results results = load_results(path);
+    Results results = load_results(path, json);
     devices.insert(device_name(results));
     const int64_t size = ladder_size(results);
     all.push_back({name, std::move(results), size});

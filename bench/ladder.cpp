@@ -156,7 +156,7 @@ Rung row_of(const std::string& trainer) {
 
 std::string unsupported_reason(const Rung& rung, const DeviceInfo& device) {
   if (device.backend == "cpu" || device.compute_capability >= rung.compute_capability) return "";
-  return cat("needs ", "sm_", rung.compute_capability, ", this is sm_", device.compute_capability, " (",
+  return cat("needs sm_", rung.compute_capability, ", this is sm_", device.compute_capability, " (",
              device.name, ")");
 }
 

@@ -230,13 +230,8 @@ void check_learning(Run& run, double tolerance, const std::vector<Run>& finished
 
 /// A run that was not started, as it would be reported.
 Run unsupported_run(const RunRequest& request, const std::string& reason) {
-  Run run;
-  run.variant = request.program.variant;
-  run.peer = request.program.peer;
-  run.source_hash = request.source_hash;
+  Run run = asked_for(request);
   run.backend = request.backend;
-  run.round = request.round;
-  run.config = request.config;
   run.status = Status::unsupported;
   run.reason = reason;
   return run;

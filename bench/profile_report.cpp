@@ -4,7 +4,6 @@
 #include <functional>
 #include <vector>
 
-#include "bench/profile.h"
 #include "bench/results.h"
 #include "bench/table.h"
 #include "bench/text.h"

@@ -71,7 +71,7 @@ void check_mpirun(int64_t devices) {
   if (!output_of({"mpirun", "--version"}))
     throw InputError(
         cat("--devices ", devices,
-            ": ranks on the CPU are started by mpirun, which is not here: ", "apt-get install openmpi-bin"));
+            ": ranks on the CPU are started by mpirun, which is not here: apt-get install openmpi-bin"));
 }
 
 }  // namespace stepladder

@@ -60,10 +60,20 @@ void add_journal(Results& results, const std::string& text) {
   }
 }
 
+Json load_json(const std::string& path) try {
+  return parse_json(read_text(path));
+} catch (const InputError& e) {
+  throw InputError(cat(path, ": ", e.what()));
+}
+
 Results load_results(const std::string& path) {
+  return load_results(path, load_json(path));
+}
+
+Results load_results(const std::string& path, const Json& json) {
   std::string at = path;
   try {
-    Results results = results_from(parse_json(read_text(path)));
+    Results results = results_from(json);
     at = journal_of(path);
     if (!results.complete && std::filesystem::exists(at)) add_journal(results, read_text(at));
     return results;

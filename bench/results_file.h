@@ -15,6 +15,11 @@ namespace stepladder {
 /// FILE with the finished runs of its journal. A last journal line that a kill tore, and a journal of another
 /// plan's, count for nothing. Throws InputError naming the file and what is wrong with it.
 Results load_results(const std::string& path);
+/// The same of what load_json() has read.
+Results load_results(const std::string& path, const Json& json);
+
+/// A file's JSON. Throws InputError naming it and what is wrong with it.
+Json load_json(const std::string& path);
 
 /// Adds the runs of a journal's text, as load_results() does, unless it belongs to another plan than
 /// `results`. Throws InputError.

@@ -307,13 +307,18 @@ std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<Report>& rep
 
 }  // namespace
 
-Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step) {
+Run asked_for(const RunRequest& request) {
   Run run;
   run.variant = request.program.variant;
   run.peer = request.program.peer;
   run.source_hash = request.source_hash;
   run.round = request.round;
   run.config = request.config;
+  return run;
+}
+
+Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step) {
+  Run run = asked_for(request);
 
   std::vector<std::string> command = request.program.command;
   command.insert(command.end(), request.arguments.begin(), request.arguments.end());

@@ -27,6 +27,9 @@ struct RunRequest {
   const Telemetry* telemetry = nullptr;
 };
 
+/// A run as it is asked for, before any of it has happened.
+Run asked_for(const RunRequest& request);
+
 /// Runs a program and survives anything that it does. A status per run:
 ///
 ///   ok           it reported every step and its end
