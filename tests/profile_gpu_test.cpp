@@ -60,7 +60,7 @@ TEST_P(ProfileGpuTest, CuptiSeesEveryKernelAndItsOp) {
 }
 
 // CUPTI's records are an outside clock: nothing of the measuring has a part in them. The host hears of the
-// end some 20 us after the last record: the step is long, so that this is little.
+// end a little after the last record: the step is long, so that this is nothing.
 TEST_P(ProfileGpuTest, HostDeviceAndCuptiAgreeOnAStepWithinAPercent) {
   const Config config = config_on(cuda_->device());
   const TracedStep traced = traced_step(GetParam(), std::move(cuda_), config, /*accumulate=*/32);
