@@ -588,6 +588,7 @@ class Machine {
   std::map<DType, Ceiling> ceilings_;
 };
 
+[[maybe_unused]]  // by clang's analyzer, see below
 void run(benchmark::State& state, const OpBenchmark& op, Machine& machine, DType type) {
   Ops& ops = *machine.ops;
   const Machine::Ceiling& ceiling = machine.ceiling(type);
