@@ -333,9 +333,8 @@ std::vector<Note> notes(const Results& results, const std::vector<Variant>& vari
     note(
         "On several devices: step time of the slowest rank, tokens of all; MFU against the peak of all; "
         "memory of the rank with the most. Efficiency: tokens/s over those of one device in the same round, "
-        "by the "
-        "number of devices. Exposed: by how much the step is longer than that of one device with the same "
-        "batch, which communicates nothing.");
+        "by the number of devices. Exposed: by how much the step is longer than that of one device with the "
+        "same batch, which communicates nothing.");
     if (const auto predicted = predicted_scaling(results); !predicted.empty()) {
       const PredictedRun& last = predicted.back();
       note(cat("Predicted, not measured: ", last.variant, " at B=", last.batch, " on ", last.devices,

@@ -47,7 +47,7 @@ int free_port() {
 /// One rank, and how its job ended.
 struct Rank {
   Rank(int rank, int size, int port, const Identity& identity = {"build", "config", "data"},
-       RendezvousLimits limits = {.meet_s = 20.0}) {
+       RendezvousLimits limits = {}) {
     const World world{.rank = rank, .size = size, .local_rank = rank, .address = "127.0.0.1", .port = port};
     try {
       meeting.emplace(
@@ -75,7 +75,7 @@ struct Rank {
 
 /// All ranks of a job, met; `odd` is the identity of the last.
 std::vector<std::unique_ptr<Rank>> job(int size, const Identity& odd = {"build", "config", "data"},
-                                       RendezvousLimits limits = {.meet_s = 20.0}) {
+                                       RendezvousLimits limits = {}) {
   const int port = free_port();
   std::vector<std::unique_ptr<Rank>> ranks(static_cast<size_t>(size));
   std::vector<std::thread> threads;
@@ -166,7 +166,7 @@ TEST(Rendezvous, AWaitingRankIsToldThatTheJobIsOver) {
 }
 
 TEST(Rendezvous, TheRankThatKeepsAllOthersWaitingInAStepIsNamed) {
-  auto ranks = job(3, {"build", "config", "data"}, {.meet_s = 20.0, .first_step_s = 2.0});
+  auto ranks = job(3, {"build", "config", "data"}, {.first_step_s = 2.0});
   for (const auto& rank : ranks) {
     rank->meeting->begin_step(0);
     if (rank->meeting->world().rank != 1) rank->meeting->progress();
@@ -175,7 +175,7 @@ TEST(Rendezvous, TheRankThatKeepsAllOthersWaitingInAStepIsNamed) {
 }
 
 TEST(Rendezvous, AStepMayTakeAsLongAsARankIsElsewhere) {
-  auto ranks = job(2, {"build", "config", "data"}, {.meet_s = 20.0, .first_step_s = 1.0});
+  auto ranks = job(2, {"build", "config", "data"}, {.first_step_s = 1.0});
   ranks[1]->meeting->begin_step(0);  // rank 0 saves a checkpoint
   EXPECT_EQ(ranks[0]->failure.get_future().wait_for(std::chrono::seconds(4)), std::future_status::timeout);
 }

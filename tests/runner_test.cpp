@@ -107,7 +107,7 @@ TEST_F(RunnerTest, AHangIsATimeoutAndNothingIsLeftRunning) {
   request_.timeout_s = 2.0;  // enough to come as far as step 2 on a busy machine
   const auto start = std::chrono::steady_clock::now();
   const stepladder::Run run = measure();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   EXPECT_EQ(run.status, Status::timeout);
   EXPECT_EQ(run.reason, "killed after 2 s at step 2 of 6; --timeout allows more");
   const pid_t grandchild = std::stoi(read_file(folder_ / "grandchild"));
