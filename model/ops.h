@@ -212,8 +212,9 @@ class Ops {
 
   // ---- linear layers with what surrounds them in one matmul; x (N,Cin), w (Cout,Cin), b (Cout)
   // ---------------------------------------------------------------------------------------------------
-  /// out (N,Cout) = x w^T + b; x and w may be FP8 as matmul's are.
-  virtual void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) = 0;
+  /// out (N,Cout) = residual (N,Cout; empty: none) + x w^T + b; x and w may be FP8 as matmul's are, residual
+  /// may be out.
+  virtual void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b, Tensor residual = {}) = 0;
   /// pre (N,Cout) = x w^T + b, out = gelu(pre), tanh form.
   virtual void linear_gelu_forward(Tensor out, Tensor pre, Tensor x, Tensor w, Tensor b) = 0;
   /// dpre (N,Cin) = gelu'(pre) * (dout w), dout (N,Cout), and db (Cin) = or += sum_n dpre.

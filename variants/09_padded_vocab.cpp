@@ -124,18 +124,16 @@ class Variant final : public Trainer {
       ops.attention_forward(atty[l], lse[l], qkv[l]);
 
       // res2 = res1 + atty W^T + b, ln2 = layernorm(res2)
-      ops.matmul(proj, atty[l], weights.attprojw[l], MatOp::NT);
-      ops.residual_layernorm_forward(res2[l], ln2[l], ln2mean[l], ln2rstd[l], res1[l], proj,
-                                     weights.attprojb[l], weights.ln2w[l], weights.ln2b[l]);
+      ops.linear_forward(res2[l], atty[l], weights.attprojw[l], weights.attprojb[l], res1[l]);
+      ops.layernorm_forward(ln2[l], ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]);
 
       // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
       ops.linear_gelu_forward(fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]);
 
       // res1 of the next block = res2 + fcgelu W^T + b, and its layernorm
       const Norm next = norm1(l + 1);
-      ops.matmul(proj, fcgelu[l], weights.fcprojw[l], MatOp::NT);
-      ops.residual_layernorm_forward(res1[l + 1], next.out, next.mean, next.rstd, res2[l], proj,
-                                     weights.fcprojb[l], next.w, next.b);
+      ops.linear_forward(res1[l + 1], fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]);
+      ops.layernorm_forward(next.out, next.mean, next.rstd, res1[l + 1], next.w, next.b);
     }
 
     ops.phase("classifier");

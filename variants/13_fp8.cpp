@@ -149,9 +149,8 @@ class Variant final : public Trainer {
 
       // res2 = res1 + atty W^T + b, ln2 = layernorm(res2)
       ops.quantize(attproj.x, attproj.xt, atty[l]);
-      ops.matmul(proj, attproj.x, attproj.w, MatOp::NT);
-      ops.residual_layernorm_forward(res2[l], ln, ln2mean[l], ln2rstd[l], res1[l], proj, weights.attprojb[l],
-                                     weights.ln2w[l], weights.ln2b[l]);
+      ops.linear_forward(res2[l], attproj.x, attproj.w, weights.attprojb[l], res1[l]);
+      ops.layernorm_forward(ln, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]);
 
       // fch = ln2 W^T + b  (B,T,4C)
       const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
@@ -161,9 +160,8 @@ class Variant final : public Trainer {
       // res1 of the next block = res2 + gelu(fch) W^T + b, and its layernorm
       const Norm next = norm1(l + 1);
       ops.quantize_gelu(fcproj.x, fcproj.xt, fch[l]);
-      ops.matmul(proj, fcproj.x, fcproj.w, MatOp::NT);
-      ops.residual_layernorm_forward(res1[l + 1], next.out, next.mean, next.rstd, res2[l], proj,
-                                     weights.fcprojb[l], next.w, next.b);
+      ops.linear_forward(res1[l + 1], fcproj.x, fcproj.w, weights.fcprojb[l], res2[l]);
+      ops.layernorm_forward(next.out, next.mean, next.rstd, res1[l + 1], next.w, next.b);
     }
 
     ops.phase("classifier");

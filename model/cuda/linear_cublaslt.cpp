@@ -79,21 +79,26 @@ void CudaOps::bias_backward(Tensor db, Tensor dout, Write write) {
   sum_rows(db, dout);
 }
 
-void CudaOps::linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) {
+void CudaOps::linear_forward(Tensor out, Tensor x, Tensor w, Tensor b, Tensor residual) {
   const Range range("linear_forward");
   check_linear("linear_forward", out, x, w);
   check_bias("linear_forward", b, out);
+  if (residual.data) check_like("linear_forward", residual, out);
   const LtMatmul product = is_fp8(x.dtype)
                                ? fp8_product("linear_forward", out, x, w, Write::set)
                                : LtMatmul(matmul_key(CUBLAS_OP_T, CUBLAS_OP_N, out.cols(), out.rows(),
                                                      x.cols(), 1, out.dtype, Write::set),
                                           w.data, x.data, out.data);
-  const LtMatmul biased = product.with(CUBLASLT_EPILOGUE_BIAS, b.data);
-  const Way ways[] = {{"bias", biased, {}}, {"separate", {}, [&] {
-                                               matmul(out, x, w, MatOp::NT, Write::set);
-                                               add_columns(out, out, b);
-                                             }}};
-  matmul_plans_->perform(biased, ways);
+  const LtMatmul fused =
+      (residual.data ? product.plus(residual.data) : product).with(CUBLASLT_EPILOGUE_BIAS, b.data);
+  const Way ways[] = {{"bias", fused, {}}, {"separate", {}, [&] {
+                                              if (residual.data && residual.data != out.data)
+                                                copy(out, residual);
+                                              matmul(out, x, w, MatOp::NT,
+                                                     residual.data ? Write::add : Write::set);
+                                              add_columns(out, out, b);
+                                            }}};
+  matmul_plans_->perform(fused, ways);
 }
 
 void CudaOps::linear_gelu_forward(Tensor out, Tensor pre, Tensor x, Tensor w, Tensor b) {

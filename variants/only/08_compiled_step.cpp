@@ -143,8 +143,7 @@ class Variant final : public Trainer {
       ops.merge_heads(atty[l], heads);
 
       // res += atty W^T + b
-      ops.linear_forward(proj, atty[l], weights.attprojw[l], weights.attprojb[l]);
-      ops.add(res, res, proj);
+      ops.linear_forward(res, atty[l], weights.attprojw[l], weights.attprojb[l], res);
 
       layernorm_forward(ln2[l], ln2hat[l], ln2rstd[l], res, weights.ln2w[l], weights.ln2b[l]);
 
@@ -152,8 +151,7 @@ class Variant final : public Trainer {
       ops.linear_gelu_forward(fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]);
 
       // res += fcgelu W^T + b
-      ops.linear_forward(proj, fcgelu[l], weights.fcprojw[l], weights.fcprojb[l]);
-      ops.add(res, res, proj);
+      ops.linear_forward(res, fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res);
     }
 
     ops.phase("classifier");

@@ -1,5 +1,5 @@
-// 08's epilogues are fusions too, of bias and GELU, and stay: they take the place of 06's in the linear
-// layers, and of its bias gradients, which came with LayerNorm's.
+// 08's epilogues are fusions too, of bias, residual and GELU, and stay: they take the place of 06's in the
+// linear layers, and of its bias gradients, which came with LayerNorm's.
 #include "model/data.h"
 #include "model/feed.h"
 #include "model/gpt2.h"
@@ -131,8 +131,7 @@ class Variant final : public Trainer {
       ops.attention_forward(atty[l], lse[l], qkv[l]);
 
       // res += atty W^T + b
-      ops.linear_forward(proj, atty[l], weights.attprojw[l], weights.attprojb[l]);
-      ops.add(res, res, proj);
+      ops.linear_forward(res, atty[l], weights.attprojw[l], weights.attprojb[l], res);
 
       layernorm_forward(ln2[l], ln2hat[l], ln2rstd[l], res, weights.ln2w[l], weights.ln2b[l]);
 
@@ -140,8 +139,7 @@ class Variant final : public Trainer {
       ops.linear_gelu_forward(fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]);
 
       // res += fcgelu W^T + b
-      ops.linear_forward(proj, fcgelu[l], weights.fcprojw[l], weights.fcprojb[l]);
-      ops.add(res, res, proj);
+      ops.linear_forward(res, fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res);
     }
 
     ops.phase("classifier");
