@@ -187,8 +187,9 @@ class CudaOps final : public Ops {
     int64_t now = 0, peak = 0;
   };
 
-  /// Fails unless this build holds code for the current device.
-  static void check_kernel_image();
+  /// The least compute capability that this build's code for the current device is for: 90 for sm_90. Fails
+  /// unless there is any.
+  static int kernel_image();
   /// Bytes of scratch that sort_tokens needs for n tokens.
   static size_t sort_bytes(int64_t n, int64_t V);
   /// sorted_tokens_ = tokens in ascending order, sorted_positions_ = where each came from; ties keep their
@@ -226,6 +227,7 @@ class CudaOps final : public Ops {
   const int multiprocessors_;
   const int shared_limit_;  // bytes of shared memory that a block may ask for
   Stream stream_;
+  Queue queue_;  // of kernels on stream_
   Event start_, stop_;
   Stream copy_stream_;              // of stage()
   Event staged_, received_;         // the last stage() and receive() are done
