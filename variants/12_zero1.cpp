@@ -123,7 +123,8 @@ class Variant final : public Trainer {
     };
     ops.search(forward_backward(true));
     clear = ops.record([this] {
-      for (const Tensor& g : grads.all()) ops.zero(g);
+      for (const Tensor& g : grads.all())  // but what GEMMs overwrite
+        if (write == Write::add || (g.shape.rank() < 3 && g.data != grads.wte.data)) ops.zero(g);
       ops.zero(loss);
     });
     learn = ops.record(forward_backward(false));
@@ -184,7 +185,7 @@ class Variant final : public Trainer {
                                        loss_scaler);
     ops.add_mean(loss, losses);
     ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
-    ops.matmul(grads.wte, dlogits, ln1[L], MatOp::TN, Write::add);
+    ops.matmul(grads.wte, dlogits, ln1[L], MatOp::TN, write);
     ops.zero(dres);
     layernorm1_backward(L);
 
@@ -192,26 +193,26 @@ class Variant final : public Trainer {
       ops.phase("backward block", l);
 
       // MLP projection and GELU  (B,T,4C) <- (B,T,C); the projection's bias gradient came with dres
-      ops.linear_gelu_backward(dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], Write::add);
-      ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add);
+      ops.linear_gelu_backward(dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write);
+      ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, write);
 
       // The layer before it  (B,T,C) <- (B,T,4C)
       ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
-      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add);
+      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, write);
 
       ops.layernorm_backward(dres, grads.ln2w[l], grads.ln2b[l], grads.attprojb[l], dln, res2[l], ln2mean[l],
                              ln2rstd[l], weights.ln2w[l]);
 
       // Attention projection
       ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
-      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add);
+      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, write);
 
       // Attention  (B,T,3C) <- (B,T,C)
       ops.attention_backward(dqkv, proj, atty[l], lse[l], qkv[l]);
 
       // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
       ops.matmul(dln, dqkv, weights.qkvw[l], MatOp::NN);
-      ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], Write::add);
+      ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], write);
 
       layernorm1_backward(l);
 
@@ -291,6 +292,8 @@ class Variant final : public Trainer {
   std::vector<Tensor> gs;
   std::vector<AdamWTensor> state;
   Tensor clip, norms, schedule;
+  // GEMMs write the gradients of a step's only micro-batch; those of several are added up.
+  const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
   std::function<void()> clear, learn, finish;  // the recorded parts of a step
   std::function<void()> learn_and_reduce;      // of the last micro-batch
 };

@@ -94,7 +94,8 @@ class Variant final : public Trainer {
     };
     ops.search(forward_backward);
     clear = ops.record([this] {
-      for (const Tensor& g : gs) ops.zero(g);
+      for (const Tensor& g : gs)  // but what GEMMs overwrite
+        if (write == Write::add || (g.shape.rank() < 3 && g.data != grads.wte.data)) ops.zero(g);
       ops.zero(loss);
       ops.zero(fp8.amax);
     });
@@ -178,7 +179,7 @@ class Variant final : public Trainer {
     ops.add_mean(loss, losses);
     ops.transpose(head.dyt, head.dy);
     ops.matmul(dln, head.dy, head.wt, MatOp::NT);
-    ops.matmul(grads.wte, head.dyt, head.xt, MatOp::NT, Write::add);
+    ops.matmul(grads.wte, head.dyt, head.xt, MatOp::NT, write);
     ops.zero(dres);
     layernorm1_backward(L);
 
@@ -189,12 +190,12 @@ class Variant final : public Trainer {
       const Fp8Linear fcproj = fp8.at(Fp8Linears::kFcproj, l), fc = fp8.at(Fp8Linears::kFc, l);
       ops.quantize(fcproj.dy, fcproj.dyt, dres);
       ops.matmul(dfch, fcproj.dy, fcproj.wt, MatOp::NT);
-      ops.matmul(grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, Write::add);
+      ops.matmul(grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write);
 
       // The layer before it  (B,T,C) <- (B,T,4C)
       ops.quantize_gelu_backward(fc.dy, fc.dyt, grads.fcb[l], dfch, fch[l]);
       ops.matmul(dln, fc.dy, fc.wt, MatOp::NT);
-      ops.matmul(grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, Write::add);
+      ops.matmul(grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, write);
 
       ops.layernorm_backward(dres, grads.ln2w[l], grads.ln2b[l], grads.attprojb[l], dln, res2[l], ln2mean[l],
                              ln2rstd[l], weights.ln2w[l]);
@@ -203,7 +204,7 @@ class Variant final : public Trainer {
       const Fp8Linear attproj = fp8.at(Fp8Linears::kAttproj, l), to_qkv = fp8.at(Fp8Linears::kQkv, l);
       ops.quantize(attproj.dy, attproj.dyt, dres);
       ops.matmul(proj, attproj.dy, attproj.wt, MatOp::NT);
-      ops.matmul(grads.attprojw[l], attproj.dyt, attproj.xt, MatOp::NT, Write::add);
+      ops.matmul(grads.attprojw[l], attproj.dyt, attproj.xt, MatOp::NT, write);
 
       // Attention  (B,T,3C) <- (B,T,C)
       ops.attention_backward(dqkv, proj, atty[l], lse[l], qkv[l]);
@@ -211,7 +212,7 @@ class Variant final : public Trainer {
       // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
       ops.quantize(to_qkv.dy, to_qkv.dyt, dqkv, grads.qkvb[l]);
       ops.matmul(dln, to_qkv.dy, to_qkv.wt, MatOp::NT);
-      ops.matmul(grads.qkvw[l], to_qkv.dyt, to_qkv.xt, MatOp::NT, Write::add);
+      ops.matmul(grads.qkvw[l], to_qkv.dyt, to_qkv.xt, MatOp::NT, write);
 
       layernorm1_backward(l);
     }
@@ -266,6 +267,8 @@ class Variant final : public Trainer {
   std::vector<Tensor> gs;
   std::vector<AdamWTensor> state;
   Tensor clip, schedule;
+  // GEMMs write the gradients of a step's only micro-batch; those of several are added up.
+  const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
   std::function<void()> clear, learn, finish;  // the recorded parts of a step
 };
 

@@ -212,8 +212,8 @@ class CudaOps final : public Ops {
   /// Where an epilogue, which can only overwrite, puts a bias gradient: db, or scratch that is then added to
   /// it. Without data where scratch is too small.
   Tensor epilogue_gradient(Tensor db, Write write) const;
-  /// db (C) = or += sum_n dout.
-  void bias_backward(Tensor db, Tensor dout, Write write);
+  /// out (C) = or += sum_n x.
+  void sum_rows_into(Tensor out, Tensor x, Write write);
   /// Decides who computes attention. Throws UnsupportedError where cuDNN is asked for and can't be had.
   void choose_attention();
   /// Whether this call is cuDNN's; otherwise it is our own kernels'. attention_ tells which, and why.

@@ -74,11 +74,6 @@ Tensor CudaOps::epilogue_gradient(Tensor db, Write write) const {
   return {fits ? partials_.data : nullptr, db.dtype, db.shape, db.name};
 }
 
-void CudaOps::bias_backward(Tensor db, Tensor dout, Write write) {
-  if (write == Write::set) zero(db);
-  sum_rows(db, dout);
-}
-
 void CudaOps::linear_forward(Tensor out, Tensor x, Tensor w, Tensor b, Tensor residual) {
   const Range range("linear_forward");
   check_linear("linear_forward", out, x, w);
@@ -135,11 +130,11 @@ void CudaOps::linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w
                       if (write == Write::add) add(db, db, gradient);
                     }});
   ways.push_back({"dgelu", product.with(CUBLASLT_EPILOGUE_DGELU, nullptr, pre.data),
-                  [&] { bias_backward(db, dpre, write); }});
+                  [&] { sum_rows_into(db, dpre, write); }});
   ways.push_back({"separate", {}, [&] {
                     matmul(dpre, dout, w, MatOp::NN, Write::set);
                     gelu_backward(dpre, dpre, pre);
-                    bias_backward(db, dpre, write);
+                    sum_rows_into(db, dpre, write);
                   }});
   matmul_plans_->perform(request, ways);
 }
@@ -161,7 +156,7 @@ void CudaOps::linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x
                     }});
   ways.push_back({"separate", {}, [&] {
                     matmul(dw, dout, x, MatOp::TN, write);
-                    bias_backward(db, dout, write);
+                    sum_rows_into(db, dout, write);
                   }});
   matmul_plans_->perform(product.with(CUBLASLT_EPILOGUE_BGRADB, db.data), ways);
 }

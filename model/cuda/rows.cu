@@ -206,6 +206,10 @@ void CudaOps::add_columns(Tensor out, Tensor x, Tensor b) {
 
 void CudaOps::sum_rows(Tensor out, Tensor x) {
   const Range range("sum_rows");
+  sum_rows_into(out, x, Write::add);
+}
+
+void CudaOps::sum_rows_into(Tensor out, Tensor x, Write write) {
   check_per_column("sum_rows", out, x);
   const int64_t rows = x.rows(), cols = x.cols();
   const bool wide = options_.wide_access && wide_rows(cols, {x});
@@ -214,6 +218,7 @@ void CudaOps::sum_rows(Tensor out, Tensor x) {
     constexpr int kWidth = width();
     T* sums = out.ptr<T>();
     const T* from = x.ptr<T>();
+    if (x.numel() == 0 && write == Write::set) zero(out);
     if (x.numel() == 0) return;
 
     // Enough chunks to fill the device, then a second pass over their sums; no more than scratch holds.
@@ -221,10 +226,16 @@ void CudaOps::sum_rows(Tensor out, Tensor x) {
     const int64_t chunks =
         std::min({ceil_div(rows, kRowChunk), kMaxRowChunks, ceil_div(blocks, ceil_div(cols, 32 * kWidth)),
                   partials_.numel() / cols});
-    if (chunks < 2) return sum_chunks<Write::add, kWidth>(queue_, sums, from, rows, cols, 1);
+    const auto into_sums = [&](auto in_width, const auto* in, int64_t in_rows) {
+      if (write == Write::add)
+        sum_chunks<Write::add, in_width()>(queue_, sums, in, in_rows, cols, 1);
+      else
+        sum_chunks<Write::set, in_width()>(queue_, sums, in, in_rows, cols, 1);
+    };
+    if (chunks < 2) return into_sums(width, from, rows);
     float* partials = partials_.ptr<float>();
     sum_chunks<Write::set, kWidth>(queue_, partials, from, rows, cols, chunks);
-    sum_chunks<Write::add, 1>(queue_, sums, partials, chunks, cols, 1);
+    into_sums(std::integral_constant<int, 1>{}, partials, chunks);
   });
 }
 
