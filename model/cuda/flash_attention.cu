@@ -266,7 +266,7 @@ constexpr size_t kForwardShared = 3 * kRows* kStride<kHS> * sizeof(uint16_t);
 // by, and what was accumulated is scaled down when the maximum grows.
 template <class T, int kHS>
 __global__ void __launch_bounds__(32 * kWarps)
-    forward_kernel(T* __restrict__ out, float* __restrict__ lse, const T* __restrict__ qkv, Heads heads) {
+    forward_kernel(T* __restrict__ out, float* __restrict__ lse, const T* qkv, Heads heads) {
   await_predecessor();
   extern __shared__ uint4 shared[];
   T* Q = reinterpret_cast<T*>(shared);
@@ -375,8 +375,8 @@ constexpr size_t kBackwardShared = 2 * (kRows + kWalked<kHS>)*kStride<kHS> * siz
 // fragments are keys and columns queries: they hold S^T, P^T, dP^T and dS^T.
 template <class T, int kHS>
 __global__ void __launch_bounds__(32 * kWarps)
-    key_value_backward_kernel(T* __restrict__ dqkv, const T* __restrict__ dout, const float* __restrict__ lse,
-                              const float* __restrict__ delta, const T* __restrict__ qkv, Heads heads) {
+    key_value_backward_kernel(T* __restrict__ dqkv, const T* dout, const float* lse, const float* delta,
+                              const T* qkv, Heads heads) {
   await_predecessor();
   constexpr int kQueries = kWalked<kHS>;
   extern __shared__ uint4 shared[];
@@ -445,8 +445,8 @@ __global__ void __launch_bounds__(32 * kWarps)
 // dQ = scale * dS K of 64 queries, over the keys up to the last of them.
 template <class T, int kHS>
 __global__ void __launch_bounds__(32 * kWarps)
-    query_backward_kernel(T* __restrict__ dqkv, const T* __restrict__ dout, const float* __restrict__ lse,
-                          const float* __restrict__ delta, const T* __restrict__ qkv, Heads heads) {
+    query_backward_kernel(T* __restrict__ dqkv, const T* dout, const float* lse, const float* delta,
+                          const T* qkv, Heads heads) {
   await_predecessor();
   constexpr int kKeys = kWalked<kHS>;
   extern __shared__ uint4 shared[];
