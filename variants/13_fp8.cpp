@@ -94,8 +94,7 @@ class Variant final : public Trainer {
     };
     ops.search(forward_backward);
     clear = ops.record([this] {
-      for (const Tensor& g : gs)  // but what GEMMs overwrite
-        if (write == Write::add || (g.shape.rank() < 3 && g.data != grads.wte.data)) ops.zero(g);
+      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops.zero(g);
       ops.zero(loss);
       ops.zero(fp8.amax);
     });

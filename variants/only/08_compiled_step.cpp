@@ -102,8 +102,7 @@ class Variant final : public Trainer {
     };
     ops.search(forward_backward);
     clear = ops.record([this] {
-      for (const auto& g : gs)  // but what GEMMs overwrite
-        if (write == Write::add || (!g.conv1d && g.tensor.data != grads.wte.data)) ops.zero(g.tensor);
+      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops.zero(g);
       ops.zero(loss);
     });
     learn = ops.record(forward_backward);
