@@ -283,6 +283,11 @@ const std::vector<OpBenchmark>& op_benchmarks() {
          const Tensor t = o.x({o.B, o.T, 3 * o.C}), a = o.x(), w = o.x({3 * o.C, o.C}), b = o.x({3 * o.C});
          return Call(CALL(linear_forward(t, a, w, b)));
        }},
+      {"linear_forward/residual",
+       [](Operands& o) {
+         const Tensor t = o.x(), a = o.x(), w = o.x({o.C, o.C}), b = o.x({o.C}), residual = o.x();
+         return Call(CALL(linear_forward(t, a, w, b, residual)));
+       }},
       {"linear_gelu_forward",
        [](Operands& o) {
          const Tensor t = o.x({o.B, o.T, 4 * o.C}), pre = o.x({o.B, o.T, 4 * o.C}), a = o.x(),

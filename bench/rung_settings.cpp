@@ -72,6 +72,8 @@ std::vector<Option> RungSettings::options() {
        {"auto", "cudnn", "native"}},
       {"deterministic", &deterministic, "", "the same bits every time, also where that is slower", kOps},
       {"narrow-access", &narrow_access, "", "no 128-bit loads and stores in the fused kernels", kOps},
+      {"late-launch", &late_launch, "", "no kernel of a recorded step is launched before the last one ends",
+       kOps},
       {"compute-capability", &compute_capability, "N",
        "use no feature newer than this: 75 runs what a T4 would; 0: the device's own", kOps, 0, 1000},
       {"dtype",
@@ -107,11 +109,11 @@ std::vector<Option> RungSettings::options() {
 }
 
 std::vector<Option> RungSettings::shared_options() {
-  static const std::set<std::string> names = {
-      "data",   "val-data", "lr",        "loss-scale",    "seed",          "backend",
-      "device", "dtype",    "attention", "deterministic", "narrow-access", "compute-capability"};
+  static const std::set<std::string> names = {"data", "val-data", "lr",     "loss-scale",
+                                              "seed", "backend",  "device", "dtype"};
   std::vector<Option> shared = options();
-  std::erase_if(shared, [&](const Option& option) { return !names.contains(option.name); });
+  std::erase_if(shared,
+                [&](const Option& option) { return option.group != kOps && !names.contains(option.name); });
   return shared;
 }
 
@@ -121,7 +123,7 @@ std::vector<std::string> RungSettings::shared_arguments(MathMode math, bool peer
   if (peer) {
     given.hyper.loss_scale = defaults.hyper.loss_scale;
     given.attention = defaults.attention;
-    given.deterministic = given.narrow_access = false;
+    given.deterministic = given.narrow_access = given.late_launch = false;
     given.compute_capability = 0;
   }
   return arguments_of(given.shared_options(), defaults.shared_options());
@@ -164,6 +166,7 @@ OpsOptions RungSettings::ops_options() const {
                                                : Attention::automatic,
           .deterministic = deterministic,
           .wide_access = !narrow_access,
+          .early_launch = !late_launch,
           .compute_capability = compute_capability,
           .cache_dir = cache};
 }

@@ -36,7 +36,7 @@ struct RungSettings {
   int device = 0;
   std::optional<std::string> dtype;
   std::string attention = "auto", cache = "data/cache";
-  bool deterministic = false, narrow_access = false;
+  bool deterministic = false, narrow_access = false, late_launch = false;
   int compute_capability = 0;
 
   int eval_every = 0, eval_batches = 8;

@@ -110,6 +110,13 @@ std::vector<Tensor> Params::all() const {
   return all;
 }
 
+std::vector<Tensor> Params::outside_gemms() const {
+  std::vector<Tensor> others;
+  for (const ParamInfo& p : kParams)
+    if (!p.conv1d && p.tensor != &Params::wte) others.push_back(this->*p.tensor);
+  return others;
+}
+
 std::vector<Tensor> Params::layers(int64_t begin, int64_t end) const {
   std::vector<Tensor> slices;
   for (const ParamInfo& p : kLayerParams) slices.push_back((this->*p.tensor).slices(begin, end));

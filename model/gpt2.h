@@ -43,6 +43,8 @@ struct Params {
   std::vector<NamedTensor> each() const;
   /// The 16 tensors above as they are, layers stacked, wte with its padding.
   std::vector<Tensor> all() const;
+  /// Those of them that no GEMM multiplies by: positions, LayerNorms and biases.
+  std::vector<Tensor> outside_gemms() const;
   /// The 12 tensors of layers [begin, end).
   std::vector<Tensor> layers(int64_t begin, int64_t end) const;
 

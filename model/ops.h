@@ -40,6 +40,7 @@ struct OpsOptions {
   Attention attention = Attention::automatic;
   bool deterministic = false;  // the same bits every time, also where that is slower
   bool wide_access = true;     // 128-bit loads and stores in the fused kernels
+  bool early_launch = true;    // recorded kernels come onto the device while the one before ends: sm_90
   /// Features of newer devices are left unused: 75 runs what a T4 would. 0: the device's own.
   int compute_capability = 0;
   std::string cache_dir = {};  // of matmul algorithms found by search(); "" keeps none
@@ -60,6 +61,7 @@ struct AdamWTensor {
 struct CompileInfo {
   double search_ms = 0.0, capture_ms = 0.0;
   int searched = 0, from_cache = 0;  // matmul shapes
+  int launched_early = 0;            // recorded kernels that come onto the device while the one before ends
 };
 
 /// What the backend runs on. Empty strings and zeros where unknown.
@@ -212,8 +214,9 @@ class Ops {
 
   // ---- linear layers with what surrounds them in one matmul; x (N,Cin), w (Cout,Cin), b (Cout)
   // ---------------------------------------------------------------------------------------------------
-  /// out (N,Cout) = x w^T + b; x and w may be FP8 as matmul's are.
-  virtual void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) = 0;
+  /// out (N,Cout) = residual (N,Cout; empty: none) + x w^T + b; x and w may be FP8 as matmul's are, residual
+  /// may be out.
+  virtual void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b, Tensor residual = {}) = 0;
   /// pre (N,Cout) = x w^T + b, out = gelu(pre), tanh form.
   virtual void linear_gelu_forward(Tensor out, Tensor pre, Tensor x, Tensor w, Tensor b) = 0;
   /// dpre (N,Cin) = gelu'(pre) * (dout w), dout (N,Cout), and db (Cin) = or += sum_n dpre.

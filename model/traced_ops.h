@@ -144,9 +144,9 @@ class CountedOps : public Ops {
   void matmul(Tensor out, Tensor a, Tensor b, MatOp op, Write write) override {
     call(product("matmul", out, a, b, op, write), &Ops::matmul, out, a, b, op, write);
   }
-  void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) override {
-    call(product("linear_forward", out, x, w, MatOp::NT, Write::set, moved({b}, {})), &Ops::linear_forward,
-         out, x, w, b);
+  void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b, Tensor residual) override {
+    call(product("linear_forward", out, x, w, MatOp::NT, Write::set, moved({b, residual}, {})),
+         &Ops::linear_forward, out, x, w, b, residual);
   }
   void linear_gelu_forward(Tensor out, Tensor pre, Tensor x, Tensor w, Tensor b) override {
     call(product("linear_gelu_forward", pre, x, w, MatOp::NT, Write::set, moved({b}, {out})),

@@ -252,7 +252,7 @@ TEST_F(Fp8GpuTest, CublasltHasAlgorithmsForTheShapesOf124M) {
   }
 }
 
-TEST_F(Fp8GpuTest, LinearForwardAddsTheBias) {
+TEST_F(Fp8GpuTest, LinearForwardAddsBiasAndResidual) {
   if (!multiplies()) GTEST_SKIP() << "needs sm_89";
   for (const auto& [N, Cin, Cout] : {std::tuple{144, 64, 192}, {1024, 768, 2304}})
     expect_agreement(
@@ -261,6 +261,14 @@ TEST_F(Fp8GpuTest, LinearForwardAddsTheBias) {
          integers({Cout, Cin}, 1).as(DType::f8e4m3), integers({Cout}).as(DType::bf16), scalar(2.0F)},
         kExact,
         [](Ops& o, auto& t) { o.linear_forward(t[0], fp8(t[1], t[4], t[4]), fp8(t[2], t[4], t[4]), t[3]); });
+  for (const auto& [N, Cin, Cout] : {std::tuple{144, 64, 192}, {1024, 768, 768}, {1024, 3072, 768}})
+    expect_agreement(cat("linear_forward with a residual ", Cin),
+                     {out({N, Cout}, DType::bf16), integers({N, Cin}, 1).as(DType::f8e4m3),
+                      integers({Cout, Cin}, 1).as(DType::f8e4m3), integers({Cout}).as(DType::bf16),
+                      scalar(2.0F), integers({N, Cout}).as(DType::bf16)},
+                     kExact, [](Ops& o, auto& t) {
+                       o.linear_forward(t[0], fp8(t[1], t[4], t[4]), fp8(t[2], t[4], t[4]), t[3], t[5]);
+                     });
 }
 
 TEST_F(Fp8GpuTest, RefusesWhatCublasltCannotDo) {

@@ -310,10 +310,14 @@ TEST_F(Fp8Ops, MatmulIsTheProductOfWhatTheElementsStandFor) {
     }
     const Tensor bias = random({N}, 8), biased = bf16({M, N}, std::vector<float>(M * N, kNan));
     ops_->linear_forward(biased, a, b, bias);
+    const Tensor residual = random({M, N}, 9), whole = bf16({M, N}, std::vector<float>(M * N, kNan));
+    ops_->linear_forward(whole, a, b, bias, residual);
     const auto got = values(biased), exact = values(expected), add = values(bias);
+    const auto added = values(whole), before = values(residual);
     for (size_t i = 0; i < got.size(); ++i) {
-      const float sum = exact[i] + add[i % static_cast<size_t>(N)];
+      const float sum = exact[i] + add[i % static_cast<size_t>(N)], all = sum + before[i];
       EXPECT_NEAR(got[i], sum, 0x1p-8F * std::fabs(sum) + 1e-6F);
+      EXPECT_NEAR(added[i], all, 0x1p-8F * std::fabs(all) + 1e-6F);
     }
   }
 }

@@ -431,7 +431,8 @@ TEST_F(HarnessCli, OptionsOfTheRungsGoToThoseThatUnderstandThem) {
   for (const char* name : {"00_fp32_baseline", "05_mixed_precision"}) logging(rung(name)).write(folder_);
   const std::string peer = peers(logging(FakeRung()));
   const std::string ours =
-      " --loss-scale 1024 --attention native --deterministic --narrow-access --compute-capability 75";
+      " --loss-scale 1024 --attention native --deterministic --narrow-access --late-launch"
+      " --compute-capability 75";
   ASSERT_EQ(stepladder(plan("--rungs 00,05 --rounds 1 --seed 3 --dtype fp16" + ours + peer)).code, 0);
   std::map<std::string, std::string> told;
   std::istringstream log(read_file(folder_ / "log.txt"));
@@ -441,7 +442,7 @@ TEST_F(HarnessCli, OptionsOfTheRungsGoToThoseThatUnderstandThem) {
     EXPECT_EQ(has(arguments, " --dtype fp16 "), half) << arguments;
     EXPECT_TRUE(has(arguments, " --seed 3 ")) << arguments;
     for (const char* option : {" --loss-scale 1024 ", " --attention native ", " --deterministic ",
-                               " --narrow-access ", " --compute-capability 75 "})
+                               " --narrow-access ", " --late-launch ", " --compute-capability 75 "})
       EXPECT_EQ(has(arguments, option), !is_peer) << arguments;
   }
   EXPECT_EQ(told.size(), 5U);

@@ -115,6 +115,26 @@ class LinearGpuTest : public OpAgreement {
                    {{product_error(c, c.Cin), epsilon_of(c.dtype)}}, call);
   }
 
+  /// With a residual, which the output may be.
+  void expect_residual_forward(const LinearCase& c) {
+    for (const bool in_place : {false, true}) {
+      const Call call = [=](Ops& o, auto& t) {
+        o.set_matmul_precision(c.precision);
+        o.linear_forward(t[0], t[1], t[2], t[3], in_place ? t[0] : t[4]);
+      };
+      const std::string what = cat("linear_forward of a residual ", in_place ? "in place " : "", c);
+      const auto arrays = [&](const Array& residual, const Array& x, const Array& w, const Array& b) {
+        return in_place ? std::vector<Array>{inout(residual), x, w, b}
+                        : std::vector<Array>{out(c.y(), c.dtype), x, w, b, residual};
+      };
+      expect_agreement(what, arrays(units(c, c.y()), units(c, c.x()), units(c, c.w()), units(c, {c.Cout})),
+                       kExact, call);
+      expect_outputs(
+          what, arrays(reals_of(c, c.y()), reals_of(c, c.x()), reals_of(c, c.w()), reals_of(c, {c.Cout})),
+          {{product_error(c, c.Cin), epsilon_of(c.dtype)}}, call);
+    }
+  }
+
   void expect_gelu_forward(const LinearCase& c) {
     const float pre = product_error(c, c.Cin), eps = epsilon_of(c.dtype);
     expect_outputs(cat("linear_gelu_forward ", c),
@@ -156,6 +176,7 @@ class LinearGpuTest : public OpAgreement {
 
   void expect_all(const LinearCase& c) {
     expect_forward(c);
+    expect_residual_forward(c);
     expect_gelu_forward(c);
     for (const Write write : {Write::set, Write::add}) {
       expect_gelu_backward(c, write);
@@ -166,6 +187,10 @@ class LinearGpuTest : public OpAgreement {
 
 TEST_F(LinearGpuTest, ForwardAgrees) {
   for (const LinearCase& c : cases()) expect_forward(c);
+}
+
+TEST_F(LinearGpuTest, ForwardOfAResidualAgreesInPlaceToo) {
+  for (const LinearCase& c : cases()) expect_residual_forward(c);
 }
 
 TEST_F(LinearGpuTest, GeluForwardAgrees) {
@@ -202,6 +227,11 @@ TEST_F(LinearGpuTest, OperandsMayBeAlignedToAnElementOnly) {
     expect_agreement("linear_forward", {inout(of(y)), of(x), of(w), of(by)}, kExact, [=](Ops& o, auto& t) {
       o.linear_forward(shifted(t[0], y), shifted(t[1], x), shifted(t[2], w), shifted(t[3], by));
     });
+    expect_agreement("linear_forward of a residual", {inout(of(y)), of(x), of(w), of(by), of(y)}, kExact,
+                     [=](Ops& o, auto& t) {
+                       o.linear_forward(t[0].first(y), t[1].first(x), t[2].first(w), t[3].first(by),
+                                        shifted(t[4], y));
+                     });
     for (const Write write : {Write::set, Write::add})
       expect_agreement("linear_weight_backward", {inout(of(w)), inout(of(by)), of(y), of(x)}, kExact,
                        [=](Ops& o, auto& t) {
@@ -254,6 +284,8 @@ TEST_F(LinearGpuTest, MisfitsAreRefused) {
   EXPECT_THROW(o.linear_forward(y, x, b, b), std::invalid_argument);
   EXPECT_THROW(o.linear_forward(y, x, w, tensor({32}, DType::f16)), std::invalid_argument);
   EXPECT_THROW(o.linear_forward(y, tensor({8, 16}, DType::f16), w, b), std::invalid_argument);
+  EXPECT_THROW(o.linear_forward(y, x, w, b, x), std::invalid_argument);
+  EXPECT_THROW(o.linear_forward(y, x, w, b, tensor({8, 32}, DType::f16)), std::invalid_argument);
   EXPECT_THROW(o.linear_gelu_forward(y, x, x, w, b), std::invalid_argument);
   EXPECT_THROW(o.linear_gelu_backward(x, b, y, w, x, Write::set), std::invalid_argument);
   EXPECT_THROW(o.linear_gelu_backward(x, tensor({16}), y, w, y, Write::set), std::invalid_argument);
@@ -289,13 +321,14 @@ class CompileGpuTest : public LinearGpuTest {
     return all;
   }
 
-  /// Outputs, of which gradients are added to where `write` is add; then the operands.
+  /// Outputs, of which gradients are added to where `write` is add; the operands; then outputs that residuals
+  /// enter.
   std::vector<Array> layer_arrays(const LinearCase& c, Write write) {
     return {out(c.y(), c.dtype),        out(c.y(), c.dtype),       out(c.y(), c.dtype),
             out(c.x(), c.dtype),        target(c, {c.Cin}, write), target(c, c.w(), write),
             target(c, {c.Cout}, write), out(c.x(), c.dtype),       reals_of(c, c.x()),
             reals_of(c, c.w()),         reals_of(c, {c.Cout}),     reals_of(c, c.y()),
-            reals_of(c, c.x(), 3.0F)};
+            reals_of(c, c.x(), 3.0F),   out(c.y(), c.dtype),       inout(reals_of(c, c.y()))};
   }
   static void run_layer(Ops& o, const std::vector<Tensor>& t, const LinearCase& c, Write write) {
     const Tensor x = t[8], w = t[9], b = t[10], dout = t[11], before = t[12];
@@ -305,6 +338,8 @@ class CompileGpuTest : public LinearGpuTest {
     o.linear_gelu_backward(t[3], t[4], dout, w, before, write);
     o.linear_weight_backward(t[5], t[6], dout, x, write);
     o.matmul(t[7], dout, w, MatOp::NN);
+    o.linear_forward(t[13], x, w, b, dout);
+    o.linear_forward(t[14], x, w, b, t[14]);
   }
   void search_all() {
     for (const LinearCase& c : searched_cases())

@@ -297,7 +297,11 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
        }},
 
       {"linear_forward",
-       [](Ops& o, C& c) { o.linear_forward(c.set("out"), c.in("x"), c.in("w"), c.in("b")); }},
+       [](Ops& o, C& c) {
+         const Tensor residual = c.optional("residual");
+         const Tensor out = residual.data ? c.set("out", {"residual"}) : c.set("out");
+         o.linear_forward(out, c.in("x"), c.in("w"), c.in("b"), residual);
+       }},
       {"linear_gelu_forward",
        [](Ops& o, C& c) {
          o.linear_gelu_forward(c.set("out"), c.set("pre"), c.in("x"), c.in("w"), c.in("b"));

@@ -259,6 +259,8 @@ TEST(OpCpu, LinearLayersAreMatmulsWithAnEpilogue) {
   ops.matmul(product, x, w, MatOp::NT);
   ops.add_columns(product, product, b);
   ops.matmul(dproduct, dout, w, MatOp::NN);
+  const Tensor residual = bench.f32({B, T, Cout}, digit(6)), added = bench.f32({B, T, Cout}, kNaN);
+  ops.add(added, product, residual);
 
   for (DType type : {DType::f32, DType::bf16, DType::f16}) {
     SCOPED_TRACE(name_of(type));
@@ -267,6 +269,8 @@ TEST(OpCpu, LinearLayersAreMatmulsWithAnEpilogue) {
     const Tensor out = poisoned(product.shape), before_gelu = poisoned(product.shape);
     ops.linear_forward(out, as(x), as(w), as(b));
     EXPECT_EQ(values_of(out), rounded_to(type, values_of(product)));
+    ops.linear_forward(out, as(x), as(w), as(b), as(residual));
+    EXPECT_EQ(values_of(out), rounded_to(type, values_of(added)));
     ops.linear_gelu_forward(out, before_gelu, as(x), as(w), as(b));
     EXPECT_EQ(values_of(before_gelu), rounded_to(type, values_of(product)));
     const Tensor gelu = bench.f32(product.shape, kNaN), copy = bench.as(DType::f32, product);
@@ -542,6 +546,8 @@ std::vector<float> outputs_of_large_ops(int threads) {
     ops.linear_weight_backward(dfcw, dfcb, dact, ln, Write::add);
     ops.layernorm_backward(y, shift, in({C}, 19), in({C}, 20), ln, res, mean, rstd, in({C}, 21));
     keep(dact), keep(dfcb), keep(dfcw), keep(y), keep(shift);
+    ops.linear_forward(pre, ln, fcw, fcb, in(pre.shape, 23));
+    keep(pre);
     ops.linear_forward(pre, ln, fcw, fcb);
     ops.bias_gelu_forward(act, pre, fcb);
     ops.gelu_backward(dact, dact, pre);
@@ -654,6 +660,7 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
       {"receive", [&](Ops& o) { o.receive(v, ids); }},
       {"linear_forward", [&](Ops& o) { o.linear_forward(square, m, m, w); }},
       {"linear_forward", [&](Ops& o) { o.linear_forward(square, m, t, v); }},
+      {"linear_forward", [&](Ops& o) { o.linear_forward(square, m, m, v, m); }},
       {"linear_gelu_forward", [&](Ops& o) { o.linear_gelu_forward(square, m, m, m, v); }},
       {"linear_gelu_backward", [&](Ops& o) { o.linear_gelu_backward(m, v, square, m, m, Write::set); }},
       {"linear_weight_backward", [&](Ops& o) { o.linear_weight_backward(t, v, m, square, Write::set); }},

@@ -94,7 +94,7 @@ class Variant final : public Trainer {
     };
     ops.search(forward_backward);
     clear = ops.record([this] {
-      for (const Tensor& g : gs) ops.zero(g);
+      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops.zero(g);
       ops.zero(loss);
       ops.zero(fp8.amax);
     });
@@ -149,9 +149,8 @@ class Variant final : public Trainer {
 
       // res2 = res1 + atty W^T + b, ln2 = layernorm(res2)
       ops.quantize(attproj.x, attproj.xt, atty[l]);
-      ops.matmul(proj, attproj.x, attproj.w, MatOp::NT);
-      ops.residual_layernorm_forward(res2[l], ln, ln2mean[l], ln2rstd[l], res1[l], proj, weights.attprojb[l],
-                                     weights.ln2w[l], weights.ln2b[l]);
+      ops.linear_forward(res2[l], attproj.x, attproj.w, weights.attprojb[l], res1[l]);
+      ops.layernorm_forward(ln, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]);
 
       // fch = ln2 W^T + b  (B,T,4C)
       const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
@@ -161,9 +160,8 @@ class Variant final : public Trainer {
       // res1 of the next block = res2 + gelu(fch) W^T + b, and its layernorm
       const Norm next = norm1(l + 1);
       ops.quantize_gelu(fcproj.x, fcproj.xt, fch[l]);
-      ops.matmul(proj, fcproj.x, fcproj.w, MatOp::NT);
-      ops.residual_layernorm_forward(res1[l + 1], next.out, next.mean, next.rstd, res2[l], proj,
-                                     weights.fcprojb[l], next.w, next.b);
+      ops.linear_forward(res1[l + 1], fcproj.x, fcproj.w, weights.fcprojb[l], res2[l]);
+      ops.layernorm_forward(next.out, next.mean, next.rstd, res1[l + 1], next.w, next.b);
     }
 
     ops.phase("classifier");
@@ -180,7 +178,7 @@ class Variant final : public Trainer {
     ops.add_mean(loss, losses);
     ops.transpose(head.dyt, head.dy);
     ops.matmul(dln, head.dy, head.wt, MatOp::NT);
-    ops.matmul(grads.wte, head.dyt, head.xt, MatOp::NT, Write::add);
+    ops.matmul(grads.wte, head.dyt, head.xt, MatOp::NT, write);
     ops.zero(dres);
     layernorm1_backward(L);
 
@@ -191,12 +189,12 @@ class Variant final : public Trainer {
       const Fp8Linear fcproj = fp8.at(Fp8Linears::kFcproj, l), fc = fp8.at(Fp8Linears::kFc, l);
       ops.quantize(fcproj.dy, fcproj.dyt, dres);
       ops.matmul(dfch, fcproj.dy, fcproj.wt, MatOp::NT);
-      ops.matmul(grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, Write::add);
+      ops.matmul(grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write);
 
       // The layer before it  (B,T,C) <- (B,T,4C)
       ops.quantize_gelu_backward(fc.dy, fc.dyt, grads.fcb[l], dfch, fch[l]);
       ops.matmul(dln, fc.dy, fc.wt, MatOp::NT);
-      ops.matmul(grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, Write::add);
+      ops.matmul(grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, write);
 
       ops.layernorm_backward(dres, grads.ln2w[l], grads.ln2b[l], grads.attprojb[l], dln, res2[l], ln2mean[l],
                              ln2rstd[l], weights.ln2w[l]);
@@ -205,7 +203,7 @@ class Variant final : public Trainer {
       const Fp8Linear attproj = fp8.at(Fp8Linears::kAttproj, l), to_qkv = fp8.at(Fp8Linears::kQkv, l);
       ops.quantize(attproj.dy, attproj.dyt, dres);
       ops.matmul(proj, attproj.dy, attproj.wt, MatOp::NT);
-      ops.matmul(grads.attprojw[l], attproj.dyt, attproj.xt, MatOp::NT, Write::add);
+      ops.matmul(grads.attprojw[l], attproj.dyt, attproj.xt, MatOp::NT, write);
 
       // Attention  (B,T,3C) <- (B,T,C)
       ops.attention_backward(dqkv, proj, atty[l], lse[l], qkv[l]);
@@ -213,7 +211,7 @@ class Variant final : public Trainer {
       // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
       ops.quantize(to_qkv.dy, to_qkv.dyt, dqkv, grads.qkvb[l]);
       ops.matmul(dln, to_qkv.dy, to_qkv.wt, MatOp::NT);
-      ops.matmul(grads.qkvw[l], to_qkv.dyt, to_qkv.xt, MatOp::NT, Write::add);
+      ops.matmul(grads.qkvw[l], to_qkv.dyt, to_qkv.xt, MatOp::NT, write);
 
       layernorm1_backward(l);
     }
@@ -268,6 +266,8 @@ class Variant final : public Trainer {
   std::vector<Tensor> gs;
   std::vector<AdamWTensor> state;
   Tensor clip, schedule;
+  // GEMMs write the gradients of a step's only micro-batch; those of several are added up.
+  const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
   std::function<void()> clear, learn, finish;  // the recorded parts of a step
 };
 

@@ -105,7 +105,7 @@ class CpuOps final : public Ops {
   void wait_for_collectives() override {}
 
   // linear layers
-  void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) override;
+  void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b, Tensor residual) override;
   void linear_gelu_forward(Tensor out, Tensor pre, Tensor x, Tensor w, Tensor b) override;
   void linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w, Tensor pre, Write write) override;
   void linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x, Write write) override;

@@ -4,20 +4,29 @@
 
 namespace stepladder {
 
-void CpuOps::linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) {
+void CpuOps::linear_forward(Tensor out, Tensor x, Tensor w, Tensor b, Tensor residual) {
   const Product product("linear_forward", out, x, w, MatOp::NT, tf32());
   expect(one_float_type(out, b) && (out.dtype == x.dtype || is_fp8(x.dtype)) && w.shape.rank() == 2 &&
-             b.shape == Shape{out.cols()},
-         "linear_forward", out, x, w, b);
+             b.shape == Shape{out.cols()} &&
+             (!present(residual) || (one_float_type(out, residual) && same_shape(out, residual))),
+         "linear_forward", out, x, w, b, residual);
   const int64_t N = product.N;
   with_float_type(out.dtype, [&]<class T>(T) {
     const auto fout = floats<T>(out), fb = floats<T>(b);
+    const auto fresidual = present(residual) ? floats<T>(residual) : Floats<T>{};
     product.each_tile(threads_, scratch("linear_forward"), [&](const Tile& t, const float* elements) {
       for (int64_t r = 0; r < t.rows; ++r) {
-        const auto to = fout + (t.m + r) * N + t.n, bias = fb + t.n;
+        const int64_t row = (t.m + r) * N + t.n;
+        const auto to = fout + row, bias = fb + t.n;
         const float* from = elements + r * t.cols;
-        STEPLADDER_SIMD
-        for (int64_t c = 0; c < t.cols; ++c) to.set(c, from[c] + bias[c]);
+        if (fresidual.data != nullptr) {  // NOLINT(bugprone-branch-clone): it does not look past the pragmas
+          const auto before = fresidual + row;
+          STEPLADDER_SIMD
+          for (int64_t c = 0; c < t.cols; ++c) to.set(c, from[c] + before[c] + bias[c]);
+        } else {
+          STEPLADDER_SIMD
+          for (int64_t c = 0; c < t.cols; ++c) to.set(c, from[c] + bias[c]);
+        }
       }
     });
   });

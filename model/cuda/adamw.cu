@@ -80,6 +80,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     adamw_kernel(const __grid_constant__ TensorBatch<Parameter<T>> batch, Hyper hyper, const float* schedule,
                  const float* clip, const LossScaler* loss_scaler) {
+  await_predecessor();
   if (loss_scaler && loss_scaler->overflow != 0.0F) return;  // this step overflowed
   const float t = loss_scaler ? schedule[1] - loss_scaler->skipped_steps : schedule[1];
   const int tile = static_cast<int>(blockIdx.x), i = tensor_of(batch, tile);
@@ -136,8 +137,7 @@ void CudaOps::adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tenso
     };
     for_each_batch(tensors.size(), kTile, parameter, [&](const TensorBatch<Parameter<T>>& batch, int tiles) {
       if (tiles == 0) return;
-      adamw_kernel<<<tiles, kThreads, 0, stream_.get()>>>(batch, values, lr_t, factor, scaler);
-      CUDA_CHECK(cudaGetLastError());
+      launch(queue_, adamw_kernel<T>, grid_size(tiles), kThreads, 0, batch, values, lr_t, factor, scaler);
     });
   });
 }

@@ -19,6 +19,7 @@ constexpr int kLanes = 8;
 template <bool kSplit, class Type, int kParts>
 __global__ void __launch_bounds__(32 * kLanes)
     heads_kernel(const __grid_constant__ Heads<Type, kParts> heads, Type* whole, int NH, int T, int HS) {
+  await_predecessor();
   const int64_t b = blockIdx.x / T, t = blockIdx.x % T;
   Type* row = whole + static_cast<int64_t>(blockIdx.x) * kParts * NH * HS;
   const auto element = [&](int ph, int s) {  // ph = p * NH + h
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(32 * kLanes)
 }
 
 template <bool kSplit, int kParts>
-void move_heads(cudaStream_t stream, const char* op, const Tensor (&parts)[kParts], Tensor whole) {
+void move_heads(Queue& queue, const char* op, const Tensor (&parts)[kParts], Tensor whole) {
   const Shape& shape = parts[0].shape;
   check(shape.rank() == 4, op, ": ", parts[0], ", must be (B,NH,T,HS)");
   const int64_t B = shape[0], NH = shape[1], T = shape[2], HS = shape[3];
@@ -57,9 +58,8 @@ void move_heads(cudaStream_t stream, const char* op, const Tensor (&parts)[kPart
     }
     if (whole.numel() == 0) return;
     column_count(whole.cols());
-    heads_kernel<kSplit><<<grid_size(B * T), dim3(32, kLanes), 0, stream>>>(
-        heads, whole.ptr<Type>(), static_cast<int>(NH), static_cast<int>(T), static_cast<int>(HS));
-    CUDA_CHECK(cudaGetLastError());
+    launch(queue, heads_kernel<kSplit, Type, kParts>, grid_size(B * T), dim3(32, kLanes), 0, heads,
+           whole.ptr<Type>(), static_cast<int>(NH), static_cast<int>(T), static_cast<int>(HS));
   });
 }
 
@@ -87,29 +87,28 @@ void check_mask(const char* op, const Tensor& mask) {
 
 void CudaOps::split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv) {
   const Range range("split_qkv");
-  move_heads<true>(stream_.get(), "split_qkv", {q, k, v}, qkv);
+  move_heads<true>(queue_, "split_qkv", {q, k, v}, qkv);
 }
 
 void CudaOps::merge_qkv(Tensor qkv, Tensor q, Tensor k, Tensor v) {
   const Range range("merge_qkv");
-  move_heads<false>(stream_.get(), "merge_qkv", {q, k, v}, qkv);
+  move_heads<false>(queue_, "merge_qkv", {q, k, v}, qkv);
 }
 
 void CudaOps::split_heads(Tensor out, Tensor x) {
   const Range range("split_heads");
-  move_heads<true>(stream_.get(), "split_heads", {out}, x);
+  move_heads<true>(queue_, "split_heads", {out}, x);
 }
 
 void CudaOps::merge_heads(Tensor out, Tensor x) {
   const Range range("merge_heads");
-  move_heads<false>(stream_.get(), "merge_heads", {x}, out);
+  move_heads<false>(queue_, "merge_heads", {x}, out);
 }
 
 void CudaOps::causal_mask(Tensor mask) {
   const Range range("causal_mask");
   check_mask("causal_mask", mask);
-  with_float_type(mask.dtype,
-                  [&](auto type) { map_rows<decltype(type)>(stream_.get(), mask, CausalMask{}); });
+  with_float_type(mask.dtype, [&](auto type) { map_rows<decltype(type)>(queue_, mask, CausalMask{}); });
 }
 
 void CudaOps::add_mask(Tensor att, Tensor mask) {
@@ -119,7 +118,7 @@ void CudaOps::add_mask(Tensor att, Tensor mask) {
   check(att.shape.rank() >= 2 && att.shape[-1] == T && att.shape[-2] == T, "add_mask: ", mask, " to ", att);
   with_float_type(att.dtype, [&](auto type) {
     using Type = decltype(type);
-    map_rows<Type>(stream_.get(), att, AddMask<Type>{att.ptr<Type>(), mask.ptr<Type>(), T});
+    map_rows<Type>(queue_, att, AddMask<Type>{att.ptr<Type>(), mask.ptr<Type>(), T});
   });
 }
 

@@ -10,6 +10,7 @@ namespace {
 __global__ void __launch_bounds__(kThreads)
     nll_loss_forward_kernel(float* losses, const float* logp, const int32_t* targets, int64_t rows,
                             int64_t V) {
+  await_predecessor();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (row < rows) losses[row] = -logp[row * V + targets[row]];
 }
@@ -45,15 +46,14 @@ void CudaOps::nll_loss_forward(Tensor losses, Tensor logp, Tensor targets) {
   const float* in = logp.ptr<float>();
   const int32_t* at = targets.ptr<int32_t>();
   if (rows == 0) return;
-  nll_loss_forward_kernel<<<grid_size(ceil_div(rows, kThreads)), kThreads, 0, stream_.get()>>>(
-      out, in, at, rows, logp.cols());
-  CUDA_CHECK(cudaGetLastError());
+  launch(queue_, nll_loss_forward_kernel, grid_size(ceil_div(rows, kThreads)), kThreads, 0, out, in, at, rows,
+         logp.cols());
 }
 
 void CudaOps::nll_loss_backward(Tensor dlogp, Tensor targets, float scale, Tensor loss_scaler) {
   const Range range("nll_loss_backward");
   check(targets.numel() == dlogp.rows(), "nll_loss_backward: ", targets, " for the rows of ", dlogp);
-  map_rows(stream_.get(), dlogp,
+  map_rows(queue_, dlogp,
            NllLossBackward{targets.ptr<int32_t>(), scale, scaler_of("nll_loss_backward", loss_scaler)});
 }
 
@@ -61,7 +61,7 @@ void CudaOps::add_mean(Tensor out, Tensor x) {
   const Range range("add_mean");
   const int64_t n = x.numel();
   check(out.numel() == 1 && n > 0, "add_mean: ", out, " of ", x);
-  sum_each_row(stream_.get(), n, n, AddMean{out.ptr<float>(), x.ptr<float>(), static_cast<float>(n)});
+  sum_each_row(queue_, n, n, AddMean{out.ptr<float>(), x.ptr<float>(), static_cast<float>(n)});
 }
 
 }  // namespace stepladder

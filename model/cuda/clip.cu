@@ -80,6 +80,7 @@ template <Write kWrite, class T>
 __global__ void __launch_bounds__(kThreads)
     sum_of_squares_kernel(float* partials, const __grid_constant__ TensorBatch<Gradient<T>> batch,
                           int tiles) {
+  await_predecessor();
   float sum = 0.0F;
   for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
     const int i = tensor_of(batch, tile);
@@ -127,9 +128,9 @@ void CudaOps::sum_of_squares(Tensor out, Tensor x) {
   float* partials = partials_.ptr<float>();
   with_float_type(x.dtype, [&](auto type) {
     using T = decltype(type);
-    sum_each_row<T>(stream_.get(), n, part, SquaresOfPart<T>{partials, x.ptr<T>()});
+    sum_each_row<T>(queue_, n, part, SquaresOfPart<T>{partials, x.ptr<T>()});
   });
-  sum_each_row(stream_.get(), parts, parts, SumOfParts{out.ptr<float>(), partials});
+  sum_each_row(queue_, parts, parts, SumOfParts{out.ptr<float>(), partials});
 }
 
 void CudaOps::clip_factor(Tensor factor, Tensor norm, Tensor parts, float max_norm) {
@@ -137,7 +138,7 @@ void CudaOps::clip_factor(Tensor factor, Tensor norm, Tensor parts, float max_no
   check(factor.numel() == 1 && norm.numel() == 1, "clip_factor: ", factor, " and ", norm,
         ", must have one element");
   check(parts.numel() > 0, "clip_factor: no parts");
-  sum_each_row(stream_.get(), parts.numel(), parts.numel(),
+  sum_each_row(queue_, parts.numel(), parts.numel(),
                ClipFactor{factor.ptr<float>(), norm.ptr<float>(), parts.ptr<float>(), max_norm, nullptr});
 }
 
@@ -161,12 +162,11 @@ void CudaOps::clip_grad_norm(Tensor factor, Tensor norm, std::span<const Tensor>
     bool first = true;
     for_each_batch(grads.size(), kTile<T>, gradient, [&](const TensorBatch<Gradient<T>>& batch, int tiles) {
       const auto kernel = first ? sum_of_squares_kernel<Write::set, T> : sum_of_squares_kernel<Write::add, T>;
-      kernel<<<kSquareBlocks, kThreads, 0, stream_.get()>>>(partials, batch, tiles);
-      CUDA_CHECK(cudaGetLastError());
+      launch(queue_, kernel, kSquareBlocks, kThreads, 0, partials, batch, tiles);
       first = false;
     });
   });
-  sum_each_row(stream_.get(), kSquareBlocks, kSquareBlocks, finish);
+  sum_each_row(queue_, kSquareBlocks, kSquareBlocks, finish);
 }
 
 }  // namespace stepladder

@@ -26,6 +26,27 @@ class Stopwatch {
 
 }  // namespace
 
+bool follows_kernel(cudaStream_t stream) {
+#if CUDART_VERSION >= 13000
+  constexpr auto capture_info = cudaStreamGetCaptureInfo;
+#elif CUDART_VERSION >= 12030
+  constexpr auto capture_info = cudaStreamGetCaptureInfo_v3;
+#else
+  return false;  // a graph has no such edges
+#endif
+#if CUDART_VERSION >= 12030
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaGraphNode_t* before = nullptr;
+  const cudaGraphEdgeData* edges = nullptr;
+  size_t count = 0;
+  CUDA_CHECK(capture_info(stream, &status, nullptr, nullptr, &before, &edges, &count));
+  if (status != cudaStreamCaptureStatusActive || count != 1) return false;
+  cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+  CUDA_CHECK(cudaGraphNodeGetType(before[0], &type));
+  return type == cudaGraphNodeTypeKernel;
+#endif
+}
+
 void CudaOps::search(const std::function<void()>& work) {
   const Range range("search");
   const Stopwatch stopwatch(compile_info_.search_ms);
@@ -75,6 +96,7 @@ CompileInfo CudaOps::compile_info() const {
   CompileInfo info = compile_info_;
   info.searched = matmul_plans_->searched();
   info.from_cache = matmul_plans_->from_cache();
+  info.launched_early = queue_.launched_early;
   return info;
 }
 

@@ -19,6 +19,7 @@ struct Values {
 
 // out[i] = values[i]; one warp
 __global__ void __launch_bounds__(32) write_kernel(float* out, int n, const __grid_constant__ Values values) {
+  await_predecessor();
   if (threadIdx.x < n) out[threadIdx.x] = values.at[threadIdx.x];
 }
 
@@ -34,7 +35,7 @@ void CudaOps::copy(Tensor dst, Tensor src) {
       if constexpr (std::is_same_v<Out, In>) {
         CUDA_CHECK(cudaMemcpyAsync(dst.data, src.data, dst.bytes(), cudaMemcpyDeviceToDevice, stream_.get()));
       } else {
-        map(stream_.get(), dst.ptr<Out>(), dst.numel(), Operands<In, 1>{{src.ptr<In>()}}, Unchanged{});
+        map(queue_, dst.ptr<Out>(), dst.numel(), Operands<In, 1>{{src.ptr<In>()}}, Unchanged{});
       }
     });
   });
@@ -48,8 +49,7 @@ void CudaOps::write(Tensor dst, std::initializer_list<float> values) {
   if (n == 0) return;
   Values copied{};
   std::copy(values.begin(), values.end(), copied.at);
-  write_kernel<<<1, 32, 0, stream_.get()>>>(to, n, copied);
-  CUDA_CHECK(cudaGetLastError());
+  launch(queue_, write_kernel, 1, 32, 0, to, n, copied);
 }
 
 }  // namespace stepladder

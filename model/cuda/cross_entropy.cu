@@ -100,6 +100,7 @@ struct RunningSum {
 // [V..Vp) = 0.
 template <class T, int kWidth, Mode kMode, class To>
 __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy<T> f, To to) {
+  await_predecessor();
   extern __shared__ uint4 shared_row[];
   auto* const held = reinterpret_cast<Pack<T, kWidth>*>(shared_row);
   const int64_t row = blockIdx.x;
@@ -208,8 +209,8 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
 }
 
 template <class T, int kWidth, Mode kMode, class To>
-void launch(cudaStream_t stream, const CrossEntropy<T>& f, const To& to, int64_t rows,
-            int64_t shared_bytes = 0) {
+void launch_rows(Queue& queue, const CrossEntropy<T>& f, const To& to, int64_t rows,
+                 int64_t shared_bytes = 0) {
   const auto kernel = cross_entropy_kernel<T, kWidth, kMode, To>;
   unsigned threads = row_threads(f.V);
   if (shared_bytes > 0) {
@@ -221,20 +222,18 @@ void launch(cudaStream_t stream, const CrossEntropy<T>& f, const To& to, int64_t
                                                              static_cast<size_t>(shared_bytes)));
     if (resident > 1) threads = std::min(threads, static_cast<unsigned>(kMaxThreads / 2));
   }
-  kernel<<<grid_size(rows), threads, static_cast<size_t>(shared_bytes), stream>>>(f, to);
-  CUDA_CHECK(cudaGetLastError());
+  launch(queue, kernel, grid_size(rows), threads, static_cast<size_t>(shared_bytes), f, to);
 }
 
 /// The gradient with a row in shared memory where it fits, with a little for what the kernel has of its own.
 template <int kWidth, class T, class To>
-void launch_gradient(cudaStream_t stream, const CrossEntropy<T>& f, const To& to, int64_t rows,
-                     int shared_limit) {
+void launch_gradient(Queue& queue, const CrossEntropy<T>& f, const To& to, int64_t rows, int shared_limit) {
   constexpr int64_t kStatic = 1024;
   const auto shared = static_cast<int64_t>(sizeof(T)) * ceil_div(f.V, kWidth) * kWidth;
   if (shared + kStatic <= shared_limit) {
-    launch<T, kWidth, Mode::gradient_in_shared>(stream, f, to, rows, shared);
+    launch_rows<T, kWidth, Mode::gradient_in_shared>(queue, f, to, rows, shared);
   } else {
-    launch<T, kWidth, Mode::gradient_reading_twice>(stream, f, to, rows);
+    launch_rows<T, kWidth, Mode::gradient_reading_twice>(queue, f, to, rows);
   }
 }
 
@@ -265,7 +264,7 @@ void with_operands(const char* op, Tensor losses, Tensor logits, Tensor targets,
 void CudaOps::cross_entropy_forward(Tensor losses, Tensor logits, Tensor targets, int64_t V) {
   const Range range("cross_entropy_forward");
   const auto run = [&]<class T>(const CrossEntropy<T>& f, auto width) {
-    launch<T, width(), Mode::loss>(stream_.get(), f, InPlace<T>{f.logits}, logits.rows());
+    launch_rows<T, width(), Mode::loss>(queue_, f, InPlace<T>{f.logits}, logits.rows());
   };
   with_operands("cross_entropy_forward", losses, logits, targets, V, 0.0F, {}, options_.wide_access, run);
 }
@@ -274,7 +273,7 @@ void CudaOps::cross_entropy_forward_backward(Tensor losses, Tensor logits, Tenso
                                              float scale, Tensor loss_scaler) {
   const Range range("cross_entropy_forward_backward");
   const auto run = [&]<class T>(const CrossEntropy<T>& f, auto width) {
-    launch_gradient<width()>(stream_.get(), f, InPlace<T>{f.logits}, logits.rows(), shared_limit_);
+    launch_gradient<width()>(queue_, f, InPlace<T>{f.logits}, logits.rows(), shared_limit_);
   };
   with_operands("cross_entropy_forward_backward", losses, logits, targets, V, scale, loss_scaler,
                 options_.wide_access, run);
@@ -292,7 +291,7 @@ void CudaOps::quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Ten
     if constexpr (std::is_same_v<T, BFloat16>)
       with_fp8_type(q.dtype, [&](auto type) {
         const AsFp8<decltype(type)> to{static_cast<uint8_t*>(q.data), q.scale, q.amax};
-        launch_gradient<width()>(stream_.get(), f, to, logits.rows(), shared_limit_);
+        launch_gradient<width()>(queue_, f, to, logits.rows(), shared_limit_);
       });
   };
   with_operands("quantize_cross_entropy", losses, logits, targets, V, scale, {}, options_.wide_access, run);

@@ -34,10 +34,17 @@ std::string uuid_name(const cudaUUID_t& uuid) {
   return name;
 }
 
+/// 13000 for CUDA 13.0; 0 where there is none.
+int driver_version() {
+  int driver = 0;
+  CUDA_CHECK(cudaDriverGetVersion(&driver));
+  return driver;
+}
+
 /// Makes device `index` current and returns it.
 int select_device(int index) {
-  int driver = 0, runtime = 0, devices = 0;
-  CUDA_CHECK(cudaDriverGetVersion(&driver));
+  const int driver = driver_version();
+  int runtime = 0, devices = 0;
   CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
   if (driver == 0) throw UnsupportedError("no CUDA device: there is no NVIDIA driver");
   const cudaError_t error = cudaGetDeviceCount(&devices);
@@ -77,8 +84,11 @@ CudaOps::CudaOps(int index, const OpsOptions& options)
       multiprocessors_(attribute(cudaDevAttrMultiProcessorCount, index)),
       shared_limit_(std::min(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
                              compute_capability_ < 80 ? kTuringShared : INT_MAX)) {
-  check_kernel_image();
+  constexpr int kEarlyCapability = 90, kEarlyDriver = 12030;
+  const int code = std::min(kernel_image(), compute_capability_);
   stream_ = make_stream();
+  queue_ = {.stream = stream_.get(),
+            .early = options.early_launch && code >= kEarlyCapability && driver_version() >= kEarlyDriver};
   start_ = make_event();
   stop_ = make_event();
   copy_stream_ = make_stream();
@@ -98,8 +108,7 @@ CudaOps::~CudaOps() {
 DeviceInfo CudaOps::device() const {
   cudaDeviceProp properties;
   CUDA_CHECK(cudaGetDeviceProperties(&properties, index_));
-  int driver = 0, runtime = 0, major = 0, minor = 0, patch = 0;
-  CUDA_CHECK(cudaDriverGetVersion(&driver));
+  int runtime = 0, major = 0, minor = 0, patch = 0;
   CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
   CUBLAS_CHECK(cublasGetProperty(MAJOR_VERSION, &major));
   CUBLAS_CHECK(cublasGetProperty(MINOR_VERSION, &minor));
@@ -109,7 +118,7 @@ DeviceInfo CudaOps::device() const {
           .uuid = uuid_name(properties.uuid),
           .compute_capability = compute_capability_,
           .total_memory = static_cast<int64_t>(properties.totalGlobalMem),
-          .driver = version_name(driver),
+          .driver = version_name(driver_version()),
           .runtime = version_name(runtime),
           .blas = cat("cuBLAS ", major, '.', minor, '.', patch),
           .attention = attention_,

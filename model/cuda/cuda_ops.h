@@ -135,7 +135,7 @@ class CudaOps final : public Ops {
   void wait_for_collectives() override;
 
   // linear_cublaslt.cpp
-  void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) override;
+  void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b, Tensor residual) override;
   void linear_gelu_forward(Tensor out, Tensor pre, Tensor x, Tensor w, Tensor b) override;
   void linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w, Tensor pre, Write write) override;
   void linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x, Write write) override;
@@ -187,8 +187,9 @@ class CudaOps final : public Ops {
     int64_t now = 0, peak = 0;
   };
 
-  /// Fails unless this build holds code for the current device.
-  static void check_kernel_image();
+  /// The least compute capability that this build's code for the current device is for: 90 for sm_90. Fails
+  /// unless there is any.
+  static int kernel_image();
   /// Bytes of scratch that sort_tokens needs for n tokens.
   static size_t sort_bytes(int64_t n, int64_t V);
   /// sorted_tokens_ = tokens in ascending order, sorted_positions_ = where each came from; ties keep their
@@ -211,8 +212,8 @@ class CudaOps final : public Ops {
   /// Where an epilogue, which can only overwrite, puts a bias gradient: db, or scratch that is then added to
   /// it. Without data where scratch is too small.
   Tensor epilogue_gradient(Tensor db, Write write) const;
-  /// db (C) = or += sum_n dout.
-  void bias_backward(Tensor db, Tensor dout, Write write);
+  /// out (C) = or += sum_n x.
+  void sum_rows_into(Tensor out, Tensor x, Write write);
   /// Decides who computes attention. Throws UnsupportedError where cuDNN is asked for and can't be had.
   void choose_attention();
   /// Whether this call is cuDNN's; otherwise it is our own kernels'. attention_ tells which, and why.
@@ -226,6 +227,7 @@ class CudaOps final : public Ops {
   const int multiprocessors_;
   const int shared_limit_;  // bytes of shared memory that a block may ask for
   Stream stream_;
+  Queue queue_;  // of kernels on stream_
   Event start_, stop_;
   Stream copy_stream_;              // of stage()
   Event staged_, received_;         // the last stage() and receive() are done

@@ -47,65 +47,66 @@ struct ScaleBy {  // x * factor
 
 }  // namespace
 
-void CudaOps::check_kernel_image() {
+int CudaOps::kernel_image() {
   cudaFuncAttributes attributes;
   CUDA_CHECK(cudaFuncGetAttributes(&attributes, map_kernel<float, float, Add, 2>));
+  return attributes.ptxVersion;
 }
 
 void CudaOps::add(Tensor out, Tensor a, Tensor b) {
   const Range range("add");
-  map(stream_.get(), "add", out, Add{}, a, b);
+  map(queue_, "add", out, Add{}, a, b);
 }
 
 void CudaOps::mul(Tensor out, Tensor a, Tensor b) {
   const Range range("mul");
-  map(stream_.get(), "mul", out, Mul{}, a, b);
+  map(queue_, "mul", out, Mul{}, a, b);
 }
 
 void CudaOps::affine(Tensor out, Tensor x, float scale, float shift) {
   const Range range("affine");
-  map(stream_.get(), "affine", out, Affine{scale, shift}, x);
+  map(queue_, "affine", out, Affine{scale, shift}, x);
 }
 
 void CudaOps::pow(Tensor out, Tensor x, int exponent) {
   const Range range("pow");
   check(exponent == 2 || exponent == 3, "pow: exponent ", exponent, ", must be 2 or 3");
   if (exponent == 2) {
-    map(stream_.get(), "pow", out, Square{}, x);
+    map(queue_, "pow", out, Square{}, x);
   } else {
-    map(stream_.get(), "pow", out, Cube{}, x);
+    map(queue_, "pow", out, Cube{}, x);
   }
 }
 
 void CudaOps::tanh(Tensor out, Tensor x) {
   const Range range("tanh");
-  map(stream_.get(), "tanh", out, Tanh{}, x);
+  map(queue_, "tanh", out, Tanh{}, x);
 }
 
 void CudaOps::sqrt(Tensor out, Tensor x) {
   const Range range("sqrt");
-  map(stream_.get(), "sqrt", out, Sqrt{}, x);
+  map(queue_, "sqrt", out, Sqrt{}, x);
 }
 
 void CudaOps::lerp(Tensor x, Tensor y, float weight) {
   const Range range("lerp");
-  map(stream_.get(), "lerp", x, Lerp{weight}, x, y);
+  map(queue_, "lerp", x, Lerp{weight}, x, y);
 }
 
 void CudaOps::addcmul(Tensor x, Tensor a, Tensor b, float value) {
   const Range range("addcmul");
-  map(stream_.get(), "addcmul", x, AddCMul{value}, x, a, b);
+  map(queue_, "addcmul", x, AddCMul{value}, x, a, b);
 }
 
 void CudaOps::addcdiv(Tensor x, Tensor a, Tensor b, float value) {
   const Range range("addcdiv");
-  map(stream_.get(), "addcdiv", x, AddCDiv{value}, x, a, b);
+  map(queue_, "addcdiv", x, AddCDiv{value}, x, a, b);
 }
 
 void CudaOps::scale_by(Tensor x, Tensor factor) {
   const Range range("scale_by");
   check(factor.numel() == 1, "scale_by: factor ", factor, ", must have one element");
-  map(stream_.get(), "scale_by", x, ScaleBy{factor.ptr<float>()}, x);
+  map(queue_, "scale_by", x, ScaleBy{factor.ptr<float>()}, x);
 }
 
 }  // namespace stepladder

@@ -45,6 +45,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     sum_runs_kernel(T* dwte, float* partials, const int32_t* tokens, const int32_t* positions, const T* dout,
                     int64_t n, int64_t C) {
+  await_predecessor();
   const int64_t chunk = blockIdx.x;
   const int64_t begin = chunk * kTokenChunk;
   const int count = static_cast<int>(n - begin < kTokenChunk ? n - begin : kTokenChunk);
@@ -89,6 +90,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     add_partials_kernel(T* dwte, float* partials, const int32_t* tokens, int64_t n, int64_t C) {
+  await_predecessor();
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTokenChunk;
   const int64_t end = begin + kTokenChunk;
   const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
@@ -108,6 +110,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     position_backward_kernel(T* dwpe, const T* dout, int64_t B, int64_t TC) {
+  await_predecessor();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= TC) return;
   float sum = 0.0F;
@@ -133,7 +136,7 @@ void CudaOps::embedding_forward(Tensor out, Tensor tokens, Tensor wte) {
   check_tokens("embedding_forward", tokens, out, wte);
   with_float_type(out.dtype, [&](auto type) {
     using T = decltype(type);
-    map_rows<T>(stream_.get(), out, EmbeddingForward<T>{tokens.ptr<int32_t>(), wte.ptr<T>(), wte.cols()});
+    map_rows<T>(queue_, out, EmbeddingForward<T>{tokens.ptr<int32_t>(), wte.ptr<T>(), wte.cols()});
   });
 }
 
@@ -154,11 +157,9 @@ void CudaOps::embedding_backward(Tensor dwte, Tensor tokens, Tensor dout) {
     const dim3 grid(grid_size(chunks), grid_size(ceil_div(C, kThreads)));
     float* partials = partials_.ptr<float>();
     const int32_t* sorted = sorted_tokens_.ptr<int32_t>();
-    sum_runs_kernel<<<grid, kThreads, 0, stream_.get()>>>(to, partials, sorted,
-                                                          sorted_positions_.ptr<int32_t>(), from, n, C);
-    CUDA_CHECK(cudaGetLastError());
-    add_partials_kernel<<<grid, kThreads, 0, stream_.get()>>>(to, partials, sorted, n, C);
-    CUDA_CHECK(cudaGetLastError());
+    launch(queue_, sum_runs_kernel<T>, grid, kThreads, 0, to, partials, sorted,
+           sorted_positions_.ptr<int32_t>(), from, n, C);
+    launch(queue_, add_partials_kernel<T>, grid, kThreads, 0, to, partials, sorted, n, C);
   });
 }
 
@@ -167,7 +168,7 @@ void CudaOps::add_position(Tensor x, Tensor wpe) {
   check_positions("add_position", x, wpe);
   with_float_type(x.dtype, [&](auto type) {
     using T = decltype(type);
-    map_rows<T>(stream_.get(), x, AddPosition<T>{x.ptr<T>(), wpe.ptr<T>(), x.shape[1], x.cols()});
+    map_rows<T>(queue_, x, AddPosition<T>{x.ptr<T>(), wpe.ptr<T>(), x.shape[1], x.cols()});
   });
 }
 
@@ -178,9 +179,8 @@ void CudaOps::position_backward(Tensor dwpe, Tensor dout) {
   if (dout.numel() == 0) return;
   with_float_type(dwpe.dtype, [&](auto type) {
     using T = decltype(type);
-    position_backward_kernel<<<grid_size(ceil_div(TC, kThreads)), kThreads, 0, stream_.get()>>>(
-        dwpe.ptr<T>(), dout.ptr<T>(), B, TC);
-    CUDA_CHECK(cudaGetLastError());
+    launch(queue_, position_backward_kernel<T>, grid_size(ceil_div(TC, kThreads)), kThreads, 0, dwpe.ptr<T>(),
+           dout.ptr<T>(), B, TC);
   });
 }
 

@@ -266,7 +266,8 @@ constexpr size_t kForwardShared = 3 * kRows* kStride<kHS> * sizeof(uint16_t);
 // by, and what was accumulated is scaled down when the maximum grows.
 template <class T, int kHS>
 __global__ void __launch_bounds__(32 * kWarps)
-    forward_kernel(T* __restrict__ out, float* __restrict__ lse, const T* __restrict__ qkv, Heads heads) {
+    forward_kernel(T* __restrict__ out, float* __restrict__ lse, const T* qkv, Heads heads) {
+  await_predecessor();
   extern __shared__ uint4 shared[];
   T* Q = reinterpret_cast<T*>(shared);
   T* K = Q + kRows * kStride<kHS>;
@@ -348,6 +349,7 @@ __global__ void __launch_bounds__(32 * kWarps)
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     delta_kernel(float* delta, const T* dout, const T* out, int64_t n, Heads heads) {
+  await_predecessor();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;  // (b * T + t) * NH + h
   if (i >= n) return;
   const int64_t h = i % heads.NH, bt = i / heads.NH, b = bt / heads.T, t = bt % heads.T;
@@ -373,8 +375,9 @@ constexpr size_t kBackwardShared = 2 * (kRows + kWalked<kHS>)*kStride<kHS> * siz
 // fragments are keys and columns queries: they hold S^T, P^T, dP^T and dS^T.
 template <class T, int kHS>
 __global__ void __launch_bounds__(32 * kWarps)
-    key_value_backward_kernel(T* __restrict__ dqkv, const T* __restrict__ dout, const float* __restrict__ lse,
-                              const float* __restrict__ delta, const T* __restrict__ qkv, Heads heads) {
+    key_value_backward_kernel(T* __restrict__ dqkv, const T* dout, const float* lse, const float* delta,
+                              const T* qkv, Heads heads) {
+  await_predecessor();
   constexpr int kQueries = kWalked<kHS>;
   extern __shared__ uint4 shared[];
   T* K = reinterpret_cast<T*>(shared);
@@ -442,8 +445,9 @@ __global__ void __launch_bounds__(32 * kWarps)
 // dQ = scale * dS K of 64 queries, over the keys up to the last of them.
 template <class T, int kHS>
 __global__ void __launch_bounds__(32 * kWarps)
-    query_backward_kernel(T* __restrict__ dqkv, const T* __restrict__ dout, const float* __restrict__ lse,
-                          const float* __restrict__ delta, const T* __restrict__ qkv, Heads heads) {
+    query_backward_kernel(T* __restrict__ dqkv, const T* dout, const float* lse, const float* delta,
+                          const T* qkv, Heads heads) {
+  await_predecessor();
   constexpr int kKeys = kWalked<kHS>;
   extern __shared__ uint4 shared[];
   T* Q = reinterpret_cast<T*>(shared);
@@ -530,43 +534,40 @@ Heads heads_of(const AttentionShape& shape) {
 
 /// One block for each tile of each head.
 template <class... Parameters, class... Args>
-void launch(cudaStream_t stream, void (*kernel)(Parameters...), size_t shared, const AttentionShape& shape,
-            Args... args) {
+void launch_tiles(Queue& queue, void (*kernel)(Parameters...), size_t shared, const AttentionShape& shape,
+                  Args... args) {
   constexpr size_t kWithoutAsking = 48 << 10;
   if (shared > kWithoutAsking)
     CUDA_CHECK(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
   const Heads heads = heads_of(shape);
-  kernel<<<grid_size(shape.B * shape.NH * heads.tiles), 32 * kWarps, shared, stream>>>(args..., heads);
-  CUDA_CHECK(cudaGetLastError());
+  launch(queue, kernel, grid_size(shape.B * shape.NH * heads.tiles), 32 * kWarps, shared, args..., heads);
 }
 
 }  // namespace
 
-void flash_attention_forward(cudaStream_t stream, const AttentionShape& shape, Tensor out, Tensor lse,
-                             Tensor qkv) {
+void flash_attention_forward(Queue& queue, const AttentionShape& shape, Tensor out, Tensor lse, Tensor qkv) {
   with_kernel(shape, [&](auto type, auto size) {
     using T = decltype(type);
     constexpr int kHS = size;
-    launch(stream, forward_kernel<T, kHS>, kForwardShared<kHS>, shape, out.ptr<T>(), lse.ptr<float>(),
-           qkv.ptr<T>());
+    launch_tiles(queue, forward_kernel<T, kHS>, kForwardShared<kHS>, shape, out.ptr<T>(), lse.ptr<float>(),
+                 qkv.ptr<T>());
   });
 }
 
-void flash_attention_backward(cudaStream_t stream, const AttentionShape& shape, Tensor dqkv, Tensor dout,
-                              Tensor out, Tensor lse, Tensor qkv, Tensor delta) {
+void flash_attention_backward(Queue& queue, const AttentionShape& shape, Tensor dqkv, Tensor dout, Tensor out,
+                              Tensor lse, Tensor qkv, Tensor delta) {
   const int64_t rows = shape.B * shape.T * shape.NH;
   check(delta.numel() >= rows, "attention_backward: scratch for ", delta.numel(), " rows, wanted ", rows);
   with_kernel(shape, [&](auto type, auto size) {
     using T = decltype(type);
     constexpr int kHS = size;
-    delta_kernel<<<grid_size(ceil_div(rows, kThreads)), kThreads, 0, stream>>>(
-        delta.ptr<float>(), dout.ptr<T>(), out.ptr<T>(), rows, heads_of(shape));
-    CUDA_CHECK(cudaGetLastError());
-    launch(stream, key_value_backward_kernel<T, kHS>, kBackwardShared<kHS>, shape, dqkv.ptr<T>(),
-           dout.ptr<T>(), lse.ptr<float>(), delta.ptr<float>(), qkv.ptr<T>());
-    launch(stream, query_backward_kernel<T, kHS>, kBackwardShared<kHS>, shape, dqkv.ptr<T>(), dout.ptr<T>(),
-           lse.ptr<float>(), delta.ptr<float>(), qkv.ptr<T>());
+    launch(queue, delta_kernel<T>, grid_size(ceil_div(rows, kThreads)), kThreads, 0, delta.ptr<float>(),
+           dout.ptr<T>(), out.ptr<T>(), rows, heads_of(shape));
+    launch_tiles(queue, key_value_backward_kernel<T, kHS>, kBackwardShared<kHS>, shape, dqkv.ptr<T>(),
+                 dout.ptr<T>(), lse.ptr<float>(), delta.ptr<float>(), qkv.ptr<T>());
+    launch_tiles(queue, query_backward_kernel<T, kHS>, kBackwardShared<kHS>, shape, dqkv.ptr<T>(),
+                 dout.ptr<T>(), lse.ptr<float>(), delta.ptr<float>(), qkv.ptr<T>());
   });
 }
 

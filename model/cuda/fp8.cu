@@ -83,6 +83,7 @@ __device__ void store_columns(const Turned& tile, uint8_t* columns, int first_co
 // blockIdx: tile of columns, every gridDim.y-th tile of rows, matrix.
 template <class Q, class F>
 __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
+  await_predecessor();
   __shared__ Turned tile;
   __shared__ float of_warp[kThreads / 32][kTileCols];
   const int thread = static_cast<int>(threadIdx.x), pack = thread % kPacks, group = thread / kPacks;
@@ -147,6 +148,7 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
 // columns (C,N) = rows (N,C) transposed, bytes; blockIdx: tile of columns, tile of rows.
 __global__ void __launch_bounds__(kThreads)
     transpose_kernel(uint8_t* columns, const uint8_t* rows, int64_t N, int C) {
+  await_predecessor();
   __shared__ Turned tile;
   const int pack = static_cast<int>(threadIdx.x) % kPacks, group = static_cast<int>(threadIdx.x) / kPacks;
   const int first_col = static_cast<int>(blockIdx.x) * kTileCols, col = first_col + pack * kPack;
@@ -168,6 +170,7 @@ __global__ void __launch_bounds__(kThreads)
 constexpr int kLanes = 32;
 __global__ void __launch_bounds__(32 * kLanes)
     add_partials_kernel(BFloat16* out, const float* partials, int chunks, int C) {
+  await_predecessor();
   __shared__ float of_lane[kLanes][33];
   const int c = static_cast<int>(blockIdx.x) * 32 + static_cast<int>(threadIdx.x);
   float sum = 0.0F;
@@ -182,6 +185,7 @@ __global__ void __launch_bounds__(32 * kLanes)
 
 // amax[m] = max |x| over matrix m of n elements, as many blocks each as gridDim.x; amax is 0 before.
 __global__ void __launch_bounds__(kThreads) max_magnitude_kernel(float* amax, const BFloat16* x, int64_t n) {
+  await_predecessor();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads * kPack;
   uint32_t largest = 0;
   for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack; i < n; i += step) {
@@ -207,6 +211,7 @@ __device__ float fitting_scale(float amax, float largest_number) {
 __global__ void __launch_bounds__(kThreads)
     update_scales_kernel(float* scale, float* history, const float* amax, int tensors, int window,
                          float largest_number) {
+  await_predecessor();
   const int t = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (t >= tensors) return;
   const float newest = amax[t];
@@ -260,13 +265,11 @@ void CudaOps::quantize_values(const char* op, Tensor q, Tensor qt, Tensor dbias,
   const Quantized to{data(q), data(qt), either.scale, either.amax, partials, N, column_count(C)};
   const dim3 grid(grid_size(ceil_div(C, kTileCols)), chunks, static_cast<unsigned>(layers));
   with_fp8_type(either.dtype, [&](auto type) {
-    quantize_kernel<decltype(type)><<<grid, kThreads, 0, stream_.get()>>>(to, f);
+    launch(queue_, quantize_kernel<decltype(type), F>, grid, kThreads, 0, to, f);
   });
-  CUDA_CHECK(cudaGetLastError());
   if (!dbias.data) return;
-  add_partials_kernel<<<grid_size(ceil_div(C, 32)), dim3(32, kLanes), 0, stream_.get()>>>(
-      dbias.ptr<BFloat16>(), partials, static_cast<int>(chunks), to.C);
-  CUDA_CHECK(cudaGetLastError());
+  launch(queue_, add_partials_kernel, grid_size(ceil_div(C, 32)), dim3(32, kLanes), 0, dbias.ptr<BFloat16>(),
+         partials, static_cast<int>(chunks), to.C);
 }
 
 void CudaOps::quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) {
@@ -282,10 +285,9 @@ void CudaOps::transpose(Tensor qt, Tensor q) {
         "transpose: ", qt, " of ", q);
   const auto tiles = ceil_div(N, kTileRows);
   check(tiles <= 65535, "transpose: ", q, " has too many rows");
-  transpose_kernel<<<dim3(grid_size(ceil_div(C, kTileCols)), static_cast<unsigned>(tiles)), kThreads, 0,
-                     stream_.get()>>>(static_cast<uint8_t*>(qt.data), static_cast<const uint8_t*>(q.data), N,
-                                      column_count(C));
-  CUDA_CHECK(cudaGetLastError());
+  launch(queue_, transpose_kernel, dim3(grid_size(ceil_div(C, kTileCols)), static_cast<unsigned>(tiles)),
+         kThreads, 0, static_cast<uint8_t*>(qt.data), static_cast<const uint8_t*>(q.data), N,
+         column_count(C));
 }
 
 void CudaOps::quantize_gelu(Tensor q, Tensor qt, Tensor x) {
@@ -310,12 +312,10 @@ void CudaOps::quantize_to_fit(Tensor q, Tensor qt, Tensor x) {
   CUDA_CHECK(cudaMemsetAsync(q.amax, 0, static_cast<size_t>(layers) * sizeof(float), stream_.get()));
   const int64_t blocks =
       std::min(ceil_div(n, kThreads * kPack), ceil_div(8 * int64_t{multiprocessors_}, layers));
-  max_magnitude_kernel<<<dim3(grid_size(blocks), static_cast<unsigned>(layers)), kThreads, 0,
-                         stream_.get()>>>(q.amax, x.ptr<BFloat16>(), n);
-  CUDA_CHECK(cudaGetLastError());
-  update_scales_kernel<<<grid_size(ceil_div(layers, kThreads)), kThreads, 0, stream_.get()>>>(
-      q.scale, nullptr, q.amax, static_cast<int>(layers), 0, largest_of(q.dtype));
-  CUDA_CHECK(cudaGetLastError());
+  launch(queue_, max_magnitude_kernel, dim3(grid_size(blocks), static_cast<unsigned>(layers)), kThreads, 0,
+         q.amax, x.ptr<BFloat16>(), n);
+  launch(queue_, update_scales_kernel, grid_size(ceil_div(layers, kThreads)), kThreads, 0, q.scale, nullptr,
+         q.amax, static_cast<int>(layers), 0, largest_of(q.dtype));
   quantize_values("quantize_to_fit", q, qt, {}, Copy{x.ptr<BFloat16>()}, x, layers);
 }
 
@@ -325,10 +325,9 @@ void CudaOps::update_scales(Tensor scale, Tensor history, Tensor amax, DType typ
             scale.shape == Shape{history.shape[0], kScaleStride} && amax.shape == Shape{history.shape[0]},
         "update_scales: ", scale, " of ", history, " and ", amax);
   const int tensors = column_count(amax.numel());
-  update_scales_kernel<<<grid_size(ceil_div(tensors, kThreads)), kThreads, 0, stream_.get()>>>(
-      scale.ptr<float>(), history.ptr<float>(), amax.ptr<float>(), tensors, static_cast<int>(history.cols()),
-      largest_of(type));
-  CUDA_CHECK(cudaGetLastError());
+  launch(queue_, update_scales_kernel, grid_size(ceil_div(tensors, kThreads)), kThreads, 0,
+         scale.ptr<float>(), history.ptr<float>(), amax.ptr<float>(), tensors,
+         static_cast<int>(history.cols()), largest_of(type));
 }
 
 }  // namespace stepladder

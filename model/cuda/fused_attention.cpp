@@ -71,7 +71,7 @@ void CudaOps::attention_forward(Tensor out, Tensor lse, Tensor qkv) {
   if (use_cudnn(shape, AttentionPass::forward))
     cudnn_->forward(shape, out, lse, qkv, attention_scratch_);
   else
-    flash_attention_forward(stream_.get(), shape, out, lse, qkv);
+    flash_attention_forward(queue_, shape, out, lse, qkv);
 }
 
 void CudaOps::attention_backward(Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv) {
@@ -84,7 +84,7 @@ void CudaOps::attention_backward(Tensor dqkv, Tensor dout, Tensor out, Tensor ls
   if (use_cudnn(shape, AttentionPass::backward))
     cudnn_->backward(shape, dqkv, dout, out, lse, qkv, attention_scratch_);
   else
-    flash_attention_backward(stream_.get(), shape, dqkv, dout, out, lse, qkv, attention_scratch_);
+    flash_attention_backward(queue_, shape, dqkv, dout, out, lse, qkv, attention_scratch_);
 }
 
 }  // namespace stepladder

@@ -45,12 +45,13 @@ class CudnnAttention {
   std::unique_ptr<Impl> impl_;
 };
 
+struct Queue;
+
 /// Our own: every device from sm_75 on (bf16: sm_80), any T, HS a multiple of 8 up to 128. Same bits every
 /// time.
-void flash_attention_forward(cudaStream_t stream, const AttentionShape& shape, Tensor out, Tensor lse,
-                             Tensor qkv);
+void flash_attention_forward(Queue& queue, const AttentionShape& shape, Tensor out, Tensor lse, Tensor qkv);
 /// delta (>= B*NH*T) f32 is scratch.
-void flash_attention_backward(cudaStream_t stream, const AttentionShape& shape, Tensor dqkv, Tensor dout,
-                              Tensor out, Tensor lse, Tensor qkv, Tensor delta);
+void flash_attention_backward(Queue& queue, const AttentionShape& shape, Tensor dqkv, Tensor dout, Tensor out,
+                              Tensor lse, Tensor qkv, Tensor delta);
 
 }  // namespace stepladder

@@ -14,6 +14,7 @@ constexpr int kRows = 8;  // of a block; each has a warp
 /// elements c, c + 1, ... A lane loads kItems packs of each operand before it uses the first.
 template <class T, int kWidth, class F>
 __global__ void __launch_bounds__(32 * kRows) map_packs_kernel(int64_t rows, int cols, F f) {
+  await_predecessor();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.y;
   if (row >= rows) return;
   const auto of_row = f.row(row);
@@ -41,11 +42,10 @@ __global__ void __launch_bounds__(32 * kRows) map_packs_kernel(int64_t rows, int
 }
 
 template <class T, int kWidth, class F>
-void map_packs(cudaStream_t stream, int64_t rows, int64_t cols, F f) {
+void map_packs(Queue& queue, int64_t rows, int64_t cols, F f) {
   if (rows == 0 || cols == 0) return;
-  map_packs_kernel<T, kWidth>
-      <<<grid_size(ceil_div(rows, kRows)), dim3(32, kRows), 0, stream>>>(rows, column_count(cols), f);
-  CUDA_CHECK(cudaGetLastError());
+  launch(queue, map_packs_kernel<T, kWidth, F>, grid_size(ceil_div(rows, kRows)), dim3(32, kRows), 0, rows,
+         column_count(cols), f);
 }
 
 template <class T, int kWidth>
@@ -158,7 +158,7 @@ void CudaOps::encoder_forward(Tensor out, Tensor tokens, Tensor wte, Tensor wpe)
     using T = decltype(type);
     const EncoderForward<T, width()> f{out.ptr<T>(), tokens.ptr<int32_t>(), wte.ptr<T>(),
                                        wpe.ptr<T>(), out.shape[1],          out.cols()};
-    map_packs<T, width()>(stream_.get(), out.rows(), out.cols(), f);
+    map_packs<T, width()>(queue_, out.rows(), out.cols(), f);
   });
 }
 
@@ -171,7 +171,7 @@ void CudaOps::bias_gelu_forward(Tensor out, Tensor x, Tensor bias) {
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
     const BiasGelu<T, width()> f{x.ptr<T>(), out.ptr<T>(), bias.ptr<T>(), x.cols()};
-    map_packs<T, width()>(stream_.get(), x.rows(), x.cols(), f);
+    map_packs<T, width()>(queue_, x.rows(), x.cols(), f);
   });
 }
 
@@ -183,7 +183,7 @@ void CudaOps::gelu_backward(Tensor dx, Tensor dout, Tensor x) {
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
     const GeluBackward<T, width()> f{dx.ptr<T>(), dout.ptr<T>(), x.ptr<T>(), x.cols()};
-    map_packs<T, width()>(stream_.get(), x.rows(), x.cols(), f);
+    map_packs<T, width()>(queue_, x.rows(), x.cols(), f);
   });
 }
 
@@ -203,7 +203,7 @@ void CudaOps::bias_split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv, Tensor bi
                                         column_count(T),
                                         static_cast<int>(NH),
                                         static_cast<int>(HS)};
-    map_packs<Type, width()>(stream_.get(), B * T, cols, f);
+    map_packs<Type, width()>(queue_, B * T, cols, f);
   });
 }
 

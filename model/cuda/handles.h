@@ -41,6 +41,18 @@ inline Event make_event(unsigned flags = cudaEventDefault) {
   return Event(event);
 }
 
+/// Where kernels are queued.
+struct Queue {
+  cudaStream_t stream = nullptr;
+  /// A kernel that follows a kernel in a recorded graph is brought onto the device while that one ends
+  /// (programmatic dependent launch).
+  bool early = false;
+  int launched_early = 0;  // so far
+};
+
+/// Whether `stream` is being captured and what comes next depends on one kernel and nothing else.
+bool follows_kernel(cudaStream_t stream);
+
 inline bool is_capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   CUDA_CHECK(cudaStreamIsCapturing(stream, &status));

@@ -10,9 +10,11 @@
 #include <cfloat>
 #include <climits>
 #include <cstdint>
+#include <utility>
 
 #include "model/cuda/cuda_check.h"
 #include "model/cuda/half.cuh"
+#include "model/cuda/handles.h"
 #include "model/error.h"
 #include "model/tensor.h"
 
@@ -32,6 +34,33 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
 inline unsigned grid_size(int64_t blocks) {
   check(blocks <= INT_MAX, blocks, " blocks in a grid, at most ", INT_MAX);
   return static_cast<unsigned>(blocks);
+}
+
+/// The first statement of every kernel, which may be on the device before the kernel before it has ended:
+/// waits until that one, and so all before it, are done and their results can be read.
+__device__ inline void await_predecessor() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
+/// Queues a kernel, as `kernel<<<grid, block, shared, stream>>>(args...)` does.
+template <class... Parameters, class... Args>
+void launch(Queue& queue, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
+            Args&&... args) {
+  const bool early = queue.early && follows_kernel(queue.stream);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared;
+  config.stream = queue.stream;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
+  CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...));
+  if (early) ++queue.launched_early;
 }
 
 /// Columns as the row kernels count them, with room to step past the end.
@@ -72,6 +101,7 @@ struct Operands {
 /// out[i] = f({operand[0][i], operand[1][i], ...})
 template <class Out, class In, class F, int kOperands>
 __global__ void __launch_bounds__(kThreads) map_kernel(Out* out, int64_t n, Operands<In, kOperands> in, F f) {
+  await_predecessor();
   constexpr int kItems = kItemsOf<In>;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * (kThreads * kItems) + threadIdx.x;
   float x[kItems][kOperands];
@@ -89,26 +119,27 @@ __global__ void __launch_bounds__(kThreads) map_kernel(Out* out, int64_t n, Oper
 }
 
 template <class Out, class In, class F, int kOperands>
-void map(cudaStream_t stream, Out* out, int64_t n, const Operands<In, kOperands>& in, F f) {
+void map(Queue& queue, Out* out, int64_t n, const Operands<In, kOperands>& in, F f) {
   if (n == 0) return;
-  map_kernel<<<grid_size(ceil_div(n, kThreads * kItemsOf<In>)), kThreads, 0, stream>>>(out, n, in, f);
-  CUDA_CHECK(cudaGetLastError());
+  launch(queue, map_kernel<Out, In, F, kOperands>, grid_size(ceil_div(n, kThreads * kItemsOf<In>)), kThreads,
+         0, out, n, in, f);
 }
 
 /// Maps f over operands of out's shape and type; out may be one of them.
 template <class F, class... In>
-void map(cudaStream_t stream, const char* op, Tensor out, F f, In... in) {
+void map(Queue& queue, const char* op, Tensor out, F f, In... in) {
   check_same_shape(op, out, in...);
   with_float_type(out.dtype, [&](auto type) {
     using T = decltype(type);
     const Operands<T, sizeof...(In)> from{{in.template ptr<T>()...}};
-    map(stream, out.ptr<T>(), out.numel(), from, f);
+    map(queue, out.ptr<T>(), out.numel(), from, f);
   });
 }
 
 /// out[i] = f.row(row)(i, c), i = row * cols + c; a block has a row.
 template <class T, class F>
 __global__ void __launch_bounds__(kMaxThreads) map_rows_kernel(T* out, int cols, F f) {
+  await_predecessor();
   constexpr int kItems = kItemsOf<T>;
   const int64_t row = blockIdx.x;
   const int64_t offset = row * cols;
@@ -139,13 +170,12 @@ __global__ void __launch_bounds__(kMaxThreads) map_rows_kernel(T* out, int cols,
 /// Maps over the rows of out. f.row(row) loads what the row's elements share and gives the function of one
 /// element, which may read of out's memory only the element that it computes.
 template <class T = float, class F>
-void map_rows(cudaStream_t stream, Tensor out, F f) {
+void map_rows(Queue& queue, Tensor out, F f) {
   T* to = out.ptr<T>();
   if (out.numel() == 0) return;
   const int64_t cols = out.cols();
-  map_rows_kernel<<<grid_size(out.rows()), row_threads(cols, kItemsOf<T>), 0, stream>>>(
-      to, column_count(cols), f);
-  CUDA_CHECK(cudaGetLastError());
+  launch(queue, map_rows_kernel<T, F>, grid_size(out.rows()), row_threads(cols, kItemsOf<T>), 0, to,
+         column_count(cols), f);
 }
 
 struct Sum {
@@ -175,6 +205,7 @@ __device__ float block_reduce(float x, Op op) {
 /// f.write(row, sum over c of f.row(row)(i)), i = row * cols + c < n; a block has a row. T is what f reads.
 template <class T, class F>
 __global__ void __launch_bounds__(kMaxThreads) sum_each_row_kernel(int64_t n, int cols, F f) {
+  await_predecessor();
   constexpr int kItems = kItemsOf<T>;
   const int64_t row = blockIdx.x;
   const int64_t offset = row * cols;
@@ -198,11 +229,10 @@ __global__ void __launch_bounds__(kMaxThreads) sum_each_row_kernel(int64_t n, in
 
 /// Sums n elements by rows of cols, of which the last may be short.
 template <class T = float, class F>
-void sum_each_row(cudaStream_t stream, int64_t n, int64_t cols, F f) {
+void sum_each_row(Queue& queue, int64_t n, int64_t cols, F f) {
   if (n == 0) return;
-  sum_each_row_kernel<T>
-      <<<grid_size(ceil_div(n, cols)), row_threads(cols, kItemsOf<T>), 0, stream>>>(n, column_count(cols), f);
-  CUDA_CHECK(cudaGetLastError());
+  launch(queue, sum_each_row_kernel<T, F>, grid_size(ceil_div(n, cols)), row_threads(cols, kItemsOf<T>), 0, n,
+         column_count(cols), f);
 }
 
 }  // namespace stepladder

@@ -108,6 +108,7 @@ __device__ void put_normalized(const Forward<T>& f, int64_t offset, int c, float
 template <class T, int kWidth, int kHeld, bool kResidual>
 __global__ void __launch_bounds__(kThreads)
     layernorm_forward_kernel(Forward<T> f, int64_t rows, int cols, int warps) {
+  await_predecessor();
   constexpr int kPacks = kHeld / kWidth;
   __shared__ float of_warp[2][kThreads / 32][1];
   const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;
@@ -158,6 +159,7 @@ __global__ void __launch_bounds__(kThreads)
 // The same for rows too long for registers; a block has a row, each thread reads again what it wrote itself.
 template <class T, int kWidth, bool kResidual>
 __global__ void __launch_bounds__(kMaxThreads) layernorm_forward_long_kernel(Forward<T> f, int cols) {
+  await_predecessor();
   const int64_t row = blockIdx.x, offset = row * cols;
   const int first = static_cast<int>(threadIdx.x) * kWidth, step = static_cast<int>(blockDim.x) * kWidth;
   const T* from = kResidual ? f.res : f.x;
@@ -213,6 +215,7 @@ constexpr int kBackwardThreads = kWidth == 8 ? 384 : 256;
 template <class T, int kWidth, int kHeld>
 __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew ? 2 : 1)
     layernorm_backward_kernel(Backward<T> f, float* partials, int64_t rows, int cols, int warps, int slots) {
+  await_predecessor();
   constexpr int kPacks = kHeld / kWidth;
   // The next row, (3 * kPacks, threads) packs; at the end column sums, (slots, 3 * kHeld, lanes) floats.
   extern __shared__ uint4 shared[];
@@ -334,6 +337,7 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads)
     layernorm_backward_long_kernel(Backward<T> f, float* partials, int64_t rows, int cols) {
+  await_predecessor();
   const int begin = static_cast<int>(threadIdx.x) * kWidth, step = static_cast<int>(blockDim.x) * kWidth;
   float* sums = partials + static_cast<int64_t>(blockIdx.x) * kColumnSums * cols;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -394,6 +398,7 @@ static_assert(kNormBlocks % 32 == 0);
 template <class T>
 __global__ void __launch_bounds__(kMaxThreads)
     add_column_sums_kernel(ColumnSums<T> out, const float* partials, int blocks, int cols) {
+  await_predecessor();
   __shared__ float of_warp[32][33];  // one more: a warp reads a column of it without bank conflicts
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int total = kColumnSums * cols;
@@ -434,30 +439,29 @@ T* optional_ptr(const Tensor& t) {
 }
 
 template <bool kResidual, class T, int kWidth>
-void launch_forward(cudaStream_t stream, const Forward<T>& f, int64_t rows, int cols) {
+void launch_forward(Queue& queue, const Forward<T>& f, int64_t rows, int cols) {
   if (cols > kMaxHeldCols) {
-    layernorm_forward_long_kernel<T, kWidth, kResidual><<<grid_size(rows), kMaxThreads, 0, stream>>>(f, cols);
+    launch(queue, layernorm_forward_long_kernel<T, kWidth, kResidual>, grid_size(rows), kMaxThreads, 0, f,
+           cols);
   } else {
     const RowLayout layout = row_layout(cols);
     const int groups = kThreads / 32 / layout.warps;
     with_held(layout.held, [&](auto held) {
-      layernorm_forward_kernel<T, kWidth, held(), kResidual>
-          <<<grid_size(ceil_div(rows, groups)), static_cast<unsigned>(groups * layout.warps * 32), 0,
-             stream>>>(f, rows, cols, layout.warps);
+      launch(queue, layernorm_forward_kernel<T, kWidth, held(), kResidual>, grid_size(ceil_div(rows, groups)),
+             static_cast<unsigned>(groups * layout.warps * 32), 0, f, rows, cols, layout.warps);
     });
   }
-  CUDA_CHECK(cudaGetLastError());
 }
 
 /// Returns how many blocks have left their column sums in partials.
 template <class T, int kWidth>
-int launch_backward(cudaStream_t stream, const Backward<T>& f, float* partials, int64_t rows, int cols,
+int launch_backward(Queue& queue, const Backward<T>& f, float* partials, int64_t rows, int cols,
                     int64_t max_blocks, int multiprocessors, int shared_limit) {
   int blocks = 0;
   if (cols > kMaxHeldCols) {
     blocks = static_cast<int>(std::min<int64_t>({max_blocks, rows, 2 * int64_t{multiprocessors}}));
-    layernorm_backward_long_kernel<T, kWidth>
-        <<<static_cast<unsigned>(blocks), kMaxThreads, 0, stream>>>(f, partials, rows, cols);
+    launch(queue, layernorm_backward_long_kernel<T, kWidth>, static_cast<unsigned>(blocks), kMaxThreads, 0, f,
+           partials, rows, cols);
   } else {
     const RowLayout layout = row_layout(cols);
     const int lanes = 32 * layout.warps;
@@ -475,11 +479,10 @@ int launch_backward(cudaStream_t stream, const Backward<T>& f, float* partials, 
                                                                static_cast<size_t>(shared)));
       blocks = static_cast<int>(std::min<int64_t>(
           {max_blocks, ceil_div(rows, groups), std::max(resident, 1) * int64_t{multiprocessors}}));
-      kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(groups * lanes),
-               static_cast<size_t>(shared), stream>>>(f, partials, rows, cols, layout.warps, slots);
+      launch(queue, kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(groups * lanes),
+             static_cast<size_t>(shared), f, partials, rows, cols, layout.warps, slots);
     });
   }
-  CUDA_CHECK(cudaGetLastError());
   return blocks;
 }
 
@@ -494,7 +497,7 @@ void CudaOps::layernorm_forward(Tensor out, Tensor mean, Tensor rstd, Tensor x, 
     using T = decltype(type);
     const Forward<T> f{nullptr, out.ptr<T>(), mean.ptr<float>(), rstd.ptr<float>(), x.ptr<T>(),
                        nullptr, nullptr,      w.ptr<T>(),        b.ptr<T>()};
-    if (x.numel() > 0) launch_forward<false, T, width()>(stream_.get(), f, x.rows(), column_count(x.cols()));
+    if (x.numel() > 0) launch_forward<false, T, width()>(queue_, f, x.rows(), column_count(x.cols()));
   });
 }
 
@@ -509,7 +512,7 @@ void CudaOps::residual_layernorm_forward(Tensor res, Tensor out, Tensor mean, Te
     using T = decltype(type);
     const Forward<T> f{res.ptr<T>(), out.ptr<T>(),          mean.ptr<float>(), rstd.ptr<float>(), x.ptr<T>(),
                        y.ptr<T>(),   optional_ptr<T>(bias), w.ptr<T>(),        b.ptr<T>()};
-    if (x.numel() > 0) launch_forward<true, T, width()>(stream_.get(), f, x.rows(), column_count(x.cols()));
+    if (x.numel() > 0) launch_forward<true, T, width()>(queue_, f, x.rows(), column_count(x.cols()));
   });
 }
 
@@ -532,11 +535,10 @@ void CudaOps::layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, 
     check(max_blocks > 0, "layernorm_backward needs a workspace for ", cols,
           " channels: call bind_workspace() first");
     float* partials = partials_.ptr<float>();
-    const int blocks = launch_backward<T, width()>(stream_.get(), f, partials, x.rows(), cols, max_blocks,
+    const int blocks = launch_backward<T, width()>(queue_, f, partials, x.rows(), cols, max_blocks,
                                                    multiprocessors_, shared_limit_);
-    add_column_sums_kernel<<<grid_size(ceil_div(kColumnSums * cols, 32)), kMaxThreads, 0, stream_.get()>>>(
-        sums, partials, blocks, cols);
-    CUDA_CHECK(cudaGetLastError());
+    launch(queue_, add_column_sums_kernel<T>, grid_size(ceil_div(kColumnSums * cols, 32)), kMaxThreads, 0,
+           sums, partials, blocks, cols);
   });
 }
 

@@ -74,26 +74,26 @@ Tensor CudaOps::epilogue_gradient(Tensor db, Write write) const {
   return {fits ? partials_.data : nullptr, db.dtype, db.shape, db.name};
 }
 
-void CudaOps::bias_backward(Tensor db, Tensor dout, Write write) {
-  if (write == Write::set) zero(db);
-  sum_rows(db, dout);
-}
-
-void CudaOps::linear_forward(Tensor out, Tensor x, Tensor w, Tensor b) {
+void CudaOps::linear_forward(Tensor out, Tensor x, Tensor w, Tensor b, Tensor residual) {
   const Range range("linear_forward");
   check_linear("linear_forward", out, x, w);
   check_bias("linear_forward", b, out);
+  if (residual.data) check_like("linear_forward", residual, out);
   const LtMatmul product = is_fp8(x.dtype)
                                ? fp8_product("linear_forward", out, x, w, Write::set)
                                : LtMatmul(matmul_key(CUBLAS_OP_T, CUBLAS_OP_N, out.cols(), out.rows(),
                                                      x.cols(), 1, out.dtype, Write::set),
                                           w.data, x.data, out.data);
-  const LtMatmul biased = product.with(CUBLASLT_EPILOGUE_BIAS, b.data);
-  const Way ways[] = {{"bias", biased, {}}, {"separate", {}, [&] {
-                                               matmul(out, x, w, MatOp::NT, Write::set);
-                                               add_columns(out, out, b);
-                                             }}};
-  matmul_plans_->perform(biased, ways);
+  const LtMatmul fused =
+      (residual.data ? product.plus(residual.data) : product).with(CUBLASLT_EPILOGUE_BIAS, b.data);
+  const Way ways[] = {{"bias", fused, {}}, {"separate", {}, [&] {
+                                              if (residual.data && residual.data != out.data)
+                                                copy(out, residual);
+                                              matmul(out, x, w, MatOp::NT,
+                                                     residual.data ? Write::add : Write::set);
+                                              add_columns(out, out, b);
+                                            }}};
+  matmul_plans_->perform(fused, ways);
 }
 
 void CudaOps::linear_gelu_forward(Tensor out, Tensor pre, Tensor x, Tensor w, Tensor b) {
@@ -130,11 +130,11 @@ void CudaOps::linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w
                       if (write == Write::add) add(db, db, gradient);
                     }});
   ways.push_back({"dgelu", product.with(CUBLASLT_EPILOGUE_DGELU, nullptr, pre.data),
-                  [&] { bias_backward(db, dpre, write); }});
+                  [&] { sum_rows_into(db, dpre, write); }});
   ways.push_back({"separate", {}, [&] {
                     matmul(dpre, dout, w, MatOp::NN, Write::set);
                     gelu_backward(dpre, dpre, pre);
-                    bias_backward(db, dpre, write);
+                    sum_rows_into(db, dpre, write);
                   }});
   matmul_plans_->perform(request, ways);
 }
@@ -156,7 +156,7 @@ void CudaOps::linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x
                     }});
   ways.push_back({"separate", {}, [&] {
                     matmul(dw, dout, x, MatOp::TN, write);
-                    bias_backward(db, dout, write);
+                    sum_rows_into(db, dout, write);
                   }});
   matmul_plans_->perform(product.with(CUBLASLT_EPILOGUE_BGRADB, db.data), ways);
 }

@@ -87,8 +87,8 @@ std::string text_of(const MatmulKey& key) {
              key.batch > 1 ? cat(" batch ", key.batch) : "", ' ',
              is_fp8(key.a_type) ? cat(name_of(key.a_type), '*', name_of(key.b_type), ' ') : "",
              key.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32" : name_of(key.dtype), " epilogue ",
-             static_cast<int>(key.epilogue), key.write == Write::add ? " add" : "", " aligned ",
-             key.alignment, key.b_padding > 0 ? cat(" b+", key.b_padding) : "",
+             static_cast<int>(key.epilogue), key.write == Write::add ? " add" : "", key.apart ? " C" : "",
+             " aligned ", key.alignment, key.b_padding > 0 ? cat(" b+", key.b_padding) : "",
              key.d_padding > 0 ? cat(" d+", key.d_padding) : "");
 }
 
@@ -103,13 +103,21 @@ LtMatmul::LtMatmul(const MatmulKey& key, const void* a, const void* b, void* d) 
   *this = with(key.epilogue, nullptr);
 }
 
+LtMatmul LtMatmul::plus(const void* addend) const {
+  LtMatmul product = *this;
+  product.c = addend;
+  product.key.write = Write::add;
+  product.key.apart = addend != d;
+  return product.with(key.epilogue, bias, aux);
+}
+
 LtMatmul LtMatmul::with(cublasLtEpilogue_t epilogue, void* bias, void* aux) const {
   LtMatmul product = *this;
   product.key.epilogue = epilogue;
   product.bias = bias;
   product.aux = aux;
   uintptr_t bits = kMaxAlignment;
-  for (const void* p : std::initializer_list<const void*>{a, b, d, bias, aux})
+  for (const void* p : std::initializer_list<const void*>{a, b, c, d, bias, aux})
     bits |= reinterpret_cast<uintptr_t>(p);
   product.key.alignment = static_cast<uint32_t>(bits & -bits);
   return product;
@@ -207,7 +215,7 @@ std::vector<cublasLtMatmulAlgo_t> MatmulPlans::algorithms(const LtMatmul& produc
 cublasStatus_t MatmulPlans::multiply(const LtMatmul& product, const cublasLtMatmulAlgo_t& algorithm) const {
   const float alpha = 1.0F, beta = product.key.write == Write::add ? 1.0F : 0.0F;
   Descriptors of(product);
-  return cublasLtMatmul(handle_, &of.operation, &alpha, product.a, &of.a, product.b, &of.b, &beta, product.d,
+  return cublasLtMatmul(handle_, &of.operation, &alpha, product.a, &of.a, product.b, &of.b, &beta, product.c,
                         &of.d, product.d, &of.d, &algorithm, workspace_.data, workspace_bytes(), stream_);
 }
 

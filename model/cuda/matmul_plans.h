@@ -19,8 +19,8 @@
 
 namespace stepladder {
 
-/// What the fastest way to do a product depends on. In cuBLAS' terms, columns first: D (m,n) = or +=
-/// op(A) op(B), then an epilogue.
+/// What the fastest way to do a product depends on. In cuBLAS' terms, columns first: D (m,n) = op(A) op(B),
+/// added to D itself or to another matrix C where `write` is add; then an epilogue.
 struct MatmulKey {
   cublasOperation_t op_a, op_b;
   int64_t m, n, k, batch;
@@ -31,6 +31,7 @@ struct MatmulKey {
   uint32_t alignment = 0;                // of all operands, in bytes
   int64_t b_padding = 0, d_padding = 0;  // elements between columns as stored
   DType a_type = dtype, b_type = dtype;
+  bool apart = false;  // what is added to is C, not D
 
   auto operator<=>(const MatmulKey&) const = default;
 };
@@ -38,12 +39,15 @@ struct MatmulKey {
 /// A product with its operands, which set key.alignment.
 struct LtMatmul {
   LtMatmul(const MatmulKey& key, const void* a, const void* b, void* d);
+  /// The same added to C (m,n), stored as D is and which may be D.
+  LtMatmul plus(const void* addend) const;
   /// The same followed by `epilogue`; bias (m), or (n) for BGRADB; aux (m,n).
   LtMatmul with(cublasLtEpilogue_t epilogue, void* bias, void* aux = nullptr) const;
 
   MatmulKey key;
   const void *a, *b;
   void *d, *bias = nullptr, *aux = nullptr;
+  const void* c = d;
   const float *a_scale = nullptr, *b_scale = nullptr;  // on the device, of FP8 operands
 };
 

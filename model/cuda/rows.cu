@@ -81,6 +81,7 @@ constexpr int64_t kBlocksPerMultiprocessor = 8;
 template <Write kWrite, int kWidth, class Out, class In>
 __global__ void __launch_bounds__(32 * kLanes, 4)
     sum_rows_kernel(Out* out, const In* x, int64_t rows, int64_t cols, int64_t rows_per_chunk) {
+  await_predecessor();
   __shared__ float of_lane[kLanes][kWidth][32];
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
   const int64_t c = (static_cast<int64_t>(blockIdx.x) * 32 + lane) * kWidth;
@@ -119,11 +120,10 @@ __global__ void __launch_bounds__(32 * kLanes, 4)
 }
 
 template <Write kWrite, int kWidth, class Out, class In>
-void sum_chunks(cudaStream_t stream, Out* out, const In* x, int64_t rows, int64_t cols, int64_t chunks) {
+void sum_chunks(Queue& queue, Out* out, const In* x, int64_t rows, int64_t cols, int64_t chunks) {
   const dim3 grid(grid_size(ceil_div(cols, 32 * kWidth)), grid_size(chunks));
-  sum_rows_kernel<kWrite, kWidth>
-      <<<grid, dim3(32, kLanes), 0, stream>>>(out, x, rows, cols, ceil_div(rows, chunks));
-  CUDA_CHECK(cudaGetLastError());
+  launch(queue, sum_rows_kernel<kWrite, kWidth, Out, In>, grid, dim3(32, kLanes), 0, out, x, rows, cols,
+         ceil_div(rows, chunks));
 }
 
 void check_per_row(const char* op, const Tensor& statistic, const Tensor& x) {
@@ -141,7 +141,7 @@ void CudaOps::row_mean(Tensor mean, Tensor x) {
   check_per_row("row_mean", mean, x);
   with_float_type(x.dtype, [&](auto type) {
     using T = decltype(type);
-    sum_each_row<T>(stream_.get(), x.numel(), x.cols(),
+    sum_each_row<T>(queue_, x.numel(), x.cols(),
                     RowMean<T>{mean.ptr<float>(), x.ptr<T>(), static_cast<float>(x.cols())});
   });
 }
@@ -153,7 +153,7 @@ void CudaOps::row_rstd(Tensor rstd, Tensor x, Tensor mean, float eps) {
   with_float_type(x.dtype, [&](auto type) {
     using T = decltype(type);
     sum_each_row<T>(
-        stream_.get(), x.numel(), x.cols(),
+        queue_, x.numel(), x.cols(),
         RowRstd<T>{rstd.ptr<float>(), x.ptr<T>(), mean.ptr<float>(), static_cast<float>(x.cols()), eps});
   });
 }
@@ -165,7 +165,7 @@ void CudaOps::normalize(Tensor out, Tensor x, Tensor mean, Tensor rstd) {
   check_per_row("normalize", rstd, x);
   with_float_type(out.dtype, [&](auto type) {
     using T = decltype(type);
-    map_rows<T>(stream_.get(), out, Normalize<T>{x.ptr<T>(), mean.ptr<float>(), rstd.ptr<float>()});
+    map_rows<T>(queue_, out, Normalize<T>{x.ptr<T>(), mean.ptr<float>(), rstd.ptr<float>()});
   });
 }
 
@@ -178,7 +178,7 @@ void CudaOps::normalize_backward(Tensor dx, Tensor dxhat, Tensor xhat, Tensor me
   check_per_row("normalize_backward", rstd, dx);
   with_float_type(dx.dtype, [&](auto type) {
     using T = decltype(type);
-    map_rows<T>(stream_.get(), dx,
+    map_rows<T>(queue_, dx,
                 NormalizeBackward<T>{dx.ptr<T>(), dxhat.ptr<T>(), xhat.ptr<T>(), mean_dxhat.ptr<float>(),
                                      mean_dxhat_xhat.ptr<float>(), rstd.ptr<float>()});
   });
@@ -190,7 +190,7 @@ void CudaOps::mul_columns(Tensor out, Tensor x, Tensor w) {
   check_per_column("mul_columns", w, x);
   with_float_type(out.dtype, [&](auto type) {
     using T = decltype(type);
-    map_rows<T>(stream_.get(), out, MulColumns<T>{x.ptr<T>(), w.ptr<T>()});
+    map_rows<T>(queue_, out, MulColumns<T>{x.ptr<T>(), w.ptr<T>()});
   });
 }
 
@@ -200,12 +200,16 @@ void CudaOps::add_columns(Tensor out, Tensor x, Tensor b) {
   check_per_column("add_columns", b, x);
   with_float_type(out.dtype, [&](auto type) {
     using T = decltype(type);
-    map_rows<T>(stream_.get(), out, AddColumns<T>{x.ptr<T>(), b.ptr<T>()});
+    map_rows<T>(queue_, out, AddColumns<T>{x.ptr<T>(), b.ptr<T>()});
   });
 }
 
 void CudaOps::sum_rows(Tensor out, Tensor x) {
   const Range range("sum_rows");
+  sum_rows_into(out, x, Write::add);
+}
+
+void CudaOps::sum_rows_into(Tensor out, Tensor x, Write write) {
   check_per_column("sum_rows", out, x);
   const int64_t rows = x.rows(), cols = x.cols();
   const bool wide = options_.wide_access && wide_rows(cols, {x});
@@ -214,6 +218,7 @@ void CudaOps::sum_rows(Tensor out, Tensor x) {
     constexpr int kWidth = width();
     T* sums = out.ptr<T>();
     const T* from = x.ptr<T>();
+    if (x.numel() == 0 && write == Write::set) zero(out);
     if (x.numel() == 0) return;
 
     // Enough chunks to fill the device, then a second pass over their sums; no more than scratch holds.
@@ -221,10 +226,16 @@ void CudaOps::sum_rows(Tensor out, Tensor x) {
     const int64_t chunks =
         std::min({ceil_div(rows, kRowChunk), kMaxRowChunks, ceil_div(blocks, ceil_div(cols, 32 * kWidth)),
                   partials_.numel() / cols});
-    if (chunks < 2) return sum_chunks<Write::add, kWidth>(stream_.get(), sums, from, rows, cols, 1);
+    const auto into_sums = [&](auto in_width, const auto* in, int64_t in_rows) {
+      if (write == Write::add)
+        sum_chunks<Write::add, in_width()>(queue_, sums, in, in_rows, cols, 1);
+      else
+        sum_chunks<Write::set, in_width()>(queue_, sums, in, in_rows, cols, 1);
+    };
+    if (chunks < 2) return into_sums(width, from, rows);
     float* partials = partials_.ptr<float>();
-    sum_chunks<Write::set, kWidth>(stream_.get(), partials, from, rows, cols, chunks);
-    sum_chunks<Write::add, 1>(stream_.get(), sums, partials, chunks, cols, 1);
+    sum_chunks<Write::set, kWidth>(queue_, partials, from, rows, cols, chunks);
+    into_sums(std::integral_constant<int, 1>{}, partials, chunks);
   });
 }
 

@@ -34,6 +34,7 @@ __device__ void take(float (&v)[kWidth], const Pack<T, kWidth>& x, int c, int le
 // p = 2^(y - max) / sum_s 2^(y - max), y = scale * log2(e) * x
 template <class T, int kWidth>
 __global__ void __launch_bounds__(32 * kRows) forward_kernel(T* p, const T* x, int cols, float scale) {
+  await_predecessor();
   constexpr int kPacks = kHeld / kWidth;
   const int t = cols - 1 - static_cast<int>(blockIdx.y * kRows + threadIdx.y), length = t + 1;
   if (t < 0) return;
@@ -73,6 +74,7 @@ __global__ void __launch_bounds__(32 * kRows) forward_kernel(T* p, const T* x, i
 template <class T, int kWidth>
 __global__ void __launch_bounds__(32 * kRows)
     backward_kernel(T* dx, const T* dp, const T* p, int cols, float scale) {
+  await_predecessor();
   constexpr int kPacks = kHeld / kWidth;
   const int t = cols - 1 - static_cast<int>(blockIdx.y * kRows + threadIdx.y), length = t + 1;
   if (t < 0) return;
@@ -113,6 +115,7 @@ __global__ void __launch_bounds__(32 * kRows)
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads) forward_long_kernel(T* p, const T* x, int cols, float scale) {
+  await_predecessor();
   const int t = cols - 1 - static_cast<int>(blockIdx.y), length = t + 1;
   const int64_t offset = (static_cast<int64_t>(blockIdx.x) * cols + t) * cols;
   const int first = static_cast<int>(threadIdx.x) * kWidth, step = static_cast<int>(blockDim.x) * kWidth;
@@ -143,6 +146,7 @@ __global__ void __launch_bounds__(kMaxThreads) forward_long_kernel(T* p, const T
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads)
     backward_long_kernel(T* dx, const T* dp, const T* p, int cols, float scale) {
+  await_predecessor();
   const int t = cols - 1 - static_cast<int>(blockIdx.y), length = t + 1;
   const int64_t offset = (static_cast<int64_t>(blockIdx.x) * cols + t) * cols;
   const int first = static_cast<int>(threadIdx.x) * kWidth, step = static_cast<int>(blockDim.x) * kWidth;
@@ -190,12 +194,11 @@ void CudaOps::scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) {
     if (x.numel() == 0) return;
     const int cols = column_count(x.cols());
     if (cols <= kMaxHeldCols)
-      forward_kernel<T, width()>
-          <<<causal_grid(x, kRows), dim3(32, kRows), 0, stream_.get()>>>(out, in, cols, scale);
+      launch(queue_, forward_kernel<T, width()>, causal_grid(x, kRows), dim3(32, kRows), 0, out, in, cols,
+             scale);
     else
-      forward_long_kernel<T, width()>
-          <<<causal_grid(x, 1), row_threads(cols), 0, stream_.get()>>>(out, in, cols, scale);
-    CUDA_CHECK(cudaGetLastError());
+      launch(queue_, forward_long_kernel<T, width()>, causal_grid(x, 1), row_threads(cols), 0, out, in, cols,
+             scale);
   });
 }
 
@@ -210,12 +213,11 @@ void CudaOps::scaled_causal_softmax_backward(Tensor dx, Tensor dp, Tensor p, flo
     if (p.numel() == 0) return;
     const int cols = column_count(p.cols());
     if (cols <= kMaxHeldCols)
-      backward_kernel<T, width()>
-          <<<causal_grid(p, kRows), dim3(32, kRows), 0, stream_.get()>>>(out, dout, y, cols, scale);
+      launch(queue_, backward_kernel<T, width()>, causal_grid(p, kRows), dim3(32, kRows), 0, out, dout, y,
+             cols, scale);
     else
-      backward_long_kernel<T, width()>
-          <<<causal_grid(p, 1), row_threads(cols), 0, stream_.get()>>>(out, dout, y, cols, scale);
-    CUDA_CHECK(cudaGetLastError());
+      launch(queue_, backward_long_kernel<T, width()>, causal_grid(p, 1), row_threads(cols), 0, out, dout, y,
+             cols, scale);
   });
 }
 

@@ -22,6 +22,7 @@ __device__ int row_length(int cols) {
 template <Kind kKind, class Out, class In>
 __global__ void __launch_bounds__(kMaxThreads)
     softmax_forward_kernel(Out* out, const In* in, int cols, int in_stride) {
+  await_predecessor();
   constexpr int kItems = kItemsOf<In>;
   const int64_t row = blockIdx.x;
   const In* x = in + row * in_stride;
@@ -68,6 +69,7 @@ constexpr int kHeldThreads = 128;
 template <Kind kKind, class Out, class In>
 __global__ void __launch_bounds__(kHeldThreads)
     softmax_forward_held_kernel(Out* out, const In* in, int cols, int in_stride) {
+  await_predecessor();
   const int64_t row = blockIdx.x;
   const In* x = in + row * in_stride;
   Out* y = out + row * cols;
@@ -105,6 +107,7 @@ template <Kind kKind, class Out, class In>
 __global__ void __launch_bounds__(kMaxThreads)
     softmax_backward_kernel(Out* dx, const In* dout, const In* out, int cols, int dx_stride,
                             int dout_stride) {
+  await_predecessor();
   constexpr int kItems = kItemsOf<In>;
   const int64_t row = blockIdx.x;
   const In *dy = dout + row * dout_stride, *y = out + row * cols;
@@ -155,7 +158,7 @@ void check_shape(const char* op, const Tensor& x, const Tensor& out) {
 }
 
 template <Kind kKind, class Out, class In>
-void forward(cudaStream_t stream, const char* op, Tensor out, Tensor in) {
+void forward(Queue& queue, const char* op, Tensor out, Tensor in) {
   check_shape<kKind>(op, in, out);
   Out* y = out.ptr<Out>();
   const In* x = in.ptr<In>();
@@ -163,38 +166,37 @@ void forward(cudaStream_t stream, const char* op, Tensor out, Tensor in) {
   const int cols = column_count(out.cols()), in_stride = column_count(in.cols());
   const unsigned rows = grid_size(out.rows());
   if (cols <= kHeld * kHeldThreads)
-    softmax_forward_held_kernel<kKind><<<rows, kHeldThreads, 0, stream>>>(y, x, cols, in_stride);
+    launch(queue, softmax_forward_held_kernel<kKind, Out, In>, rows, kHeldThreads, 0, y, x, cols, in_stride);
   else
-    softmax_forward_kernel<kKind>
-        <<<rows, row_threads(cols, kItemsOf<In>), 0, stream>>>(y, x, cols, in_stride);
-  CUDA_CHECK(cudaGetLastError());
+    launch(queue, softmax_forward_kernel<kKind, Out, In>, rows, row_threads(cols, kItemsOf<In>), 0, y, x,
+           cols, in_stride);
 }
 
 template <Kind kKind, class Out, class In>
-void backward(cudaStream_t stream, const char* op, Tensor dx, Tensor dout, Tensor out) {
+void backward(Queue& queue, const char* op, Tensor dx, Tensor dout, Tensor out) {
   check_shape<kKind>(op, dx, out);
   check_shape<kKind>(op, dout, out);
   Out* to = dx.ptr<Out>();
   const In *dy = dout.ptr<In>(), *y = out.ptr<In>();
   if (out.numel() == 0) return;
-  softmax_backward_kernel<kKind><<<grid_size(out.rows()), row_threads(out.cols(), kItemsOf<In>), 0, stream>>>(
-      to, dy, y, column_count(out.cols()), column_count(dx.cols()), column_count(dout.cols()));
-  CUDA_CHECK(cudaGetLastError());
+  launch(queue, softmax_backward_kernel<kKind, Out, In>, grid_size(out.rows()),
+         row_threads(out.cols(), kItemsOf<In>), 0, to, dy, y, column_count(out.cols()),
+         column_count(dx.cols()), column_count(dout.cols()));
 }
 
 template <Kind kKind>
-void forward(cudaStream_t stream, const char* op, Tensor p, Tensor x) {
+void forward(Queue& queue, const char* op, Tensor p, Tensor x) {
   with_float_type(p.dtype, [&](auto type) {
     using T = decltype(type);
-    forward<kKind, T, T>(stream, op, p, x);
+    forward<kKind, T, T>(queue, op, p, x);
   });
 }
 
 template <Kind kKind>
-void backward(cudaStream_t stream, const char* op, Tensor dx, Tensor dp, Tensor p) {
+void backward(Queue& queue, const char* op, Tensor dx, Tensor dp, Tensor p) {
   with_float_type(dx.dtype, [&](auto type) {
     using T = decltype(type);
-    backward<kKind, T, T>(stream, op, dx, dp, p);
+    backward<kKind, T, T>(queue, op, dx, dp, p);
   });
 }
 
@@ -202,36 +204,35 @@ void backward(cudaStream_t stream, const char* op, Tensor dx, Tensor dp, Tensor 
 
 void CudaOps::softmax_forward(Tensor p, Tensor x) {
   const Range range("softmax_forward");
-  forward<Kind::softmax>(stream_.get(), "softmax_forward", p, x);
+  forward<Kind::softmax>(queue_, "softmax_forward", p, x);
 }
 
 void CudaOps::softmax_backward(Tensor dx, Tensor dp, Tensor p) {
   const Range range("softmax_backward");
-  backward<Kind::softmax>(stream_.get(), "softmax_backward", dx, dp, p);
+  backward<Kind::softmax>(queue_, "softmax_backward", dx, dp, p);
 }
 
 void CudaOps::causal_softmax_forward(Tensor p, Tensor x) {
   const Range range("causal_softmax_forward");
-  forward<Kind::causal_softmax>(stream_.get(), "causal_softmax_forward", p, x);
+  forward<Kind::causal_softmax>(queue_, "causal_softmax_forward", p, x);
 }
 
 void CudaOps::causal_softmax_backward(Tensor dx, Tensor dp, Tensor p) {
   const Range range("causal_softmax_backward");
-  backward<Kind::causal_softmax>(stream_.get(), "causal_softmax_backward", dx, dp, p);
+  backward<Kind::causal_softmax>(queue_, "causal_softmax_backward", dx, dp, p);
 }
 
 void CudaOps::log_softmax_forward(Tensor logp, Tensor logits) {
   const Range range("log_softmax_forward");
   with_float_type(logits.dtype, [&](auto type) {
-    forward<Kind::log_softmax, float, decltype(type)>(stream_.get(), "log_softmax_forward", logp, logits);
+    forward<Kind::log_softmax, float, decltype(type)>(queue_, "log_softmax_forward", logp, logits);
   });
 }
 
 void CudaOps::log_softmax_backward(Tensor dlogits, Tensor dlogp, Tensor logp) {
   const Range range("log_softmax_backward");
   with_float_type(dlogits.dtype, [&](auto type) {
-    backward<Kind::log_softmax, decltype(type), float>(stream_.get(), "log_softmax_backward", dlogits, dlogp,
-                                                       logp);
+    backward<Kind::log_softmax, decltype(type), float>(queue_, "log_softmax_backward", dlogits, dlogp, logp);
   });
 }
 

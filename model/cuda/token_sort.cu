@@ -9,6 +9,7 @@ namespace stepladder {
 namespace {
 
 __global__ void __launch_bounds__(kThreads) iota_kernel(int32_t* out, int n) {
+  await_predecessor();
   const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (i < n) out[i] = i;
 }
@@ -27,8 +28,7 @@ size_t CudaOps::sort_bytes(int64_t n, int64_t V) {
 void CudaOps::sort_tokens(const int32_t* tokens, int64_t n, int64_t V) {
   const int count = column_count(n);
   int32_t* positions = positions_.ptr<int32_t>();
-  iota_kernel<<<grid_size(ceil_div(n, kThreads)), kThreads, 0, stream_.get()>>>(positions, count);
-  CUDA_CHECK(cudaGetLastError());
+  launch(queue_, iota_kernel, grid_size(ceil_div(n, kThreads)), kThreads, 0, positions, count);
 
   // The sort is stable and looks only at the bits that a token below V can have.
   size_t bytes = sort_scratch_.bytes();

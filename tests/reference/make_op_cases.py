@@ -240,6 +240,14 @@ def linear():
              {"dw": normal(Cout, Cin), "db": normal(Cout)}, reduce=N)
 
 
+def residual_linear():
+    for suffix, rows, Cin, Cout in (("", (2, 5), 6, 7), (".row", (1,), 1, 9), (".wide", (3, 3), 34, 65)):
+        operands = {"x": normal(*rows, Cin), "w": normal(Cout, Cin), "b": normal(Cout),
+                    "residual": normal(*rows, Cout)}
+        case("linear_forward.residual" + suffix, lambda x, w, b, residual: residual + F.linear(x, w, b), operands,
+             ["out"], reduce=Cin)
+
+
 def matmul():
     """`op` is the index in MatOp: NN, NT, TN; `accumulate` is Write::add."""
     products = (lambda a, b: a @ b, lambda a, b: a @ b.mT, lambda a, b: a.mT @ b)
@@ -518,5 +526,6 @@ flash_attention()
 classifier()
 clipping()
 adamw()
+residual_linear()
 save()
 print(f"{DEST.name}: {len(reductions)} cases, {len(tensors)} tensors, {DEST.stat().st_size} bytes")

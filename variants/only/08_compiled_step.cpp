@@ -102,7 +102,7 @@ class Variant final : public Trainer {
     };
     ops.search(forward_backward);
     clear = ops.record([this] {
-      for (const auto& g : gs) ops.zero(g.tensor);
+      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops.zero(g);
       ops.zero(loss);
     });
     learn = ops.record(forward_backward);
@@ -143,8 +143,7 @@ class Variant final : public Trainer {
       ops.merge_heads(atty[l], heads);
 
       // res += atty W^T + b
-      ops.linear_forward(proj, atty[l], weights.attprojw[l], weights.attprojb[l]);
-      ops.add(res, res, proj);
+      ops.linear_forward(res, atty[l], weights.attprojw[l], weights.attprojb[l], res);
 
       layernorm_forward(ln2[l], ln2hat[l], ln2rstd[l], res, weights.ln2w[l], weights.ln2b[l]);
 
@@ -152,8 +151,7 @@ class Variant final : public Trainer {
       ops.linear_gelu_forward(fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]);
 
       // res += fcgelu W^T + b
-      ops.linear_forward(proj, fcgelu[l], weights.fcprojw[l], weights.fcprojb[l]);
-      ops.add(res, res, proj);
+      ops.linear_forward(res, fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res);
     }
 
     ops.phase("classifier");
@@ -171,7 +169,7 @@ class Variant final : public Trainer {
     ops.nll_loss_backward(dlogits, targets, 1.0F / static_cast<float>(B * T * hyper.accumulate));
     ops.log_softmax_backward(dlogits, dlogits, logprobs);
     ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
-    ops.matmul(grads.wte, dlogits, lnf, MatOp::TN, Write::add);
+    ops.matmul(grads.wte, dlogits, lnf, MatOp::TN, write);
     ops.zero(dres);
     layernorm_backward(dres, dln, lnfhat, lnfrstd, weights.lnfw, grads.lnfw, grads.lnfb);
 
@@ -179,18 +177,18 @@ class Variant final : public Trainer {
       ops.phase("backward block", l);
 
       // MLP projection and GELU  (B,T,4C) <- (B,T,C)
-      ops.linear_gelu_backward(dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], Write::add);
-      ops.linear_weight_backward(grads.fcprojw[l], grads.fcprojb[l], dres, fcgelu[l], Write::add);
+      ops.linear_gelu_backward(dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write);
+      ops.linear_weight_backward(grads.fcprojw[l], grads.fcprojb[l], dres, fcgelu[l], write);
 
       // The layer before it  (B,T,C) <- (B,T,4C)
       ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
-      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add);
+      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, write);
 
       layernorm_backward(dres, dln, ln2hat[l], ln2rstd[l], weights.ln2w[l], grads.ln2w[l], grads.ln2b[l]);
 
       // Attention projection  (B,NH,T,HS) <- (B,T,C)
       ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
-      ops.linear_weight_backward(grads.attprojw[l], grads.attprojb[l], dres, atty[l], Write::add);
+      ops.linear_weight_backward(grads.attprojw[l], grads.attprojb[l], dres, atty[l], write);
       ops.split_heads(heads, proj);
 
       // y = att v  (B,NH,T,T) <- (B,NH,T,HS)
@@ -206,7 +204,7 @@ class Variant final : public Trainer {
       ops.affine(dq, dq, config.attention_scale(), 0.0F);
       ops.merge_qkv(qkv, dq, dk, dv);
       ops.matmul(dln, qkv, weights.qkvw[l], MatOp::NN);
-      ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], qkv, ln1[l], Write::add);
+      ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], qkv, ln1[l], write);
 
       layernorm_backward(dres, dln, ln1hat[l], ln1rstd[l], weights.ln1w[l], grads.ln1w[l], grads.ln1b[l]);
     }
@@ -271,6 +269,8 @@ class Variant final : public Trainer {
   Tensor dres, dln, dlnhat, dmean, dq, dk, dv, datt, dfch;
   std::vector<NamedTensor> ws, gs, ms, vs;
   Tensor squares, clip, denominator;
+  // GEMMs write the gradients of a step's only micro-batch; those of several are added up.
+  const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
   std::function<void()> clear, learn;  // the recorded parts of a step
 };
 

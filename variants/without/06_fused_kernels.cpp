@@ -1,5 +1,5 @@
-// 08's epilogues are fusions too, of bias and GELU, and stay: they take the place of 06's in the linear
-// layers, and of its bias gradients, which came with LayerNorm's.
+// 08's epilogues are fusions too, of bias, residual and GELU, and stay: they take the place of 06's in the
+// linear layers, and of its bias gradients, which came with LayerNorm's.
 #include "model/data.h"
 #include "model/feed.h"
 #include "model/gpt2.h"
@@ -98,7 +98,7 @@ class Variant final : public Trainer {
     };
     ops.search(forward_backward);
     clear = ops.record([this] {
-      for (const Tensor& g : gs) ops.zero(g);
+      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops.zero(g);
       ops.zero(loss);
     });
     learn = ops.record(forward_backward);
@@ -131,8 +131,7 @@ class Variant final : public Trainer {
       ops.attention_forward(atty[l], lse[l], qkv[l]);
 
       // res += atty W^T + b
-      ops.linear_forward(proj, atty[l], weights.attprojw[l], weights.attprojb[l]);
-      ops.add(res, res, proj);
+      ops.linear_forward(res, atty[l], weights.attprojw[l], weights.attprojb[l], res);
 
       layernorm_forward(ln2[l], ln2hat[l], ln2rstd[l], res, weights.ln2w[l], weights.ln2b[l]);
 
@@ -140,8 +139,7 @@ class Variant final : public Trainer {
       ops.linear_gelu_forward(fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]);
 
       // res += fcgelu W^T + b
-      ops.linear_forward(proj, fcgelu[l], weights.fcprojw[l], weights.fcprojb[l]);
-      ops.add(res, res, proj);
+      ops.linear_forward(res, fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res);
     }
 
     ops.phase("classifier");
@@ -160,7 +158,7 @@ class Variant final : public Trainer {
                           loss_scaler);
     ops.log_softmax_backward(dlogits, dlogprobs, logprobs);
     ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
-    ops.matmul(grads.wte, dlogits, lnf, MatOp::TN, Write::add);
+    ops.matmul(grads.wte, dlogits, lnf, MatOp::TN, write);
     ops.zero(dres);
     layernorm_backward(dres, dln, lnfhat, lnfrstd, weights.lnfw, grads.lnfw, grads.lnfb);
 
@@ -168,25 +166,25 @@ class Variant final : public Trainer {
       ops.phase("backward block", l);
 
       // MLP projection and GELU  (B,T,4C) <- (B,T,C)
-      ops.linear_gelu_backward(dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], Write::add);
-      ops.linear_weight_backward(grads.fcprojw[l], grads.fcprojb[l], dres, fcgelu[l], Write::add);
+      ops.linear_gelu_backward(dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write);
+      ops.linear_weight_backward(grads.fcprojw[l], grads.fcprojb[l], dres, fcgelu[l], write);
 
       // The layer before it  (B,T,C) <- (B,T,4C)
       ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
-      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add);
+      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, write);
 
       layernorm_backward(dres, dln, ln2hat[l], ln2rstd[l], weights.ln2w[l], grads.ln2w[l], grads.ln2b[l]);
 
       // Attention projection
       ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
-      ops.linear_weight_backward(grads.attprojw[l], grads.attprojb[l], dres, atty[l], Write::add);
+      ops.linear_weight_backward(grads.attprojw[l], grads.attprojb[l], dres, atty[l], write);
 
       // Attention  (B,T,3C) <- (B,T,C)
       ops.attention_backward(dqkv, proj, atty[l], lse[l], qkv[l]);
 
       // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
       ops.matmul(dln, dqkv, weights.qkvw[l], MatOp::NN);
-      ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], Write::add);
+      ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], write);
 
       layernorm_backward(dres, dln, ln1hat[l], ln1rstd[l], weights.ln1w[l], grads.ln1w[l], grads.ln1b[l]);
     }
@@ -238,6 +236,8 @@ class Variant final : public Trainer {
   std::vector<Tensor> gs;
   std::vector<AdamWTensor> state;
   Tensor clip, schedule;
+  // GEMMs write the gradients of a step's only micro-batch; those of several are added up.
+  const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
   std::function<void()> clear, learn, finish;  // the recorded parts of a step
 };
 

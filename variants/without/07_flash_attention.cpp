@@ -98,7 +98,7 @@ class Variant final : public Trainer {
     };
     ops.search(forward_backward);
     clear = ops.record([this] {
-      for (const Tensor& g : gs) ops.zero(g);
+      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops.zero(g);
       ops.zero(loss);
     });
     learn = ops.record(forward_backward);
@@ -139,18 +139,16 @@ class Variant final : public Trainer {
       ops.merge_heads(atty[l], heads);
 
       // res2 = res1 + atty W^T + b, ln2 = layernorm(res2)
-      ops.matmul(proj, atty[l], weights.attprojw[l], MatOp::NT);
-      ops.residual_layernorm_forward(res2[l], ln2[l], ln2mean[l], ln2rstd[l], res1[l], proj,
-                                     weights.attprojb[l], weights.ln2w[l], weights.ln2b[l]);
+      ops.linear_forward(res2[l], atty[l], weights.attprojw[l], weights.attprojb[l], res1[l]);
+      ops.layernorm_forward(ln2[l], ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]);
 
       // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
       ops.linear_gelu_forward(fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]);
 
       // res1 of the next block = res2 + fcgelu W^T + b, and its layernorm
       const Norm next = norm1(l + 1);
-      ops.matmul(proj, fcgelu[l], weights.fcprojw[l], MatOp::NT);
-      ops.residual_layernorm_forward(res1[l + 1], next.out, next.mean, next.rstd, res2[l], proj,
-                                     weights.fcprojb[l], next.w, next.b);
+      ops.linear_forward(res1[l + 1], fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]);
+      ops.layernorm_forward(next.out, next.mean, next.rstd, res1[l + 1], next.w, next.b);
     }
 
     ops.phase("classifier");
@@ -165,7 +163,7 @@ class Variant final : public Trainer {
                                        1.0F / static_cast<float>(B * T * hyper.accumulate), loss_scaler);
     ops.add_mean(loss, losses);
     ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
-    ops.matmul(grads.wte, dlogits, ln1[L], MatOp::TN, Write::add);
+    ops.matmul(grads.wte, dlogits, ln1[L], MatOp::TN, write);
     ops.zero(dres);
     layernorm1_backward(L);
 
@@ -173,19 +171,19 @@ class Variant final : public Trainer {
       ops.phase("backward block", l);
 
       // MLP projection and GELU  (B,T,4C) <- (B,T,C); the projection's bias gradient came with dres
-      ops.linear_gelu_backward(dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], Write::add);
-      ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add);
+      ops.linear_gelu_backward(dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write);
+      ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, write);
 
       // The layer before it  (B,T,C) <- (B,T,4C)
       ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
-      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add);
+      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, write);
 
       ops.layernorm_backward(dres, grads.ln2w[l], grads.ln2b[l], grads.attprojb[l], dln, res2[l], ln2mean[l],
                              ln2rstd[l], weights.ln2w[l]);
 
       // Attention projection  (B,NH,T,HS) <- (B,T,C)
       ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
-      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add);
+      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, write);
       ops.split_heads(heads, proj);
 
       // y = att v  (B,NH,T,T) <- (B,NH,T,HS)
@@ -200,7 +198,7 @@ class Variant final : public Trainer {
       // q, k, v = heads of ln1 W^T + b  (B,T,C) <- (B,T,3C)
       ops.merge_qkv(qkv, dq, dk, dv);
       ops.matmul(dln, qkv, weights.qkvw[l], MatOp::NN);
-      ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], qkv, ln1[l], Write::add);
+      ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], qkv, ln1[l], write);
 
       layernorm1_backward(l);
     }
@@ -247,6 +245,8 @@ class Variant final : public Trainer {
   std::vector<Tensor> gs;
   std::vector<AdamWTensor> state;
   Tensor clip, schedule;
+  // GEMMs write the gradients of a step's only micro-batch; those of several are added up.
+  const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
   std::function<void()> clear, learn, finish;  // the recorded parts of a step
 };
 
