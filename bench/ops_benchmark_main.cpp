@@ -329,6 +329,21 @@ const std::vector<OpBenchmark>& op_benchmarks() {
          return Call(CALL(quantize_gelu_backward(q.rows, q.columns, dbias, dout, a)));
        },
        true},
+      {"quantize_layernorm",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, o.C}, {o.C, o.B * o.T});
+         const Tensor m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), a = o.x(), w = o.x({o.C}), b = o.x({o.C});
+         return Call(CALL(quantize_layernorm(q.rows, q.columns, m, r, a, w, b)));
+       },
+       true},
+      {"quantize_residual_layernorm",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, o.C}, {o.C, o.B * o.T});
+         const Tensor res = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), a = o.x(), y = o.x(),
+                      bias = o.x({o.C}), w = o.x({o.C}), b = o.x({o.C});
+         return Call(CALL(quantize_residual_layernorm(res, q.rows, q.columns, m, r, a, y, bias, w, b)));
+       },
+       true},
       {"quantize_cross_entropy",
        [](Operands& o) {
          const int64_t Vp = (o.V + 127) / 128 * 128;

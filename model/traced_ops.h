@@ -184,6 +184,17 @@ class CountedOps : public Ops {
           moved({targets}, {q, losses}) + first_columns(logits, V)},
          &Ops::quantize_cross_entropy, q, losses, logits, targets, V, scale);
   }
+  void quantize_layernorm(Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x, Tensor w,
+                          Tensor b) override {
+    call({"quantize_layernorm", OpKind::layernorm, moved({x, w, b}, {q, qt, mean, rstd})},
+         &Ops::quantize_layernorm, q, qt, mean, rstd, x, w, b);
+  }
+  void quantize_residual_layernorm(Tensor res, Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x,
+                                   Tensor y, Tensor bias, Tensor w, Tensor b) override {
+    call({"quantize_residual_layernorm", OpKind::layernorm,
+          moved({x, y, bias, w, b}, {res, q, qt, mean, rstd})},
+         &Ops::quantize_residual_layernorm, res, q, qt, mean, rstd, x, y, bias, w, b);
+  }
   void transpose(Tensor qt, Tensor q) override {
     call({"transpose", OpKind::elementwise, moved({q}, {qt})}, &Ops::transpose, qt, q);
   }

@@ -247,6 +247,58 @@ TEST_F(Fp8Ops, GeluIsQuantizedUnrounded) {
   EXPECT_EQ(values(dbias), values(sums));
 }
 
+TEST_F(Fp8Ops, LayernormIsQuantizedUnrounded) {
+  const int64_t N = 19, C = 48;
+  const Tensor x = random({N, C}, 10, 3.0F), w = random({C}, 11, 2.0F), b = random({C}, 12);
+  const Tensor mean = f32({N}, std::vector<float>(N, kNan)), rstd = f32({N}, std::vector<float>(N, kNan));
+  const Tensor expected_mean = f32({N}, std::vector<float>(N)),
+               expected_rstd = f32({N}, std::vector<float>(N));
+  ops_->layernorm_forward(bf16({N, C}, std::vector<float>(N * C)), expected_mean, expected_rstd, x, w, b);
+  const Tensor q = fp8(DType::f8e4m3, {N, C}, 0x1p-5F), qt = transpose_of(q);
+  ops_->quantize_layernorm(q, qt, mean, rstd, x, w, b);
+  EXPECT_EQ(values(mean), values(expected_mean));
+  EXPECT_EQ(values(rstd), values(expected_rstd));
+
+  const auto vx = values(x), vw = values(w), vb = values(b), rows = values(q), columns = values(qt);
+  float largest = 0.0F;
+  for (int64_t n = 0; n < N; ++n) {
+    const double m = mean.ptr<float>()[n], r = rstd.ptr<float>()[n];
+    for (int64_t c = 0; c < C; ++c) {
+      const auto i = static_cast<size_t>(n * C + c), at = static_cast<size_t>(c);
+      const double v = (static_cast<double>(vx[i]) - m) * r * vw[at] + vb[at];
+      EXPECT_EQ(rows[i], 0x1p-5 * number<Float8E4M3>(nearest_code<Float8E4M3>(v * 0x1p5))) << v;
+      EXPECT_EQ(columns[static_cast<size_t>(c * N + n)], rows[i]);
+      largest = std::max(largest, static_cast<float>(std::fabs(v)));
+    }
+  }
+  EXPECT_NEAR(*q.amax, largest, 0x1p-20F * largest);
+}
+
+TEST_F(Fp8Ops, LayernormBehindAResidualIsThatOfTheSumAsStored) {
+  const int64_t N = 16, C = 32;
+  const Tensor x = random({N, C}, 13), y = random({N, C}, 14), bias = random({C}, 15), w = random({C}, 16),
+               b = random({C}, 17);
+  const auto rows = [&] { return f32({N}, std::vector<float>(N, kNan)); };
+  for (const Tensor& add : {bias, Tensor{}}) {
+    const Tensor res = bf16({N, C}, values(x)), mean = rows(), rstd = rows(),
+                 unused = bf16({N, C}, values(x));
+    const Tensor q = fp8(DType::f8e4m3, {N, C}, 0x1p-6F), qt = transpose_of(q);
+    ops_->quantize_residual_layernorm(res, q, qt, mean, rstd, res, y, add, w, b);  // in place
+
+    const Tensor sum = bf16({N, C}, std::vector<float>(N * C, kNan)), mean_of_sum = rows(),
+                 rstd_of_sum = rows();
+    ops_->residual_layernorm_forward(sum, unused, mean_of_sum, rstd_of_sum, x, y, add, w, b);
+    const Tensor expected = fp8(DType::f8e4m3, {N, C}, 0x1p-6F), turned = transpose_of(expected);
+    ops_->quantize_layernorm(expected, turned, mean_of_sum, rstd_of_sum, sum, w, b);
+    EXPECT_EQ(values(res), values(sum));
+    EXPECT_EQ(values(mean), values(mean_of_sum));
+    EXPECT_EQ(values(rstd), values(rstd_of_sum));
+    EXPECT_EQ(values(q), values(expected));
+    EXPECT_EQ(values(qt), values(turned));
+    EXPECT_EQ(*q.amax, *expected.amax);
+  }
+}
+
 TEST_F(Fp8Ops, TheClassifiersGradientIsQuantizedUnrounded) {
   const int64_t N = 6, V = 45, Vp = 64;
   const Tensor logits = random({N, Vp}, 9, 4.0F), wide = arena_->alloc("wide", DType::f32, {N, Vp});
@@ -336,6 +388,14 @@ TEST_F(Fp8Ops, RefusesWhatFp8IsNot) {
   EXPECT_THROW(ops_->quantize(a, transpose_of(d), x, {}), std::invalid_argument) << "two scales";
   EXPECT_THROW(ops_->quantize(x, {}, x, {}), std::invalid_argument);
   EXPECT_THROW(ops_->transpose(a, a), std::invalid_argument);
+  const Tensor rows = f32({16}, std::vector<float>(16)), w = random({32}, 2), at = transpose_of(a);
+  EXPECT_THROW(ops_->quantize_layernorm(a, a, rows, rows, x, w, w), std::invalid_argument)
+      << "not transposed";
+  EXPECT_THROW(ops_->quantize_layernorm(a, at, rows, rows, x, w, random({16}, 2)), std::invalid_argument);
+  EXPECT_THROW(ops_->quantize_layernorm(a, at, rows, f32({8}, std::vector<float>(8)), x, w, w),
+               std::invalid_argument);
+  EXPECT_THROW(ops_->quantize_residual_layernorm(x, a, at, rows, rows, x, out, {}, w, w),
+               std::invalid_argument);
   EXPECT_THROW(ops_->gelu_backward(a, a, a), std::invalid_argument) << "not a float";
 }
 

@@ -160,6 +160,10 @@ class CudaOps final : public Ops {
                                   Tensor bias, Tensor w, Tensor b) override;
   void layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout, Tensor x, Tensor mean,
                           Tensor rstd, Tensor w) override;
+  void quantize_layernorm(Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x, Tensor w,
+                          Tensor b) override;
+  void quantize_residual_layernorm(Tensor res, Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x,
+                                   Tensor y, Tensor bias, Tensor w, Tensor b) override;
 
   // scaled_softmax.cu
   void scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) override;

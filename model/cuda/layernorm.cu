@@ -3,6 +3,7 @@
 // A row of at most kMaxHeldCols elements stays in registers between its statistics and its use, spread over
 // one warp, or several where that leaves fewer lanes idle. Longer rows a block reads again from cache.
 #include "model/cuda/cuda_ops.h"
+#include "model/cuda/fp8.cuh"
 #include "model/cuda/kernels.cuh"
 #include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
@@ -184,6 +185,102 @@ __global__ void __launch_bounds__(kMaxThreads) layernorm_forward_long_kernel(For
     Pack<T, kWidth>::load(from + offset + c).get(v);
     put_normalized(f, offset, c, v, mean, rstd);
   }
+}
+
+// layernorm_forward_kernel, to FP8. A block has the rows of a tile; of them, the warps that have a row
+// together have several at once, so that enough is on its way from memory.
+constexpr int kNormWidth = 8;
+template <bool kResidual>
+constexpr int kRowsAtOnce = kResidual ? 2 : 4;
+constexpr int kQuantizingBlocks = 2;  // of a multiprocessor
+
+template <class Q, int kHeld, bool kResidual>
+__global__ void __launch_bounds__(kThreads, kQuantizingBlocks)
+    quantize_layernorm_kernel(Forward<BFloat16> f, Fp8Output to, Fp8Tile tile, int64_t rows, int cols,
+                              int warps) {
+  using Values = Pack<BFloat16, kNormWidth>;
+  constexpr int kPacks = kHeld / kNormWidth, kRows = kRowsAtOnce<kResidual>;
+  extern __shared__ uint4 shared[];
+  __shared__ float of_warp[2][kThreads / 32][kRows];
+  tile.words = reinterpret_cast<uint32_t*>(shared);
+  const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;
+  const int group = static_cast<int>(threadIdx.x) / lanes, groups = static_cast<int>(blockDim.x) / lanes;
+  const int first_column = lane / 32 * 32 * kHeld + lane % 32 * kNormWidth;
+  const auto column = [=](int j) { return first_column + j * 32 * kNormWidth; };
+  const int64_t first_row = blockIdx.x * int64_t{tile.rows()};
+  const float per_scale = 1.0F / *to.scale;
+
+  uint32_t amax = 0;
+  for (int begin = 0; begin < tile.rows(); begin += groups * kRows) {
+    const int at = begin + group * kRows;  // in the tile
+    const int64_t row = first_row + at, offset = row * cols;
+    const int end = at < tile.rows() && row < rows ? cols : 0;  // all of these rows exist, or none
+    Values x[kRows][kPacks], y[kRows][kPacks];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int j = 0; j < kPacks; ++j) {
+        if (column(j) >= end) continue;
+        x[r][j] = Values::load_once(f.x + offset + r * cols + column(j));
+        if constexpr (kResidual) y[r][j] = Values::load_once(f.y + offset + r * cols + column(j));
+      }
+    }
+    float v[kNormWidth], mean[kRows] = {}, rstd[kRows] = {};
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int j = 0; j < kPacks; ++j) {
+        if (column(j) >= end) continue;
+        take_residual<BFloat16, kNormWidth, kResidual>(f, offset + r * cols, column(j), x[r][j], y[r][j], v);
+        x[r][j] = Values::of(v);  // as stored
+#pragma unroll
+        for (int i = 0; i < kNormWidth; ++i) mean[r] += v[i];
+      }
+    }
+    sum_over_row(mean, of_warp[0], warps);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      mean[r] /= static_cast<float>(cols);
+#pragma unroll
+      for (int j = 0; j < kPacks; ++j) {
+        if (column(j) >= end) continue;
+        x[r][j].get(v);
+#pragma unroll
+        for (int i = 0; i < kNormWidth; ++i) rstd[r] += (v[i] - mean[r]) * (v[i] - mean[r]);
+      }
+    }
+    sum_over_row(rstd, of_warp[1], warps);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      rstd[r] = 1.0F / sqrtf(rstd[r] / static_cast<float>(cols) + kNormEps);
+      if (lane == 0 && end > 0) {
+        f.mean[row + r] = mean[r];
+        f.rstd[row + r] = rstd[r];
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j) {
+      if (column(j) >= end) continue;
+      float w[kNormWidth], b[kNormWidth];
+      Values::load(f.w + column(j)).get(w);
+      Values::load(f.b + column(j)).get(b);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        x[r][j].get(v);
+#pragma unroll
+        for (int i = 0; i < kNormWidth; ++i) {
+          v[i] = (v[i] - mean[r]) * rstd[r] * w[i] + b[i];
+          amax = raise(amax, v[i]);
+        }
+        const uint2 bytes = fp8_pack<Q>(v, per_scale);
+        if (to.rows) *reinterpret_cast<uint2*>(to.rows + offset + r * cols + column(j)) = bytes;
+        tile.put(at + r, column(j), bytes);
+      }
+    }
+  }
+  __syncthreads();
+  if (to.columns) tile.store_columns(to.columns, first_row, rows, cols);
+  raise_over_block(to.amax, amax);
 }
 
 template <class T>
@@ -449,6 +546,33 @@ void launch_forward(cudaStream_t stream, const Forward<T>& f, int64_t rows, int 
   CUDA_CHECK(cudaGetLastError());
 }
 
+/// A tile of rows in a block's shared memory, the largest that fits: 16 << `log2_parts` rows or fewer, at
+/// least 32 of them.
+Fp8Tile fp8_tile(const char* op, const Tensor& x, int log2_parts, int shared_limit) {
+  Fp8Tile tile{nullptr, Fp8Tile::words_for(column_count(x.cols())), log2_parts};
+  while (tile.log2_parts > 1 && tile.bytes() > shared_limit) --tile.log2_parts;
+  check(tile.bytes() <= shared_limit && x.cols() <= kMaxHeldCols, op, ": rows of ", x,
+        " are too long for this device's shared memory");
+  return tile;
+}
+
+template <bool kResidual>
+void launch_quantized(cudaStream_t stream, const Forward<BFloat16>& f, DType type, const Fp8Output& to,
+                      const Fp8Tile& tile, const Tensor& x) {
+  const int cols = column_count(x.cols());
+  const RowLayout layout = row_layout(cols);
+  const int threads = kThreads / 32 / layout.warps * layout.warps * 32;
+  with_fp8_type(type, [&](auto fp8) {
+    with_held(layout.held, [&](auto held) {
+      const auto kernel = quantize_layernorm_kernel<decltype(fp8), held(), kResidual>;
+      CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, tile.bytes()));
+      kernel<<<grid_size(ceil_div(x.rows(), tile.rows())), static_cast<unsigned>(threads),
+               static_cast<size_t>(tile.bytes()), stream>>>(f, to, tile, x.rows(), cols, layout.warps);
+    });
+  });
+  CUDA_CHECK(cudaGetLastError());
+}
+
 /// Returns how many blocks have left their column sums in partials.
 template <class T, int kWidth>
 int launch_backward(cudaStream_t stream, const Backward<T>& f, float* partials, int64_t rows, int cols,
@@ -498,6 +622,20 @@ void CudaOps::layernorm_forward(Tensor out, Tensor mean, Tensor rstd, Tensor x, 
   });
 }
 
+void CudaOps::quantize_layernorm(Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x, Tensor w,
+                                 Tensor b) {
+  const Range range("quantize_layernorm");
+  const Fp8Output to = fp8_output("quantize_layernorm", q, qt, x);
+  check_norm("quantize_layernorm", x, {mean, rstd}, {w, b});
+  check(wide_rows(x.cols(), {w, b}), "quantize_layernorm: operands are not aligned to ", kWideBytes,
+        " bytes");
+  const Forward<BFloat16> f{nullptr, nullptr, mean.ptr<float>(), rstd.ptr<float>(), x.ptr<BFloat16>(),
+                            nullptr, nullptr, w.ptr<BFloat16>(), b.ptr<BFloat16>()};
+  if (x.numel() == 0) return;
+  const Fp8Tile tile = fp8_tile("quantize_layernorm", x, 2, shared_limit_ - kStaticShared);
+  launch_quantized<false>(stream_.get(), f, q.data ? q.dtype : qt.dtype, to, tile, x);
+}
+
 void CudaOps::residual_layernorm_forward(Tensor res, Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor y,
                                          Tensor bias, Tensor w, Tensor b) {
   const Range range("residual_layernorm_forward");
@@ -511,6 +649,29 @@ void CudaOps::residual_layernorm_forward(Tensor res, Tensor out, Tensor mean, Te
                        y.ptr<T>(),   optional_ptr<T>(bias), w.ptr<T>(),        b.ptr<T>()};
     if (x.numel() > 0) launch_forward<true, T, width()>(stream_.get(), f, x.rows(), column_count(x.cols()));
   });
+}
+
+void CudaOps::quantize_residual_layernorm(Tensor res, Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x,
+                                          Tensor y, Tensor bias, Tensor w, Tensor b) {
+  const Range range("quantize_residual_layernorm");
+  const Fp8Output to = fp8_output("quantize_residual_layernorm", q, qt, x);
+  check_same_shape("quantize_residual_layernorm", x, res, y);
+  check_norm("quantize_residual_layernorm", x, {mean, rstd}, {w, b});
+  if (bias.data) check_norm("quantize_residual_layernorm", x, {}, {bias});
+  check(wide_rows(x.cols(), {res, y, bias, w, b}),
+        "quantize_residual_layernorm: operands are not aligned to ", kWideBytes, " bytes");
+  const Forward<BFloat16> f{res.ptr<BFloat16>(),
+                            nullptr,
+                            mean.ptr<float>(),
+                            rstd.ptr<float>(),
+                            x.ptr<BFloat16>(),
+                            y.ptr<BFloat16>(),
+                            optional_ptr<BFloat16>(bias),
+                            w.ptr<BFloat16>(),
+                            b.ptr<BFloat16>()};
+  if (x.numel() == 0) return;
+  const Fp8Tile tile = fp8_tile("quantize_residual_layernorm", x, 2, shared_limit_ - kStaticShared);
+  launch_quantized<true>(stream_.get(), f, q.data ? q.dtype : qt.dtype, to, tile, x);
 }
 
 void CudaOps::layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout, Tensor x,
