@@ -247,6 +247,9 @@ class Ops {
   /// The same of res = x + y + bias (C; empty: none) as stored. res may be x.
   virtual void quantize_residual_layernorm(Tensor res, Tensor q, Tensor qt, Tensor mean, Tensor rstd,
                                            Tensor x, Tensor y, Tensor bias, Tensor w, Tensor b) = 0;
+  /// layernorm_backward, and q, qt of v = the new dx as stored.
+  virtual void quantize_layernorm_backward(Tensor q, Tensor qt, Tensor dx, Tensor dw, Tensor db, Tensor dbias,
+                                           Tensor dout, Tensor x, Tensor mean, Tensor rstd, Tensor w) = 0;
   /// qt (C,N) = q (N,C) transposed, both FP8.
   virtual void transpose(Tensor qt, Tensor q) = 0;
   /// Delayed scaling: where amax > 0 or NaN, it enters history (R,W) in front and the oldest value leaves;

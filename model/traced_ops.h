@@ -195,6 +195,12 @@ class CountedOps : public Ops {
           moved({x, y, bias, w, b}, {res, q, qt, mean, rstd})},
          &Ops::quantize_residual_layernorm, res, q, qt, mean, rstd, x, y, bias, w, b);
   }
+  void quantize_layernorm_backward(Tensor q, Tensor qt, Tensor dx, Tensor dw, Tensor db, Tensor dbias,
+                                   Tensor dout, Tensor x, Tensor mean, Tensor rstd, Tensor w) override {
+    call({"quantize_layernorm_backward", OpKind::layernorm,
+          moved({dx, dw, db, dbias, dout, x, mean, rstd, w}, {q, qt, dx, dw, db, dbias})},
+         &Ops::quantize_layernorm_backward, q, qt, dx, dw, db, dbias, dout, x, mean, rstd, w);
+  }
   void transpose(Tensor qt, Tensor q) override {
     call({"transpose", OpKind::elementwise, moved({q}, {qt})}, &Ops::transpose, qt, q);
   }

@@ -169,6 +169,61 @@ TEST_F(Fp8GpuTest, LayernormAgreesButForNeighbours) {
   }
 }
 
+TEST_F(Fp8GpuTest, LayernormsGradientIsQuantizedAsStored) {
+  for (const DType type : kTypes) {
+    for (const auto& [N, C] : kNormShapes) {
+      SCOPED_TRACE(cat(name_of(type), ' ', N, 'x', C));
+      bind(1, N, C);
+      const float scale = type == DType::f8e4m3 ? 0x1p-5F : 0x1p-12F;  // nothing saturates
+      const Array column = reals({C}).as(DType::bf16), x = reals({N, C}).as(DType::bf16),
+                  dout = reals({N, C}).as(DType::bf16);
+      const std::vector<Array> arrays = {out({N, C}, type),
+                                         out({C, N}, type),
+                                         scalar(scale),
+                                         inout(scalar(0.0F)),
+                                         inout(reals({N, C}).as(DType::bf16)),
+                                         inout(column),
+                                         inout(column),
+                                         inout(column),
+                                         dout,
+                                         x,
+                                         reals({N}, -0.1F, 0.1F),
+                                         reals({N}, 0.5F, 2.0F),
+                                         column};
+      const auto call = [](bool biased) {
+        return [biased](Ops& o, auto& t) {
+          o.quantize_layernorm_backward(fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[4], t[5], t[6],
+                                        biased ? t[7] : Tensor{}, t[8], t[9], t[10], t[11], t[12]);
+        };
+      };
+      const auto expected = run(*cpu_, arrays, call(true)), got = run(*cuda_, arrays, call(true)),
+                 again = run(*cuda_, arrays, call(true)), unbiased = run(*cuda_, arrays, call(false));
+      // FP8 of the dx that it has written, to the bit.
+      std::vector<float> quantized = got[4];
+      float amax = 0.0F;
+      for (float& v : quantized) amax = std::max(amax, std::fabs(v)), v /= scale;
+      quantized = rounded_to(type, quantized);
+      EXPECT_TRUE(same_bits(got[0], quantized));
+      for (int64_t n = 0; n < N; ++n)
+        for (int64_t c = 0; c < C; ++c)
+          ASSERT_EQ(got[1][static_cast<size_t>(c * N + n)], quantized[static_cast<size_t>(n * C + c)])
+              << "row " << n << ", column " << c;
+      EXPECT_EQ(got[3][0], amax);
+      // The gradients themselves: in sums of the new dx, a few were rounded to their other neighbour.
+      const auto rows = static_cast<float>(N);
+      const float half = epsilon_of(DType::bf16), few = (4.0F + rows / 100.0F) * 8.0F * half;
+      const float sums = kEps * (roundings(N) + roundings(C)) * 8.0F * (rows + 1.0F) + few;
+      expect_near(got[4], expected[4], {16.0F * kEps * (8.0F + roundings(C)), half}, 4);
+      for (const size_t sum : {5, 6, 7}) expect_near(got[sum], expected[sum], {sums, half}, sum);
+      for (size_t i = 0; i < got.size(); ++i) {
+        EXPECT_TRUE(same_bits(got[i], again[i])) << i;
+        EXPECT_TRUE(i == 7 || same_bits(got[i], unbiased[i])) << i;
+      }
+      EXPECT_TRUE(same_bits(unbiased[7], arrays[7].values)) << "a bias gradient that nobody asked for";
+    }
+  }
+}
+
 TEST_F(Fp8GpuTest, LayernormWritesEitherLayoutAloneAndItsSumInPlace) {
   const int64_t N = 80, C = 768;
   const Array x = reals({N, C}).as(DType::bf16), column = reals({C}).as(DType::bf16);

@@ -299,6 +299,27 @@ TEST_F(Fp8Ops, LayernormBehindAResidualIsThatOfTheSumAsStored) {
   }
 }
 
+TEST_F(Fp8Ops, LayernormsGradientIsQuantizedAsStored) {
+  const int64_t N = 16, C = 32;
+  const Tensor dout = random({N, C}, 20), x = random({N, C}, 21), w = random({C}, 22);
+  const Tensor mean = f32({N}, std::vector<float>(N, 0.1F)), rstd = f32({N}, std::vector<float>(N, 1.5F));
+  const Tensor before = random({N, C}, 23), one = bf16({C}, std::vector<float>(C, 1.0F));
+  std::vector<Tensor> got, expected;  // dx, dw, db, dbias
+  for (auto* all : {&got, &expected})
+    for (const Tensor& t : {before, one, one, one}) all->push_back(bf16(t.shape, values(t)));
+  ops_->layernorm_backward(expected[0], expected[1], expected[2], expected[3], dout, x, mean, rstd, w);
+  const Tensor q = fp8(DType::f8e5m2, {N, C}, 0x1p-13F), qt = transpose_of(q);
+  ops_->quantize_layernorm_backward(q, qt, got[0], got[1], got[2], got[3], dout, x, mean, rstd, w);
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(values(got[i]), values(expected[i])) << i;
+  EXPECT_NE(values(got[0]), values(before));
+
+  const Tensor of_dx = fp8(DType::f8e5m2, {N, C}, 0x1p-13F), turned = transpose_of(of_dx);
+  ops_->quantize(of_dx, turned, expected[0]);
+  EXPECT_EQ(values(q), values(of_dx));
+  EXPECT_EQ(values(qt), values(turned));
+  EXPECT_EQ(*q.amax, *of_dx.amax);
+}
+
 TEST_F(Fp8Ops, TheClassifiersGradientIsQuantizedUnrounded) {
   const int64_t N = 6, V = 45, Vp = 64;
   const Tensor logits = random({N, Vp}, 9, 4.0F), wide = arena_->alloc("wide", DType::f32, {N, Vp});
@@ -393,6 +414,8 @@ TEST_F(Fp8Ops, RefusesWhatFp8IsNot) {
       << "not transposed";
   EXPECT_THROW(ops_->quantize_layernorm(a, at, rows, rows, x, w, random({16}, 2)), std::invalid_argument);
   EXPECT_THROW(ops_->quantize_layernorm(a, at, rows, f32({8}, std::vector<float>(8)), x, w, w),
+               std::invalid_argument);
+  EXPECT_THROW(ops_->quantize_layernorm_backward(d, d, x, w, w, w, x, x, rows, rows, w),
                std::invalid_argument);
   EXPECT_THROW(ops_->quantize_residual_layernorm(x, a, at, rows, rows, x, out, {}, w, w),
                std::invalid_argument);

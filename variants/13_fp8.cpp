@@ -187,7 +187,6 @@ class Variant final : public Trainer {
 
       // MLP projection and GELU  (B,T,4C) <- (B,T,C); the projection's bias gradient came with dres
       const Fp8Linear fcproj = fp8.at(Fp8Linears::kFcproj, l), fc = fp8.at(Fp8Linears::kFc, l);
-      ops.quantize(fcproj.dy, fcproj.dyt, dres);
       ops.matmul(dfch, fcproj.dy, fcproj.wt, MatOp::NT);
       ops.matmul(grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, Write::add);
 
@@ -196,12 +195,12 @@ class Variant final : public Trainer {
       ops.matmul(dln, fc.dy, fc.wt, MatOp::NT);
       ops.matmul(grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, Write::add);
 
-      ops.layernorm_backward(dres, grads.ln2w[l], grads.ln2b[l], grads.attprojb[l], dln, res2[l], ln2mean[l],
-                             ln2rstd[l], weights.ln2w[l]);
+      const Fp8Linear attproj = fp8.at(Fp8Linears::kAttproj, l), to_qkv = fp8.at(Fp8Linears::kQkv, l);
+      ops.quantize_layernorm_backward(attproj.dy, attproj.dyt, dres, grads.ln2w[l], grads.ln2b[l],
+                                      grads.attprojb[l], dln, res2[l], ln2mean[l], ln2rstd[l],
+                                      weights.ln2w[l]);
 
       // Attention projection
-      const Fp8Linear attproj = fp8.at(Fp8Linears::kAttproj, l), to_qkv = fp8.at(Fp8Linears::kQkv, l);
-      ops.quantize(attproj.dy, attproj.dyt, dres);
       ops.matmul(proj, attproj.dy, attproj.wt, MatOp::NT);
       ops.matmul(grads.attprojw[l], attproj.dyt, attproj.xt, MatOp::NT, Write::add);
 
@@ -256,8 +255,10 @@ class Variant final : public Trainer {
   // dres is then also the gradient of the output of the MLP before, whose bias gradient comes with it.
   void layernorm1_backward(int64_t l) {
     const Norm n = norm1(l);
-    const Tensor dbias = l > 0 ? grads.fcprojb[l - 1] : Tensor{};
-    ops.layernorm_backward(dres, n.dw, n.db, dbias, dln, res1[l], n.mean, n.rstd, n.w);
+    if (l == 0) return ops.layernorm_backward(dres, n.dw, n.db, {}, dln, res1[0], n.mean, n.rstd, n.w);
+    const Fp8Linear before = fp8.at(Fp8Linears::kFcproj, l - 1);
+    ops.quantize_layernorm_backward(before.dy, before.dyt, dres, n.dw, n.db, grads.fcprojb[l - 1], dln,
+                                    res1[l], n.mean, n.rstd, n.w);
   }
 
   const int64_t B = config.B, T = config.T, L = config.L;

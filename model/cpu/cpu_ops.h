@@ -121,6 +121,8 @@ class CpuOps final : public Ops {
                           Tensor b) override;
   void quantize_residual_layernorm(Tensor res, Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x,
                                    Tensor y, Tensor bias, Tensor w, Tensor b) override;
+  void quantize_layernorm_backward(Tensor q, Tensor qt, Tensor dx, Tensor dw, Tensor db, Tensor dbias,
+                                   Tensor dout, Tensor x, Tensor mean, Tensor rstd, Tensor w) override;
   void transpose(Tensor qt, Tensor q) override;
   void update_scales(Tensor scale, Tensor history, Tensor amax, DType type) override;
 

@@ -149,6 +149,12 @@ void CpuOps::quantize_residual_layernorm(Tensor res, Tensor q, Tensor qt, Tensor
   quantize_layernorm(q, qt, mean, rstd, res, w, b);
 }
 
+void CpuOps::quantize_layernorm_backward(Tensor q, Tensor qt, Tensor dx, Tensor dw, Tensor db, Tensor dbias,
+                                         Tensor dout, Tensor x, Tensor mean, Tensor rstd, Tensor w) {
+  layernorm_backward(dx, dw, db, dbias, dout, x, mean, rstd, w);
+  quantize(q, qt, dx, {});
+}
+
 void CpuOps::transpose(Tensor qt, Tensor q) {
   expect(is_fp8(q.dtype) && qt.dtype == q.dtype && dim(qt, -1) == rows_of(q) && rows_of(qt) == dim(q, -1),
          "transpose", qt, q);
