@@ -334,6 +334,22 @@ const std::vector<OpBenchmark>& op_benchmarks() {
          return Call(CALL(quantize_gelu_backward(q.rows, q.columns, dbias, dout, a)));
        },
        true},
+      {"quantize_layernorm",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, o.C}, {o.C, o.B * o.T});
+         const Tensor m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), a = o.x(), w = o.x({o.C}), b = o.x({o.C});
+         return Call(CALL(quantize_layernorm(q.rows, q.columns, m, r, a, w, b)));
+       },
+       true},
+      {"quantize_layernorm_backward",
+       [](Operands& o) {
+         const auto q = o.fp8({o.B * o.T, o.C}, {o.C, o.B * o.T});
+         const Tensor dx = o.x(), dw = o.x({o.C}), db = o.x({o.C}), dbias = o.x({o.C}), dout = o.x(),
+                      a = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), w = o.x({o.C});
+         return Call(
+             CALL(quantize_layernorm_backward(q.rows, q.columns, dx, dw, db, dbias, dout, a, m, r, w)));
+       },
+       true},
       {"quantize_cross_entropy",
        [](Operands& o) {
          const int64_t Vp = (o.V + 127) / 128 * 128;

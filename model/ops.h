@@ -243,6 +243,13 @@ class Ops {
   /// cross_entropy_forward_backward. Leaves logits alone. On CUDA Vp is a multiple of 16.
   virtual void quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
                                       float scale) = 0;
+  /// q, qt of v = layernorm_forward of x (N,C), unrounded, and its mean and rstd (N). On CUDA, 32 rows of FP8
+  /// have to fit into shared memory.
+  virtual void quantize_layernorm(Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x, Tensor w,
+                                  Tensor b) = 0;
+  /// layernorm_backward, and q, qt of v = the new dx as stored.
+  virtual void quantize_layernorm_backward(Tensor q, Tensor qt, Tensor dx, Tensor dw, Tensor db, Tensor dbias,
+                                           Tensor dout, Tensor x, Tensor mean, Tensor rstd, Tensor w) = 0;
   /// qt (C,N) = q (N,C) transposed, both FP8.
   virtual void transpose(Tensor qt, Tensor q) = 0;
   /// Delayed scaling: where amax > 0 or NaN, it enters history (R,W) in front and the oldest value leaves;

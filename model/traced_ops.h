@@ -184,6 +184,17 @@ class CountedOps : public Ops {
           moved({targets}, {q, losses}) + first_columns(logits, V)},
          &Ops::quantize_cross_entropy, q, losses, logits, targets, V, scale);
   }
+  void quantize_layernorm(Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x, Tensor w,
+                          Tensor b) override {
+    call({"quantize_layernorm", OpKind::layernorm, moved({x, w, b}, {q, qt, mean, rstd})},
+         &Ops::quantize_layernorm, q, qt, mean, rstd, x, w, b);
+  }
+  void quantize_layernorm_backward(Tensor q, Tensor qt, Tensor dx, Tensor dw, Tensor db, Tensor dbias,
+                                   Tensor dout, Tensor x, Tensor mean, Tensor rstd, Tensor w) override {
+    call({"quantize_layernorm_backward", OpKind::layernorm,
+          moved({dx, dw, db, dbias, dout, x, mean, rstd, w}, {q, qt, dx, dw, db, dbias})},
+         &Ops::quantize_layernorm_backward, q, qt, dx, dw, db, dbias, dout, x, mean, rstd, w);
+  }
   void transpose(Tensor qt, Tensor q) override {
     call({"transpose", OpKind::elementwise, moved({q}, {qt})}, &Ops::transpose, qt, q);
   }

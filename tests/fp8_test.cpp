@@ -247,6 +247,54 @@ TEST_F(Fp8Ops, GeluIsQuantizedUnrounded) {
   EXPECT_EQ(values(dbias), values(sums));
 }
 
+TEST_F(Fp8Ops, LayernormIsQuantizedUnrounded) {
+  const int64_t N = 19, C = 48;
+  const Tensor x = random({N, C}, 10, 3.0F), w = random({C}, 11, 2.0F), b = random({C}, 12);
+  const Tensor mean = f32({N}, std::vector<float>(N, kNan)), rstd = f32({N}, std::vector<float>(N, kNan));
+  const Tensor expected_mean = f32({N}, std::vector<float>(N)),
+               expected_rstd = f32({N}, std::vector<float>(N));
+  ops_->layernorm_forward(bf16({N, C}, std::vector<float>(N * C)), expected_mean, expected_rstd, x, w, b);
+  const Tensor q = fp8(DType::f8e4m3, {N, C}, 0x1p-5F), qt = transpose_of(q);
+  ops_->quantize_layernorm(q, qt, mean, rstd, x, w, b);
+  EXPECT_EQ(values(mean), values(expected_mean));
+  EXPECT_EQ(values(rstd), values(expected_rstd));
+
+  const auto vx = values(x), vw = values(w), vb = values(b), rows = values(q), columns = values(qt);
+  float largest = 0.0F;
+  for (int64_t n = 0; n < N; ++n) {
+    const double m = mean.ptr<float>()[n], r = rstd.ptr<float>()[n];
+    for (int64_t c = 0; c < C; ++c) {
+      const auto i = static_cast<size_t>(n * C + c), at = static_cast<size_t>(c);
+      const double v = (static_cast<double>(vx[i]) - m) * r * vw[at] + vb[at];
+      EXPECT_EQ(rows[i], 0x1p-5 * number<Float8E4M3>(nearest_code<Float8E4M3>(v * 0x1p5))) << v;
+      EXPECT_EQ(columns[static_cast<size_t>(c * N + n)], rows[i]);
+      largest = std::max(largest, static_cast<float>(std::fabs(v)));
+    }
+  }
+  EXPECT_NEAR(*q.amax, largest, 0x1p-20F * largest);
+}
+
+TEST_F(Fp8Ops, LayernormsGradientIsQuantizedAsStored) {
+  const int64_t N = 16, C = 32;
+  const Tensor dout = random({N, C}, 20), x = random({N, C}, 21), w = random({C}, 22);
+  const Tensor mean = f32({N}, std::vector<float>(N, 0.1F)), rstd = f32({N}, std::vector<float>(N, 1.5F));
+  const Tensor before = random({N, C}, 23), one = bf16({C}, std::vector<float>(C, 1.0F));
+  std::vector<Tensor> got, expected;  // dx, dw, db, dbias
+  for (auto* all : {&got, &expected})
+    for (const Tensor& t : {before, one, one, one}) all->push_back(bf16(t.shape, values(t)));
+  ops_->layernorm_backward(expected[0], expected[1], expected[2], expected[3], dout, x, mean, rstd, w);
+  const Tensor q = fp8(DType::f8e5m2, {N, C}, 0x1p-13F), qt = transpose_of(q);
+  ops_->quantize_layernorm_backward(q, qt, got[0], got[1], got[2], got[3], dout, x, mean, rstd, w);
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(values(got[i]), values(expected[i])) << i;
+  EXPECT_NE(values(got[0]), values(before));
+
+  const Tensor of_dx = fp8(DType::f8e5m2, {N, C}, 0x1p-13F), turned = transpose_of(of_dx);
+  ops_->quantize(of_dx, turned, expected[0]);
+  EXPECT_EQ(values(q), values(of_dx));
+  EXPECT_EQ(values(qt), values(turned));
+  EXPECT_EQ(*q.amax, *of_dx.amax);
+}
+
 TEST_F(Fp8Ops, TheClassifiersGradientIsQuantizedUnrounded) {
   const int64_t N = 6, V = 45, Vp = 64;
   const Tensor logits = random({N, Vp}, 9, 4.0F), wide = arena_->alloc("wide", DType::f32, {N, Vp});
@@ -340,6 +388,14 @@ TEST_F(Fp8Ops, RefusesWhatFp8IsNot) {
   EXPECT_THROW(ops_->quantize(a, transpose_of(d), x, {}), std::invalid_argument) << "two scales";
   EXPECT_THROW(ops_->quantize(x, {}, x, {}), std::invalid_argument);
   EXPECT_THROW(ops_->transpose(a, a), std::invalid_argument);
+  const Tensor rows = f32({16}, std::vector<float>(16)), w = random({32}, 2), at = transpose_of(a);
+  EXPECT_THROW(ops_->quantize_layernorm(a, a, rows, rows, x, w, w), std::invalid_argument)
+      << "not transposed";
+  EXPECT_THROW(ops_->quantize_layernorm(a, at, rows, rows, x, w, random({16}, 2)), std::invalid_argument);
+  EXPECT_THROW(ops_->quantize_layernorm(a, at, rows, f32({8}, std::vector<float>(8)), x, w, w),
+               std::invalid_argument);
+  EXPECT_THROW(ops_->quantize_layernorm_backward(d, d, x, w, w, w, x, x, rows, rows, w),
+               std::invalid_argument);
   EXPECT_THROW(ops_->gelu_backward(a, a, a), std::invalid_argument) << "not a float";
 }
 

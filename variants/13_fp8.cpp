@@ -46,7 +46,6 @@ class Variant final : public Trainer {
     fp8_history = fp8.history;
 
     // Memory that every layer uses again.
-    ln = act("scratch/ln", {B, T, C});
     proj = act("scratch/proj", {B, T, C});
     dres = act("scratch/dres", {B, T, C});
     dln = act("scratch/dln", {B, T, C});
@@ -134,39 +133,38 @@ class Variant final : public Trainer {
     ops.phase("encoder");
     ops.encoder_forward(res1[0], tokens, weights.wte, weights.wpe);  // (B,T,C)
     const Norm first = norm1(0);
-    ops.layernorm_forward(first.out, first.mean, first.rstd, res1[0], first.w, first.b);
+    const Fp8Linear to_first = behind_norm1(0);
+    ops.quantize_layernorm(to_first.x, to_first.xt, first.mean, first.rstd, res1[0], first.w, first.b);
 
     for (int64_t l = 0; l < L; ++l) {
       ops.phase("forward block", l);
 
       // qkv = ln1 W^T + b  (B,T,3C)
       const Fp8Linear to_qkv = fp8.at(Fp8Linears::kQkv, l), attproj = fp8.at(Fp8Linears::kAttproj, l);
-      ops.quantize(to_qkv.x, to_qkv.xt, ln);
       ops.linear_forward(qkv[l], to_qkv.x, to_qkv.w, weights.qkvb[l]);
 
       // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,C)
       ops.attention_forward(atty[l], lse[l], qkv[l]);
 
       // res2 = res1 + atty W^T + b, ln2 = layernorm(res2)
+      const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
       ops.quantize(attproj.x, attproj.xt, atty[l]);
       ops.linear_forward(res2[l], attproj.x, attproj.w, weights.attprojb[l], res1[l]);
-      ops.layernorm_forward(ln, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]);
+      ops.quantize_layernorm(fc.x, fc.xt, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]);
 
       // fch = ln2 W^T + b  (B,T,4C)
-      const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
-      ops.quantize(fc.x, fc.xt, ln);
       ops.linear_forward(fch[l], fc.x, fc.w, weights.fcb[l]);
 
       // res1 of the next block = res2 + gelu(fch) W^T + b, and its layernorm
       const Norm next = norm1(l + 1);
+      const Fp8Linear to_next = behind_norm1(l + 1);
       ops.quantize_gelu(fcproj.x, fcproj.xt, fch[l]);
       ops.linear_forward(res1[l + 1], fcproj.x, fcproj.w, weights.fcprojb[l], res2[l]);
-      ops.layernorm_forward(next.out, next.mean, next.rstd, res1[l + 1], next.w, next.b);
+      ops.quantize_layernorm(to_next.x, to_next.xt, next.mean, next.rstd, res1[l + 1], next.w, next.b);
     }
 
     ops.phase("classifier");
     const Fp8Linear head = fp8.at(Fp8Linears::kHead, 0);
-    ops.quantize(head.x, head.xt, ln);
     ops.matmul(logits, head.x, head.w, MatOp::NT);  // (B,T,Vp)
   }
 
@@ -187,7 +185,6 @@ class Variant final : public Trainer {
 
       // MLP projection and GELU  (B,T,4C) <- (B,T,C); the projection's bias gradient came with dres
       const Fp8Linear fcproj = fp8.at(Fp8Linears::kFcproj, l), fc = fp8.at(Fp8Linears::kFc, l);
-      ops.quantize(fcproj.dy, fcproj.dyt, dres);
       ops.matmul(dfch, fcproj.dy, fcproj.wt, MatOp::NT);
       ops.matmul(grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write);
 
@@ -196,12 +193,12 @@ class Variant final : public Trainer {
       ops.matmul(dln, fc.dy, fc.wt, MatOp::NT);
       ops.matmul(grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, write);
 
-      ops.layernorm_backward(dres, grads.ln2w[l], grads.ln2b[l], grads.attprojb[l], dln, res2[l], ln2mean[l],
-                             ln2rstd[l], weights.ln2w[l]);
+      const Fp8Linear attproj = fp8.at(Fp8Linears::kAttproj, l), to_qkv = fp8.at(Fp8Linears::kQkv, l);
+      ops.quantize_layernorm_backward(attproj.dy, attproj.dyt, dres, grads.ln2w[l], grads.ln2b[l],
+                                      grads.attprojb[l], dln, res2[l], ln2mean[l], ln2rstd[l],
+                                      weights.ln2w[l]);
 
       // Attention projection
-      const Fp8Linear attproj = fp8.at(Fp8Linears::kAttproj, l), to_qkv = fp8.at(Fp8Linears::kQkv, l);
-      ops.quantize(attproj.dy, attproj.dyt, dres);
       ops.matmul(proj, attproj.dy, attproj.wt, MatOp::NT);
       ops.matmul(grads.attprojw[l], attproj.dyt, attproj.xt, MatOp::NT, write);
 
@@ -242,18 +239,24 @@ class Variant final : public Trainer {
 
   // The LayerNorm of res1[l]: the first of block l, the last one of all for l = L.
   struct Norm {
-    Tensor out, mean, rstd, w, b, dw, db;
+    Tensor mean, rstd, w, b, dw, db;
   };
   Norm norm1(int64_t l) const {
-    return l < L ? Norm{ln,           ln1mean[l], ln1rstd[l], weights.ln1w[l], weights.ln1b[l], grads.ln1w[l],
-                        grads.ln1b[l]}
-                 : Norm{ln, ln1mean[L], ln1rstd[L], weights.lnfw, weights.lnfb, grads.lnfw, grads.lnfb};
+    return l < L
+               ? Norm{ln1mean[l], ln1rstd[l], weights.ln1w[l], weights.ln1b[l], grads.ln1w[l], grads.ln1b[l]}
+               : Norm{ln1mean[L], ln1rstd[L], weights.lnfw, weights.lnfb, grads.lnfw, grads.lnfb};
+  }
+  // The layer that multiplies what it gives: the first of block l, or the head.
+  Fp8Linear behind_norm1(int64_t l) const {
+    return l < L ? fp8.at(Fp8Linears::kQkv, l) : fp8.at(Fp8Linears::kHead, 0);
   }
   // dres is then also the gradient of the output of the MLP before, whose bias gradient comes with it.
   void layernorm1_backward(int64_t l) {
     const Norm n = norm1(l);
-    const Tensor dbias = l > 0 ? grads.fcprojb[l - 1] : Tensor{};
-    ops.layernorm_backward(dres, n.dw, n.db, dbias, dln, res1[l], n.mean, n.rstd, n.w);
+    if (l == 0) return ops.layernorm_backward(dres, n.dw, n.db, {}, dln, res1[0], n.mean, n.rstd, n.w);
+    const Fp8Linear before = fp8.at(Fp8Linears::kFcproj, l - 1);
+    ops.quantize_layernorm_backward(before.dy, before.dyt, dres, n.dw, n.db, grads.fcprojb[l - 1], dln,
+                                    res1[l], n.mean, n.rstd, n.w);
   }
 
   const int64_t B = config.B, T = config.T, L = config.L;
@@ -262,7 +265,7 @@ class Variant final : public Trainer {
 
   Fp8Linears fp8;
   Tensor res1, ln1mean, ln1rstd, qkv, lse, atty, res2, ln2mean, ln2rstd, fch, losses;
-  Tensor ln, proj, dres, dln, dqkv, dfch;
+  Tensor proj, dres, dln, dqkv, dfch;
   std::vector<Tensor> gs;
   std::vector<AdamWTensor> state;
   Tensor clip, schedule;

@@ -117,6 +117,10 @@ class CpuOps final : public Ops {
   void quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) override;
   void quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
                               float scale) override;
+  void quantize_layernorm(Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x, Tensor w,
+                          Tensor b) override;
+  void quantize_layernorm_backward(Tensor q, Tensor qt, Tensor dx, Tensor dw, Tensor db, Tensor dbias,
+                                   Tensor dout, Tensor x, Tensor mean, Tensor rstd, Tensor w) override;
   void transpose(Tensor qt, Tensor q) override;
   void update_scales(Tensor scale, Tensor history, Tensor amax, DType type) override;
 

@@ -124,6 +124,28 @@ void CpuOps::quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor do
   });
 }
 
+void CpuOps::quantize_layernorm(Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x, Tensor w, Tensor b) {
+  expect(quantized_fit(q, qt, x) && one_float_type(x, w, b), "quantize_layernorm", q, qt, x, w, b);
+  // In f32, so that the result is rounded once.
+  std::vector<float> memory(static_cast<size_t>(2 * x.numel() + w.numel() + b.numel()));
+  float* free = memory.data();
+  const auto wide = [&](const Tensor& t) {
+    const Tensor copied{free, DType::f32, t.shape, t.name};
+    free += t.numel();
+    copy(copied, t);
+    return copied;
+  };
+  const Tensor wide_x = wide(x), wide_w = wide(w), wide_b = wide(b), out{free, DType::f32, x.shape, "out"};
+  layernorm_forward(out, mean, rstd, wide_x, wide_w, wide_b);
+  quantize(q, qt, out, {});
+}
+
+void CpuOps::quantize_layernorm_backward(Tensor q, Tensor qt, Tensor dx, Tensor dw, Tensor db, Tensor dbias,
+                                         Tensor dout, Tensor x, Tensor mean, Tensor rstd, Tensor w) {
+  layernorm_backward(dx, dw, db, dbias, dout, x, mean, rstd, w);
+  quantize(q, qt, dx, {});
+}
+
 void CpuOps::transpose(Tensor qt, Tensor q) {
   expect(is_fp8(q.dtype) && qt.dtype == q.dtype && dim(qt, -1) == rows_of(q) && rows_of(qt) == dim(q, -1),
          "transpose", qt, q);

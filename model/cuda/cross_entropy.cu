@@ -62,12 +62,7 @@ struct AsFp8 {
       if constexpr (kWidth == 1) {
         q[c] = static_cast<uint8_t>(fp8_pair<Q>(v[0] * per_scale, 0.0F));
       } else {
-        uint32_t words[kWidth / 4];
-#pragma unroll
-        for (int i = 0; i < kWidth; i += 4)
-          words[i / 4] = fp8_pair<Q>(v[i] * per_scale, v[i + 1] * per_scale) |
-                         fp8_pair<Q>(v[i + 2] * per_scale, v[i + 3] * per_scale) << 16;
-        *reinterpret_cast<uint2*>(q + c) = uint2{words[0], words[1]};
+        *reinterpret_cast<uint2*>(q + c) = fp8_pack<Q>(v, per_scale);
       }
     }
   };

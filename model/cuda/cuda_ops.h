@@ -160,6 +160,10 @@ class CudaOps final : public Ops {
                                   Tensor bias, Tensor w, Tensor b) override;
   void layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout, Tensor x, Tensor mean,
                           Tensor rstd, Tensor w) override;
+  void quantize_layernorm(Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x, Tensor w,
+                          Tensor b) override;
+  void quantize_layernorm_backward(Tensor q, Tensor qt, Tensor dx, Tensor dw, Tensor db, Tensor dbias,
+                                   Tensor dout, Tensor x, Tensor mean, Tensor rstd, Tensor w) override;
 
   // scaled_softmax.cu
   void scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) override;
@@ -214,6 +218,11 @@ class CudaOps final : public Ops {
   Tensor epilogue_gradient(Tensor db, Write write) const;
   /// out (C) = or += sum_n x.
   void sum_rows_into(Tensor out, Tensor x, Write write);
+  /// Checks the operands of layernorm_backward, lets sum_blocks(operands, partials, cols, most blocks) leave
+  /// column sums of so many blocks, and adds them up.
+  template <class T, class Launch>
+  void layernorm_gradients(const char* op, Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout,
+                           Tensor x, Tensor mean, Tensor rstd, Tensor w, const Launch& sum_blocks);
   /// Decides who computes attention. Throws UnsupportedError where cuDNN is asked for and can't be had.
   void choose_attention();
   /// Whether this call is cuDNN's; otherwise it is our own kernels'. attention_ tells which, and why.

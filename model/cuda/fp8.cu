@@ -18,7 +18,6 @@ constexpr int kRows = 4, kPack = 8;
 constexpr int kTileRows = 128, kTileCols = 64;
 constexpr int kPacks = kTileCols / kPack, kRowGroups = kTileRows / kRows;  // of threads
 static_assert(kPacks * kRowGroups == kThreads && kTileRows * kTileCols == 2 * kThreads * kWideBytes);
-constexpr int kMultiple = 16;  // of rows and columns: what is written at a time
 constexpr int kMaxWindow = 1024;
 
 using Input = Pack<BFloat16, kPack>;
@@ -44,9 +43,7 @@ struct GeluBackward {
 };
 
 struct Quantized {
-  uint8_t *rows, *columns;  // (N,C) and (C,N), either may be null
-  const float* scale;
-  float* amax;
+  Fp8Output to;
   float* partials;  // null, or (gridDim.y, C): sums over the rows of a block
   int64_t N;
   int C;
@@ -89,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
   const int thread = static_cast<int>(threadIdx.x), pack = thread % kPacks, group = thread / kPacks;
   const int first_col = static_cast<int>(blockIdx.x) * kTileCols, col = first_col + pack * kPack;
   const int64_t matrix = blockIdx.z * q.N * q.C;
-  const float per_scale = 1.0F / q.scale[blockIdx.z * kScaleStride];
+  const float per_scale = 1.0F / q.to.scale[blockIdx.z * kScaleStride];
 
   uint32_t amax = 0;
   float sums[kPack] = {};
@@ -115,22 +112,18 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
           v[i] = f(x[i], dout[i]);
           amax = raise(amax, v[i]);
           sums[i] += v[i];
-          v[i] *= per_scale;
         }
-#pragma unroll
-        for (int i = 0; i < kPack / 4; ++i)
-          bytes[r][i] = fp8_pair<Q>(v[4 * i], v[4 * i + 1]) | fp8_pair<Q>(v[4 * i + 2], v[4 * i + 3]) << 16;
-        if (q.rows)
-          *reinterpret_cast<uint2*>(q.rows + matrix + (row + r) * q.C + col) =
-              uint2{bytes[r][0], bytes[r][1]};
+        const uint2 quantized = fp8_pack<Q>(v, per_scale);
+        bytes[r][0] = quantized.x, bytes[r][1] = quantized.y;
+        if (q.to.rows) *reinterpret_cast<uint2*>(q.to.rows + matrix + (row + r) * q.C + col) = quantized;
       }
       turn(tile, pack, group, bytes);
     }
     __syncthreads();
-    if (q.columns) store_columns(tile, q.columns + matrix, first_col, first_row, q.C, q.N);
+    if (q.to.columns) store_columns(tile, q.to.columns + matrix, first_col, first_row, q.C, q.N);
     __syncthreads();
   }
-  raise_over_block(q.amax + blockIdx.z, amax);
+  raise_over_block(q.to.amax + blockIdx.z, amax);
 
   if (!q.partials) return;
 #pragma unroll
@@ -244,15 +237,8 @@ template <class F>
 void CudaOps::quantize_values(const char* op, Tensor q, Tensor qt, Tensor dbias, const F& f, Tensor x,
                               int64_t layers) {
   const int64_t C = x.cols(), N = x.rows() / layers;
-  const Tensor& either = q.data ? q : qt;
-  const bool rows = !q.data || (q.cols() == C && q.rows() == x.rows());
-  const bool columns = !qt.data || (qt.cols() == N && qt.rows() == layers * C);
-  const bool alike = !q.data || !qt.data || (q.dtype == qt.dtype && q.scale == qt.scale && q.amax == qt.amax);
-  check(either.data && is_fp8(either.dtype) && either.scale && either.amax && rows && columns && alike &&
-            (!dbias.data || dbias.shape == Shape{C}),
-        op, ": ", q, " and ", qt, " of ", x, ", ", dbias);
-  check(N % kMultiple == 0 && C % kMultiple == 0 && wide(q) && wide(qt) && wide(x), op, ": ", x,
-        ": FP8 needs extents that are multiples of ", kMultiple, ": choose another --batch or --seq");
+  const Fp8Output to = fp8_output(op, q, qt, x, layers);
+  check(!dbias.data || dbias.shape == Shape{C}, op, ": ", dbias, " of ", x);
   if (x.numel() == 0) return;
   const auto chunks = static_cast<unsigned>(std::min(ceil_div(N, kTileRows), kMaxRowChunks));
   float* partials = nullptr;
@@ -261,15 +247,14 @@ void CudaOps::quantize_values(const char* op, Tensor q, Tensor qt, Tensor dbias,
           " needs a workspace: call bind_workspace() first");
     partials = partials_.ptr<float>();
   }
-  const auto data = [](const Tensor& t) { return static_cast<uint8_t*>(t.data); };
-  const Quantized to{data(q), data(qt), either.scale, either.amax, partials, N, column_count(C)};
+  const Quantized output{to, partials, N, column_count(C)};
   const dim3 grid(grid_size(ceil_div(C, kTileCols)), chunks, static_cast<unsigned>(layers));
-  with_fp8_type(either.dtype, [&](auto type) {
-    launch(queue_, quantize_kernel<decltype(type), F>, grid, kThreads, 0, to, f);
+  with_fp8_type(q.data ? q.dtype : qt.dtype, [&](auto type) {
+    launch(queue_, quantize_kernel<decltype(type), F>, grid, kThreads, 0, output, f);
   });
   if (!dbias.data) return;
   launch(queue_, add_partials_kernel, grid_size(ceil_div(C, 32)), dim3(32, kLanes), 0, dbias.ptr<BFloat16>(),
-         partials, static_cast<int>(chunks), to.C);
+         partials, static_cast<int>(chunks), output.C);
 }
 
 void CudaOps::quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) {
@@ -280,8 +265,8 @@ void CudaOps::quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) {
 void CudaOps::transpose(Tensor qt, Tensor q) {
   const Range range("transpose");
   const int64_t N = q.rows(), C = q.cols();
-  check(is_fp8(q.dtype) && qt.dtype == q.dtype && qt.cols() == N && qt.rows() == C && N % kMultiple == 0 &&
-            C % kMultiple == 0 && wide(q) && wide(qt),
+  check(is_fp8(q.dtype) && qt.dtype == q.dtype && qt.cols() == N && qt.rows() == C && N % kFp8Multiple == 0 &&
+            C % kFp8Multiple == 0 && wide(q) && wide(qt),
         "transpose: ", qt, " of ", q);
   const auto tiles = ceil_div(N, kTileRows);
   check(tiles <= 65535, "transpose: ", q, " has too many rows");

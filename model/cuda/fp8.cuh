@@ -5,6 +5,9 @@
 
 #include <cstdint>
 
+#include "model/cuda/kernels.cuh"
+#include "model/cuda/wide.cuh"
+
 namespace stepladder {
 
 /// Two FP8 numbers, `low` in the lower byte, saturated; NaN for what is not finite.
@@ -13,6 +16,16 @@ __device__ uint32_t fp8_pair(float low, float high) {
   constexpr auto kKind = Q::kMantissa == 3 ? __NV_E4M3 : __NV_E5M2;
   // x - x is 0, or NaN where x is infinite, which saturating would hide.
   return __nv_cvt_float2_to_fp8x2(float2{low + (low - low), high + (high - high)}, __NV_SATFINITE, kKind);
+}
+
+/// Eight FP8 numbers of v * per_scale, the first in the lowest byte.
+template <class Q>
+__device__ uint2 fp8_pack(const float (&v)[8], float per_scale) {
+  const auto word = [&](int i) {
+    return fp8_pair<Q>(v[i] * per_scale, v[i + 1] * per_scale) |
+           fp8_pair<Q>(v[i + 2] * per_scale, v[i + 3] * per_scale) << 16;
+  };
+  return {word(0), word(4)};
 }
 
 /// The larger of two magnitudes as bits, NaN above all.
@@ -30,5 +43,79 @@ __device__ inline void raise_over_block(float* amax, uint32_t mine) {
   for (int i = 1; i < static_cast<int>(blockDim.x / 32); ++i) mine = max(mine, of_warp[i]);
   atomicMax(reinterpret_cast<unsigned int*>(amax), mine);
 }
+
+/// Where a kernel writes FP8: (N,C) and (C,N), either may be null.
+struct Fp8Output {
+  uint8_t *rows, *columns;
+  const float* scale;
+  float* amax;
+};
+
+/// FP8 has extents of which this is a factor: so many bytes are written at a time.
+constexpr int kFp8Multiple = 16;
+
+/// The output q and qt of values in the shape of x, `layers` matrices, for kernels that access 128 bits at a
+/// time.
+inline Fp8Output fp8_output(const char* op, const Tensor& q, const Tensor& qt, const Tensor& x,
+                            int64_t layers = 1) {
+  const int64_t C = x.cols(), N = x.rows() / layers;
+  const Tensor& either = q.data ? q : qt;
+  const bool rows = !q.data || (q.cols() == C && q.rows() == x.rows());
+  const bool columns = !qt.data || (qt.cols() == N && qt.rows() == layers * C);
+  const bool alike = !q.data || !qt.data || (q.dtype == qt.dtype && q.scale == qt.scale && q.amax == qt.amax);
+  check(either.data && is_fp8(either.dtype) && either.scale && either.amax && rows && columns && alike, op,
+        ": ", q, " and ", qt, " of ", x);
+  check(N % kFp8Multiple == 0 && C % kFp8Multiple == 0 && wide_rows(C, {q, qt, x}), op, ": ", x,
+        ": FP8 needs extents that are multiples of ", kFp8Multiple, ": choose another --batch or --seq");
+  return {static_cast<uint8_t*>(q.data), static_cast<uint8_t*>(qt.data), either.scale, either.amax};
+}
+
+/// Neighbouring FP8 rows in shared memory, from which a block writes columns. A thread reads words of 16 rows
+/// below each other and writes 16 bytes of four columns. What lanes read at a time lies in different banks:
+/// rows are padded to whole lines of them, and words are permuted by which 16 rows they are in.
+struct Fp8Tile {
+  uint32_t* words;
+  int words_of_row;  // a multiple of 32
+  int log2_parts;    // of 16 rows, at most 8
+
+  __host__ __device__ static int words_for(int cols) { return (cols + 127) / 128 * 32; }
+  __host__ __device__ int rows() const { return 16 << log2_parts; }
+  int bytes() const { return rows() * words_of_row * static_cast<int>(sizeof(uint32_t)); }
+
+  __device__ uint32_t* at(int row, int word) const {
+    const int part = row / 16, swizzled = word ^ (part << (5 - log2_parts));
+    return words + row * words_of_row + swizzled;
+  }
+  /// Eight neighbours of a row; `col` is a multiple of 8.
+  __device__ void put(int row, int col, uint2 bytes) const {
+    *reinterpret_cast<uint2*>(at(row, col / 4)) = bytes;
+  }
+  /// Writes the rows, of which the first is `first_row`, to columns (cols,N). The block has whole warps, all
+  /// of which call this, and has written its rows before.
+  __device__ void store_columns(uint8_t* columns, int64_t first_row, int64_t N, int cols) const {
+    const int parts = 1 << log2_parts;
+    for (int i = static_cast<int>(threadIdx.x); i < cols / 4 * parts; i += static_cast<int>(blockDim.x)) {
+      const int part = i % parts, word = i / parts;
+      const int64_t row = first_row + part * 16;
+      if (row >= N) continue;
+      uint32_t turned[4][4];  // [column][rows of which it has four]
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        uint32_t in[4];
+#pragma unroll
+        for (int r = 0; r < 4; ++r) in[r] = *at(part * 16 + 4 * k + r, word);
+        const uint32_t low01 = __byte_perm(in[0], in[1], 0x5140), low23 = __byte_perm(in[2], in[3], 0x5140);
+        const uint32_t high01 = __byte_perm(in[0], in[1], 0x7362), high23 = __byte_perm(in[2], in[3], 0x7362);
+        turned[0][k] = __byte_perm(low01, low23, 0x5410), turned[1][k] = __byte_perm(low01, low23, 0x7632);
+        turned[2][k] = __byte_perm(high01, high23, 0x5410),
+        turned[3][k] = __byte_perm(high01, high23, 0x7632);
+      }
+#pragma unroll
+      for (int c = 0; c < 4; ++c)
+        *reinterpret_cast<uint4*>(columns + (int64_t{4} * word + c) * N + row) =
+            uint4{turned[c][0], turned[c][1], turned[c][2], turned[c][3]};
+    }
+  }
+};
 
 }  // namespace stepladder

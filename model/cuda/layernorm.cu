@@ -2,7 +2,10 @@
 //
 // A row of at most kMaxHeldCols elements stays in registers between its statistics and its use, spread over
 // one warp, or several where that leaves fewer lanes idle. Longer rows a block reads again from cache.
+#include <optional>
+
 #include "model/cuda/cuda_ops.h"
+#include "model/cuda/fp8.cuh"
 #include "model/cuda/kernels.cuh"
 #include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
@@ -188,12 +191,122 @@ __global__ void __launch_bounds__(kMaxThreads) layernorm_forward_long_kernel(For
   }
 }
 
+// layernorm_forward_kernel, to FP8. A block has the rows of a tile; of them, the warps that have a row
+// together have several at once, so that enough is on its way from memory.
+constexpr int kNormWidth = 8;
+constexpr int kRowsAtOnce = 4;
+constexpr int kQuantizingBlocks = 2;                  // of a multiprocessor
+constexpr int kForwardParts = 2, kBackwardParts = 3;  // log2 of how many 16 rows a tile has at most
+
+template <class Q, int kHeld>
+__global__ void __launch_bounds__(kThreads, kQuantizingBlocks)
+    quantize_layernorm_kernel(Forward<BFloat16> f, Fp8Output to, Fp8Tile tile, int64_t rows, int cols,
+                              int warps) {
+  await_predecessor();
+  using Values = Pack<BFloat16, kNormWidth>;
+  constexpr int kPacks = kHeld / kNormWidth, kRows = kRowsAtOnce;
+  extern __shared__ uint4 shared[];
+  __shared__ float of_warp[2][kThreads / 32][kRows];
+  tile.words = reinterpret_cast<uint32_t*>(shared);
+  const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;
+  const int group = static_cast<int>(threadIdx.x) / lanes, groups = static_cast<int>(blockDim.x) / lanes;
+  const int first_column = lane / 32 * 32 * kHeld + lane % 32 * kNormWidth;
+  const auto column = [=](int j) { return first_column + j * 32 * kNormWidth; };
+  const int64_t first_row = blockIdx.x * int64_t{tile.rows()};
+  const float per_scale = 1.0F / *to.scale;
+
+  uint32_t amax = 0;
+  for (int begin = 0; begin < tile.rows(); begin += groups * kRows) {
+    const int at = begin + group * kRows;  // in the tile
+    const int64_t row = first_row + at, offset = row * cols;
+    const int end = at < tile.rows() && row < rows ? cols : 0;  // all of these rows exist, or none
+    Values x[kRows][kPacks];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int j = 0; j < kPacks; ++j) {
+        if (column(j) < end) x[r][j] = Values::load_once(f.x + offset + r * cols + column(j));
+      }
+    }
+    float v[kNormWidth], mean[kRows] = {}, rstd[kRows] = {};
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int j = 0; j < kPacks; ++j) {
+        if (column(j) >= end) continue;
+        x[r][j].get(v);
+#pragma unroll
+        for (int i = 0; i < kNormWidth; ++i) mean[r] += v[i];
+      }
+    }
+    sum_over_row(mean, of_warp[0], warps);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      mean[r] /= static_cast<float>(cols);
+#pragma unroll
+      for (int j = 0; j < kPacks; ++j) {
+        if (column(j) >= end) continue;
+        x[r][j].get(v);
+#pragma unroll
+        for (int i = 0; i < kNormWidth; ++i) rstd[r] += (v[i] - mean[r]) * (v[i] - mean[r]);
+      }
+    }
+    sum_over_row(rstd, of_warp[1], warps);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      rstd[r] = 1.0F / sqrtf(rstd[r] / static_cast<float>(cols) + kNormEps);
+      if (lane == 0 && end > 0) {
+        f.mean[row + r] = mean[r];
+        f.rstd[row + r] = rstd[r];
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j) {
+      if (column(j) >= end) continue;
+      float w[kNormWidth], b[kNormWidth];
+      Values::load(f.w + column(j)).get(w);
+      Values::load(f.b + column(j)).get(b);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        x[r][j].get(v);
+#pragma unroll
+        for (int i = 0; i < kNormWidth; ++i) {
+          v[i] = (v[i] - mean[r]) * rstd[r] * w[i] + b[i];
+          amax = raise(amax, v[i]);
+        }
+        const uint2 bytes = fp8_pack<Q>(v, per_scale);
+        if (to.rows) *reinterpret_cast<uint2*>(to.rows + offset + r * cols + column(j)) = bytes;
+        tile.put(at + r, column(j), bytes);
+      }
+    }
+  }
+  __syncthreads();
+  if (to.columns) tile.store_columns(to.columns, first_row, rows, cols);
+  raise_over_block(to.amax, amax);
+}
+
 template <class T>
 struct Backward {
   T* dx;
   const T *dout, *x;
   const float *mean, *rstd;
   const T* w;
+};
+
+/// Where the new dx goes besides: nowhere, or as FP8 to `to` through `tile`.
+struct NoCopy {
+  static constexpr bool kFp8 = false;
+  __host__ __device__ int rows(int at_once) const { return at_once; }
+  int bytes() const { return 0; }
+};
+template <class Q>
+struct Fp8Copy {
+  static constexpr bool kFp8 = true;
+  using Type = Q;
+  Fp8Output to;
+  Fp8Tile tile;
+  __host__ __device__ int rows(int) const { return tile.rows(); }
+  int bytes() const { return tile.bytes(); }
 };
 
 constexpr int kColumnSums = 3;  // dw = sum_n dout * xhat, db = sum_n dout, dbias = sum_n of the new dx
@@ -211,13 +324,16 @@ constexpr int kBackwardThreads = kWidth == 8 ? 384 : 256;
 //
 // Blocks stay and take every gridDim-th set of rows, so that a lane keeps the sums of its columns in
 // registers to the end; then the warps add theirs up in a fixed order. dx, dout and x are read once, dx
-// written once. While a row is computed with, the next is on its way to shared memory.
-template <class T, int kWidth, int kHeld>
+// written once. While a row is computed with, the next is on its way to shared memory. A set is a row for
+// each group of warps, or a tile of FP8.
+template <class T, int kWidth, int kHeld, class Copy>
 __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew ? 2 : 1)
-    layernorm_backward_kernel(Backward<T> f, float* partials, int64_t rows, int cols, int warps, int slots) {
+    layernorm_backward_kernel(Backward<T> f, Copy copy, float* partials, int64_t rows, int cols, int warps,
+                              int slots, int staged_bytes) {
   await_predecessor();
   constexpr int kPacks = kHeld / kWidth;
   // The next row, (3 * kPacks, threads) packs; at the end column sums, (slots, 3 * kHeld, lanes) floats.
+  // Behind both, from `staged_bytes` on, the tile.
   extern __shared__ uint4 shared[];
   __shared__ float of_warp[2][kBackwardThreads<T, kWidth> / 32][2];
   const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;
@@ -228,9 +344,11 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
   auto* const staged = reinterpret_cast<Pack<T, kWidth>*>(shared) + threadIdx.x;  // this thread's own
   const auto place = [=](int operand, int j) { return staged + (operand * kPacks + j) * blockDim.x; };
   float next_mean = 0.0F, next_rstd = 0.0F;
-  const auto fetch = [&](int64_t row) {
-    if (row >= rows) return;
-    const int64_t offset = row * cols;
+  const int set = copy.rows(groups);
+  const auto exists = [=](int64_t first, int at) { return (!Copy::kFp8 || at < set) && first + at < rows; };
+  const auto fetch = [&](int64_t first, int at) {
+    if (!exists(first, at)) return;
+    const int64_t row = first + at, offset = row * cols;
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
       if (column(j) >= cols) continue;
@@ -243,17 +361,24 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
     next_rstd = f.rstd[row];
   };
 
+  [[maybe_unused]] uint32_t amax = 0;
+  [[maybe_unused]] float per_scale = 0.0F;
+  if constexpr (Copy::kFp8) {
+    copy.tile.words = reinterpret_cast<uint32_t*>(shared + staged_bytes / kWideBytes);
+    per_scale = 1.0F / *copy.to.scale;
+  }
   float sums[kColumnSums][kPacks][kWidth] = {};
   int turn = 0;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * groups;
-  int64_t first = static_cast<int64_t>(blockIdx.x) * groups;
-  fetch(first + group);
-  for (; first < rows; first += step) {
-    const int64_t row = first + group, offset = row * cols;
-    const int end = row < rows ? cols : 0;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * set;
+  int64_t first = static_cast<int64_t>(blockIdx.x) * set;
+  fetch(first, group);
+  for (int at = group; first < rows;) {  // `at` in the set
+    const bool last = !Copy::kFp8 || at - group + groups >= set;
+    const int64_t offset = (first + at) * cols, next_first = last ? first + step : first;
+    const int next_at = last ? group : at + groups, end = exists(first, at) ? cols : 0;
     // Past its end a row is 0, so that no branch keeps sums apart; that would cost registers too.
     Pack<T, kWidth> dout[kPacks] = {}, x[kPacks] = {}, dx[kPacks] = {};
-    const float mean = row < rows ? next_mean : 0.0F, rstd = row < rows ? next_rstd : 0.0F;
+    const float mean = end > 0 ? next_mean : 0.0F, rstd = end > 0 ? next_rstd : 0.0F;
     await_copies(0);
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
@@ -262,7 +387,7 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
       x[j] = *place(1, j);
       dx[j] = *place(2, j);
     }
-    fetch(row + step);
+    fetch(next_first, next_at);
 
     float xhat[kPacks][kWidth], dxhat[kPacks][kWidth];
     float means[2] = {};  // of dxhat and of dxhat * xhat
@@ -299,8 +424,24 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
       dx[j].get(v);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) sums[2][j][i] += v[i];
+      if constexpr (Copy::kFp8) {
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) amax = raise(amax, v[i]);
+        const uint2 bytes = fp8_pack<typename Copy::Type>(v, per_scale);
+        if (copy.to.rows) *reinterpret_cast<uint2*>(copy.to.rows + offset + column(j)) = bytes;
+        copy.tile.put(at, column(j), bytes);
+      }
     }
+    if constexpr (Copy::kFp8) {
+      if (last && copy.to.columns) {
+        __syncthreads();
+        copy.tile.store_columns(copy.to.columns, first, rows, cols);
+        __syncthreads();
+      }
+    }
+    first = next_first, at = next_at;
   }
+  if constexpr (Copy::kFp8) raise_over_block(copy.to.amax, amax);
 
   // Groups add up in a fixed order, `slots` of them at a time, each in a place of its own.
   __syncthreads();
@@ -453,34 +594,59 @@ void launch_forward(Queue& queue, const Forward<T>& f, int64_t rows, int cols) {
   }
 }
 
+/// A tile of rows of x: at most 16 << `log2_parts`, fewer where they do not fit into `shared_limit` or a
+/// quarter of the multiprocessors would have none, but 32. None where that does not fit.
+std::optional<Fp8Tile> fp8_tile(const Tensor& x, int log2_parts, int shared_limit, int multiprocessors) {
+  Fp8Tile tile{nullptr, Fp8Tile::words_for(column_count(x.cols())), log2_parts};
+  while (tile.log2_parts > 1 &&
+         (tile.bytes() > shared_limit || 4 * ceil_div(x.rows(), tile.rows()) < 3 * int64_t{multiprocessors}))
+    --tile.log2_parts;
+  if (tile.bytes() > shared_limit || x.cols() > kMaxHeldCols) return {};
+  return tile;
+}
+
+/// How layernorm_backward_kernel is launched.
+struct BackwardLayout {
+  RowLayout row;
+  int groups, slots;
+  int staged_bytes;
+};
+
+/// For rows of `element_bytes` each element, with so much shared memory.
+BackwardLayout backward_layout(int cols, int threads, int element_bytes, int shared_limit) {
+  const RowLayout row = row_layout(cols);
+  const int lanes = 32 * row.warps;
+  const int row_bytes = kRowsRead * row.held * lanes * element_bytes;
+  const int slot_bytes = kColumnSums * row.held * lanes * static_cast<int>(sizeof(float));
+  const int groups = std::min(threads / lanes, shared_limit / row_bytes);
+  const int slots = std::clamp(groups * row_bytes / slot_bytes, 1, groups);
+  return {row, groups, slots, std::max(groups * row_bytes, slots * slot_bytes)};
+}
+
 /// Returns how many blocks have left their column sums in partials.
-template <class T, int kWidth>
-int launch_backward(Queue& queue, const Backward<T>& f, float* partials, int64_t rows, int cols,
-                    int64_t max_blocks, int multiprocessors, int shared_limit) {
+template <class T, int kWidth, class Copy>
+int launch_backward(Queue& queue, const Backward<T>& f, const Copy& copy, float* partials, int64_t rows,
+                    int cols, int64_t max_blocks, int multiprocessors, int shared_limit) {
   int blocks = 0;
   if (cols > kMaxHeldCols) {
     blocks = static_cast<int>(std::min<int64_t>({max_blocks, rows, 2 * int64_t{multiprocessors}}));
     launch(queue, layernorm_backward_long_kernel<T, kWidth>, static_cast<unsigned>(blocks), kMaxThreads, 0, f,
            partials, rows, cols);
   } else {
-    const RowLayout layout = row_layout(cols);
-    const int lanes = 32 * layout.warps;
-    const int row_bytes = kRowsRead * layout.held * lanes * static_cast<int>(sizeof(T));
-    const int slot_bytes = kColumnSums * layout.held * lanes * static_cast<int>(sizeof(float));
-    const int limit = shared_limit - kStaticShared;
-    const int groups = std::min(kBackwardThreads<T, kWidth> / lanes, limit / row_bytes);
-    const int slots = std::clamp(groups * row_bytes / slot_bytes, 1, groups);
-    const int shared = std::max(groups * row_bytes, slots * slot_bytes);
-    with_held(layout.held, [&](auto held) {
-      const auto kernel = layernorm_backward_kernel<T, kWidth, held()>;
+    const BackwardLayout layout = backward_layout(cols, kBackwardThreads<T, kWidth>,
+                                                  static_cast<int>(sizeof(T)), shared_limit - kStaticShared);
+    const int threads = layout.groups * layout.row.warps * 32, shared = layout.staged_bytes + copy.bytes();
+    with_held(layout.row.held, [&](auto held) {
+      const auto kernel = layernorm_backward_kernel<T, kWidth, held(), Copy>;
       CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
       int resident = 0;  // blocks that a multiprocessor has room for
-      CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, groups * lanes,
+      CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads,
                                                                static_cast<size_t>(shared)));
-      blocks = static_cast<int>(std::min<int64_t>(
-          {max_blocks, ceil_div(rows, groups), std::max(resident, 1) * int64_t{multiprocessors}}));
-      launch(queue, kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(groups * lanes),
-             static_cast<size_t>(shared), f, partials, rows, cols, layout.warps, slots);
+      blocks = static_cast<int>(std::min<int64_t>({max_blocks, ceil_div(rows, copy.rows(layout.groups)),
+                                                   std::max(resident, 1) * int64_t{multiprocessors}}));
+      launch(queue, kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(threads),
+             static_cast<size_t>(shared), f, copy, partials, rows, cols, layout.row.warps, layout.slots,
+             layout.staged_bytes);
     });
   }
   return blocks;
@@ -501,6 +667,31 @@ void CudaOps::layernorm_forward(Tensor out, Tensor mean, Tensor rstd, Tensor x, 
   });
 }
 
+void CudaOps::quantize_layernorm(Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x, Tensor w,
+                                 Tensor b) {
+  const Range range("quantize_layernorm");
+  const Fp8Output to = fp8_output("quantize_layernorm", q, qt, x);
+  check_norm("quantize_layernorm", x, {mean, rstd}, {w, b});
+  check(wide_rows(x.cols(), {w, b}), "quantize_layernorm: operands are not aligned to ", kWideBytes,
+        " bytes");
+  const Forward<BFloat16> f{nullptr, nullptr, mean.ptr<float>(), rstd.ptr<float>(), x.ptr<BFloat16>(),
+                            nullptr, nullptr, w.ptr<BFloat16>(), b.ptr<BFloat16>()};
+  if (x.numel() == 0) return;
+  const auto tile = fp8_tile(x, kForwardParts, shared_limit_ - kStaticShared, multiprocessors_);
+  check(tile.has_value(), "quantize_layernorm: rows of ", x, " are too long for this device's shared memory");
+  const int cols = column_count(x.cols());
+  const RowLayout layout = row_layout(cols);
+  const auto threads = static_cast<unsigned>(kThreads / 32 / layout.warps * layout.warps * 32);
+  with_fp8_type(q.data ? q.dtype : qt.dtype, [&](auto type) {
+    with_held(layout.held, [&](auto held) {
+      const auto kernel = quantize_layernorm_kernel<decltype(type), held()>;
+      CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, tile->bytes()));
+      launch(queue_, kernel, grid_size(ceil_div(x.rows(), tile->rows())), threads,
+             static_cast<size_t>(tile->bytes()), f, to, *tile, x.rows(), cols, layout.warps);
+    });
+  });
+}
+
 void CudaOps::residual_layernorm_forward(Tensor res, Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor y,
                                          Tensor bias, Tensor w, Tensor b) {
   const Range range("residual_layernorm_forward");
@@ -516,30 +707,66 @@ void CudaOps::residual_layernorm_forward(Tensor res, Tensor out, Tensor mean, Te
   });
 }
 
+template <class T, class Launch>
+void CudaOps::layernorm_gradients(const char* op, Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout,
+                                  Tensor x, Tensor mean, Tensor rstd, Tensor w, const Launch& sum_blocks) {
+  check_same_shape(op, x, dx, dout);
+  check_norm(op, x, {mean, rstd}, {w, dw, db});
+  if (dbias.data) check_norm(op, x, {}, {dbias});
+  const Backward<T> f{dx.ptr<T>(),       dout.ptr<T>(),     x.ptr<T>(),
+                      mean.ptr<float>(), rstd.ptr<float>(), w.ptr<T>()};
+  const ColumnSums<T> sums{{dw.ptr<T>(), db.ptr<T>(), optional_ptr<T>(dbias)}};
+  if (x.numel() == 0) return;
+  const int cols = column_count(kColumnSums * x.cols()) / kColumnSums;  // all three sums are counted in ints
+  const int64_t max_blocks = std::min(kNormBlocks, partials_.numel() / (kColumnSums * cols));
+  check(max_blocks > 0, op, " needs a workspace for ", cols, " channels: call bind_workspace() first");
+  float* partials = partials_.ptr<float>();
+  const int blocks = sum_blocks(f, partials, cols, max_blocks);
+  launch(queue_, add_column_sums_kernel<T>, grid_size(ceil_div(kColumnSums * cols, 32)), kMaxThreads, 0, sums,
+         partials, blocks, cols);
+}
+
 void CudaOps::layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout, Tensor x,
                                  Tensor mean, Tensor rstd, Tensor w) {
   const Range range("layernorm_backward");
-  check_same_shape("layernorm_backward", x, dx, dout);
-  check_norm("layernorm_backward", x, {mean, rstd}, {w, dw, db});
-  if (dbias.data) check_norm("layernorm_backward", x, {}, {dbias});
   const bool wide = options_.wide_access && wide_rows(x.cols(), {dx, dout, x, w});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    const Backward<T> f{dx.ptr<T>(),       dout.ptr<T>(),     x.ptr<T>(),
-                        mean.ptr<float>(), rstd.ptr<float>(), w.ptr<T>()};
-    const ColumnSums<T> sums{{dw.ptr<T>(), db.ptr<T>(), optional_ptr<T>(dbias)}};
-    if (x.numel() == 0) return;
-    const int cols =
-        column_count(kColumnSums * x.cols()) / kColumnSums;  // all three sums are counted in ints
-    const int64_t max_blocks = std::min(kNormBlocks, partials_.numel() / (kColumnSums * cols));
-    check(max_blocks > 0, "layernorm_backward needs a workspace for ", cols,
-          " channels: call bind_workspace() first");
-    float* partials = partials_.ptr<float>();
-    const int blocks = launch_backward<T, width()>(queue_, f, partials, x.rows(), cols, max_blocks,
-                                                   multiprocessors_, shared_limit_);
-    launch(queue_, add_column_sums_kernel<T>, grid_size(ceil_div(kColumnSums * cols, 32)), kMaxThreads, 0,
-           sums, partials, blocks, cols);
+    layernorm_gradients<T>("layernorm_backward", dx, dw, db, dbias, dout, x, mean, rstd, w,
+                           [&](const Backward<T>& f, float* partials, int cols, int64_t max_blocks) {
+                             return launch_backward<T, width()>(queue_, f, NoCopy{}, partials, x.rows(), cols,
+                                                                max_blocks, multiprocessors_, shared_limit_);
+                           });
   });
+}
+
+void CudaOps::quantize_layernorm_backward(Tensor q, Tensor qt, Tensor dx, Tensor dw, Tensor db, Tensor dbias,
+                                          Tensor dout, Tensor x, Tensor mean, Tensor rstd, Tensor w) {
+  constexpr const char* kOp = "quantize_layernorm_backward";
+  const Range range(kOp);
+  using T = BFloat16;
+  const Fp8Output to = fp8_output(kOp, q, qt, x);
+  check(wide_rows(x.cols(), {dx, dout, w}), kOp, ": operands are not aligned to ", kWideBytes, " bytes");
+  const int limit = shared_limit_ - kStaticShared;
+  std::optional<Fp8Tile> tile;
+  if (x.numel() > 0 && x.cols() <= kMaxHeldCols) {
+    const BackwardLayout layout =
+        backward_layout(static_cast<int>(x.cols()), kBackwardThreads<T, kNormWidth>, sizeof(T), limit);
+    tile = fp8_tile(x, kBackwardParts, limit - layout.staged_bytes, multiprocessors_);
+  }
+  if (!tile) {
+    layernorm_backward(dx, dw, db, dbias, dout, x, mean, rstd, w);
+    quantize(q, qt, dx, {});
+    return;
+  }
+  layernorm_gradients<T>(kOp, dx, dw, db, dbias, dout, x, mean, rstd, w,
+                         [&](const Backward<T>& f, float* partials, int cols, int64_t max_blocks) {
+                           return with_fp8_type(q.data ? q.dtype : qt.dtype, [&](auto type) {
+                             return launch_backward<T, kNormWidth>(
+                                 queue_, f, Fp8Copy<decltype(type)>{to, *tile}, partials, x.rows(), cols,
+                                 max_blocks, multiprocessors_, shared_limit_);
+                           });
+                         });
 }
 
 }  // namespace stepladder
