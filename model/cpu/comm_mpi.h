@@ -1,6 +1,8 @@
 // Collectives of ranks on the CPU, through MPI.
 #pragma once
 
+#include <deque>
+#include <span>
 #include <vector>
 
 #include "model/comm.h"
@@ -21,12 +23,22 @@ class MpiComm {
 
   int rank() const { return ranks_.world().rank; }
   int world() const { return ranks_.world().size; }
-  /// As Ops::collective, of one tensor; done when it returns.
-  void run(Collective what, const Tensor& x);
+  /// As Ops::collective: none is run before finish() asks for it, so that an op which should have waited
+  /// finds what was there before.
+  void queue(Collective what, std::span<const Tensor> bucket);
+  /// Runs those that are queued, but for the last `but`.
+  void finish(int64_t but);
 
  private:
+  void run(Collective what, const Tensor& x);
+
+  struct Queued {
+    Collective what;
+    std::vector<Tensor> bucket;
+  };
   Rendezvous& ranks_;
   const MpiCalls* mpi_;
+  std::deque<Queued> queued_;
   std::vector<float> sums_, part_;
 };
 
