@@ -59,7 +59,6 @@ void Profile::add(const TracedOps::Step& step, const std::vector<OpCall>& calls,
     ++op.count;
   }
   int64_t done = 0;  // everything before it is accounted for
-  const int64_t first = step.times.spans.empty() ? 0 : step.times.spans.front().start_ns;
   for (const Span& span : step.times.spans) {
     const OpCall* call = span.call >= 0 ? &calls.at(static_cast<size_t>(span.call)) : nullptr;
     const std::string kind = call ? name_of(call->kind) : kUnknown;
@@ -78,7 +77,7 @@ void Profile::add(const TracedOps::Step& step, const std::vector<OpCall>& calls,
     count(kinds_[kind]);
     if (!span.kernel.empty()) count(kernels_[short_kernel_name(span.kernel)]);
   }
-  span_ms_ += ms_of(done - first);
+  span_ms_ += ms_of(done);
   idle_ms_ += ms_of(std::max<int64_t>(0, step.times.ns - done));
 }
 

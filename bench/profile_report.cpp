@@ -98,7 +98,7 @@ std::string sum(const Json& p) {
 std::string clocks(const Json& p) {
   return cat("A step took ", number(p["step_ms"], 3), " ms by the host's clock, ", number(p["device_ms"], 3),
              " ms by the device's timer and ", number(p["span_ms"], 3),
-             " ms from the first record of its work to the last: at most ",
+             " ms to the end of the last record of its work: at most ",
              fixed(100.0 * p["clocks_apart"].get<double>(), 2), " % apart",
              p["clocks_agree"].get<bool>() ? "" : ", MORE THAN THE 1 % ALLOWED", ".");
 }

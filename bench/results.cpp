@@ -167,18 +167,30 @@ Json write(const T& value) {
 // ---- reading
 // -------------------------------------------------------------------------------------------------
 
+/// A place in a file. Spelt out only where an error names it: a file has a million.
+struct Place {
+  const Place* parent = nullptr;
+  const char* name = nullptr;  // of a field; an item of a list has none
+  size_t index = 0;
+
+  std::string text() const {
+    if (!parent) return name;
+    return name ? cat(parent->text(), ".", name) : cat(parent->text(), "[", index, "]");
+  }
+};
+
 class Reader {
  public:
-  Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
-    if (!json.is_object()) throw InputError(cat(where_, " is not an object"));
+  Reader(const Json& json, const Place& place) : json_(json), place_(place) {
+    require(json.is_object(), place, "an object");
   }
 
   template <class T>
   void operator()(const char* key, T& value) const {
     const auto found = json_.find(key);
-    const std::string where = cat(where_, ".", key);
-    if (found == json_.end()) throw InputError(cat(where, " is missing"));
-    read(*found, value, where);
+    const Place place = {.parent = &place_, .name = key};
+    if (found == json_.end()) throw InputError(cat(place.text(), " is missing"));
+    read(*found, value, place);
   }
   template <class T>
   void unless_empty(const char* key, T& value) const {
@@ -199,58 +211,60 @@ class Reader {
   }
 
  private:
-  static void require(bool ok, const std::string& where, const char* wanted) {
-    if (!ok) throw InputError(cat(where, " is not ", wanted));
+  static void require(bool ok, const Place& place, const char* wanted) {
+    if (!ok) throw InputError(cat(place.text(), " is not ", wanted));
   }
-  static void read(const Json& json, bool& value, const std::string& where) {
-    require(json.is_boolean(), where, "true or false");
+  static void read(const Json& json, bool& value, const Place& place) {
+    require(json.is_boolean(), place, "true or false");
     value = json.get<bool>();
   }
-  static void read(const Json& json, double& value, const std::string& where) {
-    require(json.is_number(), where, "a number");
+  static void read(const Json& json, double& value, const Place& place) {
+    require(json.is_number(), place, "a number");
     value = json.get<double>();
   }
-  static void read(const Json& json, int64_t& value, const std::string& where) {
+  static void read(const Json& json, int64_t& value, const Place& place) {
     constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
-    require(json.is_number_integer() && !(json.is_number_unsigned() && json.get<uint64_t>() > kMax), where,
+    require(json.is_number_integer() && !(json.is_number_unsigned() && json.get<uint64_t>() > kMax), place,
             "a 64-bit whole number");
     value = json.get<int64_t>();
   }
-  static void read(const Json& json, std::string& value, const std::string& where) {
-    require(json.is_string(), where, "a string");
+  static void read(const Json& json, std::string& value, const Place& place) {
+    require(json.is_string(), place, "a string");
     value = json.get<std::string>();
   }
-  static void read(const Json& json, Json& value, const std::string& where) {
-    require(json.is_object(), where, "an object");
+  static void read(const Json& json, Json& value, const Place& place) {
+    require(json.is_object(), place, "an object");
     value = json;
   }
-  static void read(const Json& json, Status& value, const std::string& where) {
+  static void read(const Json& json, Status& value, const Place& place) {
     const auto known = std::find_if(std::begin(kStatuses), std::end(kStatuses),
                                     [&](Status status) { return json == name_of(status); });
-    require(known != std::end(kStatuses), where, "a status");
+    require(known != std::end(kStatuses), place, "a status");
     value = *known;
   }
-  static void read(const Json& json, std::map<std::string, int64_t>& value, const std::string& where) {
-    require(json.is_object(), where, "an object");
-    for (const auto& [key, item] : json.items()) read(item, value[key], where);
+  static void read(const Json& json, std::map<std::string, int64_t>& value, const Place& place) {
+    require(json.is_object(), place, "an object");
+    for (const auto& [key, item] : json.items()) read(item, value[key], place);
   }
   template <class T>
-  static void read(const Json& json, std::optional<T>& value, const std::string& where) {
-    if (!json.is_null()) read(json, value.emplace(), where);
+  static void read(const Json& json, std::optional<T>& value, const Place& place) {
+    if (!json.is_null()) read(json, value.emplace(), place);
   }
   template <class T>
-  static void read(const Json& json, std::vector<T>& values, const std::string& where) {
-    require(json.is_array(), where, "a list");
-    for (size_t i = 0; i < json.size(); ++i) read(json[i], values.emplace_back(), cat(where, "[", i, "]"));
+  static void read(const Json& json, std::vector<T>& values, const Place& place) {
+    require(json.is_array(), place, "a list");
+    values.reserve(json.size());
+    for (size_t i = 0; i < json.size(); ++i)
+      read(json[i], values.emplace_back(), Place{.parent = &place, .index = i});
   }
   template <class T>
-  static void read(const Json& json, T& value, const std::string& where) {
-    const Reader reader(json, where);
+  static void read(const Json& json, T& value, const Place& place) {
+    const Reader reader(json, place);
     fields(reader, value);
   }
 
   const Json& json_;
-  const std::string where_;
+  const Place& place_;
 };
 
 // ---- rows
@@ -598,14 +612,16 @@ Json to_json(const Results& results) {
 
 Run run_from(const Json& json) {
   Run run;
-  const Reader reader(json, "run");
+  const Place place = {.name = "run"};
+  const Reader reader(json, place);
   fields(reader, run);
   validate(run, "run");
   return run;
 }
 
 Results results_from(const Json& json) {
-  const Reader reader(json, "the file");
+  const Place place = {.name = "the file"};
+  const Reader reader(json, place);
   int64_t schema = 0;
   reader("schema", schema);
   if (schema != kSchema) throw InputError(cat("schema ", schema, ", this version reads schema ", kSchema));

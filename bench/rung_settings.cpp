@@ -9,7 +9,7 @@
 namespace stepladder {
 namespace {
 
-constexpr int64_t kUsualBatch = 4, kMaxBatch = RungSettings::kMaxBatch;
+constexpr int64_t kUsualBatch = 4;
 
 /// A file that comes with the project, for a run outside its folder; any other path as it is.
 std::string from_source_dir(const std::string& path) {

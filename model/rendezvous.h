@@ -24,7 +24,7 @@ struct Identity {
 
 /// Seconds that the ranks are given.
 struct RendezvousLimits {
-  double meet_s = 25.0;         // until all ranks are there: a fault ends the job within 30 s
+  double meet_s = 20.0;         // until all ranks are there: a fault ends the job within 30 s
   double silence_s = 10.0;      // without a sign of life
   double step_s = 20.0;         // in one step, all ranks waiting, or 20 times the longest so far
   double first_step_s = 300.0;  // the same of the first, which searches and records

@@ -101,6 +101,7 @@ python_environment() {
   fi
   python=$(find_python) || return
   note "installing $requirements into $folder"
+  [[ ! -L $folder ]] || rm "$folder" # not what it leads to, which is cleared below
   "$python" -m venv --clear "$folder" >build/pip.log 2>&1 &&
     "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 1 --require-hashes \
       --no-deps --only-binary :all: --requirement "$requirements" >>build/pip.log 2>&1 &&

@@ -59,8 +59,8 @@ TEST_P(ProfileGpuTest, CuptiSeesEveryKernelAndItsOp) {
     EXPECT_GT(kernels[id], 0) << traced.calls[static_cast<size_t>(id)].op << " ran nothing";
 }
 
-// CUPTI's records are an outside clock: nothing of the measuring has a part in them. They begin with the
-// first kernel, some 0.1 ms of launching after the step: it is long, so that this is little.
+// CUPTI's records are an outside clock: nothing of the measuring has a part in them. The host hears of the
+// end a little after the last record: the step is long, so that this is nothing.
 TEST_P(ProfileGpuTest, HostDeviceAndCuptiAgreeOnAStepWithinAPercent) {
   const Config config = config_on(cuda_->device());
   const TracedStep traced = traced_step(GetParam(), std::move(cuda_), config, /*accumulate=*/32);

@@ -104,12 +104,12 @@ TEST_F(RunnerTest, AHangIsATimeoutAndNothingIsLeftRunning) {
   // The child ignores SIGTERM and has a child of its own.
   fake_.before_step = cat("[ $i = 2 ] && { trap '' TERM INT; sleep 100 & echo $! >", folder_ / "grandchild",
                           "; while :; do sleep 1; done; }");
-  request_.timeout_s = 0.3;
+  request_.timeout_s = 2.0;  // enough to come as far as step 2 on a busy machine
   const auto start = std::chrono::steady_clock::now();
   const stepladder::Run run = measure();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
   EXPECT_EQ(run.status, Status::timeout);
-  EXPECT_EQ(run.reason, "killed after 0.3 s at step 2 of 6; --timeout allows more");
+  EXPECT_EQ(run.reason, "killed after 2 s at step 2 of 6; --timeout allows more");
   const pid_t grandchild = std::stoi(read_file(folder_ / "grandchild"));
   EXPECT_TRUE(ends(grandchild));
 }
