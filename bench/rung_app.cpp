@@ -165,6 +165,8 @@ class Run {
   void trace();
   void meet(const Dataset& data);
   void choose_batch(const Dataset& data);
+  /// The ranks that train one model.
+  World team() const { return settings_.apart ? World{} : world_; }
   int64_t plan() const { return fitting_bytes(build_.make, *ops_, config_, settings_.hyper); }
   void build_trainer(int64_t bytes);
   void load_or_init();
@@ -188,9 +190,6 @@ class Run {
   RungSettings& settings_;
   const std::vector<Option>& options_;
   EventWriter& events_;
-  /// The ranks that train one model.
-  World team() const { return settings_.apart ? World{} : world_; }
-
   const World& world_;
   std::optional<Rendezvous>& ranks_;  // in a world of more than 1
 
@@ -325,7 +324,7 @@ int Run::train() {
     step(batches);
     const bool last = done_ == settings_.steps;
     const auto due = [&](int64_t every) { return every > 0 && (last || done_ % every == 0); };
-    if (due(settings_.eval_every) || due(settings_.sample_every)) trainer_->gather_state();
+    if (due(settings_.eval_every) || due(settings_.sample_every)) trainer_->gather_state();  // for forward()
     if (due(settings_.eval_every)) evaluate(*validation);
     if (due(settings_.sample_every) && first) print_sample();
     if (due(settings_.checkpoint_every) && !last) save(batches);

@@ -127,10 +127,8 @@ class Variant final : public Trainer {
       for (const Tensor& g : grads.all()) ops.zero(g);
       ops.zero(loss);
     });
-    const bool alone = hyper.accumulate == 1;
     for (const bool first : {false, true})
-      for (const bool last : {false, true})
-        if ((first && last) == alone) learn[first][last] = ops.record(forward_backward(first, last));
+      for (const bool last : {false, true}) learn[first][last] = ops.record(forward_backward(first, last));
     finish = ops.record([this] { update(); });
   }
 

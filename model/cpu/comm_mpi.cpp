@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstddef>
 #include <exception>
 
 #include "model/cpu/cpu_ops.h"
@@ -46,12 +47,19 @@ void MpiComm::queue(Collective what, std::span<const Tensor> bucket) {
   const bool in_parts = what == Collective::reduce_scatter || what == Collective::all_gather;
   for (const Tensor& x : bucket)
     if (in_parts) part_of(x, rank(), world());  // throws now what is wrong with it
-  queued_.push_back({what, {bucket.begin(), bucket.end()}});
+  auto& queued = queued_.emplace_back(Queued{what, {}}).bucket;
+  for (const Tensor& x : bucket) {
+    const auto* const begin = static_cast<const std::byte*>(x.data);
+    queued.push_back({x, {begin, begin + x.bytes()}});
+  }
 }
 
 void MpiComm::finish(int64_t but) {
   for (; std::ssize(queued_) > but; queued_.pop_front())
-    for (const Tensor& x : queued_.front().bucket) run(queued_.front().what, x);
+    for (const auto& [x, before] : queued_.front().bucket) {
+      std::ranges::copy(before, static_cast<std::byte*>(x.data));
+      run(queued_.front().what, x);
+    }
 }
 
 void MpiComm::run(Collective what, const Tensor& x) {

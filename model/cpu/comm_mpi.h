@@ -1,8 +1,10 @@
 // Collectives of ranks on the CPU, through MPI.
 #pragma once
 
+#include <cstddef>
 #include <deque>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "model/comm.h"
@@ -23,8 +25,8 @@ class MpiComm {
 
   int rank() const { return ranks_.world().rank; }
   int world() const { return ranks_.world().size; }
-  /// As Ops::collective: none is run before finish() asks for it, so that an op which should have waited
-  /// finds what was there before.
+  /// As Ops::collective: takes what is in the tensors now, and is run when finish() asks for it. So an op
+  /// that should have waited finds what was there before, and what it writes is lost.
   void queue(Collective what, std::span<const Tensor> bucket);
   /// Runs those that are queued, but for the last `but`.
   void finish(int64_t but);
@@ -34,7 +36,7 @@ class MpiComm {
 
   struct Queued {
     Collective what;
-    std::vector<Tensor> bucket;
+    std::vector<std::pair<Tensor, std::vector<std::byte>>> bucket;  // with what was in them
   };
   Rendezvous& ranks_;
   const MpiCalls* mpi_;
