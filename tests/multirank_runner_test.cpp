@@ -91,7 +91,8 @@ TEST_P(Ranks, AStepTakesAsLongAsTheSlowestRank) {
 }
 
 TEST_P(Ranks, EachRanksClockAndPowerAreKept) {
-  fake_.telemetry = R"(,"sm_mhz":1'$((i < 2 ? 9 : RANK))'00,"power_w":6'$RANK'0.5)";
+  request_.warmup = 4;
+  fake_.telemetry = R"(,"sm_mhz":1'$((i < 4 ? 9 : RANK))'00,"power_w":6'$RANK'0.5)";
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
   for (int rank = 0; rank < kRanks; ++rank) {
