@@ -167,10 +167,13 @@ TEST_F(Multirank, ApartEachRankLearnsWhatOneDeviceDoes) {
   for (const char* name : {"11_multi_gpu", "12_zero1"}) {
     run_alone(eventful(name, "--steps 5"));
     const auto alone = losses();
+    const json memory = events(0, "start").at(0)["memory_by_name"];
     run(2, eventful(name, "--steps 5 --apart"));
     EXPECT_EQ(losses(0), alone) << name;
     EXPECT_EQ(losses(1), alone) << name;
-    EXPECT_EQ(events(1, "start").at(0)["config"]["apart"], true);
+    const json start = events(1, "start").at(0);
+    EXPECT_EQ(start["config"]["apart"], true);
+    EXPECT_EQ(start["memory_by_name"], memory) << "nothing is spread";
   }
 }
 
