@@ -10,6 +10,7 @@ struct RunOptions {
   std::vector<std::string> rungs = {"all"}, peers;
   std::string peer_python = "python3", scaling = "weak";
   std::vector<std::string> devices;
+  bool apart = false;
   MeasureOptions measure;
 
   std::vector<Option> options() {
@@ -29,6 +30,9 @@ struct RunOptions {
          0,
          0,
          {"weak", "strong"}},
+        {"apart", &apart, "",
+         "also each of several devices by itself at the same time: tells slow devices from communication",
+         kPlan},
     });
   }
 };
@@ -37,6 +41,7 @@ int run(const RunOptions& options, const std::string& command_line) {
   Plan plan;
   plan.devices = whole_numbers("--devices", options.devices, 1024);
   plan.scaling = options.scaling;
+  plan.apart = options.apart;
   plan.programs = programs(chosen_rungs(options.rungs), options.peers, options.peer_python);
   if (!options.measure.batch.empty())  // which then is everyone's
     for (Program& program : plan.programs) program.batch = BatchSize::usual;

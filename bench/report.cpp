@@ -177,20 +177,29 @@ Table table_of(const std::vector<AblatedRung>& rows, bool ratios_only) {
 }
 
 Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
+  const bool apart =
+      std::any_of(rows.begin(), rows.end(), [](const ScaledRun& r) { return r.apart_efficiency; });
   std::vector<Table::Column> columns = {{"on several devices", Align::left}, {"devices"}, {"B each"}};
   if (!ratios_only) columns.push_back({"tok/s"});
   for (const char* header : {"x one device", "efficiency %"}) columns.push_back({header});
+  if (apart) columns.push_back({"apart %"});
   if (!ratios_only) columns.push_back({"exposed ms"});
+  if (!ratios_only && apart) columns.push_back({"communication ms"});
   columns.push_back({"one device", Align::left});
   Table table(std::move(columns));
   for (const ScaledRun& row : rows) {
-    Estimate percent = row.efficiency;
-    percent.value *= 100;
-    if (percent.interval) percent.interval = Interval{percent.interval->lo * 100, percent.interval->hi * 100};
+    const auto percent = [](Estimate e) {
+      if (auto& i = e.interval) *i = {i->lo * 100, i->hi * 100};
+      e.value *= 100;
+      return ratio(e, 1);
+    };
+    const auto ms = [](const std::optional<Estimate>& e) { return e ? ratio(*e, 2) : kNone; };
     std::vector<std::string> cells = {row.variant, std::to_string(row.devices), row.config.at("B").dump()};
     if (!ratios_only) cells.push_back(grouped(std::llround(row.tokens_per_second.value)));
-    cells.insert(cells.end(), {ratio(row.speedup, 2), ratio(percent, 1)});
-    if (!ratios_only) cells.push_back(row.exposed_ms ? ratio(*row.exposed_ms, 2) : kNone);
+    cells.insert(cells.end(), {ratio(row.speedup, 2), percent(row.efficiency)});
+    if (apart) cells.push_back(row.apart_efficiency ? percent(*row.apart_efficiency) : kNone);
+    if (!ratios_only) cells.push_back(ms(row.exposed_ms));
+    if (!ratios_only && apart) cells.push_back(ms(row.communication_ms));
     cells.push_back(cat(row.against, " B=", row.one_batch));
     table.add(std::move(cells));
   }
@@ -335,6 +344,11 @@ std::vector<Note> notes(const Results& results, const std::vector<Variant>& vari
         "memory of the rank with the most. Efficiency: tokens/s over those of one device in the same round, "
         "by the number of devices. Exposed: by how much the step is longer than that of one device with the "
         "same batch, which communicates nothing.");
+    if (std::any_of(scaled.begin(), scaled.end(), [](const ScaledRun& r) { return r.apart_efficiency; }))
+      note(
+          "Apart: the efficiency of the same devices that train at the same time, each by itself: what the "
+          "slowest one and shared power or host cost. Communication: by how much a step is longer than "
+          "theirs.");
     if (const auto predicted = predicted_scaling(results); !predicted.empty()) {
       const PredictedRun& last = predicted.back();
       note(cat("Predicted, not measured: ", last.variant, " at B=", last.batch, " on ", last.devices,

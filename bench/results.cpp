@@ -83,6 +83,8 @@ void fields(Archive& a, Any<Rank> auto& x) {
   a("device", x.device);
   a("step_ms", x.step_ms);
   a("memory_bytes", x.memory);
+  a.if_there("sm_mhz", x.sm_mhz);
+  a.if_there("power_w", x.power_w);
 }
 
 template <class Archive>
@@ -437,7 +439,13 @@ const char* name_of(Status status) {
 std::string workload_of(const Json& config) {
   const int64_t devices = world_size(config);
   return cat(config.at("model").get<std::string>(), " B=", config.at("B").get<int64_t>(),
-             " T=", config.at("T").get<int64_t>(), devices > 1 ? cat(" on ", devices, " devices") : "");
+             " T=", config.at("T").get<int64_t>(), devices > 1 ? cat(" on ", devices, " devices") : "",
+             is_apart(config) ? " apart" : "");
+}
+
+bool is_apart(const Json& config) {
+  const auto found = config.find("apart");
+  return found != config.end() && *found == true;
 }
 
 int64_t world_size(const Json& config) {
@@ -492,6 +500,7 @@ std::vector<Variant> aggregate(const Results& results) {
   std::vector<Row> rows;
   std::vector<std::string> workloads;
   for (const Run& run : results.runs) {
+    if (is_apart(run.config)) continue;
     const std::string workload = run.workload();
     const auto seen = std::find(workloads.begin(), workloads.end(), workload);
     const auto index = static_cast<size_t>(seen - workloads.begin());

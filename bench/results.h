@@ -66,8 +66,9 @@ struct Summary {
 };
 
 /// "gpt2 B=16 T=1024", and on several devices, B being of each, "gpt2 B=16 T=1024 on 4 devices": runs of one
-/// workload are comparable.
+/// workload are comparable. "... on 4 devices apart" where each trains by itself.
 std::string workload_of(const Json& config);
+bool is_apart(const Json& config);
 /// How many devices a run is on: config's world_size, 1 where there is none.
 int64_t world_size(const Json& config);
 /// Sequences in a step of all devices; 0 where an int64_t does not hold it.
@@ -79,6 +80,7 @@ struct Rank {
   std::string host, device;  // its uuid
   std::vector<double> step_ms;
   Memory memory;
+  std::optional<double> sm_mhz, power_w;  // medians over the timed steps
 };
 
 /// A variant, a configuration, a round: one process, or one for each device.
@@ -160,7 +162,8 @@ std::vector<std::string> ancestors(const std::string& variant);
 /// Every run must be ok. Nothing where no round is common.
 std::optional<Estimate> speedup(const Rounds& before, const Rounds& after);
 
-/// Rows in the order of the ladder, workload by workload as they first appear; peers after the rungs.
+/// Rows in the order of the ladder, workload by workload as they first appear; peers after the rungs. Runs
+/// of devices apart are no rows: scaling() holds others against them.
 std::vector<Variant> aggregate(const Results& results);
 
 /// The whole file, rows included.

@@ -165,6 +165,8 @@ class Run {
   void trace();
   void meet(const Dataset& data);
   void choose_batch(const Dataset& data);
+  /// The ranks that train one model.
+  World team() const { return settings_.apart ? World{} : world_; }
   int64_t plan() const { return fitting_bytes(build_.make, *ops_, config_, settings_.hyper); }
   void build_trainer(int64_t bytes);
   void load_or_init();
@@ -237,7 +239,7 @@ void Run::meet(const Dataset& data) {
     if (speaks) std::cerr << cat(build_.name, ": error: ", reason, '\n') << std::flush;
     std::_Exit(kExitFailed);  // the main thread may wait for ever for a rank that is gone
   });
-  ops_->join(*ranks_);
+  if (!settings_.apart) ops_->join(*ranks_);
 }
 
 /// From here on every op is noted; which costs host time.
@@ -282,7 +284,7 @@ int Run::train() {
   const Dataset data = open_dataset(settings_.data, settings_.val_data, settings_.vocab, config_.V);
   meet(data);
   if (search) choose_batch(data);
-  speed_.emplace(config_, settings_.hyper, rung_, device_, world_.size);
+  speed_.emplace(config_, settings_.hyper, rung_, device_, team().size);
   const int64_t bytes = plan();
   if (settings_.plan) {
     std::cout << nlohmann::ordered_json{{"batch", config_.B}, {"memory_bytes", bytes}} << std::endl;
@@ -293,7 +295,7 @@ int Run::train() {
   for (const std::string& path : {settings_.checkpoint, settings_.save_weights})
     if (!path.empty() && first) AtomicFile probe(path);
 
-  Loader batches(data.train, config_.B, config_.T, world_.rank, world_.size);
+  Loader batches(data.train, config_.B, config_.T, team().rank, team().size);
   std::optional<Loader> validation;
   if (settings_.eval_every > 0) validation.emplace(data.val, config_.B, config_.T);
   if (settings_.sample_every > 0 && first) text_.emplace(settings_.vocab, data.encoding == "bytes");
@@ -322,6 +324,7 @@ int Run::train() {
     step(batches);
     const bool last = done_ == settings_.steps;
     const auto due = [&](int64_t every) { return every > 0 && (last || done_ % every == 0); };
+    if (due(settings_.eval_every) || due(settings_.sample_every)) trainer_->gather_state();  // for forward()
     if (due(settings_.eval_every)) evaluate(*validation);
     if (due(settings_.sample_every) && first) print_sample();
     if (due(settings_.checkpoint_every) && !last) save(batches);
@@ -407,6 +410,7 @@ nlohmann::ordered_json Run::config_json() const {
       {"dtype", name_of(in_16_bits(rung_) ? config_.half : DType::f32)},
       {"math", name_of(rung_.math)},
   };
+  if (settings_.apart) config["apart"] = true;
   config.update(options_json(options_, {RungSettings::kData, RungSettings::kTraining, RungSettings::kOps}));
   return config;
 }

@@ -85,6 +85,7 @@ std::vector<Option> RungSettings::options() {
        0,
        {"bf16", "fp16", "fp32"}},
       {"cache", &cache, "DIR", "of searched GEMM algorithms", kDevice},
+      {"apart", &apart, "", "several ranks: each trains by itself, only their steps begin together", kDevice},
 
       {"eval-every", &eval_every, "N", "steps between validation losses; 0: none", kSampling, 0, kMaxInt},
       {"eval-batches", &eval_batches, "N", "micro-batches of a validation loss", kSampling, 1, kMaxInt},

@@ -75,8 +75,8 @@ const nlohmann::json& object_at(const nlohmann::json& event, const char* key) {
 /// What a child's events come to.
 class Report {
  public:
-  Report(Run& run, const RunRequest& request, const std::function<void(const Step&)>& on_step)
-      : run_(run), request_(request), on_step_(on_step) {}
+  Report(Run& run, const RunRequest& request, size_t rank, const std::function<void(const Step&)>& on_step)
+      : run_(run), request_(request), first_(rank == 0), on_step_(on_step) {}
 
   /// Throws BadReport.
   void take(std::string_view line) {
@@ -150,9 +150,9 @@ class Report {
     step.lr = number_if(event, "lr");
     step.device = {integer_if(event, "sm_mhz"), integer_if(event, "memory_mhz"), number_if(event, "power_w"),
                    integer_if(event, "temperature_c"), strings_if(event, "throttle")};
-    if (request_.telemetry) step.device = request_.telemetry->sample();
+    if (request_.telemetry && first_) step.device = request_.telemetry->sample();
     run_.steps.push_back(step);
-    on_step_(step);
+    if (first_) on_step_(step);
   }
 
   void end(const nlohmann::json& event) {
@@ -171,6 +171,7 @@ class Report {
 
   Run& run_;
   const RunRequest& request_;
+  const bool first_;  // rank 0, which is on the device that is sampled and is heard of
   const std::function<void(const Step&)>& on_step_;
 };
 
@@ -282,10 +283,19 @@ void merge(Run& run, const std::vector<Run>& parts, const std::deque<Report>& re
   }
 }
 
-void merge(Summary& summary, const std::vector<Rank>& ranks) {
-  for (const Rank& rank : ranks)
+void merge(Summary& summary, std::vector<Rank>& ranks, const std::vector<Run>& parts) {
+  for (Rank& rank : ranks) {
     for (auto peak : {&Memory::live_peak, &Memory::reserved_peak, &Memory::process_peak})
       summary.memory.*peak = std::max(summary.memory.*peak, rank.memory.*peak);
+    std::vector<double> mhz, watts;
+    const std::span<const Step> steps = parts[static_cast<size_t>(rank.rank)].steps;
+    for (const Step& step : steps.subspan(static_cast<size_t>(summary.warmup_steps))) {
+      if (step.device.sm_mhz) mhz.push_back(static_cast<double>(*step.device.sm_mhz));
+      if (step.device.power_w) watts.push_back(*step.device.power_w);
+    }
+    if (!mhz.empty()) rank.sm_mhz = median(mhz);
+    if (!watts.empty()) rank.power_w = median(watts);
+  }
 }
 
 /// The rank to blame for the end of a job, with how it ended.
@@ -326,11 +336,9 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
 
   const auto start = std::chrono::steady_clock::now();
   const size_t world = static_cast<size_t>(request.devices);
-  const std::function<void(const Step&)> unheard = [](const Step&) {};
   std::vector<Run> parts(world, run);
   std::deque<Report> reports;
-  for (size_t rank = 0; rank < world; ++rank)
-    reports.emplace_back(parts[rank], request, rank == 0 ? on_step : unheard);
+  for (size_t rank = 0; rank < world; ++rank) reports.emplace_back(parts[rank], request, rank, on_step);
   std::vector<size_t> exits;  // ranks, as they ended
   size_t rank = 0;            // that decides
   Verdict verdict;
@@ -352,7 +360,7 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     run = parts[0];
     if (world > 1) merge(run, parts, reports);
     if (verdict.status == Status::ok) run.summary = summarize(run, reports[0], request);
-    if (run.summary) merge(*run.summary, run.ranks);
+    if (run.summary) merge(*run.summary, run.ranks, parts);
   } catch (const BadReport& e) {
     run = parts[0];
     verdict = {Status::crash, e.what()};

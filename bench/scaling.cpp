@@ -22,6 +22,16 @@ Rounds good_rounds(const Results& results, const std::string& variant, const std
   return rounds;
 }
 
+/// By how many ms a step is longer than `than`'s, over the rounds that both took part in; nothing where none
+/// is.
+std::optional<Estimate> longer(const Rounds& rounds, const Rounds& than) {
+  std::vector<double> ms;
+  for (const auto& [round, run] : rounds)
+    if (const auto other = than.find(round); other != than.end())
+      ms.push_back(run->summary->median_step_ms - other->second->summary->median_step_ms);
+  return ms.empty() ? std::nullopt : std::optional(median_over_rounds(ms));
+}
+
 /// What `variant` may be held against on one device, best first: itself, then the rungs below, a peer's its
 /// counterparts.
 std::vector<std::string> bases(const std::string& variant) {
@@ -47,22 +57,26 @@ std::vector<Scaled> scaled_runs(const Results& results) {
     const auto known = [&](const Scaled& s) {
       return s.row.variant == run.variant && s.row.workload == workload;
     };
-    if (devices == 1 || std::any_of(all.begin(), all.end(), known)) continue;
+    if (devices == 1 || is_apart(run.config) || std::any_of(all.begin(), all.end(), known)) continue;
     const Rounds rounds = good_rounds(results, run.variant, workload);
     Json one_config = run.config;
     one_config["world_size"] = 1;
     if (strong) one_config["B"] = global_batch(run.config);
+    Json apart_config = run.config;
+    apart_config["apart"] = true;
+    const Rounds apart = good_rounds(results, run.variant, workload_of(apart_config));
     for (const std::string& base : bases(run.variant)) {
       const Rounds one = good_rounds(results, base, workload_of(one_config));
       const auto ratio = speedup(one, rounds);
       if (!ratio) continue;
-      const auto share = [&](double x) { return x / static_cast<double>(devices); };
-      std::vector<double> rates, exposed;
-      for (const auto& [round, r] : rounds) {
-        rates.push_back(r->summary->tokens_per_second);
-        if (const auto alone = one.find(round); alone != one.end())
-          exposed.push_back(r->summary->median_step_ms - alone->second->summary->median_step_ms);
-      }
+      const auto share = [&](Estimate of_all) {
+        const auto n = static_cast<double>(devices);
+        of_all.value /= n;
+        if (auto& i = of_all.interval) *i = {i->lo / n, i->hi / n};
+        return of_all;
+      };
+      std::vector<double> rates;
+      for (const auto& [round, r] : rounds) rates.push_back(r->summary->tokens_per_second);
       Scaled& scaled = all.emplace_back();
       ScaledRun& row = scaled.row;
       row.variant = run.variant;
@@ -73,9 +87,10 @@ std::vector<Scaled> scaled_runs(const Results& results) {
       row.one_batch = one_config["B"];
       row.tokens_per_second = median_over_rounds(rates);
       row.speedup = *ratio;
-      row.efficiency.value = share(ratio->value);
-      if (const auto& i = ratio->interval) row.efficiency.interval = Interval{share(i->lo), share(i->hi)};
-      if (!strong) row.exposed_ms = median_over_rounds(exposed);
+      row.efficiency = share(*ratio);
+      if (!strong) row.exposed_ms = longer(rounds, one);
+      if (const auto by_themselves = speedup(one, apart)) row.apart_efficiency = share(*by_themselves);
+      row.communication_ms = longer(rounds, apart);
       scaled.one = one;
       break;
     }
@@ -130,6 +145,7 @@ Json to_json(const ScaledRun& run) {
     const auto& i = e.interval;
     return {{"value", e.value}, {"lo", i ? Json(i->lo) : Json()}, {"hi", i ? Json(i->hi) : Json()}};
   };
+  const auto optional = [&](const std::optional<Estimate>& e) { return e ? estimate(*e) : Json(); };
   return {{"variant", run.variant},
           {"config", run.config},
           {"devices", run.devices},
@@ -138,7 +154,9 @@ Json to_json(const ScaledRun& run) {
           {"tokens_per_second", estimate(run.tokens_per_second)},
           {"speedup", estimate(run.speedup)},
           {"efficiency", estimate(run.efficiency)},
-          {"exposed_ms", run.exposed_ms ? estimate(*run.exposed_ms) : Json()}};
+          {"exposed_ms", optional(run.exposed_ms)},
+          {"apart_efficiency", optional(run.apart_efficiency)},
+          {"communication_ms", optional(run.communication_ms)}};
 }
 
 Json to_json(const PredictedRun& run) {

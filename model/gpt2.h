@@ -87,8 +87,8 @@ class Trainer {
   /// Fills what derives from the parameters or from nothing: called once they are in place, before the first
   /// step.
   virtual void prepare() {}
-  /// Makes `params` and the moments whole where they are spread over ranks: all ranks call it before they are
-  /// read.
+  /// Makes `params`, the moments and `weights` whole where they are spread over ranks: all ranks call it
+  /// after a step, before they are read or forward() is called.
   virtual void gather_state() {}
   /// One optimizer step, number `step` from 0: `hyper.accumulate` batches from `data`, forward, backward,
   /// clip, AdamW.

@@ -139,8 +139,8 @@ class Ops {
   /// wait_for_collectives(). Nothing in a world of 1. Throws std::invalid_argument where a part is no equal
   /// one.
   virtual void collective(Collective what, std::span<const Tensor> bucket) = 0;
-  /// The ops that follow wait for all collectives queued so far.
-  virtual void wait_for_collectives() = 0;
+  /// The ops that follow wait for the collectives queued so far, but for the last `but` of them.
+  virtual void wait_for_collectives(int64_t but = 0) = 0;
 
   // ---- copies
   // ---------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ class CountedOps : public Ops {
   void join(Rendezvous& ranks) override { ops_->join(ranks); }
   int rank() const override { return ops_->rank(); }
   int world() const override { return ops_->world(); }
-  void wait_for_collectives() override { ops_->wait_for_collectives(); }
+  void wait_for_collectives(int64_t but) override { ops_->wait_for_collectives(but); }
   void collective(Collective what, std::span<const Tensor> bucket) override;
 
   // ---- copies

@@ -294,6 +294,12 @@ class BesideTheLadder(unittest.TestCase):
         self.assertIn("gpt2-tiny, B = 4, T = 64, 4 devices", names)
         self.assertIn("gpt2-tiny, B = 4, T = 64", names)
 
+    def test_devices_apart_are_no_rounds_of_those_that_train_together(self):
+        data = everything()
+        together = read(data).workloads
+        data["runs"].append(run("02_tf32", 4, 1, 99.0) | {"config": config(4) | {"world_size": 4, "apart": True}})
+        self.assertEqual(read(data).workloads, together)
+
     def test_what_is_missing_is_said(self):
         data = read(sample())
         for draw_it, word in ((charts_ladder.draw_memory, "memory"), (charts_ladder.draw_mfu, "peak"),

@@ -92,8 +92,15 @@ TEST_F(MultirankGpu, RanksLearnWhatOneLearnsWithAsManyMicroBatches) {
 }
 
 TEST_F(MultirankGpu, RanksAccumulateToo) {
-  const auto expected = losses_of("11_multi_gpu", 1, "--steps 10 --accumulate 4");
-  expect_close(losses_of("11_multi_gpu", 2, "--steps 10 --accumulate 2"), expected);
+  const auto expected = losses_of("11_multi_gpu", 1, "--steps 10 --accumulate 6");
+  for (const char* rung : {"11_multi_gpu", "12_zero1"})
+    expect_close(losses_of(rung, 2, "--steps 10 --accumulate 3"), expected);
+}
+
+TEST_F(MultirankGpu, ApartEachRankLearnsWhatOneDeviceDoes) {
+  const auto alone = losses_of("12_zero1", 1, "--steps 5");
+  EXPECT_EQ(losses_of("12_zero1", 2, "--steps 5 --apart"), alone);
+  EXPECT_EQ(losses(1), alone);
 }
 
 TEST_F(MultirankGpu, CheckpointOfTwoDevicesResumesOnOne) {

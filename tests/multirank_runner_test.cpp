@@ -90,6 +90,29 @@ TEST_P(Ranks, AStepTakesAsLongAsTheSlowestRank) {
   EXPECT_EQ(run.workload(), "gpt2-tiny B=4 T=64 on 3 devices");
 }
 
+TEST_P(Ranks, EachRanksClockAndPowerAreKept) {
+  request_.warmup = 4;
+  fake_.telemetry = R"(,"sm_mhz":1'$((i < 4 ? 9 : RANK))'00,"power_w":6'$RANK'0.5)";
+  const stepladder::Run run = measure();
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(run.ranks[rank].sm_mhz, 1000 + 100 * rank) << "of the timed steps";
+    EXPECT_EQ(run.ranks[rank].power_w, 600.5 + 10 * rank);
+  }
+  const Json json = to_json(run);
+  EXPECT_EQ(to_json(run_from(json)), json);
+}
+
+TEST_P(Ranks, APeersClockIsSampledOnTheFirstDeviceAlone) {
+  const Telemetry telemetry("");
+  request_.telemetry = &telemetry;
+  fake_.telemetry = R"(,"sm_mhz":1'$RANK'00)";
+  const stepladder::Run run = measure();
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  EXPECT_NE(run.ranks[0].sm_mhz, 1000);
+  EXPECT_EQ(run.ranks[1].sm_mhz, 1100) << "its own";
+}
+
 TEST_P(Ranks, MfuIsAgainstThePeakOfAllDevices) {
   request_.device_name = "NVIDIA H200";
   const double of_all = *measure().summary->mfu_nanogpt;
@@ -198,7 +221,7 @@ Plan plan_of(std::vector<int64_t> devices, int64_t present) {
 std::vector<std::string> planned(const Plan& plan) {
   std::vector<std::string> lines;
   for (const PlannedRun& run : runs_of(plan, 0))
-    lines.push_back(cat(run.program.variant, " B=", run.batch, " x", run.devices,
+    lines.push_back(cat(run.program.variant, " B=", run.batch, " x", run.devices, run.apart ? " apart" : "",
                         run.unsupported.empty() ? "" : " " + run.unsupported));
   return lines;
 }
@@ -225,10 +248,32 @@ TEST(PlanOfDevices, HoldsEachNumberAskedForOfRungsForSeveralOnly) {
             (Json{{"model", "gpt2"}, {"B", 4}, {"T", 1024}, {"seed", 1337}, {"world_size", 4}}));
 }
 
+TEST(PlanOfDevices, ApartRunsTheSameOnEachDeviceByItself) {
+  Plan plan = plan_of({1, 4}, 4);
+  plan.batch = {16};
+  plan.apart = true;
+  plan.programs.push_back({.variant = "peer", .peer = "pytorch", .command = {}, .devices = 2});
+  EXPECT_EQ(planned(plan),
+            (std::vector<std::string>{"one B=16 x1", "several B=16 x1", "several B=16 x4",
+                                      "several B=16 x4 apart", "peer B=16 x1", "peer B=16 x4"}));
+  const PlannedRun together = runs_of(plan, 0)[2], apart = runs_of(plan, 0)[3];
+  EXPECT_EQ(workload_of(config_of(plan, together)), "gpt2 B=16 T=1024 on 4 devices");
+  EXPECT_EQ(workload_of(config_of(plan, apart)), "gpt2 B=16 T=1024 on 4 devices apart");
+  for (const Program& program : plan.programs) plan.source_hashes[program.variant] = "abc";
+  const auto asks_for = [&](const PlannedRun& run) {
+    const auto arguments = request_for(plan, run, "", 1.0).arguments;
+    return std::count(arguments.begin(), arguments.end(), "--apart");
+  };
+  EXPECT_EQ(asks_for(apart), 1);
+  EXPECT_EQ(asks_for(together), 0);
+  EXPECT_EQ(plan.json()["apart"], true);
+}
+
 TEST(PlanOfDevices, WithoutSuchRungsIsWhatItWas) {
   Plan plan = plan_of({}, 4);
   plan.programs.pop_back();
-  for (const char* key : {"devices", "scaling", "runs_in_round"}) EXPECT_FALSE(plan.json().contains(key));
+  for (const char* key : {"devices", "scaling", "apart", "runs_in_round"})
+    EXPECT_FALSE(plan.json().contains(key));
 }
 
 }  // namespace

@@ -142,10 +142,39 @@ TEST_F(Multirank, RanksLearnWhatOneLearnsWithAsManyMicroBatches) {
 }
 
 TEST_F(Multirank, RanksAccumulateToo) {
-  run_alone(eventful("11_multi_gpu", "--steps 10 --accumulate 4"));
+  run_alone(eventful("11_multi_gpu", "--steps 10 --accumulate 6"));
   const auto expected = losses();
-  run(2, eventful("11_multi_gpu", "--steps 10 --accumulate 2"));
-  expect_same(losses(), expected);
+  for (const char* name : {"11_multi_gpu", "12_zero1"}) {
+    run(2, eventful(name, "--steps 10 --accumulate 3"));
+    expect_same(losses(), expected);
+  }
+}
+
+TEST_F(Multirank, EvaluationIsOfWhatAllRanksHaveLearned) {
+  const std::string options = "--steps 9 --eval-every 3 --eval-batches 2 --lr 1e-2";
+  std::vector<double> expected;
+  for (const char* name : {"11_multi_gpu", "12_zero1"}) {
+    run(2, eventful(name, options));
+    std::vector<double> found;
+    for (const json& eval : events(1, "eval")) found.push_back(eval["val_loss"].get<double>());
+    if (expected.empty()) expected = found;
+    ASSERT_EQ(found.size(), 3U);
+    expect_same(found, expected);
+  }
+}
+
+TEST_F(Multirank, ApartEachRankLearnsWhatOneDeviceDoes) {
+  for (const char* name : {"11_multi_gpu", "12_zero1"}) {
+    run_alone(eventful(name, "--steps 5"));
+    const auto alone = losses();
+    const json memory = events(0, "start").at(0)["memory_by_name"];
+    run(2, eventful(name, "--steps 5 --apart"));
+    EXPECT_EQ(losses(0), alone) << name;
+    EXPECT_EQ(losses(1), alone) << name;
+    const json start = events(1, "start").at(0);
+    EXPECT_EQ(start["config"]["apart"], true);
+    EXPECT_EQ(start["memory_by_name"], memory) << "nothing is spread";
+  }
 }
 
 TEST_F(Multirank, SpreadingTheOptimizerChangesNothing) {

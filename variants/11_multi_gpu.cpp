@@ -172,7 +172,7 @@ class Variant final : public Trainer {
 
       // The layer before it  (B,T,C) <- (B,T,4C)
       ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
-      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, write);
+      if (l > 0) ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, write);
 
       ops.layernorm_backward(dres, grads.ln2w[l], grads.ln2b[l], grads.attprojb[l], dln, res2[l], ln2mean[l],
                              ln2rstd[l], weights.ln2w[l]);
@@ -186,13 +186,13 @@ class Variant final : public Trainer {
 
       // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
       ops.matmul(dln, dqkv, weights.qkvw[l], MatOp::NN);
-      ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], write);
+      if (l > 0) ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], write);
 
       layernorm1_backward(l);
 
       // What is done is summed over the ranks beside the rest of the backward pass.
-      if (reduce && l % bucket_layers == 0)
-        ops.collective(Collective::all_reduce, grads.layers(l, std::min(l + bucket_layers, L)));
+      if (reduce && l > 0 && begins_bucket(l))
+        ops.collective(Collective::all_reduce, grads.layers(l, bucket_end(l)));
     }
 
     ops.phase("encoder backward");
@@ -200,9 +200,18 @@ class Variant final : public Trainer {
     ops.position_backward(grads.wpe, dres);
 
     if (reduce) {
-      ops.phase("gradient reduction");
       const Tensor rest[] = {grads.wte, grads.wpe, grads.lnfw, grads.lnfb, loss};
       ops.collective(Collective::all_reduce, rest);
+    }
+
+    // What the first layer could leave until now goes on beside the sum over wte, the largest of all.
+    ops.phase("backward block", 0);
+    ops.matmul(grads.fcw[0], dfch, ln2[0], MatOp::TN, write);
+    ops.linear_weight_backward(grads.qkvw[0], grads.qkvb[0], dqkv, ln1[0], write);
+
+    if (reduce) {
+      ops.phase("gradient reduction");
+      ops.collective(Collective::all_reduce, grads.layers(0, bucket_end(0)));
       ops.wait_for_collectives();
       ops.affine(loss, loss, 1.0F / static_cast<float>(ops.world()), 0.0F);  // each rank's is a mean
     }
@@ -219,6 +228,10 @@ class Variant final : public Trainer {
   }
 
  private:
+  // Layers in buckets, whose gradients are summed at once. The first layer, ready last, is one by itself.
+  bool begins_bucket(int64_t l) const { return l == 0 || (l - 1) % bucket_layers == 0; }
+  int64_t bucket_end(int64_t l) const { return l == 0 ? 1 : std::min(l + bucket_layers, L); }
+
   // The LayerNorm of res1[l]: the first of block l, the last one of all for l = L.
   struct Norm {
     Tensor out, mean, rstd, w, b, dw, db;
@@ -236,7 +249,7 @@ class Variant final : public Trainer {
   }
 
   const int64_t B = config.B, T = config.T, L = config.L;
-  const int64_t bucket_layers = (L + 3) / 4;  // in a bucket, of which there are four and the rest
+  const int64_t bucket_layers = (L + 3) / 4;
   Tensor tokens, targets;
   Feed feed;
 

@@ -94,6 +94,7 @@ class Variant final : public Trainer {
       for (size_t i = 0; i < state.size(); ++i) ops.copy(part(whole[i]), state[i].*mine);
       ops.collective(Collective::all_gather, whole);
     }
+    ops.collective(Collective::all_gather, pieces(weights));
     ops.wait_for_collectives();
   }
 
@@ -103,9 +104,9 @@ class Variant final : public Trainer {
       const Batch batch = feed.next(data);
 
       load(batch);
-      if (!learn) compile();
+      if (!finish) compile();
       if (micro == 0) clear();
-      micro + 1 < hyper.accumulate ? learn() : learn_and_reduce();
+      learn[micro == 0][micro + 1 == hyper.accumulate]();
       // All of it is queued: the host does not wait for the device.
       feed.send_ahead();
     }
@@ -115,19 +116,19 @@ class Variant final : public Trainer {
 
   // Searches the GEMMs' algorithms on the first batch, then records the step as graphs.
   void compile() {
-    const auto forward_backward = [this](bool reduce) {
-      return [this, reduce] {
-        forward_to_logits();
+    const auto forward_backward = [this](bool gather, bool reduce) {
+      return [this, gather, reduce] {
+        forward_to_logits(gather);
         backward(reduce);
       };
     };
-    ops.search(forward_backward(true));
+    ops.search(forward_backward(false, true));  // GEMMs are timed without anything beside them
     clear = ops.record([this] {
       for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops.zero(g);
       ops.zero(loss);
     });
-    learn = ops.record(forward_backward(false));
-    learn_and_reduce = ops.record(forward_backward(true));
+    for (const bool first : {false, true})
+      for (const bool last : {false, true}) learn[first][last] = ops.record(forward_backward(first, last));
     finish = ops.record([this] { update(); });
   }
 
@@ -138,15 +139,25 @@ class Variant final : public Trainer {
 
   void forward(const Batch& batch) override {
     load(batch);
-    forward_to_logits();
+    forward_to_logits(false);
     ops.cross_entropy_forward(losses, logits, targets, config.V);
     ops.add_mean(loss, losses);
   }
 
-  void forward_to_logits() {
+  void forward_to_logits(bool gather) {
+    // The other ranks' parts of the layers' weights come beside the layers before them.
+    int64_t coming = 0;  // buckets
+    if (gather)
+      for (int64_t l = 0; l < L; l = bucket_end(l), ++coming)
+        ops.collective(Collective::all_gather, weights.layers(l, bucket_end(l)));
+    const auto need = [&](int64_t l) {
+      if (coming > 0 && begins_bucket(l)) ops.wait_for_collectives(--coming);
+    };
+
     ops.phase("encoder");
     ops.encoder_forward(res1[0], tokens, weights.wte, weights.wpe);  // (B,T,C)
     const Norm first = norm1(0);
+    need(0);
     ops.layernorm_forward(first.out, first.mean, first.rstd, res1[0], first.w, first.b);
 
     for (int64_t l = 0; l < L; ++l) {
@@ -168,6 +179,7 @@ class Variant final : public Trainer {
       // res1 of the next block = res2 + fcgelu W^T + b, and its layernorm
       const Norm next = norm1(l + 1);
       ops.linear_forward(res1[l + 1], fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]);
+      need(l + 1);
       ops.layernorm_forward(next.out, next.mean, next.rstd, res1[l + 1], next.w, next.b);
     }
 
@@ -197,7 +209,7 @@ class Variant final : public Trainer {
 
       // The layer before it  (B,T,C) <- (B,T,4C)
       ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
-      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, write);
+      if (l > 0) ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, write);
 
       ops.layernorm_backward(dres, grads.ln2w[l], grads.ln2b[l], grads.attprojb[l], dln, res2[l], ln2mean[l],
                              ln2rstd[l], weights.ln2w[l]);
@@ -211,13 +223,13 @@ class Variant final : public Trainer {
 
       // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
       ops.matmul(dln, dqkv, weights.qkvw[l], MatOp::NN);
-      ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], write);
+      if (l > 0) ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], write);
 
       layernorm1_backward(l);
 
       // What is done is summed over the ranks beside the rest of the backward pass, each rank's part of it.
-      if (reduce && l % bucket_layers == 0)
-        ops.collective(Collective::reduce_scatter, grads.layers(l, std::min(l + bucket_layers, L)));
+      if (reduce && l > 0 && begins_bucket(l))
+        ops.collective(Collective::reduce_scatter, grads.layers(l, bucket_end(l)));
     }
 
     ops.phase("encoder backward");
@@ -225,10 +237,18 @@ class Variant final : public Trainer {
     ops.position_backward(grads.wpe, dres);
 
     if (reduce) {
-      ops.phase("gradient reduction");
-      const Tensor rest[] = {grads.wte, grads.wpe, grads.lnfw, grads.lnfb};
-      ops.collective(Collective::reduce_scatter, rest);
+      ops.collective(Collective::reduce_scatter, outside(grads));
       ops.collective(Collective::all_reduce, {&loss, 1});
+    }
+
+    // What the first layer could leave until now goes on beside the sum over wte, the largest of all.
+    ops.phase("backward block", 0);
+    ops.matmul(grads.fcw[0], dfch, ln2[0], MatOp::TN, write);
+    ops.linear_weight_backward(grads.qkvw[0], grads.qkvb[0], dqkv, ln1[0], write);
+
+    if (reduce) {
+      ops.phase("gradient reduction");
+      ops.collective(Collective::reduce_scatter, grads.layers(0, bucket_end(0)));
       ops.wait_for_collectives();
       ops.affine(loss, loss, 1.0F / static_cast<float>(ops.world()), 0.0F);  // each rank's is a mean
     }
@@ -244,19 +264,29 @@ class Variant final : public Trainer {
     ops.wait_for_collectives();
     ops.clip_grad_norm(clip, norm, {&norms, 1}, hyper.grad_clip, loss_scaler);
 
-    // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors, each rank of its parts.
+    // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors, each rank of its parts. Embeddings are
+    // what the next forward pass begins with: they are gathered beside the layers' update.
     ops.phase("optimizer");
-    ops.adamw(state, schedule, clip, hyper.adamw(), loss_scaler);
-    ops.collective(Collective::all_gather, pieces(weights));
+    const std::span<const AdamWTensor> mine = state;
+    const size_t outer = outside(weights).size();
+    ops.adamw(mine.first(outer), schedule, clip, hyper.adamw(), loss_scaler);
+    ops.collective(Collective::all_gather, outside(weights));
+    ops.adamw(mine.subspan(outer), schedule, clip, hyper.adamw(), loss_scaler);
     ops.wait_for_collectives();
   }
 
  private:
-  // What is summed over ranks as one tensor, and spread over them: what a bucket has of each.
+  // Layers in buckets, whose gradients are summed at once. The first layer, ready last, is one by itself.
+  bool begins_bucket(int64_t l) const { return l == 0 || (l - 1) % bucket_layers == 0; }
+  int64_t bucket_end(int64_t l) const { return l == 0 ? 1 : std::min(l + bucket_layers, L); }
+
+  // What is summed over ranks as one tensor, and spread over them: what is outside of the layers, which comes
+  // first, and what a bucket has of each.
+  static std::vector<Tensor> outside(const Params& of) { return {of.wte, of.wpe, of.lnfw, of.lnfb}; }
   std::vector<Tensor> pieces(const Params& of) const {
-    std::vector<Tensor> all = {of.wte, of.wpe, of.lnfw, of.lnfb};
-    for (int64_t l = 0; l < L; l += bucket_layers)
-      std::ranges::copy(of.layers(l, std::min(l + bucket_layers, L)), std::back_inserter(all));
+    std::vector<Tensor> all = outside(of);
+    for (int64_t l = 0; l < L; l = bucket_end(l))
+      std::ranges::copy(of.layers(l, bucket_end(l)), std::back_inserter(all));
     return all;
   }
   Tensor part(const Tensor& x) const { return part_of(x, ops.rank(), ops.world()); }
@@ -282,7 +312,7 @@ class Variant final : public Trainer {
   }
 
   const int64_t B = config.B, T = config.T, L = config.L;
-  const int64_t bucket_layers = (L + 3) / 4;  // in a bucket, of which there are four and the rest
+  const int64_t bucket_layers = (L + 3) / 4;
   Tensor tokens, targets;
   Feed feed;
 
@@ -293,8 +323,8 @@ class Variant final : public Trainer {
   Tensor clip, norms, schedule;
   // GEMMs write the gradients of a step's only micro-batch; those of several are added up.
   const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
-  std::function<void()> clear, learn, finish;  // the recorded parts of a step
-  std::function<void()> learn_and_reduce;      // of the last micro-batch
+  std::function<void()> clear, finish;  // the recorded parts of a step
+  std::function<void()> learn[2][2];    // of a micro-batch: whether it is the first, and the last
 };
 
 STEPLADDER_RUNG(Variant);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstddef>
 #include <exception>
 
 #include "model/cpu/cpu_ops.h"
@@ -42,6 +43,25 @@ MpiComm::~MpiComm() {
   if (std::uncaught_exceptions() == 0) mpi_->finalize();
 }
 
+void MpiComm::queue(Collective what, std::span<const Tensor> bucket) {
+  const bool in_parts = what == Collective::reduce_scatter || what == Collective::all_gather;
+  for (const Tensor& x : bucket)
+    if (in_parts) part_of(x, rank(), world());  // throws now what is wrong with it
+  auto& queued = queued_.emplace_back(Queued{what, {}}).bucket;
+  for (const Tensor& x : bucket) {
+    const auto* const begin = static_cast<const std::byte*>(x.data);
+    queued.push_back({x, {begin, begin + x.bytes()}});
+  }
+}
+
+void MpiComm::finish(int64_t but) {
+  for (; std::ssize(queued_) > but; queued_.pop_front())
+    for (const auto& [x, before] : queued_.front().bucket) {
+      std::ranges::copy(before, static_cast<std::byte*>(x.data));
+      run(queued_.front().what, x);
+    }
+}
+
 void MpiComm::run(Collective what, const Tensor& x) {
   ranks_.progress();
   const auto bytes = static_cast<int64_t>(x.bytes());
@@ -71,8 +91,11 @@ void CpuOps::join(Rendezvous& ranks) {
 }
 
 void CpuOps::collective(Collective what, std::span<const Tensor> bucket) {
-  if (!comm_) return;
-  for (const Tensor& x : bucket) comm_->run(what, x);
+  if (comm_) comm_->queue(what, bucket);
+}
+
+void CpuOps::wait_for_collectives(int64_t but) {
+  if (comm_) comm_->finish(but);
 }
 
 }  // namespace stepladder

@@ -1,6 +1,10 @@
 // Collectives of ranks on the CPU, through MPI.
 #pragma once
 
+#include <cstddef>
+#include <deque>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "model/comm.h"
@@ -21,12 +25,22 @@ class MpiComm {
 
   int rank() const { return ranks_.world().rank; }
   int world() const { return ranks_.world().size; }
-  /// As Ops::collective, of one tensor; done when it returns.
-  void run(Collective what, const Tensor& x);
+  /// As Ops::collective: takes what is in the tensors now, and is run when finish() asks for it. So an op
+  /// that should have waited finds what was there before, and what it writes is lost.
+  void queue(Collective what, std::span<const Tensor> bucket);
+  /// Runs those that are queued, but for the last `but`.
+  void finish(int64_t but);
 
  private:
+  void run(Collective what, const Tensor& x);
+
+  struct Queued {
+    Collective what;
+    std::vector<std::pair<Tensor, std::vector<std::byte>>> bucket;  // with what was in them
+  };
   Rendezvous& ranks_;
   const MpiCalls* mpi_;
+  std::deque<Queued> queued_;
   std::vector<float> sums_, part_;
 };
 

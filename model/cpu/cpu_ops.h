@@ -102,7 +102,7 @@ class CpuOps final : public Ops {
   int rank() const override { return comm_ ? comm_->rank() : 0; }
   int world() const override { return comm_ ? comm_->world() : 1; }
   void collective(Collective what, std::span<const Tensor> bucket) override;
-  void wait_for_collectives() override {}
+  void wait_for_collectives(int64_t but) override;
 
   // linear layers
   void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b, Tensor residual) override;

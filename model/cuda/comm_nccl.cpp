@@ -137,9 +137,10 @@ std::unique_ptr<NcclComm> make_nccl_comm(Rendezvous&) {
 
 void CudaOps::join(Rendezvous& ranks) {
   comm_ = make_nccl_comm(ranks);
-  comm_stream_ = make_stream();
+  // Its few blocks go first where kernels of both streams are ready: the GEMMs' would leave them no room.
+  comm_stream_ = make_stream(Priority::high);
   comm_begin_ = make_event(cudaEventDisableTiming);
-  comm_end_ = make_event(cudaEventDisableTiming);
+  for (Event& end : comm_end_) end = make_event(cudaEventDisableTiming);
 }
 
 int CudaOps::rank() const {
@@ -156,12 +157,15 @@ void CudaOps::collective(Collective what, std::span<const Tensor> bucket) {
   CUDA_CHECK(cudaEventRecord(comm_begin_.get(), stream_.get()));
   CUDA_CHECK(cudaStreamWaitEvent(comm_stream_.get(), comm_begin_.get(), cudaEventWaitDefault));
   comm_->run(what, bucket, comm_stream_.get());
-  CUDA_CHECK(cudaEventRecord(comm_end_.get(), comm_stream_.get()));
+  const Event& end = comm_end_[static_cast<size_t>(collectives_++) % comm_end_.size()];
+  CUDA_CHECK(cudaEventRecord(end.get(), comm_stream_.get()));
 }
 
-void CudaOps::wait_for_collectives() {
-  // In a graph only those that were queued in it: the event is theirs.
-  if (comm_) CUDA_CHECK(cudaStreamWaitEvent(stream_.get(), comm_end_.get(), cudaEventWaitDefault));
+void CudaOps::wait_for_collectives(int64_t but) {
+  if (collectives_ <= but) return;
+  // In a graph only for those that were queued in it. An event that serves a later one again waits longer.
+  const Event& end = comm_end_[static_cast<size_t>(collectives_ - 1 - but) % comm_end_.size()];
+  CUDA_CHECK(cudaStreamWaitEvent(stream_.get(), end.get(), cudaEventWaitDefault));
 }
 
 }  // namespace stepladder

@@ -83,7 +83,8 @@ std::function<void()> CudaOps::record(const std::function<void()>& work) {
   CUDA_CHECK(cudaStreamEndCapture(stream_.get(), &captured));
   const Graph graph(captured);
   cudaGraphExec_t instantiated = nullptr;
-  CUDA_CHECK(cudaGraphInstantiate(&instantiated, graph.get(), 0));
+  // Collectives keep the priority of their stream.
+  CUDA_CHECK(cudaGraphInstantiate(&instantiated, graph.get(), cudaGraphInstantiateFlagUseNodePriority));
   const std::shared_ptr<GraphExec::element_type> executable = GraphExec(instantiated);
   CUDA_CHECK(cudaGraphUpload(executable.get(), stream_.get()));
   return [executable, stream = stream_.get()] {

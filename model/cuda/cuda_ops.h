@@ -1,6 +1,7 @@
 // CudaOps: the CUDA backend. One .cu per op family holds its kernels and launchers.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -132,7 +133,7 @@ class CudaOps final : public Ops {
   int rank() const override;
   int world() const override;
   void collective(Collective what, std::span<const Tensor> bucket) override;
-  void wait_for_collectives() override;
+  void wait_for_collectives(int64_t but) override;
 
   // linear_cublaslt.cpp
   void linear_forward(Tensor out, Tensor x, Tensor w, Tensor b, Tensor residual) override;
@@ -242,7 +243,9 @@ class CudaOps final : public Ops {
   Event staged_, received_;         // the last stage() and receive() are done
   std::unique_ptr<NcclComm> comm_;  // empty: a world of 1
   Stream comm_stream_;              // of collective()
-  Event comm_begin_, comm_end_;     // what the last collective() waits for is done, and itself
+  Event comm_begin_;                // what the last collective() waits for is done
+  std::array<Event, 16> comm_end_;  // the last collectives are done: the i-th at i modulo their number
+  int64_t collectives_ = 0;         // so far
   Blas blas_;
   std::unique_ptr<MatmulPlans> matmul_plans_;
   CompileInfo compile_info_;

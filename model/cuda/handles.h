@@ -27,10 +27,15 @@ using Graph = Handle<cudaGraph_t>;
 using GraphExec = Handle<cudaGraphExec_t>;
 using Blas = Handle<cublasHandle_t>;
 
+enum class Priority { usual, high };
+
 /// A stream that does not wait for the legacy default stream.
-inline Stream make_stream() {
+inline Stream make_stream(Priority priority = Priority::usual) {
+  int usual = 0, highest = 0;
+  CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&usual, &highest));
   cudaStream_t stream = nullptr;
-  CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                          priority == Priority::high ? highest : usual));
   return Stream(stream);
 }
 
