@@ -225,7 +225,8 @@ std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
       squares += static_cast<double>(g[j]) * g[j];
       if (std::fabs(g[j]) > std::fabs(g[steepest])) steepest = j;
     }
-    Sampled& of = all.emplace_back(gradients[i].name);
+    Sampled& of = all.emplace_back();
+    of.tensor = gradients[i].name;
     for (size_t sample = 0; sample < 24; ++sample) {
       const size_t j = sample == 0 ? steepest : random_bits(i, sample) % g.size();
       constexpr double h = 1e-5;
