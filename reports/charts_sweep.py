@@ -66,6 +66,7 @@ def _finish(fig, rate, below, settings: list[int], axis: str, unit: str) -> None
         if ax.get_yscale() == "linear":
             ax.set_ylim(0)
         ax.yaxis.set_label_coords(-0.55 / (ax.get_position().width * style.WIDTH), 0.5)
+    below.set_xlim(rate.get_xlim())
     rate.tick_params(axis="x", labelbottom=False)
     rate.set_xlabel("")
     place = rate.get_position()
@@ -125,6 +126,7 @@ def draw_scaling(data: Results):
         rate.plot(settings, [alone * setting for setting in settings], color=style.MUTED, linestyle=":", linewidth=1)
     if predicted:
         rate.set_yscale("log")
+        style.log_axis(rate.yaxis)
         rate.plot([], [], color=style.MUTED, linestyle=(0, (4, 3)), linewidth=1, label="predicted")
     _finish(fig, rate, below, settings, "devices", "% of ideal")
     below.axhline(100, color=style.MUTED, linestyle=":", linewidth=1)

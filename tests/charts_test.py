@@ -288,6 +288,8 @@ class BesideTheLadder(unittest.TestCase):
         self.assertEqual(list(dashed.get_ydata()), [95.0, 95.0])
         self.assertIn("predicted", rate.get_legend_handles_labels()[1])
         self.assertEqual(list(rate.containers[0].lines[0].get_xdata()), [2, 4], "which the measured line leaves alone")
+        self.assertEqual(rate.get_xlim(), share.get_xlim(), "one below the other")
+        self.assertEqual(rate.yaxis.get_major_formatter()(2000, 0), "2000")
 
     def test_workloads_on_several_devices_are_apart(self):
         names = [str(workload) for workload in read(everything()).workloads]
