@@ -398,6 +398,11 @@ const std::vector<OpBenchmark>& op_benchmarks() {
          const Tensor t = o.x({o.B, o.T, 4 * o.C}), a = o.x({o.B, o.T, 4 * o.C}), b = o.x({4 * o.C});
          return Call(CALL(bias_gelu_forward(t, a, b)));
        }},
+      {"gelu_forward",
+       [](Operands& o) {
+         const Tensor t = o.x({o.B, o.T, 4 * o.C}), a = o.x({o.B, o.T, 4 * o.C});
+         return Call(CALL(gelu_forward(t, a)));
+       }},
       {"gelu_backward",
        [](Operands& o) {
          const Shape shape{o.B, o.T, 4 * o.C};

@@ -275,6 +275,8 @@ class Ops {
                                   Tensor mean, Tensor rstd, Tensor w) = 0;
   /// x += bias (C), out = gelu(x as stored), tanh form (Hendrycks and Gimpel 2016).
   virtual void bias_gelu_forward(Tensor out, Tensor x, Tensor bias) = 0;
+  /// out = gelu(x).
+  virtual void gelu_forward(Tensor out, Tensor x) = 0;
   /// dx = dout * gelu'(x); dx may be dout.
   virtual void gelu_backward(Tensor dx, Tensor dout, Tensor x) = 0;
 

@@ -223,6 +223,9 @@ class CountedOps : public Ops {
     call({"bias_gelu_forward", OpKind::elementwise, moved({x, bias}, {x, out})}, &Ops::bias_gelu_forward, out,
          x, bias);
   }
+  void gelu_forward(Tensor out, Tensor x) override {
+    call({"gelu_forward", OpKind::elementwise, moved({x}, {out})}, &Ops::gelu_forward, out, x);
+  }
   void gelu_backward(Tensor dx, Tensor dout, Tensor x) override {
     call({"gelu_backward", OpKind::elementwise, moved({dout, x}, {dx})}, &Ops::gelu_backward, dx, dout, x);
   }

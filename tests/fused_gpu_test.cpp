@@ -204,6 +204,8 @@ TEST_P(FusedGpuTest, GeluAgrees) {
     const Tolerance few = rounded(32.0F * kEps, 8.0F * kEps);
     expect_agreement(named("bias_gelu_forward", s), {result(s), inout(x), fractions({s[-1]})}, few,
                      [](Ops& o, auto& t) { o.bias_gelu_forward(t[0], t[1], t[2]); });
+    expect_agreement(named("gelu_forward", s), {result(s), x}, few,
+                     [](Ops& o, auto& t) { o.gelu_forward(t[0], t[1]); });
     expect_agreement(named("gelu_backward", s), {result(s), values(s), x}, few,
                      [](Ops& o, auto& t) { o.gelu_backward(t[0], t[1], t[2]); });
     expect_agreement(named("gelu_backward in place", s), {inout(values(s)), x}, few,
@@ -223,6 +225,8 @@ TEST_P(FusedGpuTest, GeluIsFlatFarOut) {
   expect_agreement("bias_gelu_forward", {result({1, 8}), inout(x), zeros}, few,
                    [](Ops& o, auto& t) { o.bias_gelu_forward(t[0], t[1], t[2].view({8})); });
   x.output = false;
+  expect_agreement("gelu_forward", {result({1, 8}), x}, few,
+                   [](Ops& o, auto& t) { o.gelu_forward(t[0], t[1]); });
   expect_agreement("gelu_backward", {result({1, 8}), dout, x}, few,
                    [](Ops& o, auto& t) { o.gelu_backward(t[0], t[1], t[2]); });
 }
@@ -328,6 +332,7 @@ TEST_P(FusedGpuTest, MismatchesThrow) {
   EXPECT_THROW(o.encoder_forward(btc, ids, x, y), std::invalid_argument);
   EXPECT_THROW(o.encoder_forward(btc, ids, x, tensor({7, 48})), std::invalid_argument);
   EXPECT_THROW(o.bias_gelu_forward(x, x, tensor({8})), std::invalid_argument);
+  EXPECT_THROW(o.gelu_forward(other, x), std::invalid_argument);
   EXPECT_THROW(o.gelu_backward(x, other, x), std::invalid_argument);
   EXPECT_THROW(o.bias_split_qkv(heads, heads, heads, btc, w), std::invalid_argument);
   EXPECT_THROW(o.scaled_causal_softmax_forward(x, x, 1.0F), std::invalid_argument);

@@ -335,6 +335,7 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
        }},
       {"bias_gelu_forward",
        [](Ops& o, C& c) { o.bias_gelu_forward(c.set("out"), c.add("x"), c.in("bias")); }},
+      {"gelu_forward", [](Ops& o, C& c) { o.gelu_forward(c.set("out"), c.in("x")); }},
       {"gelu_backward",
        [](Ops& o, C& c) { o.gelu_backward(c.set("dx", {"dout"}), c.in("dout"), c.in("x")); }},
 

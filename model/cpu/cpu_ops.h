@@ -132,6 +132,7 @@ class CpuOps final : public Ops {
   void layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout, Tensor x, Tensor mean,
                           Tensor rstd, Tensor w) override;
   void bias_gelu_forward(Tensor out, Tensor x, Tensor bias) override;
+  void gelu_forward(Tensor out, Tensor x) override;
   void gelu_backward(Tensor dx, Tensor dout, Tensor x) override;
   void bias_split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv, Tensor bias) override;
   void scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) override;

@@ -22,6 +22,14 @@ void CpuOps::bias_gelu_forward(Tensor out, Tensor x, Tensor bias) {
   });
 }
 
+void CpuOps::gelu_forward(Tensor out, Tensor x) {
+  expect(one_float_type(out, x) && same_shape(out, x), "gelu_forward", out, x);
+  with_float_type(x.dtype, [&]<class T>(T) {
+    const auto fx = floats<T>(x);
+    each_element(floats<T>(out), out.numel(), [=](int64_t i) { return gelu(fx[i]); });
+  });
+}
+
 void CpuOps::gelu_backward(Tensor dx, Tensor dout, Tensor x) {
   expect(one_float_type(dx, dout, x) && same_shape(dx, dout, x), "gelu_backward", dx, dout, x);
   with_float_type(x.dtype, [&]<class T>(T) {

@@ -152,6 +152,7 @@ class CudaOps final : public Ops {
   // fused_maps.cu
   void encoder_forward(Tensor out, Tensor tokens, Tensor wte, Tensor wpe) override;
   void bias_gelu_forward(Tensor out, Tensor x, Tensor bias) override;
+  void gelu_forward(Tensor out, Tensor x) override;
   void gelu_backward(Tensor dx, Tensor dout, Tensor x) override;
   void bias_split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv, Tensor bias) override;
 

@@ -97,6 +97,27 @@ struct BiasGelu {  // x + bias, and gelu of it as stored
 };
 
 template <class T, int kWidth>
+struct Gelu {
+  T* out;
+  const T* x;
+  int64_t C;
+
+  struct Row {
+    const T* from[1];
+    T* out;
+    __device__ void put(int c, const float (&in)[1][kWidth]) const {
+      float v[kWidth];
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) v[i] = in[0][i] * sigmoid_2u(in[0][i]);
+      Pack<T, kWidth>::of(v).store(out + c);
+    }
+  };
+  __device__ Row row(int64_t n) const {
+    return {{x + n * C}, out + n * C};
+  }
+};
+
+template <class T, int kWidth>
 struct GeluBackward {  // dout * gelu'(x)
   T* dx;
   const T *dout, *x;
@@ -172,6 +193,17 @@ void CudaOps::bias_gelu_forward(Tensor out, Tensor x, Tensor bias) {
     using T = decltype(type);
     const BiasGelu<T, width()> f{x.ptr<T>(), out.ptr<T>(), bias.ptr<T>(), x.cols()};
     map_packs<T, width()>(queue_, x.rows(), x.cols(), f);
+  });
+}
+
+void CudaOps::gelu_forward(Tensor out, Tensor x) {
+  const Range range("gelu_forward");
+  check_same_shape("gelu_forward", x, out);
+  check(x.shape.rank() > 0, "gelu_forward: ", x, ", must have rows");
+  const bool wide = options_.wide_access && wide_rows(x.cols(), {out, x});
+  with_pack(x.dtype, wide, [&](auto type, auto width) {
+    using T = decltype(type);
+    map_packs<T, width()>(queue_, x.rows(), x.cols(), Gelu<T, width()>{out.ptr<T>(), x.ptr<T>(), x.cols()});
   });
 }
 

@@ -174,6 +174,7 @@ def activation():
         bias = torch.zeros(x.shape[-1]) if suffix == ".edges" else normal(x.shape[-1])
         case("bias_gelu_forward" + suffix, lambda bias: (bias.expand(x.shape), gelu(f64(x) + bias)),
              {"bias": bias}, ["x", "out"], {"x": x})
+        case("gelu_forward" + suffix, gelu, {"x": x}, ["out"])
         case("gelu_backward" + suffix, lambda dout, x: gradient(gelu, dout, x),
              {"dout": normal(*x.shape), "x": x}, ["dx"])
 
