@@ -35,14 +35,15 @@ class Fp8GpuTest : public OpAgreement {
     return q.scaled(scale, amax);
   }
 
-  /// Expects FP8 of one type that a rounding of f32 may have moved to the neighbour, but hardly ever.
+  /// Expects FP8 of one type that a rounding of f32 may have moved to the neighbour, but hardly ever: `most`
+  /// elements.
   static void expect_neighbours(DType type, const std::vector<float>& got, const std::vector<float>& expected,
-                                size_t operand) {
+                                size_t operand, int64_t most) {
     const bool e4m3 = type == DType::f8e4m3;
     expect_near(got, expected, e4m3 ? Tolerance{0x1p-9F, 0x1p-3F} : Tolerance{0x1p-16F, 0x1p-2F}, operand);
     int64_t other = 0;
     for (size_t i = 0; i < got.size(); ++i) other += got[i] != expected[i] ? 1 : 0;
-    EXPECT_LE(other, 2 + static_cast<int64_t>(got.size()) / 1000) << "of operand " << operand;
+    EXPECT_LE(other, most) << "of operand " << operand;
   }
 };
 
@@ -112,7 +113,8 @@ TEST_F(Fp8GpuTest, GeluAgreesButForNeighbours) {
       };
       const auto expected = run(*cpu_, arrays, call), got = run(*cuda_, arrays, call),
                  again = run(*cuda_, arrays, call);
-      for (const size_t layout : {0, 1}) expect_neighbours(type, got[layout], expected[layout], layout);
+      for (const size_t layout : {0, 1})
+        expect_neighbours(type, got[layout], expected[layout], layout, N * C / 1000 - 1);
       expect_near(got[5], expected[5], {0.0F, 8.0F * kEps}, 5);
       expect_near(got[6], expected[6], {roundings(N) * kEps, 2.0F * epsilon_of(DType::bf16)}, 6);
       for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], again[i])) << i;
@@ -144,7 +146,8 @@ TEST_F(Fp8GpuTest, LayernormAgreesButForNeighbours) {
                                          reals({C}).as(DType::bf16)};
       const auto expected = run(*cpu_, arrays, call), got = run(*cuda_, arrays, call),
                  again = run(*cuda_, arrays, call);
-      for (const size_t layout : {0, 1}) expect_neighbours(type, got[layout], expected[layout], layout);
+      for (const size_t layout : {0, 1})
+        expect_neighbours(type, got[layout], expected[layout], layout, 2 + N * C / 1000);
       for (int64_t n = 0; n < N; ++n)
         for (int64_t c = 0; c < C; ++c)
           ASSERT_EQ(got[0][static_cast<size_t>(n * C + c)], got[1][static_cast<size_t>(c * N + n)])
@@ -272,7 +275,7 @@ TEST_F(Fp8GpuTest, TheClassifiersGradientAgreesButForNeighbours) {
     };
     const auto expected = run(*cpu_, arrays, call), got = run(*cuda_, arrays, call),
                again = run(*cuda_, arrays, call);
-    expect_neighbours(DType::f8e5m2, got[0], expected[0], 0);
+    expect_neighbours(DType::f8e5m2, got[0], expected[0], 0, 2 + N * V / 1000);
     expect_near(got[1], expected[1], {16.0F * kEps, 16.0F * kEps}, 1);
     expect_near(got[5], expected[5], {0.0F, 16.0F * kEps}, 5);
     for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], again[i])) << i;

@@ -38,9 +38,8 @@ class Variant final : public Trainer {
 
     // All logits, to evaluate: where the activations are while it trains, which needs those of a few
     // sequences.
-    const int64_t padded = (Vp + 7) / 8 * 8;  // rows of whole 16-byte words
-    arena.overlay([&] { logits = act("activations/logits", {B, T, padded}); });
-    some_logits = act("activations/some_logits", {std::min(B, kSequences), T, padded});
+    arena.overlay([&] { logits = act("activations/logits", {B, T, Vp}); });
+    some_logits = act("activations/some_logits", {std::min(B, kSequences), T, Vp});
 
     // Activations that the backward pass reads. res1[l] and norm1(l) come before block l, and after the last.
     res1 = act("activations/res1", {L + 1, B, T, C});

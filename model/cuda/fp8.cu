@@ -249,7 +249,7 @@ void CudaOps::quantize_values(const char* op, Tensor q, Tensor qt, Tensor dbias,
   }
   const Quantized output{to, partials, N, column_count(C)};
   const dim3 grid(grid_size(ceil_div(C, kTileCols)), chunks, static_cast<unsigned>(layers));
-  with_fp8_type(q.data ? q.dtype : qt.dtype, [&](auto type) {
+  with_fp8_type(one_of(q, qt).dtype, [&](auto type) {
     launch(queue_, quantize_kernel<decltype(type), F>, grid, kThreads, 0, output, f);
   });
   if (!dbias.data) return;

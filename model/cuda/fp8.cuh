@@ -54,12 +54,17 @@ struct Fp8Output {
 /// FP8 has extents of which this is a factor: so many bytes are written at a time.
 constexpr int kFp8Multiple = 16;
 
+/// Of two layouts of a tensor, of which either may be empty, one that is there.
+inline const Tensor& one_of(const Tensor& q, const Tensor& qt) {
+  return q.data ? q : qt;
+}
+
 /// The output q and qt of values in the shape of x, `layers` matrices, for kernels that access 128 bits at a
 /// time.
 inline Fp8Output fp8_output(const char* op, const Tensor& q, const Tensor& qt, const Tensor& x,
                             int64_t layers = 1) {
   const int64_t C = x.cols(), N = x.rows() / layers;
-  const Tensor& either = q.data ? q : qt;
+  const Tensor& either = one_of(q, qt);
   const bool rows = !q.data || (q.cols() == C && q.rows() == x.rows());
   const bool columns = !qt.data || (qt.cols() == N && qt.rows() == layers * C);
   const bool alike = !q.data || !qt.data || (q.dtype == qt.dtype && q.scale == qt.scale && q.amax == qt.amax);

@@ -682,7 +682,7 @@ void CudaOps::quantize_layernorm(Tensor q, Tensor qt, Tensor mean, Tensor rstd, 
   const int cols = column_count(x.cols());
   const RowLayout layout = row_layout(cols);
   const auto threads = static_cast<unsigned>(kThreads / 32 / layout.warps * layout.warps * 32);
-  with_fp8_type(q.data ? q.dtype : qt.dtype, [&](auto type) {
+  with_fp8_type(one_of(q, qt).dtype, [&](auto type) {
     with_held(layout.held, [&](auto held) {
       const auto kernel = quantize_layernorm_kernel<decltype(type), held()>;
       CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, tile->bytes()));
@@ -761,7 +761,7 @@ void CudaOps::quantize_layernorm_backward(Tensor q, Tensor qt, Tensor dx, Tensor
   }
   layernorm_gradients<T>(kOp, dx, dw, db, dbias, dout, x, mean, rstd, w,
                          [&](const Backward<T>& f, float* partials, int cols, int64_t max_blocks) {
-                           return with_fp8_type(q.data ? q.dtype : qt.dtype, [&](auto type) {
+                           return with_fp8_type(one_of(q, qt).dtype, [&](auto type) {
                              return launch_backward<T, kNormWidth>(
                                  queue_, f, Fp8Copy<decltype(type)>{to, *tile}, partials, x.rows(), cols,
                                  max_blocks, multiprocessors_, shared_limit_);
