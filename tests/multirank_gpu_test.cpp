@@ -20,10 +20,11 @@ namespace {
 
 using nlohmann::json;
 
-class MultirankGpu : public testing::Test {
+/// GetParam() is the number of devices.
+class MultirankGpu : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    if (cuda_device_count() < 2) GTEST_SKIP() << "needs 2 CUDA devices";
+    if (cuda_device_count() < GetParam()) GTEST_SKIP() << "needs " << GetParam() << " CUDA devices";
     std::vector<uint16_t> tokens(200000);
     for (size_t i = 1; i < tokens.size(); ++i)
       tokens[i] = static_cast<uint16_t>((i % 11 == 0 ? i : tokens[i - 1] * 5U + 3U) % 512);
@@ -82,43 +83,47 @@ class MultirankGpu : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(MultirankGpu, RanksLearnWhatOneLearnsWithAsManyMicroBatches) {
-  const auto expected = losses_of("11_multi_gpu", 1, "--steps 50 --accumulate 2");
+TEST_P(MultirankGpu, RanksLearnWhatOneLearnsWithAsManyMicroBatches) {
+  const auto expected = losses_of("11_multi_gpu", 1, cat("--steps 50 --accumulate ", GetParam()));
   EXPECT_LT(expected.back(), expected.front() - 1.0);
   for (const char* rung : {"11_multi_gpu", "12_zero1"}) {
-    expect_close(losses_of(rung, 2, "--steps 50"), expected);
-    EXPECT_EQ(losses(0), losses(1)) << rung;
+    expect_close(losses_of(rung, GetParam(), "--steps 50"), expected);
+    for (int rank = 1; rank < GetParam(); ++rank) EXPECT_EQ(losses(rank), losses(0)) << rung << ' ' << rank;
   }
 }
 
-TEST_F(MultirankGpu, RanksAccumulateToo) {
-  const auto expected = losses_of("11_multi_gpu", 1, "--steps 10 --accumulate 6");
+TEST_P(MultirankGpu, RanksAccumulateToo) {
+  const auto expected = losses_of("11_multi_gpu", 1, cat("--steps 10 --accumulate ", 3 * GetParam()));
   for (const char* rung : {"11_multi_gpu", "12_zero1"})
-    expect_close(losses_of(rung, 2, "--steps 10 --accumulate 3"), expected);
+    expect_close(losses_of(rung, GetParam(), "--steps 10 --accumulate 3"), expected);
 }
 
-TEST_F(MultirankGpu, ApartEachRankLearnsWhatOneDeviceDoes) {
+TEST_P(MultirankGpu, ApartEachRankLearnsWhatOneDeviceDoes) {
   const auto alone = losses_of("12_zero1", 1, "--steps 5");
-  EXPECT_EQ(losses_of("12_zero1", 2, "--steps 5 --apart"), alone);
-  EXPECT_EQ(losses(1), alone);
+  EXPECT_EQ(losses_of("12_zero1", GetParam(), "--steps 5 --apart"), alone);
+  for (int rank = 1; rank < GetParam(); ++rank) EXPECT_EQ(losses(rank), alone) << rank;
 }
 
-TEST_F(MultirankGpu, CheckpointOfTwoDevicesResumesOnOne) {
-  const auto all = losses_of("12_zero1", 2, "--steps 20");
+TEST_P(MultirankGpu, CheckpointResumesOnHalfTheDevices) {
+  const auto all = losses_of("12_zero1", GetParam(), "--steps 20");
   const std::string checkpoint = folder_ / "run.ckpt";
-  losses_of("12_zero1", 2, cat("--steps 10 --checkpoint '", checkpoint, "'"));
-  expect_close(losses_of("12_zero1", 1, cat("--steps 20 --accumulate 2 --resume '", checkpoint, "'")),
-               {all.begin() + 10, all.end()});
+  losses_of("12_zero1", GetParam(), cat("--steps 10 --checkpoint '", checkpoint, "'"));
+  expect_close(
+      losses_of("12_zero1", GetParam() / 2, cat("--steps 20 --accumulate 2 --resume '", checkpoint, "'")),
+      {all.begin() + 10, all.end()});
 }
 
-TEST_F(MultirankGpu, KilledOrStoppedRankEndsTheOthersWithItsName) {
+TEST_P(MultirankGpu, KilledOrStoppedRankEndsTheOthersWithItsName) {
   for (const auto& [signal, words] : {std::pair{SIGKILL, "died"}, {SIGSTOP, "hangs"}}) {
-    const auto ranks = start_all("11_multi_gpu", 2, "--steps 1000000");
+    const auto ranks = start_all("11_multi_gpu", GetParam(), "--steps 1000000");
     for (int i = 0; i < 6000 && losses(1).size() < 3; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     const auto begin = std::chrono::steady_clock::now();
     kill(ranks[1], signal);
-    EXPECT_EQ(wait(ranks[0]), kExitFailed);
+    for (const pid_t rank : ranks) {
+      if (rank == ranks[1]) continue;
+      EXPECT_EQ(wait(rank), kExitFailed);
+    }
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
     kill(ranks[1], SIGKILL);
     wait(ranks[1]);
@@ -126,11 +131,13 @@ TEST_F(MultirankGpu, KilledOrStoppedRankEndsTheOthersWithItsName) {
   }
 }
 
-TEST_F(MultirankGpu, MoreRanksThanDevicesIsAUsageError) {
+TEST_P(MultirankGpu, MoreRanksThanDevicesIsAUsageError) {
   const int devices = cuda_device_count();
   EXPECT_EQ(wait(start("11_multi_gpu", devices, devices + 1, "--steps 2")), kExitUsage);
   EXPECT_TRUE(says(errors(), {cat("rank ", devices), cat(devices, " CUDA devices")}));
 }
+
+INSTANTIATE_TEST_SUITE_P(Devices, MultirankGpu, testing::Values(2, 4), testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace stepladder
