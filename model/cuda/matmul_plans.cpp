@@ -190,7 +190,7 @@ std::vector<cublasLtMatmulAlgo_t> MatmulPlans::algorithms(const LtMatmul& produc
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value));
   };
-  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes()));
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(scratch_for(product.key)));
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   for (const auto operand :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -257,7 +257,7 @@ std::optional<MatmulPlans::Plan> MatmulPlans::cached(const std::string& key,
       cublasLtMatmulHeuristicResult_t needs{};
       if (cublasLtMatmulAlgoCheck(handle_, &of.operation, &of.a, &of.b, &of.d, &of.d, &algorithm, &needs) !=
               CUBLAS_STATUS_SUCCESS ||
-          needs.workspaceSize > workspace_bytes())
+          needs.workspaceSize > scratch_for(ways[i].product->key))
         return {};
     }
     return Plan{.way = i, .algorithm = algorithm, .us = found->second.us};

@@ -91,6 +91,9 @@ class MatmulPlans {
   };
 
   size_t workspace_bytes() const { return workspace_.data ? workspace_.bytes() : 0; }
+  /// What an algorithm may use of it. Clearing it takes a node of its own in a graph, which costs FP8
+  /// products, short as they are, more than the algorithms that want it gain.
+  size_t scratch_for(const MatmulKey& key) const { return is_fp8(key.a_type) ? 0 : workspace_bytes(); }
   /// At most `count` algorithms, the one that should be fastest first; none where cuBLASLt can't do it.
   std::vector<cublasLtMatmulAlgo_t> algorithms(const LtMatmul& product, int count) const;
   cublasStatus_t multiply(const LtMatmul& product, const cublasLtMatmulAlgo_t& algorithm) const;
