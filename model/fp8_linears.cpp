@@ -6,46 +6,71 @@ namespace stepladder {
 
 constexpr int64_t kWindow = 16;  // steps
 
-Fp8Linears::Fp8Linears(Arena& arena, const Config& config, const Tensor& logits)
-    : L_(config.L), N_(config.B * config.T) {
+Fp8Linears::Fp8Linears(Arena& arena, const Config& config, const Tensor& logits, Gelu gelu)
+    : L_(config.L), T_(config.T), N_(config.B * config.T) {
   if (config.half != DType::bf16)
     throw UnsupportedError("FP8 trains beside bf16, whose range needs no loss scaling: use --dtype bf16");
   const int64_t C = config.C, Vp = logits.cols(), layers = 4 * L_ + 1;
+  const int64_t head_tokens = logits.rows(), gelus = gelu == Gelu::kept ? L_ : 1;
   const auto fp8 = [&](const std::string& name, DType type, Shape shape) {
     return arena.alloc("fp8/" + name, type, shape);
   };
-  const auto linear = [&](const std::string& name, int64_t count, int64_t Cout, int64_t Cin) {
+  const auto linear = [&](const std::string& name, int64_t count, int64_t Cout, int64_t Cin, Shape inputs) {
     return Fp8Linear{.w = fp8(name, DType::f8e4m3, {count, Cout, Cin}),
                      .wt = fp8(name + "_transposed", DType::f8e4m3, {count, Cin, Cout}),
                      .x = {},
-                     .xt = fp8(name + "_inputs", DType::f8e4m3, {count, Cin, N_}),
+                     .xt = fp8(name + "_inputs", DType::f8e4m3, inputs),
                      .dy = {},
                      .dyt = {}};
   };
-  all_ = {linear("qkvw", L_, 3 * C, C), linear("attprojw", L_, C, C), linear("fcw", L_, 4 * C, C),
-          linear("fcprojw", L_, C, 4 * C), linear("wte", 1, Vp, C)};
+  all_ = {linear("qkvw", L_, 3 * C, C, {L_, C, N_}), linear("attprojw", L_, C, C, {L_, C, N_}),
+          linear("fcw", L_, 4 * C, C, {L_, C, N_}), linear("fcprojw", L_, C, 4 * C, {gelus, 4 * C, N_}),
+          linear("wte", 1, Vp, C, {1, C, head_tokens})};
   x_ = fp8("x", DType::f8e4m3, {N_, 4 * C});
   dy_ = fp8("dy", DType::f8e5m2, {N_, 4 * C});
   dyt_ = fp8("dy_transposed", DType::f8e5m2, {N_, 4 * C});
-  dlogits_ = fp8("dlogits", DType::f8e5m2, {N_, Vp});
-  dlogitst_ = {logits.data, DType::f8e5m2, {Vp, N_}, logits.name};
+  dlogits_ = fp8("dlogits", DType::f8e5m2, {head_tokens, Vp});
+  dlogitst_ = {logits.data, DType::f8e5m2, {Vp, head_tokens}, logits.name};
   scale_ = fp8("scale", DType::f32, {kRoles, layers, kScaleStride});
   amax = fp8("amax", DType::f32, {kRoles, layers});
   history = fp8("history", DType::f32, {kRoles - 1, layers, kWindow});
 }
 
 Fp8Linear Fp8Linears::at(Kind kind, int64_t l) const {
+  if (kind == kHead) return head(all_[kHead].xt.cols() / T_);
   const Fp8Linear& all = all_[kind];
-  const int64_t Cout = all.w.shape[1], Cin = all.w.shape[2], layer = kind * L_ + l;
-  const auto scaled = [&](const Tensor& t, Role role) {
+  const int64_t Cout = all.w.shape[1], Cin = all.w.shape[2];
+  return scaled({.w = all.w[l],
+                 .wt = all.wt[l],
+                 .x = x_.first({N_, Cin}),
+                 .xt = all.xt[all.xt.shape[0] == 1 ? 0 : l],
+                 .dy = dy_.first({N_, Cout}),
+                 .dyt = dyt_.first({Cout, N_})},
+                kind * L_ + l);
+}
+
+Fp8Linear Fp8Linears::head(int64_t sequences) const {
+  const Fp8Linear& all = all_[kHead];
+  const int64_t n = sequences * T_, Vp = all.w.shape[1], C = all.w.shape[2];
+  return scaled({.w = all.w[0],
+                 .wt = all.wt[0],
+                 .x = x_.first({n, C}),
+                 .xt = all.xt.first({C, n}),
+                 .dy = dlogits_.first({n, Vp}),
+                 .dyt = dlogitst_.first({Vp, n})},
+                kHead * L_);
+}
+
+Fp8Linear Fp8Linears::scaled(const Fp8Linear& of, int64_t layer) const {
+  const auto with = [&](const Tensor& t, Role role) {
     return t.scaled(scale_[role][layer], amax[role][layer]);
   };
-  return {.w = scaled(all.w[l], kWeight),
-          .wt = scaled(all.wt[l], kWeight),
-          .x = scaled(x_.first({N_, Cin}), kInput),
-          .xt = scaled(all.xt[l], kInput),
-          .dy = scaled(kind == kHead ? dlogits_ : dy_.first({N_, Cout}), kGradient),
-          .dyt = scaled(kind == kHead ? dlogitst_ : dyt_.first({Cout, N_}), kGradient)};
+  return {.w = with(of.w, kWeight),
+          .wt = with(of.wt, kWeight),
+          .x = with(of.x, kInput),
+          .xt = with(of.xt, kInput),
+          .dy = with(of.dy, kGradient),
+          .dyt = with(of.dyt, kGradient)};
 }
 
 void Fp8Linears::quantize_weights(Ops& ops, const Params& weights) const {

@@ -25,14 +25,18 @@ struct Fp8Linear {
 class Fp8Linears {
  public:
   enum Kind { kQkv, kAttproj, kFc, kFcproj, kHead, kKinds };
+  enum class Gelu { kept, again };
 
   Fp8Linears() = default;
-  /// For a head of `logits` (B,T,Vp), whose memory the transpose of their gradient takes. Throws
-  /// UnsupportedError unless config.half is bf16.
-  Fp8Linears(Arena& arena, const Config& config, const Tensor& logits);
+  /// For a head of `logits` (.,T,Vp), at most so many sequences at a time, whose memory the transpose of
+  /// their gradient takes. Gelu::again: the layers share one xt of kFcproj. Throws UnsupportedError unless
+  /// config.half is bf16.
+  Fp8Linears(Arena& arena, const Config& config, const Tensor& logits, Gelu gelu = Gelu::kept);
 
   /// The operands of layer l; of the head l is 0.
   Fp8Linear at(Kind kind, int64_t l) const;
+  /// The operands of the head for `sequences` of T tokens.
+  Fp8Linear head(int64_t sequences) const;
   /// FP8 copies of the matrices among `weights`.
   void quantize_weights(Ops& ops, const Params& weights) const;
   /// Scales of inputs and gradients for what comes next, from their largest magnitudes until now.
@@ -46,7 +50,9 @@ class Fp8Linears {
  private:
   enum Role { kWeight, kInput, kGradient, kRoles };
 
-  int64_t L_ = 0, N_ = 0;
+  Fp8Linear scaled(const Fp8Linear& of, int64_t layer) const;
+
+  int64_t L_ = 0, T_ = 0, N_ = 0;
   std::array<Fp8Linear, kKinds> all_;  // w, wt and xt of all layers, without scales
   Tensor x_, dy_, dyt_, dlogits_, dlogitst_;
   Tensor scale_;
