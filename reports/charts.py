@@ -165,9 +165,8 @@ def apart(losses: dict[int, float], baseline: dict[int, float]) -> dict[int, flo
 
 
 def draw_loss(data: Results):
-    """Loss of every step over the baseline's, and below it how far each lies from the baseline's; of the results with
-    the longest runs."""
-    looks = style.lines(data.rungs)
+    """Loss of every step, and below it how far each lies from that of the lowest rung there; of the results with the
+    longest runs."""
     drawn, labels = [], {}  # of each workload: its rows with their losses and distances
     for workload in data.longest():
         rows = [(row, losses) for row in workload.rows if (losses := row.over_rounds("loss"))]
@@ -176,6 +175,7 @@ def draw_loss(data: Results):
             drawn.append((workload, [(row, losses, apart(losses, rows[0][1])) for row, losses in rows]))
     if not drawn:
         return None
+    looks = style.lines(list(labels))
     fig, groups = panels(data, "Training loss against the baseline", "median over rounds",
                          [workload for workload, _ in drawn],
                          [[2.4, 1.2] if any(distances for *_, distances in rows) else [2.4] for _, rows in drawn],
@@ -185,7 +185,7 @@ def draw_loss(data: Results):
             look = looks[row.rung]
             line = {"color": look.color, "linestyle": look.linestyle, "linewidth": 1.5, "marker": look.marker,
                     "markersize": 4}
-            if row.rung == data.rungs[0]:
+            if row.rung == next(iter(labels)):
                 line |= {"marker": "", "path_effects": style.BASELINE_EFFECT}
             every = max(1, len(losses) // 6)
             (drawn_line,) = ax.plot(list(losses), list(losses.values()), label=labels[row.rung],

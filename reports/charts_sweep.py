@@ -1,5 +1,6 @@
 """Charts over a setting that changes between runs: the batch, and the number of devices."""
 
+import math
 from collections import defaultdict
 
 import style
@@ -130,7 +131,8 @@ def draw_scaling(data: Results):
         rate.plot([], [], color=style.MUTED, linestyle=(0, (4, 3)), linewidth=1, label="predicted")
     _finish(fig, rate, below, settings, "devices", "% of ideal")
     below.axhline(100, color=style.MUTED, linestyle=":", linewidth=1)
-    below.set_ylim(0, 112)
+    lowest = min(100 * row.efficiency for row in [*data.scaling, *predicted])
+    below.set_ylim(10 * math.floor(min(lowest - 2, 80) / 10), 104)
     return fig
 
 

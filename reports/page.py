@@ -159,7 +159,7 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
         baseline = workload.find(best.baseline.against)
         tiles.append(("Against the baseline", f"{best.baseline.value:.1f}× faster",
                       _against(best.baseline, baseline, ratios_only)))
-    candidates = [item for other in [one, *others] for item in _beside_peers(other, workload)]
+    candidates = [item for other in [one, *others] for item in _beside_peers(other, workload, best.math)]
     candidates.sort(key=lambda item: abs(math.log2(item[1].B / workload.B)))
     compared = {item[3].against.split("/")[0]: item for item in reversed(candidates)}
     for peer in PEERS:
@@ -187,13 +187,14 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
     return {"workload": workload, "rung": best.rung, "tiles": tiles, "device": one.device, "row": best}
 
 
-def _beside_peers(one: Results, like: Workload) -> Iterator[tuple[Results, Workload, Row, Ratio]]:
-    """On each workload but for the batch like another: the fastest rung beside the peers in the same rounds."""
+def _beside_peers(one: Results, like: Workload, math: str) -> Iterator[tuple[Results, Workload, Row, Ratio]]:
+    """On each workload but for the batch like another: the fastest rung of this math beside the peers in the same
+    rounds."""
     for workload in one.workloads:
-        rows = [row for row in workload.rows if row.ok and not row.throttled]
+        rows = [row for row in workload.rows if row.ok and not row.throttled and row.math == math]
         if rows and (workload.model, workload.T, workload.devices) == (like.model, like.T, like.devices):
             best = min(rows, key=lambda row: row.median_ms)
-            ratios = one.against if _fastest(one)[0] is workload and one.against else best.peers
+            ratios = one.against if _fastest(one)[1] is best and one.against else best.peers
             yield from ((one, workload, best, ratio) for ratio in ratios)
 
 
@@ -338,6 +339,13 @@ def published_markdown(results: list[Results], profiles: list[Profile]) -> str:
 _MARKS = ("<!-- stepladder: begin -->\n", "<!-- stepladder: end -->\n")
 
 
+def _like_the_peers(rows: list[Row]) -> list[Row]:
+    """The fastest; before one of 8 bits the fastest of 16, which the peers' GEMMs have."""
+    fastest = sorted(rows, key=lambda row: row.median_ms)
+    half = [row for row in fastest if row.math == "half"]
+    return half[:1] + fastest[:1] if fastest and fastest[0].math == "fp8" else fastest[:1]
+
+
 def renew(text: str, path: Path, results: list[Results]) -> str:
     """A Markdown file's text with what stands between its marks replaced by tables of the results, of the first
     device. Throws ResultsError where there are no marks, or no results."""
@@ -347,8 +355,8 @@ def renew(text: str, path: Path, results: list[Results]) -> str:
         raise ResultsError(f"{path}: no results file to make tables of")
     head, tail = text.split(_MARKS[0])[0], text.split(_MARKS[1])[1]
     here = [one for one in results if one.device == results[0].device]
-    beside = [(one, workload, min(rows, key=lambda row: row.median_ms)) for one in here for workload in one.workloads
-              if workload.devices == 1 and (rows := [row for row in workload.rows if row.ok and row.peers])]
+    beside = [(one, workload, row) for one in here for workload in one.workloads if workload.devices == 1
+              for row in _like_the_peers([row for row in workload.rows if row.ok and row.peers])]
     beside.sort(key=lambda item: (item[1].B, item[0].name))
     ladder = next((workload for workload in results[0].workloads if workload.rows), None)
     return head + _MARKS[0] + _MARKDOWN.get_template("tables.md").render(

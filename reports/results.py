@@ -217,12 +217,20 @@ class Results:
         return [workload for workload in main if workload.devices == 1] or main
 
     def longest(self) -> list[Workload]:
-        """Of each device those with the longest runs of two rungs or more."""
+        """Of each device those with the longest runs of two rungs or more; where the baseline isn't among them, before
+        them the longest with it."""
+        def most_steps(of: list[Workload]) -> list[Workload]:
+            return [workload for workload in of if workload.steps == max(other.steps for other in of)]
+
+        chosen = []
         several = [workload for workload in self.workloads if sum(any(row.rounds) for row in workload.rows) > 1]
-        most = {workload.device: 0 for workload in several}
-        for workload in several:
-            most[workload.device] = max(most[workload.device], workload.steps)
-        return [workload for workload in several if workload.steps == most[workload.device]]
+        for device in dict.fromkeys(workload.device for workload in several):
+            here = [workload for workload in several if workload.device == device]
+            based = [workload for workload in here
+                     if any(row.rung == self.rungs[0] and any(row.rounds) for row in workload.rows)]
+            longest = most_steps(here)
+            chosen += [*([] if any(workload in based for workload in longest) else most_steps(based)), *longest]
+        return chosen
 
     def measured(self) -> Iterator[tuple[Workload, Row]]:
         """Every rung and peer that is ok, with its workload."""

@@ -561,6 +561,15 @@ class Together(unittest.TestCase):
         self.assertIn("B = 4,", charts.draw_ladder(both).texts[1].get_text())
         self.assertIn("B = 8,", charts.draw_loss(both).texts[1].get_text())
 
+    def test_longest_losses_without_the_baseline_come_after_the_longest_with_it(self):
+        longer = sample((8,))
+        for name in ("runs", "variants"):
+            longer[name] = [item for item in longer[name] if item["variant"] != "00_fp32_baseline"]
+        for item in longer["runs"]:
+            item["steps"] += [step | {"step": step["step"] + STEPS} for step in item["steps"]]
+        longest = measured([sample(), longer]).longest()
+        self.assertEqual([(workload.B, workload.steps) for workload in longest], [(4, STEPS), (8, 2 * STEPS)])
+
     def test_the_ladder_is_of_one_device_where_there_is_one(self):
         data = read(everything())
         self.assertEqual({workload.devices for workload in data.ladders()}, {1})

@@ -271,6 +271,17 @@ class Renewed(unittest.TestCase):
         for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.M):
             self.assertEqual(len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}), 1, block)
 
+    def test_beside_the_peers_stands_what_computes_in_16_bits_as_they_do(self):
+        data = everything()
+        for item in data["variants"]:
+            item["config"] = item["config"] | {"math": {"01_causal_mask": "half", "02_tf32": "fp8"}.get(item["variant"])}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "results.json")
+            path.write_text(json.dumps(data))
+            text = page.renew(self.MARKS, path, [results.read(path)])
+        beside = re.findall(r"^\| (\S+) \| 4 \|", text, flags=re.M)
+        self.assertEqual(beside, ["01_causal_mask", "02_tf32"])
+
     def test_a_file_without_marks_is_left_alone(self):
         for text in ("no marks\n", self.MARKS[::-1], 2 * self.MARKS):
             with tempfile.TemporaryDirectory() as folder:
