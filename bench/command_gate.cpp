@@ -173,7 +173,7 @@ std::string tally(const std::vector<ComparedRow>& rows) {
     if (const auto n = std::count_if(rows.begin(), rows.end(),
                                      [&](const ComparedRow& row) { return row.judgement == judgement; }))
       counts.push_back(cat(n, " ", name_of(judgement)));
-  return cat(rows.size(), " comparisons: ", join(counts, ", "), ".");
+  return cat(rows.size(), rows.size() == 1 ? " comparison: " : " comparisons: ", join(counts, ", "), ".");
 }
 
 /// Adds the rows of `more`, and what its notes say that is not said yet.
@@ -204,6 +204,7 @@ int gate(const GateOptions& options, const std::string& command_line) {
   const Limits limits =
       options.verdict.limits(context_of(options.base, command_line, probe), base.plan.json());
   Comparison comparison;
+  std::optional<Interrupted> interrupted;
   for (int64_t time = 1; time <= options.repeat; ++time) {
     const std::string place = options.repeat == 1 ? folder.path() : cat(folder.path(), "/", time);
     for (auto [side, bin, name] :
@@ -216,9 +217,16 @@ int gate(const GateOptions& options, const std::string& command_line) {
                                                  side->results.plan, Existing::overwrite);
     }
     PairedRuns pairs(base, next, probe.device.name, options.measure.timeout);
-    Comparison one = measure(options, base, next, pairs, limits, deadline);
-    for (ComparedRow& row : one.rows) row.repetition = options.repeat == 1 ? 0 : time;
-    add(comparison, std::move(one));
+    try {
+      Comparison one = measure(options, base, next, pairs, limits, deadline);
+      for (ComparedRow& row : one.rows) row.repetition = options.repeat == 1 ? 0 : time;
+      add(comparison, std::move(one));
+    } catch (const Interrupted& e) {
+      if (time == 1) throw;
+      interrupted = e;
+      comparison.notes.push_back(cat("Interrupted after ", time - 1, " of ", options.repeat, " times."));
+      break;
+    }
     base.file->finish();
     next.file->finish();
     if (deadline.passed() && time < options.repeat) {
@@ -231,7 +239,8 @@ int gate(const GateOptions& options, const std::string& command_line) {
   comparison.base = cat(options.base, ", ", comparison.base);
   comparison.next = cat(options.next, ", ", comparison.next);
   comparison.notes.insert(comparison.notes.end(), missing.begin(), missing.end());
-  return options.verdict.deliver(std::move(comparison));
+  const int exit_code = options.verdict.deliver(std::move(comparison));
+  return interrupted ? 128 + interrupted->signal : exit_code;
 }
 
 }  // namespace

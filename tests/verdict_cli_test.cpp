@@ -327,6 +327,22 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   EXPECT_TRUE(says(outcome.out, {"--max-time was up after 1 of 3 times."})) << outcome.out;
 }
 
+TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
+  for (const auto& [run, said] : {std::pair{8, "1 comparison: 1 PASS."}, {2, ""}}) {
+    write_file(folder_ / "count", "0");
+    rung("base", "00_fp32_baseline", "10.5");
+    FakeRung fake;  // interrupts its parent, the gate
+    fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count",
+                            "; [ $n = ", run, " ] && kill -INT $PPID");
+    fake.step_ms = "10.5";
+    fake.write(new_);
+    const Outcome outcome = gate("--max-pairs 5 --repeat 3");
+    EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.out << outcome.err;
+    EXPECT_TRUE(says(outcome.out, {said})) << outcome.out;
+    EXPECT_EQ(says(outcome.out, {"Interrupted after 1 of 3 times."}), run > 5) << outcome.out;
+  }
+}
+
 TEST_F(VerdictCli, GateOfAThrottledDeviceFailsAndSaysWhy) {
   for (const auto* side : {&base_, &new_}) {
     FakeRung hot;
