@@ -45,7 +45,9 @@ inline Config small_config() {
 
 /// A linked trainer on the CPU, initialised, with data to learn from.
 struct Training {
-  explicit Training(const std::string& rung, DType half = DType::bf16, int accumulate = 1) {
+  explicit Training(const std::string& rung, DType half = DType::bf16, int accumulate = 1,
+                    const Config& of = small_config())
+      : config(of) {
     const auto& rungs = linked_rungs();
     const auto build =
         std::find_if(rungs.begin(), rungs.end(), [&](const auto& r) { return r.name == rung; });
@@ -76,7 +78,7 @@ struct Training {
     return host;
   }
 
-  Config config = small_config();
+  Config config;
   std::unique_ptr<RecordingOps> ops = std::make_unique<RecordingOps>(make_cpu_ops());
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Trainer> trainer;

@@ -1,0 +1,58 @@
+// The rungs that take logits of a few sequences at a time and compute activations again learn what the rungs
+// below them do.
+#include <gtest/gtest.h>
+
+#include "tests/training.h"
+
+namespace stepladder {
+namespace {
+
+struct Case {
+  const char *rung, *parent;
+  int64_t B;  // more sequences than there are logits of at a time, and no multiple of them
+};
+
+class LessMemory : public testing::TestWithParam<Case> {
+ protected:
+  Training training_of(const char* rung) const {
+    Config config = small_config();
+    config.B = GetParam().B;
+    return Training(rung, DType::bf16, 1, config);
+  }
+  Training rung_ = training_of(GetParam().rung), parent_ = training_of(GetParam().parent);
+};
+
+TEST_P(LessMemory, EvaluatesToTheSameBits) {
+  EXPECT_EQ(rung_.trainer->evaluate(rung_.data, 2), parent_.trainer->evaluate(parent_.data, 2));
+}
+
+// Only the head's weight gradient is rounded in between, once for each part.
+TEST_P(LessMemory, LearnsTheSame) {
+  const auto losses = rung_.losses(30), expected = parent_.losses(30);
+  EXPECT_LT(expected.back(), 0.9F * expected.front());
+  for (size_t step = 0; step < losses.size(); ++step)
+    EXPECT_NEAR(losses[step], expected[step], 1e-3F * expected[step]) << "step " << step;
+}
+
+TEST_P(LessMemory, EvaluatingLeavesTrainingAlone) {
+  Training watched = training_of(GetParam().rung);
+  Loader other{learnable_tokens(watched.config), watched.config.B, watched.config.T};
+  std::vector<float> losses;
+  for (int step = 0; step < 4; ++step) {
+    losses.push_back(watched.losses(1)[0]);
+    watched.trainer->evaluate(other, 1);
+  }
+  EXPECT_EQ(rung_.losses(4), losses);
+}
+
+TEST_P(LessMemory, TakesLessMemory) {
+  EXPECT_LT(rung_.arena->bytes(), parent_.arena->bytes());
+}
+
+INSTANTIATE_TEST_SUITE_P(Rungs, LessMemory,
+                         testing::Values(Case{"14_less_memory", "09_padded_vocab", 11},
+                                         Case{"15_fp8_less_memory", "13_fp8", 6}),
+                         [](const auto& of) { return std::string("rung_") + of.param.rung; });
+
+}  // namespace
+}  // namespace stepladder
