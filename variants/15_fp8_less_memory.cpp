@@ -166,7 +166,7 @@ class Variant final : public Trainer {
       ops.linear_forward(fch[l], fc.x, fc.w, weights.fcb[l]);
 
       // res1 of the next block = res2 + gelu(fch) W^T + b
-      ops.quantize_gelu(fcproj.x, fcproj.xt, fch[l]);
+      ops.quantize_gelu(fcproj.x, {}, fch[l]);
       ops.linear_forward(res1[l + 1], fcproj.x, fcproj.w, weights.fcprojb[l], res2[l]);
     }
   }
@@ -182,8 +182,7 @@ class Variant final : public Trainer {
   }
 
   void backward() {
-    // A few sequences at a time: logits, then loss and dlogits in one pass, whose transpose takes their
-    // memory.
+    // A few sequences at a time: logits, then loss and dlogits, whose transpose takes the memory of logits.
     for (int64_t begin = 0; begin < B; begin += kSequences) {
       const int64_t end = std::min(B, begin + kSequences);
       const Tensor some = some_logits.slices(0, end - begin);
@@ -205,7 +204,7 @@ class Variant final : public Trainer {
       // MLP projection and GELU  (B,T,4C) <- (B,T,C); the projection's bias gradient came with dres
       const Fp8Linear fcproj = fp8.at(Fp8Linears::kFcproj, l), fc = fp8.at(Fp8Linears::kFc, l);
       ops.matmul(dfch, fcproj.dy, fcproj.wt, MatOp::NT);
-      ops.quantize_gelu(fcproj.x, fcproj.xt, fch[l]);
+      ops.quantize_gelu({}, fcproj.xt, fch[l]);
       ops.matmul(grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write);
 
       // The layer before it  (B,T,C) <- (B,T,4C)
@@ -275,7 +274,6 @@ class Variant final : public Trainer {
   }
 
   static constexpr int64_t kSequences = 4;  // whose logits there are at a time
-
   const int64_t B = config.B, T = config.T, L = config.L;
   Tensor tokens, targets;
   Feed feed;
