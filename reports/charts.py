@@ -175,7 +175,7 @@ def draw_loss(data: Results):
             drawn.append((workload, [(row, losses, apart(losses, rows[0][1])) for row, losses in rows]))
     if not drawn:
         return None
-    looks = style.lines(list(labels))
+    looks, baseline = style.lines(list(labels)), next(iter(labels))
     fig, groups = panels(data, "Training loss against the baseline", "median over rounds",
                          [workload for workload, _ in drawn],
                          [[2.4, 1.2] if any(distances for *_, distances in rows) else [2.4] for _, rows in drawn],
@@ -185,7 +185,7 @@ def draw_loss(data: Results):
             look = looks[row.rung]
             line = {"color": look.color, "linestyle": look.linestyle, "linewidth": 1.5, "marker": look.marker,
                     "markersize": 4}
-            if row.rung == next(iter(labels)):
+            if row.rung == baseline:
                 line |= {"marker": "", "path_effects": style.BASELINE_EFFECT}
             every = max(1, len(losses) // 6)
             (drawn_line,) = ax.plot(list(losses), list(losses.values()), label=labels[row.rung],

@@ -187,11 +187,11 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
     return {"workload": workload, "rung": best.rung, "tiles": tiles, "device": one.device, "row": best}
 
 
-def _beside_peers(one: Results, like: Workload, math: str) -> Iterator[tuple[Results, Workload, Row, Ratio]]:
-    """On each workload but for the batch like another: the fastest rung of this math beside the peers in the same
+def _beside_peers(one: Results, like: Workload, of_math: str) -> Iterator[tuple[Results, Workload, Row, Ratio]]:
+    """On each workload but for the batch like another: the fastest rung of that math beside the peers in the same
     rounds."""
     for workload in one.workloads:
-        rows = [row for row in workload.rows if row.ok and not row.throttled and row.math == math]
+        rows = [row for row in workload.rows if row.ok and not row.throttled and row.math == of_math]
         if rows and (workload.model, workload.T, workload.devices) == (like.model, like.T, like.devices):
             best = min(rows, key=lambda row: row.median_ms)
             ratios = one.against if _fastest(one)[1] is best and one.against else best.peers

@@ -220,7 +220,8 @@ class Results:
         """Of each device those with the longest runs of two rungs or more; where the baseline isn't among them, before
         them the longest with it."""
         def most_steps(of: list[Workload]) -> list[Workload]:
-            return [workload for workload in of if workload.steps == max(other.steps for other in of)]
+            most = max((workload.steps for workload in of), default=0)
+            return [workload for workload in of if workload.steps == most]
 
         chosen = []
         several = [workload for workload in self.workloads if sum(any(row.rounds) for row in workload.rows) > 1]

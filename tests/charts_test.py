@@ -54,6 +54,13 @@ def sample(batches=(4,)):
             "variants": [row(rung, B, ms) for rung, B, ms in rows]}
 
 
+def twice_as_long(data):
+    """`data` with the steps of each run once more after them."""
+    for item in data["runs"]:
+        item["steps"] += [step | {"step": step["step"] + STEPS} for step in item["steps"]]
+    return data
+
+
 def with_peers(data):
     """`data` with PyTorch's counterpart of each rung, half as fast, and llm.c, at 20 ms."""
     for rung, ms in RUNGS.items():
@@ -552,9 +559,7 @@ class Together(unittest.TestCase):
     """Several results of one device."""
 
     def test_the_first_results_are_the_ladder_and_the_longest_the_loss(self):
-        longer = sample((8,))
-        for item in longer["runs"]:
-            item["steps"] += [step | {"step": step["step"] + STEPS} for step in item["steps"]]
+        longer = twice_as_long(sample((8,)))
         both = measured([sample(), longer])
         self.assertEqual([len(draw_it(both).axes) for draw_it in (charts.draw_ladder, charts.draw_steps)], [1, 1])
         self.assertEqual(len(charts.draw_ladder(both).axes[0].patches), len(RUNGS))
@@ -562,11 +567,9 @@ class Together(unittest.TestCase):
         self.assertIn("B = 8,", charts.draw_loss(both).texts[1].get_text())
 
     def test_longest_losses_without_the_baseline_come_after_the_longest_with_it(self):
-        longer = sample((8,))
+        longer = twice_as_long(sample((8,)))
         for name in ("runs", "variants"):
             longer[name] = [item for item in longer[name] if item["variant"] != "00_fp32_baseline"]
-        for item in longer["runs"]:
-            item["steps"] += [step | {"step": step["step"] + STEPS} for step in item["steps"]]
         longest = measured([sample(), longer]).longest()
         self.assertEqual([(workload.B, workload.steps) for workload in longest], [(4, STEPS), (8, 2 * STEPS)])
 
