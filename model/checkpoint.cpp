@@ -174,7 +174,7 @@ void load_llmc(const Llmc& llmc, Ops& ops, const Params& p) {
   std::vector<float> values;
   const auto take = [&](Tensor to, int64_t stored) {
     convert(values, llmc.dtype, rest.first(static_cast<size_t>(to.numel()) * llmc.element));
-    ops.upload(to, values.data());
+    ops(Upload{to, values.data()});
     rest = rest.subspan(static_cast<size_t>(stored) * llmc.element);
   };
   take(p.wte, llmc.padded_V * llmc.config.C);
@@ -275,7 +275,7 @@ void load_safetensors(const Safetensors& file, Ops& ops, const Params& params) {
     const Entry& entry = require(file, t.name, shape);
     convert(values, entry.dtype, entry.bytes);
     if (t.conv1d) transpose(transposed, values, shape[0], shape[1]);
-    ops.upload(t.tensor, (t.conv1d ? transposed : values).data());
+    ops(Upload{t.tensor, (t.conv1d ? transposed : values).data()});
   }
 
   for (const auto& [spelled, entry] : file.tensors()) {
@@ -305,7 +305,7 @@ void write_tensors(const std::string& path, Ops& ops, const std::vector<Output>&
   std::vector<float> values, transposed;
   for (const auto& [name, t] : outputs) {
     values.resize(static_cast<size_t>(t.tensor.numel()));
-    ops.download(values.data(), t.tensor);
+    ops(Download{values.data(), t.tensor});
     if (t.conv1d) transpose(transposed, values, t.tensor.shape[0], t.tensor.shape[1]);
     file.append(t.conv1d ? transposed : values);
   }
@@ -410,7 +410,7 @@ TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, 
     const auto shape = stored_shape(t);
     const Entry& entry = require(file, name, shape);
     convert(values, entry.dtype, entry.bytes);
-    ops.upload(t.tensor, values.data());
+    ops(Upload{t.tensor, values.data()});
   }
   return state;
 }

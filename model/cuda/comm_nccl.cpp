@@ -1,7 +1,9 @@
 // The only file that includes nccl.h. The library is loaded when there is more than one rank.
 #include "model/cuda/comm_nccl.h"
 
-#include "model/cuda/cuda_ops.h"
+#include <array>
+
+#include "model/cuda/cuda.h"
 #include "model/cuda/range.h"
 
 #ifdef STEPLADDER_NCCL
@@ -135,37 +137,53 @@ std::unique_ptr<NcclComm> make_nccl_comm(Rendezvous&) {
 }
 #endif
 
-void CudaOps::join(Rendezvous& ranks) {
-  comm_ = make_nccl_comm(ranks);
-  // Its few blocks go first where kernels of both streams are ready: the GEMMs' would leave them no room.
-  comm_stream_ = make_stream(Priority::high);
-  comm_begin_ = make_event(cudaEventDisableTiming);
-  for (Event& end : comm_end_) end = make_event(cudaEventDisableTiming);
-}
+namespace {
 
-int CudaOps::rank() const {
-  return comm_ ? comm_->world().rank : 0;
-}
+class NcclCollectives final : public Collectives {
+ public:
+  explicit NcclCollectives(Cuda& cuda) : cuda_(cuda) {}
 
-int CudaOps::world() const {
-  return comm_ ? comm_->world().size : 1;
-}
+  void join(Rendezvous& ranks) override {
+    comm_ = make_nccl_comm(ranks);
+    // Its few blocks go first where kernels of both streams are ready: the GEMMs' would leave them no room.
+    cuda_.collective_stream = make_stream(Priority::high);
+    begin_ = make_event(cudaEventDisableTiming);
+    for (Event& end : end_) end = make_event(cudaEventDisableTiming);
+  }
+  int rank() const override { return comm_ ? comm_->world().rank : 0; }
+  int world() const override { return comm_ ? comm_->world().size : 1; }
 
-void CudaOps::collective(Collective what, std::span<const Tensor> bucket) {
-  if (!comm_) return;
-  const Range range(name_of(what));
-  CUDA_CHECK(cudaEventRecord(comm_begin_.get(), stream_.get()));
-  CUDA_CHECK(cudaStreamWaitEvent(comm_stream_.get(), comm_begin_.get(), cudaEventWaitDefault));
-  comm_->run(what, bucket, comm_stream_.get());
-  const Event& end = comm_end_[static_cast<size_t>(collectives_++) % comm_end_.size()];
-  CUDA_CHECK(cudaEventRecord(end.get(), comm_stream_.get()));
-}
+  void queue(Collective what, std::span<const Tensor> bucket) override {
+    const Range range(name_of(what));
+    const cudaStream_t stream = cuda_.collective_stream.get();
+    CUDA_CHECK(cudaEventRecord(begin_.get(), cuda_.stream.get()));
+    CUDA_CHECK(cudaStreamWaitEvent(stream, begin_.get(), cudaEventWaitDefault));
+    comm_->run(what, bucket, stream);
+    CUDA_CHECK(cudaEventRecord(end_of(queued_++).get(), stream));
+  }
+  void wait(int64_t allow_pending) override {
+    if (queued_ <= allow_pending) return;
+    // In a graph only for those that were queued in it. An event that serves a later one again waits longer.
+    CUDA_CHECK(cudaStreamWaitEvent(cuda_.stream.get(), end_of(queued_ - 1 - allow_pending).get(),
+                                   cudaEventWaitDefault));
+  }
 
-void CudaOps::wait_for_collectives(int64_t but) {
-  if (collectives_ <= but) return;
-  // In a graph only for those that were queued in it. An event that serves a later one again waits longer.
-  const Event& end = comm_end_[static_cast<size_t>(collectives_ - 1 - but) % comm_end_.size()];
-  CUDA_CHECK(cudaStreamWaitEvent(stream_.get(), end.get(), cudaEventWaitDefault));
+ private:
+  const Event& end_of(int64_t collective) const {
+    return end_[static_cast<size_t>(collective) % end_.size()];
+  }
+
+  Cuda& cuda_;
+  std::unique_ptr<NcclComm> comm_;  // empty: a world of 1
+  Event begin_;                     // what the last one waits for is done
+  std::array<Event, 16> end_;       // the last ones are done: the i-th at i modulo their number
+  int64_t queued_ = 0;              // so far
+};
+
+}  // namespace
+
+std::unique_ptr<Collectives> make_nccl_collectives(Cuda& cuda) {
+  return std::make_unique<NcclCollectives>(cuda);
 }
 
 }  // namespace stepladder

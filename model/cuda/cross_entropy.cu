@@ -4,10 +4,9 @@
 // used, it is read from memory once and its gradient written once; else it is read again from its end, which
 // is what is still in L2. Rows of an unpadded vocabulary start anywhere: a few elements at both ends of one
 // are moved alone, so that the packs between them are aligned.
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/fp8.cuh"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
 
 namespace stepladder {
@@ -232,21 +231,17 @@ void launch_gradient(Queue& queue, const CrossEntropy<T>& f, const To& to, int64
   }
 }
 
-/// Checks the operands and gives f(CrossEntropy<T>, width) what a kernel needs, unless there are no rows.
+/// Gives f(CrossEntropy<T>, width) what a kernel needs, unless there are no rows.
 template <class F>
-void with_operands(const char* op, Tensor losses, Tensor logits, Tensor targets, int64_t V, float scale,
-                   Tensor loss_scaler, bool wide, F&& f) {
-  check(logits.shape.rank() > 0 && V > 0 && V <= logits.cols(), op, ": the first ", V, " columns of ",
-        logits);
-  check(losses.numel() == logits.rows() && targets.numel() == logits.rows(), op, ": ", losses, " of ", logits,
-        " and ", targets);
+void with_operands(Tensor losses, Tensor logits, Tensor targets, int64_t V, float scale, Tensor loss_scaler,
+                   bool wide, F&& f) {
   const int Vp = column_count(logits.cols());
   with_pack(logits.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
     const CrossEntropy<T> operands{losses.ptr<float>(),
                                    logits.ptr<T>(),
                                    targets.ptr<int32_t>(),
-                                   scaler_of(op, loss_scaler),
+                                   scaler_of(loss_scaler),
                                    scale,
                                    static_cast<int>(V),
                                    Vp};
@@ -256,40 +251,33 @@ void with_operands(const char* op, Tensor losses, Tensor logits, Tensor targets,
 
 }  // namespace
 
-void CudaOps::cross_entropy_forward(Tensor losses, Tensor logits, Tensor targets, int64_t V) {
-  const Range range("cross_entropy_forward");
-  const auto run = [&]<class T>(const CrossEntropy<T>& f, auto width) {
-    launch_rows<T, width(), Mode::loss>(queue_, f, InPlace<T>{f.logits}, logits.rows());
+void CrossEntropyForward::run(Cuda& cuda) const {
+  const auto launch_for = [&]<class T>(const CrossEntropy<T>& f, auto width) {
+    launch_rows<T, width(), Mode::loss>(cuda.queue, f, InPlace<T>{f.logits}, logits.rows());
   };
-  with_operands("cross_entropy_forward", losses, logits, targets, V, 0.0F, {}, options_.wide_access, run);
+  with_operands(losses, logits, targets, V, 0.0F, {}, cuda.options.wide_access, launch_for);
 }
 
-void CudaOps::cross_entropy_forward_backward(Tensor losses, Tensor logits, Tensor targets, int64_t V,
-                                             float scale, Tensor loss_scaler) {
-  const Range range("cross_entropy_forward_backward");
-  const auto run = [&]<class T>(const CrossEntropy<T>& f, auto width) {
-    launch_gradient<width()>(queue_, f, InPlace<T>{f.logits}, logits.rows(), shared_limit_);
+void CrossEntropyForwardBackward::run(Cuda& cuda) const {
+  const auto launch_for = [&]<class T>(const CrossEntropy<T>& f, auto width) {
+    launch_gradient<width()>(cuda.queue, f, InPlace<T>{f.logits}, logits.rows(), cuda.shared_limit);
   };
-  with_operands("cross_entropy_forward_backward", losses, logits, targets, V, scale, loss_scaler,
-                options_.wide_access, run);
+  with_operands(losses, logits, targets, V, scale, loss_scaler, cuda.options.wide_access, launch_for);
 }
 
-void CudaOps::quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
-                                     float scale) {
-  const Range range("quantize_cross_entropy");
+void QuantizeCrossEntropy::run(Cuda& cuda) const {
   constexpr int64_t kMultiple = 16;
-  check(is_fp8(q.dtype) && q.scale && q.amax && q.cols() == logits.cols() && q.rows() == logits.rows() &&
-            logits.dtype == DType::bf16 && logits.cols() % kMultiple == 0 &&
-            wide_rows(logits.cols(), {q, logits}),
-        "quantize_cross_entropy: ", q, " of ", logits);
-  const auto run = [&]<class T>(const CrossEntropy<T>& f, auto width) {
+  stepladder::check(
+      logits.dtype == DType::bf16 && logits.cols() % kMultiple == 0 && wide_rows(logits.cols(), {q, logits}),
+      kName, ": ", q, " of ", logits, ": FP8 needs bf16 rows of a multiple of ", kMultiple);
+  const auto launch_for = [&]<class T>(const CrossEntropy<T>& f, auto width) {
     if constexpr (std::is_same_v<T, BFloat16>)
       with_fp8_type(q.dtype, [&](auto type) {
         const AsFp8<decltype(type)> to{static_cast<uint8_t*>(q.data), q.scale, q.amax};
-        launch_gradient<width()>(queue_, f, to, logits.rows(), shared_limit_);
+        launch_gradient<width()>(cuda.queue, f, to, logits.rows(), cuda.shared_limit);
       });
   };
-  with_operands("quantize_cross_entropy", losses, logits, targets, V, scale, {}, options_.wide_access, run);
+  with_operands(losses, logits, targets, V, scale, {}, cuda.options.wide_access, launch_for);
 }
 
 }  // namespace stepladder

@@ -4,11 +4,10 @@
 // pack of kPack columns, writes them as FP8, and leaves the transpose of its bytes in shared memory, a word
 // of kRows bytes for each column; from there the block writes columns, 128 bits at a time. Groups of four
 // words are permuted so that neither access has two lanes in one bank.
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/fp8.cuh"
 #include "model/cuda/gelu.cuh"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
 
 namespace stepladder {
@@ -23,7 +22,7 @@ constexpr int kMaxWindow = 1024;
 using Input = Pack<BFloat16, kPack>;
 
 /// Values of kPack neighbours: x, gelu(x), or dout * gelu'(x).
-struct Copy {
+struct CopyFunctor {
   const BFloat16* x;
   static constexpr int kOperands = 1;
   __device__ const BFloat16* operand(int) const { return x; }
@@ -35,7 +34,7 @@ struct Gelu {
   __device__ const BFloat16* operand(int) const { return x; }
   __device__ float operator()(float x, float) const { return x * sigmoid_2u(x); }
 };
-struct GeluBackward {
+struct GeluBackwardFunctor {
   const BFloat16 *x, *dout;
   static constexpr int kOperands = 2;
   __device__ const BFloat16* operand(int i) const { return i == 0 ? x : dout; }
@@ -231,86 +230,82 @@ bool wide(const Tensor& t) {
   return reinterpret_cast<uintptr_t>(t.data) % kWideBytes == 0;
 }
 
-}  // namespace
-
+/// q and qt of F's values, dbias (or empty) += their sums over rows.
 template <class F>
-void CudaOps::quantize_values(const char* op, Tensor q, Tensor qt, Tensor dbias, const F& f, Tensor x,
-                              int64_t layers) {
+void quantize_values(Cuda& cuda, const char* op, Tensor q, Tensor qt, Tensor dbias, const F& f, Tensor x,
+                     int64_t layers) {
   const int64_t C = x.cols(), N = x.rows() / layers;
   const Fp8Output to = fp8_output(op, q, qt, x, layers);
-  check(!dbias.data || dbias.shape == Shape{C}, op, ": ", dbias, " of ", x);
   if (x.numel() == 0) return;
   const auto chunks = static_cast<unsigned>(std::min(ceil_div(N, kTileRows), kMaxRowChunks));
   float* partials = nullptr;
   if (dbias.data) {
-    check(partials_.data && partials_.numel() >= chunks * C, op,
+    check(cuda.partials.data && cuda.partials.numel() >= chunks * C, op,
           " needs a workspace: call bind_workspace() first");
-    partials = partials_.ptr<float>();
+    partials = cuda.partials.ptr<float>();
   }
   const Quantized output{to, partials, N, column_count(C)};
   const dim3 grid(grid_size(ceil_div(C, kTileCols)), chunks, static_cast<unsigned>(layers));
   with_fp8_type(one_of(q, qt).dtype, [&](auto type) {
-    launch(queue_, quantize_kernel<decltype(type), F>, grid, kThreads, 0, output, f);
+    launch(cuda.queue, quantize_kernel<decltype(type), F>, grid, kThreads, 0, output, f);
   });
   if (!dbias.data) return;
-  launch(queue_, add_partials_kernel, grid_size(ceil_div(C, 32)), dim3(32, kLanes), 0, dbias.ptr<BFloat16>(),
-         partials, static_cast<int>(chunks), output.C);
+  launch(cuda.queue, add_partials_kernel, grid_size(ceil_div(C, 32)), dim3(32, kLanes), 0,
+         dbias.ptr<BFloat16>(), partials, static_cast<int>(chunks), output.C);
 }
 
-void CudaOps::quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) {
-  const Range range("quantize");
-  quantize_values("quantize", q, qt, dbias, Copy{x.ptr<BFloat16>()}, x, 1);
+}  // namespace
+
+void Quantize::run(Cuda& cuda) const {
+  quantize_values(cuda, kName, q, qt, dbias, CopyFunctor{x.ptr<BFloat16>()}, x, 1);
 }
 
-void CudaOps::transpose(Tensor qt, Tensor q) {
-  const Range range("transpose");
+void Transpose::run(Cuda& cuda) const {
   const int64_t N = q.rows(), C = q.cols();
-  check(is_fp8(q.dtype) && qt.dtype == q.dtype && qt.cols() == N && qt.rows() == C && N % kFp8Multiple == 0 &&
-            C % kFp8Multiple == 0 && wide(q) && wide(qt),
-        "transpose: ", qt, " of ", q);
+  stepladder::check(is_fp8(q.dtype) && qt.dtype == q.dtype && qt.cols() == N && qt.rows() == C &&
+                        N % kFp8Multiple == 0 && C % kFp8Multiple == 0 && wide(q) && wide(qt),
+                    "transpose: ", qt, " of ", q);
   const auto tiles = ceil_div(N, kTileRows);
-  check(tiles <= 65535, "transpose: ", q, " has too many rows");
-  launch(queue_, transpose_kernel, dim3(grid_size(ceil_div(C, kTileCols)), static_cast<unsigned>(tiles)),
+  stepladder::check(tiles <= 65535, "transpose: ", q, " has too many rows");
+  launch(cuda.queue, transpose_kernel, dim3(grid_size(ceil_div(C, kTileCols)), static_cast<unsigned>(tiles)),
          kThreads, 0, static_cast<uint8_t*>(qt.data), static_cast<const uint8_t*>(q.data), N,
          column_count(C));
 }
 
-void CudaOps::quantize_gelu(Tensor q, Tensor qt, Tensor x) {
-  const Range range("quantize_gelu");
-  quantize_values("quantize_gelu", q, qt, {}, Gelu{x.ptr<BFloat16>()}, x, 1);
+void QuantizeGelu::run(Cuda& cuda) const {
+  quantize_values(cuda, kName, q, qt, {}, Gelu{x.ptr<BFloat16>()}, x, 1);
 }
 
-void CudaOps::quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) {
-  const Range range("quantize_gelu_backward");
-  check_same_shape("quantize_gelu_backward", x, dout);
-  check(wide(dout), "quantize_gelu_backward: ", dout, " is not aligned to ", kWideBytes, " bytes");
-  quantize_values("quantize_gelu_backward", q, qt, dbias,
-                  GeluBackward{x.ptr<BFloat16>(), dout.ptr<BFloat16>()}, x, 1);
+void QuantizeGeluBackward::run(Cuda& cuda) const {
+  stepladder::check(wide(dout), "quantize_gelu_backward: ", dout, " is not aligned to ", kWideBytes,
+                    " bytes");
+  quantize_values(cuda, kName, q, qt, dbias, GeluBackwardFunctor{x.ptr<BFloat16>(), dout.ptr<BFloat16>()}, x,
+                  1);
 }
 
-void CudaOps::quantize_to_fit(Tensor q, Tensor qt, Tensor x) {
-  const Range range("quantize_to_fit");
-  check(x.shape.rank() == 3 && q.shape == x.shape && qt.shape.rank() == 3 && qt.shape[0] == x.shape[0] &&
-            x.numel() > 0 && q.scale && q.amax && wide(x) && x.shape[1] * x.shape[2] % kPack == 0,
-        "quantize_to_fit: ", q, " and ", qt, " of ", x);
+void QuantizeToFit::run(Cuda& cuda) const {
+  stepladder::check(x.shape.rank() == 3 && q.shape == x.shape && qt.shape.rank() == 3 &&
+                        qt.shape[0] == x.shape[0] && x.numel() > 0 && q.scale && q.amax && wide(x) &&
+                        x.shape[1] * x.shape[2] % kPack == 0,
+                    "quantize_to_fit: ", q, " and ", qt, " of ", x);
   const int64_t layers = x.shape[0], n = x.numel() / layers;
-  CUDA_CHECK(cudaMemsetAsync(q.amax, 0, static_cast<size_t>(layers) * sizeof(float), stream_.get()));
+  CUDA_CHECK(cudaMemsetAsync(q.amax, 0, static_cast<size_t>(layers) * sizeof(float), cuda.stream.get()));
   const int64_t blocks =
-      std::min(ceil_div(n, kThreads * kPack), ceil_div(8 * int64_t{multiprocessors_}, layers));
-  launch(queue_, max_magnitude_kernel, dim3(grid_size(blocks), static_cast<unsigned>(layers)), kThreads, 0,
-         q.amax, x.ptr<BFloat16>(), n);
-  launch(queue_, update_scales_kernel, grid_size(ceil_div(layers, kThreads)), kThreads, 0, q.scale, nullptr,
-         q.amax, static_cast<int>(layers), 0, largest_of(q.dtype));
-  quantize_values("quantize_to_fit", q, qt, {}, Copy{x.ptr<BFloat16>()}, x, layers);
+      std::min(ceil_div(n, kThreads * kPack), ceil_div(8 * int64_t{cuda.multiprocessors}, layers));
+  launch(cuda.queue, max_magnitude_kernel, dim3(grid_size(blocks), static_cast<unsigned>(layers)), kThreads,
+         0, q.amax, x.ptr<BFloat16>(), n);
+  launch(cuda.queue, update_scales_kernel, grid_size(ceil_div(layers, kThreads)), kThreads, 0, q.scale,
+         nullptr, q.amax, static_cast<int>(layers), 0, largest_of(q.dtype));
+  quantize_values(cuda, kName, q, qt, {}, CopyFunctor{x.ptr<BFloat16>()}, x, layers);
 }
 
-void CudaOps::update_scales(Tensor scale, Tensor history, Tensor amax, DType type) {
-  const Range range("update_scales");
-  check(history.shape.rank() == 2 && history.cols() > 0 && history.cols() <= kMaxWindow &&
-            scale.shape == Shape{history.shape[0], kScaleStride} && amax.shape == Shape{history.shape[0]},
-        "update_scales: ", scale, " of ", history, " and ", amax);
+void UpdateScales::run(Cuda& cuda) const {
+  stepladder::check(history.shape.rank() == 2 && history.cols() > 0 && history.cols() <= kMaxWindow &&
+                        scale.shape == Shape{history.shape[0], kScaleStride} &&
+                        amax.shape == Shape{history.shape[0]},
+                    "update_scales: ", scale, " of ", history, " and ", amax);
   const int tensors = column_count(amax.numel());
-  launch(queue_, update_scales_kernel, grid_size(ceil_div(tensors, kThreads)), kThreads, 0,
+  launch(cuda.queue, update_scales_kernel, grid_size(ceil_div(tensors, kThreads)), kThreads, 0,
          scale.ptr<float>(), history.ptr<float>(), amax.ptr<float>(), tensors,
          static_cast<int>(history.cols()), largest_of(type));
 }

@@ -23,7 +23,7 @@ template <class T>
 using Handle = std::unique_ptr<std::remove_pointer_t<T>, HandleDeleter>;
 using Stream = Handle<cudaStream_t>;
 using Event = Handle<cudaEvent_t>;
-using Graph = Handle<cudaGraph_t>;
+using CapturedGraph = Handle<cudaGraph_t>;
 using GraphExec = Handle<cudaGraphExec_t>;
 using Blas = Handle<cublasHandle_t>;
 

@@ -76,31 +76,24 @@ inline unsigned row_threads(int64_t cols, int items = kItems) {
   return static_cast<unsigned>(32 * std::clamp<int64_t>(ceil_div(cols, 32 * items), 1, kThreads / 32));
 }
 
-template <class... Others>
-void check_same_shape(const char* op, const Tensor& first, const Others&... others) {
-  (check(others.shape == first.shape, op, ": ", others, " beside ", first), ...);
-}
-
-/// The loss scaler of model/ops.h as it lies in memory.
+/// The loss scaler of ClipGradNorm as it lies in memory.
 struct LossScaler {
   float scale, good_steps, skipped_steps, overflow;
 };
 
 /// Null where there is none.
-inline LossScaler* scaler_of(const char* op, const Tensor& loss_scaler) {
-  if (!loss_scaler.data) return nullptr;
-  check(loss_scaler.numel() == 4, op, ": loss scaler ", loss_scaler, ", must have four elements");
-  return reinterpret_cast<LossScaler*>(loss_scaler.ptr<float>());
+inline LossScaler* scaler_of(const Tensor& loss_scaler) {
+  return loss_scaler.data ? reinterpret_cast<LossScaler*>(loss_scaler.ptr<float>()) : nullptr;
 }
 
 template <class T, int kOperands>
-struct Operands {
+struct Pointers {
   const T* at[kOperands];
 };
 
 /// out[i] = f({operand[0][i], operand[1][i], ...})
 template <class Out, class In, class F, int kOperands>
-__global__ void __launch_bounds__(kThreads) map_kernel(Out* out, int64_t n, Operands<In, kOperands> in, F f) {
+__global__ void __launch_bounds__(kThreads) map_kernel(Out* out, int64_t n, Pointers<In, kOperands> in, F f) {
   await_predecessor();
   constexpr int kItems = kItemsOf<In>;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * (kThreads * kItems) + threadIdx.x;
@@ -119,7 +112,7 @@ __global__ void __launch_bounds__(kThreads) map_kernel(Out* out, int64_t n, Oper
 }
 
 template <class Out, class In, class F, int kOperands>
-void map(Queue& queue, Out* out, int64_t n, const Operands<In, kOperands>& in, F f) {
+void map(Queue& queue, Out* out, int64_t n, const Pointers<In, kOperands>& in, F f) {
   if (n == 0) return;
   launch(queue, map_kernel<Out, In, F, kOperands>, grid_size(ceil_div(n, kThreads * kItemsOf<In>)), kThreads,
          0, out, n, in, f);
@@ -127,11 +120,10 @@ void map(Queue& queue, Out* out, int64_t n, const Operands<In, kOperands>& in, F
 
 /// Maps f over operands of out's shape and type; out may be one of them.
 template <class F, class... In>
-void map(Queue& queue, const char* op, Tensor out, F f, In... in) {
-  check_same_shape(op, out, in...);
+void map(Queue& queue, Tensor out, F f, In... in) {
   with_float_type(out.dtype, [&](auto type) {
     using T = decltype(type);
-    const Operands<T, sizeof...(In)> from{{in.template ptr<T>()...}};
+    const Pointers<T, sizeof...(In)> from{{in.template ptr<T>()...}};
     map(queue, out.ptr<T>(), out.numel(), from, f);
   });
 }

@@ -4,10 +4,9 @@
 // one warp, or several where that leaves fewer lanes idle. Longer rows a block reads again from cache.
 #include <optional>
 
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/fp8.cuh"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
 
 namespace stepladder {
@@ -565,14 +564,6 @@ __global__ void __launch_bounds__(kMaxThreads)
   to = narrow<T>(widen(to) + sum);
 }
 
-void check_norm(const char* op, const Tensor& x, std::initializer_list<Tensor> per_row,
-                std::initializer_list<Tensor> per_column) {
-  check(x.shape.rank() > 0, op, ": ", x, ", must have rows");
-  for (const Tensor& t : per_row) check(t.numel() == x.rows(), op, ": ", t, " for the rows of ", x);
-  for (const Tensor& t : per_column)
-    check(t.shape == Shape{x.cols()}, op, ": ", t, " for the columns of ", x);
-}
-
 /// Null for an empty tensor.
 template <class T>
 T* optional_ptr(const Tensor& t) {
@@ -652,33 +643,47 @@ int launch_backward(Queue& queue, const Backward<T>& f, const Copy& copy, float*
   return blocks;
 }
 
+/// Lets sum_blocks(operands, partials, cols, most blocks) leave column sums of so many blocks, and adds them
+/// up.
+template <class T, class Launch>
+void layernorm_gradients(Cuda& cuda, const char* op, const LayerNormBackward& norm,
+                         const Launch& sum_blocks) {
+  const auto& [dx, dw, db, dbias, dout, x, mean, rstd, w] = norm;
+  const Backward<T> f{dx.ptr<T>(),       dout.ptr<T>(),     x.ptr<T>(),
+                      mean.ptr<float>(), rstd.ptr<float>(), w.ptr<T>()};
+  const ColumnSums<T> sums{{dw.ptr<T>(), db.ptr<T>(), optional_ptr<T>(dbias)}};
+  if (x.numel() == 0) return;
+  const int cols = column_count(kColumnSums * x.cols()) / kColumnSums;  // all three sums are counted in ints
+  const int64_t max_blocks = std::min(kNormBlocks, cuda.partials.numel() / (kColumnSums * cols));
+  check(max_blocks > 0, op, " needs a workspace for ", cols, " channels: call bind_workspace() first");
+  float* partials = cuda.partials.ptr<float>();
+  const int blocks = sum_blocks(f, partials, cols, max_blocks);
+  launch(cuda.queue, add_column_sums_kernel<T>, grid_size(ceil_div(kColumnSums * cols, 32)), kMaxThreads, 0,
+         sums, partials, blocks, cols);
+}
+
 }  // namespace
 
-void CudaOps::layernorm_forward(Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor w, Tensor b) {
-  const Range range("layernorm_forward");
-  check_same_shape("layernorm_forward", x, out);
-  check_norm("layernorm_forward", x, {mean, rstd}, {w, b});
-  const bool wide = options_.wide_access && wide_rows(x.cols(), {out, x, w, b});
+void LayerNormForward::run(Cuda& cuda) const {
+  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {out, x, w, b});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
     const Forward<T> f{nullptr, out.ptr<T>(), mean.ptr<float>(), rstd.ptr<float>(), x.ptr<T>(),
                        nullptr, nullptr,      w.ptr<T>(),        b.ptr<T>()};
-    if (x.numel() > 0) launch_forward<false, T, width()>(queue_, f, x.rows(), column_count(x.cols()));
+    if (x.numel() > 0) launch_forward<false, T, width()>(cuda.queue, f, x.rows(), column_count(x.cols()));
   });
 }
 
-void CudaOps::quantize_layernorm(Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x, Tensor w,
-                                 Tensor b) {
-  const Range range("quantize_layernorm");
-  const Fp8Output to = fp8_output("quantize_layernorm", q, qt, x);
-  check_norm("quantize_layernorm", x, {mean, rstd}, {w, b});
-  check(wide_rows(x.cols(), {w, b}), "quantize_layernorm: operands are not aligned to ", kWideBytes,
-        " bytes");
+void QuantizeLayerNorm::run(Cuda& cuda) const {
+  const Fp8Output to = fp8_output(kName, q, qt, x);
+  stepladder::check(wide_rows(x.cols(), {w, b}), kName, ": operands are not aligned to ", kWideBytes,
+                    " bytes");
   const Forward<BFloat16> f{nullptr, nullptr, mean.ptr<float>(), rstd.ptr<float>(), x.ptr<BFloat16>(),
                             nullptr, nullptr, w.ptr<BFloat16>(), b.ptr<BFloat16>()};
   if (x.numel() == 0) return;
-  const auto tile = fp8_tile(x, kForwardParts, shared_limit_ - kStaticShared, multiprocessors_);
-  check(tile.has_value(), "quantize_layernorm: rows of ", x, " are too long for this device's shared memory");
+  const auto tile = fp8_tile(x, kForwardParts, cuda.shared_limit - kStaticShared, cuda.multiprocessors);
+  stepladder::check(tile.has_value(), kName, ": rows of ", x,
+                    " are too long for this device's shared memory");
   const int cols = column_count(x.cols());
   const RowLayout layout = row_layout(cols);
   const auto threads = static_cast<unsigned>(kThreads / 32 / layout.warps * layout.warps * 32);
@@ -686,87 +691,60 @@ void CudaOps::quantize_layernorm(Tensor q, Tensor qt, Tensor mean, Tensor rstd, 
     with_held(layout.held, [&](auto held) {
       const auto kernel = quantize_layernorm_kernel<decltype(type), held()>;
       CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, tile->bytes()));
-      launch(queue_, kernel, grid_size(ceil_div(x.rows(), tile->rows())), threads,
+      launch(cuda.queue, kernel, grid_size(ceil_div(x.rows(), tile->rows())), threads,
              static_cast<size_t>(tile->bytes()), f, to, *tile, x.rows(), cols, layout.warps);
     });
   });
 }
 
-void CudaOps::residual_layernorm_forward(Tensor res, Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor y,
-                                         Tensor bias, Tensor w, Tensor b) {
-  const Range range("residual_layernorm_forward");
-  check_same_shape("residual_layernorm_forward", x, res, out, y);
-  check_norm("residual_layernorm_forward", x, {mean, rstd}, {w, b});
-  if (bias.data) check_norm("residual_layernorm_forward", x, {}, {bias});
-  const bool wide = options_.wide_access && wide_rows(x.cols(), {res, out, x, y, bias, w, b});
+void ResidualLayerNormForward::run(Cuda& cuda) const {
+  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {res, out, x, y, bias, w, b});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
     const Forward<T> f{res.ptr<T>(), out.ptr<T>(),          mean.ptr<float>(), rstd.ptr<float>(), x.ptr<T>(),
                        y.ptr<T>(),   optional_ptr<T>(bias), w.ptr<T>(),        b.ptr<T>()};
-    if (x.numel() > 0) launch_forward<true, T, width()>(queue_, f, x.rows(), column_count(x.cols()));
+    if (x.numel() > 0) launch_forward<true, T, width()>(cuda.queue, f, x.rows(), column_count(x.cols()));
   });
 }
 
-template <class T, class Launch>
-void CudaOps::layernorm_gradients(const char* op, Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout,
-                                  Tensor x, Tensor mean, Tensor rstd, Tensor w, const Launch& sum_blocks) {
-  check_same_shape(op, x, dx, dout);
-  check_norm(op, x, {mean, rstd}, {w, dw, db});
-  if (dbias.data) check_norm(op, x, {}, {dbias});
-  const Backward<T> f{dx.ptr<T>(),       dout.ptr<T>(),     x.ptr<T>(),
-                      mean.ptr<float>(), rstd.ptr<float>(), w.ptr<T>()};
-  const ColumnSums<T> sums{{dw.ptr<T>(), db.ptr<T>(), optional_ptr<T>(dbias)}};
-  if (x.numel() == 0) return;
-  const int cols = column_count(kColumnSums * x.cols()) / kColumnSums;  // all three sums are counted in ints
-  const int64_t max_blocks = std::min(kNormBlocks, partials_.numel() / (kColumnSums * cols));
-  check(max_blocks > 0, op, " needs a workspace for ", cols, " channels: call bind_workspace() first");
-  float* partials = partials_.ptr<float>();
-  const int blocks = sum_blocks(f, partials, cols, max_blocks);
-  launch(queue_, add_column_sums_kernel<T>, grid_size(ceil_div(kColumnSums * cols, 32)), kMaxThreads, 0, sums,
-         partials, blocks, cols);
-}
-
-void CudaOps::layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout, Tensor x,
-                                 Tensor mean, Tensor rstd, Tensor w) {
-  const Range range("layernorm_backward");
-  const bool wide = options_.wide_access && wide_rows(x.cols(), {dx, dout, x, w});
+void LayerNormBackward::run(Cuda& cuda) const {
+  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {dx, dout, x, w});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    layernorm_gradients<T>("layernorm_backward", dx, dw, db, dbias, dout, x, mean, rstd, w,
-                           [&](const Backward<T>& f, float* partials, int cols, int64_t max_blocks) {
-                             return launch_backward<T, width()>(queue_, f, NoCopy{}, partials, x.rows(), cols,
-                                                                max_blocks, multiprocessors_, shared_limit_);
-                           });
+    layernorm_gradients<T>(
+        cuda, kName, *this, [&](const Backward<T>& f, float* partials, int cols, int64_t max_blocks) {
+          return launch_backward<T, width()>(cuda.queue, f, NoCopy{}, partials, x.rows(), cols, max_blocks,
+                                             cuda.multiprocessors, cuda.shared_limit);
+        });
   });
 }
 
-void CudaOps::quantize_layernorm_backward(Tensor q, Tensor qt, Tensor dx, Tensor dw, Tensor db, Tensor dbias,
-                                          Tensor dout, Tensor x, Tensor mean, Tensor rstd, Tensor w) {
-  constexpr const char* kOp = "quantize_layernorm_backward";
-  const Range range(kOp);
+void QuantizeLayerNormBackward::run(Cuda& cuda) const {
+  const LayerNormBackward norm{dx, dw, db, dbias, dout, x, mean, rstd, w};
   using T = BFloat16;
-  const Fp8Output to = fp8_output(kOp, q, qt, x);
-  check(wide_rows(x.cols(), {dx, dout, w}), kOp, ": operands are not aligned to ", kWideBytes, " bytes");
-  const int limit = shared_limit_ - kStaticShared;
+  const Fp8Output to = fp8_output(kName, q, qt, x);
+  stepladder::check(wide_rows(x.cols(), {dx, dout, w}), kName, ": operands are not aligned to ", kWideBytes,
+                    " bytes");
+  const int limit = cuda.shared_limit - kStaticShared;
   std::optional<Fp8Tile> tile;
   if (x.numel() > 0 && x.cols() <= kMaxHeldCols) {
     const BackwardLayout layout =
         backward_layout(static_cast<int>(x.cols()), kBackwardThreads<T, kNormWidth>, sizeof(T), limit);
-    tile = fp8_tile(x, kBackwardParts, limit - layout.staged_bytes, multiprocessors_);
+    tile = fp8_tile(x, kBackwardParts, limit - layout.staged_bytes, cuda.multiprocessors);
   }
   if (!tile) {
-    layernorm_backward(dx, dw, db, dbias, dout, x, mean, rstd, w);
-    quantize(q, qt, dx, {});
+    norm.run(cuda);
+    Quantize{q, qt, dx}.run(cuda);
     return;
   }
-  layernorm_gradients<T>(kOp, dx, dw, db, dbias, dout, x, mean, rstd, w,
-                         [&](const Backward<T>& f, float* partials, int cols, int64_t max_blocks) {
-                           return with_fp8_type(one_of(q, qt).dtype, [&](auto type) {
-                             return launch_backward<T, kNormWidth>(
-                                 queue_, f, Fp8Copy<decltype(type)>{to, *tile}, partials, x.rows(), cols,
-                                 max_blocks, multiprocessors_, shared_limit_);
-                           });
-                         });
+  layernorm_gradients<T>(
+      cuda, kName, norm, [&](const Backward<T>& f, float* partials, int cols, int64_t max_blocks) {
+        return with_fp8_type(one_of(q, qt).dtype, [&](auto type) {
+          return launch_backward<T, kNormWidth>(cuda.queue, f, Fp8Copy<decltype(type)>{to, *tile}, partials,
+                                                x.rows(), cols, max_blocks, cuda.multiprocessors,
+                                                cuda.shared_limit);
+        });
+      });
 }
 
 }  // namespace stepladder

@@ -8,7 +8,6 @@
 #include <limits>
 #include <utility>
 
-#include "model/cuda/matmul_shape.h"
 #include "model/cuda/range.h"
 #include "model/error.h"
 

@@ -19,6 +19,13 @@
 
 namespace stepladder {
 
+/// Throws std::invalid_argument for i32.
+inline cudaDataType_t cuda_type(DType t) {
+  check(t != DType::i32, "i32, wanted a floating type");
+  if (is_fp8(t)) return t == DType::f8e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+  return t == DType::bf16 ? CUDA_R_16BF : t == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
 /// What the fastest way to do a product depends on. In cuBLAS' terms, columns first: D (m,n) = op(A) op(B),
 /// added to D itself or to another matrix C where `write` is add; then an epilogue.
 struct MatmulKey {

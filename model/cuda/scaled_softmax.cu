@@ -3,9 +3,8 @@
 //
 // A row of at most kMaxHeldCols elements stays in the registers of a warp. A longer one a block reads again
 // from cache. Either way the long rows of a matrix come first, so that short ones fill up the end.
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
 
 namespace stepladder {
@@ -169,10 +168,6 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-void check_square(const char* op, const Tensor& x) {
-  check(x.shape.rank() >= 2 && x.shape[-2] == x.shape[-1], op, ": ", x, ", must be (...,T,T)");
-}
-
 /// The matrices and the rows of a matrix, `rows` of them to a block.
 dim3 causal_grid(const Tensor& x, int rows) {
   constexpr int64_t kMaxGridY = 65535;
@@ -183,41 +178,35 @@ dim3 causal_grid(const Tensor& x, int rows) {
 
 }  // namespace
 
-void CudaOps::scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) {
-  const Range range("scaled_causal_softmax_forward");
-  check_same_shape("scaled_causal_softmax_forward", x, p);
-  check_square("scaled_causal_softmax_forward", x);
-  const bool wide = options_.wide_access && wide_rows(x.cols(), {p, x});
+void ScaledCausalSoftmaxForward::run(Cuda& cuda) const {
+  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {p, x});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
     T *out = p.ptr<T>(), *in = x.ptr<T>();
     if (x.numel() == 0) return;
     const int cols = column_count(x.cols());
     if (cols <= kMaxHeldCols)
-      launch(queue_, forward_kernel<T, width()>, causal_grid(x, kRows), dim3(32, kRows), 0, out, in, cols,
+      launch(cuda.queue, forward_kernel<T, width()>, causal_grid(x, kRows), dim3(32, kRows), 0, out, in, cols,
              scale);
     else
-      launch(queue_, forward_long_kernel<T, width()>, causal_grid(x, 1), row_threads(cols), 0, out, in, cols,
-             scale);
+      launch(cuda.queue, forward_long_kernel<T, width()>, causal_grid(x, 1), row_threads(cols), 0, out, in,
+             cols, scale);
   });
 }
 
-void CudaOps::scaled_causal_softmax_backward(Tensor dx, Tensor dp, Tensor p, float scale) {
-  const Range range("scaled_causal_softmax_backward");
-  check_same_shape("scaled_causal_softmax_backward", p, dx, dp);
-  check_square("scaled_causal_softmax_backward", p);
-  const bool wide = options_.wide_access && wide_rows(p.cols(), {dx, dp, p});
+void ScaledCausalSoftmaxBackward::run(Cuda& cuda) const {
+  const bool wide = cuda.options.wide_access && wide_rows(p.cols(), {dx, dp, p});
   with_pack(p.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
     T *out = dx.ptr<T>(), *dout = dp.ptr<T>(), *y = p.ptr<T>();
     if (p.numel() == 0) return;
     const int cols = column_count(p.cols());
     if (cols <= kMaxHeldCols)
-      launch(queue_, backward_kernel<T, width()>, causal_grid(p, kRows), dim3(32, kRows), 0, out, dout, y,
+      launch(cuda.queue, backward_kernel<T, width()>, causal_grid(p, kRows), dim3(32, kRows), 0, out, dout, y,
              cols, scale);
     else
-      launch(queue_, backward_long_kernel<T, width()>, causal_grid(p, 1), row_threads(cols), 0, out, dout, y,
-             cols, scale);
+      launch(cuda.queue, backward_long_kernel<T, width()>, causal_grid(p, 1), row_threads(cols), 0, out, dout,
+             y, cols, scale);
   });
 }
 

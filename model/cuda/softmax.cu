@@ -2,9 +2,8 @@
 // over twice, the second time backwards: the end of a row too long for L1 is what is still in L2.
 #include <cmath>
 
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
 
 namespace stepladder {
 namespace {
@@ -146,20 +145,8 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-/// x is shaped like `out`; of log_softmax its rows may be longer.
-template <Kind kKind>
-void check_shape(const char* op, const Tensor& x, const Tensor& out) {
-  if (kKind == Kind::log_softmax)
-    check(x.cols() >= out.cols() && x.rows() == out.rows(), op, ": ", x, " beside ", out);
-  else
-    check_same_shape(op, x, out);
-  if (kKind == Kind::causal_softmax)
-    check(x.shape.rank() >= 2 && x.shape[-2] == x.shape[-1], op, ": ", x, ", must be (...,T,T)");
-}
-
 template <Kind kKind, class Out, class In>
-void forward(Queue& queue, const char* op, Tensor out, Tensor in) {
-  check_shape<kKind>(op, in, out);
+void forward(Queue& queue, Tensor out, Tensor in) {
   Out* y = out.ptr<Out>();
   const In* x = in.ptr<In>();
   if (out.numel() == 0) return;
@@ -173,9 +160,7 @@ void forward(Queue& queue, const char* op, Tensor out, Tensor in) {
 }
 
 template <Kind kKind, class Out, class In>
-void backward(Queue& queue, const char* op, Tensor dx, Tensor dout, Tensor out) {
-  check_shape<kKind>(op, dx, out);
-  check_shape<kKind>(op, dout, out);
+void backward(Queue& queue, Tensor dx, Tensor dout, Tensor out) {
   Out* to = dx.ptr<Out>();
   const In *dy = dout.ptr<In>(), *y = out.ptr<In>();
   if (out.numel() == 0) return;
@@ -185,54 +170,48 @@ void backward(Queue& queue, const char* op, Tensor dx, Tensor dout, Tensor out) 
 }
 
 template <Kind kKind>
-void forward(Queue& queue, const char* op, Tensor p, Tensor x) {
+void forward(Queue& queue, Tensor p, Tensor x) {
   with_float_type(p.dtype, [&](auto type) {
     using T = decltype(type);
-    forward<kKind, T, T>(queue, op, p, x);
+    forward<kKind, T, T>(queue, p, x);
   });
 }
 
 template <Kind kKind>
-void backward(Queue& queue, const char* op, Tensor dx, Tensor dp, Tensor p) {
+void backward(Queue& queue, Tensor dx, Tensor dp, Tensor p) {
   with_float_type(dx.dtype, [&](auto type) {
     using T = decltype(type);
-    backward<kKind, T, T>(queue, op, dx, dp, p);
+    backward<kKind, T, T>(queue, dx, dp, p);
   });
 }
 
 }  // namespace
 
-void CudaOps::softmax_forward(Tensor p, Tensor x) {
-  const Range range("softmax_forward");
-  forward<Kind::softmax>(queue_, "softmax_forward", p, x);
+void SoftmaxForward::run(Cuda& cuda) const {
+  forward<Kind::softmax>(cuda.queue, p, x);
 }
 
-void CudaOps::softmax_backward(Tensor dx, Tensor dp, Tensor p) {
-  const Range range("softmax_backward");
-  backward<Kind::softmax>(queue_, "softmax_backward", dx, dp, p);
+void SoftmaxBackward::run(Cuda& cuda) const {
+  backward<Kind::softmax>(cuda.queue, dx, dp, p);
 }
 
-void CudaOps::causal_softmax_forward(Tensor p, Tensor x) {
-  const Range range("causal_softmax_forward");
-  forward<Kind::causal_softmax>(queue_, "causal_softmax_forward", p, x);
+void CausalSoftmaxForward::run(Cuda& cuda) const {
+  forward<Kind::causal_softmax>(cuda.queue, p, x);
 }
 
-void CudaOps::causal_softmax_backward(Tensor dx, Tensor dp, Tensor p) {
-  const Range range("causal_softmax_backward");
-  backward<Kind::causal_softmax>(queue_, "causal_softmax_backward", dx, dp, p);
+void CausalSoftmaxBackward::run(Cuda& cuda) const {
+  backward<Kind::causal_softmax>(cuda.queue, dx, dp, p);
 }
 
-void CudaOps::log_softmax_forward(Tensor logp, Tensor logits) {
-  const Range range("log_softmax_forward");
+void LogSoftmaxForward::run(Cuda& cuda) const {
   with_float_type(logits.dtype, [&](auto type) {
-    forward<Kind::log_softmax, float, decltype(type)>(queue_, "log_softmax_forward", logp, logits);
+    forward<Kind::log_softmax, float, decltype(type)>(cuda.queue, logp, logits);
   });
 }
 
-void CudaOps::log_softmax_backward(Tensor dlogits, Tensor dlogp, Tensor logp) {
-  const Range range("log_softmax_backward");
+void LogSoftmaxBackward::run(Cuda& cuda) const {
   with_float_type(dlogits.dtype, [&](auto type) {
-    backward<Kind::log_softmax, decltype(type), float>(queue_, "log_softmax_backward", dlogits, dlogp, logp);
+    backward<Kind::log_softmax, decltype(type), float>(cuda.queue, dlogits, dlogp, logp);
   });
 }
 
