@@ -1,9 +1,8 @@
 // Quantising to FP8, each tensor by its scale, row by row and transposed in one pass; and the scales.
 //
 // A block has kTileCols columns, of kTileRows rows at a time. A thread reads kRows neighbouring rows of a
-// pack of kPack columns, writes them as FP8, and leaves the transpose of its bytes in shared memory, a word
-// of kRows bytes for each column; from there the block writes columns, 128 bits at a time. Groups of four
-// words are permuted so that neither access has two lanes in one bank.
+// pack of kPack columns, writes them as FP8, and leaves their bytes in shared memory; from there the block
+// writes columns, 128 bits at a time.
 #include "model/cuda/cuda_ops.h"
 #include "model/cuda/fp8.cuh"
 #include "model/cuda/gelu.cuh"
@@ -15,9 +14,10 @@ namespace stepladder {
 namespace {
 
 constexpr int kRows = 4, kPack = 8;
-constexpr int kTileRows = 128, kTileCols = 64;
+constexpr int kTileCols = 64, kLog2Parts = 3, kTileRows = 16 << kLog2Parts;
 constexpr int kPacks = kTileCols / kPack, kRowGroups = kTileRows / kRows;  // of threads
-static_assert(kPacks * kRowGroups == kThreads && kTileRows * kTileCols == 2 * kThreads * kWideBytes);
+static_assert(kPacks * kRowGroups == kThreads);
+constexpr int kTileWords = kTileRows * Fp8Tile::words_for(kTileCols);
 constexpr int kMaxWindow = 1024;
 
 using Input = Pack<BFloat16, kPack>;
@@ -49,40 +49,13 @@ struct Quantized {
   int C;
 };
 
-/// A tile's bytes by column, 16 rows to an element.
-using Turned = uint4[kTileCols][kTileRows / kWideBytes];
-
-/// Puts the thread's kRows rows of kPack bytes there: byte i of four words becomes word i of four bytes.
-__device__ void turn(Turned& tile, int pack, int group, const uint32_t (&bytes)[kRows][kPack / 4]) {
-#pragma unroll
-  for (int i = 0; i < kPack; ++i) {
-    const uint32_t pick = static_cast<uint32_t>(i % 4) * 0x11U + 0x40U;  // byte i of both operands
-    const uint32_t low = __byte_perm(bytes[0][i / 4], bytes[1][i / 4], pick),
-                   high = __byte_perm(bytes[2][i / 4], bytes[3][i / 4], pick);
-    auto* words = reinterpret_cast<uint32_t*>(&tile[pack * kPack + i][group / 4 ^ pack]);
-    words[group % 4] = (low & 0xFFFFU) | high << 16;
-  }
-}
-
-/// Writes the tile to columns (C,N).
-__device__ void store_columns(const Turned& tile, uint8_t* columns, int first_col, int64_t first_row, int C,
-                              int64_t N) {
-#pragma unroll
-  for (int part = 0; part < 2; ++part) {
-    const int c = static_cast<int>(threadIdx.x) / 8 + part * (kTileCols / 2),
-              at = static_cast<int>(threadIdx.x) % 8;
-    const int64_t n = first_row + at * kWideBytes;
-    if (first_col + c < C && n < N)
-      *reinterpret_cast<uint4*>(columns + (first_col + c) * N + n) = tile[c][at ^ c / kPack];
-  }
-}
-
 // blockIdx: tile of columns, every gridDim.y-th tile of rows, matrix.
 template <class Q, class F>
 __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
   await_predecessor();
-  __shared__ Turned tile;
+  __shared__ __align__(sizeof(uint2)) uint32_t words[kTileWords];
   __shared__ float of_warp[kThreads / 32][kTileCols];
+  const Fp8Tile tile{words, Fp8Tile::words_for(kTileCols), kLog2Parts};
   const int thread = static_cast<int>(threadIdx.x), pack = thread % kPacks, group = thread / kPacks;
   const int first_col = static_cast<int>(blockIdx.x) * kTileCols, col = first_col + pack * kPack;
   const int64_t matrix = blockIdx.z * q.N * q.C;
@@ -101,7 +74,7 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
         for (int k = 0; k < F::kOperands; ++k)
           in[k][r] = Input::load(f.operand(k) + matrix + (row + r) * q.C + col);
       }
-      uint32_t bytes[kRows][kPack / 4];
+      uint2 quantized[kRows];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         float x[kPack], dout[kPack] = {}, v[kPack];
@@ -113,14 +86,16 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
           amax = raise(amax, v[i]);
           sums[i] += v[i];
         }
-        const uint2 quantized = fp8_pack<Q>(v, per_scale);
-        bytes[r][0] = quantized.x, bytes[r][1] = quantized.y;
-        if (q.to.rows) *reinterpret_cast<uint2*>(q.to.rows + matrix + (row + r) * q.C + col) = quantized;
+        quantized[r] = fp8_pack<Q>(v, per_scale);
+        if (q.to.rows) *reinterpret_cast<uint2*>(q.to.rows + matrix + (row + r) * q.C + col) = quantized[r];
       }
-      turn(tile, pack, group, bytes);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) tile.put(group * kRows + r, pack * kPack, quantized[r]);
     }
     __syncthreads();
-    if (q.to.columns) store_columns(tile, q.to.columns + matrix, first_col, first_row, q.C, q.N);
+    if (q.to.columns)
+      tile.store_columns(q.to.columns + matrix + first_col * q.N, first_row, q.N,
+                         min(kTileCols, q.C - first_col));
     __syncthreads();
   }
   raise_over_block(q.to.amax + blockIdx.z, amax);
@@ -142,21 +117,20 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
 __global__ void __launch_bounds__(kThreads)
     transpose_kernel(uint8_t* columns, const uint8_t* rows, int64_t N, int C) {
   await_predecessor();
-  __shared__ Turned tile;
+  __shared__ __align__(sizeof(uint2)) uint32_t words[kTileWords];
+  const Fp8Tile tile{words, Fp8Tile::words_for(kTileCols), kLog2Parts};
   const int pack = static_cast<int>(threadIdx.x) % kPacks, group = static_cast<int>(threadIdx.x) / kPacks;
   const int first_col = static_cast<int>(blockIdx.x) * kTileCols, col = first_col + pack * kPack;
   const int64_t first_row = blockIdx.y * int64_t{kTileRows}, row = first_row + group * kRows;
   if (col < C && row < N) {
-    uint32_t bytes[kRows][kPack / 4];
+    uint2 in[kRows];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const uint2 word = *reinterpret_cast<const uint2*>(rows + (row + r) * C + col);
-      bytes[r][0] = word.x, bytes[r][1] = word.y;
-    }
-    turn(tile, pack, group, bytes);
+    for (int r = 0; r < kRows; ++r) in[r] = *reinterpret_cast<const uint2*>(rows + (row + r) * C + col);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) tile.put(group * kRows + r, pack * kPack, in[r]);
   }
   __syncthreads();
-  store_columns(tile, columns, first_col, first_row, C, N);
+  tile.store_columns(columns + first_col * N, first_row, N, min(kTileCols, C - first_col));
 }
 
 // out (C) += sum of partials (chunks,C) in a fixed order; 32 columns a block.

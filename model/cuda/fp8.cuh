@@ -76,20 +76,21 @@ inline Fp8Output fp8_output(const char* op, const Tensor& q, const Tensor& qt, c
 }
 
 /// Neighbouring FP8 rows in shared memory, from which a block writes columns. A thread reads words of 16 rows
-/// below each other and writes 16 bytes of four columns. What lanes read at a time lies in different banks:
-/// rows are padded to whole lines of them, and words are permuted by which 16 rows they are in.
+/// below each other and writes 16 bytes of four columns. Rows are padded to 32 words and words are permuted,
+/// so that the lanes of a warp meet no bank conflict: they read the same row of each 16, and they write
+/// neighbours in one row, or in two rows that are four apart.
 struct Fp8Tile {
   uint32_t* words;
-  int words_of_row;  // a multiple of 32
+  int words_of_row;  // words_for(its columns)
   int log2_parts;    // of 16 rows, at most 8
 
-  __host__ __device__ static int words_for(int cols) { return (cols + 127) / 128 * 32; }
+  __host__ __device__ static constexpr int words_for(int cols) { return (cols + 127) / 128 * 32; }
   __host__ __device__ int rows() const { return 16 << log2_parts; }
   int bytes() const { return rows() * words_of_row * static_cast<int>(sizeof(uint32_t)); }
 
   __device__ uint32_t* at(int row, int word) const {
-    const int part = row / 16, swizzled = word ^ (part << (5 - log2_parts));
-    return words + row * words_of_row + swizzled;
+    const int part = row / 16, swizzle = part << (5 - log2_parts) ^ (row & 4) << 2;
+    return words + row * words_of_row + (word ^ swizzle);
   }
   /// Eight neighbours of a row; `col` is a multiple of 8.
   __device__ void put(int row, int col, uint2 bytes) const {
