@@ -8,10 +8,6 @@
 namespace stepladder {
 namespace {
 
-struct Unchanged {  // x
-  __device__ float operator()(const float (&x)[1]) const { return x[0]; }
-};
-
 constexpr int kMaxValues = 8;
 struct Values {
   float at[kMaxValues];

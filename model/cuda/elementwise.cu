@@ -6,9 +6,6 @@
 namespace stepladder {
 namespace {
 
-struct Add {  // a + b
-  __device__ float operator()(const float (&x)[2]) const { return x[0] + x[1]; }
-};
 struct Mul {  // a * b
   __device__ float operator()(const float (&x)[2]) const { return x[0] * x[1]; }
 };

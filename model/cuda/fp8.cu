@@ -22,24 +22,12 @@ constexpr int kMaxWindow = 1024;
 
 using Input = Pack<BFloat16, kPack>;
 
-/// Values of kPack neighbours: x, gelu(x), or dout * gelu'(x).
-struct Copy {
-  const BFloat16* x;
-  static constexpr int kOperands = 1;
-  __device__ const BFloat16* operand(int) const { return x; }
-  __device__ float operator()(float x, float) const { return x; }
-};
-struct Gelu {
-  const BFloat16* x;
-  static constexpr int kOperands = 1;
-  __device__ const BFloat16* operand(int) const { return x; }
-  __device__ float operator()(float x, float) const { return x * sigmoid_2u(x); }
-};
-struct GeluBackward {
-  const BFloat16 *x, *dout;
-  static constexpr int kOperands = 2;
-  __device__ const BFloat16* operand(int i) const { return i == 0 ? x : dout; }
-  __device__ float operator()(float x, float dout) const { return dout * gelu_slope(x); }
+/// What is quantised: f of each element of the operands.
+template <class F, int kCount>
+struct Values {
+  static constexpr int kOperands = kCount;
+  Operands<BFloat16, kCount> in;
+  F f;
 };
 
 struct Quantized {
@@ -50,8 +38,8 @@ struct Quantized {
 };
 
 // blockIdx: tile of columns, every gridDim.y-th tile of rows, matrix.
-template <class Q, class F>
-__global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
+template <class Q, class V>
+__global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, V values) {
   await_predecessor();
   __shared__ __align__(sizeof(uint2)) uint32_t words[kTileWords];
   __shared__ float of_warp[kThreads / 32][kTileCols];
@@ -67,22 +55,22 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
        first_row += gridDim.y * int64_t{kTileRows}) {
     const int64_t row = first_row + group * kRows;
     if (col < q.C && row < q.N) {
-      Input in[F::kOperands][kRows];
+      Input in[V::kOperands][kRows];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-        for (int k = 0; k < F::kOperands; ++k)
-          in[k][r] = Input::load(f.operand(k) + matrix + (row + r) * q.C + col);
+        for (int k = 0; k < V::kOperands; ++k)
+          in[k][r] = Input::load(values.in.at[k] + matrix + (row + r) * q.C + col);
       }
       uint2 quantized[kRows];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        float x[kPack], dout[kPack] = {}, v[kPack];
-        in[0][r].get(x);
-        if constexpr (F::kOperands > 1) in[1][r].get(dout);
+        float x[V::kOperands][kPack], v[kPack];
+#pragma unroll
+        for (int k = 0; k < V::kOperands; ++k) in[k][r].get(x[k]);
 #pragma unroll
         for (int i = 0; i < kPack; ++i) {
-          v[i] = f(x[i], dout[i]);
+          v[i] = apply(values.f, x, i);
           amax = raise(amax, v[i]);
           sums[i] += v[i];
         }
@@ -233,7 +221,7 @@ void CudaOps::quantize_values(const char* op, Tensor q, Tensor qt, Tensor dbias,
 
 void CudaOps::quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) {
   const Range range("quantize");
-  quantize_values("quantize", q, qt, dbias, Copy{x.ptr<BFloat16>()}, x, 1);
+  quantize_values("quantize", q, qt, dbias, Values<Unchanged, 1>{{{x.ptr<BFloat16>()}}, {}}, x, 1);
 }
 
 void CudaOps::transpose(Tensor qt, Tensor q) {
@@ -251,7 +239,7 @@ void CudaOps::transpose(Tensor qt, Tensor q) {
 
 void CudaOps::quantize_gelu(Tensor q, Tensor qt, Tensor x) {
   const Range range("quantize_gelu");
-  quantize_values("quantize_gelu", q, qt, {}, Gelu{x.ptr<BFloat16>()}, x, 1);
+  quantize_values("quantize_gelu", q, qt, {}, Values<Gelu, 1>{{{x.ptr<BFloat16>()}}, {}}, x, 1);
 }
 
 void CudaOps::quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) {
@@ -259,7 +247,7 @@ void CudaOps::quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor d
   check_same_shape("quantize_gelu_backward", x, dout);
   check(wide(dout), "quantize_gelu_backward: ", dout, " is not aligned to ", kWideBytes, " bytes");
   quantize_values("quantize_gelu_backward", q, qt, dbias,
-                  GeluBackward{x.ptr<BFloat16>(), dout.ptr<BFloat16>()}, x, 1);
+                  Values<GeluBackward, 2>{{{dout.ptr<BFloat16>(), x.ptr<BFloat16>()}}, {}}, x, 1);
 }
 
 void CudaOps::quantize_to_fit(Tensor q, Tensor qt, Tensor x) {
@@ -275,7 +263,7 @@ void CudaOps::quantize_to_fit(Tensor q, Tensor qt, Tensor x) {
          q.amax, x.ptr<BFloat16>(), n);
   launch(queue_, update_scales_kernel, grid_size(ceil_div(layers, kThreads)), kThreads, 0, q.scale, nullptr,
          q.amax, static_cast<int>(layers), 0, largest_of(q.dtype));
-  quantize_values("quantize_to_fit", q, qt, {}, Copy{x.ptr<BFloat16>()}, x, layers);
+  quantize_values("quantize_to_fit", q, qt, {}, Values<Unchanged, 1>{{{x.ptr<BFloat16>()}}, {}}, x, layers);
 }
 
 void CudaOps::update_scales(Tensor scale, Tensor history, Tensor amax, DType type) {

@@ -48,25 +48,42 @@ void map_packs(Queue& queue, int64_t rows, int64_t cols, F f) {
          column_count(cols), f);
 }
 
+/// out = f({operand 0, operand 1, ...}), element by element.
+template <class T, int kWidth, class F, int kOperands>
+struct ElementwiseRow {
+  const T* from[kOperands];
+  T* out;
+  F f;
+  __device__ void put(int c, const float (&x)[kOperands][kWidth]) const {
+    float v[kWidth];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) v[i] = apply(f, x, i);
+    Pack<T, kWidth>::of(v).store(out + c);
+  }
+};
+
+/// Maps F over operands stored as `out` is.
+template <class T, int kWidth, class F, int kOperands>
+struct Elementwise {
+  T* out;
+  Operands<T, kOperands> in;
+  int64_t C;
+  __device__ auto row(int64_t n) const {
+    ElementwiseRow<T, kWidth, F, kOperands> row{{}, out + n * C, {}};
+#pragma unroll
+    for (int k = 0; k < kOperands; ++k) row.from[k] = in.at[k] + n * C;
+    return row;
+  }
+};
+
 template <class T, int kWidth>
 struct EncoderForward {  // wte[tokens] + wpe[t]
   T* out;
   const int32_t* tokens;
   const T *wte, *wpe;
   int64_t length, C;  // T and C
-
-  struct Row {
-    const T* from[2];
-    T* out;
-    __device__ void put(int c, const float (&x)[2][kWidth]) const {
-      float sum[kWidth];
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) sum[i] = x[0][i] + x[1][i];
-      Pack<T, kWidth>::of(sum).store(out + c);
-    }
-  };
-  __device__ Row row(int64_t n) const {
-    return {{wte + tokens[n] * C, wpe + n % length * C}, out + n * C};
+  __device__ ElementwiseRow<T, kWidth, Add, 2> row(int64_t n) const {
+    return {{wte + tokens[n] * C, wpe + n % length * C}, out + n * C, {}};
   }
 };
 
@@ -87,54 +104,12 @@ struct BiasGelu {  // x + bias, and gelu of it as stored
       stored.store(x + c);
       stored.get(v);
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) v[i] *= sigmoid_2u(v[i]);
+      for (int i = 0; i < kWidth; ++i) v[i] = gelu(v[i]);
       Pack<T, kWidth>::of(v).store(out + c);
     }
   };
   __device__ Row row(int64_t n) const {
     return {{x + n * C, bias}, x + n * C, out + n * C};
-  }
-};
-
-template <class T, int kWidth>
-struct Gelu {
-  T* out;
-  const T* x;
-  int64_t C;
-
-  struct Row {
-    const T* from[1];
-    T* out;
-    __device__ void put(int c, const float (&in)[1][kWidth]) const {
-      float v[kWidth];
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) v[i] = in[0][i] * sigmoid_2u(in[0][i]);
-      Pack<T, kWidth>::of(v).store(out + c);
-    }
-  };
-  __device__ Row row(int64_t n) const {
-    return {{x + n * C}, out + n * C};
-  }
-};
-
-template <class T, int kWidth>
-struct GeluBackward {  // dout * gelu'(x)
-  T* dx;
-  const T *dout, *x;
-  int64_t C;
-
-  struct Row {
-    const T* from[2];
-    T* dx;
-    __device__ void put(int c, const float (&in)[2][kWidth]) const {
-      float v[kWidth];
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) v[i] = in[0][i] * gelu_slope(in[1][i]);
-      Pack<T, kWidth>::of(v).store(dx + c);
-    }
-  };
-  __device__ Row row(int64_t n) const {
-    return {{dout + n * C, x + n * C}, dx + n * C};
   }
 };
 
@@ -203,7 +178,8 @@ void CudaOps::gelu_forward(Tensor out, Tensor x) {
   const bool wide = options_.wide_access && wide_rows(x.cols(), {out, x});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    map_packs<T, width()>(queue_, x.rows(), x.cols(), Gelu<T, width()>{out.ptr<T>(), x.ptr<T>(), x.cols()});
+    const Elementwise<T, width(), Gelu, 1> f{out.ptr<T>(), {{x.ptr<T>()}}, x.cols()};
+    map_packs<T, width()>(queue_, x.rows(), x.cols(), f);
   });
 }
 
@@ -214,7 +190,7 @@ void CudaOps::gelu_backward(Tensor dx, Tensor dout, Tensor x) {
   const bool wide = options_.wide_access && wide_rows(x.cols(), {dx, dout, x});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    const GeluBackward<T, width()> f{dx.ptr<T>(), dout.ptr<T>(), x.ptr<T>(), x.cols()};
+    const Elementwise<T, width(), GeluBackward, 2> f{dx.ptr<T>(), {{dout.ptr<T>(), x.ptr<T>()}}, x.cols()};
     map_packs<T, width()>(queue_, x.rows(), x.cols(), f);
   });
 }

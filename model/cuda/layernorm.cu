@@ -75,8 +75,8 @@ struct Forward {
 
 /// v = x, or x + y + bias as rounded to storage, where it is also written to res.
 template <class T, int kWidth, bool kResidual>
-__device__ void take_residual(const Forward<T>& f, int64_t offset, int c, const Pack<T, kWidth>& x,
-                              const Pack<T, kWidth>& y, float (&v)[kWidth]) {
+__device__ void load_with_residual(const Forward<T>& f, int64_t offset, int c, const Pack<T, kWidth>& x,
+                                   const Pack<T, kWidth>& y, float (&v)[kWidth]) {
   x.get(v);
   if constexpr (kResidual) {
     float add[kWidth];
@@ -96,8 +96,8 @@ __device__ void take_residual(const Forward<T>& f, int64_t offset, int c, const 
 
 /// out = (v - mean) * rstd * w + b
 template <class T, int kWidth>
-__device__ void put_normalized(const Forward<T>& f, int64_t offset, int c, float (&v)[kWidth], float mean,
-                               float rstd) {
+__device__ void store_normalized(const Forward<T>& f, int64_t offset, int c, float (&v)[kWidth], float mean,
+                                 float rstd) {
   float w[kWidth], b[kWidth];
   Pack<T, kWidth>::load(f.w + c).get(w);
   Pack<T, kWidth>::load(f.b + c).get(b);
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads)
   float sum[1] = {}, squares[1] = {};
 #pragma unroll
   for (int j = 0; j < kPacks; ++j) {
-    if (column(j) < end) take_residual<T, kWidth, kResidual>(f, offset, column(j), x[j], y[j], v[j]);
+    if (column(j) < end) load_with_residual<T, kWidth, kResidual>(f, offset, column(j), x[j], y[j], v[j]);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) sum[0] += v[j][i];
   }
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 #pragma unroll
   for (int j = 0; j < kPacks; ++j)
-    if (column(j) < end) put_normalized(f, offset, column(j), v[j], mean, rstd);
+    if (column(j) < end) store_normalized(f, offset, column(j), v[j], mean, rstd);
 }
 
 // The same for rows too long for registers; a block has a row, each thread reads again what it wrote itself.
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kMaxThreads) layernorm_forward_long_kernel(For
   for (int c = first; c < cols; c += step) {
     const auto x = Pack<T, kWidth>::load(f.x + offset + c);
     const auto y = kResidual ? Pack<T, kWidth>::load(f.y + offset + c) : x;
-    take_residual<T, kWidth, kResidual>(f, offset, c, x, y, v);
+    load_with_residual<T, kWidth, kResidual>(f, offset, c, x, y, v);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) sum += v[i];
   }
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kMaxThreads) layernorm_forward_long_kernel(For
   }
   for (int c = first; c < cols; c += step) {
     Pack<T, kWidth>::load(from + offset + c).get(v);
-    put_normalized(f, offset, c, v, mean, rstd);
+    store_normalized(f, offset, c, v, mean, rstd);
   }
 }
 
