@@ -169,16 +169,24 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-void check_square(const char* op, const Tensor& x) {
-  check(x.shape.rank() >= 2 && x.shape[-2] == x.shape[-1], op, ": ", x, ", must be (...,T,T)");
+/// Launches the kernel of the two that suits the rows of x, (...,T,T).
+template <class... Parameters, class... Args>
+void launch_rows(Queue& queue, void (*held)(Parameters...), void (*longer)(Parameters...), const Tensor& x,
+                 float scale, Args... args) {
+  if (x.numel() == 0) return;
+  constexpr int64_t kMaxGridY = 65535;
+  const int cols = column_count(x.cols()), rows = cols <= kMaxHeldCols ? kRows : 1;
+  const int64_t matrices = x.numel() / cols / cols, blocks = ceil_div(cols, rows);
+  check(blocks <= kMaxGridY, "scaled_causal_softmax: ", x, ", too long");
+  const dim3 grid(grid_size(matrices), static_cast<unsigned>(blocks));
+  if (cols <= kMaxHeldCols)
+    launch(queue, held, grid, dim3(32, kRows), 0, args..., cols, scale);
+  else
+    launch(queue, longer, grid, row_threads(cols), 0, args..., cols, scale);
 }
 
-/// The matrices and the rows of a matrix, `rows` of them to a block.
-dim3 causal_grid(const Tensor& x, int rows) {
-  constexpr int64_t kMaxGridY = 65535;
-  const int64_t T = x.cols(), y = ceil_div(T, rows);
-  check(y <= kMaxGridY, "scaled_causal_softmax: ", x, ", too long");
-  return {grid_size(x.numel() / (T * T)), static_cast<unsigned>(y)};
+void check_square(const char* op, const Tensor& x) {
+  check(x.shape.rank() >= 2 && x.shape[-2] == x.shape[-1], op, ": ", x, ", must be (...,T,T)");
 }
 
 }  // namespace
@@ -190,15 +198,8 @@ void CudaOps::scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) {
   const bool wide = options_.wide_access && wide_rows(x.cols(), {p, x});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    T *out = p.ptr<T>(), *in = x.ptr<T>();
-    if (x.numel() == 0) return;
-    const int cols = column_count(x.cols());
-    if (cols <= kMaxHeldCols)
-      launch(queue_, forward_kernel<T, width()>, causal_grid(x, kRows), dim3(32, kRows), 0, out, in, cols,
-             scale);
-    else
-      launch(queue_, forward_long_kernel<T, width()>, causal_grid(x, 1), row_threads(cols), 0, out, in, cols,
-             scale);
+    launch_rows(queue_, forward_kernel<T, width()>, forward_long_kernel<T, width()>, x, scale, p.ptr<T>(),
+                x.ptr<T>());
   });
 }
 
@@ -209,15 +210,8 @@ void CudaOps::scaled_causal_softmax_backward(Tensor dx, Tensor dp, Tensor p, flo
   const bool wide = options_.wide_access && wide_rows(p.cols(), {dx, dp, p});
   with_pack(p.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    T *out = dx.ptr<T>(), *dout = dp.ptr<T>(), *y = p.ptr<T>();
-    if (p.numel() == 0) return;
-    const int cols = column_count(p.cols());
-    if (cols <= kMaxHeldCols)
-      launch(queue_, backward_kernel<T, width()>, causal_grid(p, kRows), dim3(32, kRows), 0, out, dout, y,
-             cols, scale);
-    else
-      launch(queue_, backward_long_kernel<T, width()>, causal_grid(p, 1), row_threads(cols), 0, out, dout, y,
-             cols, scale);
+    launch_rows(queue_, backward_kernel<T, width()>, backward_long_kernel<T, width()>, p, scale, dx.ptr<T>(),
+                dp.ptr<T>(), p.ptr<T>());
   });
 }
 
