@@ -36,7 +36,7 @@ __device__ inline uint32_t raise(uint32_t amax, float x) {
 /// *amax = max(*amax, that of the block); it has whole warps, all of which take part.
 __device__ inline void raise_over_block(float* amax, uint32_t mine) {
   __shared__ uint32_t of_warp[32];
-  for (int mask = 16; mask > 0; mask /= 2) mine = max(mine, __shfl_xor_sync(0xffffffffU, mine, mask));
+  mine = warp_reduce(mine, [](uint32_t a, uint32_t b) { return max(a, b); });
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = mine;
   __syncthreads();
   if (threadIdx.x > 0) return;

@@ -194,19 +194,26 @@ struct Max {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
+/// Reduces x over the warp and gives the result to every lane.
+template <class T, class Op>
+__device__ T warp_reduce(T x, Op op) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) x = op(x, __shfl_xor_sync(0xffffffffU, x, mask));
+  return x;
+}
+
 /// Reduces x over the block and gives the result to every thread. The block has whole warps, all of which
 /// take part.
 template <class Op>
 __device__ float block_reduce(float x, Op op) {
   __shared__ float of_warp[32];
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  for (int mask = 16; mask > 0; mask /= 2) x = op(x, __shfl_xor_sync(0xffffffffU, x, mask));
+  x = warp_reduce(x, op);
   __syncthreads();  // of_warp may still be read by the reduction before this one
   if (lane == 0) of_warp[warp] = x;
   __syncthreads();
   x = lane < static_cast<int>(blockDim.x / 32) ? of_warp[lane] : Op::kIdentity;
-  for (int mask = 16; mask > 0; mask /= 2) x = op(x, __shfl_xor_sync(0xffffffffU, x, mask));
-  return x;
+  return warp_reduce(x, op);
 }
 
 /// f.write(row, sum over c of f.row(row)(i)), i = row * cols + c < n; a block has a row. T is what f reads.

@@ -556,9 +556,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   of_warp[warp][lane] = sum;
   __syncthreads();
 
-  sum = of_warp[lane][warp];
-#pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, mask);
+  sum = warp_reduce(of_warp[lane][warp], Sum{});
   const int i = static_cast<int>(blockIdx.x) * 32 + warp, k = i / cols;
   if (lane != 0 || i >= total || !out.at[k]) return;
   T& to = out.at[k][i % cols];

@@ -15,13 +15,6 @@ constexpr int kHeld = 32;  // elements of a row in a lane
 constexpr int kMaxHeldCols = 32 * kHeld;
 constexpr int kRows = 4;  // of a block of warps with a row each
 
-template <class Op>
-__device__ float warp_reduce(float x, Op op) {
-#pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) x = op(x, __shfl_xor_sync(0xffffffffU, x, mask));
-  return x;
-}
-
 /// The pack of x at column c, times scale; `past` from `length` on.
 template <class T, int kWidth>
 __device__ void take(float (&v)[kWidth], const Pack<T, kWidth>& x, int c, int length, float scale,
