@@ -1,10 +1,11 @@
 // The causal softmax of scaled scores x (...,T,T), and its gradient: the row of position t has t + 1
 // elements, the rest is written 0 and not read.
 //
-// A row of at most kMaxHeldCols elements stays in the registers of a warp. A longer one a block reads again
-// from cache. Either way the long rows of a matrix come first, so that short ones fill up the end.
+// A row of at most kMaxHeldCols elements stays in the registers of a warp; longer ones are left to
+// softmax.cu. The long rows of a matrix come first, so that short ones fill up the end.
 #include "model/cuda/cuda_ops.h"
 #include "model/cuda/kernels.cuh"
+#include "model/cuda/long_softmax.h"
 #include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
 
@@ -106,76 +107,13 @@ __global__ void __launch_bounds__(32 * kRows)
   }
 }
 
-template <class T, int kWidth>
-__global__ void __launch_bounds__(kMaxThreads) forward_long_kernel(T* p, const T* x, int cols, float scale) {
-  await_predecessor();
-  const int t = cols - 1 - static_cast<int>(blockIdx.y), length = t + 1;
-  const int64_t offset = (static_cast<int64_t>(blockIdx.x) * cols + t) * cols;
-  const int first = static_cast<int>(threadIdx.x) * kWidth, step = static_cast<int>(blockDim.x) * kWidth;
-  float v[kWidth], max = Max::kIdentity, sum = 0.0F;
-  const auto load = [&](int c) {
-    take(v, Pack<T, kWidth>::load(x + offset + c), c, length, scale * kLog2E, -INFINITY);
-  };
-  for (int c = first; c < length; c += step) {
-    load(c);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) max = fmaxf(max, v[i]);
-  }
-  max = block_reduce(max, Max{});
-  for (int c = first; c < length; c += step) {
-    load(c);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) sum += exp2_fast(v[i] - max);
-  }
-  const float factor = 1.0F / block_reduce(sum, Sum{});
-  for (int c = first; c < cols; c += step) {
-    if (c < length) load(c);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) v[i] = c + i < length ? exp2_fast(v[i] - max) * factor : 0.0F;
-    Pack<T, kWidth>::of(v).store(p + offset + c);
-  }
-}
-
-template <class T, int kWidth>
-__global__ void __launch_bounds__(kMaxThreads)
-    backward_long_kernel(T* dx, const T* dp, const T* p, int cols, float scale) {
-  await_predecessor();
-  const int t = cols - 1 - static_cast<int>(blockIdx.y), length = t + 1;
-  const int64_t offset = (static_cast<int64_t>(blockIdx.x) * cols + t) * cols;
-  const int first = static_cast<int>(threadIdx.x) * kWidth, step = static_cast<int>(blockDim.x) * kWidth;
-  float d[kWidth] = {}, y[kWidth] = {}, sum = 0.0F;
-  const auto load = [&](int c) {
-    take(d, Pack<T, kWidth>::load(dp + offset + c), c, length, 1.0F, 0.0F);
-    take(y, Pack<T, kWidth>::load(p + offset + c), c, length, 1.0F, 0.0F);
-  };
-  for (int c = first; c < length; c += step) {
-    load(c);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) sum += d[i] * y[i];
-  }
-  sum = block_reduce(sum, Sum{});
-  for (int c = first; c < cols; c += step) {
-    if (c < length) load(c);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) d[i] = c + i < length ? scale * y[i] * (d[i] - sum) : 0.0F;
-    Pack<T, kWidth>::of(d).store(dx + offset + c);
-  }
-}
-
-/// Launches the kernel of the two that suits the rows of x, (...,T,T).
+/// Launches a kernel for the rows of x, (...,T,T).
 template <class... Parameters, class... Args>
-void launch_rows(Queue& queue, void (*held)(Parameters...), void (*longer)(Parameters...), const Tensor& x,
-                 float scale, Args... args) {
+void launch_rows(Queue& queue, void (*kernel)(Parameters...), const Tensor& x, float scale, Args... args) {
   if (x.numel() == 0) return;
-  constexpr int64_t kMaxGridY = 65535;
-  const int cols = column_count(x.cols()), rows = cols <= kMaxHeldCols ? kRows : 1;
-  const int64_t matrices = x.numel() / cols / cols, blocks = ceil_div(cols, rows);
-  check(blocks <= kMaxGridY, "scaled_causal_softmax: ", x, ", too long");
-  const dim3 grid(grid_size(matrices), static_cast<unsigned>(blocks));
-  if (cols <= kMaxHeldCols)
-    launch(queue, held, grid, dim3(32, kRows), 0, args..., cols, scale);
-  else
-    launch(queue, longer, grid, row_threads(cols), 0, args..., cols, scale);
+  const auto T = static_cast<int>(x.cols());
+  launch(queue, kernel, {grid_size(x.numel() / T / T), grid_size(ceil_div(T, kRows))}, dim3(32, kRows), 0,
+         args..., T, scale);
 }
 
 void check_square(const char* op, const Tensor& x) {
@@ -188,11 +126,11 @@ void CudaOps::scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) {
   const Range range("scaled_causal_softmax_forward");
   check_same_shape("scaled_causal_softmax_forward", x, p);
   check_square("scaled_causal_softmax_forward", x);
+  if (x.cols() > kMaxHeldCols) return long_softmax_forward(queue_, p, x, scale);
   const bool wide = options_.wide_access && wide_rows(x.cols(), {p, x});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    launch_rows(queue_, forward_kernel<T, width()>, forward_long_kernel<T, width()>, x, scale, p.ptr<T>(),
-                x.ptr<T>());
+    launch_rows(queue_, forward_kernel<T, width()>, x, scale, p.ptr<T>(), x.ptr<T>());
   });
 }
 
@@ -200,11 +138,11 @@ void CudaOps::scaled_causal_softmax_backward(Tensor dx, Tensor dp, Tensor p, flo
   const Range range("scaled_causal_softmax_backward");
   check_same_shape("scaled_causal_softmax_backward", p, dx, dp);
   check_square("scaled_causal_softmax_backward", p);
+  if (p.cols() > kMaxHeldCols) return long_softmax_backward(queue_, dx, dp, p, scale);
   const bool wide = options_.wide_access && wide_rows(p.cols(), {dx, dp, p});
   with_pack(p.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    launch_rows(queue_, backward_kernel<T, width()>, backward_long_kernel<T, width()>, p, scale, dx.ptr<T>(),
-                dp.ptr<T>(), p.ptr<T>());
+    launch_rows(queue_, backward_kernel<T, width()>, p, scale, dx.ptr<T>(), dp.ptr<T>(), p.ptr<T>());
   });
 }
 
