@@ -1,4 +1,4 @@
-// A step made ahead of time: algorithms searched, launches recorded as one CUDA graph.
+// The compiled step: matmul algorithms are searched, and the launches recorded as CUDA graphs.
 #include <chrono>
 
 #include "model/algorithm_cache.h"
@@ -9,7 +9,7 @@
 namespace stepladder {
 namespace {
 
-/// Adds its life to `total`, in ms.
+/// Adds the time until it is destroyed to `total`, in ms.
 class Stopwatch {
  public:
   explicit Stopwatch(double& total) : total_(total) {}
@@ -50,8 +50,8 @@ bool follows_kernel(cudaStream_t stream) {
 void CudaOps::search(const std::function<void()>& work) {
   const Range range("search");
   const Stopwatch stopwatch(compile_info_.search_ms);
-  // What is measured to be fastest may be another algorithm, with other roundings, the next time. The work is
-  // run all the same: what libraries set up at first use is then ready for record().
+  // Another run may measure another algorithm as fastest, which rounds differently. Run the work without a
+  // search: libraries set themselves up at first use, which cannot be recorded.
   if (options_.deterministic) {
     work();
     return synchronize();
@@ -75,7 +75,7 @@ std::function<void()> CudaOps::record(const std::function<void()>& work) {
   try {
     work();
   } catch (...) {
-    // Ends the capture in any case, whether the graph was still whole or not.
+    // The capture must end even if the work has made it invalid.
     if (cudaStreamEndCapture(stream_.get(), &captured) != cudaSuccess) cudaGetLastError();
     const Graph abandoned(captured);
     throw;

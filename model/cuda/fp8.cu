@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, V value
 #pragma unroll
         for (int i = 0; i < kPack; ++i) {
           v[i] = apply(values.f, x, i);
-          amax = raise(amax, v[i]);
+          amax = larger_magnitude(amax, v[i]);
           sums[i] += v[i];
         }
         quantized[r] = fp8_pack<Q>(v, per_scale);
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, V value
                          min(kTileCols, q.C - first_col));
     __syncthreads();
   }
-  raise_over_block(q.to.amax + blockIdx.z, amax);
+  update_amax(q.to.amax + blockIdx.z, amax);
 
   if (!q.partials) return;
 #pragma unroll
@@ -147,9 +147,9 @@ __global__ void __launch_bounds__(kThreads) max_magnitude_kernel(float* amax, co
     float v[kPack];
     Input::load(x + blockIdx.y * n + i).get(v);
 #pragma unroll
-    for (int k = 0; k < kPack; ++k) largest = raise(largest, v[k]);
+    for (int k = 0; k < kPack; ++k) largest = larger_magnitude(largest, v[k]);
   }
-  raise_over_block(amax + blockIdx.y, largest);
+  update_amax(amax + blockIdx.y, largest);
 }
 
 /// The least power of two s with amax <= s * largest_number; 1 for 0, NaN for what is not finite.
@@ -172,14 +172,14 @@ __global__ void __launch_bounds__(kThreads)
   const float newest = amax[t];
   uint32_t largest = 0;
   if (window == 0) {
-    largest = raise(largest, newest);
+    largest = larger_magnitude(largest, newest);
   } else {
     float* values = history + static_cast<int64_t>(t) * window;
     const bool written = newest != 0.0F;
     for (int w = window - 1; w >= 0; --w) {
       const float value = !written ? values[w] : w > 0 ? values[w - 1] : newest;
       values[w] = value;
-      largest = raise(largest, value);
+      largest = larger_magnitude(largest, value);
     }
   }
   scale[t * kScaleStride] = fitting_scale(__uint_as_float(largest), largest_number);

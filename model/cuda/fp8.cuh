@@ -1,4 +1,4 @@
-// FP8 as kernels make it: rounded two at a time, and the largest magnitude of a tensor.
+// Rounding to FP8, the largest magnitude of a tensor, and transposing FP8 in shared memory.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -29,12 +29,13 @@ __device__ uint2 fp8_pack(const float (&v)[8], float per_scale) {
 }
 
 /// The larger of two magnitudes as bits, NaN above all.
-__device__ inline uint32_t raise(uint32_t amax, float x) {
+__device__ inline uint32_t larger_magnitude(uint32_t amax, float x) {
   return max(amax, __float_as_uint(x) & 0x7FFFFFFFU);
 }
 
-/// *amax = max(*amax, that of the block); it has whole warps, all of which take part.
-__device__ inline void raise_over_block(float* amax, uint32_t mine) {
+/// *amax = the largest of *amax and of all threads' magnitudes. Every warp of the block must call this,
+/// whole.
+__device__ inline void update_amax(float* amax, uint32_t mine) {
   __shared__ uint32_t of_warp[32];
   mine = warp_reduce(mine, [](uint32_t a, uint32_t b) { return max(a, b); });
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = mine;
@@ -44,17 +45,17 @@ __device__ inline void raise_over_block(float* amax, uint32_t mine) {
   atomicMax(reinterpret_cast<unsigned int*>(amax), mine);
 }
 
-/// Where a kernel writes FP8: (N,C) and (C,N), either may be null.
+/// Where a kernel writes FP8: rows (N,C) and columns (C,N). Either may be null.
 struct Fp8Output {
   uint8_t *rows, *columns;
   const float* scale;
   float* amax;
 };
 
-/// FP8 has extents of which this is a factor: so many bytes are written at a time.
+/// Every extent of an FP8 tensor is a multiple of this: kernels write so many bytes at a time.
 constexpr int kFp8Multiple = 16;
 
-/// Of two layouts of a tensor, of which either may be empty, one that is there.
+/// Whichever of a tensor's two layouts is not empty.
 inline const Tensor& one_of(const Tensor& q, const Tensor& qt) {
   return q.data ? q : qt;
 }

@@ -1,4 +1,4 @@
-// Fused ops whose output elements depend on one place of each operand: one pass over memory.
+// Fused elementwise ops: one pass over memory.
 #include "model/cuda/cuda_ops.h"
 #include "model/cuda/gelu.cuh"
 #include "model/cuda/kernels.cuh"
@@ -10,8 +10,9 @@ namespace {
 
 constexpr int kRows = 8;  // of a block; each has a warp
 
-/// f.row(row) gives where the row's operands begin, `from`, and put(c, x), which writes what comes of their
-/// elements c, c + 1, ... A lane loads kItems packs of each operand before it uses the first.
+/// f.row(row) returns an object with `from`, where each operand of the row begins, and put(c, x), which
+/// writes the results for elements c, c + 1, ... A lane loads kItems packs of each operand before it uses the
+/// first.
 template <class T, int kWidth, class F>
 __global__ void __launch_bounds__(32 * kRows) map_packs_kernel(int64_t rows, int cols, F f) {
   await_predecessor();

@@ -41,8 +41,8 @@ void with_held(int held, F&& f) {
   }
 }
 
-/// Sums each of x over the warps of a row; every lane gets the sums. All threads of the block call this. Two
-/// calls in a row need different `of_warp`, a place for each warp of the block.
+/// Sums each of x over the warps that share a row; every lane gets the sums. All threads of the block must
+/// call this. `of_warp` has a place for each warp of the block; two calls in succession need different ones.
 template <int kSums>
 __device__ void sum_over_row(float (&x)[kSums], float (*of_warp)[kSums], int warps) {
 #pragma unroll
@@ -120,13 +120,13 @@ struct Fp8Copy {
   /// Elements c, c + 1, ... of a row that begins at `offset` and is row `at` of the tile.
   __device__ void put(int64_t offset, int at, int c, const float (&v)[8]) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) amax = raise(amax, v[i]);
+    for (int i = 0; i < 8; ++i) amax = larger_magnitude(amax, v[i]);
     const uint2 bytes = fp8_pack<Q>(v, per_scale);
     if (to.rows) *reinterpret_cast<uint2*>(to.rows + offset + c) = bytes;
     tile.put(at, c, bytes);
   }
   __device__ void end() const {
-    raise_over_block(to.amax, amax);
+    update_amax(to.amax, amax);
   }
 };
 
@@ -224,7 +224,8 @@ __global__ void __launch_bounds__(kThreads, Copy::kFp8 ? kQuantizingBlocks : 0)
   copy.end();
 }
 
-// The same for rows too long for registers; a block has a row, each thread reads again what it wrote itself.
+// The same for rows too long for registers. A block has a row; each thread reads back only what it wrote
+// itself.
 template <class T, int kWidth, bool kResidual>
 __global__ void __launch_bounds__(kMaxThreads) layernorm_forward_long_kernel(Forward<T> f, int cols) {
   await_predecessor();
@@ -272,7 +273,7 @@ struct Backward {
 constexpr int kColumnSums = 3;  // dw = sum_n dout * xhat, db = sum_n dout, dbias = sum_n of the new dx
 
 constexpr int kRowsRead = 3;         // dout, x and dx
-constexpr int kStaticShared = 1024;  // bytes, more than the kernel has besides
+constexpr int kStaticShared = 1024;  // bytes; more than the static shared memory of these kernels
 
 /// Threads of a block of layernorm_backward_kernel. 128-bit packs of 16-bit elements take the fewest
 /// registers: 12 warps then have their column sums and a row each.
@@ -292,8 +293,8 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
                               int slots, int staged_bytes) {
   await_predecessor();
   constexpr int kPacks = kHeld / kWidth;
-  // The next row, (3 * kPacks, threads) packs; at the end column sums, (slots, 3 * kHeld, lanes) floats.
-  // Behind both, from `staged_bytes` on, the tile.
+  // Shared memory holds the next row, (3 * kPacks, threads) packs, and at the end column sums,
+  // (slots, 3 * kHeld, lanes) floats. The FP8 tile follows both, at `staged_bytes`.
   extern __shared__ uint4 shared[];
   __shared__ float of_warp[2][kBackwardThreads<T, kWidth> / 32][2];
   const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;

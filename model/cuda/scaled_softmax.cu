@@ -16,10 +16,10 @@ constexpr int kHeld = 32;  // elements of a row in a lane
 constexpr int kMaxHeldCols = 32 * kHeld;
 constexpr int kRows = 4;  // of a block of warps with a row each
 
-/// The pack of x at column c, times scale; `past` from `length` on.
+/// v = scale * x; elements from column `length` on are `past` instead. The pack begins at column c.
 template <class T, int kWidth>
-__device__ void take(float (&v)[kWidth], const Pack<T, kWidth>& x, int c, int length, float scale,
-                     float past) {
+__device__ void get_scaled(float (&v)[kWidth], const Pack<T, kWidth>& x, int c, int length, float scale,
+                           float past) {
   x.get(v);
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) v[i] = c + i < length ? v[i] * scale : past;
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(32 * kRows) forward_kernel(T* p, const T* x, i
 #pragma unroll
   for (int j = 0; j < kPacks; ++j) {
     if (column(j) >= length) continue;
-    take(v[j], packs[j], column(j), length, scale * kLog2E, -INFINITY);
+    get_scaled(v[j], packs[j], column(j), length, scale * kLog2E, -INFINITY);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) max = fmaxf(max, v[j][i]);
   }
@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(32 * kRows)
   for (int j = 0; j < kPacks; ++j) {
     if (column(j) >= length) continue;
     float d[kWidth], y[kWidth];
-    take(d, packs[0][j], column(j), length, 1.0F, 0.0F);
-    take(y, packs[1][j], column(j), length, 1.0F, 0.0F);
+    get_scaled(d, packs[0][j], column(j), length, 1.0F, 0.0F);
+    get_scaled(y, packs[1][j], column(j), length, 1.0F, 0.0F);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) sum += d[i] * y[i];
   }

@@ -116,8 +116,8 @@ __global__ void __launch_bounds__(kHeldThreads)
 // softmax: p * (dp - sum_s dp * p), times scale; log_softmax: dlogp - exp(logp) * sum_s dlogp.
 template <Kind kKind, class Out, class In>
 __global__ void __launch_bounds__(kMaxThreads)
-    softmax_backward_kernel(Out* dx, const In* dout, const In* out, int cols, int dx_stride,
-                            int dout_stride, float scale) {
+    softmax_backward_kernel(Out* dx, const In* dout, const In* out, int cols, int dx_stride, int dout_stride,
+                            float scale) {
   await_predecessor();
   constexpr int kItems = kItemsOf<In>;
   const int64_t row = blockIdx.x;
@@ -254,7 +254,8 @@ void CudaOps::log_softmax_forward(Tensor logp, Tensor logits) {
 void CudaOps::log_softmax_backward(Tensor dlogits, Tensor dlogp, Tensor logp) {
   const Range range("log_softmax_backward");
   with_float_type(dlogits.dtype, [&](auto type) {
-    backward<Kind::log_softmax, decltype(type), float>(queue_, "log_softmax_backward", dlogits, dlogp, logp, 1.0F);
+    backward<Kind::log_softmax, decltype(type), float>(queue_, "log_softmax_backward", dlogits, dlogp, logp,
+                                                       1.0F);
   });
 }
 

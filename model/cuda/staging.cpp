@@ -1,4 +1,4 @@
-// Batches on their way to the device: a stream of its own copies the next one while the ops of this step run.
+// Prefetching batches: a second stream copies the next batch while the ops of this step run.
 #include <algorithm>
 
 #include "model/cuda/cuda_ops.h"
@@ -28,7 +28,7 @@ void CudaOps::stage(Tensor staged, const void* pinned) {
 void CudaOps::receive(Tensor dst, Tensor staged) {
   const Range range("receive");
   check(dst.shape == staged.shape && dst.dtype == staged.dtype, "receive: ", dst, " from ", staged);
-  // In a graph, both events are those of each launch: stage() stays outside of it.
+  // stage() is not recorded, so a graph waits for and records these events anew at each launch.
   const bool in_graph = is_capturing(stream_.get());
   CUDA_CHECK(cudaStreamWaitEvent(stream_.get(), staged_.get(),
                                  in_graph ? cudaEventWaitExternal : cudaEventWaitDefault));
