@@ -124,11 +124,10 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   const int target = f.targets[row];
   const float target_logit = widen(x[target]);  // before any thread writes
 
-  RunningSum running;
-  for (int first = thread; first < packs; first += tile) {
-    if constexpr (kMode == Mode::gradient_in_shared) await_copies(--pending);
-    Pack<T, kWidth> p[kItems];
-    const auto add_tile = [&](auto inside) {
+  // use(p, inside) for the thread's packs of the tile from `first` on; inside(j) tells whether pack j exists.
+  const auto with_tile = [&](int first, auto load, auto use) {
+    const auto run = [&](auto inside) {
+      Pack<T, kWidth> p[kItems];
 #pragma unroll
       for (int j = 0; j < kItems; ++j) {
         const int at = first + j * step;
@@ -136,9 +135,22 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
         if constexpr (kMode == Mode::gradient_in_shared) {
           p[j] = held[at];  // this thread's own
         } else {
-          p[j] = Pack<T, kWidth>::load_once(body + at * kWidth);
+          p[j] = load(body + at * kWidth);
         }
       }
+      use(p, inside);
+    };
+    if (first + (kItems - 1) * step < packs) {
+      run([](int) { return true; });  // no branch between the loads
+    } else {
+      run([=](int j) { return first + j * step < packs; });
+    }
+  };
+
+  RunningSum running;
+  for (int first = thread; first < packs; first += tile) {
+    if constexpr (kMode == Mode::gradient_in_shared) await_copies(--pending);
+    with_tile(first, Pack<T, kWidth>::load_once, [&](const auto& p, auto inside) {
       float v[kItems * kWidth];
 #pragma unroll
       for (int j = 0; j < kItems; ++j) {
@@ -148,12 +160,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
         for (int i = 0; i < kWidth; ++i) v[j * kWidth + i] = inside(j) ? of_pack[i] : -INFINITY;
       }
       running.add(v);
-    };
-    if (first + (kItems - 1) * step < packs) {
-      add_tile([](int) { return true; });  // no branch between the loads
-    } else {
-      add_tile([=](int j) { return first + j * step < packs; });
-    }
+    });
   }
   for (int i = thread; i < edges; i += step) running.add({widen(x[edge(i)])});
 
@@ -168,18 +175,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   auto out = to.row(row, f.Vp);
   const auto gradient = [=](float logit) { return exp2_fast(logit * kLog2E - base) * factor; };
   for (int first = (packs - 1) / tile * tile + thread; first >= 0; first -= tile) {
-    const auto store_tile = [&](auto inside) {
-      Pack<T, kWidth> p[kItems];
-#pragma unroll
-      for (int j = 0; j < kItems; ++j) {
-        const int at = first + j * step;
-        if (!inside(j)) continue;
-        if constexpr (kMode == Mode::gradient_in_shared) {
-          p[j] = held[at];
-        } else {
-          p[j] = Pack<T, kWidth>::load(body + at * kWidth);
-        }
-      }
+    with_tile(first, Pack<T, kWidth>::load, [&](const auto& p, auto inside) {
 #pragma unroll
       for (int j = 0; j < kItems; ++j) {
         if (!inside(j)) continue;
@@ -189,12 +185,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
         for (int i = 0; i < kWidth; ++i) v[i] = gradient(v[i]);
         out.put(head + (first + j * step) * kWidth, v);
       }
-    };
-    if (first + (kItems - 1) * step < packs) {
-      store_tile([](int) { return true; });
-    } else {
-      store_tile([=](int j) { return first + j * step < packs; });
-    }
+    });
   }
   for (int i = thread; i < edges; i += step) out.put(edge(i), {gradient(widen(x[edge(i)]))});
   for (int v = f.V + thread; v < f.Vp; v += step) out.put(v, {0.0F});
