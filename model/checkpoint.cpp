@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +12,7 @@
 
 #include "model/atomic_file.h"
 #include "model/error.h"
+#include "model/half.h"
 #include "model/mapped_file.h"
 #include "model/safetensors.h"
 
@@ -27,34 +27,17 @@ constexpr const char* kConfigKey = "stepladder.config";
 
 // ---- elements --------------------------------------------------------------------------------------------
 
-float bf16_to_float(uint16_t bits) {
-  return std::bit_cast<float>(uint32_t{bits} << 16);
-}
-
-float f16_to_float(uint16_t bits) {
-  const uint32_t sign = (bits & 0x8000U) << 16, exponent = bits >> 10 & 0x1FU, mantissa = bits & 0x3FFU;
-  if (exponent == 0) {  // zero and subnormals
-    const float magnitude = static_cast<float>(mantissa) * 0x1.0p-24F;
-    return sign ? -magnitude : magnitude;
-  }
-  const uint32_t wide = exponent == 0x1F ? 0xFFU : exponent + (127 - 15);
-  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
-}
-
 // Elements of `dtype` (F32, F16 or BF16) as floats.
 void convert(std::vector<float>& out, std::string_view dtype, std::span<const std::byte> bytes) {
-  if (dtype == "F32") {
-    out.resize(bytes.size() / sizeof(float));
-    std::memcpy(out.data(), bytes.data(), bytes.size());
-    return;
-  }
-  out.resize(bytes.size() / sizeof(uint16_t));
-  const auto to_float = dtype == "F16" ? f16_to_float : bf16_to_float;
-  for (size_t i = 0; i < out.size(); ++i) {
-    uint16_t bits = 0;
-    std::memcpy(&bits, bytes.data() + i * sizeof bits, sizeof bits);
-    out[i] = to_float(bits);
-  }
+  const auto read = [&]<class T>(T element) {
+    out.resize(bytes.size() / sizeof(T));
+    for (size_t i = 0; i < out.size(); ++i) {
+      std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));
+      out[i] = to_float(element);
+    }
+  };
+  if (dtype == "F32") return read(float{});
+  dtype == "F16" ? read(Float16{}) : read(BFloat16{});
 }
 
 // out (cols,rows) = in (rows,cols)^T, in blocks that stay in the cache.

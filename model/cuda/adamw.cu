@@ -1,5 +1,5 @@
-// One step of AdamW over all parameters in one launch, at the speed of memory: with 16-bit gradients and
-// weights it moves 28 bytes for each parameter.
+// One step of AdamW over all parameters in one launch. It is bound by memory: with 16-bit gradients and
+// weights it moves 28 bytes per parameter.
 #include <cmath>
 
 #include "model/cuda/cuda.h"
@@ -41,7 +41,8 @@ struct Update {
   }
 };
 
-// The tile that begins at element `begin`, kVector elements at a time. Only scalars stop at its end.
+// Updates the tile from element `begin` on, kVector elements at a time. With kVector > 1 the tile must be
+// whole.
 template <int kVector, class T>
 __device__ void update_tile(const Parameter<T>& p, int64_t begin, const Update& update) {
   constexpr int kSteps = kTile / (kThreads * kVector);
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(kThreads)
   const float t = loss_scaler ? schedule[1] - loss_scaler->skipped_steps : schedule[1];
   const int tile = static_cast<int>(blockIdx.x), i = tensor_of(batch, tile);
   const Parameter<T> p = batch.at[i];
-  // 1 - beta^t would cancel where t is small.
+  // expm1, since 1 - beta^t loses digits when t is small.
   const Update update{.clip = *clip,
                       .lr = schedule[0],
                       .weight1 = hyper.weight1,

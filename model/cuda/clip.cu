@@ -33,7 +33,7 @@ struct SumOfParts {  // sum of parts
 };
 
 // norm = sqrt(sum of parts), factor = min(1, max_norm / (norm + 1e-6)); NaN stays NaN. With a loss scaler the
-// parts are of gradients times scale: norm is that of the true ones, factor makes them true.
+// parts are those of scaled gradients: norm is that of the unscaled ones, and factor also unscales.
 struct ClipFactorFunctor {
   float *factor, *norm;
   const float* parts;
@@ -120,7 +120,7 @@ void SumOfSquares::run(Cuda& cuda) const {
   stepladder::check(cuda.partials.numel() >= kSquareBlocks, kName,
                     " needs a workspace: call bind_workspace() first");
 
-  // x cut into at most kSquareBlocks parts, then a second pass over their sums.
+  // First the sums of at most kSquareBlocks parts of x, then the sum of those.
   const int64_t part = std::max<int64_t>(kThreads * kItems, ceil_div(n, kSquareBlocks));
   const int64_t parts = ceil_div(n, part);
   float* partials = cuda.partials.ptr<float>();

@@ -4,10 +4,10 @@
 #include <array>
 
 #include "model/cuda/cuda.h"
+#include "model/cuda/dynamic_library.h"
 #include "model/cuda/range.h"
 
 #ifdef STEPLADDER_NCCL
-#include <dlfcn.h>
 #include <nccl.h>
 
 #include <cstdlib>
@@ -23,46 +23,27 @@ namespace {
 
 /// The functions of libnccl that are used here. Throws Error where it can't be loaded.
 struct Nccl {
-  Nccl() {
+  DynamicLibrary library = open();
+  decltype(&ncclGetErrorString) get_error_string = library.function("ncclGetErrorString");
+  decltype(&ncclGetUniqueId) get_unique_id = library.function("ncclGetUniqueId");
+  decltype(&ncclCommInitRank) comm_init_rank = library.function("ncclCommInitRank");
+  decltype(&ncclCommDestroy) comm_destroy = library.function("ncclCommDestroy");
+  decltype(&ncclGroupStart) group_start = library.function("ncclGroupStart");
+  decltype(&ncclGroupEnd) group_end = library.function("ncclGroupEnd");
+  decltype(&ncclAllReduce) all_reduce = library.function("ncclAllReduce");
+  decltype(&ncclReduceScatter) reduce_scatter = library.function("ncclReduceScatter");
+  decltype(&ncclAllGather) all_gather = library.function("ncclAllGather");
+  decltype(&ncclBroadcast) broadcast = library.function("ncclBroadcast");
+
+  static DynamicLibrary open() {
     // Multicast over NVLink needs set-up of the whole machine that may be missing, and hangs without it.
     setenv("NCCL_NVLS_ENABLE", "0", 0);
-    library = dlopen("libnccl.so.2", RTLD_NOW);
-    if (!library)
-      throw Error(cat("several CUDA devices need NCCL: install libnccl2 or nvidia-nccl-cu",
-                      CUDART_VERSION / 1000, " (", dlerror(), ")"));
-    load(get_error_string, "ncclGetErrorString");
-    load(get_unique_id, "ncclGetUniqueId");
-    load(comm_init_rank, "ncclCommInitRank");
-    load(comm_destroy, "ncclCommDestroy");
-    load(group_start, "ncclGroupStart");
-    load(group_end, "ncclGroupEnd");
-    load(all_reduce, "ncclAllReduce");
-    load(reduce_scatter, "ncclReduceScatter");
-    load(all_gather, "ncclAllGather");
-    load(broadcast, "ncclBroadcast");
+    return {"libnccl.so.2",
+            cat("several CUDA devices need NCCL: install libnccl2 or nvidia-nccl-cu", CUDART_VERSION / 1000)};
   }
   /// Throws Error with what `status` means.
   void check(ncclResult_t status, const char* call) const {
     if (status != ncclSuccess) throw Error(cat("NCCL: ", get_error_string(status), " in ", call));
-  }
-
-  void* library;  // never closed: NCCL's own threads may be in it
-  decltype(&ncclGetErrorString) get_error_string;
-  decltype(&ncclGetUniqueId) get_unique_id;
-  decltype(&ncclCommInitRank) comm_init_rank;
-  decltype(&ncclCommDestroy) comm_destroy;
-  decltype(&ncclGroupStart) group_start;
-  decltype(&ncclGroupEnd) group_end;
-  decltype(&ncclAllReduce) all_reduce;
-  decltype(&ncclReduceScatter) reduce_scatter;
-  decltype(&ncclAllGather) all_gather;
-  decltype(&ncclBroadcast) broadcast;
-
- private:
-  template <class Function>
-  void load(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(dlsym(library, name));
-    if (!function) throw Error(cat("libnccl has no ", name));
   }
 };
 

@@ -1,4 +1,4 @@
-// A step made ahead of time: algorithms searched, launches recorded as one CUDA graph.
+// The compiled step: matmul algorithms are searched, and the launches recorded as CUDA graphs.
 #include <chrono>
 
 #include "model/algorithm_cache.h"
@@ -9,7 +9,7 @@
 namespace stepladder {
 namespace {
 
-/// Adds its life to `total`, in ms.
+/// Adds the time until it is destroyed to `total`, in ms.
 class Stopwatch {
  public:
   explicit Stopwatch(double& total) : total_(total) {}
@@ -66,8 +66,8 @@ class CudaGraphs final : public Graph {
 void CudaGraphs::search(const std::function<void()>& work) {
   const Range range("search");
   const Stopwatch stopwatch(info_.search_ms);
-  // What is measured to be fastest may be another algorithm, with other roundings, the next time. The work is
-  // run all the same: what libraries set up at first use is then ready for record().
+  // Another run may measure another algorithm as fastest, which rounds differently. Run the work without a
+  // search: libraries set themselves up at first use, which cannot be recorded.
   if (cuda_.options.deterministic) {
     work();
     return cuda_.synchronize();
@@ -91,7 +91,7 @@ std::function<void()> CudaGraphs::record(const std::function<void()>& work) {
   try {
     work();
   } catch (...) {
-    // Ends the capture in any case, whether the graph was still whole or not.
+    // The capture must end even if the work has made it invalid.
     if (cudaStreamEndCapture(cuda_.stream.get(), &captured) != cudaSuccess) cudaGetLastError();
     const CapturedGraph abandoned(captured);
     throw;

@@ -7,10 +7,6 @@
 namespace stepladder {
 namespace {
 
-struct Unchanged {  // x
-  __device__ float operator()(const float (&x)[1]) const { return x[0]; }
-};
-
 struct Values {
   float at[WriteValues::kMost];
 };

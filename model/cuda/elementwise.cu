@@ -5,9 +5,6 @@
 namespace stepladder {
 namespace {
 
-struct AddFunctor {  // a + b
-  __device__ float operator()(const float (&x)[2]) const { return x[0] + x[1]; }
-};
 struct MulFunctor {  // a * b
   __device__ float operator()(const float (&x)[2]) const { return x[0] * x[1]; }
 };

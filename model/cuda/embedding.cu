@@ -30,8 +30,8 @@ struct AddPositionFunctor {  // x + wpe[t]
 
 constexpr int kBatch = 8;  // rows of dout that a thread loads before it adds the first
 
-// A chunk's sums of runs that were cut, each (C): of the one that began before the chunk, and of the one that
-// goes on after it.
+// A chunk's sums (C) of the two runs that may be cut: the one that began before the chunk, and the one that
+// continues after it.
 struct ChunkPartials {
   float *before, *after;
 };
@@ -39,7 +39,7 @@ __device__ ChunkPartials partials_of(float* partials, int64_t chunk, int64_t C) 
   return {partials + 2 * chunk * C, partials + (2 * chunk + 1) * C};
 }
 
-// Sums each run's rows within a chunk: dwte[token] += sum for those that are whole.
+// Sums each run's rows within a chunk: dwte[token] += sum for runs that lie in the chunk entirely.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     sum_runs_kernel(T* dwte, float* partials, const int32_t* tokens, const int32_t* positions, const T* dout,

@@ -1,4 +1,4 @@
-// Fused ops whose output elements depend on one place of each operand: one pass over memory.
+// Fused elementwise ops: one pass over memory.
 #include "model/cuda/cuda.h"
 #include "model/cuda/gelu.cuh"
 #include "model/cuda/kernels.cuh"
@@ -9,8 +9,9 @@ namespace {
 
 constexpr int kRows = 8;  // of a block; each has a warp
 
-/// f.row(row) gives where the row's operands begin, `from`, and put(c, x), which writes what comes of their
-/// elements c, c + 1, ... A lane loads kItems packs of each operand before it uses the first.
+/// f.row(row) returns an object with `from`, where each operand of the row begins, and put(c, x), which
+/// writes the results for elements c, c + 1, ... A lane loads kItems packs of each operand before it uses the
+/// first.
 template <class T, int kWidth, class F>
 __global__ void __launch_bounds__(32 * kRows) map_packs_kernel(int64_t rows, int cols, F f) {
   await_predecessor();
@@ -47,25 +48,42 @@ void map_packs(Queue& queue, int64_t rows, int64_t cols, F f) {
          column_count(cols), f);
 }
 
+/// out = f({operand 0, operand 1, ...}), element by element.
+template <class T, int kWidth, class F, int kOperands>
+struct ElementwiseRow {
+  const T* from[kOperands];
+  T* out;
+  F f;
+  __device__ void put(int c, const float (&x)[kOperands][kWidth]) const {
+    float v[kWidth];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) v[i] = apply(f, x, i);
+    Pack<T, kWidth>::of(v).store(out + c);
+  }
+};
+
+/// Maps F over operands stored as `out` is.
+template <class T, int kWidth, class F, int kOperands>
+struct Elementwise {
+  T* out;
+  Pointers<T, kOperands> in;
+  int64_t C;
+  __device__ auto row(int64_t n) const {
+    ElementwiseRow<T, kWidth, F, kOperands> row{{}, out + n * C, {}};
+#pragma unroll
+    for (int k = 0; k < kOperands; ++k) row.from[k] = in.at[k] + n * C;
+    return row;
+  }
+};
+
 template <class T, int kWidth>
 struct EncoderForwardFunctor {  // wte[tokens] + wpe[t]
   T* out;
   const int32_t* tokens;
   const T *wte, *wpe;
   int64_t length, C;  // T and C
-
-  struct Row {
-    const T* from[2];
-    T* out;
-    __device__ void put(int c, const float (&x)[2][kWidth]) const {
-      float sum[kWidth];
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) sum[i] = x[0][i] + x[1][i];
-      Pack<T, kWidth>::of(sum).store(out + c);
-    }
-  };
-  __device__ Row row(int64_t n) const {
-    return {{wte + tokens[n] * C, wpe + n % length * C}, out + n * C};
+  __device__ ElementwiseRow<T, kWidth, AddFunctor, 2> row(int64_t n) const {
+    return {{wte + tokens[n] * C, wpe + n % length * C}, out + n * C, {}};
   }
 };
 
@@ -86,54 +104,12 @@ struct BiasGelu {  // x + bias, and gelu of it as stored
       stored.store(x + c);
       stored.get(v);
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) v[i] *= sigmoid_2u(v[i]);
+      for (int i = 0; i < kWidth; ++i) v[i] = gelu(v[i]);
       Pack<T, kWidth>::of(v).store(out + c);
     }
   };
   __device__ Row row(int64_t n) const {
     return {{x + n * C, bias}, x + n * C, out + n * C};
-  }
-};
-
-template <class T, int kWidth>
-struct Gelu {
-  T* out;
-  const T* x;
-  int64_t C;
-
-  struct Row {
-    const T* from[1];
-    T* out;
-    __device__ void put(int c, const float (&in)[1][kWidth]) const {
-      float v[kWidth];
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) v[i] = in[0][i] * sigmoid_2u(in[0][i]);
-      Pack<T, kWidth>::of(v).store(out + c);
-    }
-  };
-  __device__ Row row(int64_t n) const {
-    return {{x + n * C}, out + n * C};
-  }
-};
-
-template <class T, int kWidth>
-struct GeluBackwardFunctor {  // dout * gelu'(x)
-  T* dx;
-  const T *dout, *x;
-  int64_t C;
-
-  struct Row {
-    const T* from[2];
-    T* dx;
-    __device__ void put(int c, const float (&in)[2][kWidth]) const {
-      float v[kWidth];
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) v[i] = in[0][i] * gelu_slope(in[1][i]);
-      Pack<T, kWidth>::of(v).store(dx + c);
-    }
-  };
-  __device__ Row row(int64_t n) const {
-    return {{dout + n * C, x + n * C}, dx + n * C};
   }
 };
 
@@ -189,8 +165,8 @@ void GeluForward::run(Cuda& cuda) const {
   const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {out, x});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    map_packs<T, width()>(cuda.queue, x.rows(), x.cols(),
-                          Gelu<T, width()>{out.ptr<T>(), x.ptr<T>(), x.cols()});
+    const Elementwise<T, width(), Gelu, 1> f{out.ptr<T>(), {{x.ptr<T>()}}, x.cols()};
+    map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
   });
 }
 
@@ -198,7 +174,8 @@ void GeluBackward::run(Cuda& cuda) const {
   const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {dx, dout, x});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    const GeluBackwardFunctor<T, width()> f{dx.ptr<T>(), dout.ptr<T>(), x.ptr<T>(), x.cols()};
+    const Elementwise<T, width(), GeluBackwardFunctor, 2> f{
+        dx.ptr<T>(), {{dout.ptr<T>(), x.ptr<T>()}}, x.cols()};
     map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
   });
 }

@@ -67,13 +67,13 @@ void LinearForward::run(Cuda& cuda) const {
                                           w.data, x.data, out.data);
   const LtMatmul fused =
       (residual.data ? product.plus(residual.data) : product).with(CUBLASLT_EPILOGUE_BIAS, b.data);
-  const Way ways[] = {{"bias", fused, {}},
-                      {"separate", {}, [&] {
-                         if (residual.data && residual.data != out.data) Copy{out, residual}.run(cuda);
-                         Matmul{out, x, w, MatOp::NT, residual.data ? Write::add : Write::set}.run(cuda);
-                         AddColumns{out, out, b}.run(cuda);
-                       }}};
-  cuda.matmul_plans->perform(fused, ways);
+  const MatmulStrategy strategies[] = {
+      {"bias", fused, {}}, {"separate", {}, [&] {
+                              if (residual.data && residual.data != out.data) Copy{out, residual}.run(cuda);
+                              Matmul{out, x, w, MatOp::NT, residual.data ? Write::add : Write::set}.run(cuda);
+                              AddColumns{out, out, b}.run(cuda);
+                            }}};
+  cuda.matmul_plans->perform(fused, strategies);
 }
 
 void LinearGeluForward::run(Cuda& cuda) const {
@@ -81,11 +81,12 @@ void LinearGeluForward::run(Cuda& cuda) const {
       cuda.matmul_key(CUBLAS_OP_T, CUBLAS_OP_N, out.cols(), out.rows(), x.cols(), 1, out.dtype, Write::set),
       w.data, x.data, out.data);
   const LtMatmul biased = product.with(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, b.data, pre.data);
-  const Way ways[] = {{"gelu_aux_bias", biased, {}}, {"separate", {}, [&] {
-                                                        Matmul{pre, x, w, MatOp::NT, Write::set}.run(cuda);
-                                                        BiasGeluForward{out, pre, b}.run(cuda);
-                                                      }}};
-  cuda.matmul_plans->perform(biased, ways);
+  const MatmulStrategy strategies[] = {{"gelu_aux_bias", biased, {}},
+                                       {"separate", {}, [&] {
+                                          Matmul{pre, x, w, MatOp::NT, Write::set}.run(cuda);
+                                          BiasGeluForward{out, pre, b}.run(cuda);
+                                        }}};
+  cuda.matmul_plans->perform(biased, strategies);
 }
 
 void LinearGeluBackward::run(Cuda& cuda) const {
@@ -95,20 +96,21 @@ void LinearGeluBackward::run(Cuda& cuda) const {
   LtMatmul request = product.with(CUBLASLT_EPILOGUE_DGELU_BGRAD, db.data, pre.data);
   request.key.write = write;
 
-  std::vector<Way> ways;
+  std::vector<MatmulStrategy> strategies;
   const Tensor gradient = epilogue_gradient(cuda, db, write);
   if (gradient.data)
-    ways.push_back({"dgelu_bgrad", product.with(CUBLASLT_EPILOGUE_DGELU_BGRAD, gradient.data, pre.data), [&] {
-                      if (write == Write::add) Add{db, db, gradient}.run(cuda);
-                    }});
-  ways.push_back({"dgelu", product.with(CUBLASLT_EPILOGUE_DGELU, nullptr, pre.data),
-                  [&] { sum_rows_into(cuda, db, dpre, write); }});
-  ways.push_back({"separate", {}, [&] {
-                    Matmul{dpre, dout, w, MatOp::NN, Write::set}.run(cuda);
-                    GeluBackward{dpre, dpre, pre}.run(cuda);
-                    sum_rows_into(cuda, db, dpre, write);
-                  }});
-  cuda.matmul_plans->perform(request, ways);
+    strategies.push_back(
+        {"dgelu_bgrad", product.with(CUBLASLT_EPILOGUE_DGELU_BGRAD, gradient.data, pre.data), [&] {
+           if (write == Write::add) Add{db, db, gradient}.run(cuda);
+         }});
+  strategies.push_back({"dgelu", product.with(CUBLASLT_EPILOGUE_DGELU, nullptr, pre.data),
+                        [&] { sum_rows_into(cuda, db, dpre, write); }});
+  strategies.push_back({"separate", {}, [&] {
+                          Matmul{dpre, dout, w, MatOp::NN, Write::set}.run(cuda);
+                          GeluBackward{dpre, dpre, pre}.run(cuda);
+                          sum_rows_into(cuda, db, dpre, write);
+                        }});
+  cuda.matmul_plans->perform(request, strategies);
 }
 
 void LinearWeightBackward::run(Cuda& cuda) const {
@@ -117,17 +119,17 @@ void LinearWeightBackward::run(Cuda& cuda) const {
       cuda.matmul_key(CUBLAS_OP_N, CUBLAS_OP_T, x.cols(), dout.cols(), x.rows(), 1, dw.dtype, write), x.data,
       dout.data, dw.data);
 
-  std::vector<Way> ways;
+  std::vector<MatmulStrategy> strategies;
   const Tensor gradient = epilogue_gradient(cuda, db, write);
   if (gradient.data)
-    ways.push_back({"bgradb", product.with(CUBLASLT_EPILOGUE_BGRADB, gradient.data), [&] {
-                      if (write == Write::add) Add{db, db, gradient}.run(cuda);
-                    }});
-  ways.push_back({"separate", {}, [&] {
-                    Matmul{dw, dout, x, MatOp::TN, write}.run(cuda);
-                    sum_rows_into(cuda, db, dout, write);
-                  }});
-  cuda.matmul_plans->perform(product.with(CUBLASLT_EPILOGUE_BGRADB, db.data), ways);
+    strategies.push_back({"bgradb", product.with(CUBLASLT_EPILOGUE_BGRADB, gradient.data), [&] {
+                            if (write == Write::add) Add{db, db, gradient}.run(cuda);
+                          }});
+  strategies.push_back({"separate", {}, [&] {
+                          Matmul{dw, dout, x, MatOp::TN, write}.run(cuda);
+                          sum_rows_into(cuda, db, dout, write);
+                        }});
+  cuda.matmul_plans->perform(product.with(CUBLASLT_EPILOGUE_BGRADB, db.data), strategies);
 }
 
 }  // namespace stepladder

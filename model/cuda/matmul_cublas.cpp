@@ -43,8 +43,8 @@ void multiply(Cuda& cuda, const MatmulShape& s, const MatmulOperands& x, MatOp o
 
   // cuBLAS chooses well; a search may find better in cuBLASLt.
   const LtMatmul product(key, x.b, x.a, x.out);
-  const Way ways[] = {{"gemm", {}, gemm}, {"lt", product, {}}};
-  cuda.matmul_plans->perform(product, ways);
+  const MatmulStrategy strategies[] = {{"gemm", {}, gemm}, {"lt", product, {}}};
+  cuda.matmul_plans->perform(product, strategies);
 }
 
 }  // namespace
@@ -57,8 +57,8 @@ void Cuda::set_matmul_precision(Precision precision) {
 void Matmul::run(Cuda& cuda) const {
   if (is_fp8(a.dtype)) {
     const LtMatmul product = cuda.fp8_product(kName, out, a, b, write);
-    const Way ways[] = {{"lt", product, {}}};
-    return cuda.matmul_plans->perform(product, ways);
+    const MatmulStrategy strategies[] = {{"lt", product, {}}};
+    return cuda.matmul_plans->perform(product, strategies);
   }
   if (out.numel() == 0) return;
   const MatmulShape s = matmul_shape(out, a, b, op);

@@ -1,4 +1,4 @@
-// Copies to and from the host. A stream of its own brings the next batch while the ops of this step run.
+// Prefetching batches: a second stream copies the next batch while the ops of this step run.
 #include <algorithm>
 
 #include "model/cuda/cuda.h"
@@ -40,7 +40,9 @@ void Stage::run(Cuda& cuda) const {
 }
 
 void Receive::run(Cuda& cuda) const {
-  // In a graph, both events are those of each launch: Stage stays outside of it.
+  stepladder::check(dst.shape == staged.shape && dst.dtype == staged.dtype, "receive: ", dst, " from ",
+                    staged);
+  // stage() is not recorded, so a graph waits for and records these events anew at each launch.
   const bool in_graph = is_capturing(cuda.stream.get());
   CUDA_CHECK(cudaStreamWaitEvent(cuda.stream.get(), cuda.staged.get(),
                                  in_graph ? cudaEventWaitExternal : cudaEventWaitDefault));
