@@ -1,4 +1,4 @@
-#include "bench/history.h"
+#include "bench/verdict/history.h"
 
 #include <gtest/gtest.h>
 

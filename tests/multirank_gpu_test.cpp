@@ -10,7 +10,7 @@
 #include <fstream>
 #include <thread>
 
-#include "bench/events.h"
+#include "bench/run/events.h"
 #include "model/data.h"
 #include "model/devices.h"
 #include "tests/files.h"

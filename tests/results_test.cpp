@@ -1,12 +1,12 @@
-#include "bench/results.h"
+#include "bench/results/results.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <tuple>
 
-#include "bench/ablation.h"
-#include "bench/results_file.h"
+#include "bench/report/ablation.h"
+#include "bench/results/file.h"
 #include "model/error.h"
 #include "tests/files.h"
 

@@ -1,11 +1,11 @@
-#include "bench/runner.h"
+#include "bench/run/runner.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <chrono>
 
-#include "bench/child.h"
+#include "bench/run/child.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
 #include "tests/processes.h"

@@ -1,10 +1,10 @@
 // Scaling over devices: what is made of measured runs, and what the model predicts without any.
-#include "bench/scaling.h"
+#include "bench/report/scaling.h"
 
 #include <gtest/gtest.h>
 
-#include "bench/report.h"
-#include "bench/scaling_model.h"
+#include "bench/report/report.h"
+#include "bench/report/scaling_model.h"
 #include "tests/comparable.h"
 
 namespace stepladder {

@@ -9,7 +9,7 @@
 
 #include <cstdlib>
 
-#include "bench/results_file.h"
+#include "bench/results/file.h"
 #include "model/data.h"
 #include "model/random.h"
 #include "tests/comparable.h"

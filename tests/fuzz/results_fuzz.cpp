@@ -1,6 +1,6 @@
 // Results as JSON, their rows and their report.
-#include "bench/report.h"
-#include "bench/results.h"
+#include "bench/report/report.h"
+#include "bench/results/results.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,0 +1,197 @@
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <span>
+
+#include "bench/base/table.h"
+#include "bench/base/temporary_file.h"
+#include "bench/base/text.h"
+#include "bench/cli/commands.h"
+#include "bench/plan/ladder.h"
+#include "bench/plan/plan.h"
+#include "bench/run/child.h"
+#include "bench/run/machine.h"
+#include "bench/run/progress.h"
+#include "bench/run/runner.h"
+#include "bench/verdict/paired.h"
+
+namespace stepladder {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct OverheadOptions {
+  std::vector<std::string> rungs = {"all"};
+  int64_t pairs = 20;
+  double limit = 0.2;  // percent
+  MeasureOptions measure;
+
+  std::vector<Option> options() {
+    constexpr const char* kPlan = MeasureOptions::kPlan;
+    return measure.workload_options(
+        {{"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", kPlan},
+         {"pairs", &pairs, "N", "of runs, by itself and under the harness", kPlan, kMinPairs, 1000},
+         {"limit", &limit, "PERCENT", "the step times may differ by this much", kPlan, 0, 1000}});
+  }
+};
+
+/// What a run took in ms: its median timed step, and all but its steps.
+struct Cost {
+  double step = 0.0, besides = 0.0;
+};
+
+/// The ms of each "step  3/40 | loss 4.50 | .. | 27.412 ms | .." that a rung printed.
+std::vector<double> printed_steps(std::istream& text) {
+  std::vector<double> ms;
+  for (std::string line; std::getline(text, line);) {
+    if (!line.starts_with("step ")) continue;
+    const size_t end = line.find(" ms | "), begin = line.rfind(' ', end - 1);
+    check(end != std::string::npos, "a step without its time: ", line);
+    ms.push_back(std::stod(line.substr(begin, end - begin)));
+  }
+  return ms;
+}
+
+/// The rung by itself: nobody reads along, its output goes to a file. Throws Error where it fails.
+Cost alone(const RunRequest& request) {
+  const TemporaryFile file((fs::temp_directory_path() / cat("stepladder_overhead_", ::getpid())).string());
+  std::vector<std::string> command = {"/bin/sh", "-c", "exec \"$@\" >\"$0\"", file.path};
+  for (const auto* words : {&request.program.command, &request.arguments})
+    command.insert(command.end(), words->begin(), words->end());
+  const auto start = std::chrono::steady_clock::now();
+  const ChildEnd end =
+      run_child(command, Channel::out, request.timeout_s, [](std::string_view) { return true; });
+  const std::chrono::duration<double, std::milli> wall = std::chrono::steady_clock::now() - start;
+  std::ifstream output(file.path);
+  const std::vector<double> ms = printed_steps(output);
+  if (end.how != ChildEnd::How::exited || end.code != 0 || std::ssize(ms) != request.steps)
+    throw Error(cat(request.program.variant, " by itself fails", end.last_words()));
+  Cost cost = {0.0, wall.count()};
+  for (double step : ms) cost.besides -= step;
+  cost.step = median(std::span(ms).subspan(static_cast<size_t>(request.warmup)));
+  return cost;
+}
+
+Cost under_harness(const RunRequest& request, Progress& progress) {
+  const Run run = run_program(request, [&](const Step& step) { progress.step(step); });
+  progress.finish(run);
+  if (run.status != Status::ok)
+    throw Error(cat(request.program.variant, ": ", name_of(run.status), ": ", run.reason));
+  // The same steps on both sides, whether or not these had settled.
+  std::vector<double> ms;
+  for (const Step& step : std::span(run.steps).subspan(static_cast<size_t>(request.warmup)))
+    ms.push_back(step.step_ms);
+  return {median(ms), besides_steps_ms(run)};
+}
+
+struct Row {
+  PlannedRun run;
+  std::vector<double> alone_ms = {}, harness_ms = {}, log_ratios = {}, alone_besides = {},
+                      harness_besides = {};
+
+  void add(const Cost& by_itself, const Cost& measured) {
+    alone_ms.push_back(by_itself.step);
+    harness_ms.push_back(measured.step);
+    log_ratios.push_back(std::log(measured.step / by_itself.step));
+    alone_besides.push_back(by_itself.besides);
+    harness_besides.push_back(measured.besides);
+  }
+};
+
+std::string percent(double log_ratio) {
+  const double value = std::expm1(log_ratio) * 100;
+  return (value < 0 ? "" : "+") + fixed(value, 3);
+}
+
+/// Fills the table; returns kExitOk where all rows are within the limit, kExitRegression where one is surely
+/// not, else kExitInconclusive.
+ExitCode judge(const std::vector<Row>& rows, double limit, Table& table) {
+  ExitCode worst = kExitOk;
+  for (const Row& row : rows) {
+    const PairedChange change = paired_change(row.log_ratios);
+    const double most = std::log1p(limit);
+    const bool within = -most < change.lo && most > change.hi;
+    const bool beyond = change.lo > most || change.hi < -most;
+    if (beyond)
+      worst = kExitRegression;
+    else if (!within && worst == kExitOk)
+      worst = kExitInconclusive;
+    table.add({row.run.program.variant, std::to_string(row.run.batch), std::to_string(row.log_ratios.size()),
+               sized(median(row.alone_ms)), sized(median(row.harness_ms)), percent(change.log_ratio),
+               cat(percent(change.lo), " to ", percent(change.hi)),
+               cat(fixed(median(row.alone_besides), 0), " / ", fixed(median(row.harness_besides), 0)),
+               within   ? "within"
+               : beyond ? "BEYOND"
+                        : "undecided"});
+  }
+  return worst;
+}
+
+int overhead(const OverheadOptions& options) {
+  const DeviceProbe probe = probe_device(options.measure.rung.backend, options.measure.rung.device);
+  if (!probe.error.empty()) throw Error(probe.error);
+  Plan plan;
+  for (const Rung& rung : chosen_rungs(options.rungs)) {
+    if (!unsupported_reason(rung, probe.device).empty()) continue;
+    Program program = program_of(rung);
+    if (program.devices > 1) continue;  // its ranks are started by the harness, or not at all
+    if (!options.measure.batch.empty()) program.batch = BatchSize::usual;
+    plan.programs.push_back(std::move(program));
+  }
+  if (plan.programs.empty()) throw UnsupportedError("none of the rungs named runs on this device");
+  complete(plan, options.measure, probe);
+  std::vector<Row> rows;
+  for (const PlannedRun& run : runs_of(plan, 0)) rows.push_back({.run = run});
+
+  const InterruptGuard guard;
+  Progress progress(rows.size() * static_cast<size_t>(options.pairs), 0);
+  for (int64_t pair = 0; pair < options.pairs; ++pair)
+    for (Row& row : rows) {
+      PlannedRun planned = row.run;
+      planned.round = pair;
+      const RunRequest request = request_for(plan, planned, probe.device.name, options.measure.timeout);
+      progress.start(planned.program.variant, pair, request.steps);
+      if (pair % 2 == 0) {
+        const Cost by_itself = alone(request);
+        row.add(by_itself, under_harness(request, progress));
+      } else {
+        const Cost measured = under_harness(request, progress);
+        row.add(alone(request), measured);
+      }
+    }
+
+  Table table({{"rung", Align::left},
+               {"batch"},
+               {"pairs"},
+               {"alone ms"},
+               {"harness ms"},
+               {"change %"},
+               {"bounds %"},
+               {"ms besides steps, alone / harness"},
+               {"verdict", Align::left}});
+  const ExitCode code = judge(rows, options.limit / 100, table);
+  std::cout << table.terminal()
+            << "\nChange: mean over pairs of log(harness / alone) of the runs' median steps. "
+            << "Bounds: each holds with " << fixed(kBoundConfidence * 100, 0)
+            << " %. within: both lie within " << number_text(static_cast<float>(options.limit)) << " %."
+            << std::endl;
+  return code;
+}
+
+}  // namespace
+
+void add_overhead_command(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<OverheadOptions>();
+  CLI::App* command =
+      app.add_subcommand("overhead", "are rungs as fast under the harness as they are by themselves?");
+  add_help(*command, "");
+  add_options(*command, options->options());
+  command->callback([options, &exit_code] { exit_code = overhead(*options); });
+}
+
+}  // namespace stepladder

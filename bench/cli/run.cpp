@@ -1,0 +1,61 @@
+#include <memory>
+
+#include "bench/cli/commands.h"
+#include "bench/plan/plan.h"
+
+namespace stepladder {
+namespace {
+
+struct RunOptions {
+  std::vector<std::string> rungs = {"all"}, peers;
+  std::string peer_python = "python3", scaling = "weak";
+  std::vector<std::string> devices;
+  bool apart = false;
+  MeasureOptions measure;
+
+  std::vector<Option> options() {
+    constexpr const char* kPlan = MeasureOptions::kPlan;
+    return measure.options({
+        {"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", kPlan},
+        {"peer", &peers, "PEER", "measure beside our rungs: pytorch, or llmc=PATH of train_gpt2cu", kPlan},
+        {"peer-python", &peer_python, "PATH", "a Python with PyTorch", kPlan},
+        {"devices", &devices, "LIST",
+         "how many devices the rungs for several run on, such as 4 or 1,2,4; default: all that are here",
+         kPlan},
+        {"scaling",
+         &scaling,
+         "NAME",
+         "--batch is each device's, or shared by all of them",
+         kPlan,
+         0,
+         0,
+         {"weak", "strong"}},
+        {"apart", &apart, "",
+         "also each of several devices by itself at the same time: tells slow devices from communication",
+         kPlan},
+    });
+  }
+};
+
+int run(const RunOptions& options, const std::string& command_line) {
+  Plan plan;
+  plan.devices = whole_numbers("--devices", options.devices, 1024);
+  plan.scaling = options.scaling;
+  plan.apart = options.apart;
+  plan.programs = programs(chosen_rungs(options.rungs), options.peers, options.peer_python);
+  if (!options.measure.batch.empty())  // which then is everyone's
+    for (Program& program : plan.programs) program.batch = BatchSize::usual;
+  return measure(options.measure, std::move(plan), command_line);
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, const std::string& command_line, int& exit_code) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand("run", "climb the ladder and measure each rung");
+  add_help(*command, "");
+  add_options(*command, options->options());
+  command->callback([options, command_line, &exit_code] { exit_code = run(*options, command_line); });
+}
+
+}  // namespace stepladder
