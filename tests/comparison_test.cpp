@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "bench/results/json.h"
 #include "bench/verdict/comparison_report.h"
 #include "tests/comparable.h"
 #include "tests/files.h"

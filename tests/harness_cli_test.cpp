@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "bench/plan/ladder.h"
+#include "bench/report/speedups.h"
 #include "bench/results/file.h"
+#include "bench/results/json.h"
 #include "model/data.h"
 #include "model/random.h"
 #include "tests/fake_rung.h"

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "bench/results/json.h"
 #include "tests/comparable.h"
 #include "tests/files.h"
 

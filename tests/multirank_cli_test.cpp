@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "bench/results/file.h"
+#include "bench/results/json.h"
 #include "bench/run/child.h"
 #include "model/data.h"
 #include "model/random.h"

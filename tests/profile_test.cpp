@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "bench/results/json.h"
 #include "bench/results/results.h"
 #include "model/flops.h"
 #include "tests/files.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "bench/results/json.h"
 #include "tests/files.h"
 
 namespace stepladder {

@@ -5,6 +5,8 @@
 
 #include <chrono>
 
+#include "bench/results/json.h"
+#include "bench/results/rounds.h"
 #include "bench/run/child.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"

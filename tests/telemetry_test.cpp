@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "bench/results/file.h"
+#include "bench/results/json.h"
 #include "bench/run/child.h"
 #include "tests/files.h"
 

@@ -1,6 +1,9 @@
 #include "bench/base/options.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
 
 #include "bench/base/text.h"
 #include "model/error.h"
@@ -22,19 +25,19 @@ std::string problem(const Option& option, const std::string& text) {
   if constexpr (kOptional<T>) {
     return problem<typename T::value_type>(option, text);
   } else if constexpr (std::is_arithmetic_v<T>) {
-    T value{};
-    const bool wraps = std::is_unsigned_v<T> && text.starts_with("-");
-    if (wraps || !CLI::detail::lexical_cast(text, value))
-      return cat("'", text, "' is not a ", std::is_integral_v<T> ? "whole " : "", "number");
-    const auto number = static_cast<double>(value);
-    if (number >= option.min && number <= option.max) return "";
-    const bool bounded = option.max < std::numeric_limits<double>::max();
-    return cat(text, " is out of range: from ", number_text(option.min),
-               bounded ? cat(" to ", number_text(option.max)) : " up");
+    const auto value = number_from<T>(text);
+    if (!value) return cat("'", text, "' is not a ", std::is_integral_v<T> ? "whole " : "", "number");
+    const auto number = static_cast<double>(*value);
+    const auto& [min, max, choices] = option.allowed;
+    if (number >= min && number <= max) return "";
+    const bool bounded = max < std::numeric_limits<double>::max();
+    return cat(text, " is out of range: from ", number_text(min),
+               bounded ? cat(" to ", number_text(max)) : " up");
   } else {
-    if (option.choices.empty() || std::count(option.choices.begin(), option.choices.end(), text)) return "";
-    return cat("unknown value '", text, "': did you mean '", nearest(text, option.choices), "'? (",
-               join(option.choices, ", "), ")");
+    const auto& choices = option.allowed.choices;
+    if (choices.empty() || std::count(choices.begin(), choices.end(), text)) return "";
+    return cat("unknown value '", text, "': did you mean '", nearest(text, choices), "'? (",
+               join(choices, ", "), ")");
   }
 }
 
@@ -97,6 +100,40 @@ bool in(const std::vector<std::string>& groups, const Option& option) {
   return std::find(groups.begin(), groups.end(), option.group) != groups.end();
 }
 
+/// The options of a command, and its long-only --help.
+void add(CLI::App& app, const Command& command) {
+  app.set_help_flag("--help", "print this and exit")->group("Other");
+  app.get_formatter()->column_width(34);
+  app.footer(command.footer);
+  if (command.rest) app.prefix_command();
+  for (const Option& option : command.options) {
+    const bool argument = std::isupper(option.name.front()) != 0;
+    const std::string flag = argument ? option.name : "--" + option.name;
+    const auto& choices = option.allowed.choices;
+    const std::string help = option.help + (choices.empty() ? "" : " (" + join(choices, ", ") + ")");
+    std::visit(
+        [&](auto* v) {
+          using T = std::remove_cvref_t<decltype(*v)>;
+          if constexpr (std::is_same_v<T, bool>) {
+            app.add_flag(flag, *v, help)->group(option.group);
+          } else {
+            CLI::Option* added = app.add_option(flag, *v, help)->type_name(option.placeholder);
+            if (argument)
+              added->required(option.text().empty());
+            else
+              added->group(option.group)->default_str(option.text());
+            if constexpr (!kList<T>)
+              added->take_last();
+            else if (!argument)
+              added->delimiter(',');
+            added->check(
+                CLI::Validator([option](std::string& text) { return problem<T>(option, text); }, ""));
+          }
+        },
+        option.value);
+  }
+}
+
 }  // namespace
 
 std::string Option::text() const {
@@ -107,52 +144,38 @@ nlohmann::ordered_json Option::json() const {
   return std::visit([](const auto* v) { return json_of(*v); }, value);
 }
 
-void add_options(CLI::App& app, const std::vector<Option>& options) {
-  for (const Option& option : options) {
-    const std::string flag = "--" + option.name;
-    const std::string help =
-        option.help + (option.choices.empty() ? "" : " (" + join(option.choices, ", ") + ")");
-    std::visit(
-        [&](auto* v) {
-          using T = std::remove_cvref_t<decltype(*v)>;
-          if constexpr (std::is_same_v<T, bool>) {
-            app.add_flag(flag, *v, help)->group(option.group);
-          } else {
-            CLI::Option* added = app.add_option(flag, *v, help)
-                                     ->group(option.group)
-                                     ->type_name(option.placeholder)
-                                     ->default_str(option.text());
-            if constexpr (kList<T>)
-              added->delimiter(',');
-            else
-              added->take_last();
-            added->check(
-                CLI::Validator([option](std::string& text) { return problem<T>(option, text); }, ""));
-          }
-        },
-        option.value);
+int run_command_line(const Command& program, const std::string& version, int argc, const char* const* argv,
+                     const std::vector<Command>& subcommands) {
+  CLI::App app(program.about, program.name);
+  add(app, program);
+  app.set_version_flag("--version", cat(program.name, " ", version), "print the version and exit")
+      ->group("Other");
+  const Command* chosen = &program;
+  for (const Command& command : subcommands) {
+    CLI::App* sub = app.add_subcommand(command.name, command.about);
+    if (command.about.empty()) sub->group("");
+    add(*sub, command);
+    sub->callback([&chosen, &command, sub] {
+      chosen = &command;
+      if (command.rest) *command.rest = sub->remaining();
+    });
   }
-}
-
-void add_help(CLI::App& app, const std::string& version) {
-  app.set_help_flag("--help", "print this and exit")->group("Other");
-  if (!version.empty())
-    app.set_version_flag("--version", version, "print the version and exit")->group("Other");
-  app.get_formatter()->column_width(34);
-}
-
-bool parse_command_line(CLI::App& app, int argc, const char* const* argv) {
+  if (!subcommands.empty()) app.require_subcommand(1);
   try {
     app.parse(argc, argv);
-    return true;
   } catch (const CLI::Success& e) {
-    app.exit(e);
-    return false;
+    return app.exit(e);
   } catch (const CLI::ParseError& e) {
     // What was not understood explains what is missing.
     const auto extras = app.remaining(true);
     throw InputError(extras.empty() ? e.what() : unexpected(app, extras.front()));
   }
+  return chosen->run();
+}
+
+std::vector<Option> operator+(std::vector<Option> options, const std::vector<Option>& more) {
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
 }
 
 nlohmann::ordered_json options_json(const std::vector<Option>& options,

@@ -1,7 +1,9 @@
 // Numbers and boxes as people read them.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,6 +27,14 @@ std::string number_text(double number);
 template <class Integer>
 std::string number_text(Integer number) {
   return std::to_string(number);
+}
+/// What number_text() was; nothing for text that is no Number or goes on behind it.
+template <class Number>
+std::optional<Number> number_from(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
 }
 /// "512 B", "1.5 KiB", "139.1 GiB".
 std::string bytes_text(int64_t bytes);

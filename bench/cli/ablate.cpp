@@ -1,14 +1,13 @@
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <set>
 #include <utility>
 
 #include "bench/cli/commands.h"
+#include "bench/cli/measure.h"
 #include "bench/plan/ladder.h"
-#include "bench/plan/plan.h"
+#include "bench/plan/programs.h"
 #include "bench/report/ablation.h"
-#include "bench/run/program.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -29,8 +28,6 @@ struct AblateOptions {
          "LIST",
          "leave out of the tuned trainer, or add alone to the first",
          kPlan,
-         0,
-         0,
          {kWithout, kOnly}},
     });
   }
@@ -104,24 +101,20 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
   return plan;
 }
 
-int ablate(const AblateOptions& options, const std::string& command_line) {
+int ablate(AblateOptions& options) {
   std::vector<Rung> rungs = chosen_rungs(options.rungs);
   if (options.rungs == std::vector<std::string>{"all"})
     std::erase_if(rungs, [](const Rung& rung) { return rung.parent.empty() || !on_the_ladder(rung); });
   std::vector<std::string> kinds;
   for (const char* kind : {kWithout, kOnly})
     if (std::count(options.kinds.begin(), options.kinds.end(), kind) > 0) kinds.emplace_back(kind);
-  return measure(options.measure, plan_of(rungs, kinds), command_line);
+  return measure(options.measure, plan_of(rungs, kinds));
 }
 
 }  // namespace
 
-void add_ablate_command(CLI::App& app, const std::string& command_line, int& exit_code) {
-  auto options = std::make_shared<AblateOptions>();
-  CLI::App* command = app.add_subcommand("ablate", "measure each rung left out, and each alone");
-  add_help(*command, "");
-  add_options(*command, options->options());
-  command->callback([options, command_line, &exit_code] { exit_code = ablate(*options, command_line); });
+Command ablate_command() {
+  return command<AblateOptions>("ablate", "measure each rung left out, and each alone", ablate);
 }
 
 }  // namespace stepladder

@@ -2,12 +2,13 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
-#include <memory>
 
 #include "bench/base/table.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
+#include "bench/cli/measure.h"
 #include "bench/plan/pairs.h"
+#include "bench/results/json.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
 #include "bench/verdict/comparison.h"
@@ -25,11 +26,10 @@ struct CalibrateOptions {
   MeasureOptions measure;
 
   std::vector<Option> options() {
-    auto all = measure.workload_options(
+    return measure.workload_options(
         {{"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", MeasureOptions::kPlan},
-         {"pairs", &pairs, "N", "of runs of the same executable", MeasureOptions::kPlan, kMinPairs, 1000}});
-    all.push_back({"out", &out, "FILE", "the noise file, replaced", MeasureOptions::kFiles});
-    return all;
+         {"pairs", &pairs, "N", "of runs of the same executable", MeasureOptions::kPlan, {kMinPairs, 1000}},
+         {"out", &out, "FILE", "the noise file, replaced", MeasureOptions::kFiles}});
   }
 };
 
@@ -59,9 +59,8 @@ std::string table_of(const Noise& noise) {
   return table.terminal();
 }
 
-int calibrate(const CalibrateOptions& options, const std::string& command_line) {
-  const DeviceProbe probe = probe_device(options.measure.rung.backend, options.measure.rung.device);
-  if (!probe.error.empty()) throw Error(probe.error);
+int calibrate(CalibrateOptions& options) {
+  const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
   const auto folder = std::filesystem::path(options.out).parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
@@ -82,7 +81,7 @@ int calibrate(const CalibrateOptions& options, const std::string& command_line) 
   while (!pairs.exhausted()) pairs.measure_pair();
 
   Noise noise;
-  noise.context = machine_context(command_line, probe);
+  noise.context = machine_context(probe);
   noise.steps = first.plan.settings.steps;
   noise.warmup = first.plan.warmup;
   collect(noise, first.results, second.results);
@@ -95,7 +94,7 @@ int calibrate(const CalibrateOptions& options, const std::string& command_line) 
         good &= run.status == Status::unsupported;
       }
   if (noise.log_ratios.empty()) throw Error("no rung ran: there is no noise to write down");
-  out.write(to_json(noise).dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  out.write(dump(to_json(noise), 1) + "\n");
   out.commit();
   std::cout << table_of(noise) << "\nwrote " << options.out << std::endl;
   return good ? kExitOk : kExitFailed;
@@ -103,13 +102,9 @@ int calibrate(const CalibrateOptions& options, const std::string& command_line) 
 
 }  // namespace
 
-void add_calibrate_command(CLI::App& app, const std::string& command_line, int& exit_code) {
-  auto options = std::make_shared<CalibrateOptions>();
-  CLI::App* command =
-      app.add_subcommand("calibrate", "how much this machine's times differ where nothing changed");
-  add_help(*command, "");
-  add_options(*command, options->options());
-  command->callback([options, command_line, &exit_code] { exit_code = calibrate(*options, command_line); });
+Command calibrate_command() {
+  return command<CalibrateOptions>("calibrate", "how much this machine's times differ where nothing changed",
+                                   calibrate);
 }
 
 }  // namespace stepladder

@@ -3,9 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <memory>
 
-#include "bench/base/options.h"
 #include "bench/base/table.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
@@ -33,22 +31,24 @@ struct CommOptions {
   bool json = false;
 
   std::vector<Option> options() {
-    return {{"devices", &devices, "N", "ranks, one on each; default: all that are here, on the CPU 2",
-             "Ranks", 2, 1024},
-            {"backend", &backend, "NAME", "auto, cpu or cuda", "Ranks", 0, 0, {"auto", "cpu", "cuda"}},
+    return {{"devices",
+             &devices,
+             "N",
+             "ranks, one on each; default: all that are here, on the CPU 2",
+             "Ranks",
+             {2, 1024}},
+            {"backend", &backend, "NAME", "auto, cpu or cuda", "Ranks", {"auto", "cpu", "cuda"}},
             {"collective",
              &collective,
              "NAME",
              "what the ranks do together",
              "Ranks",
-             0,
-             0,
              {"all_reduce", "reduce_scatter", "all_gather"}},
-            {"max-mib", &max_mib, "N", "largest size; default: 512, on the CPU 16", "Ranks", 1, 65536},
-            {"iterations", &iterations, "N", "of each size, after 3 that are left out", "Ranks", 1, 100000},
-            {"timeout", &timeout, "SECONDS", "after which the ranks are ended", "Ranks", 1, 1e6},
+            {"max-mib", &max_mib, "N", "largest size; default: 512, on the CPU 16", "Ranks", {1, 65536}},
+            {"iterations", &iterations, "N", "of each size, after 3 that are left out", "Ranks", {1, 100000}},
+            {"timeout", &timeout, "SECONDS", "after which the ranks are ended", "Ranks", {1, 1e6}},
             {"json", &json, "", "for machines", "Ranks"},
-            {"events", &events, "FD", "", "", 0, 1 << 20}};
+            {"events", &events, "FD", "", "", {0, 1 << 20}}};
   }
 };
 
@@ -144,10 +144,9 @@ int as_rank(const CommOptions& options, const World& world) {
   return kExitOk;
 }
 
-int comm(CommOptions options) {
+int comm(CommOptions& options) {
   if (const World world = World::from_environment(); world.size > 1) return as_rank(options, world);
-  const DeviceProbe probe = probe_device(options.backend, 0);
-  if (!probe.error.empty()) throw Error(probe.error);
+  const DeviceProbe probe = require_device(options.backend, 0);
   const bool cpu = probe.device.backend == "cpu";
   if (options.devices == 0) options.devices = cpu ? 2 : probe.devices;
   if (!cpu && options.devices > probe.devices)
@@ -178,12 +177,8 @@ int comm(CommOptions options) {
 
 }  // namespace
 
-void add_comm_command(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<CommOptions>();
-  CLI::App* command = app.add_subcommand("comm", "how fast the ranks reduce, by size");
-  add_help(*command, "");
-  add_options(*command, options->options());
-  command->callback([options, &exit_code] { exit_code = comm(*options); });
+Command comm_command() {
+  return command<CommOptions>("comm", "how fast the ranks reduce, by size", comm);
 }
 
 }  // namespace stepladder

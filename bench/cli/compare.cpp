@@ -1,4 +1,3 @@
-#include <memory>
 
 #include "bench/cli/commands.h"
 #include "bench/cli/verdict_options.h"
@@ -10,9 +9,15 @@ namespace {
 struct CompareOptions {
   std::string base, next;
   VerdictOptions verdict;
+
+  std::vector<Option> options() {
+    return std::vector<Option>{{"BASE", &base, "", "results file to compare with"},
+                               {"NEW", &next, "", "results file that is judged"}} +
+           verdict.options();
+  }
 };
 
-int compare_files(const CompareOptions& options) {
+int compare_files(CompareOptions& options) {
   const Results base = load_results(options.base), next = load_results(options.next);
   require_comparable(base, next);
   Comparison comparison = compare(base, next, options.verdict.limits(next.context, next.plan));
@@ -24,14 +29,9 @@ int compare_files(const CompareOptions& options) {
 
 }  // namespace
 
-void add_compare_command(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<CompareOptions>();
-  CLI::App* command = app.add_subcommand("compare", "two results files: is the new one slower, or larger?");
-  add_help(*command, "");
-  command->add_option("BASE", options->base, "results file to compare with")->required()->type_name("");
-  command->add_option("NEW", options->next, "results file that is judged")->required()->type_name("");
-  add_options(*command, options->verdict.options());
-  command->callback([options, &exit_code] { exit_code = compare_files(*options); });
+Command compare_command() {
+  return command<CompareOptions>("compare", "two results files: is the new one slower, or larger?",
+                                 compare_files);
 }
 
 }  // namespace stepladder

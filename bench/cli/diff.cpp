@@ -3,10 +3,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <memory>
 #include <optional>
 
-#include "bench/base/options.h"
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder.h"
 #include "bench/report/report.h"
@@ -22,7 +20,9 @@ struct DiffOptions {
   std::string before, after, results;
 
   std::vector<Option> options() {
-    return {{"results", &results, "FILE",
+    return {{"A", &before, "", "a rung"},
+            {"B", &after, "", "the rung compared with it"},
+            {"results", &results, "FILE",
              "what both were measured in; default: reports/latest, where it is there", "Diff"}};
   }
 };
@@ -68,7 +68,7 @@ std::optional<Results> measured(const std::string& asked_for) {
   return std::nullopt;
 }
 
-void diff(const DiffOptions& options) {
+int diff(DiffOptions& options) {
   const Rung& before = find_rung(options.before);
   const Rung& after = find_rung(options.after);
   const auto results = measured(options.results);
@@ -78,18 +78,13 @@ void diff(const DiffOptions& options) {
       << (results
               ? comparison(*results, before.name, after.name)
               : "Not measured: no reports/latest here; `scripts/run` measures, --results names a file.\n");
+  return kExitOk;
 }
 
 }  // namespace
 
-void add_diff_command(CLI::App& app) {
-  auto options = std::make_shared<DiffOptions>();
-  CLI::App* command = app.add_subcommand("diff", "what one rung changes against another, and what that buys");
-  add_help(*command, "");
-  command->add_option("A", options->before, "a rung")->required()->type_name("");
-  command->add_option("B", options->after, "the rung compared with it")->required()->type_name("");
-  add_options(*command, options->options());
-  command->callback([options] { diff(*options); });
+Command diff_command() {
+  return command<DiffOptions>("diff", "what one rung changes against another, and what that buys", diff);
 }
 
 }  // namespace stepladder

@@ -127,11 +127,10 @@ class Doctor {
 
 }  // namespace
 
-void add_doctor_command(CLI::App& app, int& exit_code) {
-  CLI::App* command =
-      app.add_subcommand("doctor", "what is here, what each rung needs, and how to get what is missing");
-  add_help(*command, "");
-  command->callback([&exit_code] { exit_code = Doctor().run(); });
+Command doctor_command() {
+  return {"doctor", "what is here, what each rung needs, and how to get what is missing", {}, [] {
+            return Doctor().run();
+          }};
 }
 
 }  // namespace stepladder

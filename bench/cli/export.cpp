@@ -1,12 +1,11 @@
 #include "bench/report/export.h"
 
 #include <iostream>
-#include <memory>
 
-#include "bench/base/options.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/results/file.h"
+#include "bench/results/json.h"
 #include "model/atomic_file.h"
 #include "model/error.h"
 
@@ -15,9 +14,15 @@ namespace {
 
 struct ExportOptions {
   std::string results = "reports/latest/results.json", format = "googlebenchmark", out;
+
+  std::vector<Option> options() {
+    return {{"RESULT", &results, "", "a results file, finished or not"},
+            {"format", &format, "NAME", "one run a row", "Export", {"googlebenchmark", "csv"}},
+            {"out", &out, "FILE", "default: standard output", "Export"}};
+  }
 };
 
-int export_results(const ExportOptions& options) {
+int export_results(ExportOptions& options) {
   const Results results = load_results(options.results);
   std::string text;
   if (options.format == "csv") {
@@ -27,7 +32,7 @@ int export_results(const ExportOptions& options) {
     for (const std::string& line : left_out(results)) std::cerr << "stepladder: left out: " << line << "\n";
     if (json["benchmarks"].empty())
       throw InputError(cat(options.results, ": no run in it is ok: nothing to export"));
-    text = json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+    text = dump(json, 1) + "\n";
   }
   if (options.out.empty()) {
     std::cout << text << std::flush;
@@ -41,16 +46,8 @@ int export_results(const ExportOptions& options) {
 
 }  // namespace
 
-void add_export_command(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<ExportOptions>();
-  CLI::App* command = app.add_subcommand("export", "write results in a format that other tools read");
-  add_help(*command, "");
-  command->add_option("RESULT", options->results, "a results file, finished or not");
-  add_options(
-      *command,
-      {{"format", &options->format, "NAME", "one run a row", "Export", 0, 0, {"googlebenchmark", "csv"}},
-       {"out", &options->out, "FILE", "default: standard output", "Export"}});
-  command->callback([options, &exit_code] { exit_code = export_results(*options); });
+Command export_command() {
+  return command<ExportOptions>("export", "write results in a format that other tools read", export_results);
 }
 
 }  // namespace stepladder

@@ -7,14 +7,15 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <tuple>
 
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
+#include "bench/cli/measure.h"
 #include "bench/cli/verdict_options.h"
 #include "bench/plan/pairs.h"
+#include "bench/report/speedups.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
 #include "model/atomic_file.h"
@@ -35,20 +36,19 @@ struct GateOptions {
 
   std::vector<Option> options() {
     const char* plan = MeasureOptions::kPlan;
-    auto all = measure.workload_options(
-        {{"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", plan},
-         {"pairs", &pairs, "N", "before the first look", plan, kMinPairs, 1000},
-         {"max-pairs", &max_pairs, "N", "when to give up", plan, kMinPairs, 1000},
-         {"repeat", &repeat, "N", "times all of it, each with a verdict of its own", plan, 1, 1000},
-         {"max-time", &max_time, "SECONDS", "starts no further pair after that", plan, 0, 1e9}});
-    all.push_back(
-        {"results", &results, "DIR",
-         "base.json and new.json, replaced; default: reports/gate, or reports/gate-2 and so on while "
-         "another gate writes there",
-         MeasureOptions::kFiles});
-    const auto last = verdict.options();
-    all.insert(all.end(), last.begin(), last.end());
-    return all;
+    return measure.workload_options(
+               {{"BASE_BIN", &base, "", "bin/ of the build to compare with"},
+                {"NEW_BIN", &next, "", "bin/ of the build that is judged"},
+                {"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", plan},
+                {"pairs", &pairs, "N", "before the first look", plan, {kMinPairs, 1000}},
+                {"max-pairs", &max_pairs, "N", "when to give up", plan, {kMinPairs, 1000}},
+                {"repeat", &repeat, "N", "times all of it, each with a verdict of its own", plan, {1, 1000}},
+                {"max-time", &max_time, "SECONDS", "starts no further pair after that", plan, {0, 1e9}},
+                {"results", &results, "DIR",
+                 "base.json and new.json, replaced; default: reports/gate, or reports/gate-2 and so on while "
+                 "another gate writes there",
+                 MeasureOptions::kFiles}}) +
+           verdict.options();
   }
 };
 
@@ -74,8 +74,8 @@ std::vector<Rung> common_rungs(const GateOptions& options, std::vector<std::stri
 }
 
 /// Of the build in `folder`. Whose sources it was made of only the running build's own folder tells.
-Json context_of(const std::string& folder, const std::string& command_line, const DeviceProbe& probe) {
-  Json context = machine_context(command_line, probe);
+Json context_of(const std::string& folder, const DeviceProbe& probe) {
+  Json context = machine_context(probe);
   std::error_code none;
   if (!fs::equivalent(folder, bin_dir(), none)) context["commit"] = "";
   context["bin_dir"] = folder;
@@ -187,13 +187,12 @@ void add(Comparison& all, Comparison more) {
   all.device = more.device;
 }
 
-int gate(const GateOptions& options, const std::string& command_line) {
+int gate(GateOptions& options) {
   if (options.max_pairs < options.pairs)
     throw InputError(cat("--max-pairs ", options.max_pairs, " is less than --pairs ", options.pairs));
   std::vector<std::string> missing;
   const std::vector<Rung> rungs = common_rungs(options, missing);
-  const DeviceProbe probe = probe_device(options.measure.rung.backend, options.measure.rung.device);
-  if (!probe.error.empty()) throw Error(probe.error);
+  const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
   if (!options.verdict.out.empty()) AtomicFile writable(options.verdict.out);
 
   Side base = side_of(options, options.base, rungs, probe, nullptr);
@@ -201,8 +200,7 @@ int gate(const GateOptions& options, const std::string& command_line) {
   const ResultsFolder folder(options.results);
   const InterruptGuard guard;
   const Deadline deadline(options.max_time);
-  const Limits limits =
-      options.verdict.limits(context_of(options.base, command_line, probe), base.plan.json());
+  const Limits limits = options.verdict.limits(context_of(options.base, probe), base.plan.json());
   Comparison comparison;
   std::optional<Interrupted> interrupted;
   for (int64_t time = 1; time <= options.repeat; ++time) {
@@ -210,11 +208,11 @@ int gate(const GateOptions& options, const std::string& command_line) {
     for (auto [side, bin, name] :
          {std::tuple(&base, options.base, "base"), std::tuple(&next, options.next, "new")}) {
       side->results = {};
-      side->results.context = context_of(bin, command_line, probe);
+      side->results.context = context_of(bin, probe);
       side->results.plan = side->plan.json();
       side->results.complete = true;
       side->file = std::make_unique<ResultsFile>(cat(place, "/", name, ".json"), side->results.context,
-                                                 side->results.plan, Existing::overwrite);
+                                                 side->results.plan, Existing::overwrite, results_file_json);
     }
     PairedRuns pairs(base, next, probe.device.name, options.measure.timeout);
     try {
@@ -245,19 +243,9 @@ int gate(const GateOptions& options, const std::string& command_line) {
 
 }  // namespace
 
-void add_gate_command(CLI::App& app, const std::string& command_line, int& exit_code) {
-  auto options = std::make_shared<GateOptions>();
-  CLI::App* command =
-      app.add_subcommand("gate", "measures two builds in turns until it is clear whether one is slower");
-  add_help(*command, "");
-  command->add_option("BASE_BIN", options->base, "bin/ of the build to compare with")
-      ->required()
-      ->type_name("");
-  command->add_option("NEW_BIN", options->next, "bin/ of the build that is judged")
-      ->required()
-      ->type_name("");
-  add_options(*command, options->options());
-  command->callback([options, command_line, &exit_code] { exit_code = gate(*options, command_line); });
+Command gate_command() {
+  return command<GateOptions>("gate", "measures two builds in turns until it is clear whether one is slower",
+                              gate);
 }
 
 }  // namespace stepladder

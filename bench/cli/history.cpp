@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <memory>
 
-#include "bench/base/options.h"
 #include "bench/cli/charts.h"
 #include "bench/cli/commands.h"
 #include "bench/results/file.h"
+#include "bench/results/json.h"
 #include "bench/verdict/comparison.h"
 #include "model/atomic_file.h"
 #include "model/error.h"
@@ -23,20 +22,19 @@ struct HistoryOptions {
   double threshold = kMinLimit * 100;  // percent
 
   std::vector<Option> options() {
-    return {{"threshold", &threshold, "PERCENT", "a change of less is none", "History", 0, 1000},
+    return {{"DIR", &folder, "", "a folder of results files"},
+            {"threshold", &threshold, "PERCENT", "a change of less is none", "History", {0, 1000}},
             {"format",
              &format,
              "NAME",
              "text also writes history.json and the chart",
              "History",
-             0,
-             0,
              {"text", "markdown", "json"}},
             {"out", &out, "DIR", "where to", "History"}};
   }
 };
 
-int show_history(const HistoryOptions& options) {
+int show_history(HistoryOptions& options) {
   if (!fs::is_directory(options.folder)) throw InputError(cat(options.folder, " is no folder"));
   std::vector<std::string> paths;
   for (const auto& entry : fs::directory_iterator(options.folder))
@@ -57,7 +55,7 @@ int show_history(const HistoryOptions& options) {
     throw InputError(cat(options.folder, " holds no results file with a rung that is ok",
                          history.skipped.empty() ? "" : "; " + history.skipped.front()));
 
-  const std::string json = to_json(history).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string json = dump(to_json(history), 1) + "\n";
   if (options.format != "text") {
     std::cout << (options.format == "json" ? json : markdown_report(history)) << std::flush;
     return kExitOk;
@@ -73,13 +71,9 @@ int show_history(const HistoryOptions& options) {
 
 }  // namespace
 
-void add_history_command(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<HistoryOptions>();
-  CLI::App* command = app.add_subcommand("history", "step times over time, and where their level changed");
-  add_help(*command, "");
-  command->add_option("DIR", options->folder, "a folder of results files")->required()->type_name("");
-  add_options(*command, options->options());
-  command->callback([options, &exit_code] { exit_code = show_history(*options); });
+Command history_command() {
+  return command<HistoryOptions>("history", "step times over time, and where their level changed",
+                                 show_history);
 }
 
 }  // namespace stepladder

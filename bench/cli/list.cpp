@@ -1,7 +1,5 @@
 #include <iostream>
-#include <memory>
 
-#include "bench/base/options.h"
 #include "bench/base/table.h"
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder.h"
@@ -18,12 +16,12 @@ struct ListOptions {
 
   std::vector<Option> options() {
     return {{"json", &json, "", "for machines", "List"},
-            {"backend", &backend, "NAME", "auto, cpu or cuda", "List", 0, 0, {"auto", "cpu", "cuda"}},
-            {"device", &device, "N", "index of the CUDA device", "List", 0, 1023}};
+            {"backend", &backend, "NAME", "auto, cpu or cuda", "List", {"auto", "cpu", "cuda"}},
+            {"device", &device, "N", "index of the CUDA device", "List", {0, 1023}}};
   }
 };
 
-int list(const ListOptions& options) {
+int list(ListOptions& options) {
   const DeviceProbe probe = probe_device(options.backend, options.device);
   const auto reason = [&](const Rung& rung) {
     if (!probe.error.empty()) return probe.error;
@@ -62,12 +60,8 @@ int list(const ListOptions& options) {
 
 }  // namespace
 
-void add_list_command(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<ListOptions>();
-  CLI::App* command = app.add_subcommand("list", "the rungs, what each needs, and whether it runs here");
-  add_help(*command, "");
-  add_options(*command, options->options());
-  command->callback([options, &exit_code] { exit_code = list(*options); });
+Command list_command() {
+  return command<ListOptions>("list", "the rungs, what each needs, and whether it runs here", list);
 }
 
 }  // namespace stepladder

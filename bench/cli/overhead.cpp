@@ -3,17 +3,19 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
+#include <functional>
 #include <iostream>
-#include <memory>
+#include <numeric>
 #include <span>
 
+#include "bench/base/statistics.h"
 #include "bench/base/table.h"
 #include "bench/base/temporary_file.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
-#include "bench/plan/ladder.h"
-#include "bench/plan/plan.h"
+#include "bench/cli/measure.h"
+#include "bench/results/file.h"
+#include "bench/results/rounds.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
 #include "bench/run/progress.h"
@@ -35,8 +37,8 @@ struct OverheadOptions {
     constexpr const char* kPlan = MeasureOptions::kPlan;
     return measure.workload_options(
         {{"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", kPlan},
-         {"pairs", &pairs, "N", "of runs, by itself and under the harness", kPlan, kMinPairs, 1000},
-         {"limit", &limit, "PERCENT", "the step times may differ by this much", kPlan, 0, 1000}});
+         {"pairs", &pairs, "N", "of runs, by itself and under the harness", kPlan, {kMinPairs, 1000}},
+         {"limit", &limit, "PERCENT", "the step times may differ by this much", kPlan, {0, 1000}}});
   }
 };
 
@@ -45,36 +47,24 @@ struct Cost {
   double step = 0.0, besides = 0.0;
 };
 
-/// The ms of each "step  3/40 | loss 4.50 | .. | 27.412 ms | .." that a rung printed.
-std::vector<double> printed_steps(std::istream& text) {
-  std::vector<double> ms;
-  for (std::string line; std::getline(text, line);) {
-    if (!line.starts_with("step ")) continue;
-    const size_t end = line.find(" ms | "), begin = line.rfind(' ', end - 1);
-    check(end != std::string::npos, "a step without its time: ", line);
-    ms.push_back(std::stod(line.substr(begin, end - begin)));
-  }
-  return ms;
-}
-
-/// The rung by itself: nobody reads along, its output goes to a file. Throws Error where it fails.
+/// The rung by itself: nobody reads along, and only at its end it leaves its steps' times in a file. Throws
+/// Error where it fails.
 Cost alone(const RunRequest& request) {
   const TemporaryFile file((fs::temp_directory_path() / cat("stepladder_overhead_", ::getpid())).string());
-  std::vector<std::string> command = {"/bin/sh", "-c", "exec \"$@\" >\"$0\"", file.path};
-  for (const auto* words : {&request.program.command, &request.arguments})
-    command.insert(command.end(), words->begin(), words->end());
+  std::vector<std::string> command = request.program.command;
+  command.insert(command.end(), request.arguments.begin(), request.arguments.end());
+  command.insert(command.end(), {"--times", file.path});
   const auto start = std::chrono::steady_clock::now();
   const ChildEnd end =
-      run_child(command, Channel::out, request.timeout_s, [](std::string_view) { return true; });
+      run_child(command, Channel::events, request.timeout_s, [](std::string_view) { return true; });
   const std::chrono::duration<double, std::milli> wall = std::chrono::steady_clock::now() - start;
-  std::ifstream output(file.path);
-  const std::vector<double> ms = printed_steps(output);
-  if (end.how != ChildEnd::How::exited || end.code != 0 || std::ssize(ms) != request.steps)
+  if (end.how != ChildEnd::How::exited || end.code != 0 || !fs::exists(file.path))
     throw Error(cat(request.program.variant, " by itself fails", end.last_words()));
-  Cost cost = {0.0, wall.count()};
-  for (double step : ms) cost.besides -= step;
-  cost.step = median(std::span(ms).subspan(static_cast<size_t>(request.warmup)));
-  return cost;
+  const auto ms = load_json(file.path).get<std::vector<double>>();
+  if (std::ssize(ms) != request.steps)
+    throw Error(cat(request.program.variant, " by itself made ", ms.size(), " steps"));
+  return {median(std::span(ms).subspan(static_cast<size_t>(request.warmup))),
+          std::accumulate(ms.begin(), ms.end(), wall.count(), std::minus())};
 }
 
 Cost under_harness(const RunRequest& request, Progress& progress) {
@@ -132,9 +122,8 @@ ExitCode judge(const std::vector<Row>& rows, double limit, Table& table) {
   return worst;
 }
 
-int overhead(const OverheadOptions& options) {
-  const DeviceProbe probe = probe_device(options.measure.rung.backend, options.measure.rung.device);
-  if (!probe.error.empty()) throw Error(probe.error);
+int overhead(OverheadOptions& options) {
+  const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
   Plan plan;
   for (const Rung& rung : chosen_rungs(options.rungs)) {
     if (!unsupported_reason(rung, probe.device).empty()) continue;
@@ -185,13 +174,9 @@ int overhead(const OverheadOptions& options) {
 
 }  // namespace
 
-void add_overhead_command(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<OverheadOptions>();
-  CLI::App* command =
-      app.add_subcommand("overhead", "are rungs as fast under the harness as they are by themselves?");
-  add_help(*command, "");
-  add_options(*command, options->options());
-  command->callback([options, &exit_code] { exit_code = overhead(*options); });
+Command overhead_command() {
+  return command<OverheadOptions>("overhead",
+                                  "are rungs as fast under the harness as they are by themselves?", overhead);
 }
 
 }  // namespace stepladder

@@ -1,23 +1,25 @@
-#include <memory>
-
 #include "bench/cli/commands.h"
 #include "bench/run/machine.h"
 
 namespace stepladder {
+namespace {
 
-void add_probe_command(CLI::App& app, int& exit_code) {
-  struct ProbeOptions {
-    std::string backend = "auto";
-    int device = 0;
-  };
-  auto options = std::make_shared<ProbeOptions>();
-  CLI::App* command = app.add_subcommand("probe-device", "")->group("");
-  command->add_option("--backend", options->backend);
-  command->add_option("--device", options->device);
-  command->callback([options, &exit_code] {
-    print_device(options->backend, options->device);
-    exit_code = 0;
-  });
+struct ProbeOptions {
+  std::string backend = "auto";
+  int device = 0;
+
+  std::vector<Option> options() { return {{"backend", &backend, "", ""}, {"device", &device, "", ""}}; }
+};
+
+int probe(ProbeOptions& options) {
+  print_device(options.backend, options.device);
+  return 0;
+}
+
+}  // namespace
+
+Command probe_command() {
+  return command<ProbeOptions>("probe-device", "", probe);
 }
 
 }  // namespace stepladder

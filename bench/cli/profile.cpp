@@ -1,13 +1,11 @@
 #include <iostream>
-#include <memory>
 
-#include "bench/base/options.h"
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder.h"
+#include "bench/plan/programs.h"
 #include "bench/plan/settings.h"
 #include "bench/report/profile_report.h"
 #include "bench/run/machine.h"
-#include "bench/run/program.h"
 #include "bench/run/progress.h"
 #include "bench/run/runner.h"
 #include "model/atomic_file.h"
@@ -33,26 +31,24 @@ struct ProfileOptions {
     return chosen;
   }
   std::vector<Option> options() {
-    std::vector<Option> all = {
+    const std::vector<Option> own = {
+        {"RUNG", &rung, "", "such as 09 or 09_padded_vocab"},
         {"out", &out, "FILE", "the profile as JSON", "Profile"},
-        {"format", &format, "NAME", "of what is printed", "Profile", 0, 0, {"text", "json", "markdown"}},
-        {"warmup", &warmup, "N", "of --steps, those before the first that is traced", "Profile", 0, 1e6},
-        {"timeout", &timeout, "SECONDS", "a run that takes longer is killed", "Profile", 0.001, 1e9},
+        {"format", &format, "NAME", "of what is printed", "Profile", {"text", "json", "markdown"}},
+        {"warmup", &warmup, "N", "of --steps, those before the first that is traced", "Profile", {0, 1e6}},
+        {"timeout", &timeout, "SECONDS", "a run that takes longer is killed", "Profile", {0.001, 1e9}},
     };
-    const auto rest = of_rung();
-    all.insert(all.end(), rest.begin(), rest.end());
-    return all;
+    return own + of_rung();
   }
 };
 
-int profile(ProfileOptions& options, const std::string& command_line) {
+int profile(ProfileOptions& options) {
   const Rung& rung = find_rung(options.rung);
   if (options.warmup >= options.settings.steps)
     throw InputError(
         cat("--warmup ", options.warmup, " leaves none of --steps ", options.settings.steps, " to trace"));
   if (!options.out.empty()) AtomicFile probe(options.out);  // before minutes of measuring
-  const DeviceProbe probe = probe_device(options.settings.backend, options.settings.device);
-  if (!probe.error.empty()) throw Error(probe.error);
+  const DeviceProbe probe = require_device(options.settings.backend, options.settings.device);
 
   RunRequest request;
   request.program = programs({rung}, {}, "").front();
@@ -72,7 +68,7 @@ int profile(ProfileOptions& options, const std::string& command_line) {
   if (run.status != Status::ok) throw Error(cat(rung.name, ": ", name_of(run.status), ": ", run.reason));
   if (run.profile.is_null()) throw Error(cat(rung.name, " ended without a profile"));
 
-  Json file = {{"schema", kSchema}, {"context", machine_context(command_line, probe)}};
+  Json file = {{"schema", kSchema}, {"context", machine_context(probe)}};
   file["profile"] = {{"variant", run.variant},
                      {"source_hash", run.source_hash},
                      {"backend", run.backend},
@@ -93,14 +89,9 @@ int profile(ProfileOptions& options, const std::string& command_line) {
 
 }  // namespace
 
-void add_profile_command(CLI::App& app, const std::string& command_line, int& exit_code) {
-  auto options = std::make_shared<ProfileOptions>();
-  CLI::App* command =
-      app.add_subcommand("profile", "where the time of a rung's step goes, traced apart from runs");
-  add_help(*command, "");
-  command->add_option("RUNG", options->rung, "such as 09 or 09_padded_vocab")->required()->type_name("");
-  add_options(*command, options->options());
-  command->callback([options, command_line, &exit_code] { exit_code = profile(*options, command_line); });
+Command profile_command() {
+  return command<ProfileOptions>("profile", "where the time of a rung's step goes, traced apart from runs",
+                                 profile);
 }
 
 }  // namespace stepladder

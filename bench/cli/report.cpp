@@ -7,15 +7,15 @@
 #include <iostream>
 #include <list>
 #include <map>
-#include <memory>
 #include <set>
 
-#include "bench/base/options.h"
 #include "bench/base/temporary_file.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/report/ablation.h"
+#include "bench/report/speedups.h"
 #include "bench/results/file.h"
+#include "bench/results/json.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
 #include "bench/verdict/comparison.h"
@@ -35,6 +35,7 @@ struct ReportOptions {
 
   std::vector<Option> options() {
     return {
+        {"RESULT", &results, "", "results files, finished or not, and profiles"},
         {"out", &out, "DIR", "where to write; default: beside the first RESULT", "Report"},
         {"into", &into, "FILE", "also renews the tables between <!-- stepladder --> marks in it", "Report"}};
   }
@@ -78,17 +79,14 @@ std::string name_of(const std::string& path, const std::vector<std::string>& pat
 /// What the page reads of a result: all of it, with what only the journal holds, our notes, and how it stands
 /// against the peers.
 Json page_json(const Results& results, const std::string& name) {
-  Json json = to_json(results);
+  Json json = results_file_json(results);
   Json& report = json["report"] = {
       {"name", name}, {"warnings", Json::array()}, {"notes", Json::array()}, {"against", Json::array()}};
   for (const Note& note : report_notes(results))
     report[note.warning ? "warnings" : "notes"].push_back(note.text);
   for (const Speedup& s : against_peers(results)) {
-    const auto& interval = s.ratio.interval;
-    report["against"].push_back({{"against", s.against},
-                                 {"ratio", s.ratio.value},
-                                 {"lo", interval ? Json(interval->lo) : Json()},
-                                 {"hi", interval ? Json(interval->hi) : Json()}});
+    report["against"].push_back({{"against", s.against}});
+    report["against"].back().update(to_json(s.ratio, "ratio"));
   }
   return json;
 }
@@ -115,14 +113,14 @@ bool is_other_kind(const Json& json) {
 /// Rows on the workload that has the most of them: how much of a ladder a file holds.
 int64_t ladder_size(const Results& results) {
   std::map<std::string, int64_t> rows;
-  for (const Variant& v : aggregate(results))
+  for (const ResultRow& v : aggregate(results))
     if (!is_ablation(v.variant)) ++rows[v.workload];
   int64_t most = 0;
   for (const auto& [workload, count] : rows) most = std::max(most, count);
   return most;
 }
 
-int report(const ReportOptions& options) {
+int report(ReportOptions& options) {
   namespace fs = std::filesystem;
   struct Given {
     std::string name;
@@ -195,22 +193,15 @@ int report(const ReportOptions& options) {
   for (const Json& page : pages) {
     files.emplace_back((out / cat(".report.", ::getpid(), ".", paths.size(), ".json")).string());
     paths.push_back(files.back().path);
-    write_atomically(paths.back(), page.dump(-1, ' ', false, Json::error_handler_t::replace));
+    write_atomically(paths.back(), dump(page));
   }
   return paths.empty() || write_page(paths, out.string(), options.into) ? kExitOk : kExitFailed;
 }
 
 }  // namespace
 
-void add_report_command(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<ReportOptions>();
-  CLI::App* command = app.add_subcommand("report", "page, tables and charts of results files and profiles");
-  add_help(*command, "");
-  command->add_option("RESULT", options->results, "results files, finished or not, and profiles")
-      ->required()
-      ->type_name("");
-  add_options(*command, options->options());
-  command->callback([options, &exit_code] { exit_code = report(*options); });
+Command report_command() {
+  return command<ReportOptions>("report", "page, tables and charts of results files and profiles", report);
 }
 
 }  // namespace stepladder

@@ -1,7 +1,6 @@
-#include <memory>
 
 #include "bench/cli/commands.h"
-#include "bench/plan/plan.h"
+#include "bench/cli/measure.h"
 
 namespace stepladder {
 namespace {
@@ -27,8 +26,6 @@ struct RunOptions {
          "NAME",
          "--batch is each device's, or shared by all of them",
          kPlan,
-         0,
-         0,
          {"weak", "strong"}},
         {"apart", &apart, "",
          "also each of several devices by itself at the same time: tells slow devices from communication",
@@ -37,7 +34,7 @@ struct RunOptions {
   }
 };
 
-int run(const RunOptions& options, const std::string& command_line) {
+int run(RunOptions& options) {
   Plan plan;
   plan.devices = whole_numbers("--devices", options.devices, 1024);
   plan.scaling = options.scaling;
@@ -45,17 +42,13 @@ int run(const RunOptions& options, const std::string& command_line) {
   plan.programs = programs(chosen_rungs(options.rungs), options.peers, options.peer_python);
   if (!options.measure.batch.empty())  // which then is everyone's
     for (Program& program : plan.programs) program.batch = BatchSize::usual;
-  return measure(options.measure, std::move(plan), command_line);
+  return measure(options.measure, std::move(plan));
 }
 
 }  // namespace
 
-void add_run_command(CLI::App& app, const std::string& command_line, int& exit_code) {
-  auto options = std::make_shared<RunOptions>();
-  CLI::App* command = app.add_subcommand("run", "climb the ladder and measure each rung");
-  add_help(*command, "");
-  add_options(*command, options->options());
-  command->callback([options, command_line, &exit_code] { exit_code = run(*options, command_line); });
+Command run_command() {
+  return command<RunOptions>("run", "climb the ladder and measure each rung", run);
 }
 
 }  // namespace stepladder

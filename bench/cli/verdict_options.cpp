@@ -10,12 +10,12 @@
 namespace stepladder {
 
 std::vector<Option> VerdictOptions::options() {
-  return {{"threshold", &threshold, "PERCENT", "a slowdown of less is none", kVerdict, 0, 1000},
+  return {{"threshold", &threshold, "PERCENT", "a slowdown of less is none", kVerdict, {0, 1000}},
           {"noise", &noise, "FILE",
            "what `stepladder calibrate` wrote on this machine: raises the threshold "
            "to the noise of a rung where that is larger",
            kVerdict},
-          {"format", &format, "NAME", "of the report", kVerdict, 0, 0, {"text", "markdown", "json"}},
+          {"format", &format, "NAME", "of the report", kVerdict, {"text", "markdown", "json"}},
           {"out", &out, "FILE", "the report in that format; stdout then gets text", kVerdict}};
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bench/results/results.h"
+#include "bench/results/json.h"
 #include "model/nearest.h"
 
 namespace stepladder {
@@ -108,6 +108,34 @@ const Rung& find_rung(const std::string& name) {
     }
   }
   throw InputError(cat("unknown rung '", name, "': did you mean '", nearest(name, candidates), "'?"));
+}
+
+const Rung* listed(const std::string& name) {
+  const size_t at = height(name);
+  return at < ladder().size() ? &ladder()[at] : nullptr;
+}
+
+size_t height(const std::string& name) {
+  const auto found =
+      std::find_if(ladder().begin(), ladder().end(), [&](const Rung& r) { return r.name == name; });
+  return static_cast<size_t>(found - ladder().begin());
+}
+
+std::vector<std::string> ancestors(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Rung* rung = listed(name); rung && !rung->parent.empty(); rung = listed(rung->parent))
+    names.push_back(rung->parent);
+  return names;
+}
+
+std::vector<Rung> chosen_rungs(const std::vector<std::string>& names) {
+  if (names == std::vector<std::string>{"all"}) return ladder();
+  std::vector<std::string> wanted;
+  for (const std::string& name : names) wanted.push_back(find_rung(name).name);
+  std::vector<Rung> rungs;
+  for (const Rung& rung : ladder())
+    if (std::count(wanted.begin(), wanted.end(), rung.name) > 0) rungs.push_back(rung);
+  return rungs;
 }
 
 std::string Ablation::unchanged() const {

@@ -29,6 +29,8 @@ struct Rung {
   /// Whether its source is merged out of the tuned rung, and alone into the first. Not those that differ by
   /// their batch or their devices.
   bool ablated() const { return batch == BatchSize::usual && devices == 1 && !beside && !parent.empty(); }
+  /// Whether its weights, gradients and activations have --dtype.
+  bool in_16_bits() const { return math == MathMode::half || math == MathMode::fp8; }
   /// "sm_80", "2 devices", or "" when any device will do.
   std::string requirement() const;
 };
@@ -41,6 +43,18 @@ const std::vector<Rung>& ladder();
 
 /// By "02", "tf32" or "02_tf32". Throws InputError with the nearest name for an unknown one.
 const Rung& find_rung(const std::string& name);
+
+/// Null for one that the ladder does not list.
+const Rung* listed(const std::string& name);
+
+/// Place in the ladder; past its end for a rung that it does not list.
+size_t height(const std::string& name);
+
+/// The rungs below one, nearest first; none for one that the ladder does not list.
+std::vector<std::string> ancestors(const std::string& name);
+
+/// The rungs named, or all of them, in the ladder's order. Throws InputError for an unknown one.
+std::vector<Rung> chosen_rungs(const std::vector<std::string>& names);
 
 /// What one rung is worth where others are there, or are not.
 struct Ablation {

@@ -1,42 +1,17 @@
-// What measuring commands share: their options, the plan that follows from them, and carrying it out.
+// What is measured, and in which order.
 #pragma once
 
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "bench/base/options.h"
+#include "bench/plan/programs.h"
 #include "bench/plan/settings.h"
 #include "bench/plan/stopping.h"
 #include "bench/results/results.h"
-#include "bench/run/machine.h"
-#include "bench/run/program.h"
 #include "bench/run/runner.h"
 
 namespace stepladder {
-
-/// The workload, how often it is run, and where the results go.
-struct MeasureOptions {
-  static constexpr const char *kPlan = "Plan", *kRounds = "Rounds",
-                              *kWorkload = "Workload, by default the preset's", *kFiles = "Results";
-
-  std::string preset;
-  std::vector<std::string> batch;
-  std::optional<int64_t> steps, warmup, rounds, max_rounds;
-  std::string order = "abba", max_time;
-  uint64_t order_seed = 1337;
-  std::optional<float> until_ci;
-  RungSettings rung;  // the options that a rung's executable has too
-  std::string out = "reports/latest/results.json";
-  bool resume = false, overwrite = false;
-  double timeout = 1800.0;
-
-  /// `plan`, which says what to measure, and then those above.
-  std::vector<Option> options(std::vector<Option> plan);
-  /// The same without how often it is run and where the results go.
-  std::vector<Option> workload_options(std::vector<Option> plan);
-};
 
 /// Everything that decides what is measured.
 struct Plan {
@@ -58,10 +33,6 @@ struct Plan {
   Json json() const;
 };
 
-/// Fills in what options, preset and device decide of a plan that has its programs. Throws InputError for a
-/// workload that no rung could train on.
-void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& probe);
-
 struct PlannedRun {
   Program program;
   int64_t batch, round;  // sequences on each device
@@ -80,16 +51,5 @@ std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round);
 
 RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::string& device_name,
                        double timeout_s);
-
-/// A list option's numbers, each once. Throws InputError for one that is not from 1 to `most`.
-std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::string>& texts, int64_t most);
-
-/// The rungs named, or all of them, in the ladder's order. Throws InputError for an unknown one.
-std::vector<Rung> chosen_rungs(const std::vector<std::string>& names);
-
-/// Completes `plan`, which has its programs, from options and preset; measures what the results file does not
-/// hold yet; prints the report. Returns the exit code: 0, 5 where a run failed, or 128 plus the signal that
-/// interrupted it. Throws what is wrong with the options, and what is no single run's fault.
-int measure(const MeasureOptions& options, Plan plan, const std::string& command_line);
 
 }  // namespace stepladder

@@ -47,11 +47,10 @@ struct RungSettings {
   float temperature = 1.0F;
   int top_k = 50;
 
-  std::string init, resume, checkpoint, save_weights;
+  std::string init, resume, checkpoint, save_weights, times;
   int64_t checkpoint_every = 0;
 
   bool plan = false;
-  double test_slowdown = 0.0;      // percent
   std::optional<int64_t> events;   // file descriptor
   std::optional<int64_t> profile;  // steps before the first that is traced
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "bench/results/rows.h"
+
 namespace stepladder {
 
 std::optional<double> widest_interval_percent(const Results& results) {
   std::optional<double> widest;
-  for (const Variant& variant : aggregate(results)) {
+  for (const ResultRow& variant : rows_of(results)) {
     if (!variant.numbers || !variant.numbers->median_step_ms.interval) continue;
     const Estimate& ms = variant.numbers->median_step_ms;
     widest = std::max(widest.value_or(0.0), (ms.interval->hi - ms.interval->lo) / 2 / ms.value * 100);

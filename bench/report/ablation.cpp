@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "bench/plan/ladder.h"
+#include "bench/results/json.h"
+#include "bench/results/rounds.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -23,14 +25,12 @@ std::string rung_of(const std::string& variant) {
 }
 
 bool looks_for_batch(const std::string& variant) {
-  const auto& rungs = ladder();
-  return std::any_of(rungs.begin(), rungs.end(), [name = rung_of(variant)](const Rung& rung) {
-    return rung.name == name && rung.batch == BatchSize::largest;
-  });
+  const Rung* rung = listed(rung_of(variant));
+  return rung && rung->batch == BatchSize::largest;
 }
 
 /// The runs of a variant on a workload, or on its own.
-Rounds rounds_of(const Results& results, const std::string& variant, const std::string& workload) {
+Rounds ablation_rounds(const Results& results, const std::string& variant, const std::string& workload) {
   Rounds rounds;
   for (const Run& run : results.runs)
     if (run.variant == variant && (run.workload() == workload || looks_for_batch(variant)))
@@ -47,7 +47,7 @@ int64_t live_peak(const Rounds& rounds) {
 Gain gain_of(const Results& results, const std::string& before, const std::string& after,
              const std::string& workload) {
   Gain gain{.before = before, .after = after};
-  Rounds from = rounds_of(results, before, workload), to = rounds_of(results, after, workload);
+  Rounds from = ablation_rounds(results, before, workload), to = ablation_rounds(results, after, workload);
   for (const auto& [variant, rounds] : {std::pair(before, &from), std::pair(after, &to)}) {
     if (rounds->empty()) gain.status = "missing", gain.reason = variant + " was not measured";
     for (const auto& [round, run] : *rounds)
@@ -57,7 +57,7 @@ Gain gain_of(const Results& results, const std::string& before, const std::strin
     if (!gain.ok()) return gain;
   }
   for (const auto& [variant, rounds] : {std::pair(before, &from), std::pair(after, &to)}) {
-    std::erase_if(*rounds, [](const auto& round) { return round.second->throttled(); });
+    drop_throttled(*rounds);
     if (!rounds->empty()) continue;
     gain.status = "throttled", gain.reason = variant + " was throttled in every round";
     return gain;
@@ -77,10 +77,7 @@ Json to_json(const Gain& gain) {
   Json json = {
       {"before", gain.before}, {"after", gain.after}, {"status", gain.status}, {"reason", gain.reason}};
   if (!gain.ok()) return json;
-  const auto& interval = gain.ratio.interval;
-  json["ratio"] = gain.ratio.value;
-  json["lo"] = interval ? Json(interval->lo) : Json();
-  json["hi"] = interval ? Json(interval->hi) : Json();
+  json.update(to_json(gain.ratio, "ratio"));
   json["rounds"] = gain.rounds;
   json["saved_bytes"] = gain.saved_bytes;
   return json;

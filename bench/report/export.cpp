@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "bench/base/statistics.h"
 #include "bench/base/text.h"
 #include "model/error.h"
 

@@ -7,9 +7,11 @@
 
 #include "bench/base/table.h"
 #include "bench/base/text.h"
+#include "bench/plan/programs.h"
 #include "bench/report/ablation.h"
 #include "bench/report/scaling.h"
-#include "bench/run/program.h"
+#include "bench/report/speedups.h"
+#include "bench/results/json.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -44,10 +46,9 @@ std::string gib(int64_t bytes) {
   return fixed(size, size < 10 ? 2 : 1);
 }
 
-std::string text_at(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  if (found == json.end()) return "unknown";
-  return printable(found->is_string() ? found->get<std::string>() : found->dump(), 200);
+/// A field of a file; "unknown" where it doesn't say.
+std::string known_text(const Json& json, const char* key) {
+  return json.contains(key) ? text_at(json, key) : "unknown";
 }
 
 std::string counted(const std::string& number, const std::string& noun) {
@@ -55,26 +56,26 @@ std::string counted(const std::string& number, const std::string& noun) {
 }
 
 /// The rows of our rungs, or those of the peers.
-std::vector<Variant> only(const std::vector<Variant>& variants, bool peers) {
-  std::vector<Variant> rows;
-  for (const Variant& v : variants)
+std::vector<ResultRow> only(const std::vector<ResultRow>& variants, bool peers) {
+  std::vector<ResultRow> rows;
+  for (const ResultRow& v : variants)
     if (v.peer.empty() != peers) rows.push_back(v);
   return rows;
 }
 
 /// The names of the peers that took part, in the order of their rows.
-std::vector<std::string> peers_of(const std::vector<Variant>& variants) {
+std::vector<std::string> peers_of(const std::vector<ResultRow>& variants) {
   std::vector<std::string> peers;
-  for (const Variant& v : variants)
+  for (const ResultRow& v : variants)
     if (!v.peer.empty() && std::count(peers.begin(), peers.end(), v.peer) == 0) peers.push_back(v.peer);
   return peers;
 }
 
 /// The median of the row that a speed-up is against, and the speed-up.
-std::pair<std::string, std::string> beside(const Variant& row, const std::string& peer,
-                                           const std::vector<Variant>& all) {
+std::pair<std::string, std::string> beside(const ResultRow& row, const std::string& peer,
+                                           const std::vector<ResultRow>& all) {
   for (const Speedup& speedup : row.numbers->peers)
-    for (const Variant& other : all)
+    for (const ResultRow& other : all)
       if (other.peer == peer && other.variant == speedup.against && other.workload == row.workload &&
           other.backend == row.backend)
         return {sized(other.numbers->median_step_ms.value), ratio(speedup)};
@@ -83,13 +84,13 @@ std::pair<std::string, std::string> beside(const Variant& row, const std::string
 
 /// The table of `variants`, which are all of our rungs or all of peers; `all` has those that they compare
 /// with.
-Table table_of(const std::vector<Variant>& variants, const std::vector<Variant>& all, bool ratios_only) {
+Table table_of(const std::vector<ResultRow>& variants, const std::vector<ResultRow>& all, bool ratios_only) {
   const bool ours = variants.empty() || variants.front().peer.empty();
   const std::vector<std::string> peers = ours ? peers_of(all) : std::vector<std::string>();
   const bool validated = std::any_of(variants.begin(), variants.end(),
-                                     [](const Variant& v) { return v.numbers && v.numbers->val_loss; });
+                                     [](const ResultRow& v) { return v.numbers && v.numbers->val_loss; });
   std::set<std::string> workloads;
-  for (const Variant& v : variants) workloads.insert(v.workload);
+  for (const ResultRow& v : variants) workloads.insert(v.workload);
 
   std::vector<Table::Column> columns = {{ours ? "rung" : "peer", Align::left}};
   if (workloads.size() > 1) columns.push_back({"workload", Align::left});
@@ -112,7 +113,7 @@ Table table_of(const std::vector<Variant>& variants, const std::vector<Variant>&
   const size_t size = columns.size();
 
   Table table(std::move(columns));
-  for (const Variant& v : variants) {
+  for (const ResultRow& v : variants) {
     std::vector<std::string> row = {v.variant};
     if (workloads.size() > 1) row.push_back(v.workload);
     if (const auto& n = v.numbers) {
@@ -237,17 +238,17 @@ std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows) {
 /// How many rounds were measured, or before the end, are planned.
 std::string rounds_text(const Results& results) {
   const bool ended = results.stopped.is_object() && results.stopped.contains("rounds");
-  return text_at(ended ? results.stopped : results.plan, "rounds");
+  return known_text(ended ? results.stopped : results.plan, "rounds");
 }
 
 std::string title(const Results& results) {
   std::set<std::string> workloads;
   for (const Run& run : results.runs) workloads.insert(run.workload());
-  const std::string commit = text_at(results.context, "commit");
+  const std::string commit = known_text(results.context, "commit");
   return cat(device_name(results), "; ", printable(join({workloads.begin(), workloads.end()}, ", "), 200),
-             "; ", counted(rounds_text(results), "round"), " of ", text_at(results.plan, "steps"),
-             " steps, the first ", text_at(results.plan, "warmup"), " left out; ",
-             text_at(results.context, "time"), commit.empty() ? "" : ", commit " + commit);
+             "; ", counted(rounds_text(results), "round"), " of ", known_text(results.plan, "steps"),
+             " steps, the first ", known_text(results.plan, "warmup"), " left out; ",
+             known_text(results.context, "time"), commit.empty() ? "" : ", commit " + commit);
 }
 
 /// How many runs the plan holds; a file may hold any plan, so in double.
@@ -267,7 +268,7 @@ double planned(const Json& plan) {
              : 0.0;
 }
 
-std::string throttled_note(const Variant& v) {
+std::string throttled_note(const ResultRow& v) {
   return cat(v.variant, ", ", v.workload,
              ": heat or the hardware's protection cut the clocks in most steps of ", v.throttled_rounds,
              " of ", v.rounds, " rounds; ",
@@ -275,12 +276,12 @@ std::string throttled_note(const Variant& v) {
                            : "its numbers are without those rounds.");
 }
 
-std::vector<Note> notes(const Results& results, const std::vector<Variant>& variants,
+std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& variants,
                         const std::vector<AblatedRung>& ablated) {
   std::vector<Note> lines;
   const auto note = [&](const std::string& text) { lines.push_back({printable(text, 400), false}); };
   const auto warn = [&](const std::string& text) { lines.push_back({printable(text, 400), true}); };
-  const bool intervals = std::any_of(variants.begin(), variants.end(), [](const Variant& v) {
+  const bool intervals = std::any_of(variants.begin(), variants.end(), [](const ResultRow& v) {
     return v.numbers && v.numbers->median_step_ms.interval;
   });
   note(cat("Step time: host clock, device synchronised; median over rounds of each run's median.",
@@ -300,7 +301,7 @@ std::vector<Note> notes(const Results& results, const std::vector<Variant>& vari
       warn(cat("Flash attention ran on the project's own kernels: ", why.substr(8, why.size() - 9), "."));
   if (results.stopped.is_object())
     if (const auto why = results.stopped.find("reason"); why != results.stopped.end() && *why != "rounds")
-      note(cat("Stopped by ", text_at(results.stopped, "reason"), " after ",
+      note(cat("Stopped by ", known_text(results.stopped, "reason"), " after ",
                counted(rounds_text(results), "round"), "."));
   if (!results.complete)
     warn(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
@@ -313,7 +314,7 @@ std::vector<Note> notes(const Results& results, const std::vector<Variant>& vari
       note(cat("Steps settled late in ", late, " of ", results.runs.size(),
                " runs: there more than the first ", asked->dump(), " are left out."));
   }
-  for (const Variant& v : variants) {
+  for (const ResultRow& v : variants) {
     if (!v.numbers) continue;
     if (v.throttled_rounds > 0) warn(throttled_note(v));
     if (is_ablation(v.variant)) continue;
@@ -329,10 +330,9 @@ std::vector<Note> notes(const Results& results, const std::vector<Variant>& vari
       warn(cat(v.variant, ", ", v.workload, ": ", *v.numbers->skipped_steps,
                " steps were skipped, fp16 had overflowed."));
   }
-  const bool emulated = std::any_of(variants.begin(), variants.end(), [](const Variant& v) {
-    const auto rung =
-        std::find_if(ladder().begin(), ladder().end(), [&](const Rung& r) { return r.name == v.variant; });
-    return v.backend == "cpu" && rung != ladder().end() && rung->math != MathMode::fp32;
+  const bool emulated = std::any_of(variants.begin(), variants.end(), [](const ResultRow& v) {
+    const Rung* rung = listed(v.variant);
+    return v.backend == "cpu" && rung && rung->math != MathMode::fp32;
   });
   if (emulated)
     warn(
@@ -363,50 +363,41 @@ std::vector<Note> notes(const Results& results, const std::vector<Variant>& vari
 
 /// The fastest of the rows that `among` holds of, of those on the fewest devices; null where none is.
 template <class Among>
-const Variant* fastest(const std::vector<Variant>& variants, Among among) {
-  const auto key = [](const Variant& v) {
+const ResultRow* fastest(const std::vector<ResultRow>& variants, Among among) {
+  const auto key = [](const ResultRow& v) {
     const auto devices = v.config.find("world_size");
     const int64_t size =
         devices != v.config.end() && devices->is_number_integer() ? devices->get<int64_t>() : 1;
     return std::pair(-size, v.numbers->tokens_per_second.value);
   };
-  const Variant* best = nullptr;
-  for (const Variant& v : variants)
+  const ResultRow* best = nullptr;
+  for (const ResultRow& v : variants)
     if (v.numbers && !v.throttled() && among(v) && (!best || key(v) > key(*best))) best = &v;
   return best;
 }
 
-const Variant* fastest_rung(const std::vector<Variant>& variants) {
-  return fastest(variants, [](const Variant& v) { return v.peer.empty() && !is_ablation(v.variant); });
+const ResultRow* fastest_rung(const std::vector<ResultRow>& variants) {
+  return fastest(variants, [](const ResultRow& v) { return v.peer.empty() && !is_ablation(v.variant); });
 }
 
-Rounds unthrottled_rounds(const Results& results, const Variant& v) {
-  Rounds rounds;
-  for (const Run& run : results.runs)
-    if (run.variant == v.variant && run.workload() == v.workload && !run.throttled())
-      rounds[run.round] = &run;
-  return rounds;
-}
-
-std::vector<Speedup> against_peers(const Results& results, const std::vector<Variant>& variants) {
+std::vector<Speedup> against_peers(const std::vector<ResultRow>& variants) {
   std::vector<Speedup> ratios;
-  const Variant* best = fastest_rung(variants);
+  const ResultRow* best = fastest_rung(variants);
   if (!best) return ratios;
   for (const std::string& peer : peers_of(variants)) {
-    const Variant* other =
-        fastest(variants, [&](const Variant& v) { return v.peer == peer && v.workload == best->workload; });
+    const ResultRow* other =
+        fastest(variants, [&](const ResultRow& v) { return v.peer == peer && v.workload == best->workload; });
     if (!other) continue;
-    if (const auto ratio = speedup(unthrottled_rounds(results, *other), unthrottled_rounds(results, *best)))
-      ratios.push_back({other->variant, *ratio});
+    if (const auto ratio = speedup(other->runs, best->runs)) ratios.push_back({other->variant, *ratio});
   }
   return ratios;
 }
 
 /// The fastest rung that is ok, in how much memory, and against whom; "" where none is.
-std::string headline(const Results& results, const std::vector<Variant>& variants, bool ratios_only) {
-  const Variant* best = fastest_rung(variants);
+std::string headline(const std::vector<ResultRow>& variants, bool ratios_only) {
+  const ResultRow* best = fastest_rung(variants);
   if (!best) return "";
-  const Variant::Numbers& n = *best->numbers;
+  const ResultRow::Numbers& n = *best->numbers;
   std::string text = "Fastest: " + best->variant;
   if (!ratios_only)
     text += cat(", ", sized(n.median_step_ms.value), " ms a step, ",
@@ -415,15 +406,15 @@ std::string headline(const Results& results, const std::vector<Variant>& variant
   const auto times = [](const Speedup& speedup) { return fixed(speedup.ratio.value, 2) + "x"; };
   std::vector<std::string> against;
   if (n.baseline) against.push_back(cat(times(*n.baseline), " the speed of ", n.baseline->against));
-  for (const Speedup& peer : against_peers(results, variants))
+  for (const Speedup& peer : against_peers(variants))
     against.push_back(cat(times(peer), " that of ", peer.against));
   return printable(text + (against.empty() ? "" : "; " + join(against, ", ")), 400) + ".";
 }
 
 /// The lines above the table, each a paragraph.
-std::vector<std::string> head(const Results& results, const std::vector<Variant>& variants,
+std::vector<std::string> head(const Results& results, const std::vector<ResultRow>& variants,
                               bool ratios_only) {
-  const std::string answer = headline(results, variants, ratios_only);
+  const std::string answer = headline(variants, ratios_only);
   return answer.empty() ? std::vector{title(results)} : std::vector{answer, title(results)};
 }
 
@@ -431,7 +422,7 @@ std::vector<std::string> head(const Results& results, const std::vector<Variant>
 
 std::string device_name(const Results& results) {
   const auto device = results.context.find("device");
-  return device == results.context.end() ? "unknown" : text_at(*device, "name");
+  return device == results.context.end() ? "unknown" : known_text(*device, "name");
 }
 
 std::vector<Note> report_notes(const Results& results) {
@@ -439,7 +430,7 @@ std::vector<Note> report_notes(const Results& results) {
 }
 
 std::vector<Speedup> against_peers(const Results& results) {
-  return against_peers(results, aggregate(results));
+  return against_peers(aggregate(results));
 }
 
 std::string terminal_report(const Results& results, bool ratios_only) {
@@ -472,18 +463,18 @@ std::string markdown_report(const Results& results, bool ratios_only) {
 
 std::string comparison(const Results& results, const std::string& before, const std::string& after) {
   const auto variants = aggregate(results);
-  std::vector<Variant> rows;
-  for (const Variant& v : variants)
+  std::vector<ResultRow> rows;
+  for (const ResultRow& v : variants)
     if (v.variant == before || v.variant == after) rows.push_back(v);
   if (rows.empty()) return cat("Neither ", before, " nor ", after, " was measured.\n");
   std::string text = title(results) + "\n\n" + table_of(rows, variants, false).terminal();
-  for (const Variant& v : rows)
+  for (const ResultRow& v : rows)
     if (v.numbers && v.throttled_rounds > 0) text += "\n" + throttled_note(v) + "\n";
-  for (const Variant& b : rows) {
-    for (const Variant& a : rows) {
+  for (const ResultRow& b : rows) {
+    for (const ResultRow& a : rows) {
       if (b.variant != before || a.variant != after || a.workload != b.workload) continue;
       if (!a.numbers || !b.numbers) continue;
-      const auto gain = speedup(unthrottled_rounds(results, b), unthrottled_rounds(results, a));
+      const auto gain = speedup(b.runs, a.runs);
       if (!gain) continue;
       const int64_t more = a.numbers->memory.live_peak - b.numbers->memory.live_peak;
       text += cat("\n", after, " runs at ", ratio(*gain, 2), " times the speed of ", before, " on ",

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/results/results.h"
+#include "bench/results/rows.h"
 
 namespace stepladder {
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "bench/plan/ladder.h"
 #include "bench/report/scaling_model.h"
+#include "bench/results/json.h"
+#include "bench/results/rounds.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -13,23 +16,11 @@ constexpr int64_t kBuckets = 4;                          // the least that 11_mu
 
 /// The runs of a variant on a workload that are ok and not throttled, by round; none where one is not ok.
 Rounds good_rounds(const Results& results, const std::string& variant, const std::string& workload) {
-  Rounds rounds;
-  for (const Run& run : results.runs) {
-    if (run.variant != variant || run.workload() != workload) continue;
-    if (run.status != Status::ok) return {};
-    if (!run.throttled()) rounds[run.round] = &run;
-  }
+  Rounds rounds = rounds_of(results, variant, workload);
+  if (std::any_of(rounds.begin(), rounds.end(), [](const auto& r) { return r.second->status != Status::ok; }))
+    return {};
+  drop_throttled(rounds);
   return rounds;
-}
-
-/// By how many ms a step is longer than `than`'s, over the rounds that both took part in; nothing where none
-/// is.
-std::optional<Estimate> longer(const Rounds& rounds, const Rounds& than) {
-  std::vector<double> ms;
-  for (const auto& [round, run] : rounds)
-    if (const auto other = than.find(round); other != than.end())
-      ms.push_back(run->summary->median_step_ms - other->second->summary->median_step_ms);
-  return ms.empty() ? std::nullopt : std::optional(median_over_rounds(ms));
 }
 
 /// What `variant` may be held against on one device, best first: itself, then the rungs below, a peer's its
@@ -141,19 +132,15 @@ std::vector<PredictedRun> predicted_scaling(const Results& results) {
 }
 
 Json to_json(const ScaledRun& run) {
-  const auto estimate = [](const Estimate& e) -> Json {
-    const auto& i = e.interval;
-    return {{"value", e.value}, {"lo", i ? Json(i->lo) : Json()}, {"hi", i ? Json(i->hi) : Json()}};
-  };
-  const auto optional = [&](const std::optional<Estimate>& e) { return e ? estimate(*e) : Json(); };
+  const auto optional = [](const std::optional<Estimate>& e) { return e ? to_json(*e) : Json(); };
   return {{"variant", run.variant},
           {"config", run.config},
           {"devices", run.devices},
           {"against", run.against},
           {"one_batch", run.one_batch},
-          {"tokens_per_second", estimate(run.tokens_per_second)},
-          {"speedup", estimate(run.speedup)},
-          {"efficiency", estimate(run.efficiency)},
+          {"tokens_per_second", to_json(run.tokens_per_second)},
+          {"speedup", to_json(run.speedup)},
+          {"efficiency", to_json(run.efficiency)},
           {"exposed_ms", optional(run.exposed_ms)},
           {"apart_efficiency", optional(run.apart_efficiency)},
           {"communication_ms", optional(run.communication_ms)}};

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/base/statistics.h"
 #include "bench/results/results.h"
 
 namespace stepladder {

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "bench/results/json.h"
 #include "model/atomic_file.h"
 #include "model/error.h"
 
@@ -26,11 +27,6 @@ std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw InputError("cannot be read: is it there? `stepladder run` writes one");
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// A path may hold any bytes; replacing them keeps the file valid JSON.
-std::string text_of(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 /// Throws unless both are the same, naming the first field that differs.
@@ -82,8 +78,8 @@ Results load_results(const std::string& path, const Json& json) {
   }
 }
 
-ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Existing existing)
-    : path_(path), journal_path_(journal_of(path)) {
+ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json)
+    : to_json_(std::move(to_json)), path_(path), journal_path_(journal_of(path)) {
   const bool there = std::filesystem::exists(path);
   if (there && existing == Existing::refuse)
     throw InputError(cat(path, " is there already: --resume continues it, --overwrite starts again"));
@@ -124,7 +120,7 @@ void ResultsFile::open_journal() {
 }
 
 void ResultsFile::append(const Json& line) {
-  const std::string text = text_of(line, -1);
+  const std::string text = dump(line) + "\n";
   for (std::string_view rest = text; !rest.empty();) {
     const ssize_t written = ::write(journal_, rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
@@ -138,9 +134,7 @@ void ResultsFile::append(const Json& line) {
 }
 
 void ResultsFile::write_file() {
-  AtomicFile file(path_);
-  file.write(text_of(to_json(results_), 1));
-  file.commit();
+  write_atomically(path_, dump(to_json_(results_), 1) + "\n");
 }
 
 void ResultsFile::add(Run run) {

@@ -6,6 +6,7 @@
 // run in progress.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "bench/results/results.h"
@@ -31,10 +32,13 @@ enum class Existing { refuse, resume, overwrite };
 /// A results file being written. One process at a time.
 class ResultsFile {
  public:
+  /// What the file holds of the results: they, and the rows that follow from them.
+  using Writing = std::function<Json(const Results&)>;
+
   /// Starts `plan`, or goes on with it. Throws InputError when the file is there and `existing` is refuse, or
   /// cannot be written; Error with kExitNotComparable, naming the field, when it holds another plan or was
   /// measured on another machine or device.
-  ResultsFile(const std::string& path, Json context, Json plan, Existing existing);
+  ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json);
   ~ResultsFile();
   ResultsFile(const ResultsFile&) = delete;
   ResultsFile& operator=(const ResultsFile&) = delete;
@@ -51,6 +55,7 @@ class ResultsFile {
   void append(const Json& line);
   void write_file();
 
+  const Writing to_json_;
   std::string path_, journal_path_;
   int journal_ = -1;
   Results results_;

@@ -1,4 +1,5 @@
-// A results file, schema 1: context, plan, runs, and the rows per variant that follow from the runs.
+// What was measured: runs, their steps and what they come to, as a results file keeps them
+// (docs/results-schema.md).
 //
 //   {"schema": 1, "complete": true, "context": {..}, "plan": {..}, "runs": [..], "variants": [..]}
 //
@@ -12,9 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/base/statistics.h"
-#include "bench/run/telemetry.h"
-
 namespace stepladder {
 
 using Json = nlohmann::ordered_json;
@@ -23,6 +21,21 @@ inline constexpr int kSchema = 1;
 
 enum class Status { ok, oom, unsupported, diverged, crash, timeout };
 const char* name_of(Status status);
+
+/// A device at one moment; what is unknown is nothing.
+struct DeviceState {
+  std::optional<int64_t> sm_mhz, memory_mhz;
+  std::optional<double> power_w;
+  std::optional<int64_t> temperature_c;
+  /// Why the clocks are not higher, by NVML's names: "sw_power_cap", "hw_thermal_slowdown", ..
+  std::optional<std::vector<std::string>> throttle;
+
+  /// Whether the clocks were cut by heat or by the hardware's protection: hw_slowdown, hw_thermal_slowdown,
+  /// sw_thermal_slowdown, hw_power_brake. The power cap is not among them: a device that works hard enough
+  /// always runs at it, and it belongs to what is measured. Nor are clocks that were asked for, nor idling.
+  /// Nothing where the reasons are unknown.
+  std::optional<bool> throttled() const;
+};
 
 /// One optimizer step as the rung reported it.
 struct Step {
@@ -101,43 +114,6 @@ struct Run {
   bool throttled() const { return summary && summary->throttled.value_or(false); }
 };
 
-/// How many times faster than another variant.
-struct Speedup {
-  std::string against;
-  Estimate ratio;
-};
-
-/// A variant on a workload over its rounds: a row of the report. Numbers are those of the runs that are ok,
-/// and there are none unless all runs are.
-struct Variant {
-  std::string variant, backend, workload, peer;
-  Status status = Status::ok;  // the first that is not ok, with its reason
-  std::string reason;
-  int64_t rounds = 0;
-  Json config = Json::object();
-  /// Rounds in which the device was throttled: the numbers are without them. Where that leaves none they are
-  /// of the throttled ones, and nothing is claimed on them.
-  int64_t throttled_rounds = 0;
-  bool throttled() const { return rounds > 0 && throttled_rounds == rounds; }
-
-  struct Numbers {
-    Estimate median_step_ms, tokens_per_second;
-    double p10_step_ms = 0.0, p90_step_ms = 0.0;  // of all timed steps
-    double first_step_ms = 0.0, startup_ms = 0.0;
-    std::optional<double> mfu_nanogpt, mfu_llmc;
-    Memory memory;
-    double final_loss = 0.0;
-    std::optional<double> val_loss;
-    std::optional<Compile> compile;          // of the first round
-    std::optional<int64_t> skipped_steps;    // at most
-    std::optional<double> break_even_steps;  // when a longer first step than the rung below has paid off
-    std::optional<Speedup> previous;         // the nearest rung below that took part
-    std::optional<Speedup> baseline;         // the lowest rung
-    std::vector<Speedup> peers;  // a rung's counterparts: "pytorch/02_tf32" for 02_tf32, "llmc" for all
-  };
-  std::optional<Numbers> numbers;
-};
-
 struct Results {
   Json context = Json::object();
   Json plan = Json::object();
@@ -148,33 +124,5 @@ struct Results {
   /// Nothing where there is no such run.
   const Run* find(const std::string& variant, const std::string& workload, int64_t round) const;
 };
-
-/// Runs of a variant on a workload, by round.
-using Rounds = std::map<int64_t, const Run*>;
-
-/// Milliseconds a token, those of all devices counted. The run must be ok.
-double ms_per_token(const Run& run);
-
-/// The variants below `variant` in the ladder, nearest first; none for one that it does not list.
-std::vector<std::string> ancestors(const std::string& variant);
-
-/// How many times faster `after` is than `before` by time per token, over the rounds that both took part in.
-/// Every run must be ok. Nothing where no round is common.
-std::optional<Estimate> speedup(const Rounds& before, const Rounds& after);
-
-/// Rows in the order of the ladder, workload by workload as they first appear; peers after the rungs. Runs
-/// of devices apart are no rows: scaling() holds others against them.
-std::vector<Variant> aggregate(const Results& results);
-
-/// The whole file, rows included.
-Json to_json(const Results& results);
-Json to_json(const Run& run);
-
-/// Throw InputError naming what is missing or of the wrong type.
-Results results_from(const Json& json);
-Run run_from(const Json& json);
-
-/// Parses JSON nested at most 32 deep. Throws InputError with what is wrong.
-Json parse_json(const std::string& text);
 
 }  // namespace stepladder

@@ -14,6 +14,7 @@
 #include "bench/base/text.h"
 #include "bench/run/child.h"
 #include "bench/run/events.h"
+#include "bench/run/telemetry.h"
 #include "model/devices.h"
 #include "model/error.h"
 
@@ -39,6 +40,14 @@ std::string field(const char* path, const std::string& key) {
 
 int64_t meminfo(const char* key) {
   return std::atoll(field("/proc/meminfo", key).c_str()) * 1024;
+}
+
+/// That this process was started with, the program by its own name.
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string words, word;
+  for (std::getline(file, word, '\0'); std::getline(file, word, '\0');) words += " " + word;
+  return "stepladder" + words;
 }
 
 /// The commit of the source folder, with "-dirty" when it has changes; "" where it is no checkout.
@@ -116,6 +125,12 @@ DeviceProbe probe_device(const std::string& backend, int64_t index) {
   return probe;
 }
 
+DeviceProbe require_device(const std::string& backend, int64_t index) {
+  DeviceProbe probe = probe_device(backend, index);
+  if (!probe.error.empty()) throw Error(probe.error);
+  return probe;
+}
+
 void print_device(const std::string& backend, int index) {
   Json answer;
   try {
@@ -139,12 +154,12 @@ std::string python() {
   return std::filesystem::exists(venv) ? venv : "python3";
 }
 
-Json machine_context(const std::string& command_line, const DeviceProbe& probe) {
+Json machine_context(const DeviceProbe& probe) {
   const Host h = host();
   return {{"version", version()},
           {"commit", source_commit()},
           {"build", STEPLADDER_BUILD},
-          {"command_line", command_line},
+          {"command_line", command_line()},
           {"time", now_utc()},
           {"host", h.name},
           {"os", h.os},

@@ -30,6 +30,8 @@ struct DeviceProbe {
 /// Asks a child process for the device, so that this one holds no device memory while rungs are measured and
 /// survives a broken driver.
 DeviceProbe probe_device(const std::string& backend, int64_t index);
+/// The same. Throws Error where there is none.
+DeviceProbe require_device(const std::string& backend, int64_t index);
 /// The child's side: prints what probe_device() reads.
 void print_device(const std::string& backend, int index);
 
@@ -40,6 +42,6 @@ std::string bin_dir();
 std::string python();
 
 /// Tool version and commit, command line, host, device and time: the context of a results file.
-Json machine_context(const std::string& command_line, const DeviceProbe& probe);
+Json machine_context(const DeviceProbe& probe);
 
 }  // namespace stepladder

@@ -1,11 +1,11 @@
-// What can be measured: our rungs, and peers, which are other implementations of the same training.
+// What a run runs: a rung's executable, or a peer, which is another implementation of the same training.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "bench/plan/ladder.h"
-#include "bench/run/machine.h"
+#include "model/flops.h"
+#include "model/gpt2.h"
 
 namespace stepladder {
 
@@ -26,18 +26,5 @@ struct Program {
   /// Whether its ranks talk through MPI: those of our rungs on the CPU.
   bool through_mpi(const std::string& backend) const { return peer.empty() && backend == "cpu"; }
 };
-
-/// `rungs` in bin_dir(), each followed by its counterparts among `peers`, and last the peers without rungs. A
-/// peer is "pytorch", or "llmc=PATH" with the path of llm.c's train_gpt2cu; `python` runs their scripts.
-/// Throws InputError for any other.
-std::vector<Program> programs(const std::vector<Rung>& rungs, const std::vector<std::string>& peers,
-                              const std::string& python);
-
-/// A rung as the executable in `folder`, and an ablation in the folder ablations/ of bin_dir().
-Program program_of(const Rung& rung, const std::string& folder = bin_dir());
-Program program_of(const Ablation& ablation);
-
-/// "PyTorch" for "pytorch"; a name that is not known as it is.
-std::string peer_title(const std::string& peer);
 
 }  // namespace stepladder

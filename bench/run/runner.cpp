@@ -374,22 +374,4 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   return run;
 }
 
-double besides_steps_ms(const Run& run) {
-  double ms = run.wall_ms;
-  for (const Step& step : run.steps) ms -= step.step_ms;
-  return ms;
-}
-
-std::string divergence(const Run& baseline, const Run& run, double tolerance) {
-  const size_t steps = std::min(baseline.steps.size(), run.steps.size());
-  for (size_t i = 0; i < steps; ++i) {
-    const double expected = baseline.steps[i].loss.value(), loss = run.steps[i].loss.value();
-    const double apart = std::abs(loss - expected) / std::abs(expected);
-    if (!(apart <= tolerance))
-      return cat("step ", i, ": loss ", number_text(loss), ", ", baseline.variant, " has ",
-                 number_text(expected), "; they are ", apart, " apart, the tolerance is ", tolerance);
-  }
-  return "";
-}
-
 }  // namespace stepladder

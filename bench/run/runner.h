@@ -8,6 +8,7 @@
 
 #include "bench/results/results.h"
 #include "bench/run/program.h"
+#include "bench/run/telemetry.h"
 
 namespace stepladder {
 
@@ -45,12 +46,5 @@ Run asked_for(const RunRequest& request);
 /// input (exit status 2), since every other one would too; Interrupted; Error when the executable cannot be
 /// started, and with kExitNotComparable when it is no longer the one of the plan.
 Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step);
-
-/// What a run took besides its steps: start-up, sampling between them, evaluation, and the end.
-double besides_steps_ms(const Run& run);
-
-/// Where the loss of `run` first leaves `baseline`'s by more than `tolerance`, relative:
-/// "step 7: loss 4.51, 00_fp32_baseline has 4.49 (...)"; "" while it does not.
-std::string divergence(const Run& baseline, const Run& run, double tolerance);
 
 }  // namespace stepladder

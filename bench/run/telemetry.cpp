@@ -13,39 +13,30 @@
 namespace stepladder {
 namespace {
 
-/// A bit of NVML's clocks event reasons (nvml.h, nvmlClocksEventReason*).
-struct Reason {
-  uint64_t bit;
-  const char* name;
-  bool throttles;
-};
-constexpr Reason kReasons[] = {
-    {0x001, "gpu_idle", false},           {0x002, "applications_clocks", false},
-    {0x004, "sw_power_cap", false},       {0x008, "hw_slowdown", true},
-    {0x010, "sync_boost", false},         {0x020, "sw_thermal_slowdown", true},
-    {0x040, "hw_thermal_slowdown", true}, {0x080, "hw_power_brake", true},
-    {0x100, "display_clocks", false},
+/// Bits of NVML's clocks event reasons (nvml.h, nvmlClocksEventReason*).
+constexpr std::pair<uint64_t, const char*> kReasons[] = {
+    {0x001, "gpu_idle"},
+    {0x002, "applications_clocks"},
+    {0x004, "sw_power_cap"},
+    {0x008, "hw_slowdown"},
+    {0x010, "sync_boost"},
+    {0x020, "sw_thermal_slowdown"},
+    {0x040, "hw_thermal_slowdown"},
+    {0x080, "hw_power_brake"},
+    {0x100, "display_clocks"},
 };
 
 std::vector<std::string> names_of(uint64_t bits) {
   std::vector<std::string> names;
-  for (const Reason& reason : kReasons) {
-    if (bits & reason.bit) names.emplace_back(reason.name);
-    bits &= ~reason.bit;
+  for (const auto& [bit, name] : kReasons) {
+    if (bits & bit) names.emplace_back(name);
+    bits &= ~bit;
   }
   if (bits) names.push_back(cat("unknown_0x", std::hex, bits));
   return names;
 }
 
 }  // namespace
-
-std::optional<bool> DeviceState::throttled() const {
-  if (!throttle) return std::nullopt;
-  return std::any_of(throttle->begin(), throttle->end(), [](const std::string& name) {
-    return std::any_of(std::begin(kReasons), std::end(kReasons),
-                       [&](const Reason& reason) { return reason.throttles && name == reason.name; });
-  });
-}
 
 // What is used of nvml.h, which not every toolkit has: the C interface is stable.
 struct Telemetry::Nvml {
@@ -139,12 +130,12 @@ DeviceState Telemetry::sample() const {
   return state;
 }
 
-nlohmann::ordered_json Telemetry::describe() const {
+Json Telemetry::describe() const {
   if (!missing_.empty()) return {{"missing", missing_}};
   if (!nvml_) return nullptr;
   const Nvml& nvml = *nvml_;
   const auto json = [](const std::optional<unsigned>& value, double unit = 1.0) {
-    return value ? nlohmann::ordered_json(*value * unit) : nlohmann::ordered_json();
+    return value ? Json(*value * unit) : Json();
   };
   std::array<char, 96> driver{};
   if (nvml.driver_version) nvml.driver_version(driver.data(), driver.size());

@@ -6,17 +6,12 @@
 #include <string>
 
 #include "bench/run/events.h"
+#include "bench/rung/training.h"
 #include "model/comm.h"
 #include "model/gpt2.h"
 #include "model/rendezvous.h"
 
 namespace stepladder {
-
-/// The loss is no longer a number. Status `diverged`.
-class DivergedError : public Error {
- public:
-  using Error::Error;
-};
 
 class RungApp {
  public:

@@ -159,6 +159,27 @@ Json Profile::json(const std::string& source, std::optional<double> untraced_ms)
           {"ops", ops}};
 }
 
+StepTracer::StepTracer(std::unique_ptr<Ops>& ops, const Config& config, int64_t first)
+    : first_(first), profile_(measure_ceilings(*ops, config)) {
+  auto traced = std::make_unique<TracedOps>(std::move(ops));
+  ops_ = traced.get();
+  ops = std::move(traced);
+}
+
+void StepTracer::begin_step(int64_t step) {
+  if (step + 1 >= first_) ops_->begin_step();
+}
+
+void StepTracer::end_step(int64_t step, double step_ms) {
+  if (step + 1 < first_) return;
+  const TracedOps::Step times = ops_->end_step();
+  if (step >= first_) profile_.add(times, ops_->calls(), step_ms, ops_->device_ms());
+}
+
+nlohmann::ordered_json StepTracer::json(std::optional<double> untraced_ms) const {
+  return profile_.json(ops_->source(), untraced_ms);
+}
+
 std::string short_kernel_name(const std::string& name) {
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> demangled(

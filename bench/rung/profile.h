@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -59,6 +60,24 @@ class Profile {
   std::vector<PhaseTime> phases_;  // in the order of the step
   std::map<std::string, KernelTime> kinds_, kernels_;
   std::map<std::string, OpTime> ops_;
+};
+
+/// Traces the steps of a run from one on.
+class StepTracer {
+ public:
+  /// Puts a tracer around `ops`: from here on every op is noted, which costs host time. The step before
+  /// `first` is traced too but left out, since it sets tracing up.
+  StepTracer(std::unique_ptr<Ops>& ops, const Config& config, int64_t first);
+
+  void begin_step(int64_t step);
+  void end_step(int64_t step, double step_ms);
+  /// As Profile::json().
+  nlohmann::ordered_json json(std::optional<double> untraced_ms) const;
+
+ private:
+  const int64_t first_;
+  Profile profile_;
+  TracedOps* ops_;
 };
 
 /// A kernel's name without what is around it: demangled, no namespaces, no parameters.

@@ -7,13 +7,13 @@
 
 #include "bench/base/text.h"
 #include "bench/plan/ladder.h"
-#include "bench/run/runner.h"
+#include "bench/results/json.h"
+#include "bench/results/rounds.h"
 
 namespace stepladder {
 namespace {
 
 using Key = std::pair<std::string, std::string>;  // variant, workload
-using Rounds = std::map<int64_t, const Run*>;
 
 /// Runs by rung and workload, in the order of their first appearance.
 struct Rows {
@@ -36,15 +36,6 @@ struct Rows {
 
 // ---- what has to be the same
 // -------------------------------------------------------------------------------
-
-/// A field of a file as text; a file may hold anything.
-std::string text_at(const Json& json, const std::string& key) {
-  const auto found = json.is_object() ? json.find(key) : json.end();
-  if (found == json.end() || found->is_null()) return "";
-  return printable(found->is_string() ? found->get<std::string>()
-                                      : found->dump(-1, ' ', false, Json::error_handler_t::replace),
-                   200);
-}
 
 Json device_of(const Results& results) {
   return results.context.value("device", Json::object());
@@ -144,12 +135,10 @@ std::vector<std::string> notes(const Results& base, const Results& next,
 double tolerance_of(const std::string& variant) {
   // Two builds of the lowest rung need not agree to the bit; so far may the next rung's lie from its.
   constexpr double kRounding = 1e-5;
-  double largest = kRounding;
-  for (const Rung& rung : ladder()) {
-    if (rung.name == variant) return std::max(rung.tolerance, kRounding);
-    largest = std::max(largest, rung.tolerance);
-  }
-  return largest;
+  if (const Rung* rung = listed(variant)) return std::max(rung->tolerance, kRounding);
+  return std::max_element(ladder().begin(), ladder().end(),
+                          [](const Rung& a, const Rung& b) { return a.tolerance < b.tolerance; })
+      ->tolerance;
 }
 
 /// The first run that did not end well, with how many did not; "" where all did.

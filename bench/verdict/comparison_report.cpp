@@ -6,6 +6,7 @@
 
 #include "bench/base/table.h"
 #include "bench/base/text.h"
+#include "bench/results/json.h"
 
 namespace stepladder {
 namespace {
@@ -155,7 +156,7 @@ Json to_json(const Comparison& comparison) {
 
 std::string report_in(const std::string& format, const Comparison& comparison) {
   if (format == "markdown") return markdown_report(comparison);
-  if (format == "json") return to_json(comparison).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (format == "json") return dump(to_json(comparison), 2) + "\n";
   return terminal_report(comparison);
 }
 

@@ -6,6 +6,8 @@
 
 #include "bench/base/table.h"
 #include "bench/base/text.h"
+#include "bench/results/json.h"
+#include "bench/results/rows.h"
 #include "model/error.h"
 #include "model/random.h"
 
@@ -76,11 +78,6 @@ void mark_changes(Series& series, double min_size) {
   }
 }
 
-std::string text_at(const Json& json, const char* key) {
-  const auto found = json.is_object() ? json.find(key) : json.end();
-  return found != json.end() && found->is_string() ? printable(found->get<std::string>(), 100) : "";
-}
-
 /// "+2.1 %" of a point that starts a new level, against the level before.
 std::string change_text(const Series& series, size_t at) {
   if (!series.points[at].changed) return "";
@@ -126,7 +123,7 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
   History history;
   for (const auto& [name, results] : files) {
     const Json device = results.context.value("device", Json::object());
-    for (const Variant& row : aggregate(results)) {
+    for (const ResultRow& row : rows_of(results)) {
       if (!row.numbers || !row.peer.empty()) continue;
       // A CPU's backend has no name of its own that tells machines apart.
       const std::string model =
@@ -168,15 +165,10 @@ Json to_json(const History& history) {
     Json item = {{"device", series.device}, {"variant", series.variant}, {"workload", series.workload}};
     item["points"] = Json::array();
     for (const HistoryPoint& p : series.points) {
-      const auto& interval = p.median_step_ms.interval;
-      item["points"].push_back({{"file", p.file},
-                                {"commit", p.commit},
-                                {"time", p.time},
-                                {"median_step_ms", p.median_step_ms.value},
-                                {"lo", interval ? Json(interval->lo) : Json()},
-                                {"hi", interval ? Json(interval->hi) : Json()},
-                                {"level_ms", p.level_ms},
-                                {"changed", p.changed}});
+      Json point = {{"file", p.file}, {"commit", p.commit}, {"time", p.time}};
+      point.update(to_json(p.median_step_ms, "median_step_ms"));
+      point.update({{"level_ms", p.level_ms}, {"changed", p.changed}});
+      item["points"].push_back(point);
     }
     json["series"].push_back(std::move(item));
   }

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "bench/base/text.h"
+#include "bench/results/json.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -71,9 +72,7 @@ Noise load_noise(const std::string& path) {
 
 void require_valid(const Noise& noise, const std::string& path, const Json& context, const Json& plan) {
   const auto require_same = [&](const std::string& field, const Json& was, const Json& is) {
-    const auto text = [](const Json& json) {
-      return printable(json.dump(-1, ' ', false, Json::error_handler_t::replace), 200);
-    };
+    const auto text = [](const Json& json) { return printable(dump(json), 200); };
     if (was != is)
       throw Error(cat(path, " has expired: ", field, " was ", text(was), ", now it is ", text(is),
                       "; run `stepladder calibrate` again"),
