@@ -1,8 +1,8 @@
 #include "bench/verdict/paired.h"
 
 #include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
-#include <numbers>
 #include <numeric>
 
 #include "bench/base/statistics.h"
@@ -20,26 +20,12 @@ double mean_of(std::span<const double> x) {
 
 double student_t_cdf(double t, int df) {
   check(df > 0, "Student's t with ", df, " degrees of freedom");
-  const double theta = std::atan(t / std::sqrt(df)), sine = std::sin(theta);
-  const double cosine_squared = std::cos(theta) * std::cos(theta);
-  const bool odd = df % 2 == 1;
-  // 1 + c2 1/2 + c2^2 (1*3)/(2*4) + ... for even df; cos + cos c2 2/3 + ... for odd.
-  double term = odd ? std::cos(theta) : 1.0, sum = df == 1 ? 0.0 : term;
-  for (int k = odd ? 3 : 2; k <= df - 2; k += 2) sum += term *= cosine_squared * (k - 1) / k;
-  const double within = odd ? (theta + sine * sum) * 2 / std::numbers::pi : sine * sum;  // P(|T| < t), signed
-  return 0.5 + within / 2;
+  return cdf(boost::math::students_t(df), t);
 }
 
 double student_t_quantile(double p, int df) {
-  check(p > 0.0 && p < 1.0, "quantile ", p, " of Student's t");
-  if (p < 0.5) return -student_t_quantile(1.0 - p, df);
-  double lo = 0.0, hi = 1.0;
-  while (student_t_cdf(hi, df) < p && hi < 1e9) hi *= 2;
-  while (hi - lo > 1e-12 * hi) {
-    const double middle = lo + (hi - lo) / 2;
-    (student_t_cdf(middle, df) < p ? lo : hi) = middle;
-  }
-  return hi;
+  check(df > 0 && p > 0.0 && p < 1.0, "quantile ", p, " of Student's t with ", df, " degrees of freedom");
+  return quantile(boost::math::students_t(df), p);
 }
 
 PairedChange paired_change(std::span<const double> log_ratios) {
@@ -53,7 +39,7 @@ PairedChange paired_change(std::span<const double> log_ratios) {
   const double error = std::sqrt(squares / df / n);
   const double margin = student_t_quantile(kBoundConfidence, df) * error;
   // Equal to the last bit, pairs leave no doubt.
-  const double p = error > 0.0 ? 1.0 - student_t_cdf(mean / error, df) : mean > 0.0 ? 0.0 : 1.0;
+  const double p = error > 0.0 ? student_t_cdf(-mean / error, df) : mean > 0.0 ? 0.0 : 1.0;
   return {mean, mean - margin, mean + margin, p};
 }
 

@@ -11,10 +11,9 @@
 
 namespace stepladder {
 
-/// Distribution function of Student's t with `df` degrees of freedom: the finite series of Abramowitz and
-/// Stegun 26.7.3 and 26.7.4. Throws std::invalid_argument unless df > 0.
+/// Distribution function of Student's t with `df` degrees of freedom, and its inverse for p in (0,1). Throw
+/// std::invalid_argument unless df > 0 and p is within.
 double student_t_cdf(double t, int df);
-/// Its inverse for p in (0,1), by bisection, to 1e-12 of its size.
 double student_t_quantile(double p, int df);
 
 /// Mean of x over pairs and the bounds that the change lies above and below, each with kBoundConfidence.
