@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "bench/plan/ladder.h"
 #include "bench/results/json.h"
 #include "bench/results/rounds.h"
 #include "bench/run/child.h"

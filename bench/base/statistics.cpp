@@ -33,6 +33,12 @@ double median(std::span<const double> samples) {
   return quantile(samples, 0.5);
 }
 
+Estimate scaled(Estimate estimate, double factor) {
+  estimate.value *= factor;
+  if (auto& interval = estimate.interval) *interval = {interval->lo * factor, interval->hi * factor};
+  return estimate;
+}
+
 Estimate median_over_rounds(std::span<const double> rounds) {
   Estimate estimate{median(rounds), std::nullopt};
   const size_t n = rounds.size();

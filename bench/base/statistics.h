@@ -23,6 +23,9 @@ struct Estimate {
   std::optional<Interval> interval;
 };
 
+/// The same in another unit: times `factor`.
+Estimate scaled(Estimate estimate, double factor);
+
 inline constexpr int kResamples = 10'000;
 inline constexpr uint64_t kBootstrapSeed = 1337;
 

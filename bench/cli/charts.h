@@ -1,12 +1,13 @@
-// Charts, drawn by the Python scripts in reports/.
+// Charts and pages, made by the Python scripts in reports/.
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace stepladder {
 
-/// Runs reports/`script` on `input`, which writes into the folder `out`, and names the files on stdout; or
-/// says on stderr what is missing. False when drawing failed for another reason.
-bool draw_charts(const std::string& script, const std::string& input, const std::string& out);
+/// Runs reports/`script`, which names each file that it wrote, and with "! " what it can't; or says on stderr
+/// what is missing for it. False when it failed for another reason.
+bool draw(const std::string& script, const std::vector<std::string>& arguments);
 
 }  // namespace stepladder

@@ -4,7 +4,6 @@
 #include <iostream>
 
 #include "bench/base/text.h"
-#include "bench/plan/carry_out.h"
 #include "bench/plan/presets.h"
 #include "bench/report/report.h"
 #include "bench/report/speedups.h"

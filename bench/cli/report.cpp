@@ -11,13 +11,12 @@
 
 #include "bench/base/temporary_file.h"
 #include "bench/base/text.h"
+#include "bench/cli/charts.h"
 #include "bench/cli/commands.h"
 #include "bench/report/ablation.h"
 #include "bench/report/speedups.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
-#include "bench/run/child.h"
-#include "bench/run/machine.h"
 #include "bench/verdict/comparison.h"
 #include "bench/verdict/history.h"
 #include "model/atomic_file.h"
@@ -26,8 +25,6 @@
 
 namespace stepladder {
 namespace {
-
-constexpr double kPageTimeout = 300.0;  // seconds
 
 struct ReportOptions {
   std::vector<std::string> results;
@@ -40,33 +37,6 @@ struct ReportOptions {
         {"into", &into, "FILE", "also renews the tables between <!-- stepladder --> marks in it", "Report"}};
   }
 };
-
-/// Draws the charts and writes the page, or says on stderr what is missing for them. False when that failed
-/// for another reason.
-bool write_page(const std::vector<std::string>& files, const std::string& out, const std::string& into) {
-  const std::string script = STEPLADDER_SOURCE_DIR "/reports/report.py";
-  std::vector<std::string> command = {python(), script};
-  command.insert(command.end(), files.begin(), files.end());
-  command.insert(command.end(), {"--out", out});
-  if (!into.empty()) command.insert(command.end(), {"--into", into});
-  ChildEnd end;
-  try {
-    end = run_child(command, Channel::out, kPageTimeout, [](std::string_view line) {
-      if (line.starts_with("! "))
-        std::cerr << "stepladder: warning: " << line.substr(2) << "\n";
-      else
-        std::cout << line << "\n";
-      return true;
-    });
-  } catch (const Error& e) {
-    std::cerr << "stepladder: warning: no page and no charts: " << e.what()
-              << "; install python3, python3-jinja2 and python3-matplotlib\n";
-    return true;
-  }
-  if (end.how == ChildEnd::How::exited && end.code == 0) return true;
-  std::cerr << "stepladder: warning: no page: " << script << " failed" << end.last_words() << "\n";
-  return false;
-}
 
 /// The file's name on the page: its last part, where that tells it from the others.
 std::string name_of(const std::string& path, const std::vector<std::string>& paths) {
@@ -195,7 +165,10 @@ int report(ReportOptions& options) {
     paths.push_back(files.back().path);
     write_atomically(paths.back(), dump(page));
   }
-  return paths.empty() || write_page(paths, out.string(), options.into) ? kExitOk : kExitFailed;
+  if (paths.empty()) return kExitOk;
+  paths.insert(paths.end(), {"--out", out.string()});
+  if (!options.into.empty()) paths.insert(paths.end(), {"--into", options.into});
+  return draw("report.py", paths) ? kExitOk : kExitFailed;
 }
 
 }  // namespace

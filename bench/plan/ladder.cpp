@@ -189,17 +189,8 @@ std::string unsupported_reason(const Rung& rung, const DeviceInfo& device) {
 }
 
 const char* name_of(MathMode mode) {
-  switch (mode) {
-    case MathMode::fp32:
-      return "fp32";
-    case MathMode::tf32:
-      return "tf32";
-    case MathMode::half:
-      return "half";
-    case MathMode::fp8:
-      return "fp8";
-  }
-  throw std::logic_error("unknown math mode");
+  constexpr const char* kNames[] = {"fp32", "tf32", "half", "fp8"};
+  return kNames[static_cast<size_t>(mode)];
 }
 
 }  // namespace stepladder

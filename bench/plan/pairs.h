@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "bench/plan/plan.h"
-#include "bench/results/file.h"
 #include "bench/run/progress.h"
 
 namespace stepladder {

@@ -8,7 +8,7 @@
 #include "bench/plan/programs.h"
 #include "bench/plan/settings.h"
 #include "bench/plan/stopping.h"
-#include "bench/results/results.h"
+#include "bench/results/file.h"
 #include "bench/run/runner.h"
 
 namespace stepladder {
@@ -51,5 +51,9 @@ std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round);
 
 RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::string& device_name,
                        double timeout_s);
+
+/// Measures what `file` does not hold yet, round after round, until there are enough. Returns why it ended:
+/// the results' "stopped".
+Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, ResultsFile& file);
 
 }  // namespace stepladder

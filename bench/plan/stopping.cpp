@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bench/results/rows.h"
+#include "bench/results/rounds.h"
 
 namespace stepladder {
 

@@ -17,7 +17,7 @@
 namespace stepladder {
 namespace {
 
-constexpr const char* kNone = "-";
+const std::string kNone = "-";
 
 std::string interval(const Estimate& e) {
   return e.interval ? cat(sized(e.interval->lo), " to ", sized(e.interval->hi)) : kNone;
@@ -82,65 +82,59 @@ std::pair<std::string, std::string> beside(const ResultRow& row, const std::stri
   return {kNone, kNone};
 }
 
-/// The table of `variants`, which are all of our rungs or all of peers; `all` has those that they compare
-/// with.
-Table table_of(const std::vector<ResultRow>& variants, const std::vector<ResultRow>& all, bool ratios_only) {
-  const bool ours = variants.empty() || variants.front().peer.empty();
-  const std::vector<std::string> peers = ours ? peers_of(all) : std::vector<std::string>();
-  const bool validated = std::any_of(variants.begin(), variants.end(),
+std::string status_text(const ResultRow& v) {
+  if (!v.reason.empty()) return cat(name_of(v.status), ": ", v.reason);
+  const int64_t skipped = v.numbers ? v.numbers->skipped_steps.value_or(0) : 0;
+  return cat(name_of(v.status), v.throttled() ? ", throttled" : "",
+             skipped > 0 ? cat(", ", skipped, " steps skipped") : "");
+}
+
+/// The table of `rows`, which are all of our rungs or all of peers; `all` has those that they compare with.
+Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>& all, bool ratios_only) {
+  const bool ours = rows.empty() || rows.front().peer.empty(), absolute = !ratios_only;
+  const bool validated = std::any_of(rows.begin(), rows.end(),
                                      [](const ResultRow& v) { return v.numbers && v.numbers->val_loss; });
   std::set<std::string> workloads;
-  for (const ResultRow& v : variants) workloads.insert(v.workload);
-
-  std::vector<Table::Column> columns = {{ours ? "rung" : "peer", Align::left}};
-  if (workloads.size() > 1) columns.push_back({"workload", Align::left});
-  const auto absolute = [&](const std::vector<std::string>& headers) {
-    for (const std::string& header : headers)
-      if (!ratios_only) columns.push_back({header});
+  for (const ResultRow& row : rows) workloads.insert(row.workload);
+  Columns<ResultRow> columns;
+  columns.add_text(ours ? "rung" : "peer", [](const ResultRow& v) { return v.variant; });
+  columns.add_text(
+      "workload", [](const ResultRow& v) { return v.workload; }, workloads.size() > 1);
+  using Numbers = ResultRow::Numbers;
+  const auto add = [&](const std::string& header, std::function<std::string(const Numbers&)> cell,
+                       bool shown = true) {
+    columns.add(
+        header, [cell](const ResultRow& v) { return v.numbers ? cell(*v.numbers) : kNone; }, shown);
   };
-  absolute({"median ms", "95 % interval", "tok/s"});
-  if (ours)
-    for (const char* header : {"x previous", "x baseline"}) columns.push_back({header});
-  for (const std::string& peer : peers) {
-    absolute({peer_title(peer) + " ms"});
-    columns.push_back({"x " + peer_title(peer)});
+  add(
+      "median ms", [](const Numbers& n) { return sized(n.median_step_ms.value); }, absolute);
+  add(
+      "95 % interval", [](const Numbers& n) { return interval(n.median_step_ms); }, absolute);
+  add(
+      "tok/s", [](const Numbers& n) { return grouped(std::llround(n.tokens_per_second.value)); }, absolute);
+  add(
+      "x previous", [](const Numbers& n) { return ratio(n.previous); }, ours);
+  add(
+      "x baseline", [](const Numbers& n) { return ratio(n.baseline); }, ours);
+  for (const std::string& peer : ours ? peers_of(all) : std::vector<std::string>()) {
+    const auto of_peer = [&all, peer](const ResultRow& v) {
+      return v.numbers ? beside(v, peer, all) : std::pair<std::string, std::string>(kNone, kNone);
+    };
+    columns.add(
+        peer_title(peer) + " ms", [=](const ResultRow& v) { return of_peer(v).first; }, absolute);
+    columns.add("x " + peer_title(peer), [=](const ResultRow& v) { return of_peer(v).second; });
   }
-  columns.push_back({"MFU %"});
-  absolute({"live / process GiB", "first step ms"});
-  columns.push_back({"loss"});
-  if (validated) columns.push_back({"val loss"});
-  columns.push_back({"status", Align::left});
-  const size_t size = columns.size();
-
-  Table table(std::move(columns));
-  for (const ResultRow& v : variants) {
-    std::vector<std::string> row = {v.variant};
-    if (workloads.size() > 1) row.push_back(v.workload);
-    if (const auto& n = v.numbers) {
-      const auto absolute_cells = [&](const std::vector<std::string>& cells) {
-        if (!ratios_only) row.insert(row.end(), cells.begin(), cells.end());
-      };
-      absolute_cells({sized(n->median_step_ms.value), interval(n->median_step_ms),
-                      grouped(std::llround(n->tokens_per_second.value))});
-      if (ours) row.insert(row.end(), {ratio(n->previous), ratio(n->baseline)});
-      for (const std::string& peer : peers) {
-        const auto [ms, speedup] = beside(v, peer, all);
-        absolute_cells({ms});
-        row.push_back(speedup);
-      }
-      row.push_back(both(percent(n->mfu_nanogpt), percent(n->mfu_llmc)));
-      absolute_cells({both(gib(n->memory.live_peak), gib(n->memory.process_peak)), sized(n->first_step_ms)});
-      row.push_back(fixed(n->final_loss, 4));
-      if (validated) row.push_back(n->val_loss ? fixed(*n->val_loss, 4) : kNone);
-    }
-    row.resize(size - 1, kNone);
-    const int64_t skipped = v.numbers ? v.numbers->skipped_steps.value_or(0) : 0;
-    row.push_back(v.reason.empty() ? cat(name_of(v.status), v.throttled() ? ", throttled" : "",
-                                         skipped > 0 ? cat(", ", skipped, " steps skipped") : "")
-                                   : cat(name_of(v.status), ": ", v.reason));
-    table.add(std::move(row));
-  }
-  return table;
+  add("MFU %", [](const Numbers& n) { return both(percent(n.mfu_nanogpt), percent(n.mfu_llmc)); });
+  add(
+      "live / process GiB",
+      [](const Numbers& n) { return both(gib(n.memory.live_peak), gib(n.memory.process_peak)); }, absolute);
+  add(
+      "first step ms", [](const Numbers& n) { return sized(n.first_step_ms); }, absolute);
+  add("loss", [](const Numbers& n) { return fixed(n.final_loss, 4); });
+  add(
+      "val loss", [](const Numbers& n) { return n.val_loss ? fixed(*n.val_loss, 4) : kNone; }, validated);
+  columns.add_text("status", status_text);
+  return columns.table(rows);
 }
 
 /// A rung's gains in the order of kGains; null for a kind that was not asked for.
@@ -149,62 +143,64 @@ std::vector<const Gain*> gains_of(const AblatedRung& row) {
 }
 constexpr const char* kGains[] = {"ladder gain", "leave-one-out", "only-one"};
 
+std::string saved_memory(const AblatedRung& row) {
+  std::vector<std::string> saved;
+  for (const Gain* gain : gains_of(row))
+    saved.push_back(gain && gain->ok()
+                        ? cat(gain->saved_bytes < 0 ? "-" : "", bytes_text(std::abs(gain->saved_bytes)))
+                        : kNone);
+  return join(saved, " / ");
+}
+
+std::string problems(const AblatedRung& row) {
+  std::vector<std::string> problems;
+  for (const Gain* gain : gains_of(row)) {
+    if (!gain || gain->ok()) continue;
+    const std::string problem = cat(gain->status, ": ", gain->reason);
+    if (std::count(problems.begin(), problems.end(), problem) == 0) problems.push_back(problem);
+  }
+  return problems.empty() ? "ok" : join(problems, "; ");
+}
+
 Table table_of(const std::vector<AblatedRung>& rows, bool ratios_only) {
+  Columns<AblatedRung> columns;
+  columns.add_text("rung", [](const AblatedRung& row) { return row.rung; });
   const bool several = std::any_of(rows.begin(), rows.end(),
                                    [&](const AblatedRung& row) { return row.config != rows.front().config; });
-  std::vector<Table::Column> columns = {{"rung", Align::left}};
-  if (several) columns.push_back({"workload", Align::left});
-  for (const char* header : kGains) columns.push_back({header});
-  if (!ratios_only) columns.push_back({"live memory saved"});
-  columns.push_back({"status", Align::left});
-  Table table(std::move(columns));
-  for (const AblatedRung& row : rows) {
-    std::vector<std::string> cells = {row.rung}, saved, problems;
-    if (several) cells.push_back(workload_of(row.config));
-    for (const Gain* gain : gains_of(row)) {
-      const bool ok = gain && gain->ok();
-      cells.push_back(ok ? ratio(gain->ratio, 3) : gain ? gain->status : kNone);
-      saved.push_back(ok ? cat(gain->saved_bytes < 0 ? "-" : "", bytes_text(std::abs(gain->saved_bytes)))
-                         : kNone);
-      if (!gain || ok) continue;
-      const std::string problem = cat(gain->status, ": ", gain->reason);
-      if (std::count(problems.begin(), problems.end(), problem) == 0) problems.push_back(problem);
-    }
-    if (!ratios_only) cells.push_back(join(saved, " / "));
-    cells.push_back(problems.empty() ? "ok" : join(problems, "; "));
-    table.add(std::move(cells));
-  }
-  return table;
+  columns.add_text(
+      "workload", [](const AblatedRung& row) { return workload_of(row.config); }, several);
+  for (size_t kind = 0; kind < std::size(kGains); ++kind)
+    columns.add(kGains[kind], [kind](const AblatedRung& row) {
+      const Gain* gain = gains_of(row)[kind];
+      return !gain ? kNone : gain->ok() ? ratio(gain->ratio, 3) : gain->status;
+    });
+  columns.add("live memory saved", saved_memory, !ratios_only);
+  columns.add_text("status", problems);
+  return columns.table(rows);
 }
 
 Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
   const bool apart =
       std::any_of(rows.begin(), rows.end(), [](const ScaledRun& r) { return r.apart_efficiency; });
-  std::vector<Table::Column> columns = {{"on several devices", Align::left}, {"devices"}, {"B each"}};
-  if (!ratios_only) columns.push_back({"tok/s"});
-  for (const char* header : {"x one device", "efficiency %"}) columns.push_back({header});
-  if (apart) columns.push_back({"apart %"});
-  if (!ratios_only) columns.push_back({"exposed ms"});
-  if (!ratios_only && apart) columns.push_back({"communication ms"});
-  columns.push_back({"one device", Align::left});
-  Table table(std::move(columns));
-  for (const ScaledRun& row : rows) {
-    const auto percent = [](Estimate e) {
-      if (auto& i = e.interval) *i = {i->lo * 100, i->hi * 100};
-      e.value *= 100;
-      return ratio(e, 1);
-    };
-    const auto ms = [](const std::optional<Estimate>& e) { return e ? ratio(*e, 2) : kNone; };
-    std::vector<std::string> cells = {row.variant, std::to_string(row.devices), row.config.at("B").dump()};
-    if (!ratios_only) cells.push_back(grouped(std::llround(row.tokens_per_second.value)));
-    cells.insert(cells.end(), {ratio(row.speedup, 2), percent(row.efficiency)});
-    if (apart) cells.push_back(row.apart_efficiency ? percent(*row.apart_efficiency) : kNone);
-    if (!ratios_only) cells.push_back(ms(row.exposed_ms));
-    if (!ratios_only && apart) cells.push_back(ms(row.communication_ms));
-    cells.push_back(cat(row.against, " B=", row.one_batch));
-    table.add(std::move(cells));
-  }
-  return table;
+  const auto percent = [](const std::optional<Estimate>& e) { return e ? ratio(scaled(*e, 100), 1) : kNone; };
+  const auto ms = [](const std::optional<Estimate>& e) { return e ? ratio(*e, 2) : kNone; };
+  using Row = ScaledRun;
+  Columns<Row> columns;
+  columns.add_text("on several devices", [](const Row& r) { return r.variant; });
+  columns.add("devices", [](const Row& r) { return std::to_string(r.devices); });
+  columns.add("B each", [](const Row& r) { return r.config.at("B").dump(); });
+  columns.add(
+      "tok/s", [](const Row& r) { return grouped(std::llround(r.tokens_per_second.value)); }, !ratios_only);
+  columns.add("x one device", [](const Row& r) { return ratio(r.speedup, 2); });
+  columns.add("efficiency %", [=](const Row& r) { return percent(r.efficiency); });
+  columns.add(
+      "apart %", [=](const Row& r) { return percent(r.apart_efficiency); }, apart);
+  columns.add(
+      "exposed ms", [=](const Row& r) { return ms(r.exposed_ms); }, !ratios_only);
+  columns.add(
+      "communication ms", [=](const Row& r) { return ms(r.communication_ms); }, !ratios_only && apart);
+  columns.add_text("one device", [](const Row& r) { return cat(r.against, " B=", r.one_batch); });
+  return columns.table(rows);
 }
 
 /// How the table of ablations is read.
@@ -473,7 +469,7 @@ std::string comparison(const Results& results, const std::string& before, const 
   for (const ResultRow& b : rows) {
     for (const ResultRow& a : rows) {
       if (b.variant != before || a.variant != after || a.workload != b.workload) continue;
-      if (!a.numbers || !b.numbers) continue;
+      if (!a.numbers || !b.numbers || a.throttled() || b.throttled()) continue;
       const auto gain = speedup(b.runs, a.runs);
       if (!gain) continue;
       const int64_t more = a.numbers->memory.live_peak - b.numbers->memory.live_peak;

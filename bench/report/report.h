@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/results/rows.h"
+#include "bench/results/rounds.h"
 
 namespace stepladder {
 

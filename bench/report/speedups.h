@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "bench/results/rows.h"
+#include "bench/results/rounds.h"
 
 namespace stepladder {
 

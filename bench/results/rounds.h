@@ -1,9 +1,11 @@
-// Runs held against each other, those of the same round first of all.
+// Runs of a variant on a workload, by round: what they come to, and how they compare with others of the same
+// rounds.
 #pragma once
 
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bench/base/statistics.h"
 #include "bench/results/results.h"
@@ -33,5 +35,47 @@ double besides_steps_ms(const Run& run);
 /// Where the loss of `run` first leaves `baseline`'s by more than `tolerance`, relative:
 /// "step 7: loss 4.51, 00_fp32_baseline has 4.49 (...)"; "" while it does not.
 std::string divergence(const Run& baseline, const Run& run, double tolerance);
+
+/// How many times faster than another variant.
+struct Speedup {
+  std::string against;
+  Estimate ratio;
+};
+
+/// A variant on a workload over its rounds: a row of the report. Numbers are those of the runs that are ok,
+/// and there are none unless all runs are.
+struct ResultRow {
+  std::string variant, backend, workload, peer;
+  Status status = Status::ok;  // the first that is not ok, with its reason
+  std::string reason;
+  int64_t rounds = 0;
+  Json config = Json::object();
+  /// Rounds in which the device was throttled: the numbers are without them. Where that leaves none they are
+  /// of the throttled ones, and nothing is claimed on them.
+  int64_t throttled_rounds = 0;
+  bool throttled() const { return rounds > 0 && throttled_rounds == rounds; }
+
+  struct Numbers {
+    Estimate median_step_ms, tokens_per_second;
+    double p10_step_ms = 0.0, p90_step_ms = 0.0;  // of all timed steps
+    double first_step_ms = 0.0, startup_ms = 0.0;
+    std::optional<double> mfu_nanogpt, mfu_llmc;
+    Memory memory;
+    double final_loss = 0.0;
+    std::optional<double> val_loss;
+    std::optional<Compile> compile;          // of the first round
+    std::optional<int64_t> skipped_steps;    // at most
+    std::optional<double> break_even_steps;  // when a longer first step than the rung below has paid off
+    std::optional<Speedup> previous;         // the nearest rung below that took part
+    std::optional<Speedup> baseline;         // the lowest rung
+    std::vector<Speedup> peers;  // a rung's counterparts: "pytorch/02_tf32" for 02_tf32, "llmc" for all
+  };
+  std::optional<Numbers> numbers;
+  Rounds runs;  // that the numbers are of; they are the results' own
+};
+
+/// Rows as they first appear, not compared with each other yet. Runs of devices apart are no rows: scaling()
+/// holds others against them.
+std::vector<ResultRow> rows_of(const Results& results);
 
 }  // namespace stepladder

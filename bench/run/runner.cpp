@@ -23,53 +23,42 @@ struct BadReport : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-double number_at(const nlohmann::json& event, const char* key) {
-  const auto found = event.find(key);
-  if (found == event.end() || !found->is_number()) throw BadReport(cat("an event without a number ", key));
-  return found->get<double>();
+using Event = nlohmann::json;
+
+template <class T>
+constexpr const char* kKind = "an object ";
+template <>
+constexpr const char* kKind<double> = "a number ";
+template <>
+constexpr const char* kKind<int64_t> = "a whole number ";
+template <>
+constexpr const char* kKind<std::string> = "a string ";
+template <>
+constexpr const char* kKind<std::vector<std::string>> = "a list of strings ";
+
+template <class T>
+bool is(const Event& value) {
+  if constexpr (std::is_same_v<T, double>) return value.is_number();
+  if constexpr (std::is_same_v<T, int64_t>) return value.is_number_integer();
+  if constexpr (std::is_same_v<T, std::string>) return value.is_string();
+  if constexpr (std::is_same_v<T, Event>) return value.is_object();
+  return value.is_array() && std::all_of(value.begin(), value.end(), is<std::string>);
 }
 
-/// Nothing where missing or null.
-std::optional<double> number_if(const nlohmann::json& event, const char* key) {
-  const auto found = event.find(key);
-  if (found == event.end() || found->is_null()) return std::nullopt;
-  return number_at(event, key);
-}
-
-std::optional<int64_t> integer_if(const nlohmann::json& event, const char* key) {
-  const auto number = number_if(event, key);
-  return number ? std::optional(std::llround(*number)) : std::nullopt;
-}
-
-int64_t integer_at(const nlohmann::json& event, const char* key) {
-  const auto found = event.find(key);
-  if (found == event.end() || !found->is_number_integer())
-    throw BadReport(cat("an event without a whole number ", key));
-  return found->get<int64_t>();
-}
-
-std::string string_at(const nlohmann::json& event, const char* key) {
-  const auto found = event.find(key);
-  if (found == event.end() || !found->is_string()) throw BadReport(cat("an event without a string ", key));
-  return found->get<std::string>();
-}
-
-std::optional<std::vector<std::string>> strings_if(const nlohmann::json& event, const char* key) {
+/// A field of an event; nothing where it is missing or null. Throws BadReport where it is of another type.
+template <class T>
+std::optional<T> value_if(const Event& event, const char* key) {
   const auto found = event.find(key);
   if (found == event.end() || found->is_null()) return std::nullopt;
-  if (!found->is_array()) throw BadReport(cat("an event without a list ", key));
-  std::vector<std::string> strings;
-  for (const auto& item : *found) {
-    if (!item.is_string()) throw BadReport(cat("an event without a list of strings ", key));
-    strings.push_back(item.get<std::string>());
-  }
-  return strings;
+  if (!is<T>(*found)) throw BadReport(cat("an event without ", kKind<T>, key));
+  return found->get<T>();
 }
 
-const nlohmann::json& object_at(const nlohmann::json& event, const char* key) {
-  const auto found = event.find(key);
-  if (found == event.end() || !found->is_object()) throw BadReport(cat("an event without an object ", key));
-  return *found;
+/// The same, known to be there.
+template <class T>
+T value_at(const Event& event, const char* key) {
+  if (const auto value = value_if<T>(event, key)) return *value;
+  throw BadReport(cat("an event without ", kKind<T>, key));
 }
 
 /// What a child's events come to.
@@ -80,7 +69,7 @@ class Report {
 
   /// Throws BadReport.
   void take(std::string_view line) {
-    const nlohmann::json event = parse_event(line);
+    const Event event = parse_event(line);
     if (event.is_null())
       throw BadReport(cat("not an event on its event stream: '", printable(line, 60), "'"));
     const std::string kind = event["event"];
@@ -89,15 +78,16 @@ class Report {
     else if (kind == "step")
       step(event);
     else if (kind == "eval")
-      val_loss = number_if(event, "val_loss");
+      val_loss = value_if<double>(event, "val_loss");
     else if (kind == "profile")
-      run_.profile = object_at(event, "profile");
+      run_.profile = value_at<Event>(event, "profile");
     else if (kind == "end")
       end(event);
     else if (kind == "exit")  // from job_of_ranks()
-      exit_status = integer_at(event, "status");
+      exit_status = value_at<int64_t>(event, "status");
     else if (kind == "error")
-      error = {string_at(event, "status"), printable(string_at(event, "reason"), 500)};
+      error = {value_at<std::string>(event, "status"),
+               printable(value_at<std::string>(event, "reason"), 500)};
   }
 
   struct Failure {
@@ -114,58 +104,61 @@ class Report {
   std::string host, device;
 
  private:
-  void start(const nlohmann::json& event) {
+  void start(const Event& event) {
     const Program& program = request_.program;
-    if (string_at(event, "variant") !=
+    if (value_at<std::string>(event, "variant") !=
         (program.calls_itself.empty() ? program.variant : program.calls_itself))
-      throw BadReport(cat("it is ", printable(string_at(event, "variant"), 60)));
-    if (string_at(event, "source_hash") != request_.source_hash)
+      throw BadReport(cat("it is ", printable(value_at<std::string>(event, "variant"), 60)));
+    if (value_at<std::string>(event, "source_hash") != request_.source_hash)
       throw Error(
           cat(request_.program.variant, " was built anew since its first run: --overwrite starts again"),
           kExitNotComparable);
-    run_.backend = string_at(event, "backend");
-    for (const auto& [key, value] : object_at(event, "config").items())
+    run_.backend = value_at<std::string>(event, "backend");
+    const Event config = value_at<Event>(event, "config"),
+                memory_by_name = value_at<Event>(event, "memory_by_name");
+    for (const auto& [key, value] : config.items())
       if (!run_.config.contains(key)) run_.config[key] = value;
-    startup_ms = number_at(event, "startup_ms");
-    if (event.contains("host")) host = string_at(event, "host");
+    startup_ms = value_at<double>(event, "startup_ms");
+    if (event.contains("host")) host = value_at<std::string>(event, "host");
     // llm.c does not tell its device's.
-    if (event.contains("device") && object_at(event, "device").contains("uuid"))
-      device = string_at(event["device"], "uuid");
-    for (const auto& [name, bytes] : object_at(event, "memory_by_name").items())
+    if (event.contains("device") && value_at<Event>(event, "device").contains("uuid"))
+      device = value_at<std::string>(event["device"], "uuid");
+    for (const auto& [name, bytes] : memory_by_name.items())
       if (bytes.is_number_integer()) memory.by_name[name] = bytes.get<int64_t>();
     started = true;
   }
 
-  void step(const nlohmann::json& event) {
+  void step(const Event& event) {
     if (!started) throw BadReport("a step before its start");
     Step step;
-    step.step = integer_at(event, "step");
+    step.step = value_at<int64_t>(event, "step");
     if (step.step != static_cast<int64_t>(run_.steps.size()))
       throw BadReport(cat("step ", step.step, " where step ", run_.steps.size(), " was due"));
-    step.step_ms = number_at(event, "step_ms");
+    step.step_ms = value_at<double>(event, "step_ms");
     if (!(step.step_ms > 0.0)) throw BadReport(cat("step ", step.step, " took ", step.step_ms, " ms"));
-    step.device_ms = number_if(event, "device_ms");
-    step.loss = number_if(event, "loss");
-    step.grad_norm = number_if(event, "grad_norm");
-    step.lr = number_if(event, "lr");
-    step.device = {integer_if(event, "sm_mhz"), integer_if(event, "memory_mhz"), number_if(event, "power_w"),
-                   integer_if(event, "temperature_c"), strings_if(event, "throttle")};
+    step.device_ms = value_if<double>(event, "device_ms");
+    step.loss = value_if<double>(event, "loss");
+    step.grad_norm = value_if<double>(event, "grad_norm");
+    step.lr = value_if<double>(event, "lr");
+    step.device = {value_if<int64_t>(event, "sm_mhz"), value_if<int64_t>(event, "memory_mhz"),
+                   value_if<double>(event, "power_w"), value_if<int64_t>(event, "temperature_c"),
+                   value_if<std::vector<std::string>>(event, "throttle")};
     if (request_.telemetry && first_) step.device = request_.telemetry->sample();
     run_.steps.push_back(step);
     if (first_) on_step_(step);
   }
 
-  void end(const nlohmann::json& event) {
-    const nlohmann::json& bytes = object_at(event, "memory_bytes");
-    memory.live_peak = integer_at(bytes, "live_peak");
-    memory.reserved_peak = integer_at(bytes, "reserved_peak");
-    memory.process_peak = integer_at(bytes, "process_peak");
+  void end(const Event& event) {
+    const Event bytes = value_at<Event>(event, "memory_bytes");
+    memory.live_peak = value_at<int64_t>(bytes, "live_peak");
+    memory.reserved_peak = value_at<int64_t>(bytes, "reserved_peak");
+    memory.process_peak = value_at<int64_t>(bytes, "process_peak");
     if (event.contains("compile")) {
-      const nlohmann::json& spent = object_at(event, "compile");
-      compile = {number_at(spent, "search_ms"), number_at(spent, "capture_ms"), integer_at(spent, "searched"),
-                 integer_at(spent, "from_cache")};
+      const Event spent = value_at<Event>(event, "compile");
+      compile = {value_at<double>(spent, "search_ms"), value_at<double>(spent, "capture_ms"),
+                 value_at<int64_t>(spent, "searched"), value_at<int64_t>(spent, "from_cache")};
     }
-    if (event.contains("skipped_steps")) skipped_steps = integer_at(event, "skipped_steps");
+    if (event.contains("skipped_steps")) skipped_steps = value_at<int64_t>(event, "skipped_steps");
     ended = true;
   }
 

@@ -35,7 +35,6 @@ struct Rows {
 };
 
 // ---- what has to be the same
-// -------------------------------------------------------------------------------
 
 Json device_of(const Results& results) {
   return results.context.value("device", Json::object());
@@ -71,7 +70,6 @@ void require_one_build(const Rows& rows, const char* side) {
 }
 
 // ---- what a reader has to know
-// -------------------------------------------------------------------------------
 
 std::string described(const Results& results) {
   const std::string commit = text_at(results.context, "commit"), time = text_at(results.context, "time");
@@ -130,7 +128,6 @@ std::vector<std::string> notes(const Results& base, const Results& next,
 }
 
 // ---- one row
-// -------------------------------------------------------------------------------------------------
 
 double tolerance_of(const std::string& variant) {
   // Two builds of the lowest rung need not agree to the bit; so far may the next rung's lie from its.
@@ -261,19 +258,8 @@ void judge(ComparedRow& row) {
 }  // namespace
 
 const char* name_of(Judgement judgement) {
-  switch (judgement) {
-    case Judgement::pass:
-      return "PASS";
-    case Judgement::regression:
-      return "REGRESSION";
-    case Judgement::inconclusive:
-      return "INCONCLUSIVE";
-    case Judgement::failed:
-      return "FAILED";
-    case Judgement::skipped:
-      return "SKIPPED";
-  }
-  throw std::logic_error("unknown judgement");
+  constexpr const char* kNames[] = {"PASS", "REGRESSION", "INCONCLUSIVE", "FAILED", "SKIPPED"};
+  return kNames[static_cast<size_t>(judgement)];
 }
 
 void require_comparable(const Results& base, const Results& next) {
@@ -387,19 +373,9 @@ Judgement overall(const std::vector<ComparedRow>& rows) {
 }
 
 ExitCode exit_code(const std::vector<ComparedRow>& rows) {
-  switch (overall(rows)) {
-    case Judgement::pass:
-      return kExitOk;
-    case Judgement::regression:
-      return kExitRegression;
-    case Judgement::inconclusive:
-      return kExitInconclusive;
-    case Judgement::failed:
-      return kExitFailed;
-    case Judgement::skipped:
-      return kExitNotComparable;
-  }
-  throw std::logic_error("unknown judgement");
+  constexpr ExitCode kCodes[] = {kExitOk, kExitRegression, kExitInconclusive, kExitFailed,
+                                 kExitNotComparable};
+  return kCodes[static_cast<size_t>(overall(rows))];
 }
 
 }  // namespace stepladder

@@ -7,7 +7,7 @@
 #include "bench/base/table.h"
 #include "bench/base/text.h"
 #include "bench/results/json.h"
-#include "bench/results/rows.h"
+#include "bench/results/rounds.h"
 #include "model/error.h"
 #include "model/random.h"
 
