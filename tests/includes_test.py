@@ -1,11 +1,10 @@
 """The rooms of bench/: what each may include, and that no file includes itself by a detour."""
 
-import os
 import re
 import unittest
 from pathlib import Path
 
-BENCH = Path(os.environ.get("STEPLADDER_BENCH", Path(__file__).resolve().parent.parent / "bench"))
+BENCH = Path(__file__).resolve().parent.parent / "bench"
 
 # Each room with those that it may include besides itself; all may include model/.
 ROOMS = {

@@ -14,7 +14,7 @@ namespace stepladder {
 namespace {
 
 struct AblateOptions {
-  std::vector<std::string> rungs = {"all"}, kinds = {kWithout, kOnly};
+  std::vector<std::string> kinds = {kWithout, kOnly};
   MeasureOptions measure;
 
   AblateOptions() { measure.out = "reports/latest/ablation.json"; }
@@ -22,7 +22,6 @@ struct AblateOptions {
   std::vector<Option> options() {
     constexpr const char* kPlan = MeasureOptions::kPlan;
     return measure.options({
-        {"rungs", &rungs, "LIST", "which to ablate, such as 03,07_flash_attention, or all", kPlan},
         {"kinds",
          &kinds,
          "LIST",
@@ -102,8 +101,8 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
 }
 
 int ablate(AblateOptions& options) {
-  std::vector<Rung> rungs = chosen_rungs(options.rungs);
-  if (options.rungs == std::vector<std::string>{"all"})
+  std::vector<Rung> rungs = chosen_rungs(options.measure.rungs);
+  if (options.measure.rungs == std::vector<std::string>{"all"})
     std::erase_if(rungs, [](const Rung& rung) { return rung.parent.empty() || !on_the_ladder(rung); });
   std::vector<std::string> kinds;
   for (const char* kind : {kWithout, kOnly})

@@ -20,15 +20,13 @@ namespace stepladder {
 namespace {
 
 struct CalibrateOptions {
-  std::vector<std::string> rungs = {"all"};
   int64_t pairs = 20;
   std::string out = "reports/latest/noise.json";
   MeasureOptions measure;
 
   std::vector<Option> options() {
     return measure.workload_options(
-        {{"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", MeasureOptions::kPlan},
-         {"pairs", &pairs, "N", "of runs of the same executable", MeasureOptions::kPlan, {kMinPairs, 1000}},
+        {{"pairs", &pairs, "N", "of runs of the same executable", MeasureOptions::kPlan, {kMinPairs, 1000}},
          {"out", &out, "FILE", "the noise file, replaced", MeasureOptions::kFiles}});
   }
 };
@@ -67,7 +65,7 @@ int calibrate(CalibrateOptions& options) {
   AtomicFile out(options.out);  // what can't be written is better known before an hour of measuring
 
   Side first, second;
-  for (const Rung& rung : chosen_rungs(options.rungs)) {
+  for (const Rung& rung : chosen_rungs(options.measure.rungs)) {
     Program program = program_of(rung);
     if (!options.measure.batch.empty()) program.batch = BatchSize::usual;
     first.plan.programs.push_back(std::move(program));

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <tuple>
 
@@ -27,7 +28,6 @@ namespace fs = std::filesystem;
 
 struct GateOptions {
   std::string base, next;
-  std::vector<std::string> rungs = {"all"};
   int64_t pairs = 5, max_pairs = 20, repeat = 1;
   double max_time = 1e9;  // seconds
   std::optional<std::string> results;
@@ -39,7 +39,6 @@ struct GateOptions {
     return measure.workload_options(
                {{"BASE_BIN", &base, "", "bin/ of the build to compare with"},
                 {"NEW_BIN", &next, "", "bin/ of the build that is judged"},
-                {"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", plan},
                 {"pairs", &pairs, "N", "before the first look", plan, {kMinPairs, 1000}},
                 {"max-pairs", &max_pairs, "N", "when to give up", plan, {kMinPairs, 1000}},
                 {"repeat", &repeat, "N", "times all of it, each with a verdict of its own", plan, {1, 1000}},
@@ -57,12 +56,12 @@ std::vector<Rung> common_rungs(const GateOptions& options, std::vector<std::stri
   for (const std::string& folder : {options.base, options.next})
     if (!fs::is_directory(folder)) throw InputError(cat(folder, " is no folder: name a build's bin/"));
   std::vector<Rung> rungs;
-  for (const Rung& rung : chosen_rungs(options.rungs)) {
+  for (const Rung& rung : chosen_rungs(options.measure.rungs)) {
     const bool base = fs::exists(fs::path(options.base) / rung.name);
     const bool next = fs::exists(fs::path(options.next) / rung.name);
     if (base && next)
       rungs.push_back(rung);
-    else if (base || next || options.rungs != std::vector<std::string>{"all"})
+    else if (base || next || options.measure.rungs != std::vector<std::string>{"all"})
       missing.push_back(cat(rung.name, base   ? " is missing in NEW: not compared."
                                        : next ? " is missing in BASE: not compared."
                                               : " is missing in both folders: not compared."));
@@ -133,27 +132,17 @@ class ResultsFolder {
   int fd_ = -1;
 };
 
-/// When to start no further pair.
-class Deadline {
- public:
-  explicit Deadline(double seconds) : seconds_(seconds) {}
-  bool passed() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > seconds_;
-  }
-
- private:
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  const double seconds_;
-};
+/// Whether it is too late to start a further pair.
+using Late = std::function<bool()>;
 
 /// Adds pairs until every row has a verdict, the pairs are used up, or time is.
 Comparison measure(const GateOptions& options, const Side& base, const Side& next, PairedRuns& pairs,
-                   const Limits& limits, const Deadline& deadline) {
+                   const Limits& limits, const Late& too_late) {
   const auto first = static_cast<size_t>(options.pairs);
   Looks looks(first, static_cast<size_t>(options.max_pairs), limits);
   for (;;) {
     pairs.measure_pair();
-    const bool late = deadline.passed();
+    const bool late = too_late();
     if (pairs.pairs() < first && !late && !pairs.exhausted()) continue;
     Comparison comparison = looks.look(base.results, next.results, pairs.pairs());
     for (const ComparedRow& row : comparison.rows)
@@ -199,7 +188,10 @@ int gate(GateOptions& options) {
   Side next = side_of(options, options.next, rungs, probe, &base.plan);
   const ResultsFolder folder(options.results);
   const InterruptGuard guard;
-  const Deadline deadline(options.max_time);
+  const auto start = std::chrono::steady_clock::now();
+  const Late too_late = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > options.max_time;
+  };
   const Limits limits = options.verdict.limits(context_of(options.base, probe), base.plan.json());
   Comparison comparison;
   std::optional<Interrupted> interrupted;
@@ -216,7 +208,7 @@ int gate(GateOptions& options) {
     }
     PairedRuns pairs(base, next, probe.device.name, options.measure.timeout);
     try {
-      Comparison one = measure(options, base, next, pairs, limits, deadline);
+      Comparison one = measure(options, base, next, pairs, limits, too_late);
       for (ComparedRow& row : one.rows) row.repetition = options.repeat == 1 ? 0 : time;
       add(comparison, std::move(one));
     } catch (const Interrupted& e) {
@@ -227,7 +219,7 @@ int gate(GateOptions& options) {
     }
     base.file->finish();
     next.file->finish();
-    if (deadline.passed() && time < options.repeat) {
+    if (too_late() && time < options.repeat) {
       comparison.notes.push_back(cat("--max-time was up after ", time, " of ", options.repeat, " times."));
       break;
     }

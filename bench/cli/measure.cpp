@@ -127,7 +127,8 @@ std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
   std::vector<std::string> names;
   for (const Preset& p : presets()) names.emplace_back(p.name);
   const std::vector<Option> first = {
-      {"preset", &preset, "NAME", cat("one of ", join(names, ", "), "; default: by the device"), kPlan}};
+      {"preset", &preset, "NAME", cat("one of ", join(names, ", "), "; default: by the device"), kPlan},
+      {"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", kPlan}};
   const std::vector<Option> workload = {
       {"model", &rung.model, "NAME", cat("one of ", join(Config::names(), ", ")), kWorkload},
       {"batch", &batch, "LIST", "sequences in a batch; 16,64 measures both; default: also what rungs find",

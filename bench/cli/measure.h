@@ -17,7 +17,7 @@ struct MeasureOptions {
                               *kWorkload = "Workload, by default the preset's", *kFiles = "Results";
 
   std::string preset;
-  std::vector<std::string> batch;
+  std::vector<std::string> rungs = {"all"}, batch;
   std::optional<int64_t> steps, warmup, rounds, max_rounds;
   std::string order = "abba", max_time;
   uint64_t order_seed = 1337;
@@ -27,7 +27,7 @@ struct MeasureOptions {
   bool resume = false, overwrite = false;
   double timeout = 1800.0;
 
-  /// `plan`, which says what to measure, and then those above.
+  /// Those above, with what else the command's `plan` takes.
   std::vector<Option> options(std::vector<Option> plan);
   /// The same without how often it is run and where the results go.
   std::vector<Option> workload_options(std::vector<Option> plan);

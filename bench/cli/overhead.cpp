@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -28,7 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 
 struct OverheadOptions {
-  std::vector<std::string> rungs = {"all"};
   int64_t pairs = 20;
   double limit = 0.2;  // percent
   MeasureOptions measure;
@@ -36,8 +36,7 @@ struct OverheadOptions {
   std::vector<Option> options() {
     constexpr const char* kPlan = MeasureOptions::kPlan;
     return measure.workload_options(
-        {{"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", kPlan},
-         {"pairs", &pairs, "N", "of runs, by itself and under the harness", kPlan, {kMinPairs, 1000}},
+        {{"pairs", &pairs, "N", "of runs, by itself and under the harness", kPlan, {kMinPairs, 1000}},
          {"limit", &limit, "PERCENT", "the step times may differ by this much", kPlan, {0, 1000}}});
   }
 };
@@ -81,8 +80,9 @@ Cost under_harness(const RunRequest& request, Progress& progress) {
 
 struct Row {
   PlannedRun run;
-  std::vector<double> alone_ms = {}, harness_ms = {}, log_ratios = {}, alone_besides = {},
-                      harness_besides = {};
+  std::vector<double> alone_ms = {}, harness_ms = {}, alone_besides = {}, harness_besides = {};
+  std::vector<double> log_ratios = {};
+  PairedChange change = {};
 
   void add(const Cost& by_itself, const Cost& measured) {
     alone_ms.push_back(by_itself.step);
@@ -91,6 +91,8 @@ struct Row {
     alone_besides.push_back(by_itself.besides);
     harness_besides.push_back(measured.besides);
   }
+  bool within(double limit) const { return -limit < change.lo && change.hi < limit; }
+  bool beyond(double limit) const { return change.lo > limit || change.hi < -limit; }
 };
 
 std::string percent(double log_ratio) {
@@ -98,34 +100,29 @@ std::string percent(double log_ratio) {
   return (value < 0 ? "" : "+") + fixed(value, 3);
 }
 
-/// Fills the table; returns kExitOk where all rows are within the limit, kExitRegression where one is surely
-/// not, else kExitInconclusive.
-ExitCode judge(const std::vector<Row>& rows, double limit, Table& table) {
-  ExitCode worst = kExitOk;
-  for (const Row& row : rows) {
-    const PairedChange change = paired_change(row.log_ratios);
-    const double most = std::log1p(limit);
-    const bool within = -most < change.lo && most > change.hi;
-    const bool beyond = change.lo > most || change.hi < -most;
-    if (beyond)
-      worst = kExitRegression;
-    else if (!within && worst == kExitOk)
-      worst = kExitInconclusive;
-    table.add({row.run.program.variant, std::to_string(row.run.batch), std::to_string(row.log_ratios.size()),
-               sized(median(row.alone_ms)), sized(median(row.harness_ms)), percent(change.log_ratio),
-               cat(percent(change.lo), " to ", percent(change.hi)),
-               cat(fixed(median(row.alone_besides), 0), " / ", fixed(median(row.harness_besides), 0)),
-               within   ? "within"
-               : beyond ? "BEYOND"
-                        : "undecided"});
-  }
-  return worst;
+std::string table_of(const std::vector<Row>& rows, double limit) {
+  Columns<Row> columns;
+  columns.add_text("rung", [](const Row& r) { return r.run.program.variant; });
+  columns.add("batch", [](const Row& r) { return std::to_string(r.run.batch); });
+  columns.add("pairs", [](const Row& r) { return std::to_string(r.log_ratios.size()); });
+  columns.add("alone ms", [](const Row& r) { return sized(median(r.alone_ms)); });
+  columns.add("harness ms", [](const Row& r) { return sized(median(r.harness_ms)); });
+  columns.add("change %", [](const Row& r) { return percent(r.change.log_ratio); });
+  columns.add("bounds %",
+              [](const Row& r) { return cat(percent(r.change.lo), " to ", percent(r.change.hi)); });
+  columns.add("ms besides steps, alone / harness", [](const Row& r) {
+    return cat(fixed(median(r.alone_besides), 0), " / ", fixed(median(r.harness_besides), 0));
+  });
+  columns.add_text("verdict", [limit](const Row& r) {
+    return r.within(limit) ? "within" : r.beyond(limit) ? "BEYOND" : "undecided";
+  });
+  return columns.table(rows).terminal();
 }
 
 int overhead(OverheadOptions& options) {
   const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
   Plan plan;
-  for (const Rung& rung : chosen_rungs(options.rungs)) {
+  for (const Rung& rung : chosen_rungs(options.measure.rungs)) {
     if (!unsupported_reason(rung, probe.device).empty()) continue;
     Program program = program_of(rung);
     if (program.devices > 1) continue;  // its ranks are started by the harness, or not at all
@@ -154,22 +151,18 @@ int overhead(OverheadOptions& options) {
       }
     }
 
-  Table table({{"rung", Align::left},
-               {"batch"},
-               {"pairs"},
-               {"alone ms"},
-               {"harness ms"},
-               {"change %"},
-               {"bounds %"},
-               {"ms besides steps, alone / harness"},
-               {"verdict", Align::left}});
-  const ExitCode code = judge(rows, options.limit / 100, table);
-  std::cout << table.terminal()
+  for (Row& row : rows) row.change = paired_change(row.log_ratios);
+  const double limit = std::log1p(options.limit / 100);
+  std::cout << table_of(rows, limit)
             << "\nChange: mean over pairs of log(harness / alone) of the runs' median steps. "
             << "Bounds: each holds with " << fixed(kBoundConfidence * 100, 0)
             << " %. within: both lie within " << number_text(static_cast<float>(options.limit)) << " %."
             << std::endl;
-  return code;
+  if (std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return row.beyond(limit); }))
+    return kExitRegression;
+  const bool within =
+      std::all_of(rows.begin(), rows.end(), [&](const Row& row) { return row.within(limit); });
+  return within ? kExitOk : kExitInconclusive;
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ namespace stepladder {
 namespace {
 
 struct RunOptions {
-  std::vector<std::string> rungs = {"all"}, peers;
+  std::vector<std::string> peers;
   std::string peer_python = "python3", scaling = "weak";
   std::vector<std::string> devices;
   bool apart = false;
@@ -15,7 +15,6 @@ struct RunOptions {
   std::vector<Option> options() {
     constexpr const char* kPlan = MeasureOptions::kPlan;
     return measure.options({
-        {"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", kPlan},
         {"peer", &peers, "PEER", "measure beside our rungs: pytorch, or llmc=PATH of train_gpt2cu", kPlan},
         {"peer-python", &peer_python, "PATH", "a Python with PyTorch", kPlan},
         {"devices", &devices, "LIST",
@@ -39,7 +38,7 @@ int run(RunOptions& options) {
   plan.devices = whole_numbers("--devices", options.devices, 1024);
   plan.scaling = options.scaling;
   plan.apart = options.apart;
-  plan.programs = programs(chosen_rungs(options.rungs), options.peers, options.peer_python);
+  plan.programs = programs(chosen_rungs(options.measure.rungs), options.peers, options.peer_python);
   if (!options.measure.batch.empty())  // which then is everyone's
     for (Program& program : plan.programs) program.batch = BatchSize::usual;
   return measure(options.measure, std::move(plan));

@@ -407,11 +407,25 @@ std::string headline(const std::vector<ResultRow>& variants, bool ratios_only) {
   return printable(text + (against.empty() ? "" : "; " + join(against, ", ")), 400) + ".";
 }
 
-/// The lines above the table, each a paragraph.
-std::vector<std::string> head(const Results& results, const std::vector<ResultRow>& variants,
-                              bool ratios_only) {
-  const std::string answer = headline(variants, ratios_only);
-  return answer.empty() ? std::vector{title(results)} : std::vector{answer, title(results)};
+std::string report_text(const Results& results, bool ratios_only, bool markdown) {
+  const auto variants = aggregate(results);
+  const auto rungs = only(variants, false), peers = only(variants, true);
+  const auto ablated = ablated_rungs(results);
+  const auto scaled = scaling(results);
+  const std::string answer = headline(variants, ratios_only), gap = markdown ? "\n\n" : "\n";
+  std::string text = (answer.empty() ? "" : answer + gap) + title(results) + "\n\n";
+  const auto add = [&](const char* heading, bool shown, const Table& table) {
+    if (!shown) return;
+    if (markdown && *heading) text += cat("## ", heading, "\n\n");
+    text += (markdown ? table.markdown() : table.terminal()) + "\n";
+  };
+  add("", true, table_of(rungs, variants, ratios_only));
+  add("Peers", !peers.empty(), table_of(peers, variants, ratios_only));
+  add("Scaling", !scaled.empty(), table_of(scaled, ratios_only));
+  add("Ablations", !ablated.empty(), table_of(ablated, ratios_only));
+  for (const Note& note : notes(results, variants, ablated))
+    text += (markdown ? "- " : "") + note.text + "\n";
+  return text;
 }
 
 }  // namespace
@@ -430,31 +444,11 @@ std::vector<Speedup> against_peers(const Results& results) {
 }
 
 std::string terminal_report(const Results& results, bool ratios_only) {
-  const auto variants = aggregate(results);
-  const auto rungs = only(variants, false), peers = only(variants, true);
-  const auto ablated = ablated_rungs(results);
-  const auto scaled = scaling(results);
-  std::string text = join(head(results, variants, ratios_only), "\n") + "\n\n";
-  text += table_of(rungs, variants, ratios_only).terminal() + "\n";
-  if (!peers.empty()) text += table_of(peers, variants, ratios_only).terminal() + "\n";
-  if (!ablated.empty()) text += table_of(ablated, ratios_only).terminal() + "\n";
-  if (!scaled.empty()) text += table_of(scaled, ratios_only).terminal() + "\n";
-  for (const Note& note : notes(results, variants, ablated)) text += note.text + "\n";
-  return text;
+  return report_text(results, ratios_only, /*markdown=*/false);
 }
 
 std::string markdown_report(const Results& results, bool ratios_only) {
-  const auto variants = aggregate(results);
-  const auto rungs = only(variants, false), peers = only(variants, true);
-  const auto ablated = ablated_rungs(results);
-  const auto scaled = scaling(results);
-  std::string text = join(head(results, variants, ratios_only), "\n\n") + "\n\n";
-  text += table_of(rungs, variants, ratios_only).markdown() + "\n";
-  if (!peers.empty()) text += "## Peers\n\n" + table_of(peers, variants, ratios_only).markdown() + "\n";
-  if (!scaled.empty()) text += "## Scaling\n\n" + table_of(scaled, ratios_only).markdown() + "\n";
-  if (!ablated.empty()) text += "## Ablations\n\n" + table_of(ablated, ratios_only).markdown() + "\n";
-  for (const Note& note : notes(results, variants, ablated)) text += "- " + note.text + "\n";
-  return text;
+  return report_text(results, ratios_only, /*markdown=*/true);
 }
 
 std::string comparison(const Results& results, const std::string& before, const std::string& after) {

@@ -39,29 +39,29 @@ std::string precision(const RunSession& session) {
              half == DType::f16 ? "; dynamic loss scaling" : "");
 }
 
+/// Tokens in a step of all ranks that train one model.
+int64_t global_tokens(const RunSession& session) {
+  return session.config.B * session.config.T * session.settings.hyper.accumulate * session.team().size;
+}
+
+/// FLOP/s that they reach at most; nothing for an unknown device.
+std::optional<double> global_peak(const RunSession& session) {
+  const auto peak = peak_flops(session.device.name, session.rung.math);
+  return peak ? std::optional(*peak * session.team().size) : std::nullopt;
+}
+
 }  // namespace
 
-Speed::Speed(const RunSession& session)
-    : nanogpt_(flops_per_token_nanogpt(session.config)),
-      llmc_(flops_per_token_llmc(session.config)),
-      peak_(peak_flops(session.device.name, session.rung.math)) {
-  const Config& config = session.config;
-  const int devices = session.team().size;
-  tokens_ = static_cast<double>(config.B * config.T * session.settings.hyper.accumulate * devices);
-  if (peak_) *peak_ *= devices;
-}
+Reporter::Reporter(const RunSession& session, EventWriter& events)
+    : session_(session),
+      events_(events),
+      tokens_(static_cast<double>(global_tokens(session))),
+      peak_(global_peak(session)) {}
 
-std::string Speed::peak() const {
-  return peak_ ? fixed(*peak_ * 1e-12, 1) + " TFLOP/s" : "n/a";
-}
-
-std::string Speed::percent(double flops_per_token, double ms) const {
+std::string Reporter::mfu_text(double flops_per_token, double ms) const {
   const auto fraction = mfu(flops_per_token, tokens_per_second(ms), peak_);
   return fraction ? fixed(*fraction * 100, 1) + "%" : "n/a";
 }
-
-Reporter::Reporter(const RunSession& session, EventWriter& events)
-    : session_(session), events_(events), speed_(session) {}
 
 void Reporter::describe(const Dataset& data) const {
   const DeviceInfo& device = session_.device;
@@ -74,7 +74,8 @@ void Reporter::describe(const Dataset& data) const {
   if (!device.runtime.empty()) rows.emplace_back("runtime", device.runtime);
   rows.emplace_back("BLAS", device.blas);
   rows.emplace_back("attention", device.attention);
-  rows.emplace_back(cat("peak, ", name_of(session_.rung.math)), speed_.peak());
+  rows.emplace_back(cat("peak, ", name_of(session_.rung.math)),
+                    peak_ ? fixed(*peak_ * 1e-12, 1) + " TFLOP/s" : "n/a");
   rows.emplace_back("precision", precision(session_));
   const auto section = [&](const std::vector<std::string>& groups) {
     rows.emplace_back();
@@ -129,8 +130,9 @@ void Reporter::step(int64_t done, float lr, double step_ms) {
   const std::string steps = std::to_string(session_.settings.steps);
   std::cout << "step " << std::setw(static_cast<int>(steps.size())) << done << "/" << steps << " | loss "
             << fixed(loss_, 4) << " | norm " << fixed(norm, 4) << " | lr " << scientific(lr) << " | "
-            << fixed(step_ms, 3) << " ms | MFU " << speed_.mfu_nanogpt(step_ms) << " | "
-            << grouped(std::llround(speed_.tokens_per_second(step_ms))) << " tok/s" << std::endl;
+            << fixed(step_ms, 3) << " ms | MFU "
+            << mfu_text(flops_per_token_nanogpt(session_.config), step_ms) << " | "
+            << grouped(std::llround(tokens_per_second(step_ms))) << " tok/s" << std::endl;
 }
 
 void Reporter::evaluated(int64_t done, double val_loss) {
@@ -168,8 +170,9 @@ void Reporter::end() {
     write_atomically(session_.settings.times, dump(step_ms_) + "\n");
 
   const double ms = median(all.subspan(all.size() > 1 ? 1 : 0));  // the first step warms up
-  std::cout << "median " << fixed(ms, 2) << " ms | " << grouped(std::llround(speed_.tokens_per_second(ms)))
-            << " tok/s | MFU " << speed_.mfu_nanogpt(ms) << " (nanoGPT's formula), " << speed_.mfu_llmc(ms)
+  std::cout << "median " << fixed(ms, 2) << " ms | " << grouped(std::llround(tokens_per_second(ms)))
+            << " tok/s | MFU " << mfu_text(flops_per_token_nanogpt(session_.config), ms)
+            << " (nanoGPT's formula), " << mfu_text(flops_per_token_llmc(session_.config), ms)
             << " (llm.c's) | loss " << fixed(loss_, 4)
             << (val_loss_ ? cat(" | validation loss ", fixed(*val_loss_, 4)) : "")
             << (skipped > 0 ? cat(" | steps skipped ", skipped) : "") << std::endl;

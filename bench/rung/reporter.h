@@ -12,23 +12,6 @@
 
 namespace stepladder {
 
-/// How fast a step is, as tokens per second and MFU.
-class Speed {
- public:
-  explicit Speed(const RunSession& session);
-
-  double tokens_per_second(double ms) const { return tokens_ / ms * 1e3; }
-  std::string mfu_nanogpt(double ms) const { return percent(nanogpt_, ms); }
-  std::string mfu_llmc(double ms) const { return percent(llmc_, ms); }
-  std::string peak() const;
-
- private:
-  std::string percent(double flops_per_token, double ms) const;
-
-  double tokens_, nanogpt_, llmc_;
-  std::optional<double> peak_;
-};
-
 class Reporter {
  public:
   /// Of a session whose model and batch are chosen.
@@ -47,9 +30,13 @@ class Reporter {
   double loss() const { return loss_; }
 
  private:
+  double tokens_per_second(double ms) const { return tokens_ / ms * 1e3; }
+  std::string mfu_text(double flops_per_token, double ms) const;
+
   const RunSession& session_;
   EventWriter& events_;
-  const Speed speed_;
+  const double tokens_;                 // of a step, all ranks counted
+  const std::optional<double> peak_;    // FLOP/s of all ranks
   std::optional<Telemetry> telemetry_;  // for the harness
   std::vector<double> step_ms_;
   double loss_ = 0.0;
