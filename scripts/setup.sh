@@ -26,6 +26,7 @@ package_present() {
     build-essential) command -v c++ && command -v make ;;
     ca-certificates) [[ -s /etc/ssl/certs/ca-certificates.crt || -s /etc/pki/tls/certs/ca-bundle.crt ]] ;;
     clang-tidy) command -v clang-tidy && command -v run-clang-tidy ;;
+    libboost-dev) [[ -e /usr/include/boost/math/distributions/students_t.hpp ]] ;;
     libbenchmark-dev) pkg-config --exists 'benchmark >= 1.7' ;;
     libcli11-dev) pkg-config --exists 'CLI11 >= 2.1' ;;
     libgtest-dev) pkg-config --exists 'gtest >= 1.12' ;;
@@ -188,8 +189,8 @@ choose_backend() {
 
 # Everything a build and a run need. Sets PRESET and PYTHON, which run, test and lint read.
 setup() {
-  require_packages build-essential ca-certificates cmake git libbenchmark-dev ninja-build pkg-config libcli11-dev libgtest-dev \
-    libopenblas-dev libpcre2-dev nlohmann-json3-dev python3-venv
+  require_packages build-essential ca-certificates cmake git libbenchmark-dev libboost-dev ninja-build pkg-config libcli11-dev \
+    libgtest-dev libopenblas-dev libpcre2-dev nlohmann-json3-dev python3-venv
   want_packages "several ranks on the CPU" libopenmpi-dev openmpi-bin
   if python_environment .venv scripts/requirements.txt; then
     PYTHON=$ROOT/.venv/bin/python

@@ -14,8 +14,10 @@
 #include <thread>
 #include <vector>
 
-#include "bench/ladder.h"
-#include "bench/results_file.h"
+#include "bench/plan/ladder.h"
+#include "bench/report/speedups.h"
+#include "bench/results/file.h"
+#include "bench/results/json.h"
 #include "model/data.h"
 #include "model/random.h"
 #include "tests/fake_rung.h"
