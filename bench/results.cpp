@@ -17,7 +17,6 @@ namespace {
 
 constexpr Status kStatuses[] = {Status::ok,       Status::oom,   Status::unsupported,
                                 Status::diverged, Status::crash, Status::timeout};
-constexpr int kMaxDepth = 32;
 
 // ---- fields of each struct, listed once for reading and writing
 // ----------------------------------------------
@@ -633,22 +632,6 @@ Results results_from(const Json& json) {
   reader("runs", results.runs);
   for (size_t i = 0; i < results.runs.size(); ++i) validate(results.runs[i], cat("runs[", i, "]"));
   return results;
-}
-
-Json parse_json(const std::string& text) {
-  const auto shallow = [](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMaxDepth) throw InputError(cat("nested deeper than ", kMaxDepth));
-    return true;
-  };
-  try {
-    return Json::parse(text, shallow);
-  } catch (const Json::exception& e) {
-    // what() is "[json.exception.parse_error.101] parse error at line 1, column 1: .."
-    const std::string what = e.what();
-    const size_t code = what.find("] ");
-    throw InputError(
-        cat("not JSON: ", printable(code == std::string::npos ? what : what.substr(code + 2), 300)));
-  }
 }
 
 }  // namespace stepladder

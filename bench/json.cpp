@@ -1,0 +1,28 @@
+#include "bench/results.h"
+#include "bench/text.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+constexpr int kMaxDepth = 32;
+
+}  // namespace
+
+Json parse_json(const std::string& text) {
+  const auto shallow = [](int depth, Json::parse_event_t, Json&) {
+    if (depth > kMaxDepth) throw InputError(cat("nested deeper than ", kMaxDepth));
+    return true;
+  };
+  try {
+    return Json::parse(text, shallow);
+  } catch (const Json::exception& e) {
+    // what() is "[json.exception.parse_error.101] parse error at line 1, column 1: .."
+    const std::string what = e.what();
+    const size_t code = what.find("] ");
+    throw InputError(
+        cat("not JSON: ", printable(code == std::string::npos ? what : what.substr(code + 2), 300)));
+  }
+}
+
+}  // namespace stepladder
