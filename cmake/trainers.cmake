@@ -16,6 +16,7 @@ function(add_trainer target name source)
             -DSOURCES=${CMAKE_BINARY_DIR}/generated/hashed_sources.txt
             -P ${CMAKE_SOURCE_DIR}/cmake/rung_header.cmake
     DEPENDS ${source} ${hashed_sources} ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt cmake/rung_header.cmake)
+  set_property(GLOBAL APPEND PROPERTY generated ${header} ${ARGN})
   add_library(rung_${target} OBJECT ${source} ${header} ${ARGN})
   target_compile_options(rung_${target} PRIVATE -include ${header})
   target_link_libraries(rung_${target} PRIVATE stepladder_flags)
@@ -47,3 +48,7 @@ endforeach()
 # `cmake --build build/cpu --target ladder` builds what `stepladder run` starts, `ablations` what `stepladder ablate` does too.
 add_custom_target(ladder DEPENDS stepladder ${rungs})
 add_custom_target(ablations DEPENDS ladder ${ablation_programs})
+
+# What sources include and the build makes.
+get_property(generated GLOBAL PROPERTY generated)
+add_custom_target(generated DEPENDS ${generated})
