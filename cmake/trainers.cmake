@@ -6,6 +6,7 @@ list(SORT hashed_sources)
 list(JOIN hashed_sources "\n" hashed_list)
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt CONTENT "${hashed_list}" @ONLY)
 add_library(stepladder_rung_main OBJECT bench/rung_main.cpp)
+target_compile_options(stepladder_rung_main PRIVATE ${optimise_little})
 target_link_libraries(stepladder_rung_main PRIVATE libstepladder)
 
 # Executable `target` of the trainer `name` ("02_tf32", "only/02_tf32"), and rung_<target> with its object.
@@ -18,7 +19,8 @@ function(add_trainer target name source)
     DEPENDS ${source} ${hashed_sources} ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt cmake/rung_header.cmake)
   set_property(GLOBAL APPEND PROPERTY generated ${header} ${ARGN})
   add_library(rung_${target} OBJECT ${source} ${header} ${ARGN})
-  target_compile_options(rung_${target} PRIVATE -include ${header})
+  # A trainer calls ops in order, nothing else: there is nothing in it to optimise.
+  target_compile_options(rung_${target} PRIVATE -include ${header} ${optimise_little})
   target_link_libraries(rung_${target} PRIVATE stepladder_flags)
   add_executable(${target} $<TARGET_OBJECTS:rung_${target}> $<TARGET_OBJECTS:stepladder_rung_main>)
   target_link_libraries(${target} PRIVATE libstepladder)
