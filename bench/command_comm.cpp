@@ -66,10 +66,10 @@ double bus_factor(const std::string& collective, int64_t world) {
 /// Throws Error where the ranks' numbers do not add up to what they must.
 void check_sum(Ops& ops, Tensor x) {
   std::vector<float> host(static_cast<size_t>(x.numel()), static_cast<float>(ops.rank() + 1));
-  ops.upload(x, host.data());
+  ops(Upload{x, host.data()});
   ops.collective(Collective::all_reduce, std::span(&x, 1));
   ops.wait_for_collectives();
-  ops.download(host.data(), x);
+  ops(Download{host.data(), x});
   const int sum = ops.world() * (ops.world() + 1) / 2;
   for (const float got : host)
     if (got != static_cast<float>(sum))
@@ -79,7 +79,7 @@ void check_sum(Ops& ops, Tensor x) {
 /// As one rank: every size, all ranks together.
 std::vector<Row> measure(const CommOptions& options, Ops& ops, Rendezvous& ranks) {
   using Clock = std::chrono::steady_clock;
-  const int64_t largest = options.max_mib.value_or(ops.device().backend == "cpu" ? 16 : 512) << 20;
+  const int64_t largest = options.max_mib.value_or(ops.device().info().backend == "cpu" ? 16 : 512) << 20;
   Collective what = Collective::all_reduce;
   for (const Collective one : kCollectives)
     if (options.collective == name_of(one)) what = one;
@@ -90,7 +90,7 @@ std::vector<Row> measure(const CommOptions& options, Ops& ops, Rendezvous& ranks
   for (int64_t bytes = kSmallest; bytes <= largest; bytes *= kStep) {
     // Parts must be equal: a little less where there are three ranks, say.
     const Tensor x = all.slices(0, bytes / 4 / ops.world() * ops.world());
-    ops.zero(x);  // sums stay finite
+    ops(Zero{x});  // sums stay finite
     const auto repeat = [&](int64_t times) {
       for (int64_t i = 0; i < times; ++i) ops.collective(what, std::span(&x, 1));
       ops.wait_for_collectives();

@@ -111,7 +111,7 @@ DeviceProbe probe_device(const std::string& backend, int64_t index) {
 void print_device(const std::string& backend, int index) {
   Json answer;
   try {
-    answer = device_json(make_ops(backend, index)->device());
+    answer = device_json(make_ops(backend, index)->device().info());
     answer["devices"] = device_count(backend);
     answer["telemetry"] = Telemetry(answer["uuid"]).describe();
   } catch (const Error& e) {

@@ -1,4 +1,4 @@
-// ops_benchmark: every op of model/ops.h on the shapes of GPT-2 124M, through Google Benchmark. The time is
+// ops_benchmark: every op of model/ops/ on the shapes of GPT-2 124M, through Google Benchmark. The time is
 // the device's own; operands rotate through more memory than any cache holds; what an op reaches is set
 // against a copy and a matmul measured in the same process.
 #include <benchmark/benchmark.h>
@@ -14,7 +14,6 @@
 #include "model/half.h"
 #include "model/ops.h"
 #include "model/random.h"
-#include "model/traced_ops.h"
 
 namespace stepladder {
 namespace {
@@ -88,36 +87,37 @@ Tensor Operands::fill(DType type, Shape shape) {
     Tensor part = whole.view({whole.numel()});
     part.data = static_cast<std::byte*>(part.data) + static_cast<size_t>(at) * size_of(type);
     part.shape = {std::min(kBlock, whole.numel() - at)};
-    ops.upload(part, values);
+    ops(Upload{part, values});
   }
   return whole;
 }
 
-/// Adds up what ops move and compute.
-class Work final : public CountedOps {
+/// Adds up what ops move and compute, while it lives.
+class Total final : public OpObserver {
  public:
-  explicit Work(std::shared_ptr<Ops> ops) : CountedOps(std::move(ops)) {}
-  void clear() { bytes = flops = 0.0; }
+  explicit Total(Ops& ops) : ops_(ops) { ops.observe(this); }
+  ~Total() override { ops_.observe(nullptr); }
   double bytes = 0.0, flops = 0.0;
 
  private:
-  void enter(OpCall what, std::span<const Tensor>) override {
-    bytes += what.bytes;
-    flops += what.flops;
+  void enter(const OpCall& call, std::span<const Tensor>) override {
+    bytes += call.bytes;
+    flops += call.flops;
   }
+  Ops& ops_;
 };
 
 using Call = std::function<void()>;
 
 struct OpBenchmark {
-  const char* name;  // of the op in ops.h
+  const char* name;
   std::function<Call(Operands&)> make;
   bool half_only = false;  // on CUDA
 };
 
 Call matmul(Operands& o, int64_t M, int64_t N, int64_t K) {
   const Tensor out = o.x({M, N}), a = o.x({M, K}), b = o.x({N, K});
-  return [=, &ops = o.ops] { ops.matmul(out, a, b, MatOp::NT); };
+  return [=, &ops = o.ops] { ops(Matmul{out, a, b, MatOp::NT}); };
 }
 
 Tensor scores(Operands& o) {
@@ -127,7 +127,7 @@ Tensor heads(Operands& o) {
   return o.x({o.B, o.NH, o.T, o.C / o.NH});
 }
 
-#define CALL(...) [=, &ops = o.ops] { ops.__VA_ARGS__; }
+#define CALL(...) [=, &ops = o.ops] { ops(__VA_ARGS__); }
 
 const std::vector<OpBenchmark>& op_benchmarks() {
   static const std::vector<OpBenchmark> all = {
@@ -135,143 +135,143 @@ const std::vector<OpBenchmark>& op_benchmarks() {
        [](Operands& o) {
          const Tensor t = o.tokens();
          const auto host = std::make_shared<std::vector<int32_t>>(static_cast<size_t>(t.numel()));
-         return [=, &ops = o.ops] { ops.upload(t, host->data()); };
+         return [=, &ops = o.ops] { ops(Upload{t, host->data()}); };
        }},
       {"download",
        [](Operands& o) {
          const Tensor t = o.tokens();
          const auto host = std::make_shared<std::vector<int32_t>>(static_cast<size_t>(t.numel()));
-         return [=, &ops = o.ops] { ops.download(host->data(), t); };
+         return [=, &ops = o.ops] { ops(Download{host->data(), t}); };
        }},
       {"zero",
        [](Operands& o) {
          const Tensor t = o.x();
-         return Call(CALL(zero(t)));
+         return Call(CALL(Zero{t}));
        }},
       {"copy",
        [](Operands& o) {
          const Tensor a = o.x(), b = o.x();
-         return Call(CALL(copy(a, b)));
+         return Call(CALL(Copy{a, b}));
        }},
       {"write",
        [](Operands& o) {
          const Tensor t = o.f32({2});
-         return Call(CALL(write(t, {1.0F, 2.0F})));
+         return Call(CALL(WriteValues{t, {1.0F, 2.0F}}));
        }},
       {"stage_receive",
        [](Operands& o) {
          const Tensor t = o.tokens(), staged = o.tokens();
-         const auto host = o.ops.allocate_host(t.bytes());
+         const auto host = o.ops.device().allocate_host(t.bytes());
          return [=, &ops = o.ops] {
-           ops.stage(staged, host.get());
-           ops.receive(t, staged);
+           ops(Stage{staged, host.get()});
+           ops(Receive{t, staged});
          };
        }},
       {"add",
        [](Operands& o) {
          const Tensor t = o.x(), a = o.x(), b = o.x();
-         return Call(CALL(add(t, a, b)));
+         return Call(CALL(Add{t, a, b}));
        }},
       {"mul",
        [](Operands& o) {
          const Tensor t = o.x(), a = o.x(), b = o.x();
-         return Call(CALL(mul(t, a, b)));
+         return Call(CALL(Mul{t, a, b}));
        }},
       {"affine",
        [](Operands& o) {
          const Tensor t = o.x(), a = o.x();
-         return Call(CALL(affine(t, a, 2.0F, 1.0F)));
+         return Call(CALL(Affine{t, a, 2.0F, 1.0F}));
        }},
       {"pow",
        [](Operands& o) {
          const Tensor t = o.x(), a = o.x();
-         return Call(CALL(pow(t, a, 3)));
+         return Call(CALL(Pow{t, a, 3}));
        }},
       {"tanh",
        [](Operands& o) {
          const Tensor t = o.x(), a = o.x();
-         return Call(CALL(tanh(t, a)));
+         return Call(CALL(Tanh{t, a}));
        }},
       {"sqrt",
        [](Operands& o) {
          const Tensor t = o.x(), a = o.x();
-         return Call(CALL(sqrt(t, a)));
+         return Call(CALL(Sqrt{t, a}));
        }},
       {"lerp",
        [](Operands& o) {
          const Tensor t = o.x(), a = o.x();
-         return Call(CALL(lerp(t, a, 0.1F)));
+         return Call(CALL(Lerp{t, a, 0.1F}));
        }},
       {"addcmul",
        [](Operands& o) {
          const Tensor t = o.x(), a = o.x(), b = o.x();
-         return Call(CALL(addcmul(t, a, b, 1e-3F)));
+         return Call(CALL(AddCMul{t, a, b, 1e-3F}));
        }},
       {"addcdiv",
        [](Operands& o) {
          const Tensor t = o.x(), a = o.x(), b = o.x();
-         return Call(CALL(addcdiv(t, a, b, 1e-3F)));
+         return Call(CALL(AddCDiv{t, a, b, 1e-3F}));
        }},
       {"scale_by",
        [](Operands& o) {
          const Tensor t = o.x(), f = o.f32({1});
-         return Call(CALL(scale_by(t, f)));
+         return Call(CALL(ScaleBy{t, f}));
        }},
       {"row_mean",
        [](Operands& o) {
          const Tensor m = o.f32({o.B, o.T}), a = o.x();
-         return Call(CALL(row_mean(m, a)));
+         return Call(CALL(RowMean{m, a}));
        }},
       {"row_rstd",
        [](Operands& o) {
          const Tensor r = o.f32({o.B, o.T}), a = o.x(), m = o.f32({o.B, o.T});
-         return Call(CALL(row_rstd(r, a, m, 1e-5F)));
+         return Call(CALL(RowRstd{r, a, m, 1e-5F}));
        }},
       {"normalize",
        [](Operands& o) {
          const Tensor t = o.x(), a = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T});
-         return Call(CALL(normalize(t, a, m, r)));
+         return Call(CALL(Normalize{t, a, m, r}));
        }},
       {"normalize_backward",
        [](Operands& o) {
          const Tensor dx = o.x(), dxhat = o.x(), xhat = o.x(), m1 = o.f32({o.B, o.T}), m2 = o.f32({o.B, o.T}),
                       r = o.f32({o.B, o.T});
-         return Call(CALL(normalize_backward(dx, dxhat, xhat, m1, m2, r)));
+         return Call(CALL(NormalizeBackward{dx, dxhat, xhat, m1, m2, r}));
        }},
       {"mul_columns",
        [](Operands& o) {
          const Tensor t = o.x(), a = o.x(), w = o.x({o.C});
-         return Call(CALL(mul_columns(t, a, w)));
+         return Call(CALL(MulColumns{t, a, w}));
        }},
       {"add_columns",
        [](Operands& o) {
          const Tensor t = o.x(), a = o.x(), w = o.x({o.C});
-         return Call(CALL(add_columns(t, a, w)));
+         return Call(CALL(AddColumns{t, a, w}));
        }},
       {"sum_rows",
        [](Operands& o) {
          const Tensor t = o.x({o.C}), a = o.x();
-         return Call(CALL(sum_rows(t, a)));
+         return Call(CALL(SumRows{t, a}));
        }},
       {"embedding_forward",
        [](Operands& o) {
          const Tensor wte = o.x({o.V, o.C}), t = o.x(), tokens = o.tokens();
-         return Call(CALL(embedding_forward(t, tokens, wte)));
+         return Call(CALL(EmbeddingForward{t, tokens, wte}));
        }},
       {"embedding_backward",
        [](Operands& o) {
          const Tensor dwte = o.x({o.V, o.C}), dout = o.x(), tokens = o.tokens();
-         return Call(CALL(embedding_backward(dwte, tokens, dout)));
+         return Call(CALL(EmbeddingBackward{dwte, tokens, dout}));
        }},
       {"add_position",
        [](Operands& o) {
          const Tensor t = o.x(), wpe = o.x({o.T, o.C});
-         return Call(CALL(add_position(t, wpe)));
+         return Call(CALL(AddPosition{t, wpe}));
        }},
       {"position_backward",
        [](Operands& o) {
          const Tensor dwpe = o.x({o.T, o.C}), dout = o.x();
-         return Call(CALL(position_backward(dwpe, dout)));
+         return Call(CALL(PositionBackward{dwpe, dout}));
        }},
       {"matmul/qkv", [](Operands& o) { return matmul(o, o.B * o.T, 3 * o.C, o.C); }},
       {"matmul/attproj", [](Operands& o) { return matmul(o, o.B * o.T, o.C, o.C); }},
@@ -281,64 +281,64 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       {"linear_forward",
        [](Operands& o) {
          const Tensor t = o.x({o.B, o.T, 3 * o.C}), a = o.x(), w = o.x({3 * o.C, o.C}), b = o.x({3 * o.C});
-         return Call(CALL(linear_forward(t, a, w, b)));
+         return Call(CALL(LinearForward{t, a, w, b}));
        }},
       {"linear_forward/residual",
        [](Operands& o) {
          const Tensor t = o.x(), a = o.x(), w = o.x({o.C, o.C}), b = o.x({o.C}), residual = o.x();
-         return Call(CALL(linear_forward(t, a, w, b, residual)));
+         return Call(CALL(LinearForward{t, a, w, b, residual}));
        }},
       {"linear_gelu_forward",
        [](Operands& o) {
          const Tensor t = o.x({o.B, o.T, 4 * o.C}), pre = o.x({o.B, o.T, 4 * o.C}), a = o.x(),
                       w = o.x({4 * o.C, o.C}), b = o.x({4 * o.C});
-         return Call(CALL(linear_gelu_forward(t, pre, a, w, b)));
+         return Call(CALL(LinearGeluForward{t, pre, a, w, b}));
        }},
       {"linear_gelu_backward",
        [](Operands& o) {
          const Tensor dpre = o.x({o.B, o.T, 4 * o.C}), db = o.x({4 * o.C}), dout = o.x(),
                       w = o.x({o.C, 4 * o.C}), pre = o.x({o.B, o.T, 4 * o.C});
-         return Call(CALL(linear_gelu_backward(dpre, db, dout, w, pre, Write::set)));
+         return Call(CALL(LinearGeluBackward{dpre, db, dout, w, pre, Write::set}));
        }},
       {"linear_weight_backward",
        [](Operands& o) {
          const Tensor dw = o.x({3 * o.C, o.C}), db = o.x({3 * o.C}), dout = o.x({o.B, o.T, 3 * o.C}),
                       a = o.x();
-         return Call(CALL(linear_weight_backward(dw, db, dout, a, Write::set)));
+         return Call(CALL(LinearWeightBackward{dw, db, dout, a, Write::set}));
        }},
       {"quantize",
        [](Operands& o) {
          const auto q = o.fp8({o.B * o.T, 3 * o.C}, {3 * o.C, o.B * o.T});
          const Tensor a = o.x({o.B * o.T, 3 * o.C}), dbias = o.x({3 * o.C});
-         return Call(CALL(quantize(q.rows, q.columns, a, dbias)));
+         return Call(CALL(Quantize{q.rows, q.columns, a, dbias}));
        },
        true},
       {"quantize_to_fit",
        [](Operands& o) {
          const auto q = o.fp8({2, 3 * o.C, o.C}, {2, o.C, 3 * o.C}, 2);
          const Tensor a = o.x({2, 3 * o.C, o.C});
-         return Call(CALL(quantize_to_fit(q.rows, q.columns, a)));
+         return Call(CALL(QuantizeToFit{q.rows, q.columns, a}));
        },
        true},
       {"quantize_gelu",
        [](Operands& o) {
          const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
          const Tensor a = o.x({o.B * o.T, 4 * o.C});
-         return Call(CALL(quantize_gelu(q.rows, q.columns, a)));
+         return Call(CALL(QuantizeGelu{q.rows, q.columns, a}));
        },
        true},
       {"quantize_gelu_backward",
        [](Operands& o) {
          const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
          const Tensor dout = o.x({o.B * o.T, 4 * o.C}), a = o.x({o.B * o.T, 4 * o.C}), dbias = o.x({4 * o.C});
-         return Call(CALL(quantize_gelu_backward(q.rows, q.columns, dbias, dout, a)));
+         return Call(CALL(QuantizeGeluBackward{q.rows, q.columns, dbias, dout, a}));
        },
        true},
       {"quantize_layernorm",
        [](Operands& o) {
          const auto q = o.fp8({o.B * o.T, o.C}, {o.C, o.B * o.T});
          const Tensor m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), a = o.x(), w = o.x({o.C}), b = o.x({o.C});
-         return Call(CALL(quantize_layernorm(q.rows, q.columns, m, r, a, w, b)));
+         return Call(CALL(QuantizeLayerNorm{q.rows, q.columns, m, r, a, w, b}));
        },
        true},
       {"quantize_layernorm_backward",
@@ -346,8 +346,8 @@ const std::vector<OpBenchmark>& op_benchmarks() {
          const auto q = o.fp8({o.B * o.T, o.C}, {o.C, o.B * o.T});
          const Tensor dx = o.x(), dw = o.x({o.C}), db = o.x({o.C}), dbias = o.x({o.C}), dout = o.x(),
                       a = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), w = o.x({o.C});
-         return Call(
-             CALL(quantize_layernorm_backward(q.rows, q.columns, dx, dw, db, dbias, dout, a, m, r, w)));
+         return Call(CALL(QuantizeLayerNormBackward{Fp8Pair{q.rows, q.columns}, dx, NormParams{dw, db}, dbias,
+                                                    dout, NormInput{a, m, r}, w}));
        },
        true},
       {"quantize_cross_entropy",
@@ -355,190 +355,190 @@ const std::vector<OpBenchmark>& op_benchmarks() {
          const int64_t Vp = (o.V + 127) / 128 * 128;
          const Tensor q = o.fp8({o.B, o.T, Vp}, {16}).rows, losses = o.f32({o.B, o.T}),
                       logits = o.x({o.B, o.T, Vp}), targets = o.tokens();
-         return Call(CALL(quantize_cross_entropy(q, losses, logits, targets, o.V, 1e-4F)));
+         return Call(CALL(QuantizeCrossEntropy{q, losses, logits, targets, o.V, 1e-4F}));
        },
        true},
       {"transpose",
        [](Operands& o) {
          const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
-         return Call(CALL(transpose(q.columns, q.rows)));
+         return Call(CALL(Transpose{q.columns, q.rows}));
        },
        true},
       {"update_scales",
        [](Operands& o) {
          const Tensor scale = o.f32({49, kScaleStride}), history = o.f32({49, 16}), amax = o.f32({49});
-         return Call(CALL(update_scales(scale, history, amax, DType::f8e4m3)));
+         return Call(CALL(UpdateScales{scale, history, amax, DType::f8e4m3}));
        },
        true},
       {"encoder_forward",
        [](Operands& o) {
          const Tensor wte = o.x({o.V, o.C}), t = o.x(), tokens = o.tokens(), wpe = o.x({o.T, o.C});
-         return Call(CALL(encoder_forward(t, tokens, wte, wpe)));
+         return Call(CALL(EncoderForward{t, tokens, wte, wpe}));
        }},
       {"layernorm_forward",
        [](Operands& o) {
          const Tensor t = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), a = o.x(), w = o.x({o.C}),
                       b = o.x({o.C});
-         return Call(CALL(layernorm_forward(t, m, r, a, w, b)));
+         return Call(CALL(LayerNormForward{t, m, r, a, w, b}));
        }},
       {"residual_layernorm_forward",
        [](Operands& o) {
          const Tensor res = o.x(), t = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), a = o.x(),
                       y = o.x(), bias = o.x({o.C}), w = o.x({o.C}), b = o.x({o.C});
-         return Call(CALL(residual_layernorm_forward(res, t, m, r, a, y, bias, w, b)));
+         return Call(CALL(ResidualLayerNormForward{res, Normalized{t, m, r}, a, y, bias, NormParams{w, b}}));
        }},
       {"layernorm_backward",
        [](Operands& o) {
          const Tensor dx = o.x(), dw = o.x({o.C}), db = o.x({o.C}), dbias = o.x({o.C}), dout = o.x(),
                       a = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), w = o.x({o.C});
-         return Call(CALL(layernorm_backward(dx, dw, db, dbias, dout, a, m, r, w)));
+         return Call(CALL(LayerNormBackward{dx, NormParams{dw, db}, dbias, dout, NormInput{a, m, r}, w}));
        }},
       {"bias_gelu_forward",
        [](Operands& o) {
          const Tensor t = o.x({o.B, o.T, 4 * o.C}), a = o.x({o.B, o.T, 4 * o.C}), b = o.x({4 * o.C});
-         return Call(CALL(bias_gelu_forward(t, a, b)));
+         return Call(CALL(BiasGeluForward{t, a, b}));
        }},
       {"gelu_forward",
        [](Operands& o) {
          const Tensor t = o.x({o.B, o.T, 4 * o.C}), a = o.x({o.B, o.T, 4 * o.C});
-         return Call(CALL(gelu_forward(t, a)));
+         return Call(CALL(GeluForward{t, a}));
        }},
       {"gelu_backward",
        [](Operands& o) {
          const Shape shape{o.B, o.T, 4 * o.C};
          const Tensor dx = o.x(shape), dout = o.x(shape), a = o.x(shape);
-         return Call(CALL(gelu_backward(dx, dout, a)));
+         return Call(CALL(GeluBackward{dx, dout, a}));
        }},
       {"split_qkv",
        [](Operands& o) {
          const Tensor q = heads(o), k = heads(o), v = heads(o), qkv = o.x({o.B, o.T, 3 * o.C});
-         return Call(CALL(split_qkv(q, k, v, qkv)));
+         return Call(CALL(SplitQkv{q, k, v, qkv}));
        }},
       {"merge_qkv",
        [](Operands& o) {
          const Tensor q = heads(o), k = heads(o), v = heads(o), qkv = o.x({o.B, o.T, 3 * o.C});
-         return Call(CALL(merge_qkv(qkv, q, k, v)));
+         return Call(CALL(MergeQkv{qkv, q, k, v}));
        }},
       {"bias_split_qkv",
        [](Operands& o) {
          const Tensor q = heads(o), k = heads(o), v = heads(o), qkv = o.x({o.B, o.T, 3 * o.C}),
                       b = o.x({3 * o.C});
-         return Call(CALL(bias_split_qkv(q, k, v, qkv, b)));
+         return Call(CALL(BiasSplitQkv{q, k, v, qkv, b}));
        }},
       {"split_heads",
        [](Operands& o) {
          const Tensor t = heads(o), a = o.x();
-         return Call(CALL(split_heads(t, a)));
+         return Call(CALL(SplitHeads{t, a}));
        }},
       {"merge_heads",
        [](Operands& o) {
          const Tensor t = o.x(), a = heads(o);
-         return Call(CALL(merge_heads(t, a)));
+         return Call(CALL(MergeHeads{t, a}));
        }},
       {"causal_mask",
        [](Operands& o) {
          const Tensor t = o.x({o.T, o.T});
-         return Call(CALL(causal_mask(t)));
+         return Call(CALL(CausalMask{t}));
        }},
       {"add_mask",
        [](Operands& o) {
          const Tensor t = scores(o), mask = o.x({o.T, o.T});
-         return Call(CALL(add_mask(t, mask)));
+         return Call(CALL(AddMask{t, mask}));
        }},
       {"softmax_forward",
        [](Operands& o) {
          const Tensor p = scores(o), a = scores(o);
-         return Call(CALL(softmax_forward(p, a)));
+         return Call(CALL(SoftmaxForward{p, a}));
        }},
       {"softmax_backward",
        [](Operands& o) {
          const Tensor dx = scores(o), dp = scores(o), p = scores(o);
-         return Call(CALL(softmax_backward(dx, dp, p)));
+         return Call(CALL(SoftmaxBackward{dx, dp, p}));
        }},
       {"causal_softmax_forward",
        [](Operands& o) {
          const Tensor p = scores(o), a = scores(o);
-         return Call(CALL(causal_softmax_forward(p, a)));
+         return Call(CALL(CausalSoftmaxForward{p, a}));
        }},
       {"causal_softmax_backward",
        [](Operands& o) {
          const Tensor dx = scores(o), dp = scores(o), p = scores(o);
-         return Call(CALL(causal_softmax_backward(dx, dp, p)));
+         return Call(CALL(CausalSoftmaxBackward{dx, dp, p}));
        }},
       {"scaled_causal_softmax_forward",
        [](Operands& o) {
          const Tensor p = scores(o), a = scores(o);
-         return Call(CALL(scaled_causal_softmax_forward(p, a, 0.125F)));
+         return Call(CALL(ScaledCausalSoftmaxForward{p, a, 0.125F}));
        }},
       {"scaled_causal_softmax_backward",
        [](Operands& o) {
          const Tensor dx = scores(o), dp = scores(o), p = scores(o);
-         return Call(CALL(scaled_causal_softmax_backward(dx, dp, p, 0.125F)));
+         return Call(CALL(ScaledCausalSoftmaxBackward{dx, dp, p, 0.125F}));
        }},
       {"attention_forward",
        [](Operands& o) {
          const Tensor t = o.x(), lse = o.f32({o.B, o.NH, o.T}), qkv = o.x({o.B, o.T, 3 * o.C});
-         return Call(CALL(attention_forward(t, lse, qkv)));
+         return Call(CALL(AttentionForward{t, lse, qkv}));
        },
        true},
       {"attention_backward",
        [](Operands& o) {
          const Tensor dqkv = o.x({o.B, o.T, 3 * o.C}), dout = o.x(), t = o.x(), lse = o.f32({o.B, o.NH, o.T}),
                       qkv = o.x({o.B, o.T, 3 * o.C});
-         return Call(CALL(attention_backward(dqkv, dout, t, lse, qkv)));
+         return Call(CALL(AttentionBackward{dqkv, dout, t, lse, qkv}));
        },
        true},
       {"log_softmax_forward",
        [](Operands& o) {
          const Tensor logp = o.f32({o.B, o.T, o.V}), logits = o.x({o.B, o.T, o.V});
-         return Call(CALL(log_softmax_forward(logp, logits)));
+         return Call(CALL(LogSoftmaxForward{logp, logits}));
        }},
       {"log_softmax_backward",
        [](Operands& o) {
          const Tensor d = o.x({o.B, o.T, o.V}), dlogp = o.f32({o.B, o.T, o.V}), logp = o.f32({o.B, o.T, o.V});
-         return Call(CALL(log_softmax_backward(d, dlogp, logp)));
+         return Call(CALL(LogSoftmaxBackward{d, dlogp, logp}));
        }},
       {"nll_loss_forward",
        [](Operands& o) {
          const Tensor logp = o.f32({o.B, o.T, o.V}), losses = o.f32({o.B, o.T}), targets = o.tokens();
-         return Call(CALL(nll_loss_forward(losses, logp, targets)));
+         return Call(CALL(NllLossForward{losses, logp, targets}));
        }},
       {"nll_loss_backward",
        [](Operands& o) {
          const Tensor dlogp = o.f32({o.B, o.T, o.V}), targets = o.tokens();
-         return Call(CALL(nll_loss_backward(dlogp, targets, 1.0F)));
+         return Call(CALL(NllLossBackward{dlogp, targets, 1.0F}));
        }},
       {"add_mean",
        [](Operands& o) {
          const Tensor t = o.f32({1}), a = o.f32({o.B, o.T});
-         return Call(CALL(add_mean(t, a)));
+         return Call(CALL(AddMean{t, a}));
        }},
       {"cross_entropy_forward",
        [](Operands& o) {
          const Tensor losses = o.f32({o.B, o.T}), logits = o.x({o.B, o.T, o.V}), targets = o.tokens();
-         return Call(CALL(cross_entropy_forward(losses, logits, targets, logits.cols())));
+         return Call(CALL(CrossEntropyForward{losses, logits, targets, logits.cols()}));
        }},
       {"cross_entropy_forward_backward",
        [](Operands& o) {
          const Tensor losses = o.f32({o.B, o.T}), logits = o.x({o.B, o.T, o.V}), targets = o.tokens();
-         return Call(CALL(cross_entropy_forward_backward(losses, logits, targets, logits.cols(), 1e-3F)));
+         return Call(CALL(CrossEntropyForwardBackward{losses, logits, targets, logits.cols(), 1e-3F}));
        }},
       {"sum_of_squares",
        [](Operands& o) {
          const Tensor t = o.f32({1}), a = o.x({4 * o.C, o.C});
-         return Call(CALL(sum_of_squares(t, a)));
+         return Call(CALL(SumOfSquares{t, a}));
        }},
       {"clip_factor",
        [](Operands& o) {
          const Tensor factor = o.f32({1}), norm = o.f32({1}), parts = o.f32({148});
-         return Call(CALL(clip_factor(factor, norm, parts, 1.0F)));
+         return Call(CALL(ClipFactor{factor, norm, parts, 1.0F}));
        }},
       {"clip_grad_norm",
        [](Operands& o) {
          const Tensor factor = o.f32({1}), norm = o.f32({1});
          const auto grads = std::make_shared<std::vector<Tensor>>();
          for (int i = 0; i < 4; ++i) grads->push_back(o.x({4 * o.C, o.C}));
-         return [=, &ops = o.ops] { ops.clip_grad_norm(factor, norm, *grads, 1.0F); };
+         return [=, &ops = o.ops] { ops(ClipGradNorm{factor, norm, *grads, 1.0F}); };
        }},
       {"adamw",
        [](Operands& o) {
@@ -548,7 +548,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
            const Shape shape{4 * o.C, o.C};
            tensors->push_back({o.f32(shape), o.x(shape), o.f32(shape), o.f32(shape), {}, true});
          }
-         return [=, &ops = o.ops] { ops.adamw(*tensors, schedule, clip, Hyper().adamw()); };
+         return [=, &ops = o.ops] { ops(AdamWStep{*tensors, schedule, clip, Hyper().adamw()}); };
        }},
   };
   return all;
@@ -560,15 +560,15 @@ class Machine {
  public:
   Machine(std::shared_ptr<Ops> backend, const Config& shapes) : ops(std::move(backend)), config(shapes) {
     Arena planned;
-    ops->bind_workspace(planned, config);
+    ops->device().bind_workspace(planned, config);
     workspace_ = std::make_unique<Arena>(*ops, planned.bytes());
-    ops->bind_workspace(*workspace_, config);
+    ops->device().bind_workspace(*workspace_, config);
   }
   double seconds(const Call& call) const {
-    ops->start_timer();
+    ops->device().start_timer();
     call();
-    ops->stop_timer();
-    return ops->device_ms() * 1e-3;
+    ops->device().stop_timer();
+    return ops->device().device_ms() * 1e-3;
   }
   /// Bytes/s of a copy through more than the caches hold, FLOP/s of a square matmul; the best of ten.
   struct Ceiling {
@@ -582,10 +582,10 @@ class Machine {
                         [&](Operands& o) {
                           const Shape all{kRotated / 2 / static_cast<int64_t>(size_of(type))};
                           const Tensor a = o.x(all), b = o.x(all);
-                          return Call([=, &o] { o.ops.copy(a, b); });
+                          return Call([=, &o] { o.ops(Copy{a, b}); });
                         },
-                        type, &Work::bytes),
-                    best([&](Operands& o) { return matmul(o, side, side, side); }, type, &Work::flops)};
+                        type, &Total::bytes),
+                    best([&](Operands& o) { return matmul(o, side, side, side); }, type, &Total::flops)};
     }
     return at->second;
   }
@@ -594,18 +594,19 @@ class Machine {
   const Config config;
 
  private:
-  double best(const std::function<Call(Operands&)>& make, DType type, double Work::*amount) const {
+  double best(const std::function<Call(Operands&)>& make, DType type, double Total::*amount) const {
     Arena planned;
     Operands plan(*ops, planned, config, type);
     make(plan);
     Arena arena(*ops, planned.bytes());
-    Work work(ops);
-    Operands operands(work, arena, config, type);
+    Operands operands(*ops, arena, config, type);
     const Call call = make(operands);
-    work.clear();  // of filling the operands
-    call();
-    const double once = work.*amount;
-    double rate = 0.0;
+    double once = 0.0, rate = 0.0;
+    {
+      const Total total(*ops);
+      call();
+      once = total.*amount;
+    }
     for (int i = 0; i < 10; ++i) rate = std::max(rate, once / seconds(call));
     return rate;
   }
@@ -621,13 +622,14 @@ void run(benchmark::State& state, const OpBenchmark& op, Machine& machine, DType
   Arena planned;
   Operands plan(ops, planned, machine.config, type);
   op.make(plan);
-  Work work(machine.ops);
+  double op_bytes = 0.0, op_flops = 0.0;
   {
     Arena arena(ops, planned.bytes());
-    Operands operands(work, arena, machine.config, type);
+    Operands operands(ops, arena, machine.config, type);
     const Call call = op.make(operands);
-    work.clear();           // of filling the operands
-    machine.seconds(call);  // counts, and sets up what is set up on first use
+    const Total once(ops);
+    machine.seconds(call);  // sets up what is set up on first use, too
+    op_bytes = once.bytes, op_flops = once.flops;
   }
   const int64_t copies = std::clamp(kRotated / planned.bytes() + 1, int64_t{2}, kMostCopies);
   Arena arena(ops, planned.bytes() * copies);
@@ -643,9 +645,9 @@ void run(benchmark::State& state, const OpBenchmark& op, Machine& machine, DType
     total += seconds;
   }
   const double runs = static_cast<double>(state.iterations());
-  const double bytes = work.bytes * runs / total, flops = work.flops * runs / total;
+  const double bytes = op_bytes * runs / total, flops = op_flops * runs / total;
   state.counters["bytes/s"] = bytes;
-  if (work.flops > 0) state.counters["FLOP/s"] = flops;
+  if (op_flops > 0) state.counters["FLOP/s"] = flops;
   state.counters["%ceiling"] =
       100 * std::max(bytes / ceiling.bytes_per_second, flops / ceiling.flops_per_second);
 }
@@ -662,7 +664,7 @@ void register_all(std::vector<std::unique_ptr<Machine>>& machines) {
     std::cerr << "ops_benchmark: CPU only: " << e.what() << std::endl;
   }
   for (const auto& machine : machines) {
-    const DeviceInfo device = machine->ops->device();
+    const DeviceInfo device = machine->ops->device().info();
     for (const OpBenchmark& op : op_benchmarks())
       for (DType type : {DType::f32, DType::bf16}) {
         if (device.backend == "cpu" ? type != DType::f32 : type == DType::f32 ? op.half_only : !device.bf16)

@@ -42,7 +42,7 @@ Profile::PhaseTime& Profile::phase(const std::string& name) {
   return found == phases_.end() ? phases_.emplace_back(PhaseTime{.name = name}) : *found;
 }
 
-void Profile::add(const TracedOps::Step& step, const std::vector<OpCall>& calls, double step_ms,
+void Profile::add(const Tracing::Step& step, const std::vector<OpCall>& calls, double step_ms,
                   double device_ms) {
   ++steps_;
   step_ms_ += step_ms;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bench/ceilings.h"
-#include "model/traced_ops.h"
+#include "model/tracing.h"
 
 namespace stepladder {
 
@@ -26,8 +26,8 @@ class Profile {
   explicit Profile(Ceilings ceilings) : ceilings_(std::move(ceilings)) {}
 
   /// A step, whose times are `step_ms` by the host's clock and `device_ms` by the device's timer; `calls` are
-  /// TracedOps::calls(). Where spans overlap, a phase gets the time that no earlier span has.
-  void add(const TracedOps::Step& step, const std::vector<OpCall>& calls, double step_ms, double device_ms);
+  /// Tracing::calls(). Where spans overlap, a phase gets the time that no earlier span has.
+  void add(const Tracing::Step& step, const std::vector<OpCall>& calls, double step_ms, double device_ms);
 
   /// What docs/results-schema.md calls `profile`, as means over the steps. `source` is where the times come
   /// from, `untraced_ms` the step time without tracing where it is known.

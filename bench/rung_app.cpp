@@ -24,7 +24,7 @@
 #include "model/flops.h"
 #include "model/random.h"
 #include "model/tokenizer.h"
-#include "model/traced_ops.h"
+#include "model/tracing.h"
 
 namespace stepladder {
 namespace {
@@ -51,7 +51,7 @@ int64_t planned_bytes(const TrainerFactory& make, Ops& ops, const Config& config
 /// The same, known to fit. Throws OutOfMemoryError with what was wanted, what there is, and the largest batch
 /// that would fit.
 int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config, const Hyper& hyper) {
-  const int64_t wanted = planned_bytes(make, ops, config, hyper), free = ops.memory().free;
+  const int64_t wanted = planned_bytes(make, ops, config, hyper), free = ops.device().memory().free;
   if (wanted <= free) return wanted;
   Config trial = config;
   int64_t fits = 0, too_large = config.B;  // bytes grow with the batch
@@ -69,7 +69,7 @@ int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config
 /// sequences of data; 1 where not even that fits.
 int64_t largest_batch(const TrainerFactory& make, Ops& ops, Config config, const Hyper& hyper,
                       int64_t max_batch) {
-  const int64_t free = ops.memory().free;
+  const int64_t free = ops.device().memory().free;
   for (config.B = 1; 2 * config.B <= max_batch; config.B *= 2) {
     Config twice = config;
     twice.B = 2 * config.B;
@@ -194,7 +194,7 @@ class Run {
   std::optional<Rendezvous>& ranks_;  // in a world of more than 1
 
   std::unique_ptr<Ops> ops_;
-  TracedOps* traced_ = nullptr;  // the same, where steps are traced
+  std::optional<Tracing> tracing_;  // where steps are traced
   std::optional<Profile> profile_;
   DeviceInfo device_;
   Config config_;
@@ -225,7 +225,7 @@ void Run::open_device() {
     }
   }
   ops_ = make_ops(settings_.backend, settings_.device, settings_.ops_options());
-  device_ = ops_->device();
+  device_ = ops_->device().info();
   const std::string reason = unsupported_reason(rung_, device_);
   if (!reason.empty()) throw UnsupportedError(reason);
 }
@@ -245,9 +245,7 @@ void Run::meet(const Dataset& data) {
 /// From here on every op is noted; which costs host time.
 void Run::trace() {
   profile_.emplace(measure_ceilings(*ops_, config_));
-  auto traced = std::make_unique<TracedOps>(std::move(ops_));
-  traced_ = traced.get();
-  ops_ = std::move(traced);
+  tracing_.emplace(*ops_);
 }
 
 void Run::build_trainer(int64_t bytes) {
@@ -432,12 +430,12 @@ void Run::step(Loader& batches) {
   const float lr = settings_.schedule().at(done_);
   // The first one traced sets tracing up, and is left out unless there is none before it.
   const bool traced = settings_.profile && done_ + 1 >= *settings_.profile;
-  if (traced) traced_->begin_step();
+  if (traced) tracing_->begin_step();
   if (ranks_) ranks_->begin_step(done_);
   const auto start = Clock::now();
-  ops_->start_timer();
+  ops_->device().start_timer();
   trainer_->step(batches, done_, lr);
-  ops_->stop_timer();
+  ops_->device().stop_timer();
   if (ranks_) ranks_->progress();  // what keeps this rank now is another
   ops_->synchronize();
   // A slow-down of known size, for tests of what is to find it.
@@ -447,14 +445,15 @@ void Run::step(Loader& batches) {
   const double step_ms = ms_since(start);
   if (ranks_) ranks_->end_step();
   if (traced) {
-    const TracedOps::Step times = traced_->end_step();
-    if (done_ >= *settings_.profile) profile_->add(times, traced_->calls(), step_ms, ops_->device_ms());
+    const Tracing::Step times = tracing_->end_step();
+    if (done_ >= *settings_.profile)
+      profile_->add(times, tracing_->calls(), step_ms, ops_->device().device_ms());
   }
 
   // Opened after the first step, so that neither start-up nor a step pays for it.
   if (events_.wanted() && !telemetry_) telemetry_.emplace(device_.uuid);
   const DeviceState state = telemetry_ ? telemetry_->sample() : DeviceState();
-  const double device_ms = ops_->device_ms(), norm = trainer_->grad_norm();
+  const double device_ms = ops_->device().device_ms(), norm = trainer_->grad_norm();
   loss_ = trainer_->train_loss();
   step_ms_.push_back(step_ms);
   events_.write({{"event", "step"},
@@ -509,14 +508,14 @@ void Run::send_end() {
     const bool known = before.size() > 1;  // the first one warms up
     events_.write(
         {{"event", "profile"},
-         {"profile", profile_->json(traced_->source(),
+         {"profile", profile_->json(tracing_->source(),
                                     known ? std::optional(median(before.subspan(1))) : std::nullopt)}});
   }
-  const MemoryInfo memory = ops_->memory();
+  const MemoryInfo memory = ops_->device().memory();
   nlohmann::ordered_json end = {{"event", "end"}};
   // Only where there is something to tell.
   if (trainer_->loss_scaler.data) end["skipped_steps"] = trainer_->skipped_steps();
-  const CompileInfo compile = ops_->compile_info();
+  const CompileInfo compile = ops_->graph().info();
   if (compile.search_ms + compile.capture_ms > 0.0)
     end["compile"] = {{"search_ms", compile.search_ms},
                       {"capture_ms", compile.capture_ms},

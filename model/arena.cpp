@@ -10,7 +10,8 @@ namespace {
 constexpr int64_t kAlignment = 256;  // cudaMalloc's, enough for every vector load and for cuBLAS
 }  // namespace
 
-Arena::Arena(Ops& ops, int64_t bytes) : block_(ops.allocate(static_cast<size_t>(bytes))), capacity_(bytes) {}
+Arena::Arena(Ops& ops, int64_t bytes)
+    : block_(ops.device().allocate(static_cast<size_t>(bytes))), capacity_(bytes) {}
 
 Tensor Arena::alloc(const std::string& name, DType dtype, Shape shape) {
   Tensor tensor{nullptr, dtype, shape, names_.emplace_back(name).c_str()};

@@ -42,6 +42,8 @@ class Arena {
   }
 
   bool planning() const { return block_ == nullptr; }
+  /// Where it begins; nothing of a planning one.
+  void* data() const { return block_.get(); }
   /// Bytes handed out so far, alignment included.
   int64_t bytes() const { return std::max(most_, used_); }
   /// The same by full name; a name allocated twice is summed.

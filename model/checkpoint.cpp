@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +12,7 @@
 
 #include "model/atomic_file.h"
 #include "model/error.h"
+#include "model/half.h"
 #include "model/mapped_file.h"
 #include "model/safetensors.h"
 
@@ -27,34 +27,17 @@ constexpr const char* kConfigKey = "stepladder.config";
 
 // ---- elements --------------------------------------------------------------------------------------------
 
-float bf16_to_float(uint16_t bits) {
-  return std::bit_cast<float>(uint32_t{bits} << 16);
-}
-
-float f16_to_float(uint16_t bits) {
-  const uint32_t sign = (bits & 0x8000U) << 16, exponent = bits >> 10 & 0x1FU, mantissa = bits & 0x3FFU;
-  if (exponent == 0) {  // zero and subnormals
-    const float magnitude = static_cast<float>(mantissa) * 0x1.0p-24F;
-    return sign ? -magnitude : magnitude;
-  }
-  const uint32_t wide = exponent == 0x1F ? 0xFFU : exponent + (127 - 15);
-  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
-}
-
 // Elements of `dtype` (F32, F16 or BF16) as floats.
 void convert(std::vector<float>& out, std::string_view dtype, std::span<const std::byte> bytes) {
-  if (dtype == "F32") {
-    out.resize(bytes.size() / sizeof(float));
-    std::memcpy(out.data(), bytes.data(), bytes.size());
-    return;
-  }
-  out.resize(bytes.size() / sizeof(uint16_t));
-  const auto to_float = dtype == "F16" ? f16_to_float : bf16_to_float;
-  for (size_t i = 0; i < out.size(); ++i) {
-    uint16_t bits = 0;
-    std::memcpy(&bits, bytes.data() + i * sizeof bits, sizeof bits);
-    out[i] = to_float(bits);
-  }
+  const auto read = [&]<class T>(T element) {
+    out.resize(bytes.size() / sizeof(T));
+    for (size_t i = 0; i < out.size(); ++i) {
+      std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));
+      out[i] = to_float(element);
+    }
+  };
+  if (dtype == "F32") return read(float{});
+  dtype == "F16" ? read(Float16{}) : read(BFloat16{});
 }
 
 // out (cols,rows) = in (rows,cols)^T, in blocks that stay in the cache.
@@ -174,7 +157,7 @@ void load_llmc(const Llmc& llmc, Ops& ops, const Params& p) {
   std::vector<float> values;
   const auto take = [&](Tensor to, int64_t stored) {
     convert(values, llmc.dtype, rest.first(static_cast<size_t>(to.numel()) * llmc.element));
-    ops.upload(to, values.data());
+    ops(Upload{to, values.data()});
     rest = rest.subspan(static_cast<size_t>(stored) * llmc.element);
   };
   take(p.wte, llmc.padded_V * llmc.config.C);
@@ -275,7 +258,7 @@ void load_safetensors(const Safetensors& file, Ops& ops, const Params& params) {
     const Entry& entry = require(file, t.name, shape);
     convert(values, entry.dtype, entry.bytes);
     if (t.conv1d) transpose(transposed, values, shape[0], shape[1]);
-    ops.upload(t.tensor, (t.conv1d ? transposed : values).data());
+    ops(Upload{t.tensor, (t.conv1d ? transposed : values).data()});
   }
 
   for (const auto& [spelled, entry] : file.tensors()) {
@@ -305,7 +288,7 @@ void write_tensors(const std::string& path, Ops& ops, const std::vector<Output>&
   std::vector<float> values, transposed;
   for (const auto& [name, t] : outputs) {
     values.resize(static_cast<size_t>(t.tensor.numel()));
-    ops.download(values.data(), t.tensor);
+    ops(Download{values.data(), t.tensor});
     if (t.conv1d) transpose(transposed, values, t.tensor.shape[0], t.tensor.shape[1]);
     file.append(t.conv1d ? transposed : values);
   }
@@ -410,7 +393,7 @@ TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, 
     const auto shape = stored_shape(t);
     const Entry& entry = require(file, name, shape);
     convert(values, entry.dtype, entry.bytes);
-    ops.upload(t.tensor, values.data());
+    ops(Upload{t.tensor, values.data()});
   }
   return state;
 }

@@ -7,7 +7,7 @@ namespace stepladder {
 Feed::Feed(Ops& ops, Arena& arena, const Config& config) : ops_(ops), size_(config.B * config.T) {
   staged_ = arena.alloc("batch/staged", DType::i32, {2, config.B, config.T});
   if (arena.planning()) return;
-  pinned_ = ops.allocate_host(kSlots * staged_.bytes());
+  pinned_ = ops.device().allocate_host(kSlots * staged_.bytes());
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -49,7 +49,7 @@ Batch Feed::next(Loader& data) {
     staged_ahead_ = false;
   }
   current_ = 1 - current_;
-  if (!staged_ahead_) ops_.stage(staged_, slot(current_));
+  if (!staged_ahead_) ops_(Stage{staged_, slot(current_)});
   staged_ahead_ = false;
   data.seek(data.index() + data.stride());
   wanted_ = true;
@@ -61,17 +61,17 @@ void Feed::send_ahead() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !wanted_; });
   if (!ahead_ || staged_ahead_) return;
-  ops_.stage(staged_, slot(1 - current_));
+  ops_(Stage{staged_, slot(1 - current_)});
   staged_ahead_ = true;
 }
 
 void Feed::deliver(Tensor tokens, Tensor targets, const Batch& batch) {
   if (batch.tokens == slot(current_)) {
-    ops_.receive(tokens, staged_[0]);
-    ops_.receive(targets, staged_[1]);
+    ops_(Receive{tokens, staged_[0]});
+    ops_(Receive{targets, staged_[1]});
   } else {
-    ops_.upload(tokens, batch.tokens);
-    ops_.upload(targets, batch.targets);
+    ops_(Upload{tokens, batch.tokens});
+    ops_(Upload{targets, batch.targets});
   }
 }
 

@@ -81,18 +81,18 @@ void Fp8Linears::quantize_weights(Ops& ops, const Params& weights) const {
     const auto scaled = [&](const Tensor& t) {
       return t.scaled(scale_[kWeight][first], amax[kWeight][first]);
     };
-    ops.quantize_to_fit(scaled(all_[kind].w), scaled(all_[kind].wt), of_kind[kind]);
+    ops(QuantizeToFit{scaled(all_[kind].w), scaled(all_[kind].wt), of_kind[kind]});
   }
 }
 
 void Fp8Linears::update_scales(Ops& ops) const {
-  ops.update_scales(scale_[kInput], history[0], amax[kInput], DType::f8e4m3);
-  ops.update_scales(scale_[kGradient], history[1], amax[kGradient], DType::f8e5m2);
+  ops(UpdateScales{scale_[kInput], history[0], amax[kInput], DType::f8e4m3});
+  ops(UpdateScales{scale_[kGradient], history[1], amax[kGradient], DType::f8e5m2});
 }
 
 void Fp8Linears::guess_gradients(Ops& ops, float largest) const {
-  ops.zero(amax);
-  ops.affine(amax[kGradient], amax[kGradient], 0.0F, largest);
+  ops(Zero{amax});
+  ops(Affine{amax[kGradient], amax[kGradient], 0.0F, largest});
   update_scales(ops);
 }
 

@@ -143,7 +143,7 @@ void init_params(Ops& ops, const Params& params, const Config& config, uint64_t 
     } else if (p.name.ends_with(".weight")) {  // LayerNorm
       std::fill(host.begin(), host.end(), 1.0F);
     }
-    ops.upload(p.tensor, host.data());
+    ops(Upload{p.tensor, host.data()});
     ++stream;
   }
 }
@@ -151,43 +151,43 @@ void init_params(Ops& ops, const Params& params, const Config& config, uint64_t 
 Trainer::Trainer(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
     : config(config), ops(ops), hyper(hyper) {
   config.validate();
-  ops.bind_workspace(arena, config);
+  ops.device().bind_workspace(arena, config);
   loss = arena.alloc("scratch/loss", DType::f32, {1});
   norm = arena.alloc("scratch/norm", DType::f32, {1});
 }
 
 void Trainer::reset() {
   for (const Params* group : {&params, &adam_m, &adam_v})
-    for (const Tensor& t : group->all()) ops.zero(t);
-  if (loss_scaler.data) ops.write(loss_scaler, {hyper.loss_scale, 0.0F, 0.0F, 0.0F});
-  if (fp8_history.data) ops.zero(fp8_history);
+    for (const Tensor& t : group->all()) ops(Zero{t});
+  if (loss_scaler.data) ops(WriteValues{loss_scaler, {hyper.loss_scale, 0.0F, 0.0F, 0.0F}});
+  if (fp8_history.data) ops(Zero{fp8_history});
 }
 
 float Trainer::train_loss() {
   float sum = 0.0F;
-  ops.download(&sum, loss);
+  ops(Download{&sum, loss});
   return sum / static_cast<float>(hyper.accumulate);
 }
 
 float Trainer::grad_norm() {
   float value = 0.0F;
-  ops.download(&value, norm);
+  ops(Download{&value, norm});
   return value;
 }
 
 int64_t Trainer::skipped_steps() {
   if (loss_scaler.data == nullptr) return 0;
   std::array<float, 4> state{};
-  ops.download(state.data(), loss_scaler);
+  ops(Download{state.data(), loss_scaler});
   return static_cast<int64_t>(state[2]);
 }
 
 float Trainer::evaluate(Loader& data, int batches) {
-  ops.zero(loss);
+  ops(Zero{loss});
   for (int i = 0; i < batches; ++i) forward(data.next());
   ops.phase(nullptr);
   float sum = 0.0F;
-  ops.download(&sum, loss);
+  ops(Download{&sum, loss});
   return sum / static_cast<float>(batches);
 }
 
@@ -206,7 +206,7 @@ std::vector<float> Trainer::next_logits(std::span<const int32_t> tokens) {
       logits.view({logits.rows(), logits.cols()})[static_cast<int64_t>(n) - 1].first({config.V});
   return with_float_type(last.dtype, [&](auto type) {
     std::vector<decltype(type)> stored(static_cast<size_t>(config.V));
-    ops.download(stored.data(), last);
+    ops(Download{stored.data(), last});
     std::vector<float> row(stored.size());
     std::ranges::transform(stored, row.begin(), [](auto x) { return to_float(x); });
     return row;

@@ -7,30 +7,11 @@
 #include <vector>
 
 #include "model/flops.h"
+#include "model/ops/op.h"
 
 namespace stepladder {
 
-/// What an op is, for tables of time by kind.
-enum class OpKind {
-  gemm,
-  attention,
-  layernorm,
-  softmax,
-  cross_entropy,
-  embedding,
-  elementwise,
-  reduction,
-  clip,
-  adamw,
-  copy,
-  memset,
-  communication,
-};
-/// "GEMM", "LayerNorm", ...
-const char* name_of(OpKind kind);
-
-/// One call of an op. Counts are of the op, not of what a backend makes of it: each operand is read and each
-/// result written once, and FLOPs are those of matrix products.
+/// One call of an op, with its Work.
 struct OpCall {
   std::string op;  // "layernorm_forward"; products with their extents: "matmul NT 16384x2304x768"
   OpKind kind = OpKind::elementwise;

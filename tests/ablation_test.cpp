@@ -56,7 +56,7 @@ std::vector<Ablation> built() {
 Calls calls_of(const std::string& trainer) {
   Training training(trainer);
   training.losses(2);
-  return training.ops->calls;
+  return training.recording.calls;
 }
 
 /// Their names alone, and "bf16" where there are 16-bit operands.

@@ -152,9 +152,9 @@ TEST_F(AdamWGpuTest, NormOfOneGradientAndOfNarrowAccessAgrees) {
   Config config;
   config.C = 48;
   Arena plan;
-  other->bind_workspace(plan, config);
+  other->device().bind_workspace(plan, config);
   Arena arena(*other, plan.bytes());
-  other->bind_workspace(arena, config);
+  other->device().bind_workspace(arena, config);
   for (const int64_t n : {int64_t{1}, int64_t{3'000'017}}) {
     const std::vector<Array> arrays = {out({1}), out({1}), integers({n}, 2).as(DType::bf16)};
     expect_agreement(cat(n), arrays, {0.0F, 3.0F * kEps}, clip_of(1.0F, false));

@@ -540,9 +540,9 @@ TEST(Resume, KeepsTheLossScalerAndStartsANewOneWhereThereWasNone) {
   Resumable scaled(DType::f16), loaded(DType::f16), plain;
   const std::vector<float> state = {4096.0F, 17.0F, 3.0F, 0.0F}, start = {65536.0F, 0.0F, 0.0F, 0.0F};
   for (Resumable* each : {&scaled, &loaded, &plain}) each->randomize();
-  scaled.ops->upload(scaled.trainer->loss_scaler, state.data());
+  (*scaled.ops)(Upload{scaled.trainer->loss_scaler, state.data()});
   const auto load = [&](const char* file) {
-    loaded.ops->upload(loaded.trainer->loss_scaler, start.data());
+    (*loaded.ops)(Upload{loaded.trainer->loss_scaler, start.data()});
     load_checkpoint(folder / file, *loaded.ops, *loaded.trainer, tiny());
     const auto values = Model::values(loaded.trainer->loss_scaler);
     return std::vector<float>(values.begin(), values.end());

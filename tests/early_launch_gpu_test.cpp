@@ -82,14 +82,14 @@ TEST_F(EarlyLaunchGpuTest, IsForRecordedKernelsAfterKernelsOfNewDevices) {
   const auto launched_early = [&](const OpsOptions& options, const Call& call) {
     start(options);
     run(*cuda_, chain_arrays(33, DType::f16), call);
-    return cuda_->compile_info().launched_early;
+    return cuda_->graph().info().launched_early;
   };
   const auto add_twice = [](Ops& o, const std::vector<Tensor>& t) {
     o.add(t[0], t[0], t[0]);
     o.add(t[0], t[0], t[0]);
   };
   const Call recorded = [&](Ops& o, auto& t) { o.record([&] { add_twice(o, t); })(); };
-  const bool able = cuda_->device().compute_capability >= 90;
+  const bool able = cuda_->device().info().compute_capability >= 90;
   EXPECT_EQ(launched_early({}, recorded), able ? 1 : 0);  // nothing comes before the first
   EXPECT_EQ(launched_early({}, add_twice), 0);
   EXPECT_EQ(launched_early({.early_launch = false}, recorded), 0);

@@ -42,9 +42,9 @@ class FeedTest : public testing::Test {
     const Batch want = expected.next();
     const auto size = static_cast<size_t>(tokens.numel());
     std::vector<int32_t> got(size);
-    ops->download(got.data(), tokens);
+    (*ops)(Download{got.data(), tokens});
     EXPECT_EQ(got, std::vector<int32_t>(want.tokens, want.tokens + size));
-    ops->download(got.data(), targets);
+    (*ops)(Download{got.data(), targets});
     EXPECT_EQ(got, std::vector<int32_t>(want.targets, want.targets + size));
   }
 

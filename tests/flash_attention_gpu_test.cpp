@@ -31,7 +31,7 @@ class FlashAttentionGpuTest : public OpAgreement, public testing::WithParamInter
   }
 
   std::vector<DType> types() const {
-    return cuda_->device().bf16 ? std::vector{DType::f16, DType::bf16} : std::vector{DType::f16};
+    return cuda_->device().info().bf16 ? std::vector{DType::f16, DType::bf16} : std::vector{DType::f16};
   }
 
   /// got and expected (rows, heads * HS): expects each head of each 8 rows within `relative` of the norm of
@@ -141,7 +141,7 @@ TEST_P(FlashAttentionGpuTest, TellsWhoComputes) {
   bind(1, 64, 64, 1);
   run(*cuda_, {out({1, 64, 64}, DType::f16), out({1, 1, 64}), reals({1, 64, 192}).as(DType::f16)},
       [](Ops& o, auto& t) { o.attention_forward(t[0], t[1], t[2]); });
-  const std::string who = cuda_->device().attention;
+  const std::string who = cuda_->device().info().attention;
   EXPECT_EQ(who.substr(0, who.find(' ')), GetParam().is_cudnn() ? "cuDNN" : "native") << who;
 }
 

@@ -15,11 +15,11 @@ class Fp8GpuTest : public OpAgreement {
   void SetUp() override {
     OpAgreement::SetUp();
     if (!cuda_) return;
-    if (cuda_->device().compute_capability < 80)
+    if (cuda_->device().info().compute_capability < 80)
       GTEST_SKIP() << "FP8 is rounded from bf16, which needs sm_80";
     bind(4, 256, 768);
   }
-  bool multiplies() const { return cuda_->device().compute_capability >= 89; }
+  bool multiplies() const { return cuda_->device().info().compute_capability >= 89; }
 
   Array scalar(float x) const { return {DType::f32, {1}, {x}}; }
   /// A tile's part, whole tiles, and several in both directions, more than one to a block.
@@ -133,7 +133,7 @@ TEST_F(Fp8GpuTest, LayernormAgreesButForNeighbours) {
   for (const DType type : kTypes) {
     const float scale = type == DType::f8e4m3 ? 0x1p-6F : 0x1p-13F;
     for (const auto& [N, C] : kNormShapes) {
-      if (C == 3840 && cuda_->device().compute_capability < 90) continue;  // its tile of 123 KB
+      if (C == 3840 && cuda_->device().info().compute_capability < 90) continue;  // its tile of 123 KB
       SCOPED_TRACE(cat(name_of(type), ' ', N, 'x', C));
       const std::vector<Array> arrays = {out({N, C}, type),
                                          out({C, N}, type),
@@ -353,7 +353,7 @@ TEST_F(Fp8GpuTest, ProductsAgreeToTheBitAlsoSearchedAndRecorded) {
       });
     }
   }
-  EXPECT_GT(cuda_->compile_info().searched, 0);
+  EXPECT_GT(cuda_->graph().info().searched, 0);
 }
 
 // Forward, dgrad and wgrad of every linear layer of GPT-2 124M at B=16: of ones, a product is K.
@@ -363,21 +363,21 @@ TEST_F(Fp8GpuTest, CublasltHasAlgorithmsForTheShapesOf124M) {
   const std::vector<uint8_t> e4m3(static_cast<size_t>(N * Vp), from_float<Float8E4M3>(1.0F).bits),
       e5m2(e4m3.size(), from_float<Float8E5M2>(1.0F).bits);
   const auto bytes = static_cast<int64_t>(e4m3.size());
-  const auto memory = cuda_->allocate(3 * e4m3.size()), result = cuda_->allocate(2 * e4m3.size()),
-             others = cuda_->allocate(4096);
+  const auto memory = cuda_->device().allocate(3 * e4m3.size()),
+             result = cuda_->device().allocate(2 * e4m3.size()), others = cuda_->device().allocate(4096);
   const auto block = [&](int i, DType type) {
     return Tensor{static_cast<std::byte*>(memory.get()) + i * bytes, type, {bytes}, "operand"};
   };
   const Tensor x = block(0, DType::f8e4m3), w = block(1, DType::f8e4m3), dy = block(2, DType::f8e5m2);
-  cuda_->upload(x, e4m3.data()), cuda_->upload(w, e4m3.data()), cuda_->upload(dy, e5m2.data());
+  (*cuda_)(Upload{x, e4m3.data()}), (*cuda_)(Upload{w, e4m3.data()}), (*cuda_)(Upload{dy, e5m2.data()});
   const Tensor scales{others.get(), DType::f32, {3, kScaleStride}, "scales"};
-  cuda_->upload(scales, std::vector<float>(12, 1.0F).data());
+  (*cuda_)(Upload{scales, std::vector<float>(12, 1.0F).data()});
   const auto expect_product = [&](const Tensor& a, const Tensor& b, int64_t M, int64_t cols, int64_t K) {
     const Tensor out{result.get(), DType::bf16, {M, cols}, "out"};
-    cuda_->matmul(out, fp8(a.first({M, K}), scales[1], scales[0]),
-                  fp8(b.first({cols, K}), scales[2], scales[0]), MatOp::NT);
+    (*cuda_)(Matmul{out, fp8(a.first({M, K}), scales[1], scales[0]),
+                    fp8(b.first({cols, K}), scales[2], scales[0]), MatOp::NT});
     std::vector<BFloat16> last(static_cast<size_t>(cols));
-    cuda_->download(last.data(), out[M - 1]);
+    (*cuda_)(Download{last.data(), out[M - 1]});
     EXPECT_NEAR(to_float(last[static_cast<size_t>(cols - 1)]), static_cast<float>(K),
                 0.005F * static_cast<float>(K))
         << M << 'x' << cols << 'x' << K;
@@ -409,7 +409,7 @@ TEST_F(Fp8GpuTest, LinearForwardAddsBiasAndResidual) {
 }
 
 TEST_F(Fp8GpuTest, RefusesWhatCublasltCannotDo) {
-  const auto block = cuda_->allocate(1 << 16);
+  const auto block = cuda_->device().allocate(1 << 16);
   const auto tensor = [&](DType type, Shape shape) {
     Tensor t{block.get(), type, shape, "operand"};
     t.scale = t.amax = static_cast<float*>(block.get());
@@ -434,7 +434,7 @@ TEST_F(Fp8GpuTest, RefusesWhatCublasltCannotDo) {
   EXPECT_THROW(o.matmul(y, a, odd, MatOp::NT), std::invalid_argument) << "a scale that is not on 16 bytes";
 
   const auto ampere = make_cuda_ops(0, gpu_test_options({.compute_capability = 80}));
-  EXPECT_THROW(ampere->matmul(y, a, tensor(e4m3, {32, 48}), MatOp::NT), UnsupportedError);
+  EXPECT_THROW((*ampere)(Matmul{y, a, tensor(e4m3, {32, 48}), MatOp::NT}), UnsupportedError);
 }
 
 }  // namespace

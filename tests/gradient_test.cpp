@@ -193,7 +193,7 @@ std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
     for (size_t j = 0; j < host.size(); ++j)
       host[j] = to_float(from_float<BFloat16>(static_cast<float>(random_uniform(seed, j) - 0.5) +
                                               (layernorm_weight ? 1.0F : 0.0F)));
-    ops->upload(params[i].tensor, host.data());
+    (*ops)(Upload{params[i].tensor, host.data()});
     p.emplace_back(host.begin(), host.end());
   }
   trainer->prepare();
@@ -219,7 +219,7 @@ std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
   double squares = 0.0;
   for (size_t i = 0; i < gradients.size(); ++i) {
     std::vector<float> g(static_cast<size_t>(gradients[i].tensor.numel()));
-    ops->download(g.data(), gradients[i].tensor);
+    (*ops)(Download{g.data(), gradients[i].tensor});
     size_t steepest = 0;
     for (size_t j = 0; j < g.size(); ++j) {
       squares += static_cast<double>(g[j]) * g[j];

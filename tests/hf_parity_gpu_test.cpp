@@ -14,7 +14,7 @@ TEST_P(HuggingFaceParityGpu, TenStepsGiveTheSameLossesAndNorms) {
   } catch (const UnsupportedError& error) {
     GTEST_SKIP() << error.what();
   }
-  const std::string reason = unsupported_reason(GetParam(), ops->device());
+  const std::string reason = unsupported_reason(GetParam(), ops->device().info());
   if (!reason.empty()) GTEST_SKIP() << reason;
   expect_parity(GetParam(), *ops);
 }

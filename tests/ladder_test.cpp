@@ -105,7 +105,7 @@ TEST(Ladder, LossScaleThatOverflowsSkipsStepsAndRecovers) {
   for (const Rung& rung : ladder()) {
     if (rung.math != MathMode::half) continue;
     Training run(rung.name, DType::f16);
-    run.ops->write(run.trainer->loss_scaler, {0x1p24F, 0.0F, 0.0F, 0.0F});
+    (*run.ops)(WriteValues{run.trainer->loss_scaler, {0x1p24F, 0.0F, 0.0F, 0.0F}});
     const auto before = run.values(run.trainer->params.fcw);
     const auto first = run.losses(1);
     EXPECT_EQ(run.trainer->skipped_steps(), 1) << rung.name;

@@ -64,7 +64,7 @@ class LinearGpuTest : public OpAgreement {
                                        {5, 12, 20},   {300, 768, 96}, {13, 48, kV}, {13, 4000, 8}};
     std::vector<std::pair<DType, Precision>> types = {{DType::f32, Precision::fp32},
                                                       {DType::f16, Precision::fp32}};
-    if (cuda_->device().bf16) {
+    if (cuda_->device().info().bf16) {
       types.emplace_back(DType::f32, Precision::tf32);
       types.emplace_back(DType::bf16, Precision::fp32);
     }
@@ -266,15 +266,15 @@ TEST_F(LinearGpuTest, WhatAnOlderDeviceLacksIsRefused) {
   turing.compute_capability = 75;
   cuda_ = make_cuda_ops(0, turing);
   bind(4, 250, 768);
-  const auto block = cuda_->allocate(1 << 16);
+  const auto block = cuda_->device().allocate(1 << 16);
   const auto tensor = [&](Shape s) { return Tensor{block.get(), DType::bf16, s, "operand"}; };
-  EXPECT_THROW(cuda_->linear_forward(tensor({8, 32}), tensor({8, 16}), tensor({32, 16}), tensor({32})),
+  EXPECT_THROW((*cuda_)(LinearForward{tensor({8, 32}), tensor({8, 16}), tensor({32, 16}), tensor({32})}),
                UnsupportedError);
   expect_all({1000, 64, 256, DType::f16, Precision::fp32});
 }
 
 TEST_F(LinearGpuTest, MisfitsAreRefused) {
-  const auto block = cuda_->allocate(1 << 16);
+  const auto block = cuda_->device().allocate(1 << 16);
   const auto tensor = [&](Shape s, DType t = DType::f32) { return Tensor{block.get(), t, s, "operand"}; };
   const Tensor x = tensor({8, 16}), w = tensor({32, 16}), y = tensor({8, 32}), b = tensor({32});
   Ops& o = *cuda_;
@@ -314,7 +314,7 @@ class CompileGpuTest : public LinearGpuTest {
     std::vector<LinearCase> all = {{13, 48, 144, DType::f32, Precision::fp32},
                                    {77, 31, 65, DType::f16, Precision::fp32},
                                    {1000, 64, 256, DType::f16, Precision::fp32}};
-    if (cuda_->device().bf16) {
+    if (cuda_->device().info().bf16) {
       all.push_back({300, 768, 96, DType::f32, Precision::tf32});
       all.push_back({1000, 768, 3072, DType::bf16, Precision::fp32});
     }
@@ -372,14 +372,14 @@ class CompileGpuTest : public LinearGpuTest {
 
 TEST_F(CompileGpuTest, SearchLeavesResultsRight) {
   search_all();
-  const CompileInfo info = cuda_->compile_info();
+  const CompileInfo info = cuda_->graph().info();
   EXPECT_GT(info.searched, 0);
   EXPECT_EQ(info.from_cache, 0);
   EXPECT_GT(info.search_ms, 0.0);
   expect_all_right();
 
   search_all();  // nothing is left to find
-  EXPECT_EQ(cuda_->compile_info().searched, info.searched);
+  EXPECT_EQ(cuda_->graph().info().searched, info.searched);
 }
 
 TEST_F(CompileGpuTest, AlgorithmsComeFromTheFileTheNextTime) {
@@ -389,8 +389,8 @@ TEST_F(CompileGpuTest, AlgorithmsComeFromTheFileTheNextTime) {
 
   start_again();
   search_all();
-  EXPECT_EQ(cuda_->compile_info().searched, 0);
-  EXPECT_GT(cuda_->compile_info().from_cache, 0);
+  EXPECT_EQ(cuda_->graph().info().searched, 0);
+  EXPECT_GT(cuda_->graph().info().from_cache, 0);
   EXPECT_EQ(read_file(cache_files()[0]), file);
   expect_all_right();
 }
@@ -403,8 +403,8 @@ TEST_F(CompileGpuTest, ADamagedFileIsWrittenAnew) {
     write_file(path, damaged);
     start_again();
     search_all();
-    EXPECT_GT(cuda_->compile_info().searched, 0);
-    EXPECT_EQ(cuda_->compile_info().from_cache, 0);
+    EXPECT_GT(cuda_->graph().info().searched, 0);
+    EXPECT_EQ(cuda_->graph().info().from_cache, 0);
     EXPECT_GT(read_file(path).size(), file.size() / 2);
   }
   expect_all_right();
@@ -415,7 +415,7 @@ TEST_F(CompileGpuTest, SearchNeedsNoFile) {
     cache_dir_ = folder;
     start_again();
     search_all();
-    EXPECT_GT(cuda_->compile_info().searched, 0);
+    EXPECT_GT(cuda_->graph().info().searched, 0);
   }
   expect_all_right();
 }
@@ -424,7 +424,7 @@ TEST_F(CompileGpuTest, DeterministicOpsSearchNothing) {
   deterministic_ = true;
   start_again();
   search_all();
-  EXPECT_EQ(cuda_->compile_info().searched, 0);
+  EXPECT_EQ(cuda_->graph().info().searched, 0);
   EXPECT_TRUE(cache_files().empty());
 }
 
@@ -432,7 +432,7 @@ TEST_F(CompileGpuTest, SearchEndsWithItsWork) {
   EXPECT_THROW(cuda_->search([] { throw std::runtime_error("in the middle"); }), std::runtime_error);
   const LinearCase c = searched_cases()[0];
   expect_all(c);
-  EXPECT_EQ(cuda_->compile_info().searched, 0);
+  EXPECT_EQ(cuda_->graph().info().searched, 0);
 }
 
 TEST_F(CompileGpuTest, ARecordedStepDoesWhatItsOpsDo) {
@@ -459,7 +459,7 @@ TEST_F(CompileGpuTest, ARecordedStepDoesWhatItsOpsDo) {
       }
     }
   }
-  EXPECT_GT(cuda_->compile_info().capture_ms, 0.0);
+  EXPECT_GT(cuda_->graph().info().capture_ms, 0.0);
 }
 
 TEST_F(CompileGpuTest, TheFirstThingMayBeRecorded) {
@@ -475,37 +475,37 @@ TEST_F(CompileGpuTest, TheFirstThingMayBeRecorded) {
 
 TEST_F(CompileGpuTest, ARecordingThatFailsLeavesTheOpsUsable) {
   const LinearCase c{13, 48, 144, DType::f32, Precision::fp32};
-  const auto block = cuda_->allocate(16);
+  const auto block = cuda_->device().allocate(16);
   const Tensor four{block.get(), DType::f32, {4}, "operand"};
   float host[4];
   EXPECT_THROW(cuda_->record([&] {
-    cuda_->zero(four);
+    (*cuda_)(Zero{four});
     throw std::runtime_error("in the middle");
   }),
                std::runtime_error);
   expect_forward(c);
-  EXPECT_THROW(cuda_->record([&] { cuda_->download(host, four); }), Error);  // waits for the device
+  EXPECT_THROW(cuda_->record([&] { (*cuda_)(Download{host, four}); }), Error);  // waits for the device
   expect_forward(c);
   EXPECT_THROW(cuda_->record([&] { cuda_->record([] {}); }), Error);
   expect_forward(c);
   EXPECT_NO_THROW(cuda_->record([] {})());  // an empty step
-  cuda_->record([&] { cuda_->zero(four); })();
-  cuda_->download(host, four);
+  cuda_->record([&] { (*cuda_)(Zero{four}); })();
+  (*cuda_)(Download{host, four});
   for (const float x : host) EXPECT_EQ(x, 0.0F);
 }
 
 // The products of GPT-2 124M's step at B=4: the search must not cost more than it saves.
 TEST_F(CompileGpuTest, SearchOfAGpt2StepTakesSeconds) {
-  const DType type = cuda_->device().bf16 ? DType::bf16 : DType::f16;
+  const DType type = cuda_->device().info().bf16 ? DType::bf16 : DType::f16;
   constexpr int64_t C = 768, N = 4096;
   for (const auto& [Cin, Cout] : {std::pair{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}}) {
     const LinearCase c{N, Cin, Cout, type, Precision::fp32};
     run(*cuda_, layer_arrays(c, Write::set),
         [&](Ops& o, auto& t) { o.search([&] { run_layer(o, t, c, Write::set); }); });
   }
-  EXPECT_LT(cuda_->compile_info().search_ms, 10e3);
-  RecordProperty("search_ms", static_cast<int>(cuda_->compile_info().search_ms));
-  RecordProperty("searched", cuda_->compile_info().searched);
+  EXPECT_LT(cuda_->graph().info().search_ms, 10e3);
+  RecordProperty("search_ms", static_cast<int>(cuda_->graph().info().search_ms));
+  RecordProperty("searched", cuda_->graph().info().searched);
 }
 
 }  // namespace

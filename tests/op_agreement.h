@@ -94,8 +94,9 @@ class OpAgreement : public testing::Test {
     config.B = B, config.T = config.max_T = T, config.V = kV, config.C = C, config.NH = NH;
     for (Ops* ops : {cuda_.get(), cpu_.get()}) {
       Arena plan;
-      ops->bind_workspace(plan, config);
-      ops->bind_workspace(*arenas_.emplace_back(std::make_unique<Arena>(*ops, plan.bytes())), config);
+      ops->device().bind_workspace(plan, config);
+      ops->device().bind_workspace(*arenas_.emplace_back(std::make_unique<Arena>(*ops, plan.bytes())),
+                                   config);
     }
   }
 
@@ -138,14 +139,15 @@ class OpAgreement : public testing::Test {
     std::vector<Tensor> tensors;
     for (const Array& a : arrays) {
       const auto bytes = packed(a.dtype, a.values);
-      tensors.push_back({blocks.emplace_back(ops.allocate(bytes.size())).get(), a.dtype, a.shape, "operand"});
-      ops.upload(tensors.back(), bytes.data());
+      tensors.push_back(
+          {blocks.emplace_back(ops.device().allocate(bytes.size())).get(), a.dtype, a.shape, "operand"});
+      ops(Upload{tensors.back(), bytes.data()});
     }
     call(ops, tensors);
     std::vector<std::vector<float>> results;
     for (size_t i = 0; i < arrays.size(); ++i) {
       std::vector<std::byte> bytes(tensors[i].bytes());
-      ops.download(bytes.data(), tensors[i]);
+      ops(Download{bytes.data(), tensors[i]});
       results.push_back(unpacked(arrays[i].dtype, bytes));
     }
     return results;

@@ -191,12 +191,12 @@ class OpCase {
     const Tensor t = arena_.alloc(name_ + "/" + name, is_float ? type_of(name) : e.dtype, e.shape);
     const bool rounds = is_float && !always_f32(op_, name);
     auto bytes = packed(t.dtype, rounds ? rounded_to(precision_, e.data) : e.data);
-    ops_.upload(t, bytes.data());
+    ops_(Upload{t, bytes.data()});
     return {t, std::move(bytes)};
   }
   std::vector<std::byte> download(Tensor t) {
     std::vector<std::byte> bytes(t.bytes());
-    ops_.download(bytes.data(), t);
+    ops_(Download{bytes.data(), t});
     return bytes;
   }
 
@@ -238,172 +238,170 @@ class OpCase {
 inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
   using C = OpCase;
   static const std::map<std::string, void (*)(Ops&, OpCase&)> calls = {
-      {"zero", [](Ops& o, C& c) { o.zero(c.set("x")); }},
-      {"copy", [](Ops& o, C& c) { o.copy(c.set("dst"), c.in("src")); }},
+      {"zero", [](Ops& o, C& c) { o(Zero{c.set("x")}); }},
+      {"copy", [](Ops& o, C& c) { o(Copy{c.set("dst"), c.in("src")}); }},
       {"write",
        [](Ops& o, C& c) {
-         o.write(c.set("dst"), {c.number("a"), c.number("b"), c.number("c")});
+         o(WriteValues{c.set("dst"), {c.number("a"), c.number("b"), c.number("c")}});
        }},
       {"receive",
        [](Ops& o, C& c) {
          const Tensor src = c.in("src"), staged = c.set("staged");
-         const auto pinned = o.allocate_host(src.bytes());
-         o.download(pinned.get(), src);
-         o.stage(staged, pinned.get());
-         o.receive(c.set("dst"), staged);
+         const auto pinned = o.device().allocate_host(src.bytes());
+         o(Download{pinned.get(), src});
+         o(Stage{staged, pinned.get()});
+         o(Receive{c.set("dst"), staged});
          o.synchronize();
        }},
       {"add",
        [](Ops& o, C& c) {
-         o.add(c.set("out", {"a", "b"}), c.in("a"), c.in("b"));
+         o(Add{c.set("out", {"a", "b"}), c.in("a"), c.in("b")});
        }},
       {"mul",
        [](Ops& o, C& c) {
-         o.mul(c.set("out", {"a", "b"}), c.in("a"), c.in("b"));
+         o(Mul{c.set("out", {"a", "b"}), c.in("a"), c.in("b")});
        }},
       {"affine",
-       [](Ops& o, C& c) { o.affine(c.set("out", {"x"}), c.in("x"), c.number("scale"), c.number("shift")); }},
-      {"pow", [](Ops& o, C& c) { o.pow(c.set("out", {"x"}), c.in("x"), c.integer("exponent")); }},
-      {"tanh", [](Ops& o, C& c) { o.tanh(c.set("out", {"x"}), c.in("x")); }},
-      {"sqrt", [](Ops& o, C& c) { o.sqrt(c.set("out", {"x"}), c.in("x")); }},
-      {"lerp", [](Ops& o, C& c) { o.lerp(c.add("x"), c.in("y"), c.number("weight")); }},
-      {"addcmul", [](Ops& o, C& c) { o.addcmul(c.add("x"), c.in("a"), c.in("b"), c.number("value")); }},
-      {"addcdiv", [](Ops& o, C& c) { o.addcdiv(c.add("x"), c.in("a"), c.in("b"), c.number("value")); }},
-      {"scale_by", [](Ops& o, C& c) { o.scale_by(c.add("x"), c.in("factor")); }},
+       [](Ops& o, C& c) { o(Affine{c.set("out", {"x"}), c.in("x"), c.number("scale"), c.number("shift")}); }},
+      {"pow", [](Ops& o, C& c) { o(Pow{c.set("out", {"x"}), c.in("x"), c.integer("exponent")}); }},
+      {"tanh", [](Ops& o, C& c) { o(Tanh{c.set("out", {"x"}), c.in("x")}); }},
+      {"sqrt", [](Ops& o, C& c) { o(Sqrt{c.set("out", {"x"}), c.in("x")}); }},
+      {"lerp", [](Ops& o, C& c) { o(Lerp{c.add("x"), c.in("y"), c.number("weight")}); }},
+      {"addcmul", [](Ops& o, C& c) { o(AddCMul{c.add("x"), c.in("a"), c.in("b"), c.number("value")}); }},
+      {"addcdiv", [](Ops& o, C& c) { o(AddCDiv{c.add("x"), c.in("a"), c.in("b"), c.number("value")}); }},
+      {"scale_by", [](Ops& o, C& c) { o(ScaleBy{c.add("x"), c.in("factor")}); }},
 
-      {"row_mean", [](Ops& o, C& c) { o.row_mean(c.set("mean"), c.in("x")); }},
-      {"row_rstd", [](Ops& o, C& c) { o.row_rstd(c.set("rstd"), c.in("x"), c.in("mean"), c.number("eps")); }},
-      {"normalize", [](Ops& o, C& c) { o.normalize(c.set("out"), c.in("x"), c.in("mean"), c.in("rstd")); }},
+      {"row_mean", [](Ops& o, C& c) { o(RowMean{c.set("mean"), c.in("x")}); }},
+      {"row_rstd", [](Ops& o, C& c) { o(RowRstd{c.set("rstd"), c.in("x"), c.in("mean"), c.number("eps")}); }},
+      {"normalize", [](Ops& o, C& c) { o(Normalize{c.set("out"), c.in("x"), c.in("mean"), c.in("rstd")}); }},
       {"normalize_backward",
        [](Ops& o, C& c) {
-         o.normalize_backward(c.add("dx"), c.in("dxhat"), c.in("xhat"), c.in("mean_dxhat"),
-                              c.in("mean_dxhat_xhat"), c.in("rstd"));
+         o(NormalizeBackward{c.add("dx"), c.in("dxhat"), c.in("xhat"), c.in("mean_dxhat"),
+                              c.in("mean_dxhat_xhat"), c.in("rstd")});
        }},
-      {"mul_columns", [](Ops& o, C& c) { o.mul_columns(c.set("out", {"x"}), c.in("x"), c.in("w")); }},
-      {"add_columns", [](Ops& o, C& c) { o.add_columns(c.set("out", {"x"}), c.in("x"), c.in("b")); }},
-      {"sum_rows", [](Ops& o, C& c) { o.sum_rows(c.add("out"), c.in("x")); }},
+      {"mul_columns", [](Ops& o, C& c) { o(MulColumns{c.set("out", {"x"}), c.in("x"), c.in("w")}); }},
+      {"add_columns", [](Ops& o, C& c) { o(AddColumns{c.set("out", {"x"}), c.in("x"), c.in("b")}); }},
+      {"sum_rows", [](Ops& o, C& c) { o(SumRows{c.add("out"), c.in("x")}); }},
 
       {"embedding_forward",
-       [](Ops& o, C& c) { o.embedding_forward(c.set("out"), c.in("tokens"), c.in("wte")); }},
+       [](Ops& o, C& c) { o(EmbeddingForward{c.set("out"), c.in("tokens"), c.in("wte")}); }},
       {"embedding_backward",
-       [](Ops& o, C& c) { o.embedding_backward(c.add("dwte"), c.in("tokens"), c.in("dout")); }},
-      {"add_position", [](Ops& o, C& c) { o.add_position(c.add("x"), c.in("wpe")); }},
-      {"position_backward", [](Ops& o, C& c) { o.position_backward(c.add("dwpe"), c.in("dout")); }},
+       [](Ops& o, C& c) { o(EmbeddingBackward{c.add("dwte"), c.in("tokens"), c.in("dout")}); }},
+      {"add_position", [](Ops& o, C& c) { o(AddPosition{c.add("x"), c.in("wpe")}); }},
+      {"position_backward", [](Ops& o, C& c) { o(PositionBackward{c.add("dwpe"), c.in("dout")}); }},
 
       {"matmul",
        [](Ops& o, C& c) {
-         o.matmul(c.set_or_add("out"), c.in("a"), c.in("b"), static_cast<MatOp>(c.integer("op")),
-                  c.write("out"));
+         o(Matmul{c.set_or_add("out"), c.in("a"), c.in("b"), static_cast<MatOp>(c.integer("op")),
+                  c.write("out")});
        }},
 
       {"linear_forward",
        [](Ops& o, C& c) {
          const Tensor residual = c.optional("residual");
          const Tensor out = residual.data ? c.set("out", {"residual"}) : c.set("out");
-         o.linear_forward(out, c.in("x"), c.in("w"), c.in("b"), residual);
+         o(LinearForward{out, c.in("x"), c.in("w"), c.in("b"), residual});
        }},
       {"linear_gelu_forward",
        [](Ops& o, C& c) {
-         o.linear_gelu_forward(c.set("out"), c.set("pre"), c.in("x"), c.in("w"), c.in("b"));
+         o(LinearGeluForward{c.set("out"), c.set("pre"), c.in("x"), c.in("w"), c.in("b")});
        }},
       {"linear_gelu_backward",
        [](Ops& o, C& c) {
-         o.linear_gelu_backward(c.set("dpre"), c.set_or_add("db"), c.in("dout"), c.in("w"), c.in("pre"),
-                                c.write("db"));
+         o(LinearGeluBackward{c.set("dpre"), c.set_or_add("db"), c.in("dout"), c.in("w"), c.in("pre"),
+                                c.write("db")});
        }},
       {"linear_weight_backward",
        [](Ops& o, C& c) {
-         o.linear_weight_backward(c.set_or_add("dw"), c.set_or_add("db"), c.in("dout"), c.in("x"),
-                                  c.write("dw"));
+         o(LinearWeightBackward{c.set_or_add("dw"), c.set_or_add("db"), c.in("dout"), c.in("x"),
+                                  c.write("dw")});
        }},
 
       {"encoder_forward",
-       [](Ops& o, C& c) { o.encoder_forward(c.set("out"), c.in("tokens"), c.in("wte"), c.in("wpe")); }},
+       [](Ops& o, C& c) { o(EncoderForward{c.set("out"), c.in("tokens"), c.in("wte"), c.in("wpe")}); }},
       {"layernorm_forward",
        [](Ops& o, C& c) {
-         o.layernorm_forward(c.set("out"), c.set("mean"), c.set("rstd"), c.in("x"), c.in("w"), c.in("b"));
+         o(LayerNormForward{c.set("out"), c.set("mean"), c.set("rstd"), c.in("x"), c.in("w"), c.in("b")});
        }},
       {"residual_layernorm_forward",
        [](Ops& o, C& c) {
-         o.residual_layernorm_forward(c.set("res", {"x"}), c.set("out"), c.set("mean"), c.set("rstd"),
-                                      c.in("x"), c.in("y"), c.optional("bias"), c.in("w"), c.in("b"));
+         o(ResidualLayerNormForward{c.set("res", {"x"}), Normalized{c.set("out"), c.set("mean"), c.set("rstd")}, c.in("x"), c.in("y"), c.optional("bias"), NormParams{c.in("w"), c.in("b")}});
        }},
       {"layernorm_backward",
        [](Ops& o, C& c) {
-         o.layernorm_backward(c.add("dx"), c.add("dw"), c.add("db"), c.optional_add("dbias"), c.in("dout"),
-                              c.in("x"), c.in("mean"), c.in("rstd"), c.in("w"));
+         o(LayerNormBackward{c.add("dx"), NormParams{c.add("dw"), c.add("db")}, c.optional_add("dbias"), c.in("dout"), NormInput{c.in("x"), c.in("mean"), c.in("rstd")}, c.in("w")});
        }},
       {"bias_gelu_forward",
-       [](Ops& o, C& c) { o.bias_gelu_forward(c.set("out"), c.add("x"), c.in("bias")); }},
-      {"gelu_forward", [](Ops& o, C& c) { o.gelu_forward(c.set("out"), c.in("x")); }},
+       [](Ops& o, C& c) { o(BiasGeluForward{c.set("out"), c.add("x"), c.in("bias")}); }},
+      {"gelu_forward", [](Ops& o, C& c) { o(GeluForward{c.set("out"), c.in("x")}); }},
       {"gelu_backward",
-       [](Ops& o, C& c) { o.gelu_backward(c.set("dx", {"dout"}), c.in("dout"), c.in("x")); }},
+       [](Ops& o, C& c) { o(GeluBackward{c.set("dx", {"dout"}), c.in("dout"), c.in("x")}); }},
 
-      {"split_qkv", [](Ops& o, C& c) { o.split_qkv(c.set("q"), c.set("k"), c.set("v"), c.in("qkv")); }},
-      {"merge_qkv", [](Ops& o, C& c) { o.merge_qkv(c.set("qkv"), c.in("q"), c.in("k"), c.in("v")); }},
+      {"split_qkv", [](Ops& o, C& c) { o(SplitQkv{c.set("q"), c.set("k"), c.set("v"), c.in("qkv")}); }},
+      {"merge_qkv", [](Ops& o, C& c) { o(MergeQkv{c.set("qkv"), c.in("q"), c.in("k"), c.in("v")}); }},
       {"bias_split_qkv",
        [](Ops& o, C& c) {
-         o.bias_split_qkv(c.set("q"), c.set("k"), c.set("v"), c.in("qkv"), c.in("bias"));
+         o(BiasSplitQkv{c.set("q"), c.set("k"), c.set("v"), c.in("qkv"), c.in("bias")});
        }},
-      {"split_heads", [](Ops& o, C& c) { o.split_heads(c.set("out"), c.in("x")); }},
-      {"merge_heads", [](Ops& o, C& c) { o.merge_heads(c.set("out"), c.in("x")); }},
-      {"causal_mask", [](Ops& o, C& c) { o.causal_mask(c.set("mask")); }},
-      {"add_mask", [](Ops& o, C& c) { o.add_mask(c.add("att"), c.in("mask")); }},
-      {"softmax_forward", [](Ops& o, C& c) { o.softmax_forward(c.set("p", {"x"}), c.in("x")); }},
+      {"split_heads", [](Ops& o, C& c) { o(SplitHeads{c.set("out"), c.in("x")}); }},
+      {"merge_heads", [](Ops& o, C& c) { o(MergeHeads{c.set("out"), c.in("x")}); }},
+      {"causal_mask", [](Ops& o, C& c) { o(CausalMask{c.set("mask")}); }},
+      {"add_mask", [](Ops& o, C& c) { o(AddMask{c.add("att"), c.in("mask")}); }},
+      {"softmax_forward", [](Ops& o, C& c) { o(SoftmaxForward{c.set("p", {"x"}), c.in("x")}); }},
       {"softmax_backward",
-       [](Ops& o, C& c) { o.softmax_backward(c.set("dx", {"dp"}), c.cancelling("dp"), c.in("p")); }},
+       [](Ops& o, C& c) { o(SoftmaxBackward{c.set("dx", {"dp"}), c.cancelling("dp"), c.in("p")}); }},
       {"causal_softmax_forward",
-       [](Ops& o, C& c) { o.causal_softmax_forward(c.set("p", {"x"}), c.in("x")); }},
+       [](Ops& o, C& c) { o(CausalSoftmaxForward{c.set("p", {"x"}), c.in("x")}); }},
       {"causal_softmax_backward",
-       [](Ops& o, C& c) { o.causal_softmax_backward(c.set("dx", {"dp"}), c.cancelling("dp"), c.in("p")); }},
+       [](Ops& o, C& c) { o(CausalSoftmaxBackward{c.set("dx", {"dp"}), c.cancelling("dp"), c.in("p")}); }},
       {"scaled_causal_softmax_forward",
        [](Ops& o, C& c) {
-         o.scaled_causal_softmax_forward(c.set("p", {"x"}), c.in("x"), c.number("scale"));
+         o(ScaledCausalSoftmaxForward{c.set("p", {"x"}), c.in("x"), c.number("scale")});
        }},
       {"scaled_causal_softmax_backward",
        [](Ops& o, C& c) {
-         o.scaled_causal_softmax_backward(c.set("dx", {"dp"}), c.cancelling("dp"), c.in("p"), c.number("scale"));
+         o(ScaledCausalSoftmaxBackward{c.set("dx", {"dp"}), c.cancelling("dp"), c.in("p"), c.number("scale")});
        }},
       {"attention_forward",
-       [](Ops& o, C& c) { o.attention_forward(c.set("out"), c.set("lse"), c.in("qkv")); }},
+       [](Ops& o, C& c) { o(AttentionForward{c.set("out"), c.set("lse"), c.in("qkv")}); }},
       {"attention_backward",
        [](Ops& o, C& c) {
-         o.attention_backward(c.set("dqkv"), c.in("dout"), c.in("out"), c.in("lse"), c.in("qkv"));
+         o(AttentionBackward{c.set("dqkv"), c.in("dout"), c.in("out"), c.in("lse"), c.in("qkv")});
        }},
 
-      {"log_softmax_forward", [](Ops& o, C& c) { o.log_softmax_forward(c.set("logp"), c.in("logits")); }},
+      {"log_softmax_forward", [](Ops& o, C& c) { o(LogSoftmaxForward{c.set("logp"), c.in("logits")}); }},
       {"log_softmax_backward",
        [](Ops& o, C& c) {
-         o.log_softmax_backward(c.set("dlogits", {"dlogp"}), c.in("dlogp"), c.in("logp"));
+         o(LogSoftmaxBackward{c.set("dlogits", {"dlogp"}), c.in("dlogp"), c.in("logp")});
        }},
       {"nll_loss_forward",
-       [](Ops& o, C& c) { o.nll_loss_forward(c.set("losses"), c.in("logp"), c.in("targets")); }},
+       [](Ops& o, C& c) { o(NllLossForward{c.set("losses"), c.in("logp"), c.in("targets")}); }},
       {"nll_loss_backward",
        [](Ops& o, C& c) {
-         o.nll_loss_backward(c.set("dlogp"), c.in("targets"), c.number("scale"), c.optional("loss_scaler"));
+         o(NllLossBackward{c.set("dlogp"), c.in("targets"), c.number("scale"), c.optional("loss_scaler")});
        }},
       {"cross_entropy_forward",
        [](Ops& o, C& c) {
-         o.cross_entropy_forward(c.set("losses"), c.in("logits"), c.in("targets"), c.integer("V"));
+         o(CrossEntropyForward{c.set("losses"), c.in("logits"), c.in("targets"), c.integer("V")});
        }},
       {"cross_entropy_forward_backward",
        [](Ops& o, C& c) {
-         o.cross_entropy_forward_backward(c.set("losses"), c.add("logits"), c.in("targets"), c.integer("V"),
-                                          c.number("scale"), c.optional("loss_scaler"));
+         o(CrossEntropyForwardBackward{c.set("losses"), c.add("logits"), c.in("targets"), c.integer("V"),
+                                          c.number("scale"), c.optional("loss_scaler")});
        }},
-      {"add_mean", [](Ops& o, C& c) { o.add_mean(c.add("out"), c.in("x")); }},
+      {"add_mean", [](Ops& o, C& c) { o(AddMean{c.add("out"), c.in("x")}); }},
 
-      {"sum_of_squares", [](Ops& o, C& c) { o.sum_of_squares(c.set("out"), c.in("x")); }},
+      {"sum_of_squares", [](Ops& o, C& c) { o(SumOfSquares{c.set("out"), c.in("x")}); }},
       {"clip_factor",
        [](Ops& o, C& c) {
-         o.clip_factor(c.set("factor"), c.set("norm"), c.in("parts"), c.number("max_norm"));
+         o(ClipFactor{c.set("factor"), c.set("norm"), c.in("parts"), c.number("max_norm")});
        }},
       {"clip_grad_norm",
        [](Ops& o, C& c) {
          std::vector<Tensor> grads;
          for (int i = 0; c.has(cat("g", i)); ++i) grads.push_back(c.in(cat("g", i)));
-         o.clip_grad_norm(c.set("factor"), c.set("norm"), grads, c.number("max_norm"),
-                          c.optional_add("loss_scaler"));
+         o(ClipGradNorm{c.set("factor"), c.set("norm"), grads, c.number("max_norm"),
+                          c.optional_add("loss_scaler")});
        }},
       {"adamw",
        [](Ops& o, C& c) {
@@ -412,9 +410,9 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
            tensors.push_back({c.add(cat("w", i)), c.in(cat("g", i)), c.add(cat("m", i)), c.add(cat("v", i)),
                               c.has_out(cat("low", i)) ? c.set(cat("low", i)) : Tensor{},
                               c.integer(cat("decay", i)) != 0});
-         o.adamw(tensors, c.in("schedule"), c.in("clip"),
+         o(AdamWStep{tensors, c.in("schedule"), c.in("clip"),
                  {c.number("beta1"), c.number("beta2"), c.number("eps"), c.number("weight_decay")},
-                 c.optional("loss_scaler"));
+                 c.optional("loss_scaler")});
        }},
   };
   return calls;
@@ -429,9 +427,9 @@ void for_each_op_case(Ops& ops, const Run& run) {
   largest.B = 4, largest.T = 64, largest.max_T = 64, largest.V = 600, largest.L = 1, largest.NH = 4,
   largest.C = 144;
   Arena plan;
-  ops.bind_workspace(plan, largest);
+  ops.device().bind_workspace(plan, largest);
   Arena arena(ops, plan.bytes() + (int64_t{64} << 20));
-  ops.bind_workspace(arena, largest);
+  ops.device().bind_workspace(arena, largest);
 
   std::set<std::string> seen;
   for (const auto& [name, unused] : file.reductions()) {
@@ -446,7 +444,7 @@ void for_each_op_case(Ops& ops, const Run& run) {
 
 /// Every case on `ops` in f32, in place too where the op may be.
 inline void expect_ops_match_pytorch(Ops& ops) {
-  const bool cuda = ops.device().backend == "cuda";
+  const bool cuda = ops.device().info().backend == "cuda";
   for_each_op_case(ops,
                    [&](const OpCaseFile& file, Arena& arena, const std::string& name, const std::string& op) {
                      for (int alias = 0, aliases = 0; alias <= aliases; ++alias) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -9,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "model/cpu/cpu_ops.h"
 #include "model/cpu/exp.h"
+#include "model/ops.h"
 #include "model/random.h"
 #include "tests/op_cases.h"
 
@@ -30,8 +31,9 @@ Config workspace_config(int64_t rows) {
 /// A backend with tensors to call it on.
 class Bench {
  public:
-  explicit Bench(int threads = 2) : cpu_(threads), arena_(cpu_, int64_t{256} << 20), ops(cpu_) {
-    ops.bind_workspace(arena_, workspace_config(1 << 16));
+  explicit Bench(int threads = 2)
+      : backend_(make_cpu_ops(threads)), arena_(*backend_, int64_t{256} << 20), ops(*backend_) {
+    ops.device().bind_workspace(arena_, workspace_config(1 << 16));
   }
   Tensor f32(Shape shape, const std::function<float(int64_t)>& value) {
     const Tensor t = arena_.alloc("test/f32", DType::f32, shape);
@@ -48,7 +50,7 @@ class Bench {
   /// A copy of `x` in `type`.
   Tensor as(DType type, Tensor x) {
     const Tensor t = arena_.alloc("test/copy", type, x.shape);
-    ops.copy(t, x);
+    ops(Copy{t, x});
     return t;
   }
   Tensor i32(Shape shape, const std::function<int64_t(int64_t)>& value) {
@@ -58,7 +60,7 @@ class Bench {
   }
 
  private:
-  CpuOps cpu_;
+  std::unique_ptr<Ops> backend_;
   Arena arena_;
 
  public:
@@ -118,16 +120,17 @@ TEST(OpCpu, RoundsOnceWith16BitOperands) {
 }
 
 TEST(OpCpu, EveryOpOfTheContractIsComparedWithPyTorch) {
-  std::ifstream in(STEPLADDER_SOURCE_DIR "/model/ops.h");
-  const std::string header{std::istreambuf_iterator<char>(in), {}};
   std::set<std::string> declared;
-  const std::string prefix = "virtual void ";
-  for (size_t at = header.find(prefix); at != std::string::npos; at = header.find(prefix, at + 1)) {
-    const size_t name = at + prefix.size(), open = header.find('(', name);
-    const std::string parameters = header.substr(open + 1, header.find(')', open) - open - 1);
-    const bool moves_host_memory = parameters.find("void*") != std::string::npos;
-    const bool takes_tensors = parameters.starts_with("Tensor ") || parameters.starts_with("std::span<");
-    if (takes_tensors && !moves_host_memory) declared.insert(header.substr(name, open - name));
+  for (const auto& file : std::filesystem::directory_iterator(STEPLADDER_SOURCE_DIR "/model/ops")) {
+    std::ifstream in(file.path());
+    const std::string text{std::istreambuf_iterator<char>(in), {}}, prefix = "kName = \"";
+    for (size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix, at + 1)) {
+      const size_t name = at + prefix.size();
+      const std::string op = text.substr(name, text.find('"', name) - name);
+      const bool moves_host_memory =
+          text.substr(name, text.find("};", name) - name).find("void*") != std::string::npos;
+      if (!moves_host_memory) declared.insert(op);
+    }
   }
   EXPECT_GE(declared.size(), 40U);
   // PyTorch's conversions do not saturate: tests/fp8_test.cpp compares these with all codes there are.
@@ -193,7 +196,7 @@ TEST(OpCpu, MatmulIsExactOnSmallIntegers) {
           const float before = write == Write::add ? 5.0F : 0.0F;
           const Tensor out = bench.as(types.out, bench.f32(shape(M, N), write == Write::add ? before : kNaN));
           bench.ops.set_matmul_precision(types.precision);
-          bench.ops.matmul(out, bench.as(types.in, a), bench.as(types.in, b), op, write);
+          bench.ops(Matmul{out, bench.as(types.in, a), bench.as(types.in, b), op, write});
           std::vector<float> expected = products;
           for (float& x : expected) x += before;
           EXPECT_EQ(values_of(out), rounded_to(types.out, expected));
@@ -220,7 +223,7 @@ TEST(OpCpu, MatmulSkipsThePaddingOfRowsInEveryType) {
     const Tensor padded = matrix({N, Vp}, [=](int64_t i) { return i % Vp < V ? at(i) : kNaN; });
     const auto product = [&](Shape shape, Tensor a, Tensor b, MatOp op) {
       const Tensor out = matrix(shape, kNaN);
-      ops.matmul(out, a, b, op);
+      ops(Matmul{out, a, b, op});
       return values_of(out);
     };
     EXPECT_EQ(product({N, C}, padded, w, MatOp::NN), product({N, C}, dlogits, w, MatOp::NN));
@@ -243,7 +246,7 @@ TEST(OpCpu, MatmulRoundsTheWholeSumOnce) {
   const Tensor a = bench.f32({1, K}, [](int64_t k) { return k < 998 ? 1.0F : 0.5F; });
   for (DType type : {DType::bf16, DType::f16}) {
     const Tensor out = bench.as(type, bench.f32({1, 1}, 1.0F));
-    bench.ops.matmul(out, bench.as(type, a), bench.as(type, bench.f32({K, 1}, 1.0F)), MatOp::NN, Write::add);
+    bench.ops(Matmul{out, bench.as(type, a), bench.as(type, bench.f32({K, 1}, 1.0F)), MatOp::NN, Write::add});
     EXPECT_EQ(values_of(out), rounded_to(type, {1000.0F}));
   }
 }
@@ -257,34 +260,34 @@ TEST(OpCpu, LinearLayersAreMatmulsWithAnEpilogue) {
   const Tensor b = bench.f32({Cout}, digit(3)), dout = bench.f32({B, T, Cout}, digit(4));
   const Tensor pre = bench.random({B, T, Cin}, 5);
   const Tensor product = bench.f32({B, T, Cout}, kNaN), dproduct = bench.f32({B, T, Cin}, kNaN);
-  ops.matmul(product, x, w, MatOp::NT);
-  ops.add_columns(product, product, b);
-  ops.matmul(dproduct, dout, w, MatOp::NN);
+  ops(Matmul{product, x, w, MatOp::NT});
+  ops(AddColumns{product, product, b});
+  ops(Matmul{dproduct, dout, w, MatOp::NN});
   const Tensor residual = bench.f32({B, T, Cout}, digit(6)), added = bench.f32({B, T, Cout}, kNaN);
-  ops.add(added, product, residual);
+  ops(Add{added, product, residual});
 
   for (DType type : {DType::f32, DType::bf16, DType::f16}) {
     SCOPED_TRACE(name_of(type));
     const auto as = [&](Tensor t) { return bench.as(type, t); };
     const auto poisoned = [&](Shape shape) { return bench.as(type, bench.f32(shape, kNaN)); };
     const Tensor out = poisoned(product.shape), before_gelu = poisoned(product.shape);
-    ops.linear_forward(out, as(x), as(w), as(b));
+    ops(LinearForward{out, as(x), as(w), as(b)});
     EXPECT_EQ(values_of(out), rounded_to(type, values_of(product)));
-    ops.linear_forward(out, as(x), as(w), as(b), as(residual));
+    ops(LinearForward{out, as(x), as(w), as(b), as(residual)});
     EXPECT_EQ(values_of(out), rounded_to(type, values_of(added)));
-    ops.linear_gelu_forward(out, before_gelu, as(x), as(w), as(b));
+    ops(LinearGeluForward{out, before_gelu, as(x), as(w), as(b)});
     EXPECT_EQ(values_of(before_gelu), rounded_to(type, values_of(product)));
     const Tensor gelu = bench.f32(product.shape, kNaN), copy = bench.as(DType::f32, product);
-    ops.bias_gelu_forward(gelu, copy, bench.f32({Cout}));
+    ops(BiasGeluForward{gelu, copy, bench.f32({Cout})});
     EXPECT_EQ(values_of(out), rounded_to(type, values_of(gelu)));
 
     const Tensor exact = bench.f32(pre.shape, kNaN), dpre = poisoned(pre.shape);
-    ops.gelu_backward(exact, dproduct, bench.as(DType::f32, as(pre)));
+    ops(GeluBackward{exact, dproduct, bench.as(DType::f32, as(pre))});
     for (Write write : {Write::set, Write::add}) {
       const Tensor db = bench.as(type, bench.f32({Cin}, write == Write::add ? 2.0F : kNaN));
       const Tensor sums = bench.f32({Cin}, write == Write::add ? 2.0F : 0.0F);
-      ops.sum_rows(sums, exact);
-      ops.linear_gelu_backward(dpre, db, as(dout), as(w), as(pre), write);
+      ops(SumRows{sums, exact});
+      ops(LinearGeluBackward{dpre, db, as(dout), as(w), as(pre), write});
       EXPECT_EQ(values_of(dpre), rounded_to(type, values_of(exact)));
       EXPECT_EQ(values_of(db), rounded_to(type, values_of(sums)));
     }
@@ -303,22 +306,22 @@ TEST(OpCpu, FusedOpsGoOnWithResultsAsStored) {
     const Tensor x = random({N, C}, 1), y = random({N, C}, 2), w = random({C}, 3), b = random({C}, 4);
     const Tensor mean = bench.f32({N}, kNaN), rstd = bench.f32({N}, kNaN);
     const Tensor res = poisoned({N, C}), out = poisoned({N, C}), again = poisoned({N, C});
-    ops.residual_layernorm_forward(res, out, mean, rstd, x, y, {}, w, b);
+    ops(ResidualLayerNormForward{res, Normalized{out, mean, rstd}, x, y, {}, NormParams{w, b}});
     const std::vector<float> means = values_of(mean), rstds = values_of(rstd);
-    ops.layernorm_forward(again, mean, rstd, res, w, b);
+    ops(LayerNormForward{again, mean, rstd, res, w, b});
     EXPECT_EQ(values_of(out), values_of(again));
     EXPECT_EQ(means, values_of(mean));
     EXPECT_EQ(rstds, values_of(rstd));
 
     const Tensor dx = random({N, C}, 5), dw = random({C}, 6), db = random({C}, 7);
     const Tensor dbias = random({C}, 8), sums = random({C}, 8);
-    ops.layernorm_backward(dx, dw, db, dbias, y, res, mean, rstd, w);
-    ops.sum_rows(sums, dx);
+    ops(LayerNormBackward{dx, NormParams{dw, db}, dbias, y, NormInput{res, mean, rstd}, w});
+    ops(SumRows{sums, dx});
     EXPECT_EQ(values_of(dbias), values_of(sums));
 
-    ops.bias_gelu_forward(out, x, b);
+    ops(BiasGeluForward{out, x, b});
     const Tensor same = bench.as(type, x);
-    ops.bias_gelu_forward(again, same, bench.as(type, bench.f32({C})));
+    ops(BiasGeluForward{again, same, bench.as(type, bench.f32({C}))});
     EXPECT_EQ(values_of(out), values_of(again));
   }
 }
@@ -330,10 +333,10 @@ TEST(OpCpu, CopyConvertsEveryPattern) {
     SCOPED_TRACE(name_of(type));
     const Tensor all = bench.as(type, wide), back = bench.as(type, wide);
     for (int64_t i = 0; i < all.numel(); ++i) static_cast<uint16_t*>(all.data)[i] = static_cast<uint16_t>(i);
-    bench.ops.copy(wide, all);
+    bench.ops(Copy{wide, all});
     const std::vector<float> expected = values_of(all);
     EXPECT_EQ(std::memcmp(wide.data, expected.data(), wide.bytes()), 0);
-    bench.ops.copy(back, wide);
+    bench.ops(Copy{back, wide});
     for (int64_t i = 0; i < all.numel(); ++i) {
       if (std::isnan(expected[static_cast<size_t>(i)])) continue;
       ASSERT_EQ(static_cast<uint16_t*>(back.data)[i], i);
@@ -352,15 +355,15 @@ class ScaledTraining {
                           type == DType::f16 ? bench_.as(type, w) : Tensor{}, tensors_.empty()});
       grads_.push_back(tensors_.back().g);
     }
-    bench_.ops.write(scaler_, {1024.0F, 0.0F, 0.0F, 0.0F});
+    bench_.ops(WriteValues{scaler_, {1024.0F, 0.0F, 0.0F, 0.0F}});
   }
   /// One in which each gradient is `value` before it is scaled.
   void step(float value) {
-    for (Tensor g : grads_) bench_.ops.copy(g, bench_.f32(g.shape, value * scaler_.ptr<float>()[0]));
+    for (Tensor g : grads_) bench_.ops(Copy{g, bench_.f32(g.shape, value * scaler_.ptr<float>()[0])});
     ++steps_;
-    bench_.ops.write(schedule_, {1e-2F, static_cast<float>(steps_)});
-    bench_.ops.clip_grad_norm(clip_, norm_, grads_, 1e9F, scaler_);
-    bench_.ops.adamw(tensors_, schedule_, clip_, {0.9F, 0.95F, 1e-8F, 0.1F}, scaler_);
+    bench_.ops(WriteValues{schedule_, {1e-2F, static_cast<float>(steps_)}});
+    bench_.ops(ClipGradNorm{clip_, norm_, grads_, 1e9F, scaler_});
+    bench_.ops(AdamWStep{tensors_, schedule_, clip_, {0.9F, 0.95F, 1e-8F, 0.1F}, scaler_});
   }
   void steps(int count, float value) {
     for (int i = 0; i < count; ++i) step(value);
@@ -441,7 +444,7 @@ TEST(OpCpu, Tf32RoundsToTenBitsOfMantissa) {
   const auto through = [&](Precision precision, float x, bool second) {
     const Tensor value = bench.f32({1, 1}, x), one = bench.f32({1, 1}, 1.0F), out = bench.f32({1, 1}, kNaN);
     bench.ops.set_matmul_precision(precision);
-    bench.ops.matmul(out, second ? one : value, second ? value : one, MatOp::NN);
+    bench.ops(Matmul{out, second ? one : value, second ? value : one, MatOp::NN});
     return *out.ptr<float>();
   };
   struct Case {
@@ -481,54 +484,54 @@ std::vector<float> outputs_of_large_ops(int threads) {
   for (Precision precision : {Precision::fp32, Precision::tf32}) {
     const Tensor dx = poisoned({B, T, C}), dw = bench.random({V, C}, 3);
     ops.set_matmul_precision(precision);
-    ops.matmul(logits, x, w, MatOp::NT);
-    ops.matmul(dx, logits, w, MatOp::NN);
-    ops.matmul(dw, logits, x, MatOp::TN, Write::add);
+    ops(Matmul{logits, x, w, MatOp::NT});
+    ops(Matmul{dx, logits, w, MatOp::NN});
+    ops(Matmul{dw, logits, x, MatOp::TN, Write::add});
     keep(logits), keep(dx), keep(dw);
   }
   const Tensor q = poisoned({B, NH, T, C / NH}), k = poisoned(q.shape), v = poisoned(q.shape);
   const Tensor att = poisoned({B, NH, T, T}), merged = poisoned({B, T, C});
-  ops.split_qkv(q, k, v, bench.random({B, T, 3 * C}, 4));
-  ops.matmul(att, q, k, MatOp::NT);
+  ops(SplitQkv{q, k, v, bench.random({B, T, 3 * C}, 4)});
+  ops(Matmul{att, q, k, MatOp::NT});
   keep(att);
-  ops.causal_softmax_forward(att, att);
+  ops(CausalSoftmaxForward{att, att});
   keep(att);
-  ops.softmax_backward(att, bench.random(att.shape, 5), att);
-  ops.matmul(q, att, v, MatOp::NN);
-  ops.merge_heads(merged, q);
+  ops(SoftmaxBackward{att, bench.random(att.shape, 5), att});
+  ops(Matmul{q, att, v, MatOp::NN});
+  ops(MergeHeads{merged, q});
   keep(att), keep(merged);
 
   const Tensor mean = poisoned({B, T}), rstd = poisoned({B, T}), hat = poisoned({B, T, C});
   const Tensor dx = bench.random({B, T, C}, 6), column = bench.random({C}, 7);
-  ops.row_mean(mean, x);
-  ops.row_rstd(rstd, x, mean, 1e-5F);
-  ops.normalize(hat, x, mean, rstd);
-  ops.normalize_backward(dx, x, hat, mean, rstd, rstd);
-  ops.mul_columns(hat, hat, column);
-  ops.add_columns(hat, hat, column);
-  ops.sum_rows(column, hat);
+  ops(RowMean{mean, x});
+  ops(RowRstd{rstd, x, mean, 1e-5F});
+  ops(Normalize{hat, x, mean, rstd});
+  ops(NormalizeBackward{dx, x, hat, mean, rstd, rstd});
+  ops(MulColumns{hat, hat, column});
+  ops(AddColumns{hat, hat, column});
+  ops(SumRows{column, hat});
   keep(mean), keep(rstd), keep(hat), keep(dx), keep(column);
 
   const Tensor table = bench.random({V, C}, 8), positions = bench.random({T + 3, C}, 9);
-  ops.embedding_forward(hat, tokens, table);
-  ops.add_position(hat, positions);
-  ops.embedding_backward(table, tokens, hat);
-  ops.position_backward(positions, hat);
+  ops(EmbeddingForward{hat, tokens, table});
+  ops(AddPosition{hat, positions});
+  ops(EmbeddingBackward{table, tokens, hat});
+  ops(PositionBackward{positions, hat});
   keep(hat), keep(table), keep(positions);
 
   const Tensor logp = poisoned(logits.shape), losses = poisoned({B, T}), total = bench.f32({1}, 0.5F);
-  ops.log_softmax_forward(logp, logits);
-  ops.nll_loss_forward(losses, logp, tokens);
-  ops.add_mean(total, losses);
-  ops.nll_loss_backward(logits, tokens, 0.01F);
-  ops.log_softmax_backward(logits, logits, logp);
+  ops(LogSoftmaxForward{logp, logits});
+  ops(NllLossForward{losses, logp, tokens});
+  ops(AddMean{total, losses});
+  ops(NllLossBackward{logits, tokens, 0.01F});
+  ops(LogSoftmaxBackward{logits, logits, logp});
   keep(logp), keep(losses), keep(total), keep(logits);
 
   const Tensor square = poisoned({1}), out = poisoned(w.shape);
-  ops.sum_of_squares(square, w);
-  ops.add(out, w, table);
+  ops(SumOfSquares{square, w});
+  ops(Add{out, w, table});
   keep(square), keep(out);
-  ops.tanh(out, w);
+  ops(Tanh{out, w});
   keep(out);
 
   for (DType type : {DType::f32, DType::bf16, DType::f16}) {
@@ -538,43 +541,44 @@ std::vector<float> outputs_of_large_ops(int threads) {
     const Tensor y = in({B, T, C}, 11), shift = in({C}, 12), fcw = in({4 * C, C}, 13), fcb = in({4 * C}, 14);
     const Tensor res = empty(y.shape), ln = empty(y.shape), pre = empty({B, T, 4 * C}),
                  act = empty(pre.shape);
-    ops.encoder_forward(res, tokens, as(w), in({T, C}, 15));
-    ops.residual_layernorm_forward(res, ln, mean, rstd, res, y, shift, shift, shift);
-    ops.linear_gelu_forward(act, pre, ln, fcw, fcb);
+    ops(EncoderForward{res, tokens, as(w), in({T, C}, 15)});
+    ops(ResidualLayerNormForward{res, Normalized{ln, mean, rstd}, res, y, shift, NormParams{shift, shift}});
+    ops(LinearGeluForward{act, pre, ln, fcw, fcb});
     keep(res), keep(ln), keep(mean), keep(rstd), keep(act), keep(pre);
     const Tensor dact = empty(pre.shape), dfcb = in({4 * C}, 16), dfcw = in(fcw.shape, 17);
-    ops.linear_gelu_backward(dact, dfcb, y, in({C, 4 * C}, 18), pre, Write::add);
-    ops.linear_weight_backward(dfcw, dfcb, dact, ln, Write::add);
-    ops.layernorm_backward(y, shift, in({C}, 19), in({C}, 20), ln, res, mean, rstd, in({C}, 21));
+    ops(LinearGeluBackward{dact, dfcb, y, in({C, 4 * C}, 18), pre, Write::add});
+    ops(LinearWeightBackward{dfcw, dfcb, dact, ln, Write::add});
+    ops(LayerNormBackward{y, NormParams{shift, in({C}, 19)}, in({C}, 20), ln, NormInput{res, mean, rstd},
+                          in({C}, 21)});
     keep(dact), keep(dfcb), keep(dfcw), keep(y), keep(shift);
-    ops.linear_forward(pre, ln, fcw, fcb, in(pre.shape, 23));
+    ops(LinearForward{pre, ln, fcw, fcb, in(pre.shape, 23)});
     keep(pre);
-    ops.linear_forward(pre, ln, fcw, fcb);
-    ops.bias_gelu_forward(act, pre, fcb);
-    ops.gelu_backward(dact, dact, pre);
+    ops(LinearForward{pre, ln, fcw, fcb});
+    ops(BiasGeluForward{act, pre, fcb});
+    ops(GeluBackward{dact, dact, pre});
     keep(pre), keep(act), keep(dact);
 
     const Tensor qkv = in({B, T, 3 * C}, 22), dqkv = empty(qkv.shape), y2 = empty(y.shape);
     const Tensor lse = poisoned({B, NH, T}), scores = in({B, NH, T, T}, 23), heads = empty(q.shape);
-    ops.attention_forward(y2, lse, qkv);
-    ops.attention_backward(dqkv, y, y2, lse, qkv);
-    ops.bias_split_qkv(heads, empty(q.shape), empty(q.shape), qkv, in({3 * C}, 24));
-    ops.scaled_causal_softmax_forward(scores, scores, 0.3F);
+    ops(AttentionForward{y2, lse, qkv});
+    ops(AttentionBackward{dqkv, y, y2, lse, qkv});
+    ops(BiasSplitQkv{heads, empty(q.shape), empty(q.shape), qkv, in({3 * C}, 24)});
+    ops(ScaledCausalSoftmaxForward{scores, scores, 0.3F});
     keep(y2), keep(lse), keep(dqkv), keep(heads), keep(scores);
-    ops.scaled_causal_softmax_backward(scores, in(scores.shape, 25), scores, 0.3F);
+    ops(ScaledCausalSoftmaxBackward{scores, in(scores.shape, 25), scores, 0.3F});
     keep(scores);
 
     const Tensor scored = in({B, T, V + 3}, 26);
-    ops.cross_entropy_forward(losses, scored, tokens, V);
+    ops(CrossEntropyForward{losses, scored, tokens, V});
     keep(losses);
-    ops.cross_entropy_forward_backward(losses, scored, tokens, V, 0.01F);
+    ops(CrossEntropyForwardBackward{losses, scored, tokens, V, 0.01F});
     keep(losses), keep(scored);
     const std::vector<Tensor> grads{scored, dfcw};
     const Tensor norm = poisoned({1}), factor = poisoned({1}), m = bench.random(fcw.shape, 27);
     const Tensor squares = bench.f32(fcw.shape, 0.25F), master = bench.random(fcw.shape, 28);
-    ops.clip_grad_norm(factor, norm, grads, 1.0F);
+    ops(ClipGradNorm{factor, norm, grads, 1.0F});
     const std::vector<AdamWTensor> state{{master, dfcw, m, squares, fcw, true}};
-    ops.adamw(state, bench.f32({2}, 0.5F), factor, {0.9F, 0.95F, 1e-8F, 0.1F});
+    ops(AdamWStep{state, bench.f32({2}, 0.5F), factor, {0.9F, 0.95F, 1e-8F, 0.1F}});
     keep(factor), keep(norm), keep(master), keep(m), keep(squares), keep(fcw);
   }
   return all;
@@ -597,122 +601,326 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   const Tensor low = bench.as(DType::bf16, m);
   const Tensor ids6 = bench.i32({6}, [](int64_t) { return 0; });
   const std::vector<std::pair<std::string, std::function<void(Ops&)>>> calls = {
-      {"add", [&](Ops& o) { o.add(m, m, t); }},
-      {"add", [&](Ops& o) { o.add(v, v, ids); }},
-      {"mul", [&](Ops& o) { o.mul(m, t, m); }},
-      {"affine", [&](Ops& o) { o.affine(m, t, 1, 0); }},
-      {"pow", [&](Ops& o) { o.pow(m, t, 2); }},
-      {"pow", [&](Ops& o) { o.pow(m, m, 4); }},
-      {"tanh", [&](Ops& o) { o.tanh(m, t); }},
-      {"sqrt", [&](Ops& o) { o.sqrt(m, t); }},
-      {"lerp", [&](Ops& o) { o.lerp(m, t, 1); }},
-      {"addcmul", [&](Ops& o) { o.addcmul(m, m, t, 1); }},
-      {"addcdiv", [&](Ops& o) { o.addcdiv(m, t, m, 1); }},
-      {"scale_by", [&](Ops& o) { o.scale_by(m, v); }},
-      {"row_mean", [&](Ops& o) { o.row_mean(w, m); }},
-      {"row_rstd", [&](Ops& o) { o.row_rstd(v, m, w, 1); }},
-      {"normalize", [&](Ops& o) { o.normalize(m, m, v, w); }},
-      {"normalize_backward", [&](Ops& o) { o.normalize_backward(m, m, m, v, w, v); }},
-      {"mul_columns", [&](Ops& o) { o.mul_columns(m, m, v); }},
-      {"add_columns", [&](Ops& o) { o.add_columns(m, m, v); }},
-      {"sum_rows", [&](Ops& o) { o.sum_rows(v, m); }},
-      {"embedding_forward", [&](Ops& o) { o.embedding_forward(m, ids6, m); }},
-      {"embedding_forward", [&](Ops& o) { o.embedding_forward(m, v, m); }},
-      {"embedding_backward", [&](Ops& o) { o.embedding_backward(t, ids, m); }},
+      {"add",
+       [&](Ops& o) {
+         o(Add{m, m, t});
+       }},
+      {"add",
+       [&](Ops& o) {
+         o(Add{v, v, ids});
+       }},
+      {"mul",
+       [&](Ops& o) {
+         o(Mul{m, t, m});
+       }},
+      {"affine",
+       [&](Ops& o) {
+         o(Affine{m, t, 1, 0});
+       }},
+      {"pow",
+       [&](Ops& o) {
+         o(Pow{m, t, 2});
+       }},
+      {"pow",
+       [&](Ops& o) {
+         o(Pow{m, m, 4});
+       }},
+      {"tanh",
+       [&](Ops& o) {
+         o(Tanh{m, t});
+       }},
+      {"sqrt",
+       [&](Ops& o) {
+         o(Sqrt{m, t});
+       }},
+      {"lerp",
+       [&](Ops& o) {
+         o(Lerp{m, t, 1});
+       }},
+      {"addcmul",
+       [&](Ops& o) {
+         o(AddCMul{m, m, t, 1});
+       }},
+      {"addcdiv",
+       [&](Ops& o) {
+         o(AddCDiv{m, t, m, 1});
+       }},
+      {"scale_by",
+       [&](Ops& o) {
+         o(ScaleBy{m, v});
+       }},
+      {"row_mean",
+       [&](Ops& o) {
+         o(RowMean{w, m});
+       }},
+      {"row_rstd",
+       [&](Ops& o) {
+         o(RowRstd{v, m, w, 1});
+       }},
+      {"normalize",
+       [&](Ops& o) {
+         o(Normalize{m, m, v, w});
+       }},
+      {"normalize_backward",
+       [&](Ops& o) {
+         o(NormalizeBackward{m, m, m, v, w, v});
+       }},
+      {"mul_columns",
+       [&](Ops& o) {
+         o(MulColumns{m, m, v});
+       }},
+      {"add_columns",
+       [&](Ops& o) {
+         o(AddColumns{m, m, v});
+       }},
+      {"sum_rows",
+       [&](Ops& o) {
+         o(SumRows{v, m});
+       }},
+      {"embedding_forward",
+       [&](Ops& o) {
+         o(EmbeddingForward{m, ids6, m});
+       }},
+      {"embedding_forward",
+       [&](Ops& o) {
+         o(EmbeddingForward{m, v, m});
+       }},
+      {"embedding_backward",
+       [&](Ops& o) {
+         o(EmbeddingBackward{t, ids, m});
+       }},
       {"add_position",
        [&](Ops& o) {
-         o.add_position(cube, bench.f32({3, 6}));
+         o(AddPosition{cube, bench.f32({3, 6})});
        }},
-      {"position_backward", [&](Ops& o) { o.position_backward(t, cube); }},
-      {"matmul NN", [&](Ops& o) { o.matmul(square, m, m, MatOp::NN); }},
-      {"matmul NT", [&](Ops& o) { o.matmul(square, m, t, MatOp::NT); }},
-      {"matmul TN", [&](Ops& o) { o.matmul(square, m, m, MatOp::TN); }},
+      {"position_backward",
+       [&](Ops& o) {
+         o(PositionBackward{t, cube});
+       }},
+      {"matmul NN",
+       [&](Ops& o) {
+         o(Matmul{square, m, m, MatOp::NN});
+       }},
       {"matmul NT",
        [&](Ops& o) {
-         o.matmul(bench.f32({2, 4, 4}), cube, bench.f32({3, 4, 6}), MatOp::NT);
+         o(Matmul{square, m, t, MatOp::NT});
        }},
-      {"matmul NN", [&](Ops& o) { o.matmul(v, m, w, MatOp::NN); }},
-      {"split_qkv", [&](Ops& o) { o.split_qkv(heads, heads, heads, cube); }},
-      {"merge_qkv", [&](Ops& o) { o.merge_qkv(cube, heads, heads, heads); }},
-      {"split_heads", [&](Ops& o) { o.split_heads(heads, m); }},
+      {"matmul TN",
+       [&](Ops& o) {
+         o(Matmul{square, m, m, MatOp::TN});
+       }},
+      {"matmul NT",
+       [&](Ops& o) {
+         o(Matmul{bench.f32({2, 4, 4}), cube, bench.f32({3, 4, 6}), MatOp::NT});
+       }},
+      {"matmul NN",
+       [&](Ops& o) {
+         o(Matmul{v, m, w, MatOp::NN});
+       }},
+      {"split_qkv",
+       [&](Ops& o) {
+         o(SplitQkv{heads, heads, heads, cube});
+       }},
+      {"merge_qkv",
+       [&](Ops& o) {
+         o(MergeQkv{cube, heads, heads, heads});
+       }},
+      {"split_heads",
+       [&](Ops& o) {
+         o(SplitHeads{heads, m});
+       }},
       {"merge_heads",
        [&](Ops& o) {
-         o.merge_heads(bench.f32({2, 6, 4}), heads);
+         o(MergeHeads{bench.f32({2, 6, 4}), heads});
        }},
-      {"causal_mask", [&](Ops& o) { o.causal_mask(m); }},
-      {"add_mask", [&](Ops& o) { o.add_mask(m, square); }},
-      {"softmax_forward", [&](Ops& o) { o.softmax_forward(m, t); }},
-      {"softmax_backward", [&](Ops& o) { o.softmax_backward(m, m, t); }},
-      {"causal_softmax_forward", [&](Ops& o) { o.causal_softmax_forward(m, m); }},
-      {"causal_softmax_backward", [&](Ops& o) { o.causal_softmax_backward(m, m, m); }},
-      {"log_softmax_forward", [&](Ops& o) { o.log_softmax_forward(m, t); }},
-      {"log_softmax_backward", [&](Ops& o) { o.log_softmax_backward(m, t, m); }},
-      {"nll_loss_forward", [&](Ops& o) { o.nll_loss_forward(w, m, ids); }},
-      {"nll_loss_backward", [&](Ops& o) { o.nll_loss_backward(m, ids6, 1); }},
-      {"add_mean", [&](Ops& o) { o.add_mean(v, m); }},
-      {"sum_of_squares", [&](Ops& o) { o.sum_of_squares(v, m); }},
-      {"clip_factor", [&](Ops& o) { o.clip_factor(scalar, v, w, 1); }},
-      {"copy", [&](Ops& o) { o.copy(m, t); }},
-      {"copy", [&](Ops& o) { o.copy(v, ids); }},
+      {"causal_mask", [&](Ops& o) { o(CausalMask{m}); }},
+      {"add_mask",
+       [&](Ops& o) {
+         o(AddMask{m, square});
+       }},
+      {"softmax_forward",
+       [&](Ops& o) {
+         o(SoftmaxForward{m, t});
+       }},
+      {"softmax_backward",
+       [&](Ops& o) {
+         o(SoftmaxBackward{m, m, t});
+       }},
+      {"causal_softmax_forward",
+       [&](Ops& o) {
+         o(CausalSoftmaxForward{m, m});
+       }},
+      {"causal_softmax_backward",
+       [&](Ops& o) {
+         o(CausalSoftmaxBackward{m, m, m});
+       }},
+      {"log_softmax_forward",
+       [&](Ops& o) {
+         o(LogSoftmaxForward{m, t});
+       }},
+      {"log_softmax_backward",
+       [&](Ops& o) {
+         o(LogSoftmaxBackward{m, t, m});
+       }},
+      {"nll_loss_forward",
+       [&](Ops& o) {
+         o(NllLossForward{w, m, ids});
+       }},
+      {"nll_loss_backward",
+       [&](Ops& o) {
+         o(NllLossBackward{m, ids6, 1});
+       }},
+      {"add_mean",
+       [&](Ops& o) {
+         o(AddMean{v, m});
+       }},
+      {"sum_of_squares",
+       [&](Ops& o) {
+         o(SumOfSquares{v, m});
+       }},
+      {"clip_factor",
+       [&](Ops& o) {
+         o(ClipFactor{scalar, v, w, 1});
+       }},
+      {"copy",
+       [&](Ops& o) {
+         o(Copy{m, t});
+       }},
+      {"copy",
+       [&](Ops& o) {
+         o(Copy{v, ids});
+       }},
       {"write",
        [&](Ops& o) {
-         o.write(v, {1, 2, 3});
+         o(WriteValues{v, {1, 2, 3}});
        }},
-      {"receive", [&](Ops& o) { o.receive(v, ids); }},
-      {"linear_forward", [&](Ops& o) { o.linear_forward(square, m, m, w); }},
-      {"linear_forward", [&](Ops& o) { o.linear_forward(square, m, t, v); }},
-      {"linear_forward", [&](Ops& o) { o.linear_forward(square, m, m, v, m); }},
-      {"linear_gelu_forward", [&](Ops& o) { o.linear_gelu_forward(square, m, m, m, v); }},
-      {"linear_gelu_backward", [&](Ops& o) { o.linear_gelu_backward(m, v, square, m, m, Write::set); }},
-      {"linear_weight_backward", [&](Ops& o) { o.linear_weight_backward(t, v, m, square, Write::set); }},
+      {"receive",
+       [&](Ops& o) {
+         o(Receive{v, ids});
+       }},
+      {"linear_forward",
+       [&](Ops& o) {
+         o(LinearForward{square, m, m, w});
+       }},
+      {"linear_forward",
+       [&](Ops& o) {
+         o(LinearForward{square, m, t, v});
+       }},
+      {"linear_forward",
+       [&](Ops& o) {
+         o(LinearForward{square, m, m, v, m});
+       }},
+      {"linear_gelu_forward",
+       [&](Ops& o) {
+         o(LinearGeluForward{square, m, m, m, v});
+       }},
+      {"linear_gelu_backward",
+       [&](Ops& o) {
+         o(LinearGeluBackward{m, v, square, m, m, Write::set});
+       }},
+      {"linear_weight_backward",
+       [&](Ops& o) {
+         o(LinearWeightBackward{t, v, m, square, Write::set});
+       }},
       {"encoder_forward",
        [&](Ops& o) {
-         o.encoder_forward(cube, bench.i32({2, 4}, [](int64_t) { return 0; }), m, bench.f32({3, 6}));
+         o(EncoderForward{cube, bench.i32({2, 4}, [](int64_t) { return 0; }), m, bench.f32({3, 6})});
        }},
-      {"layernorm_forward", [&](Ops& o) { o.layernorm_forward(m, v, v, m, w, v); }},
-      {"layernorm_forward", [&](Ops& o) { o.layernorm_forward(m, w, v, m, w, w); }},
+      {"layernorm_forward",
+       [&](Ops& o) {
+         o(LayerNormForward{m, v, v, m, w, v});
+       }},
+      {"layernorm_forward",
+       [&](Ops& o) {
+         o(LayerNormForward{m, w, v, m, w, w});
+       }},
       {"residual_layernorm_forward",
-       [&](Ops& o) { o.residual_layernorm_forward(m, m, v, v, m, m, v, w, w); }},
-      {"layernorm_backward", [&](Ops& o) { o.layernorm_backward(m, w, w, v, m, m, v, v, w); }},
-      {"bias_gelu_forward", [&](Ops& o) { o.bias_gelu_forward(m, m, v); }},
-      {"gelu_backward", [&](Ops& o) { o.gelu_backward(m, m, t); }},
+       [&](Ops& o) {
+         o(ResidualLayerNormForward{m, Normalized{m, v, v}, m, m, v, NormParams{w, w}});
+       }},
+      {"layernorm_backward",
+       [&](Ops& o) {
+         o(LayerNormBackward{m, NormParams{w, w}, v, m, NormInput{m, v, v}, w});
+       }},
+      {"bias_gelu_forward",
+       [&](Ops& o) {
+         o(BiasGeluForward{m, m, v});
+       }},
+      {"gelu_backward",
+       [&](Ops& o) {
+         o(GeluBackward{m, m, t});
+       }},
       {"bias_split_qkv",
        [&](Ops& o) {
-         o.bias_split_qkv(heads, heads, heads, bench.f32({2, 4, 18}), w);
+         o(BiasSplitQkv{heads, heads, heads, bench.f32({2, 4, 18}), w});
        }},
-      {"scaled_causal_softmax_forward", [&](Ops& o) { o.scaled_causal_softmax_forward(m, m, 1); }},
-      {"scaled_causal_softmax_backward", [&](Ops& o) { o.scaled_causal_softmax_backward(m, m, m, 1); }},
+      {"scaled_causal_softmax_forward",
+       [&](Ops& o) {
+         o(ScaledCausalSoftmaxForward{m, m, 1});
+       }},
+      {"scaled_causal_softmax_backward",
+       [&](Ops& o) {
+         o(ScaledCausalSoftmaxBackward{m, m, m, 1});
+       }},
       {"attention_forward",
        [&](Ops& o) {
-         o.attention_forward(cube, bench.f32({2, 4, 4}), bench.f32({2, 4, 18}));
+         o(AttentionForward{cube, bench.f32({2, 4, 4}), bench.f32({2, 4, 18})});
        }},
       {"attention_backward",
        [&](Ops& o) {
-         o.attention_backward(cube, cube, cube, bench.f32({2, 3, 4}), bench.f32({2, 4, 18}));
+         o(AttentionBackward{cube, cube, cube, bench.f32({2, 3, 4}), bench.f32({2, 4, 18})});
        }},
-      {"cross_entropy_forward", [&](Ops& o) { o.cross_entropy_forward(v, m, ids, 7); }},
+      {"cross_entropy_forward",
+       [&](Ops& o) {
+         o(CrossEntropyForward{v, m, ids, 7});
+       }},
       {"cross_entropy_forward_backward",
-       [&](Ops& o) { o.cross_entropy_forward_backward(v, m, ids, 6, 1, scalar); }},
-      {"nll_loss_backward", [&](Ops& o) { o.nll_loss_backward(m, ids, 1, scalar); }},
+       [&](Ops& o) {
+         o(CrossEntropyForwardBackward{v, m, ids, 6, 1, scalar});
+       }},
+      {"nll_loss_backward",
+       [&](Ops& o) {
+         o(NllLossBackward{m, ids, 1, scalar});
+       }},
       {"clip_grad_norm",
        [&](Ops& o) {
          const Tensor grads[] = {m, ids};
-         o.clip_grad_norm(scalar, scalar, grads, 1);
+         o(ClipGradNorm{scalar, scalar, grads, 1});
        }},
       {"adamw",
        [&](Ops& o) {
          const AdamWTensor state[] = {{m, t, m, m, {}, true}};
-         o.adamw(state, bench.f32({2}), scalar, {});
+         o(AdamWStep{state, bench.f32({2}), scalar, {}});
        }},
-      {"adamw", [&](Ops& o) { o.adamw({}, scalar, scalar, {}); }},
+      {"adamw",
+       [&](Ops& o) {
+         o(AdamWStep{{}, scalar, scalar, {}});
+       }},
       // Types that differ.
-      {"add", [&](Ops& o) { o.add(low, m, m); }},
-      {"layernorm_forward", [&](Ops& o) { o.layernorm_forward(low, v, v, low, w, w); }},
-      {"row_mean", [&](Ops& o) { o.row_mean(bench.as(DType::bf16, v), low); }},
-      {"matmul NT", [&](Ops& o) { o.matmul(square, low, m, MatOp::NT); }},
-      {"matmul NT", [&](Ops& o) { o.matmul(bench.as(DType::bf16, square), m, m, MatOp::NT); }},
+      {"add",
+       [&](Ops& o) {
+         o(Add{low, m, m});
+       }},
+      {"layernorm_forward",
+       [&](Ops& o) {
+         o(LayerNormForward{low, v, v, low, w, w});
+       }},
+      {"row_mean",
+       [&](Ops& o) {
+         o(RowMean{bench.as(DType::bf16, v), low});
+       }},
+      {"matmul NT",
+       [&](Ops& o) {
+         o(Matmul{square, low, m, MatOp::NT});
+       }},
+      {"matmul NT",
+       [&](Ops& o) {
+         o(Matmul{bench.as(DType::bf16, square), m, m, MatOp::NT});
+       }},
       {"cross_entropy_forward",
-       [&](Ops& o) { o.cross_entropy_forward(bench.as(DType::bf16, v), low, ids, 6); }},
+       [&](Ops& o) {
+         o(CrossEntropyForward{bench.as(DType::bf16, v), low, ids, 6});
+       }},
   };
   for (const auto& [op, call] : calls) {
     try {
@@ -729,12 +937,12 @@ TEST(OpCpu, TokensOutsideTheTableThrow) {
   const Tensor table = bench.f32({3, 2}), out = bench.f32({2, 2}), losses = bench.f32({2});
   for (int64_t bad : {-1, 3}) {
     const Tensor tokens = bench.i32({2}, [=](int64_t i) { return i * bad; });
-    EXPECT_THROW(bench.ops.embedding_forward(out, tokens, table), std::invalid_argument);
-    EXPECT_THROW(bench.ops.embedding_backward(table, tokens, out), std::invalid_argument);
-    EXPECT_THROW(bench.ops.nll_loss_forward(losses, out, tokens), std::invalid_argument);
-    EXPECT_THROW(bench.ops.nll_loss_backward(out, tokens, 1), std::invalid_argument);
-    EXPECT_THROW(bench.ops.cross_entropy_forward(losses, out, tokens, 2), std::invalid_argument);
-    EXPECT_THROW(bench.ops.cross_entropy_forward_backward(losses, out, tokens, 2, 1), std::invalid_argument);
+    EXPECT_THROW(bench.ops(EmbeddingForward{out, tokens, table}), std::invalid_argument);
+    EXPECT_THROW(bench.ops(EmbeddingBackward{table, tokens, out}), std::invalid_argument);
+    EXPECT_THROW(bench.ops(NllLossForward{losses, out, tokens}), std::invalid_argument);
+    EXPECT_THROW(bench.ops(NllLossBackward{out, tokens, 1}), std::invalid_argument);
+    EXPECT_THROW(bench.ops(CrossEntropyForward{losses, out, tokens, 2}), std::invalid_argument);
+    EXPECT_THROW(bench.ops(CrossEntropyForwardBackward{losses, out, tokens, 2, 1}), std::invalid_argument);
   }
 }
 
@@ -742,30 +950,30 @@ TEST(OpCpu, PaddedColumnsAreNoTargets) {
   Bench bench;
   const Tensor logits = bench.f32({1, 3}), losses = bench.f32({1});
   const Tensor padding = bench.i32({1}, [](int64_t) { return 2; });
-  EXPECT_NO_THROW(bench.ops.cross_entropy_forward(losses, logits, padding, 3));
-  EXPECT_THROW(bench.ops.cross_entropy_forward(losses, logits, padding, 2), std::invalid_argument);
+  EXPECT_NO_THROW(bench.ops(CrossEntropyForward{losses, logits, padding, 3}));
+  EXPECT_THROW(bench.ops(CrossEntropyForward{losses, logits, padding, 2}), std::invalid_argument);
 }
 
 TEST(OpCpu, EmptyTensorsAreFine) {
   Bench bench;
   Ops& ops = bench.ops;
   const Tensor none = bench.f32({0, 4}), column = bench.f32({4}, 2.0F), zero = bench.f32({0});
-  ops.add(none, none, none);
-  ops.softmax_forward(none, none);
-  ops.log_softmax_forward(none, none);
-  ops.row_mean(zero, none);
-  ops.sum_rows(column, none);
+  ops(Add{none, none, none});
+  ops(SoftmaxForward{none, none});
+  ops(LogSoftmaxForward{none, none});
+  ops(RowMean{zero, none});
+  ops(SumRows{column, none});
   EXPECT_EQ(column.ptr<float>()[3], 2.0F);
-  ops.causal_mask(bench.f32({0, 0}));
-  ops.embedding_backward(bench.f32({3, 4}), bench.i32({0}, nullptr), none);
+  ops(CausalMask{bench.f32({0, 0})});
+  ops(EmbeddingBackward{bench.f32({3, 4}), bench.i32({0}, nullptr), none});
   const Tensor square = bench.f32({1}, kNaN);
-  ops.sum_of_squares(square, none);
+  ops(SumOfSquares{square, none});
   EXPECT_EQ(*square.ptr<float>(), 0.0F);
 
   const Tensor out = bench.f32({2, 3}, kNaN);
-  ops.matmul(out, bench.f32({2, 0}), bench.f32({0, 3}), MatOp::NN);
+  ops(Matmul{out, bench.f32({2, 0}), bench.f32({0, 3}), MatOp::NN});
   for (int i = 0; i < 6; ++i) EXPECT_EQ(out.ptr<float>()[i], 0.0F);
-  ops.matmul(none, bench.f32({0, 5}), bench.f32({4, 5}), MatOp::NT);
+  ops(Matmul{none, bench.f32({0, 5}), bench.f32({4, 5}), MatOp::NT});
 }
 
 TEST(OpCpu, NaNReachesTheLossAndTheGradientNorm) {
@@ -773,13 +981,13 @@ TEST(OpCpu, NaNReachesTheLossAndTheGradientNorm) {
   Ops& ops = bench.ops;
   const Tensor x = bench.f32({2, 40}, [](int64_t i) { return i == 17 ? kNaN : 1.0F; }),
                p = bench.f32({2, 40});
-  ops.softmax_forward(p, x);
+  ops(SoftmaxForward{p, x});
   EXPECT_TRUE(std::isnan(p.ptr<float>()[0]));
   EXPECT_EQ(p.ptr<float>()[40], 1.0F / 40);
-  ops.log_softmax_forward(p, x);
+  ops(LogSoftmaxForward{p, x});
   EXPECT_TRUE(std::isnan(p.ptr<float>()[39]));
   const Tensor factor = bench.f32({1}), norm = bench.f32({1});
-  ops.clip_factor(factor, norm, x.view({80}), 1.0F);
+  ops(ClipFactor{factor, norm, x.view({80}), 1.0F});
   EXPECT_TRUE(std::isnan(*norm.ptr<float>()));
   EXPECT_TRUE(std::isnan(*factor.ptr<float>()));
 }
@@ -805,12 +1013,12 @@ TEST(OpCpu, ExpIsWithinItsUlps) {
 
 TEST(CpuDevice, TellsWhatItRunsOn) {
   const auto ops = make_cpu_ops();
-  const DeviceInfo info = ops->device();
+  const DeviceInfo info = ops->device().info();
   EXPECT_EQ(info.backend, "cpu");
   EXPECT_EQ(info.compute_capability, 0);
   EXPECT_TRUE(info.blas.starts_with("OpenBLAS ")) << info.blas;
   EXPECT_GT(info.total_memory, int64_t{1} << 28);
-  const MemoryInfo memory = ops->memory();
+  const MemoryInfo memory = ops->device().memory();
   EXPECT_GT(memory.free, 0);
   EXPECT_LE(memory.free, info.total_memory);
   EXPECT_GT(memory.process_peak, int64_t{1} << 20);
@@ -821,44 +1029,45 @@ TEST(CpuDevice, CountsWhatItHandsOut) {
   std::shared_ptr<void> survivor;
   {
     const auto ops = make_cpu_ops();
-    auto first = ops->allocate(1000);
+    auto first = ops->device().allocate(1000);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(first.get()) % 256, 0U);
     std::memset(first.get(), 1, 1000);
-    survivor = ops->allocate(500);
+    survivor = ops->device().allocate(500);
     first.reset();
-    EXPECT_NE(ops->allocate(700), nullptr);  // fits into what `first` left
-    EXPECT_NE(ops->allocate(0), nullptr);
-    EXPECT_EQ(ops->memory().reserved_peak, 1500);
+    EXPECT_NE(ops->device().allocate(700), nullptr);  // fits into what `first` left
+    EXPECT_NE(ops->device().allocate(0), nullptr);
+    EXPECT_EQ(ops->device().memory().reserved_peak, 1500);
   }
   std::memset(survivor.get(), 1, 500);  // a block outlives its backend
 }
 
 TEST(CpuDevice, RefusesMoreThanIsAvailable) {
   const auto ops = make_cpu_ops();
-  const auto much = static_cast<size_t>(ops->memory().free) + (size_t{4} << 30);
-  EXPECT_THROW(ops->allocate(much), OutOfMemoryError);
-  EXPECT_THROW(ops->allocate(std::numeric_limits<size_t>::max()), OutOfMemoryError);
-  EXPECT_EQ(ops->memory().reserved_peak, 0);
+  const auto much = static_cast<size_t>(ops->device().memory().free) + (size_t{4} << 30);
+  EXPECT_THROW(ops->device().allocate(much), OutOfMemoryError);
+  EXPECT_THROW(ops->device().allocate(std::numeric_limits<size_t>::max()), OutOfMemoryError);
+  EXPECT_EQ(ops->device().memory().reserved_peak, 0);
 }
 
 TEST(CpuDevice, WorkspaceIsPlannedBeforeItIsNeeded) {
-  CpuOps ops(2);
+  const auto backend = make_cpu_ops(2);
+  Ops& ops = *backend;
   Arena plan;
-  ops.bind_workspace(plan, workspace_config(100));
+  ops.device().bind_workspace(plan, workspace_config(100));
   EXPECT_GT(plan.bytes(), 0);
   std::vector<float> memory(6);
   std::vector<int32_t> token(1);
   const Tensor m{memory.data(), DType::f32, {1, 1}, "m"}, ids{token.data(), DType::i32, {1}, "ids"};
-  EXPECT_THROW(ops.embedding_backward(m, ids, m), std::logic_error);
+  EXPECT_THROW(ops(EmbeddingBackward{m, ids, m}), std::logic_error);
   ops.set_matmul_precision(Precision::tf32);
-  EXPECT_THROW(ops.matmul(m, m, m, MatOp::NN, Write::set), std::logic_error);
+  EXPECT_THROW(ops(Matmul{m, m, m, MatOp::NN, Write::set}), std::logic_error);
   const Tensor cube{memory.data(), DType::f32, {1, 1, 1}, "cube"};
   const Tensor qkv{memory.data(), DType::f32, {1, 1, 3}, "qkv"};
-  EXPECT_THROW(ops.attention_forward(cube, cube, qkv), std::logic_error);
+  EXPECT_THROW(ops(AttentionForward{cube, cube, qkv}), std::logic_error);
   Arena arena(ops, plan.bytes());
-  ops.bind_workspace(arena, workspace_config(100));
-  EXPECT_NO_THROW(ops.embedding_backward(m, ids, m));
-  EXPECT_NO_THROW(ops.matmul(m, m, m, MatOp::NN, Write::set));
+  ops.device().bind_workspace(arena, workspace_config(100));
+  EXPECT_NO_THROW(ops(EmbeddingBackward{m, ids, m}));
+  EXPECT_NO_THROW(ops(Matmul{m, m, m, MatOp::NN, Write::set}));
 }
 
 TEST(CpuDevice, RecordsWithoutRunningAndHasNothingToSearch) {
@@ -867,7 +1076,7 @@ TEST(CpuDevice, RecordsWithoutRunningAndHasNothingToSearch) {
   int runs = 0;
   const auto work = [&] {
     ++runs;
-    bench.ops.affine(x, x, 1.0F, 1.0F);
+    bench.ops(Affine{x, x, 1.0F, 1.0F});
   };
   bench.ops.search(work);
   const std::function<void()> recorded = bench.ops.record(work);
@@ -876,20 +1085,20 @@ TEST(CpuDevice, RecordsWithoutRunningAndHasNothingToSearch) {
   recorded();
   EXPECT_EQ(runs, 2);
   EXPECT_EQ(*x.ptr<float>(), 2.0F);
-  const CompileInfo info = bench.ops.compile_info();
+  const CompileInfo info = bench.ops.graph().info();
   EXPECT_EQ(info.searched, 0);
   EXPECT_EQ(info.capture_ms, 0.0);
 }
 
 TEST(CpuDevice, TimesWhatIsBetweenStartAndStop) {
   const auto ops = make_cpu_ops();
-  ops->start_timer();
+  ops->device().start_timer();
   const auto from = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() - from < std::chrono::milliseconds(2)) {
   }
-  ops->stop_timer();
-  EXPECT_GE(ops->device_ms(), 2.0);
-  EXPECT_EQ(ops->device_ms(), ops->device_ms());
+  ops->device().stop_timer();
+  EXPECT_GE(ops->device().device_ms(), 2.0);
+  EXPECT_EQ(ops->device().device_ms(), ops->device().device_ms());
 }
 
 }  // namespace

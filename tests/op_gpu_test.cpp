@@ -27,8 +27,8 @@ TEST_F(OpGpuTest, LogSoftmaxLeavesThePaddingOfRowsAlone) {
 TEST_F(OpGpuTest, ElementwiseOpsAgree) {
   const auto same = [](auto op) { return [op](Ops& o, auto& t) { op(o, t[0], t[1], t[2]); }; };
   const auto in_place = [](auto op) { return [op](Ops& o, auto& t) { op(o, t[0], t[0], t[1]); }; };
-  const auto add = [](Ops& o, Tensor out, Tensor a, Tensor b) { o.add(out, a, b); };
-  const auto mul = [](Ops& o, Tensor out, Tensor a, Tensor b) { o.mul(out, a, b); };
+  const auto add = [](Ops& o, Tensor out, Tensor a, Tensor b) { o(Add{out, a, b}); };
+  const auto mul = [](Ops& o, Tensor out, Tensor a, Tensor b) { o(Mul{out, a, b}); };
   for (const Shape& s : {Shape{1}, Shape{13, 48}, Shape{1024}, Shape{3, 7, 1000, 77}}) {
     for (const DType type : kFloatTypes) {
       const Array x = reals(s, -3.0F, 3.0F).as(type), y = reals(s, -3.0F, 3.0F).as(type),
@@ -38,29 +38,44 @@ TEST_F(OpGpuTest, ElementwiseOpsAgree) {
       expect_agreement(named(type, "mul", s), {out(s, type), x, y}, kExact, same(mul));
       expect_agreement(named(type, "add in place", s), {inout(x), y}, kExact, in_place(add));
       expect_agreement(named(type, "mul in place", s), {inout(x), y}, kExact, in_place(mul));
-      expect_agreement(named(type, "mul by itself", s), {out(s, type), x}, kExact,
-                       [](Ops& o, auto& t) { o.mul(t[0], t[1], t[1]); });
-      expect_agreement(named(type, "affine", s), {out(s, type), x}, few,
-                       [](Ops& o, auto& t) { o.affine(t[0], t[1], 0.7F, -0.3F); });
-      expect_agreement(named(type, "affine in place", s), {inout(x)}, few,
-                       [](Ops& o, auto& t) { o.affine(t[0], t[0], 0.7F, -0.3F); });
+      expect_agreement(named(type, "mul by itself", s), {out(s, type), x}, kExact, [](Ops& o, auto& t) {
+        o(Mul{t[0], t[1], t[1]});
+      });
+      expect_agreement(named(type, "affine", s), {out(s, type), x}, few, [](Ops& o, auto& t) {
+        o(Affine{t[0], t[1], 0.7F, -0.3F});
+      });
+      expect_agreement(named(type, "affine in place", s), {inout(x)}, few, [](Ops& o, auto& t) {
+        o(Affine{t[0], t[0], 0.7F, -0.3F});
+      });
       expect_agreement(named(type, "pow 2", s), {out(s, type), x}, rounded({0.0F, 2.0F * kEps}, type),
-                       [](Ops& o, auto& t) { o.pow(t[0], t[1], 2); });
+                       [](Ops& o, auto& t) {
+                         o(Pow{t[0], t[1], 2});
+                       });
       expect_agreement(named(type, "pow 3", s), {inout(x)}, rounded({0.0F, 4.0F * kEps}, type),
-                       [](Ops& o, auto& t) { o.pow(t[0], t[0], 3); });
+                       [](Ops& o, auto& t) {
+                         o(Pow{t[0], t[0], 3});
+                       });
       expect_agreement(named(type, "tanh", s), {out(s, type), x}, rounded({0.0F, 4.0F * kEps}, type),
-                       [](Ops& o, auto& t) { o.tanh(t[0], t[1]); });
-      expect_agreement(named(type, "sqrt", s), {out(s, type), positive}, kExact,
-                       [](Ops& o, auto& t) { o.sqrt(t[0], t[1]); });
-      expect_agreement(named(type, "lerp", s), {inout(x), y}, few,
-                       [](Ops& o, auto& t) { o.lerp(t[0], t[1], 0.1F); });
-      expect_agreement(named(type, "addcmul", s), {inout(x), y, y}, few,
-                       [](Ops& o, auto& t) { o.addcmul(t[0], t[1], t[2], 0.05F); });
-      expect_agreement(named(type, "addcdiv", s), {inout(x), y, positive}, few,
-                       [](Ops& o, auto& t) { o.addcdiv(t[0], t[1], t[2], -0.4F); });
-      expect_agreement(named(type, "scale_by", s), {inout(x), reals({1})}, kExact,
-                       [](Ops& o, auto& t) { o.scale_by(t[0], t[1]); });
-      expect_agreement(named(type, "zero", s), {out(s, type)}, kExact, [](Ops& o, auto& t) { o.zero(t[0]); });
+                       [](Ops& o, auto& t) {
+                         o(Tanh{t[0], t[1]});
+                       });
+      expect_agreement(named(type, "sqrt", s), {out(s, type), positive}, kExact, [](Ops& o, auto& t) {
+        o(Sqrt{t[0], t[1]});
+      });
+      expect_agreement(named(type, "lerp", s), {inout(x), y}, few, [](Ops& o, auto& t) {
+        o(Lerp{t[0], t[1], 0.1F});
+      });
+      expect_agreement(named(type, "addcmul", s), {inout(x), y, y}, few, [](Ops& o, auto& t) {
+        o(AddCMul{t[0], t[1], t[2], 0.05F});
+      });
+      expect_agreement(named(type, "addcdiv", s), {inout(x), y, positive}, few, [](Ops& o, auto& t) {
+        o(AddCDiv{t[0], t[1], t[2], -0.4F});
+      });
+      expect_agreement(named(type, "scale_by", s), {inout(x), reals({1})}, kExact, [](Ops& o, auto& t) {
+        o(ScaleBy{t[0], t[1]});
+      });
+      expect_agreement(named(type, "zero", s), {out(s, type)}, kExact,
+                       [](Ops& o, auto& t) { o(Zero{t[0]}); });
     }
   }
 }
@@ -74,26 +89,38 @@ TEST_F(OpGpuTest, RowOpsAgree) {
       const Array mean = reals({N}, 9.9F, 10.1F), rstd = reals({N}, 0.5F, 2.0F), a = reals({N}),
                   b = reals({N});
       expect_agreement(named(type, "row_mean of integers", s), {out({N}), integers(s).as(type)}, {0.0F, kEps},
-                       [](Ops& o, auto& t) { o.row_mean(t[0], t[1]); });
+                       [](Ops& o, auto& t) {
+                         o(RowMean{t[0], t[1]});
+                       });
       expect_agreement(named(type, "row_mean", s), {out({N}), x}, {0.0F, kEps * roundings(C)},
-                       [](Ops& o, auto& t) { o.row_mean(t[0], t[1]); });
+                       [](Ops& o, auto& t) {
+                         o(RowMean{t[0], t[1]});
+                       });
       expect_agreement(named(type, "row_rstd", s), {out({N}), x, mean}, {0.0F, kEps * roundings(C)},
-                       [](Ops& o, auto& t) { o.row_rstd(t[0], t[1], t[2], 1e-5F); });
+                       [](Ops& o, auto& t) {
+                         o(RowRstd{t[0], t[1], t[2], 1e-5F});
+                       });
       expect_agreement(named(type, "normalize", s), {out(s, type), x, mean, rstd},
-                       rounded({0.0F, 4.0F * kEps}, type),
-                       [](Ops& o, auto& t) { o.normalize(t[0], t[1], t[2], t[3]); });
+                       rounded({0.0F, 4.0F * kEps}, type), [](Ops& o, auto& t) {
+                         o(Normalize{t[0], t[1], t[2], t[3]});
+                       });
       // Up to six roundings of terms no larger than 1 + 2 * (1 + 1 + 1).
       expect_agreement(named(type, "normalize_backward", s), {inout(reals(s).as(type)), y, z, a, b, rstd},
-                       rounded({42.0F * kEps, 0.0F}, type),
-                       [](Ops& o, auto& t) { o.normalize_backward(t[0], t[1], t[2], t[3], t[4], t[5]); });
-      expect_agreement(named(type, "mul_columns", s), {out(s, type), y, w}, kExact,
-                       [](Ops& o, auto& t) { o.mul_columns(t[0], t[1], t[2]); });
-      expect_agreement(named(type, "mul_columns in place", s), {inout(y), w}, kExact,
-                       [](Ops& o, auto& t) { o.mul_columns(t[0], t[0], t[1]); });
-      expect_agreement(named(type, "add_columns", s), {out(s, type), y, w}, kExact,
-                       [](Ops& o, auto& t) { o.add_columns(t[0], t[1], t[2]); });
-      expect_agreement(named(type, "add_columns in place", s), {inout(y), w}, kExact,
-                       [](Ops& o, auto& t) { o.add_columns(t[0], t[0], t[1]); });
+                       rounded({42.0F * kEps, 0.0F}, type), [](Ops& o, auto& t) {
+                         o(NormalizeBackward{t[0], t[1], t[2], t[3], t[4], t[5]});
+                       });
+      expect_agreement(named(type, "mul_columns", s), {out(s, type), y, w}, kExact, [](Ops& o, auto& t) {
+        o(MulColumns{t[0], t[1], t[2]});
+      });
+      expect_agreement(named(type, "mul_columns in place", s), {inout(y), w}, kExact, [](Ops& o, auto& t) {
+        o(MulColumns{t[0], t[0], t[1]});
+      });
+      expect_agreement(named(type, "add_columns", s), {out(s, type), y, w}, kExact, [](Ops& o, auto& t) {
+        o(AddColumns{t[0], t[1], t[2]});
+      });
+      expect_agreement(named(type, "add_columns in place", s), {inout(y), w}, kExact, [](Ops& o, auto& t) {
+        o(AddColumns{t[0], t[0], t[1]});
+      });
     }
   }
 }
@@ -107,11 +134,14 @@ TEST_F(OpGpuTest, SumOverRowsIsExactForIntegersWithAndWithoutScratch) {
         const int64_t N = s.numel() / s[-1];
         expect_agreement(named(type, "integers", s),
                          {inout(integers({s[-1]}).as(type)), integers(s).as(type)}, kExact,
-                         [](Ops& o, auto& t) { o.sum_rows(t[0], t[1]); });
+                         [](Ops& o, auto& t) {
+                           o(SumRows{t[0], t[1]});
+                         });
         const float bound_on_sum = static_cast<float>(N) + 1.0F;
         expect_agreement(named(type, "reals", s), {inout(reals({s[-1]}).as(type)), reals(s).as(type)},
-                         rounded({kEps * roundings(N) * bound_on_sum, 0.0F}, type),
-                         [](Ops& o, auto& t) { o.sum_rows(t[0], t[1]); });
+                         rounded({kEps * roundings(N) * bound_on_sum, 0.0F}, type), [](Ops& o, auto& t) {
+                           o(SumRows{t[0], t[1]});
+                         });
       }
     }
   }
@@ -131,14 +161,20 @@ TEST_F(OpGpuTest, EmbeddingOpsAgreeForRareFrequentAndEqualTokens) {
       const std::string what = cat(name_of(type), " B=", c.B, " T=", c.T, " V=", c.V, " C=", c.C);
       const Array at = tokens({c.B, c.T}, c.V, c.skew);
       const Shape x{c.B, c.T, c.C}, wte{c.V, c.C}, wpe{c.T + 3, c.C};
-      expect_agreement(what, {out(x, type), at, reals(wte).as(type)}, kExact,
-                       [](Ops& o, auto& t) { o.embedding_forward(t[0], t[1], t[2]); });
+      expect_agreement(what, {out(x, type), at, reals(wte).as(type)}, kExact, [](Ops& o, auto& t) {
+        o(EmbeddingForward{t[0], t[1], t[2]});
+      });
       expect_agreement(what, {inout(integers(wte).as(type)), at, integers(x).as(type)}, kExact,
-                       [](Ops& o, auto& t) { o.embedding_backward(t[0], t[1], t[2]); });
-      expect_agreement(what, {inout(reals(x).as(type)), reals(wpe).as(type)}, kExact,
-                       [](Ops& o, auto& t) { o.add_position(t[0], t[1]); });
+                       [](Ops& o, auto& t) {
+                         o(EmbeddingBackward{t[0], t[1], t[2]});
+                       });
+      expect_agreement(what, {inout(reals(x).as(type)), reals(wpe).as(type)}, kExact, [](Ops& o, auto& t) {
+        o(AddPosition{t[0], t[1]});
+      });
       expect_agreement(what, {inout(integers(wpe).as(type)), integers(x).as(type)}, kExact,
-                       [](Ops& o, auto& t) { o.position_backward(t[0], t[1]); });
+                       [](Ops& o, auto& t) {
+                         o(PositionBackward{t[0], t[1]});
+                       });
     }
   }
 }
@@ -172,14 +208,14 @@ const std::vector<MatmulCase>& matmul_cases() {
 Call matmul(MatOp op, Write write, Precision precision) {
   return [=](Ops& o, const std::vector<Tensor>& t) {
     o.set_matmul_precision(precision);
-    o.matmul(t[0], t[1], t[2], op, write);
+    o(Matmul{t[0], t[1], t[2], op, write});
   };
 }
 
 TEST_F(OpGpuTest, MatmulOfIntegersIsExactInBothPrecisions) {
   bind(2, 64, 48);
   std::vector<Precision> precisions = {Precision::fp32};
-  if (cuda_->device().compute_capability >= 80) precisions.push_back(Precision::tf32);
+  if (cuda_->device().info().compute_capability >= 80) precisions.push_back(Precision::tf32);
   for (const MatmulCase& c : matmul_cases()) {
     const std::string what = cat(c.out, " of ", c.a, " and ", c.b);
     for (const Precision precision : precisions) {
@@ -200,7 +236,7 @@ TEST_F(OpGpuTest, MatmulOfRealsIsWithinItsPrecision) {
     const auto terms = static_cast<float>(c.K);
     expect_agreement(what, {out(c.out), a, b}, {kEps * roundings(c.K) * terms, 0.0F},
                      matmul(c.op, Write::set, Precision::fp32));
-    if (cuda_->device().compute_capability < 80) continue;
+    if (cuda_->device().info().compute_capability < 80) continue;
     // The CPU rounds both operands to the nearest TF32, hardware may truncate them: up to three half-units of
     // each.
     constexpr float kTf32Eps = 0x1p-10F;
@@ -212,7 +248,7 @@ TEST_F(OpGpuTest, MatmulOfRealsIsWithinItsPrecision) {
 TEST_F(OpGpuTest, MatmulOf16BitsAccumulatesInF32AndRoundsOnce) {
   bind(2, 64, 48);
   for (const DType type : {DType::bf16, DType::f16}) {
-    if (type == DType::bf16 && !cuda_->device().bf16) continue;
+    if (type == DType::bf16 && !cuda_->device().info().bf16) continue;
     for (const MatmulCase& c : matmul_cases()) {
       const std::string what = cat(name_of(type), ' ', c.out, " of ", c.a, " and ", c.b);
       // Integers sum exactly whatever the order, also to more bits than the type has.
@@ -242,8 +278,8 @@ TEST_F(OpGpuTest, Bf16MatmulNeedsSm80) {
   options.compute_capability = 75;
   const auto older = make_cuda_ops(0, options);
   const Tensor x{nullptr, DType::bf16, {8, 8}, "x"};
-  EXPECT_FALSE(older->device().bf16);
-  EXPECT_THROW(older->matmul(x, x, x, MatOp::NN), UnsupportedError);
+  EXPECT_FALSE(older->device().info().bf16);
+  EXPECT_THROW((*older)(Matmul{x, x, x, MatOp::NN}), UnsupportedError);
 }
 
 TEST_F(OpGpuTest, Tf32IsUsedWhenAskedForWhereThereIsAny) {
@@ -254,7 +290,7 @@ TEST_F(OpGpuTest, Tf32IsUsedWhenAskedForWhereThereIsAny) {
   const auto full = run(*cuda_, arrays, matmul(MatOp::NN, Write::set, Precision::fp32));
   const auto tf32 = run(*cuda_, arrays, matmul(MatOp::NN, Write::set, Precision::tf32));
   const auto back = run(*cuda_, arrays, matmul(MatOp::NN, Write::set, Precision::fp32));
-  EXPECT_EQ(same_bits(full[0], tf32[0]), cuda_->device().compute_capability < 80);
+  EXPECT_EQ(same_bits(full[0], tf32[0]), cuda_->device().info().compute_capability < 80);
   EXPECT_TRUE(same_bits(full[0], back[0]));
 }
 
@@ -267,14 +303,22 @@ TEST_F(OpGpuTest, HeadLayoutsAgree) {
       const Shape heads{c.B, c.NH, c.T, c.HS}, x{c.B, c.T, c.NH * c.HS}, qkv{c.B, c.T, 3 * c.NH * c.HS};
       expect_agreement(named(type, "split_qkv", heads),
                        {out(heads, type), out(heads, type), out(heads, type), reals(qkv).as(type)}, kExact,
-                       [](Ops& o, auto& t) { o.split_qkv(t[0], t[1], t[2], t[3]); });
+                       [](Ops& o, auto& t) {
+                         o(SplitQkv{t[0], t[1], t[2], t[3]});
+                       });
       expect_agreement(named(type, "merge_qkv", heads),
                        {out(qkv, type), reals(heads).as(type), reals(heads).as(type), reals(heads).as(type)},
-                       kExact, [](Ops& o, auto& t) { o.merge_qkv(t[0], t[1], t[2], t[3]); });
+                       kExact, [](Ops& o, auto& t) {
+                         o(MergeQkv{t[0], t[1], t[2], t[3]});
+                       });
       expect_agreement(named(type, "split_heads", heads), {out(heads, type), reals(x).as(type)}, kExact,
-                       [](Ops& o, auto& t) { o.split_heads(t[0], t[1]); });
+                       [](Ops& o, auto& t) {
+                         o(SplitHeads{t[0], t[1]});
+                       });
       expect_agreement(named(type, "merge_heads", heads), {out(x, type), reals(heads).as(type)}, kExact,
-                       [](Ops& o, auto& t) { o.merge_heads(t[0], t[1]); });
+                       [](Ops& o, auto& t) {
+                         o(MergeHeads{t[0], t[1]});
+                       });
     }
   }
 }
@@ -284,11 +328,11 @@ TEST_F(OpGpuTest, MasksAgree) {
     for (const DType type : kFloatTypes) {
       const Shape att{2, 3, T, T};
       expect_agreement(named(type, "causal_mask", {T, T}), {out({T, T}, type)}, kExact,
-                       [](Ops& o, auto& t) { o.causal_mask(t[0]); });
+                       [](Ops& o, auto& t) { o(CausalMask{t[0]}); });
       expect_agreement(named(type, "add_mask", att), {inout(reals(att).as(type)), out({T, T}, type)}, kExact,
                        [](Ops& o, auto& t) {
-                         o.causal_mask(t[1]);
-                         o.add_mask(t[0], t[1]);
+                         o(CausalMask{t[1]});
+                         o(AddMask{t[0], t[1]});
                        });
     }
   }
@@ -301,18 +345,24 @@ TEST_F(OpGpuTest, SoftmaxAgrees) {
       const Tolerance forward =
           rounded({std::numeric_limits<float>::min(), kEps * (32.0F + roundings(s[-1]))}, type);
       const Array x = reals(s, -10.0F, 10.0F).as(type);
-      expect_agreement(named(type, "softmax_forward", s), {out(s, type), x}, forward,
-                       [](Ops& o, auto& t) { o.softmax_forward(t[0], t[1]); });
-      expect_agreement(named(type, "softmax_forward in place", s), {inout(x)}, forward,
-                       [](Ops& o, auto& t) { o.softmax_forward(t[0], t[0]); });
+      expect_agreement(named(type, "softmax_forward", s), {out(s, type), x}, forward, [](Ops& o, auto& t) {
+        o(SoftmaxForward{t[0], t[1]});
+      });
+      expect_agreement(named(type, "softmax_forward in place", s), {inout(x)}, forward, [](Ops& o, auto& t) {
+        o(SoftmaxForward{t[0], t[0]});
+      });
 
       const float largest = 2.0F / static_cast<float>(s[-1]);
       const Tolerance backward = rounded({kEps * (8.0F + roundings(s[-1])) * 2.0F * largest, 0.0F}, type);
       const Array p = reals(s, 0.0F, largest).as(type), dp = reals(s).as(type);
       expect_agreement(named(type, "softmax_backward", s), {out(s, type), dp, p}, backward,
-                       [](Ops& o, auto& t) { o.softmax_backward(t[0], t[1], t[2]); });
+                       [](Ops& o, auto& t) {
+                         o(SoftmaxBackward{t[0], t[1], t[2]});
+                       });
       expect_agreement(named(type, "softmax_backward in place", s), {inout(dp), p}, backward,
-                       [](Ops& o, auto& t) { o.softmax_backward(t[0], t[0], t[1]); });
+                       [](Ops& o, auto& t) {
+                         o(SoftmaxBackward{t[0], t[0], t[1]});
+                       });
     }
   }
 }
@@ -322,9 +372,9 @@ TEST_F(OpGpuTest, SoftmaxOfMaskedRowsAgrees) {
   const Shape s{2, 2, kT, kT};
   expect_agreement(named("softmax", s), {inout(reals(s, -10.0F, 10.0F)), out({kT, kT})},
                    {std::numeric_limits<float>::min(), kEps * (32.0F + roundings(kT))}, [](Ops& o, auto& t) {
-                     o.causal_mask(t[1]);
-                     o.add_mask(t[0], t[1]);
-                     o.softmax_forward(t[0], t[0]);
+                     o(CausalMask{t[1]});
+                     o(AddMask{t[0], t[1]});
+                     o(SoftmaxForward{t[0], t[0]});
                    });
 }
 
@@ -341,17 +391,21 @@ TEST_F(OpGpuTest, CausalSoftmaxAgreesAndReadsNothingAboveTheDiagonal) {
       const Tolerance forward =
           rounded({std::numeric_limits<float>::min(), kEps * (32.0F + roundings(T))}, type);
       const Array x = poison_above(reals(s, -10.0F, 10.0F)).as(type);
-      expect_agreement(named(type, "forward", s), {out(s, type), x}, forward,
-                       [](Ops& o, auto& t) { o.causal_softmax_forward(t[0], t[1]); });
-      expect_agreement(named(type, "forward in place", s), {inout(x)}, forward,
-                       [](Ops& o, auto& t) { o.causal_softmax_forward(t[0], t[0]); });
+      expect_agreement(named(type, "forward", s), {out(s, type), x}, forward, [](Ops& o, auto& t) {
+        o(CausalSoftmaxForward{t[0], t[1]});
+      });
+      expect_agreement(named(type, "forward in place", s), {inout(x)}, forward, [](Ops& o, auto& t) {
+        o(CausalSoftmaxForward{t[0], t[0]});
+      });
       const Tolerance backward = rounded({kEps * (8.0F + roundings(T)) * 2.0F, 0.0F}, type);
       const Array p = poison_above(reals(s, 0.0F, 2.0F / static_cast<float>(T))).as(type),
                   dp = poison_above(reals(s)).as(type);
-      expect_agreement(named(type, "backward", s), {out(s, type), dp, p}, backward,
-                       [](Ops& o, auto& t) { o.causal_softmax_backward(t[0], t[1], t[2]); });
-      expect_agreement(named(type, "backward in place", s), {inout(dp), p}, backward,
-                       [](Ops& o, auto& t) { o.causal_softmax_backward(t[0], t[0], t[1]); });
+      expect_agreement(named(type, "backward", s), {out(s, type), dp, p}, backward, [](Ops& o, auto& t) {
+        o(CausalSoftmaxBackward{t[0], t[1], t[2]});
+      });
+      expect_agreement(named(type, "backward in place", s), {inout(dp), p}, backward, [](Ops& o, auto& t) {
+        o(CausalSoftmaxBackward{t[0], t[0], t[1]});
+      });
     }
   }
 }
@@ -363,26 +417,36 @@ TEST_F(OpGpuTest, ClassifierAgrees) {
     for (const DType type : kFloatTypes) {
       // x - max - log(sum) has terms of at most 20 + log(V).
       expect_agreement(named(type, "log_softmax_forward", s), {out(s), reals(s, -10.0F, 10.0F).as(type)},
-                       {kEps * (4.0F * 31.0F + roundings(s[2])), 0.0F},
-                       [](Ops& o, auto& t) { o.log_softmax_forward(t[0], t[1]); });
+                       {kEps * (4.0F * 31.0F + roundings(s[2])), 0.0F}, [](Ops& o, auto& t) {
+                         o(LogSoftmaxForward{t[0], t[1]});
+                       });
       const float largest = 2.0F / static_cast<float>(s[2]);
       const Array logp = reals(s, std::log(largest) - 5.0F, std::log(largest)), dlogp = reals(s);
       // exp(logp) times the sum is at most 2, and exp's argument at most 16.
       const Tolerance backward = rounded({kEps * (64.0F + 2.0F * roundings(s[2])), 0.0F}, type);
       expect_agreement(named(type, "log_softmax_backward", s), {out(s, type), dlogp, logp}, backward,
-                       [](Ops& o, auto& t) { o.log_softmax_backward(t[0], t[1], t[2]); });
+                       [](Ops& o, auto& t) {
+                         o(LogSoftmaxBackward{t[0], t[1], t[2]});
+                       });
       if (type == DType::f32)
         expect_agreement(named(type, "log_softmax_backward in place", s), {inout(dlogp), logp}, backward,
-                         [](Ops& o, auto& t) { o.log_softmax_backward(t[0], t[0], t[1]); });
+                         [](Ops& o, auto& t) {
+                           o(LogSoftmaxBackward{t[0], t[0], t[1]});
+                         });
     }
     expect_agreement(named("nll_loss_forward", s), {out(rows), reals(s, -5.0F, 0.0F), targets}, kExact,
-                     [](Ops& o, auto& t) { o.nll_loss_forward(t[0], t[1], t[2]); });
-    expect_agreement(named("nll_loss_backward", s), {out(s), targets}, kExact,
-                     [](Ops& o, auto& t) { o.nll_loss_backward(t[0], t[1], 0.125F); });
+                     [](Ops& o, auto& t) {
+                       o(NllLossForward{t[0], t[1], t[2]});
+                     });
+    expect_agreement(named("nll_loss_backward", s), {out(s), targets}, kExact, [](Ops& o, auto& t) {
+      o(NllLossBackward{t[0], t[1], 0.125F});
+    });
     Array loss_scaler = integers({4});
     loss_scaler.values[0] = 1024.0F;
     expect_agreement(named("nll_loss_backward scaled", s), {out(s), targets, loss_scaler}, kExact,
-                     [](Ops& o, auto& t) { o.nll_loss_backward(t[0], t[1], 0.125F, t[2]); });
+                     [](Ops& o, auto& t) {
+                       o(NllLossBackward{t[0], t[1], 0.125F, t[2]});
+                     });
   }
 }
 
@@ -390,28 +454,34 @@ TEST_F(OpGpuTest, MeanAndNormAgree) {
   bind(1, 1, 48);
   for (const int64_t n : {int64_t{1}, int64_t{1000}, int64_t{1024}, int64_t{13 * 1000}, int64_t{3'000'017}}) {
     expect_agreement(cat("add_mean ", n), {inout(integers({1})), integers({n}, 1)},
-                     {2.0F * kEps * 9.0F, 0.0F}, [](Ops& o, auto& t) { o.add_mean(t[0], t[1]); });
+                     {2.0F * kEps * 9.0F, 0.0F}, [](Ops& o, auto& t) {
+                       o(AddMean{t[0], t[1]});
+                     });
     for (const DType type : kFloatTypes) {
       expect_agreement(cat(name_of(type), " sum_of_squares of integers ", n),
-                       {out({1}), integers({n}, 1).as(type)}, kExact,
-                       [](Ops& o, auto& t) { o.sum_of_squares(t[0], t[1]); });
+                       {out({1}), integers({n}, 1).as(type)}, kExact, [](Ops& o, auto& t) {
+                         o(SumOfSquares{t[0], t[1]});
+                       });
       expect_agreement(cat(name_of(type), " sum_of_squares ", n), {out({1}), reals({n}).as(type)},
-                       {0.0F, kEps * roundings(n / 1024)},
-                       [](Ops& o, auto& t) { o.sum_of_squares(t[0], t[1]); });
+                       {0.0F, kEps * roundings(n / 1024)}, [](Ops& o, auto& t) {
+                         o(SumOfSquares{t[0], t[1]});
+                       });
     }
   }
   for (const float limit : {0.5F, 1000.0F}) {
     expect_agreement(cat("clip_factor to ", limit), {out({1}), out({1}), reals({148}, 0.0F, 2.0F)},
-                     {0.0F, kEps * roundings(148)},
-                     [=](Ops& o, auto& t) { o.clip_factor(t[0], t[1], t[2], limit); });
+                     {0.0F, kEps * roundings(148)}, [=](Ops& o, auto& t) {
+                       o(ClipFactor{t[0], t[1], t[2], limit});
+                     });
   }
 }
 
 TEST_F(OpGpuTest, ClipFactorKeepsNaN) {
   Array parts = reals({3}, 0.0F, 1.0F);
   parts.values[1] = kNan;
-  const auto results = run(*cuda_, {out({1}), out({1}), parts},
-                           [](Ops& o, auto& t) { o.clip_factor(t[0], t[1], t[2], 1.0F); });
+  const auto results = run(*cuda_, {out({1}), out({1}), parts}, [](Ops& o, auto& t) {
+    o(ClipFactor{t[0], t[1], t[2], 1.0F});
+  });
   EXPECT_TRUE(std::isnan(results[0][0]));
   EXPECT_TRUE(std::isnan(results[1][0]));
 }
@@ -419,25 +489,26 @@ TEST_F(OpGpuTest, ClipFactorKeepsNaN) {
 TEST_F(OpGpuTest, IndicesBeyond32BitsReachTheLastRow) {
   constexpr int64_t kRows = 43000;  // times V is more than 2^31
   const int64_t bytes = kRows * kV * int64_t{sizeof(float)};
-  if (cuda_->memory().free < bytes + (int64_t{1} << 30)) GTEST_SKIP() << "needs " << bytes << " bytes";
-  const auto block = cuda_->allocate(static_cast<size_t>(bytes));
+  if (cuda_->device().memory().free < bytes + (int64_t{1} << 30))
+    GTEST_SKIP() << "needs " << bytes << " bytes";
+  const auto block = cuda_->device().allocate(static_cast<size_t>(bytes));
   const Tensor x{block.get(), DType::f32, {kRows, kV}, "x"};
-  const auto target_block = cuda_->allocate(kRows * sizeof(int32_t));
+  const auto target_block = cuda_->device().allocate(kRows * sizeof(int32_t));
   const Tensor targets{target_block.get(), DType::i32, {kRows}, "targets"};
-  cuda_->zero(targets);
+  (*cuda_)(Zero{targets});
 
   const auto expect_row = [&](int64_t row, float first, float others) {
     std::vector<float> got(kV);
-    cuda_->download(got.data(), x[row]);
+    (*cuda_)(Download{got.data(), x[row]});
     EXPECT_NEAR(got[0], first, 1e-5F) << "row " << row;
     for (size_t v = 1; v < got.size(); ++v) ASSERT_NEAR(got[v], others, 1e-5F) << "row " << row << ", " << v;
   };
-  cuda_->nll_loss_backward(x, targets, -2.0F);
-  cuda_->affine(x, x, 1.0F, 1.0F);
+  (*cuda_)(NllLossBackward{x, targets, -2.0F});
+  (*cuda_)(Affine{x, x, 1.0F, 1.0F});
   for (const int64_t row : {int64_t{0}, kRows - 1}) expect_row(row, 3.0F, 1.0F);
-  cuda_->zero(x);
-  cuda_->softmax_forward(x, x);
-  cuda_->affine(x, x, static_cast<float>(kV), 0.0F);
+  (*cuda_)(Zero{x});
+  (*cuda_)(SoftmaxForward{x, x});
+  (*cuda_)(Affine{x, x, static_cast<float>(kV), 0.0F});
   for (const int64_t row : {int64_t{0}, kRows - 1}) expect_row(row, 1.0F, 1.0F);
 }
 
@@ -449,44 +520,44 @@ TEST_F(OpGpuTest, MismatchesThrow) {
   const Tensor x = tensor({8, 48}), y = tensor({8, 47}), column = tensor({8}), row = tensor({48});
   const Tensor ids = tensor({1, 8}, DType::i32), btc = tensor({1, 8, 48}), square = tensor({8, 8});
   Ops& o = *cuda_;
-  EXPECT_THROW(o.add(x, x, y), std::invalid_argument);
-  EXPECT_THROW(o.add(tensor({8}, DType::i32), column, column), std::invalid_argument);
-  EXPECT_THROW(o.pow(x, x, 4), std::invalid_argument);
+  EXPECT_THROW(o(Add{x, x, y}), std::invalid_argument);
+  EXPECT_THROW(o(Add{tensor({8}, DType::i32), column, column}), std::invalid_argument);
+  EXPECT_THROW(o(Pow{x, x, 4}), std::invalid_argument);
   const Tensor half = tensor({8, 48}, DType::bf16);
-  EXPECT_THROW(o.add(x, x, half), std::invalid_argument);
-  EXPECT_THROW(o.mul_columns(half, half, row), std::invalid_argument);
-  EXPECT_THROW(o.normalize(half, half, tensor({8}, DType::bf16), column), std::invalid_argument);
-  EXPECT_THROW(o.log_softmax_forward(half, half), std::invalid_argument);
-  EXPECT_THROW(o.matmul(tensor({8, 8}, DType::f16), half, half, MatOp::NT), std::invalid_argument);
-  EXPECT_THROW(o.matmul(square, x, half, MatOp::NT), std::invalid_argument);
-  EXPECT_THROW(o.scale_by(x, row), std::invalid_argument);
-  EXPECT_THROW(o.row_mean(row, x), std::invalid_argument);
-  EXPECT_THROW(o.row_rstd(column, x, row, 1e-5F), std::invalid_argument);
-  EXPECT_THROW(o.normalize(x, y, column, column), std::invalid_argument);
-  EXPECT_THROW(o.normalize_backward(x, x, x, column, row, column), std::invalid_argument);
-  EXPECT_THROW(o.mul_columns(x, x, column), std::invalid_argument);
-  EXPECT_THROW(o.sum_rows(column, x), std::invalid_argument);
-  EXPECT_THROW(o.embedding_forward(btc, ids, y), std::invalid_argument);
-  EXPECT_THROW(o.embedding_forward(btc, tensor({1, 8}), x), std::invalid_argument);
-  EXPECT_THROW(o.embedding_backward(y, ids, btc), std::invalid_argument);
-  EXPECT_THROW(o.add_position(btc, tensor({7, 48})), std::invalid_argument);
-  EXPECT_THROW(o.matmul(square, x, x, MatOp::NN), std::invalid_argument);
-  EXPECT_THROW(o.matmul(square, x, y, MatOp::NT), std::invalid_argument);
-  EXPECT_THROW(o.matmul(square, x, x, MatOp::TN), std::invalid_argument);
-  EXPECT_THROW(o.matmul(tensor({2, 8, 8}), tensor({3, 8, 4}), tensor({2, 4, 8}), MatOp::NN),
+  EXPECT_THROW(o(Add{x, x, half}), std::invalid_argument);
+  EXPECT_THROW(o(MulColumns{half, half, row}), std::invalid_argument);
+  EXPECT_THROW(o(Normalize{half, half, tensor({8}, DType::bf16), column}), std::invalid_argument);
+  EXPECT_THROW(o(LogSoftmaxForward{half, half}), std::invalid_argument);
+  EXPECT_THROW(o(Matmul{tensor({8, 8}, DType::f16), half, half, MatOp::NT}), std::invalid_argument);
+  EXPECT_THROW(o(Matmul{square, x, half, MatOp::NT}), std::invalid_argument);
+  EXPECT_THROW(o(ScaleBy{x, row}), std::invalid_argument);
+  EXPECT_THROW(o(RowMean{row, x}), std::invalid_argument);
+  EXPECT_THROW(o(RowRstd{column, x, row, 1e-5F}), std::invalid_argument);
+  EXPECT_THROW(o(Normalize{x, y, column, column}), std::invalid_argument);
+  EXPECT_THROW(o(NormalizeBackward{x, x, x, column, row, column}), std::invalid_argument);
+  EXPECT_THROW(o(MulColumns{x, x, column}), std::invalid_argument);
+  EXPECT_THROW(o(SumRows{column, x}), std::invalid_argument);
+  EXPECT_THROW(o(EmbeddingForward{btc, ids, y}), std::invalid_argument);
+  EXPECT_THROW(o(EmbeddingForward{btc, tensor({1, 8}), x}), std::invalid_argument);
+  EXPECT_THROW(o(EmbeddingBackward{y, ids, btc}), std::invalid_argument);
+  EXPECT_THROW(o(AddPosition{btc, tensor({7, 48})}), std::invalid_argument);
+  EXPECT_THROW(o(Matmul{square, x, x, MatOp::NN}), std::invalid_argument);
+  EXPECT_THROW(o(Matmul{square, x, y, MatOp::NT}), std::invalid_argument);
+  EXPECT_THROW(o(Matmul{square, x, x, MatOp::TN}), std::invalid_argument);
+  EXPECT_THROW(o(Matmul{tensor({2, 8, 8}), tensor({3, 8, 4}), tensor({2, 4, 8}), MatOp::NN}),
                std::invalid_argument);
-  EXPECT_THROW(o.split_heads(tensor({1, 3, 8, 15}), btc), std::invalid_argument);
-  EXPECT_THROW(o.split_qkv(tensor({1, 3, 8, 16}), tensor({1, 3, 8, 16}), tensor({1, 3, 8, 16}), btc),
+  EXPECT_THROW(o(SplitHeads{tensor({1, 3, 8, 15}), btc}), std::invalid_argument);
+  EXPECT_THROW(o(SplitQkv{tensor({1, 3, 8, 16}), tensor({1, 3, 8, 16}), tensor({1, 3, 8, 16}), btc}),
                std::invalid_argument);
-  EXPECT_THROW(o.causal_mask(x), std::invalid_argument);
-  EXPECT_THROW(o.add_mask(x, square), std::invalid_argument);
-  EXPECT_THROW(o.softmax_forward(x, y), std::invalid_argument);
-  EXPECT_THROW(o.causal_softmax_forward(x, x), std::invalid_argument);
-  EXPECT_THROW(o.nll_loss_forward(row, x, tensor({8}, DType::i32)), std::invalid_argument);
-  EXPECT_THROW(o.nll_loss_backward(x, column, 1.0F), std::invalid_argument);
-  EXPECT_THROW(o.add_mean(x, x), std::invalid_argument);
-  EXPECT_THROW(o.sum_of_squares(row, x), std::invalid_argument);
-  EXPECT_THROW(o.clip_factor(tensor({1}), row, row, 1.0F), std::invalid_argument);
+  EXPECT_THROW(o(CausalMask{x}), std::invalid_argument);
+  EXPECT_THROW(o(AddMask{x, square}), std::invalid_argument);
+  EXPECT_THROW(o(SoftmaxForward{x, y}), std::invalid_argument);
+  EXPECT_THROW(o(CausalSoftmaxForward{x, x}), std::invalid_argument);
+  EXPECT_THROW(o(NllLossForward{row, x, tensor({8}, DType::i32)}), std::invalid_argument);
+  EXPECT_THROW(o(NllLossBackward{x, column, 1.0F}), std::invalid_argument);
+  EXPECT_THROW(o(AddMean{x, x}), std::invalid_argument);
+  EXPECT_THROW(o(SumOfSquares{row, x}), std::invalid_argument);
+  EXPECT_THROW(o(ClipFactor{tensor({1}), row, row, 1.0F}), std::invalid_argument);
   EXPECT_NO_THROW(o.synchronize());
 }
 
@@ -494,30 +565,32 @@ TEST_F(OpGpuTest, PlanningTakesNoMemoryAndKeepsWhatIsBound) {
   Config config;
   config.B = 2, config.T = config.max_T = 64, config.C = 48, config.NH = 3;
   Arena plan;
-  cuda_->bind_workspace(plan, config);
-  EXPECT_EQ(cuda_->memory().reserved_peak, 0);
+  cuda_->device().bind_workspace(plan, config);
+  EXPECT_EQ(cuda_->device().memory().reserved_peak, 0);
   {
     Arena arena(*cuda_, plan.bytes());
-    cuda_->bind_workspace(arena, config);
+    cuda_->device().bind_workspace(arena, config);
     EXPECT_EQ(arena.bytes(), plan.bytes());
-    EXPECT_EQ(cuda_->memory().reserved_peak, plan.bytes());
+    EXPECT_EQ(cuda_->device().memory().reserved_peak, plan.bytes());
     Config larger = config;
     larger.B = 64;
     Arena other_plan;
-    cuda_->bind_workspace(other_plan, larger);
-    expect_agreement("after another plan", {out({1}), integers({1000})}, kExact,
-                     [](Ops& o, auto& t) { o.sum_of_squares(t[0], t[1]); });
+    cuda_->device().bind_workspace(other_plan, larger);
+    expect_agreement("after another plan", {out({1}), integers({1000})}, kExact, [](Ops& o, auto& t) {
+      o(SumOfSquares{t[0], t[1]});
+    });
   }
 }
 
 TEST_F(OpGpuTest, OutOfMemoryIsItsOwnErrorAndTheDeviceGoesOn) {
-  EXPECT_THROW(cuda_->allocate(size_t{1} << 50), OutOfMemoryError);
-  expect_agreement("afterwards", {out({3}), reals({3}), reals({3})}, kExact,
-                   [](Ops& o, auto& t) { o.add(t[0], t[1], t[2]); });
+  EXPECT_THROW(cuda_->device().allocate(size_t{1} << 50), OutOfMemoryError);
+  expect_agreement("afterwards", {out({3}), reals({3}), reals({3})}, kExact, [](Ops& o, auto& t) {
+    o(Add{t[0], t[1], t[2]});
+  });
 }
 
 TEST_F(OpGpuTest, DescribesItsDevice) {
-  const DeviceInfo info = cuda_->device();
+  const DeviceInfo info = cuda_->device().info();
   EXPECT_EQ(info.backend, "cuda");
   EXPECT_FALSE(info.name.empty());
   EXPECT_EQ(info.uuid.substr(0, 4), "GPU-");
@@ -525,7 +598,7 @@ TEST_F(OpGpuTest, DescribesItsDevice) {
   EXPECT_GE(info.compute_capability, 75);
   EXPECT_NE(info.driver.find('.'), std::string::npos);
   EXPECT_EQ(info.blas.substr(0, 7), "cuBLAS ");
-  const MemoryInfo memory = cuda_->memory();
+  const MemoryInfo memory = cuda_->device().memory();
   EXPECT_GT(memory.free, 0);
   EXPECT_GT(memory.process_peak, 0);
   EXPECT_LE(memory.process_peak, info.total_memory);
@@ -535,18 +608,18 @@ TEST_F(OpGpuTest, DescribesItsDevice) {
 
 TEST_F(OpGpuTest, TimerMeasuresQueuedWork) {
   constexpr int64_t kN = 1 << 26;
-  const auto block = cuda_->allocate(kN * sizeof(float));
+  const auto block = cuda_->device().allocate(kN * sizeof(float));
   const Tensor x{block.get(), DType::f32, {kN}, "x"};
-  cuda_->zero(x);
-  cuda_->start_timer();
-  cuda_->affine(x, x, 0.5F, 1.0F);
-  cuda_->stop_timer();
-  const double once = cuda_->device_ms();
+  (*cuda_)(Zero{x});
+  cuda_->device().start_timer();
+  (*cuda_)(Affine{x, x, 0.5F, 1.0F});
+  cuda_->device().stop_timer();
+  const double once = cuda_->device().device_ms();
   EXPECT_GT(once, 0.01);  // half a gigabyte moves in no less
-  cuda_->start_timer();
-  for (int i = 0; i < 20; ++i) cuda_->affine(x, x, 0.5F, 1.0F);
-  cuda_->stop_timer();
-  EXPECT_GT(cuda_->device_ms(), 2.0 * once);
+  cuda_->device().start_timer();
+  for (int i = 0; i < 20; ++i) (*cuda_)(Affine{x, x, 0.5F, 1.0F});
+  cuda_->device().stop_timer();
+  EXPECT_GT(cuda_->device().device_ms(), 2.0 * once);
 }
 
 TEST_F(OpGpuTest, PhasesMayFollowEachOtherAndClose) {

@@ -20,9 +20,9 @@ inline void expect_padding_is_left_alone(Ops& ops) {
   Config config;
   config.B = 1, config.T = config.max_T = N, config.V = V, config.L = 1, config.NH = 2, config.C = C;
   Arena plan;
-  ops.bind_workspace(plan, config);
+  ops.device().bind_workspace(plan, config);
   Arena arena(ops, plan.bytes() + (1 << 20));
-  ops.bind_workspace(arena, config);
+  ops.device().bind_workspace(arena, config);
 
   uint64_t counter = 0;
   const auto tensor = [&](Shape shape, bool random) {
@@ -30,19 +30,19 @@ inline void expect_padding_is_left_alone(Ops& ops) {
     std::vector<float> host(static_cast<size_t>(t.numel()), kNan);
     if (random)  // whole numbers: every order of summation gives the same
       for (float& x : host) x = std::floor(static_cast<float>(random_uniform(3, counter++)) * 9.0F) - 4.0F;
-    ops.upload(t, host.data());
+    ops(Upload{t, host.data()});
     return t;
   };
   const auto values = [&](Tensor t) {
     std::vector<float> host(static_cast<size_t>(t.numel()));
-    ops.download(host.data(), t);
+    ops(Download{host.data(), t});
     return host;
   };
   const Tensor x = tensor({N, C}, true), wte = tensor({V, C}, true), dlogits = tensor({N, V}, true);
   const Tensor logits = tensor({N, V}, false), padded = tensor({N, kPadded}, false);
 
-  ops.matmul(logits, x, wte, MatOp::NT);
-  ops.matmul(padded, x, wte, MatOp::NT);
+  ops(Matmul{logits, x, wte, MatOp::NT});
+  ops(Matmul{padded, x, wte, MatOp::NT});
   const auto expected = values(logits), got = values(padded);
   for (int64_t n = 0; n < N; ++n)
     for (int64_t v = 0; v < kPadded; ++v) {
@@ -59,19 +59,19 @@ inline void expect_padding_is_left_alone(Ops& ops) {
   for (int64_t n = 0; n < N; ++n)
     for (int64_t v = 0; v < V; ++v)
       host[static_cast<size_t>(n * kPadded + v)] = gradient[static_cast<size_t>(n * V + v)];
-  ops.upload(padded, host.data());
+  ops(Upload{padded, host.data()});
   const Tensor dx = tensor({N, C}, false), dx_padded = tensor({N, C}, false);
-  ops.matmul(dx, dlogits, wte, MatOp::NN);
-  ops.matmul(dx_padded, padded, wte, MatOp::NN);
+  ops(Matmul{dx, dlogits, wte, MatOp::NN});
+  ops(Matmul{dx_padded, padded, wte, MatOp::NN});
   EXPECT_EQ(values(dx_padded), values(dx));
   const Tensor dwte = tensor({V, C}, false), dwte_padded = tensor({V, C}, false);
-  ops.matmul(dwte, dlogits, x, MatOp::TN);
-  ops.matmul(dwte_padded, padded, x, MatOp::TN);
+  ops(Matmul{dwte, dlogits, x, MatOp::TN});
+  ops(Matmul{dwte_padded, padded, x, MatOp::TN});
   EXPECT_EQ(values(dwte_padded), values(dwte));
 
   const Tensor batch = tensor({2, N, kPadded}, false), a = tensor({2, N, C}, true),
                b = tensor({2, V, C}, true);
-  EXPECT_THROW(ops.matmul(batch, a, b, MatOp::NT), std::invalid_argument) << "a batch has no padding";
+  EXPECT_THROW(ops(Matmul{batch, a, b, MatOp::NT}), std::invalid_argument) << "a batch has no padding";
 }
 
 /// log_softmax of padded logits against the same without: short rows and long, in place as well.
@@ -88,13 +88,13 @@ inline void expect_log_softmax_leaves_padding_alone(Ops& ops) {
         for (int64_t v = 0; v < cols; ++v)
           host.push_back(v < V ? static_cast<float>(random_uniform(seed, static_cast<uint64_t>(n * V + v)))
                                : kNan);
-      ops.upload(t, host.data());
+      ops(Upload{t, host.data()});
       return t;
     };
     // The first V columns; the others have to be NaN still.
     const auto values = [&](Tensor t) {
       std::vector<float> host(static_cast<size_t>(t.numel())), kept;
-      ops.download(host.data(), t);
+      ops(Download{host.data(), t});
       for (int64_t i = 0; i < t.numel(); ++i) {
         const float x = host[static_cast<size_t>(i)];
         if (i % t.cols() < V)
@@ -105,19 +105,19 @@ inline void expect_log_softmax_leaves_padding_alone(Ops& ops) {
       return kept;
     };
     const Tensor logp = tensor(V, 1), logp_padded = tensor(V, 1);
-    ops.log_softmax_forward(logp, tensor(V, 2));
-    ops.log_softmax_forward(logp_padded, tensor(Vp, 2));
+    ops(LogSoftmaxForward{logp, tensor(V, 2)});
+    ops(LogSoftmaxForward{logp_padded, tensor(Vp, 2)});
     EXPECT_EQ(values(logp_padded), values(logp)) << V;
 
     const Tensor dlogits = tensor(V, 1), dlogits_padded = tensor(Vp, 1), in_place = tensor(Vp, 3);
-    ops.log_softmax_backward(dlogits, tensor(V, 3), logp);
-    ops.log_softmax_backward(dlogits_padded, tensor(V, 3), logp);
-    ops.log_softmax_backward(in_place, in_place, logp);
+    ops(LogSoftmaxBackward{dlogits, tensor(V, 3), logp});
+    ops(LogSoftmaxBackward{dlogits_padded, tensor(V, 3), logp});
+    ops(LogSoftmaxBackward{in_place, in_place, logp});
     EXPECT_EQ(values(dlogits_padded), values(dlogits)) << V;
     EXPECT_EQ(values(in_place), values(dlogits)) << V;
 
-    EXPECT_THROW(ops.log_softmax_forward(tensor(Vp, 1), logp), std::invalid_argument) << "rows are too short";
-    EXPECT_THROW(ops.log_softmax_backward(dlogits, dlogits, tensor(Vp, 1)), std::invalid_argument);
+    EXPECT_THROW(ops(LogSoftmaxForward{tensor(Vp, 1), logp}), std::invalid_argument) << "rows are too short";
+    EXPECT_THROW(ops(LogSoftmaxBackward{dlogits, dlogits, tensor(Vp, 1)}), std::invalid_argument);
   }
 }
 

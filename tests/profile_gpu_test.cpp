@@ -26,7 +26,7 @@ class ProfileGpuTest : public testing::TestWithParam<std::string> {
     } catch (const UnsupportedError& error) {
       GTEST_SKIP() << error.what();
     }
-    const std::string reason = unsupported_reason(find_rung(GetParam()), cuda_->device());
+    const std::string reason = unsupported_reason(find_rung(GetParam()), cuda_->device().info());
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
 
@@ -44,7 +44,7 @@ void expect_phases_of_a_step(const nlohmann::ordered_json& profile) {
 }
 
 TEST_P(ProfileGpuTest, CuptiSeesEveryKernelAndItsOp) {
-  const Config config = config_on(cuda_->device());
+  const Config config = config_on(cuda_->device().info());
   const TracedStep traced = traced_step(GetParam(), std::move(cuda_), config);
   const std::string source = traced.profile["times"];
   if (!source.starts_with("CUPTI")) GTEST_SKIP() << source;
@@ -62,7 +62,7 @@ TEST_P(ProfileGpuTest, CuptiSeesEveryKernelAndItsOp) {
 // CUPTI's records are an outside clock: nothing of the measuring has a part in them. The host hears of the
 // end a little after the last record: the step is long, so that this is nothing.
 TEST_P(ProfileGpuTest, HostDeviceAndCuptiAgreeOnAStepWithinAPercent) {
-  const Config config = config_on(cuda_->device());
+  const Config config = config_on(cuda_->device().info());
   const TracedStep traced = traced_step(GetParam(), std::move(cuda_), config, /*accumulate=*/32);
   const std::string source = traced.profile["times"];
   if (!source.starts_with("CUPTI")) GTEST_SKIP() << source;
@@ -75,8 +75,8 @@ TEST_P(ProfileGpuTest, HostDeviceAndCuptiAgreeOnAStepWithinAPercent) {
 }
 
 TEST_P(ProfileGpuTest, DeviceEventsTimeEveryOpWhereThereIsNoCupti) {
-  const Config config = config_on(cuda_->device());
-  const auto first = cuda_->make_tracer();  // there is one CUPTI in a process: taken
+  const Config config = config_on(cuda_->device().info());
+  const auto first = cuda_->device().make_tracer();  // there is one CUPTI in a process: taken
   const TracedStep traced = traced_step(GetParam(), std::move(cuda_), config, 2);
   const std::string source = traced.profile["times"];
   EXPECT_TRUE(source.starts_with("device events")) << source;
@@ -88,7 +88,7 @@ TEST_P(ProfileGpuTest, CountsAreThoseOfTheCpu) {
   Config config;
   config.model = "test";
   config.B = 2, config.T = 32, config.max_T = 32, config.V = 200, config.L = 2, config.NH = 2, config.C = 64;
-  config.half = cuda_->device().bf16 ? DType::bf16 : DType::f16;
+  config.half = cuda_->device().info().bf16 ? DType::bf16 : DType::f16;
   const auto totals = [](const TracedStep& traced) {
     return std::tuple(traced.step.calls.size(), traced.profile["bytes"].get<double>(),
                       traced.profile["flops"].get<double>());

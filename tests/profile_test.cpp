@@ -61,32 +61,33 @@ INSTANTIATE_TEST_SUITE_P(Rungs, StepFlops, testing::ValuesIn(rungs()),
 class OpCounts : public testing::Test {
  protected:
   Tensor tensor(DType dtype, Shape shape) {
-    blocks_.push_back(ops_.allocate(static_cast<size_t>(shape.numel()) * size_of(dtype)));
+    blocks_.push_back(ops_.device().allocate(static_cast<size_t>(shape.numel()) * size_of(dtype)));
     const Tensor x{blocks_.back().get(), dtype, shape, "x"};
-    ops_.zero(x);
+    ops_(Zero{x});
     return x;
   }
   Tensor f32(Shape shape) { return tensor(DType::f32, shape); }
-  const OpCall& last() const { return traced_.calls().back(); }
+  const OpCall& last() const { return tracing_.calls().back(); }
 
   std::vector<std::shared_ptr<void>> blocks_;
-  TracedOps traced_{make_cpu_ops()};
-  Ops& ops_ = traced_;
+  std::unique_ptr<Ops> backend_ = make_cpu_ops();
+  Ops& ops_ = *backend_;
+  Tracing tracing_{ops_};
 };
 
 TEST_F(OpCounts, EachOperandIsReadAndEachResultWrittenOnce) {
   const Tensor a = f32({4, 8}), b = f32({4, 8}), out = f32({4, 8}), column = f32({8}), row = f32({4});
-  ops_.add(out, a, b);
+  ops_(Add{out, a, b});
   EXPECT_EQ(last().bytes, 3 * 32 * 4);
-  ops_.add(a, a, b);  // in place
+  ops_(Add{a, a, b});  // in place
   EXPECT_EQ(last().bytes, 3 * 32 * 4);
-  ops_.addcmul(a, b, b, 1.0F);  // the same operand twice
+  ops_(AddCMul{a, b, b, 1.0F});  // the same operand twice
   EXPECT_EQ(last().bytes, 3 * 32 * 4);
-  ops_.copy(tensor(DType::bf16, {4, 8}), a);
+  ops_(Copy{tensor(DType::bf16, {4, 8}), a});
   EXPECT_EQ(last().bytes, 32 * 4 + 32 * 2);
-  ops_.sum_rows(column, a);  // +=
+  ops_(SumRows{column, a});  // +=
   EXPECT_EQ(last().bytes, 32 * 4 + 2 * 8 * 4);
-  ops_.layernorm_forward(out, row, row, a, column, column);
+  ops_(LayerNormForward{out, row, row, a, column, column});
   EXPECT_EQ(last().bytes, 2 * 32 * 4 + 8 * 4 + 4 * 4);
   EXPECT_EQ(last().kind, OpKind::layernorm);
   EXPECT_EQ(last().flops, 0.0);
@@ -94,25 +95,25 @@ TEST_F(OpCounts, EachOperandIsReadAndEachResultWrittenOnce) {
 
 TEST_F(OpCounts, ProductsCountTheirExtentsWithoutPadding) {
   Arena plan;
-  ops_.bind_workspace(plan, small_config());
+  ops_.device().bind_workspace(plan, small_config());
   Arena arena(ops_, plan.bytes());
-  ops_.bind_workspace(arena, small_config());
+  ops_.device().bind_workspace(arena, small_config());
 
   const Tensor x = f32({2, 3, 8}), w = f32({5, 8}), out = f32({2, 3, 6});  // rows of 6 for 5 columns
-  ops_.matmul(out, x, w, MatOp::NT);
+  ops_(Matmul{out, x, w, MatOp::NT});
   EXPECT_EQ(last().op, "matmul NT 6x5x8");
   EXPECT_EQ(last().flops, 2.0 * 6 * 5 * 8);
   EXPECT_EQ(last().bytes, 4 * (6 * 8 + 5 * 8 + 6 * 5));
   EXPECT_EQ(last().math, MathMode::fp32);
 
   ops_.set_matmul_precision(Precision::tf32);
-  ops_.matmul(x, out, w, MatOp::NN, Write::add);
+  ops_(Matmul{x, out, w, MatOp::NN, Write::add});
   EXPECT_EQ(last().flops, 2.0 * 6 * 8 * 5);
   EXPECT_EQ(last().bytes, 4 * (6 * 5 + 5 * 8 + 2 * 6 * 8));
   EXPECT_EQ(last().math, MathMode::tf32);
 
   const Tensor q = tensor(DType::bf16, {2, 3, 4, 8}), att = tensor(DType::bf16, {2, 3, 4, 4});
-  ops_.matmul(att, q, q, MatOp::NT);
+  ops_(Matmul{att, q, q, MatOp::NT});
   EXPECT_EQ(last().op, "matmul NT 6 of 4x4x8");
   EXPECT_EQ(last().flops, 6 * 2.0 * 4 * 4 * 8);
   EXPECT_EQ(last().bytes, 6 * 2 * (4 * 8 + 4 * 8 + 4 * 4));
@@ -121,7 +122,7 @@ TEST_F(OpCounts, ProductsCountTheirExtentsWithoutPadding) {
 
 TEST_F(OpCounts, CausalOpsReadThePastAlone) {
   const Tensor att = f32({2, 3, 4, 4});
-  ops_.causal_softmax_forward(att, att);
+  ops_(CausalSoftmaxForward{att, att});
   EXPECT_EQ(last().bytes, 6 * 4 * (10 + 16));  // 10 of 16 read, all written
 }
 
@@ -129,8 +130,8 @@ TEST_F(OpCounts, TheOptimizerReadsAndWritesItsStateOnce) {
   const Tensor w = f32({10}), low = tensor(DType::bf16, {10}), g = tensor(DType::bf16, {10});
   const std::vector<AdamWTensor> tensors = {{w, g, f32({10}), f32({10}), low, true}};
   const Tensor schedule = f32({2}), clip = f32({1});
-  ops_.write(schedule, {1e-3F, 1.0F});
-  ops_.adamw(tensors, schedule, clip, {0.9F, 0.95F, 1e-8F, 0.1F});
+  ops_(WriteValues{schedule, {1e-3F, 1.0F}});
+  ops_(AdamWStep{tensors, schedule, clip, {0.9F, 0.95F, 1e-8F, 0.1F}});
   EXPECT_EQ(last().bytes, 10 * (6 * 4 + 2 + 2) + 3 * 4);  // 28 bytes a parameter
 }
 
@@ -140,7 +141,7 @@ TEST_F(OpCounts, TheOptimizerReadsAndWritesItsStateOnce) {
 TEST(Profile, SharesTimeOutWithoutCountingAnyTwice) {
   const std::vector<OpCall> calls = {{"a", OpKind::gemm, 8e6, 4e9, MathMode::half, "forward"},
                                      {"b", OpKind::copy, 2e6, 0.0, MathMode::fp32, "data"}};
-  TracedOps::Step step;
+  Tracing::Step step;
   step.calls = {0, 0, 1};
   step.times.ns = 10'000'000;
   step.times.spans = {{1'000'000, 3'000'000, 0, "gemm"},
@@ -185,7 +186,7 @@ TEST(Profile, SharesTimeOutWithoutCountingAnyTwice) {
 }
 
 TEST(Profile, ClocksThatAgreeAreSaidTo) {
-  TracedOps::Step step;
+  Tracing::Step step;
   step.times.ns = 10'100'000;
   step.times.spans = {{50'000, 6'000'000, -1, ""}, {6'000'000, 10'050'000, -1, ""}};
   Profile profile{Ceilings()};

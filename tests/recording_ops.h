@@ -1,13 +1,11 @@
-// CPU ops that note what is called. Their memory starts as NaN, so that reading what was not written shows.
+// Notes what a trainer calls.
 #pragma once
 
-#include <cstring>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "model/traced_ops.h"
+#include "model/ops.h"
 
 namespace stepladder {
 
@@ -15,41 +13,23 @@ namespace stepladder {
 /// "matmul/tf32 ...".
 using Calls = std::vector<std::string>;
 
-/// Goes on to the CPU backend.
-class RecordingOps final : public CountedOps {
+class Recording final : public OpObserver {
  public:
-  explicit RecordingOps(std::shared_ptr<Ops> inner) : CountedOps(std::move(inner)) {}
-
   Calls calls;  // so far
 
-  std::shared_ptr<void> allocate(size_t bytes) override {
-    auto block = CountedOps::allocate(bytes);
-    std::memset(block.get(), 0xFF, bytes);
-    return block;
-  }
-  void search(const std::function<void()>& work) override {
-    calls.emplace_back("search");
-    CountedOps::search(work);
-  }
-  std::function<void()> record(const std::function<void()>& work) override {
-    calls.emplace_back("record");
-    return CountedOps::record(work);
-  }
-  void collective(Collective what, std::span<const Tensor> bucket) override {
-    calls.emplace_back(name_of(what));
-    ops_->collective(what, bucket);
-  }
-
  private:
-  void enter(OpCall what, std::span<const Tensor> operands) override {
+  void enter(const OpCall& what, std::span<const Tensor> operands) override {
+    if (what.kind == OpKind::communication) return calls.push_back(what.op);
     std::string call = what.op.substr(0, what.op.find(' '));  // products go on with their extents
-    if (call == "download") return;
+    if (call == Download::kName) return;
     if (what.kind == OpKind::gemm && (what.math == MathMode::tf32 || what.math == MathMode::fp32))
       call += what.math == MathMode::tf32 ? "/tf32" : "/fp32";
     for (const Tensor& x : operands)
       if (x.shape.rank() > 0) call += cat(' ', name_of(x.dtype), x.shape);
     calls.push_back(std::move(call));
   }
+  void begin_search() override { calls.emplace_back("search"); }
+  void begin_recording() override { calls.emplace_back("record"); }
 };
 
 }  // namespace stepladder

@@ -40,7 +40,7 @@ TEST_F(StagingGpuTest, StagedBatchesArriveInOrderWhileOpsRun) {
   constexpr int kSteps = 32;
   constexpr int64_t kN = 1 << 18, kWork = 1 << 24;
   const auto device = [&](Shape shape) {
-    return cuda_->allocate(static_cast<size_t>(shape.numel()) * sizeof(float));
+    return cuda_->device().allocate(static_cast<size_t>(shape.numel()) * sizeof(float));
   };
   const auto staged_block = device({kN}), batch_block = device({kN}), seen_block = device({kSteps, kN}),
              work_block = device({kWork});
@@ -48,27 +48,27 @@ TEST_F(StagingGpuTest, StagedBatchesArriveInOrderWhileOpsRun) {
   const Tensor batch{batch_block.get(), DType::f32, {kN}, "batch"};
   const Tensor seen{seen_block.get(), DType::f32, {kSteps, kN}, "seen"};
   const Tensor work{work_block.get(), DType::f32, {kWork}, "work"};
-  cuda_->zero(work);
+  (*cuda_)(Zero{work});
 
   std::array<std::shared_ptr<void>, 2> host;
-  for (auto& block : host) block = cuda_->allocate_host(kN * sizeof(float));
+  for (auto& block : host) block = cuda_->device().allocate_host(kN * sizeof(float));
   const auto stage = [&](int step) {
     // The stage() of two steps before is done with this memory: the one in between waited for it.
     auto* values = static_cast<float*>(host[static_cast<size_t>(step % 2)].get());
     for (int64_t i = 0; i < kN; ++i) values[i] = static_cast<float>(step * 1000 + i % 1000);
-    cuda_->stage(staged, values);
+    (*cuda_)(Stage{staged, values});
   };
   stage(0);
   for (int step = 0; step < kSteps; ++step) {
-    cuda_->affine(work, work, 0.5F, 1.0F);  // the device is behind
-    cuda_->receive(batch, staged);
+    (*cuda_)(Affine{work, work, 0.5F, 1.0F});  // the device is behind
+    (*cuda_)(Receive{batch, staged});
     if (step + 1 < kSteps) stage(step + 1);
-    cuda_->affine(work, work, 0.5F, 1.0F);
-    cuda_->copy(seen[step], batch);
+    (*cuda_)(Affine{work, work, 0.5F, 1.0F});
+    (*cuda_)(Copy{seen[step], batch});
   }
   std::vector<float> got(kN);
   for (int step = 0; step < kSteps; ++step) {
-    cuda_->download(got.data(), seen[step]);
+    (*cuda_)(Download{got.data(), seen[step]});
     for (int64_t i = 0; i < kN; ++i)
       ASSERT_EQ(got[static_cast<size_t>(i)], static_cast<float>(step * 1000 + i % 1000))
           << "step " << step << ", element " << i;
@@ -77,23 +77,23 @@ TEST_F(StagingGpuTest, StagedBatchesArriveInOrderWhileOpsRun) {
 
 TEST_F(StagingGpuTest, SynchronizeWaitsForStaging) {
   constexpr int64_t kN = 1 << 24;
-  const auto block = cuda_->allocate(kN * sizeof(float));
-  const auto host = cuda_->allocate_host(kN * sizeof(float));
+  const auto block = cuda_->device().allocate(kN * sizeof(float));
+  const auto host = cuda_->device().allocate_host(kN * sizeof(float));
   const Tensor staged{block.get(), DType::f32, {kN}, "staged"};
   auto* values = static_cast<float*>(host.get());
   std::fill_n(values, kN, 1.0F);
-  cuda_->stage(staged, values);
+  (*cuda_)(Stage{staged, values});
   cuda_->synchronize();
   std::fill_n(values, kN, 2.0F);
   std::vector<float> got(kN);
-  cuda_->download(got.data(), staged);
+  (*cuda_)(Download{got.data(), staged});
   EXPECT_EQ(got.front(), 1.0F);
   EXPECT_EQ(got.back(), 1.0F);
 }
 
 TEST_F(StagingGpuTest, OutOfPageLockedMemoryIsItsOwnError) {
-  EXPECT_THROW(cuda_->allocate_host(size_t{1} << 50), OutOfMemoryError);
-  EXPECT_NE(cuda_->allocate_host(0), nullptr);
+  EXPECT_THROW(cuda_->device().allocate_host(size_t{1} << 50), OutOfMemoryError);
+  EXPECT_NE(cuda_->device().allocate_host(0), nullptr);
   expect_agreement("afterwards", {out({3}), reals({3})}, kExact, [](Ops& o, auto& t) { o.copy(t[0], t[1]); });
 }
 

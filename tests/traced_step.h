@@ -16,12 +16,12 @@
 #include "model/data.h"
 #include "model/gpt2.h"
 #include "model/random.h"
-#include "model/traced_ops.h"
+#include "model/tracing.h"
 
 namespace stepladder {
 
 struct TracedStep {
-  TracedOps::Step step;
+  Tracing::Step step;
   std::vector<OpCall> calls;
   nlohmann::ordered_json profile;
   int64_t vocabulary = 0;  // rows of the classifier's product, padding included
@@ -36,9 +36,10 @@ struct TracedStep {
 };
 
 /// The third step, so that whatever is compiled or recorded is: on random tokens, in `accumulate` batches.
-inline TracedStep traced_step(const std::string& rung, std::unique_ptr<Ops> backend, const Config& config,
-                              int accumulate = 1) {
-  TracedOps ops(std::move(backend));
+inline TracedStep traced_step(const std::string& rung, const std::unique_ptr<Ops>& backend,
+                              const Config& config, int accumulate = 1) {
+  Ops& ops = *backend;
+  Tracing tracing(ops);
   const auto& rungs = linked_rungs();
   const auto build = std::find_if(rungs.begin(), rungs.end(), [&](const auto& r) { return r.name == rung; });
   check(build != rungs.end(), rung, " is not linked");
@@ -63,21 +64,21 @@ inline TracedStep traced_step(const std::string& rung, std::unique_ptr<Ops> back
   ops.synchronize();
 
   TracedStep traced;
-  ops.begin_step();
+  tracing.begin_step();
   const auto start = std::chrono::steady_clock::now();
-  ops.start_timer();
+  ops.device().start_timer();
   trainer->step(data, 2, 1e-3F);
-  ops.stop_timer();
+  ops.device().stop_timer();
   ops.synchronize();
   const std::chrono::duration<double, std::milli> host = std::chrono::steady_clock::now() - start;
-  traced.step = ops.end_step();
-  traced.calls = ops.calls();
+  traced.step = tracing.end_step();
+  traced.calls = tracing.calls();
   traced.vocabulary = trainer->weights.wte.shape[0];
   Ceilings ceilings;
   ceilings.bytes_per_s = 1e12;
   Profile profile(ceilings);
-  profile.add(traced.step, traced.calls, host.count(), ops.device_ms());
-  traced.profile = profile.json(ops.source(), std::nullopt);
+  profile.add(traced.step, traced.calls, host.count(), ops.device().device_ms());
+  traced.profile = profile.json(tracing.source(), std::nullopt);
   return traced;
 }
 

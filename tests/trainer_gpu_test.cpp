@@ -42,7 +42,7 @@ void poison(Ops& ops, Arena& arena, int64_t bytes) {
   Tensor block = arena.alloc("poison", DType::i32, {kPoisonBytes / 4});
   block.shape = {bytes / 4};
   const std::vector<int32_t> ones(static_cast<size_t>(bytes / 4), -1);
-  ops.upload(block, ones.data());
+  ops(Upload{block, ones.data()});
 }
 
 constexpr int kSteps = 5;
@@ -69,9 +69,9 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
       GTEST_SKIP() << error.what();
     }
     const Rung& rung = find_rung(GetParam().rung.name);
-    const std::string reason = unsupported_reason(rung, cuda_->device());
+    const std::string reason = unsupported_reason(rung, cuda_->device().info());
     if (!reason.empty()) GTEST_SKIP() << reason;
-    if (rung.math == MathMode::half && GetParam().half == DType::bf16 && !cuda_->device().bf16)
+    if (rung.math == MathMode::half && GetParam().half == DType::bf16 && !cuda_->device().info().bf16)
       GTEST_SKIP() << "no bf16 on this device";
 
     const std::string path = testing::TempDir() + "trainer_gpu_test_" + name_of(GetParam()) + ".bin";

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -58,10 +59,12 @@ struct Training {
     Arena plan;
     build->make(*ops, plan, config, hyper);
     arena = std::make_unique<Arena>(*ops, plan.bytes());
+    // What is read before it was written is NaN.
+    std::memset(arena->data(), 0xFF, static_cast<size_t>(plan.bytes()));
     trainer = build->make(*ops, *arena, config, hyper);
     trainer->reset();
     init_params(*ops, trainer->params, config, 1337);
-    ops->calls.clear();
+    ops->observe(&recording);
     trainer->prepare();
   }
   std::vector<float> losses(int steps) {
@@ -74,12 +77,13 @@ struct Training {
   }
   std::vector<float> values(Tensor t) {
     std::vector<float> host(static_cast<size_t>(t.numel()));
-    ops->download(host.data(), t);
+    (*ops)(Download{host.data(), t});
     return host;
   }
 
   Config config;
-  std::unique_ptr<RecordingOps> ops = std::make_unique<RecordingOps>(make_cpu_ops());
+  std::unique_ptr<Ops> ops = make_cpu_ops();
+  Recording recording;
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Trainer> trainer;
   Loader data{learnable_tokens(config), config.B, config.T};

@@ -78,12 +78,12 @@ class Variant final : public Trainer {
     // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
     ops.set_matmul_precision(Precision::tf32);
 
-    for (const AdamWTensor& t : state) ops.copy(t.low, t.w);
+    for (const AdamWTensor& t : state) ops(Copy{t.low, t.w});
   }
 
   void step(Loader& data, int64_t step, float lr) override {
-    for (const Tensor& g : gs) ops.zero(g);
-    ops.zero(loss);
+    for (const Tensor& g : gs) ops(Zero{g});
+    ops(Zero{loss});
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
       const Batch batch = feed.next(data);
 
@@ -105,171 +105,171 @@ class Variant final : public Trainer {
     load(batch);
 
     ops.phase("encoder");
-    ops.embedding_forward(res, tokens, weights.wte);  // (B,T,C)
-    ops.add_position(res, weights.wpe);
+    ops(EmbeddingForward{res, tokens, weights.wte});  // (B,T,C)
+    ops(AddPosition{res, weights.wpe});
 
     for (int64_t l = 0; l < L; ++l) {
       ops.phase("forward block", l);
       layernorm_forward(ln1[l], ln1hat[l], ln1rstd[l], res, weights.ln1w[l], weights.ln1b[l]);
 
       // q, k, v = heads of ln1 W^T + b, q / sqrt(HS)  (B,NH,T,HS)
-      ops.matmul(qkv, ln1[l], weights.qkvw[l], MatOp::NT);
-      ops.add_columns(qkv, qkv, weights.qkvb[l]);
-      ops.split_qkv(q[l], k[l], v[l], qkv);
-      ops.affine(q[l], q[l], config.attention_scale(), 0.0F);
+      ops(Matmul{qkv, ln1[l], weights.qkvw[l], MatOp::NT});
+      ops(AddColumns{qkv, qkv, weights.qkvb[l]});
+      ops(SplitQkv{q[l], k[l], v[l], qkv});
+      ops(Affine{q[l], q[l], config.attention_scale(), 0.0F});
 
       // att = softmax(q k^T) over the past  (B,NH,T,T)
-      ops.matmul(att[l], q[l], k[l], MatOp::NT);
-      ops.causal_softmax_forward(att[l], att[l]);
+      ops(Matmul{att[l], q[l], k[l], MatOp::NT});
+      ops(CausalSoftmaxForward{att[l], att[l]});
 
       // atty = att v  (B,T,C)
-      ops.matmul(heads, att[l], v[l], MatOp::NN);
-      ops.merge_heads(atty[l], heads);
+      ops(Matmul{heads, att[l], v[l], MatOp::NN});
+      ops(MergeHeads{atty[l], heads});
 
       // res += atty W^T + b
-      ops.matmul(proj, atty[l], weights.attprojw[l], MatOp::NT);
-      ops.add_columns(proj, proj, weights.attprojb[l]);
-      ops.add(res, res, proj);
+      ops(Matmul{proj, atty[l], weights.attprojw[l], MatOp::NT});
+      ops(AddColumns{proj, proj, weights.attprojb[l]});
+      ops(Add{res, res, proj});
 
       layernorm_forward(ln2[l], ln2hat[l], ln2rstd[l], res, weights.ln2w[l], weights.ln2b[l]);
 
       // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
-      ops.matmul(fch[l], ln2[l], weights.fcw[l], MatOp::NT);
-      ops.add_columns(fch[l], fch[l], weights.fcb[l]);
+      ops(Matmul{fch[l], ln2[l], weights.fcw[l], MatOp::NT});
+      ops(AddColumns{fch[l], fch[l], weights.fcb[l]});
       gelu_forward(fcgelu[l], fch[l]);
 
       // res += fcgelu W^T + b
-      ops.matmul(proj, fcgelu[l], weights.fcprojw[l], MatOp::NT);
-      ops.add_columns(proj, proj, weights.fcprojb[l]);
-      ops.add(res, res, proj);
+      ops(Matmul{proj, fcgelu[l], weights.fcprojw[l], MatOp::NT});
+      ops(AddColumns{proj, proj, weights.fcprojb[l]});
+      ops(Add{res, res, proj});
     }
 
     ops.phase("classifier");
     layernorm_forward(lnf, lnfhat, lnfrstd, res, weights.lnfw, weights.lnfb);
-    ops.matmul(logits, lnf, weights.wte, MatOp::NT);  // (B,T,Vp)
-    ops.log_softmax_forward(logprobs, logits);
-    ops.nll_loss_forward(losses, logprobs, targets);
-    ops.add_mean(loss, losses);
+    ops(Matmul{logits, lnf, weights.wte, MatOp::NT});  // (B,T,Vp)
+    ops(LogSoftmaxForward{logprobs, logits});
+    ops(NllLossForward{losses, logprobs, targets});
+    ops(AddMean{loss, losses});
   }
 
   void backward() {
     // dlogits takes the memory of logits.
     ops.phase("classifier backward");
     const Tensor dlogits = logits;
-    ops.nll_loss_backward(dlogprobs, targets, 1.0F / static_cast<float>(B * T * hyper.accumulate),
-                          loss_scaler);
-    ops.log_softmax_backward(dlogits, dlogprobs, logprobs);
-    ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
-    ops.matmul(grads.wte, dlogits, lnf, MatOp::TN, Write::add);
-    ops.zero(dres);
+    ops(NllLossBackward{dlogprobs, targets, 1.0F / static_cast<float>(B * T * hyper.accumulate),
+                        loss_scaler});
+    ops(LogSoftmaxBackward{dlogits, dlogprobs, logprobs});
+    ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
+    ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, Write::add});
+    ops(Zero{dres});
     layernorm_backward(dres, dln, lnfhat, lnfrstd, weights.lnfw, grads.lnfw, grads.lnfb);
 
     for (int64_t l = L - 1; l >= 0; --l) {
       ops.phase("backward block", l);
 
       // MLP projection  (B,T,4C) <- (B,T,C)
-      ops.matmul(dfcgelu, dres, weights.fcprojw[l], MatOp::NN);
-      ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add);
-      ops.sum_rows(grads.fcprojb[l], dres);
+      ops(Matmul{dfcgelu, dres, weights.fcprojw[l], MatOp::NN});
+      ops(Matmul{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add});
+      ops(SumRows{grads.fcprojb[l], dres});
 
       // GELU and the layer before it  (B,T,C) <- (B,T,4C)
       gelu_backward(dfch, dfcgelu, fch[l]);
-      ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
-      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add);
-      ops.sum_rows(grads.fcb[l], dfch);
+      ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
+      ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add});
+      ops(SumRows{grads.fcb[l], dfch});
 
       layernorm_backward(dres, dln, ln2hat[l], ln2rstd[l], weights.ln2w[l], grads.ln2w[l], grads.ln2b[l]);
 
       // Attention projection  (B,NH,T,HS) <- (B,T,C)
-      ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
-      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add);
-      ops.sum_rows(grads.attprojb[l], dres);
-      ops.split_heads(heads, proj);
+      ops(Matmul{proj, dres, weights.attprojw[l], MatOp::NN});
+      ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add});
+      ops(SumRows{grads.attprojb[l], dres});
+      ops(SplitHeads{heads, proj});
 
       // y = att v  (B,NH,T,T) <- (B,NH,T,HS)
-      ops.matmul(datt, heads, v[l], MatOp::NT);
-      ops.matmul(dv, att[l], heads, MatOp::TN);
+      ops(Matmul{datt, heads, v[l], MatOp::NT});
+      ops(Matmul{dv, att[l], heads, MatOp::TN});
 
       // att = softmax(q k^T) over the past
-      ops.causal_softmax_backward(datt, datt, att[l]);
-      ops.matmul(dq, datt, k[l], MatOp::NN);
-      ops.matmul(dk, datt, q[l], MatOp::TN);
+      ops(CausalSoftmaxBackward{datt, datt, att[l]});
+      ops(Matmul{dq, datt, k[l], MatOp::NN});
+      ops(Matmul{dk, datt, q[l], MatOp::TN});
 
       // q, k, v = heads of ln1 W^T + b, q / sqrt(HS)  (B,T,C) <- (B,T,3C)
-      ops.affine(dq, dq, config.attention_scale(), 0.0F);
-      ops.merge_qkv(qkv, dq, dk, dv);
-      ops.matmul(dln, qkv, weights.qkvw[l], MatOp::NN);
-      ops.matmul(grads.qkvw[l], qkv, ln1[l], MatOp::TN, Write::add);
-      ops.sum_rows(grads.qkvb[l], qkv);
+      ops(Affine{dq, dq, config.attention_scale(), 0.0F});
+      ops(MergeQkv{qkv, dq, dk, dv});
+      ops(Matmul{dln, qkv, weights.qkvw[l], MatOp::NN});
+      ops(Matmul{grads.qkvw[l], qkv, ln1[l], MatOp::TN, Write::add});
+      ops(SumRows{grads.qkvb[l], qkv});
 
       layernorm_backward(dres, dln, ln1hat[l], ln1rstd[l], weights.ln1w[l], grads.ln1w[l], grads.ln1b[l]);
     }
 
     ops.phase("encoder backward");
-    ops.embedding_backward(grads.wte, tokens, dres);
-    ops.position_backward(grads.wpe, dres);
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+    ops(PositionBackward{grads.wpe, dres});
   }
 
   void update(int64_t step, float lr) {
     // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
     ops.phase("clip");
-    ops.clip_grad_norm(clip, norm, gs, hyper.grad_clip, loss_scaler);
+    ops(ClipGradNorm{clip, norm, gs, hyper.grad_clip, loss_scaler});
 
     // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors.
     ops.phase("optimizer");
-    ops.write(schedule, {lr, static_cast<float>(step + 1)});
-    ops.adamw(state, schedule, clip, hyper.adamw(), loss_scaler);
+    ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
+    ops(AdamWStep{state, schedule, clip, hyper.adamw(), loss_scaler});
   }
 
  private:
   // out = xhat * w + b, xhat = (x - mean) / sqrt(variance + eps)  (Ba et al. 2016)
   void layernorm_forward(Tensor out, Tensor xhat, Tensor rstd, Tensor x, Tensor w, Tensor b) {
-    ops.row_mean(mean, x);
-    ops.row_rstd(rstd, x, mean, 1e-5F);
-    ops.normalize(xhat, x, mean, rstd);
-    ops.mul_columns(out, xhat, w);
-    ops.add_columns(out, out, b);
+    ops(RowMean{mean, x});
+    ops(RowRstd{rstd, x, mean, 1e-5F});
+    ops(Normalize{xhat, x, mean, rstd});
+    ops(MulColumns{out, xhat, w});
+    ops(AddColumns{out, out, b});
   }
 
   // dx += rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)), dxhat = dout * w; dout is used up
   void layernorm_backward(Tensor dx, Tensor dout, Tensor xhat, Tensor rstd, Tensor w, Tensor dw, Tensor db) {
-    ops.sum_rows(db, dout);
-    ops.mul_columns(dlnhat, dout, w);
-    ops.mul(dout, dout, xhat);
-    ops.sum_rows(dw, dout);
-    ops.mul_columns(dout, dout, w);
-    ops.row_mean(mean, dlnhat);
-    ops.row_mean(dmean, dout);
-    ops.normalize_backward(dx, dlnhat, xhat, mean, dmean, rstd);
+    ops(SumRows{db, dout});
+    ops(MulColumns{dlnhat, dout, w});
+    ops(Mul{dout, dout, xhat});
+    ops(SumRows{dw, dout});
+    ops(MulColumns{dout, dout, w});
+    ops(RowMean{mean, dlnhat});
+    ops(RowMean{dmean, dout});
+    ops(NormalizeBackward{dx, dlnhat, xhat, mean, dmean, rstd});
   }
 
   // out = x (1 + t) / 2, t = tanh(a (x + b x^3))  (Hendrycks and Gimpel 2016)
   void gelu_forward(Tensor out, Tensor x) {
     gelu_tanh(fctanh, x);
-    ops.affine(out, fctanh, 0.5F, 0.5F);
-    ops.mul(out, out, x);
+    ops(Affine{out, fctanh, 0.5F, 0.5F});
+    ops(Mul{out, out, x});
   }
 
   // dx = dout ((1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2), t of the forward pass taken again
   void gelu_backward(Tensor dx, Tensor dout, Tensor x) {
     gelu_tanh(fctanh, x);
-    ops.pow(dx, fctanh, 2);
-    ops.affine(dx, dx, -1.0F, 1.0F);
-    ops.mul(dx, dx, x);
-    ops.pow(dgelu, x, 2);
-    ops.affine(dgelu, dgelu, 1.5F * kGeluA * kGeluB, 0.5F * kGeluA);
-    ops.mul(dx, dx, dgelu);
-    ops.affine(dgelu, fctanh, 0.5F, 0.5F);
-    ops.add(dx, dx, dgelu);
-    ops.mul(dx, dx, dout);
+    ops(Pow{dx, fctanh, 2});
+    ops(Affine{dx, dx, -1.0F, 1.0F});
+    ops(Mul{dx, dx, x});
+    ops(Pow{dgelu, x, 2});
+    ops(Affine{dgelu, dgelu, 1.5F * kGeluA * kGeluB, 0.5F * kGeluA});
+    ops(Mul{dx, dx, dgelu});
+    ops(Affine{dgelu, fctanh, 0.5F, 0.5F});
+    ops(Add{dx, dx, dgelu});
+    ops(Mul{dx, dx, dout});
   }
 
   void gelu_tanh(Tensor t, Tensor x) {
-    ops.pow(t, x, 3);
-    ops.affine(t, t, kGeluB, 0.0F);
-    ops.add(t, t, x);
-    ops.affine(t, t, kGeluA, 0.0F);
-    ops.tanh(t, t);
+    ops(Pow{t, x, 3});
+    ops(Affine{t, t, kGeluB, 0.0F});
+    ops(Add{t, t, x});
+    ops(Affine{t, t, kGeluA, 0.0F});
+    ops(Tanh{t, t});
   }
 
   const int64_t B = config.B, T = config.T, L = config.L, HS = config.HS();

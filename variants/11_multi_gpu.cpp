@@ -69,11 +69,11 @@ class Variant final : public Trainer {
     // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
     ops.set_matmul_precision(Precision::tf32);
 
-    for (const AdamWTensor& t : state) ops.copy(t.low, t.w);
+    for (const AdamWTensor& t : state) ops(Copy{t.low, t.w});
   }
 
   void step(Loader& data, int64_t step, float lr) override {
-    ops.write(schedule, {lr, static_cast<float>(step + 1)});
+    ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
       const Batch batch = feed.next(data);
 
@@ -98,8 +98,8 @@ class Variant final : public Trainer {
     };
     ops.search(forward_backward(true));
     clear = ops.record([this] {
-      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops.zero(g);
-      ops.zero(loss);
+      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
+      ops(Zero{loss});
     });
     learn = ops.record(forward_backward(false));
     learn_and_reduce = ops.record(forward_backward(true));
@@ -114,79 +114,79 @@ class Variant final : public Trainer {
   void forward(const Batch& batch) override {
     load(batch);
     forward_to_logits();
-    ops.cross_entropy_forward(losses, logits, targets, config.V);
-    ops.add_mean(loss, losses);
+    ops(CrossEntropyForward{losses, logits, targets, config.V});
+    ops(AddMean{loss, losses});
   }
 
   void forward_to_logits() {
     ops.phase("encoder");
-    ops.encoder_forward(res1[0], tokens, weights.wte, weights.wpe);  // (B,T,C)
+    ops(EncoderForward{res1[0], tokens, weights.wte, weights.wpe});  // (B,T,C)
     const Norm first = norm1(0);
-    ops.layernorm_forward(first.out, first.mean, first.rstd, res1[0], first.w, first.b);
+    ops(LayerNormForward{first.out, first.mean, first.rstd, res1[0], first.w, first.b});
 
     for (int64_t l = 0; l < L; ++l) {
       ops.phase("forward block", l);
 
       // qkv = ln1 W^T + b  (B,T,3C)
-      ops.linear_forward(qkv[l], ln1[l], weights.qkvw[l], weights.qkvb[l]);
+      ops(LinearForward{qkv[l], ln1[l], weights.qkvw[l], weights.qkvb[l]});
 
       // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,C)
-      ops.attention_forward(atty[l], lse[l], qkv[l]);
+      ops(AttentionForward{atty[l], lse[l], qkv[l]});
 
       // res2 = res1 + atty W^T + b, ln2 = layernorm(res2)
-      ops.linear_forward(res2[l], atty[l], weights.attprojw[l], weights.attprojb[l], res1[l]);
-      ops.layernorm_forward(ln2[l], ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]);
+      ops(LinearForward{res2[l], atty[l], weights.attprojw[l], weights.attprojb[l], res1[l]});
+      ops(LayerNormForward{ln2[l], ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
 
       // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
-      ops.linear_gelu_forward(fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]);
+      ops(LinearGeluForward{fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]});
 
       // res1 of the next block = res2 + fcgelu W^T + b, and its layernorm
       const Norm next = norm1(l + 1);
-      ops.linear_forward(res1[l + 1], fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]);
-      ops.layernorm_forward(next.out, next.mean, next.rstd, res1[l + 1], next.w, next.b);
+      ops(LinearForward{res1[l + 1], fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]});
+      ops(LayerNormForward{next.out, next.mean, next.rstd, res1[l + 1], next.w, next.b});
     }
 
     ops.phase("classifier");
-    ops.matmul(logits, ln1[L], weights.wte, MatOp::NT);  // (B,T,Vp)
+    ops(Matmul{logits, ln1[L], weights.wte, MatOp::NT});  // (B,T,Vp)
   }
 
   void backward(bool reduce) {
     // loss and dlogits, which take the memory of logits, in one pass.
     ops.phase("classifier backward");
     const Tensor dlogits = logits;
-    ops.cross_entropy_forward_backward(losses, dlogits, targets, config.V,
-                                       1.0F / static_cast<float>(B * T * hyper.accumulate * ops.world()),
-                                       loss_scaler);
-    ops.add_mean(loss, losses);
-    ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
-    ops.matmul(grads.wte, dlogits, ln1[L], MatOp::TN, write);
-    ops.zero(dres);
+    ops(CrossEntropyForwardBackward{losses, dlogits, targets, config.V,
+                                    1.0F / static_cast<float>(B * T * hyper.accumulate * ops.world()),
+                                    loss_scaler});
+    ops(AddMean{loss, losses});
+    ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
+    ops(Matmul{grads.wte, dlogits, ln1[L], MatOp::TN, write});
+    ops(Zero{dres});
     layernorm1_backward(L);
 
     for (int64_t l = L - 1; l >= 0; --l) {
       ops.phase("backward block", l);
 
       // MLP projection and GELU  (B,T,4C) <- (B,T,C); the projection's bias gradient came with dres
-      ops.linear_gelu_backward(dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write);
-      ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, write);
+      ops(LinearGeluBackward{dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write});
+      ops(Matmul{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, write});
 
       // The layer before it  (B,T,C) <- (B,T,4C)
-      ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
-      if (l > 0) ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, write);
+      ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
+      if (l > 0) ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, write});
 
-      ops.layernorm_backward(dres, grads.ln2w[l], grads.ln2b[l], grads.attprojb[l], dln, res2[l], ln2mean[l],
-                             ln2rstd[l], weights.ln2w[l]);
+      ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
+                            NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
 
       // Attention projection
-      ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
-      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, write);
+      ops(Matmul{proj, dres, weights.attprojw[l], MatOp::NN});
+      ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, write});
 
       // Attention  (B,T,3C) <- (B,T,C)
-      ops.attention_backward(dqkv, proj, atty[l], lse[l], qkv[l]);
+      ops(AttentionBackward{dqkv, proj, atty[l], lse[l], qkv[l]});
 
       // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
-      ops.matmul(dln, dqkv, weights.qkvw[l], MatOp::NN);
-      if (l > 0) ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], write);
+      ops(Matmul{dln, dqkv, weights.qkvw[l], MatOp::NN});
+      if (l > 0) ops(LinearWeightBackward{grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], write});
 
       layernorm1_backward(l);
 
@@ -196,8 +196,8 @@ class Variant final : public Trainer {
     }
 
     ops.phase("encoder backward");
-    ops.embedding_backward(grads.wte, tokens, dres);
-    ops.position_backward(grads.wpe, dres);
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+    ops(PositionBackward{grads.wpe, dres});
 
     if (reduce) {
       const Tensor rest[] = {grads.wte, grads.wpe, grads.lnfw, grads.lnfb, loss};
@@ -206,25 +206,25 @@ class Variant final : public Trainer {
 
     // What the first layer could leave until now goes on beside the sum over wte, the largest of all.
     ops.phase("backward block", 0);
-    ops.matmul(grads.fcw[0], dfch, ln2[0], MatOp::TN, write);
-    ops.linear_weight_backward(grads.qkvw[0], grads.qkvb[0], dqkv, ln1[0], write);
+    ops(Matmul{grads.fcw[0], dfch, ln2[0], MatOp::TN, write});
+    ops(LinearWeightBackward{grads.qkvw[0], grads.qkvb[0], dqkv, ln1[0], write});
 
     if (reduce) {
       ops.phase("gradient reduction");
       ops.collective(Collective::all_reduce, grads.layers(0, bucket_end(0)));
       ops.wait_for_collectives();
-      ops.affine(loss, loss, 1.0F / static_cast<float>(ops.world()), 0.0F);  // each rank's is a mean
+      ops(Affine{loss, loss, 1.0F / static_cast<float>(ops.world()), 0.0F});  // each rank's is a mean
     }
   }
 
   void update() {
     // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
     ops.phase("clip");
-    ops.clip_grad_norm(clip, norm, gs, hyper.grad_clip, loss_scaler);
+    ops(ClipGradNorm{clip, norm, gs, hyper.grad_clip, loss_scaler});
 
     // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors.
     ops.phase("optimizer");
-    ops.adamw(state, schedule, clip, hyper.adamw(), loss_scaler);
+    ops(AdamWStep{state, schedule, clip, hyper.adamw(), loss_scaler});
   }
 
  private:
@@ -245,7 +245,7 @@ class Variant final : public Trainer {
   void layernorm1_backward(int64_t l) {
     const Norm n = norm1(l);
     const Tensor dbias = l > 0 ? grads.fcprojb[l - 1] : Tensor{};
-    ops.layernorm_backward(dres, n.dw, n.db, dbias, dln, res1[l], n.mean, n.rstd, n.w);
+    ops(LayerNormBackward{dres, NormParams{n.dw, n.db}, dbias, dln, NormInput{res1[l], n.mean, n.rstd}, n.w});
   }
 
   const int64_t B = config.B, T = config.T, L = config.L;

@@ -68,11 +68,11 @@ class Variant final : public Trainer {
     // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
     ops.set_matmul_precision(Precision::tf32);
 
-    for (const AdamWTensor& t : state) ops.copy(t.low, t.w);
+    for (const AdamWTensor& t : state) ops(Copy{t.low, t.w});
   }
 
   void step(Loader& data, int64_t step, float lr) override {
-    ops.write(schedule, {lr, static_cast<float>(step + 1)});
+    ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
       const Batch batch = feed.next(data);
 
@@ -95,8 +95,8 @@ class Variant final : public Trainer {
     };
     ops.search(forward_backward);
     clear = ops.record([this] {
-      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops.zero(g);
-      ops.zero(loss);
+      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
+      ops(Zero{loss});
     });
     learn = ops.record(forward_backward);
     finish = ops.record([this] { update(); });
@@ -111,34 +111,34 @@ class Variant final : public Trainer {
     load(batch);
     forward_to_classifier();
     ops.phase("classifier");
-    ops.matmul(logits, ln, weights.wte, MatOp::NT);  // (B,T,Vp)
-    ops.cross_entropy_forward(losses, logits, targets, config.V);
-    ops.add_mean(loss, losses);
+    ops(Matmul{logits, ln, weights.wte, MatOp::NT});  // (B,T,Vp)
+    ops(CrossEntropyForward{losses, logits, targets, config.V});
+    ops(AddMean{loss, losses});
   }
 
   void forward_to_classifier() {
     ops.phase("encoder");
-    ops.encoder_forward(res1[0], tokens, weights.wte, weights.wpe);  // (B,T,C)
+    ops(EncoderForward{res1[0], tokens, weights.wte, weights.wpe});  // (B,T,C)
     layernorm1_forward(0);
 
     for (int64_t l = 0; l < L; ++l) {
       ops.phase("forward block", l);
 
       // qkv = ln1 W^T + b  (B,T,3C)
-      ops.linear_forward(qkv[l], ln, weights.qkvw[l], weights.qkvb[l]);
+      ops(LinearForward{qkv[l], ln, weights.qkvw[l], weights.qkvb[l]});
 
       // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,C)
-      ops.attention_forward(atty[l], lse[l], qkv[l]);
+      ops(AttentionForward{atty[l], lse[l], qkv[l]});
 
       // res2 = res1 + atty W^T + b, ln = layernorm(res2)
-      ops.linear_forward(res2[l], atty[l], weights.attprojw[l], weights.attprojb[l], res1[l]);
+      ops(LinearForward{res2[l], atty[l], weights.attprojw[l], weights.attprojb[l], res1[l]});
       layernorm2_forward(l);
 
       // fcgelu = gelu(ln W^T + b)  (B,T,4C)
-      ops.linear_gelu_forward(fcgelu, fch[l], ln, weights.fcw[l], weights.fcb[l]);
+      ops(LinearGeluForward{fcgelu, fch[l], ln, weights.fcw[l], weights.fcb[l]});
 
       // res1 of the next block = res2 + fcgelu W^T + b, and its layernorm
-      ops.linear_forward(res1[l + 1], fcgelu, weights.fcprojw[l], weights.fcprojb[l], res2[l]);
+      ops(LinearForward{res1[l + 1], fcgelu, weights.fcprojw[l], weights.fcprojb[l], res2[l]});
       layernorm1_forward(l + 1);
     }
   }
@@ -149,62 +149,62 @@ class Variant final : public Trainer {
       const int64_t end = std::min(B, begin + kSequences);
       const Tensor some = ln.slices(begin, end), some_dlogits = some_logits.slices(0, end - begin);
       ops.phase("classifier");
-      ops.matmul(some_dlogits, some, weights.wte, MatOp::NT);  // (.,T,Vp)
+      ops(Matmul{some_dlogits, some, weights.wte, MatOp::NT});  // (.,T,Vp)
       ops.phase("classifier backward");
-      ops.cross_entropy_forward_backward(losses.slices(begin, end), some_dlogits, targets.slices(begin, end),
-                                         config.V, 1.0F / static_cast<float>(B * T * hyper.accumulate),
-                                         loss_scaler);
-      ops.matmul(dln.slices(begin, end), some_dlogits, weights.wte, MatOp::NN);
-      ops.matmul(grads.wte, some_dlogits, some, MatOp::TN, begin == 0 ? write : Write::add);
+      ops(CrossEntropyForwardBackward{losses.slices(begin, end), some_dlogits, targets.slices(begin, end),
+                                      config.V, 1.0F / static_cast<float>(B * T * hyper.accumulate),
+                                      loss_scaler});
+      ops(Matmul{dln.slices(begin, end), some_dlogits, weights.wte, MatOp::NN});
+      ops(Matmul{grads.wte, some_dlogits, some, MatOp::TN, begin == 0 ? write : Write::add});
     }
-    ops.add_mean(loss, losses);
-    ops.zero(dres);
+    ops(AddMean{loss, losses});
+    ops(Zero{dres});
     layernorm1_backward(L);
 
     for (int64_t l = L - 1; l >= 0; --l) {
       ops.phase("backward block", l);
 
       // MLP projection and GELU  (B,T,4C) <- (B,T,C); the projection's bias gradient came with dres
-      ops.linear_gelu_backward(dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write);
-      ops.gelu_forward(fcgelu, fch[l]);
-      ops.matmul(grads.fcprojw[l], dres, fcgelu, MatOp::TN, write);
+      ops(LinearGeluBackward{dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write});
+      ops(GeluForward{fcgelu, fch[l]});
+      ops(Matmul{grads.fcprojw[l], dres, fcgelu, MatOp::TN, write});
 
       // The layer before it  (B,T,C) <- (B,T,4C)
-      ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
+      ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
       layernorm2_forward(l);
-      ops.matmul(grads.fcw[l], dfch, ln, MatOp::TN, write);
+      ops(Matmul{grads.fcw[l], dfch, ln, MatOp::TN, write});
 
-      ops.layernorm_backward(dres, grads.ln2w[l], grads.ln2b[l], grads.attprojb[l], dln, res2[l], ln2mean[l],
-                             ln2rstd[l], weights.ln2w[l]);
+      ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
+                            NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
 
       // Attention projection
-      ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
-      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, write);
+      ops(Matmul{proj, dres, weights.attprojw[l], MatOp::NN});
+      ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, write});
 
       // Attention  (B,T,3C) <- (B,T,C)
-      ops.attention_backward(dqkv, proj, atty[l], lse[l], qkv[l]);
+      ops(AttentionBackward{dqkv, proj, atty[l], lse[l], qkv[l]});
 
       // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
-      ops.matmul(dln, dqkv, weights.qkvw[l], MatOp::NN);
+      ops(Matmul{dln, dqkv, weights.qkvw[l], MatOp::NN});
       layernorm1_forward(l);
-      ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], dqkv, ln, write);
+      ops(LinearWeightBackward{grads.qkvw[l], grads.qkvb[l], dqkv, ln, write});
 
       layernorm1_backward(l);
     }
 
     ops.phase("encoder backward");
-    ops.embedding_backward(grads.wte, tokens, dres);
-    ops.position_backward(grads.wpe, dres);
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+    ops(PositionBackward{grads.wpe, dres});
   }
 
   void update() {
     // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
     ops.phase("clip");
-    ops.clip_grad_norm(clip, norm, gs, hyper.grad_clip, loss_scaler);
+    ops(ClipGradNorm{clip, norm, gs, hyper.grad_clip, loss_scaler});
 
     // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors.
     ops.phase("optimizer");
-    ops.adamw(state, schedule, clip, hyper.adamw(), loss_scaler);
+    ops(AdamWStep{state, schedule, clip, hyper.adamw(), loss_scaler});
   }
 
  private:
@@ -219,16 +219,16 @@ class Variant final : public Trainer {
   }
   void layernorm1_forward(int64_t l) {
     const Norm n = norm1(l);
-    ops.layernorm_forward(ln, n.mean, n.rstd, res1[l], n.w, n.b);
+    ops(LayerNormForward{ln, n.mean, n.rstd, res1[l], n.w, n.b});
   }
   void layernorm2_forward(int64_t l) {
-    ops.layernorm_forward(ln, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]);
+    ops(LayerNormForward{ln, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
   }
   // dres is then also the gradient of the output of the MLP before, whose bias gradient comes with it.
   void layernorm1_backward(int64_t l) {
     const Norm n = norm1(l);
     const Tensor dbias = l > 0 ? grads.fcprojb[l - 1] : Tensor{};
-    ops.layernorm_backward(dres, n.dw, n.db, dbias, dln, res1[l], n.mean, n.rstd, n.w);
+    ops(LayerNormBackward{dres, NormParams{n.dw, n.db}, dbias, dln, NormInput{res1[l], n.mean, n.rstd}, n.w});
   }
 
   static constexpr int64_t kSequences = 8;  // whose logits there are at a time

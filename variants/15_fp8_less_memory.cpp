@@ -70,14 +70,14 @@ class Variant final : public Trainer {
     // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
     ops.set_matmul_precision(Precision::tf32);
 
-    for (const AdamWTensor& t : state) ops.copy(t.low, t.w);
-    ops.zero(fp8.amax);
+    for (const AdamWTensor& t : state) ops(Copy{t.low, t.w});
+    ops(Zero{fp8.amax});
     fp8.update_scales(ops);
     fp8.quantize_weights(ops, weights);
   }
 
   void step(Loader& data, int64_t step, float lr) override {
-    ops.write(schedule, {lr, static_cast<float>(step + 1)});
+    ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
       const Batch batch = feed.next(data);
 
@@ -100,15 +100,15 @@ class Variant final : public Trainer {
     };
     ops.search(forward_backward);
     clear = ops.record([this] {
-      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops.zero(g);
-      ops.zero(loss);
-      ops.zero(fp8.amax);
+      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
+      ops(Zero{loss});
+      ops(Zero{fp8.amax});
     });
     learn = ops.record(forward_backward);
     finish = ops.record([this] { update(); });
 
     float known = 0.0F;  // by a checkpoint
-    ops.download(&known, fp8_history[0][0][0]);
+    ops(Download{&known, fp8_history[0][0][0]});
     if (known == 0.0F) calibrate();
   }
 
@@ -119,7 +119,7 @@ class Variant final : public Trainer {
     for (int pass = 0; pass < 2; ++pass) {
       clear();
       learn();
-      ops.zero(fp8_history);
+      ops(Zero{fp8_history});
       fp8.update_scales(ops);
     }
   }
@@ -136,38 +136,38 @@ class Variant final : public Trainer {
       const int64_t end = std::min(B, begin + kSequences);
       classify(logits.slices(begin, end), begin, end);
     }
-    ops.cross_entropy_forward(losses, logits, targets, config.V);
-    ops.add_mean(loss, losses);
+    ops(CrossEntropyForward{losses, logits, targets, config.V});
+    ops(AddMean{loss, losses});
   }
 
   void forward_to_classifier() {
     ops.phase("encoder");
-    ops.encoder_forward(res1[0], tokens, weights.wte, weights.wpe);  // (B,T,C)
+    ops(EncoderForward{res1[0], tokens, weights.wte, weights.wpe});  // (B,T,C)
 
     for (int64_t l = 0; l < L; ++l) {
       ops.phase("forward block", l);
 
       // qkv = layernorm(res1) W^T + b  (B,T,3C)
       const Fp8Linear to_qkv = fp8.at(Fp8Linears::kQkv, l), attproj = fp8.at(Fp8Linears::kAttproj, l);
-      ops.quantize_layernorm(to_qkv.x, to_qkv.xt, ln1mean[l], ln1rstd[l], res1[l], weights.ln1w[l],
-                             weights.ln1b[l]);
-      ops.linear_forward(qkv[l], to_qkv.x, to_qkv.w, weights.qkvb[l]);
+      ops(QuantizeLayerNorm{to_qkv.x, to_qkv.xt, ln1mean[l], ln1rstd[l], res1[l], weights.ln1w[l],
+                            weights.ln1b[l]});
+      ops(LinearForward{qkv[l], to_qkv.x, to_qkv.w, weights.qkvb[l]});
 
       // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,C)
-      ops.attention_forward(atty[l], lse[l], qkv[l]);
+      ops(AttentionForward{atty[l], lse[l], qkv[l]});
 
       // res2 = res1 + atty W^T + b, ln2 = layernorm(res2)
       const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
-      ops.quantize(attproj.x, attproj.xt, atty[l]);
-      ops.linear_forward(res2[l], attproj.x, attproj.w, weights.attprojb[l], res1[l]);
-      ops.quantize_layernorm(fc.x, fc.xt, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]);
+      ops(Quantize{attproj.x, attproj.xt, atty[l]});
+      ops(LinearForward{res2[l], attproj.x, attproj.w, weights.attprojb[l], res1[l]});
+      ops(QuantizeLayerNorm{fc.x, fc.xt, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
 
       // fch = ln2 W^T + b  (B,T,4C)
-      ops.linear_forward(fch[l], fc.x, fc.w, weights.fcb[l]);
+      ops(LinearForward{fch[l], fc.x, fc.w, weights.fcb[l]});
 
       // res1 of the next block = res2 + gelu(fch) W^T + b
-      ops.quantize_gelu(fcproj.x, {}, fch[l]);
-      ops.linear_forward(res1[l + 1], fcproj.x, fcproj.w, weights.fcprojb[l], res2[l]);
+      ops(QuantizeGelu{fcproj.x, {}, fch[l]});
+      ops(LinearForward{res1[l + 1], fcproj.x, fcproj.w, weights.fcprojb[l], res2[l]});
     }
   }
 
@@ -175,9 +175,9 @@ class Variant final : public Trainer {
   Fp8Linear classify(const Tensor& to, int64_t begin, int64_t end) {
     ops.phase("classifier");
     const Fp8Linear head = fp8.head(end - begin);
-    ops.quantize_layernorm(head.x, head.xt, ln1mean[L].slices(begin, end), ln1rstd[L].slices(begin, end),
-                           res1[L].slices(begin, end), weights.lnfw, weights.lnfb);
-    ops.matmul(to, head.x, head.w, MatOp::NT);
+    ops(QuantizeLayerNorm{head.x, head.xt, ln1mean[L].slices(begin, end), ln1rstd[L].slices(begin, end),
+                          res1[L].slices(begin, end), weights.lnfw, weights.lnfb});
+    ops(Matmul{to, head.x, head.w, MatOp::NT});
     return head;
   }
 
@@ -188,14 +188,14 @@ class Variant final : public Trainer {
       const Tensor some = some_logits.slices(0, end - begin);
       const Fp8Linear head = classify(some, begin, end);
       ops.phase("classifier backward");
-      ops.quantize_cross_entropy(head.dy, losses.slices(begin, end), some, targets.slices(begin, end),
-                                 config.V, dlogits_scale());
-      ops.transpose(head.dyt, head.dy);
-      ops.matmul(dln.slices(begin, end), head.dy, head.wt, MatOp::NT);
-      ops.matmul(grads.wte, head.dyt, head.xt, MatOp::NT, begin == 0 ? write : Write::add);
+      ops(QuantizeCrossEntropy{head.dy, losses.slices(begin, end), some, targets.slices(begin, end), config.V,
+                               dlogits_scale()});
+      ops(Transpose{head.dyt, head.dy});
+      ops(Matmul{dln.slices(begin, end), head.dy, head.wt, MatOp::NT});
+      ops(Matmul{grads.wte, head.dyt, head.xt, MatOp::NT, begin == 0 ? write : Write::add});
     }
-    ops.add_mean(loss, losses);
-    ops.zero(dres);
+    ops(AddMean{loss, losses});
+    ops(Zero{dres});
     layernorm1_backward(L);
 
     for (int64_t l = L - 1; l >= 0; --l) {
@@ -203,48 +203,48 @@ class Variant final : public Trainer {
 
       // MLP projection and GELU  (B,T,4C) <- (B,T,C); the projection's bias gradient came with dres
       const Fp8Linear fcproj = fp8.at(Fp8Linears::kFcproj, l), fc = fp8.at(Fp8Linears::kFc, l);
-      ops.matmul(dfch, fcproj.dy, fcproj.wt, MatOp::NT);
-      ops.quantize_gelu({}, fcproj.xt, fch[l]);
-      ops.matmul(grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write);
+      ops(Matmul{dfch, fcproj.dy, fcproj.wt, MatOp::NT});
+      ops(QuantizeGelu{{}, fcproj.xt, fch[l]});
+      ops(Matmul{grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write});
 
       // The layer before it  (B,T,C) <- (B,T,4C)
-      ops.quantize_gelu_backward(fc.dy, fc.dyt, grads.fcb[l], dfch, fch[l]);
-      ops.matmul(dln, fc.dy, fc.wt, MatOp::NT);
-      ops.matmul(grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, write);
+      ops(QuantizeGeluBackward{fc.dy, fc.dyt, grads.fcb[l], dfch, fch[l]});
+      ops(Matmul{dln, fc.dy, fc.wt, MatOp::NT});
+      ops(Matmul{grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, write});
 
       const Fp8Linear attproj = fp8.at(Fp8Linears::kAttproj, l), to_qkv = fp8.at(Fp8Linears::kQkv, l);
-      ops.quantize_layernorm_backward(attproj.dy, attproj.dyt, dres, grads.ln2w[l], grads.ln2b[l],
-                                      grads.attprojb[l], dln, res2[l], ln2mean[l], ln2rstd[l],
-                                      weights.ln2w[l]);
+      ops(QuantizeLayerNormBackward{Fp8Pair{attproj.dy, attproj.dyt}, dres,
+                                    NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
+                                    NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
 
       // Attention projection
-      ops.matmul(proj, attproj.dy, attproj.wt, MatOp::NT);
-      ops.matmul(grads.attprojw[l], attproj.dyt, attproj.xt, MatOp::NT, write);
+      ops(Matmul{proj, attproj.dy, attproj.wt, MatOp::NT});
+      ops(Matmul{grads.attprojw[l], attproj.dyt, attproj.xt, MatOp::NT, write});
 
       // Attention  (B,T,3C) <- (B,T,C)
-      ops.attention_backward(dqkv, proj, atty[l], lse[l], qkv[l]);
+      ops(AttentionBackward{dqkv, proj, atty[l], lse[l], qkv[l]});
 
       // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
-      ops.quantize(to_qkv.dy, to_qkv.dyt, dqkv, grads.qkvb[l]);
-      ops.matmul(dln, to_qkv.dy, to_qkv.wt, MatOp::NT);
-      ops.matmul(grads.qkvw[l], to_qkv.dyt, to_qkv.xt, MatOp::NT, write);
+      ops(Quantize{to_qkv.dy, to_qkv.dyt, dqkv, grads.qkvb[l]});
+      ops(Matmul{dln, to_qkv.dy, to_qkv.wt, MatOp::NT});
+      ops(Matmul{grads.qkvw[l], to_qkv.dyt, to_qkv.xt, MatOp::NT, write});
 
       layernorm1_backward(l);
     }
 
     ops.phase("encoder backward");
-    ops.embedding_backward(grads.wte, tokens, dres);
-    ops.position_backward(grads.wpe, dres);
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+    ops(PositionBackward{grads.wpe, dres});
   }
 
   void update() {
     // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
     ops.phase("clip");
-    ops.clip_grad_norm(clip, norm, gs, hyper.grad_clip, loss_scaler);
+    ops(ClipGradNorm{clip, norm, gs, hyper.grad_clip, loss_scaler});
 
     // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors.
     ops.phase("optimizer");
-    ops.adamw(state, schedule, clip, hyper.adamw(), loss_scaler);
+    ops(AdamWStep{state, schedule, clip, hyper.adamw(), loss_scaler});
 
     // FP8 for the next step.
     ops.phase("scales");
@@ -267,10 +267,12 @@ class Variant final : public Trainer {
   // dres is then also the gradient of the output of the MLP before, whose bias gradient comes with it.
   void layernorm1_backward(int64_t l) {
     const Norm n = norm1(l);
-    if (l == 0) return ops.layernorm_backward(dres, n.dw, n.db, {}, dln, res1[0], n.mean, n.rstd, n.w);
+    if (l == 0)
+      return ops(
+          LayerNormBackward{dres, NormParams{n.dw, n.db}, {}, dln, NormInput{res1[0], n.mean, n.rstd}, n.w});
     const Fp8Linear before = fp8.at(Fp8Linears::kFcproj, l - 1);
-    ops.quantize_layernorm_backward(before.dy, before.dyt, dres, n.dw, n.db, grads.fcprojb[l - 1], dln,
-                                    res1[l], n.mean, n.rstd, n.w);
+    ops(QuantizeLayerNormBackward{Fp8Pair{before.dy, before.dyt}, dres, NormParams{n.dw, n.db},
+                                  grads.fcprojb[l - 1], dln, NormInput{res1[l], n.mean, n.rstd}, n.w});
   }
 
   static constexpr int64_t kSequences = 4;  // whose logits there are at a time

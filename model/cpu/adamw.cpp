@@ -1,20 +1,10 @@
 #include <cmath>
 
-#include "model/cpu/check.h"
-#include "model/cpu/cpu_ops.h"
+#include "model/cpu/cpu.h"
 
 namespace stepladder {
 
-void CpuOps::adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tensor clip, const AdamW& hyper,
-                   Tensor loss_scaler) {
-  expect(
-      all_f32(schedule, clip) && schedule.numel() == 2 && clip.numel() == 1 && loss_scaler_fits(loss_scaler),
-      "adamw", schedule, clip, loss_scaler);
-  for (const AdamWTensor& x : tensors)
-    expect(all_f32(x.w, x.m, x.v) && one_float_type(x.g) && same_shape(x.w, x.g, x.m, x.v) &&
-               (!present(x.low) || (one_float_type(x.g, x.low) && same_shape(x.w, x.low))),
-           "adamw", x.w, x.g, x.m, x.v, x.low);
-
+void AdamWStep::run(Cpu& cpu) const {
   double t = schedule.ptr<float>()[1];
   if (present(loss_scaler)) {
     const float* scaler = loss_scaler.ptr<float>();
@@ -30,7 +20,7 @@ void CpuOps::adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tensor
     float *w = x.w.ptr<float>(), *m = x.m.ptr<float>(), *v = x.v.ptr<float>();
     with_float_type(x.g.dtype, [&]<class T>(T) {
       const auto grad = floats<T>(x.g);
-      pieces(x.w.numel(), kPiece, 1, [=](int64_t first, int64_t last) {
+      cpu.pieces(x.w.numel(), Cpu::kPiece, 1, [=](int64_t first, int64_t last) {
         STEPLADDER_SIMD
         for (int64_t i = first; i < last; ++i) {
           const float g = factor * grad[i];
@@ -40,7 +30,7 @@ void CpuOps::adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tensor
         }
       });
     });
-    if (present(x.low)) copy(x.low, x.w);
+    if (present(x.low)) Copy{x.low, x.w}.run(cpu);
   }
 }
 

@@ -1,8 +1,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "model/cpu/check.h"
-#include "model/cpu/cpu_ops.h"
+#include "model/cpu/cpu.h"
 #include "model/cpu/statistics.h"
 
 namespace stepladder {
@@ -28,31 +27,14 @@ void softmax_backward_row(Floats<T> dx, Floats<T> dp, Floats<T> p, float scale, 
   std::fill(dx.data + n, dx.data + cols, from_float<T>(0.0F));
 }
 
-/// qkv (B,T,3C) belongs to q, k, v (B,NH,T,HS) each.
-bool qkv_fits(Tensor qkv, Tensor q, Tensor k, Tensor v) {
-  return one_float_type(qkv, q, k, v) && same_shape(q, k, v) && q.shape.rank() == 4 &&
-         qkv.shape == Shape{q.shape[0], q.shape[2], 3 * q.shape[1] * q.shape[3]};
-}
-
-/// x (B,T,C) belongs to heads (B,NH,T,HS).
-bool heads_fit(Tensor x, Tensor heads) {
-  return one_float_type(x, heads) && heads.shape.rank() == 4 &&
-         x.shape == Shape{heads.shape[0], heads.shape[2], heads.shape[1] * heads.shape[3]};
-}
-
-bool square(Tensor x) {
-  return x.shape.rank() >= 2 && dim(x, -1) == dim(x, -2);
-}
-
 }  // namespace
 
-void CpuOps::split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv) {
-  expect(qkv_fits(qkv, q, k, v), "split_qkv", q, k, v, qkv);
+void SplitQkv::run(Cpu& cpu) const {
   const int64_t B = q.shape[0], NH = q.shape[1], T = q.shape[2], HS = q.shape[3], C = NH * HS;
   with_float_type(qkv.dtype, [&]<class F>(F) {
     const F* in = qkv.ptr<F>();
     F *pq = q.ptr<F>(), *pk = k.ptr<F>(), *pv = v.ptr<F>();
-    each_row(B * NH * T, 3 * HS, [=](int64_t i) {
+    cpu.each_row(B * NH * T, 3 * HS, [=](int64_t i) {
       const int64_t b = i / (NH * T), h = i / T % NH, t = i % T;
       const F* from = in + (b * T + t) * 3 * C + h * HS;
       std::copy_n(from, HS, pq + i * HS);
@@ -62,13 +44,12 @@ void CpuOps::split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv) {
   });
 }
 
-void CpuOps::merge_qkv(Tensor qkv, Tensor q, Tensor k, Tensor v) {
-  expect(qkv_fits(qkv, q, k, v), "merge_qkv", qkv, q, k, v);
+void MergeQkv::run(Cpu& cpu) const {
   const int64_t B = q.shape[0], NH = q.shape[1], T = q.shape[2], HS = q.shape[3], C = NH * HS;
   with_float_type(qkv.dtype, [&]<class F>(F) {
     const F *pq = q.ptr<F>(), *pk = k.ptr<F>(), *pv = v.ptr<F>();
     F* out = qkv.ptr<F>();
-    each_row(B * NH * T, 3 * HS, [=](int64_t i) {
+    cpu.each_row(B * NH * T, 3 * HS, [=](int64_t i) {
       const int64_t b = i / (NH * T), h = i / T % NH, t = i % T;
       F* to = out + (b * T + t) * 3 * C + h * HS;
       std::copy_n(pq + i * HS, HS, to);
@@ -78,14 +59,12 @@ void CpuOps::merge_qkv(Tensor qkv, Tensor q, Tensor k, Tensor v) {
   });
 }
 
-void CpuOps::bias_split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv, Tensor bias) {
-  expect(qkv_fits(qkv, q, k, v) && one_float_type(qkv, bias) && bias.shape == Shape{qkv.cols()},
-         "bias_split_qkv", q, k, v, qkv, bias);
+void BiasSplitQkv::run(Cpu& cpu) const {
   const int64_t B = q.shape[0], NH = q.shape[1], T = q.shape[2], HS = q.shape[3], C = NH * HS;
   with_float_type(qkv.dtype, [&]<class F>(F) {
     const auto in = floats<F>(qkv), add = floats<F>(bias);
     const Floats<F> outs[] = {floats<F>(q), floats<F>(k), floats<F>(v)};
-    each_row(B * NH * T, 3 * HS, [=](int64_t i) {
+    cpu.each_row(B * NH * T, 3 * HS, [=](int64_t i) {
       const int64_t b = i / (NH * T), h = i / T % NH, t = i % T;
       for (int64_t part = 0; part < 3; ++part) {
         const int64_t column = part * C + h * HS;
@@ -97,106 +76,93 @@ void CpuOps::bias_split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv, Tensor bia
   });
 }
 
-void CpuOps::split_heads(Tensor out, Tensor x) {
-  expect(heads_fit(x, out), "split_heads", out, x);
+void SplitHeads::run(Cpu& cpu) const {
   const int64_t B = out.shape[0], NH = out.shape[1], T = out.shape[2], HS = out.shape[3];
   with_float_type(x.dtype, [&]<class F>(F) {
     const F* px = x.ptr<F>();
     F* pout = out.ptr<F>();
-    each_row(B * NH * T, HS, [=](int64_t i) {
+    cpu.each_row(B * NH * T, HS, [=](int64_t i) {
       const int64_t b = i / (NH * T), h = i / T % NH, t = i % T;
       std::copy_n(px + ((b * T + t) * NH + h) * HS, HS, pout + i * HS);
     });
   });
 }
 
-void CpuOps::merge_heads(Tensor out, Tensor x) {
-  expect(heads_fit(out, x), "merge_heads", out, x);
+void MergeHeads::run(Cpu& cpu) const {
   const int64_t B = x.shape[0], NH = x.shape[1], T = x.shape[2], HS = x.shape[3];
   with_float_type(x.dtype, [&]<class F>(F) {
     const F* px = x.ptr<F>();
     F* pout = out.ptr<F>();
-    each_row(B * NH * T, HS, [=](int64_t i) {
+    cpu.each_row(B * NH * T, HS, [=](int64_t i) {
       const int64_t b = i / (NH * T), h = i / T % NH, t = i % T;
       std::copy_n(px + i * HS, HS, pout + ((b * T + t) * NH + h) * HS);
     });
   });
 }
 
-void CpuOps::causal_mask(Tensor mask) {
-  expect(one_float_type(mask) && mask.shape.rank() == 2 && square(mask), "causal_mask", mask);
+void CausalMask::run(Cpu& cpu) const {
   const int64_t T = mask.shape[0];
   with_float_type(mask.dtype, [&]<class F>(F) {
     F* p = mask.ptr<F>();
-    each_row(T, T, [=](int64_t t) {
+    cpu.each_row(T, T, [=](int64_t t) {
       std::fill(p + t * T, p + t * T + t + 1, from_float<F>(0.0F));
       std::fill(p + t * T + t + 1, p + (t + 1) * T, from_float<F>(-std::numeric_limits<float>::infinity()));
     });
   });
 }
 
-void CpuOps::add_mask(Tensor att, Tensor mask) {
-  expect(one_float_type(att, mask) && square(att) && mask.shape == Shape{att.cols(), att.cols()}, "add_mask",
-         att, mask);
+void AddMask::run(Cpu& cpu) const {
   const int64_t T = att.cols();
   with_float_type(att.dtype, [&]<class F>(F) {
     const auto fmask = floats<F>(mask), fatt = floats<F>(att);
-    each_row(rows_of(att), T, [=](int64_t row) {
+    cpu.each_row(rows_of(att), T, [=](int64_t row) {
       STEPLADDER_SIMD
       for (int64_t s = 0; s < T; ++s) fatt.add(row * T + s, fmask[row % T * T + s]);
     });
   });
 }
 
-void CpuOps::softmax_forward(Tensor p, Tensor x) {
-  expect(one_float_type(p, x) && same_shape(p, x) && x.shape.rank() > 0, "softmax_forward", p, x);
+void SoftmaxForward::run(Cpu& cpu) const {
   const int64_t S = x.cols();
   with_float_type(x.dtype, [&]<class F>(F) {
     const auto fx = floats<F>(x), fp = floats<F>(p);
-    each_row(rows_of(x), S, [=](int64_t row) { softmax_row(fp + row * S, fx + row * S, 1.0F, S, S); });
+    cpu.each_row(rows_of(x), S, [=](int64_t row) { softmax_row(fp + row * S, fx + row * S, 1.0F, S, S); });
   });
 }
 
-void CpuOps::softmax_backward(Tensor dx, Tensor dp, Tensor p) {
-  expect(one_float_type(dx, dp, p) && same_shape(dx, dp, p) && p.shape.rank() > 0, "softmax_backward", dx, dp,
-         p);
+void SoftmaxBackward::run(Cpu& cpu) const {
   const int64_t S = p.cols();
   with_float_type(p.dtype, [&]<class F>(F) {
     const auto fdx = floats<F>(dx), fdp = floats<F>(dp), fp = floats<F>(p);
-    each_row(rows_of(p), S, [=](int64_t row) {
+    cpu.each_row(rows_of(p), S, [=](int64_t row) {
       softmax_backward_row(fdx + row * S, fdp + row * S, fp + row * S, 1.0F, S, S);
     });
   });
 }
 
-void CpuOps::causal_softmax_forward(Tensor p, Tensor x) {
-  expect(one_float_type(p, x) && same_shape(p, x) && square(x), "causal_softmax_forward", p, x);
-  scaled_causal_softmax_forward(p, x, 1.0F);
+void CausalSoftmaxForward::run(Cpu& cpu) const {
+  ScaledCausalSoftmaxForward{p, x, 1.0F}.run(cpu);
 }
 
-void CpuOps::causal_softmax_backward(Tensor dx, Tensor dp, Tensor p) {
-  expect(one_float_type(dx, dp, p) && same_shape(dx, dp, p) && square(p), "causal_softmax_backward", dx, dp,
-         p);
-  scaled_causal_softmax_backward(dx, dp, p, 1.0F);
+void CausalSoftmaxBackward::run(Cpu& cpu) const {
+  ScaledCausalSoftmaxBackward{dx, dp, p, 1.0F}.run(cpu);
 }
 
-void CpuOps::scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) {
-  expect(one_float_type(p, x) && same_shape(p, x) && square(x), "scaled_causal_softmax_forward", p, x);
+void ScaledCausalSoftmaxForward::run(Cpu& cpu) const {
   const int64_t T = x.cols();
   with_float_type(x.dtype, [&]<class F>(F) {
     const auto fx = floats<F>(x), fp = floats<F>(p);
-    each_row(rows_of(x), T,
-             [=](int64_t row) { softmax_row(fp + row * T, fx + row * T, scale, row % T + 1, T); });
+    cpu.each_row(rows_of(x), T, [=, scale = scale](int64_t row) {
+      softmax_row(fp + row * T, fx + row * T, scale, row % T + 1, T);
+    });
   });
 }
 
-void CpuOps::scaled_causal_softmax_backward(Tensor dx, Tensor dp, Tensor p, float scale) {
-  expect(one_float_type(dx, dp, p) && same_shape(dx, dp, p) && square(p), "scaled_causal_softmax_backward",
-         dx, dp, p);
+void ScaledCausalSoftmaxBackward::run(Cpu& cpu) const {
   const int64_t T = p.cols();
   with_float_type(p.dtype, [&]<class F>(F) {
     const auto fdx = floats<F>(dx), fdp = floats<F>(dp), fp = floats<F>(p);
-    each_row(rows_of(p), T, [=](int64_t row) {
+    cpu.each_row(rows_of(p), T, [=, scale = scale](int64_t row) {
       softmax_backward_row(fdx + row * T, fdp + row * T, fp + row * T, scale, row % T + 1, T);
     });
   });

@@ -2,8 +2,7 @@
 #include <array>
 #include <cmath>
 
-#include "model/cpu/check.h"
-#include "model/cpu/cpu_ops.h"
+#include "model/cpu/cpu.h"
 
 namespace stepladder {
 namespace {
@@ -31,7 +30,7 @@ void update_loss_scaler(float* scaler, bool finite) {
 
 }  // namespace
 
-double CpuOps::squares(Tensor x) const {
+double Cpu::squares(Tensor x) const {
   constexpr int64_t kSlices = 64;  // a fixed number, so that the thread count does not show in the sum
   const int64_t n = x.numel(), slice = std::max(kPiece, (n + kSlices - 1) / kSlices);
   std::array<double, kSlices> sums{};
@@ -48,27 +47,20 @@ double CpuOps::squares(Tensor x) const {
   return total;
 }
 
-void CpuOps::sum_of_squares(Tensor out, Tensor x) {
-  expect(one_float_type(x) && all_f32(out) && out.numel() == 1, "sum_of_squares", out, x);
-  *out.ptr<float>() = static_cast<float>(squares(x));
+void SumOfSquares::run(Cpu& cpu) const {
+  *out.ptr<float>() = static_cast<float>(cpu.squares(x));
 }
 
-void CpuOps::clip_factor(Tensor factor, Tensor norm, Tensor parts, float max_norm) {
-  expect(all_f32(factor, norm, parts) && factor.numel() == 1 && norm.numel() == 1, "clip_factor", factor,
-         norm, parts);
+void ClipFactor::run(Cpu&) const {
   const float* p = parts.ptr<float>();
   const double length = std::sqrt(sum(parts.numel(), [=](int64_t i) { return p[i]; }));
   *norm.ptr<float>() = static_cast<float>(length);
   *factor.ptr<float>() = static_cast<float>(clip(length, max_norm));
 }
 
-void CpuOps::clip_grad_norm(Tensor factor, Tensor norm, std::span<const Tensor> grads, float max_norm,
-                            Tensor loss_scaler) {
-  expect(all_f32(factor, norm) && factor.numel() == 1 && norm.numel() == 1 && loss_scaler_fits(loss_scaler),
-         "clip_grad_norm", factor, norm, loss_scaler);
-  for (const Tensor& g : grads) expect(one_float_type(g), "clip_grad_norm", g);
+void ClipGradNorm::run(Cpu& cpu) const {
   double total = 0.0;
-  for (const Tensor& g : grads) total += squares(g);
+  for (const Tensor& g : grads) total += cpu.squares(g);
   const double scale = present(loss_scaler) ? *loss_scaler.ptr<float>() : 1.0F;
   const double length = std::sqrt(total) / scale;
   *norm.ptr<float>() = static_cast<float>(length);

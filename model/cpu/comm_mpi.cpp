@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <exception>
 
-#include "model/cpu/cpu_ops.h"
+#include "model/cpu/cpu.h"
 
 namespace stepladder {
 namespace {
@@ -54,8 +54,8 @@ void MpiComm::queue(Collective what, std::span<const Tensor> bucket) {
   }
 }
 
-void MpiComm::finish(int64_t but) {
-  for (; std::ssize(queued_) > but; queued_.pop_front())
+void MpiComm::finish(int64_t allow_pending) {
+  for (; std::ssize(queued_) > allow_pending; queued_.pop_front())
     for (const auto& [x, before] : queued_.front().bucket) {
       std::ranges::copy(before, static_cast<std::byte*>(x.data));
       run(queued_.front().what, x);
@@ -84,18 +84,6 @@ void MpiComm::run(Collective what, const Tensor& x) {
     const auto to = floats<T>(part);
     for (int64_t i = 0; i < part.numel(); ++i) to.set(i, result[static_cast<size_t>(i)]);
   });
-}
-
-void CpuOps::join(Rendezvous& ranks) {
-  comm_ = std::make_unique<MpiComm>(ranks);
-}
-
-void CpuOps::collective(Collective what, std::span<const Tensor> bucket) {
-  if (comm_) comm_->queue(what, bucket);
-}
-
-void CpuOps::wait_for_collectives(int64_t but) {
-  if (comm_) comm_->finish(but);
 }
 
 }  // namespace stepladder

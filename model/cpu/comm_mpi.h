@@ -25,11 +25,11 @@ class MpiComm {
 
   int rank() const { return ranks_.world().rank; }
   int world() const { return ranks_.world().size; }
-  /// As Ops::collective: takes what is in the tensors now, and is run when finish() asks for it. So an op
+  /// As Collectives::queue: takes what is in the tensors now, and is run when finish() asks for it. So an op
   /// that should have waited finds what was there before, and what it writes is lost.
   void queue(Collective what, std::span<const Tensor> bucket);
-  /// Runs those that are queued, but for the last `but`.
-  void finish(int64_t but);
+  /// Runs those that are queued, but for the last `allow_pending`.
+  void finish(int64_t allow_pending);
 
  private:
   void run(Collective what, const Tensor& x);

@@ -6,8 +6,8 @@
 #include <limits>
 #include <optional>
 
-#include "model/cpu/check.h"
-#include "model/cpu/cpu_ops.h"
+#include "model/cpu/comm_mpi.h"
+#include "model/cpu/cpu.h"
 
 namespace stepladder {
 namespace {
@@ -82,7 +82,25 @@ int64_t available_memory() {
 
 }  // namespace
 
-DeviceInfo CpuOps::device() const {
+Cpu::Cpu(int threads_to_use) : threads(threads_to_use > 0 ? threads_to_use : max_threads()) {
+  openblas_set_num_threads(1);  // matmul shares its tiles out itself
+}
+
+void Cpu::bind_workspace(Arena& arena, const Config& config) {
+  const Tensor each_thread = arena.alloc("workspace/scratch", DType::f32, {threads, kScratch});
+  const Tensor sorted = arena.alloc("workspace/embedding", DType::i32, {config.B * config.T});
+  if (arena.planning()) return;
+  scratch_ = each_thread;
+  order = sorted;
+}
+
+float* Cpu::scratch(const char* op, int64_t n) const {
+  check(n <= kScratch, op, ": rows of ", n, " elements, at most ", kScratch);
+  expect_workspace(op, scratch_, threads * kScratch);
+  return scratch_.ptr<float>();
+}
+
+DeviceInfo Cpu::info() const {
   DeviceInfo info;
   info.backend = "cpu";
   info.name = cpu_name();
@@ -94,11 +112,11 @@ DeviceInfo CpuOps::device() const {
   return info;
 }
 
-MemoryInfo CpuOps::memory() {
+MemoryInfo Cpu::memory() {
   return {available_memory(), allocated_->peak, kilobytes_after("/proc/self/status", "VmHWM:")};
 }
 
-std::shared_ptr<void> CpuOps::allocate(size_t bytes) {
+std::shared_ptr<void> Cpu::allocate(size_t bytes) {
   // Linux promises more than it has and kills the process later: ask first.
   const int64_t available = available_memory();
   void* block = nullptr;
@@ -117,49 +135,48 @@ std::shared_ptr<void> CpuOps::allocate(size_t bytes) {
           }};
 }
 
-void CpuOps::upload(Tensor dst, const void* host) {
-  if (dst.bytes() > 0) std::memcpy(dst.data, host, dst.bytes());
-}
+namespace {
 
-void CpuOps::download(void* host, Tensor src) {
-  if (src.bytes() > 0) std::memcpy(host, src.data, src.bytes());
-}
+/// The ops of a recording are called again.
+class NoGraph final : public Graph {
+ public:
+  void search(const std::function<void()>&) override {}
+  std::function<void()> record(const std::function<void()>& work) override { return work; }
+  CompileInfo info() const override { return {}; }
+};
 
-void CpuOps::zero(Tensor x) {
-  if (x.bytes() > 0) std::memset(x.data, 0, x.bytes());
-}
+class MpiCollectives final : public Collectives {
+ public:
+  void join(Rendezvous& ranks) override { comm_ = std::make_unique<MpiComm>(ranks); }
+  int rank() const override { return comm_ ? comm_->rank() : 0; }
+  int world() const override { return comm_ ? comm_->world() : 1; }
+  void queue(Collective what, std::span<const Tensor> bucket) override { comm_->queue(what, bucket); }
+  void wait(int64_t allow_pending) override {
+    if (comm_) comm_->finish(allow_pending);
+  }
 
-void CpuOps::copy(Tensor dst, Tensor src) {
-  expect(one_float_type(dst) && one_float_type(src) && same_shape(dst, src), "copy", dst, src);
-  with_float_type(dst.dtype, [&]<class To>(To) {
-    with_float_type(src.dtype, [&]<class From>(From) {
-      const auto from = floats<From>(src);
-      each_element(floats<To>(dst), dst.numel(), [=](int64_t i) { return from[i]; });
-    });
-  });
-}
+ private:
+  std::unique_ptr<MpiComm> comm_;  // empty: a world of 1
+};
 
-void CpuOps::write(Tensor dst, std::initializer_list<float> values) {
-  expect(all_f32(dst) && values.size() <= 8 && dst.numel() == static_cast<int64_t>(values.size()), "write",
-         dst);
-  std::copy(values.begin(), values.end(), dst.ptr<float>());
-}
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(int threads) : cpu_(threads) {}
+  void run(const AnyOp& op) override { op.run(cpu_); }
+  Device& device() override { return cpu_; }
+  Graph& graph() override { return graph_; }
+  Collectives& collectives() override { return collectives_; }
 
-std::shared_ptr<void> CpuOps::allocate_host(size_t bytes) {
-  return allocate(bytes);
-}
+ private:
+  Cpu cpu_;
+  NoGraph graph_;
+  MpiCollectives collectives_;
+};
 
-void CpuOps::stage(Tensor staged, const void* pinned) {
-  upload(staged, pinned);
-}
+}  // namespace
 
-void CpuOps::receive(Tensor dst, Tensor staged) {
-  expect(dst.dtype == staged.dtype && same_shape(dst, staged), "receive", dst, staged);
-  upload(dst, staged.data);
-}
-
-std::unique_ptr<Ops> make_cpu_ops() {
-  return std::make_unique<CpuOps>();
+std::unique_ptr<Backend> make_cpu_backend(int threads) {
+  return std::make_unique<CpuBackend>(threads);
 }
 
 }  // namespace stepladder

@@ -1,19 +1,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/cpu/check.h"
-#include "model/cpu/cpu_ops.h"
+#include "model/cpu/cpu.h"
 #include "model/cpu/statistics.h"
 
 namespace stepladder {
 namespace {
-
-/// qkv (B,T,3C) belongs to x (B,T,C) in the NH heads of lse (B,NH,T).
-bool attention_fits(Tensor qkv, Tensor x, Tensor lse) {
-  return one_float_type(qkv, x) && all_f32(lse) && x.shape.rank() == 3 && lse.shape.rank() == 3 &&
-         qkv.shape == Shape{x.shape[0], x.shape[1], 3 * x.shape[2]} && lse.shape[0] == x.shape[0] &&
-         lse.shape[2] == x.shape[1] && lse.shape[1] > 0 && x.shape[2] % lse.shape[1] == 0;
-}
 
 template <class F>
 float dot(Floats<F> a, Floats<F> b, int64_t n) {
@@ -56,20 +48,19 @@ struct HeadRow {
 
 }  // namespace
 
-void CpuOps::attention_forward(Tensor out, Tensor lse, Tensor qkv) {
-  expect(attention_fits(qkv, out, lse), "attention_forward", out, lse, qkv);
+void AttentionForward::run(Cpu& cpu) const {
   const int64_t B = out.shape[0], T = out.shape[1], C = out.shape[2], NH = lse.shape[1], HS = C / NH;
   const float scale = 1.0F / std::sqrt(static_cast<float>(HS));
-  float* const threads_scratch = scratch("attention_forward", T);
+  float* const threads_scratch = cpu.scratch(kName, T);
   float* plse = lse.ptr<float>();
   with_float_type(qkv.dtype, [&]<class F>(F) {
     const auto fout = floats<F>(out), fqkv = floats<F>(qkv);
-    each_row(B * NH * T, T * HS, [=](int64_t i) {
+    cpu.each_row(B * NH * T, T * HS, [=](int64_t i) {
       const HeadRow at(i, NH, T, C);
       const auto first = fqkv + at.qkv;
       const Rows<F> q{first, 3 * C}, k{first + C, 3 * C}, v{first + 2 * C, 3 * C};
       const int64_t n = at.t + 1;
-      float* p = threads_scratch + thread_index() * kScratch;
+      float* p = threads_scratch + thread_index() * Cpu::kScratch;
       for (int64_t s = 0; s < n; ++s) p[s] = scale * dot(q[at.t], k[s], HS);
       const ExpSum exps = exp_sum(Floats<float>{p}, n);
       for (int64_t s = 0; s < n; ++s) p[s] = exp_float(p[s] - exps.top);
@@ -81,23 +72,20 @@ void CpuOps::attention_forward(Tensor out, Tensor lse, Tensor qkv) {
 
 // With p = exp(q k^T / sqrt(HS) - lse) and dp = dout v^T: dv = p^T dout, ds = p * (dp - sum_s(dp * p)),
 // dq = ds k / sqrt(HS), dk = ds^T q / sqrt(HS); the sum is that of dout * out.
-void CpuOps::attention_backward(Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv) {
-  expect(attention_fits(qkv, out, lse) && one_float_type(qkv, dqkv, dout) && same_shape(dqkv, qkv) &&
-             same_shape(dout, out),
-         "attention_backward", dqkv, dout, out, lse, qkv);
+void AttentionBackward::run(Cpu& cpu) const {
   const int64_t B = out.shape[0], T = out.shape[1], C = out.shape[2], NH = lse.shape[1], HS = C / NH;
   const float scale = 1.0F / std::sqrt(static_cast<float>(HS));
-  float* const threads_scratch = scratch("attention_backward", 2 * T);
+  float* const threads_scratch = cpu.scratch(kName, 2 * T);
   const float* plse = lse.ptr<float>();
   with_float_type(qkv.dtype, [&]<class F>(F) {
     const auto fdqkv = floats<F>(dqkv), fdout = floats<F>(dout), fout = floats<F>(out), fqkv = floats<F>(qkv);
-    each_row(B * NH * T, T * HS, [=](int64_t i) {
+    cpu.each_row(B * NH * T, T * HS, [=](int64_t i) {
       const HeadRow at(i, NH, T, C);
       const auto first = fqkv + at.qkv, dfirst = fdqkv + at.qkv + at.t * 3 * C;
       const Rows<F> q{first, 3 * C}, k{first + C, 3 * C}, v{first + 2 * C, 3 * C};
       const Rows<F> dy{fdout + at.x, C}, y{fout + at.x, C};
       const float* log_sum = plse + i - at.t;
-      float *p = threads_scratch + thread_index() * kScratch, *ds = p + T;
+      float *p = threads_scratch + thread_index() * Cpu::kScratch, *ds = p + T;
 
       const auto score = [=](int64_t t, int64_t s) {
         return exp_float(scale * dot(q[t], k[s], HS) - log_sum[t]);

@@ -3,8 +3,7 @@
 #include <limits>
 #include <vector>
 
-#include "model/cpu/check.h"
-#include "model/cpu/cpu_ops.h"
+#include "model/cpu/cpu.h"
 #include "model/cpu/gelu.h"
 
 namespace stepladder {
@@ -36,17 +35,6 @@ void raise(float& amax, float x) {
   if (!(magnitude <= amax)) amax = std::isnan(amax) ? amax : magnitude;
 }
 
-/// q (N,C) and qt (C,N) fit x (N,C), or are empty, but not both.
-bool quantized_fit(Tensor q, Tensor qt, Tensor x) {
-  const auto fits = [](const Tensor& t) { return is_fp8(t.dtype) && t.scale && t.amax; };
-  const bool rows = !present(q) || (fits(q) && dim(q, -1) == dim(x, -1) && rows_of(q) == rows_of(x));
-  const bool columns = !present(qt) || (fits(qt) && qt.shape.rank() == 2 && qt.shape[0] == x.cols() &&
-                                        qt.shape[1] == rows_of(x));
-  const bool alike =
-      !present(q) || !present(qt) || (q.dtype == qt.dtype && q.scale == qt.scale && q.amax == qt.amax);
-  return (present(q) || present(qt)) && x.shape.rank() > 0 && rows && columns && alike;
-}
-
 /// q and qt of v(i) for i in [0, N * C).
 template <class V>
 void quantize_values(Tensor q, Tensor qt, int64_t N, int64_t C, const V& v) {
@@ -69,21 +57,15 @@ void quantize_values(Tensor q, Tensor qt, int64_t N, int64_t C, const V& v) {
 
 }  // namespace
 
-void CpuOps::quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) {
-  expect(quantized_fit(q, qt, x) && one_float_type(x) &&
-             (!present(dbias) || (one_float_type(x, dbias) && dbias.shape == Shape{x.cols()})),
-         "quantize", q, qt, x, dbias);
+void Quantize::run(Cpu& cpu) const {
   with_float_type(x.dtype, [&]<class T>(T) {
     const auto fx = floats<T>(x);
     quantize_values(q, qt, rows_of(x), x.cols(), [=](int64_t i) { return fx[i]; });
   });
-  if (present(dbias)) sum_rows(dbias, x);
+  if (present(dbias)) SumRows{dbias, x}.run(cpu);
 }
 
-void CpuOps::quantize_to_fit(Tensor q, Tensor qt, Tensor x) {
-  expect(x.shape.rank() == 3 && q.shape.rank() == 3 && qt.shape.rank() == 3 && qt.shape[0] == x.shape[0] &&
-             same_shape(q, x),
-         "quantize_to_fit", q, qt, x);
+void QuantizeToFit::run(Cpu& cpu) const {
   for (int64_t l = 0; l < x.shape[0]; ++l) {
     const auto matrix = [l](const Tensor& t) {
       Tensor of_l = t[l];
@@ -92,63 +74,54 @@ void CpuOps::quantize_to_fit(Tensor q, Tensor qt, Tensor x) {
       return of_l;
     };
     const Tensor x_l = x[l], q_l = matrix(q), qt_l = matrix(qt);
-    expect(quantized_fit(q_l, qt_l, x_l), "quantize_to_fit", q, qt, x);
     *q_l.amax = 0.0F;
     with_float_type(x.dtype, [&]<class T>(T) {
       if (const auto fx = floats<T>(x_l); fx.data)
         for (int64_t i = 0; i < x_l.numel(); ++i) raise(*q_l.amax, fx[i]);
     });
     *q_l.scale = fitting_scale(*q_l.amax, q.dtype);
-    quantize(q_l, qt_l, x_l, {});
+    Quantize{q_l, qt_l, x_l}.run(cpu);
   }
 }
 
-void CpuOps::quantize_gelu(Tensor q, Tensor qt, Tensor x) {
-  expect(quantized_fit(q, qt, x) && one_float_type(x), "quantize_gelu", q, qt, x);
+void QuantizeGelu::run(Cpu&) const {
   with_float_type(x.dtype, [&]<class T>(T) {
     const auto fx = floats<T>(x);
     quantize_values(q, qt, rows_of(x), x.cols(), [=](int64_t i) { return gelu(fx[i]); });
   });
 }
 
-void CpuOps::quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) {
-  expect(quantized_fit(q, qt, x) && one_float_type(x, dout, dbias) && same_shape(x, dout) &&
-             dbias.shape == Shape{x.cols()},
-         "quantize_gelu_backward", q, qt, dbias, dout, x);
+void QuantizeGeluBackward::run(Cpu& cpu) const {
   with_float_type(x.dtype, [&]<class T>(T) {
     const auto fx = floats<T>(x), fdout = floats<T>(dout);
     const int64_t N = rows_of(x), C = x.cols();
     const auto v = [=](int64_t i) { return fdout[i] * gelu_slope(fx[i]); };
     quantize_values(q, qt, N, C, v);
-    add_sums(floats<T>(dbias), N, C, [=](int64_t n, int64_t c) { return v(n * C + c); });
+    cpu.add_sums(floats<T>(dbias), N, C, [=](int64_t n, int64_t c) { return v(n * C + c); });
   });
 }
 
-void CpuOps::quantize_layernorm(Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x, Tensor w, Tensor b) {
-  expect(quantized_fit(q, qt, x) && one_float_type(x, w, b), "quantize_layernorm", q, qt, x, w, b);
+void QuantizeLayerNorm::run(Cpu& cpu) const {
   // In f32, so that the result is rounded once.
   std::vector<float> memory(static_cast<size_t>(2 * x.numel() + w.numel() + b.numel()));
   float* free = memory.data();
   const auto wide = [&](const Tensor& t) {
     const Tensor copied{free, DType::f32, t.shape, t.name};
     free += t.numel();
-    copy(copied, t);
+    Copy{copied, t}.run(cpu);
     return copied;
   };
   const Tensor wide_x = wide(x), wide_w = wide(w), wide_b = wide(b), out{free, DType::f32, x.shape, "out"};
-  layernorm_forward(out, mean, rstd, wide_x, wide_w, wide_b);
-  quantize(q, qt, out, {});
+  LayerNormForward{out, mean, rstd, wide_x, wide_w, wide_b}.run(cpu);
+  Quantize{q, qt, out}.run(cpu);
 }
 
-void CpuOps::quantize_layernorm_backward(Tensor q, Tensor qt, Tensor dx, Tensor dw, Tensor db, Tensor dbias,
-                                         Tensor dout, Tensor x, Tensor mean, Tensor rstd, Tensor w) {
-  layernorm_backward(dx, dw, db, dbias, dout, x, mean, rstd, w);
-  quantize(q, qt, dx, {});
+void QuantizeLayerNormBackward::run(Cpu& cpu) const {
+  norm().run(cpu);
+  Quantize{quantized.q, quantized.qt, dx}.run(cpu);
 }
 
-void CpuOps::transpose(Tensor qt, Tensor q) {
-  expect(is_fp8(q.dtype) && qt.dtype == q.dtype && dim(qt, -1) == rows_of(q) && rows_of(qt) == dim(q, -1),
-         "transpose", qt, q);
+void Transpose::run(Cpu&) const {
   const int64_t N = rows_of(q), C = q.cols();
   const auto* from = static_cast<const uint8_t*>(q.data);
   auto* to = static_cast<uint8_t*>(qt.data);
@@ -156,9 +129,7 @@ void CpuOps::transpose(Tensor qt, Tensor q) {
     for (int64_t c = 0; c < C; ++c) to[c * N + n] = from[n * C + c];
 }
 
-void CpuOps::quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
-                                    float scale) {
-  expect(quantized_fit(q, {}, logits), "quantize_cross_entropy", q, logits);
+void QuantizeCrossEntropy::run(Cpu& cpu) const {
   // A row of f32 at a time, so that the gradient is rounded once.
   std::vector<float> row(static_cast<size_t>(logits.cols()));
   const int64_t Vp = logits.cols();
@@ -166,18 +137,15 @@ void CpuOps::quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tens
     for (int64_t n = 0; n < targets.numel(); ++n) {
       for (int64_t v = 0; v < Vp; ++v) row[static_cast<size_t>(v)] = floats<T>(logits)[n * Vp + v];
       const Tensor gradient{row.data(), DType::f32, {1, Vp}, "gradient"};
-      cross_entropy_forward_backward(at(losses, n), gradient, at(targets, n), V, scale, {});
+      CrossEntropyForwardBackward{at(losses, n), gradient, at(targets, n), V, scale}.run(cpu);
       Tensor q_row = q.first({1, Vp});
       q_row.data = static_cast<std::byte*>(q.data) + n * Vp;
-      quantize(q_row, {}, gradient, {});
+      Quantize{q_row, {}, gradient}.run(cpu);
     }
   });
 }
 
-void CpuOps::update_scales(Tensor scale, Tensor history, Tensor amax, DType type) {
-  expect(all_f32(scale, history, amax) && history.shape.rank() == 2 && history.cols() > 0 &&
-             scale.shape == Shape{history.shape[0], kScaleStride} && amax.shape == Shape{history.shape[0]},
-         "update_scales", scale, history, amax);
+void UpdateScales::run(Cpu&) const {
   for (int64_t r = 0; r < amax.numel(); ++r) {
     float* values = history[r].ptr<float>();
     const int64_t W = history.cols();

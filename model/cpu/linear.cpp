@@ -1,20 +1,15 @@
-#include "model/cpu/check.h"
 #include "model/cpu/gelu.h"
 #include "model/cpu/matmul.h"
 
 namespace stepladder {
 
-void CpuOps::linear_forward(Tensor out, Tensor x, Tensor w, Tensor b, Tensor residual) {
-  const Product product("linear_forward", out, x, w, MatOp::NT, tf32());
-  expect(one_float_type(out, b) && (out.dtype == x.dtype || is_fp8(x.dtype)) && w.shape.rank() == 2 &&
-             b.shape == Shape{out.cols()} &&
-             (!present(residual) || (one_float_type(out, residual) && same_shape(out, residual))),
-         "linear_forward", out, x, w, b, residual);
+void LinearForward::run(Cpu& cpu) const {
+  const Product product(out, x, w, MatOp::NT, cpu.tf32());
   const int64_t N = product.N;
   with_float_type(out.dtype, [&]<class T>(T) {
     const auto fout = floats<T>(out), fb = floats<T>(b);
     const auto fresidual = present(residual) ? floats<T>(residual) : Floats<T>{};
-    product.each_tile(threads_, scratch("linear_forward"), [&](const Tile& t, const float* elements) {
+    product.each_tile(cpu.threads, cpu.scratch(kName), [&](const Tile& t, const float* elements) {
       for (int64_t r = 0; r < t.rows; ++r) {
         const int64_t row = (t.m + r) * N + t.n;
         const auto to = fout + row, bias = fb + t.n;
@@ -32,15 +27,12 @@ void CpuOps::linear_forward(Tensor out, Tensor x, Tensor w, Tensor b, Tensor res
   });
 }
 
-void CpuOps::linear_gelu_forward(Tensor out, Tensor pre, Tensor x, Tensor w, Tensor b) {
-  const Product product("linear_gelu_forward", out, x, w, MatOp::NT, tf32());
-  expect(one_float_type(out, pre, x, b) && w.shape.rank() == 2 && same_shape(out, pre) &&
-             b.shape == Shape{out.cols()},
-         "linear_gelu_forward", out, pre, x, w, b);
+void LinearGeluForward::run(Cpu& cpu) const {
+  const Product product(out, x, w, MatOp::NT, cpu.tf32());
   const int64_t N = product.N;
   with_float_type(out.dtype, [&]<class T>(T) {
     const auto fout = floats<T>(out), fpre = floats<T>(pre), fb = floats<T>(b);
-    product.each_tile(threads_, scratch("linear_gelu_forward"), [&](const Tile& t, const float* elements) {
+    product.each_tile(cpu.threads, cpu.scratch(kName), [&](const Tile& t, const float* elements) {
       for (int64_t r = 0; r < t.rows; ++r) {
         const int64_t row = (t.m + r) * N + t.n;
         const float* from = elements + r * t.cols;
@@ -55,21 +47,18 @@ void CpuOps::linear_gelu_forward(Tensor out, Tensor pre, Tensor x, Tensor w, Ten
   });
 }
 
-void CpuOps::linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w, Tensor pre, Write write) {
-  const Product product("linear_gelu_backward", dpre, dout, w, MatOp::NN, tf32());
-  expect(one_float_type(dpre, db, dout, pre) && w.shape.rank() == 2 && same_shape(dpre, pre) &&
-             db.shape == Shape{dpre.cols()},
-         "linear_gelu_backward", dpre, db, dout, w, pre);
+void LinearGeluBackward::run(Cpu& cpu) const {
+  const Product product(dpre, dout, w, MatOp::NN, cpu.tf32());
   const int64_t M = product.M, N = product.N;
-  float* all_scratch = scratch("linear_gelu_backward");
+  float* all_scratch = cpu.scratch(kName);
   with_float_type(dpre.dtype, [&]<class T>(T) {
     const auto fdpre = floats<T>(dpre), fdb = floats<T>(db), fpre = floats<T>(pre);
     // One thread has all rows of its columns, so that it can sum them.
-    parallel_for(product.worth(threads_), (N + kColumns - 1) / kColumns, [&](int64_t piece) {
-      float* mine = all_scratch + thread_index() * kScratch;
+    parallel_for(product.worth(cpu.threads), (N + Cpu::kColumns - 1) / Cpu::kColumns, [&](int64_t piece) {
+      float* mine = all_scratch + thread_index() * Cpu::kScratch;
       float* elements = mine + kOperandTiles;
-      const int64_t n = piece * kColumns, cols = std::min(kColumns, N - n);
-      double sums[kColumns] = {};
+      const int64_t n = piece * Cpu::kColumns, cols = std::min(Cpu::kColumns, N - n);
+      double sums[Cpu::kColumns] = {};
       for (int64_t m = 0; m < M; m += kTileM) {
         const Tile t{0, m, n, std::min(kTileM, M - m), cols};
         product.tile(t, 0.0F, elements, cols, mine);
@@ -89,13 +78,10 @@ void CpuOps::linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w,
   });
 }
 
-void CpuOps::linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x, Write write) {
-  const Product fits("linear_weight_backward", dw, dout, x, MatOp::TN, tf32());
-  expect(one_float_type(dw, db, dout) && dw.shape.rank() == 2 && db.shape == Shape{dw.shape[0]},
-         "linear_weight_backward", dw, db, dout, x);
-  matmul(dw, dout, x, MatOp::TN, write);
-  if (write == Write::set) zero(db);
-  sum_rows(db, dout);
+void LinearWeightBackward::run(Cpu& cpu) const {
+  Matmul{dw, dout, x, MatOp::TN, write}.run(cpu);
+  if (write == Write::set) Zero{db}.run(cpu);
+  SumRows{db, dout}.run(cpu);
 }
 
 }  // namespace stepladder

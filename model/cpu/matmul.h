@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "model/cpu/cpu_ops.h"
+#include "model/cpu/cpu.h"
 
 namespace stepladder {
 
@@ -12,7 +12,7 @@ namespace stepladder {
 // both operands, then one of the output.
 inline constexpr int64_t kTileM = 128, kTileN = 512, kTileK = 256;
 inline constexpr int64_t kOperandTiles = (kTileM + kTileN) * kTileK;
-static_assert(kOperandTiles + kTileM * kTileN <= CpuOps::kScratch);
+static_assert(kOperandTiles + kTileM * kTileN <= Cpu::kScratch);
 
 /// Rows [m, m + rows) and columns [n, n + cols) of product i of the batch; at most (kTileM,kTileN).
 struct Tile {
@@ -20,12 +20,10 @@ struct Tile {
 };
 
 /// op(a) op(b) in f32: a batch of (M,K)(K,N), whichever way a and b are stored.
-class Product {
+class Product : public MatmulShape {
  public:
-  /// Throws std::invalid_argument naming `name` unless op(a) op(b) has the shape of `out`. With `padded` the
-  /// rows of out (NT) or a (NN, TN) of a single product may be longer.
-  Product(const char* name, const Tensor& out, const Tensor& a, const Tensor& b, MatOp op, bool tf32,
-          bool padded = false);
+  /// Of operands that fit.
+  Product(const Tensor& out, const Tensor& a, const Tensor& b, MatOp op, bool tf32);
 
   /// Whether tile() needs scratch.
   bool converts() const { return a_.dtype != DType::f32 || tf32_; }
@@ -45,7 +43,7 @@ class Product {
   template <class Body>
   void each_tile(int threads, float* scratch, const Body& body) const {
     each_tile(threads, [&](const Tile& t) {
-      float* mine = scratch + thread_index() * CpuOps::kScratch;
+      float* mine = scratch + thread_index() * Cpu::kScratch;
       float* elements = mine + kOperandTiles;
       tile(t, 0.0F, elements, t.cols, mine);
       body(t, elements);
@@ -54,11 +52,7 @@ class Product {
   /// How many of `threads` are worth waking.
   int worth(int threads) const { return batch * M * N * K > (1 << 21) ? threads : 1; }
 
-  int64_t batch, M, N, K;
-  int64_t out_stride;  // from row to row of out, N unless padded
-
  private:
-  int64_t a_stride_;
   Tensor a_, b_;
   bool a_transposed_, b_transposed_, tf32_;
 };

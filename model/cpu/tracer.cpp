@@ -2,7 +2,7 @@
 #include <chrono>
 #include <utility>
 
-#include "model/cpu/cpu_ops.h"
+#include "model/cpu/cpu.h"
 #include "model/trace.h"
 
 namespace stepladder {
@@ -36,7 +36,7 @@ class SteadyTracer final : public Tracer {
 
 }  // namespace
 
-std::unique_ptr<Tracer> CpuOps::make_tracer() {
+std::unique_ptr<Tracer> Cpu::make_tracer() {
   return std::make_unique<SteadyTracer>();
 }
 

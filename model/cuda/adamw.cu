@@ -1,11 +1,10 @@
-// One step of AdamW over all parameters in one launch, at the speed of memory: with 16-bit gradients and
-// weights it moves 28 bytes for each parameter.
+// One step of AdamW over all parameters in one launch. It is bound by memory: with 16-bit gradients and
+// weights it moves 28 bytes per parameter.
 #include <cmath>
 
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/kernels.cuh"
 #include "model/cuda/multi_tensor.cuh"
-#include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
 
 namespace stepladder {
@@ -42,7 +41,8 @@ struct Update {
   }
 };
 
-// The tile that begins at element `begin`, kVector elements at a time. Only scalars stop at its end.
+// Updates the tile from element `begin` on, kVector elements at a time. With kVector > 1 the tile must be
+// whole.
 template <int kVector, class T>
 __device__ void update_tile(const Parameter<T>& p, int64_t begin, const Update& update) {
   constexpr int kSteps = kTile / (kThreads * kVector);
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads)
   const float t = loss_scaler ? schedule[1] - loss_scaler->skipped_steps : schedule[1];
   const int tile = static_cast<int>(blockIdx.x), i = tensor_of(batch, tile);
   const Parameter<T> p = batch.at[i];
-  // 1 - beta^t would cancel where t is small.
+  // expm1, since 1 - beta^t loses digits when t is small.
   const Update update{.clip = *clip,
                       .lr = schedule[0],
                       .weight1 = hyper.weight1,
@@ -104,16 +104,12 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void CudaOps::adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tensor clip, const AdamW& hyper,
-                    Tensor loss_scaler) {
-  const Range range("adamw");
-  check(schedule.numel() == 2, "adamw: schedule ", schedule, ", must be {lr, t}");
-  check(clip.numel() == 1, "adamw: clip ", clip, ", must have one element");
+void AdamWStep::run(Cuda& cuda) const {
   for (const float beta : {hyper.beta1, hyper.beta2})
-    check(beta >= 0.0F && beta < 1.0F, "adamw: beta ", beta, ", must be in [0,1)");
+    stepladder::check(beta >= 0.0F && beta < 1.0F, kName, ": beta ", beta, ", must be in [0,1)");
   if (tensors.empty()) return;
   const float *lr_t = schedule.ptr<float>(), *factor = clip.ptr<float>();
-  const LossScaler* scaler = scaler_of("adamw", loss_scaler);
+  const LossScaler* scaler = scaler_of(loss_scaler);
   const auto log_of = [](float beta) { return static_cast<float>(std::log(static_cast<double>(beta))); };
   const Hyper values{1.0F - hyper.beta1, 1.0F - hyper.beta2, log_of(hyper.beta1), log_of(hyper.beta2),
                      hyper.eps};
@@ -122,8 +118,6 @@ void CudaOps::adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tenso
     using T = decltype(type);
     const auto parameter = [&](size_t i) {
       const AdamWTensor& t = tensors[i];
-      check_same_shape("adamw", t.w, t.g, t.m, t.v);
-      if (t.low.data) check_same_shape("adamw", t.w, t.low);
       Parameter<T> p{.w = t.w.ptr<float>(),
                      .m = t.m.ptr<float>(),
                      .v = t.v.ptr<float>(),
@@ -132,12 +126,12 @@ void CudaOps::adamw(std::span<const AdamWTensor> tensors, Tensor schedule, Tenso
                      .n = t.w.numel(),
                      .weight_decay = t.decay ? hyper.weight_decay : 0.0F,
                      .wide = false};
-      p.wide = options_.wide_access && aligned(p.w, p.m, p.v, p.g, p.low);
+      p.wide = cuda.options.wide_access && aligned(p.w, p.m, p.v, p.g, p.low);
       return p;
     };
     for_each_batch(tensors.size(), kTile, parameter, [&](const TensorBatch<Parameter<T>>& batch, int tiles) {
       if (tiles == 0) return;
-      launch(queue_, adamw_kernel<T>, grid_size(tiles), kThreads, 0, batch, values, lr_t, factor, scaler);
+      launch(cuda.queue, adamw_kernel<T>, grid_size(tiles), kThreads, 0, batch, values, lr_t, factor, scaler);
     });
   });
 }

@@ -1,7 +1,6 @@
 // Layout of the heads, and the stored causal mask.
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
 
 namespace stepladder {
 namespace {
@@ -44,16 +43,13 @@ __global__ void __launch_bounds__(32 * kLanes)
 }
 
 template <bool kSplit, int kParts>
-void move_heads(Queue& queue, const char* op, const Tensor (&parts)[kParts], Tensor whole) {
+void move_heads(Queue& queue, const Tensor (&parts)[kParts], Tensor whole) {
   const Shape& shape = parts[0].shape;
-  check(shape.rank() == 4, op, ": ", parts[0], ", must be (B,NH,T,HS)");
   const int64_t B = shape[0], NH = shape[1], T = shape[2], HS = shape[3];
-  check(whole.shape == Shape{B, T, kParts * NH * HS}, op, ": ", whole, " beside ", parts[0]);
   with_float_type(whole.dtype, [&](auto type) {
     using Type = decltype(type);
     Heads<Type, kParts> heads;
     for (int p = 0; p < kParts; ++p) {
-      check_same_shape(op, parts[0], parts[p]);
       heads.part[p] = parts[p].template ptr<Type>();
     }
     if (whole.numel() == 0) return;
@@ -63,14 +59,14 @@ void move_heads(Queue& queue, const char* op, const Tensor (&parts)[kParts], Ten
   });
 }
 
-struct CausalMask {  // 0 where s <= t, else -inf
+struct CausalMaskFunctor {  // 0 where s <= t, else -inf
   __device__ auto row(int64_t t) const {
     return [t](int64_t, int s) { return s <= t ? 0.0F : -INFINITY; };
   }
 };
 
 template <class Type>
-struct AddMask {  // att + mask[t]
+struct AddMaskFunctor {  // att + mask[t]
   const Type *att, *mask;
   int64_t T;
   __device__ auto row(int64_t row) const {
@@ -79,46 +75,34 @@ struct AddMask {  // att + mask[t]
   }
 };
 
-void check_mask(const char* op, const Tensor& mask) {
-  check(mask.shape.rank() == 2 && mask.shape[0] == mask.shape[1], op, ": ", mask, ", must be (T,T)");
-}
-
 }  // namespace
 
-void CudaOps::split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv) {
-  const Range range("split_qkv");
-  move_heads<true>(queue_, "split_qkv", {q, k, v}, qkv);
+void SplitQkv::run(Cuda& cuda) const {
+  move_heads<true>(cuda.queue, {q, k, v}, qkv);
 }
 
-void CudaOps::merge_qkv(Tensor qkv, Tensor q, Tensor k, Tensor v) {
-  const Range range("merge_qkv");
-  move_heads<false>(queue_, "merge_qkv", {q, k, v}, qkv);
+void MergeQkv::run(Cuda& cuda) const {
+  move_heads<false>(cuda.queue, {q, k, v}, qkv);
 }
 
-void CudaOps::split_heads(Tensor out, Tensor x) {
-  const Range range("split_heads");
-  move_heads<true>(queue_, "split_heads", {out}, x);
+void SplitHeads::run(Cuda& cuda) const {
+  move_heads<true>(cuda.queue, {out}, x);
 }
 
-void CudaOps::merge_heads(Tensor out, Tensor x) {
-  const Range range("merge_heads");
-  move_heads<false>(queue_, "merge_heads", {x}, out);
+void MergeHeads::run(Cuda& cuda) const {
+  move_heads<false>(cuda.queue, {x}, out);
 }
 
-void CudaOps::causal_mask(Tensor mask) {
-  const Range range("causal_mask");
-  check_mask("causal_mask", mask);
-  with_float_type(mask.dtype, [&](auto type) { map_rows<decltype(type)>(queue_, mask, CausalMask{}); });
+void CausalMask::run(Cuda& cuda) const {
+  with_float_type(mask.dtype,
+                  [&](auto type) { map_rows<decltype(type)>(cuda.queue, mask, CausalMaskFunctor{}); });
 }
 
-void CudaOps::add_mask(Tensor att, Tensor mask) {
-  const Range range("add_mask");
-  check_mask("add_mask", mask);
+void AddMask::run(Cuda& cuda) const {
   const int64_t T = mask.cols();
-  check(att.shape.rank() >= 2 && att.shape[-1] == T && att.shape[-2] == T, "add_mask: ", mask, " to ", att);
   with_float_type(att.dtype, [&](auto type) {
     using Type = decltype(type);
-    map_rows<Type>(queue_, att, AddMask<Type>{att.ptr<Type>(), mask.ptr<Type>(), T});
+    map_rows<Type>(cuda.queue, att, AddMaskFunctor<Type>{att.ptr<Type>(), mask.ptr<Type>(), T});
   });
 }
 

@@ -1,7 +1,6 @@
 // Negative log-likelihood of the targets, and its mean.
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
 
 namespace stepladder {
 namespace {
@@ -15,7 +14,7 @@ __global__ void __launch_bounds__(kThreads)
   if (row < rows) losses[row] = -logp[row * V + targets[row]];
 }
 
-struct NllLossBackward {  // -scale, times that of the loss scaler, at the target, else 0
+struct NllLossBackwardFunctor {  // -scale, times that of the loss scaler, at the target, else 0
   const int32_t* targets;
   float scale;
   const LossScaler* loss_scaler;  // may be null
@@ -25,7 +24,7 @@ struct NllLossBackward {  // -scale, times that of the loss scaler, at the targe
   }
 };
 
-struct AddMean {  // out + sum_i x / n
+struct AddMeanFunctor {  // out + sum_i x / n
   float* out;
   const float* x;
   float n;
@@ -37,31 +36,24 @@ struct AddMean {  // out + sum_i x / n
 
 }  // namespace
 
-void CudaOps::nll_loss_forward(Tensor losses, Tensor logp, Tensor targets) {
-  const Range range("nll_loss_forward");
+void NllLossForward::run(Cuda& cuda) const {
   const int64_t rows = logp.rows();
-  check(targets.numel() == rows && losses.numel() == rows, "nll_loss_forward: ", losses, " of ", logp,
-        " and ", targets);
   float* out = losses.ptr<float>();
   const float* in = logp.ptr<float>();
   const int32_t* at = targets.ptr<int32_t>();
   if (rows == 0) return;
-  launch(queue_, nll_loss_forward_kernel, grid_size(ceil_div(rows, kThreads)), kThreads, 0, out, in, at, rows,
-         logp.cols());
+  launch(cuda.queue, nll_loss_forward_kernel, grid_size(ceil_div(rows, kThreads)), kThreads, 0, out, in, at,
+         rows, logp.cols());
 }
 
-void CudaOps::nll_loss_backward(Tensor dlogp, Tensor targets, float scale, Tensor loss_scaler) {
-  const Range range("nll_loss_backward");
-  check(targets.numel() == dlogp.rows(), "nll_loss_backward: ", targets, " for the rows of ", dlogp);
-  map_rows(queue_, dlogp,
-           NllLossBackward{targets.ptr<int32_t>(), scale, scaler_of("nll_loss_backward", loss_scaler)});
+void NllLossBackward::run(Cuda& cuda) const {
+  map_rows(cuda.queue, dlogp, NllLossBackwardFunctor{targets.ptr<int32_t>(), scale, scaler_of(loss_scaler)});
 }
 
-void CudaOps::add_mean(Tensor out, Tensor x) {
-  const Range range("add_mean");
+void AddMean::run(Cuda& cuda) const {
   const int64_t n = x.numel();
-  check(out.numel() == 1 && n > 0, "add_mean: ", out, " of ", x);
-  sum_each_row(queue_, n, n, AddMean{out.ptr<float>(), x.ptr<float>(), static_cast<float>(n)});
+  stepladder::check(n > 0, kName, ": mean of ", x);
+  sum_each_row(cuda.queue, n, n, AddMeanFunctor{out.ptr<float>(), x.ptr<float>(), static_cast<float>(n)});
 }
 
 }  // namespace stepladder

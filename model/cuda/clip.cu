@@ -1,8 +1,7 @@
 // Clipping by the global norm.
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/kernels.cuh"
 #include "model/cuda/multi_tensor.cuh"
-#include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
 
 namespace stepladder {
@@ -34,8 +33,8 @@ struct SumOfParts {  // sum of parts
 };
 
 // norm = sqrt(sum of parts), factor = min(1, max_norm / (norm + 1e-6)); NaN stays NaN. With a loss scaler the
-// parts are of gradients times scale: norm is that of the true ones, factor makes them true.
-struct ClipFactor {
+// parts are those of scaled gradients: norm is that of the unscaled ones, and factor also unscales.
+struct ClipFactorFunctor {
   float *factor, *norm;
   const float* parts;
   float max_norm;
@@ -115,58 +114,51 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void CudaOps::sum_of_squares(Tensor out, Tensor x) {
-  const Range range("sum_of_squares");
-  check(out.numel() == 1, "sum_of_squares: ", out, ", must have one element");
+void SumOfSquares::run(Cuda& cuda) const {
   const int64_t n = x.numel();
-  if (n == 0) return zero(out);
-  check(partials_.numel() >= kSquareBlocks, "sum_of_squares needs a workspace: call bind_workspace() first");
+  if (n == 0) return Zero{out}.run(cuda);
+  stepladder::check(cuda.partials.numel() >= kSquareBlocks, kName,
+                    " needs a workspace: call bind_workspace() first");
 
-  // x cut into at most kSquareBlocks parts, then a second pass over their sums.
+  // First the sums of at most kSquareBlocks parts of x, then the sum of those.
   const int64_t part = std::max<int64_t>(kThreads * kItems, ceil_div(n, kSquareBlocks));
   const int64_t parts = ceil_div(n, part);
-  float* partials = partials_.ptr<float>();
+  float* partials = cuda.partials.ptr<float>();
   with_float_type(x.dtype, [&](auto type) {
     using T = decltype(type);
-    sum_each_row<T>(queue_, n, part, SquaresOfPart<T>{partials, x.ptr<T>()});
+    sum_each_row<T>(cuda.queue, n, part, SquaresOfPart<T>{partials, x.ptr<T>()});
   });
-  sum_each_row(queue_, parts, parts, SumOfParts{out.ptr<float>(), partials});
+  sum_each_row(cuda.queue, parts, parts, SumOfParts{out.ptr<float>(), partials});
 }
 
-void CudaOps::clip_factor(Tensor factor, Tensor norm, Tensor parts, float max_norm) {
-  const Range range("clip_factor");
-  check(factor.numel() == 1 && norm.numel() == 1, "clip_factor: ", factor, " and ", norm,
-        ", must have one element");
-  check(parts.numel() > 0, "clip_factor: no parts");
-  sum_each_row(queue_, parts.numel(), parts.numel(),
-               ClipFactor{factor.ptr<float>(), norm.ptr<float>(), parts.ptr<float>(), max_norm, nullptr});
+void ClipFactor::run(Cuda& cuda) const {
+  stepladder::check(parts.numel() > 0, kName, ": no parts");
+  sum_each_row(
+      cuda.queue, parts.numel(), parts.numel(),
+      ClipFactorFunctor{factor.ptr<float>(), norm.ptr<float>(), parts.ptr<float>(), max_norm, nullptr});
 }
 
-void CudaOps::clip_grad_norm(Tensor factor, Tensor norm, std::span<const Tensor> grads, float max_norm,
-                             Tensor loss_scaler) {
-  const Range range("clip_grad_norm");
-  check(factor.numel() == 1 && norm.numel() == 1, "clip_grad_norm: ", factor, " and ", norm,
-        ", must have one element");
-  check(!grads.empty(), "clip_grad_norm: no gradients");
-  check(partials_.numel() >= kSquareBlocks, "clip_grad_norm needs a workspace: call bind_workspace() first");
-  float* partials = partials_.ptr<float>();
-  const ClipFactor finish{factor.ptr<float>(), norm.ptr<float>(), partials, max_norm,
-                          scaler_of("clip_grad_norm", loss_scaler)};
+void ClipGradNorm::run(Cuda& cuda) const {
+  stepladder::check(cuda.partials.numel() >= kSquareBlocks, kName,
+                    " needs a workspace: call bind_workspace() first");
+  float* partials = cuda.partials.ptr<float>();
+  const ClipFactorFunctor finish{factor.ptr<float>(), norm.ptr<float>(), partials, max_norm,
+                                 scaler_of(loss_scaler)};
 
   with_float_type(grads[0].dtype, [&](auto type) {
     using T = decltype(type);
     const auto gradient = [&](size_t i) {
       const T* x = grads[i].ptr<T>();
-      return Gradient<T>{x, grads[i].numel(), options_.wide_access && aligned(x)};
+      return Gradient<T>{x, grads[i].numel(), cuda.options.wide_access && aligned(x)};
     };
     bool first = true;
     for_each_batch(grads.size(), kTile<T>, gradient, [&](const TensorBatch<Gradient<T>>& batch, int tiles) {
       const auto kernel = first ? sum_of_squares_kernel<Write::set, T> : sum_of_squares_kernel<Write::add, T>;
-      launch(queue_, kernel, kSquareBlocks, kThreads, 0, partials, batch, tiles);
+      launch(cuda.queue, kernel, kSquareBlocks, kThreads, 0, partials, batch, tiles);
       first = false;
     });
   });
-  sum_each_row(queue_, kSquareBlocks, kSquareBlocks, finish);
+  sum_each_row(cuda.queue, kSquareBlocks, kSquareBlocks, finish);
 }
 
 }  // namespace stepladder

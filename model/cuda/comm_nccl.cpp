@@ -1,11 +1,13 @@
 // The only file that includes nccl.h. The library is loaded when there is more than one rank.
 #include "model/cuda/comm_nccl.h"
 
-#include "model/cuda/cuda_ops.h"
+#include <array>
+
+#include "model/cuda/cuda.h"
+#include "model/cuda/dynamic_library.h"
 #include "model/cuda/range.h"
 
 #ifdef STEPLADDER_NCCL
-#include <dlfcn.h>
 #include <nccl.h>
 
 #include <cstdlib>
@@ -21,46 +23,27 @@ namespace {
 
 /// The functions of libnccl that are used here. Throws Error where it can't be loaded.
 struct Nccl {
-  Nccl() {
+  DynamicLibrary library = open();
+  decltype(&ncclGetErrorString) get_error_string = library.function("ncclGetErrorString");
+  decltype(&ncclGetUniqueId) get_unique_id = library.function("ncclGetUniqueId");
+  decltype(&ncclCommInitRank) comm_init_rank = library.function("ncclCommInitRank");
+  decltype(&ncclCommDestroy) comm_destroy = library.function("ncclCommDestroy");
+  decltype(&ncclGroupStart) group_start = library.function("ncclGroupStart");
+  decltype(&ncclGroupEnd) group_end = library.function("ncclGroupEnd");
+  decltype(&ncclAllReduce) all_reduce = library.function("ncclAllReduce");
+  decltype(&ncclReduceScatter) reduce_scatter = library.function("ncclReduceScatter");
+  decltype(&ncclAllGather) all_gather = library.function("ncclAllGather");
+  decltype(&ncclBroadcast) broadcast = library.function("ncclBroadcast");
+
+  static DynamicLibrary open() {
     // Multicast over NVLink needs set-up of the whole machine that may be missing, and hangs without it.
     setenv("NCCL_NVLS_ENABLE", "0", 0);
-    library = dlopen("libnccl.so.2", RTLD_NOW);
-    if (!library)
-      throw Error(cat("several CUDA devices need NCCL: install libnccl2 or nvidia-nccl-cu",
-                      CUDART_VERSION / 1000, " (", dlerror(), ")"));
-    load(get_error_string, "ncclGetErrorString");
-    load(get_unique_id, "ncclGetUniqueId");
-    load(comm_init_rank, "ncclCommInitRank");
-    load(comm_destroy, "ncclCommDestroy");
-    load(group_start, "ncclGroupStart");
-    load(group_end, "ncclGroupEnd");
-    load(all_reduce, "ncclAllReduce");
-    load(reduce_scatter, "ncclReduceScatter");
-    load(all_gather, "ncclAllGather");
-    load(broadcast, "ncclBroadcast");
+    return {"libnccl.so.2",
+            cat("several CUDA devices need NCCL: install libnccl2 or nvidia-nccl-cu", CUDART_VERSION / 1000)};
   }
   /// Throws Error with what `status` means.
   void check(ncclResult_t status, const char* call) const {
     if (status != ncclSuccess) throw Error(cat("NCCL: ", get_error_string(status), " in ", call));
-  }
-
-  void* library;  // never closed: NCCL's own threads may be in it
-  decltype(&ncclGetErrorString) get_error_string;
-  decltype(&ncclGetUniqueId) get_unique_id;
-  decltype(&ncclCommInitRank) comm_init_rank;
-  decltype(&ncclCommDestroy) comm_destroy;
-  decltype(&ncclGroupStart) group_start;
-  decltype(&ncclGroupEnd) group_end;
-  decltype(&ncclAllReduce) all_reduce;
-  decltype(&ncclReduceScatter) reduce_scatter;
-  decltype(&ncclAllGather) all_gather;
-  decltype(&ncclBroadcast) broadcast;
-
- private:
-  template <class Function>
-  void load(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(dlsym(library, name));
-    if (!function) throw Error(cat("libnccl has no ", name));
   }
 };
 
@@ -135,37 +118,53 @@ std::unique_ptr<NcclComm> make_nccl_comm(Rendezvous&) {
 }
 #endif
 
-void CudaOps::join(Rendezvous& ranks) {
-  comm_ = make_nccl_comm(ranks);
-  // Its few blocks go first where kernels of both streams are ready: the GEMMs' would leave them no room.
-  comm_stream_ = make_stream(Priority::high);
-  comm_begin_ = make_event(cudaEventDisableTiming);
-  for (Event& end : comm_end_) end = make_event(cudaEventDisableTiming);
-}
+namespace {
 
-int CudaOps::rank() const {
-  return comm_ ? comm_->world().rank : 0;
-}
+class NcclCollectives final : public Collectives {
+ public:
+  explicit NcclCollectives(Cuda& cuda) : cuda_(cuda) {}
 
-int CudaOps::world() const {
-  return comm_ ? comm_->world().size : 1;
-}
+  void join(Rendezvous& ranks) override {
+    comm_ = make_nccl_comm(ranks);
+    // Its few blocks go first where kernels of both streams are ready: the GEMMs' would leave them no room.
+    cuda_.collective_stream = make_stream(Priority::high);
+    begin_ = make_event(cudaEventDisableTiming);
+    for (Event& end : end_) end = make_event(cudaEventDisableTiming);
+  }
+  int rank() const override { return comm_ ? comm_->world().rank : 0; }
+  int world() const override { return comm_ ? comm_->world().size : 1; }
 
-void CudaOps::collective(Collective what, std::span<const Tensor> bucket) {
-  if (!comm_) return;
-  const Range range(name_of(what));
-  CUDA_CHECK(cudaEventRecord(comm_begin_.get(), stream_.get()));
-  CUDA_CHECK(cudaStreamWaitEvent(comm_stream_.get(), comm_begin_.get(), cudaEventWaitDefault));
-  comm_->run(what, bucket, comm_stream_.get());
-  const Event& end = comm_end_[static_cast<size_t>(collectives_++) % comm_end_.size()];
-  CUDA_CHECK(cudaEventRecord(end.get(), comm_stream_.get()));
-}
+  void queue(Collective what, std::span<const Tensor> bucket) override {
+    const Range range(name_of(what));
+    const cudaStream_t stream = cuda_.collective_stream.get();
+    CUDA_CHECK(cudaEventRecord(begin_.get(), cuda_.stream.get()));
+    CUDA_CHECK(cudaStreamWaitEvent(stream, begin_.get(), cudaEventWaitDefault));
+    comm_->run(what, bucket, stream);
+    CUDA_CHECK(cudaEventRecord(end_of(queued_++).get(), stream));
+  }
+  void wait(int64_t allow_pending) override {
+    if (queued_ <= allow_pending) return;
+    // In a graph only for those that were queued in it. An event that serves a later one again waits longer.
+    CUDA_CHECK(cudaStreamWaitEvent(cuda_.stream.get(), end_of(queued_ - 1 - allow_pending).get(),
+                                   cudaEventWaitDefault));
+  }
 
-void CudaOps::wait_for_collectives(int64_t but) {
-  if (collectives_ <= but) return;
-  // In a graph only for those that were queued in it. An event that serves a later one again waits longer.
-  const Event& end = comm_end_[static_cast<size_t>(collectives_ - 1 - but) % comm_end_.size()];
-  CUDA_CHECK(cudaStreamWaitEvent(stream_.get(), end.get(), cudaEventWaitDefault));
+ private:
+  const Event& end_of(int64_t collective) const {
+    return end_[static_cast<size_t>(collective) % end_.size()];
+  }
+
+  Cuda& cuda_;
+  std::unique_ptr<NcclComm> comm_;  // empty: a world of 1
+  Event begin_;                     // what the last one waits for is done
+  std::array<Event, 16> end_;       // the last ones are done: the i-th at i modulo their number
+  int64_t queued_ = 0;              // so far
+};
+
+}  // namespace
+
+std::unique_ptr<Collectives> make_nccl_collectives(Cuda& cuda) {
+  return std::make_unique<NcclCollectives>(cuda);
 }
 
 }  // namespace stepladder

@@ -1,15 +1,15 @@
-// A step made ahead of time: algorithms searched, launches recorded as one CUDA graph.
+// The compiled step: matmul algorithms are searched, and the launches recorded as CUDA graphs.
 #include <chrono>
 
 #include "model/algorithm_cache.h"
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/matmul_plans.h"
 #include "model/cuda/range.h"
 
 namespace stepladder {
 namespace {
 
-/// Adds its life to `total`, in ms.
+/// Adds the time until it is destroyed to `total`, in ms.
 class Stopwatch {
  public:
   explicit Stopwatch(double& total) : total_(total) {}
@@ -47,58 +47,78 @@ bool follows_kernel(cudaStream_t stream) {
 #endif
 }
 
-void CudaOps::search(const std::function<void()>& work) {
+namespace {
+
+class CudaGraphs final : public Graph {
+ public:
+  explicit CudaGraphs(Cuda& cuda) : cuda_(cuda) {}
+  void search(const std::function<void()>& work) override;
+  std::function<void()> record(const std::function<void()>& work) override;
+  CompileInfo info() const override;
+
+ private:
+  Cuda& cuda_;
+  CompileInfo info_;
+};
+
+}  // namespace
+
+void CudaGraphs::search(const std::function<void()>& work) {
   const Range range("search");
-  const Stopwatch stopwatch(compile_info_.search_ms);
-  // What is measured to be fastest may be another algorithm, with other roundings, the next time. The work is
-  // run all the same: what libraries set up at first use is then ready for record().
-  if (options_.deterministic) {
+  const Stopwatch stopwatch(info_.search_ms);
+  // Another run may measure another algorithm as fastest, which rounds differently. Run the work without a
+  // search: libraries set themselves up at first use, which cannot be recorded.
+  if (cuda_.options.deterministic) {
     work();
-    return synchronize();
+    return cuda_.synchronize();
   }
   AlgorithmSource source;
   std::string path;
-  if (!options_.cache_dir.empty()) {
-    source = {.device = device().name,
-              .compute_capability = device_capability_,
+  if (!cuda_.options.cache_dir.empty()) {
+    source = {.device = cuda_.info().name,
+              .compute_capability = cuda_.device_capability,
               .library = cat("cuBLASLt ", cublasLtGetVersion())};
-    path = algorithm_cache_path(options_.cache_dir, source);
+    path = algorithm_cache_path(cuda_.options.cache_dir, source);
   }
-  matmul_plans_->search(work, path, source);
+  cuda_.matmul_plans->search(work, path, source);
 }
 
-std::function<void()> CudaOps::record(const std::function<void()>& work) {
+std::function<void()> CudaGraphs::record(const std::function<void()>& work) {
   const Range range("record");
-  const Stopwatch stopwatch(compile_info_.capture_ms);
+  const Stopwatch stopwatch(info_.capture_ms);
   cudaGraph_t captured = nullptr;
-  CUDA_CHECK(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal));
+  CUDA_CHECK(cudaStreamBeginCapture(cuda_.stream.get(), cudaStreamCaptureModeThreadLocal));
   try {
     work();
   } catch (...) {
-    // Ends the capture in any case, whether the graph was still whole or not.
-    if (cudaStreamEndCapture(stream_.get(), &captured) != cudaSuccess) cudaGetLastError();
-    const Graph abandoned(captured);
+    // The capture must end even if the work has made it invalid.
+    if (cudaStreamEndCapture(cuda_.stream.get(), &captured) != cudaSuccess) cudaGetLastError();
+    const CapturedGraph abandoned(captured);
     throw;
   }
-  CUDA_CHECK(cudaStreamEndCapture(stream_.get(), &captured));
-  const Graph graph(captured);
+  CUDA_CHECK(cudaStreamEndCapture(cuda_.stream.get(), &captured));
+  const CapturedGraph graph(captured);
   cudaGraphExec_t instantiated = nullptr;
   // Collectives keep the priority of their stream.
   CUDA_CHECK(cudaGraphInstantiate(&instantiated, graph.get(), cudaGraphInstantiateFlagUseNodePriority));
   const std::shared_ptr<GraphExec::element_type> executable = GraphExec(instantiated);
-  CUDA_CHECK(cudaGraphUpload(executable.get(), stream_.get()));
-  return [executable, stream = stream_.get()] {
+  CUDA_CHECK(cudaGraphUpload(executable.get(), cuda_.stream.get()));
+  return [executable, stream = cuda_.stream.get()] {
     const Range launch("graph");
     CUDA_CHECK(cudaGraphLaunch(executable.get(), stream));
   };
 }
 
-CompileInfo CudaOps::compile_info() const {
-  CompileInfo info = compile_info_;
-  info.searched = matmul_plans_->searched();
-  info.from_cache = matmul_plans_->from_cache();
-  info.launched_early = queue_.launched_early;
+CompileInfo CudaGraphs::info() const {
+  CompileInfo info = info_;
+  info.searched = cuda_.matmul_plans->searched();
+  info.from_cache = cuda_.matmul_plans->from_cache();
+  info.launched_early = cuda_.queue.launched_early;
   return info;
+}
+
+std::unique_ptr<Graph> make_cuda_graphs(Cuda& cuda) {
+  return std::make_unique<CudaGraphs>(cuda);
 }
 
 }  // namespace stepladder

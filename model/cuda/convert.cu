@@ -1,20 +1,14 @@
 // Copies between types, and values from the host.
 #include <type_traits>
 
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
 
 namespace stepladder {
 namespace {
 
-struct Unchanged {  // x
-  __device__ float operator()(const float (&x)[1]) const { return x[0]; }
-};
-
-constexpr int kMaxValues = 8;
 struct Values {
-  float at[kMaxValues];
+  float at[WriteValues::kMost];
 };
 
 // out[i] = values[i]; one warp
@@ -25,31 +19,28 @@ __global__ void __launch_bounds__(32) write_kernel(float* out, int n, const __gr
 
 }  // namespace
 
-void CudaOps::copy(Tensor dst, Tensor src) {
-  const Range range("copy");
-  check_same_shape("copy", dst, src);
+void Copy::run(Cuda& cuda) const {
   with_float_type(dst.dtype, [&](auto to) {
     with_float_type(src.dtype, [&](auto from) {
       using Out = decltype(to);
       using In = decltype(from);
       if constexpr (std::is_same_v<Out, In>) {
-        CUDA_CHECK(cudaMemcpyAsync(dst.data, src.data, dst.bytes(), cudaMemcpyDeviceToDevice, stream_.get()));
+        CUDA_CHECK(
+            cudaMemcpyAsync(dst.data, src.data, dst.bytes(), cudaMemcpyDeviceToDevice, cuda.stream.get()));
       } else {
-        map(queue_, dst.ptr<Out>(), dst.numel(), Operands<In, 1>{{src.ptr<In>()}}, Unchanged{});
+        map(cuda.queue, dst.ptr<Out>(), dst.numel(), Pointers<In, 1>{{src.ptr<In>()}}, Unchanged{});
       }
     });
   });
 }
 
-void CudaOps::write(Tensor dst, std::initializer_list<float> values) {
-  const Range range("write");
+void WriteValues::run(Cuda& cuda) const {
   const auto n = static_cast<int>(values.size());
-  check(n <= kMaxValues && dst.numel() == n, "write: ", n, " values to ", dst);
   float* to = dst.ptr<float>();
   if (n == 0) return;
   Values copied{};
   std::copy(values.begin(), values.end(), copied.at);
-  launch(queue_, write_kernel, 1, 32, 0, to, n, copied);
+  launch(cuda.queue, write_kernel, 1, 32, 0, to, n, copied);
 }
 
 }  // namespace stepladder

@@ -1,13 +1,12 @@
-// The fused classifier: losses and the gradient of the logits, with no normalised row ever stored.
+// The fused classifier: losses and the gradient of the logits, without storing normalised logits.
 //
-// A block has a row. Where shared memory holds it, all of it is on its way there before the first element is
-// used, it is read from memory once and its gradient written once; else it is read again from its end, which
-// is what is still in L2. Rows of an unpadded vocabulary start anywhere: a few elements at both ends of one
-// are moved alone, so that the packs between them are aligned.
-#include "model/cuda/cuda_ops.h"
+// A block has a row. If the row fits into shared memory, all of it is requested before the first element is
+// used: it is read from memory once, and its gradient is written once. Otherwise the row is read twice, the
+// second time from its end, which is still in L2. Rows of an unpadded vocabulary may start at any address:
+// the first and last few elements are moved one by one, so that the packs between them are aligned.
+#include "model/cuda/cuda.h"
 #include "model/cuda/fp8.cuh"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
 
 namespace stepladder {
@@ -15,8 +14,8 @@ namespace {
 
 enum class Mode { loss, gradient_reading_twice, gradient_in_shared };
 
-/// The maximum of no logits yet: finite in every product, so that 0 * exp2(kFloor - max) is 0 and a logit of
-/// -inf an ordinary value.
+/// The running maximum before the first logit. Finite, so that 0 * exp2(kFloor - max) is 0 rather than NaN,
+/// and a logit of -inf needs no special case.
 constexpr float kFloor = -1e30F;
 
 template <class T>
@@ -58,7 +57,7 @@ struct AsFp8 {
     template <int kWidth>
     __device__ void put(int c, const float (&v)[kWidth]) {
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) amax = raise(amax, v[i]);
+      for (int i = 0; i < kWidth; ++i) amax = larger_magnitude(amax, v[i]);
       if constexpr (kWidth == 1) {
         q[c] = static_cast<uint8_t>(fp8_pair<Q>(v[0] * per_scale, 0.0F));
       } else {
@@ -70,7 +69,7 @@ struct AsFp8 {
     return {q + row * Vp, 1.0F / *scale, 0};
   }
   __device__ void end(const Row& row) const {
-    raise_over_block(amax, row.amax);
+    update_amax(amax, row.amax);
   }
 };
 
@@ -109,7 +108,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   T* const body = x + head;
   const auto edge = [=](int i) { return i < head ? i : tail + i - head; };
 
-  int pending = 0;  // groups of the thread's packs that are on their way
+  int pending = 0;  // groups of copies that this thread waits for
   if constexpr (kMode == Mode::gradient_in_shared) {
     for (int first = thread; first < packs; first += tile, ++pending) {
 #pragma unroll
@@ -124,11 +123,10 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   const int target = f.targets[row];
   const float target_logit = widen(x[target]);  // before any thread writes
 
-  RunningSum running;
-  for (int first = thread; first < packs; first += tile) {
-    if constexpr (kMode == Mode::gradient_in_shared) await_copies(--pending);
-    Pack<T, kWidth> p[kItems];
-    const auto take = [&](auto inside) {
+  // use(p, inside) for the thread's packs of the tile from `first` on; inside(j) tells whether pack j exists.
+  const auto with_tile = [&](int first, auto load, auto use) {
+    const auto run = [&](auto inside) {
+      Pack<T, kWidth> p[kItems];
 #pragma unroll
       for (int j = 0; j < kItems; ++j) {
         const int at = first + j * step;
@@ -136,9 +134,22 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
         if constexpr (kMode == Mode::gradient_in_shared) {
           p[j] = held[at];  // this thread's own
         } else {
-          p[j] = Pack<T, kWidth>::load_once(body + at * kWidth);
+          p[j] = load(body + at * kWidth);
         }
       }
+      use(p, inside);
+    };
+    if (first + (kItems - 1) * step < packs) {
+      run([](int) { return true; });  // no branch between the loads
+    } else {
+      run([=](int j) { return first + j * step < packs; });
+    }
+  };
+
+  RunningSum running;
+  for (int first = thread; first < packs; first += tile) {
+    if constexpr (kMode == Mode::gradient_in_shared) await_copies(--pending);
+    with_tile(first, Pack<T, kWidth>::load_once, [&](const auto& p, auto inside) {
       float v[kItems * kWidth];
 #pragma unroll
       for (int j = 0; j < kItems; ++j) {
@@ -148,12 +159,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
         for (int i = 0; i < kWidth; ++i) v[j * kWidth + i] = inside(j) ? of_pack[i] : -INFINITY;
       }
       running.add(v);
-    };
-    if (first + (kItems - 1) * step < packs) {
-      take([](int) { return true; });  // no branch between the loads
-    } else {
-      take([=](int j) { return first + j * step < packs; });
-    }
+    });
   }
   for (int i = thread; i < edges; i += step) running.add({widen(x[edge(i)])});
 
@@ -168,18 +174,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   auto out = to.row(row, f.Vp);
   const auto gradient = [=](float logit) { return exp2_fast(logit * kLog2E - base) * factor; };
   for (int first = (packs - 1) / tile * tile + thread; first >= 0; first -= tile) {
-    const auto give = [&](auto inside) {
-      Pack<T, kWidth> p[kItems];
-#pragma unroll
-      for (int j = 0; j < kItems; ++j) {
-        const int at = first + j * step;
-        if (!inside(j)) continue;
-        if constexpr (kMode == Mode::gradient_in_shared) {
-          p[j] = held[at];
-        } else {
-          p[j] = Pack<T, kWidth>::load(body + at * kWidth);
-        }
-      }
+    with_tile(first, Pack<T, kWidth>::load, [&](const auto& p, auto inside) {
 #pragma unroll
       for (int j = 0; j < kItems; ++j) {
         if (!inside(j)) continue;
@@ -189,12 +184,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
         for (int i = 0; i < kWidth; ++i) v[i] = gradient(v[i]);
         out.put(head + (first + j * step) * kWidth, v);
       }
-    };
-    if (first + (kItems - 1) * step < packs) {
-      give([](int) { return true; });
-    } else {
-      give([=](int j) { return first + j * step < packs; });
-    }
+    });
   }
   for (int i = thread; i < edges; i += step) out.put(edge(i), {gradient(widen(x[edge(i)]))});
   for (int v = f.V + thread; v < f.Vp; v += step) out.put(v, {0.0F});
@@ -211,7 +201,7 @@ void launch_rows(Queue& queue, const CrossEntropy<T>& f, const To& to, int64_t r
   if (shared_bytes > 0) {
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shared_bytes)));
-    // While one block of two waits for memory, the other computes: better than one of twice the threads.
+    // Two blocks of half the threads are faster than one: while one waits for memory, the other computes.
     int resident = 0;
     CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kMaxThreads / 2,
                                                              static_cast<size_t>(shared_bytes)));
@@ -220,7 +210,7 @@ void launch_rows(Queue& queue, const CrossEntropy<T>& f, const To& to, int64_t r
   launch(queue, kernel, grid_size(rows), threads, static_cast<size_t>(shared_bytes), f, to);
 }
 
-/// The gradient with a row in shared memory where it fits, with a little for what the kernel has of its own.
+/// Computes the gradient with the row in shared memory if it fits there beside the kernel's own few bytes.
 template <int kWidth, class T, class To>
 void launch_gradient(Queue& queue, const CrossEntropy<T>& f, const To& to, int64_t rows, int shared_limit) {
   constexpr int64_t kStatic = 1024;
@@ -232,21 +222,17 @@ void launch_gradient(Queue& queue, const CrossEntropy<T>& f, const To& to, int64
   }
 }
 
-/// Checks the operands and gives f(CrossEntropy<T>, width) what a kernel needs, unless there are no rows.
+/// Checks the operands and calls f(CrossEntropy<T>, width) with them, unless there are no rows.
 template <class F>
-void with_operands(const char* op, Tensor losses, Tensor logits, Tensor targets, int64_t V, float scale,
-                   Tensor loss_scaler, bool wide, F&& f) {
-  check(logits.shape.rank() > 0 && V > 0 && V <= logits.cols(), op, ": the first ", V, " columns of ",
-        logits);
-  check(losses.numel() == logits.rows() && targets.numel() == logits.rows(), op, ": ", losses, " of ", logits,
-        " and ", targets);
+void with_operands(Tensor losses, Tensor logits, Tensor targets, int64_t V, float scale, Tensor loss_scaler,
+                   bool wide, F&& f) {
   const int Vp = column_count(logits.cols());
   with_pack(logits.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
     const CrossEntropy<T> operands{losses.ptr<float>(),
                                    logits.ptr<T>(),
                                    targets.ptr<int32_t>(),
-                                   scaler_of(op, loss_scaler),
+                                   scaler_of(loss_scaler),
                                    scale,
                                    static_cast<int>(V),
                                    Vp};
@@ -256,40 +242,32 @@ void with_operands(const char* op, Tensor losses, Tensor logits, Tensor targets,
 
 }  // namespace
 
-void CudaOps::cross_entropy_forward(Tensor losses, Tensor logits, Tensor targets, int64_t V) {
-  const Range range("cross_entropy_forward");
-  const auto run = [&]<class T>(const CrossEntropy<T>& f, auto width) {
-    launch_rows<T, width(), Mode::loss>(queue_, f, InPlace<T>{f.logits}, logits.rows());
+void CrossEntropyForward::run(Cuda& cuda) const {
+  const auto launch_for = [&]<class T>(const CrossEntropy<T>& f, auto width) {
+    launch_rows<T, width(), Mode::loss>(cuda.queue, f, InPlace<T>{f.logits}, logits.rows());
   };
-  with_operands("cross_entropy_forward", losses, logits, targets, V, 0.0F, {}, options_.wide_access, run);
+  with_operands(losses, logits, targets, V, 0.0F, {}, cuda.options.wide_access, launch_for);
 }
 
-void CudaOps::cross_entropy_forward_backward(Tensor losses, Tensor logits, Tensor targets, int64_t V,
-                                             float scale, Tensor loss_scaler) {
-  const Range range("cross_entropy_forward_backward");
-  const auto run = [&]<class T>(const CrossEntropy<T>& f, auto width) {
-    launch_gradient<width()>(queue_, f, InPlace<T>{f.logits}, logits.rows(), shared_limit_);
+void CrossEntropyForwardBackward::run(Cuda& cuda) const {
+  const auto launch_for = [&]<class T>(const CrossEntropy<T>& f, auto width) {
+    launch_gradient<width()>(cuda.queue, f, InPlace<T>{f.logits}, logits.rows(), cuda.shared_limit);
   };
-  with_operands("cross_entropy_forward_backward", losses, logits, targets, V, scale, loss_scaler,
-                options_.wide_access, run);
+  with_operands(losses, logits, targets, V, scale, loss_scaler, cuda.options.wide_access, launch_for);
 }
 
-void CudaOps::quantize_cross_entropy(Tensor q, Tensor losses, Tensor logits, Tensor targets, int64_t V,
-                                     float scale) {
-  const Range range("quantize_cross_entropy");
-  constexpr int64_t kMultiple = 16;
-  check(is_fp8(q.dtype) && q.scale && q.amax && q.cols() == logits.cols() && q.rows() == logits.rows() &&
-            logits.dtype == DType::bf16 && logits.cols() % kMultiple == 0 &&
-            wide_rows(logits.cols(), {q, logits}),
-        "quantize_cross_entropy: ", q, " of ", logits);
-  const auto run = [&]<class T>(const CrossEntropy<T>& f, auto width) {
+void QuantizeCrossEntropy::run(Cuda& cuda) const {
+  stepladder::check(logits.dtype == DType::bf16 && logits.cols() % kFp8Multiple == 0 &&
+                        wide_rows(logits.cols(), {q, logits}),
+                    kName, ": ", q, " of ", logits, ": FP8 needs bf16 rows of a multiple of ", kFp8Multiple);
+  const auto launch_for = [&]<class T>(const CrossEntropy<T>& f, auto width) {
     if constexpr (std::is_same_v<T, BFloat16>)
       with_fp8_type(q.dtype, [&](auto type) {
         const AsFp8<decltype(type)> to{static_cast<uint8_t*>(q.data), q.scale, q.amax};
-        launch_gradient<width()>(queue_, f, to, logits.rows(), shared_limit_);
+        launch_gradient<width()>(cuda.queue, f, to, logits.rows(), cuda.shared_limit);
       });
   };
-  with_operands("quantize_cross_entropy", losses, logits, targets, V, scale, {}, options_.wide_access, run);
+  with_operands(losses, logits, targets, V, scale, {}, cuda.options.wide_access, launch_for);
 }
 
 }  // namespace stepladder

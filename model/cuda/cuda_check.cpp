@@ -16,7 +16,7 @@ const char* file_name(const char* path) {
 
 }  // namespace
 
-void throw_cuda_error(cudaError_t error, const char* expression, const char* file, int line) {
+void throw_error(cudaError_t error, const char* expression, const char* file, int line) {
   cudaGetLastError();
   const std::string what =
       cat("CUDA: ", cudaGetErrorString(error), " in ", expression, " at ", file_name(file), ':', line);
@@ -36,7 +36,7 @@ void throw_cuda_error(cudaError_t error, const char* expression, const char* fil
   }
 }
 
-void throw_cublas_error(cublasStatus_t status, const char* expression, const char* file, int line) {
+void throw_error(cublasStatus_t status, const char* expression, const char* file, int line) {
   const std::string what =
       cat("cuBLAS: ", cublasGetStatusString(status), " in ", expression, " at ", file_name(file), ':', line);
   if (status == CUBLAS_STATUS_ALLOC_FAILED) throw OutOfMemoryError(what);
@@ -44,13 +44,13 @@ void throw_cublas_error(cublasStatus_t status, const char* expression, const cha
   throw Error(what);
 }
 
-void report_cuda_error(cudaError_t error, const char* expression, const char* file, int line) noexcept {
+void report_error(cudaError_t error, const char* expression, const char* file, int line) noexcept {
   cudaGetLastError();
   std::fprintf(stderr, "CUDA: %s in %s at %s:%d\n", cudaGetErrorString(error), expression, file_name(file),
                line);
 }
 
-void report_cublas_error(cublasStatus_t status, const char* expression, const char* file, int line) noexcept {
+void report_error(cublasStatus_t status, const char* expression, const char* file, int line) noexcept {
   std::fprintf(stderr, "cuBLAS: %s in %s at %s:%d\n", cublasGetStatusString(status), expression,
                file_name(file), line);
 }

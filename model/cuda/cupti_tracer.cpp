@@ -4,11 +4,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include "model/cuda/dynamic_library.h"
 #include "model/error.h"
 
 #ifdef STEPLADDER_CUPTI
 #include <cupti.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,54 +25,33 @@ namespace {
 
 /// The functions of libcupti that are used here. Throws Error where it can't be loaded.
 struct Cupti {
-  explicit Cupti(const std::string& name) : library(dlopen(name.c_str(), RTLD_NOW)) {
-    if (!library) throw Error(cat(name, " could not be loaded (", dlerror(), ")"));
-    load(get_result_string, "cuptiGetResultString");
-    load(get_version, "cuptiGetVersion");
-    load(get_timestamp, "cuptiGetTimestamp");
-    load(subscribe, "cuptiSubscribe");
-    load(unsubscribe, "cuptiUnsubscribe");
-    load(enable_callback, "cuptiEnableCallback");
-    load(get_graph_node_id, "cuptiGetGraphNodeId");
-    load(register_callbacks, "cuptiActivityRegisterCallbacks");
-    load(enable, "cuptiActivityEnable");
-    load(disable, "cuptiActivityDisable");
-    load(flush_all, "cuptiActivityFlushAll");
-    load(next_record, "cuptiActivityGetNextRecord");
-    load(dropped_records, "cuptiActivityGetNumDroppedRecords");
-    load(push_id, "cuptiActivityPushExternalCorrelationId");
-    load(pop_id, "cuptiActivityPopExternalCorrelationId");
-  }
+  DynamicLibrary library;
+  decltype(&cuptiGetResultString) get_result_string = library.function("cuptiGetResultString");
+  decltype(&cuptiGetVersion) get_version = library.function("cuptiGetVersion");
+  decltype(&cuptiGetTimestamp) get_timestamp = library.function("cuptiGetTimestamp");
+  decltype(&cuptiSubscribe) subscribe = library.function("cuptiSubscribe");
+  decltype(&cuptiUnsubscribe) unsubscribe = library.function("cuptiUnsubscribe");
+  decltype(&cuptiEnableCallback) enable_callback = library.function("cuptiEnableCallback");
+  decltype(&cuptiGetGraphNodeId) get_graph_node_id = library.function("cuptiGetGraphNodeId");
+  decltype(&cuptiActivityRegisterCallbacks) register_callbacks =
+      library.function("cuptiActivityRegisterCallbacks");
+  decltype(&cuptiActivityEnable) enable = library.function("cuptiActivityEnable");
+  decltype(&cuptiActivityDisable) disable = library.function("cuptiActivityDisable");
+  decltype(&cuptiActivityFlushAll) flush_all = library.function("cuptiActivityFlushAll");
+  decltype(&cuptiActivityGetNextRecord) next_record = library.function("cuptiActivityGetNextRecord");
+  decltype(&cuptiActivityGetNumDroppedRecords) dropped_records =
+      library.function("cuptiActivityGetNumDroppedRecords");
+  decltype(&cuptiActivityPushExternalCorrelationId) push_id =
+      library.function("cuptiActivityPushExternalCorrelationId");
+  decltype(&cuptiActivityPopExternalCorrelationId) pop_id =
+      library.function("cuptiActivityPopExternalCorrelationId");
+
   /// Throws Error with what `status` means.
   void check(CUptiResult status, const char* call) const {
     if (status == CUPTI_SUCCESS) return;
     const char* meaning = nullptr;
     get_result_string(status, &meaning);
     throw Error(cat("CUPTI: ", meaning ? meaning : "unknown error", " in ", call));
-  }
-
-  void* library;  // never closed: CUPTI's own threads may be in it
-  decltype(&cuptiGetResultString) get_result_string;
-  decltype(&cuptiGetVersion) get_version;
-  decltype(&cuptiGetTimestamp) get_timestamp;
-  decltype(&cuptiSubscribe) subscribe;
-  decltype(&cuptiUnsubscribe) unsubscribe;
-  decltype(&cuptiEnableCallback) enable_callback;
-  decltype(&cuptiGetGraphNodeId) get_graph_node_id;
-  decltype(&cuptiActivityRegisterCallbacks) register_callbacks;
-  decltype(&cuptiActivityEnable) enable;
-  decltype(&cuptiActivityDisable) disable;
-  decltype(&cuptiActivityFlushAll) flush_all;
-  decltype(&cuptiActivityGetNextRecord) next_record;
-  decltype(&cuptiActivityGetNumDroppedRecords) dropped_records;
-  decltype(&cuptiActivityPushExternalCorrelationId) push_id;
-  decltype(&cuptiActivityPopExternalCorrelationId) pop_id;
-
- private:
-  template <class Function>
-  void load(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(dlsym(library, name));
-    if (!function) throw Error(cat("libcupti has no ", name));
   }
 };
 
@@ -264,7 +243,8 @@ class CuptiTracer final : public Tracer {
 }  // namespace
 
 std::unique_ptr<Tracer> make_cupti_tracer(std::string& why) try {
-  static const Cupti cupti(cat("libcupti.so.", CUDART_VERSION / 1000));
+  const std::string file = cat("libcupti.so.", CUDART_VERSION / 1000);
+  static const Cupti cupti{DynamicLibrary(file, file + " could not be loaded")};
   return std::make_unique<CuptiTracer>(cupti);
 } catch (const Error& error) {
   why = cat(error.what(), ": install nvidia-cuda-cupti, or cuda-cupti of the toolkit");

@@ -3,15 +3,14 @@
 // The gradient of wte sums the rows of dout that share a token. Tokens are sorted, so these rows form a run;
 // runs are cut at every kTokenChunk-th sorted position, so that a frequent token does not keep one block busy
 // alone. The sums of a run that was cut stay in f32 scratch until all are there: dwte is rounded once.
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
 
 namespace stepladder {
 namespace {
 
 template <class T>
-struct EmbeddingForward {  // wte[tokens]
+struct EmbeddingForwardFunctor {  // wte[tokens]
   const int32_t* tokens;
   const T* wte;
   int64_t C;
@@ -21,7 +20,7 @@ struct EmbeddingForward {  // wte[tokens]
 };
 
 template <class T>
-struct AddPosition {  // x + wpe[t]
+struct AddPositionFunctor {  // x + wpe[t]
   const T *x, *wpe;
   int64_t length, C;
   __device__ auto row(int64_t row) const {
@@ -31,8 +30,8 @@ struct AddPosition {  // x + wpe[t]
 
 constexpr int kBatch = 8;  // rows of dout that a thread loads before it adds the first
 
-// A chunk's sums of runs that were cut, each (C): of the one that began before the chunk, and of the one that
-// goes on after it.
+// A chunk's sums (C) of the two runs that may be cut: the one that began before the chunk, and the one that
+// continues after it.
 struct ChunkPartials {
   float *before, *after;
 };
@@ -40,7 +39,7 @@ __device__ ChunkPartials partials_of(float* partials, int64_t chunk, int64_t C) 
   return {partials + 2 * chunk * C, partials + (2 * chunk + 1) * C};
 }
 
-// Sums each run's rows within a chunk: dwte[token] += sum for those that are whole.
+// Sums each run's rows within a chunk: dwte[token] += sum for runs that lie in the chunk entirely.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     sum_runs_kernel(T* dwte, float* partials, const int32_t* tokens, const int32_t* positions, const T* dout,
@@ -119,33 +118,20 @@ __global__ void __launch_bounds__(kThreads)
   store(dwpe + i, load(dwpe + i) + sum);
 }
 
-void check_tokens(const char* op, const Tensor& tokens, const Tensor& rows, const Tensor& wte) {
-  check(wte.shape.rank() == 2 && rows.cols() == wte.cols() && rows.rows() == tokens.numel(), op, ": ", rows,
-        " of ", tokens, " and ", wte);
-}
-
-void check_positions(const char* op, const Tensor& x, const Tensor& wpe) {
-  check(x.shape.rank() == 3 && wpe.shape.rank() == 2 && x.shape[1] <= wpe.shape[0] && x.cols() == wpe.cols(),
-        op, ": ", x, " and ", wpe);
-}
-
 }  // namespace
 
-void CudaOps::embedding_forward(Tensor out, Tensor tokens, Tensor wte) {
-  const Range range("embedding_forward");
-  check_tokens("embedding_forward", tokens, out, wte);
+void EmbeddingForward::run(Cuda& cuda) const {
   with_float_type(out.dtype, [&](auto type) {
     using T = decltype(type);
-    map_rows<T>(queue_, out, EmbeddingForward<T>{tokens.ptr<int32_t>(), wte.ptr<T>(), wte.cols()});
+    map_rows<T>(cuda.queue, out, EmbeddingForwardFunctor<T>{tokens.ptr<int32_t>(), wte.ptr<T>(), wte.cols()});
   });
 }
 
-void CudaOps::embedding_backward(Tensor dwte, Tensor tokens, Tensor dout) {
-  const Range range("embedding_backward");
-  check_tokens("embedding_backward", tokens, dout, dwte);
+void EmbeddingBackward::run(Cuda& cuda) const {
   const int64_t n = tokens.numel(), C = dwte.cols(), chunks = ceil_div(n, kTokenChunk);
-  check(n <= positions_.numel() && 2 * chunks * C <= partials_.numel(), "embedding_backward: ", dout,
-        " is larger than the workspace was bound for, ", positions_.numel(), " tokens");
+  stepladder::check(n <= cuda.positions.numel() && 2 * chunks * C <= cuda.partials.numel(),
+                    "embedding_backward: ", dout, " is larger than the workspace was bound for, ",
+                    cuda.positions.numel(), " tokens");
   with_float_type(dwte.dtype, [&](auto type) {
     using T = decltype(type);
     T* to = dwte.ptr<T>();
@@ -153,34 +139,30 @@ void CudaOps::embedding_backward(Tensor dwte, Tensor tokens, Tensor dout) {
     const int32_t* at = tokens.ptr<int32_t>();
     if (n == 0) return;
 
-    sort_tokens(at, n, dwte.shape[0]);
+    cuda.sort_tokens(at, n, dwte.shape[0]);
     const dim3 grid(grid_size(chunks), grid_size(ceil_div(C, kThreads)));
-    float* partials = partials_.ptr<float>();
-    const int32_t* sorted = sorted_tokens_.ptr<int32_t>();
-    launch(queue_, sum_runs_kernel<T>, grid, kThreads, 0, to, partials, sorted,
-           sorted_positions_.ptr<int32_t>(), from, n, C);
-    launch(queue_, add_partials_kernel<T>, grid, kThreads, 0, to, partials, sorted, n, C);
+    float* partials = cuda.partials.ptr<float>();
+    const int32_t* sorted = cuda.sorted_tokens.ptr<int32_t>();
+    launch(cuda.queue, sum_runs_kernel<T>, grid, kThreads, 0, to, partials, sorted,
+           cuda.sorted_positions.ptr<int32_t>(), from, n, C);
+    launch(cuda.queue, add_partials_kernel<T>, grid, kThreads, 0, to, partials, sorted, n, C);
   });
 }
 
-void CudaOps::add_position(Tensor x, Tensor wpe) {
-  const Range range("add_position");
-  check_positions("add_position", x, wpe);
+void AddPosition::run(Cuda& cuda) const {
   with_float_type(x.dtype, [&](auto type) {
     using T = decltype(type);
-    map_rows<T>(queue_, x, AddPosition<T>{x.ptr<T>(), wpe.ptr<T>(), x.shape[1], x.cols()});
+    map_rows<T>(cuda.queue, x, AddPositionFunctor<T>{x.ptr<T>(), wpe.ptr<T>(), x.shape[1], x.cols()});
   });
 }
 
-void CudaOps::position_backward(Tensor dwpe, Tensor dout) {
-  const Range range("position_backward");
-  check_positions("position_backward", dout, dwpe);
+void PositionBackward::run(Cuda& cuda) const {
   const int64_t B = dout.shape[0], TC = dout.shape[1] * dout.shape[2];
   if (dout.numel() == 0) return;
   with_float_type(dwpe.dtype, [&](auto type) {
     using T = decltype(type);
-    launch(queue_, position_backward_kernel<T>, grid_size(ceil_div(TC, kThreads)), kThreads, 0, dwpe.ptr<T>(),
-           dout.ptr<T>(), B, TC);
+    launch(cuda.queue, position_backward_kernel<T>, grid_size(ceil_div(TC, kThreads)), kThreads, 0,
+           dwpe.ptr<T>(), dout.ptr<T>(), B, TC);
   });
 }
 

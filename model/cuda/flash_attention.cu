@@ -11,21 +11,18 @@
 // argument.
 //
 // Rows beyond T and columns beyond HS are zeros in shared memory; causality keeps keys beyond T out.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cmath>
 #include <type_traits>
 
 #include "model/cuda/fused_attention.h"
 #include "model/cuda/kernels.cuh"
+#include "model/cuda/wide.cuh"
 
 namespace stepladder {
 namespace {
 
 constexpr int kWarps = 4;
 constexpr int kRows = 16 * kWarps;  // queries or keys of a block
-constexpr float kLog2e = 1.44269504088896340736F;
 
 /// Distance of rows in shared memory: eight of them start in different banks.
 template <int kHS>
@@ -40,38 +37,9 @@ struct Heads {
   float scale;
 };
 
-// ---- 16-bit numbers: two to a register
-
-template <class T>
-__device__ uint32_t pack(float low, float high) {
-  if constexpr (std::is_same_v<T, Float16>) {
-    const __half2 x = __floats2half2_rn(low, high);
-    return reinterpret_cast<const uint32_t&>(x);
-  } else {
-    const __nv_bfloat162 x = __floats2bfloat162_rn(low, high);
-    return reinterpret_cast<const uint32_t&>(x);
-  }
-}
-
-template <class T>
-__device__ float2 unpack(uint32_t x) {
-  if constexpr (std::is_same_v<T, Float16>)
-    return __half22float2(reinterpret_cast<const __half2&>(x));
-  else
-    return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
-}
-
-/// 2^x within 2 ulp; subnormal results are 0.
-__device__ float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// ---- global to shared memory, asynchronous from sm_80 on
-
-/// 16 bytes, or as many zeros.
-__device__ void copy16(void* to, const void* from, bool inside) {
+/// Copies 16 bytes to shared memory, or writes as many zeros; asynchronous from sm_80 on. The library's copy
+/// takes the number of zeros at compile time only.
+__device__ void copy_or_zero(void* to, const void* from, bool inside) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                    static_cast<uint32_t>(__cvta_generic_to_shared(to))),
@@ -82,21 +50,6 @@ __device__ void copy16(void* to, const void* from, bool inside) {
 #endif
 }
 
-/// Ends a group of copies.
-__device__ void commit_copies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-/// Waits for all groups of this thread's copies but the last kPending.
-template <int kPending>
-__device__ void wait_for_copies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-#endif
-}
-
 /// Copies rows [first, first + kCount) of x, `distance` elements apart, to a tile (kCount,kHS).
 template <int kHS, int kCount, class T>
 __device__ void load_tile(T* tile, const T* x, int64_t distance, int first, const Heads& heads) {
@@ -104,7 +57,7 @@ __device__ void load_tile(T* tile, const T* x, int64_t distance, int first, cons
   for (int i = static_cast<int>(threadIdx.x); i < kCount * kChunks; i += 32 * kWarps) {
     const int row = i / kChunks, c = i % kChunks * 8;
     const bool inside = first + row < heads.T && c < heads.HS;
-    copy16(tile + row * kStride<kHS> + c, inside ? x + (first + row) * distance + c : x, inside);
+    copy_or_zero(tile + row * kStride<kHS> + c, inside ? x + (first + row) * distance + c : x, inside);
   }
 }
 
@@ -201,8 +154,8 @@ __device__ void multiply(Accumulator<kHS>& c, const Accumulator<kCols>& p, const
 #pragma unroll
   for (int k = 0; k < kCols / 16; ++k) {
     const float(&left)[4] = p[2 * k], (&right)[4] = p[2 * k + 1];
-    const uint32_t a[4] = {pack<T>(left[0], left[1]), pack<T>(left[2], left[3]), pack<T>(right[0], right[1]),
-                           pack<T>(right[2], right[3])};
+    const uint32_t a[4] = {narrow_pair<T>(left[0], left[1]), narrow_pair<T>(left[2], left[3]),
+                           narrow_pair<T>(right[0], right[1]), narrow_pair<T>(right[2], right[3])};
 #pragma unroll
     for (int n = 0; n < kHS / 8; n += 2) {
       uint32_t b[4];
@@ -226,7 +179,8 @@ __device__ void store_rows(T* y, int64_t distance, int first, const Accumulator<
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       T* pair = rows + (lane / 4 + 8 * r) * kStride<kHS> + 8 * n + lane % 4 * 2;
-      *reinterpret_cast<uint32_t*>(pair) = pack<T>(c[n][2 * r] * factor[r], c[n][2 * r + 1] * factor[r]);
+      *reinterpret_cast<uint32_t*>(pair) =
+          narrow_pair<T>(c[n][2 * r] * factor[r], c[n][2 * r + 1] * factor[r]);
     }
   }
   __syncwarp();
@@ -277,27 +231,27 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int last = heads.tiles - 1 - at.tile, first = last * kRows;  // long rows first
   const int query = first + 16 * warp + lane / 4;                    // and query + 8
-  const float scale2 = heads.scale * kLog2e;
+  const float scale2 = heads.scale * kLog2E;
 
   load_tile<kHS, kRows>(Q, q, 3 * at.C, first, heads);
   load_tile<kHS, kRows>(K, k, 3 * at.C, 0, heads);
-  commit_copies();
+  __pipeline_commit();
   load_tile<kHS, kRows>(V, v, 3 * at.C, 0, heads);
-  commit_copies();
+  __pipeline_commit();
 
   Left<kHS> Q_left;
   Accumulator<kHS> O = {};
   float max[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   for (int tile = 0; tile <= last; ++tile) {
-    wait_for_copies<1>();
+    await_copies(1);
     __syncthreads();  // K is there
     if (tile == 0) load_left<kHS>(Q_left, Q);
     Accumulator<kRows> S;
     multiply_transposed<kHS, kRows>(S, Q_left, K);
-    wait_for_copies<0>();
+    await_copies(0);
     __syncthreads();  // K is no longer needed, V is there
     if (tile < last) load_tile<kHS, kRows>(K, k, 3 * at.C, (tile + 1) * kRows, heads);
-    commit_copies();
+    __pipeline_commit();
 
     if (tile == last) {
 #pragma unroll
@@ -313,14 +267,14 @@ __global__ void __launch_bounds__(32 * kWarps)
       for (int n = 0; n < kRows / 8; ++n) new_max = fmaxf(new_max, fmaxf(S[n][2 * r], S[n][2 * r + 1]));
       new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffU, new_max, 1));
       new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffU, new_max, 2));
-      const float shrink = exp2_approx((max[r] - new_max) * scale2), shift = new_max * scale2;
+      const float shrink = exp2_fast((max[r] - new_max) * scale2), shift = new_max * scale2;
       max[r] = new_max;
       sum[r] *= shrink;
 #pragma unroll
       for (int n = 0; n < kRows / 8; ++n) {
 #pragma unroll
         for (int i = 2 * r; i < 2 * r + 2; ++i) {
-          S[n][i] = exp2_approx(fmaf(S[n][i], scale2, -shift));  // P, up to the row's sum
+          S[n][i] = exp2_fast(fmaf(S[n][i], scale2, -shift));  // P, up to the row's sum
           sum[r] += S[n][i];
         }
       }
@@ -330,7 +284,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     multiply<kHS, kRows>(O, S, V);
     __syncthreads();  // V is no longer needed
     if (tile < last) load_tile<kHS, kRows>(V, v, 3 * at.C, (tile + 1) * kRows, heads);
-    commit_copies();
+    __pipeline_commit();
   }
 
   float factor[2];
@@ -355,14 +309,11 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t h = i % heads.NH, bt = i / heads.NH, b = bt / heads.T, t = bt % heads.T;
   float sum = 0.0F;
   for (int64_t at = i * heads.HS; at < (i + 1) * heads.HS; at += 8) {
-    const uint4 x = *reinterpret_cast<const uint4*>(dout + at), y = *reinterpret_cast<const uint4*>(out + at);
-    const uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
+    float x[8], y[8];
+    Pack<T, 8>::load(dout + at).get(x);
+    Pack<T, 8>::load(out + at).get(y);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float2 p = unpack<T>(xs[j]), q = unpack<T>(ys[j]);
-      sum += p.x * q.x;
-      sum += p.y * q.y;
-    }
+    for (int j = 0; j < 8; ++j) sum += x[j] * y[j];
   }
   delta[(b * heads.NH + h) * heads.T + t] = sum;
 }
@@ -390,13 +341,13 @@ __global__ void __launch_bounds__(32 * kWarps)
   const T *q = qkv + at.qkv, *k = q + at.C, *v = k + at.C;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int first = at.tile * kRows, key = first + 16 * warp + lane / 4;  // and key + 8
-  const float scale2 = heads.scale * kLog2e;
+  const float scale2 = heads.scale * kLog2E;
 
   const auto load_dO = [&](int from) {  // and what else belongs to the rows of P
     load_tile<kHS, kQueries>(dO, dout + at.out, at.C, from, heads);
     const int i = static_cast<int>(threadIdx.x), t = from + i;
     if (i < kQueries) {
-      lse2[i] = t < heads.T ? lse[at.row + t] * kLog2e : INFINITY;  // P = 0 beyond T
+      lse2[i] = t < heads.T ? lse[at.row + t] * kLog2E : INFINITY;  // P = 0 beyond T
       D[i] = t < heads.T ? delta[at.row + t] : 0.0F;
     }
   };
@@ -404,12 +355,12 @@ __global__ void __launch_bounds__(32 * kWarps)
   load_tile<kHS, kRows>(V, v, 3 * at.C, first, heads);
   load_tile<kHS, kQueries>(Q, q, 3 * at.C, first, heads);
   load_dO(first);
-  commit_copies();
+  __pipeline_commit();
 
   Accumulator<kHS> dK = {}, dV = {};
   for (int from = first; from < heads.T; from += kQueries) {
     const bool more = from + kQueries < heads.T;
-    wait_for_copies<0>();
+    await_copies(0);
     __syncthreads();
     Accumulator<kQueries> P, dS;
     Left<kHS> left;
@@ -423,7 +374,7 @@ __global__ void __launch_bounds__(32 * kWarps)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int query = 8 * n + lane % 4 * 2 + i % 2;
-        P[n][i] = exp2_approx(fmaf(P[n][i], scale2, -lse2[query]));
+        P[n][i] = exp2_fast(fmaf(P[n][i], scale2, -lse2[query]));
         if (diagonal && key + i / 2 * 8 > from + query) P[n][i] = 0.0F;
         dS[n][i] = P[n][i] * (dS[n][i] - D[query]);
       }
@@ -434,7 +385,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     multiply<kHS, kQueries>(dK, dS, Q);
     __syncthreads();  // Q is no longer needed
     if (more) load_tile<kHS, kQueries>(Q, q, 3 * at.C, from + kQueries, heads);
-    commit_copies();
+    __pipeline_commit();
   }
 
   T* dk = dqkv + at.qkv + at.C;
@@ -460,26 +411,26 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int first = (heads.tiles - 1 - at.tile) * kRows;  // long rows first
   const int query = first + 16 * warp + lane / 4;         // and query + 8
   const int end = min(first + kRows, heads.T);            // of the keys
-  const float scale2 = heads.scale * kLog2e;
+  const float scale2 = heads.scale * kLog2E;
 
   load_tile<kHS, kRows>(Q, q, 3 * at.C, first, heads);
   load_tile<kHS, kRows>(dO, dout + at.out, at.C, first, heads);
   load_tile<kHS, kKeys>(K, k, 3 * at.C, 0, heads);
   load_tile<kHS, kKeys>(V, v, 3 * at.C, 0, heads);
-  commit_copies();
+  __pipeline_commit();
 
   float lse2[2], D[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const bool inside = query + 8 * r < heads.T;
-    lse2[r] = inside ? lse[at.row + query + 8 * r] * kLog2e : INFINITY;  // P = 0 beyond T
+    lse2[r] = inside ? lse[at.row + query + 8 * r] * kLog2E : INFINITY;  // P = 0 beyond T
     D[r] = inside ? delta[at.row + query + 8 * r] : 0.0F;
   }
 
   Accumulator<kHS> dQ = {};
   for (int from = 0; from < end; from += kKeys) {
     const bool more = from + kKeys < end;
-    wait_for_copies<0>();
+    await_copies(0);
     __syncthreads();
     Accumulator<kKeys> S, dS;
     Left<kHS> left;
@@ -493,7 +444,7 @@ __global__ void __launch_bounds__(32 * kWarps)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int r = i / 2;
-        float P = exp2_approx(fmaf(S[n][i], scale2, -lse2[r]));
+        float P = exp2_fast(fmaf(S[n][i], scale2, -lse2[r]));
         if (diagonal && from + 8 * n + lane % 4 * 2 + i % 2 > query + 8 * r) P = 0.0F;
         dS[n][i] = P * (dS[n][i] - D[r]);
       }
@@ -503,7 +454,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     multiply<kHS, kKeys>(dQ, dS, K);
     __syncthreads();  // K is no longer needed
     if (more) load_tile<kHS, kKeys>(K, k, 3 * at.C, from + kKeys, heads);
-    commit_copies();
+    __pipeline_commit();
   }
   store_rows<kHS>(dqkv + at.qkv, 3 * at.C, first, dQ, {heads.scale, heads.scale}, Q, heads);
 }

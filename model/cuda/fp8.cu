@@ -1,45 +1,32 @@
 // Quantising to FP8, each tensor by its scale, row by row and transposed in one pass; and the scales.
 //
 // A block has kTileCols columns, of kTileRows rows at a time. A thread reads kRows neighbouring rows of a
-// pack of kPack columns, writes them as FP8, and leaves the transpose of its bytes in shared memory, a word
-// of kRows bytes for each column; from there the block writes columns, 128 bits at a time. Groups of four
-// words are permuted so that neither access has two lanes in one bank.
-#include "model/cuda/cuda_ops.h"
+// pack of kPack columns, writes them as FP8, and leaves their bytes in shared memory; from there the block
+// writes columns, 128 bits at a time.
+#include "model/cuda/cuda.h"
 #include "model/cuda/fp8.cuh"
 #include "model/cuda/gelu.cuh"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
 
 namespace stepladder {
 namespace {
 
 constexpr int kRows = 4, kPack = 8;
-constexpr int kTileRows = 128, kTileCols = 64;
+constexpr int kTileCols = 64, kLog2Parts = 3, kTileRows = 16 << kLog2Parts;
 constexpr int kPacks = kTileCols / kPack, kRowGroups = kTileRows / kRows;  // of threads
-static_assert(kPacks * kRowGroups == kThreads && kTileRows * kTileCols == 2 * kThreads * kWideBytes);
+static_assert(kPacks * kRowGroups == kThreads);
+constexpr int kTileWords = kTileRows * Fp8Tile::words_for(kTileCols);
 constexpr int kMaxWindow = 1024;
 
 using Input = Pack<BFloat16, kPack>;
 
-/// Values of kPack neighbours: x, gelu(x), or dout * gelu'(x).
-struct Copy {
-  const BFloat16* x;
-  static constexpr int kOperands = 1;
-  __device__ const BFloat16* operand(int) const { return x; }
-  __device__ float operator()(float x, float) const { return x; }
-};
-struct Gelu {
-  const BFloat16* x;
-  static constexpr int kOperands = 1;
-  __device__ const BFloat16* operand(int) const { return x; }
-  __device__ float operator()(float x, float) const { return x * sigmoid_2u(x); }
-};
-struct GeluBackward {
-  const BFloat16 *x, *dout;
-  static constexpr int kOperands = 2;
-  __device__ const BFloat16* operand(int i) const { return i == 0 ? x : dout; }
-  __device__ float operator()(float x, float dout) const { return dout * gelu_slope(x); }
+/// What is quantised: f of each element of the operands.
+template <class F, int kCount>
+struct Values {
+  static constexpr int kOperands = kCount;
+  Pointers<BFloat16, kCount> in;
+  F f;
 };
 
 struct Quantized {
@@ -49,40 +36,13 @@ struct Quantized {
   int C;
 };
 
-/// A tile's bytes by column, 16 rows to an element.
-using Turned = uint4[kTileCols][kTileRows / kWideBytes];
-
-/// Puts the thread's kRows rows of kPack bytes there: byte i of four words becomes word i of four bytes.
-__device__ void turn(Turned& tile, int pack, int group, const uint32_t (&bytes)[kRows][kPack / 4]) {
-#pragma unroll
-  for (int i = 0; i < kPack; ++i) {
-    const uint32_t pick = static_cast<uint32_t>(i % 4) * 0x11U + 0x40U;  // byte i of both operands
-    const uint32_t low = __byte_perm(bytes[0][i / 4], bytes[1][i / 4], pick),
-                   high = __byte_perm(bytes[2][i / 4], bytes[3][i / 4], pick);
-    auto* words = reinterpret_cast<uint32_t*>(&tile[pack * kPack + i][group / 4 ^ pack]);
-    words[group % 4] = (low & 0xFFFFU) | high << 16;
-  }
-}
-
-/// Writes the tile to columns (C,N).
-__device__ void store_columns(const Turned& tile, uint8_t* columns, int first_col, int64_t first_row, int C,
-                              int64_t N) {
-#pragma unroll
-  for (int part = 0; part < 2; ++part) {
-    const int c = static_cast<int>(threadIdx.x) / 8 + part * (kTileCols / 2),
-              at = static_cast<int>(threadIdx.x) % 8;
-    const int64_t n = first_row + at * kWideBytes;
-    if (first_col + c < C && n < N)
-      *reinterpret_cast<uint4*>(columns + (first_col + c) * N + n) = tile[c][at ^ c / kPack];
-  }
-}
-
 // blockIdx: tile of columns, every gridDim.y-th tile of rows, matrix.
-template <class Q, class F>
-__global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
+template <class Q, class V>
+__global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, V values) {
   await_predecessor();
-  __shared__ Turned tile;
+  __shared__ __align__(sizeof(uint2)) uint32_t words[kTileWords];
   __shared__ float of_warp[kThreads / 32][kTileCols];
+  const Fp8Tile tile{words, Fp8Tile::words_for(kTileCols), kLog2Parts};
   const int thread = static_cast<int>(threadIdx.x), pack = thread % kPacks, group = thread / kPacks;
   const int first_col = static_cast<int>(blockIdx.x) * kTileCols, col = first_col + pack * kPack;
   const int64_t matrix = blockIdx.z * q.N * q.C;
@@ -94,36 +54,38 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
        first_row += gridDim.y * int64_t{kTileRows}) {
     const int64_t row = first_row + group * kRows;
     if (col < q.C && row < q.N) {
-      Input in[F::kOperands][kRows];
+      Input in[V::kOperands][kRows];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-        for (int k = 0; k < F::kOperands; ++k)
-          in[k][r] = Input::load(f.operand(k) + matrix + (row + r) * q.C + col);
+        for (int k = 0; k < V::kOperands; ++k)
+          in[k][r] = Input::load(values.in.at[k] + matrix + (row + r) * q.C + col);
       }
-      uint32_t bytes[kRows][kPack / 4];
+      uint2 quantized[kRows];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        float x[kPack], dout[kPack] = {}, v[kPack];
-        in[0][r].get(x);
-        if constexpr (F::kOperands > 1) in[1][r].get(dout);
+        float x[V::kOperands][kPack], v[kPack];
+#pragma unroll
+        for (int k = 0; k < V::kOperands; ++k) in[k][r].get(x[k]);
 #pragma unroll
         for (int i = 0; i < kPack; ++i) {
-          v[i] = f(x[i], dout[i]);
-          amax = raise(amax, v[i]);
+          v[i] = apply(values.f, x, i);
+          amax = larger_magnitude(amax, v[i]);
           sums[i] += v[i];
         }
-        const uint2 quantized = fp8_pack<Q>(v, per_scale);
-        bytes[r][0] = quantized.x, bytes[r][1] = quantized.y;
-        if (q.to.rows) *reinterpret_cast<uint2*>(q.to.rows + matrix + (row + r) * q.C + col) = quantized;
+        quantized[r] = fp8_pack<Q>(v, per_scale);
+        if (q.to.rows) *reinterpret_cast<uint2*>(q.to.rows + matrix + (row + r) * q.C + col) = quantized[r];
       }
-      turn(tile, pack, group, bytes);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) tile.put(group * kRows + r, pack * kPack, quantized[r]);
     }
     __syncthreads();
-    if (q.to.columns) store_columns(tile, q.to.columns + matrix, first_col, first_row, q.C, q.N);
+    if (q.to.columns)
+      tile.store_columns(q.to.columns + matrix + first_col * q.N, first_row, q.N,
+                         min(kTileCols, q.C - first_col));
     __syncthreads();
   }
-  raise_over_block(q.to.amax + blockIdx.z, amax);
+  update_amax(q.to.amax + blockIdx.z, amax);
 
   if (!q.partials) return;
 #pragma unroll
@@ -142,21 +104,20 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, F f) {
 __global__ void __launch_bounds__(kThreads)
     transpose_kernel(uint8_t* columns, const uint8_t* rows, int64_t N, int C) {
   await_predecessor();
-  __shared__ Turned tile;
+  __shared__ __align__(sizeof(uint2)) uint32_t words[kTileWords];
+  const Fp8Tile tile{words, Fp8Tile::words_for(kTileCols), kLog2Parts};
   const int pack = static_cast<int>(threadIdx.x) % kPacks, group = static_cast<int>(threadIdx.x) / kPacks;
   const int first_col = static_cast<int>(blockIdx.x) * kTileCols, col = first_col + pack * kPack;
   const int64_t first_row = blockIdx.y * int64_t{kTileRows}, row = first_row + group * kRows;
   if (col < C && row < N) {
-    uint32_t bytes[kRows][kPack / 4];
+    uint2 in[kRows];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const uint2 word = *reinterpret_cast<const uint2*>(rows + (row + r) * C + col);
-      bytes[r][0] = word.x, bytes[r][1] = word.y;
-    }
-    turn(tile, pack, group, bytes);
+    for (int r = 0; r < kRows; ++r) in[r] = *reinterpret_cast<const uint2*>(rows + (row + r) * C + col);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) tile.put(group * kRows + r, pack * kPack, in[r]);
   }
   __syncthreads();
-  store_columns(tile, columns, first_col, first_row, C, N);
+  tile.store_columns(columns + first_col * N, first_row, N, min(kTileCols, C - first_col));
 }
 
 // out (C) += sum of partials (chunks,C) in a fixed order; 32 columns a block.
@@ -185,9 +146,9 @@ __global__ void __launch_bounds__(kThreads) max_magnitude_kernel(float* amax, co
     float v[kPack];
     Input::load(x + blockIdx.y * n + i).get(v);
 #pragma unroll
-    for (int k = 0; k < kPack; ++k) largest = raise(largest, v[k]);
+    for (int k = 0; k < kPack; ++k) largest = larger_magnitude(largest, v[k]);
   }
-  raise_over_block(amax + blockIdx.y, largest);
+  update_amax(amax + blockIdx.y, largest);
 }
 
 /// The least power of two s with amax <= s * largest_number; 1 for 0, NaN for what is not finite.
@@ -210,14 +171,14 @@ __global__ void __launch_bounds__(kThreads)
   const float newest = amax[t];
   uint32_t largest = 0;
   if (window == 0) {
-    largest = raise(largest, newest);
+    largest = larger_magnitude(largest, newest);
   } else {
     float* values = history + static_cast<int64_t>(t) * window;
     const bool written = newest != 0.0F;
     for (int w = window - 1; w >= 0; --w) {
       const float value = !written ? values[w] : w > 0 ? values[w - 1] : newest;
       values[w] = value;
-      largest = raise(largest, value);
+      largest = larger_magnitude(largest, value);
     }
   }
   scale[t * kScaleStride] = fitting_scale(__uint_as_float(largest), largest_number);
@@ -231,86 +192,82 @@ bool wide(const Tensor& t) {
   return reinterpret_cast<uintptr_t>(t.data) % kWideBytes == 0;
 }
 
-}  // namespace
-
+/// q and qt of F's values, dbias (or empty) += their sums over rows.
 template <class F>
-void CudaOps::quantize_values(const char* op, Tensor q, Tensor qt, Tensor dbias, const F& f, Tensor x,
-                              int64_t layers) {
+void quantize_values(Cuda& cuda, const char* op, Tensor q, Tensor qt, Tensor dbias, const F& f, Tensor x,
+                     int64_t layers) {
   const int64_t C = x.cols(), N = x.rows() / layers;
   const Fp8Output to = fp8_output(op, q, qt, x, layers);
-  check(!dbias.data || dbias.shape == Shape{C}, op, ": ", dbias, " of ", x);
   if (x.numel() == 0) return;
   const auto chunks = static_cast<unsigned>(std::min(ceil_div(N, kTileRows), kMaxRowChunks));
   float* partials = nullptr;
   if (dbias.data) {
-    check(partials_.data && partials_.numel() >= chunks * C, op,
+    check(cuda.partials.data && cuda.partials.numel() >= chunks * C, op,
           " needs a workspace: call bind_workspace() first");
-    partials = partials_.ptr<float>();
+    partials = cuda.partials.ptr<float>();
   }
   const Quantized output{to, partials, N, column_count(C)};
   const dim3 grid(grid_size(ceil_div(C, kTileCols)), chunks, static_cast<unsigned>(layers));
   with_fp8_type(one_of(q, qt).dtype, [&](auto type) {
-    launch(queue_, quantize_kernel<decltype(type), F>, grid, kThreads, 0, output, f);
+    launch(cuda.queue, quantize_kernel<decltype(type), F>, grid, kThreads, 0, output, f);
   });
   if (!dbias.data) return;
-  launch(queue_, add_partials_kernel, grid_size(ceil_div(C, 32)), dim3(32, kLanes), 0, dbias.ptr<BFloat16>(),
-         partials, static_cast<int>(chunks), output.C);
+  launch(cuda.queue, add_partials_kernel, grid_size(ceil_div(C, 32)), dim3(32, kLanes), 0,
+         dbias.ptr<BFloat16>(), partials, static_cast<int>(chunks), output.C);
 }
 
-void CudaOps::quantize(Tensor q, Tensor qt, Tensor x, Tensor dbias) {
-  const Range range("quantize");
-  quantize_values("quantize", q, qt, dbias, Copy{x.ptr<BFloat16>()}, x, 1);
+}  // namespace
+
+void Quantize::run(Cuda& cuda) const {
+  quantize_values(cuda, kName, q, qt, dbias, Values<Unchanged, 1>{{{x.ptr<BFloat16>()}}, {}}, x, 1);
 }
 
-void CudaOps::transpose(Tensor qt, Tensor q) {
-  const Range range("transpose");
+void Transpose::run(Cuda& cuda) const {
   const int64_t N = q.rows(), C = q.cols();
-  check(is_fp8(q.dtype) && qt.dtype == q.dtype && qt.cols() == N && qt.rows() == C && N % kFp8Multiple == 0 &&
-            C % kFp8Multiple == 0 && wide(q) && wide(qt),
-        "transpose: ", qt, " of ", q);
+  stepladder::check(is_fp8(q.dtype) && qt.dtype == q.dtype && qt.cols() == N && qt.rows() == C &&
+                        N % kFp8Multiple == 0 && C % kFp8Multiple == 0 && wide(q) && wide(qt),
+                    "transpose: ", qt, " of ", q);
   const auto tiles = ceil_div(N, kTileRows);
-  check(tiles <= 65535, "transpose: ", q, " has too many rows");
-  launch(queue_, transpose_kernel, dim3(grid_size(ceil_div(C, kTileCols)), static_cast<unsigned>(tiles)),
+  stepladder::check(tiles <= 65535, "transpose: ", q, " has too many rows");
+  launch(cuda.queue, transpose_kernel, dim3(grid_size(ceil_div(C, kTileCols)), static_cast<unsigned>(tiles)),
          kThreads, 0, static_cast<uint8_t*>(qt.data), static_cast<const uint8_t*>(q.data), N,
          column_count(C));
 }
 
-void CudaOps::quantize_gelu(Tensor q, Tensor qt, Tensor x) {
-  const Range range("quantize_gelu");
-  quantize_values("quantize_gelu", q, qt, {}, Gelu{x.ptr<BFloat16>()}, x, 1);
+void QuantizeGelu::run(Cuda& cuda) const {
+  quantize_values(cuda, kName, q, qt, {}, Values<Gelu, 1>{{{x.ptr<BFloat16>()}}, {}}, x, 1);
 }
 
-void CudaOps::quantize_gelu_backward(Tensor q, Tensor qt, Tensor dbias, Tensor dout, Tensor x) {
-  const Range range("quantize_gelu_backward");
-  check_same_shape("quantize_gelu_backward", x, dout);
-  check(wide(dout), "quantize_gelu_backward: ", dout, " is not aligned to ", kWideBytes, " bytes");
-  quantize_values("quantize_gelu_backward", q, qt, dbias,
-                  GeluBackward{x.ptr<BFloat16>(), dout.ptr<BFloat16>()}, x, 1);
+void QuantizeGeluBackward::run(Cuda& cuda) const {
+  stepladder::check(wide(dout), "quantize_gelu_backward: ", dout, " is not aligned to ", kWideBytes,
+                    " bytes");
+  quantize_values(cuda, kName, q, qt, dbias,
+                  Values<GeluBackwardFunctor, 2>{{{dout.ptr<BFloat16>(), x.ptr<BFloat16>()}}, {}}, x, 1);
 }
 
-void CudaOps::quantize_to_fit(Tensor q, Tensor qt, Tensor x) {
-  const Range range("quantize_to_fit");
-  check(x.shape.rank() == 3 && q.shape == x.shape && qt.shape.rank() == 3 && qt.shape[0] == x.shape[0] &&
-            x.numel() > 0 && q.scale && q.amax && wide(x) && x.shape[1] * x.shape[2] % kPack == 0,
-        "quantize_to_fit: ", q, " and ", qt, " of ", x);
+void QuantizeToFit::run(Cuda& cuda) const {
+  stepladder::check(x.shape.rank() == 3 && q.shape == x.shape && qt.shape.rank() == 3 &&
+                        qt.shape[0] == x.shape[0] && x.numel() > 0 && q.scale && q.amax && wide(x) &&
+                        x.shape[1] * x.shape[2] % kPack == 0,
+                    "quantize_to_fit: ", q, " and ", qt, " of ", x);
   const int64_t layers = x.shape[0], n = x.numel() / layers;
-  CUDA_CHECK(cudaMemsetAsync(q.amax, 0, static_cast<size_t>(layers) * sizeof(float), stream_.get()));
+  CUDA_CHECK(cudaMemsetAsync(q.amax, 0, static_cast<size_t>(layers) * sizeof(float), cuda.stream.get()));
   const int64_t blocks =
-      std::min(ceil_div(n, kThreads * kPack), ceil_div(8 * int64_t{multiprocessors_}, layers));
-  launch(queue_, max_magnitude_kernel, dim3(grid_size(blocks), static_cast<unsigned>(layers)), kThreads, 0,
-         q.amax, x.ptr<BFloat16>(), n);
-  launch(queue_, update_scales_kernel, grid_size(ceil_div(layers, kThreads)), kThreads, 0, q.scale, nullptr,
-         q.amax, static_cast<int>(layers), 0, largest_of(q.dtype));
-  quantize_values("quantize_to_fit", q, qt, {}, Copy{x.ptr<BFloat16>()}, x, layers);
+      std::min(ceil_div(n, kThreads * kPack), ceil_div(8 * int64_t{cuda.multiprocessors}, layers));
+  launch(cuda.queue, max_magnitude_kernel, dim3(grid_size(blocks), static_cast<unsigned>(layers)), kThreads,
+         0, q.amax, x.ptr<BFloat16>(), n);
+  launch(cuda.queue, update_scales_kernel, grid_size(ceil_div(layers, kThreads)), kThreads, 0, q.scale,
+         nullptr, q.amax, static_cast<int>(layers), 0, largest_of(q.dtype));
+  quantize_values(cuda, kName, q, qt, {}, Values<Unchanged, 1>{{{x.ptr<BFloat16>()}}, {}}, x, layers);
 }
 
-void CudaOps::update_scales(Tensor scale, Tensor history, Tensor amax, DType type) {
-  const Range range("update_scales");
-  check(history.shape.rank() == 2 && history.cols() > 0 && history.cols() <= kMaxWindow &&
-            scale.shape == Shape{history.shape[0], kScaleStride} && amax.shape == Shape{history.shape[0]},
-        "update_scales: ", scale, " of ", history, " and ", amax);
+void UpdateScales::run(Cuda& cuda) const {
+  stepladder::check(history.shape.rank() == 2 && history.cols() > 0 && history.cols() <= kMaxWindow &&
+                        scale.shape == Shape{history.shape[0], kScaleStride} &&
+                        amax.shape == Shape{history.shape[0]},
+                    "update_scales: ", scale, " of ", history, " and ", amax);
   const int tensors = column_count(amax.numel());
-  launch(queue_, update_scales_kernel, grid_size(ceil_div(tensors, kThreads)), kThreads, 0,
+  launch(cuda.queue, update_scales_kernel, grid_size(ceil_div(tensors, kThreads)), kThreads, 0,
          scale.ptr<float>(), history.ptr<float>(), amax.ptr<float>(), tensors,
          static_cast<int>(history.cols()), largest_of(type));
 }

@@ -1,4 +1,4 @@
-// FP8 as kernels make it: rounded two at a time, and the largest magnitude of a tensor.
+// Rounding to FP8, the largest magnitude of a tensor, and transposing FP8 in shared memory.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -29,14 +29,15 @@ __device__ uint2 fp8_pack(const float (&v)[8], float per_scale) {
 }
 
 /// The larger of two magnitudes as bits, NaN above all.
-__device__ inline uint32_t raise(uint32_t amax, float x) {
+__device__ inline uint32_t larger_magnitude(uint32_t amax, float x) {
   return max(amax, __float_as_uint(x) & 0x7FFFFFFFU);
 }
 
-/// *amax = max(*amax, that of the block); it has whole warps, all of which take part.
-__device__ inline void raise_over_block(float* amax, uint32_t mine) {
+/// *amax = the largest of *amax and of all threads' magnitudes. Every warp of the block must call this,
+/// whole.
+__device__ inline void update_amax(float* amax, uint32_t mine) {
   __shared__ uint32_t of_warp[32];
-  for (int mask = 16; mask > 0; mask /= 2) mine = max(mine, __shfl_xor_sync(0xffffffffU, mine, mask));
+  mine = warp_reduce(mine, [](uint32_t a, uint32_t b) { return max(a, b); });
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = mine;
   __syncthreads();
   if (threadIdx.x > 0) return;
@@ -44,17 +45,17 @@ __device__ inline void raise_over_block(float* amax, uint32_t mine) {
   atomicMax(reinterpret_cast<unsigned int*>(amax), mine);
 }
 
-/// Where a kernel writes FP8: (N,C) and (C,N), either may be null.
+/// Where a kernel writes FP8: rows (N,C) and columns (C,N). Either may be null.
 struct Fp8Output {
   uint8_t *rows, *columns;
   const float* scale;
   float* amax;
 };
 
-/// FP8 has extents of which this is a factor: so many bytes are written at a time.
+/// Every extent of an FP8 tensor is a multiple of this: kernels write so many bytes at a time.
 constexpr int kFp8Multiple = 16;
 
-/// Of two layouts of a tensor, of which either may be empty, one that is there.
+/// Whichever of a tensor's two layouts is not empty.
 inline const Tensor& one_of(const Tensor& q, const Tensor& qt) {
   return q.data ? q : qt;
 }
@@ -76,20 +77,21 @@ inline Fp8Output fp8_output(const char* op, const Tensor& q, const Tensor& qt, c
 }
 
 /// Neighbouring FP8 rows in shared memory, from which a block writes columns. A thread reads words of 16 rows
-/// below each other and writes 16 bytes of four columns. What lanes read at a time lies in different banks:
-/// rows are padded to whole lines of them, and words are permuted by which 16 rows they are in.
+/// below each other and writes 16 bytes of four columns. Rows are padded to 32 words and words are permuted,
+/// so that the lanes of a warp meet no bank conflict: they read the same row of each 16, and they write
+/// neighbours in one row, or in two rows that are four apart.
 struct Fp8Tile {
   uint32_t* words;
-  int words_of_row;  // a multiple of 32
+  int words_of_row;  // words_for(its columns)
   int log2_parts;    // of 16 rows, at most 8
 
-  __host__ __device__ static int words_for(int cols) { return (cols + 127) / 128 * 32; }
+  __host__ __device__ static constexpr int words_for(int cols) { return (cols + 127) / 128 * 32; }
   __host__ __device__ int rows() const { return 16 << log2_parts; }
   int bytes() const { return rows() * words_of_row * static_cast<int>(sizeof(uint32_t)); }
 
   __device__ uint32_t* at(int row, int word) const {
-    const int part = row / 16, swizzled = word ^ (part << (5 - log2_parts));
-    return words + row * words_of_row + swizzled;
+    const int part = row / 16, swizzle = part << (5 - log2_parts) ^ (row & 4) << 2;
+    return words + row * words_of_row + (word ^ swizzle);
   }
   /// Eight neighbours of a row; `col` is a multiple of 8.
   __device__ void put(int row, int col, uint2 bytes) const {

@@ -1,5 +1,5 @@
-// Attention without the (T,T) matrix, by cuDNN and by kernels of our own: what attention_forward and
-// attention_backward choose between. No cuDNN header is needed here.
+// Attention without the (T,T) matrix, by cuDNN and by kernels of our own: what AttentionForward and
+// AttentionBackward choose between. No cuDNN header is needed here.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,8 +1,7 @@
-// Fused ops whose output elements depend on one place of each operand: one pass over memory.
-#include "model/cuda/cuda_ops.h"
+// Fused elementwise ops: one pass over memory.
+#include "model/cuda/cuda.h"
 #include "model/cuda/gelu.cuh"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
 
 namespace stepladder {
@@ -10,8 +9,9 @@ namespace {
 
 constexpr int kRows = 8;  // of a block; each has a warp
 
-/// f.row(row) gives where the row's operands begin, `from`, and put(c, x), which writes what comes of their
-/// elements c, c + 1, ... A lane loads kItems packs of each operand before it uses the first.
+/// f.row(row) returns an object with `from`, where each operand of the row begins, and put(c, x), which
+/// writes the results for elements c, c + 1, ... A lane loads kItems packs of each operand before it uses the
+/// first.
 template <class T, int kWidth, class F>
 __global__ void __launch_bounds__(32 * kRows) map_packs_kernel(int64_t rows, int cols, F f) {
   await_predecessor();
@@ -48,25 +48,42 @@ void map_packs(Queue& queue, int64_t rows, int64_t cols, F f) {
          column_count(cols), f);
 }
 
+/// out = f({operand 0, operand 1, ...}), element by element.
+template <class T, int kWidth, class F, int kOperands>
+struct ElementwiseRow {
+  const T* from[kOperands];
+  T* out;
+  F f;
+  __device__ void put(int c, const float (&x)[kOperands][kWidth]) const {
+    float v[kWidth];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) v[i] = apply(f, x, i);
+    Pack<T, kWidth>::of(v).store(out + c);
+  }
+};
+
+/// Maps F over operands stored as `out` is.
+template <class T, int kWidth, class F, int kOperands>
+struct Elementwise {
+  T* out;
+  Pointers<T, kOperands> in;
+  int64_t C;
+  __device__ auto row(int64_t n) const {
+    ElementwiseRow<T, kWidth, F, kOperands> row{{}, out + n * C, {}};
+#pragma unroll
+    for (int k = 0; k < kOperands; ++k) row.from[k] = in.at[k] + n * C;
+    return row;
+  }
+};
+
 template <class T, int kWidth>
-struct EncoderForward {  // wte[tokens] + wpe[t]
+struct EncoderForwardFunctor {  // wte[tokens] + wpe[t]
   T* out;
   const int32_t* tokens;
   const T *wte, *wpe;
   int64_t length, C;  // T and C
-
-  struct Row {
-    const T* from[2];
-    T* out;
-    __device__ void put(int c, const float (&x)[2][kWidth]) const {
-      float sum[kWidth];
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) sum[i] = x[0][i] + x[1][i];
-      Pack<T, kWidth>::of(sum).store(out + c);
-    }
-  };
-  __device__ Row row(int64_t n) const {
-    return {{wte + tokens[n] * C, wpe + n % length * C}, out + n * C};
+  __device__ ElementwiseRow<T, kWidth, AddFunctor, 2> row(int64_t n) const {
+    return {{wte + tokens[n] * C, wpe + n % length * C}, out + n * C, {}};
   }
 };
 
@@ -87,7 +104,7 @@ struct BiasGelu {  // x + bias, and gelu of it as stored
       stored.store(x + c);
       stored.get(v);
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) v[i] *= sigmoid_2u(v[i]);
+      for (int i = 0; i < kWidth; ++i) v[i] = gelu(v[i]);
       Pack<T, kWidth>::of(v).store(out + c);
     }
   };
@@ -97,49 +114,7 @@ struct BiasGelu {  // x + bias, and gelu of it as stored
 };
 
 template <class T, int kWidth>
-struct Gelu {
-  T* out;
-  const T* x;
-  int64_t C;
-
-  struct Row {
-    const T* from[1];
-    T* out;
-    __device__ void put(int c, const float (&in)[1][kWidth]) const {
-      float v[kWidth];
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) v[i] = in[0][i] * sigmoid_2u(in[0][i]);
-      Pack<T, kWidth>::of(v).store(out + c);
-    }
-  };
-  __device__ Row row(int64_t n) const {
-    return {{x + n * C}, out + n * C};
-  }
-};
-
-template <class T, int kWidth>
-struct GeluBackward {  // dout * gelu'(x)
-  T* dx;
-  const T *dout, *x;
-  int64_t C;
-
-  struct Row {
-    const T* from[2];
-    T* dx;
-    __device__ void put(int c, const float (&in)[2][kWidth]) const {
-      float v[kWidth];
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) v[i] = in[0][i] * gelu_slope(in[1][i]);
-      Pack<T, kWidth>::of(v).store(dx + c);
-    }
-  };
-  __device__ Row row(int64_t n) const {
-    return {{dout + n * C, x + n * C}, dx + n * C};
-  }
-};
-
-template <class T, int kWidth>
-struct BiasSplitQkv {  // (qkv + bias)[b][t][p*C + h*HS + s] to part p [b][h][t][s]
+struct BiasSplitQkvFunctor {  // (qkv + bias)[b][t][p*C + h*HS + s] to part p [b][h][t][s]
   T* part[3];
   const T *qkv, *bias;
   int length, NH, HS;  // T, NH and HS
@@ -167,75 +142,56 @@ struct BiasSplitQkv {  // (qkv + bias)[b][t][p*C + h*HS + s] to part p [b][h][t]
 
 }  // namespace
 
-void CudaOps::encoder_forward(Tensor out, Tensor tokens, Tensor wte, Tensor wpe) {
-  const Range range("encoder_forward");
-  check(out.shape.rank() == 3 && tokens.shape == Shape{out.shape[0], out.shape[1]}, "encoder_forward: ", out,
-        " of ", tokens);
-  check(wte.shape.rank() == 2 && wpe.shape.rank() == 2 && wte.cols() == out.cols() &&
-            wpe.cols() == out.cols() && out.shape[1] <= wpe.shape[0],
-        "encoder_forward: ", out, " of ", wte, " and ", wpe);
-  const bool wide = options_.wide_access && wide_rows(out.cols(), {out, wte, wpe});
+void EncoderForward::run(Cuda& cuda) const {
+  const bool wide = cuda.options.wide_access && wide_rows(out.cols(), {out, wte, wpe});
   with_pack(out.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    const EncoderForward<T, width()> f{out.ptr<T>(), tokens.ptr<int32_t>(), wte.ptr<T>(),
-                                       wpe.ptr<T>(), out.shape[1],          out.cols()};
-    map_packs<T, width()>(queue_, out.rows(), out.cols(), f);
+    const EncoderForwardFunctor<T, width()> f{out.ptr<T>(), tokens.ptr<int32_t>(), wte.ptr<T>(),
+                                              wpe.ptr<T>(), out.shape[1],          out.cols()};
+    map_packs<T, width()>(cuda.queue, out.rows(), out.cols(), f);
   });
 }
 
-void CudaOps::bias_gelu_forward(Tensor out, Tensor x, Tensor bias) {
-  const Range range("bias_gelu_forward");
-  check_same_shape("bias_gelu_forward", x, out);
-  check(x.shape.rank() > 0 && bias.shape == Shape{x.cols()}, "bias_gelu_forward: ", bias,
-        " for the columns of ", x);
-  const bool wide = options_.wide_access && wide_rows(x.cols(), {out, x, bias});
+void BiasGeluForward::run(Cuda& cuda) const {
+  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {out, x, bias});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
     const BiasGelu<T, width()> f{x.ptr<T>(), out.ptr<T>(), bias.ptr<T>(), x.cols()};
-    map_packs<T, width()>(queue_, x.rows(), x.cols(), f);
+    map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
   });
 }
 
-void CudaOps::gelu_forward(Tensor out, Tensor x) {
-  const Range range("gelu_forward");
-  check_same_shape("gelu_forward", x, out);
-  check(x.shape.rank() > 0, "gelu_forward: ", x, ", must have rows");
-  const bool wide = options_.wide_access && wide_rows(x.cols(), {out, x});
+void GeluForward::run(Cuda& cuda) const {
+  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {out, x});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    map_packs<T, width()>(queue_, x.rows(), x.cols(), Gelu<T, width()>{out.ptr<T>(), x.ptr<T>(), x.cols()});
+    const Elementwise<T, width(), Gelu, 1> f{out.ptr<T>(), {{x.ptr<T>()}}, x.cols()};
+    map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
   });
 }
 
-void CudaOps::gelu_backward(Tensor dx, Tensor dout, Tensor x) {
-  const Range range("gelu_backward");
-  check_same_shape("gelu_backward", x, dx, dout);
-  check(x.shape.rank() > 0, "gelu_backward: ", x, ", must have rows");
-  const bool wide = options_.wide_access && wide_rows(x.cols(), {dx, dout, x});
+void GeluBackward::run(Cuda& cuda) const {
+  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {dx, dout, x});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    const GeluBackward<T, width()> f{dx.ptr<T>(), dout.ptr<T>(), x.ptr<T>(), x.cols()};
-    map_packs<T, width()>(queue_, x.rows(), x.cols(), f);
+    const Elementwise<T, width(), GeluBackwardFunctor, 2> f{
+        dx.ptr<T>(), {{dout.ptr<T>(), x.ptr<T>()}}, x.cols()};
+    map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
   });
 }
 
-void CudaOps::bias_split_qkv(Tensor q, Tensor k, Tensor v, Tensor qkv, Tensor bias) {
-  const Range range("bias_split_qkv");
-  check(q.shape.rank() == 4, "bias_split_qkv: ", q, ", must be (B,NH,T,HS)");
-  check_same_shape("bias_split_qkv", q, k, v);
+void BiasSplitQkv::run(Cuda& cuda) const {
   const int64_t B = q.shape[0], NH = q.shape[1], T = q.shape[2], HS = q.shape[3], cols = 3 * NH * HS;
-  check(qkv.shape == Shape{B, T, cols} && bias.shape == Shape{cols}, "bias_split_qkv: ", qkv, " and ", bias,
-        " beside ", q);
-  const bool wide = options_.wide_access && wide_rows(HS, {q, k, v, qkv, bias});
+  const bool wide = cuda.options.wide_access && wide_rows(HS, {q, k, v, qkv, bias});
   with_pack(q.dtype, wide, [&](auto type, auto width) {
     using Type = decltype(type);
-    const BiasSplitQkv<Type, width()> f{{q.ptr<Type>(), k.ptr<Type>(), v.ptr<Type>()},
-                                        qkv.ptr<Type>(),
-                                        bias.ptr<Type>(),
-                                        column_count(T),
-                                        static_cast<int>(NH),
-                                        static_cast<int>(HS)};
-    map_packs<Type, width()>(queue_, B * T, cols, f);
+    const BiasSplitQkvFunctor<Type, width()> f{{q.ptr<Type>(), k.ptr<Type>(), v.ptr<Type>()},
+                                               qkv.ptr<Type>(),
+                                               bias.ptr<Type>(),
+                                               column_count(T),
+                                               static_cast<int>(NH),
+                                               static_cast<int>(HS)};
+    map_packs<Type, width()>(cuda.queue, B * T, cols, f);
   });
 }
 

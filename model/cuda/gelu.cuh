@@ -14,10 +14,22 @@ __device__ inline float sigmoid_2u(float x) {
   return __fdividef(1.0F, 1.0F + exp2_fast(-kLog2E * x * (k2U + k2U3 * x * x)));
 }
 
+__device__ inline float gelu(float x) {
+  return x * sigmoid_2u(x);
+}
+
 /// gelu' = s + x s (1 - s) (2u)', s = sigmoid(2u)
 __device__ inline float gelu_slope(float x) {
   const float s = sigmoid_2u(x);
   return s + x * s * (1.0F - s) * (k2U + 3.0F * k2U3 * x * x);
 }
+
+/// For maps over elements: gelu(x), and dout * gelu'(x).
+struct Gelu {
+  __device__ float operator()(const float (&x)[1]) const { return gelu(x[0]); }
+};
+struct GeluBackwardFunctor {
+  __device__ float operator()(const float (&dout_x)[2]) const { return dout_x[0] * gelu_slope(dout_x[1]); }
+};
 
 }  // namespace stepladder

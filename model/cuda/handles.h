@@ -23,7 +23,7 @@ template <class T>
 using Handle = std::unique_ptr<std::remove_pointer_t<T>, HandleDeleter>;
 using Stream = Handle<cudaStream_t>;
 using Event = Handle<cudaEvent_t>;
-using Graph = Handle<cudaGraph_t>;
+using CapturedGraph = Handle<cudaGraph_t>;
 using GraphExec = Handle<cudaGraphExec_t>;
 using Blas = Handle<cublasHandle_t>;
 
@@ -49,13 +49,13 @@ inline Event make_event(unsigned flags = cudaEventDefault) {
 /// Where kernels are queued.
 struct Queue {
   cudaStream_t stream = nullptr;
-  /// A kernel that follows a kernel in a recorded graph is brought onto the device while that one ends
-  /// (programmatic dependent launch).
+  /// Use programmatic dependent launch: in a recorded graph, a kernel may start while the kernel before it
+  /// ends.
   bool early = false;
-  int launched_early = 0;  // so far
+  int launched_early = 0;  // kernels so far
 };
 
-/// Whether `stream` is being captured and what comes next depends on one kernel and nothing else.
+/// Whether `stream` is being captured and the next node will depend on one kernel and nothing else.
 bool follows_kernel(cudaStream_t stream);
 
 inline bool is_capturing(cudaStream_t stream) {

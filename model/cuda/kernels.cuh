@@ -23,7 +23,7 @@ namespace stepladder {
 constexpr int kThreads = 256;
 constexpr int kMaxThreads = 1024;
 constexpr int kItems = 4;
-/// As many bytes in flight for a 16-bit type.
+/// Twice as many for 16-bit types, so that as many bytes are in flight.
 template <class T>
 constexpr int kItemsOf = kItems* static_cast<int>(sizeof(float) / sizeof(T));
 
@@ -36,8 +36,9 @@ inline unsigned grid_size(int64_t blocks) {
   return static_cast<unsigned>(blocks);
 }
 
-/// The first statement of every kernel, which may be on the device before the kernel before it has ended:
-/// waits until that one, and so all before it, are done and their results can be read.
+/// The first statement of every kernel. With programmatic dependent launch a kernel may start before its
+/// predecessor has ended: this waits until the results of the predecessor, and so of all before it, are
+/// visible.
 __device__ inline void await_predecessor() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
@@ -63,44 +64,44 @@ void launch(Queue& queue, void (*kernel)(Parameters...), dim3 grid, dim3 block, 
   if (early) ++queue.launched_early;
 }
 
-/// Columns as the row kernels count them, with room to step past the end.
+/// The number of columns as the int that row kernels count with; they may step past the end without overflow.
 inline int column_count(int64_t cols) {
   check(cols <= INT_MAX / 2, "a row of ", cols, " elements, at most ", INT_MAX / 2);
   return static_cast<int>(cols);
 }
 
-/// Threads of a block that has a row to itself, `items` elements at a time each. Few blocks share an SM when
-/// rows are long, so that a row is still in L2 when it is read again.
+/// Threads of a block that works on one row, each on `items` elements at a time. Long rows get large blocks:
+/// then few rows share an SM, and a row is still in L2 when it is read a second time.
 inline unsigned row_threads(int64_t cols, int items = kItems) {
   if (cols > 8 * kThreads * items) return kMaxThreads;
   return static_cast<unsigned>(32 * std::clamp<int64_t>(ceil_div(cols, 32 * items), 1, kThreads / 32));
 }
 
-template <class... Others>
-void check_same_shape(const char* op, const Tensor& first, const Others&... others) {
-  (check(others.shape == first.shape, op, ": ", others, " beside ", first), ...);
-}
-
-/// The loss scaler of model/ops.h as it lies in memory.
+/// The layout of ClipGradNorm's loss scaler.
 struct LossScaler {
   float scale, good_steps, skipped_steps, overflow;
 };
 
-/// Null where there is none.
-inline LossScaler* scaler_of(const char* op, const Tensor& loss_scaler) {
-  if (!loss_scaler.data) return nullptr;
-  check(loss_scaler.numel() == 4, op, ": loss scaler ", loss_scaler, ", must have four elements");
-  return reinterpret_cast<LossScaler*>(loss_scaler.ptr<float>());
+/// Null without a loss scaler.
+inline LossScaler* scaler_of(const Tensor& loss_scaler) {
+  return loss_scaler.data ? reinterpret_cast<LossScaler*>(loss_scaler.ptr<float>()) : nullptr;
 }
 
 template <class T, int kOperands>
-struct Operands {
+struct Pointers {
   const T* at[kOperands];
+};
+
+struct Unchanged {  // x
+  __device__ float operator()(const float (&x)[1]) const { return x[0]; }
+};
+struct AddFunctor {  // a + b
+  __device__ float operator()(const float (&x)[2]) const { return x[0] + x[1]; }
 };
 
 /// out[i] = f({operand[0][i], operand[1][i], ...})
 template <class Out, class In, class F, int kOperands>
-__global__ void __launch_bounds__(kThreads) map_kernel(Out* out, int64_t n, Operands<In, kOperands> in, F f) {
+__global__ void __launch_bounds__(kThreads) map_kernel(Out* out, int64_t n, Pointers<In, kOperands> in, F f) {
   await_predecessor();
   constexpr int kItems = kItemsOf<In>;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * (kThreads * kItems) + threadIdx.x;
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(kThreads) map_kernel(Out* out, int64_t n, Oper
 }
 
 template <class Out, class In, class F, int kOperands>
-void map(Queue& queue, Out* out, int64_t n, const Operands<In, kOperands>& in, F f) {
+void map(Queue& queue, Out* out, int64_t n, const Pointers<In, kOperands>& in, F f) {
   if (n == 0) return;
   launch(queue, map_kernel<Out, In, F, kOperands>, grid_size(ceil_div(n, kThreads * kItemsOf<In>)), kThreads,
          0, out, n, in, f);
@@ -127,11 +128,10 @@ void map(Queue& queue, Out* out, int64_t n, const Operands<In, kOperands>& in, F
 
 /// Maps f over operands of out's shape and type; out may be one of them.
 template <class F, class... In>
-void map(Queue& queue, const char* op, Tensor out, F f, In... in) {
-  check_same_shape(op, out, in...);
+void map(Queue& queue, Tensor out, F f, In... in) {
   with_float_type(out.dtype, [&](auto type) {
     using T = decltype(type);
-    const Operands<T, sizeof...(In)> from{{in.template ptr<T>()...}};
+    const Pointers<T, sizeof...(In)> from{{in.template ptr<T>()...}};
     map(queue, out.ptr<T>(), out.numel(), from, f);
   });
 }
@@ -167,8 +167,8 @@ __global__ void __launch_bounds__(kMaxThreads) map_rows_kernel(T* out, int cols,
   }
 }
 
-/// Maps over the rows of out. f.row(row) loads what the row's elements share and gives the function of one
-/// element, which may read of out's memory only the element that it computes.
+/// Maps over the rows of out. f.row(row) loads what all elements of the row share and returns the function
+/// that computes one element. That function may read only its own element of out.
 template <class T = float, class F>
 void map_rows(Queue& queue, Tensor out, F f) {
   T* to = out.ptr<T>();
@@ -187,19 +187,26 @@ struct Max {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-/// Reduces x over the block and gives the result to every thread. The block has whole warps, all of which
-/// take part.
+/// Reduces x over the warp and gives the result to every lane.
+template <class T, class Op>
+__device__ T warp_reduce(T x, Op op) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) x = op(x, __shfl_xor_sync(0xffffffffU, x, mask));
+  return x;
+}
+
+/// Reduces x over the block and gives the result to every thread. Every warp of the block must call this,
+/// whole.
 template <class Op>
 __device__ float block_reduce(float x, Op op) {
   __shared__ float of_warp[32];
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  for (int mask = 16; mask > 0; mask /= 2) x = op(x, __shfl_xor_sync(0xffffffffU, x, mask));
+  x = warp_reduce(x, op);
   __syncthreads();  // of_warp may still be read by the reduction before this one
   if (lane == 0) of_warp[warp] = x;
   __syncthreads();
   x = lane < static_cast<int>(blockDim.x / 32) ? of_warp[lane] : Op::kIdentity;
-  for (int mask = 16; mask > 0; mask /= 2) x = op(x, __shfl_xor_sync(0xffffffffU, x, mask));
-  return x;
+  return warp_reduce(x, op);
 }
 
 /// f.write(row, sum over c of f.row(row)(i)), i = row * cols + c < n; a block has a row. T is what f reads.
@@ -227,7 +234,7 @@ __global__ void __launch_bounds__(kMaxThreads) sum_each_row_kernel(int64_t n, in
   if (threadIdx.x == 0) f.write(row, sum);
 }
 
-/// Sums n elements by rows of cols, of which the last may be short.
+/// Sums n elements in rows of `cols`; the last row may be shorter.
 template <class T = float, class F>
 void sum_each_row(Queue& queue, int64_t n, int64_t cols, F f) {
   if (n == 0) return;

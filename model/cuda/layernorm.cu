@@ -4,10 +4,9 @@
 // one warp, or several where that leaves fewer lanes idle. Longer rows a block reads again from cache.
 #include <optional>
 
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/fp8.cuh"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
 
 namespace stepladder {
@@ -41,8 +40,8 @@ void with_held(int held, F&& f) {
   }
 }
 
-/// Sums each of x over the warps of a row; every lane gets the sums. All threads of the block call this. Two
-/// calls in a row need different `of_warp`, a place for each warp of the block.
+/// Sums each of x over the warps that share a row; every lane gets the sums. All threads of the block must
+/// call this. `of_warp` has a place for each warp of the block; two calls in succession need different ones.
 template <int kSums>
 __device__ void sum_over_row(float (&x)[kSums], float (*of_warp)[kSums], int warps) {
 #pragma unroll
@@ -73,93 +72,159 @@ struct Forward {
   const T *w, *b;
 };
 
-/// v = x, or x + y + bias as rounded to storage, where it is also written to res.
+/// x, or x + y + bias as rounded to storage, where it is also written to res.
 template <class T, int kWidth, bool kResidual>
-__device__ void take_residual(const Forward<T>& f, int64_t offset, int c, const Pack<T, kWidth>& x,
-                              const Pack<T, kWidth>& y, float (&v)[kWidth]) {
+__device__ Pack<T, kWidth> load_with_residual(const Forward<T>& f, int64_t offset, int c,
+                                              const Pack<T, kWidth>& x, const Pack<T, kWidth>& y) {
+  if constexpr (!kResidual) return x;
+  float v[kWidth], add[kWidth];
   x.get(v);
-  if constexpr (kResidual) {
-    float add[kWidth];
-    y.get(add);
+  y.get(add);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) v[i] += add[i];
+  if (f.bias) {
+    Pack<T, kWidth>::load(f.bias + c).get(add);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) v[i] += add[i];
-    if (f.bias) {
-      Pack<T, kWidth>::load(f.bias + c).get(add);
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) v[i] += add[i];
-    }
-    const auto res = Pack<T, kWidth>::of(v);
-    res.store(f.res + offset + c);
-    res.get(v);
   }
+  const auto res = Pack<T, kWidth>::of(v);
+  res.store(f.res + offset + c);
+  return res;
 }
 
-/// out = (v - mean) * rstd * w + b
-template <class T, int kWidth>
-__device__ void put_normalized(const Forward<T>& f, int64_t offset, int c, float (&v)[kWidth], float mean,
-                               float rstd) {
-  float w[kWidth], b[kWidth];
-  Pack<T, kWidth>::load(f.w + c).get(w);
-  Pack<T, kWidth>::load(f.b + c).get(b);
+/// Where a result goes besides, or instead: nowhere, or as FP8 to `to` through `tile`. A block has as many
+/// rows as it works on at once, or those of a tile.
+struct NoCopy {
+  static constexpr bool kFp8 = false;
+  __host__ __device__ int rows(int at_once) const { return at_once; }
+  int bytes() const { return 0; }
+  __device__ void begin(void*) {}
+  template <int kWidth>
+  __device__ void put(int64_t, int, int, const float (&)[kWidth]) {}
+  __device__ void end() const {}
+};
+template <class Q>
+struct Fp8Copy {
+  static constexpr bool kFp8 = true;
+  Fp8Output to;
+  Fp8Tile tile;
+  float per_scale = 0.0F;
+  uint32_t amax = 0;
+  __host__ __device__ int rows(int) const { return tile.rows(); }
+  int bytes() const { return tile.bytes(); }
+  __device__ void begin(void* shared) {
+    tile.words = static_cast<uint32_t*>(shared);
+    per_scale = 1.0F / *to.scale;
+  }
+  /// Elements c, c + 1, ... of a row that begins at `offset` and is row `at` of the tile.
+  __device__ void put(int64_t offset, int at, int c, const float (&v)[8]) {
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) v[i] = (v[i] - mean) * rstd * w[i] + b[i];
-  Pack<T, kWidth>::of(v).store(f.out + offset + c);
-}
+    for (int i = 0; i < 8; ++i) amax = larger_magnitude(amax, v[i]);
+    const uint2 bytes = fp8_pack<Q>(v, per_scale);
+    if (to.rows) *reinterpret_cast<uint2*>(to.rows + offset + c) = bytes;
+    tile.put(at, c, bytes);
+  }
+  __device__ void end() const {
+    update_amax(to.amax, amax);
+  }
+};
+
+constexpr int kNormWidth = 8;         // of a pack that becomes FP8
+constexpr int kQuantizingBlocks = 2;  // of a multiprocessor
 
 // mean = sum_c v / C, rstd = 1 / sqrt(sum_c (v - mean)^2 / C + eps), out = (v - mean) * rstd * w + b, where
-// v = x, or res = x + y + bias with a residual.
-template <class T, int kWidth, int kHeld, bool kResidual>
-__global__ void __launch_bounds__(kThreads)
-    layernorm_forward_kernel(Forward<T> f, int64_t rows, int cols, int warps) {
+// v = x, or res = x + y + bias with a residual. To FP8, a group of warps has several rows at once, so that
+// enough is on its way from memory.
+template <class T, int kWidth, int kHeld, bool kResidual, class Copy>
+__global__ void __launch_bounds__(kThreads, Copy::kFp8 ? kQuantizingBlocks : 0)
+    layernorm_forward_kernel(Forward<T> f, Copy copy, int64_t rows, int cols, int warps) {
   await_predecessor();
-  constexpr int kPacks = kHeld / kWidth;
-  __shared__ float of_warp[2][kThreads / 32][1];
+  using Values = Pack<T, kWidth>;
+  constexpr int kPacks = kHeld / kWidth, kRows = Copy::kFp8 ? 4 : 1;
+  extern __shared__ uint4 shared[];
+  __shared__ float of_warp[2][kThreads / 32][kRows];
   const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) / lanes) +
-                      static_cast<int>(threadIdx.x) / lanes;
-  const int64_t offset = row * cols;
-  const int end = row < rows ? cols : 0;  // warps without a row still meet the others at barriers
+  const int group = static_cast<int>(threadIdx.x) / lanes, groups = static_cast<int>(blockDim.x) / lanes;
   // A warp has neighbouring columns, so that those of a lane are a constant apart.
   const int first_column = lane / 32 * 32 * kHeld + lane % 32 * kWidth;
   const auto column = [=](int j) { return first_column + j * 32 * kWidth; };
+  const int set = copy.rows(groups);
+  const int64_t first_row = blockIdx.x * int64_t{set};
+  copy.begin(shared);
 
-  Pack<T, kWidth> x[kPacks], y[kPacks];
+  for (int begin = 0; begin < set; begin += groups * kRows) {
+    const int at = begin + group * kRows;  // in the set
+    const int64_t row = first_row + at, offset = row * cols;
+    // All of these rows exist, or none; warps without a row still meet the others at barriers.
+    const int end = at < set && row < rows ? cols : 0;
+    Values x[kRows][kPacks], y[kRows][kPacks];
 #pragma unroll
-  for (int j = 0; j < kPacks; ++j) {
-    if (column(j) >= end) continue;
-    x[j] = Pack<T, kWidth>::load_once(f.x + offset + column(j));
-    if constexpr (kResidual) y[j] = Pack<T, kWidth>::load_once(f.y + offset + column(j));
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int j = 0; j < kPacks; ++j) {
+        if (column(j) >= end) continue;
+        x[r][j] = Values::load_once(f.x + offset + r * cols + column(j));
+        if constexpr (kResidual) y[r][j] = Values::load_once(f.y + offset + r * cols + column(j));
+      }
+    }
+    float v[kWidth], mean[kRows] = {}, rstd[kRows] = {};
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int j = 0; j < kPacks; ++j) {
+        if (column(j) >= end) continue;
+        x[r][j] = load_with_residual<T, kWidth, kResidual>(f, offset + r * cols, column(j), x[r][j], y[r][j]);
+        x[r][j].get(v);
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) mean[r] += v[i];
+      }
+    }
+    sum_over_row(mean, of_warp[0], warps);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      mean[r] /= static_cast<float>(cols);
+#pragma unroll
+      for (int j = 0; j < kPacks; ++j) {
+        if (column(j) >= end) continue;
+        x[r][j].get(v);
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) rstd[r] += (v[i] - mean[r]) * (v[i] - mean[r]);
+      }
+    }
+    sum_over_row(rstd, of_warp[1], warps);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      rstd[r] = 1.0F / sqrtf(rstd[r] / static_cast<float>(cols) + kNormEps);
+      if (lane == 0 && end > 0) {
+        f.mean[row + r] = mean[r];
+        f.rstd[row + r] = rstd[r];
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j) {
+      if (column(j) >= end) continue;
+      float w[kWidth], b[kWidth];
+      Values::load(f.w + column(j)).get(w);
+      Values::load(f.b + column(j)).get(b);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        x[r][j].get(v);
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) v[i] = (v[i] - mean[r]) * rstd[r] * w[i] + b[i];
+        if constexpr (!Copy::kFp8) Values::of(v).store(f.out + offset + r * cols + column(j));
+        copy.put(offset + r * cols, at + r, column(j), v);
+      }
+    }
   }
-  float v[kPacks][kWidth] = {};
-  float sum[1] = {}, squares[1] = {};
-#pragma unroll
-  for (int j = 0; j < kPacks; ++j) {
-    if (column(j) < end) take_residual<T, kWidth, kResidual>(f, offset, column(j), x[j], y[j], v[j]);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) sum[0] += v[j][i];
+  if constexpr (Copy::kFp8) {
+    __syncthreads();
+    if (copy.to.columns) copy.tile.store_columns(copy.to.columns, first_row, rows, cols);
   }
-  sum_over_row(sum, of_warp[0], warps);
-  const float mean = sum[0] / static_cast<float>(cols);
-
-#pragma unroll
-  for (int j = 0; j < kPacks; ++j) {
-    if (column(j) >= end) continue;
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) squares[0] += (v[j][i] - mean) * (v[j][i] - mean);
-  }
-  sum_over_row(squares, of_warp[1], warps);
-  const float rstd = 1.0F / sqrtf(squares[0] / static_cast<float>(cols) + kNormEps);
-
-  if (lane == 0 && row < rows) {
-    f.mean[row] = mean;
-    f.rstd[row] = rstd;
-  }
-#pragma unroll
-  for (int j = 0; j < kPacks; ++j)
-    if (column(j) < end) put_normalized(f, offset, column(j), v[j], mean, rstd);
+  copy.end();
 }
 
-// The same for rows too long for registers; a block has a row, each thread reads again what it wrote itself.
+// The same for rows too long for registers. A block has a row; each thread reads back only what it wrote
+// itself.
 template <class T, int kWidth, bool kResidual>
 __global__ void __launch_bounds__(kMaxThreads) layernorm_forward_long_kernel(Forward<T> f, int cols) {
   await_predecessor();
@@ -170,7 +235,7 @@ __global__ void __launch_bounds__(kMaxThreads) layernorm_forward_long_kernel(For
   for (int c = first; c < cols; c += step) {
     const auto x = Pack<T, kWidth>::load(f.x + offset + c);
     const auto y = kResidual ? Pack<T, kWidth>::load(f.y + offset + c) : x;
-    take_residual<T, kWidth, kResidual>(f, offset, c, x, y, v);
+    load_with_residual<T, kWidth, kResidual>(f, offset, c, x, y).get(v);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) sum += v[i];
   }
@@ -186,103 +251,14 @@ __global__ void __launch_bounds__(kMaxThreads) layernorm_forward_long_kernel(For
     f.rstd[row] = rstd;
   }
   for (int c = first; c < cols; c += step) {
+    float w[kWidth], b[kWidth];
     Pack<T, kWidth>::load(from + offset + c).get(v);
-    put_normalized(f, offset, c, v, mean, rstd);
+    Pack<T, kWidth>::load(f.w + c).get(w);
+    Pack<T, kWidth>::load(f.b + c).get(b);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) v[i] = (v[i] - mean) * rstd * w[i] + b[i];
+    Pack<T, kWidth>::of(v).store(f.out + offset + c);
   }
-}
-
-// layernorm_forward_kernel, to FP8. A block has the rows of a tile; of them, the warps that have a row
-// together have several at once, so that enough is on its way from memory.
-constexpr int kNormWidth = 8;
-constexpr int kRowsAtOnce = 4;
-constexpr int kQuantizingBlocks = 2;                  // of a multiprocessor
-constexpr int kForwardParts = 2, kBackwardParts = 3;  // log2 of how many 16 rows a tile has at most
-
-template <class Q, int kHeld>
-__global__ void __launch_bounds__(kThreads, kQuantizingBlocks)
-    quantize_layernorm_kernel(Forward<BFloat16> f, Fp8Output to, Fp8Tile tile, int64_t rows, int cols,
-                              int warps) {
-  await_predecessor();
-  using Values = Pack<BFloat16, kNormWidth>;
-  constexpr int kPacks = kHeld / kNormWidth, kRows = kRowsAtOnce;
-  extern __shared__ uint4 shared[];
-  __shared__ float of_warp[2][kThreads / 32][kRows];
-  tile.words = reinterpret_cast<uint32_t*>(shared);
-  const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;
-  const int group = static_cast<int>(threadIdx.x) / lanes, groups = static_cast<int>(blockDim.x) / lanes;
-  const int first_column = lane / 32 * 32 * kHeld + lane % 32 * kNormWidth;
-  const auto column = [=](int j) { return first_column + j * 32 * kNormWidth; };
-  const int64_t first_row = blockIdx.x * int64_t{tile.rows()};
-  const float per_scale = 1.0F / *to.scale;
-
-  uint32_t amax = 0;
-  for (int begin = 0; begin < tile.rows(); begin += groups * kRows) {
-    const int at = begin + group * kRows;  // in the tile
-    const int64_t row = first_row + at, offset = row * cols;
-    const int end = at < tile.rows() && row < rows ? cols : 0;  // all of these rows exist, or none
-    Values x[kRows][kPacks];
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-      for (int j = 0; j < kPacks; ++j) {
-        if (column(j) < end) x[r][j] = Values::load_once(f.x + offset + r * cols + column(j));
-      }
-    }
-    float v[kNormWidth], mean[kRows] = {}, rstd[kRows] = {};
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-      for (int j = 0; j < kPacks; ++j) {
-        if (column(j) >= end) continue;
-        x[r][j].get(v);
-#pragma unroll
-        for (int i = 0; i < kNormWidth; ++i) mean[r] += v[i];
-      }
-    }
-    sum_over_row(mean, of_warp[0], warps);
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      mean[r] /= static_cast<float>(cols);
-#pragma unroll
-      for (int j = 0; j < kPacks; ++j) {
-        if (column(j) >= end) continue;
-        x[r][j].get(v);
-#pragma unroll
-        for (int i = 0; i < kNormWidth; ++i) rstd[r] += (v[i] - mean[r]) * (v[i] - mean[r]);
-      }
-    }
-    sum_over_row(rstd, of_warp[1], warps);
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      rstd[r] = 1.0F / sqrtf(rstd[r] / static_cast<float>(cols) + kNormEps);
-      if (lane == 0 && end > 0) {
-        f.mean[row + r] = mean[r];
-        f.rstd[row + r] = rstd[r];
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kPacks; ++j) {
-      if (column(j) >= end) continue;
-      float w[kNormWidth], b[kNormWidth];
-      Values::load(f.w + column(j)).get(w);
-      Values::load(f.b + column(j)).get(b);
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        x[r][j].get(v);
-#pragma unroll
-        for (int i = 0; i < kNormWidth; ++i) {
-          v[i] = (v[i] - mean[r]) * rstd[r] * w[i] + b[i];
-          amax = raise(amax, v[i]);
-        }
-        const uint2 bytes = fp8_pack<Q>(v, per_scale);
-        if (to.rows) *reinterpret_cast<uint2*>(to.rows + offset + r * cols + column(j)) = bytes;
-        tile.put(at + r, column(j), bytes);
-      }
-    }
-  }
-  __syncthreads();
-  if (to.columns) tile.store_columns(to.columns, first_row, rows, cols);
-  raise_over_block(to.amax, amax);
 }
 
 template <class T>
@@ -293,26 +269,10 @@ struct Backward {
   const T* w;
 };
 
-/// Where the new dx goes besides: nowhere, or as FP8 to `to` through `tile`.
-struct NoCopy {
-  static constexpr bool kFp8 = false;
-  __host__ __device__ int rows(int at_once) const { return at_once; }
-  int bytes() const { return 0; }
-};
-template <class Q>
-struct Fp8Copy {
-  static constexpr bool kFp8 = true;
-  using Type = Q;
-  Fp8Output to;
-  Fp8Tile tile;
-  __host__ __device__ int rows(int) const { return tile.rows(); }
-  int bytes() const { return tile.bytes(); }
-};
-
 constexpr int kColumnSums = 3;  // dw = sum_n dout * xhat, db = sum_n dout, dbias = sum_n of the new dx
 
 constexpr int kRowsRead = 3;         // dout, x and dx
-constexpr int kStaticShared = 1024;  // bytes, more than the kernel has besides
+constexpr int kStaticShared = 1024;  // bytes; more than the static shared memory of these kernels
 
 /// Threads of a block of layernorm_backward_kernel. 128-bit packs of 16-bit elements take the fewest
 /// registers: 12 warps then have their column sums and a row each.
@@ -332,8 +292,8 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
                               int slots, int staged_bytes) {
   await_predecessor();
   constexpr int kPacks = kHeld / kWidth;
-  // The next row, (3 * kPacks, threads) packs; at the end column sums, (slots, 3 * kHeld, lanes) floats.
-  // Behind both, from `staged_bytes` on, the tile.
+  // Shared memory holds the next row, (3 * kPacks, threads) packs, and at the end column sums,
+  // (slots, 3 * kHeld, lanes) floats. The FP8 tile follows both, at `staged_bytes`.
   extern __shared__ uint4 shared[];
   __shared__ float of_warp[2][kBackwardThreads<T, kWidth> / 32][2];
   const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;
@@ -361,12 +321,7 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
     next_rstd = f.rstd[row];
   };
 
-  [[maybe_unused]] uint32_t amax = 0;
-  [[maybe_unused]] float per_scale = 0.0F;
-  if constexpr (Copy::kFp8) {
-    copy.tile.words = reinterpret_cast<uint32_t*>(shared + staged_bytes / kWideBytes);
-    per_scale = 1.0F / *copy.to.scale;
-  }
+  copy.begin(shared + staged_bytes / kWideBytes);
   float sums[kColumnSums][kPacks][kWidth] = {};
   int turn = 0;
   const int64_t step = static_cast<int64_t>(gridDim.x) * set;
@@ -424,13 +379,7 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
       dx[j].get(v);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) sums[2][j][i] += v[i];
-      if constexpr (Copy::kFp8) {
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) amax = raise(amax, v[i]);
-        const uint2 bytes = fp8_pack<typename Copy::Type>(v, per_scale);
-        if (copy.to.rows) *reinterpret_cast<uint2*>(copy.to.rows + offset + column(j)) = bytes;
-        copy.tile.put(at, column(j), bytes);
-      }
+      copy.put(offset, at, column(j), v);
     }
     if constexpr (Copy::kFp8) {
       if (last && copy.to.columns) {
@@ -441,7 +390,7 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
     }
     first = next_first, at = next_at;
   }
-  if constexpr (Copy::kFp8) raise_over_block(copy.to.amax, amax);
+  copy.end();
 
   // Groups add up in a fixed order, `slots` of them at a time, each in a place of its own.
   __syncthreads();
@@ -556,21 +505,11 @@ __global__ void __launch_bounds__(kMaxThreads)
   of_warp[warp][lane] = sum;
   __syncthreads();
 
-  sum = of_warp[lane][warp];
-#pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, mask);
+  sum = warp_reduce(of_warp[lane][warp], Sum{});
   const int i = static_cast<int>(blockIdx.x) * 32 + warp, k = i / cols;
   if (lane != 0 || i >= total || !out.at[k]) return;
   T& to = out.at[k][i % cols];
   to = narrow<T>(widen(to) + sum);
-}
-
-void check_norm(const char* op, const Tensor& x, std::initializer_list<Tensor> per_row,
-                std::initializer_list<Tensor> per_column) {
-  check(x.shape.rank() > 0, op, ": ", x, ", must have rows");
-  for (const Tensor& t : per_row) check(t.numel() == x.rows(), op, ": ", t, " for the rows of ", x);
-  for (const Tensor& t : per_column)
-    check(t.shape == Shape{x.cols()}, op, ": ", t, " for the columns of ", x);
 }
 
 /// Null for an empty tensor.
@@ -579,20 +518,26 @@ T* optional_ptr(const Tensor& t) {
   return t.data ? t.ptr<T>() : nullptr;
 }
 
-template <bool kResidual, class T, int kWidth>
-void launch_forward(Queue& queue, const Forward<T>& f, int64_t rows, int cols) {
-  if (cols > kMaxHeldCols) {
-    launch(queue, layernorm_forward_long_kernel<T, kWidth, kResidual>, grid_size(rows), kMaxThreads, 0, f,
-           cols);
-  } else {
-    const RowLayout layout = row_layout(cols);
-    const int groups = kThreads / 32 / layout.warps;
-    with_held(layout.held, [&](auto held) {
-      launch(queue, layernorm_forward_kernel<T, kWidth, held(), kResidual>, grid_size(ceil_div(rows, groups)),
-             static_cast<unsigned>(groups * layout.warps * 32), 0, f, rows, cols, layout.warps);
-    });
+template <bool kResidual, int kWidth, class T, class Copy>
+void launch_forward(Queue& queue, const Forward<T>& f, const Copy& copy, int64_t rows, int cols) {
+  if constexpr (!Copy::kFp8) {
+    if (cols > kMaxHeldCols)
+      return launch(queue, layernorm_forward_long_kernel<T, kWidth, kResidual>, grid_size(rows), kMaxThreads,
+                    0, f, cols);
   }
+  const RowLayout layout = row_layout(cols);
+  const int groups = kThreads / 32 / layout.warps;
+  with_held(layout.held, [&](auto held) {
+    const auto kernel = layernorm_forward_kernel<T, kWidth, held(), kResidual, Copy>;
+    if constexpr (Copy::kFp8)
+      CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, copy.bytes()));
+    launch(queue, kernel, grid_size(ceil_div(rows, copy.rows(groups))),
+           static_cast<unsigned>(groups * layout.warps * 32), static_cast<size_t>(copy.bytes()), f, copy,
+           rows, cols, layout.warps);
+  });
 }
+
+constexpr int kForwardParts = 2, kBackwardParts = 3;  // log2 of how many 16 rows a tile has at most
 
 /// A tile of rows of x: at most 16 << `log2_parts`, fewer where they do not fit into `shared_limit` or a
 /// quarter of the multiprocessors would have none, but 32. None where that does not fit.
@@ -652,121 +597,109 @@ int launch_backward(Queue& queue, const Backward<T>& f, const Copy& copy, float*
   return blocks;
 }
 
+/// Lets sum_blocks(operands, partials, cols, most blocks) leave column sums of so many blocks, and adds them
+/// up.
+template <class T, class Launch>
+void layernorm_gradients(Cuda& cuda, const char* op, const LayerNormBackward& norm,
+                         const Launch& sum_blocks) {
+  const Tensor& x = norm.input.x;
+  const Backward<T> f{norm.dx.ptr<T>(),
+                      norm.dout.ptr<T>(),
+                      x.ptr<T>(),
+                      norm.input.mean.ptr<float>(),
+                      norm.input.rstd.ptr<float>(),
+                      norm.w.ptr<T>()};
+  const ColumnSums<T> sums{{norm.dparams.w.ptr<T>(), norm.dparams.b.ptr<T>(), optional_ptr<T>(norm.dbias)}};
+  if (x.numel() == 0) return;
+  const int cols = column_count(kColumnSums * x.cols()) / kColumnSums;  // all three sums are counted in ints
+  const int64_t max_blocks = std::min(kNormBlocks, cuda.partials.numel() / (kColumnSums * cols));
+  check(max_blocks > 0, op, " needs a workspace for ", cols, " channels: call bind_workspace() first");
+  float* partials = cuda.partials.ptr<float>();
+  const int blocks = sum_blocks(f, partials, cols, max_blocks);
+  launch(cuda.queue, add_column_sums_kernel<T>, grid_size(ceil_div(kColumnSums * cols, 32)), kMaxThreads, 0,
+         sums, partials, blocks, cols);
+}
+
 }  // namespace
 
-void CudaOps::layernorm_forward(Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor w, Tensor b) {
-  const Range range("layernorm_forward");
-  check_same_shape("layernorm_forward", x, out);
-  check_norm("layernorm_forward", x, {mean, rstd}, {w, b});
-  const bool wide = options_.wide_access && wide_rows(x.cols(), {out, x, w, b});
+void LayerNormForward::run(Cuda& cuda) const {
+  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {out, x, w, b});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
     const Forward<T> f{nullptr, out.ptr<T>(), mean.ptr<float>(), rstd.ptr<float>(), x.ptr<T>(),
                        nullptr, nullptr,      w.ptr<T>(),        b.ptr<T>()};
-    if (x.numel() > 0) launch_forward<false, T, width()>(queue_, f, x.rows(), column_count(x.cols()));
+    if (x.numel() > 0)
+      launch_forward<false, width()>(cuda.queue, f, NoCopy{}, x.rows(), column_count(x.cols()));
   });
 }
 
-void CudaOps::quantize_layernorm(Tensor q, Tensor qt, Tensor mean, Tensor rstd, Tensor x, Tensor w,
-                                 Tensor b) {
-  const Range range("quantize_layernorm");
-  const Fp8Output to = fp8_output("quantize_layernorm", q, qt, x);
-  check_norm("quantize_layernorm", x, {mean, rstd}, {w, b});
-  check(wide_rows(x.cols(), {w, b}), "quantize_layernorm: operands are not aligned to ", kWideBytes,
-        " bytes");
+void QuantizeLayerNorm::run(Cuda& cuda) const {
+  const Fp8Output to = fp8_output(kName, q, qt, x);
+  stepladder::check(wide_rows(x.cols(), {w, b}), kName, ": operands are not aligned to ", kWideBytes,
+                    " bytes");
   const Forward<BFloat16> f{nullptr, nullptr, mean.ptr<float>(), rstd.ptr<float>(), x.ptr<BFloat16>(),
                             nullptr, nullptr, w.ptr<BFloat16>(), b.ptr<BFloat16>()};
   if (x.numel() == 0) return;
-  const auto tile = fp8_tile(x, kForwardParts, shared_limit_ - kStaticShared, multiprocessors_);
-  check(tile.has_value(), "quantize_layernorm: rows of ", x, " are too long for this device's shared memory");
-  const int cols = column_count(x.cols());
-  const RowLayout layout = row_layout(cols);
-  const auto threads = static_cast<unsigned>(kThreads / 32 / layout.warps * layout.warps * 32);
+  const auto tile = fp8_tile(x, kForwardParts, cuda.shared_limit - kStaticShared, cuda.multiprocessors);
+  stepladder::check(tile.has_value(), kName, ": rows of ", x,
+                    " are too long for this device's shared memory");
   with_fp8_type(one_of(q, qt).dtype, [&](auto type) {
-    with_held(layout.held, [&](auto held) {
-      const auto kernel = quantize_layernorm_kernel<decltype(type), held()>;
-      CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, tile->bytes()));
-      launch(queue_, kernel, grid_size(ceil_div(x.rows(), tile->rows())), threads,
-             static_cast<size_t>(tile->bytes()), f, to, *tile, x.rows(), cols, layout.warps);
-    });
+    launch_forward<false, kNormWidth>(cuda.queue, f, Fp8Copy<decltype(type)>{to, *tile}, x.rows(),
+                                      column_count(x.cols()));
   });
 }
 
-void CudaOps::residual_layernorm_forward(Tensor res, Tensor out, Tensor mean, Tensor rstd, Tensor x, Tensor y,
-                                         Tensor bias, Tensor w, Tensor b) {
-  const Range range("residual_layernorm_forward");
-  check_same_shape("residual_layernorm_forward", x, res, out, y);
-  check_norm("residual_layernorm_forward", x, {mean, rstd}, {w, b});
-  if (bias.data) check_norm("residual_layernorm_forward", x, {}, {bias});
-  const bool wide = options_.wide_access && wide_rows(x.cols(), {res, out, x, y, bias, w, b});
+void ResidualLayerNormForward::run(Cuda& cuda) const {
+  const Tensor out = norm.out, mean = norm.mean, rstd = norm.rstd, w = params.w, b = params.b;
+  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {res, out, x, y, bias, w, b});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
     const Forward<T> f{res.ptr<T>(), out.ptr<T>(),          mean.ptr<float>(), rstd.ptr<float>(), x.ptr<T>(),
                        y.ptr<T>(),   optional_ptr<T>(bias), w.ptr<T>(),        b.ptr<T>()};
-    if (x.numel() > 0) launch_forward<true, T, width()>(queue_, f, x.rows(), column_count(x.cols()));
+    if (x.numel() > 0)
+      launch_forward<true, width()>(cuda.queue, f, NoCopy{}, x.rows(), column_count(x.cols()));
   });
 }
 
-template <class T, class Launch>
-void CudaOps::layernorm_gradients(const char* op, Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout,
-                                  Tensor x, Tensor mean, Tensor rstd, Tensor w, const Launch& sum_blocks) {
-  check_same_shape(op, x, dx, dout);
-  check_norm(op, x, {mean, rstd}, {w, dw, db});
-  if (dbias.data) check_norm(op, x, {}, {dbias});
-  const Backward<T> f{dx.ptr<T>(),       dout.ptr<T>(),     x.ptr<T>(),
-                      mean.ptr<float>(), rstd.ptr<float>(), w.ptr<T>()};
-  const ColumnSums<T> sums{{dw.ptr<T>(), db.ptr<T>(), optional_ptr<T>(dbias)}};
-  if (x.numel() == 0) return;
-  const int cols = column_count(kColumnSums * x.cols()) / kColumnSums;  // all three sums are counted in ints
-  const int64_t max_blocks = std::min(kNormBlocks, partials_.numel() / (kColumnSums * cols));
-  check(max_blocks > 0, op, " needs a workspace for ", cols, " channels: call bind_workspace() first");
-  float* partials = partials_.ptr<float>();
-  const int blocks = sum_blocks(f, partials, cols, max_blocks);
-  launch(queue_, add_column_sums_kernel<T>, grid_size(ceil_div(kColumnSums * cols, 32)), kMaxThreads, 0, sums,
-         partials, blocks, cols);
-}
-
-void CudaOps::layernorm_backward(Tensor dx, Tensor dw, Tensor db, Tensor dbias, Tensor dout, Tensor x,
-                                 Tensor mean, Tensor rstd, Tensor w) {
-  const Range range("layernorm_backward");
-  const bool wide = options_.wide_access && wide_rows(x.cols(), {dx, dout, x, w});
+void LayerNormBackward::run(Cuda& cuda) const {
+  const Tensor x = input.x;
+  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {dx, dout, x, w});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    layernorm_gradients<T>("layernorm_backward", dx, dw, db, dbias, dout, x, mean, rstd, w,
-                           [&](const Backward<T>& f, float* partials, int cols, int64_t max_blocks) {
-                             return launch_backward<T, width()>(queue_, f, NoCopy{}, partials, x.rows(), cols,
-                                                                max_blocks, multiprocessors_, shared_limit_);
-                           });
+    layernorm_gradients<T>(
+        cuda, kName, *this, [&](const Backward<T>& f, float* partials, int cols, int64_t max_blocks) {
+          return launch_backward<T, width()>(cuda.queue, f, NoCopy{}, partials, x.rows(), cols, max_blocks,
+                                             cuda.multiprocessors, cuda.shared_limit);
+        });
   });
 }
 
-void CudaOps::quantize_layernorm_backward(Tensor q, Tensor qt, Tensor dx, Tensor dw, Tensor db, Tensor dbias,
-                                          Tensor dout, Tensor x, Tensor mean, Tensor rstd, Tensor w) {
-  constexpr const char* kOp = "quantize_layernorm_backward";
-  const Range range(kOp);
+void QuantizeLayerNormBackward::run(Cuda& cuda) const {
   using T = BFloat16;
-  const Fp8Output to = fp8_output(kOp, q, qt, x);
-  check(wide_rows(x.cols(), {dx, dout, w}), kOp, ": operands are not aligned to ", kWideBytes, " bytes");
-  const int limit = shared_limit_ - kStaticShared;
+  const Tensor q = quantized.q, qt = quantized.qt, x = input.x;
+  const Fp8Output to = fp8_output(kName, q, qt, x);
+  stepladder::check(wide_rows(x.cols(), {dx, dout, w}), kName, ": operands are not aligned to ", kWideBytes,
+                    " bytes");
+  const int limit = cuda.shared_limit - kStaticShared;
   std::optional<Fp8Tile> tile;
   if (x.numel() > 0 && x.cols() <= kMaxHeldCols) {
     const BackwardLayout layout =
         backward_layout(static_cast<int>(x.cols()), kBackwardThreads<T, kNormWidth>, sizeof(T), limit);
-    tile = fp8_tile(x, kBackwardParts, limit - layout.staged_bytes, multiprocessors_);
+    tile = fp8_tile(x, kBackwardParts, limit - layout.staged_bytes, cuda.multiprocessors);
   }
   if (!tile) {
-    layernorm_backward(dx, dw, db, dbias, dout, x, mean, rstd, w);
-    quantize(q, qt, dx, {});
+    norm().run(cuda);
+    Quantize{q, qt, dx}.run(cuda);
     return;
   }
-  layernorm_gradients<T>(kOp, dx, dw, db, dbias, dout, x, mean, rstd, w,
-                         [&](const Backward<T>& f, float* partials, int cols, int64_t max_blocks) {
-                           return with_fp8_type(one_of(q, qt).dtype, [&](auto type) {
-                             return launch_backward<T, kNormWidth>(
-                                 queue_, f, Fp8Copy<decltype(type)>{to, *tile}, partials, x.rows(), cols,
-                                 max_blocks, multiprocessors_, shared_limit_);
-                           });
-                         });
+  layernorm_gradients<T>(
+      cuda, kName, norm(), [&](const Backward<T>& f, float* partials, int cols, int64_t max_blocks) {
+        return with_fp8_type(one_of(q, qt).dtype, [&](auto type) {
+          return launch_backward<T, kNormWidth>(cuda.queue, f, Fp8Copy<decltype(type)>{to, *tile}, partials,
+                                                x.rows(), cols, max_blocks, cuda.multiprocessors,
+                                                cuda.shared_limit);
+        });
+      });
 }
 
 }  // namespace stepladder

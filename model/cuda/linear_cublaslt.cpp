@@ -4,36 +4,27 @@
 // cuBLASLt stores columns first, so it sees every matrix transposed: x (N,Cin) is its (Cin,N).
 #include <vector>
 
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/matmul_plans.h"
-#include "model/cuda/range.h"
 
 namespace stepladder {
 namespace {
 
-/// out (N,Cout) and x (N,Cin) fit w (Cout,Cin).
-void check_linear(const char* op, const Tensor& out, const Tensor& x, const Tensor& w) {
-  check(w.shape.rank() == 2 && w.numel() > 0 && x.rows() > 0 && x.cols() == w.shape[1] &&
-            out.cols() == w.shape[0] && out.rows() == x.rows() &&
-            (is_fp8(x.dtype) || (out.dtype == w.dtype && x.dtype == w.dtype)),
-        op, ": ", out, " and ", x, " beside ", w);
-}
-
-void check_bias(const char* op, const Tensor& bias, const Tensor& x) {
-  check(bias.numel() == x.cols() && bias.dtype == x.dtype, op, ": ", bias, " for the columns of ", x);
-}
-
-void check_like(const char* op, const Tensor& x, const Tensor& like) {
-  check(x.shape == like.shape && x.dtype == like.dtype, op, ": ", x, " beside ", like);
+/// Where an epilogue, which can only overwrite, puts a bias gradient: db, or scratch that is then added to
+/// it. Without data where scratch is too small.
+Tensor epilogue_gradient(const Cuda& cuda, const Tensor& db, Write write) {
+  if (write == Write::set) return db;
+  const bool fits = cuda.partials.data && db.bytes() <= cuda.partials.bytes();
+  return {fits ? cuda.partials.data : nullptr, db.dtype, db.shape, db.name};
 }
 
 }  // namespace
 
-MatmulKey CudaOps::matmul_key(cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
-                              int64_t batch, DType dtype, Write write) const {
-  if (dtype == DType::bf16 && compute_capability_ < 80)
+MatmulKey Cuda::matmul_key(cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
+                           int64_t batch, DType dtype, Write write) const {
+  if (dtype == DType::bf16 && compute_capability < 80)
     throw UnsupportedError(
-        cat("bf16 needs sm_80, this device is sm_", compute_capability_, ": use --dtype fp16"));
+        cat("bf16 needs sm_80, this device is sm_", compute_capability, ": use --dtype fp16"));
   return {.op_a = op_a,
           .op_b = op_b,
           .m = m,
@@ -45,8 +36,8 @@ MatmulKey CudaOps::matmul_key(cublasOperation_t op_a, cublasOperation_t op_b, in
           .write = write};
 }
 
-LtMatmul CudaOps::fp8_product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
-                              Write write) const {
+LtMatmul Cuda::fp8_product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
+                           Write write) const {
   constexpr int64_t kMultiple = 16;  // of each extent; cuBLASLt wants both operands along K
   constexpr uintptr_t kWideBytes = 16;
   const int64_t M = a.rows(), N = b.rows(), K = a.cols();
@@ -59,8 +50,8 @@ LtMatmul CudaOps::fp8_product(const char* op, const Tensor& out, const Tensor& a
   for (const Tensor& x : {a, b})
     check(reinterpret_cast<uintptr_t>(x.scale) % kWideBytes == 0, op, ": the scale of ", x, " is not on ",
           kWideBytes, " bytes, as cuBLASLt wants it");
-  if (compute_capability_ < 89)
-    throw UnsupportedError(cat("FP8 needs sm_89, this device is sm_", compute_capability_));
+  if (compute_capability < 89)
+    throw UnsupportedError(cat("FP8 needs sm_89, this device is sm_", compute_capability));
   MatmulKey key = matmul_key(CUBLAS_OP_T, CUBLAS_OP_N, N, M, K, 1, out.dtype, write);
   key.a_type = b.dtype, key.b_type = a.dtype;
   LtMatmul product(key, b.data, a.data, out.data);
@@ -68,97 +59,77 @@ LtMatmul CudaOps::fp8_product(const char* op, const Tensor& out, const Tensor& a
   return product;
 }
 
-Tensor CudaOps::epilogue_gradient(Tensor db, Write write) const {
-  if (write == Write::set) return db;
-  const bool fits = partials_.data && db.bytes() <= partials_.bytes();
-  return {fits ? partials_.data : nullptr, db.dtype, db.shape, db.name};
-}
-
-void CudaOps::linear_forward(Tensor out, Tensor x, Tensor w, Tensor b, Tensor residual) {
-  const Range range("linear_forward");
-  check_linear("linear_forward", out, x, w);
-  check_bias("linear_forward", b, out);
-  if (residual.data) check_like("linear_forward", residual, out);
+void LinearForward::run(Cuda& cuda) const {
   const LtMatmul product = is_fp8(x.dtype)
-                               ? fp8_product("linear_forward", out, x, w, Write::set)
-                               : LtMatmul(matmul_key(CUBLAS_OP_T, CUBLAS_OP_N, out.cols(), out.rows(),
-                                                     x.cols(), 1, out.dtype, Write::set),
+                               ? cuda.fp8_product(kName, out, x, w, Write::set)
+                               : LtMatmul(cuda.matmul_key(CUBLAS_OP_T, CUBLAS_OP_N, out.cols(), out.rows(),
+                                                          x.cols(), 1, out.dtype, Write::set),
                                           w.data, x.data, out.data);
   const LtMatmul fused =
       (residual.data ? product.plus(residual.data) : product).with(CUBLASLT_EPILOGUE_BIAS, b.data);
-  const Way ways[] = {{"bias", fused, {}}, {"separate", {}, [&] {
-                                              if (residual.data && residual.data != out.data)
-                                                copy(out, residual);
-                                              matmul(out, x, w, MatOp::NT,
-                                                     residual.data ? Write::add : Write::set);
-                                              add_columns(out, out, b);
-                                            }}};
-  matmul_plans_->perform(fused, ways);
+  const MatmulStrategy strategies[] = {
+      {"bias", fused, {}}, {"separate", {}, [&] {
+                              if (residual.data && residual.data != out.data) Copy{out, residual}.run(cuda);
+                              Matmul{out, x, w, MatOp::NT, residual.data ? Write::add : Write::set}.run(cuda);
+                              AddColumns{out, out, b}.run(cuda);
+                            }}};
+  cuda.matmul_plans->perform(fused, strategies);
 }
 
-void CudaOps::linear_gelu_forward(Tensor out, Tensor pre, Tensor x, Tensor w, Tensor b) {
-  const Range range("linear_gelu_forward");
-  check_linear("linear_gelu_forward", out, x, w);
-  check_like("linear_gelu_forward", pre, out);
-  check_bias("linear_gelu_forward", b, out);
+void LinearGeluForward::run(Cuda& cuda) const {
   const LtMatmul product(
-      matmul_key(CUBLAS_OP_T, CUBLAS_OP_N, out.cols(), out.rows(), x.cols(), 1, out.dtype, Write::set),
+      cuda.matmul_key(CUBLAS_OP_T, CUBLAS_OP_N, out.cols(), out.rows(), x.cols(), 1, out.dtype, Write::set),
       w.data, x.data, out.data);
   const LtMatmul biased = product.with(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, b.data, pre.data);
-  const Way ways[] = {{"gelu_aux_bias", biased, {}}, {"separate", {}, [&] {
-                                                        matmul(pre, x, w, MatOp::NT, Write::set);
-                                                        bias_gelu_forward(out, pre, b);
-                                                      }}};
-  matmul_plans_->perform(biased, ways);
+  const MatmulStrategy strategies[] = {{"gelu_aux_bias", biased, {}},
+                                       {"separate", {}, [&] {
+                                          Matmul{pre, x, w, MatOp::NT, Write::set}.run(cuda);
+                                          BiasGeluForward{out, pre, b}.run(cuda);
+                                        }}};
+  cuda.matmul_plans->perform(biased, strategies);
 }
 
-void CudaOps::linear_gelu_backward(Tensor dpre, Tensor db, Tensor dout, Tensor w, Tensor pre, Write write) {
-  const Range range("linear_gelu_backward");
-  check_linear("linear_gelu_backward", dout, dpre, w);
-  check_like("linear_gelu_backward", pre, dpre);
-  check_bias("linear_gelu_backward", db, dpre);
-  const LtMatmul product(
-      matmul_key(CUBLAS_OP_N, CUBLAS_OP_N, dpre.cols(), dpre.rows(), dout.cols(), 1, dpre.dtype, Write::set),
-      w.data, dout.data, dpre.data);
+void LinearGeluBackward::run(Cuda& cuda) const {
+  const LtMatmul product(cuda.matmul_key(CUBLAS_OP_N, CUBLAS_OP_N, dpre.cols(), dpre.rows(), dout.cols(), 1,
+                                         dpre.dtype, Write::set),
+                         w.data, dout.data, dpre.data);
   LtMatmul request = product.with(CUBLASLT_EPILOGUE_DGELU_BGRAD, db.data, pre.data);
   request.key.write = write;
 
-  std::vector<Way> ways;
-  const Tensor gradient = epilogue_gradient(db, write);
+  std::vector<MatmulStrategy> strategies;
+  const Tensor gradient = epilogue_gradient(cuda, db, write);
   if (gradient.data)
-    ways.push_back({"dgelu_bgrad", product.with(CUBLASLT_EPILOGUE_DGELU_BGRAD, gradient.data, pre.data), [&] {
-                      if (write == Write::add) add(db, db, gradient);
-                    }});
-  ways.push_back({"dgelu", product.with(CUBLASLT_EPILOGUE_DGELU, nullptr, pre.data),
-                  [&] { sum_rows_into(db, dpre, write); }});
-  ways.push_back({"separate", {}, [&] {
-                    matmul(dpre, dout, w, MatOp::NN, Write::set);
-                    gelu_backward(dpre, dpre, pre);
-                    sum_rows_into(db, dpre, write);
-                  }});
-  matmul_plans_->perform(request, ways);
+    strategies.push_back(
+        {"dgelu_bgrad", product.with(CUBLASLT_EPILOGUE_DGELU_BGRAD, gradient.data, pre.data), [&] {
+           if (write == Write::add) Add{db, db, gradient}.run(cuda);
+         }});
+  strategies.push_back({"dgelu", product.with(CUBLASLT_EPILOGUE_DGELU, nullptr, pre.data),
+                        [&] { sum_rows_into(cuda, db, dpre, write); }});
+  strategies.push_back({"separate", {}, [&] {
+                          Matmul{dpre, dout, w, MatOp::NN, Write::set}.run(cuda);
+                          GeluBackward{dpre, dpre, pre}.run(cuda);
+                          sum_rows_into(cuda, db, dpre, write);
+                        }});
+  cuda.matmul_plans->perform(request, strategies);
 }
 
-void CudaOps::linear_weight_backward(Tensor dw, Tensor db, Tensor dout, Tensor x, Write write) {
-  const Range range("linear_weight_backward");
-  check_linear("linear_weight_backward", dout, x, dw);
-  check_bias("linear_weight_backward", db, dout);
+void LinearWeightBackward::run(Cuda& cuda) const {
   // dw^T (Cin,Cout) = x^T dout: what is summed over the rows of dout is cuBLASLt's B.
   const LtMatmul product(
-      matmul_key(CUBLAS_OP_N, CUBLAS_OP_T, x.cols(), dout.cols(), x.rows(), 1, dw.dtype, write), x.data,
+      cuda.matmul_key(CUBLAS_OP_N, CUBLAS_OP_T, x.cols(), dout.cols(), x.rows(), 1, dw.dtype, write), x.data,
       dout.data, dw.data);
 
-  std::vector<Way> ways;
-  const Tensor gradient = epilogue_gradient(db, write);
+  std::vector<MatmulStrategy> strategies;
+  const Tensor gradient = epilogue_gradient(cuda, db, write);
   if (gradient.data)
-    ways.push_back({"bgradb", product.with(CUBLASLT_EPILOGUE_BGRADB, gradient.data), [&] {
-                      if (write == Write::add) add(db, db, gradient);
-                    }});
-  ways.push_back({"separate", {}, [&] {
-                    matmul(dw, dout, x, MatOp::TN, write);
-                    sum_rows_into(db, dout, write);
-                  }});
-  matmul_plans_->perform(product.with(CUBLASLT_EPILOGUE_BGRADB, db.data), ways);
+    strategies.push_back({"bgradb", product.with(CUBLASLT_EPILOGUE_BGRADB, gradient.data), [&] {
+                            if (write == Write::add) Add{db, db, gradient}.run(cuda);
+                          }});
+  strategies.push_back({"separate", {}, [&] {
+                          Matmul{dw, dout, x, MatOp::TN, write}.run(cuda);
+                          sum_rows_into(cuda, db, dout, write);
+                        }});
+  cuda.matmul_plans->perform(product.with(CUBLASLT_EPILOGUE_BGRADB, db.data), strategies);
 }
 
 }  // namespace stepladder

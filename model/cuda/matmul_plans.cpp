@@ -8,7 +8,6 @@
 #include <limits>
 #include <utility>
 
-#include "model/cuda/matmul_shape.h"
 #include "model/cuda/range.h"
 #include "model/error.h"
 
@@ -23,14 +22,14 @@ constexpr uintptr_t kMaxAlignment = 256;
 // What the leading dimension of an epilogue's auxiliary matrix has to be a multiple of.
 constexpr int64_t kAuxMultiple = 8;
 
-// A search measures this many algorithms of a way, once or twice; then those that came within kPromising of
-// the best, at most kFinalists, in kRounds rounds of about kRoundUs.
+// A search measures this many algorithms of a strategy, once or twice; then those that came within kPromising
+// of the best, at most kFinalists, in kRounds rounds of about kRoundUs.
 constexpr int kCandidates = 16;
 constexpr double kPromising = 1.15;
 constexpr size_t kFinalists = 4, kRounds = 5;
 constexpr double kRoundUs = 300.0;
 
-/// What cuBLASLt calls on a product take. Lives on the stack: making it costs no more than filling it in.
+/// cuBLASLt's descriptors of a product, made on the stack for each call: filling them in is cheap.
 struct Descriptors {
   explicit Descriptors(const LtMatmul& product) {
     const MatmulKey& key = product.key;
@@ -74,7 +73,7 @@ struct Descriptors {
   cublasLtMatrixLayoutOpaque_t a, b, d;
 };
 
-/// Not an error, but the answer that it can't be done this way.
+/// Whether cuBLASLt does not support what was asked for, which is not an error.
 bool declined(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;
@@ -130,31 +129,31 @@ void MatmulPlans::set_workspace(const Tensor& workspace) {
   plans_.clear();
 }
 
-void MatmulPlans::perform(const LtMatmul& request, std::span<const Way> ways) {
+void MatmulPlans::perform(const LtMatmul& request, std::span<const MatmulStrategy> strategies) {
   auto at = plans_.find(request.key);
   if (at == plans_.end() || (searching_ && !at->second.final)) {
     Plan plan;
     if (searching_) {
       const std::string key = text_of(request.key);
-      if (const std::optional<Plan> known = cached(key, ways)) {
+      if (const std::optional<Plan> known = cached(key, strategies)) {
         plan = *known;
         ++from_cache_;
       } else {
-        plan = fastest(request, ways);
-        cache_[key] = {.way = ways[plan.way].name,
+        plan = fastest(request, strategies);
+        cache_[key] = {.way = strategies[plan.strategy].name,
                        .algorithm = std::bit_cast<std::array<uint64_t, 8>>(plan.algorithm),
                        .us = plan.us};
         ++searched_;
       }
       plan.final = true;
     } else {
-      plan = first_open(request, ways);
+      plan = first_supported(request, strategies);
     }
     at = plans_.insert_or_assign(request.key, plan).first;
   }
-  if (run(at->second, ways)) return;
-  at->second = without_cublaslt(request, ways);
-  run(at->second, ways);
+  if (run(at->second, strategies)) return;
+  at->second = without_cublaslt(request, strategies);
+  run(at->second, strategies);
 }
 
 void MatmulPlans::search(const std::function<void()>& work, const std::string& path,
@@ -176,7 +175,7 @@ void MatmulPlans::search(const std::function<void()>& work, const std::string& p
     try {
       write_algorithm_cache(path, source, cache_);
     } catch (const InputError& error) {
-      // It costs the next run a search, this one nothing.
+      // This run has what it needs; only the next one has to search again.
       std::fprintf(stderr, "matmul algorithms are not kept: %s\n", error.what());
     }
   }
@@ -219,91 +218,94 @@ cublasStatus_t MatmulPlans::multiply(const LtMatmul& product, const cublasLtMatm
                         &of.d, product.d, &of.d, &algorithm, workspace_.data, workspace_bytes(), stream_);
 }
 
-bool MatmulPlans::run(const Plan& plan, std::span<const Way> ways) const {
-  const Way& way = ways[plan.way];
-  if (way.product) {
-    const cublasStatus_t status = multiply(*way.product, plan.algorithm);
+bool MatmulPlans::run(const Plan& plan, std::span<const MatmulStrategy> strategies) const {
+  const MatmulStrategy& strategy = strategies[plan.strategy];
+  if (strategy.product) {
+    const cublasStatus_t status = multiply(*strategy.product, plan.algorithm);
     answer_ = status;
     if (declined(status)) return false;
     CUBLAS_CHECK(status);
   }
-  if (way.rest) way.rest();
+  if (strategy.epilogue_ops) strategy.epilogue_ops();
   return true;
 }
 
-MatmulPlans::Plan MatmulPlans::without_cublaslt(const LtMatmul& request, std::span<const Way> ways) const {
-  for (size_t i = 0; i < ways.size(); ++i)
-    if (!ways[i].product) return {.way = i};
+MatmulPlans::Plan MatmulPlans::without_cublaslt(const LtMatmul& request,
+                                                std::span<const MatmulStrategy> strategies) const {
+  for (size_t i = 0; i < strategies.size(); ++i)
+    if (!strategies[i].product) return {.strategy = i};
   throw UnsupportedError(cat("cuBLASLt has no algorithm for ", text_of(request.key),
                              " on this device: ", cublasGetStatusString(answer_)));
 }
 
-MatmulPlans::Plan MatmulPlans::first_open(const LtMatmul& request, std::span<const Way> ways) const {
-  for (size_t i = 0; i < ways.size() && ways[i].product; ++i)
-    if (const auto found = algorithms(*ways[i].product, 1); !found.empty())
-      return {.way = i, .algorithm = found.front()};
-  return without_cublaslt(request, ways);
+MatmulPlans::Plan MatmulPlans::first_supported(const LtMatmul& request,
+                                               std::span<const MatmulStrategy> strategies) const {
+  for (size_t i = 0; i < strategies.size() && strategies[i].product; ++i)
+    if (const auto found = algorithms(*strategies[i].product, 1); !found.empty())
+      return {.strategy = i, .algorithm = found.front()};
+  return without_cublaslt(request, strategies);
 }
 
 std::optional<MatmulPlans::Plan> MatmulPlans::cached(const std::string& key,
-                                                     std::span<const Way> ways) const {
+                                                     std::span<const MatmulStrategy> strategies) const {
   const auto found = cache_.find(key);
   if (found == cache_.end()) return {};
-  for (size_t i = 0; i < ways.size(); ++i) {
-    if (found->second.way != ways[i].name) continue;
+  for (size_t i = 0; i < strategies.size(); ++i) {
+    if (found->second.way != strategies[i].name) continue;
     const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(found->second.algorithm);
-    if (ways[i].product) {
-      Descriptors of(*ways[i].product);
+    if (strategies[i].product) {
+      Descriptors of(*strategies[i].product);
       cublasLtMatmulHeuristicResult_t needs{};
       if (cublasLtMatmulAlgoCheck(handle_, &of.operation, &of.a, &of.b, &of.d, &of.d, &algorithm, &needs) !=
               CUBLAS_STATUS_SUCCESS ||
-          needs.workspaceSize > scratch_for(ways[i].product->key))
+          needs.workspaceSize > scratch_for(strategies[i].product->key))
         return {};
     }
-    return Plan{.way = i, .algorithm = algorithm, .us = found->second.us};
+    return Plan{.strategy = i, .algorithm = algorithm, .us = found->second.us};
   }
   return {};
 }
 
-MatmulPlans::Plan MatmulPlans::fastest(const LtMatmul& request, std::span<const Way> ways) const {
+MatmulPlans::Plan MatmulPlans::fastest(const LtMatmul& request,
+                                       std::span<const MatmulStrategy> strategies) const {
   const Range range("search a matmul");
   std::vector<Plan> plans;
-  for (size_t i = 0; i < ways.size(); ++i) {
-    if (!ways[i].product) {
-      plans.push_back({.way = i});
+  for (size_t i = 0; i < strategies.size(); ++i) {
+    if (!strategies[i].product) {
+      plans.push_back({.strategy = i});
     } else {
-      for (const auto& algorithm : algorithms(*ways[i].product, kCandidates))
-        plans.push_back({.way = i, .algorithm = algorithm});
+      for (const auto& algorithm : algorithms(*strategies[i].product, kCandidates))
+        plans.push_back({.strategy = i, .algorithm = algorithm});
     }
   }
 
-  if (plans.empty()) return without_cublaslt(request, ways);
+  if (plans.empty()) return without_cublaslt(request, strategies);
   double best = std::numeric_limits<double>::infinity();
   for (Plan& plan : plans) {
     plan.us = std::numeric_limits<double>::infinity();
-    if (!run(plan, ways)) continue;  // the first run loads the kernel
-    plan.us = time(plan, ways, 1);
-    if (plan.us < kPromising * best) plan.us = std::min(plan.us, time(plan, ways, 1));
+    if (!run(plan, strategies)) continue;  // the first run loads the kernel
+    plan.us = time(plan, strategies, 1);
+    if (plan.us < kPromising * best) plan.us = std::min(plan.us, time(plan, strategies, 1));
     best = std::min(best, plan.us);
   }
   std::erase_if(plans, [&](const Plan& plan) { return !(plan.us <= kPromising * best); });
   std::stable_sort(plans.begin(), plans.end(), [](const Plan& a, const Plan& b) { return a.us < b.us; });
   if (plans.size() > kFinalists) plans.resize(kFinalists);
 
-  // In turns, so that a drifting clock meets all of them.
+  // In turns, so that a drifting clock affects all of them alike.
   std::vector<std::array<double, kRounds>> us(plans.size());
   const auto repeats = static_cast<int>(std::clamp(kRoundUs / best, 1.0, 20.0));
   for (size_t round = 0; round < kRounds; ++round)
-    for (size_t i = 0; i < plans.size(); ++i) us[i][round] = time(plans[i], ways, repeats);
+    for (size_t i = 0; i < plans.size(); ++i) us[i][round] = time(plans[i], strategies, repeats);
   for (size_t i = 0; i < plans.size(); ++i) plans[i].us = median(us[i]);
   return *std::min_element(plans.begin(), plans.end(),
                            [](const Plan& a, const Plan& b) { return a.us < b.us; });
 }
 
-double MatmulPlans::time(const Plan& plan, std::span<const Way> ways, int repeats) const {
-  run(plan, ways);  // keeps the device busy while the rest is queued: launching is not measured
+double MatmulPlans::time(const Plan& plan, std::span<const MatmulStrategy> strategies, int repeats) const {
+  run(plan, strategies);  // keeps the device busy while the rest is queued: launching is not measured
   CUDA_CHECK(cudaEventRecord(start_.get(), stream_));
-  for (int i = 0; i < repeats; ++i) run(plan, ways);
+  for (int i = 0; i < repeats; ++i) run(plan, strategies);
   CUDA_CHECK(cudaEventRecord(stop_.get(), stream_));
   CUDA_CHECK(cudaEventSynchronize(stop_.get()));
   float ms = 0.0F;

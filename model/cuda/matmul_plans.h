@@ -19,6 +19,13 @@
 
 namespace stepladder {
 
+/// Throws std::invalid_argument for i32.
+inline cudaDataType_t cuda_type(DType t) {
+  check(t != DType::i32, "i32, wanted a floating type");
+  if (is_fp8(t)) return t == DType::f8e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+  return t == DType::bf16 ? CUDA_R_16BF : t == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
 /// What the fastest way to do a product depends on. In cuBLAS' terms, columns first: D (m,n) = op(A) op(B),
 /// added to D itself or to another matrix C where `write` is add; then an epilogue.
 struct MatmulKey {
@@ -51,29 +58,29 @@ struct LtMatmul {
   const float *a_scale = nullptr, *b_scale = nullptr;  // on the device, of FP8 operands
 };
 
-/// One way to do a product and what surrounds it.
-struct Way {
-  const char* name;                 // in the cache; of its own among the ways to do one thing
-  std::optional<LtMatmul> product;  // by cuBLASLt
-  std::function<void()> rest;       // then these ops
+/// One way to compute a product and what surrounds it: in cuBLASLt's epilogue, in ops after it, or both.
+struct MatmulStrategy {
+  const char* name;                    // in the cache; unique among the strategies for one thing
+  std::optional<LtMatmul> product;     // by cuBLASLt
+  std::function<void()> epilogue_ops;  // run after the product
 };
 
-/// Remembers for each product the way that is to be taken. Until search() has seen it, that is the first one
-/// that is open, with the algorithm that cuBLASLt expects to be fastest; then it is the fastest that was
-/// measured. A way without cuBLASLt is always open, one with it where the library has an algorithm. Throws
-/// UnsupportedError where none is open, as happens to FP8 products, which nothing but cuBLASLt does.
+/// Chooses a strategy for each product and remembers it. Before search() has seen the product, that is the
+/// first strategy that is supported, with the algorithm that cuBLASLt expects to be fastest; afterwards it is
+/// the fastest one measured. A strategy without cuBLASLt is always supported, another one if the library has
+/// an algorithm. Throws UnsupportedError if none is supported: only cuBLASLt multiplies FP8.
 ///
-/// Where a product is cut along k, its parts are summed in f32 and in one order: results are rounded once,
-/// and have the same bits every time.
+/// Split-k products are summed in f32 and in a fixed order: results are rounded once, and have the same bits
+/// every time.
 class MatmulPlans {
  public:
   MatmulPlans(cublasLtHandle_t handle, cudaStream_t stream);
 
-  /// Scratch of the following products, for which all are planned anew.
+  /// Scratch for cuBLASLt. Forgets all plans.
   void set_workspace(const Tensor& workspace);
 
-  /// Does `request` by one of `ways`.
-  void perform(const LtMatmul& request, std::span<const Way> ways);
+  /// Computes `request` by one of `strategies`.
+  void perform(const LtMatmul& request, std::span<const MatmulStrategy> strategies);
 
   /// Runs `work`; each product that perform() meets in it for the first time is measured, unless it is in the
   /// file, to which it is added. `path` "": no file.
@@ -84,28 +91,28 @@ class MatmulPlans {
 
  private:
   struct Plan {
-    size_t way = 0;
-    cublasLtMatmulAlgo_t algorithm{};  // unless the way has no product
-    double us = 0.0;                   // where it was measured
-    bool final = false;                // search() has nothing to add
+    size_t strategy = 0;
+    cublasLtMatmulAlgo_t algorithm{};  // unless the strategy has no product
+    double us = 0.0;                   // if it was measured
+    bool final = false;                // by search()
   };
 
   size_t workspace_bytes() const { return workspace_.data ? workspace_.bytes() : 0; }
-  /// What an algorithm may use of it. Clearing it takes a node of its own in a graph, which costs FP8
-  /// products, short as they are, more than the algorithms that want it gain.
+  /// Scratch that an algorithm may use. FP8 products get none: they are short, and clearing scratch is a
+  /// graph node of its own, which costs more than the algorithms that need it gain.
   size_t scratch_for(const MatmulKey& key) const { return is_fp8(key.a_type) ? 0 : workspace_bytes(); }
-  /// At most `count` algorithms, the one that should be fastest first; none where cuBLASLt can't do it.
+  /// At most `count` algorithms, the fastest expected first; none if cuBLASLt doesn't support the product.
   std::vector<cublasLtMatmulAlgo_t> algorithms(const LtMatmul& product, int count) const;
   cublasStatus_t multiply(const LtMatmul& product, const cublasLtMatmulAlgo_t& algorithm) const;
-  /// False where cuBLASLt declines after all: then nothing has run.
-  bool run(const Plan& plan, std::span<const Way> ways) const;
+  /// False if cuBLASLt turns out not to support the product: then nothing has run.
+  bool run(const Plan& plan, std::span<const MatmulStrategy> strategies) const;
 
-  Plan without_cublaslt(const LtMatmul& request, std::span<const Way> ways) const;
-  Plan first_open(const LtMatmul& request, std::span<const Way> ways) const;
-  std::optional<Plan> cached(const std::string& key, std::span<const Way> ways) const;
-  Plan fastest(const LtMatmul& request, std::span<const Way> ways) const;
+  Plan without_cublaslt(const LtMatmul& request, std::span<const MatmulStrategy> strategies) const;
+  Plan first_supported(const LtMatmul& request, std::span<const MatmulStrategy> strategies) const;
+  std::optional<Plan> cached(const std::string& key, std::span<const MatmulStrategy> strategies) const;
+  Plan fastest(const LtMatmul& request, std::span<const MatmulStrategy> strategies) const;
   /// Mean time in us of `repeats` runs.
-  double time(const Plan& plan, std::span<const Way> ways, int repeats) const;
+  double time(const Plan& plan, std::span<const MatmulStrategy> strategies, int repeats) const;
 
   const cublasLtHandle_t handle_;
   const cudaStream_t stream_;

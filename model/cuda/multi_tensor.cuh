@@ -1,5 +1,5 @@
-// One kernel over many tensors: their pointers and sizes travel with the launch. Each tensor is cut into
-// tiles, the last of which may be short, and the tiles of all are numbered through.
+// One kernel over many tensors: their pointers and sizes are kernel parameters. Each tensor is cut into
+// tiles, of which the last may be shorter, and the tiles of all tensors are numbered consecutively.
 #pragma once
 
 #include <climits>
@@ -11,7 +11,7 @@
 
 namespace stepladder {
 
-/// As many as a launch takes; kernel parameters are limited to 4 KiB before CUDA 12.1.
+/// Tensors of one launch. Before CUDA 12.1 kernel parameters are limited to 4 KiB.
 constexpr int kMaxTensors = 32;
 
 /// `Entry` describes one tensor; entry.n is its number of elements.
@@ -21,7 +21,7 @@ struct TensorBatch {
   int first_tile[kMaxTensors];  // INT_MAX past the last tensor
 };
 
-/// Which tensor the tile is of. Branch-free, every operand straight from constant memory.
+/// The tensor that the tile belongs to. Without branches, each operand read from constant memory.
 template <class Entry>
 __device__ int tensor_of(const TensorBatch<Entry>& batch, int tile) {
   int i = 0;
@@ -47,7 +47,7 @@ void for_each_batch(size_t count, int tile, EntryOf entry, Launch launch) {
   }
 }
 
-/// Whether all may be accessed 128 bits at a time; a null pointer may.
+/// Whether 128-bit accesses at all of these are aligned. A null pointer counts as aligned.
 template <class... T>
 bool aligned(const T*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % kWideBytes == 0) && ...);

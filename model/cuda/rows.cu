@@ -1,14 +1,13 @@
 // Statistics of rows, maps of rows by column vectors, and sums over rows; x is (N,C).
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
 #include "model/cuda/wide.cuh"
 
 namespace stepladder {
 namespace {
 
 template <class T>
-struct RowMean {  // sum_c x / C
+struct RowMeanFunctor {  // sum_c x / C
   float* mean;
   const T* x;
   float C;
@@ -19,7 +18,7 @@ struct RowMean {  // sum_c x / C
 };
 
 template <class T>
-struct RowRstd {  // 1 / sqrt(sum_c (x - mean)^2 / C + eps)
+struct RowRstdFunctor {  // 1 / sqrt(sum_c (x - mean)^2 / C + eps)
   float* rstd;
   const T* x;
   const float* mean;
@@ -34,7 +33,7 @@ struct RowRstd {  // 1 / sqrt(sum_c (x - mean)^2 / C + eps)
 };
 
 template <class T>
-struct Normalize {  // (x - mean) * rstd
+struct NormalizeFunctor {  // (x - mean) * rstd
   const T* x;
   const float *mean, *rstd;
   __device__ auto row(int64_t row) const {
@@ -44,7 +43,7 @@ struct Normalize {  // (x - mean) * rstd
 };
 
 template <class T>
-struct NormalizeBackward {  // dx + rstd * (dxhat - mean(dxhat) - xhat * mean(dxhat * xhat))
+struct NormalizeBackwardFunctor {  // dx + rstd * (dxhat - mean(dxhat) - xhat * mean(dxhat * xhat))
   const T *dx, *dxhat, *xhat;
   const float *mean_dxhat, *mean_dxhat_xhat, *rstd;
   __device__ auto row(int64_t row) const {
@@ -56,7 +55,7 @@ struct NormalizeBackward {  // dx + rstd * (dxhat - mean(dxhat) - xhat * mean(dx
 };
 
 template <class T>
-struct MulColumns {  // x * w
+struct MulColumnsFunctor {  // x * w
   const T *x, *w;
   __device__ auto row(int64_t) const {
     return [x = x, w = w](int64_t i, int c) { return load(x + i) * load(w + c); };
@@ -64,7 +63,7 @@ struct MulColumns {  // x * w
 };
 
 template <class T>
-struct AddColumns {  // x + b
+struct AddColumnsFunctor {  // x + b
   const T *x, *b;
   __device__ auto row(int64_t) const {
     return [x = x, b = b](int64_t i, int c) { return load(x + i) + load(b + c); };
@@ -85,7 +84,7 @@ __global__ void __launch_bounds__(32 * kLanes, 4)
   __shared__ float of_lane[kLanes][kWidth][32];
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
   const int64_t c = (static_cast<int64_t>(blockIdx.x) * 32 + lane) * kWidth;
-  // From the last rows on, which whoever wrote x has left in L2.
+  // The last rows first: the kernel that wrote x has left them in L2.
   const int64_t chunk = gridDim.y - 1 - blockIdx.y;
   const int64_t begin = chunk * rows_per_chunk;
   const int64_t end = begin + rows_per_chunk < rows ? begin + rows_per_chunk : rows;
@@ -126,115 +125,85 @@ void sum_chunks(Queue& queue, Out* out, const In* x, int64_t rows, int64_t cols,
          ceil_div(rows, chunks));
 }
 
-void check_per_row(const char* op, const Tensor& statistic, const Tensor& x) {
-  check(statistic.numel() == x.rows(), op, ": ", statistic, " for the rows of ", x);
-}
-
-void check_per_column(const char* op, const Tensor& vector, const Tensor& x) {
-  check(vector.numel() == x.cols(), op, ": ", vector, " for the columns of ", x);
-}
-
 }  // namespace
 
-void CudaOps::row_mean(Tensor mean, Tensor x) {
-  const Range range("row_mean");
-  check_per_row("row_mean", mean, x);
+void RowMean::run(Cuda& cuda) const {
   with_float_type(x.dtype, [&](auto type) {
     using T = decltype(type);
-    sum_each_row<T>(queue_, x.numel(), x.cols(),
-                    RowMean<T>{mean.ptr<float>(), x.ptr<T>(), static_cast<float>(x.cols())});
+    sum_each_row<T>(cuda.queue, x.numel(), x.cols(),
+                    RowMeanFunctor<T>{mean.ptr<float>(), x.ptr<T>(), static_cast<float>(x.cols())});
   });
 }
 
-void CudaOps::row_rstd(Tensor rstd, Tensor x, Tensor mean, float eps) {
-  const Range range("row_rstd");
-  check_per_row("row_rstd", rstd, x);
-  check_per_row("row_rstd", mean, x);
+void RowRstd::run(Cuda& cuda) const {
   with_float_type(x.dtype, [&](auto type) {
     using T = decltype(type);
-    sum_each_row<T>(
-        queue_, x.numel(), x.cols(),
-        RowRstd<T>{rstd.ptr<float>(), x.ptr<T>(), mean.ptr<float>(), static_cast<float>(x.cols()), eps});
+    sum_each_row<T>(cuda.queue, x.numel(), x.cols(),
+                    RowRstdFunctor<T>{rstd.ptr<float>(), x.ptr<T>(), mean.ptr<float>(),
+                                      static_cast<float>(x.cols()), eps});
   });
 }
 
-void CudaOps::normalize(Tensor out, Tensor x, Tensor mean, Tensor rstd) {
-  const Range range("normalize");
-  check_same_shape("normalize", out, x);
-  check_per_row("normalize", mean, x);
-  check_per_row("normalize", rstd, x);
+void Normalize::run(Cuda& cuda) const {
   with_float_type(out.dtype, [&](auto type) {
     using T = decltype(type);
-    map_rows<T>(queue_, out, Normalize<T>{x.ptr<T>(), mean.ptr<float>(), rstd.ptr<float>()});
+    map_rows<T>(cuda.queue, out, NormalizeFunctor<T>{x.ptr<T>(), mean.ptr<float>(), rstd.ptr<float>()});
   });
 }
 
-void CudaOps::normalize_backward(Tensor dx, Tensor dxhat, Tensor xhat, Tensor mean_dxhat,
-                                 Tensor mean_dxhat_xhat, Tensor rstd) {
-  const Range range("normalize_backward");
-  check_same_shape("normalize_backward", dx, dxhat, xhat);
-  check_per_row("normalize_backward", mean_dxhat, dx);
-  check_per_row("normalize_backward", mean_dxhat_xhat, dx);
-  check_per_row("normalize_backward", rstd, dx);
+void NormalizeBackward::run(Cuda& cuda) const {
   with_float_type(dx.dtype, [&](auto type) {
     using T = decltype(type);
-    map_rows<T>(queue_, dx,
-                NormalizeBackward<T>{dx.ptr<T>(), dxhat.ptr<T>(), xhat.ptr<T>(), mean_dxhat.ptr<float>(),
-                                     mean_dxhat_xhat.ptr<float>(), rstd.ptr<float>()});
+    map_rows<T>(
+        cuda.queue, dx,
+        NormalizeBackwardFunctor<T>{dx.ptr<T>(), dxhat.ptr<T>(), xhat.ptr<T>(), mean_dxhat.ptr<float>(),
+                                    mean_dxhat_xhat.ptr<float>(), rstd.ptr<float>()});
   });
 }
 
-void CudaOps::mul_columns(Tensor out, Tensor x, Tensor w) {
-  const Range range("mul_columns");
-  check_same_shape("mul_columns", out, x);
-  check_per_column("mul_columns", w, x);
+void MulColumns::run(Cuda& cuda) const {
   with_float_type(out.dtype, [&](auto type) {
     using T = decltype(type);
-    map_rows<T>(queue_, out, MulColumns<T>{x.ptr<T>(), w.ptr<T>()});
+    map_rows<T>(cuda.queue, out, MulColumnsFunctor<T>{x.ptr<T>(), w.ptr<T>()});
   });
 }
 
-void CudaOps::add_columns(Tensor out, Tensor x, Tensor b) {
-  const Range range("add_columns");
-  check_same_shape("add_columns", out, x);
-  check_per_column("add_columns", b, x);
+void AddColumns::run(Cuda& cuda) const {
   with_float_type(out.dtype, [&](auto type) {
     using T = decltype(type);
-    map_rows<T>(queue_, out, AddColumns<T>{x.ptr<T>(), b.ptr<T>()});
+    map_rows<T>(cuda.queue, out, AddColumnsFunctor<T>{x.ptr<T>(), b.ptr<T>()});
   });
 }
 
-void CudaOps::sum_rows(Tensor out, Tensor x) {
-  const Range range("sum_rows");
-  sum_rows_into(out, x, Write::add);
+void SumRows::run(Cuda& cuda) const {
+  sum_rows_into(cuda, out, x, Write::add);
 }
 
-void CudaOps::sum_rows_into(Tensor out, Tensor x, Write write) {
-  check_per_column("sum_rows", out, x);
+void sum_rows_into(Cuda& cuda, const Tensor& out, const Tensor& x, Write write) {
   const int64_t rows = x.rows(), cols = x.cols();
-  const bool wide = options_.wide_access && wide_rows(cols, {x});
+  const bool wide = cuda.options.wide_access && wide_rows(cols, {x});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
     constexpr int kWidth = width();
     T* sums = out.ptr<T>();
     const T* from = x.ptr<T>();
-    if (x.numel() == 0 && write == Write::set) zero(out);
+    if (x.numel() == 0 && write == Write::set) Zero{out}.run(cuda);
     if (x.numel() == 0) return;
 
-    // Enough chunks to fill the device, then a second pass over their sums; no more than scratch holds.
-    const int64_t blocks = kBlocksPerMultiprocessor * multiprocessors_;
+    // First the sums of enough chunks to fill the device, but no more than fit into scratch; then their sum.
+    const int64_t blocks = kBlocksPerMultiprocessor * cuda.multiprocessors;
     const int64_t chunks =
         std::min({ceil_div(rows, kRowChunk), kMaxRowChunks, ceil_div(blocks, ceil_div(cols, 32 * kWidth)),
-                  partials_.numel() / cols});
+                  cuda.partials.numel() / cols});
     const auto into_sums = [&](auto in_width, const auto* in, int64_t in_rows) {
       if (write == Write::add)
-        sum_chunks<Write::add, in_width()>(queue_, sums, in, in_rows, cols, 1);
+        sum_chunks<Write::add, in_width()>(cuda.queue, sums, in, in_rows, cols, 1);
       else
-        sum_chunks<Write::set, in_width()>(queue_, sums, in, in_rows, cols, 1);
+        sum_chunks<Write::set, in_width()>(cuda.queue, sums, in, in_rows, cols, 1);
     };
     if (chunks < 2) return into_sums(width, from, rows);
-    float* partials = partials_.ptr<float>();
-    sum_chunks<Write::set, kWidth>(queue_, partials, from, rows, cols, chunks);
+    float* partials = cuda.partials.ptr<float>();
+    sum_chunks<Write::set, kWidth>(cuda.queue, partials, from, rows, cols, chunks);
     into_sums(std::integral_constant<int, 1>{}, partials, chunks);
   });
 }

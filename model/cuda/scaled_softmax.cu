@@ -1,11 +1,11 @@
 // The causal softmax of scaled scores x (...,T,T), and its gradient: the row of position t has t + 1
 // elements, the rest is written 0 and not read.
 //
-// A row of at most kMaxHeldCols elements stays in the registers of a warp. A longer one a block reads again
-// from cache. Either way the long rows of a matrix come first, so that short ones fill up the end.
-#include "model/cuda/cuda_ops.h"
+// A row of at most kMaxHeldCols elements stays in the registers of a warp; longer ones are left to
+// softmax.cu. The long rows of a matrix come first, so that short ones fill up the end.
+#include "model/cuda/cuda.h"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
+#include "model/cuda/long_softmax.h"
 #include "model/cuda/wide.cuh"
 
 namespace stepladder {
@@ -15,17 +15,10 @@ constexpr int kHeld = 32;  // elements of a row in a lane
 constexpr int kMaxHeldCols = 32 * kHeld;
 constexpr int kRows = 4;  // of a block of warps with a row each
 
-template <class Op>
-__device__ float warp_reduce(float x, Op op) {
-#pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) x = op(x, __shfl_xor_sync(0xffffffffU, x, mask));
-  return x;
-}
-
-/// The pack of x at column c, times scale; `past` from `length` on.
+/// v = scale * x; elements from column `length` on are `past` instead. The pack begins at column c.
 template <class T, int kWidth>
-__device__ void take(float (&v)[kWidth], const Pack<T, kWidth>& x, int c, int length, float scale,
-                     float past) {
+__device__ void get_scaled(float (&v)[kWidth], const Pack<T, kWidth>& x, int c, int length, float scale,
+                           float past) {
   x.get(v);
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) v[i] = c + i < length ? v[i] * scale : past;
@@ -49,7 +42,7 @@ __global__ void __launch_bounds__(32 * kRows) forward_kernel(T* p, const T* x, i
 #pragma unroll
   for (int j = 0; j < kPacks; ++j) {
     if (column(j) >= length) continue;
-    take(v[j], packs[j], column(j), length, scale * kLog2E, -INFINITY);
+    get_scaled(v[j], packs[j], column(j), length, scale * kLog2E, -INFINITY);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) max = fmaxf(max, v[j][i]);
   }
@@ -93,8 +86,8 @@ __global__ void __launch_bounds__(32 * kRows)
   for (int j = 0; j < kPacks; ++j) {
     if (column(j) >= length) continue;
     float d[kWidth], y[kWidth];
-    take(d, packs[0][j], column(j), length, 1.0F, 0.0F);
-    take(y, packs[1][j], column(j), length, 1.0F, 0.0F);
+    get_scaled(d, packs[0][j], column(j), length, 1.0F, 0.0F);
+    get_scaled(y, packs[1][j], column(j), length, 1.0F, 0.0F);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) sum += d[i] * y[i];
   }
@@ -113,111 +106,32 @@ __global__ void __launch_bounds__(32 * kRows)
   }
 }
 
-template <class T, int kWidth>
-__global__ void __launch_bounds__(kMaxThreads) forward_long_kernel(T* p, const T* x, int cols, float scale) {
-  await_predecessor();
-  const int t = cols - 1 - static_cast<int>(blockIdx.y), length = t + 1;
-  const int64_t offset = (static_cast<int64_t>(blockIdx.x) * cols + t) * cols;
-  const int first = static_cast<int>(threadIdx.x) * kWidth, step = static_cast<int>(blockDim.x) * kWidth;
-  float v[kWidth], max = Max::kIdentity, sum = 0.0F;
-  const auto load = [&](int c) {
-    take(v, Pack<T, kWidth>::load(x + offset + c), c, length, scale * kLog2E, -INFINITY);
-  };
-  for (int c = first; c < length; c += step) {
-    load(c);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) max = fmaxf(max, v[i]);
-  }
-  max = block_reduce(max, Max{});
-  for (int c = first; c < length; c += step) {
-    load(c);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) sum += exp2_fast(v[i] - max);
-  }
-  const float factor = 1.0F / block_reduce(sum, Sum{});
-  for (int c = first; c < cols; c += step) {
-    if (c < length) load(c);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) v[i] = c + i < length ? exp2_fast(v[i] - max) * factor : 0.0F;
-    Pack<T, kWidth>::of(v).store(p + offset + c);
-  }
-}
-
-template <class T, int kWidth>
-__global__ void __launch_bounds__(kMaxThreads)
-    backward_long_kernel(T* dx, const T* dp, const T* p, int cols, float scale) {
-  await_predecessor();
-  const int t = cols - 1 - static_cast<int>(blockIdx.y), length = t + 1;
-  const int64_t offset = (static_cast<int64_t>(blockIdx.x) * cols + t) * cols;
-  const int first = static_cast<int>(threadIdx.x) * kWidth, step = static_cast<int>(blockDim.x) * kWidth;
-  float d[kWidth] = {}, y[kWidth] = {}, sum = 0.0F;
-  const auto load = [&](int c) {
-    take(d, Pack<T, kWidth>::load(dp + offset + c), c, length, 1.0F, 0.0F);
-    take(y, Pack<T, kWidth>::load(p + offset + c), c, length, 1.0F, 0.0F);
-  };
-  for (int c = first; c < length; c += step) {
-    load(c);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) sum += d[i] * y[i];
-  }
-  sum = block_reduce(sum, Sum{});
-  for (int c = first; c < cols; c += step) {
-    if (c < length) load(c);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) d[i] = c + i < length ? scale * y[i] * (d[i] - sum) : 0.0F;
-    Pack<T, kWidth>::of(d).store(dx + offset + c);
-  }
-}
-
-void check_square(const char* op, const Tensor& x) {
-  check(x.shape.rank() >= 2 && x.shape[-2] == x.shape[-1], op, ": ", x, ", must be (...,T,T)");
-}
-
-/// The matrices and the rows of a matrix, `rows` of them to a block.
-dim3 causal_grid(const Tensor& x, int rows) {
-  constexpr int64_t kMaxGridY = 65535;
-  const int64_t T = x.cols(), y = ceil_div(T, rows);
-  check(y <= kMaxGridY, "scaled_causal_softmax: ", x, ", too long");
-  return {grid_size(x.numel() / (T * T)), static_cast<unsigned>(y)};
+/// Launches a kernel for the rows of x, (...,T,T).
+template <class... Parameters, class... Args>
+void launch_rows(Queue& queue, void (*kernel)(Parameters...), const Tensor& x, float scale, Args... args) {
+  if (x.numel() == 0) return;
+  const auto T = static_cast<int>(x.cols());
+  launch(queue, kernel, {grid_size(x.numel() / T / T), grid_size(ceil_div(T, kRows))}, dim3(32, kRows), 0,
+         args..., T, scale);
 }
 
 }  // namespace
 
-void CudaOps::scaled_causal_softmax_forward(Tensor p, Tensor x, float scale) {
-  const Range range("scaled_causal_softmax_forward");
-  check_same_shape("scaled_causal_softmax_forward", x, p);
-  check_square("scaled_causal_softmax_forward", x);
-  const bool wide = options_.wide_access && wide_rows(x.cols(), {p, x});
+void ScaledCausalSoftmaxForward::run(Cuda& cuda) const {
+  if (x.cols() > kMaxHeldCols) return long_softmax_forward(cuda.queue, p, x, scale);
+  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {p, x});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    T *out = p.ptr<T>(), *in = x.ptr<T>();
-    if (x.numel() == 0) return;
-    const int cols = column_count(x.cols());
-    if (cols <= kMaxHeldCols)
-      launch(queue_, forward_kernel<T, width()>, causal_grid(x, kRows), dim3(32, kRows), 0, out, in, cols,
-             scale);
-    else
-      launch(queue_, forward_long_kernel<T, width()>, causal_grid(x, 1), row_threads(cols), 0, out, in, cols,
-             scale);
+    launch_rows(cuda.queue, forward_kernel<T, width()>, x, scale, p.ptr<T>(), x.ptr<T>());
   });
 }
 
-void CudaOps::scaled_causal_softmax_backward(Tensor dx, Tensor dp, Tensor p, float scale) {
-  const Range range("scaled_causal_softmax_backward");
-  check_same_shape("scaled_causal_softmax_backward", p, dx, dp);
-  check_square("scaled_causal_softmax_backward", p);
-  const bool wide = options_.wide_access && wide_rows(p.cols(), {dx, dp, p});
+void ScaledCausalSoftmaxBackward::run(Cuda& cuda) const {
+  if (p.cols() > kMaxHeldCols) return long_softmax_backward(cuda.queue, dx, dp, p, scale);
+  const bool wide = cuda.options.wide_access && wide_rows(p.cols(), {dx, dp, p});
   with_pack(p.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    T *out = dx.ptr<T>(), *dout = dp.ptr<T>(), *y = p.ptr<T>();
-    if (p.numel() == 0) return;
-    const int cols = column_count(p.cols());
-    if (cols <= kMaxHeldCols)
-      launch(queue_, backward_kernel<T, width()>, causal_grid(p, kRows), dim3(32, kRows), 0, out, dout, y,
-             cols, scale);
-    else
-      launch(queue_, backward_long_kernel<T, width()>, causal_grid(p, 1), row_threads(cols), 0, out, dout, y,
-             cols, scale);
+    launch_rows(cuda.queue, backward_kernel<T, width()>, p, scale, dx.ptr<T>(), dp.ptr<T>(), p.ptr<T>());
   });
 }
 

@@ -2,26 +2,35 @@
 // over twice, the second time backwards: the end of a row too long for L1 is what is still in L2.
 #include <cmath>
 
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/kernels.cuh"
-#include "model/cuda/range.h"
+#include "model/cuda/long_softmax.h"
 
 namespace stepladder {
 namespace {
 
-enum class Kind { softmax, causal_softmax, log_softmax };
+enum class Kind { softmax, causal_softmax, scaled_causal_softmax, log_softmax };
+
+template <Kind kKind>
+constexpr bool kIsCausal = kKind == Kind::causal_softmax || kKind == Kind::scaled_causal_softmax;
 
 // Elements of the row that count: those up to the diagonal when causal.
 template <Kind kKind>
 __device__ int row_length(int cols) {
-  return kKind == Kind::causal_softmax ? static_cast<int>(blockIdx.x % cols) + 1 : cols;
+  return kIsCausal<kKind> ? static_cast<int>(blockIdx.x % cols) + 1 : cols;
+}
+
+// x of a row, times scale where the kind says so.
+template <Kind kKind, class In>
+__device__ float scaled(const In* x, float scale) {
+  return kKind == Kind::scaled_causal_softmax ? load(x) * scale : load(x);
 }
 
 // softmax: exp(x - max) / sum_s exp(x - max); log_softmax: x - max - log sum_s exp(x - max).
 // The sum is kept relative to a running maximum (Milakov and Gimelshein 2018).
 template <Kind kKind, class Out, class In>
 __global__ void __launch_bounds__(kMaxThreads)
-    softmax_forward_kernel(Out* out, const In* in, int cols, int in_stride) {
+    softmax_forward_kernel(Out* out, const In* in, int cols, int in_stride, float scale) {
   await_predecessor();
   constexpr int kItems = kItemsOf<In>;
   const int64_t row = blockIdx.x;
@@ -36,7 +45,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     float new_max = max;
 #pragma unroll
     for (int j = 0; j < kItems; ++j)
-      v[j] = first + j * step < length ? load(x + first + j * step) : -INFINITY;
+      v[j] = first + j * step < length ? scaled<kKind>(x + first + j * step, scale) : -INFINITY;
 #pragma unroll
     for (int j = 0; j < kItems; ++j) new_max = fmaxf(new_max, v[j]);
     sum *= expf(max - new_max);
@@ -46,17 +55,18 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
   const float row_max = block_reduce(max, Max{});
   const float row_sum = block_reduce(sum * expf(max - row_max), Sum{});
-  const float scale = 1.0F / row_sum, log_sum = logf(row_sum);
+  const float factor = 1.0F / row_sum, log_sum = logf(row_sum);
 
   for (int first = (cols - 1) / tile * tile + static_cast<int>(threadIdx.x); first >= 0; first -= tile) {
     float v[kItems];
 #pragma unroll
-    for (int j = 0; j < kItems; ++j) v[j] = first + j * step < length ? load(x + first + j * step) : 0.0F;
+    for (int j = 0; j < kItems; ++j)
+      v[j] = first + j * step < length ? scaled<kKind>(x + first + j * step, scale) : 0.0F;
 #pragma unroll
     for (int j = 0; j < kItems; ++j) {
       const int c = first + j * step;
       const float value =
-          kKind == Kind::log_softmax ? v[j] - row_max - log_sum : expf(v[j] - row_max) * scale;
+          kKind == Kind::log_softmax ? v[j] - row_max - log_sum : expf(v[j] - row_max) * factor;
       if (c < cols) store(y + c, c < length ? value : 0.0F);
     }
   }
@@ -102,11 +112,11 @@ __global__ void __launch_bounds__(kHeldThreads)
   }
 }
 
-// softmax: p * (dp - sum_s dp * p); log_softmax: dlogp - exp(logp) * sum_s dlogp.
+// softmax: p * (dp - sum_s dp * p), times scale; log_softmax: dlogp - exp(logp) * sum_s dlogp.
 template <Kind kKind, class Out, class In>
 __global__ void __launch_bounds__(kMaxThreads)
-    softmax_backward_kernel(Out* dx, const In* dout, const In* out, int cols, int dx_stride,
-                            int dout_stride) {
+    softmax_backward_kernel(Out* dx, const In* dout, const In* out, int cols, int dx_stride, int dout_stride,
+                            float scale) {
   await_predecessor();
   constexpr int kItems = kItemsOf<In>;
   const int64_t row = blockIdx.x;
@@ -140,99 +150,90 @@ __global__ void __launch_bounds__(kMaxThreads)
 #pragma unroll
     for (int j = 0; j < kItems; ++j) {
       const int c = first + j * step;
-      const float value = kKind == Kind::log_softmax ? d[j] - expf(p[j]) * row_sum : p[j] * (d[j] - row_sum);
+      float value = kKind == Kind::log_softmax ? d[j] - expf(p[j]) * row_sum : p[j] * (d[j] - row_sum);
+      if (kKind == Kind::scaled_causal_softmax) value *= scale;
       if (c < cols) store(to + c, c < length ? value : 0.0F);
     }
   }
 }
 
-/// x is shaped like `out`; of log_softmax its rows may be longer.
-template <Kind kKind>
-void check_shape(const char* op, const Tensor& x, const Tensor& out) {
-  if (kKind == Kind::log_softmax)
-    check(x.cols() >= out.cols() && x.rows() == out.rows(), op, ": ", x, " beside ", out);
-  else
-    check_same_shape(op, x, out);
-  if (kKind == Kind::causal_softmax)
-    check(x.shape.rank() >= 2 && x.shape[-2] == x.shape[-1], op, ": ", x, ", must be (...,T,T)");
-}
-
 template <Kind kKind, class Out, class In>
-void forward(Queue& queue, const char* op, Tensor out, Tensor in) {
-  check_shape<kKind>(op, in, out);
+void forward(Queue& queue, Tensor out, Tensor in, float scale) {
   Out* y = out.ptr<Out>();
   const In* x = in.ptr<In>();
   if (out.numel() == 0) return;
   const int cols = column_count(out.cols()), in_stride = column_count(in.cols());
   const unsigned rows = grid_size(out.rows());
-  if (cols <= kHeld * kHeldThreads)
-    launch(queue, softmax_forward_held_kernel<kKind, Out, In>, rows, kHeldThreads, 0, y, x, cols, in_stride);
-  else
-    launch(queue, softmax_forward_kernel<kKind, Out, In>, rows, row_threads(cols, kItemsOf<In>), 0, y, x,
-           cols, in_stride);
+  if constexpr (kKind != Kind::scaled_causal_softmax) {
+    if (cols <= kHeld * kHeldThreads)
+      return launch(queue, softmax_forward_held_kernel<kKind, Out, In>, rows, kHeldThreads, 0, y, x, cols,
+                    in_stride);
+  }
+  launch(queue, softmax_forward_kernel<kKind, Out, In>, rows, row_threads(cols, kItemsOf<In>), 0, y, x, cols,
+         in_stride, scale);
 }
 
 template <Kind kKind, class Out, class In>
-void backward(Queue& queue, const char* op, Tensor dx, Tensor dout, Tensor out) {
-  check_shape<kKind>(op, dx, out);
-  check_shape<kKind>(op, dout, out);
+void backward(Queue& queue, Tensor dx, Tensor dout, Tensor out, float scale) {
   Out* to = dx.ptr<Out>();
   const In *dy = dout.ptr<In>(), *y = out.ptr<In>();
   if (out.numel() == 0) return;
   launch(queue, softmax_backward_kernel<kKind, Out, In>, grid_size(out.rows()),
          row_threads(out.cols(), kItemsOf<In>), 0, to, dy, y, column_count(out.cols()),
-         column_count(dx.cols()), column_count(dout.cols()));
+         column_count(dx.cols()), column_count(dout.cols()), scale);
 }
 
 template <Kind kKind>
-void forward(Queue& queue, const char* op, Tensor p, Tensor x) {
+void forward(Queue& queue, Tensor p, Tensor x, float scale = 1.0F) {
   with_float_type(p.dtype, [&](auto type) {
     using T = decltype(type);
-    forward<kKind, T, T>(queue, op, p, x);
+    forward<kKind, T, T>(queue, p, x, scale);
   });
 }
 
 template <Kind kKind>
-void backward(Queue& queue, const char* op, Tensor dx, Tensor dp, Tensor p) {
+void backward(Queue& queue, Tensor dx, Tensor dp, Tensor p, float scale = 1.0F) {
   with_float_type(dx.dtype, [&](auto type) {
     using T = decltype(type);
-    backward<kKind, T, T>(queue, op, dx, dp, p);
+    backward<kKind, T, T>(queue, dx, dp, p, scale);
   });
 }
 
 }  // namespace
 
-void CudaOps::softmax_forward(Tensor p, Tensor x) {
-  const Range range("softmax_forward");
-  forward<Kind::softmax>(queue_, "softmax_forward", p, x);
+void long_softmax_forward(Queue& queue, Tensor p, Tensor x, float scale) {
+  forward<Kind::scaled_causal_softmax>(queue, p, x, scale);
 }
 
-void CudaOps::softmax_backward(Tensor dx, Tensor dp, Tensor p) {
-  const Range range("softmax_backward");
-  backward<Kind::softmax>(queue_, "softmax_backward", dx, dp, p);
+void long_softmax_backward(Queue& queue, Tensor dx, Tensor dp, Tensor p, float scale) {
+  backward<Kind::scaled_causal_softmax>(queue, dx, dp, p, scale);
 }
 
-void CudaOps::causal_softmax_forward(Tensor p, Tensor x) {
-  const Range range("causal_softmax_forward");
-  forward<Kind::causal_softmax>(queue_, "causal_softmax_forward", p, x);
+void SoftmaxForward::run(Cuda& cuda) const {
+  forward<Kind::softmax>(cuda.queue, p, x);
 }
 
-void CudaOps::causal_softmax_backward(Tensor dx, Tensor dp, Tensor p) {
-  const Range range("causal_softmax_backward");
-  backward<Kind::causal_softmax>(queue_, "causal_softmax_backward", dx, dp, p);
+void SoftmaxBackward::run(Cuda& cuda) const {
+  backward<Kind::softmax>(cuda.queue, dx, dp, p);
 }
 
-void CudaOps::log_softmax_forward(Tensor logp, Tensor logits) {
-  const Range range("log_softmax_forward");
+void CausalSoftmaxForward::run(Cuda& cuda) const {
+  forward<Kind::causal_softmax>(cuda.queue, p, x);
+}
+
+void CausalSoftmaxBackward::run(Cuda& cuda) const {
+  backward<Kind::causal_softmax>(cuda.queue, dx, dp, p);
+}
+
+void LogSoftmaxForward::run(Cuda& cuda) const {
   with_float_type(logits.dtype, [&](auto type) {
-    forward<Kind::log_softmax, float, decltype(type)>(queue_, "log_softmax_forward", logp, logits);
+    forward<Kind::log_softmax, float, decltype(type)>(cuda.queue, logp, logits, 1.0F);
   });
 }
 
-void CudaOps::log_softmax_backward(Tensor dlogits, Tensor dlogp, Tensor logp) {
-  const Range range("log_softmax_backward");
+void LogSoftmaxBackward::run(Cuda& cuda) const {
   with_float_type(dlogits.dtype, [&](auto type) {
-    backward<Kind::log_softmax, decltype(type), float>(queue_, "log_softmax_backward", dlogits, dlogp, logp);
+    backward<Kind::log_softmax, decltype(type), float>(cuda.queue, dlogits, dlogp, logp, 1.0F);
   });
 }
 

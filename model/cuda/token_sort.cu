@@ -2,7 +2,7 @@
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
 
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/kernels.cuh"
 
 namespace stepladder {
@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kThreads) iota_kernel(int32_t* out, int n) {
 
 }  // namespace
 
-size_t CudaOps::sort_bytes(int64_t n, int64_t V) {
+size_t Cuda::sort_bytes(int64_t n, int64_t V) {
   size_t bytes = 0;
   const int32_t* in = nullptr;
   int32_t* out = nullptr;
@@ -25,16 +25,16 @@ size_t CudaOps::sort_bytes(int64_t n, int64_t V) {
   return bytes;
 }
 
-void CudaOps::sort_tokens(const int32_t* tokens, int64_t n, int64_t V) {
+void Cuda::sort_tokens(const int32_t* tokens, int64_t n, int64_t V) {
   const int count = column_count(n);
-  int32_t* positions = positions_.ptr<int32_t>();
-  launch(queue_, iota_kernel, grid_size(ceil_div(n, kThreads)), kThreads, 0, positions, count);
+  int32_t* unsorted = positions.ptr<int32_t>();
+  launch(queue, iota_kernel, grid_size(ceil_div(n, kThreads)), kThreads, 0, unsorted, count);
 
   // The sort is stable and looks only at the bits that a token below V can have.
-  size_t bytes = sort_scratch_.bytes();
-  CUDA_CHECK(cub::DeviceRadixSort::SortPairs(sort_scratch_.data, bytes, tokens, sorted_tokens_.ptr<int32_t>(),
-                                             positions, sorted_positions_.ptr<int32_t>(), count, 0,
-                                             std::bit_width(static_cast<uint64_t>(V)), stream_.get()));
+  size_t bytes = sort_scratch.bytes();
+  CUDA_CHECK(cub::DeviceRadixSort::SortPairs(sort_scratch.data, bytes, tokens, sorted_tokens.ptr<int32_t>(),
+                                             unsorted, sorted_positions.ptr<int32_t>(), count, 0,
+                                             std::bit_width(static_cast<uint64_t>(V)), stream.get()));
 }
 
 }  // namespace stepladder

@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "model/cuda/cuda_ops.h"
+#include "model/cuda/cuda.h"
 #include "model/cuda/cupti_tracer.h"
 #include "model/trace.h"
 
@@ -89,10 +89,10 @@ class EventTracer final : public Tracer {
 
 }  // namespace
 
-std::unique_ptr<Tracer> CudaOps::make_tracer() {
+std::unique_ptr<Tracer> Cuda::make_tracer() {
   std::string why;
   if (auto tracer = make_cupti_tracer(why)) return tracer;
-  return std::make_unique<EventTracer>(stream_.get(), why);
+  return std::make_unique<EventTracer>(stream.get(), why);
 }
 
 }  // namespace stepladder

@@ -97,6 +97,15 @@ class Pack {
   Bits bits_;
 };
 
+/// f({x[0][i], x[1][i], ...})
+template <class F, int kOperands, int kWidth>
+__device__ float apply(const F& f, const float (&x)[kOperands][kWidth], int i) {
+  float of_element[kOperands];
+#pragma unroll
+  for (int k = 0; k < kOperands; ++k) of_element[k] = x[k][i];
+  return f(of_element);
+}
+
 /// Waits until at most `pending` of the groups of copies that this thread has committed are on their way. The
 /// library's wait alone does not keep the compiler from reading before it.
 __device__ inline void await_copies(int pending) {

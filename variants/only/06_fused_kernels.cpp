@@ -72,8 +72,8 @@ class Variant final : public Trainer {
   }
 
   void step(Loader& data, int64_t step, float lr) override {
-    for (const auto& g : gs) ops.zero(g.tensor);
-    ops.zero(loss);
+    for (const auto& g : gs) ops(Zero{g.tensor});
+    ops(Zero{loss});
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
       const Batch batch = data.next();
 
@@ -88,120 +88,120 @@ class Variant final : public Trainer {
 
   void load(const Batch& batch) {
     ops.phase("data");
-    ops.upload(tokens, batch.tokens);
-    ops.upload(targets, batch.targets);
+    ops(Upload{tokens, batch.tokens});
+    ops(Upload{targets, batch.targets});
   }
 
   void forward(const Batch& batch) override {
     load(batch);
     forward_to_logits();
-    ops.cross_entropy_forward(losses, logits, targets, config.V);
-    ops.add_mean(loss, losses);
+    ops(CrossEntropyForward{losses, logits, targets, config.V});
+    ops(AddMean{loss, losses});
   }
 
   void forward_to_logits() {
     ops.phase("encoder");
-    ops.encoder_forward(res1[0], tokens, weights.wte, weights.wpe);  // (B,T,C)
+    ops(EncoderForward{res1[0], tokens, weights.wte, weights.wpe});  // (B,T,C)
     const Norm first = norm1(0);
-    ops.layernorm_forward(first.out, first.mean, first.rstd, res1[0], first.w, first.b);
+    ops(LayerNormForward{first.out, first.mean, first.rstd, res1[0], first.w, first.b});
 
     for (int64_t l = 0; l < L; ++l) {
       ops.phase("forward block", l);
 
       // q, k, v = heads of ln1 W^T + b  (B,NH,T,HS)
-      ops.matmul(qkv, ln1[l], weights.qkvw[l], MatOp::NT);
-      ops.bias_split_qkv(q[l], k[l], v[l], qkv, weights.qkvb[l]);
+      ops(Matmul{qkv, ln1[l], weights.qkvw[l], MatOp::NT});
+      ops(BiasSplitQkv{q[l], k[l], v[l], qkv, weights.qkvb[l]});
 
       // att = softmax(q k^T / sqrt(HS)) over the past  (B,NH,T,T)
-      ops.matmul(att[l], q[l], k[l], MatOp::NT);
-      ops.scaled_causal_softmax_forward(att[l], att[l], config.attention_scale());
+      ops(Matmul{att[l], q[l], k[l], MatOp::NT});
+      ops(ScaledCausalSoftmaxForward{att[l], att[l], config.attention_scale()});
 
       // atty = att v  (B,T,C)
-      ops.matmul(heads, att[l], v[l], MatOp::NN);
-      ops.merge_heads(atty[l], heads);
+      ops(Matmul{heads, att[l], v[l], MatOp::NN});
+      ops(MergeHeads{atty[l], heads});
 
       // res2 = res1 + atty W^T + b, ln2 = layernorm(res2)
-      ops.matmul(proj, atty[l], weights.attprojw[l], MatOp::NT);
-      ops.residual_layernorm_forward(res2[l], ln2[l], ln2mean[l], ln2rstd[l], res1[l], proj,
-                                     weights.attprojb[l], weights.ln2w[l], weights.ln2b[l]);
+      ops(Matmul{proj, atty[l], weights.attprojw[l], MatOp::NT});
+      ops(ResidualLayerNormForward{res2[l], Normalized{ln2[l], ln2mean[l], ln2rstd[l]}, res1[l], proj,
+                                   weights.attprojb[l], NormParams{weights.ln2w[l], weights.ln2b[l]}});
 
       // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
-      ops.matmul(fch[l], ln2[l], weights.fcw[l], MatOp::NT);
-      ops.bias_gelu_forward(fcgelu[l], fch[l], weights.fcb[l]);
+      ops(Matmul{fch[l], ln2[l], weights.fcw[l], MatOp::NT});
+      ops(BiasGeluForward{fcgelu[l], fch[l], weights.fcb[l]});
 
       // res1 of the next block = res2 + fcgelu W^T + b, and its layernorm
       const Norm next = norm1(l + 1);
-      ops.matmul(proj, fcgelu[l], weights.fcprojw[l], MatOp::NT);
-      ops.residual_layernorm_forward(res1[l + 1], next.out, next.mean, next.rstd, res2[l], proj,
-                                     weights.fcprojb[l], next.w, next.b);
+      ops(Matmul{proj, fcgelu[l], weights.fcprojw[l], MatOp::NT});
+      ops(ResidualLayerNormForward{res1[l + 1], Normalized{next.out, next.mean, next.rstd}, res2[l], proj,
+                                   weights.fcprojb[l], NormParams{next.w, next.b}});
     }
 
     ops.phase("classifier");
-    ops.matmul(logits, ln1[L], weights.wte, MatOp::NT);  // (B,T,Vp)
+    ops(Matmul{logits, ln1[L], weights.wte, MatOp::NT});  // (B,T,Vp)
   }
 
   void backward() {
     // loss and dlogits, which take the memory of logits, in one pass.
     ops.phase("classifier backward");
     const Tensor dlogits = logits;
-    ops.cross_entropy_forward_backward(losses, dlogits, targets, config.V,
-                                       1.0F / static_cast<float>(B * T * hyper.accumulate));
-    ops.add_mean(loss, losses);
-    ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
-    ops.matmul(grads.wte, dlogits, ln1[L], MatOp::TN, Write::add);
-    ops.zero(dres);
+    ops(CrossEntropyForwardBackward{losses, dlogits, targets, config.V,
+                                    1.0F / static_cast<float>(B * T * hyper.accumulate)});
+    ops(AddMean{loss, losses});
+    ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
+    ops(Matmul{grads.wte, dlogits, ln1[L], MatOp::TN, Write::add});
+    ops(Zero{dres});
     layernorm1_backward(L);
 
     for (int64_t l = L - 1; l >= 0; --l) {
       ops.phase("backward block", l);
 
       // MLP projection  (B,T,4C) <- (B,T,C); its bias gradient came with dres
-      ops.matmul(dfch, dres, weights.fcprojw[l], MatOp::NN);
-      ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add);
+      ops(Matmul{dfch, dres, weights.fcprojw[l], MatOp::NN});
+      ops(Matmul{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add});
 
       // GELU and the layer before it  (B,T,C) <- (B,T,4C)
-      ops.gelu_backward(dfch, dfch, fch[l]);
-      ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
-      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add);
-      ops.sum_rows(grads.fcb[l], dfch);
+      ops(GeluBackward{dfch, dfch, fch[l]});
+      ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
+      ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add});
+      ops(SumRows{grads.fcb[l], dfch});
 
-      ops.layernorm_backward(dres, grads.ln2w[l], grads.ln2b[l], grads.attprojb[l], dln, res2[l], ln2mean[l],
-                             ln2rstd[l], weights.ln2w[l]);
+      ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
+                            NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
 
       // Attention projection  (B,NH,T,HS) <- (B,T,C)
-      ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
-      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add);
-      ops.split_heads(heads, proj);
+      ops(Matmul{proj, dres, weights.attprojw[l], MatOp::NN});
+      ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add});
+      ops(SplitHeads{heads, proj});
 
       // y = att v  (B,NH,T,T) <- (B,NH,T,HS)
-      ops.matmul(datt, heads, v[l], MatOp::NT);
-      ops.matmul(dv, att[l], heads, MatOp::TN);
+      ops(Matmul{datt, heads, v[l], MatOp::NT});
+      ops(Matmul{dv, att[l], heads, MatOp::TN});
 
       // att = softmax(q k^T / sqrt(HS)) over the past
-      ops.scaled_causal_softmax_backward(datt, datt, att[l], config.attention_scale());
-      ops.matmul(dq, datt, k[l], MatOp::NN);
-      ops.matmul(dk, datt, q[l], MatOp::TN);
+      ops(ScaledCausalSoftmaxBackward{datt, datt, att[l], config.attention_scale()});
+      ops(Matmul{dq, datt, k[l], MatOp::NN});
+      ops(Matmul{dk, datt, q[l], MatOp::TN});
 
       // q, k, v = heads of ln1 W^T + b  (B,T,C) <- (B,T,3C)
-      ops.merge_qkv(qkv, dq, dk, dv);
-      ops.matmul(dln, qkv, weights.qkvw[l], MatOp::NN);
-      ops.matmul(grads.qkvw[l], qkv, ln1[l], MatOp::TN, Write::add);
-      ops.sum_rows(grads.qkvb[l], qkv);
+      ops(MergeQkv{qkv, dq, dk, dv});
+      ops(Matmul{dln, qkv, weights.qkvw[l], MatOp::NN});
+      ops(Matmul{grads.qkvw[l], qkv, ln1[l], MatOp::TN, Write::add});
+      ops(SumRows{grads.qkvb[l], qkv});
 
       layernorm1_backward(l);
     }
 
     ops.phase("encoder backward");
-    ops.embedding_backward(grads.wte, tokens, dres);
-    ops.position_backward(grads.wpe, dres);
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+    ops(PositionBackward{grads.wpe, dres});
   }
 
   void update(int64_t step, float lr) {
     // Clip the global norm: g *= min(1, grad_clip / norm).
     ops.phase("clip");
-    for (size_t i = 0; i < gs.size(); ++i) ops.sum_of_squares(squares[i], gs[i].tensor);
-    ops.clip_factor(clip, norm, squares, hyper.grad_clip);
-    for (const auto& g : gs) ops.scale_by(g.tensor, clip);
+    for (size_t i = 0; i < gs.size(); ++i) ops(SumOfSquares{squares[i], gs[i].tensor});
+    ops(ClipFactor{clip, norm, squares, hyper.grad_clip});
+    for (const auto& g : gs) ops(ScaleBy{g.tensor, clip});
 
     // AdamW (Loshchilov and Hutter 2019), one kernel per operation per tensor.
     ops.phase("optimizer");
@@ -210,13 +210,13 @@ class Variant final : public Trainer {
     for (size_t i = 0; i < ws.size(); ++i) {
       const Tensor w = ws[i].tensor, g = gs[i].tensor, m = ms[i].tensor, s = vs[i].tensor;
       const Tensor d = denominator.first(w.shape);
-      if (ws[i].decay) ops.affine(w, w, 1.0F - lr * hyper.weight_decay, 0.0F);
-      ops.lerp(m, g, 1.0F - hyper.beta1);
-      ops.affine(s, s, hyper.beta2, 0.0F);
-      ops.addcmul(s, g, g, 1.0F - hyper.beta2);
-      ops.sqrt(d, s);
-      ops.affine(d, d, unbias, hyper.eps);
-      ops.addcdiv(w, m, d, -rate);
+      if (ws[i].decay) ops(Affine{w, w, 1.0F - lr * hyper.weight_decay, 0.0F});
+      ops(Lerp{m, g, 1.0F - hyper.beta1});
+      ops(Affine{s, s, hyper.beta2, 0.0F});
+      ops(AddCMul{s, g, g, 1.0F - hyper.beta2});
+      ops(Sqrt{d, s});
+      ops(Affine{d, d, unbias, hyper.eps});
+      ops(AddCDiv{w, m, d, -rate});
     }
   }
 
@@ -234,7 +234,7 @@ class Variant final : public Trainer {
   void layernorm1_backward(int64_t l) {
     const Norm n = norm1(l);
     const Tensor dbias = l > 0 ? grads.fcprojb[l - 1] : Tensor{};
-    ops.layernorm_backward(dres, n.dw, n.db, dbias, dln, res1[l], n.mean, n.rstd, n.w);
+    ops(LayerNormBackward{dres, NormParams{n.dw, n.db}, dbias, dln, NormInput{res1[l], n.mean, n.rstd}, n.w});
   }
 
   const int64_t B = config.B, T = config.T, L = config.L, HS = config.HS();

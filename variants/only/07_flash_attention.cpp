@@ -75,8 +75,8 @@ class Variant final : public Trainer {
   }
 
   void step(Loader& data, int64_t step, float lr) override {
-    for (const auto& g : gs) ops.zero(g.tensor);
-    ops.zero(loss);
+    for (const auto& g : gs) ops(Zero{g.tensor});
+    ops(Zero{loss});
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
       const Batch batch = data.next();
 
@@ -90,108 +90,108 @@ class Variant final : public Trainer {
 
   void load(const Batch& batch) {
     ops.phase("data");
-    ops.upload(tokens, batch.tokens);
-    ops.upload(targets, batch.targets);
+    ops(Upload{tokens, batch.tokens});
+    ops(Upload{targets, batch.targets});
   }
 
   void forward(const Batch& batch) override {
     load(batch);
 
     ops.phase("encoder");
-    ops.embedding_forward(res, tokens, weights.wte);  // (B,T,C)
-    ops.add_position(res, weights.wpe);
+    ops(EmbeddingForward{res, tokens, weights.wte});  // (B,T,C)
+    ops(AddPosition{res, weights.wpe});
 
     for (int64_t l = 0; l < L; ++l) {
       ops.phase("forward block", l);
       layernorm_forward(ln1[l], ln1hat[l], ln1rstd[l], res, weights.ln1w[l], weights.ln1b[l]);
 
       // qkv = ln1 W^T + b  (B,T,3C)
-      ops.matmul(qkv[l], ln1[l], weights.qkvw[l], MatOp::NT);
-      ops.add_columns(qkv[l], qkv[l], weights.qkvb[l]);
+      ops(Matmul{qkv[l], ln1[l], weights.qkvw[l], MatOp::NT});
+      ops(AddColumns{qkv[l], qkv[l], weights.qkvb[l]});
 
       // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,C)
-      ops.attention_forward(atty[l], lse[l], qkv[l]);
+      ops(AttentionForward{atty[l], lse[l], qkv[l]});
 
       // res += atty W^T + b
-      ops.matmul(proj, atty[l], weights.attprojw[l], MatOp::NT);
-      ops.add_columns(proj, proj, weights.attprojb[l]);
-      ops.add(res, res, proj);
+      ops(Matmul{proj, atty[l], weights.attprojw[l], MatOp::NT});
+      ops(AddColumns{proj, proj, weights.attprojb[l]});
+      ops(Add{res, res, proj});
 
       layernorm_forward(ln2[l], ln2hat[l], ln2rstd[l], res, weights.ln2w[l], weights.ln2b[l]);
 
       // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
-      ops.matmul(fch[l], ln2[l], weights.fcw[l], MatOp::NT);
-      ops.add_columns(fch[l], fch[l], weights.fcb[l]);
+      ops(Matmul{fch[l], ln2[l], weights.fcw[l], MatOp::NT});
+      ops(AddColumns{fch[l], fch[l], weights.fcb[l]});
       gelu_forward(fcgelu[l], fch[l]);
 
       // res += fcgelu W^T + b
-      ops.matmul(proj, fcgelu[l], weights.fcprojw[l], MatOp::NT);
-      ops.add_columns(proj, proj, weights.fcprojb[l]);
-      ops.add(res, res, proj);
+      ops(Matmul{proj, fcgelu[l], weights.fcprojw[l], MatOp::NT});
+      ops(AddColumns{proj, proj, weights.fcprojb[l]});
+      ops(Add{res, res, proj});
     }
 
     ops.phase("classifier");
     layernorm_forward(lnf, lnfhat, lnfrstd, res, weights.lnfw, weights.lnfb);
-    ops.matmul(logits, lnf, weights.wte, MatOp::NT);  // (B,T,Vp)
-    ops.log_softmax_forward(logprobs, logits);
-    ops.nll_loss_forward(losses, logprobs, targets);
-    ops.add_mean(loss, losses);
+    ops(Matmul{logits, lnf, weights.wte, MatOp::NT});  // (B,T,Vp)
+    ops(LogSoftmaxForward{logprobs, logits});
+    ops(NllLossForward{losses, logprobs, targets});
+    ops(AddMean{loss, losses});
   }
 
   void backward() {
     // dlogits takes the memory of logits.
     ops.phase("classifier backward");
     const Tensor dlogits = logits;
-    ops.nll_loss_backward(dlogits, targets, 1.0F / static_cast<float>(B * T * hyper.accumulate));
-    ops.log_softmax_backward(dlogits, dlogits, logprobs);
-    ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
-    ops.matmul(grads.wte, dlogits, lnf, MatOp::TN, Write::add);
-    ops.zero(dres);
+    ops(NllLossBackward{dlogits, targets, 1.0F / static_cast<float>(B * T * hyper.accumulate)});
+    ops(LogSoftmaxBackward{dlogits, dlogits, logprobs});
+    ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
+    ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, Write::add});
+    ops(Zero{dres});
     layernorm_backward(dres, dln, lnfhat, lnfrstd, weights.lnfw, grads.lnfw, grads.lnfb);
 
     for (int64_t l = L - 1; l >= 0; --l) {
       ops.phase("backward block", l);
 
       // MLP projection  (B,T,4C) <- (B,T,C)
-      ops.matmul(dfcgelu, dres, weights.fcprojw[l], MatOp::NN);
-      ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add);
-      ops.sum_rows(grads.fcprojb[l], dres);
+      ops(Matmul{dfcgelu, dres, weights.fcprojw[l], MatOp::NN});
+      ops(Matmul{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add});
+      ops(SumRows{grads.fcprojb[l], dres});
 
       // GELU and the layer before it  (B,T,C) <- (B,T,4C)
       gelu_backward(dfch, dfcgelu, fch[l]);
-      ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
-      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add);
-      ops.sum_rows(grads.fcb[l], dfch);
+      ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
+      ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add});
+      ops(SumRows{grads.fcb[l], dfch});
 
       layernorm_backward(dres, dln, ln2hat[l], ln2rstd[l], weights.ln2w[l], grads.ln2w[l], grads.ln2b[l]);
 
       // Attention projection
-      ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
-      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add);
-      ops.sum_rows(grads.attprojb[l], dres);
+      ops(Matmul{proj, dres, weights.attprojw[l], MatOp::NN});
+      ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add});
+      ops(SumRows{grads.attprojb[l], dres});
 
       // Attention  (B,T,3C) <- (B,T,C)
-      ops.attention_backward(dqkv, proj, atty[l], lse[l], qkv[l]);
+      ops(AttentionBackward{dqkv, proj, atty[l], lse[l], qkv[l]});
 
       // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
-      ops.matmul(dln, dqkv, weights.qkvw[l], MatOp::NN);
-      ops.matmul(grads.qkvw[l], dqkv, ln1[l], MatOp::TN, Write::add);
-      ops.sum_rows(grads.qkvb[l], dqkv);
+      ops(Matmul{dln, dqkv, weights.qkvw[l], MatOp::NN});
+      ops(Matmul{grads.qkvw[l], dqkv, ln1[l], MatOp::TN, Write::add});
+      ops(SumRows{grads.qkvb[l], dqkv});
 
       layernorm_backward(dres, dln, ln1hat[l], ln1rstd[l], weights.ln1w[l], grads.ln1w[l], grads.ln1b[l]);
     }
 
     ops.phase("encoder backward");
-    ops.embedding_backward(grads.wte, tokens, dres);
-    ops.position_backward(grads.wpe, dres);
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+    ops(PositionBackward{grads.wpe, dres});
   }
 
   void update(int64_t step, float lr) {
     // Clip the global norm: g *= min(1, grad_clip / norm).
     ops.phase("clip");
-    for (size_t i = 0; i < gs.size(); ++i) ops.sum_of_squares(squares[i], gs[i].tensor);
-    ops.clip_factor(clip, norm, squares, hyper.grad_clip);
-    for (const auto& g : gs) ops.scale_by(g.tensor, clip);
+    for (size_t i = 0; i < gs.size(); ++i) ops(SumOfSquares{squares[i], gs[i].tensor});
+    ops(ClipFactor{clip, norm, squares, hyper.grad_clip});
+    for (const auto& g : gs) ops(ScaleBy{g.tensor, clip});
 
     // AdamW (Loshchilov and Hutter 2019), one kernel per operation per tensor.
     ops.phase("optimizer");
@@ -200,65 +200,65 @@ class Variant final : public Trainer {
     for (size_t i = 0; i < ws.size(); ++i) {
       const Tensor w = ws[i].tensor, g = gs[i].tensor, m = ms[i].tensor, s = vs[i].tensor;
       const Tensor d = denominator.first(w.shape);
-      if (ws[i].decay) ops.affine(w, w, 1.0F - lr * hyper.weight_decay, 0.0F);
-      ops.lerp(m, g, 1.0F - hyper.beta1);
-      ops.affine(s, s, hyper.beta2, 0.0F);
-      ops.addcmul(s, g, g, 1.0F - hyper.beta2);
-      ops.sqrt(d, s);
-      ops.affine(d, d, unbias, hyper.eps);
-      ops.addcdiv(w, m, d, -rate);
+      if (ws[i].decay) ops(Affine{w, w, 1.0F - lr * hyper.weight_decay, 0.0F});
+      ops(Lerp{m, g, 1.0F - hyper.beta1});
+      ops(Affine{s, s, hyper.beta2, 0.0F});
+      ops(AddCMul{s, g, g, 1.0F - hyper.beta2});
+      ops(Sqrt{d, s});
+      ops(Affine{d, d, unbias, hyper.eps});
+      ops(AddCDiv{w, m, d, -rate});
     }
   }
 
  private:
   // out = xhat * w + b, xhat = (x - mean) / sqrt(variance + eps)  (Ba et al. 2016)
   void layernorm_forward(Tensor out, Tensor xhat, Tensor rstd, Tensor x, Tensor w, Tensor b) {
-    ops.row_mean(mean, x);
-    ops.row_rstd(rstd, x, mean, 1e-5F);
-    ops.normalize(xhat, x, mean, rstd);
-    ops.mul_columns(out, xhat, w);
-    ops.add_columns(out, out, b);
+    ops(RowMean{mean, x});
+    ops(RowRstd{rstd, x, mean, 1e-5F});
+    ops(Normalize{xhat, x, mean, rstd});
+    ops(MulColumns{out, xhat, w});
+    ops(AddColumns{out, out, b});
   }
 
   // dx += rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)), dxhat = dout * w; dout is used up
   void layernorm_backward(Tensor dx, Tensor dout, Tensor xhat, Tensor rstd, Tensor w, Tensor dw, Tensor db) {
-    ops.sum_rows(db, dout);
-    ops.mul_columns(dlnhat, dout, w);
-    ops.mul(dout, dout, xhat);
-    ops.sum_rows(dw, dout);
-    ops.mul_columns(dout, dout, w);
-    ops.row_mean(mean, dlnhat);
-    ops.row_mean(dmean, dout);
-    ops.normalize_backward(dx, dlnhat, xhat, mean, dmean, rstd);
+    ops(SumRows{db, dout});
+    ops(MulColumns{dlnhat, dout, w});
+    ops(Mul{dout, dout, xhat});
+    ops(SumRows{dw, dout});
+    ops(MulColumns{dout, dout, w});
+    ops(RowMean{mean, dlnhat});
+    ops(RowMean{dmean, dout});
+    ops(NormalizeBackward{dx, dlnhat, xhat, mean, dmean, rstd});
   }
 
   // out = x (1 + t) / 2, t = tanh(a (x + b x^3))  (Hendrycks and Gimpel 2016)
   void gelu_forward(Tensor out, Tensor x) {
     gelu_tanh(fctanh, x);
-    ops.affine(out, fctanh, 0.5F, 0.5F);
-    ops.mul(out, out, x);
+    ops(Affine{out, fctanh, 0.5F, 0.5F});
+    ops(Mul{out, out, x});
   }
 
   // dx = dout ((1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2), t of the forward pass taken again
   void gelu_backward(Tensor dx, Tensor dout, Tensor x) {
     gelu_tanh(fctanh, x);
-    ops.pow(dx, fctanh, 2);
-    ops.affine(dx, dx, -1.0F, 1.0F);
-    ops.mul(dx, dx, x);
-    ops.pow(dgelu, x, 2);
-    ops.affine(dgelu, dgelu, 1.5F * kGeluA * kGeluB, 0.5F * kGeluA);
-    ops.mul(dx, dx, dgelu);
-    ops.affine(dgelu, fctanh, 0.5F, 0.5F);
-    ops.add(dx, dx, dgelu);
-    ops.mul(dx, dx, dout);
+    ops(Pow{dx, fctanh, 2});
+    ops(Affine{dx, dx, -1.0F, 1.0F});
+    ops(Mul{dx, dx, x});
+    ops(Pow{dgelu, x, 2});
+    ops(Affine{dgelu, dgelu, 1.5F * kGeluA * kGeluB, 0.5F * kGeluA});
+    ops(Mul{dx, dx, dgelu});
+    ops(Affine{dgelu, fctanh, 0.5F, 0.5F});
+    ops(Add{dx, dx, dgelu});
+    ops(Mul{dx, dx, dout});
   }
 
   void gelu_tanh(Tensor t, Tensor x) {
-    ops.pow(t, x, 3);
-    ops.affine(t, t, kGeluB, 0.0F);
-    ops.add(t, t, x);
-    ops.affine(t, t, kGeluA, 0.0F);
-    ops.tanh(t, t);
+    ops(Pow{t, x, 3});
+    ops(Affine{t, t, kGeluB, 0.0F});
+    ops(Add{t, t, x});
+    ops(Affine{t, t, kGeluA, 0.0F});
+    ops(Tanh{t, t});
   }
 
   const int64_t B = config.B, T = config.T, L = config.L;

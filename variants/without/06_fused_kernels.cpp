@@ -71,11 +71,11 @@ class Variant final : public Trainer {
     // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
     ops.set_matmul_precision(Precision::tf32);
 
-    for (const AdamWTensor& t : state) ops.copy(t.low, t.w);
+    for (const AdamWTensor& t : state) ops(Copy{t.low, t.w});
   }
 
   void step(Loader& data, int64_t step, float lr) override {
-    ops.write(schedule, {lr, static_cast<float>(step + 1)});
+    ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
       const Batch batch = feed.next(data);
 
@@ -98,8 +98,8 @@ class Variant final : public Trainer {
     };
     ops.search(forward_backward);
     clear = ops.record([this] {
-      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops.zero(g);
-      ops.zero(loss);
+      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
+      ops(Zero{loss});
     });
     learn = ops.record(forward_backward);
     finish = ops.record([this] { update(); });
@@ -117,113 +117,113 @@ class Variant final : public Trainer {
 
   void forward_to_loss() {
     ops.phase("encoder");
-    ops.embedding_forward(res, tokens, weights.wte);  // (B,T,C)
-    ops.add_position(res, weights.wpe);
+    ops(EmbeddingForward{res, tokens, weights.wte});  // (B,T,C)
+    ops(AddPosition{res, weights.wpe});
 
     for (int64_t l = 0; l < L; ++l) {
       ops.phase("forward block", l);
       layernorm_forward(ln1[l], ln1hat[l], ln1rstd[l], res, weights.ln1w[l], weights.ln1b[l]);
 
       // qkv = ln1 W^T + b  (B,T,3C)
-      ops.linear_forward(qkv[l], ln1[l], weights.qkvw[l], weights.qkvb[l]);
+      ops(LinearForward{qkv[l], ln1[l], weights.qkvw[l], weights.qkvb[l]});
 
       // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,C)
-      ops.attention_forward(atty[l], lse[l], qkv[l]);
+      ops(AttentionForward{atty[l], lse[l], qkv[l]});
 
       // res += atty W^T + b
-      ops.linear_forward(res, atty[l], weights.attprojw[l], weights.attprojb[l], res);
+      ops(LinearForward{res, atty[l], weights.attprojw[l], weights.attprojb[l], res});
 
       layernorm_forward(ln2[l], ln2hat[l], ln2rstd[l], res, weights.ln2w[l], weights.ln2b[l]);
 
       // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
-      ops.linear_gelu_forward(fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]);
+      ops(LinearGeluForward{fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]});
 
       // res += fcgelu W^T + b
-      ops.linear_forward(res, fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res);
+      ops(LinearForward{res, fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res});
     }
 
     ops.phase("classifier");
     layernorm_forward(lnf, lnfhat, lnfrstd, res, weights.lnfw, weights.lnfb);
-    ops.matmul(logits, lnf, weights.wte, MatOp::NT);  // (B,T,Vp)
-    ops.log_softmax_forward(logprobs, logits);
-    ops.nll_loss_forward(losses, logprobs, targets);
-    ops.add_mean(loss, losses);
+    ops(Matmul{logits, lnf, weights.wte, MatOp::NT});  // (B,T,Vp)
+    ops(LogSoftmaxForward{logprobs, logits});
+    ops(NllLossForward{losses, logprobs, targets});
+    ops(AddMean{loss, losses});
   }
 
   void backward() {
     // dlogits takes the memory of logits, whose padding is 0 and stays so.
     ops.phase("classifier backward");
     const Tensor dlogits = logits;
-    ops.nll_loss_backward(dlogprobs, targets, 1.0F / static_cast<float>(B * T * hyper.accumulate),
-                          loss_scaler);
-    ops.log_softmax_backward(dlogits, dlogprobs, logprobs);
-    ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
-    ops.matmul(grads.wte, dlogits, lnf, MatOp::TN, write);
-    ops.zero(dres);
+    ops(NllLossBackward{dlogprobs, targets, 1.0F / static_cast<float>(B * T * hyper.accumulate),
+                        loss_scaler});
+    ops(LogSoftmaxBackward{dlogits, dlogprobs, logprobs});
+    ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
+    ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, write});
+    ops(Zero{dres});
     layernorm_backward(dres, dln, lnfhat, lnfrstd, weights.lnfw, grads.lnfw, grads.lnfb);
 
     for (int64_t l = L - 1; l >= 0; --l) {
       ops.phase("backward block", l);
 
       // MLP projection and GELU  (B,T,4C) <- (B,T,C)
-      ops.linear_gelu_backward(dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write);
-      ops.linear_weight_backward(grads.fcprojw[l], grads.fcprojb[l], dres, fcgelu[l], write);
+      ops(LinearGeluBackward{dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write});
+      ops(LinearWeightBackward{grads.fcprojw[l], grads.fcprojb[l], dres, fcgelu[l], write});
 
       // The layer before it  (B,T,C) <- (B,T,4C)
-      ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
-      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, write);
+      ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
+      ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, write});
 
       layernorm_backward(dres, dln, ln2hat[l], ln2rstd[l], weights.ln2w[l], grads.ln2w[l], grads.ln2b[l]);
 
       // Attention projection
-      ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
-      ops.linear_weight_backward(grads.attprojw[l], grads.attprojb[l], dres, atty[l], write);
+      ops(Matmul{proj, dres, weights.attprojw[l], MatOp::NN});
+      ops(LinearWeightBackward{grads.attprojw[l], grads.attprojb[l], dres, atty[l], write});
 
       // Attention  (B,T,3C) <- (B,T,C)
-      ops.attention_backward(dqkv, proj, atty[l], lse[l], qkv[l]);
+      ops(AttentionBackward{dqkv, proj, atty[l], lse[l], qkv[l]});
 
       // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
-      ops.matmul(dln, dqkv, weights.qkvw[l], MatOp::NN);
-      ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], write);
+      ops(Matmul{dln, dqkv, weights.qkvw[l], MatOp::NN});
+      ops(LinearWeightBackward{grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], write});
 
       layernorm_backward(dres, dln, ln1hat[l], ln1rstd[l], weights.ln1w[l], grads.ln1w[l], grads.ln1b[l]);
     }
 
     ops.phase("encoder backward");
-    ops.embedding_backward(grads.wte, tokens, dres);
-    ops.position_backward(grads.wpe, dres);
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+    ops(PositionBackward{grads.wpe, dres});
   }
 
   void update() {
     // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
     ops.phase("clip");
-    ops.clip_grad_norm(clip, norm, gs, hyper.grad_clip, loss_scaler);
+    ops(ClipGradNorm{clip, norm, gs, hyper.grad_clip, loss_scaler});
 
     // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors.
     ops.phase("optimizer");
-    ops.adamw(state, schedule, clip, hyper.adamw(), loss_scaler);
+    ops(AdamWStep{state, schedule, clip, hyper.adamw(), loss_scaler});
   }
 
  private:
   // out = xhat * w + b, xhat = (x - mean) / sqrt(variance + eps)  (Ba et al. 2016)
   void layernorm_forward(Tensor out, Tensor xhat, Tensor rstd, Tensor x, Tensor w, Tensor b) {
-    ops.row_mean(mean, x);
-    ops.row_rstd(rstd, x, mean, 1e-5F);
-    ops.normalize(xhat, x, mean, rstd);
-    ops.mul_columns(out, xhat, w);
-    ops.add_columns(out, out, b);
+    ops(RowMean{mean, x});
+    ops(RowRstd{rstd, x, mean, 1e-5F});
+    ops(Normalize{xhat, x, mean, rstd});
+    ops(MulColumns{out, xhat, w});
+    ops(AddColumns{out, out, b});
   }
 
   // dx += rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)), dxhat = dout * w; dout is used up
   void layernorm_backward(Tensor dx, Tensor dout, Tensor xhat, Tensor rstd, Tensor w, Tensor dw, Tensor db) {
-    ops.sum_rows(db, dout);
-    ops.mul_columns(dlnhat, dout, w);
-    ops.mul(dout, dout, xhat);
-    ops.sum_rows(dw, dout);
-    ops.mul_columns(dout, dout, w);
-    ops.row_mean(mean, dlnhat);
-    ops.row_mean(dmean, dout);
-    ops.normalize_backward(dx, dlnhat, xhat, mean, dmean, rstd);
+    ops(SumRows{db, dout});
+    ops(MulColumns{dlnhat, dout, w});
+    ops(Mul{dout, dout, xhat});
+    ops(SumRows{dw, dout});
+    ops(MulColumns{dout, dout, w});
+    ops(RowMean{mean, dlnhat});
+    ops(RowMean{dmean, dout});
+    ops(NormalizeBackward{dx, dlnhat, xhat, mean, dmean, rstd});
   }
 
   const int64_t B = config.B, T = config.T, L = config.L;

@@ -71,11 +71,11 @@ class Variant final : public Trainer {
     // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
     ops.set_matmul_precision(Precision::tf32);
 
-    for (const AdamWTensor& t : state) ops.copy(t.low, t.w);
+    for (const AdamWTensor& t : state) ops(Copy{t.low, t.w});
   }
 
   void step(Loader& data, int64_t step, float lr) override {
-    ops.write(schedule, {lr, static_cast<float>(step + 1)});
+    ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
       const Batch batch = feed.next(data);
 
@@ -98,8 +98,8 @@ class Variant final : public Trainer {
     };
     ops.search(forward_backward);
     clear = ops.record([this] {
-      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops.zero(g);
-      ops.zero(loss);
+      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
+      ops(Zero{loss});
     });
     learn = ops.record(forward_backward);
     finish = ops.record([this] { update(); });
@@ -113,109 +113,109 @@ class Variant final : public Trainer {
   void forward(const Batch& batch) override {
     load(batch);
     forward_to_logits();
-    ops.cross_entropy_forward(losses, logits, targets, config.V);
-    ops.add_mean(loss, losses);
+    ops(CrossEntropyForward{losses, logits, targets, config.V});
+    ops(AddMean{loss, losses});
   }
 
   void forward_to_logits() {
     ops.phase("encoder");
-    ops.encoder_forward(res1[0], tokens, weights.wte, weights.wpe);  // (B,T,C)
+    ops(EncoderForward{res1[0], tokens, weights.wte, weights.wpe});  // (B,T,C)
     const Norm first = norm1(0);
-    ops.layernorm_forward(first.out, first.mean, first.rstd, res1[0], first.w, first.b);
+    ops(LayerNormForward{first.out, first.mean, first.rstd, res1[0], first.w, first.b});
 
     for (int64_t l = 0; l < L; ++l) {
       ops.phase("forward block", l);
 
       // q, k, v = heads of ln1 W^T + b  (B,NH,T,HS)
-      ops.linear_forward(qkv, ln1[l], weights.qkvw[l], weights.qkvb[l]);
-      ops.split_qkv(q[l], k[l], v[l], qkv);
+      ops(LinearForward{qkv, ln1[l], weights.qkvw[l], weights.qkvb[l]});
+      ops(SplitQkv{q[l], k[l], v[l], qkv});
 
       // att = softmax(q k^T / sqrt(HS)) over the past  (B,NH,T,T)
-      ops.matmul(att[l], q[l], k[l], MatOp::NT);
-      ops.scaled_causal_softmax_forward(att[l], att[l], config.attention_scale());
+      ops(Matmul{att[l], q[l], k[l], MatOp::NT});
+      ops(ScaledCausalSoftmaxForward{att[l], att[l], config.attention_scale()});
 
       // atty = att v  (B,T,C)
-      ops.matmul(heads, att[l], v[l], MatOp::NN);
-      ops.merge_heads(atty[l], heads);
+      ops(Matmul{heads, att[l], v[l], MatOp::NN});
+      ops(MergeHeads{atty[l], heads});
 
       // res2 = res1 + atty W^T + b, ln2 = layernorm(res2)
-      ops.linear_forward(res2[l], atty[l], weights.attprojw[l], weights.attprojb[l], res1[l]);
-      ops.layernorm_forward(ln2[l], ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]);
+      ops(LinearForward{res2[l], atty[l], weights.attprojw[l], weights.attprojb[l], res1[l]});
+      ops(LayerNormForward{ln2[l], ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
 
       // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
-      ops.linear_gelu_forward(fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]);
+      ops(LinearGeluForward{fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]});
 
       // res1 of the next block = res2 + fcgelu W^T + b, and its layernorm
       const Norm next = norm1(l + 1);
-      ops.linear_forward(res1[l + 1], fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]);
-      ops.layernorm_forward(next.out, next.mean, next.rstd, res1[l + 1], next.w, next.b);
+      ops(LinearForward{res1[l + 1], fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]});
+      ops(LayerNormForward{next.out, next.mean, next.rstd, res1[l + 1], next.w, next.b});
     }
 
     ops.phase("classifier");
-    ops.matmul(logits, ln1[L], weights.wte, MatOp::NT);  // (B,T,Vp)
+    ops(Matmul{logits, ln1[L], weights.wte, MatOp::NT});  // (B,T,Vp)
   }
 
   void backward() {
     // loss and dlogits, which take the memory of logits, in one pass.
     ops.phase("classifier backward");
     const Tensor dlogits = logits;
-    ops.cross_entropy_forward_backward(losses, dlogits, targets, config.V,
-                                       1.0F / static_cast<float>(B * T * hyper.accumulate), loss_scaler);
-    ops.add_mean(loss, losses);
-    ops.matmul(dln, dlogits, weights.wte, MatOp::NN);
-    ops.matmul(grads.wte, dlogits, ln1[L], MatOp::TN, write);
-    ops.zero(dres);
+    ops(CrossEntropyForwardBackward{losses, dlogits, targets, config.V,
+                                    1.0F / static_cast<float>(B * T * hyper.accumulate), loss_scaler});
+    ops(AddMean{loss, losses});
+    ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
+    ops(Matmul{grads.wte, dlogits, ln1[L], MatOp::TN, write});
+    ops(Zero{dres});
     layernorm1_backward(L);
 
     for (int64_t l = L - 1; l >= 0; --l) {
       ops.phase("backward block", l);
 
       // MLP projection and GELU  (B,T,4C) <- (B,T,C); the projection's bias gradient came with dres
-      ops.linear_gelu_backward(dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write);
-      ops.matmul(grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, write);
+      ops(LinearGeluBackward{dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write});
+      ops(Matmul{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, write});
 
       // The layer before it  (B,T,C) <- (B,T,4C)
-      ops.matmul(dln, dfch, weights.fcw[l], MatOp::NN);
-      ops.matmul(grads.fcw[l], dfch, ln2[l], MatOp::TN, write);
+      ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
+      ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, write});
 
-      ops.layernorm_backward(dres, grads.ln2w[l], grads.ln2b[l], grads.attprojb[l], dln, res2[l], ln2mean[l],
-                             ln2rstd[l], weights.ln2w[l]);
+      ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
+                            NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
 
       // Attention projection  (B,NH,T,HS) <- (B,T,C)
-      ops.matmul(proj, dres, weights.attprojw[l], MatOp::NN);
-      ops.matmul(grads.attprojw[l], dres, atty[l], MatOp::TN, write);
-      ops.split_heads(heads, proj);
+      ops(Matmul{proj, dres, weights.attprojw[l], MatOp::NN});
+      ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, write});
+      ops(SplitHeads{heads, proj});
 
       // y = att v  (B,NH,T,T) <- (B,NH,T,HS)
-      ops.matmul(datt, heads, v[l], MatOp::NT);
-      ops.matmul(dv, att[l], heads, MatOp::TN);
+      ops(Matmul{datt, heads, v[l], MatOp::NT});
+      ops(Matmul{dv, att[l], heads, MatOp::TN});
 
       // att = softmax(q k^T / sqrt(HS)) over the past
-      ops.scaled_causal_softmax_backward(datt, datt, att[l], config.attention_scale());
-      ops.matmul(dq, datt, k[l], MatOp::NN);
-      ops.matmul(dk, datt, q[l], MatOp::TN);
+      ops(ScaledCausalSoftmaxBackward{datt, datt, att[l], config.attention_scale()});
+      ops(Matmul{dq, datt, k[l], MatOp::NN});
+      ops(Matmul{dk, datt, q[l], MatOp::TN});
 
       // q, k, v = heads of ln1 W^T + b  (B,T,C) <- (B,T,3C)
-      ops.merge_qkv(qkv, dq, dk, dv);
-      ops.matmul(dln, qkv, weights.qkvw[l], MatOp::NN);
-      ops.linear_weight_backward(grads.qkvw[l], grads.qkvb[l], qkv, ln1[l], write);
+      ops(MergeQkv{qkv, dq, dk, dv});
+      ops(Matmul{dln, qkv, weights.qkvw[l], MatOp::NN});
+      ops(LinearWeightBackward{grads.qkvw[l], grads.qkvb[l], qkv, ln1[l], write});
 
       layernorm1_backward(l);
     }
 
     ops.phase("encoder backward");
-    ops.embedding_backward(grads.wte, tokens, dres);
-    ops.position_backward(grads.wpe, dres);
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+    ops(PositionBackward{grads.wpe, dres});
   }
 
   void update() {
     // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
     ops.phase("clip");
-    ops.clip_grad_norm(clip, norm, gs, hyper.grad_clip, loss_scaler);
+    ops(ClipGradNorm{clip, norm, gs, hyper.grad_clip, loss_scaler});
 
     // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors.
     ops.phase("optimizer");
-    ops.adamw(state, schedule, clip, hyper.adamw(), loss_scaler);
+    ops(AdamWStep{state, schedule, clip, hyper.adamw(), loss_scaler});
   }
 
  private:
@@ -232,7 +232,7 @@ class Variant final : public Trainer {
   void layernorm1_backward(int64_t l) {
     const Norm n = norm1(l);
     const Tensor dbias = l > 0 ? grads.fcprojb[l - 1] : Tensor{};
-    ops.layernorm_backward(dres, n.dw, n.db, dbias, dln, res1[l], n.mean, n.rstd, n.w);
+    ops(LayerNormBackward{dres, NormParams{n.dw, n.db}, dbias, dln, NormInput{res1[l], n.mean, n.rstd}, n.w});
   }
 
   const int64_t B = config.B, T = config.T, L = config.L, HS = config.HS();

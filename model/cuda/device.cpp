@@ -1,11 +1,10 @@
 // The device, its memory, copies, timers and phases.
-#include "model/cuda/cuda_ops.h"
-
 #include <algorithm>
 #include <climits>
 #include <cstdio>
 #include <string>
 
+#include "model/cuda/cuda.h"
 #include "model/cuda/matmul_plans.h"
 #include "model/cuda/range.h"
 #include "model/devices.h"
@@ -73,41 +72,39 @@ int cuda_device_count() {
   return devices;
 }
 
-CudaOps::CudaOps(int index, const OpsOptions& options)
-    : options_(options),
-      index_(select_device(index)),
-      device_capability_(10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
-                         attribute(cudaDevAttrComputeCapabilityMinor, index)),
-      compute_capability_(options.compute_capability > 0
-                              ? std::min(options.compute_capability, device_capability_)
-                              : device_capability_),
-      multiprocessors_(attribute(cudaDevAttrMultiProcessorCount, index)),
-      shared_limit_(std::min(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
-                             compute_capability_ < 80 ? kTuringShared : INT_MAX)) {
+Cuda::Cuda(int device, const OpsOptions& how)
+    : options(how),
+      index(select_device(device)),
+      device_capability(10 * attribute(cudaDevAttrComputeCapabilityMajor, device) +
+                        attribute(cudaDevAttrComputeCapabilityMinor, device)),
+      compute_capability(how.compute_capability > 0 ? std::min(how.compute_capability, device_capability)
+                                                    : device_capability),
+      multiprocessors(attribute(cudaDevAttrMultiProcessorCount, device)),
+      shared_limit(std::min(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                            compute_capability < 80 ? kTuringShared : INT_MAX)) {
   constexpr int kEarlyCapability = 90, kEarlyDriver = 12030;
-  const int code = std::min(kernel_image(), compute_capability_);
-  stream_ = make_stream();
-  queue_ = {.stream = stream_.get(),
-            .early = options.early_launch && code >= kEarlyCapability && driver_version() >= kEarlyDriver};
+  const int code = std::min(kernel_image(), compute_capability);
+  stream = make_stream();
+  queue = {.stream = stream.get(),
+           .early = options.early_launch && code >= kEarlyCapability && driver_version() >= kEarlyDriver};
   start_ = make_event();
   stop_ = make_event();
-  copy_stream_ = make_stream();
-  staged_ = make_event(cudaEventDisableTiming);
-  received_ = make_event(cudaEventDisableTiming);
-  blas_ = make_blas(stream_.get());
+  copy_stream = make_stream();
+  staged = make_event(cudaEventDisableTiming);
+  received = make_event(cudaEventDisableTiming);
+  blas = make_blas(stream.get());
   // A cuBLAS handle is a cuBLASLt handle too.
-  matmul_plans_ =
-      std::make_unique<MatmulPlans>(reinterpret_cast<cublasLtHandle_t>(blas_.get()), stream_.get());
+  matmul_plans = std::make_unique<MatmulPlans>(reinterpret_cast<cublasLtHandle_t>(blas.get()), stream.get());
   choose_attention();
 }
 
-CudaOps::~CudaOps() {
+Cuda::~Cuda() {
   phase(nullptr, -1);
 }
 
-DeviceInfo CudaOps::device() const {
+DeviceInfo Cuda::info() const {
   cudaDeviceProp properties;
-  CUDA_CHECK(cudaGetDeviceProperties(&properties, index_));
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
   int runtime = 0, major = 0, minor = 0, patch = 0;
   CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
   CUBLAS_CHECK(cublasGetProperty(MAJOR_VERSION, &major));
@@ -116,16 +113,16 @@ DeviceInfo CudaOps::device() const {
   return {.backend = "cuda",
           .name = properties.name,
           .uuid = uuid_name(properties.uuid),
-          .compute_capability = compute_capability_,
+          .compute_capability = compute_capability,
           .total_memory = static_cast<int64_t>(properties.totalGlobalMem),
           .driver = version_name(driver_version()),
           .runtime = version_name(runtime),
           .blas = cat("cuBLAS ", major, '.', minor, '.', patch),
           .attention = attention_,
-          .bf16 = compute_capability_ >= 80};
+          .bf16 = compute_capability >= 80};
 }
 
-MemoryInfo CudaOps::memory() {
+MemoryInfo Cuda::memory() {
   size_t free = 0, total = 0;
   CUDA_CHECK(cudaMemGetInfo(&free, &total));
   process_peak_ = std::max(process_peak_, static_cast<int64_t>(total - free));
@@ -133,7 +130,7 @@ MemoryInfo CudaOps::memory() {
       .free = static_cast<int64_t>(free), .reserved_peak = reserved_->peak, .process_peak = process_peak_};
 }
 
-std::shared_ptr<void> CudaOps::allocate(size_t bytes) {
+std::shared_ptr<void> Cuda::allocate(size_t bytes) {
   void* block = nullptr;
   const cudaError_t error = cudaMalloc(&block, std::max<size_t>(bytes, 1));
   if (error == cudaErrorMemoryAllocation) {
@@ -150,42 +147,42 @@ std::shared_ptr<void> CudaOps::allocate(size_t bytes) {
           }};
 }
 
-void CudaOps::bind_workspace(Arena& arena, const Config& config) {
+void Cuda::bind_workspace(Arena& arena, const Config& config) {
   const int64_t n = config.B * config.T, C = config.C;
   const auto chunks = [&](int64_t rows) { return (n + rows - 1) / rows; };
-  const int64_t partials = std::max({kSquareBlocks, std::min(chunks(kRowChunk), kMaxRowChunks) * 4 * C,
-                                     chunks(kTokenChunk) * 2 * C, std::min(kNormBlocks, n) * 3 * C});
+  const int64_t partial_sums = std::max({kSquareBlocks, std::min(chunks(kRowChunk), kMaxRowChunks) * 4 * C,
+                                         chunks(kTokenChunk) * 2 * C, std::min(kNormBlocks, n) * 3 * C});
   const auto sort_words = static_cast<int64_t>(sort_bytes(n, config.V) / sizeof(int32_t) + 1);
   const auto f32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::f32, {count}); };
   const auto i32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::i32, {count}); };
-  const Tensor blas = f32("workspace/cublas", kBlasWorkspace / int64_t{sizeof(float)});
-  const Tensor sums = f32("workspace/partials", partials);
-  const Tensor positions = i32("workspace/positions", n);
-  const Tensor sorted_positions = i32("workspace/sorted_positions", n);
-  const Tensor sorted_tokens = i32("workspace/sorted_tokens", n);
-  const Tensor sort_scratch = i32("workspace/sort", sort_words);
+  const Tensor blas_workspace = f32("workspace/cublas", kBlasWorkspace / int64_t{sizeof(float)});
+  const Tensor sums = f32("workspace/partials", partial_sums);
+  const Tensor token_positions = i32("workspace/positions", n);
+  const Tensor in_order_positions = i32("workspace/sorted_positions", n);
+  const Tensor in_order_tokens = i32("workspace/sorted_tokens", n);
+  const Tensor sort = i32("workspace/sort", sort_words);
   const Tensor attention =
       f32("workspace/attention", attention_scratch_bytes(config) / int64_t{sizeof(float)});
   if (arena.planning()) return;
 
   // One for both libraries: products on one stream take turns.
-  CUBLAS_CHECK(cublasSetWorkspace(blas_.get(), blas.data, blas.bytes()));
-  matmul_plans_->set_workspace(blas);
-  partials_ = sums;
-  positions_ = positions;
-  sorted_positions_ = sorted_positions;
-  sorted_tokens_ = sorted_tokens;
-  sort_scratch_ = sort_scratch;
-  attention_scratch_ = attention;
+  CUBLAS_CHECK(cublasSetWorkspace(blas.get(), blas_workspace.data, blas_workspace.bytes()));
+  matmul_plans->set_workspace(blas_workspace);
+  partials = sums;
+  positions = token_positions;
+  sorted_positions = in_order_positions;
+  sorted_tokens = in_order_tokens;
+  sort_scratch = sort;
+  attention_scratch = attention;
 }
 
-void CudaOps::synchronize() {
-  CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
-  CUDA_CHECK(cudaStreamSynchronize(copy_stream_.get()));
-  if (comm_) CUDA_CHECK(cudaStreamSynchronize(comm_stream_.get()));
+void Cuda::synchronize() {
+  CUDA_CHECK(cudaStreamSynchronize(stream.get()));
+  CUDA_CHECK(cudaStreamSynchronize(copy_stream.get()));
+  if (collective_stream) CUDA_CHECK(cudaStreamSynchronize(collective_stream.get()));
 }
 
-void CudaOps::phase(const char* name, int64_t layer) {
+void Cuda::phase(const char* name, int64_t layer) {
   const std::string next = name ? name : "";
   if (in_layer_) nvtxRangePop();
   if (next != phase_) {
@@ -197,47 +194,52 @@ void CudaOps::phase(const char* name, int64_t layer) {
   if (in_layer_) nvtxRangePushA(cat("layer ", layer).c_str());
 }
 
-void CudaOps::start_timer() {
+void Cuda::start_timer() {
   phase(nullptr, -1);
   if (!in_step_) nvtxRangePushA("step");
   in_step_ = true;
-  CUDA_CHECK(cudaEventRecord(start_.get(), stream_.get()));
+  CUDA_CHECK(cudaEventRecord(start_.get(), stream.get()));
 }
 
-void CudaOps::stop_timer() {
-  CUDA_CHECK(cudaEventRecord(stop_.get(), stream_.get()));
+void Cuda::stop_timer() {
+  CUDA_CHECK(cudaEventRecord(stop_.get(), stream.get()));
   phase(nullptr, -1);
   if (in_step_) nvtxRangePop();
   in_step_ = false;
 }
 
-double CudaOps::device_ms() {
+double Cuda::device_ms() {
   float ms = 0.0F;
   CUDA_CHECK(cudaEventSynchronize(stop_.get()));
   CUDA_CHECK(cudaEventElapsedTime(&ms, start_.get(), stop_.get()));
   return ms;
 }
 
-void CudaOps::upload(Tensor dst, const void* host) {
-  const Range range("upload");
-  CUDA_CHECK(cudaMemcpyAsync(dst.data, host, dst.bytes(), cudaMemcpyHostToDevice, stream_.get()));
-  CUDA_CHECK(
-      cudaStreamSynchronize(stream_.get()));  // some systems read pageable memory after the call returns
-}
+namespace {
 
-void CudaOps::download(void* host, Tensor src) {
-  const Range range("download");
-  CUDA_CHECK(cudaMemcpyAsync(host, src.data, src.bytes(), cudaMemcpyDeviceToHost, stream_.get()));
-  CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
-}
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(int index, const OpsOptions& options)
+      : cuda_(index, options), graphs_(make_cuda_graphs(cuda_)), collectives_(make_nccl_collectives(cuda_)) {}
 
-void CudaOps::zero(Tensor x) {
-  const Range range("zero");
-  CUDA_CHECK(cudaMemsetAsync(x.data, 0, x.bytes(), stream_.get()));
-}
+  void run(const AnyOp& op) override {
+    const Range range(op.name());
+    op.run(cuda_);
+  }
+  Device& device() override { return cuda_; }
+  Graph& graph() override { return *graphs_; }
+  Collectives& collectives() override { return *collectives_; }
 
-std::unique_ptr<Ops> make_cuda_ops(int index, const OpsOptions& options) {
-  return std::make_unique<CudaOps>(index, options);
+ private:
+  Cuda cuda_;
+  std::unique_ptr<Graph> graphs_;
+  std::unique_ptr<Collectives> collectives_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(int index, const OpsOptions& options) {
+  return std::make_unique<CudaBackend>(index, options);
 }
 
 }  // namespace stepladder

@@ -1,0 +1,102 @@
+// The CPU reference backend: the oracle of every other one.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "model/cpu/floats.h"
+#include "model/cpu/parallel.h"
+#include "model/ops.h"
+
+namespace stepladder {
+
+/// Throws std::logic_error unless bind_workspace() has provided `n` elements of `workspace`.
+inline void expect_workspace(const char* op, const Tensor& workspace, int64_t n) {
+  if (workspace.data == nullptr || workspace.numel() < n)
+    throw std::logic_error(
+        cat(op, " needs a workspace of ", n, " elements: call bind_workspace() for this size"));
+}
+
+/// Memory, clock and scratch of the CPU, and the loops that its ops are written with. Every op is run before
+/// its call returns, on `threads` threads (without OpenMP on one). Work is cut into pieces by shape alone and
+/// no sum crosses a piece that another thread may own, so the bits do not depend on `threads`. Statistics are
+/// summed in double.
+class Cpu final : public Device {
+ public:
+  static constexpr int64_t kScratch = 1 << 18;  // elements of each thread's scratch
+  static constexpr int64_t kSerial = 1 << 16;   // elements not worth waking a second thread for
+  static constexpr int64_t kPiece = 1 << 14;    // elements handed to a thread at a time
+  static constexpr int64_t kColumns = 64;       // columns that a thread sums on its stack
+
+  explicit Cpu(int threads_to_use);
+
+  DeviceInfo info() const override;
+  MemoryInfo memory() override;
+  std::shared_ptr<void> allocate(size_t bytes) override;
+  std::shared_ptr<void> allocate_host(size_t bytes) override { return allocate(bytes); }
+  void bind_workspace(Arena& arena, const Config& config) override;
+  void set_matmul_precision(Precision precision) override { precision_ = precision; }
+  void synchronize() override {}
+  void phase(const char*, int64_t) override {}
+  void start_timer() override { start_ = std::chrono::steady_clock::now(); }
+  void stop_timer() override { stop_ = std::chrono::steady_clock::now(); }
+  double device_ms() override { return std::chrono::duration<double, std::milli>(stop_ - start_).count(); }
+  std::unique_ptr<Tracer> make_tracer() override;
+
+  /// body(first, last) over [0,n) in pieces of `piece`, each item with `work` elements to go through.
+  template <class Body>
+  void pieces(int64_t n, int64_t piece, int64_t work, const Body& body) const {
+    parallel_for(n * work > kSerial ? threads : 1, (n + piece - 1) / piece,
+                 [&](int64_t i) { body(i * piece, std::min(n, (i + 1) * piece)); });
+  }
+  /// body(row) over [0,rows), each of about `cols` elements.
+  template <class Body>
+  void each_row(int64_t rows, int64_t cols, const Body& body) const {
+    const int64_t work = std::max<int64_t>(1, cols);
+    pieces(rows, std::max<int64_t>(1, kPiece / work), work, [&](int64_t first, int64_t last) {
+      for (int64_t row = first; row < last; ++row) body(row);
+    });
+  }
+  /// out[i] = f(i) over [0,n).
+  template <class T, class F>
+  void each_element(Floats<T> out, int64_t n, const F& f) const {
+    pieces(n, kPiece, 1, [=](int64_t first, int64_t last) {
+      STEPLADDER_SIMD
+      for (int64_t i = first; i < last; ++i) out.set(i, f(i));
+    });
+  }
+  /// out (C) += sum of f(n, c) over [0,N), in double.
+  template <class T, class F>
+  void add_sums(Floats<T> out, int64_t N, int64_t C, const F& f) const {
+    pieces(C, kColumns, N, [=](int64_t first, int64_t last) {
+      double sums[kColumns] = {};
+      for (int64_t n = 0; n < N; ++n)
+        for (int64_t c = first; c < last; ++c) sums[c - first] += f(n, c);
+      for (int64_t c = first; c < last; ++c) out.set(c, static_cast<float>(out[c] + sums[c - first]));
+    });
+  }
+  /// Sum of x^2, in double.
+  double squares(Tensor x) const;
+  /// kScratch elements for each thread, of which the op wants `n`. Throws std::logic_error before
+  /// bind_workspace().
+  float* scratch(const char* op, int64_t n = 0) const;
+  bool tf32() const { return precision_ == Precision::tf32; }
+
+  const int threads;
+  Tensor order;  // (B*T) scratch: rows sorted by token
+
+ private:
+  /// Bytes handed out by allocate(); blocks may outlive the backend.
+  struct Allocated {
+    int64_t now = 0, peak = 0;
+  };
+
+  const std::shared_ptr<Allocated> allocated_ = std::make_shared<Allocated>();
+  Precision precision_ = Precision::fp32;
+  Tensor scratch_;  // (threads, kScratch)
+  std::chrono::steady_clock::time_point start_, stop_;
+};
+
+}  // namespace stepladder

@@ -1,0 +1,121 @@
+// The CUDA backend. One file per op family holds its kernels and launchers.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "model/cuda/comm_nccl.h"
+#include "model/cuda/fused_attention.h"
+#include "model/cuda/handles.h"
+#include "model/ops.h"
+
+namespace stepladder {
+
+class MatmulPlans;
+struct LtMatmul;
+struct MatmulKey;
+
+/// How sums in two stages are cut: rows that a block of SumRows takes at least and how many blocks share a
+/// column at most, sorted tokens that a block of EmbeddingBackward takes, the most blocks of SumOfSquares and
+/// ClipGradNorm (about what an H200 holds at once), and the most blocks of LayerNormBackward.
+constexpr int64_t kRowChunk = 64;
+constexpr int64_t kMaxRowChunks = 256;
+constexpr int64_t kTokenChunk = 32;
+constexpr int64_t kSquareBlocks = 1024;
+constexpr int64_t kNormBlocks = 320;
+
+/// A device, and what its ops are run with. All ops run on one stream, only Stage and collectives beside it,
+/// from one thread at a time. Orders of summation depend on shapes and the device alone, and there are no
+/// floating-point atomics in the project's own kernels: they give the same bits for the same operands.
+/// cuDNN's attention does so with OpsOptions::deterministic only, and a search may choose another GEMM
+/// algorithm the next time.
+class Cuda final : public Device {
+ public:
+  /// Makes device `index` current. Throws UnsupportedError naming why it can't be used.
+  Cuda(int index, const OpsOptions& options);
+  ~Cuda() override;
+
+  DeviceInfo info() const override;
+  /// process_peak is the most that the whole device had in use at any call of this, context and loaded code
+  /// included; the runtime does not tell processes apart, so others on the device count too.
+  MemoryInfo memory() override;
+  std::shared_ptr<void> allocate(size_t bytes) override;
+  std::shared_ptr<void> allocate_host(size_t bytes) override;
+  void bind_workspace(Arena& arena, const Config& config) override;
+  void set_matmul_precision(Precision precision) override;
+  void synchronize() override;
+  void phase(const char* name, int64_t layer) override;
+  void start_timer() override;
+  void stop_timer() override;
+  double device_ms() override;
+  std::unique_ptr<Tracer> make_tracer() override;  // tracer.cpp
+
+  /// sorted_tokens = tokens in ascending order, sorted_positions = where each came from; ties keep their
+  /// order.
+  void sort_tokens(const int32_t* tokens, int64_t n, int64_t V);  // token_sort.cu
+  /// Of a product in cuBLAS' terms at the current precision. Throws UnsupportedError for bf16 below sm_80.
+  MatmulKey matmul_key(cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
+                       int64_t batch, DType dtype, Write write) const;
+  /// out = or += a b^T of FP8 matrices. Throws UnsupportedError below sm_89.
+  LtMatmul fp8_product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
+                       Write write) const;
+  /// Whether cuDNN computes this call; otherwise it is our own kernels'. DeviceInfo::attention tells which,
+  /// and why.
+  bool use_cudnn(const AttentionShape& shape, AttentionPass pass);
+
+  const OpsOptions options;
+  const int index;
+  const int device_capability;   // 90 for sm_90
+  const int compute_capability;  // of the features that are used, at most the device's
+  const int multiprocessors;
+  const int shared_limit;  // bytes of shared memory that a block may ask for
+  Stream stream;
+  Queue queue;               // of kernels on `stream`
+  Stream copy_stream;        // of Stage
+  Event staged, received;    // the last Stage and Receive are done
+  Stream collective_stream;  // of collectives; empty in a world of 1
+  Blas blas;
+  std::unique_ptr<MatmulPlans> matmul_plans;
+  std::unique_ptr<CudnnAttention> cudnn;  // empty: not used
+
+  // Scratch, from the arena.
+  Tensor partials;                                    // first-stage sums
+  Tensor positions, sorted_tokens, sorted_positions;  // (B*T)
+  Tensor sort_scratch;
+  Tensor attention_scratch;
+
+ private:
+  /// Bytes held through allocate(); outlives this object in the deleters of its blocks.
+  struct Reserved {
+    int64_t now = 0, peak = 0;
+  };
+
+  /// The least compute capability that this build's code for the current device is for: 90 for sm_90. Fails
+  /// unless there is any.
+  static int kernel_image();  // elementwise.cu
+  /// Bytes of scratch that sort_tokens needs for n tokens.
+  static size_t sort_bytes(int64_t n, int64_t V);
+  /// Decides who computes attention. Throws UnsupportedError where cuDNN is asked for and can't be had.
+  void choose_attention();
+  int64_t attention_scratch_bytes(const Config& config) const;
+
+  Event start_, stop_;
+  cublasComputeType_t compute_type_ = CUBLAS_COMPUTE_32F;
+  std::string attention_;  // DeviceInfo::attention
+  std::shared_ptr<Reserved> reserved_ = std::make_shared<Reserved>();
+  int64_t process_peak_ = 0;
+  std::string phase_;  // its range is open; "": none
+  bool in_layer_ = false;
+  bool in_step_ = false;
+};
+
+std::unique_ptr<Graph> make_cuda_graphs(Cuda& cuda);             // compile.cpp
+std::unique_ptr<Collectives> make_nccl_collectives(Cuda& cuda);  // comm_nccl.cpp
+
+/// out (C) = or += sum_n x.
+void sum_rows_into(Cuda& cuda, const Tensor& out, const Tensor& x, Write write);  // rows.cu
+
+}  // namespace stepladder

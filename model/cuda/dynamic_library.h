@@ -1,0 +1,41 @@
+// A shared library opened at run time, so that a machine without it runs everything else.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <string>
+
+#include "model/error.h"
+
+namespace stepladder {
+
+/// Stays open until the process ends: the library's own threads may be in it.
+class DynamicLibrary {
+ public:
+  /// Opens `file`. Throws Error with `failure` and the loader's reason.
+  DynamicLibrary(const std::string& file, const std::string& failure)
+      : file_(file), handle_(dlopen(file.c_str(), RTLD_NOW)) {
+    if (!handle_) throw Error(cat(failure, " (", dlerror(), ")"));
+  }
+
+  /// An address that converts to a pointer to any function.
+  struct Symbol {
+    void* address;
+    template <class Function>
+    operator Function*() const {
+      return reinterpret_cast<Function*>(address);
+    }
+  };
+  /// Throws Error where the library has no function of that name.
+  Symbol function(const char* name) const {
+    void* const address = dlsym(handle_, name);
+    if (!address) throw Error(cat(file_, " has no ", name));
+    return {address};
+  }
+
+ private:
+  std::string file_;
+  void* handle_;
+};
+
+}  // namespace stepladder

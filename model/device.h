@@ -1,0 +1,158 @@
+// A backend: a device, its graphs, its collectives, and the ops it runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "model/arena.h"
+#include "model/comm.h"
+#include "model/config.h"
+#include "model/ops/matmul.h"
+#include "model/tensor.h"
+
+namespace stepladder {
+
+class Rendezvous;
+class Tracer;
+
+/// Who computes AttentionForward and AttentionBackward: cuDNN where it can, else the kernels of this project.
+enum class Attention { automatic, cudnn, native };
+
+/// How a backend runs the ops; nothing here changes what they compute beyond rounding.
+struct OpsOptions {
+  Attention attention = Attention::automatic;
+  bool deterministic = false;  // the same bits every time, also where that is slower
+  bool wide_access = true;     // 128-bit loads and stores in the fused kernels
+  bool early_launch = true;    // recorded kernels use programmatic dependent launch: sm_90
+  /// Features of newer devices are left unused: 75 runs what a T4 would. 0: the device's own.
+  int compute_capability = 0;
+  std::string cache_dir = {};  // of matmul algorithms found by search(); "" keeps none
+};
+
+/// What search() and record() have cost so far.
+struct CompileInfo {
+  double search_ms = 0.0, capture_ms = 0.0;
+  int searched = 0, from_cache = 0;  // matmul shapes
+  int launched_early = 0;            // recorded kernels that use programmatic dependent launch
+};
+
+/// What the backend runs on. Empty strings and zeros where unknown.
+struct DeviceInfo {
+  std::string backend;  // "cpu" or "cuda"
+  std::string name;     // "NVIDIA H200"
+  std::string uuid;
+  int compute_capability = 0;   // 90 for sm_90; 0 on the CPU
+  int64_t total_memory = 0;     // bytes
+  std::string driver, runtime;  // CUDA versions, "13.0"
+  std::string blas;             // library and version
+  std::string attention;        // what AttentionForward runs on: "cuDNN 9.19.0", "native", "cpu"
+  bool bf16 = false;            // bf16 matmul: sm_80 and the CPU
+
+  bool has_tf32() const { return backend == "cpu" || compute_capability >= 80; }
+};
+
+/// Device memory outside the arena, in bytes.
+struct MemoryInfo {
+  int64_t free = 0;           // what an arena could still take
+  int64_t reserved_peak = 0;  // allocated by this backend from the driver or the OS
+  int64_t process_peak = 0;   // whole process as the device (or the OS, for the CPU) sees it
+};
+
+/// Memory, clock and state of a device. Ops are queued in order on one stream.
+class Device {
+ public:
+  Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  virtual ~Device() = default;
+
+  virtual DeviceInfo info() const = 0;
+  virtual MemoryInfo memory() = 0;
+  /// One block of device memory, 256-byte aligned, freed with its owner. Throws OutOfMemoryError.
+  virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
+  /// Page-locked host memory, freed with its owner.
+  virtual std::shared_ptr<void> allocate_host(size_t bytes) = 0;
+  /// Takes the backend's own scratch (BLAS workspace, sort buffers, reductions) for this configuration from
+  /// `arena`. Called once while a trainer is built, before any op.
+  virtual void bind_workspace(Arena& arena, const Config& config) = 0;
+  /// Precision of every f32 product that follows. fp32 where the device has no TF32; the CPU emulates it by
+  /// rounding.
+  virtual void set_matmul_precision(Precision precision) = 0;
+  /// Waits for all queued work; throws what it raised.
+  virtual void synchronize() = 0;
+  /// Names the part of the step that follows, for profilers; closes the part before. nullptr only closes.
+  virtual void phase(const char* name, int64_t layer) = 0;
+  /// Brackets work on the device's own clock; device_ms() synchronises and returns the time between the two.
+  virtual void start_timer() = 0;
+  virtual void stop_timer() = 0;
+  virtual double device_ms() = 0;
+  /// A clock for single ops: one at a time.
+  virtual std::unique_ptr<Tracer> make_tracer() = 0;
+};
+
+/// Work prepared ahead of time. A backend without graphs runs it as it is.
+class Graph {
+ public:
+  Graph() = default;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  virtual ~Graph() = default;
+
+  /// Runs `work` with a search of the fastest algorithm for each matmul in it, timed on the operands as they
+  /// are; results and accumulators of `work` are left undefined. What cache_dir has is not measured again.
+  virtual void search(const std::function<void()>& work) = 0;
+  /// Records the ops of `work` without running them (CUDA: as one graph); each call of the result runs them
+  /// with one launch. `work` must not wait for the device.
+  virtual std::function<void()> record(const std::function<void()>& work) = 0;
+  virtual CompileInfo info() const = 0;
+};
+
+/// What ranks do together. In a world of 1 nothing is done.
+class Collectives {
+ public:
+  Collectives() = default;
+  Collectives(const Collectives&) = delete;
+  Collectives& operator=(const Collectives&) = delete;
+  virtual ~Collectives() = default;
+
+  /// Makes this backend a rank of the job that meets there: called once, by all ranks, before any op. `ranks`
+  /// outlives it. Throws Error naming what to install where the library that ranks talk through is missing.
+  virtual void join(Rendezvous& ranks) = 0;
+  /// This rank and how many there are; 0 and 1 without join().
+  virtual int rank() const = 0;
+  virtual int world() const = 0;
+  /// What all ranks do together with the tensors of `bucket`, in place; all ranks must call it with the same.
+  /// Sums are rounded to the tensors' type once on the CPU, after each addition on CUDA. Queued beside the
+  /// ops, after those queued so far; the ops that follow must leave the bucket alone until wait(). Throws
+  /// std::invalid_argument where a tensor can't be cut into equal parts.
+  virtual void queue(Collective what, std::span<const Tensor> bucket) = 0;
+  /// The ops that follow wait for the collectives queued so far, but for the last `allow_pending` of them.
+  virtual void wait(int64_t allow_pending) = 0;
+};
+
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  /// Queues an op, which has been checked; it may run after the call returns.
+  virtual void run(const AnyOp& op) = 0;
+  virtual Device& device() = 0;
+  virtual Graph& graph() = 0;
+  virtual Collectives& collectives() = 0;
+};
+
+/// The reference backend: every machine, statistics in double, products through CBLAS. `threads`: 0 for all
+/// cores.
+std::unique_ptr<Backend> make_cpu_backend(int threads = 0);
+/// The CUDA backend on device `index`. Throws UnsupportedError without a usable device or in a build without
+/// CUDA.
+std::unique_ptr<Backend> make_cuda_backend(int index, const OpsOptions& options);
+
+}  // namespace stepladder

@@ -1,0 +1,96 @@
+// Clipping of the gradients' norm, and AdamW.
+#pragma once
+
+#include <span>
+
+#include "model/ops/op.h"
+
+namespace stepladder {
+
+/// out (1) = sum x^2
+struct SumOfSquares {
+  static constexpr const char* kName = "sum_of_squares";
+  Tensor out, x;
+  void check() const { expect(*this, one_float_type(x) && all_f32(out) && out.numel() == 1); }
+  Work work() const { return {OpKind::clip, {x}, {out}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// norm (1) = sqrt(sum of parts), factor (1) = min(1, max_norm / (norm + 1e-6)); as
+/// torch.nn.utils.clip_grad_norm_.
+struct ClipFactor {
+  static constexpr const char* kName = "clip_factor";
+  Tensor factor, norm, parts;
+  float max_norm;
+  void check() const {
+    expect(*this, all_f32(factor, norm, parts) && factor.numel() == 1 && norm.numel() == 1);
+  }
+  Work work() const { return {OpKind::clip, {parts}, {factor, norm}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// ClipFactor of all `grads` (float) together, one pass over all of them.
+///
+/// loss_scaler, where there is one, is (4) f32 {scale, good steps, skipped steps, overflow}: dynamic loss
+/// scaling (Micikevicius et al. 2018) that never leaves the device. The norm is then that of grads / scale,
+/// the factor includes 1 / scale. A norm that is not finite sets overflow = 1, halves the scale and counts a
+/// skipped step; otherwise overflow = 0, and the scale doubles after every 2000 good steps, up to 2^24.
+struct ClipGradNorm {
+  static constexpr const char* kName = "clip_grad_norm";
+  Tensor factor, norm;
+  std::span<const Tensor> grads;
+  float max_norm;
+  Tensor loss_scaler = {};
+  void check() const {
+    expect(*this, all_f32(factor, norm) && factor.numel() == 1 && norm.numel() == 1 &&
+                      loss_scaler_fits(loss_scaler) && !grads.empty());
+    for (const Tensor& g : grads) expect(*this, is_float(g.dtype) && g.dtype == grads[0].dtype);
+  }
+  Work work() const {
+    Work work{OpKind::clip, {grads.begin(), grads.end()}, {factor, norm, loss_scaler}};
+    work.read.emplace_back(loss_scaler);
+    return work;
+  }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// Hyperparameters of AdamW.
+struct AdamW {
+  float beta1, beta2, eps, weight_decay;
+};
+/// One tensor of a multi-tensor AdamW step. `w`, `m` and `v` are f32; `g` is float; `low`, where there is
+/// one, gets a copy of the new weights in g's type.
+struct AdamWTensor {
+  Tensor w, g, m, v, low;
+  bool decay = false;
+};
+
+/// One step of AdamW (Loshchilov and Hutter 2019) over all tensors together, g read as clip * g:
+/// m = lerp(g, m, beta1), v = lerp(g^2, v, beta2), w -= lr * (mhat / (sqrt(vhat) + eps) + decay * w).
+/// schedule (2) f32 = {lr, t}, t from 1. With a loss_scaler (as ClipGradNorm has it) a step that overflowed
+/// changes nothing, and t counts without the skipped ones.
+struct AdamWStep {
+  static constexpr const char* kName = "adamw";
+  std::span<const AdamWTensor> tensors;
+  Tensor schedule, clip;
+  AdamW hyper;
+  Tensor loss_scaler = {};
+  void check() const {
+    expect(*this, all_f32(schedule, clip) && schedule.numel() == 2 && clip.numel() == 1 &&
+                      loss_scaler_fits(loss_scaler));
+    for (const AdamWTensor& t : tensors)
+      expect(*this, all_f32(t.w, t.m, t.v) && one_float_type(t.g) && same_shape(t.w, t.g, t.m, t.v) &&
+                        (!present(t.low) || (one_float_type(t.g, t.low) && same_shape(t.w, t.low))));
+  }
+  Work work() const {
+    Work work{OpKind::adamw, {schedule, clip, loss_scaler}, {}};
+    for (const AdamWTensor& t : tensors) {
+      work.read.insert(work.read.end(), {t.w, t.g, t.m, t.v});
+      work.written.insert(work.written.end(), {t.w, t.m, t.v, t.low});
+    }
+    return work;
+  }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+}  // namespace stepladder

@@ -1,0 +1,180 @@
+// Attention: heads, masks, softmax, and all of it in one op. q, k, v are (B,NH,T,HS) each, qkv (B,T,3C).
+#pragma once
+
+#include "model/ops/op.h"
+
+namespace stepladder {
+
+inline bool qkv_fits(const Tensor& qkv, const Tensor& q, const Tensor& k, const Tensor& v) {
+  return one_float_type(qkv, q, k, v) && same_shape(q, k, v) && q.shape.rank() == 4 &&
+         qkv.shape == Shape{q.shape[0], q.shape[2], 3 * q.shape[1] * q.shape[3]};
+}
+/// x (B,T,C) belongs to heads (B,NH,T,HS).
+inline bool heads_fit(const Tensor& x, const Tensor& heads) {
+  return one_float_type(x, heads) && heads.shape.rank() == 4 &&
+         x.shape == Shape{heads.shape[0], heads.shape[2], heads.shape[1] * heads.shape[3]};
+}
+/// qkv (B,T,3C) belongs to x (B,T,C) in the NH heads of lse (B,NH,T).
+inline bool attention_fits(const Tensor& qkv, const Tensor& x, const Tensor& lse) {
+  return one_float_type(qkv, x) && all_f32(lse) && x.shape.rank() == 3 && lse.shape.rank() == 3 &&
+         qkv.shape == Shape{x.shape[0], x.shape[1], 3 * x.shape[2]} && lse.shape[0] == x.shape[0] &&
+         lse.shape[2] == x.shape[1] && lse.shape[1] > 0 && x.shape[2] % lse.shape[1] == 0;
+}
+/// FLOPs of `products` products for each pair of a token and one of its past.
+inline double attention_flops(int products, const Tensor& lse, const Tensor& qkv) {
+  const int64_t T = lse.cols(), C = qkv.cols() / 3, pairs = lse.shape[0] * T * (T + 1) / 2;
+  return 2.0 * products * static_cast<double>(pairs) * static_cast<double>(C);
+}
+
+/// q, k, v = qkv split by heads
+struct SplitQkv {
+  static constexpr const char* kName = "split_qkv";
+  Tensor q, k, v, qkv;
+  void check() const { expect(*this, qkv_fits(qkv, q, k, v)); }
+  Work work() const { return {OpKind::copy, {qkv}, {q, k, v}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// The inverse of SplitQkv.
+struct MergeQkv {
+  static constexpr const char* kName = "merge_qkv";
+  Tensor qkv, q, k, v;
+  void check() const { expect(*this, qkv_fits(qkv, q, k, v)); }
+  Work work() const { return {OpKind::copy, {q, k, v}, {qkv}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// SplitQkv of qkv + bias (3C).
+struct BiasSplitQkv {
+  static constexpr const char* kName = "bias_split_qkv";
+  Tensor q, k, v, qkv, bias;
+  void check() const {
+    expect(*this, qkv_fits(qkv, q, k, v) && one_float_type(qkv, bias) && one_per_column(qkv, bias));
+  }
+  Work work() const { return {OpKind::copy, {qkv, bias}, {q, k, v}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// out (B,NH,T,HS) = x (B,T,C)
+struct SplitHeads {
+  static constexpr const char* kName = "split_heads";
+  Tensor out, x;
+  void check() const { expect(*this, heads_fit(x, out)); }
+  Work work() const { return {OpKind::copy, {x}, {out}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// out (B,T,C) = x (B,NH,T,HS)
+struct MergeHeads {
+  static constexpr const char* kName = "merge_heads";
+  Tensor out, x;
+  void check() const { expect(*this, heads_fit(out, x)); }
+  Work work() const { return {OpKind::copy, {x}, {out}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// mask (T,T) = 0 where s <= t, else -inf
+struct CausalMask {
+  static constexpr const char* kName = "causal_mask";
+  Tensor mask;
+  void check() const { expect(*this, one_float_type(mask) && mask.shape.rank() == 2 && square(mask)); }
+  Work work() const { return {OpKind::softmax, {}, {mask}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// att (B,NH,T,T) += mask (T,T)
+struct AddMask {
+  static constexpr const char* kName = "add_mask";
+  Tensor att, mask;
+  void check() const {
+    expect(*this, one_float_type(att, mask) && square(att) && mask.shape == Shape{att.cols(), att.cols()});
+  }
+  Work work() const { return {OpKind::softmax, {att, mask}, {att}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// p = softmax of x over the last dimension; p may be x.
+struct SoftmaxForward {
+  static constexpr const char* kName = "softmax_forward";
+  Tensor p, x;
+  void check() const { expect(*this, one_float_type(p, x) && same_shape(p, x) && x.shape.rank() > 0); }
+  Work work() const { return {OpKind::softmax, {x}, {p}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// dx = p * (dp - sum_s(dp * p)); dx may be dp.
+struct SoftmaxBackward {
+  static constexpr const char* kName = "softmax_backward";
+  Tensor dx, dp, p;
+  void check() const {
+    expect(*this, one_float_type(dx, dp, p) && same_shape(dx, dp, p) && p.shape.rank() > 0);
+  }
+  Work work() const { return {OpKind::softmax, {dp, p}, {dx}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// SoftmaxForward over s <= t only, x (...,T,T); p = 0 elsewhere. Reads nothing above the diagonal.
+struct CausalSoftmaxForward {
+  static constexpr const char* kName = "causal_softmax_forward";
+  Tensor p, x;
+  void check() const { expect(*this, one_float_type(p, x) && same_shape(p, x) && square(x)); }
+  Work work() const { return {OpKind::softmax, {past_of(x)}, {p}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// SoftmaxBackward over s <= t only.
+struct CausalSoftmaxBackward {
+  static constexpr const char* kName = "causal_softmax_backward";
+  Tensor dx, dp, p;
+  void check() const { expect(*this, one_float_type(dx, dp, p) && same_shape(dx, dp, p) && square(p)); }
+  Work work() const { return {OpKind::softmax, {past_of(dp), past_of(p)}, {dx}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// CausalSoftmaxForward of scale * x.
+struct ScaledCausalSoftmaxForward {
+  static constexpr const char* kName = "scaled_causal_softmax_forward";
+  Tensor p, x;
+  float scale;
+  void check() const { expect(*this, one_float_type(p, x) && same_shape(p, x) && square(x)); }
+  Work work() const { return {OpKind::softmax, {past_of(x)}, {p}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// dx = scale * CausalSoftmaxBackward.
+struct ScaledCausalSoftmaxBackward {
+  static constexpr const char* kName = "scaled_causal_softmax_backward";
+  Tensor dx, dp, p;
+  float scale;
+  void check() const { expect(*this, one_float_type(dx, dp, p) && same_shape(dx, dp, p) && square(p)); }
+  Work work() const { return {OpKind::softmax, {past_of(dp), past_of(p)}, {dx}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// out (B,T,C) = softmax(q k^T / sqrt(HS)) v over s <= t, in NH heads, without the (T,T) matrix (Dao et al.
+/// 2022); lse (B,NH,T) f32 = log sum_s exp(q k^T / sqrt(HS)). On CUDA f32 throws UnsupportedError.
+struct AttentionForward {
+  static constexpr const char* kName = "attention_forward";
+  Tensor out, lse, qkv;
+  void check() const { expect(*this, attention_fits(qkv, out, lse)); }
+  Work work() const {
+    return {OpKind::attention, {qkv}, {out, lse}, attention_flops(2, lse, qkv), qkv.dtype};
+  }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// dqkv (B,T,3C) of AttentionForward.
+struct AttentionBackward {
+  static constexpr const char* kName = "attention_backward";
+  Tensor dqkv, dout, out, lse, qkv;
+  void check() const {
+    expect(*this, attention_fits(qkv, out, lse) && one_float_type(qkv, dqkv, dout) && same_shape(dqkv, qkv) &&
+                      same_shape(dout, out));
+  }
+  Work work() const {
+    return {OpKind::attention, {dout, out, lse, qkv}, {dqkv}, attention_flops(5, lse, qkv), qkv.dtype};
+  }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+}  // namespace stepladder

@@ -1,0 +1,158 @@
+// FP8 (Micikevicius et al. 2022) with a scale for each tensor.
+//
+// q (N,C) and its transpose qt (C,N) are FP8 of one type, scale and amax; either may be empty. Both become v
+// / *scale to nearest even, saturating; what is not finite becomes NaN. *amax = max(*amax, |v|), NaN where a
+// v is NaN. N and C are multiples of 16 on CUDA.
+#pragma once
+
+#include "model/ops/classifier.h"
+#include "model/ops/layernorm.h"
+#include "model/ops/op.h"
+
+namespace stepladder {
+
+/// q (N,C) and qt (C,N) fit x (N,C), or are empty, but not both.
+inline bool quantized_fit(const Tensor& q, const Tensor& qt, const Tensor& x) {
+  const auto fits = [](const Tensor& t) { return is_fp8(t.dtype) && t.scale && t.amax; };
+  const bool rows = !present(q) || (fits(q) && dim(q, -1) == dim(x, -1) && rows_of(q) == rows_of(x));
+  const bool columns = !present(qt) || (fits(qt) && qt.shape.rank() == 2 && qt.shape[0] == dim(x, -1) &&
+                                        qt.shape[1] == rows_of(x));
+  const bool alike =
+      !present(q) || !present(qt) || (q.dtype == qt.dtype && q.scale == qt.scale && q.amax == qt.amax);
+  return (present(q) || present(qt)) && x.shape.rank() > 0 && rows && columns && alike;
+}
+
+/// q, qt of v = x (N,C); dbias (C; empty: none) += sum_n x.
+struct Quantize {
+  static constexpr const char* kName = "quantize";
+  Tensor q, qt, x, dbias = {};
+  void check() const {
+    expect(*this, quantized_fit(q, qt, x) && one_float_type(x) &&
+                      (!present(dbias) || (one_float_type(x, dbias) && one_per_column(x, dbias))));
+  }
+  Work work() const { return {OpKind::elementwise, {x, dbias}, {q, qt, dbias}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// q (L,N,C), qt (L,C,N) of v = x (L,N,C), each of the L matrices with one of the scales (L,kScaleStride) and
+/// of amax (L), which are set first: *amax = max |x|, *scale as UpdateScales has it for that alone. Reads x
+/// twice.
+struct QuantizeToFit {
+  static constexpr const char* kName = "quantize_to_fit";
+  Tensor q, qt, x;
+  void check() const {
+    expect(*this, x.shape.rank() == 3 && same_shape(q, x) &&
+                      qt.shape == Shape{x.shape[0], x.shape[2], x.shape[1]} && one_float_type(x) &&
+                      is_fp8(q.dtype) && qt.dtype == q.dtype && q.scale && q.amax && qt.scale == q.scale &&
+                      qt.amax == q.amax);
+  }
+  Work work() const { return {OpKind::elementwise, {{x, 2.0 * Operand(x).bytes}}, {q, qt}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// q, qt of v = gelu(x), tanh form.
+struct QuantizeGelu {
+  static constexpr const char* kName = "quantize_gelu";
+  Tensor q, qt, x;
+  void check() const { expect(*this, quantized_fit(q, qt, x) && one_float_type(x)); }
+  Work work() const { return {OpKind::elementwise, {x}, {q, qt}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// q, qt of v = dout * gelu'(x); dbias (C) += sum_n v.
+struct QuantizeGeluBackward {
+  static constexpr const char* kName = "quantize_gelu_backward";
+  Tensor q, qt, dbias, dout, x;
+  void check() const {
+    expect(*this, quantized_fit(q, qt, x) && one_float_type(x, dout, dbias) && same_shape(x, dout) &&
+                      one_per_column(x, dbias));
+  }
+  Work work() const { return {OpKind::elementwise, {dout, x, dbias}, {q, qt, dbias}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// losses of CrossEntropyForward, and q (B,T,Vp) of its gradient v, that of CrossEntropyForwardBackward.
+/// Leaves logits alone. On CUDA Vp is a multiple of 16.
+struct QuantizeCrossEntropy {
+  static constexpr const char* kName = "quantize_cross_entropy";
+  Tensor q, losses, logits, targets;
+  int64_t V;
+  float scale;
+  void check() const {
+    expect(*this, quantized_fit(q, {}, logits) && cross_entropy_fits(losses, logits, targets, V));
+  }
+  Work work() const { return {OpKind::cross_entropy, {targets, first_columns(logits, V)}, {q, losses}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// q, qt of v = LayerNormForward of x (N,C), unrounded, and its mean and rstd (N). On CUDA, 32 rows of FP8
+/// have to fit into shared memory.
+struct QuantizeLayerNorm {
+  static constexpr const char* kName = "quantize_layernorm";
+  Tensor q, qt, mean, rstd;
+  Tensor x, w, b;
+  void check() const {
+    expect(*this, quantized_fit(q, qt, x) && one_float_type(x, w, b) && all_f32(mean, rstd) &&
+                      one_per_column(x, w, b) && one_per_row(x, mean, rstd));
+  }
+  Work work() const { return {OpKind::layernorm, {x, w, b}, {q, qt, mean, rstd}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// An FP8 matrix (N,C) and its transpose (C,N); either may be empty.
+struct Fp8Pair {
+  Tensor q, qt;
+};
+
+/// LayerNormBackward, and q, qt of v = the new dx as stored.
+struct QuantizeLayerNormBackward {
+  static constexpr const char* kName = "quantize_layernorm_backward";
+  Fp8Pair quantized;
+  Tensor dx;
+  NormParams dparams;
+  Tensor dbias, dout;
+  NormInput input;
+  Tensor w;
+  LayerNormBackward norm() const { return {dx, dparams, dbias, dout, input, w}; }
+  void check() const {
+    norm().check();
+    expect(*this, quantized_fit(quantized.q, quantized.qt, dx));
+  }
+  Work work() const {
+    Work work = norm().work();
+    work.written.insert(work.written.begin(), {quantized.q, quantized.qt});
+    return work;
+  }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// qt (C,N) = q (N,C) transposed, both FP8.
+struct Transpose {
+  static constexpr const char* kName = "transpose";
+  Tensor qt, q;
+  void check() const {
+    expect(*this,
+           is_fp8(q.dtype) && qt.dtype == q.dtype && dim(qt, -1) == rows_of(q) && rows_of(qt) == dim(q, -1));
+  }
+  Work work() const { return {OpKind::elementwise, {q}, {qt}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// Delayed scaling: where amax > 0 or NaN, it enters history (R,W) in front and the oldest value leaves;
+/// scale = the least power of two with max(history) <= scale * the largest number of `type`, 1 where all of
+/// history is 0, NaN where one value is not finite. scale (R,kScaleStride), of which the first of a row is
+/// set, and amax (R), all f32. A power of two loses no digits, neither in FP8 nor when it is taken back.
+struct UpdateScales {
+  static constexpr const char* kName = "update_scales";
+  Tensor scale, history, amax;
+  DType type;
+  void check() const {
+    expect(*this, all_f32(scale, history, amax) && history.shape.rank() == 2 && history.cols() > 0 &&
+                      scale.shape == Shape{history.shape[0], kScaleStride} &&
+                      amax.shape == Shape{history.shape[0]} && is_fp8(type));
+  }
+  Work work() const { return {OpKind::reduction, {history, amax}, {scale, history}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+}  // namespace stepladder

@@ -1,0 +1,37 @@
+// GELU, tanh form (Hendrycks and Gimpel 2016).
+#pragma once
+
+#include "model/ops/op.h"
+
+namespace stepladder {
+
+/// x += bias (C), out = gelu(x as stored)
+struct BiasGeluForward {
+  static constexpr const char* kName = "bias_gelu_forward";
+  Tensor out, x, bias;
+  void check() const {
+    expect(*this, one_float_type(out, x, bias) && same_shape(out, x) && one_per_column(x, bias));
+  }
+  Work work() const { return {OpKind::elementwise, {x, bias}, {x, out}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// out = gelu(x)
+struct GeluForward {
+  static constexpr const char* kName = "gelu_forward";
+  Tensor out, x;
+  void check() const { expect(*this, one_float_type(out, x) && same_shape(out, x)); }
+  Work work() const { return {OpKind::elementwise, {x}, {out}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// dx = dout * gelu'(x); dx may be dout.
+struct GeluBackward {
+  static constexpr const char* kName = "gelu_backward";
+  Tensor dx, dout, x;
+  void check() const { expect(*this, one_float_type(dx, dout, x) && same_shape(dx, dout, x)); }
+  Work work() const { return {OpKind::elementwise, {dout, x}, {dx}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+}  // namespace stepladder

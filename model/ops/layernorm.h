@@ -1,0 +1,80 @@
+// LayerNorm (Ba et al. 2016) of x (N,C) in one kernel, with a residual, and its gradients; mean and rstd (N)
+// are f32.
+#pragma once
+
+#include "model/ops/op.h"
+
+namespace stepladder {
+
+/// out (N,C) = (x - mean) * rstd * w + b, rstd = 1 / sqrt(var + 1e-5)
+struct LayerNormForward {
+  static constexpr const char* kName = "layernorm_forward";
+  Tensor out, mean, rstd;
+  Tensor x, w, b;
+  void check() const {
+    expect(*this, one_float_type(out, x, w, b) && all_f32(mean, rstd) && same_shape(out, x) &&
+                      one_per_column(x, w, b) && one_per_row(x, mean, rstd));
+  }
+  Work work() const { return {OpKind::layernorm, {x, w, b}, {out, mean, rstd}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// What LayerNorm writes, and what its gradients need of it: (N,C), (N), (N).
+struct Normalized {
+  Tensor out, mean, rstd;
+};
+/// What it read, and the statistics of that: (N,C), (N), (N).
+struct NormInput {
+  Tensor x, mean, rstd;
+};
+/// Weight and bias of a LayerNorm, or their gradients: (C).
+struct NormParams {
+  Tensor w, b;
+};
+
+/// res = x + y + bias (C; empty: none), then LayerNormForward of res as stored. res may be x.
+struct ResidualLayerNormForward {
+  static constexpr const char* kName = "residual_layernorm_forward";
+  Tensor res;
+  Normalized norm;
+  Tensor x, y, bias;
+  NormParams params;
+  void check() const {
+    const auto& [out, mean, rstd] = norm;
+    const auto& [w, b] = params;
+    expect(*this, one_float_type(res, out, x, y, w, b) && all_f32(mean, rstd) && same_shape(res, out, x, y) &&
+                      one_per_column(x, w, b) && one_per_row(x, mean, rstd) &&
+                      (!present(bias) || (one_float_type(x, bias) && one_per_column(x, bias))));
+  }
+  Work work() const {
+    return {OpKind::layernorm, {x, y, bias, params.w, params.b}, {res, norm.out, norm.mean, norm.rstd}};
+  }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// dx += rstd * (dxhat - mean_c(dxhat) - xhat * mean_c(dxhat * xhat)), dxhat = dout * w;
+/// dparams: dw += sum_n dout * xhat, db += sum_n dout; dbias (C; empty: none) += sum_n of the new dx as
+/// stored: the bias gradient of the projection whose output was added to x.
+struct LayerNormBackward {
+  static constexpr const char* kName = "layernorm_backward";
+  Tensor dx;
+  NormParams dparams;
+  Tensor dbias, dout;
+  NormInput input;
+  Tensor w;
+  void check() const {
+    const auto& [x, mean, rstd] = input;
+    const auto& [dw, db] = dparams;
+    expect(*this, one_float_type(dx, dw, db, dout, x, w) && all_f32(mean, rstd) && same_shape(dx, dout, x) &&
+                      one_per_column(x, w, dw, db) && one_per_row(x, mean, rstd) &&
+                      (!present(dbias) || (one_float_type(x, dbias) && one_per_column(x, dbias))));
+  }
+  Work work() const {
+    const auto& [x, mean, rstd] = input;
+    const auto& [dw, db] = dparams;
+    return {OpKind::layernorm, {dx, dw, db, dbias, dout, x, mean, rstd, w}, {dx, dw, db, dbias}};
+  }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+}  // namespace stepladder

@@ -1,0 +1,48 @@
+#include "model/tracing.h"
+
+namespace stepladder {
+
+Tracing::Tracing(Ops& ops) : ops_(ops), tracer_(ops.device().make_tracer()) {
+  ops_.observe(this);
+}
+
+void Tracing::begin_step() {
+  queued_.clear();
+  tracer_->begin();
+}
+
+Tracing::Step Tracing::end_step() {
+  return {tracer_->end(), std::exchange(queued_, {})};
+}
+
+void Tracing::enter(const OpCall& call, std::span<const Tensor>) {
+  // Batches arrive, and gradients are cleared, where no phase is open; the next batch within some other.
+  const bool batch = call.op == Upload::kName || call.op == Stage::kName || call.op == Receive::kName;
+  const bool reduction =
+      call.op == name_of(Collective::all_reduce) || call.op == name_of(Collective::reduce_scatter);
+  const int64_t id = std::ssize(calls_);
+  calls_.push_back(call);
+  calls_.back().phase = batch ? "data" : reduction ? "gradient reduction" : phase_.empty() ? "clear" : phase_;
+  if (!recording_) queued_.push_back(id);
+  tracer_->enter(id);
+}
+
+void Tracing::begin_recording() {
+  phase_.clear();  // a recorded part opens its own
+  recording_ = true;
+  recordings_.emplace_back(std::ssize(calls_), 0);
+}
+
+int64_t Tracing::end_recording() {
+  recording_ = false;
+  recordings_.back().second = std::ssize(calls_);
+  return std::ssize(recordings_) - 1;
+}
+
+void Tracing::replay(int64_t recording) {
+  const auto [first, last] = recordings_[static_cast<size_t>(recording)];
+  for (int64_t id = first; id < last; ++id) queued_.push_back(id);
+  tracer_->replay(first, last);
+}
+
+}  // namespace stepladder
