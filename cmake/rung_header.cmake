@@ -1,7 +1,6 @@
-# Writes OUT, the header that the build includes into variant FILE: its NAME, and a hash over it and the model.
-# Usage: cmake -DOUT=... -DNAME=... -DFILE=... -DMODEL=<folder> -P rung_header.cmake
-file(GLOB_RECURSE sources "${MODEL}/*.h" "${MODEL}/*.cpp" "${MODEL}/*.cu" "${MODEL}/*.cuh")
-list(SORT sources)
+# Writes OUT, the header that the build includes into variant FILE: its NAME, and a hash over it and the SOURCES of the model.
+# Usage: cmake -DOUT=... -DNAME=... -DFILE=... -DSOURCES=<file listing them> -P rung_header.cmake
+file(STRINGS "${SOURCES}" sources)
 file(SHA256 "${FILE}" all)
 foreach(source IN LISTS sources)
   file(SHA256 "${source}" hash)

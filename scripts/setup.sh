@@ -2,17 +2,23 @@
 # Set-up shared by run, test, format and lint; sourced, never executed. Everything it does is skipped when already done,
 # so that a second call takes no network and under a second.
 #
-# STEPLADDER_CUDA: AUTO (default: the toolkit that is here, or NVIDIA's PyPI wheels where there is a device without
-# one), ON (the same, but an error where neither can be had), OFF (CPU only), wheels (the wheels, device or not).
+# STEPLADDER_CUDA: AUTO (default: where there is a device, the toolkit that is here or NVIDIA's PyPI wheels; else CPU only),
+# ON (the same, device or not, and an error where neither can be had), OFF (CPU only), wheels (the wheels, device or not).
+# STEPLADDER_ARCHITECTURES: device (default: CUDA code for the devices here alone, where there are any), or all.
 
 set -euo pipefail
 shopt -s inherit_errexit nullglob
+OPTIONS=()
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 JOBS=$(nproc)
 cd "$ROOT"
 mkdir -p build
 
-note() { printf 'stepladder: %s\n' "$*" >&2; }
+# note TEXT...: a line of its own, even while another one is changing.
+note() {
+  [[ ! -t 2 ]] || printf '\r\e[K' >&2
+  printf 'stepladder: %s\n' "$*" >&2
+}
 die() {
   note "error: $*"
   exit 1
@@ -64,7 +70,7 @@ require_packages() {
   done
   ((${#missing[@]})) || return 0
 
-  note "installing ${missing[*]}"
+  note "installing ${#missing[@]} Debian packages: ${missing[*]}"
   { apt_update && apt_get install --no-install-recommends "${missing[@]}"; } ||
     die "missing and could not be installed (build/apt.log); as root: apt-get install ${missing[*]}"
   for package in "${missing[@]}"; do
@@ -81,10 +87,10 @@ want_packages() {
 
 # ---- Python environments -----------------------------------------------------------------------------------------
 
-# Prints a Python of 3.11 or newer.
+# Prints a Python of 3.11 or newer, the virtual environment's where there is one.
 find_python() {
   local python
-  for python in python3 python3.13 python3.12 python3.11 /usr/bin/python3; do
+  for python in .venv/bin/python python3 python3.13 python3.12 python3.11 /usr/bin/python3; do
     if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       printf '%s\n' "$python"
       return
@@ -101,10 +107,11 @@ python_environment() {
     return
   fi
   python=$(find_python) || return
-  note "installing $requirements into $folder"
+  note "installing Python packages into $folder ($requirements)"
   [[ ! -L $folder ]] || rm "$folder" # not what it leads to, which is cleared below
+  # Python compiles what is imported; not all that is there.
   "$python" -m venv --clear "$folder" >build/pip.log 2>&1 &&
-    "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 1 --require-hashes \
+    "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile --retries 1 --require-hashes \
       --no-deps --only-binary :all: --requirement "$requirements" >>build/pip.log 2>&1 &&
     printf '%s\n' "$stamp" >"$folder/stamp"
 }
@@ -129,6 +136,13 @@ find_nvcc() {
 
 nvidia_device_present() {
   [[ -e /dev/nvidia0 ]] || nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
+}
+
+# Prints what to compile CUDA code for, "90a-real;80-real"; nothing for all that the project names.
+device_architectures() {
+  [[ ${STEPLADDER_ARCHITECTURES:-device} == device ]] || return 0
+  nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u |
+    sed 's/^90$/90a/; s/$/-real/' | paste -sd';' || true
 }
 
 # Prints the nvcc of NVIDIA's PyPI wheels, laid out as find_package(CUDAToolkit) looks for it.
@@ -165,11 +179,16 @@ choose_backend() {
   fi
 
   if nvidia_device_present; then device=true; fi
+  if [[ $mode == AUTO && $device == false ]]; then
+    note "CPU only: no NVIDIA device"
+    return
+  fi
   if [[ $mode != wheels ]]; then nvcc=$(find_nvcc) || nvcc=''; fi
-  if [[ -z $nvcc && ($mode != AUTO || $device == true) ]]; then nvcc=$(cuda_wheels) || nvcc=''; fi
+  if [[ -z $nvcc ]]; then nvcc=$(cuda_wheels) || nvcc=''; fi
 
   if [[ -n $nvcc ]]; then
     PRESET=cuda
+    ARCHITECTURES=$(device_architectures)
     export CUDACXX=$nvcc CUDAToolkit_ROOT=${nvcc%/bin/nvcc}
     if [[ -z ${CUDNN_FRONTEND_DIR:-} ]]; then
       CUDNN_FRONTEND_DIR=$(cudnn_frontend) ||
@@ -178,33 +197,60 @@ choose_backend() {
     fi
   elif [[ $mode != AUTO ]]; then
     die "STEPLADDER_CUDA=$mode: no CUDA toolkit, and its PyPI wheels could not be installed (build/pip.log)"
-  elif $device; then
-    note "CPU only: an NVIDIA device, but no CUDA toolkit, and its PyPI wheels could not be installed (build/pip.log)"
   else
-    note "CPU only: no CUDA toolkit and no NVIDIA device"
+    note "CPU only: an NVIDIA device, but no CUDA toolkit, and its PyPI wheels could not be installed (build/pip.log)"
   fi
 }
 
 # ---- all together ------------------------------------------------------------------------------------------------
 
-# Everything a build and a run need. Sets PRESET and PYTHON, which run, test and lint read.
+# setup run|tests: the Debian packages that a build needs, that of the tests too or not. Sets PRESET.
 setup() {
-  require_packages build-essential ca-certificates cmake git libbenchmark-dev libboost-dev ninja-build pkg-config libcli11-dev \
-    libgtest-dev libopenblas-dev libpcre2-dev nlohmann-json3-dev python3-venv
-  want_packages "several ranks on the CPU" libopenmpi-dev openmpi-bin
-  if python_environment .venv scripts/requirements.txt; then
-    PYTHON=$ROOT/.venv/bin/python
-  else
-    note "warning: Python packages could not be installed (build/pip.log): no page, no charts"
-    PYTHON=$(find_python) || die "missing: python3 (3.11 or newer)"
-  fi
-  [[ -f data/austen.txt ]] || apt_update || true  # the corpus is in a Debian package
-  "$PYTHON" scripts/prepare_data.py >build/data.log || note "warning: no corpus in data/, going on without"
+  local more=()
+  [[ $1 != tests ]] || more=(libbenchmark-dev libgtest-dev)
+  require_packages build-essential ca-certificates cmake git ninja-build pkg-config libboost-dev libcli11-dev libopenblas-dev \
+    libpcre2-dev nlohmann-json3-dev python3-venv "${more[@]}"
+  [[ $1 != tests ]] || want_packages "several ranks on the CPU" libopenmpi-dev openmpi-bin
   choose_backend
 }
 
-# build PRESET: configures and builds build/PRESET.
+# What a run and its report need beside the build: Python packages and data.
+fetch() {
+  local python=.venv/bin/python
+  if ! python_environment .venv scripts/requirements.txt; then
+    note "warning: Python packages could not be installed (build/pip.log): no page, no charts"
+    python=$(find_python) || return
+  fi
+  [[ -f data/austen.txt ]] || apt_update || true # the corpus is in a Debian package
+  "$python" scripts/prepare_data.py >build/data.log || note "warning: no corpus in data/, going on without"
+}
+
+# build PRESET TARGET...: configures build/PRESET and builds these targets. OPTIONS are CMake's.
 build() {
-  cmake --preset "$1" --log-level=WARNING
-  cmake --build --preset "$1" --parallel "$JOBS"
+  local preset=$1 log=build/configure.log
+  local options=("${OPTIONS[@]}")
+  shift
+  [[ $preset != cuda ]] || options+=("-DCMAKE_CUDA_ARCHITECTURES=${ARCHITECTURES:-}")
+  note "configuring build/$preset"
+  cmake --preset "$preset" --log-level=WARNING "${options[@]}" >"$log" 2>&1 || { cat "$log" >&2 && exit 1; }
+  sed -n '/^CMake Warning/,/^$/p' "$log" >&2
+  NINJA_STATUS='@%f/%t@ ' cmake --build "build/$preset" --parallel "$JOBS" --target "$@" 2>&1 | show_progress
+}
+
+# Of ninja's output, how far it is: on a terminal in a line that changes, in a log a line each tenth. The rest as it is.
+show_progress() {
+  local line left='' tenth=0
+  while IFS= read -r line; do
+    if [[ ! $line =~ ^@([0-9]+)/([0-9]+)@\  ]]; then
+      printf '%s%s\n' "$left" "$line" >&2
+      left=''
+    elif [[ -t 2 ]]; then
+      printf '\r\e[Kstepladder: building %d/%d' "${BASH_REMATCH[@]:1:2}" >&2
+      left=$'\n'
+    elif ((BASH_REMATCH[1] * 10 / BASH_REMATCH[2] > tenth)); then
+      tenth=$((BASH_REMATCH[1] * 10 / BASH_REMATCH[2]))
+      note "building ${BASH_REMATCH[1]}/${BASH_REMATCH[2]}"
+    fi
+  done
+  printf '%s' "$left" >&2
 }

@@ -3,23 +3,20 @@
 
 Usage: tidy.py BUILD JOBS FILE...
 
-A file has not changed where clang-tidy, its configuration, the file's compile command and the contents of all that it
-includes are those of a stamp in BUILD/tidy/. Exit status: 0, or 1 where clang-tidy found something.
+BUILD/compile_commands.json says how each is compiled; nothing has to be built but what the sources include. A file has not
+changed where clang-tidy, its configuration and the file's compile command are those that name a stamp in BUILD/tidy/, and
+all that the file includes is as the stamp says. Exit status: 0, or 1 where clang-tidy found something.
 """
 
 import hashlib
 import json
 import os
-import re
+import shlex
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-
-
-def output_of(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 @cache
@@ -28,42 +25,48 @@ def digest(path: str) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "gone since it was compiled"
 
 
-def objects(build: str) -> dict[str, list[str]]:
-    """What each object was made from, as ninja noted it."""
-    made = {}
-    for line in output_of("ninja", "-C", build, "-t", "deps").splitlines():
-        if line.startswith(" "):
-            files.append(os.path.join(build, line.strip()))
-        elif line:
-            files = made.setdefault(line.split(":")[0], [])
-    return made
+def included(command: str, folder: str) -> list[str]:
+    """The source and all that it includes, as the compiler finds it."""
+    words = shlex.split(command)
+    output = words.index("-o")
+    words[output : output + 2] = ["-M"]
+    words.remove("-c")
+    rule = subprocess.run(words, cwd=folder, check=True, capture_output=True, text=True).stdout
+    return [os.path.join(folder, name) for name in rule.replace("\\\n", " ").split()[1:]]
 
 
-def stamps(build: str) -> dict[str, Path]:
-    """A stamp for each source that the build compiles; its name says all that clang-tidy's answer depends on."""
-    made, found = objects(build), {}
-    tidy = output_of("clang-tidy", "--version") + digest(".clang-tidy")
-    for entry in json.loads(Path(build, "compile_commands.json").read_text()):
-        files = made.get(re.search(r" -o (\S+)", entry["command"])[1])
-        if files:
-            text = "\n".join([tidy, entry["command"], *map(digest, files)])
-            found[entry["file"]] = Path(build, "tidy", hashlib.sha256(text.encode()).hexdigest())
-    return found
+class Stamp:
+    """What clang-tidy saw of a source when it last passed."""
+
+    def __init__(self, entry: dict[str, str], build: str, tidy: str):
+        self.command, self.folder = entry["command"], entry["directory"]
+        self.path = Path(build, "tidy", hashlib.sha256(f"{tidy}\n{self.command}".encode()).hexdigest())
+
+    def holds(self) -> bool:
+        if not self.path.exists():
+            return False
+        lines = (line.split(" ", 1) for line in self.path.read_text().splitlines())
+        return all(digest(name) == seen for seen, name in lines)
+
+    def write(self) -> None:
+        self.path.write_text("".join(f"{digest(name)} {name}\n" for name in included(self.command, self.folder)))
 
 
 def main(build: str, jobs: str, *files: str) -> int:
-    stamp_of = stamps(build)
+    version = subprocess.run(["clang-tidy", "--version"], check=True, capture_output=True, text=True).stdout
+    entries = json.loads(Path(build, "compile_commands.json").read_text())
+    stamps = {entry["file"]: Stamp(entry, build, version + digest(".clang-tidy")) for entry in entries}
     Path(build, "tidy").mkdir(exist_ok=True)
 
     def passes(file: str) -> bool:
-        stamp = stamp_of.get(os.path.abspath(file))
-        if stamp and stamp.exists():
+        stamp = stamps.get(os.path.abspath(file))
+        if stamp and stamp.holds():
             return True
         done = subprocess.run(["clang-tidy", "-p", build, "--quiet", file], capture_output=True, text=True)
         if done.returncode != 0:
             print(done.stdout, done.stderr, sep="", end="", flush=True)
         elif stamp:
-            stamp.touch()
+            stamp.write()
         return done.returncode == 0
 
     with ThreadPoolExecutor(int(jobs)) as pool:

@@ -50,14 +50,6 @@ std::string command_line() {
   return "stepladder" + words;
 }
 
-/// The commit of the source folder, with "-dirty" when it has changes; "" where it is no checkout.
-std::string source_commit() {
-  if (!std::filesystem::exists(STEPLADDER_SOURCE_DIR "/.git")) return "";
-  return output_of({"git", "-C", STEPLADDER_SOURCE_DIR, "describe", "--always", "--dirty", "--abbrev=40",
-                    "--exclude=*"})
-      .value_or("");
-}
-
 /// "2025-01-31T12:34:56.789Z".
 std::string now_utc() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -157,7 +149,7 @@ std::string python() {
 Json machine_context(const DeviceProbe& probe) {
   const Host h = host();
   return {{"version", version()},
-          {"commit", source_commit()},
+          {"commit", build_commit()},
           {"build", STEPLADDER_BUILD},
           {"command_line", command_line()},
           {"time", now_utc()},

@@ -12,6 +12,10 @@ namespace stepladder {
 /// Of this tool: "0.1.0".
 std::string version();
 
+/// The commit that this program was built from, with "-dirty" where tracked files differed; "" where it was
+/// no checkout.
+const char* build_commit();
+
 struct Host {
   std::string name, os, cpu;
   int64_t cores = 0;             // that this process may use
@@ -41,7 +45,7 @@ std::string bin_dir();
 /// The Python for the charts and the page: STEPLADDER_PYTHON, else the source folder's .venv, else python3.
 std::string python();
 
-/// Tool version and commit, command line, host, device and time: the context of a results file.
+/// Tool version, commit of the build, command line, host, device and time: the context of a results file.
 Json machine_context(const DeviceProbe& probe);
 
 }  // namespace stepladder

@@ -1,0 +1,97 @@
+# CUDA, and what of NVIDIA's is found beside it: cuDNN, CUPTI, NCCL. Each is used where it is, and said to be missing where not.
+# Sets `cuda`, and `cudnn` with its paths.
+
+# ---- CUDA: found, asked for, or plainly absent -------------------------------------------------------------------
+set(cuda OFF)
+if(NOT STEPLADDER_CUDA STREQUAL "OFF")
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 90a-real 90-virtual)  # T4, A100, H100/H200, PTX for what follows
+  endif()
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    if(NOT TARGET CUDA::nvToolsExt)
+      add_library(CUDA::nvToolsExt INTERFACE IMPORTED)  # CMake 3.25.1's module expects it, CUDA 13 has none
+    endif()
+    find_package(CUDAToolkit 12 REQUIRED)
+    list(APPEND CMAKE_BUILD_RPATH ${CUDAToolkit_LIBRARY_DIR})  # CMake takes nvcc's library folder for the system's
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know that nvcc 12 has C++20
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    endif()
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+    set(cuda ON)
+  elseif(STEPLADDER_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "STEPLADDER_CUDA=ON, but no nvcc was found: put it on PATH or set CUDACXX")
+  endif()
+endif()
+if(cuda)
+  message(STATUS "CUDA backend: nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
+else()
+  message(STATUS "CUDA backend: none, CPU only")
+endif()
+
+# ---- cuDNN attention: cuDNN 9's header and library, and the header-only nvidia-cudnn-frontend, or plainly absent -------
+set(CUDNN_ROOT "" CACHE PATH "Folder with cuDNN's include/ and lib/, where it is not beside the CUDA toolkit")
+set(CUDNN_FRONTEND_DIR "" CACHE PATH "Folder with cudnn_frontend.h, or with include/ that has it")
+set(cudnn OFF)
+if(cuda)
+  # Beside the toolkit, and where NVIDIA's PyPI wheels put it.
+  set(cudnn_hints ${CUDNN_ROOT} $ENV{CUDNN_ROOT} ${CUDAToolkit_BIN_DIR}/.. ${CUDAToolkit_BIN_DIR}/../../cudnn)
+  find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${cudnn_hints} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
+  find_library(CUDNN_LIBRARY NAMES libcudnn.so.9 cudnn HINTS ${cudnn_hints} PATH_SUFFIXES lib lib64)
+  find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${CUDNN_FRONTEND_DIR} $ENV{CUDNN_FRONTEND_DIR} PATH_SUFFIXES include)
+  if(NOT CUDNN_INCLUDE_DIR OR NOT CUDNN_LIBRARY)
+    message(WARNING "No cuDNN attention: cuDNN 9 (nvidia-cudnn-cu${CUDAToolkit_VERSION_MAJOR}) was not found, "
+                    "set CUDNN_ROOT")
+  elseif(NOT CUDNN_FRONTEND_INCLUDE_DIR)
+    message(WARNING "No cuDNN attention: nvidia-cudnn-frontend was not found, set CUDNN_FRONTEND_DIR")
+  else()
+    message(STATUS "cuDNN attention: ${CUDNN_LIBRARY} with ${CUDNN_FRONTEND_INCLUDE_DIR}")
+    get_filename_component(cudnn_library_dir ${CUDNN_LIBRARY} DIRECTORY)
+    list(APPEND CMAKE_BUILD_RPATH ${cudnn_library_dir})  # it is opened at run time
+    set(cudnn ON)
+  endif()
+endif()
+
+# ---- kernel times in `stepladder profile`: CUPTI's headers, its library at run time, or plainly absent ----------------
+set(CUPTI_ROOT "" CACHE PATH "Folder with CUPTI's include/ and lib/, where it is not in the CUDA toolkit")
+if(cuda)
+  # In the toolkit, and where NVIDIA's PyPI wheels put it.
+  set(cupti_hints ${CUPTI_ROOT} $ENV{CUPTI_ROOT} ${CUDAToolkit_BIN_DIR}/../extras/CUPTI ${CUDAToolkit_BIN_DIR}/..
+                  ${CUDAToolkit_BIN_DIR}/../../cuda_cupti)
+  find_path(CUPTI_INCLUDE_DIR cupti.h HINTS ${cupti_hints} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
+  find_library(CUPTI_LIBRARY NAMES libcupti.so.${CUDAToolkit_VERSION_MAJOR} HINTS ${cupti_hints} ${CUDAToolkit_LIBRARY_DIR}
+               PATH_SUFFIXES lib lib64)
+  if(CUPTI_INCLUDE_DIR AND CUPTI_LIBRARY)
+    message(STATUS "Kernel times: ${CUPTI_LIBRARY}")
+    get_filename_component(cupti_library_dir ${CUPTI_LIBRARY} DIRECTORY)
+    list(APPEND CMAKE_BUILD_RPATH ${cupti_library_dir})  # it is opened at run time
+    set_source_files_properties(model/cuda/cupti_tracer.cpp PROPERTIES COMPILE_DEFINITIONS STEPLADDER_CUPTI
+      COMPILE_OPTIONS "-isystem${CUPTI_INCLUDE_DIR}")
+  else()
+    message(STATUS "Kernel times: none, CUPTI (nvidia-cuda-cupti) was not found, set CUPTI_ROOT")
+  endif()
+endif()
+
+# ---- ranks on several devices: NCCL's header, its library at run time; MPI for those on the CPU --------------------------
+set(NCCL_ROOT "" CACHE PATH "Folder with NCCL's include/ and lib/, where it is not beside the CUDA toolkit")
+if(cuda)
+  # Beside the toolkit, and where NVIDIA's PyPI wheels put it.
+  set(nccl_hints ${NCCL_ROOT} $ENV{NCCL_ROOT} ${CUDAToolkit_BIN_DIR}/.. ${CUDAToolkit_BIN_DIR}/../../nccl)
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${nccl_hints} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
+  find_library(NCCL_LIBRARY NAMES libnccl.so.2 HINTS ${nccl_hints} ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
+  if(NCCL_INCLUDE_DIR)
+    message(STATUS "Several CUDA devices: NCCL, ${NCCL_LIBRARY}")
+    if(NCCL_LIBRARY)
+      get_filename_component(nccl_library_dir ${NCCL_LIBRARY} DIRECTORY)
+      list(APPEND CMAKE_BUILD_RPATH ${nccl_library_dir})  # it is opened at run time
+    endif()
+    set_source_files_properties(model/cuda/comm_nccl.cpp PROPERTIES COMPILE_DEFINITIONS STEPLADDER_NCCL
+      COMPILE_OPTIONS "-isystem${NCCL_INCLUDE_DIR}")
+  else()
+    message(STATUS "Several CUDA devices: no, NCCL (nvidia-nccl-cu${CUDAToolkit_VERSION_MAJOR}) was not found, set NCCL_ROOT")
+  endif()
+endif()

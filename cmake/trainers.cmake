@@ -1,0 +1,56 @@
+# ---- one executable per rung and ablation --------------------------------------------------------------------------
+file(GLOB variants CONFIGURE_DEPENDS variants/[0-9][0-9]_*.cpp)
+file(GLOB_RECURSE hashed_sources CONFIGURE_DEPENDS model/*.h model/*.cpp model/*.cu model/*.cuh)
+list(SORT hashed_sources)
+# A file that goes changes the list, which alone makes the hashes anew.
+list(JOIN hashed_sources "\n" hashed_list)
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt CONTENT "${hashed_list}" @ONLY)
+add_library(stepladder_rung_main OBJECT bench/rung/main.cpp)
+target_compile_options(stepladder_rung_main PRIVATE ${optimise_little})
+target_link_libraries(stepladder_rung_main PRIVATE libstepladder)
+
+# Executable `target` of the trainer `name` ("02_tf32", "only/02_tf32"), and rung_<target> with its object.
+function(add_trainer target name source)
+  set(header ${CMAKE_BINARY_DIR}/generated/${name}.h)
+  add_custom_command(OUTPUT ${header}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${header} -DNAME=${name} -DFILE=${source}
+            -DSOURCES=${CMAKE_BINARY_DIR}/generated/hashed_sources.txt
+            -P ${CMAKE_SOURCE_DIR}/cmake/rung_header.cmake
+    DEPENDS ${source} ${hashed_sources} ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt cmake/rung_header.cmake)
+  set_property(GLOBAL APPEND PROPERTY generated ${header} ${ARGN})
+  add_library(rung_${target} OBJECT ${source} ${header} ${ARGN})
+  # A trainer calls ops in order, nothing else: there is nothing in it to optimise.
+  target_compile_options(rung_${target} PRIVATE -include ${header} ${optimise_little})
+  target_link_libraries(rung_${target} PRIVATE stepladder_flags)
+  add_executable(${target} $<TARGET_OBJECTS:rung_${target}> $<TARGET_OBJECTS:stepladder_rung_main>)
+  target_link_libraries(${target} PRIVATE libstepladder)
+endfunction()
+
+set(rungs)
+set(rung_objects)
+foreach(variant IN LISTS variants)
+  get_filename_component(rung ${variant} NAME_WE)
+  add_trainer(${rung} ${rung} ${variant})
+  list(APPEND rungs ${rung})
+  list(APPEND rung_objects $<TARGET_OBJECTS:rung_${rung}>)
+endforeach()
+set(ablation_programs)
+set(ablation_objects)
+if(NOT STEPLADDER_ABLATION_PROGRAMS)
+  set(ablations)
+endif()
+foreach(ablation IN LISTS ablations)
+  string(REPLACE / _ target ${ablation})
+  add_trainer(${target} ${ablation} ${source_of_${ablation}} ${merge_of_${ablation}})
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/ablations)
+  list(APPEND ablation_programs ${target})
+  list(APPEND ablation_objects $<TARGET_OBJECTS:rung_${target}>)
+endforeach()
+
+# `cmake --build build/cpu --target ladder` builds what `stepladder run` starts, `ablations` what `stepladder ablate` does too.
+add_custom_target(ladder DEPENDS stepladder ${rungs})
+add_custom_target(ablations DEPENDS ladder ${ablation_programs})
+
+# What sources include and the build makes.
+get_property(generated GLOBAL PROPERTY generated)
+add_custom_target(generated DEPENDS ${generated})
