@@ -13,7 +13,7 @@
 
 namespace stepladder {
 
-/// Runs every op before it returns, on `threads` threads (without OpenMP on one). Work is cut into pieces by
+/// Runs every op before it returns, on `threads` threads. Work is cut into pieces by
 /// shape alone and no sum crosses a piece that another thread may own, so the bits do not depend on
 /// `threads`. Statistics are summed in double.
 class CpuOps final : public Ops {
