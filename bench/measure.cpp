@@ -396,7 +396,10 @@ int measure(const MeasureOptions& options, Plan plan, const std::string& command
     std::cerr << "stepladder: clocks, power and temperature stay unknown: "
               << printable(probe.telemetry["missing"].get<std::string>(), 300) << std::endl;
   const InterruptGuard guard;
-  ResultsFile file(options.out, machine_context(command_line, probe), plan.json(), existing);
+  const Json context = machine_context(command_line, probe);
+  ResultsFile file(options.out, context, plan.json(), existing);
+  if (const std::string busy = busy_note(context); !busy.empty())
+    std::cerr << "stepladder: " << busy << std::endl;
   Json stopped;
   try {
     stopped = fill(plan, probe.device, options.timeout, file);

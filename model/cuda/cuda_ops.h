@@ -30,8 +30,10 @@ constexpr int64_t kSquareBlocks = 1024;
 constexpr int64_t kNormBlocks = 320;
 
 /// All ops run on one stream of one device, only stage() and collective() beside it, from one thread at a
-/// time. Every op gives the same bits for the same operands: no floating-point atomics, and orders of
-/// summation that depend on shapes and the device alone.
+/// time. Our own kernels give the same bits for the same operands: no floating-point atomics, and orders of
+/// summation that depend on shapes and the device alone. Only with OpsOptions::deterministic that holds of
+/// all ops: else cuDNN's attention_backward adds in any order, and search() may choose another GEMM algorithm
+/// the next time.
 class CudaOps final : public Ops {
  public:
   /// Makes device `index` current. Throws UnsupportedError naming why it can't be used.
