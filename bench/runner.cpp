@@ -76,7 +76,11 @@ const nlohmann::json& object_at(const nlohmann::json& event, const char* key) {
 class Report {
  public:
   Report(Run& run, const RunRequest& request, size_t rank, const std::function<void(const Step&)>& on_step)
-      : run_(run), request_(request), first_(rank == 0), on_step_(on_step) {}
+      : run_(run),
+        request_(request),
+        rank_(static_cast<int64_t>(rank)),
+        first_(rank == 0),
+        on_step_(on_step) {}
 
   /// Throws BadReport.
   void take(std::string_view line) {
@@ -123,6 +127,14 @@ class Report {
       throw Error(
           cat(request_.program.variant, " was built anew since its first run: --overwrite starts again"),
           kExitNotComparable);
+    // One that did not find the others would train alone, and its speed pass for that of all.
+    const nlohmann::json& config = object_at(event, "config");
+    if (request_.program.peer.empty() &&
+        (integer_if(event, "rank").value_or(rank_) != rank_ ||
+         integer_if(config, "world_size").value_or(request_.devices) != request_.devices))
+      throw BadReport(cat("it is rank ", integer_if(event, "rank").value_or(rank_), " of ",
+                          integer_if(config, "world_size").value_or(request_.devices),
+                          ", was started as rank ", rank_, " of ", request_.devices));
     run_.backend = string_at(event, "backend");
     for (const auto& [key, value] : object_at(event, "config").items())
       if (!run_.config.contains(key)) run_.config[key] = value;
@@ -171,6 +183,7 @@ class Report {
 
   Run& run_;
   const RunRequest& request_;
+  const int64_t rank_;
   const bool first_;  // rank 0, which is on the device that is sampled and is heard of
   const std::function<void(const Step&)>& on_step_;
 };

@@ -120,6 +120,20 @@ TEST_F(RunnerTest, AHangIsATimeoutAndNothingIsLeftRunning) {
   EXPECT_TRUE(ends(grandchild));
 }
 
+TEST_F(RunnerTest, ARunIsNoRankOfTheJobThatTheHarnessIsStartedIn) {
+  const char* const surroundings[] = {
+      "RANK",         "WORLD_SIZE",    "LOCAL_RANK",           "MASTER_ADDR",
+      "SLURM_PROCID", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE"};
+  fake_.before_start = "";
+  for (const char* name : surroundings) {
+    ::setenv(name, "1", 1);
+    fake_.before_start += cat("echo \"$", name, "\" >>", folder_ / "seen", "\n");
+  }
+  EXPECT_EQ(measure().status, Status::ok);
+  for (const char* name : surroundings) ::unsetenv(name);
+  EXPECT_EQ(read_file(folder_ / "seen"), std::string(std::size(surroundings), '\n'));
+}
+
 TEST_F(RunnerTest, WhatARunLeavesBehindIsEnded) {
   fake_.before_end = cat("sleep 100 & echo $! >", folder_ / "grandchild");
   EXPECT_EQ(measure().status, Status::ok);
