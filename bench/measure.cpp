@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "bench/ablation.h"
 #include "bench/child.h"
 #include "bench/ladder.h"
 #include "bench/machine.h"
@@ -110,7 +111,11 @@ void check_workload(Plan& plan) {
     const Config config = plan.settings.resolve();
     if (!data) data = open_dataset(plan.settings.data, plan.settings.val_data, plan.settings.vocab, config.V);
     int64_t sequences = batch;
-    for (const PlannedRun& run : runs_of(plan, 0)) sequences = std::max(sequences, run.batch * run.devices);
+    for (const PlannedRun& run : runs_of(plan, 0)) {
+      sequences = std::max(sequences, run.batch * run.devices);
+      if (run.program.peer.empty() && !is_ablation(run.program.variant) && !run.apart)
+        check_devices(find_rung(run.program.variant), config.C, run.devices);
+    }
     Loader(data->train, sequences, config.T);
   }
 }
