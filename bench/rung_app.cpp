@@ -23,6 +23,7 @@
 #include "model/devices.h"
 #include "model/flops.h"
 #include "model/random.h"
+#include "model/sample.h"
 #include "model/tokenizer.h"
 #include "model/traced_ops.h"
 
@@ -233,12 +234,27 @@ void Run::open_device() {
 /// The other ranks, which must be about the same.
 void Run::meet(const Dataset& data) {
   if (world_.size == 1) return;
-  const Identity identity{build_.source_hash, config_json().dump(), digest_of(data.train->tokens())};
-  ranks_.emplace(world_, identity, [this](const std::string& reason, bool speaks) {
-    events_.write({{"event", "error"}, {"status", "error"}, {"reason", reason}});
-    if (speaks) std::cerr << cat(build_.name, ": error: ", reason, '\n') << std::flush;
-    std::_Exit(kExitFailed);  // the main thread may wait for ever for a rank that is gone
-  });
+  // What decides which batches are read, and when all ranks meet outside a step.
+  nlohmann::ordered_json config = config_json();
+  config.update(options_json(options_, {RungSettings::kSampling}));
+  config["max_batch"] = optional(settings_.max_batch);
+  config["checkpoint_every"] = settings_.checkpoint_every;
+  for (const auto& [name, file] :
+       {std::pair("checkpoint", settings_.checkpoint), std::pair("save_weights", settings_.save_weights),
+        std::pair("init", settings_.init), std::pair("resume", settings_.resume)})
+    config[name] = !file.empty();
+  const Identity identity{build_.source_hash, config.dump(), digest_of(data.train->tokens())};
+  RendezvousLimits limits;
+  if (settings_.hang_timeout)
+    limits.step_s = limits.first_step_s = static_cast<double>(*settings_.hang_timeout);
+  ranks_.emplace(
+      world_, identity,
+      [this](const std::string& reason, bool speaks) {
+        events_.write({{"event", "error"}, {"status", "error"}, {"reason", reason}});
+        if (speaks) std::cerr << cat(build_.name, ": error: ", reason, '\n') << std::flush;
+        std::_Exit(kExitFailed);  // the main thread may wait for ever for a rank that is gone
+      },
+      limits);
   if (!settings_.apart) ops_->join(*ranks_);
 }
 
@@ -273,6 +289,7 @@ void Run::choose_batch(const Dataset& data) {
   const int64_t sequences = (std::ssize(data.train->tokens()) - 1) / config_.T;
   config_.B = largest_batch(build_.make, *ops_, config_, settings_.hyper,
                             std::min(sequences, settings_.max_batch.value_or(RungSettings::kMaxBatch)));
+  if (ranks_) config_.B = std::stoll(ranks_->share(std::to_string(config_.B)));  // one batch for all
   settings_.batch = config_.B;
 }
 
@@ -281,6 +298,7 @@ int Run::train() {
   const bool search = !settings_.batch && (settings_.max_batch || build_.batch == BatchSize::largest);
   config_ = settings_.resolve();
   config_.half = settings_.half_type(rung_, device_);
+  check_devices(rung_, config_.C, team().size);
   const Dataset data = open_dataset(settings_.data, settings_.val_data, settings_.vocab, config_.V);
   meet(data);
   if (search) choose_batch(data);
@@ -311,6 +329,11 @@ int Run::train() {
     done_ = state.step;
     settings_.seed = state.seed;
     batches.seek(state.batch);
+  }
+  if (ranks_) {
+    ranks_->agree("the state to go on from",
+                  cat("step ", done_, ", batch ", batches.index(), ", seed ", settings_.seed));
+    batches.on_next([this] { ranks_->progress(); });
   }
   trainer_->prepare();
   // --dtype fp32 means all of it.
@@ -548,9 +571,7 @@ void Run::sample() {
   settings_.batch = 1;
   config_ = settings_.resolve();
   config_.half = settings_.half_type(rung_, device_);
-  // Every token costs a forward pass over T positions.
-  const auto length = std::max<int64_t>(std::ssize(prompt), 1) + settings_.sample_tokens;
-  config_.T = std::min(config_.T, length);
+  config_.T = positions_to_sample(std::ssize(prompt), settings_.sample_tokens, config_.T);
   build_trainer(plan());
   if (settings_.resume.empty()) {
     load_or_init();
