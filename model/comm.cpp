@@ -84,6 +84,7 @@ World World::from_environment() {
   }
   if (world.size == 1) return world;
 
+  world.secret = variable("STEPLADDER_JOB_SECRET");
   if (!variable("MASTER_ADDR").empty()) world.address = variable("MASTER_ADDR");
   if (!variable("MASTER_PORT").empty()) {
     // torchrun's own rendezvous stays at its port.

@@ -26,11 +26,13 @@ struct World {
   int local_rank = 0;     // among the ranks of this machine: picks the device
   std::string address{};  // where rank 0 is to be met
   int port = 0;
+  std::string secret{};  // of the job: who has another is no rank of it
 
   /// As the launcher says: mpirun (OMPI_COMM_WORLD_*), torchrun or the harness (RANK, WORLD_SIZE,
   /// LOCAL_RANK), srun (SLURM_*); a world of 1 where none does. MASTER_ADDR and MASTER_PORT are asked first;
   /// else the address is Slurm's first host, or this one where all ranks are on it, and the port follows from
-  /// the launcher's name of the job. Throws InputError naming the variable that makes no sense.
+  /// the launcher's name of the job. STEPLADDER_JOB_SECRET is the secret. Throws InputError naming the
+  /// variable that makes no sense.
   static World from_environment();
 };
 

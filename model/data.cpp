@@ -254,6 +254,7 @@ Loader::Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T, int ran
 }
 
 Batch Loader::next() {
+  if (on_next_) on_next_();
   const size_t size = tokens_.size();
   const auto from = static_cast<size_t>((index_ + rank_) % batches_per_epoch()) * size;
   const auto window = data_->tokens().subspan(from, size + 1);

@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace stepladder {
@@ -66,6 +68,8 @@ class Loader {
   Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T, int rank = 0, int world = 1);
   /// The next batch of this rank.
   Batch next();
+  /// `hear` is called at each next(), of copies too.
+  void on_next(std::function<void()> hear) { on_next_ = std::move(hear); }
   /// Makes batch `index` the next one of rank 0.
   void seek(int64_t index) { index_ = index; }
   int64_t index() const { return index_; }
@@ -82,6 +86,7 @@ class Loader {
   std::shared_ptr<const Tokens> data_;
   int64_t B_, T_, rank_, world_, index_ = 0;
   std::vector<int32_t> tokens_, targets_;
+  std::function<void()> on_next_;
 };
 
 }  // namespace stepladder

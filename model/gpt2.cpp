@@ -4,8 +4,8 @@
 #include <array>
 #include <cmath>
 #include <numbers>
-#include <thread>
 
+#include "model/cpu/parallel.h"
 #include "model/half.h"
 #include "model/random.h"
 
@@ -24,19 +24,17 @@ std::pair<float, float> normal_pair(uint64_t seed, uint64_t counter) {
 
 /// host = N(0, std^2), element i a function of (seed, i), so that threads may share the work.
 void fill_normal(std::vector<float>& host, float std, uint64_t seed) {
+  constexpr size_t kPiece = 1 << 16;
   const size_t pairs = (host.size() + 1) / 2;
-  const size_t workers =
-      std::clamp<size_t>(pairs / 65536, 1, std::max(1U, std::min(16U, std::thread::hardware_concurrency())));
-  std::vector<std::jthread> threads;
-  for (size_t w = 0; w < workers; ++w) {
-    threads.emplace_back([&, w] {
-      for (size_t i = pairs * w / workers; i < pairs * (w + 1) / workers; ++i) {
-        const auto [a, b] = normal_pair(seed, i);
-        host[2 * i] = std * a;
-        if (2 * i + 1 < host.size()) host[2 * i + 1] = std * b;
-      }
-    });
-  }
+  parallel_for(std::min(16, max_threads()), static_cast<int64_t>((pairs + kPiece - 1) / kPiece),
+               [&](int64_t piece) {
+                 const size_t first = static_cast<size_t>(piece) * kPiece;
+                 for (size_t i = first; i < std::min(pairs, first + kPiece); ++i) {
+                   const auto [a, b] = normal_pair(seed, i);
+                   host[2 * i] = std * a;
+                   if (2 * i + 1 < host.size()) host[2 * i + 1] = std * b;
+                 }
+               });
 }
 
 /// What a parameter is besides its shape.

@@ -22,7 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kHello = "stepladder 1";
+constexpr const char* kHello = "stepladder 2";
+constexpr const char* kBye = "bye";
 constexpr size_t kMaxLine = 1 << 16;  // bytes; no line is near it
 
 Clock::duration seconds(double s) {
@@ -92,21 +93,34 @@ class Socket {
   int fd_;
 };
 
+/// On one line, in one field, and without what a terminal would obey: control characters of ASCII and, in
+/// UTF-8, of Latin-1.
+std::string one_field(std::string text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const bool latin = c >= 0x80 && c < 0xA0 && i > 0 && static_cast<unsigned char>(text[i - 1]) == 0xC2;
+    if (c < ' ' || c == 0x7F || latin) text[i] = ' ';
+  }
+  return text;
+}
+
 std::vector<std::string> fields_of(const std::string& line) {
   std::vector<std::string> fields;
   for (size_t begin = 0; begin <= line.size();) {
     const size_t end = std::min(line.find('\t', begin), line.size());
-    fields.push_back(line.substr(begin, end - begin));
+    fields.push_back(one_field(line.substr(begin, end - begin)));
     begin = end + 1;
   }
   return fields;
 }
 
-/// On one line, in one field.
-std::string one_field(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
-  return text;
+/// In a time that tells nothing about where they differ.
+bool same_secret(const std::string& theirs, const std::string& ours) {
+  unsigned differ = theirs.size() == ours.size() ? 0 : 1;
+  for (size_t i = 0; i < theirs.size(); ++i)
+    differ |=
+        static_cast<unsigned char>(theirs[i]) ^ static_cast<unsigned char>(i < ours.size() ? ours[i] : 0);
+  return differ == 0;
 }
 
 int64_t number(const std::string& text) {
@@ -125,6 +139,26 @@ Addresses resolve(const World& world) {
     throw InputError(cat("the ranks cannot meet at '", world.address, "' (", ::gai_strerror(error),
                          "): set MASTER_ADDR to the host of rank 0"));
   return {found, ::freeaddrinfo};
+}
+
+/// Connected, within `deadline`; else closed, with errno.
+Socket connect_to(const addrinfo& address, Clock::time_point deadline) {
+  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  int error = ::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+  if (error == EINPROGRESS) {
+    pollfd fd{socket.get(), POLLOUT, 0};
+    socklen_t size = sizeof error;
+    if (::poll(&fd, 1, milliseconds_until(deadline)) <= 0)
+      error = ETIMEDOUT;
+    else
+      ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  }
+  if (error != 0)
+    socket.close();
+  else
+    ::fcntl(socket.get(), F_SETFL, 0);  // reads and writes wait again
+  errno = error;
+  return socket;
 }
 
 /// Throws InputError for a port in use.
@@ -161,6 +195,7 @@ struct Rendezvous::Peer {
   Clock::time_point heard = Clock::now();
   int64_t step = -1, progress = 0;
   bool left = false;
+  int64_t last_step = 0, asked = 0;  // of one that left: the last step it was in, its calls of any()
 };
 
 Rendezvous::Rendezvous(const World& world, const Identity& identity, OnFailure on_failure,
@@ -177,12 +212,13 @@ Rendezvous::Rendezvous(const World& world, const Identity& identity, OnFailure o
 }
 
 Rendezvous::~Rendezvous() {
-  leave("bye");
+  leave(cat(kBye, '\t', last_step_.load(), '\t', asked_));
 }
 
 void Rendezvous::meet_as_first(const Identity& identity) {
   const Socket listening = listen_at(world_);
   const auto deadline = Clock::now() + seconds(limits_.meet_s);
+  int strangers = 0;
   std::string wrong;
   const auto is_wrong = [&](const auto&... what) {
     if (wrong.empty()) wrong = cat(what...);
@@ -197,7 +233,10 @@ void Rendezvous::meet_as_first(const Identity& identity) {
     std::string pending;
     const auto line = socket.line(pending, std::min(deadline, Clock::now() + seconds(5.0)));
     const auto fields = fields_of(line.value_or(""));
-    if (fields.size() != 8 || fields[0] != kHello) continue;  // a stranger
+    if (fields.size() != 9 || fields[0] != kHello || !same_secret(fields[8], one_field(world_.secret))) {
+      ++strangers;
+      continue;
+    }
     const int rank = static_cast<int>(number(fields[1]));
     Peer& peer = peers_.emplace_back(Peer{.socket = std::move(socket),
                                           .rank = rank,
@@ -225,7 +264,10 @@ void Rendezvous::meet_as_first(const Identity& identity) {
         std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) { return peer.rank == rank; });
     if (!here)
       is_wrong("rank ", rank, " did not come to ", world_.address, ":", world_.port, " within ",
-               limits_.meet_s, " s");
+               limits_.meet_s, " s",
+               strangers > 0
+                   ? cat("; sent away ", strangers, " callers without the job's STEPLADDER_JOB_SECRET")
+                   : "");
   }
   tell_all(wrong.empty() ? cat("welcome\t", one_field(host_name()), '\t', ::getpid()) : "abort\t" + wrong);
   if (!wrong.empty()) throw Error(wrong);
@@ -233,11 +275,9 @@ void Rendezvous::meet_as_first(const Identity& identity) {
 
 void Rendezvous::meet(const Identity& identity) {
   const Addresses found = resolve(world_);
-  const auto deadline = Clock::now() + seconds(limits_.meet_s + 5.0);  // rank 0 gives up first, and says why
+  const auto deadline = Clock::now() + seconds(1.25 * limits_.meet_s);  // rank 0 gives up first, and says why
   Socket socket;
-  for (;;) {
-    socket = Socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (::connect(socket.get(), found->ai_addr, found->ai_addrlen) == 0) break;
+  while (!(socket = connect_to(*found, deadline)).open()) {
     if (Clock::now() >= deadline)
       throw Error(cat("rank 0 was not met at ", world_.address, ":", world_.port, " within ", limits_.meet_s,
                       " s (", std::strerror(errno), ")"));
@@ -245,7 +285,8 @@ void Rendezvous::meet(const Identity& identity) {
   }
   socket.prepare();
   socket.send(cat(kHello, '\t', world_.rank, '\t', world_.size, '\t', one_field(host_name()), '\t',
-                  ::getpid(), '\t', identity.source, '\t', identity.config, '\t', identity.data));
+                  ::getpid(), '\t', identity.source, '\t', identity.config, '\t', identity.data, '\t',
+                  one_field(world_.secret)));
   std::string pending;
   const auto fields = fields_of(socket.line(pending, deadline).value_or(""));
   if (fields.size() == 2 && fields[0] == "abort") {
@@ -275,12 +316,15 @@ std::string Rendezvous::share(const std::string& bytes) {
     tell_all("share\t" + hex);
     return bytes;
   }
-  changed_.wait(lock, [this] { return has_shared_ || failed_; });
-  if (failed_) throw Error(reason_);
-  has_shared_ = false;
+  waits_for_share_ = shared_.empty();
+  changed_.wait(lock, [this] { return !shared_.empty() || failed_; });
+  waits_for_share_ = false;
+  if (shared_.empty()) throw Error(reason_);
+  const std::string hex = std::move(shared_.front());
+  shared_.pop_front();
   std::string decoded;
-  for (size_t i = 0; i + 1 < shared_.size(); i += 2)
-    decoded += static_cast<char>(std::stoi(shared_.substr(i, 2), nullptr, 16));
+  for (size_t i = 0; i + 1 < hex.size(); i += 2)
+    decoded += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
   return decoded;
 }
 
@@ -309,9 +353,15 @@ void Rendezvous::answer() {
   changed_.notify_all();
 }
 
+void Rendezvous::agree(const std::string& what, const std::string& state) {
+  const std::string mine = one_field(state), first = share(mine);
+  if (mine != first) throw Error(cat(what, " is ", mine, ", and on rank 0 ", first));
+}
+
 void Rendezvous::begin_step(int64_t step) {
   step_begin_ = Clock::now();
   step_ = step;
+  last_step_ = step;
   progress();
 }
 
@@ -337,7 +387,7 @@ void Rendezvous::leave(const std::string& last_words) {
   for (Peer& peer : peers_) {
     ::shutdown(peer.socket.get(), SHUT_WR);
     std::string rest;
-    for (pollfd fd{peer.socket.get(), POLLIN, 0}; last_words != "bye" &&
+    for (pollfd fd{peer.socket.get(), POLLIN, 0}; !last_words.starts_with(kBye) &&
                                                   ::poll(&fd, 1, milliseconds_until(deadline)) > 0 &&
                                                   peer.socket.receive(rest);)
       rest.clear();
@@ -363,6 +413,7 @@ void Rendezvous::watch() {
       tell_all(cat("beat\t", step_.load(), '\t', progress_.load()));
     }
     look_for_the_silent();
+    look_for_the_gone();
     if (world_.rank == 0) look_for_the_stuck();
     if (failed_) return;
   }
@@ -388,8 +439,11 @@ void Rendezvous::handle(Peer& peer, const std::string& line) {
   if (kind == "beat" && fields.size() == 3) {
     peer.step = number(fields[1]);
     peer.progress = number(fields[2]);
-  } else if (kind == "bye") {
+  } else if (kind == kBye && fields.size() == 3) {
     peer.left = true;
+    peer.last_step = number(fields[1]);
+    peer.asked = number(fields[2]);
+    look_for_the_gone();
   } else if (kind == "fail" && fields.size() == 2) {
     lost(peer, fields[1]);
   } else if (kind == "abort" && fields.size() == 2) {
@@ -404,8 +458,7 @@ void Rendezvous::handle(Peer& peer, const std::string& line) {
       answer_ = fields[1] == "1";
       ++answered_;
     } else if (kind == "share") {
-      shared_ = fields[1];
-      has_shared_ = true;
+      shared_.push_back(fields[1]);
     }
     changed_.notify_all();
   }
@@ -415,6 +468,21 @@ void Rendezvous::look_for_the_silent() {
   for (const Peer& peer : peers_) {
     if (peer.left || Clock::now() - peer.heard < seconds(limits_.silence_s)) continue;
     return lost(peer, cat("hangs: no sign of life for ", limits_.silence_s, " s"));
+  }
+}
+
+/// A rank that has left takes no part in a step, a call of any() or of share() that others are in.
+void Rendezvous::look_for_the_gone() {
+  for (const Peer& gone : peers_) {
+    if (!gone.left) continue;
+    bool missed = step_ > gone.last_step;
+    for (const Peer& other : peers_) missed = missed || (!other.left && other.step > gone.last_step);
+    {
+      const std::scoped_lock lock(mutex_);
+      missed = missed || (world_.rank == 0 ? flags_ > 0 && gone.asked <= answered_
+                                           : asked_ > std::max(answered_, gone.asked) || waits_for_share_);
+    }
+    if (missed) return lost(gone, "left while others wait for it");
   }
 }
 

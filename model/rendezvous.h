@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <list>
 #include <mutex>
@@ -24,9 +25,9 @@ struct Identity {
 
 /// Seconds that the ranks are given.
 struct RendezvousLimits {
-  double meet_s = 20.0;         // until all ranks are there: a fault ends the job within 30 s
-  double silence_s = 10.0;      // without a sign of life
-  double step_s = 20.0;         // in one step, all ranks waiting, or 20 times the longest so far
+  double meet_s = 20.0;     // until all ranks are there: a fault ends the job within 30 s
+  double silence_s = 10.0;  // without a sign of life
+  double step_s = 20.0;     // without progress in a step, all ranks waiting, or 20 times the longest so far
   double first_step_s = 300.0;  // the same of the first, which searches and records
 };
 
@@ -39,11 +40,12 @@ class Rendezvous {
   /// `reason` names rank, host and process; one rank `speaks` for all.
   using OnFailure = std::function<void(const std::string& reason, bool speaks)>;
 
-  /// Meets the other ranks. Throws InputError for a port in use and an address that is none; Error naming the
-  /// rank that did not come, or is of another build, configuration or data.
+  /// Meets the other ranks; a caller without the job's secret is sent away. Throws InputError for a port in
+  /// use and an address that is none; Error naming the rank that did not come, or is of another build,
+  /// configuration or data.
   Rendezvous(const World& world, const Identity& identity, OnFailure on_failure,
              const RendezvousLimits& limits = {});
-  /// Says goodbye: the other ranks go on.
+  /// Says goodbye: the other ranks go on, unless they wait for this one.
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
@@ -51,12 +53,15 @@ class Rendezvous {
   const World& world() const { return world_; }
   /// Rank 0's `bytes`, on every rank. All ranks must call it.
   std::string share(const std::string& bytes);
+  /// Throws Error naming `what` where this rank's `state` is not rank 0's. All ranks must call it.
+  void agree(const std::string& what, const std::string& state);
   /// Whether any rank's `flag` is set. All ranks must call it, and wait here for each other.
   bool any(bool flag);
   /// Brackets a step, which must not take for ever.
   void begin_step(int64_t step);
   void end_step();
-  /// Has this rank got further? Tells the one that hangs from those that wait for it.
+  /// This rank got further: called for each micro-batch and collective. Tells the one that hangs from those
+  /// that wait for it, and from all that are slow.
   void progress() { ++progress_; }
   /// Ends the job on all ranks; this one is to end itself.
   void fail(const std::string& reason);
@@ -74,6 +79,7 @@ class Rendezvous {
   void answer();
   void look_for_the_silent();
   void look_for_the_stuck();
+  void look_for_the_gone();
   void tell_all(const std::string& line);
   void lost(const Peer& peer, const std::string& why);
   void end_job(const std::string& reason, bool speaks);
@@ -89,12 +95,13 @@ class Rendezvous {
   int64_t asked_ = 0, answered_ = 0;  // calls of any()
   int flags_ = 0;                     // of this call that rank 0 has
   bool any_ = false, answer_ = false;
-  bool has_shared_ = false;
-  std::string shared_;
+  std::deque<std::string> shared_;  // in hex, not asked for yet
+  bool waits_for_share_ = false;
   bool failed_ = false;
   std::string reason_;
 
   std::atomic<int64_t> step_ = -1;  // that this rank is in; -1: none
+  std::atomic<int64_t> last_step_ = -1;
   std::atomic<int64_t> progress_ = 0;
   std::atomic<double> longest_step_s_ = 0.0;
   Clock::time_point step_begin_;

@@ -44,6 +44,11 @@ int32_t sample_token(std::span<const float> logits, const SampleOptions& options
   return candidates[std::ranges::upper_bound(cumulative, draw) - cumulative.begin()];
 }
 
+int64_t positions_to_sample(int64_t prompt, int64_t tokens, int64_t most) {
+  const int64_t length = std::max<int64_t>(prompt, 1) + tokens;
+  return std::min(most, (length + 15) / 16 * 16);
+}
+
 std::vector<int32_t> generate(Trainer& trainer, std::span<const int32_t> prompt, int count,
                               const SampleOptions& options) {
   std::vector<int32_t> tokens(prompt.begin(), prompt.end());

@@ -63,7 +63,7 @@ def draw_peers_legend(fig, workloads: list[Workload]) -> None:
 
 
 def draw_ladder(data: Results):
-    """Median step time of each rung with its 95 % interval; a rung that failed is its reason, never a bar. PyTorch's
+    """Median step time of each rung with its interval; a rung that failed is its reason, never a bar. PyTorch's
     same rung is a thin bar below, llm.c a line across."""
     workloads = data.ladders()
     if not workloads:
@@ -98,7 +98,7 @@ def draw_ladder(data: Results):
         ax.set_yticks(range(len(workload.rows)), [row.rung for row in workload.rows])
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="y", visible=False)
-    groups[-1][-1].set_xlabel("median step time in ms, with its 95 % interval over rounds")
+    groups[-1][-1].set_xlabel(f"median step time in ms, with its {data.interval_name} over rounds")
     return fig
 
 
@@ -221,7 +221,7 @@ def draw_gain(ax, y: float, kind: str, gain: Gain, inches: float) -> None:
 
 def draw_ablation(data: Results):
     """Of each rung its gain in the ladder, joined to what the tuned trainer loses without it, and what it gives the
-    baseline alone; each with its 95 % interval. What could not be measured is its reason, never a point."""
+    baseline alone; each with its interval over rounds. What could not be measured is its reason, never a point."""
     if not data.ablations:
         return "no rung was left out or taken alone: `stepladder ablate` measures that"
     groups: dict[str, list[Ablation]] = {}
@@ -256,7 +256,7 @@ def draw_ablation(data: Results):
             for kind, gain in ablation.gains.items():
                 draw_gain(ax, places[kind], kind, gain, style.WIDTH - left)
         label_rows(ax, [ablation.rung for ablation in rows])
-    panel[-1][-1].set_xlabel("how many times faster, with its 95 % interval over rounds")
+    panel[-1][-1].set_xlabel(f"how many times faster, with its {data.interval_name} over rounds")
     return fig
 
 

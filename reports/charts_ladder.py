@@ -193,7 +193,7 @@ def draw_mfu(data: Results):
 
 def draw_peers(data: Results):
     """How many times faster each rung is than its counterpart in PyTorch, and than llm.c, in the same rounds, with the
-    95 % interval; and how many times less memory it takes than PyTorch's. Right of 1 is ours."""
+    interval over rounds; and how many times less memory it takes than PyTorch's. Right of 1 is ours."""
     workloads = [workload for workload in data.workloads if any(row.peers for row in workload.rows)]
     if not workloads:
         return "no peer was measured: `stepladder run --peer pytorch` measures PyTorch beside the rungs"

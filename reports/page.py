@@ -12,7 +12,8 @@ import sources
 from markupsafe import Markup
 from published import figures
 from profiles import Profile
-from results import GAINS, GIB, PEERS, Gain, Ratio, Results, ResultsError, Row, Workload, plain, together
+from results import (GAINS, GIB, PEERS, Gain, Ratio, Results, ResultsError, Row, Workload, interval_name, plain,
+                     together)
 
 TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent / "page"), autoescape=True,
                                trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
@@ -57,13 +58,17 @@ def _between(interval: tuple[float, float] | None) -> str:
     return f"{figures(interval[0])} to {figures(interval[1])}" if interval else ""
 
 
-def _times(ratio: Ratio | None) -> Cell:
+def _sure(row: Row, ratio: Ratio) -> str:
+    """How sure a ratio of `row` to another is: its interval, after what it follows."""
+    if not ratio.interval:
+        return ""
+    return f"; {interval_name(row.counted)} {ratio.interval[0]:.2f} to {ratio.interval[1]:.2f}"
+
+
+def _times(row: Row, ratio: Ratio | None) -> Cell:
     if ratio is None:
         return Cell()
-    hint = f"against {ratio.against}"
-    if ratio.interval:
-        hint += f"; 95 % interval {ratio.interval[0]:.2f} to {ratio.interval[1]:.2f}"
-    return _number(ratio.value, f"{ratio.value:.2f}×", hint=hint)
+    return _number(ratio.value, f"{ratio.value:.2f}×", hint=f"against {ratio.against}{_sure(row, ratio)}")
 
 
 def _rung(row: Row) -> Cell:
@@ -95,15 +100,16 @@ def _percent(row: Row) -> Cell:
 def _columns(workload: Workload, rows: list[Row], ratios_only: bool) -> list[Column]:
     """Those that have something to say of `rows`, which are rungs or peers."""
     ours = not rows[0].peer
+    interval = interval_name(min((row.counted for row in rows if row.interval_ms), default=0))
     columns = [
         Column("rung", "", _rung) if ours else
         Column("peer", "", lambda row: Cell(row.rung, key=row.rung, kind="text")),
-        Column("ms", "median over rounds of each run's median step, and its 95 % interval", lambda row:
+        Column("ms", f"median over rounds of each run's median step, and its {interval}", lambda row:
                _number(row.median_ms, more=_between(row.interval_ms)) if row.ok else Cell(), absolute=True),
         Column("tok/s", "tokens per second", lambda row: _number(row.tokens_per_second), absolute=True)]
     if ours:
-        columns += [Column("× previous", "times faster than the rung before", lambda row: _times(row.previous)),
-                    Column("× baseline", "times faster than the lowest rung", lambda row: _times(row.baseline))]
+        columns += [Column("× previous", "times faster than the rung before", lambda row: _times(row, row.previous)),
+                    Column("× baseline", "times faster than the lowest rung", lambda row: _times(row, row.baseline))]
         for peer in dict.fromkeys(row.peer for row in workload.all_peers):
             def against(row: Row, peer: str = peer) -> Row | None:
                 ratio = row.against(peer)
@@ -113,7 +119,8 @@ def _columns(workload: Workload, rows: list[Row], ratios_only: bool) -> list[Col
                 Column(f"{title} ms", f"{title}'s counterpart in the same rounds", lambda row, against=against:
                        _number(against(row).median_ms, hint=against(row).rung) if against(row) else Cell(),
                        absolute=True),
-                Column(f"× {title}", f"times faster than {title}", lambda row, peer=peer: _times(row.against(peer)))]
+                Column(f"× {title}", f"times faster than {title}", lambda row, peer=peer:
+                       _times(row, row.against(peer)))]
     columns += [
         Column("MFU %", "model FLOPs utilisation by nanoGPT's formula", _percent),
         Column("GiB", "live memory at its peak", _memory, absolute=True),
@@ -158,7 +165,7 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
     if best.baseline:
         baseline = workload.find(best.baseline.against)
         tiles.append(("Against the baseline", f"{best.baseline.value:.1f}× faster",
-                      _against(best.baseline, baseline, ratios_only)))
+                      _against(best, best.baseline, baseline, ratios_only)))
     candidates = [item for other in [one, *others] for item in _beside_peers(other, workload, best.math)]
     candidates.sort(key=lambda item: abs(math.log2(item[1].B / workload.B)))
     compared = {item[3].against.split("/")[0]: item for item in reversed(candidates)}
@@ -167,7 +174,7 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
             tiles.append((f"Against {PEERS[peer]}", "not measured", f"run with --peer {peer}"))
             continue
         other, where, row, ratio = compared[peer]
-        more = _against(ratio, where.find(ratio.against), ratios_only)
+        more = _against(row, ratio, where.find(ratio.against), ratios_only)
         if other is not one or row is not best:
             more += (f"; {row.rung} in {other.name}" + ("" if where.B == workload.B else f" at B = {where.B}")
                      + ("" if ratios_only else f", {figures(row.median_ms)} ms"))
@@ -198,13 +205,11 @@ def _beside_peers(one: Results, like: Workload, of_math: str) -> Iterator[tuple[
             yield from ((one, workload, best, ratio) for ratio in ratios)
 
 
-def _against(ratio: Ratio, other: Row | None, ratios_only: bool) -> str:
-    """What is compared, and how sure that is."""
+def _against(row: Row, ratio: Ratio, other: Row | None, ratios_only: bool) -> str:
+    """What `row` is compared with, and how sure that is."""
     ms = ratios_only or not other or not other.ok
     text = ratio.against if ms else f"{ratio.against}, {figures(other.median_ms)} ms"
-    if ratio.interval:
-        text += f"; 95 % interval {ratio.interval[0]:.2f} to {ratio.interval[1]:.2f}"
-    return text
+    return text + _sure(row, ratio)
 
 
 def _stale(results: list[Results], profiles: list[Profile]) -> list[str]:
@@ -301,7 +306,7 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
     rungs = dict.fromkeys(row.rung for one in results for workload in one.workloads for row in workload.rows)
     device = ", ".join(dict.fromkeys(one.device for one in [*results, *profiles]))
     return TEMPLATES.get_template("page.html").render(
-        device=device, measured=parts, mixed=mixed, stale=_stale(results, profiles), charts=_charts(drawn, captions),
+        device=device, measured=parts, mixed=mixed, interval=together(results).interval_name, stale=_stale(results, profiles), charts=_charts(drawn, captions),
         profiles=[] if mixed else profiles, diffs=[diff for rung in sorted(rungs) if (diff := sources.diff(rung))],
         gains={row.rung: row.previous for one in reversed(results) for workload in one.workloads
                for row in workload.rows if row.previous},

@@ -26,6 +26,14 @@ def plain(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[:limit - 1] + "…"
 
 
+def interval_name(rounds: int) -> str:
+    """What an interval over rounds is: one of 95 % from six rounds on, else their range with how often that holds the
+    true median, 1 - 2^(1-n). The same words as interval_name() of bench/statistics.h."""
+    if rounds < 2:
+        return "interval"
+    return "95 % interval" if rounds >= 6 else f"range ({100 * (1 - 2.0 ** (1 - rounds)):.0f} %)"
+
+
 @dataclass
 class Ratio:
     """How many times faster than another row, with its interval."""
@@ -55,6 +63,7 @@ class Row:
     median_ms: float = math.nan
     interval_ms: tuple[float, float] | None = None
     rounds: list[list[dict]] = field(default_factory=list)  # the steps of each run
+    counted: int = 0  # rounds that the numbers are of: without throttled ones, where others are left
     counterpart: "Row | None" = None  # PyTorch's same rung, where it is ok
     peer: str = ""  # "pytorch" or "llmc"; "" for a rung
     tokens_per_second: float | None = None
@@ -233,6 +242,11 @@ class Results:
             chosen += [*([] if any(workload in based for workload in longest) else most_steps(based)), *longest]
         return chosen
 
+    @property
+    def interval_name(self) -> str:
+        """Of all the intervals, by the one of the fewest rounds."""
+        return interval_name(min((row.counted for _, row in self.measured() if row.interval_ms), default=0))
+
     def measured(self) -> Iterator[tuple[Workload, Row]]:
         """Every rung and peer that is ok, with its workload."""
         for workload in self.workloads:
@@ -338,6 +352,7 @@ def _row(variant: dict, runs: list[dict]) -> Row:
     row.math = plain(variant["config"].get("math", ""))
     row.world_size = int(variant["config"].get("world_size", 1))
     row.throttled = bool(variant.get("throttled", False))
+    row.counted = int(variant["rounds"]) - (0 if row.throttled else int(variant.get("throttled_rounds", 0)))
     row.source_hash = str(runs[-1].get("source_hash", "")) if runs else ""
     if not row.ok:
         return row

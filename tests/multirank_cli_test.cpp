@@ -196,6 +196,7 @@ TEST_F(MultiDeviceOptions, WhatMakesNoSenseIsRefused) {
   refused(run("--rungs 11 --devices 0"), {"--devices", "'0'"});
   refused(run("--rungs 11 --devices two"), {"--devices", "'two'"});
   refused(run("--rungs 11 --devices 2 --scaling sideways"), {"--scaling"});
+  refused(run("--rungs 12 --devices 2,5 --batch 2"), {"12_zero1", "5 devices", "4, 8"});
   refused("PATH=/nowhere " + run("--rungs 11 --devices 2 --batch 2"),
           {"mpirun", "apt-get install openmpi-bin"});
   refused("PATH=/nowhere " + cat(kStepladder, " comm --backend cpu"),

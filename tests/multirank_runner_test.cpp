@@ -170,6 +170,13 @@ TEST_P(Ranks, ATimeoutEndsAllOfThem) {
   expect_nothing_left();
 }
 
+TEST_P(Ranks, ThatTrainEachAloneAreNoJob) {
+  fake_.device = R"(,"rank":0)";
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::crash);
+  EXPECT_TRUE(says(run.reason, {"it is rank 0 of 3", "was started as rank"})) << run.reason;
+}
+
 TEST_P(Ranks, ShareTheCores) {
   ::unsetenv("OMP_NUM_THREADS");
   fake_.before_start += cat("echo $OMP_NUM_THREADS >", folder_ / "threads", "$RANK\n");

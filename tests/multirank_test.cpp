@@ -150,6 +150,12 @@ TEST_F(Multirank, RanksAccumulateToo) {
   }
 }
 
+TEST_F(Multirank, AStepOfManyMicroBatchesIsNoHang) {
+  run(2, eventful("11_multi_gpu", "--steps 1 --accumulate 600 --hang-timeout 1"));
+  if (events(0, "step").at(0)["step_ms"] < 3000.0)
+    GTEST_SKIP() << "so fast that nobody would have called it a hang";
+}
+
 TEST_F(Multirank, EvaluationIsOfWhatAllRanksHaveLearned) {
   const std::string options = "--steps 9 --eval-every 3 --eval-batches 2 --lr 1e-2";
   std::vector<double> expected;
@@ -236,8 +242,11 @@ TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
   const std::string plain = eventful("11_multi_gpu", "--steps 2");
   const struct {
     std::string rank1, says;
-  } cases[] = {{eventful("11_multi_gpu", "--steps 2 --lr 2e-3"), "has another configuration than rank 0"},
-               {eventful("12_zero1", "--steps 2"), "is of another build than rank 0"}};
+  } cases[] = {
+      {eventful("11_multi_gpu", "--steps 2 --lr 2e-3"), "has another configuration than rank 0"},
+      {eventful("11_multi_gpu", "--steps 2 --max-batch 2"), "has another configuration than rank 0"},
+      {eventful("11_multi_gpu", "--steps 2 --eval-every 1"), "has another configuration than rank 0"},
+      {eventful("12_zero1", "--steps 2"), "is of another build than rank 0"}};
   for (const auto& c : cases) {
     EXPECT_EQ(wait(start(1, plain + " : " + c.rank1)), kExitFailed) << errors();
     EXPECT_TRUE(says(errors(), {"error: rank 0: rank 1 (", c.says})) << errors();
@@ -253,6 +262,16 @@ TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
   EXPECT_EQ(wait(start(1, differs + "a data.bin " + relative + " : " + differs + "b other.bin " + relative)),
             kExitFailed);
   EXPECT_TRUE(says(errors(), {"rank 1 (", "has other data than rank 0"})) << errors();
+}
+
+TEST_F(Multirank, RanksThatWouldGoOnFromDifferentCheckpointsAreRefused) {
+  for (const char* steps : {"1", "2"})
+    run(2, eventful("11_multi_gpu", cat("--steps ", steps, " --checkpoint '", folder_ / steps, "'")));
+  const auto resumed = [&](const char* steps) {
+    return eventful("11_multi_gpu", cat("--steps 4 --resume '", folder_ / steps, "'"));
+  };
+  EXPECT_EQ(wait(start(1, resumed("2") + " : " + resumed("1"))), kExitFailed);
+  EXPECT_TRUE(says(errors(), {"rank 1 (", "step 1", "step 2"})) << errors();
 }
 
 TEST_F(Multirank, RungsForOneDeviceRefuseToBeRanks) {

@@ -181,9 +181,10 @@ class Together(unittest.TestCase):
             return re.sub(r"\s+", " ", Tags(html[html.index("<dl"):html.index("</dl>")].replace("</d", " </d")).text)
 
         text = tiles(*self.files()[:2])
-        self.assertIn("Against llm.c's fastest 1.20× faster llmc, 21.00 ms; 95 % interval 1.10 to 1.30; "
+        self.assertIn("Against llm.c's fastest 1.20× faster llmc, 21.00 ms; range (75 %) 1.10 to 1.30; "
                       "02_tf32 in llmc.json at B = 4, 17.00 ms", text)
-        self.assertIn("Against PyTorch's fastest 2.00× faster pytorch/02_tf32; 95 % interval 1.90 to 2.10", text)
+        self.assertIn("Against PyTorch's fastest 2.00× faster pytorch/02_tf32; range (75 %) 1.90 to 2.10", text)
+        self.assertNotIn("95 % interval", page_of(*self.files()[:2]))
         self.assertIn("Against llm.c not measured run with --peer llmc", tiles(everything()))
 
     def test_a_throttled_rung_is_not_the_answer_and_devices_are_not_added_up(self):

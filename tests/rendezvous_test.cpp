@@ -6,8 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <future>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -47,8 +50,13 @@ int free_port() {
 /// One rank, and how its job ended.
 struct Rank {
   Rank(int rank, int size, int port, const Identity& identity = {"build", "config", "data"},
-       RendezvousLimits limits = {}) {
-    const World world{.rank = rank, .size = size, .local_rank = rank, .address = "127.0.0.1", .port = port};
+       RendezvousLimits limits = {}, const std::string& secret = "") {
+    const World world{.rank = rank,
+                      .size = size,
+                      .local_rank = rank,
+                      .address = "127.0.0.1",
+                      .port = port,
+                      .secret = secret};
     try {
       meeting.emplace(
           world, identity,
@@ -71,6 +79,37 @@ struct Rank {
   std::string error;
   int code = 0;
   std::optional<Rendezvous> meeting;  // goes first
+};
+
+/// A TCP connection to `port`, for what no rank would say.
+class Caller {
+ public:
+  explicit Caller(int port, bool wait = true) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    do {  // until rank 0 listens
+      if (fd_ >= 0) ::close(fd_);
+      fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | (wait ? 0 : SOCK_NONBLOCK), 0);
+    } while (::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && wait);
+  }
+  ~Caller() { ::close(fd_); }
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+  void say(const std::string& line) const {
+    EXPECT_EQ(::send(fd_, (line + "\n").data(), line.size() + 1, MSG_NOSIGNAL), std::ssize(line) + 1);
+  }
+  /// The next line; "" at the end.
+  std::string hear() {
+    std::string line;
+    for (char c; ::recv(fd_, &c, 1, 0) == 1 && c != '\n';) line += c;
+    return line;
+  }
+
+ private:
+  int fd_ = -1;
 };
 
 /// All ranks of a job, met; `odd` is the identity of the last.
@@ -111,6 +150,16 @@ TEST(Rendezvous, RanksShareWhatTheFirstHasAndAgreeOnFlags) {
               std::vector<int>(3, flagged >= 0));
 }
 
+/// Why a call of any() came to nothing.
+std::string reason_of_any(Rank& rank) {
+  try {
+    rank.meeting->any(false);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "an answer";
+}
+
 TEST(Rendezvous, RanksThatDisagreeAreNamedToAll) {
   const std::map<std::string, Identity> cases = {{"is of another build", {"other", "config", "data"}},
                                                  {"has another configuration", {"build", "other", "data"}},
@@ -134,11 +183,86 @@ TEST(Rendezvous, ARankThatDoesNotComeIsNamed) {
   EXPECT_TRUE(says(other.get(), {"rank 2 did not come"}));
 }
 
-TEST(Rendezvous, ARankThatLeavesEndsNothing) {
+TEST(Rendezvous, ACallerWithoutTheSecretIsSentAway) {
+  const int port = free_port();
+  const Identity identity{"build", "config", "data"};
+  auto first = std::async(std::launch::async, [&] {
+    return std::make_unique<Rank>(0, 2, port, identity, RendezvousLimits{}, "sesame");
+  });
+  for (const char* wrong : {"", "sesamE", "sesame2", "sesam"}) {
+    const Rank stranger(1, 2, port, identity, {}, wrong);
+    EXPECT_FALSE(stranger.meeting) << wrong;
+    EXPECT_EQ(stranger.code, kExitFailed);
+  }
+  const Rank second(1, 2, port, identity, {}, "sesame");
+  EXPECT_TRUE(second.meeting) << second.error;
+  EXPECT_TRUE(first.get()->meeting);
+}
+
+TEST(Rendezvous, WhatACallerSaysReachesNoTerminalAsItIs) {
+  const int port = free_port();
+  auto first = std::async(std::launch::async, [&] { return Rank(0, 2, port).error; });
+  const Caller caller(port);
+  caller.say("stepladder 2\t1\t2\thost\x1b]0;owned\x07\tpid\xc2\x9b\tbuild\tother\x7f\x1b[31m\tdata\t");
+  const std::string error = first.get();
+  EXPECT_TRUE(says(error, {"rank 1 (host", "another configuration"}));
+  EXPECT_TRUE(
+      std::none_of(error.begin(), error.end(), [](char c) { return std::iscntrl(c) != 0 || c == '\x9b'; }));
+}
+
+TEST(Rendezvous, AnAddressThatAnswersNothingIsGivenUp) {
+  // One that has no room for more callers drops their first packet, as a firewall does.
+  const Listener full;
+  std::list<Caller> callers;
+  for (int i = 0; i < 8; ++i) callers.emplace_back(full.port(), /*wait=*/false);
+  const auto start = std::chrono::steady_clock::now();
+  const Rank late(1, 2, full.port(), {"build", "config", "data"}, {.meet_s = 1.0});
+  EXPECT_TRUE(says(late.error, {"rank 0 was not met", std::to_string(full.port())}));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+}
+
+TEST(Rendezvous, ARankThatLeavesEndsNothingWhileNobodyWaitsForIt) {
   auto ranks = job(3);
   ranks[1].reset();
+  EXPECT_EQ(ranks[0]->meeting->share("still here"), "still here");
+  EXPECT_EQ(ranks[2]->meeting->share(""), "still here");
+  // Those that then wait for it are told; had its leaving been a death, they would hear of that.
+  for (const int rank : {0, 2})
+    EXPECT_TRUE(says(reason_of_any(*ranks[static_cast<size_t>(rank)]), {"rank 1 (", "left"}));
+}
+
+TEST(Rendezvous, ARankThatLeavesBeforeAStepOfOthersIsMissed) {
+  auto ranks = job(3);
+  for (const auto& rank : ranks) {
+    rank->meeting->begin_step(7);
+    rank->meeting->end_step();
+  }
+  ranks[2].reset();
+  ranks[0]->meeting->begin_step(8);
+  EXPECT_TRUE(says(ranks[0]->end(), {"speaks: rank 2 (", "left while others wait"}));
+  EXPECT_TRUE(says(ranks[1]->end(), {"silent: rank 2 (", "left while others wait"}));
+
+  ranks = job(2);
   ranks[0].reset();
-  EXPECT_EQ(ranks[2]->failure.get_future().wait_for(std::chrono::seconds(2)), std::future_status::timeout);
+  EXPECT_TRUE(says(reason_of_any(*ranks[1]), {"rank 0 (", "left while others wait"}));
+}
+
+TEST(Rendezvous, RanksAgreeOnAState) {
+  const auto ranks = job(3);
+  const auto agree = [&](const std::string& odd) {
+    return on_all(ranks, [&](Rank& r) {
+      try {
+        r.meeting->agree("the state", r.meeting->world().rank == 2 ? odd : "step 4");
+      } catch (const Error& e) {
+        return std::string(e.what());
+      }
+      return std::string();
+    });
+  };
+  EXPECT_EQ(agree("step 4"), std::vector<std::string>(3));
+  const auto errors = agree("step 3");
+  EXPECT_EQ(errors[0] + errors[1], "");
+  EXPECT_TRUE(says(errors[2], {"the state", "step 3", "step 4"}));
 }
 
 TEST(Rendezvous, ARankThatFailsEndsAllWithItsReasonAndOneSpeaks) {
@@ -153,14 +277,7 @@ TEST(Rendezvous, ARankThatFailsEndsAllWithItsReasonAndOneSpeaks) {
 
 TEST(Rendezvous, AWaitingRankIsToldThatTheJobIsOver) {
   auto ranks = job(2);
-  auto waiting = std::async(std::launch::async, [&] {
-    try {
-      ranks[0]->meeting->any(false);
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string("an answer");
-  });
+  auto waiting = std::async(std::launch::async, [&] { return reason_of_any(*ranks[0]); });
   ranks[1]->meeting->fail("diverged");
   EXPECT_TRUE(says(waiting.get(), {"rank 1 (", "diverged"}));
 }
@@ -175,9 +292,19 @@ TEST(Rendezvous, TheRankThatKeepsAllOthersWaitingInAStepIsNamed) {
 }
 
 TEST(Rendezvous, AStepMayTakeAsLongAsARankIsElsewhere) {
-  auto ranks = job(2, {"build", "config", "data"}, {.first_step_s = 1.0});
-  ranks[1]->meeting->begin_step(0);  // rank 0 saves a checkpoint
-  EXPECT_EQ(ranks[0]->failure.get_future().wait_for(std::chrono::seconds(4)), std::future_status::timeout);
+  const int port = free_port();
+  auto first = std::async(std::launch::async, [&] {
+    return std::make_unique<Rank>(0, 2, port, Identity{"build", "config", "data"},
+                                  RendezvousLimits{.first_step_s = 0.01});
+  });
+  Caller other(port);
+  other.say("stepladder 2\t1\t2\thost\tpid\tbuild\tconfig\tdata\t");
+  EXPECT_TRUE(other.hear().starts_with("welcome"));
+  const auto rank0 = first.get();  // which saves a checkpoint
+  for (int beat = 0; beat < 5; ++beat) {
+    EXPECT_TRUE(other.hear().starts_with("beat")) << "not told that the job is over";
+    other.say("beat\t0\t1");
+  }
 }
 
 TEST(Rendezvous, APortInUseIsAUsageError) {

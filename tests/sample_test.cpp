@@ -107,6 +107,14 @@ struct Speaker {
   std::unique_ptr<Trainer> trainer;
 };
 
+TEST(Generate, TakesPositionsThatFp8CanMultiply) {
+  EXPECT_EQ(positions_to_sample(1, 64, 1024), 80);
+  EXPECT_EQ(positions_to_sample(0, 16, 1024), 32);  // end-of-text comes first
+  EXPECT_EQ(positions_to_sample(16, 16, 1024), 32);
+  EXPECT_EQ(positions_to_sample(1000, 64, 1024), 1024);
+  EXPECT_EQ(positions_to_sample(1, 64, 40), 40);
+}
+
 TEST(Generate, RepeatsItselfForASeedAndNotForAnother) {
   Speaker speaker(500);
   const std::vector<int32_t> prompt = {1, 2, 3};

@@ -46,6 +46,15 @@ TEST(Statistics, OneRoundHasNoInterval) {
   EXPECT_FALSE(e.interval);
 }
 
+TEST(Statistics, ARangeOfFewerThanSixRoundsIsNoIntervalOf95Percent) {
+  EXPECT_EQ(interval_name(1), "interval");
+  EXPECT_EQ(interval_name(2), "range (50 %)");
+  EXPECT_EQ(interval_name(3), "range (75 %)");
+  EXPECT_EQ(interval_name(5), "range (94 %)");
+  EXPECT_EQ(interval_name(6), "95 % interval");
+  EXPECT_EQ(interval_name(median_over_rounds(Samples{41.2, 41.9, 41.5}).rounds), "range (75 %)");
+}
+
 TEST(Statistics, IntervalHoldsTheMedianAndIsTheSameEveryTime) {
   const Samples rounds = {41.2, 41.9, 41.5, 42.3, 41.4};
   const Estimate a = median_over_rounds(rounds), b = median_over_rounds(rounds);

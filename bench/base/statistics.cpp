@@ -39,8 +39,14 @@ Estimate scaled(Estimate estimate, double factor) {
   return estimate;
 }
 
+std::string interval_name(int64_t rounds) {
+  if (rounds >= kLeastRoundsForInterval) return "95 % interval";
+  if (rounds < 2) return "interval";
+  return cat("range (", std::lround(100 * (1 - std::exp2(static_cast<double>(1 - rounds)))), " %)");
+}
+
 Estimate median_over_rounds(std::span<const double> rounds) {
-  Estimate estimate{median(rounds), std::nullopt};
+  Estimate estimate{median(rounds), std::nullopt, std::ssize(rounds)};
   const size_t n = rounds.size();
   if (n < 2) return estimate;
   std::vector<double> medians(kResamples), draw(n);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 namespace stepladder {
 
@@ -14,24 +15,33 @@ double quantile(std::span<const double> samples, double q);
 /// quantile(samples, 0.5).
 double median(std::span<const double> samples);
 
-/// A value and the interval it lies in with 95 % confidence; none from a single round, which tells no spread.
+/// A median over rounds, and between which bounds it lies: interval_name(rounds) says how surely. None from a
+/// single round, which tells no spread.
 struct Interval {
   double lo = 0.0, hi = 0.0;
 };
 struct Estimate {
   double value = 0.0;
   std::optional<Interval> interval;
+  int64_t rounds = 0;
 };
 
 /// The same in another unit: times `factor`.
 Estimate scaled(Estimate estimate, double factor);
 
+/// The least rounds whose range holds their true median in 95 % of cases: that of n does with a probability
+/// of 1 - 2^(1-n).
+inline constexpr int64_t kLeastRoundsForInterval = 6;
+/// What an interval over so many rounds is: "95 % interval", or below six "range (75 %)"; "interval" where
+/// there is none.
+std::string interval_name(int64_t rounds);
+
 inline constexpr int kResamples = 10'000;
 inline constexpr uint64_t kBootstrapSeed = 1337;
 
-/// Median over rounds with its percentile bootstrap interval: kResamples draws of rounds with replacement,
-/// the same draws every time. Rounds are the unit because the steps within a run are correlated. Throws
-/// std::invalid_argument on no rounds.
+/// Median over rounds with its 95 % percentile bootstrap interval, which is their range below six: kResamples
+/// draws of rounds with replacement, the same draws every time. Rounds are the unit because the steps within
+/// a run are correlated. Throws std::invalid_argument on no rounds.
 Estimate median_over_rounds(std::span<const double> rounds);
 
 /// How many times faster `after` is than `before`: median over rounds of before[r] / after[r], times of the

@@ -54,7 +54,11 @@ void check_workload(Plan& plan) {
     const Config config = plan.settings.resolve();
     if (!data) data = open_dataset(plan.settings.data, plan.settings.val_data, plan.settings.vocab, config.V);
     int64_t sequences = batch;
-    for (const PlannedRun& run : runs_of(plan, 0)) sequences = std::max(sequences, run.batch * run.devices);
+    for (const PlannedRun& run : runs_of(plan, 0)) {
+      sequences = std::max(sequences, run.batch * run.devices);
+      if (run.program.peer.empty() && !is_ablation(run.program.variant) && !run.apart)
+        check_devices(find_rung(run.program.variant), config.C, run.devices);
+    }
     Loader(data->train, sequences, config.T);
   }
 }
@@ -212,7 +216,10 @@ int measure(const MeasureOptions& options, Plan plan) {
     std::cerr << "stepladder: clocks, power and temperature stay unknown: "
               << printable(probe.telemetry["missing"].get<std::string>(), 300) << std::endl;
   const InterruptGuard guard;
-  ResultsFile file(options.out, machine_context(probe), plan.json(), existing, results_file_json);
+  const Json context = machine_context(probe);
+  ResultsFile file(options.out, context, plan.json(), existing, results_file_json);
+  if (const std::string busy = busy_note(context); !busy.empty())
+    std::cerr << "stepladder: " << busy << std::endl;
   Json stopped;
   try {
     stopped = carry_out(plan, probe.device, options.timeout, file);

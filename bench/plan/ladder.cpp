@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bench/base/text.h"
 #include "bench/results/json.h"
 #include "model/nearest.h"
 
@@ -85,6 +86,7 @@ std::vector<Rung> ladder_from(const std::string& json) {
       rung.diff_budget = count_at(row, "diff_budget");
       if (row.value("batch", "") == "largest") rung.batch = BatchSize::largest;
       rung.beside = row.value("beside", false);
+      rung.sharded = row.value("sharded", false);
       rung.subsumed_by = row.value("subsumed_by", "");
       if (!(rung.tolerance >= 0.0)) throw InputError("tolerance is not negative");
     }
@@ -191,6 +193,16 @@ std::string unsupported_reason(const Rung& rung, const DeviceInfo& device) {
 const char* name_of(MathMode mode) {
   constexpr const char* kNames[] = {"fp32", "tf32", "half", "fp8"};
   return kNames[static_cast<size_t>(mode)];
+}
+
+void check_devices(const Rung& rung, int64_t channels, int64_t devices) {
+  if (!rung.sharded || channels % devices == 0) return;
+  std::vector<std::string> good;
+  for (int64_t n = 2; n <= std::max<int64_t>(16, 2 * devices) && n <= channels; ++n)
+    if (channels % n == 0) good.push_back(std::to_string(n));
+  throw InputError(cat(rung.name, ": ", devices, " devices cannot share the optimizer state of ", channels,
+                       " channels in equal parts: take a number that divides them, such as ",
+                       join(good, ", ")));
 }
 
 }  // namespace stepladder

@@ -22,6 +22,8 @@ struct Rung {
   BatchSize batch = BatchSize::usual;
   /// No rung builds on it, and none is ablated from it: a line of its own.
   bool beside = false;
+  /// Its optimizer state is cut into equal parts, one for each device.
+  bool sharded = false;
   int diff_budget = 0;  // changed lines against the parent's file
   /// The later rung that takes its place: leaving this one out of the last rung changes nothing. "" if none.
   std::string subsumed_by;
@@ -90,5 +92,9 @@ std::string unsupported_reason(const Rung& rung, const DeviceInfo& device);
 
 /// "fp32", "tf32", "half", "fp8".
 const char* name_of(MathMode mode);
+
+/// Throws InputError, with numbers that would do, where `devices` cannot share the optimizer state of a model
+/// of so many channels in equal parts.
+void check_devices(const Rung& rung, int64_t channels, int64_t devices);
 
 }  // namespace stepladder

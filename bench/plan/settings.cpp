@@ -91,6 +91,13 @@ std::vector<Option> RungSettings::options() {
        kDevice,
        {"bf16", "fp16", "fp32"}},
       {"cache", &cache, "DIR", "of searched GEMM algorithms", kDevice},
+      {"hang-timeout",
+       &hang_timeout,
+       "SECONDS",
+       "several ranks: the job ends when none gets further for so long; default: 300 in the first step, then "
+       "20 or 20 times the longest step",
+       kDevice,
+       {1, 1e9}},
       {"apart", &apart, "", "several ranks: each trains by itself, only their steps begin together", kDevice},
 
       {"eval-every", &eval_every, "N", "steps between validation losses; 0: none", kSampling, {0, kMaxInt}},

@@ -34,7 +34,8 @@ struct RungSettings {
 
   std::string backend = "auto";
   int device = 0;
-  bool apart = false;  // ranks train each by itself
+  bool apart = false;                   // ranks train each by itself
+  std::optional<int64_t> hang_timeout;  // seconds
   std::optional<std::string> dtype;
   std::string attention = "auto", cache = "data/cache";
   bool deterministic = false, narrow_access = false, late_launch = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <vector>
 
@@ -21,6 +22,15 @@ const std::string kNone = "-";
 
 std::string interval(const Estimate& e) {
   return e.interval ? cat(sized(e.interval->lo), " to ", sized(e.interval->hi)) : kNone;
+}
+
+/// Behind an interval of the step times; nothing where there is none.
+std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& variants) {
+  std::optional<int64_t> fewest;
+  for (const ResultRow& v : variants)
+    if (v.numbers && v.numbers->median_step_ms.interval)
+      fewest = std::min(fewest.value_or(v.rounds), v.numbers->median_step_ms.rounds);
+  return fewest;
 }
 
 std::string ratio(const Estimate& e, int digits) {
@@ -109,7 +119,8 @@ Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>&
   add(
       "median ms", [](const Numbers& n) { return sized(n.median_step_ms.value); }, absolute);
   add(
-      "95 % interval", [](const Numbers& n) { return interval(n.median_step_ms); }, absolute);
+      interval_name(fewest_rounds(rows).value_or(0)),
+      [](const Numbers& n) { return interval(n.median_step_ms); }, absolute);
   add(
       "tok/s", [](const Numbers& n) { return grouped(std::llround(n.tokens_per_second.value)); }, absolute);
   add(
@@ -206,13 +217,13 @@ Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
 /// How the table of ablations is read.
 std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows) {
   std::vector<std::string> exclude_one;
-  bool few = false;
+  int64_t fewest = std::numeric_limits<int64_t>::max();
   for (size_t kind = 0; kind < std::size(kGains); ++kind) {
     int64_t intervals = 0, apart = 0;
     for (const AblatedRung& row : rows)
       if (const Gain* gain = gains_of(row)[kind]; gain && gain->ok() && gain->ratio.interval) {
         ++intervals;
-        few |= gain->rounds < 6;  // the range of n rounds holds their median with a chance of 1 - 2^(1 - n)
+        fewest = std::min(fewest, gain->rounds);
         apart += gain->ratio.interval->lo > 1.0 || gain->ratio.interval->hi < 1.0;
       }
     if (intervals > 0) exclude_one.push_back(cat(apart, " of ", intervals, " (", kGains[kind], ")"));
@@ -226,8 +237,7 @@ std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows) {
       "Live memory saved, in the same order: the arena's peak without the rung less that with it."};
   if (!exclude_one.empty())
     lines.push_back(
-        cat("Intervals that exclude 1: ", join(exclude_one, ", "), ".",
-            few ? " Of fewer than 6 rounds not even the range is a 95 % interval: read it as a range." : ""));
+        cat("Gains whose ", interval_name(fewest), " excludes 1: ", join(exclude_one, ", "), "."));
   return lines;
 }
 
@@ -277,11 +287,14 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
   std::vector<Note> lines;
   const auto note = [&](const std::string& text) { lines.push_back({printable(text, 400), false}); };
   const auto warn = [&](const std::string& text) { lines.push_back({printable(text, 400), true}); };
-  const bool intervals = std::any_of(variants.begin(), variants.end(), [](const ResultRow& v) {
-    return v.numbers && v.numbers->median_step_ms.interval;
-  });
-  note(cat("Step time: host clock, device synchronised; median over rounds of each run's median.",
-           intervals ? " Intervals: 95 % bootstrap over rounds." : ""));
+  const auto fewest = fewest_rounds(variants);
+  const std::string interval =
+      !fewest ? ""
+      : *fewest < kLeastRoundsForInterval
+          ? cat(" ", interval_name(*fewest),
+                ": fastest to slowest round; in brackets how often such a range holds the true median.")
+          : " Intervals: 95 % bootstrap over rounds.";
+  note(cat("Step time: host clock, device synchronised; median over rounds of each run's median.", interval));
   note(
       "x previous: against the nearest rung below that took part; x baseline: against the lowest; by time "
       "per token, should batches differ. MFU: by "
@@ -299,6 +312,7 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
     if (const auto why = results.stopped.find("reason"); why != results.stopped.end() && *why != "rounds")
       note(cat("Stopped by ", known_text(results.stopped, "reason"), " after ",
                counted(rounds_text(results), "round"), "."));
+  if (const std::string busy = busy_note(results.context); !busy.empty()) warn(busy);
   if (!results.complete)
     warn(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
              " runs; the same command with --resume continues."));
@@ -433,6 +447,18 @@ std::string report_text(const Results& results, bool ratios_only, bool markdown)
 std::string device_name(const Results& results) {
   const auto device = results.context.find("device");
   return device == results.context.end() ? "unknown" : known_text(*device, "name");
+}
+
+std::string busy_note(const Json& context) {
+  constexpr double kUsual = 0.25;  // what any system does now and then
+  const auto number = [&](const char* key) {
+    const auto found = context.find(key);
+    return found != context.end() && found->is_number() ? found->get<double>() : 0.0;
+  };
+  const double busy = number("busy_cores"), cores = number("cores");
+  if (busy < std::max(kUsual, 0.1 * cores)) return "";
+  return cat("Other processes kept ", fixed(busy, 1), " of ", fixed(cores, 0),
+             " cores busy when this began: times are longer and vary more.");
 }
 
 std::vector<Note> report_notes(const Results& results) {

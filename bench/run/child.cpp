@@ -90,12 +90,25 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   return all;
 }
 
-/// This process's environment with `changes` to it.
+/// Whether a launcher has set this variable to tell a process its rank.
+bool names_a_rank(std::string_view name) {
+  for (const char* one : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=",
+                          "MASTER_PORT=", "STEPLADDER_JOB_SECRET="})
+    if (name == one) return true;
+  for (const char* family :
+       {"SLURM_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_", "ORTE_", "TORCHELASTIC_"})
+    if (name.starts_with(family)) return true;
+  return false;
+}
+
+/// This process's environment with `changes` to it. A child is no rank of a job that this process may be one
+/// of.
 std::vector<std::string> environment_with(const std::vector<std::string>& changes) {
   std::vector<std::string> all = changes;
   for (char** variable = environ; *variable; ++variable) {
     const std::string_view text = *variable;
     const std::string_view name = text.substr(0, text.find('=') + 1);
+    if (names_a_rank(name)) continue;
     if (std::none_of(changes.begin(), changes.end(), [&](const auto& c) { return c.starts_with(name); }))
       all.emplace_back(text);
   }

@@ -4,12 +4,18 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
+#include <numeric>
+#include <sstream>
+#include <thread>
+#include <utility>
 
 #include "bench/base/text.h"
 #include "bench/run/child.h"
@@ -48,6 +54,26 @@ std::string command_line() {
   std::string words, word;
   for (std::getline(file, word, '\0'); std::getline(file, word, '\0');) words += " " + word;
   return "stepladder" + words;
+}
+
+/// Ticks that the cores of this process spent working, and all their ticks, since the system started.
+std::pair<int64_t, int64_t> core_ticks() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return {};
+  int64_t busy = 0, all = 0;
+  std::ifstream stat("/proc/stat");
+  for (std::string line; std::getline(stat, line);) {
+    std::istringstream words(line);
+    int64_t ticks[8] = {};  // user, nice, system, idle, iowait, irq, softirq, steal
+    if (std::string cpu; !(words >> cpu) || !cpu.starts_with("cpu") || cpu == "cpu" ||
+                         !CPU_ISSET(static_cast<size_t>(std::atoi(cpu.c_str() + 3)), &cores))
+      continue;
+    for (int64_t& t : ticks) words >> t;
+    const int64_t total = std::accumulate(std::begin(ticks), std::end(ticks), int64_t{0});
+    all += total;
+    busy += total - ticks[3] - ticks[4];
+  }
+  return {busy, all};
 }
 
 /// "2025-01-31T12:34:56.789Z".
@@ -146,6 +172,14 @@ std::string python() {
   return std::filesystem::exists(venv) ? venv : "python3";
 }
 
+double busy_cores() {
+  const auto [busy, all] = core_ticks();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const auto [later_busy, later_all] = core_ticks();
+  if (later_all <= all) return 0.0;
+  return static_cast<double>(host().cores * (later_busy - busy)) / static_cast<double>(later_all - all);
+}
+
 Json machine_context(const DeviceProbe& probe) {
   const Host h = host();
   return {{"version", version()},
@@ -159,6 +193,7 @@ Json machine_context(const DeviceProbe& probe) {
           {"cores", h.cores},
           {"memory", h.memory},
           {"device", device_json(probe.device)},
+          {"busy_cores", busy_cores()},
           {"telemetry", probe.telemetry}};
 }
 

@@ -45,7 +45,11 @@ std::string bin_dir();
 /// The Python for the charts and the page: STEPLADDER_PYTHON, else the source folder's .venv, else python3.
 std::string python();
 
-/// Tool version, commit of the build, command line, host, device and time: the context of a results file.
+/// How many of the cores that this process may use others keep busy; looks for a fifth of a second.
+double busy_cores();
+
+/// Tool version, commit of the build, command line, host and how busy it is, device and time: the context of
+/// a results file.
 Json machine_context(const DeviceProbe& probe);
 
 }  // namespace stepladder

@@ -8,6 +8,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <iomanip>
+#include <random>
+#include <sstream>
 #include <thread>
 
 #include "model/error.h"
@@ -39,6 +42,14 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
+/// 128 bits that nobody else on the network guesses.
+std::string random_hex() {
+  std::random_device random;
+  std::ostringstream hex;
+  for (int i = 0; i < 4; ++i) hex << std::hex << std::setw(8) << std::setfill('0') << random();
+  return hex.str();
+}
+
 }  // namespace
 
 Job job_of_ranks(const std::vector<std::string>& command, int64_t devices, bool mpi) {
@@ -47,6 +58,7 @@ Job job_of_ranks(const std::vector<std::string>& command, int64_t devices, bool 
   const int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency() / devices);
   for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
     if (!std::getenv(name)) environment.push_back(cat(name, "=", threads));
+  environment.push_back("STEPLADDER_JOB_SECRET=" + random_hex());
 
   if (mpi) {
     std::vector<std::string> all = {"mpirun", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none"};

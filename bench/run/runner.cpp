@@ -65,7 +65,11 @@ T value_at(const Event& event, const char* key) {
 class Report {
  public:
   Report(Run& run, const RunRequest& request, size_t rank, const std::function<void(const Step&)>& on_step)
-      : run_(run), request_(request), first_(rank == 0), on_step_(on_step) {}
+      : run_(run),
+        request_(request),
+        rank_(static_cast<int64_t>(rank)),
+        first_(rank == 0),
+        on_step_(on_step) {}
 
   /// Throws BadReport.
   void take(std::string_view line) {
@@ -116,6 +120,13 @@ class Report {
     run_.backend = value_at<std::string>(event, "backend");
     const Event config = value_at<Event>(event, "config"),
                 memory_by_name = value_at<Event>(event, "memory_by_name");
+    // One that did not find the others would train alone, and its speed pass for that of all.
+    if (request_.program.peer.empty() &&
+        (value_if<int64_t>(event, "rank").value_or(rank_) != rank_ ||
+         value_if<int64_t>(config, "world_size").value_or(request_.devices) != request_.devices))
+      throw BadReport(cat("it is rank ", value_if<int64_t>(event, "rank").value_or(rank_), " of ",
+                          value_if<int64_t>(config, "world_size").value_or(request_.devices),
+                          ", was started as rank ", rank_, " of ", request_.devices));
     for (const auto& [key, value] : config.items())
       if (!run_.config.contains(key)) run_.config[key] = value;
     startup_ms = value_at<double>(event, "startup_ms");
@@ -164,6 +175,7 @@ class Report {
 
   Run& run_;
   const RunRequest& request_;
+  const int64_t rank_;
   const bool first_;  // rank 0, which is on the device that is sampled and is heard of
   const std::function<void(const Step&)>& on_step_;
 };

@@ -29,9 +29,8 @@ void sample(RunSession& session) {
   const Sampler sampler(settings, !std::filesystem::exists(settings.vocab + "/vocab.bpe"));
   settings.batch = 1;
   session.choose_model();
-  // Every token costs a forward pass over T positions.
-  const auto length = std::max<int64_t>(std::ssize(sampler.prompt()), 1) + settings.sample_tokens;
-  session.config.T = std::min(session.config.T, length);
+  session.config.T =
+      positions_to_sample(std::ssize(sampler.prompt()), settings.sample_tokens, session.config.T);
   session.plan_memory();
   session.build_trainer();
   std::cout << sampler.text(*session.trainer) << std::endl;

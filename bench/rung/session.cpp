@@ -90,12 +90,25 @@ void RunSession::choose_model() {
   search_batch_ = !settings.batch && (settings.max_batch || build.batch == BatchSize::largest);
   config = settings.resolve();
   config.half = settings.half_type(rung, device);
+  check_devices(rung, config.C, team().size);
 }
 
 void RunSession::meet(const Dataset& data, Rendezvous::OnFailure on_failure) {
   if (world.size == 1) return;
-  const Identity identity{build.source_hash, config_json().dump(), digest_of(data.train->tokens())};
-  ranks.emplace(world, identity, std::move(on_failure));
+  // What decides which batches are read, and when all ranks meet outside a step.
+  nlohmann::ordered_json agreed = config_json();
+  agreed.update(options_json(options, {RungSettings::kSampling}));
+  agreed["max_batch"] = settings.max_batch ? nlohmann::ordered_json(*settings.max_batch) : nullptr;
+  agreed["checkpoint_every"] = settings.checkpoint_every;
+  for (const auto& [name, file] :
+       {std::pair("checkpoint", settings.checkpoint), std::pair("save_weights", settings.save_weights),
+        std::pair("init", settings.init), std::pair("resume", settings.resume)})
+    agreed[name] = !file.empty();
+  const Identity identity{build.source_hash, agreed.dump(), digest_of(data.train->tokens())};
+  RendezvousLimits limits;
+  if (settings.hang_timeout)
+    limits.step_s = limits.first_step_s = static_cast<double>(*settings.hang_timeout);
+  ranks.emplace(world, identity, std::move(on_failure), limits);
   if (!settings.apart) ops->join(*ranks);
 }
 
@@ -104,6 +117,7 @@ void RunSession::choose_batch(const Dataset& data) {
   const int64_t sequences = (std::ssize(data.train->tokens()) - 1) / config.T;
   config.B = largest_batch(build.make, *ops, config, settings.hyper,
                            std::min(sequences, settings.max_batch.value_or(RungSettings::kMaxBatch)));
+  if (ranks) config.B = std::stoll(ranks->share(std::to_string(config.B)));  // one batch for all
   settings.batch = config.B;
 }
 

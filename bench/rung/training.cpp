@@ -23,6 +23,8 @@ class Training {
 
   /// Goes on from a checkpoint. Throws InputError where that has all the steps.
   void resume(const TrainState& state);
+  /// Makes sure that all ranks go on from the same state, and shows them progress with each micro-batch.
+  void agree(Rendezvous& ranks);
   /// Until all steps are done, or `stops` says so after one. False then.
   template <class Stops>
   bool run(Stops stops);
@@ -58,6 +60,12 @@ void Training::resume(const TrainState& state) {
   done_ = state.step;
   session_.settings.seed = state.seed;
   batches_.seek(state.batch);
+}
+
+void Training::agree(Rendezvous& ranks) {
+  ranks.agree("the state to go on from",
+              cat("step ", done_, ", batch ", batches_.index(), ", seed ", settings_.seed));
+  batches_.on_next([&ranks] { ranks.progress(); });
 }
 
 template <class Stops>
@@ -155,6 +163,7 @@ int train(RunSession& session, EventWriter& events) {
   Training training(session, reporter, data);
   if (settings.profile) session.trace();
   if (const auto state = session.build_trainer()) training.resume(*state);
+  if (session.ranks) training.agree(*session.ranks);
   reporter.describe(data);
 
   session.ops->synchronize();  // the first step's clock is for the first step

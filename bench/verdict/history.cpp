@@ -90,10 +90,14 @@ std::string title_of(const Series& series) {
 }
 
 Table table_of(const Series& series) {
+  int64_t fewest = 0;
+  for (const HistoryPoint& p : series.points)
+    if (const auto& ms = p.median_step_ms; ms.interval)
+      fewest = fewest == 0 ? ms.rounds : std::min(fewest, ms.rounds);
   Table table({{"time", Align::left},
                {"commit", Align::left},
                {"median ms"},
-               {"95 % interval"},
+               {interval_name(fewest)},
                {"level ms"},
                {"change"},
                {"file", Align::left}});

@@ -5,8 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-#ifdef _OPENMP
-#include <omp.h>
+#ifdef STEPLADDER_OPENMP_SIMD
 /// Iterations of the next loop are independent, though its operands may be the same array.
 #define STEPLADDER_SIMD _Pragma("omp simd")
 #else
@@ -15,30 +14,22 @@
 
 namespace stepladder {
 
-inline int max_threads() {
-#ifdef _OPENMP
-  return omp_get_max_threads();
-#else
-  return 1;
-#endif
-}
+/// Threads worth using: OMP_NUM_THREADS where it is set, else the cores that this process may run on.
+int max_threads();
 
-/// Index of the calling thread inside parallel_for.
-inline int thread_index() {
-#ifdef _OPENMP
-  return omp_get_thread_num();
-#else
-  return 0;
-#endif
-}
+/// Index of the calling thread inside parallel_for, below its `threads`; 0 outside.
+int thread_index();
 
-/// body(i) for i in [0,n) on up to `threads` threads. `body` must not throw.
+/// call(body, i) for i in [0,n), as parallel_for.
+void run_parallel(int threads, int64_t n, void (*call)(const void* body, int64_t i), const void* body);
+
+/// body(i) for i in [0,n) on up to `threads` threads, each i on whichever is free. `body` must not throw. A
+/// thread without work sleeps, and no loop waits for a thread that has not started on it.
 template <class Body>
-void parallel_for([[maybe_unused]] int threads, int64_t n, const Body& body) {
-#ifdef _OPENMP
-  const int team = static_cast<int>(std::min<int64_t>(threads, n));
-#pragma omp parallel for schedule(static) num_threads(team) if (team > 1)
-#endif
+void parallel_for(int threads, int64_t n, const Body& body) {
+  if (threads > 1 && n > 1)
+    return run_parallel(
+        threads, n, [](const void* b, int64_t i) { (*static_cast<const Body*>(b))(i); }, &body);
   for (int64_t i = 0; i < n; ++i) body(i);
 }
 
@@ -46,7 +37,7 @@ void parallel_for([[maybe_unused]] int threads, int64_t n, const Body& body) {
 template <class F>
 double sum(int64_t n, F f) {
   double total = 0.0;
-#ifdef _OPENMP
+#ifdef STEPLADDER_OPENMP_SIMD
 #pragma omp simd reduction(+ : total)
 #endif
   for (int64_t i = 0; i < n; ++i) total += f(i);
@@ -57,7 +48,7 @@ double sum(int64_t n, F f) {
 template <class F>
 float max(int64_t n, F f) {
   float top = -std::numeric_limits<float>::infinity();
-#ifdef _OPENMP
+#ifdef STEPLADDER_OPENMP_SIMD
 #pragma omp simd reduction(max : top)
 #endif
   for (int64_t i = 0; i < n; ++i) {
