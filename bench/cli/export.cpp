@@ -38,9 +38,7 @@ int export_results(ExportOptions& options) {
     std::cout << text << std::flush;
     return kExitOk;
   }
-  AtomicFile file(options.out);
-  file.write(text);
-  file.commit();
+  write_atomically(options.out, text);
   return kExitOk;
 }
 
