@@ -2,7 +2,6 @@
 
 #include <iostream>
 
-#include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"

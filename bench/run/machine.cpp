@@ -11,7 +11,6 @@
 #include <fstream>
 #include <iostream>
 
-#include "bench/base/text.h"
 #include "bench/run/child.h"
 #include "bench/run/events.h"
 #include "bench/run/telemetry.h"
