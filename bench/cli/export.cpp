@@ -2,7 +2,6 @@
 
 #include <iostream>
 
-#include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
@@ -38,9 +37,7 @@ int export_results(ExportOptions& options) {
     std::cout << text << std::flush;
     return kExitOk;
   }
-  AtomicFile file(options.out);
-  file.write(text);
-  file.commit();
+  write_atomically(options.out, text);
   return kExitOk;
 }
 

@@ -75,11 +75,7 @@ int profile(ProfileOptions& options) {
                      {"config", run.config}};
   file["profile"].update(run.profile);
   const std::string text = file.dump(2) + "\n";
-  if (!options.out.empty()) {
-    AtomicFile out(options.out);
-    out.write(text);
-    out.commit();
-  }
+  if (!options.out.empty()) write_atomically(options.out, text);
   std::cout << (options.format == "json"       ? text
                 : options.format == "markdown" ? markdown_profile(file)
                                                : terminal_profile(file))

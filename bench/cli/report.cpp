@@ -10,7 +10,6 @@
 #include <set>
 
 #include "bench/base/temporary_file.h"
-#include "bench/base/text.h"
 #include "bench/cli/charts.h"
 #include "bench/cli/commands.h"
 #include "bench/report/ablation.h"

@@ -2,7 +2,6 @@
 
 #include <iostream>
 
-#include "bench/base/text.h"
 #include "bench/verdict/comparison_report.h"
 #include "bench/verdict/noise.h"
 #include "model/atomic_file.h"

@@ -5,7 +5,6 @@
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "bench/plan/plan.h"
 #include "bench/run/progress.h"

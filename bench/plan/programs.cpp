@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "bench/base/text.h"
 #include "model/nearest.h"
 
 namespace stepladder {

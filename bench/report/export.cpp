@@ -79,11 +79,9 @@ Json google_benchmark(const Results& results) {
 
 std::string csv(const Results& results) {
   std::string text =
-      "variant,peer,backend,model,B,T,round,status,reason,median_step_ms,p10_step_ms,p90_step_ms,first_step_"
-      "ms,"
-      "startup_ms,tokens_per_second,mfu_nanogpt,mfu_llmc,final_loss,val_loss,live_peak_bytes,reserved_peak_"
-      "bytes,"
-      "process_peak_bytes,throttled\r\n";
+      "variant,peer,backend,model,B,T,round,status,reason,median_step_ms,p10_step_ms,p90_step_ms,"
+      "first_step_ms,startup_ms,tokens_per_second,mfu_nanogpt,mfu_llmc,final_loss,val_loss,"
+      "live_peak_bytes,reserved_peak_bytes,process_peak_bytes,throttled\r\n";
   const auto number = [](const std::optional<double>& value) { return value ? number_text(*value) : ""; };
   for (const Run& run : results.runs) {
     std::vector<std::string> cells = {run.variant,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <vector>
 
 #include "bench/base/table.h"
 #include "bench/base/text.h"

@@ -6,7 +6,6 @@
 #include "bench/report/scaling_model.h"
 #include "bench/results/json.h"
 #include "bench/results/rounds.h"
-#include "model/error.h"
 
 namespace stepladder {
 namespace {

@@ -1,6 +1,7 @@
 // The fields of each struct of a results file, listed once for reading and writing.
 //
-// An archive is called with each field's name and value; its functions say which fields may be missing.
+// An archive is called with each field's name and value. `added` are fields that files from before lack,
+// `if_any` those that are written only where there is something to tell.
 #pragma once
 
 #include <concepts>
@@ -22,11 +23,11 @@ void fields(Archive& a, Any<Step> auto& x) {
   a("loss", x.loss);
   a("grad_norm", x.grad_norm);
   a("lr", x.lr);
-  a.or_null("sm_mhz", x.device.sm_mhz);
-  a.or_null("memory_mhz", x.device.memory_mhz);
-  a.or_null("power_w", x.device.power_w);
-  a.or_null("temperature_c", x.device.temperature_c);
-  a.or_null("throttle", x.device.throttle);
+  a.added("sm_mhz", x.device.sm_mhz);
+  a.added("memory_mhz", x.device.memory_mhz);
+  a.added("power_w", x.device.power_w);
+  a.added("temperature_c", x.device.temperature_c);
+  a.added("throttle", x.device.throttle);
 }
 
 template <class Archive>
@@ -58,10 +59,10 @@ void fields(Archive& a, Any<Summary> auto& x) {
   a("mfu_llmc", x.mfu_llmc);
   a("val_loss", x.val_loss);
   a("memory_bytes", x.memory);
-  a.if_there("compile", x.compile);
-  a.if_there("skipped_steps", x.skipped_steps);
-  a.or_null("throttled_steps", x.throttled_steps);
-  a.or_null("throttled", x.throttled);
+  a.if_any("compile", x.compile);
+  a.if_any("skipped_steps", x.skipped_steps);
+  a.added("throttled_steps", x.throttled_steps);
+  a.added("throttled", x.throttled);
 }
 
 template <class Archive>
@@ -71,8 +72,8 @@ void fields(Archive& a, Any<Rank> auto& x) {
   a("device", x.device);
   a("step_ms", x.step_ms);
   a("memory_bytes", x.memory);
-  a.if_there("sm_mhz", x.sm_mhz);
-  a.if_there("power_w", x.power_w);
+  a.if_any("sm_mhz", x.sm_mhz);
+  a.if_any("power_w", x.power_w);
 }
 
 template <class Archive>
@@ -80,15 +81,15 @@ void fields(Archive& a, Any<Run> auto& x) {
   a("variant", x.variant);
   a("source_hash", x.source_hash);
   a("backend", x.backend);
-  a.unless_empty("peer", x.peer);
+  a.if_any("peer", x.peer);
   a("round", x.round);
   a("status", x.status);
   a("reason", x.reason);
   a("config", x.config);
   a("steps", x.steps);
-  a.unless_empty("ranks", x.ranks);
+  a.if_any("ranks", x.ranks);
   a("summary", x.summary);
-  a.unless_missing("wall_ms", x.wall_ms);
+  a.added("wall_ms", x.wall_ms);
 }
 
 }  // namespace stepladder

@@ -38,21 +38,16 @@ class Reader {
     read(*found, value, place);
   }
   template <class T>
-  void unless_empty(const char* key, T& value) const {
+  void added(const char* key, T& value) const {
     if (json_.contains(key)) (*this)(key, value);
   }
   template <class T>
-  void if_there(const char* key, std::optional<T>& value) const {
-    if (json_.contains(key)) (*this)(key, value.emplace());
-  }
-  /// Fields that a file written before there were any lacks.
-  template <class T>
-  void or_null(const char* key, std::optional<T>& value) const {
-    unless_missing(key, value);
+  void if_any(const char* key, T& value) const {
+    added(key, value);
   }
   template <class T>
-  void unless_missing(const char* key, T& value) const {
-    if (json_.contains(key)) (*this)(key, value);
+  void if_any(const char* key, std::optional<T>& value) const {
+    if (json_.contains(key)) added(key, value.emplace());
   }
 
  private:

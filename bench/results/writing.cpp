@@ -11,20 +11,16 @@ class Writer {
     json_[key] = write(value);
   }
   template <class T>
-  void unless_empty(const char* key, const T& value) {
+  void added(const char* key, const T& value) {
+    (*this)(key, value);
+  }
+  template <class T>
+  void if_any(const char* key, const T& value) {
     if (!value.empty()) (*this)(key, value);
   }
   template <class T>
-  void if_there(const char* key, const std::optional<T>& value) {
+  void if_any(const char* key, const std::optional<T>& value) {
     if (value) (*this)(key, *value);
-  }
-  template <class T>
-  void or_null(const char* key, const std::optional<T>& value) {
-    (*this)(key, value);
-  }
-  template <class T>
-  void unless_missing(const char* key, const T& value) {
-    (*this)(key, value);
   }
 
   template <class T>

@@ -17,7 +17,6 @@
 #include <thread>
 #include <utility>
 
-#include "bench/base/text.h"
 #include "bench/run/child.h"
 #include "bench/run/events.h"
 #include "bench/run/telemetry.h"

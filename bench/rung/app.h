@@ -1,7 +1,6 @@
 // A rung as a program: a complete trainer that also reports every step to a harness.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 

@@ -21,9 +21,9 @@ namespace stepladder {
 /// Set up step by step, in the order of its functions; each step needs those before it.
 class RunSession {
  public:
-  /// `ranks` is where the ranks meet, for as long as the program runs.
-  RunSession(const RungBuild& build, RungSettings& settings, const World& world,
-             std::optional<Rendezvous>& ranks);
+  /// `rendezvous` is where the ranks meet, for as long as the program runs.
+  RunSession(const RungBuild& rung_build, RungSettings& run_settings, const World& run_world,
+             std::optional<Rendezvous>& rendezvous);
 
   /// The device of this rank, and the model on it. Throws InputError and UnsupportedError.
   void open_device();

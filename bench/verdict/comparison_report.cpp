@@ -11,7 +11,7 @@
 namespace stepladder {
 namespace {
 
-constexpr const char* kNone = "-";
+const std::string kNone = "-";
 
 /// A log ratio as a signed percentage: "+2.03".
 std::string percent(double log_ratio) {
@@ -29,37 +29,33 @@ bool is_repeated(const Comparison& comparison) {
 }
 
 Table table_of(const Comparison& comparison) {
+  using Row = ComparedRow;
+  using Numbers = ComparedRow::Numbers;
   std::set<std::string> workloads;
-  for (const ComparedRow& row : comparison.rows) workloads.insert(row.workload);
-  const bool several = workloads.size() > 1;
-  const bool repeated = is_repeated(comparison);
-  std::vector<Table::Column> columns = {{"rung", Align::left}};
-  if (repeated) columns.push_back({"time"});
-  if (several) columns.push_back({"workload", Align::left});
-  for (const char* header :
-       {"pairs", "BASE ms", "NEW ms", "change %", "bounds %", "limit %", "live GiB, BASE / NEW"})
-    columns.push_back({header});
-  columns.push_back({"verdict", Align::left});
-  const size_t size = columns.size();
-
-  Table table(std::move(columns));
-  for (const ComparedRow& row : comparison.rows) {
-    std::vector<std::string> cells = {row.variant};
-    if (repeated) cells.push_back(std::to_string(row.repetition));
-    if (several) cells.push_back(row.workload);
-    if (const auto& n = row.numbers) {
-      const bool paired = n->pairs > 0;
-      cells.insert(cells.end(),
-                   {std::to_string(n->pairs), paired ? sized(n->base_ms) : kNone,
-                    paired ? sized(n->new_ms) : kNone, n->change ? percent(n->change->log_ratio) : kNone,
-                    n->change ? cat(percent(n->change->lo), " to ", percent(n->change->hi)) : kNone,
-                    "+" + fixed(n->limit * 100, 2), cat(gib(n->base_bytes), " / ", gib(n->new_bytes))});
-    }
-    cells.resize(size - 1, kNone);
-    cells.push_back(cat(name_of(row.judgement), row.reason.empty() ? "" : ": " + row.reason));
-    table.add(std::move(cells));
-  }
-  return table;
+  for (const Row& row : comparison.rows) workloads.insert(row.workload);
+  Columns<Row> columns;
+  const auto add = [&](const char* header, std::function<std::string(const Numbers&)> cell) {
+    columns.add(header, [cell](const Row& row) { return row.numbers ? cell(*row.numbers) : kNone; });
+  };
+  columns.add_text("rung", [](const Row& row) { return row.variant; });
+  columns.add(
+      "time", [](const Row& row) { return std::to_string(row.repetition); }, is_repeated(comparison));
+  columns.add_text(
+      "workload", [](const Row& row) { return row.workload; }, workloads.size() > 1);
+  add("pairs", [](const Numbers& n) { return std::to_string(n.pairs); });
+  add("BASE ms", [](const Numbers& n) { return n.pairs > 0 ? sized(n.base_ms) : kNone; });
+  add("NEW ms", [](const Numbers& n) { return n.pairs > 0 ? sized(n.new_ms) : kNone; });
+  add("change %", [](const Numbers& n) { return n.change ? percent(n.change->log_ratio) : kNone; });
+  add("bounds %", [](const Numbers& n) {
+    return n.change ? cat(percent(n.change->lo), " to ", percent(n.change->hi)) : kNone;
+  });
+  add("limit %", [](const Numbers& n) { return "+" + fixed(n.limit * 100, 2); });
+  add("live GiB, BASE / NEW",
+      [](const Numbers& n) { return cat(gib(n.base_bytes), " / ", gib(n.new_bytes)); });
+  columns.add_text("verdict", [](const Row& row) {
+    return cat(name_of(row.judgement), row.reason.empty() ? "" : ": " + row.reason);
+  });
+  return columns.table(comparison.rows);
 }
 
 /// "1 of 11 rungs is slower or larger."
