@@ -5,7 +5,7 @@ list(SORT hashed_sources)
 # A file that goes changes the list, which alone makes the hashes anew.
 list(JOIN hashed_sources "\n" hashed_list)
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt CONTENT "${hashed_list}" @ONLY)
-add_library(stepladder_rung_main OBJECT bench/rung_main.cpp)
+add_library(stepladder_rung_main OBJECT bench/rung/main.cpp)
 target_compile_options(stepladder_rung_main PRIVATE ${optimise_little})
 target_link_libraries(stepladder_rung_main PRIVATE libstepladder)
 

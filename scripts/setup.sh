@@ -32,6 +32,7 @@ package_present() {
     build-essential) command -v c++ && command -v make ;;
     ca-certificates) [[ -s /etc/ssl/certs/ca-certificates.crt || -s /etc/pki/tls/certs/ca-bundle.crt ]] ;;
     clang-tidy) command -v clang-tidy && command -v run-clang-tidy ;;
+    libboost-dev) [[ -e /usr/include/boost/math/distributions/students_t.hpp ]] ;;
     libbenchmark-dev) pkg-config --exists 'benchmark >= 1.7' ;;
     libcli11-dev) pkg-config --exists 'CLI11 >= 2.1' ;;
     libgtest-dev) pkg-config --exists 'gtest >= 1.12' ;;
@@ -207,8 +208,8 @@ choose_backend() {
 setup() {
   local more=()
   [[ $1 != tests ]] || more=(libbenchmark-dev libgtest-dev)
-  require_packages build-essential ca-certificates cmake git ninja-build pkg-config libcli11-dev libopenblas-dev \
-    libpcre2-dev nlohmann-json3-dev python3-venv "${more[@]}"
+  require_packages build-essential ca-certificates cmake git ninja-build pkg-config libboost-dev libcli11-dev \
+    libopenblas-dev libpcre2-dev nlohmann-json3-dev python3-venv "${more[@]}"
   [[ $1 != tests ]] || want_packages "several ranks on the CPU" libopenmpi-dev openmpi-bin
   choose_backend
 }

@@ -13,7 +13,7 @@
 #include <set>
 #include <string>
 
-#include "bench/ladder.h"
+#include "bench/plan/ladder.h"
 #include "tests/files.h"
 #include "tests/training.h"
 

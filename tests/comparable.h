@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/results.h"
-#include "bench/statistics.h"
+#include "bench/base/statistics.h"
+#include "bench/results/results.h"
 #include "model/random.h"
 
 namespace stepladder {

@@ -1,8 +1,9 @@
-#include "bench/comparison.h"
+#include "bench/verdict/comparison.h"
 
 #include <gtest/gtest.h>
 
-#include "bench/comparison_report.h"
+#include "bench/results/json.h"
+#include "bench/verdict/comparison_report.h"
 #include "tests/comparable.h"
 #include "tests/files.h"
 

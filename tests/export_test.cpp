@@ -1,11 +1,11 @@
-#include "bench/export.h"
+#include "bench/report/export.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdlib>
 
-#include "bench/child.h"
+#include "bench/run/child.h"
 #include "tests/files.h"
 
 namespace stepladder {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/ladder.h"
+#include "bench/plan/ladder.h"
 #include "model/gpt2.h"
 #include "model/half.h"
 #include "model/random.h"

@@ -14,8 +14,10 @@
 #include <thread>
 #include <vector>
 
-#include "bench/ladder.h"
-#include "bench/results_file.h"
+#include "bench/plan/ladder.h"
+#include "bench/report/speedups.h"
+#include "bench/results/file.h"
+#include "bench/results/json.h"
 #include "model/data.h"
 #include "model/random.h"
 #include "tests/fake_rung.h"
@@ -785,7 +787,7 @@ TEST_F(HarnessCliAblate, BadInputIsRefusedBeforeAnyRun) {
   const Outcome outcome = stepladder(ablation("--rungs 03"));
   EXPECT_EQ(outcome.code, 5);
   EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "ablations/without_03_fused_adamw is not there") &&
-              has(outcome.err, "cmake --build"))
+              has(outcome.err, "cmake --build ") && has(outcome.err, "--target ablations"))
       << outcome.err;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json"));
 }

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "bench/ladder.h"
+#include "bench/plan/ladder.h"
 #include "model/checkpoint.h"
 #include "tests/files.h"
 

@@ -1,9 +1,10 @@
-#include "bench/history.h"
+#include "bench/verdict/history.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "bench/results/json.h"
 #include "tests/comparable.h"
 #include "tests/files.h"
 

@@ -1,6 +1,6 @@
 // The ladder's promises: the table and the files agree, neighbours differ by a lesson and no more, and every
 // rung learns what its parent learns.
-#include "bench/ladder.h"
+#include "bench/plan/ladder.h"
 
 #include <gtest/gtest.h>
 

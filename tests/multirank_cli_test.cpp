@@ -11,8 +11,9 @@
 #include <sstream>
 #include <thread>
 
-#include "bench/child.h"
-#include "bench/results_file.h"
+#include "bench/results/file.h"
+#include "bench/results/json.h"
+#include "bench/run/child.h"
 #include "model/data.h"
 #include "model/random.h"
 #include "tests/files.h"

@@ -10,9 +10,9 @@
 #include <fstream>
 #include <thread>
 
-#include "bench/events.h"
+#include "bench/run/events.h"
 #include "model/data.h"
-#include "model/devices.h"
+#include "model/device.h"
 #include "tests/files.h"
 
 namespace stepladder {

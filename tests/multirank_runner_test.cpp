@@ -6,9 +6,11 @@
 #include <chrono>
 #include <thread>
 
-#include "bench/child.h"
-#include "bench/measure.h"
-#include "bench/runner.h"
+#include "bench/plan/plan.h"
+#include "bench/results/json.h"
+#include "bench/results/rounds.h"
+#include "bench/run/child.h"
+#include "bench/run/runner.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
 #include "tests/processes.h"

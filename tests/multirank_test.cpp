@@ -12,7 +12,7 @@
 #include <fstream>
 #include <thread>
 
-#include "bench/events.h"
+#include "bench/run/events.h"
 #include "model/data.h"
 #include "tests/files.h"
 #include "tests/processes.h"

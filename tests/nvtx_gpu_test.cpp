@@ -5,7 +5,7 @@
 #include <sstream>
 #include <vector>
 
-#include "bench/child.h"
+#include "bench/run/child.h"
 #include "model/ops.h"
 #include "tests/files.h"
 

@@ -5,7 +5,7 @@
 #include <regex>
 #include <set>
 
-#include "bench/child.h"
+#include "bench/run/child.h"
 #include "tests/files.h"
 
 namespace stepladder {

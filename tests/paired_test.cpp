@@ -1,4 +1,4 @@
-#include "bench/paired.h"
+#include "bench/verdict/paired.h"
 
 #include <gtest/gtest.h>
 

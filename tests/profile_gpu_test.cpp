@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "bench/ladder.h"
+#include "bench/plan/ladder.h"
 #include "tests/gpu_options.h"
 #include "tests/traced_step.h"
 

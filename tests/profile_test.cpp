@@ -1,12 +1,13 @@
 // What `stepladder profile` promises on any machine: counts that are exact, times that add up, and errors in
 // one line.
-#include "bench/profile.h"
+#include "bench/rung/profile.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
-#include "bench/results.h"
+#include "bench/results/json.h"
+#include "bench/results/results.h"
 #include "model/flops.h"
 #include "tests/files.h"
 #include "tests/traced_step.h"

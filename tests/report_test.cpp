@@ -1,10 +1,11 @@
-#include "bench/report.h"
+#include "bench/report/report.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <tuple>
 
+#include "bench/results/json.h"
 #include "tests/files.h"
 
 namespace stepladder {

@@ -1,12 +1,14 @@
-#include "bench/results.h"
+#include "bench/results/results.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <tuple>
 
-#include "bench/ablation.h"
-#include "bench/results_file.h"
+#include "bench/report/ablation.h"
+#include "bench/report/speedups.h"
+#include "bench/results/file.h"
+#include "bench/results/json.h"
 #include "model/error.h"
 #include "tests/files.h"
 
@@ -66,8 +68,8 @@ TEST(Results, AreTheSameAfterWritingAndReading) {
   Results results = make_results({make_run("00_fp32_baseline", 0, 20), make_run("01_causal_mask", 0, 10),
                                   failed_run("02_tf32", 0, Status::unsupported, "needs sm_80")});
   results.complete = true;
-  const Json json = to_json(results);
-  const Json again = to_json(results_from(parse_json(json.dump())));
+  const Json json = results_file_json(results);
+  const Json again = results_file_json(results_from(parse_json(json.dump())));
   EXPECT_EQ(json, again);
   EXPECT_EQ(json["schema"], 1);
   EXPECT_EQ(json["runs"][2]["status"], "unsupported");
@@ -76,10 +78,10 @@ TEST(Results, AreTheSameAfterWritingAndReading) {
   EXPECT_FALSE(json["runs"][0].contains("peer"));
 
   results.runs.push_back(peer_run("llmc", "llmc", 0, 5));
-  const Results with_peer = results_from(to_json(results));
+  const Results with_peer = results_from(results_file_json(results));
   EXPECT_EQ(with_peer.runs[0].peer, "");
   EXPECT_EQ(with_peer.runs[3].peer, "llmc");
-  EXPECT_EQ(to_json(with_peer)["variants"][3]["peer"], "llmc");
+  EXPECT_EQ(results_file_json(with_peer)["variants"][3]["peer"], "llmc");
 }
 
 TEST(Results, HoldTheDocumentedFields) {
@@ -99,7 +101,7 @@ TEST(Results, HoldTheDocumentedFields) {
 TEST(Results, NeverHoldNaNOrInfinity) {
   stepladder::Run run = failed_run("00_fp32_baseline", 0, Status::diverged, "the loss is not finite");
   run.steps.push_back({0, false, 10.0, std::nullopt, std::nullopt, std::nullopt, 1e-3});
-  const std::string text = to_json(make_results({run})).dump();
+  const std::string text = results_file_json(make_results({run})).dump();
   EXPECT_EQ(text.find("nan"), std::string::npos);
   EXPECT_EQ(text.find("inf,"), std::string::npos);
   EXPECT_NE(text.find("\"loss\":null"), std::string::npos);
@@ -163,8 +165,8 @@ TEST(Aggregate, OneFailedRoundFailsTheRow) {
   EXPECT_EQ(rows[1].status, Status::diverged);
   EXPECT_FALSE(rows[1].numbers);
   EXPECT_FALSE(
-      to_json(make_results({failed_run("01_causal_mask", 1, Status::diverged, "")}))["variants"][0].contains(
-          "speedup_baseline"));
+      results_file_json(make_results({failed_run("01_causal_mask", 1, Status::diverged, "")}))["variants"][0]
+          .contains("speedup_baseline"));
 }
 
 TEST(Aggregate, LeavesThrottledRoundsOutWhileThereAreOthers) {
@@ -195,7 +197,7 @@ TEST(Aggregate, ShowsAThrottledRowButClaimsNothingOnIt) {
   EXPECT_FALSE(rows[1].numbers->baseline);
   EXPECT_FALSE(rows[2].numbers->previous) << "nor on a comparison with it";
   EXPECT_DOUBLE_EQ(rows[2].numbers->baseline->ratio.value, 4);
-  EXPECT_EQ(to_json(results)["variants"][1]["throttled"], true);
+  EXPECT_EQ(results_file_json(results)["variants"][1]["throttled"], true);
 }
 
 TEST(Aggregate, KeepsWorkloadsApart) {
@@ -307,7 +309,7 @@ TEST(AblatedRungs, WhatIsNotOkHasNoNumber) {
   EXPECT_EQ(row.only->reason, "only/03_fused_adamw was not measured");
   EXPECT_EQ(row.ladder.status, "missing");
   EXPECT_EQ(row.ladder.reason, "02_tf32 and 03_fused_adamw have no round in common");
-  const Json json = to_json(results)["ablations"][0];
+  const Json json = results_file_json(results)["ablations"][0];
   for (const char* gain : {"ladder", "without", "only"})
     for (const char* number : {"ratio", "lo", "hi", "saved_bytes"})
       EXPECT_FALSE(json[gain].contains(number)) << gain;
@@ -353,8 +355,9 @@ TEST(AblatedRungs, ALargeBatchIsComparedByTimePerToken) {
 TEST(AblatedRungs, OnlyWhatWasAskedForIsThere) {
   const std::vector<stepladder::Run> runs = {make_run("00_fp32_baseline", 0, 100),
                                              make_run("09_padded_vocab", 0, 8)};
-  EXPECT_FALSE(to_json(make_results(runs)).contains("ablations"));
-  const Json json = to_json(make_ablation({"03_fused_adamw", "07_flash_attention"}, {"only"}, runs));
+  EXPECT_FALSE(results_file_json(make_results(runs)).contains("ablations"));
+  const Json json =
+      results_file_json(make_ablation({"03_fused_adamw", "07_flash_attention"}, {"only"}, runs));
   ASSERT_EQ(json["ablations"].size(), 2U);
   EXPECT_FALSE(json["ablations"][0].contains("without"));
   EXPECT_TRUE(json["ablations"][0].contains("only"));
@@ -373,7 +376,7 @@ TEST(AblatedRungs, AreWrittenWithTheirIntervals) {
     runs.push_back(live_run("02_tf32", round, 50, 700));
     runs.push_back(live_run("03_fused_adamw", round, 40, 650));
   }
-  EXPECT_EQ(to_json(make_ablation({"03_fused_adamw"}, {"only"}, runs))["ablations"][0]["ladder"],
+  EXPECT_EQ(results_file_json(make_ablation({"03_fused_adamw"}, {"only"}, runs))["ablations"][0]["ladder"],
             Json({{"before", "02_tf32"},
                   {"after", "03_fused_adamw"},
                   {"status", "ok"},
@@ -390,7 +393,7 @@ TEST(AblatedRungs, AreWrittenWithTheirIntervals) {
 
 TEST(LoadResults, RefusesWhatIsNoResultsFile) {
   const TempFolder folder;
-  const std::string good = to_json(make_results({make_run("00_fp32_baseline", 0, 20)})).dump();
+  const std::string good = results_file_json(make_results({make_run("00_fp32_baseline", 0, 20)})).dump();
   const auto with = [&](const std::string& was, const std::string& now) {
     std::string text = good;
     text.replace(text.find(was), was.size(), now);
@@ -436,7 +439,7 @@ class ResultsFileTest : public testing::Test {
   std::unique_ptr<ResultsFile> open(Existing existing,
                                     Json plan = {{"rungs", {"00_fp32_baseline"}}, {"steps", 5}}) {
     const Json context = {{"time", std::to_string(++time_)}, {"cpu", cpu_}, {"cores", 2}};
-    return std::make_unique<ResultsFile>(path_, context, plan, existing);
+    return std::make_unique<ResultsFile>(path_, context, plan, existing, results_file_json);
   }
 
   TempFolder folder_;
@@ -545,7 +548,8 @@ TEST_F(ResultsFileTest, AnUnwritableFolderIsNamed) {
   std::filesystem::create_directory(folder_ / "sub");
   write_file(folder_ / "sub/results.json", "");
   const std::string path = folder_ / "sub/results.json/deeper.json";
-  EXPECT_NE(input_error([&] { ResultsFile(path, {}, {}, Existing::refuse); }).find(path), std::string::npos);
+  EXPECT_NE(input_error([&] { ResultsFile(path, {}, {}, Existing::refuse, results_file_json); }).find(path),
+            std::string::npos);
 }
 
 }  // namespace

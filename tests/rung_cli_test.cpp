@@ -15,7 +15,7 @@
 #include <regex>
 #include <thread>
 
-#include "bench/events.h"
+#include "bench/run/events.h"
 #include "model/data.h"
 #include "model/gpt2.h"
 

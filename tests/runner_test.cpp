@@ -1,11 +1,14 @@
-#include "bench/runner.h"
+#include "bench/run/runner.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <chrono>
 
-#include "bench/child.h"
+#include "bench/plan/ladder.h"
+#include "bench/results/json.h"
+#include "bench/results/rounds.h"
+#include "bench/run/child.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
 #include "tests/processes.h"

@@ -1,10 +1,12 @@
 // Scaling over devices: what is made of measured runs, and what the model predicts without any.
-#include "bench/scaling.h"
+#include "bench/report/scaling.h"
 
 #include <gtest/gtest.h>
 
-#include "bench/report.h"
-#include "bench/scaling_model.h"
+#include "bench/report/report.h"
+#include "bench/report/scaling_model.h"
+#include "bench/report/speedups.h"
+#include "bench/results/json.h"
 #include "tests/comparable.h"
 
 namespace stepladder {
@@ -111,9 +113,9 @@ TEST(Scaling, DevicesApartTellWhatIsNotCommunication) {
   EXPECT_DOUBLE_EQ(rows[0].exposed_ms->value, 5.0);
   EXPECT_DOUBLE_EQ(rows[0].communication_ms->value, 3.0);
   EXPECT_EQ(aggregate(results).size(), 2U) << "nor one of the ladder";
-  const Json json = to_json(results);
+  const Json json = results_file_json(results);
   EXPECT_DOUBLE_EQ(json["scaling"][0]["communication_ms"]["value"].get<double>(), 3.0);
-  EXPECT_EQ(to_json(results_from(json)), json);
+  EXPECT_EQ(results_file_json(results_from(json)), json);
   const std::string terminal = terminal_report(results);
   for (const char* word : {"apart %", "91.1 (90.9 to 91.3)", "communication ms", "3.00 (3.00 to 3.00)"})
     EXPECT_NE(terminal.find(word), std::string::npos) << word << "\n" << terminal;
@@ -165,7 +167,7 @@ TEST(Scaling, SpeedUpsAreByTimePerTokenOfAllDevices) {
   Results results = results_of("a", "t");
   add(results, "09_padded_vocab", 1, 16, 20.0);
   add(results, "10_large_batch", 4, 16, 25.0);
-  for (const Variant& row : aggregate(results))
+  for (const ResultRow& row : aggregate(results))
     if (row.variant == "10_large_batch") {
       ASSERT_TRUE(row.numbers->previous);
       EXPECT_EQ(row.numbers->previous->against, "09_padded_vocab");
@@ -182,9 +184,9 @@ TEST(Scaling, IsATableInTheReportsAndInTheFile) {
   EXPECT_NE(terminal.find("100.0 (100.0 to 100.0)"), std::string::npos) << terminal;
   EXPECT_NE(markdown_report(results).find("## Scaling"), std::string::npos);
   EXPECT_NE(terminal.find("Predicted, not measured"), std::string::npos);
-  const Json json = to_json(results);
+  const Json json = results_file_json(results);
   EXPECT_EQ(json["scaling"][0]["efficiency"]["value"], 1.0);
-  EXPECT_EQ(to_json(results_from(json)), json);
+  EXPECT_EQ(results_file_json(results_from(json)), json);
 }
 
 TEST(Scaling, APredictionStartsFromOneDeviceAndItsGradients) {

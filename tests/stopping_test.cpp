@@ -1,4 +1,4 @@
-#include "bench/stopping.h"
+#include "bench/plan/stopping.h"
 
 #include <gtest/gtest.h>
 

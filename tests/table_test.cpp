@@ -1,4 +1,4 @@
-#include "bench/table.h"
+#include "bench/base/table.h"
 
 #include <gtest/gtest.h>
 

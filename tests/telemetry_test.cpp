@@ -1,11 +1,12 @@
-#include "bench/telemetry.h"
+#include "bench/run/telemetry.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
-#include "bench/child.h"
-#include "bench/results_file.h"
+#include "bench/results/file.h"
+#include "bench/results/json.h"
+#include "bench/run/child.h"
 #include "tests/files.h"
 
 namespace stepladder {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/profile.h"
+#include "bench/rung/profile.h"
 #include "model/data.h"
 #include "model/gpt2.h"
 #include "model/random.h"

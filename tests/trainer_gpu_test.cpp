@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/ladder.h"
+#include "bench/plan/ladder.h"
 #include "model/arena.h"
 #include "model/config.h"
 #include "model/data.h"

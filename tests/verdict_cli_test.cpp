@@ -9,7 +9,9 @@
 
 #include <cstdlib>
 
-#include "bench/results_file.h"
+#include "bench/report/speedups.h"
+#include "bench/results/file.h"
+#include "bench/results/json.h"
 #include "model/data.h"
 #include "model/random.h"
 #include "tests/comparable.h"
@@ -71,7 +73,7 @@ class VerdictCli : public testing::Test {
   Outcome gate(const std::string& more = "") { return stepladder(cat("gate base new ", kWorkload, more)); }
 
   void save(const std::string& name, const Results& results) {
-    write_file(folder_ / name, to_json(results).dump());
+    write_file(folder_ / name, results_file_json(results).dump());
   }
 
   /// base.json and new.json: ten rounds, NEW slower by that ratio less 1.
@@ -378,11 +380,8 @@ TEST_F(VerdictCli, GateNamesWhatIsMissingAndWhatFailed) {
 }
 
 TEST_F(VerdictCli, GateFindsARealRungMadeSlower) {
-  const std::string real = STEPLADDER_BIN "/00_fp32_baseline";
-  std::filesystem::create_symlink(real, folder_ / "base/00_fp32_baseline");
-  write_file(folder_ / "new/00_fp32_baseline",
-             cat("#!/bin/sh\nexec ", real, " --test-slowdown 400 \"$@\"\n"));
-  std::filesystem::permissions(folder_ / "new/00_fp32_baseline", std::filesystem::perms::owner_all);
+  std::filesystem::create_symlink(STEPLADDER_BIN "/00_fp32_baseline", folder_ / "base/00_fp32_baseline");
+  std::filesystem::create_symlink(STEPLADDER_SLOW_RUNG, folder_ / "new/00_fp32_baseline");
   // Three pairs will do on a quiet machine; one that others use too may take more to be certain.
   const Outcome outcome = stepladder(
       "gate base new --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 3 --warmup 1 --data data.bin "
@@ -438,10 +437,9 @@ TEST_F(VerdictCli, ARungThatFailsLeavesNoNoise) {
 // ----------------------------------------------------------------------------------------------
 
 TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
-  const std::string listener = "[ -e /dev/fd/3 ] || exec 3>/dev/null; ";  // by itself it has none
   FakeRung fake;
-  fake.before_start = listener;
-  fake.before_step = "echo \"step $i/6 | loss 4.5000 | 10.500 ms | MFU n/a\"";
+  fake.before_end =
+      "case $arguments in *--times*) echo [10.5,10.5,10.5,10.5,10.5,10.5] >${arguments##*--times } ;; esac";
   const auto overhead = [&](const std::string& step_ms, const std::string& more = "") {
     fake.step_ms = step_ms;
     fake.write(base_);
@@ -455,8 +453,7 @@ TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
   EXPECT_TRUE(says(outcome.out, {"+0.952", "BEYOND"})) << outcome.out;
   EXPECT_EQ(overhead("10.4").code, 1) << "faster is no measuring either";
   EXPECT_EQ(overhead("10.6", "--limit 1").code, 0);
-  fake.before_start =
-      cat(listener, "n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count");
+  fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count");
   write_file(folder_ / "count", "0");
   outcome = overhead("$((9 + 3 * (n % 2))).5");
   EXPECT_EQ(outcome.code, 3) << outcome.out;
@@ -467,7 +464,7 @@ TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
       << outcome.err;
 }
 
-TEST_F(VerdictCli, OverheadReadsTheTimesThatARealRungPrints) {
+TEST_F(VerdictCli, OverheadReadsTheTimesThatARealRungLeaves) {
   std::filesystem::create_symlink(STEPLADDER_BIN "/00_fp32_baseline", folder_ / "base/00_fp32_baseline");
   const Outcome outcome = stepladder(
       "overhead --rungs 00 --pairs 3 --limit 1000 --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps "

@@ -7,7 +7,7 @@
 #include "model/cuda/cuda.h"
 #include "model/cuda/matmul_plans.h"
 #include "model/cuda/range.h"
-#include "model/devices.h"
+#include "model/device.h"
 
 namespace stepladder {
 namespace {

@@ -1,4 +1,4 @@
-"""What the peers share with a rung's executable: one-line errors, exit codes, and the events of bench/events.h."""
+"""What the peers share with a rung's executable: one-line errors, exit codes, the events of bench/run/events.h."""
 
 import argparse
 import hashlib
@@ -15,7 +15,7 @@ EXIT_USAGE, EXIT_FAILED = 2, 5
 
 
 class Failure(Exception):
-    """Why a run ended, on one line; `status` is one of bench/events.h's."""
+    """Why a run ended, on one line; `status` is one of bench/run/events.h's."""
 
     status, code = "error", EXIT_FAILED
 

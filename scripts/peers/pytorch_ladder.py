@@ -2,8 +2,9 @@
 """The ladder in PyTorch: each rung as PyTorch has it, measured and reported like a rung's executable.
 
 Same GPT-2, same batches in the same order, same initialisation (not the same bits), same hyperparameters, same clock:
-from before the batch is fetched until the device is synchronised after the update. Events are those of bench/events.h;
-live_peak is what PyTorch's allocator had handed out at most, reserved_peak what it had taken from the driver.
+from before the batch is fetched until the device is synchronised after the update. Events are those of
+bench/run/events.h; live_peak is what PyTorch's allocator had handed out at most, reserved_peak what it had taken from
+the driver.
 """
 
 import gc

@@ -1,5 +1,6 @@
 // A results file and its journal as a kill may have left them: the input is the one, a NUL, and the other.
-#include "bench/results_file.h"
+#include "bench/results/file.h"
+#include "bench/results/json.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 // The ladder table.
-#include "bench/ladder.h"
+#include "bench/plan/ladder.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

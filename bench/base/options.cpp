@@ -1,0 +1,200 @@
+#include "bench/base/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
+
+#include "bench/base/text.h"
+#include "model/error.h"
+#include "model/nearest.h"
+
+namespace stepladder {
+namespace {
+
+template <class T>
+constexpr bool kOptional = false;
+template <class T>
+constexpr bool kOptional<std::optional<T>> = true;
+template <class T>
+constexpr bool kList = std::is_same_v<T, std::vector<std::string>>;
+
+/// "" when `text` is a T within the option's range, else what is wrong with it.
+template <class T>
+std::string problem(const Option& option, const std::string& text) {
+  if constexpr (kOptional<T>) {
+    return problem<typename T::value_type>(option, text);
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    const auto value = number_from<T>(text);
+    if (!value) return cat("'", text, "' is not a ", std::is_integral_v<T> ? "whole " : "", "number");
+    const auto number = static_cast<double>(*value);
+    const auto& [min, max, choices] = option.allowed;
+    if (number >= min && number <= max) return "";
+    const bool bounded = max < std::numeric_limits<double>::max();
+    return cat(text, " is out of range: from ", number_text(min),
+               bounded ? cat(" to ", number_text(max)) : " up");
+  } else {
+    const auto& choices = option.allowed.choices;
+    if (choices.empty() || std::count(choices.begin(), choices.end(), text)) return "";
+    return cat("unknown value '", text, "': did you mean '", nearest(text, choices), "'? (",
+               join(choices, ", "), ")");
+  }
+}
+
+std::string text_of(const std::string& value) {
+  return value;
+}
+std::string text_of(bool value) {
+  return value ? "true" : "false";
+}
+std::string text_of(const std::vector<std::string>& values) {
+  return join(values, ",");
+}
+template <class Number>
+std::string text_of(Number value) {
+  return number_text(value);
+}
+template <class T>
+std::string text_of(const std::optional<T>& value) {
+  return value ? text_of(*value) : "";
+}
+
+template <class T>
+nlohmann::ordered_json json_of(const T& value) {
+  return value;
+}
+/// The float that was typed, not its neighbour in double.
+nlohmann::ordered_json json_of(float value) {
+  return std::stod(number_text(value));
+}
+template <class T>
+nlohmann::ordered_json json_of(const std::optional<T>& value) {
+  return value ? json_of(*value) : nlohmann::ordered_json();
+}
+
+/// The subcommand that was being parsed, innermost.
+const CLI::App& active(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : active(*chosen.front());
+}
+
+/// Names what was not understood and what is closest to it.
+std::string unexpected(const CLI::App& app, const std::string& extra) {
+  const CLI::App& at = active(app);
+  std::vector<std::string> candidates;
+  if (extra.starts_with("-")) {
+    for (const CLI::Option* option : at.get_options())
+      if (!option->get_lnames().empty()) candidates.push_back("--" + option->get_lnames().front());
+  } else {
+    for (const CLI::App* sub : at.get_subcommands({})) candidates.push_back(sub->get_name());
+  }
+  const std::string name = extra.substr(0, extra.find('='));
+  const char* kind = extra.starts_with("-") ? "unknown option"
+                     : candidates.empty()   ? "unexpected argument"
+                                            : "unknown command";
+  const std::string closest = nearest(name, candidates);
+  return cat(kind, " '", name, "'", closest.empty() ? "" : cat(": did you mean ", closest, "?"));
+}
+
+bool in(const std::vector<std::string>& groups, const Option& option) {
+  return std::find(groups.begin(), groups.end(), option.group) != groups.end();
+}
+
+/// The options of a command, and its long-only --help.
+void add(CLI::App& app, const Command& command) {
+  app.set_help_flag("--help", "print this and exit")->group("Other");
+  app.get_formatter()->column_width(34);
+  app.footer(command.footer);
+  if (command.rest) app.prefix_command();
+  for (const Option& option : command.options) {
+    const bool argument = std::isupper(option.name.front()) != 0;
+    const std::string flag = argument ? option.name : "--" + option.name;
+    const auto& choices = option.allowed.choices;
+    const std::string help = option.help + (choices.empty() ? "" : " (" + join(choices, ", ") + ")");
+    std::visit(
+        [&](auto* v) {
+          using T = std::remove_cvref_t<decltype(*v)>;
+          if constexpr (std::is_same_v<T, bool>) {
+            app.add_flag(flag, *v, help)->group(option.group);
+          } else {
+            CLI::Option* added = app.add_option(flag, *v, help)->type_name(option.placeholder);
+            if (argument)
+              added->required(option.text().empty());
+            else
+              added->group(option.group)->default_str(option.text());
+            if constexpr (!kList<T>)
+              added->take_last();
+            else if (!argument)
+              added->delimiter(',');
+            added->check(
+                CLI::Validator([option](std::string& text) { return problem<T>(option, text); }, ""));
+          }
+        },
+        option.value);
+  }
+}
+
+}  // namespace
+
+std::string Option::text() const {
+  return std::visit([](const auto* v) { return text_of(*v); }, value);
+}
+
+nlohmann::ordered_json Option::json() const {
+  return std::visit([](const auto* v) { return json_of(*v); }, value);
+}
+
+int run_command_line(const Command& program, const std::string& version, int argc, const char* const* argv,
+                     const std::vector<Command>& subcommands) {
+  CLI::App app(program.about, program.name);
+  add(app, program);
+  app.set_version_flag("--version", cat(program.name, " ", version), "print the version and exit")
+      ->group("Other");
+  const Command* chosen = &program;
+  for (const Command& command : subcommands) {
+    CLI::App* sub = app.add_subcommand(command.name, command.about);
+    if (command.about.empty()) sub->group("");
+    add(*sub, command);
+    sub->callback([&chosen, &command, sub] {
+      chosen = &command;
+      if (command.rest) *command.rest = sub->remaining();
+    });
+  }
+  if (!subcommands.empty()) app.require_subcommand(1);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    // What was not understood explains what is missing.
+    const auto extras = app.remaining(true);
+    throw InputError(extras.empty() ? e.what() : unexpected(app, extras.front()));
+  }
+  return chosen->run();
+}
+
+std::vector<Option> operator+(std::vector<Option> options, const std::vector<Option>& more) {
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
+}
+
+nlohmann::ordered_json options_json(const std::vector<Option>& options,
+                                    const std::vector<std::string>& groups) {
+  nlohmann::ordered_json object = nlohmann::ordered_json::object();
+  for (const Option& option : options) {
+    std::string key = option.name;
+    std::replace(key.begin(), key.end(), '-', '_');
+    if (in(groups, option)) object[key] = option.json();
+  }
+  return object;
+}
+
+std::vector<std::pair<std::string, std::string>> option_rows(const std::vector<Option>& options,
+                                                             const std::vector<std::string>& groups) {
+  std::vector<std::pair<std::string, std::string>> rows;
+  for (const Option& option : options)
+    if (in(groups, option)) rows.emplace_back(option.name, option.text());
+  return rows;
+}
+
+}  // namespace stepladder

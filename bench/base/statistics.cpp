@@ -1,0 +1,82 @@
+#include "bench/base/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "model/error.h"
+#include "model/random.h"
+
+namespace stepladder {
+namespace {
+
+double sorted_quantile(std::span<const double> sorted, double q) {
+  const double at = q * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  return std::lerp(sorted[below], sorted[above], at - static_cast<double>(below));
+}
+
+}  // namespace
+
+double quantile(std::span<const double> samples, double q) {
+  check(!samples.empty(), "quantile of no samples");
+  check(q >= 0.0 && q <= 1.0, "quantile ", q, " is outside [0,1]");
+  check(std::none_of(samples.begin(), samples.end(), [](double x) { return std::isnan(x); }),
+        "quantile of samples with a NaN");
+  std::vector<double> sorted(samples.begin(), samples.end());
+  std::sort(sorted.begin(), sorted.end());
+  return sorted_quantile(sorted, q);
+}
+
+double median(std::span<const double> samples) {
+  return quantile(samples, 0.5);
+}
+
+Estimate scaled(Estimate estimate, double factor) {
+  estimate.value *= factor;
+  if (auto& interval = estimate.interval) *interval = {interval->lo * factor, interval->hi * factor};
+  return estimate;
+}
+
+Estimate median_over_rounds(std::span<const double> rounds) {
+  Estimate estimate{median(rounds), std::nullopt};
+  const size_t n = rounds.size();
+  if (n < 2) return estimate;
+  std::vector<double> medians(kResamples), draw(n);
+  uint64_t counter = 0;
+  for (double& m : medians) {
+    for (double& x : draw)
+      x = rounds[static_cast<size_t>(random_uniform(kBootstrapSeed, counter++) * static_cast<double>(n))];
+    std::sort(draw.begin(), draw.end());
+    m = sorted_quantile(draw, 0.5);
+  }
+  std::sort(medians.begin(), medians.end());
+  estimate.interval = Interval{sorted_quantile(medians, 0.025), sorted_quantile(medians, 0.975)};
+  return estimate;
+}
+
+Estimate speedup(std::span<const double> before, std::span<const double> after) {
+  check(before.size() == after.size(), "speed-up of ", before.size(), " rounds over ", after.size());
+  std::vector<double> ratios;
+  for (size_t r = 0; r < before.size(); ++r) {
+    check(before[r] > 0.0 && after[r] > 0.0, "speed-up of times that are not positive");
+    ratios.push_back(before[r] / after[r]);
+  }
+  return median_over_rounds(ratios);
+}
+
+size_t warmup_steps(std::span<const double> step_ms, size_t requested) {
+  if (requested == 0) return 0;
+  if (requested >= step_ms.size()) return step_ms.size();
+  const size_t limit = requested + (step_ms.size() - requested) / 2;
+  size_t w = requested;
+  for (; w < limit; ++w) {
+    const auto kept = std::minmax_element(step_ms.begin() + w, step_ms.end());
+    const auto settled = [&](double ms) { return ms >= *kept.first && ms <= *kept.second; };
+    if (std::all_of(step_ms.begin() + (w - std::min<size_t>(w, 2)), step_ms.begin() + w, settled)) break;
+  }
+  return w;
+}
+
+}  // namespace stepladder

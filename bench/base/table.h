@@ -1,0 +1,67 @@
+// Text tables: the same cells for a terminal and for Markdown.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace stepladder {
+
+/// `text` without what would be markup, HTML or a mention in GitHub's Markdown.
+std::string markdown_text(const std::string& text);
+
+enum class Align { left, right };
+
+class Table {
+ public:
+  struct Column {
+    std::string header;
+    Align align = Align::right;
+  };
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  /// A row: as many cells as columns.
+  void add(std::vector<std::string> cells);
+
+  /// Columns as wide as their widest cell, two spaces apart. Control characters in cells become '?'.
+  std::string terminal() const;
+  /// A GitHub table; what would be markup in a cell is escaped.
+  std::string markdown() const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+/// The columns of a table of `Row`s: each with its header and what a row says in it.
+template <class Row>
+class Columns {
+ public:
+  using Cell = std::function<std::string(const Row&)>;
+
+  /// One more, if it is to be `shown`.
+  void add(const std::string& header, Cell cell, bool shown = true, Align align = Align::right) {
+    if (!shown) return;
+    columns_.push_back({header, align});
+    cells_.push_back(std::move(cell));
+  }
+  void add_text(const std::string& header, Cell cell, bool shown = true) {
+    add(header, std::move(cell), shown, Align::left);
+  }
+
+  Table table(const std::vector<Row>& rows) const {
+    Table table(columns_);
+    for (const Row& row : rows) {
+      std::vector<std::string> cells;
+      for (const Cell& cell : cells_) cells.push_back(cell(row));
+      table.add(std::move(cells));
+    }
+    return table;
+  }
+
+ private:
+  std::vector<Table::Column> columns_;
+  std::vector<Cell> cells_;
+};
+
+}  // namespace stepladder

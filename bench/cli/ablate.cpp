@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "bench/cli/commands.h"
+#include "bench/cli/measure.h"
+#include "bench/plan/ladder.h"
+#include "bench/plan/programs.h"
+#include "bench/report/ablation.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+struct AblateOptions {
+  std::vector<std::string> kinds = {kWithout, kOnly};
+  MeasureOptions measure;
+
+  AblateOptions() { measure.out = "reports/latest/ablation.json"; }
+
+  std::vector<Option> options() {
+    constexpr const char* kPlan = MeasureOptions::kPlan;
+    return measure.options({
+        {"kinds",
+         &kinds,
+         "LIST",
+         "leave out of the tuned trainer, or add alone to the first",
+         kPlan,
+         {kWithout, kOnly}},
+    });
+  }
+};
+
+/// Not what stands beside it, nor what differs by its devices alone.
+bool on_the_ladder(const Rung& rung) {
+  return !rung.beside && rung.devices == 1;
+}
+
+Ablation find_ablation(const std::string& name) {
+  const auto built = ablations();
+  if (built.empty())
+    throw Error(
+        "this build has no ablations, since it found no git to merge them with: install git, configure "
+        "and build again");
+  const auto found =
+      std::find_if(built.begin(), built.end(), [&](const Ablation& a) { return a.name == name; });
+  check(found != built.end(), "no ablation ", name);
+  return *found;
+}
+
+/// The first rung at the largest batch that fits it.
+Program first_rung_with(const Rung& large_batch) {
+  Program program = program_of(ladder().front());
+  program.calls_itself = std::exchange(program.variant, cat(kOnly, "/", large_batch.name));
+  program.batch = BatchSize::largest;
+  return program;
+}
+
+/// What ablating takes: the first and the tuned rung, `rungs` and those before them, and the ablations, each
+/// next to what it is measured against.
+Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kinds) {
+  const Rung &first = ladder().front(), &tuned = tuned_rung();
+  std::set<std::string> climbed = {first.name, tuned.name};
+  std::vector<std::string> names;
+  std::map<std::string, std::vector<Program>> programs;  // by kind
+  Json unchanged = Json::object();
+  for (const Rung& rung : rungs) {
+    if (rung.parent.empty())
+      throw InputError(cat("--rungs: ", rung.name, " has no optimisation to ablate: name a rung above it"));
+    if (!on_the_ladder(rung))
+      throw InputError(
+          cat("--rungs: ", rung.name, " stands beside the ladder: measure it with stepladder run"));
+    names.push_back(rung.name);
+    climbed.insert({rung.name, rung.parent});
+    for (const std::string& kind : kinds) {
+      if (rung.batch == BatchSize::largest) {
+        // Without it, the tuned rung is what it is at the usual batch.
+        if (kind == kOnly) programs[kind].push_back(first_rung_with(rung));
+        continue;
+      }
+      const Ablation ablation = find_ablation(kind + "/" + rung.name);
+      if (const std::string why = ablation.unchanged(); !why.empty())
+        unchanged[ablation.name] = why;
+      else
+        programs[kind].push_back(program_of(ablation));
+    }
+  }
+  Plan plan;
+  const auto add = [&](const std::vector<Program>& more) {
+    plan.programs.insert(plan.programs.end(), more.begin(), more.end());
+  };
+  for (const Rung& rung : ladder()) {
+    if (!climbed.contains(rung.name)) continue;
+    if (rung.name == tuned.name) add(programs[kWithout]);
+    add({program_of(rung)});
+    if (rung.name == first.name) add(programs[kOnly]);
+  }
+  plan.ablate = {{"rungs", names}, {"kinds", kinds}, {"unchanged", unchanged}};
+  return plan;
+}
+
+int ablate(AblateOptions& options) {
+  std::vector<Rung> rungs = chosen_rungs(options.measure.rungs);
+  if (options.measure.rungs == std::vector<std::string>{"all"})
+    std::erase_if(rungs, [](const Rung& rung) { return rung.parent.empty() || !on_the_ladder(rung); });
+  std::vector<std::string> kinds;
+  for (const char* kind : {kWithout, kOnly})
+    if (std::count(options.kinds.begin(), options.kinds.end(), kind) > 0) kinds.emplace_back(kind);
+  return measure(options.measure, plan_of(rungs, kinds));
+}
+
+}  // namespace
+
+Command ablate_command() {
+  return command<AblateOptions>("ablate", "measure each rung left out, and each alone", ablate);
+}
+
+}  // namespace stepladder

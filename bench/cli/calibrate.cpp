@@ -1,0 +1,108 @@
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+
+#include "bench/base/table.h"
+#include "bench/base/text.h"
+#include "bench/cli/commands.h"
+#include "bench/cli/measure.h"
+#include "bench/plan/pairs.h"
+#include "bench/results/json.h"
+#include "bench/run/child.h"
+#include "bench/run/machine.h"
+#include "bench/verdict/comparison.h"
+#include "bench/verdict/noise.h"
+#include "bench/verdict/paired.h"
+#include "model/atomic_file.h"
+
+namespace stepladder {
+namespace {
+
+struct CalibrateOptions {
+  int64_t pairs = 20;
+  std::string out = "reports/latest/noise.json";
+  MeasureOptions measure;
+
+  std::vector<Option> options() {
+    return measure.workload_options(
+        {{"pairs", &pairs, "N", "of runs of the same executable", MeasureOptions::kPlan, {kMinPairs, 1000}},
+         {"out", &out, "FILE", "the noise file, replaced", MeasureOptions::kFiles}});
+  }
+};
+
+/// log(second / first) of each pair whose runs both ended well.
+void collect(Noise& noise, const Results& first, const Results& second) {
+  for (const Run& run : second.runs) {
+    const Run* other = first.find(run.variant, run.workload(), run.round);
+    if (run.status != Status::ok || !other || other->status != Status::ok) continue;
+    if (run.throttled() || other->throttled()) continue;
+    noise.log_ratios[{run.variant, run.workload()}].push_back(
+        std::log(run.summary->median_step_ms / other->summary->median_step_ms));
+  }
+}
+
+/// What the noise comes to: the limit that it sets for a comparison over so many pairs.
+std::string table_of(const Noise& noise) {
+  constexpr size_t kPairs[] = {5, 10, 20};
+  std::vector<Table::Column> columns = {{"rung", Align::left}, {"workload", Align::left}, {"pairs"}};
+  for (size_t pairs : kPairs) columns.push_back({cat("limit % at ", pairs)});
+  Table table(std::move(columns));
+  for (const auto& [key, ratios] : noise.log_ratios) {
+    std::vector<std::string> row = {key.first, key.second, std::to_string(ratios.size())};
+    for (size_t pairs : kPairs)
+      row.push_back(fixed(std::max(kMinLimit, std::expm1(noise_floor(ratios, pairs))) * 100, 2));
+    table.add(std::move(row));
+  }
+  return table.terminal();
+}
+
+int calibrate(CalibrateOptions& options) {
+  const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
+  const auto folder = std::filesystem::path(options.out).parent_path();
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  AtomicFile out(options.out);  // what can't be written is better known before an hour of measuring
+
+  Side first, second;
+  for (const Rung& rung : chosen_rungs(options.measure.rungs)) {
+    Program program = program_of(rung);
+    if (!options.measure.batch.empty()) program.batch = BatchSize::usual;
+    first.plan.programs.push_back(std::move(program));
+  }
+  complete(first.plan, options.measure, probe);
+  first.plan.stopping.rounds = options.pairs;
+  second.plan = first.plan;
+
+  const InterruptGuard guard;
+  PairedRuns pairs(first, second, probe.device.name, options.measure.timeout);
+  while (!pairs.exhausted()) pairs.measure_pair();
+
+  Noise noise;
+  noise.context = machine_context(probe);
+  noise.steps = first.plan.settings.steps;
+  noise.warmup = first.plan.warmup;
+  collect(noise, first.results, second.results);
+  // A rung that fails here would fail anywhere; what it left is no sample.
+  bool good = true;
+  for (const Results* results : {&first.results, &second.results})
+    for (const Run& run : results->runs)
+      if (run.status != Status::ok) {
+        noise.log_ratios.erase({run.variant, run.workload()});
+        good &= run.status == Status::unsupported;
+      }
+  if (noise.log_ratios.empty()) throw Error("no rung ran: there is no noise to write down");
+  out.write(dump(to_json(noise), 1) + "\n");
+  out.commit();
+  std::cout << table_of(noise) << "\nwrote " << options.out << std::endl;
+  return good ? kExitOk : kExitFailed;
+}
+
+}  // namespace
+
+Command calibrate_command() {
+  return command<CalibrateOptions>("calibrate", "how much this machine's times differ where nothing changed",
+                                   calibrate);
+}
+
+}  // namespace stepladder

@@ -1,0 +1,29 @@
+// The subcommands of `stepladder`, a file each. They throw what main() reports.
+#pragma once
+
+#include "bench/base/options.h"
+
+namespace stepladder {
+
+Command list_command();
+Command run_command();
+Command ablate_command();
+/// train and sample become the rung's executable and do not return.
+Command train_command();
+Command sample_command();
+Command profile_command();
+Command report_command();
+Command diff_command();
+Command export_command();
+Command compare_command();
+Command calibrate_command();
+Command gate_command();
+Command overhead_command();
+Command history_command();
+/// As one of several ranks, started by whatever starts ranks, or to start them.
+Command comm_command();
+Command doctor_command();
+/// Hidden: what probe_device() starts.
+Command probe_command();
+
+}  // namespace stepladder

@@ -1,0 +1,37 @@
+
+#include "bench/cli/commands.h"
+#include "bench/cli/verdict_options.h"
+#include "bench/results/file.h"
+
+namespace stepladder {
+namespace {
+
+struct CompareOptions {
+  std::string base, next;
+  VerdictOptions verdict;
+
+  std::vector<Option> options() {
+    return std::vector<Option>{{"BASE", &base, "", "results file to compare with"},
+                               {"NEW", &next, "", "results file that is judged"}} +
+           verdict.options();
+  }
+};
+
+int compare_files(CompareOptions& options) {
+  const Results base = load_results(options.base), next = load_results(options.next);
+  require_comparable(base, next);
+  Comparison comparison = compare(base, next, options.verdict.limits(next.context, next.plan));
+  comparison.notes.emplace_back(
+      "The two were measured one after the other: what the machine did in between counts as change. "
+      "`stepladder gate` measures both builds in turns.");
+  return options.verdict.deliver(std::move(comparison));
+}
+
+}  // namespace
+
+Command compare_command() {
+  return command<CompareOptions>("compare", "two results files: is the new one slower, or larger?",
+                                 compare_files);
+}
+
+}  // namespace stepladder

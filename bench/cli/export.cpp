@@ -1,0 +1,53 @@
+#include "bench/report/export.h"
+
+#include <iostream>
+
+#include "bench/base/text.h"
+#include "bench/cli/commands.h"
+#include "bench/results/file.h"
+#include "bench/results/json.h"
+#include "model/atomic_file.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+struct ExportOptions {
+  std::string results = "reports/latest/results.json", format = "googlebenchmark", out;
+
+  std::vector<Option> options() {
+    return {{"RESULT", &results, "", "a results file, finished or not"},
+            {"format", &format, "NAME", "one run a row", "Export", {"googlebenchmark", "csv"}},
+            {"out", &out, "FILE", "default: standard output", "Export"}};
+  }
+};
+
+int export_results(ExportOptions& options) {
+  const Results results = load_results(options.results);
+  std::string text;
+  if (options.format == "csv") {
+    text = csv(results);
+  } else {
+    const Json json = google_benchmark(results);
+    for (const std::string& line : left_out(results)) std::cerr << "stepladder: left out: " << line << "\n";
+    if (json["benchmarks"].empty())
+      throw InputError(cat(options.results, ": no run in it is ok: nothing to export"));
+    text = dump(json, 1) + "\n";
+  }
+  if (options.out.empty()) {
+    std::cout << text << std::flush;
+    return kExitOk;
+  }
+  AtomicFile file(options.out);
+  file.write(text);
+  file.commit();
+  return kExitOk;
+}
+
+}  // namespace
+
+Command export_command() {
+  return command<ExportOptions>("export", "write results in a format that other tools read", export_results);
+}
+
+}  // namespace stepladder

@@ -1,0 +1,243 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <tuple>
+
+#include "bench/base/text.h"
+#include "bench/cli/commands.h"
+#include "bench/cli/measure.h"
+#include "bench/cli/verdict_options.h"
+#include "bench/plan/pairs.h"
+#include "bench/report/speedups.h"
+#include "bench/run/child.h"
+#include "bench/run/machine.h"
+#include "model/atomic_file.h"
+
+namespace stepladder {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct GateOptions {
+  std::string base, next;
+  int64_t pairs = 5, max_pairs = 20, repeat = 1;
+  double max_time = 1e9;  // seconds
+  std::optional<std::string> results;
+  MeasureOptions measure;
+  VerdictOptions verdict;
+
+  std::vector<Option> options() {
+    const char* plan = MeasureOptions::kPlan;
+    return measure.workload_options(
+               {{"BASE_BIN", &base, "", "bin/ of the build to compare with"},
+                {"NEW_BIN", &next, "", "bin/ of the build that is judged"},
+                {"pairs", &pairs, "N", "before the first look", plan, {kMinPairs, 1000}},
+                {"max-pairs", &max_pairs, "N", "when to give up", plan, {kMinPairs, 1000}},
+                {"repeat", &repeat, "N", "times all of it, each with a verdict of its own", plan, {1, 1000}},
+                {"max-time", &max_time, "SECONDS", "starts no further pair after that", plan, {0, 1e9}},
+                {"results", &results, "DIR",
+                 "base.json and new.json, replaced; default: reports/gate, or reports/gate-2 and so on while "
+                 "another gate writes there",
+                 MeasureOptions::kFiles}}) +
+           verdict.options();
+  }
+};
+
+/// The chosen rungs that both folders have; `missing` gets what only one has.
+std::vector<Rung> common_rungs(const GateOptions& options, std::vector<std::string>& missing) {
+  for (const std::string& folder : {options.base, options.next})
+    if (!fs::is_directory(folder)) throw InputError(cat(folder, " is no folder: name a build's bin/"));
+  std::vector<Rung> rungs;
+  for (const Rung& rung : chosen_rungs(options.measure.rungs)) {
+    const bool base = fs::exists(fs::path(options.base) / rung.name);
+    const bool next = fs::exists(fs::path(options.next) / rung.name);
+    if (base && next)
+      rungs.push_back(rung);
+    else if (base || next || options.measure.rungs != std::vector<std::string>{"all"})
+      missing.push_back(cat(rung.name, base   ? " is missing in NEW: not compared."
+                                       : next ? " is missing in BASE: not compared."
+                                              : " is missing in both folders: not compared."));
+  }
+  if (rungs.empty())
+    throw Error(cat("not comparable: ", options.base, " and ", options.next, " have no rung in common"),
+                kExitNotComparable);
+  return rungs;
+}
+
+/// Of the build in `folder`. Whose sources it was made of only the running build's own folder tells.
+Json context_of(const std::string& folder, const DeviceProbe& probe) {
+  Json context = machine_context(probe);
+  std::error_code none;
+  if (!fs::equivalent(folder, bin_dir(), none)) context["commit"] = "";
+  context["bin_dir"] = folder;
+  return context;
+}
+
+Side side_of(const GateOptions& options, const std::string& folder, const std::vector<Rung>& rungs,
+             const DeviceProbe& probe, const Plan* other) {
+  Side side;
+  for (const Rung& rung : rungs) {
+    Program program = program_of(rung, folder);
+    // A batch that is looked for is BASE's: the two do the same work or can't be compared.
+    if (other || !options.measure.batch.empty()) program.batch = BatchSize::usual;
+    side.plan.programs.push_back(std::move(program));
+  }
+  complete(side.plan, options.measure, probe);
+  if (other) side.plan.own_batch = other->own_batch;
+  side.plan.stopping.rounds = options.max_pairs;
+  return side;
+}
+
+/// The folder for the results, this gate's alone as long as this lives.
+class ResultsFolder {
+ public:
+  /// The one named, or the first of reports/gate, reports/gate-2, ... that no other gate has. Throws
+  /// InputError.
+  explicit ResultsFolder(const std::optional<std::string>& named) {
+    constexpr int kMost = 1000;  // gates at once
+    for (int i = 1; i <= kMost; ++i) {
+      path_ = named.value_or(i == 1 ? "reports/gate" : cat("reports/gate-", i));
+      if (take()) return;
+      if (named) break;
+    }
+    throw InputError(cat(path_, " is being written by another gate: wait for it, or name another --results"));
+  }
+  ~ResultsFolder() { ::close(fd_); }
+  ResultsFolder(const ResultsFolder&) = delete;
+  ResultsFolder& operator=(const ResultsFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  /// False where another process has it. A file system without locks goes without.
+  bool take() {
+    std::error_code error;
+    fs::create_directories(path_, error);
+    fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd_ < 0) throw InputError(cat(path_, ": ", std::strerror(errno), "; name another --results"));
+    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
+    ::close(fd_);
+    return false;
+  }
+
+  std::string path_;
+  int fd_ = -1;
+};
+
+/// Whether it is too late to start a further pair.
+using Late = std::function<bool()>;
+
+/// Adds pairs until every row has a verdict, the pairs are used up, or time is.
+Comparison measure(const GateOptions& options, const Side& base, const Side& next, PairedRuns& pairs,
+                   const Limits& limits, const Late& too_late) {
+  const auto first = static_cast<size_t>(options.pairs);
+  Looks looks(first, static_cast<size_t>(options.max_pairs), limits);
+  for (;;) {
+    pairs.measure_pair();
+    const bool late = too_late();
+    if (pairs.pairs() < first && !late && !pairs.exhausted()) continue;
+    Comparison comparison = looks.look(base.results, next.results, pairs.pairs());
+    for (const ComparedRow& row : comparison.rows)
+      if (row.judgement != Judgement::inconclusive) pairs.set_done({row.variant, row.workload});
+    if (!late && !pairs.exhausted()) continue;
+    if (late && overall(comparison.rows) == Judgement::inconclusive)
+      comparison.notes.push_back(cat("--max-time was up after ", pairs.pairs(), " pairs."));
+    return comparison;
+  }
+}
+
+/// "20 comparisons: 19 PASS, 1 INCONCLUSIVE."
+std::string tally(const std::vector<ComparedRow>& rows) {
+  std::vector<std::string> counts;
+  for (Judgement judgement : {Judgement::pass, Judgement::regression, Judgement::inconclusive,
+                              Judgement::failed, Judgement::skipped})
+    if (const auto n = std::count_if(rows.begin(), rows.end(),
+                                     [&](const ComparedRow& row) { return row.judgement == judgement; }))
+      counts.push_back(cat(n, " ", name_of(judgement)));
+  return cat(rows.size(), rows.size() == 1 ? " comparison: " : " comparisons: ", join(counts, ", "), ".");
+}
+
+/// Adds the rows of `more`, and what its notes say that is not said yet.
+void add(Comparison& all, Comparison more) {
+  all.rows.insert(all.rows.end(), more.rows.begin(), more.rows.end());
+  more.rows.clear();
+  for (std::string& note : more.notes)
+    if (std::count(all.notes.begin(), all.notes.end(), note) == 0) all.notes.push_back(std::move(note));
+  all.base = more.base;
+  all.next = more.next;
+  all.device = more.device;
+}
+
+int gate(GateOptions& options) {
+  if (options.max_pairs < options.pairs)
+    throw InputError(cat("--max-pairs ", options.max_pairs, " is less than --pairs ", options.pairs));
+  std::vector<std::string> missing;
+  const std::vector<Rung> rungs = common_rungs(options, missing);
+  const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
+  if (!options.verdict.out.empty()) AtomicFile writable(options.verdict.out);
+
+  Side base = side_of(options, options.base, rungs, probe, nullptr);
+  Side next = side_of(options, options.next, rungs, probe, &base.plan);
+  const ResultsFolder folder(options.results);
+  const InterruptGuard guard;
+  const auto start = std::chrono::steady_clock::now();
+  const Late too_late = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > options.max_time;
+  };
+  const Limits limits = options.verdict.limits(context_of(options.base, probe), base.plan.json());
+  Comparison comparison;
+  std::optional<Interrupted> interrupted;
+  for (int64_t time = 1; time <= options.repeat; ++time) {
+    const std::string place = options.repeat == 1 ? folder.path() : cat(folder.path(), "/", time);
+    for (auto [side, bin, name] :
+         {std::tuple(&base, options.base, "base"), std::tuple(&next, options.next, "new")}) {
+      side->results = {};
+      side->results.context = context_of(bin, probe);
+      side->results.plan = side->plan.json();
+      side->results.complete = true;
+      side->file = std::make_unique<ResultsFile>(cat(place, "/", name, ".json"), side->results.context,
+                                                 side->results.plan, Existing::overwrite, results_file_json);
+    }
+    PairedRuns pairs(base, next, probe.device.name, options.measure.timeout);
+    try {
+      Comparison one = measure(options, base, next, pairs, limits, too_late);
+      for (ComparedRow& row : one.rows) row.repetition = options.repeat == 1 ? 0 : time;
+      add(comparison, std::move(one));
+    } catch (const Interrupted& e) {
+      if (time == 1) throw;
+      interrupted = e;
+      comparison.notes.push_back(cat("Interrupted after ", time - 1, " of ", options.repeat, " times."));
+      break;
+    }
+    base.file->finish();
+    next.file->finish();
+    if (too_late() && time < options.repeat) {
+      comparison.notes.push_back(cat("--max-time was up after ", time, " of ", options.repeat, " times."));
+      break;
+    }
+  }
+  if (options.repeat > 1) comparison.notes.push_back(tally(comparison.rows));
+  comparison.notes.push_back(cat("The runs are kept in ", folder.path(), "."));
+  comparison.base = cat(options.base, ", ", comparison.base);
+  comparison.next = cat(options.next, ", ", comparison.next);
+  comparison.notes.insert(comparison.notes.end(), missing.begin(), missing.end());
+  const int exit_code = options.verdict.deliver(std::move(comparison));
+  return interrupted ? 128 + interrupted->signal : exit_code;
+}
+
+}  // namespace
+
+Command gate_command() {
+  return command<GateOptions>("gate", "measures two builds in turns until it is clear whether one is slower",
+                              gate);
+}
+
+}  // namespace stepladder

@@ -1,0 +1,79 @@
+#include "bench/verdict/history.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "bench/cli/charts.h"
+#include "bench/cli/commands.h"
+#include "bench/results/file.h"
+#include "bench/results/json.h"
+#include "bench/verdict/comparison.h"
+#include "model/atomic_file.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct HistoryOptions {
+  std::string folder, out = "reports/latest", format = "text";
+  double threshold = kMinLimit * 100;  // percent
+
+  std::vector<Option> options() {
+    return {{"DIR", &folder, "", "a folder of results files"},
+            {"threshold", &threshold, "PERCENT", "a change of less is none", "History", {0, 1000}},
+            {"format",
+             &format,
+             "NAME",
+             "text also writes history.json and the chart",
+             "History",
+             {"text", "markdown", "json"}},
+            {"out", &out, "DIR", "where to", "History"}};
+  }
+};
+
+int show_history(HistoryOptions& options) {
+  if (!fs::is_directory(options.folder)) throw InputError(cat(options.folder, " is no folder"));
+  std::vector<std::string> paths;
+  for (const auto& entry : fs::directory_iterator(options.folder))
+    if (entry.path().extension() == ".json") paths.push_back(entry.path().string());
+  std::sort(paths.begin(), paths.end());
+  std::vector<std::pair<std::string, Results>> files;
+  std::vector<std::string> skipped;
+  for (const std::string& path : paths) {
+    try {
+      files.emplace_back(fs::path(path).filename().string(), load_results(path));
+    } catch (const InputError& e) {
+      skipped.emplace_back(e.what());
+    }
+  }
+  History history = history_of(std::move(files), options.threshold / 100);
+  history.skipped = std::move(skipped);
+  if (history.series.empty())
+    throw InputError(cat(options.folder, " holds no results file with a rung that is ok",
+                         history.skipped.empty() ? "" : "; " + history.skipped.front()));
+
+  const std::string json = dump(to_json(history), 1) + "\n";
+  if (options.format != "text") {
+    std::cout << (options.format == "json" ? json : markdown_report(history)) << std::flush;
+    return kExitOk;
+  }
+  std::error_code error;
+  fs::create_directories(options.out, error);
+  if (error) throw InputError(cat(options.out, ": cannot make the folder: ", error.message()));
+  const std::string path = (fs::path(options.out) / "history.json").string();
+  write_atomically(path, json);
+  std::cout << terminal_report(history) << "wrote " << path << std::endl;
+  return draw("history.py", {path, "--out", options.out}) ? kExitOk : kExitFailed;
+}
+
+}  // namespace
+
+Command history_command() {
+  return command<HistoryOptions>("history", "step times over time, and where their level changed",
+                                 show_history);
+}
+
+}  // namespace stepladder

@@ -1,0 +1,67 @@
+#include <iostream>
+
+#include "bench/base/table.h"
+#include "bench/cli/commands.h"
+#include "bench/plan/ladder.h"
+#include "bench/run/events.h"
+#include "bench/run/machine.h"
+
+namespace stepladder {
+namespace {
+
+struct ListOptions {
+  std::string backend = "auto";
+  int device = 0;
+  bool json = false;
+
+  std::vector<Option> options() {
+    return {{"json", &json, "", "for machines", "List"},
+            {"backend", &backend, "NAME", "auto, cpu or cuda", "List", {"auto", "cpu", "cuda"}},
+            {"device", &device, "N", "index of the CUDA device", "List", {0, 1023}}};
+  }
+};
+
+int list(ListOptions& options) {
+  const DeviceProbe probe = probe_device(options.backend, options.device);
+  const auto reason = [&](const Rung& rung) {
+    if (!probe.error.empty()) return probe.error;
+    const std::string why_not = unsupported_reason(rung, probe.device);
+    return why_not.empty() && rung.devices > probe.devices ? cat("needs ", rung.devices, " devices")
+                                                           : why_not;
+  };
+  if (options.json) {
+    Json rungs = Json::array();
+    for (const Rung& rung : ladder())
+      rungs.push_back({{"name", rung.name},
+                       {"parent", rung.parent.empty() ? Json() : Json(rung.parent)},
+                       {"changes", rung.changes},
+                       {"requires", rung.requirement()},
+                       {"math", name_of(rung.math)},
+                       {"tolerance", rung.tolerance},
+                       {"runs_here", reason(rung).empty()},
+                       {"reason", reason(rung)}});
+    const Json device = probe.error.empty() ? Json(device_json(probe.device)) : Json();
+    std::cout << Json{{"device", device}, {"rungs", rungs}}.dump(2) << std::endl;
+    return kExitOk;
+  }
+  Table table({{"rung", Align::left},
+               {"math", Align::left},
+               {"requires", Align::left},
+               {"runs here", Align::left},
+               {"changes", Align::left}});
+  for (const Rung& rung : ladder()) {
+    const std::string why_not = reason(rung);
+    table.add({rung.name, name_of(rung.math), rung.requirement().empty() ? "-" : rung.requirement(),
+               why_not.empty() ? "yes" : "no: " + why_not, rung.changes});
+  }
+  std::cout << (probe.error.empty() ? probe.device.name : probe.error) << "\n\n" << table.terminal();
+  return kExitOk;
+}
+
+}  // namespace
+
+Command list_command() {
+  return command<ListOptions>("list", "the rungs, what each needs, and whether it runs here", list);
+}
+
+}  // namespace stepladder

@@ -1,0 +1,29 @@
+// main() of `stepladder`: climbs the ladder, one process a run, and reports what each rung buys.
+#include <iostream>
+
+#include "bench/cli/commands.h"
+#include "bench/run/child.h"
+#include "bench/run/machine.h"
+#include "model/error.h"
+
+int main(int argc, char** argv) {
+  using namespace stepladder;
+  try {
+    return run_command_line(
+        {"stepladder", "Trains GPT-2 rung by rung and measures what each optimisation buys.", {}, {}},
+        version(), argc, argv,
+        {list_command(), run_command(), ablate_command(), train_command(), sample_command(),
+         profile_command(), report_command(), diff_command(), export_command(), compare_command(),
+         calibrate_command(), gate_command(), overhead_command(), history_command(), comm_command(),
+         doctor_command(), probe_command()});
+  } catch (const Interrupted& e) {
+    std::cerr << "stepladder: interrupted" << std::endl;
+    return 128 + e.signal;
+  } catch (const Error& e) {
+    std::cerr << "stepladder: error: " << e.what() << std::endl;
+    return e.code();
+  } catch (const std::exception& e) {
+    std::cerr << "stepladder: error: " << e.what() << std::endl;
+    return kExitFailed;
+  }
+}

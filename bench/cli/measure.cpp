@@ -1,0 +1,234 @@
+#include "bench/cli/measure.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "bench/base/text.h"
+#include "bench/plan/presets.h"
+#include "bench/report/report.h"
+#include "bench/report/speedups.h"
+#include "bench/results/json.h"
+#include "bench/run/child.h"
+#include "bench/run/ranks.h"
+#include "model/data.h"
+
+namespace stepladder {
+namespace {
+
+constexpr double kMost = 1e6;  // steps, rounds
+
+/// Seconds of "90", "90s", "20m" or "2h". Throws InputError for anything else.
+double duration_s(const std::string& text) {
+  const size_t digits = text.find_last_of("0123456789.") + 1;
+  const std::string unit = text.substr(digits);
+  const double scale = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  const auto value = number_from<double>(text.substr(0, digits));
+  if (scale == 0 || !value || !(*value > 0 && *value <= 1e9))
+    throw InputError(cat("--max-time: '", text, "' is no duration: 90s, 20m or 2h, for example"));
+  return *value * scale;
+}
+
+Stopping stopping_of(const MeasureOptions& options, const Preset& preset) {
+  Stopping stopping;
+  stopping.rounds = options.rounds.value_or(preset.rounds);
+  if (options.until_ci) stopping.until_ci = std::stod(number_text(*options.until_ci));  // as typed
+  if (!options.max_time.empty()) stopping.max_time_s = duration_s(options.max_time);
+  if (options.max_rounds && !options.until_ci)
+    throw InputError("--max-rounds bounds --until-ci; without that, --rounds says how many");
+  stopping.max_rounds = options.max_rounds.value_or(std::max(stopping.max_rounds, stopping.rounds));
+  if (stopping.max_rounds < stopping.rounds)
+    throw InputError(cat("--max-rounds ", stopping.max_rounds, " is less than --rounds ", stopping.rounds));
+  return stopping;
+}
+
+/// Throws InputError for a model, batch or data that no rung could train on. Text is tokenised here, once, so
+/// that no run's start-up pays for it.
+void check_workload(Plan& plan) {
+  std::optional<Dataset> data;
+  for (int64_t batch : plan.batch) {
+    plan.settings.batch = batch;
+    for (const int64_t devices : plan.devices)
+      if (plan.scaling == "strong" && batch % devices != 0)
+        throw InputError(
+            cat("--scaling strong: ", devices, " devices can't share --batch ", batch, " evenly"));
+    const Config config = plan.settings.resolve();
+    if (!data) data = open_dataset(plan.settings.data, plan.settings.val_data, plan.settings.vocab, config.V);
+    int64_t sequences = batch;
+    for (const PlannedRun& run : runs_of(plan, 0)) sequences = std::max(sequences, run.batch * run.devices);
+    Loader(data->train, sequences, config.T);
+  }
+}
+
+/// Of each program that looks for its batch: what its rung finds, which its peer is measured on too.
+std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) {
+  std::map<std::string, int64_t> batches, found;  // by variant, by executable
+  const RungSettings& s = plan.settings;
+  for (const Program& program : plan.programs) {
+    if (program.batch != BatchSize::largest) continue;
+    const std::string executable = program.peer.empty()
+                                       ? program.command.front()
+                                       : bin_dir() + "/" + program.variant.substr(program.peer.size() + 1);
+    if (!found.contains(executable)) {
+      std::vector<std::string> ask = {executable,    "--plan",
+                                      "--model",     *s.model,
+                                      "--seq",       std::to_string(*s.seq),
+                                      "--vocab",     s.vocab,
+                                      "--max-batch", std::to_string(max_batch)};
+      const auto shared = s.shared_arguments(program.math, /*peer=*/false);
+      ask.insert(ask.end(), shared.begin(), shared.end());
+      const auto answer = output_of(ask);
+      if (!answer)
+        throw Error(cat(program.variant, " found no batch that fits: leave it out of --rungs, or choose a ",
+                        "smaller --seq or --model"));
+      found[executable] = parse_json(*answer).at("batch").get<int64_t>();
+    }
+    batches[program.variant] = found[executable];
+  }
+  return batches;
+}
+
+/// Throws InputError for more devices than there are, or ranks that nothing here can start.
+void check_devices(const Plan& plan) {
+  for (const PlannedRun& run : runs_of(plan, 0)) {
+    if (plan.settings.backend == "cuda" && run.devices > plan.devices_present)
+      throw InputError(cat("--devices ", run.devices, ": this machine has ", plan.devices_present));
+    if (run.devices > 1 && run.program.through_mpi(plan.settings.backend)) check_mpirun(run.devices);
+  }
+}
+
+/// "Besides its steps a run took 412 ms, 350 of them before the first (medians of 8 runs)."; "" where none is
+/// ok.
+std::string besides_steps(const std::vector<Run>& runs) {
+  std::vector<double> besides, before;
+  for (const Run& run : runs) {
+    if (run.status != Status::ok || !run.peer.empty()) continue;
+    besides.push_back(besides_steps_ms(run));
+    before.push_back(run.summary->startup_ms);
+  }
+  if (besides.empty()) return "";
+  return cat("Besides its steps a run took ", fixed(median(besides), 0), " ms, ", fixed(median(before), 0),
+             " of them before the first (medians of ", besides.size(), " runs).\n");
+}
+
+}  // namespace
+
+std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::string>& texts, int64_t most) {
+  std::vector<int64_t> numbers;
+  for (const std::string& text : texts) {
+    const auto number = number_from<int64_t>(text);
+    if (!number || *number < 1 || *number > most)
+      throw InputError(cat(option, ": '", text, "' is not a whole number from 1 to ", most));
+    if (std::count(numbers.begin(), numbers.end(), *number) == 0) numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
+  std::vector<std::string> names;
+  for (const Preset& p : presets()) names.emplace_back(p.name);
+  const std::vector<Option> first = {
+      {"preset", &preset, "NAME", cat("one of ", join(names, ", "), "; default: by the device"), kPlan},
+      {"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", kPlan}};
+  const std::vector<Option> workload = {
+      {"model", &rung.model, "NAME", cat("one of ", join(Config::names(), ", ")), kWorkload},
+      {"batch", &batch, "LIST", "sequences in a batch; 16,64 measures both; default: also what rungs find",
+       kWorkload},
+      {"seq", &rung.seq, "N", "tokens of a sequence", kWorkload, {1, 32768}},
+      {"steps", &steps, "N", "optimizer steps of a run, warm-up included", kWorkload, {1, kMost}},
+      {"warmup", &warmup, "N", "first steps that are left out of the summary", kWorkload, {0, kMost}},
+  };
+  const std::vector<Option> last = {
+      {"timeout", &timeout, "SECONDS", "a run that takes longer is killed", kFiles, {0.001, 1e9}}};
+  return first + plan + workload + rung.shared_options() + last;
+}
+
+std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
+  return workload_options(std::move(plan)) +
+         std::vector<Option>{
+             {"rounds",
+              &rounds,
+              "N",
+              "runs of each rung, in turns; default: the preset's",
+              kRounds,
+              {1, kMost}},
+             {"order",
+              &order,
+              "NAME",
+              "of the rungs: forth and back, always forth, or shuffled in each round",
+              kRounds,
+              {"abba", "forward", "shuffled"}},
+             {"order-seed", &order_seed, "N", "of --order shuffled", kRounds},
+             {"until-ci",
+              &until_ci,
+              "PERCENT",
+              "add rounds until each median's 95 % interval is within this much of it",
+              kRounds,
+              {0.001, 100}},
+             {"max-rounds", &max_rounds, "N", "at most, with --until-ci; default: 30", kRounds, {1, kMost}},
+             {"max-time", &max_time, "DURATION",
+              "begin no round that would take the runs beyond this: 90s, 20m, 2h", kRounds},
+             {"out", &out, "FILE", "results as JSON", kFiles},
+             {"resume", &resume, "", "go on with what FILE holds of the same plan", kFiles},
+             {"overwrite", &overwrite, "", "replace FILE", kFiles},
+         };
+}
+
+void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& probe) {
+  const DeviceInfo& device = probe.device;
+  const Preset& preset = options.preset.empty() ? default_preset(device) : find_preset(options.preset);
+  plan.batch =
+      options.batch.empty() ? preset.batch : whole_numbers("--batch", options.batch, RungSettings::kMaxBatch);
+  plan.settings = options.rung;
+  plan.settings.model = options.rung.model.value_or(preset.model);
+  plan.settings.seq = options.rung.seq.value_or(preset.seq);
+  plan.settings.steps = options.steps.value_or(preset.steps);
+  plan.settings.backend = device.backend;
+  plan.warmup = options.warmup.value_or(preset.warmup);
+  plan.stopping = stopping_of(options, preset);
+  plan.order = options.order;
+  plan.order_seed = options.order_seed;
+  if (plan.warmup >= plan.settings.steps)
+    throw InputError(
+        cat("--warmup ", plan.warmup, " leaves none of --steps ", plan.settings.steps, " to time"));
+  plan.devices_present = probe.devices;
+  check_devices(plan);
+  if (options.rung.dtype &&
+      std::none_of(plan.programs.begin(), plan.programs.end(),
+                   [](const Program& program) { return program.math == MathMode::half; }))
+    throw InputError("--dtype: all of the rungs named train in fp32; only mixed-precision rungs choose");
+  check_workload(plan);
+  for (const Program& program : plan.programs) plan.source_hashes[program.variant] = program.source_hash();
+  plan.own_batch = own_batches(plan, preset.max_batch);
+}
+
+int measure(const MeasureOptions& options, Plan plan) {
+  if (options.resume && options.overwrite) throw InputError("--resume and --overwrite contradict each other");
+  const DeviceProbe probe = require_device(options.rung.backend, options.rung.device);
+  complete(plan, options, probe);
+  const Existing existing = options.resume      ? Existing::resume
+                            : options.overwrite ? Existing::overwrite
+                                                : Existing::refuse;
+  if (probe.telemetry.contains("missing"))
+    std::cerr << "stepladder: clocks, power and temperature stay unknown: "
+              << printable(probe.telemetry["missing"].get<std::string>(), 300) << std::endl;
+  const InterruptGuard guard;
+  ResultsFile file(options.out, machine_context(probe), plan.json(), existing, results_file_json);
+  Json stopped;
+  try {
+    stopped = carry_out(plan, probe.device, options.timeout, file);
+  } catch (const Interrupted& e) {
+    std::cerr << "stepladder: interrupted; " << file.results().runs.size() << " finished runs are kept in "
+              << options.out << ": the same command with --resume goes on\n";
+    return 128 + e.signal;
+  }
+  file.finish(std::move(stopped));
+  std::cout << terminal_report(file.results()) << besides_steps(file.results().runs) << "\nwrote "
+            << options.out << std::endl;
+  const auto& runs = file.results().runs;
+  const bool good = std::all_of(runs.begin(), runs.end(), [](const Run& r) {
+    return r.status == Status::ok || r.status == Status::unsupported;
+  });
+  return good ? kExitOk : kExitFailed;
+}
+
+}  // namespace stepladder

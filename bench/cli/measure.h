@@ -1,0 +1,48 @@
+// What measuring commands share: their options, the plan that follows from them, and what is done with it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/base/options.h"
+#include "bench/plan/plan.h"
+#include "bench/run/machine.h"
+
+namespace stepladder {
+
+/// The workload, how often it is run, and where the results go.
+struct MeasureOptions {
+  static constexpr const char *kPlan = "Plan", *kRounds = "Rounds",
+                              *kWorkload = "Workload, by default the preset's", *kFiles = "Results";
+
+  std::string preset;
+  std::vector<std::string> rungs = {"all"}, batch;
+  std::optional<int64_t> steps, warmup, rounds, max_rounds;
+  std::string order = "abba", max_time;
+  uint64_t order_seed = 1337;
+  std::optional<float> until_ci;
+  RungSettings rung;  // the options that a rung's executable has too
+  std::string out = "reports/latest/results.json";
+  bool resume = false, overwrite = false;
+  double timeout = 1800.0;
+
+  /// Those above, with what else the command's `plan` takes.
+  std::vector<Option> options(std::vector<Option> plan);
+  /// The same without how often it is run and where the results go.
+  std::vector<Option> workload_options(std::vector<Option> plan);
+};
+
+/// Fills in what options, preset and device decide of a plan that has its programs. Throws InputError for a
+/// workload that no rung could train on.
+void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& probe);
+
+/// A list option's numbers, each once. Throws InputError for one that is not from 1 to `most`.
+std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::string>& texts, int64_t most);
+
+/// Completes `plan`, which has its programs, from options and preset; measures what the results file does not
+/// hold yet; prints the report. Returns the exit code: 0, 5 where a run failed, or 128 plus the signal that
+/// interrupted it. Throws what is wrong with the options, and what is no single run's fault.
+int measure(const MeasureOptions& options, Plan plan);
+
+}  // namespace stepladder

@@ -1,0 +1,175 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <numeric>
+#include <span>
+
+#include "bench/base/statistics.h"
+#include "bench/base/table.h"
+#include "bench/base/temporary_file.h"
+#include "bench/base/text.h"
+#include "bench/cli/commands.h"
+#include "bench/cli/measure.h"
+#include "bench/results/file.h"
+#include "bench/results/rounds.h"
+#include "bench/run/child.h"
+#include "bench/run/machine.h"
+#include "bench/run/progress.h"
+#include "bench/run/runner.h"
+#include "bench/verdict/paired.h"
+
+namespace stepladder {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct OverheadOptions {
+  int64_t pairs = 20;
+  double limit = 0.2;  // percent
+  MeasureOptions measure;
+
+  std::vector<Option> options() {
+    constexpr const char* kPlan = MeasureOptions::kPlan;
+    return measure.workload_options(
+        {{"pairs", &pairs, "N", "of runs, by itself and under the harness", kPlan, {kMinPairs, 1000}},
+         {"limit", &limit, "PERCENT", "the step times may differ by this much", kPlan, {0, 1000}}});
+  }
+};
+
+/// What a run took in ms: its median timed step, and all but its steps.
+struct Cost {
+  double step = 0.0, besides = 0.0;
+};
+
+/// The rung by itself: nobody reads along, and only at its end it leaves its steps' times in a file. Throws
+/// Error where it fails.
+Cost alone(const RunRequest& request) {
+  const TemporaryFile file((fs::temp_directory_path() / cat("stepladder_overhead_", ::getpid())).string());
+  std::vector<std::string> command = request.program.command;
+  command.insert(command.end(), request.arguments.begin(), request.arguments.end());
+  command.insert(command.end(), {"--times", file.path});
+  const auto start = std::chrono::steady_clock::now();
+  const ChildEnd end =
+      run_child(command, Channel::events, request.timeout_s, [](std::string_view) { return true; });
+  const std::chrono::duration<double, std::milli> wall = std::chrono::steady_clock::now() - start;
+  if (end.how != ChildEnd::How::exited || end.code != 0 || !fs::exists(file.path))
+    throw Error(cat(request.program.variant, " by itself fails", end.last_words()));
+  const auto ms = load_json(file.path).get<std::vector<double>>();
+  if (std::ssize(ms) != request.steps)
+    throw Error(cat(request.program.variant, " by itself made ", ms.size(), " steps"));
+  return {median(std::span(ms).subspan(static_cast<size_t>(request.warmup))),
+          std::accumulate(ms.begin(), ms.end(), wall.count(), std::minus())};
+}
+
+Cost under_harness(const RunRequest& request, Progress& progress) {
+  const Run run = run_program(request, [&](const Step& step) { progress.step(step); });
+  progress.finish(run);
+  if (run.status != Status::ok)
+    throw Error(cat(request.program.variant, ": ", name_of(run.status), ": ", run.reason));
+  // The same steps on both sides, whether or not these had settled.
+  std::vector<double> ms;
+  for (const Step& step : std::span(run.steps).subspan(static_cast<size_t>(request.warmup)))
+    ms.push_back(step.step_ms);
+  return {median(ms), besides_steps_ms(run)};
+}
+
+struct Row {
+  PlannedRun run;
+  std::vector<double> alone_ms = {}, harness_ms = {}, alone_besides = {}, harness_besides = {};
+  std::vector<double> log_ratios = {};
+  PairedChange change = {};
+
+  void add(const Cost& by_itself, const Cost& measured) {
+    alone_ms.push_back(by_itself.step);
+    harness_ms.push_back(measured.step);
+    log_ratios.push_back(std::log(measured.step / by_itself.step));
+    alone_besides.push_back(by_itself.besides);
+    harness_besides.push_back(measured.besides);
+  }
+  bool within(double limit) const { return -limit < change.lo && change.hi < limit; }
+  bool beyond(double limit) const { return change.lo > limit || change.hi < -limit; }
+};
+
+std::string percent(double log_ratio) {
+  const double value = std::expm1(log_ratio) * 100;
+  return (value < 0 ? "" : "+") + fixed(value, 3);
+}
+
+std::string table_of(const std::vector<Row>& rows, double limit) {
+  Columns<Row> columns;
+  columns.add_text("rung", [](const Row& r) { return r.run.program.variant; });
+  columns.add("batch", [](const Row& r) { return std::to_string(r.run.batch); });
+  columns.add("pairs", [](const Row& r) { return std::to_string(r.log_ratios.size()); });
+  columns.add("alone ms", [](const Row& r) { return sized(median(r.alone_ms)); });
+  columns.add("harness ms", [](const Row& r) { return sized(median(r.harness_ms)); });
+  columns.add("change %", [](const Row& r) { return percent(r.change.log_ratio); });
+  columns.add("bounds %",
+              [](const Row& r) { return cat(percent(r.change.lo), " to ", percent(r.change.hi)); });
+  columns.add("ms besides steps, alone / harness", [](const Row& r) {
+    return cat(fixed(median(r.alone_besides), 0), " / ", fixed(median(r.harness_besides), 0));
+  });
+  columns.add_text("verdict", [limit](const Row& r) {
+    return r.within(limit) ? "within" : r.beyond(limit) ? "BEYOND" : "undecided";
+  });
+  return columns.table(rows).terminal();
+}
+
+int overhead(OverheadOptions& options) {
+  const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
+  Plan plan;
+  for (const Rung& rung : chosen_rungs(options.measure.rungs)) {
+    if (!unsupported_reason(rung, probe.device).empty()) continue;
+    Program program = program_of(rung);
+    if (program.devices > 1) continue;  // its ranks are started by the harness, or not at all
+    if (!options.measure.batch.empty()) program.batch = BatchSize::usual;
+    plan.programs.push_back(std::move(program));
+  }
+  if (plan.programs.empty()) throw UnsupportedError("none of the rungs named runs on this device");
+  complete(plan, options.measure, probe);
+  std::vector<Row> rows;
+  for (const PlannedRun& run : runs_of(plan, 0)) rows.push_back({.run = run});
+
+  const InterruptGuard guard;
+  Progress progress(rows.size() * static_cast<size_t>(options.pairs), 0);
+  for (int64_t pair = 0; pair < options.pairs; ++pair)
+    for (Row& row : rows) {
+      PlannedRun planned = row.run;
+      planned.round = pair;
+      const RunRequest request = request_for(plan, planned, probe.device.name, options.measure.timeout);
+      progress.start(planned.program.variant, pair, request.steps);
+      if (pair % 2 == 0) {
+        const Cost by_itself = alone(request);
+        row.add(by_itself, under_harness(request, progress));
+      } else {
+        const Cost measured = under_harness(request, progress);
+        row.add(alone(request), measured);
+      }
+    }
+
+  for (Row& row : rows) row.change = paired_change(row.log_ratios);
+  const double limit = std::log1p(options.limit / 100);
+  std::cout << table_of(rows, limit)
+            << "\nChange: mean over pairs of log(harness / alone) of the runs' median steps. "
+            << "Bounds: each holds with " << fixed(kBoundConfidence * 100, 0)
+            << " %. within: both lie within " << number_text(static_cast<float>(options.limit)) << " %."
+            << std::endl;
+  if (std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return row.beyond(limit); }))
+    return kExitRegression;
+  const bool within =
+      std::all_of(rows.begin(), rows.end(), [&](const Row& row) { return row.within(limit); });
+  return within ? kExitOk : kExitInconclusive;
+}
+
+}  // namespace
+
+Command overhead_command() {
+  return command<OverheadOptions>("overhead",
+                                  "are rungs as fast under the harness as they are by themselves?", overhead);
+}
+
+}  // namespace stepladder

@@ -1,0 +1,97 @@
+#include <iostream>
+
+#include "bench/cli/commands.h"
+#include "bench/plan/ladder.h"
+#include "bench/plan/programs.h"
+#include "bench/plan/settings.h"
+#include "bench/report/profile_report.h"
+#include "bench/run/machine.h"
+#include "bench/run/progress.h"
+#include "bench/run/runner.h"
+#include "model/atomic_file.h"
+
+namespace stepladder {
+namespace {
+
+struct ProfileOptions {
+  std::string rung, out, format = "text";
+  int64_t warmup = 5;
+  double timeout = 1800.0;
+  RungSettings settings;  // what the rung is given
+
+  ProfileOptions() { settings.steps = 10; }
+
+  /// The options of a rung that say what a step is.
+  std::vector<Option> of_rung() {
+    std::vector<Option> chosen;
+    for (const Option& option : settings.options())
+      for (const char* group : {RungSettings::kData, RungSettings::kModel, RungSettings::kTraining,
+                                RungSettings::kDevice, RungSettings::kOps})
+        if (option.group == group) chosen.push_back(option);
+    return chosen;
+  }
+  std::vector<Option> options() {
+    const std::vector<Option> own = {
+        {"RUNG", &rung, "", "such as 09 or 09_padded_vocab"},
+        {"out", &out, "FILE", "the profile as JSON", "Profile"},
+        {"format", &format, "NAME", "of what is printed", "Profile", {"text", "json", "markdown"}},
+        {"warmup", &warmup, "N", "of --steps, those before the first that is traced", "Profile", {0, 1e6}},
+        {"timeout", &timeout, "SECONDS", "a run that takes longer is killed", "Profile", {0.001, 1e9}},
+    };
+    return own + of_rung();
+  }
+};
+
+int profile(ProfileOptions& options) {
+  const Rung& rung = find_rung(options.rung);
+  if (options.warmup >= options.settings.steps)
+    throw InputError(
+        cat("--warmup ", options.warmup, " leaves none of --steps ", options.settings.steps, " to trace"));
+  if (!options.out.empty()) AtomicFile probe(options.out);  // before minutes of measuring
+  const DeviceProbe probe = require_device(options.settings.backend, options.settings.device);
+
+  RunRequest request;
+  request.program = programs({rung}, {}, "").front();
+  request.source_hash = request.program.source_hash();
+  request.device_name = probe.device.name;
+  ProfileOptions defaults;
+  defaults.settings.steps = RungSettings().steps;  // the rung's own
+  request.arguments = arguments_of(options.of_rung(), defaults.of_rung());
+  request.arguments.insert(request.arguments.end(), {"--profile", std::to_string(options.warmup)});
+  request.steps = options.settings.steps;
+  request.warmup = options.warmup;
+  request.timeout_s = options.timeout;
+  Progress progress(1, 0);
+  progress.start(rung.name, 0, request.steps);
+  const Run run = run_program(request, [&](const Step& step) { progress.step(step); });
+  progress.finish(run);
+  if (run.status != Status::ok) throw Error(cat(rung.name, ": ", name_of(run.status), ": ", run.reason));
+  if (run.profile.is_null()) throw Error(cat(rung.name, " ended without a profile"));
+
+  Json file = {{"schema", kSchema}, {"context", machine_context(probe)}};
+  file["profile"] = {{"variant", run.variant},
+                     {"source_hash", run.source_hash},
+                     {"backend", run.backend},
+                     {"config", run.config}};
+  file["profile"].update(run.profile);
+  const std::string text = file.dump(2) + "\n";
+  if (!options.out.empty()) {
+    AtomicFile out(options.out);
+    out.write(text);
+    out.commit();
+  }
+  std::cout << (options.format == "json"       ? text
+                : options.format == "markdown" ? markdown_profile(file)
+                                               : terminal_profile(file))
+            << std::flush;
+  return kExitOk;
+}
+
+}  // namespace
+
+Command profile_command() {
+  return command<ProfileOptions>("profile", "where the time of a rung's step goes, traced apart from runs",
+                                 profile);
+}
+
+}  // namespace stepladder

@@ -1,0 +1,53 @@
+
+#include "bench/cli/commands.h"
+#include "bench/cli/measure.h"
+
+namespace stepladder {
+namespace {
+
+struct RunOptions {
+  std::vector<std::string> peers;
+  std::string peer_python = "python3", scaling = "weak";
+  std::vector<std::string> devices;
+  bool apart = false;
+  MeasureOptions measure;
+
+  std::vector<Option> options() {
+    constexpr const char* kPlan = MeasureOptions::kPlan;
+    return measure.options({
+        {"peer", &peers, "PEER", "measure beside our rungs: pytorch, or llmc=PATH of train_gpt2cu", kPlan},
+        {"peer-python", &peer_python, "PATH", "a Python with PyTorch", kPlan},
+        {"devices", &devices, "LIST",
+         "how many devices the rungs for several run on, such as 4 or 1,2,4; default: all that are here",
+         kPlan},
+        {"scaling",
+         &scaling,
+         "NAME",
+         "--batch is each device's, or shared by all of them",
+         kPlan,
+         {"weak", "strong"}},
+        {"apart", &apart, "",
+         "also each of several devices by itself at the same time: tells slow devices from communication",
+         kPlan},
+    });
+  }
+};
+
+int run(RunOptions& options) {
+  Plan plan;
+  plan.devices = whole_numbers("--devices", options.devices, 1024);
+  plan.scaling = options.scaling;
+  plan.apart = options.apart;
+  plan.programs = programs(chosen_rungs(options.measure.rungs), options.peers, options.peer_python);
+  if (!options.measure.batch.empty())  // which then is everyone's
+    for (Program& program : plan.programs) program.batch = BatchSize::usual;
+  return measure(options.measure, std::move(plan));
+}
+
+}  // namespace
+
+Command run_command() {
+  return command<RunOptions>("run", "climb the ladder and measure each rung", run);
+}
+
+}  // namespace stepladder

@@ -1,0 +1,44 @@
+#include <filesystem>
+
+#include "bench/cli/commands.h"
+#include "bench/plan/ladder.h"
+#include "bench/run/child.h"
+#include "bench/run/machine.h"
+
+namespace stepladder {
+namespace {
+
+/// A subcommand that takes a rung and hands everything after it to the rung's executable.
+Command rung_command(const std::string& name, const std::string& about,
+                     const std::vector<std::string>& first_arguments) {
+  const auto rest = std::make_shared<std::vector<std::string>>();
+  const auto run = [name, first_arguments, rest]() -> int {
+    if (rest->empty() || rest->front().starts_with("-"))
+      throw InputError(cat("which rung? stepladder ", name, " RUNG [OPTION]..., for example stepladder ",
+                           name, " ", ladder().front().name));
+    const std::string rung = find_rung(rest->front()).name;
+    std::vector<std::string> arguments = {(std::filesystem::path(bin_dir()) / rung).string()};
+    arguments.insert(arguments.end(), first_arguments.begin(), first_arguments.end());
+    arguments.insert(arguments.end(), rest->begin() + 1, rest->end());
+    exec(arguments);
+  };
+  return {.name = name,
+          .about = about,
+          .options = {},
+          .run = run,
+          .footer = cat("stepladder ", name, " RUNG [OPTION]...; --help after RUNG lists its options, and ",
+                        "`stepladder list` the rungs."),
+          .rest = rest.get()};
+}
+
+}  // namespace
+
+Command train_command() {
+  return rung_command("train", "train with one rung, by itself", {});
+}
+
+Command sample_command() {
+  return rung_command("sample", "sample text with one rung from a checkpoint", {"--steps", "0"});
+}
+
+}  // namespace stepladder

@@ -1,0 +1,49 @@
+#include "bench/cli/verdict_options.h"
+
+#include <iostream>
+
+#include "bench/base/text.h"
+#include "bench/verdict/comparison_report.h"
+#include "bench/verdict/noise.h"
+#include "model/atomic_file.h"
+
+namespace stepladder {
+
+std::vector<Option> VerdictOptions::options() {
+  return {{"threshold", &threshold, "PERCENT", "a slowdown of less is none", kVerdict, {0, 1000}},
+          {"noise", &noise, "FILE",
+           "what `stepladder calibrate` wrote on this machine: raises the threshold "
+           "to the noise of a rung where that is larger",
+           kVerdict},
+          {"format", &format, "NAME", "of the report", kVerdict, {"text", "markdown", "json"}},
+          {"out", &out, "FILE", "the report in that format; stdout then gets text", kVerdict}};
+}
+
+Limits VerdictOptions::limits(const Json& context, const Json& plan) const {
+  Limits limits;
+  limits.threshold = threshold / 100;
+  if (noise.empty()) return limits;
+  Noise known = load_noise(noise);
+  require_valid(known, noise, context, plan);
+  limits.noise = std::move(known.log_ratios);
+  return limits;
+}
+
+int VerdictOptions::deliver(Comparison comparison) const {
+  if (noise.empty()) {
+    comparison.notes.emplace_back(
+        "Without --noise the limits know nothing of this machine's own: `stepladder calibrate` measures it.");
+  } else {
+    const Noise known = load_noise(noise);
+    for (const ComparedRow& row : comparison.rows)
+      if (row.numbers && !known.log_ratios.contains({row.variant, row.workload}))
+        comparison.notes.push_back(cat(noise, " knows nothing of ", row.variant, ", ", row.workload, "."));
+  }
+  if (!out.empty()) write_atomically(out, report_in(format, comparison));
+  std::cout << report_in(out.empty() ? format : "text", comparison);
+  if (!out.empty()) std::cout << "wrote " << out << "\n";
+  std::cout << std::flush;
+  return exit_code(comparison.rows);
+}
+
+}  // namespace stepladder

@@ -1,0 +1,29 @@
+// What `stepladder compare` and `stepladder gate` have in common: limits, and how a verdict is handed over.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/base/options.h"
+#include "bench/verdict/comparison.h"
+
+namespace stepladder {
+
+struct VerdictOptions {
+  static constexpr const char* kVerdict = "Verdict";
+
+  double threshold = kMinLimit * 100;  // percent
+  std::string noise, format = "text", out;
+
+  std::vector<Option> options();
+
+  /// For results of `context` and `plan`. Throws InputError for a damaged noise file, and Error with
+  /// kExitNotComparable for one that has expired.
+  Limits limits(const Json& context, const Json& plan) const;
+
+  /// Prints the comparison, and writes it to --out where that is given. Adds which rows the noise file says
+  /// nothing about. Returns the exit code.
+  int deliver(Comparison comparison) const;
+};
+
+}  // namespace stepladder

@@ -1,0 +1,196 @@
+#include "bench/plan/ladder.h"
+
+#include <algorithm>
+
+#include "bench/results/json.h"
+#include "model/nearest.h"
+
+namespace stepladder {
+
+// Generated: variants/ladder.json, and name and source of each ablation that is built.
+extern const char* const kLadderJson;
+std::vector<std::pair<std::string, std::string>> built_ablations();
+
+namespace {
+
+constexpr MathMode kMathModes[] = {MathMode::fp32, MathMode::tf32, MathMode::half, MathMode::fp8};
+
+MathMode math_mode(const std::string& name) {
+  for (MathMode mode : kMathModes)
+    if (name == name_of(mode)) return mode;
+  throw InputError(cat("unknown math ", Json(name).dump()));
+}
+
+int count_at(const Json& row, const char* key) {
+  const Json& value = row.at(key);
+  if (!value.is_number_unsigned() || value > 1'000'000) throw InputError(cat(key, " is not a count"));
+  return value.get<int>();
+}
+
+/// What a user may call a rung: "02_tf32", "02", "tf32".
+std::vector<std::string> names_of(const Rung& rung) {
+  const size_t underscore = rung.name.find('_');
+  return {rung.name, rung.name.substr(0, underscore), rung.name.substr(underscore + 1)};
+}
+
+/// Whether the rung's GEMMs run on something else than those of the rung before.
+bool sets_math(const Rung& rung) {
+  return !rung.parent.empty() && rung.math != find_rung(rung.parent).math;
+}
+
+Rung only_row(const Rung& rung, const Rung& first) {
+  Rung row = first;
+  row.changes = cat("nothing is clever but: ", rung.changes);
+  row.compute_capability = rung.compute_capability;
+  row.tolerance = rung.tolerance;
+  if (sets_math(rung)) row.math = rung.math;
+  return row;
+}
+
+Rung without_row(const Rung& rung, const Rung& last) {
+  Rung row = last;
+  row.changes = cat("everything but: ", rung.changes);
+  if (sets_math(rung)) {
+    row.math = find_rung(rung.parent).math;
+    row.tolerance = find_rung(rung.parent).tolerance;
+  }
+  for (const Rung& other : ladder())  // what the rung had taken the place of is back
+    if (other.name <= last.name && other.name != rung.name &&
+        (other.subsumed_by.empty() || other.subsumed_by == rung.name))
+      row.compute_capability = std::max(row.compute_capability, other.compute_capability);
+  return row;
+}
+
+}  // namespace
+
+std::string Rung::requirement() const {
+  std::string text = compute_capability == 0 ? "" : cat("sm_", compute_capability);
+  if (devices > 1) text += cat(text.empty() ? "" : ", ", devices, " devices");
+  return text;
+}
+
+std::vector<Rung> ladder_from(const std::string& json) {
+  const Json table = parse_json(json);
+  std::vector<Rung> rungs;
+  try {
+    for (const Json& row : table.at("rungs")) {
+      Rung& rung = rungs.emplace_back();
+      row.at("name").get_to(rung.name);
+      if (!row.at("parent").is_null()) row.at("parent").get_to(rung.parent);
+      row.at("changes").get_to(rung.changes);
+      rung.compute_capability = count_at(row.at("requires"), "compute_capability");
+      if (row.at("requires").contains("devices")) rung.devices = count_at(row.at("requires"), "devices");
+      rung.math = math_mode(row.at("math"));
+      row.at("tolerance").get_to(rung.tolerance);
+      rung.diff_budget = count_at(row, "diff_budget");
+      if (row.value("batch", "") == "largest") rung.batch = BatchSize::largest;
+      rung.beside = row.value("beside", false);
+      rung.subsumed_by = row.value("subsumed_by", "");
+      if (!(rung.tolerance >= 0.0)) throw InputError("tolerance is not negative");
+    }
+  } catch (const Json::exception& e) {
+    throw InputError(cat("ladder.json: rungs[", rungs.size(), "]: ", e.what()));
+  }
+  return rungs;
+}
+
+const std::vector<Rung>& ladder() {
+  static const std::vector<Rung> rungs = ladder_from(kLadderJson);
+  return rungs;
+}
+
+const Rung& find_rung(const std::string& name) {
+  std::vector<std::string> candidates;
+  for (const Rung& rung : ladder()) {
+    for (const std::string& candidate : names_of(rung)) {
+      if (name == candidate) return rung;
+      candidates.push_back(candidate);
+    }
+  }
+  throw InputError(cat("unknown rung '", name, "': did you mean '", nearest(name, candidates), "'?"));
+}
+
+const Rung* listed(const std::string& name) {
+  const size_t at = height(name);
+  return at < ladder().size() ? &ladder()[at] : nullptr;
+}
+
+size_t height(const std::string& name) {
+  const auto found =
+      std::find_if(ladder().begin(), ladder().end(), [&](const Rung& r) { return r.name == name; });
+  return static_cast<size_t>(found - ladder().begin());
+}
+
+std::vector<std::string> ancestors(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Rung* rung = listed(name); rung && !rung->parent.empty(); rung = listed(rung->parent))
+    names.push_back(rung->parent);
+  return names;
+}
+
+std::vector<Rung> chosen_rungs(const std::vector<std::string>& names) {
+  if (names == std::vector<std::string>{"all"}) return ladder();
+  std::vector<std::string> wanted;
+  for (const std::string& name : names) wanted.push_back(find_rung(name).name);
+  std::vector<Rung> rungs;
+  for (const Rung& rung : ladder())
+    if (std::count(wanted.begin(), wanted.end(), rung.name) > 0) rungs.push_back(rung);
+  return rungs;
+}
+
+std::string Ablation::unchanged() const {
+  return source.empty()
+             ? cat("changes nothing in ", reference.name, ": ", rung.subsumed_by, " takes its place")
+             : "";
+}
+
+std::string Ablation::program() const {
+  return cat(kind, '_', rung.name);
+}
+
+std::vector<Ablation> ablations() {
+  const auto built = built_ablations();
+  if (built.empty()) return {};
+  std::vector<Rung> rungs;
+  for (const Rung& rung : ladder())
+    if (rung.ablated()) rungs.push_back(rung);
+  const Rung first = ladder().front(), last = rungs.back();
+
+  std::vector<Ablation> all;
+  for (const Rung& rung : rungs) {
+    for (const std::string kind : {"without", "only"}) {
+      const bool without = kind == "without";
+      Ablation& ablation = all.emplace_back();
+      ablation.name = cat(kind, '/', rung.name);
+      ablation.kind = kind;
+      ablation.rung = rung;
+      ablation.reference = without ? last : first;
+      for (const auto& [name, source] : built)
+        if (name == ablation.name) ablation.source = source;
+      ablation.row = without ? without_row(rung, last) : only_row(rung, first);
+      ablation.row.name = ablation.name;
+      ablation.row.parent = ablation.reference.name;
+    }
+  }
+  return all;
+}
+
+Rung row_of(const std::string& trainer) {
+  if (trainer.find('/') == std::string::npos) return find_rung(trainer);
+  for (const Ablation& ablation : ablations())
+    if (ablation.name == trainer) return ablation.row;
+  throw InputError(cat("unknown trainer '", trainer, "': no ablation is called that"));
+}
+
+std::string unsupported_reason(const Rung& rung, const DeviceInfo& device) {
+  if (device.backend == "cpu" || device.compute_capability >= rung.compute_capability) return "";
+  return cat("needs sm_", rung.compute_capability, ", this is sm_", device.compute_capability, " (",
+             device.name, ")");
+}
+
+const char* name_of(MathMode mode) {
+  constexpr const char* kNames[] = {"fp32", "tf32", "half", "fp8"};
+  return kNames[static_cast<size_t>(mode)];
+}
+
+}  // namespace stepladder

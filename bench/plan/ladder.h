@@ -1,0 +1,94 @@
+// The ladder table: which rungs there are, in order, what each changes and what it needs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/flops.h"
+#include "model/gpt2.h"
+#include "model/ops.h"
+
+namespace stepladder {
+
+/// One row of variants/ladder.json.
+struct Rung {
+  std::string name;    // "01_causal_mask": the variant's file and its executable
+  std::string parent;  // the rung before; "" for the first
+  std::string changes;
+  int compute_capability = 0;  // least one that it needs, 80 for sm_80; 0: any device
+  int devices = 1;             // least number that it is for
+  MathMode math = MathMode::fp32;
+  double tolerance = 0.0;  // relative, of a step's loss against the first rung's
+  BatchSize batch = BatchSize::usual;
+  /// No rung builds on it, and none is ablated from it: a line of its own.
+  bool beside = false;
+  int diff_budget = 0;  // changed lines against the parent's file
+  /// The later rung that takes its place: leaving this one out of the last rung changes nothing. "" if none.
+  std::string subsumed_by;
+
+  /// Whether its source is merged out of the tuned rung, and alone into the first. Not those that differ by
+  /// their batch or their devices.
+  bool ablated() const { return batch == BatchSize::usual && devices == 1 && !beside && !parent.empty(); }
+  /// Whether its weights, gradients and activations have --dtype.
+  bool in_16_bits() const { return math == MathMode::half || math == MathMode::fp8; }
+  /// "sm_80", "2 devices", or "" when any device will do.
+  std::string requirement() const;
+};
+
+/// A table like variants/ladder.json. Throws InputError with what is wrong.
+std::vector<Rung> ladder_from(const std::string& json);
+
+/// All rungs, lowest first. The table is compiled in.
+const std::vector<Rung>& ladder();
+
+/// By "02", "tf32" or "02_tf32". Throws InputError with the nearest name for an unknown one.
+const Rung& find_rung(const std::string& name);
+
+/// Null for one that the ladder does not list.
+const Rung* listed(const std::string& name);
+
+/// Place in the ladder; past its end for a rung that it does not list.
+size_t height(const std::string& name);
+
+/// The rungs below one, nearest first; none for one that the ladder does not list.
+std::vector<std::string> ancestors(const std::string& name);
+
+/// The rungs named, or all of them, in the ladder's order. Throws InputError for an unknown one.
+std::vector<Rung> chosen_rungs(const std::vector<std::string>& names);
+
+/// What one rung is worth where others are there, or are not.
+struct Ablation {
+  std::string name;  // "without/03_fused_adamw", built as ablations/without_03_fused_adamw beside the rungs
+  std::string kind;  // "without": the last rung but for `rung`; "only": the first with nothing but `rung`
+  Rung rung;
+  /// What it is measured against: for "without" the last of the rungs that are ablated(), else the first.
+  Rung reference;
+  /// "merge", or the path of the written file, from the root of the sources. "": nothing is built, since
+  /// without `rung` the reference would be what it is.
+  std::string source;
+  /// The trainer's own facts: what its GEMMs run on, what it needs, how far its loss may lie from the
+  /// baseline's.
+  Rung row;
+
+  /// "changes nothing in 09_padded_vocab: 05_mixed_precision takes its place"; "" where something is built.
+  std::string unchanged() const;
+  /// The file name of its executable, in "ablations" beside the rungs: "without_03_fused_adamw".
+  std::string program() const;
+};
+
+/// Both kinds of each rung that is ablated(), lowest rung first, "without" before "only". Empty in a build
+/// that found no git to merge them with.
+std::vector<Ablation> ablations();
+
+/// The row of a trainer by its full name, "02_tf32" or "without/02_tf32". Throws InputError for an unknown
+/// one.
+Rung row_of(const std::string& trainer);
+
+/// Why `device` cannot run the rung: "needs sm_80, this is sm_75 (Tesla T4)"; "" when it can. The CPU backend
+/// runs every rung, reduced precisions emulated.
+std::string unsupported_reason(const Rung& rung, const DeviceInfo& device);
+
+/// "fp32", "tf32", "half", "fp8".
+const char* name_of(MathMode mode);
+
+}  // namespace stepladder

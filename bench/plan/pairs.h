@@ -1,0 +1,50 @@
+// Two builds measured in turns: A B, B A, ..., each run a process of its own.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/plan/plan.h"
+#include "bench/run/progress.h"
+
+namespace stepladder {
+
+/// One of the two builds: what of it is measured, and what has come of it.
+struct Side {
+  Plan plan;
+  Results results;
+  std::unique_ptr<ResultsFile> file;  // where the runs are kept too, if anywhere
+
+  void add(Run run);
+};
+
+/// Runs pairs. Both sides' plans have the same rungs and workloads and as many rounds as there are pairs at
+/// most.
+class PairedRuns {
+ public:
+  using Key = std::pair<std::string, std::string>;  // variant, workload
+
+  PairedRuns(Side& base, Side& next, std::string device_name, double timeout_s);
+
+  /// One more pair of each rung and workload that is not done: A B of the first to the last, next time B A of
+  /// the last to the first, so that drift cancels within a pair and over two of them. A rung with a run that
+  /// is not ok is done.
+  void measure_pair();
+  size_t pairs() const { return pairs_; }
+  bool exhausted() const { return pairs_ == most_ || done_.size() == keys_.size(); }
+  void set_done(const Key& key) { done_.insert(key); }
+
+ private:
+  Side &base_, &next_;
+  const std::string device_name_;
+  const double timeout_s_;
+  const size_t most_;
+  std::set<Key> keys_, done_;
+  size_t pairs_ = 0;
+  Progress progress_;
+};
+
+}  // namespace stepladder

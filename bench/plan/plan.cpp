@@ -1,0 +1,175 @@
+#include "bench/plan/plan.h"
+
+#include <algorithm>
+
+#include "bench/results/rounds.h"
+#include "bench/run/progress.h"
+#include "bench/run/telemetry.h"
+#include "model/error.h"
+#include "model/random.h"
+
+namespace stepladder {
+namespace {
+
+/// A program at a batch, on each number of devices that it is asked for.
+void add_runs(const Plan& plan, const Program& program, int64_t batch, int64_t round,
+              std::vector<PlannedRun>& runs) {
+  if (program.devices == 1) {
+    runs.push_back({program, batch, round});
+  } else if (plan.devices.empty() && plan.devices_present < program.devices) {
+    runs.push_back({program, batch, round, 1, cat("needs ", program.devices, " devices")});
+  } else {
+    for (const int64_t devices : plan.devices.empty() ? std::vector{plan.devices_present} : plan.devices) {
+      PlannedRun run{program, plan.scaling == "strong" ? batch / devices : batch, round, devices};
+      runs.push_back(run);
+      run.apart = plan.apart && devices > 1 && program.peer.empty();
+      if (run.apart) runs.push_back(run);
+    }
+  }
+}
+
+/// A run that learns something else than the baseline on the same data is no faster way of training. A peer
+/// starts from other weights: its losses are recorded, not compared.
+void check_learning(Run& run, double tolerance, const std::vector<Run>& finished) {
+  if (run.status != Status::ok || !run.peer.empty() || run.variant == ladder().front().name) return;
+  if (is_apart(run.config)) return;  // which is a reference for speed
+  const auto baseline = std::find_if(finished.begin(), finished.end(), [&](const Run& other) {
+    return other.variant == ladder().front().name && other.status == Status::ok &&
+           other.config.at("model") == run.config.at("model") && other.config.at("T") == run.config.at("T") &&
+           global_batch(other.config) == global_batch(run.config);
+  });
+  if (baseline == finished.end()) return;
+  run.reason = divergence(*baseline, run, tolerance);
+  if (!run.reason.empty()) run.status = Status::diverged;
+}
+
+/// A run that was not started, as it would be reported.
+Run unsupported_run(const RunRequest& request, const std::string& reason) {
+  Run run = asked_for(request);
+  run.backend = request.backend;
+  run.status = Status::unsupported;
+  run.reason = reason;
+  return run;
+}
+
+}  // namespace
+
+std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round) {
+  std::vector<PlannedRun> runs;
+  for (int64_t batch : plan.batch)
+    for (const Program& program : plan.programs)
+      if (!plan.own_batch.contains(program.variant)) add_runs(plan, program, batch, round, runs);
+  for (const Program& program : plan.programs)
+    if (const auto own = plan.own_batch.find(program.variant); own != plan.own_batch.end())
+      runs.push_back({program, own->second, round});
+  if (plan.order == "abba" && round % 2 == 1) std::reverse(runs.begin(), runs.end());
+  if (plan.order == "shuffled") {  // Fisher and Yates
+    const uint64_t seed = random_bits(plan.order_seed, static_cast<uint64_t>(round));
+    for (size_t i = runs.size(); i > 1; --i) std::swap(runs[i - 1], runs[random_bits(seed, i) % i]);
+  }
+  return runs;
+}
+
+Json config_of(const Plan& plan, const PlannedRun& run) {
+  const RungSettings& s = plan.settings;
+  Json config = {{"model", *s.model}, {"B", run.batch}, {"T", *s.seq}, {"seed", s.seed}};
+  if (run.devices > 1) config["world_size"] = run.devices;
+  if (run.apart) config["apart"] = true;
+  return config;
+}
+
+RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::string& device_name,
+                       double timeout_s) {
+  RungSettings s = plan.settings;
+  RunRequest request;
+  request.program = run.program;
+  request.source_hash = plan.source_hashes.at(run.program.variant);
+  request.device_name = device_name;
+  request.round = run.round;
+  request.config = config_of(plan, run);
+  request.backend = s.backend;
+  request.devices = run.devices;
+  request.steps = s.steps;
+  request.warmup = plan.warmup;
+  request.timeout_s = timeout_s;
+  request.arguments = {"--model", *s.model,
+                       "--batch", std::to_string(run.batch),
+                       "--seq",   std::to_string(*s.seq),
+                       "--steps", std::to_string(s.steps),
+                       "--vocab", s.vocab};
+  if (!s.val_data.empty())
+    request.arguments.insert(request.arguments.end(), {"--eval-every", std::to_string(s.steps)});
+  if (run.apart) request.arguments.emplace_back("--apart");
+  if (run.devices > 1) s.device = 0;  // each rank's own
+  const auto shared = s.shared_arguments(run.program.math, !run.program.peer.empty());
+  request.arguments.insert(request.arguments.end(), shared.begin(), shared.end());
+  return request;
+}
+
+Json Plan::json() const {
+  std::vector<std::string> rungs, peers;
+  for (const Program& program : programs) (program.peer.empty() ? rungs : peers).push_back(program.variant);
+  Json json = {{"rungs", rungs},
+               {"peers", peers},
+               {"model", settings.model.value()},
+               {"batch", batch},
+               {"own_batch", own_batch},
+               {"seq", settings.seq.value()},
+               {"steps", settings.steps},
+               {"warmup", warmup},
+               {"rounds", stopping.rounds},
+               {"order", order},
+               {"order_seed", order == "shuffled" ? Json(order_seed) : Json()},
+               {"until_ci", stopping.until_ci ? Json(*stopping.until_ci) : Json()},
+               {"max_rounds", stopping.until_ci ? Json(stopping.max_rounds) : Json()},
+               {"max_time_s", stopping.max_time_s ? Json(*stopping.max_time_s) : Json()},
+               {"source_hashes", source_hashes}};
+  RungSettings told = settings;
+  json.update(options_json(told.shared_options(), {RungSettings::kData, RungSettings::kTraining,
+                                                   RungSettings::kDevice, RungSettings::kOps}));
+  if (!ablate.is_null()) json["ablate"] = ablate;
+  if (std::any_of(programs.begin(), programs.end(), [](const Program& p) { return p.devices > 1; })) {
+    json["devices"] = devices.empty() ? std::vector{devices_present} : devices;
+    json["scaling"] = scaling;
+    if (apart) json["apart"] = true;
+    json["runs_in_round"] = runs_of(*this, 0).size();
+  }
+  return json;
+}
+
+Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, ResultsFile& file) {
+  std::optional<Telemetry> telemetry;  // for peers; opened here, so that none of their steps waits for it
+  if (std::any_of(plan.programs.begin(), plan.programs.end(),
+                  [](const Program& p) { return !p.peer.empty(); }))
+    telemetry.emplace(device.uuid);
+  const Stopping& stopping = plan.stopping;
+  const int64_t most = stopping.until_ci ? stopping.max_rounds : stopping.rounds;
+  Progress progress(runs_of(plan, 0).size() * static_cast<size_t>(most), file.results().runs.size());
+  for (int64_t round = 0;; ++round) {
+    const Results& measured = file.results();
+    const auto in_round = [&](const Run& run) { return run.round == round; };
+    const bool begun = std::any_of(measured.runs.begin(), measured.runs.end(), in_round);
+    if (const std::string reason = begun ? "" : stop_reason(stopping, measured, round); !reason.empty()) {
+      const auto widest = widest_interval_percent(measured);
+      return {{"reason", reason},
+              {"rounds", round},
+              {"widest_interval_percent", widest ? Json(*widest) : Json()},
+              {"spent_s", spent_s(measured)}};
+    }
+    for (const PlannedRun& planned : runs_of(plan, round)) {
+      RunRequest request = request_for(plan, planned, device.name, timeout_s);
+      if (!planned.program.peer.empty()) request.telemetry = &*telemetry;
+      const std::string workload = workload_of(request.config);
+      if (measured.find(planned.program.variant, workload, planned.round)) continue;
+      progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);
+      Run run = planned.unsupported.empty()
+                    ? run_program(request, [&](const Step& step) { progress.step(step); })
+                    : unsupported_run(request, planned.unsupported);
+      check_learning(run, planned.program.tolerance, measured.runs);
+      progress.finish(run);
+      file.add(std::move(run));
+    }
+  }
+}
+
+}  // namespace stepladder

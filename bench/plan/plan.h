@@ -1,0 +1,59 @@
+// What is measured, and in which order.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/plan/programs.h"
+#include "bench/plan/settings.h"
+#include "bench/plan/stopping.h"
+#include "bench/results/file.h"
+#include "bench/run/runner.h"
+
+namespace stepladder {
+
+/// Everything that decides what is measured.
+struct Plan {
+  std::vector<Program> programs;
+  Json ablate;  // of an ablation: its rungs and kinds
+  std::vector<int64_t> batch;
+  RungSettings settings;
+  int64_t warmup = 0;
+  Stopping stopping;
+  std::string order = "abba";
+  uint64_t order_seed = 0;
+  std::vector<int64_t> devices;  // asked for, of programs for several; empty: all that are present
+  std::string scaling = "weak";  // on several devices, batch is each one's; "strong": all of theirs
+  bool apart = false;            // also each of several devices by itself, at the same time
+  int64_t devices_present = 1;
+  std::map<std::string, int64_t> own_batch;          // by variant, of programs that look for it
+  std::map<std::string, std::string> source_hashes;  // by variant
+
+  Json json() const;
+};
+
+struct PlannedRun {
+  Program program;
+  int64_t batch, round;  // sequences on each device
+  int64_t devices = 1;
+  std::string unsupported = {};  // why it is not run
+  bool apart = false;
+};
+
+/// model, B, T, seed and, on several devices, world_size and whether they are apart.
+Json config_of(const Plan& plan, const PlannedRun& run);
+
+/// The runs of a round in the plan's order: A B C in each (forward), every other round backwards, so that
+/// drift of the machine hits all alike (abba), or in an order that depends on the seed and the round alone
+/// (shuffled).
+std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round);
+
+RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::string& device_name,
+                       double timeout_s);
+
+/// Measures what `file` does not hold yet, round after round, until there are enough. Returns why it ended:
+/// the results' "stopped".
+Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, ResultsFile& file);
+
+}  // namespace stepladder

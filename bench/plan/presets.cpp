@@ -1,0 +1,37 @@
+#include "bench/plan/presets.h"
+
+#include "model/error.h"
+#include "model/nearest.h"
+
+namespace stepladder {
+
+const std::vector<Preset>& presets() {
+  static const std::vector<Preset> all = {
+      {"cpu-quick", "a small model, a minute on two cores", "gpt2-tiny", {4}, 64, 15, 3, 2, 8},
+      {"gunton-a100", "as measured on an A100 by Gunton", "gpt2", {16}, 1024, 40, 10, 3},
+      {"gunton-t4", "as measured on a T4 by Gunton", "gpt2", {4}, 1024, 25, 5, 3},
+      {"raschka", "as measured by Raschka", "gpt2", {8}, 1024, 40, 10, 3},
+      {"llmc", "as measured by llm.c", "gpt2", {32}, 1024, 40, 10, 3},
+      {"h200", "a small and a large batch on an H200", "gpt2", {16, 64}, 1024, 25, 5, 3},
+  };
+  return all;
+}
+
+const Preset& find_preset(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) {
+    if (name == preset.name) return preset;
+    names.emplace_back(preset.name);
+  }
+  throw InputError(cat("unknown preset '", name, "': did you mean '", nearest(name, names), "'?"));
+}
+
+const Preset& default_preset(const DeviceInfo& device) {
+  const auto says = [&](const char* model) { return device.name.find(model) != std::string::npos; };
+  return find_preset(device.backend != "cuda" ? "cpu-quick"
+                     : says("H200")           ? "h200"
+                     : says("T4")             ? "gunton-t4"
+                                              : "gunton-a100");
+}
+
+}  // namespace stepladder

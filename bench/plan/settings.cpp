@@ -1,0 +1,222 @@
+#include "bench/plan/settings.h"
+
+#include <filesystem>
+#include <set>
+
+#include "bench/base/text.h"
+#include "model/checkpoint.h"
+
+namespace stepladder {
+namespace {
+
+constexpr int64_t kUsualBatch = 4;
+
+/// A file that comes with the project, for a run outside its folder; any other path as it is.
+std::string from_source_dir(const std::string& path) {
+  const auto shipped = std::filesystem::path(STEPLADDER_SOURCE_DIR) / path;
+  return !std::filesystem::exists(path) && std::filesystem::exists(shipped) ? shipped.string() : path;
+}
+
+}  // namespace
+
+std::vector<Option> RungSettings::options() {
+  // Upper limits keep every tensor's byte count within int64.
+  constexpr double kMaxInt = 2147483647;
+  return {
+      {"data", &data, "FILE", "tokens (llm.c .bin, .npy, raw uint16) or a .txt", kData},
+      {"val-data", &val_data, "FILE", "the same for validation; default: the last tenth of --data", kData},
+      {"vocab", &vocab, "DIR", "folder of encoder.json and vocab.bpe", kData},
+
+      {"model", &model, "NAME", "default: gpt2, or as in --init or --resume", kModel, Config::names()},
+      {"layers", &layers, "N", "default: the model's", kModel, {1, 128}},
+      {"heads", &heads, "N", "default: the model's", kModel, {1, 128}},
+      {"channels", &channels, "N", "default: the model's", kModel, {1, 65536}},
+      {"vocabulary", &vocabulary, "N", "default: the model's", kModel, {1, 65536}},
+      {"max-seq", &max_seq, "N", "positions of the model; default: the model's", kModel, {1, 32768}},
+      {"batch",
+       &batch,
+       "N",
+       "sequences in a micro-batch; default: 4, or what the rung finds",
+       kModel,
+       {1, kMaxBatch}},
+      {"max-batch",
+       &max_batch,
+       "N",
+       "look for the largest batch that fits, a power of two up to N",
+       kModel,
+       {1, kMaxBatch}},
+      {"seq", &seq, "N", "tokens of a sequence; default: all positions", kModel, {1, 32768}},
+
+      {"steps", &steps, "N", "optimizer steps in all; 0 only samples", kTraining, {0, kMaxInt}},
+      {"accumulate", &hyper.accumulate, "N", "micro-batches in a step", kTraining, {1, 65536}},
+      {"lr", &lr, "RATE", "learning rate after warm-up", kTraining, {0, 100}},
+      {"min-lr", &min_lr, "RATE", "learning rate after decay; default: a tenth of --lr", kTraining, {0, 100}},
+      {"warmup-lr-steps", &warmup_lr_steps, "N", "steps of linear warm-up", kTraining, {0, kMaxInt}},
+      {"decay-steps", &decay_steps, "N", "step at which cosine decay ends; 0: none", kTraining, {0, kMaxInt}},
+      {"weight-decay", &hyper.weight_decay, "RATE", "of the matrices", kTraining, {0, 100}},
+      {"beta1", &hyper.beta1, "X", "AdamW's first moment", kTraining, {0, 0.999999}},
+      {"beta2", &hyper.beta2, "X", "AdamW's second moment", kTraining, {0, 0.999999}},
+      {"eps", &hyper.eps, "X", "AdamW's epsilon", kTraining, {0, 1}},
+      {"loss-scale", &hyper.loss_scale, "X", "first loss scale of fp16", kTraining, {1, 1e30}},
+      {"grad-clip", &hyper.grad_clip, "NORM", "global gradient norm at most", kTraining, {1e-9, 1e9}},
+      {"seed", &seed, "N", "of initialisation and sampling", kTraining},
+
+      {"backend",
+       &backend,
+       "NAME",
+       "auto takes cuda where there is a device",
+       kDevice,
+       {"auto", "cpu", "cuda"}},
+      {"device", &device, "N", "index of the CUDA device", kDevice, {0, 1023}},
+      {"attention",
+       &attention,
+       "NAME",
+       "whose flash attention; auto takes cuDNN's where there is one",
+       kOps,
+       {"auto", "cudnn", "native"}},
+      {"deterministic", &deterministic, "", "the same bits every time, also where that is slower", kOps},
+      {"narrow-access", &narrow_access, "", "no 128-bit loads and stores in the fused kernels", kOps},
+      {"late-launch", &late_launch, "", "no kernel of a recorded step is launched before the last one ends",
+       kOps},
+      {"compute-capability",
+       &compute_capability,
+       "N",
+       "use no feature newer than this: 75 runs what a T4 would; 0: the device's own",
+       kOps,
+       {0, 1000}},
+      {"dtype",
+       &dtype,
+       "NAME",
+       "of the rungs in 16 bits; default: bf16 where the device has it; fp32 on the CPU, to compare",
+       kDevice,
+       {"bf16", "fp16", "fp32"}},
+      {"cache", &cache, "DIR", "of searched GEMM algorithms", kDevice},
+      {"apart", &apart, "", "several ranks: each trains by itself, only their steps begin together", kDevice},
+
+      {"eval-every", &eval_every, "N", "steps between validation losses; 0: none", kSampling, {0, kMaxInt}},
+      {"eval-batches", &eval_batches, "N", "micro-batches of a validation loss", kSampling, {1, kMaxInt}},
+      {"sample-every", &sample_every, "N", "steps between samples; 0: none", kSampling, {0, kMaxInt}},
+      {"sample-tokens", &sample_tokens, "N", "tokens of a sample", kSampling, {1, 1 << 20}},
+      {"prompt", &prompt, "TEXT", "what a sample starts with", kSampling},
+      {"temperature", &temperature, "X", "0 takes the most likely token", kSampling, {0, 1000}},
+      {"top-k", &top_k, "N", "sample among the k most likely; 0: all", kSampling, {0, 65536}},
+
+      {"init", &init, "FILE", "start from these weights: safetensors or llm.c's .bin", kFiles},
+      {"resume", &resume, "FILE", "go on from a --checkpoint", kFiles},
+      {"checkpoint", &checkpoint, "FILE", "where to leave a checkpoint at the end", kFiles},
+      {"checkpoint-every", &checkpoint_every, "N", "and every N steps; 0: only then", kFiles, {0, kMaxInt}},
+      {"save-weights", &save_weights, "FILE", "safetensors for Hugging Face at the end", kFiles},
+
+      {"plan", &plan, "", "print batch and memory as JSON instead of training", kOther},
+      {"times", &times, "FILE", "write the milliseconds of each step as JSON at the end", kOther},
+      {"events", &events, "FD", "write JSON lines to this file descriptor", kOther, {0, kMaxInt}},
+      {"profile",
+       &profile,
+       "N",
+       "trace the steps after the first N for --events",
+       "",
+       {0, kMaxInt}},  // hidden
+  };
+}
+
+std::vector<Option> RungSettings::shared_options() {
+  static const std::set<std::string> names = {"data", "val-data", "lr",     "loss-scale",
+                                              "seed", "backend",  "device", "dtype"};
+  std::vector<Option> shared = options();
+  std::erase_if(shared,
+                [&](const Option& option) { return option.group != kOps && !names.contains(option.name); });
+  return shared;
+}
+
+std::vector<std::string> RungSettings::shared_arguments(MathMode math, bool peer) const {
+  RungSettings given = *this, defaults;
+  if (math != MathMode::half) given.dtype.reset();
+  if (peer) {
+    given.hyper.loss_scale = defaults.hyper.loss_scale;
+    given.attention = defaults.attention;
+    given.deterministic = given.narrow_access = given.late_launch = false;
+    given.compute_capability = 0;
+  }
+  return arguments_of(given.shared_options(), defaults.shared_options());
+}
+
+void RungSettings::check() const {
+  if (!init.empty() && !resume.empty())
+    throw InputError("--init and --resume both say where the weights come from: give one");
+  if (checkpoint_every > 0 && checkpoint.empty())
+    throw InputError("--checkpoint-every says when, --checkpoint must say where");
+  if (profile && (*profile >= steps || !resume.empty()))
+    throw InputError("--profile traces a run from its start, and must leave some of --steps to trace");
+}
+
+Config RungSettings::resolve() {
+  data = from_source_dir(data);
+  vocab = from_source_dir(vocab);
+
+  const std::string& weights = resume.empty() ? init : resume;
+  const bool from_weights = !weights.empty() && !model;
+  Config config = from_weights ? config_of_checkpoint(weights) : Config::named(model.value_or("gpt2"));
+  config.L = layers.value_or(config.L);
+  config.NH = heads.value_or(config.NH);
+  config.C = channels.value_or(config.C);
+  config.V = vocabulary.value_or(config.V);
+  config.max_T = max_seq.value_or(config.max_T);
+  config.B = batch.value_or(kUsualBatch);
+  config.T = seq.value_or(config.max_T);
+  config.validate();
+
+  model = config.model, layers = config.L, heads = config.NH, channels = config.C;
+  vocabulary = config.V, max_seq = config.max_T, seq = config.T, batch = config.B;
+  min_lr = schedule().min_lr;
+  return config;
+}
+
+OpsOptions RungSettings::ops_options() const {
+  return {.attention = attention == "cudnn"    ? Attention::cudnn
+                       : attention == "native" ? Attention::native
+                                               : Attention::automatic,
+          .deterministic = deterministic,
+          .wide_access = !narrow_access,
+          .early_launch = !late_launch,
+          .compute_capability = compute_capability,
+          .cache_dir = cache};
+}
+
+DType RungSettings::half_type(const Rung& rung, const DeviceInfo& device_info) {
+  if (rung.math != MathMode::half) {
+    if (dtype)
+      throw InputError(cat("--dtype: ", rung.name, " trains in fp32; only mixed-precision rungs choose"));
+    return DType::bf16;
+  }
+  if (!dtype) dtype = device_info.bf16 ? "bf16" : "fp16";
+  if (*dtype == "fp16") return DType::f16;
+  if (*dtype == "fp32") {
+    if (device_info.backend != "cpu")
+      throw InputError("--dtype fp32: only on the CPU; use a rung below 05_mixed_precision");
+    return DType::f32;
+  }
+  if (!device_info.bf16)
+    throw UnsupportedError(cat("bf16 needs sm_80, this is sm_", device_info.compute_capability, " (",
+                               device_info.name, "): use --dtype fp16"));
+  return DType::bf16;
+}
+
+Schedule RungSettings::schedule() const {
+  // A tenth in decimal: 6e-5 of 6e-4, not the float beside it.
+  const auto tenth = static_cast<float>(std::stod(number_text(lr)) / 10);
+  return {lr, min_lr.value_or(tenth), warmup_lr_steps, decay_steps};
+}
+
+std::vector<std::string> arguments_of(const std::vector<Option>& options,
+                                      const std::vector<Option>& defaults) {
+  std::vector<std::string> arguments;
+  for (size_t i = 0; i < options.size(); ++i) {
+    check(options[i].name == defaults.at(i).name, "the defaults of other options");
+    if (options[i].text() == defaults[i].text()) continue;
+    arguments.push_back("--" + options[i].name);
+    if (!std::holds_alternative<bool*>(options[i].value)) arguments.push_back(options[i].text());
+  }
+  return arguments;
+}
+
+}  // namespace stepladder

@@ -1,0 +1,92 @@
+// What a rung's executable can be told, with its defaults.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/base/options.h"
+#include "bench/plan/ladder.h"
+#include "model/config.h"
+#include "model/gpt2.h"
+#include "model/sample.h"
+#include "model/schedule.h"
+
+namespace stepladder {
+
+/// The options of a rung's executable. Hyperparameters default to build-nanogpt's, with a warm-up short
+/// enough for the runs of an ablation.
+struct RungSettings {
+  static constexpr int64_t kMaxBatch = 16384;
+
+  std::string data = "data/austen.txt", val_data, vocab = "data/gpt2";
+
+  std::optional<std::string> model;
+  std::optional<int64_t> layers, heads, channels, vocabulary, max_seq, seq, batch, max_batch;
+
+  int64_t steps = 40;
+  float lr = 6e-4F;
+  std::optional<float> min_lr;
+  int64_t warmup_lr_steps = 10, decay_steps = 0;
+  Hyper hyper;
+  uint64_t seed = 1337;
+
+  std::string backend = "auto";
+  int device = 0;
+  bool apart = false;  // ranks train each by itself
+  std::optional<std::string> dtype;
+  std::string attention = "auto", cache = "data/cache";
+  bool deterministic = false, narrow_access = false, late_launch = false;
+  int compute_capability = 0;
+
+  int eval_every = 0, eval_batches = 8;
+  int64_t sample_every = 0;
+  int sample_tokens = 64;
+  std::string prompt;
+  float temperature = 1.0F;
+  int top_k = 50;
+
+  std::string init, resume, checkpoint, save_weights, times;
+  int64_t checkpoint_every = 0;
+
+  bool plan = false;
+  std::optional<int64_t> events;   // file descriptor
+  std::optional<int64_t> profile;  // steps before the first that is traced
+
+  /// Groups of the table below.
+  static constexpr const char *kData = "Data", *kModel = "Model and batch", *kTraining = "Training",
+                              *kDevice = "Device", *kOps = "Ops", *kSampling = "Evaluation and sampling",
+                              *kFiles = "Checkpoints", *kOther = "Other";
+  /// The table that parses, explains and records all of the above; it points into this object.
+  std::vector<Option> options();
+  /// Those that `stepladder run` and the like take too, for all rungs they measure; besides the workload's
+  /// model, batch, sequence and steps.
+  std::vector<Option> shared_options();
+  /// Those of shared_options() that differ from their defaults and that a rung on `math`, or a peer of it,
+  /// understands, as its command line: --dtype goes to those with a choice, how our ops run to no peer.
+  std::vector<std::string> shared_arguments(MathMode math, bool peer) const;
+
+  /// Throws InputError for options that contradict each other.
+  void check() const;
+  /// The model and batch asked for: --model or the checkpoint's shape, then the overrides. Fills the optional
+  /// fields in, so that the table shows what is used. Throws InputError.
+  Config resolve();
+
+  /// How the backend is to run the ops.
+  OpsOptions ops_options() const;
+  /// The 16-bit type to train in: --dtype, or bf16 where `device` has it, else fp16. Fills --dtype in for a
+  /// rung that has a choice. Throws InputError for a rung without one, UnsupportedError for bf16 on a device
+  /// without.
+  DType half_type(const Rung& rung, const DeviceInfo& device);
+
+  Schedule schedule() const;
+  SampleOptions sampling() const { return {temperature, top_k, seed}; }
+};
+
+/// Those of `options` that differ from the one at the same place in `defaults`, as a command line. What stays
+/// at its default is left out, so that an older executable need not know it.
+std::vector<std::string> arguments_of(const std::vector<Option>& options,
+                                      const std::vector<Option>& defaults);
+
+}  // namespace stepladder

@@ -1,0 +1,42 @@
+#include "bench/plan/stopping.h"
+
+#include <algorithm>
+
+#include "bench/results/rounds.h"
+
+namespace stepladder {
+
+std::optional<double> widest_interval_percent(const Results& results) {
+  std::optional<double> widest;
+  for (const ResultRow& variant : rows_of(results)) {
+    if (!variant.numbers || !variant.numbers->median_step_ms.interval) continue;
+    const Estimate& ms = variant.numbers->median_step_ms;
+    widest = std::max(widest.value_or(0.0), (ms.interval->hi - ms.interval->lo) / 2 / ms.value * 100);
+  }
+  return widest;
+}
+
+double spent_s(const Results& results) {
+  double ms = 0.0;
+  for (const Run& run : results.runs) ms += run.wall_ms;
+  return ms * 1e-3;
+}
+
+std::string stop_reason(const Stopping& stopping, const Results& results, int64_t rounds) {
+  if (rounds == 0) return "";
+  if (rounds >= stopping.rounds) {
+    if (!stopping.until_ci) return "rounds";
+    const bool enough = rounds >= kLeastRoundsForInterval;
+    const auto widest = enough ? widest_interval_percent(results) : std::nullopt;
+    if (widest && *widest <= *stopping.until_ci) return "interval";
+    if (rounds >= stopping.max_rounds) return "max_rounds";
+    if (enough && !widest) return "failed";
+  }
+  // The next round takes as long as those before it.
+  const double spent = spent_s(results);
+  const bool fits =
+      !stopping.max_time_s || spent + spent / static_cast<double>(rounds) <= *stopping.max_time_s;
+  return fits ? "" : "max_time";
+}
+
+}  // namespace stepladder

@@ -1,0 +1,143 @@
+#include "bench/report/ablation.h"
+
+#include <algorithm>
+
+#include "bench/plan/ladder.h"
+#include "bench/results/json.h"
+#include "bench/results/rounds.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+/// What of a list in a file are strings.
+std::vector<std::string> strings_at(const Json& json, const char* key) {
+  std::vector<std::string> strings;
+  if (const auto list = json.find(key); list != json.end())
+    for (const Json& item : *list)
+      if (item.is_string()) strings.push_back(item);
+  return strings;
+}
+
+/// "03_fused_adamw" of "without/03_fused_adamw".
+std::string rung_of(const std::string& variant) {
+  return variant.substr(is_ablation(variant) ? variant.find('/') + 1 : 0);
+}
+
+bool looks_for_batch(const std::string& variant) {
+  const Rung* rung = listed(rung_of(variant));
+  return rung && rung->batch == BatchSize::largest;
+}
+
+/// The runs of a variant on a workload, or on its own.
+Rounds ablation_rounds(const Results& results, const std::string& variant, const std::string& workload) {
+  Rounds rounds;
+  for (const Run& run : results.runs)
+    if (run.variant == variant && (run.workload() == workload || looks_for_batch(variant)))
+      rounds[run.round] = &run;
+  return rounds;
+}
+
+int64_t live_peak(const Rounds& rounds) {
+  int64_t peak = 0;
+  for (const auto& [round, run] : rounds) peak = std::max(peak, run->summary->memory.live_peak);
+  return peak;
+}
+
+Gain gain_of(const Results& results, const std::string& before, const std::string& after,
+             const std::string& workload) {
+  Gain gain{.before = before, .after = after};
+  Rounds from = ablation_rounds(results, before, workload), to = ablation_rounds(results, after, workload);
+  for (const auto& [variant, rounds] : {std::pair(before, &from), std::pair(after, &to)}) {
+    if (rounds->empty()) gain.status = "missing", gain.reason = variant + " was not measured";
+    for (const auto& [round, run] : *rounds)
+      if (gain.ok() && run->status != Status::ok)
+        gain.status = name_of(run->status),
+        gain.reason = cat(variant, run->reason.empty() ? "" : ": ", run->reason);
+    if (!gain.ok()) return gain;
+  }
+  for (const auto& [variant, rounds] : {std::pair(before, &from), std::pair(after, &to)}) {
+    drop_throttled(*rounds);
+    if (!rounds->empty()) continue;
+    gain.status = "throttled", gain.reason = variant + " was throttled in every round";
+    return gain;
+  }
+  if (const auto ratio = speedup(from, to)) {
+    gain.ratio = *ratio;
+    gain.rounds =
+        std::count_if(to.begin(), to.end(), [&](const auto& run) { return from.contains(run.first); });
+    gain.saved_bytes = live_peak(from) - live_peak(to);
+  } else {
+    gain.status = "missing", gain.reason = cat(before, " and ", after, " have no round in common");
+  }
+  return gain;
+}
+
+Json to_json(const Gain& gain) {
+  Json json = {
+      {"before", gain.before}, {"after", gain.after}, {"status", gain.status}, {"reason", gain.reason}};
+  if (!gain.ok()) return json;
+  json.update(to_json(gain.ratio, "ratio"));
+  json["rounds"] = gain.rounds;
+  json["saved_bytes"] = gain.saved_bytes;
+  return json;
+}
+
+}  // namespace
+
+const Rung& tuned_rung() {
+  return *std::find_if(ladder().rbegin(), ladder().rend(), [](const Rung& rung) { return rung.ablated(); });
+}
+
+bool is_ablation(const std::string& variant) {
+  return variant.starts_with(cat(kWithout, "/")) || variant.starts_with(cat(kOnly, "/"));
+}
+
+std::vector<AblatedRung> ablated_rungs(const Results& results) {
+  const Json plan = results.plan.value("ablate", Json::object());
+  const auto names = strings_at(plan, "rungs"), kinds = strings_at(plan, "kinds");
+  const Json unchanged = plan.is_object() ? plan.value("unchanged", Json()) : Json();
+  const auto among = [](const std::string& name, const std::vector<std::string>& list) {
+    return std::count(list.begin(), list.end(), name) > 0;
+  };
+  std::vector<Json> configs;
+  for (const Run& run : results.runs) {
+    const Json config = {
+        {"model", run.config.at("model")}, {"B", run.config.at("B")}, {"T", run.config.at("T")}};
+    if (!looks_for_batch(run.variant) && std::count(configs.begin(), configs.end(), config) == 0)
+      configs.push_back(config);
+  }
+  const auto largest = std::max_element(configs.begin(), configs.end(),
+                                        [](const Json& a, const Json& b) { return a["B"] < b["B"]; });
+
+  std::vector<AblatedRung> rows;
+  for (auto config = configs.begin(); config != configs.end(); ++config) {
+    const std::string workload = workload_of(*config);
+    const auto gain = [&](const std::string& before, const std::string& after) {
+      for (const std::string& variant : {before, after})
+        if (const auto why = unchanged.find(variant); why != unchanged.end() && why->is_string())
+          return Gain{before, after, "unchanged", cat(variant, " ", why->get<std::string>())};
+      return gain_of(results, before, after, workload);
+    };
+    for (const Rung& rung : ladder()) {
+      const bool own_batch = rung.batch == BatchSize::largest;
+      if (!among(rung.name, names) || rung.parent.empty() || (own_batch && config != largest)) continue;
+      AblatedRung& row =
+          rows.emplace_back(AblatedRung{rung.name, *config, gain(rung.parent, rung.name), {}, {}});
+      const std::string tuned = tuned_rung().name;
+      if (among(kWithout, kinds))
+        row.without = own_batch ? gain(tuned, rung.name) : gain(cat(kWithout, "/", rung.name), tuned);
+      if (among(kOnly, kinds)) row.only = gain(ladder().front().name, cat(kOnly, "/", rung.name));
+    }
+  }
+  return rows;
+}
+
+Json to_json(const AblatedRung& row) {
+  Json json = {{"rung", row.rung}, {"config", row.config}, {"ladder", to_json(row.ladder)}};
+  if (row.without) json["without"] = to_json(*row.without);
+  if (row.only) json["only"] = to_json(*row.only);
+  return json;
+}
+
+}  // namespace stepladder

@@ -1,0 +1,51 @@
+// What an optimisation buys, asked three ways: on its place in the ladder, last of all, and alone.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/base/statistics.h"
+#include "bench/plan/ladder.h"
+#include "bench/results/results.h"
+
+namespace stepladder {
+
+inline constexpr const char *kWithout = "without", *kOnly = "only";
+
+/// The last rung of usual batch for one device: what the rungs below are left out of.
+const Rung& tuned_rung();
+
+/// Of "without/03_fused_adamw" or "only/03_fused_adamw".
+bool is_ablation(const std::string& variant);
+
+/// How many times faster `after` is than `before`, two variants. A number only where all runs of both are ok.
+struct Gain {
+  std::string before, after;
+  /// Else that of a run that is not ok; "unchanged" where there is nothing to measure, the rung changing
+  /// nothing there; "missing" while unfinished; "throttled" where one of the two was in every round.
+  std::string status = "ok";
+  std::string reason = {};
+  Estimate ratio = {};      // of times per token in the same round; over 1 where `after` is faster
+  int64_t rounds = 0;       // that both took part in, neither throttled
+  int64_t saved_bytes = 0;  // live peak of `before` less that of `after`
+
+  bool ok() const { return status == "ok"; }
+};
+
+/// A rung on a workload, ablated. A rung that looks for its batch is there once, against the largest of the
+/// other batches.
+struct AblatedRung {
+  std::string rung;
+  Json config;                  // model, B and T of what it is measured against
+  Gain ladder;                  // the rung before -> the rung
+  std::optional<Gain> without;  // the tuned rung without it -> the tuned rung; where asked for
+  std::optional<Gain> only;     // the first rung -> the first rung with it alone; where asked for
+};
+
+/// Workload by workload in the order of the ladder; none unless the plan is of an ablation.
+std::vector<AblatedRung> ablated_rungs(const Results& results);
+
+Json to_json(const AblatedRung& row);
+
+}  // namespace stepladder

@@ -1,0 +1,129 @@
+#include "bench/report/export.h"
+
+#include <algorithm>
+#include <map>
+
+#include "bench/base/statistics.h"
+#include "bench/base/text.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+bool exported(const Run& run) {
+  return run.status == Status::ok && !run.throttled();
+}
+
+std::string name_of(const Run& run) {
+  return cat(run.variant, "/", run.config.at("model").get<std::string>(), "/B:", run.config.at("B"),
+             "/T:", run.config.at("T"));
+}
+
+double device_ms(const Run& run) {
+  std::vector<double> ms;
+  for (const Step& step : run.steps)
+    if (!step.warmup && step.device_ms) ms.push_back(*step.device_ms);
+  return ms.empty() ? run.summary->median_step_ms : median(ms);
+}
+
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string cell = "\"";
+  for (char c : text) cell += c == '"' ? "\"\"" : std::string(1, c);
+  return cell + "\"";
+}
+
+}  // namespace
+
+Json google_benchmark(const Results& results) {
+  const Json& from = results.context;
+  const auto field = [&](const char* key) { return from.value(key, Json()); };
+  Json context = {
+      {"date", field("time")},          {"host_name", field("host")}, {"executable", field("command_line")},
+      {"num_cpus", field("cores")},     {"caches", Json::array()},    {"load_avg", Json::array()},
+      {"library_build_type", "release"}};
+  for (const char* ours : {"version", "commit", "os", "cpu", "device"})
+    context[cat("stepladder_", ours)] = field(ours);
+
+  std::map<std::string, std::vector<const Run*>> families;  // runs by name
+  std::vector<std::string> names;                           // as they first appear
+  for (const Run& run : results.runs) {
+    if (!exported(run)) continue;
+    const std::string name = name_of(run);
+    if (!families.contains(name)) names.push_back(name);
+    families[name].push_back(&run);
+  }
+  Json rows = Json::array();
+  for (size_t family = 0; family < names.size(); ++family) {
+    const auto& runs = families[names[family]];
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const Summary& summary = *runs[i]->summary;
+      rows.push_back({{"name", names[family]},
+                      {"family_index", family},
+                      {"per_family_instance_index", 0},
+                      {"run_name", names[family]},
+                      {"run_type", "iteration"},
+                      {"repetitions", runs.size()},
+                      {"repetition_index", i},
+                      {"threads", 1},
+                      {"iterations", std::ssize(runs[i]->steps) - summary.warmup_steps},
+                      {"real_time", summary.median_step_ms},
+                      {"cpu_time", device_ms(*runs[i])},
+                      {"time_unit", "ms"},
+                      {"items_per_second", summary.tokens_per_second},
+                      {"round", runs[i]->round}});
+    }
+  }
+  return {{"context", context}, {"benchmarks", rows}};
+}
+
+std::string csv(const Results& results) {
+  std::string text =
+      "variant,peer,backend,model,B,T,round,status,reason,median_step_ms,p10_step_ms,p90_step_ms,first_step_"
+      "ms,"
+      "startup_ms,tokens_per_second,mfu_nanogpt,mfu_llmc,final_loss,val_loss,live_peak_bytes,reserved_peak_"
+      "bytes,"
+      "process_peak_bytes,throttled\r\n";
+  const auto number = [](const std::optional<double>& value) { return value ? number_text(*value) : ""; };
+  for (const Run& run : results.runs) {
+    std::vector<std::string> cells = {run.variant,
+                                      run.peer,
+                                      run.backend,
+                                      run.config.at("model"),
+                                      run.config.at("B").dump(),
+                                      run.config.at("T").dump(),
+                                      std::to_string(run.round),
+                                      stepladder::name_of(run.status),
+                                      run.reason};
+    if (run.status == Status::ok) {
+      const Summary& s = *run.summary;
+      for (double value : {s.median_step_ms, s.p10_step_ms, s.p90_step_ms, s.first_step_ms, s.startup_ms,
+                           s.tokens_per_second})
+        cells.push_back(number_text(value));
+      for (const auto& value : {s.mfu_nanogpt, s.mfu_llmc, run.steps.back().loss, s.val_loss})
+        cells.push_back(number(value));
+      for (int64_t bytes : {s.memory.live_peak, s.memory.reserved_peak, s.memory.process_peak})
+        cells.push_back(std::to_string(bytes));
+      cells.emplace_back(!s.throttled ? "" : *s.throttled ? "true" : "false");
+    } else {
+      cells.resize(static_cast<size_t>(std::count(text.begin(), text.begin() + text.find('\r'), ',')) + 1);
+    }
+    for (std::string& cell : cells) cell = csv_cell(cell);
+    text += join(cells, ",") + "\r\n";
+  }
+  return text;
+}
+
+std::vector<std::string> left_out(const Results& results) {
+  std::vector<std::string> lines;
+  for (const Run& run : results.runs)
+    if (!exported(run))
+      lines.push_back(
+          printable(cat(run.variant, " ", run.workload(), ", round ", run.round, ": ",
+                        run.status == Status::ok ? "throttled"
+                                                 : cat(stepladder::name_of(run.status), ": ", run.reason)),
+                    400));
+  return lines;
+}
+
+}  // namespace stepladder

@@ -1,0 +1,22 @@
+// Results in formats that other tools read.
+#pragma once
+
+#include <string>
+
+#include "bench/results/results.h"
+
+namespace stepladder {
+
+/// Google Benchmark's JSON, for its tools/compare.py and whatever else reads it: a row for each run that is
+/// ok and was not throttled, named VARIANT/MODEL/B:n/T:n, the rounds as repetitions. real_time is the run's
+/// median step in milliseconds; cpu_time, which it insists on, is the median of device_ms where that is
+/// known, else the same.
+Json google_benchmark(const Results& results);
+
+/// RFC 4180, a line for each run; one that is not ok has empty numbers.
+std::string csv(const Results& results);
+
+/// The runs that google_benchmark() leaves out, one line each: "02_tf32 gpt2 B=16 T=1024, round 0: oom: ...".
+std::vector<std::string> left_out(const Results& results);
+
+}  // namespace stepladder

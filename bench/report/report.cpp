@@ -1,0 +1,479 @@
+#include "bench/report/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "bench/base/table.h"
+#include "bench/base/text.h"
+#include "bench/plan/programs.h"
+#include "bench/report/ablation.h"
+#include "bench/report/scaling.h"
+#include "bench/report/speedups.h"
+#include "bench/results/json.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+const std::string kNone = "-";
+
+std::string interval(const Estimate& e) {
+  return e.interval ? cat(sized(e.interval->lo), " to ", sized(e.interval->hi)) : kNone;
+}
+
+std::string ratio(const Estimate& e, int digits) {
+  const auto text = [digits](double x) { return fixed(x, digits); };
+  return text(e.value) +
+         (e.interval ? cat(" (", text(e.interval->lo), " to ", text(e.interval->hi), ")") : "");
+}
+
+std::string ratio(const std::optional<Speedup>& speedup) {
+  return speedup ? ratio(speedup->ratio, 2) : kNone;
+}
+
+std::string percent(const std::optional<double>& fraction) {
+  return fraction ? fixed(*fraction * 100, 1) : "n/a";
+}
+
+std::string both(const std::string& a, const std::string& b) {
+  return a + " / " + b;
+}
+
+std::string gib(int64_t bytes) {
+  const double size = static_cast<double>(bytes) / (1 << 30);
+  return fixed(size, size < 10 ? 2 : 1);
+}
+
+/// A field of a file; "unknown" where it doesn't say.
+std::string known_text(const Json& json, const char* key) {
+  return json.contains(key) ? text_at(json, key) : "unknown";
+}
+
+std::string counted(const std::string& number, const std::string& noun) {
+  return number + " " + noun + (number == "1" ? "" : "s");
+}
+
+/// The rows of our rungs, or those of the peers.
+std::vector<ResultRow> only(const std::vector<ResultRow>& variants, bool peers) {
+  std::vector<ResultRow> rows;
+  for (const ResultRow& v : variants)
+    if (v.peer.empty() != peers) rows.push_back(v);
+  return rows;
+}
+
+/// The names of the peers that took part, in the order of their rows.
+std::vector<std::string> peers_of(const std::vector<ResultRow>& variants) {
+  std::vector<std::string> peers;
+  for (const ResultRow& v : variants)
+    if (!v.peer.empty() && std::count(peers.begin(), peers.end(), v.peer) == 0) peers.push_back(v.peer);
+  return peers;
+}
+
+/// The median of the row that a speed-up is against, and the speed-up.
+std::pair<std::string, std::string> beside(const ResultRow& row, const std::string& peer,
+                                           const std::vector<ResultRow>& all) {
+  for (const Speedup& speedup : row.numbers->peers)
+    for (const ResultRow& other : all)
+      if (other.peer == peer && other.variant == speedup.against && other.workload == row.workload &&
+          other.backend == row.backend)
+        return {sized(other.numbers->median_step_ms.value), ratio(speedup)};
+  return {kNone, kNone};
+}
+
+std::string status_text(const ResultRow& v) {
+  if (!v.reason.empty()) return cat(name_of(v.status), ": ", v.reason);
+  const int64_t skipped = v.numbers ? v.numbers->skipped_steps.value_or(0) : 0;
+  return cat(name_of(v.status), v.throttled() ? ", throttled" : "",
+             skipped > 0 ? cat(", ", skipped, " steps skipped") : "");
+}
+
+/// The table of `rows`, which are all of our rungs or all of peers; `all` has those that they compare with.
+Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>& all, bool ratios_only) {
+  const bool ours = rows.empty() || rows.front().peer.empty(), absolute = !ratios_only;
+  const bool validated = std::any_of(rows.begin(), rows.end(),
+                                     [](const ResultRow& v) { return v.numbers && v.numbers->val_loss; });
+  std::set<std::string> workloads;
+  for (const ResultRow& row : rows) workloads.insert(row.workload);
+  Columns<ResultRow> columns;
+  columns.add_text(ours ? "rung" : "peer", [](const ResultRow& v) { return v.variant; });
+  columns.add_text(
+      "workload", [](const ResultRow& v) { return v.workload; }, workloads.size() > 1);
+  using Numbers = ResultRow::Numbers;
+  const auto add = [&](const std::string& header, std::function<std::string(const Numbers&)> cell,
+                       bool shown = true) {
+    columns.add(
+        header, [cell](const ResultRow& v) { return v.numbers ? cell(*v.numbers) : kNone; }, shown);
+  };
+  add(
+      "median ms", [](const Numbers& n) { return sized(n.median_step_ms.value); }, absolute);
+  add(
+      "95 % interval", [](const Numbers& n) { return interval(n.median_step_ms); }, absolute);
+  add(
+      "tok/s", [](const Numbers& n) { return grouped(std::llround(n.tokens_per_second.value)); }, absolute);
+  add(
+      "x previous", [](const Numbers& n) { return ratio(n.previous); }, ours);
+  add(
+      "x baseline", [](const Numbers& n) { return ratio(n.baseline); }, ours);
+  for (const std::string& peer : ours ? peers_of(all) : std::vector<std::string>()) {
+    const auto of_peer = [&all, peer](const ResultRow& v) {
+      return v.numbers ? beside(v, peer, all) : std::pair<std::string, std::string>(kNone, kNone);
+    };
+    columns.add(
+        peer_title(peer) + " ms", [=](const ResultRow& v) { return of_peer(v).first; }, absolute);
+    columns.add("x " + peer_title(peer), [=](const ResultRow& v) { return of_peer(v).second; });
+  }
+  add("MFU %", [](const Numbers& n) { return both(percent(n.mfu_nanogpt), percent(n.mfu_llmc)); });
+  add(
+      "live / process GiB",
+      [](const Numbers& n) { return both(gib(n.memory.live_peak), gib(n.memory.process_peak)); }, absolute);
+  add(
+      "first step ms", [](const Numbers& n) { return sized(n.first_step_ms); }, absolute);
+  add("loss", [](const Numbers& n) { return fixed(n.final_loss, 4); });
+  add(
+      "val loss", [](const Numbers& n) { return n.val_loss ? fixed(*n.val_loss, 4) : kNone; }, validated);
+  columns.add_text("status", status_text);
+  return columns.table(rows);
+}
+
+/// A rung's gains in the order of kGains; null for a kind that was not asked for.
+std::vector<const Gain*> gains_of(const AblatedRung& row) {
+  return {&row.ladder, row.without ? &*row.without : nullptr, row.only ? &*row.only : nullptr};
+}
+constexpr const char* kGains[] = {"ladder gain", "leave-one-out", "only-one"};
+
+std::string saved_memory(const AblatedRung& row) {
+  std::vector<std::string> saved;
+  for (const Gain* gain : gains_of(row))
+    saved.push_back(gain && gain->ok()
+                        ? cat(gain->saved_bytes < 0 ? "-" : "", bytes_text(std::abs(gain->saved_bytes)))
+                        : kNone);
+  return join(saved, " / ");
+}
+
+std::string problems(const AblatedRung& row) {
+  std::vector<std::string> problems;
+  for (const Gain* gain : gains_of(row)) {
+    if (!gain || gain->ok()) continue;
+    const std::string problem = cat(gain->status, ": ", gain->reason);
+    if (std::count(problems.begin(), problems.end(), problem) == 0) problems.push_back(problem);
+  }
+  return problems.empty() ? "ok" : join(problems, "; ");
+}
+
+Table table_of(const std::vector<AblatedRung>& rows, bool ratios_only) {
+  Columns<AblatedRung> columns;
+  columns.add_text("rung", [](const AblatedRung& row) { return row.rung; });
+  const bool several = std::any_of(rows.begin(), rows.end(),
+                                   [&](const AblatedRung& row) { return row.config != rows.front().config; });
+  columns.add_text(
+      "workload", [](const AblatedRung& row) { return workload_of(row.config); }, several);
+  for (size_t kind = 0; kind < std::size(kGains); ++kind)
+    columns.add(kGains[kind], [kind](const AblatedRung& row) {
+      const Gain* gain = gains_of(row)[kind];
+      return !gain ? kNone : gain->ok() ? ratio(gain->ratio, 3) : gain->status;
+    });
+  columns.add("live memory saved", saved_memory, !ratios_only);
+  columns.add_text("status", problems);
+  return columns.table(rows);
+}
+
+Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
+  const bool apart =
+      std::any_of(rows.begin(), rows.end(), [](const ScaledRun& r) { return r.apart_efficiency; });
+  const auto percent = [](const std::optional<Estimate>& e) { return e ? ratio(scaled(*e, 100), 1) : kNone; };
+  const auto ms = [](const std::optional<Estimate>& e) { return e ? ratio(*e, 2) : kNone; };
+  using Row = ScaledRun;
+  Columns<Row> columns;
+  columns.add_text("on several devices", [](const Row& r) { return r.variant; });
+  columns.add("devices", [](const Row& r) { return std::to_string(r.devices); });
+  columns.add("B each", [](const Row& r) { return r.config.at("B").dump(); });
+  columns.add(
+      "tok/s", [](const Row& r) { return grouped(std::llround(r.tokens_per_second.value)); }, !ratios_only);
+  columns.add("x one device", [](const Row& r) { return ratio(r.speedup, 2); });
+  columns.add("efficiency %", [=](const Row& r) { return percent(r.efficiency); });
+  columns.add(
+      "apart %", [=](const Row& r) { return percent(r.apart_efficiency); }, apart);
+  columns.add(
+      "exposed ms", [=](const Row& r) { return ms(r.exposed_ms); }, !ratios_only);
+  columns.add(
+      "communication ms", [=](const Row& r) { return ms(r.communication_ms); }, !ratios_only && apart);
+  columns.add_text("one device", [](const Row& r) { return cat(r.against, " B=", r.one_batch); });
+  return columns.table(rows);
+}
+
+/// How the table of ablations is read.
+std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows) {
+  std::vector<std::string> exclude_one;
+  bool few = false;
+  for (size_t kind = 0; kind < std::size(kGains); ++kind) {
+    int64_t intervals = 0, apart = 0;
+    for (const AblatedRung& row : rows)
+      if (const Gain* gain = gains_of(row)[kind]; gain && gain->ok() && gain->ratio.interval) {
+        ++intervals;
+        few |= gain->rounds < 6;  // the range of n rounds holds their median with a chance of 1 - 2^(1 - n)
+        apart += gain->ratio.interval->lo > 1.0 || gain->ratio.interval->hi < 1.0;
+      }
+    if (intervals > 0) exclude_one.push_back(cat(apart, " of ", intervals, " (", kGains[kind], ")"));
+  }
+  const std::string first = ladder().front().name, tuned = tuned_rung().name;
+  std::vector<std::string> lines = {
+      cat("Ladder gain: time of the rung before / the rung's. Leave-one-out: ", tuned,
+          " without the rung / itself. Only-one: ", first,
+          " / itself with the rung alone. Each within a round, ",
+          "by time per token; over 1 the rung is faster."),
+      "Live memory saved, in the same order: the arena's peak without the rung less that with it."};
+  if (!exclude_one.empty())
+    lines.push_back(
+        cat("Intervals that exclude 1: ", join(exclude_one, ", "), ".",
+            few ? " Of fewer than 6 rounds not even the range is a 95 % interval: read it as a range." : ""));
+  return lines;
+}
+
+/// How many rounds were measured, or before the end, are planned.
+std::string rounds_text(const Results& results) {
+  const bool ended = results.stopped.is_object() && results.stopped.contains("rounds");
+  return known_text(ended ? results.stopped : results.plan, "rounds");
+}
+
+std::string title(const Results& results) {
+  std::set<std::string> workloads;
+  for (const Run& run : results.runs) workloads.insert(run.workload());
+  const std::string commit = known_text(results.context, "commit");
+  return cat(device_name(results), "; ", printable(join({workloads.begin(), workloads.end()}, ", "), 200),
+             "; ", counted(rounds_text(results), "round"), " of ", known_text(results.plan, "steps"),
+             " steps, the first ", known_text(results.plan, "warmup"), " left out; ",
+             known_text(results.context, "time"), commit.empty() ? "" : ", commit " + commit);
+}
+
+/// How many runs the plan holds; a file may hold any plan, so in double.
+double planned(const Json& plan) {
+  const auto size = [&](const char* key) {
+    return plan.contains(key) ? static_cast<double>(plan[key].size()) : 0.0;
+  };
+  const auto in_round = plan.find("runs_in_round");  // where a rung runs on several numbers of devices
+  const auto most = plan.find("max_rounds");         // null without --until-ci
+  const auto rounds = most != plan.end() && most->is_number() ? most : plan.find("rounds");
+  const double variants = size("rungs") + size("peers");
+  const double own = size("own_batch");  // these have one batch each
+  return rounds != plan.end() && rounds->is_number()
+             ? (in_round != plan.end() && in_round->is_number() ? in_round->get<double>()
+                                                                : (variants - own) * size("batch") + own) *
+                   rounds->get<double>()
+             : 0.0;
+}
+
+std::string throttled_note(const ResultRow& v) {
+  return cat(v.variant, ", ", v.workload,
+             ": heat or the hardware's protection cut the clocks in most steps of ", v.throttled_rounds,
+             " of ", v.rounds, " rounds; ",
+             v.throttled() ? "its times are shown, nothing is claimed on them."
+                           : "its numbers are without those rounds.");
+}
+
+std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& variants,
+                        const std::vector<AblatedRung>& ablated) {
+  std::vector<Note> lines;
+  const auto note = [&](const std::string& text) { lines.push_back({printable(text, 400), false}); };
+  const auto warn = [&](const std::string& text) { lines.push_back({printable(text, 400), true}); };
+  const bool intervals = std::any_of(variants.begin(), variants.end(), [](const ResultRow& v) {
+    return v.numbers && v.numbers->median_step_ms.interval;
+  });
+  note(cat("Step time: host clock, device synchronised; median over rounds of each run's median.",
+           intervals ? " Intervals: 95 % bootstrap over rounds." : ""));
+  note(
+      "x previous: against the nearest rung below that took part; x baseline: against the lowest; by time "
+      "per token, should batches differ. MFU: by "
+      "nanoGPT's formula / llm.c's. Memory: arena / whole process.");
+  if (!peers_of(variants).empty())
+    note(
+        "Peers: x PyTorch and x llm.c are how many times faster our rung is than the peer in the same round. "
+        "They start from weights of their own, so their losses are not compared. Their memory is what they "
+        "report: allocated at most / whole process.");
+  const Json device = results.context.value("device", Json::object());
+  if (const auto attention = device.find("attention"); attention != device.end() && attention->is_string())
+    if (const auto why = attention->get<std::string>(); why.starts_with("native ("))
+      warn(cat("Flash attention ran on the project's own kernels: ", why.substr(8, why.size() - 9), "."));
+  if (results.stopped.is_object())
+    if (const auto why = results.stopped.find("reason"); why != results.stopped.end() && *why != "rounds")
+      note(cat("Stopped by ", known_text(results.stopped, "reason"), " after ",
+               counted(rounds_text(results), "round"), "."));
+  if (!results.complete)
+    warn(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
+             " runs; the same command with --resume continues."));
+  if (const auto asked = results.plan.find("warmup"); asked != results.plan.end() && asked->is_number()) {
+    const auto late = std::count_if(results.runs.begin(), results.runs.end(), [&](const Run& run) {
+      return run.summary && run.summary->warmup_steps > *asked;
+    });
+    if (late > 0)
+      note(cat("Steps settled late in ", late, " of ", results.runs.size(),
+               " runs: there more than the first ", asked->dump(), " are left out."));
+  }
+  for (const ResultRow& v : variants) {
+    if (!v.numbers) continue;
+    if (v.throttled_rounds > 0) warn(throttled_note(v));
+    if (is_ablation(v.variant)) continue;
+    if (const auto& compile = v.numbers->compile)
+      note(cat(v.variant, ", ", v.workload, ": ", fixed(compile->search_ms, 0), " ms of search (",
+               compile->searched, " GEMMs, ", compile->from_cache, " from the cache), ",
+               fixed(compile->capture_ms, 0), " ms of capture",
+               v.numbers->break_even_steps
+                   ? cat("; pays off after ", fixed(*v.numbers->break_even_steps, 0), " steps")
+                   : "",
+               "."));
+    if (v.numbers->skipped_steps.value_or(0) > 0)
+      warn(cat(v.variant, ", ", v.workload, ": ", *v.numbers->skipped_steps,
+               " steps were skipped, fp16 had overflowed."));
+  }
+  const bool emulated = std::any_of(variants.begin(), variants.end(), [](const ResultRow& v) {
+    const Rung* rung = listed(v.variant);
+    return v.backend == "cpu" && rung && rung->math != MathMode::fp32;
+  });
+  if (emulated)
+    warn(
+        "On the CPU reduced precisions are emulated by rounding: their numerics are real, their speed "
+        "tells nothing.");
+  if (const auto scaled = scaling(results); !scaled.empty()) {
+    note(
+        "On several devices: step time of the slowest rank, tokens of all; MFU against the peak of all; "
+        "memory of the rank with the most. Efficiency: tokens/s over those of one device in the same round, "
+        "by the number of devices. Exposed: by how much the step is longer than that of one device with the "
+        "same batch, which communicates nothing.");
+    if (std::any_of(scaled.begin(), scaled.end(), [](const ScaledRun& r) { return r.apart_efficiency; }))
+      note(
+          "Apart: the efficiency of the same devices that train at the same time, each by itself: what the "
+          "slowest one and shared power or host cost. Communication: by how much a step is longer than "
+          "theirs.");
+    if (const auto predicted = predicted_scaling(results); !predicted.empty()) {
+      const PredictedRun& last = predicted.back();
+      note(cat("Predicted, not measured: ", last.variant, " at B=", last.batch, " on ", last.devices,
+               " devices in ", last.machines, " machines at best reaches ", fixed(last.efficiency * 100, 1),
+               " % (nominal links, bench/report/scaling_model.h)."));
+    }
+  }
+  if (!ablated.empty())
+    for (const std::string& line : ablation_notes(ablated)) note(line);
+  return lines;
+}
+
+/// The fastest of the rows that `among` holds of, of those on the fewest devices; null where none is.
+template <class Among>
+const ResultRow* fastest(const std::vector<ResultRow>& variants, Among among) {
+  const auto key = [](const ResultRow& v) {
+    const auto devices = v.config.find("world_size");
+    const int64_t size =
+        devices != v.config.end() && devices->is_number_integer() ? devices->get<int64_t>() : 1;
+    return std::pair(-size, v.numbers->tokens_per_second.value);
+  };
+  const ResultRow* best = nullptr;
+  for (const ResultRow& v : variants)
+    if (v.numbers && !v.throttled() && among(v) && (!best || key(v) > key(*best))) best = &v;
+  return best;
+}
+
+const ResultRow* fastest_rung(const std::vector<ResultRow>& variants) {
+  return fastest(variants, [](const ResultRow& v) { return v.peer.empty() && !is_ablation(v.variant); });
+}
+
+std::vector<Speedup> against_peers(const std::vector<ResultRow>& variants) {
+  std::vector<Speedup> ratios;
+  const ResultRow* best = fastest_rung(variants);
+  if (!best) return ratios;
+  for (const std::string& peer : peers_of(variants)) {
+    const ResultRow* other =
+        fastest(variants, [&](const ResultRow& v) { return v.peer == peer && v.workload == best->workload; });
+    if (!other) continue;
+    if (const auto ratio = speedup(other->runs, best->runs)) ratios.push_back({other->variant, *ratio});
+  }
+  return ratios;
+}
+
+/// The fastest rung that is ok, in how much memory, and against whom; "" where none is.
+std::string headline(const std::vector<ResultRow>& variants, bool ratios_only) {
+  const ResultRow* best = fastest_rung(variants);
+  if (!best) return "";
+  const ResultRow::Numbers& n = *best->numbers;
+  std::string text = "Fastest: " + best->variant;
+  if (!ratios_only)
+    text += cat(", ", sized(n.median_step_ms.value), " ms a step, ",
+                grouped(std::llround(n.tokens_per_second.value)), " tok/s, ", gib(n.memory.live_peak),
+                " GiB live");
+  const auto times = [](const Speedup& speedup) { return fixed(speedup.ratio.value, 2) + "x"; };
+  std::vector<std::string> against;
+  if (n.baseline) against.push_back(cat(times(*n.baseline), " the speed of ", n.baseline->against));
+  for (const Speedup& peer : against_peers(variants))
+    against.push_back(cat(times(peer), " that of ", peer.against));
+  return printable(text + (against.empty() ? "" : "; " + join(against, ", ")), 400) + ".";
+}
+
+std::string report_text(const Results& results, bool ratios_only, bool markdown) {
+  const auto variants = aggregate(results);
+  const auto rungs = only(variants, false), peers = only(variants, true);
+  const auto ablated = ablated_rungs(results);
+  const auto scaled = scaling(results);
+  const std::string answer = headline(variants, ratios_only), gap = markdown ? "\n\n" : "\n";
+  std::string text = (answer.empty() ? "" : answer + gap) + title(results) + "\n\n";
+  const auto add = [&](const char* heading, bool shown, const Table& table) {
+    if (!shown) return;
+    if (markdown && *heading) text += cat("## ", heading, "\n\n");
+    text += (markdown ? table.markdown() : table.terminal()) + "\n";
+  };
+  add("", true, table_of(rungs, variants, ratios_only));
+  add("Peers", !peers.empty(), table_of(peers, variants, ratios_only));
+  add("Scaling", !scaled.empty(), table_of(scaled, ratios_only));
+  add("Ablations", !ablated.empty(), table_of(ablated, ratios_only));
+  for (const Note& note : notes(results, variants, ablated))
+    text += (markdown ? "- " : "") + note.text + "\n";
+  return text;
+}
+
+}  // namespace
+
+std::string device_name(const Results& results) {
+  const auto device = results.context.find("device");
+  return device == results.context.end() ? "unknown" : known_text(*device, "name");
+}
+
+std::vector<Note> report_notes(const Results& results) {
+  return notes(results, aggregate(results), ablated_rungs(results));
+}
+
+std::vector<Speedup> against_peers(const Results& results) {
+  return against_peers(aggregate(results));
+}
+
+std::string terminal_report(const Results& results, bool ratios_only) {
+  return report_text(results, ratios_only, /*markdown=*/false);
+}
+
+std::string markdown_report(const Results& results, bool ratios_only) {
+  return report_text(results, ratios_only, /*markdown=*/true);
+}
+
+std::string comparison(const Results& results, const std::string& before, const std::string& after) {
+  const auto variants = aggregate(results);
+  std::vector<ResultRow> rows;
+  for (const ResultRow& v : variants)
+    if (v.variant == before || v.variant == after) rows.push_back(v);
+  if (rows.empty()) return cat("Neither ", before, " nor ", after, " was measured.\n");
+  std::string text = title(results) + "\n\n" + table_of(rows, variants, false).terminal();
+  for (const ResultRow& v : rows)
+    if (v.numbers && v.throttled_rounds > 0) text += "\n" + throttled_note(v) + "\n";
+  for (const ResultRow& b : rows) {
+    for (const ResultRow& a : rows) {
+      if (b.variant != before || a.variant != after || a.workload != b.workload) continue;
+      if (!a.numbers || !b.numbers || a.throttled() || b.throttled()) continue;
+      const auto gain = speedup(b.runs, a.runs);
+      if (!gain) continue;
+      const int64_t more = a.numbers->memory.live_peak - b.numbers->memory.live_peak;
+      text += cat("\n", after, " runs at ", ratio(*gain, 2), " times the speed of ", before, " on ",
+                  a.workload, ", with ",
+                  more == 0 ? "the same" : cat(bytes_text(std::abs(more)), more > 0 ? " more" : " less"),
+                  " live memory.\n");
+    }
+  }
+  return text;
+}
+
+}  // namespace stepladder

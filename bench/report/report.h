@@ -1,0 +1,34 @@
+// The report of a results file: its table for the terminal and for Markdown.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/results/rounds.h"
+
+namespace stepladder {
+
+/// Of the device that it was measured on; "unknown" where the file doesn't say.
+std::string device_name(const Results& results);
+
+/// A line that stands between the reader and a wrong reading of the table.
+struct Note {
+  std::string text;
+  bool warning = false;  // of the measurement; else of how to read it
+};
+std::vector<Note> report_notes(const Results& results);
+
+/// How many times faster the fastest rung is than each peer's fastest on its workload, within rounds.
+/// Throttled rows don't count, and rungs on several devices only where there are no others.
+std::vector<Speedup> against_peers(const Results& results);
+
+/// The answer (the fastest rung, in how much memory, and against whom), what was measured on what, the table,
+/// and the notes. `ratios_only` leaves out milliseconds, tokens and bytes, which those of another device
+/// beside them would be compared with.
+std::string terminal_report(const Results& results, bool ratios_only = false);
+std::string markdown_report(const Results& results, bool ratios_only = false);
+
+/// The rows of two rungs, and how many times faster `after` is on each workload that both were measured on.
+std::string comparison(const Results& results, const std::string& before, const std::string& after);
+
+}  // namespace stepladder

@@ -1,0 +1,158 @@
+#include "bench/report/scaling.h"
+
+#include <algorithm>
+
+#include "bench/plan/ladder.h"
+#include "bench/report/scaling_model.h"
+#include "bench/results/json.h"
+#include "bench/results/rounds.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+constexpr int64_t kPredicted[] = {2, 4, 8, 16, 32, 64};  // devices
+constexpr int64_t kBuckets = 4;                          // the least that 11_multi_gpu reduces in
+
+/// The runs of a variant on a workload that are ok and not throttled, by round; none where one is not ok.
+Rounds good_rounds(const Results& results, const std::string& variant, const std::string& workload) {
+  Rounds rounds = rounds_of(results, variant, workload);
+  if (std::any_of(rounds.begin(), rounds.end(), [](const auto& r) { return r.second->status != Status::ok; }))
+    return {};
+  drop_throttled(rounds);
+  return rounds;
+}
+
+/// What `variant` may be held against on one device, best first: itself, then the rungs below, a peer's its
+/// counterparts.
+std::vector<std::string> bases(const std::string& variant) {
+  const size_t rung = variant.find('/') + 1;  // 0 where there is no peer
+  std::vector<std::string> names = {variant};
+  for (const std::string& below : ancestors(variant.substr(rung)))
+    names.push_back(variant.substr(0, rung) + below);
+  return names;
+}
+
+/// A scaled run with the rounds on one device that it is held against.
+struct Scaled {
+  ScaledRun row;
+  Rounds one;
+};
+
+std::vector<Scaled> scaled_runs(const Results& results) {
+  const bool strong = results.plan.value("scaling", Json()) == "strong";
+  std::vector<Scaled> all;
+  for (const Run& run : results.runs) {
+    const int64_t devices = world_size(run.config);
+    const std::string workload = run.workload();
+    const auto known = [&](const Scaled& s) {
+      return s.row.variant == run.variant && s.row.workload == workload;
+    };
+    if (devices == 1 || is_apart(run.config) || std::any_of(all.begin(), all.end(), known)) continue;
+    const Rounds rounds = good_rounds(results, run.variant, workload);
+    Json one_config = run.config;
+    one_config["world_size"] = 1;
+    if (strong) one_config["B"] = global_batch(run.config);
+    Json apart_config = run.config;
+    apart_config["apart"] = true;
+    const Rounds apart = good_rounds(results, run.variant, workload_of(apart_config));
+    for (const std::string& base : bases(run.variant)) {
+      const Rounds one = good_rounds(results, base, workload_of(one_config));
+      const auto ratio = speedup(one, rounds);
+      if (!ratio) continue;
+      const auto share = [&](Estimate of_all) {
+        const auto n = static_cast<double>(devices);
+        of_all.value /= n;
+        if (auto& i = of_all.interval) *i = {i->lo / n, i->hi / n};
+        return of_all;
+      };
+      std::vector<double> rates;
+      for (const auto& [round, r] : rounds) rates.push_back(r->summary->tokens_per_second);
+      Scaled& scaled = all.emplace_back();
+      ScaledRun& row = scaled.row;
+      row.variant = run.variant;
+      row.workload = workload;
+      row.against = base;
+      row.config = run.config;
+      row.devices = devices;
+      row.one_batch = one_config["B"];
+      row.tokens_per_second = median_over_rounds(rates);
+      row.speedup = *ratio;
+      row.efficiency = share(*ratio);
+      if (!strong) row.exposed_ms = longer(rounds, one);
+      if (const auto by_themselves = speedup(one, apart)) row.apart_efficiency = share(*by_themselves);
+      row.communication_ms = longer(rounds, apart);
+      scaled.one = one;
+      break;
+    }
+  }
+  return all;
+}
+
+/// Bytes of gradients, which are what a step reduces; 0 where unknown.
+double gradient_bytes(const Run& run) {
+  int64_t bytes = 0;
+  for (const auto& [name, size] : run.summary->memory.by_name)
+    if (name.starts_with("grads/")) bytes += size;
+  return static_cast<double>(bytes);
+}
+
+}  // namespace
+
+std::vector<ScaledRun> scaling(const Results& results) {
+  std::vector<ScaledRun> rows;
+  for (Scaled& scaled : scaled_runs(results)) rows.push_back(std::move(scaled.row));
+  return rows;
+}
+
+std::vector<PredictedRun> predicted_scaling(const Results& results) {
+  const Json device = results.context.value("device", Json::object());
+  const Json name = device.is_object() ? device.value("name", Json()) : Json();
+  const auto links = name.is_string() ? nominal_interconnect(name) : std::nullopt;
+  std::vector<PredictedRun> rows;
+  if (!links || results.plan.value("scaling", Json()) == "strong") return rows;
+  for (const auto& [row, one] : scaled_runs(results)) {
+    const auto same = [&, variant = row.variant, batch = row.one_batch](const PredictedRun& p) {
+      return p.variant == variant && p.batch == batch;
+    };
+    const double bytes = gradient_bytes(*one.begin()->second);
+    if (!(bytes > 0.0) || std::any_of(rows.begin(), rows.end(), same)) continue;
+    std::vector<double> ms;
+    for (const auto& [round, run] : one) ms.push_back(run->summary->median_step_ms);
+    const double compute_s = median(ms) * 1e-3;
+    const double tokens = static_cast<double>(row.one_batch) * row.config.at("T").get<double>();
+    for (const int64_t devices : kPredicted) {
+      const auto prediction = predict_scaling(compute_s, bytes, kBuckets, devices, *links);
+      rows.push_back({row.variant, row.one_batch, devices,
+                      (devices + links->devices_per_machine - 1) / links->devices_per_machine,
+                      tokens * static_cast<double>(devices) / prediction.step_s, prediction.efficiency});
+    }
+  }
+  return rows;
+}
+
+Json to_json(const ScaledRun& run) {
+  const auto optional = [](const std::optional<Estimate>& e) { return e ? to_json(*e) : Json(); };
+  return {{"variant", run.variant},
+          {"config", run.config},
+          {"devices", run.devices},
+          {"against", run.against},
+          {"one_batch", run.one_batch},
+          {"tokens_per_second", to_json(run.tokens_per_second)},
+          {"speedup", to_json(run.speedup)},
+          {"efficiency", to_json(run.efficiency)},
+          {"exposed_ms", optional(run.exposed_ms)},
+          {"apart_efficiency", optional(run.apart_efficiency)},
+          {"communication_ms", optional(run.communication_ms)}};
+}
+
+Json to_json(const PredictedRun& run) {
+  return {{"variant", run.variant},
+          {"batch", run.batch},
+          {"devices", run.devices},
+          {"machines", run.machines},
+          {"tokens_per_second", run.tokens_per_second},
+          {"efficiency", run.efficiency}};
+}
+
+}  // namespace stepladder

@@ -1,0 +1,48 @@
+// How training scales over devices: what was measured, and apart from it what a model predicts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/base/statistics.h"
+#include "bench/results/results.h"
+
+namespace stepladder {
+
+/// A rung or peer on several devices, beside one device.
+struct ScaledRun {
+  std::string variant, workload;
+  std::string against;  // itself on one device, else the nearest rung below that ran on one
+  Json config;          // B is each device's
+  int64_t devices = 2;
+  int64_t one_batch = 0;  // of the run on one device: the same B (weak), or as much as all have (strong)
+  Estimate tokens_per_second;
+  Estimate speedup;     // tokens/s over those of one device, in the same round
+  Estimate efficiency;  // the same / devices
+  /// Of weak scaling: by how much a step is longer than on one device, where nothing is communicated; in the
+  /// same round. Communication that compute waits for, and what the ranks wait for each other.
+  std::optional<Estimate> exposed_ms;
+  /// Where the devices also ran apart, each training by itself with only the steps beginning together: their
+  /// efficiency, which the slowest one and what they share (power, host) cost, and by how much a step that
+  /// communicates is longer than theirs. In the same round.
+  std::optional<Estimate> apart_efficiency, communication_ms;
+};
+
+/// Rows in the order measured; none where nothing ran on several devices or its one device is missing.
+std::vector<ScaledRun> scaling(const Results& results);
+
+/// What the model of bench/report/scaling_model.h expects of a rung or peer that was measured on one device
+/// and on several; only for a device whose links it knows.
+struct PredictedRun {
+  std::string variant;
+  int64_t batch = 0;  // of each device: weak scaling
+  int64_t devices = 2, machines = 1;
+  double tokens_per_second = 0.0, efficiency = 0.0;
+};
+std::vector<PredictedRun> predicted_scaling(const Results& results);
+
+Json to_json(const ScaledRun& run);
+Json to_json(const PredictedRun& run);
+
+}  // namespace stepladder

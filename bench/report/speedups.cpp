@@ -1,0 +1,147 @@
+#include "bench/report/speedups.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "bench/plan/ladder.h"
+#include "bench/report/ablation.h"
+#include "bench/report/scaling.h"
+#include "bench/results/json.h"
+
+namespace stepladder {
+namespace {
+
+/// Steps after which a longer first step has paid off; nothing where none is due or none comes.
+std::optional<double> break_even(const ResultRow::Numbers& before, const ResultRow::Numbers& after) {
+  const double invested = after.first_step_ms - before.first_step_ms;
+  const double saved = before.median_step_ms.value - after.median_step_ms.value;
+  if (!(invested > 0.0 && saved > 0.0)) return std::nullopt;
+  return std::ceil(invested / saved);
+}
+
+/// The workload of as many sequences on one device.
+std::string on_one_device(Json config, bool strong) {
+  if (strong) config["B"] = global_batch(config);
+  config["world_size"] = 1;
+  return workload_of(config);
+}
+
+/// The row of `variant` that `row` is held against; null where there is none.
+const ResultRow* held_against(const std::string& variant, const ResultRow& row,
+                              const std::vector<ResultRow>& rows, bool strong) {
+  const ResultRow* best = nullptr;
+  const Rung* rung = listed(row.variant);
+  const bool own_batch = rung && rung->batch == BatchSize::largest;
+  for (const ResultRow& other : rows) {
+    if (other.backend != row.backend || other.variant != variant) continue;
+    if (other.workload == row.workload) return &other;
+    // A rung on several devices is compared with those below it that run on one.
+    if (world_size(row.config) > 1 && other.workload == on_one_device(row.config, strong)) best = &other;
+    // A rung that has chosen its batch is compared with the largest one of the others.
+    const bool same_but_for_batch =
+        other.config.at("model") == row.config.at("model") && other.config.at("T") == row.config.at("T");
+    if (own_batch && same_but_for_batch && (!best || other.config.at("B") > best->config.at("B")))
+      best = &other;
+  }
+  return best;
+}
+
+std::optional<Speedup> compare(const ResultRow* other, const ResultRow& row) {
+  if (!other || other->status != Status::ok || other->throttled() || row.throttled()) return std::nullopt;
+  const auto ratio = speedup(other->runs, row.runs);
+  return ratio ? std::optional(Speedup{other->variant, *ratio}) : std::nullopt;
+}
+
+void add_speedups(ResultRow& row, const std::vector<ResultRow>& rows, bool strong) {
+  ResultRow::Numbers& numbers = *row.numbers;
+  const auto against = [&](const std::string& name) { return held_against(name, row, rows, strong); };
+  const auto below = ancestors(row.variant);
+  const auto previous = std::find_if(below.begin(), below.end(), against);
+  if (previous != below.end()) {
+    const ResultRow& before = *against(*previous);
+    numbers.previous = compare(&before, row);
+    if (numbers.compile && before.workload == row.workload && before.numbers)
+      numbers.break_even_steps = break_even(*before.numbers, numbers);
+  }
+  if (!below.empty()) numbers.baseline = compare(against(below.back()), row);
+  if (!row.peer.empty()) return;
+  for (const ResultRow& other : rows) {
+    const bool counterpart = other.variant == other.peer || other.variant == other.peer + "/" + row.variant;
+    if (other.peer.empty() || !counterpart || other.workload != row.workload || other.backend != row.backend)
+      continue;
+    if (const auto speedup = compare(&other, row)) numbers.peers.push_back(*speedup);
+  }
+}
+
+Json to_json(const std::optional<double>& value) {
+  return value ? Json(*value) : Json();
+}
+
+Json to_json(const std::optional<Speedup>& speedup) {
+  if (!speedup) return nullptr;
+  Json json = to_json(speedup->ratio, "ratio");
+  json["against"] = speedup->against;
+  return json;
+}
+
+Json to_json(const ResultRow& row) {
+  Json json = {{"variant", row.variant},        {"backend", row.backend}, {"config", row.config},
+               {"status", name_of(row.status)}, {"reason", row.reason},   {"rounds", row.rounds}};
+  if (!row.peer.empty()) json["peer"] = row.peer;
+  if (row.throttled_rounds > 0) {
+    json["throttled_rounds"] = row.throttled_rounds;
+    json["throttled"] = row.throttled();
+  }
+  if (!row.numbers) return json;
+  const ResultRow::Numbers& n = *row.numbers;
+  json.update({{"median_step_ms", to_json(n.median_step_ms)},
+               {"p10_step_ms", n.p10_step_ms},
+               {"p90_step_ms", n.p90_step_ms},
+               {"first_step_ms", n.first_step_ms},
+               {"startup_ms", n.startup_ms},
+               {"tokens_per_second", to_json(n.tokens_per_second)},
+               {"mfu_nanogpt", to_json(n.mfu_nanogpt)},
+               {"mfu_llmc", to_json(n.mfu_llmc)},
+               {"memory_bytes", to_json(n.memory)},
+               {"final_loss", n.final_loss}});
+  if (n.compile) json["compile"] = to_json(*n.compile);
+  if (n.skipped_steps) json["skipped_steps"] = *n.skipped_steps;
+  if (n.break_even_steps) json["break_even_steps"] = *n.break_even_steps;
+  json.update({{"val_loss", to_json(n.val_loss)},
+               {"speedup_previous", to_json(n.previous)},
+               {"speedup_baseline", to_json(n.baseline)},
+               {"speedup_peers", Json::array()}});
+  for (const Speedup& speedup : n.peers) json["speedup_peers"].push_back(to_json(std::optional(speedup)));
+  return json;
+}
+
+}  // namespace
+
+std::vector<ResultRow> aggregate(const Results& results) {
+  std::vector<ResultRow> rows = rows_of(results);
+  std::map<std::string, size_t> workloads;  // in the order of their first rows
+  for (const ResultRow& row : rows) workloads.emplace(row.workload, workloads.size());
+  const auto place = [&](const ResultRow& row) {
+    return std::pair(workloads.at(row.workload), height(row.variant));
+  };
+  std::stable_sort(rows.begin(), rows.end(),
+                   [&](const ResultRow& a, const ResultRow& b) { return place(a) < place(b); });
+  const bool strong = results.plan.value("scaling", Json()) == "strong";
+  for (ResultRow& row : rows)
+    if (row.numbers) add_speedups(row, rows, strong);
+  return rows;
+}
+
+Json results_file_json(const Results& results) {
+  Json json = to_json(results);
+  json["variants"] = Json::array();
+  for (const ResultRow& row : aggregate(results)) json["variants"].push_back(to_json(row));
+  for (const AblatedRung& row : ablated_rungs(results)) json["ablations"].push_back(to_json(row));
+  for (const ScaledRun& row : scaling(results)) json["scaling"].push_back(to_json(row));
+  for (const PredictedRun& row : predicted_scaling(results))
+    json["scaling_predicted"].push_back(to_json(row));
+  return json;
+}
+
+}  // namespace stepladder

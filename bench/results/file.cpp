@@ -1,0 +1,156 @@
+#include "bench/results/file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "bench/results/json.h"
+#include "model/atomic_file.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+std::string journal_of(const std::string& path) {
+  return path + ".journal";
+}
+
+std::string read_text(const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw InputError("is a folder, not a results file");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw InputError("cannot be read: is it there? `stepladder run` writes one");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Throws unless both are the same, naming the first field that differs.
+void require_same(const std::string& path, const std::string& field, const Json& was, const Json& now) {
+  if (was == now) return;
+  if (!was.is_object() || !now.is_object())
+    throw Error(cat(path, " cannot be resumed: ", field, " was ", was.dump(), ", now it is ", now.dump(),
+                    "; --overwrite starts again"),
+                kExitNotComparable);
+  Json all = was;
+  all.update(now);
+  for (const auto& item : all.items())
+    require_same(path, cat(field, ".", item.key()), was.value(item.key(), Json()),
+                 now.value(item.key(), Json()));
+}
+
+}  // namespace
+
+void add_journal(Results& results, const std::string& text) {
+  std::istringstream lines(text.substr(0, text.rfind('\n') + 1));
+  std::string line;
+  if (!std::getline(lines, line)) return;
+  if (const Json header = parse_json(line); header.value("context", Json()) != results.context) return;
+  while (std::getline(lines, line)) {
+    Run run = run_from(parse_json(line));
+    if (!results.find(run.variant, run.workload(), run.round)) results.runs.push_back(std::move(run));
+  }
+}
+
+Json load_json(const std::string& path) try {
+  return parse_json(read_text(path));
+} catch (const InputError& e) {
+  throw InputError(cat(path, ": ", e.what()));
+}
+
+Results load_results(const std::string& path) {
+  return load_results(path, load_json(path));
+}
+
+Results load_results(const std::string& path, const Json& json) {
+  std::string at = path;
+  try {
+    Results results = results_from(json);
+    at = journal_of(path);
+    if (!results.complete && std::filesystem::exists(at)) add_journal(results, read_text(at));
+    return results;
+  } catch (const InputError& e) {
+    throw InputError(cat(at, ": ", e.what()));
+  }
+}
+
+ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json)
+    : to_json_(std::move(to_json)), path_(path), journal_path_(journal_of(path)) {
+  const bool there = std::filesystem::exists(path);
+  if (there && existing == Existing::refuse)
+    throw InputError(cat(path, " is there already: --resume continues it, --overwrite starts again"));
+  if (there && existing == Existing::resume) {
+    results_ = load_results(path);
+    require_same(path, "plan", results_.plan, plan);
+    for (const char* field : {"cpu", "cores", "device"})
+      require_same(path, field, results_.context.value(field, Json()), context.value(field, Json()));
+  } else {
+    results_.context = std::move(context);
+    results_.plan = std::move(plan);
+  }
+  results_.complete = false;
+  results_.stopped = nullptr;
+
+  const auto folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (error) throw InputError(cat(path, ": cannot make its folder: ", error.message()));
+  open_journal();
+  // The file takes the old journal's runs before the journal starts afresh.
+  write_file();
+  if (::ftruncate(journal_, 0) != 0) throw Error(cat(journal_path_, ": ", std::strerror(errno)));
+  append({{"schema", kSchema}, {"context", results_.context}, {"plan", results_.plan}});
+}
+
+ResultsFile::~ResultsFile() {
+  if (journal_ >= 0) ::close(journal_);
+}
+
+void ResultsFile::open_journal() {
+  journal_ = ::open(journal_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (journal_ < 0)
+    throw InputError(cat(journal_path_, ": cannot write: ", std::strerror(errno), "; name another --out"));
+  // A file system without locks goes without.
+  if (::flock(journal_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw InputError(cat(path_, " is being written by another run: wait for it, or name another --out"));
+}
+
+void ResultsFile::append(const Json& line) {
+  const std::string text = dump(line) + "\n";
+  for (std::string_view rest = text; !rest.empty();) {
+    const ssize_t written = ::write(journal_, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0)
+      throw Error(
+          cat(journal_path_, ": cannot write: ", std::strerror(errno), "; free some space, then --resume"));
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+  if (::fsync(journal_) != 0)
+    throw Error(cat(journal_path_, ": cannot flush to disk: ", std::strerror(errno), "; then --resume"));
+}
+
+void ResultsFile::write_file() {
+  write_atomically(path_, dump(to_json_(results_), 1) + "\n");
+}
+
+void ResultsFile::add(Run run) {
+  append(to_json(run));
+  results_.runs.push_back(std::move(run));
+}
+
+void ResultsFile::finish(Json stopped) {
+  results_.stopped = std::move(stopped);
+  results_.complete = true;
+  try {
+    write_file();
+  } catch (const InputError& e) {
+    throw Error(cat(e.what(), "; then --resume"));
+  }
+  ::unlink(journal_path_.c_str());
+}
+
+}  // namespace stepladder

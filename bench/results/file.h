@@ -1,0 +1,64 @@
+// The results file on disk, and the journal beside it that keeps every finished run.
+//
+// While a plan runs, FILE holds the runs that were there when it started (at first none) and FILE.journal one
+// line for the plan and one for each run finished since, each flushed to the disk. At the end FILE is written
+// whole and the journal removed. FILE therefore parses at any moment, and FILE plus journal lose at most the
+// run in progress.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "bench/results/results.h"
+
+namespace stepladder {
+
+/// FILE with the finished runs of its journal. A last journal line that a kill tore, and a journal of another
+/// plan's, count for nothing. Throws InputError naming the file and what is wrong with it.
+Results load_results(const std::string& path);
+/// The same of what load_json() has read.
+Results load_results(const std::string& path, const Json& json);
+
+/// A file's JSON. Throws InputError naming it and what is wrong with it.
+Json load_json(const std::string& path);
+
+/// Adds the runs of a journal's text, as load_results() does, unless it belongs to another plan than
+/// `results`. Throws InputError.
+void add_journal(Results& results, const std::string& text);
+
+/// What to do with a results file that is there.
+enum class Existing { refuse, resume, overwrite };
+
+/// A results file being written. One process at a time.
+class ResultsFile {
+ public:
+  /// What the file holds of the results: they, and the rows that follow from them.
+  using Writing = std::function<Json(const Results&)>;
+
+  /// Starts `plan`, or goes on with it. Throws InputError when the file is there and `existing` is refuse, or
+  /// cannot be written; Error with kExitNotComparable, naming the field, when it holds another plan or was
+  /// measured on another machine or device.
+  ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json);
+  ~ResultsFile();
+  ResultsFile(const ResultsFile&) = delete;
+  ResultsFile& operator=(const ResultsFile&) = delete;
+
+  const Results& results() const { return results_; }
+  /// Adds a finished run. Throws Error (disk full); what was there stays.
+  void add(Run run);
+  /// Writes the file whole, with why the plan ended, and, once that is done, removes the journal. Throws
+  /// Error (disk full); the journal stays.
+  void finish(Json stopped = {});
+
+ private:
+  void open_journal();
+  void append(const Json& line);
+  void write_file();
+
+  const Writing to_json_;
+  std::string path_, journal_path_;
+  int journal_ = -1;
+  Results results_;
+};
+
+}  // namespace stepladder

@@ -1,0 +1,32 @@
+// Results as JSON: what is written, and what is read back and checked.
+#pragma once
+
+#include <string>
+
+#include "bench/base/statistics.h"
+#include "bench/results/results.h"
+
+namespace stepladder {
+
+/// Context, plan and runs: a results file but for the rows that follow from the runs.
+Json to_json(const Results& results);
+Json to_json(const Run& run);
+Json to_json(const Memory& memory);
+Json to_json(const Compile& compile);
+/// {"value": 1.02, "lo": 1.01, "hi": 1.03}, the value under `name`; lo and hi are null without an interval.
+Json to_json(const Estimate& estimate, const char* name = "value");
+
+/// Throw InputError naming what is missing or of the wrong type.
+Results results_from(const Json& json);
+Run run_from(const Json& json);
+
+/// Parses JSON nested at most 32 deep. Throws InputError with what is wrong.
+Json parse_json(const std::string& text);
+
+/// JSON as text. A path may hold any bytes; replacing them keeps it valid JSON.
+std::string dump(const Json& json, int indent = -1);
+
+/// A field as one line of text, for a file that may hold anything; "" where it is missing or null.
+std::string text_at(const Json& json, const std::string& key);
+
+}  // namespace stepladder

@@ -1,0 +1,195 @@
+#include <algorithm>
+#include <limits>
+
+#include "bench/base/text.h"
+#include "bench/results/fields.h"
+#include "bench/results/json.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+constexpr Status kStatuses[] = {Status::ok,       Status::oom,   Status::unsupported,
+                                Status::diverged, Status::crash, Status::timeout};
+constexpr int kMaxDepth = 32;
+
+/// A place in a file. Spelt out only where an error names it: a file has a million.
+struct Place {
+  const Place* parent = nullptr;
+  const char* name = nullptr;  // of a field; an item of a list has none
+  size_t index = 0;
+
+  std::string text() const {
+    if (!parent) return name;
+    return name ? cat(parent->text(), ".", name) : cat(parent->text(), "[", index, "]");
+  }
+};
+
+class Reader {
+ public:
+  Reader(const Json& json, const Place& place) : json_(json), place_(place) {
+    require(json.is_object(), place, "an object");
+  }
+
+  template <class T>
+  void operator()(const char* key, T& value) const {
+    const auto found = json_.find(key);
+    const Place place = {.parent = &place_, .name = key};
+    if (found == json_.end()) throw InputError(cat(place.text(), " is missing"));
+    read(*found, value, place);
+  }
+  template <class T>
+  void unless_empty(const char* key, T& value) const {
+    if (json_.contains(key)) (*this)(key, value);
+  }
+  template <class T>
+  void if_there(const char* key, std::optional<T>& value) const {
+    if (json_.contains(key)) (*this)(key, value.emplace());
+  }
+  /// Fields that a file written before there were any lacks.
+  template <class T>
+  void or_null(const char* key, std::optional<T>& value) const {
+    unless_missing(key, value);
+  }
+  template <class T>
+  void unless_missing(const char* key, T& value) const {
+    if (json_.contains(key)) (*this)(key, value);
+  }
+
+ private:
+  static void require(bool ok, const Place& place, const char* wanted) {
+    if (!ok) throw InputError(cat(place.text(), " is not ", wanted));
+  }
+  static void read(const Json& json, bool& value, const Place& place) {
+    require(json.is_boolean(), place, "true or false");
+    value = json.get<bool>();
+  }
+  static void read(const Json& json, double& value, const Place& place) {
+    require(json.is_number(), place, "a number");
+    value = json.get<double>();
+  }
+  static void read(const Json& json, int64_t& value, const Place& place) {
+    constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
+    require(json.is_number_integer() && !(json.is_number_unsigned() && json.get<uint64_t>() > kMax), place,
+            "a 64-bit whole number");
+    value = json.get<int64_t>();
+  }
+  static void read(const Json& json, std::string& value, const Place& place) {
+    require(json.is_string(), place, "a string");
+    value = json.get<std::string>();
+  }
+  static void read(const Json& json, Json& value, const Place& place) {
+    require(json.is_object(), place, "an object");
+    value = json;
+  }
+  static void read(const Json& json, Status& value, const Place& place) {
+    const auto known = std::find_if(std::begin(kStatuses), std::end(kStatuses),
+                                    [&](Status status) { return json == name_of(status); });
+    require(known != std::end(kStatuses), place, "a status");
+    value = *known;
+  }
+  static void read(const Json& json, std::map<std::string, int64_t>& value, const Place& place) {
+    require(json.is_object(), place, "an object");
+    for (const auto& [key, item] : json.items()) read(item, value[key], place);
+  }
+  template <class T>
+  static void read(const Json& json, std::optional<T>& value, const Place& place) {
+    if (!json.is_null()) read(json, value.emplace(), place);
+  }
+  template <class T>
+  static void read(const Json& json, std::vector<T>& values, const Place& place) {
+    require(json.is_array(), place, "a list");
+    values.reserve(json.size());
+    for (size_t i = 0; i < json.size(); ++i)
+      read(json[i], values.emplace_back(), Place{.parent = &place, .index = i});
+  }
+  template <class T>
+  static void read(const Json& json, T& value, const Place& place) {
+    const Reader reader(json, place);
+    fields(reader, value);
+  }
+
+  const Json& json_;
+  const Place& place_;
+};
+
+/// What summaries, rows and charts rely on.
+void validate(const Run& run, const std::string& where) {
+  const auto require = [&](bool ok, const char* problem) {
+    if (!ok) throw InputError(cat(where, ": ", problem));
+  };
+  const auto positive = [&](const char* field) {
+    const auto found = run.config.find(field);
+    return found != run.config.end() && found->is_number_integer() && *found > 0;
+  };
+  require(run.config.contains("model") && run.config["model"].is_string() && positive("B") && positive("T"),
+          "config must name a model and positive B and T");
+  require(
+      !run.config.contains("world_size") || (positive("world_size") && run.config["world_size"] <= 1'000'000),
+      "config's world_size is no number of devices");
+  for (const Step& step : run.steps) require(step.step_ms > 0.0, "a step's step_ms is not positive");
+  for (const Rank& rank : run.ranks)
+    for (const double ms : rank.step_ms) require(ms > 0.0, "a rank's step_ms is not positive");
+  if (run.status != Status::ok) return;
+  require(run.summary.has_value(), "is ok, yet has no summary");
+  require(run.summary->median_step_ms > 0.0, "median_step_ms is not positive");
+  require(run.summary->memory.live_peak >= 0, "live_peak is negative");
+  require(std::any_of(run.steps.begin(), run.steps.end(), [](const Step& step) { return !step.warmup; }),
+          "is ok, yet has no timed step");
+  require(run.steps.back().loss.has_value(), "is ok, yet its last loss is not finite");
+}
+
+}  // namespace
+
+Run run_from(const Json& json) {
+  Run run;
+  const Place place = {.name = "run"};
+  const Reader reader(json, place);
+  fields(reader, run);
+  validate(run, "run");
+  return run;
+}
+
+Results results_from(const Json& json) {
+  const Place place = {.name = "the file"};
+  const Reader reader(json, place);
+  int64_t schema = 0;
+  reader("schema", schema);
+  if (schema != kSchema) throw InputError(cat("schema ", schema, ", this version reads schema ", kSchema));
+  Results results;
+  reader("complete", results.complete);
+  reader("context", results.context);
+  reader("plan", results.plan);
+  if (json.contains("stopped")) results.stopped = json["stopped"];
+  reader("runs", results.runs);
+  for (size_t i = 0; i < results.runs.size(); ++i) validate(results.runs[i], cat("runs[", i, "]"));
+  return results;
+}
+
+Json parse_json(const std::string& text) {
+  const auto shallow = [](int depth, Json::parse_event_t, Json&) {
+    if (depth > kMaxDepth) throw InputError(cat("nested deeper than ", kMaxDepth));
+    return true;
+  };
+  try {
+    return Json::parse(text, shallow);
+  } catch (const Json::exception& e) {
+    // what() is "[json.exception.parse_error.101] parse error at line 1, column 1: .."
+    const std::string what = e.what();
+    const size_t code = what.find("] ");
+    throw InputError(
+        cat("not JSON: ", printable(code == std::string::npos ? what : what.substr(code + 2), 300)));
+  }
+}
+
+std::string dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string text_at(const Json& json, const std::string& key) {
+  const auto found = json.is_object() ? json.find(key) : json.end();
+  if (found == json.end() || found->is_null()) return "";
+  return printable(found->is_string() ? found->get<std::string>() : dump(*found), 200);
+}
+
+}  // namespace stepladder

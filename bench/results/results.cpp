@@ -1,0 +1,53 @@
+#include "bench/results/results.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "model/error.h"
+
+namespace stepladder {
+
+const char* name_of(Status status) {
+  constexpr const char* kNames[] = {"ok", "oom", "unsupported", "diverged", "crash", "timeout"};
+  return kNames[static_cast<size_t>(status)];
+}
+
+std::string workload_of(const Json& config) {
+  const int64_t devices = world_size(config);
+  return cat(config.at("model").get<std::string>(), " B=", config.at("B").get<int64_t>(),
+             " T=", config.at("T").get<int64_t>(), devices > 1 ? cat(" on ", devices, " devices") : "",
+             is_apart(config) ? " apart" : "");
+}
+
+bool is_apart(const Json& config) {
+  const auto found = config.find("apart");
+  return found != config.end() && *found == true;
+}
+
+int64_t world_size(const Json& config) {
+  const auto found = config.find("world_size");
+  return found == config.end() ? 1 : found->get<int64_t>();
+}
+
+int64_t global_batch(const Json& config) {
+  const auto batch = config.at("B").get<int64_t>(), devices = world_size(config);
+  return batch <= std::numeric_limits<int64_t>::max() / devices ? batch * devices : 0;
+}
+
+std::optional<bool> DeviceState::throttled() const {
+  static const std::set<std::string> cuts = {"hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown",
+                                             "hw_power_brake"};
+  if (!throttle) return std::nullopt;
+  return std::any_of(throttle->begin(), throttle->end(),
+                     [](const std::string& reason) { return cuts.contains(reason); });
+}
+
+const Run* Results::find(const std::string& variant, const std::string& workload, int64_t round) const {
+  const auto found = std::find_if(runs.begin(), runs.end(), [&](const Run& run) {
+    return run.variant == variant && run.round == round && run.workload() == workload;
+  });
+  return found == runs.end() ? nullptr : &*found;
+}
+
+}  // namespace stepladder

@@ -1,0 +1,128 @@
+// What was measured: runs, their steps and what they come to, as a results file keeps them
+// (docs/results-schema.md).
+//
+//   {"schema": 1, "complete": true, "context": {..}, "plan": {..}, "runs": [..], "variants": [..]}
+//
+// NaN and Infinity are never written: a loss that is not finite is null.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stepladder {
+
+using Json = nlohmann::ordered_json;
+
+inline constexpr int kSchema = 1;
+
+enum class Status { ok, oom, unsupported, diverged, crash, timeout };
+const char* name_of(Status status);
+
+/// A device at one moment; what is unknown is nothing.
+struct DeviceState {
+  std::optional<int64_t> sm_mhz, memory_mhz;
+  std::optional<double> power_w;
+  std::optional<int64_t> temperature_c;
+  /// Why the clocks are not higher, by NVML's names: "sw_power_cap", "hw_thermal_slowdown", ..
+  std::optional<std::vector<std::string>> throttle;
+
+  /// Whether the clocks were cut by heat or by the hardware's protection: hw_slowdown, hw_thermal_slowdown,
+  /// sw_thermal_slowdown, hw_power_brake. The power cap is not among them: a device that works hard enough
+  /// always runs at it, and it belongs to what is measured. Nor are clocks that were asked for, nor idling.
+  /// Nothing where the reasons are unknown.
+  std::optional<bool> throttled() const;
+};
+
+/// One optimizer step as the rung reported it.
+struct Step {
+  int64_t step = 0;
+  bool warmup = false;              // left out of the summary
+  double step_ms = 0.0;             // host clock, device synchronised
+  std::optional<double> device_ms;  // device events around the same region
+  std::optional<double> loss;       // none where not finite
+  std::optional<double> grad_norm, lr;
+  DeviceState device = {};  // right after the step, outside of its clock
+};
+
+/// Peak bytes, three ways.
+struct Memory {
+  int64_t live_peak = 0;      // arena
+  int64_t reserved_peak = 0;  // taken from the driver or the OS
+  int64_t process_peak = 0;   // as the device (for the CPU, the OS) sees the process
+  std::map<std::string, int64_t> by_name;
+};
+
+/// What a rung that compiles its step spent before it could repeat it, within the first step.
+struct Compile {
+  double search_ms = 0.0, capture_ms = 0.0;
+  int64_t searched = 0, from_cache = 0;  // GEMMs
+};
+
+/// What a run comes to over its timed steps. MFU is unknown on a device whose peak is.
+struct Summary {
+  double median_step_ms = 0.0, p10_step_ms = 0.0, p90_step_ms = 0.0;
+  double first_step_ms = 0.0, startup_ms = 0.0;
+  int64_t warmup_steps = 0;  // as marked: more than asked for where the steps had not settled
+  double tokens_per_second = 0.0;
+  std::optional<double> mfu_nanogpt, mfu_llmc;
+  std::optional<double> val_loss;  // after the last step, where validation data was given
+  Memory memory;
+  std::optional<Compile> compile;
+  std::optional<int64_t> skipped_steps;  // fp16 gradients overflowed
+  /// Of the timed steps, how many the device was throttled in; more than half make the run throttled.
+  std::optional<int64_t> throttled_steps;
+  std::optional<bool> throttled;
+};
+
+/// "gpt2 B=16 T=1024", and on several devices, B being of each, "gpt2 B=16 T=1024 on 4 devices": runs of one
+/// workload are comparable. "... on 4 devices apart" where each trains by itself.
+std::string workload_of(const Json& config);
+bool is_apart(const Json& config);
+/// How many devices a run is on: config's world_size, 1 where there is none.
+int64_t world_size(const Json& config);
+/// Sequences in a step of all devices; 0 where an int64_t does not hold it.
+int64_t global_batch(const Json& config);
+
+/// One process of a run on several devices.
+struct Rank {
+  int64_t rank = 0;
+  std::string host, device;  // its uuid
+  std::vector<double> step_ms;
+  Memory memory;
+  std::optional<double> sm_mhz, power_w;  // medians over the timed steps
+};
+
+/// A variant, a configuration, a round: one process, or one for each device.
+struct Run {
+  std::string variant, source_hash, backend;
+  std::string peer;  // "pytorch", "llmc", ...; "" for a rung of ours
+  int64_t round = 0;
+  Status status = Status::ok;
+  std::string reason;  // why not ok
+  Json config = Json::object();
+  std::vector<Step> steps;         // on several devices rank 0's, with the slowest rank's step_ms
+  std::vector<Rank> ranks;         // on several devices
+  std::optional<Summary> summary;  // none where the run ended before its end
+  double wall_ms = 0.0;            // from starting its process to its end
+  Json profile;                    // of a traced run; not part of a results file
+
+  std::string workload() const { return workload_of(config); }
+  bool throttled() const { return summary && summary->throttled.value_or(false); }
+};
+
+struct Results {
+  Json context = Json::object();
+  Json plan = Json::object();
+  bool complete = false;
+  Json stopped;  // why the plan ended; null before
+  std::vector<Run> runs;
+
+  /// Nothing where there is no such run.
+  const Run* find(const std::string& variant, const std::string& workload, int64_t round) const;
+};
+
+}  // namespace stepladder

@@ -1,0 +1,146 @@
+#include "bench/results/rounds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "bench/base/text.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+/// The runs that both have of the same rounds.
+std::vector<std::pair<const Run*, const Run*>> pairs_of(const Rounds& one, const Rounds& other) {
+  std::vector<std::pair<const Run*, const Run*>> pairs;
+  for (const auto& [round, run] : one)
+    if (const auto found = other.find(round); found != other.end()) pairs.emplace_back(run, found->second);
+  return pairs;
+}
+
+/// Milliseconds a token, those of all devices counted.
+double ms_per_token(const Run& run) {
+  const Json& config = run.config;
+  return run.summary->median_step_ms / (config.at("B").get<double>() * config.at("T").get<double>() *
+                                        static_cast<double>(world_size(config)));
+}
+
+ResultRow::Numbers numbers_of(const Rounds& rounds) {
+  ResultRow::Numbers numbers;
+  const auto of = [&](double Summary::*field) {
+    std::vector<double> values;
+    for (const auto& [round, run] : rounds) values.push_back((*run->summary).*field);
+    return values;
+  };
+  numbers.median_step_ms = median_over_rounds(of(&Summary::median_step_ms));
+  numbers.tokens_per_second = median_over_rounds(of(&Summary::tokens_per_second));
+  numbers.first_step_ms = median(of(&Summary::first_step_ms));
+  numbers.startup_ms = median(of(&Summary::startup_ms));
+
+  const auto known = [&](std::optional<double> Summary::*field) -> std::optional<double> {
+    std::vector<double> values;
+    for (const auto& [round, run] : rounds)
+      if (const auto& value = (*run->summary).*field) values.push_back(*value);
+    if (values.empty()) return std::nullopt;
+    return median(values);
+  };
+  numbers.mfu_nanogpt = known(&Summary::mfu_nanogpt);
+  numbers.mfu_llmc = known(&Summary::mfu_llmc);
+  numbers.val_loss = known(&Summary::val_loss);
+
+  std::vector<double> timed;
+  for (const auto& [round, run] : rounds) {
+    for (const Step& step : run->steps)
+      if (!step.warmup) timed.push_back(step.step_ms);
+    if (!numbers.compile) numbers.compile = run->summary->compile;
+    numbers.skipped_steps = std::max(numbers.skipped_steps, run->summary->skipped_steps);
+    const Memory& memory = run->summary->memory;
+    if (numbers.memory.by_name.empty()) numbers.memory.by_name = memory.by_name;
+    for (auto peak : {&Memory::live_peak, &Memory::reserved_peak, &Memory::process_peak})
+      numbers.memory.*peak = std::max(numbers.memory.*peak, memory.*peak);
+  }
+  numbers.p10_step_ms = quantile(timed, 0.1);
+  numbers.p90_step_ms = quantile(timed, 0.9);
+  numbers.final_loss = rounds.begin()->second->steps.back().loss.value();
+  return numbers;
+}
+
+}  // namespace
+
+Rounds rounds_of(const Results& results, const std::string& variant, const std::string& workload) {
+  Rounds rounds;
+  for (const Run& run : results.runs)
+    if (run.variant == variant && run.workload() == workload) rounds[run.round] = &run;
+  return rounds;
+}
+
+void drop_throttled(Rounds& rounds) {
+  std::erase_if(rounds, [](const auto& round) { return round.second->throttled(); });
+}
+
+std::optional<Estimate> speedup(const Rounds& before, const Rounds& after) {
+  std::vector<double> before_ms, after_ms;
+  for (const auto& [was, is] : pairs_of(before, after)) {
+    before_ms.push_back(ms_per_token(*was));
+    after_ms.push_back(ms_per_token(*is));
+  }
+  if (after_ms.empty()) return std::nullopt;
+  return speedup(before_ms, after_ms);
+}
+
+std::optional<Estimate> longer(const Rounds& rounds, const Rounds& than) {
+  std::vector<double> ms;
+  for (const auto& [run, other] : pairs_of(rounds, than))
+    ms.push_back(run->summary->median_step_ms - other->summary->median_step_ms);
+  if (ms.empty()) return std::nullopt;
+  return median_over_rounds(ms);
+}
+
+double besides_steps_ms(const Run& run) {
+  double ms = run.wall_ms;
+  for (const Step& step : run.steps) ms -= step.step_ms;
+  return ms;
+}
+
+std::string divergence(const Run& baseline, const Run& run, double tolerance) {
+  const size_t steps = std::min(baseline.steps.size(), run.steps.size());
+  for (size_t i = 0; i < steps; ++i) {
+    const double expected = baseline.steps[i].loss.value(), loss = run.steps[i].loss.value();
+    const double apart = std::abs(loss - expected) / std::abs(expected);
+    if (!(apart <= tolerance))
+      return cat("step ", i, ": loss ", number_text(loss), ", ", baseline.variant, " has ",
+                 number_text(expected), "; they are ", apart, " apart, the tolerance is ", tolerance);
+  }
+  return "";
+}
+
+std::vector<ResultRow> rows_of(const Results& results) {
+  std::vector<ResultRow> rows;
+  for (const Run& run : results.runs) {
+    if (is_apart(run.config)) continue;
+    const std::string workload = run.workload();
+    auto row = std::find_if(rows.begin(), rows.end(), [&](const ResultRow& r) {
+      return r.workload == workload && r.variant == run.variant && r.backend == run.backend;
+    });
+    if (row == rows.end()) {
+      row = rows.emplace(rows.end());
+      row->variant = run.variant, row->backend = run.backend, row->workload = workload;
+      row->peer = run.peer, row->config = run.config;
+    }
+    if (run.status != Status::ok && row->status == Status::ok) {
+      row->status = run.status;
+      row->reason = run.reason;
+    }
+    row->runs[run.round] = &run;
+  }
+  for (ResultRow& row : rows) {
+    row.rounds = std::ssize(row.runs);
+    row.throttled_rounds =
+        std::count_if(row.runs.begin(), row.runs.end(), [](const auto& r) { return r.second->throttled(); });
+    if (!row.throttled()) drop_throttled(row.runs);
+    if (row.status == Status::ok) row.numbers = numbers_of(row.runs);
+  }
+  return rows;
+}
+
+}  // namespace stepladder

@@ -1,0 +1,81 @@
+// Runs of a variant on a workload, by round: what they come to, and how they compare with others of the same
+// rounds.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/base/statistics.h"
+#include "bench/results/results.h"
+
+namespace stepladder {
+
+/// Runs of a variant on a workload, by round.
+using Rounds = std::map<int64_t, const Run*>;
+
+/// The runs of a variant on a workload.
+Rounds rounds_of(const Results& results, const std::string& variant, const std::string& workload);
+
+/// Leaves out the rounds in which the device was throttled.
+void drop_throttled(Rounds& rounds);
+
+/// How many times faster `after` is than `before` by time per token, over the rounds that both took part in.
+/// Every run must be ok. Nothing where no round is common.
+std::optional<Estimate> speedup(const Rounds& before, const Rounds& after);
+
+/// By how many ms a step is longer than `than`'s, over the rounds that both took part in; nothing where none
+/// is.
+std::optional<Estimate> longer(const Rounds& rounds, const Rounds& than);
+
+/// What a run took besides its steps: start-up, sampling between them, evaluation, and the end.
+double besides_steps_ms(const Run& run);
+
+/// Where the loss of `run` first leaves `baseline`'s by more than `tolerance`, relative:
+/// "step 7: loss 4.51, 00_fp32_baseline has 4.49 (...)"; "" while it does not.
+std::string divergence(const Run& baseline, const Run& run, double tolerance);
+
+/// How many times faster than another variant.
+struct Speedup {
+  std::string against;
+  Estimate ratio;
+};
+
+/// A variant on a workload over its rounds: a row of the report. Numbers are those of the runs that are ok,
+/// and there are none unless all runs are.
+struct ResultRow {
+  std::string variant, backend, workload, peer;
+  Status status = Status::ok;  // the first that is not ok, with its reason
+  std::string reason;
+  int64_t rounds = 0;
+  Json config = Json::object();
+  /// Rounds in which the device was throttled: the numbers are without them. Where that leaves none they are
+  /// of the throttled ones, and nothing is claimed on them.
+  int64_t throttled_rounds = 0;
+  bool throttled() const { return rounds > 0 && throttled_rounds == rounds; }
+
+  struct Numbers {
+    Estimate median_step_ms, tokens_per_second;
+    double p10_step_ms = 0.0, p90_step_ms = 0.0;  // of all timed steps
+    double first_step_ms = 0.0, startup_ms = 0.0;
+    std::optional<double> mfu_nanogpt, mfu_llmc;
+    Memory memory;
+    double final_loss = 0.0;
+    std::optional<double> val_loss;
+    std::optional<Compile> compile;          // of the first round
+    std::optional<int64_t> skipped_steps;    // at most
+    std::optional<double> break_even_steps;  // when a longer first step than the rung below has paid off
+    std::optional<Speedup> previous;         // the nearest rung below that took part
+    std::optional<Speedup> baseline;         // the lowest rung
+    std::vector<Speedup> peers;  // a rung's counterparts: "pytorch/02_tf32" for 02_tf32, "llmc" for all
+  };
+  std::optional<Numbers> numbers;
+  Rounds runs;  // that the numbers are of; they are the results' own
+};
+
+/// Rows as they first appear, not compared with each other yet. Runs of devices apart are no rows: scaling()
+/// holds others against them.
+std::vector<ResultRow> rows_of(const Results& results);
+
+}  // namespace stepladder

@@ -1,0 +1,405 @@
+#include "bench/run/child.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "bench/base/text.h"
+
+namespace stepladder {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMaxLine = 1 << 20;  // bytes; no event is near it
+constexpr size_t kMaxTail = 4096;
+
+[[noreturn]] void fail(const char* what) {
+  throw Error(cat(what, ": ", std::strerror(errno)));
+}
+
+class Fd {
+ public:
+  explicit Fd(int fd = -1) : fd_(fd) {}
+  ~Fd() { close(); }
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&&) = delete;
+  int get() const { return fd_; }
+  bool open() const { return fd_ >= 0; }
+  void reset(int fd) {
+    close();
+    fd_ = fd;
+  }
+  void close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_;
+};
+
+struct Pipe {
+  Fd read, write;
+  Pipe() {
+    int fds[2];
+    if (::pipe2(fds, O_CLOEXEC) != 0) fail("cannot make a pipe");
+    read.reset(fds[0]);
+    // Above every descriptor that the child is given, so that dup2() there overwrites none of the sources.
+    write.reset(::fcntl(fds[1], F_DUPFD_CLOEXEC, 10));
+    ::close(fds[1]);
+    if (!write.open()) fail("cannot make a pipe");
+  }
+};
+
+/// Signals write here, whichever thread they land on, and so wake poll().
+int wake_fd = -1;
+volatile std::sig_atomic_t interrupted_by = 0;
+
+void on_signal(int signal) {
+  const int error = errno;
+  if (signal != SIGCHLD) interrupted_by = signal;
+  [[maybe_unused]] const ssize_t full = ::write(wake_fd, "", 1);
+  errno = error;
+}
+
+const Pipe& wake_pipe() {
+  static const Pipe pipe = [] {
+    Pipe p;
+    for (int fd : {p.read.get(), p.write.get()}) ::fcntl(fd, F_SETFL, O_NONBLOCK);
+    wake_fd = p.write.get();
+    return p;
+  }();
+  return pipe;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& words) {
+  std::vector<char*> all;
+  for (const std::string& word : words) all.push_back(const_cast<char*>(word.c_str()));
+  all.push_back(nullptr);
+  return all;
+}
+
+/// This process's environment with `changes` to it.
+std::vector<std::string> environment_with(const std::vector<std::string>& changes) {
+  std::vector<std::string> all = changes;
+  for (char** variable = environ; *variable; ++variable) {
+    const std::string_view text = *variable;
+    const std::string_view name = text.substr(0, text.find('=') + 1);
+    if (std::none_of(changes.begin(), changes.end(), [&](const auto& c) { return c.starts_with(name); }))
+      all.emplace_back(text);
+  }
+  return all;
+}
+
+/// What the child does between fork and exec: async-signal-safe calls only.
+struct Birth {
+  char* const* argv;
+  char* const* environment;
+  pid_t parent;
+  int lines, channel, errors, null, failure;
+
+  [[noreturn]] void run() const {
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(127);  // gone before the line above
+    ::dup2(null, STDIN_FILENO);
+    ::dup2(null, STDOUT_FILENO);
+    ::dup2(errors, STDERR_FILENO);
+    ::dup2(lines, channel);
+    ::execvpe(argv[0], argv, environment);
+    const int error = errno;
+    [[maybe_unused]] const ssize_t told = ::write(failure, &error, sizeof error);
+    ::_exit(127);
+  }
+};
+
+/// One end of a pipe read into `text` as far as it goes without waiting. False at its end.
+bool drain(int fd, std::string& text) {
+  std::array<char, 1 << 16> buffer;
+  for (;;) {
+    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+    if (n > 0)
+      text.append(buffer.data(), static_cast<size_t>(n));
+    else if (n < 0 && errno == EINTR)
+      continue;
+    else
+      return n < 0 && errno == EAGAIN;
+    if (text.size() > kMaxLine) return true;  // the caller has enough to look at
+  }
+}
+
+/// Hands each whole line of `text` over and removes it. False once `on_line` refuses one, or a line has no
+/// end.
+bool hand_over(std::string& text, const std::function<bool(std::string_view)>& on_line) {
+  size_t begin = 0;
+  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+    if (!on_line(std::string_view(text).substr(begin, end - begin))) return false;
+  text.erase(0, begin);
+  return text.size() <= kMaxLine;
+}
+
+/// A started process and its group, which do not outlive it.
+class Child {
+ public:
+  explicit Child(const Birth& birth) : pid_(::fork()) {
+    if (pid_ < 0) fail("cannot start a process");
+    if (pid_ == 0) birth.run();
+    ::setpgid(pid_, pid_);  // whichever of the two comes first
+  }
+  ~Child() {
+    kill(SIGKILL);
+    if (pid_ > 0) ::waitpid(pid_, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  void kill(int signal) const {
+    if (pid_ > 0) ::kill(-pid_, signal);
+  }
+  bool ended() const { return state() != 0 && state() != CLD_STOPPED; }
+  bool stopped() const { return state() == CLD_STOPPED; }
+  /// How it ended, once it has; what it left behind in its group is killed while the id is still its.
+  void reap(ChildEnd& end) {
+    kill(SIGKILL);
+    int status = 0;
+    ::waitpid(std::exchange(pid_, -1), &status, 0);
+    if (WIFSIGNALED(status) && end.how == ChildEnd::How::exited) end.how = ChildEnd::How::signalled;
+    end.code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+  }
+
+ private:
+  /// 0 while it runs. Both are asked for at once: waitid() for stops alone fails where it has ended.
+  int state() const {
+    siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) != 0)
+      fail("cannot wait for a process");
+    return info.si_pid == pid_ ? info.si_code : 0;
+  }
+
+  pid_t pid_;
+};
+
+/// A rank's lines, as far as they have been read.
+struct Stream {
+  Pipe pipe;
+  std::string pending;
+};
+
+/// A process of a job, from its start to its end.
+class Member {
+ public:
+  /// Throws Error when it cannot be started.
+  Member(const Job::Process& process, const std::vector<std::string>& more_environment, const Pipe& lines,
+         Channel channel, const Fd& null)
+      : child_(birth(process, more_environment, lines, channel, null)) {
+    errors_.write.close();
+    failure_.write.close();
+    int error = 0;
+    if (::read(failure_.read.get(), &error, sizeof error) == sizeof error)
+      throw Error(cat("cannot start ", process.command.front(), ": ", std::strerror(error)));
+    ::fcntl(errors_.read.get(), F_SETFL, O_NONBLOCK);
+  }
+
+  Child& child() { return child_; }
+  int errors() const { return errors_.read.get(); }
+  void listen() {
+    if (!errors_.read.open()) return;
+    if (!drain(errors_.read.get(), end.stderr_tail)) errors_.read.close();
+    if (end.stderr_tail.size() > kMaxTail) end.stderr_tail.erase(0, end.stderr_tail.size() - kMaxTail);
+  }
+
+  bool running = true;
+  ChildEnd end;
+
+ private:
+  Birth birth(const Job::Process& process, std::vector<std::string> more, const Pipe& lines, Channel channel,
+              const Fd& null) {
+    more.insert(more.end(), process.environment.begin(), process.environment.end());
+    environment_ = environment_with(more);
+    argv_ = pointers(process.command);
+    envp_ = pointers(environment_);
+    return {
+        argv_.data(),        envp_.data(), ::getpid(),          lines.write.get(), static_cast<int>(channel),
+        errors_.write.get(), null.get(),   failure_.write.get()};
+  }
+
+  std::vector<std::string> environment_;
+  std::vector<char*> argv_, envp_;
+  Pipe errors_, failure_;
+  Child child_;
+};
+
+/// Milliseconds until `deadline` for poll(), rounded up.
+int until(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000'000));
+}
+
+}  // namespace
+
+InterruptGuard::InterruptGuard() {
+  wake_pipe();
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {
+    struct sigaction before {};
+    ::sigaction(signal, nullptr, &before);
+    if (signal != SIGCHLD && before.sa_handler == SIG_IGN) continue;
+    ::sigaction(signal, &action, nullptr);
+    before_.emplace_back(signal, before);
+  }
+}
+
+InterruptGuard::~InterruptGuard() {
+  for (const auto& [signal, before] : before_) ::sigaction(signal, &before, nullptr);
+}
+
+std::string ChildEnd::last_words() const {
+  const size_t end = stderr_tail.find_last_not_of("\n ");
+  if (end == std::string::npos) return "";
+  const size_t begin = stderr_tail.rfind('\n', end) + 1;  // 0 where there is no newline
+  return cat(" (", printable(std::string_view(stderr_tail).substr(begin, end + 1 - begin), 500), ")");
+}
+
+JobEnd run_job(const Job& job, Channel channel, double timeout_s,
+               const std::function<bool(size_t rank, std::string_view line)>& on_line) {
+  const bool launcher = job.processes.size() == 1;
+  check(launcher || job.processes.size() == job.ranks, "a job is one process a rank, or a launcher");
+  for (const Job::Process& process : job.processes) check(!process.command.empty(), "an empty command");
+  const InterruptGuard guard;
+  const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null.open()) fail("cannot open /dev/null");
+
+  std::vector<Stream> streams(job.ranks);
+  std::vector<std::string> paths;
+  for (size_t rank = 0; job.ranks > 1 && launcher && rank < job.ranks; ++rank)
+    paths.push_back(
+        cat("STEPLADDER_EVENTS_", rank, "=/proc/", ::getpid(), "/fd/", streams[rank].pipe.write.get()));
+  std::deque<Member> members;  // never moved
+  for (size_t i = 0; i < job.processes.size(); ++i)
+    members.emplace_back(job.processes[i], paths, streams[i].pipe, channel, null);
+  for (Stream& stream : streams) {
+    if (paths.empty()) stream.pipe.write.close();
+    ::fcntl(stream.pipe.read.get(), F_SETFL, O_NONBLOCK);
+  }
+
+  JobEnd job_end;
+  std::optional<ChildEnd::How> how;  // that this process ended the job
+  const Member* culprit = nullptr;
+  Clock::time_point kill_at = Clock::time_point::max();
+  bool stopping = false, killed = false, interrupted = false;
+  const auto seconds = [](double s) {
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(s, 1e9)));
+  };
+  const auto stop = [&] {
+    if (stopping) return;
+    stopping = true;
+    kill_at = Clock::now() + seconds(job.grace_s);
+    if (job.grace_s > 0.0)
+      for (Member& member : members) member.child().kill(SIGTERM);
+  };
+  const auto stop_as = [&](ChildEnd::How why) {
+    if (!stopping) how = why;
+    stop();
+  };
+  const auto listen = [&] {
+    for (size_t rank = 0; rank < streams.size(); ++rank) {
+      auto& [pipe, pending] = streams[rank];
+      if (!pipe.read.open()) continue;
+      if (!drain(pipe.read.get(), pending)) pipe.read.close();
+      if (hand_over(pending, [&](std::string_view line) { return on_line(rank, line); })) continue;
+      pending.clear();
+      pipe.read.close();
+      stop_as(ChildEnd::How::refused);
+    }
+    for (Member& member : members) member.listen();
+  };
+  const auto fault = [&](Member& member) {
+    // A rank that a signal ended is to blame, even where others noticed and left before the system had told.
+    const bool worse =
+        !culprit || (culprit->end.how == ChildEnd::How::exited &&
+                     member.end.how == ChildEnd::How::signalled && member.end.code != SIGTERM && !killed);
+    if (worse) culprit = &member;
+    stop();
+  };
+
+  const auto deadline = Clock::now() + seconds(timeout_s);
+  std::string wake;
+  std::vector<bool> ended(members.size());
+  for (;;) {
+    // Whether it has ended is asked before its pipes are emptied: what it wrote last is then already there.
+    for (size_t i = 0; i < members.size(); ++i) ended[i] = members[i].running && members[i].child().ended();
+    listen();
+    for (size_t i = 0; i < members.size(); ++i) {
+      Member& member = members[i];
+      if (ended[i]) {
+        member.running = false;
+        member.child().reap(member.end);
+        if (!how && (member.end.how != ChildEnd::How::exited || member.end.code != 0)) fault(member);
+      } else if (member.running && members.size() > 1 && !stopping && member.child().stopped()) {
+        member.end.how = ChildEnd::How::stopped;
+        fault(member);
+      }
+    }
+    if (std::none_of(members.begin(), members.end(), [](const Member& m) { return m.running; })) break;
+    if (interrupted_by != 0) interrupted = true, stop();
+    if (Clock::now() >= deadline) stop_as(ChildEnd::How::timed_out);
+    if (!killed && Clock::now() >= kill_at) {
+      killed = true;
+      for (Member& member : members) member.child().kill(SIGKILL);
+    }
+    std::vector<pollfd> fds = {{wake_pipe().read.get(), POLLIN, 0}};
+    for (const Stream& stream : streams) fds.push_back({stream.pipe.read.get(), POLLIN, 0});
+    for (const Member& member : members) fds.push_back({member.errors(), POLLIN, 0});
+    ::poll(fds.data(), fds.size(), killed ? -1 : until(stopping ? kill_at : deadline));
+    drain(wake_pipe().read.get(), wake);
+    wake.clear();
+  }
+  if (interrupted) throw Interrupted(interrupted_by);
+  for (size_t i = 0; i < members.size(); ++i)
+    if (&members[i] == culprit) job_end.process = i;
+  job_end.end = std::move(members[job_end.process].end);
+  if (how) job_end.end.how = *how;
+  return job_end;
+}
+
+ChildEnd run_child(const std::vector<std::string>& command, Channel channel, double timeout_s,
+                   const std::function<bool(std::string_view line)>& on_line) {
+  return run_job({.processes = {{command}}}, channel, timeout_s,
+                 [&](size_t, std::string_view line) { return on_line(line); })
+      .end;
+}
+
+std::optional<std::string> output_of(const std::vector<std::string>& command, double timeout_s) try {
+  std::string text;
+  const ChildEnd end = run_child(command, Channel::out, timeout_s, [&](std::string_view line) {
+    text += (text.empty() ? "" : "\n") + std::string(line);
+    return true;
+  });
+  if (end.how != ChildEnd::How::exited || end.code != 0) return std::nullopt;
+  return text;
+} catch (const Interrupted&) {
+  throw;
+} catch (const Error&) {
+  return std::nullopt;
+}
+
+void exec(const std::vector<std::string>& command) {
+  const std::vector<char*> argv = pointers(command);
+  ::execvp(argv[0], argv.data());
+  throw Error(cat("cannot start ", command.front(), ": ", std::strerror(errno)));
+}
+
+}  // namespace stepladder

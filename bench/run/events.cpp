@@ -1,0 +1,53 @@
+#include "bench/run/events.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <string>
+
+#include "model/error.h"
+
+namespace stepladder {
+
+EventWriter::EventWriter(int fd) : fd_(fd) {
+  if (fd_ < 0) return;
+  if (fcntl(fd_, F_GETFD) == -1) throw InputError(cat("--events ", fd_, ": no such open file descriptor"));
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+void EventWriter::write(const nlohmann::ordered_json& event) {
+  if (fd_ < 0 || !connected_) return;
+  // A path may hold any bytes; replace keeps the line valid JSON.
+  const std::string line = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  for (std::string_view rest = line; !rest.empty();) {
+    const ssize_t written = ::write(fd_, rest.data(), rest.size());
+    if (written >= 0) {
+      rest.remove_prefix(static_cast<size_t>(written));
+    } else if (errno != EINTR) {
+      connected_ = false;
+      return;
+    }
+  }
+}
+
+nlohmann::ordered_json device_json(const DeviceInfo& device) {
+  return {{"backend", device.backend},
+          {"name", device.name},
+          {"uuid", device.uuid},
+          {"compute_capability", device.compute_capability},
+          {"total_memory", device.total_memory},
+          {"driver", device.driver},
+          {"runtime", device.runtime},
+          {"blas", device.blas},
+          {"attention", device.attention}};
+}
+
+nlohmann::json parse_event(std::string_view line) {
+  auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const bool valid = event.is_object() && event.contains("event") && event["event"].is_string();
+  return valid ? event : nlohmann::json();
+}
+
+}  // namespace stepladder

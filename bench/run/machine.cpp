@@ -1,0 +1,165 @@
+#include "bench/run/machine.h"
+
+#include <sched.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "bench/base/text.h"
+#include "bench/run/child.h"
+#include "bench/run/events.h"
+#include "bench/run/telemetry.h"
+#include "model/device.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+constexpr const char* kSelf = "/proc/self/exe";
+constexpr double kProbeTimeout = 60.0;  // seconds; many devices take a driver long
+
+/// The value after the first "<key>:" or "<key>=" of a file; "" where there is none.
+std::string field(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const size_t end = line.find_first_of("=:");
+    if (end == std::string::npos || line.substr(0, line.find_last_not_of(" \t", end - 1) + 1) != key)
+      continue;
+    const size_t begin = line.find_first_not_of(" \t\"", end + 1);
+    const size_t last = line.find_last_not_of(" \t\"");
+    return begin == std::string::npos ? "" : line.substr(begin, last + 1 - begin);
+  }
+  return "";
+}
+
+int64_t meminfo(const char* key) {
+  return std::atoll(field("/proc/meminfo", key).c_str()) * 1024;
+}
+
+/// That this process was started with, the program by its own name.
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string words, word;
+  for (std::getline(file, word, '\0'); std::getline(file, word, '\0');) words += " " + word;
+  return "stepladder" + words;
+}
+
+/// "2025-01-31T12:34:56.789Z".
+std::string now_utc() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  const std::time_t seconds = ms / 1000;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[32];
+  const size_t size = std::strftime(text, sizeof text, "%FT%T", &utc);
+  const std::string millis = std::to_string(1000 + ms % 1000).substr(1);
+  return cat(std::string_view(text, size), ".", millis, "Z");
+}
+
+DeviceInfo device_from(const nlohmann::json& json) {
+  DeviceInfo device;
+  json.at("backend").get_to(device.backend);
+  json.at("name").get_to(device.name);
+  json.at("uuid").get_to(device.uuid);
+  json.at("compute_capability").get_to(device.compute_capability);
+  json.at("total_memory").get_to(device.total_memory);
+  json.at("driver").get_to(device.driver);
+  json.at("runtime").get_to(device.runtime);
+  json.at("blas").get_to(device.blas);
+  json.at("attention").get_to(device.attention);
+  return device;
+}
+
+}  // namespace
+
+std::string version() {
+  return STEPLADDER_VERSION;
+}
+
+Host host() {
+  Host host;
+  utsname system{};
+  uname(&system);
+  host.name = system.nodename;
+  const std::string distribution = field("/etc/os-release", "PRETTY_NAME");
+  host.os = cat(distribution.empty() ? "" : distribution + ", ", system.sysname, " ", system.release);
+  host.cpu = field("/proc/cpuinfo", "model name");
+  if (host.cpu.empty()) host.cpu = system.machine;
+  cpu_set_t cpus;
+  host.cores =
+      sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : sysconf(_SC_NPROCESSORS_ONLN);
+  host.memory = meminfo("MemTotal");
+  host.free = meminfo("MemAvailable");
+  return host;
+}
+
+DeviceProbe probe_device(const std::string& backend, int64_t index) {
+  const auto text = output_of(
+      {kSelf, "probe-device", "--backend", backend, "--device", std::to_string(index)}, kProbeTimeout);
+  const auto json = nlohmann::json::parse(text.value_or(""), nullptr, /*allow_exceptions=*/false);
+  DeviceProbe probe;
+  if (!json.is_object()) {
+    probe.error = "the device does not answer: its driver crashed or hangs";
+  } else if (json.contains("error")) {
+    json.at("error").get_to(probe.error);
+  } else {
+    probe.device = device_from(json);
+    probe.telemetry = json.at("telemetry");
+    json.at("devices").get_to(probe.devices);
+  }
+  return probe;
+}
+
+DeviceProbe require_device(const std::string& backend, int64_t index) {
+  DeviceProbe probe = probe_device(backend, index);
+  if (!probe.error.empty()) throw Error(probe.error);
+  return probe;
+}
+
+void print_device(const std::string& backend, int index) {
+  Json answer;
+  try {
+    answer = device_json(make_ops(backend, index)->device().info());
+    answer["devices"] = device_count(backend);
+    answer["telemetry"] = Telemetry(answer["uuid"]).describe();
+  } catch (const Error& e) {
+    answer["error"] = e.what();
+  }
+  std::cout << answer << std::endl;
+}
+
+std::string bin_dir() {
+  if (const char* dir = std::getenv("STEPLADDER_BIN_DIR")) return dir;
+  return std::filesystem::read_symlink(kSelf).parent_path().string();
+}
+
+std::string python() {
+  if (const char* named = std::getenv("STEPLADDER_PYTHON")) return named;
+  const std::string venv = STEPLADDER_SOURCE_DIR "/.venv/bin/python";
+  return std::filesystem::exists(venv) ? venv : "python3";
+}
+
+Json machine_context(const DeviceProbe& probe) {
+  const Host h = host();
+  return {{"version", version()},
+          {"commit", build_commit()},
+          {"build", STEPLADDER_BUILD},
+          {"command_line", command_line()},
+          {"time", now_utc()},
+          {"host", h.name},
+          {"os", h.os},
+          {"cpu", h.cpu},
+          {"cores", h.cores},
+          {"memory", h.memory},
+          {"device", device_json(probe.device)},
+          {"telemetry", probe.telemetry}};
+}
+
+}  // namespace stepladder

@@ -1,0 +1,51 @@
+// What this program runs on, for a results file's context and for the doctor.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "bench/results/results.h"
+#include "model/ops.h"
+
+namespace stepladder {
+
+/// Of this tool: "0.1.0".
+std::string version();
+
+/// The commit that this program was built from, with "-dirty" where tracked files differed; "" where it was
+/// no checkout.
+const char* build_commit();
+
+struct Host {
+  std::string name, os, cpu;
+  int64_t cores = 0;             // that this process may use
+  int64_t memory = 0, free = 0;  // bytes
+};
+Host host();
+
+/// A device, or why there is none.
+struct DeviceProbe {
+  DeviceInfo device;
+  int64_t devices = 1;  // of its backend
+  Json telemetry;       // Telemetry::describe()
+  std::string error;
+};
+
+/// Asks a child process for the device, so that this one holds no device memory while rungs are measured and
+/// survives a broken driver.
+DeviceProbe probe_device(const std::string& backend, int64_t index);
+/// The same. Throws Error where there is none.
+DeviceProbe require_device(const std::string& backend, int64_t index);
+/// The child's side: prints what probe_device() reads.
+void print_device(const std::string& backend, int index);
+
+/// Folder of the running executable, where the rungs' executables are; STEPLADDER_BIN_DIR names another.
+std::string bin_dir();
+
+/// The Python for the charts and the page: STEPLADDER_PYTHON, else the source folder's .venv, else python3.
+std::string python();
+
+/// Tool version, commit of the build, command line, host, device and time: the context of a results file.
+Json machine_context(const DeviceProbe& probe);
+
+}  // namespace stepladder

@@ -1,0 +1,88 @@
+#include "bench/run/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <iostream>
+
+#include "bench/base/text.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+/// "0:07", "12:34", "1:02:03".
+std::string clock_text(double seconds) {
+  const auto s = std::llround(seconds);
+  const auto two = [](long long n) { return cat(n < 10 ? "0" : "", n); };
+  return s < 3600 ? cat(s / 60, ":", two(s % 60)) : cat(s / 3600, ":", two(s / 60 % 60), ":", two(s % 60));
+}
+
+size_t terminal_width() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+Progress::Progress(size_t total, size_t done)
+    : terminal_(isatty(STDERR_FILENO) != 0), total_(total), done_(done) {}
+
+Progress::~Progress() {
+  clear();
+}
+
+void Progress::start(const std::string& key, int64_t round, int64_t steps) {
+  key_ = key;
+  round_ = round;
+  steps_ = steps;
+  steps_done_ = 0;
+  start_ = Clock::now();
+  show(label() + "  starting");
+}
+
+void Progress::step(const Step& step) {
+  steps_done_ = step.step + 1;
+  show(cat(label(), "  step ", steps_done_, "/", steps_, "  ", fixed(step.step_ms, 1), " ms  ETA ",
+           clock_text(seconds_left())));
+}
+
+void Progress::finish(const Run& run) {
+  seconds_[key_] = std::chrono::duration<double>(Clock::now() - start_).count();
+  clear();
+  std::string line = cat(label(), ": ", name_of(run.status));
+  if (run.summary) {
+    line += cat(", ", fixed(run.summary->median_step_ms, 2), " ms, ",
+                grouped(std::llround(run.summary->tokens_per_second)), " tok/s");
+    if (run.throttled()) line += cat(", throttled in ", *run.summary->throttled_steps, " steps");
+  }
+  if (!run.reason.empty()) line += cat(run.summary ? "; " : ", ", run.reason);
+  if (!terminal_ || run.status != Status::ok || run.throttled()) std::cerr << line << std::endl;
+  ++done_;
+}
+
+std::string Progress::label() const {
+  return cat("[", done_ + 1, "/", total_, "] ", key_, ", round ", round_);
+}
+
+double Progress::seconds_left() const {
+  // Runs that have not been measured yet are taken to last as long as this one.
+  const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+  const double projected = elapsed * static_cast<double>(steps_) / static_cast<double>(steps_done_);
+  double sum = projected;
+  for (const auto& [key, seconds] : seconds_)
+    if (key != key_) sum += seconds;
+  const double mean = sum / static_cast<double>(seconds_.size() + (seconds_.contains(key_) ? 0 : 1));
+  return projected - elapsed + mean * static_cast<double>(total_ - done_ - 1);
+}
+
+void Progress::show(const std::string& line) const {
+  if (terminal_) std::cerr << "\r\033[K" << line.substr(0, terminal_width() - 1) << std::flush;
+}
+
+void Progress::clear() const {
+  if (terminal_) std::cerr << "\r\033[K" << std::flush;
+}
+
+}  // namespace stepladder

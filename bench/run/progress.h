@@ -1,0 +1,42 @@
+// What a user sees while runs go on: on a terminal one line that is updated, elsewhere a line per finished
+// run.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+
+#include "bench/results/results.h"
+
+namespace stepladder {
+
+/// Writes to stderr. `total` runs, of which `done` were there before.
+class Progress {
+ public:
+  Progress(size_t total, size_t done);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// `key` names runs that take as long as each other: a rung on a workload.
+  void start(const std::string& key, int64_t round, int64_t steps);
+  void step(const Step& step);
+  void finish(const Run& run);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double seconds_left() const;
+  std::string label() const;
+  void show(const std::string& line) const;
+  void clear() const;
+
+  const bool terminal_;
+  const size_t total_;
+  size_t done_;
+  std::string key_;
+  int64_t round_ = 0, steps_ = 0, steps_done_ = 0;
+  Clock::time_point start_;
+  std::map<std::string, double> seconds_;  // of the last finished run, by key
+};
+
+}  // namespace stepladder

@@ -1,0 +1,370 @@
+#include "bench/run/runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <tuple>
+
+#include "bench/base/statistics.h"
+#include "bench/base/text.h"
+#include "bench/run/child.h"
+#include "bench/run/events.h"
+#include "bench/run/ranks.h"
+#include "model/config.h"
+#include "model/flops.h"
+
+namespace stepladder {
+namespace {
+
+/// A report that makes no sense: the run's status is crash, its reason this.
+struct BadReport : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+using Event = nlohmann::json;
+
+template <class T>
+constexpr const char* kKind = "an object ";
+template <>
+constexpr const char* kKind<double> = "a number ";
+template <>
+constexpr const char* kKind<int64_t> = "a whole number ";
+template <>
+constexpr const char* kKind<std::string> = "a string ";
+template <>
+constexpr const char* kKind<std::vector<std::string>> = "a list of strings ";
+
+template <class T>
+bool is(const Event& value) {
+  if constexpr (std::is_same_v<T, double>) return value.is_number();
+  if constexpr (std::is_same_v<T, int64_t>) return value.is_number_integer();
+  if constexpr (std::is_same_v<T, std::string>) return value.is_string();
+  if constexpr (std::is_same_v<T, Event>) return value.is_object();
+  return value.is_array() && std::all_of(value.begin(), value.end(), is<std::string>);
+}
+
+/// A field of an event; nothing where it is missing or null. Throws BadReport where it is of another type.
+template <class T>
+std::optional<T> value_if(const Event& event, const char* key) {
+  const auto found = event.find(key);
+  if (found == event.end() || found->is_null()) return std::nullopt;
+  if (!is<T>(*found)) throw BadReport(cat("an event without ", kKind<T>, key));
+  return found->get<T>();
+}
+
+/// The same, known to be there.
+template <class T>
+T value_at(const Event& event, const char* key) {
+  if (const auto value = value_if<T>(event, key)) return *value;
+  throw BadReport(cat("an event without ", kKind<T>, key));
+}
+
+/// What a child's events come to.
+class Report {
+ public:
+  Report(Run& run, const RunRequest& request, size_t rank, const std::function<void(const Step&)>& on_step)
+      : run_(run), request_(request), first_(rank == 0), on_step_(on_step) {}
+
+  /// Throws BadReport.
+  void take(std::string_view line) {
+    const Event event = parse_event(line);
+    if (event.is_null())
+      throw BadReport(cat("not an event on its event stream: '", printable(line, 60), "'"));
+    const std::string kind = event["event"];
+    if (kind == "start")
+      start(event);
+    else if (kind == "step")
+      step(event);
+    else if (kind == "eval")
+      val_loss = value_if<double>(event, "val_loss");
+    else if (kind == "profile")
+      run_.profile = value_at<Event>(event, "profile");
+    else if (kind == "end")
+      end(event);
+    else if (kind == "exit")  // from job_of_ranks()
+      exit_status = value_at<int64_t>(event, "status");
+    else if (kind == "error")
+      error = {value_at<std::string>(event, "status"),
+               printable(value_at<std::string>(event, "reason"), 500)};
+  }
+
+  struct Failure {
+    std::string status, reason;
+  };
+  bool started = false, ended = false;
+  double startup_ms = 0.0;
+  Memory memory;
+  std::optional<double> val_loss;
+  std::optional<Compile> compile;
+  std::optional<int64_t> skipped_steps;
+  std::optional<Failure> error;
+  std::optional<int64_t> exit_status;  // as a shell has it: 128 + n for signal n
+  std::string host, device;
+
+ private:
+  void start(const Event& event) {
+    const Program& program = request_.program;
+    if (value_at<std::string>(event, "variant") !=
+        (program.calls_itself.empty() ? program.variant : program.calls_itself))
+      throw BadReport(cat("it is ", printable(value_at<std::string>(event, "variant"), 60)));
+    if (value_at<std::string>(event, "source_hash") != request_.source_hash)
+      throw Error(
+          cat(request_.program.variant, " was built anew since its first run: --overwrite starts again"),
+          kExitNotComparable);
+    run_.backend = value_at<std::string>(event, "backend");
+    const Event config = value_at<Event>(event, "config"),
+                memory_by_name = value_at<Event>(event, "memory_by_name");
+    for (const auto& [key, value] : config.items())
+      if (!run_.config.contains(key)) run_.config[key] = value;
+    startup_ms = value_at<double>(event, "startup_ms");
+    if (event.contains("host")) host = value_at<std::string>(event, "host");
+    // llm.c does not tell its device's.
+    if (event.contains("device") && value_at<Event>(event, "device").contains("uuid"))
+      device = value_at<std::string>(event["device"], "uuid");
+    for (const auto& [name, bytes] : memory_by_name.items())
+      if (bytes.is_number_integer()) memory.by_name[name] = bytes.get<int64_t>();
+    started = true;
+  }
+
+  void step(const Event& event) {
+    if (!started) throw BadReport("a step before its start");
+    Step step;
+    step.step = value_at<int64_t>(event, "step");
+    if (step.step != static_cast<int64_t>(run_.steps.size()))
+      throw BadReport(cat("step ", step.step, " where step ", run_.steps.size(), " was due"));
+    step.step_ms = value_at<double>(event, "step_ms");
+    if (!(step.step_ms > 0.0)) throw BadReport(cat("step ", step.step, " took ", step.step_ms, " ms"));
+    step.device_ms = value_if<double>(event, "device_ms");
+    step.loss = value_if<double>(event, "loss");
+    step.grad_norm = value_if<double>(event, "grad_norm");
+    step.lr = value_if<double>(event, "lr");
+    step.device = {value_if<int64_t>(event, "sm_mhz"), value_if<int64_t>(event, "memory_mhz"),
+                   value_if<double>(event, "power_w"), value_if<int64_t>(event, "temperature_c"),
+                   value_if<std::vector<std::string>>(event, "throttle")};
+    if (request_.telemetry && first_) step.device = request_.telemetry->sample();
+    run_.steps.push_back(step);
+    if (first_) on_step_(step);
+  }
+
+  void end(const Event& event) {
+    const Event bytes = value_at<Event>(event, "memory_bytes");
+    memory.live_peak = value_at<int64_t>(bytes, "live_peak");
+    memory.reserved_peak = value_at<int64_t>(bytes, "reserved_peak");
+    memory.process_peak = value_at<int64_t>(bytes, "process_peak");
+    if (event.contains("compile")) {
+      const Event spent = value_at<Event>(event, "compile");
+      compile = {value_at<double>(spent, "search_ms"), value_at<double>(spent, "capture_ms"),
+                 value_at<int64_t>(spent, "searched"), value_at<int64_t>(spent, "from_cache")};
+    }
+    if (event.contains("skipped_steps")) skipped_steps = value_at<int64_t>(event, "skipped_steps");
+    ended = true;
+  }
+
+  Run& run_;
+  const RunRequest& request_;
+  const bool first_;  // rank 0, which is on the device that is sampled and is heard of
+  const std::function<void(const Step&)>& on_step_;
+};
+
+struct Verdict {
+  Status status = Status::ok;
+  std::string reason;
+};
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name ? cat("SIG", name) : cat("signal ", signal);
+}
+
+Verdict reported_failure(const Report::Failure& failure) {
+  for (Status status : {Status::oom, Status::unsupported, Status::diverged})
+    if (failure.status == name_of(status)) return {status, failure.reason};
+  return {Status::crash, failure.reason};
+}
+
+/// Of one process. Only rank 0 has the loss.
+Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const RunRequest& request,
+              size_t rank) {
+  const std::string last = end.last_words();
+  const auto crash = [&](const auto&... what) { return Verdict{Status::crash, cat(what..., last)}; };
+  switch (end.how) {
+    case ChildEnd::How::timed_out:
+      return {Status::timeout, cat("killed after ", number_text(request.timeout_s), " s at step ",
+                                   run.steps.size(), " of ", request.steps, "; --timeout allows more")};
+    case ChildEnd::How::signalled:
+      return crash("killed by ", signal_name(end.code), " at step ", run.steps.size(), " of ", request.steps);
+    case ChildEnd::How::stopped:
+      return crash("stopped by a signal at step ", run.steps.size(), " of ", request.steps);
+    case ChildEnd::How::refused:
+      return crash("too long a line on its event stream");
+    case ChildEnd::How::exited:
+      break;
+  }
+  if (end.code == kExitUsage && request.program.peer.empty())
+    throw InputError(report.error ? report.error->reason
+                                  : cat(request.program.variant, " refused its options", last));
+  if (report.error) return reported_failure(*report.error);
+  if (end.code != 0) return crash("exit status ", end.code);
+  if (!report.ended) return crash("ended without reporting its end");
+  if (static_cast<int64_t>(run.steps.size()) != request.steps)
+    return crash("reported ", run.steps.size(), " of ", request.steps, " steps");
+  for (const Step& step : run.steps)
+    if (rank == 0 && !step.loss)
+      return {Status::diverged, cat("step ", step.step, ": the loss is not finite")};
+  return {};
+}
+
+/// Marks the warm-up and sums up the rest. Throws std::logic_error on an MFU over 1.
+Summary summarize(Run& run, const Report& report, const RunRequest& request) {
+  std::vector<double> ms;
+  for (const Step& step : run.steps) ms.push_back(step.step_ms);
+  const size_t warmup = warmup_steps(ms, static_cast<size_t>(request.warmup));
+  for (size_t i = 0; i < warmup; ++i) run.steps[i].warmup = true;
+  const std::span<const double> timed = std::span(ms).subspan(warmup);
+
+  Summary summary;
+  summary.median_step_ms = median(timed);
+  summary.p10_step_ms = quantile(timed, 0.1);
+  summary.p90_step_ms = quantile(timed, 0.9);
+  summary.first_step_ms = ms.front();
+  summary.startup_ms = report.startup_ms;
+  summary.warmup_steps = static_cast<int64_t>(warmup);
+  summary.val_loss = report.val_loss;
+  summary.memory = report.memory;
+  summary.compile = report.compile;
+  summary.skipped_steps = report.skipped_steps;
+  for (const Step& step : std::span(run.steps).subspan(warmup))
+    if (const auto throttled = step.device.throttled())
+      summary.throttled_steps = summary.throttled_steps.value_or(0) + *throttled;
+  if (summary.throttled_steps)
+    summary.throttled = 2 * *summary.throttled_steps > std::ssize(run.steps) - summary.warmup_steps;
+
+  Config config = Config::named(run.config.at("model"));
+  config.B = run.config.at("B");
+  config.T = run.config.at("T");
+  const auto devices = static_cast<double>(request.devices);
+  const double tokens = static_cast<double>(config.B * config.T) * devices;
+  summary.tokens_per_second = tokens / (summary.median_step_ms * 1e-3);
+  auto peak = peak_flops(request.device_name, request.program.math);
+  if (peak) *peak *= devices;
+  summary.mfu_nanogpt = mfu(flops_per_token_nanogpt(config), summary.tokens_per_second, peak);
+  summary.mfu_llmc = mfu(flops_per_token_llmc(config), summary.tokens_per_second, peak);
+  return summary;
+}
+
+// ---- several devices
+
+/// The ranks' runs as one: rank 0's, with the slowest rank's time for each step.
+void merge(Run& run, const std::vector<Run>& parts, const std::deque<Report>& reports) {
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    const Run& part = parts[rank];
+    const Report& report = reports[rank];
+    Rank& row = run.ranks.emplace_back();
+    row.rank = static_cast<int64_t>(rank);
+    row.host = report.host;
+    row.device = report.device;
+    row.memory = report.memory;
+    row.memory.by_name.clear();  // as rank 0's
+    for (const Step& step : part.steps) row.step_ms.push_back(step.step_ms);
+    for (size_t i = 0; i < std::min(run.steps.size(), part.steps.size()); ++i) {
+      Step& step = run.steps[i];
+      step.step_ms = std::max(step.step_ms, part.steps[i].step_ms);
+      if (part.steps[i].device.throttled().value_or(false)) step.device = part.steps[i].device;
+    }
+  }
+}
+
+void merge(Summary& summary, std::vector<Rank>& ranks, const std::vector<Run>& parts) {
+  for (Rank& rank : ranks) {
+    for (auto peak : {&Memory::live_peak, &Memory::reserved_peak, &Memory::process_peak})
+      summary.memory.*peak = std::max(summary.memory.*peak, rank.memory.*peak);
+    std::vector<double> mhz, watts;
+    const std::span<const Step> steps = parts[static_cast<size_t>(rank.rank)].steps;
+    for (const Step& step : steps.subspan(static_cast<size_t>(summary.warmup_steps))) {
+      if (step.device.sm_mhz) mhz.push_back(static_cast<double>(*step.device.sm_mhz));
+      if (step.device.power_w) watts.push_back(*step.device.power_w);
+    }
+    if (!mhz.empty()) rank.sm_mhz = median(mhz);
+    if (!watts.empty()) rank.power_w = median(watts);
+  }
+}
+
+/// The rank to blame for the end of a job, with how it ended.
+std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<Report>& reports,
+                                   const std::vector<size_t>& exits) {
+  ChildEnd& end = job_end.end;
+  const auto status = [&](size_t rank) { return *reports[rank].exit_status; };
+  const auto failed = [&](size_t rank) { return status(rank) != 0; };
+  // A rank that a signal ended is to blame, even where others noticed and left first.
+  auto rank = std::find_if(exits.begin(), exits.end(), [&](size_t r) { return status(r) > 128; });
+  if (rank == exits.end()) rank = std::find_if(exits.begin(), exits.end(), failed);
+  if (rank == exits.end() || end.how == ChildEnd::How::timed_out || end.how == ChildEnd::How::refused)
+    return {job_end.process, end};
+  const bool signalled = status(*rank) > 128;
+  return {*rank,
+          {signalled ? ChildEnd::How::signalled : ChildEnd::How::exited,
+           static_cast<int>(signalled ? status(*rank) - 128 : status(*rank)), ""}};
+}
+
+}  // namespace
+
+Run asked_for(const RunRequest& request) {
+  Run run;
+  run.variant = request.program.variant;
+  run.peer = request.program.peer;
+  run.source_hash = request.source_hash;
+  run.round = request.round;
+  run.config = request.config;
+  return run;
+}
+
+Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step) {
+  Run run = asked_for(request);
+
+  std::vector<std::string> command = request.program.command;
+  command.insert(command.end(), request.arguments.begin(), request.arguments.end());
+  command.insert(command.end(), {"--events", std::to_string(static_cast<int>(Channel::events))});
+
+  const auto start = std::chrono::steady_clock::now();
+  const size_t world = static_cast<size_t>(request.devices);
+  std::vector<Run> parts(world, run);
+  std::deque<Report> reports;
+  for (size_t rank = 0; rank < world; ++rank) reports.emplace_back(parts[rank], request, rank, on_step);
+  std::vector<size_t> exits;  // ranks, as they ended
+  size_t rank = 0;            // that decides
+  Verdict verdict;
+  try {
+    const auto on_line = [&](size_t from, std::string_view line) {
+      rank = from;
+      reports[from].take(line);
+      if (reports[from].exit_status) exits.push_back(from);
+      return true;
+    };
+    const bool mpi = request.program.through_mpi(request.backend);
+    const Job job = world == 1 ? Job{.processes = {{command}}} : job_of_ranks(command, request.devices, mpi);
+    JobEnd job_end = run_job(job, Channel::events, request.timeout_s, on_line);
+    ChildEnd end;
+    std::tie(rank, end) = blamed(std::move(job_end), reports, exits);
+    verdict = judge(end, reports[rank], parts[rank], request, rank);
+    for (size_t other = 0; verdict.status == Status::ok && other < world; ++other)
+      verdict = judge(end, reports[rank = other], parts[other], request, other);
+    run = parts[0];
+    if (world > 1) merge(run, parts, reports);
+    if (verdict.status == Status::ok) run.summary = summarize(run, reports[0], request);
+    if (run.summary) merge(*run.summary, run.ranks, parts);
+  } catch (const BadReport& e) {
+    run = parts[0];
+    verdict = {Status::crash, e.what()};
+  } catch (const std::logic_error& e) {
+    verdict = {Status::crash, e.what()};
+  }
+  run.wall_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  run.status = verdict.status;
+  run.reason = verdict.reason;
+  if (world > 1 && !run.reason.empty()) run.reason = cat("rank ", rank, ": ", run.reason);
+  return run;
+}
+
+}  // namespace stepladder

@@ -1,0 +1,50 @@
+// One run: a program in a process of its own, from its start to a status.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/results/results.h"
+#include "bench/run/program.h"
+#include "bench/run/telemetry.h"
+
+namespace stepladder {
+
+/// What to run and what is expected of it.
+struct RunRequest {
+  Program program;
+  std::string source_hash;  // of the program when the plan was made
+  std::string device_name;  // picks the peak of MFU
+  int64_t round = 0;
+  Json config;                         // model, B, T, seed: recorded even when the child says nothing
+  std::vector<std::string> arguments;  // that a rung's executable and a peer have in common
+  int64_t steps = 0, warmup = 0;       // of `steps`, the first `warmup` are left out of the summary
+  double timeout_s = 0.0;
+  std::string backend;  // decides how several ranks are started
+  int64_t devices = 1;  // and processes, one each
+  /// Of the device, for a peer, which doesn't sample it: read as each of its steps is reported.
+  const Telemetry* telemetry = nullptr;
+};
+
+/// A run as it is asked for, before any of it has happened.
+Run asked_for(const RunRequest& request);
+
+/// Runs a program and survives anything that it does. A status per run:
+///
+///   ok           it reported every step and its end
+///   oom, unsupported, diverged   it said so; diverged also for a loss that is not finite
+///   crash        a signal, an exit status, or a report that makes no sense; the reason says which
+///   timeout      killed after timeout_s
+///
+/// On several devices that is the status of the rank that failed first, which ends the others; the reason
+/// begins with "rank 2: ". The harness starts the ranks itself; those of our rungs on the CPU, which talk
+/// through MPI, mpirun starts.
+///
+/// `on_step` hears of each step of rank 0. Throws InputError with the child's words when a rung refuses its
+/// input (exit status 2), since every other one would too; Interrupted; Error when the executable cannot be
+/// started, and with kExitNotComparable when it is no longer the one of the plan.
+Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step);
+
+}  // namespace stepladder

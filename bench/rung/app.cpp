@@ -1,0 +1,38 @@
+#include "bench/rung/app.h"
+
+#include <iostream>
+
+#include "bench/rung/sampler.h"
+#include "bench/rung/session.h"
+
+namespace stepladder {
+
+int RungApp::run(int argc, const char* const* argv) {
+  RungSettings settings;
+  const auto train_or_sample = [&]() -> int {
+    events_ = EventWriter(static_cast<int>(settings.events.value_or(-1)));
+    settings.check();
+    world_ = World::from_environment();
+    if (world_.rank > 0) std::cout.setstate(std::ios::failbit);  // rank 0 tells
+    RunSession session(build_, settings, world_, ranks_);
+    if (settings.steps > 0) return train(session, events_);
+    sample(session);
+    return kExitOk;
+  };
+  const std::string about = cat(build_.name, ": trains GPT-2; ", row_of(build_.name).changes);
+  return run_command_line({build_.name, about, settings.options(), train_or_sample},
+                          cat(STEPLADDER_VERSION, " source ", build_.source_hash), argc, argv);
+}
+
+int RungApp::fail(const std::string& status, const std::string& reason, ExitCode code) {
+  events_.write({{"event", "error"}, {"status", status}, {"reason", reason}});
+  const bool told = ranks_ && world_.rank > 0;  // by rank 0
+  if (ranks_) ranks_->fail(reason);
+  if (!told)
+    std::cerr << cat(build_.name, ": error: ", world_.size > 1 ? cat("rank ", world_.rank, ": ") : "", reason,
+                     '\n')
+              << std::flush;
+  return code;
+}
+
+}  // namespace stepladder

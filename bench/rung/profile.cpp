@@ -1,0 +1,195 @@
+#include "bench/rung/profile.h"
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <regex>
+
+#include "bench/plan/ladder.h"
+
+namespace stepladder {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kUnknown = "other";  // kind of a kernel, and phase, of no op that is known
+
+double ms_of(int64_t ns) {
+  return static_cast<double>(ns) * 1e-6;
+}
+
+/// What takes longest first.
+template <class Time>
+std::vector<std::pair<std::string, Time>> by_time(const std::map<std::string, Time>& times) {
+  std::vector<std::pair<std::string, Time>> sorted(times.begin(), times.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
+  return sorted;
+}
+
+Json ratio(double over, double under) {
+  return under > 0.0 ? Json(over / under) : Json();
+}
+
+}  // namespace
+
+Profile::PhaseTime& Profile::phase(const std::string& name) {
+  const auto found =
+      std::find_if(phases_.begin(), phases_.end(), [&](const auto& p) { return p.name == name; });
+  return found == phases_.end() ? phases_.emplace_back(PhaseTime{.name = name}) : *found;
+}
+
+void Profile::add(const Tracing::Step& step, const std::vector<OpCall>& calls, double step_ms,
+                  double device_ms) {
+  ++steps_;
+  step_ms_ += step_ms;
+  device_ms_ += device_ms;
+  for (const int64_t id : step.calls) {
+    const OpCall& call = calls.at(static_cast<size_t>(id));
+    ++phase(call.phase).calls;
+    OpTime& op = ops_[call.op];
+    op.kind = call.kind;
+    op.math = call.math;
+    op.bytes += call.bytes;
+    op.flops += call.flops;
+    op.floor_ms += ceilings_.floor_ms(call.bytes, call.flops, call.math);
+    ++op.count;
+  }
+  int64_t done = 0;  // everything before it is accounted for
+  for (const Span& span : step.times.spans) {
+    const OpCall* call = span.call >= 0 ? &calls.at(static_cast<size_t>(span.call)) : nullptr;
+    const std::string kind = call ? name_of(call->kind) : kUnknown;
+    const double ms = ms_of(span.end_ns - span.start_ns);
+    busy_ms_ += ms;
+    idle_ms_ += ms_of(std::max<int64_t>(0, span.start_ns - done));
+    phase(call ? call->phase : kUnknown).ms +=
+        ms_of(std::max<int64_t>(0, span.end_ns - std::max(span.start_ns, done)));
+    done = std::max(done, span.end_ns);
+    if (call) ops_[call->op].ms += ms;
+    const auto count = [&](KernelTime& time) {
+      time.kind = kind;
+      time.ms += ms;
+      ++time.count;
+    };
+    count(kinds_[kind]);
+    if (!span.kernel.empty()) count(kernels_[short_kernel_name(span.kernel)]);
+  }
+  span_ms_ += ms_of(done);
+  idle_ms_ += ms_of(std::max<int64_t>(0, step.times.ns - done));
+}
+
+Json Profile::json(const std::string& source, std::optional<double> untraced_ms) const {
+  const double device_ms = per_step(device_ms_);
+  double sum_ms = 0.0;
+  Json phases = Json::array();
+  const auto add_phase = [&](const std::string& name, double total_ms, double total_calls) {
+    sum_ms += per_step(total_ms);
+    phases.push_back({{"name", name},
+                      {"ms", per_step(total_ms)},
+                      {"percent", 100.0 * per_step(total_ms) / device_ms},
+                      {"ops", per_step(total_calls)}});
+  };
+  for (const PhaseTime& p : phases_) add_phase(p.name, p.ms, static_cast<double>(p.calls));
+  add_phase("idle", idle_ms_, 0.0);
+
+  const auto kernel_rows = [&](const char* key, const std::map<std::string, KernelTime>& times) {
+    Json rows = Json::array();
+    for (const auto& [name, time] : by_time(times)) {
+      Json row = {{key, name}};
+      if (time.kind != name) row["type"] = time.kind;
+      row.update({{"ms", per_step(time.ms)},
+                  {"percent", 100.0 * time.ms / busy_ms_},
+                  {"count", per_step(static_cast<double>(time.count))}});
+      rows.push_back(row);
+    }
+    return rows;
+  };
+
+  double floor_ms = 0.0, bytes = 0.0, flops = 0.0;
+  for (const auto& [name, op] : ops_) {
+    floor_ms += op.floor_ms;
+    bytes += op.bytes;
+    flops += op.flops;
+  }
+  const double gap_ms = device_ms - per_step(floor_ms);
+  Json ops = Json::array();
+  for (const auto& [name, op] : by_time(ops_)) {
+    const double ms = per_step(op.ms), floor = per_step(op.floor_ms);
+    ops.push_back({{"op", name},
+                   {"type", name_of(op.kind)},
+                   {"math", op.flops > 0.0 ? Json(name_of(op.math)) : Json()},
+                   {"count", per_step(static_cast<double>(op.count))},
+                   {"ms", ms},
+                   {"bytes", per_step(op.bytes)},
+                   {"flops", per_step(op.flops)},
+                   {"intensity", ratio(op.flops, op.bytes)},
+                   {"gb_per_s", ratio(op.bytes * 1e-6, op.ms)},
+                   {"tflops", ratio(op.flops * 1e-9, op.ms)},
+                   {"floor_ms", floor},
+                   {"percent_of_ceiling", ratio(100.0 * op.floor_ms, op.ms)},
+                   {"percent_of_gap", ratio(100.0 * (ms - floor), gap_ms)}});
+  }
+
+  const double apart = std::abs(sum_ms - device_ms) / device_ms;
+  const auto [least, most] = std::minmax({step_ms_, device_ms_, span_ms_});
+  const double clocks_apart = (most - least) / most;
+  return {{"times", source},
+          {"steps", steps_},
+          {"step_ms", per_step(step_ms_)},
+          {"device_ms", device_ms},
+          {"span_ms", per_step(span_ms_)},
+          {"clocks_apart", clocks_apart},
+          {"clocks_agree", clocks_apart <= kClocksApart},
+          {"untraced_step_ms", untraced_ms ? Json(*untraced_ms) : Json()},
+          {"phases", phases},
+          {"phases_ms", sum_ms},
+          {"phases_apart", apart},
+          {"phases_add_up", apart <= kPhasesApart},
+          {"kernel_types", kernel_rows("type", kinds_)},
+          {"kernels", kernel_rows("name", kernels_)},
+          {"ceilings", ceilings_.json()},
+          {"bytes", per_step(bytes)},
+          {"flops", per_step(flops)},
+          {"floor_ms", per_step(floor_ms)},
+          {"gap_ms", gap_ms},
+          {"idle_percent_of_gap", ratio(100.0 * per_step(idle_ms_), gap_ms)},
+          {"ops", ops}};
+}
+
+StepTracer::StepTracer(Ops& ops, const Config& config, int64_t first)
+    : ops_(ops), first_(first), profile_(measure_ceilings(ops, config)), tracing_(ops) {}
+
+void StepTracer::begin_step(int64_t step) {
+  if (step + 1 >= first_) tracing_.begin_step();
+}
+
+void StepTracer::end_step(int64_t step, double step_ms) {
+  if (step + 1 < first_) return;
+  const Tracing::Step times = tracing_.end_step();
+  if (step >= first_) profile_.add(times, tracing_.calls(), step_ms, ops_.device().device_ms());
+}
+
+nlohmann::ordered_json StepTracer::json(std::optional<double> untraced_ms) const {
+  return profile_.json(tracing_.source(), untraced_ms);
+}
+
+std::string short_kernel_name(const std::string& name) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> demangled(
+      abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), &std::free);
+  if (status != 0 || !name.starts_with("_Z")) return name;
+  std::string text =
+      std::regex_replace(demangled.get(), std::regex(R"(\(anonymous namespace\)::|\w+::)"), "");
+  int depth = 0;  // of template arguments
+  size_t begin = 0, end = 0;
+  for (; end < text.size() && !(depth == 0 && text[end] == '('); ++end) {
+    depth += text[end] == '<' ? 1 : text[end] == '>' ? -1 : 0;
+    if (depth == 0 && text[end] == ' ') begin = end + 1;  // behind the return type
+  }
+  return text.substr(begin, end - begin);
+}
+
+}  // namespace stepladder

@@ -1,0 +1,181 @@
+#include "bench/rung/reporter.h"
+
+#include <cmath>
+#include <iomanip>
+#include <iostream>
+#include <map>
+#include <span>
+
+#include "bench/base/statistics.h"
+#include "bench/base/text.h"
+#include "bench/results/json.h"
+#include "bench/rung/this_process.h"
+#include "model/atomic_file.h"
+#include "model/flops.h"
+
+namespace stepladder {
+namespace {
+
+template <class T>
+Json optional(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+/// Bytes by the part of a name before the slash: params, grads, activations, ...
+std::map<std::string, int64_t> by_group(const Arena& arena) {
+  std::map<std::string, int64_t> groups;
+  for (const auto& [name, bytes] : arena.by_name()) groups[name.substr(0, name.find('/'))] += bytes;
+  return groups;
+}
+
+/// What is cast to what.
+std::string precision(const RunSession& session) {
+  const DType half = session.trainer->weights.wte.dtype;
+  if (half == DType::f32) return session.rung.math == MathMode::tf32 ? "f32, GEMM inputs TF32" : "f32";
+  const bool fp8 = session.rung.math == MathMode::fp8;
+  return cat(name_of(half), " weights, activations",
+             fp8 ? " and gradients, GEMM inputs FP8" : ", gradients and GEMM inputs",
+             "; f32 master weights, AdamW, statistics, accumulation and loss",
+             half == DType::f16 ? "; dynamic loss scaling" : "");
+}
+
+/// Tokens in a step of all ranks that train one model.
+int64_t global_tokens(const RunSession& session) {
+  return session.config.B * session.config.T * session.settings.hyper.accumulate * session.team().size;
+}
+
+/// FLOP/s that they reach at most; nothing for an unknown device.
+std::optional<double> global_peak(const RunSession& session) {
+  const auto peak = peak_flops(session.device.name, session.rung.math);
+  return peak ? std::optional(*peak * session.team().size) : std::nullopt;
+}
+
+}  // namespace
+
+Reporter::Reporter(const RunSession& session, EventWriter& events)
+    : session_(session),
+      events_(events),
+      tokens_(static_cast<double>(global_tokens(session))),
+      peak_(global_peak(session)) {}
+
+std::string Reporter::mfu_text(double flops_per_token, double ms) const {
+  const auto fraction = mfu(flops_per_token, tokens_per_second(ms), peak_);
+  return fraction ? fixed(*fraction * 100, 1) + "%" : "n/a";
+}
+
+void Reporter::describe(const Dataset& data) const {
+  const DeviceInfo& device = session_.device;
+  std::vector<std::pair<std::string, std::string>> rows = {{"rung", session_.build.name},
+                                                           {"device", device.name}};
+  if (device.compute_capability > 0)
+    rows.emplace_back("compute capability", cat("sm_", device.compute_capability));
+  rows.emplace_back("device memory", bytes_text(device.total_memory));
+  if (!device.driver.empty()) rows.emplace_back("driver", device.driver);
+  if (!device.runtime.empty()) rows.emplace_back("runtime", device.runtime);
+  rows.emplace_back("BLAS", device.blas);
+  rows.emplace_back("attention", device.attention);
+  rows.emplace_back(cat("peak, ", name_of(session_.rung.math)),
+                    peak_ ? fixed(*peak_ * 1e-12, 1) + " TFLOP/s" : "n/a");
+  rows.emplace_back("precision", precision(session_));
+  const auto section = [&](const std::vector<std::string>& groups) {
+    rows.emplace_back();
+    const auto more = option_rows(session_.options, groups);
+    rows.insert(rows.end(), more.begin(), more.end());
+  };
+  section({RungSettings::kData});
+  rows.emplace_back("encoding", data.encoding);
+  rows.emplace_back("training tokens", grouped(std::ssize(data.train->tokens())));
+  rows.emplace_back("validation tokens", grouped(std::ssize(data.val->tokens())));
+  section({RungSettings::kModel});
+  rows.emplace_back("parameters", grouped(session_.config.num_params()));
+  section({RungSettings::kTraining, RungSettings::kOps});
+  rows.emplace_back();
+  for (const auto& [group, bytes] : by_group(*session_.arena)) rows.emplace_back(group, bytes_text(bytes));
+  rows.emplace_back("memory", bytes_text(session_.arena->bytes()));
+  std::cout << box(rows) << std::flush;
+}
+
+void Reporter::start() {
+  events_.write({{"event", "start"},
+                 {"variant", session_.build.name},
+                 {"source_hash", session_.build.source_hash},
+                 {"backend", session_.device.backend},
+                 {"rank", session_.world.rank},
+                 {"host", host_name()},
+                 {"config", session_.config_json()},
+                 {"device", device_json(session_.device)},
+                 {"startup_ms", process_age_ms()},
+                 {"memory_by_name", session_.arena->by_name()}});
+}
+
+void Reporter::step(int64_t done, float lr, double step_ms) {
+  // Opened after the first step, so that neither start-up nor a step pays for it.
+  if (events_.wanted() && !telemetry_) telemetry_.emplace(session_.device.uuid);
+  const DeviceState state = telemetry_ ? telemetry_->sample() : DeviceState();
+  const double norm = session_.trainer->grad_norm();
+  loss_ = session_.trainer->train_loss();
+  step_ms_.push_back(step_ms);
+  events_.write({{"event", "step"},
+                 {"step", done - 1},
+                 {"step_ms", step_ms},
+                 {"device_ms", session_.ops->device().device_ms()},
+                 {"loss", loss_},
+                 {"grad_norm", norm},
+                 {"lr", lr},
+                 {"sm_mhz", optional(state.sm_mhz)},
+                 {"memory_mhz", optional(state.memory_mhz)},
+                 {"power_w", optional(state.power_w)},
+                 {"temperature_c", optional(state.temperature_c)},
+                 {"throttle", optional(state.throttle)}});
+  const std::string steps = std::to_string(session_.settings.steps);
+  std::cout << "step " << std::setw(static_cast<int>(steps.size())) << done << "/" << steps << " | loss "
+            << fixed(loss_, 4) << " | norm " << fixed(norm, 4) << " | lr " << scientific(lr) << " | "
+            << fixed(step_ms, 3) << " ms | MFU "
+            << mfu_text(flops_per_token_nanogpt(session_.config), step_ms) << " | "
+            << grouped(std::llround(tokens_per_second(step_ms))) << " tok/s" << std::endl;
+}
+
+void Reporter::evaluated(int64_t done, double val_loss) {
+  val_loss_ = val_loss;
+  events_.write({{"event", "eval"}, {"step", done}, {"val_loss", val_loss}});
+  std::cout << "validation loss " << fixed(val_loss, 4) << " after " << done << " steps" << std::endl;
+}
+
+void Reporter::saved(int64_t done) const {
+  std::cout << "checkpoint " << session_.settings.checkpoint << " after " << done << " steps" << std::endl;
+}
+
+void Reporter::end() {
+  const std::span<const double> all = step_ms_;
+  if (session_.tracer) {
+    const auto before = all.first(static_cast<size_t>(std::max<int64_t>(*session_.settings.profile - 1, 0)));
+    const bool known = before.size() > 1;  // the first one warms up
+    events_.write({{"event", "profile"},
+                   {"profile",
+                    session_.tracer->json(known ? std::optional(median(before.subspan(1))) : std::nullopt)}});
+  }
+  const int64_t skipped = session_.trainer->skipped_steps();
+  const MemoryInfo memory = session_.ops->device().memory();
+  Json end = {{"event", "end"}};
+  // Only where there is something to tell.
+  if (session_.trainer->loss_scaler.data) end["skipped_steps"] = skipped;
+  const CompileInfo compile = session_.ops->graph().info();
+  if (compile.search_ms + compile.capture_ms > 0.0)
+    end["compile"] =
+        to_json(Compile{compile.search_ms, compile.capture_ms, compile.searched, compile.from_cache});
+  end["memory_bytes"] = to_json(
+      Memory{session_.arena->bytes(), memory.reserved_peak, memory.process_peak, by_group(*session_.arena)});
+  events_.write(end);
+  if (!session_.settings.times.empty() && session_.is_first())
+    write_atomically(session_.settings.times, dump(step_ms_) + "\n");
+
+  const double ms = median(all.subspan(all.size() > 1 ? 1 : 0));  // the first step warms up
+  std::cout << "median " << fixed(ms, 2) << " ms | " << grouped(std::llround(tokens_per_second(ms)))
+            << " tok/s | MFU " << mfu_text(flops_per_token_nanogpt(session_.config), ms)
+            << " (nanoGPT's formula), " << mfu_text(flops_per_token_llmc(session_.config), ms)
+            << " (llm.c's) | loss " << fixed(loss_, 4)
+            << (val_loss_ ? cat(" | validation loss ", fixed(*val_loss_, 4)) : "")
+            << (skipped > 0 ? cat(" | steps skipped ", skipped) : "") << std::endl;
+}
+
+}  // namespace stepladder

@@ -1,0 +1,46 @@
+// What a run tells while it trains: lines for a person, events for the harness.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/run/events.h"
+#include "bench/run/telemetry.h"
+#include "bench/rung/session.h"
+
+namespace stepladder {
+
+class Reporter {
+ public:
+  /// Of a session whose model and batch are chosen.
+  Reporter(const RunSession& session, EventWriter& events);
+
+  /// The box with everything that decides the run.
+  void describe(const Dataset& data) const;
+  void start();
+  /// A step that is done, `done` of them now. Samples the device for the harness.
+  void step(int64_t done, float lr, double step_ms);
+  void evaluated(int64_t done, double val_loss);
+  void saved(int64_t done) const;
+  /// The profile and what the run came to.
+  void end();
+
+  double loss() const { return loss_; }
+
+ private:
+  double tokens_per_second(double ms) const { return tokens_ / ms * 1e3; }
+  std::string mfu_text(double flops_per_token, double ms) const;
+
+  const RunSession& session_;
+  EventWriter& events_;
+  const double tokens_;                 // of a step, all ranks counted
+  const std::optional<double> peak_;    // FLOP/s of all ranks
+  std::optional<Telemetry> telemetry_;  // for the harness
+  std::vector<double> step_ms_;
+  double loss_ = 0.0;
+  std::optional<double> val_loss_;
+};
+
+}  // namespace stepladder

@@ -1,0 +1,40 @@
+#include "bench/rung/sampler.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "model/sample.h"
+
+namespace stepladder {
+
+Sampler::Sampler(const RungSettings& settings, bool bytes) : settings_(settings) {
+  if (!bytes) bpe_.emplace(settings.vocab);
+}
+
+std::vector<int32_t> Sampler::prompt() const {
+  return bpe_ ? bpe_->encode(settings_.prompt) : encode_bytes(settings_.prompt);
+}
+
+std::string Sampler::text(Trainer& trainer) const {
+  const auto tokens = generate(trainer, prompt(), settings_.sample_tokens, settings_.sampling());
+  return settings_.prompt + (bpe_ ? bpe_->decode(tokens) : decode_bytes(tokens));
+}
+
+void sample(RunSession& session) {
+  RungSettings& settings = session.settings;
+  if (session.world.size > 1)
+    throw InputError("--steps 0 only samples, on one device: start it without a launcher");
+  session.open_device();
+  const Sampler sampler(settings, !std::filesystem::exists(settings.vocab + "/vocab.bpe"));
+  settings.batch = 1;
+  session.choose_model();
+  // Every token costs a forward pass over T positions.
+  const auto length = std::max<int64_t>(std::ssize(sampler.prompt()), 1) + settings.sample_tokens;
+  session.config.T = std::min(session.config.T, length);
+  session.plan_memory();
+  session.build_trainer();
+  std::cout << sampler.text(*session.trainer) << std::endl;
+}
+
+}  // namespace stepladder

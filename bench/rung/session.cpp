@@ -1,0 +1,155 @@
+#include "bench/rung/session.h"
+
+#include <algorithm>
+
+#include "bench/base/text.h"
+#include "model/device.h"
+#include "model/random.h"
+
+namespace stepladder {
+namespace {
+
+/// Tells token files apart: a digest of their length and of up to a million tokens, evenly spread.
+std::string digest_of(std::span<const uint16_t> tokens) {
+  constexpr size_t kMost = 1 << 20;
+  uint64_t digest = tokens.size();
+  for (size_t i = 0; i < tokens.size(); i += 1 + tokens.size() / kMost)
+    digest = random_bits(digest, tokens[i]);
+  return cat(tokens.size(), " tokens, ", std::hex, digest);
+}
+
+/// Bytes that a trainer of this configuration takes: its constructor run against a planning arena.
+int64_t planned_bytes(const TrainerFactory& make, Ops& ops, const Config& config, const Hyper& hyper) {
+  Arena arena;
+  make(ops, arena, config, hyper);
+  return arena.bytes();
+}
+
+/// The same, known to fit. Throws OutOfMemoryError with what was wanted, what there is, and the largest batch
+/// that would fit.
+int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config, const Hyper& hyper) {
+  const int64_t wanted = planned_bytes(make, ops, config, hyper), free = ops.device().memory().free;
+  if (wanted <= free) return wanted;
+  Config trial = config;
+  int64_t fits = 0, too_large = config.B;  // bytes grow with the batch
+  while (too_large - fits > 1) {
+    trial.B = fits + (too_large - fits) / 2;
+    (planned_bytes(make, ops, trial, hyper) <= free ? fits : too_large) = trial.B;
+  }
+  throw OutOfMemoryError(cat("out of memory: B=", config.B, " T=", config.T, " wants ", bytes_text(wanted),
+                             ", ", bytes_text(free), " are free; ",
+                             fits > 0 ? cat("the largest batch that fits is --batch ", fits)
+                                      : "not even --batch 1 fits: use a smaller --seq or --model"));
+}
+
+/// The largest power of two whose trainer fits into what is free, and for which there are `max_batch`
+/// sequences of data; 1 where not even that fits.
+int64_t largest_batch(const TrainerFactory& make, Ops& ops, Config config, const Hyper& hyper,
+                      int64_t max_batch) {
+  const int64_t free = ops.device().memory().free;
+  for (config.B = 1; 2 * config.B <= max_batch; config.B *= 2) {
+    Config twice = config;
+    twice.B = 2 * config.B;
+    if (planned_bytes(make, ops, twice, hyper) > free) break;
+  }
+  return config.B;
+}
+
+}  // namespace
+
+RunSession::RunSession(const RungBuild& rung_build, RungSettings& run_settings, const World& run_world,
+                       std::optional<Rendezvous>& rendezvous)
+    : build(rung_build),
+      rung(row_of(rung_build.name)),
+      settings(run_settings),
+      options(run_settings.options()),
+      world(run_world),
+      ranks(rendezvous) {}
+
+void RunSession::open_device() {
+  if (world.size > 1) {
+    if (rung.devices < 2)
+      throw InputError(cat(build.name, " trains on one device, and was started as ", world.size,
+                           " ranks: use a rung for several, as `stepladder list` has them"));
+    const bool cuda = settings.backend == "cuda" || cuda_device_count() > 0;
+    if (settings.backend != "cpu" && cuda) {
+      settings.device = world.local_rank;
+      if (world.local_rank >= cuda_device_count())
+        throw InputError(cat("rank ", world.rank, " is number ", world.local_rank + 1,
+                             " on this machine, which has ", cuda_device_count(),
+                             " CUDA devices: start one rank for each"));
+    }
+  }
+  ops = make_ops(settings.backend, settings.device, settings.ops_options());
+  device = ops->device().info();
+  const std::string reason = unsupported_reason(rung, device);
+  if (!reason.empty()) throw UnsupportedError(reason);
+}
+
+void RunSession::choose_model() {
+  search_batch_ = !settings.batch && (settings.max_batch || build.batch == BatchSize::largest);
+  config = settings.resolve();
+  config.half = settings.half_type(rung, device);
+}
+
+void RunSession::meet(const Dataset& data, Rendezvous::OnFailure on_failure) {
+  if (world.size == 1) return;
+  const Identity identity{build.source_hash, config_json().dump(), digest_of(data.train->tokens())};
+  ranks.emplace(world, identity, std::move(on_failure));
+  if (!settings.apart) ops->join(*ranks);
+}
+
+void RunSession::choose_batch(const Dataset& data) {
+  if (!search_batch_) return;
+  const int64_t sequences = (std::ssize(data.train->tokens()) - 1) / config.T;
+  config.B = largest_batch(build.make, *ops, config, settings.hyper,
+                           std::min(sequences, settings.max_batch.value_or(RungSettings::kMaxBatch)));
+  settings.batch = config.B;
+}
+
+int64_t RunSession::plan_memory() {
+  bytes_ = fitting_bytes(build.make, *ops, config, settings.hyper);
+  return bytes_;
+}
+
+void RunSession::trace() {
+  tracer.emplace(*ops, config, *settings.profile);
+}
+
+std::optional<TrainState> RunSession::build_trainer() {
+  arena.emplace(*ops, bytes_);
+  trainer = build.make(*ops, *arena, config, settings.hyper);
+  trainer->reset();
+  std::optional<TrainState> state;
+  if (!settings.resume.empty())
+    state = load_checkpoint(settings.resume, *ops, *trainer, config);
+  else if (!settings.init.empty())
+    load_weights(settings.init, *ops, trainer->params, config);
+  else
+    init_params(*ops, trainer->params, config, settings.seed);
+  trainer->prepare();
+  // --dtype fp32 means all of it.
+  if (rung.in_16_bits() && config.half == DType::f32) ops->set_matmul_precision(Precision::fp32);
+  return state;
+}
+
+nlohmann::ordered_json RunSession::config_json() const {
+  nlohmann::ordered_json json = {
+      {"model", config.model},
+      {"B", config.B},
+      {"T", config.T},
+      {"max_T", config.max_T},
+      {"V", config.V},
+      {"L", config.L},
+      {"NH", config.NH},
+      {"C", config.C},
+      {"world_size", world.size},
+      {"dtype", name_of(rung.in_16_bits() ? config.half : DType::f32)},
+      {"math", name_of(rung.math)},
+  };
+  if (settings.apart) json["apart"] = true;
+  json.update(options_json(options, {RungSettings::kData, RungSettings::kTraining, RungSettings::kOps}));
+  return json;
+}
+
+}  // namespace stepladder

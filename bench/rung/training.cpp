@@ -1,0 +1,178 @@
+#include "bench/rung/training.h"
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <iostream>
+#include <optional>
+
+#include "bench/rung/reporter.h"
+#include "bench/rung/sampler.h"
+#include "bench/rung/this_process.h"
+#include "model/atomic_file.h"
+
+namespace stepladder {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// The steps of a session that is set up.
+class Training {
+ public:
+  Training(RunSession& session, Reporter& reporter, const Dataset& data);
+
+  /// Goes on from a checkpoint. Throws InputError where that has all the steps.
+  void resume(const TrainState& state);
+  /// Until all steps are done, or `stops` says so after one. False then.
+  template <class Stops>
+  bool run(Stops stops);
+  int64_t done() const { return done_; }
+
+ private:
+  void step();
+  double timed_step(float lr);
+  void evaluate();
+  void save();
+
+  RunSession& session_;
+  const RungSettings& settings_;
+  Reporter& reporter_;
+  Loader batches_;
+  std::optional<Loader> validation_;
+  std::optional<Sampler> sampler_;
+  int64_t done_ = 0;  // steps
+};
+
+Training::Training(RunSession& session, Reporter& reporter, const Dataset& data)
+    : session_(session),
+      settings_(session.settings),
+      reporter_(reporter),
+      batches_(data.train, session.config.B, session.config.T, session.team().rank, session.team().size) {
+  if (settings_.eval_every > 0) validation_.emplace(data.val, session.config.B, session.config.T);
+  if (settings_.sample_every > 0 && session.is_first()) sampler_.emplace(settings_, data.encoding == "bytes");
+}
+
+void Training::resume(const TrainState& state) {
+  if (state.step >= settings_.steps)
+    throw InputError(cat(settings_.resume, ": ", state.step, " steps are done; --steps counts them too"));
+  done_ = state.step;
+  session_.settings.seed = state.seed;
+  batches_.seek(state.batch);
+}
+
+template <class Stops>
+bool Training::run(Stops stops) {
+  Trainer& trainer = *session_.trainer;
+  while (done_ < settings_.steps && !stops()) {
+    step();
+    const bool last = done_ == settings_.steps;
+    const auto due = [&](int64_t every) { return every > 0 && (last || done_ % every == 0); };
+    if (due(settings_.eval_every) || due(settings_.sample_every)) trainer.gather_state();  // for forward()
+    if (due(settings_.eval_every)) evaluate();
+    if (due(settings_.sample_every) && sampler_)
+      std::cout << "---- sample after " << done_ << " steps\n"
+                << sampler_->text(trainer) << "\n----" << std::endl;
+    if (due(settings_.checkpoint_every) && !last) save();
+  }
+  if (!settings_.checkpoint.empty()) save();
+  return done_ == settings_.steps;
+}
+
+void Training::step() {
+  const float lr = settings_.schedule().at(done_);
+  if (session_.tracer) session_.tracer->begin_step(done_);
+  if (session_.ranks) session_.ranks->begin_step(done_);
+  const double step_ms = timed_step(lr);
+  if (session_.ranks) session_.ranks->end_step();
+  if (session_.tracer) session_.tracer->end_step(done_, step_ms);
+  ++done_;
+  reporter_.step(done_, lr, step_ms);
+  if (!std::isfinite(reporter_.loss()))
+    throw DivergedError(
+        cat("the loss is ", reporter_.loss(), " at step ", done_, ": lower --lr or look at --data"));
+}
+
+/// What a step takes: from before its batch is fetched until the device is synchronised.
+double Training::timed_step(float lr) {
+  Ops& ops = *session_.ops;
+  const auto start = Clock::now();
+  ops.device().start_timer();
+  session_.trainer->step(batches_, done_, lr);
+  ops.device().stop_timer();
+  if (session_.ranks) session_.ranks->progress();  // from here this rank only waits for the others
+  ops.synchronize();
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+void Training::evaluate() {
+  validation_->seek(0);  // the same batches every time
+  reporter_.evaluated(done_, session_.trainer->evaluate(*validation_, settings_.eval_batches));
+}
+
+void Training::save() {
+  session_.trainer->gather_state();
+  if (!session_.is_first()) return;
+  save_checkpoint(settings_.checkpoint, *session_.ops, *session_.trainer,
+                  {done_, batches_.index(), settings_.seed});
+  reporter_.saved(done_);
+}
+
+/// Tells why a run ends before its last step. Returns the exit code.
+int stopped(const RunSession& session, EventWriter& events, int64_t done) {
+  const int signal = stop_signal() != 0 ? stop_signal() : SIGTERM;  // that another rank was told
+  const std::string reason =
+      cat(signal == SIGINT ? "interrupted" : "terminated", " after step ", done, "/", session.settings.steps);
+  events.write({{"event", "error"}, {"status", "interrupted"}, {"reason", reason}});
+  const std::string& checkpoint = session.settings.checkpoint;
+  std::cerr << session.build.name << ": " << reason
+            << (checkpoint.empty() ? "" : "; go on with --resume " + checkpoint) << std::endl;
+  return 128 + signal;
+}
+
+}  // namespace
+
+int train(RunSession& session, EventWriter& events) {
+  const RungSettings& settings = session.settings;
+  session.open_device();
+  session.choose_model();
+  const Dataset data = open_dataset(settings.data, settings.val_data, settings.vocab, session.config.V);
+  session.meet(data, [&](const std::string& reason, bool speaks) {
+    events.write({{"event", "error"}, {"status", "error"}, {"reason", reason}});
+    if (speaks) std::cerr << cat(session.build.name, ": error: ", reason, '\n') << std::flush;
+    std::_Exit(kExitFailed);  // the main thread may wait for ever for a rank that is gone
+  });
+  session.choose_batch(data);
+  const int64_t bytes = session.plan_memory();
+  if (settings.plan) {
+    std::cout << nlohmann::ordered_json{{"batch", session.config.B}, {"memory_bytes", bytes}} << std::endl;
+    return kExitOk;
+  }
+  // Fail before training if an output can't be written.
+  for (const std::string& path : {settings.checkpoint, settings.save_weights, settings.times})
+    if (!path.empty() && session.is_first()) AtomicFile probe(path);
+
+  Reporter reporter(session, events);
+  Training training(session, reporter, data);
+  if (settings.profile) session.trace();
+  if (const auto state = session.build_trainer()) training.resume(*state);
+  reporter.describe(data);
+
+  session.ops->synchronize();  // the first step's clock is for the first step
+  catch_stop_signals();
+  reporter.start();
+  const bool complete = training.run([&] {  // whether this rank, or any other, was told to stop
+    const bool stop = stop_signal() != 0 || !events.connected();
+    return session.ranks ? session.ranks->any(stop) : stop;
+  });
+  if (!events.connected()) throw Error("the reader of --events is gone");
+  if (!complete) return stopped(session, events, training.done());
+  if (!settings.save_weights.empty()) {
+    session.trainer->gather_state();
+    if (session.is_first())
+      save_weights(settings.save_weights, *session.ops, session.trainer->params, session.config);
+  }
+  reporter.end();
+  return kExitOk;
+}
+
+}  // namespace stepladder

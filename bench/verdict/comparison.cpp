@@ -1,0 +1,381 @@
+#include "bench/verdict/comparison.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "bench/base/text.h"
+#include "bench/plan/ladder.h"
+#include "bench/results/json.h"
+#include "bench/results/rounds.h"
+
+namespace stepladder {
+namespace {
+
+using Key = std::pair<std::string, std::string>;  // variant, workload
+
+/// Runs by rung and workload, in the order of their first appearance.
+struct Rows {
+  std::vector<Key> order;
+  std::map<Key, Rounds> rounds;
+
+  explicit Rows(const Results& results) {
+    for (const Run& run : results.runs) {
+      if (!run.peer.empty()) continue;
+      const Key key(run.variant, run.workload());
+      if (!rounds.contains(key)) order.push_back(key);
+      rounds[key][run.round] = &run;
+    }
+  }
+  const Rounds* find(const Key& key) const {
+    const auto found = rounds.find(key);
+    return found == rounds.end() ? nullptr : &found->second;
+  }
+};
+
+// ---- what has to be the same
+
+Json device_of(const Results& results) {
+  return results.context.value("device", Json::object());
+}
+
+class Differences {
+ public:
+  /// `value` of a file that lies in another checkout is its name.
+  void look(const std::string& field, std::string base, std::string next) {
+    if (field.ends_with("data") || field.ends_with("vocab")) {
+      base = std::filesystem::path(base).filename().string();
+      next = std::filesystem::path(next).filename().string();
+    }
+    if (base != next && seen_.insert(field).second)
+      texts_.push_back(cat(field, " is ", base.empty() ? "unknown" : base, " in BASE and ",
+                           next.empty() ? "unknown" : next, " in NEW"));
+  }
+  const std::vector<std::string>& texts() const { return texts_; }
+
+ private:
+  std::set<std::string> seen_;
+  std::vector<std::string> texts_;
+};
+
+/// The runs of a row come from one build, or they are no sample of anything.
+void require_one_build(const Rows& rows, const char* side) {
+  for (const auto& [key, rounds] : rows.rounds)
+    for (const auto& [round, run] : rounds)
+      if (run->source_hash != rounds.begin()->second->source_hash)
+        throw Error(cat(side, " is not comparable: its runs of ", printable(key.first, 100),
+                        " are of different sources; measure them again"),
+                    kExitNotComparable);
+}
+
+// ---- what a reader has to know
+
+std::string described(const Results& results) {
+  const std::string commit = text_at(results.context, "commit"), time = text_at(results.context, "time");
+  return cat(commit.empty() ? "an unknown commit" : "commit " + commit, time.empty() ? "" : ", " + time);
+}
+
+std::vector<std::string> notes(const Results& base, const Results& next,
+                               const std::vector<ComparedRow>& rows) {
+  std::vector<std::string> lines;
+  const std::string base_commit = text_at(base.context, "commit"), commit = text_at(next.context, "commit");
+  const bool known = !base_commit.empty() && !commit.empty();
+  std::vector<std::string> same;
+  size_t judged = 0;
+  bool mixed = false;
+  for (const ComparedRow& row : rows) {
+    if (row.numbers && row.numbers->throttled > 0)
+      lines.push_back(cat(row.variant, ", ", row.workload, ": ", row.numbers->throttled,
+                          " pairs are left out, the device was throttled."));
+    if (row.judgement == Judgement::skipped) continue;
+    ++judged;
+    if (row.same_sources && std::count(same.begin(), same.end(), row.variant) == 0)
+      same.push_back(row.variant);
+    if (!row.same_sources && known && base_commit == commit && !commit.ends_with("-dirty") && !mixed) {
+      mixed = true;
+      lines.push_back(cat("STALE: both say commit ", commit, ", yet the sources of ", row.variant,
+                          " differ: one of the two was not built from it."));
+    }
+  }
+  const bool all = judged > 0 && std::all_of(rows.begin(), rows.end(), [](const ComparedRow& row) {
+                     return row.same_sources || row.judgement == Judgement::skipped;
+                   });
+  if (!same.empty())
+    lines.push_back(
+        cat(all ? "Every rung" : join(same, ", "),
+            ": the same sources (the rung's file and model/) in BASE and NEW, so this compares the "
+            "machine with itself",
+            known && base_commit != commit && all
+                ? "; the commits differ, so unless neither touches them one of the two is STALE."
+                : "."));
+  if (const std::string was = text_at(base.context, "time"), is = text_at(next.context, "time");
+      !was.empty() && !is.empty() && is < was)
+    lines.emplace_back("STALE: NEW was measured before BASE; are the two in the wrong order?");
+  for (const auto& [results, side] : {std::pair(&base, "BASE"), std::pair(&next, "NEW")})
+    if (!results->complete)
+      lines.push_back(cat(side, " is unfinished: ", results->runs.size(), " runs of its plan are there."));
+  for (const char* field : {"version", "build"})
+    if (const std::string was = text_at(base.context, field), is = text_at(next.context, field);
+        was != is && !was.empty() && !is.empty())
+      lines.push_back(cat("The ", field, " changed from ", was, " to ", is, "."));
+  for (const char* field : {"driver", "runtime", "blas", "attention"})
+    if (const std::string was = text_at(device_of(base), field), is = text_at(device_of(next), field);
+        was != is)
+      lines.push_back(cat("The device's ", field, " changed from ", was.empty() ? "unknown" : was, " to ",
+                          is.empty() ? "unknown" : is, ": a difference may be its."));
+  return lines;
+}
+
+// ---- one row
+
+double tolerance_of(const std::string& variant) {
+  // Two builds of the lowest rung need not agree to the bit; so far may the next rung's lie from its.
+  constexpr double kRounding = 1e-5;
+  if (const Rung* rung = listed(variant)) return std::max(rung->tolerance, kRounding);
+  return std::max_element(ladder().begin(), ladder().end(),
+                          [](const Rung& a, const Rung& b) { return a.tolerance < b.tolerance; })
+      ->tolerance;
+}
+
+/// The first run that did not end well, with how many did not; "" where all did.
+std::string failure(const Rounds& rounds, const char* side) {
+  const Run* first = nullptr;
+  int64_t failed = 0;
+  for (const auto& [round, run] : rounds) {
+    if (run->status == Status::ok) continue;
+    if (!first) first = run;
+    ++failed;
+  }
+  if (!first) return "";
+  return cat(side, ": ", name_of(first->status), first->reason.empty() ? "" : ": " + first->reason, " (",
+             failed, " of ", rounds.size(), " runs)");
+}
+
+bool unsupported(const Rounds& rounds) {
+  return std::all_of(rounds.begin(), rounds.end(),
+                     [](const auto& item) { return item.second->status == Status::unsupported; });
+}
+
+/// The first step without a loss, which a run that ended well has none of; "" where all have one.
+std::string missing_loss(const Run& run, const char* side) {
+  for (const Step& step : run.steps)
+    if (!step.loss) return cat(side, ": step ", step.step, " has no loss");
+  return "";
+}
+
+/// Where NEW learns something else than BASE: "" where it does not.
+std::string divergence_from_base(const Rounds& base, const Rounds& next) {
+  for (const auto& [round, run] : next) {
+    const auto other = base.find(round);
+    if (other == base.end()) continue;
+    for (const std::string& missing : {missing_loss(*run, "NEW"), missing_loss(*other->second, "BASE")})
+      if (!missing.empty()) return missing;
+    Run reference = *other->second;
+    reference.variant = "BASE";
+    const std::string apart = divergence(reference, *run, tolerance_of(run->variant));
+    if (!apart.empty()) return cat("NEW: diverged: ", apart);
+  }
+  return "";
+}
+
+/// Parts of the arena that are larger than they were.
+std::vector<std::string> grown_parts(const Memory& base, const Memory& next) {
+  std::vector<std::string> parts;
+  for (const auto& [name, bytes] : next.by_name) {
+    const auto was = base.by_name.find(name);
+    const int64_t before = was == base.by_name.end() ? 0 : std::max<int64_t>(was->second, 0);
+    if (bytes > before) parts.push_back(cat(name, " +", bytes_text(bytes - before)));
+  }
+  return parts;
+}
+
+const Memory& largest(const Rounds& rounds) {
+  return std::max_element(rounds.begin(), rounds.end(),
+                          [](const auto& a, const auto& b) {
+                            return a.second->summary->memory.live_peak < b.second->summary->memory.live_peak;
+                          })
+      ->second->summary->memory;
+}
+
+ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds& next,
+                                const Limits& limits) {
+  ComparedRow::Numbers numbers;
+  std::vector<double> base_ms, new_ms, log_ratios;
+  for (const auto& [round, run] : next) {
+    const auto other = base.find(round);
+    if (other == base.end()) continue;
+    if (run->throttled() || other->second->throttled()) {
+      ++numbers.throttled;
+      continue;
+    }
+    base_ms.push_back(other->second->summary->median_step_ms);
+    new_ms.push_back(run->summary->median_step_ms);
+    log_ratios.push_back(std::log(new_ms.back()) - std::log(base_ms.back()));
+  }
+  numbers.pairs = log_ratios.size();
+  if (numbers.pairs > 0) {
+    numbers.base_ms = median(base_ms);
+    numbers.new_ms = median(new_ms);
+  }
+  if (numbers.pairs >= kMinPairs) numbers.change = paired_change(log_ratios);
+  numbers.limit = limits.threshold;
+  if (const auto noise = limits.noise.find(key); noise != limits.noise.end() && numbers.pairs > 0)
+    numbers.limit = std::max(numbers.limit, std::expm1(noise_floor(noise->second, numbers.pairs)));
+  const Memory &before = largest(base), &after = largest(next);
+  numbers.base_bytes = std::max<int64_t>(before.live_peak, 0);  // a file may hold anything
+  numbers.new_bytes = after.live_peak;
+  if (after.live_peak > before.live_peak) numbers.grown = grown_parts(before, after);
+  return numbers;
+}
+
+/// The verdict that follows from a row's numbers, `certain` among them.
+void judge(ComparedRow& row) {
+  const ComparedRow::Numbers& n = *row.numbers;
+  std::vector<std::string> reasons;
+  const double limit = std::log1p(n.limit);
+  const bool slower = n.change && n.change->lo > limit;
+  if (n.new_bytes > n.base_bytes) {
+    row.judgement = Judgement::regression;
+    reasons.push_back(cat("live memory grew by ", bytes_text(n.new_bytes - n.base_bytes),
+                          n.grown.empty() ? "" : ": " + join(n.grown, ", ")));
+  }
+  if (slower && n.certain) {
+    row.judgement = Judgement::regression;
+    reasons.emplace_back("slower");
+  } else if (row.judgement != Judgement::regression) {
+    const bool pass = n.change && n.change->hi < limit;
+    row.judgement = pass ? Judgement::pass : Judgement::inconclusive;
+    if (!n.change)
+      reasons.push_back(cat(n.pairs, n.pairs == 1 ? " pair is" : " pairs are", " too few: ", kMinPairs,
+                            " at least, 10 find 2 %"));
+    else if (!pass)
+      reasons.emplace_back(slower ? "slower, but not certainly so" : "the bounds enclose the limit");
+  }
+  row.reason = join(reasons, "; ");
+}
+
+}  // namespace
+
+const char* name_of(Judgement judgement) {
+  constexpr const char* kNames[] = {"PASS", "REGRESSION", "INCONCLUSIVE", "FAILED", "SKIPPED"};
+  return kNames[static_cast<size_t>(judgement)];
+}
+
+void require_comparable(const Results& base, const Results& next) {
+  Differences differences;
+  for (const char* field : {"backend", "name", "compute_capability"})
+    differences.look(cat("device.", field), text_at(device_of(base), field), text_at(device_of(next), field));
+  if (text_at(device_of(next), "backend") == "cpu")  // there the host is the device
+    for (const char* field : {"cpu", "cores"})
+      differences.look(field, text_at(base.context, field), text_at(next.context, field));
+  for (const char* field : {"model", "seq", "steps", "warmup", "data", "val_data", "lr", "seed"})
+    differences.look(cat("plan.", field), text_at(base.plan, field), text_at(next.plan, field));
+
+  const Rows before(base), after(next);
+  bool common = false;
+  for (const Key& key : after.order) {
+    const Rounds* other = before.find(key);
+    if (!other) continue;
+    common = true;
+    const Json &was = other->begin()->second->config, &is = after.find(key)->begin()->second->config;
+    for (const auto& item : is.items())  // an option that only one of the versions has is no difference
+      if (was.contains(item.key()))
+        differences.look(cat("config.", item.key(), " of ", printable(key.first, 100)),
+                         text_at(was, item.key()), text_at(is, item.key()));
+  }
+  if (!differences.texts().empty())
+    throw Error(cat("not comparable: ", join(differences.texts(), "; ")), kExitNotComparable);
+  if (!common)
+    throw Error("not comparable: BASE and NEW have no rung on the same workload in common",
+                kExitNotComparable);
+  require_one_build(before, "BASE");
+  require_one_build(after, "NEW");
+}
+
+Comparison compare(const Results& base, const Results& next, const Limits& limits) {
+  require_comparable(base, next);
+  const Rows before(base), after(next);
+  std::vector<Key> keys = after.order;
+  for (const Key& key : before.order)
+    if (!after.find(key)) keys.push_back(key);
+
+  Comparison comparison;
+  for (const Key& key : keys) {
+    ComparedRow& row = comparison.rows.emplace_back();
+    row.variant = key.first;
+    row.workload = key.second;
+    const Rounds *was = before.find(key), *is = after.find(key);
+    if (!was || !is) {
+      row.reason = was ? "only in BASE" : "only in NEW";
+      continue;
+    }
+    row.same_sources = was->begin()->second->source_hash == is->begin()->second->source_hash;
+    if (unsupported(*was)) {
+      row.reason = failure(*was, "BASE");
+      continue;
+    }
+    for (const std::string& reason : {failure(*is, "NEW"), failure(*was, "BASE")})
+      if (row.reason.empty()) row.reason = reason;
+    if (row.reason.empty()) row.reason = divergence_from_base(*was, *is);
+    if (!row.reason.empty()) {
+      row.judgement = Judgement::failed;
+      continue;
+    }
+    row.numbers = numbers_of(key, *was, *is, limits);
+    if (row.numbers->pairs == 0 && row.numbers->throttled > 0) {
+      row.judgement = Judgement::failed;
+      row.reason = cat("the device was throttled in all ", row.numbers->throttled, " pairs");
+      row.numbers.reset();
+    }
+  }
+
+  std::vector<ComparedRow*> judged;
+  std::vector<double> p_values;
+  for (ComparedRow& row : comparison.rows) {
+    if (!row.numbers) continue;
+    judged.push_back(&row);
+    p_values.push_back(row.numbers->change ? row.numbers->change->p_slower : 1.0);
+  }
+  const std::vector<bool> certain = holm(p_values, limits.alpha);
+  for (size_t i = 0; i < judged.size(); ++i) {
+    judged[i]->numbers->certain = certain[i];
+    judge(*judged[i]);
+  }
+
+  comparison.notes = notes(base, next, comparison.rows);
+  comparison.base = described(base);
+  comparison.next = described(next);
+  comparison.device = text_at(device_of(next), "name");
+  return comparison;
+}
+
+Looks::Looks(size_t first, size_t last, Limits limits)
+    : first_(first), last_(last), limits_(std::move(limits)) {}
+
+Comparison Looks::look(const Results& base, const Results& next, size_t pairs) {
+  Limits limits = limits_;
+  limits.alpha = alpha_at(std::max(pairs, first_), first_, last_, limits_.alpha);
+  Comparison comparison = compare(base, next, limits);
+  for (ComparedRow& row : comparison.rows) {
+    const Key key(row.variant, row.workload);
+    if (row.judgement != Judgement::inconclusive) decided_.emplace(key, row);
+    if (const auto found = decided_.find(key); found != decided_.end()) row = found->second;
+  }
+  return comparison;
+}
+
+Judgement overall(const std::vector<ComparedRow>& rows) {
+  for (Judgement worst : {Judgement::failed, Judgement::regression, Judgement::inconclusive, Judgement::pass})
+    if (std::any_of(rows.begin(), rows.end(), [&](const ComparedRow& row) { return row.judgement == worst; }))
+      return worst;
+  return Judgement::skipped;
+}
+
+ExitCode exit_code(const std::vector<ComparedRow>& rows) {
+  constexpr ExitCode kCodes[] = {kExitOk, kExitRegression, kExitInconclusive, kExitFailed,
+                                 kExitNotComparable};
+  return kCodes[static_cast<size_t>(overall(rows))];
+}
+
+}  // namespace stepladder

@@ -1,0 +1,99 @@
+// Two results of the same workloads on the same device model: is the new one slower, or larger?
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/results/results.h"
+#include "bench/verdict/paired.h"
+#include "model/error.h"
+
+namespace stepladder {
+
+/// The probability that any rung of an unchanged build is called a regression, whatever the machine's noise
+/// and however many rungs there are.
+inline constexpr double kFalseAlarms = 0.01;
+/// A slowdown of less is nobody's concern, unless told otherwise.
+inline constexpr double kMinLimit = 0.01;
+
+enum class Judgement {
+  pass,          // the upper bound of the change lies below the limit, and memory has not grown
+  regression,    // the lower bound lies above the limit and a change is certain; or memory has grown
+  inconclusive,  // neither: more pairs would tell
+  failed,        // a run crashed, diverged, did not fit or timed out
+  skipped,       // in one of the two only, or not for this device
+};
+/// "PASS", "REGRESSION", ...
+const char* name_of(Judgement judgement);
+
+/// A rung on a workload in both results.
+struct ComparedRow {
+  std::string variant, workload;
+  Judgement judgement = Judgement::skipped;
+  std::string reason;
+  bool same_sources = false;  // the rung's file and model/ are the same in both
+  int64_t repetition = 0;     // from 1, where both were compared more than once
+
+  struct Numbers {
+    double base_ms = 0.0, new_ms = 0.0;     // medians over the pairs' runs
+    size_t pairs = 0;                       // without those that were throttled
+    size_t throttled = 0;                   // pairs
+    std::optional<PairedChange> change;     // none from fewer than kMinPairs
+    double limit = 0.0;                     // as a ratio less 1: 0.01
+    bool certain = false;                   // that it is slower at all, among all rungs compared
+    int64_t base_bytes = 0, new_bytes = 0;  // live
+    std::vector<std::string> grown;         // parts of the arena, "activations/att +1.5 KiB"
+  };
+  std::optional<Numbers> numbers;  // none of a row that failed or was skipped
+};
+
+/// What a difference has to exceed.
+struct Limits {
+  double threshold = kMinLimit;  // as a ratio less 1
+  /// Log ratios of A/A pairs by (variant, workload): a row's limit is at least their noise_floor().
+  std::map<std::pair<std::string, std::string>, std::vector<double>> noise;
+  double alpha = kFalseAlarms;  // of this look at the data
+};
+
+struct Comparison {
+  std::vector<ComparedRow> rows;
+  std::vector<std::string> notes;  // what stands between the reader and a wrong reading
+  std::string base, next;          // "commit 0123abc of 2025-01-31T12:00:00.000Z"
+  std::string device;
+};
+
+/// Throws Error with kExitNotComparable, naming the fields that differ, unless both were measured on the same
+/// device model, with the same configuration, and have a rung on a workload in common.
+void require_comparable(const Results& base, const Results& next);
+
+/// Runs of the same rung and workload, paired by round, and a verdict on each. Peers are left out.
+Comparison compare(const Results& base, const Results& next, const Limits& limits);
+
+/// Verdicts while pairs are added: looks after `first` to `last` of them, each spending its part of
+/// limits.alpha, which then is that of all looks together.
+class Looks {
+ public:
+  Looks(size_t first, size_t last, Limits limits);
+
+  /// Looks once more, after `pairs`. A row with a verdict keeps it: each further look would be one more
+  /// chance of a false alarm. Fewer pairs than `first` may be looked at as the last that there will be.
+  Comparison look(const Results& base, const Results& next, size_t pairs);
+
+ private:
+  size_t first_, last_;
+  Limits limits_;
+  std::map<std::pair<std::string, std::string>, ComparedRow> decided_;
+};
+
+/// The worst row's: kExitFailed, then kExitRegression, then kExitInconclusive; kExitNotComparable where every
+/// row was skipped.
+ExitCode exit_code(const std::vector<ComparedRow>& rows);
+
+/// The verdict of all rows: the judgement that exit_code() stands for.
+Judgement overall(const std::vector<ComparedRow>& rows);
+
+}  // namespace stepladder

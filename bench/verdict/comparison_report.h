@@ -1,0 +1,18 @@
+// A comparison as a person reads it, for a terminal and for a pull request, and as a machine does.
+#pragma once
+
+#include <string>
+
+#include "bench/verdict/comparison.h"
+
+namespace stepladder {
+
+std::string terminal_report(const Comparison& comparison);
+std::string markdown_report(const Comparison& comparison);
+/// {"schema": 1, "kind": "comparison", "verdict": "PASS", "exit_code": 0, "rows": [..], ..}
+Json to_json(const Comparison& comparison);
+
+/// In `format` text, markdown or json.
+std::string report_in(const std::string& format, const Comparison& comparison);
+
+}  // namespace stepladder

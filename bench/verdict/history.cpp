@@ -1,0 +1,179 @@
+#include "bench/verdict/history.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "bench/base/table.h"
+#include "bench/base/text.h"
+#include "bench/results/json.h"
+#include "bench/results/rounds.h"
+#include "model/error.h"
+#include "model/random.h"
+
+namespace stepladder {
+namespace {
+
+constexpr size_t kShortest = 2;  // values of a level
+constexpr int kOrders = 999;
+constexpr double kSignificance = 0.05;
+
+struct Split {
+  size_t at = 0;
+  double gain = 0.0;  // of the sum of squares
+  double size = 0.0;  // between the two means
+};
+
+Split best_split(std::span<const double> values) {
+  const auto n = static_cast<double>(values.size());
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  Split best;
+  double left = 0.0;
+  for (size_t k = 1; k + kShortest <= values.size(); ++k) {
+    left += values[k - 1];
+    if (k < kShortest) continue;
+    const auto before = static_cast<double>(k), after = n - before;
+    const double size = (sum - left) / after - left / before;
+    const double gain = size * size * before * after / n;
+    if (gain > best.gain) best = {k, gain, size};
+  }
+  return best;
+}
+
+/// Whether a random order of the values would seldom allow a split as good.
+bool significant(std::span<const double> values, const Split& split) {
+  std::vector<double> shuffled(values.begin(), values.end());
+  uint64_t counter = 0;
+  int as_good = 1;  // the order that is there
+  for (int i = 0; i < kOrders; ++i) {
+    for (size_t k = shuffled.size() - 1; k > 0; --k)  // Fisher and Yates
+      std::swap(shuffled[k], shuffled[static_cast<size_t>(random_uniform(kBootstrapSeed, counter++) *
+                                                          static_cast<double>(k + 1))]);
+    as_good += best_split(shuffled).gain >= split.gain * (1 - 1e-12);
+  }
+  return as_good < kSignificance * (kOrders + 1);
+}
+
+void segment(std::span<const double> values, size_t offset, double min_size, std::vector<size_t>& changes) {
+  if (values.size() < 2 * kShortest) return;
+  const Split split = best_split(values);
+  if (split.at == 0 || std::abs(split.size) < min_size || !significant(values, split)) return;
+  segment(values.first(split.at), offset, min_size, changes);
+  changes.push_back(offset + split.at);
+  segment(values.subspan(split.at), offset + split.at, min_size, changes);
+}
+
+void mark_changes(Series& series, double min_size) {
+  std::vector<double> logs;
+  for (const HistoryPoint& point : series.points) logs.push_back(std::log(point.median_step_ms.value));
+  std::vector<size_t> bounds = change_points(logs, std::log1p(min_size));
+  for (size_t at : bounds) series.points[at].changed = true;
+  bounds.insert(bounds.begin(), 0);
+  bounds.push_back(logs.size());
+  for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+    const double sum = std::accumulate(logs.begin() + static_cast<std::ptrdiff_t>(bounds[i]),
+                                       logs.begin() + static_cast<std::ptrdiff_t>(bounds[i + 1]), 0.0);
+    for (size_t k = bounds[i]; k < bounds[i + 1]; ++k)
+      series.points[k].level_ms = std::exp(sum / static_cast<double>(bounds[i + 1] - bounds[i]));
+  }
+}
+
+/// "+2.1 %" of a point that starts a new level, against the level before.
+std::string change_text(const Series& series, size_t at) {
+  if (!series.points[at].changed) return "";
+  const double percent = (series.points[at].level_ms / series.points[at - 1].level_ms - 1) * 100;
+  return cat(percent < 0 ? "" : "+", fixed(percent, 1), " %");
+}
+
+std::string title_of(const Series& series) {
+  return printable(cat(series.variant, ", ", series.workload, "; ", series.device), 300);
+}
+
+Table table_of(const Series& series) {
+  Table table({{"time", Align::left},
+               {"commit", Align::left},
+               {"median ms"},
+               {"95 % interval"},
+               {"level ms"},
+               {"change"},
+               {"file", Align::left}});
+  for (size_t i = 0; i < series.points.size(); ++i) {
+    const HistoryPoint& p = series.points[i];
+    const auto& interval = p.median_step_ms.interval;
+    table.add({p.time, p.commit.substr(0, 12), sized(p.median_step_ms.value),
+               interval ? cat(sized(interval->lo), " to ", sized(interval->hi)) : "-", sized(p.level_ms),
+               change_text(series, i), p.file});
+  }
+  return table;
+}
+
+}  // namespace
+
+std::vector<size_t> change_points(std::span<const double> values, double min_size) {
+  std::vector<size_t> changes;
+  segment(values, 0, min_size, changes);
+  return changes;
+}
+
+History history_of(std::vector<std::pair<std::string, Results>> files, double min_size) {
+  const auto key = [](const auto& file) {
+    return std::pair(text_at(file.second.context, "time"), file.first);
+  };
+  std::sort(files.begin(), files.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  History history;
+  for (const auto& [name, results] : files) {
+    const Json device = results.context.value("device", Json::object());
+    for (const ResultRow& row : rows_of(results)) {
+      if (!row.numbers || !row.peer.empty()) continue;
+      // A CPU's backend has no name of its own that tells machines apart.
+      const std::string model =
+          text_at(device, "backend") == "cpu" ? text_at(results.context, "cpu") : text_at(device, "name");
+      auto series = std::find_if(history.series.begin(), history.series.end(), [&](const Series& s) {
+        return s.device == model && s.variant == row.variant && s.workload == row.workload;
+      });
+      if (series == history.series.end())
+        series = history.series.insert(history.series.end(), {model, row.variant, row.workload, {}});
+      series->points.push_back({name, text_at(results.context, "commit"), text_at(results.context, "time"),
+                                row.numbers->median_step_ms});
+    }
+  }
+  for (Series& series : history.series) mark_changes(series, min_size);
+  return history;
+}
+
+std::string terminal_report(const History& history) {
+  std::string text;
+  for (const Series& series : history.series)
+    text += cat(title_of(series), "\n\n", table_of(series).terminal(), "\n");
+  for (const std::string& skipped : history.skipped) text += cat("skipped ", printable(skipped, 400), "\n");
+  return text;
+}
+
+std::string markdown_report(const History& history) {
+  std::string text = "# Step times over time\n\n";
+  for (const Series& series : history.series)
+    text += cat("## ", markdown_text(title_of(series)), "\n\n", table_of(series).markdown(), "\n");
+  for (const std::string& skipped : history.skipped)
+    text += cat("- skipped ", markdown_text(printable(skipped, 400)), "\n");
+  return text;
+}
+
+Json to_json(const History& history) {
+  Json json = {{"schema", kSchema}, {"kind", "history"}};
+  json["series"] = Json::array();
+  for (const Series& series : history.series) {
+    Json item = {{"device", series.device}, {"variant", series.variant}, {"workload", series.workload}};
+    item["points"] = Json::array();
+    for (const HistoryPoint& p : series.points) {
+      Json point = {{"file", p.file}, {"commit", p.commit}, {"time", p.time}};
+      point.update(to_json(p.median_step_ms, "median_step_ms"));
+      point.update({{"level_ms", p.level_ms}, {"changed", p.changed}});
+      item["points"].push_back(point);
+    }
+    json["series"].push_back(std::move(item));
+  }
+  json["skipped"] = history.skipped;
+  return json;
+}
+
+}  // namespace stepladder

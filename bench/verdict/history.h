@@ -1,0 +1,47 @@
+// Step times over commits: results files in the order of their time, and where their level changed.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/base/statistics.h"
+#include "bench/results/results.h"
+
+namespace stepladder {
+
+/// What one results file says of a rung on a workload.
+struct HistoryPoint {
+  std::string file, commit, time;
+  Estimate median_step_ms;
+  bool changed = false;   // the first of a new level
+  double level_ms = 0.0;  // geometric mean of the level that it belongs to
+};
+
+/// A rung on a workload on a device model, over time.
+struct Series {
+  std::string device, variant, workload;
+  std::vector<HistoryPoint> points;
+};
+
+struct History {
+  std::vector<Series> series;
+  std::vector<std::string> skipped;  // files that say nothing, and why
+};
+
+/// Where a series of logarithms changes its level: the index of the first value of each level but the first.
+/// Binary segmentation (Scott and Knott 1974): a stretch is split where that reduces the sum of squared
+/// distances from the two means the most, if the means differ by at least `min_size` and fewer than 5 % of
+/// 999 random orders of the stretch (the same ones every time) allow a split as good; then both parts are
+/// looked at. A level has two values at least.
+std::vector<size_t> change_points(std::span<const double> values, double min_size);
+
+/// `files` are (name, results). Rows that failed are left out, peers too. `min_size` is a ratio less 1.
+History history_of(std::vector<std::pair<std::string, Results>> files, double min_size);
+
+std::string terminal_report(const History& history);
+std::string markdown_report(const History& history);
+/// {"schema": 1, "kind": "history", "series": [..], "skipped": [..]}
+Json to_json(const History& history);
+
+}  // namespace stepladder

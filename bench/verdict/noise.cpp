@@ -1,0 +1,94 @@
+#include "bench/verdict/noise.h"
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+
+#include "bench/base/text.h"
+#include "bench/results/json.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+constexpr const char* kNoiseKind = "noise";
+
+Noise noise_from(const Json& json) {
+  const auto require = [](bool ok, const std::string& problem) {
+    if (!ok) throw InputError(problem);
+  };
+  const auto whole = [&](const Json& object, const char* key) {
+    require(object.contains(key) && object[key].is_number_integer(), cat("no whole number plan.", key));
+    return object[key].get<int64_t>();
+  };
+  require(json.is_object() && json.value("kind", Json()) == kNoiseKind,
+          "is no noise file; `stepladder calibrate` writes one");
+  require(json.value("schema", Json()) == kSchema, cat("this version reads schema ", kSchema));
+  for (const char* key : {"context", "plan"})
+    require(json.contains(key) && json[key].is_object(), cat(key, " is not an object"));
+  require(json.contains("variants") && json["variants"].is_array(), "variants is not a list");
+  Noise noise;
+  noise.context = json["context"];
+  noise.steps = whole(json["plan"], "steps");
+  noise.warmup = whole(json["plan"], "warmup");
+  for (const Json& item : json["variants"]) {
+    for (const char* key : {"variant", "workload"})
+      require(item.is_object() && item.contains(key) && item[key].is_string(),
+              cat("a variant without a string ", key));
+    const auto ratios = item.find("log_ratios");
+    require(ratios != item.end() && ratios->is_array() && !ratios->empty(), "a variant without log_ratios");
+    auto& values =
+        noise.log_ratios[{item["variant"].get<std::string>(), item["workload"].get<std::string>()}];
+    for (const Json& ratio : *ratios) {
+      require(ratio.is_number() && std::abs(ratio.get<double>()) < 100.0, "log_ratios holds no log ratio");
+      values.push_back(ratio.get<double>());
+    }
+  }
+  return noise;
+}
+
+}  // namespace
+
+Json to_json(const Noise& noise) {
+  Json json = {{"schema", kSchema},
+               {"kind", kNoiseKind},
+               {"context", noise.context},
+               {"plan", {{"steps", noise.steps}, {"warmup", noise.warmup}}}};
+  json["variants"] = Json::array();
+  for (const auto& [key, ratios] : noise.log_ratios)
+    json["variants"].push_back({{"variant", key.first}, {"workload", key.second}, {"log_ratios", ratios}});
+  return json;
+}
+
+Noise load_noise(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw InputError(cat(path, ": cannot be read: `stepladder calibrate` writes a noise file"));
+  try {
+    return noise_from(parse_json({std::istreambuf_iterator<char>(file), {}}));
+  } catch (const InputError& e) {
+    throw InputError(cat(path, ": ", e.what()));
+  }
+}
+
+void require_valid(const Noise& noise, const std::string& path, const Json& context, const Json& plan) {
+  const auto require_same = [&](const std::string& field, const Json& was, const Json& is) {
+    const auto text = [](const Json& json) { return printable(dump(json), 200); };
+    if (was != is)
+      throw Error(cat(path, " has expired: ", field, " was ", text(was), ", now it is ", text(is),
+                      "; run `stepladder calibrate` again"),
+                  kExitNotComparable);
+  };
+  const auto of = [](const Json& json, const char* key) {
+    return json.is_object() ? json.value(key, Json()) : Json();
+  };
+  const Json was = of(noise.context, "device"), is = of(context, "device");
+  for (const char* field :
+       {"backend", "name", "compute_capability", "driver", "runtime", "blas", "attention"})
+    require_same(cat("device.", field), of(was, field), of(is, field));
+  for (const char* field : {"cpu", "cores", "build"})
+    require_same(field, of(noise.context, field), of(context, field));
+  require_same("plan.steps", noise.steps, of(plan, "steps"));
+  require_same("plan.warmup", noise.warmup, of(plan, "warmup"));
+}
+
+}  // namespace stepladder

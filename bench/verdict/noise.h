@@ -1,0 +1,32 @@
+// What a machine shows where nothing changed: the file that `stepladder calibrate` writes.
+//
+//   {"schema": 1, "kind": "noise", "context": {..}, "plan": {"steps": 40, "warmup": 10},
+//    "variants": [{"variant": "02_tf32", "workload": "gpt2 B=16 T=1024", "log_ratios": [0.0012, ..]}]}
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/results/results.h"
+
+namespace stepladder {
+
+struct Noise {
+  Json context = Json::object();  // as in a results file
+  int64_t steps = 0, warmup = 0;  // of a run
+  /// log(second / first) of each A/A pair by (variant, workload).
+  std::map<std::pair<std::string, std::string>, std::vector<double>> log_ratios;
+};
+
+Json to_json(const Noise& noise);
+
+/// Throws InputError naming the file and what is wrong with it.
+Noise load_noise(const std::string& path);
+
+/// Throws Error with kExitNotComparable, naming what changed, when the noise was taken on another device,
+/// driver, host processor or build than `context`, or over other steps than `plan`'s.
+void require_valid(const Noise& noise, const std::string& path, const Json& context, const Json& plan);
+
+}  // namespace stepladder

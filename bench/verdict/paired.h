@@ -1,0 +1,47 @@
+// How much slower, and how certainly: statistics of pairs of runs, one of each of two builds.
+//
+// A pair's observation is x = log(new / base), the logarithm of the ratio of the two runs' median steps.
+// Pairs are measured in the order A B, B A, ..., so without a change x is as likely to be positive as
+// negative, whatever the machine does to both.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace stepladder {
+
+/// Distribution function of Student's t with `df` degrees of freedom, and its inverse for p in (0,1). Throw
+/// std::invalid_argument unless df > 0 and p is within.
+double student_t_cdf(double t, int df);
+double student_t_quantile(double p, int df);
+
+/// Mean of x over pairs and the bounds that the change lies above and below, each with kBoundConfidence.
+struct PairedChange {
+  double log_ratio = 0.0, lo = 0.0, hi = 0.0;
+  double p_slower = 1.0;  // of a mean this far above 0 if nothing had changed; one-sided t test
+};
+
+/// Of each bound by itself; both hold with 80 %.
+inline constexpr double kBoundConfidence = 0.9;
+/// Fewer tell too little of their spread.
+inline constexpr size_t kMinPairs = 3;
+
+/// Throws std::invalid_argument on fewer than kMinPairs, or a value that is not finite.
+PairedChange paired_change(std::span<const double> log_ratios);
+
+/// Holm's step-down test: which null hypotheses are rejected so that the probability to reject any true one
+/// is at most `alpha`, however the p-values depend on each other (Holm 1979).
+std::vector<bool> holm(std::span<const double> p_values, double alpha);
+
+/// The part of `alpha` that a look at the data after `pairs` may spend when looks are taken after each pair
+/// from `first` to `last`: alpha ((n/last)^2 - ((n-1)/last)^2), and all that is due at the first. The parts
+/// sum to alpha, so that by the union bound all looks together alarm falsely no more often than one would.
+double alpha_at(size_t pairs, size_t first, size_t last, double alpha);
+
+/// How large a change of the mean over `pairs` a machine shows where nothing changed: the 99th percentile of
+/// |mean| over kResamples draws from the x of A/A pairs, the same draws every time. Throws
+/// std::invalid_argument on no samples or no pairs.
+double noise_floor(std::span<const double> log_ratios, size_t pairs);
+
+}  // namespace stepladder

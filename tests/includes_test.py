@@ -1,0 +1,104 @@
+"""The rooms of bench/: what each may include, and that no file includes itself by a detour."""
+
+import re
+import unittest
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent.parent / "bench"
+
+# Each room with those that it may include besides itself; all may include model/.
+ROOMS = {
+    "base": set(),
+    "results": {"base"},
+    "run": {"base", "results"},
+    "plan": {"base", "results", "run"},
+    "report": {"base", "results", "plan"},
+    "verdict": {"base", "results", "plan"},
+    "rung": {"base", "results", "run", "plan"},
+    "cli": {"base", "results", "run", "plan", "report", "verdict"},
+}
+
+
+def includes(root: Path) -> dict[str, list[str]]:
+    """By file, as bench/ROOM/FILE, the files of bench/ and other folders of the project that it includes."""
+    return {
+        f"bench/{path.relative_to(root)}": re.findall(r'^#include "(.*)"$', path.read_text(), re.MULTILINE)
+        for path in sorted(root.rglob("*.*"))
+        if path.suffix in (".h", ".cpp")
+    }
+
+
+def room_of(file: str) -> str:
+    return file.split("/")[1] if file.count("/") == 2 else ""
+
+
+def against_the_order(files: dict[str, list[str]]) -> list[str]:
+    """Includes of what the file's room may not know. ops_benchmark_main.cpp, in no room, knows the model alone."""
+    wrong = []
+    for file, included in files.items():
+        room = room_of(file)
+        for other in included:
+            allowed = other.startswith("model/") or (room and room_of(other) in ROOMS[room] | {room})
+            if not allowed:
+                wrong.append(f"{file} includes {other}")
+    return wrong
+
+
+def cycle(files: dict[str, list[str]]) -> list[str]:
+    """Files that include each other in a circle, a header and its source as one; empty where there are none."""
+    graph: dict[str, set[str]] = {}
+    for file, included in files.items():
+        unit = file.rsplit(".", 1)[0]
+        units = {other.rsplit(".", 1)[0] for other in included} - {unit}
+        graph.setdefault(unit, set()).update(units)
+
+    done: set[str] = set()
+
+    def search(unit: str, path: list[str]) -> list[str]:
+        if unit in path:
+            return path[path.index(unit):] + [unit]
+        if unit in done:
+            return []
+        for other in sorted(graph.get(unit, ())):
+            if found := search(other, [*path, unit]):
+                return found
+        done.add(unit)
+        return []
+
+    for unit in graph:
+        if found := search(unit, []):
+            return found
+    return []
+
+
+class Rooms(unittest.TestCase):
+    def setUp(self) -> None:
+        self.files = includes(BENCH)
+        self.assertGreater(len(self.files), 50)
+
+    def test_each_file_is_in_a_room(self) -> None:
+        rooms = {room_of(file) for file in self.files if file != "bench/ops_benchmark_main.cpp"}
+        self.assertEqual(rooms, set(ROOMS))
+
+    def test_includes_go_one_way(self) -> None:
+        self.assertEqual(against_the_order(self.files), [])
+
+    def test_a_rung_knows_no_verdict(self) -> None:
+        """What a rung's program is made of, files included by included ones too, has no part of gate or report."""
+        known: set[str] = set()
+        todo = [file for file in self.files if room_of(file) == "rung"]
+        while todo:
+            file = todo.pop()
+            if file in known:
+                continue
+            known.add(file)
+            todo += [other for other in self.files.get(file, []) if other in self.files]
+            todo += [source for source in [file.removesuffix(".h") + ".cpp"] if source in self.files]
+        self.assertLessEqual({room_of(file) for file in known}, {"base", "results", "run", "plan", "rung"})
+
+    def test_no_cycle(self) -> None:
+        self.assertEqual(cycle(self.files), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,38 @@
+// The first rung with steps that take five times as long: for the test of what is to find a slower rung.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "model/data.h"
+#include "model/gpt2.h"
+
+#pragma push_macro("STEPLADDER_RUNG")
+#undef STEPLADDER_RUNG
+#define STEPLADDER_RUNG(TrainerClass) using FirstRung = TrainerClass
+#define final  // a class derives from it
+#include "variants/00_fp32_baseline.cpp"
+#undef final
+#pragma pop_macro("STEPLADDER_RUNG")
+
+namespace stepladder {
+namespace {
+
+class SlowRung : public FirstRung {
+ public:
+  using FirstRung::FirstRung;
+
+  void step(Loader& data, int64_t step, float lr) override {
+    using Clock = std::chrono::steady_clock;
+    const auto start = Clock::now();
+    FirstRung::step(data, step, lr);
+    ops.synchronize();
+    const auto end = start + 5 * (Clock::now() - start);
+    while (Clock::now() < end) {
+    }
+  }
+};
+
+STEPLADDER_RUNG(SlowRung);
+
+}  // namespace
+}  // namespace stepladder
