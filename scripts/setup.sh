@@ -208,8 +208,8 @@ choose_backend() {
 setup() {
   local more=()
   [[ $1 != tests ]] || more=(libbenchmark-dev libgtest-dev)
-  require_packages build-essential ca-certificates cmake git ninja-build pkg-config libboost-dev libcli11-dev \
-    libopenblas-dev libpcre2-dev nlohmann-json3-dev python3-venv "${more[@]}"
+  require_packages build-essential ca-certificates cmake git ninja-build pkg-config libboost-dev libcli11-dev libopenblas-dev \
+    libpcre2-dev nlohmann-json3-dev python3-venv "${more[@]}"
   [[ $1 != tests ]] || want_packages "several ranks on the CPU" libopenmpi-dev openmpi-bin
   choose_backend
 }

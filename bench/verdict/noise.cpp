@@ -11,7 +11,7 @@
 namespace stepladder {
 namespace {
 
-constexpr const char* kNoiseKind = "noise";
+constexpr const char* kKind = "noise";
 
 Noise noise_from(const Json& json) {
   const auto require = [](bool ok, const std::string& problem) {
@@ -21,7 +21,7 @@ Noise noise_from(const Json& json) {
     require(object.contains(key) && object[key].is_number_integer(), cat("no whole number plan.", key));
     return object[key].get<int64_t>();
   };
-  require(json.is_object() && json.value("kind", Json()) == kNoiseKind,
+  require(json.is_object() && json.value("kind", Json()) == kKind,
           "is no noise file; `stepladder calibrate` writes one");
   require(json.value("schema", Json()) == kSchema, cat("this version reads schema ", kSchema));
   for (const char* key : {"context", "plan"})
@@ -51,7 +51,7 @@ Noise noise_from(const Json& json) {
 
 Json to_json(const Noise& noise) {
   Json json = {{"schema", kSchema},
-               {"kind", kNoiseKind},
+               {"kind", kKind},
                {"context", noise.context},
                {"plan", {{"steps", noise.steps}, {"warmup", noise.warmup}}}};
   json["variants"] = Json::array();
