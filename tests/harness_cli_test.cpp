@@ -817,7 +817,7 @@ TEST_F(HarnessCliAblate, BadInputIsRefusedBeforeAnyRun) {
   const Outcome outcome = stepladder(ablation("--rungs 03"));
   EXPECT_EQ(outcome.code, 5);
   EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "ablations/without_03_fused_adamw is not there") &&
-              has(outcome.err, "cmake --build"))
+              has(outcome.err, "cmake --build ") && has(outcome.err, "--target ablations"))
       << outcome.err;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json"));
 }
