@@ -1,5 +1,7 @@
 #include "model/ops.h"
 
+#include <algorithm>
+
 namespace stepladder {
 namespace {
 
@@ -17,7 +19,10 @@ void Ops::run(const AnyOp& op) {
   const Work work = op.work();
   std::vector<Tensor> operands;
   for (const std::vector<Operand>& list : {work.written, work.read})
-    for (const Operand& operand : list) operands.push_back(operand.tensor);
+    for (const Operand& operand : list) {
+      const auto same = [&](const Tensor& t) { return t.data == operand.tensor.data; };
+      if (std::ranges::none_of(operands, same)) operands.push_back(operand.tensor);
+    }
   const std::string name = work.extents.empty() ? op.name() : cat(op.name(), ' ', work.extents);
   observer_->enter({name, work.kind, work.bytes(), work.flops, math_of(work.multiplied, precision_)},
                    operands);

@@ -32,7 +32,7 @@ class OpObserver {
   OpObserver& operator=(const OpObserver&) = delete;
   virtual ~OpObserver() = default;
 
-  /// Before and after each op and collective. `operands`: what it writes, then what it reads.
+  /// Before and after each op and collective. `operands`: what it writes, then what else it reads.
   virtual void enter(const OpCall& call, std::span<const Tensor> operands) = 0;
   virtual void leave() {}
   virtual void phase(const char* /*name*/) {}

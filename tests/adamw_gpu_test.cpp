@@ -45,7 +45,7 @@ class AdamWGpuTest : public OpAgreement {
         tensors.push_back({rest(t[i]), rest(t[i + 1]), rest(t[i + 2]), rest(t[i + 3]),
                            i / 5 % 2 == 0 ? rest(t[i + 4]) : Tensor{}, i / 5 % 3 == 0});
       const size_t at = sizes().size() * 5;
-      o.adamw(tensors, t[at], t[at + 1], kHyper, scaled ? t[at + 2] : Tensor{});
+      o(AdamWStep{tensors, t[at], t[at + 1], kHyper, scaled ? t[at + 2] : Tensor{}});
     };
   }
   static Array values(std::vector<float> v) {
@@ -119,7 +119,7 @@ Call clip_of(float max_norm, bool scaled, int64_t skip = 0) {
                        {t[i].numel() - first},
                        "gradient"});
     }
-    o.clip_grad_norm(t[0], t[1], grads, max_norm, scaled ? t.back() : Tensor{});
+    o(ClipGradNorm{t[0], t[1], grads, max_norm, scaled ? t.back() : Tensor{}});
   };
 }
 
@@ -200,7 +200,7 @@ TEST_F(AdamWGpuTest, MismatchesThrow) {
   };
   Ops& o = *cuda_;
   const Tensor x = tensor({8}), one = tensor({1}), two = tensor({2}), half = tensor({8}, DType::bf16);
-  const auto adamw = [&](const AdamWTensor& t) { o.adamw({&t, 1}, two, one, kHyper); };
+  const auto adamw = [&](const AdamWTensor& t) { o(AdamWStep{{&t, 1}, two, one, kHyper}); };
   EXPECT_THROW(adamw({x, tensor({7}), x, x, {}, false}), std::invalid_argument);
   EXPECT_THROW(adamw({half, half, x, x, {}, false}), std::invalid_argument);
   EXPECT_THROW(adamw({x, half, half, x, {}, false}), std::invalid_argument);
@@ -208,13 +208,13 @@ TEST_F(AdamWGpuTest, MismatchesThrow) {
   const Tensor low{&there, DType::f16, {8}, "low"};
   EXPECT_THROW(adamw({x, half, x, x, low, false}), std::invalid_argument);
   const AdamWTensor good{x, x, x, x, {}, false};
-  EXPECT_THROW(o.adamw({&good, 1}, one, one, kHyper), std::invalid_argument);
-  EXPECT_THROW(o.adamw({&good, 1}, two, two, kHyper), std::invalid_argument);
-  EXPECT_THROW(o.adamw({&good, 1}, two, one, {1.0F, 0.9F, 1e-8F, 0.0F}), std::invalid_argument);
+  EXPECT_THROW(o(AdamWStep{{&good, 1}, one, one, kHyper}), std::invalid_argument);
+  EXPECT_THROW(o(AdamWStep{{&good, 1}, two, two, kHyper}), std::invalid_argument);
+  EXPECT_THROW(o(AdamWStep{{&good, 1}, two, one, {1.0F, 0.9F, 1e-8F, 0.0F}}), std::invalid_argument);
   const Tensor mixed[] = {x, half};
-  EXPECT_THROW(o.clip_grad_norm(one, one, mixed, 1.0F), std::invalid_argument);
-  EXPECT_THROW(o.clip_grad_norm(one, one, {}, 1.0F), std::invalid_argument);
-  EXPECT_THROW(o.clip_grad_norm(two, one, {mixed, 1}, 1.0F), std::invalid_argument);
+  EXPECT_THROW(o(ClipGradNorm{one, one, mixed, 1.0F}), std::invalid_argument);
+  EXPECT_THROW(o(ClipGradNorm{one, one, {}, 1.0F}), std::invalid_argument);
+  EXPECT_THROW(o(ClipGradNorm{two, one, {mixed, 1}, 1.0F}), std::invalid_argument);
 }
 
 }  // namespace

@@ -36,18 +36,18 @@ class EarlyLaunchGpuTest : public OpAgreement {
   static void run_chain(Ops& o, const std::vector<Tensor>& t) {
     const Tensor x = t[0], sums = t[1], ln = t[5], y = t[6], dx = t[7], kept = t[8], mean = t[9],
                  rstd = t[10], w = t[11], gain = t[12], shift = t[13];
-    o.layernorm_forward(ln, mean, rstd, x, gain, shift);
-    o.linear_forward(y, ln, w, shift, x);
-    o.zero(dx);
-    o.layernorm_backward(dx, t[2], t[3], t[4], y, x, mean, rstd, gain);
-    o.copy(kept, y);
-    o.gelu_backward(y, kept, dx);
-    o.add(x, y, dx);
-    o.sum_rows(sums, x);
-    for (const Tensor& s : {sums, t[2], t[3], t[4]}) o.affine(s, s, 0.5F, 0.0F);
-    o.mul_columns(kept, x, sums);
-    o.matmul(y, kept, w, MatOp::NT);
-    o.lerp(x, y, 1e-3F);
+    o(LayerNormForward{ln, mean, rstd, x, gain, shift});
+    o(LinearForward{y, ln, w, shift, x});
+    o(Zero{dx});
+    o(LayerNormBackward{dx, NormParams{t[2], t[3]}, t[4], y, NormInput{x, mean, rstd}, gain});
+    o(Copy{kept, y});
+    o(GeluBackward{y, kept, dx});
+    o(Add{x, y, dx});
+    o(SumRows{sums, x});
+    for (const Tensor& s : {sums, t[2], t[3], t[4]}) o(Affine{s, s, 0.5F, 0.0F});
+    o(MulColumns{kept, x, sums});
+    o(Matmul{y, kept, w, MatOp::NT});
+    o(Lerp{x, y, 1e-3F});
   }
 
   static constexpr int64_t kC = 768;
@@ -85,8 +85,8 @@ TEST_F(EarlyLaunchGpuTest, IsForRecordedKernelsAfterKernelsOfNewDevices) {
     return cuda_->graph().info().launched_early;
   };
   const auto add_twice = [](Ops& o, const std::vector<Tensor>& t) {
-    o.add(t[0], t[0], t[0]);
-    o.add(t[0], t[0], t[0]);
+    o(Add{t[0], t[0], t[0]});
+    o(Add{t[0], t[0], t[0]});
   };
   const Call recorded = [&](Ops& o, auto& t) { o.record([&] { add_twice(o, t); })(); };
   const bool able = cuda_->device().info().compute_capability >= 90;
@@ -97,10 +97,10 @@ TEST_F(EarlyLaunchGpuTest, IsForRecordedKernelsAfterKernelsOfNewDevices) {
   EXPECT_EQ(launched_early({},
                            [](Ops& o, auto& t) {
                              o.record([&] {
-                               o.zero(t[0]);
-                               o.add(t[0], t[0], t[0]);  // after a memset
-                               o.copy(t[5], t[0]);
-                               o.add(t[0], t[5], t[5]);  // after a copy
+                               o(Zero{t[0]});
+                               o(Add{t[0], t[0], t[0]});  // after a memset
+                               o(Copy{t[5], t[0]});
+                               o(Add{t[0], t[5], t[5]});  // after a copy
                              })();
                            }),
             0);

@@ -55,13 +55,13 @@ TEST_F(Fp8GpuTest, QuantizeAgreesToTheBit) {
       const std::vector<Array> arrays = {out({N, C}, type), out({C, N}, type), x, scalar(scale),
                                          inout(scalar(0.5F))};
       expect_agreement(cat("quantize ", name_of(type), N, 'x', C), arrays, kExact, [](Ops& o, auto& t) {
-        o.quantize(fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]);
+        o(Quantize{fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]});
       });
       for (const size_t only : {0, 1}) {
         const std::vector<Array> alone = {arrays[only], x, arrays[3], arrays[4]};
         expect_agreement(cat("one layout ", only), alone, kExact, [only](Ops& o, auto& t) {
           const Tensor q = fp8(t[0], t[2], t[3]);
-          only == 0 ? o.quantize(q, {}, t[1]) : o.quantize({}, q, t[1]);
+          only == 0 ? o(Quantize{q, {}, t[1]}) : o(Quantize{{}, q, t[1]});
         });
       }
     }
@@ -74,8 +74,9 @@ TEST_F(Fp8GpuTest, QuantizeSumsRowsIntoTheBiasGradient) {
     const std::vector<Array> arrays = {out({N, C}, DType::f8e5m2), scalar(1.0F), inout(scalar(0.0F)),
                                        integers({N, C}, 1).as(DType::bf16),
                                        inout(integers({C}).as(DType::bf16))};
-    expect_agreement(cat("dbias ", N, 'x', C), arrays, kExact,
-                     [](Ops& o, auto& t) { o.quantize(fp8(t[0], t[1], t[2]), {}, t[3], t[4]); });
+    expect_agreement(cat("dbias ", N, 'x', C), arrays, kExact, [](Ops& o, auto& t) {
+      o(Quantize{fp8(t[0], t[1], t[2]), {}, t[3], t[4]});
+    });
   }
 }
 
@@ -87,9 +88,10 @@ TEST_F(Fp8GpuTest, QuantizeToFitAgreesToTheBit) {
       std::fill_n(x.values.begin() + 2 * N * C, N * C, 0.0F);
       const std::vector<Array> arrays = {out({3, N, C}, type), out({3, C, N}, type), x.as(DType::bf16),
                                          zeros({3, kScaleStride}), out({3})};
-      expect_agreement(
-          cat("quantize_to_fit ", name_of(type), N, 'x', C), arrays, kExact,
-          [](Ops& o, auto& t) { o.quantize_to_fit(fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]); });
+      expect_agreement(cat("quantize_to_fit ", name_of(type), N, 'x', C), arrays, kExact,
+                       [](Ops& o, auto& t) {
+                         o(QuantizeToFit{fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]});
+                       });
     }
   }
 }
@@ -109,7 +111,7 @@ TEST_F(Fp8GpuTest, GeluAgreesButForNeighbours) {
     for (const bool backward : {false, true}) {
       const Call call = [backward](Ops& o, auto& t) {
         const Tensor q = fp8(t[0], t[4], t[5]), qt = fp8(t[1], t[4], t[5]);
-        backward ? o.quantize_gelu_backward(q, qt, t[6], t[3], t[2]) : o.quantize_gelu(q, qt, t[2]);
+        backward ? o(QuantizeGeluBackward{q, qt, t[6], t[3], t[2]}) : o(QuantizeGelu{q, qt, t[2]});
       };
       const auto expected = run(*cpu_, arrays, call), got = run(*cuda_, arrays, call),
                  again = run(*cuda_, arrays, call);
@@ -128,7 +130,7 @@ constexpr int64_t kNormShapes[][2] = {{16, 16},    {48, 80},     {80, 768},   {1
 
 TEST_F(Fp8GpuTest, LayernormAgreesButForNeighbours) {
   const Call call = [](Ops& o, auto& t) {
-    o.quantize_layernorm(fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[4], t[5], t[6], t[7], t[8]);
+    o(QuantizeLayerNorm{fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[4], t[5], t[6], t[7], t[8]});
   };
   for (const DType type : kTypes) {
     const float scale = type == DType::f8e4m3 ? 0x1p-6F : 0x1p-13F;
@@ -184,8 +186,9 @@ TEST_F(Fp8GpuTest, LayernormsGradientIsQuantizedAsStored) {
                                          column};
       const auto call = [](bool biased) {
         return [biased](Ops& o, auto& t) {
-          o.quantize_layernorm_backward(fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[4], t[5], t[6],
-                                        biased ? t[7] : Tensor{}, t[8], t[9], t[10], t[11], t[12]);
+          o(QuantizeLayerNormBackward{Fp8Pair{fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3])}, t[4],
+                                      NormParams{t[5], t[6]}, biased ? t[7] : Tensor{}, t[8],
+                                      NormInput{t[9], t[10], t[11]}, t[12]});
         };
       };
       const auto expected = run(*cpu_, arrays, call(true)), got = run(*cuda_, arrays, call(true)),
@@ -220,14 +223,14 @@ TEST_F(Fp8GpuTest, LayernormWritesEitherLayoutAlone) {
   const int64_t N = 80, C = 768;
   const Array x = reals({N, C}).as(DType::bf16), column = reals({C}).as(DType::bf16);
   const auto results = [&](bool rows, bool columns) {
-    return run(*cuda_,
-               {out({N, C}, DType::f8e4m3), out({C, N}, DType::f8e4m3), scalar(0x1p-6F), inout(scalar(0.0F)),
-                x, out({N}), out({N}), column},
-               [=](Ops& o, auto& t) {
-                 o.quantize_layernorm(rows ? fp8(t[0], t[2], t[3]) : Tensor{},
-                                      columns ? fp8(t[1], t[2], t[3]) : Tensor{}, t[5], t[6], t[4], t[7],
-                                      t[7]);
-               });
+    return run(
+        *cuda_,
+        {out({N, C}, DType::f8e4m3), out({C, N}, DType::f8e4m3), scalar(0x1p-6F), inout(scalar(0.0F)), x,
+         out({N}), out({N}), column},
+        [=](Ops& o, auto& t) {
+          o(QuantizeLayerNorm{rows ? fp8(t[0], t[2], t[3]) : Tensor{},
+                              columns ? fp8(t[1], t[2], t[3]) : Tensor{}, t[5], t[6], t[4], t[7], t[7]});
+        });
   };
   const auto both = results(true, true), rows = results(true, false), columns = results(false, true);
   EXPECT_TRUE(same_bits(both[0], rows[0]));
@@ -241,13 +244,13 @@ TEST_F(Fp8GpuTest, WhatIsNotFiniteInARowShowsInAllOfItsNorm) {
     Array x = reals({N, C}).as(DType::bf16);
     x.values[static_cast<size_t>(5 * C + 77)] = bad;
     const Array column = reals({C}).as(DType::bf16);
-    const auto got = run(*cuda_,
-                         {out({N, C}, DType::f8e4m3), out({C, N}, DType::f8e4m3), scalar(0x1p-6F),
-                          inout(scalar(0.0F)), x, out({N}), out({N}), column},
-                         [](Ops& o, auto& t) {
-                           o.quantize_layernorm(fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[5], t[6],
-                                                t[4], t[7], t[7]);
-                         });
+    const auto got = run(
+        *cuda_,
+        {out({N, C}, DType::f8e4m3), out({C, N}, DType::f8e4m3), scalar(0x1p-6F), inout(scalar(0.0F)), x,
+         out({N}), out({N}), column},
+        [](Ops& o, auto& t) {
+          o(QuantizeLayerNorm{fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[5], t[6], t[4], t[7], t[7]});
+        });
     for (int64_t n = 0; n < N; ++n)
       for (int64_t c = 0; c < C; ++c) {
         ASSERT_EQ(std::isnan(got[0][static_cast<size_t>(n * C + c)]), n == 5);
@@ -261,7 +264,9 @@ TEST_F(Fp8GpuTest, TransposeAgreesToTheBit) {
   for (const DType type : kTypes)
     for (const auto& [N, C] : kShapes)
       expect_agreement(cat("transpose ", N, 'x', C), {out({C, N}, type), reals({N, C}).as(type)}, kExact,
-                       [](Ops& o, auto& t) { o.transpose(t[0], t[1]); });
+                       [](Ops& o, auto& t) {
+                         o(Transpose{t[0], t[1]});
+                       });
 }
 
 TEST_F(Fp8GpuTest, TheClassifiersGradientAgreesButForNeighbours) {
@@ -271,7 +276,7 @@ TEST_F(Fp8GpuTest, TheClassifiersGradientAgreesButForNeighbours) {
     const std::vector<Array> arrays = {
         out({N, Vp}, DType::f8e5m2), out({N}), logits, targets, scalar(0x1p-26F), inout(scalar(0.0F))};
     const Call call = [V = V](Ops& o, auto& t) {
-      o.quantize_cross_entropy(fp8(t[0], t[4], t[5]), t[1], t[2], t[3], V, 1e-3F);
+      o(QuantizeCrossEntropy{fp8(t[0], t[4], t[5]), t[1], t[2], t[3], V, 1e-3F});
     };
     const auto expected = run(*cpu_, arrays, call), got = run(*cuda_, arrays, call),
                again = run(*cuda_, arrays, call);
@@ -293,7 +298,9 @@ TEST_F(Fp8GpuTest, ScalesAgreeToTheBit) {
   }
   for (const DType type : kTypes)
     expect_agreement("update_scales", {zeros({300, kScaleStride}), inout(history), amax}, kExact,
-                     [type](Ops& o, auto& t) { o.update_scales(t[0], t[1], t[2], type); });
+                     [type](Ops& o, auto& t) {
+                       o(UpdateScales{t[0], t[1], t[2], type});
+                     });
 }
 
 TEST_F(Fp8GpuTest, WhatIsNotFiniteShowsInItsPlaceAndInTheNextScale) {
@@ -307,8 +314,8 @@ TEST_F(Fp8GpuTest, WhatIsNotFiniteShowsInItsPlaceAndInTheNextScale) {
                            {out({32, 64}, type), out({64, 32}, type), x, scale, inout(scalar(0.0F)),
                             inout(Array{DType::f32, {1, 2}, {1.0F, 1.0F}})},
                            [type](Ops& o, auto& t) {
-                             o.quantize(fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]);
-                             o.update_scales(t[3], t[5], t[4], type);
+                             o(Quantize{fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]});
+                             o(UpdateScales{t[3], t[5], t[4], type});
                            });
       EXPECT_TRUE(std::isnan(got[0][77]));
       EXPECT_TRUE(std::isnan(got[1][77 % 64 * 32 + 77 / 64]));
@@ -341,7 +348,7 @@ TEST_F(Fp8GpuTest, ProductsAgreeToTheBitAlsoSearchedAndRecorded) {
       const std::vector<Array> arrays = {before, integers({c.M, c.K}, 1).as(c.a),
                                          integers({c.N, c.K}, 1).as(c.b), scales};
       const auto product = [c](Ops& o, const std::vector<Tensor>& t) {
-        o.matmul(t[0], fp8(t[1], t[3][1], t[3]), fp8(t[2], t[3][2], t[3]), MatOp::NT, c.write);
+        o(Matmul{t[0], fp8(t[1], t[3][1], t[3]), fp8(t[2], t[3][2], t[3]), MatOp::NT, c.write});
       };
       if (searched) run(*cuda_, arrays, [&](Ops& o, auto& t) { o.search([&] { product(o, t); }); });
       const std::string what = cat(c.M, 'x', c.N, 'x', c.K, searched ? " searched" : "");
@@ -396,15 +403,16 @@ TEST_F(Fp8GpuTest, LinearForwardAddsBiasAndResidual) {
         cat("linear_forward ", Cout),
         {out({N, Cout}, DType::bf16), integers({N, Cin}, 1).as(DType::f8e4m3),
          integers({Cout, Cin}, 1).as(DType::f8e4m3), integers({Cout}).as(DType::bf16), scalar(2.0F)},
-        kExact,
-        [](Ops& o, auto& t) { o.linear_forward(t[0], fp8(t[1], t[4], t[4]), fp8(t[2], t[4], t[4]), t[3]); });
+        kExact, [](Ops& o, auto& t) {
+          o(LinearForward{t[0], fp8(t[1], t[4], t[4]), fp8(t[2], t[4], t[4]), t[3]});
+        });
   for (const auto& [N, Cin, Cout] : {std::tuple{144, 64, 192}, {1024, 768, 768}, {1024, 3072, 768}})
     expect_agreement(cat("linear_forward with a residual ", Cin),
                      {out({N, Cout}, DType::bf16), integers({N, Cin}, 1).as(DType::f8e4m3),
                       integers({Cout, Cin}, 1).as(DType::f8e4m3), integers({Cout}).as(DType::bf16),
                       scalar(2.0F), integers({N, Cout}).as(DType::bf16)},
                      kExact, [](Ops& o, auto& t) {
-                       o.linear_forward(t[0], fp8(t[1], t[4], t[4]), fp8(t[2], t[4], t[4]), t[3], t[5]);
+                       o(LinearForward{t[0], fp8(t[1], t[4], t[4]), fp8(t[2], t[4], t[4]), t[3], t[5]});
                      });
 }
 
@@ -418,20 +426,22 @@ TEST_F(Fp8GpuTest, RefusesWhatCublasltCannotDo) {
   Ops& o = *cuda_;
   const DType e4m3 = DType::f8e4m3, e5m2 = DType::f8e5m2, bf16 = DType::bf16;
   const Tensor a = tensor(e4m3, {32, 48}), y = tensor(bf16, {32, 32});
-  EXPECT_THROW(o.matmul(y, tensor(e5m2, {32, 48}), tensor(e5m2, {32, 48}), MatOp::NT), std::invalid_argument);
-  EXPECT_THROW(o.matmul(y, a, tensor(bf16, {32, 48}), MatOp::NT), std::invalid_argument);
-  EXPECT_THROW(o.matmul(tensor(DType::f32, {32, 32}), a, a, MatOp::NT), std::invalid_argument);
-  EXPECT_THROW(o.matmul(tensor(bf16, {48, 48}), a, a, MatOp::TN), std::invalid_argument);
-  EXPECT_THROW(o.matmul(tensor(bf16, {32, 24}), a, tensor(e4m3, {24, 48}), MatOp::NT), std::invalid_argument);
-  EXPECT_THROW(o.quantize(tensor(e4m3, {24, 48}), {}, tensor(bf16, {24, 48})), std::invalid_argument);
-  EXPECT_THROW(o.quantize(a, a, tensor(bf16, {32, 48})), std::invalid_argument);
-  EXPECT_THROW(o.quantize({}, {}, tensor(bf16, {32, 48})), std::invalid_argument);
-  EXPECT_THROW(o.quantize(a, {}, tensor(DType::f32, {32, 48})), std::invalid_argument);
+  EXPECT_THROW(o(Matmul{y, tensor(e5m2, {32, 48}), tensor(e5m2, {32, 48}), MatOp::NT}),
+               std::invalid_argument);
+  EXPECT_THROW(o(Matmul{y, a, tensor(bf16, {32, 48}), MatOp::NT}), std::invalid_argument);
+  EXPECT_THROW(o(Matmul{tensor(DType::f32, {32, 32}), a, a, MatOp::NT}), std::invalid_argument);
+  EXPECT_THROW(o(Matmul{tensor(bf16, {48, 48}), a, a, MatOp::TN}), std::invalid_argument);
+  EXPECT_THROW(o(Matmul{tensor(bf16, {32, 24}), a, tensor(e4m3, {24, 48}), MatOp::NT}),
+               std::invalid_argument);
+  EXPECT_THROW(o(Quantize{tensor(e4m3, {24, 48}), {}, tensor(bf16, {24, 48})}), std::invalid_argument);
+  EXPECT_THROW(o(Quantize{a, a, tensor(bf16, {32, 48})}), std::invalid_argument);
+  EXPECT_THROW(o(Quantize{{}, {}, tensor(bf16, {32, 48})}), std::invalid_argument);
+  EXPECT_THROW(o(Quantize{a, {}, tensor(DType::f32, {32, 48})}), std::invalid_argument);
   o.synchronize();
 
   Tensor odd = a;
   odd.scale += 1;
-  EXPECT_THROW(o.matmul(y, a, odd, MatOp::NT), std::invalid_argument) << "a scale that is not on 16 bytes";
+  EXPECT_THROW(o(Matmul{y, a, odd, MatOp::NT}), std::invalid_argument) << "a scale that is not on 16 bytes";
 
   const auto ampere = make_cuda_ops(0, gpu_test_options({.compute_capability = 80}));
   EXPECT_THROW((*ampere)(Matmul{y, a, tensor(e4m3, {32, 48}), MatOp::NT}), UnsupportedError);

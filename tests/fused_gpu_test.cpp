@@ -52,8 +52,9 @@ TEST_P(FusedGpuTest, LayerNormForwardAgrees) {
     const std::vector<Array> arrays = {result(s), out({N}), out({N}), fractions(s), values({C}), values({C})};
     // (x - mean) * rstd is at most about 2, mean as far off as its sum.
     expect_agreement(named("layernorm_forward", s), arrays,
-                     rounded(8.0F * kEps * roundings(C), kEps * roundings(C)),
-                     [](Ops& o, auto& t) { o.layernorm_forward(t[0], t[1], t[2], t[3], t[4], t[5]); });
+                     rounded(8.0F * kEps * roundings(C), kEps * roundings(C)), [](Ops& o, auto& t) {
+                       o(LayerNormForward{t[0], t[1], t[2], t[3], t[4], t[5]});
+                     });
   }
 }
 
@@ -64,15 +65,18 @@ TEST_P(FusedGpuTest, ResidualLayerNormForwardAgrees) {
     const Tolerance few = rounded(16.0F * kEps * roundings(C), kEps * roundings(C));
     expect_agreement(named("residual_layernorm_forward", s),
                      {result(s), result(s), out({N}), out({N}), x, y, bias, w, b}, few, [](Ops& o, auto& t) {
-                       o.residual_layernorm_forward(t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]);
+                       o(ResidualLayerNormForward{t[0], Normalized{t[1], t[2], t[3]}, t[4], t[5], t[6],
+                                                  NormParams{t[7], t[8]}});
                      });
     expect_agreement(named("without bias", s), {result(s), result(s), out({N}), out({N}), x, y, w, b}, few,
                      [](Ops& o, auto& t) {
-                       o.residual_layernorm_forward(t[0], t[1], t[2], t[3], t[4], t[5], {}, t[6], t[7]);
+                       o(ResidualLayerNormForward{
+                           t[0], Normalized{t[1], t[2], t[3]}, t[4], t[5], {}, NormParams{t[6], t[7]}});
                      });
     expect_agreement(named("in place", s), {inout(x), result(s), out({N}), out({N}), y, bias, w, b}, few,
                      [](Ops& o, auto& t) {
-                       o.residual_layernorm_forward(t[0], t[1], t[2], t[3], t[0], t[4], t[5], t[6], t[7]);
+                       o(ResidualLayerNormForward{t[0], Normalized{t[1], t[2], t[3]}, t[0], t[4], t[5],
+                                                  NormParams{t[6], t[7]}});
                      });
   }
 }
@@ -84,7 +88,7 @@ TEST_P(FusedGpuTest, LayerNormBackwardAgrees) {
     const Array dx = values(s), dout = values(s), x = values(s), w = values({C});
     const Array mean = reals({N}, -0.1F, 0.1F), rstd = reals({N}, 0.5F, 2.0F);
     const auto call = [](Ops& o, auto& t) {
-      o.layernorm_backward(t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]);
+      o(LayerNormBackward{t[0], NormParams{t[1], t[2]}, t[3], t[4], NormInput{t[5], t[6], t[7]}, t[8]});
     };
     // Sums of N terms of at most 8; in that of the new dx, a few were rounded to their other neighbour.
     const auto rows = static_cast<float>(N);
@@ -94,11 +98,12 @@ TEST_P(FusedGpuTest, LayerNormBackwardAgrees) {
         named("all", s),
         {inout(dx), inout(values({C})), inout(values({C})), inout(values({C})), dout, x, mean, rstd, w},
         rounded(sums), call);
-    expect_agreement(named("dx alone", s), {inout(dx), result({C}), result({C}), dout, x, mean, rstd, w},
-                     rounded(16.0F * kEps * (8.0F + roundings(C))), [](Ops& o, auto& t) {
-                       o.layernorm_backward(t[0], t[1], t[2], {}, t[3], t[4], t[5], t[6], t[7]);
-                       for (const int sum : {1, 2}) o.zero(t[sum]);
-                     });
+    expect_agreement(
+        named("dx alone", s), {inout(dx), result({C}), result({C}), dout, x, mean, rstd, w},
+        rounded(16.0F * kEps * (8.0F + roundings(C))), [](Ops& o, auto& t) {
+          o(LayerNormBackward{t[0], NormParams{t[1], t[2]}, {}, t[3], NormInput{t[4], t[5], t[6]}, t[7]});
+          for (const int sum : {1, 2}) o(Zero{t[sum]});
+        });
   }
 }
 
@@ -111,12 +116,13 @@ TEST_P(FusedGpuTest, LayerNormBackwardSumsEveryRowOnce) {
     std::fill(ones.values.begin(), ones.values.end(), 1.0F);
     std::fill(zeros.values.begin(), zeros.values.end(), 0.0F);
     ones.output = zeros.output = false;
-    expect_agreement(named("whole numbers", s),
-                     {inout(whole(s)), inout(whole({C})), inout(whole({C})), inout(whole({C})), whole(s),
-                      whole(s), integers({N}), ones, zeros},
-                     kExact, [](Ops& o, auto& t) {
-                       o.layernorm_backward(t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]);
-                     });
+    expect_agreement(
+        named("whole numbers", s),
+        {inout(whole(s)), inout(whole({C})), inout(whole({C})), inout(whole({C})), whole(s), whole(s),
+         integers({N}), ones, zeros},
+        kExact, [](Ops& o, auto& t) {
+          o(LayerNormBackward{t[0], NormParams{t[1], t[2]}, t[3], t[4], NormInput{t[5], t[6], t[7]}, t[8]});
+        });
   }
 }
 
@@ -141,8 +147,9 @@ TEST_P(FusedGpuTest, CrossEntropyAgrees) {
       if (i % c.Vp >= c.V) logits.values[static_cast<size_t>(i)] = kNan;
     // max - logit + log(sum) has terms of at most 20 + log(V).
     const Tolerance loss{kEps * (4.0F * 31.0F + roundings(c.V)), 0.0F};
-    expect_agreement("losses, " + what, {out(rows), logits, targets}, loss,
-                     [&](Ops& o, auto& t) { o.cross_entropy_forward(t[0], t[1], t[2], c.V); });
+    expect_agreement("losses, " + what, {out(rows), logits, targets}, loss, [&](Ops& o, auto& t) {
+      o(CrossEntropyForward{t[0], t[1], t[2], c.V});
+    });
 
     for (const float scaler : {0.0F, 1024.0F}) {
       const float scale = 0.125F, total = scaler == 0.0F ? scale : scale * scaler;
@@ -151,7 +158,7 @@ TEST_P(FusedGpuTest, CrossEntropyAgrees) {
       state.output = false;
       const auto call = [=](Ops& o, auto& t) {
         const Tensor loss_scaler = scaler == 0.0F ? Tensor{} : t[3];
-        o.cross_entropy_forward_backward(t[0], t[1], t[2], c.V, scale, loss_scaler);
+        o(CrossEntropyForwardBackward{t[0], t[1], t[2], c.V, scale, loss_scaler});
       };
       const Tolerance tolerance =
           rounded(8.0F * kEps * total + loss.absolute, kEps * (64.0F + 2.0F * roundings(c.V)));
@@ -162,7 +169,7 @@ TEST_P(FusedGpuTest, CrossEntropyAgrees) {
           cat("gradient alone, scaler ", scaler, ", ", what), {out(rows), inout(logits), targets, state},
           rounded(8.0F * kEps * total, kEps * (64.0F + 2.0F * roundings(c.V))), [=](Ops& o, auto& t) {
             call(o, t);
-            o.zero(t[0]);
+            o(Zero{t[0]});
           });
     }
   }
@@ -175,7 +182,9 @@ TEST_P(FusedGpuTest, CrossEntropyTakesInfiniteLogits) {
   Array targets = tokens({1, 4}, 1);
   expect_agreement("-inf", {out({1, 4}), inout(logits), targets},
                    rounded(kEps * (4.0F * 31.0F + roundings(1000)), kEps * (64.0F + 2.0F * roundings(1000))),
-                   [](Ops& o, auto& t) { o.cross_entropy_forward_backward(t[0], t[1], t[2], 1000, 1.0F); });
+                   [](Ops& o, auto& t) {
+                     o(CrossEntropyForwardBackward{t[0], t[1], t[2], 1000, 1.0F});
+                   });
 }
 
 TEST_P(FusedGpuTest, SumRowsTakesEveryElementOnce) {
@@ -184,7 +193,9 @@ TEST_P(FusedGpuTest, SumRowsTakesEveryElementOnce) {
                          Shape{1000, 3072}, Shape{20000, 40}, Shape{77, 1025}}) {
     bind(1, s[0], s[1]);
     expect_agreement(named("whole numbers", s), {inout(whole({s[1]})), whole(s)}, kExact,
-                     [](Ops& o, auto& t) { o.sum_rows(t[0], t[1]); });
+                     [](Ops& o, auto& t) {
+                       o(SumRows{t[0], t[1]});
+                     });
   }
 }
 
@@ -194,7 +205,9 @@ TEST_P(FusedGpuTest, EncoderForwardAgrees) {
     expect_agreement(
         named("encoder_forward", s),
         {result(s), tokens({s[0], s[1]}, kVocabulary), values({kVocabulary, s[2]}), values({s[1] + 3, s[2]})},
-        kExact, [](Ops& o, auto& t) { o.encoder_forward(t[0], t[1], t[2], t[3]); });
+        kExact, [](Ops& o, auto& t) {
+          o(EncoderForward{t[0], t[1], t[2], t[3]});
+        });
 }
 
 TEST_P(FusedGpuTest, GeluAgrees) {
@@ -203,13 +216,18 @@ TEST_P(FusedGpuTest, GeluAgrees) {
     for (float& v : x.values) v *= 4.0F;  // to where either tail is flat
     const Tolerance few = rounded(32.0F * kEps, 8.0F * kEps);
     expect_agreement(named("bias_gelu_forward", s), {result(s), inout(x), fractions({s[-1]})}, few,
-                     [](Ops& o, auto& t) { o.bias_gelu_forward(t[0], t[1], t[2]); });
-    expect_agreement(named("gelu_forward", s), {result(s), x}, few,
-                     [](Ops& o, auto& t) { o.gelu_forward(t[0], t[1]); });
-    expect_agreement(named("gelu_backward", s), {result(s), values(s), x}, few,
-                     [](Ops& o, auto& t) { o.gelu_backward(t[0], t[1], t[2]); });
-    expect_agreement(named("gelu_backward in place", s), {inout(values(s)), x}, few,
-                     [](Ops& o, auto& t) { o.gelu_backward(t[0], t[0], t[1]); });
+                     [](Ops& o, auto& t) {
+                       o(BiasGeluForward{t[0], t[1], t[2]});
+                     });
+    expect_agreement(named("gelu_forward", s), {result(s), x}, few, [](Ops& o, auto& t) {
+      o(GeluForward{t[0], t[1]});
+    });
+    expect_agreement(named("gelu_backward", s), {result(s), values(s), x}, few, [](Ops& o, auto& t) {
+      o(GeluBackward{t[0], t[1], t[2]});
+    });
+    expect_agreement(named("gelu_backward in place", s), {inout(values(s)), x}, few, [](Ops& o, auto& t) {
+      o(GeluBackward{t[0], t[0], t[1]});
+    });
   }
 }
 
@@ -222,13 +240,16 @@ TEST_P(FusedGpuTest, GeluIsFlatFarOut) {
   std::fill(dout.values.begin(), dout.values.end(), 1.0F);
   std::fill(zeros.values.begin(), zeros.values.end(), 0.0F);
   const Tolerance few = rounded(32.0F * kEps, 8.0F * kEps);
-  expect_agreement("bias_gelu_forward", {result({1, 8}), inout(x), zeros}, few,
-                   [](Ops& o, auto& t) { o.bias_gelu_forward(t[0], t[1], t[2].view({8})); });
+  expect_agreement("bias_gelu_forward", {result({1, 8}), inout(x), zeros}, few, [](Ops& o, auto& t) {
+    o(BiasGeluForward{t[0], t[1], t[2].view({8})});
+  });
   x.output = false;
-  expect_agreement("gelu_forward", {result({1, 8}), x}, few,
-                   [](Ops& o, auto& t) { o.gelu_forward(t[0], t[1]); });
-  expect_agreement("gelu_backward", {result({1, 8}), dout, x}, few,
-                   [](Ops& o, auto& t) { o.gelu_backward(t[0], t[1], t[2]); });
+  expect_agreement("gelu_forward", {result({1, 8}), x}, few, [](Ops& o, auto& t) {
+    o(GeluForward{t[0], t[1]});
+  });
+  expect_agreement("gelu_backward", {result({1, 8}), dout, x}, few, [](Ops& o, auto& t) {
+    o(GeluBackward{t[0], t[1], t[2]});
+  });
 }
 
 TEST_P(FusedGpuTest, BiasSplitQkvAgrees) {
@@ -239,7 +260,9 @@ TEST_P(FusedGpuTest, BiasSplitQkvAgrees) {
     const Shape heads{c.B, c.NH, c.T, c.HS}, qkv{c.B, c.T, 3 * c.NH * c.HS};
     expect_agreement(named("bias_split_qkv", heads),
                      {result(heads), result(heads), result(heads), values(qkv), values({3 * c.NH * c.HS})},
-                     kExact, [](Ops& o, auto& t) { o.bias_split_qkv(t[0], t[1], t[2], t[3], t[4]); });
+                     kExact, [](Ops& o, auto& t) {
+                       o(BiasSplitQkv{t[0], t[1], t[2], t[3], t[4]});
+                     });
   }
 }
 
@@ -256,20 +279,25 @@ TEST_P(FusedGpuTest, ScaledCausalSoftmaxAgreesAndReadsNothingAboveTheDiagonal) {
     const Shape s{1, 3, T, T};
     const Tolerance forward = rounded(std::numeric_limits<float>::min(), kEps * (48.0F + roundings(T)));
     const Array x = poison_above(values(s, -80.0F, 80.0F));
-    expect_agreement(named("forward", s), {result(s), x}, forward,
-                     [](Ops& o, auto& t) { o.scaled_causal_softmax_forward(t[0], t[1], kScale); });
-    expect_agreement(named("forward in place", s), {inout(x)}, forward,
-                     [](Ops& o, auto& t) { o.scaled_causal_softmax_forward(t[0], t[0], kScale); });
-    expect_agreement(named("forward, negative scale", s), {result(s), x}, forward,
-                     [](Ops& o, auto& t) { o.scaled_causal_softmax_forward(t[0], t[1], -kScale); });
+    expect_agreement(named("forward", s), {result(s), x}, forward, [](Ops& o, auto& t) {
+      o(ScaledCausalSoftmaxForward{t[0], t[1], kScale});
+    });
+    expect_agreement(named("forward in place", s), {inout(x)}, forward, [](Ops& o, auto& t) {
+      o(ScaledCausalSoftmaxForward{t[0], t[0], kScale});
+    });
+    expect_agreement(named("forward, negative scale", s), {result(s), x}, forward, [](Ops& o, auto& t) {
+      o(ScaledCausalSoftmaxForward{t[0], t[1], -kScale});
+    });
 
     const float largest = 2.0F / static_cast<float>(T);
     const Tolerance backward = rounded(kEps * (8.0F + roundings(T)) * 4.0F * largest * kScale);
     const Array p = poison_above(values(s, 0.0F, largest)), dp = poison_above(values(s));
-    expect_agreement(named("backward", s), {result(s), dp, p}, backward,
-                     [](Ops& o, auto& t) { o.scaled_causal_softmax_backward(t[0], t[1], t[2], kScale); });
-    expect_agreement(named("backward in place", s), {inout(dp), p}, backward,
-                     [](Ops& o, auto& t) { o.scaled_causal_softmax_backward(t[0], t[0], t[1], kScale); });
+    expect_agreement(named("backward", s), {result(s), dp, p}, backward, [](Ops& o, auto& t) {
+      o(ScaledCausalSoftmaxBackward{t[0], t[1], t[2], kScale});
+    });
+    expect_agreement(named("backward in place", s), {inout(dp), p}, backward, [](Ops& o, auto& t) {
+      o(ScaledCausalSoftmaxBackward{t[0], t[0], t[1], kScale});
+    });
   }
 }
 
@@ -288,30 +316,32 @@ TEST_P(FusedGpuTest, OperandsMayStartAtAnyElement) {
   const Shape s{kN, kC};
   expect_agreement("layernorm_forward", {to, out({kN}), out({kN}), x, column, column},
                    rounded(16.0F * kEps * roundings(kC), kEps * roundings(kC)), [=](Ops& o, auto& t) {
-                     o.layernorm_forward(inner(t[0], s), t[1], t[2], inner(t[3], s), t[4], t[5]);
+                     o(LayerNormForward{inner(t[0], s), t[1], t[2], inner(t[3], s), t[4], t[5]});
                    });
   const float sums = kEps * 2.0F * roundings(kC) * 8.0F * kN + 64.0F * (epsilon_of(type()) - kEps);
   expect_agreement("layernorm_backward",
                    {inout(x), inout(column), inout(column), inout(column), y, y, rows, rows, column},
                    rounded(sums), [=](Ops& o, auto& t) {
-                     o.layernorm_backward(inner(t[0], s), t[1], t[2], t[3], inner(t[4], s), inner(t[5], s),
-                                          t[6], t[7], t[8]);
+                     o(LayerNormBackward{inner(t[0], s), NormParams{t[1], t[2]}, t[3], inner(t[4], s),
+                                         NormInput{inner(t[5], s), t[6], t[7]}, t[8]});
                    });
-  expect_agreement("gelu_backward", {to, x, y}, rounded(32.0F * kEps, 8.0F * kEps),
-                   [=](Ops& o, auto& t) { o.gelu_backward(inner(t[0], s), inner(t[1], s), inner(t[2], s)); });
+  expect_agreement("gelu_backward", {to, x, y}, rounded(32.0F * kEps, 8.0F * kEps), [=](Ops& o, auto& t) {
+    o(GeluBackward{inner(t[0], s), inner(t[1], s), inner(t[2], s)});
+  });
   expect_agreement("cross_entropy", {out({1, kN}), inout(x), tokens({1, kN}, kC)},
                    rounded(kEps * 128.0F, kEps * 128.0F), [=](Ops& o, auto& t) {
-                     o.cross_entropy_forward_backward(t[0], inner(t[1], {1, kN, kC}), t[2], kC, 1.0F);
+                     o(CrossEntropyForwardBackward{t[0], inner(t[1], {1, kN, kC}), t[2], kC, 1.0F});
                    });
   constexpr int64_t kLong = 40000;
   expect_agreement("cross_entropy of a long row",
                    {out({1, 1}), inout(values({kLong + 8})), tokens({1, 1}, kLong)},
                    rounded(kEps * (128.0F + roundings(kLong)), kEps * (128.0F + 2.0F * roundings(kLong))),
                    [=](Ops& o, auto& t) {
-                     o.cross_entropy_forward_backward(t[0], inner(t[1], {1, 1, kLong}), t[2], kLong, 1.0F);
+                     o(CrossEntropyForwardBackward{t[0], inner(t[1], {1, 1, kLong}), t[2], kLong, 1.0F});
                    });
-  expect_agreement("sum_rows", {inout(whole({kC})), whole({kPadded})}, kExact,
-                   [=](Ops& o, auto& t) { o.sum_rows(t[0], inner(t[1], s)); });
+  expect_agreement("sum_rows", {inout(whole({kC})), whole({kPadded})}, kExact, [=](Ops& o, auto& t) {
+    o(SumRows{t[0], inner(t[1], s)});
+  });
 }
 
 TEST_P(FusedGpuTest, MismatchesThrow) {
@@ -322,24 +352,27 @@ TEST_P(FusedGpuTest, MismatchesThrow) {
   const Tensor row = f32({8}), ids{nullptr, DType::i32, {1, 8}, "t"}, heads = tensor({1, 3, 8, 16});
   const Tensor other{nullptr, type() == DType::f32 ? DType::bf16 : DType::f32, {8, 48}, "t"};
   Ops& o = *cuda_;
-  EXPECT_THROW(o.layernorm_forward(x, row, row, y, w, w), std::invalid_argument);
-  EXPECT_THROW(o.layernorm_forward(other, row, row, x, w, w), std::invalid_argument);
-  EXPECT_THROW(o.layernorm_forward(x, row, f32({7}), x, w, w), std::invalid_argument);
-  EXPECT_THROW(o.layernorm_forward(x, row, row, x, w, tensor({47})), std::invalid_argument);
-  EXPECT_THROW(o.residual_layernorm_forward(x, x, row, row, x, y, {}, w, w), std::invalid_argument);
-  EXPECT_THROW(o.layernorm_backward(x, w, w, {}, x, y, row, row, w), std::invalid_argument);
-  EXPECT_THROW(o.layernorm_backward(x, w, tensor({8}), {}, x, x, row, row, w), std::invalid_argument);
-  EXPECT_THROW(o.encoder_forward(btc, ids, x, y), std::invalid_argument);
-  EXPECT_THROW(o.encoder_forward(btc, ids, x, tensor({7, 48})), std::invalid_argument);
-  EXPECT_THROW(o.bias_gelu_forward(x, x, tensor({8})), std::invalid_argument);
-  EXPECT_THROW(o.gelu_forward(other, x), std::invalid_argument);
-  EXPECT_THROW(o.gelu_backward(x, other, x), std::invalid_argument);
-  EXPECT_THROW(o.bias_split_qkv(heads, heads, heads, btc, w), std::invalid_argument);
-  EXPECT_THROW(o.scaled_causal_softmax_forward(x, x, 1.0F), std::invalid_argument);
-  EXPECT_THROW(o.scaled_causal_softmax_backward(x, x, y, 1.0F), std::invalid_argument);
-  EXPECT_THROW(o.cross_entropy_forward(row, btc, ids, 49), std::invalid_argument);
-  EXPECT_THROW(o.cross_entropy_forward(f32({7}), btc, ids, 48), std::invalid_argument);
-  EXPECT_THROW(o.cross_entropy_forward_backward(row, btc, row, 48, 1.0F), std::invalid_argument);
+  EXPECT_THROW(o(LayerNormForward{x, row, row, y, w, w}), std::invalid_argument);
+  EXPECT_THROW(o(LayerNormForward{other, row, row, x, w, w}), std::invalid_argument);
+  EXPECT_THROW(o(LayerNormForward{x, row, f32({7}), x, w, w}), std::invalid_argument);
+  EXPECT_THROW(o(LayerNormForward{x, row, row, x, w, tensor({47})}), std::invalid_argument);
+  EXPECT_THROW(o(ResidualLayerNormForward{x, Normalized{x, row, row}, x, y, {}, NormParams{w, w}}),
+               std::invalid_argument);
+  EXPECT_THROW(o(LayerNormBackward{x, NormParams{w, w}, {}, x, NormInput{y, row, row}, w}),
+               std::invalid_argument);
+  EXPECT_THROW(o(LayerNormBackward{x, NormParams{w, tensor({8})}, {}, x, NormInput{x, row, row}, w}),
+               std::invalid_argument);
+  EXPECT_THROW(o(EncoderForward{btc, ids, x, y}), std::invalid_argument);
+  EXPECT_THROW(o(EncoderForward{btc, ids, x, tensor({7, 48})}), std::invalid_argument);
+  EXPECT_THROW(o(BiasGeluForward{x, x, tensor({8})}), std::invalid_argument);
+  EXPECT_THROW(o(GeluForward{other, x}), std::invalid_argument);
+  EXPECT_THROW(o(GeluBackward{x, other, x}), std::invalid_argument);
+  EXPECT_THROW(o(BiasSplitQkv{heads, heads, heads, btc, w}), std::invalid_argument);
+  EXPECT_THROW(o(ScaledCausalSoftmaxForward{x, x, 1.0F}), std::invalid_argument);
+  EXPECT_THROW(o(ScaledCausalSoftmaxBackward{x, x, y, 1.0F}), std::invalid_argument);
+  EXPECT_THROW(o(CrossEntropyForward{row, btc, ids, 49}), std::invalid_argument);
+  EXPECT_THROW(o(CrossEntropyForward{f32({7}), btc, ids, 48}), std::invalid_argument);
+  EXPECT_THROW(o(CrossEntropyForwardBackward{row, btc, row, 48, 1.0F}), std::invalid_argument);
   EXPECT_NO_THROW(o.synchronize());
 }
 

@@ -106,7 +106,7 @@ class LinearGpuTest : public OpAgreement {
   void expect_forward(const LinearCase& c) {
     const Call call = [c](Ops& o, auto& t) {
       o.set_matmul_precision(c.precision);
-      o.linear_forward(t[0], t[1], t[2], t[3]);
+      o(LinearForward{t[0], t[1], t[2], t[3]});
     };
     const std::string what = cat("linear_forward ", c);
     expect_agreement(what, {out(c.y(), c.dtype), units(c, c.x()), units(c, c.w()), units(c, {c.Cout})},
@@ -120,7 +120,7 @@ class LinearGpuTest : public OpAgreement {
     for (const bool in_place : {false, true}) {
       const Call call = [=](Ops& o, auto& t) {
         o.set_matmul_precision(c.precision);
-        o.linear_forward(t[0], t[1], t[2], t[3], in_place ? t[0] : t[4]);
+        o(LinearForward{t[0], t[1], t[2], t[3], in_place ? t[0] : t[4]});
       };
       const std::string what = cat("linear_forward of a residual ", in_place ? "in place " : "", c);
       const auto arrays = [&](const Array& residual, const Array& x, const Array& w, const Array& b) {
@@ -142,7 +142,7 @@ class LinearGpuTest : public OpAgreement {
                     reals_of(c, {c.Cout})},
                    {{kSteepestGelu * pre + kGeluError, eps}, {pre, eps}}, [c](Ops& o, auto& t) {
                      o.set_matmul_precision(c.precision);
-                     o.linear_gelu_forward(t[0], t[1], t[2], t[3], t[4]);
+                     o(LinearGeluForward{t[0], t[1], t[2], t[3], t[4]});
                    });
   }
 
@@ -155,14 +155,14 @@ class LinearGpuTest : public OpAgreement {
                     reals_of(c, c.x(), 3.0F)},
                    {{dpre, eps}, {db, 2.0F * eps}}, [=](Ops& o, auto& t) {
                      o.set_matmul_precision(c.precision);
-                     o.linear_gelu_backward(t[0], t[1], t[2], t[3], t[4], write);
+                     o(LinearGeluBackward{t[0], t[1], t[2], t[3], t[4], write});
                    });
   }
 
   void expect_weight_backward(const LinearCase& c, Write write) {
     const Call call = [=](Ops& o, auto& t) {
       o.set_matmul_precision(c.precision);
-      o.linear_weight_backward(t[0], t[1], t[2], t[3], write);
+      o(LinearWeightBackward{t[0], t[1], t[2], t[3], write});
     };
     const std::string what = cat("linear_weight_backward ", c);
     const auto whole = [&](Shape s) { return write == Write::add ? inout(units(c, s)) : out(s, c.dtype); };
@@ -211,10 +211,14 @@ TEST_F(LinearGpuTest, LeadingDimensionsAreRows) {
   for (const DType type : {DType::f32, DType::f16}) {
     const auto of = [&](Shape s) { return integers(s, 1).as(type); };
     expect_agreement("linear_forward", {out({3, 5, 16}, type), of({3, 5, 24}), of({16, 24}), of({16})},
-                     kExact, [](Ops& o, auto& t) { o.linear_forward(t[0], t[1], t[2], t[3]); });
+                     kExact, [](Ops& o, auto& t) {
+                       o(LinearForward{t[0], t[1], t[2], t[3]});
+                     });
     expect_agreement("linear_weight_backward",
                      {out({16, 24}, type), out({16}, type), of({3, 5, 16}), of({3, 5, 24})}, kExact,
-                     [](Ops& o, auto& t) { o.linear_weight_backward(t[0], t[1], t[2], t[3], Write::set); });
+                     [](Ops& o, auto& t) {
+                       o(LinearWeightBackward{t[0], t[1], t[2], t[3], Write::set});
+                     });
   }
 }
 
@@ -225,31 +229,31 @@ TEST_F(LinearGpuTest, OperandsMayBeAlignedToAnElementOnly) {
     const LinearCase c{N, Cin, Cout, type, Precision::fp32};
     const auto of = [&](const Shape& s) { return units(c, {s.numel() + 1}); };
     expect_agreement("linear_forward", {inout(of(y)), of(x), of(w), of(by)}, kExact, [=](Ops& o, auto& t) {
-      o.linear_forward(shifted(t[0], y), shifted(t[1], x), shifted(t[2], w), shifted(t[3], by));
+      o(LinearForward{shifted(t[0], y), shifted(t[1], x), shifted(t[2], w), shifted(t[3], by)});
     });
-    expect_agreement("linear_forward of a residual", {inout(of(y)), of(x), of(w), of(by), of(y)}, kExact,
-                     [=](Ops& o, auto& t) {
-                       o.linear_forward(t[0].first(y), t[1].first(x), t[2].first(w), t[3].first(by),
-                                        shifted(t[4], y));
-                     });
+    expect_agreement(
+        "linear_forward of a residual", {inout(of(y)), of(x), of(w), of(by), of(y)}, kExact,
+        [=](Ops& o, auto& t) {
+          o(LinearForward{t[0].first(y), t[1].first(x), t[2].first(w), t[3].first(by), shifted(t[4], y)});
+        });
     for (const Write write : {Write::set, Write::add})
       expect_agreement("linear_weight_backward", {inout(of(w)), inout(of(by)), of(y), of(x)}, kExact,
                        [=](Ops& o, auto& t) {
-                         o.linear_weight_backward(shifted(t[0], w), shifted(t[1], by), shifted(t[2], y),
-                                                  shifted(t[3], x), write);
+                         o(LinearWeightBackward{shifted(t[0], w), shifted(t[1], by), shifted(t[2], y),
+                                                shifted(t[3], x), write});
                        });
     // gelu of whole numbers is none: within a rounding, or cuBLASLt's tanh.
     const float eps = epsilon_of(type);
     expect_agreement("linear_gelu_forward", {inout(of(y)), inout(of(y)), of(x), of(w), of(by)},
                      {kGeluError, eps}, [=](Ops& o, auto& t) {
-                       o.linear_gelu_forward(shifted(t[0], y), shifted(t[1], y), shifted(t[2], x),
-                                             shifted(t[3], w), shifted(t[4], by));
+                       o(LinearGeluForward{shifted(t[0], y), shifted(t[1], y), shifted(t[2], x),
+                                           shifted(t[3], w), shifted(t[4], by)});
                      });
     const float dpre = kGeluSlopeError * largest(Cout) + eps * largest(Cout);
     expect_outputs("linear_gelu_backward", {inout(of(x)), inout(of(bx)), of(y), of(w), of(x)},
                    {{dpre, eps}, {roundings(N) * dpre, eps}}, [=](Ops& o, auto& t) {
-                     o.linear_gelu_backward(shifted(t[0], x), shifted(t[1], bx), shifted(t[2], y),
-                                            shifted(t[3], w), shifted(t[4], x), Write::set);
+                     o(LinearGeluBackward{shifted(t[0], x), shifted(t[1], bx), shifted(t[2], y),
+                                          shifted(t[3], w), shifted(t[4], x), Write::set});
                    });
   }
 }
@@ -278,19 +282,19 @@ TEST_F(LinearGpuTest, MisfitsAreRefused) {
   const auto tensor = [&](Shape s, DType t = DType::f32) { return Tensor{block.get(), t, s, "operand"}; };
   const Tensor x = tensor({8, 16}), w = tensor({32, 16}), y = tensor({8, 32}), b = tensor({32});
   Ops& o = *cuda_;
-  EXPECT_THROW(o.linear_forward(y, x, w, x), std::invalid_argument);
-  EXPECT_THROW(o.linear_forward(x, x, w, b), std::invalid_argument);
-  EXPECT_THROW(o.linear_forward(y, y, w, b), std::invalid_argument);
-  EXPECT_THROW(o.linear_forward(y, x, b, b), std::invalid_argument);
-  EXPECT_THROW(o.linear_forward(y, x, w, tensor({32}, DType::f16)), std::invalid_argument);
-  EXPECT_THROW(o.linear_forward(y, tensor({8, 16}, DType::f16), w, b), std::invalid_argument);
-  EXPECT_THROW(o.linear_forward(y, x, w, b, x), std::invalid_argument);
-  EXPECT_THROW(o.linear_forward(y, x, w, b, tensor({8, 32}, DType::f16)), std::invalid_argument);
-  EXPECT_THROW(o.linear_gelu_forward(y, x, x, w, b), std::invalid_argument);
-  EXPECT_THROW(o.linear_gelu_backward(x, b, y, w, x, Write::set), std::invalid_argument);
-  EXPECT_THROW(o.linear_gelu_backward(x, tensor({16}), y, w, y, Write::set), std::invalid_argument);
-  EXPECT_THROW(o.linear_weight_backward(w, tensor({16}), y, x, Write::set), std::invalid_argument);
-  EXPECT_THROW(o.linear_weight_backward(w, b, x, y, Write::set), std::invalid_argument);
+  EXPECT_THROW(o(LinearForward{y, x, w, x}), std::invalid_argument);
+  EXPECT_THROW(o(LinearForward{x, x, w, b}), std::invalid_argument);
+  EXPECT_THROW(o(LinearForward{y, y, w, b}), std::invalid_argument);
+  EXPECT_THROW(o(LinearForward{y, x, b, b}), std::invalid_argument);
+  EXPECT_THROW(o(LinearForward{y, x, w, tensor({32}, DType::f16)}), std::invalid_argument);
+  EXPECT_THROW(o(LinearForward{y, tensor({8, 16}, DType::f16), w, b}), std::invalid_argument);
+  EXPECT_THROW(o(LinearForward{y, x, w, b, x}), std::invalid_argument);
+  EXPECT_THROW(o(LinearForward{y, x, w, b, tensor({8, 32}, DType::f16)}), std::invalid_argument);
+  EXPECT_THROW(o(LinearGeluForward{y, x, x, w, b}), std::invalid_argument);
+  EXPECT_THROW(o(LinearGeluBackward{x, b, y, w, x, Write::set}), std::invalid_argument);
+  EXPECT_THROW(o(LinearGeluBackward{x, tensor({16}), y, w, y, Write::set}), std::invalid_argument);
+  EXPECT_THROW(o(LinearWeightBackward{w, tensor({16}), y, x, Write::set}), std::invalid_argument);
+  EXPECT_THROW(o(LinearWeightBackward{w, b, x, y, Write::set}), std::invalid_argument);
   EXPECT_NO_THROW(o.synchronize());
 }
 
@@ -333,13 +337,13 @@ class CompileGpuTest : public LinearGpuTest {
   static void run_layer(Ops& o, const std::vector<Tensor>& t, const LinearCase& c, Write write) {
     const Tensor x = t[8], w = t[9], b = t[10], dout = t[11], before = t[12];
     o.set_matmul_precision(c.precision);
-    o.linear_forward(t[0], x, w, b);
-    o.linear_gelu_forward(t[1], t[2], x, w, b);
-    o.linear_gelu_backward(t[3], t[4], dout, w, before, write);
-    o.linear_weight_backward(t[5], t[6], dout, x, write);
-    o.matmul(t[7], dout, w, MatOp::NN);
-    o.linear_forward(t[13], x, w, b, dout);
-    o.linear_forward(t[14], x, w, b, t[14]);
+    o(LinearForward{t[0], x, w, b});
+    o(LinearGeluForward{t[1], t[2], x, w, b});
+    o(LinearGeluBackward{t[3], t[4], dout, w, before, write});
+    o(LinearWeightBackward{t[5], t[6], dout, x, write});
+    o(Matmul{t[7], dout, w, MatOp::NN});
+    o(LinearForward{t[13], x, w, b, dout});
+    o(LinearForward{t[14], x, w, b, t[14]});
   }
   void search_all() {
     for (const LinearCase& c : searched_cases())
@@ -353,7 +357,7 @@ class CompileGpuTest : public LinearGpuTest {
       expect_agreement(cat("matmul ", c), {out(c.x(), c.dtype), units(c, c.y()), units(c, c.w())}, kExact,
                        [c](Ops& o, auto& t) {
                          o.set_matmul_precision(c.precision);
-                         o.matmul(t[0], t[1], t[2], MatOp::NN);
+                         o(Matmul{t[0], t[1], t[2], MatOp::NN});
                        });
     }
   }

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -13,6 +12,7 @@
 #include "model/cpu/exp.h"
 #include "model/ops.h"
 #include "model/random.h"
+#include "tests/declared_ops.h"
 #include "tests/op_cases.h"
 
 namespace stepladder {
@@ -120,18 +120,7 @@ TEST(OpCpu, RoundsOnceWith16BitOperands) {
 }
 
 TEST(OpCpu, EveryOpOfTheContractIsComparedWithPyTorch) {
-  std::set<std::string> declared;
-  for (const auto& file : std::filesystem::directory_iterator(STEPLADDER_SOURCE_DIR "/model/ops")) {
-    std::ifstream in(file.path());
-    const std::string text{std::istreambuf_iterator<char>(in), {}}, prefix = "kName = \"";
-    for (size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix, at + 1)) {
-      const size_t name = at + prefix.size();
-      const std::string op = text.substr(name, text.find('"', name) - name);
-      const bool moves_host_memory =
-          text.substr(name, text.find("};", name) - name).find("void*") != std::string::npos;
-      if (!moves_host_memory) declared.insert(op);
-    }
-  }
+  std::set<std::string> declared = declared_ops(false);
   EXPECT_GE(declared.size(), 40U);
   // PyTorch's conversions do not saturate: tests/fp8_test.cpp compares these with all codes there are.
   for (const char* op :

@@ -2,11 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
-#include <regex>
-#include <set>
 
 #include "bench/run/child.h"
-#include "tests/files.h"
+#include "tests/declared_ops.h"
 
 namespace stepladder {
 namespace {
@@ -16,15 +14,9 @@ constexpr const char* kProgram = STEPLADDER_BIN "/ops_benchmark";
 TEST(OpsBenchmark, HasEveryOpOfTheContract) {
   const auto listed = output_of({kProgram, "--benchmark_list_tests"}, 60);
   ASSERT_TRUE(listed);
-  const std::string header = read_file(STEPLADDER_SOURCE_DIR "/model/ops.h");
-  const std::string ops = header.substr(header.find("// ---- copies"));
-  // Two of them together are one transfer, one sets a mode, one only allocates.
-  const std::set<std::string> others = {"stage", "receive", "allocate_host", "set_matmul_precision"};
-  const std::regex declaration(R"(virtual [\w:<>]+ (\w+)\()");
   int count = 0;
-  for (std::sregex_iterator at(ops.begin(), ops.end(), declaration), end; at != end; ++at) {
-    const std::string op = (*at)[1];
-    if (others.contains(op)) continue;
+  for (const std::string& op : declared_ops()) {
+    if (op == "stage" || op == "receive") continue;  // two that together are one transfer
     ++count;
     EXPECT_NE(listed->find("cpu/" + op + "/"), std::string::npos)
         << op << " is not in bench/ops_benchmark_main.cpp";

@@ -19,20 +19,24 @@ TEST_F(StagingGpuTest, CopyConvertsBetweenAllTypes) {
           x.values[i] = std::ldexp(std::floor(uniform() * 4096), -6);
         x.values.front() = -std::numeric_limits<float>::infinity();
         expect_agreement(cat(name_of(from), " to ", name_of(to), ' ', n), {out({n}, to), x.as(from)}, kExact,
-                         [](Ops& o, auto& t) { o.copy(t[0], t[1]); });
+                         [](Ops& o, auto& t) {
+                           o(Copy{t[0], t[1]});
+                         });
       }
       Array nan = reals({2});
       nan.values[1] = kNan;
-      const auto got = run(*cuda_, {out({2}, to), nan.as(from)}, [](Ops& o, auto& t) { o.copy(t[0], t[1]); });
+      const auto got = run(*cuda_, {out({2}, to), nan.as(from)}, [](Ops& o, auto& t) {
+        o(Copy{t[0], t[1]});
+      });
       EXPECT_TRUE(std::isnan(got[0][1])) << name_of(from) << " to " << name_of(to);
     }
   }
 }
 
 TEST_F(StagingGpuTest, WrittenValuesAgree) {
-  expect_agreement("one", {out({1})}, kExact, [](Ops& o, auto& t) { o.write(t[0], {0.1F}); });
+  expect_agreement("one", {out({1})}, kExact, [](Ops& o, auto& t) { o(WriteValues{t[0], {0.1F}}); });
   expect_agreement("eight", {out({8})}, kExact, [](Ops& o, auto& t) {
-    o.write(t[0], {1, 2, 3, -4, 0.5F, 1e30F, 1e-30F, 8});
+    o(WriteValues{t[0], {1, 2, 3, -4, 0.5F, 1e30F, 1e-30F, 8}});
   });
 }
 
@@ -94,7 +98,9 @@ TEST_F(StagingGpuTest, SynchronizeWaitsForStaging) {
 TEST_F(StagingGpuTest, OutOfPageLockedMemoryIsItsOwnError) {
   EXPECT_THROW(cuda_->device().allocate_host(size_t{1} << 50), OutOfMemoryError);
   EXPECT_NE(cuda_->device().allocate_host(0), nullptr);
-  expect_agreement("afterwards", {out({3}), reals({3})}, kExact, [](Ops& o, auto& t) { o.copy(t[0], t[1]); });
+  expect_agreement("afterwards", {out({3}), reals({3})}, kExact, [](Ops& o, auto& t) {
+    o(Copy{t[0], t[1]});
+  });
 }
 
 TEST_F(StagingGpuTest, MismatchesThrow) {
@@ -102,13 +108,13 @@ TEST_F(StagingGpuTest, MismatchesThrow) {
     return Tensor{nullptr, dtype, shape, "t"};
   };
   Ops& o = *cuda_;
-  EXPECT_THROW(o.copy(tensor({3}), tensor({4})), std::invalid_argument);
-  EXPECT_THROW(o.copy(tensor({3}), tensor({3}, DType::i32)), std::invalid_argument);
-  EXPECT_THROW(o.write(tensor({3}), {1.0F, 2.0F}), std::invalid_argument);
-  EXPECT_THROW(o.write(tensor({9}), {1, 2, 3, 4, 5, 6, 7, 8, 9}), std::invalid_argument);
-  EXPECT_THROW(o.write(tensor({1}, DType::bf16), {1.0F}), std::invalid_argument);
-  EXPECT_THROW(o.receive(tensor({3}), tensor({4})), std::invalid_argument);
-  EXPECT_THROW(o.receive(tensor({3}), tensor({3}, DType::i32)), std::invalid_argument);
+  EXPECT_THROW(o(Copy{tensor({3}), tensor({4})}), std::invalid_argument);
+  EXPECT_THROW(o(Copy{tensor({3}), tensor({3}, DType::i32)}), std::invalid_argument);
+  EXPECT_THROW(o(WriteValues{tensor({3}), {1.0F, 2.0F}}), std::invalid_argument);
+  EXPECT_THROW(o(WriteValues{tensor({9}), {1, 2, 3, 4, 5, 6, 7, 8, 9}}), std::invalid_argument);
+  EXPECT_THROW(o(WriteValues{tensor({1}, DType::bf16), {1.0F}}), std::invalid_argument);
+  EXPECT_THROW(o(Receive{tensor({3}), tensor({4})}), std::invalid_argument);
+  EXPECT_THROW(o(Receive{tensor({3}), tensor({3}, DType::i32)}), std::invalid_argument);
 }
 
 }  // namespace

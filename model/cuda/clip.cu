@@ -139,6 +139,7 @@ void ClipFactor::run(Cuda& cuda) const {
 }
 
 void ClipGradNorm::run(Cuda& cuda) const {
+  stepladder::check(!grads.empty(), kName, ": no gradients");
   stepladder::check(cuda.partials.numel() >= kSquareBlocks, kName,
                     " needs a workspace: call bind_workspace() first");
   float* partials = cuda.partials.ptr<float>();

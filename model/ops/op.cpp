@@ -34,7 +34,8 @@ void expect(const AnyOp& op, bool fits, const std::string& form) {
         if (operand.tensor.shape.rank() > 0) operands += cat(operands.empty() ? ": " : ", ", operand.tensor);
   } catch (const std::invalid_argument&) {  // shapes so wrong that not even the work can be told
   }
-  throw std::invalid_argument(cat(op.name(), form.empty() ? "" : " ", form, ": shapes or types do not fit together", operands));
+  throw std::invalid_argument(
+      cat(op.name(), form.empty() ? "" : " ", form, ": shapes or types do not fit together", operands));
 }
 
 }  // namespace stepladder

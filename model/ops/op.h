@@ -2,7 +2,7 @@
 // backend.
 //
 //   struct RowMean {
-//     static constexpr const char* kName = "row_mean";
+//     static constexpr const char* kName = ...;       // "row_mean"
 //     Tensor mean, x;
 //     void check() const;                           // throws std::invalid_argument where shapes or types
 //     don't fit Work work() const;                            // what it moves and multiplies void run(Cpu&)
