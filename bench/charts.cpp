@@ -24,6 +24,8 @@ bool draw_charts(const std::string& script, const std::string& input, const std:
                       written.emplace_back(line);
                       return true;
                     });
+  } catch (const Interrupted&) {
+    throw;
   } catch (const Error& e) {
     std::cerr << "stepladder: warning: no charts: " << e.what()
               << "; install python3 and python3-matplotlib\n";

@@ -56,6 +56,8 @@ bool write_page(const std::vector<std::string>& files, const std::string& out, c
         std::cout << line << "\n";
       return true;
     });
+  } catch (const Interrupted&) {
+    throw;
   } catch (const Error& e) {
     std::cerr << "stepladder: warning: no page and no charts: " << e.what()
               << "; install python3, python3-jinja2 and python3-matplotlib\n";

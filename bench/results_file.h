@@ -31,9 +31,10 @@ enum class Existing { refuse, resume, overwrite };
 /// A results file being written. One process at a time.
 class ResultsFile {
  public:
-  /// Starts `plan`, or goes on with it. Throws InputError when the file is there and `existing` is refuse, or
-  /// cannot be written; Error with kExitNotComparable, naming the field, when it holds another plan or was
-  /// measured on another machine or device.
+  /// Starts `plan`, or goes on with it. A file to be overwritten stays until the first run is finished.
+  /// Throws InputError when the file is there and `existing` is refuse, or cannot be written; Error with
+  /// kExitNotComparable, naming the field, when it holds another plan or was measured on another machine or
+  /// device.
   ResultsFile(const std::string& path, Json context, Json plan, Existing existing);
   ~ResultsFile();
   ResultsFile(const ResultsFile&) = delete;
@@ -48,11 +49,13 @@ class ResultsFile {
 
  private:
   void open_journal();
+  void begin();
   void append(const Json& line);
   void write_file();
 
   std::string path_, journal_path_;
   int journal_ = -1;
+  bool begun_ = false;  // the file is of this plan
   Results results_;
 };
 

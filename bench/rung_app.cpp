@@ -566,10 +566,11 @@ void Run::print_summary() const {
 void Run::sample() {
   if (world_.size > 1) throw InputError("--steps 0 only samples, on one device: start it without a launcher");
   open_device();
-  text_.emplace(settings_.vocab, !std::filesystem::exists(settings_.vocab + "/vocab.bpe"));
-  const auto prompt = text_->encode(settings_.prompt);
+  const bool named = settings_.vocab != RungSettings().vocab && settings_.vocab != "none";
   settings_.batch = 1;
-  config_ = settings_.resolve();
+  config_ = settings_.resolve();  // which also finds the vocabulary that comes with the project
+  text_.emplace(settings_.vocab, !named && !std::filesystem::exists(settings_.vocab + "/vocab.bpe"));
+  const auto prompt = text_->encode(settings_.prompt);
   config_.half = settings_.half_type(rung_, device_);
   config_.T = positions_to_sample(std::ssize(prompt), settings_.sample_tokens, config_.T);
   build_trainer(plan());
@@ -590,16 +591,23 @@ int RungApp::run(int argc, const char* const* argv) {
   CLI::App app(cat(build_.name, ": trains GPT-2; ", row_of(build_.name).changes), build_.name);
   add_options(app, options);
   add_help(app, cat(build_.name, " ", STEPLADDER_VERSION, " source ", build_.source_hash));
-  if (!parse_command_line(app, argc, argv)) return kExitOk;
+  if (!parse_command_line(app, argc, argv)) {
+    flush_output();
+    return kExitOk;
+  }
 
   events_ = EventWriter(static_cast<int>(settings.events.value_or(-1)));
   settings.check();
   world_ = World::from_environment();
   if (world_.rank > 0) std::cout.setstate(std::ios::failbit);  // rank 0 tells
   Run run(build_, settings, options, events_, world_, ranks_);
-  if (settings.steps > 0) return run.train();
-  run.sample();
-  return kExitOk;
+  int exit_code = kExitOk;
+  if (settings.steps > 0)
+    exit_code = run.train();
+  else
+    run.sample();
+  if (world_.rank == 0) flush_output();
+  return exit_code;
 }
 
 int RungApp::fail(const std::string& status, const std::string& reason, ExitCode code) {

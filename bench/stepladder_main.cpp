@@ -5,6 +5,7 @@
 #include "bench/commands.h"
 #include "bench/machine.h"
 #include "bench/options.h"
+#include "bench/this_process.h"
 #include "model/error.h"
 
 int main(int argc, char** argv) {
@@ -35,6 +36,7 @@ int main(int argc, char** argv) {
     add_doctor_command(app, exit_code);
     add_probe_command(app, exit_code);
     parse_command_line(app, argc, argv);
+    flush_output();
     return exit_code;
   } catch (const Interrupted& e) {
     std::cerr << "stepladder: interrupted" << std::endl;

@@ -5,10 +5,13 @@
 #include <csignal>
 #include <ctime>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+
+#include "model/error.h"
 
 namespace stepladder {
 namespace {
@@ -43,6 +46,10 @@ void catch_stop_signals() {
 
 int stop_signal() {
   return g_stop_signal;
+}
+
+void flush_output() {
+  if (!std::cout.flush()) throw Error("the output could not be written: is the disk full?");
 }
 
 }  // namespace stepladder

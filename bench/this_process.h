@@ -11,4 +11,7 @@ void catch_stop_signals();
 /// The signal that asked to stop, 0 when none has.
 int stop_signal();
 
+/// Throws Error where what was printed could not be written, to a full disk for example.
+void flush_output();
+
 }  // namespace stepladder
