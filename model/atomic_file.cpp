@@ -14,7 +14,8 @@ namespace stepladder {
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
   std::error_code error;
-  target_ = std::filesystem::weakly_canonical(path, error).string();
+  // Absolute, so that it has a folder to flush: of a bare new name weakly_canonical() leaves the name.
+  target_ = std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error).string();
   if (error) target_ = path;
   const auto kind = std::filesystem::status(target_, error).type();
   if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular)

@@ -311,6 +311,46 @@ TEST_F(HarnessCli, RunSaysThatOtherProcessesKeepTheMachineBusy) {
   EXPECT_TRUE(has(outcome.out, kBusy));
 }
 
+TEST_F(HarnessCli, OutputThatCannotBeWrittenIsAFailure) {
+  for (const char* command : {"list", "--help"}) {
+    const Outcome outcome = shell(cat(kStepladder, " ", command, " >/dev/full"));
+    EXPECT_EQ(outcome.code, kExitFailed) << command;
+    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+  }
+}
+
+TEST_F(HarnessCli, WhatIsOverwrittenStaysUntilARunIsFinished) {
+  ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
+  const std::string before = read_file(folder_ / "results.json");
+  FakeRung hanging = rung("00_fp32_baseline");
+  hanging.before_start = cat("touch ", folder_ / "started", "; sleep 100");
+  hanging.write(folder_);
+  const pid_t pid = start(plan("--rungs 00 --overwrite"));
+  while (!std::filesystem::exists(folder_ / "started"))
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(read_file(folder_ / "results.json"), before);
+  ::kill(pid, SIGTERM);
+  EXPECT_EQ(wait_for(pid), 128 + SIGTERM);
+  EXPECT_EQ(read_file(folder_ / "results.json"), before);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json.journal"));
+  rung("00_fp32_baseline").write(folder_);
+  ASSERT_EQ(stepladder(plan("--rungs 00 --overwrite --rounds 3")).code, 0);
+  EXPECT_EQ(results().runs.size(), 3U);
+}
+
+TEST_F(HarnessCli, ASignalDuringTheChartsEndsTheReport) {
+  ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
+  write_file(folder_ / "slow", cat("#!/bin/sh\ntouch ", folder_ / "drawing", "\nexec sleep 100\n"));
+  std::filesystem::permissions(folder_ / "slow", std::filesystem::perms::owner_all);
+  ::setenv("STEPLADDER_PYTHON", (folder_ / "slow").c_str(), 1);
+  const pid_t pid = start("report results.json");
+  ::unsetenv("STEPLADDER_PYTHON");
+  while (!std::filesystem::exists(folder_ / "drawing"))
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ::kill(pid, SIGTERM);
+  EXPECT_EQ(wait_for(pid), 128 + SIGTERM);
+}
+
 TEST_F(HarnessCli, RunMeasuresEveryRungInTurns) {
   const Outcome outcome = stepladder(plan());
   ASSERT_EQ(outcome.code, 0) << outcome.err;

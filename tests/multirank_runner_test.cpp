@@ -128,7 +128,7 @@ TEST_P(Ranks, AKilledRankEndsTheJobAndIsNamed) {
   fake_.before_step = "[ $i = 3 ] && { [ $RANK = 2 ] && kill -9 $$; sleep 100; }";
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::crash);
-  EXPECT_EQ(run.reason, "rank 2: killed by SIGKILL at step 3 of 6");
+  EXPECT_TRUE(says(run.reason, {"rank 2", "SIGKILL", "step 3 of 6"}));
   expect_nothing_left();
 }
 
@@ -136,7 +136,7 @@ TEST_P(Ranks, ARankThatFailsEndsThoseThatIgnoreSIGTERM) {
   fake_.before_step = "[ $i = 2 ] && { [ $RANK = 1 ] && exit 7; trap '' TERM; while :; do sleep 0.1; done; }";
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::crash);
-  EXPECT_EQ(run.reason, "rank 1: exit status 7");
+  EXPECT_TRUE(says(run.reason, {"rank 1", "status 7"}));
   expect_nothing_left();
 }
 
@@ -158,7 +158,7 @@ TEST_P(Ranks, AReportOfOneRankThatMakesNoSenseIsACrash) {
   fake_.before_step = "[ $RANK = 1 ] && i=3";
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::crash);
-  EXPECT_EQ(run.reason, "rank 1: step 3 where step 0 was due");
+  EXPECT_TRUE(says(run.reason, {"rank 1", "step 3", "step 0"}));
   expect_nothing_left();
 }
 
@@ -208,7 +208,7 @@ TEST_P(OwnRanks, AStoppedRankEndsTheJobAndIsNamed) {
   fake_.before_step = "[ $i = 2 ] && { [ $RANK = 1 ] && kill -STOP $$; sleep 100; }";
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::crash);
-  EXPECT_EQ(run.reason, "rank 1: stopped by a signal at step 2 of 6");
+  EXPECT_TRUE(says(run.reason, {"rank 1", "stopped", "step 2 of 6"}));
   expect_nothing_left();
 }
 

@@ -359,14 +359,18 @@ TEST_F(RungCli, CheckpointThatCannotBeWrittenKeepsTheOldOne) {
 
 TEST_F(RungCli, SamplingPrintsOnlyTextAndRepeats) {
   ASSERT_EQ(run(tiny({"--steps", "2", "--checkpoint", path("model")})).code, 0);
-  const Args args = {"--backend", "cpu",        "--steps",  "0",  "--resume",        path("model"),
-                     "--vocab",   path("none"), "--prompt", "ab", "--sample-tokens", "8"};
+  const Args args = {"--backend", "cpu",  "--steps",  "0",  "--resume",        path("model"),
+                     "--vocab",   "none", "--prompt", "ab", "--sample-tokens", "8"};
   const Result first = run(args), second = run(args);
   EXPECT_EQ(first.code, 0) << first.err;
   EXPECT_TRUE(first.out.starts_with("ab")) << first.out;
   EXPECT_EQ(first.out.size(), 2U + 8U + 1U) << first.out;  // one byte a token
   EXPECT_EQ(first.out, second.out);
   EXPECT_EQ(first.err, "");
+
+  Args without_vocabulary = args;
+  *std::ranges::find(without_vocabulary, "none") = path("nowhere");
+  expect_error(run(without_vocabulary), kExitUsage, path("nowhere"));
 }
 
 TEST_F(RungCli, RunEndsWhenTheReaderOfItsEventsIsGone) {

@@ -99,7 +99,7 @@ TEST_F(RunnerTest, ASignalIsACrashThatNamesItAndTheLastWords) {
   fake_.before_step = "[ $i = 3 ] && { echo first >&2; echo 'about to fall' >&2; kill -SEGV $$; }";
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::crash);
-  EXPECT_EQ(run.reason, "killed by SIGSEGV at step 3 of 6 (about to fall)");
+  EXPECT_TRUE(says(run.reason, {"SIGSEGV", "step 3 of 6", "about to fall"}));
   EXPECT_EQ(run.steps.size(), 3U);
   EXPECT_FALSE(run.summary);
 }
@@ -201,7 +201,7 @@ TEST_F(RunnerTest, ALossThatIsNotFiniteIsDiverged) {
   fake_.loss = "$([ $i = 4 ] && echo null || echo 4.5)";
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::diverged);
-  EXPECT_EQ(run.reason, "step 4: the loss is not finite");
+  EXPECT_TRUE(says(run.reason, {"step 4", "loss"}));
   EXPECT_FALSE(run.summary);
 }
 

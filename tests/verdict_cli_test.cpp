@@ -368,6 +368,7 @@ TEST_F(VerdictCli, GateNamesWhatIsMissingAndWhatFailed) {
 
   const std::pair<const char*, int> refused[] = {{"gate base nowhere", 2},
                                                  {"gate base new --rungs 02", 4},
+                                                 {"gate base new --rungs 00,02", 4},
                                                  {"gate base new --rungs 02_tf23", 2},
                                                  {"gate base new --pairs 9 --max-pairs 8", 2},
                                                  {"gate base new --noise data.bin", 2},

@@ -144,6 +144,17 @@ nlohmann::ordered_json Option::json() const {
   return std::visit([](const auto* v) { return json_of(*v); }, value);
 }
 
+namespace {
+
+/// `exit_code`. Throws Error where what was printed could not be written, to a full disk for example.
+int flushed(int exit_code) {
+  std::cout.flush();
+  if (std::cout.bad()) throw Error("the output could not be written: is the disk full?");
+  return exit_code;
+}
+
+}  // namespace
+
 int run_command_line(const Command& program, const std::string& version, int argc, const char* const* argv,
                      const std::vector<Command>& subcommands) {
   CLI::App app(program.about, program.name);
@@ -164,13 +175,13 @@ int run_command_line(const Command& program, const std::string& version, int arg
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {
-    return app.exit(e);
+    return flushed(app.exit(e));
   } catch (const CLI::ParseError& e) {
     // What was not understood explains what is missing.
     const auto extras = app.remaining(true);
     throw InputError(extras.empty() ? e.what() : unexpected(app, extras.front()));
   }
-  return chosen->run();
+  return flushed(chosen->run());
 }
 
 std::vector<Option> operator+(std::vector<Option> options, const std::vector<Option>& more) {

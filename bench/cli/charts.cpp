@@ -27,6 +27,8 @@ bool draw(const std::string& script, const std::vector<std::string>& arguments) 
         std::cout << line << "\n";
       return true;
     });
+  } catch (const Interrupted&) {
+    throw;
   } catch (const Error& e) {
     warn("no charts: ", e.what(), "; install python3, python3-jinja2 and python3-matplotlib");
     return true;

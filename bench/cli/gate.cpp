@@ -66,6 +66,9 @@ std::vector<Rung> common_rungs(const GateOptions& options, std::vector<std::stri
                                        : next ? " is missing in BASE: not compared."
                                               : " is missing in both folders: not compared."));
   }
+  // Asked for by name, so that leaving one out would pass what nobody has measured.
+  if (!rungs.empty() && !missing.empty() && options.measure.rungs != std::vector<std::string>{"all"})
+    throw Error("not comparable: " + join(missing, " "), kExitNotComparable);
   if (rungs.empty())
     throw Error(cat("not comparable: ", options.base, " and ", options.next, " have no rung in common"),
                 kExitNotComparable);

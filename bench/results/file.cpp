@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -100,6 +101,15 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) throw InputError(cat(path, ": cannot make its folder: ", error.message()));
   open_journal();
+  if (there && existing == Existing::overwrite) {
+    AtomicFile probe(path_);  // what is there stays until there is a run in its place
+  } else {
+    begin();
+  }
+}
+
+void ResultsFile::begin() {
+  begun_ = true;
   // The file takes the old journal's runs before the journal starts afresh.
   write_file();
   if (::ftruncate(journal_, 0) != 0) throw Error(cat(journal_path_, ": ", std::strerror(errno)));
@@ -107,7 +117,10 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
 }
 
 ResultsFile::~ResultsFile() {
-  if (journal_ >= 0) ::close(journal_);
+  if (journal_ < 0) return;
+  struct stat journal {};
+  if (!begun_ && ::fstat(journal_, &journal) == 0 && journal.st_size == 0) ::unlink(journal_path_.c_str());
+  ::close(journal_);
 }
 
 void ResultsFile::open_journal() {
@@ -138,11 +151,13 @@ void ResultsFile::write_file() {
 }
 
 void ResultsFile::add(Run run) {
-  append(to_json(run));
+  if (begun_) append(to_json(run));
   results_.runs.push_back(std::move(run));
+  if (!begun_) begin();
 }
 
 void ResultsFile::finish(Json stopped) {
+  if (!begun_) begin();
   results_.stopped = std::move(stopped);
   results_.complete = true;
   try {

@@ -35,9 +35,10 @@ class ResultsFile {
   /// What the file holds of the results: they, and the rows that follow from them.
   using Writing = std::function<Json(const Results&)>;
 
-  /// Starts `plan`, or goes on with it. Throws InputError when the file is there and `existing` is refuse, or
-  /// cannot be written; Error with kExitNotComparable, naming the field, when it holds another plan or was
-  /// measured on another machine or device.
+  /// Starts `plan`, or goes on with it. A file to be overwritten stays until the first run is finished.
+  /// Throws InputError when the file is there and `existing` is refuse, or cannot be written; Error with
+  /// kExitNotComparable, naming the field, when it holds another plan or was measured on another machine or
+  /// device.
   ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json);
   ~ResultsFile();
   ResultsFile(const ResultsFile&) = delete;
@@ -52,12 +53,14 @@ class ResultsFile {
 
  private:
   void open_journal();
+  void begin();
   void append(const Json& line);
   void write_file();
 
   const Writing to_json_;
   std::string path_, journal_path_;
   int journal_ = -1;
+  bool begun_ = false;  // the file is of this plan
   Results results_;
 };
 

@@ -26,9 +26,10 @@ void sample(RunSession& session) {
   if (session.world.size > 1)
     throw InputError("--steps 0 only samples, on one device: start it without a launcher");
   session.open_device();
-  const Sampler sampler(settings, !std::filesystem::exists(settings.vocab + "/vocab.bpe"));
+  const bool named = settings.vocab != RungSettings().vocab && settings.vocab != "none";
   settings.batch = 1;
-  session.choose_model();
+  session.choose_model();  // which also finds the vocabulary that comes with the project
+  const Sampler sampler(settings, !named && !std::filesystem::exists(settings.vocab + "/vocab.bpe"));
   session.config.T =
       positions_to_sample(std::ssize(sampler.prompt()), settings.sample_tokens, session.config.T);
   session.plan_memory();

@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "model/error.h"
+
 namespace stepladder {
 namespace {
 
