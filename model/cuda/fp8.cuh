@@ -77,9 +77,8 @@ inline Fp8Output fp8_output(const char* op, const Tensor& q, const Tensor& qt, c
 }
 
 /// Neighbouring FP8 rows in shared memory, from which a block writes columns. A thread reads words of 16 rows
-/// below each other and writes 16 bytes of four columns. Rows are padded to 32 words and words are permuted,
-/// so that the lanes of a warp meet no bank conflict: they read the same row of each 16, and they write
-/// neighbours in one row, or in two rows that are four apart.
+/// below each other and writes 16 bytes of four columns. Rows are padded to 32 words, and words are permuted
+/// by which 16 rows they are in, so that the words that lanes read at a time lie in different banks.
 struct Fp8Tile {
   uint32_t* words;
   int words_of_row;  // words_for(its columns)
@@ -90,8 +89,8 @@ struct Fp8Tile {
   int bytes() const { return rows() * words_of_row * static_cast<int>(sizeof(uint32_t)); }
 
   __device__ uint32_t* at(int row, int word) const {
-    const int part = row / 16, swizzle = part << (5 - log2_parts) ^ (row & 4) << 2;
-    return words + row * words_of_row + (word ^ swizzle);
+    const int part = row / 16, swizzled = word ^ (part << (5 - log2_parts));
+    return words + row * words_of_row + swizzled;
   }
   /// Eight neighbours of a row; `col` is a multiple of 8.
   __device__ void put(int row, int col, uint2 bytes) const {
