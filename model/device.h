@@ -151,8 +151,8 @@ class Backend {
 /// The reference backend: every machine, statistics in double, products through CBLAS. `threads`: 0 for all
 /// cores.
 std::unique_ptr<Backend> make_cpu_backend(int threads = 0);
-/// How many devices `backend` has: 1 for the CPU; for CUDA, or auto where it is there, those that this process may use.
-/// Makes no context on any.
+/// How many devices `backend` has: 1 for the CPU; for CUDA, or auto where it is there, those that this
+/// process may use. Makes no context on any.
 int device_count(const std::string& backend);
 int cuda_device_count();
 

@@ -1,4 +1,6 @@
 // The device, its memory, copies, timers and phases.
+#include "model/device.h"
+
 #include <algorithm>
 #include <climits>
 #include <cstdio>
@@ -7,7 +9,6 @@
 #include "model/cuda/cuda.h"
 #include "model/cuda/matmul_plans.h"
 #include "model/cuda/range.h"
-#include "model/device.h"
 
 namespace stepladder {
 namespace {
