@@ -63,7 +63,7 @@ struct Hyper {
   AdamW adamw() const { return {beta1, beta2, eps, weight_decay}; }
 };
 
-/// What Ops::adamw takes: tensor i of each group together, `low` where the group is not empty.
+/// What AdamWStep takes: tensor i of each group together, `low` where the group is not empty.
 std::vector<AdamWTensor> adamw_tensors(const Params& params, const Params& grads, const Params& m,
                                        const Params& v, const Params& low = {});
 
@@ -108,10 +108,10 @@ class Trainer {
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
   /// The state that makes a run resumable: parameters and AdamW moments, f32; with fp16 the loss scaler too,
-  /// (4) as Ops::clip_grad_norm has it, else empty.
+  /// (4) as ClipGradNorm has it, else empty.
   Params params, adam_m, adam_v;
   Tensor loss_scaler;
-  Tensor fp8_history;  // of a rung with FP8: as Ops::update_scales has it, 0 where nothing is known yet
+  Tensor fp8_history;  // of a rung with FP8: as UpdateScales has it, 0 where nothing is known yet
   /// What forward and backward read, `params` themselves or a 16-bit copy, and the gradients.
   Params weights, grads;
   Tensor logits;  // (B,T,V), or (B,T,Vp) with padded columns

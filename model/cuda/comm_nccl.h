@@ -14,7 +14,7 @@ namespace stepladder {
 class NcclComm {
  public:
   virtual ~NcclComm() = default;
-  /// As Ops::collective, queued on `stream`.
+  /// As Collectives::queue(), queued on `stream`.
   virtual void run(Collective what, std::span<const Tensor> bucket, cudaStream_t stream) = 0;
   virtual const World& world() const = 0;
 };
