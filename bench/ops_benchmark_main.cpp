@@ -127,7 +127,16 @@ Tensor heads(Operands& o) {
   return o.x({o.B, o.NH, o.T, o.C / o.NH});
 }
 
-#define CALL(...) [=, &ops = o.ops] { ops(__VA_ARGS__); }
+/// A benchmark of the op that `make` gives.
+template <class Make>
+OpBenchmark row(Make make, bool half_only = false) {
+  using Op = std::invoke_result_t<Make, Operands&>;
+  const auto call = [make](Operands& o) -> Call { return [op = make(o), &ops = o.ops] { ops(op); }; };
+  return {Op::kName, call, half_only};
+}
+
+#define ROW(...) row([](Operands& o) { return __VA_ARGS__; })
+#define HALF_ROW(...) row([](Operands& o) { return __VA_ARGS__; }, true)
 
 const std::vector<OpBenchmark>& op_benchmarks() {
   static const std::vector<OpBenchmark> all = {
@@ -143,20 +152,12 @@ const std::vector<OpBenchmark>& op_benchmarks() {
          const auto host = std::make_shared<std::vector<int32_t>>(static_cast<size_t>(t.numel()));
          return [=, &ops = o.ops] { ops(Download{host->data(), t}); };
        }},
-      {"zero",
-       [](Operands& o) {
-         const Tensor t = o.x();
-         return Call(CALL(Zero{t}));
-       }},
-      {"copy",
-       [](Operands& o) {
-         const Tensor a = o.x(), b = o.x();
-         return Call(CALL(Copy{a, b}));
-       }},
+      ROW(Zero{o.x()}),
+      ROW(Copy{o.x(), o.x()}),
       {"write",
        [](Operands& o) {
          const Tensor t = o.f32({2});
-         return Call(CALL(WriteValues{t, {1.0F, 2.0F}}));
+         return [=, &ops = o.ops] { ops(WriteValues{t, {1.0F, 2.0F}}); };
        }},
       {"stage_receive",
        [](Operands& o) {
@@ -167,372 +168,149 @@ const std::vector<OpBenchmark>& op_benchmarks() {
            ops(Receive{t, staged});
          };
        }},
-      {"add",
-       [](Operands& o) {
-         const Tensor t = o.x(), a = o.x(), b = o.x();
-         return Call(CALL(Add{t, a, b}));
-       }},
-      {"mul",
-       [](Operands& o) {
-         const Tensor t = o.x(), a = o.x(), b = o.x();
-         return Call(CALL(Mul{t, a, b}));
-       }},
-      {"affine",
-       [](Operands& o) {
-         const Tensor t = o.x(), a = o.x();
-         return Call(CALL(Affine{t, a, 2.0F, 1.0F}));
-       }},
-      {"pow",
-       [](Operands& o) {
-         const Tensor t = o.x(), a = o.x();
-         return Call(CALL(Pow{t, a, 3}));
-       }},
-      {"tanh",
-       [](Operands& o) {
-         const Tensor t = o.x(), a = o.x();
-         return Call(CALL(Tanh{t, a}));
-       }},
-      {"sqrt",
-       [](Operands& o) {
-         const Tensor t = o.x(), a = o.x();
-         return Call(CALL(Sqrt{t, a}));
-       }},
-      {"lerp",
-       [](Operands& o) {
-         const Tensor t = o.x(), a = o.x();
-         return Call(CALL(Lerp{t, a, 0.1F}));
-       }},
-      {"addcmul",
-       [](Operands& o) {
-         const Tensor t = o.x(), a = o.x(), b = o.x();
-         return Call(CALL(AddCMul{t, a, b, 1e-3F}));
-       }},
-      {"addcdiv",
-       [](Operands& o) {
-         const Tensor t = o.x(), a = o.x(), b = o.x();
-         return Call(CALL(AddCDiv{t, a, b, 1e-3F}));
-       }},
-      {"scale_by",
-       [](Operands& o) {
-         const Tensor t = o.x(), f = o.f32({1});
-         return Call(CALL(ScaleBy{t, f}));
-       }},
-      {"row_mean",
-       [](Operands& o) {
-         const Tensor m = o.f32({o.B, o.T}), a = o.x();
-         return Call(CALL(RowMean{m, a}));
-       }},
-      {"row_rstd",
-       [](Operands& o) {
-         const Tensor r = o.f32({o.B, o.T}), a = o.x(), m = o.f32({o.B, o.T});
-         return Call(CALL(RowRstd{r, a, m, 1e-5F}));
-       }},
-      {"normalize",
-       [](Operands& o) {
-         const Tensor t = o.x(), a = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T});
-         return Call(CALL(Normalize{t, a, m, r}));
-       }},
-      {"normalize_backward",
-       [](Operands& o) {
-         const Tensor dx = o.x(), dxhat = o.x(), xhat = o.x(), m1 = o.f32({o.B, o.T}), m2 = o.f32({o.B, o.T}),
-                      r = o.f32({o.B, o.T});
-         return Call(CALL(NormalizeBackward{dx, dxhat, xhat, m1, m2, r}));
-       }},
-      {"mul_columns",
-       [](Operands& o) {
-         const Tensor t = o.x(), a = o.x(), w = o.x({o.C});
-         return Call(CALL(MulColumns{t, a, w}));
-       }},
-      {"add_columns",
-       [](Operands& o) {
-         const Tensor t = o.x(), a = o.x(), w = o.x({o.C});
-         return Call(CALL(AddColumns{t, a, w}));
-       }},
-      {"sum_rows",
-       [](Operands& o) {
-         const Tensor t = o.x({o.C}), a = o.x();
-         return Call(CALL(SumRows{t, a}));
-       }},
-      {"embedding_forward",
-       [](Operands& o) {
-         const Tensor wte = o.x({o.V, o.C}), t = o.x(), tokens = o.tokens();
-         return Call(CALL(EmbeddingForward{t, tokens, wte}));
-       }},
-      {"embedding_backward",
-       [](Operands& o) {
-         const Tensor dwte = o.x({o.V, o.C}), dout = o.x(), tokens = o.tokens();
-         return Call(CALL(EmbeddingBackward{dwte, tokens, dout}));
-       }},
-      {"add_position",
-       [](Operands& o) {
-         const Tensor t = o.x(), wpe = o.x({o.T, o.C});
-         return Call(CALL(AddPosition{t, wpe}));
-       }},
-      {"position_backward",
-       [](Operands& o) {
-         const Tensor dwpe = o.x({o.T, o.C}), dout = o.x();
-         return Call(CALL(PositionBackward{dwpe, dout}));
-       }},
+      ROW(Add{o.x(), o.x(), o.x()}),
+      ROW(Mul{o.x(), o.x(), o.x()}),
+      ROW(Affine{o.x(), o.x(), 2.0F, 1.0F}),
+      ROW(Pow{o.x(), o.x(), 3}),
+      ROW(Tanh{o.x(), o.x()}),
+      ROW(Sqrt{o.x(), o.x()}),
+      ROW(Lerp{o.x(), o.x(), 0.1F}),
+      ROW(AddCMul{o.x(), o.x(), o.x(), 1e-3F}),
+      ROW(AddCDiv{o.x(), o.x(), o.x(), 1e-3F}),
+      ROW(ScaleBy{o.x(), o.f32({1})}),
+      ROW(RowMean{o.f32({o.B, o.T}), o.x()}),
+      ROW(RowRstd{o.f32({o.B, o.T}), o.x(), o.f32({o.B, o.T}), 1e-5F}),
+      ROW(Normalize{o.x(), o.x(), o.f32({o.B, o.T}), o.f32({o.B, o.T})}),
+      ROW(NormalizeBackward{o.x(), o.x(), o.x(), o.f32({o.B, o.T}), o.f32({o.B, o.T}), o.f32({o.B, o.T})}),
+      ROW(MulColumns{o.x(), o.x(), o.x({o.C})}),
+      ROW(AddColumns{o.x(), o.x(), o.x({o.C})}),
+      ROW(SumRows{o.x({o.C}), o.x()}),
+      ROW(EmbeddingForward{o.x(), o.tokens(), o.x({o.V, o.C})}),
+      ROW(EmbeddingBackward{o.x({o.V, o.C}), o.tokens(), o.x()}),
+      ROW(AddPosition{o.x(), o.x({o.T, o.C})}),
+      ROW(PositionBackward{o.x({o.T, o.C}), o.x()}),
       {"matmul/qkv", [](Operands& o) { return matmul(o, o.B * o.T, 3 * o.C, o.C); }},
       {"matmul/attproj", [](Operands& o) { return matmul(o, o.B * o.T, o.C, o.C); }},
       {"matmul/fc", [](Operands& o) { return matmul(o, o.B * o.T, 4 * o.C, o.C); }},
       {"matmul/fcproj", [](Operands& o) { return matmul(o, o.B * o.T, o.C, 4 * o.C); }},
       {"matmul/head", [](Operands& o) { return matmul(o, o.B * o.T, o.V, o.C); }},
-      {"linear_forward",
-       [](Operands& o) {
-         const Tensor t = o.x({o.B, o.T, 3 * o.C}), a = o.x(), w = o.x({3 * o.C, o.C}), b = o.x({3 * o.C});
-         return Call(CALL(LinearForward{t, a, w, b}));
-       }},
+      ROW(LinearForward{o.x({o.B, o.T, 3 * o.C}), o.x(), o.x({3 * o.C, o.C}), o.x({3 * o.C})}),
       {"linear_forward/residual",
        [](Operands& o) {
          const Tensor t = o.x(), a = o.x(), w = o.x({o.C, o.C}), b = o.x({o.C}), residual = o.x();
-         return Call(CALL(LinearForward{t, a, w, b, residual}));
+         return [=, &ops = o.ops] { ops(LinearForward{t, a, w, b, residual}); };
        }},
-      {"linear_gelu_forward",
-       [](Operands& o) {
-         const Tensor t = o.x({o.B, o.T, 4 * o.C}), pre = o.x({o.B, o.T, 4 * o.C}), a = o.x(),
-                      w = o.x({4 * o.C, o.C}), b = o.x({4 * o.C});
-         return Call(CALL(LinearGeluForward{t, pre, a, w, b}));
-       }},
-      {"linear_gelu_backward",
-       [](Operands& o) {
-         const Tensor dpre = o.x({o.B, o.T, 4 * o.C}), db = o.x({4 * o.C}), dout = o.x(),
-                      w = o.x({o.C, 4 * o.C}), pre = o.x({o.B, o.T, 4 * o.C});
-         return Call(CALL(LinearGeluBackward{dpre, db, dout, w, pre, Write::set}));
-       }},
-      {"linear_weight_backward",
-       [](Operands& o) {
-         const Tensor dw = o.x({3 * o.C, o.C}), db = o.x({3 * o.C}), dout = o.x({o.B, o.T, 3 * o.C}),
-                      a = o.x();
-         return Call(CALL(LinearWeightBackward{dw, db, dout, a, Write::set}));
-       }},
-      {"quantize",
-       [](Operands& o) {
-         const auto q = o.fp8({o.B * o.T, 3 * o.C}, {3 * o.C, o.B * o.T});
-         const Tensor a = o.x({o.B * o.T, 3 * o.C}), dbias = o.x({3 * o.C});
-         return Call(CALL(Quantize{q.rows, q.columns, a, dbias}));
-       },
-       true},
-      {"quantize_to_fit",
-       [](Operands& o) {
-         const auto q = o.fp8({2, 3 * o.C, o.C}, {2, o.C, 3 * o.C}, 2);
-         const Tensor a = o.x({2, 3 * o.C, o.C});
-         return Call(CALL(QuantizeToFit{q.rows, q.columns, a}));
-       },
-       true},
-      {"quantize_gelu",
-       [](Operands& o) {
-         const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
-         const Tensor a = o.x({o.B * o.T, 4 * o.C});
-         return Call(CALL(QuantizeGelu{q.rows, q.columns, a}));
-       },
-       true},
-      {"quantize_gelu_backward",
-       [](Operands& o) {
-         const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
-         const Tensor dout = o.x({o.B * o.T, 4 * o.C}), a = o.x({o.B * o.T, 4 * o.C}), dbias = o.x({4 * o.C});
-         return Call(CALL(QuantizeGeluBackward{q.rows, q.columns, dbias, dout, a}));
-       },
-       true},
-      {"quantize_layernorm",
-       [](Operands& o) {
-         const auto q = o.fp8({o.B * o.T, o.C}, {o.C, o.B * o.T});
-         const Tensor m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), a = o.x(), w = o.x({o.C}), b = o.x({o.C});
-         return Call(CALL(QuantizeLayerNorm{q.rows, q.columns, m, r, a, w, b}));
-       },
-       true},
-      {"quantize_layernorm_backward",
-       [](Operands& o) {
-         const auto q = o.fp8({o.B * o.T, o.C}, {o.C, o.B * o.T});
-         const Tensor dx = o.x(), dw = o.x({o.C}), db = o.x({o.C}), dbias = o.x({o.C}), dout = o.x(),
-                      a = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), w = o.x({o.C});
-         return Call(CALL(QuantizeLayerNormBackward{Fp8Pair{q.rows, q.columns}, dx, NormParams{dw, db}, dbias,
-                                                    dout, NormInput{a, m, r}, w}));
-       },
-       true},
-      {"quantize_cross_entropy",
-       [](Operands& o) {
-         const int64_t Vp = (o.V + 127) / 128 * 128;
-         const Tensor q = o.fp8({o.B, o.T, Vp}, {16}).rows, losses = o.f32({o.B, o.T}),
-                      logits = o.x({o.B, o.T, Vp}), targets = o.tokens();
-         return Call(CALL(QuantizeCrossEntropy{q, losses, logits, targets, o.V, 1e-4F}));
-       },
-       true},
-      {"transpose",
-       [](Operands& o) {
-         const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
-         return Call(CALL(Transpose{q.columns, q.rows}));
-       },
-       true},
-      {"update_scales",
-       [](Operands& o) {
-         const Tensor scale = o.f32({49, kScaleStride}), history = o.f32({49, 16}), amax = o.f32({49});
-         return Call(CALL(UpdateScales{scale, history, amax, DType::f8e4m3}));
-       },
-       true},
-      {"encoder_forward",
-       [](Operands& o) {
-         const Tensor wte = o.x({o.V, o.C}), t = o.x(), tokens = o.tokens(), wpe = o.x({o.T, o.C});
-         return Call(CALL(EncoderForward{t, tokens, wte, wpe}));
-       }},
-      {"layernorm_forward",
-       [](Operands& o) {
-         const Tensor t = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), a = o.x(), w = o.x({o.C}),
-                      b = o.x({o.C});
-         return Call(CALL(LayerNormForward{t, m, r, a, w, b}));
-       }},
-      {"residual_layernorm_forward",
-       [](Operands& o) {
-         const Tensor res = o.x(), t = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), a = o.x(),
-                      y = o.x(), bias = o.x({o.C}), w = o.x({o.C}), b = o.x({o.C});
-         return Call(CALL(ResidualLayerNormForward{res, Normalized{t, m, r}, a, y, bias, NormParams{w, b}}));
-       }},
-      {"layernorm_backward",
-       [](Operands& o) {
-         const Tensor dx = o.x(), dw = o.x({o.C}), db = o.x({o.C}), dbias = o.x({o.C}), dout = o.x(),
-                      a = o.x(), m = o.f32({o.B, o.T}), r = o.f32({o.B, o.T}), w = o.x({o.C});
-         return Call(CALL(LayerNormBackward{dx, NormParams{dw, db}, dbias, dout, NormInput{a, m, r}, w}));
-       }},
-      {"bias_gelu_forward",
-       [](Operands& o) {
-         const Tensor t = o.x({o.B, o.T, 4 * o.C}), a = o.x({o.B, o.T, 4 * o.C}), b = o.x({4 * o.C});
-         return Call(CALL(BiasGeluForward{t, a, b}));
-       }},
-      {"gelu_forward",
-       [](Operands& o) {
-         const Tensor t = o.x({o.B, o.T, 4 * o.C}), a = o.x({o.B, o.T, 4 * o.C});
-         return Call(CALL(GeluForward{t, a}));
-       }},
-      {"gelu_backward",
-       [](Operands& o) {
-         const Shape shape{o.B, o.T, 4 * o.C};
-         const Tensor dx = o.x(shape), dout = o.x(shape), a = o.x(shape);
-         return Call(CALL(GeluBackward{dx, dout, a}));
-       }},
-      {"split_qkv",
-       [](Operands& o) {
-         const Tensor q = heads(o), k = heads(o), v = heads(o), qkv = o.x({o.B, o.T, 3 * o.C});
-         return Call(CALL(SplitQkv{q, k, v, qkv}));
-       }},
-      {"merge_qkv",
-       [](Operands& o) {
-         const Tensor q = heads(o), k = heads(o), v = heads(o), qkv = o.x({o.B, o.T, 3 * o.C});
-         return Call(CALL(MergeQkv{qkv, q, k, v}));
-       }},
-      {"bias_split_qkv",
-       [](Operands& o) {
-         const Tensor q = heads(o), k = heads(o), v = heads(o), qkv = o.x({o.B, o.T, 3 * o.C}),
-                      b = o.x({3 * o.C});
-         return Call(CALL(BiasSplitQkv{q, k, v, qkv, b}));
-       }},
-      {"split_heads",
-       [](Operands& o) {
-         const Tensor t = heads(o), a = o.x();
-         return Call(CALL(SplitHeads{t, a}));
-       }},
-      {"merge_heads",
-       [](Operands& o) {
-         const Tensor t = o.x(), a = heads(o);
-         return Call(CALL(MergeHeads{t, a}));
-       }},
-      {"causal_mask",
-       [](Operands& o) {
-         const Tensor t = o.x({o.T, o.T});
-         return Call(CALL(CausalMask{t}));
-       }},
-      {"add_mask",
-       [](Operands& o) {
-         const Tensor t = scores(o), mask = o.x({o.T, o.T});
-         return Call(CALL(AddMask{t, mask}));
-       }},
-      {"softmax_forward",
-       [](Operands& o) {
-         const Tensor p = scores(o), a = scores(o);
-         return Call(CALL(SoftmaxForward{p, a}));
-       }},
-      {"softmax_backward",
-       [](Operands& o) {
-         const Tensor dx = scores(o), dp = scores(o), p = scores(o);
-         return Call(CALL(SoftmaxBackward{dx, dp, p}));
-       }},
-      {"causal_softmax_forward",
-       [](Operands& o) {
-         const Tensor p = scores(o), a = scores(o);
-         return Call(CALL(CausalSoftmaxForward{p, a}));
-       }},
-      {"causal_softmax_backward",
-       [](Operands& o) {
-         const Tensor dx = scores(o), dp = scores(o), p = scores(o);
-         return Call(CALL(CausalSoftmaxBackward{dx, dp, p}));
-       }},
-      {"scaled_causal_softmax_forward",
-       [](Operands& o) {
-         const Tensor p = scores(o), a = scores(o);
-         return Call(CALL(ScaledCausalSoftmaxForward{p, a, 0.125F}));
-       }},
-      {"scaled_causal_softmax_backward",
-       [](Operands& o) {
-         const Tensor dx = scores(o), dp = scores(o), p = scores(o);
-         return Call(CALL(ScaledCausalSoftmaxBackward{dx, dp, p, 0.125F}));
-       }},
-      {"attention_forward",
-       [](Operands& o) {
-         const Tensor t = o.x(), lse = o.f32({o.B, o.NH, o.T}), qkv = o.x({o.B, o.T, 3 * o.C});
-         return Call(CALL(AttentionForward{t, lse, qkv}));
-       },
-       true},
-      {"attention_backward",
-       [](Operands& o) {
-         const Tensor dqkv = o.x({o.B, o.T, 3 * o.C}), dout = o.x(), t = o.x(), lse = o.f32({o.B, o.NH, o.T}),
-                      qkv = o.x({o.B, o.T, 3 * o.C});
-         return Call(CALL(AttentionBackward{dqkv, dout, t, lse, qkv}));
-       },
-       true},
-      {"log_softmax_forward",
-       [](Operands& o) {
-         const Tensor logp = o.f32({o.B, o.T, o.V}), logits = o.x({o.B, o.T, o.V});
-         return Call(CALL(LogSoftmaxForward{logp, logits}));
-       }},
-      {"log_softmax_backward",
-       [](Operands& o) {
-         const Tensor d = o.x({o.B, o.T, o.V}), dlogp = o.f32({o.B, o.T, o.V}), logp = o.f32({o.B, o.T, o.V});
-         return Call(CALL(LogSoftmaxBackward{d, dlogp, logp}));
-       }},
-      {"nll_loss_forward",
-       [](Operands& o) {
-         const Tensor logp = o.f32({o.B, o.T, o.V}), losses = o.f32({o.B, o.T}), targets = o.tokens();
-         return Call(CALL(NllLossForward{losses, logp, targets}));
-       }},
-      {"nll_loss_backward",
-       [](Operands& o) {
-         const Tensor dlogp = o.f32({o.B, o.T, o.V}), targets = o.tokens();
-         return Call(CALL(NllLossBackward{dlogp, targets, 1.0F}));
-       }},
-      {"add_mean",
-       [](Operands& o) {
-         const Tensor t = o.f32({1}), a = o.f32({o.B, o.T});
-         return Call(CALL(AddMean{t, a}));
-       }},
-      {"cross_entropy_forward",
-       [](Operands& o) {
-         const Tensor losses = o.f32({o.B, o.T}), logits = o.x({o.B, o.T, o.V}), targets = o.tokens();
-         return Call(CALL(CrossEntropyForward{losses, logits, targets, logits.cols()}));
-       }},
-      {"cross_entropy_forward_backward",
-       [](Operands& o) {
-         const Tensor losses = o.f32({o.B, o.T}), logits = o.x({o.B, o.T, o.V}), targets = o.tokens();
-         return Call(CALL(CrossEntropyForwardBackward{losses, logits, targets, logits.cols(), 1e-3F}));
-       }},
-      {"sum_of_squares",
-       [](Operands& o) {
-         const Tensor t = o.f32({1}), a = o.x({4 * o.C, o.C});
-         return Call(CALL(SumOfSquares{t, a}));
-       }},
-      {"clip_factor",
-       [](Operands& o) {
-         const Tensor factor = o.f32({1}), norm = o.f32({1}), parts = o.f32({148});
-         return Call(CALL(ClipFactor{factor, norm, parts, 1.0F}));
-       }},
+      ROW(LinearGeluForward{o.x({o.B, o.T, 4 * o.C}), o.x({o.B, o.T, 4 * o.C}), o.x(), o.x({4 * o.C, o.C}),
+          o.x({4 * o.C})}),
+      ROW(LinearGeluBackward{o.x({o.B, o.T, 4 * o.C}), o.x({4 * o.C}), o.x(), o.x({o.C, 4 * o.C}), o.x({o.B,
+          o.T, 4 * o.C}), Write::set}),
+      ROW(LinearWeightBackward{o.x({3 * o.C, o.C}), o.x({3 * o.C}), o.x({o.B, o.T, 3 * o.C}), o.x(),
+          Write::set}),
+      row(
+          [](Operands& o) {
+            const auto q = o.fp8({o.B * o.T, 3 * o.C}, {3 * o.C, o.B * o.T});
+            return Quantize{q.rows, q.columns, o.x({o.B * o.T, 3 * o.C}), o.x({3 * o.C})};
+          },
+          true),
+      row(
+          [](Operands& o) {
+            const auto q = o.fp8({2, 3 * o.C, o.C}, {2, o.C, 3 * o.C}, 2);
+            return QuantizeToFit{q.rows, q.columns, o.x({2, 3 * o.C, o.C})};
+          },
+          true),
+      row(
+          [](Operands& o) {
+            const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
+            return QuantizeGelu{q.rows, q.columns, o.x({o.B * o.T, 4 * o.C})};
+          },
+          true),
+      row(
+          [](Operands& o) {
+            const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
+            return QuantizeGeluBackward{q.rows, q.columns, o.x({4 * o.C}), o.x({o.B * o.T, 4 * o.C}),
+                                        o.x({o.B * o.T, 4 * o.C})};
+          },
+          true),
+      row(
+          [](Operands& o) {
+            const auto q = o.fp8({o.B * o.T, o.C}, {o.C, o.B * o.T});
+            return QuantizeLayerNorm{q.rows, q.columns,  o.f32({o.B, o.T}), o.f32({o.B, o.T}),
+                                     o.x(),  o.x({o.C}), o.x({o.C})};
+          },
+          true),
+      row(
+          [](Operands& o) {
+            const auto q = o.fp8({o.B * o.T, o.C}, {o.C, o.B * o.T});
+            return QuantizeLayerNormBackward{Fp8Pair{q.rows, q.columns},
+                                             o.x(),
+                                             NormParams{o.x({o.C}), o.x({o.C})},
+                                             o.x({o.C}),
+                                             o.x(),
+                                             NormInput{o.x(), o.f32({o.B, o.T}), o.f32({o.B, o.T})},
+                                             o.x({o.C})};
+          },
+          true),
+      row(
+          [](Operands& o) {
+            const int64_t Vp = (o.V + 127) / 128 * 128;
+            return QuantizeCrossEntropy{o.fp8({o.B, o.T, Vp}, {16}).rows,
+                                        o.f32({o.B, o.T}),
+                                        o.x({o.B, o.T, Vp}),
+                                        o.tokens(),
+                                        o.V,
+                                        1e-4F};
+          },
+          true),
+      row(
+          [](Operands& o) {
+            const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
+            return Transpose{q.columns, q.rows};
+          },
+          true),
+      HALF_ROW(UpdateScales{o.f32({49, kScaleStride}), o.f32({49, 16}), o.f32({49}), DType::f8e4m3}),
+      ROW(EncoderForward{o.x(), o.tokens(), o.x({o.V, o.C}), o.x({o.T, o.C})}),
+      ROW(LayerNormForward{o.x(), o.f32({o.B, o.T}), o.f32({o.B, o.T}), o.x(), o.x({o.C}), o.x({o.C})}),
+      ROW(ResidualLayerNormForward{o.x(), Normalized{o.x(), o.f32({o.B, o.T}), o.f32({o.B, o.T})}, o.x(),
+          o.x(), o.x({o.C}), NormParams{o.x({o.C}), o.x({o.C})}}),
+      ROW(LayerNormBackward{o.x(), NormParams{o.x({o.C}), o.x({o.C})}, o.x({o.C}), o.x(), NormInput{o.x(),
+          o.f32({o.B, o.T}), o.f32({o.B, o.T})}, o.x({o.C})}),
+      ROW(BiasGeluForward{o.x({o.B, o.T, 4 * o.C}), o.x({o.B, o.T, 4 * o.C}), o.x({4 * o.C})}),
+      ROW(GeluForward{o.x({o.B, o.T, 4 * o.C}), o.x({o.B, o.T, 4 * o.C})}),
+      row([](Operands& o) {
+        const Shape shape{o.B, o.T, 4 * o.C};
+        return GeluBackward{o.x(shape), o.x(shape), o.x(shape)};
+      }),
+      ROW(SplitQkv{heads(o), heads(o), heads(o), o.x({o.B, o.T, 3 * o.C})}),
+      ROW(MergeQkv{o.x({o.B, o.T, 3 * o.C}), heads(o), heads(o), heads(o)}),
+      ROW(BiasSplitQkv{heads(o), heads(o), heads(o), o.x({o.B, o.T, 3 * o.C}), o.x({3 * o.C})}),
+      ROW(SplitHeads{heads(o), o.x()}),
+      ROW(MergeHeads{o.x(), heads(o)}),
+      ROW(CausalMask{o.x({o.T, o.T})}),
+      ROW(AddMask{scores(o), o.x({o.T, o.T})}),
+      ROW(SoftmaxForward{scores(o), scores(o)}),
+      ROW(SoftmaxBackward{scores(o), scores(o), scores(o)}),
+      ROW(CausalSoftmaxForward{scores(o), scores(o)}),
+      ROW(CausalSoftmaxBackward{scores(o), scores(o), scores(o)}),
+      ROW(ScaledCausalSoftmaxForward{scores(o), scores(o), 0.125F}),
+      ROW(ScaledCausalSoftmaxBackward{scores(o), scores(o), scores(o), 0.125F}),
+      HALF_ROW(AttentionForward{o.x(), o.f32({o.B, o.NH, o.T}), o.x({o.B, o.T, 3 * o.C})}),
+      HALF_ROW(AttentionBackward{o.x({o.B, o.T, 3 * o.C}), o.x(), o.x(), o.f32({o.B, o.NH, o.T}), o.x({o.B,
+               o.T, 3 * o.C})}),
+      ROW(LogSoftmaxForward{o.f32({o.B, o.T, o.V}), o.x({o.B, o.T, o.V})}),
+      ROW(LogSoftmaxBackward{o.x({o.B, o.T, o.V}), o.f32({o.B, o.T, o.V}), o.f32({o.B, o.T, o.V})}),
+      ROW(NllLossForward{o.f32({o.B, o.T}), o.f32({o.B, o.T, o.V}), o.tokens()}),
+      ROW(NllLossBackward{o.f32({o.B, o.T, o.V}), o.tokens(), 1.0F}),
+      ROW(AddMean{o.f32({1}), o.f32({o.B, o.T})}),
+      row([](Operands& o) {
+        const Tensor logits = o.x({o.B, o.T, o.V});
+        return CrossEntropyForward{o.f32({o.B, o.T}), logits, o.tokens(), logits.cols()};
+      }),
+      row([](Operands& o) {
+        const Tensor logits = o.x({o.B, o.T, o.V});
+        return CrossEntropyForwardBackward{o.f32({o.B, o.T}), logits, o.tokens(), logits.cols(), 1e-3F};
+      }),
+      ROW(SumOfSquares{o.f32({1}), o.x({4 * o.C, o.C})}),
+      ROW(ClipFactor{o.f32({1}), o.f32({1}), o.f32({148}), 1.0F}),
       {"clip_grad_norm",
        [](Operands& o) {
          const Tensor factor = o.f32({1}), norm = o.f32({1});
@@ -553,7 +331,8 @@ const std::vector<OpBenchmark>& op_benchmarks() {
   };
   return all;
 }
-#undef CALL
+#undef ROW
+#undef HALF_ROW
 
 /// A backend with its workspace, and what it reaches at best.
 class Machine {

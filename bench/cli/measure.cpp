@@ -5,6 +5,7 @@
 
 #include "bench/base/text.h"
 #include "bench/plan/presets.h"
+#include "bench/report/ablation.h"
 #include "bench/report/report.h"
 #include "bench/report/speedups.h"
 #include "bench/results/json.h"
