@@ -1,6 +1,6 @@
 # Ablations: the last rung without rung k, and the first with rung k alone, merged from the variants into
-# generated/without/<rung>.cpp and generated/only/<rung>.cpp. Where the merge conflicts, variants/without/<rung>.cpp or
-# variants/only/<rung>.cpp is built instead.
+# generated/without/<rung>.cpp and generated/only/<rung>.cpp. A rung that needs another is left out with it, and stands on
+# it where it is alone. Where the merge conflicts, variants/without/<rung>.cpp or variants/only/<rung>.cpp is built instead.
 #
 # Sets `ablations` ("without/03_fused_adamw", ...), for each source_of_<ablation> and merge_of_<ablation>, the output of
 # its merge, and STEPLADDER_ABLATIONS for cmake/ladder.cpp.in.
@@ -13,8 +13,8 @@ if(NOT Git_FOUND)
 endif()
 file(GLOB written CONFIGURE_DEPENDS variants/without/*.cpp variants/only/*.cpp)
 
-# The rungs, lowest first, but those that differ by their batch or their devices alone or stand beside the ladder; below
-# and subsumed_by of each.
+# The rungs, lowest first, but those that differ by their batch or their devices alone or stand beside the ladder; below,
+# needs and subsumed_by of each.
 set(chain)
 string(JSON last_row LENGTH ${STEPLADDER_LADDER_JSON} rungs)
 math(EXPR last_row "${last_row} - 1")
@@ -25,6 +25,11 @@ foreach(row RANGE ${last_row})
   if(no_batch AND one_device AND not_beside)
     string(JSON rung GET ${STEPLADDER_LADDER_JSON} rungs ${row} name)
     string(JSON below_${rung} GET ${STEPLADDER_LADDER_JSON} rungs ${row} parent)
+    string(JSON needed ERROR_VARIABLE alone GET ${STEPLADDER_LADDER_JSON} rungs ${row} needs)
+    if(NOT alone)
+      set(needed_by_${rung} ${needed})
+      set(needing_${needed} ${rung})
+    endif()
     string(JSON subsumed_by ERROR_VARIABLE not_subsumed GET ${STEPLADDER_LADDER_JSON} rungs ${row} subsumed_by)
     set(not_subsumed_${rung} ${not_subsumed})
     list(APPEND chain ${rung})
@@ -33,10 +38,10 @@ endforeach()
 list(POP_FRONT chain first)
 list(GET chain -1 last)
 
-# Merges what changes from one rung to another into a third.
+# Merges what changes from one rung to another into a source.
 function(add_ablation kind rung into from to)
   set(name ${kind}/${rung})
-  set(inputs variants/${into}.cpp variants/${from}.cpp variants/${to}.cpp)
+  set(inputs ${into} variants/${from}.cpp variants/${to}.cpp)
   set(source ${CMAKE_SOURCE_DIR}/variants/${name}.cpp)
   if(source IN_LIST written)
     set(merge ${CMAKE_BINARY_DIR}/generated/${name}.conflict)
@@ -54,11 +59,24 @@ function(add_ablation kind rung into from to)
   set(merge_of_${name} ${merge} PARENT_SCOPE)
 endfunction()
 
+# Lowest first, since a rung alone stands on what it needs; highest first, since what needs a rung goes with it.
+foreach(rung IN LISTS chain)
+  set(into variants/${first}.cpp)
+  if(needed_by_${rung})
+    set(into ${source_of_only/${needed_by_${rung}}})
+  endif()
+  add_ablation(only ${rung} ${into} ${below_${rung}} ${rung})
+endforeach()
+list(REVERSE chain)
 foreach(rung IN LISTS chain)
   if(not_subsumed_${rung})
-    add_ablation(without ${rung} ${last} ${rung} ${below_${rung}})
+    set(into variants/${last}.cpp)
+    set(source variants/without/${rung}.cpp)
+    if(needing_${rung} AND NOT EXISTS ${CMAKE_SOURCE_DIR}/${source})
+      set(into ${source_of_without/${needing_${rung}}})
+    endif()
+    add_ablation(without ${rung} ${into} ${rung} ${below_${rung}})
   endif()
-  add_ablation(only ${rung} ${first} ${below_${rung}} ${rung})
 endforeach()
 
 foreach(name IN LISTS ablations)

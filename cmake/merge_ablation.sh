@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Merges what changes from rung FROM to rung TO into rung INTO, for ablation NAME ("without/03_fused_adamw"), in the
-# current folder's variants/. A conflict is an error unless variants/NAME.cpp has been written, and then its absence is.
+# Merges what changes from rung FROM to rung TO, in the current folder's variants/, into the file INTO, for ablation NAME
+# ("without/03_fused_adamw"). A conflict is an error unless variants/NAME.cpp has been written, and then its absence is.
 # Usage: merge_ablation.sh GIT NAME INTO FROM TO OUT
 set -euo pipefail
 git=$1 name=$2 into=$3 from=$4 to=$5 out=$6
@@ -12,7 +12,7 @@ die() {
 }
 
 conflicts=0
-"$git" merge-file -p -q "variants/$into.cpp" "variants/$from.cpp" "variants/$to.cpp" >"$out.new" || conflicts=$?
+"$git" merge-file -p -q "$into" "variants/$from.cpp" "variants/$to.cpp" >"$out.new" || conflicts=$?
 ((conflicts < 128)) || die "$name: git merge-file failed with status $conflicts"
 if ((conflicts > 0)); then
   [[ -f $written ]] ||

@@ -1,5 +1,5 @@
 # ---- one executable per rung and ablation --------------------------------------------------------------------------
-file(GLOB variants CONFIGURE_DEPENDS variants/[0-9][0-9]_*.cpp)
+file(GLOB variants CONFIGURE_DEPENDS variants/[0-9][0-9]_*.cpp variants/beside/*.cpp)
 file(GLOB_RECURSE hashed_sources CONFIGURE_DEPENDS model/*.h model/*.cpp model/*.cu model/*.cuh)
 list(SORT hashed_sources)
 # A file that goes changes the list, which alone makes the hashes anew.

@@ -29,16 +29,17 @@ class Arena {
   /// Throws std::logic_error when a non-planning arena is exhausted.
   Tensor alloc(const std::string& name, DType dtype, Shape shape);
 
-  /// What `allocations` allocate is used at other times than what is allocated after it, and lies in the same
-  /// place. Not in by_name().
+  /// What `allocations` allocates and returns is used at other times than what is allocated after it, and lies
+  /// in the same place. Not in by_name().
   template <class F>
-  void overlay(const F& allocations) {
+  auto overlay(const F& allocations) {
     const int64_t begin = used_;
     overlaid_ = true;
-    allocations();
+    const auto overlaid = allocations();
     overlaid_ = false;
     most_ = std::max(most_, used_);
     used_ = begin;
+    return overlaid;
   }
 
   bool planning() const { return block_ == nullptr; }

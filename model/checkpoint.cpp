@@ -307,17 +307,16 @@ constexpr const char* kLossScaler = "stepladder.loss_scaler";
 constexpr const char* kFp8History = "stepladder.fp8_history";
 
 std::vector<Output> optimizer_state_of(const Trainer& trainer) {
+  const TrainerTensors own = trainer.tensors();
   std::vector<Output> outputs;
-  for (const auto& [kind, moments] : {std::pair("m", &trainer.adam_m), std::pair("v", &trainer.adam_v)}) {
+  for (const auto& [kind, moments] : {std::pair("m", &own.adam_m), std::pair("v", &own.adam_v)}) {
     for (NamedTensor t : moments->each()) {
       t.conv1d = false;
       outputs.emplace_back(cat("stepladder.", kind, ".", t.name), t);
     }
   }
-  if (trainer.loss_scaler.data)
-    outputs.emplace_back(kLossScaler, NamedTensor{kLossScaler, trainer.loss_scaler});
-  if (trainer.fp8_history.data)
-    outputs.emplace_back(kFp8History, NamedTensor{kFp8History, trainer.fp8_history});
+  if (own.loss_scaler.data) outputs.emplace_back(kLossScaler, NamedTensor{kLossScaler, own.loss_scaler});
+  if (own.fp8_history.data) outputs.emplace_back(kFp8History, NamedTensor{kFp8History, own.fp8_history});
   return outputs;
 }
 
@@ -371,7 +370,7 @@ Config config_of_checkpoint(const std::string& path) {
 }
 
 void save_checkpoint(const std::string& path, Ops& ops, const Trainer& trainer, const TrainState& state) {
-  std::vector<Output> outputs = weights_of(trainer.params);
+  std::vector<Output> outputs = weights_of(trainer.tensors().params);
   std::ranges::move(optimizer_state_of(trainer), std::back_inserter(outputs));
   write_tensors(path, ops, outputs,
                 {{"stepladder.step", std::to_string(state.step)},
@@ -385,7 +384,7 @@ TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, 
   const TrainState state{state_field<int64_t>(file, "stepladder.step"),
                          state_field<int64_t>(file, "stepladder.batch"),
                          state_field<uint64_t>(file, "stepladder.seed")};
-  load_weights(path, ops, trainer.params, config);
+  load_weights(path, ops, trainer.tensors().params, config);
   std::vector<float> values;
   for (const auto& [name, t] : optimizer_state_of(trainer)) {
     const bool optional = name == kLossScaler || name == kFp8History;

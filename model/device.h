@@ -27,7 +27,7 @@ struct OpsOptions {
   Attention attention = Attention::automatic;
   bool deterministic = false;  // the same bits every time, also where that is slower
   bool wide_access = true;     // 128-bit loads and stores in the fused kernels
-  bool early_launch = true;    // recorded kernels use programmatic dependent launch: sm_90
+  bool early_launch = true;    // Launch::early is what it says
   /// Features of newer devices are left unused: 75 runs what a T4 would. 0: the device's own.
   int compute_capability = 0;
   std::string cache_dir = {};  // of matmul algorithms found by search(); "" keeps none
@@ -94,6 +94,10 @@ class Device {
   virtual std::unique_ptr<Tracer> make_tracer() = 0;
 };
 
+/// When a recorded kernel starts: once the one before it is done, or while that one still runs (programmatic
+/// dependent launch; sm_90).
+enum class Launch { in_turn, early };
+
 /// Work prepared ahead of time. A backend without graphs runs it as it is.
 class Graph {
  public:
@@ -107,7 +111,7 @@ class Graph {
   virtual void search(const std::function<void()>& work) = 0;
   /// Records the ops of `work` without running them (CUDA: as one graph); each call of the result runs them
   /// with one launch. `work` must not wait for the device.
-  virtual std::function<void()> record(const std::function<void()>& work) = 0;
+  virtual std::function<void()> record(const std::function<void()>& work, Launch launch) = 0;
   virtual CompileInfo info() const = 0;
 };
 

@@ -122,10 +122,10 @@ std::vector<Tensor> Params::layers(int64_t begin, int64_t end) const {
 }
 
 std::vector<AdamWTensor> adamw_tensors(const Params& params, const Params& grads, const Params& m,
-                                       const Params& v, const Params& low) {
+                                       const Params& v, const Params& param_copy) {
   std::vector<AdamWTensor> tensors;
   for (const auto& [tensor, name, decay, conv1d] : kParams)
-    tensors.push_back({params.*tensor, grads.*tensor, m.*tensor, v.*tensor, low.*tensor, decay});
+    tensors.push_back({params.*tensor, grads.*tensor, m.*tensor, v.*tensor, param_copy.*tensor, decay});
   return tensors;
 }
 
@@ -147,33 +147,33 @@ void init_params(Ops& ops, const Params& params, const Config& config, uint64_t 
 }
 
 Trainer::Trainer(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
-    : config(config), ops(ops), hyper(hyper) {
+    : config(config), ops(ops), arena(arena), hyper(hyper) {
   config.validate();
   ops.device().bind_workspace(arena, config);
-  loss = arena.alloc("scratch/loss", DType::f32, {1});
-  norm = arena.alloc("scratch/norm", DType::f32, {1});
 }
 
 void Trainer::reset() {
-  for (const Params* group : {&params, &adam_m, &adam_v})
+  const TrainerTensors own = tensors();
+  for (const Params* group : {&own.params, &own.adam_m, &own.adam_v})
     for (const Tensor& t : group->all()) ops(Zero{t});
-  if (loss_scaler.data) ops(WriteValues{loss_scaler, {hyper.loss_scale, 0.0F, 0.0F, 0.0F}});
-  if (fp8_history.data) ops(Zero{fp8_history});
+  if (own.loss_scaler.data) ops(WriteValues{own.loss_scaler, {hyper.loss_scale, 0.0F, 0.0F, 0.0F}});
+  if (own.fp8_history.data) ops(Zero{own.fp8_history});
 }
 
 float Trainer::train_loss() {
   float sum = 0.0F;
-  ops(Download{&sum, loss});
+  ops(Download{&sum, tensors().loss});
   return sum / static_cast<float>(hyper.accumulate);
 }
 
 float Trainer::grad_norm() {
   float value = 0.0F;
-  ops(Download{&value, norm});
+  ops(Download{&value, tensors().norm});
   return value;
 }
 
 int64_t Trainer::skipped_steps() {
+  const Tensor loss_scaler = tensors().loss_scaler;
   if (loss_scaler.data == nullptr) return 0;
   std::array<float, 4> state{};
   ops(Download{state.data(), loss_scaler});
@@ -181,6 +181,7 @@ int64_t Trainer::skipped_steps() {
 }
 
 float Trainer::evaluate(Loader& data, int batches) {
+  const Tensor loss = tensors().loss;
   ops(Zero{loss});
   for (int i = 0; i < batches; ++i) forward(data.next());
   ops.phase(nullptr);
@@ -200,6 +201,7 @@ std::vector<float> Trainer::next_logits(std::span<const int32_t> tokens) {
   std::copy(tokens.end() - static_cast<std::ptrdiff_t>(n), tokens.end(), batch.begin());
   forward({batch.data(), batch.data()});
   ops.phase(nullptr);
+  const Tensor logits = tensors().logits;
   const Tensor last =
       logits.view({logits.rows(), logits.cols()})[static_cast<int64_t>(n) - 1].first({config.V});
   return with_float_type(last.dtype, [&](auto type) {
@@ -216,9 +218,9 @@ std::vector<RungBuild>& linked_rungs() {
   return rungs;
 }
 
-RegisterRung::RegisterRung(const char* name, const char* source_hash, TrainerFactory make, BatchSize batch) {
+RegisterRung::RegisterRung(const char* name, const char* source_hash, TrainerFactory make) {
   auto& rungs = linked_rungs();
-  rungs.push_back({name, source_hash, std::move(make), batch});
+  rungs.push_back({name, source_hash, std::move(make)});
   std::sort(rungs.begin(), rungs.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
 }
 

@@ -63,17 +63,31 @@ struct Hyper {
   AdamW adamw() const { return {beta1, beta2, eps, weight_decay}; }
 };
 
-/// What AdamWStep takes: tensor i of each group together, `low` where the group is not empty.
+/// What AdamWStep takes: tensor i of each group together, `param_copy` where the group is not empty.
 std::vector<AdamWTensor> adamw_tensors(const Params& params, const Params& grads, const Params& m,
-                                       const Params& v, const Params& low = {});
+                                       const Params& v, const Params& param_copy = {});
 
 /// Fills `params` with GPT-2's initialisation: N(0, 0.02), residual projections N(0, 0.02/sqrt(2L)), biases
 /// 0, LayerNorm 1. A function of (config, seed) alone: the same bits on every backend and thread count.
 void init_params(Ops& ops, const Params& params, const Config& config, uint64_t seed);
 
-/// What a rung is. The constructor only allocates from the arena, so that a planning arena tells a rung's
-/// memory. No call but train_loss(), grad_norm(), skipped_steps(), evaluate() and next_logits() waits for the
-/// device.
+/// A trainer's own tensors, as checkpoints, evaluation and tests reach them.
+struct TrainerTensors {
+  /// The state that makes a run resumable, f32.
+  Params params = {}, adam_m = {}, adam_v = {};
+  /// What forward and backward read, `params` themselves or a 16-bit copy, and the gradients.
+  Params weights = {}, grads = {};
+  Tensor logits = {};  // (B,T,Vp), Vp >= V: what is beyond V is padding
+  Tensor loss = {};    // (1) sum over micro-batches of the mean loss
+  Tensor norm = {};    // (1) global gradient norm, before clipping
+  /// Resumable state too: with fp16 (4) as ClipGradNorm has it, with FP8 as UpdateScales has it, 0 where nothing
+  /// is known yet; else empty.
+  Tensor loss_scaler = {}, fp8_history = {};
+};
+
+/// What a rung is. Its members and constructor only allocate from the arena, so that a planning arena tells a
+/// rung's memory. No call but train_loss(), grad_norm(), skipped_steps(), evaluate() and next_logits() waits for
+/// the device.
 class Trainer {
  public:
   Trainer(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper);
@@ -87,6 +101,7 @@ class Trainer {
   /// Fills what derives from the parameters or from nothing: called once they are in place, before the first
   /// step.
   virtual void prepare() {}
+  virtual TrainerTensors tensors() const = 0;
   /// Makes `params`, the moments and `weights` whole where they are spread over ranks: all ranks call it
   /// after a step, before they are read or forward() is called.
   virtual void gather_state() {}
@@ -107,53 +122,39 @@ class Trainer {
   /// Logits (V) of the token after `tokens`, of which the last T count. Throws InputError when empty.
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
-  /// The state that makes a run resumable: parameters and AdamW moments, f32; with fp16 the loss scaler too,
-  /// (4) as ClipGradNorm has it, else empty.
-  Params params, adam_m, adam_v;
-  Tensor loss_scaler;
-  Tensor fp8_history;  // of a rung with FP8: as UpdateScales has it, 0 where nothing is known yet
-  /// What forward and backward read, `params` themselves or a 16-bit copy, and the gradients.
-  Params weights, grads;
-  Tensor logits;  // (B,T,V), or (B,T,Vp) with padded columns
   const Config config;
 
  protected:
+  using enum DType;
+
   Ops& ops;
+  Arena& arena;  // gone once the trainer is built
   const Hyper hyper;
-  Tensor loss;  // (1) sum over micro-batches of the mean loss
-  Tensor norm;  // (1) global gradient norm
 };
 
 /// Builds a rung's trainer: `ops` to call, `arena` to allocate from.
 using TrainerFactory =
     std::function<std::unique_ptr<Trainer>(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)>;
 
-/// Which micro-batch a rung trains on when none is asked for: the default, or the largest power of two that
-/// fits into the device's memory.
-enum class BatchSize { usual, largest };
-
 /// A rung linked into this executable.
 struct RungBuild {
   std::string name;         // "00_fp32_baseline": the file's name
   std::string source_hash;  // SHA-256 over the file and everything in model/
   TrainerFactory make;
-  BatchSize batch = BatchSize::usual;
 };
 
 /// All rungs linked in, by name: one in a rung's own executable, all of them in the tests.
 std::vector<RungBuild>& linked_rungs();
 
-/// Registers a trainer under its file's name, with a BatchSize if it is not the usual one. Last line of a
-/// variant; the build defines both macros.
+/// Registers a trainer under its file's name. Last line of a variant; the build defines both macros.
 struct RegisterRung {
-  RegisterRung(const char* name, const char* source_hash, TrainerFactory make,
-               BatchSize batch = BatchSize::usual);
+  RegisterRung(const char* name, const char* source_hash, TrainerFactory make);
 };
-#define STEPLADDER_RUNG(TrainerClass, ...)                                                          \
+#define STEPLADDER_RUNG(TrainerClass)                                                               \
   static const ::stepladder::RegisterRung register_rung(                                            \
       STEPLADDER_RUNG_NAME, STEPLADDER_SOURCE_HASH,                                                 \
       [](Ops& ops, Arena& arena, const Config& config, const Hyper& hyper) {                        \
         return std::unique_ptr<Trainer>(std::make_unique<TrainerClass>(ops, arena, config, hyper)); \
-      } __VA_OPT__(, ) __VA_ARGS__)
+      })
 
 }  // namespace stepladder

@@ -45,10 +45,10 @@ void Ops::search(const std::function<void()>& work) {
   backend_->graph().search(work);
 }
 
-std::function<void()> Ops::record(const std::function<void()>& work) {
-  if (!observer_) return backend_->graph().record(work);
+std::function<void()> Ops::record(const std::function<void()>& work, Launch launch) {
+  if (!observer_) return backend_->graph().record(work, launch);
   observer_->begin_recording();
-  const auto run = backend_->graph().record(work);
+  const auto run = backend_->graph().record(work, launch);
   const int64_t recording = observer_->end_recording();
   return [this, run, recording] {
     if (observer_) observer_->replay(recording);

@@ -63,7 +63,7 @@ class Ops final {
   void set_matmul_precision(Precision precision);
   void phase(const char* name, int64_t layer = -1);
   void search(const std::function<void()>& work);
-  std::function<void()> record(const std::function<void()>& work);
+  std::function<void()> record(const std::function<void()>& work, Launch launch = Launch::in_turn);
   void join(Rendezvous& ranks) { backend_->collectives().join(ranks); }
   int rank() const { return backend_->collectives().rank(); }
   int world() const { return backend_->collectives().world(); }

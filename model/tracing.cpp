@@ -16,13 +16,13 @@ Tracing::Step Tracing::end_step() {
 }
 
 void Tracing::enter(const OpCall& call, std::span<const Tensor>) {
-  // Batches arrive, and gradients are cleared, where no phase is open; the next batch within some other.
+  // Batches arrive where no phase is open, and the next one within another.
   const bool batch = call.op == Upload::kName || call.op == Stage::kName || call.op == Receive::kName;
   const bool reduction =
       call.op == name_of(Collective::all_reduce) || call.op == name_of(Collective::reduce_scatter);
   const int64_t id = std::ssize(calls_);
   calls_.push_back(call);
-  calls_.back().phase = batch ? "data" : reduction ? "gradient reduction" : phase_.empty() ? "clear" : phase_;
+  calls_.back().phase = batch ? "data" : reduction ? "gradient reduction" : phase_.empty() ? "other" : phase_;
   if (!recording_) queued_.push_back(id);
   tracer_->enter(id);
 }

@@ -25,13 +25,18 @@ class Diff:
         return sum(kind in ("add", "del") for kind, _ in self.lines)
 
 
+def file_of(rung: str) -> Path:
+    """The trainer that a rung runs."""
+    row = LADDER.get(rung, {})
+    return ROOT / "variants" / ("beside" if row.get("beside") else "") / f"{row.get('trainer', rung)}.cpp"
+
+
 def diff(rung: str) -> Diff | None:
     """None for a rung without a parent, and where a file is not here."""
     parent = LADDER.get(rung, {}).get("parent")
-    files = [ROOT / f"variants/{name}.cpp" for name in (parent, rung)]
-    if not parent or not all(file.is_file() for file in files):
+    if not parent or not all(file_of(name).is_file() for name in (parent, rung)):
         return None
-    before, after = (file.read_text(encoding="utf-8").splitlines() for file in files)
+    before, after = (file_of(name).read_text(encoding="utf-8").splitlines() for name in (parent, rung))
     kinds = {"+": "add", "-": "del", "@": "hunk"}
     lines = list(difflib.unified_diff(before, after, lineterm=""))[2:]  # without the files' names
     return Diff(rung, parent, [(kinds.get(line[:1], ""), line) for line in lines])
@@ -45,7 +50,7 @@ def _model() -> tuple[str, ...]:
 
 def source_hash(rung: str) -> str | None:
     """As cmake/rung_header.cmake computes it; None for a rung whose file is not here."""
-    file = ROOT / f"variants/{rung}.cpp"
+    file = file_of(rung)
     return _sha256("".join((_sha256(file.read_bytes()), *_model())).encode()) if file.is_file() else None
 
 

@@ -436,7 +436,7 @@ class BySteps(unittest.TestCase):
         self.assertEqual(len({(str(look.linestyle), look.marker) for look in looks}), 15)
 
 
-def profile(rung="09_padded_vocab", ms=4.0):
+def profile(rung="13_cuda_graphs", ms=4.0):
     """A profile of a step that is half products and a quarter idle."""
     def op(name, flops, ms):
         return {"op": name, "type": "GEMM" if flops else "copy", "math": "half" if flops else None, "count": 1.0,
@@ -476,7 +476,7 @@ class Profiles(unittest.TestCase):
         (ax,) = charts_profile.draw_phases(self.of(profile(), profile("00_fp32_baseline", 40.0))).axes
         self.assertEqual([(bar.get_x(), bar.get_width()) for bar in ax.patches], [(0, 75), (75, 25)] * 2)
         self.assertEqual([label.get_text() for label in ax.get_yticklabels()],
-                         ["09_padded_vocab\n4.00 ms", "00_fp32_baseline\n40.0 ms"])
+                         ["13_cuda_graphs\n4.00 ms", "00_fp32_baseline\n40.0 ms"])
 
     def test_parts_are_told_apart_without_colour(self):
         data = profile()

@@ -484,13 +484,13 @@ TEST(Weights, OtherFilesAreRefused) {
 // ---- resuming --------------------------------------------------------------------------------------------
 
 // A trainer that has random weights and moments, and trains nothing.
-class Resting final : public Trainer {
- public:
-  Resting(Ops& ops, Arena& arena, const Config& config) : Trainer(ops, arena, config, {}) {
-    if (config.half == DType::f16) loss_scaler = arena.alloc("scratch/loss_scaler", DType::f32, {4});
-    params = Params(arena, "params", config);
-    adam_m = Params(arena, "adam_m", config);
-    adam_v = Params(arena, "adam_v", config);
+struct Resting final : Trainer {
+  Resting(Ops& ops, Arena& arena, const Config& config) : Trainer(ops, arena, config, {}) {}
+  Tensor loss_scaler = config.half == f16 ? arena.alloc("batch/loss_scaler", f32, {4}) : Tensor{};
+  Params params{arena, "params", config}, adam_m{arena, "adam_m", config}, adam_v{arena, "adam_v", config};
+
+  TrainerTensors tensors() const override {
+    return {.params = params, .adam_m = adam_m, .adam_v = adam_v, .loss_scaler = loss_scaler};
   }
   void step(Loader&, int64_t, float) override {}
   void forward(const Batch&) override {}
@@ -507,7 +507,7 @@ struct Resumable {
   }
   void randomize() {
     uint64_t seed = 1;
-    for (const Params& group : {trainer->params, trainer->adam_m, trainer->adam_v})
+    for (const Params& group : {trainer->tensors().params, trainer->tensors().adam_m, trainer->tensors().adam_v})
       for (const NamedTensor& t : group.each()) {
         ++seed;
         uint64_t i = 0;
@@ -529,9 +529,9 @@ TEST(Resume, IsBitwise) {
   EXPECT_EQ(state.step, 12);
   EXPECT_EQ(state.batch, 34);
   EXPECT_EQ(state.seed, UINT64_MAX);
-  expect_equal(loaded.trainer->params, saved.trainer->params);
-  expect_equal(loaded.trainer->adam_m, saved.trainer->adam_m);
-  expect_equal(loaded.trainer->adam_v, saved.trainer->adam_v);
+  expect_equal(loaded.trainer->tensors().params, saved.trainer->tensors().params);
+  expect_equal(loaded.trainer->tensors().adam_m, saved.trainer->tensors().adam_m);
+  expect_equal(loaded.trainer->tensors().adam_v, saved.trainer->tensors().adam_v);
   EXPECT_EQ(folder.count(), 1U);
 }
 
@@ -540,11 +540,11 @@ TEST(Resume, KeepsTheLossScalerAndStartsANewOneWhereThereWasNone) {
   Resumable scaled(DType::f16), loaded(DType::f16), plain;
   const std::vector<float> state = {4096.0F, 17.0F, 3.0F, 0.0F}, start = {65536.0F, 0.0F, 0.0F, 0.0F};
   for (Resumable* each : {&scaled, &loaded, &plain}) each->randomize();
-  (*scaled.ops)(Upload{scaled.trainer->loss_scaler, state.data()});
+  (*scaled.ops)(Upload{scaled.trainer->tensors().loss_scaler, state.data()});
   const auto load = [&](const char* file) {
-    (*loaded.ops)(Upload{loaded.trainer->loss_scaler, start.data()});
+    (*loaded.ops)(Upload{loaded.trainer->tensors().loss_scaler, start.data()});
     load_checkpoint(folder / file, *loaded.ops, *loaded.trainer, tiny());
-    const auto values = Model::values(loaded.trainer->loss_scaler);
+    const auto values = Model::values(loaded.trainer->tensors().loss_scaler);
     return std::vector<float>(values.begin(), values.end());
   };
   save_checkpoint(folder / "scaled", *scaled.ops, *scaled.trainer, {});
@@ -562,7 +562,7 @@ TEST(Resume, ACheckpointIsAWeightsFileToo) {
   EXPECT_EQ(config_of_checkpoint(folder / "c.safetensors").NH, 2);
   Model model;
   model.load(folder / "c.safetensors");
-  expect_equal(model.params, saved.trainer->params);
+  expect_equal(model.params, saved.trainer->tensors().params);
 }
 
 TEST(Resume, WantsOptimizerState) {

@@ -10,7 +10,7 @@
 namespace stepladder {
 namespace {
 
-constexpr const char *kRung = "09_padded_vocab", *kOther = "00_fp32_baseline";
+constexpr const char *kRung = "13_cuda_graphs", *kOther = "00_fp32_baseline";
 
 Results base_results() {
   return results_of("aaa", "2025-01-31T12:00:00.000Z");
@@ -197,7 +197,7 @@ TEST(Comparison, ARungThatLearnsSomethingElseThanBaseHasDiverged) {
 
 TEST(Comparison, WhatTheDeviceCannotDoOrOneSideLacksIsSkippedAndShown) {
   Pair pair = steady();
-  stepladder::Run cannot = run_of("13_fp8", 0, {1.0});
+  stepladder::Run cannot = run_of("fp8", 0, {1.0});
   cannot.status = Status::unsupported;
   cannot.reason = "needs sm_89";
   cannot.summary.reset();
@@ -211,7 +211,7 @@ TEST(Comparison, WhatTheDeviceCannotDoOrOneSideLacksIsSkippedAndShown) {
   EXPECT_TRUE(says(text, {"SKIPPED: only in BASE", "SKIPPED: only in NEW", "needs sm_89"})) << text;
   // Supported before, and no longer.
   for (size_t i = 0; i < pair.base.runs.size(); ++i)
-    if (pair.base.runs[i].variant == "13_fp8") pair.base.runs[i] = run_of("13_fp8", 0, {1.0});
+    if (pair.base.runs[i].variant == "fp8") pair.base.runs[i] = run_of("fp8", 0, {1.0});
   EXPECT_EQ(exit_code(pair.compared().rows), kExitFailed);
 }
 
@@ -251,7 +251,7 @@ TEST(Comparison, RefusesAnotherDeviceOrConfigurationNamingTheFields) {
   other = pair.next;
   for (stepladder::Run& run : other.runs) run.config["dtype"] = "fp16";
   EXPECT_TRUE(
-      says(refusal(pair.base, other), {"config.dtype of 09_padded_vocab is bf16 in BASE and fp16 in NEW"}));
+      says(refusal(pair.base, other), {"config.dtype of 13_cuda_graphs is bf16 in BASE and fp16 in NEW"}));
   other = pair.next;
   for (stepladder::Run& run : other.runs) run.config["B"] = 32;
   EXPECT_TRUE(says(refusal(pair.base, other), {"no rung on the same workload in common"}));
@@ -301,7 +301,7 @@ TEST(ComparisonReport, SaysTheSameToPeopleAndMachines) {
   const Comparison comparison = steady(0.03).compared();
   const std::string text = terminal_report(comparison);
   EXPECT_TRUE(
-      says(text, {"BASE: commit aaa, 2025-01-31T12:00:00.000Z", "NVIDIA H200", "09_padded_vocab", "40.00",
+      says(text, {"BASE: commit aaa, 2025-01-31T12:00:00.000Z", "NVIDIA H200", "13_cuda_graphs", "40.00",
                   "41.20", "+1.00", "REGRESSION: slower", "REGRESSION: 1 of 1 rung is slower or larger."}))
       << text;
   const Json json = parse_json(report_in("json", comparison));
@@ -309,7 +309,7 @@ TEST(ComparisonReport, SaysTheSameToPeopleAndMachines) {
   EXPECT_EQ(json["exit_code"], 1);
   EXPECT_EQ(json["rows"][0]["pairs"], 5);
   EXPECT_NEAR(json["rows"][0]["ratio"]["value"], 1.03, 1e-3);
-  EXPECT_TRUE(says(markdown_report(comparison), {"## Stepladder: REGRESSION", "| 09_padded_vocab |"}));
+  EXPECT_TRUE(says(markdown_report(comparison), {"## Stepladder: REGRESSION", "| 13_cuda_graphs |"}));
 }
 
 TEST(ComparisonReport, ForeignTextIsNoMarkup) {

@@ -68,7 +68,7 @@ TEST_F(EarlyLaunchGpuTest, RecordedPassesGiveTheBitsOfOpsOneByOne) {
         options.early_launch = early;
         start(options);
         const auto recorded = run(*cuda_, arrays, [](Ops& o, auto& t) {
-          const auto chain = o.record([&] { run_chain(o, t); });
+          const auto chain = o.record([&] { run_chain(o, t); }, Launch::early);
           for (int pass = 0; pass < kPasses; ++pass) chain();
           o.synchronize();
         });
@@ -88,20 +88,23 @@ TEST_F(EarlyLaunchGpuTest, IsForRecordedKernelsAfterKernelsOfNewDevices) {
     o(Add{t[0], t[0], t[0]});
     o(Add{t[0], t[0], t[0]});
   };
-  const Call recorded = [&](Ops& o, auto& t) { o.record([&] { add_twice(o, t); })(); };
+  const Call recorded = [&](Ops& o, auto& t) { o.record([&] { add_twice(o, t); }, Launch::early)(); };
   const bool able = cuda_->device().info().compute_capability >= 90;
   EXPECT_EQ(launched_early({}, recorded), able ? 1 : 0);  // nothing comes before the first
   EXPECT_EQ(launched_early({}, add_twice), 0);
+  EXPECT_EQ(launched_early({}, [&](Ops& o, auto& t) { o.record([&] { add_twice(o, t); })(); }), 0);
   EXPECT_EQ(launched_early({.early_launch = false}, recorded), 0);
   EXPECT_EQ(launched_early({.compute_capability = 75}, recorded), 0);
   EXPECT_EQ(launched_early({},
                            [](Ops& o, auto& t) {
-                             o.record([&] {
-                               o(Zero{t[0]});
-                               o(Add{t[0], t[0], t[0]});  // after a memset
-                               o(Copy{t[5], t[0]});
-                               o(Add{t[0], t[5], t[5]});  // after a copy
-                             })();
+                             o.record(
+                                 [&] {
+                                   o(Zero{t[0]});
+                                   o(Add{t[0], t[0], t[0]});  // after a memset
+                                   o(Copy{t[5], t[0]});
+                                   o(Add{t[0], t[5], t[5]});  // after a copy
+                                 },
+                                 Launch::early)();
                            }),
             0);
 }

@@ -404,7 +404,7 @@ TEST_F(Fp8Ops, RefusesWhatFp8IsNot) {
 }
 
 TEST(Fp8Rung, EveryGemmIsOfFp8) {
-  Training run("13_fp8");
+  Training run("fp8");
   run.losses(1);
   int gemms = 0;
   for (const std::string& call : run.recording.calls) {
@@ -417,23 +417,23 @@ TEST(Fp8Rung, EveryGemmIsOfFp8) {
 }
 
 TEST(Fp8Rung, ShowsNanOfAWeightInTheLoss) {
-  Training run("13_fp8");
+  Training run("fp8");
   run.losses(2);
   const float nan = kNan;
-  for (const Tensor& w : {run.trainer->params.fcw, run.trainer->weights.fcw})
+  for (const Tensor& w : {run.trainer->tensors().params.fcw, run.trainer->tensors().weights.fcw})
     (*run.ops)(Upload{w[0][3].first({1}), &nan});
   run.losses(1);  // whose weights were quantised before
   EXPECT_TRUE(std::isnan(run.losses(1)[0]));
 }
 
 TEST(Fp8Rung, EvaluatingLeavesTrainingAlone) {
-  Training alone("13_fp8"), watched("13_fp8");
+  Training alone("fp8"), watched("fp8");
   std::vector<float> losses;
   Loader other{learnable_tokens(watched.config), watched.config.B, watched.config.T};
   for (int step = 0; step < 5; ++step) {
     losses.push_back(watched.losses(1)[0]);
     // On inputs of GEMMs that are far larger than those of training.
-    const Tensor norm = watched.trainer->weights.ln1w;
+    const Tensor norm = watched.trainer->tensors().weights.ln1w;
     (*watched.ops)(Affine{norm, norm, 1024.0F, 0.0F});
     watched.trainer->evaluate(other, 2);
     (*watched.ops)(Affine{norm, norm, 1.0F / 1024.0F, 0.0F});
@@ -444,7 +444,7 @@ TEST(Fp8Rung, EvaluatingLeavesTrainingAlone) {
 TEST(Fp8Rung, ResumesBitForBit) {
   TempFolder folder;
   const std::string path = folder / "half.ckpt";
-  Training whole("13_fp8"), first("13_fp8"), rest("13_fp8");
+  Training whole("fp8"), first("fp8"), rest("fp8");
   auto losses = whole.losses(6);
   first.losses(3);
   save_checkpoint(path, *first.ops, *first.trainer, {.step = 3, .batch = 3, .seed = 1337});
@@ -457,9 +457,9 @@ TEST(Fp8Rung, ResumesBitForBit) {
 }
 
 TEST(Fp8Rung, CalibratesBeforeTheFirstStepCounts) {
-  Training run("13_fp8");
+  Training run("fp8");
   run.losses(1);
-  const Tensor history = run.trainer->fp8_history;
+  const Tensor history = run.trainer->tensors().fp8_history;
   for (const float newest : run.values(history)) EXPECT_TRUE(std::isfinite(newest));
   for (int64_t group = 0; group < 2; ++group)
     for (int64_t role = 0; role < history.shape[1]; ++role) {
@@ -474,7 +474,7 @@ TEST(Fp8Rung, CalibratesBeforeTheFirstStepCounts) {
 }
 
 TEST(Fp8Rung, NeedsTheRangeOfBf16) {
-  EXPECT_THROW(Training("13_fp8", DType::f16), UnsupportedError);
+  EXPECT_THROW(Training("fp8", DType::f16), UnsupportedError);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "model/gpt2.h"
 #include "model/half.h"
 #include "model/random.h"
+#include "tests/trainers.h"
 
 namespace stepladder {
 namespace {
@@ -184,7 +185,7 @@ std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
 
   // Large weights, so that attention is not uniform and GELU not linear; no two tensors alike; each a bf16,
   // so that rungs in 16 bits have the same ones.
-  const auto params = trainer->params.each();
+  const auto params = trainer->tensors().params.each();
   std::vector<Vector> p;
   for (size_t i = 0; i < params.size(); ++i) {
     std::vector<float> host(static_cast<size_t>(params[i].tensor.numel()));
@@ -214,7 +215,7 @@ std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
       << trainer->train_loss() << ", expected " << expected_loss;
 
   trainer->gather_state();
-  const auto gradients = trainer->adam_m.each();
+  const auto gradients = trainer->tensors().adam_m.each();
   std::vector<Sampled> all;
   double squares = 0.0;
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -266,7 +267,7 @@ TEST(Fp8Gradients, AreTheSlopesOfTheLossButForNoise) {
   };
   std::map<std::string, Sums> of_tensor;
   for (uint64_t draw = 0; draw < 8; ++draw) {
-    for (const Sampled& of : sampled_gradients({"13_fp8"}, draw)) {
+    for (const Sampled& of : sampled_gradients({"fp8"}, draw)) {
       Sums& sums = of_tensor[of.tensor];
       for (size_t i = 0; i < of.at.size(); ++i) {
         sums.error += (of.gradient[i] - of.slope[i]) * (of.gradient[i] - of.slope[i]);
@@ -284,7 +285,7 @@ TEST(Fp8Gradients, AreTheSlopesOfTheLossButForNoise) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const Rung& rung : ladder()) {
+  for (const Rung& rung : trainers()) {
     if (rung.math == MathMode::fp8) continue;
     all.push_back({rung.name});
     if (rung.math == MathMode::half) all.push_back({rung.name, DType::f16});

@@ -159,7 +159,7 @@ class HarnessCliAblate : public HarnessCli {
   HarnessCliAblate() {
     std::filesystem::create_directory(folder_ / "ablations");
     for (const Rung& row : ladder()) {
-      FakeRung fake = rung(row.name);
+      FakeRung fake = rung(row.trainer);
       fake.step_ms = row.name < "03" ? "10.0" : "8.0";
       fake.before_start = cat("case $arguments in *--plan*) echo '{\"batch\": ", row.parent.empty() ? 8 : 16,
                               "}'; exit 0 ;; esac");
@@ -711,8 +711,8 @@ TEST_F(HarnessCliAblate, MeasuresReferencesNeighboursAndAblationsInTurns) {
   ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   EXPECT_EQ(
       measured(),
-      "00_fp32_baseline only/03_fused_adamw 02_tf32 03_fused_adamw without/03_fused_adamw 09_padded_vocab "
-      "09_padded_vocab without/03_fused_adamw 03_fused_adamw 02_tf32 only/03_fused_adamw 00_fp32_baseline");
+      "00_fp32_baseline only/03_fused_adamw 02_tf32 03_fused_adamw without/03_fused_adamw 13_cuda_graphs "
+      "13_cuda_graphs without/03_fused_adamw 03_fused_adamw 02_tf32 only/03_fused_adamw 00_fp32_baseline");
   const Json json = parse_json(read_file(folder_ / "results.json"));
   ASSERT_EQ(json["ablations"].size(), 1U);
   const Json& row = json["ablations"][0];
@@ -753,15 +753,15 @@ TEST_F(HarnessCliAblate, AllRungsAndBothKindsByDefault) {
 
 TEST_F(HarnessCliAblate, OneKindTakesOnlyItsRuns) {
   ASSERT_EQ(stepladder(ablation("--rungs fused_adamw --kinds only,only --rounds 1")).code, 0);
-  EXPECT_EQ(measured(), "00_fp32_baseline only/03_fused_adamw 02_tf32 03_fused_adamw 09_padded_vocab");
+  EXPECT_EQ(measured(), "00_fp32_baseline only/03_fused_adamw 02_tf32 03_fused_adamw 13_cuda_graphs");
 }
 
 TEST_F(HarnessCliAblate, TheLargestBatchIsLookedForByBothEnds) {
-  const Outcome outcome = stepladder(ablation("--rungs 10 --rounds 1"));
+  const Outcome outcome = stepladder(ablation("--rungs 14 --rounds 1"));
   ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-  EXPECT_EQ(measured(), "00_fp32_baseline 09_padded_vocab only/10_large_batch 10_large_batch");
+  EXPECT_EQ(measured(), "00_fp32_baseline 13_cuda_graphs only/14_large_batch 14_large_batch");
   const Results results = this->results();
-  EXPECT_EQ(results.plan["own_batch"], Json({{"10_large_batch", 16}, {"only/10_large_batch", 8}}));
+  EXPECT_EQ(results.plan["own_batch"], Json({{"14_large_batch", 16}, {"only/14_large_batch", 8}}));
   EXPECT_EQ(results.runs[0].workload(), "gpt2-tiny B=4 T=32");
   EXPECT_EQ(results.runs[2].workload(), "gpt2-tiny B=8 T=32");
   EXPECT_EQ(results.runs[3].workload(), "gpt2-tiny B=16 T=32");
@@ -803,7 +803,7 @@ TEST_F(HarnessCliAblate, AnAblationThatIsNotOkIsAStatusNotANumber) {
 TEST_F(HarnessCliAblate, RoundsAndOrderAreChosenAsInARun) {
   const std::string only_03 = "--rungs 03 --kinds only ";
   ASSERT_EQ(stepladder(ablation(only_03 + "--order forward")).code, 0);
-  const std::string round = "00_fp32_baseline only/03_fused_adamw 02_tf32 03_fused_adamw 09_padded_vocab";
+  const std::string round = "00_fp32_baseline only/03_fused_adamw 02_tf32 03_fused_adamw 13_cuda_graphs";
   EXPECT_EQ(measured(), round + " " + round);
   EXPECT_EQ(results().stopped["reason"], "rounds");
 
@@ -1089,7 +1089,7 @@ TEST_F(HarnessCli, DiffShowsTheLinesAndWhatTheyBuy) {
   const Outcome outcome = stepladder("diff 01 tf32 --results results.json");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(has(outcome.out, "--- 01_causal_mask\n+++ 02_tf32\n@@")) << outcome.out;
-  EXPECT_TRUE(has(outcome.out, "\n+    ops.set_matmul_precision(Precision::tf32);\n")) << outcome.out;
+  EXPECT_TRUE(has(outcome.out, "\n+  const Precision precision = Precision::tf32;\n")) << outcome.out;
   EXPECT_TRUE(has(outcome.out, "02_tf32 runs at ") && has(outcome.out, "times the speed of 01_causal_mask"));
   EXPECT_FALSE(has(outcome.out, "\033")) << "no colour but on a terminal";
   EXPECT_TRUE(has(stepladder("diff 02 02 --results results.json").out, "no line differs"));

@@ -1,6 +1,7 @@
 // Every rung on CUDA against PyTorch.
 #include "tests/gpu_options.h"
 #include "tests/hf_parity.h"
+#include "tests/trainers.h"
 
 namespace stepladder {
 namespace {
@@ -19,7 +20,7 @@ TEST_P(HuggingFaceParityGpu, TenStepsGiveTheSameLossesAndNorms) {
   expect_parity(GetParam(), *ops);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ladder, HuggingFaceParityGpu, ::testing::ValuesIn(ladder()),
+INSTANTIATE_TEST_SUITE_P(Ladder, HuggingFaceParityGpu, ::testing::ValuesIn(trainers()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

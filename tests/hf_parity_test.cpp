@@ -1,5 +1,6 @@
 // Every rung on the CPU against PyTorch.
 #include "tests/hf_parity.h"
+#include "tests/trainers.h"
 
 namespace stepladder {
 namespace {
@@ -10,7 +11,7 @@ TEST_P(HuggingFaceParity, TenStepsGiveTheSameLossesAndNorms) {
   expect_parity(GetParam(), *make_cpu_ops());
 }
 
-INSTANTIATE_TEST_SUITE_P(Ladder, HuggingFaceParity, ::testing::ValuesIn(ladder()),
+INSTANTIATE_TEST_SUITE_P(Ladder, HuggingFaceParity, ::testing::ValuesIn(trainers()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

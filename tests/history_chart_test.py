@@ -24,7 +24,7 @@ def point(ms, changed=False, interval=True):
 def sample():
     points = [point(40.0), point(40.0, interval=False), point(42.0, changed=True), point(42.0)]
     return {"schema": 1, "kind": "history", "skipped": [],
-            "series": [{"device": "NVIDIA H200", "variant": "09_padded_vocab", "workload": "gpt2 B=16 T=1024",
+            "series": [{"device": "NVIDIA H200", "variant": "13_cuda_graphs", "workload": "gpt2 B=16 T=1024",
                         "points": points}]}
 
 
@@ -47,7 +47,7 @@ class HistoryChart(unittest.TestCase):
             series = history.read(path)
         figure = history.draw(series)
         axes = figure.axes[0]
-        self.assertEqual(axes.get_title("left"), "09_padded_vocab, gpt2 B=16 T=1024")
+        self.assertEqual(axes.get_title("left"), "13_cuda_graphs, gpt2 B=16 T=1024")
         self.assertEqual([text.get_text() for text in axes.texts], ["+5.0 %"])
         self.assertEqual(len(axes.containers), 4)
         self.assertEqual(draw(sample())[::2], (0, ["history.png", "history.svg"]))

@@ -67,12 +67,12 @@ TEST(History, FilesAreOrderedByTimeAndGroupedByDevice) {
         results_of(cat("commit", day), cat("2025-01-", day < 10 ? "0" : "", day, "T12:00:00.000Z"));
     const double ms = day < 15 ? 40.0 : 44.0;
     for (int64_t round = 0; round < 3; ++round)
-      results.runs.push_back(run_of("09_padded_vocab", round, {ms + 0.01 * static_cast<double>(day % 3)}));
+      results.runs.push_back(run_of("13_cuda_graphs", round, {ms + 0.01 * static_cast<double>(day % 3)}));
     files.emplace_back(cat(day, ".json"), std::move(results));
   }
   Results other = results_of("x", "2025-01-02T12:00:00.000Z");
   other.context["device"]["name"] = "Tesla T4";
-  other.runs.push_back(run_of("09_padded_vocab", 0, {900.0}));
+  other.runs.push_back(run_of("13_cuda_graphs", 0, {900.0}));
   files.emplace_back("t4.json", std::move(other));
 
   const History history = history_of(std::move(files), 0.01);
@@ -84,8 +84,8 @@ TEST(History, FilesAreOrderedByTimeAndGroupedByDevice) {
     EXPECT_EQ(series.points[i].changed, i == 14) << i;
   }
   EXPECT_NEAR(series.points[0].level_ms, 40.01, 0.01);
-  EXPECT_TRUE(says(terminal_report(history), {"09_padded_vocab, gpt2 B=16 T=1024; NVIDIA H200", "+10.0 %"}));
-  EXPECT_TRUE(says(markdown_report(history), {"## 09_padded_vocab", "| commit15 |"}));
+  EXPECT_TRUE(says(terminal_report(history), {"13_cuda_graphs, gpt2 B=16 T=1024; NVIDIA H200", "+10.0 %"}));
+  EXPECT_TRUE(says(markdown_report(history), {"## 13_cuda_graphs", "| commit15 |"}));
   EXPECT_EQ(to_json(history)["series"][0]["points"][14]["changed"], true);
 }
 

@@ -50,8 +50,8 @@ TEST_P(LessMemory, TakesLessMemory) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rungs, LessMemory,
-                         testing::Values(Case{"14_less_memory", "09_padded_vocab", 11},
-                                         Case{"15_fp8_less_memory", "13_fp8", 6}),
+                         testing::Values(Case{"recompute", "13_cuda_graphs", 11},
+                                         Case{"fp8_recompute", "fp8", 6}),
                          [](const auto& of) { return std::string("rung_") + of.param.rung; });
 
 }  // namespace

@@ -41,7 +41,7 @@ class Recipes(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "build/cuda/bin").mkdir(parents=True)
-            for path, text in (("srun", SRUN), ("build/cuda/bin/11_multi_gpu", RUNG)):
+            for path, text in (("srun", SRUN), ("build/cuda/bin/15_multi_gpu", RUNG)):
                 (folder / path).write_text(text)
                 (folder / path).chmod(0o755)
             environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "STARTED": str(folder / "started"),

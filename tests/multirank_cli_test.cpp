@@ -56,7 +56,7 @@ class MultiDeviceCli : public testing::Test {
     const pid_t pid = ::fork();
     if (pid == 0) {
       const std::string command = cat("exec >", folder_ / "out.txt", " 2>", folder_ / "err.txt", "; exec ",
-                                      run("--rungs 11 --devices 2 --batch 2 --steps 100000 --timeout 600"));
+                                      run("--rungs 15 --devices 2 --batch 2 --steps 100000 --timeout 600"));
       ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
       ::_exit(127);
     }
@@ -68,7 +68,7 @@ class MultiDeviceCli : public testing::Test {
     for (int i = 0; i < 600 && pids.size() < 2; ++i) {
       std::this_thread::sleep_for(100ms);
       pids.clear();
-      const auto found = output_of({"pgrep", "-f", cat("^[^ ]*11_multi_gpu .*", folder)});
+      const auto found = output_of({"pgrep", "-f", cat("^[^ ]*15_multi_gpu .*", folder)});
       std::istringstream lines(found.value_or(""));
       for (pid_t pid; lines >> pid;) pids.push_back(pid);
     }
@@ -91,32 +91,32 @@ class MultiDeviceCli : public testing::Test {
 };
 
 TEST_F(MultiDeviceCli, TwoRanksTrainAndAreMeasured) {
-  ASSERT_EQ(shell(run("--rungs 09,11 --devices 1,2 --batch 2 --steps 4")), 0) << said();
+  ASSERT_EQ(shell(run("--rungs 13,15 --devices 1,2 --batch 2 --steps 4")), 0) << said();
   const Results measured = results();
   ASSERT_EQ(measured.runs.size(), 3U);
-  const stepladder::Run* two = measured.find("11_multi_gpu", "gpt2-tiny B=2 T=32 on 2 devices", 0);
+  const stepladder::Run* two = measured.find("15_multi_gpu", "gpt2-tiny B=2 T=32 on 2 devices", 0);
   ASSERT_TRUE(two);
   EXPECT_EQ(two->config["world_size"], 2);
   ASSERT_EQ(two->ranks.size(), 2U);
   for (size_t i = 0; i < two->steps.size(); ++i)
     EXPECT_EQ(two->steps[i].step_ms, std::max(two->ranks[0].step_ms[i], two->ranks[1].step_ms[i]));
   const Json file = parse_json(read_file(folder_ / "results.json"));
-  EXPECT_EQ(file["scaling"][0]["against"], "11_multi_gpu");
+  EXPECT_EQ(file["scaling"][0]["against"], "15_multi_gpu");
   EXPECT_EQ(file["scaling"][0]["devices"], 2);
   EXPECT_NE(said().find("efficiency %"), std::string::npos);
 }
 
 TEST_F(MultiDeviceCli, StrongScalingLearnsWhatTheBaselineDoes) {
   // As many sequences in a step as 00 has: check_learning() holds the two together.
-  ASSERT_EQ(shell(run("--rungs 00,11 --devices 2 --scaling strong --batch 4 --steps 4")), 0) << said();
+  ASSERT_EQ(shell(run("--rungs 00,15 --devices 2 --scaling strong --batch 4 --steps 4")), 0) << said();
   const Results measured = results();
-  const stepladder::Run* shared = measured.find("11_multi_gpu", "gpt2-tiny B=2 T=32 on 2 devices", 0);
+  const stepladder::Run* shared = measured.find("15_multi_gpu", "gpt2-tiny B=2 T=32 on 2 devices", 0);
   ASSERT_TRUE(shared);
   EXPECT_EQ(shared->status, Status::ok) << shared->reason;
 }
 
 TEST_F(MultiDeviceCli, OneDeviceIsARowThatSaysSo) {
-  ASSERT_EQ(shell(run("--rungs 11 --batch 2 --steps 2")), 0) << said();
+  ASSERT_EQ(shell(run("--rungs 15 --batch 2 --steps 2")), 0) << said();
   EXPECT_EQ(results().runs.at(0).status, Status::unsupported);
   EXPECT_EQ(results().runs.at(0).reason, "needs 2 devices");
 }
@@ -193,11 +193,11 @@ class MultiDeviceOptions : public MultiDeviceCli {
 };
 
 TEST_F(MultiDeviceOptions, WhatMakesNoSenseIsRefused) {
-  refused(run("--rungs 11 --devices 0"), {"--devices", "'0'"});
-  refused(run("--rungs 11 --devices two"), {"--devices", "'two'"});
-  refused(run("--rungs 11 --devices 2 --scaling sideways"), {"--scaling"});
-  refused(run("--rungs 12 --devices 2,5 --batch 2"), {"12_zero1", "5 devices", "4, 8"});
-  refused("PATH=/nowhere " + run("--rungs 11 --devices 2 --batch 2"),
+  refused(run("--rungs 15 --devices 0"), {"--devices", "'0'"});
+  refused(run("--rungs 15 --devices two"), {"--devices", "'two'"});
+  refused(run("--rungs 15 --devices 2 --scaling sideways"), {"--scaling"});
+  refused(run("--rungs 16 --devices 2,5 --batch 2"), {"16_zero1", "5 devices", "4, 8"});
+  refused("PATH=/nowhere " + run("--rungs 15 --devices 2 --batch 2"),
           {"mpirun", "apt-get install openmpi-bin"});
   refused("PATH=/nowhere " + cat(kStepladder, " comm --backend cpu"),
           {"mpirun", "apt-get install openmpi-bin"});
@@ -206,7 +206,7 @@ TEST_F(MultiDeviceOptions, WhatMakesNoSenseIsRefused) {
 
 TEST_F(MultiDeviceOptions, ABatchThatDevicesCannotShareIsRefused) {
   if (!output_of({"mpirun", "--version"})) GTEST_SKIP() << "no mpirun: apt-get install openmpi-bin";
-  refused(run("--rungs 11 --devices 2 --scaling strong --batch 3"),
+  refused(run("--rungs 15 --devices 2 --scaling strong --batch 3"),
           {"--scaling strong", "2 devices", "--batch 3"});
 }
 

@@ -84,38 +84,38 @@ class MultirankGpu : public testing::TestWithParam<int> {
 };
 
 TEST_P(MultirankGpu, RanksLearnWhatOneLearnsWithAsManyMicroBatches) {
-  const auto expected = losses_of("11_multi_gpu", 1, cat("--steps 50 --accumulate ", GetParam()));
+  const auto expected = losses_of("15_multi_gpu", 1, cat("--steps 50 --accumulate ", GetParam()));
   EXPECT_LT(expected.back(), expected.front() - 1.0);
-  for (const char* rung : {"11_multi_gpu", "12_zero1"}) {
+  for (const char* rung : {"15_multi_gpu", "16_zero1"}) {
     expect_close(losses_of(rung, GetParam(), "--steps 50"), expected);
     for (int rank = 1; rank < GetParam(); ++rank) EXPECT_EQ(losses(rank), losses(0)) << rung << ' ' << rank;
   }
 }
 
 TEST_P(MultirankGpu, RanksAccumulateToo) {
-  const auto expected = losses_of("11_multi_gpu", 1, cat("--steps 10 --accumulate ", 3 * GetParam()));
-  for (const char* rung : {"11_multi_gpu", "12_zero1"})
+  const auto expected = losses_of("15_multi_gpu", 1, cat("--steps 10 --accumulate ", 3 * GetParam()));
+  for (const char* rung : {"15_multi_gpu", "16_zero1"})
     expect_close(losses_of(rung, GetParam(), "--steps 10 --accumulate 3"), expected);
 }
 
 TEST_P(MultirankGpu, ApartEachRankLearnsWhatOneDeviceDoes) {
-  const auto alone = losses_of("12_zero1", 1, "--steps 5");
-  EXPECT_EQ(losses_of("12_zero1", GetParam(), "--steps 5 --apart"), alone);
+  const auto alone = losses_of("16_zero1", 1, "--steps 5");
+  EXPECT_EQ(losses_of("16_zero1", GetParam(), "--steps 5 --apart"), alone);
   for (int rank = 1; rank < GetParam(); ++rank) EXPECT_EQ(losses(rank), alone) << rank;
 }
 
 TEST_P(MultirankGpu, CheckpointResumesOnHalfTheDevices) {
-  const auto all = losses_of("12_zero1", GetParam(), "--steps 20");
+  const auto all = losses_of("16_zero1", GetParam(), "--steps 20");
   const std::string checkpoint = folder_ / "run.ckpt";
-  losses_of("12_zero1", GetParam(), cat("--steps 10 --checkpoint '", checkpoint, "'"));
+  losses_of("16_zero1", GetParam(), cat("--steps 10 --checkpoint '", checkpoint, "'"));
   expect_close(
-      losses_of("12_zero1", GetParam() / 2, cat("--steps 20 --accumulate 2 --resume '", checkpoint, "'")),
+      losses_of("16_zero1", GetParam() / 2, cat("--steps 20 --accumulate 2 --resume '", checkpoint, "'")),
       {all.begin() + 10, all.end()});
 }
 
 TEST_P(MultirankGpu, KilledOrStoppedRankEndsTheOthersWithItsName) {
   for (const auto& [signal, words] : {std::pair{SIGKILL, "died"}, {SIGSTOP, "hangs"}}) {
-    const auto ranks = start_all("11_multi_gpu", GetParam(), "--steps 1000000");
+    const auto ranks = start_all("15_multi_gpu", GetParam(), "--steps 1000000");
     for (int i = 0; i < 6000 && losses(1).size() < 3; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     const auto begin = std::chrono::steady_clock::now();
@@ -133,7 +133,7 @@ TEST_P(MultirankGpu, KilledOrStoppedRankEndsTheOthersWithItsName) {
 
 TEST_P(MultirankGpu, MoreRanksThanDevicesIsAUsageError) {
   const int devices = cuda_device_count();
-  EXPECT_EQ(wait(start("11_multi_gpu", devices, devices + 1, "--steps 2")), kExitUsage);
+  EXPECT_EQ(wait(start("15_multi_gpu", devices, devices + 1, "--steps 2")), kExitUsage);
   EXPECT_TRUE(says(errors(), {cat("rank ", devices), cat(devices, " CUDA devices")}));
 }
 

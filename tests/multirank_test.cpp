@@ -113,7 +113,7 @@ class Multirank : public testing::Test {
   }
   /// What a job says that `signal` to rank 2 of 4 ends, within 30 s.
   std::string words_after(int signal) const {
-    const pid_t job = start(4, eventful("11_multi_gpu", "--steps 1000000"));
+    const pid_t job = start(4, eventful("15_multi_gpu", "--steps 1000000"));
     const pid_t victim = process_of(2);
     const auto begin = Clock::now();
     if (victim > 1) kill(victim, signal);
@@ -132,26 +132,26 @@ class Multirank : public testing::Test {
 
 TEST_F(Multirank, RanksLearnWhatOneLearnsWithAsManyMicroBatches) {
   for (const int ranks : {2, 4}) {
-    run_alone(eventful("11_multi_gpu", cat("--steps 50 --accumulate ", ranks)));
+    run_alone(eventful("15_multi_gpu", cat("--steps 50 --accumulate ", ranks)));
     const auto expected = losses();
     EXPECT_LT(expected.back(), expected.front() - 1.0);
-    run(ranks, eventful("11_multi_gpu", "--steps 50"));
+    run(ranks, eventful("15_multi_gpu", "--steps 50"));
     expect_same(losses(), expected);
     for (int rank = 1; rank < ranks; ++rank) EXPECT_EQ(losses(rank), losses()) << "rank " << rank;
   }
 }
 
 TEST_F(Multirank, RanksAccumulateToo) {
-  run_alone(eventful("11_multi_gpu", "--steps 10 --accumulate 6"));
+  run_alone(eventful("15_multi_gpu", "--steps 10 --accumulate 6"));
   const auto expected = losses();
-  for (const char* name : {"11_multi_gpu", "12_zero1"}) {
+  for (const char* name : {"15_multi_gpu", "16_zero1"}) {
     run(2, eventful(name, "--steps 10 --accumulate 3"));
     expect_same(losses(), expected);
   }
 }
 
 TEST_F(Multirank, AStepOfManyMicroBatchesIsNoHang) {
-  run(2, eventful("11_multi_gpu", "--steps 1 --accumulate 600 --hang-timeout 1"));
+  run(2, eventful("15_multi_gpu", "--steps 1 --accumulate 600 --hang-timeout 1"));
   if (events(0, "step").at(0)["step_ms"] < 3000.0)
     GTEST_SKIP() << "so fast that nobody would have called it a hang";
 }
@@ -159,7 +159,7 @@ TEST_F(Multirank, AStepOfManyMicroBatchesIsNoHang) {
 TEST_F(Multirank, EvaluationIsOfWhatAllRanksHaveLearned) {
   const std::string options = "--steps 9 --eval-every 3 --eval-batches 2 --lr 1e-2";
   std::vector<double> expected;
-  for (const char* name : {"11_multi_gpu", "12_zero1"}) {
+  for (const char* name : {"15_multi_gpu", "16_zero1"}) {
     run(2, eventful(name, options));
     std::vector<double> found;
     for (const json& eval : events(1, "eval")) found.push_back(eval["val_loss"].get<double>());
@@ -170,7 +170,7 @@ TEST_F(Multirank, EvaluationIsOfWhatAllRanksHaveLearned) {
 }
 
 TEST_F(Multirank, ApartEachRankLearnsWhatOneDeviceDoes) {
-  for (const char* name : {"11_multi_gpu", "12_zero1"}) {
+  for (const char* name : {"15_multi_gpu", "16_zero1"}) {
     run_alone(eventful(name, "--steps 5"));
     const auto alone = losses();
     const json memory = events(0, "start").at(0)["memory_by_name"];
@@ -184,19 +184,19 @@ TEST_F(Multirank, ApartEachRankLearnsWhatOneDeviceDoes) {
 }
 
 TEST_F(Multirank, SpreadingTheOptimizerChangesNothing) {
-  run(4, eventful("11_multi_gpu", "--steps 50"));
+  run(4, eventful("15_multi_gpu", "--steps 50"));
   const auto expected = losses();
-  run(4, eventful("12_zero1", "--steps 50"));
+  run(4, eventful("16_zero1", "--steps 50"));
   expect_same(losses(), expected);
   const auto of_12 = events(1, "start").at(0)["memory_by_name"];
-  run(1, eventful("12_zero1", "--steps 1"));
+  run(1, eventful("16_zero1", "--steps 1"));
   const auto alone = events(0, "start").at(0)["memory_by_name"];
   for (const char* spread : {"params/part", "adam_m/part", "adam_v/part"})
     EXPECT_LE(of_12[spread].get<int64_t>(), alone[spread].get<int64_t>() / 4 + 64 * 256) << spread;
 }
 
 TEST_F(Multirank, CheckpointOfFourRanksResumesOnTwo) {
-  for (const std::string name : {"11_multi_gpu", "12_zero1"}) {
+  for (const std::string name : {"15_multi_gpu", "16_zero1"}) {
     run(4, eventful(name, "--steps 20"));
     const auto all = losses();
     const std::string checkpoint = folder_ / (name + ".ckpt");
@@ -207,7 +207,7 @@ TEST_F(Multirank, CheckpointOfFourRanksResumesOnTwo) {
 }
 
 TEST_F(Multirank, EveryRankReportsWhoItIsAndOneSpeaks) {
-  run(2, eventful("11_multi_gpu", "--steps 2"));
+  run(2, eventful("15_multi_gpu", "--steps 2"));
   for (int rank = 0; rank < 2; ++rank) {
     const json start = events(rank, "start").at(0);
     EXPECT_EQ(start["rank"], rank);
@@ -221,7 +221,7 @@ TEST_F(Multirank, EveryRankReportsWhoItIsAndOneSpeaks) {
 }
 
 TEST_F(Multirank, ASignalToOneRankStopsAllAfterTheSameStep) {
-  const pid_t job = start(2, eventful("11_multi_gpu", "--steps 1000000"));
+  const pid_t job = start(2, eventful("15_multi_gpu", "--steps 1000000"));
   kill(process_of(1), SIGTERM);
   EXPECT_EQ(wait(job), 128 + SIGTERM) << errors();
   EXPECT_EQ(losses(0), losses(1));
@@ -239,14 +239,14 @@ TEST_F(Multirank, StoppedRankEndsTheJobWithItsName) {
 TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
   std::vector<uint16_t> other(20000, 7);
   write_token_file(folder_ / "other.bin", other);
-  const std::string plain = eventful("11_multi_gpu", "--steps 2");
+  const std::string plain = eventful("15_multi_gpu", "--steps 2");
   const struct {
     std::string rank1, says;
   } cases[] = {
-      {eventful("11_multi_gpu", "--steps 2 --lr 2e-3"), "has another configuration than rank 0"},
-      {eventful("11_multi_gpu", "--steps 2 --max-batch 2"), "has another configuration than rank 0"},
-      {eventful("11_multi_gpu", "--steps 2 --eval-every 1"), "has another configuration than rank 0"},
-      {eventful("12_zero1", "--steps 2"), "is of another build than rank 0"}};
+      {eventful("15_multi_gpu", "--steps 2 --lr 2e-3"), "has another configuration than rank 0"},
+      {eventful("15_multi_gpu", "--steps 2 --max-batch 2"), "has another configuration than rank 0"},
+      {eventful("15_multi_gpu", "--steps 2 --eval-every 1"), "has another configuration than rank 0"},
+      {eventful("16_zero1", "--steps 2"), "is of another build than rank 0"}};
   for (const auto& c : cases) {
     EXPECT_EQ(wait(start(1, plain + " : " + c.rank1)), kExitFailed) << errors();
     EXPECT_TRUE(says(errors(), {"error: rank 0: rank 1 (", c.says})) << errors();
@@ -257,7 +257,7 @@ TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
       cat("sh -c 'cd \"", folder_ / "",
           "\" && mkdir -p $1 && cd $1 && cp ../$2 t.bin && shift 2 && exec \"$@\"' sh ");
   const std::string relative =
-      cat("'", kBin, "/11_multi_gpu' --backend cpu --model gpt2-tiny --vocabulary 512 --seq 32",
+      cat("'", kBin, "/15_multi_gpu' --backend cpu --model gpt2-tiny --vocabulary 512 --seq 32",
           " --batch 1 --vocab none --data t.bin --steps 2");
   EXPECT_EQ(wait(start(1, differs + "a data.bin " + relative + " : " + differs + "b other.bin " + relative)),
             kExitFailed);
@@ -266,17 +266,17 @@ TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
 
 TEST_F(Multirank, RanksThatWouldGoOnFromDifferentCheckpointsAreRefused) {
   for (const char* steps : {"1", "2"})
-    run(2, eventful("11_multi_gpu", cat("--steps ", steps, " --checkpoint '", folder_ / steps, "'")));
+    run(2, eventful("15_multi_gpu", cat("--steps ", steps, " --checkpoint '", folder_ / steps, "'")));
   const auto resumed = [&](const char* steps) {
-    return eventful("11_multi_gpu", cat("--steps 4 --resume '", folder_ / steps, "'"));
+    return eventful("15_multi_gpu", cat("--steps 4 --resume '", folder_ / steps, "'"));
   };
   EXPECT_EQ(wait(start(1, resumed("2") + " : " + resumed("1"))), kExitFailed);
   EXPECT_TRUE(says(errors(), {"rank 1 (", "step 1", "step 2"})) << errors();
 }
 
 TEST_F(Multirank, RungsForOneDeviceRefuseToBeRanks) {
-  EXPECT_EQ(wait(start(2, rung("09_padded_vocab", "--steps 2"))), kExitUsage);
-  EXPECT_TRUE(says(errors(), {"09_padded_vocab trains on one device", "2 ranks"})) << errors();
+  EXPECT_EQ(wait(start(2, rung("13_cuda_graphs", "--steps 2"))), kExitUsage);
+  EXPECT_TRUE(says(errors(), {"13_cuda_graphs trains on one device", "2 ranks"})) << errors();
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ TEST(Nvtx, RangesNestAsStepPhaseLayerOp) {
   } catch (const UnsupportedError& e) {
     GTEST_SKIP() << e.what();
   }
-  const std::vector<std::string> ranges = ranges_of("06_fused_kernels");
+  const std::vector<std::string> ranges = ranges_of("08_fused_elementwise");
   const auto count = [&](const std::string& path) { return std::count(ranges.begin(), ranges.end(), path); };
   EXPECT_EQ(count("step"), 3) << "one a step, never within another";
   EXPECT_EQ(count("step/classifier"), 3);

@@ -283,11 +283,8 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
       {"add_columns", [](Ops& o, C& c) { o(AddColumns{c.set("out", {"x"}), c.in("x"), c.in("b")}); }},
       {"sum_rows", [](Ops& o, C& c) { o(SumRows{c.add("out"), c.in("x")}); }},
 
-      {"embedding_forward",
-       [](Ops& o, C& c) { o(EmbeddingForward{c.set("out"), c.in("tokens"), c.in("wte")}); }},
       {"embedding_backward",
        [](Ops& o, C& c) { o(EmbeddingBackward{c.add("dwte"), c.in("tokens"), c.in("dout")}); }},
-      {"add_position", [](Ops& o, C& c) { o(AddPosition{c.add("x"), c.in("wpe")}); }},
       {"position_backward", [](Ops& o, C& c) { o(PositionBackward{c.add("dwpe"), c.in("dout")}); }},
 
       {"matmul",
@@ -323,10 +320,8 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
        [](Ops& o, C& c) {
          o(LayerNormForward{c.set("out"), c.set("mean"), c.set("rstd"), c.in("x"), c.in("w"), c.in("b")});
        }},
-      {"residual_layernorm_forward",
-       [](Ops& o, C& c) {
-         o(ResidualLayerNormForward{c.set("res", {"x"}), Normalized{c.set("out"), c.set("mean"), c.set("rstd")}, c.in("x"), c.in("y"), c.optional("bias"), NormParams{c.in("w"), c.in("b")}});
-       }},
+      {"add_bias_residual",
+       [](Ops& o, C& c) { o(AddBiasResidual{c.set("out", {"x", "y"}), c.in("x"), c.in("y"), c.in("bias")}); }},
       {"layernorm_backward",
        [](Ops& o, C& c) {
          o(LayerNormBackward{c.add("dx"), NormParams{c.add("dw"), c.add("db")}, c.optional_add("dbias"), c.in("dout"), NormInput{c.in("x"), c.in("mean"), c.in("rstd")}, c.in("w")});
@@ -339,10 +334,6 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
 
       {"split_qkv", [](Ops& o, C& c) { o(SplitQkv{c.set("q"), c.set("k"), c.set("v"), c.in("qkv")}); }},
       {"merge_qkv", [](Ops& o, C& c) { o(MergeQkv{c.set("qkv"), c.in("q"), c.in("k"), c.in("v")}); }},
-      {"bias_split_qkv",
-       [](Ops& o, C& c) {
-         o(BiasSplitQkv{c.set("q"), c.set("k"), c.set("v"), c.in("qkv"), c.in("bias")});
-       }},
       {"split_heads", [](Ops& o, C& c) { o(SplitHeads{c.set("out"), c.in("x")}); }},
       {"merge_heads", [](Ops& o, C& c) { o(MergeHeads{c.set("out"), c.in("x")}); }},
       {"causal_mask", [](Ops& o, C& c) { o(CausalMask{c.set("mask")}); }},

@@ -3,10 +3,6 @@
 namespace stepladder {
 namespace {
 
-TEST(Matmul, LeavesThePaddingOfRowsAlone) {
-  expect_padding_is_left_alone(*make_cpu_ops());
-}
-
 TEST(LogSoftmax, LeavesThePaddingOfRowsAlone) {
   expect_log_softmax_leaves_padding_alone(*make_cpu_ops());
 }

@@ -101,7 +101,7 @@ class Page(unittest.TestCase):
         tags = Tags(page_of(sample()))
         self.assertIn(("a", {"href": "#diff-02_tf32"}), tags.tags)
         self.assertIn(("details", {"id": "diff-02_tf32"}), tags.tags)
-        self.assertIn("+    ops.set_matmul_precision(Precision::tf32);", tags.text)
+        self.assertIn("+  const Precision precision = Precision::tf32;", tags.text)
 
     def test_a_failed_rung_has_its_reason_and_no_number(self):
         html = page_of(failing(sample(), "02_tf32", "unsupported", "needs sm_80"))
@@ -216,7 +216,7 @@ class Together(unittest.TestCase):
         for name in ("dtype", "phases", "kernel_types", "gap", "roofline", "mfu", "ablation", "batch", "peers"):
             self.assertIn(f'id="chart-{name}"', html)
         section = Tags(html[html.index('id="profiles"'):html.index('id="diffs"')]).text
-        for part in ("09_padded_vocab", "50 % of the speed of light", "matmul NT 1x1x1", "1.600", "GEMM", "25.0"):
+        for part in ("13_cuda_graphs", "50 % of the speed of light", "matmul NT 1x1x1", "1.600", "GEMM", "25.0"):
             self.assertIn(part, section)
         self.assertIn("<li>history: no rung was measured in three", html)
 
@@ -233,7 +233,7 @@ class Together(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             _, _, out = write(folder, data)
             html = (out / "index.html").read_text(encoding="utf-8")
-            self.assertIn("the sources of 09_padded_vocab have changed", html)
+            self.assertIn("the sources of 13_cuda_graphs have changed", html)
             _, _, out = write(folder, everything(), data)
             html = (out / "index.html").read_text(encoding="utf-8")
         self.assertNotIn('id="profiles"', html)

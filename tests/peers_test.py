@@ -168,7 +168,7 @@ class Ladder(Peer):
 class WithoutPytorch(Ladder):
     def test_what_pytorch_has_no_counterpart_of_is_unsupported(self):
         self.refused(self.run_rung("01_causal_mask"), 5, "unsupported", "no counterpart of 01_causal_mask")
-        self.refused(self.run_rung("13_fp8"), 5, "unsupported", "no counterpart of 13_fp8")
+        self.refused(self.run_rung("fp8"), 5, "unsupported", "no counterpart of fp8")
 
     def test_without_pytorch_every_rung_is_unsupported(self):
         (self.folder / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')")
@@ -188,10 +188,10 @@ class WithoutPytorch(Ladder):
     def test_a_rank_of_no_world_is_refused(self):
         for world, word in (({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2"), ({"WORLD_SIZE": "two"}, "WORLD_SIZE=two"),
                             ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK=-1")):
-            code, errors, _ = self.run_rung("11_multi_gpu", **world)
+            code, errors, _ = self.run_rung("15_multi_gpu", **world)
             self.assertEqual((code, errors.count("\n")), (2, 1), errors)
             self.assertIn(word, errors)
-        code, errors, _ = self.run_rung("11_multi_gpu", "--world-size", "4", RANK="0", WORLD_SIZE="2")
+        code, errors, _ = self.run_rung("15_multi_gpu", "--world-size", "4", RANK="0", WORLD_SIZE="2")
         self.assertEqual((code, errors.count("\n")), (2, 1), errors)
         self.assertIn("--nproc-per-node=4", errors)
 
@@ -215,7 +215,7 @@ class WithoutPytorch(Ladder):
 class WithPytorch(Ladder):
     def test_every_rung_trains_on_the_same_batches(self):
         losses = {}
-        for rung in ("00_fp32_baseline", "04_pinned_loader", "05_mixed_precision", "07_flash_attention"):
+        for rung in ("00_fp32_baseline", "04_pinned_loader", "05_mixed_precision", "09_flash_attention"):
             code, errors, events = self.run_rung(rung)
             self.assertEqual((code, errors), (0, ""))
             self.assertEqual([event["event"] for event in events], ["start", "step", "step", "step", "end"])
@@ -231,14 +231,14 @@ class WithPytorch(Ladder):
 
     def test_fp16_scales_its_loss_and_the_vocabulary_is_padded(self):
         code, errors, (start, *steps, evaluation, _) = self.run_rung(
-            "09_padded_vocab", "--dtype", "fp16", "--accumulate", "2", "--eval-every", "3", "--eval-batches", "1")
+            "13_cuda_graphs", "--dtype", "fp16", "--accumulate", "2", "--eval-every", "3", "--eval-batches", "1")
         self.assertEqual((code, errors), (0, ""))
         self.assertEqual((start["config"]["V"], start["config"]["dtype"]), (50304, "f16"))
         self.assertLess(abs(steps[0]["loss"] - 10.83), 0.2)
         self.assertEqual((evaluation["event"], evaluation["step"]), ("eval", 3))
 
     def test_a_large_batch_is_searched_for(self):
-        code, errors, events = self.start(PEERS / "pytorch_ladder.py", "10_large_batch", "--model", "gpt2-tiny",
+        code, errors, events = self.start(PEERS / "pytorch_ladder.py", "14_large_batch", "--model", "gpt2-tiny",
                                           "--data", "data.bin", "--seq", "32", "--steps", "1", TORCHDYNAMO_DISABLE="1")
         self.assertEqual((code, errors), (0, ""))
         self.assertEqual(events[0]["config"]["B"], 64)  # of 2,700 training tokens
@@ -253,11 +253,11 @@ class WithPytorch(Ladder):
         self.refused(self.run_rung("00_fp32_baseline", "--data", "wide.bin"), 2, "error", "60000")
 
     def test_two_ranks_learn_what_one_does_with_twice_the_batches(self):
-        _, _, (_, *alone, _) = self.run_rung("11_multi_gpu", "--dtype", "bf16", "--accumulate", "2")
+        _, _, (_, *alone, _) = self.run_rung("15_multi_gpu", "--dtype", "bf16", "--accumulate", "2")
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
-        for rung in ("11_multi_gpu", "12_zero1"):
+        for rung in ("15_multi_gpu", "16_zero1"):
             with ThreadPoolExecutor(2) as pool:
                 ranks = list(pool.map(lambda rank: self.run_rung(rung, RANK=str(rank), LOCAL_RANK=str(rank), **meeting),
                                       range(2)))

@@ -121,7 +121,7 @@ TEST(Report, AblationsAreATableOfGains) {
     runs.push_back(run_json("02_tf32", round, 150));
     runs.push_back(run_json("03_fused_adamw", round, 120));
     runs.push_back(run_json("without/03_fused_adamw", round, round == 0 ? 21 : 19));
-    runs.push_back(run_json("09_padded_vocab", round, 20));
+    runs.push_back(run_json("13_cuda_graphs", round, 20));
     runs.push_back(run_json("only/03_fused_adamw", round, 300));
     runs.back()["status"] = "unsupported";
     runs.back()["reason"] = "needs sm_80";
@@ -222,8 +222,8 @@ TEST(Report, ComparesTwoRungsWithinRounds) {
            {"02_tf32 runs at 2.45 (2.40 to 2.50) times the speed of 00_fp32_baseline on gpt2 B=16 T=1024, "
             "with 1.0 GiB less live memory."}));
   EXPECT_TRUE(says(comparison(results, "02_tf32", "00_fp32_baseline"), {"1.0 GiB more"}));
-  EXPECT_EQ(comparison(results, "07_flash_attention", "08_compiled_step"),
-            "Neither 07_flash_attention nor 08_compiled_step was measured.\n");
+  EXPECT_EQ(comparison(results, "09_flash_attention", "11_searched_gemms"),
+            "Neither 09_flash_attention nor 11_searched_gemms was measured.\n");
   const std::string alone = comparison(results, "02_tf32", "03_fused_adamw");
   EXPECT_TRUE(says(alone, {"02_tf32"}));
   EXPECT_EQ(alone.find("times the speed"), std::string::npos);
@@ -250,7 +250,7 @@ TEST(Report, StandsAgainstThePeersFastestInTheSameRounds) {
     runs.push_back(run_json("02_tf32", round, 100));
     runs.push_back(run_json("only/02_tf32", round, 10));
     for (auto [name, peer, ms] : {std::tuple("pytorch/02_tf32", "pytorch", 300.0),
-                                  std::tuple("pytorch/09_padded_vocab", "pytorch", 150.0 + 50 * round),
+                                  std::tuple("pytorch/13_cuda_graphs", "pytorch", 150.0 + 50 * round),
                                   std::tuple("llmc", "llmc", 80.0)}) {
       runs.push_back(run_json(name, round, ms));
       runs.back()["peer"] = peer;
@@ -258,7 +258,7 @@ TEST(Report, StandsAgainstThePeersFastestInTheSameRounds) {
   }
   const auto against = [&] { return against_peers(results_from(results_json(runs))); };
   ASSERT_EQ(against().size(), 2U);
-  EXPECT_EQ(against()[0].against, "pytorch/09_padded_vocab");
+  EXPECT_EQ(against()[0].against, "pytorch/13_cuda_graphs");
   EXPECT_DOUBLE_EQ(against()[0].ratio.value, 1.75);
   ASSERT_TRUE(against()[0].ratio.interval);
   EXPECT_DOUBLE_EQ(against()[0].ratio.interval->hi, 2.0);
@@ -266,7 +266,7 @@ TEST(Report, StandsAgainstThePeersFastestInTheSameRounds) {
   for (Json& run : runs)
     if (run["variant"] == "02_tf32") run["summary"]["throttled"] = true;
   EXPECT_TRUE(against().empty()) << "nothing is claimed on throttled times";
-  runs.push_back(run_json("11_multi_gpu", 0, 10));
+  runs.push_back(run_json("15_multi_gpu", 0, 10));
   runs.back()["config"]["world_size"] = 4;
   runs.push_back(run_json("00_fp32_baseline", 0, 600));
   EXPECT_TRUE(markdown(results_json(runs)).starts_with("Fastest: 00_fp32_baseline, 600.0 ms"))
@@ -276,7 +276,7 @@ TEST(Report, StandsAgainstThePeersFastestInTheSameRounds) {
 TEST(Report, OfSeveralDevicesAnAblationHasRatiosOnly) {
   Json results =
       results_json({run_json("02_tf32", 0, 150), run_json("03_fused_adamw", 0, 120),
-                    run_json("without/03_fused_adamw", 0, 21), run_json("09_padded_vocab", 0, 20)});
+                    run_json("without/03_fused_adamw", 0, 21), run_json("13_cuda_graphs", 0, 20)});
   results["plan"]["ablate"] = {{"rungs", {"03_fused_adamw"}}, {"kinds", {"without"}}};
   const std::string text = markdown_report(results_from(results), true);
   EXPECT_TRUE(says(text, {"| rung | ladder gain | leave-one-out | only-one | status |",

@@ -86,11 +86,11 @@ void add(Results& results, const std::string& variant, int64_t devices, int64_t 
 
 TEST(Scaling, EfficiencyIsThroughputByDevicesWithinARound) {
   Results results = results_of("a", "t");
-  add(results, "09_padded_vocab", 1, 16, 20.0);
-  add(results, "10_large_batch", 4, 16, 25.0);
+  add(results, "13_cuda_graphs", 1, 16, 20.0);
+  add(results, "14_large_batch", 4, 16, 25.0);
   const auto rows = scaling(results);
   ASSERT_EQ(rows.size(), 1U);
-  EXPECT_EQ(rows[0].against, "09_padded_vocab") << "the nearest below on one device";
+  EXPECT_EQ(rows[0].against, "13_cuda_graphs") << "the nearest below on one device";
   EXPECT_EQ(rows[0].devices, 4);
   const double first = 20.0 / 25, second = 21.0 / 26;
   EXPECT_DOUBLE_EQ(rows[0].efficiency.value, (first + second) / 2);
@@ -101,11 +101,11 @@ TEST(Scaling, EfficiencyIsThroughputByDevicesWithinARound) {
 
 TEST(Scaling, DevicesApartTellWhatIsNotCommunication) {
   Results results = results_of("a", "t");
-  add(results, "09_padded_vocab", 1, 16, 20.0);
-  add(results, "10_large_batch", 4, 16, 25.0);
+  add(results, "13_cuda_graphs", 1, 16, 20.0);
+  add(results, "14_large_batch", 4, 16, 25.0);
   EXPECT_FALSE(scaling(results).at(0).apart_efficiency || scaling(results).at(0).communication_ms);
   EXPECT_EQ(terminal_report(results).find("apart"), std::string::npos);
-  add(results, "10_large_batch", 4, 16, 22.0, /*apart=*/true);
+  add(results, "14_large_batch", 4, 16, 22.0, /*apart=*/true);
   const auto rows = scaling(results);
   ASSERT_EQ(rows.size(), 1U) << "apart is no row";
   EXPECT_DOUBLE_EQ(rows[0].efficiency.value, (20.0 / 25 + 21.0 / 26) / 2) << "stays";
@@ -123,18 +123,18 @@ TEST(Scaling, DevicesApartTellWhatIsNotCommunication) {
 
 TEST(Scaling, ARungOnOneDeviceIsItsOwnMeasure) {
   Results results = results_of("a", "t");
-  add(results, "09_padded_vocab", 1, 16, 20.0);
-  add(results, "10_large_batch", 1, 16, 22.0);
-  add(results, "10_large_batch", 4, 16, 25.0);
-  EXPECT_EQ(scaling(results).at(0).against, "10_large_batch");
+  add(results, "13_cuda_graphs", 1, 16, 20.0);
+  add(results, "14_large_batch", 1, 16, 22.0);
+  add(results, "14_large_batch", 4, 16, 25.0);
+  EXPECT_EQ(scaling(results).at(0).against, "14_large_batch");
 }
 
 TEST(Scaling, StrongScalingSharesTheBatch) {
   Results results = results_of("a", "t");
   results.plan["scaling"] = "strong";
-  add(results, "09_padded_vocab", 1, 16, 20.0);
-  add(results, "09_padded_vocab", 1, 4, 2.0);
-  add(results, "10_large_batch", 4, 4, 6.0);
+  add(results, "13_cuda_graphs", 1, 16, 20.0);
+  add(results, "13_cuda_graphs", 1, 4, 2.0);
+  add(results, "14_large_batch", 4, 4, 6.0);
   const auto rows = scaling(results);
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_EQ(rows[0].one_batch, 16);
@@ -144,20 +144,20 @@ TEST(Scaling, StrongScalingSharesTheBatch) {
 
 TEST(Scaling, APeerIsMeasuredAgainstItsOwnRungs) {
   Results results = results_of("a", "t");
-  add(results, "09_padded_vocab", 1, 16, 20.0);
-  add(results, "pytorch/09_padded_vocab", 1, 16, 30.0);
-  add(results, "pytorch/10_large_batch", 2, 16, 30.0);
+  add(results, "13_cuda_graphs", 1, 16, 20.0);
+  add(results, "pytorch/13_cuda_graphs", 1, 16, 30.0);
+  add(results, "pytorch/14_large_batch", 2, 16, 30.0);
   const auto rows = scaling(results);
   ASSERT_EQ(rows.size(), 1U);
-  EXPECT_EQ(rows[0].against, "pytorch/09_padded_vocab");
+  EXPECT_EQ(rows[0].against, "pytorch/13_cuda_graphs");
   EXPECT_DOUBLE_EQ(rows[0].efficiency.value, 1.0);
 }
 
 TEST(Scaling, NothingIsClaimedWithoutOneDeviceOrOnAFailure) {
   Results results = results_of("a", "t");
-  add(results, "10_large_batch", 4, 16, 25.0);
+  add(results, "14_large_batch", 4, 16, 25.0);
   EXPECT_TRUE(scaling(results).empty()) << "no single device";
-  add(results, "09_padded_vocab", 1, 16, 20.0);
+  add(results, "13_cuda_graphs", 1, 16, 20.0);
   EXPECT_EQ(scaling(results).size(), 1U);
   results.runs[1].status = Status::crash;
   EXPECT_TRUE(scaling(results).empty()) << "a round failed";
@@ -165,20 +165,20 @@ TEST(Scaling, NothingIsClaimedWithoutOneDeviceOrOnAFailure) {
 
 TEST(Scaling, SpeedUpsAreByTimePerTokenOfAllDevices) {
   Results results = results_of("a", "t");
-  add(results, "09_padded_vocab", 1, 16, 20.0);
-  add(results, "10_large_batch", 4, 16, 25.0);
+  add(results, "13_cuda_graphs", 1, 16, 20.0);
+  add(results, "14_large_batch", 4, 16, 25.0);
   for (const ResultRow& row : aggregate(results))
-    if (row.variant == "10_large_batch") {
+    if (row.variant == "14_large_batch") {
       ASSERT_TRUE(row.numbers->previous);
-      EXPECT_EQ(row.numbers->previous->against, "09_padded_vocab");
+      EXPECT_EQ(row.numbers->previous->against, "13_cuda_graphs");
       EXPECT_DOUBLE_EQ(row.numbers->previous->ratio.value, scaling(results)[0].speedup.value);
     }
 }
 
 TEST(Scaling, IsATableInTheReportsAndInTheFile) {
   Results results = results_of("a", "t");
-  add(results, "09_padded_vocab", 1, 16, 20.0);
-  add(results, "10_large_batch", 4, 16, 20.0);
+  add(results, "13_cuda_graphs", 1, 16, 20.0);
+  add(results, "14_large_batch", 4, 16, 20.0);
   const std::string terminal = terminal_report(results);
   EXPECT_NE(terminal.find("efficiency %"), std::string::npos);
   EXPECT_NE(terminal.find("100.0 (100.0 to 100.0)"), std::string::npos) << terminal;
@@ -191,8 +191,8 @@ TEST(Scaling, IsATableInTheReportsAndInTheFile) {
 
 TEST(Scaling, APredictionStartsFromOneDeviceAndItsGradients) {
   Results results = results_of("a", "t");
-  add(results, "09_padded_vocab", 1, 16, 20.0);
-  add(results, "10_large_batch", 4, 16, 25.0);
+  add(results, "13_cuda_graphs", 1, 16, 20.0);
+  add(results, "14_large_batch", 4, 16, 25.0);
   const auto predicted = predicted_scaling(results);
   ASSERT_EQ(predicted.size(), 6U);
   EXPECT_EQ(predicted.back().devices, 64);

@@ -17,8 +17,7 @@
 namespace stepladder {
 namespace {
 
-class SlowRung : public FirstRung {
- public:
+struct SlowRung : FirstRung {
   using FirstRung::FirstRung;
 
   void step(Loader& data, int64_t step, float lr) override {

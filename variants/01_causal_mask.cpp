@@ -1,3 +1,4 @@
+// A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
 #include <algorithm>
 #include <cmath>
 
@@ -7,90 +8,112 @@
 namespace stepladder {
 namespace {
 
-class Variant final : public Trainer {
- public:
-  Variant(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
-      : Trainer(ops, arena, config, hyper) {
-    const auto f32 = [&](const char* name, Shape shape) { return arena.alloc(name, DType::f32, shape); };
-    const auto act = f32;
+struct Gpt2Trainer final : Trainer {
+  using Trainer::Trainer;
 
-    const int64_t C = config.C, NH = config.NH, Vp = config.V;  // Vp: rows of wte, columns of the logits
+  // B sequences of T tokens; L blocks of C channels in NH heads of HS.
+  const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH, HS = config.HS();
+  // V tokens in the vocabulary; Vp rows of wte and columns of the logits.
+  const int64_t V = config.V, Vp = V;
+  // Type of activations and gradients.
+  const DType act = f32;
+  // Products of f32 tensors: in full precision, or of inputs rounded to TF32.
+  const Precision precision = Precision::fp32;
 
-    // Parameters, gradients and AdamW moments.
-    params = Params(arena, "params", config, DType::f32, Vp);
-    weights = params;
-    grads = Params(arena, "grads", config, DType::f32, Vp);
-    adam_m = Params(arena, "adam_m", config, DType::f32, Vp);
-    adam_v = Params(arena, "adam_v", config, DType::f32, Vp);
+  // Parameters, those that the passes read, gradients, AdamW's moments; the output head is wte too.
+  Params params{arena, "params", config, f32, Vp};
+  Params weights = params;
+  Params grads{arena, "grads", config, act, Vp};
+  Params adam_m{arena, "adam_m", config, f32, Vp};
+  Params adam_v{arena, "adam_v", config, f32, Vp};
 
-    // The batch.
-    tokens = arena.alloc("batch/tokens", DType::i32, {B, T});
-    targets = arena.alloc("batch/targets", DType::i32, {B, T});
+  // The batch, its loss, and the global norm of its gradients.
+  Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
+  Tensor targets = arena.alloc("batch/targets", i32, {B, T});
+  Tensor loss = arena.alloc("batch/loss", f32, {1});
+  Tensor norm = arena.alloc("batch/norm", f32, {1});
 
-    // Activations that the backward pass reads.
-    ln1 = act("activations/ln1", {L, B, T, C});
-    ln1hat = act("activations/ln1hat", {L, B, T, C});
-    ln1rstd = f32("activations/ln1rstd", {L, B, T});
-    q = act("activations/q", {L, B, NH, T, HS});
-    k = act("activations/k", {L, B, NH, T, HS});
-    v = act("activations/v", {L, B, NH, T, HS});
-    att = act("activations/att", {L, B, NH, T, T});
-    atty = act("activations/atty", {L, B, T, C});
-    ln2 = act("activations/ln2", {L, B, T, C});
-    ln2hat = act("activations/ln2hat", {L, B, T, C});
-    ln2rstd = f32("activations/ln2rstd", {L, B, T});
-    fch = act("activations/fch", {L, B, T, 4 * C});
-    fcgelu = act("activations/fcgelu", {L, B, T, 4 * C});
-    lnf = act("activations/lnf", {B, T, C});
-    lnfhat = act("activations/lnfhat", {B, T, C});
-    lnfrstd = f32("activations/lnfrstd", {B, T});
-    logits = act("activations/logits", {B, T, Vp});
-    logprobs = f32("activations/logprobs", {B, T, config.V});
-    losses = f32("activations/losses", {B, T});
+  // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
+  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // in front of block l
+  Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
+  Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
+  Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
+  Tensor q = arena.alloc("activations/q", act, {L, B, NH, T, HS});
+  Tensor k = arena.alloc("activations/k", act, {L, B, NH, T, HS});
+  Tensor v = arena.alloc("activations/v", act, {L, B, NH, T, HS});
+  Tensor att = arena.alloc("activations/att", act, {L, B, NH, T, T});
+  Tensor atty = arena.alloc("activations/atty", act, {L, B, T, C});
+  Tensor res2 = arena.alloc("activations/res2", act, {L, B, T, C});  // res1 + attention
+  Tensor ln2 = arena.alloc("activations/ln2", act, {L, B, T, C});
+  Tensor ln2mean = arena.alloc("activations/ln2mean", f32, {L, B, T});
+  Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
+  Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
+  Tensor fcgelu = arena.alloc("activations/fcgelu", act, {L, B, T, 4 * C});
+  Tensor lnf = arena.alloc("activations/lnf", act, {B, T, C});
+  Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
+  Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
+  Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
+  Tensor logprobs = arena.alloc("activations/logprobs", f32, {B, T, V});
+  Tensor dlogprobs = arena.alloc("activations/dlogprobs", f32, {B, T, V});
+  Tensor losses = arena.alloc("activations/losses", f32, {B, T});
 
-    // Memory that every layer uses again.
-    res = act("scratch/res", {B, T, C});
-    mean = f32("scratch/mean", {B, T});
-    qkv = act("scratch/qkv", {B, T, 3 * C});
-    heads = act("scratch/heads", {B, NH, T, HS});
-    fctanh = act("scratch/fctanh", {B, T, 4 * C});
-    proj = act("scratch/proj", {B, T, C});
-    dres = act("scratch/dres", {B, T, C});
-    dln = act("scratch/dln", {B, T, C});
-    dlnhat = act("scratch/dlnhat", {B, T, C});
-    dmean = f32("scratch/dmean", {B, T});
-    dq = act("scratch/dq", {B, NH, T, HS});
-    dk = act("scratch/dk", {B, NH, T, HS});
-    dv = act("scratch/dv", {B, NH, T, HS});
-    datt = act("scratch/datt", {B, NH, T, T});
-    dfch = act("scratch/dfch", {B, T, 4 * C});
-    dfcgelu = act("scratch/dfcgelu", {B, T, 4 * C});
-    dgelu = act("scratch/dgelu", {B, T, 4 * C});
+  // Scratch that every block uses again.
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
+  Tensor fctanh = arena.alloc("scratch/fctanh", act, {B, T, 4 * C});
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});
+  Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
+  Tensor lnhat = arena.alloc("scratch/lnhat", act, {B, T, C});
+  Tensor dlnhat = arena.alloc("scratch/dlnhat", act, {B, T, C});
+  Tensor mean1 = arena.alloc("scratch/mean1", f32, {B, T});
+  Tensor mean2 = arena.alloc("scratch/mean2", f32, {B, T});
+  Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
+  Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
+  Tensor dfcgelu = arena.alloc("scratch/dfcgelu", act, {B, T, 4 * C});
+  Tensor dgelu = arena.alloc("scratch/dgelu", act, {B, T, 4 * C});
 
-    // Clipping and AdamW.
-    ws = params.each(), gs = grads.each(), ms = adam_m.each(), vs = adam_v.each();
-    squares = f32("scratch/squares", {static_cast<int64_t>(gs.size())});
-    clip = f32("scratch/clip", {1});
-    denominator = f32("scratch/denominator", {std::max(params.wte.numel(), params.fcw[0].numel())});
+  // The heads' scratch; SplitQkv and MergeQkv go between it and (B,T,3C).
+  Tensor qkv = arena.alloc("scratch/qkv", act, {B, T, 3 * C});
+  Tensor heads = arena.alloc("scratch/heads", act, {B, NH, T, HS});
+  Tensor dq = arena.alloc("scratch/dq", act, {B, NH, T, HS});
+  Tensor dk = arena.alloc("scratch/dk", act, {B, NH, T, HS});
+  Tensor dv = arena.alloc("scratch/dv", act, {B, NH, T, HS});
+  Tensor datt = arena.alloc("scratch/datt", act, {B, NH, T, T});
+
+  // What clipping and AdamW work on, tensor by tensor.
+  Tensor clip = arena.alloc("scratch/clip", f32, {1});
+  std::vector<NamedTensor> ws = params.each(), gs = grads.each(), ms = adam_m.each(), vs = adam_v.each();
+  Tensor squares = arena.alloc("scratch/squares", f32, {static_cast<int64_t>(gs.size())});
+  Tensor denominator = arena.alloc("scratch/denominator", f32, {std::max(Vp * C, 4 * C * C)});
+
+  TrainerTensors tensors() const override {
+    return {params, adam_m, adam_v, weights, grads, logits, loss, norm};
   }
 
   void prepare() override {
-    // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
-    ops.set_matmul_precision(Precision::fp32);
+    // The parameters are in place: what derives from them, or from nothing.
+    ops.set_matmul_precision(precision);
   }
 
+  // ---- one step ------------------------------------------------------------------------------------------
+
   void step(Loader& data, int64_t step, float lr) override {
-    for (const auto& g : gs) ops(Zero{g.tensor});
-    ops(Zero{loss});
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
       const Batch batch = data.next();
 
-      forward(batch);
+      load(batch);
+      if (micro == 0) zero_grad();
+      forward();
       backward();
       // All of it is queued: the host does not wait for the device.
     }
     update(step, lr);
     ops.phase(nullptr);
+  }
+
+  void zero_grad() {
+    ops.phase("zero gradients");
+    for (const Tensor& g : grads.all()) ops(Zero{g});
+    ops(Zero{loss});
   }
 
   void load(const Batch& batch) {
@@ -99,24 +122,30 @@ class Variant final : public Trainer {
     ops(Upload{targets, batch.targets});
   }
 
+  // ---- forward -------------------------------------------------------------------------------------------
+
   void forward(const Batch& batch) override {
     load(batch);
+    forward();
+    cross_entropy();
+  }
 
+  // logits = GPT-2(tokens)
+  void forward() {
     ops.phase("encoder");
-    ops(EmbeddingForward{res, tokens, weights.wte});  // (B,T,C)
-    ops(AddPosition{res, weights.wpe});
+    ops(EncoderForward{res1[0], tokens, weights.wte, weights.wpe});  // (B,T,C)
 
     for (int64_t l = 0; l < L; ++l) {
       ops.phase("forward block", l);
-      layernorm_forward(ln1[l], ln1hat[l], ln1rstd[l], res, weights.ln1w[l], weights.ln1b[l]);
+      layernorm_forward({ln1[l], ln1mean[l], ln1rstd[l]}, res1[l], {weights.ln1w[l], weights.ln1b[l]});
 
-      // q, k, v = heads of ln1 W^T + b, q / sqrt(HS)  (B,NH,T,HS)
+      // qkv = ln1 W^T + b  (B,T,3C)
       ops(Matmul{qkv, ln1[l], weights.qkvw[l], MatOp::NT});
       ops(AddColumns{qkv, qkv, weights.qkvb[l]});
+
+      // att = softmax(q k^T / sqrt(HS)) over the past  (B,NH,T,T)
       ops(SplitQkv{q[l], k[l], v[l], qkv});
       ops(Affine{q[l], q[l], config.attention_scale(), 0.0F});
-
-      // att = softmax(q k^T) over the past  (B,NH,T,T)
       ops(Matmul{att[l], q[l], k[l], MatOp::NT});
       ops(CausalSoftmaxForward{att[l], att[l]});
 
@@ -124,88 +153,149 @@ class Variant final : public Trainer {
       ops(Matmul{heads, att[l], v[l], MatOp::NN});
       ops(MergeHeads{atty[l], heads});
 
-      // res += atty W^T + b
+      // res2 = res1 + atty W^T + b
       ops(Matmul{proj, atty[l], weights.attprojw[l], MatOp::NT});
       ops(AddColumns{proj, proj, weights.attprojb[l]});
-      ops(Add{res, res, proj});
+      ops(Add{res2[l], res1[l], proj});
 
-      layernorm_forward(ln2[l], ln2hat[l], ln2rstd[l], res, weights.ln2w[l], weights.ln2b[l]);
+      layernorm_forward({ln2[l], ln2mean[l], ln2rstd[l]}, res2[l], {weights.ln2w[l], weights.ln2b[l]});
 
       // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
       ops(Matmul{fch[l], ln2[l], weights.fcw[l], MatOp::NT});
       ops(AddColumns{fch[l], fch[l], weights.fcb[l]});
       gelu_forward(fcgelu[l], fch[l]);
 
-      // res += fcgelu W^T + b
+      // res1 of the next block = res2 + fcgelu W^T + b
       ops(Matmul{proj, fcgelu[l], weights.fcprojw[l], MatOp::NT});
       ops(AddColumns{proj, proj, weights.fcprojb[l]});
-      ops(Add{res, res, proj});
+      ops(Add{res1[l + 1], res2[l], proj});
     }
 
     ops.phase("classifier");
-    layernorm_forward(lnf, lnfhat, lnfrstd, res, weights.lnfw, weights.lnfb);
+    layernorm_forward({lnf, lnfmean, lnfrstd}, res1[L], {weights.lnfw, weights.lnfb});
     ops(Matmul{logits, lnf, weights.wte, MatOp::NT});  // (B,T,Vp)
+  }
+
+  // out = xhat * w + b, xhat = (x - mean) rstd, rstd = 1 / sqrt(variance + 1e-5)  (Ba et al. 2016)
+  void layernorm_forward(Normalized to, Tensor x, NormParams p) {
+    ops(RowMean{to.mean, x});
+    ops(RowRstd{to.rstd, x, to.mean, 1e-5F});
+    ops(Normalize{to.out, x, to.mean, to.rstd});
+    ops(MulColumns{to.out, to.out, p.w});
+    ops(AddColumns{to.out, to.out, p.b});
+  }
+
+  // loss += mean of -log softmax(logits)[target]
+  void cross_entropy() {
     ops(LogSoftmaxForward{logprobs, logits});
     ops(NllLossForward{losses, logprobs, targets});
     ops(AddMean{loss, losses});
   }
 
+  // out = x (1 + t) / 2, t = tanh(a (x + b x^3))  (Hendrycks and Gimpel 2016)
+  void gelu_forward(Tensor out, Tensor x) {
+    gelu_tanh(fctanh, x);
+    ops(Affine{out, fctanh, 0.5F, 0.5F});
+    ops(Mul{out, out, x});
+  }
+
+  void gelu_tanh(Tensor t, Tensor x) {
+    ops(Pow{t, x, 3});
+    ops(Affine{t, t, kGeluB, 0.0F});
+    ops(Add{t, t, x});
+    ops(Affine{t, t, kGeluA, 0.0F});
+    ops(Tanh{t, t});
+  }
+
+  // dx = dout ((1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2), t of the forward pass taken again
+  void gelu_backward(Tensor dx, Tensor dout, Tensor x) {
+    gelu_tanh(fctanh, x);
+    ops(Pow{dx, fctanh, 2});
+    ops(Affine{dx, dx, -1.0F, 1.0F});
+    ops(Mul{dx, dx, x});
+    ops(Pow{dgelu, x, 2});
+    ops(Affine{dgelu, dgelu, 1.5F * kGeluA * kGeluB, 0.5F * kGeluA});
+    ops(Mul{dx, dx, dgelu});
+    ops(Affine{dgelu, fctanh, 0.5F, 0.5F});
+    ops(Add{dx, dx, dgelu});
+    ops(Mul{dx, dx, dout});
+  }
+
+  // ---- backward: gradients of weights are added to grads -------------------------------------------------
+
   void backward() {
-    // dlogits takes the memory of logits.
+    const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate)};
+    const Tensor dlogits = logits;  // in the same memory
+    cross_entropy();
     ops.phase("classifier backward");
-    const Tensor dlogits = logits;
-    ops(NllLossBackward{dlogits, targets, 1.0F / static_cast<float>(B * T * hyper.accumulate)});
-    ops(LogSoftmaxBackward{dlogits, dlogits, logprobs});
+    ops(NllLossBackward{dlogprobs, targets, dloss});
+    ops(LogSoftmaxBackward{dlogits, dlogprobs, logprobs});
+
     ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
     ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, Write::add});
     ops(Zero{dres});
-    layernorm_backward(dres, dln, lnfhat, lnfrstd, weights.lnfw, grads.lnfw, grads.lnfb);
+    layernorm_backward({grads.lnfw, grads.lnfb}, {res1[L], lnfmean, lnfrstd}, weights.lnfw);
 
     for (int64_t l = L - 1; l >= 0; --l) {
       ops.phase("backward block", l);
-
-      // MLP projection  (B,T,4C) <- (B,T,C)
-      ops(Matmul{dfcgelu, dres, weights.fcprojw[l], MatOp::NN});
-      ops(Matmul{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add});
       ops(SumRows{grads.fcprojb[l], dres});
 
-      // GELU and the layer before it  (B,T,C) <- (B,T,4C)
+      // res1 of the next block = res2 + fcgelu W^T + b  (B,T,4C) <- (B,T,C)
+      ops(Matmul{dfcgelu, dres, weights.fcprojw[l], MatOp::NN});
+      ops(Matmul{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add});
+
+      // fcgelu = gelu(ln2 W^T + b)  (B,T,C) <- (B,T,4C)
       gelu_backward(dfch, dfcgelu, fch[l]);
+      ops(SumRows{grads.fcb[l], dfch});
       ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
       ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add});
-      ops(SumRows{grads.fcb[l], dfch});
 
-      layernorm_backward(dres, dln, ln2hat[l], ln2rstd[l], weights.ln2w[l], grads.ln2w[l], grads.ln2b[l]);
+      layernorm_backward({grads.ln2w[l], grads.ln2b[l]}, {res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]);
+      ops(SumRows{grads.attprojb[l], dres});
 
-      // Attention projection  (B,NH,T,HS) <- (B,T,C)
+      // res2 = res1 + atty W^T + b
       ops(Matmul{proj, dres, weights.attprojw[l], MatOp::NN});
       ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add});
-      ops(SumRows{grads.attprojb[l], dres});
-      ops(SplitHeads{heads, proj});
 
-      // y = att v  (B,NH,T,T) <- (B,NH,T,HS)
+      // atty = att v  (B,NH,T,T) <- (B,T,C)
+      ops(SplitHeads{heads, proj});
       ops(Matmul{datt, heads, v[l], MatOp::NT});
       ops(Matmul{dv, att[l], heads, MatOp::TN});
 
-      // att = softmax(q k^T) over the past
+      // att = softmax(q k^T / sqrt(HS)) over the past  (B,T,3C) <- (B,NH,T,T)
       ops(CausalSoftmaxBackward{datt, datt, att[l]});
       ops(Matmul{dq, datt, k[l], MatOp::NN});
       ops(Matmul{dk, datt, q[l], MatOp::TN});
-
-      // q, k, v = heads of ln1 W^T + b, q / sqrt(HS)  (B,T,C) <- (B,T,3C)
       ops(Affine{dq, dq, config.attention_scale(), 0.0F});
-      ops(MergeQkv{qkv, dq, dk, dv});
-      ops(Matmul{dln, qkv, weights.qkvw[l], MatOp::NN});
-      ops(Matmul{grads.qkvw[l], qkv, ln1[l], MatOp::TN, Write::add});
-      ops(SumRows{grads.qkvb[l], qkv});
+      ops(MergeQkv{dqkv, dq, dk, dv});
 
-      layernorm_backward(dres, dln, ln1hat[l], ln1rstd[l], weights.ln1w[l], grads.ln1w[l], grads.ln1b[l]);
+      // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      ops(Matmul{dln, dqkv, weights.qkvw[l], MatOp::NN});
+      ops(Matmul{grads.qkvw[l], dqkv, ln1[l], MatOp::TN, Write::add});
+      ops(SumRows{grads.qkvb[l], dqkv});
+
+      layernorm_backward({grads.ln1w[l], grads.ln1b[l]}, {res1[l], ln1mean[l], ln1rstd[l]}, weights.ln1w[l]);
     }
 
     ops.phase("encoder backward");
     ops(EmbeddingBackward{grads.wte, tokens, dres});
     ops(PositionBackward{grads.wpe, dres});
   }
+
+  // dres += rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)), dxhat = dln * w; dln is used up
+  void layernorm_backward(NormParams d, NormInput x, Tensor w) {
+    ops(Normalize{lnhat, x.x, x.mean, x.rstd});
+    ops(SumRows{d.b, dln});
+    ops(MulColumns{dlnhat, dln, w});
+    ops(Mul{dln, dln, lnhat});
+    ops(SumRows{d.w, dln});
+    ops(MulColumns{dln, dln, w});
+    ops(RowMean{mean1, dlnhat});
+    ops(RowMean{mean2, dln});
+    ops(NormalizeBackward{dres, dlnhat, lnhat, mean1, mean2, x.rstd});
+  }
+
+  // ---- update --------------------------------------------------------------------------------------------
 
   void update(int64_t step, float lr) {
     // Clip the global norm: g *= min(1, grad_clip / norm).
@@ -230,70 +320,9 @@ class Variant final : public Trainer {
       ops(AddCDiv{w, m, d, -rate});
     }
   }
-
- private:
-  // out = xhat * w + b, xhat = (x - mean) / sqrt(variance + eps)  (Ba et al. 2016)
-  void layernorm_forward(Tensor out, Tensor xhat, Tensor rstd, Tensor x, Tensor w, Tensor b) {
-    ops(RowMean{mean, x});
-    ops(RowRstd{rstd, x, mean, 1e-5F});
-    ops(Normalize{xhat, x, mean, rstd});
-    ops(MulColumns{out, xhat, w});
-    ops(AddColumns{out, out, b});
-  }
-
-  // dx += rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)), dxhat = dout * w; dout is used up
-  void layernorm_backward(Tensor dx, Tensor dout, Tensor xhat, Tensor rstd, Tensor w, Tensor dw, Tensor db) {
-    ops(SumRows{db, dout});
-    ops(MulColumns{dlnhat, dout, w});
-    ops(Mul{dout, dout, xhat});
-    ops(SumRows{dw, dout});
-    ops(MulColumns{dout, dout, w});
-    ops(RowMean{mean, dlnhat});
-    ops(RowMean{dmean, dout});
-    ops(NormalizeBackward{dx, dlnhat, xhat, mean, dmean, rstd});
-  }
-
-  // out = x (1 + t) / 2, t = tanh(a (x + b x^3))  (Hendrycks and Gimpel 2016)
-  void gelu_forward(Tensor out, Tensor x) {
-    gelu_tanh(fctanh, x);
-    ops(Affine{out, fctanh, 0.5F, 0.5F});
-    ops(Mul{out, out, x});
-  }
-
-  // dx = dout ((1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2), t of the forward pass taken again
-  void gelu_backward(Tensor dx, Tensor dout, Tensor x) {
-    gelu_tanh(fctanh, x);
-    ops(Pow{dx, fctanh, 2});
-    ops(Affine{dx, dx, -1.0F, 1.0F});
-    ops(Mul{dx, dx, x});
-    ops(Pow{dgelu, x, 2});
-    ops(Affine{dgelu, dgelu, 1.5F * kGeluA * kGeluB, 0.5F * kGeluA});
-    ops(Mul{dx, dx, dgelu});
-    ops(Affine{dgelu, fctanh, 0.5F, 0.5F});
-    ops(Add{dx, dx, dgelu});
-    ops(Mul{dx, dx, dout});
-  }
-
-  void gelu_tanh(Tensor t, Tensor x) {
-    ops(Pow{t, x, 3});
-    ops(Affine{t, t, kGeluB, 0.0F});
-    ops(Add{t, t, x});
-    ops(Affine{t, t, kGeluA, 0.0F});
-    ops(Tanh{t, t});
-  }
-
-  const int64_t B = config.B, T = config.T, L = config.L, HS = config.HS();
-  Tensor tokens, targets;
-
-  Tensor ln1, ln1hat, ln1rstd, q, k, v, att, atty, ln2, ln2hat, ln2rstd, fch, fcgelu;
-  Tensor lnf, lnfhat, lnfrstd, logprobs, losses;
-  Tensor res, mean, qkv, heads, fctanh, proj;
-  Tensor dres, dln, dlnhat, dmean, dq, dk, dv, datt, dfch, dfcgelu, dgelu;
-  std::vector<NamedTensor> ws, gs, ms, vs;
-  Tensor squares, clip, denominator;
 };
 
-STEPLADDER_RUNG(Variant);
+STEPLADDER_RUNG(Gpt2Trainer);
 
 }  // namespace
 }  // namespace stepladder

@@ -57,6 +57,10 @@ Program first_rung_with(const Rung& large_batch) {
   return program;
 }
 
+bool planned(const std::vector<Program>& programs, const std::string& name) {
+  return std::ranges::any_of(programs, [&](const Program& program) { return program.variant == name; });
+}
+
 /// What ablating takes: the first and the tuned rung, `rungs` and those before them, and the ablations, each
 /// next to what it is measured against.
 Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kinds) {
@@ -80,10 +84,15 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
         continue;
       }
       const Ablation ablation = find_ablation(kind + "/" + rung.name);
-      if (const std::string why = ablation.unchanged(); !why.empty())
+      if (const std::string why = ablation.unchanged(); !why.empty()) {
         unchanged[ablation.name] = why;
-      else
-        programs[kind].push_back(program_of(ablation));
+        continue;
+      }
+      // With what it is measured against, where that is an ablation too.
+      for (const std::string& name : {ablation.reference.name, ablation.name}) {
+        if (!is_ablation(name) || planned(programs[kind], name)) continue;
+        programs[kind].push_back(program_of(find_ablation(name)));
+      }
     }
   }
   Plan plan;

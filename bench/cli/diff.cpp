@@ -28,7 +28,7 @@ struct DiffOptions {
 };
 
 std::string source_of(const Rung& rung) {
-  std::string path = cat(STEPLADDER_SOURCE_DIR "/variants/", rung.name, ".cpp");
+  std::string path = cat(STEPLADDER_SOURCE_DIR "/", rung.source());
   if (!std::filesystem::exists(path))
     throw InputError(cat(path, ": not there; run stepladder where its sources are"));
   return path;
@@ -57,7 +57,8 @@ void print_diff(const Rung& before, const Rung& after) {
                                    return true;
                                  });
   if (end.how != ChildEnd::How::exited || end.code > 1) throw Error(cat("diff failed", end.last_words()));
-  if (end.code == 0) std::cout << "no line differs\n";
+  if (end.code == 0)
+    std::cout << "no line differs: " << after.name << " changes this: " << after.changes << "\n";
 }
 
 /// What was measured: the file asked for, else the latest one here, if there is any.

@@ -114,7 +114,7 @@ class Doctor {
       };
       table.add({rung.name, rung.requirement().empty() ? "any device" : rung.requirement(), answer(cpu_),
                  answer(cuda_)});
-      const fs::path executable = fs::path(bin_dir()) / rung.name;
+      const fs::path executable = fs::path(bin_dir()) / rung.trainer;
       if (!fs::exists(executable)) missing_.push_back(cat(executable.string(), ": cmake --build builds it"));
     }
     return table;

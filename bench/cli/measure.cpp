@@ -70,9 +70,10 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
   const RungSettings& s = plan.settings;
   for (const Program& program : plan.programs) {
     if (program.batch != BatchSize::largest) continue;
-    const std::string executable = program.peer.empty()
-                                       ? program.command.front()
-                                       : bin_dir() + "/" + program.variant.substr(program.peer.size() + 1);
+    const std::string executable =
+        program.peer.empty()
+            ? program.command.front()
+            : bin_dir() + "/" + find_rung(program.variant.substr(program.peer.size() + 1)).trainer;
     if (!found.contains(executable)) {
       std::vector<std::string> ask = {executable,    "--plan",
                                       "--model",     *s.model,

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <filesystem>
 
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder.h"
+#include "bench/plan/settings.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
 
@@ -16,10 +18,12 @@ Command rung_command(const std::string& name, const std::string& about,
     if (rest->empty() || rest->front().starts_with("-"))
       throw InputError(cat("which rung? stepladder ", name, " RUNG [OPTION]..., for example stepladder ",
                            name, " ", ladder().front().name));
-    const std::string rung = find_rung(rest->front()).name;
-    std::vector<std::string> arguments = {(std::filesystem::path(bin_dir()) / rung).string()};
+    const Rung& rung = find_rung(rest->front());
+    std::vector<std::string> arguments = {(std::filesystem::path(bin_dir()) / rung.trainer).string()};
     arguments.insert(arguments.end(), first_arguments.begin(), first_arguments.end());
     arguments.insert(arguments.end(), rest->begin() + 1, rest->end());
+    if (rung.batch == BatchSize::largest && std::ranges::find(*rest, "--max-batch") == rest->end())
+      arguments.insert(arguments.end(), {"--max-batch", std::to_string(RungSettings::kMaxBatch)});
     exec(arguments);
   };
   return {.name = name,

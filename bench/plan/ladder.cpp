@@ -1,6 +1,8 @@
 #include "bench/plan/ladder.h"
 
 #include <algorithm>
+#include <map>
+#include <ranges>
 
 #include "bench/base/text.h"
 #include "bench/results/json.h"
@@ -31,6 +33,7 @@ int count_at(const Json& row, const char* key) {
 /// What a user may call a rung: "02_tf32", "02", "tf32".
 std::vector<std::string> names_of(const Rung& rung) {
   const size_t underscore = rung.name.find('_');
+  if (rung.beside) return {rung.name};
   return {rung.name, rung.name.substr(0, underscore), rung.name.substr(underscore + 1)};
 }
 
@@ -39,18 +42,20 @@ bool sets_math(const Rung& rung) {
   return !rung.parent.empty() && rung.math != find_rung(rung.parent).math;
 }
 
-Rung only_row(const Rung& rung, const Rung& first) {
-  Rung row = first;
-  row.changes = cat("nothing is clever but: ", rung.changes);
-  row.compute_capability = rung.compute_capability;
-  row.tolerance = rung.tolerance;
+Rung only_row(const Rung& rung, const Rung& reference) {
+  Rung row = reference;
+  row.changes = reference.parent.empty() ? cat("nothing is clever but: ", rung.changes)
+                                         : cat(reference.changes, "; ", rung.changes);
+  row.compute_capability = std::max(reference.compute_capability, rung.compute_capability);
+  row.tolerance = std::max(reference.tolerance, rung.tolerance);
   if (sets_math(rung)) row.math = rung.math;
   return row;
 }
 
-Rung without_row(const Rung& rung, const Rung& last) {
-  Rung row = last;
-  row.changes = cat("everything but: ", rung.changes);
+Rung without_row(const Rung& rung, const Rung& last, const Rung& reference) {
+  Rung row = reference;
+  row.changes = reference.name == last.name ? cat("everything but: ", rung.changes)
+                                            : cat(reference.changes, "; ", rung.changes);
   if (sets_math(rung)) {
     row.math = find_rung(rung.parent).math;
     row.tolerance = find_rung(rung.parent).tolerance;
@@ -63,6 +68,10 @@ Rung without_row(const Rung& rung, const Rung& last) {
 }
 
 }  // namespace
+
+std::string Rung::source() const {
+  return cat("variants/", beside ? "beside/" : "", trainer, ".cpp");
+}
 
 std::string Rung::requirement() const {
   std::string text = compute_capability == 0 ? "" : cat("sm_", compute_capability);
@@ -77,6 +86,8 @@ std::vector<Rung> ladder_from(const std::string& json) {
     for (const Json& row : table.at("rungs")) {
       Rung& rung = rungs.emplace_back();
       row.at("name").get_to(rung.name);
+      rung.trainer = row.value("trainer", rung.name);
+      rung.group = row.value("group", "");
       if (!row.at("parent").is_null()) row.at("parent").get_to(rung.parent);
       row.at("changes").get_to(rung.changes);
       rung.compute_capability = count_at(row.at("requires"), "compute_capability");
@@ -87,6 +98,7 @@ std::vector<Rung> ladder_from(const std::string& json) {
       if (row.value("batch", "") == "largest") rung.batch = BatchSize::largest;
       rung.beside = row.value("beside", false);
       rung.sharded = row.value("sharded", false);
+      rung.needs = row.value("needs", "");
       rung.subsumed_by = row.value("subsumed_by", "");
       if (!(rung.tolerance >= 0.0)) throw InputError("tolerance is not negative");
     }
@@ -158,22 +170,31 @@ std::vector<Ablation> ablations() {
     if (rung.ablated()) rungs.push_back(rung);
   const Rung first = ladder().front(), last = rungs.back();
 
-  std::vector<Ablation> all;
+  const auto source_of = [&](const std::string& name) {
+    for (const auto& [ablation, source] : built)
+      if (name == ablation) return source;
+    return std::string();
+  };
+  std::map<std::string, Ablation> found;
+  const auto add = [&](const char* kind, const Rung& rung, const Rung& reference, Rung row) {
+    const std::string name = cat(kind, '/', rung.name);
+    row.name = name;
+    row.parent = reference.name;
+    found[name] = {name, kind, rung, reference, source_of(name), row};
+  };
   for (const Rung& rung : rungs) {
-    for (const std::string kind : {"without", "only"}) {
-      const bool without = kind == "without";
-      Ablation& ablation = all.emplace_back();
-      ablation.name = cat(kind, '/', rung.name);
-      ablation.kind = kind;
-      ablation.rung = rung;
-      ablation.reference = without ? last : first;
-      for (const auto& [name, source] : built)
-        if (name == ablation.name) ablation.source = source;
-      ablation.row = without ? without_row(rung, last) : only_row(rung, first);
-      ablation.row.name = ablation.name;
-      ablation.row.parent = ablation.reference.name;
-    }
+    const Rung& reference = rung.needs.empty() ? first : found.at("only/" + rung.needs).row;
+    add("only", rung, reference, only_row(rung, reference));
   }
+  for (const Rung& rung : std::views::reverse(rungs)) {
+    const auto needing = std::ranges::find(rungs, rung.name, &Rung::needs);
+    const bool with_it = source_of("without/" + rung.name) == "merge" && needing != rungs.end();
+    const Rung& reference = with_it ? found.at("without/" + needing->name).row : last;
+    add("without", rung, reference, without_row(rung, last, reference));
+  }
+  std::vector<Ablation> all;
+  for (const Rung& rung : rungs)
+    for (const char* kind : {"without/", "only/"}) all.push_back(found.at(kind + rung.name));
   return all;
 }
 

@@ -4,27 +4,33 @@
 #include <string>
 #include <vector>
 
+#include "bench/run/program.h"
 #include "model/flops.h"
-#include "model/gpt2.h"
 #include "model/ops.h"
 
 namespace stepladder {
 
 /// One row of variants/ladder.json.
 struct Rung {
-  std::string name;    // "01_causal_mask": the variant's file and its executable
-  std::string parent;  // the rung before; "" for the first
+  std::string name;  // "01_causal_mask"
+  std::string
+      trainer;  // whose executable it runs: its own, or that of a rung which differs by the batch alone
+  std::string parent;  // the rung that it changes; "" for the first
+  std::string group;   // "fused kernels": rungs that published tables have as one; "" for none
   std::string changes;
   int compute_capability = 0;  // least one that it needs, 80 for sm_80; 0: any device
   int devices = 1;             // least number that it is for
   MathMode math = MathMode::fp32;
   double tolerance = 0.0;  // relative, of a step's loss against the first rung's
   BatchSize batch = BatchSize::usual;
-  /// No rung builds on it, and none is ablated from it: a line of its own.
+  /// It stands beside the ladder, without a number: no rung builds on it, and none is ablated from it.
   bool beside = false;
   /// Its optimizer state is cut into equal parts, one for each device.
   bool sharded = false;
   int diff_budget = 0;  // changed lines against the parent's file
+  /// The rung that it can't do without: alone, it stands on that one; left out, that one goes with it. "" if
+  /// none.
+  std::string needs;
   /// The later rung that takes its place: leaving this one out of the last rung changes nothing. "" if none.
   std::string subsumed_by;
 
@@ -33,6 +39,8 @@ struct Rung {
   bool ablated() const { return batch == BatchSize::usual && devices == 1 && !beside && !parent.empty(); }
   /// Whether its weights, gradients and activations have --dtype.
   bool in_16_bits() const { return math == MathMode::half || math == MathMode::fp8; }
+  /// Its trainer's file, from the root of the sources.
+  std::string source() const;
   /// "sm_80", "2 devices", or "" when any device will do.
   std::string requirement() const;
 };
@@ -63,7 +71,8 @@ struct Ablation {
   std::string name;  // "without/03_fused_adamw", built as ablations/without_03_fused_adamw beside the rungs
   std::string kind;  // "without": the last rung but for `rung`; "only": the first with nothing but `rung`
   Rung rung;
-  /// What it is measured against: for "without" the last of the rungs that are ablated(), else the first.
+  /// What it is measured against: for "without" the last of the rungs that are ablated(), else the first; or
+  /// an ablation: "only" what `rung` needs, "without" what needs `rung` and is left out with it.
   Rung reference;
   /// "merge", or the path of the written file, from the root of the sources. "": nothing is built, since
   /// without `rung` the reference would be what it is.

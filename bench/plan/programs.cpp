@@ -52,7 +52,14 @@ std::vector<Program> programs(const std::vector<Rung>& rungs, const std::vector<
 }
 
 Program program_of(const Rung& rung, const std::string& folder) {
-  return {rung.name, "", {folder + "/" + rung.name}, rung.math, rung.tolerance, rung.batch, rung.devices};
+  return {.variant = rung.name,
+          .peer = "",
+          .command = {folder + "/" + rung.trainer},
+          .math = rung.math,
+          .tolerance = rung.tolerance,
+          .batch = rung.batch,
+          .devices = rung.devices,
+          .calls_itself = rung.trainer == rung.name ? "" : rung.trainer};
 }
 
 Program program_of(const Ablation& ablation) {

@@ -36,7 +36,7 @@ std::vector<Option> RungSettings::options() {
       {"batch",
        &batch,
        "N",
-       "sequences in a micro-batch; default: 4, or what the rung finds",
+       "sequences in a micro-batch; default: 4, or what --max-batch finds",
        kModel,
        {1, kMaxBatch}},
       {"max-batch",

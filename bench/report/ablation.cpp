@@ -24,6 +24,13 @@ std::string rung_of(const std::string& variant) {
   return variant.substr(is_ablation(variant) ? variant.find('/') + 1 : 0);
 }
 
+/// What an ablation is measured against.
+std::string reference_of(const std::string& name) {
+  for (const Ablation& ablation : ablations())
+    if (ablation.name == name) return ablation.reference.name;
+  return name.starts_with(kWithout) ? tuned_rung().name : ladder().front().name;
+}
+
 bool looks_for_batch(const std::string& variant) {
   const Rung* rung = listed(rung_of(variant));
   return rung && rung->batch == BatchSize::largest;
@@ -124,10 +131,10 @@ std::vector<AblatedRung> ablated_rungs(const Results& results) {
       if (!among(rung.name, names) || rung.parent.empty() || (own_batch && config != largest)) continue;
       AblatedRung& row =
           rows.emplace_back(AblatedRung{rung.name, *config, gain(rung.parent, rung.name), {}, {}});
-      const std::string tuned = tuned_rung().name;
+      const std::string without = cat(kWithout, "/", rung.name), only = cat(kOnly, "/", rung.name);
       if (among(kWithout, kinds))
-        row.without = own_batch ? gain(tuned, rung.name) : gain(cat(kWithout, "/", rung.name), tuned);
-      if (among(kOnly, kinds)) row.only = gain(ladder().front().name, cat(kOnly, "/", rung.name));
+        row.without = own_batch ? gain(tuned_rung().name, rung.name) : gain(without, reference_of(without));
+      if (among(kOnly, kinds)) row.only = gain(reference_of(only), only);
     }
   }
   return rows;

@@ -1,13 +1,17 @@
 // What a run runs: a rung's executable, or a peer, which is another implementation of the same training.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "model/flops.h"
-#include "model/gpt2.h"
 
 namespace stepladder {
+
+/// Which micro-batch a program trains on when none is asked for: the default, or the largest power of two
+/// that fits into the device's memory.
+enum class BatchSize { usual, largest };
 
 /// A program that takes a rung's options and speaks its event protocol.
 struct Program {

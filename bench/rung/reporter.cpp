@@ -30,7 +30,7 @@ std::map<std::string, int64_t> by_group(const Arena& arena) {
 
 /// What is cast to what.
 std::string precision(const RunSession& session) {
-  const DType half = session.trainer->weights.wte.dtype;
+  const DType half = session.trainer->tensors().weights.wte.dtype;
   if (half == DType::f32) return session.rung.math == MathMode::tf32 ? "f32, GEMM inputs TF32" : "f32";
   const bool fp8 = session.rung.math == MathMode::fp8;
   return cat(name_of(half), " weights, activations",
@@ -158,7 +158,7 @@ void Reporter::end() {
   const MemoryInfo memory = session_.ops->device().memory();
   Json end = {{"event", "end"}};
   // Only where there is something to tell.
-  if (session_.trainer->loss_scaler.data) end["skipped_steps"] = skipped;
+  if (session_.trainer->tensors().loss_scaler.data) end["skipped_steps"] = skipped;
   const CompileInfo compile = session_.ops->graph().info();
   if (compile.search_ms + compile.capture_ms > 0.0)
     end["compile"] =

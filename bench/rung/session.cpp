@@ -87,7 +87,7 @@ void RunSession::open_device() {
 }
 
 void RunSession::choose_model() {
-  search_batch_ = !settings.batch && (settings.max_batch || build.batch == BatchSize::largest);
+  search_batch_ = !settings.batch && settings.max_batch;
   config = settings.resolve();
   config.half = settings.half_type(rung, device);
   check_devices(rung, config.C, team().size);
@@ -115,8 +115,8 @@ void RunSession::meet(const Dataset& data, Rendezvous::OnFailure on_failure) {
 void RunSession::choose_batch(const Dataset& data) {
   if (!search_batch_) return;
   const int64_t sequences = (std::ssize(data.train->tokens()) - 1) / config.T;
-  config.B = largest_batch(build.make, *ops, config, settings.hyper,
-                           std::min(sequences, settings.max_batch.value_or(RungSettings::kMaxBatch)));
+  config.B =
+      largest_batch(build.make, *ops, config, settings.hyper, std::min(sequences, *settings.max_batch));
   if (ranks) config.B = std::stoll(ranks->share(std::to_string(config.B)));  // one batch for all
   settings.batch = config.B;
 }
@@ -138,9 +138,9 @@ std::optional<TrainState> RunSession::build_trainer() {
   if (!settings.resume.empty())
     state = load_checkpoint(settings.resume, *ops, *trainer, config);
   else if (!settings.init.empty())
-    load_weights(settings.init, *ops, trainer->params, config);
+    load_weights(settings.init, *ops, trainer->tensors().params, config);
   else
-    init_params(*ops, trainer->params, config, settings.seed);
+    init_params(*ops, trainer->tensors().params, config, settings.seed);
   trainer->prepare();
   // --dtype fp32 means all of it.
   if (rung.in_16_bits() && config.half == DType::f32) ops->set_matmul_precision(Precision::fp32);

@@ -178,7 +178,7 @@ int train(RunSession& session, EventWriter& events) {
   if (!settings.save_weights.empty()) {
     session.trainer->gather_state();
     if (session.is_first())
-      save_weights(settings.save_weights, *session.ops, session.trainer->params, session.config);
+      save_weights(settings.save_weights, *session.ops, session.trainer->tensors().params, session.config);
   }
   reporter.end();
   return kExitOk;

@@ -30,7 +30,7 @@ void AdamWStep::run(Cpu& cpu) const {
         }
       });
     });
-    if (present(x.low)) Copy{x.low, x.w}.run(cpu);
+    if (present(x.param_copy)) Copy{x.param_copy, x.w}.run(cpu);
   }
 }
 

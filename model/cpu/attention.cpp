@@ -59,23 +59,6 @@ void MergeQkv::run(Cpu& cpu) const {
   });
 }
 
-void BiasSplitQkv::run(Cpu& cpu) const {
-  const int64_t B = q.shape[0], NH = q.shape[1], T = q.shape[2], HS = q.shape[3], C = NH * HS;
-  with_float_type(qkv.dtype, [&]<class F>(F) {
-    const auto in = floats<F>(qkv), add = floats<F>(bias);
-    const Floats<F> outs[] = {floats<F>(q), floats<F>(k), floats<F>(v)};
-    cpu.each_row(B * NH * T, 3 * HS, [=](int64_t i) {
-      const int64_t b = i / (NH * T), h = i / T % NH, t = i % T;
-      for (int64_t part = 0; part < 3; ++part) {
-        const int64_t column = part * C + h * HS;
-        const auto from = in + (b * T + t) * 3 * C + column, shift = add + column, to = outs[part] + i * HS;
-        STEPLADDER_SIMD
-        for (int64_t j = 0; j < HS; ++j) to.set(j, from[j] + shift[j]);
-      }
-    });
-  });
-}
-
 void SplitHeads::run(Cpu& cpu) const {
   const int64_t B = out.shape[0], NH = out.shape[1], T = out.shape[2], HS = out.shape[3];
   with_float_type(x.dtype, [&]<class F>(F) {

@@ -6,9 +6,8 @@
 namespace stepladder {
 namespace {
 
-/// What the loss is multiplied with before the backward pass; 1 without a loss scaler.
-float loss_scale(Tensor loss_scaler) {
-  return present(loss_scaler) ? *loss_scaler.ptr<float>() : 1.0F;
+float value_of(const LossScale& scale) {
+  return scale.factor * (present(scale.loss_scaler) ? *scale.loss_scaler.ptr<float>() : 1.0F);
 }
 
 void expect_targets(const char* op, Tensor targets, int64_t V) {
@@ -61,7 +60,7 @@ void NllLossForward::run(Cpu&) const {
 void NllLossBackward::run(Cpu& cpu) const {
   const int64_t N = targets.numel(), V = dlogp.cols();
   expect_targets(kName, targets, V);
-  const float at_target = -scale * loss_scale(loss_scaler);
+  const float at_target = -value_of(scale);
   const int32_t* ptargets = targets.ptr<int32_t>();
   float* pdlogp = dlogp.ptr<float>();
   cpu.each_row(N, V, [=](int64_t n) {
@@ -87,7 +86,7 @@ void CrossEntropyForward::run(Cpu& cpu) const {
 void CrossEntropyForwardBackward::run(Cpu& cpu) const {
   expect_targets(kName, targets, V);
   const int64_t Vp = logits.cols();
-  const float factor = scale * loss_scale(loss_scaler);
+  const float factor = value_of(scale);
   const int32_t* ptargets = targets.ptr<int32_t>();
   float* plosses = losses.ptr<float>();
   with_float_type(logits.dtype, [&]<class T>(T) {

@@ -141,7 +141,7 @@ namespace {
 class NoGraph final : public Graph {
  public:
   void search(const std::function<void()>&) override {}
-  std::function<void()> record(const std::function<void()>& work) override { return work; }
+  std::function<void()> record(const std::function<void()>& work, Launch) override { return work; }
   CompileInfo info() const override { return {}; }
 };
 

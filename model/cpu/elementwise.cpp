@@ -11,6 +11,17 @@ void Add::run(Cpu& cpu) const {
   });
 }
 
+void AddBiasResidual::run(Cpu& cpu) const {
+  const int64_t N = rows_of(x), C = x.cols();
+  with_float_type(out.dtype, [&]<class T>(T) {
+    const auto fout = floats<T>(out), fx = floats<T>(x), fy = floats<T>(y), fbias = floats<T>(bias);
+    cpu.each_row(N, C, [=](int64_t n) {
+      STEPLADDER_SIMD
+      for (int64_t c = 0; c < C; ++c) fout.set(n * C + c, fx[n * C + c] + fy[n * C + c] + fbias[c]);
+    });
+  });
+}
+
 void Mul::run(Cpu& cpu) const {
   with_float_type(out.dtype, [&]<class T>(T) {
     const auto fa = floats<T>(a), fb = floats<T>(b);

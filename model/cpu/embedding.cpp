@@ -16,17 +16,6 @@ void expect_tokens(const char* op, Tensor tokens, Tensor table) {
 
 }  // namespace
 
-void EmbeddingForward::run(Cpu& cpu) const {
-  expect_tokens(kName, tokens, wte);
-  const int64_t N = tokens.numel(), C = wte.cols();
-  const int32_t* ptokens = tokens.ptr<int32_t>();
-  with_float_type(out.dtype, [&]<class T>(T) {
-    const T* pwte = wte.ptr<T>();
-    T* pout = out.ptr<T>();
-    cpu.each_row(N, C, [=](int64_t n) { std::copy_n(pwte + ptokens[n] * C, C, pout + n * C); });
-  });
-}
-
 void EncoderForward::run(Cpu& cpu) const {
   expect_tokens(kName, tokens, wte);
   const int64_t N = tokens.numel(), T = out.shape[1], C = out.cols();
@@ -63,17 +52,6 @@ void EmbeddingBackward::run(Cpu& cpu) const {
         const auto row = fdwte + token * C;
         for (int64_t c = first; c < last; ++c) row.set(c, static_cast<float>(row[c] + sums[c - first]));
       }
-    });
-  });
-}
-
-void AddPosition::run(Cpu& cpu) const {
-  const int64_t B = x.shape[0], T = x.shape[1], C = x.shape[2];
-  with_float_type(x.dtype, [&]<class F>(F) {
-    const auto fx = floats<F>(x), fwpe = floats<F>(wpe);
-    cpu.each_row(B * T, C, [=](int64_t n) {
-      STEPLADDER_SIMD
-      for (int64_t c = 0; c < C; ++c) fx.add(n * C + c, fwpe[n % T * C + c]);
     });
   });
 }

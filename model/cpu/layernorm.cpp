@@ -6,16 +6,6 @@ namespace {
 
 constexpr float kLayernormEps = 1e-5F;
 
-/// out = (x - mean) * rstd * w + b over a row, and its statistics.
-template <class T>
-void layernorm_row(Floats<T> out, float& mean, float& rstd, Floats<T> x, Floats<T> w, Floats<T> b,
-                   int64_t C) {
-  const float m = mean_of(x, C), r = rstd_of(x, C, m, kLayernormEps);
-  STEPLADDER_SIMD
-  for (int64_t c = 0; c < C; ++c) out.set(c, (x[c] - m) * r * w[c] + b[c]);
-  mean = m, rstd = r;
-}
-
 }  // namespace
 
 void LayerNormForward::run(Cpu& cpu) const {
@@ -23,29 +13,12 @@ void LayerNormForward::run(Cpu& cpu) const {
   float *pmean = mean.ptr<float>(), *prstd = rstd.ptr<float>();
   with_float_type(x.dtype, [&]<class T>(T) {
     const auto fout = floats<T>(out), fx = floats<T>(x), fw = floats<T>(w), fb = floats<T>(b);
-    cpu.each_row(N, C,
-                 [=](int64_t n) { layernorm_row(fout + n * C, pmean[n], prstd[n], fx + n * C, fw, fb, C); });
-  });
-}
-
-void ResidualLayerNormForward::run(Cpu& cpu) const {
-  const Tensor out = norm.out, mean = norm.mean, rstd = norm.rstd, w = params.w, b = params.b;
-  const int64_t N = rows_of(x), C = x.cols();
-  float *pmean = mean.ptr<float>(), *prstd = rstd.ptr<float>();
-  with_float_type(x.dtype, [&]<class T>(T) {
-    const auto fres = floats<T>(res), fout = floats<T>(out), fx = floats<T>(x), fy = floats<T>(y);
-    const auto fw = floats<T>(w), fb = floats<T>(b);
-    const Floats<T> fbias = present(bias) ? floats<T>(bias) : Floats<T>{};
     cpu.each_row(N, C, [=](int64_t n) {
-      const int64_t row = n * C;
-      if (fbias.data != nullptr) {  // NOLINT(bugprone-branch-clone): it does not look past the pragmas
-        STEPLADDER_SIMD
-        for (int64_t c = 0; c < C; ++c) fres.set(row + c, fx[row + c] + fy[row + c] + fbias[c]);
-      } else {
-        STEPLADDER_SIMD
-        for (int64_t c = 0; c < C; ++c) fres.set(row + c, fx[row + c] + fy[row + c]);
-      }
-      layernorm_row(fout + row, pmean[n], prstd[n], fres + row, fw, fb, C);
+      const auto row = fx + n * C, to = fout + n * C;
+      const float m = mean_of(row, C), r = rstd_of(row, C, m, kLayernormEps);
+      STEPLADDER_SIMD
+      for (int64_t c = 0; c < C; ++c) to.set(c, (row[c] - m) * r * fw[c] + fb[c]);
+      pmean[n] = m, prstd[n] = r;
     });
   });
 }

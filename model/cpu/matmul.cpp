@@ -107,7 +107,7 @@ void Product::tile(const Tile& t, float beta, float* to, int64_t stride, float* 
 void Matmul::run(Cpu& cpu) const {
   const Product product(out, a, b, op, cpu.tf32());
   float* all_scratch = product.converts() ? cpu.scratch(kName) : nullptr;
-  const int64_t M = product.M, stride = product.out_cols;
+  const int64_t M = product.M, stride = product.N;
   const bool add = write == Write::add;
   if (out.dtype == DType::f32) {
     float* pout = out.ptr<float>();

@@ -17,7 +17,7 @@ template <class T>
 struct Parameter {
   float *w, *m, *v;
   const T* g;
-  T* low;  // may be null
+  T* param_copy;  // may be null
   int64_t n;
   float weight_decay;
   bool wide;
@@ -72,7 +72,7 @@ __device__ void update_tile(const Parameter<T>& p, int64_t begin, const Update& 
     Floats::of(wj).store(p.w + i);
     Floats::of(mj).store(p.m + i);
     Floats::of(vj).store(p.v + i);
-    if (p.low) Stored::of(wj).store(p.low + i);
+    if (p.param_copy) Stored::of(wj).store(p.param_copy + i);
   }
 }
 
@@ -122,11 +122,11 @@ void AdamWStep::run(Cuda& cuda) const {
                      .m = t.m.ptr<float>(),
                      .v = t.v.ptr<float>(),
                      .g = t.g.ptr<T>(),
-                     .low = t.low.data ? t.low.ptr<T>() : nullptr,
+                     .param_copy = t.param_copy.data ? t.param_copy.ptr<T>() : nullptr,
                      .n = t.w.numel(),
                      .weight_decay = t.decay ? hyper.weight_decay : 0.0F,
                      .wide = false};
-      p.wide = cuda.options.wide_access && aligned(p.w, p.m, p.v, p.g, p.low);
+      p.wide = cuda.options.wide_access && aligned(p.w, p.m, p.v, p.g, p.param_copy);
       return p;
     };
     for_each_batch(tensors.size(), kTile, parameter, [&](const TensorBatch<Parameter<T>>& batch, int tiles) {

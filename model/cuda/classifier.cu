@@ -47,7 +47,8 @@ void NllLossForward::run(Cuda& cuda) const {
 }
 
 void NllLossBackward::run(Cuda& cuda) const {
-  map_rows(cuda.queue, dlogp, NllLossBackwardFunctor{targets.ptr<int32_t>(), scale, scaler_of(loss_scaler)});
+  map_rows(cuda.queue, dlogp,
+           NllLossBackwardFunctor{targets.ptr<int32_t>(), scale.factor, scaler_of(scale.loss_scaler)});
 }
 
 void AddMean::run(Cuda& cuda) const {

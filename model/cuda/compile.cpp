@@ -53,7 +53,7 @@ class CudaGraphs final : public Graph {
  public:
   explicit CudaGraphs(Cuda& cuda) : cuda_(cuda) {}
   void search(const std::function<void()>& work) override;
-  std::function<void()> record(const std::function<void()>& work) override;
+  std::function<void()> record(const std::function<void()>& work, Launch launch) override;
   CompileInfo info() const override;
 
  private:
@@ -83,14 +83,17 @@ void CudaGraphs::search(const std::function<void()>& work) {
   cuda_.matmul_plans->search(work, path, source);
 }
 
-std::function<void()> CudaGraphs::record(const std::function<void()>& work) {
+std::function<void()> CudaGraphs::record(const std::function<void()>& work, Launch launch) {
   const Range range("record");
   const Stopwatch stopwatch(info_.capture_ms);
   cudaGraph_t captured = nullptr;
   CUDA_CHECK(cudaStreamBeginCapture(cuda_.stream.get(), cudaStreamCaptureModeThreadLocal));
+  cuda_.queue.early = launch == Launch::early && cuda_.queue.can_be_early;
   try {
     work();
+    cuda_.queue.early = false;
   } catch (...) {
+    cuda_.queue.early = false;
     // The capture must end even if the work has made it invalid.
     if (cudaStreamEndCapture(cuda_.stream.get(), &captured) != cudaSuccess) cudaGetLastError();
     const CapturedGraph abandoned(captured);
@@ -104,7 +107,7 @@ std::function<void()> CudaGraphs::record(const std::function<void()>& work) {
   const std::shared_ptr<GraphExec::element_type> executable = GraphExec(instantiated);
   CUDA_CHECK(cudaGraphUpload(executable.get(), cuda_.stream.get()));
   return [executable, stream = cuda_.stream.get()] {
-    const Range launch("graph");
+    const Range replay("graph");
     CUDA_CHECK(cudaGraphLaunch(executable.get(), stream));
   };
 }

@@ -224,16 +224,16 @@ void launch_gradient(Queue& queue, const CrossEntropy<T>& f, const To& to, int64
 
 /// Checks the operands and calls f(CrossEntropy<T>, width) with them, unless there are no rows.
 template <class F>
-void with_operands(Tensor losses, Tensor logits, Tensor targets, int64_t V, float scale, Tensor loss_scaler,
-                   bool wide, F&& f) {
+void with_operands(Tensor losses, Tensor logits, Tensor targets, int64_t V, const LossScale& scale, bool wide,
+                   F&& f) {
   const int Vp = column_count(logits.cols());
   with_pack(logits.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
     const CrossEntropy<T> operands{losses.ptr<float>(),
                                    logits.ptr<T>(),
                                    targets.ptr<int32_t>(),
-                                   scaler_of(loss_scaler),
-                                   scale,
+                                   scaler_of(scale.loss_scaler),
+                                   scale.factor,
                                    static_cast<int>(V),
                                    Vp};
     if (logits.numel() > 0) f(operands, width);
@@ -246,14 +246,14 @@ void CrossEntropyForward::run(Cuda& cuda) const {
   const auto launch_for = [&]<class T>(const CrossEntropy<T>& f, auto width) {
     launch_rows<T, width(), Mode::loss>(cuda.queue, f, InPlace<T>{f.logits}, logits.rows());
   };
-  with_operands(losses, logits, targets, V, 0.0F, {}, cuda.options.wide_access, launch_for);
+  with_operands(losses, logits, targets, V, {0.0F}, cuda.options.wide_access, launch_for);
 }
 
 void CrossEntropyForwardBackward::run(Cuda& cuda) const {
   const auto launch_for = [&]<class T>(const CrossEntropy<T>& f, auto width) {
     launch_gradient<width()>(cuda.queue, f, InPlace<T>{f.logits}, logits.rows(), cuda.shared_limit);
   };
-  with_operands(losses, logits, targets, V, scale, loss_scaler, cuda.options.wide_access, launch_for);
+  with_operands(losses, logits, targets, V, scale, cuda.options.wide_access, launch_for);
 }
 
 void QuantizeCrossEntropy::run(Cuda& cuda) const {
@@ -267,7 +267,7 @@ void QuantizeCrossEntropy::run(Cuda& cuda) const {
         launch_gradient<width()>(cuda.queue, f, to, logits.rows(), cuda.shared_limit);
       });
   };
-  with_operands(losses, logits, targets, V, scale, {}, cuda.options.wide_access, launch_for);
+  with_operands(losses, logits, targets, V, {scale}, cuda.options.wide_access, launch_for);
 }
 
 }  // namespace stepladder

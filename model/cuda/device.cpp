@@ -86,8 +86,9 @@ Cuda::Cuda(int device, const OpsOptions& how)
   constexpr int kEarlyCapability = 90, kEarlyDriver = 12030;
   const int code = std::min(kernel_image(), compute_capability);
   stream = make_stream();
-  queue = {.stream = stream.get(),
-           .early = options.early_launch && code >= kEarlyCapability && driver_version() >= kEarlyDriver};
+  queue = {
+      .stream = stream.get(),
+      .can_be_early = options.early_launch && code >= kEarlyCapability && driver_version() >= kEarlyDriver};
   start_ = make_event();
   stop_ = make_event();
   copy_stream = make_stream();

@@ -9,25 +9,6 @@
 namespace stepladder {
 namespace {
 
-template <class T>
-struct EmbeddingForwardFunctor {  // wte[tokens]
-  const int32_t* tokens;
-  const T* wte;
-  int64_t C;
-  __device__ auto row(int64_t row) const {
-    return [from = wte + tokens[row] * C](int64_t, int c) { return load(from + c); };
-  }
-};
-
-template <class T>
-struct AddPositionFunctor {  // x + wpe[t]
-  const T *x, *wpe;
-  int64_t length, C;
-  __device__ auto row(int64_t row) const {
-    return [x = x, at = wpe + row % length * C](int64_t i, int c) { return load(x + i) + load(at + c); };
-  }
-};
-
 constexpr int kBatch = 8;  // rows of dout that a thread loads before it adds the first
 
 // A chunk's sums (C) of the two runs that may be cut: the one that began before the chunk, and the one that
@@ -120,13 +101,6 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void EmbeddingForward::run(Cuda& cuda) const {
-  with_float_type(out.dtype, [&](auto type) {
-    using T = decltype(type);
-    map_rows<T>(cuda.queue, out, EmbeddingForwardFunctor<T>{tokens.ptr<int32_t>(), wte.ptr<T>(), wte.cols()});
-  });
-}
-
 void EmbeddingBackward::run(Cuda& cuda) const {
   const int64_t n = tokens.numel(), C = dwte.cols(), chunks = ceil_div(n, kTokenChunk);
   stepladder::check(n <= cuda.positions.numel() && 2 * chunks * C <= cuda.partials.numel(),
@@ -146,13 +120,6 @@ void EmbeddingBackward::run(Cuda& cuda) const {
     launch(cuda.queue, sum_runs_kernel<T>, grid, kThreads, 0, to, partials, sorted,
            cuda.sorted_positions.ptr<int32_t>(), from, n, C);
     launch(cuda.queue, add_partials_kernel<T>, grid, kThreads, 0, to, partials, sorted, n, C);
-  });
-}
-
-void AddPosition::run(Cuda& cuda) const {
-  with_float_type(x.dtype, [&](auto type) {
-    using T = decltype(type);
-    map_rows<T>(cuda.queue, x, AddPositionFunctor<T>{x.ptr<T>(), wpe.ptr<T>(), x.shape[1], x.cols()});
   });
 }
 

@@ -87,6 +87,20 @@ struct EncoderForwardFunctor {  // wte[tokens] + wpe[t]
   }
 };
 
+struct AddThree {
+  __device__ float operator()(const float (&x)[3]) const { return x[0] + x[1] + x[2]; }
+};
+
+template <class T, int kWidth>
+struct AddBiasResidualFunctor {
+  T* out;
+  const T *x, *y, *bias;
+  int64_t C;
+  __device__ ElementwiseRow<T, kWidth, AddThree, 3> row(int64_t n) const {
+    return {{x + n * C, y + n * C, bias}, out + n * C, {}};
+  }
+};
+
 template <class T, int kWidth>
 struct BiasGelu {  // x + bias, and gelu of it as stored
   T *x, *out;
@@ -113,33 +127,6 @@ struct BiasGelu {  // x + bias, and gelu of it as stored
   }
 };
 
-template <class T, int kWidth>
-struct BiasSplitQkvFunctor {  // (qkv + bias)[b][t][p*C + h*HS + s] to part p [b][h][t][s]
-  T* part[3];
-  const T *qkv, *bias;
-  int length, NH, HS;  // T, NH and HS
-
-  struct Row {
-    const T* from[2];
-    T* part[3];  // at [b][0][t][0]
-    int NH, HS;
-    int64_t head;  // elements from one head to the next
-    __device__ void put(int c, const float (&x)[2][kWidth]) const {
-      const int ph = c / HS, p = ph / NH, h = ph - p * NH, s = c - ph * HS;
-      float sum[kWidth];
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) sum[i] = x[0][i] + x[1][i];
-      T* to = p == 0 ? part[0] : p == 1 ? part[1] : part[2];
-      Pack<T, kWidth>::of(sum).store(to + h * head + s);
-    }
-  };
-  __device__ Row row(int64_t n) const {
-    const int64_t b = n / length, t = n % length, head = static_cast<int64_t>(length) * HS;
-    const int64_t at = b * NH * head + t * HS;
-    return {{qkv + n * 3 * NH * HS, bias}, {part[0] + at, part[1] + at, part[2] + at}, NH, HS, head};
-  }
-};
-
 }  // namespace
 
 void EncoderForward::run(Cuda& cuda) const {
@@ -149,6 +136,15 @@ void EncoderForward::run(Cuda& cuda) const {
     const EncoderForwardFunctor<T, width()> f{out.ptr<T>(), tokens.ptr<int32_t>(), wte.ptr<T>(),
                                               wpe.ptr<T>(), out.shape[1],          out.cols()};
     map_packs<T, width()>(cuda.queue, out.rows(), out.cols(), f);
+  });
+}
+
+void AddBiasResidual::run(Cuda& cuda) const {
+  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {out, x, y, bias});
+  with_pack(x.dtype, wide, [&](auto type, auto width) {
+    using T = decltype(type);
+    const AddBiasResidualFunctor<T, width()> f{out.ptr<T>(), x.ptr<T>(), y.ptr<T>(), bias.ptr<T>(), x.cols()};
+    map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
   });
 }
 
@@ -177,21 +173,6 @@ void GeluBackward::run(Cuda& cuda) const {
     const Elementwise<T, width(), GeluBackwardFunctor, 2> f{
         dx.ptr<T>(), {{dout.ptr<T>(), x.ptr<T>()}}, x.cols()};
     map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
-  });
-}
-
-void BiasSplitQkv::run(Cuda& cuda) const {
-  const int64_t B = q.shape[0], NH = q.shape[1], T = q.shape[2], HS = q.shape[3], cols = 3 * NH * HS;
-  const bool wide = cuda.options.wide_access && wide_rows(HS, {q, k, v, qkv, bias});
-  with_pack(q.dtype, wide, [&](auto type, auto width) {
-    using Type = decltype(type);
-    const BiasSplitQkvFunctor<Type, width()> f{{q.ptr<Type>(), k.ptr<Type>(), v.ptr<Type>()},
-                                               qkv.ptr<Type>(),
-                                               bias.ptr<Type>(),
-                                               column_count(T),
-                                               static_cast<int>(NH),
-                                               static_cast<int>(HS)};
-    map_packs<Type, width()>(cuda.queue, B * T, cols, f);
   });
 }
 

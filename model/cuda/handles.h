@@ -50,8 +50,9 @@ inline Event make_event(unsigned flags = cudaEventDefault) {
 struct Queue {
   cudaStream_t stream = nullptr;
   /// Use programmatic dependent launch: in a recorded graph, a kernel may start while the kernel before it
-  /// ends.
+  /// ends. Set while such a graph is recorded.
   bool early = false;
+  bool can_be_early = false;  // device, driver and options allow it
   int launched_early = 0;  // kernels so far
 };
 

@@ -1,4 +1,4 @@
-// LayerNorm (Ba et al. 2016), alone and behind a residual, and its gradients.
+// LayerNorm (Ba et al. 2016) and its gradients.
 //
 // A row of at most kMaxHeldCols elements stays in registers between its statistics and its use, spread over
 // one warp, or several where that leaves fewer lanes idle. Longer rows a block reads again from cache.
@@ -66,31 +66,10 @@ __device__ void sum_over_row(float (&x)[kSums], float (*of_warp)[kSums], int war
 
 template <class T>
 struct Forward {
-  T *res, *out;  // res only with a residual
+  T* out;
   float *mean, *rstd;
-  const T *x, *y, *bias;  // y only with a residual; bias may be null
-  const T *w, *b;
+  const T *x, *w, *b;
 };
-
-/// x, or x + y + bias as rounded to storage, where it is also written to res.
-template <class T, int kWidth, bool kResidual>
-__device__ Pack<T, kWidth> load_with_residual(const Forward<T>& f, int64_t offset, int c,
-                                              const Pack<T, kWidth>& x, const Pack<T, kWidth>& y) {
-  if constexpr (!kResidual) return x;
-  float v[kWidth], add[kWidth];
-  x.get(v);
-  y.get(add);
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) v[i] += add[i];
-  if (f.bias) {
-    Pack<T, kWidth>::load(f.bias + c).get(add);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) v[i] += add[i];
-  }
-  const auto res = Pack<T, kWidth>::of(v);
-  res.store(f.res + offset + c);
-  return res;
-}
 
 /// Where a result goes besides, or instead: nowhere, or as FP8 to `to` through `tile`. A block has as many
 /// rows as it works on at once, or those of a tile.
@@ -132,10 +111,9 @@ struct Fp8Copy {
 constexpr int kNormWidth = 8;         // of a pack that becomes FP8
 constexpr int kQuantizingBlocks = 2;  // of a multiprocessor
 
-// mean = sum_c v / C, rstd = 1 / sqrt(sum_c (v - mean)^2 / C + eps), out = (v - mean) * rstd * w + b, where
-// v = x, or res = x + y + bias with a residual. To FP8, a group of warps has several rows at once, so that
-// enough is on its way from memory.
-template <class T, int kWidth, int kHeld, bool kResidual, class Copy>
+// mean = sum_c v / C, rstd = 1 / sqrt(sum_c (v - mean)^2 / C + eps), out = (v - mean) * rstd * w + b,
+// v = x. To FP8, a group of warps has several rows at once, so that enough is on its way from memory.
+template <class T, int kWidth, int kHeld, class Copy>
 __global__ void __launch_bounds__(kThreads, Copy::kFp8 ? kQuantizingBlocks : 0)
     layernorm_forward_kernel(Forward<T> f, Copy copy, int64_t rows, int cols, int warps) {
   await_predecessor();
@@ -157,14 +135,13 @@ __global__ void __launch_bounds__(kThreads, Copy::kFp8 ? kQuantizingBlocks : 0)
     const int64_t row = first_row + at, offset = row * cols;
     // All of these rows exist, or none; warps without a row still meet the others at barriers.
     const int end = at < set && row < rows ? cols : 0;
-    Values x[kRows][kPacks], y[kRows][kPacks];
+    Values x[kRows][kPacks];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
       for (int j = 0; j < kPacks; ++j) {
         if (column(j) >= end) continue;
         x[r][j] = Values::load_once(f.x + offset + r * cols + column(j));
-        if constexpr (kResidual) y[r][j] = Values::load_once(f.y + offset + r * cols + column(j));
       }
     }
     float v[kWidth], mean[kRows] = {}, rstd[kRows] = {};
@@ -173,7 +150,6 @@ __global__ void __launch_bounds__(kThreads, Copy::kFp8 ? kQuantizingBlocks : 0)
 #pragma unroll
       for (int j = 0; j < kPacks; ++j) {
         if (column(j) >= end) continue;
-        x[r][j] = load_with_residual<T, kWidth, kResidual>(f, offset + r * cols, column(j), x[r][j], y[r][j]);
         x[r][j].get(v);
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) mean[r] += v[i];
@@ -225,23 +201,20 @@ __global__ void __launch_bounds__(kThreads, Copy::kFp8 ? kQuantizingBlocks : 0)
 
 // The same for rows too long for registers. A block has a row; each thread reads back only what it wrote
 // itself.
-template <class T, int kWidth, bool kResidual>
+template <class T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads) layernorm_forward_long_kernel(Forward<T> f, int cols) {
   await_predecessor();
   const int64_t row = blockIdx.x, offset = row * cols;
   const int first = static_cast<int>(threadIdx.x) * kWidth, step = static_cast<int>(blockDim.x) * kWidth;
-  const T* from = kResidual ? f.res : f.x;
   float v[kWidth], sum = 0.0F, squares = 0.0F;
   for (int c = first; c < cols; c += step) {
-    const auto x = Pack<T, kWidth>::load(f.x + offset + c);
-    const auto y = kResidual ? Pack<T, kWidth>::load(f.y + offset + c) : x;
-    load_with_residual<T, kWidth, kResidual>(f, offset, c, x, y).get(v);
+    Pack<T, kWidth>::load(f.x + offset + c).get(v);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) sum += v[i];
   }
   const float mean = block_reduce(sum, Sum{}) / static_cast<float>(cols);
   for (int c = first; c < cols; c += step) {
-    Pack<T, kWidth>::load(from + offset + c).get(v);
+    Pack<T, kWidth>::load(f.x + offset + c).get(v);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) squares += (v[i] - mean) * (v[i] - mean);
   }
@@ -252,7 +225,7 @@ __global__ void __launch_bounds__(kMaxThreads) layernorm_forward_long_kernel(For
   }
   for (int c = first; c < cols; c += step) {
     float w[kWidth], b[kWidth];
-    Pack<T, kWidth>::load(from + offset + c).get(v);
+    Pack<T, kWidth>::load(f.x + offset + c).get(v);
     Pack<T, kWidth>::load(f.w + c).get(w);
     Pack<T, kWidth>::load(f.b + c).get(b);
 #pragma unroll
@@ -518,17 +491,17 @@ T* optional_ptr(const Tensor& t) {
   return t.data ? t.ptr<T>() : nullptr;
 }
 
-template <bool kResidual, int kWidth, class T, class Copy>
+template <int kWidth, class T, class Copy>
 void launch_forward(Queue& queue, const Forward<T>& f, const Copy& copy, int64_t rows, int cols) {
   if constexpr (!Copy::kFp8) {
     if (cols > kMaxHeldCols)
-      return launch(queue, layernorm_forward_long_kernel<T, kWidth, kResidual>, grid_size(rows), kMaxThreads,
-                    0, f, cols);
+      return launch(queue, layernorm_forward_long_kernel<T, kWidth>, grid_size(rows), kMaxThreads, 0, f,
+                    cols);
   }
   const RowLayout layout = row_layout(cols);
   const int groups = kThreads / 32 / layout.warps;
   with_held(layout.held, [&](auto held) {
-    const auto kernel = layernorm_forward_kernel<T, kWidth, held(), kResidual, Copy>;
+    const auto kernel = layernorm_forward_kernel<T, kWidth, held(), Copy>;
     if constexpr (Copy::kFp8)
       CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, copy.bytes()));
     launch(queue, kernel, grid_size(ceil_div(rows, copy.rows(groups))),
@@ -626,10 +599,9 @@ void LayerNormForward::run(Cuda& cuda) const {
   const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {out, x, w, b});
   with_pack(x.dtype, wide, [&](auto type, auto width) {
     using T = decltype(type);
-    const Forward<T> f{nullptr, out.ptr<T>(), mean.ptr<float>(), rstd.ptr<float>(), x.ptr<T>(),
-                       nullptr, nullptr,      w.ptr<T>(),        b.ptr<T>()};
-    if (x.numel() > 0)
-      launch_forward<false, width()>(cuda.queue, f, NoCopy{}, x.rows(), column_count(x.cols()));
+    const Forward<T> f{out.ptr<T>(), mean.ptr<float>(), rstd.ptr<float>(),
+                       x.ptr<T>(),   w.ptr<T>(),        b.ptr<T>()};
+    if (x.numel() > 0) launch_forward<width()>(cuda.queue, f, NoCopy{}, x.rows(), column_count(x.cols()));
   });
 }
 
@@ -637,27 +609,15 @@ void QuantizeLayerNorm::run(Cuda& cuda) const {
   const Fp8Output to = fp8_output(kName, q, qt, x);
   stepladder::check(wide_rows(x.cols(), {w, b}), kName, ": operands are not aligned to ", kWideBytes,
                     " bytes");
-  const Forward<BFloat16> f{nullptr, nullptr, mean.ptr<float>(), rstd.ptr<float>(), x.ptr<BFloat16>(),
-                            nullptr, nullptr, w.ptr<BFloat16>(), b.ptr<BFloat16>()};
+  const Forward<BFloat16> f{nullptr,           mean.ptr<float>(), rstd.ptr<float>(),
+                            x.ptr<BFloat16>(), w.ptr<BFloat16>(), b.ptr<BFloat16>()};
   if (x.numel() == 0) return;
   const auto tile = fp8_tile(x, kForwardParts, cuda.shared_limit - kStaticShared, cuda.multiprocessors);
   stepladder::check(tile.has_value(), kName, ": rows of ", x,
                     " are too long for this device's shared memory");
   with_fp8_type(one_of(q, qt).dtype, [&](auto type) {
-    launch_forward<false, kNormWidth>(cuda.queue, f, Fp8Copy<decltype(type)>{to, *tile}, x.rows(),
-                                      column_count(x.cols()));
-  });
-}
-
-void ResidualLayerNormForward::run(Cuda& cuda) const {
-  const Tensor out = norm.out, mean = norm.mean, rstd = norm.rstd, w = params.w, b = params.b;
-  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {res, out, x, y, bias, w, b});
-  with_pack(x.dtype, wide, [&](auto type, auto width) {
-    using T = decltype(type);
-    const Forward<T> f{res.ptr<T>(), out.ptr<T>(),          mean.ptr<float>(), rstd.ptr<float>(), x.ptr<T>(),
-                       y.ptr<T>(),   optional_ptr<T>(bias), w.ptr<T>(),        b.ptr<T>()};
-    if (x.numel() > 0)
-      launch_forward<true, width()>(cuda.queue, f, NoCopy{}, x.rows(), column_count(x.cols()));
+    launch_forward<kNormWidth>(cuda.queue, f, Fp8Copy<decltype(type)>{to, *tile}, x.rows(),
+                               column_count(x.cols()));
   });
 }
 

@@ -50,9 +50,9 @@ struct Descriptors {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.m);
     }
     const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, DType type, cublasOperation_t op, int64_t rows,
-                            int64_t cols, int64_t padding = 0) {
+                            int64_t cols) {
       if (op == CUBLAS_OP_T) std::swap(rows, cols);
-      CUBLAS_CHECK(cublasLtMatrixLayoutInit(&to, cuda_type(type), rows, cols, rows + padding));
+      CUBLAS_CHECK(cublasLtMatrixLayoutInit(&to, cuda_type(type), rows, cols, rows));
       const auto batch = static_cast<int32_t>(key.batch);
       const int64_t stride = rows * cols;
       CUBLAS_CHECK(
@@ -61,8 +61,8 @@ struct Descriptors {
                                                     sizeof stride));
     };
     layout(a, key.a_type, key.op_a, key.m, key.k);
-    layout(b, key.b_type, key.op_b, key.k, key.n, key.b_padding);
-    layout(d, key.dtype, CUBLAS_OP_N, key.m, key.n, key.d_padding);
+    layout(b, key.b_type, key.op_b, key.k, key.n);
+    layout(d, key.dtype, CUBLAS_OP_N, key.m, key.n);
   }
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
@@ -87,8 +87,7 @@ std::string text_of(const MatmulKey& key) {
              is_fp8(key.a_type) ? cat(name_of(key.a_type), '*', name_of(key.b_type), ' ') : "",
              key.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32" : name_of(key.dtype), " epilogue ",
              static_cast<int>(key.epilogue), key.write == Write::add ? " add" : "", key.apart ? " C" : "",
-             " aligned ", key.alignment, key.b_padding > 0 ? cat(" b+", key.b_padding) : "",
-             key.d_padding > 0 ? cat(" d+", key.d_padding) : "");
+             " aligned ", key.alignment);
 }
 
 double median(std::array<double, kRounds> values) {

@@ -35,8 +35,7 @@ struct MatmulKey {
   cublasComputeType_t compute;
   Write write;  // of D, and in a request of the bias gradient too
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  uint32_t alignment = 0;                // of all operands, in bytes
-  int64_t b_padding = 0, d_padding = 0;  // elements between columns as stored
+  uint32_t alignment = 0;  // of all operands, in bytes
   DType a_type = dtype, b_type = dtype;
   bool apart = false;  // what is added to is C, not D
 

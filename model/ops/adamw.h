@@ -58,10 +58,10 @@ struct ClipGradNorm {
 struct AdamW {
   float beta1, beta2, eps, weight_decay;
 };
-/// One tensor of a multi-tensor AdamW step. `w`, `m` and `v` are f32; `g` is float; `low`, where there is
-/// one, gets a copy of the new weights in g's type.
+/// One tensor of a multi-tensor AdamW step. `w`, `m` and `v` are f32; `g` is float; `param_copy`, where there
+/// is one, gets a copy of the new weights in g's type.
 struct AdamWTensor {
-  Tensor w, g, m, v, low;
+  Tensor w, g, m, v, param_copy;
   bool decay = false;
 };
 
@@ -80,13 +80,14 @@ struct AdamWStep {
                       loss_scaler_fits(loss_scaler));
     for (const AdamWTensor& t : tensors)
       expect(*this, all_f32(t.w, t.m, t.v) && one_float_type(t.g) && same_shape(t.w, t.g, t.m, t.v) &&
-                        (!present(t.low) || (one_float_type(t.g, t.low) && same_shape(t.w, t.low))));
+                        (!present(t.param_copy) ||
+                         (one_float_type(t.g, t.param_copy) && same_shape(t.w, t.param_copy))));
   }
   Work work() const {
     Work work{OpKind::adamw, {schedule, clip, loss_scaler}, {}};
     for (const AdamWTensor& t : tensors) {
       work.read.insert(work.read.end(), {t.w, t.g, t.m, t.v});
-      work.written.insert(work.written.end(), {t.w, t.m, t.v, t.low});
+      work.written.insert(work.written.end(), {t.w, t.m, t.v, t.param_copy});
     }
     return work;
   }

@@ -44,17 +44,6 @@ struct MergeQkv {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// SplitQkv of qkv + bias (3C).
-struct BiasSplitQkv {
-  static constexpr const char* kName = "bias_split_qkv";
-  Tensor q, k, v, qkv, bias;
-  void check() const {
-    expect(*this, qkv_fits(qkv, q, k, v) && one_float_type(qkv, bias) && one_per_column(qkv, bias));
-  }
-  Work work() const { return {OpKind::copy, {qkv, bias}, {q, k, v}}; }
-  void run(Cpu&) const, run(Cuda&) const;
-};
-
 /// out (B,NH,T,HS) = x (B,T,C)
 struct SplitHeads {
   static constexpr const char* kName = "split_heads";

@@ -14,6 +14,12 @@ inline bool cross_entropy_fits(const Tensor& losses, const Tensor& logits, const
          one_per_row(logits, losses, targets) && V > 0 && V <= logits.cols();
 }
 
+/// What the gradient of a loss is multiplied by: factor, and loss_scaler[0] where there is one.
+struct LossScale {
+  float factor;
+  Tensor loss_scaler = {};
+};
+
 /// logp = logits - logsumexp(logits). Rows of logits may be longer than logp's: what is beyond is padding,
 /// not read.
 struct LogSoftmaxForward {
@@ -48,17 +54,16 @@ struct NllLossForward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// dlogp = -scale at target, else 0; times loss_scaler[0] where there is one.
+/// dlogp = -scale at target, else 0.
 struct NllLossBackward {
   static constexpr const char* kName = "nll_loss_backward";
   Tensor dlogp, targets;
-  float scale;
-  Tensor loss_scaler = {};
+  LossScale scale;
   void check() const {
-    expect(*this,
-           all_f32(dlogp) && is_i32(targets) && one_per_row(dlogp, targets) && loss_scaler_fits(loss_scaler));
+    expect(*this, all_f32(dlogp) && is_i32(targets) && one_per_row(dlogp, targets) &&
+                      loss_scaler_fits(scale.loss_scaler));
   }
-  Work work() const { return {OpKind::cross_entropy, {targets, loss_scaler}, {dlogp}}; }
+  Work work() const { return {OpKind::cross_entropy, {targets, scale.loss_scaler}, {dlogp}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
 
@@ -81,19 +86,18 @@ struct CrossEntropyForward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// The same, and in place logits = scale * (softmax(logits) - onehot(target)), times loss_scaler[0] where
-/// there is one; columns from V on get 0. Normalised logits and probabilities are never stored.
+/// The same, and in place logits = scale * (softmax(logits) - onehot(target)); columns from V on get 0.
+/// Normalised logits and probabilities are never stored.
 struct CrossEntropyForwardBackward {
   static constexpr const char* kName = "cross_entropy_forward_backward";
   Tensor losses, logits, targets;
   int64_t V;
-  float scale;
-  Tensor loss_scaler = {};
+  LossScale scale;
   void check() const {
-    expect(*this, cross_entropy_fits(losses, logits, targets, V) && loss_scaler_fits(loss_scaler));
+    expect(*this, cross_entropy_fits(losses, logits, targets, V) && loss_scaler_fits(scale.loss_scaler));
   }
   Work work() const {
-    return {OpKind::cross_entropy, {targets, loss_scaler, first_columns(logits, V)}, {losses, logits}};
+    return {OpKind::cross_entropy, {targets, scale.loss_scaler, first_columns(logits, V)}, {losses, logits}};
   }
   void run(Cpu&) const, run(Cuda&) const;
 };

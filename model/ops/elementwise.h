@@ -14,6 +14,17 @@ struct Add {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
+/// out (N,C) = x + y + bias (C): a linear layer's bias and the residual that its result is added to.
+struct AddBiasResidual {
+  static constexpr const char* kName = "add_bias_residual";
+  Tensor out, x, y, bias;
+  void check() const {
+    expect(*this, one_float_type(out, x, y, bias) && same_shape(out, x, y) && one_per_column(x, bias));
+  }
+  Work work() const { return {OpKind::elementwise, {x, y, bias}, {out}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
 /// out = a * b
 struct Mul {
   static constexpr const char* kName = "mul";

@@ -22,15 +22,6 @@ inline bool embedding_fits(const Tensor& rows, const Tensor& tokens, const Tenso
          dim(rows, -1) == dim(wte, 1);
 }
 
-/// out (B,T,C) = wte[tokens]
-struct EmbeddingForward {
-  static constexpr const char* kName = "embedding_forward";
-  Tensor out, tokens, wte;
-  void check() const { expect(*this, embedding_fits(out, tokens, wte)); }
-  Work work() const { return {OpKind::embedding, {tokens, looked_up(wte, tokens)}, {out}}; }
-  void run(Cpu&) const, run(Cuda&) const;
-};
-
 /// dwte (V,C) += dout summed over the rows of each token; the same bits every time.
 struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";
@@ -39,15 +30,6 @@ struct EmbeddingBackward {
   Work work() const {
     return {OpKind::embedding, {tokens, dout, looked_up(dwte, tokens)}, {looked_up(dwte, tokens)}};
   }
-  void run(Cpu&) const, run(Cuda&) const;
-};
-
-/// x (B,T,C) += wpe[t]
-struct AddPosition {
-  static constexpr const char* kName = "add_position";
-  Tensor x, wpe;
-  void check() const { expect(*this, positions_fit(x, wpe)); }
-  Work work() const { return {OpKind::embedding, {x, positions_of(wpe, x)}, {x}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
 

@@ -1,5 +1,4 @@
-// LayerNorm (Ba et al. 2016) of x (N,C) in one kernel, with a residual, and its gradients; mean and rstd (N)
-// are f32.
+// LayerNorm (Ba et al. 2016) of x (N,C) in one kernel, and its gradients; mean and rstd (N) are f32.
 #pragma once
 
 #include "model/ops/op.h"
@@ -30,26 +29,6 @@ struct NormInput {
 /// Weight and bias of a LayerNorm, or their gradients: (C).
 struct NormParams {
   Tensor w, b;
-};
-
-/// res = x + y + bias (C; empty: none), then LayerNormForward of res as stored. res may be x.
-struct ResidualLayerNormForward {
-  static constexpr const char* kName = "residual_layernorm_forward";
-  Tensor res;
-  Normalized norm;
-  Tensor x, y, bias;
-  NormParams params;
-  void check() const {
-    const auto& [out, mean, rstd] = norm;
-    const auto& [w, b] = params;
-    expect(*this, one_float_type(res, out, x, y, w, b) && all_f32(mean, rstd) && same_shape(res, out, x, y) &&
-                      one_per_column(x, w, b) && one_per_row(x, mean, rstd) &&
-                      (!present(bias) || (one_float_type(x, bias) && one_per_column(x, bias))));
-  }
-  Work work() const {
-    return {OpKind::layernorm, {x, y, bias, params.w, params.b}, {res, norm.out, norm.mean, norm.rstd}};
-  }
-  void run(Cpu&) const, run(Cuda&) const;
 };
 
 /// dx += rstd * (dxhat - mean_c(dxhat) - xhat * mean_c(dxhat * xhat)), dxhat = dout * w;

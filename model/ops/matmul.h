@@ -11,13 +11,11 @@ const char* name_of(MatOp op);
 /// Precision of f32 products: full fp32, or inputs rounded to TF32's 10-bit mantissa with f32 accumulation.
 enum class Precision { fp32, tf32 };
 
-/// `batch` products of (M,K) and (K,N), and the matrices as they are stored: rows of a and out may be padded.
+/// `batch` products of (M,K) and (K,N), and the rows and columns of a and b as they are stored.
 struct MatmulShape {
   int64_t batch = 1, M = 0, N = 0, K = 0;
-  int64_t a_rows = 0, a_cols = 0, b_rows = 0, b_cols = 0, out_cols = 0;
-  bool fits = false;    // shapes and types do
-  bool padded = false;  // rows of out or a are longer than the product is
-  bool fits_unpadded() const { return fits && !padded; }
+  int64_t a_rows = 0, a_cols = 0, b_rows = 0, b_cols = 0;
+  bool fits = false;  // shapes and types do
 };
 /// Of Matmul's operands.
 MatmulShape matmul_shape(const Tensor& out, const Tensor& a, const Tensor& b, MatOp op);
@@ -29,11 +27,9 @@ Work matmul_work(const Tensor& out, const Tensor& a, const Tensor& b, MatOp op, 
 /// out = or += op(a) op(b). NN: (M,K)(K,N); NT: (M,K)(N,K)^T; TN: (K,M)^T(K,N); out (M,N).
 /// When out or b has rank 2, leading dimensions of a (and of b for TN) are flattened into rows; otherwise all
 /// leading dimensions are a batch and must agree. 16-bit operands are multiplied exactly and accumulated in
-/// f32; += may round the product to out's type before it is added, as cuBLAS does. Where b (for TN: out) has
-/// rank 2, rows of out (NT) or a (NN, TN) may be longer than the product is: what is beyond is padding,
-/// neither read nor written. FP8 operands, at least one of them f8e4m3, stand for element * *scale and give a
-/// 16-bit out; NT of rank-2 b only, rows of a may be padded. On CUDA they need sm_89, scales on 16 bytes, and
-/// M, N and K that are multiples of 16.
+/// f32; += may round the product to out's type before it is added, as cuBLAS does. FP8 operands, at least one
+/// of them f8e4m3, stand for element * *scale and give a 16-bit out; NT of rank-2 b only. On CUDA they need
+/// sm_89, scales on 16 bytes, and M, N and K that are multiples of 16.
 struct Matmul {
   static constexpr const char* kName = "matmul";
   Tensor out, a, b;
@@ -47,7 +43,7 @@ struct Matmul {
 /// out (N,Cout) and x (N,Cin) fit w (Cout,Cin) and b (Cout).
 inline bool linear_fits(const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& b) {
   return one_float_type(out, b) && w.shape.rank() == 2 && one_per_column(out, b) &&
-         matmul_shape(out, x, w, MatOp::NT).fits_unpadded();
+         matmul_shape(out, x, w, MatOp::NT).fits;
 }
 
 /// out (N,Cout) = residual (N,Cout; empty: none) + x w^T + b; x and w may be FP8 as Matmul's are, residual
@@ -81,7 +77,7 @@ struct LinearGeluBackward {
   Write write;
   void check() const {
     expect(*this, one_float_type(dpre, db, dout, pre) && w.shape.rank() == 2 && same_shape(dpre, pre) &&
-                      one_per_column(dpre, db) && matmul_shape(dpre, dout, w, MatOp::NN).fits_unpadded());
+                      one_per_column(dpre, db) && matmul_shape(dpre, dout, w, MatOp::NN).fits);
   }
   Work work() const {
     Work work = matmul_work(dpre, dout, w, MatOp::NN, Write::set, {pre}, {db});
@@ -98,7 +94,7 @@ struct LinearWeightBackward {
   Write write;
   void check() const {
     expect(*this, one_float_type(dw, db, dout) && dw.shape.rank() == 2 && db.shape == Shape{dw.shape[0]} &&
-                      matmul_shape(dw, dout, x, MatOp::TN).fits_unpadded());
+                      matmul_shape(dw, dout, x, MatOp::TN).fits);
   }
   Work work() const {
     Work work = matmul_work(dw, dout, x, MatOp::TN, write, {}, {db});

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import torch
+import torch._inductor.config
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn import functional as F
@@ -170,6 +171,8 @@ class Trainer:
                                                  device_ids=None if device.type == "cpu" else [device.index])
         self.forward: Callable = self.model
         if features.compile:
+            # Before the vocabulary is padded, inductor does not pad its products either.
+            torch._inductor.config.shape_padding = features.padded  # noqa: SLF001
             self.forward = torch.compile(self.model, mode=features.compile, fullgraph=self.world_size == 1,
                                          dynamic=False)
 

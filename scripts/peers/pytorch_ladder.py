@@ -27,13 +27,13 @@ LADDER = {
     "03_fused_adamw": "AdamW(fused=True), clipping by multi-tensor kernels",
     "04_pinned_loader": "pin_memory() and non_blocking copies, a batch ahead",
     "05_mixed_precision": "autocast to bfloat16, or to float16 with GradScaler",
-    "06_fused_kernels": "torch.compile",
-    "07_flash_attention": "scaled_dot_product_attention",
-    "08_compiled_step": "torch.compile(mode=--compile-mode), by default with CUDA graphs",
-    "09_padded_vocab": "vocabulary 50257 -> 50304",
-    "10_large_batch": "without --batch: the largest power of two that fits, found by search",
-    "11_multi_gpu": "DistributedDataParallel, over NCCL or on the CPU gloo; compiled, without CUDA graphs",
-    "12_zero1": "ZeroRedundancyOptimizer",
+    "08_fused_elementwise": "torch.compile, which fuses all three; inductor's shape padding off until the vocabulary's",
+    "09_flash_attention": "scaled_dot_product_attention",
+    "10_padded_vocab": "vocabulary 50257 -> 50304; inductor may pad shapes, as by default",
+    "13_cuda_graphs": "torch.compile(mode=--compile-mode), by default with CUDA graphs",
+    "14_large_batch": "without --batch: the largest power of two that fits, found by search",
+    "15_multi_gpu": "DistributedDataParallel, over NCCL or on the CPU gloo; compiled, without CUDA graphs",
+    "16_zero1": "ZeroRedundancyOptimizer",
 }
 ATTENTION = ("auto", "flash", "cudnn")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -104,7 +104,7 @@ def parse(arguments: list[str]):
             ("model", tuple(MODELS), "GPT-2 of this size"),
             ("backend", ("auto", "cpu", "cuda"), "auto takes cuda where there is a device"),
             ("dtype", ("auto", "bf16", "fp16"), "of mixed precision; auto: bf16 where the device has it"),
-            ("compile-mode", COMPILE_MODES, "torch.compile's, from 08_compiled_step on; default: reduce-overhead"),
+            ("compile-mode", COMPILE_MODES, "torch.compile's, from 13_cuda_graphs on; default: reduce-overhead"),
             ("attention", ATTENTION, "backend of scaled_dot_product_attention; auto: PyTorch's choice")):
         default = "reduce-overhead" if name == "compile-mode" else choices[0]
         parser.add_argument(f"--{name}", choices=choices, default=default, help=what)
@@ -221,12 +221,12 @@ def features_of(settings, device):
         half = {"bf16": torch.bfloat16, "fp16": torch.float16}[name]
     if lacks and (half == torch.bfloat16 or settings.rung == "02_tf32"):
         raise UnsupportedError(lacks)
-    several = climbed("11_multi_gpu")  # whose reductions are outside of CUDA graphs
-    mode = (settings.compile_mode if climbed("08_compiled_step") and not several else
-            "default" if climbed("06_fused_kernels") else "")
+    several = climbed("15_multi_gpu")  # whose reductions are outside of CUDA graphs
+    mode = (settings.compile_mode if climbed("13_cuda_graphs") and not several else
+            "default" if climbed("08_fused_elementwise") else "")
     return Features(tf32=climbed("02_tf32"), fused_adamw=climbed("03_fused_adamw"), pinned=climbed("04_pinned_loader"),
-                    half=half, compile=mode, flash=climbed("07_flash_attention"), attention=settings.attention,
-                    padded=climbed("09_padded_vocab"), zero=climbed("12_zero1"))
+                    half=half, compile=mode, flash=climbed("09_flash_attention"), attention=settings.attention,
+                    padded=climbed("10_padded_vocab"), zero=climbed("16_zero1"))
 
 
 class Run:
@@ -244,7 +244,7 @@ class Run:
         self.torch, self.settings, self.events = torch, settings, events
         self.device = choose_device(settings, torch)
         if settings.world_size > 1:
-            if settings.rung < "11_multi_gpu":
+            if settings.rung < "15_multi_gpu":
                 raise InputError(f"{settings.rung} runs on one device: start it without torchrun")
             torch.distributed.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
         self.features = features_of(settings, self.device)
@@ -357,7 +357,7 @@ class Run:
         """Returns the exit code."""
         from pytorch_gpt2 import Batches
         settings = self.settings
-        if settings.rung >= "10_large_batch" and not settings.batch:
+        if settings.rung >= "14_large_batch" and not settings.batch:
             self.search_batch()
         trainer, batches = self.build()
         if settings.eval_every:

@@ -138,13 +138,9 @@ def embedding():
         if suffix == ".one_token":
             tokens[:] = 1
         wte, wpe, dout = normal(V, C), normal(T + 2, C), normal(B, T, C)
-        case("embedding_forward" + suffix, lambda tokens, wte: F.embedding(tokens, wte),
-             {"tokens": tokens, "wte": wte}, ["out"])
         case("embedding_backward" + suffix,
              lambda tokens, dout: gradient(lambda w: F.embedding(tokens, w), dout, f64(wte)),
              {"tokens": tokens, "dout": dout}, ["dwte"], {"dwte": normal(V, C)}, reduce=B * T)
-        case("add_position" + suffix, lambda wpe: wpe[:T].expand(B, T, C), {"wpe": wpe}, ["x"],
-             {"x": normal(B, T, C)})
         case("position_backward" + suffix,
              lambda dout: gradient(lambda w: w[:T].expand(B, T, C), dout, f64(wpe)),
              {"dout": dout}, ["dwpe"], {"dwpe": normal(T + 2, C)}, reduce=B)
@@ -191,14 +187,7 @@ def layernorm():
         case("layernorm_forward" + suffix, lambda x, w, b: (norm(x, w, b), *statistics(x)),
              {"x": x, "w": w, "b": b}, ["out", "mean", "rstd"], reduce=C)
 
-        def residual(x, y, w, b, bias=0.0):
-            res = (x + y + bias).to(torch.float32).to(torch.float64)  # as stored
-            return res, norm(res, w, b), *statistics(res)
-
-        operands = {"x": x, "y": y, "w": w, "b": b}
-        outputs = ["res", "out", "mean", "rstd"]
-        case("residual_layernorm_forward" + suffix, residual, {**operands, "bias": bias}, outputs, reduce=C)
-        case("residual_layernorm_forward.unbiased" + suffix, residual, operands, outputs, reduce=C)
+        case("add_bias_residual" + suffix, lambda x, y, bias: x + y + bias, {"x": x, "y": y, "bias": bias}, ["out"])
 
         dout, before = normal(*shape), {"dx": normal(*shape), "dw": normal(C), "db": normal(C)}
         mean, rstd = (s.to(torch.float32) for s in statistics(f64(x)))
@@ -290,9 +279,6 @@ def attention():
              ["q", "k", "v"])
         case("merge_qkv" + suffix, lambda q, k, v: torch.cat([merge(q), merge(k), merge(v)], -1),
              {"q": q, "k": k, "v": v}, ["qkv"])
-        case("bias_split_qkv" + suffix,
-             lambda qkv, bias: tuple(heads(part) for part in (qkv + bias).split(C, -1)),
-             {"qkv": qkv, "bias": normal(3 * C)}, ["q", "k", "v"])
         case("split_heads" + suffix, lambda x: heads(x), {"x": x}, ["out"])
         case("merge_heads" + suffix, lambda x: merge(x), {"x": q}, ["out"])
 

@@ -1,5 +1,5 @@
-// AdamW as one kernel per operation takes the step and its learning rate from the host, so that 08 cannot
-// record the update; it is all f32, so that 05's gradients are widened and its weights narrowed around it.
+// AdamW as one kernel per operation is all f32: 05's gradients are widened and its weights narrowed around
+// it. A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
 #include <algorithm>
 #include <cmath>
 
@@ -10,78 +10,92 @@
 namespace stepladder {
 namespace {
 
-class Variant final : public Trainer {
- public:
-  Variant(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper)
-      : Trainer(ops, arena, config, hyper), feed(ops, arena, config) {
-    if (config.half == DType::f16)
-      throw UnsupportedError(
-          "fp16 needs a loss scaler, which is in the fused clipping and AdamW: use --dtype bf16");
-    const auto f32 = [&](const char* name, Shape shape) { return arena.alloc(name, DType::f32, shape); };
-    const auto act = [&](const char* name, Shape shape) { return arena.alloc(name, config.half, shape); };
+struct Gpt2Trainer final : Trainer {
+  using Trainer::Trainer;
 
-    // The padding's weights are 0 and stay so: its logits count neither in the loss nor in its gradient.
-    const int64_t C = config.C, NH = config.NH, Vp = (config.V + 127) / 128 * 128;
+  // B sequences of T tokens; L blocks of C channels in NH heads.
+  const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
+  // V tokens in the vocabulary; Vp rows of wte and columns of the logits.
+  const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
+  // Type of activations and gradients.
+  const DType act = config.half;
+  // Products of f32 tensors: in full precision, or of inputs rounded to TF32.
+  const Precision precision = Precision::tf32;
 
-    // Parameters in f32, their 16-bit copy, gradients and AdamW moments.
-    params = Params(arena, "params", config, DType::f32, Vp);
-    weights = Params(arena, "weights", config, config.half, Vp);
-    grads = Params(arena, "grads", config, config.half, Vp);
-    adam_m = Params(arena, "adam_m", config, DType::f32, Vp);
-    adam_v = Params(arena, "adam_v", config, DType::f32, Vp);
+  // Parameters, those that the passes read, gradients, AdamW's moments; the output head is wte too.
+  Params params{arena, "params", config, f32, Vp};
+  Params weights{arena, "weights", config, act, Vp};
+  Params grads{arena, "grads", config, act, Vp};
+  Params adam_m{arena, "adam_m", config, f32, Vp};
+  Params adam_v{arena, "adam_v", config, f32, Vp};
 
-    // The batch.
-    tokens = arena.alloc("batch/tokens", DType::i32, {B, T});
-    targets = arena.alloc("batch/targets", DType::i32, {B, T});
+  // The batch, its loss, and the global norm of its gradients.
+  Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
+  Tensor targets = arena.alloc("batch/targets", i32, {B, T});
+  Feed feed{ops, arena, config};  // the next batch on its way
+  Tensor loss = arena.alloc("batch/loss", f32, {1});
+  Tensor norm = arena.alloc("batch/norm", f32, {1});
 
-    // Activations that the backward pass reads. res1[l] and norm1(l) come before block l, and after the last.
-    res1 = act("activations/res1", {L + 1, B, T, C});
-    ln1 = act("activations/ln1", {L + 1, B, T, C});
-    ln1mean = f32("activations/ln1mean", {L + 1, B, T});
-    ln1rstd = f32("activations/ln1rstd", {L + 1, B, T});
-    qkv = act("activations/qkv", {L, B, T, 3 * C});
-    lse = f32("activations/lse", {L, B, NH, T});
-    atty = act("activations/atty", {L, B, T, C});
-    res2 = act("activations/res2", {L, B, T, C});
-    ln2 = act("activations/ln2", {L, B, T, C});
-    ln2mean = f32("activations/ln2mean", {L, B, T});
-    ln2rstd = f32("activations/ln2rstd", {L, B, T});
-    fch = act("activations/fch", {L, B, T, 4 * C});
-    fcgelu = act("activations/fcgelu", {L, B, T, 4 * C});
-    logits = act("activations/logits", {B, T, (Vp + 7) / 8 * 8});  // rows of whole 16-byte words
-    losses = f32("activations/losses", {B, T});
+  // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
+  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // in front of block l
+  Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
+  Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
+  Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
+  Tensor qkvs = arena.alloc("activations/qkvs", act, {L, B, T, 3 * C});
+  Tensor lse = arena.alloc("activations/lse", f32, {L, B, NH, T});  // log of the softmax's sums
+  Tensor atty = arena.alloc("activations/atty", act, {L, B, T, C});
+  Tensor res2 = arena.alloc("activations/res2", act, {L, B, T, C});  // res1 + attention
+  Tensor ln2 = arena.alloc("activations/ln2", act, {L, B, T, C});
+  Tensor ln2mean = arena.alloc("activations/ln2mean", f32, {L, B, T});
+  Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
+  Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
+  Tensor fcgelu = arena.alloc("activations/fcgelu", act, {L, B, T, 4 * C});
+  Tensor lnf = arena.alloc("activations/lnf", act, {B, T, C});
+  Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
+  Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
+  Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
+  Tensor losses = arena.alloc("activations/losses", f32, {B, T});
 
-    // Memory that every layer uses again.
-    proj = act("scratch/proj", {B, T, C});
-    dres = act("scratch/dres", {B, T, C});
-    dln = act("scratch/dln", {B, T, C});
-    dqkv = act("scratch/dqkv", {B, T, 3 * C});
-    dfch = act("scratch/dfch", {B, T, 4 * C});
+  // Scratch that every block uses again.
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});
+  Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
+  Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
+  Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
 
-    // Clipping and AdamW.
-    ws = params.each(), lows = weights.each(), gs = grads.each(), ms = adam_m.each(), vs = adam_v.each();
-    squares = f32("scratch/squares", {static_cast<int64_t>(gs.size())});
-    clip = f32("scratch/clip", {1});
-    gradient = f32("scratch/gradient", {std::max(params.wte.numel(), params.fcw[0].numel())});
-    denominator = f32("scratch/denominator", {gradient.numel()});
+  // What clipping and AdamW work on, tensor by tensor.
+  Tensor clip = arena.alloc("scratch/clip", f32, {1});
+  std::vector<NamedTensor> ws = params.each(), gs = grads.each(), ms = adam_m.each(), vs = adam_v.each();
+  std::vector<NamedTensor> copies = weights.each();
+  Tensor squares = arena.alloc("scratch/squares", f32, {static_cast<int64_t>(gs.size())});
+  Tensor gradient = arena.alloc("scratch/gradient", f32, {std::max(Vp * C, 4 * C * C)});
+  Tensor denominator = arena.alloc("scratch/denominator", f32, {std::max(Vp * C, 4 * C * C)});
+
+  TrainerTensors tensors() const override {
+    return {params, adam_m, adam_v, weights, grads, logits, loss, norm};
   }
 
   void prepare() override {
-    // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
-    ops.set_matmul_precision(Precision::tf32);
-
+    // The parameters are in place: what derives from them, or from nothing.
+    ops.set_matmul_precision(precision);
     ops(Zero{weights.wte});  // the padding, which is in none of these
-    for (size_t i = 0; i < ws.size(); ++i) ops(Copy{lows[i].tensor, ws[i].tensor});
+    for (size_t i = 0; i < ws.size(); ++i) ops(Copy{copies[i].tensor, ws[i].tensor});
+    if (act == f16)
+      throw UnsupportedError(
+          "fp16 needs a loss scaler, which is in the fused clipping and AdamW: use --dtype bf16");
   }
+
+  // ---- one step ------------------------------------------------------------------------------------------
 
   void step(Loader& data, int64_t step, float lr) override {
     for (int micro = 0; micro < hyper.accumulate; ++micro) {
       const Batch batch = feed.next(data);
 
       load(batch);
-      if (!learn) compile();
-      if (micro == 0) clear();
-      learn();
+      if (!searched) search();
+      if (micro == 0) zero_grad();
+      if (!forward_backward) record();
+      forward_backward();
       // All of it is queued: the host does not wait for the device.
       feed.send_ahead();
     }
@@ -89,18 +103,33 @@ class Variant final : public Trainer {
     ops.phase(nullptr);
   }
 
-  // Searches the GEMMs' algorithms on the first batch, then records all but the update as graphs.
-  void compile() {
-    const auto forward_backward = [this] {
-      forward_to_logits();
+  // Times the algorithms that there are for each GEMM, on the first batch; the fastest are used from here on.
+  bool searched = false;
+  void search() {
+    ops.search([this] {
+      forward();
+      backward();
+    });
+    searched = true;
+  }
+
+  void zero_grad() {
+    ops.phase("zero gradients");
+    for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
+    ops(Zero{loss});
+  }
+
+  // Records both passes as one CUDA graph, in which a kernel may start while the one before still runs. They
+  // run once before: libraries set themselves up at first use, which can't be recorded.
+  std::function<void()> forward_backward;
+  void record() {
+    const auto both = [this] {
+      forward();
       backward();
     };
-    ops.search(forward_backward);
-    clear = ops.record([this] {
-      for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
-      ops(Zero{loss});
-    });
-    learn = ops.record(forward_backward);
+    both();
+    zero_grad();
+    forward_backward = ops.record(both, Launch::early);
   }
 
   void load(const Batch& batch) {
@@ -108,89 +137,108 @@ class Variant final : public Trainer {
     feed.deliver(tokens, targets, batch);
   }
 
+  // ---- forward -------------------------------------------------------------------------------------------
+
   void forward(const Batch& batch) override {
     load(batch);
-    forward_to_logits();
-    ops(CrossEntropyForward{losses, logits, targets, config.V});
-    ops(AddMean{loss, losses});
+    forward();
+    cross_entropy();
   }
 
-  void forward_to_logits() {
+  // logits = GPT-2(tokens)
+  void forward() {
     ops.phase("encoder");
     ops(EncoderForward{res1[0], tokens, weights.wte, weights.wpe});  // (B,T,C)
-    const Norm first = norm1(0);
-    ops(LayerNormForward{first.out, first.mean, first.rstd, res1[0], first.w, first.b});
 
     for (int64_t l = 0; l < L; ++l) {
       ops.phase("forward block", l);
+      ops(LayerNormForward{ln1[l], ln1mean[l], ln1rstd[l], res1[l], weights.ln1w[l], weights.ln1b[l]});
 
+      const Tensor qkv = qkvs[l];  // kept for the backward pass
       // qkv = ln1 W^T + b  (B,T,3C)
-      ops(LinearForward{qkv[l], ln1[l], weights.qkvw[l], weights.qkvb[l]});
+      ops(LinearForward{qkv, ln1[l], weights.qkvw[l], weights.qkvb[l]});
 
       // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,C)
-      ops(AttentionForward{atty[l], lse[l], qkv[l]});
+      ops(AttentionForward{atty[l], lse[l], qkv});
 
-      // res2 = res1 + atty W^T + b, ln2 = layernorm(res2)
+      // res2 = res1 + atty W^T + b
       ops(LinearForward{res2[l], atty[l], weights.attprojw[l], weights.attprojb[l], res1[l]});
+
       ops(LayerNormForward{ln2[l], ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
 
       // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
       ops(LinearGeluForward{fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]});
 
-      // res1 of the next block = res2 + fcgelu W^T + b, and its layernorm
-      const Norm next = norm1(l + 1);
+      // res1 of the next block = res2 + fcgelu W^T + b
       ops(LinearForward{res1[l + 1], fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]});
-      ops(LayerNormForward{next.out, next.mean, next.rstd, res1[l + 1], next.w, next.b});
     }
 
     ops.phase("classifier");
-    ops(Matmul{logits, ln1[L], weights.wte, MatOp::NT});  // (B,T,Vp)
+    ops(LayerNormForward{lnf, lnfmean, lnfrstd, res1[L], weights.lnfw, weights.lnfb});
+    ops(Matmul{logits, lnf, weights.wte, MatOp::NT});  // (B,T,Vp)
   }
 
-  void backward() {
-    // loss and dlogits, which take the memory of logits, in one pass.
-    ops.phase("classifier backward");
-    const Tensor dlogits = logits;
-    ops(CrossEntropyForwardBackward{losses, dlogits, targets, config.V,
-                                    1.0F / static_cast<float>(B * T * hyper.accumulate)});
+  // loss += mean of -log softmax(logits)[target]
+  void cross_entropy() {
+    ops(CrossEntropyForward{losses, logits, targets, V});
     ops(AddMean{loss, losses});
+  }
+
+  // ---- backward: gradients of weights are added to grads -------------------------------------------------
+
+  // Those of a step's only micro-batch are written instead, as epilogues that sum a bias gradient must.
+  const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
+
+  void backward() {
+    const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate)};
+    const Tensor dlogits = logits;  // in the same memory
+    ops.phase("classifier backward");
+    ops(CrossEntropyForwardBackward{losses, dlogits, targets, V, dloss});
+    ops(AddMean{loss, losses});
+
     ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
-    ops(Matmul{grads.wte, dlogits, ln1[L], MatOp::TN, write});
+    ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, write});
     ops(Zero{dres});
-    layernorm1_backward(L);
+    ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
+                          NormInput{res1[L], lnfmean, lnfrstd}, weights.lnfw});
 
     for (int64_t l = L - 1; l >= 0; --l) {
       ops.phase("backward block", l);
 
-      // MLP projection and GELU  (B,T,4C) <- (B,T,C); the projection's bias gradient came with dres
+      // res1 of the next block = res2 + gelu(fch) W^T + b  (B,T,4C) <- (B,T,C)
       ops(LinearGeluBackward{dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write});
       ops(Matmul{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, write});
 
-      // The layer before it  (B,T,C) <- (B,T,4C)
+      // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
       ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
       ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, write});
 
+      // LayerNorm, and the bias gradient of the projection before it: sums of the new dres
       ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
                             NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
 
-      // Attention projection
+      // res2 = res1 + atty W^T + b
       ops(Matmul{proj, dres, weights.attprojw[l], MatOp::NN});
       ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, write});
 
-      // Attention  (B,T,3C) <- (B,T,C)
-      ops(AttentionBackward{dqkv, proj, atty[l], lse[l], qkv[l]});
+      // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,3C) <- (B,T,C)
+      ops(AttentionBackward{dqkv, proj, atty[l], lse[l], qkvs[l]});
 
       // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
       ops(Matmul{dln, dqkv, weights.qkvw[l], MatOp::NN});
       ops(LinearWeightBackward{grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], write});
 
-      layernorm1_backward(l);
+      const Tensor dbias = l > 0 ? grads.fcprojb[l - 1] : Tensor{};
+      ops(LayerNormBackward{dres, NormParams{grads.ln1w[l], grads.ln1b[l]}, dbias, dln,
+                            NormInput{res1[l], ln1mean[l], ln1rstd[l]}, weights.ln1w[l]});
     }
 
     ops.phase("encoder backward");
     ops(EmbeddingBackward{grads.wte, tokens, dres});
     ops(PositionBackward{grads.wpe, dres});
   }
+
+  // ---- update --------------------------------------------------------------------------------------------
 
   void update(int64_t step, float lr) {
     // Clip the global norm: g *= min(1, grad_clip / norm), in f32 below.
@@ -214,41 +262,12 @@ class Variant final : public Trainer {
       ops(Sqrt{d, s});
       ops(Affine{d, d, unbias, hyper.eps});
       ops(AddCDiv{w, m, d, -rate});
-      ops(Copy{lows[i].tensor, w});
+      ops(Copy{copies[i].tensor, w});
     }
   }
-
- private:
-  // The LayerNorm of res1[l]: the first of block l, the last one of all for l = L.
-  struct Norm {
-    Tensor out, mean, rstd, w, b, dw, db;
-  };
-  Norm norm1(int64_t l) const {
-    return l < L ? Norm{ln1[l],          ln1mean[l],    ln1rstd[l],   weights.ln1w[l],
-                        weights.ln1b[l], grads.ln1w[l], grads.ln1b[l]}
-                 : Norm{ln1[L], ln1mean[L], ln1rstd[L], weights.lnfw, weights.lnfb, grads.lnfw, grads.lnfb};
-  }
-  // dres is then also the gradient of the output of the MLP before, whose bias gradient comes with it.
-  void layernorm1_backward(int64_t l) {
-    const Norm n = norm1(l);
-    const Tensor dbias = l > 0 ? grads.fcprojb[l - 1] : Tensor{};
-    ops(LayerNormBackward{dres, NormParams{n.dw, n.db}, dbias, dln, NormInput{res1[l], n.mean, n.rstd}, n.w});
-  }
-
-  const int64_t B = config.B, T = config.T, L = config.L;
-  Tensor tokens, targets;
-  Feed feed;
-
-  Tensor res1, ln1, ln1mean, ln1rstd, qkv, lse, atty, res2, ln2, ln2mean, ln2rstd, fch, fcgelu, losses;
-  Tensor proj, dres, dln, dqkv, dfch;
-  std::vector<NamedTensor> ws, lows, gs, ms, vs;
-  Tensor squares, clip, gradient, denominator;
-  // GEMMs write the gradients of a step's only micro-batch; those of several are added up.
-  const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
-  std::function<void()> clear, learn;  // the recorded parts of a step
 };
 
-STEPLADDER_RUNG(Variant);
+STEPLADDER_RUNG(Gpt2Trainer);
 
 }  // namespace
 }  // namespace stepladder

@@ -1,0 +1,20 @@
+// The rungs of the table that have a trainer of their own, as test parameters.
+#pragma once
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "bench/plan/ladder.h"
+
+namespace stepladder {
+
+/// Not those that run another rung's with the largest batch that fits.
+inline std::vector<Rung> trainers() {
+  std::vector<Rung> own;
+  std::ranges::copy_if(ladder(), std::back_inserter(own),
+                       [](const Rung& rung) { return rung.trainer == rung.name; });
+  return own;
+}
+
+}  // namespace stepladder

@@ -1,0 +1,228 @@
+// A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
+#include "model/data.h"
+#include "model/feed.h"
+#include "model/gpt2.h"
+
+namespace stepladder {
+namespace {
+
+struct Gpt2Trainer final : Trainer {
+  using Trainer::Trainer;
+
+  // B sequences of T tokens; L blocks of C channels in NH heads.
+  const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
+  // V tokens in the vocabulary; Vp rows of wte and columns of the logits.
+  const int64_t V = config.V, Vp = V;
+  // Type of activations and gradients.
+  const DType act = config.half;
+  // Products of f32 tensors: in full precision, or of inputs rounded to TF32.
+  const Precision precision = Precision::tf32;
+
+  // Parameters, those that the passes read, gradients, AdamW's moments; the output head is wte too.
+  Params params{arena, "params", config, f32, Vp};
+  Params weights{arena, "weights", config, act, Vp};
+  Params grads{arena, "grads", config, act, Vp};
+  Params adam_m{arena, "adam_m", config, f32, Vp};
+  Params adam_v{arena, "adam_v", config, f32, Vp};
+
+  // The batch, its loss, and the global norm of its gradients.
+  Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
+  Tensor targets = arena.alloc("batch/targets", i32, {B, T});
+  Feed feed{ops, arena, config};  // the next batch on its way
+  Tensor loss = arena.alloc("batch/loss", f32, {1});
+  Tensor norm = arena.alloc("batch/norm", f32, {1});
+  Tensor loss_scaler = act == f16 ? arena.alloc("batch/loss_scaler", f32, {4}) : Tensor{};
+
+  // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
+  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // in front of block l
+  Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
+  Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
+  Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
+  Tensor qkvs = arena.alloc("activations/qkvs", act, {L, B, T, 3 * C});
+  Tensor lse = arena.alloc("activations/lse", f32, {L, B, NH, T});  // log of the softmax's sums
+  Tensor atty = arena.alloc("activations/atty", act, {L, B, T, C});
+  Tensor res2 = arena.alloc("activations/res2", act, {L, B, T, C});  // res1 + attention
+  Tensor ln2 = arena.alloc("activations/ln2", act, {L, B, T, C});
+  Tensor ln2mean = arena.alloc("activations/ln2mean", f32, {L, B, T});
+  Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
+  Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
+  Tensor fcgelu = arena.alloc("activations/fcgelu", act, {L, B, T, 4 * C});
+  Tensor lnf = arena.alloc("activations/lnf", act, {B, T, C});
+  Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
+  Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
+  Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
+  Tensor losses = arena.alloc("activations/losses", f32, {B, T});
+
+  // Scratch that every block uses again.
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});
+  Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
+  Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
+  Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
+
+  // What clipping and AdamW work on, all tensors at once.
+  Tensor clip = arena.alloc("scratch/clip", f32, {1});
+  std::vector<AdamWTensor> adamw = adamw_tensors(params, grads, adam_m, adam_v, weights);
+  Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
+
+  TrainerTensors tensors() const override {
+    return {params, adam_m, adam_v, weights, grads, logits, loss, norm, loss_scaler};
+  }
+
+  void prepare() override {
+    // The parameters are in place: what derives from them, or from nothing.
+    ops.set_matmul_precision(precision);
+    for (const AdamWTensor& t : adamw) ops(Copy{t.param_copy, t.w});
+  }
+
+  // ---- one step ------------------------------------------------------------------------------------------
+
+  void step(Loader& data, int64_t step, float lr) override {
+    for (int micro = 0; micro < hyper.accumulate; ++micro) {
+      const Batch batch = feed.next(data);
+
+      load(batch);
+      if (micro == 0) zero_grad();
+      forward();
+      backward();
+      // All of it is queued: the host does not wait for the device.
+      feed.send_ahead();
+    }
+    update(step, lr);
+    ops.phase(nullptr);
+  }
+
+  void zero_grad() {
+    ops.phase("zero gradients");
+    for (const Tensor& g : grads.all()) ops(Zero{g});
+    ops(Zero{loss});
+  }
+
+  void load(const Batch& batch) {
+    ops.phase("data");
+    feed.deliver(tokens, targets, batch);
+  }
+
+  // ---- forward -------------------------------------------------------------------------------------------
+
+  void forward(const Batch& batch) override {
+    load(batch);
+    forward();
+    cross_entropy();
+  }
+
+  // logits = GPT-2(tokens)
+  void forward() {
+    ops.phase("encoder");
+    ops(EncoderForward{res1[0], tokens, weights.wte, weights.wpe});  // (B,T,C)
+
+    for (int64_t l = 0; l < L; ++l) {
+      ops.phase("forward block", l);
+      ops(LayerNormForward{ln1[l], ln1mean[l], ln1rstd[l], res1[l], weights.ln1w[l], weights.ln1b[l]});
+
+      const Tensor qkv = qkvs[l];  // kept for the backward pass
+      // qkv = ln1 W^T + b  (B,T,3C)
+      ops(Matmul{qkv, ln1[l], weights.qkvw[l], MatOp::NT});
+      ops(AddColumns{qkv, qkv, weights.qkvb[l]});
+
+      // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,C)
+      ops(AttentionForward{atty[l], lse[l], qkv});
+
+      // res2 = res1 + atty W^T + b
+      ops(Matmul{proj, atty[l], weights.attprojw[l], MatOp::NT});
+      ops(AddBiasResidual{res2[l], res1[l], proj, weights.attprojb[l]});
+
+      ops(LayerNormForward{ln2[l], ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
+
+      // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
+      ops(Matmul{fch[l], ln2[l], weights.fcw[l], MatOp::NT});
+      ops(BiasGeluForward{fcgelu[l], fch[l], weights.fcb[l]});
+
+      // res1 of the next block = res2 + fcgelu W^T + b
+      ops(Matmul{proj, fcgelu[l], weights.fcprojw[l], MatOp::NT});
+      ops(AddBiasResidual{res1[l + 1], res2[l], proj, weights.fcprojb[l]});
+    }
+
+    ops.phase("classifier");
+    ops(LayerNormForward{lnf, lnfmean, lnfrstd, res1[L], weights.lnfw, weights.lnfb});
+    ops(Matmul{logits, lnf, weights.wte, MatOp::NT});  // (B,T,Vp)
+  }
+
+  // loss += mean of -log softmax(logits)[target]
+  void cross_entropy() {
+    ops(CrossEntropyForward{losses, logits, targets, V});
+    ops(AddMean{loss, losses});
+  }
+
+  // ---- backward: gradients of weights are added to grads -------------------------------------------------
+
+  void backward() {
+    const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate), loss_scaler};
+    const Tensor dlogits = logits;  // in the same memory
+    ops.phase("classifier backward");
+    ops(CrossEntropyForwardBackward{losses, dlogits, targets, V, dloss});
+    ops(AddMean{loss, losses});
+
+    ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
+    ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, Write::add});
+    ops(Zero{dres});
+    ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
+                          NormInput{res1[L], lnfmean, lnfrstd}, weights.lnfw});
+
+    for (int64_t l = L - 1; l >= 0; --l) {
+      ops.phase("backward block", l);
+
+      // res1 of the next block = res2 + fcgelu W^T + b  (B,T,4C) <- (B,T,C)
+      ops(Matmul{dfch, dres, weights.fcprojw[l], MatOp::NN});
+      ops(Matmul{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, Write::add});
+
+      // fcgelu = gelu(ln2 W^T + b)  (B,T,C) <- (B,T,4C)
+      ops(GeluBackward{dfch, dfch, fch[l]});
+      ops(SumRows{grads.fcb[l], dfch});
+      ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
+      ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add});
+
+      // LayerNorm, and the bias gradient of the projection before it: sums of the new dres
+      ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
+                            NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
+
+      // res2 = res1 + atty W^T + b
+      ops(Matmul{proj, dres, weights.attprojw[l], MatOp::NN});
+      ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add});
+
+      // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,3C) <- (B,T,C)
+      ops(AttentionBackward{dqkv, proj, atty[l], lse[l], qkvs[l]});
+
+      // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      ops(Matmul{dln, dqkv, weights.qkvw[l], MatOp::NN});
+      ops(Matmul{grads.qkvw[l], dqkv, ln1[l], MatOp::TN, Write::add});
+      ops(SumRows{grads.qkvb[l], dqkv});
+
+      const Tensor dbias = l > 0 ? grads.fcprojb[l - 1] : Tensor{};
+      ops(LayerNormBackward{dres, NormParams{grads.ln1w[l], grads.ln1b[l]}, dbias, dln,
+                            NormInput{res1[l], ln1mean[l], ln1rstd[l]}, weights.ln1w[l]});
+    }
+
+    ops.phase("encoder backward");
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+    ops(PositionBackward{grads.wpe, dres});
+  }
+
+  // ---- update --------------------------------------------------------------------------------------------
+
+  void update(int64_t step, float lr) {
+    // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
+    ops.phase("clip");
+    ops(ClipGradNorm{clip, norm, grads.all(), hyper.grad_clip, loss_scaler});
+
+    // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors.
+    ops.phase("optimizer");
+    ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
+    ops(AdamWStep{adamw, schedule, clip, hyper.adamw(), loss_scaler});
+  }
+};
+
+STEPLADDER_RUNG(Gpt2Trainer);
+
+}  // namespace
+}  // namespace stepladder

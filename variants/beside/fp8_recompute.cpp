@@ -1,0 +1,317 @@
+// A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
+#include <algorithm>
+
+#include "model/data.h"
+#include "model/feed.h"
+#include "model/fp8_linears.h"
+#include "model/gpt2.h"
+
+namespace stepladder {
+namespace {
+
+struct Gpt2Trainer final : Trainer {
+  using Trainer::Trainer;
+
+  // B sequences of T tokens; L blocks of C channels in NH heads.
+  const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
+  // V tokens in the vocabulary; Vp rows of wte and columns of the logits.
+  const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
+  // Type of activations and gradients.
+  const DType act = config.half;
+  // Products of f32 tensors: in full precision, or of inputs rounded to TF32.
+  const Precision precision = Precision::tf32;
+
+  // Parameters, those that the passes read, gradients, AdamW's moments; the output head is wte too.
+  Params params{arena, "params", config, f32, Vp};
+  Params weights{arena, "weights", config, act, Vp};
+  Params grads{arena, "grads", config, act, Vp};
+  Params adam_m{arena, "adam_m", config, f32, Vp};
+  Params adam_v{arena, "adam_v", config, f32, Vp};
+
+  // The batch, its loss, and the global norm of its gradients.
+  Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
+  Tensor targets = arena.alloc("batch/targets", i32, {B, T});
+  Feed feed{ops, arena, config};  // the next batch on its way
+  Tensor loss = arena.alloc("batch/loss", f32, {1});
+  Tensor norm = arena.alloc("batch/norm", f32, {1});
+
+  // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'. The classifier's come first.
+  static constexpr int64_t kSequences = 4;                               // whose logits there are at a time
+  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // in front of block l
+  Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
+  Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
+  Tensor losses = arena.alloc("activations/losses", f32, {B, T});
+  Tensor some_logits = arena.alloc("activations/some_logits", act, {std::min(B, kSequences), T, Vp});
+
+  // What the linear layers multiply: e4m3 weights and inputs, e5m2 gradients. The output of GELU is
+  // recomputed.
+  Fp8Linears fp8{arena, config, some_logits, Fp8Linears::Gelu::again};
+
+  // All logits, to evaluate: they share memory with the other activations, since training needs those of a
+  // few sequences at a time.
+  Tensor logits = arena.overlay([&] { return arena.alloc("activations/logits", act, {B, T, Vp}); });
+  Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
+  Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
+  Tensor qkvs = arena.alloc("activations/qkvs", act, {L, B, T, 3 * C});
+  Tensor lse = arena.alloc("activations/lse", f32, {L, B, NH, T});  // log of the softmax's sums
+  Tensor atty = arena.alloc("activations/atty", act, {L, B, T, C});
+  Tensor res2 = arena.alloc("activations/res2", act, {L, B, T, C});  // res1 + attention
+  Tensor ln2mean = arena.alloc("activations/ln2mean", f32, {L, B, T});
+  Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
+  Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
+
+  // Scratch that every block uses again.
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});
+  Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
+  Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
+  Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
+
+  // What clipping and AdamW work on, all tensors at once.
+  Tensor clip = arena.alloc("scratch/clip", f32, {1});
+  std::vector<AdamWTensor> adamw = adamw_tensors(params, grads, adam_m, adam_v, weights);
+  Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
+
+  TrainerTensors tensors() const override {
+    return {params, adam_m, adam_v, weights, grads, logits, loss, norm, {}, fp8.history};
+  }
+
+  void prepare() override {
+    // The parameters are in place: what derives from them, or from nothing.
+    ops.set_matmul_precision(precision);
+    for (const AdamWTensor& t : adamw) ops(Copy{t.param_copy, t.w});
+    ops(Zero{fp8.amax});
+    fp8.update_scales(ops);
+    fp8.quantize_weights(ops, weights);
+  }
+
+  // ---- one step ------------------------------------------------------------------------------------------
+
+  void step(Loader& data, int64_t step, float lr) override {
+    for (int micro = 0; micro < hyper.accumulate; ++micro) {
+      const Batch batch = feed.next(data);
+
+      load(batch);
+      if (!searched) search();
+      if (micro == 0) zero_grad();
+      if (!forward_backward) record();
+      forward_backward();
+      // All of it is queued: the host does not wait for the device.
+      feed.send_ahead();
+    }
+    update(step, lr);
+    ops.phase(nullptr);
+  }
+
+  // Times the algorithms that there are for each GEMM, on the first batch; the fastest are used from here on.
+  bool searched = false;
+  void search() {
+    ops.search([this] {
+      forward();
+      backward();
+    });
+    searched = true;
+  }
+
+  void zero_grad() {
+    ops.phase("zero gradients");
+    for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
+    ops(Zero{loss});
+    ops(Zero{fp8.amax});
+  }
+
+  // Records both passes as one CUDA graph, in which a kernel may start while the one before still runs. They
+  // run once before: libraries set themselves up at first use, which can't be recorded.
+  std::function<void()> forward_backward;
+  void record() {
+    const auto both = [this] {
+      forward();
+      backward();
+    };
+    both();
+    zero_grad();
+    forward_backward = ops.record(both, Launch::early);
+
+    float has_history = 0.0F;  // of a checkpoint
+    ops(Download{&has_history, fp8.history[0][0][0]});
+    if (has_history == 0.0F) calibrate();
+  }
+
+  // Sets the scales by the first batch, in two passes: in the second nothing is too small for its scale any
+  // more. All gradients start with the scale of the largest there can be of a logit.
+  void calibrate() {
+    fp8.guess_gradients(ops, dloss);
+    for (int pass = 0; pass < 2; ++pass) {
+      zero_grad();
+      forward_backward();
+      ops(Zero{fp8.history});
+      fp8.update_scales(ops);
+    }
+    zero_grad();
+  }
+
+  void load(const Batch& batch) {
+    ops.phase("data");
+    feed.deliver(tokens, targets, batch);
+  }
+
+  // ---- forward -------------------------------------------------------------------------------------------
+
+  void forward(const Batch& batch) override {
+    load(batch);
+    forward();
+    for (int64_t begin = 0; begin < B; begin += kSequences) {
+      const int64_t end = std::min(B, begin + kSequences);
+      classify(logits.slices(begin, end), begin, end);
+    }
+    cross_entropy();
+  }
+
+  // res1[L] = GPT-2(tokens) up to the classifier
+  void forward() {
+    ops.phase("encoder");
+    ops(EncoderForward{res1[0], tokens, weights.wte, weights.wpe});  // (B,T,C)
+
+    for (int64_t l = 0; l < L; ++l) {
+      ops.phase("forward block", l);
+      const Fp8Linear to_qkv = fp8.at(Fp8Linears::kQkv, l), attproj = fp8.at(Fp8Linears::kAttproj, l);
+      const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
+
+      const Tensor qkv = qkvs[l];  // kept for the backward pass
+      // qkv = layernorm(res1) W^T + b  (B,T,3C)
+      ops(QuantizeLayerNorm{to_qkv.x, to_qkv.xt, ln1mean[l], ln1rstd[l], res1[l], weights.ln1w[l],
+                            weights.ln1b[l]});
+      ops(LinearForward{qkv, to_qkv.x, to_qkv.w, weights.qkvb[l]});
+
+      // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,C)
+      ops(AttentionForward{atty[l], lse[l], qkv});
+
+      // res2 = res1 + atty W^T + b
+      ops(Quantize{attproj.x, attproj.xt, atty[l]});
+      ops(LinearForward{res2[l], attproj.x, attproj.w, weights.attprojb[l], res1[l]});
+
+      // fch = layernorm(res2) W^T + b  (B,T,4C)
+      ops(QuantizeLayerNorm{fc.x, fc.xt, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
+      ops(LinearForward{fch[l], fc.x, fc.w, weights.fcb[l]});
+
+      // res1 of the next block = res2 + gelu(fch) W^T + b
+      ops(QuantizeGelu{fcproj.x, {}, fch[l]});
+      ops(LinearForward{res1[l + 1], fcproj.x, fcproj.w, weights.fcprojb[l], res2[l]});
+    }
+  }
+
+  // to (.,T,Vp) = logits of sequences begin to end
+  Fp8Linear classify(const Tensor& to, int64_t begin, int64_t end) {
+    ops.phase("classifier");
+    const Fp8Linear head = fp8.head(end - begin);
+    ops(QuantizeLayerNorm{head.x, head.xt, lnfmean.slices(begin, end), lnfrstd.slices(begin, end),
+                          res1[L].slices(begin, end), weights.lnfw, weights.lnfb});
+    ops(Matmul{to, head.x, head.w, MatOp::NT});
+    return head;
+  }
+
+  // loss += mean of -log softmax(logits)[target]
+  void cross_entropy() {
+    ops(CrossEntropyForward{losses, logits, targets, V});
+    ops(AddMean{loss, losses});
+  }
+
+  // ---- backward: gradients of weights are added to grads -------------------------------------------------
+
+  // Those of a step's only micro-batch are written instead, as epilogues that sum a bias gradient must.
+  const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
+
+  // Of the sum of losses whose gradient is taken: no gradient of a logit is larger.
+  const float dloss = 1.0F / static_cast<float>(B * T * hyper.accumulate);
+
+  void backward() {
+    for (int64_t begin = 0; begin < B; begin += kSequences) {
+      const int64_t end = std::min(B, begin + kSequences);
+      const Tensor some = some_logits.slices(0, end - begin);
+      const Fp8Linear head = classify(some, begin, end);
+      ops.phase("classifier backward");
+      ops(QuantizeCrossEntropy{head.dy, losses.slices(begin, end), some, targets.slices(begin, end), V,
+                               dloss});
+
+      ops(Transpose{head.dyt, head.dy});  // in the memory of logits
+      ops(Matmul{dln.slices(begin, end), head.dy, head.wt, MatOp::NT});
+      ops(Matmul{grads.wte, head.dyt, head.xt, MatOp::NT, begin == 0 ? write : Write::add});
+    }
+    ops(AddMean{loss, losses});
+    ops(Zero{dres});
+    const Fp8Linear top = fp8.at(Fp8Linears::kFcproj, L - 1);
+    ops(QuantizeLayerNormBackward{Fp8Pair{top.dy, top.dyt}, dres, NormParams{grads.lnfw, grads.lnfb},
+                                  grads.fcprojb[L - 1], dln, NormInput{res1[L], lnfmean, lnfrstd},
+                                  weights.lnfw});
+
+    for (int64_t l = L - 1; l >= 0; --l) {
+      ops.phase("backward block", l);
+      const Fp8Linear to_qkv = fp8.at(Fp8Linears::kQkv, l), attproj = fp8.at(Fp8Linears::kAttproj, l);
+      const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
+
+      // res1 of the next block = res2 + gelu(fch) W^T + b  (B,T,4C) <- (B,T,C)
+      ops(Matmul{dfch, fcproj.dy, fcproj.wt, MatOp::NT});
+      ops(QuantizeGelu{{}, fcproj.xt, fch[l]});
+      ops(Matmul{grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write});
+
+      // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
+      ops(QuantizeGeluBackward{fc.dy, fc.dyt, grads.fcb[l], dfch, fch[l]});
+      ops(Matmul{dln, fc.dy, fc.wt, MatOp::NT});
+      ops(Matmul{grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, write});
+
+      // LayerNorm, and the bias gradient of the projection before it: sums of the new dres
+      ops(QuantizeLayerNormBackward{Fp8Pair{attproj.dy, attproj.dyt}, dres,
+                                    NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
+                                    NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
+
+      // res2 = res1 + atty W^T + b
+      ops(Matmul{proj, attproj.dy, attproj.wt, MatOp::NT});
+      ops(Matmul{grads.attprojw[l], attproj.dyt, attproj.xt, MatOp::NT, write});
+
+      // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,3C) <- (B,T,C)
+      ops(AttentionBackward{dqkv, proj, atty[l], lse[l], qkvs[l]});
+
+      // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      ops(Quantize{to_qkv.dy, to_qkv.dyt, dqkv, grads.qkvb[l]});
+      ops(Matmul{dln, to_qkv.dy, to_qkv.wt, MatOp::NT});
+      ops(Matmul{grads.qkvw[l], to_qkv.dyt, to_qkv.xt, MatOp::NT, write});
+
+      const NormParams dparams{grads.ln1w[l], grads.ln1b[l]};
+      const NormInput input{res1[l], ln1mean[l], ln1rstd[l]};
+      if (l == 0) {
+        ops(LayerNormBackward{dres, dparams, {}, dln, input, weights.ln1w[0]});
+      } else {
+        const Fp8Linear below = fp8.at(Fp8Linears::kFcproj, l - 1);
+        ops(QuantizeLayerNormBackward{Fp8Pair{below.dy, below.dyt}, dres, dparams, grads.fcprojb[l - 1], dln,
+                                      input, weights.ln1w[l]});
+      }
+    }
+
+    ops.phase("encoder backward");
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+    ops(PositionBackward{grads.wpe, dres});
+  }
+
+  // ---- update --------------------------------------------------------------------------------------------
+
+  void update(int64_t step, float lr) {
+    // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
+    ops.phase("clip");
+    ops(ClipGradNorm{clip, norm, grads.all(), hyper.grad_clip});
+
+    // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors.
+    ops.phase("optimizer");
+    ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
+    ops(AdamWStep{adamw, schedule, clip, hyper.adamw()});
+
+    // FP8 for the next step.
+    ops.phase("scales");
+    fp8.update_scales(ops);
+    fp8.quantize_weights(ops, weights);
+  }
+};
+
+STEPLADDER_RUNG(Gpt2Trainer);
+
+}  // namespace
+}  // namespace stepladder
