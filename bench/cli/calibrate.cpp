@@ -50,8 +50,7 @@ std::string table_of(const Noise& noise) {
   Table table(std::move(columns));
   for (const auto& [key, ratios] : noise.log_ratios) {
     std::vector<std::string> row = {key.first, key.second, std::to_string(ratios.size())};
-    for (size_t pairs : kPairs)
-      row.push_back(fixed(std::max(kMinLimit, std::expm1(noise_floor(ratios, pairs))) * 100, 2));
+    for (size_t pairs : kPairs) row.push_back(fixed(raised_limit(kMinLimit, ratios, pairs) * 100, 2));
     table.add(std::move(row));
   }
   return table.terminal();

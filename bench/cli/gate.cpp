@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 struct GateOptions {
   std::string base, next;
-  int64_t pairs = 5, max_pairs = 20, repeat = 1;
+  int64_t pairs = kMinCertainPairs, max_pairs = 20, repeat = 1;
   double max_time = 1e9;  // seconds
   std::optional<std::string> results;
   MeasureOptions measure;
@@ -146,8 +146,9 @@ Comparison measure(const GateOptions& options, const Side& base, const Side& nex
   for (;;) {
     pairs.measure_pair();
     const bool late = too_late();
-    if (pairs.pairs() < first && !late && !pairs.exhausted()) continue;
-    Comparison comparison = looks.look(base.results, next.results, pairs.pairs());
+    const bool final = late || pairs.exhausted();
+    if (pairs.pairs() < first && !final) continue;
+    Comparison comparison = looks.look(base.results, next.results, pairs.pairs(), final);
     for (const ComparedRow& row : comparison.rows)
       if (row.judgement != Judgement::inconclusive) pairs.set_done({row.variant, row.workload});
     if (!late && !pairs.exhausted()) continue;

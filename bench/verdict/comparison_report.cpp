@@ -82,9 +82,10 @@ std::vector<std::string> lines_of(const Comparison& comparison) {
   std::vector<std::string> lines = {cat(
       "Change: mean over pairs of log(NEW / BASE) of the runs' median steps, over 0 where NEW is slower. ",
       "Bounds: each holds with ", fixed(kBoundConfidence * 100, 0),
-      " %. REGRESSION: the lower one is over the limit, and that the rung is slower at all is certain to ",
-      fixed((1 - kFalseAlarms) * 100, 0),
-      " % among all rungs; or live bytes grew. PASS: the upper one is under the limit.")};
+      " %, the upper one over all looks together. REGRESSION: the lower one is over the limit, and that the "
+      "rung is slower at all is certain to ",
+      fixed((1 - kFalseAlarms) * 100, 0), " % among all rungs, from ", kMinCertainPairs,
+      " pairs; or live bytes grew. PASS: the upper one is under the limit.")};
   lines.insert(lines.end(), comparison.notes.begin(), comparison.notes.end());
   for (std::string& line : lines) line = printable(line, 600);
   return lines;
