@@ -504,7 +504,7 @@ TEST_F(HarnessCli, OptionsOfTheRungsGoToThoseThatUnderstandThem) {
   const std::string peer = peers(logging(FakeRung()));
   const std::string ours =
       " --loss-scale 1024 --attention native --deterministic --narrow-access --late-launch"
-      " --compute-capability 75";
+      " --compute-capability 75 --cache found --search-again";
   ASSERT_EQ(stepladder(plan("--rungs 00,05 --rounds 1 --seed 3 --dtype fp16" + ours + peer)).code, 0);
   std::map<std::string, std::string> told;
   std::istringstream log(read_file(folder_ / "log.txt"));
@@ -513,8 +513,9 @@ TEST_F(HarnessCli, OptionsOfTheRungsGoToThoseThatUnderstandThem) {
     const bool half = has(name, "05") || name == "llmc", is_peer = has(name, "/") || name == "llmc";
     EXPECT_EQ(has(arguments, " --dtype fp16 "), half) << arguments;
     EXPECT_TRUE(has(arguments, " --seed 3 ")) << arguments;
-    for (const char* option : {" --loss-scale 1024 ", " --attention native ", " --deterministic ",
-                               " --narrow-access ", " --late-launch ", " --compute-capability 75 "})
+    for (const char* option :
+         {" --loss-scale 1024 ", " --attention native ", " --deterministic ", " --narrow-access ",
+          " --late-launch ", " --compute-capability 75 ", " --cache found ", " --search-again "})
       EXPECT_EQ(has(arguments, option), !is_peer) << arguments;
   }
   EXPECT_EQ(told.size(), 5U);

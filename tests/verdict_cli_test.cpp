@@ -281,6 +281,22 @@ TEST_F(VerdictCli, GateThatCannotTellSaysSo) {
   EXPECT_TRUE(says(outcome.out, {"--max-time was up after 1 pairs", "1 pair is too few"})) << outcome.out;
 }
 
+TEST_F(VerdictCli, GateGivesEachBuildItsOwnChoiceOfAlgorithms) {
+  for (const auto* side : {&base_, &new_}) {
+    FakeRung fake;
+    fake.before_start = cat("echo $arguments >>", *side / "arguments.txt");
+    fake.write(*side);
+  }
+  std::filesystem::create_directories(folder_ / "reports/gate/cache/base");
+  write_file(folder_ / "reports/gate/cache/base/stale.json", "{}");
+  ASSERT_EQ(gate("--max-pairs 6").code, 0);
+  EXPECT_TRUE(says(read_file(base_ / "arguments.txt"), {"--cache reports/gate/cache/base"}));
+  EXPECT_TRUE(says(read_file(new_ / "arguments.txt"), {"--cache reports/gate/cache/new"}));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "reports/gate/cache/base/stale.json"));
+  ASSERT_EQ(gate("--max-pairs 6 --search-again --cache kept").code, 0);
+  EXPECT_TRUE(says(read_file(new_ / "arguments.txt"), {"--cache kept/new", "--search-again"}));
+}
+
 TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {
   for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "10.5");
   const std::string taken = folder_ / "reports/gate";

@@ -99,6 +99,18 @@ Side side_of(const GateOptions& options, const std::string& folder, const std::v
   return side;
 }
 
+/// Where `side` ("base") keeps the GEMM algorithms that it finds: a choice that was made among the other
+/// build's kernels may be slow among its own. Emptied, unless the user says where.
+std::string own_cache(const GateOptions& options, const std::string& place, const std::string& side) {
+  const std::string& asked = options.measure.rung.cache;
+  if (asked.empty()) return "";
+  if (asked != RungSettings().cache) return cat(asked, "/", side);
+  std::string folder = cat(place, "/cache/", side);
+  std::error_code error;
+  fs::remove_all(folder, error);
+  return folder;
+}
+
 /// The folder for the results, this gate's alone as long as this lives.
 class ResultsFolder {
  public:
@@ -204,6 +216,7 @@ int gate(GateOptions& options) {
     for (auto [side, bin, name] :
          {std::tuple(&base, options.base, "base"), std::tuple(&next, options.next, "new")}) {
       side->results = {};
+      side->plan.settings.cache = own_cache(options, place, name);
       side->results.context = context_of(bin, probe);
       side->results.plan = side->plan.json();
       side->results.complete = true;
