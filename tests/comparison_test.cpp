@@ -296,6 +296,9 @@ TEST(Comparison, OnTheCpuTheHostIsTheDevice) {
   for (Results* results : {&pair.base, &pair.next})
     results->context["device"] = {{"backend", "cpu"}, {"name", "CPU"}};
   EXPECT_EQ(refusal(pair.base, pair.next), "");
+  for (Results* results : {&pair.base, &pair.next})
+    for (stepladder::Run& run : results->runs) run.config["threads"] = results == &pair.base ? 1 : 2;
+  EXPECT_TRUE(says(refusal(pair.base, pair.next), {"config.threads", "1", "2"}));
   pair.next.context["cores"] = 4;
   EXPECT_TRUE(says(refusal(pair.base, pair.next), {"cores is 2 in BASE and 4 in NEW"}));
 }

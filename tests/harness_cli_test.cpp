@@ -342,13 +342,57 @@ TEST_F(HarnessCli, ASignalDuringTheChartsEndsTheReport) {
   ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
   write_file(folder_ / "slow", cat("#!/bin/sh\ntouch ", folder_ / "drawing", "\nexec sleep 100\n"));
   std::filesystem::permissions(folder_ / "slow", std::filesystem::perms::owner_all);
-  ::setenv("STEPLADDER_PYTHON", (folder_ / "slow").c_str(), 1);
-  const pid_t pid = start("report results.json");
-  ::unsetenv("STEPLADDER_PYTHON");
-  while (!std::filesystem::exists(folder_ / "drawing"))
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  ::kill(pid, SIGTERM);
-  EXPECT_EQ(wait_for(pid), 128 + SIGTERM);
+  for (const char* command : {"report results.json --out page", "history . --out page"})
+    for (const int signal : {SIGTERM, SIGINT}) {
+      std::filesystem::remove(folder_ / "drawing");
+      ::setenv("STEPLADDER_PYTHON", (folder_ / "slow").c_str(), 1);
+      const pid_t pid = start(command);
+      ::unsetenv("STEPLADDER_PYTHON");
+      while (!std::filesystem::exists(folder_ / "drawing"))
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      for (const auto& entry :
+           std::filesystem::directory_iterator(folder_ / "page"))  // nothing that a kill leaves
+        EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
+      ::kill(pid, signal);
+      EXPECT_EQ(wait_for(pid), 128 + signal) << command;
+    }
+}
+
+TEST_F(HarnessCli, ErrorsQuoteNoControlCharacters) {
+  for (const char* arguments :
+       {"$(printf 'x\\033[2J\\ny')", "run --steps $(printf '\\033[2J')", "compare $(printf 'a\\033b\\nc') x",
+        "run --seed 12345678901234567890123", "run --rungs $(printf '\\033')"}) {
+    const Outcome outcome = stepladder(arguments);
+    EXPECT_EQ(outcome.code, kExitUsage) << arguments;
+    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+    EXPECT_FALSE(has(outcome.err, "\033")) << outcome.err;
+  }
+}
+
+TEST_F(HarnessCli, TooFewFileDescriptorsAreNoFaultOfTheDevice) {
+  const Outcome outcome = shell(cat("ulimit -n 12; ", kStepladder, " ", plan("--rungs 00")));
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_TRUE(has(outcome.err, "Too many open files")) << outcome.err;
+}
+
+TEST_F(HarnessCli, AReportThatMayNotBeRenewedIsRefusedBeforeItsWork) {
+  ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
+  const Outcome outcome = stepladder("report results.json --out page --into nowhere.md");
+  EXPECT_EQ(outcome.code, kExitUsage);
+  EXPECT_TRUE(has(outcome.err, "nowhere.md")) << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "page"));
+}
+
+TEST_F(HarnessCli, ARungThatTellsNonsenseFailsAlone) {
+  FakeRung fake = rung("01_causal_mask");
+  fake.before_end =
+      R"(say '{"event":"end","memory_bytes":{"live_peak":-5,"reserved_peak":1,"process_peak":1}}'; exit 0)";
+  fake.write(folder_);
+  EXPECT_EQ(stepladder(plan("--rungs 00,01 --rounds 1")).code, kExitFailed);
+  const Results kept = results();
+  ASSERT_EQ(kept.runs.size(), 2U);
+  EXPECT_EQ(kept.runs[0].status, Status::ok);
+  EXPECT_EQ(kept.runs[1].status, Status::crash);
 }
 
 TEST_F(HarnessCli, RunMeasuresEveryRungInTurns) {

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "bench/run/events.h"
+#include "model/cpu/parallel.h"
 #include "model/data.h"
 #include "model/gpt2.h"
 
@@ -247,6 +248,7 @@ TEST_F(RungCli, EventsAreCompleteAndInOrder) {
   EXPECT_EQ(start["config"]["T"], 32);
   EXPECT_EQ(start["config"]["lr"], 1e-2);
   EXPECT_EQ(start["config"]["seed"], 1337);
+  EXPECT_EQ(start["config"]["threads"], max_threads());
   EXPECT_FALSE(start["device"]["name"].get<std::string>().empty());
   EXPECT_GT(start["startup_ms"], 0.0);
   EXPECT_LT(start["startup_ms"], 60e3);
@@ -322,7 +324,7 @@ TEST_F(RungCli, LossThatIsNotANumberEndsTheRunAsDiverged) {
 }
 
 TEST_F(RungCli, StopSignalFinishesTheStepAndLeavesACheckpoint) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const pid_t child =
         start(tiny({"--steps", "1000000", "--checkpoint", path("stopped"), "--events", "3"}), [] {});
     for (int i = 0; i < 1000 && events_so_far().size() < 4; ++i)

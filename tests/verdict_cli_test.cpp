@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -505,7 +506,14 @@ TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
   EXPECT_TRUE(says(outcome.err, {"no charts"}));
   EXPECT_EQ(parse_json(read_file(folder_ / "out/history.json"))["series"][0]["points"].size(), 2U);
   EXPECT_EQ(parse_json(stepladder("history . --format json").out)["kind"], "history");
-  for (const char* arguments : {"history nowhere", "history base", "history base.json"}) {
+  std::filesystem::create_symlink("loop.json", folder_ / "loop.json");
+  std::filesystem::create_symlink("self", folder_ / "self");
+  ASSERT_EQ(::mkfifo((folder_ / "pipe.json").c_str(), 0600), 0);
+  EXPECT_TRUE(says(stepladder("history . --out out").out,
+                   {"skipped ./loop.json", "./pipe.json: is not a regular file"}));
+  for (const char* arguments :
+       {"history nowhere", "history base", "history base.json", "history self", "compare pipe.json base.json",
+        "compare base.json base.json --noise pipe.json"}) {
     const Outcome refused = stepladder(arguments);
     EXPECT_EQ(refused.code, 2) << arguments;
     EXPECT_TRUE(one_line(refused.err)) << refused.err;

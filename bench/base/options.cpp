@@ -26,17 +26,18 @@ std::string problem(const Option& option, const std::string& text) {
     return problem<typename T::value_type>(option, text);
   } else if constexpr (std::is_arithmetic_v<T>) {
     const auto value = number_from<T>(text);
-    if (!value) return cat("'", text, "' is not a ", std::is_integral_v<T> ? "whole " : "", "number");
+    if (!value)
+      return cat("'", printable(text, 200), "' is not a ", std::is_integral_v<T> ? "whole " : "", "number");
     const auto number = static_cast<double>(*value);
     const auto& [min, max, choices] = option.allowed;
     if (number >= min && number <= max) return "";
     const bool bounded = max < std::numeric_limits<double>::max();
-    return cat(text, " is out of range: from ", number_text(min),
+    return cat(printable(text, 200), " is out of range: from ", number_text(min),
                bounded ? cat(" to ", number_text(max)) : " up");
   } else {
     const auto& choices = option.allowed.choices;
     if (choices.empty() || std::count(choices.begin(), choices.end(), text)) return "";
-    return cat("unknown value '", text, "': did you mean '", nearest(text, choices), "'? (",
+    return cat("unknown value '", printable(text, 200), "': did you mean '", nearest(text, choices), "'? (",
                join(choices, ", "), ")");
   }
 }
@@ -93,7 +94,8 @@ std::string unexpected(const CLI::App& app, const std::string& extra) {
                      : candidates.empty()   ? "unexpected argument"
                                             : "unknown command";
   const std::string closest = nearest(name, candidates);
-  return cat(kind, " '", name, "'", closest.empty() ? "" : cat(": did you mean ", closest, "?"));
+  return cat(kind, " '", printable(name, 200), "'",
+             closest.empty() ? "" : cat(": did you mean ", closest, "?"));
 }
 
 bool in(const std::vector<std::string>& groups, const Option& option) {

@@ -427,7 +427,8 @@ std::string report_text(const Results& results, bool ratios_only, bool markdown)
   const auto ablated = ablated_rungs(results);
   const auto scaled = scaling(results);
   const std::string answer = headline(variants, ratios_only), gap = markdown ? "\n\n" : "\n";
-  std::string text = (answer.empty() ? "" : answer + gap) + title(results) + "\n\n";
+  std::string text =
+      (answer.empty() ? "" : (markdown ? markdown_text(answer) : answer) + gap) + title(results) + "\n\n";
   const auto add = [&](const char* heading, bool shown, const Table& table) {
     if (!shown) return;
     if (markdown && *heading) text += cat("## ", heading, "\n\n");

@@ -53,6 +53,7 @@ class ResultsFile {
 
  private:
   void open_journal();
+  void close_journal();
   void begin();
   void append(const Json& line);
   void write_file();
