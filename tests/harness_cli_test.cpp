@@ -197,13 +197,16 @@ class HarnessCliAblate : public HarnessCli {
 // ---- usage
 // ---------------------------------------------------------------------------------------------------
 
-TEST_F(HarnessCli, HelpNamesEverySubcommandAndIsLongOnly) {
+TEST_F(HarnessCli, HelpNamesEverySubcommand) {
   const Outcome help = stepladder("--help");
   EXPECT_EQ(help.code, 0);
   for (const char* name : {"list", "run", "ablate", "train", "sample", "profile", "report", "diff", "export",
                            "compare", "calibrate", "gate", "overhead", "history", "doctor"})
     EXPECT_TRUE(has(help.out, name));
-  EXPECT_FALSE(has(help.out, "-h,"));
+  EXPECT_EQ(stepladder("-h").out, help.out);
+  const Outcome bare = stepladder("");
+  EXPECT_EQ(bare.code, kExitUsage);
+  EXPECT_EQ(bare.out, help.out);
   EXPECT_FALSE(has(help.out, "probe"));
   const Outcome run_help = stepladder("run --help");
   for (const char* name :
@@ -356,6 +359,36 @@ TEST_F(HarnessCli, ASignalDuringTheChartsEndsTheReport) {
       ::kill(pid, signal);
       EXPECT_EQ(wait_for(pid), 128 + signal) << command;
     }
+}
+
+TEST_F(HarnessCli, ResumingMayAddRoundsAndRetryWhatFailed) {
+  FakeRung failing = rung("01_causal_mask");
+  failing.before_end = "exit 7";
+  failing.write(folder_);
+  ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 1")).code, kExitFailed);
+  rung("01_causal_mask").write(folder_);
+  ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2 --resume")).code, kExitFailed)
+      << "it keeps what failed";
+  EXPECT_EQ(results().runs.size(), 4U);
+  EXPECT_EQ(results().plan["rounds"], 2);
+  ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2 --resume --retry-failed")).code, 0);
+  ASSERT_EQ(results().runs.size(), 4U);
+  for (const stepladder::Run& run : results().runs) EXPECT_EQ(run.status, Status::ok);
+  EXPECT_EQ(stepladder(plan("--rungs 00,01 --rounds 2 --retry-failed")).code, kExitUsage);
+}
+
+TEST_F(HarnessCli, RungsMayBeARange) {
+  ASSERT_EQ(stepladder(plan("--rungs 00-01_causal_mask,02 --rounds 1")).code, 0);
+  EXPECT_EQ(results().runs.size(), 3U);
+  for (const char* rungs : {"02-00", "00-", "-02", "00-02-03"})
+    EXPECT_EQ(stepladder(plan(cat("--overwrite --rungs ", rungs))).code, kExitUsage) << rungs;
+}
+
+TEST_F(HarnessCli, AReportOfAFileThatLiesHereHasAFolderOfItsOwn) {
+  ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
+  ASSERT_EQ(stepladder("report results.json").code, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "report/summary.md"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "summary.md"));
 }
 
 TEST_F(HarnessCli, ErrorsQuoteNoControlCharacters) {
@@ -677,7 +710,7 @@ TEST_F(HarnessCli, PeersAreMeasuredInTurnsWithTheirRungs) {
   FakeRung fake;
   fake.step_ms = "21.0";
   fake.loss = "9.5";  // far from the baseline's
-  const Outcome outcome = stepladder(plan("--rungs 00,02" + peers(fake)));
+  const Outcome outcome = stepladder(plan("--wide --rungs 00,02" + peers(fake)));
   ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   std::string order;
   for (const stepladder::Run& run : results().runs) order += cat(run.variant, run.peer.empty() ? " " : "* ");

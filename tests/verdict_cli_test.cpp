@@ -122,6 +122,11 @@ TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   EXPECT_EQ(stepladder("compare base.json new.json --threshold 10").code, 0);
   EXPECT_EQ(stepladder("compare new.json base.json").code, 0) << "an improvement never fails";
 
+  outcome = stepladder("compare base.json new.json --format github");
+  EXPECT_TRUE(outcome.out.starts_with("::error title=02_tf32%2C gpt2 B=16 T=1024::REGRESSION, +4"))
+      << outcome.out;
+  EXPECT_TRUE(says(stepladder("compare base.json ./base.json").out, {"same file"}));
+
   measured(0.01);
   EXPECT_EQ(stepladder("compare base.json new.json").code, 3);
 
@@ -277,7 +282,8 @@ TEST_F(VerdictCli, GateThatCannotTellSaysSo) {
   Outcome outcome = gate("--max-pairs 7");
   EXPECT_EQ(outcome.code, 3) << outcome.out << outcome.err;
   EXPECT_EQ(loaded("reports/gate/base.json").runs.size(), 7U);
-  outcome = gate("--max-time 0");
+  EXPECT_EQ(gate("--max-time soon").code, kExitUsage);
+  outcome = gate("--max-time 0.001s");
   EXPECT_EQ(outcome.code, 3);
   EXPECT_TRUE(says(outcome.out, {"--max-time was up after 1 pairs", "1 pair is too few"})) << outcome.out;
 }
@@ -341,7 +347,7 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   EXPECT_EQ(loaded("reports/gate/1/new.json").runs[0].summary->median_step_ms, 10.5);
   EXPECT_EQ(loaded("reports/gate/2/new.json").runs[0].summary->median_step_ms, 20.5);
 
-  outcome = gate("--repeat 3 --max-time 0");
+  outcome = gate("--repeat 3 --max-time 0.001");
   EXPECT_TRUE(says(outcome.out, {"--max-time was up after 1 of 3 times."})) << outcome.out;
 }
 
@@ -441,6 +447,20 @@ TEST_F(VerdictCli, CalibratedNoiseIsUsedUntilTheMachineChanges) {
     EXPECT_TRUE(one_line(outcome.err));
     EXPECT_TRUE(says(outcome.err, {"noise.json has expired", name, "calibrate"})) << outcome.err;
   }
+}
+
+TEST_F(VerdictCli, CalibrateInterruptedKeepsItsPairs) {
+  for (const int last : {4, 9}) {  // runs: one pair and a half, four and a half
+    write_file(folder_ / "count", "0");
+    FakeRung fake;
+    fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count",
+                            "; [ $n = ", last, " ] && kill -INT $PPID");
+    fake.write(base_);
+    const Outcome outcome = stepladder(cat("calibrate --rungs 00 --out noise.json ", kWorkload));
+    EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.err;
+    ASSERT_EQ(std::filesystem::exists(folder_ / "noise.json"), last == 9);
+  }
+  EXPECT_EQ(parse_json(read_file(folder_ / "noise.json"))["variants"][0]["log_ratios"].size(), 4U);
 }
 
 TEST_F(VerdictCli, ARungThatFailsLeavesNoNoise) {

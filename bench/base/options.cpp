@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "bench/base/text.h"
@@ -102,9 +103,9 @@ bool in(const std::vector<std::string>& groups, const Option& option) {
   return std::find(groups.begin(), groups.end(), option.group) != groups.end();
 }
 
-/// The options of a command, and its long-only --help.
+/// The options of a command, and its help.
 void add(CLI::App& app, const Command& command) {
-  app.set_help_flag("--help", "print this and exit")->group("Other");
+  app.set_help_flag("-h,--help", "print this and exit")->group("Other");
   app.get_formatter()->column_width(34);
   app.footer(command.footer);
   if (command.rest) app.prefix_command();
@@ -174,6 +175,10 @@ int run_command_line(const Command& program, const std::string& version, int arg
     });
   }
   if (!subcommands.empty()) app.require_subcommand(1);
+  if (!subcommands.empty() && argc == 1) {
+    std::cout << app.help();
+    return flushed(kExitUsage);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 struct GateOptions {
   std::string base, next;
   int64_t pairs = kMinCertainPairs, max_pairs = 20, repeat = 1;
-  double max_time = 1e9;  // seconds
+  std::string max_time;
   std::optional<std::string> results;
   MeasureOptions measure;
   VerdictOptions verdict;
@@ -42,7 +42,7 @@ struct GateOptions {
                 {"pairs", &pairs, "N", "before the first look", plan, {kMinPairs, 1000}},
                 {"max-pairs", &max_pairs, "N", "when to give up", plan, {kMinPairs, 1000}},
                 {"repeat", &repeat, "N", "times all of it, each with a verdict of its own", plan, {1, 1000}},
-                {"max-time", &max_time, "SECONDS", "starts no further pair after that", plan, {0, 1e9}},
+                {"max-time", &max_time, "DURATION", "starts no further pair after that: 90s, 20m, 2h", plan},
                 {"results", &results, "DIR",
                  "base.json and new.json, replaced; default: reports/gate, or reports/gate-2 and so on while "
                  "another gate writes there",
@@ -195,6 +195,8 @@ void add(Comparison& all, Comparison more) {
 int gate(GateOptions& options) {
   if (options.max_pairs < options.pairs)
     throw InputError(cat("--max-pairs ", options.max_pairs, " is less than --pairs ", options.pairs));
+  std::optional<double> max_time;
+  if (!options.max_time.empty()) max_time = duration_s(options.max_time);
   std::vector<std::string> missing;
   const std::vector<Rung> rungs = common_rungs(options, missing);
   const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
@@ -206,7 +208,8 @@ int gate(GateOptions& options) {
   const InterruptGuard guard;
   const auto start = std::chrono::steady_clock::now();
   const Late too_late = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > options.max_time;
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    return max_time && spent.count() > *max_time;
   };
   const Limits limits = options.verdict.limits(context_of(options.base, probe), base.plan.json());
   Comparison comparison;

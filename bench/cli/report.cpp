@@ -33,11 +33,14 @@ namespace {
 struct ReportOptions {
   std::vector<std::string> results;
   std::string out, into;
+  bool wide = false;
 
   std::vector<Option> options() {
     return {
         {"RESULT", &results, "", "results files, finished or not, and profiles"},
-        {"out", &out, "DIR", "where to write; default: beside the first RESULT", "Report"},
+        {"out", &out, "DIR",
+         "where to write; default: beside the first RESULT, or report/ for one that lies here", "Report"},
+        {"wide", &wide, "", "all columns, however wide the terminal has to be", "Report"},
         {"into", &into, "FILE", "also renews the tables between <!-- stepladder --> marks in it", "Report"}};
   }
 };
@@ -158,7 +161,7 @@ int report(ReportOptions& options) {
 
   fs::path out =
       options.out.empty() ? fs::path(options.results.front()).parent_path() : fs::path(options.out);
-  if (out.empty()) out = ".";
+  if (out.empty()) out = "report";  // a dozen files, which nobody wants among his own
   std::error_code error;
   fs::create_directories(out, error);
   if (error) throw InputError(cat(out.string(), ": cannot make the folder: ", error.message()));
@@ -171,7 +174,7 @@ int report(ReportOptions& options) {
       std::cout << "==== " << printable(given.name, 400) << "\n";
     }
     markdown += "\n" + markdown_report(given.results, ratios_only);
-    std::cout << terminal_report(given.results, ratios_only) << "\n";
+    std::cout << terminal_report(given.results, ratios_only, options.wide) << "\n";
   }
   if (!all.empty()) {
     const std::string summary = (out / "summary.md").string();

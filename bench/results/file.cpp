@@ -95,9 +95,17 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
   const bool there = std::filesystem::exists(path, error);
   if (there && existing == Existing::refuse)
     throw InputError(cat(path, " is there already: --resume continues it, --overwrite starts again"));
-  if (there && existing == Existing::resume) {
+  if (there && (existing == Existing::resume || existing == Existing::retry)) {
     results_ = load_results(path);
-    require_same(path, "plan", results_.plan, plan);
+    Json same = plan;  // but for how many rounds there are
+    for (const char* field : {"rounds", "max_rounds"})
+      if (plan.contains(field) && results_.plan.contains(field)) same[field] = results_.plan[field];
+    require_same(path, "plan", results_.plan, same);
+    results_.plan = std::move(plan);
+    if (existing == Existing::retry)
+      std::erase_if(results_.runs, [](const Run& run) {
+        return run.status != Status::ok && run.status != Status::unsupported;
+      });
     for (const char* field : {"cpu", "cores", "device"})
       require_same(path, field, results_.context.value(field, Json()), context.value(field, Json()));
   } else {

@@ -428,7 +428,9 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   run.wall_ms = wall_ms();
   run.status = verdict.status;
   run.reason = verdict.reason;
-  if (world > 1 && !run.reason.empty()) run.reason = cat("rank ", rank, ": ", run.reason);
+  // One that tells of another rank is not to blame itself.
+  if (world > 1 && !run.reason.empty() && !run.reason.starts_with("rank "))
+    run.reason = cat("rank ", rank, ": ", run.reason);
   return run;
 }
 
