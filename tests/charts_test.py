@@ -167,6 +167,13 @@ class FileTest(unittest.TestCase):
             self.assertEqual(chart.read_text(), "before")
             self.assertEqual([path.name for path in Path(folder).iterdir()], ["ladder.svg"])
 
+    def test_what_a_killed_process_left_is_cleared(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in (".results.csv.999999999.tmp", ".results.csv.1.tmp"):  # the second one's writer lives
+                Path(folder, name).write_text("half")
+            report.write_csv([], Path(folder, "results.csv"))
+            self.assertEqual({path.name for path in Path(folder).iterdir()}, {"results.csv", ".results.csv.1.tmp"})
+
     def test_csv_has_the_line_ends_of_other_text(self):
         with tempfile.TemporaryDirectory() as folder:
             report.write_csv([], Path(folder, "results.csv"))

@@ -294,12 +294,12 @@ TEST_F(VerdictCli, GateGivesEachBuildItsOwnChoiceOfAlgorithms) {
     fake.before_start = cat("echo $arguments >>", *side / "arguments.txt");
     fake.write(*side);
   }
-  std::filesystem::create_directories(folder_ / "reports/gate/cache/base");
-  write_file(folder_ / "reports/gate/cache/base/stale.json", "{}");
+  std::filesystem::create_directories(folder_ / "reports/gate/algorithms/base");
+  write_file(folder_ / "reports/gate/algorithms/base/stale.json", "{}");
   ASSERT_EQ(gate("--max-pairs 6").code, 0);
-  EXPECT_TRUE(says(read_file(base_ / "arguments.txt"), {"--cache reports/gate/cache/base"}));
-  EXPECT_TRUE(says(read_file(new_ / "arguments.txt"), {"--cache reports/gate/cache/new"}));
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "reports/gate/cache/base/stale.json"));
+  EXPECT_TRUE(says(read_file(base_ / "arguments.txt"), {"--cache reports/gate/algorithms/base"}));
+  EXPECT_TRUE(says(read_file(new_ / "arguments.txt"), {"--cache reports/gate/algorithms/new"}));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "reports/gate/algorithms/base/stale.json"));
   ASSERT_EQ(gate("--max-pairs 6 --search-again --cache kept").code, 0);
   EXPECT_TRUE(says(read_file(new_ / "arguments.txt"), {"--cache kept/new", "--search-again"}));
 }

@@ -105,7 +105,7 @@ std::string own_cache(const GateOptions& options, const std::string& place, cons
   const std::string& asked = options.measure.rung.cache;
   if (asked.empty()) return "";
   if (asked != RungSettings().cache) return cat(asked, "/", side);
-  std::string folder = cat(place, "/cache/", side);
+  std::string folder = cat(place, "/algorithms/", side);
   std::error_code error;
   fs::remove_all(folder, error);
   return folder;
