@@ -15,7 +15,7 @@ struct AlgorithmSource {
   int compute_capability = 0;
   std::string library;  // "cuBLASLt 130100"
   /// What else decides which is the fastest: sources and flags of the kernels, options of the backend.
-  std::string kernels = "";
+  std::string kernels = {};
 };
 
 /// How a product is done fastest.
