@@ -30,10 +30,9 @@ endfunction()
 if(cuda)
   set(header ${CMAKE_BINARY_DIR}/generated/kernels.h)
   add_custom_command(OUTPUT ${header}
-    COMMAND ${CMAKE_COMMAND} -DOUT=${header} -DNAME=kernels -DFILE=${CMAKE_SOURCE_DIR}/model/cuda/compile.cpp
-            -DSOURCES=${CMAKE_BINARY_DIR}/generated/hashed_sources.txt
-            -P ${CMAKE_SOURCE_DIR}/cmake/rung_header.cmake
-    DEPENDS ${hashed_sources} ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt cmake/rung_header.cmake)
+    COMMAND ${CMAKE_COMMAND} -DOUT=${header} -DSOURCES=${CMAKE_BINARY_DIR}/generated/hashed_sources.txt
+            -P ${CMAKE_SOURCE_DIR}/cmake/kernels_header.cmake
+    DEPENDS ${hashed_sources} ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt cmake/kernels_header.cmake)
   set_property(GLOBAL APPEND PROPERTY generated ${header})
   target_sources(libstepladder PRIVATE ${header})
   set_property(SOURCE model/cuda/compile.cpp APPEND PROPERTY OBJECT_DEPENDS ${header})

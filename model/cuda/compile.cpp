@@ -81,8 +81,8 @@ void CudaGraphs::search(const std::function<void()>& work) {
     source = {.device = cuda_.info().name,
               .compute_capability = cuda_.device_capability,
               .library = cat("cuBLASLt ", cublasLtGetVersion()),
-              .kernels = cat(STEPLADDER_SOURCE_HASH ", " STEPLADDER_BUILD, ", ", cuda_.options.wide_access,
-                             ", ", cuda_.options.early_launch)};
+              .kernels = cat(STEPLADDER_KERNELS ", " STEPLADDER_BUILD, ", ", cuda_.options.wide_access, ", ",
+                             cuda_.options.early_launch)};
     path = algorithm_cache_path(cuda_.options.cache_dir, source);
     if (cuda_.options.search_again && !std::exchange(forgotten_, true)) std::remove(path.c_str());
   }
