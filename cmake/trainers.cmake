@@ -26,6 +26,20 @@ function(add_trainer target name source)
   target_link_libraries(${target} PRIVATE libstepladder)
 endfunction()
 
+# What the choice of a GEMM algorithm depends on besides device and library.
+if(cuda)
+  set(header ${CMAKE_BINARY_DIR}/generated/kernels.h)
+  add_custom_command(OUTPUT ${header}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${header} -DSOURCES=${CMAKE_BINARY_DIR}/generated/hashed_sources.txt
+            -P ${CMAKE_SOURCE_DIR}/cmake/kernels_header.cmake
+    DEPENDS ${hashed_sources} ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt cmake/kernels_header.cmake)
+  set_property(GLOBAL APPEND PROPERTY generated ${header})
+  target_sources(libstepladder PRIVATE ${header})
+  set_property(SOURCE model/cuda/compile.cpp APPEND PROPERTY OBJECT_DEPENDS ${header})
+  set_property(SOURCE model/cuda/compile.cpp APPEND PROPERTY COMPILE_OPTIONS -include ${header})
+  set_property(SOURCE model/cuda/compile.cpp APPEND PROPERTY COMPILE_DEFINITIONS "STEPLADDER_BUILD=\"${build}\"")
+endif()
+
 set(rungs)
 set(rung_objects)
 foreach(variant IN LISTS variants)

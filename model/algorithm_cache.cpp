@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kFormat = "stepladder matmul algorithms 1";
+constexpr const char* kFormat = "stepladder matmul algorithms 2";
 constexpr std::uintmax_t kMaxBytes = 16 << 20;  // some 50 000 algorithms; a GPT-2 step has about 20
 constexpr size_t kWordDigits = 16;
 
@@ -42,7 +42,8 @@ json header(const AlgorithmSource& source) {
   return {{"format", kFormat},
           {"device", source.device},
           {"compute_capability", source.compute_capability},
-          {"library", source.library}};
+          {"library", source.library},
+          {"kernels", source.kernels}};
 }
 
 /// Throws on whatever is not as write_algorithm_cache() writes it.
@@ -64,8 +65,8 @@ FoundAlgorithm parse(const json& entry) {
 }  // namespace
 
 std::string algorithm_cache_path(const std::string& folder, const AlgorithmSource& source) {
-  std::string name =
-      cat("matmul-", source.device, "-sm", source.compute_capability, "-", source.library, ".json");
+  std::string name = cat("matmul-", source.device, "-sm", source.compute_capability, "-", source.library, "-",
+                         hex(checksum(source.kernels)).substr(0, 8), ".json");
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
   return (std::filesystem::path(folder) / name).string();

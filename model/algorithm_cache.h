@@ -1,5 +1,5 @@
-// Matmul algorithms on disk: one JSON file per device and library version, as an algorithm means something to
-// that library only and is the fastest on that device only.
+// Matmul algorithms on disk: one JSON file per device, library version and build, as an algorithm means
+// something to that library only and is the fastest on that device and among that build's kernels only.
 #pragma once
 
 #include <array>
@@ -14,6 +14,8 @@ struct AlgorithmSource {
   std::string device;  // "NVIDIA H200"
   int compute_capability = 0;
   std::string library;  // "cuBLASLt 130100"
+  /// What else decides which is the fastest: sources and flags of the kernels, options of the backend.
+  std::string kernels = {};
 };
 
 /// How a product is done fastest.

@@ -21,13 +21,16 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path) {
   if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular)
     throw InputError(cat(path, ": cannot write: not a regular file; name another file"));
   temporary_ = cat(target_, ".", ::getpid(), ".tmp");
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const auto folder = std::filesystem::path(target_).parent_path();
+  fd_ = ::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  named_ = fd_ < 0;
+  if (named_) fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) fail("cannot write");
 }
 
 AtomicFile::~AtomicFile() {
   if (fd_ >= 0) ::close(fd_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (named_ && !temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(const void* data, size_t size) {
@@ -43,6 +46,12 @@ void AtomicFile::write(const void* data, size_t size) {
 
 void AtomicFile::commit() {
   if (::fsync(fd_) != 0) fail("cannot flush to disk");
+  if (!named_) {
+    ::unlink(temporary_.c_str());  // a dead process's of the same number
+    named_ = ::linkat(AT_FDCWD, cat("/proc/self/fd/", fd_).c_str(), AT_FDCWD, temporary_.c_str(),
+                      AT_SYMLINK_FOLLOW) == 0;
+    if (!named_) fail("cannot put in place");
+  }
   const int fd = fd_;
   fd_ = -1;
   if (::close(fd) != 0) fail("cannot close");

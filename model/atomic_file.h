@@ -7,8 +7,9 @@
 
 namespace stepladder {
 
-/// Writes beside `path` under a temporary name and puts the file in place in commit(). Until then, and for
-/// good when the writer is destroyed without it, an older file of that name stays as it was.
+/// Writes a file without a name in the folder of `path` and puts it in place in commit(). Until then, and for
+/// good when the writer is destroyed without it, an older file of that name stays as it was. Of a writer that
+/// is killed nothing is left, unless the file system has no files without names: there it is path.PID.tmp.
 class AtomicFile {
  public:
   /// Throws InputError naming the path when it can't be written: no such folder, no permission, a device.
@@ -28,7 +29,8 @@ class AtomicFile {
 
   std::string path_;       // as the caller calls it
   std::string target_;     // with links resolved: a link stays a link
-  std::string temporary_;  // empty once committed
+  std::string temporary_;  // its name until it is in place; "" once it is
+  bool named_ = true;      // has that name already
   int fd_ = -1;
 };
 

@@ -31,6 +31,7 @@ struct OpsOptions {
   /// Features of newer devices are left unused: 75 runs what a T4 would. 0: the device's own.
   int compute_capability = 0;
   std::string cache_dir = {};  // of matmul algorithms found by search(); "" keeps none
+  bool search_again = false;   // what cache_dir has is measured again, and replaced
 };
 
 /// What search() and record() have cost so far.

@@ -8,11 +8,13 @@ written.
 
 import argparse
 import csv
+import io
 import sys
 from pathlib import Path
 
 import profiles
 import results
+from files import replace
 from results import Results, ResultsError
 
 COLUMNS = ("file", "device", "backend", "model", "B", "T", "variant", "peer", "status", "reason", "rounds",
@@ -25,20 +27,21 @@ LACKING = f"! no {{}}: {sys.executable} has no {{}}; install python3-{{}}, or na
 
 def write_csv(measured: list[Results], path: Path) -> None:
     """A line for each rung or peer on a workload; empty where there is no number."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for one in measured:
-            for workload in one.workloads:
-                for row in workload.rows + workload.all_peers:
-                    memory = row.memory
-                    low, high = row.interval_ms or (None, None)
-                    writer.writerow((
-                        one.name, workload.device, one.backend, workload.model, workload.B, workload.T, row.rung,
-                        row.peer, row.status, row.reason, len(row.rounds), row.median_ms if row.ok else None, low, high,
-                        row.tokens_per_second, row.previous and row.previous.value, row.speedup, row.mfu_nanogpt,
-                        row.mfu_llmc, *((memory.live, memory.reserved, memory.process) if memory else (None,) * 3),
-                        row.first_step_ms, row.startup_ms, row.final_loss, row.val_loss))
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for one in measured:
+        for workload in one.workloads:
+            for row in workload.rows + workload.all_peers:
+                memory = row.memory
+                low, high = row.interval_ms or (None, None)
+                writer.writerow((
+                    one.name, workload.device, one.backend, workload.model, workload.B, workload.T, row.rung,
+                    row.peer, row.status, row.reason, len(row.rounds), row.median_ms if row.ok else None, low, high,
+                    row.tokens_per_second, row.previous and row.previous.value, row.speedup, row.mfu_nanogpt,
+                    row.mfu_llmc, *((memory.live, memory.reserved, memory.process) if memory else (None,) * 3),
+                    row.first_step_ms, row.startup_ms, row.final_loss, row.val_loss))
+    replace(path, file.getvalue().encode())
 
 
 def report(paths: list[Path], out: Path, into: Path | None) -> None:
@@ -74,7 +77,7 @@ def report(paths: list[Path], out: Path, into: Path | None) -> None:
     for path, text in ((out / "published.md", page.published_markdown(measured, traced)),
                        (out / "index.html", page.render(measured, traced, drawn, captions, dark_css)),
                        *([(into, page.renew(before, into, measured))] if into else [])):
-        path.write_text(text, encoding="utf-8")
+        replace(path, text.encode())
         print(path)
 
 

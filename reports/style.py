@@ -14,6 +14,8 @@ import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
 from matplotlib.patheffects import Normal, Stroke  # noqa: E402
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: E402
 
+from files import replace  # noqa: E402
+
 INK = "#1a1a1a"
 MUTED = "#5f6368"
 GRID = "#e3e5e8"
@@ -161,7 +163,9 @@ def save(fig, stem: Path) -> list[Path]:
         text = text.replace(f'<g id="{name}">', f"<g><title>{escape(words)}</title>")
     _tips.clear()
     style = f"<style>@media (prefers-color-scheme: dark){{{dark_css()}}}</style>"
-    paths[0].write_text(text.replace("<defs>", style + "\n <defs>", 1), encoding="utf-8")
-    fig.savefig(paths[1], dpi=_DPI, metadata={"Software": "stepladder"})
+    replace(paths[0], text.replace("<defs>", style + "\n <defs>", 1).encode())
+    pixels = io.BytesIO()
+    fig.savefig(pixels, format="png", dpi=_DPI, metadata={"Software": "stepladder"})
+    replace(paths[1], pixels.getvalue())
     plt.close(fig)
     return paths

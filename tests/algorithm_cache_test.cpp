@@ -10,7 +10,7 @@
 namespace stepladder {
 namespace {
 
-const AlgorithmSource kSource{"NVIDIA H200", 90, "cuBLASLt 130100"};
+const AlgorithmSource kSource{"NVIDIA H200", 90, "cuBLASLt 130100", "1a2b"};
 
 FoundAlgorithms some_algorithms() {
   constexpr uint64_t kAll = std::numeric_limits<uint64_t>::max();
@@ -46,15 +46,20 @@ TEST_F(AlgorithmCacheTest, ReadsWhatItWrote) {
   EXPECT_EQ(read(), fewer);
 }
 
-TEST_F(AlgorithmCacheTest, HasAFileForEachDeviceAndLibrary) {
-  EXPECT_EQ(algorithm_cache_path("a", kSource), "a/matmul-NVIDIA_H200-sm90-cuBLASLt_130100.json");
-  EXPECT_EQ(algorithm_cache_path("a", {"../x/\xff$", 75, ""}), "a/matmul-.._x___-sm75-.json");
+TEST_F(AlgorithmCacheTest, HasAFileForEachDeviceLibraryAndBuild) {
+  const std::string path = algorithm_cache_path("a", kSource);
+  EXPECT_TRUE(path.starts_with("a/matmul-NVIDIA_H200-sm90-cuBLASLt_130100-")) << path;
+  AlgorithmSource rebuilt = kSource;
+  rebuilt.kernels = "3c4d";
+  EXPECT_NE(algorithm_cache_path("a", rebuilt), path);
+  EXPECT_TRUE(algorithm_cache_path("a", {"../x/\xff$", 75, ""}).starts_with("a/matmul-.._x___-sm75--"));
 }
 
-TEST_F(AlgorithmCacheTest, IgnoresAFileOfAnotherDeviceOrLibrary) {
-  EXPECT_TRUE(read_algorithm_cache(path_, {"NVIDIA H100", 90, kSource.library}).empty());
-  EXPECT_TRUE(read_algorithm_cache(path_, {kSource.device, 75, kSource.library}).empty());
-  EXPECT_TRUE(read_algorithm_cache(path_, {kSource.device, 90, "cuBLASLt 130200"}).empty());
+TEST_F(AlgorithmCacheTest, IgnoresAFileOfAnotherDeviceLibraryOrBuild) {
+  EXPECT_TRUE(read_algorithm_cache(path_, {"NVIDIA H100", 90, kSource.library, kSource.kernels}).empty());
+  EXPECT_TRUE(read_algorithm_cache(path_, {kSource.device, 75, kSource.library, kSource.kernels}).empty());
+  EXPECT_TRUE(read_algorithm_cache(path_, {kSource.device, 90, "cuBLASLt 130200", kSource.kernels}).empty());
+  EXPECT_TRUE(read_algorithm_cache(path_, {kSource.device, 90, kSource.library, "3c4d"}).empty());
 }
 
 TEST_F(AlgorithmCacheTest, IgnoresWhatIsNoFile) {
@@ -84,7 +89,7 @@ TEST_F(AlgorithmCacheTest, IgnoresAFileWithAnotherDigitInAnAlgorithm) {
 
 TEST_F(AlgorithmCacheTest, IgnoresWhatIsNotAsWritten) {
   for (const std::string key :
-       {"format", "device", "compute_capability", "library", "checksum", "algorithms"})
+       {"format", "device", "compute_capability", "library", "kernels", "checksum", "algorithms"})
     expect_ignored(damaged(cat('"', key, '"'), "\"x\""));
   expect_ignored("null");
   expect_ignored("[]");
@@ -103,8 +108,9 @@ TEST_F(AlgorithmCacheTest, IgnoresEntriesThatAreNoAlgorithms) {
     std::string digits(16, '0');
     for (size_t i = 0; i < 16; ++i) digits[i] = "0123456789abcdef"[hash >> (60 - 4 * i) & 15];
     return cat(
-        R"({"format":"stepladder matmul algorithms 1","device":"NVIDIA H200","compute_capability":90,)",
-        R"("library":"cuBLASLt 130100","checksum":")", digits, R"(","algorithms":)", entries, "}");
+        R"({"format":"stepladder matmul algorithms 2","device":"NVIDIA H200","compute_capability":90,)",
+        R"("library":"cuBLASLt 130100","kernels":"1a2b","checksum":")", digits, R"(","algorithms":)", entries,
+        "}");
   };
   const std::string zeros(128, '0');
   const auto entry = [&](const std::string& algorithm, const std::string& us, const std::string& way) {

@@ -5,6 +5,8 @@ import copy
 import io
 import json
 import re
+import resource
+import signal
 import sys
 import tempfile
 import unittest
@@ -18,6 +20,7 @@ try:
     import charts_profile
     import history
     import profiles
+    import report
     import results
     import style
 except ModuleNotFoundError as missing:
@@ -145,6 +148,36 @@ def draw(text):
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
             status = charts.main([str(path), "--out", str(out)])
         return status, errors.getvalue(), {file.name: file.read_bytes() for file in out.glob("*")}
+
+
+class FileTest(unittest.TestCase):
+    def test_a_chart_that_finds_no_space_leaves_the_old_one_and_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            chart = Path(folder, "ladder.svg")
+            chart.write_text("before")
+            limit, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            try:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+                with self.assertRaises(OSError) as caught:
+                    style.save(style.plt.figure(), Path(folder, "ladder"))
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+                signal.signal(signal.SIGXFSZ, handler)
+            self.assertEqual(caught.exception.filename, str(chart))
+            self.assertEqual(chart.read_text(), "before")
+            self.assertEqual([path.name for path in Path(folder).iterdir()], ["ladder.svg"])
+
+    def test_what_a_killed_process_left_is_cleared(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in (".results.csv.999999999.tmp", ".results.csv.1.tmp"):  # the second one's writer lives
+                Path(folder, name).write_text("half")
+            report.write_csv([], Path(folder, "results.csv"))
+            self.assertEqual({path.name for path in Path(folder).iterdir()}, {"results.csv", ".results.csv.1.tmp"})
+
+    def test_csv_has_the_line_ends_of_other_text(self):
+        with tempfile.TemporaryDirectory() as folder:
+            report.write_csv([], Path(folder, "results.csv"))
+            self.assertNotIn(b"\r", Path(folder, "results.csv").read_bytes())
 
 
 class Files(unittest.TestCase):

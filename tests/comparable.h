@@ -66,10 +66,20 @@ class NoisyMachine {
 
   NoisyMachine(uint64_t seed, int64_t runs) : seed_(seed), runs_(runs) { slope_ = 2 * uniform() - 1; }
 
+  /// Every other process by chance is `slower`; next to nothing else.
+  static NoisyMachine with_two_speeds(uint64_t seed, int64_t runs, double slower) {
+    NoisyMachine machine(seed, runs);
+    machine.process = machine.drift = 0.0;
+    machine.step = 1e-4;
+    machine.second_speed_ = slower;
+    return machine;
+  }
+
   /// The steps of the next process, `slower` by that ratio less 1.
   std::vector<double> next(double slower) {
     const double place = static_cast<double>(done_++) / static_cast<double>(runs_);
-    const double level = std::log1p(slower) + process * normal() + drift * slope_ * place;
+    double level = std::log1p(slower) + process * normal() + drift * slope_ * place;
+    if (second_speed_ > 0.0 && uniform() < 0.5) level += std::log1p(second_speed_);
     double noise = step * normal();
     std::vector<double> ms;
     for (int i = 0; i < 20; ++i) {
@@ -87,7 +97,7 @@ class NoisyMachine {
   }
 
   uint64_t seed_, counter_ = 0;
-  double slope_ = 0.0;
+  double slope_ = 0.0, second_speed_ = 0.0;
   int64_t runs_, done_ = 0;
 };
 

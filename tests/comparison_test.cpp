@@ -38,9 +38,9 @@ struct Pair {
 
 Pair steady(double slower = 0.0) {
   Pair pair;
-  pair.add(
-      kRung, {40, 40.1, 39.9, 40, 40.05},
-      {40 * (1 + slower), 40.05 * (1 + slower), 39.95 * (1 + slower), 40 * (1 + slower), 40 * (1 + slower)});
+  pair.add(kRung, {40, 40.1, 39.9, 40, 40.05, 40},
+           {40 * (1 + slower), 40.05 * (1 + slower), 39.95 * (1 + slower), 40 * (1 + slower),
+            40 * (1 + slower), 40 * (1 + slower)});
   return pair;
 }
 
@@ -73,7 +73,7 @@ TEST(Comparison, TheBoundsDecide) {
   EXPECT_EQ(overall(steady(0.03).compared(lenient).rows), Judgement::pass);
   const ComparedRow row = steady(0.03).compared().rows[0];
   EXPECT_NEAR(row.numbers->change->log_ratio, std::log(1.03), 5e-4);
-  EXPECT_EQ(row.numbers->pairs, 5U);
+  EXPECT_EQ(row.numbers->pairs, 6U);
   EXPECT_EQ(row.reason, "slower");
 }
 
@@ -81,22 +81,38 @@ TEST(Comparison, CalibratedNoiseRaisesTheLimit) {
   Limits limits;
   limits.noise[{kRung, "gpt2 B=16 T=1024"}] = {0.08, -0.08, 0.09, -0.07, 0.1};
   const Comparison comparison = steady(0.03).compared(limits);
-  EXPECT_GT(comparison.rows[0].numbers->limit, 0.05);
+  EXPECT_GT(comparison.rows[0].numbers->limit, 0.03);
   EXPECT_EQ(comparison.rows[0].judgement, Judgement::pass);
   limits.noise.clear();
   limits.noise[{kRung, "gpt2 B=64 T=1024"}] = {0.08, -0.08};
   EXPECT_EQ(steady(0.03).compared(limits).rows[0].judgement, Judgement::regression) << "another workload's";
 }
 
+TEST(Comparison, NoiseThatIsTooLargeOrHardlyKnownIsNoExcuse) {
+  Limits limits;
+  auto& noise = limits.noise[{kRung, "gpt2 B=16 T=1024"}];
+  noise = {0.35, -0.3, 0.4};
+  const Comparison comparison = steady(0.3).compared(limits);
+  EXPECT_EQ(comparison.rows[0].judgement, Judgement::regression);
+  EXPECT_DOUBLE_EQ(comparison.rows[0].numbers->limit, kMaxNoiseLimit);
+  EXPECT_TRUE(says(joined_notes(comparison), {kRung, "3 pairs", "5.0 % is used"}))
+      << joined_notes(comparison);
+  limits.threshold = 0.5;  // asked for
+  EXPECT_EQ(steady(0.3).compared(limits).rows[0].judgement, Judgement::pass);
+  limits.threshold = kMinLimit;
+  noise.assign(20, 0.01);
+  EXPECT_EQ(joined_notes(steady().compared(limits)).find("noise"), std::string::npos);
+}
+
 TEST(Comparison, RoundsArePairedSoThatDriftBetweenThemCancels) {
   Pair pair;
-  pair.add(kRung, {40, 60, 90, 30, 45}, {41.2, 61.8, 92.7, 30.9, 46.35});
+  pair.add(kRung, {40, 60, 90, 30, 45, 40}, {41.2, 61.8, 92.7, 30.9, 46.35, 41.2});
   EXPECT_EQ(overall(pair.compared().rows), Judgement::regression);
 }
 
 TEST(Comparison, NumbersOfAnySizeAreSurvived) {
   Pair pair;
-  pair.add(kRung, {1e-300, 1e-300, 1e-300}, {1e300, 1e300, 1e300});
+  pair.add(kRung, std::vector<double>(6, 1e-300), std::vector<double>(6, 1e300));
   for (stepladder::Run& run : pair.base.runs) run.summary->memory.live_peak = INT64_MIN;
   for (stepladder::Run& run : pair.next.runs) run.summary->memory.live_peak = INT64_MAX;
   EXPECT_TRUE(says(pair.compared().rows[0].reason, {"live memory grew", "slower"}));
@@ -111,12 +127,20 @@ TEST(Comparison, TooFewPairsAreNeverAVerdict) {
   EXPECT_TRUE(says(terminal_report(comparison), {"2    40.00   80.00", "INCONCLUSIVE"}));
 }
 
+TEST(Comparison, FewPairsThatAgreeAreNotCertain) {
+  for (const size_t pairs : {3, 5, 6}) {
+    Pair pair;
+    pair.add(kRung, std::vector<double>(pairs, 40), std::vector<double>(pairs, 80));
+    EXPECT_EQ(exit_code(pair.compared().rows), pairs < 6 ? kExitInconclusive : kExitRegression) << pairs;
+  }
+}
+
 TEST(Comparison, AmongManyRungsMoreCertaintyIsAsked) {
   Pair one, many;
-  const std::vector<double> base(5, 40.0), next = {41.2, 40.6, 41.4, 41.9, 41.0};  // p = 0.0043
+  const std::vector<double> base(6, 40.0), next = {41.2, 40.4, 41.4, 42.2, 41.0, 40.5};  // p = 0.005
   one.add(kRung, base, next);
   many.add(kRung, base, next);
-  for (int i = 0; i < 9; ++i) many.add(cat("without/0", i), base, {40.0, 40.01, 39.99, 40.0, 40.0});
+  for (int i = 0; i < 9; ++i) many.add(cat("without/0", i), base, {40.0, 40.01, 39.99, 40.0, 40.0, 40.0});
   EXPECT_EQ(one.compared().rows[0].judgement, Judgement::regression);
   const ComparedRow row = many.compared().rows[0];
   EXPECT_EQ(row.judgement, Judgement::inconclusive);
@@ -167,13 +191,13 @@ TEST(Comparison, AThrottledRunTakesItsPairAlong) {
     summary.median_step_ms = 400;  // which would drown everything else
   }
   const Comparison comparison = pair.compared();
-  EXPECT_EQ(comparison.rows[0].numbers->pairs, 3U);
+  EXPECT_EQ(comparison.rows[0].numbers->pairs, 4U);
   EXPECT_EQ(comparison.rows[0].numbers->throttled, 2U);
   EXPECT_EQ(comparison.rows[0].numbers->base_ms, 40.0);
   EXPECT_TRUE(says(joined_notes(comparison), {"2 pairs are left out, the device was throttled"}));
   EXPECT_NE(exit_code(comparison.rows), kExitFailed);
   pair.base.runs[0].summary->throttled = false;  // sampled, and cool
-  EXPECT_EQ(pair.compared().rows[0].numbers->pairs, 3U);
+  EXPECT_EQ(pair.compared().rows[0].numbers->pairs, 4U);
 }
 
 TEST(Comparison, OnlyThrottledPairsAreAFailureThatSaysSo) {
@@ -181,7 +205,7 @@ TEST(Comparison, OnlyThrottledPairsAreAFailureThatSaysSo) {
   for (stepladder::Run& run : pair.next.runs) run.summary->throttled = true;
   const Comparison comparison = pair.compared();
   EXPECT_EQ(exit_code(comparison.rows), kExitFailed);
-  EXPECT_EQ(comparison.rows[0].reason, "the device was throttled in all 5 pairs");
+  EXPECT_EQ(comparison.rows[0].reason, "the device was throttled in all 6 pairs");
   EXPECT_FALSE(comparison.rows[0].numbers);
 }
 
@@ -272,6 +296,9 @@ TEST(Comparison, OnTheCpuTheHostIsTheDevice) {
   for (Results* results : {&pair.base, &pair.next})
     results->context["device"] = {{"backend", "cpu"}, {"name", "CPU"}};
   EXPECT_EQ(refusal(pair.base, pair.next), "");
+  for (Results* results : {&pair.base, &pair.next})
+    for (stepladder::Run& run : results->runs) run.config["threads"] = results == &pair.base ? 1 : 2;
+  EXPECT_TRUE(says(refusal(pair.base, pair.next), {"config.threads", "1", "2"}));
   pair.next.context["cores"] = 4;
   EXPECT_TRUE(says(refusal(pair.base, pair.next), {"cores is 2 in BASE and 4 in NEW"}));
 }
@@ -291,7 +318,7 @@ TEST(Comparison, TellsStaleAndUnfinishedResults) {
   pair.next.context["device"]["driver"] = "590";
   EXPECT_TRUE(
       says(joined_notes(pair.compared()),
-           {"NEW was measured before BASE", "NEW is unfinished: 5 runs", "driver changed from 580 to 590"}));
+           {"NEW was measured before BASE", "NEW is unfinished: 6 runs", "driver changed from 580 to 590"}));
 }
 
 // ---- the report
@@ -307,7 +334,7 @@ TEST(ComparisonReport, SaysTheSameToPeopleAndMachines) {
   const Json json = parse_json(report_in("json", comparison));
   EXPECT_EQ(json["verdict"], "REGRESSION");
   EXPECT_EQ(json["exit_code"], 1);
-  EXPECT_EQ(json["rows"][0]["pairs"], 5);
+  EXPECT_EQ(json["rows"][0]["pairs"], 6);
   EXPECT_NEAR(json["rows"][0]["ratio"]["value"], 1.03, 1e-3);
   EXPECT_TRUE(says(markdown_report(comparison), {"## Stepladder: REGRESSION", "| 13_cuda_graphs |"}));
 }
@@ -334,6 +361,7 @@ TEST(ComparisonReport, ForeignTextIsNoMarkup) {
 /// One experiment: `rungs` rungs over up to `most` pairs in turns, the first slower by `slower`; its verdict.
 struct Experiment {
   double slower = 0.0, noise = 1.0;
+  double two_speeds = 0.0;  // instead of that noise: what a process is slower by at one of two speeds
   int rungs = 1;
   int64_t pairs = 10;
   std::optional<int64_t> first_look = std::nullopt;  // sequential where given
@@ -342,6 +370,7 @@ struct Experiment {
     NoisyMachine machine(seed, 2 * pairs * rungs);
     machine.process *= noise;
     machine.step *= noise;
+    if (two_speeds > 0.0) machine = NoisyMachine::with_two_speeds(seed, 2 * pairs * rungs, two_speeds);
     Results base = base_results(), next = new_results();
     Limits limits;
     std::optional<Looks> looks;
@@ -353,21 +382,24 @@ struct Experiment {
               .runs.push_back(run_of(cat("rung", rung), round,
                                      {median(machine.next(is_base || rung > 0 ? 0.0 : slower))}));
       if (!looks || round + 1 < *first_look) continue;
-      const auto rows = looks->look(base, next, static_cast<size_t>(round + 1)).rows;
+      auto rows = looks->look(base, next, static_cast<size_t>(round + 1)).rows;
       if (overall(rows) != Judgement::inconclusive) return rows;
     }
     return looks ? looks->look(base, next, static_cast<size_t>(pairs)).rows
                  : compare(base, next, limits).rows;
   }
 
-  /// Share of experiments whose first rung, or any (`of_any`), is called a regression.
-  double regressions(int experiments, bool of_any = false) const {
+  /// Share of experiments whose first rung, or all together (`of_all`), are judged so.
+  double share(Judgement judgement, int experiments, bool of_all = false) const {
     int found = 0;
     for (int i = 0; i < experiments; ++i) {
       const auto rows = run(static_cast<uint64_t>(i) + 1);
-      found += (of_any ? overall(rows) : rows.front().judgement) == Judgement::regression;
+      found += (of_all ? overall(rows) : rows.front().judgement) == judgement;
     }
     return static_cast<double>(found) / experiments;
+  }
+  double regressions(int experiments, bool of_all = false) const {
+    return share(Judgement::regression, experiments, of_all);
   }
 };
 
@@ -389,11 +421,31 @@ TEST(ComparisonPower, UnchangedBuildsAreHardlyEverCalledSlower) {
   EXPECT_LE((Experiment{.noise = 50, .rungs = 11}.regressions(200, true)), 0.031);
 }
 
+TEST(ComparisonPower, NorAreTheyOnAMachineWithTwoSpeeds) {
+  // 1 % and three standard errors.
+  EXPECT_LE((Experiment{.two_speeds = 0.05, .rungs = 11, .pairs = 3}.regressions(400, true)), 0.025);
+  EXPECT_LE((Experiment{.two_speeds = 0.05, .rungs = 11, .pairs = 6}.regressions(400, true)), 0.025);
+  EXPECT_LE(
+      (Experiment{.two_speeds = 0.05, .rungs = 11, .pairs = 20, .first_look = 6}.regressions(100, true)),
+      0.04);
+}
+
 TEST(ComparisonPower, LookingAfterEveryPairChangesNothingOfThat) {
-  EXPECT_LE((Experiment{.pairs = 20, .first_look = 5}.regressions(200)), 0.01);
-  EXPECT_LE((Experiment{.noise = 50, .pairs = 20, .first_look = 5}.regressions(500)), 0.0234);
-  EXPECT_GE((Experiment{.slower = 0.02, .pairs = 20, .first_look = 5}.regressions(200)), 0.95);
-  EXPECT_GE((Experiment{.slower = 0.03, .pairs = 20, .first_look = 5}.regressions(200)), 0.99);
+  EXPECT_LE((Experiment{.pairs = 20, .first_look = 6}.regressions(200)), 0.01);
+  EXPECT_LE((Experiment{.noise = 50, .pairs = 20, .first_look = 6}.regressions(500)), 0.0234);
+  EXPECT_GE((Experiment{.slower = 0.02, .pairs = 20, .first_look = 6}.regressions(200)), 0.95);
+  EXPECT_GE((Experiment{.slower = 0.03, .pairs = 20, .first_look = 6}.regressions(200)), 0.99);
+}
+
+TEST(ComparisonPower, LookingOftenPassesNoMoreOfWhatIsSlower) {
+  // Just over the limit, on four times the noise: 10 % and two standard errors.
+  const Experiment slower{.slower = 0.0101, .noise = 4, .pairs = 20, .first_look = 6};
+  EXPECT_LE(slower.share(Judgement::pass, 400), 0.13);
+  EXPECT_LE(
+      (Experiment{.slower = 0.015, .noise = 4, .pairs = 20, .first_look = 6}.share(Judgement::pass, 400)),
+      0.05);
+  // Yet what is unchanged passes.
+  EXPECT_GE((Experiment{.pairs = 20, .first_look = 6}.share(Judgement::pass, 200)), 0.99);
 }
 
 }  // namespace

@@ -38,9 +38,11 @@ i=0
 while [ $i -lt $steps ]; do
 )",
                          before_step, R"(
-  say '{"event":"step","step":'$i',"step_ms":')",
-                         step_ms, R"(',"device_ms":9.5,"loss":')", loss, R"(',"grad_norm":1.5,"lr":0.001)",
-                         telemetry, R"(}'
+  step_ms=)",
+                         step_ms, R"(
+  sleep ${step_ms}e-3 2>/dev/null  # as long as it says: the harness adds it up
+  say '{"event":"step","step":'$i',"step_ms":'$step_ms',"device_ms":9.5,"loss":')",
+                         loss, R"(',"grad_norm":1.5,"lr":0.001)", telemetry, R"(}'
   i=$((i + 1))
 done
 )",

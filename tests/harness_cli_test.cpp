@@ -197,13 +197,16 @@ class HarnessCliAblate : public HarnessCli {
 // ---- usage
 // ---------------------------------------------------------------------------------------------------
 
-TEST_F(HarnessCli, HelpNamesEverySubcommandAndIsLongOnly) {
+TEST_F(HarnessCli, HelpNamesEverySubcommand) {
   const Outcome help = stepladder("--help");
   EXPECT_EQ(help.code, 0);
   for (const char* name : {"list", "run", "ablate", "train", "sample", "profile", "report", "diff", "export",
                            "compare", "calibrate", "gate", "overhead", "history", "doctor"})
     EXPECT_TRUE(has(help.out, name));
-  EXPECT_FALSE(has(help.out, "-h,"));
+  EXPECT_EQ(stepladder("-h").out, help.out);
+  const Outcome bare = stepladder("");
+  EXPECT_EQ(bare.code, kExitUsage);
+  EXPECT_EQ(bare.out, help.out);
   EXPECT_FALSE(has(help.out, "probe"));
   const Outcome run_help = stepladder("run --help");
   for (const char* name :
@@ -342,13 +345,87 @@ TEST_F(HarnessCli, ASignalDuringTheChartsEndsTheReport) {
   ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
   write_file(folder_ / "slow", cat("#!/bin/sh\ntouch ", folder_ / "drawing", "\nexec sleep 100\n"));
   std::filesystem::permissions(folder_ / "slow", std::filesystem::perms::owner_all);
-  ::setenv("STEPLADDER_PYTHON", (folder_ / "slow").c_str(), 1);
-  const pid_t pid = start("report results.json");
-  ::unsetenv("STEPLADDER_PYTHON");
-  while (!std::filesystem::exists(folder_ / "drawing"))
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  ::kill(pid, SIGTERM);
-  EXPECT_EQ(wait_for(pid), 128 + SIGTERM);
+  for (const char* command : {"report results.json --out page", "history . --out page"})
+    for (const int signal : {SIGTERM, SIGINT}) {
+      std::filesystem::remove(folder_ / "drawing");
+      ::setenv("STEPLADDER_PYTHON", (folder_ / "slow").c_str(), 1);
+      const pid_t pid = start(command);
+      ::unsetenv("STEPLADDER_PYTHON");
+      while (!std::filesystem::exists(folder_ / "drawing"))
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      for (const auto& entry :
+           std::filesystem::directory_iterator(folder_ / "page"))  // nothing that a kill leaves
+        EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
+      ::kill(pid, signal);
+      EXPECT_EQ(wait_for(pid), 128 + signal) << command;
+    }
+}
+
+TEST_F(HarnessCli, ResumingMayAddRoundsAndRetryWhatFailed) {
+  FakeRung failing = rung("01_causal_mask");
+  failing.before_end = "exit 7";
+  failing.write(folder_);
+  ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 1")).code, kExitFailed);
+  rung("01_causal_mask").write(folder_);
+  ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2 --resume")).code, kExitFailed)
+      << "it keeps what failed";
+  EXPECT_EQ(results().runs.size(), 4U);
+  EXPECT_EQ(results().plan["rounds"], 2);
+  ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2 --resume --retry-failed")).code, 0);
+  ASSERT_EQ(results().runs.size(), 4U);
+  for (const stepladder::Run& run : results().runs) EXPECT_EQ(run.status, Status::ok);
+  EXPECT_EQ(stepladder(plan("--rungs 00,01 --rounds 2 --retry-failed")).code, kExitUsage);
+}
+
+TEST_F(HarnessCli, RungsMayBeARange) {
+  ASSERT_EQ(stepladder(plan("--rungs 00-01_causal_mask,02 --rounds 1")).code, 0);
+  EXPECT_EQ(results().runs.size(), 3U);
+  for (const char* rungs : {"02-00", "00-", "-02", "00-02-03"})
+    EXPECT_EQ(stepladder(plan(cat("--overwrite --rungs ", rungs))).code, kExitUsage) << rungs;
+}
+
+TEST_F(HarnessCli, AReportOfAFileThatLiesHereHasAFolderOfItsOwn) {
+  ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
+  ASSERT_EQ(stepladder("report results.json").code, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "report/summary.md"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "summary.md"));
+}
+
+TEST_F(HarnessCli, ErrorsQuoteNoControlCharacters) {
+  for (const char* arguments :
+       {"$(printf 'x\\033[2J\\ny')", "run --steps $(printf '\\033[2J')", "compare $(printf 'a\\033b\\nc') x",
+        "run --seed 12345678901234567890123", "run --rungs $(printf '\\033')"}) {
+    const Outcome outcome = stepladder(arguments);
+    EXPECT_EQ(outcome.code, kExitUsage) << arguments;
+    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+    EXPECT_FALSE(has(outcome.err, "\033")) << outcome.err;
+  }
+}
+
+TEST_F(HarnessCli, TooFewFileDescriptorsAreNoFaultOfTheDevice) {
+  const Outcome outcome = shell(cat("ulimit -n 12; ", kStepladder, " ", plan("--rungs 00")));
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_TRUE(has(outcome.err, "Too many open files")) << outcome.err;
+}
+
+TEST_F(HarnessCli, AReportThatMayNotBeRenewedIsRefusedBeforeItsWork) {
+  ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
+  const Outcome outcome = stepladder("report results.json --out page --into nowhere.md");
+  EXPECT_EQ(outcome.code, kExitUsage);
+  EXPECT_TRUE(has(outcome.err, "nowhere.md")) << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "page"));
+}
+
+TEST_F(HarnessCli, ARungThatTellsNonsenseFailsAlone) {
+  FakeRung fake = rung("01_causal_mask");
+  fake.before_end =
+      R"(say '{"event":"end","memory_bytes":{"live_peak":-5,"reserved_peak":1,"process_peak":1}}'; exit 0)";
+  fake.write(folder_);
+  EXPECT_EQ(stepladder(plan("--rungs 00,01 --rounds 1")).code, kExitFailed);
+  const Results kept = results();
+  ASSERT_EQ(kept.runs.size(), 2U);
+  EXPECT_EQ(kept.runs[0].status, Status::ok);
+  EXPECT_EQ(kept.runs[1].status, Status::crash);
 }
 
 TEST_F(HarnessCli, RunMeasuresEveryRungInTurns) {
@@ -504,7 +581,7 @@ TEST_F(HarnessCli, OptionsOfTheRungsGoToThoseThatUnderstandThem) {
   const std::string peer = peers(logging(FakeRung()));
   const std::string ours =
       " --loss-scale 1024 --attention native --deterministic --narrow-access --late-launch"
-      " --compute-capability 75";
+      " --compute-capability 75 --cache found --search-again";
   ASSERT_EQ(stepladder(plan("--rungs 00,05 --rounds 1 --seed 3 --dtype fp16" + ours + peer)).code, 0);
   std::map<std::string, std::string> told;
   std::istringstream log(read_file(folder_ / "log.txt"));
@@ -513,8 +590,9 @@ TEST_F(HarnessCli, OptionsOfTheRungsGoToThoseThatUnderstandThem) {
     const bool half = has(name, "05") || name == "llmc", is_peer = has(name, "/") || name == "llmc";
     EXPECT_EQ(has(arguments, " --dtype fp16 "), half) << arguments;
     EXPECT_TRUE(has(arguments, " --seed 3 ")) << arguments;
-    for (const char* option : {" --loss-scale 1024 ", " --attention native ", " --deterministic ",
-                               " --narrow-access ", " --late-launch ", " --compute-capability 75 "})
+    for (const char* option :
+         {" --loss-scale 1024 ", " --attention native ", " --deterministic ", " --narrow-access ",
+          " --late-launch ", " --compute-capability 75 ", " --cache found ", " --search-again "})
       EXPECT_EQ(has(arguments, option), !is_peer) << arguments;
   }
   EXPECT_EQ(told.size(), 5U);
@@ -632,7 +710,7 @@ TEST_F(HarnessCli, PeersAreMeasuredInTurnsWithTheirRungs) {
   FakeRung fake;
   fake.step_ms = "21.0";
   fake.loss = "9.5";  // far from the baseline's
-  const Outcome outcome = stepladder(plan("--rungs 00,02" + peers(fake)));
+  const Outcome outcome = stepladder(plan("--wide --rungs 00,02" + peers(fake)));
   ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   std::string order;
   for (const stepladder::Run& run : results().runs) order += cat(run.variant, run.peer.empty() ? " " : "* ");

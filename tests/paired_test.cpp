@@ -5,6 +5,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "tests/comparable.h"
+
 namespace stepladder {
 namespace {
 
@@ -57,6 +59,41 @@ TEST(Paired, HolmStepsDownAndStopsAtTheFirstThatHolds) {
   EXPECT_EQ(holm(Samples{0.04, 0.02}, 0.05), (std::vector<bool>{true, true}));
   EXPECT_EQ(holm(Samples{NAN}, 0.05), std::vector<bool>{false});
   EXPECT_TRUE(holm(Samples{}, 0.05).empty());
+}
+
+TEST(Paired, OnlyWhatIsLargeAmongAllAndOfEnoughPairsIsCertain) {
+  const PairedChange slower = paired_change(Samples{0.03, 0.031, 0.029, 0.03, 0.0305, 0.0295});
+  const PairedChange faster = paired_change(Samples{-0.03, -0.031, -0.029, -0.03, -0.0305, -0.0295});
+  const PairedChange few = paired_change(Samples(5, 0.03));
+  const std::vector<PairedChange> all = {slower, faster, few, paired_change(Samples(6, 0.0))};
+  EXPECT_EQ(certainly_slower(all, 0.01), (std::vector<bool>{true, false, false, false}));
+  EXPECT_EQ(certainly_changed(all, 0.01), (std::vector<bool>{true, true, false, false}));
+}
+
+TEST(Paired, WhatIsUnchangedHardlyEverHasCertainlyChanged) {
+  int changed = 0;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    NoisyMachine machine(seed, 40);
+    machine.process = 0.03;
+    Samples ratios(20);
+    for (double& x : ratios) x = std::log(median(machine.next(0.0)) / median(machine.next(0.0)));
+    const PairedChange change = paired_change(ratios);
+    if (certainly_changed({{change}}, 0.01)[0]) ++changed;
+  }
+  EXPECT_LE(changed, 10);  // 1 % and three standard errors
+}
+
+TEST(Paired, AFewLooksSharesWhatAPassMaySpend) {
+  std::vector<size_t> looks;
+  for (size_t pairs = 6; pairs <= 20; ++pairs)
+    if (may_pass_at(pairs, 6, 20)) looks.push_back(pairs);
+  EXPECT_EQ(looks, (std::vector<size_t>{6, 12, 20}));
+  EXPECT_NEAR(upper_confidence(6, 20, 0.9), 1 - 0.1 / 3, 1e-15);
+  EXPECT_NEAR(upper_confidence(6, 6, 0.9), 0.9, 1e-15);
+  EXPECT_NEAR(upper_confidence(5, 10, 0.9), 0.95, 1e-15);
+  const Samples x = {0.01, 0.02, 0.03};
+  EXPECT_GT(paired_change(x, 0.99).hi, paired_change(x).hi);
+  EXPECT_EQ(paired_change(x, 0.99).lo, paired_change(x).lo);
 }
 
 TEST(Paired, LooksTogetherSpendWhatThereIs) {

@@ -174,13 +174,25 @@ TEST(Report, BeginsWithTheFastestRungAndAgainstWhom) {
   const Json results =
       results_json({run_json("00_fp32_baseline", 0, 360), run_json("02_tf32", 0, 150), pytorch});
   const std::string answer =
-      "Fastest: 02_tf32, 150.0 ms a step, 109,227 tok/s, 31.0 GiB live; 2.40x the speed of 00_fp32_baseline, "
+      "Fastest in one round: 02_tf32, 150.0 ms a step, 109,227 tok/s, 31.0 GiB live; 2.40x the speed of "
+      "00_fp32_baseline, "
       "2.00x that of pytorch/02_tf32.";
   EXPECT_TRUE(markdown(results).starts_with(answer)) << markdown(results);
   EXPECT_TRUE(terminal_report(results_from(results)).starts_with(answer));
   Json failed = run_json("00_fp32_baseline", 0, 360);
   failed["status"] = "oom";
   EXPECT_EQ(markdown(results_json({failed})).find("Fastest"), std::string::npos);
+}
+
+TEST(Report, NamesWhoIsAsFastWithinTheNoise) {
+  const auto headline = [](double second) {
+    const std::string text =
+        markdown(results_json({run_json("00_fp32_baseline", 0, second), run_json("02_tf32", 0, 149),
+                               run_json("00_fp32_baseline", 1, second), run_json("02_tf32", 1, 151)}));
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_TRUE(says(headline(150.5), {"02_tf32", "00_fp32_baseline within the noise"})) << headline(150.5);
+  EXPECT_FALSE(says(headline(360), {"within the noise"})) << headline(360);
 }
 
 TEST(Report, OfSeveralDevicesHasRatiosOnly) {
@@ -269,7 +281,7 @@ TEST(Report, StandsAgainstThePeersFastestInTheSameRounds) {
   runs.push_back(run_json("15_multi_gpu", 0, 10));
   runs.back()["config"]["world_size"] = 4;
   runs.push_back(run_json("00_fp32_baseline", 0, 600));
-  EXPECT_TRUE(markdown(results_json(runs)).starts_with("Fastest: 00_fp32_baseline, 600.0 ms"))
+  EXPECT_TRUE(markdown(results_json(runs)).starts_with("Fastest in one round: 00_fp32_baseline, 600.0 ms"))
       << markdown(results_json(runs));
 }
 

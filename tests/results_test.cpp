@@ -1,7 +1,10 @@
 #include "bench/results/results.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
+#include <csignal>
 #include <fstream>
 #include <tuple>
 
@@ -544,6 +547,40 @@ TEST_F(ResultsFileTest, ResumesOnlyTheSamePlanOnTheSameMachine) {
 TEST_F(ResultsFileTest, TwoRunsDoNotWriteOneFile) {
   const auto file = open(Existing::refuse);
   EXPECT_NE(input_error([&] { open(Existing::resume); }).find("another run"), std::string::npos);
+}
+
+TEST_F(ResultsFileTest, NorThroughALink) {
+  const auto file = open(Existing::refuse);
+  const std::string link = folder_ / "link.json";
+  std::filesystem::create_symlink(path_, link);
+  EXPECT_NE(input_error([&] {
+              ResultsFile(link, {}, {}, Existing::overwrite, results_file_json);
+            }).find("another run"),
+            std::string::npos);
+  EXPECT_EQ(load_results(link).runs.size(), 0U);
+  file->add(make_run("00_fp32_baseline", 0, 20));
+  EXPECT_EQ(load_results(link).runs.size(), 1U) << "the journal lies beside the file";
+}
+
+TEST_F(ResultsFileTest, AFullDiskAtTheStartIsNamedAndLeavesNothing) {
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit none{0, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &none);
+  const std::string what = input_error([&] { open(Existing::refuse); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_NE(what.find(path_), std::string::npos) << what;
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "sub"));
+}
+
+TEST(LoadResults, RefusesWhatIsNoRegularFile) {
+  const TempFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  std::filesystem::create_symlink("loop", folder / "loop");
+  for (const std::string& path : {folder / "pipe", folder / "loop", folder / "", std::string("/dev/full")})
+    EXPECT_NE(input_error([&] { load_results(path); }).find(path), std::string::npos);
 }
 
 TEST_F(ResultsFileTest, AnUnwritableFolderIsNamed) {

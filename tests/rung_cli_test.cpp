@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "bench/run/events.h"
+#include "model/cpu/parallel.h"
 #include "model/data.h"
 #include "model/gpt2.h"
 
@@ -156,13 +157,14 @@ TEST_F(RungCli, UnknownModelNamesTheNearest) {
   expect_error(run({"--backend", "cpu", "--model", "gpt2-midium"}), kExitUsage, "gpt2-medium");
 }
 
-TEST_F(RungCli, HelpListsOnlyLongOptions) {
+TEST_F(RungCli, HelpListsLongOptionsAndShowsItselfForH) {
   const Result help = run({"--help"});
   EXPECT_EQ(help.code, 0);
   for (const char* option :
        {"--data", "--batch", "--warmup-lr-steps", "--sample-every", "--events", "--version"})
     EXPECT_NE(help.out.find(option), std::string::npos) << option;
-  EXPECT_FALSE(std::regex_search(help.out, std::regex("(^|\\s)-[a-z]")));
+  EXPECT_FALSE(std::regex_search(help.out, std::regex("(^|\\s)-[a-gi-z]")));
+  EXPECT_EQ(run({"-h"}).out, help.out);
   EXPECT_TRUE(run({"--version"}).out.starts_with(std::string(kRung) + " "));
 }
 
@@ -247,6 +249,7 @@ TEST_F(RungCli, EventsAreCompleteAndInOrder) {
   EXPECT_EQ(start["config"]["T"], 32);
   EXPECT_EQ(start["config"]["lr"], 1e-2);
   EXPECT_EQ(start["config"]["seed"], 1337);
+  EXPECT_EQ(start["config"]["threads"], max_threads());
   EXPECT_FALSE(start["device"]["name"].get<std::string>().empty());
   EXPECT_GT(start["startup_ms"], 0.0);
   EXPECT_LT(start["startup_ms"], 60e3);
@@ -322,7 +325,7 @@ TEST_F(RungCli, LossThatIsNotANumberEndsTheRunAsDiverged) {
 }
 
 TEST_F(RungCli, StopSignalFinishesTheStepAndLeavesACheckpoint) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const pid_t child =
         start(tiny({"--steps", "1000000", "--checkpoint", path("stopped"), "--events", "3"}), [] {});
     for (int i = 0; i < 1000 && events_so_far().size() < 4; ++i)

@@ -187,9 +187,47 @@ TEST_F(RunnerTest, ReportsThatMakeNoSenseAreCrashes) {
   EXPECT_NE(crash(R"(say '{"event":"step","step":0,"step_ms":-4}')").find("took -4 ms"), std::string::npos);
   EXPECT_NE(crash(R"(say '{"event":"step","step":0,"step_ms":1e999}')").find("not an event"),
             std::string::npos);
+  EXPECT_TRUE(says(crash(R"(say '{"event":"step","step":0,"step_ms":5e-324}')"), {"step 0", "nanosecond"}));
+  EXPECT_TRUE(
+      says(crash(R"(say '{"event":"step","step":0,"step_ms":1e308}')"), {"step_ms", "1e+308", "30 s"}));
+  EXPECT_TRUE(says(crash(R"(say '{"event":"step","step":0,"step_ms":1,"power_w":1e308}')"), {"power_w"}));
+  EXPECT_TRUE(
+      says(crash(R"(say '{"event":"step","step":'$i',"step_ms":5000,"loss":4.5}'; i=$((i + 1)); continue)"),
+           {"30000 ms", "ran for"}));
+  EXPECT_TRUE(says(
+      crash(R"(while :; do say '{"event":"step","step":'$i',"step_ms":0.001,"loss":4}'; i=$((i+1)); done)"),
+      {"more than the 6 steps"}));
+  EXPECT_TRUE(says(crash(R"(say '{"event":"start","config":{},"startup_ms":1,"memory_by_name":{}}')"),
+                   {"second start"}));
+  EXPECT_TRUE(says(crash(R"(say "{\"event\":\"eval\",\"x\":\"$(head -c 300000 /dev/zero | tr '\0' x)\"}")"),
+                   {"an event of 3000"}));
   EXPECT_NE(crash("steps=4").find("reported 4 of 6 steps"), std::string::npos);
   EXPECT_NE(crash("exit 0").find("without reporting its end"), std::string::npos);
   EXPECT_EQ(crash("echo oops >&2; exit 7"), "exit status 7 (oops)");
+}
+
+TEST_F(RunnerTest, NestedConfigsAreACrash) {
+  for (const size_t depth : {20, 50'000}) {
+    write_file(folder_ / "start",
+               cat(R"({"event":"start","backend":"cpu","startup_ms":1,"memory_by_name":{},"config":{"x":)",
+                   std::string(depth, '['), std::string(depth, ']'), "}}\n"));
+    fake_.before_start = cat("cat ", folder_ / "start", " >&3");
+    const stepladder::Run run = measure();
+    EXPECT_EQ(run.status, Status::crash);
+    EXPECT_TRUE(says(run.reason, {"not an event"})) << run.reason;
+    EXPECT_NO_THROW(run_from(parse_json(to_json(run).dump())));
+  }
+}
+
+TEST_F(RunnerTest, MemoryOfLessThanNothingIsACrash) {
+  for (const char* peak : {"live_peak", "reserved_peak", "process_peak"}) {
+    Json bytes = {{"live_peak", 1}, {"reserved_peak", 1}, {"process_peak", 1}};
+    bytes[peak] = -5;
+    fake_.before_end = cat("say '", Json{{"event", "end"}, {"memory_bytes", bytes}}.dump(), "'; exit 0");
+    const stepladder::Run run = measure();
+    EXPECT_EQ(run.status, Status::crash);
+    EXPECT_TRUE(says(run.reason, {peak, "-5"})) << run.reason;
+  }
 }
 
 TEST_F(RunnerTest, StepsBeforeTheStartAreACrash) {

@@ -18,6 +18,19 @@ TEST(Table, AlignsColumnsToTheirWidestCell) {
             "x                     -  oom: wants 90 GiB\n");
 }
 
+TEST(Table, LeavesOutWhatIsSpareWhereThereIsNoRoom) {
+  Table table(
+      {{"rung", Align::left}, {"loss", Align::right, 1}, {"ms", Align::right, 2}, {"status", Align::left}});
+  table.add({std::string(60, 'x'), "6.5", std::string(28, '1'), "crash: " + std::string(90, 'y')});
+  const auto columns = [](const std::string& text) { return text.substr(0, text.find('\n')); };
+  EXPECT_EQ(columns(table.terminal()).find("loss"), std::string::npos);
+  EXPECT_NE(columns(table.terminal()).find("ms"), std::string::npos);
+  EXPECT_LE(columns(table.terminal()).size(), Table::kWidth);
+  EXPECT_NE(table.terminal().find("--wide also shows: loss"), std::string::npos);
+  EXPECT_NE(columns(table.terminal(/*wide=*/true)).find("loss"), std::string::npos);
+  EXPECT_NE(table.markdown().find("loss"), std::string::npos);
+}
+
 TEST(Table, CountsCharactersNotBytes) {
   Table table({{"a"}, {"b"}});
   table.add({"\u00b5s", "1"});

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -120,6 +121,11 @@ TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
   EXPECT_EQ(stepladder("compare base.json new.json --threshold 10").code, 0);
   EXPECT_EQ(stepladder("compare new.json base.json").code, 0) << "an improvement never fails";
+
+  outcome = stepladder("compare base.json new.json --format github");
+  EXPECT_TRUE(outcome.out.starts_with("::error title=02_tf32%2C gpt2 B=16 T=1024::REGRESSION, +4"))
+      << outcome.out;
+  EXPECT_TRUE(says(stepladder("compare base.json ./base.json").out, {"same file"}));
 
   measured(0.01);
   EXPECT_EQ(stepladder("compare base.json new.json").code, 3);
@@ -245,9 +251,8 @@ TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
   const Outcome outcome = gate();
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   std::string first_two = "base 00\nnew 00\nbase 02\nnew 02\nnew 02\nbase 02\nnew 00\nbase 00\n";
-  EXPECT_EQ(read_file(folder_ / "log.txt"),
-            first_two + first_two + first_two.substr(0, first_two.size() / 2));
-  EXPECT_EQ(loaded("reports/gate/base.json").runs.size(), 10U);
+  EXPECT_EQ(read_file(folder_ / "log.txt"), first_two + first_two + first_two);
+  EXPECT_EQ(loaded("reports/gate/base.json").runs.size(), 12U);
   EXPECT_TRUE(loaded("reports/gate/new.json").complete);
   // What it kept can be compared again.
   EXPECT_EQ(stepladder("compare reports/gate/base.json reports/gate/new.json").code, 0);
@@ -258,12 +263,12 @@ TEST_F(VerdictCli, GateFindsASlowerRungAndGoesOnWithTheOthers) {
   rung("new", "00_fp32_baseline", "11.$((50 + i % 2))");
   rung("base", "02_tf32", "$((10 + $$ % 7)).5");  // by process: undecided
   rung("new", "02_tf32", "$((10 + $$ % 7)).5");
-  const Outcome outcome = gate("--max-pairs 6 --format json");
+  const Outcome outcome = gate("--max-pairs 7 --format json");
   EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
   const Json rows = parse_json(outcome.out)["rows"];
   EXPECT_EQ(rows[0]["verdict"], "REGRESSION");
-  EXPECT_EQ(rows[0]["pairs"], 5);
-  EXPECT_GE(rows[1]["pairs"], 5);
+  EXPECT_EQ(rows[0]["pairs"], 6);
+  EXPECT_GE(rows[1]["pairs"], 6);
 }
 
 TEST_F(VerdictCli, GateThatCannotTellSaysSo) {
@@ -277,9 +282,26 @@ TEST_F(VerdictCli, GateThatCannotTellSaysSo) {
   Outcome outcome = gate("--max-pairs 7");
   EXPECT_EQ(outcome.code, 3) << outcome.out << outcome.err;
   EXPECT_EQ(loaded("reports/gate/base.json").runs.size(), 7U);
-  outcome = gate("--max-time 0");
+  EXPECT_EQ(gate("--max-time soon").code, kExitUsage);
+  outcome = gate("--max-time 0.001s");
   EXPECT_EQ(outcome.code, 3);
   EXPECT_TRUE(says(outcome.out, {"--max-time was up after 1 pairs", "1 pair is too few"})) << outcome.out;
+}
+
+TEST_F(VerdictCli, GateGivesEachBuildItsOwnChoiceOfAlgorithms) {
+  for (const auto* side : {&base_, &new_}) {
+    FakeRung fake;
+    fake.before_start = cat("echo $arguments >>", *side / "arguments.txt");
+    fake.write(*side);
+  }
+  std::filesystem::create_directories(folder_ / "reports/gate/algorithms/base");
+  write_file(folder_ / "reports/gate/algorithms/base/stale.json", "{}");
+  ASSERT_EQ(gate("--max-pairs 6").code, 0);
+  EXPECT_TRUE(says(read_file(base_ / "arguments.txt"), {"--cache reports/gate/algorithms/base"}));
+  EXPECT_TRUE(says(read_file(new_ / "arguments.txt"), {"--cache reports/gate/algorithms/new"}));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "reports/gate/algorithms/base/stale.json"));
+  ASSERT_EQ(gate("--max-pairs 6 --search-again --cache kept").code, 0);
+  EXPECT_TRUE(says(read_file(new_ / "arguments.txt"), {"--cache kept/new", "--search-again"}));
 }
 
 TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {
@@ -288,10 +310,10 @@ TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {
   std::filesystem::create_directories(taken);
   const int other = ::open(taken.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   ASSERT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
-  Outcome outcome = gate("--max-pairs 5");
+  Outcome outcome = gate("--max-pairs 6");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"The runs are kept in reports/gate-2."})) << outcome.out;
-  EXPECT_EQ(loaded("reports/gate-2/new.json").runs.size(), 5U);
+  EXPECT_EQ(loaded("reports/gate-2/new.json").runs.size(), 6U);
   EXPECT_TRUE(std::filesystem::is_empty(taken));
 
   outcome = gate("--results reports/gate");
@@ -299,23 +321,23 @@ TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {
   EXPECT_TRUE(one_line(outcome.err));
   EXPECT_TRUE(says(outcome.err, {"reports/gate is being written by another gate"})) << outcome.err;
   ::close(other);
-  EXPECT_EQ(gate("--max-pairs 5").code, 0);
-  EXPECT_EQ(loaded("reports/gate/new.json").runs.size(), 5U);
+  EXPECT_EQ(gate("--max-pairs 6").code, 0);
+  EXPECT_EQ(loaded("reports/gate/new.json").runs.size(), 6U);
 }
 
 TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "10.5");
-  Outcome outcome = gate("--max-pairs 5 --repeat 3");
+  Outcome outcome = gate("--max-pairs 6 --repeat 3");
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"3 comparisons: 3 PASS.", "PASS: 3 of 3 comparisons are no slower"}))
       << outcome.out;
 
   write_file(folder_ / "count", "0");
-  FakeRung fake;  // slower from its sixth run on
+  FakeRung fake;  // slower from its seventh run on
   fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count");
-  fake.step_ms = "$((10 + 10 * (n > 5))).5";
+  fake.step_ms = "$((10 + 10 * (n > 6))).5";
   fake.write(new_);
-  outcome = gate("--max-pairs 5 --repeat 2 --format json");
+  outcome = gate("--max-pairs 6 --repeat 2 --format json");
   EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
   const Json rows = parse_json(outcome.out)["rows"];
   ASSERT_EQ(rows.size(), 2U);
@@ -325,12 +347,12 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   EXPECT_EQ(loaded("reports/gate/1/new.json").runs[0].summary->median_step_ms, 10.5);
   EXPECT_EQ(loaded("reports/gate/2/new.json").runs[0].summary->median_step_ms, 20.5);
 
-  outcome = gate("--repeat 3 --max-time 0");
+  outcome = gate("--repeat 3 --max-time 0.001");
   EXPECT_TRUE(says(outcome.out, {"--max-time was up after 1 of 3 times."})) << outcome.out;
 }
 
 TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
-  for (const auto& [run, said] : {std::pair{8, "1 comparison: 1 PASS."}, {2, ""}}) {
+  for (const auto& [run, said] : {std::pair{9, "1 comparison: 1 PASS."}, {2, ""}}) {
     write_file(folder_ / "count", "0");
     rung("base", "00_fp32_baseline", "10.5");
     FakeRung fake;  // interrupts its parent, the gate
@@ -338,10 +360,10 @@ TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
                             "; [ $n = ", run, " ] && kill -INT $PPID");
     fake.step_ms = "10.5";
     fake.write(new_);
-    const Outcome outcome = gate("--max-pairs 5 --repeat 3");
+    const Outcome outcome = gate("--max-pairs 6 --repeat 3");
     EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.out << outcome.err;
     EXPECT_TRUE(says(outcome.out, {said})) << outcome.out;
-    EXPECT_EQ(says(outcome.out, {"Interrupted after 1 of 3 times."}), run > 5) << outcome.out;
+    EXPECT_EQ(says(outcome.out, {"Interrupted after 1 of 3 times."}), run > 6) << outcome.out;
   }
 }
 
@@ -351,9 +373,9 @@ TEST_F(VerdictCli, GateOfAThrottledDeviceFailsAndSaysWhy) {
     hot.telemetry = R"(,"throttle":["hw_thermal_slowdown"])";
     hot.write(*side);
   }
-  const Outcome outcome = gate("--max-pairs 5");
+  const Outcome outcome = gate("--max-pairs 6");
   EXPECT_EQ(outcome.code, 5) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"FAILED: the device was throttled in all 5 pairs"})) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"FAILED: the device was throttled in all 6 pairs"})) << outcome.out;
 }
 
 TEST_F(VerdictCli, GateNamesWhatIsMissingAndWhatFailed) {
@@ -404,14 +426,14 @@ TEST_F(VerdictCli, CalibratedNoiseIsUsedUntilTheMachineChanges) {
   EXPECT_TRUE(says(outcome.out, {"limit % at 10", "00_fp32_baseline", "wrote noise.json"}));
   Json noise = parse_json(read_file(folder_ / "noise.json"));
   ASSERT_EQ(noise["variants"][0]["log_ratios"].size(), 6U);
-  // Wide enough that even half as slow again is no regression.
   noise["variants"][0]["log_ratios"] = {0.9, -0.9, 0.8, -0.7, 0.9, -0.9};
   write_file(folder_ / "noise.json", noise.dump());
   rung("base", "00_fp32_baseline", "10.$((50 + i % 2))");
-  rung("new", "00_fp32_baseline", "12.$((50 + i % 2))");
+  rung("new", "00_fp32_baseline", "10.$((80 + i % 2))");
   EXPECT_EQ(gate().code, 1);
   outcome = gate("--noise noise.json");
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"6 pairs only", "5.0 % is used"})) << outcome.out;
 
   const std::pair<const char*, const char*> changes[] = {{"/context/build", "build"},
                                                          {"/context/device/driver", "device.driver"},
@@ -425,6 +447,20 @@ TEST_F(VerdictCli, CalibratedNoiseIsUsedUntilTheMachineChanges) {
     EXPECT_TRUE(one_line(outcome.err));
     EXPECT_TRUE(says(outcome.err, {"noise.json has expired", name, "calibrate"})) << outcome.err;
   }
+}
+
+TEST_F(VerdictCli, CalibrateInterruptedKeepsItsPairs) {
+  for (const int last : {4, 9}) {  // runs: one pair and a half, four and a half
+    write_file(folder_ / "count", "0");
+    FakeRung fake;
+    fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count",
+                            "; [ $n = ", last, " ] && kill -INT $PPID");
+    fake.write(base_);
+    const Outcome outcome = stepladder(cat("calibrate --rungs 00 --out noise.json ", kWorkload));
+    EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.err;
+    ASSERT_EQ(std::filesystem::exists(folder_ / "noise.json"), last == 9);
+  }
+  EXPECT_EQ(parse_json(read_file(folder_ / "noise.json"))["variants"][0]["log_ratios"].size(), 4U);
 }
 
 TEST_F(VerdictCli, ARungThatFailsLeavesNoNoise) {
@@ -444,7 +480,7 @@ TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
   const auto overhead = [&](const std::string& step_ms, const std::string& more = "") {
     fake.step_ms = step_ms;
     fake.write(base_);
-    return stepladder(cat("overhead --rungs 00 --pairs 4 ", kWorkload, more));
+    return stepladder(cat("overhead --rungs 00 --pairs 6 ", kWorkload, more));
   };
   Outcome outcome = overhead("10.5");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -454,6 +490,7 @@ TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
   EXPECT_TRUE(says(outcome.out, {"+0.952", "BEYOND"})) << outcome.out;
   EXPECT_EQ(overhead("10.4").code, 1) << "faster is no measuring either";
   EXPECT_EQ(overhead("10.6", "--limit 1").code, 0);
+  EXPECT_EQ(overhead("10.6", "--pairs 5").code, 3) << "too few to be certain";
   fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count");
   write_file(folder_ / "count", "0");
   outcome = overhead("$((9 + 3 * (n % 2))).5");
@@ -489,7 +526,14 @@ TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
   EXPECT_TRUE(says(outcome.err, {"no charts"}));
   EXPECT_EQ(parse_json(read_file(folder_ / "out/history.json"))["series"][0]["points"].size(), 2U);
   EXPECT_EQ(parse_json(stepladder("history . --format json").out)["kind"], "history");
-  for (const char* arguments : {"history nowhere", "history base", "history base.json"}) {
+  std::filesystem::create_symlink("loop.json", folder_ / "loop.json");
+  std::filesystem::create_symlink("self", folder_ / "self");
+  ASSERT_EQ(::mkfifo((folder_ / "pipe.json").c_str(), 0600), 0);
+  EXPECT_TRUE(says(stepladder("history . --out out").out,
+                   {"skipped ./loop.json", "./pipe.json: is not a regular file"}));
+  for (const char* arguments :
+       {"history nowhere", "history base", "history base.json", "history self", "compare pipe.json base.json",
+        "compare base.json base.json --noise pipe.json"}) {
     const Outcome refused = stepladder(arguments);
     EXPECT_EQ(refused.code, 2) << arguments;
     EXPECT_TRUE(one_line(refused.err)) << refused.err;

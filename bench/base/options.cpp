@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "bench/base/text.h"
@@ -26,17 +27,18 @@ std::string problem(const Option& option, const std::string& text) {
     return problem<typename T::value_type>(option, text);
   } else if constexpr (std::is_arithmetic_v<T>) {
     const auto value = number_from<T>(text);
-    if (!value) return cat("'", text, "' is not a ", std::is_integral_v<T> ? "whole " : "", "number");
+    if (!value)
+      return cat("'", printable(text, 200), "' is not a ", std::is_integral_v<T> ? "whole " : "", "number");
     const auto number = static_cast<double>(*value);
     const auto& [min, max, choices] = option.allowed;
     if (number >= min && number <= max) return "";
     const bool bounded = max < std::numeric_limits<double>::max();
-    return cat(text, " is out of range: from ", number_text(min),
+    return cat(printable(text, 200), " is out of range: from ", number_text(min),
                bounded ? cat(" to ", number_text(max)) : " up");
   } else {
     const auto& choices = option.allowed.choices;
     if (choices.empty() || std::count(choices.begin(), choices.end(), text)) return "";
-    return cat("unknown value '", text, "': did you mean '", nearest(text, choices), "'? (",
+    return cat("unknown value '", printable(text, 200), "': did you mean '", nearest(text, choices), "'? (",
                join(choices, ", "), ")");
   }
 }
@@ -93,16 +95,17 @@ std::string unexpected(const CLI::App& app, const std::string& extra) {
                      : candidates.empty()   ? "unexpected argument"
                                             : "unknown command";
   const std::string closest = nearest(name, candidates);
-  return cat(kind, " '", name, "'", closest.empty() ? "" : cat(": did you mean ", closest, "?"));
+  return cat(kind, " '", printable(name, 200), "'",
+             closest.empty() ? "" : cat(": did you mean ", closest, "?"));
 }
 
 bool in(const std::vector<std::string>& groups, const Option& option) {
   return std::find(groups.begin(), groups.end(), option.group) != groups.end();
 }
 
-/// The options of a command, and its long-only --help.
+/// The options of a command, and its help.
 void add(CLI::App& app, const Command& command) {
-  app.set_help_flag("--help", "print this and exit")->group("Other");
+  app.set_help_flag("-h,--help", "print this and exit")->group("Other");
   app.get_formatter()->column_width(34);
   app.footer(command.footer);
   if (command.rest) app.prefix_command();
@@ -172,6 +175,10 @@ int run_command_line(const Command& program, const std::string& version, int arg
     });
   }
   if (!subcommands.empty()) app.require_subcommand(1);
+  if (!subcommands.empty() && argc == 1) {
+    std::cout << app.help();
+    return flushed(kExitUsage);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {

@@ -1,6 +1,7 @@
 #include "bench/base/table.h"
 
 #include <algorithm>
+#include <climits>
 
 #include "bench/base/text.h"
 #include "model/error.h"
@@ -9,6 +10,7 @@ namespace stepladder {
 namespace {
 
 constexpr size_t kMaxCell = 400;  // bytes
+constexpr size_t kRule = 20;      // dashes over a last column, whose text may be long
 
 /// Columns that UTF-8 text takes on a terminal: bytes that are not continuations.
 size_t width(const std::string& text) {
@@ -43,22 +45,42 @@ void Table::add(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::terminal() const {
-  std::vector<size_t> widths;
-  for (const Column& column : columns_) widths.push_back(width(column.header));
-  for (const auto& row : rows_)
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+std::string Table::terminal(bool wide) const {
+  std::vector<size_t> widths, shown;
+  std::vector<std::string> left_out;
+  size_t total = 0;
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    widths.push_back(width(columns_[i].header));
+    // A reason at the end may go on: nothing stands behind it.
+    if (i + 1 == columns_.size()) total += widths[i];
+    for (const auto& row : rows_) widths[i] = std::max(widths[i], width(row[i]));
+    if (i + 1 < columns_.size()) total += widths[i] + 2;
+    shown.push_back(i);
+  }
+  while (!wide && total > kWidth) {
+    const auto next = std::min_element(shown.begin(), shown.end(), [&](size_t x, size_t y) {
+      const auto rank = [&](size_t i) { return columns_[i].spare ? columns_[i].spare : INT_MAX; };
+      return rank(x) < rank(y);
+    });
+    if (next == shown.end() || columns_[*next].spare == 0) break;
+    total -= widths[*next] + 2;
+    left_out.push_back(columns_[*next].header);
+    shown.erase(next);
+  }
 
   std::string text;
   const auto add_line = [&](const auto& cell) {
     std::string line;
-    for (size_t i = 0; i < columns_.size(); ++i)
-      line += (i ? "  " : "") + padded(cell(i), widths[i], columns_[i].align);
+    for (const size_t i : shown)
+      line += (i != shown.front() ? "  " : "") + padded(cell(i), widths[i], columns_[i].align);
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   };
   add_line([&](size_t i) { return columns_[i].header; });
-  add_line([&](size_t i) { return std::string(widths[i], '-'); });
+  add_line([&](size_t i) {
+    return std::string(i + 1 == columns_.size() ? std::min(widths[i], kRule) : widths[i], '-');
+  });
   for (const auto& row : rows_) add_line([&](size_t i) { return row[i]; });
+  if (!left_out.empty()) text += "--wide also shows: " + join(left_out, ", ") + "\n";
   return text;
 }
 

@@ -17,14 +17,18 @@ class Table {
   struct Column {
     std::string header;
     Align align = Align::right;
+    int spare = 0;  // left out where there is no room: 1 before 2; 0 never
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
   /// A row: as many cells as columns.
   void add(std::vector<std::string> cells);
 
-  /// Columns as wide as their widest cell, two spaces apart. Control characters in cells become '?'.
-  std::string terminal() const;
+  /// Columns as wide as their widest cell, two spaces apart. Control characters in cells become '?'. Spare
+  /// columns are left out, and named, until what precedes the last one's text fits kWidth, unless it may be
+  /// `wide`.
+  std::string terminal(bool wide = false) const;
+  static constexpr size_t kWidth = 100;
   /// A GitHub table; what would be markup in a cell is escaped.
   std::string markdown() const;
 
@@ -40,9 +44,10 @@ class Columns {
   using Cell = std::function<std::string(const Row&)>;
 
   /// One more, if it is to be `shown`.
-  void add(const std::string& header, Cell cell, bool shown = true, Align align = Align::right) {
+  void add(const std::string& header, Cell cell, bool shown = true, Align align = Align::right,
+           int spare = 0) {
     if (!shown) return;
-    columns_.push_back({header, align});
+    columns_.push_back({header, align, spare});
     cells_.push_back(std::move(cell));
   }
   void add_text(const std::string& header, Cell cell, bool shown = true) {

@@ -41,6 +41,8 @@ std::string bytes_text(int64_t bytes);
 
 /// One line of foreign text, safe on a terminal: control characters as '?', cut to `limit` bytes with "...".
 std::string printable(std::string_view text, size_t limit);
+/// Bytes of an error message: an argument that it quotes may be longer.
+inline constexpr size_t kMaxMessage = 4000;
 
 /// A two-column box, its columns as wide as the widest cell; a row with an empty first cell is a rule.
 std::string box(const std::vector<std::pair<std::string, std::string>>& rows);

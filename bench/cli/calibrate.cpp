@@ -2,6 +2,7 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "bench/base/table.h"
 #include "bench/base/text.h"
@@ -50,8 +51,7 @@ std::string table_of(const Noise& noise) {
   Table table(std::move(columns));
   for (const auto& [key, ratios] : noise.log_ratios) {
     std::vector<std::string> row = {key.first, key.second, std::to_string(ratios.size())};
-    for (size_t pairs : kPairs)
-      row.push_back(fixed(std::max(kMinLimit, std::expm1(noise_floor(ratios, pairs))) * 100, 2));
+    for (size_t pairs : kPairs) row.push_back(fixed(raised_limit(kMinLimit, ratios, pairs) * 100, 2));
     table.add(std::move(row));
   }
   return table.terminal();
@@ -76,7 +76,14 @@ int calibrate(CalibrateOptions& options) {
 
   const InterruptGuard guard;
   PairedRuns pairs(first, second, probe.device.name, options.measure.timeout);
-  while (!pairs.exhausted()) pairs.measure_pair();
+  std::optional<Interrupted> interrupted;
+  try {
+    while (!pairs.exhausted()) pairs.measure_pair();
+  } catch (const Interrupted& e) {
+    if (pairs.pairs() < kMinPairs) throw;
+    interrupted = e;
+    std::cerr << "stepladder: interrupted after " << pairs.pairs() << " pairs, which are kept\n";
+  }
 
   Noise noise;
   noise.context = machine_context(probe);
@@ -95,7 +102,7 @@ int calibrate(CalibrateOptions& options) {
   out.write(dump(to_json(noise), 1) + "\n");
   out.commit();
   std::cout << table_of(noise) << "\nwrote " << options.out << std::endl;
-  return good ? kExitOk : kExitFailed;
+  return interrupted ? 128 + interrupted->signal : good ? kExitOk : kExitFailed;
 }
 
 }  // namespace

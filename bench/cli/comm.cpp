@@ -126,8 +126,7 @@ void print(const CommOptions& options, int64_t world, const std::vector<Row>& ro
 }
 
 /// Where a launcher started this process.
-int as_rank(const CommOptions& options, const World& world) {
-  EventWriter events(static_cast<int>(options.events.value_or(-1)));
+int as_rank(const CommOptions& options, const World& world, EventWriter& events) {
   const bool cuda = options.backend != "cpu" && device_count("cuda") > world.local_rank;
   const auto ops = make_ops(cuda ? "cuda" : options.backend, cuda ? world.local_rank : 0);
   const Identity identity{version(), cat(options.collective, ' ', options.iterations), ""};
@@ -145,7 +144,15 @@ int as_rank(const CommOptions& options, const World& world) {
 }
 
 int comm(CommOptions& options) {
-  if (const World world = World::from_environment(); world.size > 1) return as_rank(options, world);
+  if (const World world = World::from_environment(); world.size > 1) {
+    EventWriter events(static_cast<int>(options.events.value_or(-1)));
+    try {
+      return as_rank(options, world, events);
+    } catch (const std::exception& e) {
+      events.write({{"event", "error"}, {"reason", e.what()}});
+      throw;
+    }
+  }
   const DeviceProbe probe = require_device(options.backend, 0);
   const bool cpu = probe.device.backend == "cpu";
   if (options.devices == 0) options.devices = cpu ? 2 : probe.devices;
@@ -155,22 +162,27 @@ int comm(CommOptions& options) {
   if (cpu) check_mpirun(options.devices);
 
   std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string(), "comm"};
+  options.backend = probe.device.backend;  // "auto" might look for a device again, and find none in a rank
   for (const Option& option : options.options())
     if (option.name != "json" && option.name != "events" && option.name != "devices" &&
         !option.text().empty())
       command.insert(command.end(), {"--" + option.name, option.text()});
   command.insert(command.end(), {"--events", std::to_string(static_cast<int>(Channel::events))});
   std::vector<Row> rows;
-  const JobEnd job_end = run_job(job_of_ranks(command, options.devices, cpu), Channel::events,
-                                 static_cast<double>(options.timeout), [&](size_t, std::string_view line) {
-                                   const auto event = parse_event(line);
-                                   if (!event.is_null() && event["event"] == "row")
-                                     rows.push_back({event.at("bytes"), event.at("us")});
-                                   return true;
-                                 });
+  std::string error;  // the first rank's to fail
+  const JobEnd job_end =
+      run_job(job_of_ranks(command, options.devices, cpu), Channel::events,
+              static_cast<double>(options.timeout), [&](size_t rank, std::string_view line) {
+                const auto event = parse_event(line);
+                if (event.is_null()) return true;
+                if (event["event"] == "row") rows.push_back({event.at("bytes"), event.at("us")});
+                if (event["event"] == "error" && error.empty())
+                  error = cat("rank ", rank, ": ", event.at("reason").get<std::string>());
+                return true;
+              });
   const ChildEnd& end = job_end.end;
   if (end.how != ChildEnd::How::exited || end.code != 0)
-    throw Error(cat("the ranks ended without a result", end.last_words()));
+    throw Error(error.empty() ? cat("the ranks ended without a result", end.last_words()) : error);
   print(options, options.devices, rows);
   return kExitOk;
 }

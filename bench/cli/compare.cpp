@@ -1,4 +1,6 @@
 
+#include <filesystem>
+
 #include "bench/cli/commands.h"
 #include "bench/cli/verdict_options.h"
 #include "bench/results/file.h"
@@ -21,6 +23,9 @@ int compare_files(CompareOptions& options) {
   const Results base = load_results(options.base), next = load_results(options.next);
   require_comparable(base, next);
   Comparison comparison = compare(base, next, options.verdict.limits(next.context, next.plan));
+  std::error_code none;
+  if (std::filesystem::equivalent(options.base, options.next, none))
+    comparison.notes.emplace_back("BASE and NEW are the same file: of course nothing differs.");
   comparison.notes.emplace_back(
       "The two were measured one after the other: what the machine did in between counts as change. "
       "`stepladder gate` measures both builds in turns.");

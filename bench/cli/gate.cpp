@@ -28,8 +28,8 @@ namespace fs = std::filesystem;
 
 struct GateOptions {
   std::string base, next;
-  int64_t pairs = 5, max_pairs = 20, repeat = 1;
-  double max_time = 1e9;  // seconds
+  int64_t pairs = kMinCertainPairs, max_pairs = 20, repeat = 1;
+  std::string max_time;
   std::optional<std::string> results;
   MeasureOptions measure;
   VerdictOptions verdict;
@@ -42,7 +42,7 @@ struct GateOptions {
                 {"pairs", &pairs, "N", "before the first look", plan, {kMinPairs, 1000}},
                 {"max-pairs", &max_pairs, "N", "when to give up", plan, {kMinPairs, 1000}},
                 {"repeat", &repeat, "N", "times all of it, each with a verdict of its own", plan, {1, 1000}},
-                {"max-time", &max_time, "SECONDS", "starts no further pair after that", plan, {0, 1e9}},
+                {"max-time", &max_time, "DURATION", "starts no further pair after that: 90s, 20m, 2h", plan},
                 {"results", &results, "DIR",
                  "base.json and new.json, replaced; default: reports/gate, or reports/gate-2 and so on while "
                  "another gate writes there",
@@ -99,6 +99,18 @@ Side side_of(const GateOptions& options, const std::string& folder, const std::v
   return side;
 }
 
+/// Where `side` ("base") keeps the GEMM algorithms that it finds: a choice that was made among the other
+/// build's kernels may be slow among its own. Emptied, unless the user says where.
+std::string own_cache(const GateOptions& options, const std::string& place, const std::string& side) {
+  const std::string& asked = options.measure.rung.cache;
+  if (asked.empty()) return "";
+  if (asked != RungSettings().cache) return cat(asked, "/", side);
+  std::string folder = cat(place, "/algorithms/", side);
+  std::error_code error;
+  fs::remove_all(folder, error);
+  return folder;
+}
+
 /// The folder for the results, this gate's alone as long as this lives.
 class ResultsFolder {
  public:
@@ -146,8 +158,9 @@ Comparison measure(const GateOptions& options, const Side& base, const Side& nex
   for (;;) {
     pairs.measure_pair();
     const bool late = too_late();
-    if (pairs.pairs() < first && !late && !pairs.exhausted()) continue;
-    Comparison comparison = looks.look(base.results, next.results, pairs.pairs());
+    const bool final = late || pairs.exhausted();
+    if (pairs.pairs() < first && !final) continue;
+    Comparison comparison = looks.look(base.results, next.results, pairs.pairs(), final);
     for (const ComparedRow& row : comparison.rows)
       if (row.judgement != Judgement::inconclusive) pairs.set_done({row.variant, row.workload});
     if (!late && !pairs.exhausted()) continue;
@@ -182,6 +195,8 @@ void add(Comparison& all, Comparison more) {
 int gate(GateOptions& options) {
   if (options.max_pairs < options.pairs)
     throw InputError(cat("--max-pairs ", options.max_pairs, " is less than --pairs ", options.pairs));
+  std::optional<double> max_time;
+  if (!options.max_time.empty()) max_time = duration_s(options.max_time);
   std::vector<std::string> missing;
   const std::vector<Rung> rungs = common_rungs(options, missing);
   const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
@@ -193,7 +208,8 @@ int gate(GateOptions& options) {
   const InterruptGuard guard;
   const auto start = std::chrono::steady_clock::now();
   const Late too_late = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > options.max_time;
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    return max_time && spent.count() > *max_time;
   };
   const Limits limits = options.verdict.limits(context_of(options.base, probe), base.plan.json());
   Comparison comparison;
@@ -203,6 +219,7 @@ int gate(GateOptions& options) {
     for (auto [side, bin, name] :
          {std::tuple(&base, options.base, "base"), std::tuple(&next, options.next, "new")}) {
       side->results = {};
+      side->plan.settings.cache = own_cache(options, place, name);
       side->results.context = context_of(bin, probe);
       side->results.plan = side->plan.json();
       side->results.complete = true;

@@ -35,9 +35,12 @@ struct HistoryOptions {
 };
 
 int show_history(HistoryOptions& options) {
-  if (!fs::is_directory(options.folder)) throw InputError(cat(options.folder, " is no folder"));
+  std::error_code error;
+  if (!fs::is_directory(options.folder, error)) throw InputError(cat(options.folder, " is no folder"));
   std::vector<std::string> paths;
-  for (const auto& entry : fs::directory_iterator(options.folder))
+  const fs::directory_iterator entries(options.folder, error);
+  if (error) throw InputError(cat(options.folder, ": cannot be read: ", error.message()));
+  for (const auto& entry : entries)
     if (entry.path().extension() == ".json") paths.push_back(entry.path().string());
   std::sort(paths.begin(), paths.end());
   std::vector<std::pair<std::string, Results>> files;
@@ -60,7 +63,6 @@ int show_history(HistoryOptions& options) {
     std::cout << (options.format == "json" ? json : markdown_report(history)) << std::flush;
     return kExitOk;
   }
-  std::error_code error;
   fs::create_directories(options.out, error);
   if (error) throw InputError(cat(options.out, ": cannot make the folder: ", error.message()));
   const std::string path = (fs::path(options.out) / "history.json").string();

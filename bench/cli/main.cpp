@@ -1,6 +1,7 @@
 // main() of `stepladder`: climbs the ladder, one process a run, and reports what each rung buys.
 #include <iostream>
 
+#include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
@@ -20,10 +21,10 @@ int main(int argc, char** argv) {
     std::cerr << "stepladder: interrupted" << std::endl;
     return 128 + e.signal;
   } catch (const Error& e) {
-    std::cerr << "stepladder: error: " << e.what() << std::endl;
+    std::cerr << "stepladder: error: " << printable(e.what(), kMaxMessage) << std::endl;
     return e.code();
   } catch (const std::exception& e) {
-    std::cerr << "stepladder: error: " << e.what() << std::endl;
+    std::cerr << "stepladder: error: " << printable(e.what(), kMaxMessage) << std::endl;
     return kExitFailed;
   }
 }

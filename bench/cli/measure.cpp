@@ -18,17 +18,6 @@ namespace {
 
 constexpr double kMost = 1e6;  // steps, rounds
 
-/// Seconds of "90", "90s", "20m" or "2h". Throws InputError for anything else.
-double duration_s(const std::string& text) {
-  const size_t digits = text.find_last_of("0123456789.") + 1;
-  const std::string unit = text.substr(digits);
-  const double scale = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
-  const auto value = number_from<double>(text.substr(0, digits));
-  if (scale == 0 || !value || !(*value > 0 && *value <= 1e9))
-    throw InputError(cat("--max-time: '", text, "' is no duration: 90s, 20m or 2h, for example"));
-  return *value * scale;
-}
-
 Stopping stopping_of(const MeasureOptions& options, const Preset& preset) {
   Stopping stopping;
   stopping.rounds = options.rounds.value_or(preset.rounds);
@@ -118,6 +107,16 @@ std::string besides_steps(const std::vector<Run>& runs) {
 
 }  // namespace
 
+double duration_s(const std::string& text) {
+  const size_t digits = text.find_last_of("0123456789.") + 1;
+  const std::string unit = text.substr(digits);
+  const double scale = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  const auto value = number_from<double>(text.substr(0, digits));
+  if (scale == 0 || !value || !(*value > 0 && *value <= 1e9))
+    throw InputError(cat("--max-time: '", text, "' is no duration: 90s, 20m or 2h, for example"));
+  return *value * scale;
+}
+
 std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::string>& texts, int64_t most) {
   std::vector<int64_t> numbers;
   for (const std::string& text : texts) {
@@ -134,7 +133,7 @@ std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
   for (const Preset& p : presets()) names.emplace_back(p.name);
   const std::vector<Option> first = {
       {"preset", &preset, "NAME", cat("one of ", join(names, ", "), "; default: by the device"), kPlan},
-      {"rungs", &rungs, "LIST", "such as 00,02_tf32, or all", kPlan}};
+      {"rungs", &rungs, "LIST", "such as 00,02_tf32, 00-03, or all", kPlan}};
   const std::vector<Option> workload = {
       {"model", &rung.model, "NAME", cat("one of ", join(Config::names(), ", ")), kWorkload},
       {"batch", &batch, "LIST", "sequences in a batch; 16,64 measures both; default: also what rungs find",
@@ -174,8 +173,11 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
              {"max-time", &max_time, "DURATION",
               "begin no round that would take the runs beyond this: 90s, 20m, 2h", kRounds},
              {"out", &out, "FILE", "results as JSON", kFiles},
-             {"resume", &resume, "", "go on with what FILE holds of the same plan", kFiles},
+             {"resume", &resume, "", "go on with what FILE holds of the same plan; --rounds may be more",
+              kFiles},
+             {"retry-failed", &retry_failed, "", "with --resume: run again what failed", kFiles},
              {"overwrite", &overwrite, "", "replace FILE", kFiles},
+             {"wide", &wide, "", "all columns, however wide the terminal has to be", kFiles},
          };
 }
 
@@ -211,9 +213,12 @@ int measure(const MeasureOptions& options, Plan plan) {
   if (options.resume && options.overwrite) throw InputError("--resume and --overwrite contradict each other");
   const DeviceProbe probe = require_device(options.rung.backend, options.rung.device);
   complete(plan, options, probe);
-  const Existing existing = options.resume      ? Existing::resume
-                            : options.overwrite ? Existing::overwrite
-                                                : Existing::refuse;
+  if (options.retry_failed && !options.resume)
+    throw InputError("--retry-failed runs again what failed in a file that --resume goes on with");
+  const Existing existing = options.retry_failed ? Existing::retry
+                            : options.resume     ? Existing::resume
+                            : options.overwrite  ? Existing::overwrite
+                                                 : Existing::refuse;
   if (probe.telemetry.contains("missing"))
     std::cerr << "stepladder: clocks, power and temperature stay unknown: "
               << printable(probe.telemetry["missing"].get<std::string>(), 300) << std::endl;
@@ -231,8 +236,8 @@ int measure(const MeasureOptions& options, Plan plan) {
     return 128 + e.signal;
   }
   file.finish(std::move(stopped));
-  std::cout << terminal_report(file.results()) << besides_steps(file.results().runs) << "\nwrote "
-            << options.out << std::endl;
+  std::cout << terminal_report(file.results(), /*ratios_only=*/false, options.wide)
+            << besides_steps(file.results().runs) << "\nwrote " << options.out << std::endl;
   const auto& runs = file.results().runs;
   const bool good = std::all_of(runs.begin(), runs.end(), [](const Run& r) {
     return r.status == Status::ok || r.status == Status::unsupported;

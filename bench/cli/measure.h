@@ -24,7 +24,7 @@ struct MeasureOptions {
   std::optional<float> until_ci;
   RungSettings rung;  // the options that a rung's executable has too
   std::string out = "reports/latest/results.json";
-  bool resume = false, overwrite = false;
+  bool resume = false, retry_failed = false, overwrite = false, wide = false;
   double timeout = 1800.0;
 
   /// Those above, with what else the command's `plan` takes.
@@ -36,6 +36,9 @@ struct MeasureOptions {
 /// Fills in what options, preset and device decide of a plan that has its programs. Throws InputError for a
 /// workload that no rung could train on.
 void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& probe);
+
+/// Seconds of a --max-time: "90", "90s", "20m" or "2h". Throws InputError for anything else.
+double duration_s(const std::string& text);
 
 /// A list option's numbers, each once. Throws InputError for one that is not from 1 to `most`.
 std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::string>& texts, int64_t most);

@@ -21,7 +21,7 @@
 #include "bench/run/machine.h"
 #include "bench/run/progress.h"
 #include "bench/run/runner.h"
-#include "bench/verdict/paired.h"
+#include "bench/verdict/comparison.h"
 
 namespace stepladder {
 namespace {
@@ -83,6 +83,7 @@ struct Row {
   std::vector<double> alone_ms = {}, harness_ms = {}, alone_besides = {}, harness_besides = {};
   std::vector<double> log_ratios = {};
   PairedChange change = {};
+  bool certain = false;  // that there is a change at all, among all rows
 
   void add(const Cost& by_itself, const Cost& measured) {
     alone_ms.push_back(by_itself.step);
@@ -92,7 +93,7 @@ struct Row {
     harness_besides.push_back(measured.besides);
   }
   bool within(double limit) const { return -limit < change.lo && change.hi < limit; }
-  bool beyond(double limit) const { return change.lo > limit || change.hi < -limit; }
+  bool beyond(double limit) const { return certain && (change.lo > limit || change.hi < -limit); }
 };
 
 std::string percent(double log_ratio) {
@@ -151,13 +152,21 @@ int overhead(OverheadOptions& options) {
       }
     }
 
-  for (Row& row : rows) row.change = paired_change(row.log_ratios);
+  std::vector<PairedChange> changes;
+  for (const Row& row : rows) changes.push_back(paired_change(row.log_ratios));
+  const std::vector<bool> certain = certainly_changed(changes, kFalseAlarms);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].change = changes[i];
+    rows[i].certain = certain[i];
+  }
   const double limit = std::log1p(options.limit / 100);
   std::cout << table_of(rows, limit)
             << "\nChange: mean over pairs of log(harness / alone) of the runs' median steps. "
             << "Bounds: each holds with " << fixed(kBoundConfidence * 100, 0)
-            << " %. within: both lie within " << number_text(static_cast<float>(options.limit)) << " %."
-            << std::endl;
+            << " %. within: both lie within " << number_text(static_cast<float>(options.limit))
+            << " %. BEYOND: one lies beyond that, and that there is a change at all is certain to "
+            << fixed((1 - kFalseAlarms) * 100, 0) << " % among all rungs, from " << kMinCertainPairs
+            << " pairs." << std::endl;
   if (std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return row.beyond(limit); }))
     return kExitRegression;
   const bool within =

@@ -26,7 +26,7 @@ struct ProfileOptions {
     std::vector<Option> chosen;
     for (const Option& option : settings.options())
       for (const char* group : {RungSettings::kData, RungSettings::kModel, RungSettings::kTraining,
-                                RungSettings::kDevice, RungSettings::kOps})
+                                RungSettings::kDevice, RungSettings::kOps, RungSettings::kSearch})
         if (option.group == group) chosen.push_back(option);
     return chosen;
   }
@@ -61,6 +61,12 @@ int profile(ProfileOptions& options) {
   request.steps = options.settings.steps;
   request.warmup = options.warmup;
   request.timeout_s = options.timeout;
+  std::cerr << cat("stepladder: ", request.steps, " steps of ", rung.name, " with ",
+                   options.settings.model.value_or("gpt2"), " on ", probe.device.name,
+                   probe.device.backend == "cpu"
+                       ? ", which may take minutes; a smaller --model, --seq or --batch is faster"
+                       : "",
+                   "\n");
   Progress progress(1, 0);
   progress.start(rung.name, 0, request.steps);
   const Run run = run_program(request, [&](const Step& step) { progress.step(step); });

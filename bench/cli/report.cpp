@@ -1,21 +1,26 @@
 #include "bench/report/report.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <list>
 #include <map>
 #include <set>
 
-#include "bench/base/temporary_file.h"
+#include "bench/base/table.h"
+#include "bench/base/text.h"
 #include "bench/cli/charts.h"
 #include "bench/cli/commands.h"
 #include "bench/report/ablation.h"
 #include "bench/report/speedups.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
+#include "bench/run/child.h"
 #include "bench/verdict/comparison.h"
 #include "bench/verdict/history.h"
 #include "model/atomic_file.h"
@@ -28,11 +33,14 @@ namespace {
 struct ReportOptions {
   std::vector<std::string> results;
   std::string out, into;
+  bool wide = false;
 
   std::vector<Option> options() {
     return {
         {"RESULT", &results, "", "results files, finished or not, and profiles"},
-        {"out", &out, "DIR", "where to write; default: beside the first RESULT", "Report"},
+        {"out", &out, "DIR",
+         "where to write; default: beside the first RESULT, or report/ for one that lies here", "Report"},
+        {"wide", &wide, "", "all columns, however wide the terminal has to be", "Report"},
         {"into", &into, "FILE", "also renews the tables between <!-- stepladder --> marks in it", "Report"}};
   }
 };
@@ -74,6 +82,27 @@ Json profile_json(Json profile, const std::string& name) {
   return profile;
 }
 
+/// Text that a child reads by path() while this lives; nothing of it is left on a disk, however that ends.
+class MemoryFile {
+ public:
+  explicit MemoryFile(const std::string& text) : fd_(::memfd_create("stepladder", MFD_CLOEXEC)) {
+    for (std::string_view rest = text; fd_ >= 0 && !rest.empty();) {
+      const ssize_t written = ::write(fd_, rest.data(), rest.size());
+      if (written < 0) throw Error(cat("no memory for the report: ", std::strerror(errno)));
+      rest.remove_prefix(static_cast<size_t>(written));
+    }
+    if (fd_ < 0) throw Error(cat("cannot open one file more: ", std::strerror(errno)));
+  }
+  ~MemoryFile() { ::close(fd_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+
+  std::string path() const { return cat("/proc/", ::getpid(), "/fd/", fd_); }
+
+ private:
+  int fd_;
+};
+
 /// Whether a file is a profile, a history or another kind that is no results file.
 bool is_other_kind(const Json& json) {
   return json.is_object() && (json.contains("profile") || json.contains("kind"));
@@ -91,6 +120,7 @@ int64_t ladder_size(const Results& results) {
 
 int report(ReportOptions& options) {
   namespace fs = std::filesystem;
+  const InterruptGuard guard;
   struct Given {
     std::string name;
     Results results;
@@ -99,10 +129,11 @@ int report(ReportOptions& options) {
   std::vector<Given> all;
   std::vector<Json> others;  // for the page alone
   std::set<std::string> devices, seen;
+  std::error_code none;
   bool history = false;
   for (const std::string& path : options.results) {
     const std::string name = name_of(path, options.results);
-    if (!seen.insert(fs::weakly_canonical(path).string()).second) continue;
+    if (!seen.insert(fs::weakly_canonical(path, none).string()).second && !none) continue;
     const Json json = load_json(path);
     if (is_other_kind(json)) {
       if (json.contains("profile")) {
@@ -122,12 +153,15 @@ int report(ReportOptions& options) {
     all.push_back({name, std::move(results), size});
   }
   if (all.empty() && others.empty()) throw InputError("no results file is among those given");
+  if (!options.into.empty() && !fs::is_regular_file(options.into, none))
+    throw InputError(
+        cat(options.into, ": --into renews a file that is there; write the marks into one first"));
   // The file that holds the most of a ladder leads.
   std::stable_sort(all.begin(), all.end(), [](const Given& a, const Given& b) { return a.size > b.size; });
 
   fs::path out =
       options.out.empty() ? fs::path(options.results.front()).parent_path() : fs::path(options.out);
-  if (out.empty()) out = ".";
+  if (out.empty()) out = "report";  // a dozen files, which nobody wants among his own
   std::error_code error;
   fs::create_directories(out, error);
   if (error) throw InputError(cat(out.string(), ": cannot make the folder: ", error.message()));
@@ -136,11 +170,11 @@ int report(ReportOptions& options) {
   std::string markdown = "# Stepladder\n";
   for (const Given& given : all) {
     if (all.size() > 1) {
-      markdown += cat("\n# ", given.name, "\n");
-      std::cout << "==== " << given.name << "\n";
+      markdown += cat("\n# ", markdown_text(printable(given.name, 400)), "\n");
+      std::cout << "==== " << printable(given.name, 400) << "\n";
     }
     markdown += "\n" + markdown_report(given.results, ratios_only);
-    std::cout << terminal_report(given.results, ratios_only) << "\n";
+    std::cout << terminal_report(given.results, ratios_only, options.wide) << "\n";
   }
   if (!all.empty()) {
     const std::string summary = (out / "summary.md").string();
@@ -148,6 +182,7 @@ int report(ReportOptions& options) {
     std::cout << "wrote " << summary << "\n" << std::flush;
   }
 
+  check_interrupted();
   std::vector<Json> pages;
   for (const Given& given : all)
     if (!given.results.runs.empty()) pages.push_back(page_json(given.results, given.name));
@@ -157,13 +192,9 @@ int report(ReportOptions& options) {
     others.push_back(to_json(history_of(std::move(named), kMinLimit)));
   }
   pages.insert(pages.end(), others.begin(), others.end());
-  std::list<TemporaryFile> files;
+  std::list<MemoryFile> files;
   std::vector<std::string> paths;
-  for (const Json& page : pages) {
-    files.emplace_back((out / cat(".report.", ::getpid(), ".", paths.size(), ".json")).string());
-    paths.push_back(files.back().path);
-    write_atomically(paths.back(), dump(page));
-  }
+  for (const Json& page : pages) paths.push_back(files.emplace_back(dump(page)).path());
   if (paths.empty()) return kExitOk;
   paths.insert(paths.end(), {"--out", out.string()});
   if (!options.into.empty()) paths.insert(paths.end(), {"--into", options.into});

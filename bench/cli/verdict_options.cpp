@@ -14,7 +14,7 @@ std::vector<Option> VerdictOptions::options() {
            "what `stepladder calibrate` wrote on this machine: raises the threshold "
            "to the noise of a rung where that is larger",
            kVerdict},
-          {"format", &format, "NAME", "of the report", kVerdict, {"text", "markdown", "json"}},
+          {"format", &format, "NAME", "of the report", kVerdict, {"text", "markdown", "json", "github"}},
           {"out", &out, "FILE", "the report in that format; stdout then gets text", kVerdict}};
 }
 

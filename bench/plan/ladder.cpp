@@ -144,11 +144,18 @@ std::vector<std::string> ancestors(const std::string& name) {
 
 std::vector<Rung> chosen_rungs(const std::vector<std::string>& names) {
   if (names == std::vector<std::string>{"all"}) return ladder();
-  std::vector<std::string> wanted;
-  for (const std::string& name : names) wanted.push_back(find_rung(name).name);
+  std::vector<bool> wanted(ladder().size(), false);
+  const auto place = [](const std::string& name) { return &find_rung(name) - ladder().data(); };
+  for (const std::string& name : names) {
+    const size_t dash = name.find('-');
+    const auto first = place(name.substr(0, dash));
+    const auto last = dash == std::string::npos ? first : place(name.substr(dash + 1));
+    if (last < first) throw InputError(cat("--rungs ", name, ": the ladder has them the other way round"));
+    std::fill(wanted.begin() + first, wanted.begin() + last + 1, true);
+  }
   std::vector<Rung> rungs;
-  for (const Rung& rung : ladder())
-    if (std::count(wanted.begin(), wanted.end(), rung.name) > 0) rungs.push_back(rung);
+  for (size_t i = 0; i < wanted.size(); ++i)
+    if (wanted[i]) rungs.push_back(ladder()[i]);
   return rungs;
 }
 

@@ -63,7 +63,8 @@ size_t height(const std::string& name);
 /// The rungs below one, nearest first; none for one that the ladder does not list.
 std::vector<std::string> ancestors(const std::string& name);
 
-/// The rungs named, or all of them, in the ladder's order. Throws InputError for an unknown one.
+/// The rungs named, ranges ("00-03") among them, or all of them, in the ladder's order. Throws InputError for
+/// an unknown one.
 std::vector<Rung> chosen_rungs(const std::vector<std::string>& names);
 
 /// What one rung is worth where others are there, or are not.

@@ -90,7 +90,8 @@ std::vector<Option> RungSettings::options() {
        "of the rungs in 16 bits; default: bf16 where the device has it; fp32 on the CPU, to compare",
        kDevice,
        {"bf16", "fp16", "fp32"}},
-      {"cache", &cache, "DIR", "of searched GEMM algorithms", kDevice},
+      {"cache", &cache, "DIR", "keeps those found; '': none, each run searches", kSearch},
+      {"search-again", &search_again, "", "time them again, and keep those found now", kSearch},
       {"hang-timeout",
        &hang_timeout,
        "SECONDS",
@@ -130,8 +131,9 @@ std::vector<Option> RungSettings::shared_options() {
   static const std::set<std::string> names = {"data", "val-data", "lr",     "loss-scale",
                                               "seed", "backend",  "device", "dtype"};
   std::vector<Option> shared = options();
-  std::erase_if(shared,
-                [&](const Option& option) { return option.group != kOps && !names.contains(option.name); });
+  std::erase_if(shared, [&](const Option& option) {
+    return option.group != kOps && option.group != kSearch && !names.contains(option.name);
+  });
   return shared;
 }
 
@@ -141,6 +143,8 @@ std::vector<std::string> RungSettings::shared_arguments(MathMode math, bool peer
   if (peer) {
     given.hyper.loss_scale = defaults.hyper.loss_scale;
     given.attention = defaults.attention;
+    given.cache = defaults.cache;
+    given.search_again = false;
     given.deterministic = given.narrow_access = given.late_launch = false;
     given.compute_capability = 0;
   }
@@ -186,7 +190,8 @@ OpsOptions RungSettings::ops_options() const {
           .wide_access = !narrow_access,
           .early_launch = !late_launch,
           .compute_capability = compute_capability,
-          .cache_dir = cache};
+          .cache_dir = cache,
+          .search_again = search_again};
 }
 
 DType RungSettings::half_type(const Rung& rung, const DeviceInfo& device_info) {

@@ -38,6 +38,7 @@ struct RungSettings {
   std::optional<int64_t> hang_timeout;  // seconds
   std::optional<std::string> dtype;
   std::string attention = "auto", cache = "data/cache";
+  bool search_again = false;
   bool deterministic = false, narrow_access = false, late_launch = false;
   int compute_capability = 0;
 
@@ -57,8 +58,9 @@ struct RungSettings {
 
   /// Groups of the table below.
   static constexpr const char *kData = "Data", *kModel = "Model and batch", *kTraining = "Training",
-                              *kDevice = "Device", *kOps = "Ops", *kSampling = "Evaluation and sampling",
-                              *kFiles = "Checkpoints", *kOther = "Other";
+                              *kDevice = "Device", *kOps = "Ops", *kSearch = "Search of GEMM algorithms",
+                              *kSampling = "Evaluation and sampling", *kFiles = "Checkpoints",
+                              *kOther = "Other";
   /// The table that parses, explains and records all of the above; it points into this object.
   std::vector<Option> options();
   /// Those that `stepladder run` and the like take too, for all rungs they measure; besides the workload's

@@ -112,19 +112,21 @@ Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>&
       "workload", [](const ResultRow& v) { return v.workload; }, workloads.size() > 1);
   using Numbers = ResultRow::Numbers;
   const auto add = [&](const std::string& header, std::function<std::string(const Numbers&)> cell,
-                       bool shown = true) {
+                       bool shown = true, int spare = 0) {
     columns.add(
-        header, [cell](const ResultRow& v) { return v.numbers ? cell(*v.numbers) : kNone; }, shown);
+        header, [cell](const ResultRow& v) { return v.numbers ? cell(*v.numbers) : kNone; }, shown,
+        Align::right, spare);
   };
   add(
       "median ms", [](const Numbers& n) { return sized(n.median_step_ms.value); }, absolute);
   add(
       interval_name(fewest_rounds(rows).value_or(0)),
-      [](const Numbers& n) { return interval(n.median_step_ms); }, absolute);
+      [](const Numbers& n) { return interval(n.median_step_ms); }, absolute, 6);
   add(
-      "tok/s", [](const Numbers& n) { return grouped(std::llround(n.tokens_per_second.value)); }, absolute);
+      "tok/s", [](const Numbers& n) { return grouped(std::llround(n.tokens_per_second.value)); }, absolute,
+      4);
   add(
-      "x previous", [](const Numbers& n) { return ratio(n.previous); }, ours);
+      "x previous", [](const Numbers& n) { return ratio(n.previous); }, ours, 8);
   add(
       "x baseline", [](const Numbers& n) { return ratio(n.baseline); }, ours);
   for (const std::string& peer : ours ? peers_of(all) : std::vector<std::string>()) {
@@ -132,18 +134,24 @@ Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>&
       return v.numbers ? beside(v, peer, all) : std::pair<std::string, std::string>(kNone, kNone);
     };
     columns.add(
-        peer_title(peer) + " ms", [=](const ResultRow& v) { return of_peer(v).first; }, absolute);
-    columns.add("x " + peer_title(peer), [=](const ResultRow& v) { return of_peer(v).second; });
+        peer_title(peer) + " ms", [=](const ResultRow& v) { return of_peer(v).first; }, absolute,
+        Align::right, 5);
+    columns.add(
+        "x " + peer_title(peer), [=](const ResultRow& v) { return of_peer(v).second; }, true, Align::right,
+        7);
   }
-  add("MFU %", [](const Numbers& n) { return both(percent(n.mfu_nanogpt), percent(n.mfu_llmc)); });
   add(
-      "live / process GiB",
-      [](const Numbers& n) { return both(gib(n.memory.live_peak), gib(n.memory.process_peak)); }, absolute);
+      "MFU %", [](const Numbers& n) { return both(percent(n.mfu_nanogpt), percent(n.mfu_llmc)); }, true, 2);
   add(
-      "first step ms", [](const Numbers& n) { return sized(n.first_step_ms); }, absolute);
-  add("loss", [](const Numbers& n) { return fixed(n.final_loss, 4); });
+      "live/process GiB",
+      [](const Numbers& n) { return both(gib(n.memory.live_peak), gib(n.memory.process_peak)); }, absolute,
+      9);
   add(
-      "val loss", [](const Numbers& n) { return n.val_loss ? fixed(*n.val_loss, 4) : kNone; }, validated);
+      "first step ms", [](const Numbers& n) { return sized(n.first_step_ms); }, absolute, 1);
+  add(
+      "loss", [](const Numbers& n) { return fixed(n.final_loss, 4); }, true, 3);
+  add(
+      "val loss", [](const Numbers& n) { return n.val_loss ? fixed(*n.val_loss, 4) : kNone; }, validated, 3);
   columns.add_text("status", status_text);
   return columns.table(rows);
 }
@@ -185,7 +193,7 @@ Table table_of(const std::vector<AblatedRung>& rows, bool ratios_only) {
       const Gain* gain = gains_of(row)[kind];
       return !gain ? kNone : gain->ok() ? ratio(gain->ratio, 3) : gain->status;
     });
-  columns.add("live memory saved", saved_memory, !ratios_only);
+  columns.add("live memory saved", saved_memory, !ratios_only, Align::right, 1);
   columns.add_text("status", problems);
   return columns.table(rows);
 }
@@ -205,11 +213,12 @@ Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
   columns.add("x one device", [](const Row& r) { return ratio(r.speedup, 2); });
   columns.add("efficiency %", [=](const Row& r) { return percent(r.efficiency); });
   columns.add(
-      "apart %", [=](const Row& r) { return percent(r.apart_efficiency); }, apart);
+      "apart %", [=](const Row& r) { return percent(r.apart_efficiency); }, apart, Align::right, 3);
   columns.add(
-      "exposed ms", [=](const Row& r) { return ms(r.exposed_ms); }, !ratios_only);
+      "exposed ms", [=](const Row& r) { return ms(r.exposed_ms); }, !ratios_only, Align::right, 2);
   columns.add(
-      "communication ms", [=](const Row& r) { return ms(r.communication_ms); }, !ratios_only && apart);
+      "communication ms", [=](const Row& r) { return ms(r.communication_ms); }, !ratios_only && apart,
+      Align::right, 1);
   columns.add_text("one device", [](const Row& r) { return cat(r.against, " B=", r.one_batch); });
   return columns.table(rows);
 }
@@ -408,7 +417,14 @@ std::string headline(const std::vector<ResultRow>& variants, bool ratios_only) {
   const ResultRow* best = fastest_rung(variants);
   if (!best) return "";
   const ResultRow::Numbers& n = *best->numbers;
-  std::string text = "Fastest: " + best->variant;
+  const ResultRow* second = fastest(variants, [&](const ResultRow& v) {
+    return v.peer.empty() && !is_ablation(v.variant) && v.workload == best->workload &&
+           v.variant != best->variant;
+  });
+  const auto lead = second ? speedup(second->runs, best->runs) : std::nullopt;
+  const bool within_noise = lead && lead->interval && lead->interval->lo <= 1.0;
+  std::string text = cat(best->rounds < 2 ? "Fastest in one round: " : "Fastest: ", best->variant,
+                         within_noise ? cat(" (", second->variant, " within the noise)") : "");
   if (!ratios_only)
     text += cat(", ", sized(n.median_step_ms.value), " ms a step, ",
                 grouped(std::llround(n.tokens_per_second.value)), " tok/s, ", gib(n.memory.live_peak),
@@ -421,17 +437,18 @@ std::string headline(const std::vector<ResultRow>& variants, bool ratios_only) {
   return printable(text + (against.empty() ? "" : "; " + join(against, ", ")), 400) + ".";
 }
 
-std::string report_text(const Results& results, bool ratios_only, bool markdown) {
+std::string report_text(const Results& results, bool ratios_only, bool markdown, bool wide = true) {
   const auto variants = aggregate(results);
   const auto rungs = only(variants, false), peers = only(variants, true);
   const auto ablated = ablated_rungs(results);
   const auto scaled = scaling(results);
   const std::string answer = headline(variants, ratios_only), gap = markdown ? "\n\n" : "\n";
-  std::string text = (answer.empty() ? "" : answer + gap) + title(results) + "\n\n";
+  std::string text =
+      (answer.empty() ? "" : (markdown ? markdown_text(answer) : answer) + gap) + title(results) + "\n\n";
   const auto add = [&](const char* heading, bool shown, const Table& table) {
     if (!shown) return;
     if (markdown && *heading) text += cat("## ", heading, "\n\n");
-    text += (markdown ? table.markdown() : table.terminal()) + "\n";
+    text += (markdown ? table.markdown() : table.terminal(wide)) + "\n";
   };
   add("", true, table_of(rungs, variants, ratios_only));
   add("Peers", !peers.empty(), table_of(peers, variants, ratios_only));
@@ -469,8 +486,8 @@ std::vector<Speedup> against_peers(const Results& results) {
   return against_peers(aggregate(results));
 }
 
-std::string terminal_report(const Results& results, bool ratios_only) {
-  return report_text(results, ratios_only, /*markdown=*/false);
+std::string terminal_report(const Results& results, bool ratios_only, bool wide) {
+  return report_text(results, ratios_only, /*markdown=*/false, wide);
 }
 
 std::string markdown_report(const Results& results, bool ratios_only) {
@@ -483,7 +500,7 @@ std::string comparison(const Results& results, const std::string& before, const 
   for (const ResultRow& v : variants)
     if (v.variant == before || v.variant == after) rows.push_back(v);
   if (rows.empty()) return cat("Neither ", before, " nor ", after, " was measured.\n");
-  std::string text = title(results) + "\n\n" + table_of(rows, variants, false).terminal();
+  std::string text = title(results) + "\n\n" + table_of(rows, variants, false).terminal(/*wide=*/true);
   for (const ResultRow& v : rows)
     if (v.numbers && v.throttled_rounds > 0) text += "\n" + throttled_note(v) + "\n";
   for (const ResultRow& b : rows) {

@@ -28,8 +28,8 @@ std::vector<Speedup> against_peers(const Results& results);
 
 /// The answer (the fastest rung, in how much memory, and against whom), what was measured on what, the table,
 /// and the notes. `ratios_only` leaves out milliseconds, tokens and bytes, which those of another device
-/// beside them would be compared with.
-std::string terminal_report(const Results& results, bool ratios_only = false);
+/// beside them would be compared with. Tables that are not `wide` fit 100 columns.
+std::string terminal_report(const Results& results, bool ratios_only = false, bool wide = true);
 std::string markdown_report(const Results& results, bool ratios_only = false);
 
 /// The rows of two rungs, and how many times faster `after` is on each workload that both were measured on.

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <utility>
 
 #include "bench/results/json.h"
 #include "model/atomic_file.h"
@@ -19,14 +20,22 @@
 namespace stepladder {
 namespace {
 
+/// Beside the file itself, so that whoever writes it through a link finds it taken.
 std::string journal_of(const std::string& path) {
-  return path + ".journal";
+  std::error_code error;
+  const auto target = std::filesystem::weakly_canonical(path, error);
+  return (error ? path : target.string()) + ".journal";
 }
 
 std::string read_text(const std::string& path) {
-  if (std::filesystem::is_directory(path)) throw InputError("is a folder, not a results file");
+  std::error_code error;
+  const auto type = std::filesystem::status(path, error).type();
+  if (error && type != std::filesystem::file_type::not_found)
+    throw InputError(cat("cannot be read: ", error.message()));
+  if (type != std::filesystem::file_type::not_found && type != std::filesystem::file_type::regular)
+    throw InputError("is not a regular file");
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw InputError("cannot be read: is it there? `stepladder run` writes one");
+  if (!file) throw InputError("cannot be read: is it there?");
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -72,7 +81,8 @@ Results load_results(const std::string& path, const Json& json) {
   try {
     Results results = results_from(json);
     at = journal_of(path);
-    if (!results.complete && std::filesystem::exists(at)) add_journal(results, read_text(at));
+    std::error_code none;
+    if (!results.complete && std::filesystem::exists(at, none)) add_journal(results, read_text(at));
     return results;
   } catch (const InputError& e) {
     throw InputError(cat(at, ": ", e.what()));
@@ -81,12 +91,21 @@ Results load_results(const std::string& path, const Json& json) {
 
 ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json)
     : to_json_(std::move(to_json)), path_(path), journal_path_(journal_of(path)) {
-  const bool there = std::filesystem::exists(path);
+  std::error_code error;
+  const bool there = std::filesystem::exists(path, error);
   if (there && existing == Existing::refuse)
     throw InputError(cat(path, " is there already: --resume continues it, --overwrite starts again"));
-  if (there && existing == Existing::resume) {
+  if (there && (existing == Existing::resume || existing == Existing::retry)) {
     results_ = load_results(path);
-    require_same(path, "plan", results_.plan, plan);
+    Json same = plan;  // but for how many rounds there are
+    for (const char* field : {"rounds", "max_rounds"})
+      if (plan.contains(field) && results_.plan.contains(field)) same[field] = results_.plan[field];
+    require_same(path, "plan", results_.plan, same);
+    results_.plan = std::move(plan);
+    if (existing == Existing::retry)
+      std::erase_if(results_.runs, [](const Run& run) {
+        return run.status != Status::ok && run.status != Status::unsupported;
+      });
     for (const char* field : {"cpu", "cores", "device"})
       require_same(path, field, results_.context.value(field, Json()), context.value(field, Json()));
   } else {
@@ -97,14 +116,19 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
   results_.stopped = nullptr;
 
   const auto folder = std::filesystem::path(path).parent_path();
-  std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) throw InputError(cat(path, ": cannot make its folder: ", error.message()));
   open_journal();
-  if (there && existing == Existing::overwrite) {
-    AtomicFile probe(path_);  // what is there stays until there is a run in its place
-  } else {
-    begin();
+  try {
+    if (there && existing == Existing::overwrite) {
+      AtomicFile probe(path_);  // what is there stays until there is a run in its place
+    } else {
+      begin();
+    }
+  } catch (const Error& e) {
+    begun_ = false;
+    close_journal();
+    throw InputError(e.what());  // nothing has been measured: another --out is the way out
   }
 }
 
@@ -117,10 +141,14 @@ void ResultsFile::begin() {
 }
 
 ResultsFile::~ResultsFile() {
+  close_journal();
+}
+
+void ResultsFile::close_journal() {
   if (journal_ < 0) return;
   struct stat journal {};
   if (!begun_ && ::fstat(journal_, &journal) == 0 && journal.st_size == 0) ::unlink(journal_path_.c_str());
-  ::close(journal_);
+  ::close(std::exchange(journal_, -1));
 }
 
 void ResultsFile::open_journal() {

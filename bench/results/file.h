@@ -26,8 +26,8 @@ Json load_json(const std::string& path);
 /// `results`. Throws InputError.
 void add_journal(Results& results, const std::string& text);
 
-/// What to do with a results file that is there.
-enum class Existing { refuse, resume, overwrite };
+/// What to do with a results file that is there; retry resumes it without the runs that failed.
+enum class Existing { refuse, resume, retry, overwrite };
 
 /// A results file being written. One process at a time.
 class ResultsFile {
@@ -37,8 +37,8 @@ class ResultsFile {
 
   /// Starts `plan`, or goes on with it. A file to be overwritten stays until the first run is finished.
   /// Throws InputError when the file is there and `existing` is refuse, or cannot be written; Error with
-  /// kExitNotComparable, naming the field, when it holds another plan or was measured on another machine or
-  /// device.
+  /// kExitNotComparable, naming the field, when it holds another plan, however many rounds both have, or was
+  /// measured on another machine or device.
   ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json);
   ~ResultsFile();
   ResultsFile(const ResultsFile&) = delete;
@@ -53,6 +53,7 @@ class ResultsFile {
 
  private:
   void open_journal();
+  void close_journal();
   void begin();
   void append(const Json& line);
   void write_file();

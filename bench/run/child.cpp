@@ -58,6 +58,7 @@ struct Pipe {
     // Above every descriptor that the child is given, so that dup2() there overwrites none of the sources.
     write.reset(::fcntl(fds[1], F_DUPFD_CLOEXEC, 10));
     ::close(fds[1]);
+    if (!write.open() && errno == EINVAL) errno = EMFILE;  // 10 are not allowed
     if (!write.open()) fail("cannot make a pipe");
   }
 };
@@ -277,6 +278,10 @@ InterruptGuard::InterruptGuard() {
 
 InterruptGuard::~InterruptGuard() {
   for (const auto& [signal, before] : before_) ::sigaction(signal, &before, nullptr);
+}
+
+void check_interrupted() {
+  if (interrupted_by != 0) throw Interrupted(interrupted_by);
 }
 
 std::string ChildEnd::last_words() const {

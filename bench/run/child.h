@@ -34,6 +34,9 @@ class Interrupted : public Error {
   int signal;
 };
 
+/// Throws Interrupted when a signal that an InterruptGuard caught has come.
+void check_interrupted();
+
 /// How a child ended, and the last it said on stderr.
 struct ChildEnd {
   enum class How { exited, signalled, stopped, timed_out, refused };

@@ -45,7 +45,14 @@ nlohmann::ordered_json device_json(const DeviceInfo& device) {
 }
 
 nlohmann::json parse_event(std::string_view line) {
-  auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  constexpr int kMaxDepth = 16;  // a profile has half of that; a results file may be 32 deep
+  bool deep = false;
+  const auto shallow = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    deep |= depth > kMaxDepth;
+    return depth <= kMaxDepth;
+  };
+  auto event = nlohmann::json::parse(line, shallow, /*allow_exceptions=*/false);
+  if (deep) return {};
   const bool valid = event.is_object() && event.contains("event") && event["event"].is_string();
   return valid ? event : nlohmann::json();
 }

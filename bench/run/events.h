@@ -17,10 +17,10 @@
 //
 // Of several ranks each sends its own events; the loss is that of all together.
 //
-// config: model, B, T, max_T, V, L, NH, C, world_size, dtype, math, then the rung's options of the groups
-// Data and Training (seed, accumulate, ...). device: backend, name, uuid, compute_capability, total_memory,
-// driver, runtime, blas, attention. memory_by_name has every allocation ("params/wte"), by_name their sums by
-// group
+// config: model, B, T, max_T, V, L, NH, C, world_size, dtype, math, on the CPU threads, then the rung's
+// options of the groups Data and Training (seed, accumulate, ...). device: backend, name, uuid,
+// compute_capability, total_memory, driver, runtime, blas, attention. memory_by_name has every allocation
+// ("params/wte"), by_name their sums by group
 // ("params").
 //
 // profile comes before end, only from a traced run (--profile): docs/results-schema.md has its fields.
@@ -56,7 +56,8 @@ class EventWriter {
 /// The device as `start` describes it.
 nlohmann::ordered_json device_json(const DeviceInfo& device);
 
-/// The event on a line; null for a line that is torn, empty or not an event.
+/// The event on a line; null for a line that is torn, empty, not an event or nested too deep for a results
+/// file.
 nlohmann::json parse_event(std::string_view line);
 
 }  // namespace stepladder

@@ -126,10 +126,21 @@ Host host() {
 }
 
 DeviceProbe probe_device(const std::string& backend, int64_t index) {
-  const auto text = output_of(
-      {kSelf, "probe-device", "--backend", backend, "--device", std::to_string(index)}, kProbeTimeout);
-  const auto json = nlohmann::json::parse(text.value_or(""), nullptr, /*allow_exceptions=*/false);
   DeviceProbe probe;
+  std::string text;
+  try {
+    run_child({kSelf, "probe-device", "--backend", backend, "--device", std::to_string(index)}, Channel::out,
+              kProbeTimeout, [&](std::string_view line) {
+                text += line;
+                return true;
+              });
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const Error& e) {  // no fault of the device's
+    probe.error = e.what();
+    return probe;
+  }
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     probe.error = "the device does not answer: its driver crashed or hangs";
   } else if (json.contains("error")) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <tuple>
 
 #include "bench/base/statistics.h"
@@ -23,6 +25,8 @@ struct BadReport : std::runtime_error {
 };
 
 using Event = nlohmann::json;
+
+constexpr double kLeastMs = 1e-6;  // of a step: a nanosecond, which is what clocks count
 
 template <class T>
 constexpr const char* kKind = "an object ";
@@ -60,6 +64,28 @@ T value_at(const Event& event, const char* key) {
   throw BadReport(cat("an event without ", kKind<T>, key));
 }
 
+/// A number that a rung may have measured: no float is larger, and no table could show it.
+double plausible(double number, const char* key) {
+  if (std::abs(number) > std::numeric_limits<float>::max())
+    throw BadReport(cat("a ", key, " of ", number_text(number)));
+  return number;
+}
+
+/// Milliseconds of a part of a run.
+double duration_at(const Event& event, const char* key, double timeout_s) {
+  const auto ms = value_at<double>(event, key);
+  if (!(ms >= 0.0 && ms <= timeout_s * 1e3))
+    throw BadReport(cat("a ", key, " of ", number_text(ms), " ms, of a run that may take ",
+                        number_text(timeout_s), " s"));
+  return ms;
+}
+
+int64_t bytes_at(const Event& event, const std::string& key) {
+  const auto bytes = value_at<int64_t>(event, key.c_str());
+  if (bytes < 0) throw BadReport(cat(printable(key, 60), " of ", bytes, " bytes"));
+  return bytes;
+}
+
 /// What a child's events come to.
 class Report {
  public:
@@ -72,16 +98,19 @@ class Report {
 
   /// Throws BadReport.
   void take(std::string_view line) {
+    constexpr size_t kMaxStep = 1 << 12, kMaxOther = 1 << 18;  // bytes; a profile has more
     const Event event = parse_event(line);
     if (event.is_null())
       throw BadReport(cat("not an event on its event stream: '", printable(line, 60), "'"));
     const std::string kind = event["event"];
+    if (kind != "profile" && line.size() > (kind == "step" ? kMaxStep : kMaxOther))
+      throw BadReport(cat("an event of ", line.size(), " bytes on its event stream"));
     if (kind == "start")
       start(event);
     else if (kind == "step")
       step(event);
     else if (kind == "eval")
-      val_loss = value_if<double>(event, "val_loss");
+      val_loss = number_if(event, "val_loss");
     else if (kind == "profile")
       run_.profile = value_at<Event>(event, "profile");
     else if (kind == "end")
@@ -107,7 +136,13 @@ class Report {
   std::string host, device;
 
  private:
+  static std::optional<double> number_if(const Event& event, const char* key) {
+    const auto number = value_if<double>(event, key);
+    return number ? std::optional(plausible(*number, key)) : std::nullopt;
+  }
+
   void start(const Event& event) {
+    if (started) throw BadReport("a second start");
     const Program& program = request_.program;
     if (value_at<std::string>(event, "variant") !=
         (program.calls_itself.empty() ? program.variant : program.calls_itself))
@@ -128,13 +163,13 @@ class Report {
                           ", was started as rank ", rank_, " of ", request_.devices));
     for (const auto& [key, value] : config.items())
       if (!run_.config.contains(key)) run_.config[key] = value;
-    startup_ms = value_at<double>(event, "startup_ms");
+    startup_ms = duration_at(event, "startup_ms", request_.timeout_s);
     if (event.contains("host")) host = value_at<std::string>(event, "host");
     // llm.c does not tell its device's.
     if (event.contains("device") && value_at<Event>(event, "device").contains("uuid"))
       device = value_at<std::string>(event["device"], "uuid");
     for (const auto& [name, bytes] : memory_by_name.items())
-      if (bytes.is_number_integer()) memory.by_name[name] = bytes.get<int64_t>();
+      if (bytes.is_number_integer()) memory.by_name[name] = bytes_at(memory_by_name, name);
     started = true;
   }
 
@@ -144,14 +179,18 @@ class Report {
     step.step = value_at<int64_t>(event, "step");
     if (step.step != static_cast<int64_t>(run_.steps.size()))
       throw BadReport(cat("step ", step.step, " where step ", run_.steps.size(), " was due"));
+    if (step.step >= request_.steps)
+      throw BadReport(cat("more than the ", request_.steps, " steps asked for"));
     step.step_ms = value_at<double>(event, "step_ms");
     if (!(step.step_ms > 0.0)) throw BadReport(cat("step ", step.step, " took ", step.step_ms, " ms"));
-    step.device_ms = value_if<double>(event, "device_ms");
-    step.loss = value_if<double>(event, "loss");
-    step.grad_norm = value_if<double>(event, "grad_norm");
-    step.lr = value_if<double>(event, "lr");
+    if (step.step_ms < kLeastMs) throw BadReport(cat("step ", step.step, " took less than a nanosecond"));
+    duration_at(event, "step_ms", request_.timeout_s);
+    step.device_ms = number_if(event, "device_ms");
+    step.loss = number_if(event, "loss");
+    step.grad_norm = number_if(event, "grad_norm");
+    step.lr = number_if(event, "lr");
     step.device = {value_if<int64_t>(event, "sm_mhz"), value_if<int64_t>(event, "memory_mhz"),
-                   value_if<double>(event, "power_w"), value_if<int64_t>(event, "temperature_c"),
+                   number_if(event, "power_w"), value_if<int64_t>(event, "temperature_c"),
                    value_if<std::vector<std::string>>(event, "throttle")};
     if (request_.telemetry && first_) step.device = request_.telemetry->sample();
     run_.steps.push_back(step);
@@ -160,13 +199,14 @@ class Report {
 
   void end(const Event& event) {
     const Event bytes = value_at<Event>(event, "memory_bytes");
-    memory.live_peak = value_at<int64_t>(bytes, "live_peak");
-    memory.reserved_peak = value_at<int64_t>(bytes, "reserved_peak");
-    memory.process_peak = value_at<int64_t>(bytes, "process_peak");
+    memory.live_peak = bytes_at(bytes, "live_peak");
+    memory.reserved_peak = bytes_at(bytes, "reserved_peak");
+    memory.process_peak = bytes_at(bytes, "process_peak");
     if (event.contains("compile")) {
       const Event spent = value_at<Event>(event, "compile");
-      compile = {value_at<double>(spent, "search_ms"), value_at<double>(spent, "capture_ms"),
-                 value_at<int64_t>(spent, "searched"), value_at<int64_t>(spent, "from_cache")};
+      compile = {duration_at(spent, "search_ms", request_.timeout_s),
+                 duration_at(spent, "capture_ms", request_.timeout_s), value_at<int64_t>(spent, "searched"),
+                 value_at<int64_t>(spent, "from_cache")};
     }
     if (event.contains("skipped_steps")) skipped_steps = value_at<int64_t>(event, "skipped_steps");
     ended = true;
@@ -178,6 +218,16 @@ class Report {
   const bool first_;  // rank 0, which is on the device that is sampled and is heard of
   const std::function<void(const Step&)>& on_step_;
 };
+
+/// Throws BadReport where the steps took longer than the process that made them.
+void check_steps(const Run& part, double wall_ms) {
+  constexpr double kRounding = 1.01;  // of a peer's log
+  double sum = 0.0;
+  for (const Step& step : part.steps) sum += step.step_ms;
+  if (sum > wall_ms * kRounding)
+    throw BadReport(
+        cat("its steps add up to ", fixed(sum, 0), " ms, its process ran for ", fixed(wall_ms, 0)));
+}
 
 struct Verdict {
   Status status = Status::ok;
@@ -338,7 +388,9 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   command.insert(command.end(), request.arguments.begin(), request.arguments.end());
   command.insert(command.end(), {"--events", std::to_string(static_cast<int>(Channel::events))});
 
-  const auto start = std::chrono::steady_clock::now();
+  const auto wall_ms = [start = std::chrono::steady_clock::now()] {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  };
   const size_t world = static_cast<size_t>(request.devices);
   std::vector<Run> parts(world, run);
   std::deque<Report> reports;
@@ -361,6 +413,8 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     verdict = judge(end, reports[rank], parts[rank], request, rank);
     for (size_t other = 0; verdict.status == Status::ok && other < world; ++other)
       verdict = judge(end, reports[rank = other], parts[other], request, other);
+    if (verdict.status == Status::ok)
+      for (const Run& part : parts) check_steps(part, wall_ms());
     run = parts[0];
     if (world > 1) merge(run, parts, reports);
     if (verdict.status == Status::ok) run.summary = summarize(run, reports[0], request);
@@ -371,10 +425,12 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   } catch (const std::logic_error& e) {
     verdict = {Status::crash, e.what()};
   }
-  run.wall_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  run.wall_ms = wall_ms();
   run.status = verdict.status;
   run.reason = verdict.reason;
-  if (world > 1 && !run.reason.empty()) run.reason = cat("rank ", rank, ": ", run.reason);
+  // One that tells of another rank is not to blame itself.
+  if (world > 1 && !run.reason.empty() && !run.reason.starts_with("rank "))
+    run.reason = cat("rank ", rank, ": ", run.reason);
   return run;
 }
 

@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "bench/base/text.h"
 #include "bench/rung/sampler.h"
 #include "bench/rung/session.h"
 
@@ -29,8 +30,8 @@ int RungApp::fail(const std::string& status, const std::string& reason, ExitCode
   const bool told = ranks_ && world_.rank > 0;  // by rank 0
   if (ranks_) ranks_->fail(reason);
   if (!told)
-    std::cerr << cat(build_.name, ": error: ", world_.size > 1 ? cat("rank ", world_.rank, ": ") : "", reason,
-                     '\n')
+    std::cerr << cat(build_.name, ": error: ", world_.size > 1 ? cat("rank ", world_.rank, ": ") : "",
+                     printable(reason, kMaxMessage), '\n')
               << std::flush;
   return code;
 }

@@ -11,6 +11,7 @@
 #include "bench/results/json.h"
 #include "bench/rung/this_process.h"
 #include "model/atomic_file.h"
+#include "model/cpu/parallel.h"
 #include "model/flops.h"
 
 namespace stepladder {
@@ -96,13 +97,15 @@ void Reporter::describe(const Dataset& data) const {
 }
 
 void Reporter::start() {
+  auto config = session_.config_json();
+  if (session_.device.backend == "cpu") config["threads"] = max_threads();
   events_.write({{"event", "start"},
                  {"variant", session_.build.name},
                  {"source_hash", session_.build.source_hash},
                  {"backend", session_.device.backend},
                  {"rank", session_.world.rank},
                  {"host", host_name()},
-                 {"config", session_.config_json()},
+                 {"config", config},
                  {"device", device_json(session_.device)},
                  {"startup_ms", process_age_ms()},
                  {"memory_by_name", session_.arena->by_name()}});

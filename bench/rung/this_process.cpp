@@ -39,8 +39,11 @@ void catch_stop_signals() {
   struct sigaction action = {};
   action.sa_handler = [](int signal) { g_stop_signal = signal; };
   action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before = {};
+    sigaction(signal, nullptr, &before);
+    if (signal != SIGHUP || before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup
+  }
 }
 
 int stop_signal() {

@@ -218,10 +218,10 @@ ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds
     numbers.base_ms = median(base_ms);
     numbers.new_ms = median(new_ms);
   }
-  if (numbers.pairs >= kMinPairs) numbers.change = paired_change(log_ratios);
+  if (numbers.pairs >= kMinPairs) numbers.change = paired_change(log_ratios, limits.upper_confidence);
   numbers.limit = limits.threshold;
   if (const auto noise = limits.noise.find(key); noise != limits.noise.end() && numbers.pairs > 0)
-    numbers.limit = std::max(numbers.limit, std::expm1(noise_floor(noise->second, numbers.pairs)));
+    numbers.limit = raised_limit(limits.threshold, noise->second, numbers.pairs);
   const Memory &before = largest(base), &after = largest(next);
   numbers.base_bytes = std::max<int64_t>(before.live_peak, 0);  // a file may hold anything
   numbers.new_bytes = after.live_peak;
@@ -229,8 +229,23 @@ ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds
   return numbers;
 }
 
+/// What is doubtful about the noise that set a row's limit; "" where nothing is.
+std::string doubtful_noise(const Key& key, const Limits& limits, size_t pairs) {
+  const auto noise = limits.noise.find(key);
+  if (noise == limits.noise.end() || pairs == 0) return "";
+  const double floor = std::expm1(noise_floor(noise->second, pairs));
+  std::vector<std::string> doubts;
+  if (noise->second.size() < kEnoughNoisePairs)
+    doubts.push_back(cat("its noise is known from ", noise->second.size(), " pairs only, calibrate with ",
+                         kEnoughNoisePairs, " or more"));
+  if (floor > std::max(limits.threshold, kMaxNoiseLimit))
+    doubts.push_back(cat("its noise of ", fixed(floor * 100, 1), " % would make any limit meaningless; ",
+                         fixed(raised_limit(limits.threshold, noise->second, pairs) * 100, 1), " % is used"));
+  return doubts.empty() ? "" : cat(key.first, ", ", key.second, ": ", join(doubts, "; "), ".");
+}
+
 /// The verdict that follows from a row's numbers, `certain` among them.
-void judge(ComparedRow& row) {
+void judge(ComparedRow& row, bool may_pass) {
   const ComparedRow::Numbers& n = *row.numbers;
   std::vector<std::string> reasons;
   const double limit = std::log1p(n.limit);
@@ -244,13 +259,17 @@ void judge(ComparedRow& row) {
     row.judgement = Judgement::regression;
     reasons.emplace_back("slower");
   } else if (row.judgement != Judgement::regression) {
-    const bool pass = n.change && n.change->hi < limit;
+    const bool pass = may_pass && n.change && n.change->hi < limit;
     row.judgement = pass ? Judgement::pass : Judgement::inconclusive;
     if (!n.change)
       reasons.push_back(cat(n.pairs, n.pairs == 1 ? " pair is" : " pairs are", " too few: ", kMinPairs,
                             " at least, 10 find 2 %"));
     else if (!pass)
-      reasons.emplace_back(slower ? "slower, but not certainly so" : "the bounds enclose the limit");
+      reasons.push_back(
+          !slower ? "the bounds enclose the limit"
+          : n.pairs < kMinCertainPairs
+              ? cat("slower, but ", n.pairs, " pairs are never certain: ", kMinCertainPairs, " at least")
+              : "slower, but not certainly so");
   }
   row.reason = join(reasons, "; ");
 }
@@ -293,6 +312,10 @@ void require_comparable(const Results& base, const Results& next) {
   require_one_build(after, "NEW");
 }
 
+double raised_limit(double threshold, std::span<const double> noise, size_t pairs) {
+  return std::max(threshold, std::min(kMaxNoiseLimit, std::expm1(noise_floor(noise, pairs))));
+}
+
 Comparison compare(const Results& base, const Results& next, const Limits& limits) {
   require_comparable(base, next);
   const Rows before(base), after(next);
@@ -331,19 +354,23 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
   }
 
   std::vector<ComparedRow*> judged;
-  std::vector<double> p_values;
+  std::vector<PairedChange> changes;
   for (ComparedRow& row : comparison.rows) {
     if (!row.numbers) continue;
     judged.push_back(&row);
-    p_values.push_back(row.numbers->change ? row.numbers->change->p_slower : 1.0);
+    changes.push_back(row.numbers->change.value_or(PairedChange{}));
   }
-  const std::vector<bool> certain = holm(p_values, limits.alpha);
+  const std::vector<bool> certain = certainly_slower(changes, limits.alpha);
   for (size_t i = 0; i < judged.size(); ++i) {
     judged[i]->numbers->certain = certain[i];
-    judge(*judged[i]);
+    judge(*judged[i], limits.may_pass);
   }
 
   comparison.notes = notes(base, next, comparison.rows);
+  for (const ComparedRow* row : judged)
+    if (std::string note = doubtful_noise({row->variant, row->workload}, limits, row->numbers->pairs);
+        !note.empty())
+      comparison.notes.push_back(std::move(note));
   comparison.base = described(base);
   comparison.next = described(next);
   comparison.device = text_at(device_of(next), "name");
@@ -353,9 +380,11 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
 Looks::Looks(size_t first, size_t last, Limits limits)
     : first_(first), last_(last), limits_(std::move(limits)) {}
 
-Comparison Looks::look(const Results& base, const Results& next, size_t pairs) {
+Comparison Looks::look(const Results& base, const Results& next, size_t pairs, bool final) {
   Limits limits = limits_;
   limits.alpha = alpha_at(std::max(pairs, first_), first_, last_, limits_.alpha);
+  limits.upper_confidence = upper_confidence(first_, last_, limits_.upper_confidence);
+  limits.may_pass = final || may_pass_at(pairs, first_, last_);
   Comparison comparison = compare(base, next, limits);
   for (ComparedRow& row : comparison.rows) {
     const Key key(row.variant, row.workload);

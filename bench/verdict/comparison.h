@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,11 +15,15 @@
 
 namespace stepladder {
 
-/// The probability that any rung of an unchanged build is called a regression, whatever the machine's noise
-/// and however many rungs there are.
+/// The probability that any rung of an unchanged build is called a regression, however many rungs there are
+/// and however large the noise, as far as a t test holds (docs/gate.md).
 inline constexpr double kFalseAlarms = 0.01;
 /// A slowdown of less is nobody's concern, unless told otherwise.
 inline constexpr double kMinLimit = 0.01;
+/// The machine's noise raises a limit no further than to this: a PASS under a higher one says nothing.
+inline constexpr double kMaxNoiseLimit = 0.05;
+/// A noise floor from fewer A/A pairs is a guess.
+inline constexpr size_t kEnoughNoisePairs = 10;
 
 enum class Judgement {
   pass,          // the upper bound of the change lies below the limit, and memory has not grown
@@ -54,10 +59,16 @@ struct ComparedRow {
 /// What a difference has to exceed.
 struct Limits {
   double threshold = kMinLimit;  // as a ratio less 1
-  /// Log ratios of A/A pairs by (variant, workload): a row's limit is at least their noise_floor().
+  /// Log ratios of A/A pairs by (variant, workload): they raise a row's limit as raised_limit() says.
   std::map<std::pair<std::string, std::string>, std::vector<double>> noise;
-  double alpha = kFalseAlarms;  // of this look at the data
+  // Of this look at the data:
+  double alpha = kFalseAlarms;
+  double upper_confidence = kBoundConfidence;
+  bool may_pass = true;
 };
+
+/// `threshold`, or noise_floor() over `pairs` where that is larger, up to kMaxNoiseLimit. Ratios less 1.
+double raised_limit(double threshold, std::span<const double> noise, size_t pairs);
 
 struct Comparison {
   std::vector<ComparedRow> rows;
@@ -73,15 +84,17 @@ void require_comparable(const Results& base, const Results& next);
 /// Runs of the same rung and workload, paired by round, and a verdict on each. Peers are left out.
 Comparison compare(const Results& base, const Results& next, const Limits& limits);
 
-/// Verdicts while pairs are added: looks after `first` to `last` of them, each spending its part of
-/// limits.alpha, which then is that of all looks together.
+/// Verdicts while pairs are added: looks after `first` to `last` of them. A REGRESSION spends alpha_at() of
+/// limits.alpha, a PASS is looked for where may_pass_at(), with a bound of upper_confidence(): so both kinds
+/// of error are, over all looks together, no more frequent than with a single one.
 class Looks {
  public:
   Looks(size_t first, size_t last, Limits limits);
 
   /// Looks once more, after `pairs`. A row with a verdict keeps it: each further look would be one more
-  /// chance of a false alarm. Fewer pairs than `first` may be looked at as the last that there will be.
-  Comparison look(const Results& base, const Results& next, size_t pairs);
+  /// chance of a false alarm. `final` says that no look follows, so this one may pass for the next that would
+  /// have; it may come after fewer pairs than `first`.
+  Comparison look(const Results& base, const Results& next, size_t pairs, bool final = false);
 
  private:
   size_t first_, last_;

@@ -12,7 +12,11 @@ std::string markdown_report(const Comparison& comparison);
 /// {"schema": 1, "kind": "comparison", "verdict": "PASS", "exit_code": 0, "rows": [..], ..}
 Json to_json(const Comparison& comparison);
 
-/// In `format` text, markdown or json.
+/// A line for each row: GitHub's workflow command that annotates the run with an error, a warning or a
+/// notice.
+std::string github_report(const Comparison& comparison);
+
+/// In `format` text, markdown, json or github.
 std::string report_in(const std::string& format, const Comparison& comparison);
 
 }  // namespace stepladder

@@ -1,10 +1,9 @@
 #include "bench/verdict/noise.h"
 
 #include <cmath>
-#include <fstream>
-#include <iterator>
 
 #include "bench/base/text.h"
+#include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "model/error.h"
 
@@ -61,10 +60,9 @@ Json to_json(const Noise& noise) {
 }
 
 Noise load_noise(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw InputError(cat(path, ": cannot be read: `stepladder calibrate` writes a noise file"));
+  const Json json = load_json(path);
   try {
-    return noise_from(parse_json({std::istreambuf_iterator<char>(file), {}}));
+    return noise_from(json);
   } catch (const InputError& e) {
     throw InputError(cat(path, ": ", e.what()));
   }

@@ -16,6 +16,15 @@ double mean_of(std::span<const double> x) {
   return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
 }
 
+/// Holm's test over p(change), which counts for nothing below kMinCertainPairs.
+template <class P>
+std::vector<bool> certain(std::span<const PairedChange> changes, double alpha, P p) {
+  std::vector<double> p_values;
+  for (const PairedChange& change : changes)
+    p_values.push_back(change.pairs < kMinCertainPairs ? 1.0 : p(change));
+  return holm(p_values, alpha);
+}
+
 }  // namespace
 
 double student_t_cdf(double t, int df) {
@@ -28,7 +37,7 @@ double student_t_quantile(double p, int df) {
   return quantile(boost::math::students_t(df), p);
 }
 
-PairedChange paired_change(std::span<const double> log_ratios) {
+PairedChange paired_change(std::span<const double> log_ratios, double upper_confidence) {
   check(log_ratios.size() >= kMinPairs, "a change from ", log_ratios.size(), " pairs");
   const auto n = static_cast<double>(log_ratios.size());
   const int df = static_cast<int>(log_ratios.size()) - 1;
@@ -37,10 +46,15 @@ PairedChange paired_change(std::span<const double> log_ratios) {
   double squares = 0.0;
   for (double x : log_ratios) squares += (x - mean) * (x - mean);
   const double error = std::sqrt(squares / df / n);
-  const double margin = student_t_quantile(kBoundConfidence, df) * error;
-  // Equal to the last bit, pairs leave no doubt.
-  const double p = error > 0.0 ? student_t_cdf(-mean / error, df) : mean > 0.0 ? 0.0 : 1.0;
-  return {mean, mean - margin, mean + margin, p};
+  const auto p_above = [&](double x) {  // equal to the last bit, pairs leave no doubt
+    return error > 0.0 ? student_t_cdf(-x / error, df) : x > 0.0 ? 0.0 : 1.0;
+  };
+  return {.log_ratio = mean,
+          .lo = mean - student_t_quantile(kBoundConfidence, df) * error,
+          .hi = mean + student_t_quantile(upper_confidence, df) * error,
+          .p_slower = p_above(mean),
+          .p_faster = p_above(-mean),
+          .pairs = log_ratios.size()};
 }
 
 std::vector<bool> holm(std::span<const double> p_values, double alpha) {
@@ -55,6 +69,15 @@ std::vector<bool> holm(std::span<const double> p_values, double alpha) {
   return rejected;
 }
 
+std::vector<bool> certainly_slower(std::span<const PairedChange> changes, double alpha) {
+  return certain(changes, alpha, [](const PairedChange& change) { return change.p_slower; });
+}
+
+std::vector<bool> certainly_changed(std::span<const PairedChange> changes, double alpha) {
+  return certain(changes, alpha,
+                 [](const PairedChange& change) { return 2 * std::min(change.p_slower, change.p_faster); });
+}
+
 double alpha_at(size_t pairs, size_t first, size_t last, double alpha) {
   check(first <= pairs && pairs <= last, "a look after ", pairs, " pairs of ", first, " to ", last);
   const auto spent = [&](size_t n) {
@@ -62,6 +85,19 @@ double alpha_at(size_t pairs, size_t first, size_t last, double alpha) {
     return alpha * share * share;
   };
   return spent(pairs) - (pairs == first ? 0.0 : spent(pairs - 1));
+}
+
+bool may_pass_at(size_t pairs, size_t first, size_t last) {
+  for (size_t look = first; look < last; look *= 2)
+    if (pairs == look) return true;
+  return pairs == last;
+}
+
+double upper_confidence(size_t first, size_t last, double confidence) {
+  check(first > 0 && first <= last, "looks after ", first, " to ", last, " pairs");
+  int looks = 1;
+  for (size_t look = first; look < last; look *= 2) ++looks;
+  return 1.0 - (1.0 - confidence) / looks;
 }
 
 double noise_floor(std::span<const double> log_ratios, size_t pairs) {

@@ -16,28 +16,46 @@ namespace stepladder {
 double student_t_cdf(double t, int df);
 double student_t_quantile(double p, int df);
 
-/// Mean of x over pairs and the bounds that the change lies above and below, each with kBoundConfidence.
+/// Mean of x over pairs and the bounds that the change lies above and below.
 struct PairedChange {
   double log_ratio = 0.0, lo = 0.0, hi = 0.0;
-  double p_slower = 1.0;  // of a mean this far above 0 if nothing had changed; one-sided t test
+  /// Of a mean this far above, or below, 0 if nothing had changed; one-sided t tests.
+  double p_slower = 1.0, p_faster = 1.0;
+  size_t pairs = 0;
 };
 
 /// Of each bound by itself; both hold with 80 %.
 inline constexpr double kBoundConfidence = 0.9;
 /// Fewer tell too little of their spread.
 inline constexpr size_t kMinPairs = 3;
+/// Fewer are never certain. A machine with two speeds gives a pair either of the two differences, or none:
+/// n pairs are equal, which a t test takes for no noise at all, with a probability of up to 4^-n.
+inline constexpr size_t kMinCertainPairs = 6;
 
-/// Throws std::invalid_argument on fewer than kMinPairs, or a value that is not finite.
-PairedChange paired_change(std::span<const double> log_ratios);
+/// The lower bound holds with kBoundConfidence, the upper one with `upper_confidence`. Throws
+/// std::invalid_argument on fewer than kMinPairs, or a value that is not finite.
+PairedChange paired_change(std::span<const double> log_ratios, double upper_confidence = kBoundConfidence);
 
 /// Holm's step-down test: which null hypotheses are rejected so that the probability to reject any true one
 /// is at most `alpha`, however the p-values depend on each other (Holm 1979).
 std::vector<bool> holm(std::span<const double> p_values, double alpha);
 
+/// Which changes are certainly slower, or certainly not 0 (two-sided): Holm's test over all at `alpha`, from
+/// kMinCertainPairs on.
+std::vector<bool> certainly_slower(std::span<const PairedChange> changes, double alpha);
+std::vector<bool> certainly_changed(std::span<const PairedChange> changes, double alpha);
+
 /// The part of `alpha` that a look at the data after `pairs` may spend when looks are taken after each pair
 /// from `first` to `last`: alpha ((n/last)^2 - ((n-1)/last)^2), and all that is due at the first. The parts
 /// sum to alpha, so that by the union bound all looks together alarm falsely no more often than one would.
 double alpha_at(size_t pairs, size_t first, size_t last, double alpha);
+
+/// Looks that may find a PASS: after `first`, 2 first, 4 first, ... and `last` pairs. Few, so that each may
+/// spend an equal and large part of what all together may.
+bool may_pass_at(size_t pairs, size_t first, size_t last);
+/// How surely the upper bound has to hold at each of them for all together to hold with `confidence`, by the
+/// union bound.
+double upper_confidence(size_t first, size_t last, double confidence);
 
 /// How large a change of the mean over `pairs` a machine shows where nothing changed: the 99th percentile of
 /// |mean| over kResamples draws from the x of A/A pairs, the same draws every time. Throws

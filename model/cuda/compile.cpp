@@ -1,5 +1,7 @@
 // The compiled step: matmul algorithms are searched, and the launches recorded as CUDA graphs.
 #include <chrono>
+#include <cstdio>
+#include <utility>
 
 #include "model/algorithm_cache.h"
 #include "model/cuda/cuda.h"
@@ -59,6 +61,7 @@ class CudaGraphs final : public Graph {
  private:
   Cuda& cuda_;
   CompileInfo info_;
+  bool forgotten_ = false;  // what an earlier process found, once, where that is asked for
 };
 
 }  // namespace
@@ -77,8 +80,11 @@ void CudaGraphs::search(const std::function<void()>& work) {
   if (!cuda_.options.cache_dir.empty()) {
     source = {.device = cuda_.info().name,
               .compute_capability = cuda_.device_capability,
-              .library = cat("cuBLASLt ", cublasLtGetVersion())};
+              .library = cat("cuBLASLt ", cublasLtGetVersion()),
+              .kernels = cat(STEPLADDER_KERNELS ", " STEPLADDER_BUILD, ", ", cuda_.options.wide_access, ", ",
+                             cuda_.options.early_launch, ", ", cuda_.compute_capability)};
     path = algorithm_cache_path(cuda_.options.cache_dir, source);
+    if (cuda_.options.search_again && !std::exchange(forgotten_, true)) std::remove(path.c_str());
   }
   cuda_.matmul_plans->search(work, path, source);
 }
