@@ -927,7 +927,7 @@ TEST_F(HarnessCli, KilledAtAnyMomentItLosesAtMostTheRunInProgress) {
     ::kill(pid, SIGKILL);
     wait_for(pid);
     if (!std::filesystem::exists(folder_ / "results.json")) continue;  // killed before it began
-    EXPECT_EQ(parse_json(read_file(folder_ / "results.json"))["schema"], 1);
+    EXPECT_EQ(parse_json(read_file(folder_ / "results.json"))["schema"], kSchema);
     const size_t now = results().runs.size();
     EXPECT_GE(now, kept) << "a finished run is gone";
     kept = now;
@@ -1007,9 +1007,9 @@ TEST_F(HarnessCli, ReportReadsAnUnfinishedRun) {
   file["complete"] = false;
   file["runs"] = Json::array();
   write_file(folder_ / "results.json", file.dump());
-  write_file(folder_ / "results.json.journal", Json{{"context", finished["context"]}}.dump() + "\n" +
-                                                   finished["runs"][0].dump() + "\n" +
-                                                   finished["runs"][1].dump().substr(0, 99));
+  write_file(folder_ / "results.json.journal",
+             Json{{"schema", kSchema}, {"context", finished["context"]}}.dump() + "\n" +
+                 finished["runs"][0].dump() + "\n" + finished["runs"][1].dump().substr(0, 99));
   const Outcome outcome = stepladder("report results.json --out report");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(has(outcome.out, "Unfinished: 1 of 3 runs")) << outcome.out;

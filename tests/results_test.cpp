@@ -6,9 +6,12 @@
 #include <tuple>
 
 #include "bench/report/ablation.h"
+#include "bench/report/export.h"
 #include "bench/report/speedups.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
+#include "bench/verdict/comparison_report.h"
+#include "bench/verdict/history.h"
 #include "model/error.h"
 #include "tests/files.h"
 
@@ -71,7 +74,7 @@ TEST(Results, AreTheSameAfterWritingAndReading) {
   const Json json = results_file_json(results);
   const Json again = results_file_json(results_from(parse_json(json.dump())));
   EXPECT_EQ(json, again);
-  EXPECT_EQ(json["schema"], 1);
+  EXPECT_EQ(json["schema"], kSchema);
   EXPECT_EQ(json["runs"][2]["status"], "unsupported");
   EXPECT_TRUE(json["runs"][2]["summary"].is_null());
   EXPECT_EQ(json["variants"].size(), 3U);
@@ -84,18 +87,66 @@ TEST(Results, AreTheSameAfterWritingAndReading) {
   EXPECT_EQ(results_file_json(with_peer)["variants"][3]["peer"], "llmc");
 }
 
-TEST(Results, HoldTheDocumentedFields) {
-  const Json run = to_json(make_run("00_fp32_baseline", 0, 20));
-  for (const char* key :
-       {"variant", "source_hash", "backend", "round", "status", "reason", "config", "steps", "summary"})
-    EXPECT_TRUE(run.contains(key)) << key;
-  for (const char* key : {"step", "warmup", "step_ms", "device_ms", "loss"})
-    EXPECT_TRUE(run["steps"][0].contains(key)) << key;
-  for (const char* key : {"median_step_ms", "p10_step_ms", "p90_step_ms", "first_step_ms", "startup_ms",
-                          "tokens_per_second", "mfu_nanogpt", "mfu_llmc", "memory_bytes"})
-    EXPECT_TRUE(run["summary"].contains(key)) << key;
-  for (const char* key : {"live_peak", "reserved_peak", "process_peak", "by_name"})
-    EXPECT_TRUE(run["summary"]["memory_bytes"].contains(key)) << key;
+TEST(Results, HoldStepsAsColumns) {
+  stepladder::Run run = make_run("00_fp32_baseline", 0, 20);
+  run.steps[3].device.sm_mhz = 1980;
+  const Json steps = to_json(run)["steps"];
+  EXPECT_EQ(steps["step_ms"], Json({21.0, 20.0, 20.0, 20.0, 20.0}));
+  EXPECT_EQ(steps["sm_mhz"], Json({nullptr, nullptr, nullptr, 1980, nullptr}));
+  EXPECT_FALSE(steps.contains("power_w")) << "nothing is known of it";
+  const stepladder::Run again = run_from(to_json(run));
+  ASSERT_EQ(again.steps.size(), 5U);
+  EXPECT_EQ(again.steps[3].device.sm_mhz, 1980);
+  EXPECT_EQ(again.steps[3].step, 3);
+  EXPECT_TRUE(again.steps[1].warmup);
+  EXPECT_FALSE(again.steps[2].warmup);
+}
+
+/// `is` has what `was` has; it may have more.
+void expect_same(const Json& is, const Json& was, const std::string& where) {
+  if (!was.is_structured()) {
+    EXPECT_EQ(is, was) << where;
+    return;
+  }
+  ASSERT_TRUE(was.is_object() || is.size() == was.size()) << where;
+  for (const auto& [key, value] : was.items())
+    expect_same(was.is_array() ? is[std::stoul(key)] : is.value(key, Json("missing")), value,
+                cat(where, ".", key));
+}
+
+TEST(Results, OfSchemaOneGiveWhatTheyGaveBefore) {
+  const std::string data = STEPLADDER_TEST_DATA "/schema1/";
+  const TempFolder folder;
+  write_file(folder / "results.json", read_file(data + "results.json"));
+  write_file(folder / "results.json.journal", read_file(data + "journal.jsonl"));
+  const Results results = load_results(folder / "results.json");
+  const Json expected = parse_json(read_file(data + "expected.json"));
+  EXPECT_EQ(csv(results), read_file(data + "export.csv"));
+  expect_same(google_benchmark(results)["benchmarks"], expected["googlebenchmark"], "googlebenchmark");
+  expect_same(parse_json(report_in("json", compare(results, results, {})))["rows"], expected["compare"],
+              "compare");
+  expect_same(to_json(history_of({{"results.json", results}}, kMinLimit))["series"], expected["history"],
+              "history");
+  // Written again they are of this schema, and the same.
+  const Json written = results_file_json(results);
+  EXPECT_EQ(written["schema"], kSchema);
+  for (const char* rows : {"variants", "scaling"}) {
+    expect_same(written[rows], expected[rows], rows);
+    EXPECT_EQ(results_file_json(results_from(written))[rows], written[rows]);
+  }
+}
+
+TEST(Results, CompareNumbersAsNumbers) {
+  Results results = make_results({make_run("00_fp32_baseline", 0, 20)});
+  results.plan["lr"] = 1.0;
+  results.runs[0].config["loss_scale"] = 65536.0;
+  std::string text = results_file_json(results).dump();
+  const Results base = results_from(parse_json(text));
+  for (const auto& [was, now] : {std::pair<std::string, std::string>("\"lr\":1.0", "\"lr\":1"),
+                                 {"\"loss_scale\":65536.0", "\"loss_scale\":65536"},
+                                 {"\"B\":4", "\"B\":4.0"}})
+    text.replace(text.find(was), was.size(), now);
+  EXPECT_NO_THROW(require_comparable(base, results_from(parse_json(text))));
 }
 
 TEST(Results, NeverHoldNaNOrInfinity) {
@@ -104,7 +155,7 @@ TEST(Results, NeverHoldNaNOrInfinity) {
   const std::string text = results_file_json(make_results({run})).dump();
   EXPECT_EQ(text.find("nan"), std::string::npos);
   EXPECT_EQ(text.find("inf,"), std::string::npos);
-  EXPECT_NE(text.find("\"loss\":null"), std::string::npos);
+  EXPECT_NE(text.find("\"loss\":[null]"), std::string::npos);
   EXPECT_FALSE(results_from(parse_json(text)).runs[0].steps[0].loss);
 }
 
@@ -404,21 +455,31 @@ TEST(LoadResults, RefusesWhatIsNoResultsFile) {
       {"not JSON", good.substr(0, good.size() / 2)},
       {"not JSON", "\x1f\x8b\x08 binary"},
       {"not an object", "[1,2]"},
-      {"schema 2", with("\"schema\":1", "\"schema\":2")},
-      {"schema", with("\"schema\":1", "\"schema\":\"one\"")},
+      {"schema 3", with("\"schema\":2", "\"schema\":3")},
+      {"schema 0", with("\"schema\":2", "\"schema\":0")},
+      {"schema", with("\"schema\":2", "\"schema\":\"one\"")},
       {"nested deeper", std::string(100'000, '[')},
       {"nested deeper",
        with("\"context\":{", "\"context\":{\"x\":" + std::string(99, '[') + std::string(99, ']') + ",")},
-      {"not JSON", with("\"step_ms\":21.0", "\"step_ms\":1e999")},
-      {"step_ms", with("\"step_ms\":21.0", "\"step_ms\":\"21\"")},
-      {"step_ms", with("\"step_ms\":21.0", "\"step_ms\":-1")},
+      {"not JSON", with("\"step_ms\":[21.0", "\"step_ms\":[1e999")},
+      {"step_ms", with("\"step_ms\":[21.0", "\"step_ms\":[\"21\"")},
+      {"step_ms", with("\"step_ms\":[21.0", "\"step_ms\":[-1")},
+      {"step_ms", with("\"step_ms\":[21.0,", "\"step_ms\":[")},
+      {"loss", with("\"loss\":[4.5,", "\"loss\":[")},
+      {"loss", with("\"loss\":", "\"x\":")},
+      {"steps.x", with("\"loss\":", "\"x\":7,\"loss\":")},
       {"64-bit", with("\"round\":0", "\"round\":99999999999999999999")},
       {"64-bit", with("\"live_peak\":100", "\"live_peak\":18446744073709551615")},
       {"status", with("\"status\":\"ok\"", "\"status\":\"fine\"")},
       {"no summary", with("\"summary\":{", "\"summary\":null,\"x\":{")},
       {"config", with("\"B\":4", "\"B\":0")},
       {"config", with("\"model\":\"gpt2-tiny\"", "\"model\":7")},
-      {"steps", with("\"steps\":[", "\"steps\":7,\"x\":[")},
+      {"config", with("\"model\":\"gpt2-tiny\"", "\"model\":\"gpt2-tiny\",\"x\":[[[1]]]")},
+      {"steps", with("\"steps\":{", "\"steps\":7,\"x\":{")},
+      {"\"round\"", with("\"round\":0", "\"round\":0,\"round\":0")},
+      {"round 0",
+       results_file_json(make_results(std::vector<stepladder::Run>(3, make_run("00_fp32_baseline", 0, 20))))
+           .dump()},
   };
   for (const auto& [wanted, text] : cases) {
     const std::string path = folder / "results.json";
@@ -479,12 +540,22 @@ TEST_F(ResultsFileTest, ATornLastLineCostsOnlyThatRun) {
   EXPECT_EQ(load_results(path_).runs.size(), 2U);
 }
 
-TEST_F(ResultsFileTest, DamageBeforeTheLastLineIsAnError) {
+TEST_F(ResultsFileTest, ADamagedLineCostsOnlyThatRun) {
   auto file = open(Existing::refuse);
   file->add(make_run("00_fp32_baseline", 0, 20));
+  file->add(make_run("01_causal_mask", 0, 20));
+  file->add(make_run("02_tf32", 0, 20));
   file.reset();
-  std::ofstream(journal_, std::ios::app) << "garbage\n";
-  EXPECT_NE(input_error([&] { load_results(path_); }).find(".journal"), std::string::npos);
+  const std::string whole = read_file(journal_);
+  const size_t line = whole.find("\n{\"variant\":\"01") + 1, end = whole.find('\n', line);
+  for (const char* damaged : {"garbage", "{\"variant\":\"01_causal_mask\"}", "[]", "", "\xff\xfe"}) {
+    write_file(journal_, whole.substr(0, line) + damaged + whole.substr(end));
+    const Results left = load_results(path_);
+    ASSERT_EQ(left.runs.size(), 2U) << damaged;
+    EXPECT_EQ(left.runs[1].variant, "02_tf32");
+  }
+  write_file(journal_, "garbage" + whole.substr(whole.find('\n')));
+  EXPECT_TRUE(says(input_error([&] { load_results(path_); }), {".journal"})) << "whose plan is it?";
 }
 
 TEST_F(ResultsFileTest, AJournalLeftByAnotherPlanIsNotRead) {

@@ -131,13 +131,13 @@ TEST(Telemetry, EveryStepOfARunCarriesItAndThrottledOnesAreCounted) {
   EXPECT_EQ(results.context["telemetry"]["library"], "NVML 1.2.3");
 }
 
-TEST(Telemetry, ARunWithoutNvmlHasNullsAndIsSaidToOnce) {
+TEST(Telemetry, ARunWithoutNvmlHasNoColumnsOfItAndIsSaidToOnce) {
   const TempFolder folder;
   const Environment library("STEPLADDER_NVML", folder / "nowhere.so");
   const Results results = measured(folder);
   const Json run = to_json(results.runs.at(0));
   for (const char* field : {"sm_mhz", "memory_mhz", "power_w", "temperature_c", "throttle"})
-    EXPECT_TRUE(run["steps"][0].at(field).is_null()) << field;
+    EXPECT_FALSE(run["steps"].contains(field)) << field;
   EXPECT_TRUE(run["summary"].at("throttled").is_null());
   EXPECT_NE(results.context["telemetry"]["missing"].get<std::string>().find("nowhere.so"), std::string::npos);
 }

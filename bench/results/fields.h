@@ -16,13 +16,11 @@ concept Any = std::same_as<std::remove_const_t<T>, Struct>;
 
 template <class Archive>
 void fields(Archive& a, Any<Step> auto& x) {
-  a("step", x.step);
-  a("warmup", x.warmup);
   a("step_ms", x.step_ms);
-  a("device_ms", x.device_ms);
   a("loss", x.loss);
-  a("grad_norm", x.grad_norm);
-  a("lr", x.lr);
+  a.added("device_ms", x.device_ms);
+  a.added("grad_norm", x.grad_norm);
+  a.added("lr", x.lr);
   a.added("sm_mhz", x.device.sm_mhz);
   a.added("memory_mhz", x.device.memory_mhz);
   a.added("power_w", x.device.power_w);

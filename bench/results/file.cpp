@@ -50,11 +50,14 @@ void add_journal(Results& results, const std::string& text) {
   std::istringstream lines(text.substr(0, text.rfind('\n') + 1));
   std::string line;
   if (!std::getline(lines, line)) return;
-  if (const Json header = parse_json(line); header.value("context", Json()) != results.context) return;
-  while (std::getline(lines, line)) {
-    Run run = run_from(parse_json(line));
-    if (!results.find(run.variant, run.workload(), run.round)) results.runs.push_back(std::move(run));
-  }
+  const Json header = parse_json(line);
+  const int64_t schema = schema_of(header);
+  if (header.value("context", Json()) != results.context) return;
+  while (std::getline(lines, line)) try {
+      Run run = run_from(parse_json(line), schema);
+      if (!results.find(run.variant, run.workload(), run.round)) results.runs.push_back(std::move(run));
+    } catch (const InputError&) {  // costs that run alone
+    }
 }
 
 Json load_json(const std::string& path) try {

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <limits>
+#include <set>
+#include <tuple>
 
 #include "bench/base/text.h"
 #include "bench/results/fields.h"
@@ -26,7 +28,9 @@ struct Place {
 
 class Reader {
  public:
-  Reader(const Json& json, const Place& place) : json_(json), place_(place) {
+  /// Of an object, or of row `row` of an object's columns.
+  Reader(const Json& json, const Place& place, std::optional<size_t> row = {})
+      : json_(json), place_(place), row_(row) {
     require(json.is_object(), place, "an object");
   }
 
@@ -35,7 +39,7 @@ class Reader {
     const auto found = json_.find(key);
     const Place place = {.parent = &place_, .name = key};
     if (found == json_.end()) throw InputError(cat(place.text(), " is missing"));
-    read(*found, value, place);
+    read(row_ ? (*found)[*row_] : *found, value, place);
   }
   template <class T>
   void added(const char* key, T& value) const {
@@ -90,6 +94,20 @@ class Reader {
   static void read(const Json& json, std::optional<T>& value, const Place& place) {
     if (!json.is_null()) read(json, value.emplace(), place);
   }
+  /// Their columns, all of one length; those of what is not known are not there.
+  static void read(const Json& json, std::vector<Step>& steps, const Place& place) {
+    require(json.is_object(), place, "an object of columns");
+    const auto ms = json.find("step_ms");
+    steps.resize(ms != json.end() ? ms->size() : 0);
+    for (const auto& [key, column] : json.items())
+      require(column.is_array() && column.size() == steps.size(),
+              Place{.parent = &place, .name = key.c_str()}, "a list as long as step_ms");
+    for (size_t i = 0; i < steps.size(); ++i) {
+      steps[i].step = static_cast<int64_t>(i);
+      const Reader reader(json, place, i);
+      fields(reader, steps[i]);
+    }
+  }
   template <class T>
   static void read(const Json& json, std::vector<T>& values, const Place& place) {
     require(json.is_array(), place, "a list");
@@ -105,10 +123,20 @@ class Reader {
 
   const Json& json_;
   const Place& place_;
+  const std::optional<size_t> row_;
 };
 
-/// What summaries, rows and charts rely on.
-void validate(const Run& run, const std::string& where) {
+/// Schema 1's steps as columns. What is no such step makes columns that are refused.
+void upgrade(Json& run) {
+  if (!run.is_object() || !run.contains("steps") || !run["steps"].is_array()) return;
+  Json columns = {{"step_ms", Json::array()}};
+  for (const Json& step : run["steps"])
+    for (const auto& [key, value] : step.items()) columns[key].push_back(value);
+  run["steps"] = std::move(columns);
+}
+
+/// Marks the warm-up, and checks what summaries, rows and charts rely on.
+void finish(Run& run, const std::string& where) {
   const auto require = [&](bool ok, const char* problem) {
     if (!ok) throw InputError(cat(where, ": ", problem));
   };
@@ -118,10 +146,14 @@ void validate(const Run& run, const std::string& where) {
   };
   require(run.config.contains("model") && run.config["model"].is_string() && positive("B") && positive("T"),
           "config must name a model and positive B and T");
+  require(config_depth(run.config) <= kMaxConfigDepth, "config is nested too deep");
   require(
       !run.config.contains("world_size") || (positive("world_size") && run.config["world_size"] <= 1'000'000),
       "config's world_size is no number of devices");
-  for (const Step& step : run.steps) require(step.step_ms > 0.0, "a step's step_ms is not positive");
+  for (Step& step : run.steps) {
+    step.warmup = run.summary && step.step < run.summary->warmup_steps;
+    require(step.step_ms > 0.0, "a step's step_ms is not positive");
+  }
   for (const Rank& rank : run.ranks)
     for (const double ms : rank.step_ms) require(ms > 0.0, "a rank's step_ms is not positive");
   if (run.status != Status::ok) return;
@@ -135,28 +167,53 @@ void validate(const Run& run, const std::string& where) {
 
 }  // namespace
 
-Run run_from(const Json& json) {
+int64_t schema_of(const Json& json) {
+  const Place place = {.name = "the file"};
+  int64_t schema = 0;
+  Reader(json, place)("schema", schema);
+  if (schema < 1 || schema > kSchema)
+    throw InputError(cat("schema ", schema, ", this version reads up to ", kSchema));
+  return schema;
+}
+
+Run run_from(const Json& json, int64_t schema) {
+  if (schema == 1) {
+    Json upgraded = json;
+    upgrade(upgraded);
+    return run_from(upgraded);
+  }
   Run run;
   const Place place = {.name = "run"};
   const Reader reader(json, place);
   fields(reader, run);
-  validate(run, "run");
+  finish(run, "run");
   return run;
 }
 
 Results results_from(const Json& json) {
+  if (schema_of(json) == 1) {
+    Json upgraded = json;
+    upgraded["schema"] = kSchema;
+    if (const auto runs = upgraded.find("runs"); runs != upgraded.end() && runs->is_array())
+      for (Json& run : *runs) upgrade(run);
+    return results_from(upgraded);
+  }
   const Place place = {.name = "the file"};
   const Reader reader(json, place);
-  int64_t schema = 0;
-  reader("schema", schema);
-  if (schema != kSchema) throw InputError(cat("schema ", schema, ", this version reads schema ", kSchema));
   Results results;
   reader("complete", results.complete);
   reader("context", results.context);
   reader("plan", results.plan);
   if (json.contains("stopped")) results.stopped = json["stopped"];
   reader("runs", results.runs);
-  for (size_t i = 0; i < results.runs.size(); ++i) validate(results.runs[i], cat("runs[", i, "]"));
+  std::set<std::tuple<std::string, std::string, int64_t>> seen;
+  for (size_t i = 0; i < results.runs.size(); ++i) {
+    Run& run = results.runs[i];
+    finish(run, cat("runs[", i, "]"));
+    if (!seen.emplace(run.variant, run.workload(), run.round).second)
+      throw InputError(cat("runs[", i, "]: another run of ", printable(run.variant, 100), ", ",
+                           printable(run.workload(), 100), ", round ", run.round, " is there already"));
+  }
   return results;
 }
 

@@ -25,6 +25,12 @@ bool is_apart(const Json& config) {
   return found != config.end() && *found == true;
 }
 
+int config_depth(const Json& config) {
+  int depth = 0;
+  for (const Json& value : config) depth = std::max(depth, value.is_structured() ? config_depth(value) : 0);
+  return depth + 1;
+}
+
 int64_t world_size(const Json& config) {
   const auto found = config.find("world_size");
   return found == config.end() ? 1 : found->get<int64_t>();

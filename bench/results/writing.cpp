@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "bench/results/fields.h"
 #include "bench/results/json.h"
 
@@ -38,6 +40,19 @@ class Writer {
   template <class T>
   static Json write(const std::optional<T>& value) {
     return value ? write(*value) : Json();
+  }
+  /// A column for each field. One of which nothing is known is left out, but for the loss.
+  static Json write(const std::vector<Step>& steps) {
+    Json all = {{"step_ms", Json::array()}, {"loss", Json::array()}}, columns;
+    for (const Step& step : steps) {
+      const Json one = write<Step>(step);
+      for (const auto& [key, value] : one.items()) all[key].push_back(value);
+    }
+    for (auto& [key, column] : all.items())
+      if (columns.size() < 2 ||
+          std::any_of(column.begin(), column.end(), [](const Json& x) { return !x.is_null(); }))
+        columns[key] = std::move(column);
+    return columns;
   }
   template <class T>
   static Json write(const std::vector<T>& values) {

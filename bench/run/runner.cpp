@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <tuple>
@@ -126,6 +127,7 @@ class Report {
       throw BadReport(cat("it is rank ", value_if<int64_t>(event, "rank").value_or(rank_), " of ",
                           value_if<int64_t>(config, "world_size").value_or(request_.devices),
                           ", was started as rank ", rank_, " of ", request_.devices));
+    if (config_depth(config) > kMaxConfigDepth) throw BadReport("its config is nested too deep");
     for (const auto& [key, value] : config.items())
       if (!run_.config.contains(key)) run_.config[key] = value;
     startup_ms = value_at<double>(event, "startup_ms");
@@ -144,12 +146,17 @@ class Report {
     step.step = value_at<int64_t>(event, "step");
     if (step.step != static_cast<int64_t>(run_.steps.size()))
       throw BadReport(cat("step ", step.step, " where step ", run_.steps.size(), " was due"));
-    step.step_ms = value_at<double>(event, "step_ms");
-    if (!(step.step_ms > 0.0)) throw BadReport(cat("step ", step.step, " took ", step.step_ms, " ms"));
-    step.device_ms = value_if<double>(event, "device_ms");
-    step.loss = value_if<double>(event, "loss");
-    step.grad_norm = value_if<double>(event, "grad_norm");
-    step.lr = value_if<double>(event, "lr");
+    step.step_ms = std::round(value_at<double>(event, "step_ms") * 1e6) / 1e6;  // clocks count nanoseconds
+    if (!(step.step_ms > 0.0 && std::isfinite(step.step_ms)))
+      throw BadReport(cat("step ", step.step, " took ", step.step_ms, " ms"));
+    const auto f32 = [&](const char* key) {
+      const auto value = value_if<double>(event, key);
+      return value ? std::optional(of_float(*value)) : std::nullopt;
+    };
+    step.device_ms = f32("device_ms");
+    step.loss = f32("loss");
+    step.grad_norm = f32("grad_norm");
+    step.lr = f32("lr");
     step.device = {value_if<int64_t>(event, "sm_mhz"), value_if<int64_t>(event, "memory_mhz"),
                    value_if<double>(event, "power_w"), value_if<int64_t>(event, "temperature_c"),
                    value_if<std::vector<std::string>>(event, "throttle")};
