@@ -21,6 +21,7 @@
 #include "bench/results/json.h"
 #include "model/data.h"
 #include "model/random.h"
+#include "tests/contract.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
 
@@ -364,6 +365,7 @@ TEST_F(HarnessCli, RunMeasuresEveryRungInTurns) {
   EXPECT_TRUE(has(results.context["command_line"], "--steps 6"));
 
   const Json json = parse_json(read_file(folder_ / "results.json"));
+  expect_contract(folder_ / "results.json");
   ASSERT_EQ(json["variants"].size(), 3U);
   EXPECT_EQ(json["variants"][2]["speedup_previous"]["against"], "01_causal_mask");
   EXPECT_EQ(json["variants"][2]["median_step_ms"]["value"], 10.5);
@@ -478,6 +480,7 @@ TEST_F(HarnessCli, ThrottledRunsAreSaidAndNotClaimed) {
   EXPECT_TRUE(has(outcome.err, "throttled in 4 steps")) << outcome.err;
   EXPECT_TRUE(has(outcome.out, "ok, throttled") && has(outcome.out, "nothing is claimed")) << outcome.out;
   const auto rows = aggregate(load_results(folder_ / "results.json"));
+  expect_contract(folder_ / "results.json");
   EXPECT_TRUE(rows[1].numbers->baseline) << "a full power budget is how a device works";
   EXPECT_FALSE(rows[2].numbers->baseline);
 }
@@ -548,6 +551,7 @@ TEST_F(HarnessCli, TheRungsThemselvesTakeTheirOptionsFromARun) {
     EXPECT_EQ(run.config["deterministic"], true);
     EXPECT_EQ(run.config["loss_scale"], 512.0);
   }
+  expect_contract(folder_ / "results.json");
   EXPECT_EQ(measured.runs[0].config["dtype"], "f32");
   EXPECT_EQ(measured.runs[1].config["dtype"], "f16");
   EXPECT_TRUE(measured.runs[1].summary->skipped_steps);
@@ -562,6 +566,7 @@ TEST_F(HarnessCli, StepsThatFp16SkippedAreInTheResultsAndTheTable) {
   fake.write(folder_);
   const Outcome outcome = stepladder(plan());
   EXPECT_TRUE(has(outcome.out, "ok, 3 steps skipped")) << outcome.out;
+  expect_contract(folder_ / "results.json");
   EXPECT_EQ(results().runs[2].summary->skipped_steps, 3);
 }
 
@@ -591,6 +596,7 @@ TEST_F(HarnessCli, AFailedRungIsARowAndTheLadderGoesOn) {
   const Outcome outcome = stepladder(plan());
   EXPECT_EQ(outcome.code, 5);
   EXPECT_EQ(climbed(), "00 01 02 02 01 00");
+  expect_contract(folder_ / "results.json");
   EXPECT_EQ(results().runs[1].status, Status::crash);
   EXPECT_TRUE(has(outcome.out, "crash: killed by SIGKILL")) << outcome.out;
 }
@@ -642,6 +648,7 @@ TEST_F(HarnessCli, PeersAreMeasuredInTurnsWithTheirRungs) {
                        rungs[1] + rungs[0]);
 
   const Json json = parse_json(read_file(folder_ / "results.json"));
+  expect_contract(folder_ / "results.json");
   EXPECT_EQ(json["plan"]["peers"], Json({"pytorch/00_fp32_baseline", "pytorch/02_tf32", "llmc"}));
   EXPECT_EQ(json["variants"][1]["speedup_peers"][0]["against"], "pytorch/02_tf32");
   EXPECT_EQ(json["variants"][1]["speedup_peers"][0]["ratio"], 2.0);
@@ -766,6 +773,7 @@ TEST_F(HarnessCliAblate, TheLargestBatchIsLookedForByBothEnds) {
   EXPECT_EQ(results.runs[2].workload(), "gpt2-tiny B=8 T=32");
   EXPECT_EQ(results.runs[3].workload(), "gpt2-tiny B=16 T=32");
   const Json row = parse_json(read_file(folder_ / "results.json"))["ablations"][0];
+  expect_contract(folder_ / "results.json");
   EXPECT_EQ(row["without"]["ratio"], 4.0) << "the same step time, four times the tokens";
   EXPECT_EQ(row["only"]["ratio"], 2.0);
 }
@@ -794,6 +802,7 @@ TEST_F(HarnessCliAblate, AnAblationThatIsNotOkIsAStatusNotANumber) {
   outcome = stepladder(ablation("--rungs 03 --overwrite"));
   EXPECT_EQ(outcome.code, 5);
   const Json row = parse_json(read_file(folder_ / "results.json"))["ablations"][0];
+  expect_contract(folder_ / "results.json");
   EXPECT_EQ(row["without"]["status"], "diverged");
   EXPECT_TRUE(has(row["without"]["reason"], "00_fp32_baseline has 4.9")) << row;
   EXPECT_FALSE(row["without"].contains("ratio"));
@@ -832,6 +841,7 @@ TEST_F(HarnessCliAblate, NothingIsClaimedOnThrottledRuns) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(has(outcome.out, "throttled: only/03_fused_adamw was throttled in every round")) << outcome.out;
   const Json row = parse_json(read_file(folder_ / "results.json"))["ablations"][0];
+  expect_contract(folder_ / "results.json");
   EXPECT_EQ(row["only"]["status"], "throttled");
   EXPECT_FALSE(row["only"].contains("ratio"));
   EXPECT_EQ(row["ladder"]["ratio"], 1.25) << "of the round that was not";
@@ -966,6 +976,7 @@ TEST_F(HarnessCli, CtrlCEndsTheChildKeepsFinishedRunsAndTellsHowToGoOn) {
   const std::string err = read_file(folder_ / "err.txt");
   const std::string last = err.substr(err.rfind('\n', err.size() - 2) + 1);
   EXPECT_TRUE(has(last, "interrupted") && has(last, "--resume")) << err;
+  expect_contract(folder_ / "results.json");
   EXPECT_EQ(climbed(), "00");
   // While unfinished the file is neither replaced nor lost.
   EXPECT_EQ(stepladder(plan("--rounds 1")).code, 2);
@@ -1026,6 +1037,28 @@ TEST_F(HarnessCli, ReportRefusesADamagedFileInOneLine) {
     EXPECT_EQ(outcome.code, 2) << text.substr(0, 40);
     EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "damaged.json") && outcome.err.size() < 1000)
         << outcome.err.substr(0, 1000);
+  }
+}
+
+TEST_F(HarnessCli, ReportNamesTheFileThatItsPageRefuses) {
+  const std::string python = stepladder::python();
+  if (std::system(cat(python, " -c 'import jinja2, jsonschema, matplotlib' 2>/dev/null").c_str()) != 0)
+    GTEST_SKIP() << python << " lacks what the reports need";
+  const std::string profile =
+      R"({"schema": 2, "context": {"device": {"backend": "cpu", "name": "x"}}, "profile": )";
+  for (const auto& [text, wanted] : std::map<std::string, const char*>{
+           {profile + "{}}", "profile"},
+           {profile + "7}", "profile"},
+           {R"({"schema": 2, "context": 7, "profile": {}})", "mutated"},
+           {R"({"schema": 9, "kind": "history"})", "schema 9"},
+           {R"({"schema": 2, "kind": "history"})", "series"},
+           {R"({"schema": 2, "kind": "history", "series": [{}]})", "series[0]"}}) {
+    write_file(folder_ / "mutated.json", text);
+    const Outcome outcome =
+        shell(cat("STEPLADDER_PYTHON=", python, " ", kStepladder, " report mutated.json --out report"));
+    EXPECT_EQ(outcome.code, 2) << text;
+    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"mutated.json", wanted})) << outcome.err;
+    EXPECT_FALSE(has(outcome.err, ".report.")) << outcome.err;
   }
 }
 

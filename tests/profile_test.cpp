@@ -9,6 +9,7 @@
 #include "bench/results/json.h"
 #include "bench/results/results.h"
 #include "model/flops.h"
+#include "tests/contract.h"
 #include "tests/files.h"
 #include "tests/traced_step.h"
 
@@ -233,7 +234,7 @@ TEST_F(ProfileCli, PhasesOfARealStepSumToIt) {
   for (const char* rung : {"00", "08_compiled_step"}) {
     ASSERT_EQ(profile(cat(rung, " --out profile.json")), 0) << err();
     const Json file = parse_json(read_file(folder_ / "profile.json"));
-    EXPECT_EQ(file["schema"], kSchema);
+    expect_contract(folder_ / "profile.json");
     EXPECT_FALSE(file["context"]["device"]["name"].get<std::string>().empty());
     const Json& p = file["profile"];
     EXPECT_EQ(p["steps"], 2);

@@ -7,6 +7,7 @@
 #include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "bench/run/child.h"
+#include "tests/contract.h"
 #include "tests/files.h"
 
 namespace stepladder {
@@ -110,6 +111,7 @@ Results measured(const TempFolder& folder) {
                                out},
                               120);
   EXPECT_TRUE(text);
+  expect_contract(out);
   return load_results(out);
 }
 

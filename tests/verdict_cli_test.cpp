@@ -15,6 +15,7 @@
 #include "model/data.h"
 #include "model/random.h"
 #include "tests/comparable.h"
+#include "tests/contract.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
 
@@ -214,6 +215,7 @@ TEST_F(VerdictCli, CompareWritesWhatAPullRequestShows) {
   EXPECT_TRUE(says(outcome.out, {"wrote comment.md"}));
   const Outcome json = stepladder("compare base.json new.json --format json");
   EXPECT_EQ(parse_json(json.out)["exit_code"], json.code);
+  expect_contract(folder_ / "out.txt");
 }
 
 TEST_F(VerdictCli, CompareOfAWholeLadderIsQuick) {
@@ -249,6 +251,7 @@ TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
             first_two + first_two + first_two.substr(0, first_two.size() / 2));
   EXPECT_EQ(loaded("reports/gate/base.json").runs.size(), 10U);
   EXPECT_TRUE(loaded("reports/gate/new.json").complete);
+  expect_contract(folder_ / "reports/gate/new.json");
   // What it kept can be compared again.
   EXPECT_EQ(stepladder("compare reports/gate/base.json reports/gate/new.json").code, 0);
 }
@@ -322,6 +325,7 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   EXPECT_EQ(rows[0]["verdict"], "PASS");
   EXPECT_EQ(rows[1]["verdict"], "REGRESSION");
   EXPECT_EQ(rows[1]["repetition"], 2);
+  expect_contract(folder_ / "out.txt");
   EXPECT_EQ(loaded("reports/gate/1/new.json").runs[0].summary->median_step_ms, 10.5);
   EXPECT_EQ(loaded("reports/gate/2/new.json").runs[0].summary->median_step_ms, 20.5);
 
@@ -402,6 +406,7 @@ TEST_F(VerdictCli, CalibratedNoiseIsUsedUntilTheMachineChanges) {
   Outcome outcome = stepladder(cat("calibrate --rungs 00 --pairs 6 --out noise.json ", kWorkload));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"limit % at 10", "00_fp32_baseline", "wrote noise.json"}));
+  expect_contract(folder_ / "noise.json");
   Json noise = parse_json(read_file(folder_ / "noise.json"));
   ASSERT_EQ(noise["variants"][0]["log_ratios"].size(), 6U);
   // Wide enough that even half as slow again is no regression.
@@ -488,6 +493,7 @@ TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
       << outcome.out;
   EXPECT_TRUE(says(outcome.err, {"no charts"}));
   EXPECT_EQ(parse_json(read_file(folder_ / "out/history.json"))["series"][0]["points"].size(), 2U);
+  expect_contract(folder_ / "out/history.json");
   EXPECT_EQ(parse_json(stepladder("history . --format json").out)["kind"], "history");
   for (const char* arguments : {"history nowhere", "history base", "history base.json"}) {
     const Outcome refused = stepladder(arguments);

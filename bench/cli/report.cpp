@@ -47,10 +47,10 @@ std::string name_of(const std::string& path, const std::vector<std::string>& pat
 
 /// What the page reads of a result: all of it, with what only the journal holds, our notes, and how it stands
 /// against the peers.
-Json page_json(const Results& results, const std::string& name) {
+Json page_json(const Results& results, const Json& given) {
   Json json = results_file_json(results);
-  Json& report = json["report"] = {
-      {"name", name}, {"warnings", Json::array()}, {"notes", Json::array()}, {"against", Json::array()}};
+  Json& report = json["report"] = given;
+  report.update({{"warnings", Json::array()}, {"notes", Json::array()}, {"against", Json::array()}});
   for (const Note& note : report_notes(results))
     report[note.warning ? "warnings" : "notes"].push_back(note.text);
   for (const Speedup& s : against_peers(results)) {
@@ -61,8 +61,7 @@ Json page_json(const Results& results, const std::string& name) {
 }
 
 /// A profile, with the device's dense peaks in TFLOP/s where they are known.
-Json profile_json(Json profile, const std::string& name) {
-  profile["report"] = {{"name", name}};
+Json profile_json(Json profile) {
   Results on;
   on.context = profile.value("context", Json::object());
   Json peaks = Json::object();
@@ -92,7 +91,7 @@ int64_t ladder_size(const Results& results) {
 int report(ReportOptions& options) {
   namespace fs = std::filesystem;
   struct Given {
-    std::string name;
+    std::string path, name;
     Results results;
     int64_t size;
   };
@@ -103,10 +102,11 @@ int report(ReportOptions& options) {
   for (const std::string& path : options.results) {
     const std::string name = name_of(path, options.results);
     if (!seen.insert(fs::weakly_canonical(path).string()).second) continue;
-    const Json json = load_json(path);
+    Json json = load_json(path);
     if (is_other_kind(json)) {
+      json["report"] = {{"name", name}, {"path", path}};
       if (json.contains("profile")) {
-        others.push_back(profile_json(json, name));
+        others.push_back(profile_json(std::move(json)));
       } else if (json.at("kind") == "history") {
         others.push_back(json);
         history = true;
@@ -119,7 +119,7 @@ int report(ReportOptions& options) {
     Results results = load_results(path, json);
     devices.insert(device_name(results));
     const int64_t size = ladder_size(results);
-    all.push_back({name, std::move(results), size});
+    all.push_back({path, name, std::move(results), size});
   }
   if (all.empty() && others.empty()) throw InputError("no results file is among those given");
   // The file that holds the most of a ladder leads.
@@ -150,7 +150,8 @@ int report(ReportOptions& options) {
 
   std::vector<Json> pages;
   for (const Given& given : all)
-    if (!given.results.runs.empty()) pages.push_back(page_json(given.results, given.name));
+    if (!given.results.runs.empty())
+      pages.push_back(page_json(given.results, {{"name", given.name}, {"path", given.path}}));
   if (all.size() > 1 && !history) {
     std::vector<std::pair<std::string, Results>> named;
     for (Given& given : all) named.emplace_back(given.name, std::move(given.results));
