@@ -1,13 +1,15 @@
 """The rungs' table and their sources as they are here: the diff that a rung is, and whether it has changed since."""
 
 import difflib
-import hashlib
 import json
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT / "cmake"))
+import source_hash as hashing  # noqa: E402
 LADDER = {rung["name"]: rung
           for rung in json.loads((ROOT / "variants/ladder.json").read_text(encoding="utf-8"))["rungs"]}
 
@@ -38,16 +40,11 @@ def diff(rung: str) -> Diff | None:
 
 
 @cache
-def _model() -> tuple[str, ...]:
-    files = sorted(str(path) for path in (ROOT / "model").rglob("*") if path.suffix in (".h", ".cpp", ".cu", ".cuh"))
-    return tuple(_sha256(Path(file).read_bytes()) for file in files)
+def _model() -> hashing.Model:
+    return hashing.Model(ROOT)
 
 
 def source_hash(rung: str) -> str | None:
-    """As cmake/rung_header.cmake computes it; None for a rung whose file is not here."""
+    """As the build computes it; None for a rung whose file is not here."""
     file = ROOT / f"variants/{rung}.cpp"
-    return _sha256("".join((_sha256(file.read_bytes()), *_model())).encode()) if file.is_file() else None
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+    return hashing.source_hash(file, _model()) if file.is_file() else None
