@@ -130,6 +130,13 @@ TEST(Results, OfSchemaOneGiveWhatTheyGaveBefore) {
   // Written again they are of this schema, and the same.
   const Json written = results_file_json(results);
   EXPECT_EQ(written["schema"], kSchema);
+  const Json was = parse_json(read_file(data + "results.json"));
+  for (size_t i = 0; i < was["runs"].size(); ++i)
+    for (size_t step = 0; step < was["runs"][i]["steps"].size(); ++step)
+      for (const auto& [key, value] : was["runs"][i]["steps"][step].items())
+        if (key != "step" && key != "warmup" && !value.is_null()) {
+          EXPECT_EQ(written["runs"][i]["steps"].at(key).at(step), value) << key;
+        }
   for (const char* rows : {"variants", "scaling"}) {
     expect_same(written[rows], expected[rows], rows);
     EXPECT_EQ(results_file_json(results_from(written))[rows], written[rows]);
