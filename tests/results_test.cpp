@@ -362,11 +362,11 @@ TEST(AblatedRungs, WhatIsNotOkHasNoNumber) {
        make_run("09_padded_vocab", 0, 8)});
   const auto row = ablated_rungs(results).at(0);
   EXPECT_EQ(row.without->status, "unsupported");
-  EXPECT_EQ(row.without->reason, "without/03_fused_adamw: needs sm_80");
+  EXPECT_TRUE(says(row.without->reason, {"without/03_fused_adamw", "needs sm_80"}));
   EXPECT_EQ(row.only->status, "missing");
-  EXPECT_EQ(row.only->reason, "only/03_fused_adamw was not measured");
+  EXPECT_TRUE(says(row.only->reason, {"only/03_fused_adamw"}));
   EXPECT_EQ(row.ladder.status, "missing");
-  EXPECT_EQ(row.ladder.reason, "02_tf32 and 03_fused_adamw have no round in common");
+  EXPECT_TRUE(says(row.ladder.reason, {"02_tf32", "03_fused_adamw"}));
   const Json json = results_file_json(results)["ablations"][0];
   for (const char* gain : {"ladder", "without", "only"})
     for (const char* number : {"ratio", "lo", "hi", "saved_bytes"})
@@ -380,7 +380,7 @@ TEST(AblatedRungs, WhatChangesNothingIsSaidAndHasNoNumber) {
   const auto row = ablated_rungs(results).at(0);
   EXPECT_TRUE(row.ladder.ok());
   EXPECT_EQ(row.without->status, "unchanged");
-  EXPECT_EQ(row.without->reason, "without/03_fused_adamw changes nothing in 09_padded_vocab");
+  EXPECT_TRUE(says(row.without->reason, {"without/03_fused_adamw", "09_padded_vocab"}));
 }
 
 TEST(AblatedRungs, AFailedReferenceOrRoundLeavesNoNumber) {
@@ -390,7 +390,7 @@ TEST(AblatedRungs, AFailedReferenceOrRoundLeavesNoNumber) {
                      make_run("without/03_fused_adamw", 1, 9),
                      failed_run("09_padded_vocab", 1, Status::crash, "SIGSEGV")}));
   EXPECT_EQ(row.at(0).without->status, "crash");
-  EXPECT_EQ(row.at(0).without->reason, "09_padded_vocab: SIGSEGV");
+  EXPECT_TRUE(says(row.at(0).without->reason, {"09_padded_vocab", "SIGSEGV"}));
 }
 
 TEST(AblatedRungs, ALargeBatchIsComparedByTimePerToken) {
@@ -458,17 +458,17 @@ TEST(LoadResults, RefusesWhatIsNoResultsFile) {
     return text;
   };
   const std::pair<const char*, std::string> cases[] = {
-      {"not JSON", ""},
-      {"not JSON", good.substr(0, good.size() / 2)},
-      {"not JSON", "\x1f\x8b\x08 binary"},
-      {"not an object", "[1,2]"},
+      {"JSON", ""},
+      {"JSON", good.substr(0, good.size() / 2)},
+      {"JSON", "\x1f\x8b\x08 binary"},
+      {"object", "[1,2]"},
       {"schema 3", with("\"schema\":2", "\"schema\":3")},
       {"schema 0", with("\"schema\":2", "\"schema\":0")},
       {"schema", with("\"schema\":2", "\"schema\":\"one\"")},
-      {"nested deeper", std::string(100'000, '[')},
-      {"nested deeper",
+      {"nested", std::string(100'000, '[')},
+      {"nested",
        with("\"context\":{", "\"context\":{\"x\":" + std::string(99, '[') + std::string(99, ']') + ",")},
-      {"not JSON", with("\"step_ms\":[21.0", "\"step_ms\":[1e999")},
+      {"JSON", with("\"step_ms\":[21.0", "\"step_ms\":[1e999")},
       {"step_ms", with("\"step_ms\":[21.0", "\"step_ms\":[\"21\"")},
       {"step_ms", with("\"step_ms\":[21.0", "\"step_ms\":[-1")},
       {"step_ms", with("\"step_ms\":[21.0,", "\"step_ms\":[")},
@@ -478,7 +478,7 @@ TEST(LoadResults, RefusesWhatIsNoResultsFile) {
       {"64-bit", with("\"round\":0", "\"round\":99999999999999999999")},
       {"64-bit", with("\"live_peak\":100", "\"live_peak\":18446744073709551615")},
       {"status", with("\"status\":\"ok\"", "\"status\":\"fine\"")},
-      {"no summary", with("\"summary\":{", "\"summary\":null,\"x\":{")},
+      {"summary", with("\"summary\":{", "\"summary\":null,\"x\":{")},
       {"config", with("\"B\":4", "\"B\":0")},
       {"config", with("\"model\":\"gpt2-tiny\"", "\"model\":7")},
       {"config", with("\"model\":\"gpt2-tiny\"", "\"model\":\"gpt2-tiny\",\"x\":[[[1]]]")},
@@ -610,8 +610,7 @@ TEST_F(ResultsFileTest, ResumesOnlyTheSamePlanOnTheSameMachine) {
     ADD_FAILURE() << "resumed";
     return "";
   };
-  EXPECT_NE(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 6}}).find("plan.steps was 5, now it is 6"),
-            std::string::npos);
+  EXPECT_TRUE(says(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 6}}), {"plan.steps", "5", "6"}));
   EXPECT_NE(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 5}, {"lr", 1}}).find("plan.lr"),
             std::string::npos);
   EXPECT_NE(refused({{"rungs", {"00_fp32_baseline"}}}).find("plan.steps"), std::string::npos);
@@ -621,7 +620,7 @@ TEST_F(ResultsFileTest, ResumesOnlyTheSamePlanOnTheSameMachine) {
 
 TEST_F(ResultsFileTest, TwoRunsDoNotWriteOneFile) {
   const auto file = open(Existing::refuse);
-  EXPECT_NE(input_error([&] { open(Existing::resume); }).find("another run"), std::string::npos);
+  EXPECT_TRUE(says(input_error([&] { open(Existing::resume); }), {path_}));
 }
 
 TEST_F(ResultsFileTest, AnUnwritableFolderIsNamed) {

@@ -114,7 +114,7 @@ TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   measured(0.0);
   Outcome outcome = stepladder("compare base.json new.json");
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"PASS: 1 of 1 rung is no slower and no larger.", "stepladder gate"}));
+  EXPECT_TRUE(says(outcome.out, {"PASS", "1 of 1", "stepladder gate"}));
 
   measured(0.05);
   outcome = stepladder("compare base.json new.json");
@@ -131,7 +131,7 @@ TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   outcome = stepladder("compare base.json t4.json");
   EXPECT_EQ(outcome.code, 4);
   EXPECT_TRUE(one_line(outcome.err));
-  EXPECT_TRUE(says(outcome.err, {"device.name is NVIDIA H200 in BASE and Tesla T4 in NEW"}));
+  EXPECT_TRUE(says(outcome.err, {"device.name", "NVIDIA H200", "Tesla T4"}));
 
   next = loaded("new.json");
   for (stepladder::Run& run : next.runs) {
@@ -142,7 +142,7 @@ TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   save("oom.json", next);
   outcome = stepladder("compare base.json oom.json");
   EXPECT_EQ(outcome.code, 5);
-  EXPECT_TRUE(says(outcome.out, {"FAILED: NEW: oom: out of memory: B=16 (10 of 10 runs)"})) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"FAILED", "NEW", "oom: out of memory: B=16", "10 of 10"})) << outcome.out;
 
   measured(0.0);
   next = loaded("new.json");
@@ -150,7 +150,7 @@ TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   save("hot.json", next);
   outcome = stepladder("compare base.json hot.json");
   EXPECT_EQ(outcome.code, 5);
-  EXPECT_TRUE(says(outcome.out, {"FAILED: the device was throttled in all 10 pairs"})) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"FAILED", "throttled", "10 pairs"})) << outcome.out;
 }
 
 TEST_F(VerdictCli, CompareRefusesWhatIsNoResultsFileInOneLine) {
@@ -187,8 +187,7 @@ TEST_F(VerdictCli, CompareSeesAnotherOptionOfTheRungs) {
   const Outcome outcome = stepladder("compare base.json new.json");
   EXPECT_EQ(outcome.code, 4);
   EXPECT_TRUE(one_line(outcome.err));
-  EXPECT_TRUE(says(outcome.err, {"config.attention of 02_tf32 is cudnn in BASE and native in NEW"}))
-      << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"config.attention", "02_tf32", "cudnn", "native"})) << outcome.err;
 }
 
 TEST_F(VerdictCli, CompareRefusesTornAndHugeFilesInOneLine) {
@@ -282,7 +281,7 @@ TEST_F(VerdictCli, GateThatCannotTellSaysSo) {
   EXPECT_EQ(loaded("reports/gate/base.json").runs.size(), 7U);
   outcome = gate("--max-time 0");
   EXPECT_EQ(outcome.code, 3);
-  EXPECT_TRUE(says(outcome.out, {"--max-time was up after 1 pairs", "1 pair is too few"})) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"--max-time", "1 pair"})) << outcome.out;
 }
 
 TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {
@@ -293,14 +292,14 @@ TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {
   ASSERT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
   Outcome outcome = gate("--max-pairs 5");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"The runs are kept in reports/gate-2."})) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"reports/gate-2"})) << outcome.out;
   EXPECT_EQ(loaded("reports/gate-2/new.json").runs.size(), 5U);
   EXPECT_TRUE(std::filesystem::is_empty(taken));
 
   outcome = gate("--results reports/gate");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_TRUE(one_line(outcome.err));
-  EXPECT_TRUE(says(outcome.err, {"reports/gate is being written by another gate"})) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"reports/gate"})) << outcome.err;
   ::close(other);
   EXPECT_EQ(gate("--max-pairs 5").code, 0);
   EXPECT_EQ(loaded("reports/gate/new.json").runs.size(), 5U);
@@ -310,8 +309,7 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "10.5");
   Outcome outcome = gate("--max-pairs 5 --repeat 3");
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"3 comparisons: 3 PASS.", "PASS: 3 of 3 comparisons are no slower"}))
-      << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"3 comparisons", "3 PASS", "PASS: 3 of 3"})) << outcome.out;
 
   write_file(folder_ / "count", "0");
   FakeRung fake;  // slower from its sixth run on
@@ -330,7 +328,7 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   EXPECT_EQ(loaded("reports/gate/2/new.json").runs[0].summary->median_step_ms, 20.5);
 
   outcome = gate("--repeat 3 --max-time 0");
-  EXPECT_TRUE(says(outcome.out, {"--max-time was up after 1 of 3 times."})) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"--max-time", "1 of 3"})) << outcome.out;
 }
 
 TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
@@ -345,7 +343,7 @@ TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
     const Outcome outcome = gate("--max-pairs 5 --repeat 3");
     EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.out << outcome.err;
     EXPECT_TRUE(says(outcome.out, {said})) << outcome.out;
-    EXPECT_EQ(says(outcome.out, {"Interrupted after 1 of 3 times."}), run > 5) << outcome.out;
+    EXPECT_EQ(says(outcome.out, {"Interrupted", "1 of 3"}), run > 5) << outcome.out;
   }
 }
 
@@ -357,7 +355,7 @@ TEST_F(VerdictCli, GateOfAThrottledDeviceFailsAndSaysWhy) {
   }
   const Outcome outcome = gate("--max-pairs 5");
   EXPECT_EQ(outcome.code, 5) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"FAILED: the device was throttled in all 5 pairs"})) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"FAILED", "throttled", "5 pairs"})) << outcome.out;
 }
 
 TEST_F(VerdictCli, GateNamesWhatIsMissingAndWhatFailed) {
@@ -366,8 +364,7 @@ TEST_F(VerdictCli, GateNamesWhatIsMissingAndWhatFailed) {
   rung("base", "02_tf32", "10.5");
   Outcome outcome = gate();
   EXPECT_EQ(outcome.code, 5);
-  EXPECT_TRUE(says(outcome.out, {"FAILED: NEW: crash: killed by SIGKILL", "02_tf32 is missing in NEW"}))
-      << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"FAILED", "NEW", "crash", "SIGKILL", "02_tf32"})) << outcome.out;
   EXPECT_EQ(loaded("reports/gate/new.json").runs.size(), 1U) << "once is enough";
 
   const std::pair<const char*, int> refused[] = {{"gate base nowhere", 2},
@@ -466,8 +463,7 @@ TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
   fake.before_start = "case $arguments in *--events*) ;; *) echo alone >&2; exit 5 ;; esac";
   outcome = overhead("10.5");
   EXPECT_EQ(outcome.code, 5);
-  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"00_fp32_baseline by itself fails (alone)"}))
-      << outcome.err;
+  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"00_fp32_baseline", "alone"})) << outcome.err;
 }
 
 TEST_F(VerdictCli, OverheadReadsTheTimesThatARealRungLeaves) {
