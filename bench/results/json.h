@@ -19,8 +19,8 @@ Json to_json(const Estimate& estimate, const char* name = "value");
 /// The schema that a file names. Throws InputError unless this version reads it.
 int64_t schema_of(const Json& json);
 /// Of any schema that is read. Throw InputError naming what is missing or of the wrong type.
-Results results_from(const Json& json);
-Run run_from(const Json& json, int64_t schema = kSchema);
+Results results_from(Json json);
+Run run_from(Json json, int64_t schema = kSchema);
 
 /// Parses JSON nested at most 32 deep, no key twice in an object; 1.0 is the same number as 1. Throws
 /// InputError with what is wrong.

@@ -58,28 +58,6 @@ class Reader {
   static void require(bool ok, const Place& place, const char* wanted) {
     if (!ok) throw InputError(cat(place.text(), " is not ", wanted));
   }
-  static void read(const Json& json, bool& value, const Place& place) {
-    require(json.is_boolean(), place, "true or false");
-    value = json.get<bool>();
-  }
-  static void read(const Json& json, double& value, const Place& place) {
-    require(json.is_number(), place, "a number");
-    value = json.get<double>();
-  }
-  static void read(const Json& json, int64_t& value, const Place& place) {
-    constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
-    require(json.is_number_integer() && !(json.is_number_unsigned() && json.get<uint64_t>() > kMax), place,
-            "a 64-bit whole number");
-    value = json.get<int64_t>();
-  }
-  static void read(const Json& json, std::string& value, const Place& place) {
-    require(json.is_string(), place, "a string");
-    value = json.get<std::string>();
-  }
-  static void read(const Json& json, Json& value, const Place& place) {
-    require(json.is_object(), place, "an object");
-    value = json;
-  }
   static void read(const Json& json, Status& value, const Place& place) {
     const auto known = std::find_if(std::begin(kStatuses), std::end(kStatuses),
                                     [&](Status status) { return json == name_of(status); });
@@ -117,8 +95,20 @@ class Reader {
   }
   template <class T>
   static void read(const Json& json, T& value, const Place& place) {
-    const Reader reader(json, place);
-    fields(reader, value);
+    constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
+    if constexpr (requires(const Reader reader) { fields(reader, value); }) {
+      const Reader reader(json, place);
+      fields(reader, value);
+    } else {
+      if constexpr (std::same_as<T, bool>) require(json.is_boolean(), place, "true or false");
+      if constexpr (std::same_as<T, double>) require(json.is_number(), place, "a number");
+      if constexpr (std::same_as<T, std::string>) require(json.is_string(), place, "a string");
+      if constexpr (std::same_as<T, Json>) require(json.is_object(), place, "an object");
+      if constexpr (std::same_as<T, int64_t>)
+        require(json.is_number_integer() && !(json.is_number_unsigned() && json.get<uint64_t>() > kMax),
+                place, "a 64-bit whole number");
+      value = json.get<T>();
+    }
   }
 
   const Json& json_;
@@ -176,12 +166,8 @@ int64_t schema_of(const Json& json) {
   return schema;
 }
 
-Run run_from(const Json& json, int64_t schema) {
-  if (schema == 1) {
-    Json upgraded = json;
-    upgrade(upgraded);
-    return run_from(upgraded);
-  }
+Run run_from(Json json, int64_t schema) {
+  if (schema == 1) upgrade(json);
   Run run;
   const Place place = {.name = "run"};
   const Reader reader(json, place);
@@ -190,14 +176,9 @@ Run run_from(const Json& json, int64_t schema) {
   return run;
 }
 
-Results results_from(const Json& json) {
-  if (schema_of(json) == 1) {
-    Json upgraded = json;
-    upgraded["schema"] = kSchema;
-    if (const auto runs = upgraded.find("runs"); runs != upgraded.end() && runs->is_array())
-      for (Json& run : *runs) upgrade(run);
-    return results_from(upgraded);
-  }
+Results results_from(Json json) {
+  if (schema_of(json) == 1)
+    for (Json& run : json["runs"]) upgrade(run);
   const Place place = {.name = "the file"};
   const Reader reader(json, place);
   Results results;
