@@ -69,8 +69,4 @@ void fields(Archive& a, Any<Run> auto& x) {
   a.added("wall_ms", x.wall_ms);
 }
 
-#undef STEPLADDER_FIELD
-#undef STEPLADDER_ADDED
-#undef STEPLADDER_EACH
-
 }  // namespace stepladder
