@@ -11,8 +11,6 @@ namespace stepladder {
 /// Context, plan and runs: a results file but for the rows that follow from the runs.
 Json to_json(const Results& results);
 Json to_json(const Run& run);
-Json to_json(const Memory& memory);
-Json to_json(const Compile& compile);
 /// {"value": 1.02, "lo": 1.01, "hi": 1.03}, the value under `name`; lo and hi are null without an interval.
 Json to_json(const Estimate& estimate, const char* name = "value");
 

@@ -150,7 +150,7 @@ void finish(Run& run, const std::string& where) {
   require(run.summary.has_value(), "is ok, yet has no summary");
   require(run.summary->median_step_ms > 0.0, "median_step_ms is not positive");
   require(run.summary->memory.live_peak >= 0, "live_peak is negative");
-  require(std::any_of(run.steps.begin(), run.steps.end(), [](const Step& step) { return !step.warmup; }),
+  require(std::ranges::any_of(run.steps, [](const Step& step) { return !step.warmup; }),
           "is ok, yet has no timed step");
   require(run.steps.back().loss.has_value(), "is ok, yet its last loss is not finite");
 }

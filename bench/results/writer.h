@@ -52,8 +52,7 @@ class Writer {
       for (const auto& [key, value] : one.items()) all[key].push_back(value);
     }
     for (auto& [key, column] : all.items())
-      if (columns.size() < 2 ||
-          std::any_of(column.begin(), column.end(), [](const Json& x) { return !x.is_null(); }))
+      if (columns.size() < 2 || std::ranges::any_of(column, [](const Json& x) { return !x.is_null(); }))
         columns[key] = std::move(column);
     return columns;
   }

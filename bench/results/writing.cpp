@@ -5,12 +5,6 @@ namespace stepladder {
 Json to_json(const Run& run) {
   return Writer::write(run);
 }
-Json to_json(const Memory& memory) {
-  return Writer::write(memory);
-}
-Json to_json(const Compile& compile) {
-  return Writer::write(compile);
-}
 
 Json to_json(const Results& results) {
   Json json = {{"schema", kSchema},
