@@ -530,6 +530,16 @@ TEST_F(ResultsFileTest, ParsesFromTheFirstMomentAndKeepsEveryFinishedRun) {
   EXPECT_TRUE(load_results(path_).complete);
 }
 
+TEST_F(ResultsFileTest, ARunIsALine) {
+  auto file = open(Existing::refuse);
+  for (const char* variant : {"00_fp32_baseline", "01_causal_mask"}) file->add(make_run(variant, 0, 20));
+  const Json runs = {to_json(file->results().runs[0]), to_json(file->results().runs[1])};
+  file->finish();
+  const std::string text = read_file(path_);
+  EXPECT_TRUE(says(text, {"\n" + runs[0].dump() + ",\n" + runs[1].dump() + "]"}));
+  EXPECT_EQ(parse_json(text)["runs"], runs);
+}
+
 TEST_F(ResultsFileTest, ATornLastLineCostsOnlyThatRun) {
   auto file = open(Existing::refuse);
   file->add(make_run("00_fp32_baseline", 0, 20));

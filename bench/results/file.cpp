@@ -30,6 +30,19 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+/// A line for each field, and for each run or row.
+std::string lines_of(const Json& json) {
+  std::string text;
+  for (const auto& [key, value] : json.items()) {
+    std::string items;
+    for (const Json& item : value.is_array() ? value : Json::array())
+      items += (items.empty() ? "\n" : ",\n") + dump(item);
+    text += cat(text.empty() ? "{\n" : ",\n", dump(key), ": ",
+                value.is_array() ? "[" + items + "]" : dump(value));
+  }
+  return text + "\n}\n";
+}
+
 /// Throws unless both are the same, naming the first field that differs.
 void require_same(const std::string& path, const std::string& field, const Json& was, const Json& now) {
   if (was == now) return;
@@ -150,7 +163,7 @@ void ResultsFile::append(const Json& line) {
 }
 
 void ResultsFile::write_file() {
-  write_atomically(path_, dump(to_json_(results_), 1) + "\n");
+  write_atomically(path_, lines_of(to_json_(results_)));
 }
 
 void ResultsFile::add(Run run) {
