@@ -102,18 +102,19 @@ int report(ReportOptions& options) {
   for (const std::string& path : options.results) {
     const std::string name = name_of(path, options.results);
     if (!seen.insert(fs::weakly_canonical(path).string()).second) continue;
-    Json json = load_json(path);
+    const Json json = load_json(path);
     if (is_other_kind(json)) {
-      json["report"] = {{"name", name}, {"path", path}};
       if (json.contains("profile")) {
-        others.push_back(profile_json(std::move(json)));
+        others.push_back(profile_json(json));
       } else if (json.at("kind") == "history") {
         others.push_back(json);
         history = true;
       } else {
         std::cerr << "stepladder: warning: " << path << ": a file of kind " << json.at("kind").dump()
                   << " is not part of a report\n";
+        continue;
       }
+      others.back()["report"] = {{"name", name}, {"path", path}};
       continue;
     }
     Results results = load_results(path, json);

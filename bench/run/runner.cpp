@@ -36,6 +36,16 @@ constexpr const char* kKind<std::string> = "a string ";
 template <>
 constexpr const char* kKind<std::vector<std::string>> = "a list of strings ";
 
+/// Without digits that nobody measured: clocks count nanoseconds, the rest are floats.
+Step as_measured(Step step) {
+  step.step_ms = std::round(step.step_ms * 1e6) / 1e6;
+  if (!(step.step_ms > 0.0 && std::isfinite(step.step_ms)))
+    throw BadReport(cat("step ", step.step, " took no time that a clock could tell"));
+  for (auto* number : {&step.device_ms, &step.loss, &step.grad_norm, &step.lr})
+    if (*number) *number = of_float(**number);
+  return step;
+}
+
 template <class T>
 bool is(const Event& value) {
   if constexpr (std::is_same_v<T, double>) return value.is_number();
@@ -146,22 +156,17 @@ class Report {
     step.step = value_at<int64_t>(event, "step");
     if (step.step != static_cast<int64_t>(run_.steps.size()))
       throw BadReport(cat("step ", step.step, " where step ", run_.steps.size(), " was due"));
-    step.step_ms = std::round(value_at<double>(event, "step_ms") * 1e6) / 1e6;  // clocks count nanoseconds
-    if (!(step.step_ms > 0.0 && std::isfinite(step.step_ms)))
-      throw BadReport(cat("step ", step.step, " took ", step.step_ms, " ms"));
-    const auto f32 = [&](const char* key) {
-      const auto value = value_if<double>(event, key);
-      return value ? std::optional(of_float(*value)) : std::nullopt;
-    };
-    step.device_ms = f32("device_ms");
-    step.loss = f32("loss");
-    step.grad_norm = f32("grad_norm");
-    step.lr = f32("lr");
+    step.step_ms = value_at<double>(event, "step_ms");
+    if (!(step.step_ms > 0.0)) throw BadReport(cat("step ", step.step, " took ", step.step_ms, " ms"));
+    step.device_ms = value_if<double>(event, "device_ms");
+    step.loss = value_if<double>(event, "loss");
+    step.grad_norm = value_if<double>(event, "grad_norm");
+    step.lr = value_if<double>(event, "lr");
     step.device = {value_if<int64_t>(event, "sm_mhz"), value_if<int64_t>(event, "memory_mhz"),
                    value_if<double>(event, "power_w"), value_if<int64_t>(event, "temperature_c"),
                    value_if<std::vector<std::string>>(event, "throttle")};
     if (request_.telemetry && first_) step.device = request_.telemetry->sample();
-    run_.steps.push_back(step);
+    run_.steps.push_back(as_measured(step));
     if (first_) on_step_(step);
   }
 
