@@ -13,9 +13,7 @@ from pathlib import Path
 
 import profiles
 import results
-import schema
-from results import Results
-from schema import ResultsError
+from results import Results, ResultsError
 
 COLUMNS = ("file", "device", "backend", "model", "B", "T", "variant", "peer", "status", "reason", "rounds",
            "median_step_ms", "median_step_ms_lo", "median_step_ms_hi", "tokens_per_second", "speedup_previous",
@@ -44,8 +42,8 @@ def write_csv(measured: list[Results], path: Path) -> None:
 
 
 def report(paths: list[Path], out: Path, into: Path | None) -> None:
-    loaded = {path: schema.load(path) for path in paths}
-    kinds = {path: schema.kind_of(data) for path, data in loaded.items()}
+    loaded = {path: results.load(path) for path in paths}
+    kinds = {path: results.kind_of(data) for path, data in loaded.items()}
     measured = [results.read(path, data) for path, data in loaded.items() if kinds[path] not in ("profile", "history")]
     traced = [profiles.read(path, data) for path, data in loaded.items() if kinds[path] == "profile"]
     before = into.read_text(encoding="utf-8") if into else ""
