@@ -1,12 +1,6 @@
-#!/usr/bin/env python3
-"""Draws results files and profiles, each chart as SVG and PNG.
+"""The charts of results, profiles and histories, each as SVG and PNG. One that the results hold nothing for is left out,
+and says why."""
 
-Exit status: 0, or 2 for a file that can't be read or a folder that can't be written. A chart that the results hold
-nothing for is left out, with a note.
-"""
-
-import argparse
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -17,15 +11,12 @@ import charts_ladder
 import charts_profile
 import charts_sweep
 import history
-import profiles
-import results
 import style
 from layout import label_rows, left_of, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
-from results import GAINS, PEERS, Ablation, Gain, Results, Row, Workload, together
-from schema import ResultsError, kind_of, load
+from results import GAINS, PEERS, Ablation, Gain, Results, Row, Workload
 
 
 # ---- step time by rung ---------------------------------------------------------------------------------------------
@@ -283,32 +274,3 @@ def write(data: Results, out: Path) -> dict[str, list[Path] | str]:
     """Every chart, by name. Two processes halve the time."""
     with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
         return dict(zip(CHARTS, pool.map(partial(write_chart, data=data, out=out), CHARTS)))
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+", help="results files, and profiles of `stepladder profile`")
-    parser.add_argument("--out", type=Path, default=Path("."), help="folder to write to (default: here)")
-    options = parser.parse_args(arguments)
-    try:
-        loaded = {path: load(path) for path in options.files}
-        traced = [profiles.read(path, data) for path, data in loaded.items() if kind_of(data) == "profile"]
-        measured = [results.read(path, data) for path, data in loaded.items() if kind_of(data) != "profile"]
-        data = together(measured, traced)
-        options.out.mkdir(parents=True, exist_ok=True)
-        for name, written in write(data, options.out).items():
-            if isinstance(written, str):
-                print(f"charts: no {name} chart: {written}", file=sys.stderr)
-                continue
-            print(*written, sep="\n")
-    except ResultsError as error:
-        print(f"charts: error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"charts: error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

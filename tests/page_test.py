@@ -365,6 +365,10 @@ class Hostile(unittest.TestCase):
             for data in (sample(), "{"):
                 status, said, _ = write(folder, data)
                 self.assertEqual((status, said.count("\n")), (2, 1), said)
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            self.assertEqual(report.main(["/nowhere/results.json"]), 2)
+        self.assertIn("/nowhere/results.json", said.getvalue())
 
     def test_what_is_not_installed_is_said_and_the_rest_written(self):
         with tempfile.TemporaryDirectory() as folder:
