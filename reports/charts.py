@@ -1,5 +1,5 @@
-"""The charts of results, profiles and histories, each as SVG and PNG. One that the results hold nothing for is left out,
-and says why."""
+"""The charts of results, profiles and histories, each as SVG and PNG. One that there is nothing for is left out and says
+why."""
 
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
