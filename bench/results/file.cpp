@@ -31,7 +31,7 @@ std::string read_text(const std::string& path) {
 }
 
 /// A line for each field, and for each run or row.
-std::string lines_of(const Json& json) {
+std::string file_text(const Json& json) {
   std::string text;
   for (const auto& [key, value] : json.items()) {
     std::string items;
@@ -163,7 +163,7 @@ void ResultsFile::append(const Json& line) {
 }
 
 void ResultsFile::write_file() {
-  write_atomically(path_, lines_of(to_json_(results_)));
+  write_atomically(path_, file_text(to_json_(results_)));
 }
 
 void ResultsFile::add(Run run) {
