@@ -1,5 +1,6 @@
 # ---- one executable per rung and ablation --------------------------------------------------------------------------
 file(GLOB variants CONFIGURE_DEPENDS variants/[0-9][0-9]_*.cpp variants/beside/*.cpp)
+find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
 file(GLOB_RECURSE hashed_sources CONFIGURE_DEPENDS model/*.h model/*.cpp model/*.cu model/*.cuh)
 list(SORT hashed_sources)
 # A file that goes changes the list, which alone makes the hashes anew.
@@ -13,10 +14,8 @@ target_link_libraries(stepladder_rung_main PRIVATE libstepladder)
 function(add_trainer target name source)
   set(header ${CMAKE_BINARY_DIR}/generated/${name}.h)
   add_custom_command(OUTPUT ${header}
-    COMMAND ${CMAKE_COMMAND} -DOUT=${header} -DNAME=${name} -DFILE=${source}
-            -DSOURCES=${CMAKE_BINARY_DIR}/generated/hashed_sources.txt
-            -P ${CMAKE_SOURCE_DIR}/cmake/rung_header.cmake
-    DEPENDS ${source} ${hashed_sources} ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt cmake/rung_header.cmake)
+    COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/source_hash.py ${name} ${source} ${header}
+    DEPENDS ${source} ${hashed_sources} ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt cmake/source_hash.py)
   set_property(GLOBAL APPEND PROPERTY generated ${header} ${ARGN})
   add_library(rung_${target} OBJECT ${source} ${header} ${ARGN})
   # A trainer calls ops in order, nothing else: there is nothing in it to optimise.

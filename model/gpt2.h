@@ -139,7 +139,7 @@ using TrainerFactory =
 /// A rung linked into this executable.
 struct RungBuild {
   std::string name;         // "00_fp32_baseline": the file's name
-  std::string source_hash;  // SHA-256 over the file and everything in model/
+  std::string source_hash;  // over the file and what of model/ it depends on: cmake/source_hash.py
   TrainerFactory make;
 };
 

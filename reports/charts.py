@@ -1,12 +1,6 @@
-#!/usr/bin/env python3
-"""Draws results files and profiles, each chart as SVG and PNG.
+"""The charts of results, profiles and histories, each as SVG and PNG. One that there is nothing for is left out and says
+why."""
 
-Exit status: 0, or 2 for a file that can't be read or a folder that can't be written. A chart that the results hold
-nothing for is left out, with a note.
-"""
-
-import argparse
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -17,14 +11,12 @@ import charts_ladder
 import charts_profile
 import charts_sweep
 import history
-import profiles
-import results
 import style
 from layout import label_rows, left_of, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
-from results import GAINS, PEERS, Ablation, Gain, Results, ResultsError, Row, Workload, together
+from results import GAINS, PEERS, Ablation, Gain, Results, Row, Workload
 
 
 # ---- step time by rung ---------------------------------------------------------------------------------------------
@@ -133,26 +125,25 @@ def draw_steps(data: Results):
         for row in rows:
             look, medians = looks[row.rung], row.over_rounds("step_ms")
             for steps in row.rounds:
-                ax.plot([step["step"] for step in steps], [step["step_ms"] for step in steps], color=look.color,
-                        linewidth=0.7, alpha=0.35)
+                ax.plot(range(len(steps["step_ms"])), steps["step_ms"], color=look.color, linewidth=0.7, alpha=0.35)
             (line,) = ax.plot(list(medians), list(medians.values()), color=look.color, linestyle=look.linestyle,
                               linewidth=1.9, marker=look.marker, markersize=4.5,
                               markevery=max(1, len(medians) // 8), label=row.rung)
             style.tip(line, f"{row.rung}: {style.number(row.median_ms)} ms, the first step "
                             f"{style.number(next(iter(medians.values())))} ms")
-        times = [step["step_ms"] for row in rows for steps in row.rounds for step in steps]
+        times = [ms for row in rows for steps in row.rounds for ms in steps["step_ms"]]
         if max(times) > 4 * min(times):  # the first step would flatten all others
             ax.set_yscale("log")
             style.log_axis(ax.yaxis)
             ax.set_ylim(0.8 * min(times), 1.5 * max(times))
         else:
             ax.set_ylim(0, 1.15 * max(times))
-        warmup = max(row.warmup() for row in rows)
+        warmup = max(row.warmup for row in rows)
         if warmup:
             ax.axvspan(-0.5, warmup - 0.5, color=style.SHADE, zorder=0, linewidth=0)
             ax.annotate("warm-up", (-0.5, 1), xycoords=("data", "axes fraction"), xytext=(4, -3),
                         textcoords="offset points", va="top", fontsize=8.5, color=style.MUTED)
-        ax.set_xlim(-0.5, max(step["step"] for row in rows for steps in row.rounds for step in steps) + 0.5)
+        ax.set_xlim(-0.5, max(len(steps["step_ms"]) for row in rows for steps in row.rounds) - 0.5)
         ax.set_ylabel("step time in ms")
     finish_by_step(fig, groups)
     return fig
@@ -283,31 +274,3 @@ def write(data: Results, out: Path) -> dict[str, list[Path] | str]:
     """Every chart, by name. Two processes halve the time."""
     with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
         return dict(zip(CHARTS, pool.map(partial(write_chart, data=data, out=out), CHARTS)))
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+", help="results files, and profiles of `stepladder profile`")
-    parser.add_argument("--out", type=Path, default=Path("."), help="folder to write to (default: here)")
-    options = parser.parse_args(arguments)
-    try:
-        of_profiles = [path for path in options.files if profiles.is_profile(path)]
-        data = together([results.read(path) for path in options.files if path not in of_profiles],
-                        [profiles.read(path) for path in of_profiles])
-        options.out.mkdir(parents=True, exist_ok=True)
-        for name, written in write(data, options.out).items():
-            if isinstance(written, str):
-                print(f"charts: no {name} chart: {written}", file=sys.stderr)
-                continue
-            print(*written, sep="\n")
-    except ResultsError as error:
-        print(f"charts: error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"charts: error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

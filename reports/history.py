@@ -11,7 +11,8 @@ from pathlib import Path
 
 import style
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from results import Results, ResultsError, load, plain, positive
+from results import Results
+from schema import ResultsError, kind_of, load, plain
 
 
 @dataclass
@@ -31,22 +32,18 @@ class Series:
     points: list[Point]
 
 
-def read(path: Path) -> list[Series]:
-    """Throws ResultsError naming the file and what is wrong with it."""
-    return load(path, _history)
-
-
-def _history(data: dict) -> list[Series]:
-    if data["schema"] != 1 or data["kind"] != "history":
-        raise ValueError("no history of schema 1")
+def read(path: Path, data: dict | None = None) -> list[Series]:
+    """A history, or what load() has read of it. Throws ResultsError naming it and what is wrong with it."""
+    data = data or load(path)
+    if kind_of(data) != "history":
+        raise ResultsError(f"{path}: no history but a {plain(kind_of(data))}")
     return [Series(plain(item["device"]), f"{plain(item['variant'])}, {plain(item['workload'])}",
                    [_point(point) for point in item["points"]]) for item in data["series"]]
 
 
 def _point(data: dict) -> Point:
-    low, high = (None if data[key] is None else positive(data[key]) for key in ("lo", "hi"))
-    return Point(plain(data["commit"])[:8] or plain(data["time"])[:10], positive(data["median_step_ms"]), low, high,
-                 positive(data["level_ms"]), bool(data["changed"]))
+    return Point(plain(data["commit"])[:8] or plain(data["time"])[:10], data["median_step_ms"], data["lo"], data["hi"],
+                 data["level_ms"], data["changed"])
 
 
 def draw(history: list[Series]):

@@ -299,7 +299,7 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
         "protocol": _protocol(one),
         "warnings": _warnings(one),
         "environment": _environment(one, None if one is main[one.device] else main[one.device]),
-        "tables": [{"workload": workload, "rungs": _table(workload, workload.rows, mixed),
+        "tables": [{"workload": workload, "rungs": _table(workload, workload.rows, mixed), "groups": _groups(workload),
                     "peers": _table(workload, workload.all_peers, mixed)} for workload in one.workloads],
         "ablations": _ablations(one),
     } for one in results]
@@ -311,6 +311,40 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
         gains={row.rung: row.previous for one in reversed(results) for workload in one.workloads
                for row in workload.rows if row.previous},
         published=published.reproduce(results, profiles), dark_css=Markup(dark_css), figures=figures)
+
+
+@dataclass
+class Group:
+    """Several rungs taken as one step, from the rung before them to their last."""
+
+    name: str
+    before: Row
+    after: Row
+
+    @property
+    def gain(self) -> float:
+        return self.before.median_ms / self.after.median_ms
+
+    @property
+    def gain_in_pytorch(self) -> float | None:
+        before, after = self.before.counterpart, self.after.counterpart
+        return before.median_ms / after.median_ms if before and after else None
+
+
+def groups_of(workload: Workload) -> list[Group]:
+    ends = {name: (workload.find(before), workload.find(after)) for name, (before, after) in sources.groups().items()}
+    return [Group(name, before, after) for name, (before, after) in ends.items()
+            if before and after and before.ok and after.ok]
+
+
+def _groups(workload: Workload) -> dict | None:
+    """Groups of rungs, as published tables have them."""
+    rows = [[Cell(group.name, f"{group.before.rung} to {group.after.rung}", key=group.name, kind="text"),
+             _number(group.gain, f"{group.gain:.2f}×"),
+             Cell() if group.gain_in_pytorch is None else
+             _number(group.gain_in_pytorch, f"{group.gain_in_pytorch:.2f}×")] for group in groups_of(workload)]
+    columns = [Column("rungs taken as one", "", _rung), Column("faster", "", _rung), Column("in PyTorch", "", _rung)]
+    return {"columns": columns, "rows": rows} if rows else None
 
 
 def _ablations(one: Results) -> dict | None:
@@ -366,4 +400,5 @@ def renew(text: str, path: Path, results: list[Results]) -> str:
     ladder = next((workload for workload in results[0].workloads if workload.rows), None)
     return head + _MARKS[0] + _MARKDOWN.get_template("tables.md").render(
         main=results[0], protocol=_protocol(results[0]), ladder=ladder, beside=beside,
+        groups=groups_of(ladder) if ladder else [],
         ablations=[row for one in here for row in one.ablations], gains=GAINS, peers=PEERS, GIB=GIB) + _MARKS[1] + tail

@@ -1,9 +1,9 @@
 """Reads profiles of `stepladder profile`: where the time of a step goes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from results import finite, has, load, plain, positive
+from schema import ResultsError, kind_of, load, named, plain
 
 
 @dataclass
@@ -43,48 +43,32 @@ class Profile:
         return [op for op in self.ops if op.math and op.ms > 0]
 
 
-def is_profile(path: Path) -> bool:
-    """Whether the file is one; what can't be read is not."""
-    return has(path, lambda data: "profile" in data)
-
-
-def read(path: Path) -> Profile:
-    """Throws ResultsError naming the file and what is wrong with it."""
-    one = load(path, _profile)
-    return replace(one, name=one.name or path.name)
-
-
-def _profile(data: dict) -> Profile:
-    if data["schema"] != 1:
-        raise ValueError(f"schema {data['schema']!r}, expected 1")
+def read(path: Path, data: dict | None = None) -> Profile:
+    """A profile, or what load() has read of it. Throws ResultsError naming it and what is wrong with it."""
+    data = data or load(path)
+    if kind_of(data) != "profile":
+        raise ResultsError(f"{path}: no profile but a {plain(kind_of(data))}")
     profile = data["profile"]
     config, ceilings = profile["config"], profile["ceilings"]
-    ops = [Op(plain(row["op"]), plain(row["math"] or ""), finite(row.get("count", 1)), finite(row["ms"]),
-              _finite_or_none(row.get("floor_ms")), _finite_or_none(row.get("percent_of_gap")),
-              finite(row["intensity"] or 0), _finite_or_none(row["tflops"])) for row in profile["ops"]]
-    for op in ops:
-        if op.math and op.ms > 0:
-            positive(op.intensity), positive(op.tflops)
+    ops = [Op(plain(row["op"]), plain(row["math"] or ""), row.get("count", 1), row["ms"], row.get("floor_ms"),
+              row.get("percent_of_gap"), row["intensity"] or 0, row["tflops"]) for row in profile["ops"]]
+    if not all(op.intensity > 0 and (op.tflops or 0) > 0 for op in ops if op.math and op.ms > 0):
+        raise ResultsError(f"{named(path, data)}: a product without an intensity or TFLOP/s")
     return Profile(
         rung=plain(profile["variant"]),
         device=plain(data["context"]["device"]["name"]),
-        workload=f"{plain(config['model'])}, B = {int(config['B'])}, T = {int(config['T'])}",
-        ms=positive(profile["device_ms"]),
-        phases={plain(row["name"]): finite(row["ms"]) for row in profile["phases"]},
-        kernel_types={plain(row["type"]): (finite(row["ms"]), finite(row.get("count", 0)))
-                      for row in profile["kernel_types"]},
-        copy_gb_per_s=positive(ceilings["copy_gb_per_s"]),
-        gemm_tflops=_peaks(ceilings["gemm_tflops"]),
-        peak_tflops=_peaks(ceilings.get("peak_tflops", {})),
+        workload=f"{plain(config['model'])}, B = {config['B']}, T = {config['T']}",
+        ms=profile["device_ms"],
+        phases={plain(row["name"]): row["ms"] for row in profile["phases"]},
+        kernel_types={plain(row["type"]): (row["ms"], row.get("count", 0)) for row in profile["kernel_types"]},
+        copy_gb_per_s=ceilings["copy_gb_per_s"],
+        gemm_tflops=_by_name(ceilings["gemm_tflops"]),
+        peak_tflops=_by_name(ceilings.get("peak_tflops", {})),
         ops=ops,
-        floor_ms=_finite_or_none(profile.get("floor_ms")),
-        name=plain(data.get("report", {}).get("name", "")),
-        source_hash=str(profile.get("source_hash", "")))
+        floor_ms=profile.get("floor_ms"),
+        name=plain(data.get("report", {}).get("name", path.name)),
+        source_hash=profile.get("source_hash", ""))
 
 
-def _peaks(peaks: dict) -> dict[str, float]:
-    return {plain(math): positive(peak) for math, peak in peaks.items()}
-
-
-def _finite_or_none(value: float | None) -> float | None:
-    return None if value is None else finite(value)
+def _by_name(peaks: dict[str, float]) -> dict[str, float]:
+    return {plain(math): peak for math, peak in peaks.items()}

@@ -45,10 +45,10 @@ def write_csv(measured: list[Results], path: Path) -> None:
 
 
 def report(paths: list[Path], out: Path, into: Path | None) -> None:
-    of_profiles = [path for path in paths if profiles.is_profile(path)]
-    of_history = [path for path in paths if results.has(path, lambda data: data.get("kind") == "history")]
-    measured = [results.read(path) for path in paths if path not in of_profiles + of_history]
-    traced = [profiles.read(path) for path in of_profiles]
+    loaded = {path: results.load(path) for path in paths}
+    kinds = {path: results.kind_of(data) for path, data in loaded.items()}
+    measured = [results.read(path, data) for path, data in loaded.items() if kinds[path] not in ("profile", "history")]
+    traced = [profiles.read(path, data) for path, data in loaded.items() if kinds[path] == "profile"]
     before = into.read_text(encoding="utf-8") if into else ""
     out.mkdir(parents=True, exist_ok=True)
     write_csv(measured, out / "results.csv")
@@ -60,7 +60,7 @@ def report(paths: list[Path], out: Path, into: Path | None) -> None:
         import history
         import style
 
-        series = [one for path in of_history for one in history.read(path)]
+        series = [one for path, data in loaded.items() if kinds[path] == "history" for one in history.read(path, data)]
         drawn = charts.write(results.together(measured, traced, series), out)
         captions = {name: draw.__doc__ for name, draw in charts.CHARTS.items()}
         dark_css = style.dark_css()
@@ -83,7 +83,7 @@ def report(paths: list[Path], out: Path, into: Path | None) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, nargs="+", help="results files, schema 1, profiles and histories")
+    parser.add_argument("results", type=Path, nargs="+", help="results files, profiles and histories")
     parser.add_argument("--out", type=Path, default=Path("."), help="folder to write to (default: here)")
     parser.add_argument("--into", type=Path, help="also renews the tables between marks in this Markdown file")
     options = parser.parse_args(arguments)

@@ -1,29 +1,16 @@
-"""Reads what the charts and the page need from results files of schema 1. What they can do without may be missing."""
+"""What the charts and the page need of results files. Rows may lack what they can do without."""
 
-import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
 
-T = TypeVar("T")
-
-
-class ResultsError(Exception):
-    """What is wrong with a results file, on one line."""
-
+from schema import ResultsError, kind_of, load, named, plain
 
 PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
 ABLATIONS = ("without/", "only/")  # what their variants' names begin with
 GIB = 2**30
-
-
-def plain(value: object, limit: int = 60) -> str:
-    """One line of foreign text: control characters as '?', cut to `limit`."""
-    text = "".join(c if c.isprintable() else "?" for c in str(value))
-    return text if len(text) <= limit else text[:limit - 1] + "…"
 
 
 def interval_name(rounds: int) -> str:
@@ -62,7 +49,8 @@ class Row:
     reason: str
     median_ms: float = math.nan
     interval_ms: tuple[float, float] | None = None
-    rounds: list[list[dict]] = field(default_factory=list)  # the steps of each run
+    rounds: list[dict[str, list]] = field(default_factory=list)  # each run's steps, as columns
+    warmup: int = 0  # steps, of the run that took the most
     counted: int = 0  # rounds that the numbers are of: without throttled ones, where others are left
     counterpart: "Row | None" = None  # PyTorch's same rung, where it is ok
     peer: str = ""  # "pytorch" or "llmc"; "" for a rung
@@ -97,16 +85,10 @@ class Row:
 
     def over_rounds(self, key: str) -> dict[int, float]:
         """Median over rounds of a step's field, by step; steps without it are left out."""
-        values: dict[int, list[float]] = {}
-        for steps in self.rounds:
-            for step in steps:
-                if step.get(key) is not None:
-                    values.setdefault(step["step"], []).append(step[key])
-        return {step: median(values[step]) for step in sorted(values)}
-
-    def warmup(self) -> int:
-        """Warm-up steps, of the run that took the most."""
-        return max((sum(step["warmup"] for step in steps) for steps in self.rounds), default=0)
+        columns = [steps[key] for steps in self.rounds if steps]
+        of_steps = [[column[step] for column in columns if step < len(column) and column[step] is not None]
+                    for step in range(max(map(len, columns), default=0))]
+        return {step: median(values) for step, values in enumerate(of_steps) if values}
 
 
 @dataclass
@@ -132,7 +114,7 @@ class Workload:
     @property
     def steps(self) -> int:
         """Of the longest run."""
-        return max((len(steps) for row in self.rows for steps in row.rounds), default=0)
+        return max((len(steps["step_ms"]) for row in self.rows for steps in row.rounds if steps), default=0)
 
     def find(self, rung: str) -> Row | None:
         return next((row for row in self.rows + self.all_peers if row.rung == rung), None)
@@ -274,39 +256,19 @@ def together(results: list[Results], profiles: Sequence = (), history: Sequence 
                    predicted=[row for one in results for row in one.predicted])
 
 
-def read(path: Path) -> Results:
-    """Throws ResultsError naming the file and what is wrong with it."""
-    one = load(path, _results)
+def read(path: Path, data: dict | None = None) -> Results:
+    """A results file, or what load() has read of it. Throws ResultsError naming it and what is wrong with it."""
+    data = data or load(path)
+    if kind_of(data) != "results":
+        raise ResultsError(f"{path}: no results file but a {plain(kind_of(data))}")
+    try:
+        one = _results(data)
+    except ValueError as error:
+        raise ResultsError(f"{named(path, data)}: {error}") from None
     return replace(one, name=one.name or path.name)
 
 
-def has(path: Path, what: Callable[[dict], bool]) -> bool:
-    """Whether a file is JSON and `what` holds of it."""
-    try:
-        return what(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError, TypeError, AttributeError):
-        return False
-
-
-def load(path: Path, parse: Callable[[dict], T]) -> T:
-    """What `parse` makes of a JSON file; whatever it throws over the file's contents becomes a ResultsError."""
-    try:
-        return parse(json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda text: finite(float(text))))
-    except OSError as error:
-        raise ResultsError(f"{path}: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ResultsError(f"{path}: not JSON: {error}") from None
-    except (ValueError, OverflowError) as error:
-        raise ResultsError(f"{path}: {error}") from None
-    except KeyError as error:
-        raise ResultsError(f"{path}: {error} is missing") from None
-    except (TypeError, AttributeError) as error:
-        raise ResultsError(f"{path}: a field is of the wrong type: {error}") from None
-
-
 def _results(data: dict) -> Results:
-    if data["schema"] != 1:
-        raise ValueError(f"schema {data['schema']!r}, expected 1")
     workloads: dict[tuple, Workload] = {}
     device = data["context"]["device"]
     for variant in sorted(data["variants"], key=lambda variant: "peer" in variant):  # rungs first
@@ -314,7 +276,7 @@ def _results(data: dict) -> Results:
         runs = [run for run in data["runs"] if run["variant"] == variant["variant"] and _key(run) == _key(variant)
                 and not run["config"].get("apart")]  # which only the scaling is of
         row = _row(variant, runs)
-        if row.ok and not all(row.rounds or [[]]):
+        if row.ok and not all(row.rounds or [{}]):
             raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")
         if row.rung.startswith(ABLATIONS):
             continue
@@ -328,10 +290,9 @@ def _results(data: dict) -> Results:
             for rung in workload.rows:
                 if row.rung == f"{row.peer}/{rung.rung}":
                     rung.counterpart = row
-    plan = data.get("plan") if isinstance(data.get("plan"), dict) else {}
-    if isinstance(stopped := data.get("stopped"), dict) and "rounds" in stopped:
+    report, plan = data.get("report", {}), data["plan"]  # what `stepladder report` says of the file
+    if "rounds" in (stopped := data.get("stopped") or {}):
         plan = plan | {"rounds": stopped["rounds"]}  # as many as it took
-    report = data.get("report", {})  # what `stepladder report` says of the file
     used = [workload for workload in workloads.values() if workload.rows or workload.all_peers]
     ablations = [_ablation(item) for item in data.get("ablations", [])]
     return Results(plain(device["name"]), plain(device["backend"]), used, ablations,
@@ -340,42 +301,40 @@ def _results(data: dict) -> Results:
                    warnings=[plain(line, 400) for line in report.get("warnings", [])],
                    notes=[plain(line, 400) for line in report.get("notes", [])],
                    scaling=[_scaled(item) for item in data.get("scaling", [])],
-                   predicted=[Predicted(plain(item["variant"]), int(item["devices"]), int(item["batch"]),
-                                        positive(item["tokens_per_second"]), positive(item["efficiency"]))
-                              for item in data.get("scaling_predicted", [])])
+                   predicted=[Predicted(plain(x["variant"]), x["devices"], x["batch"], x["tokens_per_second"],
+                                        x["efficiency"]) for x in data.get("scaling_predicted", [])])
 
 
 def _row(variant: dict, runs: list[dict]) -> Row:
     row = Row(plain(variant["variant"]), plain(variant["status"]), plain(variant["reason"], 400))
     row.peer = plain(variant.get("peer", ""))
     row.rounds = [_steps(run) for run in runs]
+    row.warmup = max((run["summary"]["warmup_steps"] for run in runs if run["summary"]), default=0)
     row.math = plain(variant["config"].get("math", ""))
-    row.world_size = int(variant["config"].get("world_size", 1))
-    row.throttled = bool(variant.get("throttled", False))
-    row.counted = int(variant["rounds"]) - (0 if row.throttled else int(variant.get("throttled_rounds", 0)))
-    row.source_hash = str(runs[-1].get("source_hash", "")) if runs else ""
+    row.world_size = variant["config"].get("world_size", 1)
+    row.throttled = variant.get("throttled", False)
+    row.counted = variant["rounds"] - (0 if row.throttled else variant.get("throttled_rounds", 0))
+    row.source_hash = runs[-1]["source_hash"] if runs else ""
     if not row.ok:
         return row
     row.median_ms, row.interval_ms = _estimate(variant["median_step_ms"], "value", row.rung)
     row.previous, row.baseline = (_ratio(variant.get(f"speedup_{what}")) for what in ("previous", "baseline"))
     row.peers = [_ratio(speedup) for speedup in variant.get("speedup_peers", [])]
-    if variant.get("tokens_per_second") is not None:
-        row.tokens_per_second = positive(variant["tokens_per_second"]["value"])
+    if "tokens_per_second" in variant:
+        row.tokens_per_second = variant["tokens_per_second"]["value"]
     for name in ("first_step_ms", "startup_ms", "mfu_nanogpt", "mfu_llmc", "final_loss", "val_loss"):
-        if variant.get(name) is not None:
-            setattr(row, name, finite(variant[name]))
+        setattr(row, name, variant.get(name))
     if memory := variant.get("memory_bytes"):
-        by_name = {plain(name): int(size) for name, size in memory.get("by_name", {}).items()}
-        row.memory = Memory(*(int(memory[f"{kind}_peak"]) for kind in ("live", "reserved", "process")), by_name)
+        by_name = {plain(name): size for name, size in memory["by_name"].items()}
+        row.memory = Memory(*(memory[f"{kind}_peak"] for kind in ("live", "reserved", "process")), by_name)
     return row
 
 
 def _estimate(estimate: dict, key: str, of: str) -> tuple[float, tuple[float, float] | None]:
     """A value, and its interval where there is one."""
-    value = positive(estimate[key])
-    if estimate["lo"] is None:
+    value, low, high = estimate[key], estimate["lo"], estimate["hi"]
+    if low is None or high is None:
         return value, None
-    low, high = positive(estimate["lo"]), positive(estimate["hi"])
     if not low <= value <= high:
         raise ValueError(f"{of}: a median of {value} outside its interval")
     return value, (low, high)
@@ -402,7 +361,7 @@ def _scaled(item: dict) -> Scaled:
     rung = plain(item["variant"])
     rate, interval = _estimate(item["tokens_per_second"], "value", rung)
     efficiency, efficiency_interval = _estimate(item["efficiency"], "value", rung)
-    return Scaled(rung, int(item["devices"]), int(item["one_batch"]), rate, interval, efficiency, efficiency_interval)
+    return Scaled(rung, item["devices"], item["one_batch"], rate, interval, efficiency, efficiency_interval)
 
 
 def _key(item: dict) -> tuple[str, int, int, int]:
@@ -410,19 +369,8 @@ def _key(item: dict) -> tuple[str, int, int, int]:
     return plain(config["model"]), int(config["B"]), int(config["T"]), int(config.get("world_size", 1))
 
 
-def _steps(run: dict) -> list[dict]:
-    return [{"step": int(finite(step["step"])), "warmup": bool(step["warmup"]), "step_ms": positive(step["step_ms"]),
-             "loss": None if step["loss"] is None else finite(step["loss"])} for step in run["steps"]]
-
-
-def finite(value: float) -> float:
-    """A number as JSON has it: text is none."""
-    if not math.isfinite(value):
-        raise ValueError(f"{value} is not finite")
-    return value
-
-
-def positive(value: float) -> float:
-    if not finite(value) > 0:
-        raise ValueError(f"a time or ratio of {value}")
-    return value
+def _steps(run: dict) -> dict[str, list]:
+    steps = run["steps"]
+    if len({len(column) for column in steps.values()}) > 1:
+        raise ValueError(f"{plain(run['variant'])}: columns of steps are of several lengths")
+    return steps if steps["step_ms"] else {}

@@ -1,13 +1,15 @@
 """The rungs' table and their sources as they are here: the diff that a rung is, and whether it has changed since."""
 
 import difflib
-import hashlib
 import json
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT / "cmake"))
+import source_hash as hashing  # noqa: E402
 LADDER = {rung["name"]: rung
           for rung in json.loads((ROOT / "variants/ladder.json").read_text(encoding="utf-8"))["rungs"]}
 
@@ -31,6 +33,15 @@ def file_of(rung: str) -> Path:
     return ROOT / "variants" / ("beside" if row.get("beside") else "") / f"{row.get('trainer', rung)}.cpp"
 
 
+def groups() -> dict[str, tuple[str, str]]:
+    """By name what published tables have as one step: the rung before its first rung, and its last."""
+    ends: dict[str, tuple[str, str]] = {}
+    for rung in LADDER.values():
+        if name := rung.get("group"):
+            ends[name] = (ends.get(name, (rung["parent"],))[0], rung["name"])
+    return ends
+
+
 def diff(rung: str) -> Diff | None:
     """None for a rung without a parent, and where a file is not here."""
     parent = LADDER.get(rung, {}).get("parent")
@@ -43,16 +54,11 @@ def diff(rung: str) -> Diff | None:
 
 
 @cache
-def _model() -> tuple[str, ...]:
-    files = sorted(str(path) for path in (ROOT / "model").rglob("*") if path.suffix in (".h", ".cpp", ".cu", ".cuh"))
-    return tuple(_sha256(Path(file).read_bytes()) for file in files)
+def _model() -> hashing.Model:
+    return hashing.Model(ROOT)
 
 
 def source_hash(rung: str) -> str | None:
-    """As cmake/rung_header.cmake computes it; None for a rung whose file is not here."""
+    """As the build computes it; None for a rung whose file is not here."""
     file = file_of(rung)
-    return _sha256("".join((_sha256(file.read_bytes()), *_model())).encode()) if file.is_file() else None
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+    return hashing.source_hash(file, _model()) if file.is_file() else None

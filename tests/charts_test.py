@@ -1,8 +1,6 @@
 """Charts of a results file: what is drawn, what is not, and what a damaged file is answered with."""
 
-import contextlib
 import copy
-import io
 import json
 import re
 import resource
@@ -22,6 +20,7 @@ try:
     import profiles
     import report
     import results
+    import schema
     import style
 except ModuleNotFoundError as missing:
     raise unittest.SkipTest(f"no {missing.name}: the charts' Python packages are not installed") from None
@@ -35,10 +34,16 @@ def config(B):
 
 
 def run(rung, B, number, ms):
-    steps = [{"step": i, "warmup": i < WARMUP, "step_ms": ms + number + (900 if i == 0 else 0), "device_ms": None,
-              "loss": 10.0 - 0.3 * i + (1e-5 * i if rung != "00_fp32_baseline" else 0)} for i in range(STEPS)]
-    return {"variant": rung, "backend": "cuda", "round": number, "status": "ok", "reason": "", "config": config(B),
-            "steps": steps, "summary": {}}
+    steps = {"step_ms": [ms + number + (900 if i == 0 else 0) for i in range(STEPS)],
+             "loss": [10.0 - 0.3 * i + (1e-5 * i if rung != "00_fp32_baseline" else 0) for i in range(STEPS)]}
+    return {"variant": rung, "source_hash": "", "backend": "cuda", "round": number, "status": "ok", "reason": "",
+            "config": config(B), "steps": steps, "summary": summary(ms + number)}
+
+
+def summary(ms):
+    return {"median_step_ms": ms, "p10_step_ms": ms, "p90_step_ms": ms, "first_step_ms": ms + 900, "startup_ms": 640.0,
+            "warmup_steps": WARMUP, "tokens_per_second": 4 * 64e3 / ms, "mfu_nanogpt": None, "mfu_llmc": None,
+            "val_loss": None, "memory_bytes": {"live_peak": 1, "reserved_peak": 2, "process_peak": 3, "by_name": {}}}
 
 
 def row(rung, B, ms):
@@ -52,7 +57,7 @@ def row(rung, B, ms):
 def sample(batches=(4,)):
     rows = [(rung, B, ms) for B in batches for rung, ms in RUNGS.items()]
     device = {"name": "NVIDIA H200", "backend": "cuda"}
-    return {"schema": 1, "complete": True, "context": {"device": device}, "plan": {},
+    return {"schema": 2, "complete": True, "context": {"device": device}, "plan": {},
             "runs": [run(rung, B, number, ms) for number in range(ROUNDS) for rung, B, ms in rows],
             "variants": [row(rung, B, ms) for rung, B, ms in rows]}
 
@@ -60,7 +65,7 @@ def sample(batches=(4,)):
 def twice_as_long(data):
     """`data` with the steps of each run once more after them."""
     for item in data["runs"]:
-        item["steps"] += [step | {"step": step["step"] + STEPS} for step in item["steps"]]
+        item["steps"] = {key: 2 * column for key, column in item["steps"].items()}
     return data
 
 
@@ -129,7 +134,7 @@ def failing(data, rung, status, reason):
             item.pop("median_step_ms", None)
             item.pop("speedup_baseline", None)
             if "steps" in item:
-                item["steps"] = []
+                item.update(steps={"step_ms": [], "loss": []}, summary=None)
     return data
 
 
@@ -141,13 +146,19 @@ def read(data):
 
 
 def draw(text):
-    """Runs the command on a file with this text. Returns its exit status, stderr, and the files by name."""
+    """Draws a file with this text. Returns exit status, what is said of it, and the charts by name."""
     with tempfile.TemporaryDirectory() as folder:
-        path, out, errors = Path(folder, "results.json"), Path(folder, "out"), io.StringIO()
+        path, out = Path(folder, "results.json"), Path(folder, "out")
         path.write_text(text)
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
-            status = charts.main([str(path), "--out", str(out)])
-        return status, errors.getvalue(), {file.name: file.read_bytes() for file in out.glob("*")}
+        out.mkdir()
+        try:
+            data = schema.load(path)
+            traced = [profiles.read(path, data)] if schema.kind_of(data) == "profile" else []
+            written = charts.write(results.together([] if traced else [results.read(path, data)], traced), out)
+        except schema.ResultsError as error:
+            return 2, f"{error}\n", {}
+        said = "".join(f"charts: no {name} chart: {why}\n" for name, why in written.items() if isinstance(why, str))
+        return 0, said, {file.name: file.read_bytes() for file in out.glob("*")}
 
 
 class FileTest(unittest.TestCase):
@@ -452,7 +463,7 @@ class BySteps(unittest.TestCase):
         for item in data["variants"] + data["runs"]:
             if item["variant"] == "02_tf32":
                 item.update(status="diverged", reason="loss is not finite")
-        data["runs"][-1]["steps"][-1]["loss"] = None
+        data["runs"][-1]["steps"]["loss"][-1] = None
         loss, _ = charts.draw_loss(read(data)).axes
         self.assertEqual([line.get_label() for line in loss.lines],
                          ["00_fp32_baseline", "01_causal_mask", "02_tf32 (diverged)"])
@@ -475,7 +486,7 @@ def profile(rung="13_cuda_graphs", ms=4.0):
         return {"op": name, "type": "GEMM" if flops else "copy", "math": "half" if flops else None, "count": 1.0,
                 "ms": ms, "bytes": 1e9, "flops": flops, "intensity": flops / 1e9, "gb_per_s": 1e3 / ms,
                 "tflops": flops * 1e-9 / ms, "floor_ms": 0.75 * ms, "percent_of_gap": 25.0}
-    return {"schema": 1, "context": {"device": {"name": "NVIDIA H200"}}, "profile": {
+    return {"schema": 2, "context": {"device": {"name": "NVIDIA H200", "backend": "cuda"}}, "profile": {
         "variant": rung, "config": config(4), "device_ms": ms, "floor_ms": 0.5 * ms,
         "phases": [{"name": "forward block", "ms": 0.75 * ms}, {"name": "idle", "ms": 0.25 * ms}],
         "kernel_types": [{"type": "GEMM", "ms": 0.5 * ms}, {"type": "copy", "ms": 0.25 * ms}],
@@ -584,7 +595,7 @@ class Profiles(unittest.TestCase):
             self.assertEqual((status, files), (2, {}))
             self.assertIn(key, errors)
         for text in (json.dumps(profile()).replace('"device_ms": 4.0', '"device_ms": 0'),
-                     json.dumps(profile() | {"schema": 2}), json.dumps(profile() | {"profile": 3})):
+                     json.dumps(profile() | {"schema": 3}), json.dumps(profile() | {"profile": 3})):
             self.assertEqual(draw(text)[0], 2)
 
 
@@ -626,7 +637,7 @@ class Together(unittest.TestCase):
         sweep = sample((2, 4, 8, 13, 16, 17))
         for data in (*two, sweep):
             for item in data["variants"]:
-                item["tokens_per_second"] = {"value": 1e3}
+                item["tokens_per_second"] = {"value": 1e3, "lo": None, "hi": None}
         for key in ("variants", "runs"):
             sweep[key] = [item for item in sweep[key] if item["variant"] == "02_tf32"]
         rate, _ = charts_sweep.draw_batch(measured([*two, sweep])).axes
@@ -637,7 +648,7 @@ class Together(unittest.TestCase):
     def test_batches_between_powers_of_two_are_ticks_without_numbers(self):
         data = sample((2, 4, 8, 13, 16, 17))
         for item in data["variants"]:
-            item["tokens_per_second"] = {"value": 1e3}
+            item["tokens_per_second"] = {"value": 1e3, "lo": None, "hi": None}
         _, memory = charts_sweep.draw_batch(read(data)).axes
         self.assertEqual(list(memory.xaxis.get_majorticklocs()), [2, 4, 8, 16])
         self.assertEqual(list(memory.xaxis.get_minorticklocs()), [13, 17])
@@ -668,14 +679,14 @@ class BadInput(unittest.TestCase):
     def test_a_number_that_is_no_time(self):
         for number in ("NaN", "1e999", "0", "-1.5", "\"41.0\""):
             self.refused(json.dumps(sample()).replace('"value": 41.0', f'"value": {number}'))
-            self.refused(json.dumps(sample()).replace('"step_ms": 41.0', f'"step_ms": {number}'))
+            self.refused(json.dumps(sample()).replace('"step_ms": [940.0', f'"step_ms": [{number}'))
 
     def test_another_schema(self):
-        self.refused(json.dumps(sample() | {"schema": 2}), "schema 2")
+        self.refused(json.dumps(sample() | {"schema": 3}), "schema 3")
 
     def test_a_missing_field_is_named(self):
         data = sample()
-        del data["runs"][0]["steps"][0]["step_ms"]
+        del data["runs"][0]["steps"]["step_ms"]
         self.refused(json.dumps(data), "step_ms")
         for key in ("context", "runs", "variants"):
             self.refused(json.dumps({k: v for k, v in sample().items() if k != key}), key)
@@ -692,7 +703,7 @@ class BadInput(unittest.TestCase):
         self.refused(json.dumps(sample()).replace('"lo": 38.0', '"lo": 39.5'), "01_causal_mask")
 
     def test_a_gain_that_is_no_ratio(self):
-        self.refused(json.dumps(ablated()).replace('"ratio": 1.05, "lo": null', '"ratio": 0, "lo": null'), "ratio of 0")
+        self.refused(json.dumps(ablated()).replace('"ratio": 1.05, "lo": null', '"ratio": 0, "lo": null'), "ratio")
         self.refused(json.dumps(ablated()).replace('"ratio": 1.5', '"ratio": 1.7'), "02_tf32", "interval")
         self.refused(json.dumps(ablated()).replace('"ratio": 1.5, ', ""), "ratio")
         self.refused(json.dumps(sample() | {"ablations": [7]}))
@@ -700,18 +711,10 @@ class BadInput(unittest.TestCase):
     def test_a_rung_that_is_ok_without_steps(self):
         data = sample()
         self.refused(json.dumps(data | {"runs": []}), "00_fp32_baseline")
-        data["runs"][0]["steps"] = []
+        data["runs"][0]["steps"] = {"step_ms": [], "loss": []}
         self.refused(json.dumps(data), "00_fp32_baseline")
-
-    def test_a_missing_file_and_an_output_that_is_no_folder(self):
-        errors = io.StringIO()
-        with contextlib.redirect_stderr(errors):
-            self.assertEqual(charts.main(["/nowhere/results.json"]), 2)
-            with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-                file.write(json.dumps(sample()))
-                file.flush()
-                self.assertEqual(charts.main([file.name, "--out", file.name]), 2)
-        self.assertEqual(errors.getvalue().count("\n"), 2)
+        data["runs"][0]["steps"] = {"step_ms": [41.0], "loss": []}
+        self.refused(json.dumps(data), "00_fp32_baseline")
 
 
 if __name__ == "__main__":

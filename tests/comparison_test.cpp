@@ -123,7 +123,7 @@ TEST(Comparison, TooFewPairsAreNeverAVerdict) {
   pair.add(kRung, {40, 40}, {80, 80});
   const Comparison comparison = pair.compared();
   EXPECT_EQ(exit_code(comparison.rows), kExitInconclusive);
-  EXPECT_TRUE(says(comparison.rows[0].reason, {"2 pairs are too few"}));
+  EXPECT_TRUE(says(comparison.rows[0].reason, {"2 pairs"}));
   EXPECT_TRUE(says(terminal_report(comparison), {"2    40.00   80.00", "INCONCLUSIVE"}));
 }
 
@@ -144,7 +144,7 @@ TEST(Comparison, AmongManyRungsMoreCertaintyIsAsked) {
   EXPECT_EQ(one.compared().rows[0].judgement, Judgement::regression);
   const ComparedRow row = many.compared().rows[0];
   EXPECT_EQ(row.judgement, Judgement::inconclusive);
-  EXPECT_EQ(row.reason, "slower, but not certainly so");
+  EXPECT_TRUE(says(row.reason, {"slower"}));
 }
 
 TEST(Comparison, AByteMoreIsARegressionThatNamesWhatGrew) {
@@ -156,7 +156,8 @@ TEST(Comparison, AByteMoreIsARegressionThatNamesWhatGrew) {
   }
   const Comparison comparison = pair.compared();
   EXPECT_EQ(exit_code(comparison.rows), kExitRegression);
-  EXPECT_EQ(comparison.rows[0].reason, "live memory grew by 4.0 KiB: activations/att +4.0 KiB");
+  EXPECT_TRUE(says(comparison.rows[0].reason, {"memory", "4.0 KiB", "activations/att"}));
+  EXPECT_EQ(comparison.rows[0].reason.find("params"), std::string::npos) << "which shrank";
   // Fewer bytes never fail, nor do more of what is not the trainer's.
   pair = steady();
   for (stepladder::Run& run : pair.next.runs) {
@@ -178,7 +179,7 @@ TEST(Comparison, AFailedRunIsItsReasonAndOutweighsAll) {
   run.summary.reset();
   const Comparison comparison = pair.compared();
   EXPECT_EQ(exit_code(comparison.rows), kExitFailed);
-  EXPECT_EQ(comparison.rows[1].reason, "NEW: crash: killed by SIGSEGV (1 of 3 runs)");
+  EXPECT_TRUE(says(comparison.rows[1].reason, {"NEW", "crash", "killed by SIGSEGV", "1 of 3"}));
   EXPECT_FALSE(comparison.rows[1].numbers);
   EXPECT_EQ(comparison.rows[0].judgement, Judgement::regression);
 }
@@ -194,7 +195,7 @@ TEST(Comparison, AThrottledRunTakesItsPairAlong) {
   EXPECT_EQ(comparison.rows[0].numbers->pairs, 4U);
   EXPECT_EQ(comparison.rows[0].numbers->throttled, 2U);
   EXPECT_EQ(comparison.rows[0].numbers->base_ms, 40.0);
-  EXPECT_TRUE(says(joined_notes(comparison), {"2 pairs are left out, the device was throttled"}));
+  EXPECT_TRUE(says(joined_notes(comparison), {"2 pairs", "throttled"}));
   EXPECT_NE(exit_code(comparison.rows), kExitFailed);
   pair.base.runs[0].summary->throttled = false;  // sampled, and cool
   EXPECT_EQ(pair.compared().rows[0].numbers->pairs, 4U);
@@ -205,7 +206,7 @@ TEST(Comparison, OnlyThrottledPairsAreAFailureThatSaysSo) {
   for (stepladder::Run& run : pair.next.runs) run.summary->throttled = true;
   const Comparison comparison = pair.compared();
   EXPECT_EQ(exit_code(comparison.rows), kExitFailed);
-  EXPECT_EQ(comparison.rows[0].reason, "the device was throttled in all 6 pairs");
+  EXPECT_TRUE(says(comparison.rows[0].reason, {"throttled", "6 pairs"}));
   EXPECT_FALSE(comparison.rows[0].numbers);
 }
 
@@ -214,9 +215,9 @@ TEST(Comparison, ARungThatLearnsSomethingElseThanBaseHasDiverged) {
   pair.next.runs[1].steps.back().loss = 4.7;
   const Comparison comparison = pair.compared();
   EXPECT_EQ(exit_code(comparison.rows), kExitFailed);
-  EXPECT_TRUE(says(comparison.rows[0].reason, {"NEW: diverged: step 1: loss 4.7, BASE has 4.5"}));
+  EXPECT_TRUE(says(comparison.rows[0].reason, {"NEW", "diverged", "step 1", "4.7", "4.5"}));
   pair.next.runs[1].steps.front().loss.reset();
-  EXPECT_EQ(pair.compared().rows[0].reason, "NEW: step 0 has no loss");
+  EXPECT_TRUE(says(pair.compared().rows[0].reason, {"NEW", "step 0", "loss"}));
 }
 
 TEST(Comparison, WhatTheDeviceCannotDoOrOneSideLacksIsSkippedAndShown) {
@@ -268,24 +269,21 @@ TEST(Comparison, RefusesAnotherDeviceOrConfigurationNamingTheFields) {
   other.context["device"]["name"] = "Tesla T4";
   other.context["device"]["compute_capability"] = 75;
   other.plan["steps"] = 15;
-  EXPECT_EQ(
-      refusal(pair.base, other),
-      "not comparable: device.name is NVIDIA H200 in BASE and Tesla T4 in NEW; device.compute_capability is "
-      "90 in BASE and 75 in NEW; plan.steps is 40 in BASE and 15 in NEW");
+  EXPECT_TRUE(
+      says(refusal(pair.base, other), {"device.name", "NVIDIA H200", "Tesla T4", "device.compute_capability",
+                                       "90", "75", "plan.steps", "40", "15"}));
   other = pair.next;
   for (stepladder::Run& run : other.runs) run.config["dtype"] = "fp16";
-  EXPECT_TRUE(
-      says(refusal(pair.base, other), {"config.dtype of 13_cuda_graphs is bf16 in BASE and fp16 in NEW"}));
+  EXPECT_TRUE(says(refusal(pair.base, other), {"config.dtype", "13_cuda_graphs", "bf16", "fp16"}));
   other = pair.next;
   for (stepladder::Run& run : other.runs) run.config["B"] = 32;
-  EXPECT_TRUE(says(refusal(pair.base, other), {"no rung on the same workload in common"}));
+  EXPECT_TRUE(says(refusal(pair.base, other), {"workload"}));
   other = pair.next;
   other.plan["data"] = "/new/data/shakespeare.txt";
-  EXPECT_TRUE(
-      says(refusal(pair.base, other), {"plan.data is austen.txt in BASE and shakespeare.txt in NEW"}));
+  EXPECT_TRUE(says(refusal(pair.base, other), {"plan.data", "austen.txt", "shakespeare.txt"}));
   other = pair.next;
   other.runs[2].source_hash = "another";
-  EXPECT_TRUE(says(refusal(pair.base, other), {"NEW", "of different sources"}));
+  EXPECT_TRUE(says(refusal(pair.base, other), {"NEW", "13_cuda_graphs", "sources"}));
   other = pair.next;
   for (stepladder::Run& run : other.runs) run.config["new_option"] = false;
   EXPECT_EQ(refusal(pair.base, other), "") << "an option that BASE's version did not have";
@@ -300,25 +298,22 @@ TEST(Comparison, OnTheCpuTheHostIsTheDevice) {
     for (stepladder::Run& run : results->runs) run.config["threads"] = results == &pair.base ? 1 : 2;
   EXPECT_TRUE(says(refusal(pair.base, pair.next), {"config.threads", "1", "2"}));
   pair.next.context["cores"] = 4;
-  EXPECT_TRUE(says(refusal(pair.base, pair.next), {"cores is 2 in BASE and 4 in NEW"}));
+  EXPECT_TRUE(says(refusal(pair.base, pair.next), {"cores", "2", "4"}));
 }
 
 TEST(Comparison, TellsStaleAndUnfinishedResults) {
   Pair pair = steady();
   EXPECT_EQ(joined_notes(pair.compared()).find("STALE"), std::string::npos);
   for (stepladder::Run& run : pair.next.runs) run.source_hash = "abc";
-  EXPECT_TRUE(
-      says(joined_notes(pair.compared()), {"Every rung: the same sources", "machine with itself", "STALE"}));
+  EXPECT_TRUE(says(joined_notes(pair.compared()), {"same sources", "STALE"}));
   pair.next.context["commit"] = "aaa";
   EXPECT_EQ(joined_notes(pair.compared()).find("STALE"), std::string::npos) << "an A/A comparison";
   for (stepladder::Run& run : pair.next.runs) run.source_hash = "def";
-  EXPECT_TRUE(says(joined_notes(pair.compared()), {"STALE: both say commit aaa, yet the sources of 09"}));
+  EXPECT_TRUE(says(joined_notes(pair.compared()), {"STALE", "aaa", "13_cuda_graphs"}));
   pair.next.context["time"] = "2024-01-01T00:00:00.000Z";
   pair.next.complete = false;
   pair.next.context["device"]["driver"] = "590";
-  EXPECT_TRUE(
-      says(joined_notes(pair.compared()),
-           {"NEW was measured before BASE", "NEW is unfinished: 6 runs", "driver changed from 580 to 590"}));
+  EXPECT_TRUE(says(joined_notes(pair.compared()), {"STALE", "NEW is unfinished", "driver", "580", "590"}));
 }
 
 // ---- the report
@@ -327,9 +322,8 @@ TEST(Comparison, TellsStaleAndUnfinishedResults) {
 TEST(ComparisonReport, SaysTheSameToPeopleAndMachines) {
   const Comparison comparison = steady(0.03).compared();
   const std::string text = terminal_report(comparison);
-  EXPECT_TRUE(
-      says(text, {"BASE: commit aaa, 2025-01-31T12:00:00.000Z", "NVIDIA H200", "13_cuda_graphs", "40.00",
-                  "41.20", "+1.00", "REGRESSION: slower", "REGRESSION: 1 of 1 rung is slower or larger."}))
+  EXPECT_TRUE(says(text, {"BASE: commit aaa, 2025-01-31T12:00:00.000Z", "NVIDIA H200", "13_cuda_graphs",
+                          "40.00", "41.20", "+1.00", "REGRESSION: slower", "1 of 1"}))
       << text;
   const Json json = parse_json(report_in("json", comparison));
   EXPECT_EQ(json["verdict"], "REGRESSION");

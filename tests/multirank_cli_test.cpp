@@ -17,6 +17,7 @@
 #include "bench/run/child.h"
 #include "model/data.h"
 #include "model/random.h"
+#include "tests/contract.h"
 #include "tests/files.h"
 #include "tests/processes.h"
 
@@ -102,6 +103,7 @@ TEST_F(MultiDeviceCli, TwoRanksTrainAndAreMeasured) {
   for (size_t i = 0; i < two->steps.size(); ++i)
     EXPECT_EQ(two->steps[i].step_ms, std::max(two->ranks[0].step_ms[i], two->ranks[1].step_ms[i]));
   const Json file = parse_json(read_file(folder_ / "results.json"));
+  expect_contract(folder_ / "results.json");
   EXPECT_EQ(file["scaling"][0]["against"], "15_multi_gpu");
   EXPECT_EQ(file["scaling"][0]["devices"], 2);
   EXPECT_NE(said().find("efficiency %"), std::string::npos);

@@ -133,8 +133,8 @@ class RungCli : public testing::Test {
 };
 
 TEST_F(RungCli, UnknownOptionIsAUsageErrorThatNamesTheNearest) {
-  expect_error(run({"--bath", "4"}), kExitUsage, "unknown option '--bath': did you mean --batch?");
-  expect_error(run({"--warmup-steps=4"}), kExitUsage, "did you mean --warmup-lr-steps?");
+  expect_error(run({"--bath", "4"}), kExitUsage, "--batch");
+  expect_error(run({"--warmup-steps=4"}), kExitUsage, "--warmup-lr-steps");
   expect_error(run({"train"}), kExitUsage, "unexpected argument 'train'");
 }
 
@@ -190,7 +190,7 @@ TEST_F(RungCli, BatchThatDoesNotFitTellsTheLargestThatDoes) {
     return run(tiny({"--layers", "64", "--max-seq", "2048", "--batch", batch, "--events", "3"}));
   };
   const Result result = with_batch("16384");
-  expect_error(result, kExitFailed, "out of memory: B=16384 T=2048 wants ");
+  expect_error(result, kExitFailed, "B=16384 T=2048");
   EXPECT_EQ(result.last()["status"], "oom");
   std::smatch fits;
   const std::string reason = result.last()["reason"];

@@ -59,6 +59,24 @@ TEST_F(RunnerTest, AWholeRunIsOk) {
   EXPECT_EQ(run.config["dtype"], "f32") << "what the rung adds is kept";
 }
 
+TEST_F(RunnerTest, KeepsNoMoreDigitsThanWereMeasured) {
+  fake_.step_ms = "0.12363399999418";
+  fake_.loss = "10.979999542236328";  // a float, widened
+  const stepladder::Run run = measure();
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  EXPECT_EQ(number_text(run.steps[0].step_ms), "0.123634");
+  EXPECT_EQ(number_text(*run.steps[0].loss), "10.98");
+  fake_.step_ms = "1e-9";
+  EXPECT_EQ(measure().status, Status::crash) << "no time";
+}
+
+TEST_F(RunnerTest, AConfigThatNoFileCouldHoldIsACrash) {
+  fake_.device = R"(,"config":{"dtype":[[[[1]]]]})";
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::crash);
+  EXPECT_NE(run.reason.find("config"), std::string::npos) << run.reason;
+}
+
 TEST_F(RunnerTest, ADeviceMayHaveNoUuid) {
   fake_.device = R"(,"device":{"backend":"cuda","name":"fake"})";  // as llm.c tells it
   const stepladder::Run run = measure();

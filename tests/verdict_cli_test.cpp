@@ -16,6 +16,7 @@
 #include "model/data.h"
 #include "model/random.h"
 #include "tests/comparable.h"
+#include "tests/contract.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
 
@@ -114,7 +115,7 @@ TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   measured(0.0);
   Outcome outcome = stepladder("compare base.json new.json");
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"PASS: 1 of 1 rung is no slower and no larger.", "stepladder gate"}));
+  EXPECT_TRUE(says(outcome.out, {"PASS", "1 of 1", "stepladder gate"}));
 
   measured(0.05);
   outcome = stepladder("compare base.json new.json");
@@ -136,7 +137,7 @@ TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   outcome = stepladder("compare base.json t4.json");
   EXPECT_EQ(outcome.code, 4);
   EXPECT_TRUE(one_line(outcome.err));
-  EXPECT_TRUE(says(outcome.err, {"device.name is NVIDIA H200 in BASE and Tesla T4 in NEW"}));
+  EXPECT_TRUE(says(outcome.err, {"device.name", "NVIDIA H200", "Tesla T4"}));
 
   next = loaded("new.json");
   for (stepladder::Run& run : next.runs) {
@@ -147,7 +148,7 @@ TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   save("oom.json", next);
   outcome = stepladder("compare base.json oom.json");
   EXPECT_EQ(outcome.code, 5);
-  EXPECT_TRUE(says(outcome.out, {"FAILED: NEW: oom: out of memory: B=16 (10 of 10 runs)"})) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"FAILED", "NEW", "oom: out of memory: B=16", "10 of 10"})) << outcome.out;
 
   measured(0.0);
   next = loaded("new.json");
@@ -155,7 +156,7 @@ TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   save("hot.json", next);
   outcome = stepladder("compare base.json hot.json");
   EXPECT_EQ(outcome.code, 5);
-  EXPECT_TRUE(says(outcome.out, {"FAILED: the device was throttled in all 10 pairs"})) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"FAILED", "throttled", "10 pairs"})) << outcome.out;
 }
 
 TEST_F(VerdictCli, CompareRefusesWhatIsNoResultsFileInOneLine) {
@@ -192,8 +193,7 @@ TEST_F(VerdictCli, CompareSeesAnotherOptionOfTheRungs) {
   const Outcome outcome = stepladder("compare base.json new.json");
   EXPECT_EQ(outcome.code, 4);
   EXPECT_TRUE(one_line(outcome.err));
-  EXPECT_TRUE(says(outcome.err, {"config.attention of 02_tf32 is cudnn in BASE and native in NEW"}))
-      << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"config.attention", "02_tf32", "cudnn", "native"})) << outcome.err;
 }
 
 TEST_F(VerdictCli, CompareRefusesTornAndHugeFilesInOneLine) {
@@ -220,6 +220,7 @@ TEST_F(VerdictCli, CompareWritesWhatAPullRequestShows) {
   EXPECT_TRUE(says(outcome.out, {"wrote comment.md"}));
   const Outcome json = stepladder("compare base.json new.json --format json");
   EXPECT_EQ(parse_json(json.out)["exit_code"], json.code);
+  expect_contract(folder_ / "out.txt");
 }
 
 TEST_F(VerdictCli, CompareOfAWholeLadderIsQuick) {
@@ -254,6 +255,7 @@ TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
   EXPECT_EQ(read_file(folder_ / "log.txt"), first_two + first_two + first_two);
   EXPECT_EQ(loaded("reports/gate/base.json").runs.size(), 12U);
   EXPECT_TRUE(loaded("reports/gate/new.json").complete);
+  expect_contract(folder_ / "reports/gate/new.json");
   // What it kept can be compared again.
   EXPECT_EQ(stepladder("compare reports/gate/base.json reports/gate/new.json").code, 0);
 }
@@ -285,7 +287,7 @@ TEST_F(VerdictCli, GateThatCannotTellSaysSo) {
   EXPECT_EQ(gate("--max-time soon").code, kExitUsage);
   outcome = gate("--max-time 0.001s");
   EXPECT_EQ(outcome.code, 3);
-  EXPECT_TRUE(says(outcome.out, {"--max-time was up after 1 pairs", "1 pair is too few"})) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"--max-time", "1 pair"})) << outcome.out;
 }
 
 TEST_F(VerdictCli, GateGivesEachBuildItsOwnChoiceOfAlgorithms) {
@@ -312,14 +314,14 @@ TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {
   ASSERT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
   Outcome outcome = gate("--max-pairs 6");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"The runs are kept in reports/gate-2."})) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"reports/gate-2"})) << outcome.out;
   EXPECT_EQ(loaded("reports/gate-2/new.json").runs.size(), 6U);
   EXPECT_TRUE(std::filesystem::is_empty(taken));
 
   outcome = gate("--results reports/gate");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_TRUE(one_line(outcome.err));
-  EXPECT_TRUE(says(outcome.err, {"reports/gate is being written by another gate"})) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"reports/gate"})) << outcome.err;
   ::close(other);
   EXPECT_EQ(gate("--max-pairs 6").code, 0);
   EXPECT_EQ(loaded("reports/gate/new.json").runs.size(), 6U);
@@ -329,8 +331,7 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "10.5");
   Outcome outcome = gate("--max-pairs 6 --repeat 3");
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"3 comparisons: 3 PASS.", "PASS: 3 of 3 comparisons are no slower"}))
-      << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"3 comparisons", "3 PASS", "PASS: 3 of 3"})) << outcome.out;
 
   write_file(folder_ / "count", "0");
   FakeRung fake;  // slower from its seventh run on
@@ -344,11 +345,12 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   EXPECT_EQ(rows[0]["verdict"], "PASS");
   EXPECT_EQ(rows[1]["verdict"], "REGRESSION");
   EXPECT_EQ(rows[1]["repetition"], 2);
+  expect_contract(folder_ / "out.txt");
   EXPECT_EQ(loaded("reports/gate/1/new.json").runs[0].summary->median_step_ms, 10.5);
   EXPECT_EQ(loaded("reports/gate/2/new.json").runs[0].summary->median_step_ms, 20.5);
 
   outcome = gate("--repeat 3 --max-time 0.001");
-  EXPECT_TRUE(says(outcome.out, {"--max-time was up after 1 of 3 times."})) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"--max-time", "1 of 3"})) << outcome.out;
 }
 
 TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
@@ -363,7 +365,7 @@ TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
     const Outcome outcome = gate("--max-pairs 6 --repeat 3");
     EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.out << outcome.err;
     EXPECT_TRUE(says(outcome.out, {said})) << outcome.out;
-    EXPECT_EQ(says(outcome.out, {"Interrupted after 1 of 3 times."}), run > 6) << outcome.out;
+    EXPECT_EQ(says(outcome.out, {"Interrupted", "1 of 3"}), run > 6) << outcome.out;
   }
 }
 
@@ -375,7 +377,7 @@ TEST_F(VerdictCli, GateOfAThrottledDeviceFailsAndSaysWhy) {
   }
   const Outcome outcome = gate("--max-pairs 6");
   EXPECT_EQ(outcome.code, 5) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"FAILED: the device was throttled in all 6 pairs"})) << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"FAILED", "throttled", "6 pairs"})) << outcome.out;
 }
 
 TEST_F(VerdictCli, GateNamesWhatIsMissingAndWhatFailed) {
@@ -384,8 +386,7 @@ TEST_F(VerdictCli, GateNamesWhatIsMissingAndWhatFailed) {
   rung("base", "02_tf32", "10.5");
   Outcome outcome = gate();
   EXPECT_EQ(outcome.code, 5);
-  EXPECT_TRUE(says(outcome.out, {"FAILED: NEW: crash: killed by SIGKILL", "02_tf32 is missing in NEW"}))
-      << outcome.out;
+  EXPECT_TRUE(says(outcome.out, {"FAILED", "NEW", "crash", "SIGKILL", "02_tf32"})) << outcome.out;
   EXPECT_EQ(loaded("reports/gate/new.json").runs.size(), 1U) << "once is enough";
 
   const std::pair<const char*, int> refused[] = {{"gate base nowhere", 2},
@@ -424,6 +425,7 @@ TEST_F(VerdictCli, CalibratedNoiseIsUsedUntilTheMachineChanges) {
   Outcome outcome = stepladder(cat("calibrate --rungs 00 --pairs 6 --out noise.json ", kWorkload));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"limit % at 10", "00_fp32_baseline", "wrote noise.json"}));
+  expect_contract(folder_ / "noise.json");
   Json noise = parse_json(read_file(folder_ / "noise.json"));
   ASSERT_EQ(noise["variants"][0]["log_ratios"].size(), 6U);
   noise["variants"][0]["log_ratios"] = {0.9, -0.9, 0.8, -0.7, 0.9, -0.9};
@@ -498,8 +500,7 @@ TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
   fake.before_start = "case $arguments in *--events*) ;; *) echo alone >&2; exit 5 ;; esac";
   outcome = overhead("10.5");
   EXPECT_EQ(outcome.code, 5);
-  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"00_fp32_baseline by itself fails (alone)"}))
-      << outcome.err;
+  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"00_fp32_baseline", "alone"})) << outcome.err;
 }
 
 TEST_F(VerdictCli, OverheadReadsTheTimesThatARealRungLeaves) {
@@ -525,6 +526,7 @@ TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
       << outcome.out;
   EXPECT_TRUE(says(outcome.err, {"no charts"}));
   EXPECT_EQ(parse_json(read_file(folder_ / "out/history.json"))["series"][0]["points"].size(), 2U);
+  expect_contract(folder_ / "out/history.json");
   EXPECT_EQ(parse_json(stepladder("history . --format json").out)["kind"], "history");
   std::filesystem::create_symlink("loop.json", folder_ / "loop.json");
   std::filesystem::create_symlink("self", folder_ / "self");

@@ -52,6 +52,11 @@ std::string number_text(double number) {
   return formatted(number);
 }
 
+double of_float(double number) {
+  const auto narrow = static_cast<float>(number);
+  return std::isfinite(narrow) ? number_from<double>(number_text(narrow)).value() : number;
+}
+
 std::string bytes_text(int64_t bytes) {
   constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
   if (bytes < 1024) return std::to_string(bytes) + " B";

@@ -28,6 +28,8 @@ template <class Integer>
 std::string number_text(Integer number) {
   return std::to_string(number);
 }
+/// A float that was widened, as the double that has no more digits: 10.98 from 10.979999542236328.
+double of_float(double number);
 /// What number_text() was; nothing for text that is no Number or goes on behind it.
 template <class Number>
 std::optional<Number> number_from(std::string_view text) {

@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "bench/base/text.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
 #include "model/error.h"
@@ -30,17 +31,26 @@ bool draw(const std::string& script, const std::vector<std::string>& arguments) 
   } catch (const Interrupted&) {
     throw;
   } catch (const Error& e) {
-    warn("no charts: ", e.what(), "; install python3, python3-jinja2 and python3-matplotlib");
+    warn("no charts: ", e.what(),
+         "; install python3, python3-jinja2, python3-jsonschema and python3-matplotlib");
     return true;
   }
   if (end.how == ChildEnd::How::exited && end.code == 0) return true;
-  const bool lacking = end.stderr_tail.find("No module named 'matplotlib'") != std::string::npos;
-  if (lacking)
-    warn("no charts: ", python(),
-         " has no matplotlib; install python3-matplotlib, or name another Python in STEPLADDER_PYTHON");
-  else
+  const auto said_after = [&](const std::string& words, char to) {
+    const size_t at = end.stderr_tail.rfind(words);
+    if (at == std::string::npos) return std::string();
+    const size_t from = at + words.size();
+    return printable(end.stderr_tail.substr(from, end.stderr_tail.find(to, from) - from), 800);
+  };
+  if (const std::string wrong = said_after(": error: ", '\n'); end.code == kExitUsage && !wrong.empty())
+    throw InputError(wrong);
+  const std::string lacking = said_after("No module named '", '\'');
+  if (lacking.empty())
     warn("no charts: ", path, " failed", end.last_words());
-  return lacking;
+  else
+    warn("no charts: ", python(), " has no ", lacking, "; install python3-", lacking,
+         ", or name another Python in STEPLADDER_PYTHON");
+  return !lacking.empty();
 }
 
 }  // namespace stepladder

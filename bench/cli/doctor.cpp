@@ -93,7 +93,8 @@ class Doctor {
     rows_.emplace_back("Python", version ? cat(python(), ", ", *version) : "none");
     if (!version) missing_.emplace_back("Python, which draws the charts: the Debian package python3");
     const std::pair<const char*, const char*> packages[] = {{"matplotlib", "draws the charts"},
-                                                            {"jinja2", "writes the page"}};
+                                                            {"jinja2", "writes the page"},
+                                                            {"jsonschema", "checks files for both"}};
     for (const auto& [name, does] : packages) {
       const auto found =
           output_of({python(), "-c", cat("import ", name, "; print(", name, ".__version__)")}, 60.0);

@@ -55,10 +55,10 @@ std::string name_of(const std::string& path, const std::vector<std::string>& pat
 
 /// What the page reads of a result: all of it, with what only the journal holds, our notes, and how it stands
 /// against the peers.
-Json page_json(const Results& results, const std::string& name) {
+Json page_json(const Results& results, const Json& given) {
   Json json = results_file_json(results);
-  Json& report = json["report"] = {
-      {"name", name}, {"warnings", Json::array()}, {"notes", Json::array()}, {"against", Json::array()}};
+  Json& report = json["report"] = given;
+  report.update({{"warnings", Json::array()}, {"notes", Json::array()}, {"against", Json::array()}});
   for (const Note& note : report_notes(results))
     report[note.warning ? "warnings" : "notes"].push_back(note.text);
   for (const Speedup& s : against_peers(results)) {
@@ -69,8 +69,7 @@ Json page_json(const Results& results, const std::string& name) {
 }
 
 /// A profile, with the device's dense peaks in TFLOP/s where they are known.
-Json profile_json(Json profile, const std::string& name) {
-  profile["report"] = {{"name", name}};
+Json profile_json(Json profile) {
   Results on;
   on.context = profile.value("context", Json::object());
   Json peaks = Json::object();
@@ -122,7 +121,7 @@ int report(ReportOptions& options) {
   namespace fs = std::filesystem;
   const InterruptGuard guard;
   struct Given {
-    std::string name;
+    std::string path, name;
     Results results;
     int64_t size;
   };
@@ -137,20 +136,22 @@ int report(ReportOptions& options) {
     const Json json = load_json(path);
     if (is_other_kind(json)) {
       if (json.contains("profile")) {
-        others.push_back(profile_json(json, name));
+        others.push_back(profile_json(json));
       } else if (json.at("kind") == "history") {
         others.push_back(json);
         history = true;
       } else {
         std::cerr << "stepladder: warning: " << path << ": a file of kind " << json.at("kind").dump()
                   << " is not part of a report\n";
+        continue;
       }
+      others.back()["report"] = {{"name", name}, {"path", path}};
       continue;
     }
     Results results = load_results(path, json);
     devices.insert(device_name(results));
     const int64_t size = ladder_size(results);
-    all.push_back({name, std::move(results), size});
+    all.push_back({path, name, std::move(results), size});
   }
   if (all.empty() && others.empty()) throw InputError("no results file is among those given");
   if (!options.into.empty() && !fs::is_regular_file(options.into, none))
@@ -185,7 +186,8 @@ int report(ReportOptions& options) {
   check_interrupted();
   std::vector<Json> pages;
   for (const Given& given : all)
-    if (!given.results.runs.empty()) pages.push_back(page_json(given.results, given.name));
+    if (!given.results.runs.empty())
+      pages.push_back(page_json(given.results, {{"name", given.name}, {"path", given.path}}));
   if (all.size() > 1 && !history) {
     std::vector<std::pair<std::string, Results>> named;
     for (Given& given : all) named.emplace_back(given.name, std::move(given.results));

@@ -384,10 +384,7 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
 template <class Among>
 const ResultRow* fastest(const std::vector<ResultRow>& variants, Among among) {
   const auto key = [](const ResultRow& v) {
-    const auto devices = v.config.find("world_size");
-    const int64_t size =
-        devices != v.config.end() && devices->is_number_integer() ? devices->get<int64_t>() : 1;
-    return std::pair(-size, v.numbers->tokens_per_second.value);
+    return std::pair(-world_size(v.config), v.numbers->tokens_per_second.value);
   };
   const ResultRow* best = nullptr;
   for (const ResultRow& v : variants)

@@ -4,8 +4,8 @@
 
 #include "bench/plan/ladder.h"
 #include "bench/report/scaling_model.h"
-#include "bench/results/json.h"
 #include "bench/results/rounds.h"
+#include "bench/results/writer.h"
 
 namespace stepladder {
 namespace {
@@ -130,28 +130,20 @@ std::vector<PredictedRun> predicted_scaling(const Results& results) {
   return rows;
 }
 
-Json to_json(const ScaledRun& run) {
-  const auto optional = [](const std::optional<Estimate>& e) { return e ? to_json(*e) : Json(); };
-  return {{"variant", run.variant},
-          {"config", run.config},
-          {"devices", run.devices},
-          {"against", run.against},
-          {"one_batch", run.one_batch},
-          {"tokens_per_second", to_json(run.tokens_per_second)},
-          {"speedup", to_json(run.speedup)},
-          {"efficiency", to_json(run.efficiency)},
-          {"exposed_ms", optional(run.exposed_ms)},
-          {"apart_efficiency", optional(run.apart_efficiency)},
-          {"communication_ms", optional(run.communication_ms)}};
+template <class Archive>
+void fields(Archive& a, Any<ScaledRun> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, variant, config, devices, against, one_batch, tokens_per_second, speedup,
+                  efficiency, exposed_ms, apart_efficiency, communication_ms)
 }
+template <class Archive>
+void fields(Archive& a, Any<PredictedRun> auto& x){
+    STEPLADDER_EACH(STEPLADDER_FIELD, variant, batch, devices, machines, tokens_per_second, efficiency)}
 
+Json to_json(const ScaledRun& run) {
+  return Writer::write(run);
+}
 Json to_json(const PredictedRun& run) {
-  return {{"variant", run.variant},
-          {"batch", run.batch},
-          {"devices", run.devices},
-          {"machines", run.machines},
-          {"tokens_per_second", run.tokens_per_second},
-          {"efficiency", run.efficiency}};
+  return Writer::write(run);
 }
 
 }  // namespace stepladder

@@ -7,7 +7,7 @@
 #include "bench/plan/ladder.h"
 #include "bench/report/ablation.h"
 #include "bench/report/scaling.h"
-#include "bench/results/json.h"
+#include "bench/results/writer.h"
 
 namespace stepladder {
 namespace {
@@ -74,49 +74,42 @@ void add_speedups(ResultRow& row, const std::vector<ResultRow>& rows, bool stron
   }
 }
 
-Json to_json(const std::optional<double>& value) {
-  return value ? Json(*value) : Json();
-}
-
-Json to_json(const std::optional<Speedup>& speedup) {
-  if (!speedup) return nullptr;
-  Json json = to_json(speedup->ratio, "ratio");
-  json["against"] = speedup->against;
-  return json;
-}
-
-Json to_json(const ResultRow& row) {
-  Json json = {{"variant", row.variant},        {"backend", row.backend}, {"config", row.config},
-               {"status", name_of(row.status)}, {"reason", row.reason},   {"rounds", row.rounds}};
-  if (!row.peer.empty()) json["peer"] = row.peer;
-  if (row.throttled_rounds > 0) {
-    json["throttled_rounds"] = row.throttled_rounds;
-    json["throttled"] = row.throttled();
-  }
-  if (!row.numbers) return json;
-  const ResultRow::Numbers& n = *row.numbers;
-  json.update({{"median_step_ms", to_json(n.median_step_ms)},
-               {"p10_step_ms", n.p10_step_ms},
-               {"p90_step_ms", n.p90_step_ms},
-               {"first_step_ms", n.first_step_ms},
-               {"startup_ms", n.startup_ms},
-               {"tokens_per_second", to_json(n.tokens_per_second)},
-               {"mfu_nanogpt", to_json(n.mfu_nanogpt)},
-               {"mfu_llmc", to_json(n.mfu_llmc)},
-               {"memory_bytes", to_json(n.memory)},
-               {"final_loss", n.final_loss}});
-  if (n.compile) json["compile"] = to_json(*n.compile);
-  if (n.skipped_steps) json["skipped_steps"] = *n.skipped_steps;
-  if (n.break_even_steps) json["break_even_steps"] = *n.break_even_steps;
-  json.update({{"val_loss", to_json(n.val_loss)},
-               {"speedup_previous", to_json(n.previous)},
-               {"speedup_baseline", to_json(n.baseline)},
-               {"speedup_peers", Json::array()}});
-  for (const Speedup& speedup : n.peers) json["speedup_peers"].push_back(to_json(std::optional(speedup)));
-  return json;
-}
-
 }  // namespace
+
+template <class Archive>
+void fields(Archive& a, Any<ResultRow::Numbers> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, median_step_ms, p10_step_ms, p90_step_ms, first_step_ms, startup_ms,
+                  tokens_per_second, mfu_nanogpt, mfu_llmc)
+  a("memory_bytes", x.memory);
+  STEPLADDER_EACH(STEPLADDER_FIELD, final_loss)
+  a.if_any("compile", x.compile);
+  a.if_any("skipped_steps", x.skipped_steps);
+  a.if_any("break_even_steps", x.break_even_steps);
+  STEPLADDER_EACH(STEPLADDER_FIELD, val_loss)
+  a("speedup_previous", x.previous);
+  a("speedup_baseline", x.baseline);
+  a("speedup_peers", x.peers);
+}
+
+template <class Archive>
+void fields(Archive& a, Any<ResultRow> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, variant, backend, config, status, reason, rounds)
+  a.if_any("peer", x.peer);
+  if (x.throttled_rounds > 0) {
+    STEPLADDER_EACH(STEPLADDER_FIELD, throttled_rounds)
+    a("throttled", x.throttled());
+  }
+  if (x.numbers) fields(a, *x.numbers);
+}
+
+template <class Archive>
+void fields(Archive& a, Any<Speedup> auto& x) {
+  const auto& interval = x.ratio.interval;
+  a("ratio", x.ratio.value);
+  a("lo", interval ? std::optional(interval->lo) : std::nullopt);
+  a("hi", interval ? std::optional(interval->hi) : std::nullopt);
+  STEPLADDER_EACH(STEPLADDER_FIELD, against)
+}
 
 std::vector<ResultRow> aggregate(const Results& results) {
   std::vector<ResultRow> rows = rows_of(results);
@@ -136,7 +129,7 @@ std::vector<ResultRow> aggregate(const Results& results) {
 Json results_file_json(const Results& results) {
   Json json = to_json(results);
   json["variants"] = Json::array();
-  for (const ResultRow& row : aggregate(results)) json["variants"].push_back(to_json(row));
+  for (const ResultRow& row : aggregate(results)) json["variants"].push_back(Writer::write(row));
   for (const AblatedRung& row : ablated_rungs(results)) json["ablations"].push_back(to_json(row));
   for (const ScaledRun& row : scaling(results)) json["scaling"].push_back(to_json(row));
   for (const PredictedRun& row : predicted_scaling(results))

@@ -14,63 +14,46 @@ namespace stepladder {
 template <class T, class Struct>
 concept Any = std::same_as<std::remove_const_t<T>, Struct>;
 
+// Of fields that are named in a file as in their struct `x`.
+#define STEPLADDER_FIELD(name) a(#name, x.name);
+#define STEPLADDER_ADDED(name) a.added(#name, x.name);
+#define STEPLADDER_EACH(what, ...) NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(what, __VA_ARGS__))
+
+template <class Archive>
+void fields(Archive& a, Any<DeviceState> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_ADDED, sm_mhz, memory_mhz, power_w, temperature_c, throttle)
+}
+
 template <class Archive>
 void fields(Archive& a, Any<Step> auto& x) {
-  a("step", x.step);
-  a("warmup", x.warmup);
-  a("step_ms", x.step_ms);
-  a("device_ms", x.device_ms);
-  a("loss", x.loss);
-  a("grad_norm", x.grad_norm);
-  a("lr", x.lr);
-  a.added("sm_mhz", x.device.sm_mhz);
-  a.added("memory_mhz", x.device.memory_mhz);
-  a.added("power_w", x.device.power_w);
-  a.added("temperature_c", x.device.temperature_c);
-  a.added("throttle", x.device.throttle);
+  STEPLADDER_EACH(STEPLADDER_FIELD, step_ms, loss)
+  STEPLADDER_EACH(STEPLADDER_ADDED, device_ms, grad_norm, lr)
+  fields(a, x.device);
 }
 
 template <class Archive>
 void fields(Archive& a, Any<Memory> auto& x) {
-  a("live_peak", x.live_peak);
-  a("reserved_peak", x.reserved_peak);
-  a("process_peak", x.process_peak);
-  a("by_name", x.by_name);
+  STEPLADDER_EACH(STEPLADDER_FIELD, live_peak, reserved_peak, process_peak, by_name)
 }
 
 template <class Archive>
 void fields(Archive& a, Any<Compile> auto& x) {
-  a("search_ms", x.search_ms);
-  a("capture_ms", x.capture_ms);
-  a("searched", x.searched);
-  a("from_cache", x.from_cache);
+  STEPLADDER_EACH(STEPLADDER_FIELD, search_ms, capture_ms, searched, from_cache)
 }
 
 template <class Archive>
 void fields(Archive& a, Any<Summary> auto& x) {
-  a("median_step_ms", x.median_step_ms);
-  a("p10_step_ms", x.p10_step_ms);
-  a("p90_step_ms", x.p90_step_ms);
-  a("first_step_ms", x.first_step_ms);
-  a("startup_ms", x.startup_ms);
-  a("warmup_steps", x.warmup_steps);
-  a("tokens_per_second", x.tokens_per_second);
-  a("mfu_nanogpt", x.mfu_nanogpt);
-  a("mfu_llmc", x.mfu_llmc);
-  a("val_loss", x.val_loss);
+  STEPLADDER_EACH(STEPLADDER_FIELD, median_step_ms, p10_step_ms, p90_step_ms, first_step_ms, startup_ms,
+                  warmup_steps, tokens_per_second, mfu_nanogpt, mfu_llmc, val_loss)
   a("memory_bytes", x.memory);
   a.if_any("compile", x.compile);
   a.if_any("skipped_steps", x.skipped_steps);
-  a.added("throttled_steps", x.throttled_steps);
-  a.added("throttled", x.throttled);
+  STEPLADDER_EACH(STEPLADDER_ADDED, throttled_steps, throttled)
 }
 
 template <class Archive>
 void fields(Archive& a, Any<Rank> auto& x) {
-  a("rank", x.rank);
-  a("host", x.host);
-  a("device", x.device);
-  a("step_ms", x.step_ms);
+  STEPLADDER_EACH(STEPLADDER_FIELD, rank, host, device, step_ms)
   a("memory_bytes", x.memory);
   a.if_any("sm_mhz", x.sm_mhz);
   a.if_any("power_w", x.power_w);
@@ -78,17 +61,11 @@ void fields(Archive& a, Any<Rank> auto& x) {
 
 template <class Archive>
 void fields(Archive& a, Any<Run> auto& x) {
-  a("variant", x.variant);
-  a("source_hash", x.source_hash);
-  a("backend", x.backend);
+  STEPLADDER_EACH(STEPLADDER_FIELD, variant, source_hash, backend)
   a.if_any("peer", x.peer);
-  a("round", x.round);
-  a("status", x.status);
-  a("reason", x.reason);
-  a("config", x.config);
-  a("steps", x.steps);
+  STEPLADDER_EACH(STEPLADDER_FIELD, round, status, reason, config, steps)
   a.if_any("ranks", x.ranks);
-  a("summary", x.summary);
+  STEPLADDER_EACH(STEPLADDER_FIELD, summary)
   a.added("wall_ms", x.wall_ms);
 }
 

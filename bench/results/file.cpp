@@ -39,6 +39,19 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+/// A line for each field, and for each run or row.
+std::string file_text(const Json& json) {
+  std::string text;
+  for (const auto& [key, value] : json.items()) {
+    std::string items;
+    for (const Json& item : value.is_array() ? value : Json::array())
+      items += (items.empty() ? "\n" : ",\n") + dump(item);
+    text += cat(text.empty() ? "{\n" : ",\n", dump(key), ": ",
+                value.is_array() ? "[" + items + "]" : dump(value));
+  }
+  return text + "\n}\n";
+}
+
 /// Throws unless both are the same, naming the first field that differs.
 void require_same(const std::string& path, const std::string& field, const Json& was, const Json& now) {
   if (was == now) return;
@@ -59,11 +72,14 @@ void add_journal(Results& results, const std::string& text) {
   std::istringstream lines(text.substr(0, text.rfind('\n') + 1));
   std::string line;
   if (!std::getline(lines, line)) return;
-  if (const Json header = parse_json(line); header.value("context", Json()) != results.context) return;
-  while (std::getline(lines, line)) {
-    Run run = run_from(parse_json(line));
-    if (!results.find(run.variant, run.workload(), run.round)) results.runs.push_back(std::move(run));
-  }
+  const Json header = parse_json(line);
+  const int64_t schema = schema_of(header);
+  if (header.value("context", Json()) != results.context) return;
+  while (std::getline(lines, line)) try {
+      Run run = run_from(parse_json(line), schema);
+      if (!results.find(run.variant, run.workload(), run.round)) results.runs.push_back(std::move(run));
+    } catch (const InputError&) {  // costs that run alone
+    }
 }
 
 Json load_json(const std::string& path) try {
@@ -175,7 +191,7 @@ void ResultsFile::append(const Json& line) {
 }
 
 void ResultsFile::write_file() {
-  write_atomically(path_, dump(to_json_(results_), 1) + "\n");
+  write_atomically(path_, file_text(to_json_(results_)));
 }
 
 void ResultsFile::add(Run run) {

@@ -13,7 +13,7 @@
 
 namespace stepladder {
 
-/// FILE with the finished runs of its journal. A last journal line that a kill tore, and a journal of another
+/// FILE with the finished runs of its journal. Journal lines that are damaged, and a journal of another
 /// plan's, count for nothing. Throws InputError naming the file and what is wrong with it.
 Results load_results(const std::string& path);
 /// The same of what load_json() has read.

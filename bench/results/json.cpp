@@ -1,5 +1,8 @@
 #include "bench/results/json.h"
 
+#include <cmath>
+#include <set>
+
 #include "bench/base/text.h"
 #include "model/error.h"
 
@@ -11,12 +14,21 @@ constexpr int kMaxDepth = 32;
 }  // namespace
 
 Json parse_json(const std::string& text) {
-  const auto shallow = [](int depth, Json::parse_event_t, Json&) {
+  std::vector<std::set<std::string>> keys;  // of the objects around this place
+  const auto look = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    using Event = Json::parse_event_t;
     if (depth > kMaxDepth) throw InputError(cat("nested deeper than ", kMaxDepth));
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second)
+      throw InputError(cat("the key ", printable(dump(parsed), 100), " is there twice"));
+    if (event == Event::value && parsed.is_number_float())
+      if (const auto number = parsed.get<double>(); std::abs(number) < 0x1p53 && number == std::trunc(number))
+        parsed = static_cast<int64_t>(number);
     return true;
   };
   try {
-    return Json::parse(text, shallow);
+    return Json::parse(text, look);
   } catch (const Json::exception& e) {
     // what() is "[json.exception.parse_error.101] parse error at line 1, column 1: .."
     const std::string what = e.what();

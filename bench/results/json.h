@@ -11,16 +11,17 @@ namespace stepladder {
 /// Context, plan and runs: a results file but for the rows that follow from the runs.
 Json to_json(const Results& results);
 Json to_json(const Run& run);
-Json to_json(const Memory& memory);
-Json to_json(const Compile& compile);
 /// {"value": 1.02, "lo": 1.01, "hi": 1.03}, the value under `name`; lo and hi are null without an interval.
 Json to_json(const Estimate& estimate, const char* name = "value");
 
-/// Throw InputError naming what is missing or of the wrong type.
-Results results_from(const Json& json);
-Run run_from(const Json& json);
+/// The schema that a file names. Throws InputError unless this version reads it.
+int64_t schema_of(const Json& json);
+/// Of any schema that is read. Throw InputError naming what is missing or of the wrong type.
+Results results_from(Json json);
+Run run_from(Json json, int64_t schema = kSchema);
 
-/// Parses JSON nested at most 32 deep. Throws InputError with what is wrong.
+/// Parses JSON nested at most 32 deep, no key twice in an object; 1.0 is the same number as 1. Throws
+/// InputError with what is wrong.
 Json parse_json(const std::string& text);
 
 /// JSON as text. A path may hold any bytes; replacing them keeps it valid JSON.

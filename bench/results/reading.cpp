@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <limits>
+#include <set>
+#include <tuple>
 
 #include "bench/base/text.h"
 #include "bench/results/fields.h"
@@ -26,7 +28,9 @@ struct Place {
 
 class Reader {
  public:
-  Reader(const Json& json, const Place& place) : json_(json), place_(place) {
+  /// Of an object, or of row `row` of an object's columns.
+  Reader(const Json& json, const Place& place, std::optional<size_t> row = {})
+      : json_(json), place_(place), row_(row) {
     require(json.is_object(), place, "an object");
   }
 
@@ -35,7 +39,7 @@ class Reader {
     const auto found = json_.find(key);
     const Place place = {.parent = &place_, .name = key};
     if (found == json_.end()) throw InputError(cat(place.text(), " is missing"));
-    read(*found, value, place);
+    read(row_ ? (*found)[*row_] : *found, value, place);
   }
   template <class T>
   void added(const char* key, T& value) const {
@@ -54,28 +58,6 @@ class Reader {
   static void require(bool ok, const Place& place, const char* wanted) {
     if (!ok) throw InputError(cat(place.text(), " is not ", wanted));
   }
-  static void read(const Json& json, bool& value, const Place& place) {
-    require(json.is_boolean(), place, "true or false");
-    value = json.get<bool>();
-  }
-  static void read(const Json& json, double& value, const Place& place) {
-    require(json.is_number(), place, "a number");
-    value = json.get<double>();
-  }
-  static void read(const Json& json, int64_t& value, const Place& place) {
-    constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
-    require(json.is_number_integer() && !(json.is_number_unsigned() && json.get<uint64_t>() > kMax), place,
-            "a 64-bit whole number");
-    value = json.get<int64_t>();
-  }
-  static void read(const Json& json, std::string& value, const Place& place) {
-    require(json.is_string(), place, "a string");
-    value = json.get<std::string>();
-  }
-  static void read(const Json& json, Json& value, const Place& place) {
-    require(json.is_object(), place, "an object");
-    value = json;
-  }
   static void read(const Json& json, Status& value, const Place& place) {
     const auto known = std::find_if(std::begin(kStatuses), std::end(kStatuses),
                                     [&](Status status) { return json == name_of(status); });
@@ -90,6 +72,20 @@ class Reader {
   static void read(const Json& json, std::optional<T>& value, const Place& place) {
     if (!json.is_null()) read(json, value.emplace(), place);
   }
+  /// Their columns, all of one length; those of what is not known are not there.
+  static void read(const Json& json, std::vector<Step>& steps, const Place& place) {
+    require(json.is_object(), place, "an object of columns");
+    const auto ms = json.find("step_ms");
+    steps.resize(ms != json.end() ? ms->size() : 0);
+    for (const auto& [key, column] : json.items())
+      require(column.is_array() && column.size() == steps.size(),
+              Place{.parent = &place, .name = key.c_str()}, "a list as long as step_ms");
+    for (size_t i = 0; i < steps.size(); ++i) {
+      steps[i].step = static_cast<int64_t>(i);
+      const Reader reader(json, place, i);
+      fields(reader, steps[i]);
+    }
+  }
   template <class T>
   static void read(const Json& json, std::vector<T>& values, const Place& place) {
     require(json.is_array(), place, "a list");
@@ -99,16 +95,38 @@ class Reader {
   }
   template <class T>
   static void read(const Json& json, T& value, const Place& place) {
-    const Reader reader(json, place);
-    fields(reader, value);
+    constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
+    if constexpr (requires(const Reader reader) { fields(reader, value); }) {
+      const Reader reader(json, place);
+      fields(reader, value);
+    } else {
+      if constexpr (std::same_as<T, bool>) require(json.is_boolean(), place, "true or false");
+      if constexpr (std::same_as<T, double>) require(json.is_number(), place, "a number");
+      if constexpr (std::same_as<T, std::string>) require(json.is_string(), place, "a string");
+      if constexpr (std::same_as<T, Json>) require(json.is_object(), place, "an object");
+      if constexpr (std::same_as<T, int64_t>)
+        require(json.is_number_integer() && !(json.is_number_unsigned() && json.get<uint64_t>() > kMax),
+                place, "a 64-bit whole number");
+      value = json.get<T>();
+    }
   }
 
   const Json& json_;
   const Place& place_;
+  const std::optional<size_t> row_;
 };
 
-/// What summaries, rows and charts rely on.
-void validate(const Run& run, const std::string& where) {
+/// Schema 1's steps as columns. What is no such step makes columns that are refused.
+void upgrade(Json& run) {
+  if (!run.is_object() || !run.contains("steps") || !run["steps"].is_array()) return;
+  Json columns = {{"step_ms", Json::array()}};
+  for (const Json& step : run["steps"])
+    for (const auto& [key, value] : step.items()) columns[key].push_back(value);
+  run["steps"] = std::move(columns);
+}
+
+/// Marks the warm-up, and checks what summaries, rows and charts rely on.
+void finish(Run& run, const std::string& where) {
   const auto require = [&](bool ok, const char* problem) {
     if (!ok) throw InputError(cat(where, ": ", problem));
   };
@@ -118,45 +136,65 @@ void validate(const Run& run, const std::string& where) {
   };
   require(run.config.contains("model") && run.config["model"].is_string() && positive("B") && positive("T"),
           "config must name a model and positive B and T");
+  require(config_depth(run.config) <= kMaxConfigDepth, "config is nested too deep");
   require(
       !run.config.contains("world_size") || (positive("world_size") && run.config["world_size"] <= 1'000'000),
       "config's world_size is no number of devices");
-  for (const Step& step : run.steps) require(step.step_ms > 0.0, "a step's step_ms is not positive");
+  for (Step& step : run.steps) {
+    step.warmup = run.summary && step.step < run.summary->warmup_steps;
+    require(step.step_ms > 0.0, "a step's step_ms is not positive");
+  }
   for (const Rank& rank : run.ranks)
     for (const double ms : rank.step_ms) require(ms > 0.0, "a rank's step_ms is not positive");
   if (run.status != Status::ok) return;
   require(run.summary.has_value(), "is ok, yet has no summary");
   require(run.summary->median_step_ms > 0.0, "median_step_ms is not positive");
   require(run.summary->memory.live_peak >= 0, "live_peak is negative");
-  require(std::any_of(run.steps.begin(), run.steps.end(), [](const Step& step) { return !step.warmup; }),
+  require(std::ranges::any_of(run.steps, [](const Step& step) { return !step.warmup; }),
           "is ok, yet has no timed step");
   require(run.steps.back().loss.has_value(), "is ok, yet its last loss is not finite");
 }
 
 }  // namespace
 
-Run run_from(const Json& json) {
+int64_t schema_of(const Json& json) {
+  const Place place = {.name = "the file"};
+  int64_t schema = 0;
+  Reader(json, place)("schema", schema);
+  if (schema < 1 || schema > kSchema)
+    throw InputError(cat("schema ", schema, ", this version reads up to ", kSchema));
+  return schema;
+}
+
+Run run_from(Json json, int64_t schema) {
+  if (schema == 1) upgrade(json);
   Run run;
   const Place place = {.name = "run"};
   const Reader reader(json, place);
   fields(reader, run);
-  validate(run, "run");
+  finish(run, "run");
   return run;
 }
 
-Results results_from(const Json& json) {
+Results results_from(Json json) {
+  if (schema_of(json) == 1)
+    for (Json& run : json["runs"]) upgrade(run);
   const Place place = {.name = "the file"};
   const Reader reader(json, place);
-  int64_t schema = 0;
-  reader("schema", schema);
-  if (schema != kSchema) throw InputError(cat("schema ", schema, ", this version reads schema ", kSchema));
   Results results;
   reader("complete", results.complete);
   reader("context", results.context);
   reader("plan", results.plan);
   if (json.contains("stopped")) results.stopped = json["stopped"];
   reader("runs", results.runs);
-  for (size_t i = 0; i < results.runs.size(); ++i) validate(results.runs[i], cat("runs[", i, "]"));
+  std::set<std::tuple<std::string, std::string, int64_t>> seen;
+  for (size_t i = 0; i < results.runs.size(); ++i) {
+    Run& run = results.runs[i];
+    finish(run, cat("runs[", i, "]"));
+    if (!seen.emplace(run.variant, run.workload(), run.round).second)
+      throw InputError(cat("runs[", i, "]: another run of ", printable(run.variant, 100), ", ",
+                           printable(run.workload(), 100), ", round ", run.round, " is there already"));
+  }
   return results;
 }
 

@@ -25,6 +25,12 @@ bool is_apart(const Json& config) {
   return found != config.end() && *found == true;
 }
 
+int config_depth(const Json& config) {
+  int depth = 0;
+  for (const Json& value : config) depth = std::max(depth, value.is_structured() ? config_depth(value) : 0);
+  return depth + 1;
+}
+
 int64_t world_size(const Json& config) {
   const auto found = config.find("world_size");
   return found == config.end() ? 1 : found->get<int64_t>();
@@ -39,12 +45,11 @@ std::optional<bool> DeviceState::throttled() const {
   static const std::set<std::string> cuts = {"hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown",
                                              "hw_power_brake"};
   if (!throttle) return std::nullopt;
-  return std::any_of(throttle->begin(), throttle->end(),
-                     [](const std::string& reason) { return cuts.contains(reason); });
+  return std::ranges::any_of(*throttle, [](const std::string& reason) { return cuts.contains(reason); });
 }
 
 const Run* Results::find(const std::string& variant, const std::string& workload, int64_t round) const {
-  const auto found = std::find_if(runs.begin(), runs.end(), [&](const Run& run) {
+  const auto found = std::ranges::find_if(runs, [&](const Run& run) {
     return run.variant == variant && run.round == round && run.workload() == workload;
   });
   return found == runs.end() ? nullptr : &*found;

@@ -1,7 +1,7 @@
 // What was measured: runs, their steps and what they come to, as a results file keeps them
-// (docs/results-schema.md).
+// (reports/results.schema.json).
 //
-//   {"schema": 1, "complete": true, "context": {..}, "plan": {..}, "runs": [..], "variants": [..]}
+//   {"schema": 2, "complete": true, "context": {..}, "plan": {..}, "runs": [..], "variants": [..]}
 //
 // NaN and Infinity are never written: a loss that is not finite is null.
 #pragma once
@@ -17,7 +17,8 @@ namespace stepladder {
 
 using Json = nlohmann::ordered_json;
 
-inline constexpr int kSchema = 1;
+/// What is written. All from 1 on are read: in schema 1 steps were objects, since then they are columns.
+inline constexpr int kSchema = 2;
 
 enum class Status { ok, oom, unsupported, diverged, crash, timeout };
 const char* name_of(Status status);
@@ -82,6 +83,9 @@ struct Summary {
 /// workload are comparable. "... on 4 devices apart" where each trains by itself.
 std::string workload_of(const Json& config);
 bool is_apart(const Json& config);
+/// How deep lists and objects lie in a config: 1 where all its values are plain.
+int config_depth(const Json& config);
+inline constexpr int kMaxConfigDepth = 3;
 /// How many devices a run is on: config's world_size, 1 where there is none.
 int64_t world_size(const Json& config);
 /// Sequences in a step of all devices; 0 where an int64_t does not hold it.

@@ -119,7 +119,7 @@ std::vector<ResultRow> rows_of(const Results& results) {
   for (const Run& run : results.runs) {
     if (is_apart(run.config)) continue;
     const std::string workload = run.workload();
-    auto row = std::find_if(rows.begin(), rows.end(), [&](const ResultRow& r) {
+    auto row = std::ranges::find_if(rows, [&](const ResultRow& r) {
       return r.workload == workload && r.variant == run.variant && r.backend == run.backend;
     });
     if (row == rows.end()) {
@@ -136,7 +136,7 @@ std::vector<ResultRow> rows_of(const Results& results) {
   for (ResultRow& row : rows) {
     row.rounds = std::ssize(row.runs);
     row.throttled_rounds =
-        std::count_if(row.runs.begin(), row.runs.end(), [](const auto& r) { return r.second->throttled(); });
+        std::ranges::count_if(row.runs, [](const auto& r) { return r.second->throttled(); });
     if (!row.throttled()) drop_throttled(row.runs);
     if (row.status == Status::ok) row.numbers = numbers_of(row.runs);
   }

@@ -1,65 +1,9 @@
-#include "bench/results/fields.h"
-#include "bench/results/json.h"
+#include "bench/results/writer.h"
 
 namespace stepladder {
-namespace {
-
-class Writer {
- public:
-  template <class T>
-  void operator()(const char* key, const T& value) {
-    json_[key] = write(value);
-  }
-  template <class T>
-  void added(const char* key, const T& value) {
-    (*this)(key, value);
-  }
-  template <class T>
-  void if_any(const char* key, const T& value) {
-    if (!value.empty()) (*this)(key, value);
-  }
-  template <class T>
-  void if_any(const char* key, const std::optional<T>& value) {
-    if (value) (*this)(key, *value);
-  }
-
-  template <class T>
-  static Json write(const T& value) {
-    if constexpr (requires(Writer w) { fields(w, value); }) {
-      Writer writer;
-      fields(writer, value);
-      return writer.json_;
-    } else if constexpr (std::same_as<T, Status>) {
-      return name_of(value);
-    } else {
-      return value;
-    }
-  }
-  template <class T>
-  static Json write(const std::optional<T>& value) {
-    return value ? write(*value) : Json();
-  }
-  template <class T>
-  static Json write(const std::vector<T>& values) {
-    Json array = Json::array();
-    for (const T& value : values) array.push_back(write(value));
-    return array;
-  }
-
- private:
-  Json json_ = Json::object();
-};
-
-}  // namespace
 
 Json to_json(const Run& run) {
   return Writer::write(run);
-}
-Json to_json(const Memory& memory) {
-  return Writer::write(memory);
-}
-Json to_json(const Compile& compile) {
-  return Writer::write(compile);
 }
 
 Json to_json(const Results& results) {

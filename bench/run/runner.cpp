@@ -39,6 +39,16 @@ constexpr const char* kKind<std::string> = "a string ";
 template <>
 constexpr const char* kKind<std::vector<std::string>> = "a list of strings ";
 
+/// Without digits that nobody measured: clocks count nanoseconds, the rest are floats.
+Step as_measured(Step step) {
+  step.step_ms = std::round(step.step_ms * 1e6) / 1e6;
+  if (!(step.step_ms > 0.0 && std::isfinite(step.step_ms)))
+    throw BadReport(cat("step ", step.step, " took no time that a clock could tell"));
+  for (auto* number : {&step.device_ms, &step.loss, &step.grad_norm, &step.lr})
+    if (*number) *number = of_float(**number);
+  return step;
+}
+
 template <class T>
 bool is(const Event& value) {
   if constexpr (std::is_same_v<T, double>) return value.is_number();
@@ -161,6 +171,7 @@ class Report {
       throw BadReport(cat("it is rank ", value_if<int64_t>(event, "rank").value_or(rank_), " of ",
                           value_if<int64_t>(config, "world_size").value_or(request_.devices),
                           ", was started as rank ", rank_, " of ", request_.devices));
+    if (config_depth(config) > kMaxConfigDepth) throw BadReport("its config is nested too deep");
     for (const auto& [key, value] : config.items())
       if (!run_.config.contains(key)) run_.config[key] = value;
     startup_ms = duration_at(event, "startup_ms", request_.timeout_s);
@@ -193,7 +204,7 @@ class Report {
                    number_if(event, "power_w"), value_if<int64_t>(event, "temperature_c"),
                    value_if<std::vector<std::string>>(event, "throttle")};
     if (request_.telemetry && first_) step.device = request_.telemetry->sample();
-    run_.steps.push_back(step);
+    run_.steps.push_back(as_measured(step));
     if (first_) on_step_(step);
   }
 

@@ -8,7 +8,7 @@
 
 #include "bench/base/statistics.h"
 #include "bench/base/text.h"
-#include "bench/results/json.h"
+#include "bench/results/writer.h"
 #include "bench/rung/this_process.h"
 #include "model/atomic_file.h"
 #include "model/cpu/parallel.h"
@@ -165,8 +165,8 @@ void Reporter::end() {
   const CompileInfo compile = session_.ops->graph().info();
   if (compile.search_ms + compile.capture_ms > 0.0)
     end["compile"] =
-        to_json(Compile{compile.search_ms, compile.capture_ms, compile.searched, compile.from_cache});
-  end["memory_bytes"] = to_json(
+        Writer::write(Compile{compile.search_ms, compile.capture_ms, compile.searched, compile.from_cache});
+  end["memory_bytes"] = Writer::write(
       Memory{session_.arena->bytes(), memory.reserved_peak, memory.process_peak, by_group(*session_.arena)});
   events_.write(end);
   if (!session_.settings.times.empty() && session_.is_first())

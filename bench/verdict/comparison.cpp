@@ -104,7 +104,7 @@ std::vector<std::string> notes(const Results& base, const Results& next,
   if (!same.empty())
     lines.push_back(
         cat(all ? "Every rung" : join(same, ", "),
-            ": the same sources (the rung's file and model/) in BASE and NEW, so this compares the "
+            ": the same sources (the rung's file and what it calls) in BASE and NEW, so this compares the "
             "machine with itself",
             known && base_commit != commit && all
                 ? "; the commits differ, so unless neither touches them one of the two is STALE."

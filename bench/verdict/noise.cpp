@@ -22,7 +22,7 @@ Noise noise_from(const Json& json) {
   };
   require(json.is_object() && json.value("kind", Json()) == kKind,
           "is no noise file; `stepladder calibrate` writes one");
-  require(json.value("schema", Json()) == kSchema, cat("this version reads schema ", kSchema));
+  schema_of(json);
   for (const char* key : {"context", "plan"})
     require(json.contains(key) && json[key].is_object(), cat(key, " is not an object"));
   require(json.contains("variants") && json["variants"].is_array(), "variants is not a list");

@@ -1,6 +1,6 @@
 // What a machine shows where nothing changed: the file that `stepladder calibrate` writes.
 //
-//   {"schema": 1, "kind": "noise", "context": {..}, "plan": {"steps": 40, "warmup": 10},
+//   {"schema": 2, "kind": "noise", "context": {..}, "plan": {"steps": 40, "warmup": 10},
 //    "variants": [{"variant": "02_tf32", "workload": "gpt2 B=16 T=1024", "log_ratios": [0.0012, ..]}]}
 #pragma once
 

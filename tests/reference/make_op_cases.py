@@ -141,6 +141,7 @@ def embedding():
         case("embedding_backward" + suffix,
              lambda tokens, dout: gradient(lambda w: F.embedding(tokens, w), dout, f64(wte)),
              {"tokens": tokens, "dout": dout}, ["dwte"], {"dwte": normal(V, C)}, reduce=B * T)
+        normal(B, T, C)  # of no case: so that the draws after it stay what they were
         case("position_backward" + suffix,
              lambda dout: gradient(lambda w: w[:T].expand(B, T, C), dout, f64(wpe)),
              {"dout": dout}, ["dwpe"], {"dwpe": normal(T + 2, C)}, reduce=B)
@@ -279,6 +280,7 @@ def attention():
              ["q", "k", "v"])
         case("merge_qkv" + suffix, lambda q, k, v: torch.cat([merge(q), merge(k), merge(v)], -1),
              {"q": q, "k": k, "v": v}, ["qkv"])
+        normal(3 * C)  # of no case, as above
         case("split_heads" + suffix, lambda x: heads(x), {"x": x}, ["out"])
         case("merge_heads" + suffix, lambda x: merge(x), {"x": q}, ["out"])
 

@@ -1,0 +1,70 @@
+// Structs as JSON, by their fields().
+#pragma once
+
+#include <algorithm>
+
+#include "bench/results/fields.h"
+#include "bench/results/json.h"
+
+namespace stepladder {
+
+class Writer {
+ public:
+  template <class T>
+  void operator()(const char* key, const T& value) {
+    json_[key] = write(value);
+  }
+  template <class T>
+  void added(const char* key, const T& value) {
+    (*this)(key, value);
+  }
+  template <class T>
+  void if_any(const char* key, const T& value) {
+    if (!value.empty()) (*this)(key, value);
+  }
+  template <class T>
+  void if_any(const char* key, const std::optional<T>& value) {
+    if (value) (*this)(key, *value);
+  }
+
+  template <class T>
+  static Json write(const T& value) {
+    if constexpr (requires(Writer w) { fields(w, value); }) {
+      Writer writer;
+      fields(writer, value);
+      return writer.json_;
+    } else if constexpr (std::same_as<T, Status>) {
+      return name_of(value);
+    } else {
+      return value;
+    }
+  }
+  static Json write(const Estimate& estimate) { return to_json(estimate); }
+  template <class T>
+  static Json write(const std::optional<T>& value) {
+    return value ? write(*value) : Json();
+  }
+  /// A column for each field. One of which nothing is known is left out, but for the loss.
+  static Json write(const std::vector<Step>& steps) {
+    Json all = {{"step_ms", Json::array()}, {"loss", Json::array()}}, columns;
+    for (const Step& step : steps) {
+      const Json one = write<Step>(step);
+      for (const auto& [key, value] : one.items()) all[key].push_back(value);
+    }
+    for (auto& [key, column] : all.items())
+      if (columns.size() < 2 || std::ranges::any_of(column, [](const Json& x) { return !x.is_null(); }))
+        columns[key] = std::move(column);
+    return columns;
+  }
+  template <class T>
+  static Json write(const std::vector<T>& values) {
+    Json array = Json::array();
+    for (const T& value : values) array.push_back(write(value));
+    return array;
+  }
+
+ private:
+  Json json_ = Json::object();
+};
+
+}  // namespace stepladder

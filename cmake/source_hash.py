@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Which sources a trainer's numbers depend on, and a hash over them.
+
+Usage: source_hash.py NAME FILE OUT   writes the header that the build includes into trainer FILE: its NAME, and the
+                                      hash of its sources. Leaves OUT alone where it says so already.
+
+These count: the trainer's file; of each op that it names, or that a part of model/ that it includes names for it, the
+header in model/ops/ and the files that run it; what those include; and all that belongs to no op, for every trainer.
+"""
+
+import hashlib
+import re
+import sys
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parent.parent
+BACKENDS = ("model/cpu/cpu.h", "model/cuda/cuda.h")  # what these declare counts for every trainer
+
+
+class Model:
+    """The sources in model/ of a checkout, and how they hang together."""
+
+    def __init__(self, root: Path) -> None:
+        paths = [path for path in root.glob("model/**/*") if path.suffix in (".h", ".cuh", ".cpp", ".cu")]
+        self.bytes = {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(paths)}
+        self.text = {file: code(data) for file, data in self.bytes.items()}
+        self.header_of = {name: file for file, text in self.text.items() if file.startswith("model/ops/")
+                          for name in re.findall(r"^(?:struct|class|enum class) (\w+) ", text, re.M)
+                          if PurePosixPath(file).name != "op.h"}
+        self.ops_in = {file: set(re.findall(r"\b(\w+)::run\((?:Cpu|Cuda)&", text)) for file, text in self.text.items()}
+        self.included = {file: [name for name in includes(text) if name in self.text]
+                         for file, text in self.text.items()}
+        self.sources = [file for file in self.text if file.endswith((".cpp", ".cu"))]
+        self.defining = {file: self._defining(file) for file in self.text if file.endswith(".h")}
+        self.of_all = [file for file in self.sources if not self.ops_in[file] and not self._is_private(file)]
+        self.of_all += [file for header in BACKENDS for file in self.defining.get(header, ())]
+
+    def _defining(self, header: str) -> list[str]:
+        """The sources that hold what a header declares: its functions, its classes' members."""
+        names = re.findall(r"^(?!#)[^;\s][^;(]*\b(\w+)\(", self.text[header], re.M)
+        classes = re.findall(r"^(?:class|struct) (\w+)", self.text[header], re.M)
+        these = "|".join([*names, *(rf"{name}::~?\w+" for name in classes)])
+        begins = re.compile(rf"^(?!#)\S[^;\n]*\b(?:{these})\(", re.M)
+        using = [file for file in self.sources if header in self.included[file]]
+        return [file for file in using if these and begins.search(self.text[file])]
+
+    def _is_private(self, source: str) -> bool:
+        """Whether a source without ops holds what files with ops alone use: then it counts where they do."""
+        for header, defining in self.defining.items():
+            users = [file for file in self.sources if header in self.included[file] and file not in defining]
+            if source in defining and users and all(self.ops_in[file] for file in users):
+                return True
+        return False
+
+    def counted(self, text: str) -> list[str]:
+        """Files of model/ that the numbers of a trainer of this text depend on."""
+        files: set[str] = set()
+
+        def add(file: str) -> None:
+            if file not in files:
+                files.add(file)
+                for name in self.included[file]:
+                    if file != "model/ops.h" or name not in self.header_of.values():  # which includes all of them
+                        add(name)
+
+        called: set[str] = set()
+
+        def call(source: str) -> None:
+            if source in called:
+                return
+            called.add(source)
+            add(source)
+            for header in set(self.included[source]).difference(BACKENDS):
+                for file in self.defining.get(header, ()):
+                    call(file)
+
+        for file in self.of_all:
+            add(file)
+        own = [name for name in includes(text) if name in self.text]
+        words = set(re.findall(r"\w+", " ".join([text, *(self.text[file] for header in own
+                                                         for file in (header, *self.defining.get(header, ())))])))
+        for name in words & self.header_of.keys():
+            add(self.header_of[name])
+        for file, ops in self.ops_in.items():
+            if ops & words:
+                call(file)
+        return sorted(files)
+
+
+def code(data: bytes) -> str:
+    """Without comments, in which any op may be named."""
+    return re.sub(r"//.*", "", data.decode(errors="replace"))
+
+
+def includes(text: str) -> list[str]:
+    return re.findall(r'^#include "(model/[^"]+)"', text, re.M)
+
+
+def source_hash(file: Path, model: Model) -> str:
+    """SHA-256 over the SHA-256s of a trainer's file and of the files of model/ that count for it."""
+    data = file.read_bytes()
+    parts = [data, *(model.bytes[name] for name in model.counted(code(data)))]
+    return hashlib.sha256("".join(hashlib.sha256(part).hexdigest() for part in parts).encode()).hexdigest()
+
+
+def main(name: str, file: str, out: str) -> None:
+    digest = source_hash(Path(file), Model(ROOT))
+    text = f'#define STEPLADDER_RUNG_NAME "{name}"\n#define STEPLADDER_SOURCE_HASH "{digest}"\n'
+    path = Path(out)
+    if not path.exists() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

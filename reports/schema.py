@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""The contract of Stepladder's files, results.schema.json: reads a file and holds it to that.
+
+Usage: schema.py FILE...   whether each holds what the contract says, and nothing besides: exit status 0, else 2
+       schema.py --page    docs/results-schema.md, made from the contract
+"""
+
+import json
+import sys
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+
+SCHEMA = json.loads(Path(__file__).with_name("results.schema.json").read_text(encoding="utf-8"))
+KINDS = ("results", "profile", "noise", "comparison", "history")
+
+
+class ResultsError(Exception):
+    """What is wrong with a file, on one line."""
+
+
+def plain(value: object, limit: int = 60) -> str:
+    """One line of foreign text: control characters as '?', cut to `limit`."""
+    text = "".join(c if c.isprintable() else "?" for c in str(value))
+    return text if len(text) <= limit else text[:limit - 1] + "…"
+
+
+def kind_of(data: dict) -> str:
+    return "profile" if "profile" in data else data.get("kind", "results")
+
+
+def load(path: Path, strict: bool = False) -> dict:
+    """A file that holds to the contract; where `strict`, nothing besides. One of schema 1 is as if written today.
+    Throws ResultsError naming it and what is wrong with it."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_finite, parse_float=_finite,
+                          parse_int=_whole, object_pairs_hook=_object)
+    except OSError as error:
+        raise ResultsError(f"{path}: {error.strerror}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ResultsError(f"{path}: not JSON: {error}") from None
+    except ValueError as error:
+        raise ResultsError(f"{path}: {error}") from None
+    if not isinstance(data, dict) or data.get("schema") not in (1, 2):
+        found = plain(data.get("schema")) if isinstance(data, dict) else "none"
+        raise ResultsError(f"{named(path, data)}: schema {found}, expected 1 or 2")
+    upgrade(data)
+    if error := best_match(_validator(kind_of(data), strict).iter_errors(data)):
+        what = error.message if len(error.message) < 200 else f"not {error.validator} {error.validator_value}"
+        where = plain(error.json_path[2:] or "the file", 200)
+        raise ResultsError(f"{named(path, data)}: {where}: {plain(what, 200)}")
+    return data
+
+
+def named(path: Path, data: dict) -> str:
+    """What an error calls the file: by what the user gave to `stepladder report`."""
+    report = data.get("report") if isinstance(data, dict) else None
+    return plain(report.get("path", path) if isinstance(report, dict) else path, 400)
+
+
+def upgrade(data: dict) -> None:
+    """Makes schema 2 of schema 1, whose steps were objects. What is no such step is left, and refused later."""
+    if data["schema"] == 1 and isinstance(data.get("runs"), list):
+        for run in data["runs"]:
+            steps = run.get("steps") if isinstance(run, dict) else None
+            if isinstance(steps, list) and all(isinstance(step, dict) for step in steps):
+                keys = dict.fromkeys(chain(("step_ms", "loss"), *steps))
+                run["steps"] = {key: [step.get(key) for step in steps] for key in keys if key not in ("step", "warmup")}
+    data["schema"] = 2
+
+
+def _finite(text: str) -> float:
+    if abs(number := float(text)) < float("inf"):
+        return number
+    raise ValueError(f"{plain(text)} is not finite")
+
+
+def _whole(text: str) -> int:
+    if len(text) < 20 and abs(number := int(text)) < 2**63:
+        return number
+    raise ValueError(f"{plain(text)} is no 64-bit whole number")
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        raise ValueError(f"a key is there twice among {plain(', '.join(data), 200)}")
+    return data
+
+
+@cache
+def _validator(kind: str, strict: bool) -> Draft202012Validator:
+    defs = {name: {"additionalProperties": False} | schema if strict and "properties" in schema else schema
+            for name, schema in SCHEMA["$defs"].items()}
+    return Draft202012Validator({"$ref": f"#/$defs/{kind if kind in KINDS else 'results'}", "$defs": defs})
+
+
+# ---- the page of the documentation -----------------------------------------------------------------------------------
+
+
+def page() -> str:
+    """A section for each object with a title, in the order that they are first needed."""
+    order: list[str] = []
+
+    def visit(name: str) -> None:
+        if name in order or "properties" not in SCHEMA["$defs"][name]:
+            return
+        order.append(name)
+        for schema in SCHEMA["$defs"][name]["properties"].values():
+            for ref in _refs(schema):
+                visit(ref)
+
+    for kind in KINDS:
+        visit(kind)
+    text = "<!-- made by reports/schema.py --page from reports/results.schema.json; edit that -->\n\n" \
+        f"# {SCHEMA['title']}\n\n{SCHEMA['description']}\n"
+    for name in order:
+        schema = SCHEMA["$defs"][name]
+        text += f"\n{'##' if name in KINDS else '###'} {schema.get('title', name.capitalize())}\n\n"
+        if "description" in schema:
+            text += schema["description"] + "\n\n"
+        text += "| field | type | holds |\n|---|---|---|\n"
+        for key, field in schema["properties"].items():
+            optional = "" if key in schema.get("required", ()) else ", optional"
+            text += f"| `{key}` | {_type_of(field)}{optional} | {field.get('description', '')} |\n"
+        for example in schema.get("examples", ()):
+            text += f"\n```json\n{json.dumps(example)}\n```\n"
+    return text
+
+
+def _refs(schema: dict) -> list[str]:
+    inner = [schema.get("items"), schema.get("additionalProperties"), *schema.get("anyOf", ())]
+    return [name for part in inner if isinstance(part, dict) for name in _refs(part)] + \
+        [schema[key].rsplit("/", 1)[1] for key in ("$ref",) if key in schema]
+
+
+def _type_of(schema: dict) -> str:
+    if "anyOf" in schema:
+        return " or ".join(map(_type_of, schema["anyOf"]))
+    if "$ref" in schema:
+        name = schema["$ref"].rsplit("/", 1)[1]
+        target = SCHEMA["$defs"][name]
+        if "properties" not in target:
+            return _type_of(target)
+        title = target.get("title", name.capitalize())
+        return f"[{title}](#{title.lower().replace(' ', '-').replace(',', '')})"
+    if "items" in schema:
+        return f"list of {_type_of(schema['items'])}"
+    if isinstance(schema.get("additionalProperties"), dict):
+        return f"{_type_of(schema['additionalProperties'])} by name"
+    if "const" in schema or "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+    types = schema["type"]
+    return types if isinstance(types, str) else " or ".join(types)
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["--page"]:
+        print(page(), end="")
+        return 0
+    try:
+        for path in arguments:
+            load(Path(path), strict=True)
+    except ResultsError as error:
+        print(f"schema: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,107 @@
+"""The contract of the files, and how files are held to it."""
+
+import json
+import re
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent
+sys.path[:0] = [str(TESTS.parent / "reports"), str(TESTS)]
+try:
+    import results
+    import schema
+    from charts_test import profile, sample
+    from jsonschema import Draft202012Validator
+except ModuleNotFoundError as missing:
+    raise unittest.SkipTest(f"no {missing.name}: the reports' Python packages are not installed") from None
+
+DATA = TESTS / "data/schema1"
+
+
+def old():
+    """A file of schema 1, as it was written."""
+    expected = json.loads((DATA / "expected.json").read_text())
+    data = json.loads((DATA / "results.json").read_text())
+    data["runs"] += [json.loads(line) for line in (DATA / "journal.jsonl").read_text().splitlines()[1:]]
+    return data | {key: expected[key] for key in ("variants", "scaling")}
+
+
+def load(data, **how):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "results.json")
+        path.write_text(data if isinstance(data, str) else json.dumps(data))
+        return schema.load(path, **how)
+
+
+class Contract(unittest.TestCase):
+    def test_it_is_a_json_schema_whose_examples_hold(self):
+        Draft202012Validator.check_schema(schema.SCHEMA)
+        for name, part in schema.SCHEMA["$defs"].items():
+            for example in part.get("examples", ()):
+                validator = Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": schema.SCHEMA["$defs"]})
+                self.assertEqual(list(validator.iter_errors(example)), [])
+
+    def test_the_documentation_is_made_from_it(self):
+        page = (TESTS.parent / "docs/results-schema.md").read_text(encoding="utf-8")
+        self.assertEqual(page, schema.page(), "reports/schema.py --page >docs/results-schema.md renews it")
+        titles = re.findall("^#+ (.*)", page, re.M)
+        anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+        self.assertEqual(set(re.findall(r"\]\(#([^)]*)\)", page)) - anchors, set())
+
+    def test_every_field_says_what_it_holds(self):
+        for name, part in schema.SCHEMA["$defs"].items():
+            if "title" in part:
+                silent = [key for key, field in part["properties"].items() if "description" not in field]
+                self.assertEqual(silent, [], name)
+
+
+class Files(unittest.TestCase):
+    def refused(self, data, *words, **how):
+        with self.assertRaises(schema.ResultsError) as caught:
+            load(data, **how)
+        said = str(caught.exception)
+        self.assertEqual(said.count("\n"), 0)
+        for word in ("results.json", *words):
+            self.assertIn(word, said)
+
+    def test_steps_of_schema_1_are_read_as_columns(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "results.json")
+            path.write_text(json.dumps(old()))
+            read = results.read(path)
+        run = next(run for run in old()["runs"] if run["variant"] == "13_cuda_graphs" and run["round"] == 1)
+        row = read.workloads[0].find("13_cuda_graphs")
+        self.assertEqual(row.rounds[1]["step_ms"], [step["step_ms"] for step in run["steps"]])
+        self.assertEqual(row.rounds[1]["power_w"], [step["power_w"] for step in run["steps"]])
+        self.assertEqual(row.warmup, sum(step["warmup"] for step in run["steps"]))
+        self.assertEqual(row.over_rounds("loss")[0], run["steps"][0]["loss"])
+        self.assertEqual(load(old())["schema"], 2)
+
+    def test_a_field_that_is_not_in_the_contract_is_seen_where_asked_for(self):
+        data = sample()
+        load(data, strict=True)
+        data["runs"][0]["joules"] = 1
+        load(data)
+        self.refused(data, "joules", "runs[0]", strict=True)
+
+    def test_what_does_not_hold_is_named_with_its_place(self):
+        for change, words in (({"runs": 3}, ["runs"]), ({"schema": 3}, ["schema 3"]), ({"schema": "2"}, ["schema"])):
+            self.refused(sample() | change, *words)
+        data = sample()
+        data["runs"][1]["config"]["x"] = [[[1]]]
+        self.refused(data, "runs[1].config.x")
+        data = profile()
+        del data["profile"]["kernel_types"][0]["type"]
+        self.refused(data, "profile.kernel_types[0]", "type")
+
+    def test_a_key_that_is_there_twice_and_numbers_that_are_none_are_refused(self):
+        text = json.dumps(sample())
+        self.refused(text.replace('"round": 0', '"round": 0, "round": 0', 1), "round")
+        self.refused(text.replace('"round": 0', f'"round": {10**30}', 1), "64-bit")
+        self.refused(text.replace('"startup_ms": 640.0', '"startup_ms": 1e999', 1), "1e999")
+
+
+if __name__ == "__main__":
+    unittest.main()

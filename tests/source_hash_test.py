@@ -1,0 +1,87 @@
+"""Which sources a rung's hash covers."""
+
+import re
+import shutil
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "cmake"))
+from source_hash import Model, code, source_hash  # noqa: E402
+
+RUNGS = sorted((ROOT / "variants").glob("[0-9][0-9]_*.cpp"))
+SUFFIXES = (".h", ".cuh", ".cpp", ".cu")
+
+
+def changed_by(*touched, rung=RUNGS[0]):
+    """Whether a rung's hash is another after a change to these files of model/."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(ROOT / "model", Path(folder, "model"))
+        before = source_hash(rung, Model(Path(folder)))
+        for file in touched:
+            path = Path(folder, file)
+            path.write_text(path.read_text() + "// touched\n")
+        return source_hash(rung, Model(Path(folder))) != before
+
+
+def calling(op):
+    return next(rung for rung in RUNGS if f"ops({op}{{" in rung.read_text())
+
+
+class SourceHash(unittest.TestCase):
+    def test_an_op_that_a_rung_does_not_call_leaves_its_hash(self):
+        model = Model(ROOT)
+        for op in ("AttentionForward", "Quantize", "LinearForward", "AdamWStep"):
+            self.assertNotIn(f"{op}{{", RUNGS[0].read_text())
+        self.assertFalse(changed_by("model/cpu/flash_attention.cpp", "model/cuda/flash_attention.cu",
+                                    "model/cuda/attention_cudnn.cpp", "model/cpu/fp8.cpp", "model/cuda/fp8.cu",
+                                    "model/cuda/fp8.cuh", "model/ops/fp8.h", "model/cpu/linear.cpp",
+                                    "model/cuda/adamw.cu"))
+        self.assertEqual(set(model.ops_in["model/cpu/flash_attention.cpp"]), {"AttentionForward", "AttentionBackward"})
+
+    def test_an_op_that_it_calls_and_what_that_includes_change_it(self):
+        for file in ("model/ops/rows.h", "model/cpu/rows.cpp", "model/cuda/rows.cu", "model/cuda/softmax.cu",
+                     "model/cuda/long_softmax.h", "model/cuda/wide.cuh", "model/cpu/statistics.h", "model/ops/op.h",
+                     "model/cpu/matmul.cpp", "model/cuda/matmul_plans.cpp"):
+            self.assertTrue(changed_by(file), file)
+
+    def test_what_belongs_to_no_op_changes_every_rung(self):
+        for file in ("model/arena.cpp", "model/data.cpp", "model/ops.h", "model/cuda/device.cpp",
+                     "model/cpu/parallel.cpp"):
+            for rung in (RUNGS[0], RUNGS[-1]):
+                self.assertTrue(changed_by(file, rung=rung), file)
+
+    def test_what_lies_beside_an_op_counts_with_it(self):
+        for file in ("model/cuda/flash_attention.cu", "model/cuda/attention_cudnn.cpp"):
+            self.assertTrue(changed_by(file, rung=calling("AttentionForward")), file)
+        scaled = calling("ScaledCausalSoftmaxForward")
+        self.assertNotIn("ops(CausalSoftmaxForward{", scaled.read_text())
+        self.assertTrue(changed_by("model/cuda/softmax.cu", rung=scaled), "its long rows are computed there")
+
+    def test_ops_that_a_part_of_the_model_calls_for_a_rung_count(self):
+        model = Model(ROOT)
+        self.assertNotIn("model/cuda/fp8.cu", model.counted('#include "model/gpt2.h"\n'))
+        self.assertIn("model/cuda/fp8.cu", model.counted('#include "model/gpt2.h"\n#include "model/fp8_linears.h"\n'))
+
+    def test_every_op_of_every_rung_counts_with_all_of_its_files(self):
+        model = Model(ROOT)
+        every = {file for file in model.text if file.endswith(SUFFIXES)}
+        for rung in RUNGS:
+            text = code(rung.read_bytes())
+            counted = set(model.counted(text))
+            called = set(re.findall(r"ops\((\w+)\{", text))
+            self.assertTrue(called)
+            for op in called:
+                self.assertIn(model.header_of[op], counted)
+                self.assertEqual({file for file in every if op in model.ops_in[file]} - counted, set(), op)
+                self.assertEqual(len([file for file in every if op in model.ops_in[file]]), 2, f"{op}: CPU and CUDA")
+        self.assertEqual(every - {file for rung in RUNGS for file in model.counted(rung.read_text())}, set())
+
+    def test_a_comment_that_names_an_op_calls_none(self):
+        self.assertNotIn("model/cuda/fp8.cu", Model(ROOT).counted(code(b"// as Quantize does\n")))
+
+
+if __name__ == "__main__":
+    unittest.main()
