@@ -295,7 +295,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       ROW(LogSoftmaxForward{o.f32({o.B, o.T, o.V}), o.x({o.B, o.T, o.V})}),
       ROW(LogSoftmaxBackward{o.x({o.B, o.T, o.V}), o.f32({o.B, o.T, o.V}), o.f32({o.B, o.T, o.V})}),
       ROW(NllLossForward{o.f32({o.B, o.T}), o.f32({o.B, o.T, o.V}), o.tokens()}),
-      ROW(NllLossBackward{o.f32({o.B, o.T, o.V}), o.tokens(), 1.0F}),
+      ROW(NllLossBackward{o.f32({o.B, o.T, o.V}), o.tokens(), {1.0F}}),
       ROW(AddMean{o.f32({1}), o.f32({o.B, o.T})}),
       row([](Operands& o) {
         const Tensor logits = o.x({o.B, o.T, o.V});
@@ -303,7 +303,7 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       }),
       row([](Operands& o) {
         const Tensor logits = o.x({o.B, o.T, o.V});
-        return CrossEntropyForwardBackward{o.f32({o.B, o.T}), logits, o.tokens(), logits.cols(), 1e-3F};
+        return CrossEntropyForwardBackward{o.f32({o.B, o.T}), logits, o.tokens(), logits.cols(), {1e-3F}};
       }),
       ROW(SumOfSquares{o.f32({1}), o.x({4 * o.C, o.C})}),
       ROW(ClipFactor{o.f32({1}), o.f32({1}), o.f32({148}), 1.0F}),

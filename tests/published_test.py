@@ -37,7 +37,7 @@ def table(source, title, measured):
 
 LADDER = {"00_fp32_baseline": 400.0, "05_mixed_precision": 100.0, "08_fused_elementwise": 50.0, "09_flash_attention": 40.0,
           "10_padded_vocab": 32.0}
-PROFILE = profiles.read(published.ROOT / "reports/h200/profile_09.json")
+PROFILE = profiles.read(published.ROOT / "reports/h200/earlier/profile_09.json")
 GUNTON = ("gunton-2024-07", "Step time on an A100")
 
 

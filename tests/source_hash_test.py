@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "cmake"))
 from source_hash import Model, code, source_hash  # noqa: E402
 
-RUNGS = sorted((ROOT / "variants").glob("[0-9][0-9]_*.cpp"))
+RUNGS = [*sorted((ROOT / "variants").glob("[0-9][0-9]_*.cpp")), *sorted((ROOT / "variants/beside").glob("*.cpp"))]
 SUFFIXES = (".h", ".cuh", ".cpp", ".cu")
 
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <ranges>
 
 #include "bench/base/text.h"
 #include "bench/results/json.h"
@@ -193,11 +192,11 @@ std::vector<Ablation> ablations() {
     const Rung& reference = rung.needs.empty() ? first : found.at("only/" + rung.needs).row;
     add("only", rung, reference, only_row(rung, reference));
   }
-  for (const Rung& rung : std::views::reverse(rungs)) {
-    const auto needing = std::ranges::find(rungs, rung.name, &Rung::needs);
-    const bool with_it = source_of("without/" + rung.name) == "merge" && needing != rungs.end();
+  for (auto rung = rungs.rbegin(); rung != rungs.rend(); ++rung) {
+    const auto needing = std::ranges::find(rungs, rung->name, &Rung::needs);
+    const bool with_it = source_of("without/" + rung->name) == "merge" && needing != rungs.end();
     const Rung& reference = with_it ? found.at("without/" + needing->name).row : last;
-    add("without", rung, reference, without_row(rung, last, reference));
+    add("without", *rung, reference, without_row(*rung, last, reference));
   }
   std::vector<Ablation> all;
   for (const Rung& rung : rungs)
