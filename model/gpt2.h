@@ -80,14 +80,14 @@ struct TrainerTensors {
   Tensor logits = {};  // (B,T,Vp), Vp >= V: what is beyond V is padding
   Tensor loss = {};    // (1) sum over micro-batches of the mean loss
   Tensor norm = {};    // (1) global gradient norm, before clipping
-  /// Resumable state too: with fp16 (4) as ClipGradNorm has it, with FP8 as UpdateScales has it, 0 where nothing
-  /// is known yet; else empty.
+  /// Resumable state too: with fp16 (4) as ClipGradNorm has it, with FP8 as UpdateScales has it, 0 where
+  /// nothing is known yet; else empty.
   Tensor loss_scaler = {}, fp8_history = {};
 };
 
 /// What a rung is. Its members and constructor only allocate from the arena, so that a planning arena tells a
-/// rung's memory. No call but train_loss(), grad_norm(), skipped_steps(), evaluate() and next_logits() waits for
-/// the device.
+/// rung's memory. No call but train_loss(), grad_norm(), skipped_steps(), evaluate() and next_logits() waits
+/// for the device.
 class Trainer {
  public:
   Trainer(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper);

@@ -507,7 +507,8 @@ struct Resumable {
   }
   void randomize() {
     uint64_t seed = 1;
-    for (const Params& group : {trainer->tensors().params, trainer->tensors().adam_m, trainer->tensors().adam_v})
+    for (const Params& group :
+         {trainer->tensors().params, trainer->tensors().adam_m, trainer->tensors().adam_v})
       for (const NamedTensor& t : group.each()) {
         ++seed;
         uint64_t i = 0;

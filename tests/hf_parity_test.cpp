@@ -1,5 +1,6 @@
 // Every rung on the CPU against PyTorch.
 #include "tests/hf_parity.h"
+
 #include "tests/trainers.h"
 
 namespace stepladder {

@@ -37,8 +37,8 @@ void expect_phases_of_a_step(const nlohmann::ordered_json& profile) {
   std::map<std::string, double> phases;
   for (const auto& row : profile["phases"]) phases[row["name"]] = row["ms"];
   EXPECT_TRUE(profile["phases_add_up"]) << profile["phases_ms"] << " ms of " << profile["device_ms"];
-  for (const char* name : {"zero gradients", "data", "encoder", "forward block", "classifier", "classifier backward",
-                           "backward block", "encoder backward", "clip", "optimizer"})
+  for (const char* name : {"zero gradients", "data", "encoder", "forward block", "classifier",
+                           "classifier backward", "backward block", "encoder backward", "clip", "optimizer"})
     EXPECT_GT(phases[name], 0.0) << name;
   EXPECT_FALSE(phases.contains("other"));
 }

@@ -280,9 +280,8 @@ TEST(Report, StandsAgainstThePeersFastestInTheSameRounds) {
 }
 
 TEST(Report, OfSeveralDevicesAnAblationHasRatiosOnly) {
-  Json results =
-      results_json({run_json("02_tf32", 0, 150), run_json("03_fused_adamw", 0, 120),
-                    run_json("without/03_fused_adamw", 0, 21), run_json("13_cuda_graphs", 0, 20)});
+  Json results = results_json({run_json("02_tf32", 0, 150), run_json("03_fused_adamw", 0, 120),
+                               run_json("without/03_fused_adamw", 0, 21), run_json("13_cuda_graphs", 0, 20)});
   results["plan"]["ablate"] = {{"rungs", {"03_fused_adamw"}}, {"kinds", {"without"}}};
   const std::string text = markdown_report(results_from(results), true);
   EXPECT_TRUE(says(text, {"| rung | ladder gain | leave-one-out | only-one | status |",

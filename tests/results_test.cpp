@@ -387,11 +387,10 @@ TEST(AblatedRungs, WhatChangesNothingIsSaidAndHasNoNumber) {
 }
 
 TEST(AblatedRungs, AFailedReferenceOrRoundLeavesNoNumber) {
-  const auto row = ablated_rungs(
-      make_ablation({"03_fused_adamw"}, {"without"},
-                    {make_run("without/03_fused_adamw", 0, 9), make_run("13_cuda_graphs", 0, 8),
-                     make_run("without/03_fused_adamw", 1, 9),
-                     failed_run("13_cuda_graphs", 1, Status::crash, "SIGSEGV")}));
+  const auto row = ablated_rungs(make_ablation(
+      {"03_fused_adamw"}, {"without"},
+      {make_run("without/03_fused_adamw", 0, 9), make_run("13_cuda_graphs", 0, 8),
+       make_run("without/03_fused_adamw", 1, 9), failed_run("13_cuda_graphs", 1, Status::crash, "SIGSEGV")}));
   EXPECT_EQ(row.at(0).without->status, "crash");
   EXPECT_TRUE(says(row.at(0).without->reason, {"13_cuda_graphs", "SIGSEGV"}));
 }

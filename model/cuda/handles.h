@@ -53,7 +53,7 @@ struct Queue {
   /// ends. Set while such a graph is recorded.
   bool early = false;
   bool can_be_early = false;  // device, driver and options allow it
-  int launched_early = 0;  // kernels so far
+  int launched_early = 0;     // kernels so far
 };
 
 /// Whether `stream` is being captured and the next node will depend on one kernel and nothing else.
