@@ -9,7 +9,7 @@ namespace {
 struct Gpt2Trainer final : Trainer {
   using Trainer::Trainer;
 
-  // B sequences of T tokens; L blocks of C channels in NH heads.
+  // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
   const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
   // V tokens in the vocabulary; Vp rows of wte and columns of the logits.
   const int64_t V = config.V, Vp = V;
@@ -54,8 +54,8 @@ struct Gpt2Trainer final : Trainer {
   Tensor losses = arena.alloc("activations/losses", f32, {B, T});
 
   // Scratch that every block uses again.
-  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
-  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});  // backward: gradient of atty
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // of res1 and res2: each LayerNorm adds to it
   Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
   Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
   Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
@@ -70,7 +70,7 @@ struct Gpt2Trainer final : Trainer {
   }
 
   void prepare() override {
-    // The parameters are in place: what derives from them, or from nothing.
+    // The parameters are in place: set up what the steps rely on.
     ops.set_matmul_precision(precision);
     for (const AdamWTensor& t : adamw) ops(Copy{t.param_copy, t.w});
   }
@@ -105,6 +105,7 @@ struct Gpt2Trainer final : Trainer {
 
   // ---- forward -------------------------------------------------------------------------------------------
 
+  // To evaluate: logits and loss of a batch.
   void forward(const Batch& batch) override {
     load(batch);
     forward();
@@ -136,7 +137,7 @@ struct Gpt2Trainer final : Trainer {
 
       // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
       ops(Matmul{fch[l], ln2[l], weights.fcw[l], MatOp::NT});
-      ops(BiasGeluForward{fcgelu[l], fch[l], weights.fcb[l]});
+      ops(BiasGeluForward{fcgelu[l], fch[l], weights.fcb[l]});  // fch += b, too: the backward pass reads it
 
       // res1 of the next block = res2 + fcgelu W^T + b
       ops(Matmul{proj, fcgelu[l], weights.fcprojw[l], MatOp::NT});
@@ -155,6 +156,7 @@ struct Gpt2Trainer final : Trainer {
   }
 
   // ---- backward: gradients of weights are added to grads -------------------------------------------------
+  // A heading is the forward line that is differentiated, with the shapes: result <- its gradient.
 
   void backward() {
     const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate), loss_scaler};
@@ -166,6 +168,7 @@ struct Gpt2Trainer final : Trainer {
     ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
     ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, Write::add});
     ops(Zero{dres});
+    // It also sums the bias gradient of the last block's projection: rows of the new dres.
     ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
                           NormInput{res1[L], lnfmean, lnfrstd}, weights.lnfw});
 

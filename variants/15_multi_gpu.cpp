@@ -11,7 +11,7 @@ namespace {
 struct Gpt2Trainer final : Trainer {
   using Trainer::Trainer;
 
-  // B sequences of T tokens; L blocks of C channels in NH heads.
+  // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
   const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
   // V tokens in the vocabulary; Vp rows of wte and columns of the logits.
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
@@ -61,8 +61,8 @@ struct Gpt2Trainer final : Trainer {
   Tensor losses = arena.alloc("activations/losses", f32, {B, T});
 
   // Scratch that every block uses again.
-  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
-  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});  // backward: gradient of atty
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // of res1 and res2: each LayerNorm adds to it
   Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
   Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
   Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
@@ -82,7 +82,7 @@ struct Gpt2Trainer final : Trainer {
       ops.collective(Collective::broadcast, group->all());
     ops.wait_for_collectives();
 
-    // The parameters are in place: what derives from them, or from nothing.
+    // The parameters are in place: set up what the steps rely on.
     ops.set_matmul_precision(precision);
     for (const AdamWTensor& t : adamw) ops(Copy{t.param_copy, t.w});
   }
@@ -117,6 +117,7 @@ struct Gpt2Trainer final : Trainer {
 
   void zero_grad() {
     ops.phase("zero gradients");
+    // Where GEMMs write the gradients of matrices, only the others start from 0.
     for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
     ops(Zero{loss});
   }
@@ -130,7 +131,7 @@ struct Gpt2Trainer final : Trainer {
       backward(reduce);
     };
     both(true);
-    zero_grad();
+    zero_grad();  // of what that has added
     forward_backward = ops.record([both] { both(false); }, Launch::early);
     forward_backward_reduce = ops.record([both] { both(true); }, Launch::early);
   }
@@ -142,6 +143,7 @@ struct Gpt2Trainer final : Trainer {
 
   // ---- forward -------------------------------------------------------------------------------------------
 
+  // To evaluate: logits and loss of a batch.
   void forward(const Batch& batch) override {
     load(batch);
     forward();
@@ -188,8 +190,10 @@ struct Gpt2Trainer final : Trainer {
   }
 
   // ---- backward: gradients of weights are added to grads -------------------------------------------------
+  // A heading is the forward line that is differentiated, with the shapes: result <- its gradient.
 
-  // Those of a step's only micro-batch are written instead, as epilogues that sum a bias gradient must.
+  // With one micro-batch a step, GEMMs overwrite grads: an epilogue that sums a bias gradient can't add to
+  // it.
   const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
 
   void backward(bool reduce) {
@@ -202,6 +206,7 @@ struct Gpt2Trainer final : Trainer {
     ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
     ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, write});
     ops(Zero{dres});
+    // It also sums the bias gradient of the last block's projection: rows of the new dres.
     ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
                           NormInput{res1[L], lnfmean, lnfrstd}, weights.lnfw});
 

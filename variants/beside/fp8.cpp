@@ -10,7 +10,7 @@ namespace {
 struct Gpt2Trainer final : Trainer {
   using Trainer::Trainer;
 
-  // B sequences of T tokens; L blocks of C channels in NH heads.
+  // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
   const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
   // V tokens in the vocabulary; Vp rows of wte and columns of the logits.
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
@@ -54,8 +54,8 @@ struct Gpt2Trainer final : Trainer {
   Fp8Linear head = fp8.at(Fp8Linears::kHead, 0);
 
   // Scratch that every block uses again.
-  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
-  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});  // backward: gradient of atty
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // of res1 and res2: each LayerNorm adds to it
   Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
   Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
   Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
@@ -70,7 +70,7 @@ struct Gpt2Trainer final : Trainer {
   }
 
   void prepare() override {
-    // The parameters are in place: what derives from them, or from nothing.
+    // The parameters are in place: set up what the steps rely on.
     ops.set_matmul_precision(precision);
     for (const AdamWTensor& t : adamw) ops(Copy{t.param_copy, t.w});
     ops(Zero{fp8.amax});
@@ -108,6 +108,7 @@ struct Gpt2Trainer final : Trainer {
 
   void zero_grad() {
     ops.phase("zero gradients");
+    // Where GEMMs write the gradients of matrices, only the others start from 0.
     for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
     ops(Zero{loss});
     ops(Zero{fp8.amax});
@@ -122,7 +123,7 @@ struct Gpt2Trainer final : Trainer {
       backward();
     };
     both();
-    zero_grad();
+    zero_grad();  // of what that has added
     forward_backward = ops.record(both, Launch::early);
 
     float has_history = 0.0F;  // of a checkpoint
@@ -150,6 +151,7 @@ struct Gpt2Trainer final : Trainer {
 
   // ---- forward -------------------------------------------------------------------------------------------
 
+  // To evaluate: logits and loss of a batch.
   void forward(const Batch& batch) override {
     load(batch);
     forward();
@@ -200,8 +202,10 @@ struct Gpt2Trainer final : Trainer {
   }
 
   // ---- backward: gradients of weights are added to grads -------------------------------------------------
+  // A heading is the forward line that is differentiated, with the shapes: result <- its gradient.
 
-  // Those of a step's only micro-batch are written instead, as epilogues that sum a bias gradient must.
+  // With one micro-batch a step, GEMMs overwrite grads: an epilogue that sums a bias gradient can't add to
+  // it.
   const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
 
   // Of the sum of losses whose gradient is taken: no gradient of a logit is larger.
@@ -216,6 +220,7 @@ struct Gpt2Trainer final : Trainer {
     ops(Matmul{dln, head.dy, head.wt, MatOp::NT});
     ops(Matmul{grads.wte, head.dyt, head.xt, MatOp::NT, write});
     ops(Zero{dres});
+    // It also sums the bias gradient of the last block's projection: rows of the new dres.
     const Fp8Linear top = fp8.at(Fp8Linears::kFcproj, L - 1);
     ops(QuantizeLayerNormBackward{Fp8Pair{top.dy, top.dyt}, dres, NormParams{grads.lnfw, grads.lnfb},
                                   grads.fcprojb[L - 1], dln, NormInput{res1[L], lnfmean, lnfrstd},

@@ -9,7 +9,7 @@ namespace {
 struct Gpt2Trainer final : Trainer {
   using Trainer::Trainer;
 
-  // B sequences of T tokens; L blocks of C channels in NH heads.
+  // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
   const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
   // V tokens in the vocabulary; Vp rows of wte and columns of the logits.
   const int64_t V = config.V, Vp = V;
@@ -55,9 +55,9 @@ struct Gpt2Trainer final : Trainer {
   Tensor losses = arena.alloc("activations/losses", f32, {B, T});
 
   // Scratch that every block uses again.
-  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});  // backward: gradient of atty
   Tensor fctanh = arena.alloc("scratch/fctanh", act, {B, T, 4 * C});
-  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // of res1 and res2: each LayerNorm adds to it
   Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
   Tensor lnhat = arena.alloc("scratch/lnhat", act, {B, T, C});
   Tensor dlnhat = arena.alloc("scratch/dlnhat", act, {B, T, C});
@@ -78,7 +78,7 @@ struct Gpt2Trainer final : Trainer {
   }
 
   void prepare() override {
-    // The parameters are in place: what derives from them, or from nothing.
+    // The parameters are in place: set up what the steps rely on.
     ops.set_matmul_precision(precision);
     for (const AdamWTensor& t : adamw) ops(Copy{t.param_copy, t.w});
   }
@@ -113,6 +113,7 @@ struct Gpt2Trainer final : Trainer {
 
   // ---- forward -------------------------------------------------------------------------------------------
 
+  // To evaluate: logits and loss of a batch.
   void forward(const Batch& batch) override {
     load(batch);
     forward();
@@ -205,6 +206,7 @@ struct Gpt2Trainer final : Trainer {
   }
 
   // ---- backward: gradients of weights are added to grads -------------------------------------------------
+  // A heading is the forward line that is differentiated, with the shapes: result <- its gradient.
 
   void backward() {
     const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate), loss_scaler};
