@@ -37,15 +37,13 @@ bool on_the_ladder(const Rung& rung) {
   return !rung.beside && rung.devices == 1;
 }
 
-Ablation find_ablation(const std::string& name) {
-  const auto built = ablations();
-  if (built.empty())
+const Ablation& find_ablation(const std::string& name) {
+  if (ablations().empty())
     throw Error(
         "this build has no ablations, since it found no git to merge them with: install git, configure "
         "and build again");
-  const auto found =
-      std::find_if(built.begin(), built.end(), [&](const Ablation& a) { return a.name == name; });
-  check(found != built.end(), "no ablation ", name);
+  const Ablation* found = listed_ablation(name);
+  check(found != nullptr, "no ablation ", name);
   return *found;
 }
 
@@ -83,7 +81,7 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
         if (kind == kOnly) programs[kind].push_back(first_rung_with(rung));
         continue;
       }
-      const Ablation ablation = find_ablation(kind + "/" + rung.name);
+      const Ablation& ablation = find_ablation(kind + "/" + rung.name);
       if (const std::string why = ablation.unchanged(); !why.empty()) {
         unchanged[ablation.name] = why;
         continue;

@@ -168,7 +168,9 @@ std::string Ablation::program() const {
   return cat(kind, '_', rung.name);
 }
 
-std::vector<Ablation> ablations() {
+namespace {
+
+std::vector<Ablation> all_ablations() {
   const auto built = built_ablations();
   if (built.empty()) return {};
   std::vector<Rung> rungs;
@@ -204,10 +206,21 @@ std::vector<Ablation> ablations() {
   return all;
 }
 
+}  // namespace
+
+const std::vector<Ablation>& ablations() {
+  static const std::vector<Ablation> all = all_ablations();
+  return all;
+}
+
+const Ablation* listed_ablation(const std::string& name) {
+  const auto found = std::ranges::find(ablations(), name, &Ablation::name);
+  return found != ablations().end() ? &*found : nullptr;
+}
+
 Rung row_of(const std::string& trainer) {
   if (trainer.find('/') == std::string::npos) return find_rung(trainer);
-  for (const Ablation& ablation : ablations())
-    if (ablation.name == trainer) return ablation.row;
+  if (const Ablation* ablation = listed_ablation(trainer)) return ablation->row;
   throw InputError(cat("unknown trainer '", trainer, "': no ablation is called that"));
 }
 

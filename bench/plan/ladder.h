@@ -90,7 +90,10 @@ struct Ablation {
 
 /// Both kinds of each rung that is ablated(), lowest rung first, "without" before "only". Empty in a build
 /// that found no git to merge them with.
-std::vector<Ablation> ablations();
+const std::vector<Ablation>& ablations();
+
+/// By its full name, "without/03_fused_adamw"; null for one that there is not.
+const Ablation* listed_ablation(const std::string& name);
 
 /// The row of a trainer by its full name, "02_tf32" or "without/02_tf32". Throws InputError for an unknown
 /// one.

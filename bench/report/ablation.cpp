@@ -26,8 +26,7 @@ std::string rung_of(const std::string& variant) {
 
 /// What an ablation is measured against.
 std::string reference_of(const std::string& name) {
-  for (const Ablation& ablation : ablations())
-    if (ablation.name == name) return ablation.reference.name;
+  if (const Ablation* ablation = listed_ablation(name)) return ablation->reference.name;
   return name.starts_with(kWithout) ? tuned_rung().name : ladder().front().name;
 }
 
