@@ -343,7 +343,7 @@ class Machine {
     ops->device().start_timer();
     call();
     ops->device().stop_timer();
-    return ops->device().device_ms() * 1e-3;
+    return ops->device().elapsed().ms * 1e-3;
   }
   /// Bytes/s of a copy through more than the caches hold, FLOP/s of a square matmul; the best of ten.
   struct Ceiling {

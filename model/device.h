@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -28,6 +29,7 @@ struct OpsOptions {
   bool deterministic = false;  // the same bits every time, also where that is slower
   bool wide_access = true;     // 128-bit loads and stores in the fused kernels
   bool early_launch = true;    // Launch::early is what it says
+  bool count_cycles = false;   // elapsed() tells cycles too, where the device counts them
   /// Features of newer devices are left unused: 75 runs what a T4 would. 0: the device's own.
   int compute_capability = 0;
   std::string cache_dir = {};  // of matmul algorithms found by search(); "" keeps none
@@ -63,6 +65,12 @@ struct MemoryInfo {
   int64_t process_peak = 0;   // whole process as the device (or the OS, for the CPU) sees it
 };
 
+/// What passed on a device between start_timer() and stop_timer().
+struct Elapsed {
+  double ms = 0.0;
+  std::optional<double> cycles;  // of an SM, the mean over all; with OpsOptions::count_cycles on CUDA
+};
+
 /// Memory, clock and state of a device. Ops are queued in order on one stream.
 class Device {
  public:
@@ -87,10 +95,10 @@ class Device {
   virtual void synchronize() = 0;
   /// Names the part of the step that follows, for profilers; closes the part before. nullptr only closes.
   virtual void phase(const char* name, int64_t layer) = 0;
-  /// Brackets work on the device's own clock; device_ms() synchronises and returns the time between the two.
+  /// Brackets work on the device's own clock; elapsed() synchronises and tells what passed between the two.
   virtual void start_timer() = 0;
   virtual void stop_timer() = 0;
-  virtual double device_ms() = 0;
+  virtual Elapsed elapsed() = 0;
   /// A clock for single ops: one at a time.
   virtual std::unique_ptr<Tracer> make_tracer() = 0;
 };

@@ -77,9 +77,9 @@ def _rung(row: Row) -> Cell:
 
 
 def _status(row: Row) -> Cell:
-    if row.ok and not row.throttled:
+    if row.ok and not row.disturbance:
         return Cell("ok", key="ok", kind="text")
-    status = row.status if not row.ok else "throttled"
+    status = row.status if not row.ok else row.disturbance
     return Cell(status, row.reason, key=status, kind="bad")
 
 
@@ -147,7 +147,7 @@ def _table(workload: Workload, rows: list[Row], ratios_only: bool) -> dict | Non
 
 def _fastest(one: Results) -> tuple[Workload, Row] | None:
     """The fastest rung, of those on the fewest devices, with its workload."""
-    measured = [(workload, row) for workload in one.workloads for row in workload.rows if row.ok and not row.throttled]
+    measured = [(workload, row) for workload in one.workloads for row in workload.rows if row.ok and not row.disturbance]
     return max(measured, default=None,
                key=lambda pair: (-pair[1].world_size, pair[1].tokens_per_second or 1 / pair[1].median_ms))
 
@@ -198,7 +198,7 @@ def _beside_peers(one: Results, like: Workload, of_math: str) -> Iterator[tuple[
     """On each workload but for the batch like another: the fastest rung of that math beside the peers in the same
     rounds."""
     for workload in one.workloads:
-        rows = [row for row in workload.rows if row.ok and not row.throttled and row.math == of_math]
+        rows = [row for row in workload.rows if row.ok and not row.disturbance and row.math == of_math]
         if rows and (workload.model, workload.T, workload.devices) == (like.model, like.T, like.devices):
             best = min(rows, key=lambda row: row.median_ms)
             ratios = one.against if _fastest(one)[1] is best and one.against else best.peers

@@ -51,7 +51,7 @@ class Row:
     interval_ms: tuple[float, float] | None = None
     rounds: list[dict[str, list]] = field(default_factory=list)  # each run's steps, as columns
     warmup: int = 0  # steps, of the run that took the most
-    counted: int = 0  # rounds that the numbers are of: without throttled ones, where others are left
+    counted: int = 0  # rounds that the numbers are of: without disturbed ones, where others are left
     counterpart: "Row | None" = None  # PyTorch's same rung, where it is ok
     peer: str = ""  # "pytorch" or "llmc"; "" for a rung
     tokens_per_second: float | None = None
@@ -67,7 +67,7 @@ class Row:
     val_loss: float | None = None
     math: str = ""  # what its GEMMs run on
     world_size: int = 1
-    throttled: bool = False  # in every round
+    disturbance: str = ""  # "throttled" or "shared", where that was so in every round
     source_hash: str = ""
 
     @property
@@ -312,8 +312,8 @@ def _row(variant: dict, runs: list[dict]) -> Row:
     row.warmup = max((run["summary"]["warmup_steps"] for run in runs if run["summary"]), default=0)
     row.math = plain(variant["config"].get("math", ""))
     row.world_size = variant["config"].get("world_size", 1)
-    row.throttled = variant.get("throttled", False)
-    row.counted = variant["rounds"] - (0 if row.throttled else variant.get("throttled_rounds", 0))
+    row.disturbance = variant["disturbance"] if variant.get("disturbed") else ""
+    row.counted = variant["rounds"] - (0 if row.disturbance else variant.get("disturbed_rounds", 0))
     row.source_hash = runs[-1]["source_hash"] if runs else ""
     if not row.ok:
         return row

@@ -75,6 +75,11 @@ class NoisyMachine {
     return machine;
   }
 
+  double normal() {
+    const double radius = std::sqrt(-2 * std::log1p(-uniform()));  // Box and Muller 1958
+    return radius * std::cos(2 * std::numbers::pi * uniform());
+  }
+
   /// The steps of the next process, `slower` by that ratio less 1.
   std::vector<double> next(double slower) {
     const double place = static_cast<double>(done_++) / static_cast<double>(runs_);
@@ -91,10 +96,6 @@ class NoisyMachine {
 
  private:
   double uniform() { return random_uniform(seed_, counter_++); }
-  double normal() {
-    const double radius = std::sqrt(-2 * std::log1p(-uniform()));  // Box and Muller 1958
-    return radius * std::cos(2 * std::numbers::pi * uniform());
-  }
 
   uint64_t seed_, counter_ = 0;
   double slope_ = 0.0, second_speed_ = 0.0;

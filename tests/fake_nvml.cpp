@@ -1,6 +1,9 @@
 // A stand-in for libnvidia-ml.so.1 with one device, in the C interface of nvml.h. FAKE_NVML_REASONS lists the
 // clocks event reasons of one sample after the other, "0x4,0x40": the last goes on. FAKE_NVML_ERROR makes
-// nvmlInit fail with that status; FAKE_NVML_POWERLESS makes power unknown.
+// nvmlInit fail with that status; FAKE_NVML_POWERLESS makes power unknown. FAKE_NVML_JOULES lists what its
+// energy counter says, reading by reading; without it the counter runs at 700 W. FAKE_NVML_PROCESSES keep it
+// busy.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
@@ -59,6 +62,32 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* bits) {
   char* end = nullptr;
   *bits = std::strtoull(rest, &end, 16);
   if (*end == ',') rest = end + 1;
+  return 0;
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) {
+  static const char* rest = std::getenv("FAKE_NVML_JOULES");
+  using Milliseconds = std::chrono::duration<double, std::milli>;
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  *millijoules = static_cast<unsigned long long>(700 * std::chrono::duration_cast<Milliseconds>(now).count());
+  if (!rest) return std::getenv("FAKE_NVML_POWERLESS") ? kNotSupported : 0;
+  char* end = nullptr;
+  *millijoules = 1000 * std::strtoull(rest, &end, 10);
+  if (*end == ',') rest = end + 1;
+  return 0;
+}
+struct Utilization {
+  unsigned pid;
+  unsigned long long time;
+  unsigned sm, memory, encoder, decoder;
+};
+int nvmlDeviceGetProcessUtilization(void*, Utilization* samples, unsigned* count, unsigned long long since) {
+  const char* processes = std::getenv("FAKE_NVML_PROCESSES");
+  if (!processes) return kNotSupported;
+  *count = static_cast<unsigned>(std::atoi(processes));
+  for (unsigned i = 0; i < *count; ++i) samples[i] = {100 + i, since + 1, 50, 10, 0, 0};
+  samples[*count] = {99, since + 1, 0, 0, 0, 0};  // one that only holds memory
+  ++*count;
   return 0;
 }
 

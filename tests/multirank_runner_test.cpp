@@ -28,7 +28,7 @@ class Ranks : public testing::TestWithParam<const char*> {
   Ranks() {
     request_.program = {ladder().front().name, "", {folder_ / ladder().front().name}};
     request_.source_hash = "abc123";
-    request_.device_name = "fake";
+    request_.device.name = "fake";
     request_.backend = GetParam();
     request_.devices = kRanks;
     request_.config = {{"model", "gpt2-tiny"}, {"B", 4}, {"T", 64}, {"seed", 1337}, {"world_size", kRanks}};
@@ -106,8 +106,9 @@ TEST_P(Ranks, EachRanksClockAndPowerAreKept) {
 }
 
 TEST_P(Ranks, APeersClockIsSampledOnTheFirstDeviceAlone) {
-  const Telemetry telemetry("");
+  TelemetryOfDevices telemetry;
   request_.telemetry = &telemetry;
+  request_.program.peer = "pytorch";
   fake_.telemetry = R"(,"sm_mhz":1'$RANK'00)";
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
@@ -116,7 +117,7 @@ TEST_P(Ranks, APeersClockIsSampledOnTheFirstDeviceAlone) {
 }
 
 TEST_P(Ranks, MfuIsAgainstThePeakOfAllDevices) {
-  request_.device_name = "NVIDIA H200";
+  request_.device.name = "NVIDIA H200";
   const double of_all = *measure().summary->mfu_nanogpt;
   request_.devices = 1;
   const stepladder::Run alone = measure();
@@ -270,7 +271,7 @@ TEST(PlanOfDevices, ApartRunsTheSameOnEachDeviceByItself) {
   EXPECT_EQ(workload_of(config_of(plan, apart)), "gpt2 B=16 T=1024 on 4 devices apart");
   for (const Program& program : plan.programs) plan.source_hashes[program.variant] = "abc";
   const auto asks_for = [&](const PlannedRun& run) {
-    const auto arguments = request_for(plan, run, "", 1.0).arguments;
+    const auto arguments = request_for(plan, run, {}, 1.0).arguments;
     return std::count(arguments.begin(), arguments.end(), "--apart");
   };
   EXPECT_EQ(asks_for(apart), 1);

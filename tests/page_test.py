@@ -131,7 +131,7 @@ class Page(unittest.TestCase):
     def test_warnings_are_shown(self):
         data = failing(sample(), "02_tf32", "diverged", "loss left the baseline's")
         data["report"] = {"name": "results.json", "warnings": ["Unfinished: 3 of 9 runs"], "notes": ["a note"]}
-        data["variants"][1]["throttled"] = True
+        data["variants"][1] |= {"disturbed": True, "disturbance": "throttled", "disturbed_rounds": 3}
         for item in data["runs"]:
             item["source_hash"] = "0" * 64
         html = page_of(data)
@@ -216,7 +216,7 @@ class Together(unittest.TestCase):
         self.assertIn("<h3>gpt2-tiny, B = 4, T = 64, 4 devices</h3>", html)
         for item in data["variants"]:
             if item["variant"] == "02_tf32":
-                item["throttled"] = True
+                item |= {"disturbed": True, "disturbance": "throttled", "disturbed_rounds": 3}
         self.assertIn("<h1><code>01_causal_mask</code>", page_of(data))
 
     def test_ablations_are_a_table(self):

@@ -239,11 +239,37 @@ TEST(Aggregate, LeavesThrottledRoundsOutWhileThereAreOthers) {
   }
   const auto rows = aggregate(results);
   EXPECT_EQ(rows[1].rounds, 3);
-  EXPECT_EQ(rows[1].throttled_rounds, 1);
-  EXPECT_FALSE(rows[1].throttled());
+  EXPECT_EQ(rows[1].disturbed_rounds, 1);
+  EXPECT_FALSE(rows[1].disturbed());
   EXPECT_DOUBLE_EQ(rows[1].numbers->median_step_ms.value, 10);
   EXPECT_DOUBLE_EQ(rows[1].numbers->median_step_ms.interval->hi, 10);
   EXPECT_DOUBLE_EQ(rows[1].numbers->baseline->ratio.value, 2);
+}
+
+TEST(Aggregate, LeavesOutRoundsInWhichAnotherProcessUsedTheDevice) {
+  Results results = make_results({make_run("00_fp32_baseline", 0, 20), make_run("00_fp32_baseline", 1, 90)});
+  results.runs[1].summary->shared = true;
+  const auto rows = aggregate(results);
+  EXPECT_EQ(rows[0].disturbed_rounds, 1);
+  EXPECT_EQ(rows[0].disturbance, "shared");
+  EXPECT_DOUBLE_EQ(rows[0].numbers->median_step_ms.value, 20);
+}
+
+TEST(Aggregate, EnergyAndCyclesAreThoseOfTheRoundsIfAllKnowThem) {
+  Results results = make_results({make_run("00_fp32_baseline", 0, 20), make_run("00_fp32_baseline", 1, 20),
+                                  make_run("00_fp32_baseline", 2, 20)});
+  for (stepladder::Run& run : results.runs) {
+    run.summary->joules = 16.0 + static_cast<double>(run.round);
+    run.summary->cycles = 3e7;
+  }
+  auto numbers = *aggregate(results)[0].numbers;
+  EXPECT_DOUBLE_EQ(numbers.joules->value, 17.0);
+  EXPECT_DOUBLE_EQ(numbers.tokens_per_joule->value, 256.0 / 17.0);
+  EXPECT_DOUBLE_EQ(numbers.cycles->value, 3e7);
+  results.runs[1].summary->joules.reset();
+  numbers = *aggregate(results)[0].numbers;
+  EXPECT_FALSE(numbers.joules || numbers.tokens_per_joule);
+  EXPECT_TRUE(numbers.cycles);
 }
 
 TEST(Aggregate, ShowsAThrottledRowButClaimsNothingOnIt) {
@@ -252,13 +278,13 @@ TEST(Aggregate, ShowsAThrottledRowButClaimsNothingOnIt) {
   results.runs[1].summary->throttled = true;
   const auto rows = aggregate(results);
   EXPECT_EQ(rows[1].status, Status::ok);
-  EXPECT_TRUE(rows[1].throttled());
+  EXPECT_TRUE(rows[1].disturbed());
   EXPECT_DOUBLE_EQ(rows[1].numbers->median_step_ms.value, 10) << "never an empty result";
   EXPECT_FALSE(rows[1].numbers->previous);
   EXPECT_FALSE(rows[1].numbers->baseline);
   EXPECT_FALSE(rows[2].numbers->previous) << "nor on a comparison with it";
   EXPECT_DOUBLE_EQ(rows[2].numbers->baseline->ratio.value, 4);
-  EXPECT_EQ(results_file_json(results)["variants"][1]["throttled"], true);
+  EXPECT_EQ(results_file_json(results)["variants"][1]["disturbed"], true);
 }
 
 TEST(Aggregate, KeepsWorkloadsApart) {

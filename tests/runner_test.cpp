@@ -22,7 +22,7 @@ class RunnerTest : public testing::Test {
   RunnerTest() {
     request_.program = {ladder().front().name, "", {folder_ / ladder().front().name}};
     request_.source_hash = "abc123";
-    request_.device_name = "fake";
+    request_.device.name = "fake";
     request_.config = {{"model", "gpt2-tiny"}, {"B", 4}, {"T", 64}, {"seed", 1337}};
     request_.arguments = {"--batch", "4", "--steps", "6"};
     request_.steps = 6;
@@ -57,6 +57,31 @@ TEST_F(RunnerTest, AWholeRunIsOk) {
   EXPECT_DOUBLE_EQ(*run.steps[5].lr, 0.001);
   EXPECT_EQ(run.config["B"], 4) << "what was asked for stands";
   EXPECT_EQ(run.config["dtype"], "f32") << "what the rung adds is kept";
+}
+
+TEST_F(RunnerTest, CyclesAreThoseOfTheTimedStepsAndNoneWhereTheRungCountsNone) {
+  EXPECT_EQ(measure().summary->cycles, std::nullopt);
+  fake_.telemetry = R"(,"cycles":'$((50000000 + i * 1000))')";
+  const stepladder::Run run = measure();
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  EXPECT_EQ(run.steps[5].cycles, 50005000);
+  EXPECT_EQ(run.summary->cycles, 50003500) << "the median of the last four";
+}
+
+TEST_F(RunnerTest, EnergyIsReadBesideTheRunAndAnotherProcessOnTheDeviceIsNoticed) {
+  ::setenv("STEPLADDER_NVML", STEPLADDER_FAKE_NVML, 1);
+  ::setenv("FAKE_NVML_PROCESSES", "2", 1);
+  TelemetryOfDevices telemetry;
+  request_.telemetry = &telemetry;
+  fake_.step_ms = "600";
+  const stepladder::Run run = measure();
+  ::unsetenv("STEPLADDER_NVML");
+  ::unsetenv("FAKE_NVML_PROCESSES");
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  ASSERT_TRUE(run.summary->joules) << run.summary->joules_unknown;
+  EXPECT_NEAR(*run.summary->joules, 700 * 0.6, 0.2 * 700 * 0.6) << "700 W; the shell takes a little longer";
+  EXPECT_EQ(run.summary->shared, true);
+  EXPECT_STREQ(run.disturbance(), "shared");
 }
 
 TEST_F(RunnerTest, KeepsNoMoreDigitsThanWereMeasured) {
@@ -102,7 +127,7 @@ TEST_F(RunnerTest, SummaryLeavesOutTheWarmup) {
 }
 
 TEST_F(RunnerTest, MfuIsAgainstTheDevicesPeakAndNeverOverOne) {
-  request_.device_name = "NVIDIA H200";
+  request_.device.name = "NVIDIA H200";
   const stepladder::Run slow = measure();
   ASSERT_EQ(slow.status, Status::ok) << slow.reason;
   EXPECT_GT(*slow.summary->mfu_nanogpt, 0.0);

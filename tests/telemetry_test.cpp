@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
+#include <filesystem>
 
 #include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "bench/run/child.h"
+#include "bench/run/energy.h"
 #include "tests/contract.h"
 #include "tests/files.h"
 
@@ -78,6 +81,105 @@ TEST(Telemetry, ALibraryThatIsMissingDamagedOrRefusesIsNamedAndTellsNothing) {
   }
   const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML), error("FAKE_NVML_ERROR", "9");
   EXPECT_EQ(Telemetry("GPU-1").describe()["missing"], "NVML does not start: Driver Not Loaded");
+}
+
+TEST(Telemetry, CountsTheProcessesThatKeepADeviceBusy) {
+  const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML);
+  EXPECT_EQ(Telemetry("GPU-1").processes(), std::nullopt) << "a device that does not tell";
+  const Environment processes("FAKE_NVML_PROCESSES", "2");
+  EXPECT_EQ(Telemetry("GPU-1").processes(), 2) << "one that only holds memory is none";
+}
+
+/// A folder as /sys/class/powercap: two packages, one with a part of its own.
+class Rapl {
+ public:
+  Rapl() {
+    for (const char* zone : {"intel-rapl:0", "intel-rapl:0:0", "intel-rapl:1"}) {
+      std::filesystem::create_directory(folder_ / zone);
+      write_file(folder_ / cat(zone, "/max_energy_range_uj"), "1000000000\n");
+      count(zone, 100e6);
+    }
+  }
+  void count(const std::string& zone, double microjoules) {
+    write_file(folder_ / cat(zone, "/energy_uj"), cat(std::llround(microjoules), "\n"));
+  }
+  std::string path() const { return folder_ / ""; }
+
+ private:
+  TempFolder folder_;
+};
+
+TEST(Telemetry, EnergyOfTheCpuIsThatOfAllPackagesAlsoWhenACounterBeginsAgain) {
+  Rapl rapl;
+  const Environment folder("STEPLADDER_RAPL", rapl.path());
+  Telemetry telemetry("");
+  const double before = telemetry.joules().value();
+  rapl.count("intel-rapl:0", 990e6);
+  rapl.count("intel-rapl:0:0", 990e6);  // in that of package 0
+  rapl.count("intel-rapl:1", 107e6);
+  EXPECT_NEAR(telemetry.joules().value() - before, 890 + 7, 1e-6);
+  rapl.count("intel-rapl:0", 5e6);
+  EXPECT_NEAR(telemetry.joules().value() - before, 890 + 7 + 15, 1e-6);
+}
+
+TEST(Telemetry, EnergyThatCannotBeReadIsUnknownAndSaysWhy) {
+  const TempFolder empty;
+  const Environment folder("STEPLADDER_RAPL", empty / "");
+  Telemetry cpu("");
+  EXPECT_EQ(cpu.joules(), std::nullopt);
+  EXPECT_NE(cpu.energy_unknown().find(empty / ""), std::string::npos) << cpu.energy_unknown();
+  const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML), old("FAKE_NVML_POWERLESS", "1");
+  Telemetry device("GPU-1");
+  EXPECT_EQ(device.joules(), std::nullopt);
+  EXPECT_NE(device.energy_unknown(), "");
+}
+
+TEST(EnergyMeter, ReadsTenTimesASecondAtMostUnlessAReadingIsDue) {
+  const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML),
+      counter("FAKE_NVML_JOULES", "100,103,109");
+  Telemetry telemetry("GPU-1");
+  EnergyMeter meter(telemetry);
+  EXPECT_EQ(meter.after_step(false), 0.0);
+  EXPECT_EQ(meter.after_step(false), std::nullopt);
+  EXPECT_EQ(meter.after_step(true), 3.0);
+}
+
+TEST(EnergyMeter, LeavesOutWhatEvaluationsUse) {
+  const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML),
+      counter("FAKE_NVML_JOULES", "100,110,150,160,200,205");
+  Telemetry telemetry("GPU-1");
+  EnergyMeter meter(telemetry);
+  EXPECT_EQ(meter.after_step(true), 0.0);
+  EXPECT_EQ(meter.after_step(true), 10.0);
+  meter.after_evaluation();
+  EXPECT_EQ(meter.after_step(true), 20.0);
+  meter.after_evaluation();
+  EXPECT_EQ(meter.after_step(true), 25.0);
+}
+
+/// Steps of `ms`, the energy known after some.
+std::vector<Step> steps_of(double ms, const std::vector<std::optional<double>>& energy_j) {
+  std::vector<Step> steps;
+  for (const auto& joules : energy_j) {
+    Step& step = steps.emplace_back();
+    step.step_ms = ms;
+    step.energy_j = joules;
+  }
+  return steps;
+}
+
+TEST(EnergyOfAStep, IsTheMeanBetweenTheFirstAndTheLastReadingAfterWarmUp) {
+  const auto steps = steps_of(1000, {0.0, 900.0, {}, 1300.0, {}, 2000.0, 2600.0, {}});
+  EXPECT_DOUBLE_EQ(energy_of(steps, 3).joules.value(), 1300.0 / 3) << "after step 4, and after step 7";
+  EXPECT_DOUBLE_EQ(energy_of(steps, 2).joules.value(), 1700.0 / 5) << "from the end of warm-up";
+  EXPECT_DOUBLE_EQ(energy_of(steps, 0).joules.value(), 2600.0 / 6);
+}
+
+TEST(EnergyOfAStep, IsUnknownWhereTheCounterHadNoTimeToMove) {
+  EXPECT_TRUE(energy_of(steps_of(700, {0.0, 400.0, 900.0, 1300.0}), 1).joules) << "2.1 s";
+  EXPECT_FALSE(energy_of(steps_of(600, {0.0, 400.0, 900.0, 1300.0}), 1).joules) << "1.8 s";
+  EXPECT_NE(energy_of(steps_of(600, {0.0, 400.0, 900.0, 1300.0}), 1).unknown, "");
+  EXPECT_FALSE(energy_of(steps_of(6000, {{}, {}}), 0).joules);
 }
 
 TEST(Telemetry, TheCpuHasNoneAndMissesNothing) {

@@ -77,7 +77,7 @@ inline TracedStep traced_step(const std::string& rung, const std::unique_ptr<Ops
   Ceilings ceilings;
   ceilings.bytes_per_s = 1e12;
   Profile profile(ceilings);
-  profile.add(traced.step, traced.calls, host.count(), ops.device().device_ms());
+  profile.add(traced.step, traced.calls, host.count(), ops.device().elapsed().ms);
   traced.profile = profile.json(tracing.source(), std::nullopt);
   return traced;
 }

@@ -124,7 +124,7 @@ TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   EXPECT_EQ(stepladder("compare new.json base.json").code, 0) << "an improvement never fails";
 
   outcome = stepladder("compare base.json new.json --format github");
-  EXPECT_TRUE(outcome.out.starts_with("::error title=02_tf32%2C gpt2 B=16 T=1024::REGRESSION, +4"))
+  EXPECT_TRUE(outcome.out.starts_with("::error title=02_tf32%2C gpt2 B=16 T=1024::REGRESSION, time +4"))
       << outcome.out;
   EXPECT_TRUE(says(stepladder("compare base.json ./base.json").out, {"same file"}));
 

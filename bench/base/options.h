@@ -29,7 +29,7 @@ struct Allowed {
 struct Option {
   using Value = std::variant<std::string*, bool*, int*, int64_t*, uint64_t*, float*, double*,
                              std::optional<std::string>*, std::optional<int64_t>*, std::optional<float>*,
-                             std::vector<std::string>*>;
+                             std::optional<double>*, std::vector<std::string>*>;
 
   std::string name;         // "batch" for --batch
   Value value;              // a bool is a flag; a vector takes the option again or a list with commas

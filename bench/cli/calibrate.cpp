@@ -37,9 +37,12 @@ void collect(Noise& noise, const Results& first, const Results& second) {
   for (const Run& run : second.runs) {
     const Run* other = first.find(run.variant, run.workload(), run.round);
     if (run.status != Status::ok || !other || other->status != Status::ok) continue;
-    if (run.throttled() || other->throttled()) continue;
-    noise.log_ratios[{run.variant, run.workload()}].push_back(
-        std::log(run.summary->median_step_ms / other->summary->median_step_ms));
+    if (run.disturbed() || other->disturbed()) continue;
+    LogRatios& row = noise.log_ratios[{run.variant, run.workload()}];
+    const Summary &is = *run.summary, &was = *other->summary;
+    row.time.push_back(std::log(is.median_step_ms / was.median_step_ms));
+    if (is.cycles && was.cycles) row.cycles.push_back(std::log(*is.cycles / *was.cycles));
+    if (is.joules && was.joules) row.energy.push_back(std::log(*is.joules / *was.joules));
   }
 }
 
@@ -47,13 +50,18 @@ void collect(Noise& noise, const Results& first, const Results& second) {
 std::string table_of(const Noise& noise) {
   constexpr size_t kPairs[] = {5, 10, 20};
   std::vector<Table::Column> columns = {{"rung", Align::left}, {"workload", Align::left}, {"pairs"}};
+  columns.insert(columns.begin() + 2, {"of", Align::left});
   for (size_t pairs : kPairs) columns.push_back({cat("limit % at ", pairs)});
   Table table(std::move(columns));
-  for (const auto& [key, ratios] : noise.log_ratios) {
-    std::vector<std::string> row = {key.first, key.second, std::to_string(ratios.size())};
-    for (size_t pairs : kPairs) row.push_back(fixed(raised_limit(kMinLimit, ratios, pairs) * 100, 2));
-    table.add(std::move(row));
-  }
+  for (const auto& [key, row] : noise.log_ratios)
+    for (const auto& [what, ratios, least] :
+         {std::tuple("time", &row.time, kMinLimit), std::tuple("cycles", &row.cycles, kMinCyclesLimit),
+          std::tuple("energy", &row.energy, kMinEnergyLimit)}) {
+      if (ratios->empty()) continue;
+      std::vector<std::string> cells = {key.first, key.second, what, std::to_string(ratios->size())};
+      for (size_t pairs : kPairs) cells.push_back(fixed(raised_limit(least, *ratios, pairs) * 100, 2));
+      table.add(std::move(cells));
+    }
   return table.terminal();
 }
 
@@ -75,7 +83,7 @@ int calibrate(CalibrateOptions& options) {
   second.plan = first.plan;
 
   const InterruptGuard guard;
-  PairedRuns pairs(first, second, probe.device.name, options.measure.timeout);
+  PairedRuns pairs(first, second, probe.device, options.measure.timeout);
   std::optional<Interrupted> interrupted;
   try {
     while (!pairs.exhausted()) pairs.measure_pair();

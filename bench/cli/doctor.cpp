@@ -9,6 +9,7 @@
 #include "bench/plan/settings.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
+#include "bench/run/telemetry.h"
 
 namespace stepladder {
 namespace {
@@ -48,6 +49,7 @@ class Doctor {
     cuda_ = probe_device("cuda", 0);
     rows_.emplace_back();
     rows_.emplace_back("CPU backend", cpu_.error.empty() ? cpu_.device.blas : cpu_.error);
+    rows_.emplace_back("its energy", energy("", "RAPL"));
     if (!cuda_.error.empty()) {
       rows_.emplace_back("CUDA backend", cuda_.error);
       missing_.push_back(
@@ -65,10 +67,18 @@ class Doctor {
     rows_.emplace_back("clocks, power", why == cuda_.telemetry.end()
                                             ? cuda_.telemetry.value("library", "unknown")
                                             : "unknown");
+    rows_.emplace_back("its energy", energy(d.uuid, "NVML's counter"));
+    rows_.emplace_back("its cycles", "the SMs' clocks");
     if (why != cuda_.telemetry.end())
       missing_.push_back(
           cat("NVML (", printable(why->get<std::string>(), 300),
               "): clocks, power and temperature stay unknown; it comes with the NVIDIA driver"));
+  }
+
+  /// What it is read with, or why it isn't.
+  static std::string energy(const std::string& uuid, const char* from) {
+    Telemetry telemetry(uuid);
+    return telemetry.joules() ? from : cat("unknown: ", telemetry.energy_unknown());
   }
 
   void look_at_files() {

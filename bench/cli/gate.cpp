@@ -32,7 +32,7 @@ struct GateOptions {
   std::string max_time;
   std::optional<std::string> results;
   MeasureOptions measure;
-  VerdictOptions verdict;
+  VerdictOptions verdict{kMinCyclesLimit};
 
   std::vector<Option> options() {
     const char* plan = MeasureOptions::kPlan;
@@ -226,7 +226,7 @@ int gate(GateOptions& options) {
       side->file = std::make_unique<ResultsFile>(cat(place, "/", name, ".json"), side->results.context,
                                                  side->results.plan, Existing::overwrite, results_file_json);
     }
-    PairedRuns pairs(base, next, probe.device.name, options.measure.timeout);
+    PairedRuns pairs(base, next, probe.device, options.measure.timeout);
     try {
       Comparison one = measure(options, base, next, pairs, limits, too_late);
       for (ComparedRow& row : one.rows) row.repetition = options.repeat == 1 ? 0 : time;

@@ -21,7 +21,7 @@ constexpr double kMost = 1e6;  // steps, rounds
 Stopping stopping_of(const MeasureOptions& options, const Preset& preset) {
   Stopping stopping;
   stopping.rounds = options.rounds.value_or(preset.rounds);
-  if (options.until_ci) stopping.until_ci = std::stod(number_text(*options.until_ci));  // as typed
+  stopping.until_ci = options.until_ci;
   if (!options.max_time.empty()) stopping.max_time_s = duration_s(options.max_time);
   if (options.max_rounds && !options.until_ci)
     throw InputError("--max-rounds bounds --until-ci; without that, --rounds says how many");

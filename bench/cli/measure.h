@@ -21,7 +21,7 @@ struct MeasureOptions {
   std::optional<int64_t> steps, warmup, rounds, max_rounds;
   std::string order = "abba", max_time;
   uint64_t order_seed = 1337;
-  std::optional<float> until_ci;
+  std::optional<double> until_ci;
   RungSettings rung;  // the options that a rung's executable has too
   std::string out = "reports/latest/results.json";
   bool resume = false, retry_failed = false, overwrite = false, wide = false;

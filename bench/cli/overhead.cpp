@@ -136,12 +136,14 @@ int overhead(OverheadOptions& options) {
   for (const PlannedRun& run : runs_of(plan, 0)) rows.push_back({.run = run});
 
   const InterruptGuard guard;
+  TelemetryOfDevices telemetry;
   Progress progress(rows.size() * static_cast<size_t>(options.pairs), 0);
   for (int64_t pair = 0; pair < options.pairs; ++pair)
     for (Row& row : rows) {
       PlannedRun planned = row.run;
       planned.round = pair;
-      const RunRequest request = request_for(plan, planned, probe.device.name, options.measure.timeout);
+      RunRequest request = request_for(plan, planned, probe.device, options.measure.timeout);
+      request.telemetry = &telemetry;
       progress.start(planned.program.variant, pair, request.steps);
       if (pair % 2 == 0) {
         const Cost by_itself = alone(request);

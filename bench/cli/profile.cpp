@@ -53,7 +53,7 @@ int profile(ProfileOptions& options) {
   RunRequest request;
   request.program = programs({rung}, {}, "").front();
   request.source_hash = request.program.source_hash();
-  request.device_name = probe.device.name;
+  request.device = probe.device;
   ProfileOptions defaults;
   defaults.settings.steps = RungSettings().steps;  // the rung's own
   request.arguments = arguments_of(options.of_rung(), defaults.of_rung());

@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "bench/base/text.h"
 #include "bench/verdict/comparison_report.h"
 #include "bench/verdict/noise.h"
 #include "model/atomic_file.h"
@@ -9,7 +10,14 @@
 namespace stepladder {
 
 std::vector<Option> VerdictOptions::options() {
-  return {{"threshold", &threshold, "PERCENT", "a slowdown of less is none", kVerdict, {0, 1000}},
+  return {{"threshold",
+           &threshold,
+           "PERCENT",
+           cat("less more time or cycles is no slowdown; default: ", number_text(kMinLimit * 100),
+               " of time, ", number_text(cycles_limit * 100), " of cycles"),
+           kVerdict,
+           {0, 1000}},
+          {"energy-threshold", &energy_threshold, "PERCENT", "the same of joules", kVerdict, {0, 1000}},
           {"noise", &noise, "FILE",
            "what `stepladder calibrate` wrote on this machine: raises the threshold "
            "to the noise of a rung where that is larger",
@@ -20,7 +28,9 @@ std::vector<Option> VerdictOptions::options() {
 
 Limits VerdictOptions::limits(const Json& context, const Json& plan) const {
   Limits limits;
-  limits.threshold = threshold / 100;
+  limits.threshold = threshold ? *threshold / 100 : kMinLimit;
+  limits.cycles = threshold ? *threshold / 100 : cycles_limit;
+  limits.energy = energy_threshold / 100;
   if (noise.empty()) return limits;
   Noise known = load_noise(noise);
   require_valid(known, noise, context, plan);

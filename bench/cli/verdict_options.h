@@ -1,6 +1,7 @@
 // What `stepladder compare` and `stepladder gate` have in common: limits, and how a verdict is handed over.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,12 @@ namespace stepladder {
 struct VerdictOptions {
   static constexpr const char* kVerdict = "Verdict";
 
-  double threshold = kMinLimit * 100;  // percent
+  /// `cycles`, a ratio less 1, is their limit where no --threshold is given.
+  explicit VerdictOptions(double cycles = kMinLimit) : cycles_limit(cycles) {}
+
+  double cycles_limit;
+  std::optional<double> threshold;                  // percent
+  double energy_threshold = kMinEnergyLimit * 100;  // percent
   std::string noise, format = "text", out;
 
   std::vector<Option> options();

@@ -9,10 +9,10 @@ void Side::add(Run run) {
   results.runs.push_back(std::move(run));
 }
 
-PairedRuns::PairedRuns(Side& base, Side& next, std::string device_name, double timeout_s)
+PairedRuns::PairedRuns(Side& base, Side& next, DeviceInfo device, double timeout_s)
     : base_(base),
       next_(next),
-      device_name_(std::move(device_name)),
+      device_(std::move(device)),
       timeout_s_(timeout_s),
       most_(static_cast<size_t>(base.plan.stopping.rounds)),
       progress_(2 * most_ * runs_of(base.plan, 0).size(), 0) {
@@ -32,8 +32,8 @@ void PairedRuns::measure_pair() {
     if (done_.contains(key)) continue;
     for (const bool base : {base_first, !base_first}) {
       Side& side = base ? base_ : next_;
-      const auto request =
-          request_for(side.plan, base ? base_runs[i] : next_runs[i], device_name_, timeout_s_);
+      RunRequest request = request_for(side.plan, base ? base_runs[i] : next_runs[i], device_, timeout_s_);
+      request.telemetry = &telemetry_;
       progress_.start(cat(key.first, " ", key.second, base ? ", BASE" : ", NEW"), request.round,
                       request.steps);
       Run run = run_program(request, [&](const Step& step) { progress_.step(step); });

@@ -26,7 +26,7 @@ class PairedRuns {
  public:
   using Key = std::pair<std::string, std::string>;  // variant, workload
 
-  PairedRuns(Side& base, Side& next, std::string device_name, double timeout_s);
+  PairedRuns(Side& base, Side& next, DeviceInfo device, double timeout_s);
 
   /// One more pair of each rung and workload that is not done: A B of the first to the last, next time B A of
   /// the last to the first, so that drift cancels within a pair and over two of them. A rung with a run that
@@ -38,7 +38,8 @@ class PairedRuns {
 
  private:
   Side &base_, &next_;
-  const std::string device_name_;
+  const DeviceInfo device_;
+  TelemetryOfDevices telemetry_;
   const double timeout_s_;
   const size_t most_;
   std::set<Key> keys_, done_;

@@ -78,13 +78,12 @@ Json config_of(const Plan& plan, const PlannedRun& run) {
   return config;
 }
 
-RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::string& device_name,
-                       double timeout_s) {
+RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo& device, double timeout_s) {
   RungSettings s = plan.settings;
   RunRequest request;
   request.program = run.program;
   request.source_hash = plan.source_hashes.at(run.program.variant);
-  request.device_name = device_name;
+  request.device = device;
   request.round = run.round;
   request.config = config_of(plan, run);
   request.backend = s.backend;
@@ -138,10 +137,7 @@ Json Plan::json() const {
 }
 
 Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, ResultsFile& file) {
-  std::optional<Telemetry> telemetry;  // for peers; opened here, so that none of their steps waits for it
-  if (std::any_of(plan.programs.begin(), plan.programs.end(),
-                  [](const Program& p) { return !p.peer.empty(); }))
-    telemetry.emplace(device.uuid);
+  TelemetryOfDevices telemetry;
   const Stopping& stopping = plan.stopping;
   const int64_t most = stopping.until_ci ? stopping.max_rounds : stopping.rounds;
   Progress progress(runs_of(plan, 0).size() * static_cast<size_t>(most), file.results().runs.size());
@@ -157,8 +153,8 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
               {"spent_s", spent_s(measured)}};
     }
     for (const PlannedRun& planned : runs_of(plan, round)) {
-      RunRequest request = request_for(plan, planned, device.name, timeout_s);
-      if (!planned.program.peer.empty()) request.telemetry = &*telemetry;
+      RunRequest request = request_for(plan, planned, device, timeout_s);
+      request.telemetry = &telemetry;
       const std::string workload = workload_of(request.config);
       if (measured.find(planned.program.variant, workload, planned.round)) continue;
       progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);

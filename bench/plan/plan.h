@@ -49,8 +49,7 @@ Json config_of(const Plan& plan, const PlannedRun& run);
 /// (shuffled).
 std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round);
 
-RunRequest request_for(const Plan& plan, const PlannedRun& run, const std::string& device_name,
-                       double timeout_s);
+RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo& device, double timeout_s);
 
 /// Measures what `file` does not hold yet, round after round, until there are enough. Returns why it ended:
 /// the results' "stopped".

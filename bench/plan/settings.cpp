@@ -189,6 +189,7 @@ OpsOptions RungSettings::ops_options() const {
           .deterministic = deterministic,
           .wide_access = !narrow_access,
           .early_launch = !late_launch,
+          .count_cycles = events && !profile,  // a profile is of the step alone
           .compute_capability = compute_capability,
           .cache_dir = cache,
           .search_again = search_again};

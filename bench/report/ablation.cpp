@@ -63,9 +63,13 @@ Gain gain_of(const Results& results, const std::string& before, const std::strin
     if (!gain.ok()) return gain;
   }
   for (const auto& [variant, rounds] : {std::pair(before, &from), std::pair(after, &to)}) {
-    drop_throttled(*rounds);
-    if (!rounds->empty()) continue;
-    gain.status = "throttled", gain.reason = variant + " was throttled in every round";
+    gain.status = rounds->begin()->second->disturbance();
+    drop_disturbed(*rounds);
+    if (!rounds->empty()) {
+      gain.status = name_of(Status::ok);
+      continue;
+    }
+    gain.reason = cat(variant, " was ", gain.status, " in every round");
     return gain;
   }
   if (const auto ratio = speedup(from, to)) {

@@ -23,11 +23,12 @@ bool is_ablation(const std::string& variant);
 struct Gain {
   std::string before, after;
   /// Else that of a run that is not ok; "unchanged" where there is nothing to measure, the rung changing
-  /// nothing there; "missing" while unfinished; "throttled" where one of the two was in every round.
+  /// nothing there; "missing" while unfinished; "throttled" or "shared" where one of the two was in every
+  /// round.
   std::string status = "ok";
   std::string reason = {};
   Estimate ratio = {};      // of times per token in the same round; over 1 where `after` is faster
-  int64_t rounds = 0;       // that both took part in, neither throttled
+  int64_t rounds = 0;       // that both took part in, neither disturbed
   int64_t saved_bytes = 0;  // live peak of `before` less that of `after`
 
   bool ok() const { return status == "ok"; }

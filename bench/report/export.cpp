@@ -11,7 +11,7 @@ namespace stepladder {
 namespace {
 
 bool exported(const Run& run) {
-  return run.status == Status::ok && !run.throttled();
+  return run.status == Status::ok && !run.disturbed();
 }
 
 std::string name_of(const Run& run) {
@@ -81,7 +81,7 @@ std::string csv(const Results& results) {
   std::string text =
       "variant,peer,backend,model,B,T,round,status,reason,median_step_ms,p10_step_ms,p90_step_ms,"
       "first_step_ms,startup_ms,tokens_per_second,mfu_nanogpt,mfu_llmc,final_loss,val_loss,"
-      "live_peak_bytes,reserved_peak_bytes,process_peak_bytes,throttled\r\n";
+      "live_peak_bytes,reserved_peak_bytes,process_peak_bytes,throttled,shared,cycles,joules\r\n";
   const auto number = [](const std::optional<double>& value) { return value ? number_text(*value) : ""; };
   for (const Run& run : results.runs) {
     std::vector<std::string> cells = {run.variant,
@@ -102,7 +102,9 @@ std::string csv(const Results& results) {
         cells.push_back(number(value));
       for (int64_t bytes : {s.memory.live_peak, s.memory.reserved_peak, s.memory.process_peak})
         cells.push_back(std::to_string(bytes));
-      cells.emplace_back(!s.throttled ? "" : *s.throttled ? "true" : "false");
+      for (const auto& flag : {s.throttled, s.shared})
+        cells.emplace_back(!flag ? "" : *flag ? "true" : "false");
+      for (const auto& value : {s.cycles, s.joules}) cells.push_back(number(value));
     } else {
       cells.resize(static_cast<size_t>(std::count(text.begin(), text.begin() + text.find('\r'), ',')) + 1);
     }
@@ -118,7 +120,7 @@ std::vector<std::string> left_out(const Results& results) {
     if (!exported(run))
       lines.push_back(
           printable(cat(run.variant, " ", run.workload(), ", round ", run.round, ": ",
-                        run.status == Status::ok ? "throttled"
+                        run.status == Status::ok ? run.disturbance()
                                                  : cat(stepladder::name_of(run.status), ": ", run.reason)),
                     400));
   return lines;

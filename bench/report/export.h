@@ -8,8 +8,8 @@
 namespace stepladder {
 
 /// Google Benchmark's JSON, for its tools/compare.py and whatever else reads it: a row for each run that is
-/// ok and was not throttled, named VARIANT/MODEL/B:n/T:n, the rounds as repetitions. real_time is the run's
-/// median step in milliseconds; cpu_time, which it insists on, is the median of device_ms where that is
+/// ok and not throttled or shared, named VARIANT/MODEL/B:n/T:n, the rounds as repetitions. real_time is the
+/// run's median step in milliseconds; cpu_time, which it insists on, is the median of device_ms where that is
 /// known, else the same.
 Json google_benchmark(const Results& results);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -95,22 +96,23 @@ std::pair<std::string, std::string> beside(const ResultRow& row, const std::stri
 std::string status_text(const ResultRow& v) {
   if (!v.reason.empty()) return cat(name_of(v.status), ": ", v.reason);
   const int64_t skipped = v.numbers ? v.numbers->skipped_steps.value_or(0) : 0;
-  return cat(name_of(v.status), v.throttled() ? ", throttled" : "",
+  return cat(name_of(v.status), v.disturbed() ? ", " + v.disturbance : "",
              skipped > 0 ? cat(", ", skipped, " steps skipped") : "");
 }
 
 /// The table of `rows`, which are all of our rungs or all of peers; `all` has those that they compare with.
 Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>& all, bool ratios_only) {
   const bool ours = rows.empty() || rows.front().peer.empty(), absolute = !ratios_only;
-  const bool validated = std::any_of(rows.begin(), rows.end(),
-                                     [](const ResultRow& v) { return v.numbers && v.numbers->val_loss; });
+  using Numbers = ResultRow::Numbers;
+  const auto any = [&](auto Numbers::*known) {
+    return std::ranges::any_of(rows, [=](const ResultRow& v) { return v.numbers && (*v.numbers).*known; });
+  };
   std::set<std::string> workloads;
   for (const ResultRow& row : rows) workloads.insert(row.workload);
   Columns<ResultRow> columns;
   columns.add_text(ours ? "rung" : "peer", [](const ResultRow& v) { return v.variant; });
   columns.add_text(
       "workload", [](const ResultRow& v) { return v.workload; }, workloads.size() > 1);
-  using Numbers = ResultRow::Numbers;
   const auto add = [&](const std::string& header, std::function<std::string(const Numbers&)> cell,
                        bool shown = true, int spare = 0) {
     columns.add(
@@ -147,11 +149,21 @@ Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>&
       [](const Numbers& n) { return both(gib(n.memory.live_peak), gib(n.memory.process_peak)); }, absolute,
       9);
   add(
+      "Mcycles", [](const Numbers& n) { return n.cycles ? sized(n.cycles->value * 1e-6) : kNone; },
+      absolute && any(&Numbers::cycles), 1);
+  add(
+      "J/step", [](const Numbers& n) { return n.joules ? sized(n.joules->value) : kNone; },
+      absolute && any(&Numbers::joules), 6);
+  add(
+      "tok/J", [](const Numbers& n) { return n.tokens_per_joule ? sized(n.tokens_per_joule->value) : kNone; },
+      absolute && any(&Numbers::joules), 2);
+  add(
       "first step ms", [](const Numbers& n) { return sized(n.first_step_ms); }, absolute, 1);
   add(
       "loss", [](const Numbers& n) { return fixed(n.final_loss, 4); }, true, 3);
   add(
-      "val loss", [](const Numbers& n) { return n.val_loss ? fixed(*n.val_loss, 4) : kNone; }, validated, 3);
+      "val loss", [](const Numbers& n) { return n.val_loss ? fixed(*n.val_loss, 4) : kNone; },
+      any(&Numbers::val_loss), 3);
   columns.add_text("status", status_text);
   return columns.table(rows);
 }
@@ -283,11 +295,13 @@ double planned(const Json& plan) {
              : 0.0;
 }
 
-std::string throttled_note(const ResultRow& v) {
+std::string disturbed_note(const ResultRow& v) {
   return cat(v.variant, ", ", v.workload,
-             ": heat or the hardware's protection cut the clocks in most steps of ", v.throttled_rounds,
-             " of ", v.rounds, " rounds; ",
-             v.throttled() ? "its times are shown, nothing is claimed on them."
+             v.disturbance == "shared"
+                 ? ": another process used the device in "
+                 : ": heat or the hardware's protection cut the clocks in most steps of ",
+             v.disturbed_rounds, " of ", v.rounds, " rounds; ",
+             v.disturbed() ? "its times are shown, nothing is claimed on them."
                            : "its numbers are without those rounds.");
 }
 
@@ -335,7 +349,7 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
   }
   for (const ResultRow& v : variants) {
     if (!v.numbers) continue;
-    if (v.throttled_rounds > 0) warn(throttled_note(v));
+    if (v.disturbed_rounds > 0) warn(disturbed_note(v));
     if (is_ablation(v.variant)) continue;
     if (const auto& compile = v.numbers->compile)
       note(cat(v.variant, ", ", v.workload, ": ", fixed(compile->search_ms, 0), " ms of search (",
@@ -349,6 +363,11 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
       warn(cat(v.variant, ", ", v.workload, ": ", *v.numbers->skipped_steps,
                " steps were skipped, fp16 had overflowed."));
   }
+  std::map<std::string, std::string> unknown;  // why, and the first run of which
+  for (const Run& run : results.runs)
+    if (run.summary && !run.summary->joules_unknown.empty())
+      unknown.try_emplace(run.summary->joules_unknown, run.variant);
+  for (const auto& [why, variant] : unknown) note(cat("No joules of ", variant, " and its like: ", why, "."));
   const bool emulated = std::any_of(variants.begin(), variants.end(), [](const ResultRow& v) {
     const Rung* rung = listed(v.variant);
     return v.backend == "cpu" && rung && rung->math != MathMode::fp32;
@@ -388,7 +407,7 @@ const ResultRow* fastest(const std::vector<ResultRow>& variants, Among among) {
   };
   const ResultRow* best = nullptr;
   for (const ResultRow& v : variants)
-    if (v.numbers && !v.throttled() && among(v) && (!best || key(v) > key(*best))) best = &v;
+    if (v.numbers && !v.disturbed() && among(v) && (!best || key(v) > key(*best))) best = &v;
   return best;
 }
 
@@ -499,11 +518,11 @@ std::string comparison(const Results& results, const std::string& before, const 
   if (rows.empty()) return cat("Neither ", before, " nor ", after, " was measured.\n");
   std::string text = title(results) + "\n\n" + table_of(rows, variants, false).terminal(/*wide=*/true);
   for (const ResultRow& v : rows)
-    if (v.numbers && v.throttled_rounds > 0) text += "\n" + throttled_note(v) + "\n";
+    if (v.numbers && v.disturbed_rounds > 0) text += "\n" + disturbed_note(v) + "\n";
   for (const ResultRow& b : rows) {
     for (const ResultRow& a : rows) {
       if (b.variant != before || a.variant != after || a.workload != b.workload) continue;
-      if (!a.numbers || !b.numbers || a.throttled() || b.throttled()) continue;
+      if (!a.numbers || !b.numbers || a.disturbed() || b.disturbed()) continue;
       const auto gain = speedup(b.runs, a.runs);
       if (!gain) continue;
       const int64_t more = a.numbers->memory.live_peak - b.numbers->memory.live_peak;

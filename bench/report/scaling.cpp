@@ -13,12 +13,12 @@ namespace {
 constexpr int64_t kPredicted[] = {2, 4, 8, 16, 32, 64};  // devices
 constexpr int64_t kBuckets = 4;                          // the least that 11_multi_gpu reduces in
 
-/// The runs of a variant on a workload that are ok and not throttled, by round; none where one is not ok.
+/// The runs of a variant on a workload that are ok and not disturbed, by round; none where one is not ok.
 Rounds good_rounds(const Results& results, const std::string& variant, const std::string& workload) {
   Rounds rounds = rounds_of(results, variant, workload);
   if (std::any_of(rounds.begin(), rounds.end(), [](const auto& r) { return r.second->status != Status::ok; }))
     return {};
-  drop_throttled(rounds);
+  drop_disturbed(rounds);
   return rounds;
 }
 

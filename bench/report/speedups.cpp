@@ -48,7 +48,7 @@ const ResultRow* held_against(const std::string& variant, const ResultRow& row,
 }
 
 std::optional<Speedup> compare(const ResultRow* other, const ResultRow& row) {
-  if (!other || other->status != Status::ok || other->throttled() || row.throttled()) return std::nullopt;
+  if (!other || other->status != Status::ok || other->disturbed() || row.disturbed()) return std::nullopt;
   const auto ratio = speedup(other->runs, row.runs);
   return ratio ? std::optional(Speedup{other->variant, *ratio}) : std::nullopt;
 }
@@ -80,6 +80,9 @@ template <class Archive>
 void fields(Archive& a, Any<ResultRow::Numbers> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, median_step_ms, p10_step_ms, p90_step_ms, first_step_ms, startup_ms,
                   tokens_per_second, mfu_nanogpt, mfu_llmc)
+  a.if_any("cycles", x.cycles);
+  a.if_any("joules", x.joules);
+  a.if_any("tokens_per_joule", x.tokens_per_joule);
   a("memory_bytes", x.memory);
   STEPLADDER_EACH(STEPLADDER_FIELD, final_loss)
   a.if_any("compile", x.compile);
@@ -95,9 +98,10 @@ template <class Archive>
 void fields(Archive& a, Any<ResultRow> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, variant, backend, config, status, reason, rounds)
   a.if_any("peer", x.peer);
-  if (x.throttled_rounds > 0) {
-    STEPLADDER_EACH(STEPLADDER_FIELD, throttled_rounds)
-    a("throttled", x.throttled());
+  if (x.disturbed_rounds > 0) {
+    STEPLADDER_EACH(STEPLADDER_FIELD, disturbed_rounds)
+    STEPLADDER_EACH(STEPLADDER_FIELD, disturbance)
+    a("disturbed", x.disturbed());
   }
   if (x.numbers) fields(a, *x.numbers);
 }

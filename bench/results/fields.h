@@ -27,7 +27,7 @@ void fields(Archive& a, Any<DeviceState> auto& x) {
 template <class Archive>
 void fields(Archive& a, Any<Step> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, step_ms, loss)
-  STEPLADDER_EACH(STEPLADDER_ADDED, device_ms, grad_norm, lr)
+  STEPLADDER_EACH(STEPLADDER_ADDED, device_ms, grad_norm, lr, cycles, energy_j)
   fields(a, x.device);
 }
 
@@ -45,10 +45,12 @@ template <class Archive>
 void fields(Archive& a, Any<Summary> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, median_step_ms, p10_step_ms, p90_step_ms, first_step_ms, startup_ms,
                   warmup_steps, tokens_per_second, mfu_nanogpt, mfu_llmc, val_loss)
+  STEPLADDER_EACH(STEPLADDER_ADDED, cycles, joules)
+  a.if_any("joules_unknown", x.joules_unknown);
   a("memory_bytes", x.memory);
   a.if_any("compile", x.compile);
   a.if_any("skipped_steps", x.skipped_steps);
-  STEPLADDER_EACH(STEPLADDER_ADDED, throttled_steps, throttled)
+  STEPLADDER_EACH(STEPLADDER_ADDED, throttled_steps, throttled, shared)
 }
 
 template <class Archive>
@@ -57,6 +59,7 @@ void fields(Archive& a, Any<Rank> auto& x) {
   a("memory_bytes", x.memory);
   a.if_any("sm_mhz", x.sm_mhz);
   a.if_any("power_w", x.power_w);
+  a.if_any("joules", x.joules);
 }
 
 template <class Archive>

@@ -46,6 +46,9 @@ struct Step {
   std::optional<double> device_ms;  // device events around the same region
   std::optional<double> loss;       // none where not finite
   std::optional<double> grad_norm, lr;
+  std::optional<double> cycles = {};  // that an SM's clock counted in it, the mean over SMs
+  /// That the device has used since its first reading, without that of evaluations; only now and then.
+  std::optional<double> energy_j = {};
   DeviceState device = {};  // right after the step, outside of its clock
 };
 
@@ -70,6 +73,9 @@ struct Summary {
   int64_t warmup_steps = 0;  // as marked: more than asked for where the steps had not settled
   double tokens_per_second = 0.0;
   std::optional<double> mfu_nanogpt, mfu_llmc;
+  std::optional<double> cycles;    // median of the timed steps
+  std::optional<double> joules;    // a step, mean of the timed ones, of all devices
+  std::string joules_unknown;      // why there are none
   std::optional<double> val_loss;  // after the last step, where validation data was given
   Memory memory;
   std::optional<Compile> compile;
@@ -77,6 +83,7 @@ struct Summary {
   /// Of the timed steps, how many the device was throttled in; more than half make the run throttled.
   std::optional<int64_t> throttled_steps;
   std::optional<bool> throttled;
+  std::optional<bool> shared;  // whether another process used the device meanwhile
 };
 
 /// "gpt2 B=16 T=1024", and on several devices, B being of each, "gpt2 B=16 T=1024 on 4 devices": runs of one
@@ -98,6 +105,7 @@ struct Rank {
   std::vector<double> step_ms;
   Memory memory;
   std::optional<double> sm_mhz, power_w;  // medians over the timed steps
+  std::optional<double> joules;           // a step
 };
 
 /// A variant, a configuration, a round: one process, or one for each device.
@@ -116,6 +124,11 @@ struct Run {
 
   std::string workload() const { return workload_of(config); }
   bool throttled() const { return summary && summary->throttled.value_or(false); }
+  bool shared() const { return summary && summary->shared.value_or(false); }
+  /// Whether the device was held back or shared: then its times are not those of the variant alone.
+  bool disturbed() const { return throttled() || shared(); }
+  /// In a word: "throttled", "shared", or "".
+  const char* disturbance() const { return throttled() ? "throttled" : shared() ? "shared" : ""; }
 };
 
 struct Results {

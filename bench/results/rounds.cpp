@@ -18,11 +18,14 @@ std::vector<std::pair<const Run*, const Run*>> pairs_of(const Rounds& one, const
   return pairs;
 }
 
-/// Milliseconds a token, those of all devices counted.
+/// Tokens in a step of all devices.
+double tokens_of(const Run& run) {
+  return run.config.at("B").get<double>() * run.config.at("T").get<double>() *
+         static_cast<double>(world_size(run.config));
+}
+
 double ms_per_token(const Run& run) {
-  const Json& config = run.config;
-  return run.summary->median_step_ms / (config.at("B").get<double>() * config.at("T").get<double>() *
-                                        static_cast<double>(world_size(config)));
+  return run.summary->median_step_ms / tokens_of(run);
 }
 
 ResultRow::Numbers numbers_of(const Rounds& rounds) {
@@ -47,6 +50,21 @@ ResultRow::Numbers numbers_of(const Rounds& rounds) {
   numbers.mfu_nanogpt = known(&Summary::mfu_nanogpt);
   numbers.mfu_llmc = known(&Summary::mfu_llmc);
   numbers.val_loss = known(&Summary::val_loss);
+
+  const auto estimate = [&](std::optional<double> Summary::*field) -> std::optional<Estimate> {
+    std::vector<double> values;
+    for (const auto& [round, run] : rounds)
+      if (const auto& value = (*run->summary).*field) values.push_back(*value);
+    if (values.size() < rounds.size()) return std::nullopt;
+    return median_over_rounds(values);
+  };
+  numbers.cycles = estimate(&Summary::cycles);
+  numbers.joules = estimate(&Summary::joules);
+  if (numbers.joules) {
+    std::vector<double> values;
+    for (const auto& [round, run] : rounds) values.push_back(tokens_of(*run) / *run->summary->joules);
+    numbers.tokens_per_joule = median_over_rounds(values);
+  }
 
   std::vector<double> timed;
   for (const auto& [round, run] : rounds) {
@@ -74,8 +92,8 @@ Rounds rounds_of(const Results& results, const std::string& variant, const std::
   return rounds;
 }
 
-void drop_throttled(Rounds& rounds) {
-  std::erase_if(rounds, [](const auto& round) { return round.second->throttled(); });
+void drop_disturbed(Rounds& rounds) {
+  std::erase_if(rounds, [](const auto& round) { return round.second->disturbed(); });
 }
 
 std::optional<Estimate> speedup(const Rounds& before, const Rounds& after) {
@@ -135,9 +153,11 @@ std::vector<ResultRow> rows_of(const Results& results) {
   }
   for (ResultRow& row : rows) {
     row.rounds = std::ssize(row.runs);
-    row.throttled_rounds =
-        std::ranges::count_if(row.runs, [](const auto& r) { return r.second->throttled(); });
-    if (!row.throttled()) drop_throttled(row.runs);
+    row.disturbed_rounds =
+        std::ranges::count_if(row.runs, [](const auto& r) { return r.second->disturbed(); });
+    for (const auto& [round, run] : row.runs)
+      if (row.disturbance.empty()) row.disturbance = run->disturbance();
+    if (!row.disturbed()) drop_disturbed(row.runs);
     if (row.status == Status::ok) row.numbers = numbers_of(row.runs);
   }
   return rows;

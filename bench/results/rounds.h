@@ -18,8 +18,8 @@ using Rounds = std::map<int64_t, const Run*>;
 /// The runs of a variant on a workload.
 Rounds rounds_of(const Results& results, const std::string& variant, const std::string& workload);
 
-/// Leaves out the rounds in which the device was throttled.
-void drop_throttled(Rounds& rounds);
+/// Leaves out the rounds in which the device was throttled or shared.
+void drop_disturbed(Rounds& rounds);
 
 /// How many times faster `after` is than `before` by time per token, over the rounds that both took part in.
 /// Every run must be ok. Nothing where no round is common.
@@ -50,16 +50,18 @@ struct ResultRow {
   std::string reason;
   int64_t rounds = 0;
   Json config = Json::object();
-  /// Rounds in which the device was throttled: the numbers are without them. Where that leaves none they are
-  /// of the throttled ones, and nothing is claimed on them.
-  int64_t throttled_rounds = 0;
-  bool throttled() const { return rounds > 0 && throttled_rounds == rounds; }
+  /// Rounds in which the device was throttled or shared: the numbers are without them. Where that leaves none
+  /// they are of such rounds, and nothing is claimed on them.
+  int64_t disturbed_rounds = 0;
+  std::string disturbance;  // of the first such round: "throttled" or "shared"
+  bool disturbed() const { return rounds > 0 && disturbed_rounds == rounds; }
 
   struct Numbers {
     Estimate median_step_ms, tokens_per_second;
     double p10_step_ms = 0.0, p90_step_ms = 0.0;  // of all timed steps
     double first_step_ms = 0.0, startup_ms = 0.0;
     std::optional<double> mfu_nanogpt, mfu_llmc;
+    std::optional<Estimate> cycles, joules, tokens_per_joule;  // of the rounds that know them, if all do
     Memory memory;
     double final_loss = 0.0;
     std::optional<double> val_loss;

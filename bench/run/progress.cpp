@@ -55,10 +55,11 @@ void Progress::finish(const Run& run) {
   if (run.summary) {
     line += cat(", ", fixed(run.summary->median_step_ms, 2), " ms, ",
                 grouped(std::llround(run.summary->tokens_per_second)), " tok/s");
+    if (run.shared()) line += ", another process used the device";
     if (run.throttled()) line += cat(", throttled in ", *run.summary->throttled_steps, " steps");
   }
   if (!run.reason.empty()) line += cat(run.summary ? "; " : ", ", run.reason);
-  if (!terminal_ || run.status != Status::ok || run.throttled()) std::cerr << line << std::endl;
+  if (!terminal_ || run.status != Status::ok || run.disturbed()) std::cerr << line << std::endl;
   ++done_;
 }
 

@@ -6,11 +6,13 @@
 #include <cstring>
 #include <deque>
 #include <limits>
+#include <set>
 #include <tuple>
 
 #include "bench/base/statistics.h"
 #include "bench/base/text.h"
 #include "bench/run/child.h"
+#include "bench/run/energy.h"
 #include "bench/run/events.h"
 #include "bench/run/ranks.h"
 #include "model/config.h"
@@ -44,7 +46,7 @@ Step as_measured(Step step) {
   step.step_ms = std::round(step.step_ms * 1e6) / 1e6;
   if (!(step.step_ms > 0.0 && std::isfinite(step.step_ms)))
     throw BadReport(cat("step ", step.step, " took no time that a clock could tell"));
-  for (auto* number : {&step.device_ms, &step.loss, &step.grad_norm, &step.lr})
+  for (auto* number : {&step.device_ms, &step.cycles, &step.loss, &step.grad_norm, &step.lr})
     if (*number) *number = of_float(**number);
   return step;
 }
@@ -120,7 +122,7 @@ class Report {
     else if (kind == "step")
       step(event);
     else if (kind == "eval")
-      val_loss = number_if(event, "val_loss");
+      evaluated(event);
     else if (kind == "profile")
       run_.profile = value_at<Event>(event, "profile");
     else if (kind == "end")
@@ -144,6 +146,7 @@ class Report {
   std::optional<Failure> error;
   std::optional<int64_t> exit_status;  // as a shell has it: 128 + n for signal n
   std::string host, device;
+  std::optional<EnergyMeter> energy;
 
  private:
   static std::optional<double> number_if(const Event& event, const char* key) {
@@ -179,6 +182,10 @@ class Report {
     // llm.c does not tell its device's.
     if (event.contains("device") && value_at<Event>(event, "device").contains("uuid"))
       device = value_at<std::string>(event["device"], "uuid");
+    if (request_.telemetry) {
+      telemetry_ = &(*request_.telemetry)[device.empty() ? request_.device.uuid : device];
+      energy.emplace(*telemetry_);
+    }
     for (const auto& [name, bytes] : memory_by_name.items())
       if (bytes.is_number_integer()) memory.by_name[name] = bytes_at(memory_by_name, name);
     started = true;
@@ -197,15 +204,28 @@ class Report {
     if (step.step_ms < kLeastMs) throw BadReport(cat("step ", step.step, " took less than a nanosecond"));
     duration_at(event, "step_ms", request_.timeout_s);
     step.device_ms = number_if(event, "device_ms");
+    step.cycles = number_if(event, "cycles");
     step.loss = number_if(event, "loss");
     step.grad_norm = number_if(event, "grad_norm");
     step.lr = number_if(event, "lr");
     step.device = {value_if<int64_t>(event, "sm_mhz"), value_if<int64_t>(event, "memory_mhz"),
                    number_if(event, "power_w"), value_if<int64_t>(event, "temperature_c"),
                    value_if<std::vector<std::string>>(event, "throttle")};
-    if (request_.telemetry && first_) step.device = request_.telemetry->sample();
+    if (telemetry_ && !request_.program.peer.empty() && first_) step.device = telemetry_->sample();
+    if (energy) step.energy_j = energy->after_step(is_due(step.step + 1));
     run_.steps.push_back(as_measured(step));
     if (first_) on_step_(step);
+  }
+
+  /// Whether the energy that the first `done` steps used must be known.
+  bool is_due(int64_t done) const {
+    const int64_t every = request_.eval_every;
+    return done == request_.warmup || done == request_.steps || (every > 0 && done % every == 0);
+  }
+
+  void evaluated(const Event& event) {
+    val_loss = number_if(event, "val_loss");
+    if (energy) energy->after_evaluation();
   }
 
   void end(const Event& event) {
@@ -227,6 +247,7 @@ class Report {
   const RunRequest& request_;
   const int64_t rank_;
   const bool first_;  // rank 0, which is on the device that is sampled and is heard of
+  Telemetry* telemetry_ = nullptr;
   const std::function<void(const Step&)>& on_step_;
 };
 
@@ -305,6 +326,10 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
   summary.warmup_steps = static_cast<int64_t>(warmup);
   summary.val_loss = report.val_loss;
   summary.memory = report.memory;
+  std::vector<double> cycles;
+  for (const Step& step : std::span(run.steps).subspan(warmup))
+    if (step.cycles) cycles.push_back(*step.cycles);
+  if (!cycles.empty()) summary.cycles = median(cycles);
   summary.compile = report.compile;
   summary.skipped_steps = report.skipped_steps;
   for (const Step& step : std::span(run.steps).subspan(warmup))
@@ -319,7 +344,7 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
   const auto devices = static_cast<double>(request.devices);
   const double tokens = static_cast<double>(config.B * config.T) * devices;
   summary.tokens_per_second = tokens / (summary.median_step_ms * 1e-3);
-  auto peak = peak_flops(request.device_name, request.program.math);
+  auto peak = peak_flops(request.device.name, request.program.math);
   if (peak) *peak *= devices;
   summary.mfu_nanogpt = mfu(flops_per_token_nanogpt(config), summary.tokens_per_second, peak);
   summary.mfu_llmc = mfu(flops_per_token_llmc(config), summary.tokens_per_second, peak);
@@ -343,9 +368,29 @@ void merge(Run& run, const std::vector<Run>& parts, const std::deque<Report>& re
     for (size_t i = 0; i < std::min(run.steps.size(), part.steps.size()); ++i) {
       Step& step = run.steps[i];
       step.step_ms = std::max(step.step_ms, part.steps[i].step_ms);
+      step.cycles = std::max(step.cycles, part.steps[i].cycles);
       if (part.steps[i].device.throttled().value_or(false)) step.device = part.steps[i].device;
     }
   }
+}
+
+/// The energy of all devices, each counted once, and whether another process used one of them.
+void add_energy(Summary& summary, std::vector<Rank>& ranks, const std::vector<Run>& parts,
+                const std::deque<Report>& reports) {
+  std::set<std::string> counted;  // ranks on the CPU have the same
+  double joules = 0.0;
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    const auto& energy = reports[rank].energy;
+    if (!energy) return;
+    if (energy->shared()) summary.shared = summary.shared.value_or(false) || *energy->shared();
+    if (!counted.insert(reports[rank].device).second) continue;
+    const StepEnergy used = energy_of(parts[rank].steps, static_cast<size_t>(summary.warmup_steps));
+    if (!used.joules && summary.joules_unknown.empty())
+      summary.joules_unknown = energy->unknown().empty() ? used.unknown : energy->unknown();
+    joules += used.joules.value_or(0.0);
+    if (!ranks.empty()) ranks[rank].joules = used.joules;
+  }
+  if (summary.joules_unknown.empty()) summary.joules = joules;
 }
 
 void merge(Summary& summary, std::vector<Rank>& ranks, const std::vector<Run>& parts) {
@@ -429,7 +474,10 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     run = parts[0];
     if (world > 1) merge(run, parts, reports);
     if (verdict.status == Status::ok) run.summary = summarize(run, reports[0], request);
-    if (run.summary) merge(*run.summary, run.ranks, parts);
+    if (run.summary) {
+      merge(*run.summary, run.ranks, parts);
+      add_energy(*run.summary, run.ranks, parts, reports);
+    }
   } catch (const BadReport& e) {
     run = parts[0];
     verdict = {Status::crash, e.what()};

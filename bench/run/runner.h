@@ -8,6 +8,7 @@
 #include "bench/results/results.h"
 #include "bench/run/program.h"
 #include "bench/run/telemetry.h"
+#include "model/device.h"
 
 namespace stepladder {
 
@@ -15,16 +16,17 @@ namespace stepladder {
 struct RunRequest {
   Program program;
   std::string source_hash;  // of the program when the plan was made
-  std::string device_name;  // picks the peak of MFU
+  DeviceInfo device;        // its name picks the peak of MFU
   int64_t round = 0;
   Json config;                         // model, B, T, seed: recorded even when the child says nothing
   std::vector<std::string> arguments;  // that a rung's executable and a peer have in common
   int64_t steps = 0, warmup = 0;       // of `steps`, the first `warmup` are left out of the summary
   double timeout_s = 0.0;
-  std::string backend;  // decides how several ranks are started
-  int64_t devices = 1;  // and processes, one each
-  /// Of the device, for a peer, which doesn't sample it: read as each of its steps is reported.
-  const Telemetry* telemetry = nullptr;
+  std::string backend;     // decides how several ranks are started
+  int64_t devices = 1;     // and processes, one each
+  int64_t eval_every = 0;  // steps, 0 for never or not before the end
+  /// Where energy is read, and clocks and power for a peer, which doesn't sample them; null for neither.
+  TelemetryOfDevices* telemetry = nullptr;
 };
 
 /// A run as it is asked for, before any of it has happened.

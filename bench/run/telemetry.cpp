@@ -2,15 +2,23 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <ios>
+#include <set>
+#include <span>
 #include <utility>
 
 #include "model/error.h"
 
 namespace stepladder {
 namespace {
+
+namespace fs = std::filesystem;
 
 /// Bits of NVML's clocks event reasons (nvml.h, nvmlClocksEventReason*).
 constexpr std::pair<uint64_t, const char*> kReasons[] = {
@@ -33,6 +41,17 @@ std::vector<std::string> names_of(uint64_t bits) {
   }
   if (bits) names.push_back(cat("unknown_0x", std::hex, bits));
   return names;
+}
+
+uint64_t now_us() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                   std::chrono::system_clock::now().time_since_epoch())
+                                   .count());
+}
+
+std::optional<uint64_t> whole_number_in(const fs::path& file) {
+  uint64_t number = 0;
+  return std::ifstream(file) >> number ? std::optional(number) : std::nullopt;
 }
 
 }  // namespace
@@ -79,6 +98,13 @@ struct Telemetry::Nvml {
   Status (*power_limit)(Device, unsigned*) = nullptr;          // mW
   Status (*temperature)(Device, Sensor, unsigned*) = nullptr;  // degrees Celsius
   Status (*reasons)(Device, unsigned long long*) = nullptr;
+  Status (*energy)(Device, unsigned long long*) = nullptr;  // mJ since the driver was loaded
+  struct Utilization {
+    unsigned pid;
+    unsigned long long time;                // microseconds since 1970
+    unsigned sm, memory, encoder, decoder;  // percent
+  };
+  Status (*utilization)(Device, Utilization*, unsigned* count, unsigned long long since) = nullptr;
 };
 
 void Telemetry::Nvml::open(const char* path, const std::string& uuid) {
@@ -96,13 +122,15 @@ void Telemetry::Nvml::open(const char* path, const std::string& uuid) {
   find(temperature, "nvmlDeviceGetTemperature");
   find(reasons, "nvmlDeviceGetCurrentClocksEventReasons");
   if (!reasons) find(reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");  // its name before driver 535
+  find(energy, "nvmlDeviceGetTotalEnergyConsumption");
+  find(utilization, "nvmlDeviceGetProcessUtilization");
   if (!init || !shutdown || !error_string || !device_by_uuid) throw Error(cat(path, " is no NVML"));
   require(init(), "NVML does not start");
   ready = true;
   require(device_by_uuid(uuid.c_str(), &device), uuid.c_str());
 }
 
-Telemetry::Telemetry(const std::string& uuid) {
+Telemetry::Telemetry(const std::string& uuid) : seen_(now_us()) {
   const char* named = std::getenv("STEPLADDER_NVML");
   if (uuid.empty() && !named) return;
   auto nvml = std::make_unique<Nvml>();
@@ -111,6 +139,7 @@ Telemetry::Telemetry(const std::string& uuid) {
     nvml_ = std::move(nvml);
   } catch (const Error& e) {
     missing_ = e.what();
+    energy_unknown_ = missing_;
   }
 }
 
@@ -127,6 +156,55 @@ DeviceState Telemetry::sample() const {
   unsigned long long bits = 0;
   if (nvml.reasons && nvml.reasons(nvml.device, &bits) == 0) state.throttle = names_of(bits);
   return state;
+}
+
+std::optional<double> Telemetry::joules() {
+  if (!nvml_) return missing_.empty() ? package_joules() : std::nullopt;
+  unsigned long long millijoules = 0;
+  if (nvml_->energy && nvml_->energy(nvml_->device, &millijoules) == 0)
+    return static_cast<double>(millijoules) * 1e-3;
+  energy_unknown_ = "the device has no energy counter";
+  return std::nullopt;
+}
+
+std::optional<double> Telemetry::package_joules() {
+  const char* named = std::getenv("STEPLADDER_RAPL");
+  const fs::path folder = named ? named : "/sys/class/powercap";
+  std::error_code error;
+  for (const fs::directory_entry& zone : fs::directory_iterator(folder, error)) {
+    const std::string name =
+        zone.path().filename();  // intel-rapl:0, also AMD's; intel-rapl:0:0 is a part of it
+    if (!name.starts_with("intel-rapl:") || std::ranges::count(name, ':') != 1) continue;
+    const auto now = whole_number_in(zone.path() / "energy_uj"),
+               most = whole_number_in(zone.path() / "max_energy_range_uj");
+    if (!now) {
+      energy_unknown_ = cat((zone.path() / "energy_uj").string(), " may not be read: chmod a+r allows it");
+      return std::nullopt;
+    }
+    const auto [package, first] = packages_.try_emplace(name, *now);
+    const uint64_t before = std::exchange(package->second, *now);
+    package_joules_ +=
+        static_cast<double>(*now >= before ? *now - before : *now + most.value_or(0) - before) * 1e-6;
+  }
+  if (!packages_.empty()) return package_joules_;
+  energy_unknown_ = cat("there is no energy counter of the CPU in ", folder.string());
+  return std::nullopt;
+}
+
+std::optional<int64_t> Telemetry::processes() {
+  constexpr unsigned kMost = 1024;
+  if (!nvml_ || !nvml_->utilization) return std::nullopt;
+  std::vector<Nvml::Utilization> samples(kMost);
+  unsigned count = kMost;
+  const auto since = std::exchange(seen_, now_us());
+  constexpr int kNotFound = 6;  // no sample since then
+  const Nvml::Status status = nvml_->utilization(nvml_->device, samples.data(), &count, since);
+  if (status == kNotFound) return 0;
+  if (status != 0) return std::nullopt;
+  std::set<unsigned> busy;
+  for (const auto& sample : std::span(samples).first(std::min(count, kMost)))
+    if (sample.sm > 0 && sample.time > since) busy.insert(sample.pid);
+  return std::ssize(busy);
 }
 
 Json Telemetry::describe() const {

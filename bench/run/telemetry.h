@@ -1,7 +1,11 @@
-// Clocks, power and temperature of a device, through NVML, which is opened at run time where there is one.
+// Clocks, power, temperature and energy of a device, through NVML, which is opened at run time where there is
+// one; of the CPU its energy alone, through RAPL.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "bench/results/results.h"
@@ -11,14 +15,22 @@ namespace stepladder {
 /// NVML, open for one device.
 class Telemetry {
  public:
-  /// `uuid` is the device's, as NVML and CUDA name it; with "", the CPU's, there is nothing to open.
-  /// STEPLADDER_NVML names another library than the driver's, which then stands for any device.
+  /// `uuid` is the device's, as NVML and CUDA name it; "" is the CPU's, which NVML does not know.
+  /// STEPLADDER_NVML names another library than the driver's, which then stands for any device;
+  /// STEPLADDER_RAPL another folder than /sys/class/powercap.
   explicit Telemetry(const std::string& uuid);
   ~Telemetry();
   Telemetry(const Telemetry&) = delete;
   Telemetry& operator=(const Telemetry&) = delete;
 
   DeviceState sample() const;
+  /// What the device's own counter says it has used so far, since some moment before: NVML's, which moves ten
+  /// times a second and takes milliseconds to read; of the CPU, RAPL's over all packages. Nothing where there
+  /// is none, or it may not be read: energy_unknown() says why then.
+  std::optional<double> joules();
+  const std::string& energy_unknown() const { return energy_unknown_; }
+  /// How many processes have kept the device busy since the last call; nothing where it doesn't tell.
+  std::optional<int64_t> processes();
   /// {"library": "NVML 580.65", "power_limit_w": 700, "max_sm_mhz": 1980, "max_memory_mhz": 2619}, of which
   /// any but the first may be null; {"missing": why} where NVML or the device cannot be opened; null for the
   /// CPU.
@@ -26,8 +38,22 @@ class Telemetry {
 
  private:
   struct Nvml;
+  std::optional<double> package_joules();
+
   std::unique_ptr<Nvml> nvml_;
-  std::string missing_;
+  std::string missing_, energy_unknown_;
+  std::map<std::string, uint64_t> packages_;  // microjoules of each at the last reading
+  double package_joules_ = 0.0;
+  uint64_t seen_ = 0;  // when processes() was called, microseconds since 1970
+};
+
+/// One Telemetry for each device, opened when it is first asked for.
+class TelemetryOfDevices {
+ public:
+  Telemetry& operator[](const std::string& uuid) { return all_.try_emplace(uuid, uuid).first->second; }
+
+ private:
+  std::map<std::string, Telemetry> all_;
 };
 
 }  // namespace stepladder

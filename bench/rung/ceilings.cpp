@@ -19,7 +19,7 @@ double seconds_of(Ops& ops, double stretch_ms, const std::function<void()>& work
     ops.device().start_timer();
     for (int i = 0; i < repeats; ++i) work();
     ops.device().stop_timer();
-    return ops.device().device_ms();
+    return ops.device().elapsed().ms;
   };
   stretch(1);  // whatever is set up at first use
   const int repeats = static_cast<int>(std::clamp(std::ceil(stretch_ms / stretch(2) * 2.0), 1.0, 1e4));

@@ -115,13 +115,15 @@ void Reporter::step(int64_t done, float lr, double step_ms) {
   // Opened after the first step, so that neither start-up nor a step pays for it.
   if (events_.wanted() && !telemetry_) telemetry_.emplace(session_.device.uuid);
   const DeviceState state = telemetry_ ? telemetry_->sample() : DeviceState();
+  const Elapsed elapsed = session_.ops->device().elapsed();
   const double norm = session_.trainer->grad_norm();
   loss_ = session_.trainer->train_loss();
   step_ms_.push_back(step_ms);
   events_.write({{"event", "step"},
                  {"step", done - 1},
                  {"step_ms", step_ms},
-                 {"device_ms", session_.ops->device().device_ms()},
+                 {"device_ms", elapsed.ms},
+                 {"cycles", optional(elapsed.cycles)},
                  {"loss", loss_},
                  {"grad_norm", norm},
                  {"lr", lr},

@@ -85,9 +85,9 @@ std::vector<std::string> notes(const Results& base, const Results& next,
   size_t judged = 0;
   bool mixed = false;
   for (const ComparedRow& row : rows) {
-    if (row.numbers && row.numbers->throttled > 0)
-      lines.push_back(cat(row.variant, ", ", row.workload, ": ", row.numbers->throttled,
-                          " pairs are left out, the device was throttled."));
+    if (row.numbers && row.numbers->disturbed > 0)
+      lines.push_back(cat(row.variant, ", ", row.workload, ": ", row.numbers->disturbed,
+                          " pairs are left out, the device was ", row.numbers->disturbance, "."));
     if (row.judgement == Judgement::skipped) continue;
     ++judged;
     if (row.same_sources && std::count(same.begin(), same.end(), row.variant) == 0)
@@ -201,27 +201,47 @@ const Memory& largest(const Rounds& rounds) {
 ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds& next,
                                 const Limits& limits) {
   ComparedRow::Numbers numbers;
-  std::vector<double> base_ms, new_ms, log_ratios;
+  std::vector<std::pair<const Summary*, const Summary*>> pairs;
   for (const auto& [round, run] : next) {
     const auto other = base.find(round);
     if (other == base.end()) continue;
-    if (run->throttled() || other->second->throttled()) {
-      ++numbers.throttled;
+    const char* was = other->second->disturbance();
+    if (const std::string disturbance = *was ? was : run->disturbance(); !disturbance.empty()) {
+      if (numbers.disturbed++ == 0) numbers.disturbance = disturbance;
       continue;
     }
-    base_ms.push_back(other->second->summary->median_step_ms);
-    new_ms.push_back(run->summary->median_step_ms);
-    log_ratios.push_back(std::log(new_ms.back()) - std::log(base_ms.back()));
+    pairs.emplace_back(&*other->second->summary, &*run->summary);
   }
-  numbers.pairs = log_ratios.size();
-  if (numbers.pairs > 0) {
-    numbers.base_ms = median(base_ms);
-    numbers.new_ms = median(new_ms);
-  }
-  if (numbers.pairs >= kMinPairs) numbers.change = paired_change(log_ratios, limits.upper_confidence);
-  numbers.limit = limits.threshold;
-  if (const auto noise = limits.noise.find(key); noise != limits.noise.end() && numbers.pairs > 0)
-    numbers.limit = raised_limit(limits.threshold, noise->second, numbers.pairs);
+  numbers.pairs = pairs.size();
+  const auto noise = limits.noise.find(key);
+  const auto compare = [&](Quantity what, auto known, double limit, std::vector<double> LogRatios::*of) {
+    ComparedQuantity quantity{.what = what, .limit = limit};
+    std::vector<double> before, after, log_ratios;
+    for (const auto& [was, is] : pairs) {
+      const std::optional<double> x = known(*was), y = known(*is);
+      if (!x || !y || !(*x > 0.0) || !(*y > 0.0)) return;
+      before.push_back(*x);
+      after.push_back(*y);
+      log_ratios.push_back(std::log(*y) - std::log(*x));
+    }
+    if (!pairs.empty()) {
+      quantity.base = median(before);
+      quantity.next = median(after);
+      if (noise != limits.noise.end() && !(noise->second.*of).empty())
+        quantity.limit = raised_limit(limit, noise->second.*of, pairs.size());
+    } else if (what != Quantity::time) {
+      return;
+    }
+    if (pairs.size() >= kMinPairs) quantity.change = paired_change(log_ratios, limits.upper_confidence);
+    numbers.quantities.push_back(std::move(quantity));
+  };
+  compare(
+      Quantity::time, [](const Summary& s) { return std::optional(s.median_step_ms); }, limits.threshold,
+      &LogRatios::time);
+  compare(
+      Quantity::cycles, [](const Summary& s) { return s.cycles; }, limits.cycles, &LogRatios::cycles);
+  compare(
+      Quantity::energy, [](const Summary& s) { return s.joules; }, limits.energy, &LogRatios::energy);
   const Memory &before = largest(base), &after = largest(next);
   numbers.base_bytes = std::max<int64_t>(before.live_peak, 0);  // a file may hold anything
   numbers.new_bytes = after.live_peak;
@@ -233,43 +253,67 @@ ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds
 std::string doubtful_noise(const Key& key, const Limits& limits, size_t pairs) {
   const auto noise = limits.noise.find(key);
   if (noise == limits.noise.end() || pairs == 0) return "";
-  const double floor = std::expm1(noise_floor(noise->second, pairs));
+  const std::vector<double>& times = noise->second.time;
+  const double floor = std::expm1(noise_floor(times, pairs));
   std::vector<std::string> doubts;
-  if (noise->second.size() < kEnoughNoisePairs)
-    doubts.push_back(cat("its noise is known from ", noise->second.size(), " pairs only, calibrate with ",
+  if (times.size() < kEnoughNoisePairs)
+    doubts.push_back(cat("its noise is known from ", times.size(), " pairs only, calibrate with ",
                          kEnoughNoisePairs, " or more"));
   if (floor > std::max(limits.threshold, kMaxNoiseLimit))
     doubts.push_back(cat("its noise of ", fixed(floor * 100, 1), " % would make any limit meaningless; ",
-                         fixed(raised_limit(limits.threshold, noise->second, pairs) * 100, 1), " % is used"));
+                         fixed(raised_limit(limits.threshold, times, pairs) * 100, 1), " % is used"));
   return doubts.empty() ? "" : cat(key.first, ", ", key.second, ": ", join(doubts, "; "), ".");
+}
+
+/// "1.9 % more cycles", "0.2 % less time".
+std::string change_text(const ComparedQuantity& quantity) {
+  const double percent = std::expm1(quantity.change->log_ratio) * 100;
+  return cat(fixed(std::abs(percent), 1), " % ", percent < 0 ? "less " : "more ", name_of(quantity.what));
+}
+
+/// What a REGRESSION in time or in cycles says.
+std::string slower_text(const ComparedQuantity& time, const ComparedQuantity* cycles) {
+  if (!cycles) return "slower";
+  constexpr double kHidden = 0.002;  // of a step: less is noise
+  return cat(change_text(time), ", ", change_text(*cycles),
+             cycles->change->log_ratio > time.change->log_ratio + kHidden
+                 ? ": the card made up for it with its clock"
+                 : "");
+}
+
+/// Why neither verdict holds.
+std::string undecided_text(const ComparedRow::Numbers& n) {
+  const size_t pairs = n.pairs;
+  if (!n.time().change)
+    return cat(pairs, pairs == 1 ? " pair is" : " pairs are", " too few: ", kMinPairs,
+               " at least, 10 find 2 %");
+  const auto above = std::ranges::find_if(n.quantities, &ComparedQuantity::above);
+  if (above == n.quantities.end()) return "the bounds enclose the limit";
+  const std::string what = above->what == Quantity::time ? "slower" : change_text(*above);
+  return pairs < kMinCertainPairs
+             ? cat(what, ", but ", pairs, " pairs are never certain: ", kMinCertainPairs, " at least")
+             : what + ", but not certainly so";
 }
 
 /// The verdict that follows from a row's numbers, `certain` among them.
 void judge(ComparedRow& row, bool may_pass) {
   const ComparedRow::Numbers& n = *row.numbers;
+  const ComparedQuantity& time = n.time();
+  const ComparedQuantity *cycles = n.find(Quantity::cycles), *energy = n.find(Quantity::energy);
+  const auto regressed = [](const ComparedQuantity* x) { return x && x->above() && x->certain; };
   std::vector<std::string> reasons;
-  const double limit = std::log1p(n.limit);
-  const bool slower = n.change && n.change->lo > limit;
-  if (n.new_bytes > n.base_bytes) {
-    row.judgement = Judgement::regression;
+  if (n.new_bytes > n.base_bytes)
     reasons.push_back(cat("live memory grew by ", bytes_text(n.new_bytes - n.base_bytes),
                           n.grown.empty() ? "" : ": " + join(n.grown, ", ")));
-  }
-  if (slower && n.certain) {
-    row.judgement = Judgement::regression;
-    reasons.emplace_back("slower");
-  } else if (row.judgement != Judgement::regression) {
-    const bool pass = may_pass && n.change && n.change->hi < limit;
+  // What takes less time at a higher clock may take more cycles: memory does not tick along.
+  const bool faster = time.change && time.change->p_faster <= kFalseAlarms;
+  if (regressed(&time) || (regressed(cycles) && !faster)) reasons.push_back(slower_text(time, cycles));
+  if (regressed(energy)) reasons.push_back(change_text(*energy));
+  row.judgement = Judgement::regression;
+  if (reasons.empty()) {
+    const bool pass = may_pass && time.below() && (!cycles || cycles->below() || faster);
     row.judgement = pass ? Judgement::pass : Judgement::inconclusive;
-    if (!n.change)
-      reasons.push_back(cat(n.pairs, n.pairs == 1 ? " pair is" : " pairs are", " too few: ", kMinPairs,
-                            " at least, 10 find 2 %"));
-    else if (!pass)
-      reasons.push_back(
-          !slower ? "the bounds enclose the limit"
-          : n.pairs < kMinCertainPairs
-              ? cat("slower, but ", n.pairs, " pairs are never certain: ", kMinCertainPairs, " at least")
-              : "slower, but not certainly so");
+    if (!pass) reasons.push_back(undecided_text(n));
   }
   row.reason = join(reasons, "; ");
 }
@@ -279,6 +323,16 @@ void judge(ComparedRow& row, bool may_pass) {
 const char* name_of(Judgement judgement) {
   constexpr const char* kNames[] = {"PASS", "REGRESSION", "INCONCLUSIVE", "FAILED", "SKIPPED"};
   return kNames[static_cast<size_t>(judgement)];
+}
+
+const char* name_of(Quantity quantity) {
+  constexpr const char* kNames[] = {"time", "cycles", "energy"};
+  return kNames[static_cast<size_t>(quantity)];
+}
+
+const ComparedQuantity* ComparedRow::Numbers::find(Quantity what) const {
+  const auto found = std::ranges::find(quantities, what, &ComparedQuantity::what);
+  return found == quantities.end() ? nullptr : &*found;
 }
 
 void require_comparable(const Results& base, const Results& next) {
@@ -346,31 +400,34 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
       continue;
     }
     row.numbers = numbers_of(key, *was, *is, limits);
-    if (row.numbers->pairs == 0 && row.numbers->throttled > 0) {
+    if (row.numbers->pairs == 0 && row.numbers->disturbed > 0) {
       row.judgement = Judgement::failed;
-      row.reason = cat("the device was throttled in all ", row.numbers->throttled, " pairs");
+      row.reason =
+          cat("the device was ", row.numbers->disturbance, " in all ", row.numbers->disturbed, " pairs");
       row.numbers.reset();
     }
   }
 
-  std::vector<ComparedRow*> judged;
+  std::vector<ComparedQuantity*> tested;
   std::vector<PairedChange> changes;
   for (ComparedRow& row : comparison.rows) {
     if (!row.numbers) continue;
-    judged.push_back(&row);
-    changes.push_back(row.numbers->change.value_or(PairedChange{}));
+    for (ComparedQuantity& quantity : row.numbers->quantities) {
+      tested.push_back(&quantity);
+      changes.push_back(quantity.change.value_or(PairedChange{}));
+    }
   }
   const std::vector<bool> certain = certainly_slower(changes, limits.alpha);
-  for (size_t i = 0; i < judged.size(); ++i) {
-    judged[i]->numbers->certain = certain[i];
-    judge(*judged[i], limits.may_pass);
-  }
+  for (size_t i = 0; i < tested.size(); ++i) tested[i]->certain = certain[i];
+  for (ComparedRow& row : comparison.rows)
+    if (row.numbers) judge(row, limits.may_pass);
 
   comparison.notes = notes(base, next, comparison.rows);
-  for (const ComparedRow* row : judged)
-    if (std::string note = doubtful_noise({row->variant, row->workload}, limits, row->numbers->pairs);
-        !note.empty())
-      comparison.notes.push_back(std::move(note));
+  for (const ComparedRow& row : comparison.rows) {
+    if (!row.numbers) continue;
+    std::string note = doubtful_noise({row.variant, row.workload}, limits, row.numbers->pairs);
+    if (!note.empty()) comparison.notes.push_back(std::move(note));
+  }
   comparison.base = described(base);
   comparison.next = described(next);
   comparison.device = text_at(device_of(next), "name");

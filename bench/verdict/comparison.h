@@ -1,6 +1,7 @@
 // Two results of the same workloads on the same device model: is the new one slower, or larger?
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "bench/results/results.h"
+#include "bench/verdict/noise.h"
 #include "bench/verdict/paired.h"
 #include "model/error.h"
 
@@ -18,22 +20,44 @@ namespace stepladder {
 /// The probability that any rung of an unchanged build is called a regression, however many rungs there are
 /// and however large the noise, as far as a t test holds (docs/gate.md).
 inline constexpr double kFalseAlarms = 0.01;
-/// A slowdown of less is nobody's concern, unless told otherwise.
+/// More time, or cycles, is nobody's concern below that, unless told otherwise.
 inline constexpr double kMinLimit = 0.01;
+/// Of cycles where both builds were measured in turns: pairs of them differ by a tenth of what times do
+/// (docs/gate.md).
+inline constexpr double kMinCyclesLimit = 0.003;
+/// Of energy, whose counter moves ten times a second.
+inline constexpr double kMinEnergyLimit = 0.02;
 /// The machine's noise raises a limit no further than to this: a PASS under a higher one says nothing.
 inline constexpr double kMaxNoiseLimit = 0.05;
 /// A noise floor from fewer A/A pairs is a guess.
 inline constexpr size_t kEnoughNoisePairs = 10;
 
 enum class Judgement {
-  pass,          // the upper bound of the change lies below the limit, and memory has not grown
-  regression,    // the lower bound lies above the limit and a change is certain; or memory has grown
+  pass,          // the upper bounds of time and cycles lie below their limits, and memory has not grown
+  regression,    // a lower bound lies above its limit and a change is certain; or memory has grown
   inconclusive,  // neither: more pairs would tell
   failed,        // a run crashed, diverged, did not fit or timed out
   skipped,       // in one of the two only, or not for this device
 };
 /// "PASS", "REGRESSION", ...
 const char* name_of(Judgement judgement);
+
+/// What is compared: the medians of a step's time and of its cycles, and its mean energy.
+enum class Quantity { time, cycles, energy };
+/// "time", ...
+const char* name_of(Quantity quantity);
+
+/// A quantity of a rung in both results, over their pairs.
+struct ComparedQuantity {
+  Quantity what = Quantity::time;
+  double base = 0.0, next = 0.0;            // medians over the pairs' runs: ms, cycles, joules
+  std::optional<PairedChange> change = {};  // none from fewer than kMinPairs
+  double limit = 0.0;                       // as a ratio less 1: 0.01
+  bool certain = false;                     // that it is more at all, among all that is compared
+
+  bool above() const { return change && change->lo > std::log1p(limit); }
+  bool below() const { return change && change->hi < std::log1p(limit); }
+};
 
 /// A rung on a workload in both results.
 struct ComparedRow {
@@ -44,23 +68,26 @@ struct ComparedRow {
   int64_t repetition = 0;     // from 1, where both were compared more than once
 
   struct Numbers {
-    double base_ms = 0.0, new_ms = 0.0;     // medians over the pairs' runs
-    size_t pairs = 0;                       // without those that were throttled
-    size_t throttled = 0;                   // pairs
-    std::optional<PairedChange> change;     // none from fewer than kMinPairs
-    double limit = 0.0;                     // as a ratio less 1: 0.01
-    bool certain = false;                   // that it is slower at all, among all rungs compared
-    int64_t base_bytes = 0, new_bytes = 0;  // live
-    std::vector<std::string> grown;         // parts of the arena, "activations/att +1.5 KiB"
+    size_t pairs = 0;      // without those in which the device was throttled or shared
+    size_t disturbed = 0;  // pairs in which it was
+    std::string disturbance;
+    std::vector<ComparedQuantity> quantities;  // the time, and the rest where every pair knows it
+    int64_t base_bytes = 0, new_bytes = 0;     // live
+    std::vector<std::string> grown;            // parts of the arena, "activations/att +1.5 KiB"
+
+    const ComparedQuantity& time() const { return quantities.front(); }
+    /// Null where it is unknown.
+    const ComparedQuantity* find(Quantity what) const;
   };
   std::optional<Numbers> numbers;  // none of a row that failed or was skipped
 };
 
 /// What a difference has to exceed.
 struct Limits {
-  double threshold = kMinLimit;  // as a ratio less 1
-  /// Log ratios of A/A pairs by (variant, workload): they raise a row's limit as raised_limit() says.
-  std::map<std::pair<std::string, std::string>, std::vector<double>> noise;
+  // As ratios less 1:
+  double threshold = kMinLimit, cycles = kMinLimit, energy = kMinEnergyLimit;
+  /// Of A/A pairs: they raise a row's limits as raised_limit() says.
+  NoiseByRow noise = {};
   // Of this look at the data:
   double alpha = kFalseAlarms;
   double upper_confidence = kBoundConfidence;

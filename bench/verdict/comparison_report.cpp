@@ -34,7 +34,7 @@ Table table_of(const Comparison& comparison) {
   std::set<std::string> workloads;
   for (const Row& row : comparison.rows) workloads.insert(row.workload);
   Columns<Row> columns;
-  const auto add = [&](const char* header, std::function<std::string(const Numbers&)> cell) {
+  const auto add = [&](const std::string& header, std::function<std::string(const Numbers&)> cell) {
     columns.add(header, [cell](const Row& row) { return row.numbers ? cell(*row.numbers) : kNone; });
   };
   columns.add_text("rung", [](const Row& row) { return row.variant; });
@@ -43,13 +43,31 @@ Table table_of(const Comparison& comparison) {
   columns.add_text(
       "workload", [](const Row& row) { return row.workload; }, workloads.size() > 1);
   add("pairs", [](const Numbers& n) { return std::to_string(n.pairs); });
-  add("BASE ms", [](const Numbers& n) { return n.pairs > 0 ? sized(n.base_ms) : kNone; });
-  add("NEW ms", [](const Numbers& n) { return n.pairs > 0 ? sized(n.new_ms) : kNone; });
-  add("change %", [](const Numbers& n) { return n.change ? percent(n.change->log_ratio) : kNone; });
-  add("bounds %", [](const Numbers& n) {
-    return n.change ? cat(percent(n.change->lo), " to ", percent(n.change->hi)) : kNone;
-  });
-  add("limit %", [](const Numbers& n) { return "+" + fixed(n.limit * 100, 2); });
+  add("BASE ms", [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().base) : kNone; });
+  add("NEW ms", [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().next) : kNone; });
+  const auto any = [&](Quantity what) {
+    return std::ranges::any_of(comparison.rows,
+                               [=](const Row& row) { return row.numbers && row.numbers->find(what); });
+  };
+  const bool several = any(Quantity::cycles) || any(Quantity::energy);
+  for (const Quantity what : {Quantity::time, Quantity::cycles, Quantity::energy}) {
+    if (!any(what)) continue;
+    const std::string of = several ? cat(" of ", name_of(what)) : "";
+    add(cat("change %", of), [=](const Numbers& n) {
+      const ComparedQuantity* quantity = n.find(what);
+      return quantity && quantity->change ? percent(quantity->change->log_ratio) : kNone;
+    });
+    add("bounds %", [=](const Numbers& n) {
+      const ComparedQuantity* quantity = n.find(what);
+      return quantity && quantity->change
+                 ? cat(percent(quantity->change->lo), " to ", percent(quantity->change->hi))
+                 : kNone;
+    });
+    add("limit %", [=](const Numbers& n) {
+      const ComparedQuantity* quantity = n.find(what);
+      return quantity ? "+" + fixed(quantity->limit * 100, 2) : kNone;
+    });
+  }
   add("live GiB, both", [](const Numbers& n) { return cat(gib(n.base_bytes), " / ", gib(n.new_bytes)); });
   columns.add_text("verdict", [](const Row& row) {
     return cat(name_of(row.judgement), row.reason.empty() ? "" : ": " + row.reason);
@@ -66,8 +84,8 @@ std::string headline(const Comparison& comparison) {
   };
   const auto compared = std::ssize(comparison.rows) - count(Judgement::skipped);
   const auto number = count(verdict);
-  const char* what = verdict == Judgement::pass           ? "no slower and no larger"
-                     : verdict == Judgement::regression   ? "slower or larger"
+  const char* what = verdict == Judgement::pass           ? "no worse"
+                     : verdict == Judgement::regression   ? "slower, larger or hungrier"
                      : verdict == Judgement::inconclusive ? "undecided: more pairs would tell"
                      : verdict == Judgement::failed       ? "without numbers"
                                                           : "compared";
@@ -79,12 +97,14 @@ std::string headline(const Comparison& comparison) {
 
 std::vector<std::string> lines_of(const Comparison& comparison) {
   std::vector<std::string> lines = {cat(
-      "Change: mean over pairs of log(NEW / BASE) of the runs' median steps, over 0 where NEW is slower. ",
+      "Change: mean over pairs of log(NEW / BASE) of the runs' median steps (of energy, mean steps), over 0 "
+      "where "
+      "NEW takes more. ",
       "Bounds: each holds with ", fixed(kBoundConfidence * 100, 0),
-      " %, the upper one over all looks together. REGRESSION: the lower one is over the limit, and that the "
-      "rung is slower at all is certain to ",
-      fixed((1 - kFalseAlarms) * 100, 0), " % among all rungs, from ", kMinCertainPairs,
-      " pairs; or live bytes grew. PASS: the upper one is under the limit.")};
+      " %, the upper one over all looks together. REGRESSION: a lower one is over its limit, and that the "
+      "rung takes more at all is certain to ",
+      fixed((1 - kFalseAlarms) * 100, 0), " % among all that is compared, from ", kMinCertainPairs,
+      " pairs; or live bytes grew. PASS: the upper ones of time and cycles are under theirs.")};
   lines.insert(lines.end(), comparison.notes.begin(), comparison.notes.end());
   for (std::string& line : lines) line = printable(line, 600);
   return lines;
@@ -115,6 +135,14 @@ std::string markdown_report(const Comparison& comparison) {
 }
 
 Json to_json(const Comparison& comparison) {
+  const auto add_change = [](Json& item, const ComparedQuantity& quantity, const char* p_value) {
+    if (const auto& c = quantity.change) {
+      item["ratio"] = {{"value", std::exp(c->log_ratio)}, {"lo", std::exp(c->lo)}, {"hi", std::exp(c->hi)}};
+      item[p_value] = c->p_slower;
+      item["certain"] = quantity.certain;
+    }
+    item["limit"] = 1.0 + quantity.limit;
+  };
   Json json = {{"schema", kSchema},
                {"kind", "comparison"},
                {"verdict", name_of(overall(comparison.rows))},
@@ -133,15 +161,16 @@ Json to_json(const Comparison& comparison) {
     if (const auto& n = row.numbers) {
       item["pairs"] = n->pairs;
       if (n->pairs > 0) {
-        item["base_ms"] = n->base_ms;
-        item["new_ms"] = n->new_ms;
+        item["base_ms"] = n->time().base;
+        item["new_ms"] = n->time().next;
       }
-      if (const auto& c = n->change) {
-        item["ratio"] = {{"value", std::exp(c->log_ratio)}, {"lo", std::exp(c->lo)}, {"hi", std::exp(c->hi)}};
-        item["p_slower"] = c->p_slower;
-        item["certain"] = n->certain;
-      }
-      item["limit"] = 1.0 + n->limit;
+      add_change(item, n->time(), "p_slower");
+      for (const auto& [what, key] :
+           {std::pair(Quantity::cycles, "cycles"), std::pair(Quantity::energy, "joules")})
+        if (const ComparedQuantity* quantity = n->find(what)) {
+          item[key] = {{"base", quantity->base}, {"new", quantity->next}};
+          add_change(item[key], *quantity, "p_more");
+        }
       item["live_bytes"] = {{"base", n->base_bytes}, {"new", n->new_bytes}, {"grown", n->grown}};
     }
     json["rows"].push_back(std::move(item));
@@ -167,9 +196,11 @@ std::string github_report(const Comparison& comparison) {
     const bool bad = row.judgement == Judgement::regression || row.judgement == Judgement::failed;
     const char* level = bad ? "error" : row.judgement == Judgement::inconclusive ? "warning" : "notice";
     std::string says = name_of(row.judgement);
-    if (row.numbers && row.numbers->change)
-      says += cat(", ", percent(row.numbers->change->log_ratio), " % (", percent(row.numbers->change->lo),
-                  " to ", percent(row.numbers->change->hi), ")");
+    for (const ComparedQuantity& quantity :
+         row.numbers ? row.numbers->quantities : std::vector<ComparedQuantity>())
+      if (const auto& c = quantity.change)
+        says += cat(", ", name_of(quantity.what), " ", percent(c->log_ratio), " % (", percent(c->lo), " to ",
+                    percent(c->hi), ")");
     if (!row.reason.empty()) says += ": " + row.reason;
     text += cat("::", level, " title=", escaped(printable(cat(row.variant, ", ", row.workload), 200), ":,"),
                 "::", escaped(printable(says, 600), ""), "\n");

@@ -34,14 +34,21 @@ Noise noise_from(const Json& json) {
     for (const char* key : {"variant", "workload"})
       require(item.is_object() && item.contains(key) && item[key].is_string(),
               cat("a variant without a string ", key));
-    const auto ratios = item.find("log_ratios");
-    require(ratios != item.end() && ratios->is_array() && !ratios->empty(), "a variant without log_ratios");
-    auto& values =
+    LogRatios& row =
         noise.log_ratios[{item["variant"].get<std::string>(), item["workload"].get<std::string>()}];
-    for (const Json& ratio : *ratios) {
-      require(ratio.is_number() && std::abs(ratio.get<double>()) < 100.0, "log_ratios holds no log ratio");
-      values.push_back(ratio.get<double>());
-    }
+    const auto read = [&](const std::string& key, std::vector<double>& values) {
+      const auto ratios = item.find(key);
+      if (ratios == item.end()) return;
+      require(ratios->is_array(), cat(key, " is not a list"));
+      for (const Json& ratio : *ratios) {
+        require(ratio.is_number() && std::abs(ratio.get<double>()) < 100.0, cat(key, " holds no log ratio"));
+        values.push_back(ratio.get<double>());
+      }
+    };
+    read("log_ratios", row.time);
+    read("cycles_log_ratios", row.cycles);
+    read("joules_log_ratios", row.energy);
+    require(!row.time.empty(), "a variant without log_ratios");
   }
   return noise;
 }
@@ -55,7 +62,11 @@ Json to_json(const Noise& noise) {
                {"plan", {{"steps", noise.steps}, {"warmup", noise.warmup}}}};
   json["variants"] = Json::array();
   for (const auto& [key, ratios] : noise.log_ratios)
-    json["variants"].push_back({{"variant", key.first}, {"workload", key.second}, {"log_ratios", ratios}});
+    json["variants"].push_back({{"variant", key.first},
+                                {"workload", key.second},
+                                {"log_ratios", ratios.time},
+                                {"cycles_log_ratios", ratios.cycles},
+                                {"joules_log_ratios", ratios.energy}});
   return json;
 }
 

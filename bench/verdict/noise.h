@@ -1,7 +1,8 @@
 // What a machine shows where nothing changed: the file that `stepladder calibrate` writes.
 //
 //   {"schema": 2, "kind": "noise", "context": {..}, "plan": {"steps": 40, "warmup": 10},
-//    "variants": [{"variant": "02_tf32", "workload": "gpt2 B=16 T=1024", "log_ratios": [0.0012, ..]}]}
+//    "variants": [{"variant": "02_tf32", "workload": "gpt2 B=16 T=1024", "log_ratios": [0.0012, ..],
+//                 "cycles_log_ratios": [..], "joules_log_ratios": [..]}]}
 #pragma once
 
 #include <map>
@@ -13,11 +14,16 @@
 
 namespace stepladder {
 
+/// log(second / first) of each A/A pair; cycles and energy only where both runs know them.
+struct LogRatios {
+  std::vector<double> time, cycles, energy;
+};
+using NoiseByRow = std::map<std::pair<std::string, std::string>, LogRatios>;  // by variant and workload
+
 struct Noise {
   Json context = Json::object();  // as in a results file
   int64_t steps = 0, warmup = 0;  // of a run
-  /// log(second / first) of each A/A pair by (variant, workload).
-  std::map<std::pair<std::string, std::string>, std::vector<double>> log_ratios;
+  NoiseByRow log_ratios;
 };
 
 Json to_json(const Noise& noise);

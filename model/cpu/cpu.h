@@ -42,7 +42,9 @@ class Cpu final : public Device {
   void phase(const char*, int64_t) override {}
   void start_timer() override { start_ = std::chrono::steady_clock::now(); }
   void stop_timer() override { stop_ = std::chrono::steady_clock::now(); }
-  double device_ms() override { return std::chrono::duration<double, std::milli>(stop_ - start_).count(); }
+  Elapsed elapsed() override {
+    return {std::chrono::duration<double, std::milli>(stop_ - start_).count(), {}};
+  }
   std::unique_ptr<Tracer> make_tracer() override;
 
   /// body(first, last) over [0,n) in pieces of `piece`, each item with `work` elements to go through.

@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "model/cuda/comm_nccl.h"
 #include "model/cuda/fused_attention.h"
 #include "model/cuda/handles.h"
+#include "model/cuda/sm_clocks.h"
 #include "model/ops.h"
 
 namespace stepladder {
@@ -50,7 +52,7 @@ class Cuda final : public Device {
   void phase(const char* name, int64_t layer) override;
   void start_timer() override;
   void stop_timer() override;
-  double device_ms() override;
+  Elapsed elapsed() override;
   std::unique_ptr<Tracer> make_tracer() override;  // tracer.cpp
 
   /// sorted_tokens = tokens in ascending order, sorted_positions = where each came from; ties keep their
@@ -103,6 +105,7 @@ class Cuda final : public Device {
   int64_t attention_scratch_bytes(const Config& config) const;
 
   Event start_, stop_;
+  std::optional<SmClocks> sm_clocks_;  // where cycles are counted
   cublasComputeType_t compute_type_ = CUBLAS_COMPUTE_32F;
   std::string attention_;  // DeviceInfo::attention
   std::shared_ptr<Reserved> reserved_ = std::make_shared<Reserved>();

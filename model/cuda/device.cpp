@@ -91,6 +91,7 @@ Cuda::Cuda(int device, const OpsOptions& how)
       .can_be_early = options.early_launch && code >= kEarlyCapability && driver_version() >= kEarlyDriver};
   start_ = make_event();
   stop_ = make_event();
+  if (options.count_cycles) sm_clocks_.emplace(*this, multiprocessors);
   copy_stream = make_stream();
   staged = make_event(cudaEventDisableTiming);
   received = make_event(cudaEventDisableTiming);
@@ -200,21 +201,25 @@ void Cuda::start_timer() {
   phase(nullptr, -1);
   if (!in_step_) nvtxRangePushA("step");
   in_step_ = true;
+  if (sm_clocks_) sm_clocks_->start(queue);
   CUDA_CHECK(cudaEventRecord(start_.get(), stream.get()));
 }
 
 void Cuda::stop_timer() {
   CUDA_CHECK(cudaEventRecord(stop_.get(), stream.get()));
+  if (sm_clocks_) sm_clocks_->stop(queue);
   phase(nullptr, -1);
   if (in_step_) nvtxRangePop();
   in_step_ = false;
 }
 
-double Cuda::device_ms() {
+Elapsed Cuda::elapsed() {
   float ms = 0.0F;
   CUDA_CHECK(cudaEventSynchronize(stop_.get()));
   CUDA_CHECK(cudaEventElapsedTime(&ms, start_.get(), stop_.get()));
-  return ms;
+  if (!sm_clocks_) return {ms, {}};
+  CUDA_CHECK(cudaStreamSynchronize(stream.get()));
+  return {ms, sm_clocks_->cycles()};
 }
 
 namespace {

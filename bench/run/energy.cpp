@@ -1,0 +1,53 @@
+#include "bench/run/energy.h"
+
+#include "bench/base/text.h"
+#include "model/error.h"
+
+namespace stepladder {
+
+std::optional<double> EnergyMeter::after_step(bool due) {
+  constexpr auto kPause = std::chrono::milliseconds(100);
+  const auto now = Clock::now();
+  if (first_ && !due && now - read_ < kPause) return std::nullopt;
+  look_for_others(now);
+  const auto joules = telemetry_.joules();
+  if (!joules) return std::nullopt;
+  if (!first_) first_ = *joules;
+  read_ = now;
+  last_ = *joules - *first_ - evaluations_;
+  return last_;
+}
+
+void EnergyMeter::after_evaluation() {
+  if (const auto joules = telemetry_.joules(); joules && first_)
+    evaluations_ += *joules - *first_ - evaluations_ - last_;
+}
+
+void EnergyMeter::look_for_others(Clock::time_point now) {
+  constexpr auto kPause = std::chrono::seconds(1);  // what a sample of the device covers
+  const bool begins = !first_;
+  if (!begins && now - looked_ < kPause) return;
+  looked_ = now;
+  const auto processes = telemetry_.processes();
+  if (begins || !processes) return;  // those of before the first step are others' business
+  shared_ = shared_.value_or(false) || *processes > 1;
+}
+
+StepEnergy energy_of(std::span<const Step> steps, size_t warmup) {
+  const Step *first = nullptr, *last = nullptr;
+  double ms = 0.0;  // between the two
+  double since = 0.0;
+  for (size_t i = warmup > 0 ? warmup - 1 : 0; i < steps.size(); ++i) {
+    if (first) since += steps[i].step_ms;
+    if (!steps[i].energy_j) continue;
+    if (!first) first = &steps[i];
+    last = &steps[i];
+    ms = since;
+  }
+  if (!first) return {{}, "the device's energy was not read"};
+  if (ms < kLeastEnergyMs)
+    return {{}, cat("its timed steps took less than ", fixed(kLeastEnergyMs * 1e-3, 0), " s")};
+  return {(*last->energy_j - *first->energy_j) / static_cast<double>(last - first), ""};
+}
+
+}  // namespace stepladder

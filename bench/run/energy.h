@@ -1,0 +1,51 @@
+// What a device uses for the steps of a run, by its own counter.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "bench/results/results.h"
+#include "bench/run/telemetry.h"
+
+namespace stepladder {
+
+/// Reads a device's counter while a process runs on it. The harness reads, not that process, which would
+/// stand still for the milliseconds that it takes.
+class EnergyMeter {
+ public:
+  explicit EnergyMeter(Telemetry& telemetry) : telemetry_(telemetry) {}
+
+  /// Joules since the first call, evaluations left out; nothing where they are unknown, or were read within
+  /// the last tenth of a second, in which the counter may not have moved, unless this is `due`.
+  std::optional<double> after_step(bool due);
+  /// The step before it must have been due.
+  void after_evaluation();
+
+  /// Whether another process has used the device meanwhile; nothing where the device doesn't tell.
+  std::optional<bool> shared() const { return shared_; }
+  const std::string& unknown() const { return telemetry_.energy_unknown(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void look_for_others(Clock::time_point now);
+
+  Telemetry& telemetry_;
+  std::optional<double> first_;  // joules that the counter begins with
+  double last_ = 0.0, evaluations_ = 0.0;
+  Clock::time_point read_, looked_;
+  std::optional<bool> shared_;
+};
+
+/// Shorter than this a timed part says nothing: the counter moves ten times a second.
+inline constexpr double kLeastEnergyMs = 2000.0;
+
+struct StepEnergy {
+  std::optional<double> joules;
+  std::string unknown;  // why there are none
+};
+/// Of a step, the mean over those after the first `warmup`.
+StepEnergy energy_of(std::span<const Step> steps, size_t warmup);
+
+}  // namespace stepladder

@@ -1,0 +1,37 @@
+// The clocks of a device's SMs, which tick faster or slower as power allows: what they count between two
+// moments is time x clock, and so hardly knows of the power limit, behind which milliseconds hide half of a
+// slowdown.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "model/cuda/handles.h"
+#include "model/device.h"
+
+namespace stepladder {
+
+/// Reads clock64() on each SM by a kernel of one block an SM, which takes 4 us on an H200, at both ends of
+/// what is queued between. Its results lie in host memory that the kernel writes to.
+class SmClocks {
+ public:
+  SmClocks(Device& device, int multiprocessors);
+
+  /// All that was queued after an earlier start() must be done.
+  void start(Queue& queue);
+  void stop(Queue& queue);
+  /// Between the two, once both are done: the mean over the SMs that both saw; nothing where none was.
+  std::optional<double> cycles() const;
+
+ private:
+  static constexpr int kSlots = 1024;  // SM numbers may have gaps
+
+  int64_t* counts() const { return static_cast<int64_t*>(memory_.get()); }
+  void read(Queue& queue, int offset);
+
+  int multiprocessors_;
+  std::shared_ptr<void> memory_;  // (2, kSlots)
+};
+
+}  // namespace stepladder
