@@ -31,7 +31,11 @@ void Feed::run(const std::stop_token& stop) {
   while (changed_.wait(lock, stop, [this] { return wanted_; })) {
     const int other = 1 - current_;
     lock.unlock();
-    fill(other);
+    try {
+      fill(other);
+    } catch (...) {
+      ahead_.reset();  // next() reads that batch again, and throws where it is caught
+    }
     lock.lock();
     wanted_ = false;
     changed_.notify_all();

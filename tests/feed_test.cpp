@@ -88,6 +88,24 @@ TEST_F(FeedTest, DeliversAForeignBatchWithoutLosingItsOwn) {
   }
 }
 
+TEST_F(FeedTest, WhatFailsWhenReadAheadIsThrownInItsTurn) {
+  std::vector<uint16_t> tokens(1000, 7);
+  tokens[static_cast<size_t>(3 * config.B * config.T)] =
+      1000;  // a target of batch 2, and the first token of batch 3
+  Loader data(std::make_shared<const Tokens>("memory", tokens, 1000), config.B, config.T), expected = data;
+  for (int i = 0; i < 2; ++i) {
+    expect_next(feed.next(data), expected);
+    feed.send_ahead();
+  }
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THROW(feed.next(data), InputError);
+    EXPECT_EQ(data.index(), 2);
+    feed.send_ahead();
+  }
+  data.seek(4), expected.seek(4);
+  expect_next(feed.next(data), expected);
+}
+
 TEST_F(FeedTest, CanGoWhileItReadsAhead) {
   for (int i = 0; i < 50; ++i) {
     Arena memory(*ops, 1 << 20);
