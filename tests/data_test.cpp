@@ -273,15 +273,17 @@ using Names = std::vector<std::string>;
 
 TEST(Shards, OfLlmcsNamesTrainAndValidate) {
   const TempFolder folder;
-  for (const char* name : {"fineweb_train_000002.bin", "fineweb_val_000000.bin", "fineweb_train_000001.bin"})
+  for (const char* name :
+       {"fw_val_000000.bin", "fw_train_000002.bin", "fw_train_000001.bin", "more_train.bin"})
     write_token_file(folder / name, counting(20));
   write_file(folder / "README.md", "tokens");
-  write_file(folder / "._fineweb_train_000001.bin", "what a Mac leaves");
-  for (const std::string& path : {folder / "", folder / "*.bin", folder / "fineweb_*_00000[0-9].bin"}) {
+  write_file(folder / "._fw_train_000001.bin", "what a Mac leaves");
+  for (const std::string& path : {folder / "", folder / "*.bin", folder / "[f-m]*_*.bin"}) {
     const Dataset data = open_dataset(path, "", "", kV);
-    EXPECT_EQ(names_of(*data.train), (Names{"fineweb_train_000001.bin", "fineweb_train_000002.bin"})) << path;
-    EXPECT_EQ(names_of(*data.val), Names{"fineweb_val_000000.bin"}) << path;
-    EXPECT_EQ(data.train->size(), 40U);
+    EXPECT_EQ(names_of(*data.train), (Names{"fw_train_000001.bin", "fw_train_000002.bin", "more_train.bin"}))
+        << path;
+    EXPECT_EQ(names_of(*data.val), Names{"fw_val_000000.bin"}) << path;
+    EXPECT_EQ(data.train->size(), 60U);
   }
 }
 
@@ -438,9 +440,9 @@ std::vector<int32_t> next_batches(Loader& data, int64_t count) {
 
 TEST(ShardedLoader, NoBatchCrossesIntoTheNextShard) {
   const TempFolder folder;
-  Loader data(shards_of(folder, {13, 7, 14}), 2, 3);
-  EXPECT_EQ(data.batches_per_epoch(), 5);
-  EXPECT_EQ(next_batches(data, 7), (std::vector<int32_t>{0, 6, 1000, 2000, 2006, 0, 6}));
+  Loader data(shards_of(folder, {13, 7, 12, 14}), 2, 3);
+  EXPECT_EQ(data.batches_per_epoch(), 6);
+  EXPECT_EQ(next_batches(data, 8), (std::vector<int32_t>{0, 6, 1000, 2000, 3000, 3006, 0, 6}));
   data.seek(1);
   EXPECT_EQ(data.next().targets[5], 12) << "the last token of a shard is a target";
 }
