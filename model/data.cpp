@@ -1,12 +1,16 @@
 #include "model/data.h"
 
+#include <glob.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cctype>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -14,10 +18,13 @@
 #include "model/atomic_file.h"
 #include "model/error.h"
 #include "model/mapped_file.h"
+#include "model/random.h"
 #include "model/tokenizer.h"
 
 namespace stepladder {
 namespace {
+
+namespace fs = std::filesystem;
 
 static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 
@@ -42,12 +49,7 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Where a token file of any format holds its tokens.
-struct Extent {
-  size_t offset, count;
-};
-
-Extent llmc_extent(const std::string& path, std::span<const std::byte> file) {
+TokenExtent llmc_extent(const std::string& path, std::span<const std::byte> file) {
   TokenHeader header;
   if (file.size() < sizeof header)
     throw InputError(cat(path, ": truncated: ", file.size(), " bytes, an llm.c header alone has ",
@@ -61,7 +63,7 @@ Extent llmc_extent(const std::string& path, std::span<const std::byte> file) {
   if (file.size() != expected)
     throw InputError(cat(path, ": ", file.size() < expected ? "truncated: " : "oversized: ", file.size(),
                          " bytes, its header's ", count, " tokens make ", expected, "; write it again"));
-  return {sizeof header, count};
+  return {"llm.c's .bin", sizeof header, count};
 }
 
 // What follows `key` in the dict of an .npy header, blanks skipped; empty when absent.
@@ -74,7 +76,7 @@ std::string_view npy_value(std::string_view dict, std::string_view key) {
 }
 
 // https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
-Extent npy_extent(const std::string& path, std::span<const std::byte> file) {
+TokenExtent npy_extent(const std::string& path, std::span<const std::byte> file) {
   const auto byte = [&](size_t i) { return i < file.size() ? static_cast<size_t>(file[i]) : size_t{0}; };
   const size_t major = byte(6);
   const size_t dict_at = major == 1 ? 10 : 12;
@@ -100,19 +102,19 @@ Extent npy_extent(const std::string& path, std::span<const std::byte> file) {
     throw InputError(cat(
         path, ": ", (file.size() - offset) / 2 < count ? "truncated: " : "oversized: ", file.size() - offset,
         " bytes of tokens, its header says ", count, " tokens of 2; write it again"));
-  return {offset, count};
+  return {".npy", offset, count};
 }
 
-Extent raw_extent(const std::string& path, std::span<const std::byte> file) {
+TokenExtent raw_extent(const std::string& path, std::span<const std::byte> file) {
   if (file.empty()) throw InputError(cat(path, ": empty; write it again"));
   if (file.size() % sizeof(uint16_t) != 0)
     throw InputError(cat(path, ": ", file.size(),
                          " bytes is no whole number of uint16 tokens, and the file is ",
                          "neither llm.c's .bin nor .npy; write it again"));
-  return {0, file.size() / sizeof(uint16_t)};
+  return {"raw uint16", 0, file.size() / sizeof(uint16_t)};
 }
 
-Extent extent_of(const std::string& path, std::span<const std::byte> file) {
+TokenExtent extent_of(const std::string& path, std::span<const std::byte> file) {
   if (text_of(file).starts_with(kNpyMagic)) return npy_extent(path, file);
   int32_t magic = 0;
   if (file.size() >= sizeof magic) std::memcpy(&magic, file.data(), sizeof magic);
@@ -123,12 +125,18 @@ Extent extent_of(const std::string& path, std::span<const std::byte> file) {
   return raw_extent(path, file);
 }
 
-void check_range(const std::string& path, std::span<const uint16_t> tokens, int64_t vocabulary) {
-  uint16_t largest = 0;
+MappedTokens tokens_of(const std::shared_ptr<const MappedFile>& file, const TokenExtent& extent) {
+  return {file, {reinterpret_cast<const uint16_t*>(file->bytes().data() + extent.offset), extent.count}};
+}
+
+// `first` is the position in the file of the first of `tokens`.
+void check_range(const std::string& path, size_t first, std::span<const uint16_t> tokens,
+                 int64_t vocabulary) {
+  uint16_t largest = 0;  // a loop that is vectorised, as max_element is not
   for (const uint16_t token : tokens) largest = std::max(largest, token);
-  if (tokens.empty() || largest < vocabulary) return;
+  if (largest < vocabulary) return;
   const auto bad = std::ranges::find_if(tokens, [&](uint16_t token) { return token >= vocabulary; });
-  throw InputError(cat(path, ": token ", *bad, " at position ", bad - tokens.begin(),
+  throw InputError(cat(path, ": token ", *bad, " at position ", first + (bad - tokens.begin()),
                        " is outside the vocabulary of ", vocabulary,
                        "; not GPT-2 tokens, or a model with a smaller vocabulary"));
 }
@@ -151,14 +159,14 @@ bool is_current(const std::string& path, Stamp source) {
   if (!file.read(reinterpret_cast<char*>(&header), sizeof header)) return false;
   std::error_code error;
   return header.magic == TokenHeader{}.magic && header.source == source &&
-         std::filesystem::file_size(path, error) == sizeof header + sizeof(uint16_t) * header.count;
+         fs::file_size(path, error) == sizeof header + sizeof(uint16_t) * header.count;
 }
 
 // `vocab_dir` is empty for byte tokens.
 Tokens open_text(const std::string& path, const std::string& vocab_dir, int64_t vocabulary) {
   const MappedFile file(path);
   const Stamp stamp{static_cast<int64_t>(file.bytes().size()),
-                    std::filesystem::last_write_time(path).time_since_epoch().count()};
+                    fs::last_write_time(path).time_since_epoch().count()};
   const std::string kept = path + (vocab_dir.empty() ? ".bytes.bin" : ".gpt2.bin");
   if (is_current(kept, stamp)) return {kept, vocabulary};
 
@@ -184,27 +192,122 @@ Tokens open_text(const std::string& path, const std::string& vocab_dir, int64_t 
   return {kept, vocabulary};
 }
 
-}  // namespace
-
-Tokens::Tokens(const std::string& path, int64_t vocabulary) : path_(path) {
-  const auto file = std::make_shared<const MappedFile>(path);
-  const auto [offset, count] = extent_of(path, file->bytes());
-  tokens_ = {reinterpret_cast<const uint16_t*>(file->bytes().data() + offset), count};
-  memory_ = file;
-  check_range(path, tokens_, vocabulary);
+bool is_text(const std::string& path) {
+  return path.ends_with(".txt");
 }
 
-Tokens::Tokens(const std::string& path, std::vector<uint16_t> tokens, int64_t vocabulary) : path_(path) {
+// Whether "val" is a word of the file's name: fineweb_val_000000.bin, TinyStories_val.bin, val.bin.
+bool is_validation(const std::string& path) {
+  const std::string name = fs::path(path).stem().string();
+  for (size_t at = name.find("val"); at != std::string::npos; at = name.find("val", at + 1)) {
+    const auto in_word = [&](size_t i) {
+      return i < name.size() && std::isalnum(static_cast<unsigned char>(name[i])) != 0;
+    };
+    if (!(at > 0 && in_word(at - 1)) && !in_word(at + 3)) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const auto &path = entry.path(), &suffix = path.extension();
+    if ((suffix == ".bin" || suffix == ".npy") && !path.filename().string().starts_with('.'))
+      files.push_back(path.string());
+  }
+  if (error) throw InputError(cat(folder, ": cannot list: ", error.message(), "; check the folder"));
+  if (files.empty())
+    throw InputError(cat(folder, ": no token file (.bin, .npy) in this folder; name one that has some"));
+  return files;
+}
+
+std::vector<std::string> files_matching(const std::string& pattern) {
+  glob_t found{};
+  ::glob(pattern.c_str(), 0, nullptr, &found);
+  std::vector<std::string> files(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  if (files.empty()) throw InputError(cat(pattern, ": no file matches this pattern; check the path"));
+  return files;
+}
+
+struct Split {
+  std::vector<std::string> train, val;
+};
+
+// The files that `path` names, each list sorted.
+Split files_of(const std::string& path) {
+  std::error_code unreadable;  // which opening it will say
+  const bool folder = fs::is_directory(path, unreadable);
+  if (!folder && (fs::exists(path, unreadable) || path.find_first_of("*?[") == std::string::npos))
+    return {{path}, {}};
+  Split split;
+  for (std::string& file : folder ? files_in(path) : files_matching(path))
+    (is_validation(file) ? split.val : split.train).push_back(std::move(file));
+  std::ranges::sort(split.train);
+  std::ranges::sort(split.val);
+  return split;
+}
+
+// 0 .. count - 1 in random order (Fisher and Yates).
+std::vector<int64_t> permutation(int64_t count, uint64_t seed) {
+  std::vector<int64_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_bits(seed, i) % i]);
+  return order;
+}
+
+}  // namespace
+
+MappedTokens Shard::map() const {
+  if (kept.memory) return {kept.memory, kept.tokens.subspan(begin, size)};
+  const auto file = std::make_shared<const MappedFile>(path);
+  if (extent_of(path, file->bytes()) != extent)
+    throw InputError(cat(path, ": has changed since the run began; leave token files alone while one reads"));
+  const MappedTokens all = tokens_of(file, extent);
+  return {all.memory, all.tokens.subspan(begin, size)};
+}
+
+Tokens::Tokens(const std::vector<std::string>& paths, int64_t vocabulary)
+    : path_(paths.at(0)), vocabulary_(vocabulary) {
+  for (const std::string& path : paths) {
+    const auto file = std::make_shared<const MappedFile>(path);
+    const TokenExtent extent = extent_of(path, file->bytes());
+    shards_.push_back({path, 0, extent.count, extent, {}});
+    if (paths.size() == 1) shards_[0].kept = tokens_of(file, extent);
+    const TokenExtent& first = shards_.front().extent;
+    if (extent.layout != first.layout)
+      throw InputError(cat(path, ": is ", extent.layout, ", but ", path_, " is ", first.layout,
+                           "; one of them is damaged, or they are not of one text"));
+  }
+}
+
+Tokens::Tokens(const std::string& path, std::vector<uint16_t> tokens, int64_t vocabulary)
+    : path_(path), vocabulary_(vocabulary) {
   const auto memory = std::make_shared<const std::vector<uint16_t>>(std::move(tokens));
-  tokens_ = *memory;
-  memory_ = memory;
-  check_range(path, tokens_, vocabulary);
+  shards_.push_back({path, 0, memory->size(), {}, {memory, *memory}});
+}
+
+size_t Tokens::size() const {
+  size_t size = 0;
+  for (const Shard& shard : shards_) size += shard.size;
+  return size;
 }
 
 Tokens Tokens::part(size_t begin, size_t end) const {
-  check(begin <= end && end <= tokens_.size(), "part [", begin, ",", end, ") of ", tokens_.size(), " tokens");
+  check(begin <= end && end <= size(), "part [", begin, ",", end, ") of ", size(), " tokens");
   Tokens part = *this;
-  part.tokens_ = tokens_.subspan(begin, end - begin);
+  part.shards_.clear();
+  size_t first = 0;  // token of the shard
+  for (Shard shard : shards_) {
+    const size_t from = std::clamp(begin, first, first + shard.size) - first;
+    const size_t to = std::clamp(end, first, first + shard.size) - first;
+    first += shard.size;
+    shard.begin += from;
+    shard.size = to - from;
+    if (shard.size > 0) part.shards_.push_back(std::move(shard));
+  }
+  if (!part.shards_.empty()) part.path_ = part.shards_.front().path;
   return part;
 }
 
@@ -215,57 +318,108 @@ void write_token_file(const std::string& path, std::span<const uint16_t> tokens)
 Dataset open_dataset(const std::string& path, const std::string& val_path, const std::string& vocab_dir,
                      int64_t vocabulary) {
   const auto encoding_of = [&](const std::string& file) {
-    if (!file.ends_with(".txt")) return "tokens";
-    return std::filesystem::exists(vocab_dir + "/vocab.bpe") ? "gpt2-bpe" : "bytes";
+    if (!is_text(file)) return "tokens";
+    return fs::exists(vocab_dir + "/vocab.bpe") ? "gpt2-bpe" : "bytes";
   };
-  const auto open = [&](const std::string& file) {
-    const std::string encoding = encoding_of(file);
-    if (encoding == "tokens") return Tokens(file, vocabulary);
-    return open_text(file, encoding == "bytes" ? "" : vocab_dir, vocabulary);
+  const auto open = [&](const std::vector<std::string>& files) {
+    const auto text = std::ranges::find_if(files, is_text);
+    if (text == files.end()) return Tokens(files, vocabulary);
+    if (files.size() > 1)
+      throw InputError(cat(*text, ": a text is trained on by itself; leave it out, or name it alone"));
+    return open_text(*text, encoding_of(*text) == std::string_view("bytes") ? "" : vocab_dir, vocabulary);
   };
   const auto share = [](Tokens tokens) { return std::make_shared<const Tokens>(std::move(tokens)); };
 
-  Dataset data{nullptr, nullptr, encoding_of(path)};
-  const Tokens train = open(path);
-  if (val_path.empty()) {
-    const size_t size = train.tokens().size(), cut = size - size / 10;
+  Split files = files_of(path);
+  if (files.train.empty())
+    throw InputError(cat(path, ": ", files.val.front(), files.val.size() > 1 ? " and the others are" : " is",
+                         " for validation by name, none is left to train on; name training files too"));
+  if (!val_path.empty()) {
+    Split other = files_of(val_path);
+    files.val = other.val.empty() ? other.train : other.val;
+  }
+
+  Dataset data{nullptr, nullptr, encoding_of(files.train.front())};
+  const Tokens train = open(files.train);
+  if (files.val.empty()) {
+    const size_t size = train.size(), shards = train.shards().size();
+    const size_t cut = size - (shards > 1 ? train.shards().back().size : size / 10);
     data.train = share(train.part(0, cut));
     data.val = share(train.part(cut, size));
     return data;
   }
-  if ((data.encoding == "bytes") != (encoding_of(val_path) == std::string_view("bytes")))
-    throw InputError(cat(val_path, " and ", path,
+  if ((data.encoding == "bytes") != (encoding_of(files.val.front()) == std::string_view("bytes")))
+    throw InputError(cat(files.val.front(), " and ", files.train.front(),
                          " differ in encoding: without GPT-2's vocabulary a text is byte ",
                          "tokens; get the vocabulary with scripts/prepare_data.py"));
   data.train = share(train);
-  data.val = share(open(val_path));
+  data.val = share(open(files.val));
   return data;
 }
 
 Loader::Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T, int rank, int world)
     : data_(std::move(data)), B_(B), T_(T), rank_(rank), world_(world) {
   check(B > 0 && T > 0, "batch of ", B, " x ", T);
-  const auto have = static_cast<int64_t>(data_->tokens().size());
-  if ((have - 1) / T < B)
-    throw InputError(cat(data_->path(), ": ", have, " tokens, a batch of B=", B, " x T=", T, " needs ",
-                         B * T + 1, "; use a larger file or a smaller --batch or --seq"));
+  const auto refuse = [&](const std::string& path, size_t have) {
+    throw InputError(cat(path, ": ", have, " tokens, a batch of B=", B, " x T=", T, " needs ", B * T + 1,
+                         "; use a larger file or a smaller --batch or --seq"));
+  };
+  if (data_->shards().empty()) refuse(data_->path(), 0);
+  for (size_t i = 0; i < data_->shards().size(); ++i)
+    if (batches_in(i) < 1) refuse(data_->shards()[i].path, data_->shards()[i].size);
   tokens_.resize(static_cast<size_t>(B * T));
   targets_.resize(static_cast<size_t>(B * T));
+  begin_epoch(0);
+}
+
+int64_t Loader::batches_in(size_t shard) const {
+  return (static_cast<int64_t>(data_->shards()[shard].size) - 1) / (B_ * T_);
+}
+
+void Loader::shuffle(uint64_t seed) {
+  seed_ = seed;
+  begin_epoch(0);
+}
+
+void Loader::begin_epoch(int64_t epoch) {
+  const std::vector<Shard>& shards = data_->shards();
+  epoch_ = epoch;
+  turn_.reset();
+  order_.resize(shards.size());
+  std::iota(order_.begin(), order_.end(), 0);
+  if (seed_) order_ = permutation(std::ssize(shards), random_bits(*seed_, static_cast<uint64_t>(epoch)));
+  first_ = {0};
+  for (const int64_t shard : order_) first_.push_back(first_.back() + batches_in(static_cast<size_t>(shard)));
+}
+
+void Loader::begin_shard(size_t turn) {
+  const auto shard = static_cast<size_t>(order_[turn]);
+  mapped_ = data_->shards()[shard].map();
+  if (seed_) {
+    // Counters from the number of shards on: those below it drew their order.
+    const uint64_t epoch_seed = random_bits(*seed_, static_cast<uint64_t>(epoch_));
+    windows_ = permutation(batches_in(shard), random_bits(epoch_seed, order_.size() + 1 + shard));
+  }
+  turn_ = turn;
 }
 
 Batch Loader::next() {
   if (on_next_) on_next_();
-  const size_t size = tokens_.size();
-  const auto from = static_cast<size_t>((index_ + rank_) % batches_per_epoch()) * size;
-  const auto window = data_->tokens().subspan(from, size + 1);
+  const int64_t epoch = (index_ + rank_) / batches_per_epoch(),
+                batch = (index_ + rank_) % batches_per_epoch();
+  if (seed_ && epoch != epoch_) begin_epoch(epoch);
+  const auto turn = static_cast<size_t>(std::ranges::upper_bound(first_, batch) - first_.begin()) - 1;
+  if (turn != turn_) begin_shard(turn);
+
+  const auto at = static_cast<size_t>(batch - first_[turn]);
+  const size_t size = tokens_.size(), from = (seed_ ? static_cast<size_t>(windows_[at]) : at) * size;
+  const auto window = mapped_.tokens.subspan(from, size + 1);
+  const Shard& shard = data_->shards()[static_cast<size_t>(order_[turn])];
+  check_range(shard.path, shard.begin + from, window, data_->vocabulary());
   std::ranges::copy(window.first(size), tokens_.begin());
   std::ranges::copy(window.last(size), targets_.begin());
   index_ += world_;
   return {tokens_.data(), targets_.data()};
-}
-
-int64_t Loader::batches_per_epoch() const {
-  return (static_cast<int64_t>(data_->tokens().size()) - 1) / (B_ * T_);
 }
 
 }  // namespace stepladder

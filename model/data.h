@@ -7,32 +7,64 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace stepladder {
 
-/// A read-only run of GPT-2 tokens. Copies and parts share the memory.
+/// Tokens in memory, and what keeps them there.
+struct MappedTokens {
+  std::shared_ptr<const void> memory;
+  std::span<const uint16_t> tokens;
+};
+
+/// Where a file holds its tokens.
+struct TokenExtent {
+  std::string_view layout;
+  size_t offset = 0, count = 0;  // bytes, tokens
+  bool operator==(const TokenExtent&) const = default;
+};
+
+/// Tokens [begin, begin + size) of a file.
+struct Shard {
+  std::string path;
+  size_t begin, size;
+  TokenExtent extent;
+  MappedTokens kept;  // all of the file's tokens, where they are in memory all along; else empty
+
+  /// Throws InputError where the file is gone or has changed since it was opened.
+  MappedTokens map() const;
+};
+
+/// GPT-2 tokens in one file or in several, the shards. One file stays memory-mapped, several are mapped when
+/// they are read. Copies and parts share the memory.
 class Tokens {
  public:
-  /// A token file, memory-mapped. Throws InputError naming the file and what is wrong: missing, truncated,
-  /// oversized, wrong magic or version, an .npy of another type, or a token >= vocabulary (with its
-  /// position).
-  Tokens(const std::string& path, int64_t vocabulary);
-  /// Tokens in memory; `path` is for messages. Throws InputError for a token >= vocabulary.
+  /// Reads no more than headers and sizes. Throws InputError naming the file and what is wrong: missing,
+  /// truncated, oversized, wrong magic or version, an .npy of another type, or of another layout than the
+  /// first. That every token is below `vocabulary` is for who reads them to check.
+  Tokens(const std::vector<std::string>& paths, int64_t vocabulary);
+  Tokens(const std::string& path, int64_t vocabulary) : Tokens(std::vector{path}, vocabulary) {}
+  /// Tokens in memory; `path` is for messages.
   Tokens(const std::string& path, std::vector<uint16_t> tokens, int64_t vocabulary);
 
-  std::span<const uint16_t> tokens() const { return tokens_; }
+  const std::vector<Shard>& shards() const { return shards_; }
+  /// Tokens in all shards.
+  size_t size() const;
+  int64_t vocabulary() const { return vocabulary_; }
+  /// Of the first shard.
   const std::string& path() const { return path_; }
   /// Tokens [begin, end) of this run.
   Tokens part(size_t begin, size_t end) const;
 
  private:
   std::string path_;
-  std::shared_ptr<const void> memory_;
-  std::span<const uint16_t> tokens_;
+  std::vector<Shard> shards_;
+  int64_t vocabulary_;
 };
 
 /// Writes llm.c's format, atomically. Throws InputError naming the path (unwritable, disk full).
@@ -44,12 +76,18 @@ struct Dataset {
   std::string encoding;  // "gpt2-bpe", "bytes" (no vocabulary: GPT-2's byte tokens), or "tokens" as on disk
 };
 
-/// Opens `path`, a token file or a .txt. Without `val_path` the last tenth of the tokens is for validation.
+/// Opens `path`: a token file, a .txt, a glob pattern of token files, or a folder, of which every .bin and
+/// .npy counts. Files are read in the order of their names.
+///
+/// Of a pattern or folder, files with the word "val" in their name are for validation (llm.c's
+/// fineweb_val_000000.bin, nanoGPT's val.bin), the others for training. `val_path` takes the place of the
+/// former. Without any, the last of several files is for validation, and of one file the last tenth of its
+/// tokens.
 ///
 /// Text is UTF-8, documents separated by "<|endoftext|>". It is tokenised with the vocabulary in
 /// `vocab_dir`, or as GPT-2's byte tokens where there is none, and kept beside the text as
 /// <path>.gpt2.bin or <path>.bytes.bin for the next time (in memory where the folder is read-only).
-/// Throws InputError as Tokens and Tokenizer do.
+/// Throws InputError as Tokens and Tokenizer do, and where there is no file, or none to train on.
 Dataset open_dataset(const std::string& path, const std::string& val_path, const std::string& vocab_dir,
                      int64_t vocabulary);
 
@@ -59,14 +97,22 @@ struct Batch {
   const int32_t* targets;  // (B,T): tokens shifted by one
 };
 
-/// Sequential batches that wrap around at the end of the tokens. Batch i is a function of i alone, so a
-/// resumed run sees the same data. Of `world` ranks that take turns, each gets every world-th, and all
-/// together what a world of 1 would.
+/// Batches of B*T tokens that follow each other and wrap around at the end. A batch lies within one shard, as
+/// llm.c's and build-nanogpt's do: what is left at a shard's end, less than a batch, is not read. Batch i is
+/// a function of i alone, so a resumed run sees the same data. Of `world` ranks that take turns, each gets
+/// every world-th, and all together what a world of 1 would.
+///
+/// Of several shards one is mapped at a time. Tokens are checked against the vocabulary as they are read.
 class Loader {
  public:
-  /// Throws InputError when there are fewer than B*T + 1 tokens.
+  /// Throws InputError when a shard has fewer than B*T + 1 tokens.
   Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T, int rank = 0, int world = 1);
-  /// The next batch of this rank.
+  /// From here on the order is random, another in each epoch: that of the shards, and within a shard that of
+  /// its batches, each by Fisher and Yates, as llm.c's dataloader.h does it. Batch i is a function of i and
+  /// `seed`.
+  void shuffle(uint64_t seed);
+  /// The next batch of this rank. Throws InputError, and stays where it is, for a token that is not in the
+  /// vocabulary (with file and position), and as Shard::map().
   Batch next();
   /// `hear` is called at each next(), of copies too.
   void on_next(std::function<void()> hear) { on_next_ = std::move(hear); }
@@ -78,13 +124,26 @@ class Loader {
   /// Whether batch i of both is the same.
   bool reads_as(const Loader& other) const {
     return data_ == other.data_ && B_ == other.B_ && T_ == other.T_ && rank_ == other.rank_ &&
-           world_ == other.world_;
+           world_ == other.world_ && seed_ == other.seed_;
   }
-  int64_t batches_per_epoch() const;
+  int64_t batches_per_epoch() const { return first_.back(); }
 
  private:
+  void begin_epoch(int64_t epoch);
+  void begin_shard(size_t turn);
+  int64_t batches_in(size_t shard) const;
+
   std::shared_ptr<const Tokens> data_;
   int64_t B_, T_, rank_, world_, index_ = 0;
+  std::optional<uint64_t> seed_;
+
+  int64_t epoch_ = 0;
+  std::vector<int64_t> order_;  // the shard of each turn
+  std::vector<int64_t> first_;  // the first batch of each turn, and the end
+  std::optional<size_t> turn_;  // whose shard is mapped
+  MappedTokens mapped_;
+  std::vector<int64_t> windows_;  // the order within the shard, where it is shuffled
+
   std::vector<int32_t> tokens_, targets_;
   std::function<void()> on_next_;
 };

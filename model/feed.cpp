@@ -1,6 +1,7 @@
 #include "model/feed.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace stepladder {
 
@@ -21,9 +22,11 @@ int32_t* Feed::slot(int i) const {
 }
 
 void Feed::fill(int i) {
-  const Batch batch = ahead_->next();
+  Loader loader = *std::exchange(ahead_, std::nullopt);  // gone if it throws: the slot holds no batch then
+  const Batch batch = loader.next();
   std::copy_n(batch.tokens, size_, slot(i));
   std::copy_n(batch.targets, size_, slot(i) + size_);
+  ahead_ = std::move(loader);
 }
 
 void Feed::run(const std::stop_token& stop) {
@@ -31,7 +34,10 @@ void Feed::run(const std::stop_token& stop) {
   while (changed_.wait(lock, stop, [this] { return wanted_; })) {
     const int other = 1 - current_;
     lock.unlock();
-    fill(other);
+    try {
+      fill(other);
+    } catch (...) {  // next() reads that batch again, and throws where it is caught
+    }
     lock.lock();
     wanted_ = false;
     changed_.notify_all();

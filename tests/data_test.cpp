@@ -4,13 +4,16 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <fstream>
 #include <numeric>
 
 #include "model/atomic_file.h"
 #include "model/tokenizer.h"
 #include "tests/files.h"
+#include "tests/tokens.h"
 
 namespace stepladder {
 namespace {
@@ -26,8 +29,7 @@ std::vector<uint16_t> counting(size_t count, uint16_t first = 0) {
 }
 
 std::vector<uint16_t> read(const std::string& path, int64_t vocabulary = kV) {
-  const Tokens tokens(path, vocabulary);
-  return {tokens.tokens().begin(), tokens.tokens().end()};
+  return all_of(Tokens(path, vocabulary));
 }
 
 std::string raw(const std::vector<uint16_t>& tokens) {
@@ -115,8 +117,7 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"npy_no_shape", std::string("\x93NUMPY\x01\x00\x02\x00{}", 12), "not a vector of uint16"},
         Damage{"npy_header_cut", std::string("\x93NUMPY\x01\x00\x76\x00{'de", 14), "damaged .npy header"},
         Damage{"npy_magic_only", "\x93NUMPY", "damaged .npy header"},
-        Damage{"npy_version", std::string("\x93NUMPY\x09\x00\x02\x00{}", 12), "damaged .npy header"},
-        Damage{"out_of_range", raw({1, 2, 50256, 50257, 60000}), "token 50257 at position 3"}),
+        Damage{"npy_version", std::string("\x93NUMPY\x09\x00\x02\x00{}", 12), "damaged .npy header"}),
     [](const auto& test) { return test.param.name; });
 
 TEST(TokenFile, RefusesWhatIsNoFile) {
@@ -127,13 +128,16 @@ TEST(TokenFile, RefusesWhatIsNoFile) {
 }
 
 TEST(TokenFile, ChecksTokensAgainstTheModelsVocabulary) {
-  EXPECT_EQ(Tokens("memory", {0, 127}, 128).tokens().size(), 2U);
-  EXPECT_TRUE(says(input_error([] { Tokens("memory", {0, 127}, 127); }), {"memory", "token 127", "127"}));
+  const auto read_all = [](int64_t vocabulary) {
+    Loader(std::make_shared<const Tokens>("memory", std::vector<uint16_t>{0, 127}, vocabulary), 1, 1).next();
+  };
+  EXPECT_NO_THROW(read_all(128));
+  EXPECT_TRUE(says(input_error([&] { read_all(127); }), {"memory", "token 127 at position 1", "127"}));
 }
 
 TEST(TokenFile, PartsOutliveTheWhole) {
   const Tokens part = Tokens("memory", counting(10), kV).part(3, 5);
-  EXPECT_EQ(std::vector(part.tokens().begin(), part.tokens().end()), counting(2, 3));
+  EXPECT_EQ(all_of(part), counting(2, 3));
   EXPECT_THROW(part.part(1, 3), std::invalid_argument);
 }
 
@@ -198,9 +202,9 @@ TEST(Dataset, HoldsOutTheLastTenth) {
   write_token_file(folder / "t.bin", counting(109));
   const Dataset data = open_dataset(folder / "t.bin", "", "", kV);
   EXPECT_EQ(data.encoding, "tokens");
-  EXPECT_EQ(data.train->tokens().size(), 99U);
-  EXPECT_EQ(data.val->tokens().size(), 10U);
-  EXPECT_EQ(data.val->tokens()[0], 99);
+  EXPECT_EQ(data.train->size(), 99U);
+  EXPECT_EQ(data.val->size(), 10U);
+  EXPECT_EQ(all_of(*data.val)[0], 99);
 }
 
 TEST(Dataset, TakesASeparateValidationFile) {
@@ -208,8 +212,8 @@ TEST(Dataset, TakesASeparateValidationFile) {
   write_token_file(folder / "t.bin", counting(100));
   write_token_file(folder / "v.bin", counting(7));
   const Dataset data = open_dataset(folder / "t.bin", folder / "v.bin", "", kV);
-  EXPECT_EQ(data.train->tokens().size(), 100U);
-  EXPECT_EQ(data.val->tokens().size(), 7U);
+  EXPECT_EQ(data.train->size(), 100U);
+  EXPECT_EQ(data.val->size(), 7U);
 }
 
 TEST(Dataset, TextWithoutAVocabularyIsByteTokens) {
@@ -217,16 +221,17 @@ TEST(Dataset, TextWithoutAVocabularyIsByteTokens) {
   write_file(folder / "t.txt", "Hello<|endoftext|>world!!");
   const Dataset data = open_dataset(folder / "t.txt", "", folder / "none", kV);
   EXPECT_EQ(data.encoding, "bytes");
-  EXPECT_EQ(data.train->tokens().size() + data.val->tokens().size(), 13U);
+  EXPECT_EQ(data.train->size() + data.val->size(), 13U);
   const auto hello = encode_bytes("Hello");
-  EXPECT_TRUE(std::equal(hello.begin(), hello.end(), data.train->tokens().begin()));
-  EXPECT_EQ(data.train->tokens()[5], Tokenizer::kEndOfText);
-  EXPECT_EQ(Tokens(folder / "t.txt.bytes.bin", kV).tokens().size(), 13U) << "not kept for the next time";
+  const auto tokens = all_of(*data.train);
+  EXPECT_TRUE(std::equal(hello.begin(), hello.end(), tokens.begin()));
+  EXPECT_EQ(tokens[5], Tokenizer::kEndOfText);
+  EXPECT_EQ(Tokens(folder / "t.txt.bytes.bin", kV).size(), 13U) << "not kept for the next time";
 }
 
 TEST(Dataset, TokensOfATextAreKeptUntilItChanges) {
   const TempFolder folder;
-  const auto first_token = [&] { return open_dataset(folder / "t.txt", "", "", kV).train->tokens()[0]; };
+  const auto first_token = [&] { return all_of(*open_dataset(folder / "t.txt", "", "", kV).train)[0]; };
   write_file(folder / "t.txt", std::string(20, 'a'));
   const auto time = fs::last_write_time(folder / "t.txt");
   EXPECT_EQ(first_token(), encode_bytes("a")[0]);
@@ -248,7 +253,7 @@ TEST(Dataset, TextInAReadOnlyFolderStaysInMemory) {
   const TempFolder folder;
   write_file(folder / "t.txt", std::string(20, 'a'));
   fs::create_directory(folder / "t.txt.bytes.bin");  // nothing can be put there
-  EXPECT_EQ(open_dataset(folder / "t.txt", "", "", kV).train->tokens().size(), 18U);
+  EXPECT_EQ(open_dataset(folder / "t.txt", "", "", kV).train->size(), 18U);
 }
 
 TEST(Dataset, EncodingsDoNotMix) {
@@ -257,6 +262,111 @@ TEST(Dataset, EncodingsDoNotMix) {
   write_token_file(folder / "v.bin", counting(100));
   const std::string what = input_error([&] { open_dataset(folder / "t.txt", folder / "v.bin", "", kV); });
   EXPECT_TRUE(says(what, {"t.txt", "v.bin", "byte tokens"}));
+}
+
+std::vector<std::string> names_of(const Tokens& tokens) {
+  std::vector<std::string> names;
+  for (const Shard& shard : tokens.shards()) names.push_back(fs::path(shard.path).filename());
+  return names;
+}
+using Names = std::vector<std::string>;
+
+TEST(Shards, OfLlmcsNamesTrainAndValidate) {
+  const TempFolder folder;
+  for (const char* name :
+       {"fw_val_000000.bin", "fw_train_000002.bin", "fw_train_000001.bin", "more_train.bin"})
+    write_token_file(folder / name, counting(20));
+  write_file(folder / "README.md", "tokens");
+  write_file(folder / "._fw_train_000001.bin", "what a Mac leaves");
+  for (const std::string& path : {folder / "", folder / "*.bin", folder / "[f-m]*_*.bin"}) {
+    const Dataset data = open_dataset(path, "", "", kV);
+    EXPECT_EQ(names_of(*data.train), (Names{"fw_train_000001.bin", "fw_train_000002.bin", "more_train.bin"}))
+        << path;
+    EXPECT_EQ(names_of(*data.val), Names{"fw_val_000000.bin"}) << path;
+    EXPECT_EQ(data.train->size(), 60U);
+  }
+}
+
+TEST(Shards, OfNanoGptsNamesTrainAndValidate) {
+  const TempFolder folder;
+  write_file(folder / "train.bin", raw(counting(20)));
+  write_file(folder / "val.bin", raw(counting(10)));
+  const Dataset data = open_dataset(folder / "", "", "", kV);
+  EXPECT_EQ(names_of(*data.train), Names{"train.bin"});
+  EXPECT_EQ(names_of(*data.val), Names{"val.bin"});
+  EXPECT_EQ(open_dataset(folder / "val.bin", "", "", kV).train->size(), 9U)
+      << "who names a file trains on it";
+}
+
+TEST(Shards, OfBuildNanogptsNamesTrainAndValidate) {
+  const TempFolder folder;
+  for (const char* name : {"edufineweb_train_000001.npy", "edufineweb_val_000000.npy"})
+    write_file(folder / name, npy("<u2", "(20,)", raw(counting(20))));
+  const Dataset data = open_dataset(folder / "", "", "", kV);
+  EXPECT_EQ(names_of(*data.train), Names{"edufineweb_train_000001.npy"});
+  EXPECT_EQ(names_of(*data.val), Names{"edufineweb_val_000000.npy"});
+}
+
+TEST(Shards, WithoutAValidationNameTheLastFileValidates) {
+  const TempFolder folder;
+  for (const char* name : {"a.bin", "b.bin", "c_value.bin"}) write_token_file(folder / name, counting(20));
+  const Dataset data = open_dataset(folder / "*", "", "", kV);
+  EXPECT_EQ(names_of(*data.train), (Names{"a.bin", "b.bin"}));
+  EXPECT_EQ(names_of(*data.val), Names{"c_value.bin"});
+  const Dataset alone = open_dataset(folder / "a*", "", "", kV);
+  EXPECT_EQ(alone.train->size(), 18U);
+  EXPECT_EQ(alone.val->size(), 2U);
+}
+
+TEST(Shards, OfValidationMayBeNamedApart) {
+  const TempFolder folder;
+  for (const char* name : {"a_train.bin", "a_val.bin", "other.bin"})
+    write_token_file(folder / name, counting(20));
+  const Dataset data = open_dataset(folder / "a*", folder / "other.bin", "", kV);
+  EXPECT_EQ(names_of(*data.train), Names{"a_train.bin"}) << "validation files aren't trained on";
+  EXPECT_EQ(names_of(*data.val), Names{"other.bin"});
+  EXPECT_EQ(names_of(*open_dataset(folder / "other.bin", folder / "", "", kV).val), Names{"a_val.bin"});
+}
+
+TEST(Shards, AFileMayHaveAPatternsName) {
+  const TempFolder folder;
+  write_token_file(folder / "a[1].bin", counting(20));
+  EXPECT_EQ(names_of(*open_dataset(folder / "a[1].bin", "", "", kV).train), Names{"a[1].bin"});
+}
+
+TEST(Shards, ThatCannotBeReadAreRefusedByName) {
+  const TempFolder folder;
+  for (int i = 0; i < 100; ++i) write_token_file(folder / cat("s_", 100 + i, ".bin"), counting(20));
+  const std::string good = read_file(folder / "s_150.bin");
+  const auto with = [&](const std::string& damaged) {
+    write_file(folder / "s_150.bin", damaged);
+    return input_error([&] { open_dataset(folder / "", "", "", kV); });
+  };
+  EXPECT_TRUE(says(with(good.substr(0, good.size() - 2)), {"s_150.bin", "truncated"}));
+  EXPECT_TRUE(says(with("x" + good.substr(1)), {"s_150.bin", "raw uint16", "llm.c", "s_100.bin"}));
+  EXPECT_TRUE(says(with(npy("<u2", "(5,)", raw(counting(5)))), {"s_150.bin", ".npy", "llm.c", "s_100.bin"}));
+  EXPECT_TRUE(says(with(npy("<i4", "(5,)", raw(counting(10)))), {"s_150.bin", "uint16"}));
+  EXPECT_TRUE(says(with(llmc(20240801, 7, 5, counting(10))), {"s_150.bin", "Llama"}));
+
+  write_token_file(folder / "s_150.bin", counting(6));
+  const Dataset data = open_dataset(folder / "", "", "", kV);
+  EXPECT_TRUE(says(input_error([&] { Loader(data.train, 2, 3); }), {"s_150.bin", "6 tokens", "needs 7"}));
+}
+
+TEST(Shards, ThatAreMissingAreSaidToBe) {
+  const TempFolder folder;
+  const auto error = [&](const std::string& path, const std::string& val_path = "") {
+    return input_error([&] { open_dataset(folder / path, val_path, "", kV); });
+  };
+  EXPECT_TRUE(says(error(""), {folder / "", "no token file"}));
+  EXPECT_TRUE(says(error("*.bin"), {folder / "*.bin", "no file"}));
+  EXPECT_TRUE(says(error("nowhere.bin"), {"nowhere.bin"}));
+  write_token_file(folder / "a_val_0.bin", counting(20));
+  EXPECT_TRUE(says(error(""), {"a_val_0.bin", "validation"}));
+  write_token_file(folder / "a_train_1.bin", counting(20));
+  EXPECT_TRUE(says(error("", folder / "b*"), {folder / "b*", "no file"}));
+  write_file(folder / "a.txt", "text");
+  EXPECT_TRUE(says(error("a*"), {"a.txt", "by itself"}));
 }
 
 // ---- batches ---------------------------------------------------------------------------------------------
@@ -310,6 +420,136 @@ TEST(Loader, RefusesFewerTokensThanABatch) {
   EXPECT_NO_THROW(loader(7, 2, 3));
   EXPECT_TRUE(says(input_error([] { loader(6, 2, 3); }), {"memory", "6 tokens", "needs 7", "--batch"}));
   EXPECT_TRUE(says(input_error([] { loader(0, 1, 1); }), {"0 tokens"}));
+}
+
+/// Shards of so many tokens; those of shard i begin with 1000 i (up to 39,000).
+std::shared_ptr<const Tokens> shards_of(const TempFolder& folder, const std::vector<size_t>& sizes) {
+  std::vector<std::string> files;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    files.push_back(folder / cat("shard_", 1000 + i, ".bin"));
+    write_token_file(files.back(), counting(sizes[i], static_cast<uint16_t>(1000 * i % 40000)));
+  }
+  return std::make_shared<const Tokens>(files, kV);
+}
+/// The first token of each of the next batches.
+std::vector<int32_t> next_batches(Loader& data, int64_t count) {
+  std::vector<int32_t> first;
+  for (int64_t i = 0; i < count; ++i) first.push_back(*data.next().tokens);
+  return first;
+}
+
+TEST(ShardedLoader, NoBatchCrossesIntoTheNextShard) {
+  const TempFolder folder;
+  Loader data(shards_of(folder, {13, 7, 12, 14}), 2, 3);
+  EXPECT_EQ(data.batches_per_epoch(), 6);
+  EXPECT_EQ(next_batches(data, 8), (std::vector<int32_t>{0, 6, 1000, 2000, 3000, 3006, 0, 6}));
+  data.seek(1);
+  EXPECT_EQ(data.next().targets[5], 12) << "the last token of a shard is a target";
+}
+
+TEST(ShardedLoader, ShuffledItReadsEachBatchOnceInAnEpoch) {
+  const TempFolder folder;
+  const auto tokens = shards_of(folder, {301, 7, 150, 601});
+  Loader data(tokens, 2, 3), ordered = data, other = data;
+  const int64_t epoch = data.batches_per_epoch();
+  data.shuffle(1);
+  other.shuffle(2);
+  EXPECT_FALSE(data.reads_as(ordered));
+  EXPECT_FALSE(data.reads_as(other));
+  const auto expected = next_batches(ordered, epoch), first = next_batches(data, epoch);
+  const auto second = next_batches(data, epoch);
+  EXPECT_NE(first, expected);
+  EXPECT_NE(second, first);
+  EXPECT_NE(next_batches(other, epoch), first);
+  for (auto batches : {first, second}) {
+    // Shard after shard, as llm.c reads them.
+    std::vector<int32_t> turns;
+    for (const int32_t token : batches)
+      if (turns.empty() || turns.back() != token / 1000) turns.push_back(token / 1000);
+    EXPECT_EQ(turns.size(), 4U);
+    std::ranges::sort(batches);
+    EXPECT_EQ(batches, expected);
+  }
+}
+
+TEST(ShardedLoader, BatchesAreThoseOfTheirIndexForAnyNumberOfRanks) {
+  const TempFolder folder;
+  const auto tokens = shards_of(folder, {301, 7, 150, 601});
+  for (const bool shuffled : {false, true}) {
+    const auto loader_of = [&](int rank, int world) {
+      Loader loader(tokens, 2, 3, rank, world);
+      if (shuffled) loader.shuffle(7);
+      return loader;
+    };
+    Loader one = loader_of(0, 1);
+    const int64_t count = 3 * one.batches_per_epoch();
+    const auto expected = next_batches(one, count);
+    for (const int64_t index : {int64_t{0}, count / 3 - 1, count / 3, count / 2, count - 1}) {
+      Loader resumed = loader_of(0, 1);
+      resumed.seek(index);
+      EXPECT_EQ(*resumed.next().tokens, expected[static_cast<size_t>(index)]) << index;
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+      Loader loader = loader_of(rank, 3);
+      for (size_t i = static_cast<size_t>(rank); i < expected.size(); i += 3)
+        ASSERT_EQ(*loader.next().tokens, expected[i]) << i;
+    }
+  }
+}
+
+// tests/peers_test.py holds the PyTorch ladder to the same file.
+TEST(ShardedLoader, ShufflesAsItAlwaysHas) {
+  const TempFolder folder;
+  Loader data(shards_of(folder, {61, 13, 31}), 2, 3);
+  data.shuffle(1337);
+  std::ifstream file(STEPLADDER_TEST_DATA "/shuffled_batches.txt");
+  std::vector<int32_t> expected;
+  for (int32_t token = 0; file >> token;) expected.push_back(token);
+  ASSERT_EQ(expected.size(), 34U) << "two epochs";
+  EXPECT_EQ(next_batches(data, 34), expected);
+}
+
+TEST(ShardedLoader, ATokenOutsideTheVocabularyIsFoundWhenItIsRead) {
+  const TempFolder folder;
+  std::vector<size_t> sizes(100, 20);
+  std::vector<uint16_t> bad(20);
+  bad[13] = 50257;
+  shards_of(folder, sizes);
+  write_token_file(folder / "shard_1050.bin", bad);
+  const Dataset data = open_dataset(folder / "*", "", "", kV);
+  Loader batches(data.train, 2, 3);
+  next_batches(batches, 152);
+  const auto read = [&] { batches.next(); };
+  EXPECT_TRUE(says(input_error(read), {"shard_1050.bin", "token 50257 at position 13"}));
+  EXPECT_EQ(batches.index(), 152);
+  EXPECT_TRUE(says(input_error(read), {"shard_1050.bin"})) << "again";
+
+  write_token_file(folder / "shard_1050.bin", counting(200));
+  batches.seek(150);
+  EXPECT_NO_THROW(read()) << "still mapped";
+  batches.seek(0);
+  read();
+  batches.seek(150);
+  EXPECT_TRUE(says(input_error(read), {"shard_1050.bin", "changed"}));
+}
+
+TEST(ShardedLoader, TwoHundredShardsAreMappedOneAtATime) {
+  const TempFolder folder;
+  const auto tokens = shards_of(folder, std::vector<size_t>(200, 1 << 12));
+  const auto mapped = [&] {
+    std::ifstream maps("/proc/self/maps");
+    size_t found = 0;
+    for (std::string line; std::getline(maps, line);)
+      found += line.find(folder / "shard_") != std::string::npos;
+    return found;
+  };
+  EXPECT_EQ(mapped(), 0U);
+  Loader data(tokens, 4, 64);
+  data.shuffle(1);
+  for (int64_t i = 0; i < data.batches_per_epoch(); ++i) {
+    data.next();
+    ASSERT_EQ(mapped(), 1U) << i;
+  }
 }
 
 }  // namespace

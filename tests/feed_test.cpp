@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,27 @@ TEST_F(FeedTest, DeliversAForeignBatchWithoutLosingItsOwn) {
     expect_next(feed.next(data), expected);
     feed.send_ahead();
     expect_next(validation.next(), expected_validation);
+  }
+}
+
+TEST_F(FeedTest, WhatFailsWhenReadAheadIsThrownInItsTurn) {
+  std::vector<uint16_t> tokens(900);
+  std::iota(tokens.begin(), tokens.end(), uint16_t{0});
+  tokens[static_cast<size_t>(3 * config.B * config.T)] =
+      1000;  // a target of batch 2, and the first token of batch 3
+  Loader data(std::make_shared<const Tokens>("memory", tokens, 1000), config.B, config.T), expected = data;
+  for (int i = 0; i < 2; ++i) {
+    expect_next(feed.next(data), expected);
+    feed.send_ahead();
+  }
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THROW(feed.next(data), InputError);
+    EXPECT_EQ(data.index(), 2);
+    feed.send_ahead();
+  }
+  for (const int64_t next : {1, 4}) {
+    data.seek(next), expected.seek(next);
+    expect_next(feed.next(data), expected);
   }
 }
 

@@ -211,9 +211,9 @@ TEST_F(HarnessCli, HelpNamesEverySubcommand) {
   EXPECT_FALSE(has(help.out, "probe"));
   const Outcome run_help = stepladder("run --help");
   for (const char* name :
-       {"--preset", "--rungs",  "--model",     "--batch",    "--seq",  "--steps",      "--warmup",
-        "--rounds", "--seed",   "--data",      "--val-data", "--lr",   "--backend",    "--device",
-        "--out",    "--resume", "--overwrite", "--timeout",  "--peer", "--peer-python"})
+       {"--preset", "--rungs", "--model",  "--batch",     "--seq",     "--steps", "--warmup",
+        "--rounds", "--seed",  "--data",   "--val-data",  "--shuffle", "--lr",    "--backend",
+        "--device", "--out",   "--resume", "--overwrite", "--timeout", "--peer",  "--peer-python"})
     EXPECT_TRUE(has(run_help.out, name)) << name;
 }
 
@@ -243,13 +243,31 @@ TEST_F(HarnessCli, MisspellingsAreAnsweredWithTheNearestName) {
 
 TEST_F(HarnessCli, WrongValuesAreRefusedBeforeAnyRun) {
   write_file(folder_ / "short.bin", std::string(64, '\0'));
-  for (const std::string& arguments :
-       {plan("--batch 4,x"), plan("--batch 0"), plan("--steps 2"), plan("--warmup 6"), plan("--rounds 0"),
-        plan("--seq 100000"), plan("--seq 300"), plan("--data nowhere.bin"), plan("--data short.bin"),
-        plan("--data data.bin --batch 400"), plan("--resume --overwrite"), plan("--timeout 0"),
-        plan("--peer llmc=nowhere"), plan("--peer pytorch --peer-python nowhere/python"),
-        std::string("train"), std::string("sample --help-me"), std::string("report"), std::string("diff 01"),
-        std::string("diff 01 02 --results nowhere.json")}) {
+  write_file(folder_ / "outside.bin", std::string(20000, '\xff'));
+  std::filesystem::create_directory(folder_ / "empty");
+  for (const std::string& arguments : {plan("--batch 4,x"),
+                                       plan("--batch 0"),
+                                       plan("--steps 2"),
+                                       plan("--warmup 6"),
+                                       plan("--rounds 0"),
+                                       plan("--seq 100000"),
+                                       plan("--seq 300"),
+                                       plan("--data nowhere.bin"),
+                                       plan("--data short.bin"),
+                                       plan("--data outside.bin"),
+                                       plan("--data empty"),
+                                       plan("--data 'no*.bin'"),
+                                       plan("--val-data empty"),
+                                       plan("--data data.bin --batch 400"),
+                                       plan("--resume --overwrite"),
+                                       plan("--timeout 0"),
+                                       plan("--peer llmc=nowhere"),
+                                       plan("--peer pytorch --peer-python nowhere/python"),
+                                       std::string("train"),
+                                       std::string("sample --help-me"),
+                                       std::string("report"),
+                                       std::string("diff 01"),
+                                       std::string("diff 01 02 --results nowhere.json")}) {
     const Outcome outcome = stepladder(arguments);
     EXPECT_EQ(outcome.code, 2) << arguments << outcome.out << outcome.err;
     EXPECT_TRUE(one_line(outcome.err)) << outcome.err;

@@ -206,6 +206,23 @@ TEST_F(Multirank, CheckpointOfFourRanksResumesOnTwo) {
   }
 }
 
+TEST_F(Multirank, RanksOnShuffledShardsLearnWhatOneDoes) {
+  for (int shard = 0; shard < 3; ++shard) {
+    std::vector<uint16_t> tokens(700);
+    for (size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = static_cast<uint16_t>((i * i + 31 * i * shard) % 512);
+    write_token_file(folder_ / cat("shard_", shard, ".bin"), tokens);
+  }
+  const std::string shards = cat(" --data '", folder_ / "shard_*.bin", "' --shuffle ");
+  run_alone(eventful("15_multi_gpu", "--steps 30 --accumulate 2" + shards));  // 42 batches an epoch
+  const auto expected = losses();
+  run(2, eventful("15_multi_gpu", "--steps 30" + shards));
+  expect_same(losses(), expected);
+  const std::string plain = eventful("15_multi_gpu", "--steps 2");
+  EXPECT_EQ(wait(start(1, plain + " : " + plain + " --shuffle")), kExitFailed);
+  EXPECT_TRUE(says(errors(), {"rank 1 (", "has another configuration than rank 0"})) << errors();
+}
+
 TEST_F(Multirank, EveryRankReportsWhoItIsAndOneSpeaks) {
   run(2, eventful("15_multi_gpu", "--steps 2"));
   for (int rank = 0; rank < 2; ++rank) {

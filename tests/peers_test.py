@@ -19,6 +19,7 @@ PEERS = REPOSITORY / "scripts" / "peers"
 sys.path.insert(0, str(PEERS))
 
 import peer  # noqa: E402
+from token_files import Windows, data_files, open_data, open_shard, open_shards  # noqa: E402
 
 # What train_gpt2cu prints; $steps and $batch are its -x and -b.
 LLMC = r"""#!/bin/sh
@@ -148,6 +149,18 @@ class Llmc(Peer):
         code, _, events = self.run_llmc()
         self.assertEqual((code, events[-1]["status"], events[-2]["loss"]), (5, "diverged", None))
 
+    def test_shards_are_a_pattern_for_it(self):
+        told = r"""echo "$@" >arguments
+while [ $# -gt 0 ]; do
+  case $1 in -i) ls $2 | wc -l >trained ;; esac; shift; done"""
+        self.write(LLMC.replace('echo "$@" >arguments', told + "\nset -- $(cat arguments)"))
+        for i in range(3):
+            write_tokens(self.folder / f"fw_{('val', 'train', 'train')[i]}_{i}.bin", [i] * 3000)
+        code, errors, _ = self.run_llmc("--data", "fw*.bin", "--shuffle")
+        self.assertEqual((code, errors), (0, ""))
+        self.assertEqual((self.folder / "trained").read_text().split(), ["2"])
+        self.assertRegex((self.folder / "arguments").read_text(), r"-j \S*fw_val_0.bin")
+
     def test_wrong_input_is_refused(self):
         (self.folder / "raw.bin").write_bytes(bytes(4000))
         self.refused(self.run_llmc("--data", "raw.bin"), 5, "unsupported", "raw.bin")
@@ -156,6 +169,64 @@ class Llmc(Peer):
         code, errors, events = self.run_llmc()
         self.assertEqual((code, errors.count("\n"), events), (2, 1, []))
         self.assertIn(str(self.binary), errors)
+
+
+class TokenFiles(Peer):
+    """Which files and tokens a batch is of, as tests/data_test.cpp has it of the rungs."""
+
+    def shards(self, *sizes: int) -> None:
+        for i, size in enumerate(sizes):
+            write_tokens(self.folder / f"shard_{1000 + i}.bin", [1000 * i + j for j in range(size)])
+
+    def names(self, data: str, val_data: str = "") -> list[list[str]]:
+        return [[file.name for file in files] for files in data_files(data, val_data)]
+
+    def test_names_say_what_validates(self):
+        (self.folder / "data.bin").unlink()
+        for name in ("fw_train_2.bin", "fw_val_0.bin", "fw_train_1.bin", "._fw_train_1.bin", "value.txt"):
+            (self.folder / name).write_bytes(b"")
+        for path in (str(self.folder), f"{self.folder}/*.bin"):
+            self.assertEqual(self.names(path), [["fw_train_1.bin", "fw_train_2.bin"], ["fw_val_0.bin"]])
+        only = str(self.folder / "fw_val_0.bin")
+        self.assertEqual(self.names(only), [["fw_val_0.bin"], []])
+        self.assertEqual(self.names(f"{self.folder}/*_1.bin", only), [["fw_train_1.bin"], ["fw_val_0.bin"]])
+        self.assertEqual(self.names(only, str(self.folder)), [["fw_val_0.bin"], ["fw_val_0.bin"]])
+        for data, val_data, word in ((f"{self.folder}/*_val_*", "", "fw_val_0.bin"),
+                                     (f"{self.folder}/*.npy", "", "*.npy"), (only, f"{self.folder}/*.npy", "*.npy"),
+                                     (str(PEERS / "__no__*"), "", "__no__*"), (str(REPOSITORY / "cmake"), "", "cmake")):
+            with self.assertRaisesRegex(peer.InputError, word.replace("*", r"\*")):
+                data_files(data, val_data)
+
+    @unittest.skipUnless(find_spec("numpy"), "NumPy is not installed")
+    def test_without_such_a_name_the_last_file_or_tenth_validates(self):
+        self.shards(20, 30, 10)
+        for data, sizes in ((f"{self.folder}/shard_*", ([20, 30], [10])), (self.folder / "shard_1001.bin", ([27], [3]))):
+            found = open_data(SimpleNamespace(data=str(data), val_data="", vocab=""))
+            self.assertEqual(tuple([shard.size for shard in shards] for shards in found), sizes)
+        self.assertEqual(found[1][0].map().tolist(), [1027, 1028, 1029])
+
+    def test_a_damaged_shard_is_refused_by_name(self):
+        self.shards(20, 30, 10)
+        files = sorted(self.folder.glob("shard_*.bin"))
+        good = files[1].read_bytes()
+        for damaged in (good[:-2], b"x" + good[1:], b""):
+            files[1].write_bytes(damaged)
+            with self.assertRaisesRegex(peer.InputError, "shard_1001.bin"):
+                open_shards(files, "")
+
+    @unittest.skipUnless(find_spec("numpy"), "NumPy is not installed")
+    def test_batches_are_those_of_the_rungs(self):
+        self.shards(61, 13, 31)
+        shards = open_shards(sorted(self.folder.glob("shard_*.bin")), "")
+        ordered, shuffled = Windows(shards, 6), Windows(shards, 6, 1337)
+        self.assertEqual([ordered[i][0] for i in (0, 9, 10, 11, 12, 16, 17)], [0, 54, 1000, 1006, 2000, 2024, 0])
+        self.assertEqual(ordered[11].tolist(), list(range(1006, 1013)))
+        expected = [int(token) for token in (REPOSITORY / "tests/data/shuffled_batches.txt").read_text().split()]
+        self.assertEqual([shuffled[i][0] for i in range(34)], expected)
+        self.assertEqual(shuffled[20][0], expected[20])
+        write_tokens(self.folder / "shard_1001.bin", [*range(12), 60000])
+        with self.assertRaisesRegex(peer.InputError, "shard_1001.bin.*60000"):
+            ordered[11]
 
 
 class Ladder(Peer):
@@ -291,8 +362,8 @@ class WithPytorch(Ladder):
                     value = np.frombuffer(raw[8 + size + begin:8 + size + end], "<f4").reshape(tensors[name]["shape"])
                     conv1d = name.split(".")[-2].startswith("c_") and parameter.dim() == 2
                     parameter.copy_(torch.from_numpy((value.T if conv1d else value).copy()))
-            tokens = np.frombuffer((folder / "tokens.bin").read_bytes()[1024:], "<u2")
-            batches = Batches(tokens, config, cpu, pinned=False)
+            windows = Windows([open_shard(folder / "tokens.bin")], config.B * config.T)
+            batches = Batches(windows, config, cpu, pinned=False)
             for expected in zip(reference["losses"], reference["norms"]):
                 for got, wanted in zip(trainer.step(batches, reference["lr"]), expected):
                     self.assertAlmostEqual(got.item(), wanted, delta=1e-4 * wanted)

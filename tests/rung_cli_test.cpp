@@ -282,6 +282,68 @@ TEST_F(RungCli, OutputHasABoxAStepLineAndASummary) {
       << result.out;
 }
 
+/// 4 batches of 2 x 32 tokens in each of 5 shards to train on, and one for validation; no two batches alike.
+void write_shards(const fs::path& folder) {
+  fs::create_directory(folder);
+  for (size_t shard = 0; shard < 6; ++shard) {
+    std::vector<uint16_t> tokens(4 * 64 + 1);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>((i * i + shard * 31) % 256);
+    write_token_file(
+        (folder / (std::string(shard > 0 ? "t_train_" : "t_val_") + std::to_string(shard) + ".bin")).string(),
+        tokens);
+  }
+}
+
+TEST_F(RungCli, ResumedRunOnShardsIsBitwiseTheUninterruptedOne) {
+  write_shards(dir_ / "shards");
+  for (const char* rung : {kRung, "04_pinned_loader"}) {
+    std::vector<json> curves;
+    for (const Args& order : {Args{}, Args{"--shuffle"}}) {
+      const auto train = [&](const char* steps, const Args& more) {
+        Args args = tiny({"--accumulate", "3", "--eval-every", "100", "--eval-batches", "4", "--events", "3",
+                          "--data", path("shards"), "--steps", steps});
+        args.insert(args.end(), order.begin(), order.end());
+        args.insert(args.end(), more.begin(), more.end());
+        Result result = run(args, rung);
+        EXPECT_EQ(result.code, 0) << result.err;
+        return result;
+      };
+      // 16 steps of 3 batches are more than two epochs of 20; the checkpoint is in the middle of a shard.
+      const Result whole = train("16", {"--checkpoint", path("whole"), "--seed", "7"});
+      train("9", {"--checkpoint", path("half"), "--seed", "7"});
+      const Result rest = train("16", {"--resume", path("half"), "--checkpoint", path("resumed")});
+      ASSERT_EQ(rest.of("step").size(), 7U);
+      for (size_t i = 0; i < 7; ++i)
+        EXPECT_EQ(rest.of("step")[i]["loss"], whole.of("step")[i + 9]["loss"]) << rung;
+      EXPECT_EQ(rest.of("eval").back()["val_loss"], whole.of("eval").back()["val_loss"]);
+      EXPECT_TRUE(read_file(path("whole")) == read_file(path("resumed"))) << rung;
+      EXPECT_EQ(whole.events.front()["config"]["shuffle"], order.size() == 1);
+      curves.push_back(whole.of("step").front()["loss"]);
+    }
+    EXPECT_NE(curves[0], curves[1]) << "--shuffle changes nothing";
+  }
+}
+
+TEST_F(RungCli, ADamagedShardIsAUsageErrorThatNamesIt) {
+  write_shards(dir_ / "shards");
+  const std::string shard = path("shards/t_train_3.bin"), good = read_file(shard);
+  const auto with = [&](const std::string& content) {
+    std::ofstream(shard, std::ios::binary) << content;
+    return run(tiny({"--data", path("shards/*.bin"), "--steps", "20"}));
+  };
+  expect_error(with(good.substr(0, good.size() - 2)), kExitUsage, shard);
+  expect_error(with("x" + good.substr(1)), kExitUsage, shard);
+  std::string outside = good;
+  outside[1024 + 2 * 70 + 1] = '\x01';  // token 70 becomes >= 256
+  expect_error(with(outside), kExitUsage, shard + ": token 3");
+  expect_error(with(outside), kExitUsage, " at position 70 ");
+  expect_error(run(tiny({"--data", path("shards/*.npy")})), kExitUsage, path("shards/*.npy"));
+  expect_error(run(tiny({"--data", path("shards/*_val_*")})), kExitUsage, "t_val_0.bin");
+  fs::create_directory(dir_ / "empty");
+  expect_error(run(tiny({"--data", path("empty")})), kExitUsage, path("empty"));
+  expect_error(run(tiny({"--val-data", path("empty")})), kExitUsage, path("empty"));
+}
+
 TEST_F(RungCli, ResumedRunIsBitwiseTheUninterruptedOne) {
   const auto train = [&](const char* steps, const Args& more) {
     Args args = tiny({"--accumulate", "2", "--events", "3", "--steps", steps});

@@ -9,6 +9,7 @@
 #include "model/data.h"
 #include "model/random.h"
 #include "tests/files.h"
+#include "tests/tokens.h"
 
 namespace stepladder {
 namespace {
@@ -51,11 +52,11 @@ TEST_F(Gpt2Tokenizer, AgreesWithTiktokenOnTheCorpus) {
   const Dataset data = open_dataset(folder / "austen.txt", "", kVocabulary, 50257);
   EXPECT_EQ(data.encoding, "gpt2-bpe");
   uint64_t hash = 0xCBF29CE484222325ULL;  // FNV-1a
-  for (const auto part : {data.train->tokens(), data.val->tokens()})
-    for (const std::byte byte : std::as_bytes(part))
+  for (const auto& part : {all_of(*data.train), all_of(*data.val)})
+    for (const std::byte byte : std::as_bytes(std::span(part)))
       hash = (hash ^ static_cast<uint64_t>(byte)) * 0x100000001B3ULL;
   const json corpus = cases()["corpus"];
-  EXPECT_EQ(data.train->tokens().size() + data.val->tokens().size(), corpus["tokens"].get<size_t>());
+  EXPECT_EQ(data.train->size() + data.val->size(), corpus["tokens"].get<size_t>());
   EXPECT_EQ(hash, corpus["fnv1a"].get<uint64_t>());
 }
 

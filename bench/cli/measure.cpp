@@ -49,7 +49,7 @@ void check_workload(Plan& plan) {
       if (run.program.peer.empty() && !is_ablation(run.program.variant) && !run.apart)
         check_devices(find_rung(run.program.variant), config.C, run.devices);
     }
-    Loader(data->train, sequences, config.T);
+    Loader(data->train, sequences, config.T).next();  // whose tokens the model must know
   }
 }
 

@@ -23,8 +23,14 @@ std::vector<Option> RungSettings::options() {
   // Upper limits keep every tensor's byte count within int64.
   constexpr double kMaxInt = 2147483647;
   return {
-      {"data", &data, "FILE", "tokens (llm.c .bin, .npy, raw uint16) or a .txt", kData},
-      {"val-data", &val_data, "FILE", "the same for validation; default: the last tenth of --data", kData},
+      {"data", &data, "PATH",
+       "a token file (llm.c .bin, .npy, raw uint16), a folder of them, a pattern ('fw/*.bin'), or a .txt",
+       kData},
+      {"val-data", &val_data, "PATH",
+       "the same for validation; default: of several files those named 'val' or the last, of one a tenth",
+       kData},
+      {"shuffle", &shuffle, "", "train on the files and the batches in them in random order, by --seed",
+       kData},
       {"vocab", &vocab, "DIR", "folder of encoder.json and vocab.bpe", kData},
 
       {"model", &model, "NAME", "default: gpt2, or as in --init or --resume", kModel, Config::names()},
@@ -59,7 +65,7 @@ std::vector<Option> RungSettings::options() {
       {"eps", &hyper.eps, "X", "AdamW's epsilon", kTraining, {0, 1}},
       {"loss-scale", &hyper.loss_scale, "X", "first loss scale of fp16", kTraining, {1, 1e30}},
       {"grad-clip", &hyper.grad_clip, "NORM", "global gradient norm at most", kTraining, {1e-9, 1e9}},
-      {"seed", &seed, "N", "of initialisation and sampling", kTraining},
+      {"seed", &seed, "N", "of initialisation, sampling and --shuffle", kTraining},
 
       {"backend",
        &backend,
@@ -128,8 +134,8 @@ std::vector<Option> RungSettings::options() {
 }
 
 std::vector<Option> RungSettings::shared_options() {
-  static const std::set<std::string> names = {"data", "val-data", "lr",     "loss-scale",
-                                              "seed", "backend",  "device", "dtype"};
+  static const std::set<std::string> names = {"data", "val-data", "shuffle", "lr",   "loss-scale",
+                                              "seed", "backend",  "device",  "dtype"};
   std::vector<Option> shared = options();
   std::erase_if(shared, [&](const Option& option) {
     return option.group != kOps && option.group != kSearch && !names.contains(option.name);

@@ -21,6 +21,7 @@ struct RungSettings {
   static constexpr int64_t kMaxBatch = 16384;
 
   std::string data = "data/austen.txt", val_data, vocab = "data/gpt2";
+  bool shuffle = false;
 
   std::optional<std::string> model;
   std::optional<int64_t> layers, heads, channels, vocabulary, max_seq, seq, batch, max_batch;

@@ -85,8 +85,12 @@ void Reporter::describe(const Dataset& data) const {
   };
   section({RungSettings::kData});
   rows.emplace_back("encoding", data.encoding);
-  rows.emplace_back("training tokens", grouped(std::ssize(data.train->tokens())));
-  rows.emplace_back("validation tokens", grouped(std::ssize(data.val->tokens())));
+  for (const auto& [name, tokens] :
+       {std::pair("training tokens", &data.train), std::pair("validation tokens", &data.val)}) {
+    const size_t files = (*tokens)->shards().size();
+    const auto size = static_cast<int64_t>((*tokens)->size());
+    rows.emplace_back(name, files > 1 ? cat(grouped(size), " in ", files, " files") : grouped(size));
+  }
   section({RungSettings::kModel});
   rows.emplace_back("parameters", grouped(session_.config.num_params()));
   section({RungSettings::kTraining, RungSettings::kOps});

@@ -9,13 +9,18 @@
 namespace stepladder {
 namespace {
 
-/// Tells token files apart: a digest of their length and of up to a million tokens, evenly spread.
-std::string digest_of(std::span<const uint16_t> tokens) {
-  constexpr size_t kMost = 1 << 20;
-  uint64_t digest = tokens.size();
-  for (size_t i = 0; i < tokens.size(); i += 1 + tokens.size() / kMost)
-    digest = random_bits(digest, tokens[i]);
-  return cat(tokens.size(), " tokens, ", std::hex, digest);
+/// Tells data apart: a digest of each shard's length and of some of its tokens, evenly spread; about 4096 in
+/// all, since each may be a page to read.
+std::string digest_of(const Tokens& data) {
+  const size_t most = std::max<size_t>(4, 4096 / std::max<size_t>(1, data.shards().size()));
+  uint64_t digest = 0;
+  for (const Shard& shard : data.shards()) {
+    const MappedTokens mapped = shard.map();
+    digest = random_bits(digest, shard.size);
+    for (size_t i = 0; i < shard.size; i += 1 + shard.size / most)
+      digest = random_bits(digest, mapped.tokens[i]);
+  }
+  return cat(data.size(), " tokens, ", std::hex, digest);
 }
 
 /// Bytes that a trainer of this configuration takes: its constructor run against a planning arena.
@@ -104,7 +109,7 @@ void RunSession::meet(const Dataset& data, Rendezvous::OnFailure on_failure) {
        {std::pair("checkpoint", settings.checkpoint), std::pair("save_weights", settings.save_weights),
         std::pair("init", settings.init), std::pair("resume", settings.resume)})
     agreed[name] = !file.empty();
-  const Identity identity{build.source_hash, agreed.dump(), digest_of(data.train->tokens())};
+  const Identity identity{build.source_hash, agreed.dump(), digest_of(*data.train)};
   RendezvousLimits limits;
   if (settings.hang_timeout)
     limits.step_s = limits.first_step_s = static_cast<double>(*settings.hang_timeout);
@@ -114,7 +119,9 @@ void RunSession::meet(const Dataset& data, Rendezvous::OnFailure on_failure) {
 
 void RunSession::choose_batch(const Dataset& data) {
   if (!search_batch_) return;
-  const int64_t sequences = (std::ssize(data.train->tokens()) - 1) / config.T;
+  int64_t sequences = RungSettings::kMaxBatch;
+  for (const Shard& shard : data.train->shards())
+    sequences = std::min(sequences, (static_cast<int64_t>(shard.size) - 1) / config.T);
   config.B =
       largest_batch(build.make, *ops, config, settings.hyper, std::min(sequences, *settings.max_batch));
   if (ranks) config.B = std::stoll(ranks->share(std::to_string(config.B)));  // one batch for all

@@ -50,6 +50,7 @@ Training::Training(RunSession& session, Reporter& reporter, const Dataset& data)
       settings_(session.settings),
       reporter_(reporter),
       batches_(data.train, session.config.B, session.config.T, session.team().rank, session.team().size) {
+  if (settings_.shuffle) batches_.shuffle(settings_.seed);
   if (settings_.eval_every > 0) validation_.emplace(data.val, session.config.B, session.config.T);
   if (settings_.sample_every > 0 && session.is_first()) sampler_.emplace(settings_, data.encoding == "bytes");
 }
@@ -59,6 +60,7 @@ void Training::resume(const TrainState& state) {
     throw InputError(cat(settings_.resume, ": ", state.step, " steps are done; --steps counts them too"));
   done_ = state.step;
   session_.settings.seed = state.seed;
+  if (settings_.shuffle) batches_.shuffle(state.seed);
   batches_.seek(state.batch);
 }
 

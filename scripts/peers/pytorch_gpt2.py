@@ -14,6 +14,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from token_files import Windows
+
 
 @dataclass
 class Config:
@@ -117,12 +119,11 @@ class GPT2(nn.Module):
 
 
 class Batches:
-    """Batch i is tokens [i B T, (i+1) B T] and wraps around, as model/data.h's Loader has it. A rank takes every
-    `world_size`th."""
+    """Batch i is `windows[i]`, B*T + 1 tokens. A rank takes every `world_size`th."""
 
-    def __init__(self, tokens: np.ndarray, config: Config, device: torch.device, pinned: bool, rank: int = 0,
+    def __init__(self, windows: Windows, config: Config, device: torch.device, pinned: bool, rank: int = 0,
                  world_size: int = 1):
-        self.tokens, self.B, self.T, self.device = tokens, config.B, config.T, device
+        self.windows, self.B, self.T, self.device = windows, config.B, config.T, device
         self.pinned = pinned and device.type == "cuda"
         self.index, self.stride, self.ahead = rank, world_size, None
 
@@ -137,9 +138,7 @@ class Batches:
             self.ahead = self._fetch()
 
     def _fetch(self) -> tuple[torch.Tensor, torch.Tensor]:
-        size = self.B * self.T
-        begin = self.index % ((len(self.tokens) - 1) // size) * size
-        window = torch.from_numpy(self.tokens[begin:begin + size + 1].astype(np.int64))
+        window = torch.from_numpy(self.windows[self.index].astype(np.int64))
         self.index += self.stride
         return self._upload(window[:-1]), self._upload(window[1:])
 

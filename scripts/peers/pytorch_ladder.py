@@ -18,6 +18,7 @@ from pathlib import Path
 
 import peer
 from peer import DivergedError, Failure, InputError, OutOfMemoryError, UnsupportedError, number
+from token_files import VOCABULARY, Windows, open_data
 
 HERE = Path(__file__).resolve().parent
 
@@ -46,7 +47,6 @@ MODELS = {
     "gpt2-mini": {"L": 6, "NH": 6, "C": 384, "max_T": 256},
     "gpt2-tiny": {"L": 4, "NH": 4, "C": 128, "max_T": 256},
 }
-VOCABULARY = 50257
 USUAL_BATCH = 4
 
 
@@ -60,7 +60,7 @@ def torch_version() -> str:
 
 
 def source_hash() -> str:
-    return peer.source_hash(*(HERE / name for name in ("pytorch_ladder.py", "pytorch_gpt2.py", "peer.py")),
+    return peer.source_hash(*(HERE / name for name in ("pytorch_ladder.py", "pytorch_gpt2.py", "token_files.py", "peer.py")),
                             torch_version())
 
 
@@ -77,8 +77,10 @@ def parse(arguments: list[str]):
 
     count, rate = number(int, 1, 2**31 - 1), number(float, 0, 100)
     for name, kind, default, what in (
-            ("data", str, "data/austen.txt", "tokens (llm.c .bin, .npy, raw uint16) or a .txt that a rung tokenised"),
-            ("val-data", str, "", "the same for validation; default: the last tenth of --data"),
+            ("data", str, "data/austen.txt", "a token file (llm.c .bin, .npy, raw uint16), a folder of them, a pattern "
+             "('fw/*.bin'), or a .txt that a rung tokenised"),
+            ("val-data", str, "", "the same for validation; default: of several files those named 'val' or the last, "
+             "of one a tenth"),
             ("vocab", str, "data/gpt2", "folder of encoder.json and vocab.bpe, which a .txt was tokenised with"),
             ("batch", number(int, 1, 16384), None, "sequences in a micro-batch; default: 4, or what the rung finds"),
             ("seq", number(int, 1, 32768), None, "tokens of a sequence; default: all positions"),
@@ -93,7 +95,7 @@ def parse(arguments: list[str]):
             ("beta2", number(float, 0, 0.999999), 0.95, "AdamW's second moment"),
             ("eps", number(float, 0, 1), 1e-8, "AdamW's epsilon"),
             ("grad-clip", number(float, 1e-9, 1e9), 1.0, "global gradient norm at most"),
-            ("seed", number(int, 0, 2**64 - 1), 1337, "of initialisation"),
+            ("seed", number(int, 0, 2**64 - 1), 1337, "of initialisation and --shuffle"),
             ("device", number(int, 0, 1023), 0, "index of the CUDA device; ranks take their LOCAL_RANK"),
             ("world-size", number(int, 1, 1024), None, "ranks, that torchrun has started; default: WORLD_SIZE, or 1"),
             ("eval-every", number(int, 0, 2**31 - 1), 0, "steps between validation losses; 0: none"),
@@ -108,6 +110,8 @@ def parse(arguments: list[str]):
             ("attention", ATTENTION, "backend of scaled_dot_product_attention; auto: PyTorch's choice")):
         default = "reduce-overhead" if name == "compile-mode" else choices[0]
         parser.add_argument(f"--{name}", choices=choices, default=default, help=what)
+    parser.add_argument("--shuffle", action="store_true",
+                        help="train on the files and the batches in them in random order, by --seed")
     settings = parser.parse_args(arguments)
 
     shape = MODELS[settings.model]
@@ -144,48 +148,6 @@ def learning_rate(settings, step: int) -> float:
         return settings.min_lr
     progress = (step - settings.warmup_lr_steps) / (settings.decay_steps - settings.warmup_lr_steps)
     return settings.min_lr + 0.5 * (1 + math.cos(math.pi * progress)) * (settings.lr - settings.min_lr)
-
-
-# ---- tokens ----------------------------------------------------------------------------------------------------------
-
-
-def read_tokens(path: str, vocab: str):
-    """The tokens of a file of any format that model/data.h knows, memory-mapped."""
-    import numpy as np
-    file = peer.shipped(path)
-    try:
-        if file.suffix == ".txt":
-            file = peer.tokenised(file, vocab)
-        with file.open("rb") as opened:
-            header = opened.read(12)
-        if header.startswith(b"\x93NUMPY"):
-            tokens = np.load(file, mmap_mode="r", allow_pickle=False)
-            if tokens.dtype != np.dtype("<u2") or tokens.ndim != 1:
-                raise InputError(f"{file}: .npy is not a vector of uint16 ('<u2'); save tokens as such")
-        elif int.from_bytes(header[:4], "little") == 20240520:
-            version, size = int.from_bytes(header[4:8], "little"), int.from_bytes(header[8:12], "little")
-            tokens = np.memmap(file, dtype="<u2", mode="r", offset=1024)
-            if version != 1 or len(tokens) != size:
-                raise InputError(f"{file}: damaged, or not llm.c's version 1: its header says {size} tokens of version "
-                                 f"{version}, there are {len(tokens)}")
-        else:
-            tokens = np.memmap(file, dtype="<u2", mode="r")
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror or error}") from None
-    except ValueError as error:
-        raise InputError(f"{file}: {error}") from None
-    if len(tokens) and tokens.max() >= VOCABULARY:
-        raise InputError(f"{file}: token {tokens.max()} is outside the vocabulary of {VOCABULARY}")
-    return tokens
-
-
-def open_data(settings):
-    """Training and validation tokens."""
-    train = read_tokens(settings.data, settings.vocab)
-    if settings.val_data:
-        return train, read_tokens(settings.val_data, settings.vocab)
-    cut = len(train) - len(train) // 10
-    return train[:cut], train[cut:]
 
 
 # ---- a run -----------------------------------------------------------------------------------------------------------
@@ -250,21 +212,25 @@ class Run:
         self.features = features_of(settings, self.device)
         vocabulary = 128 * math.ceil(VOCABULARY / 128) if self.features.padded else VOCABULARY
         self.config = Config(B=settings.batch or USUAL_BATCH, T=settings.seq, V=vocabulary, **MODELS[settings.model])
-        self.train_tokens, self.val_tokens = open_data(settings)
+        self.train_shards, self.val_shards = open_data(settings)
         self.stopped_by, self.memory = 0, None
 
-    def need_tokens(self, tokens, path: str) -> None:
+    def windows(self, shards, seed: int | None = None) -> Windows:
         need = self.config.B * self.config.T * self.settings.world_size + 1
-        if len(tokens) < need:
-            raise InputError(f"{path}: {len(tokens)} tokens, a batch of B={self.config.B} x T={self.config.T} needs "
-                             f"{need}; use a larger file or a smaller --batch or --seq")
+        for shard in shards:
+            if shard.size < need:
+                raise InputError(f"{shard.path}: {shard.size} tokens, a batch of B={self.config.B} x T={self.config.T} "
+                                 f"needs {need}; use a larger file or a smaller --batch or --seq")
+        windows = Windows(shards, self.config.B * self.config.T, seed)
+        windows[0]  # whose tokens the model must know
+        return windows
 
     def build(self):
         """A trainer and its batches, for the configuration as it is."""
         from pytorch_gpt2 import Batches, Trainer
-        self.need_tokens(self.train_tokens, self.settings.data)
+        windows = self.windows(self.train_shards, self.settings.seed if self.settings.shuffle else None)
         trainer = Trainer(self.config, self.features, self.settings, self.settings.seed, self.device)
-        return trainer, Batches(self.train_tokens, self.config, self.device, self.features.pinned, self.settings.rank,
+        return trainer, Batches(windows, self.config, self.device, self.features.pinned, self.settings.rank,
                                 self.settings.world_size)
 
     def search_batch(self) -> None:
@@ -315,7 +281,7 @@ class Run:
             device |= {"name": properties.name, "uuid": f"GPU-{properties.uuid}", "runtime": torch.version.cuda,
                        "compute_capability": 10 * properties.major + properties.minor,
                        "total_memory": properties.total_memory}
-        recorded = ("data", "val_data", "vocab", "steps", "accumulate", "lr", "min_lr", "warmup_lr_steps",
+        recorded = ("data", "val_data", "shuffle", "vocab", "steps", "accumulate", "lr", "min_lr", "warmup_lr_steps",
                     "decay_steps", "weight_decay", "beta1", "beta2", "eps", "grad_clip", "seed", "attention")
         self.events.write(
             "start", variant=f"pytorch/{settings.rung}", source_hash=source_hash(), backend=self.device.type,
@@ -360,8 +326,7 @@ class Run:
         if settings.rung >= "14_large_batch" and not settings.batch:
             self.search_batch()
         trainer, batches = self.build()
-        if settings.eval_every:
-            self.need_tokens(self.val_tokens, settings.val_data or settings.data)
+        val_windows = self.windows(self.val_shards) if settings.eval_every else None
         print(f"{settings.rung} in PyTorch {self.torch.__version__}: {self.features}\n{self.config}")
         for caught in (signal.SIGINT, signal.SIGTERM):
             signal.signal(caught, self.stop)
@@ -373,7 +338,7 @@ class Run:
             if not evaluated:  # whose memory is not the step's
                 self.memory = self.measured_memory()
             if settings.eval_every and ((step + 1) % settings.eval_every == 0 or step + 1 == settings.steps):
-                validation = Batches(self.val_tokens, self.config, self.device, pinned=False)
+                validation = Batches(val_windows, self.config, self.device, pinned=False)
                 loss, evaluated = trainer.evaluate(validation, settings.eval_batches), True
                 self.events.write("eval", step=step + 1, val_loss=loss)
                 print(f"validation loss {loss:.4f} after {step + 1} steps", flush=True)

@@ -11,7 +11,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::accepts([&] {
     const auto tokens = std::make_shared<const Tokens>(file.path(), kVocabulary);
     Loader loader(tokens, kBatch, kSeq);
-    for (int64_t i = 0; i <= loader.batches_per_epoch(); ++i) {
+    const int64_t epoch = loader.batches_per_epoch();
+    for (int64_t i = 0; i <= 2 * epoch; ++i) {
+      if (i == epoch) loader.shuffle(size);
       const Batch batch = loader.next();
       for (int64_t j = 0; j < kBatch * kSeq; ++j)
         fuzz::require(batch.tokens[j] >= 0 && batch.targets[j] < kVocabulary,
