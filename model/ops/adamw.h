@@ -80,8 +80,7 @@ struct AdamWStep {
                       loss_scaler_fits(loss_scaler));
     for (const AdamWTensor& t : tensors)
       expect(*this, all_f32(t.w, t.m, t.v) && one_float_type(t.g) && same_shape(t.w, t.g, t.m, t.v) &&
-                        (!present(t.param_copy) ||
-                         (one_float_type(t.g, t.param_copy) && same_shape(t.w, t.param_copy))));
+                        (!present(t.param_copy) || alike(t.g, t.param_copy)));
   }
   Work work() const {
     Work work{OpKind::adamw, {schedule, clip, loss_scaler}, {}};
