@@ -118,15 +118,10 @@ class Shape {
     s.dims_[0] = extent;
     return s;
   }
-  bool operator==(const Shape& o) const {
-    if (rank_ != o.rank_) return false;
-    for (int i = 0; i < rank_; ++i)
-      if (dims_[i] != o.dims_[i]) return false;
-    return true;
-  }
+  bool operator==(const Shape&) const = default;
 
  private:
-  std::array<int64_t, kMaxRank> dims_{};
+  std::array<int64_t, kMaxRank> dims_{};  // 0 beyond the rank
   int rank_ = 0;
 };
 
