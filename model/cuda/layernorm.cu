@@ -596,9 +596,7 @@ void layernorm_gradients(Cuda& cuda, const char* op, const LayerNormBackward& no
 }  // namespace
 
 void LayerNormForward::run(Cuda& cuda) const {
-  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {out, x, w, b});
-  with_pack(x.dtype, wide, [&](auto type, auto width) {
-    using T = decltype(type);
+  with_pack({out, x, w, b}, cuda.options.wide_access, [&]<class T>(T, auto width) {
     const Forward<T> f{out.ptr<T>(), mean.ptr<float>(), rstd.ptr<float>(),
                        x.ptr<T>(),   w.ptr<T>(),        b.ptr<T>()};
     if (x.numel() > 0) launch_forward<width()>(cuda.queue, f, NoCopy{}, x.rows(), column_count(x.cols()));
@@ -623,9 +621,7 @@ void QuantizeLayerNorm::run(Cuda& cuda) const {
 
 void LayerNormBackward::run(Cuda& cuda) const {
   const Tensor x = input.x;
-  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {dx, dout, x, w});
-  with_pack(x.dtype, wide, [&](auto type, auto width) {
-    using T = decltype(type);
+  with_pack({dx, dout, x, w}, cuda.options.wide_access, [&]<class T>(T, auto width) {
     layernorm_gradients<T>(
         cuda, kName, *this, [&](const Backward<T>& f, float* partials, int cols, int64_t max_blocks) {
           return launch_backward<T, width()>(cuda.queue, f, NoCopy{}, partials, x.rows(), cols, max_blocks,
