@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 
-#include "model/cuda/comm_nccl.h"
 #include "model/cuda/fused_attention.h"
 #include "model/cuda/handles.h"
 #include "model/ops.h"
