@@ -1,7 +1,6 @@
 #include "model/algorithm_cache.h"
 
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -11,6 +10,7 @@
 
 #include "model/atomic_file.h"
 #include "model/error.h"
+#include "model/number.h"
 
 namespace stepladder {
 namespace {
@@ -52,12 +52,11 @@ FoundAlgorithm parse(const json& entry) {
   const auto digits = entry.at("algorithm").get<std::string>();
   check(!found.way.empty() && std::isfinite(found.us) && found.us >= 0.0, "not an algorithm");
   check(digits.size() == found.algorithm.size() * kWordDigits, "not an algorithm");
-  const char* at = digits.data();
-  for (uint64_t& word : found.algorithm) {
-    const char* end = at + kWordDigits;
-    const auto [stop, error] = std::from_chars(at, end, word, 16);
-    check(error == std::errc() && stop == end, "not an algorithm");
-    at = end;
+  for (size_t i = 0; i < found.algorithm.size(); ++i) {
+    const auto word =
+        number_from<uint64_t>(std::string_view(digits).substr(i * kWordDigits, kWordDigits), 16);
+    check(word.has_value(), "not an algorithm");
+    found.algorithm[i] = *word;
   }
   return found;
 }
