@@ -5,7 +5,9 @@
 
 namespace stepladder {
 
-/// out (N,C) = (x - mean) * rstd * w + b, rstd = 1 / sqrt(var + 1e-5)
+inline constexpr float kLayerNormEps = 1e-5F;
+
+/// out (N,C) = (x - mean) * rstd * w + b, rstd = 1 / sqrt(var + kLayerNormEps)
 struct LayerNormForward {
   static constexpr const char* kName = "layernorm_forward";
   Tensor out, mean, rstd;
