@@ -81,6 +81,11 @@ decltype(auto) with_fp8_type(DType t, F&& f) {
   return f(Float8E5M2{});
 }
 
+/// The largest number of an FP8 type.
+inline float largest_of(DType t) {
+  return with_fp8_type(t, []<class T>(T) { return T::kMax; });
+}
+
 /// Up to five extents, outermost first.
 class Shape {
  public:

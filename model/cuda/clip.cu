@@ -7,9 +7,6 @@
 namespace stepladder {
 namespace {
 
-constexpr float kGoodSteps = 2000.0F;
-constexpr float kMaxScale = 1 << 24;
-
 template <class T>
 struct SquaresOfPart {  // sum of x^2
   float* partials;
@@ -56,7 +53,7 @@ struct ClipFactorFunctor {
       s.good_steps = 0.0F;
       s.skipped_steps += 1.0F;
     } else if (++s.good_steps >= kGoodSteps) {
-      s.scale = fminf(2.0F * s.scale, kMaxScale);
+      s.scale = fminf(2.0F * s.scale, kLargestScale);
       s.good_steps = 0.0F;
     }
   }

@@ -212,10 +212,6 @@ __global__ void __launch_bounds__(kThreads)
   scale[t * kScaleStride] = fitting_scale(__uint_as_float(largest), largest_number);
 }
 
-float largest_of(DType type) {
-  return with_fp8_type(type, [](auto t) { return decltype(t)::kMax; });
-}
-
 bool wide(const Tensor& t) {
   return reinterpret_cast<uintptr_t>(t.data) % kWideBytes == 0;
 }
