@@ -356,9 +356,7 @@ void save_weights(const std::string& path, Ops& ops, const Params& params, const
   write_tensors(path, ops, weights_of(params), {}, config);
   const auto beside = config_beside(path);
   if (std::filesystem::exists(beside)) return;
-  AtomicFile file(beside.string());
-  file.write(hugging_face_config(config).dump(2) + "\n");
-  file.commit();
+  write_atomically(beside.string(), hugging_face_config(config).dump(2) + "\n");
 }
 
 Config config_of_checkpoint(const std::string& path) {
