@@ -29,8 +29,10 @@ class Operands {
       : ops(backend),
         B(config.B),
         T(config.T),
+        N(B * T),
         C(config.C),
         V(config.V),
+        Vp((V + 127) / 128 * 128),
         NH(config.NH),
         arena_(arena),
         type_(type) {}
@@ -38,25 +40,32 @@ class Operands {
   Tensor f32(Shape shape) { return fill(DType::f32, shape); }
   Tensor x(Shape shape) { return fill(type_, shape); }
   Tensor x() { return x({B, T, C}); }
+  Tensor qkv() { return x({B, T, 3 * C}); }
+  Tensor wide() { return x({B, T, 4 * C}); }
+  Tensor logits() { return x({B, T, V}); }
+  Tensor logp() { return f32({B, T, V}); }
+  Tensor each_row() { return f32({B, T}); }
+  Tensor each_column() { return x({C}); }
+  Tensor heads() { return x({B, NH, T, C / NH}); }
+  Tensor scores() { return x({B, NH, T, T}); }
   Tensor tokens() { return fill(DType::i32, {B, T}); }
-  /// FP8 matrices with a scale each, `rows` and, of the same, `columns`.
-  struct Quantized {
-    Tensor rows, columns;
-  };
-  Quantized fp8(Shape rows, Shape columns, int64_t scales = 1) {
-    const Tensor scale = f32({scales, kScaleStride}), amax = f32({scales});
-    const auto matrix = [&](Shape s) { return fill(DType::f8e4m3, s).scaled(scale, amax); };
-    return {matrix(rows), matrix(columns)};
+  /// An FP8 matrix with a scale, or several with one each.
+  Tensor fp8(Shape shape, int64_t scales = 1) {
+    scale_ = f32({scales, kScaleStride}), amax_ = f32({scales});
+    return fp8_turned(shape);
   }
+  /// The last one's transpose, of the same scale.
+  Tensor fp8_turned(Shape shape) { return fill(DType::f8e4m3, shape).scaled(scale_, amax_); }
 
   Ops& ops;
-  const int64_t B, T, C, V, NH;
+  const int64_t B, T, N, C, V, Vp, NH;  // N = B*T; Vp is V padded
 
  private:
   Tensor fill(DType type, Shape shape);
 
   Arena& arena_;
   DType type_;
+  Tensor scale_, amax_;  // of the last FP8 matrix
 };
 
 /// Values in [0.05, 1), so that every op stays finite; tokens in [0, V).
@@ -120,13 +129,6 @@ Call matmul(Operands& o, int64_t M, int64_t N, int64_t K) {
   return [=, &ops = o.ops] { ops(Matmul{out, a, b, MatOp::NT}); };
 }
 
-Tensor scores(Operands& o) {
-  return o.x({o.B, o.NH, o.T, o.T});
-}
-Tensor heads(Operands& o) {
-  return o.x({o.B, o.NH, o.T, o.C / o.NH});
-}
-
 /// A benchmark of the op that `make` gives.
 template <class Make>
 OpBenchmark row(Make make, bool half_only = false) {
@@ -178,133 +180,70 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       ROW(AddCMul{o.x(), o.x(), o.x(), 1e-3F}),
       ROW(AddCDiv{o.x(), o.x(), o.x(), 1e-3F}),
       ROW(ScaleBy{o.x(), o.f32({1})}),
-      ROW(RowMean{o.f32({o.B, o.T}), o.x()}),
-      ROW(RowRstd{o.f32({o.B, o.T}), o.x(), o.f32({o.B, o.T}), 1e-5F}),
-      ROW(Normalize{o.x(), o.x(), o.f32({o.B, o.T}), o.f32({o.B, o.T})}),
-      ROW(NormalizeBackward{o.x(), o.x(), o.x(), o.f32({o.B, o.T}), o.f32({o.B, o.T}), o.f32({o.B, o.T})}),
-      ROW(MulColumns{o.x(), o.x(), o.x({o.C})}),
-      ROW(AddColumns{o.x(), o.x(), o.x({o.C})}),
-      ROW(SumRows{o.x({o.C}), o.x()}),
+      ROW(RowMean{o.each_row(), o.x()}),
+      ROW(RowRstd{o.each_row(), o.x(), o.each_row(), 1e-5F}),
+      ROW(Normalize{o.x(), o.x(), o.each_row(), o.each_row()}),
+      ROW(NormalizeBackward{o.x(), o.x(), o.x(), o.each_row(), o.each_row(), o.each_row()}),
+      ROW(MulColumns{o.x(), o.x(), o.each_column()}),
+      ROW(AddColumns{o.x(), o.x(), o.each_column()}),
+      ROW(SumRows{o.each_column(), o.x()}),
       ROW(EmbeddingBackward{o.x({o.V, o.C}), o.tokens(), o.x()}),
       ROW(PositionBackward{o.x({o.T, o.C}), o.x()}),
-      {"matmul/qkv", [](Operands& o) { return matmul(o, o.B * o.T, 3 * o.C, o.C); }},
-      {"matmul/attproj", [](Operands& o) { return matmul(o, o.B * o.T, o.C, o.C); }},
-      {"matmul/fc", [](Operands& o) { return matmul(o, o.B * o.T, 4 * o.C, o.C); }},
-      {"matmul/fcproj", [](Operands& o) { return matmul(o, o.B * o.T, o.C, 4 * o.C); }},
-      {"matmul/head", [](Operands& o) { return matmul(o, o.B * o.T, o.V, o.C); }},
-      ROW(LinearForward{o.x({o.B, o.T, 3 * o.C}), o.x(), o.x({3 * o.C, o.C}), o.x({3 * o.C})}),
+      {"matmul/qkv", [](Operands& o) { return matmul(o, o.N, 3 * o.C, o.C); }},
+      {"matmul/attproj", [](Operands& o) { return matmul(o, o.N, o.C, o.C); }},
+      {"matmul/fc", [](Operands& o) { return matmul(o, o.N, 4 * o.C, o.C); }},
+      {"matmul/fcproj", [](Operands& o) { return matmul(o, o.N, o.C, 4 * o.C); }},
+      {"matmul/head", [](Operands& o) { return matmul(o, o.N, o.V, o.C); }},
+      ROW(LinearForward{o.qkv(), o.x(), o.x({3 * o.C, o.C}), o.x({3 * o.C})}),
       {"linear_forward/residual",
-       [](Operands& o) {
-         const Tensor t = o.x(), a = o.x(), w = o.x({o.C, o.C}), b = o.x({o.C}), residual = o.x();
-         return [=, &ops = o.ops] { ops(LinearForward{t, a, w, b, residual}); };
-       }},
-      ROW(LinearGeluForward{o.x({o.B, o.T, 4 * o.C}), o.x({o.B, o.T, 4 * o.C}), o.x(), o.x({4 * o.C, o.C}),
-          o.x({4 * o.C})}),
-      ROW(LinearGeluBackward{o.x({o.B, o.T, 4 * o.C}), o.x({4 * o.C}), o.x(), o.x({o.C, 4 * o.C}), o.x({o.B,
-          o.T, 4 * o.C}), Write::set}),
-      ROW(LinearWeightBackward{o.x({3 * o.C, o.C}), o.x({3 * o.C}), o.x({o.B, o.T, 3 * o.C}), o.x(),
-          Write::set}),
-      row(
-          [](Operands& o) {
-            const auto q = o.fp8({o.B * o.T, 3 * o.C}, {3 * o.C, o.B * o.T});
-            return Quantize{q.rows, q.columns, o.x({o.B * o.T, 3 * o.C}), o.x({3 * o.C})};
-          },
-          true),
-      row(
-          [](Operands& o) {
-            const auto q = o.fp8({2, 3 * o.C, o.C}, {2, o.C, 3 * o.C}, 2);
-            return QuantizeToFit{q.rows, q.columns, o.x({2, 3 * o.C, o.C})};
-          },
-          true),
-      row(
-          [](Operands& o) {
-            const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
-            return QuantizeGelu{q.rows, q.columns, o.x({o.B * o.T, 4 * o.C})};
-          },
-          true),
-      row(
-          [](Operands& o) {
-            const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
-            return QuantizeGeluBackward{q.rows, q.columns, o.x({4 * o.C}), o.x({o.B * o.T, 4 * o.C}),
-                                        o.x({o.B * o.T, 4 * o.C})};
-          },
-          true),
-      row(
-          [](Operands& o) {
-            const auto q = o.fp8({o.B * o.T, o.C}, {o.C, o.B * o.T});
-            return QuantizeLayerNorm{q.rows, q.columns,  o.f32({o.B, o.T}), o.f32({o.B, o.T}),
-                                     o.x(),  o.x({o.C}), o.x({o.C})};
-          },
-          true),
-      row(
-          [](Operands& o) {
-            const auto q = o.fp8({o.B * o.T, o.C}, {o.C, o.B * o.T});
-            return QuantizeLayerNormBackward{Fp8Pair{q.rows, q.columns},
-                                             o.x(),
-                                             NormParams{o.x({o.C}), o.x({o.C})},
-                                             o.x({o.C}),
-                                             o.x(),
-                                             NormInput{o.x(), o.f32({o.B, o.T}), o.f32({o.B, o.T})},
-                                             o.x({o.C})};
-          },
-          true),
-      row(
-          [](Operands& o) {
-            const int64_t Vp = (o.V + 127) / 128 * 128;
-            return QuantizeCrossEntropy{o.fp8({o.B, o.T, Vp}, {16}).rows,
-                                        o.f32({o.B, o.T}),
-                                        o.x({o.B, o.T, Vp}),
-                                        o.tokens(),
-                                        o.V,
-                                        1e-4F};
-          },
-          true),
-      row(
-          [](Operands& o) {
-            const auto q = o.fp8({o.B * o.T, 4 * o.C}, {4 * o.C, o.B * o.T});
-            return Transpose{q.columns, q.rows};
-          },
-          true),
+       ROW(LinearForward{o.x(), o.x(), o.x({o.C, o.C}), o.each_column(), o.x()}).make},
+      ROW(LinearGeluForward{o.wide(), o.wide(), o.x(), o.x({4 * o.C, o.C}), o.x({4 * o.C})}),
+      ROW(LinearGeluBackward{o.wide(), o.x({4 * o.C}), o.x(), o.x({o.C, 4 * o.C}), o.wide(), Write::set}),
+      ROW(LinearWeightBackward{o.x({3 * o.C, o.C}), o.x({3 * o.C}), o.qkv(), o.x(), Write::set}),
+      HALF_ROW(Quantize{o.fp8({o.N, 3 * o.C}), o.fp8_turned({3 * o.C, o.N}), o.qkv(), o.x({3 * o.C})}),
+      HALF_ROW(QuantizeToFit{o.fp8({2, 3 * o.C, o.C}, 2), o.fp8_turned({2, o.C, 3 * o.C}),
+               o.x({2, 3 * o.C, o.C})}),
+      HALF_ROW(QuantizeGelu{o.fp8({o.N, 4 * o.C}), o.fp8_turned({4 * o.C, o.N}), o.wide()}),
+      HALF_ROW(QuantizeGeluBackward{o.fp8({o.N, 4 * o.C}), o.fp8_turned({4 * o.C, o.N}), o.x({4 * o.C}),
+               o.wide(), o.wide()}),
+      HALF_ROW(QuantizeLayerNorm{o.fp8({o.N, o.C}), o.fp8_turned({o.C, o.N}), o.each_row(),
+               o.each_row(), o.x(), o.each_column(), o.each_column()}),
+      HALF_ROW(QuantizeLayerNormBackward{Fp8Pair{o.fp8({o.N, o.C}), o.fp8_turned({o.C, o.N})},
+               o.x(), NormParams{o.each_column(), o.each_column()}, o.each_column(), o.x(),
+               NormInput{o.x(), o.each_row(), o.each_row()}, o.each_column()}),
+      HALF_ROW(QuantizeCrossEntropy{o.fp8({o.B, o.T, o.Vp}), o.each_row(), o.x({o.B, o.T, o.Vp}), o.tokens(),
+               o.V, 1e-4F}),
+      HALF_ROW(Transpose{o.fp8({4 * o.C, o.N}), o.fp8_turned({o.N, 4 * o.C})}),
       HALF_ROW(UpdateScales{o.f32({49, kScaleStride}), o.f32({49, 16}), o.f32({49}), DType::f8e4m3}),
       ROW(EncoderForward{o.x(), o.tokens(), o.x({o.V, o.C}), o.x({o.T, o.C})}),
-      ROW(LayerNormForward{o.x(), o.f32({o.B, o.T}), o.f32({o.B, o.T}), o.x(), o.x({o.C}), o.x({o.C})}),
-      ROW(AddBiasResidual{o.x(), o.x(), o.x(), o.x({o.C})}),
-      ROW(LayerNormBackward{o.x(), NormParams{o.x({o.C}), o.x({o.C})}, o.x({o.C}), o.x(), NormInput{o.x(),
-          o.f32({o.B, o.T}), o.f32({o.B, o.T})}, o.x({o.C})}),
-      ROW(BiasGeluForward{o.x({o.B, o.T, 4 * o.C}), o.x({o.B, o.T, 4 * o.C}), o.x({4 * o.C})}),
-      ROW(GeluForward{o.x({o.B, o.T, 4 * o.C}), o.x({o.B, o.T, 4 * o.C})}),
-      row([](Operands& o) {
-        const Shape shape{o.B, o.T, 4 * o.C};
-        return GeluBackward{o.x(shape), o.x(shape), o.x(shape)};
-      }),
-      ROW(SplitQkv{heads(o), heads(o), heads(o), o.x({o.B, o.T, 3 * o.C})}),
-      ROW(MergeQkv{o.x({o.B, o.T, 3 * o.C}), heads(o), heads(o), heads(o)}),
-      ROW(SplitHeads{heads(o), o.x()}),
-      ROW(MergeHeads{o.x(), heads(o)}),
+      ROW(LayerNormForward{o.x(), o.each_row(), o.each_row(), o.x(), o.each_column(), o.each_column()}),
+      ROW(AddBiasResidual{o.x(), o.x(), o.x(), o.each_column()}),
+      ROW(LayerNormBackward{o.x(), NormParams{o.each_column(), o.each_column()}, o.each_column(), o.x(),
+          NormInput{o.x(), o.each_row(), o.each_row()}, o.each_column()}),
+      ROW(BiasGeluForward{o.wide(), o.wide(), o.x({4 * o.C})}),
+      ROW(GeluForward{o.wide(), o.wide()}),
+      ROW(GeluBackward{o.wide(), o.wide(), o.wide()}),
+      ROW(SplitQkv{o.heads(), o.heads(), o.heads(), o.qkv()}),
+      ROW(MergeQkv{o.qkv(), o.heads(), o.heads(), o.heads()}),
+      ROW(SplitHeads{o.heads(), o.x()}),
+      ROW(MergeHeads{o.x(), o.heads()}),
       ROW(CausalMask{o.x({o.T, o.T})}),
-      ROW(AddMask{scores(o), o.x({o.T, o.T})}),
-      ROW(SoftmaxForward{scores(o), scores(o)}),
-      ROW(SoftmaxBackward{scores(o), scores(o), scores(o)}),
-      ROW(CausalSoftmaxForward{scores(o), scores(o)}),
-      ROW(CausalSoftmaxBackward{scores(o), scores(o), scores(o)}),
-      ROW(ScaledCausalSoftmaxForward{scores(o), scores(o), 0.125F}),
-      ROW(ScaledCausalSoftmaxBackward{scores(o), scores(o), scores(o), 0.125F}),
-      HALF_ROW(AttentionForward{o.x(), o.f32({o.B, o.NH, o.T}), o.x({o.B, o.T, 3 * o.C})}),
-      HALF_ROW(AttentionBackward{o.x({o.B, o.T, 3 * o.C}), o.x(), o.x(), o.f32({o.B, o.NH, o.T}), o.x({o.B,
-               o.T, 3 * o.C})}),
-      ROW(LogSoftmaxForward{o.f32({o.B, o.T, o.V}), o.x({o.B, o.T, o.V})}),
-      ROW(LogSoftmaxBackward{o.x({o.B, o.T, o.V}), o.f32({o.B, o.T, o.V}), o.f32({o.B, o.T, o.V})}),
-      ROW(NllLossForward{o.f32({o.B, o.T}), o.f32({o.B, o.T, o.V}), o.tokens()}),
-      ROW(NllLossBackward{o.f32({o.B, o.T, o.V}), o.tokens(), {1.0F}}),
-      ROW(AddMean{o.f32({1}), o.f32({o.B, o.T})}),
-      row([](Operands& o) {
-        const Tensor logits = o.x({o.B, o.T, o.V});
-        return CrossEntropyForward{o.f32({o.B, o.T}), logits, o.tokens(), logits.cols()};
-      }),
-      row([](Operands& o) {
-        const Tensor logits = o.x({o.B, o.T, o.V});
-        return CrossEntropyForwardBackward{o.f32({o.B, o.T}), logits, o.tokens(), logits.cols(), {1e-3F}};
-      }),
+      ROW(AddMask{o.scores(), o.x({o.T, o.T})}),
+      ROW(SoftmaxForward{o.scores(), o.scores()}),
+      ROW(SoftmaxBackward{o.scores(), o.scores(), o.scores()}),
+      ROW(CausalSoftmaxForward{o.scores(), o.scores()}),
+      ROW(CausalSoftmaxBackward{o.scores(), o.scores(), o.scores()}),
+      ROW(ScaledCausalSoftmaxForward{o.scores(), o.scores(), 0.125F}),
+      ROW(ScaledCausalSoftmaxBackward{o.scores(), o.scores(), o.scores(), 0.125F}),
+      HALF_ROW(AttentionForward{o.x(), o.f32({o.B, o.NH, o.T}), o.qkv()}),
+      HALF_ROW(AttentionBackward{o.qkv(), o.x(), o.x(), o.f32({o.B, o.NH, o.T}), o.qkv()}),
+      ROW(LogSoftmaxForward{o.logp(), o.logits()}),
+      ROW(LogSoftmaxBackward{o.logits(), o.logp(), o.logp()}),
+      ROW(NllLossForward{o.each_row(), o.logp(), o.tokens()}),
+      ROW(NllLossBackward{o.logp(), o.tokens(), {1.0F}}),
+      ROW(AddMean{o.f32({1}), o.each_row()}),
+      ROW(CrossEntropyForward{o.each_row(), o.logits(), o.tokens(), o.V}),
+      ROW(CrossEntropyForwardBackward{o.each_row(), o.logits(), o.tokens(), o.V, {1e-3F}}),
       ROW(SumOfSquares{o.f32({1}), o.x({4 * o.C, o.C})}),
       ROW(ClipFactor{o.f32({1}), o.f32({1}), o.f32({148}), 1.0F}),
       {"clip_grad_norm",
@@ -365,15 +304,20 @@ class Machine {
     return at->second;
   }
 
+  /// Of an op's operands.
+  int64_t planned_bytes(const std::function<Call(Operands&)>& make, DType type) const {
+    Arena planned;
+    Operands plan(*ops, planned, config, type);
+    make(plan);
+    return planned.bytes();
+  }
+
   const std::shared_ptr<Ops> ops;
   const Config config;
 
  private:
   double best(const std::function<Call(Operands&)>& make, DType type, double Total::*amount) const {
-    Arena planned;
-    Operands plan(*ops, planned, config, type);
-    make(plan);
-    Arena arena(*ops, planned.bytes());
+    Arena arena(*ops, planned_bytes(make, type));
     Operands operands(*ops, arena, config, type);
     const Call call = make(operands);
     double once = 0.0, rate = 0.0;
@@ -394,20 +338,18 @@ class Machine {
 void run(benchmark::State& state, const OpBenchmark& op, Machine& machine, DType type) {
   Ops& ops = *machine.ops;
   const Machine::Ceiling& ceiling = machine.ceiling(type);
-  Arena planned;
-  Operands plan(ops, planned, machine.config, type);
-  op.make(plan);
+  const int64_t bytes_of_one = machine.planned_bytes(op.make, type);
   double op_bytes = 0.0, op_flops = 0.0;
   {
-    Arena arena(ops, planned.bytes());
+    Arena arena(ops, bytes_of_one);
     Operands operands(ops, arena, machine.config, type);
     const Call call = op.make(operands);
     const Total once(ops);
     machine.seconds(call);  // sets up what is set up on first use, too
     op_bytes = once.bytes, op_flops = once.flops;
   }
-  const int64_t copies = std::clamp(kRotated / planned.bytes() + 1, int64_t{2}, kMostCopies);
-  Arena arena(ops, planned.bytes() * copies);
+  const int64_t copies = std::clamp(kRotated / bytes_of_one + 1, int64_t{2}, kMostCopies);
+  Arena arena(ops, bytes_of_one * copies);
   Operands operands(ops, arena, machine.config, type);
   std::vector<Call> calls;
   for (int64_t i = 0; i < copies; ++i) calls.push_back(op.make(operands));

@@ -1,16 +1,16 @@
 #include "model/algorithm_cache.h"
 
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "model/atomic_file.h"
 #include "model/error.h"
+#include "model/mapped_file.h"
+#include "model/number.h"
 
 namespace stepladder {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFormat = "stepladder matmul algorithms 2";
-constexpr std::uintmax_t kMaxBytes = 16 << 20;  // some 50 000 algorithms; a GPT-2 step has about 20
+constexpr size_t kMaxBytes = 16 << 20;  // some 50 000 algorithms; a GPT-2 step has about 20
 constexpr size_t kWordDigits = 16;
 
 std::string hex(uint64_t word) {
@@ -52,12 +52,11 @@ FoundAlgorithm parse(const json& entry) {
   const auto digits = entry.at("algorithm").get<std::string>();
   check(!found.way.empty() && std::isfinite(found.us) && found.us >= 0.0, "not an algorithm");
   check(digits.size() == found.algorithm.size() * kWordDigits, "not an algorithm");
-  const char* at = digits.data();
-  for (uint64_t& word : found.algorithm) {
-    const char* end = at + kWordDigits;
-    const auto [stop, error] = std::from_chars(at, end, word, 16);
-    check(error == std::errc() && stop == end, "not an algorithm");
-    at = end;
+  for (size_t i = 0; i < found.algorithm.size(); ++i) {
+    const auto word =
+        number_from<uint64_t>(std::string_view(digits).substr(i * kWordDigits, kWordDigits), 16);
+    check(word.has_value(), "not an algorithm");
+    found.algorithm[i] = *word;
   }
   return found;
 }
@@ -73,15 +72,10 @@ std::string algorithm_cache_path(const std::string& folder, const AlgorithmSourc
 }
 
 FoundAlgorithms read_algorithm_cache(const std::string& path, const AlgorithmSource& source) {
-  std::error_code error;
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  if (error || size > kMaxBytes) return {};
-  std::string text(static_cast<size_t>(size), '\0');
-  std::ifstream file(path, std::ios::binary);
-  if (!file.read(text.data(), static_cast<std::streamsize>(size))) return {};
-
   try {
-    const json root = json::parse(text), expected = header(source);
+    const MappedFile file(path);
+    if (file.bytes().size() > kMaxBytes) return {};
+    const json root = json::parse(file.text()), expected = header(source);
     for (const auto& [name, value] : expected.items())
       if (root.at(name) != value) return {};
     const json& algorithms = root.at("algorithms");
@@ -108,9 +102,7 @@ void write_algorithm_cache(const std::string& path, const AlgorithmSource& sourc
 
   std::error_code error;  // told by the file that then can't be written
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  AtomicFile file(path);
-  file.write(root.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
-  file.commit();
+  write_atomically(path, root.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace stepladder

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "model/error.h"
+#include "model/fd.h"
 
 namespace stepladder {
 
@@ -61,11 +62,8 @@ void AtomicFile::commit() {
   // The rename itself survives a power cut only once the folder is flushed; some file systems can't, which
   // costs nothing but that.
   const auto folder = std::filesystem::path(target_).parent_path();
-  const int folder_fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder_fd >= 0) {
-    ::fsync(folder_fd);
-    ::close(folder_fd);
-  }
+  const Fd folder_fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder_fd.open()) ::fsync(folder_fd.get());
 }
 
 void AtomicFile::fail(const char* what) const {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "model/error.h"
 #include "model/half.h"
 #include "model/mapped_file.h"
+#include "model/number.h"
 #include "model/safetensors.h"
 
 namespace stepladder {
@@ -325,13 +325,11 @@ Integer state_field(const Safetensors& file, const std::string& key) {
   const auto it = file.metadata().find(key);
   if (it == file.metadata().end())
     throw InputError(cat(file.path(), ": holds no optimizer state (", key, "); load it as weights instead"));
-  const std::string& text = it->second;
-  Integer value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || std::cmp_less(value, 0))
+  const auto value = number_from<Integer>(it->second);
+  if (!value || std::cmp_less(*value, 0))
     throw InputError(
         cat(file.path(), ": ", key, " is no count; the checkpoint is damaged, use an older one"));
-  return value;
+  return *value;
 }
 
 }  // namespace
@@ -358,9 +356,7 @@ void save_weights(const std::string& path, Ops& ops, const Params& params, const
   write_tensors(path, ops, weights_of(params), {}, config);
   const auto beside = config_beside(path);
   if (std::filesystem::exists(beside)) return;
-  AtomicFile file(beside.string());
-  file.write(hugging_face_config(config).dump(2) + "\n");
-  file.commit();
+  write_atomically(beside.string(), hugging_face_config(config).dump(2) + "\n");
 }
 
 Config config_of_checkpoint(const std::string& path) {

@@ -1,9 +1,11 @@
 #include "model/comm.h"
 
-#include <charconv>
+#include <array>
 #include <cstdlib>
 #include <functional>
 #include <string_view>
+
+#include "model/number.h"
 
 namespace stepladder {
 namespace {
@@ -19,13 +21,11 @@ std::string variable(const char* name) {
 /// Its value as a number from `least` to `most`.
 int number(const char* name, int least, int most) {
   const std::string text = variable(name);
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc{} || end != text.data() + text.size() || value < least ||
-      value > most)
+  const auto value = number_from<int>(text);
+  if (!value || *value < least || *value > most)
     throw InputError(
         cat("the environment variable ", name, " is '", text, "', must be from ", least, " to ", most));
-  return value;
+  return *value;
 }
 
 /// A port of its own for each job of a machine, below those that systems hand out.
@@ -45,17 +45,8 @@ std::string first_host(std::string_view nodes) {
 }  // namespace
 
 const char* name_of(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce:
-      return "all_reduce";
-    case Collective::reduce_scatter:
-      return "reduce_scatter";
-    case Collective::all_gather:
-      return "all_gather";
-    case Collective::broadcast:
-      return "broadcast";
-  }
-  throw std::logic_error("unknown collective");
+  constexpr std::array kNames = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
+  return kNames.at(static_cast<size_t>(collective));
 }
 
 Tensor part_of(const Tensor& x, int rank, int world) {

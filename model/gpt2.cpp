@@ -221,7 +221,7 @@ std::vector<RungBuild>& linked_rungs() {
 RegisterRung::RegisterRung(const char* name, const char* source_hash, TrainerFactory make) {
   auto& rungs = linked_rungs();
   rungs.push_back({name, source_hash, std::move(make)});
-  std::sort(rungs.begin(), rungs.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::ranges::sort(rungs, {}, &RungBuild::name);
 }
 
 }  // namespace stepladder

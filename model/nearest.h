@@ -27,9 +27,8 @@ inline size_t edit_distance(std::string_view a, std::string_view b) {
 
 /// The first of the candidates at the smallest edit distance from `name`; "" when there are none.
 inline std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
-  const auto closest = std::min_element(
-      candidates.begin(), candidates.end(),
-      [&](const auto& a, const auto& b) { return edit_distance(name, a) < edit_distance(name, b); });
+  const auto closest =
+      std::ranges::min_element(candidates, {}, [&](const auto& c) { return edit_distance(name, c); });
   return closest == candidates.end() ? "" : *closest;
 }
 

@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "model/fd.h"
+
 namespace stepladder {
 namespace {
 
@@ -26,42 +28,26 @@ constexpr const char* kHello = "stepladder 2";
 constexpr const char* kBye = "bye";
 constexpr size_t kMaxLine = 1 << 16;  // bytes; no line is near it
 
-Clock::duration seconds(double s) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
+/// In seconds.
+double since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-int milliseconds_until(Clock::time_point deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000));
-}
-
-class Socket {
+class Socket : public Fd {
  public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  ~Socket() { close(); }
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  int get() const { return fd_; }
-  bool open() const { return fd_ >= 0; }
-  void close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
+  using Fd::Fd;
   /// Ready for lines: nothing waits to be sent together, and nobody waits for a reader that hangs.
   void prepare() const {
     const int on = 1;
     const timeval limit{.tv_sec = 1, .tv_usec = 0};
-    ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    ::setsockopt(get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    ::setsockopt(get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   }
   /// A reader that is gone is noticed where it is listened to.
   void send(const std::string& line) const {
     const std::string text = line + "\n";
     for (size_t sent = 0; sent < text.size();) {
-      const ssize_t n = ::send(fd_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+      const ssize_t n = ::send(get(), text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) return;
       sent += static_cast<size_t>(n);
@@ -71,7 +57,7 @@ class Socket {
   bool receive(std::string& text) const {
     std::array<char, 4096> buffer;
     ssize_t n = 0;
-    do n = ::recv(fd_, buffer.data(), buffer.size(), 0);
+    do n = ::recv(get(), buffer.data(), buffer.size(), 0);
     while (n < 0 && errno == EINTR);
     if (n > 0) text.append(buffer.data(), static_cast<size_t>(n));
     return n > 0 && text.size() <= kMaxLine;
@@ -84,13 +70,10 @@ class Socket {
         text.erase(0, end + 1);
         return line;
       }
-      pollfd fd{fd_, POLLIN, 0};
+      pollfd fd{get(), POLLIN, 0};
       if (::poll(&fd, 1, milliseconds_until(deadline)) <= 0 || !receive(text)) return std::nullopt;
     }
   }
-
- private:
-  int fd_;
 };
 
 /// On one line, in one field, and without what a terminal would obey: control characters of ASCII and, in
@@ -217,7 +200,7 @@ Rendezvous::~Rendezvous() {
 
 void Rendezvous::meet_as_first(const Identity& identity) {
   const Socket listening = listen_at(world_);
-  const auto deadline = Clock::now() + seconds(limits_.meet_s);
+  const auto deadline = in_seconds(limits_.meet_s);
   int strangers = 0;
   std::string wrong;
   const auto is_wrong = [&](const auto&... what) {
@@ -231,7 +214,7 @@ void Rendezvous::meet_as_first(const Identity& identity) {
     if (!socket.open()) continue;
     socket.prepare();
     std::string pending;
-    const auto line = socket.line(pending, std::min(deadline, Clock::now() + seconds(5.0)));
+    const auto line = socket.line(pending, std::min(deadline, in_seconds(5.0)));
     const auto fields = fields_of(line.value_or(""));
     if (fields.size() != 9 || fields[0] != kHello || !same_secret(fields[8], one_field(world_.secret))) {
       ++strangers;
@@ -260,9 +243,7 @@ void Rendezvous::meet_as_first(const Identity& identity) {
       is_wrong(name(peer), " has other data than rank 0: give all ranks the same --data");
   }
   for (int rank = 1; wrong.empty() && rank < world_.size; ++rank) {
-    const bool here =
-        std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) { return peer.rank == rank; });
-    if (!here)
+    if (std::ranges::find(peers_, rank, &Peer::rank) == peers_.end())
       is_wrong("rank ", rank, " did not come to ", world_.address, ":", world_.port, " within ",
                limits_.meet_s, " s",
                strangers > 0
@@ -275,7 +256,7 @@ void Rendezvous::meet_as_first(const Identity& identity) {
 
 void Rendezvous::meet(const Identity& identity) {
   const Addresses found = resolve(world_);
-  const auto deadline = Clock::now() + seconds(1.25 * limits_.meet_s);  // rank 0 gives up first, and says why
+  const auto deadline = in_seconds(1.25 * limits_.meet_s);  // rank 0 gives up first, and says why
   Socket socket;
   while (!(socket = connect_to(*found, deadline)).open()) {
     if (Clock::now() >= deadline)
@@ -366,8 +347,7 @@ void Rendezvous::begin_step(int64_t step) {
 }
 
 void Rendezvous::end_step() {
-  const std::chrono::duration<double> took = Clock::now() - step_begin_;
-  longest_step_s_ = std::max(longest_step_s_.load(), took.count());
+  longest_step_s_ = std::max(longest_step_s_.load(), since(step_begin_));
   step_ = -1;
   progress();
 }
@@ -383,7 +363,7 @@ void Rendezvous::leave(const std::string& last_words) {
   tell_all(last_words);
   for (int& fd : wake_) ::close(std::exchange(fd, -1));
   // What is unread when a socket closes may cost the other side what was sent last.
-  const auto deadline = Clock::now() + seconds(1.0);
+  const auto deadline = in_seconds(1.0);
   for (Peer& peer : peers_) {
     ::shutdown(peer.socket.get(), SHUT_WR);
     std::string rest;
@@ -407,7 +387,7 @@ void Rendezvous::watch() {
     for (Peer& peer : peers_)
       if (fds[i++].revents != 0 && !receive(peer)) return;
     if (Clock::now() < next_beat) continue;
-    next_beat = Clock::now() + seconds(1.0);
+    next_beat = in_seconds(1.0);
     {
       const std::scoped_lock lock(mutex_);
       tell_all(cat("beat\t", step_.load(), '\t', progress_.load()));
@@ -466,7 +446,7 @@ void Rendezvous::handle(Peer& peer, const std::string& line) {
 
 void Rendezvous::look_for_the_silent() {
   for (const Peer& peer : peers_) {
-    if (peer.left || Clock::now() - peer.heard < seconds(limits_.silence_s)) continue;
+    if (peer.left || since(peer.heard) < limits_.silence_s) continue;
     return lost(peer, cat("hangs: no sign of life for ", limits_.silence_s, " s"));
   }
 }
@@ -500,7 +480,7 @@ void Rendezvous::look_for_the_stuck() {
   seen_ = sum;
   const double longest = longest_step_s_;
   const double limit = longest > 0.0 ? std::max(limits_.step_s, 20.0 * longest) : limits_.first_step_s;
-  if (Clock::now() - moved_ < seconds(limit)) return;
+  if (since(moved_) < limit) return;
   const std::string why = cat("hangs: no progress in step ", step_.load(), " for ", limit, " s");
   if (behind && behind->progress <= progress_) return lost(*behind, why);
   const std::string reason = cat("rank 0 (", host_name(), ", process ", ::getpid(), ") ", why);

@@ -81,6 +81,11 @@ decltype(auto) with_fp8_type(DType t, F&& f) {
   return f(Float8E5M2{});
 }
 
+/// The largest number of an FP8 type.
+inline float largest_of(DType t) {
+  return with_fp8_type(t, []<class T>(T) { return T::kMax; });
+}
+
 /// Up to five extents, outermost first.
 class Shape {
  public:
@@ -118,15 +123,10 @@ class Shape {
     s.dims_[0] = extent;
     return s;
   }
-  bool operator==(const Shape& o) const {
-    if (rank_ != o.rank_) return false;
-    for (int i = 0; i < rank_; ++i)
-      if (dims_[i] != o.dims_[i]) return false;
-    return true;
-  }
+  bool operator==(const Shape&) const = default;
 
  private:
-  std::array<int64_t, kMaxRank> dims_{};
+  std::array<int64_t, kMaxRank> dims_{};  // 0 beyond the rank
   int rank_ = 0;
 };
 

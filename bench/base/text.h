@@ -1,13 +1,13 @@
 // Numbers and boxes as people read them.
 #pragma once
 
-#include <charconv>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "model/number.h"  // number_from(), the inverse of number_text()
 
 namespace stepladder {
 
@@ -30,14 +30,6 @@ std::string number_text(Integer number) {
 }
 /// A float that was widened, as the double that has no more digits: 10.98 from 10.979999542236328.
 double of_float(double number);
-/// What number_text() was; nothing for text that is no Number or goes on behind it.
-template <class Number>
-std::optional<Number> number_from(std::string_view text) {
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 /// "512 B", "1.5 KiB", "139.1 GiB".
 std::string bytes_text(int64_t bytes);
 

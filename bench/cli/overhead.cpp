@@ -169,10 +169,8 @@ int overhead(OverheadOptions& options) {
             << " %. BEYOND: one lies beyond that, and that there is a change at all is certain to "
             << fixed((1 - kFalseAlarms) * 100, 0) << " % among all rungs, from " << kMinCertainPairs
             << " pairs." << std::endl;
-  if (std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return row.beyond(limit); }))
-    return kExitRegression;
-  const bool within =
-      std::all_of(rows.begin(), rows.end(), [&](const Row& row) { return row.within(limit); });
+  if (std::ranges::any_of(rows, [&](const Row& row) { return row.beyond(limit); })) return kExitRegression;
+  const bool within = std::ranges::all_of(rows, [&](const Row& row) { return row.within(limit); });
   return within ? kExitOk : kExitInconclusive;
 }
 

@@ -29,17 +29,11 @@ std::string count(const Json& value) {
   return fixed(n, n == static_cast<double>(static_cast<int64_t>(n)) ? 0 : 1);
 }
 
-Table phase_table(const Json& p) {
-  Table table({{"phase", Align::left}, {"ms"}, {"%"}, {"ops"}});
-  for (const Json& row : p["phases"])
-    table.add({row["name"], number(row["ms"], 3), number(row["percent"], 1), count(row["ops"])});
-  return table;
-}
-
-Table kind_table(const Json& p) {
-  Table table({{"type", Align::left}, {"ms"}, {"%"}, {"count"}});
-  for (const Json& row : p["kernel_types"])
-    table.add({row["type"], number(row["ms"], 3), number(row["percent"], 1), count(row["count"])});
+/// Times of `rows`, each called by its field `key`, with how many things were `counted`.
+Table time_table(const Json& rows, const char* header, const char* key, const char* counted) {
+  Table table({{header, Align::left}, {"ms"}, {"%"}, {counted}});
+  for (const Json& row : rows)
+    table.add({row[key], number(row["ms"], 3), number(row["percent"], 1), count(row[counted])});
   return table;
 }
 
@@ -118,9 +112,9 @@ std::string profile_text(const Json& file, const std::string& heading,
   const auto section = [&](const char* name, const Table& table) {
     text += cat("\n", heading, name, "\n\n", text_of(table));
   };
-  section("Phases", phase_table(p));
+  section("Phases", time_table(p["phases"], "phase", "name", "ops"));
   text += "\n" + sum(p) + "\n" + clocks(p) + "\n";
-  section("Kernel types", kind_table(p));
+  section("Kernel types", time_table(p["kernel_types"], "type", "type", "count"));
   if (!p["kernels"].empty()) section("Kernels", kernel_table(p));
   section("Ops against the speed of light", op_table(p));
   return text + "\n" + ceilings(p) + "\n";

@@ -16,8 +16,7 @@ constexpr int64_t kBuckets = 4;                          // the least that 11_mu
 /// The runs of a variant on a workload that are ok and not disturbed, by round; none where one is not ok.
 Rounds good_rounds(const Results& results, const std::string& variant, const std::string& workload) {
   Rounds rounds = rounds_of(results, variant, workload);
-  if (std::any_of(rounds.begin(), rounds.end(), [](const auto& r) { return r.second->status != Status::ok; }))
-    return {};
+  if (std::ranges::any_of(rounds, [](const auto& r) { return r.second->status != Status::ok; })) return {};
   drop_disturbed(rounds);
   return rounds;
 }
@@ -47,7 +46,7 @@ std::vector<Scaled> scaled_runs(const Results& results) {
     const auto known = [&](const Scaled& s) {
       return s.row.variant == run.variant && s.row.workload == workload;
     };
-    if (devices == 1 || is_apart(run.config) || std::any_of(all.begin(), all.end(), known)) continue;
+    if (devices == 1 || is_apart(run.config) || std::ranges::any_of(all, known)) continue;
     const Rounds rounds = good_rounds(results, run.variant, workload);
     Json one_config = run.config;
     one_config["world_size"] = 1;
@@ -115,7 +114,7 @@ std::vector<PredictedRun> predicted_scaling(const Results& results) {
       return p.variant == variant && p.batch == batch;
     };
     const double bytes = gradient_bytes(*one.begin()->second);
-    if (!(bytes > 0.0) || std::any_of(rows.begin(), rows.end(), same)) continue;
+    if (!(bytes > 0.0) || std::ranges::any_of(rows, same)) continue;
     std::vector<double> ms;
     for (const auto& [round, run] : one) ms.push_back(run->summary->median_step_ms);
     const double compute_s = median(ms) * 1e-3;

@@ -119,11 +119,9 @@ std::vector<ResultRow> aggregate(const Results& results) {
   std::vector<ResultRow> rows = rows_of(results);
   std::map<std::string, size_t> workloads;  // in the order of their first rows
   for (const ResultRow& row : rows) workloads.emplace(row.workload, workloads.size());
-  const auto place = [&](const ResultRow& row) {
+  std::ranges::stable_sort(rows, {}, [&](const ResultRow& row) {
     return std::pair(workloads.at(row.workload), height(row.variant));
-  };
-  std::stable_sort(rows.begin(), rows.end(),
-                   [&](const ResultRow& a, const ResultRow& b) { return place(a) < place(b); });
+  });
   const bool strong = results.plan.value("scaling", Json()) == "strong";
   for (ResultRow& row : rows)
     if (row.numbers) add_speedups(row, rows, strong);

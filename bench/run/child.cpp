@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "bench/base/text.h"
+#include "model/fd.h"
 
 namespace stepladder {
 namespace {
@@ -28,36 +29,15 @@ constexpr size_t kMaxTail = 4096;
   throw Error(cat(what, ": ", std::strerror(errno)));
 }
 
-class Fd {
- public:
-  explicit Fd(int fd = -1) : fd_(fd) {}
-  ~Fd() { close(); }
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&&) = delete;
-  int get() const { return fd_; }
-  bool open() const { return fd_ >= 0; }
-  void reset(int fd) {
-    close();
-    fd_ = fd;
-  }
-  void close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_;
-};
-
 struct Pipe {
   Fd read, write;
   Pipe() {
     int fds[2];
     if (::pipe2(fds, O_CLOEXEC) != 0) fail("cannot make a pipe");
-    read.reset(fds[0]);
+    read = Fd(fds[0]);
+    const Fd low(fds[1]);
     // Above every descriptor that the child is given, so that dup2() there overwrites none of the sources.
-    write.reset(::fcntl(fds[1], F_DUPFD_CLOEXEC, 10));
-    ::close(fds[1]);
+    write = Fd(::fcntl(fds[1], F_DUPFD_CLOEXEC, 10));
     if (!write.open() && errno == EINVAL) errno = EMFILE;  // 10 are not allowed
     if (!write.open()) fail("cannot make a pipe");
   }
@@ -254,12 +234,6 @@ class Member {
   Child child_;
 };
 
-/// Milliseconds until `deadline` for poll(), rounded up.
-int until(Clock::time_point deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000'000));
-}
-
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
@@ -318,13 +292,10 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
   const Member* culprit = nullptr;
   Clock::time_point kill_at = Clock::time_point::max();
   bool stopping = false, killed = false, interrupted = false;
-  const auto seconds = [](double s) {
-    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(s, 1e9)));
-  };
   const auto stop = [&] {
     if (stopping) return;
     stopping = true;
-    kill_at = Clock::now() + seconds(job.grace_s);
+    kill_at = in_seconds(job.grace_s);
     if (job.grace_s > 0.0)
       for (Member& member : members) member.child().kill(SIGTERM);
   };
@@ -353,7 +324,7 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
     stop();
   };
 
-  const auto deadline = Clock::now() + seconds(timeout_s);
+  const auto deadline = in_seconds(timeout_s);
   std::string wake;
   std::vector<bool> ended(members.size());
   for (;;) {
@@ -381,7 +352,7 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
     std::vector<pollfd> fds = {{wake_pipe().read.get(), POLLIN, 0}};
     for (const Stream& stream : streams) fds.push_back({stream.pipe.read.get(), POLLIN, 0});
     for (const Member& member : members) fds.push_back({member.errors(), POLLIN, 0});
-    ::poll(fds.data(), fds.size(), killed ? -1 : until(stopping ? kill_at : deadline));
+    ::poll(fds.data(), fds.size(), killed ? -1 : milliseconds_until(stopping ? kill_at : deadline));
     drain(wake_pipe().read.get(), wake);
     wake.clear();
   }

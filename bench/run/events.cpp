@@ -7,6 +7,7 @@
 #include <csignal>
 #include <string>
 
+#include "bench/results/writer.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -33,15 +34,7 @@ void EventWriter::write(const nlohmann::ordered_json& event) {
 }
 
 nlohmann::ordered_json device_json(const DeviceInfo& device) {
-  return {{"backend", device.backend},
-          {"name", device.name},
-          {"uuid", device.uuid},
-          {"compute_capability", device.compute_capability},
-          {"total_memory", device.total_memory},
-          {"driver", device.driver},
-          {"runtime", device.runtime},
-          {"blas", device.blas},
-          {"attention", device.attention}};
+  return Writer::write(device);
 }
 
 nlohmann::json parse_event(std::string_view line) {

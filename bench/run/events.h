@@ -32,6 +32,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "bench/results/fields.h"
 #include "model/ops.h"
 
 namespace stepladder {
@@ -53,8 +54,11 @@ class EventWriter {
   bool connected_ = true;
 };
 
-/// The device as `start` describes it.
-nlohmann::ordered_json device_json(const DeviceInfo& device);
+/// Of a device, what `start` tells.
+template <class Archive>
+void fields(Archive& a, Any<DeviceInfo> auto& x){
+    STEPLADDER_EACH(STEPLADDER_FIELD, backend, name, uuid, compute_capability, total_memory, driver, runtime,
+                    blas, attention)} nlohmann::ordered_json device_json(const DeviceInfo& device);
 
 /// The event on a line; null for a line that is torn, empty, not an event or nested too deep for a results
 /// file.

@@ -88,19 +88,14 @@ std::string now_utc() {
   return cat(std::string_view(text, size), ".", millis, "Z");
 }
 
-DeviceInfo device_from(const nlohmann::json& json) {
-  DeviceInfo device;
-  json.at("backend").get_to(device.backend);
-  json.at("name").get_to(device.name);
-  json.at("uuid").get_to(device.uuid);
-  json.at("compute_capability").get_to(device.compute_capability);
-  json.at("total_memory").get_to(device.total_memory);
-  json.at("driver").get_to(device.driver);
-  json.at("runtime").get_to(device.runtime);
-  json.at("blas").get_to(device.blas);
-  json.at("attention").get_to(device.attention);
-  return device;
-}
+/// Reads fields().
+struct FieldsOf {
+  const nlohmann::json& json;
+  template <class T>
+  void operator()(const char* key, T& value) const {
+    json.at(key).get_to(value);
+  }
+};
 
 }  // namespace
 
@@ -146,7 +141,8 @@ DeviceProbe probe_device(const std::string& backend, int64_t index) {
   } else if (json.contains("error")) {
     json.at("error").get_to(probe.error);
   } else {
-    probe.device = device_from(json);
+    const FieldsOf from{json};
+    fields(from, probe.device);
     probe.telemetry = json.at("telemetry");
     json.at("devices").get_to(probe.devices);
   }

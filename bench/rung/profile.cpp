@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <regex>
 
@@ -25,8 +26,7 @@ double ms_of(int64_t ns) {
 template <class Time>
 std::vector<std::pair<std::string, Time>> by_time(const std::map<std::string, Time>& times) {
   std::vector<std::pair<std::string, Time>> sorted(times.begin(), times.end());
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
+  std::ranges::stable_sort(sorted, std::greater<>(), [](const auto& s) { return s.second.ms; });
   return sorted;
 }
 
@@ -37,8 +37,7 @@ Json ratio(double over, double under) {
 }  // namespace
 
 Profile::PhaseTime& Profile::phase(const std::string& name) {
-  const auto found =
-      std::find_if(phases_.begin(), phases_.end(), [&](const auto& p) { return p.name == name; });
+  const auto found = std::ranges::find(phases_, name, &PhaseTime::name);
   return found == phases_.end() ? phases_.emplace_back(PhaseTime{.name = name}) : *found;
 }
 

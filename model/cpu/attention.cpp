@@ -7,6 +7,24 @@
 namespace stepladder {
 namespace {
 
+/// whole (B,T,kParts*C) = its parts' heads, each (B,NH,T,HS), or with kSplit the other way.
+template <bool kSplit, size_t kParts>
+void move_heads(const Cpu& cpu, const Tensor (&parts)[kParts], const Tensor& whole) {
+  const Shape& shape = parts[0].shape;
+  const int64_t B = shape[0], NH = shape[1], T = shape[2], HS = shape[3];
+  with_float_type(whole.dtype, [&]<class F>(F) {
+    cpu.each_row(B * NH * T, kParts * HS, [=, all = whole.ptr<F>(), part = floats<F>(parts)](int64_t i) {
+      const int64_t b = i / (NH * T), h = i / T % NH, t = i % T;
+      F* in_whole = all + ((b * T + t) * kParts * NH + h) * HS;
+      for (const Floats<F>& p : part) {
+        F* const in_part = p.data + i * HS;
+        std::copy_n(kSplit ? in_whole : in_part, HS, kSplit ? in_part : in_whole);
+        in_whole += NH * HS;
+      }
+    });
+  });
+}
+
 /// p[0,n) = softmax(scale * x[0,n)), p[n,cols) = 0; p may be x.
 template <class T>
 void softmax_row(Floats<T> p, Floats<T> x, float scale, int64_t n, int64_t cols) {
@@ -30,57 +48,19 @@ void softmax_backward_row(Floats<T> dx, Floats<T> dp, Floats<T> p, float scale, 
 }  // namespace
 
 void SplitQkv::run(Cpu& cpu) const {
-  const int64_t B = q.shape[0], NH = q.shape[1], T = q.shape[2], HS = q.shape[3], C = NH * HS;
-  with_float_type(qkv.dtype, [&]<class F>(F) {
-    const F* in = qkv.ptr<F>();
-    F *pq = q.ptr<F>(), *pk = k.ptr<F>(), *pv = v.ptr<F>();
-    cpu.each_row(B * NH * T, 3 * HS, [=](int64_t i) {
-      const int64_t b = i / (NH * T), h = i / T % NH, t = i % T;
-      const F* from = in + (b * T + t) * 3 * C + h * HS;
-      std::copy_n(from, HS, pq + i * HS);
-      std::copy_n(from + C, HS, pk + i * HS);
-      std::copy_n(from + 2 * C, HS, pv + i * HS);
-    });
-  });
+  move_heads<true>(cpu, {q, k, v}, qkv);
 }
 
 void MergeQkv::run(Cpu& cpu) const {
-  const int64_t B = q.shape[0], NH = q.shape[1], T = q.shape[2], HS = q.shape[3], C = NH * HS;
-  with_float_type(qkv.dtype, [&]<class F>(F) {
-    const F *pq = q.ptr<F>(), *pk = k.ptr<F>(), *pv = v.ptr<F>();
-    F* out = qkv.ptr<F>();
-    cpu.each_row(B * NH * T, 3 * HS, [=](int64_t i) {
-      const int64_t b = i / (NH * T), h = i / T % NH, t = i % T;
-      F* to = out + (b * T + t) * 3 * C + h * HS;
-      std::copy_n(pq + i * HS, HS, to);
-      std::copy_n(pk + i * HS, HS, to + C);
-      std::copy_n(pv + i * HS, HS, to + 2 * C);
-    });
-  });
+  move_heads<false>(cpu, {q, k, v}, qkv);
 }
 
 void SplitHeads::run(Cpu& cpu) const {
-  const int64_t B = out.shape[0], NH = out.shape[1], T = out.shape[2], HS = out.shape[3];
-  with_float_type(x.dtype, [&]<class F>(F) {
-    const F* px = x.ptr<F>();
-    F* pout = out.ptr<F>();
-    cpu.each_row(B * NH * T, HS, [=](int64_t i) {
-      const int64_t b = i / (NH * T), h = i / T % NH, t = i % T;
-      std::copy_n(px + ((b * T + t) * NH + h) * HS, HS, pout + i * HS);
-    });
-  });
+  move_heads<true>(cpu, {out}, x);
 }
 
 void MergeHeads::run(Cpu& cpu) const {
-  const int64_t B = x.shape[0], NH = x.shape[1], T = x.shape[2], HS = x.shape[3];
-  with_float_type(x.dtype, [&]<class F>(F) {
-    const F* px = x.ptr<F>();
-    F* pout = out.ptr<F>();
-    cpu.each_row(B * NH * T, HS, [=](int64_t i) {
-      const int64_t b = i / (NH * T), h = i / T % NH, t = i % T;
-      std::copy_n(px + i * HS, HS, pout + ((b * T + t) * NH + h) * HS);
-    });
-  });
+  move_heads<false>(cpu, {x}, out);
 }
 
 void CausalMask::run(Cpu& cpu) const {

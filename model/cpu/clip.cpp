@@ -15,7 +15,6 @@ double clip(double length, float max_norm) {
 /// Dynamic loss scaling (Micikevicius et al. 2018): back off at an overflow, try more after a run of good
 /// steps.
 void update_loss_scaler(float* scaler, bool finite) {
-  constexpr float kGoodSteps = 2000.0F, kLargest = 0x1p24F;
   float &scale = scaler[0], &good = scaler[1], &skipped = scaler[2], &overflow = scaler[3];
   overflow = finite ? 0.0F : 1.0F;
   if (!finite) {
@@ -23,7 +22,7 @@ void update_loss_scaler(float* scaler, bool finite) {
     good = 0.0F;
     skipped += 1.0F;
   } else if (++good >= kGoodSteps) {
-    scale = std::min(2.0F * scale, kLargest);
+    scale = std::min(2.0F * scale, kLargestScale);
     good = 0.0F;
   }
 }

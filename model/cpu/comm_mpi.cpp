@@ -5,9 +5,15 @@
 #include <algorithm>
 #include <climits>
 #include <cstddef>
+#include <deque>
 #include <exception>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "model/cpu/cpu.h"
+#include "model/mpi/module.h"
+#include "model/rendezvous.h"
 
 namespace stepladder {
 namespace {
@@ -28,62 +34,84 @@ int mpi_count(int64_t n) {
   return static_cast<int>(n);
 }
 
+class MpiCollectives final : public Collectives {
+ public:
+  ~MpiCollectives() override {
+    // The other ranks may never come.
+    if (mpi_ && std::uncaught_exceptions() == 0) mpi_->finalize();
+  }
+
+  void join(Rendezvous& ranks) override {
+    const MpiCalls* mpi = load_mpi();
+    const World& launched = ranks.world();
+    int rank = 0, world = 0;
+    mpi->init(&rank, &world);
+    if (rank != launched.rank || world != launched.size)
+      throw Error(cat("this is rank ", rank, " of ", world, " for MPI, but rank ", launched.rank, " of ",
+                      launched.size, " for its launcher: start ranks on the CPU with mpirun"));
+    mpi_ = mpi;
+    ranks_ = &ranks;
+  }
+  int rank() const override { return ranks_ ? ranks_->world().rank : 0; }
+  int world() const override { return ranks_ ? ranks_->world().size : 1; }
+
+  void queue(Collective what, std::span<const Tensor> bucket) override {
+    const bool in_parts = what == Collective::reduce_scatter || what == Collective::all_gather;
+    for (const Tensor& x : bucket)
+      if (in_parts) part_of(x, rank(), world());  // throws now what is wrong with it
+    auto& queued = queued_.emplace_back(Queued{what, {}}).bucket;
+    for (const Tensor& x : bucket) {
+      const auto* const begin = static_cast<const std::byte*>(x.data);
+      queued.push_back({x, {begin, begin + x.bytes()}});
+    }
+  }
+  void wait(int64_t allow_pending) override {
+    for (; std::ssize(queued_) > allow_pending; queued_.pop_front())
+      for (const auto& [x, before] : queued_.front().bucket) {
+        std::ranges::copy(before, static_cast<std::byte*>(x.data));
+        run(queued_.front().what, x);
+      }
+  }
+
+ private:
+  void run(Collective what, const Tensor& x) {
+    ranks_->progress();
+    const auto bytes = static_cast<int64_t>(x.bytes());
+    const int64_t n = x.numel();
+    if (what == Collective::broadcast) return mpi_->broadcast(x.data, mpi_count(bytes));
+    const bool whole = what == Collective::all_reduce;
+    const Tensor part = whole ? x : part_of(x, rank(), world());
+    if (what == Collective::all_gather) return mpi_->all_gather(x.data, mpi_count(bytes / world()));
+    with_float_type(x.dtype, [&]<class T>(T) {
+      const auto from = floats<T>(x);
+      sums_.resize(static_cast<size_t>(n));
+      for (int64_t i = 0; i < n; ++i) sums_[static_cast<size_t>(i)] = from[i];
+      part_.resize(whole ? 0 : static_cast<size_t>(part.numel()));
+      if (whole) {
+        mpi_->all_reduce(sums_.data(), mpi_count(n));
+      } else {
+        mpi_->reduce_scatter(part_.data(), sums_.data(), mpi_count(part.numel()));
+      }
+      const std::vector<float>& result = whole ? sums_ : part_;
+      const auto to = floats<T>(part);
+      for (int64_t i = 0; i < part.numel(); ++i) to.set(i, result[static_cast<size_t>(i)]);
+    });
+  }
+
+  struct Queued {
+    Collective what;
+    std::vector<std::pair<Tensor, std::vector<std::byte>>> bucket;  // with what was in them
+  };
+  const MpiCalls* mpi_ = nullptr;  // null in a world of 1
+  Rendezvous* ranks_ = nullptr;
+  std::deque<Queued> queued_;
+  std::vector<float> sums_, part_;
+};
+
 }  // namespace
 
-MpiComm::MpiComm(Rendezvous& ranks) : ranks_(ranks), mpi_(load_mpi()) {
-  int mpi_rank = 0, mpi_world = 0;
-  mpi_->init(&mpi_rank, &mpi_world);
-  if (mpi_rank != rank() || mpi_world != world())
-    throw Error(cat("this is rank ", mpi_rank, " of ", mpi_world, " for MPI, but rank ", rank(), " of ",
-                    world(), " for its launcher: start ranks on the CPU with mpirun"));
-}
-
-MpiComm::~MpiComm() {
-  // The other ranks may never come.
-  if (std::uncaught_exceptions() == 0) mpi_->finalize();
-}
-
-void MpiComm::queue(Collective what, std::span<const Tensor> bucket) {
-  const bool in_parts = what == Collective::reduce_scatter || what == Collective::all_gather;
-  for (const Tensor& x : bucket)
-    if (in_parts) part_of(x, rank(), world());  // throws now what is wrong with it
-  auto& queued = queued_.emplace_back(Queued{what, {}}).bucket;
-  for (const Tensor& x : bucket) {
-    const auto* const begin = static_cast<const std::byte*>(x.data);
-    queued.push_back({x, {begin, begin + x.bytes()}});
-  }
-}
-
-void MpiComm::finish(int64_t allow_pending) {
-  for (; std::ssize(queued_) > allow_pending; queued_.pop_front())
-    for (const auto& [x, before] : queued_.front().bucket) {
-      std::ranges::copy(before, static_cast<std::byte*>(x.data));
-      run(queued_.front().what, x);
-    }
-}
-
-void MpiComm::run(Collective what, const Tensor& x) {
-  ranks_.progress();
-  const auto bytes = static_cast<int64_t>(x.bytes());
-  const int64_t n = x.numel();
-  if (what == Collective::broadcast) return mpi_->broadcast(x.data, mpi_count(bytes));
-  const bool whole = what == Collective::all_reduce;
-  const Tensor part = whole ? x : part_of(x, rank(), world());
-  if (what == Collective::all_gather) return mpi_->all_gather(x.data, mpi_count(bytes / world()));
-  with_float_type(x.dtype, [&]<class T>(T) {
-    const auto from = floats<T>(x);
-    sums_.resize(static_cast<size_t>(n));
-    for (int64_t i = 0; i < n; ++i) sums_[static_cast<size_t>(i)] = from[i];
-    part_.resize(whole ? 0 : static_cast<size_t>(part.numel()));
-    if (whole) {
-      mpi_->all_reduce(sums_.data(), mpi_count(n));
-    } else {
-      mpi_->reduce_scatter(part_.data(), sums_.data(), mpi_count(part.numel()));
-    }
-    const std::vector<float>& result = whole ? sums_ : part_;
-    const auto to = floats<T>(part);
-    for (int64_t i = 0; i < part.numel(); ++i) to.set(i, result[static_cast<size_t>(i)]);
-  });
+std::unique_ptr<Collectives> make_mpi_collectives() {
+  return std::make_unique<MpiCollectives>();
 }
 
 }  // namespace stepladder

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <tuple>
 
 #include "model/cpu/floats.h"
 #include "model/cpu/parallel.h"
@@ -67,6 +68,33 @@ class Cpu final : public Device {
     pieces(n, kPiece, 1, [=](int64_t first, int64_t last) {
       STEPLADDER_SIMD
       for (int64_t i = first; i < last; ++i) out.set(i, f(i));
+    });
+  }
+  /// out[i] = f(operand 0[i], operand 1[i], ...), all of one float type; out may be an operand.
+  template <size_t kOperands, class F>
+  void map(const Tensor& out, const Tensor (&operands)[kOperands], const F& f) const {
+    with_float_type(out.dtype, [&]<class T>(T) {
+      each_element(floats<T>(out), out.numel(), [=, x = floats<T>(operands)](int64_t i) {
+        return std::apply([&](auto... of) { return f(of[i]...); }, x);
+      });
+    });
+  }
+  /// out (N,C)[n][c] = f(column[c], operand 0[n][c], operand 1[n][c], ...)
+  template <size_t kOperands, class F>
+  void map_columns(const Tensor& out, const Tensor& column, const Tensor (&operands)[kOperands],
+                   const F& f) const {
+    const int64_t C = out.cols();
+    with_float_type(out.dtype, [&]<class T>(T) {
+      each_row(rows_of(out), C,
+               [=, to = floats<T>(out), of_column = floats<T>(column), x = floats<T>(operands)](int64_t n) {
+                 const auto row = to + n * C, columns = of_column;
+                 std::apply(
+                     [=](auto... of) {
+                       STEPLADDER_SIMD
+                       for (int64_t c = 0; c < C; ++c) row.set(c, f(columns[c], of[n * C + c]...));
+                     },
+                     x);
+               });
     });
   }
   /// out (C) += sum of f(n, c) over [0,N), in double.

@@ -145,32 +145,18 @@ class NoGraph final : public Graph {
   CompileInfo info() const override { return {}; }
 };
 
-class MpiCollectives final : public Collectives {
- public:
-  void join(Rendezvous& ranks) override { comm_ = std::make_unique<MpiComm>(ranks); }
-  int rank() const override { return comm_ ? comm_->rank() : 0; }
-  int world() const override { return comm_ ? comm_->world() : 1; }
-  void queue(Collective what, std::span<const Tensor> bucket) override { comm_->queue(what, bucket); }
-  void wait(int64_t allow_pending) override {
-    if (comm_) comm_->finish(allow_pending);
-  }
-
- private:
-  std::unique_ptr<MpiComm> comm_;  // empty: a world of 1
-};
-
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(int threads) : cpu_(threads) {}
   void run(const AnyOp& op) override { op.run(cpu_); }
   Device& device() override { return cpu_; }
   Graph& graph() override { return graph_; }
-  Collectives& collectives() override { return collectives_; }
+  Collectives& collectives() override { return *collectives_; }
 
  private:
   Cpu cpu_;
   NoGraph graph_;
-  MpiCollectives collectives_;
+  const std::unique_ptr<Collectives> collectives_ = make_mpi_collectives();
 };
 
 }  // namespace

@@ -5,92 +5,50 @@
 namespace stepladder {
 
 void Add::run(Cpu& cpu) const {
-  with_float_type(out.dtype, [&]<class T>(T) {
-    const auto fa = floats<T>(a), fb = floats<T>(b);
-    cpu.each_element(floats<T>(out), out.numel(), [=](int64_t i) { return fa[i] + fb[i]; });
-  });
+  cpu.map(out, {a, b}, [](float a, float b) { return a + b; });
 }
 
 void AddBiasResidual::run(Cpu& cpu) const {
-  const int64_t N = rows_of(x), C = x.cols();
-  with_float_type(out.dtype, [&]<class T>(T) {
-    const auto fout = floats<T>(out), fx = floats<T>(x), fy = floats<T>(y), fbias = floats<T>(bias);
-    cpu.each_row(N, C, [=](int64_t n) {
-      STEPLADDER_SIMD
-      for (int64_t c = 0; c < C; ++c) fout.set(n * C + c, fx[n * C + c] + fy[n * C + c] + fbias[c]);
-    });
-  });
+  cpu.map_columns(out, bias, {x, y}, [](float bias, float x, float y) { return x + y + bias; });
 }
 
 void Mul::run(Cpu& cpu) const {
-  with_float_type(out.dtype, [&]<class T>(T) {
-    const auto fa = floats<T>(a), fb = floats<T>(b);
-    cpu.each_element(floats<T>(out), out.numel(), [=](int64_t i) { return fa[i] * fb[i]; });
-  });
+  cpu.map(out, {a, b}, [](float a, float b) { return a * b; });
 }
 
 void Affine::run(Cpu& cpu) const {
-  with_float_type(out.dtype, [&]<class T>(T) {
-    const auto fx = floats<T>(x);
-    cpu.each_element(floats<T>(out), out.numel(),
-                     [=, scale = scale, shift = shift](int64_t i) { return scale * fx[i] + shift; });
-  });
+  cpu.map(out, {x}, [scale = scale, shift = shift](float x) { return scale * x + shift; });
 }
 
 void Pow::run(Cpu& cpu) const {
-  with_float_type(out.dtype, [&]<class T>(T) {
-    const auto fx = floats<T>(x);
-    if (exponent == 2)
-      cpu.each_element(floats<T>(out), out.numel(), [=](int64_t i) { return fx[i] * fx[i]; });
-    else
-      cpu.each_element(floats<T>(out), out.numel(), [=](int64_t i) { return fx[i] * fx[i] * fx[i]; });
-  });
+  if (exponent == 2)
+    cpu.map(out, {x}, [](float x) { return x * x; });
+  else
+    cpu.map(out, {x}, [](float x) { return x * x * x; });
 }
 
 void Tanh::run(Cpu& cpu) const {
-  with_float_type(out.dtype, [&]<class T>(T) {
-    const auto fx = floats<T>(x);
-    cpu.each_element(floats<T>(out), out.numel(), [=](int64_t i) { return std::tanh(fx[i]); });
-  });
+  cpu.map(out, {x}, [](float x) { return std::tanh(x); });
 }
 
 void Sqrt::run(Cpu& cpu) const {
-  with_float_type(out.dtype, [&]<class T>(T) {
-    const auto fx = floats<T>(x);
-    cpu.each_element(floats<T>(out), out.numel(), [=](int64_t i) { return std::sqrt(fx[i]); });
-  });
+  cpu.map(out, {x}, [](float x) { return std::sqrt(x); });
 }
 
 void Lerp::run(Cpu& cpu) const {
-  with_float_type(x.dtype, [&]<class T>(T) {
-    const auto fx = floats<T>(x), fy = floats<T>(y);
-    cpu.each_element(fx, x.numel(),
-                     [=, weight = weight](int64_t i) { return fx[i] + weight * (fy[i] - fx[i]); });
-  });
+  cpu.map(x, {x, y}, [weight = weight](float x, float y) { return x + weight * (y - x); });
 }
 
 void AddCMul::run(Cpu& cpu) const {
-  with_float_type(x.dtype, [&]<class T>(T) {
-    const auto fx = floats<T>(x), fa = floats<T>(a), fb = floats<T>(b);
-    cpu.each_element(fx, x.numel(),
-                     [=, value = value](int64_t i) { return fx[i] + value * (fa[i] * fb[i]); });
-  });
+  cpu.map(x, {x, a, b}, [value = value](float x, float a, float b) { return x + value * (a * b); });
 }
 
 void AddCDiv::run(Cpu& cpu) const {
-  with_float_type(x.dtype, [&]<class T>(T) {
-    const auto fx = floats<T>(x), fa = floats<T>(a), fb = floats<T>(b);
-    cpu.each_element(fx, x.numel(),
-                     [=, value = value](int64_t i) { return fx[i] + value * (fa[i] / fb[i]); });
-  });
+  cpu.map(x, {x, a, b}, [value = value](float x, float a, float b) { return x + value * (a / b); });
 }
 
 void ScaleBy::run(Cpu& cpu) const {
-  const float f = *factor.ptr<float>();
-  with_float_type(x.dtype, [&]<class T>(T) {
-    const auto fx = floats<T>(x);
-    cpu.each_element(fx, x.numel(), [=](int64_t i) { return fx[i] * f; });
-  });
+  cpu.map(x, {x}, [factor = *factor.ptr<float>()](float x) { return x * factor; });
 }
 
 }  // namespace stepladder

@@ -1,6 +1,8 @@
 // Elements of any floating type, read and written as f32.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "model/half.h"
@@ -23,6 +25,12 @@ struct Floats {
 template <class T>
 Floats<T> floats(const Tensor& t) {
   return {t.ptr<T>()};
+}
+template <class T, size_t kCount>
+std::array<Floats<T>, kCount> floats(const Tensor (&tensors)[kCount]) {
+  std::array<Floats<T>, kCount> all;
+  std::ranges::transform(tensors, all.begin(), [](const Tensor& t) { return floats<T>(t); });
+  return all;
 }
 
 }  // namespace stepladder

@@ -11,10 +11,6 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-float largest_of(DType type) {
-  return with_fp8_type(type, [](auto t) { return decltype(t)::kMax; });
-}
-
 /// The least power of two `s` with amax <= s * kMax; 1 for 0, NaN for what is not finite.
 float fitting_scale(float amax, DType type) {
   if (!std::isfinite(amax)) return kNan;

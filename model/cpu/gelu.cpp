@@ -19,17 +19,11 @@ void BiasGeluForward::run(Cpu& cpu) const {
 }
 
 void GeluForward::run(Cpu& cpu) const {
-  with_float_type(x.dtype, [&]<class T>(T) {
-    const auto fx = floats<T>(x);
-    cpu.each_element(floats<T>(out), out.numel(), [=](int64_t i) { return gelu(fx[i]); });
-  });
+  cpu.map(out, {x}, [](float x) { return gelu(x); });
 }
 
 void GeluBackward::run(Cpu& cpu) const {
-  with_float_type(x.dtype, [&]<class T>(T) {
-    const auto fdout = floats<T>(dout), fx = floats<T>(x);
-    cpu.each_element(floats<T>(dx), dx.numel(), [=](int64_t i) { return fdout[i] * gelu_slope(fx[i]); });
-  });
+  cpu.map(dx, {dout, x}, [](float dout, float x) { return dout * gelu_slope(x); });
 }
 
 }  // namespace stepladder

@@ -2,11 +2,6 @@
 #include "model/cpu/statistics.h"
 
 namespace stepladder {
-namespace {
-
-constexpr float kLayernormEps = 1e-5F;
-
-}  // namespace
 
 void LayerNormForward::run(Cpu& cpu) const {
   const int64_t N = rows_of(x), C = x.cols();
@@ -15,7 +10,7 @@ void LayerNormForward::run(Cpu& cpu) const {
     const auto fout = floats<T>(out), fx = floats<T>(x), fw = floats<T>(w), fb = floats<T>(b);
     cpu.each_row(N, C, [=](int64_t n) {
       const auto row = fx + n * C, to = fout + n * C;
-      const float m = mean_of(row, C), r = rstd_of(row, C, m, kLayernormEps);
+      const float m = mean_of(row, C), r = rstd_of(row, C, m, kLayerNormEps);
       STEPLADDER_SIMD
       for (int64_t c = 0; c < C; ++c) to.set(c, (row[c] - m) * r * fw[c] + fb[c]);
       pmean[n] = m, prstd[n] = r;

@@ -17,16 +17,8 @@ float operand(float x) {
   const uint32_t rounded = (bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFFU;
   return std::bit_cast<float>((bits & 0x7F800000) == 0x7F800000 ? bits : rounded);
 }
-float operand(BFloat16 x) {
-  return to_float(x);
-}
-float operand(Float16 x) {
-  return to_float(x);
-}
-float operand(Float8E4M3 x) {
-  return to_float(x);
-}
-float operand(Float8E5M2 x) {
+template <class T>
+float operand(T x) {
   return to_float(x);
 }
 

@@ -50,25 +50,11 @@ void NormalizeBackward::run(Cpu& cpu) const {
 }
 
 void MulColumns::run(Cpu& cpu) const {
-  const int64_t N = rows_of(x), C = x.cols();
-  with_float_type(x.dtype, [&]<class T>(T) {
-    const auto fx = floats<T>(x), fw = floats<T>(w), fout = floats<T>(out);
-    cpu.each_row(N, C, [=](int64_t n) {
-      STEPLADDER_SIMD
-      for (int64_t c = 0; c < C; ++c) fout.set(n * C + c, fx[n * C + c] * fw[c]);
-    });
-  });
+  cpu.map_columns(out, w, {x}, [](float w, float x) { return x * w; });
 }
 
 void AddColumns::run(Cpu& cpu) const {
-  const int64_t N = rows_of(x), C = x.cols();
-  with_float_type(x.dtype, [&]<class T>(T) {
-    const auto fx = floats<T>(x), fb = floats<T>(b), fout = floats<T>(out);
-    cpu.each_row(N, C, [=](int64_t n) {
-      STEPLADDER_SIMD
-      for (int64_t c = 0; c < C; ++c) fout.set(n * C + c, fx[n * C + c] + fb[c]);
-    });
-  });
+  cpu.map_columns(out, b, {x}, [](float b, float x) { return x + b; });
 }
 
 void SumRows::run(Cpu& cpu) const {

@@ -114,8 +114,7 @@ void AdamWStep::run(Cuda& cuda) const {
   const Hyper values{1.0F - hyper.beta1, 1.0F - hyper.beta2, log_of(hyper.beta1), log_of(hyper.beta2),
                      hyper.eps};
 
-  with_float_type(tensors[0].g.dtype, [&](auto type) {
-    using T = decltype(type);
+  with_float_type(tensors[0].g.dtype, [&]<class T>(T) {
     const auto parameter = [&](size_t i) {
       const AdamWTensor& t = tensors[i];
       Parameter<T> p{.w = t.w.ptr<float>(),

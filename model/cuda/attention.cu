@@ -46,8 +46,7 @@ template <bool kSplit, int kParts>
 void move_heads(Queue& queue, const Tensor (&parts)[kParts], Tensor whole) {
   const Shape& shape = parts[0].shape;
   const int64_t B = shape[0], NH = shape[1], T = shape[2], HS = shape[3];
-  with_float_type(whole.dtype, [&](auto type) {
-    using Type = decltype(type);
+  with_float_type(whole.dtype, [&]<class Type>(Type) {
     Heads<Type, kParts> heads;
     for (int p = 0; p < kParts; ++p) {
       heads.part[p] = parts[p].template ptr<Type>();
@@ -94,15 +93,13 @@ void MergeHeads::run(Cuda& cuda) const {
 }
 
 void CausalMask::run(Cuda& cuda) const {
-  with_float_type(mask.dtype,
-                  [&](auto type) { map_rows<decltype(type)>(cuda.queue, mask, CausalMaskFunctor{}); });
+  map_rows_of_type(cuda.queue, mask, [](auto) { return CausalMaskFunctor{}; });
 }
 
 void AddMask::run(Cuda& cuda) const {
   const int64_t T = mask.cols();
-  with_float_type(att.dtype, [&](auto type) {
-    using Type = decltype(type);
-    map_rows<Type>(cuda.queue, att, AddMaskFunctor<Type>{att.ptr<Type>(), mask.ptr<Type>(), T});
+  map_rows_of_type(cuda.queue, att, [&]<class Type>(Type) {
+    return AddMaskFunctor<Type>{att.ptr<Type>(), mask.ptr<Type>(), T};
   });
 }
 

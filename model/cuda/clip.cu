@@ -7,9 +7,6 @@
 namespace stepladder {
 namespace {
 
-constexpr float kGoodSteps = 2000.0F;
-constexpr float kMaxScale = 1 << 24;
-
 template <class T>
 struct SquaresOfPart {  // sum of x^2
   float* partials;
@@ -56,7 +53,7 @@ struct ClipFactorFunctor {
       s.good_steps = 0.0F;
       s.skipped_steps += 1.0F;
     } else if (++s.good_steps >= kGoodSteps) {
-      s.scale = fminf(2.0F * s.scale, kMaxScale);
+      s.scale = fminf(2.0F * s.scale, kLargestScale);
       s.good_steps = 0.0F;
     }
   }
@@ -124,8 +121,7 @@ void SumOfSquares::run(Cuda& cuda) const {
   const int64_t part = std::max<int64_t>(kThreads * kItems, ceil_div(n, kSquareBlocks));
   const int64_t parts = ceil_div(n, part);
   float* partials = cuda.partials.ptr<float>();
-  with_float_type(x.dtype, [&](auto type) {
-    using T = decltype(type);
+  with_float_type(x.dtype, [&]<class T>(T) {
     sum_each_row<T>(cuda.queue, n, part, SquaresOfPart<T>{partials, x.ptr<T>()});
   });
   sum_each_row(cuda.queue, parts, parts, SumOfParts{out.ptr<float>(), partials});
@@ -146,8 +142,7 @@ void ClipGradNorm::run(Cuda& cuda) const {
   const ClipFactorFunctor finish{factor.ptr<float>(), norm.ptr<float>(), partials, max_norm,
                                  scaler_of(loss_scaler)};
 
-  with_float_type(grads[0].dtype, [&](auto type) {
-    using T = decltype(type);
+  with_float_type(grads[0].dtype, [&]<class T>(T) {
     const auto gradient = [&](size_t i) {
       const T* x = grads[i].ptr<T>();
       return Gradient<T>{x, grads[i].numel(), cuda.options.wide_access && aligned(x)};

@@ -1,11 +1,12 @@
 // The only file that includes nccl.h. The library is loaded when there is more than one rank.
-#include "model/cuda/comm_nccl.h"
-
 #include <array>
+#include <memory>
+#include <span>
 
 #include "model/cuda/cuda.h"
 #include "model/cuda/dynamic_library.h"
 #include "model/cuda/range.h"
+#include "model/rendezvous.h"
 
 #ifdef STEPLADDER_NCCL
 #include <nccl.h>
@@ -17,9 +18,9 @@
 #endif
 
 namespace stepladder {
+namespace {
 
 #ifdef STEPLADDER_NCCL
-namespace {
 
 /// The functions of libnccl that are used here. Throws Error where it can't be loaded.
 struct Nccl {
@@ -48,39 +49,31 @@ struct Nccl {
 };
 
 ncclDataType_t type_of(const Tensor& x) {
-  switch (x.dtype) {
-    case DType::f32:
-      return ncclFloat32;
-    case DType::bf16:
-      return ncclBfloat16;
-    case DType::f16:
-      return ncclFloat16;
-    case DType::i32:
-      return ncclInt32;
-    case DType::f8e4m3:
-    case DType::f8e5m2:
-      break;
-  }
-  throw std::invalid_argument(cat("ranks do not exchange ", x));
+  check(!is_fp8(x.dtype), "ranks do not exchange ", x);
+  if (x.dtype == DType::i32) return ncclInt32;
+  return x.dtype == DType::bf16 ? ncclBfloat16 : x.dtype == DType::f16 ? ncclFloat16 : ncclFloat32;
 }
 
-class LoadedNccl final : public NcclComm {
+/// Of the current device. Throws Error naming what to install where NCCL is missing.
+class NcclComm {
  public:
-  explicit LoadedNccl(Rendezvous& ranks) : world_(ranks.world()) {
+  explicit NcclComm(Rendezvous& ranks) : world_(ranks.world()) {
     ncclUniqueId id{};
     if (world_.rank == 0) nccl_.check(nccl_.get_unique_id(&id), "ncclGetUniqueId");
     const std::string shared = ranks.share({id.internal, sizeof id.internal});
     std::memcpy(id.internal, shared.data(), std::min(shared.size(), sizeof id.internal));
     nccl_.check(nccl_.comm_init_rank(&comm_, world_.size, id, world_.rank), "ncclCommInitRank");
   }
-  ~LoadedNccl() override {
+  NcclComm(const NcclComm&) = delete;
+  NcclComm& operator=(const NcclComm&) = delete;
+  ~NcclComm() {
     // The other ranks may never come.
     if (std::uncaught_exceptions() == 0) nccl_.comm_destroy(comm_);
   }
 
-  const World& world() const override { return world_; }
-
-  void run(Collective what, std::span<const Tensor> bucket, cudaStream_t stream) override {
+  const World& world() const { return world_; }
+  /// As Collectives::queue(), queued on `stream`.
+  void run(Collective what, std::span<const Tensor> bucket, cudaStream_t stream) const {
     nccl_.check(nccl_.group_start(), "ncclGroupStart");
     for (const Tensor& x : bucket) nccl_.check(queue(what, x, stream), name_of(what));
     nccl_.check(nccl_.group_end(), "ncclGroupEnd");
@@ -105,27 +98,24 @@ class LoadedNccl final : public NcclComm {
   ncclComm_t comm_ = nullptr;
 };
 
-}  // namespace
-
-std::unique_ptr<NcclComm> make_nccl_comm(Rendezvous& ranks) {
-  return std::make_unique<LoadedNccl>(ranks);
-}
 #else
-std::unique_ptr<NcclComm> make_nccl_comm(Rendezvous&) {
-  throw Error(cat(
-      "several CUDA devices need NCCL, which this build is without: install libnccl-dev or nvidia-nccl-cu",
-      CUDART_VERSION / 1000, " and build again"));
-}
+struct NcclComm {
+  explicit NcclComm(Rendezvous&) {
+    throw Error(cat(
+        "several CUDA devices need NCCL, which this build is without: install libnccl-dev or nvidia-nccl-cu",
+        CUDART_VERSION / 1000, " and build again"));
+  }
+  static World world() { return {}; }
+  void run(Collective, std::span<const Tensor>, cudaStream_t) const {}
+};
 #endif
-
-namespace {
 
 class NcclCollectives final : public Collectives {
  public:
   explicit NcclCollectives(Cuda& cuda) : cuda_(cuda) {}
 
   void join(Rendezvous& ranks) override {
-    comm_ = make_nccl_comm(ranks);
+    comm_ = std::make_unique<NcclComm>(ranks);
     // Its few blocks go first where kernels of both streams are ready: the GEMMs' would leave them no room.
     cuda_.collective_stream = make_stream(Priority::high);
     begin_ = make_event(cudaEventDisableTiming);

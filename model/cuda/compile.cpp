@@ -26,6 +26,76 @@ class Stopwatch {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+class CudaGraphs final : public Graph {
+ public:
+  explicit CudaGraphs(Cuda& cuda) : cuda_(cuda) {}
+
+  void search(const std::function<void()>& work) override {
+    const Range range("search");
+    const Stopwatch stopwatch(info_.search_ms);
+    // Another run may measure another algorithm as fastest, which rounds differently. Run the work without a
+    // search: libraries set themselves up at first use, which cannot be recorded.
+    if (cuda_.options.deterministic) {
+      work();
+      return cuda_.synchronize();
+    }
+    AlgorithmSource source;
+    std::string path;
+    if (!cuda_.options.cache_dir.empty()) {
+      source = {.device = cuda_.info().name,
+                .compute_capability = cuda_.device_capability,
+                .library = cat("cuBLASLt ", cublasLtGetVersion()),
+                .kernels = cat(STEPLADDER_KERNELS ", " STEPLADDER_BUILD, ", ", cuda_.options.wide_access,
+                               ", ", cuda_.options.early_launch, ", ", cuda_.compute_capability)};
+      path = algorithm_cache_path(cuda_.options.cache_dir, source);
+      if (cuda_.options.search_again && !std::exchange(forgotten_, true)) std::remove(path.c_str());
+    }
+    cuda_.matmul_plans->search(work, path, source);
+  }
+
+  std::function<void()> record(const std::function<void()>& work, Launch launch) override {
+    const Range range("record");
+    const Stopwatch stopwatch(info_.capture_ms);
+    cudaGraph_t captured = nullptr;
+    CUDA_CHECK(cudaStreamBeginCapture(cuda_.stream.get(), cudaStreamCaptureModeThreadLocal));
+    cuda_.queue.early = launch == Launch::early && cuda_.queue.can_be_early;
+    try {
+      work();
+      cuda_.queue.early = false;
+    } catch (...) {
+      cuda_.queue.early = false;
+      // The capture must end even if the work has made it invalid.
+      if (cudaStreamEndCapture(cuda_.stream.get(), &captured) != cudaSuccess) cudaGetLastError();
+      const CapturedGraph abandoned(captured);
+      throw;
+    }
+    CUDA_CHECK(cudaStreamEndCapture(cuda_.stream.get(), &captured));
+    const CapturedGraph graph(captured);
+    cudaGraphExec_t instantiated = nullptr;
+    // Collectives keep the priority of their stream.
+    CUDA_CHECK(cudaGraphInstantiate(&instantiated, graph.get(), cudaGraphInstantiateFlagUseNodePriority));
+    const std::shared_ptr<GraphExec::element_type> executable = GraphExec(instantiated);
+    CUDA_CHECK(cudaGraphUpload(executable.get(), cuda_.stream.get()));
+    return [executable, stream = cuda_.stream.get()] {
+      const Range replay("graph");
+      CUDA_CHECK(cudaGraphLaunch(executable.get(), stream));
+    };
+  }
+
+  CompileInfo info() const override {
+    CompileInfo info = info_;
+    info.searched = cuda_.matmul_plans->searched();
+    info.from_cache = cuda_.matmul_plans->from_cache();
+    info.launched_early = cuda_.queue.launched_early;
+    return info;
+  }
+
+ private:
+  Cuda& cuda_;
+  CompileInfo info_;
+  bool forgotten_ = false;  // what an earlier process found, once, where that is asked for
+};
+
 }  // namespace
 
 bool follows_kernel(cudaStream_t stream) {
@@ -47,83 +117,6 @@ bool follows_kernel(cudaStream_t stream) {
   CUDA_CHECK(cudaGraphNodeGetType(before[0], &type));
   return type == cudaGraphNodeTypeKernel;
 #endif
-}
-
-namespace {
-
-class CudaGraphs final : public Graph {
- public:
-  explicit CudaGraphs(Cuda& cuda) : cuda_(cuda) {}
-  void search(const std::function<void()>& work) override;
-  std::function<void()> record(const std::function<void()>& work, Launch launch) override;
-  CompileInfo info() const override;
-
- private:
-  Cuda& cuda_;
-  CompileInfo info_;
-  bool forgotten_ = false;  // what an earlier process found, once, where that is asked for
-};
-
-}  // namespace
-
-void CudaGraphs::search(const std::function<void()>& work) {
-  const Range range("search");
-  const Stopwatch stopwatch(info_.search_ms);
-  // Another run may measure another algorithm as fastest, which rounds differently. Run the work without a
-  // search: libraries set themselves up at first use, which cannot be recorded.
-  if (cuda_.options.deterministic) {
-    work();
-    return cuda_.synchronize();
-  }
-  AlgorithmSource source;
-  std::string path;
-  if (!cuda_.options.cache_dir.empty()) {
-    source = {.device = cuda_.info().name,
-              .compute_capability = cuda_.device_capability,
-              .library = cat("cuBLASLt ", cublasLtGetVersion()),
-              .kernels = cat(STEPLADDER_KERNELS ", " STEPLADDER_BUILD, ", ", cuda_.options.wide_access, ", ",
-                             cuda_.options.early_launch, ", ", cuda_.compute_capability)};
-    path = algorithm_cache_path(cuda_.options.cache_dir, source);
-    if (cuda_.options.search_again && !std::exchange(forgotten_, true)) std::remove(path.c_str());
-  }
-  cuda_.matmul_plans->search(work, path, source);
-}
-
-std::function<void()> CudaGraphs::record(const std::function<void()>& work, Launch launch) {
-  const Range range("record");
-  const Stopwatch stopwatch(info_.capture_ms);
-  cudaGraph_t captured = nullptr;
-  CUDA_CHECK(cudaStreamBeginCapture(cuda_.stream.get(), cudaStreamCaptureModeThreadLocal));
-  cuda_.queue.early = launch == Launch::early && cuda_.queue.can_be_early;
-  try {
-    work();
-    cuda_.queue.early = false;
-  } catch (...) {
-    cuda_.queue.early = false;
-    // The capture must end even if the work has made it invalid.
-    if (cudaStreamEndCapture(cuda_.stream.get(), &captured) != cudaSuccess) cudaGetLastError();
-    const CapturedGraph abandoned(captured);
-    throw;
-  }
-  CUDA_CHECK(cudaStreamEndCapture(cuda_.stream.get(), &captured));
-  const CapturedGraph graph(captured);
-  cudaGraphExec_t instantiated = nullptr;
-  // Collectives keep the priority of their stream.
-  CUDA_CHECK(cudaGraphInstantiate(&instantiated, graph.get(), cudaGraphInstantiateFlagUseNodePriority));
-  const std::shared_ptr<GraphExec::element_type> executable = GraphExec(instantiated);
-  CUDA_CHECK(cudaGraphUpload(executable.get(), cuda_.stream.get()));
-  return [executable, stream = cuda_.stream.get()] {
-    const Range replay("graph");
-    CUDA_CHECK(cudaGraphLaunch(executable.get(), stream));
-  };
-}
-
-CompileInfo CudaGraphs::info() const {
-  CompileInfo info = info_;
-  info.searched = cuda_.matmul_plans->searched();
-  info.from_cache = cuda_.matmul_plans->from_cache();
-  info.launched_early = cuda_.queue.launched_early;
-  return info;
 }
 
 std::unique_ptr<Graph> make_cuda_graphs(Cuda& cuda) {

@@ -227,8 +227,7 @@ template <class F>
 void with_operands(Tensor losses, Tensor logits, Tensor targets, int64_t V, const LossScale& scale, bool wide,
                    F&& f) {
   const int Vp = column_count(logits.cols());
-  with_pack(logits.dtype, wide, [&](auto type, auto width) {
-    using T = decltype(type);
+  with_pack(logits.dtype, wide, [&]<class T>(T, auto width) {
     const CrossEntropy<T> operands{losses.ptr<float>(),
                                    logits.ptr<T>(),
                                    targets.ptr<int32_t>(),

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 
-#include "model/cuda/comm_nccl.h"
 #include "model/cuda/fused_attention.h"
 #include "model/cuda/handles.h"
 #include "model/cuda/sm_clocks.h"
@@ -18,7 +17,6 @@ namespace stepladder {
 
 class MatmulPlans;
 struct LtMatmul;
-struct MatmulKey;
 
 /// How sums in two stages are cut: rows that a block of SumRows takes at least and how many blocks share a
 /// column at most, sorted tokens that a block of EmbeddingBackward takes, the most blocks of SumOfSquares and
@@ -58,12 +56,11 @@ class Cuda final : public Device {
   /// sorted_tokens = tokens in ascending order, sorted_positions = where each came from; ties keep their
   /// order.
   void sort_tokens(const int32_t* tokens, int64_t n, int64_t V);  // token_sort.cu
-  /// Of a product in cuBLAS' terms at the current precision. Throws UnsupportedError for bf16 below sm_80.
-  MatmulKey matmul_key(cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
-                       int64_t batch, DType dtype, Write write) const;
-  /// out = or += a b^T of FP8 matrices. Throws UnsupportedError below sm_89.
-  LtMatmul fp8_product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
-                       Write write) const;
+  /// Matmul's product of operands that fit, in cuBLAS' terms at the current precision. cuBLAS stores columns
+  /// first, so it sees every matrix transposed: out^T (N,M) = op(b)^T op(a)^T. Its first operand is b, its
+  /// second a, its m, n, k are N, M, K. Throws UnsupportedError for bf16 below sm_80 and FP8 below sm_89.
+  LtMatmul product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b, MatOp how,
+                   Write write) const;  // linear_cublaslt.cpp
   /// Whether cuDNN computes this call; otherwise it is our own kernels'. DeviceInfo::attention tells which,
   /// and why.
   bool use_cudnn(const AttentionShape& shape, AttentionPass pass);

@@ -145,8 +145,7 @@ class CuptiTracer final : public Tracer {
           work.node ? call_of(node_calls_, work.node) : call_of(api_calls_, work.correlation);
       spans.push_back({work.start - begin_, work.end - begin_, call, std::move(work.name)});
     }
-    std::sort(spans.begin(), spans.end(),
-              [](const Span& a, const Span& b) { return a.start_ns < b.start_ns; });
+    std::ranges::sort(spans, {}, &Span::start_ns);
     work_.clear();
     api_calls_.clear();
     return spans;

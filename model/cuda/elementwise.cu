@@ -90,7 +90,6 @@ void AddCDiv::run(Cuda& cuda) const {
 }
 
 void ScaleBy::run(Cuda& cuda) const {
-  stepladder::check(factor.numel() == 1, "scale_by: factor ", factor, ", must have one element");
   map(cuda.queue, x, ScaleByFunctor{factor.ptr<float>()}, x);
 }
 

@@ -106,8 +106,7 @@ void EmbeddingBackward::run(Cuda& cuda) const {
   stepladder::check(n <= cuda.positions.numel() && 2 * chunks * C <= cuda.partials.numel(),
                     "embedding_backward: ", dout, " is larger than the workspace was bound for, ",
                     cuda.positions.numel(), " tokens");
-  with_float_type(dwte.dtype, [&](auto type) {
-    using T = decltype(type);
+  with_float_type(dwte.dtype, [&]<class T>(T) {
     T* to = dwte.ptr<T>();
     const T* from = dout.ptr<T>();
     const int32_t* at = tokens.ptr<int32_t>();
@@ -126,8 +125,7 @@ void EmbeddingBackward::run(Cuda& cuda) const {
 void PositionBackward::run(Cuda& cuda) const {
   const int64_t B = dout.shape[0], TC = dout.shape[1] * dout.shape[2];
   if (dout.numel() == 0) return;
-  with_float_type(dwpe.dtype, [&](auto type) {
-    using T = decltype(type);
+  with_float_type(dwpe.dtype, [&]<class T>(T) {
     launch(cuda.queue, position_backward_kernel<T>, grid_size(ceil_div(TC, kThreads)), kThreads, 0,
            dwpe.ptr<T>(), dout.ptr<T>(), B, TC);
   });

@@ -498,8 +498,7 @@ void launch_tiles(Queue& queue, void (*kernel)(Parameters...), size_t shared, co
 }  // namespace
 
 void flash_attention_forward(Queue& queue, const AttentionShape& shape, Tensor out, Tensor lse, Tensor qkv) {
-  with_kernel(shape, [&](auto type, auto size) {
-    using T = decltype(type);
+  with_kernel(shape, [&]<class T>(T, auto size) {
     constexpr int kHS = size;
     launch_tiles(queue, forward_kernel<T, kHS>, kForwardShared<kHS>, shape, out.ptr<T>(), lse.ptr<float>(),
                  qkv.ptr<T>());
@@ -510,8 +509,7 @@ void flash_attention_backward(Queue& queue, const AttentionShape& shape, Tensor 
                               Tensor lse, Tensor qkv, Tensor delta) {
   const int64_t rows = shape.B * shape.T * shape.NH;
   check(delta.numel() >= rows, "attention_backward: scratch for ", delta.numel(), " rows, wanted ", rows);
-  with_kernel(shape, [&](auto type, auto size) {
-    using T = decltype(type);
+  with_kernel(shape, [&]<class T>(T, auto size) {
     constexpr int kHS = size;
     launch(queue, delta_kernel<T>, grid_size(ceil_div(rows, kThreads)), kThreads, 0, delta.ptr<float>(),
            dout.ptr<T>(), out.ptr<T>(), rows, heads_of(shape));

@@ -130,9 +130,7 @@ struct BiasGelu {  // x + bias, and gelu of it as stored
 }  // namespace
 
 void EncoderForward::run(Cuda& cuda) const {
-  const bool wide = cuda.options.wide_access && wide_rows(out.cols(), {out, wte, wpe});
-  with_pack(out.dtype, wide, [&](auto type, auto width) {
-    using T = decltype(type);
+  with_pack({out, wte, wpe}, cuda.options.wide_access, [&]<class T>(T, auto width) {
     const EncoderForwardFunctor<T, width()> f{out.ptr<T>(), tokens.ptr<int32_t>(), wte.ptr<T>(),
                                               wpe.ptr<T>(), out.shape[1],          out.cols()};
     map_packs<T, width()>(cuda.queue, out.rows(), out.cols(), f);
@@ -140,36 +138,28 @@ void EncoderForward::run(Cuda& cuda) const {
 }
 
 void AddBiasResidual::run(Cuda& cuda) const {
-  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {out, x, y, bias});
-  with_pack(x.dtype, wide, [&](auto type, auto width) {
-    using T = decltype(type);
+  with_pack({out, x, y, bias}, cuda.options.wide_access, [&]<class T>(T, auto width) {
     const AddBiasResidualFunctor<T, width()> f{out.ptr<T>(), x.ptr<T>(), y.ptr<T>(), bias.ptr<T>(), x.cols()};
     map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
   });
 }
 
 void BiasGeluForward::run(Cuda& cuda) const {
-  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {out, x, bias});
-  with_pack(x.dtype, wide, [&](auto type, auto width) {
-    using T = decltype(type);
+  with_pack({out, x, bias}, cuda.options.wide_access, [&]<class T>(T, auto width) {
     const BiasGelu<T, width()> f{x.ptr<T>(), out.ptr<T>(), bias.ptr<T>(), x.cols()};
     map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
   });
 }
 
 void GeluForward::run(Cuda& cuda) const {
-  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {out, x});
-  with_pack(x.dtype, wide, [&](auto type, auto width) {
-    using T = decltype(type);
+  with_pack({out, x}, cuda.options.wide_access, [&]<class T>(T, auto width) {
     const Elementwise<T, width(), Gelu, 1> f{out.ptr<T>(), {{x.ptr<T>()}}, x.cols()};
     map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);
   });
 }
 
 void GeluBackward::run(Cuda& cuda) const {
-  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {dx, dout, x});
-  with_pack(x.dtype, wide, [&](auto type, auto width) {
-    using T = decltype(type);
+  with_pack({dx, dout, x}, cuda.options.wide_access, [&]<class T>(T, auto width) {
     const Elementwise<T, width(), GeluBackwardFunctor, 2> f{
         dx.ptr<T>(), {{dout.ptr<T>(), x.ptr<T>()}}, x.cols()};
     map_packs<T, width()>(cuda.queue, x.rows(), x.cols(), f);

@@ -129,8 +129,7 @@ void map(Queue& queue, Out* out, int64_t n, const Pointers<In, kOperands>& in, F
 /// Maps f over operands of out's shape and type; out may be one of them.
 template <class F, class... In>
 void map(Queue& queue, Tensor out, F f, In... in) {
-  with_float_type(out.dtype, [&](auto type) {
-    using T = decltype(type);
+  with_float_type(out.dtype, [&]<class T>(T) {
     const Pointers<T, sizeof...(In)> from{{in.template ptr<T>()...}};
     map(queue, out.ptr<T>(), out.numel(), from, f);
   });
@@ -176,6 +175,12 @@ void map_rows(Queue& queue, Tensor out, F f) {
   const int64_t cols = out.cols();
   launch(queue, map_rows_kernel<T, F>, grid_size(out.rows()), row_threads(cols, kItemsOf<T>), 0, to,
          column_count(cols), f);
+}
+
+/// The same for out's float type T, of which f is make(T{}).
+template <class Make>
+void map_rows_of_type(Queue& queue, Tensor out, Make make) {
+  with_float_type(out.dtype, [&]<class T>(T type) { map_rows<T>(queue, out, make(type)); });
 }
 
 struct Sum {

@@ -12,7 +12,6 @@
 namespace stepladder {
 namespace {
 
-constexpr float kNormEps = 1e-5F;
 constexpr int kMaxHeldCols = 3840;           // the three column sums of a block take 46 KB of shared memory
 constexpr int kHeldFew = 8, kHeldMany = 24;  // elements of a row in a lane
 constexpr int kMaxRowWarps = 8;
@@ -170,7 +169,7 @@ __global__ void __launch_bounds__(kThreads, Copy::kFp8 ? kQuantizingBlocks : 0)
     sum_over_row(rstd, of_warp[1], warps);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      rstd[r] = 1.0F / sqrtf(rstd[r] / static_cast<float>(cols) + kNormEps);
+      rstd[r] = 1.0F / sqrtf(rstd[r] / static_cast<float>(cols) + kLayerNormEps);
       if (lane == 0 && end > 0) {
         f.mean[row + r] = mean[r];
         f.rstd[row + r] = rstd[r];
@@ -218,7 +217,7 @@ __global__ void __launch_bounds__(kMaxThreads) layernorm_forward_long_kernel(For
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) squares += (v[i] - mean) * (v[i] - mean);
   }
-  const float rstd = 1.0F / sqrtf(block_reduce(squares, Sum{}) / static_cast<float>(cols) + kNormEps);
+  const float rstd = 1.0F / sqrtf(block_reduce(squares, Sum{}) / static_cast<float>(cols) + kLayerNormEps);
   if (threadIdx.x == 0) {
     f.mean[row] = mean;
     f.rstd[row] = rstd;
@@ -541,18 +540,18 @@ BackwardLayout backward_layout(int cols, int threads, int element_bytes, int sha
   return {row, groups, slots, std::max(groups * row_bytes, slots * slot_bytes)};
 }
 
-/// Returns how many blocks have left their column sums in partials.
+/// Returns how many blocks have left their column sums in partials, at most `max_blocks`.
 template <class T, int kWidth, class Copy>
-int launch_backward(Queue& queue, const Backward<T>& f, const Copy& copy, float* partials, int64_t rows,
-                    int cols, int64_t max_blocks, int multiprocessors, int shared_limit) {
+int launch_backward(Cuda& cuda, const Backward<T>& f, const Copy& copy, float* partials, int64_t rows,
+                    int cols, int64_t max_blocks) {
   int blocks = 0;
   if (cols > kMaxHeldCols) {
-    blocks = static_cast<int>(std::min<int64_t>({max_blocks, rows, 2 * int64_t{multiprocessors}}));
-    launch(queue, layernorm_backward_long_kernel<T, kWidth>, static_cast<unsigned>(blocks), kMaxThreads, 0, f,
-           partials, rows, cols);
+    blocks = static_cast<int>(std::min<int64_t>({max_blocks, rows, 2 * int64_t{cuda.multiprocessors}}));
+    launch(cuda.queue, layernorm_backward_long_kernel<T, kWidth>, static_cast<unsigned>(blocks), kMaxThreads,
+           0, f, partials, rows, cols);
   } else {
-    const BackwardLayout layout = backward_layout(cols, kBackwardThreads<T, kWidth>,
-                                                  static_cast<int>(sizeof(T)), shared_limit - kStaticShared);
+    const BackwardLayout layout = backward_layout(
+        cols, kBackwardThreads<T, kWidth>, static_cast<int>(sizeof(T)), cuda.shared_limit - kStaticShared);
     const int threads = layout.groups * layout.row.warps * 32, shared = layout.staged_bytes + copy.bytes();
     with_held(layout.row.held, [&](auto held) {
       const auto kernel = layernorm_backward_kernel<T, kWidth, held(), Copy>;
@@ -561,8 +560,8 @@ int launch_backward(Queue& queue, const Backward<T>& f, const Copy& copy, float*
       CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads,
                                                                static_cast<size_t>(shared)));
       blocks = static_cast<int>(std::min<int64_t>({max_blocks, ceil_div(rows, copy.rows(layout.groups)),
-                                                   std::max(resident, 1) * int64_t{multiprocessors}}));
-      launch(queue, kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(threads),
+                                                   std::max(resident, 1) * int64_t{cuda.multiprocessors}}));
+      launch(cuda.queue, kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(threads),
              static_cast<size_t>(shared), f, copy, partials, rows, cols, layout.row.warps, layout.slots,
              layout.staged_bytes);
     });
@@ -570,11 +569,9 @@ int launch_backward(Queue& queue, const Backward<T>& f, const Copy& copy, float*
   return blocks;
 }
 
-/// Lets sum_blocks(operands, partials, cols, most blocks) leave column sums of so many blocks, and adds them
-/// up.
-template <class T, class Launch>
-void layernorm_gradients(Cuda& cuda, const char* op, const LayerNormBackward& norm,
-                         const Launch& sum_blocks) {
+/// `norm`, with `copy` of the new dx: column sums of blocks, and their sums.
+template <class T, int kWidth, class Copy>
+void launch_gradients(Cuda& cuda, const char* op, const LayerNormBackward& norm, const Copy& copy) {
   const Tensor& x = norm.input.x;
   const Backward<T> f{norm.dx.ptr<T>(),
                       norm.dout.ptr<T>(),
@@ -588,7 +585,7 @@ void layernorm_gradients(Cuda& cuda, const char* op, const LayerNormBackward& no
   const int64_t max_blocks = std::min(kNormBlocks, cuda.partials.numel() / (kColumnSums * cols));
   check(max_blocks > 0, op, " needs a workspace for ", cols, " channels: call bind_workspace() first");
   float* partials = cuda.partials.ptr<float>();
-  const int blocks = sum_blocks(f, partials, cols, max_blocks);
+  const int blocks = launch_backward<T, kWidth>(cuda, f, copy, partials, x.rows(), cols, max_blocks);
   launch(cuda.queue, add_column_sums_kernel<T>, grid_size(ceil_div(kColumnSums * cols, 32)), kMaxThreads, 0,
          sums, partials, blocks, cols);
 }
@@ -596,9 +593,7 @@ void layernorm_gradients(Cuda& cuda, const char* op, const LayerNormBackward& no
 }  // namespace
 
 void LayerNormForward::run(Cuda& cuda) const {
-  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {out, x, w, b});
-  with_pack(x.dtype, wide, [&](auto type, auto width) {
-    using T = decltype(type);
+  with_pack({out, x, w, b}, cuda.options.wide_access, [&]<class T>(T, auto width) {
     const Forward<T> f{out.ptr<T>(), mean.ptr<float>(), rstd.ptr<float>(),
                        x.ptr<T>(),   w.ptr<T>(),        b.ptr<T>()};
     if (x.numel() > 0) launch_forward<width()>(cuda.queue, f, NoCopy{}, x.rows(), column_count(x.cols()));
@@ -622,16 +617,8 @@ void QuantizeLayerNorm::run(Cuda& cuda) const {
 }
 
 void LayerNormBackward::run(Cuda& cuda) const {
-  const Tensor x = input.x;
-  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {dx, dout, x, w});
-  with_pack(x.dtype, wide, [&](auto type, auto width) {
-    using T = decltype(type);
-    layernorm_gradients<T>(
-        cuda, kName, *this, [&](const Backward<T>& f, float* partials, int cols, int64_t max_blocks) {
-          return launch_backward<T, width()>(cuda.queue, f, NoCopy{}, partials, x.rows(), cols, max_blocks,
-                                             cuda.multiprocessors, cuda.shared_limit);
-        });
-  });
+  with_pack({dx, dout, input.x, w}, cuda.options.wide_access,
+            [&]<class T>(T, auto width) { launch_gradients<T, width()>(cuda, kName, *this, NoCopy{}); });
 }
 
 void QuantizeLayerNormBackward::run(Cuda& cuda) const {
@@ -652,14 +639,9 @@ void QuantizeLayerNormBackward::run(Cuda& cuda) const {
     Quantize{q, qt, dx}.run(cuda);
     return;
   }
-  layernorm_gradients<T>(
-      cuda, kName, norm(), [&](const Backward<T>& f, float* partials, int cols, int64_t max_blocks) {
-        return with_fp8_type(one_of(q, qt).dtype, [&](auto type) {
-          return launch_backward<T, kNormWidth>(cuda.queue, f, Fp8Copy<decltype(type)>{to, *tile}, partials,
-                                                x.rows(), cols, max_blocks, cuda.multiprocessors,
-                                                cuda.shared_limit);
-        });
-      });
+  with_fp8_type(one_of(q, qt).dtype, [&]<class Q>(Q) {
+    launch_gradients<T, kNormWidth>(cuda, kName, norm(), Fp8Copy<Q>{to, *tile});
+  });
 }
 
 }  // namespace stepladder

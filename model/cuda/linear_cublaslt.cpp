@@ -20,51 +20,40 @@ Tensor epilogue_gradient(const Cuda& cuda, const Tensor& db, Write write) {
 
 }  // namespace
 
-MatmulKey Cuda::matmul_key(cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
-                           int64_t batch, DType dtype, Write write) const {
-  if (dtype == DType::bf16 && compute_capability < 80)
+LtMatmul Cuda::product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b, MatOp how,
+                       Write write) const {
+  const MatmulShape s = matmul_shape(out, a, b, how);
+  MatmulKey key{.op_a = how == MatOp::NT ? CUBLAS_OP_T : CUBLAS_OP_N,
+                .op_b = how == MatOp::TN ? CUBLAS_OP_T : CUBLAS_OP_N,
+                .m = s.N,
+                .n = s.M,
+                .k = s.K,
+                .batch = s.batch,
+                .dtype = is_fp8(a.dtype) ? out.dtype : a.dtype,
+                .compute = a.dtype == DType::f32 ? compute_type_ : CUBLAS_COMPUTE_32F,
+                .write = write};
+  if (is_fp8(a.dtype)) {
+    constexpr int64_t kMultiple = 16;  // of each extent; cuBLASLt wants both operands along K
+    constexpr uintptr_t kWideBytes = 16;
+    check(s.M % kMultiple == 0 && s.N % kMultiple == 0 && s.K % kMultiple == 0, op, ": ", a, " and ", b,
+          ": FP8 needs extents that are multiples of ", kMultiple, ": choose another --batch or --seq");
+    for (const Tensor& x : {a, b})
+      check(reinterpret_cast<uintptr_t>(x.scale) % kWideBytes == 0, op, ": the scale of ", x, " is not on ",
+            kWideBytes, " bytes, as cuBLASLt wants it");
+    if (compute_capability < 89)
+      throw UnsupportedError(cat("FP8 needs sm_89, this device is sm_", compute_capability));
+    key.a_type = b.dtype, key.b_type = a.dtype;
+  } else if (key.dtype == DType::bf16 && compute_capability < 80) {
     throw UnsupportedError(
         cat("bf16 needs sm_80, this device is sm_", compute_capability, ": use --dtype fp16"));
-  return {.op_a = op_a,
-          .op_b = op_b,
-          .m = m,
-          .n = n,
-          .k = k,
-          .batch = batch,
-          .dtype = dtype,
-          .compute = dtype == DType::f32 ? compute_type_ : CUBLAS_COMPUTE_32F,
-          .write = write};
-}
-
-LtMatmul Cuda::fp8_product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b,
-                           Write write) const {
-  constexpr int64_t kMultiple = 16;  // of each extent; cuBLASLt wants both operands along K
-  constexpr uintptr_t kWideBytes = 16;
-  const int64_t M = a.rows(), N = b.rows(), K = a.cols();
-  check(is_fp8(a.dtype) && is_fp8(b.dtype) && (a.dtype == DType::f8e4m3 || b.dtype == DType::f8e4m3) &&
-            a.scale && b.scale && size_of(out.dtype) == 2 && b.cols() == K && out.rows() == M &&
-            out.cols() == N,
-        op, ": ", out, " of ", a, " and ", b);
-  check(M % kMultiple == 0 && N % kMultiple == 0 && K % kMultiple == 0, op, ": ", a, " and ", b,
-        ": FP8 needs extents that are multiples of ", kMultiple, ": choose another --batch or --seq");
-  for (const Tensor& x : {a, b})
-    check(reinterpret_cast<uintptr_t>(x.scale) % kWideBytes == 0, op, ": the scale of ", x, " is not on ",
-          kWideBytes, " bytes, as cuBLASLt wants it");
-  if (compute_capability < 89)
-    throw UnsupportedError(cat("FP8 needs sm_89, this device is sm_", compute_capability));
-  MatmulKey key = matmul_key(CUBLAS_OP_T, CUBLAS_OP_N, N, M, K, 1, out.dtype, write);
-  key.a_type = b.dtype, key.b_type = a.dtype;
+  }
   LtMatmul product(key, b.data, a.data, out.data);
   product.a_scale = b.scale, product.b_scale = a.scale;
   return product;
 }
 
 void LinearForward::run(Cuda& cuda) const {
-  const LtMatmul product = is_fp8(x.dtype)
-                               ? cuda.fp8_product(kName, out, x, w, Write::set)
-                               : LtMatmul(cuda.matmul_key(CUBLAS_OP_T, CUBLAS_OP_N, out.cols(), out.rows(),
-                                                          x.cols(), 1, out.dtype, Write::set),
-                                          w.data, x.data, out.data);
+  const LtMatmul product = cuda.product(kName, out, x, w, MatOp::NT, Write::set);
   const LtMatmul fused =
       (residual.data ? product.plus(residual.data) : product).with(CUBLASLT_EPILOGUE_BIAS, b.data);
   const MatmulStrategy strategies[] = {
@@ -77,9 +66,7 @@ void LinearForward::run(Cuda& cuda) const {
 }
 
 void LinearGeluForward::run(Cuda& cuda) const {
-  const LtMatmul product(
-      cuda.matmul_key(CUBLAS_OP_T, CUBLAS_OP_N, out.cols(), out.rows(), x.cols(), 1, out.dtype, Write::set),
-      w.data, x.data, out.data);
+  const LtMatmul product = cuda.product(kName, out, x, w, MatOp::NT, Write::set);
   const LtMatmul biased = product.with(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, b.data, pre.data);
   const MatmulStrategy strategies[] = {{"gelu_aux_bias", biased, {}},
                                        {"separate", {}, [&] {
@@ -90,9 +77,7 @@ void LinearGeluForward::run(Cuda& cuda) const {
 }
 
 void LinearGeluBackward::run(Cuda& cuda) const {
-  const LtMatmul product(cuda.matmul_key(CUBLAS_OP_N, CUBLAS_OP_N, dpre.cols(), dpre.rows(), dout.cols(), 1,
-                                         dpre.dtype, Write::set),
-                         w.data, dout.data, dpre.data);
+  const LtMatmul product = cuda.product(kName, dpre, dout, w, MatOp::NN, Write::set);
   LtMatmul request = product.with(CUBLASLT_EPILOGUE_DGELU_BGRAD, db.data, pre.data);
   request.key.write = write;
 
@@ -115,9 +100,7 @@ void LinearGeluBackward::run(Cuda& cuda) const {
 
 void LinearWeightBackward::run(Cuda& cuda) const {
   // dw^T (Cin,Cout) = x^T dout: what is summed over the rows of dout is cuBLASLt's B.
-  const LtMatmul product(
-      cuda.matmul_key(CUBLAS_OP_N, CUBLAS_OP_T, x.cols(), dout.cols(), x.rows(), 1, dw.dtype, write), x.data,
-      dout.data, dw.data);
+  const LtMatmul product = cuda.product(kName, dw, dout, x, MatOp::TN, write);
 
   std::vector<MatmulStrategy> strategies;
   const Tensor gradient = epilogue_gradient(cuda, db, write);

@@ -3,43 +3,39 @@
 #include "model/cuda/matmul_plans.h"
 
 namespace stepladder {
+
 void Cuda::set_matmul_precision(Precision precision) {
   const bool tf32 = precision == Precision::tf32 && compute_capability >= 80;
   compute_type_ = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-// By cuBLAS or, where a search found it faster, cuBLASLt. cuBLAS stores columns first, so it sees every
-// matrix transposed: out^T (N,M) = op(b)^T op(a)^T. Its first operand is b, its second a, its m, n, k are N,
-// M, K, and every leading dimension is a row length here.
+// By cuBLAS or, where a search found it faster, cuBLASLt. Every leading dimension is a row length here.
 void Matmul::run(Cuda& cuda) const {
+  if (out.numel() == 0) return;
+  const LtMatmul product = cuda.product(kName, out, a, b, op, write);
+  const MatmulKey& key = product.key;
   if (is_fp8(a.dtype)) {
-    const LtMatmul product = cuda.fp8_product(kName, out, a, b, write);
     const MatmulStrategy strategies[] = {{"lt", product, {}}};
     return cuda.matmul_plans->perform(product, strategies);
   }
-  if (out.numel() == 0) return;
   const MatmulShape s = matmul_shape(out, a, b, op);
-  const cublasOperation_t op_a = op == MatOp::TN ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const cublasOperation_t op_b = op == MatOp::NT ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const MatmulKey key = cuda.matmul_key(op_b, op_a, s.N, s.M, s.K, s.batch, a.dtype, write);
   const cudaDataType_t type = cuda_type(a.dtype), out_type = cuda_type(out.dtype);
   const float alpha = 1.0F, beta = write == Write::add ? 1.0F : 0.0F;
   const auto gemm = [&] {
     if (s.batch == 1) {
-      CUBLAS_CHECK(cublasGemmEx_64(cuda.blas.get(), op_b, op_a, s.N, s.M, s.K, &alpha, b.data, type, s.b_cols,
-                                   a.data, type, s.a_cols, &beta, out.data, out_type, s.N, key.compute,
-                                   CUBLAS_GEMM_DEFAULT));
+      CUBLAS_CHECK(cublasGemmEx_64(cuda.blas.get(), key.op_a, key.op_b, s.N, s.M, s.K, &alpha, b.data, type,
+                                   s.b_cols, a.data, type, s.a_cols, &beta, out.data, out_type, s.N,
+                                   key.compute, CUBLAS_GEMM_DEFAULT));
     } else {
-      CUBLAS_CHECK(cublasGemmStridedBatchedEx_64(cuda.blas.get(), op_b, op_a, s.N, s.M, s.K, &alpha, b.data,
-                                                 type, s.b_cols, s.b_rows * s.b_cols, a.data, type, s.a_cols,
-                                                 s.a_rows * s.a_cols, &beta, out.data, out_type, s.N,
-                                                 s.M * s.N, s.batch, key.compute, CUBLAS_GEMM_DEFAULT));
+      CUBLAS_CHECK(cublasGemmStridedBatchedEx_64(cuda.blas.get(), key.op_a, key.op_b, s.N, s.M, s.K, &alpha,
+                                                 b.data, type, s.b_cols, s.b_rows * s.b_cols, a.data, type,
+                                                 s.a_cols, s.a_rows * s.a_cols, &beta, out.data, out_type,
+                                                 s.N, s.M * s.N, s.batch, key.compute, CUBLAS_GEMM_DEFAULT));
     }
   };
   if (out.dtype != a.dtype) return gemm();
 
   // cuBLAS chooses well; a search may find better in cuBLASLt.
-  const LtMatmul product(key, b.data, a.data, out.data);
   const MatmulStrategy strategies[] = {{"gemm", {}, gemm}, {"lt", product, {}}};
   cuda.matmul_plans->perform(product, strategies);
 }

@@ -288,7 +288,7 @@ MatmulPlans::Plan MatmulPlans::fastest(const LtMatmul& request,
     best = std::min(best, plan.us);
   }
   std::erase_if(plans, [&](const Plan& plan) { return !(plan.us <= kPromising * best); });
-  std::stable_sort(plans.begin(), plans.end(), [](const Plan& a, const Plan& b) { return a.us < b.us; });
+  std::ranges::stable_sort(plans, {}, &Plan::us);
   if (plans.size() > kFinalists) plans.resize(kFinalists);
 
   // In turns, so that a drifting clock affects all of them alike.
@@ -297,8 +297,7 @@ MatmulPlans::Plan MatmulPlans::fastest(const LtMatmul& request,
   for (size_t round = 0; round < kRounds; ++round)
     for (size_t i = 0; i < plans.size(); ++i) us[i][round] = time(plans[i], strategies, repeats);
   for (size_t i = 0; i < plans.size(); ++i) plans[i].us = median(us[i]);
-  return *std::min_element(plans.begin(), plans.end(),
-                           [](const Plan& a, const Plan& b) { return a.us < b.us; });
+  return *std::ranges::min_element(plans, {}, &Plan::us);
 }
 
 double MatmulPlans::time(const Plan& plan, std::span<const MatmulStrategy> strategies, int repeats) const {

@@ -128,16 +128,14 @@ void sum_chunks(Queue& queue, Out* out, const In* x, int64_t rows, int64_t cols,
 }  // namespace
 
 void RowMean::run(Cuda& cuda) const {
-  with_float_type(x.dtype, [&](auto type) {
-    using T = decltype(type);
+  with_float_type(x.dtype, [&]<class T>(T) {
     sum_each_row<T>(cuda.queue, x.numel(), x.cols(),
                     RowMeanFunctor<T>{mean.ptr<float>(), x.ptr<T>(), static_cast<float>(x.cols())});
   });
 }
 
 void RowRstd::run(Cuda& cuda) const {
-  with_float_type(x.dtype, [&](auto type) {
-    using T = decltype(type);
+  with_float_type(x.dtype, [&]<class T>(T) {
     sum_each_row<T>(cuda.queue, x.numel(), x.cols(),
                     RowRstdFunctor<T>{rstd.ptr<float>(), x.ptr<T>(), mean.ptr<float>(),
                                       static_cast<float>(x.cols()), eps});
@@ -145,34 +143,28 @@ void RowRstd::run(Cuda& cuda) const {
 }
 
 void Normalize::run(Cuda& cuda) const {
-  with_float_type(out.dtype, [&](auto type) {
-    using T = decltype(type);
-    map_rows<T>(cuda.queue, out, NormalizeFunctor<T>{x.ptr<T>(), mean.ptr<float>(), rstd.ptr<float>()});
+  map_rows_of_type(cuda.queue, out, [&]<class T>(T) {
+    return NormalizeFunctor<T>{x.ptr<T>(), mean.ptr<float>(), rstd.ptr<float>()};
   });
 }
 
 void NormalizeBackward::run(Cuda& cuda) const {
-  with_float_type(dx.dtype, [&](auto type) {
-    using T = decltype(type);
-    map_rows<T>(
-        cuda.queue, dx,
-        NormalizeBackwardFunctor<T>{dx.ptr<T>(), dxhat.ptr<T>(), xhat.ptr<T>(), mean_dxhat.ptr<float>(),
-                                    mean_dxhat_xhat.ptr<float>(), rstd.ptr<float>()});
+  map_rows_of_type(cuda.queue, dx, [&]<class T>(T) {
+    return NormalizeBackwardFunctor<T>{dx.ptr<T>(),
+                                       dxhat.ptr<T>(),
+                                       xhat.ptr<T>(),
+                                       mean_dxhat.ptr<float>(),
+                                       mean_dxhat_xhat.ptr<float>(),
+                                       rstd.ptr<float>()};
   });
 }
 
 void MulColumns::run(Cuda& cuda) const {
-  with_float_type(out.dtype, [&](auto type) {
-    using T = decltype(type);
-    map_rows<T>(cuda.queue, out, MulColumnsFunctor<T>{x.ptr<T>(), w.ptr<T>()});
-  });
+  map_rows_of_type(cuda.queue, out, [&]<class T>(T) { return MulColumnsFunctor<T>{x.ptr<T>(), w.ptr<T>()}; });
 }
 
 void AddColumns::run(Cuda& cuda) const {
-  with_float_type(out.dtype, [&](auto type) {
-    using T = decltype(type);
-    map_rows<T>(cuda.queue, out, AddColumnsFunctor<T>{x.ptr<T>(), b.ptr<T>()});
-  });
+  map_rows_of_type(cuda.queue, out, [&]<class T>(T) { return AddColumnsFunctor<T>{x.ptr<T>(), b.ptr<T>()}; });
 }
 
 void SumRows::run(Cuda& cuda) const {
@@ -181,9 +173,7 @@ void SumRows::run(Cuda& cuda) const {
 
 void sum_rows_into(Cuda& cuda, const Tensor& out, const Tensor& x, Write write) {
   const int64_t rows = x.rows(), cols = x.cols();
-  const bool wide = cuda.options.wide_access && wide_rows(cols, {x});
-  with_pack(x.dtype, wide, [&](auto type, auto width) {
-    using T = decltype(type);
+  with_pack({x}, cuda.options.wide_access, [&]<class T>(T, auto width) {
     constexpr int kWidth = width();
     T* sums = out.ptr<T>();
     const T* from = x.ptr<T>();

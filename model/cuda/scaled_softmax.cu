@@ -119,18 +119,14 @@ void launch_rows(Queue& queue, void (*kernel)(Parameters...), const Tensor& x, f
 
 void ScaledCausalSoftmaxForward::run(Cuda& cuda) const {
   if (x.cols() > kMaxHeldCols) return long_softmax_forward(cuda.queue, p, x, scale);
-  const bool wide = cuda.options.wide_access && wide_rows(x.cols(), {p, x});
-  with_pack(x.dtype, wide, [&](auto type, auto width) {
-    using T = decltype(type);
+  with_pack({p, x}, cuda.options.wide_access, [&]<class T>(T, auto width) {
     launch_rows(cuda.queue, forward_kernel<T, width()>, x, scale, p.ptr<T>(), x.ptr<T>());
   });
 }
 
 void ScaledCausalSoftmaxBackward::run(Cuda& cuda) const {
   if (p.cols() > kMaxHeldCols) return long_softmax_backward(cuda.queue, dx, dp, p, scale);
-  const bool wide = cuda.options.wide_access && wide_rows(p.cols(), {dx, dp, p});
-  with_pack(p.dtype, wide, [&](auto type, auto width) {
-    using T = decltype(type);
+  with_pack({dx, dp, p}, cuda.options.wide_access, [&]<class T>(T, auto width) {
     launch_rows(cuda.queue, backward_kernel<T, width()>, p, scale, dx.ptr<T>(), dp.ptr<T>(), p.ptr<T>());
   });
 }

@@ -185,18 +185,12 @@ void backward(Queue& queue, Tensor dx, Tensor dout, Tensor out, float scale) {
 
 template <Kind kKind>
 void forward(Queue& queue, Tensor p, Tensor x, float scale = 1.0F) {
-  with_float_type(p.dtype, [&](auto type) {
-    using T = decltype(type);
-    forward<kKind, T, T>(queue, p, x, scale);
-  });
+  with_float_type(p.dtype, [&]<class T>(T) { forward<kKind, T, T>(queue, p, x, scale); });
 }
 
 template <Kind kKind>
 void backward(Queue& queue, Tensor dx, Tensor dp, Tensor p, float scale = 1.0F) {
-  with_float_type(dx.dtype, [&](auto type) {
-    using T = decltype(type);
-    backward<kKind, T, T>(queue, dx, dp, p, scale);
-  });
+  with_float_type(dx.dtype, [&]<class T>(T) { backward<kKind, T, T>(queue, dx, dp, p, scale); });
 }
 
 }  // namespace

@@ -32,8 +32,7 @@ class EventTracer final : public Tracer {
   }
   void replay(int64_t first, int64_t last) override {
     if (!tracing_) return;
-    if (std::any_of(replayed_.begin(), replayed_.end(),
-                    [&](const auto& range) { return range.first == first; }))
+    if (std::ranges::any_of(replayed_, [&](const auto& range) { return range.first == first; }))
       collect();  // before the next launch overwrites it
     replayed_.emplace_back(first, last);
   }
@@ -47,8 +46,7 @@ class EventTracer final : public Tracer {
     collect();
     tracing_ = false;
     Step step{since_begin(end_), std::exchange(spans_, {})};
-    std::sort(step.spans.begin(), step.spans.end(),
-              [](const Span& a, const Span& b) { return a.start_ns < b.start_ns; });
+    std::ranges::sort(step.spans, {}, &Span::start_ns);
     return step;
   }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <type_traits>
+#include <utility>
 
 #include "model/cuda/half.cuh"
 #include "model/tensor.h"
@@ -133,6 +134,14 @@ void with_pack(DType dtype, bool wide, F&& f) {
       f(type, std::integral_constant<int, 1>{});
     }
   });
+}
+
+/// The same for operands of one type, each with rows of as many elements: wide where all rows allow it, and
+/// `wide_access` does.
+template <class F>
+void with_pack(std::initializer_list<Tensor> operands, bool wide_access, F&& f) {
+  const Tensor& first = *operands.begin();
+  with_pack(first.dtype, wide_access && wide_rows(first.cols(), operands), std::forward<F>(f));
 }
 
 /// 2^x within 2^-22 of it, 0 where that is subnormal: the unit that every other exponential is made of.

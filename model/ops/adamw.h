@@ -29,12 +29,16 @@ struct ClipFactor {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
+/// Of dynamic loss scaling: good steps after which the scale doubles, and its largest value.
+inline constexpr float kGoodSteps = 2000.0F, kLargestScale = 0x1p24F;
+
 /// ClipFactor of all `grads` (float) together, one pass over all of them.
 ///
 /// loss_scaler, where there is one, is (4) f32 {scale, good steps, skipped steps, overflow}: dynamic loss
 /// scaling (Micikevicius et al. 2018) that never leaves the device. The norm is then that of grads / scale,
 /// the factor includes 1 / scale. A norm that is not finite sets overflow = 1, halves the scale and counts a
-/// skipped step; otherwise overflow = 0, and the scale doubles after every 2000 good steps, up to 2^24.
+/// skipped step; otherwise overflow = 0, and the scale doubles after every kGoodSteps good ones, up to
+/// kLargestScale.
 struct ClipGradNorm {
   static constexpr const char* kName = "clip_grad_norm";
   Tensor factor, norm;
@@ -80,8 +84,7 @@ struct AdamWStep {
                       loss_scaler_fits(loss_scaler));
     for (const AdamWTensor& t : tensors)
       expect(*this, all_f32(t.w, t.m, t.v) && one_float_type(t.g) && same_shape(t.w, t.g, t.m, t.v) &&
-                        (!present(t.param_copy) ||
-                         (one_float_type(t.g, t.param_copy) && same_shape(t.w, t.param_copy))));
+                        (!present(t.param_copy) || alike(t.g, t.param_copy)));
   }
   Work work() const {
     Work work{OpKind::adamw, {schedule, clip, loss_scaler}, {}};

@@ -6,7 +6,7 @@
 namespace stepladder {
 
 inline bool qkv_fits(const Tensor& qkv, const Tensor& q, const Tensor& k, const Tensor& v) {
-  return one_float_type(qkv, q, k, v) && same_shape(q, k, v) && q.shape.rank() == 4 &&
+  return one_float_type(qkv, q) && alike(q, k, v) && q.shape.rank() == 4 &&
          qkv.shape == Shape{q.shape[0], q.shape[2], 3 * q.shape[1] * q.shape[3]};
 }
 /// x (B,T,C) belongs to heads (B,NH,T,HS).
@@ -86,7 +86,7 @@ struct AddMask {
 struct SoftmaxForward {
   static constexpr const char* kName = "softmax_forward";
   Tensor p, x;
-  void check() const { expect(*this, one_float_type(p, x) && same_shape(p, x) && x.shape.rank() > 0); }
+  void check() const { expect(*this, alike(p, x) && x.shape.rank() > 0); }
   Work work() const { return {OpKind::softmax, {x}, {p}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -95,9 +95,7 @@ struct SoftmaxForward {
 struct SoftmaxBackward {
   static constexpr const char* kName = "softmax_backward";
   Tensor dx, dp, p;
-  void check() const {
-    expect(*this, one_float_type(dx, dp, p) && same_shape(dx, dp, p) && p.shape.rank() > 0);
-  }
+  void check() const { expect(*this, alike(dx, dp, p) && p.shape.rank() > 0); }
   Work work() const { return {OpKind::softmax, {dp, p}, {dx}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -106,7 +104,7 @@ struct SoftmaxBackward {
 struct CausalSoftmaxForward {
   static constexpr const char* kName = "causal_softmax_forward";
   Tensor p, x;
-  void check() const { expect(*this, one_float_type(p, x) && same_shape(p, x) && square(x)); }
+  void check() const { expect(*this, alike(p, x) && square(x)); }
   Work work() const { return {OpKind::softmax, {past_of(x)}, {p}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -115,7 +113,7 @@ struct CausalSoftmaxForward {
 struct CausalSoftmaxBackward {
   static constexpr const char* kName = "causal_softmax_backward";
   Tensor dx, dp, p;
-  void check() const { expect(*this, one_float_type(dx, dp, p) && same_shape(dx, dp, p) && square(p)); }
+  void check() const { expect(*this, alike(dx, dp, p) && square(p)); }
   Work work() const { return {OpKind::softmax, {past_of(dp), past_of(p)}, {dx}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -125,7 +123,7 @@ struct ScaledCausalSoftmaxForward {
   static constexpr const char* kName = "scaled_causal_softmax_forward";
   Tensor p, x;
   float scale;
-  void check() const { expect(*this, one_float_type(p, x) && same_shape(p, x) && square(x)); }
+  void check() const { expect(*this, alike(p, x) && square(x)); }
   Work work() const { return {OpKind::softmax, {past_of(x)}, {p}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -135,7 +133,7 @@ struct ScaledCausalSoftmaxBackward {
   static constexpr const char* kName = "scaled_causal_softmax_backward";
   Tensor dx, dp, p;
   float scale;
-  void check() const { expect(*this, one_float_type(dx, dp, p) && same_shape(dx, dp, p) && square(p)); }
+  void check() const { expect(*this, alike(dx, dp, p) && square(p)); }
   Work work() const { return {OpKind::softmax, {past_of(dp), past_of(p)}, {dx}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -156,10 +154,7 @@ struct AttentionForward {
 struct AttentionBackward {
   static constexpr const char* kName = "attention_backward";
   Tensor dqkv, dout, out, lse, qkv;
-  void check() const {
-    expect(*this, attention_fits(qkv, out, lse) && one_float_type(qkv, dqkv, dout) && same_shape(dqkv, qkv) &&
-                      same_shape(dout, out));
-  }
+  void check() const { expect(*this, attention_fits(qkv, out, lse) && alike(dqkv, qkv) && alike(dout, out)); }
   Work work() const {
     return {OpKind::attention, {dout, out, lse, qkv}, {dqkv}, attention_flops(5, lse, qkv), qkv.dtype};
   }

@@ -9,7 +9,7 @@ namespace stepladder {
 struct Add {
   static constexpr const char* kName = "add";
   Tensor out, a, b;
-  void check() const { expect(*this, one_float_type(out, a, b) && same_shape(out, a, b)); }
+  void check() const { expect(*this, alike(out, a, b)); }
   Work work() const { return {OpKind::elementwise, {a, b}, {out}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -18,9 +18,7 @@ struct Add {
 struct AddBiasResidual {
   static constexpr const char* kName = "add_bias_residual";
   Tensor out, x, y, bias;
-  void check() const {
-    expect(*this, one_float_type(out, x, y, bias) && same_shape(out, x, y) && one_per_column(x, bias));
-  }
+  void check() const { expect(*this, alike(out, x, y) && one_per_column(x, bias)); }
   Work work() const { return {OpKind::elementwise, {x, y, bias}, {out}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -29,7 +27,7 @@ struct AddBiasResidual {
 struct Mul {
   static constexpr const char* kName = "mul";
   Tensor out, a, b;
-  void check() const { expect(*this, one_float_type(out, a, b) && same_shape(out, a, b)); }
+  void check() const { expect(*this, alike(out, a, b)); }
   Work work() const { return {OpKind::elementwise, {a, b}, {out}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -39,7 +37,7 @@ struct Affine {
   static constexpr const char* kName = "affine";
   Tensor out, x;
   float scale, shift;
-  void check() const { expect(*this, one_float_type(out, x) && same_shape(out, x)); }
+  void check() const { expect(*this, alike(out, x)); }
   Work work() const { return {OpKind::elementwise, {x}, {out}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -50,7 +48,7 @@ struct Pow {
   Tensor out, x;
   int exponent;
   void check() const {
-    expect(*this, one_float_type(out, x) && same_shape(out, x));
+    expect(*this, alike(out, x));
     stepladder::check(exponent == 2 || exponent == 3, kName, ": exponent ", exponent, ", must be 2 or 3");
   }
   Work work() const { return {OpKind::elementwise, {x}, {out}}; }
@@ -61,7 +59,7 @@ struct Pow {
 struct Tanh {
   static constexpr const char* kName = "tanh";
   Tensor out, x;
-  void check() const { expect(*this, one_float_type(out, x) && same_shape(out, x)); }
+  void check() const { expect(*this, alike(out, x)); }
   Work work() const { return {OpKind::elementwise, {x}, {out}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -70,7 +68,7 @@ struct Tanh {
 struct Sqrt {
   static constexpr const char* kName = "sqrt";
   Tensor out, x;
-  void check() const { expect(*this, one_float_type(out, x) && same_shape(out, x)); }
+  void check() const { expect(*this, alike(out, x)); }
   Work work() const { return {OpKind::elementwise, {x}, {out}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -80,7 +78,7 @@ struct Lerp {
   static constexpr const char* kName = "lerp";
   Tensor x, y;
   float weight;
-  void check() const { expect(*this, one_float_type(x, y) && same_shape(x, y)); }
+  void check() const { expect(*this, alike(x, y)); }
   Work work() const { return {OpKind::elementwise, {x, y}, {x}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -90,7 +88,7 @@ struct AddCMul {
   static constexpr const char* kName = "addcmul";
   Tensor x, a, b;
   float value;
-  void check() const { expect(*this, one_float_type(x, a, b) && same_shape(x, a, b)); }
+  void check() const { expect(*this, alike(x, a, b)); }
   Work work() const { return {OpKind::elementwise, {x, a, b}, {x}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -100,7 +98,7 @@ struct AddCDiv {
   static constexpr const char* kName = "addcdiv";
   Tensor x, a, b;
   float value;
-  void check() const { expect(*this, one_float_type(x, a, b) && same_shape(x, a, b)); }
+  void check() const { expect(*this, alike(x, a, b)); }
   Work work() const { return {OpKind::elementwise, {x, a, b}, {x}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };

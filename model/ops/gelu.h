@@ -9,9 +9,7 @@ namespace stepladder {
 struct BiasGeluForward {
   static constexpr const char* kName = "bias_gelu_forward";
   Tensor out, x, bias;
-  void check() const {
-    expect(*this, one_float_type(out, x, bias) && same_shape(out, x) && one_per_column(x, bias));
-  }
+  void check() const { expect(*this, alike(out, x) && one_per_column(x, bias)); }
   Work work() const { return {OpKind::elementwise, {x, bias}, {x, out}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -20,7 +18,7 @@ struct BiasGeluForward {
 struct GeluForward {
   static constexpr const char* kName = "gelu_forward";
   Tensor out, x;
-  void check() const { expect(*this, one_float_type(out, x) && same_shape(out, x)); }
+  void check() const { expect(*this, alike(out, x)); }
   Work work() const { return {OpKind::elementwise, {x}, {out}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -29,7 +27,7 @@ struct GeluForward {
 struct GeluBackward {
   static constexpr const char* kName = "gelu_backward";
   Tensor dx, dout, x;
-  void check() const { expect(*this, one_float_type(dx, dout, x) && same_shape(dx, dout, x)); }
+  void check() const { expect(*this, alike(dx, dout, x)); }
   Work work() const { return {OpKind::elementwise, {dout, x}, {dx}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };

@@ -5,14 +5,16 @@
 
 namespace stepladder {
 
-/// out (N,C) = (x - mean) * rstd * w + b, rstd = 1 / sqrt(var + 1e-5)
+inline constexpr float kLayerNormEps = 1e-5F;
+
+/// out (N,C) = (x - mean) * rstd * w + b, rstd = 1 / sqrt(var + kLayerNormEps)
 struct LayerNormForward {
   static constexpr const char* kName = "layernorm_forward";
   Tensor out, mean, rstd;
   Tensor x, w, b;
   void check() const {
-    expect(*this, one_float_type(out, x, w, b) && all_f32(mean, rstd) && same_shape(out, x) &&
-                      one_per_column(x, w, b) && one_per_row(x, mean, rstd));
+    expect(*this,
+           alike(out, x) && all_f32(mean, rstd) && one_per_column(x, w, b) && one_per_row(x, mean, rstd));
   }
   Work work() const { return {OpKind::layernorm, {x, w, b}, {out, mean, rstd}}; }
   void run(Cpu&) const, run(Cuda&) const;
@@ -44,9 +46,8 @@ struct LayerNormBackward {
   void check() const {
     const auto& [x, mean, rstd] = input;
     const auto& [dw, db] = dparams;
-    expect(*this, one_float_type(dx, dw, db, dout, x, w) && all_f32(mean, rstd) && same_shape(dx, dout, x) &&
-                      one_per_column(x, w, dw, db) && one_per_row(x, mean, rstd) &&
-                      (!present(dbias) || (one_float_type(x, dbias) && one_per_column(x, dbias))));
+    expect(*this, alike(dx, dout, x) && all_f32(mean, rstd) && one_per_column(x, w, dw, db) &&
+                      one_per_row(x, mean, rstd) && (!present(dbias) || one_per_column(x, dbias)));
   }
   Work work() const {
     const auto& [x, mean, rstd] = input;

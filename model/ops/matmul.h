@@ -42,8 +42,7 @@ struct Matmul {
 
 /// out (N,Cout) and x (N,Cin) fit w (Cout,Cin) and b (Cout).
 inline bool linear_fits(const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& b) {
-  return one_float_type(out, b) && w.shape.rank() == 2 && one_per_column(out, b) &&
-         matmul_shape(out, x, w, MatOp::NT).fits;
+  return w.shape.rank() == 2 && one_per_column(out, b) && matmul_shape(out, x, w, MatOp::NT).fits;
 }
 
 /// out (N,Cout) = residual (N,Cout; empty: none) + x w^T + b; x and w may be FP8 as Matmul's are, residual
@@ -53,7 +52,7 @@ struct LinearForward {
   Tensor out, x, w, b, residual = {};
   void check() const {
     expect(*this, linear_fits(out, x, w, b) && (out.dtype == x.dtype || is_fp8(x.dtype)) &&
-                      (!present(residual) || (one_float_type(out, residual) && same_shape(out, residual))));
+                      (!present(residual) || alike(out, residual)));
   }
   Work work() const { return matmul_work(out, x, w, MatOp::NT, Write::set, {b, residual}); }
   void run(Cpu&) const, run(Cuda&) const;
@@ -64,7 +63,7 @@ struct LinearGeluForward {
   static constexpr const char* kName = "linear_gelu_forward";
   Tensor out, pre, x, w, b;
   void check() const {
-    expect(*this, linear_fits(out, x, w, b) && one_float_type(out, pre, x) && same_shape(out, pre));
+    expect(*this, linear_fits(out, x, w, b) && alike(out, pre) && one_float_type(out, x));
   }
   Work work() const { return matmul_work(pre, x, w, MatOp::NT, Write::set, {b}, {out}); }
   void run(Cpu&) const, run(Cuda&) const;
@@ -76,7 +75,7 @@ struct LinearGeluBackward {
   Tensor dpre, db, dout, w, pre;
   Write write;
   void check() const {
-    expect(*this, one_float_type(dpre, db, dout, pre) && w.shape.rank() == 2 && same_shape(dpre, pre) &&
+    expect(*this, alike(dpre, pre) && one_float_type(dpre, dout) && w.shape.rank() == 2 &&
                       one_per_column(dpre, db) && matmul_shape(dpre, dout, w, MatOp::NN).fits);
   }
   Work work() const {

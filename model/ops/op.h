@@ -96,6 +96,12 @@ bool same_shape(const Tensor& a, const Tensors&... others) {
   return ((a.shape == others.shape) && ...);
 }
 
+/// All of one float type and one shape.
+template <class... Tensors>
+bool alike(const Tensor& a, const Tensors&... others) {
+  return one_float_type(a, others...) && same_shape(a, others...);
+}
+
 /// An optional operand that was passed.
 inline bool present(const Tensor& t) {
   return t.data != nullptr;
@@ -120,10 +126,11 @@ bool one_per_row(const Tensor& x, const Tensors&... per_row) {
   return x.shape.rank() > 0 && ((per_row.numel() == rows_of(x)) && ...);
 }
 
-/// `x` is a matrix, each of `per_column` is a vector (C) for its columns.
+/// `x` is a float matrix, each of `per_column` is a vector (C) of its type for its columns.
 template <class... Tensors>
 bool one_per_column(const Tensor& x, const Tensors&... per_column) {
-  return x.shape.rank() > 0 && ((per_column.shape == Shape{x.cols()}) && ...);
+  return one_float_type(x, per_column...) && x.shape.rank() > 0 &&
+         ((per_column.shape == Shape{x.cols()}) && ...);
 }
 
 /// x (...,T,T).

@@ -30,10 +30,7 @@ struct RowRstd {
 struct Normalize {
   static constexpr const char* kName = "normalize";
   Tensor out, x, mean, rstd;
-  void check() const {
-    expect(*this,
-           one_float_type(out, x) && all_f32(mean, rstd) && same_shape(out, x) && one_per_row(x, mean, rstd));
-  }
+  void check() const { expect(*this, alike(out, x) && all_f32(mean, rstd) && one_per_row(x, mean, rstd)); }
   Work work() const { return {OpKind::layernorm, {x, mean, rstd}, {out}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -43,8 +40,8 @@ struct NormalizeBackward {
   static constexpr const char* kName = "normalize_backward";
   Tensor dx, dxhat, xhat, mean_dxhat, mean_dxhat_xhat, rstd;
   void check() const {
-    expect(*this, one_float_type(dx, dxhat, xhat) && all_f32(mean_dxhat, mean_dxhat_xhat, rstd) &&
-                      same_shape(dx, dxhat, xhat) && one_per_row(dx, mean_dxhat, mean_dxhat_xhat, rstd));
+    expect(*this, alike(dx, dxhat, xhat) && all_f32(mean_dxhat, mean_dxhat_xhat, rstd) &&
+                      one_per_row(dx, mean_dxhat, mean_dxhat_xhat, rstd));
   }
   Work work() const {
     return {OpKind::layernorm, {dx, dxhat, xhat, mean_dxhat, mean_dxhat_xhat, rstd}, {dx}};
@@ -56,9 +53,7 @@ struct NormalizeBackward {
 struct MulColumns {
   static constexpr const char* kName = "mul_columns";
   Tensor out, x, w;
-  void check() const {
-    expect(*this, one_float_type(out, x, w) && same_shape(out, x) && one_per_column(x, w));
-  }
+  void check() const { expect(*this, alike(out, x) && one_per_column(x, w)); }
   Work work() const { return {OpKind::elementwise, {x, w}, {out}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -67,9 +62,7 @@ struct MulColumns {
 struct AddColumns {
   static constexpr const char* kName = "add_columns";
   Tensor out, x, b;
-  void check() const {
-    expect(*this, one_float_type(out, x, b) && same_shape(out, x) && one_per_column(x, b));
-  }
+  void check() const { expect(*this, alike(out, x) && one_per_column(x, b)); }
   Work work() const { return {OpKind::elementwise, {x, b}, {out}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
@@ -78,7 +71,7 @@ struct AddColumns {
 struct SumRows {
   static constexpr const char* kName = "sum_rows";
   Tensor out, x;
-  void check() const { expect(*this, one_float_type(out, x) && one_per_column(x, out)); }
+  void check() const { expect(*this, one_per_column(x, out)); }
   Work work() const { return {OpKind::reduction, {out, x}, {out}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };

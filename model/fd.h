@@ -1,0 +1,48 @@
+// File descriptors with an owner, and how long to wait for them.
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <utility>
+
+namespace stepladder {
+
+/// Closes its descriptor; -1 is none.
+class Fd {
+ public:
+  explicit Fd(int fd = -1) : fd_(fd) {}
+  ~Fd() { close(); }
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  int get() const { return fd_; }
+  bool open() const { return fd_ >= 0; }
+  void close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_;
+};
+
+/// So many seconds from now, at most some decades.
+inline std::chrono::steady_clock::time_point in_seconds(double s) {
+  using Clock = std::chrono::steady_clock;
+  const std::chrono::duration<double> wait(std::min(s, 1e9));
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(wait);
+}
+
+/// Milliseconds until `deadline` for poll(), rounded up; 0 where it has passed.
+inline int milliseconds_until(std::chrono::steady_clock::time_point deadline) {
+  const auto left = deadline - std::chrono::steady_clock::now();
+  return static_cast<int>(
+      std::clamp<int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 0, 1'000'000'000));
+}
+
+}  // namespace stepladder
