@@ -654,6 +654,32 @@ TEST_F(HarnessCli, TheRungsThemselvesTakeTheirOptionsFromARun) {
   EXPECT_TRUE(says(outcome.out, {"Besides its steps"})) << outcome.out;
 }
 
+TEST_F(HarnessCli, TimeToALossIsTakenOverSeedsAndWhatMissesItIsSaid) {
+  FakeRung learns = rung("00_fp32_baseline"), hardly = rung("02_tf32");
+  learns.before_step = R"(say '{"event":"eval","step":'$i',"val_loss":'$((9 - i))'}'; [ $i = 4 ] && break)";
+  hardly.before_step = R"(say '{"event":"eval","step":'$i',"val_loss":9}')";
+  learns.write(folder_);
+  hardly.write(folder_);
+  const std::string until =
+      "run --backend cpu --model gpt2-tiny --batch 4 --seq 32 --rounds 2 --out results.json --data " +
+      (folder_ / "data.bin") + " --until-loss 5 --max-steps 6 --eval-every 1 --rungs ";
+  EXPECT_EQ(stepladder(until + "00").code, 0);
+  expect_contract(folder_ / "results.json");
+  for (const stepladder::Run& run : results().runs) {
+    EXPECT_EQ(run.config["seed"], 1337 + run.round);
+    EXPECT_TRUE(run.summary->to_loss->reached);
+  }
+  const Outcome outcome = stepladder(until + "00,02 --overwrite");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_TRUE(says(outcome.err, {"not reached in 2 of 4 runs", "--max-steps"})) << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"trained to a loss", "0 of 2", "2 of 2"})) << outcome.out;
+  EXPECT_EQ(results().runs.size(), 4U) << "finished runs are kept";
+  for (const char* wrong : {"00 --steps 5", "00 --until-loss -1"})
+    EXPECT_EQ(stepladder(until + wrong).code, 2) << wrong;
+  EXPECT_EQ(stepladder(plan("--max-steps 5")).code, 2);
+  EXPECT_EQ(stepladder(plan("--eval-every 5")).code, 2);
+}
+
 TEST_F(HarnessCli, StepsThatFp16SkippedAreInTheResultsAndTheTable) {
   FakeRung fake = rung("02_tf32");
   fake.before_end =

@@ -120,6 +120,14 @@ class Llmc(Peer):
         self.assertEqual([event for event in events if event["event"] == "eval"],
                          [{"event": "eval", "step": 3, "val_loss": 9.875}])
 
+    def test_a_loss_that_is_reached_ends_it_in_good_order(self):
+        self.binary.write_text(LLMC.replace("  i=$((i + 1))", '  echo "val loss 9.$((9 - i))"\n  i=$((i + 1))'))
+        code, _, (_, *events, end) = self.run_llmc("--val-data", "data.bin", "--eval-every", "1", "--until-loss", "9.7")
+        self.assertEqual((code, end["event"]), (0, "end"))
+        self.assertEqual([event["step"] for event in events if event["event"] == "step"], [0, 1])
+        self.assertEqual(events[-1], {"event": "eval", "step": 2, "val_loss": 9.7})
+        self.refused(self.run_llmc("--eval-every", "1", "--until-loss", "9.7"), 5, "unsupported", "--val-data")
+
     def test_its_version_names_script_and_binary(self):
         def version() -> str:
             command = [PEERS / "llmc", self.binary, "--version"]
@@ -307,6 +315,12 @@ class WithPytorch(Ladder):
         self.assertEqual((start["config"]["V"], start["config"]["dtype"]), (50304, "f16"))
         self.assertLess(abs(steps[0]["loss"] - 10.83), 0.2)
         self.assertEqual((evaluation["event"], evaluation["step"]), ("eval", 3))
+
+    def test_a_loss_that_is_reached_ends_training(self):
+        code, _, events = self.run_rung("00_fp32_baseline", "--eval-every", "1", "--eval-batches", "1",
+                                        "--until-loss", "20")
+        self.assertEqual(code, 0)
+        self.assertEqual([event["event"] for event in events], ["start", "step", "eval", "end"])
 
     def test_a_large_batch_is_searched_for(self):
         code, errors, events = self.start(PEERS / "pytorch_ladder.py", "14_large_batch", "--model", "gpt2-tiny",

@@ -149,6 +149,8 @@ TEST_F(RungCli, ValueOutOfRangeIsAUsageErrorThatNamesTheOption) {
 TEST_F(RungCli, ContradictionsAreUsageErrors) {
   expect_error(run({"--init", "a", "--resume", "b"}), kExitUsage, "--init and --resume");
   expect_error(run({"--checkpoint-every", "2"}), kExitUsage, "--checkpoint");
+  expect_error(run({"--until-loss", "3"}), kExitUsage, "--eval-every");
+  expect_error(run(tiny({"--until-loss", "9", "--eval-every", "1"})), kExitUsage, "--until-loss 9");
   expect_error(run(tiny({"--channels", "17"})), kExitUsage, "C=17");
   expect_error(run(tiny({"--seq", "33"})), kExitUsage, "T=33");
 }
@@ -218,6 +220,27 @@ TEST_F(RungCli, EveryRungLearnsARepeatingText) {
     EXPECT_NEAR(steps.front()["loss"], std::log(256.0), 0.1) << rung.name;  // uniform over the vocabulary
     EXPECT_LT(steps.back()["loss"], 0.6 * steps.front()["loss"].get<double>()) << rung.name;
   }
+}
+
+TEST_F(RungCli, TrainingEndsAtTheFirstValidationLossThatIsLowEnough) {
+  for (const char* rung : {"00_fp32_baseline", "13_cuda_graphs"}) {
+    const Result result = run(tiny({"--steps", "40", "--eval-every", "2", "--eval-batches", "1",
+                                    "--until-loss", "4.5", "--events", "3"}),
+                              rung);
+    ASSERT_EQ(result.code, 0) << result.err;
+    const auto evaluations = result.of("eval");
+    EXPECT_EQ(evaluations.front()["step"], 0);
+    EXPECT_NEAR(evaluations.front()["val_loss"], std::log(256.0), 0.1);
+    for (const json& evaluation : evaluations)
+      EXPECT_EQ(evaluation["val_loss"] <= 4.5, evaluation == evaluations.back()) << evaluation;
+    EXPECT_EQ(evaluations.back()["step"], result.of("step").size());
+    EXPECT_LT(result.of("step").size(), 40U);
+  }
+  const Result missed =
+      run(tiny({"--steps", "2", "--eval-every", "1", "--until-loss", "0.5", "--events", "3"}));
+  EXPECT_EQ(missed.code, kExitInconclusive);
+  EXPECT_NE(missed.err.find("not reached in 2 steps"), std::string::npos) << missed.err;
+  EXPECT_EQ(missed.last()["event"], "end");
 }
 
 TEST_F(RungCli, LossScaleThatOverflowsIsToldAndRecovers) {

@@ -84,6 +84,46 @@ TEST_F(RunnerTest, EnergyIsReadBesideTheRunAndAnotherProcessOnTheDeviceIsNoticed
   EXPECT_STREQ(run.disturbance(), "shared");
 }
 
+/// Shell of a rung that evaluates before the first step, and after each.
+const std::string kEvaluates =
+    R"(say '{"event":"eval","step":'$i',"val_loss":'$((10 - i)).25'}'; [ $((10 - i)) -lt ${ends_below:-0} ] && break)";
+
+TEST_F(RunnerTest, TimeToALossIsThatOfAllStepsBeforeTheEvaluationThatReachedIt) {
+  request_.until_loss = 6.5;
+  request_.eval_every = 1;
+  fake_.step_ms = "1$i.5";
+  fake_.before_step = "ends_below=7; " + kEvaluates;
+  const stepladder::Run run = measure();
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  ASSERT_EQ(run.evaluations.size(), 5U);
+  EXPECT_EQ(run.evaluations[0].step, 0);
+  EXPECT_EQ(run.evaluations[4].val_loss, 6.25);
+  const ToLoss& took = *run.summary->to_loss;
+  EXPECT_TRUE(took.reached);
+  EXPECT_EQ(took.steps, 4);
+  EXPECT_NEAR(took.seconds, 0.0105 + 0.0115 + 0.0125 + 0.0135, 1e-9);
+  EXPECT_EQ(took.tokens, 4 * 4 * 64);
+  const Json json = to_json(run);
+  EXPECT_EQ(to_json(run_from(json)), json);
+}
+
+TEST_F(RunnerTest, ALossThatIsNotReachedIsSaidAndTheRunIsKept) {
+  request_.until_loss = 2;
+  fake_.before_step = kEvaluates;
+  const stepladder::Run run = measure();
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  EXPECT_FALSE(run.summary->to_loss->reached);
+  EXPECT_EQ(run.summary->to_loss->steps, 6);
+}
+
+TEST_F(RunnerTest, ARunThatEndsAboveTheLossItWasToReachIsACrash) {
+  request_.until_loss = 2;
+  fake_.before_step = "ends_below=7; " + kEvaluates;
+  EXPECT_EQ(measure().status, Status::crash);
+  fake_.before_step = kEvaluates + "; " + kEvaluates;
+  EXPECT_EQ(measure().status, Status::crash) << "two evaluations of one state";
+}
+
 TEST_F(RunnerTest, KeepsNoMoreDigitsThanWereMeasured) {
   fake_.step_ms = "0.12363399999418";
   fake_.loss = "10.979999542236328";  // a float, widened

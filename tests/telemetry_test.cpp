@@ -136,9 +136,10 @@ TEST(Telemetry, EnergyThatCannotBeReadIsUnknownAndSaysWhy) {
 
 TEST(EnergyMeter, ReadsTenTimesASecondAtMostUnlessAReadingIsDue) {
   const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML),
-      counter("FAKE_NVML_JOULES", "100,103,109");
+      counter("FAKE_NVML_JOULES", "100,100,103,109");
   Telemetry telemetry("GPU-1");
   EnergyMeter meter(telemetry);
+  meter.begin();
   EXPECT_EQ(meter.after_step(false), 0.0);
   EXPECT_EQ(meter.after_step(false), std::nullopt);
   EXPECT_EQ(meter.after_step(true), 3.0);
@@ -146,10 +147,11 @@ TEST(EnergyMeter, ReadsTenTimesASecondAtMostUnlessAReadingIsDue) {
 
 TEST(EnergyMeter, LeavesOutWhatEvaluationsUse) {
   const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML),
-      counter("FAKE_NVML_JOULES", "100,110,150,160,200,205");
+      counter("FAKE_NVML_JOULES", "90,100,110,150,160,200,205");
   Telemetry telemetry("GPU-1");
   EnergyMeter meter(telemetry);
-  EXPECT_EQ(meter.after_step(true), 0.0);
+  meter.begin();
+  meter.after_evaluation();
   EXPECT_EQ(meter.after_step(true), 10.0);
   meter.after_evaluation();
   EXPECT_EQ(meter.after_step(true), 20.0);

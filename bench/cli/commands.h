@@ -15,6 +15,7 @@ Command profile_command();
 Command report_command();
 Command diff_command();
 Command export_command();
+Command plan_run_command();
 Command compare_command();
 Command calibrate_command();
 Command gate_command();

@@ -170,6 +170,21 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
               kRounds,
               {0.001, 100}},
              {"max-rounds", &max_rounds, "N", "at most, with --until-ci; default: 30", kRounds, {1, kMost}},
+             {"until-loss",
+              &until_loss,
+              "LOSS",
+              "train until the validation loss is no higher, in each round from another seed; instead of "
+              "--steps",
+              kLoss,
+              {0, 1000}},
+             {"max-steps", &max_steps, "N", "at most; default: 20000", kLoss, {1, kMost}},
+             {"eval-every",
+              &rung.eval_every,
+              "N",
+              "steps between validation losses; default: 50",
+              kLoss,
+              {1, kMost}},
+             {"eval-batches", &rung.eval_batches, "N", "batches of a validation loss", kLoss, {1, kMost}},
              {"max-time", &max_time, "DURATION",
               "begin no round that would take the runs beyond this: 90s, 20m, 2h", kRounds},
              {"out", &out, "FILE", "results as JSON", kFiles},
@@ -190,8 +205,19 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   plan.settings.model = options.rung.model.value_or(preset.model);
   plan.settings.seq = options.rung.seq.value_or(preset.seq);
   plan.settings.steps = options.steps.value_or(preset.steps);
+  if (options.until_loss) {
+    if (options.steps)
+      throw InputError("--until-loss decides how many steps there are; --max-steps bounds them");
+    plan.settings.until_loss = options.until_loss;
+    plan.settings.steps = options.max_steps.value_or(20'000);
+    if (plan.settings.eval_every == 0) plan.settings.eval_every = 50;
+  } else if (options.max_steps || options.rung.eval_every > 0) {
+    throw InputError(
+        cat(options.max_steps ? "--max-steps" : "--eval-every", " belongs to --until-loss: give a loss"));
+  }
   plan.settings.backend = device.backend;
   plan.warmup = options.warmup.value_or(preset.warmup);
+  if (options.until_loss) plan.warmup = std::min<int64_t>(plan.warmup, plan.settings.eval_every - 1);
   plan.stopping = stopping_of(options, preset);
   plan.order = options.order;
   plan.order_seed = options.order_seed;
@@ -239,10 +265,17 @@ int measure(const MeasureOptions& options, Plan plan) {
   std::cout << terminal_report(file.results(), /*ratios_only=*/false, options.wide)
             << besides_steps(file.results().runs) << "\nwrote " << options.out << std::endl;
   const auto& runs = file.results().runs;
+  const auto missed = std::ranges::count_if(runs, [](const Run& run) {
+    return run.summary && run.summary->to_loss && !run.summary->to_loss->reached;
+  });
+  if (missed > 0)
+    std::cerr << "stepladder: the validation loss of " << number_text(*options.until_loss)
+              << " was not reached in " << missed << " of " << runs.size()
+              << " runs: raise --max-steps or --until-loss" << std::endl;
   const bool good = std::all_of(runs.begin(), runs.end(), [](const Run& r) {
     return r.status == Status::ok || r.status == Status::unsupported;
   });
-  return good ? kExitOk : kExitFailed;
+  return !good ? kExitFailed : missed > 0 ? kExitInconclusive : kExitOk;
 }
 
 }  // namespace stepladder

@@ -14,14 +14,16 @@ namespace stepladder {
 /// The workload, how often it is run, and where the results go.
 struct MeasureOptions {
   static constexpr const char *kPlan = "Plan", *kRounds = "Rounds",
-                              *kWorkload = "Workload, by default the preset's", *kFiles = "Results";
+                              *kWorkload = "Workload, by default the preset's", *kFiles = "Results",
+                              *kLoss = "Until a loss";
 
   std::string preset;
   std::vector<std::string> rungs = {"all"}, batch;
   std::optional<int64_t> steps, warmup, rounds, max_rounds;
   std::string order = "abba", max_time;
   uint64_t order_seed = 1337;
-  std::optional<double> until_ci;
+  std::optional<double> until_ci, until_loss;
+  std::optional<int64_t> max_steps;
   RungSettings rung;  // the options that a rung's executable has too
   std::string out = "reports/latest/results.json";
   bool resume = false, retry_failed = false, overwrite = false, wide = false;

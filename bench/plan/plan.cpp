@@ -96,8 +96,17 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo
                        "--seq",   std::to_string(*s.seq),
                        "--steps", std::to_string(s.steps),
                        "--vocab", s.vocab};
-  if (!s.val_data.empty())
-    request.arguments.insert(request.arguments.end(), {"--eval-every", std::to_string(s.steps)});
+  if (s.until_loss) {
+    request.until_loss = s.until_loss;
+    request.eval_every = s.eval_every;
+    s.seed += static_cast<uint64_t>(run.round);  // how long it takes varies by seed
+    request.config["seed"] = s.seed;
+    request.arguments.insert(request.arguments.end(), {"--until-loss", number_text(*s.until_loss),
+                                                       "--eval-batches", std::to_string(s.eval_batches)});
+  }
+  if (s.until_loss || !s.val_data.empty())
+    request.arguments.insert(request.arguments.end(),
+                             {"--eval-every", std::to_string(s.until_loss ? s.eval_every : s.steps)});
   if (run.apart) request.arguments.emplace_back("--apart");
   if (run.devices > 1) s.device = 0;  // each rank's own
   const auto shared = s.shared_arguments(run.program.math, !run.program.peer.empty());
@@ -116,6 +125,7 @@ Json Plan::json() const {
                {"seq", settings.seq.value()},
                {"steps", settings.steps},
                {"warmup", warmup},
+               {"until_loss", settings.until_loss ? Json(*settings.until_loss) : Json()},
                {"rounds", stopping.rounds},
                {"order", order},
                {"order_seed", order == "shuffled" ? Json(order_seed) : Json()},
@@ -161,7 +171,7 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
       Run run = planned.unsupported.empty()
                     ? run_program(request, [&](const Step& step) { progress.step(step); })
                     : unsupported_run(request, planned.unsupported);
-      check_learning(run, planned.program.tolerance, measured.runs);
+      if (!request.until_loss) check_learning(run, planned.program.tolerance, measured.runs);
       progress.finish(run);
       file.add(std::move(run));
     }

@@ -109,6 +109,12 @@ std::vector<Option> RungSettings::options() {
 
       {"eval-every", &eval_every, "N", "steps between validation losses; 0: none", kSampling, {0, kMaxInt}},
       {"eval-batches", &eval_batches, "N", "micro-batches of a validation loss", kSampling, {1, kMaxInt}},
+      {"until-loss",
+       &until_loss,
+       "LOSS",
+       "stop at the first validation loss that is no higher; --steps are the most",
+       kSampling,
+       {0, 1000}},
       {"sample-every", &sample_every, "N", "steps between samples; 0: none", kSampling, {0, kMaxInt}},
       {"sample-tokens", &sample_tokens, "N", "tokens of a sample", kSampling, {1, 1 << 20}},
       {"prompt", &prompt, "TEXT", "what a sample starts with", kSampling},
@@ -162,6 +168,9 @@ void RungSettings::check() const {
     throw InputError("--init and --resume both say where the weights come from: give one");
   if (checkpoint_every > 0 && checkpoint.empty())
     throw InputError("--checkpoint-every says when, --checkpoint must say where");
+  if (until_loss && eval_every == 0)
+    throw InputError("--until-loss says which validation loss, --eval-every must say when to look");
+  if (until_loss && apart) throw InputError("--until-loss: ranks that train --apart can't stop together");
   if (profile && (*profile >= steps || !resume.empty()))
     throw InputError("--profile traces a run from its start, and must leave some of --steps to trace");
 }

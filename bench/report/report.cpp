@@ -168,6 +168,45 @@ Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>&
   return columns.table(rows);
 }
 
+/// What training until a loss took, of rungs and peers alike.
+Table to_loss_table(const std::vector<ResultRow>& rows, bool ratios_only) {
+  using ToLoss = ResultRow::Numbers::ToLoss;
+  const ResultRow* first = nullptr;  // that reached it; the rest is held against it
+  for (const ResultRow& row : rows)
+    if (!first && row.numbers->to_loss->reached > 0) first = &row;
+  std::set<std::string> workloads;
+  for (const ResultRow& row : rows) workloads.insert(row.workload);
+  Columns<ResultRow> columns;
+  columns.add_text("trained to a loss", [](const ResultRow& v) { return v.variant; });
+  columns.add_text(
+      "workload", [](const ResultRow& v) { return v.workload; }, workloads.size() > 1);
+  columns.add("val loss",
+              [](const ResultRow& v) { return cat("<= ", number_text(v.numbers->to_loss->loss)); });
+  columns.add("reached",
+              [](const ResultRow& v) { return cat(v.numbers->to_loss->reached, " of ", v.runs.size()); });
+  const auto add = [&](const std::string& header, std::function<std::string(const ToLoss&)> cell,
+                       bool shown = true) {
+    columns.add(
+        header,
+        [cell](const ResultRow& v) {
+          return v.numbers->to_loss->reached > 0 ? cell(*v.numbers->to_loss) : kNone;
+        },
+        shown);
+  };
+  add(
+      "seconds", [](const ToLoss& t) { return ratio(t.seconds, 1); }, !ratios_only);
+  if (first)
+    add(cat("x ", first->variant), [first](const ToLoss& t) {
+      return fixed(first->numbers->to_loss->seconds.value / t.seconds.value, 2);
+    });
+  add("steps", [](const ToLoss& t) { return ratio(t.steps, 0); });
+  add("Mtokens", [](const ToLoss& t) { return fixed(t.tokens.value * 1e-6, 2); });
+  add(
+      "kJ", [](const ToLoss& t) { return t.joules ? ratio(scaled(*t.joules, 1e-3), 1) : kNone; },
+      !ratios_only);
+  return columns.table(rows);
+}
+
 /// A rung's gains in the order of kGains; null for a kind that was not asked for.
 std::vector<const Gain*> gains_of(const AblatedRung& row) {
   return {&row.ladder, row.without ? &*row.without : nullptr, row.only ? &*row.only : nullptr};
@@ -272,10 +311,11 @@ std::string title(const Results& results) {
   std::set<std::string> workloads;
   for (const Run& run : results.runs) workloads.insert(run.workload());
   const std::string commit = known_text(results.context, "commit");
+  const bool until_loss = results.plan.contains("until_loss") && results.plan["until_loss"].is_number();
   return cat(device_name(results), "; ", printable(join({workloads.begin(), workloads.end()}, ", "), 200),
-             "; ", counted(rounds_text(results), "round"), " of ", known_text(results.plan, "steps"),
-             " steps, the first ", known_text(results.plan, "warmup"), " left out; ",
-             known_text(results.context, "time"), commit.empty() ? "" : ", commit " + commit);
+             "; ", counted(rounds_text(results), "round"), until_loss ? " of at most " : " of ",
+             known_text(results.plan, "steps"), " steps, the first ", known_text(results.plan, "warmup"),
+             " left out; ", known_text(results.context, "time"), commit.empty() ? "" : ", commit " + commit);
 }
 
 /// How many runs the plan holds; a file may hold any plan, so in double.
@@ -468,6 +508,10 @@ std::string report_text(const Results& results, bool ratios_only, bool markdown,
   };
   add("", true, table_of(rungs, variants, ratios_only));
   add("Peers", !peers.empty(), table_of(peers, variants, ratios_only));
+  std::vector<ResultRow> to_loss;
+  for (const ResultRow& row : variants)
+    if (row.numbers && row.numbers->to_loss) to_loss.push_back(row);
+  if (!to_loss.empty()) add("Time to a loss", true, to_loss_table(to_loss, ratios_only));
   add("Scaling", !scaled.empty(), table_of(scaled, ratios_only));
   add("Ablations", !ablated.empty(), table_of(ablated, ratios_only));
   for (const Note& note : notes(results, variants, ablated))

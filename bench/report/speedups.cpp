@@ -77,6 +77,14 @@ void add_speedups(ResultRow& row, const std::vector<ResultRow>& rows, bool stron
 }  // namespace
 
 template <class Archive>
+void fields(Archive& a, Any<ResultRow::Numbers::ToLoss> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, loss, reached)
+  if (x.reached == 0) return;
+  STEPLADDER_EACH(STEPLADDER_FIELD, seconds, steps, tokens)
+  a.if_any("joules", x.joules);
+}
+
+template <class Archive>
 void fields(Archive& a, Any<ResultRow::Numbers> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, median_step_ms, p10_step_ms, p90_step_ms, first_step_ms, startup_ms,
                   tokens_per_second, mfu_nanogpt, mfu_llmc)
@@ -89,6 +97,7 @@ void fields(Archive& a, Any<ResultRow::Numbers> auto& x) {
   a.if_any("skipped_steps", x.skipped_steps);
   a.if_any("break_even_steps", x.break_even_steps);
   STEPLADDER_EACH(STEPLADDER_FIELD, val_loss)
+  a.if_any("to_loss", x.to_loss);
   a("speedup_previous", x.previous);
   a("speedup_baseline", x.baseline);
   a("speedup_peers", x.peers);

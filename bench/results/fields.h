@@ -42,6 +42,16 @@ void fields(Archive& a, Any<Compile> auto& x) {
 }
 
 template <class Archive>
+void fields(Archive& a, Any<Evaluation> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, step, val_loss)
+}
+
+template <class Archive>
+void fields(Archive& a, Any<ToLoss> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, loss, reached, steps, seconds, tokens, joules)
+}
+
+template <class Archive>
 void fields(Archive& a, Any<Summary> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, median_step_ms, p10_step_ms, p90_step_ms, first_step_ms, startup_ms,
                   warmup_steps, tokens_per_second, mfu_nanogpt, mfu_llmc, val_loss)
@@ -50,6 +60,7 @@ void fields(Archive& a, Any<Summary> auto& x) {
   a("memory_bytes", x.memory);
   a.if_any("compile", x.compile);
   a.if_any("skipped_steps", x.skipped_steps);
+  a.if_any("to_loss", x.to_loss);
   STEPLADDER_EACH(STEPLADDER_ADDED, throttled_steps, throttled, shared)
 }
 
@@ -68,6 +79,7 @@ void fields(Archive& a, Any<Run> auto& x) {
   a.if_any("peer", x.peer);
   STEPLADDER_EACH(STEPLADDER_FIELD, round, status, reason, config, steps)
   a.if_any("ranks", x.ranks);
+  a.if_any("evaluations", x.evaluations);
   STEPLADDER_EACH(STEPLADDER_FIELD, summary)
   a.added("wall_ms", x.wall_ms);
 }

@@ -52,6 +52,22 @@ struct Step {
   DeviceState device = {};  // right after the step, outside of its clock
 };
 
+/// A validation loss, after so many steps.
+struct Evaluation {
+  int64_t step = 0;
+  std::optional<double> val_loss;  // none where not finite
+};
+
+/// What it took to train until a validation loss, or, where that was not reached, what was done for it.
+struct ToLoss {
+  double loss = 0.0;  // asked for
+  bool reached = false;
+  int64_t steps = 0;
+  double seconds = 0.0;          // of steps, the first and warm-up among them; evaluations left out
+  double tokens = 0.0;           // of all devices
+  std::optional<double> joules;  // of all devices
+};
+
 /// Peak bytes, three ways.
 struct Memory {
   int64_t live_peak = 0;      // arena
@@ -83,7 +99,8 @@ struct Summary {
   /// Of the timed steps, how many the device was throttled in; more than half make the run throttled.
   std::optional<int64_t> throttled_steps;
   std::optional<bool> throttled;
-  std::optional<bool> shared;  // whether another process used the device meanwhile
+  std::optional<ToLoss> to_loss;  // of a run until a loss
+  std::optional<bool> shared;     // whether another process used the device meanwhile
 };
 
 /// "gpt2 B=16 T=1024", and on several devices, B being of each, "gpt2 B=16 T=1024 on 4 devices": runs of one
@@ -116,8 +133,9 @@ struct Run {
   Status status = Status::ok;
   std::string reason;  // why not ok
   Json config = Json::object();
-  std::vector<Step> steps;         // on several devices rank 0's, with the slowest rank's step_ms
-  std::vector<Rank> ranks;         // on several devices
+  std::vector<Step> steps;  // on several devices rank 0's, with the slowest rank's step_ms
+  std::vector<Rank> ranks;  // on several devices
+  std::vector<Evaluation> evaluations;
   std::optional<Summary> summary;  // none where the run ended before its end
   double wall_ms = 0.0;            // from starting its process to its end
   Json profile;                    // of a traced run; not part of a results file

@@ -28,6 +28,29 @@ double ms_per_token(const Run& run) {
   return run.summary->median_step_ms / tokens_of(run);
 }
 
+/// Over the rounds that reached it; nothing where none was to reach a loss.
+std::optional<ResultRow::Numbers::ToLoss> to_loss_of(const Rounds& rounds) {
+  std::optional<ResultRow::Numbers::ToLoss> all;
+  std::vector<double> seconds, steps, tokens, joules;
+  for (const auto& [round, run] : rounds) {
+    const auto& one = run->summary->to_loss;
+    if (!one) continue;
+    if (!all) all.emplace().loss = one->loss;
+    if (!one->reached) continue;
+    ++all->reached;
+    seconds.push_back(one->seconds);
+    steps.push_back(static_cast<double>(one->steps));
+    tokens.push_back(one->tokens);
+    if (one->joules) joules.push_back(*one->joules);
+  }
+  if (!all || all->reached == 0) return all;
+  all->seconds = median_over_rounds(seconds);
+  all->steps = median_over_rounds(steps);
+  all->tokens = median_over_rounds(tokens);
+  if (joules.size() == seconds.size()) all->joules = median_over_rounds(joules);
+  return all;
+}
+
 ResultRow::Numbers numbers_of(const Rounds& rounds) {
   ResultRow::Numbers numbers;
   const auto of = [&](double Summary::*field) {
@@ -50,6 +73,7 @@ ResultRow::Numbers numbers_of(const Rounds& rounds) {
   numbers.mfu_nanogpt = known(&Summary::mfu_nanogpt);
   numbers.mfu_llmc = known(&Summary::mfu_llmc);
   numbers.val_loss = known(&Summary::val_loss);
+  numbers.to_loss = to_loss_of(rounds);
 
   const auto estimate = [&](std::optional<double> Summary::*field) -> std::optional<Estimate> {
     std::vector<double> values;

@@ -65,6 +65,13 @@ struct ResultRow {
     Memory memory;
     double final_loss = 0.0;
     std::optional<double> val_loss;
+    struct ToLoss {
+      double loss = 0.0;                // asked for
+      int64_t reached = 0;              // rounds; the rest is of these
+      Estimate seconds, steps, tokens;  // none where it is 0
+      std::optional<Estimate> joules;
+    };
+    std::optional<ToLoss> to_loss;           // of runs until a loss
     std::optional<Compile> compile;          // of the first round
     std::optional<int64_t> skipped_steps;    // at most
     std::optional<double> break_even_steps;  // when a longer first step than the rung below has paid off

@@ -5,15 +5,18 @@
 
 namespace stepladder {
 
+void EnergyMeter::begin() {
+  first_ = telemetry_.joules();
+}
+
 std::optional<double> EnergyMeter::after_step(bool due) {
   constexpr auto kPause = std::chrono::milliseconds(100);
   const auto now = Clock::now();
-  if (first_ && !due && now - read_ < kPause) return std::nullopt;
+  if (!due && now - read_ < kPause) return std::nullopt;
   look_for_others(now);
-  const auto joules = telemetry_.joules();
-  if (!joules) return std::nullopt;
-  if (!first_) first_ = *joules;
   read_ = now;
+  const auto joules = telemetry_.joules();
+  if (!joules || !first_) return std::nullopt;
   last_ = *joules - *first_ - evaluations_;
   return last_;
 }
@@ -25,7 +28,7 @@ void EnergyMeter::after_evaluation() {
 
 void EnergyMeter::look_for_others(Clock::time_point now) {
   constexpr auto kPause = std::chrono::seconds(1);  // what a sample of the device covers
-  const bool begins = !first_;
+  const bool begins = looked_ == Clock::time_point();
   if (!begins && now - looked_ < kPause) return;
   looked_ = now;
   const auto processes = telemetry_.processes();

@@ -17,7 +17,9 @@ class EnergyMeter {
  public:
   explicit EnergyMeter(Telemetry& telemetry) : telemetry_(telemetry) {}
 
-  /// Joules since the first call, evaluations left out; nothing where they are unknown, or were read within
+  /// Before the first step.
+  void begin();
+  /// Joules since then, evaluations left out; nothing where they are unknown, or were read within
   /// the last tenth of a second, in which the counter may not have moved, unless this is `due`.
   std::optional<double> after_step(bool due);
   /// The step before it must have been due.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -185,6 +186,7 @@ class Report {
     if (request_.telemetry) {
       telemetry_ = &(*request_.telemetry)[device.empty() ? request_.device.uuid : device];
       energy.emplace(*telemetry_);
+      energy->begin();
     }
     for (const auto& [name, bytes] : memory_by_name.items())
       if (bytes.is_number_integer()) memory.by_name[name] = bytes_at(memory_by_name, name);
@@ -226,6 +228,10 @@ class Report {
   void evaluated(const Event& event) {
     val_loss = number_if(event, "val_loss");
     if (energy) energy->after_evaluation();
+    const int64_t done = std::ssize(run_.steps);
+    if (!run_.evaluations.empty() && run_.evaluations.back().step == done)
+      throw BadReport(cat("a second evaluation after step ", done));
+    run_.evaluations.push_back({done, val_loss ? std::optional(of_float(*val_loss)) : std::nullopt});
   }
 
   void end(const Event& event) {
@@ -277,6 +283,13 @@ Verdict reported_failure(const Report::Failure& failure) {
   return {Status::crash, failure.reason};
 }
 
+/// Whether it has trained to the loss that was to be reached.
+bool reached(const Run& run, const RunRequest& request) {
+  if (!request.until_loss || run.evaluations.empty()) return false;
+  const Evaluation& last = run.evaluations.back();
+  return last.step == std::ssize(run.steps) && last.val_loss && *last.val_loss <= *request.until_loss;
+}
+
 /// Of one process. Only rank 0 has the loss.
 Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const RunRequest& request,
               size_t rank) {
@@ -299,9 +312,10 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
     throw InputError(report.error ? report.error->reason
                                   : cat(request.program.variant, " refused its options", last));
   if (report.error) return reported_failure(*report.error);
-  if (end.code != 0) return crash("exit status ", end.code);
+  const bool missed_loss = end.code == kExitInconclusive && request.until_loss;
+  if (end.code != 0 && !missed_loss) return crash("exit status ", end.code);
   if (!report.ended) return crash("ended without reporting its end");
-  if (static_cast<int64_t>(run.steps.size()) != request.steps)
+  if (static_cast<int64_t>(run.steps.size()) != request.steps && !reached(run, request))
     return crash("reported ", run.steps.size(), " of ", request.steps, " steps");
   for (const Step& step : run.steps)
     if (rank == 0 && !step.loss)
@@ -330,6 +344,16 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
   for (const Step& step : std::span(run.steps).subspan(warmup))
     if (step.cycles) cycles.push_back(*step.cycles);
   if (!cycles.empty()) summary.cycles = median(cycles);
+  if (request.until_loss) {
+    const double step_tokens = run.config.at("B").get<double>() * run.config.at("T").get<double>() *
+                               run.config.value("accumulate", 1.0) * static_cast<double>(request.devices);
+    summary.to_loss = {.loss = *request.until_loss,
+                       .reached = reached(run, request),
+                       .steps = std::ssize(run.steps),
+                       .seconds = std::accumulate(ms.begin(), ms.end(), 0.0) * 1e-3,
+                       .tokens = step_tokens * static_cast<double>(ms.size()),
+                       .joules = {}};
+  }
   summary.compile = report.compile;
   summary.skipped_steps = report.skipped_steps;
   for (const Step& step : std::span(run.steps).subspan(warmup))
@@ -391,6 +415,15 @@ void add_energy(Summary& summary, std::vector<Rank>& ranks, const std::vector<Ru
     if (!ranks.empty()) ranks[rank].joules = used.joules;
   }
   if (summary.joules_unknown.empty()) summary.joules = joules;
+  if (!summary.to_loss) return;
+  counted.clear();
+  std::optional<double> total = 0.0;
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    if (!counted.insert(reports[rank].device).second) continue;
+    const auto& used = parts[rank].steps.back().energy_j;
+    total = total && used ? std::optional(*total + *used) : std::nullopt;
+  }
+  summary.to_loss->joules = total;
 }
 
 void merge(Summary& summary, std::vector<Rank>& ranks, const std::vector<Run>& parts) {

@@ -22,9 +22,10 @@ struct RunRequest {
   std::vector<std::string> arguments;  // that a rung's executable and a peer have in common
   int64_t steps = 0, warmup = 0;       // of `steps`, the first `warmup` are left out of the summary
   double timeout_s = 0.0;
-  std::string backend;     // decides how several ranks are started
-  int64_t devices = 1;     // and processes, one each
-  int64_t eval_every = 0;  // steps, 0 for never or not before the end
+  std::string backend;               // decides how several ranks are started
+  int64_t devices = 1;               // and processes, one each
+  int64_t eval_every = 0;            // steps, 0 for never or not before the end
+  std::optional<double> until_loss;  // a validation loss that ends it before its last step
   /// Where energy is read, and clocks and power for a peer, which doesn't sample them; null for neither.
   TelemetryOfDevices* telemetry = nullptr;
 };

@@ -27,6 +27,8 @@ class Reporter {
   void end();
 
   double loss() const { return loss_; }
+  /// Of the last evaluation.
+  std::optional<double> val_loss() const { return val_loss_; }
 
  private:
   double tokens_per_second(double ms) const { return tokens_ / ms * 1e3; }

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <optional>
 
+#include "bench/base/text.h"
 #include "bench/rung/reporter.h"
 #include "bench/rung/sampler.h"
 #include "bench/rung/this_process.h"
@@ -29,6 +30,9 @@ class Training {
   template <class Stops>
   bool run(Stops stops);
   int64_t done() const { return done_; }
+  bool missed_loss() const { return settings_.until_loss && !reached_; }
+  /// Before the first step, where training goes on until a loss. Throws InputError where that is reached.
+  void begin();
 
  private:
   void step();
@@ -42,7 +46,8 @@ class Training {
   Loader batches_;
   std::optional<Loader> validation_;
   std::optional<Sampler> sampler_;
-  int64_t done_ = 0;  // steps
+  int64_t done_ = 0;      // steps
+  bool reached_ = false;  // the loss to stop at
 };
 
 Training::Training(RunSession& session, Reporter& reporter, const Dataset& data)
@@ -70,10 +75,20 @@ void Training::agree(Rendezvous& ranks) {
   batches_.on_next([&ranks] { ranks.progress(); });
 }
 
+void Training::begin() {
+  if (!settings_.until_loss) return;
+  session_.trainer->gather_state();
+  evaluate();
+  if (reached_)
+    throw InputError(cat("--until-loss ", number_text(*settings_.until_loss), ": the validation loss is ",
+                         fixed(*reporter_.val_loss(), 4),
+                         done_ == 0 ? " before the first step" : " already"));
+}
+
 template <class Stops>
 bool Training::run(Stops stops) {
   Trainer& trainer = *session_.trainer;
-  while (done_ < settings_.steps && !stops()) {
+  while (done_ < settings_.steps && !reached_ && !stops()) {
     step();
     const bool last = done_ == settings_.steps;
     const auto due = [&](int64_t every) { return every > 0 && (last || done_ % every == 0); };
@@ -82,10 +97,10 @@ bool Training::run(Stops stops) {
     if (due(settings_.sample_every) && sampler_)
       std::cout << "---- sample after " << done_ << " steps\n"
                 << sampler_->text(trainer) << "\n----" << std::endl;
-    if (due(settings_.checkpoint_every) && !last) save();
+    if (due(settings_.checkpoint_every) && !last && !reached_) save();
   }
   if (!settings_.checkpoint.empty()) save();
-  return done_ == settings_.steps;
+  return reached_ || done_ == settings_.steps;
 }
 
 void Training::step() {
@@ -116,7 +131,11 @@ double Training::timed_step(float lr) {
 
 void Training::evaluate() {
   validation_->seek(0);  // the same batches every time
-  reporter_.evaluated(done_, session_.trainer->evaluate(*validation_, settings_.eval_batches));
+  const double loss = session_.trainer->evaluate(*validation_, settings_.eval_batches);
+  reporter_.evaluated(done_, loss);
+  if (!settings_.until_loss) return;
+  const bool reached = loss <= *settings_.until_loss;
+  reached_ = session_.ranks ? session_.ranks->any(reached) : reached;
 }
 
 void Training::save() {
@@ -171,6 +190,7 @@ int train(RunSession& session, EventWriter& events) {
   session.ops->synchronize();  // the first step's clock is for the first step
   catch_stop_signals();
   reporter.start();
+  training.begin();
   const bool complete = training.run([&] {  // whether this rank, or any other, was told to stop
     const bool stop = stop_signal() != 0 || !events.connected();
     return session.ranks ? session.ranks->any(stop) : stop;
@@ -183,7 +203,12 @@ int train(RunSession& session, EventWriter& events) {
       save_weights(settings.save_weights, *session.ops, session.trainer->tensors().params, session.config);
   }
   reporter.end();
-  return kExitOk;
+  if (!training.missed_loss()) return kExitOk;
+  if (session.is_first())
+    std::cerr << cat(session.build.name, ": the validation loss of ", number_text(*settings.until_loss),
+                     " was not reached in ", settings.steps, " steps: raise --steps or --until-loss\n")
+              << std::flush;
+  return kExitInconclusive;
 }
 
 }  // namespace stepladder

@@ -100,6 +100,7 @@ def parse(arguments: list[str]):
             ("world-size", number(int, 1, 1024), None, "ranks, that torchrun has started; default: WORLD_SIZE, or 1"),
             ("eval-every", number(int, 0, 2**31 - 1), 0, "steps between validation losses; 0: none"),
             ("eval-batches", count, 8, "micro-batches of a validation loss"),
+            ("until-loss", number(float, 0, 1000), None, "stop at the first validation loss that is no higher"),
             ("events", number(int, 0, 2**31 - 1), None, "write JSON lines to this file descriptor")):
         parser.add_argument(f"--{name}", type=kind, default=default, help=what, metavar=name.split("-")[-1].upper())
     for name, choices, what in (
@@ -338,10 +339,9 @@ class Run:
             if not evaluated:  # whose memory is not the step's
                 self.memory = self.measured_memory()
             if settings.eval_every and ((step + 1) % settings.eval_every == 0 or step + 1 == settings.steps):
-                validation = Batches(val_windows, self.config, self.device, pinned=False)
-                loss, evaluated = trainer.evaluate(validation, settings.eval_batches), True
-                self.events.write("eval", step=step + 1, val_loss=loss)
-                print(f"validation loss {loss:.4f} after {step + 1} steps", flush=True)
+                evaluated = True
+                if self.evaluate(trainer, val_windows, step + 1):
+                    break
             if self.stopped_by and step + 1 < settings.steps:
                 reason = f"stopped after step {step + 1}/{settings.steps}"
                 self.events.write("error", status="interrupted", reason=reason)
@@ -350,6 +350,14 @@ class Run:
         if settings.world_size > 1:
             self.torch.distributed.destroy_process_group()
         return 0
+
+    def evaluate(self, trainer, windows, step: int) -> bool:
+        """Whether the loss to stop at is reached."""
+        validation = Batches(windows, self.config, self.device, pinned=False)
+        loss, until = trainer.evaluate(validation, self.settings.eval_batches), self.settings.until_loss
+        self.events.write("eval", step=step, val_loss=loss)
+        print(f"validation loss {loss:.4f} after {step} steps", flush=True)
+        return until is not None and loss <= until
 
     def stop(self, caught: int, _frame) -> None:
         self.stopped_by = caught

@@ -1,0 +1,114 @@
+#include <cmath>
+#include <iostream>
+#include <limits>
+
+#include "bench/base/table.h"
+#include "bench/base/text.h"
+#include "bench/cli/commands.h"
+#include "bench/report/report.h"
+#include "bench/report/speedups.h"
+#include "bench/results/file.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+struct PlanRunOptions {
+  std::vector<std::string> results = {"reports/latest/results.json"};
+  double tokens = 10e9;
+  std::optional<double> price_per_hour, price_per_kwh;
+  bool markdown = false;
+
+  std::vector<Option> options() {
+    const char* plan = "Training run";
+    return {{"RESULT", &results, "...", "results files of the devices to compare"},
+            {"tokens", &tokens, "N", "to train on: 10e9", plan, {1, 1e18}},
+            {"price-per-hour", &price_per_hour, "MONEY", "of a device", plan, {0, 1e9}},
+            {"price-per-kwh", &price_per_kwh, "MONEY", "of energy", plan, {0, 1e9}},
+            {"markdown", &markdown, "", "the table as Markdown", plan}};
+  }
+};
+
+/// What measured throughput and energy come to over a whole training run.
+struct Extrapolated {
+  std::string device;
+  ResultRow row;
+  double tokens;
+
+  /// Estimates of a rate per token become those of the whole: their bounds change sides.
+  Estimate over(const Estimate& rate, double unit) const {
+    Estimate whole{.value = tokens / rate.value / unit, .interval = {}, .rounds = rate.rounds};
+    if (rate.interval)
+      whole.interval = {tokens / rate.interval->hi / unit, tokens / rate.interval->lo / unit};
+    return whole;
+  }
+  Estimate hours() const { return over(row.numbers->tokens_per_second, 3600.0); }
+  std::optional<Estimate> kwh() const {
+    const auto& rate = row.numbers->tokens_per_joule;
+    return rate ? std::optional(over(*rate, 3.6e6)) : std::nullopt;
+  }
+};
+
+std::string text_of(const Estimate& e) {
+  return cat(sized(e.value),
+             e.interval ? cat(" (", sized(e.interval->lo), " to ", sized(e.interval->hi), ")") : "");
+}
+
+int plan_run(PlanRunOptions& options) {
+  std::vector<Extrapolated> rows;
+  double seconds = std::numeric_limits<double>::max();
+  for (const std::string& path : options.results) {
+    const Results results = load_results(path);
+    for (const ResultRow& row : aggregate(results)) {
+      if (!row.numbers || row.disturbed() || is_ablation(row.variant)) continue;
+      rows.push_back({device_name(results), row, options.tokens});
+      double timed = 0.0;
+      for (const auto& [round, run] : row.runs)
+        for (const Step& step : run->steps) timed += step.warmup ? 0.0 : step.step_ms * 1e-3;
+      seconds = std::min(seconds, timed);
+    }
+    if (rows.empty()) throw InputError(cat(path, ": no run in it is ok: nothing to extrapolate from"));
+  }
+
+  using Row = Extrapolated;
+  const auto unknown = [](const std::optional<Estimate>& e) { return e ? text_of(*e) : std::string("-"); };
+  Columns<Row> columns;
+  columns.add_text("device", [](const Row& x) { return x.device; });
+  columns.add_text("trainer", [](const Row& x) { return x.row.variant; });
+  columns.add_text("workload", [](const Row& x) { return x.row.workload; });
+  columns.add("tok/s",
+              [](const Row& x) { return grouped(std::llround(x.row.numbers->tokens_per_second.value)); });
+  columns.add("hours", [](const Row& x) { return text_of(x.hours()); });
+  columns.add("kWh", [=](const Row& x) { return unknown(x.kwh()); });
+  columns.add(
+      "rent",
+      [&](const Row& x) {
+        return text_of(
+            scaled(x.hours(), *options.price_per_hour * static_cast<double>(world_size(x.row.config))));
+      },
+      options.price_per_hour.has_value());
+  columns.add(
+      "energy",
+      [&](const Row& x) {
+        return unknown(x.kwh() ? std::optional(scaled(*x.kwh(), *options.price_per_kwh)) : std::nullopt);
+      },
+      options.price_per_kwh.has_value());
+  const Table table = columns.table(rows);
+  std::cout
+      << (options.markdown ? table.markdown() : table.terminal(/*wide=*/true)) << "\nExtrapolated to "
+      << grouped(std::llround(options.tokens)) << " tokens, nothing of it was run: from timed steps of "
+      << sized(seconds)
+      << " s at least a row. Data, evaluation, checkpoints and failures come on top; energy is the devices', "
+      << "without hosts and cooling.\n"
+      << std::flush;
+  return kExitOk;
+}
+
+}  // namespace
+
+Command plan_run_command() {
+  return command<PlanRunOptions>(
+      "plan-run", "hours, energy and money of a whole training run, from what was measured", plan_run);
+}
+
+}  // namespace stepladder
