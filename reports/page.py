@@ -12,8 +12,8 @@ import sources
 from markupsafe import Markup
 from published import figures
 from profiles import Profile
-from results import (GAINS, GIB, PEERS, Gain, Ratio, Results, ResultsError, Row, Workload, interval_name, plain,
-                     together)
+from results import (GAINS, GIB, PEERS, Estimate, Gain, Ratio, Results, ResultsError, Row, Workload,
+                     interval_name, plain, together)
 
 TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent / "page"), autoescape=True,
                                trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
@@ -83,6 +83,17 @@ def _status(row: Row) -> Cell:
     return Cell(status, row.reason, key=status, kind="bad")
 
 
+def _measured(estimate: Estimate | None, scale: float = 1.0) -> Cell:
+    if estimate is None:
+        return Cell()
+    between = tuple(scale * end for end in estimate.interval) if estimate.interval else None
+    return _number(scale * estimate.value, hint=_between(between))
+
+
+def _joules(row: Row) -> Cell:
+    return _measured(row.joules) if row.joules else Cell(hint=row.joules_unknown)
+
+
 def _memory(row: Row) -> Cell:
     if not row.memory:
         return Cell()
@@ -123,6 +134,10 @@ def _columns(workload: Workload, rows: list[Row], ratios_only: bool) -> list[Col
                        _times(row, row.against(peer)))]
     columns += [
         Column("MFU %", "model FLOPs utilisation by nanoGPT's formula", _percent),
+        Column("Mcycles", "millions of cycles that an SM's clock counted in a step", lambda row:
+               _measured(row.cycles, 1e-6), absolute=True),
+        Column("J/step", "joules of a step, all devices together", _joules, absolute=True),
+        Column("tok/J", "tokens a joule", lambda row: _measured(row.tokens_per_joule), absolute=True),
         Column("GiB", "live memory at its peak", _memory, absolute=True),
         Column("first ms", "the first step, compiling and searching included", lambda row: _number(row.first_step_ms),
                absolute=True),
@@ -401,4 +416,5 @@ def renew(text: str, path: Path, results: list[Results]) -> str:
     return head + _MARKS[0] + _MARKDOWN.get_template("tables.md").render(
         main=results[0], protocol=_protocol(results[0]), ladder=ladder, beside=beside,
         groups=groups_of(ladder) if ladder else [],
-        ablations=[row for one in here for row in one.ablations], gains=GAINS, peers=PEERS, GIB=GIB) + _MARKS[1] + tail
+        ablations=[row for one in here for row in one.ablations], gains=GAINS, peers=PEERS, GIB=GIB,
+        figures=figures) + _MARKS[1] + tail
