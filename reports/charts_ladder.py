@@ -6,7 +6,7 @@ from layout import label_rows, left_of, legend_right, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
-from results import GIB, PEERS, Memory, Results, Row
+from results import GIB, PEERS, Memory, Results, Row, Workload, groups_of
 
 # Parts of the arena, by what their names begin with; in the order in which they are stacked.
 PARTS = {
@@ -39,16 +39,31 @@ def _why(row: Row) -> str:
     return "not measured" if row.ok else row.status
 
 
+def _bracket_groups(ax, workload: Workload) -> None:
+    """Right of the rungs that are one step elsewhere: what they gain together, and what PyTorch gains there."""
+    for group in groups_of(workload):
+        first, last = workload.rows.index(group.rows[0]) - 0.3, workload.rows.index(group.after) + 0.3
+        ax.plot([0.985, 1, 1, 0.985], [first, first, last, last], color=style.MUTED, linewidth=0.8, clip_on=False,
+                transform=ax.get_yaxis_transform())
+        text = f"{group.name}\n×{group.gain:.2f}"
+        if group.gain_in_pytorch:
+            text += f"\nPyTorch ×{group.gain_in_pytorch:.2f}"
+        ax.annotate(text, (1, (first + last) / 2), xycoords=ax.get_yaxis_transform(), xytext=(7, 0),
+                    textcoords="offset points", va="center", fontsize=8.5, linespacing=1.4, annotation_clip=False)
+
+
 def draw_waterfall(data: Results):
     """Where the speed-up comes from: each rung multiplies what the rungs below it reached. The axis is logarithmic, so
-    equal lengths are equal gains; a rung that costs time is orange and hatched."""
+    equal lengths are equal gains; a rung that costs time is orange and hatched. A bracket joins rungs that published
+    tables, and PyTorch, have as one step."""
     workloads = [workload for workload in data.ladders() if any(row.speedup for row in workload.rows)]
     if not workloads:
         return "no rung was measured together with the baseline"
     left = left_of(data.rungs)
     fig, groups = panels(data, "Where the speed-up comes from", "bar: gain over the rung before  ·  logarithmic",
-                         workloads, _heights(workloads), left)
+                         workloads, _heights(workloads), left, 1.35 if any(map(groups_of, workloads)) else 0.3)
     for (ax,), workload in zip(groups, workloads):
+        _bracket_groups(ax, workload)
         reached = 1.0
         for y, row in enumerate(workload.rows):
             if row.ok and y == 0:
@@ -71,7 +86,7 @@ def draw_waterfall(data: Results):
         ax.set_xscale("log")
         style.log_axis(ax.xaxis)
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
-        ax.set_xlim(0.92 * min(1.0, *(row.speedup or 1.0 for row in workload.rows)), max(top**1.26, 1.3 * top))
+        ax.set_xlim(0.92 * min(1.0, *(row.speedup or 1.0 for row in workload.rows)), max(top**1.3, 1.3 * top))
         label_rows(ax, [row.rung for row in workload.rows])
     groups[-1][-1].set_xlabel("speed-up against the baseline")
     return fig
@@ -250,7 +265,8 @@ def draw_mfu(data: Results):
 
 def draw_peers(data: Results):
     """How many times faster each rung is than its counterpart in PyTorch, and than llm.c, in the same rounds, with the
-    interval over rounds; and how many times less memory it takes than PyTorch's. Right of 1 is ours."""
+    interval over rounds; and how many times less memory it takes than PyTorch's. Right of 1 is ours. Rungs that are one
+    step in PyTorch have their marks at the last of them."""
     workloads = data.knowing(lambda row: bool(row.peers))
     if not workloads:
         return "no peer was measured: `stepladder run --peer pytorch` measures PyTorch beside the rungs"
@@ -261,12 +277,15 @@ def draw_peers(data: Results):
     shown = set()
     for (ax,), workload in zip(groups, workloads):
         ax.axvline(1.0, color=style.INK, linewidth=1.0)
+        part_of = {row.rung: group.after.rung for group in groups_of(workload) if group.gain_in_pytorch
+                   for row in group.rows}
         for y, row in enumerate(workload.rows):
             points = [(ratio.against.split("/")[0], ratio.value, ratio.interval) for ratio in row.peers]
             if row.memory and row.counterpart and row.counterpart.memory:
                 points.append(("memory", row.counterpart.memory.live / row.memory.live, None))
             if not points:
-                _failure(ax, 1.0, y, "no counterpart" if row.ok else row.status)
+                alone = f"part of {part_of[row.rung]}" if row.rung in part_of else "no counterpart"
+                _failure(ax, 1.0, y, alone if row.ok else row.status)
             for name, value, interval in points:
                 marker, color, shift = looks.get(name, looks["llmc"])
                 ax.plot([1.0, value], [y + shift] * 2, color=color, linewidth=1.0, alpha=0.5)

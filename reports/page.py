@@ -12,7 +12,7 @@ import sources
 from markupsafe import Markup
 from published import figures
 from profiles import Profile
-from results import (GAINS, GIB, PEERS, Estimate, Gain, Ratio, Results, ResultsError, Row, Workload,
+from results import (GAINS, GIB, PEERS, Estimate, Gain, Ratio, Results, ResultsError, Row, Workload, groups_of,
                      interval_name, plain, together)
 
 TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent / "page"), autoescape=True,
@@ -326,30 +326,6 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
         gains={row.rung: row.previous for one in reversed(results) for workload in one.workloads
                for row in workload.rows if row.previous},
         published=published.reproduce(results, profiles), dark_css=Markup(dark_css), figures=figures)
-
-
-@dataclass
-class Group:
-    """Several rungs taken as one step, from the rung before them to their last."""
-
-    name: str
-    before: Row
-    after: Row
-
-    @property
-    def gain(self) -> float:
-        return self.before.median_ms / self.after.median_ms
-
-    @property
-    def gain_in_pytorch(self) -> float | None:
-        before, after = self.before.counterpart, self.after.counterpart
-        return before.median_ms / after.median_ms if before and after else None
-
-
-def groups_of(workload: Workload) -> list[Group]:
-    ends = {name: (workload.find(before), workload.find(after)) for name, (before, after) in sources.groups().items()}
-    return [Group(name, before, after) for name, (before, after) in ends.items()
-            if before and after and before.ok and after.ok]
 
 
 def _groups(workload: Workload) -> dict | None:

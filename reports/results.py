@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
+import sources
 from schema import ResultsError, kind_of, load, named, plain
 
 PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
@@ -135,6 +136,38 @@ class Workload:
 
     def find(self, rung: str) -> Row | None:
         return next((row for row in self.rows + self.all_peers if row.rung == rung), None)
+
+
+@dataclass
+class Group:
+    """Several rungs taken as one step, from the rung before them to their last."""
+
+    name: str
+    before: Row
+    rows: list[Row]  # its rungs that took part
+
+    @property
+    def after(self) -> Row:
+        return self.rows[-1]
+
+    @property
+    def gain(self) -> float:
+        return self.before.median_ms / self.after.median_ms
+
+    @property
+    def gain_in_pytorch(self) -> float | None:
+        before, after = self.before.counterpart, self.after.counterpart
+        return before.median_ms / after.median_ms if before and after else None
+
+
+def groups_of(workload: Workload) -> list[Group]:
+    """Those whose two ends were measured."""
+    groups = []
+    for name, (before, *rungs) in sources.groups().items():
+        start, rows = workload.find(before), [row for rung in rungs if (row := workload.find(rung))]
+        if start and start.ok and rows and rows[-1].rung == rungs[-1] and rows[-1].ok:
+            groups.append(Group(name, start, rows))
+    return groups
 
 
 GAINS = {"ladder": "ladder gain", "without": "leave-one-out", "only": "only-one"}

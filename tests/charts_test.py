@@ -352,6 +352,37 @@ class BesideTheLadder(unittest.TestCase):
         (ax,) = charts_ladder.draw_waterfall(read(data)).axes
         self.assertEqual([bar.get_hatch() for bar in ax.patches], ["", "//"])
 
+    GROUPED = {"00_fp32_baseline": "05_mixed_precision", "01_causal_mask": "07_fused_layernorm",
+               "02_tf32": "08_fused_elementwise"}
+
+    def grouped(self, data):
+        """`data`, of rungs of which the last two are one step elsewhere."""
+        text = json.dumps(data)
+        for name, other in self.GROUPED.items():
+            text = text.replace(name, other)
+        return json.loads(text)
+
+    def test_rungs_that_are_one_step_elsewhere_are_bracketed_with_their_gain(self):
+        for data, gains in ((sample(), ["2.41"]), (with_peers(sample()), ["2.41", "2.45"])):  # 41 / 17, 81 / 33
+            (ax,) = charts_ladder.draw_waterfall(read(self.grouped(data))).axes
+            (said,) = [text.get_text() for text in ax.texts if "fused kernels" in text.get_text()]
+            self.assertEqual(re.findall(r"×([\d.]+)", said), gains)
+            (bracket,) = [line for line in ax.lines if len(line.get_xdata()) == 4]
+            self.assertEqual([round(y) for y in bracket.get_ydata()], [1, 1, 2, 2])
+
+    def test_a_group_of_which_an_end_is_missing_has_no_bracket(self):
+        for data in (sample(), failing(self.grouped(sample()), "08_fused_elementwise", "oom", "")):
+            (ax,) = charts_ladder.draw_waterfall(read(data)).axes
+            self.assertEqual([line for line in ax.lines if len(line.get_xdata()) == 4], [])
+
+    def test_beside_the_peers_a_rung_of_a_group_names_the_one_that_stands_for_it(self):
+        data = self.grouped(everything())
+        data["variants"] = [item for item in data["variants"] if item["variant"] != "pytorch/07_fused_layernorm"]
+        variant(data, "07_fused_layernorm")["speedup_peers"] = []
+        ax = charts_ladder.draw_peers(read(data)).axes[0]
+        (said,) = [text.get_text() for text in ax.texts]
+        self.assertIn("08_fused_elementwise", said)
+
     def test_time_and_cycles_are_two_marks_that_differ_as_the_clock_does(self):
         (ax,) = charts_ladder.draw_cycles(read(with_energy(sample()))).axes
         of = {marker: [line.get_xdata()[0] for line in ax.lines if line.get_marker() == marker] for marker in "os"}

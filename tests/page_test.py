@@ -77,13 +77,13 @@ class Groups(unittest.TestCase):
         row_of["05_mixed_precision"].counterpart = results.Row("pytorch/05_mixed_precision", "ok", "", median_ms=140.0)
         row_of["08_fused_elementwise"].counterpart = results.Row("pytorch/08_fused_elementwise", "ok", "", median_ms=70.0)
         workload = results.Workload("gpt2", 16, 1024, rows=list(row_of.values()))
-        fused, = page.groups_of(workload)
+        fused, = results.groups_of(workload)
         self.assertEqual((fused.name, fused.gain, fused.gain_in_pytorch), ("fused kernels", 2.0, 2.0))
 
     def test_a_group_whose_end_failed_has_no_number(self):
         rows = [results.Row("05_mixed_precision", "ok", "", median_ms=100.0),
                 results.Row("08_fused_elementwise", "oom", "does not fit")]
-        self.assertEqual(page.groups_of(results.Workload("gpt2", 16, 1024, rows=rows)), [])
+        self.assertEqual(results.groups_of(results.Workload("gpt2", 16, 1024, rows=rows)), [])
 
 
 class Page(unittest.TestCase):
