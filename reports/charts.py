@@ -1,7 +1,9 @@
 """The charts of results, profiles and histories, each as SVG and PNG. One that there is nothing for is left out and says
 why."""
 
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,42 +18,92 @@ from layout import label_rows, left_of, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
-from results import GAINS, PEERS, Ablation, Gain, Results, Row, Workload
+from results import GAINS, PEERS, Ablation, Estimate, Gain, Results, Row, Workload
 
 
-# ---- step time by rung ---------------------------------------------------------------------------------------------
+# ---- step time and energy by rung ----------------------------------------------------------------------------------
 
 
-def outcome(row: Row, inches: float) -> str:
+@dataclass
+class Quantity:
+    """What is drawn of a step: the less of it, the better."""
+
+    unit: str
+    of: Callable[[Row], Estimate | None]
+    beside: Callable[[Row], str]  # what follows the number
+    unknown: Callable[[Row], str]  # why a rung that is ok has none
+
+
+TIME = Quantity("ms", lambda row: Estimate(row.median_ms, row.interval_ms) if row.ok else None,
+                lambda row: f"{row.speedup:.2f}×" if row.speedup is not None else "", lambda row: "")
+ENERGY = Quantity("J", lambda row: row.joules,
+                  lambda row: f"{style.number(row.tokens_per_joule.value)} tok/J" if row.tokens_per_joule else "",
+                  lambda row: f"no joules: {row.joules_unknown or 'not measured'}")
+
+
+def outcome(row: Row, quantity: Quantity, inches: float) -> str:
     """What stands at a bar's end; a reason is cut to the width."""
-    if not row.ok:
-        reason = f"{row.status}: {row.reason}" if row.reason else row.status
-        return shorten(reason, int(inches / style.text_width("x")), placeholder=" …")
-    speedup = f"   {row.speedup:.2f}×" if row.speedup is not None else ""
-    return f"{style.number(row.median_ms)} ms{speedup}"
+    if known := quantity.of(row):
+        return f"{style.number(known.value)} {quantity.unit}   {quantity.beside(row)}".rstrip()
+    reason = quantity.unknown(row) if row.ok else f"{row.status}: {row.reason}" if row.reason else row.status
+    return shorten(reason, int(inches / style.text_width("x")), placeholder=" …")
 
 
-def draw_bar(ax, y: float, row: Row, height: float, color: str) -> None:
-    """A median with the whisker of its interval."""
-    bar = ax.barh(y, row.median_ms, height=height, color=color)
-    between = f", {style.number(row.interval_ms[0])} to {style.number(row.interval_ms[1])}" if row.interval_ms else ""
-    style.tip(bar[0], f"{row.rung}: {style.number(row.median_ms)} ms{between}")
-    if row.interval_ms:
-        low, high = row.interval_ms
-        ax.errorbar(row.median_ms, y, xerr=[[row.median_ms - low], [high - row.median_ms]], color=style.INK,
+def draw_bar(ax, y: float, row: Row, quantity: Quantity, height: float, color: str) -> float:
+    """A bar with the whisker of its interval. Returns where it ends; of what isn't known there is none."""
+    if not (known := quantity.of(row)):
+        return 0.0
+    bar = ax.barh(y, known.value, height=height, color=color)
+    low, high = known.interval or (known.value, known.value)
+    between = f", {style.number(low)} to {style.number(high)}" if known.interval else ""
+    style.tip(bar[0], f"{row.rung}: {style.number(known.value)} {quantity.unit}{between}")
+    if known.interval:
+        ax.errorbar(known.value, y, xerr=[[known.value - low], [high - known.value]], color=style.INK,
                     elinewidth=1.1, capsize=3, capthick=1.1)
+    return high
 
 
-def draw_peers_legend(fig, workloads: list[Workload]) -> None:
+def draw_peers_legend(fig, workloads: list[Workload], quantity: Quantity) -> None:
     """Right of the title, which peers there are."""
     handles = []
-    if any(row.counterpart for workload in workloads for row in workload.rows):
+    if any(row.counterpart and quantity.of(row.counterpart) for workload in workloads for row in workload.rows):
         handles.append(Patch(color=style.PEER_BAR, label="PyTorch, same rung"))
-    for name in dict.fromkeys(peer.rung for workload in workloads for peer in workload.peers):
+    for name in dict.fromkeys(peer.rung for workload in workloads for peer in workload.peers if quantity.of(peer)):
         handles.append(Line2D([], [], **style.PEER_LINE, label=PEERS.get(name, name)))
     if handles:
         fig.legend(handles=handles, loc="upper right", ncols=len(handles), fontsize=9, handlelength=1.8,
                    bbox_to_anchor=(1 - 0.1 / style.WIDTH, 1))
+
+
+def draw_by_rung(data: Results, workloads: list[Workload], quantity: Quantity, title: str, note: str):
+    """A bar for each rung, a thin one below for PyTorch's same rung, a line across for llm.c."""
+    if data.backend == "cpu":
+        note += "  ·  reduced precisions emulated"
+    left = left_of(data.rungs)
+    beside = any(row.counterpart and quantity.of(row.counterpart) for workload in workloads for row in workload.rows)
+    pitch, above = (0.44, 0.14) if beside else (0.34, 0.0)  # of a row: its height in inches, how far up its bar is
+    fig, groups = panels(data, title, note, workloads, [[pitch * len(workload.rows) + 0.1] for workload in workloads],
+                         left)
+    draw_peers_legend(fig, workloads, quantity)
+    for (ax,), workload in zip(groups, workloads):
+        peers = [known.value for peer in workload.peers if (known := quantity.of(peer))]
+        for value in peers:
+            ax.axvline(value, **style.PEER_LINE)
+        limit = 1.1 * max(peers, default=0.0)
+        baselines = {row.baseline.against for row in workload.rows if row.baseline}
+        for y, row in enumerate(workload.rows):
+            end = draw_bar(ax, y - above, row, quantity, 0.5 if beside else 0.62,
+                           style.BASELINE_BAR if row.rung in baselines else style.BAR)
+            text = outcome(row, quantity, style.WIDTH - left)
+            ax.annotate(text, (end, y - above), xytext=(6, 0), textcoords="offset points", va="center_baseline",
+                        color=style.INK if end else style.MUTED, style="normal" if end else "italic",
+                        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+            limit = max(limit, end / (1 - (style.text_width(text) + 0.15) / (style.WIDTH - left)))
+            if row.counterpart:
+                limit = max(limit, 1.1 * draw_bar(ax, y + 0.25, row.counterpart, quantity, 0.2, style.PEER_BAR))
+        ax.set_xlim(0, limit)
+        label_rows(ax, [row.rung for row in workload.rows])
+    return fig, groups
 
 
 def draw_ladder(data: Results):
@@ -60,37 +112,20 @@ def draw_ladder(data: Results):
     workloads = data.ladders()
     if not workloads:
         return None
-    note = "×: speed-up against the baseline"
-    if data.backend == "cpu":
-        note += "  ·  reduced precisions emulated"
-    left = 0.3 + max(style.text_width(rung) for rung in data.rungs)
-    beside = any(row.counterpart for workload in workloads for row in workload.rows)
-    pitch, above = (0.44, 0.14) if beside else (0.34, 0.0)  # of a row: its height in inches, how far up its bar is
-    fig, groups = panels(data, "Step time, rung by rung", note, workloads,
-                         [[pitch * len(workload.rows) + 0.1] for workload in workloads], left)
-    draw_peers_legend(fig, workloads)
-    for (ax,), workload in zip(groups, workloads):
-        for peer in workload.peers:
-            ax.axvline(peer.median_ms, **style.PEER_LINE)
-        for y, row in enumerate(workload.rows):
-            end = 0.0
-            if row.ok:
-                end = row.interval_ms[1] if row.interval_ms else row.median_ms
-                draw_bar(ax, y - above, row, 0.5 if beside else 0.62, style.BAR if y else style.BASELINE_BAR)
-            if row.counterpart:
-                draw_bar(ax, y + 0.25, row.counterpart, 0.2, style.PEER_BAR)
-            ax.annotate(outcome(row, style.WIDTH - left), (end, y - above), xytext=(6, 0),
-                        textcoords="offset points", va="center_baseline",
-                        color=style.INK if row.ok else style.MUTED, style="normal" if row.ok else "italic",
-                        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
-        drawn = [row for rung in workload.rows for row in (rung, rung.counterpart) if row and row.ok] + workload.peers
-        slowest = max(row.interval_ms[1] if row.interval_ms else row.median_ms for row in drawn)
-        ax.set_xlim(0, 1.22 * slowest)
-        ax.set_ylim(len(workload.rows) - 0.5, -0.5)
-        ax.set_yticks(range(len(workload.rows)), [row.rung for row in workload.rows])
-        ax.tick_params(axis="y", length=0)
-        ax.grid(axis="y", visible=False)
+    fig, groups = draw_by_rung(data, workloads, TIME, "Step time, rung by rung", "×: speed-up against the baseline")
     groups[-1][-1].set_xlabel(f"median step time in ms, with its {data.interval_name} over rounds")
+    return fig
+
+
+def draw_energy(data: Results):
+    """Joules that a step takes, by the device's own energy counter, and the tokens it trains on for each. PyTorch's
+    same rung is a thin bar below, llm.c a line across; a rung whose steps were too short to tell says so."""
+    workloads = data.knowing(lambda row: row.joules is not None)
+    if not workloads:
+        return "no run knows its joules: the device must count them, and timed steps take 2 s or more"
+    fig, groups = draw_by_rung(data, workloads, ENERGY, "Energy of a step, rung by rung", "tok/J: tokens a joule")
+    ranged = any(row.joules and row.joules.interval for workload in workloads for row in workload.rows)
+    groups[-1][-1].set_xlabel("joules a step" + (f", with their {data.interval_name} over rounds" if ranged else ""))
     return fig
 
 
@@ -253,11 +288,11 @@ def draw_ablation(data: Results):
 
 # A chart takes results and returns a figure, or what is missing for it; its docstring is the caption on the page, which
 # shows them in this order.
-CHARTS = {"ladder": draw_ladder, **charts_ladder.CHARTS, "ablation": draw_ablation, **charts_sweep.CHARTS,
-          **charts_profile.CHARTS, "steps": draw_steps, "loss": draw_loss, **history.CHARTS}
+CHARTS = {"ladder": draw_ladder, **charts_ladder.CHARTS, "energy": draw_energy, "ablation": draw_ablation,
+          **charts_sweep.CHARTS, **charts_profile.CHARTS, "steps": draw_steps, "loss": draw_loss, **history.CHARTS}
 
-# Those that hold no milliseconds or bytes, which of several devices are not compared.
-ACROSS_DEVICES = {"waterfall", "mfu", "peers", "ablation", "loss"}
+# Those that hold no milliseconds, joules or bytes, which of several devices are not compared.
+ACROSS_DEVICES = {"waterfall", "cycles", "mfu", "peers", "ablation", "loss"}
 
 
 def write_chart(name: str, data: Results, out: Path) -> list[Path] | str:

@@ -1,14 +1,12 @@
 """Charts of the ladder beside its step times: where the speed-up comes from, memory, MFU, and the peers."""
 
-from dataclasses import replace
-
 import style
 from charts_profile import ceilings
 from layout import label_rows, left_of, legend_right, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
-from results import GIB, PEERS, Memory, Results, Row
+from results import GIB, PEERS, Memory, Results, Row, Workload, groups_of
 
 # Parts of the arena, by what their names begin with; in the order in which they are stacked.
 PARTS = {
@@ -41,16 +39,31 @@ def _why(row: Row) -> str:
     return "not measured" if row.ok else row.status
 
 
+def _bracket_groups(ax, workload: Workload) -> None:
+    """Right of the rungs that are one step elsewhere: what they gain together, and what PyTorch gains there."""
+    for group in groups_of(workload):
+        first, last = workload.rows.index(group.rows[0]) - 0.3, workload.rows.index(group.after) + 0.3
+        ax.plot([0.985, 1, 1, 0.985], [first, first, last, last], color=style.MUTED, linewidth=0.8, clip_on=False,
+                transform=ax.get_yaxis_transform())
+        text = f"{group.name}\n×{group.gain:.2f}"
+        if group.gain_in_pytorch:
+            text += f"\nPyTorch ×{group.gain_in_pytorch:.2f}"
+        ax.annotate(text, (1, (first + last) / 2), xycoords=ax.get_yaxis_transform(), xytext=(7, 0),
+                    textcoords="offset points", va="center", fontsize=8.5, linespacing=1.4, annotation_clip=False)
+
+
 def draw_waterfall(data: Results):
     """Where the speed-up comes from: each rung multiplies what the rungs below it reached. The axis is logarithmic, so
-    equal lengths are equal gains; a rung that costs time is orange and hatched."""
+    equal lengths are equal gains; a rung that costs time is orange and hatched. A bracket joins rungs that published
+    tables, and PyTorch, have as one step."""
     workloads = [workload for workload in data.ladders() if any(row.speedup for row in workload.rows)]
     if not workloads:
         return "no rung was measured together with the baseline"
     left = left_of(data.rungs)
     fig, groups = panels(data, "Where the speed-up comes from", "bar: gain over the rung before  ·  logarithmic",
-                         workloads, _heights(workloads), left)
+                         workloads, _heights(workloads), left, 1.35 if any(map(groups_of, workloads)) else 0.3)
     for (ax,), workload in zip(groups, workloads):
+        _bracket_groups(ax, workload)
         reached = 1.0
         for y, row in enumerate(workload.rows):
             if row.ok and y == 0:
@@ -73,10 +86,69 @@ def draw_waterfall(data: Results):
         ax.set_xscale("log")
         style.log_axis(ax.xaxis)
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
-        ax.set_xlim(0.92 * min(1.0, *(row.speedup or 1.0 for row in workload.rows)), max(top**1.26, 1.3 * top))
+        ax.set_xlim(0.92 * min(1.0, *(row.speedup or 1.0 for row in workload.rows)), max(top**1.3, 1.3 * top))
         label_rows(ax, [row.rung for row in workload.rows])
     groups[-1][-1].set_xlabel("speed-up against the baseline")
     return fig
+
+
+_TIME_MARK = {"marker": "o", "markersize": 5, "color": style.BAR, "linestyle": "none", "zorder": 5}
+_CYCLES_MARK = {"marker": "s", "markersize": 9, "color": "white", "markeredgecolor": "#D55E00", "markeredgewidth": 1.5,
+                "linestyle": "none", "zorder": 4}
+
+
+def draw_cycles(data: Results):
+    """How many times less time a step takes than the rung before's, and how many times fewer cycles of the card's
+    clock, by their medians; the axis is logarithmic. Where both are the same, so was the clock. A square further right:
+    the clock fell, and hides that much of the gain; further left: it rose, and adds that much. More cycles at a higher
+    clock aren't always slower: memory doesn't tick along."""
+    workloads = [workload for workload in data.ladders() if any(row.cycles for row in workload.rows)]
+    if not workloads:
+        return "no run counted its cycles: CUDA devices do"
+    fig, groups = panels(data, "Time and cycles", "gain over the rung before  ·  logarithmic", workloads,
+                         _heights(workloads), left_of(data.rungs), 2.7)
+    fig.legend(handles=[Line2D([], [], **_TIME_MARK, label="time"), Line2D([], [], **_CYCLES_MARK, label="cycles")],
+               loc="upper right", ncols=2, fontsize=9, handlelength=1.2, bbox_to_anchor=(1 - 0.1 / style.WIDTH, 1))
+    for (ax,), workload in zip(groups, workloads):
+        ax.axvline(1.0, color=style.INK, linewidth=1.0)
+        _columns(ax, -0.75, ("time", "cycles", "clock", ""), style.MUTED)
+        shown = [1.0]
+        for y, row in enumerate(workload.rows):
+            if not row.ok or (row.previous is None and y):
+                _failure(ax, 1.0, y, _why(row))
+                continue
+            clock = f"{row.clock_mhz:.0f} MHz" if row.cycles else "no cycles"
+            if row.previous is None:
+                _columns(ax, y, ("", "", clock, ""))
+                continue
+            before = workload.find(row.previous.against)
+            time = before.median_ms / row.median_ms if before else row.previous.value
+            texts = [f"×{time:.2f}", "", clock, ""]
+            if row.cycles and before and before.cycles:
+                cycles = before.cycles.value / row.cycles.value
+                texts[1], texts[3] = f"×{cycles:.2f}", f"{100 * (time / cycles - 1):+.1f} %".replace("-", "−")
+                ax.plot([time, cycles], [y, y], color=style.BASELINE_BAR, linewidth=2.5)
+                (mark,) = ax.plot(cycles, y, **_CYCLES_MARK)
+                style.tip(mark, f"{row.rung}: {cycles:.3f} times fewer cycles than {before.rung}")
+                shown.append(cycles)
+            (mark,) = ax.plot(time, y, **_TIME_MARK)
+            style.tip(mark, f"{row.rung}: {time:.3f} times less time than {row.previous.against}")
+            shown.append(time)
+            _columns(ax, y, texts)
+        ax.set_xscale("log")
+        style.log_axis(ax.xaxis, (1, 1.2, 1.5, 2, 3, 5, 7))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+        ax.set_xlim(0.96 * min(shown), max(1.25, 1.05 * max(shown)))
+        label_rows(ax, [row.rung for row in workload.rows])
+    groups[-1][-1].set_xlabel("times less than the rung before")
+    return fig
+
+
+def _columns(ax, y: float, texts, color: str = style.INK) -> None:
+    """Right of a row its numbers, each in its column."""
+    for place, text in zip((41, 83, 139, 185), texts):
+        ax.annotate(text, (1, y), xycoords=ax.get_yaxis_transform(), xytext=(place, 0), textcoords="offset points",
+                    ha="right", va="center_baseline", color=color, fontsize=9, annotation_clip=False)
 
 
 def parts_of(memory: Memory) -> dict[str, int]:
@@ -193,13 +265,11 @@ def draw_mfu(data: Results):
 
 def draw_peers(data: Results):
     """How many times faster each rung is than its counterpart in PyTorch, and than llm.c, in the same rounds, with the
-    interval over rounds; and how many times less memory it takes than PyTorch's. Right of 1 is ours."""
-    workloads = [workload for workload in data.workloads if any(row.peers for row in workload.rows)]
+    interval over rounds; and how many times less memory it takes than PyTorch's. Right of 1 is ours. Rungs that are one
+    step in PyTorch have their marks at the last of them."""
+    workloads = data.knowing(lambda row: bool(row.peers))
     if not workloads:
         return "no peer was measured: `stepladder run --peer pytorch` measures PyTorch beside the rungs"
-    several = len({workload.file for workload in workloads}) > 1
-    workloads = [replace(workload, rows=workload.rows if workload.main else [row for row in workload.rows if row.peers],
-                         label=workload.label or (workload.file if several else "")) for workload in workloads]
     fig, groups = panels(data, "Beside the peers", "right of 1: ours is faster, or smaller", workloads,
                          _heights(workloads, 0.4), left_of(data.rungs), 1.75)
     looks = {"pytorch": ("o", style.BAR, -0.16), "llmc": ("^", "#D55E00", 0.0), "memory": ("s", "#009E73", 0.2)}
@@ -207,12 +277,15 @@ def draw_peers(data: Results):
     shown = set()
     for (ax,), workload in zip(groups, workloads):
         ax.axvline(1.0, color=style.INK, linewidth=1.0)
+        part_of = {row.rung: group.after.rung for group in groups_of(workload) if group.gain_in_pytorch
+                   for row in group.rows}
         for y, row in enumerate(workload.rows):
             points = [(ratio.against.split("/")[0], ratio.value, ratio.interval) for ratio in row.peers]
             if row.memory and row.counterpart and row.counterpart.memory:
                 points.append(("memory", row.counterpart.memory.live / row.memory.live, None))
             if not points:
-                _failure(ax, 1.0, y, "no counterpart" if row.ok else row.status)
+                alone = f"part of {part_of[row.rung]}" if row.rung in part_of else "no counterpart"
+                _failure(ax, 1.0, y, alone if row.ok else row.status)
             for name, value, interval in points:
                 marker, color, shift = looks.get(name, looks["llmc"])
                 ax.plot([1.0, value], [y + shift] * 2, color=color, linewidth=1.0, alpha=0.5)
@@ -238,4 +311,5 @@ def draw_peers(data: Results):
     return fig
 
 
-CHARTS = {"waterfall": draw_waterfall, "peers": draw_peers, "memory": draw_memory, "mfu": draw_mfu}
+CHARTS = {"waterfall": draw_waterfall, "cycles": draw_cycles, "peers": draw_peers, "memory": draw_memory,
+          "mfu": draw_mfu}

@@ -12,8 +12,8 @@ import sources
 from markupsafe import Markup
 from published import figures
 from profiles import Profile
-from results import (GAINS, GIB, PEERS, Gain, Ratio, Results, ResultsError, Row, Workload, interval_name, plain,
-                     together)
+from results import (GAINS, GIB, PEERS, Estimate, Gain, Ratio, Results, ResultsError, Row, Workload, groups_of,
+                     interval_name, plain, together)
 
 TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent / "page"), autoescape=True,
                                trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
@@ -83,6 +83,17 @@ def _status(row: Row) -> Cell:
     return Cell(status, row.reason, key=status, kind="bad")
 
 
+def _measured(estimate: Estimate | None, scale: float = 1.0) -> Cell:
+    if estimate is None:
+        return Cell()
+    between = tuple(scale * end for end in estimate.interval) if estimate.interval else None
+    return _number(scale * estimate.value, hint=_between(between))
+
+
+def _joules(row: Row) -> Cell:
+    return _measured(row.joules) if row.joules else Cell(hint=row.joules_unknown)
+
+
 def _memory(row: Row) -> Cell:
     if not row.memory:
         return Cell()
@@ -123,6 +134,10 @@ def _columns(workload: Workload, rows: list[Row], ratios_only: bool) -> list[Col
                        _times(row, row.against(peer)))]
     columns += [
         Column("MFU %", "model FLOPs utilisation by nanoGPT's formula", _percent),
+        Column("Mcycles", "millions of cycles that an SM's clock counted in a step", lambda row:
+               _measured(row.cycles, 1e-6), absolute=True),
+        Column("J/step", "joules of a step, all devices together", _joules, absolute=True),
+        Column("tok/J", "tokens a joule", lambda row: _measured(row.tokens_per_joule), absolute=True),
         Column("GiB", "live memory at its peak", _memory, absolute=True),
         Column("first ms", "the first step, compiling and searching included", lambda row: _number(row.first_step_ms),
                absolute=True),
@@ -313,30 +328,6 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
         published=published.reproduce(results, profiles), dark_css=Markup(dark_css), figures=figures)
 
 
-@dataclass
-class Group:
-    """Several rungs taken as one step, from the rung before them to their last."""
-
-    name: str
-    before: Row
-    after: Row
-
-    @property
-    def gain(self) -> float:
-        return self.before.median_ms / self.after.median_ms
-
-    @property
-    def gain_in_pytorch(self) -> float | None:
-        before, after = self.before.counterpart, self.after.counterpart
-        return before.median_ms / after.median_ms if before and after else None
-
-
-def groups_of(workload: Workload) -> list[Group]:
-    ends = {name: (workload.find(before), workload.find(after)) for name, (before, after) in sources.groups().items()}
-    return [Group(name, before, after) for name, (before, after) in ends.items()
-            if before and after and before.ok and after.ok]
-
-
 def _groups(workload: Workload) -> dict | None:
     """Groups of rungs, as published tables have them."""
     rows = [[Cell(group.name, f"{group.before.rung} to {group.after.rung}", key=group.name, kind="text"),
@@ -401,4 +392,5 @@ def renew(text: str, path: Path, results: list[Results]) -> str:
     return head + _MARKS[0] + _MARKDOWN.get_template("tables.md").render(
         main=results[0], protocol=_protocol(results[0]), ladder=ladder, beside=beside,
         groups=groups_of(ladder) if ladder else [],
-        ablations=[row for one in here for row in one.ablations], gains=GAINS, peers=PEERS, GIB=GIB) + _MARKS[1] + tail
+        ablations=[row for one in here for row in one.ablations], gains=GAINS, peers=PEERS, GIB=GIB,
+        figures=figures) + _MARKS[1] + tail

@@ -19,8 +19,8 @@ from results import Results, ResultsError
 
 COLUMNS = ("file", "device", "backend", "model", "B", "T", "variant", "peer", "status", "reason", "rounds",
            "median_step_ms", "median_step_ms_lo", "median_step_ms_hi", "tokens_per_second", "speedup_previous",
-           "speedup_baseline", "mfu_nanogpt", "mfu_llmc", "live_peak_bytes", "reserved_peak_bytes",
-           "process_peak_bytes", "first_step_ms", "startup_ms", "final_loss", "val_loss")
+           "speedup_baseline", "mfu_nanogpt", "mfu_llmc", "cycles", "joules", "tokens_per_joule", "live_peak_bytes",
+           "reserved_peak_bytes", "process_peak_bytes", "first_step_ms", "startup_ms", "final_loss", "val_loss")
 
 LACKING = f"! no {{}}: {sys.executable} has no {{}}; install python3-{{}}, or name another Python in STEPLADDER_PYTHON"
 
@@ -39,7 +39,8 @@ def write_csv(measured: list[Results], path: Path) -> None:
                     one.name, workload.device, one.backend, workload.model, workload.B, workload.T, row.rung,
                     row.peer, row.status, row.reason, len(row.rounds), row.median_ms if row.ok else None, low, high,
                     row.tokens_per_second, row.previous and row.previous.value, row.speedup, row.mfu_nanogpt,
-                    row.mfu_llmc, *((memory.live, memory.reserved, memory.process) if memory else (None,) * 3),
+                    row.mfu_llmc, *(known and known.value for known in (row.cycles, row.joules, row.tokens_per_joule)),
+                    *((memory.live, memory.reserved, memory.process) if memory else (None,) * 3),
                     row.first_step_ms, row.startup_ms, row.final_loss, row.val_loss))
     replace(path, file.getvalue().encode())
 

@@ -1,11 +1,12 @@
 """What the charts and the page need of results files. Rows may lack what they can do without."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
+import sources
 from schema import ResultsError, kind_of, load, named, plain
 
 PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
@@ -19,6 +20,14 @@ def interval_name(rounds: int) -> str:
     if rounds < 2:
         return "interval"
     return "95 % interval" if rounds >= 6 else f"range ({100 * (1 - 2.0 ** (1 - rounds)):.0f} %)"
+
+
+@dataclass
+class Estimate:
+    """A median over rounds, with its interval."""
+
+    value: float
+    interval: tuple[float, float] | None = None
 
 
 @dataclass
@@ -62,6 +71,10 @@ class Row:
     peers: list[Ratio] = field(default_factory=list)
     mfu_nanogpt: float | None = None  # a fraction
     mfu_llmc: float | None = None
+    cycles: Estimate | None = None  # of a step, by an SM's own clock
+    joules: Estimate | None = None  # of a step, all devices together
+    joules_unknown: str = ""  # why a run has none
+    tokens_per_joule: Estimate | None = None
     memory: Memory | None = None
     final_loss: float | None = None
     val_loss: float | None = None
@@ -78,6 +91,11 @@ class Row:
     def speedup(self) -> float | None:
         """Against the baseline."""
         return self.baseline.value if self.baseline else None
+
+    @property
+    def clock_mhz(self) -> float | None:
+        """The SMs' mean clock in a step."""
+        return self.cycles.value / self.median_ms / 1e3 if self.cycles else None
 
     def against(self, peer: str) -> Ratio | None:
         """How many times faster than `peer`'s counterpart."""
@@ -118,6 +136,38 @@ class Workload:
 
     def find(self, rung: str) -> Row | None:
         return next((row for row in self.rows + self.all_peers if row.rung == rung), None)
+
+
+@dataclass
+class Group:
+    """Several rungs taken as one step, from the rung before them to their last."""
+
+    name: str
+    before: Row
+    rows: list[Row]  # its rungs that took part
+
+    @property
+    def after(self) -> Row:
+        return self.rows[-1]
+
+    @property
+    def gain(self) -> float:
+        return self.before.median_ms / self.after.median_ms
+
+    @property
+    def gain_in_pytorch(self) -> float | None:
+        before, after = self.before.counterpart, self.after.counterpart
+        return before.median_ms / after.median_ms if before and after else None
+
+
+def groups_of(workload: Workload) -> list[Group]:
+    """Those whose two ends were measured."""
+    groups = []
+    for name, (before, *rungs) in sources.groups().items():
+        start, rows = workload.find(before), [row for rung in rungs if (row := workload.find(rung))]
+        if start and start.ok and rows and rows[-1].rung == rungs[-1] and rows[-1].ok:
+            groups.append(Group(name, start, rows))
+    return groups
 
 
 GAINS = {"ladder": "ladder gain", "without": "leave-one-out", "only": "only-one"}
@@ -206,6 +256,14 @@ class Results:
         none, on several."""
         main = [workload for workload in self.workloads if workload.main and any(row.ok for row in workload.rows)]
         return [workload for workload in main if workload.devices == 1] or main
+
+    def knowing(self, known: Callable[[Row], bool]) -> list[Workload]:
+        """Those with a row of which something is known; where they aren't of the main results, with such rows alone.
+        Labelled by file where there are several."""
+        found = [workload for workload in self.workloads if any(map(known, workload.rows))]
+        several = len({workload.file for workload in found}) > 1
+        return [replace(workload, rows=workload.rows if workload.main else list(filter(known, workload.rows)),
+                        label=workload.label or (workload.file if several else "")) for workload in found]
 
     def longest(self) -> list[Workload]:
         """Of each device those with the longest runs of two rungs or more; where the baseline isn't among them, before
@@ -315,6 +373,8 @@ def _row(variant: dict, runs: list[dict]) -> Row:
     row.disturbance = variant["disturbance"] if variant.get("disturbed") else ""
     row.counted = variant["rounds"] - (0 if row.disturbance else variant.get("disturbed_rounds", 0))
     row.source_hash = runs[-1]["source_hash"] if runs else ""
+    row.joules_unknown = next((plain(run["summary"]["joules_unknown"], 200) for run in runs
+                               if run["summary"] and "joules_unknown" in run["summary"]), "")
     if not row.ok:
         return row
     row.median_ms, row.interval_ms = _estimate(variant["median_step_ms"], "value", row.rung)
@@ -322,6 +382,9 @@ def _row(variant: dict, runs: list[dict]) -> Row:
     row.peers = [_ratio(speedup) for speedup in variant.get("speedup_peers", [])]
     if "tokens_per_second" in variant:
         row.tokens_per_second = variant["tokens_per_second"]["value"]
+    for name in ("cycles", "joules", "tokens_per_joule"):
+        if name in variant:
+            setattr(row, name, Estimate(*_estimate(variant[name], "value", row.rung)))
     for name in ("first_step_ms", "startup_ms", "mfu_nanogpt", "mfu_llmc", "final_loss", "val_loss"):
         setattr(row, name, variant.get(name))
     if memory := variant.get("memory_bytes"):

@@ -33,13 +33,13 @@ def file_of(rung: str) -> Path:
     return ROOT / "variants" / ("beside" if row.get("beside") else "") / f"{row.get('trainer', rung)}.cpp"
 
 
-def groups() -> dict[str, tuple[str, str]]:
-    """By name what published tables have as one step: the rung before its first rung, and its last."""
-    ends: dict[str, tuple[str, str]] = {}
+def groups() -> dict[str, list[str]]:
+    """By name what published tables have as one step: the rung before its first rung, then its rungs."""
+    names: dict[str, list[str]] = {}
     for rung in LADDER.values():
         if name := rung.get("group"):
-            ends[name] = (ends.get(name, (rung["parent"],))[0], rung["name"])
-    return ends
+            names.setdefault(name, [rung["parent"]]).append(rung["name"])
+    return names
 
 
 def diff(rung: str) -> Diff | None:

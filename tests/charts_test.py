@@ -79,9 +79,28 @@ def with_peers(data):
     return data
 
 
+def with_energy(data):
+    """`data` with cycles of its rungs, at 2 GHz but 02_tf32's at 1.5, and with joules of all, at 500 W."""
+    for item in data["variants"]:
+        ms = item["median_step_ms"]["value"]
+        item["joules"] = {"value": ms / 2, "lo": ms / 2 - 0.1, "hi": ms / 2 + 0.1}
+        item["tokens_per_joule"] = {"value": 512 / ms, "lo": None, "hi": None}
+        if "peer" not in item:
+            item["cycles"] = {"value": ms * (1.5e6 if item["variant"] == "02_tf32" else 2e6), "lo": None, "hi": None}
+    for (before, ms), (rung, less) in zip(RUNGS.items(), [*RUNGS.items()][1:]):
+        variant(data, rung)["speedup_previous"] = {"ratio": (ms + 1) / (less + 1), "lo": None, "hi": None,
+                                                   "against": before}
+    return data
+
+
+def variant(data, name):
+    return next(item for item in data["variants"] if item["variant"] == name)
+
+
 def everything():
-    """Results that every chart has something of: peers, memory by name, MFU, two batches, two numbers of devices."""
-    data = with_peers(sample())
+    """Results that every chart has something of: peers, energy and cycles, memory by name, MFU, two batches, two
+    numbers of devices."""
+    data = with_energy(with_peers(sample()))
     for item in data["variants"]:
         ms = item["median_step_ms"]["value"]
         item.update(tokens_per_second={"value": 4 * 64e3 / ms, "lo": None, "hi": None}, mfu_nanogpt=8 / ms,
@@ -279,6 +298,45 @@ class Ladder(unittest.TestCase):
                          ["gpt2-tiny, B = 16, T = 64", "gpt2-tiny, B = 64, T = 64"])
 
 
+class Energy(unittest.TestCase):
+    def test_joules_are_bars_with_the_peers_beside_them(self):
+        (ax,) = charts.draw_energy(read(with_energy(with_peers(sample())))).axes
+        self.assertEqual([bar.get_width() for bar in ax.patches], [20.5, 40.5, 19.5, 38.5, 8.5, 16.5])
+        whiskers = [tuple(path.vertices[:, 0]) for bars in ax.collections for path in bars.get_paths()]
+        self.assertIn((8.4, 8.6), whiskers)
+        self.assertEqual(list(ax.lines[0].get_xdata()), [10.5, 10.5])
+        self.assertEqual(ax.texts[-1].get_text(), "8.50 J   30.1 tok/J")
+
+    def test_a_rung_without_joules_says_why_and_has_no_bar(self):
+        data = with_energy(sample())
+        del variant(data, "02_tf32")["joules"]
+        for item in data["runs"]:
+            item["summary"]["joules_unknown"] = "steps too short"
+        (ax,) = charts.draw_energy(read(data)).axes
+        self.assertEqual(len(ax.patches), 2)
+        self.assertIn("steps too short", ax.texts[-1].get_text())
+
+    def test_another_file_s_joules_have_a_panel_with_no_rung_that_lacks_them(self):
+        short, longer = sample(), with_energy(sample())
+        del variant(longer, "01_causal_mask")["joules"]
+        figure = charts.draw_energy(results.together([read(short), read(longer)]))
+        (ax,) = figure.axes
+        self.assertEqual([label.get_text() for label in ax.get_yticklabels()], ["00_fp32_baseline", "02_tf32"])
+
+    def test_what_a_bar_says_is_within_the_chart(self):
+        figure = charts.draw_energy(read(with_energy(sample())))
+        figure.canvas.draw()
+        ends = [text.get_window_extent().x1 for text in figure.axes[0].texts]
+        self.assertLess(max(ends), figure.bbox.x1)
+
+    def test_joules_outside_their_interval_are_refused(self):
+        data = with_energy(sample())
+        variant(data, "02_tf32")["joules"]["lo"] = 9.0
+        status, errors, _ = draw(json.dumps(data))
+        self.assertEqual((status, errors.count("\n")), (2, 1))
+        self.assertIn("02_tf32", errors)
+
+
 class BesideTheLadder(unittest.TestCase):
     def test_the_waterfall_multiplies_up_to_each_speed_up(self):
         (ax,) = charts_ladder.draw_waterfall(read(sample())).axes
@@ -293,6 +351,53 @@ class BesideTheLadder(unittest.TestCase):
         data["variants"][2]["speedup_baseline"]["ratio"] = 1.01
         (ax,) = charts_ladder.draw_waterfall(read(data)).axes
         self.assertEqual([bar.get_hatch() for bar in ax.patches], ["", "//"])
+
+    GROUPED = {"00_fp32_baseline": "05_mixed_precision", "01_causal_mask": "07_fused_layernorm",
+               "02_tf32": "08_fused_elementwise"}
+
+    def grouped(self, data):
+        """`data`, of rungs of which the last two are one step elsewhere."""
+        text = json.dumps(data)
+        for name, other in self.GROUPED.items():
+            text = text.replace(name, other)
+        return json.loads(text)
+
+    def test_rungs_that_are_one_step_elsewhere_are_bracketed_with_their_gain(self):
+        for data, gains in ((sample(), ["2.41"]), (with_peers(sample()), ["2.41", "2.45"])):  # 41 / 17, 81 / 33
+            (ax,) = charts_ladder.draw_waterfall(read(self.grouped(data))).axes
+            (said,) = [text.get_text() for text in ax.texts if "fused kernels" in text.get_text()]
+            self.assertEqual(re.findall(r"×([\d.]+)", said), gains)
+            (bracket,) = [line for line in ax.lines if len(line.get_xdata()) == 4]
+            self.assertEqual([round(y) for y in bracket.get_ydata()], [1, 1, 2, 2])
+
+    def test_a_group_of_which_an_end_is_missing_has_no_bracket(self):
+        for data in (sample(), failing(self.grouped(sample()), "08_fused_elementwise", "oom", "")):
+            (ax,) = charts_ladder.draw_waterfall(read(data)).axes
+            self.assertEqual([line for line in ax.lines if len(line.get_xdata()) == 4], [])
+
+    def test_beside_the_peers_a_rung_of_a_group_names_the_one_that_stands_for_it(self):
+        data = self.grouped(everything())
+        data["variants"] = [item for item in data["variants"] if item["variant"] != "pytorch/07_fused_layernorm"]
+        variant(data, "07_fused_layernorm")["speedup_peers"] = []
+        ax = charts_ladder.draw_peers(read(data)).axes[0]
+        (said,) = [text.get_text() for text in ax.texts]
+        self.assertIn("08_fused_elementwise", said)
+
+    def test_time_and_cycles_are_two_marks_that_differ_as_the_clock_does(self):
+        (ax,) = charts_ladder.draw_cycles(read(with_energy(sample()))).axes
+        of = {marker: [line.get_xdata()[0] for line in ax.lines if line.get_marker() == marker] for marker in "os"}
+        for mark, expected in (("o", (41 / 39, 39 / 17)), ("s", (41 / 39, 39 / 17 / 0.75))):
+            for value, gain_over_previous in zip(of[mark], expected, strict=True):
+                self.assertAlmostEqual(value, gain_over_previous)
+        said = [text.get_text() for text in ax.texts]
+        for text in ("×2.29", "×3.06", "1500 MHz", "−25.0 %"):
+            self.assertIn(text, said)
+
+    def test_a_rung_without_cycles_has_its_time_alone(self):
+        data = with_energy(sample())
+        del variant(data, "01_causal_mask")["cycles"]
+        (ax,) = charts_ladder.draw_cycles(read(data)).axes
+        self.assertEqual([[line.get_marker() for line in ax.lines].count(marker) for marker in "os"], [2, 0])
 
     def test_the_parts_of_memory_sum_to_the_arena(self):
         data = read(everything())
@@ -356,7 +461,8 @@ class BesideTheLadder(unittest.TestCase):
     def test_what_is_missing_is_said(self):
         data = read(sample())
         for draw_it, word in ((charts_ladder.draw_memory, "memory"), (charts_ladder.draw_mfu, "peak"),
-                              (charts_ladder.draw_peers, "--peer"), (charts_sweep.draw_batch, "--batch"),
+                              (charts_ladder.draw_peers, "--peer"), (charts_ladder.draw_cycles, "cycles"),
+                              (charts.draw_energy, "joules"), (charts_sweep.draw_batch, "--batch"),
                               (charts_sweep.draw_scaling, "devices"), (charts.draw_ablation, "ablate"),
                               (charts_profile.draw_dtype, "stepladder profile"),
                               (charts_profile.draw_gap, "stepladder profile"), (history.draw_history, "history")):

@@ -23,7 +23,7 @@ try:
     import results
     import schema
     from browser import Browser, find
-    from charts_test import RUNGS, everything, failing, profile, run, sample, with_peers
+    from charts_test import RUNGS, everything, failing, profile, run, sample, with_energy, with_peers
 except ModuleNotFoundError as missing:
     raise unittest.SkipTest(f"no {missing.name}: the page's Python packages are not installed") from None
 
@@ -77,13 +77,13 @@ class Groups(unittest.TestCase):
         row_of["05_mixed_precision"].counterpart = results.Row("pytorch/05_mixed_precision", "ok", "", median_ms=140.0)
         row_of["08_fused_elementwise"].counterpart = results.Row("pytorch/08_fused_elementwise", "ok", "", median_ms=70.0)
         workload = results.Workload("gpt2", 16, 1024, rows=list(row_of.values()))
-        fused, = page.groups_of(workload)
+        fused, = results.groups_of(workload)
         self.assertEqual((fused.name, fused.gain, fused.gain_in_pytorch), ("fused kernels", 2.0, 2.0))
 
     def test_a_group_whose_end_failed_has_no_number(self):
         rows = [results.Row("05_mixed_precision", "ok", "", median_ms=100.0),
                 results.Row("08_fused_elementwise", "oom", "does not fit")]
-        self.assertEqual(page.groups_of(results.Workload("gpt2", 16, 1024, rows=rows)), [])
+        self.assertEqual(results.groups_of(results.Workload("gpt2", 16, 1024, rows=rows)), [])
 
 
 class Page(unittest.TestCase):
@@ -121,6 +121,21 @@ class Page(unittest.TestCase):
         self.assertIn(("details", {"id": "diff-02_tf32"}), tags.tags)
         self.assertIn("+  const Precision precision = Precision::tf32;", tags.text)
 
+    def test_energy_and_cycles_are_columns_where_a_row_knows_them(self):
+        def tables(data):
+            html = page_of(data)
+            return Tags(html[html.index('id="ladder"'):html.index('id="charts"')]).text
+
+        self.assertNotRegex(tables(sample()), "J/step|tok/J|Mcycles")
+        one = with_energy(with_peers(sample()))
+        for item in one["variants"]:
+            if item["variant"] != "02_tf32":
+                del item["joules"], item["tokens_per_joule"]
+        text = tables(one)
+        for known in ("J/step", "8.500", "tok/J", "30.12", "Mcycles", "25.50"):
+            self.assertIn(known, text)
+        self.assertNotRegex(text[text.index("Peers"):], "J/step|tok/J|Mcycles")
+
     def test_a_failed_rung_has_its_reason_and_no_number(self):
         html = page_of(failing(sample(), "02_tf32", "unsupported", "needs sm_80"))
         row = html[html.index('data-key="02_tf32"'):]
@@ -154,17 +169,18 @@ class Page(unittest.TestCase):
         ladder = html[html.index("<main>"):html.index('id="charts"')]
         self.assertIn("Tesla T4", ladder)
         self.assertIn("2.50×", ladder)
-        self.assertNotRegex(Tags(ladder).text, r"\d ms|GiB|tok/s|17\.0")
-        for absolute in ("ladder", "memory", "steps", "batch", "dtype", "phases", "gap", "history"):
+        self.assertNotRegex(Tags(ladder).text, r"\d ms|GiB|tok/s|J/step|tok/J|Mcycles|17\.0")
+        for absolute in ("ladder", "memory", "energy", "steps", "batch", "dtype", "phases", "gap", "history"):
             self.assertIn(f"<li>{absolute}: several devices", html)
 
     def test_one_row_a_rung_and_peer_goes_into_the_csv(self):
         with tempfile.TemporaryDirectory() as folder:
-            _, _, out = write(folder, failing(with_peers(sample()), "02_tf32", "oom", 'wants "90, has 80'))
+            _, _, out = write(folder, failing(with_energy(with_peers(sample())), "02_tf32", "oom", 'wants "90, has 80'))
             with (out / "results.csv").open(newline="") as file:
                 rows = {row["variant"]: row for row in csv.DictReader(file)}
         self.assertEqual(len(rows), 7)
-        self.assertEqual(rows["01_causal_mask"]["median_step_ms"], "39.0")
+        self.assertEqual([rows["01_causal_mask"][name] for name in ("median_step_ms", "cycles", "joules")],
+                         ["39.0", "78000000.0", "19.5"])
         self.assertEqual((rows["02_tf32"]["reason"], rows["02_tf32"]["median_step_ms"]), ('wants "90, has 80', ""))
 
     def test_published_tables_are_markdown_too(self):
@@ -282,12 +298,20 @@ class Renewed(unittest.TestCase):
             text = path.read_text()
         self.assertTrue(text.startswith("before\n<!--") and text.endswith("-->\nafter\n"))
         self.assertNotIn("old", text)
-        for row in ("| 02_tf32 | 17.0 | 15,059 | 2.50 | 33.0 | 2.00 | 47.1 | 0.1 / 0.1 | - |",
+        for row in ("| 02_tf32 | 17.0 | 15,059 | 2.50 | 33.0 | 2.00 | 47.1 | 8.500 | 30.12 | 0.1 / 0.1 | - |",
                     r"| 01_causal_mask | oom: wants 90 \| has 80 | - |", "| 02_tf32 | 2.50 | 1.50 | 2.45 |",
                     "| 01_causal_mask | 1.05 | unsupported | 1.05 |", "| 02_tf32 | 4 | 17.0 | 15,059 | 33.0 | 2.00 |"):
             self.assertIn(row, text)
         for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.M):
             self.assertEqual(len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}), 1, block)
+
+    def test_where_no_rung_knows_its_joules_there_is_no_column(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "results.json")
+            for data, known in ((sample(), False), (with_energy(sample()), True)):
+                path.write_text(json.dumps(data))
+                text = page.renew(self.MARKS, path, [results.read(path)])
+                self.assertEqual("| J/step | tok/J |" in text, known)
 
     def test_beside_the_peers_stands_what_computes_in_16_bits_as_they_do(self):
         data = everything()
