@@ -332,7 +332,7 @@ def _results(data: dict) -> Results:
     for variant in sorted(data["variants"], key=lambda variant: "peer" in variant):  # rungs first
         workload = workloads.setdefault(_key(variant), Workload(*_key(variant), device=plain(device["name"])))
         runs = [run for run in data["runs"] if run["variant"] == variant["variant"] and _key(run) == _key(variant)
-                and not run["config"].get("apart")]  # which only the scaling is of
+                and not run["config"].get("independent_ranks", run["config"].get("apart"))]  # which only the scaling is of
         row = _row(variant, runs)
         if row.ok and not all(row.rounds or [{}]):
             raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")

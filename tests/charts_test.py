@@ -455,7 +455,7 @@ class BesideTheLadder(unittest.TestCase):
     def test_devices_apart_are_no_rounds_of_those_that_train_together(self):
         data = everything()
         together = read(data).workloads
-        data["runs"].append(run("02_tf32", 4, 1, 99.0) | {"config": config(4) | {"world_size": 4, "apart": True}})
+        data["runs"].append(run("02_tf32", 4, 1, 99.0) | {"config": config(4) | {"world_size": 4, "independent_ranks": True}})
         self.assertEqual(read(data).workloads, together)
 
     def test_what_is_missing_is_said(self):

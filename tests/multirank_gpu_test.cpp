@@ -100,7 +100,7 @@ TEST_P(MultirankGpu, RanksAccumulateToo) {
 
 TEST_P(MultirankGpu, ApartEachRankLearnsWhatOneDeviceDoes) {
   const auto alone = losses_of("16_zero1", 1, "--steps 5");
-  EXPECT_EQ(losses_of("16_zero1", GetParam(), "--steps 5 --apart"), alone);
+  EXPECT_EQ(losses_of("16_zero1", GetParam(), "--steps 5 --independent-ranks"), alone);
   for (int rank = 1; rank < GetParam(); ++rank) EXPECT_EQ(losses(rank), alone) << rank;
 }
 

@@ -231,7 +231,8 @@ Plan plan_of(std::vector<int64_t> devices, int64_t present) {
 std::vector<std::string> planned(const Plan& plan) {
   std::vector<std::string> lines;
   for (const PlannedRun& run : runs_of(plan, 0))
-    lines.push_back(cat(run.program.variant, " B=", run.batch, " x", run.devices, run.apart ? " apart" : "",
+    lines.push_back(cat(run.program.variant, " B=", run.batch, " x", run.devices,
+                        run.independent_ranks ? " independent" : "",
                         run.unsupported.empty() ? "" : " " + run.unsupported));
   return lines;
 }
@@ -261,28 +262,28 @@ TEST(PlanOfDevices, HoldsEachNumberAskedForOfRungsForSeveralOnly) {
 TEST(PlanOfDevices, ApartRunsTheSameOnEachDeviceByItself) {
   Plan plan = plan_of({1, 4}, 4);
   plan.batch = {16};
-  plan.apart = true;
+  plan.independent_ranks = true;
   plan.programs.push_back({.variant = "peer", .peer = "pytorch", .command = {}, .devices = 2});
   EXPECT_EQ(planned(plan),
             (std::vector<std::string>{"one B=16 x1", "several B=16 x1", "several B=16 x4",
-                                      "several B=16 x4 apart", "peer B=16 x1", "peer B=16 x4"}));
-  const PlannedRun together = runs_of(plan, 0)[2], apart = runs_of(plan, 0)[3];
+                                      "several B=16 x4 independent", "peer B=16 x1", "peer B=16 x4"}));
+  const PlannedRun together = runs_of(plan, 0)[2], independent = runs_of(plan, 0)[3];
   EXPECT_EQ(workload_of(config_of(plan, together)), "gpt2 B=16 T=1024 on 4 devices");
-  EXPECT_EQ(workload_of(config_of(plan, apart)), "gpt2 B=16 T=1024 on 4 devices apart");
+  EXPECT_EQ(workload_of(config_of(plan, independent)), "gpt2 B=16 T=1024 on 4 devices apart");
   for (const Program& program : plan.programs) plan.source_hashes[program.variant] = "abc";
   const auto asks_for = [&](const PlannedRun& run) {
     const auto arguments = request_for(plan, run, {}, 1.0).arguments;
-    return std::count(arguments.begin(), arguments.end(), "--apart");
+    return std::count(arguments.begin(), arguments.end(), "--independent-ranks");
   };
-  EXPECT_EQ(asks_for(apart), 1);
+  EXPECT_EQ(asks_for(independent), 1);
   EXPECT_EQ(asks_for(together), 0);
-  EXPECT_EQ(plan.json()["apart"], true);
+  EXPECT_EQ(plan.json()["independent_ranks"], true);
 }
 
 TEST(PlanOfDevices, WithoutSuchRungsIsWhatItWas) {
   Plan plan = plan_of({}, 4);
   plan.programs.pop_back();
-  for (const char* key : {"devices", "scaling", "apart", "runs_in_round"})
+  for (const char* key : {"devices", "scaling", "independent_ranks", "runs_in_round"})
     EXPECT_FALSE(plan.json().contains(key));
 }
 

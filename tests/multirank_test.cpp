@@ -174,11 +174,11 @@ TEST_F(Multirank, ApartEachRankLearnsWhatOneDeviceDoes) {
     run_alone(eventful(name, "--steps 5"));
     const auto alone = losses();
     const json memory = events(0, "start").at(0)["memory_by_name"];
-    run(2, eventful(name, "--steps 5 --apart"));
+    run(2, eventful(name, "--steps 5 --independent-ranks"));
     EXPECT_EQ(losses(0), alone) << name;
     EXPECT_EQ(losses(1), alone) << name;
     const json start = events(1, "start").at(0);
-    EXPECT_EQ(start["config"]["apart"], true);
+    EXPECT_EQ(start["config"]["independent_ranks"], true);
     EXPECT_EQ(start["memory_by_name"], memory) << "nothing is spread";
   }
 }

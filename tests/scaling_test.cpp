@@ -71,12 +71,12 @@ TEST(ScalingModel, KnowsOnlyLinksThatItHasASourceFor) {
 
 /// `variant` on `devices` with B = `batch` on each, of `ms` in the first round and 1 ms more in the second.
 void add(Results& results, const std::string& variant, int64_t devices, int64_t batch, double ms,
-         bool apart = false) {
+         bool independent = false) {
   for (int64_t round = 0; round < 2; ++round) {
     Run run = run_of(variant, round, {ms + static_cast<double>(round)});
     run.config["B"] = batch;
     run.config["world_size"] = devices;
-    if (apart) run.config["apart"] = true;
+    if (independent) run.config["independent_ranks"] = true;
     run.summary->tokens_per_second =
         static_cast<double>(batch * devices) * 1024 / (run.summary->median_step_ms * 1e-3);
     run.summary->memory.by_name = {{"grads/wte", 100'000'000}, {"params/wte", 1}};
@@ -103,13 +103,13 @@ TEST(Scaling, DevicesApartTellWhatIsNotCommunication) {
   Results results = results_of("a", "t");
   add(results, "13_cuda_graphs", 1, 16, 20.0);
   add(results, "14_large_batch", 4, 16, 25.0);
-  EXPECT_FALSE(scaling(results).at(0).apart_efficiency || scaling(results).at(0).communication_ms);
-  EXPECT_EQ(terminal_report(results).find("apart"), std::string::npos);
-  add(results, "14_large_batch", 4, 16, 22.0, /*apart=*/true);
+  EXPECT_FALSE(scaling(results).at(0).independent_efficiency || scaling(results).at(0).communication_ms);
+  EXPECT_EQ(terminal_report(results).find("independent"), std::string::npos);
+  add(results, "14_large_batch", 4, 16, 22.0, /*independent=*/true);
   const auto rows = scaling(results);
-  ASSERT_EQ(rows.size(), 1U) << "apart is no row";
+  ASSERT_EQ(rows.size(), 1U) << "independent ranks are no row";
   EXPECT_DOUBLE_EQ(rows[0].efficiency.value, (20.0 / 25 + 21.0 / 26) / 2) << "stays";
-  EXPECT_DOUBLE_EQ(rows[0].apart_efficiency->value, (20.0 / 22 + 21.0 / 23) / 2);
+  EXPECT_DOUBLE_EQ(rows[0].independent_efficiency->value, (20.0 / 22 + 21.0 / 23) / 2);
   EXPECT_DOUBLE_EQ(rows[0].exposed_ms->value, 5.0);
   EXPECT_DOUBLE_EQ(rows[0].communication_ms->value, 3.0);
   EXPECT_EQ(aggregate(results).size(), 2U) << "nor one of the ladder";
@@ -117,7 +117,7 @@ TEST(Scaling, DevicesApartTellWhatIsNotCommunication) {
   EXPECT_DOUBLE_EQ(json["scaling"][0]["communication_ms"]["value"].get<double>(), 3.0);
   EXPECT_EQ(results_file_json(results_from(json)), json);
   const std::string terminal = terminal_report(results);
-  for (const char* word : {"apart %", "91.1 (90.9 to 91.3)", "communication ms", "3.00 (3.00 to 3.00)"})
+  for (const char* word : {"independent %", "91.1 (90.9 to 91.3)", "communication ms", "3.00 (3.00 to 3.00)"})
     EXPECT_NE(terminal.find(word), std::string::npos) << word << "\n" << terminal;
 }
 

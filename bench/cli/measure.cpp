@@ -46,7 +46,7 @@ void check_workload(Plan& plan) {
     int64_t sequences = batch;
     for (const PlannedRun& run : runs_of(plan, 0)) {
       sequences = std::max(sequences, run.batch * run.devices);
-      if (run.program.peer.empty() && !is_ablation(run.program.variant) && !run.apart)
+      if (run.program.peer.empty() && !is_ablation(run.program.variant) && !run.independent_ranks)
         check_devices(find_rung(run.program.variant), config.C, run.devices);
     }
     Loader(data->train, sequences, config.T).next();  // whose tokens the model must know

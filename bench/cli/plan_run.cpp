@@ -5,6 +5,7 @@
 #include "bench/base/table.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
+#include "bench/report/ablation.h"
 #include "bench/report/report.h"
 #include "bench/report/speedups.h"
 #include "bench/results/file.h"

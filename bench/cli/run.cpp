@@ -9,7 +9,7 @@ struct RunOptions {
   std::vector<std::string> peers;
   std::string peer_python = "python3", scaling = "weak";
   std::vector<std::string> devices;
-  bool apart = false;
+  bool independent_ranks = false;
   MeasureOptions measure;
 
   std::vector<Option> options() {
@@ -26,7 +26,7 @@ struct RunOptions {
          "--batch is each device's, or shared by all of them",
          kPlan,
          {"weak", "strong"}},
-        {"apart", &apart, "",
+        {"independent-ranks", &independent_ranks, "",
          "also each of several devices by itself at the same time: tells slow devices from communication",
          kPlan},
     });
@@ -37,7 +37,7 @@ int run(RunOptions& options) {
   Plan plan;
   plan.devices = whole_numbers("--devices", options.devices, 1024);
   plan.scaling = options.scaling;
-  plan.apart = options.apart;
+  plan.independent_ranks = options.independent_ranks;
   plan.programs = programs(chosen_rungs(options.measure.rungs), options.peers, options.peer_python);
   if (!options.measure.batch.empty())  // which then is everyone's
     for (Program& program : plan.programs) program.batch = BatchSize::usual;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bench/base/text.h"
 #include "bench/results/rounds.h"
 #include "bench/run/progress.h"
 #include "bench/run/telemetry.h"
@@ -22,8 +23,8 @@ void add_runs(const Plan& plan, const Program& program, int64_t batch, int64_t r
     for (const int64_t devices : plan.devices.empty() ? std::vector{plan.devices_present} : plan.devices) {
       PlannedRun run{program, plan.scaling == "strong" ? batch / devices : batch, round, devices};
       runs.push_back(run);
-      run.apart = plan.apart && devices > 1 && program.peer.empty();
-      if (run.apart) runs.push_back(run);
+      run.independent_ranks = plan.independent_ranks && devices > 1 && program.peer.empty();
+      if (run.independent_ranks) runs.push_back(run);
     }
   }
 }
@@ -32,7 +33,7 @@ void add_runs(const Plan& plan, const Program& program, int64_t batch, int64_t r
 /// starts from other weights: its losses are recorded, not compared.
 void check_learning(Run& run, double tolerance, const std::vector<Run>& finished) {
   if (run.status != Status::ok || !run.peer.empty() || run.variant == ladder().front().name) return;
-  if (is_apart(run.config)) return;  // which is a reference for speed
+  if (has_independent_ranks(run.config)) return;  // which is a reference for speed
   const auto baseline = std::find_if(finished.begin(), finished.end(), [&](const Run& other) {
     return other.variant == ladder().front().name && other.status == Status::ok &&
            other.config.at("model") == run.config.at("model") && other.config.at("T") == run.config.at("T") &&
@@ -74,7 +75,7 @@ Json config_of(const Plan& plan, const PlannedRun& run) {
   const RungSettings& s = plan.settings;
   Json config = {{"model", *s.model}, {"B", run.batch}, {"T", *s.seq}, {"seed", s.seed}};
   if (run.devices > 1) config["world_size"] = run.devices;
-  if (run.apart) config["apart"] = true;
+  if (run.independent_ranks) config["independent_ranks"] = true;
   return config;
 }
 
@@ -107,7 +108,7 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo
   if (s.until_loss || !s.val_data.empty())
     request.arguments.insert(request.arguments.end(),
                              {"--eval-every", std::to_string(s.until_loss ? s.eval_every : s.steps)});
-  if (run.apart) request.arguments.emplace_back("--apart");
+  if (run.independent_ranks) request.arguments.emplace_back("--independent-ranks");
   if (run.devices > 1) s.device = 0;  // each rank's own
   const auto shared = s.shared_arguments(run.program.math, !run.program.peer.empty());
   request.arguments.insert(request.arguments.end(), shared.begin(), shared.end());
@@ -140,7 +141,7 @@ Json Plan::json() const {
   if (std::any_of(programs.begin(), programs.end(), [](const Program& p) { return p.devices > 1; })) {
     json["devices"] = devices.empty() ? std::vector{devices_present} : devices;
     json["scaling"] = scaling;
-    if (apart) json["apart"] = true;
+    if (independent_ranks) json["independent_ranks"] = true;
     json["runs_in_round"] = runs_of(*this, 0).size();
   }
   return json;

@@ -23,9 +23,9 @@ struct Plan {
   Stopping stopping;
   std::string order = "abba";
   uint64_t order_seed = 0;
-  std::vector<int64_t> devices;  // asked for, of programs for several; empty: all that are present
-  std::string scaling = "weak";  // on several devices, batch is each one's; "strong": all of theirs
-  bool apart = false;            // also each of several devices by itself, at the same time
+  std::vector<int64_t> devices;    // asked for, of programs for several; empty: all that are present
+  std::string scaling = "weak";    // on several devices, batch is each one's; "strong": all of theirs
+  bool independent_ranks = false;  // also several devices that train at the same time, each by itself
   int64_t devices_present = 1;
   std::map<std::string, int64_t> own_batch;          // by variant, of programs that look for it
   std::map<std::string, std::string> source_hashes;  // by variant
@@ -38,10 +38,10 @@ struct PlannedRun {
   int64_t batch, round;  // sequences on each device
   int64_t devices = 1;
   std::string unsupported = {};  // why it is not run
-  bool apart = false;
+  bool independent_ranks = false;
 };
 
-/// model, B, T, seed and, on several devices, world_size and whether they are apart.
+/// model, B, T, seed and, on several devices, world_size and whether they train each by itself.
 Json config_of(const Plan& plan, const PlannedRun& run);
 
 /// The runs of a round in the plan's order: A B C in each (forward), every other round backwards, so that

@@ -105,7 +105,8 @@ std::vector<Option> RungSettings::options() {
        "20 or 20 times the longest step",
        kDevice,
        {1, 1e9}},
-      {"apart", &apart, "", "several ranks: each trains by itself, only their steps begin together", kDevice},
+      {"independent-ranks", &independent_ranks, "",
+       "several ranks: each trains by itself, only their steps begin together", kDevice},
 
       {"eval-every", &eval_every, "N", "steps between validation losses; 0: none", kSampling, {0, kMaxInt}},
       {"eval-batches", &eval_batches, "N", "micro-batches of a validation loss", kSampling, {1, kMaxInt}},
@@ -170,7 +171,8 @@ void RungSettings::check() const {
     throw InputError("--checkpoint-every says when, --checkpoint must say where");
   if (until_loss && eval_every == 0)
     throw InputError("--until-loss says which validation loss, --eval-every must say when to look");
-  if (until_loss && apart) throw InputError("--until-loss: ranks that train --apart can't stop together");
+  if (until_loss && independent_ranks)
+    throw InputError("--until-loss: ranks that train as --independent-ranks can't stop together");
   if (profile && (*profile >= steps || !resume.empty()))
     throw InputError("--profile traces a run from its start, and must leave some of --steps to trace");
 }

@@ -35,7 +35,7 @@ struct RungSettings {
 
   std::string backend = "auto";
   int device = 0;
-  bool apart = false;                   // ranks train each by itself
+  bool independent_ranks = false;       // each trains by itself
   std::optional<int64_t> hang_timeout;  // seconds
   std::optional<std::string> dtype;
   std::string attention = "auto", cache = "data/cache";

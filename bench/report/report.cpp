@@ -170,7 +170,6 @@ Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>&
 
 /// What training until a loss took, of rungs and peers alike.
 Table to_loss_table(const std::vector<ResultRow>& rows, bool ratios_only) {
-  using ToLoss = ResultRow::Numbers::ToLoss;
   const ResultRow* first = nullptr;  // that reached it; the rest is held against it
   for (const ResultRow& row : rows)
     if (!first && row.numbers->to_loss->reached > 0) first = &row;
@@ -184,7 +183,7 @@ Table to_loss_table(const std::vector<ResultRow>& rows, bool ratios_only) {
               [](const ResultRow& v) { return cat("<= ", number_text(v.numbers->to_loss->loss)); });
   columns.add("reached",
               [](const ResultRow& v) { return cat(v.numbers->to_loss->reached, " of ", v.runs.size()); });
-  const auto add = [&](const std::string& header, std::function<std::string(const ToLoss&)> cell,
+  const auto add = [&](const std::string& header, std::function<std::string(const TimeToLoss&)> cell,
                        bool shown = true) {
     columns.add(
         header,
@@ -194,15 +193,15 @@ Table to_loss_table(const std::vector<ResultRow>& rows, bool ratios_only) {
         shown);
   };
   add(
-      "seconds", [](const ToLoss& t) { return ratio(t.seconds, 1); }, !ratios_only);
+      "seconds", [](const TimeToLoss& t) { return ratio(t.seconds, 1); }, !ratios_only);
   if (first)
-    add(cat("x ", first->variant), [first](const ToLoss& t) {
+    add(cat("x ", first->variant), [first](const TimeToLoss& t) {
       return fixed(first->numbers->to_loss->seconds.value / t.seconds.value, 2);
     });
-  add("steps", [](const ToLoss& t) { return ratio(t.steps, 0); });
-  add("Mtokens", [](const ToLoss& t) { return fixed(t.tokens.value * 1e-6, 2); });
+  add("steps", [](const TimeToLoss& t) { return ratio(t.steps, 0); });
+  add("Mtokens", [](const TimeToLoss& t) { return fixed(t.tokens.value * 1e-6, 2); });
   add(
-      "kJ", [](const ToLoss& t) { return t.joules ? ratio(scaled(*t.joules, 1e-3), 1) : kNone; },
+      "kJ", [](const TimeToLoss& t) { return t.joules ? ratio(scaled(*t.joules, 1e-3), 1) : kNone; },
       !ratios_only);
   return columns.table(rows);
 }
@@ -250,8 +249,8 @@ Table table_of(const std::vector<AblatedRung>& rows, bool ratios_only) {
 }
 
 Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
-  const bool apart =
-      std::any_of(rows.begin(), rows.end(), [](const ScaledRun& r) { return r.apart_efficiency; });
+  const bool independent =
+      std::any_of(rows.begin(), rows.end(), [](const ScaledRun& r) { return r.independent_efficiency; });
   const auto percent = [](const std::optional<Estimate>& e) { return e ? ratio(scaled(*e, 100), 1) : kNone; };
   const auto ms = [](const std::optional<Estimate>& e) { return e ? ratio(*e, 2) : kNone; };
   using Row = ScaledRun;
@@ -264,11 +263,12 @@ Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
   columns.add("x one device", [](const Row& r) { return ratio(r.speedup, 2); });
   columns.add("efficiency %", [=](const Row& r) { return percent(r.efficiency); });
   columns.add(
-      "apart %", [=](const Row& r) { return percent(r.apart_efficiency); }, apart, Align::right, 3);
+      "independent %", [=](const Row& r) { return percent(r.independent_efficiency); }, independent,
+      Align::right, 3);
   columns.add(
       "exposed ms", [=](const Row& r) { return ms(r.exposed_ms); }, !ratios_only, Align::right, 2);
   columns.add(
-      "communication ms", [=](const Row& r) { return ms(r.communication_ms); }, !ratios_only && apart,
+      "communication ms", [=](const Row& r) { return ms(r.communication_ms); }, !ratios_only && independent,
       Align::right, 1);
   columns.add_text("one device", [](const Row& r) { return cat(r.against, " B=", r.one_batch); });
   return columns.table(rows);
@@ -279,14 +279,14 @@ std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows) {
   std::vector<std::string> exclude_one;
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (size_t kind = 0; kind < std::size(kGains); ++kind) {
-    int64_t intervals = 0, apart = 0;
+    int64_t intervals = 0, excluding = 0;
     for (const AblatedRung& row : rows)
       if (const Gain* gain = gains_of(row)[kind]; gain && gain->ok() && gain->ratio.interval) {
         ++intervals;
         fewest = std::min(fewest, gain->rounds);
-        apart += gain->ratio.interval->lo > 1.0 || gain->ratio.interval->hi < 1.0;
+        excluding += gain->ratio.interval->lo > 1.0 || gain->ratio.interval->hi < 1.0;
       }
-    if (intervals > 0) exclude_one.push_back(cat(apart, " of ", intervals, " (", kGains[kind], ")"));
+    if (intervals > 0) exclude_one.push_back(cat(excluding, " of ", intervals, " (", kGains[kind], ")"));
   }
   const std::string first = ladder().front().name, tuned = tuned_rung().name;
   std::vector<std::string> lines = {
@@ -422,9 +422,11 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
         "memory of the rank with the most. Efficiency: tokens/s over those of one device in the same round, "
         "by the number of devices. Exposed: by how much the step is longer than that of one device with the "
         "same batch, which communicates nothing.");
-    if (std::any_of(scaled.begin(), scaled.end(), [](const ScaledRun& r) { return r.apart_efficiency; }))
+    if (std::any_of(scaled.begin(), scaled.end(),
+                    [](const ScaledRun& r) { return r.independent_efficiency; }))
       note(
-          "Apart: the efficiency of the same devices that train at the same time, each by itself: what the "
+          "Independent: the efficiency of the same devices that train at the same time, each by itself: what "
+          "the "
           "slowest one and shared power or host cost. Communication: by how much a step is longer than "
           "theirs.");
     if (const auto predicted = predicted_scaling(results); !predicted.empty()) {

@@ -46,14 +46,14 @@ std::vector<Scaled> scaled_runs(const Results& results) {
     const auto known = [&](const Scaled& s) {
       return s.row.variant == run.variant && s.row.workload == workload;
     };
-    if (devices == 1 || is_apart(run.config) || std::ranges::any_of(all, known)) continue;
+    if (devices == 1 || has_independent_ranks(run.config) || std::ranges::any_of(all, known)) continue;
     const Rounds rounds = good_rounds(results, run.variant, workload);
     Json one_config = run.config;
     one_config["world_size"] = 1;
     if (strong) one_config["B"] = global_batch(run.config);
-    Json apart_config = run.config;
-    apart_config["apart"] = true;
-    const Rounds apart = good_rounds(results, run.variant, workload_of(apart_config));
+    Json independent_config = run.config;
+    independent_config["independent_ranks"] = true;
+    const Rounds independent = good_rounds(results, run.variant, workload_of(independent_config));
     for (const std::string& base : bases(run.variant)) {
       const Rounds one = good_rounds(results, base, workload_of(one_config));
       const auto ratio = speedup(one, rounds);
@@ -78,8 +78,9 @@ std::vector<Scaled> scaled_runs(const Results& results) {
       row.speedup = *ratio;
       row.efficiency = share(*ratio);
       if (!strong) row.exposed_ms = longer(rounds, one);
-      if (const auto by_themselves = speedup(one, apart)) row.apart_efficiency = share(*by_themselves);
-      row.communication_ms = longer(rounds, apart);
+      if (const auto by_themselves = speedup(one, independent))
+        row.independent_efficiency = share(*by_themselves);
+      row.communication_ms = longer(rounds, independent);
       scaled.one = one;
       break;
     }
@@ -132,7 +133,7 @@ std::vector<PredictedRun> predicted_scaling(const Results& results) {
 template <class Archive>
 void fields(Archive& a, Any<ScaledRun> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, variant, config, devices, against, one_batch, tokens_per_second, speedup,
-                  efficiency, exposed_ms, apart_efficiency, communication_ms)
+                  efficiency, exposed_ms, independent_efficiency, communication_ms)
 }
 template <class Archive>
 void fields(Archive& a, Any<PredictedRun> auto& x){

@@ -23,10 +23,10 @@ struct ScaledRun {
   /// Of weak scaling: by how much a step is longer than on one device, where nothing is communicated; in the
   /// same round. Communication that compute waits for, and what the ranks wait for each other.
   std::optional<Estimate> exposed_ms;
-  /// Where the devices also ran apart, each training by itself with only the steps beginning together: their
-  /// efficiency, which the slowest one and what they share (power, host) cost, and by how much a step that
-  /// communicates is longer than theirs. In the same round.
-  std::optional<Estimate> apart_efficiency, communication_ms;
+  /// Where the devices also trained as independent ranks, each by itself with only the steps beginning
+  /// together: their efficiency, which the slowest one and what they share (power, host) cost, and by how
+  /// much a step that communicates is longer than theirs. In the same round.
+  std::optional<Estimate> independent_efficiency, communication_ms;
 };
 
 /// Rows in the order measured; none where nothing ran on several devices or its one device is missing.

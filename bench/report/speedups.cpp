@@ -77,7 +77,7 @@ void add_speedups(ResultRow& row, const std::vector<ResultRow>& rows, bool stron
 }  // namespace
 
 template <class Archive>
-void fields(Archive& a, Any<ResultRow::Numbers::ToLoss> auto& x) {
+void fields(Archive& a, Any<TimeToLoss> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, loss, reached)
   if (x.reached == 0) return;
   STEPLADDER_EACH(STEPLADDER_FIELD, seconds, steps, tokens)

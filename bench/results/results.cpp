@@ -17,11 +17,12 @@ std::string workload_of(const Json& config) {
   const int64_t devices = world_size(config);
   return cat(config.at("model").get<std::string>(), " B=", config.at("B").get<int64_t>(),
              " T=", config.at("T").get<int64_t>(), devices > 1 ? cat(" on ", devices, " devices") : "",
-             is_apart(config) ? " apart" : "");
+             has_independent_ranks(config) ? " apart" : "");
 }
 
-bool is_apart(const Json& config) {
-  const auto found = config.find("apart");
+bool has_independent_ranks(const Json& config) {
+  const auto found =
+      config.find(config.contains("apart") ? "apart" : "independent_ranks");  // once called apart
   return found != config.end() && *found == true;
 }
 

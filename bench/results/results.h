@@ -106,7 +106,7 @@ struct Summary {
 /// "gpt2 B=16 T=1024", and on several devices, B being of each, "gpt2 B=16 T=1024 on 4 devices": runs of one
 /// workload are comparable. "... on 4 devices apart" where each trains by itself.
 std::string workload_of(const Json& config);
-bool is_apart(const Json& config);
+bool has_independent_ranks(const Json& config);
 /// How deep lists and objects lie in a config: 1 where all its values are plain.
 int config_depth(const Json& config);
 inline constexpr int kMaxConfigDepth = 3;

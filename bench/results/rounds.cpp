@@ -29,8 +29,8 @@ double ms_per_token(const Run& run) {
 }
 
 /// Over the rounds that reached it; nothing where none was to reach a loss.
-std::optional<ResultRow::Numbers::ToLoss> to_loss_of(const Rounds& rounds) {
-  std::optional<ResultRow::Numbers::ToLoss> all;
+std::optional<TimeToLoss> to_loss_of(const Rounds& rounds) {
+  std::optional<TimeToLoss> all;
   std::vector<double> seconds, steps, tokens, joules;
   for (const auto& [round, run] : rounds) {
     const auto& one = run->summary->to_loss;
@@ -159,7 +159,7 @@ std::string divergence(const Run& baseline, const Run& run, double tolerance) {
 std::vector<ResultRow> rows_of(const Results& results) {
   std::vector<ResultRow> rows;
   for (const Run& run : results.runs) {
-    if (is_apart(run.config)) continue;
+    if (has_independent_ranks(run.config)) continue;
     const std::string workload = run.workload();
     auto row = std::ranges::find_if(rows, [&](const ResultRow& r) {
       return r.workload == workload && r.variant == run.variant && r.backend == run.backend;

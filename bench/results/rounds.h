@@ -42,6 +42,14 @@ struct Speedup {
   Estimate ratio;
 };
 
+/// What training until a loss took, medians over the rounds that reached it; no numbers where none did.
+struct TimeToLoss {
+  double loss = 0.0;                // asked for
+  int64_t reached = 0;              // rounds; the rest is of these
+  Estimate seconds, steps, tokens;  // none where it is 0
+  std::optional<Estimate> joules;
+};
+
 /// A variant on a workload over its rounds: a row of the report. Numbers are those of the runs that are ok,
 /// and there are none unless all runs are.
 struct ResultRow {
@@ -65,13 +73,7 @@ struct ResultRow {
     Memory memory;
     double final_loss = 0.0;
     std::optional<double> val_loss;
-    struct ToLoss {
-      double loss = 0.0;                // asked for
-      int64_t reached = 0;              // rounds; the rest is of these
-      Estimate seconds, steps, tokens;  // none where it is 0
-      std::optional<Estimate> joules;
-    };
-    std::optional<ToLoss> to_loss;           // of runs until a loss
+    std::optional<TimeToLoss> to_loss;       // of runs until a loss
     std::optional<Compile> compile;          // of the first round
     std::optional<int64_t> skipped_steps;    // at most
     std::optional<double> break_even_steps;  // when a longer first step than the rung below has paid off
@@ -83,8 +85,8 @@ struct ResultRow {
   Rounds runs;  // that the numbers are of; they are the results' own
 };
 
-/// Rows as they first appear, not compared with each other yet. Runs of devices apart are no rows: scaling()
-/// holds others against them.
+/// Rows as they first appear, not compared with each other yet. Runs of independent ranks are no rows:
+/// scaling() holds others against them.
 std::vector<ResultRow> rows_of(const Results& results);
 
 }  // namespace stepladder

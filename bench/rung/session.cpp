@@ -114,7 +114,7 @@ void RunSession::meet(const Dataset& data, Rendezvous::OnFailure on_failure) {
   if (settings.hang_timeout)
     limits.step_s = limits.first_step_s = static_cast<double>(*settings.hang_timeout);
   ranks.emplace(world, identity, std::move(on_failure), limits);
-  if (!settings.apart) ops->join(*ranks);
+  if (!settings.independent_ranks) ops->join(*ranks);
 }
 
 void RunSession::choose_batch(const Dataset& data) {
@@ -168,7 +168,7 @@ nlohmann::ordered_json RunSession::config_json() const {
       {"dtype", name_of(rung.in_16_bits() ? config.half : DType::f32)},
       {"math", name_of(rung.math)},
   };
-  if (settings.apart) json["apart"] = true;
+  if (settings.independent_ranks) json["independent_ranks"] = true;
   json.update(options_json(options, {RungSettings::kData, RungSettings::kTraining, RungSettings::kOps}));
   return json;
 }

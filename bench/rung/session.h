@@ -55,7 +55,7 @@ class RunSession {
 
   bool is_first() const { return world.rank == 0; }
   /// The ranks that train one model.
-  World team() const { return settings.apart ? World{} : world; }
+  World team() const { return settings.independent_ranks ? World{} : world; }
   /// What `start` says of the configuration.
   nlohmann::ordered_json config_json() const;
 
