@@ -12,6 +12,7 @@ from textwrap import shorten
 import charts_ladder
 import charts_profile
 import charts_sweep
+import charts_to_loss
 import history
 import style
 from layout import label_rows, left_of, panels
@@ -289,7 +290,7 @@ def draw_ablation(data: Results):
 # A chart takes results and returns a figure, or what is missing for it; its docstring is the caption on the page, which
 # shows them in this order.
 CHARTS = {"ladder": draw_ladder, **charts_ladder.CHARTS, "energy": draw_energy, "ablation": draw_ablation,
-          **charts_sweep.CHARTS, **charts_profile.CHARTS, "steps": draw_steps, "loss": draw_loss, **history.CHARTS}
+          **charts_to_loss.CHARTS, **charts_sweep.CHARTS, **charts_profile.CHARTS, "steps": draw_steps, "loss": draw_loss, **history.CHARTS}
 
 # Those that hold no milliseconds, joules or bytes, which of several devices are not compared.
 ACROSS_DEVICES = {"waterfall", "cycles", "mfu", "peers", "ablation", "loss"}

@@ -2,7 +2,7 @@
 
 import style
 from charts_profile import ceilings
-from layout import label_rows, left_of, legend_right, panels
+from layout import columns_right, label_rows, left_of, legend_right, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
@@ -95,6 +95,7 @@ def draw_waterfall(data: Results):
 _TIME_MARK = {"marker": "o", "markersize": 5, "color": style.BAR, "linestyle": "none", "zorder": 5}
 _CYCLES_MARK = {"marker": "s", "markersize": 9, "color": "white", "markeredgecolor": "#D55E00", "markeredgewidth": 1.5,
                 "linestyle": "none", "zorder": 4}
+_CYCLES_COLUMNS = (41, 83, 139, 185)
 
 
 def draw_cycles(data: Results):
@@ -111,7 +112,7 @@ def draw_cycles(data: Results):
                loc="upper right", ncols=2, fontsize=9, handlelength=1.2, bbox_to_anchor=(1 - 0.1 / style.WIDTH, 1))
     for (ax,), workload in zip(groups, workloads):
         ax.axvline(1.0, color=style.INK, linewidth=1.0)
-        _columns(ax, -0.75, ("time", "cycles", "clock", ""), style.MUTED)
+        columns_right(ax, -0.75, ("time", "cycles", "clock", ""), _CYCLES_COLUMNS, style.MUTED)
         shown = [1.0]
         for y, row in enumerate(workload.rows):
             if not row.ok or (row.previous is None and y):
@@ -119,7 +120,7 @@ def draw_cycles(data: Results):
                 continue
             clock = f"{row.clock_mhz:.0f} MHz" if row.cycles else "no cycles"
             if row.previous is None:
-                _columns(ax, y, ("", "", clock, ""))
+                columns_right(ax, y, ("", "", clock, ""), _CYCLES_COLUMNS)
                 continue
             before = workload.find(row.previous.against)
             time = before.median_ms / row.median_ms if before else row.previous.value
@@ -134,7 +135,7 @@ def draw_cycles(data: Results):
             (mark,) = ax.plot(time, y, **_TIME_MARK)
             style.tip(mark, f"{row.rung}: {time:.3f} times less time than {row.previous.against}")
             shown.append(time)
-            _columns(ax, y, texts)
+            columns_right(ax, y, texts, _CYCLES_COLUMNS)
         ax.set_xscale("log")
         style.log_axis(ax.xaxis, (1, 1.2, 1.5, 2, 3, 5, 7))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
@@ -142,13 +143,6 @@ def draw_cycles(data: Results):
         label_rows(ax, [row.rung for row in workload.rows])
     groups[-1][-1].set_xlabel("times less than the rung before")
     return fig
-
-
-def _columns(ax, y: float, texts, color: str = style.INK) -> None:
-    """Right of a row its numbers, each in its column."""
-    for place, text in zip((41, 83, 139, 185), texts):
-        ax.annotate(text, (1, y), xycoords=ax.get_yaxis_transform(), xytext=(place, 0), textcoords="offset points",
-                    ha="right", va="center_baseline", color=color, fontsize=9, annotation_clip=False)
 
 
 def parts_of(memory: Memory) -> dict[str, int]:

@@ -29,6 +29,13 @@ def label_rows(ax, names: list[str]) -> None:
     ax.grid(axis="y", visible=False)
 
 
+def columns_right(ax, y: float, texts, places: tuple[int, ...], color: str = style.INK) -> None:
+    """Right of a row its numbers, each in its column, which ends so many points from the panel."""
+    for place, text in zip(places, texts):
+        ax.annotate(text, (1, y), xycoords=ax.get_yaxis_transform(), xytext=(place, 0), textcoords="offset points",
+                    ha="right", va="center_baseline", color=color, fontsize=9, annotation_clip=False)
+
+
 def legend_right(fig, ax, handles: list) -> None:
     """A legend right of `ax`."""
     place = ax.get_position()

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jinja2
@@ -108,8 +108,8 @@ def _percent(row: Row) -> Cell:
     return _number(row.mfu_nanogpt, f"{100 * row.mfu_nanogpt:.1f}", hint=hint)
 
 
-def _columns(workload: Workload, rows: list[Row], ratios_only: bool) -> list[Column]:
-    """Those that have something to say of `rows`, which are rungs or peers."""
+def _columns(workload: Workload, rows: list[Row]) -> list[Column]:
+    """Of rows that are all rungs, or all peers."""
     ours = not rows[0].peer
     interval = interval_name(min((row.counted for row in rows if row.interval_ms), default=0))
     columns = [
@@ -146,15 +146,57 @@ def _columns(workload: Workload, rows: list[Row], ratios_only: bool) -> list[Col
         Column("val loss", "validation loss after the last step", lambda row:
                _number(row.val_loss, "" if row.val_loss is None else f"{row.val_loss:.4f}")),
         Column("status", "", _status)]
-    kept = [column for column in columns if not (ratios_only and column.absolute)]
-    return [column for column in kept if any(column.cell(row).text != "–" for row in rows)]
+    return columns
 
 
-def _table(workload: Workload, rows: list[Row], ratios_only: bool) -> dict | None:
+def _table(columns: list[Column], rows: list[Row], ratios_only: bool) -> dict:
+    """Of the columns that have something to say of `rows`."""
+    columns = [column for column in columns if not (ratios_only and column.absolute)
+               and any(column.cell(row).text != "–" for row in rows)]
+    return {"columns": columns, "rows": [[column.cell(row) for column in columns] for row in rows]}
+
+
+def _measurements(workload: Workload, rows: list[Row], ratios_only: bool) -> dict | None:
+    return _table(_columns(workload, rows), rows, ratios_only) if rows else None
+
+
+def _time_to_loss(workload: Workload, ratios_only: bool) -> dict | None:
+    """What training until a loss took, of rungs and peers alike; of what none knows there is no column."""
+    rows = [row for row in workload.rows + workload.all_peers if row.to_loss]
     if not rows:
         return None
-    columns = _columns(workload, rows, ratios_only)
-    return {"columns": columns, "rows": [[column.cell(row) for column in columns] for row in rows]}
+    first = next((row for row in rows if row.to_loss.seconds), None)  # that reached it; the rest is held against it
+
+    def reached(row: Row) -> Cell:
+        count = row.to_loss.reached
+        return Cell(f"{count} of {row.to_loss.rounds}", key=count, kind="" if count else "bad")
+
+    def steps(row: Row) -> Cell:
+        known = row.to_loss.steps
+        return _number(known.value, f"{known.value:,.0f}", hint=_between(known.interval)) if known else Cell()
+
+    def seconds(row: Row) -> Cell:
+        known = row.to_loss.seconds
+        return _number(known.value, more=_between(known.interval)) if known else Cell()
+
+    def faster(row: Row) -> Cell:
+        if not row.to_loss.seconds:
+            return Cell()
+        ratio = first.to_loss.seconds.value / row.to_loss.seconds.value
+        return _number(ratio, f"{ratio:.2f}×")
+
+    columns = [
+        Column("trained to a loss", "", lambda row: replace(_rung(row), more="")),
+        Column("val loss", "the validation loss asked for", lambda row:
+               _number(row.to_loss.loss, f"≤ {row.to_loss.loss:g}")),
+        Column("reached", "in how many rounds; the numbers are of these", reached),
+        Column("seconds", "of training, all steps by their clock, evaluations left out: median over rounds, and "
+               "their range", seconds, absolute=True),
+        Column(f"× {first.rung}" if first else "", "times faster than the first that reached it", faster),
+        Column("steps", "median over rounds", steps),
+        Column("Mtokens", "millions of tokens, of all devices", lambda row: _measured(row.to_loss.tokens, 1e-6)),
+        Column("kJ", "kilojoules, of all devices", lambda row: _measured(row.to_loss.joules, 1e-3), absolute=True)]
+    return _table(columns, rows, ratios_only)
 
 
 # ---- the answer ------------------------------------------------------------------------------------------------------
@@ -314,8 +356,9 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
         "protocol": _protocol(one),
         "warnings": _warnings(one),
         "environment": _environment(one, None if one is main[one.device] else main[one.device]),
-        "tables": [{"workload": workload, "rungs": _table(workload, workload.rows, mixed), "groups": _groups(workload),
-                    "peers": _table(workload, workload.all_peers, mixed)} for workload in one.workloads],
+        "tables": [{"workload": workload, "rungs": _measurements(workload, workload.rows, mixed),
+                    "groups": _groups(workload), "peers": _measurements(workload, workload.all_peers, mixed),
+                    "to_loss": _time_to_loss(workload, mixed)} for workload in one.workloads],
         "ablations": _ablations(one),
     } for one in results]
     rungs = dict.fromkeys(row.rung for one in results for workload in one.workloads for row in workload.rows)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 
@@ -50,6 +51,28 @@ class Memory:
 
 
 @dataclass
+class TimeToLoss:
+    """What training until a validation loss took: medians over the rounds that reached it, none where none did."""
+
+    loss: float  # asked for
+    reached: int  # rounds
+    rounds: int
+    seconds: Estimate | None = None
+    steps: Estimate | None = None
+    tokens: Estimate | None = None
+    joules: Estimate | None = None
+
+
+@dataclass
+class Curve:
+    """A run's validation losses over seconds of training: all steps, the first among them, without evaluations."""
+
+    seconds: list[float]
+    losses: list[float]
+    reached: bool  # whether it got to the loss asked for
+
+
+@dataclass
 class Row:
     """A rung, or a peer, on a workload, over its rounds."""
 
@@ -78,6 +101,8 @@ class Row:
     memory: Memory | None = None
     final_loss: float | None = None
     val_loss: float | None = None
+    to_loss: TimeToLoss | None = None
+    curves: list[Curve] = field(default_factory=list)  # of each run until a loss
     math: str = ""  # what its GEMMs run on
     world_size: int = 1
     disturbance: str = ""  # "throttled" or "shared", where that was so in every round
@@ -387,10 +412,31 @@ def _row(variant: dict, runs: list[dict]) -> Row:
             setattr(row, name, Estimate(*_estimate(variant[name], "value", row.rung)))
     for name in ("first_step_ms", "startup_ms", "mfu_nanogpt", "mfu_llmc", "final_loss", "val_loss"):
         setattr(row, name, variant.get(name))
+    if "to_loss" in variant:
+        row.to_loss = _time_to_loss(variant["to_loss"], len(runs), row.rung)
+        row.curves = [curve for run in runs if (curve := _curve(run))]
     if memory := variant.get("memory_bytes"):
         by_name = {plain(name): size for name, size in memory["by_name"].items()}
         row.memory = Memory(*(memory[f"{kind}_peak"] for kind in ("live", "reserved", "process")), by_name)
     return row
+
+
+def _time_to_loss(item: dict, rounds: int, rung: str) -> TimeToLoss:
+    known = {name: Estimate(*_estimate(item[name], "value", rung))
+             for name in ("seconds", "steps", "tokens", "joules") if name in item}
+    return TimeToLoss(item["loss"], item["reached"], rounds, **known)
+
+
+def _curve(run: dict) -> Curve | None:
+    """Of a run until a loss; evaluations without a finite loss are left out."""
+    at = [0.0, *accumulate(ms / 1e3 for ms in run["steps"]["step_ms"])]  # seconds after so many steps
+    points = [(item["step"], item["val_loss"]) for item in run.get("evaluations", []) if item["val_loss"] is not None]
+    to_loss = (run["summary"] or {}).get("to_loss")
+    if not points or not to_loss:
+        return None
+    if (last := max(step for step, _ in points)) >= len(at):
+        raise ValueError(f"{plain(run['variant'])}: evaluated after step {last} of {len(at) - 1}")
+    return Curve([at[step] for step, _ in points], [loss for _, loss in points], to_loss["reached"])
 
 
 def _estimate(estimate: dict, key: str, of: str) -> tuple[float, tuple[float, float] | None]:

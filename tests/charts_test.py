@@ -9,6 +9,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "reports"))
 try:
@@ -16,6 +17,7 @@ try:
     import charts_ladder
     import charts_sweep
     import charts_profile
+    import charts_to_loss
     import history
     import profiles
     import report
@@ -93,13 +95,38 @@ def with_energy(data):
     return data
 
 
+LOSS = 7.0
+
+
+def until_loss(data, gave_up=()):
+    """`data` with its runs of batch 4 trained until a validation loss of 7, evaluated every 4 steps; those of
+    `gave_up`, which are (rung, round), get to 8.8."""
+    for item in data["runs"]:
+        if item["config"] == config(4) and item["summary"]:
+            reached, seconds = (item["variant"], item["round"]) not in gave_up, sum(item["steps"]["step_ms"]) / 1e3
+            item["evaluations"] = [{"step": step, "val_loss": 10 - (0.3 if reached else 0.1) * step}
+                                   for step in range(0, STEPS + 1, 4)]
+            item["summary"]["to_loss"] = {"loss": LOSS, "reached": reached, "steps": STEPS, "seconds": seconds,
+                                          "tokens": 3e6, "joules": 500 * seconds}
+    for item in data["variants"]:
+        if item["config"] == config(4) and item["status"] == "ok":
+            took = [one["summary"]["to_loss"] for one in data["runs"]
+                    if one["variant"] == item["variant"] and one["config"] == config(4)]
+            took = [one for one in took if one["reached"]]
+            item["to_loss"] = {"loss": LOSS, "reached": len(took)}
+            for name in ("seconds", "steps", "tokens", "joules") if took else ():
+                values = [one[name] for one in took]
+                item["to_loss"][name] = {"value": median(values), "lo": min(values), "hi": max(values)}
+    return data
+
+
 def variant(data, name):
     return next(item for item in data["variants"] if item["variant"] == name)
 
 
 def everything():
-    """Results that every chart has something of: peers, energy and cycles, memory by name, MFU, two batches, two
-    numbers of devices."""
+    """Results that every chart has something of: peers, energy and cycles, memory by name, MFU, a loss trained to, two
+    batches, two numbers of devices."""
     data = with_energy(with_peers(sample()))
     for item in data["variants"]:
         ms = item["median_step_ms"]["value"]
@@ -120,7 +147,7 @@ def everything():
                         "tokens_per_second": {"value": 900.0 * devices, "lo": 890.0 * devices, "hi": 910.0 * devices},
                         "efficiency": {"value": 0.9, "lo": 0.89, "hi": 0.91}} for devices in (4, 2)]
     data["ablations"] = ablated()["ablations"]
-    return data
+    return until_loss(data)
 
 
 def gain(ratio, low=None, high=None):
@@ -463,7 +490,8 @@ class BesideTheLadder(unittest.TestCase):
         for draw_it, word in ((charts_ladder.draw_memory, "memory"), (charts_ladder.draw_mfu, "peak"),
                               (charts_ladder.draw_peers, "--peer"), (charts_ladder.draw_cycles, "cycles"),
                               (charts.draw_energy, "joules"), (charts_sweep.draw_batch, "--batch"),
-                              (charts_sweep.draw_scaling, "devices"), (charts.draw_ablation, "ablate"),
+                              (charts_sweep.draw_scaling, "devices"), (charts_to_loss.draw_to_loss, "--until-loss"),
+                              (charts.draw_ablation, "ablate"),
                               (charts_profile.draw_dtype, "stepladder profile"),
                               (charts_profile.draw_gap, "stepladder profile"), (history.draw_history, "history")):
             self.assertIn(word, draw_it(data))
@@ -478,6 +506,106 @@ class BesideTheLadder(unittest.TestCase):
         self.assertEqual(drawn, charts.ACROSS_DEVICES)
         self.assertEqual([str(ablation.workload) for ablation in both.ablations[::2]],
                          [f"{device}: gpt2-tiny, B = 4, T = 64" for device in ("NVIDIA H200", "Tesla T4")])
+
+
+class ToLoss(unittest.TestCase):
+    SECONDS = {rung: (900 + STEPS * (ms + 1)) / 1e3 for rung, ms in RUNGS.items()}  # median of three rounds
+
+    def panels(self, data):
+        return charts_to_loss.draw_to_loss(read(data)).axes
+
+    def curves(self, ax, rung):
+        """Of each round, its line."""
+        color = style.lines(list(RUNGS))[rung].color
+        return [line for line in ax.lines if line.get_color() == color and len(line.get_xdata()) > 2]
+
+    def marks(self, ax, marker):
+        return [(line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines if line.get_marker() == marker]
+
+    def test_losses_are_drawn_over_the_steps_time_each_round_by_itself(self):
+        above, _ = self.panels(until_loss(sample()))
+        for number, line in enumerate(self.curves(above, "02_tf32")):
+            for x, steps in zip(line.get_xdata(), (0, 4, 8, 12), strict=True):
+                self.assertAlmostEqual(x, steps and (900 + steps * (16 + number)) / 1e3)
+            self.assertEqual(list(line.get_ydata()), [10 - 0.3 * step for step in (0, 4, 8, 12)])
+
+    def test_the_round_of_median_time_is_thick_and_of_an_even_number_the_two_around_it(self):
+        for gave_up, thick in (((), [False, True, False]), ([("02_tf32", 1)], [True, False, True])):
+            lines = self.curves(self.panels(until_loss(sample(), gave_up))[0], "02_tf32")
+            self.assertEqual([line.get_linewidth() > 1 for line in lines], thick)
+
+    def test_the_median_time_is_marked_at_the_loss_with_its_range_and_numbers_below(self):
+        above, below = self.panels(until_loss(sample()))
+        for y, (rung, marker) in enumerate(zip(RUNGS, "osD")):
+            self.assertEqual(self.marks(above, marker), [(self.SECONDS[rung], LOSS)])
+            self.assertEqual(self.marks(below, marker), [(self.SECONDS[rung], y)])
+        ranges = [tuple(path.vertices[:, 0]) for bars in below.collections for path in bars.get_paths()]
+        self.assertEqual([[round(end, 3) for end in pair] for pair in ranges],
+                         [[1.38, 1.404], [1.356, 1.38], [1.092, 1.116]])
+        self.assertEqual([label.get_text() for label in below.get_yticklabels()], list(RUNGS))
+        said = [text.get_text() for text in below.texts]
+        self.assertEqual(said[-3:], ["1.10 s", "1.26×", "3 of 3"])
+
+    def test_a_round_that_gave_up_ends_in_a_cross_and_counts_for_no_time(self):
+        figure = charts_to_loss.draw_to_loss(read(until_loss(sample(), [("02_tf32", 2)])))
+        above, below = figure.axes
+        self.assertEqual(self.marks(above, "x"), [(1.116, 8.8)])
+        self.assertEqual(self.marks(below, "x"), [(1.116, 2)])
+        self.assertAlmostEqual(self.marks(above, "D")[0][0], 1.098)
+        self.assertIn("2 of 3", [text.get_text() for text in below.texts])
+        self.assertEqual(len(figure.legends), 1)
+
+    def test_a_rung_that_never_reached_it_says_so_and_has_no_mark(self):
+        for rung, marker in zip(RUNGS, "osD"):
+            above, below = self.panels(until_loss(sample(), [(rung, number) for number in range(ROUNDS)]))
+            self.assertEqual((self.marks(above, marker), len(self.marks(above, "x"))), ([], ROUNDS))
+            (said,) = [text.get_text() for text in below.texts if text.get_style() == "italic"]
+            self.assertIn("8.800", said)
+            self.assertIn("0 of 3", [text.get_text() for text in below.texts])
+
+    def test_where_none_reached_it_there_is_no_time(self):
+        _, below = self.panels(until_loss(sample(), [(rung, number) for rung in RUNGS for number in range(ROUNDS)]))
+        self.assertEqual([text.get_text() for text in below.texts if text.get_text().endswith((" s", "×"))], [])
+
+    def test_a_failed_rung_is_its_reason(self):
+        above, below = self.panels(until_loss(failing(sample(), "02_tf32", "oom", "wants 90 GiB")))
+        self.assertEqual(self.curves(above, "02_tf32"), [])
+        self.assertEqual([text.get_text() for text in below.texts if text.get_style() == "italic"],
+                         ["oom: wants 90 GiB"])
+
+    def test_peers_are_drawn_as_rungs_are(self):
+        _, below = self.panels(until_loss(with_peers(sample())))
+        self.assertEqual([label.get_text() for label in below.get_yticklabels()],
+                         [*RUNGS, "llmc", *(f"pytorch/{rung}" for rung in RUNGS)])
+
+    def test_runs_of_very_different_lengths_are_on_a_logarithmic_axis_that_begins_with_an_evaluation(self):
+        data = sample()
+        self.assertEqual([ax.get_xscale() for ax in self.panels(until_loss(data))], ["linear"] * 2)
+        for item in data["runs"]:
+            if item["variant"] == "02_tf32":
+                item["steps"]["step_ms"] = [ms / 10 for ms in item["steps"]["step_ms"]]
+        above, below = self.panels(until_loss(data))
+        self.assertEqual([ax.get_xscale() for ax in (above, below)], ["log"] * 2)
+        self.assertEqual(above.get_xlim(), below.get_xlim())
+        self.assertAlmostEqual(above.get_xlim()[0], 0.0964)
+        self.assertTrue(all(min(line.get_xdata()) > 0 for rung in RUNGS for line in self.curves(above, rung)))
+
+    def test_losses_that_are_not_finite_are_left_out(self):
+        data = until_loss(sample())
+        for item in data["runs"]:
+            item["evaluations"][1]["val_loss"] = None
+        self.assertEqual([len(line.get_xdata()) for line in self.curves(self.panels(data)[0], "02_tf32")], [3] * ROUNDS)
+
+    def test_another_file_s_runs_are_found_beside_a_ladder(self):
+        figure = charts_to_loss.draw_to_loss(results.together([read(sample()), read(until_loss(sample()))]))
+        self.assertEqual(len(figure.axes), 2)
+
+    def test_an_evaluation_after_the_last_step_is_refused(self):
+        data = until_loss(sample())
+        data["runs"][0]["evaluations"][-1]["step"] = STEPS + 1
+        status, errors, _ = draw(json.dumps(data))
+        self.assertEqual((status, errors.count("\n")), (2, 1))
+        self.assertIn("00_fp32_baseline", errors)
 
 
 class Ablations(unittest.TestCase):

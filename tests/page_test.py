@@ -23,7 +23,8 @@ try:
     import results
     import schema
     from browser import Browser, find
-    from charts_test import RUNGS, everything, failing, profile, run, sample, with_energy, with_peers
+    from charts_test import (ROUNDS, RUNGS, everything, failing, profile, run, sample, until_loss, with_energy,
+                             with_peers)
 except ModuleNotFoundError as missing:
     raise unittest.SkipTest(f"no {missing.name}: the page's Python packages are not installed") from None
 
@@ -136,6 +137,35 @@ class Page(unittest.TestCase):
             self.assertIn(known, text)
         self.assertNotRegex(text[text.index("Peers"):], "J/step|tok/J|Mcycles")
 
+    def test_time_to_a_loss_is_a_table_where_a_row_knows_it(self):
+        def table(*datas):
+            html = page_of(*datas)
+            html = html[html.index('id="ladder"'):html.index('id="charts"')]
+            self.assertEqual(html.count("Time to a loss</h3>"), len(datas))
+            html = html[html.index("Time to a loss</h3>"):]
+            rows = [re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row, flags=re.S) for row in
+                    html[:html.index("</table>")].split("<tr>")[1:]]
+            return [[" ".join(re.sub(r"<.*?>", " ", cell).split()) for cell in row] for row in rows]
+
+        data = until_loss(sample(), [("00_fp32_baseline", 0), *(("02_tf32", number) for number in range(ROUNDS))])
+        self.assertEqual(table(data), [
+            ["trained to a loss", "val loss", "reached", "seconds", "× 00_fp32_baseline", "steps", "Mtokens", "kJ"],
+            ["00_fp32_baseline", "≤ 7", "2 of 3", "1.398 1.392 to 1.404", "1.00×", "12", "3.000", "0.699"],
+            ["01_causal_mask", "≤ 7", "3 of 3", "1.368 1.356 to 1.380", "1.02×", "12", "3.000", "0.684"],
+            ["02_tf32", "≤ 7", "0 of 3", "–", "–", "–", "–", "–"]])
+        self.assertNotIn("Time to a loss</h3>", page_of(sample()))
+        other = until_loss(sample())
+        other["context"]["device"]["name"] = "Tesla T4"
+        self.assertEqual(table(data, other)[0],
+                         ["trained to a loss", "val loss", "reached", "× 00_fp32_baseline", "steps", "Mtokens"])
+
+    def test_where_the_loss_was_never_reached_there_are_no_numbers(self):
+        data = until_loss(sample(), [(rung, number) for rung in RUNGS for number in range(ROUNDS)])
+        html = page_of(data)
+        html = html[html.index("Time to a loss</h3>"):html.index('id="charts"')]
+        self.assertEqual(html.count("0 of 3"), len(RUNGS))
+        self.assertNotIn("seconds</button>", html)
+
     def test_a_failed_rung_has_its_reason_and_no_number(self):
         html = page_of(failing(sample(), "02_tf32", "unsupported", "needs sm_80"))
         row = html[html.index('data-key="02_tf32"'):]
@@ -170,7 +200,7 @@ class Page(unittest.TestCase):
         self.assertIn("Tesla T4", ladder)
         self.assertIn("2.50×", ladder)
         self.assertNotRegex(Tags(ladder).text, r"\d ms|GiB|tok/s|J/step|tok/J|Mcycles|17\.0")
-        for absolute in ("ladder", "memory", "energy", "steps", "batch", "dtype", "phases", "gap", "history"):
+        for absolute in ("ladder", "memory", "energy", "to_loss", "steps", "batch", "dtype", "phases", "gap", "history"):
             self.assertIn(f"<li>{absolute}: several devices", html)
 
     def test_one_row_a_rung_and_peer_goes_into_the_csv(self):
@@ -472,7 +502,7 @@ class InABrowser(unittest.TestCase):
                     const box = svg.getBoundingClientRect();
                     return [box.width, box.height, [...svg.querySelectorAll("path, use")].filter(
                         mark => mark.getBoundingClientRect().width > 0).length]; })""")
-                self.assertEqual(len(charts), 15)
+                self.assertEqual(len(charts), 16)
                 for wide, high, marks in charts:
                     self.assertGreater(min(wide / 300, high / 100, marks / 50), 1.0)
                 self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), width)

@@ -1,0 +1,142 @@
+"""The chart of training until a loss."""
+
+from statistics import median_high, median_low
+from textwrap import shorten
+
+import style
+from layout import columns_right, label_rows, left_of, panels
+from matplotlib.lines import Line2D
+from results import Curve, Results, Row, Workload, interval_name
+
+_GAVE_UP = {"marker": "x", "markersize": 6.5, "markeredgewidth": 1.8, "linestyle": "none", "zorder": 5}
+_COLUMNS = (46, 86, 128)
+_RIGHT = 1.95  # inches that the columns take
+
+
+def _rows(workload: Workload) -> list[Row]:
+    """Those that trained until a loss, and those that failed."""
+    return [row for row in workload.rows + workload.all_peers if row.to_loss or not row.ok]
+
+
+def _median(row: Row) -> list[Curve]:
+    """The round of median time, or the two around it, of those that reached the loss, or of all where none did."""
+    by_time = {curve.seconds[-1]: curve for curve in row.curves if curve.reached} or \
+        {curve.seconds[-1]: curve for curve in row.curves}
+    return [by_time[median_low(by_time)], by_time[median_high(by_time)]]
+
+
+def _drawn(curve: Curve, logarithmic: bool) -> list[tuple[float, float]]:
+    """Its points; on a logarithmic axis without that of the untrained model, at zero seconds."""
+    return [point for point in zip(curve.seconds, curve.losses) if point[0] > 0 or not logarithmic]
+
+
+def _set_axes(above, below, trained: list[Row]) -> None:
+    """The axis of seconds, logarithmic where runs are of very different lengths, and the target."""
+    curves, target = [curve for row in trained for curve in row.curves], next(row.to_loss.loss for row in trained)
+    ends = [curve.seconds[-1] for curve in curves]
+    logarithmic = 0 < 4 * min(ends) < max(ends)
+    for ax in (above, below):
+        if logarithmic:
+            ax.set_xscale("log")
+            style.log_axis(ax.xaxis)
+            ax.set_xlim(min(_drawn(curve, True)[0][0] for curve in curves), 1.15 * max(ends))
+        else:
+            ax.set_xlim(0, 1.05 * max(ends) or 1)
+    above.tick_params(axis="x", labelbottom=False)
+    losses = [loss for curve in curves for _, loss in _drawn(curve, logarithmic)] + [target]
+    margin = 0.05 * (max(losses) - min(losses)) or 1
+    above.set_ylim(min(losses) - 1.5 * margin, max(losses) + margin)
+    above.set_ylabel("validation loss in nats per token")
+    above.axhline(target, color=style.MUTED, linewidth=1.2, linestyle=(0, (4, 2)), zorder=1.5)
+    above.annotate(f"target: {target:g}", (1, target), xycoords=above.get_yaxis_transform(), xytext=(5, 0),
+                   textcoords="offset points", va="center", annotation_clip=False)
+
+
+def _draw_curves(ax, row: Row, look: style.Line) -> None:
+    """A line a round, the median one thick. One that gave up ends in a cross; the target is marked at the median."""
+    middle = _median(row)
+    for curve in row.curves:
+        thick = any(curve is one for one in middle)
+        (line,) = ax.plot(*zip(*_drawn(curve, ax.get_xscale() == "log")), color=look.color,
+                          linestyle=look.linestyle if thick else "-", linewidth=1.7 if thick else 0.8,
+                          alpha=1.0 if thick else 0.4, zorder=3 if thick else 2)
+        style.tip(line, f"{row.rung}: {curve.losses[-1]:.4f} after {style.number(curve.seconds[-1])} s")
+        if not curve.reached:
+            ax.plot(curve.seconds[-1], curve.losses[-1], color=look.color, alpha=1.0 if thick else 0.5, **_GAVE_UP)
+    if row.to_loss.seconds:
+        seconds = row.to_loss.seconds.value
+        ax.plot(seconds, row.to_loss.loss, marker=look.marker, color=look.color, markersize=6, linestyle="none",
+                zorder=6)
+        ax.plot([seconds] * 2, [0, row.to_loss.loss], color=look.color, linewidth=0.8, alpha=0.5, zorder=1.5)
+
+
+def _draw_time(ax, y: int, row: Row, look: style.Line, first: float | None) -> None:
+    """In a row of its own: the median with its range, a cross for each round that gave up, and the numbers."""
+    if not row.to_loss:
+        reason = shorten(f"{row.status}: {row.reason}" if row.reason else row.status,
+                         int(ax.get_position().width * style.WIDTH / style.text_width("x")), placeholder=" …")
+        ax.annotate(reason, (0, y), xycoords=ax.get_yaxis_transform(), xytext=(6, 0), textcoords="offset points",
+                    va="center_baseline", color=style.MUTED, style="italic")
+        return
+    to_loss, left = row.to_loss, ax.get_xlim()[0]
+    texts = ["", "", f"{to_loss.reached} of {to_loss.rounds}"]
+    ends = [curve.seconds[-1] for curve in row.curves if not curve.reached]
+    for seconds in ends:
+        (mark,) = ax.plot(seconds, y, color=look.color, **_GAVE_UP)
+        style.tip(mark, f"{row.rung}: not reached after {style.number(seconds)} s")
+    if known := to_loss.seconds:
+        low, high = known.interval or (known.value, known.value)
+        ax.plot([left, known.value], [y, y], color=look.color, linestyle=look.linestyle, linewidth=1.7)
+        ax.plot([known.value] * 2, [-0.5, y], color=look.color, linewidth=0.8, alpha=0.5, zorder=1.5)
+        if known.interval:
+            ax.errorbar(known.value, y, xerr=[[known.value - low], [high - known.value]], color=style.INK,
+                        elinewidth=1.1, capsize=3, capthick=1.1, zorder=4)
+        (mark,) = ax.plot(known.value, y, marker=look.marker, color=look.color, markersize=6, linestyle="none",
+                          zorder=6)
+        between = f", {style.number(low)} to {style.number(high)}" if known.interval else ""
+        style.tip(mark, f"{row.rung}: {style.number(known.value)} s{between}")
+        texts[:2] = f"{style.number(known.value)} s", f"{first / known.value:.2f}×"
+    elif ends:
+        ax.plot([left, min(ends)], [y, y], color=look.color, linestyle=look.linestyle, linewidth=1.7)
+        lowest = min(loss for curve in row.curves for loss in curve.losses)
+        right = ax.transAxes.inverted().transform(ax.transData.transform((min(ends), y)))[0] < 0.5
+        ax.annotate(f"not reached, {lowest:.3f} at best", (max(ends) if right else min(ends), y),
+                    xytext=(9 if right else -9, 0), textcoords="offset points", ha="left" if right else "right",
+                    va="center_baseline", color=style.MUTED, style="italic", fontsize=9, zorder=5,
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+    columns_right(ax, y, texts, _COLUMNS)
+
+
+def draw_to_loss(data: Results):
+    """Validation loss over seconds of training, evaluations left out: each round thin, the one of median time,
+    or the two around it, thick. Below, the median seconds until the loss asked for, with their range, and how many
+    times faster that is than the first that reached it. A cross is where a round gave up."""
+    workloads = data.knowing(lambda row: bool(row.curves))
+    if not workloads:
+        return "no rung trained until a loss: `stepladder run --until-loss LOSS` does that"
+    rows_of = [_rows(workload) for workload in workloads]
+    names = list(dict.fromkeys(row.rung for rows in rows_of for row in rows))
+    looks = style.lines(names)
+    fig, groups = panels(data, "Time to a loss", "thin: each round, thick: the median one, or two", workloads,
+                         [[2.7, 0.27 * len(rows) + 0.1] for rows in rows_of], left_of(names), _RIGHT)
+    for (above, below), rows in zip(groups, rows_of):
+        trained = [row for row in rows if row.curves]
+        _set_axes(above, below, trained)
+        for row in trained:
+            _draw_curves(above, row, looks[row.rung])
+        known = [row.to_loss.seconds.value for row in rows if row.to_loss and row.to_loss.seconds]
+        label_rows(below, [row.rung for row in rows])
+        columns_right(below, -0.75, ("median", "faster", "reached"), _COLUMNS, style.MUTED)
+        for y, row in enumerate(rows):
+            _draw_time(below, y, row, looks[row.rung], next(iter(known), None))
+    if any(not curve.reached for rows in rows_of for row in rows for curve in row.curves):
+        fig.legend(handles=[Line2D([], [], color=style.INK, label="gave up", **_GAVE_UP)], loc="upper right",
+                   fontsize=9, handlelength=1.2, bbox_to_anchor=(1 - 0.1 / style.WIDTH, 1))
+    rounds = min((row.to_loss.reached for rows in rows_of for row in rows if row.to_loss and row.to_loss.reached),
+                 default=0)
+    ranged = f"; below with their {interval_name(rounds)} over rounds" if rounds > 1 else ""
+    groups[-1][-1].set_xlabel(f"seconds of training{ranged}")
+    return fig
+
+
+CHARTS = {"to_loss": draw_to_loss}
