@@ -165,9 +165,10 @@ int train(RunSession& session, EventWriter& events) {
   session.open_device();
   session.choose_model();
   const Dataset data = open_dataset(settings.data, settings.val_data, settings.vocab, session.config.V);
-  session.meet(data, [&](const std::string& reason, bool speaks) {
+  // Called by another thread, which may outlive the session while the error of this one is on its way.
+  session.meet(data, [&events, name = session.build.name](const std::string& reason, bool speaks) {
     events.write({{"event", "error"}, {"status", "error"}, {"reason", reason}});
-    if (speaks) std::cerr << cat(session.build.name, ": error: ", reason, '\n') << std::flush;
+    if (speaks) std::cerr << cat(name, ": error: ", reason, '\n') << std::flush;
     std::_Exit(kExitFailed);  // the main thread may wait for ever for a rank that is gone
   });
   session.choose_batch(data);
