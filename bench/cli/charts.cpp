@@ -23,9 +23,9 @@ bool draw(const std::string& script, const std::vector<std::string>& arguments) 
   try {
     end = run_child(command, Channel::out, kTimeout, [&](std::string_view line) {
       if (line.starts_with("! "))
-        warn(line.substr(2));
+        warn(printable(line.substr(2), kMaxMessage));
       else
-        std::cout << line << "\n";
+        std::cout << printable(line, kMaxMessage) << "\n";
       return true;
     });
   } catch (const Interrupted&) {

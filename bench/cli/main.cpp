@@ -1,4 +1,5 @@
 // main() of `stepladder`: climbs the ladder, one process a run, and reports what each rung buys.
+#include <filesystem>
 #include <iostream>
 
 #include "bench/base/text.h"
@@ -23,6 +24,9 @@ int main(int argc, char** argv) {
   } catch (const Error& e) {
     std::cerr << "stepladder: error: " << printable(e.what(), kMaxMessage) << std::endl;
     return e.code();
+  } catch (const std::filesystem::filesystem_error& e) {
+    std::cerr << "stepladder: error: " << printable(path_error(e), kMaxMessage) << std::endl;
+    return kExitUsage;
   } catch (const std::exception& e) {
     std::cerr << "stepladder: error: " << printable(e.what(), kMaxMessage) << std::endl;
     return kExitFailed;

@@ -1,6 +1,8 @@
 // main() of every rung's executable: runs the one rung that is linked in.
+#include <filesystem>
 #include <new>
 
+#include "bench/base/text.h"
 #include "bench/rung/app.h"
 
 int main(int argc, char** argv) {
@@ -18,6 +20,8 @@ int main(int argc, char** argv) {
     return app.fail("diverged", e.what(), e.code());
   } catch (const Error& e) {
     return app.fail("error", e.what(), e.code());
+  } catch (const std::filesystem::filesystem_error& e) {
+    return app.fail("error", path_error(e), kExitUsage);
   } catch (const std::exception& e) {
     return app.fail("error", e.what(), kExitFailed);
   }
