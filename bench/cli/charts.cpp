@@ -1,5 +1,6 @@
 #include "bench/cli/charts.h"
 
+#include <cstdlib>
 #include <iostream>
 
 #include "bench/base/text.h"
@@ -19,6 +20,7 @@ bool draw(const std::string& script, const std::vector<std::string>& arguments) 
   const auto warn = [](const auto&... what) { std::cerr << cat("stepladder: warning: ", what..., "\n"); };
   std::vector<std::string> command = {python(), path};
   command.insert(command.end(), arguments.begin(), arguments.end());
+  ::setenv("MPLBACKEND", "agg", 1);  // a notebook names one that this Python may lack
   ChildEnd end;
   try {
     end = run_child(command, Channel::out, kTimeout, [&](std::string_view line) {

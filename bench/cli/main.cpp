@@ -1,4 +1,5 @@
 // main() of `stepladder`: climbs the ladder, one process a run, and reports what each rung buys.
+#include <csignal>
 #include <filesystem>
 #include <iostream>
 
@@ -10,6 +11,7 @@
 
 int main(int argc, char** argv) {
   using namespace stepladder;
+  std::signal(SIGXFSZ, SIG_IGN);  // what passes `ulimit -f` is then an error that names the file
   try {
     return run_command_line(
         {"stepladder", "Trains GPT-2 rung by rung and measures what each optimisation buys.", {}, {}},

@@ -1,4 +1,5 @@
 // main() of every rung's executable: runs the one rung that is linked in.
+#include <csignal>
 #include <filesystem>
 #include <new>
 
@@ -7,6 +8,7 @@
 
 int main(int argc, char** argv) {
   using namespace stepladder;
+  std::signal(SIGXFSZ, SIG_IGN);  // what passes `ulimit -f` is then an error that names the file
   RungApp app(linked_rungs().front());
   try {
     return app.run(argc, argv);
