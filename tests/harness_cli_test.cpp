@@ -272,6 +272,7 @@ TEST_F(HarnessCli, WrongValuesAreRefusedBeforeAnyRun) {
     EXPECT_EQ(outcome.code, 2) << arguments << outcome.out << outcome.err;
     EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
   }
+  EXPECT_TRUE(has(stepladder(plan("--peer llmc=empty")).err, "llmc=empty")) << "a folder";
   EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json"));
 }
 
@@ -1083,8 +1084,7 @@ TEST_F(HarnessCli, CtrlCEndsTheChildKeepsFinishedRunsAndTellsHowToGoOn) {
 TEST_F(HarnessCli, AFullDiskKeepsTheJournal) {
   // A file size limit fails writes as a full disk does: the journal outgrows it, the file at the start does
   // not.
-  const Outcome outcome =
-      shell(cat("ulimit -f 16; exec ", kStepladder, " ", plan("--rounds 20")));
+  const Outcome outcome = shell(cat("ulimit -f 16; exec ", kStepladder, " ", plan("--rounds 20")));
   EXPECT_EQ(outcome.code, 5) << outcome.err;
   const std::string last = outcome.err.substr(outcome.err.rfind('\n', outcome.err.size() - 2) + 1);
   EXPECT_TRUE(says(last, {"results.json.journal", "--resume"})) << outcome.err;
