@@ -187,6 +187,15 @@ TEST_F(RungCli, BadDataIsAUsageErrorThatNamesTheFile) {
   expect_error(run(tiny({"--batch", "1000"})), kExitUsage, path("data.bin"));
 }
 
+TEST_F(RungCli, APathThatCannotBeLookedAtIsAUsageErrorThatNamesIt) {
+  fs::create_symlink("loop", path("loop"));
+  const std::string longer = path(std::string(300, 'x'));
+  for (const std::string& bad : {path("loop"), path("loop/shard.bin"), longer}) {
+    expect_error(run(tiny({"--data", bad})), kExitUsage, bad);
+    expect_error(run(tiny({"--steps", "0", "--vocab", bad})), kExitUsage, bad);
+  }
+}
+
 TEST_F(RungCli, BatchThatDoesNotFitTellsTheLargestThatDoes) {
   const auto with_batch = [&](const std::string& batch) {
     return run(tiny({"--layers", "64", "--max-seq", "2048", "--batch", batch, "--events", "3"}));
@@ -432,7 +441,6 @@ TEST_F(RungCli, CheckpointThatCannotBeWrittenKeepsTheOldOne) {
   ASSERT_EQ(run(tiny({"--steps", "1", "--checkpoint", path("kept")})).code, 0);
   const std::string before = read_file(path("kept"));
   const auto full_disk = [] {
-    std::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{40000, 40000};
     setrlimit(RLIMIT_FSIZE, &limit);
   };
@@ -455,6 +463,16 @@ TEST_F(RungCli, SamplingPrintsOnlyTextAndRepeats) {
   EXPECT_EQ(first.out.size(), 2U + 8U + 1U) << first.out;  // one byte a token
   EXPECT_EQ(first.out, second.out);
   EXPECT_EQ(first.err, "");
+
+  Args many = args;
+  many.back() = "30";
+  for (const char* seed : {"1", "2", "3", "4"}) {
+    many.insert(many.end(), {"--top-k", "0", "--temperature", "100", "--seed", seed});
+    EXPECT_TRUE(std::ranges::none_of(run(many).out, [](unsigned char c) {
+      return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
+    })) << "a token of each byte, ESC too";
+    many.resize(args.size());
+  }
 
   Args without_vocabulary = args;
   *std::ranges::find(without_vocabulary, "none") = path("nowhere");

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <stdexcept>
+
+#include "bench/base/text.h"
 
 namespace stepladder {
 namespace {
@@ -57,6 +60,20 @@ TEST(Table, CellsCannotDriveTheTerminal) {
   EXPECT_EQ(text.find('\033'), std::string::npos);
   EXPECT_NE(text.find("?[2Jgone?next\n"), std::string::npos);
   EXPECT_EQ(text.find(std::string(401, 'x')), std::string::npos);
+}
+
+TEST(Text, PrintableKeepsWholeCharactersAndNoControls) {
+  EXPECT_EQ(printable("a\xc2\x9b[31m", 20), "a??[31m");  // U+009B, which a terminal takes for ESC [
+  EXPECT_EQ(printable("\xc2\xa0\xc3\x9b", 20), "\xc2\xa0\xc3\x9b");
+  EXPECT_EQ(printable("a\xe2\x82\xac\xe2\x82\xac", 3), "a...");
+  EXPECT_EQ(printable("a\xe2\x82\xac\xe2\x82\xac", 4), "a\xe2\x82\xac...");
+}
+
+TEST(Text, BoxesCannotDriveTheTerminal) {
+  const std::string text = box({{"data", "a\033[31m\nb"}, {"val-data", std::string(5000, 'x')}});
+  EXPECT_EQ(text.find('\033'), std::string::npos);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
+  EXPECT_LT(text.size(), 4 * 500U);
 }
 
 TEST(Table, RefusesARowOfAnotherSize) {

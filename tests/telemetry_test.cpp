@@ -1,6 +1,7 @@
 #include "bench/run/telemetry.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -120,6 +121,33 @@ TEST(Telemetry, EnergyOfTheCpuIsThatOfAllPackagesAlsoWhenACounterBeginsAgain) {
   EXPECT_NEAR(telemetry.joules().value() - before, 890 + 7, 1e-6);
   rapl.count("intel-rapl:0", 5e6);
   EXPECT_NEAR(telemetry.joules().value() - before, 890 + 7 + 15, 1e-6);
+}
+
+TEST(Telemetry, ACounterThatBeginsAgainOutsideItsRangeIsUnknown) {
+  const TempFolder folder;
+  const Environment named("STEPLADDER_RAPL", folder / "");
+  const std::string zone = folder / "intel-rapl:0";
+  std::filesystem::create_directory(zone);
+  for (const char* range : {"", "100"}) {
+    write_file(zone + "/max_energy_range_uj", range);
+    write_file(zone + "/energy_uj", "500");
+    Telemetry telemetry("");
+    EXPECT_EQ(telemetry.joules(), 0.0);
+    write_file(zone + "/energy_uj", "5");
+    EXPECT_EQ(telemetry.joules(), std::nullopt) << range;
+    EXPECT_NE(telemetry.energy_unknown().find(zone), std::string::npos) << telemetry.energy_unknown();
+  }
+}
+
+TEST(Telemetry, ACounterThatIsAPipeIsNotWaitedFor) {
+  const TempFolder folder;
+  const Environment named("STEPLADDER_RAPL", folder / "");
+  const std::string zone = folder / "intel-rapl:0";
+  std::filesystem::create_directory(zone);
+  ASSERT_EQ(::mkfifo((zone + "/energy_uj").c_str(), 0600), 0);
+  Telemetry telemetry("");
+  EXPECT_EQ(telemetry.joules(), std::nullopt);
+  EXPECT_NE(telemetry.energy_unknown().find(zone), std::string::npos) << telemetry.energy_unknown();
 }
 
 TEST(Telemetry, EnergyThatCannotBeReadIsUnknownAndSaysWhy) {

@@ -9,8 +9,7 @@
 namespace stepladder {
 namespace {
 
-constexpr size_t kMaxCell = 400;  // bytes
-constexpr size_t kRule = 20;      // dashes over a last column, whose text may be long
+constexpr size_t kRule = 20;  // dashes over a last column, whose text may be long
 
 /// Columns that UTF-8 text takes on a terminal: bytes that are not continuations.
 size_t width(const std::string& text) {

@@ -66,14 +66,31 @@ std::string bytes_text(int64_t bytes) {
   return fixed(size, 1) + " " + kUnits[unit];
 }
 
-std::string printable(std::string_view text, size_t limit) {
-  std::string line(text.substr(0, limit));
-  std::replace_if(
-      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return text.size() > limit ? line + "..." : line;
+std::string without_controls(std::string text, std::string_view but) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F are controls too, of two bytes: a terminal takes U+009B for ESC [.
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (c == 0xc2 && next >= 0x80 && next < 0xa0)
+      text[i] = text[i + 1] = '?';
+    else if ((c < 0x20 && but.find(text[i]) == std::string_view::npos) || c == 0x7f)
+      text[i] = '?';
+  }
+  return text;
 }
 
-std::string box(const std::vector<std::pair<std::string, std::string>>& rows) {
+std::string printable(std::string_view text, size_t limit) {
+  if (text.size() <= limit) return without_controls(std::string(text));
+  while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xc0) == 0x80) --limit;  // no half character
+  return without_controls(std::string(text.substr(0, limit))) + "...";
+}
+
+std::string path_error(const std::filesystem::filesystem_error& error) {
+  return cat(error.path1().string(), ": ", error.code().message(), "; check the path");
+}
+
+std::string box(std::vector<std::pair<std::string, std::string>> rows) {
+  for (auto& row : rows) row.second = printable(row.second, kMaxCell);
   size_t left = 0, right = 0;
   for (const auto& [name, value] : rows) {
     left = std::max(left, name.size());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,12 +34,20 @@ double of_float(double number);
 /// "512 B", "1.5 KiB", "139.1 GiB".
 std::string bytes_text(int64_t bytes);
 
-/// One line of foreign text, safe on a terminal: control characters as '?', cut to `limit` bytes with "...".
+/// Foreign text, safe on a terminal: each byte of a control character as '?', `but` for those that are let
+/// through.
+std::string without_controls(std::string text, std::string_view but = "");
+/// One line of that, cut to `limit` bytes with "...", where a character of UTF-8 begins.
 std::string printable(std::string_view text, size_t limit);
 /// Bytes of an error message: an argument that it quotes may be longer.
 inline constexpr size_t kMaxMessage = 4000;
+/// Bytes of a cell in a table or box.
+inline constexpr size_t kMaxCell = 400;
+
+/// What the file system says of a path that can't be looked at: too long, or a link to itself.
+std::string path_error(const std::filesystem::filesystem_error& error);
 
 /// A two-column box, its columns as wide as the widest cell; a row with an empty first cell is a rule.
-std::string box(const std::vector<std::pair<std::string, std::string>>& rows);
+std::string box(std::vector<std::pair<std::string, std::string>> rows);
 
 }  // namespace stepladder

@@ -109,7 +109,7 @@ int calibrate(CalibrateOptions& options) {
   if (noise.log_ratios.empty()) throw Error("no rung ran: there is no noise to write down");
   out.write(dump(to_json(noise), 1) + "\n");
   out.commit();
-  std::cout << table_of(noise) << "\nwrote " << options.out << std::endl;
+  std::cout << table_of(noise) << "\nwrote " << printable(options.out, kMaxMessage) << std::endl;
   return interrupted ? 128 + interrupted->signal : good ? kExitOk : kExitFailed;
 }
 

@@ -1,5 +1,6 @@
 #include "bench/cli/charts.h"
 
+#include <cstdlib>
 #include <iostream>
 
 #include "bench/base/text.h"
@@ -19,13 +20,14 @@ bool draw(const std::string& script, const std::vector<std::string>& arguments) 
   const auto warn = [](const auto&... what) { std::cerr << cat("stepladder: warning: ", what..., "\n"); };
   std::vector<std::string> command = {python(), path};
   command.insert(command.end(), arguments.begin(), arguments.end());
+  ::setenv("MPLBACKEND", "agg", 1);  // a notebook names one that this Python may lack
   ChildEnd end;
   try {
     end = run_child(command, Channel::out, kTimeout, [&](std::string_view line) {
       if (line.starts_with("! "))
-        warn(line.substr(2));
+        warn(printable(line.substr(2), kMaxMessage));
       else
-        std::cout << line << "\n";
+        std::cout << printable(line, kMaxMessage) << "\n";
       return true;
     });
   } catch (const Interrupted&) {

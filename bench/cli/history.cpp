@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "bench/base/text.h"
 #include "bench/cli/charts.h"
 #include "bench/cli/commands.h"
 #include "bench/results/file.h"
@@ -67,7 +68,7 @@ int show_history(HistoryOptions& options) {
   if (error) throw InputError(cat(options.out, ": cannot make the folder: ", error.message()));
   const std::string path = (fs::path(options.out) / "history.json").string();
   write_atomically(path, json);
-  std::cout << terminal_report(history) << "wrote " << path << std::endl;
+  std::cout << terminal_report(history) << "wrote " << printable(path, kMaxMessage) << std::endl;
   return draw("history.py", {path, "--out", options.out}) ? kExitOk : kExitFailed;
 }
 

@@ -1,4 +1,6 @@
 // main() of `stepladder`: climbs the ladder, one process a run, and reports what each rung buys.
+#include <csignal>
+#include <filesystem>
 #include <iostream>
 
 #include "bench/base/text.h"
@@ -9,6 +11,7 @@
 
 int main(int argc, char** argv) {
   using namespace stepladder;
+  std::signal(SIGXFSZ, SIG_IGN);  // what passes `ulimit -f` is then an error that names the file
   try {
     return run_command_line(
         {"stepladder", "Trains GPT-2 rung by rung and measures what each optimisation buys.", {}, {}},
@@ -23,6 +26,9 @@ int main(int argc, char** argv) {
   } catch (const Error& e) {
     std::cerr << "stepladder: error: " << printable(e.what(), kMaxMessage) << std::endl;
     return e.code();
+  } catch (const std::filesystem::filesystem_error& e) {
+    std::cerr << "stepladder: error: " << printable(path_error(e), kMaxMessage) << std::endl;
+    return kExitUsage;
   } catch (const std::exception& e) {
     std::cerr << "stepladder: error: " << printable(e.what(), kMaxMessage) << std::endl;
     return kExitFailed;

@@ -180,7 +180,7 @@ int report(ReportOptions& options) {
   if (!all.empty()) {
     const std::string summary = (out / "summary.md").string();
     write_atomically(summary, markdown);
-    std::cout << "wrote " << summary << "\n" << std::flush;
+    std::cout << "wrote " << printable(summary, kMaxMessage) << "\n" << std::flush;
   }
 
   check_interrupted();

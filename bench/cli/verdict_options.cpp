@@ -50,7 +50,7 @@ int VerdictOptions::deliver(Comparison comparison) const {
   }
   if (!out.empty()) write_atomically(out, report_in(format, comparison));
   std::cout << report_in(out.empty() ? format : "text", comparison);
-  if (!out.empty()) std::cout << "wrote " << out << "\n";
+  if (!out.empty()) std::cout << "wrote " << printable(out, kMaxMessage) << "\n";
   std::cout << std::flush;
   return exit_code(comparison.rows);
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "model/nearest.h"
 
@@ -21,7 +22,8 @@ Program pytorch(const Rung& rung, const std::string& python) {
 }
 
 Program llmc(const std::string& binary, const std::string& python) {
-  if (::access(binary.c_str(), X_OK) != 0)
+  std::error_code none;
+  if (::access(binary.c_str(), X_OK) != 0 || !std::filesystem::is_regular_file(binary, none))
     throw InputError(
         cat("--peer llmc=", binary, ": no executable is there; name llm.c's train_gpt2cu as llmc=PATH"));
   return {"llmc", "llmc", {python, cat(kScripts, "llmc"), binary}, MathMode::half};

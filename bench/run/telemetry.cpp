@@ -51,6 +51,8 @@ uint64_t now_us() {
 
 std::optional<uint64_t> whole_number_in(const fs::path& file) {
   uint64_t number = 0;
+  std::error_code none;
+  if (!fs::is_regular_file(file, none)) return std::nullopt;  // a pipe would wait for its writer
   return std::ifstream(file) >> number ? std::optional(number) : std::nullopt;
 }
 
@@ -183,8 +185,13 @@ std::optional<double> Telemetry::package_joules() {
     }
     const auto [package, first] = packages_.try_emplace(name, *now);
     const uint64_t before = std::exchange(package->second, *now);
-    package_joules_ +=
-        static_cast<double>(*now >= before ? *now - before : *now + most.value_or(0) - before) * 1e-6;
+    const uint64_t range = *now >= before ? 0 : most.value_or(0);
+    if (*now < before && range < before) {
+      energy_unknown_ = cat((zone.path() / "energy_uj").string(),
+                            " began again, and max_energy_range_uj does not tell where");
+      return std::nullopt;
+    }
+    package_joules_ += static_cast<double>(*now - before + range) * 1e-6;
   }
   if (!packages_.empty()) return package_joules_;
   energy_unknown_ = cat("there is no energy counter of the CPU in ", folder.string());

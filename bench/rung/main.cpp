@@ -1,10 +1,14 @@
 // main() of every rung's executable: runs the one rung that is linked in.
+#include <csignal>
+#include <filesystem>
 #include <new>
 
+#include "bench/base/text.h"
 #include "bench/rung/app.h"
 
 int main(int argc, char** argv) {
   using namespace stepladder;
+  std::signal(SIGXFSZ, SIG_IGN);  // what passes `ulimit -f` is then an error that names the file
   RungApp app(linked_rungs().front());
   try {
     return app.run(argc, argv);
@@ -18,6 +22,8 @@ int main(int argc, char** argv) {
     return app.fail("diverged", e.what(), e.code());
   } catch (const Error& e) {
     return app.fail("error", e.what(), e.code());
+  } catch (const std::filesystem::filesystem_error& e) {
+    return app.fail("error", path_error(e), kExitUsage);
   } catch (const std::exception& e) {
     return app.fail("error", e.what(), kExitFailed);
   }

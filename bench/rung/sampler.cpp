@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "bench/base/text.h"
 #include "model/sample.h"
 
 namespace stepladder {
@@ -18,7 +19,8 @@ std::vector<int32_t> Sampler::prompt() const {
 
 std::string Sampler::text(Trainer& trainer) const {
   const auto tokens = generate(trainer, prompt(), settings_.sample_tokens, settings_.sampling());
-  return settings_.prompt + (bpe_ ? bpe_->decode(tokens) : decode_bytes(tokens));
+  const std::string text = settings_.prompt + (bpe_ ? bpe_->decode(tokens) : decode_bytes(tokens));
+  return without_controls(text, "\n\t");  // both vocabularies have a token for each byte, ESC too
 }
 
 void sample(RunSession& session) {
