@@ -258,12 +258,13 @@ int measure(const MeasureOptions& options, Plan plan) {
     stopped = carry_out(plan, probe.device, options.timeout, file);
   } catch (const Interrupted& e) {
     std::cerr << "stepladder: interrupted; " << file.results().runs.size() << " finished runs are kept in "
-              << options.out << ": the same command with --resume goes on\n";
+              << printable(options.out, kMaxMessage) << ": the same command with --resume goes on\n";
     return 128 + e.signal;
   }
   file.finish(std::move(stopped));
   std::cout << terminal_report(file.results(), /*ratios_only=*/false, options.wide)
-            << besides_steps(file.results().runs) << "\nwrote " << options.out << std::endl;
+            << besides_steps(file.results().runs) << "\nwrote " << printable(options.out, kMaxMessage)
+            << std::endl;
   const auto& runs = file.results().runs;
   const auto missed = std::ranges::count_if(runs, [](const Run& run) {
     return run.summary && run.summary->to_loss && !run.summary->to_loss->reached;

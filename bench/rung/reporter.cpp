@@ -151,7 +151,8 @@ void Reporter::evaluated(int64_t done, double val_loss) {
 }
 
 void Reporter::saved(int64_t done) const {
-  std::cout << "checkpoint " << session_.settings.checkpoint << " after " << done << " steps" << std::endl;
+  std::cout << "checkpoint " << printable(session_.settings.checkpoint, kMaxMessage) << " after " << done
+            << " steps" << std::endl;
 }
 
 void Reporter::end() {

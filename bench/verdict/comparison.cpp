@@ -233,7 +233,7 @@ ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds
       return;
     }
     if (pairs.size() >= kMinPairs) quantity.change = paired_change(log_ratios, limits.upper_confidence);
-    numbers.quantities.push_back(std::move(quantity));
+    numbers.quantities.push_back(quantity);
   };
   compare(
       Quantity::time, [](const Summary& s) { return std::optional(s.median_step_ms); }, limits.threshold,
