@@ -120,7 +120,7 @@ struct Birth {
 
 /// One end of a pipe read into `text` as far as it goes without waiting. False at its end.
 bool drain(int fd, std::string& text) {
-  std::array<char, 1 << 16> buffer;
+  std::array<char, 1 << 14> buffer;
   for (;;) {
     const ssize_t n = ::read(fd, buffer.data(), buffer.size());
     if (n > 0)
