@@ -102,12 +102,12 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo
     request.eval_every = s.eval_every;
     s.seed += static_cast<uint64_t>(run.round);  // how long it takes varies by seed
     request.config["seed"] = s.seed;
-    request.arguments.insert(request.arguments.end(), {"--until-loss", number_text(*s.until_loss),
-                                                       "--eval-batches", std::to_string(s.eval_batches)});
-  }
-  if (s.until_loss || !s.val_data.empty())
     request.arguments.insert(request.arguments.end(),
-                             {"--eval-every", std::to_string(s.until_loss ? s.eval_every : s.steps)});
+                             {"--until-loss", number_text(*s.until_loss), "--eval-batches",
+                              std::to_string(s.eval_batches), "--eval-every", std::to_string(s.eval_every)});
+  } else if (!s.val_data.empty()) {
+    request.arguments.insert(request.arguments.end(), {"--eval-every", std::to_string(s.steps)});
+  }
   if (run.independent_ranks) request.arguments.emplace_back("--independent-ranks");
   if (run.devices > 1) s.device = 0;  // each rank's own
   const auto shared = s.shared_arguments(run.program.math, !run.program.peer.empty());

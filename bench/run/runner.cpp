@@ -344,16 +344,6 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
   for (const Step& step : std::span(run.steps).subspan(warmup))
     if (step.cycles) cycles.push_back(*step.cycles);
   if (!cycles.empty()) summary.cycles = median(cycles);
-  if (request.until_loss) {
-    const double step_tokens = run.config.at("B").get<double>() * run.config.at("T").get<double>() *
-                               run.config.value("accumulate", 1.0) * static_cast<double>(request.devices);
-    summary.to_loss = {.loss = *request.until_loss,
-                       .reached = reached(run, request),
-                       .steps = std::ssize(run.steps),
-                       .seconds = std::accumulate(ms.begin(), ms.end(), 0.0) * 1e-3,
-                       .tokens = step_tokens * static_cast<double>(ms.size()),
-                       .joules = {}};
-  }
   summary.compile = report.compile;
   summary.skipped_steps = report.skipped_steps;
   for (const Step& step : std::span(run.steps).subspan(warmup))
@@ -368,6 +358,13 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
   const auto devices = static_cast<double>(request.devices);
   const double tokens = static_cast<double>(config.B * config.T) * devices;
   summary.tokens_per_second = tokens / (summary.median_step_ms * 1e-3);
+  if (request.until_loss)
+    summary.to_loss = {.loss = *request.until_loss,
+                       .reached = reached(run, request),
+                       .steps = std::ssize(run.steps),
+                       .seconds = std::accumulate(ms.begin(), ms.end(), 0.0) * 1e-3,
+                       .tokens = tokens * static_cast<double>(ms.size()),
+                       .joules = {}};
   auto peak = peak_flops(request.device.name, request.program.math);
   if (peak) *peak *= devices;
   summary.mfu_nanogpt = mfu(flops_per_token_nanogpt(config), summary.tokens_per_second, peak);
@@ -403,6 +400,7 @@ void add_energy(Summary& summary, std::vector<Rank>& ranks, const std::vector<Ru
                 const std::deque<Report>& reports) {
   std::set<std::string> counted;  // ranks on the CPU have the same
   double joules = 0.0;
+  std::optional<double> to_loss = 0.0;
   for (size_t rank = 0; rank < parts.size(); ++rank) {
     const auto& energy = reports[rank].energy;
     if (!energy) return;
@@ -413,17 +411,11 @@ void add_energy(Summary& summary, std::vector<Rank>& ranks, const std::vector<Ru
       summary.joules_unknown = energy->unknown().empty() ? used.unknown : energy->unknown();
     joules += used.joules.value_or(0.0);
     if (!ranks.empty()) ranks[rank].joules = used.joules;
+    const auto& in_all = parts[rank].steps.back().energy_j;
+    to_loss = to_loss && in_all ? std::optional(*to_loss + *in_all) : std::nullopt;
   }
   if (summary.joules_unknown.empty()) summary.joules = joules;
-  if (!summary.to_loss) return;
-  counted.clear();
-  std::optional<double> total = 0.0;
-  for (size_t rank = 0; rank < parts.size(); ++rank) {
-    if (!counted.insert(reports[rank].device).second) continue;
-    const auto& used = parts[rank].steps.back().energy_j;
-    total = total && used ? std::optional(*total + *used) : std::nullopt;
-  }
-  summary.to_loss->joules = total;
+  if (summary.to_loss) summary.to_loss->joules = to_loss;
 }
 
 void merge(Summary& summary, std::vector<Rank>& ranks, const std::vector<Run>& parts) {
