@@ -422,11 +422,15 @@ TEST_F(HarnessCli, ErrorsQuoteNoControlCharacters) {
   }
 }
 
+#if !defined(__SANITIZE_ADDRESS__)  // whose companion UBSan needs a pipe of its own to look at an object
 TEST_F(HarnessCli, TooFewFileDescriptorsAreNoFaultOfTheDevice) {
-  const Outcome outcome = shell(cat("ulimit -n 12; ", kStepladder, " ", plan("--rungs 00")));
-  EXPECT_NE(outcome.code, 0);
-  EXPECT_TRUE(has(outcome.err, "Too many open files")) << outcome.err;
+  for (int limit = 5; limit <= 12; ++limit) {
+    const Outcome outcome = shell(cat("ulimit -n ", limit, "; ", kStepladder, " ", plan("--rungs 00")));
+    EXPECT_NE(outcome.code, 0) << limit;
+    EXPECT_TRUE(has(outcome.err, "Too many open files")) << limit << ": " << outcome.err;
+  }
 }
+#endif
 
 TEST_F(HarnessCli, AReportThatMayNotBeRenewedIsRefusedBeforeItsWork) {
   ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
