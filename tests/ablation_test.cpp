@@ -85,7 +85,7 @@ Names minus(const Names& a, const Names& b) {
 
 TEST(Ablations, BothKindsOfEveryRungThatOthersBuildOn) {
   std::vector<std::string> expected, names;
-  for (const Rung& rung : ladder())
+  for (const Rung& rung : ladder().rungs)
     if (!rung.parent.empty() && rung.batch == BatchSize::usual && rung.devices == 1 && !rung.beside)
       for (const char* kind : {"without/", "only/"}) expected.push_back(kind + rung.name);
   for (const Ablation& ablation : ablations()) {
@@ -236,7 +236,7 @@ TEST(Ablations, OfThePaddedVocabularyChangeShapesAlone) {
 
 TEST(Ablations, AreNotBuiltWhereTheLastRungHasNothingOfTheRungLeft) {
   std::string last;
-  for (const Rung& rung : ladder())
+  for (const Rung& rung : ladder().rungs)
     if (rung.ablated()) last = rung.name;
   const Names left = names_of(calls_of(last));
   for (const Ablation& ablation : ablations()) {
@@ -250,7 +250,7 @@ TEST(Ablations, AreNotBuiltWhereTheLastRungHasNothingOfTheRungLeft) {
         minus(names_of(calls_of(ablation.rung.name)), names_of(calls_of(ablation.rung.parent)));
     EXPECT_NE(brought, Names{}) << ablation.rung.name;
     EXPECT_EQ(minus(brought, left), brought) << ablation.rung.name << " is in " << last;
-    EXPECT_NO_THROW(find_rung(ablation.rung.subsumed_by));
+    EXPECT_NO_THROW(ladder().find(ablation.rung.subsumed_by));
     EXPECT_EQ(ablation.unchanged(),
               "changes nothing in " + last + ": " + ablation.rung.subsumed_by + " takes its place");
   }
@@ -260,7 +260,7 @@ TEST(Ablations, HaveTheMathAndNeedsOfWhatTheyRun) {
   const Rung tf32_again = row_of("without/05_mixed_precision");
   EXPECT_EQ(tf32_again.math, MathMode::tf32);
   EXPECT_EQ(tf32_again.compute_capability, 80);
-  EXPECT_EQ(tf32_again.tolerance, find_rung("02_tf32").tolerance);
+  EXPECT_EQ(tf32_again.tolerance, ladder().find("02_tf32").tolerance);
   EXPECT_EQ(row_of("only/02_tf32").math, MathMode::tf32);
   EXPECT_EQ(row_of("only/02_tf32").compute_capability, 80);
   EXPECT_EQ(row_of("only/05_mixed_precision").math, MathMode::half);

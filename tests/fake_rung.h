@@ -23,16 +23,16 @@ struct FakeRung {
     const std::string path = folder / (file.empty() ? name : file);
     write_file(path, cat("#!/bin/sh\nname=", name, " source_hash=", source_hash, R"(
 [ "$1" = --version ] && { echo "$name 0.1.0 source $source_hash"; exit 0; }
-arguments="$*"
+arguments="$*" batch=4 seq=64
 while [ $# -gt 0 ]; do
-  [ "$1" = --steps ] && steps=$2
+  case $1 in --steps) steps=$2 ;; --batch) batch=$2 ;; --seq) seq=$2 ;; esac
   shift
 done
 say() { printf '%s\n' "$1" >&3; }
 )",
                          before_start, R"(
 say '{"event":"start","variant":"'$name'","source_hash":"'$source_hash'","backend":"cpu",'\
-'"config":{"dtype":"f32","B":7},"startup_ms":12.5,"memory_by_name":{"params/wte":1024})",
+'"config":{"dtype":"f32","B":'$batch',"T":'$seq'},"startup_ms":12.5,"memory_by_name":{"params/wte":1024})",
                          device, R"(}'
 i=0
 while [ $i -lt $steps ]; do

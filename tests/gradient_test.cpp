@@ -163,7 +163,7 @@ struct Sampled {
 
 /// Of every tensor; `draw` tells which parameters. Expects the loss and the gradients' norm.
 std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
-  const Rung& rung = find_rung(test.rung);
+  const Rung& rung = ladder().find(test.rung);
   const auto build = std::find_if(linked_rungs().begin(), linked_rungs().end(),
                                   [&](const RungBuild& r) { return r.name == rung.name; });
   Config config = tiny_config();
@@ -249,7 +249,7 @@ std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
 class Gradients : public testing::TestWithParam<Case> {};
 
 TEST_P(Gradients, AreTheSlopesOfTheLoss) {
-  const double tolerance = tolerance_of(find_rung(GetParam().rung).math, GetParam().half);
+  const double tolerance = tolerance_of(ladder().find(GetParam().rung).math, GetParam().half);
   for (const Sampled& of : sampled_gradients(GetParam(), 0)) {
     const double steepest = std::fabs(of.gradient[0]);
     ASSERT_GT(steepest, 1e-4) << of.tensor << ": a gradient too small to test anything";

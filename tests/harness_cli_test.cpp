@@ -100,7 +100,7 @@ shift 2
 exec )",
                                        folder_ / "peer", " \"$@\"\n"));
     std::filesystem::permissions(folder_ / "python", std::filesystem::perms::owner_all);
-    return cat(" --peer pytorch --peer llmc=", folder_ / "peer", " --peer-python ", folder_ / "python");
+    return cat(" --peer pytorch --peer llmc=", folder_ / "peer", " --python ", folder_ / "python");
   }
 
   /// Starts `stepladder ARGUMENTS` in the background, in its own process group.
@@ -159,7 +159,7 @@ class HarnessCliAblate : public HarnessCli {
  protected:
   HarnessCliAblate() {
     std::filesystem::create_directory(folder_ / "ablations");
-    for (const Rung& row : ladder()) {
+    for (const Rung& row : ladder().rungs) {
       FakeRung fake = rung(row.trainer);
       fake.step_ms = row.name < "03" ? "10.0" : "8.0";
       fake.before_start = cat("case $arguments in *--plan*) echo '{\"batch\": ", row.parent.empty() ? 8 : 16,
@@ -213,7 +213,7 @@ TEST_F(HarnessCli, HelpNamesEverySubcommand) {
   for (const char* name :
        {"--preset", "--rungs", "--model",  "--batch",     "--seq",     "--steps", "--warmup",
         "--rounds", "--seed",  "--data",   "--val-data",  "--shuffle", "--lr",    "--backend",
-        "--device", "--out",   "--resume", "--overwrite", "--timeout", "--peer",  "--peer-python"})
+        "--device", "--out",   "--resume", "--overwrite", "--timeout", "--peer",  "--python"})
     EXPECT_TRUE(has(run_help.out, name)) << name;
 }
 
@@ -262,7 +262,7 @@ TEST_F(HarnessCli, WrongValuesAreRefusedBeforeAnyRun) {
                                        plan("--resume --overwrite"),
                                        plan("--timeout 0"),
                                        plan("--peer llmc=nowhere"),
-                                       plan("--peer pytorch --peer-python nowhere/python"),
+                                       plan("--peer pytorch --python nowhere/python"),
                                        std::string("train"),
                                        std::string("sample --help-me"),
                                        std::string("report"),
@@ -281,10 +281,10 @@ TEST_F(HarnessCli, ListTellsMachinesWhatRunsHere) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const Json json = parse_json(outcome.out);
   EXPECT_EQ(json["device"]["backend"], "cpu");
-  ASSERT_EQ(json["rungs"].size(), ladder().size());
-  for (size_t i = 0; i < ladder().size(); ++i) {
-    EXPECT_EQ(json["rungs"][i]["name"], ladder()[i].name);
-    EXPECT_EQ(json["rungs"][i]["runs_here"], ladder()[i].devices == 1) << "without --devices";
+  ASSERT_EQ(json["rungs"].size(), ladder().rungs.size());
+  for (size_t i = 0; i < ladder().rungs.size(); ++i) {
+    EXPECT_EQ(json["rungs"][i]["name"], ladder().rungs[i].name);
+    EXPECT_EQ(json["rungs"][i]["runs_here"], ladder().rungs[i].devices == 1) << "without --devices";
     for (const char* key : {"parent", "changes", "requires", "math", "reason"})
       EXPECT_TRUE(json["rungs"][i].contains(key)) << key;
   }
@@ -867,12 +867,13 @@ TEST_F(HarnessCliAblate, AllRungsAndBothKindsByDefault) {
   const Outcome outcome = stepladder(ablation("--rounds 1"));
   ASSERT_EQ(outcome.code, 0) << outcome.out;
   const Json rows = parse_json(read_file(folder_ / "results.json"))["ablations"];
-  const auto expected = std::ranges::count_if(
-      ladder(), [](const Rung& rung) { return !rung.parent.empty() && !rung.beside && rung.devices == 1; });
+  const auto expected = std::ranges::count_if(ladder().rungs, [](const Rung& rung) {
+    return !rung.parent.empty() && !rung.beside && rung.devices == 1;
+  });
   ASSERT_EQ(std::ssize(rows), expected) << "all but the first, those for several devices and those beside";
   std::map<std::string, std::string> status;
   for (size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_EQ(rows[i]["rung"], ladder()[i + 1].name);
+    EXPECT_EQ(rows[i]["rung"], ladder().rungs[i + 1].name);
     EXPECT_EQ(rows[i]["ladder"]["status"], "ok");
     for (const char* kind : {"without", "only"})
       status[cat(kind, "/", rows[i]["rung"].get<std::string>())] = rows[i][kind]["status"];

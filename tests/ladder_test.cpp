@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 fs::path source_of(const std::string& rung) {
-  return fs::path(STEPLADDER_SOURCE_DIR) / find_rung(rung).source();
+  return fs::path(STEPLADDER_SOURCE_DIR) / ladder().find(rung).source();
 }
 
 /// Lines that `diff` marks as removed or added.
@@ -41,19 +41,19 @@ TEST(Ladder, TableNamesExactlyTheVariantFiles) {
     for (const auto& entry : fs::directory_iterator(folder))
       if (entry.path().extension() == ".cpp")
         files.insert(fs::relative(entry.path(), variants.parent_path()));
-  for (const Rung& rung : ladder()) table.insert(rung.source());
+  for (const Rung& rung : ladder().rungs) table.insert(rung.source());
   EXPECT_EQ(files, table);
-  for (const RungBuild& build : linked_rungs()) linked.insert(find_rung(build.name).source());
+  for (const RungBuild& build : linked_rungs()) linked.insert(ladder().find(build.name).source());
   EXPECT_EQ(files, linked);
 }
 
 TEST(Ladder, NumbersAreForRungsOfTheLadder) {
-  for (const Rung& rung : ladder())
+  for (const Rung& rung : ladder().rungs)
     EXPECT_NE(rung.beside, std::isdigit(static_cast<unsigned char>(rung.name.front())) != 0) << rung.name;
 }
 
 TEST(Ladder, ParentsComeBeforeTheirRung) {
-  const auto& rungs = ladder();
+  const auto& rungs = ladder().rungs;
   ASSERT_FALSE(rungs.empty());
   EXPECT_EQ(rungs.front().parent, "");
   for (size_t i = 1; i < rungs.size(); ++i) {

@@ -26,7 +26,7 @@ class Ranks : public testing::TestWithParam<const char*> {
   static constexpr int kRanks = 3;
 
   Ranks() {
-    request_.program = {ladder().front().name, "", {folder_ / ladder().front().name}};
+    request_.program = {ladder().rungs.front().name, "", {folder_ / ladder().rungs.front().name}};
     request_.source_hash = "abc123";
     request_.device.name = "fake";
     request_.backend = GetParam();

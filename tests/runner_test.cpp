@@ -20,7 +20,7 @@ namespace {
 class RunnerTest : public testing::Test {
  protected:
   RunnerTest() {
-    request_.program = {ladder().front().name, "", {folder_ / ladder().front().name}};
+    request_.program = {ladder().rungs.front().name, "", {folder_ / ladder().rungs.front().name}};
     request_.source_hash = "abc123";
     request_.device.name = "fake";
     request_.config = {{"model", "gpt2-tiny"}, {"B", 4}, {"T", 64}, {"seed", 1337}};

@@ -77,7 +77,7 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
     } catch (const UnsupportedError& error) {
       GTEST_SKIP() << error.what();
     }
-    const Rung& rung = find_rung(GetParam().rung.name);
+    const Rung& rung = ladder().find(GetParam().rung.name);
     const std::string reason = unsupported_reason(rung, cuda_->device().info());
     if (!reason.empty()) GTEST_SKIP() << reason;
     if (rung.math == MathMode::half && GetParam().half == DType::bf16 && !cuda_->device().info().bf16)
@@ -118,7 +118,7 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
 
   /// Of the operands that the rung's GEMMs round.
   float epsilon() const {
-    switch (find_rung(GetParam().rung.name).math) {
+    switch (ladder().find(GetParam().rung.name).math) {
       case MathMode::fp32:
         return 0x1p-24F;
       case MathMode::tf32:
@@ -149,7 +149,7 @@ TEST_P(TrainerGpuTest, LearnsAsOnTheCpu) {
   const Trajectory expected = train(*cpu), got = train(*cuda_);
   // Differences start at rounding and grow from step to step, as AdamW divides small gradients by their own
   // size.
-  const auto rung = static_cast<float>(find_rung(GetParam().rung.name).tolerance);
+  const auto rung = static_cast<float>(ladder().find(GetParam().rung.name).tolerance);
   expect_near(got.losses, expected.losses, std::max(1e-4F, rung), "loss");
   expect_near(got.norms, expected.norms, std::max(1e-3F, 10.0F * rung), "gradient norm");
   EXPECT_LT(got.losses.back(), got.losses.front());
@@ -161,7 +161,7 @@ TEST_P(TrainerGpuTest, LearnsAsOnTheCpuInTheConfigurationThatIsMeasured) {
   const std::unique_ptr<Ops> cpu = make_cpu_ops(), cuda = make_cuda_ops(0, gpu_test_options());
   const Trajectory expected = train(*cpu, false, larger_config());
   const Trajectory got = train(*cuda, false, larger_config());
-  const auto rung = static_cast<float>(find_rung(GetParam().rung.name).tolerance);
+  const auto rung = static_cast<float>(ladder().find(GetParam().rung.name).tolerance);
   expect_near(got.losses, expected.losses, std::max(1e-4F, rung), "loss");
   expect_near(got.norms, expected.norms, std::max(1e-3F, 10.0F * rung), "gradient norm");
   EXPECT_LT(got.losses.back(), got.losses.front());
@@ -194,7 +194,7 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const RungBuild& rung : linked_rungs())
     for (const DType half : {DType::bf16, DType::f16})
-      if (half == DType::bf16 || find_rung(rung.name).math == MathMode::half) all.push_back({rung, half});
+      if (half == DType::bf16 || ladder().find(rung.name).math == MathMode::half) all.push_back({rung, half});
   return all;
 }
 

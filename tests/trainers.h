@@ -12,7 +12,7 @@ namespace stepladder {
 /// Not those that run another rung's with the largest batch that fits.
 inline std::vector<Rung> trainers() {
   std::vector<Rung> own;
-  std::ranges::copy_if(ladder(), std::back_inserter(own),
+  std::ranges::copy_if(ladder().rungs, std::back_inserter(own),
                        [](const Rung& rung) { return rung.trainer == rung.name; });
   return own;
 }

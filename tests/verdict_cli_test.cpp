@@ -102,8 +102,9 @@ TEST_F(VerdictCli, HelpNamesEveryCommandAndOption) {
   EXPECT_TRUE(says(stepladder("--help").out, {"compare", "calibrate", "gate", "history"}));
   EXPECT_TRUE(
       says(stepladder("compare --help").out, {"BASE", "NEW", "--threshold", "--noise", "--format", "--out"}));
-  EXPECT_TRUE(says(stepladder("gate --help").out, {"BASE_BIN", "NEW_BIN", "--rungs", "--pairs", "--max-pairs",
-                                                   "--max-time", "--results", "--noise", "--preset"}));
+  EXPECT_TRUE(
+      says(stepladder("gate --help").out, {"BASE", "NEW", "--ladder", "--rungs", "--pairs", "--max-pairs",
+                                           "--max-time", "--results", "--noise", "--preset"}));
   EXPECT_TRUE(says(stepladder("calibrate --help").out, {"--rungs", "--pairs", "--out", "--preset"}));
   EXPECT_FALSE(says(stepladder("gate --help").out, {"--rounds"}));
 }

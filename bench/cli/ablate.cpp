@@ -49,7 +49,7 @@ const Ablation& find_ablation(const std::string& name) {
 
 /// The first rung at the largest batch that fits it.
 Program first_rung_with(const Rung& large_batch) {
-  Program program = program_of(ladder().front());
+  Program program = program_of(ladder().rungs.front());
   program.calls_itself = std::exchange(program.variant, cat(kOnly, "/", large_batch.name));
   program.batch = BatchSize::largest;
   return program;
@@ -62,7 +62,7 @@ bool planned(const std::vector<Program>& programs, const std::string& name) {
 /// What ablating takes: the first and the tuned rung, `rungs` and those before them, and the ablations, each
 /// next to what it is measured against.
 Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kinds) {
-  const Rung &first = ladder().front(), &tuned = tuned_rung();
+  const Rung &first = ladder().rungs.front(), &tuned = tuned_rung();
   std::set<std::string> climbed = {first.name, tuned.name};
   std::vector<std::string> names;
   std::map<std::string, std::vector<Program>> programs;  // by kind
@@ -97,7 +97,7 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
   const auto add = [&](const std::vector<Program>& more) {
     plan.programs.insert(plan.programs.end(), more.begin(), more.end());
   };
-  for (const Rung& rung : ladder()) {
+  for (const Rung& rung : ladder().rungs) {
     if (!climbed.contains(rung.name)) continue;
     if (rung.name == tuned.name) add(programs[kWithout]);
     add({program_of(rung)});
@@ -108,7 +108,7 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
 }
 
 int ablate(AblateOptions& options) {
-  std::vector<Rung> rungs = chosen_rungs(options.measure.rungs);
+  std::vector<Rung> rungs = ladder().chosen(options.measure.rungs);
   if (options.measure.rungs == std::vector<std::string>{"all"})
     std::erase_if(rungs, [](const Rung& rung) { return rung.parent.empty() || !on_the_ladder(rung); });
   std::vector<std::string> kinds;

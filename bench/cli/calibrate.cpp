@@ -8,6 +8,7 @@
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/plan/pairs.h"
 #include "bench/results/json.h"
 #include "bench/run/child.h"
@@ -27,8 +28,10 @@ struct CalibrateOptions {
 
   std::vector<Option> options() {
     return measure.workload_options(
-        {{"pairs", &pairs, "N", "of runs of the same executable", MeasureOptions::kPlan, {kMinPairs, 1000}},
-         {"out", &out, "FILE", "the noise file, replaced", MeasureOptions::kFiles}});
+        measure.ladder_options() +
+        std::vector<Option>{
+            {"pairs", &pairs, "N", "of runs of the same program", MeasureOptions::kPlan, {kMinPairs, 1000}},
+            {"out", &out, "FILE", "the noise file, replaced", MeasureOptions::kFiles}});
   }
 };
 
@@ -73,11 +76,8 @@ int calibrate(CalibrateOptions& options) {
   AtomicFile out(options.out);  // what can't be written is better known before an hour of measuring
 
   Side first, second;
-  for (const Rung& rung : chosen_rungs(options.measure.rungs)) {
-    Program program = program_of(rung);
-    if (!options.measure.batch.empty()) program.batch = BatchSize::usual;
-    first.plan.programs.push_back(std::move(program));
-  }
+  first.plan.ladder = ladder_at(options.measure.ladder);
+  first.plan.programs = programs(first.plan.ladder, options.measure.rungs, {}, options.measure.python);
   complete(first.plan, options.measure, probe);
   first.plan.stopping.rounds = options.pairs;
   second.plan = first.plan;

@@ -171,8 +171,8 @@ int comm(CommOptions& options) {
   std::vector<Row> rows;
   std::string error;  // the first rank's to fail
   const JobEnd job_end =
-      run_job(job_of_ranks(command, options.devices, cpu), Channel::events,
-              static_cast<double>(options.timeout), [&](size_t rank, std::string_view line) {
+      run_job(job_of_ranks({command}, options.devices, cpu ? Starter::mpirun : Starter::harness),
+              Channel::events, static_cast<double>(options.timeout), [&](size_t rank, std::string_view line) {
                 const auto event = parse_event(line);
                 if (event.is_null()) return true;
                 if (event["event"] == "row") rows.push_back({event.at("bytes"), event.at("us")});

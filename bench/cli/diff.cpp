@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "bench/cli/commands.h"
-#include "bench/plan/ladder.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/report/report.h"
 #include "bench/results/file.h"
 #include "bench/run/child.h"
@@ -17,18 +17,22 @@ namespace {
 constexpr double kDiffTimeout = 30.0;  // seconds
 
 struct DiffOptions {
-  std::string before, after, results;
+  std::string before, after, ladder, results;
 
   std::vector<Option> options() {
     return {{"A", &before, "", "a rung"},
             {"B", &after, "", "the rung compared with it"},
+            {"ladder", &ladder, "FILE", "a ladder of your own, whose rungs they are; default: ours", "Diff"},
             {"results", &results, "FILE",
              "what both were measured in; default: reports/latest, where it is there", "Diff"}};
   }
 };
 
-std::string source_of(const Rung& rung) {
-  std::string path = cat(STEPLADDER_SOURCE_DIR "/", rung.source());
+std::string source_of(const Rung& rung, const Ladder& of) {
+  if (!of.built_in() && rung.shown.empty())
+    throw InputError(cat(rung.name, " has no \"source\" in its ladder: the file that is shown"));
+  std::string path =
+      of.built_in() ? cat(STEPLADDER_SOURCE_DIR "/", rung.source()) : cat(of.folder, "/", rung.shown);
   if (!std::filesystem::exists(path))
     throw InputError(cat(path, ": not there; run stepladder where its sources are"));
   return path;
@@ -47,10 +51,10 @@ const char* colour_of(std::string_view line) {
 }
 
 /// Prints the unified diff. Throws Error when `diff` cannot be run.
-void print_diff(const Rung& before, const Rung& after) {
+void print_diff(const Rung& before, const Rung& after, const Ladder& of) {
   const bool coloured = wants_colour();
   const ChildEnd end = run_child({"diff", "--unified", "--label", before.name, "--label", after.name,
-                                  source_of(before), source_of(after)},
+                                  source_of(before, of), source_of(after, of)},
                                  Channel::out, kDiffTimeout, [&](std::string_view line) {
                                    const std::string_view colour = coloured ? colour_of(line) : "";
                                    std::cout << colour << line << (colour.empty() ? "\n" : "\033[0m\n");
@@ -70,10 +74,11 @@ std::optional<Results> measured(const std::string& asked_for) {
 }
 
 int diff(DiffOptions& options) {
-  const Rung& before = find_rung(options.before);
-  const Rung& after = find_rung(options.after);
+  const Ladder ladder = ladder_at(options.ladder);
+  const Rung& before = ladder.find(options.before);
+  const Rung& after = ladder.find(options.after);
   const auto results = measured(options.results);
-  print_diff(before, after);
+  print_diff(before, after, ladder);
   std::cout
       << "\n"
       << (results

@@ -1,11 +1,13 @@
 #include <filesystem>
 #include <iostream>
+#include <set>
 
 #include "bench/base/options.h"
 #include "bench/base/table.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
-#include "bench/plan/ladder.h"
+#include "bench/plan/ladder_file.h"
+#include "bench/plan/programs.h"
 #include "bench/plan/settings.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
@@ -17,14 +19,27 @@ namespace {
 namespace fs = std::filesystem;
 using Rows = std::vector<std::pair<std::string, std::string>>;
 
+struct DoctorOptions {
+  std::string ladder, python = "python3";
+
+  std::vector<Option> options() {
+    return {{"ladder", &ladder, "FILE", "a ladder of your own; default: ours", "Doctor"},
+            {"python", &python, "PATH", "what {python} stands for in its commands", "Doctor"}};
+  }
+};
+
 /// What is here, what is not, and how to get it.
 class Doctor {
  public:
+  Doctor(const std::string& ladder, std::string python)
+      : ladder_(ladder_at(ladder)), python_(std::move(python)) {}
+
   int run() {
     look_at_machine();
     look_at_devices();
     look_at_files();
     look_at_python();
+    look_at_commands();
     std::cout << box(rows_) << "\n" << rungs().terminal() << "\n";
     if (missing_.empty()) std::cout << "Nothing is missing.\n";
     for (const std::string& line : missing_) std::cout << "missing: " << line << "\n";
@@ -117,7 +132,7 @@ class Doctor {
 
   Table rungs() {
     Table table({{"rung", Align::left}, {"needs", Align::left}, {"CPU", Align::left}, {"CUDA", Align::left}});
-    for (const Rung& rung : ladder()) {
+    for (const Rung& rung : ladder_.rungs) {
       const auto answer = [&](const DeviceProbe& probe) {
         if (!probe.error.empty()) return std::string("no device");
         const std::string reason = unsupported_reason(rung, probe.device);
@@ -125,12 +140,28 @@ class Doctor {
       };
       table.add({rung.name, rung.requirement().empty() ? "any device" : rung.requirement(), answer(cpu_),
                  answer(cuda_)});
+      if (!ladder_.built_in()) continue;
       const fs::path executable = fs::path(bin_dir()) / rung.trainer;
       if (!fs::exists(executable)) missing_.push_back(cat(executable.string(), ": cmake --build builds it"));
     }
     return table;
   }
 
+  /// Whose commands can't be started.
+  void look_at_commands() {
+    std::set<std::string> seen;
+    for (const Program& program :
+         ladder_.built_in() ? std::vector<Program>() : programs(ladder_, {"all"}, {}, python_)) {
+      const std::string& first = program.command.front();
+      if (seen.insert(first).second &&
+          !output_of({"sh", "-c", "command -v -- \"$1\"", "sh", first}, 10.0, program.folder))
+        missing_.push_back(
+            cat(first, ", which starts ", program.variant, ": install it, or name another --python"));
+    }
+  }
+
+  const Ladder ladder_;
+  const std::string python_;
   Rows rows_;
   std::vector<std::string> missing_;
   DeviceProbe cpu_, cuda_;
@@ -139,9 +170,9 @@ class Doctor {
 }  // namespace
 
 Command doctor_command() {
-  return {"doctor", "what is here, what each rung needs, and how to get what is missing", {}, [] {
-            return Doctor().run();
-          }};
+  return command<DoctorOptions>(
+      "doctor", "what is here, what each rung needs, and how to get what is missing",
+      [](DoctorOptions& options) { return Doctor(options.ladder, options.python).run(); });
 }
 
 }  // namespace stepladder

@@ -15,6 +15,7 @@
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
 #include "bench/cli/verdict_options.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/plan/pairs.h"
 #include "bench/report/speedups.h"
 #include "bench/run/child.h"
@@ -36,41 +37,68 @@ struct GateOptions {
 
   std::vector<Option> options() {
     const char* plan = MeasureOptions::kPlan;
-    return measure.workload_options(
-               {{"BASE_BIN", &base, "", "bin/ of the build to compare with"},
-                {"NEW_BIN", &next, "", "bin/ of the build that is judged"},
-                {"pairs", &pairs, "N", "before the first look", plan, {kMinPairs, 1000}},
-                {"max-pairs", &max_pairs, "N", "when to give up", plan, {kMinPairs, 1000}},
-                {"repeat", &repeat, "N", "times all of it, each with a verdict of its own", plan, {1, 1000}},
-                {"max-time", &max_time, "DURATION", "starts no further pair after that: 90s, 20m, 2h", plan},
-                {"results", &results, "DIR",
-                 "base.json and new.json, replaced; default: reports/gate, or reports/gate-2 and so on while "
-                 "another gate writes there",
-                 MeasureOptions::kFiles}}) +
+    return measure.workload_options(std::vector<Option>{
+               {"BASE", &base, "", "what to compare with: a build's bin/, or a ladder file"},
+               {"NEW", &next, "", "what is judged: the same"},
+               {"ladder", &measure.ladder, "FILE",
+                "the ladder file in both BASE and NEW, which are folders then", plan},
+               {"python", &measure.python, "PATH", "what {python} stands for in a ladder's commands", plan},
+               {"pairs", &pairs, "N", "before the first look", plan, {kMinPairs, 1000}},
+               {"max-pairs", &max_pairs, "N", "when to give up", plan, {kMinPairs, 1000}},
+               {"repeat", &repeat, "N", "times all of it, each with a verdict of its own", plan, {1, 1000}},
+               {"max-time", &max_time, "DURATION", "starts no further pair after that: 90s, 20m, 2h", plan},
+               {"results", &results, "DIR",
+                "base.json and new.json, replaced; default: reports/gate, or reports/gate-2 and so on while "
+                "another gate writes there",
+                MeasureOptions::kFiles}}) +
            verdict.options();
   }
 };
 
-/// The chosen rungs that both folders have; `missing` gets what only one has.
-std::vector<Rung> common_rungs(const GateOptions& options, std::vector<std::string>& missing) {
-  for (const std::string& folder : {options.base, options.next})
-    if (!fs::is_directory(folder)) throw InputError(cat(folder, " is no folder: name a build's bin/"));
+/// One of the two that are compared: what it is called, and its rungs.
+struct Contender {
+  std::string place;
+  Ladder ladder;
+
+  bool has(const Rung& rung) const {
+    return ladder.built_in() ? fs::exists(fs::path(place) / rung.trainer)
+                             : ladder.listed(rung.name) != nullptr;
+  }
+  Program program(const Rung& rung, const std::string& python) const {
+    return ladder.built_in() ? program_of(rung, place) : programs(ladder, {rung.name}, {}, python).front();
+  }
+};
+
+/// A build's bin/, or where a ladder file lies.
+Contender contender(const std::string& place, const std::string& ladder_file) {
+  if (!ladder_file.empty()) return {place, load_ladder(fs::path(place) / ladder_file)};
+  if (fs::is_regular_file(place)) return {place, load_ladder(place)};
+  if (!fs::is_directory(place)) throw InputError(cat(place, " is no folder: name a build's bin/"));
+  return {place, ladder()};
+}
+
+/// The chosen rungs that both have; `missing` gets what only one has.
+std::vector<Rung> common_rungs(const GateOptions& options, const Contender& base, const Contender& next,
+                               std::vector<std::string>& missing) {
+  const bool all = options.measure.rungs == std::vector<std::string>{"all"};
+  Ladder either = next.ladder;
+  for (const Rung& rung : base.ladder.rungs)
+    if (!either.listed(rung.name)) either.rungs.push_back(rung);
   std::vector<Rung> rungs;
-  for (const Rung& rung : chosen_rungs(options.measure.rungs)) {
-    const bool base = fs::exists(fs::path(options.base) / rung.name);
-    const bool next = fs::exists(fs::path(options.next) / rung.name);
-    if (base && next)
+  for (const Rung& rung : either.chosen(options.measure.rungs)) {
+    const bool in_base = base.has(rung), in_next = next.has(rung);
+    if (in_base && in_next)
       rungs.push_back(rung);
-    else if (base || next || options.measure.rungs != std::vector<std::string>{"all"})
-      missing.push_back(cat(rung.name, base   ? " is missing in NEW: not compared."
-                                       : next ? " is missing in BASE: not compared."
-                                              : " is missing in both folders: not compared."));
+    else if (in_base || in_next || !all)
+      missing.push_back(cat(rung.name, in_base   ? " is missing in NEW: not compared."
+                                       : in_next ? " is missing in BASE: not compared."
+                                                 : " is missing in both folders: not compared."));
   }
   // Asked for by name, so that leaving one out would pass what nobody has measured.
-  if (!rungs.empty() && !missing.empty() && options.measure.rungs != std::vector<std::string>{"all"})
+  if (!rungs.empty() && !missing.empty() && !all)
     throw Error("not comparable: " + join(missing, " "), kExitNotComparable);
   if (rungs.empty())
-    throw Error(cat("not comparable: ", options.base, " and ", options.next, " have no rung in common"),
+    throw Error(cat("not comparable: ", base.place, " and ", next.place, " have no rung in common"),
                 kExitNotComparable);
   return rungs;
 }
@@ -84,13 +112,15 @@ Json context_of(const std::string& folder, const DeviceProbe& probe) {
   return context;
 }
 
-Side side_of(const GateOptions& options, const std::string& folder, const std::vector<Rung>& rungs,
+Side side_of(const GateOptions& options, const Contender& contender, const std::vector<Rung>& rungs,
              const DeviceProbe& probe, const Plan* other) {
   Side side;
+  side.plan.ladder = contender.ladder;
+  // The two do the same work or can't be compared: BASE's workload, and the batch that BASE finds.
+  if (other) side.plan.ladder.workload = other->ladder.workload;
   for (const Rung& rung : rungs) {
-    Program program = program_of(rung, folder);
-    // A batch that is looked for is BASE's: the two do the same work or can't be compared.
-    if (other || !options.measure.batch.empty()) program.batch = BatchSize::usual;
+    Program program = contender.program(rung, options.measure.python);
+    if (other) program.batch = BatchSize::usual;
     side.plan.programs.push_back(std::move(program));
   }
   complete(side.plan, options.measure, probe);
@@ -198,12 +228,17 @@ int gate(GateOptions& options) {
   std::optional<double> max_time;
   if (!options.max_time.empty()) max_time = duration_s(options.max_time);
   std::vector<std::string> missing;
-  const std::vector<Rung> rungs = common_rungs(options, missing);
+  const Contender base_contender = contender(options.base, options.measure.ladder),
+                  next_contender = contender(options.next, options.measure.ladder);
+  if (base_contender.ladder.built_in() != next_contender.ladder.built_in())
+    throw Error(cat("not comparable: one of ", options.base, " and ", options.next, " is a ladder file"),
+                kExitNotComparable);
+  const std::vector<Rung> rungs = common_rungs(options, base_contender, next_contender, missing);
   const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
   if (!options.verdict.out.empty()) AtomicFile writable(options.verdict.out);
 
-  Side base = side_of(options, options.base, rungs, probe, nullptr);
-  Side next = side_of(options, options.next, rungs, probe, &base.plan);
+  Side base = side_of(options, base_contender, rungs, probe, nullptr);
+  Side next = side_of(options, next_contender, rungs, probe, &base.plan);
   const ResultsFolder folder(options.results);
   const InterruptGuard guard;
   const auto start = std::chrono::steady_clock::now();

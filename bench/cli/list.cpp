@@ -1,8 +1,9 @@
+#include <cmath>
 #include <iostream>
 
 #include "bench/base/table.h"
 #include "bench/cli/commands.h"
-#include "bench/plan/ladder.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/run/events.h"
 #include "bench/run/machine.h"
 
@@ -10,18 +11,20 @@ namespace stepladder {
 namespace {
 
 struct ListOptions {
-  std::string backend = "auto";
+  std::string ladder, backend = "auto";
   int device = 0;
   bool json = false;
 
   std::vector<Option> options() {
     return {{"json", &json, "", "for machines", "List"},
+            {"ladder", &ladder, "FILE", "a ladder of your own; default: ours", "List"},
             {"backend", &backend, "NAME", "auto, cpu or cuda", "List", {"auto", "cpu", "cuda"}},
             {"device", &device, "N", "index of the CUDA device", "List", {0, 1023}}};
   }
 };
 
 int list(ListOptions& options) {
+  const Ladder ladder = ladder_at(options.ladder);
   const DeviceProbe probe = probe_device(options.backend, options.device);
   const auto reason = [&](const Rung& rung) {
     if (!probe.error.empty()) return probe.error;
@@ -31,13 +34,13 @@ int list(ListOptions& options) {
   };
   if (options.json) {
     Json rungs = Json::array();
-    for (const Rung& rung : ladder())
+    for (const Rung& rung : ladder.rungs)
       rungs.push_back({{"name", rung.name},
                        {"parent", rung.parent.empty() ? Json() : Json(rung.parent)},
                        {"changes", rung.changes},
                        {"requires", rung.requirement()},
                        {"math", name_of(rung.math)},
-                       {"tolerance", rung.tolerance},
+                       {"tolerance", std::isfinite(rung.tolerance) ? Json(rung.tolerance) : Json()},
                        {"runs_here", reason(rung).empty()},
                        {"reason", reason(rung)}});
     const Json device = probe.error.empty() ? Json(device_json(probe.device)) : Json();
@@ -49,7 +52,7 @@ int list(ListOptions& options) {
                {"requires", Align::left},
                {"runs here", Align::left},
                {"changes", Align::left}});
-  for (const Rung& rung : ladder()) {
+  for (const Rung& rung : ladder.rungs) {
     const std::string why_not = reason(rung);
     table.add({rung.name, name_of(rung.math), rung.requirement().empty() ? "-" : rung.requirement(),
                why_not.empty() ? "yes" : "no: " + why_not, rung.changes});

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "bench/base/text.h"
+#include "bench/plan/placeholders.h"
 #include "bench/plan/presets.h"
 #include "bench/report/ablation.h"
 #include "bench/report/report.h"
@@ -18,9 +19,9 @@ namespace {
 
 constexpr double kMost = 1e6;  // steps, rounds
 
-Stopping stopping_of(const MeasureOptions& options, const Preset& preset) {
+Stopping stopping_of(const MeasureOptions& options, int64_t rounds) {
   Stopping stopping;
-  stopping.rounds = options.rounds.value_or(preset.rounds);
+  stopping.rounds = options.rounds.value_or(rounds);
   stopping.until_ci = options.until_ci;
   if (!options.max_time.empty()) stopping.max_time_s = duration_s(options.max_time);
   if (options.max_rounds && !options.until_ci)
@@ -31,9 +32,35 @@ Stopping stopping_of(const MeasureOptions& options, const Preset& preset) {
   return stopping;
 }
 
+/// What its own ladder calls it: without the name of a ladder that stands beside another.
+std::string name_in_ladder(const Program& program) {
+  const std::string prefix = program.peer + "/";
+  return program.peer.empty() || !program.variant.starts_with(prefix) ? program.variant
+                                                                      : program.variant.substr(prefix.size());
+}
+
+/// Whether any program that is measured takes the option that `placeholder` stands for.
+bool anyone_takes(const Plan& plan, const std::string& placeholder) {
+  return std::ranges::any_of(plan.programs, [&](const Program& program) {
+    return program.ours() || uses(program.command, "arguments") || uses(program.command, placeholder);
+  });
+}
+
+/// Throws InputError for an option that no command of the ladder is told.
+void check_used(const Plan& plan, const RungSettings& asked) {
+  const RungSettings defaults;
+  for (auto [given, name] :
+       {std::pair(asked.model.has_value(), "model"), std::pair(asked.data != defaults.data, "data"),
+        std::pair(asked.lr != defaults.lr, "lr"), std::pair(asked.seed != defaults.seed, "seed")})
+    if (given && !anyone_takes(plan, name))
+      throw InputError(cat("--", name, ": no command of ", plan.ladder.name, " has {", name, "}"));
+}
+
 /// Throws InputError for a model, batch or data that no rung could train on. Text is tokenised here, once, so
 /// that no run's start-up pays for it.
 void check_workload(Plan& plan) {
+  plan.settings.batch = plan.batch.front();
+  if (!anyone_takes(plan, "arguments")) return;  // whose model and data are their own
   std::optional<Dataset> data;
   for (int64_t batch : plan.batch) {
     plan.settings.batch = batch;
@@ -46,11 +73,19 @@ void check_workload(Plan& plan) {
     int64_t sequences = batch;
     for (const PlannedRun& run : runs_of(plan, 0)) {
       sequences = std::max(sequences, run.batch * run.devices);
-      if (run.program.peer.empty() && !is_ablation(run.program.variant) && !run.independent_ranks)
-        check_devices(find_rung(run.program.variant), config.C, run.devices);
+      if (run.program.ours() && !is_ablation(run.program.variant) && !run.independent_ranks)
+        check_devices(ladder().find(name_in_ladder(run.program)), config.C, run.devices);
     }
     Loader(data->train, sequences, config.T).next();  // whose tokens the model must know
   }
+}
+
+/// The executable of ours that looks for the batch of `program`: itself, or the rung of its name.
+std::string batch_finder(const Program& program, const Plan& plan) {
+  for (const Program& other : plan.programs)
+    if (other.ours() && name_in_ladder(other) == name_in_ladder(program)) return other.command.front();
+  throw InputError(
+      cat(program.variant, ": no rung of ours is called that and looks for its batch: give --batch"));
 }
 
 /// Of each program that looks for its batch: what its rung finds, which its peer is measured on too.
@@ -59,10 +94,7 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
   const RungSettings& s = plan.settings;
   for (const Program& program : plan.programs) {
     if (program.batch != BatchSize::largest) continue;
-    const std::string executable =
-        program.peer.empty()
-            ? program.command.front()
-            : bin_dir() + "/" + find_rung(program.variant.substr(program.peer.size() + 1)).trainer;
+    const std::string executable = batch_finder(program, plan);
     if (!found.contains(executable)) {
       std::vector<std::string> ask = {executable,    "--plan",
                                       "--model",     *s.model,
@@ -126,6 +158,11 @@ std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::st
     if (std::count(numbers.begin(), numbers.end(), *number) == 0) numbers.push_back(*number);
   }
   return numbers;
+}
+
+std::vector<Option> MeasureOptions::ladder_options() {
+  return {{"ladder", &ladder, "FILE", "a ladder of your own (docs/own-trainer.md); default: ours", kPlan},
+          {"python", &python, "PATH", "what {python} stands for in a ladder's commands", kPlan}};
 }
 
 std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
@@ -199,12 +236,20 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
 void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& probe) {
   const DeviceInfo& device = probe.device;
   const Preset& preset = options.preset.empty() ? default_preset(device) : find_preset(options.preset);
-  plan.batch =
-      options.batch.empty() ? preset.batch : whole_numbers("--batch", options.batch, RungSettings::kMaxBatch);
+  const Workload& usual = plan.ladder.workload;
+  if (!options.batch.empty())
+    plan.batch = whole_numbers("--batch", options.batch, RungSettings::kMaxBatch);
+  else
+    plan.batch = usual.batch.empty() ? preset.batch : usual.batch;
+  const bool one_batch = !options.batch.empty() || !usual.batch.empty();
+  if (one_batch && plan.ablate.is_null())  // an ablation of the batch looks for its own
+    for (Program& program : plan.programs) program.batch = BatchSize::usual;
   plan.settings = options.rung;
-  plan.settings.model = options.rung.model.value_or(preset.model);
-  plan.settings.seq = options.rung.seq.value_or(preset.seq);
-  plan.settings.steps = options.steps.value_or(preset.steps);
+  plan.settings.model = options.rung.model.value_or(
+      usual.model.value_or(anyone_takes(plan, "model") ? preset.model : plan.ladder.name));
+  plan.settings.seq = options.rung.seq.value_or(usual.seq.value_or(preset.seq));
+  plan.settings.steps = options.steps.value_or(usual.steps.value_or(preset.steps));
+  check_used(plan, options.rung);
   if (options.until_loss) {
     if (options.steps)
       throw InputError("--until-loss decides how many steps there are; --max-steps bounds them");
@@ -216,9 +261,9 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
         cat(options.max_steps ? "--max-steps" : "--eval-every", " belongs to --until-loss: give a loss"));
   }
   plan.settings.backend = device.backend;
-  plan.warmup = options.warmup.value_or(preset.warmup);
+  plan.warmup = options.warmup.value_or(usual.warmup.value_or(preset.warmup));
   if (options.until_loss) plan.warmup = std::min<int64_t>(plan.warmup, plan.settings.eval_every - 1);
-  plan.stopping = stopping_of(options, preset);
+  plan.stopping = stopping_of(options, usual.rounds.value_or(preset.rounds));
   plan.order = options.order;
   plan.order_seed = options.order_seed;
   if (plan.warmup >= plan.settings.steps)

@@ -17,7 +17,7 @@ struct MeasureOptions {
                               *kWorkload = "Workload, by default the preset's", *kFiles = "Results",
                               *kLoss = "Until a loss";
 
-  std::string preset;
+  std::string preset, ladder, python = "python3";
   std::vector<std::string> rungs = {"all"}, batch;
   std::optional<int64_t> steps, warmup, rounds, max_rounds;
   std::string order = "abba", max_time;
@@ -29,8 +29,10 @@ struct MeasureOptions {
   bool resume = false, retry_failed = false, overwrite = false, wide = false;
   double timeout = 1800.0;
 
-  /// Those above, with what else the command's `plan` takes.
+  /// Those above but `ladder` and `python`, with what else the command's `plan` takes.
   std::vector<Option> options(std::vector<Option> plan);
+  /// --ladder and --python, of commands that measure other ladders than ours too.
+  std::vector<Option> ladder_options();
   /// The same without how often it is run and where the results go.
   std::vector<Option> workload_options(std::vector<Option> plan);
 };

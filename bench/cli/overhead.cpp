@@ -123,11 +123,10 @@ std::string table_of(const std::vector<Row>& rows, double limit) {
 int overhead(OverheadOptions& options) {
   const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
   Plan plan;
-  for (const Rung& rung : chosen_rungs(options.measure.rungs)) {
+  for (const Rung& rung : ladder().chosen(options.measure.rungs)) {
     if (!unsupported_reason(rung, probe.device).empty()) continue;
     Program program = program_of(rung);
     if (program.devices > 1) continue;  // its ranks are started by the harness, or not at all
-    if (!options.measure.batch.empty()) program.batch = BatchSize::usual;
     plan.programs.push_back(std::move(program));
   }
   if (plan.programs.empty()) throw UnsupportedError("none of the rungs named runs on this device");

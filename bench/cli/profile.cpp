@@ -43,7 +43,7 @@ struct ProfileOptions {
 };
 
 int profile(ProfileOptions& options) {
-  const Rung& rung = find_rung(options.rung);
+  const Rung& rung = ladder().find(options.rung);
   if (options.warmup >= options.settings.steps)
     throw InputError(
         cat("--warmup ", options.warmup, " leaves none of --steps ", options.settings.steps, " to trace"));
@@ -51,7 +51,7 @@ int profile(ProfileOptions& options) {
   const DeviceProbe probe = require_device(options.settings.backend, options.settings.device);
 
   RunRequest request;
-  request.program = programs({rung}, {}, "").front();
+  request.program = program_of(rung);
   request.source_hash = request.program.source_hash();
   request.device = probe.device;
   ProfileOptions defaults;

@@ -1,35 +1,40 @@
 
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
+#include "bench/plan/ladder_file.h"
 
 namespace stepladder {
 namespace {
 
 struct RunOptions {
   std::vector<std::string> peers;
-  std::string peer_python = "python3", scaling = "weak";
+  std::string scaling = "weak";
   std::vector<std::string> devices;
   bool independent_ranks = false;
   MeasureOptions measure;
 
   std::vector<Option> options() {
     constexpr const char* kPlan = MeasureOptions::kPlan;
-    return measure.options({
-        {"peer", &peers, "PEER", "measure beside our rungs: pytorch, or llmc=PATH of train_gpt2cu", kPlan},
-        {"peer-python", &peer_python, "PATH", "a Python with PyTorch", kPlan},
-        {"devices", &devices, "LIST",
-         "how many devices the rungs for several run on, such as 4 or 1,2,4; default: all that are here",
-         kPlan},
-        {"scaling",
-         &scaling,
-         "NAME",
-         "--batch is each device's, or shared by all of them",
-         kPlan,
-         {"weak", "strong"}},
-        {"independent-ranks", &independent_ranks, "",
-         "also each of several devices by itself at the same time: tells slow devices from communication",
-         kPlan},
-    });
+    return measure.options(
+        measure.ladder_options() +
+        std::vector<Option>{
+            {"peer", &peers, "PEER",
+             "another ladder to measure beside it: pytorch, llmc=PATH of train_gpt2cu, stepladder, or its "
+             "file",
+             kPlan},
+            {"devices", &devices, "LIST",
+             "how many devices the rungs for several run on, such as 4 or 1,2,4; default: all that are here",
+             kPlan},
+            {"scaling",
+             &scaling,
+             "NAME",
+             "--batch is each device's, or shared by all of them",
+             kPlan,
+             {"weak", "strong"}},
+            {"independent-ranks", &independent_ranks, "",
+             "also each of several devices by itself at the same time: tells slow devices from communication",
+             kPlan},
+        });
   }
 };
 
@@ -38,9 +43,8 @@ int run(RunOptions& options) {
   plan.devices = whole_numbers("--devices", options.devices, 1024);
   plan.scaling = options.scaling;
   plan.independent_ranks = options.independent_ranks;
-  plan.programs = programs(chosen_rungs(options.measure.rungs), options.peers, options.peer_python);
-  if (!options.measure.batch.empty())  // which then is everyone's
-    for (Program& program : plan.programs) program.batch = BatchSize::usual;
+  plan.ladder = ladder_at(options.measure.ladder);
+  plan.programs = programs(plan.ladder, options.measure.rungs, options.peers, options.measure.python);
   return measure(options.measure, std::move(plan));
 }
 

@@ -17,8 +17,8 @@ Command rung_command(const std::string& name, const std::string& about,
   const auto run = [name, first_arguments, rest]() -> int {
     if (rest->empty() || rest->front().starts_with("-"))
       throw InputError(cat("which rung? stepladder ", name, " RUNG [OPTION]..., for example stepladder ",
-                           name, " ", ladder().front().name));
-    const Rung& rung = find_rung(rest->front());
+                           name, " ", ladder().rungs.front().name));
+    const Rung& rung = ladder().find(rest->front());
     std::vector<std::string> arguments = {(std::filesystem::path(bin_dir()) / rung.trainer).string()};
     arguments.insert(arguments.end(), first_arguments.begin(), first_arguments.end());
     arguments.insert(arguments.end(), rest->begin() + 1, rest->end());

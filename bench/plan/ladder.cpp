@@ -1,7 +1,12 @@
 #include "bench/plan/ladder.h"
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <limits>
 #include <map>
+#include <set>
 
 #include "bench/base/text.h"
 #include "bench/results/json.h"
@@ -23,22 +28,47 @@ MathMode math_mode(const std::string& name) {
   throw InputError(cat("unknown math ", Json(name).dump()));
 }
 
-int count_at(const Json& row, const char* key) {
+/// A whole number; `fallback` where there is none.
+int64_t count_at(const Json& row, const char* key, int64_t fallback) {
+  if (!row.contains(key)) return fallback;
   const Json& value = row.at(key);
-  if (!value.is_number_unsigned() || value > 1'000'000) throw InputError(cat(key, " is not a count"));
-  return value.get<int>();
+  if (!value.is_number_integer() || value < 0 || value > 1'000'000)
+    throw InputError(cat(key, " is not a count"));
+  return value.get<int64_t>();
+}
+
+std::optional<int64_t> count_if(const Json& row, const char* key) {
+  return row.contains(key) ? std::optional(count_at(row, key, 0)) : std::nullopt;
+}
+
+/// Throws InputError for a key that is none of `known`, which may be misspelt.
+void check_keys(const Json& object, const std::vector<std::string>& known) {
+  for (const auto& [key, value] : object.items())
+    if (std::ranges::find(known, key) == known.end())
+      throw InputError(
+          cat("unknown key '", printable(key, 60), "': did you mean '", nearest(key, known), "'?"));
+}
+
+/// One that can be a path's part, a list's item and a table's cell.
+void check_name(const std::string& name) {
+  const auto good = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; };
+  if (name.empty() || name.size() > 60 || !std::ranges::all_of(name, good) ||
+      !std::isalnum(name.front() & 0x7f))
+    throw InputError(
+        cat("'", printable(name, 60),
+            "' is no name: letters, digits, '_', '-' and '.', 60 at most, a letter or digit first"));
 }
 
 /// What a user may call a rung: "02_tf32", "02", "tf32".
 std::vector<std::string> names_of(const Rung& rung) {
-  const size_t underscore = rung.name.find('_');
-  if (rung.beside) return {rung.name};
-  return {rung.name, rung.name.substr(0, underscore), rung.name.substr(underscore + 1)};
+  const size_t digits = rung.name.find_first_not_of("0123456789");
+  if (digits == 0 || digits == std::string::npos || rung.name[digits] != '_') return {rung.name};
+  return {rung.name, rung.name.substr(0, digits), rung.name.substr(digits + 1)};
 }
 
 /// Whether the rung's GEMMs run on something else than those of the rung before.
 bool sets_math(const Rung& rung) {
-  return !rung.parent.empty() && rung.math != find_rung(rung.parent).math;
+  return !rung.parent.empty() && rung.math != ladder().find(rung.parent).math;
 }
 
 Rung only_row(const Rung& rung, const Rung& reference) {
@@ -56,10 +86,10 @@ Rung without_row(const Rung& rung, const Rung& last, const Rung& reference) {
   row.changes = reference.name == last.name ? cat("everything but: ", rung.changes)
                                             : cat(reference.changes, "; ", rung.changes);
   if (sets_math(rung)) {
-    row.math = find_rung(rung.parent).math;
-    row.tolerance = find_rung(rung.parent).tolerance;
+    row.math = ladder().find(rung.parent).math;
+    row.tolerance = ladder().find(rung.parent).tolerance;
   }
-  for (const Rung& other : ladder())  // what the rung had taken the place of is back
+  for (const Rung& other : ladder().rungs)  // what the rung had taken the place of is back
     if (other.name <= last.name && other.name != rung.name &&
         (other.subsumed_by.empty() || other.subsumed_by == rung.name))
       row.compute_capability = std::max(row.compute_capability, other.compute_capability);
@@ -78,84 +108,172 @@ std::string Rung::requirement() const {
   return text;
 }
 
-std::vector<Rung> ladder_from(const std::string& json) {
-  const Json table = parse_json(json);
-  std::vector<Rung> rungs;
-  try {
-    for (const Json& row : table.at("rungs")) {
-      Rung& rung = rungs.emplace_back();
-      row.at("name").get_to(rung.name);
-      rung.trainer = row.value("trainer", rung.name);
-      rung.group = row.value("group", "");
-      if (!row.at("parent").is_null()) row.at("parent").get_to(rung.parent);
-      row.at("changes").get_to(rung.changes);
-      rung.compute_capability = count_at(row.at("requires"), "compute_capability");
-      if (row.at("requires").contains("devices")) rung.devices = count_at(row.at("requires"), "devices");
-      rung.math = math_mode(row.at("math"));
-      row.at("tolerance").get_to(rung.tolerance);
-      rung.diff_budget = count_at(row, "diff_budget");
-      if (row.value("batch", "") == "largest") rung.batch = BatchSize::largest;
-      rung.beside = row.value("beside", false);
-      rung.sharded = row.value("sharded", false);
-      rung.needs = row.value("needs", "");
-      rung.subsumed_by = row.value("subsumed_by", "");
-      if (!(rung.tolerance >= 0.0)) throw InputError("tolerance is not negative");
-    }
-  } catch (const Json::exception& e) {
-    throw InputError(cat("ladder.json: rungs[", rungs.size(), "]: ", e.what()));
+namespace {
+
+/// What a rung of ours has, and what one of a ladder file.
+const std::vector<std::string> kOurKeys = {"name",     "parent",      "changes", "group",      "trainer",
+                                           "requires", "math",        "batch",   "tolerance",  "beside",
+                                           "sharded",  "diff_budget", "needs",   "subsumed_by"},
+                               kFileKeys = {"name",   "parent",  "changes", "group",     "requires",
+                                            "math",   "batch",   "command", "tolerance", "environment",
+                                            "source", "sources", "version"};
+
+Rung rung_from(const Json& row, bool ours) {
+  if (!row.is_object()) throw InputError("it is no object");
+  check_keys(row, ours ? kOurKeys : kFileKeys);
+  Rung rung;
+  row.at("name").get_to(rung.name);
+  check_name(rung.name);
+  rung.trainer = row.value("trainer", rung.name);
+  rung.group = row.value("group", "");
+  if (row.contains("parent") && !row["parent"].is_null()) row["parent"].get_to(rung.parent);
+  row.at("changes").get_to(rung.changes);
+  if (row.contains("requires")) {
+    check_keys(row["requires"], {"compute_capability", "devices"});
+    rung.compute_capability = static_cast<int>(count_at(row["requires"], "compute_capability", 0));
+    rung.devices = static_cast<int>(count_at(row["requires"], "devices", 1));
   }
-  return rungs;
+  if (row.contains("math")) rung.math = math_mode(row["math"]);
+  rung.tolerance = std::numeric_limits<double>::infinity();
+  if (row.contains("tolerance") && !row["tolerance"].is_null()) row["tolerance"].get_to(rung.tolerance);
+  if (!(rung.tolerance >= 0.0)) throw InputError("its tolerance is negative");
+  rung.diff_budget = static_cast<int>(count_at(row, "diff_budget", 0));
+  if (row.value("batch", "") == "largest") rung.batch = BatchSize::largest;
+  rung.beside = row.value("beside", false);
+  rung.sharded = row.value("sharded", false);
+  rung.needs = row.value("needs", "");
+  rung.subsumed_by = row.value("subsumed_by", "");
+  if (ours) return rung;
+  row.at("command").get_to(rung.command);
+  if (rung.command.empty()) throw InputError("its command is empty");
+  if (row.contains("environment"))
+    for (const auto& [name, value] : row["environment"].items())
+      rung.environment.push_back(cat(name, "=", value.get<std::string>()));
+  rung.shown = row.value("source", "");
+  if (row.contains("sources")) row["sources"].get_to(rung.sources);
+  if (!rung.shown.empty()) rung.sources.insert(rung.sources.begin(), rung.shown);
+  if (row.contains("version")) row["version"].get_to(rung.version);
+  return rung;
 }
 
-const std::vector<Rung>& ladder() {
-  static const std::vector<Rung> rungs = ladder_from(kLadderJson);
-  return rungs;
+Workload workload_from(const Json& json) {
+  check_keys(json, {"model", "batch", "seq", "steps", "warmup", "rounds"});
+  Workload workload;
+  if (json.contains("model")) json["model"].get_to(workload.model.emplace());
+  if (json.contains("batch")) json["batch"].get_to(workload.batch);
+  workload.seq = count_if(json, "seq");
+  workload.steps = count_if(json, "steps");
+  workload.warmup = count_if(json, "warmup");
+  workload.rounds = count_if(json, "rounds");
+  for (const auto& number : {workload.seq, workload.steps, workload.rounds})
+    if (number == 0) throw InputError("seq, steps and rounds are 1 at least");
+  for (const int64_t batch : workload.batch)
+    if (batch < 1 || batch > 1'000'000) throw InputError(cat("a batch of ", batch));
+  return workload;
 }
 
-const Rung& find_rung(const std::string& name) {
+}  // namespace
+
+Ladder ladder_from(const Json& table, const std::string& folder) {
+  Ladder ladder{.name = "stepladder", .folder = folder, .workload = {}, .rungs = {}};
+  const auto in = [&](const std::string& place, const auto& read) {
+    try {
+      read();
+    } catch (const Json::exception& e) {
+      throw InputError(cat(place, ": ", e.what()));
+    } catch (const InputError& e) {
+      throw InputError(cat(place, ": ", e.what()));
+    }
+  };
+  in("ladder", [&] {
+    if (!table.is_object()) throw InputError("it is no object");
+    check_keys(table, {"name", "workload", "rungs"});
+    if (!ladder.built_in()) table.at("name").get_to(ladder.name);
+    check_name(ladder.name);
+    if (!table.at("rungs").is_array() || table["rungs"].empty()) throw InputError("it has no rungs");
+  });
+  if (table.contains("workload")) in("workload", [&] { ladder.workload = workload_from(table["workload"]); });
+  for (const Json& row : table["rungs"])
+    in(cat("rungs[", ladder.rungs.size(), "]"), [&] {
+      Rung rung = rung_from(row, ladder.built_in());
+      if (ladder.listed(rung.name)) throw InputError(cat(rung.name, " is there twice"));
+      if (!rung.parent.empty() && !ladder.listed(rung.parent) && !ladder.built_in())
+        throw InputError(cat("its parent, ", printable(rung.parent, 60), ", is none of those above it"));
+      ladder.rungs.push_back(std::move(rung));
+    });
+  return ladder;
+}
+
+const Ladder& ladder() {
+  static const Ladder ours = ladder_from(parse_json(kLadderJson));
+  return ours;
+}
+
+const Rung& Ladder::find(const std::string& asked) const {
   std::vector<std::string> candidates;
-  for (const Rung& rung : ladder()) {
+  for (const Rung& rung : rungs) {
     for (const std::string& candidate : names_of(rung)) {
-      if (name == candidate) return rung;
+      if (asked == candidate) return rung;
       candidates.push_back(candidate);
     }
   }
-  throw InputError(cat("unknown rung '", name, "': did you mean '", nearest(name, candidates), "'?"));
+  throw InputError(cat("unknown rung '", asked, "': did you mean '", nearest(asked, candidates), "'?"));
 }
 
-const Rung* listed(const std::string& name) {
-  const size_t at = height(name);
-  return at < ladder().size() ? &ladder()[at] : nullptr;
+const Rung* Ladder::listed(const std::string& asked) const {
+  const size_t at = height(asked);
+  return at < rungs.size() ? &rungs[at] : nullptr;
 }
 
-size_t height(const std::string& name) {
-  const auto found =
-      std::find_if(ladder().begin(), ladder().end(), [&](const Rung& r) { return r.name == name; });
-  return static_cast<size_t>(found - ladder().begin());
+size_t Ladder::height(const std::string& asked) const {
+  return static_cast<size_t>(std::ranges::find(rungs, asked, &Rung::name) - rungs.begin());
 }
 
-std::vector<std::string> ancestors(const std::string& name) {
+std::vector<std::string> Ladder::ancestors(const std::string& asked) const {
   std::vector<std::string> names;
-  for (const Rung* rung = listed(name); rung && !rung->parent.empty(); rung = listed(rung->parent))
+  for (const Rung* rung = listed(asked); rung && !rung->parent.empty(); rung = listed(rung->parent))
     names.push_back(rung->parent);
   return names;
 }
 
-std::vector<Rung> chosen_rungs(const std::vector<std::string>& names) {
-  if (names == std::vector<std::string>{"all"}) return ladder();
-  std::vector<bool> wanted(ladder().size(), false);
-  const auto place = [](const std::string& name) { return &find_rung(name) - ladder().data(); };
-  for (const std::string& name : names) {
-    const size_t dash = name.find('-');
-    const auto first = place(name.substr(0, dash));
-    const auto last = dash == std::string::npos ? first : place(name.substr(dash + 1));
-    if (last < first) throw InputError(cat("--rungs ", name, ": the ladder has them the other way round"));
+std::vector<Rung> Ladder::chosen(const std::vector<std::string>& names) const {
+  if (names == std::vector<std::string>{"all"}) return rungs;
+  std::vector<bool> wanted(rungs.size(), false);
+  const auto place = [&](const std::string& asked) { return &find(asked) - rungs.data(); };
+  const auto known = [&](const std::string& asked) {
+    return std::ranges::any_of(rungs, [&](const Rung& rung) {
+      const auto all = names_of(rung);
+      return std::ranges::find(all, asked) != all.end();
+    });
+  };
+  for (const std::string& asked : names) {
+    const size_t dash = known(asked) ? std::string::npos : asked.find('-');  // a name may have dashes
+    const auto first = place(asked.substr(0, dash));
+    const auto last = dash == std::string::npos ? first : place(asked.substr(dash + 1));
+    if (last < first) throw InputError(cat("--rungs ", asked, ": the ladder has them the other way round"));
     std::fill(wanted.begin() + first, wanted.begin() + last + 1, true);
   }
-  std::vector<Rung> rungs;
+  std::vector<Rung> found;
   for (size_t i = 0; i < wanted.size(); ++i)
-    if (wanted[i]) rungs.push_back(ladder()[i]);
-  return rungs;
+    if (wanted[i]) found.push_back(rungs[i]);
+  return found;
+}
+
+Json Ladder::json() const {
+  Json rows = Json::array();
+  for (const Rung& rung : rungs) {
+    Json row = {{"name", rung.name},
+                {"parent", rung.parent.empty() ? Json() : Json(rung.parent)},
+                {"changes", rung.changes},
+                {"group", rung.group},
+                {"requires", {{"compute_capability", rung.compute_capability}, {"devices", rung.devices}}},
+                {"math", name_of(rung.math)},
+                {"tolerance", std::isfinite(rung.tolerance) ? Json(rung.tolerance) : Json()},
+                {"command", rung.command}};
+    if (rung.batch == BatchSize::largest) row["batch"] = "largest";
+    rows.push_back(std::move(row));
+  }
+  return {{"name", name}, {"rungs", rows}};
 }
 
 std::string Ablation::unchanged() const {
@@ -174,9 +292,9 @@ std::vector<Ablation> all_ablations() {
   const auto built = built_ablations();
   if (built.empty()) return {};
   std::vector<Rung> rungs;
-  for (const Rung& rung : ladder())
+  for (const Rung& rung : ladder().rungs)
     if (rung.ablated()) rungs.push_back(rung);
-  const Rung first = ladder().front(), last = rungs.back();
+  const Rung first = ladder().rungs.front(), last = rungs.back();
 
   const auto source_of = [&](const std::string& name) {
     for (const auto& [ablation, source] : built)
@@ -219,7 +337,7 @@ const Ablation* listed_ablation(const std::string& name) {
 }
 
 Rung row_of(const std::string& trainer) {
-  if (trainer.find('/') == std::string::npos) return find_rung(trainer);
+  if (trainer.find('/') == std::string::npos) return ladder().find(trainer);
   if (const Ablation* ablation = listed_ablation(trainer)) return ablation->row;
   throw InputError(cat("unknown trainer '", trainer, "': no ablation is called that"));
 }

@@ -1,16 +1,19 @@
-// The ladder table: which rungs there are, in order, what each changes and what it needs.
+// Ladders: which rungs there are, in order, what each changes and what it needs. Ours is compiled in; others
+// are files.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/results/results.h"
 #include "bench/run/program.h"
 #include "model/flops.h"
 #include "model/ops.h"
 
 namespace stepladder {
 
-/// One row of variants/ladder.json.
+/// One row of a ladder file.
 struct Rung {
   std::string name;  // "01_causal_mask"
   std::string
@@ -21,7 +24,7 @@ struct Rung {
   int compute_capability = 0;  // least one that it needs, 80 for sm_80; 0: any device
   int devices = 1;             // least number that it is for
   MathMode math = MathMode::fp32;
-  double tolerance = 0.0;  // relative, of a step's loss against the first rung's
+  double tolerance = 0.0;  // relative, of a step's loss against the first rung's; infinite: not compared
   BatchSize batch = BatchSize::usual;
   /// It stands beside the ladder, without a number: no rung builds on it, and none is ablated from it.
   bool beside = false;
@@ -34,38 +37,62 @@ struct Rung {
   /// The later rung that takes its place: leaving this one out of the last rung changes nothing. "" if none.
   std::string subsumed_by;
 
+  // Of a ladder file; ours has none of these.
+
+  /// What starts its trainer, in the file's folder, with placeholders: "{batch}", "{steps}", ...
+  std::vector<std::string> command;
+  std::vector<std::string> environment;  // "NAME=value"
+  std::string shown;                     // the file that `stepladder diff` shows; "" for none
+  std::vector<std::string> sources;      // files that it is made of, `shown` among them: a change is noticed
+  std::vector<std::string> version;      // a command whose answer is part of what it is made of
+
   /// Whether its source is merged out of the tuned rung, and alone into the first. Not those that differ by
   /// their batch or their devices.
   bool ablated() const { return batch == BatchSize::usual && devices == 1 && !beside && !parent.empty(); }
   /// Whether its weights, gradients and activations have --dtype.
   bool in_16_bits() const { return math == MathMode::half || math == MathMode::fp8; }
-  /// Its trainer's file, from the root of the sources.
+  /// Of ours: its trainer's file, from the root of the sources.
   std::string source() const;
   /// "sm_80", "2 devices", or "" when any device will do.
   std::string requirement() const;
 };
 
-/// A table like variants/ladder.json. Throws InputError with what is wrong.
-std::vector<Rung> ladder_from(const std::string& json);
+/// What a ladder is measured on where nobody says otherwise; what it leaves out the device's preset has.
+struct Workload {
+  std::optional<std::string> model;
+  std::vector<int64_t> batch;
+  std::optional<int64_t> seq, steps, warmup, rounds;
+};
 
-/// All rungs, lowest first. The table is compiled in.
-const std::vector<Rung>& ladder();
+struct Ladder {
+  std::string name;    // what its rungs are called by beside another ladder's: "pytorch/02_tf32"
+  std::string folder;  // of its file, where its commands run; "" for ours
+  Workload workload;
+  std::vector<Rung> rungs;  // lowest first
 
-/// By "02", "tf32" or "02_tf32". Throws InputError with the nearest name for an unknown one.
-const Rung& find_rung(const std::string& name);
+  bool built_in() const { return folder.empty(); }
+  /// By "02", "tf32" or "02_tf32". Throws InputError with the nearest name for an unknown one.
+  const Rung& find(const std::string& name) const;
+  /// Null for one that it does not list.
+  const Rung* listed(const std::string& name) const;
+  /// Place in the ladder; past its end for a rung that it does not list.
+  size_t height(const std::string& name) const;
+  /// The rungs below one, nearest first; none for one that it does not list.
+  std::vector<std::string> ancestors(const std::string& name) const;
+  /// The rungs named, ranges ("00-03") among them, or all of them, in the ladder's order. Throws InputError
+  /// for an unknown one.
+  std::vector<Rung> chosen(const std::vector<std::string>& names) const;
 
-/// Null for one that the ladder does not list.
-const Rung* listed(const std::string& name);
+  /// What a results file keeps of it.
+  Json json() const;
+};
 
-/// Place in the ladder; past its end for a rung that it does not list.
-size_t height(const std::string& name);
+/// Ours, which is compiled in.
+const Ladder& ladder();
 
-/// The rungs below one, nearest first; none for one that the ladder does not list.
-std::vector<std::string> ancestors(const std::string& name);
-
-/// The rungs named, ranges ("00-03") among them, or all of them, in the ladder's order. Throws InputError for
-/// an unknown one.
-std::vector<Rung> chosen_rungs(const std::vector<std::string>& names);
+/// Reads a table like variants/ladder.json, or with a `folder`, where the file lies, one whose rungs have
+/// commands. Throws InputError with what is wrong.
+Ladder ladder_from(const Json& table, const std::string& folder = "");
 
 /// What one rung is worth where others are there, or are not.
 struct Ablation {

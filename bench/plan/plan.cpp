@@ -1,8 +1,11 @@
 #include "bench/plan/plan.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 
 #include "bench/base/text.h"
+#include "bench/plan/placeholders.h"
 #include "bench/results/rounds.h"
 #include "bench/run/progress.h"
 #include "bench/run/telemetry.h"
@@ -23,7 +26,7 @@ void add_runs(const Plan& plan, const Program& program, int64_t batch, int64_t r
     for (const int64_t devices : plan.devices.empty() ? std::vector{plan.devices_present} : plan.devices) {
       PlannedRun run{program, plan.scaling == "strong" ? batch / devices : batch, round, devices};
       runs.push_back(run);
-      run.independent_ranks = plan.independent_ranks && devices > 1 && program.peer.empty();
+      run.independent_ranks = plan.independent_ranks && devices > 1 && program.ours();
       if (run.independent_ranks) runs.push_back(run);
     }
   }
@@ -31,11 +34,11 @@ void add_runs(const Plan& plan, const Program& program, int64_t batch, int64_t r
 
 /// A run that learns something else than the baseline on the same data is no faster way of training. A peer
 /// starts from other weights: its losses are recorded, not compared.
-void check_learning(Run& run, double tolerance, const std::vector<Run>& finished) {
-  if (run.status != Status::ok || !run.peer.empty() || run.variant == ladder().front().name) return;
+void check_learning(Run& run, double tolerance, const std::string& first, const std::vector<Run>& finished) {
+  if (run.status != Status::ok || !run.peer.empty() || run.variant == first) return;
   if (has_independent_ranks(run.config)) return;  // which is a reference for speed
   const auto baseline = std::find_if(finished.begin(), finished.end(), [&](const Run& other) {
-    return other.variant == ladder().front().name && other.status == Status::ok &&
+    return other.variant == first && other.status == Status::ok &&
            other.config.at("model") == run.config.at("model") && other.config.at("T") == run.config.at("T") &&
            global_batch(other.config) == global_batch(run.config);
   });
@@ -79,8 +82,53 @@ Json config_of(const Plan& plan, const PlannedRun& run) {
   return config;
 }
 
+namespace {
+
+/// Puts what the run is asked for into the command of a ladder file.
+void fill(RunRequest& request, const RungSettings& s, const PlannedRun& run) {
+  const Values values = {{"backend", s.backend},
+                         {"batch", std::to_string(run.batch)},
+                         {"data", s.data},
+                         {"device", std::to_string(s.device)},
+                         {"devices", std::to_string(run.devices)},
+                         {"lr", number_text(s.lr)},
+                         {"model", *s.model},
+                         {"seed", std::to_string(s.seed)},
+                         {"seq", std::to_string(*s.seq)},
+                         {"steps", std::to_string(s.steps)}};
+  std::vector<std::string> command;
+  for (const std::string& word : run.program.command) {
+    if (word == kArguments)
+      command.insert(command.end(), request.arguments.begin(), request.arguments.end());
+    else
+      command.push_back(filled(word, values));
+  }
+  request.arguments.clear();
+  request.command = std::move(command);
+  std::vector<std::string> environment;
+  for (const std::string& variable : run.program.environment) environment.push_back(filled(variable, values));
+  environment.push_back("STEPLADDER_STEPS=" + std::to_string(s.steps));
+  if (s.until_loss) {
+    environment.push_back("STEPLADDER_UNTIL_LOSS=" + number_text(*s.until_loss));
+    environment.push_back("STEPLADDER_EVAL_EVERY=" + std::to_string(s.eval_every));
+  }
+  constexpr std::string_view kModulePath = "PYTHONPATH=";  // where stepladder.py is found, first
+  const auto own =
+      std::ranges::find_if(environment, [&](const auto& v) { return v.starts_with(kModulePath); });
+  const char* const outer = std::getenv("PYTHONPATH");
+  const std::string more = own != environment.end() ? own->substr(kModulePath.size()) : outer ? outer : "";
+  if (own != environment.end()) environment.erase(own);
+  environment.push_back(cat(kModulePath, STEPLADDER_SOURCE_DIR "/python", more.empty() ? "" : ":" + more));
+  request.environment = std::move(environment);
+}
+
+}  // namespace
+
 RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo& device, double timeout_s) {
   RungSettings s = plan.settings;
+  if (!run.program.ours())  // which runs in a folder of its own
+    for (std::string* path : {&s.data, &s.val_data, &s.vocab})
+      if (!path->empty()) *path = std::filesystem::absolute(*path);
   RunRequest request;
   request.program = run.program;
   request.source_hash = plan.source_hashes.at(run.program.variant);
@@ -110,8 +158,9 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo
   }
   if (run.independent_ranks) request.arguments.emplace_back("--independent-ranks");
   if (run.devices > 1) s.device = 0;  // each rank's own
-  const auto shared = s.shared_arguments(run.program.math, !run.program.peer.empty());
+  const auto shared = s.shared_arguments(run.program.math, !run.program.ours());
   request.arguments.insert(request.arguments.end(), shared.begin(), shared.end());
+  if (!run.program.ours()) fill(request, s, run);
   return request;
 }
 
@@ -137,6 +186,7 @@ Json Plan::json() const {
   RungSettings told = settings;
   json.update(options_json(told.shared_options(), {RungSettings::kData, RungSettings::kTraining,
                                                    RungSettings::kDevice, RungSettings::kOps}));
+  if (!ladder.built_in()) json["ladder"] = ladder.json();
   if (!ablate.is_null()) json["ablate"] = ablate;
   if (std::any_of(programs.begin(), programs.end(), [](const Program& p) { return p.devices > 1; })) {
     json["devices"] = devices.empty() ? std::vector{devices_present} : devices;
@@ -172,7 +222,8 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
       Run run = planned.unsupported.empty()
                     ? run_program(request, [&](const Step& step) { progress.step(step); })
                     : unsupported_run(request, planned.unsupported);
-      if (!request.until_loss) check_learning(run, planned.program.tolerance, measured.runs);
+      if (!request.until_loss)
+        check_learning(run, planned.program.tolerance, plan.ladder.rungs.front().name, measured.runs);
       progress.finish(run);
       file.add(std::move(run));
     }

@@ -15,6 +15,7 @@ namespace stepladder {
 
 /// Everything that decides what is measured.
 struct Plan {
+  Ladder ladder = stepladder::ladder();
   std::vector<Program> programs;
   Json ablate;  // of an ablation: its rungs and kinds
   std::vector<int64_t> batch;

@@ -5,49 +5,133 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "bench/base/text.h"
+#include "bench/plan/ladder_file.h"
+#include "bench/plan/placeholders.h"
 #include "model/nearest.h"
 
 namespace stepladder {
 namespace {
 
-constexpr const char* kScripts = STEPLADDER_SOURCE_DIR "/scripts/peers/";
+namespace fs = std::filesystem;
 
-Program pytorch(const Rung& rung, const std::string& python) {
-  return {.variant = "pytorch/" + rung.name,
-          .peer = "pytorch",
-          .command = {python, cat(kScripts, "pytorch_ladder.py"), rung.name},
-          .math = rung.math,
-          .batch = rung.batch,
-          .devices = rung.devices};
+/// A ladder beside the one that is measured, with what {path} stands for in its commands.
+struct Peer {
+  Ladder ladder;
+  std::string path;
+
+  bool uses_path() const {
+    return std::ranges::any_of(ladder.rungs, [](const Rung& rung) { return uses(rung.command, "path"); });
+  }
+};
+
+Ladder ladder_beside(const std::string& name, const std::string& asked) {
+  const std::vector<std::string> known = {"pytorch", "llmc", "stepladder"};
+  if (name == "stepladder") return ladder();
+  if (std::ranges::find(known, name) != known.end())
+    return load_ladder(cat(STEPLADDER_SOURCE_DIR "/scripts/peers/", name, ".json"));
+  std::error_code none;
+  if (fs::exists(name, none)) return load_ladder(name);
+  const std::string meant = nearest(name, known);
+  throw InputError(cat("--peer: unknown peer '", asked, "': did you mean '",
+                       meant == "llmc" ? "llmc=PATH" : meant, "'? Or name a ladder file"));
 }
 
-Program llmc(const std::string& binary, const std::string& python) {
+Peer peer_at(const std::string& asked) {
+  const size_t equals = std::min(asked.find('='), asked.size());
+  Peer peer{ladder_beside(asked.substr(0, equals), asked), asked.substr(std::min(equals + 1, asked.size()))};
+  const std::string& name = peer.ladder.name;
   std::error_code none;
-  if (::access(binary.c_str(), X_OK) != 0 || !std::filesystem::is_regular_file(binary, none))
-    throw InputError(
-        cat("--peer llmc=", binary, ": no executable is there; name llm.c's train_gpt2cu as llmc=PATH"));
-  return {"llmc", "llmc", {python, cat(kScripts, "llmc"), binary}, MathMode::half};
+  if (!peer.uses_path() && !peer.path.empty())
+    throw InputError(cat("--peer ", asked, ": no command of ", name, " has {path}"));
+  if (peer.uses_path() && (::access(peer.path.c_str(), X_OK) != 0 || !fs::is_regular_file(peer.path, none)))
+    throw InputError(cat("--peer ", name, "=", peer.path, ": no executable is there; name ",
+                         name == "llmc" ? "llm.c's train_gpt2cu" : "the program", " as ", name, "=PATH"));
+  if (!peer.path.empty()) peer.path = fs::absolute(peer.path);
+  return peer;
+}
+
+/// A name on PATH, or a path from here, since the command runs elsewhere.
+std::string program_path(const std::string& program) {
+  return program.find('/') == std::string::npos ? program : fs::absolute(program).string();
+}
+
+/// Of a ladder, or of a peer's.
+Program program_of(const Rung& rung, const Ladder& of, bool is_peer, const Values& values) {
+  Program program;
+  if (of.built_in()) {
+    program = program_of(rung);
+    program.calls_itself = rung.trainer;
+  } else {
+    program.math = rung.math;
+    program.tolerance = rung.tolerance;
+    program.batch = rung.batch;
+    program.devices = rung.devices;
+    program.folder = of.folder;
+    program.sources = rung.sources;
+    for (auto [from, to] :
+         {std::pair(&rung.command, &program.command), std::pair(&rung.environment, &program.environment),
+          std::pair(&rung.version, &program.version)})
+      for (const std::string& word : *from) to->push_back(filled(word, values));
+  }
+  program.variant = is_peer && rung.name != of.name ? cat(of.name, "/", rung.name) : rung.name;
+  program.peer = is_peer ? of.name : "";
+  return program;
+}
+
+/// Those of a peer that are measured beside `rungs`, which are of `ladder`.
+std::vector<Rung> chosen_beside(const Ladder& peer, const std::vector<std::string>& named,
+                                const std::vector<Rung>& rungs, const Ladder& ladder) {
+  if (!named.empty()) return peer.chosen(named);
+  std::vector<Rung> chosen;
+  bool akin = false;
+  for (const Rung& rung : peer.rungs) {
+    const bool same = std::ranges::find(rungs, rung.name, &Rung::name) != rungs.end();
+    if (same || rung.name == peer.name) chosen.push_back(rung);
+    akin |= ladder.listed(rung.name) != nullptr;
+  }
+  return akin || !chosen.empty() ? chosen : peer.rungs;
 }
 
 }  // namespace
 
-std::vector<Program> programs(const std::vector<Rung>& rungs, const std::vector<std::string>& peers,
-                              const std::string& python) {
-  std::vector<Program> all, last;
-  bool beside_rungs = false;
-  for (const std::string& peer : peers) {
-    const std::string name = peer.substr(0, peer.find('='));
-    if (peer == "pytorch")
-      beside_rungs = true;
-    else if (name == "llmc")
-      last = {llmc(peer.substr(std::min(name.size() + 1, peer.size())), python)};
+std::vector<Program> programs(const Ladder& ladder, const std::vector<std::string>& names,
+                              const std::vector<std::string>& peers, const std::string& python) {
+  std::vector<Peer> beside;
+  for (const std::string& peer : peers) beside.push_back(peer_at(peer));
+  for (size_t i = 0; i < beside.size(); ++i)
+    for (size_t j = 0; j <= i; ++j)
+      if (beside[i].ladder.name == (j == i ? ladder.name : beside[j].ladder.name))
+        throw InputError(cat("--peer ", peers[i], ": two ladders are called ", beside[i].ladder.name));
+
+  std::vector<std::string> own;
+  std::map<std::string, std::vector<std::string>> of_peers;
+  for (const std::string& name : names) {
+    const size_t slash = name.find('/');
+    const std::string peer = name.substr(0, slash);
+    if (slash == std::string::npos)
+      own.push_back(name);
+    else if (std::ranges::any_of(beside, [&](const Peer& p) { return p.ladder.name == peer; }))
+      of_peers[peer].push_back(name.substr(slash + 1));
     else
-      throw InputError(cat("--peer: unknown peer '", peer, "': did you mean '",
-                           nearest(name, {"pytorch", "llmc"}) == "llmc" ? "llmc=PATH" : "pytorch", "'?"));
+      throw InputError(cat("--rungs ", name, ": no --peer is called ", peer));
   }
-  for (const Rung& rung : rungs) {
-    all.push_back(program_of(rung));
-    if (beside_rungs) all.push_back(pytorch(rung, python));
+  const std::vector<Rung> rungs = ladder.chosen(own);
+  const std::string interpreter = program_path(python);
+  std::vector<Program> all, last;
+  for (const Rung& rung : rungs) all.push_back(program_of(rung, ladder, false, {{"python", interpreter}}));
+  for (const Peer& peer : beside) {
+    const auto& named = of_peers[peer.ladder.name];
+    for (const Rung& rung : chosen_beside(peer.ladder, named, rungs, ladder)) {
+      Program program = program_of(rung, peer.ladder, true, {{"python", interpreter}, {"path", peer.path}});
+      const auto same = std::find_if(all.rbegin(), all.rend(), [&](const Program& p) {
+        return p.variant == rung.name || p.variant.ends_with("/" + rung.name);
+      });
+      if (same == all.rend())
+        last.push_back(std::move(program));
+      else
+        all.insert(same.base(), std::move(program));
+    }
   }
   all.insert(all.end(), last.begin(), last.end());
   return all;

@@ -1,4 +1,4 @@
-// Which programs can be measured: our rungs and ablations, and peers.
+// Which programs can be measured: our rungs and ablations, and those of ladder files.
 #pragma once
 
 #include <string>
@@ -10,13 +10,17 @@
 
 namespace stepladder {
 
-/// `rungs` in bin_dir(), each followed by its counterparts among `peers`, and last the peers without rungs. A
-/// peer is "pytorch", or "llmc=PATH" with the path of llm.c's train_gpt2cu; `python` runs their scripts.
-/// Throws InputError for any other.
-std::vector<Program> programs(const std::vector<Rung>& rungs, const std::vector<std::string>& peers,
-                              const std::string& python);
+/// The rungs of `ladder` that `names` names (see Ladder::chosen()), each followed by the rungs of that name
+/// of the peers, and last what else of the peers is measured. A peer is another ladder: "pytorch",
+/// "llmc=PATH" with the path of llm.c's train_gpt2cu, "stepladder" for ours, or a ladder file. `names` may
+/// say which of its rungs: "pytorch/02_tf32"; else they are those of the chosen names and one that is called
+/// like its ladder, or all, where the two ladders have no name in common. `python` is what {python} stands
+/// for. Throws InputError for an unknown rung or peer.
+std::vector<Program> programs(const Ladder& ladder, const std::vector<std::string>& names,
+                              const std::vector<std::string>& peers = {},
+                              const std::string& python = "python3");
 
-/// A rung as the executable in `folder`, and an ablation in the folder ablations/ of bin_dir().
+/// A rung of ours as the executable in `folder`, and an ablation in the folder ablations/ of bin_dir().
 Program program_of(const Rung& rung, const std::string& folder = bin_dir());
 Program program_of(const Ablation& ablation);
 

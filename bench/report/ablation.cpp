@@ -27,11 +27,11 @@ std::string rung_of(const std::string& variant) {
 /// What an ablation is measured against.
 std::string reference_of(const std::string& name) {
   if (const Ablation* ablation = listed_ablation(name)) return ablation->reference.name;
-  return name.starts_with(kWithout) ? tuned_rung().name : ladder().front().name;
+  return name.starts_with(kWithout) ? tuned_rung().name : ladder().rungs.front().name;
 }
 
 bool looks_for_batch(const std::string& variant) {
-  const Rung* rung = listed(rung_of(variant));
+  const Rung* rung = ladder().listed(rung_of(variant));
   return rung && rung->batch == BatchSize::largest;
 }
 
@@ -96,7 +96,8 @@ Json to_json(const Gain& gain) {
 }  // namespace
 
 const Rung& tuned_rung() {
-  return *std::find_if(ladder().rbegin(), ladder().rend(), [](const Rung& rung) { return rung.ablated(); });
+  return *std::find_if(ladder().rungs.rbegin(), ladder().rungs.rend(),
+                       [](const Rung& rung) { return rung.ablated(); });
 }
 
 bool is_ablation(const std::string& variant) {
@@ -129,7 +130,7 @@ std::vector<AblatedRung> ablated_rungs(const Results& results) {
           return Gain{before, after, "unchanged", cat(variant, " ", why->get<std::string>())};
       return gain_of(results, before, after, workload);
     };
-    for (const Rung& rung : ladder()) {
+    for (const Rung& rung : ladder().rungs) {
       const bool own_batch = rung.batch == BatchSize::largest;
       if (!among(rung.name, names) || rung.parent.empty() || (own_batch && config != largest)) continue;
       AblatedRung& row =

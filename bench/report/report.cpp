@@ -9,6 +9,7 @@
 
 #include "bench/base/table.h"
 #include "bench/base/text.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/plan/programs.h"
 #include "bench/report/ablation.h"
 #include "bench/report/scaling.h"
@@ -52,7 +53,9 @@ std::string both(const std::string& a, const std::string& b) {
   return a + " / " + b;
 }
 
+/// 0 is unknown: a trainer of one's own need not tell.
 std::string gib(int64_t bytes) {
+  if (bytes == 0) return kNone;
   const double size = static_cast<double>(bytes) / (1 << 30);
   return fixed(size, size < 10 ? 2 : 1);
 }
@@ -288,7 +291,7 @@ std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows) {
       }
     if (intervals > 0) exclude_one.push_back(cat(excluding, " of ", intervals, " (", kGains[kind], ")"));
   }
-  const std::string first = ladder().front().name, tuned = tuned_rung().name;
+  const std::string first = ladder().rungs.front().name, tuned = tuned_rung().name;
   std::vector<std::string> lines = {
       cat("Ladder gain: time of the rung before / the rung's. Leave-one-out: ", tuned,
           " without the rung / itself. Only-one: ", first,
@@ -408,8 +411,9 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
     if (run.summary && !run.summary->joules_unknown.empty())
       unknown.try_emplace(run.summary->joules_unknown, run.variant);
   for (const auto& [why, variant] : unknown) note(cat("No joules of ", variant, " and its like: ", why, "."));
-  const bool emulated = std::any_of(variants.begin(), variants.end(), [](const ResultRow& v) {
-    const Rung* rung = listed(v.variant);
+  const Ladder ladder = ladder_of(results);
+  const bool emulated = std::any_of(variants.begin(), variants.end(), [&](const ResultRow& v) {
+    const Rung* rung = ladder.built_in() ? ladder.listed(v.variant) : nullptr;
     return v.backend == "cpu" && rung && rung->math != MathMode::fp32;
   });
   if (emulated)
@@ -485,8 +489,8 @@ std::string headline(const std::vector<ResultRow>& variants, bool ratios_only) {
                          within_noise ? cat(" (", second->variant, " within the noise)") : "");
   if (!ratios_only)
     text += cat(", ", sized(n.median_step_ms.value), " ms a step, ",
-                grouped(std::llround(n.tokens_per_second.value)), " tok/s, ", gib(n.memory.live_peak),
-                " GiB live");
+                grouped(std::llround(n.tokens_per_second.value)), " tok/s",
+                n.memory.live_peak > 0 ? cat(", ", gib(n.memory.live_peak), " GiB live") : "");
   const auto times = [](const Speedup& speedup) { return fixed(speedup.ratio.value, 2) + "x"; };
   std::vector<std::string> against;
   if (n.baseline) against.push_back(cat(times(*n.baseline), " the speed of ", n.baseline->against));

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bench/plan/ladder.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/report/scaling_model.h"
 #include "bench/results/rounds.h"
 #include "bench/results/writer.h"
@@ -23,10 +23,10 @@ Rounds good_rounds(const Results& results, const std::string& variant, const std
 
 /// What `variant` may be held against on one device, best first: itself, then the rungs below, a peer's its
 /// counterparts.
-std::vector<std::string> bases(const std::string& variant) {
+std::vector<std::string> bases(const std::string& variant, const Ladder& ladder) {
   const size_t rung = variant.find('/') + 1;  // 0 where there is no peer
   std::vector<std::string> names = {variant};
-  for (const std::string& below : ancestors(variant.substr(rung)))
+  for (const std::string& below : ladder.ancestors(variant.substr(rung)))
     names.push_back(variant.substr(0, rung) + below);
   return names;
 }
@@ -39,6 +39,7 @@ struct Scaled {
 
 std::vector<Scaled> scaled_runs(const Results& results) {
   const bool strong = results.plan.value("scaling", Json()) == "strong";
+  const Ladder ladder = ladder_of(results);
   std::vector<Scaled> all;
   for (const Run& run : results.runs) {
     const int64_t devices = world_size(run.config);
@@ -54,7 +55,7 @@ std::vector<Scaled> scaled_runs(const Results& results) {
     Json independent_config = run.config;
     independent_config["independent_ranks"] = true;
     const Rounds independent = good_rounds(results, run.variant, workload_of(independent_config));
-    for (const std::string& base : bases(run.variant)) {
+    for (const std::string& base : bases(run.variant, ladder)) {
       const Rounds one = good_rounds(results, base, workload_of(one_config));
       const auto ratio = speedup(one, rounds);
       if (!ratio) continue;

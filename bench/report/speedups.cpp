@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "bench/plan/ladder.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/report/ablation.h"
 #include "bench/report/scaling.h"
 #include "bench/results/writer.h"
@@ -29,9 +29,9 @@ std::string on_one_device(Json config, bool strong) {
 
 /// The row of `variant` that `row` is held against; null where there is none.
 const ResultRow* held_against(const std::string& variant, const ResultRow& row,
-                              const std::vector<ResultRow>& rows, bool strong) {
+                              const std::vector<ResultRow>& rows, bool strong, const Ladder& ladder) {
   const ResultRow* best = nullptr;
-  const Rung* rung = listed(row.variant);
+  const Rung* rung = ladder.listed(row.variant);
   const bool own_batch = rung && rung->batch == BatchSize::largest;
   for (const ResultRow& other : rows) {
     if (other.backend != row.backend || other.variant != variant) continue;
@@ -53,10 +53,10 @@ std::optional<Speedup> compare(const ResultRow* other, const ResultRow& row) {
   return ratio ? std::optional(Speedup{other->variant, *ratio}) : std::nullopt;
 }
 
-void add_speedups(ResultRow& row, const std::vector<ResultRow>& rows, bool strong) {
+void add_speedups(ResultRow& row, const std::vector<ResultRow>& rows, bool strong, const Ladder& ladder) {
   ResultRow::Numbers& numbers = *row.numbers;
-  const auto against = [&](const std::string& name) { return held_against(name, row, rows, strong); };
-  const auto below = ancestors(row.variant);
+  const auto against = [&](const std::string& name) { return held_against(name, row, rows, strong, ladder); };
+  const auto below = ladder.ancestors(row.variant);
   const auto previous = std::find_if(below.begin(), below.end(), against);
   if (previous != below.end()) {
     const ResultRow& before = *against(*previous);
@@ -126,14 +126,15 @@ void fields(Archive& a, Any<Speedup> auto& x) {
 
 std::vector<ResultRow> aggregate(const Results& results) {
   std::vector<ResultRow> rows = rows_of(results);
+  const Ladder ladder = ladder_of(results);
   std::map<std::string, size_t> workloads;  // in the order of their first rows
   for (const ResultRow& row : rows) workloads.emplace(row.workload, workloads.size());
   std::ranges::stable_sort(rows, {}, [&](const ResultRow& row) {
-    return std::pair(workloads.at(row.workload), height(row.variant));
+    return std::pair(workloads.at(row.workload), ladder.height(row.variant));
   });
   const bool strong = results.plan.value("scaling", Json()) == "strong";
   for (ResultRow& row : rows)
-    if (row.numbers) add_speedups(row, rows, strong);
+    if (row.numbers) add_speedups(row, rows, strong, ladder);
   return rows;
 }
 

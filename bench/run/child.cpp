@@ -12,6 +12,8 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <fstream>
+#include <set>
 #include <utility>
 
 #include "bench/base/text.h"
@@ -74,7 +76,7 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
 /// Whether a launcher has set this variable to tell a process its rank.
 bool names_a_rank(std::string_view name) {
   for (const char* one : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=",
-                          "MASTER_PORT=", "STEPLADDER_JOB_SECRET="})
+                          "MASTER_PORT=", "STEPLADDER_JOB_SECRET=", "STEPLADDER_EVENTS="})
     if (name == one) return true;
   for (const char* family :
        {"SLURM_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_", "ORTE_", "TORCHELASTIC_"})
@@ -102,6 +104,7 @@ struct Birth {
   char* const* environment;
   pid_t parent;
   int lines, channel, errors, null, failure;
+  const char* folder;  // "" to stay
 
   [[noreturn]] void run() const {
     ::setpgid(0, 0);
@@ -111,7 +114,7 @@ struct Birth {
     ::dup2(null, STDOUT_FILENO);
     ::dup2(errors, STDERR_FILENO);
     ::dup2(lines, channel);
-    ::execvpe(argv[0], argv, environment);
+    if (*folder == '\0' || ::chdir(folder) == 0) ::execvpe(argv[0], argv, environment);
     const int error = errno;
     [[maybe_unused]] const ssize_t told = ::write(failure, &error, sizeof error);
     ::_exit(127);
@@ -184,6 +187,41 @@ class Child {
   pid_t pid_;
 };
 
+/// This process's children.
+std::set<pid_t> children() {
+  std::set<pid_t> found;
+  std::ifstream list(cat("/proc/self/task/", ::getpid(), "/children"));
+  for (pid_t pid = 0; list >> pid;) found.insert(pid);
+  return found;
+}
+
+/// Processes that a job left behind by leaving its group: this process becomes their parent, and ends them.
+class Orphans {
+ public:
+  Orphans() {
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    before_ = children();
+  }
+  ~Orphans() { end(); }
+  Orphans(const Orphans&) = delete;
+  Orphans& operator=(const Orphans&) = delete;
+
+  void end() const {
+    for (bool any = true; any;) {  // those of one that is killed come next
+      any = false;
+      for (const pid_t pid : children()) {
+        if (before_.contains(pid)) continue;
+        any = true;
+        ::kill(pid, SIGKILL);
+        ::waitpid(pid, nullptr, 0);
+      }
+    }
+  }
+
+ private:
+  std::set<pid_t> before_;
+};
+
 /// A rank's lines, as far as they have been read.
 struct Stream {
   Pipe pipe;
@@ -223,9 +261,15 @@ class Member {
     environment_ = environment_with(more);
     argv_ = pointers(process.command);
     envp_ = pointers(environment_);
-    return {
-        argv_.data(),        envp_.data(), ::getpid(),          lines.write.get(), static_cast<int>(channel),
-        errors_.write.get(), null.get(),   failure_.write.get()};
+    return {argv_.data(),
+            envp_.data(),
+            ::getpid(),
+            lines.write.get(),
+            static_cast<int>(channel),
+            errors_.write.get(),
+            null.get(),
+            failure_.write.get(),
+            process.folder.c_str()};
   }
 
   std::vector<std::string> environment_;
@@ -267,16 +311,18 @@ std::string ChildEnd::last_words() const {
 
 JobEnd run_job(const Job& job, Channel channel, double timeout_s,
                const std::function<bool(size_t rank, std::string_view line)>& on_line) {
-  const bool launcher = job.processes.size() == 1;
-  check(launcher || job.processes.size() == job.ranks, "a job is one process a rank, or a launcher");
+  const bool launcher = job.launcher || (job.processes.size() == 1 && job.ranks > 1);
+  check(job.processes.size() == 1 || job.processes.size() == job.ranks,
+        "a job is one process a rank, or a launcher");
   for (const Job::Process& process : job.processes) check(!process.command.empty(), "an empty command");
   const InterruptGuard guard;
+  Orphans orphans;
   const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null.open()) fail("cannot open /dev/null");
 
   std::vector<Stream> streams(job.ranks);
   std::vector<std::string> paths;
-  for (size_t rank = 0; job.ranks > 1 && launcher && rank < job.ranks; ++rank)
+  for (size_t rank = 0; launcher && rank < job.ranks; ++rank)
     paths.push_back(
         cat("STEPLADDER_EVENTS_", rank, "=/proc/", ::getpid(), "/fd/", streams[rank].pipe.write.get()));
   std::deque<Member> members;  // never moved
@@ -356,7 +402,11 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
     drain(wake_pipe().read.get(), wake);
     wake.clear();
   }
-  if (interrupted) throw Interrupted(interrupted_by);
+  if (interrupted) {
+    orphans.end();
+    throw Interrupted(interrupted_by);
+  }
+  orphans.end();
   for (size_t i = 0; i < members.size(); ++i)
     if (&members[i] == culprit) job_end.process = i;
   job_end.end = std::move(members[job_end.process].end);
@@ -371,12 +421,14 @@ ChildEnd run_child(const std::vector<std::string>& command, Channel channel, dou
       .end;
 }
 
-std::optional<std::string> output_of(const std::vector<std::string>& command, double timeout_s) try {
+std::optional<std::string> output_of(const std::vector<std::string>& command, double timeout_s,
+                                     const std::string& folder) try {
   std::string text;
-  const ChildEnd end = run_child(command, Channel::out, timeout_s, [&](std::string_view line) {
-    text += (text.empty() ? "" : "\n") + std::string(line);
-    return true;
-  });
+  const Job job = {.processes = {{.command = command, .environment = {}, .folder = folder}}};
+  const ChildEnd end = run_job(job, Channel::out, timeout_s, [&](size_t, std::string_view line) {
+                         text += (text.empty() ? "" : "\n") + std::string(line);
+                         return true;
+                       }).end;
   if (end.how != ChildEnd::How::exited || end.code != 0) return std::nullopt;
   return text;
 } catch (const Interrupted&) {

@@ -64,11 +64,13 @@ struct Job {
   struct Process {
     std::vector<std::string> command;
     std::vector<std::string> environment = {};  // "NAME=value", on top of this process's
+    std::string folder = {};                    // where it runs; "" for this process's
   };
   std::vector<Process> processes;
-  /// Streams of lines. A launcher finds the path of rank r's in STEPLADDER_EVENTS_r, since a launcher seldom
-  /// hands descriptors down.
+  /// Streams of lines. A launcher finds the path of rank r's in STEPLADDER_EVENTS_r, since a
+  /// launcher seldom hands descriptors down.
   size_t ranks = 1;
+  bool launcher = false;  // its one process is one, even for one rank
   /// Between SIGTERM, which lets a launcher clean up, and SIGKILL. With 0, SIGKILL is all.
   double grace_s = 0.0;
 };
@@ -84,9 +86,10 @@ struct JobEnd {
 JobEnd run_job(const Job& job, Channel channel, double timeout_s,
                const std::function<bool(size_t rank, std::string_view line)>& on_line);
 
-/// What `command` prints on stdout, without the last newline; nothing unless it exits with 0 within
-/// `timeout_s`.
-std::optional<std::string> output_of(const std::vector<std::string>& command, double timeout_s = 10.0);
+/// What `command` prints on stdout in `folder` ("" for this process's), without the last newline; nothing
+/// unless it exits with 0 within `timeout_s`.
+std::optional<std::string> output_of(const std::vector<std::string>& command, double timeout_s = 10.0,
+                                     const std::string& folder = "");
 
 /// Replaces this process by `command`. Throws Error when it cannot be started.
 [[noreturn]] void exec(const std::vector<std::string>& command);

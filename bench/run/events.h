@@ -1,6 +1,7 @@
-// What a rung's executable tells the harness: one JSON object a line on the file descriptor of --events.
+// What a trainer tells the harness: one JSON object a line on a file descriptor, which ours are told by
+// --events. This is all that ours tell; docs/own-trainer.md says what of it another may leave out.
 //
-//   {"event":"start","variant":..,"source_hash":..,"backend":"cpu"|"cuda","rank":0,"host":..,"config":{..},
+//   {"event":"start","protocol":1,"variant":..,"source_hash":..,"backend":"cpu"|"cuda","rank":0,"host":..,"config":{..},
 //    "device":{..},"startup_ms":..,"memory_by_name":{name: bytes}}
 //   {"event":"step","step":0,"step_ms":..,"device_ms":..,"loss":..,"grad_norm":..,"lr":..,
 //    "sm_mhz":..,"memory_mhz":..,"power_w":..,"temperature_c":..,"throttle":["sw_power_cap",..]}
@@ -36,6 +37,9 @@
 #include "model/ops.h"
 
 namespace stepladder {
+
+/// The version of the above. What version 1 has stays readable.
+inline constexpr int64_t kProtocol = 1;
 
 /// Writes events, each with a single write() so that a kill tears at most the last line.
 class EventWriter {

@@ -1,25 +1,81 @@
 #include "bench/run/program.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
 
 #include "bench/base/text.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
 
 namespace stepladder {
+namespace {
+
+/// Fowler, Noll and Vo's hash of 64 bits, over texts and what parts them.
+class Hash {
+ public:
+  void add(const std::string& text) {
+    for (const unsigned char byte : text) mix(byte);
+    mix(0x100);
+  }
+  std::string hex() const {
+    constexpr const char* kDigits = "0123456789abcdef";
+    std::string text;
+    for (int shift = 60; shift >= 0; shift -= 4) text += kDigits[state_ >> shift & 0xf];
+    return text;
+  }
+
+ private:
+  void mix(uint64_t value) { state_ = (state_ ^ value) * 0x100000001b3; }
+  uint64_t state_ = 0xcbf29ce484222325;
+};
+
+/// Asked once a process: it may take seconds, and a Python's packages hardly change under a measurement.
+const std::string& version_of(const Program& program) {
+  constexpr double kLimit = 60.0;  // seconds
+  static std::map<std::vector<std::string>, std::string> known;
+  const auto found = known.find(program.version);
+  if (found != known.end()) return found->second;
+  const auto answer = output_of(program.version, kLimit, program.folder);
+  if (!answer)
+    throw InputError(
+        cat("cannot run ", join(program.version, " "), ": --python names a Python 3.11 or newer"));
+  return known[program.version] = *answer;
+}
+
+std::string hash_of(const Program& program) {
+  Hash hash;
+  for (const auto* words : {&program.command, &program.environment})
+    for (const std::string& word : *words) hash.add(word);
+  for (const std::string& source : program.sources) {
+    std::ifstream file(std::filesystem::path(program.folder) / source, std::ios::binary);
+    if (!file) throw InputError(cat(program.variant, ": its source ", source, " is no longer there"));
+    hash.add({std::istreambuf_iterator<char>(file), {}});
+  }
+  if (!program.version.empty()) hash.add(version_of(program));
+  return hash.hex();
+}
+
+}  // namespace
 
 std::string Program::source_hash() const {
+  if (!ours()) return hash_of(*this);
   std::vector<std::string> ask = command;
   ask.emplace_back("--version");
   const std::string text = output_of(ask).value_or("");
   const size_t at = text.rfind(" source ");
   if (at != std::string::npos) return text.substr(at + 8);
-  if (!peer.empty())
-    throw InputError(cat("cannot run ", join(ask, " "), ": --peer-python names a Python 3.11 or newer"));
   const bool ablation = command.front().find("/ablations/") != std::string::npos;
   throw Error(cat(command.front(), " is not there or is no rung: cmake --build ",
                   std::filesystem::path(bin_dir()).parent_path().string(), " --target ",
                   ablation ? "ablations" : "ladder", " builds it, or name the folder in STEPLADDER_BIN_DIR"));
+}
+
+bool Program::starts_ranks() const {
+  return std::ranges::any_of(command,
+                             [](const std::string& word) { return word.find("{devices}") != word.npos; });
 }
 
 }  // namespace stepladder

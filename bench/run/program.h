@@ -1,4 +1,4 @@
-// What a run runs: a rung's executable, or a peer, which is another implementation of the same training.
+// What a run runs: the executable of one of our rungs, or a trainer that a ladder file names.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,32 @@ namespace stepladder {
 /// that fits into the device's memory.
 enum class BatchSize { usual, largest };
 
-/// A program that takes a rung's options and speaks its event protocol.
+/// A program that speaks the event protocol (bench/run/events.h).
 struct Program {
   std::string variant;               // "05_mixed_precision", "pytorch/05_mixed_precision", "llmc"
-  std::string peer;                  // "pytorch" or "llmc"; "" for a rung of ours
-  std::vector<std::string> command;  // that its options follow
+  std::string peer;                  // the ladder that it is of, beside another; "" for that one's rungs
+  std::vector<std::string> command;  // of ours: its options follow; else it has placeholders
   MathMode math = MathMode::fp32;    // of its GEMMs: picks the peak of MFU
   double tolerance = 0.0;  // relative, of a rung's loss against the first rung's; peers aren't compared
   BatchSize batch = BatchSize::usual;
   int64_t devices = 1;            // least number that it is for
-  std::string calls_itself = {};  // in its events, where that is not `variant`
+  std::string calls_itself = {};  // of ours: in its events, where that is not `variant`
 
-  /// What it was built from; it says so after "source" in its --version. Throws Error when it does not,
-  /// InputError for a peer.
+  // Of a ladder file:
+  std::string folder = {};                    // where it runs; "" for ours
+  std::vector<std::string> environment = {};  // "NAME=value", with placeholders
+  std::vector<std::string> sources = {};      // files that it is made of, in its folder
+  std::vector<std::string> version = {};      // a command whose answer belongs to what it is made of
+
+  bool ours() const { return folder.empty(); }
+  /// What it was built from. One of ours says so after "source" in its --version; of another it is the
+  /// FNV-1a hash of its command, environment and sources and of the answer to `version`. Throws Error where
+  /// ours does not answer, InputError where another is not there.
   std::string source_hash() const;
   /// Whether its ranks talk through MPI: those of our rungs on the CPU.
-  bool through_mpi(const std::string& backend) const { return peer.empty() && backend == "cpu"; }
+  bool through_mpi(const std::string& backend) const { return ours() && backend == "cpu"; }
+  /// Whether its command starts all ranks itself, as torchrun does, told how many.
+  bool starts_ranks() const;
 };
 
 }  // namespace stepladder

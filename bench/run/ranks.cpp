@@ -42,6 +42,11 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
+bool sets(const Job::Process& process, const std::string& variable) {
+  return std::ranges::any_of(process.environment,
+                             [&](const std::string& text) { return text.starts_with(variable + "="); });
+}
+
 /// 128 bits that nobody else on the network guesses.
 std::string random_hex() {
   std::random_device random;
@@ -52,20 +57,25 @@ std::string random_hex() {
 
 }  // namespace
 
-Job job_of_ranks(const std::vector<std::string>& command, int64_t devices, bool mpi) {
+Job job_of_ranks(const Job::Process& process, int64_t devices, Starter starter) {
   Job job{.processes = {}, .ranks = static_cast<size_t>(devices), .grace_s = kGrace};
-  std::vector<std::string> environment;
+  std::vector<std::string> environment = process.environment;
   const int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency() / devices);
   for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
-    if (!std::getenv(name)) environment.push_back(cat(name, "=", threads));
+    if (!std::getenv(name) && !sets(process, name)) environment.push_back(cat(name, "=", threads));
   environment.push_back("STEPLADDER_JOB_SECRET=" + random_hex());
 
-  if (mpi) {
+  if (starter == Starter::command) {
+    job.processes.push_back({process.command, environment, process.folder});
+    job.launcher = true;
+    return job;
+  }
+  if (starter == Starter::mpirun) {
     std::vector<std::string> all = {"mpirun", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none"};
     all.insert(all.end(), {"-n", std::to_string(devices), "setpriv", "--pdeathsig", "KILL"});
     all.insert(all.end(), {"sh", "-c", kRankScript, "rank"});
-    all.insert(all.end(), command.begin(), command.end());
-    job.processes.push_back({all, environment});
+    all.insert(all.end(), process.command.begin(), process.command.end());
+    job.processes.push_back({all, environment, process.folder});
     return job;
   }
   const int port = free_port();
@@ -74,7 +84,7 @@ Job job_of_ranks(const std::vector<std::string>& command, int64_t devices, bool 
     of_rank.insert(of_rank.end(),
                    {cat("RANK=", rank), cat("LOCAL_RANK=", rank), cat("WORLD_SIZE=", devices),
                     cat("LOCAL_WORLD_SIZE=", devices), "MASTER_ADDR=127.0.0.1", cat("MASTER_PORT=", port)});
-    job.processes.push_back({command, of_rank});
+    job.processes.push_back({process.command, of_rank, process.folder});
   }
   return job;
 }

@@ -157,28 +157,28 @@ class Report {
 
   void start(const Event& event) {
     if (started) throw BadReport("a second start");
-    const Program& program = request_.program;
-    if (value_at<std::string>(event, "variant") !=
-        (program.calls_itself.empty() ? program.variant : program.calls_itself))
-      throw BadReport(cat("it is ", printable(value_at<std::string>(event, "variant"), 60)));
-    if (value_at<std::string>(event, "source_hash") != request_.source_hash)
-      throw Error(
-          cat(request_.program.variant, " was built anew since its first run: --overwrite starts again"),
-          kExitNotComparable);
-    run_.backend = value_at<std::string>(event, "backend");
-    const Event config = value_at<Event>(event, "config"),
-                memory_by_name = value_at<Event>(event, "memory_by_name");
+    const auto protocol = value_if<int64_t>(event, "protocol").value_or(kProtocol);
+    if (protocol > kProtocol)
+      throw BadReport(
+          cat("it speaks version ", protocol, " of the protocol, this stepladder up to ", kProtocol));
+    if (request_.program.ours()) check_identity(event);
+    run_.backend = value_if<std::string>(event, "backend").value_or(request_.backend);
+    const Event config = value_at<Event>(event, "config");
     // One that did not find the others would train alone, and its speed pass for that of all.
-    if (request_.program.peer.empty() &&
-        (value_if<int64_t>(event, "rank").value_or(rank_) != rank_ ||
-         value_if<int64_t>(config, "world_size").value_or(request_.devices) != request_.devices))
+    if (value_if<int64_t>(event, "rank").value_or(rank_) != rank_ ||
+        value_if<int64_t>(config, "world_size").value_or(request_.devices) != request_.devices)
       throw BadReport(cat("it is rank ", value_if<int64_t>(event, "rank").value_or(rank_), " of ",
                           value_if<int64_t>(config, "world_size").value_or(request_.devices),
                           ", was started as rank ", rank_, " of ", request_.devices));
     if (config_depth(config) > kMaxConfigDepth) throw BadReport("its config is nested too deep");
+    for (const char* key : {"B", "T"})
+      if (const auto told = value_at<int64_t>(config, key), asked = run_.config.value(key, told);
+          told != asked)
+        throw BadReport(cat("it trains with ", key, "=", told, ", was asked for ", key, "=", asked));
     for (const auto& [key, value] : config.items())
       if (!run_.config.contains(key)) run_.config[key] = value;
-    startup_ms = duration_at(event, "startup_ms", request_.timeout_s);
+    startup_ms = event.contains("startup_ms") ? duration_at(event, "startup_ms", request_.timeout_s)
+                                              : since_start_ms();
     if (event.contains("host")) host = value_at<std::string>(event, "host");
     // llm.c does not tell its device's.
     if (event.contains("device") && value_at<Event>(event, "device").contains("uuid"))
@@ -188,9 +188,25 @@ class Report {
       energy.emplace(*telemetry_);
       energy->begin();
     }
+    const Event memory_by_name = value_if<Event>(event, "memory_by_name").value_or(Event::object());
     for (const auto& [name, bytes] : memory_by_name.items())
       if (bytes.is_number_integer()) memory.by_name[name] = bytes_at(memory_by_name, name);
     started = true;
+  }
+
+  /// That it is the executable of the plan.
+  void check_identity(const Event& event) const {
+    const Program& program = request_.program;
+    const auto variant = value_at<std::string>(event, "variant");
+    if (variant != (program.calls_itself.empty() ? program.variant : program.calls_itself))
+      throw BadReport(cat("it is ", printable(variant, 60)));
+    if (value_at<std::string>(event, "source_hash") != request_.source_hash)
+      throw Error(cat(program.variant, " was built anew since its first run: --overwrite starts again"),
+                  kExitNotComparable);
+  }
+
+  double since_start_ms() const {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - created_).count();
   }
 
   void step(const Event& event) {
@@ -213,8 +229,10 @@ class Report {
     step.device = {value_if<int64_t>(event, "sm_mhz"), value_if<int64_t>(event, "memory_mhz"),
                    number_if(event, "power_w"), value_if<int64_t>(event, "temperature_c"),
                    value_if<std::vector<std::string>>(event, "throttle")};
-    if (telemetry_ && !request_.program.peer.empty() && first_) step.device = telemetry_->sample();
+    if (telemetry_ && !request_.program.ours() && first_) step.device = telemetry_->sample();
     if (energy) step.energy_j = energy->after_step(is_due(step.step + 1));
+    if (first_ && !event.contains("loss"))
+      throw BadReport(cat("step ", step.step, " without its loss, which is null where it is not finite"));
     run_.steps.push_back(as_measured(step));
     if (first_) on_step_(step);
   }
@@ -235,10 +253,13 @@ class Report {
   }
 
   void end(const Event& event) {
-    const Event bytes = value_at<Event>(event, "memory_bytes");
-    memory.live_peak = bytes_at(bytes, "live_peak");
-    memory.reserved_peak = bytes_at(bytes, "reserved_peak");
-    memory.process_peak = bytes_at(bytes, "process_peak");
+    if (request_.program.ours() || event.contains("memory_bytes")) {
+      const Event bytes = value_at<Event>(event, "memory_bytes");
+      for (auto [key, peak] :
+           {std::pair("live_peak", &memory.live_peak), std::pair("reserved_peak", &memory.reserved_peak),
+            std::pair("process_peak", &memory.process_peak)})
+        if (request_.program.ours() || bytes.contains(key)) *peak = bytes_at(bytes, key);
+    }
     if (event.contains("compile")) {
       const Event spent = value_at<Event>(event, "compile");
       compile = {duration_at(spent, "search_ms", request_.timeout_s),
@@ -253,6 +274,7 @@ class Report {
   const RunRequest& request_;
   const int64_t rank_;
   const bool first_;  // rank 0, which is on the device that is sampled and is heard of
+  const std::chrono::steady_clock::time_point created_ = std::chrono::steady_clock::now();
   Telemetry* telemetry_ = nullptr;
   const std::function<void(const Step&)>& on_step_;
 };
@@ -308,7 +330,7 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
     case ChildEnd::How::exited:
       break;
   }
-  if (end.code == kExitUsage && request.program.peer.empty())
+  if (end.code == kExitUsage && request.program.ours())
     throw InputError(report.error ? report.error->reason
                                   : cat(request.program.variant, " refused its options", last));
   if (report.error) return reported_failure(*report.error);
@@ -352,11 +374,8 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
   if (summary.throttled_steps)
     summary.throttled = 2 * *summary.throttled_steps > std::ssize(run.steps) - summary.warmup_steps;
 
-  Config config = Config::named(run.config.at("model"));
-  config.B = run.config.at("B");
-  config.T = run.config.at("T");
   const auto devices = static_cast<double>(request.devices);
-  const double tokens = static_cast<double>(config.B * config.T) * devices;
+  const double tokens = run.config.at("B").get<double>() * run.config.at("T").get<double>() * devices;
   summary.tokens_per_second = tokens / (summary.median_step_ms * 1e-3);
   if (request.until_loss)
     summary.to_loss = {.loss = *request.until_loss,
@@ -365,6 +384,11 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
                        .seconds = std::accumulate(ms.begin(), ms.end(), 0.0) * 1e-3,
                        .tokens = tokens * static_cast<double>(ms.size()),
                        .joules = {}};
+  const std::string model = run.config.at("model");
+  if (const auto& models = Config::names(); std::ranges::find(models, model) == models.end()) return summary;
+  Config config = Config::named(model);
+  config.B = run.config.at("B");
+  config.T = run.config.at("T");
   auto peak = peak_flops(request.device.name, request.program.math);
   if (peak) *peak *= devices;
   summary.mfu_nanogpt = mfu(flops_per_token_nanogpt(config), summary.tokens_per_second, peak);
@@ -433,6 +457,25 @@ void merge(Summary& summary, std::vector<Rank>& ranks, const std::vector<Run>& p
   }
 }
 
+/// What is started for a run.
+Job job_of(const RunRequest& request) {
+  const std::string channel = std::to_string(static_cast<int>(Channel::events));
+  const Program& program = request.program;
+  Job::Process process{.command = program.ours() ? program.command : request.command,
+                       .environment = request.environment,
+                       .folder = program.folder};
+  if (program.ours()) {
+    process.command.insert(process.command.end(), request.arguments.begin(), request.arguments.end());
+    process.command.insert(process.command.end(), {"--events", channel});
+  } else if (!program.starts_ranks()) {
+    process.environment.push_back("STEPLADDER_EVENTS=" + channel);
+  }
+  if (program.starts_ranks()) return job_of_ranks(process, request.devices, Starter::command);
+  if (request.devices == 1) return {.processes = {process}};
+  return job_of_ranks(process, request.devices,
+                      program.through_mpi(request.backend) ? Starter::mpirun : Starter::harness);
+}
+
 /// The rank to blame for the end of a job, with how it ended.
 std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<Report>& reports,
                                    const std::vector<size_t>& exits) {
@@ -464,10 +507,9 @@ Run asked_for(const RunRequest& request) {
 
 Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step) {
   Run run = asked_for(request);
-
-  std::vector<std::string> command = request.program.command;
-  command.insert(command.end(), request.arguments.begin(), request.arguments.end());
-  command.insert(command.end(), {"--events", std::to_string(static_cast<int>(Channel::events))});
+  if (!request.program.ours() && request.program.source_hash() != request.source_hash)
+    throw Error(cat(request.program.variant, " was changed since its first run: --overwrite starts again"),
+                kExitNotComparable);
 
   const auto wall_ms = [start = std::chrono::steady_clock::now()] {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -486,9 +528,7 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
       if (reports[from].exit_status) exits.push_back(from);
       return true;
     };
-    const bool mpi = request.program.through_mpi(request.backend);
-    const Job job = world == 1 ? Job{.processes = {{command}}} : job_of_ranks(command, request.devices, mpi);
-    JobEnd job_end = run_job(job, Channel::events, request.timeout_s, on_line);
+    JobEnd job_end = run_job(job_of(request), Channel::events, request.timeout_s, on_line);
     ChildEnd end;
     std::tie(rank, end) = blamed(std::move(job_end), reports, exits);
     verdict = judge(end, reports[rank], parts[rank], request, rank);

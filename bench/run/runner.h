@@ -15,11 +15,13 @@ namespace stepladder {
 /// What to run and what is expected of it.
 struct RunRequest {
   Program program;
+  /// Of a ladder file's trainer: its command and environment, placeholders filled. Ours take `arguments`.
+  std::vector<std::string> command, environment;
   std::string source_hash;  // of the program when the plan was made
   DeviceInfo device;        // its name picks the peak of MFU
   int64_t round = 0;
-  Json config;                         // model, B, T, seed: recorded even when the child says nothing
-  std::vector<std::string> arguments;  // that a rung's executable and a peer have in common
+  Json config = Json::object();        // model, B, T, seed: recorded even when the child says nothing
+  std::vector<std::string> arguments;  // for a rung's executable
   int64_t steps = 0, warmup = 0;       // of `steps`, the first `warmup` are left out of the summary
   double timeout_s = 0.0;
   std::string backend;               // decides how several ranks are started
@@ -39,6 +41,9 @@ Run asked_for(const RunRequest& request);
 ///   oom, unsupported, diverged   it said so; diverged also for a loss that is not finite
 ///   crash        a signal, an exit status, or a report that makes no sense; the reason says which
 ///   timeout      killed after timeout_s
+///
+/// A trainer of a ladder file may leave out most of what ours tell, and what it tells is held to what it was
+/// asked for; a wrong number is a crash, with the event named.
 ///
 /// On several devices that is the status of the rank that failed first, which ends the others; the reason
 /// begins with "rank 2: ". The harness starts the ranks itself; those of our rungs on the CPU, which talk

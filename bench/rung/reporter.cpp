@@ -104,6 +104,7 @@ void Reporter::start() {
   auto config = session_.config_json();
   if (session_.device.backend == "cpu") config["threads"] = max_threads();
   events_.write({{"event", "start"},
+                 {"protocol", kProtocol},
                  {"variant", session_.build.name},
                  {"source_hash", session_.build.source_hash},
                  {"backend", session_.device.backend},

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "bench/base/text.h"
-#include "bench/plan/ladder.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/results/json.h"
 #include "bench/results/rounds.h"
 
@@ -129,13 +129,11 @@ std::vector<std::string> notes(const Results& base, const Results& next,
 
 // ---- one row
 
-double tolerance_of(const std::string& variant) {
+double tolerance_of(const std::string& variant, const Ladder& ladder) {
   // Two builds of the lowest rung need not agree to the bit; so far may the next rung's lie from its.
   constexpr double kRounding = 1e-5;
-  if (const Rung* rung = listed(variant)) return std::max(rung->tolerance, kRounding);
-  return std::max_element(ladder().begin(), ladder().end(),
-                          [](const Rung& a, const Rung& b) { return a.tolerance < b.tolerance; })
-      ->tolerance;
+  if (const Rung* rung = ladder.listed(variant)) return std::max(rung->tolerance, kRounding);
+  return std::ranges::max_element(ladder.rungs, {}, &Rung::tolerance)->tolerance;
 }
 
 /// The first run that did not end well, with how many did not; "" where all did.
@@ -165,7 +163,7 @@ std::string missing_loss(const Run& run, const char* side) {
 }
 
 /// Where NEW learns something else than BASE: "" where it does not.
-std::string divergence_from_base(const Rounds& base, const Rounds& next) {
+std::string divergence_from_base(const Rounds& base, const Rounds& next, const Ladder& ladder) {
   for (const auto& [round, run] : next) {
     const auto other = base.find(round);
     if (other == base.end()) continue;
@@ -173,7 +171,7 @@ std::string divergence_from_base(const Rounds& base, const Rounds& next) {
       if (!missing.empty()) return missing;
     Run reference = *other->second;
     reference.variant = "BASE";
-    const std::string apart = divergence(reference, *run, tolerance_of(run->variant));
+    const std::string apart = divergence(reference, *run, tolerance_of(run->variant, ladder));
     if (!apart.empty()) return cat("NEW: diverged: ", apart);
   }
   return "";
@@ -377,6 +375,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
   for (const Key& key : before.order)
     if (!after.find(key)) keys.push_back(key);
 
+  const Ladder ladder = ladder_of(next);
   Comparison comparison;
   for (const Key& key : keys) {
     ComparedRow& row = comparison.rows.emplace_back();
@@ -394,7 +393,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     }
     for (const std::string& reason : {failure(*is, "NEW"), failure(*was, "BASE")})
       if (row.reason.empty()) row.reason = reason;
-    if (row.reason.empty()) row.reason = divergence_from_base(*was, *is);
+    if (row.reason.empty()) row.reason = divergence_from_base(*was, *is, ladder);
     if (!row.reason.empty()) {
       row.judgement = Judgement::failed;
       continue;

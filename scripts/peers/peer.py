@@ -65,6 +65,8 @@ class Events:
     """Writes events to a file descriptor, each with a single write; nothing at all without one."""
 
     def __init__(self, fd: int | None):
+        if fd is None and "STEPLADDER_EVENTS" in os.environ:
+            fd = int(os.environ["STEPLADDER_EVENTS"])
         self.fd = fd
         if fd is not None:
             try:

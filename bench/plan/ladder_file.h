@@ -1,0 +1,17 @@
+// Ladders of one's own: files like docs/own-trainer.md has them, and what results tell of theirs.
+#pragma once
+
+#include <string>
+
+#include "bench/plan/ladder.h"
+
+namespace stepladder {
+
+/// Reads a ladder file, or ladder.json in a folder. Throws InputError naming the file and what is wrong.
+Ladder load_ladder(const std::string& path);
+/// The same; ours for "".
+Ladder ladder_at(const std::string& path);
+/// What results were measured on, as they tell it; ours where they tell nothing.
+Ladder ladder_of(const Results& results);
+
+}  // namespace stepladder

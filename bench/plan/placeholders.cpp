@@ -1,0 +1,45 @@
+#include "bench/plan/placeholders.h"
+
+#include <algorithm>
+
+#include "model/error.h"
+#include "model/nearest.h"
+
+namespace stepladder {
+namespace {
+
+const std::vector<std::string> kNames = {"arguments", "backend", "batch",  "data", "device", "devices", "lr",
+                                         "model",     "path",    "python", "seed", "seq",    "steps"};
+
+}  // namespace
+
+void check_placeholders(const std::string& text) {
+  for (size_t open = text.find('{'); open != std::string::npos; open = text.find('{', open + 1)) {
+    const size_t close = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", open + 1);
+    if (close == std::string::npos || text[close] != '}' || close == open + 1) continue;
+    const std::string name = text.substr(open + 1, close - open - 1);
+    if (std::ranges::find(kNames, name) == kNames.end())
+      throw InputError(cat("{", name, "} stands for nothing: did you mean {", nearest(name, kNames), "}?"));
+    if (name == "arguments" && text != kArguments)
+      throw InputError(
+          cat("{arguments} in '", text, "': it is several words, so it must be a word by itself"));
+  }
+}
+
+std::string filled(std::string text, const Values& values) {
+  for (const auto& [name, value] : values) {
+    const std::string placeholder = "{" + name + "}";
+    for (size_t at = text.find(placeholder); at != std::string::npos;
+         at = text.find(placeholder, at + value.size()))
+      text.replace(at, placeholder.size(), value);
+  }
+  return text;
+}
+
+bool uses(const std::vector<std::string>& words, const std::string& name) {
+  const std::string placeholder = "{" + name + "}";
+  return std::ranges::any_of(words,
+                             [&](const std::string& word) { return word.find(placeholder) != word.npos; });
+}
+
+}  // namespace stepladder
