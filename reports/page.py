@@ -72,8 +72,8 @@ def _times(row: Row, ratio: Ratio | None) -> Cell:
 
 
 def _rung(row: Row) -> Cell:
-    return Cell(row.rung, sources.LADDER.get(row.rung, {}).get("changes", ""), key=row.rung, kind="text",
-                href=f"#diff-{row.rung}" if sources.diff(row.rung) else "")
+    return Cell(row.rung, row.changes, key=row.rung, kind="text",
+                href=f"#diff-{row.rung}" if row.ours and sources.diff(row.rung) else "")
 
 
 def _status(row: Row) -> Cell:
@@ -271,7 +271,7 @@ def _against(row: Row, ratio: Ratio, other: Row | None, ratios_only: bool) -> st
 
 def _stale(results: list[Results], profiles: list[Profile]) -> list[str]:
     """A warning where rungs were measured from other sources than are here."""
-    rows = [row for one in results for workload in one.workloads for row in workload.rows] + profiles
+    rows = [row for one in results for workload in one.workloads for row in workload.rows if row.ours] + profiles
     changed = sorted({row.rung for row in rows if row.source_hash and (now := sources.source_hash(row.rung))
                       and now != row.source_hash})
     return [f"Stale: the sources of {', '.join(changed)} have changed since the measurement; the diffs below show them "
@@ -361,7 +361,7 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
                     "to_loss": _time_to_loss(workload, mixed)} for workload in one.workloads],
         "ablations": _ablations(one),
     } for one in results]
-    rungs = dict.fromkeys(row.rung for one in results for workload in one.workloads for row in workload.rows)
+    rungs = dict.fromkeys(row.rung for one in results for workload in one.workloads for row in workload.rows if row.ours)
     device = ", ".join(dict.fromkeys(one.device for one in [*results, *profiles]))
     return TEMPLATES.get_template("page.html").render(
         device=device, measured=parts, mixed=mixed, interval=together(results).interval_name, stale=_stale(results, profiles), charts=_charts(drawn, captions),

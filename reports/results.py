@@ -107,6 +107,8 @@ class Row:
     world_size: int = 1
     disturbance: str = ""  # "throttled" or "shared", where that was so in every round
     source_hash: str = ""
+    changes: str = ""  # what it changes against its parent, as its ladder says
+    ours: bool = True  # of Stepladder's own ladder, whose sources are here
 
     @property
     def ok(self) -> bool:
@@ -149,6 +151,7 @@ class Workload:
     device: str = ""
     file: str = ""
     main: bool = True  # of the device's first results, which the charts of the ladder show
+    groups: dict[str, list[str]] = field(default_factory=lambda: sources.groups(sources.LADDER))
 
     def __str__(self) -> str:
         return f"{self.label + ': ' if self.label else ''}{self.model}, B = {self.B}, T = {self.T}" + \
@@ -188,7 +191,7 @@ class Group:
 def groups_of(workload: Workload) -> list[Group]:
     """Those whose two ends were measured."""
     groups = []
-    for name, (before, *rungs) in sources.groups().items():
+    for name, (before, *rungs) in workload.groups.items():
         start, rows = workload.find(before), [row for rung in rungs if (row := workload.find(rung))]
         if start and start.ok and rows and rows[-1].rung == rungs[-1] and rows[-1].ok:
             groups.append(Group(name, start, rows))
@@ -354,11 +357,16 @@ def read(path: Path, data: dict | None = None) -> Results:
 def _results(data: dict) -> Results:
     workloads: dict[tuple, Workload] = {}
     device = data["context"]["device"]
+    own = data["plan"].get("ladder")  # not Stepladder's
+    ladder = sources.rows(own) if own else sources.LADDER
     for variant in sorted(data["variants"], key=lambda variant: "peer" in variant):  # rungs first
-        workload = workloads.setdefault(_key(variant), Workload(*_key(variant), device=plain(device["name"])))
+        workload = workloads.setdefault(_key(variant), Workload(*_key(variant), device=plain(device["name"]),
+                                                                groups=sources.groups(ladder)))
         runs = [run for run in data["runs"] if run["variant"] == variant["variant"] and _key(run) == _key(variant)
                 and not run["config"].get("independent_ranks", run["config"].get("apart"))]  # which only the scaling is of
         row = _row(variant, runs)
+        row.ours = not own
+        row.changes = plain(str(ladder.get(row.rung, {}).get("changes", "")), 400)
         if row.ok and not all(row.rounds or [{}]):
             raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")
         if row.rung.startswith(ABLATIONS):

@@ -33,12 +33,19 @@ def file_of(rung: str) -> Path:
     return ROOT / "variants" / ("beside" if row.get("beside") else "") / f"{row.get('trainer', rung)}.cpp"
 
 
-def groups() -> dict[str, list[str]]:
+def rows(ladder: object) -> dict[str, dict]:
+    """By name the rungs of a ladder as a results file has it, which may hold anything."""
+    rungs = ladder.get("rungs") if isinstance(ladder, dict) else None
+    return {str(rung["name"]): rung for rung in rungs if isinstance(rung, dict) and "name" in rung} \
+        if isinstance(rungs, list) else {}
+
+
+def groups(ladder: dict[str, dict]) -> dict[str, list[str]]:
     """By name what published tables have as one step: the rung before its first rung, then its rungs."""
     names: dict[str, list[str]] = {}
-    for rung in LADDER.values():
+    for rung in ladder.values():
         if name := rung.get("group"):
-            names.setdefault(name, [rung["parent"]]).append(rung["name"])
+            names.setdefault(str(name), [str(rung.get("parent"))]).append(str(rung["name"]))
     return names
 
 

@@ -23,6 +23,7 @@ Command overhead_command();
 Command history_command();
 /// As one of several ranks, started by whatever starts ranks, or to start them.
 Command comm_command();
+Command check_trainer_command();
 Command doctor_command();
 /// Hidden: what probe_device() starts.
 Command probe_command();

@@ -235,7 +235,7 @@ int gate(GateOptions& options) {
                 kExitNotComparable);
   const std::vector<Rung> rungs = common_rungs(options, base_contender, next_contender, missing);
   const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
-  if (!options.verdict.out.empty()) AtomicFile writable(options.verdict.out);
+  options.verdict.check_files();
 
   Side base = side_of(options, base_contender, rungs, probe, nullptr);
   Side next = side_of(options, next_contender, rungs, probe, &base.plan);

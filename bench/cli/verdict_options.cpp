@@ -22,8 +22,21 @@ std::vector<Option> VerdictOptions::options() {
            "what `stepladder calibrate` wrote on this machine: raises the threshold "
            "to the noise of a rung where that is larger",
            kVerdict},
-          {"format", &format, "NAME", "of the report", kVerdict, {"text", "markdown", "json", "github"}},
-          {"out", &out, "FILE", "the report in that format; stdout then gets text", kVerdict}};
+          {"format", &format, "NAME", "of the report", kVerdict, {"text", "markdown", "json", "github", "junit"}},
+          {"out", &out, "FILE",
+           "the report: .md is Markdown, .json JSON, .xml JUnit, another in --format; stdout then gets text, "
+           "or what GitHub annotates with",
+           kVerdict}};
+}
+
+std::string VerdictOptions::format_of(const std::string& file) const {
+  for (const auto& [ending, name] : {std::pair(".md", "markdown"), std::pair(".json", "json"), std::pair(".xml", "junit")})
+    if (file.ends_with(ending)) return name;
+  return format;
+}
+
+void VerdictOptions::check_files() const {
+  for (const std::string& file : out) AtomicFile writable(file);
 }
 
 Limits VerdictOptions::limits(const Json& context, const Json& plan) const {
@@ -48,9 +61,9 @@ int VerdictOptions::deliver(Comparison comparison) const {
       if (row.numbers && !known.log_ratios.contains({row.variant, row.workload}))
         comparison.notes.push_back(cat(noise, " knows nothing of ", row.variant, ", ", row.workload, "."));
   }
-  if (!out.empty()) write_atomically(out, report_in(format, comparison));
-  std::cout << report_in(out.empty() ? format : "text", comparison);
-  if (!out.empty()) std::cout << "wrote " << printable(out, kMaxMessage) << "\n";
+  for (const std::string& file : out) write_atomically(file, report_in(format_of(file), comparison));
+  std::cout << report_in(out.empty() || format == "github" ? format : "text", comparison);
+  for (const std::string& file : out) std::cout << "wrote " << printable(file, kMaxMessage) << "\n";
   std::cout << std::flush;
   return exit_code(comparison.rows);
 }

@@ -19,7 +19,8 @@ struct VerdictOptions {
   double cycles_limit;
   std::optional<double> threshold;                  // percent
   double energy_threshold = kMinEnergyLimit * 100;  // percent
-  std::string noise, format = "text", out;
+  std::string noise, format = "text";
+  std::vector<std::string> out;
 
   std::vector<Option> options();
 
@@ -27,9 +28,14 @@ struct VerdictOptions {
   /// kExitNotComparable for one that has expired.
   Limits limits(const Json& context, const Json& plan) const;
 
-  /// Prints the comparison, and writes it to --out where that is given. Adds which rows the noise file says
+  /// Throws InputError for a file of --out that can't be written.
+  void check_files() const;
+  /// Prints the comparison, and writes it to the files of --out. Adds which rows the noise file says
   /// nothing about. Returns the exit code.
   int deliver(Comparison comparison) const;
+
+ private:
+  std::string format_of(const std::string& file) const;
 };
 
 }  // namespace stepladder

@@ -336,7 +336,10 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
   if (report.error) return reported_failure(*report.error);
   const bool missed_loss = end.code == kExitInconclusive && request.until_loss;
   if (end.code != 0 && !missed_loss) return crash("exit status ", end.code);
-  if (!report.ended) return crash("ended without reporting its end");
+  if (!report.started)
+    return crash("it told nothing: no start came on the file descriptor that STEPLADDER_EVENTS names");
+  if (!report.ended)
+    return crash("ended without reporting its end, after ", run.steps.size(), " of ", request.steps, " steps");
   if (static_cast<int64_t>(run.steps.size()) != request.steps && !reached(run, request))
     return crash("reported ", run.steps.size(), " of ", request.steps, " steps");
   for (const Step& step : run.steps)

@@ -117,6 +117,18 @@ std::vector<std::string> sides(const Comparison& comparison) {
   return lines;
 }
 
+/// "REGRESSION, time +1.54 % (+1.37 to +1.72): live memory grew ..": one line.
+std::string verdict_of(const ComparedRow& row) {
+  std::string says = name_of(row.judgement);
+  for (const ComparedQuantity& quantity :
+       row.numbers ? row.numbers->quantities : std::vector<ComparedQuantity>())
+    if (const auto& c = quantity.change)
+      says += cat(", ", name_of(quantity.what), " ", percent(c->log_ratio), " % (", percent(c->lo), " to ",
+                  percent(c->hi), ")");
+  if (!row.reason.empty()) says += ": " + row.reason;
+  return printable(says, 600);
+}
+
 }  // namespace
 
 std::string terminal_report(const Comparison& comparison) {
@@ -195,22 +207,60 @@ std::string github_report(const Comparison& comparison) {
   for (const ComparedRow& row : comparison.rows) {
     const bool bad = row.judgement == Judgement::regression || row.judgement == Judgement::failed;
     const char* level = bad ? "error" : row.judgement == Judgement::inconclusive ? "warning" : "notice";
-    std::string says = name_of(row.judgement);
-    for (const ComparedQuantity& quantity :
-         row.numbers ? row.numbers->quantities : std::vector<ComparedQuantity>())
-      if (const auto& c = quantity.change)
-        says += cat(", ", name_of(quantity.what), " ", percent(c->log_ratio), " % (", percent(c->lo), " to ",
-                    percent(c->hi), ")");
-    if (!row.reason.empty()) says += ": " + row.reason;
     text += cat("::", level, " title=", escaped(printable(cat(row.variant, ", ", row.workload), 200), ":,"),
-                "::", escaped(printable(says, 600), ""), "\n");
+                "::", escaped(verdict_of(row), ""), "\n");
   }
   return text;
+}
+
+std::string junit_report(const Comparison& comparison) {
+  const auto escaped = [](const std::string& text, size_t limit) {
+    std::string out;
+    for (const char c : printable(text, limit)) {
+      const size_t which = std::string_view("&<>\"").find(c);
+      constexpr const char* kEntities[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
+      out += which == std::string_view::npos ? std::string(1, c) : kEntities[which];
+    }
+    return out;
+  };
+  const auto count = [&](auto... judgements) {
+    return std::ranges::count_if(comparison.rows,
+                                 [&](const ComparedRow& row) { return ((row.judgement == judgements) || ...); });
+  };
+  std::string cases;
+  for (const ComparedRow& row : comparison.rows) {
+    const std::string says = escaped(verdict_of(row), 600);
+    const char* const name = name_of(row.judgement);
+    cases += cat("    <testcase classname=\"", escaped(row.workload, 200), "\" name=\"", escaped(row.variant, 200),
+                 row.repetition > 0 ? cat(" #", row.repetition) : "", "\">");
+    switch (row.judgement) {
+      case Judgement::pass:
+        cases += cat("<system-out>", says, "</system-out>");
+        break;
+      case Judgement::skipped:
+        cases += cat("<skipped message=\"", says, "\"/>");
+        break;
+      case Judgement::failed:
+        cases += cat("<error type=\"", name, "\" message=\"", says, "\"/>");
+        break;
+      case Judgement::regression:
+      case Judgement::inconclusive:
+        cases += cat("<failure type=\"", name, "\" message=\"", says, "\"/>");
+    }
+    cases += "</testcase>\n";
+  }
+  const std::string counts =
+      cat("tests=\"", comparison.rows.size(), "\" failures=\"",
+          count(Judgement::regression, Judgement::inconclusive), "\" errors=\"", count(Judgement::failed),
+          "\" skipped=\"", count(Judgement::skipped), "\"");
+  return cat("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites ", counts,
+             ">\n  <testsuite name=\"stepladder\" ", counts, ">\n", cases, "  </testsuite>\n</testsuites>\n");
 }
 
 std::string report_in(const std::string& format, const Comparison& comparison) {
   if (format == "markdown") return markdown_report(comparison);
   if (format == "github") return github_report(comparison);
+  if (format == "junit") return junit_report(comparison);
   if (format == "json") return dump(to_json(comparison), 2) + "\n";
   return terminal_report(comparison);
 }

@@ -16,7 +16,10 @@ Json to_json(const Comparison& comparison);
 /// notice.
 std::string github_report(const Comparison& comparison);
 
-/// In `format` text, markdown, json or github.
+/// A test case for each row, as JUnit's XML has them, which CI systems show.
+std::string junit_report(const Comparison& comparison);
+
+/// In `format` text, markdown, json, github or junit.
 std::string report_in(const std::string& format, const Comparison& comparison);
 
 }  // namespace stepladder

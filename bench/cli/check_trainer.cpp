@@ -1,0 +1,138 @@
+#include <filesystem>
+#include <iostream>
+
+#include "bench/base/text.h"
+#include "bench/cli/commands.h"
+#include "bench/cli/measure.h"
+#include "bench/plan/ladder_file.h"
+#include "bench/plan/placeholders.h"
+#include "bench/run/child.h"
+#include "bench/run/machine.h"
+
+namespace stepladder {
+namespace {
+
+struct CheckOptions {
+  std::string ladder, python = "python3", model = "gpt2-tiny", data = RungSettings().data;
+  int64_t batch = 4, seq = 64, steps = 3;
+  double timeout = 300.0;
+  std::vector<std::string> rest;
+
+  std::vector<Option> options() {
+    const char* group = "Check";
+    return {{"ladder", &ladder, "FILE", "check its rungs, those named or all, on its workload", group},
+            {"batch", &batch, "N", "what {batch} stands for", group, {1, RungSettings::kMaxBatch}},
+            {"seq", &seq, "N", "what {seq} stands for", group, {1, 1 << 20}},
+            {"steps", &steps, "N", "what {steps} stands for", group, {1, 1000}},
+            {"model", &model, "NAME", "what {model} stands for", group},
+            {"data", &data, "PATH", "what {data} stands for", group},
+            {"python", &python, "PATH", "what {python} stands for", group},
+            {"timeout", &timeout, "SECONDS", "when to end it", group, {0.001, 1e9}}};
+  }
+};
+
+/// The command as a ladder of one rung, in this folder.
+Ladder ladder_of_command(const std::vector<std::string>& command) {
+  for (const std::string& word : command) check_placeholders(word);
+  const Json row = {{"name", "trainer"}, {"changes", ""}, {"command", command}};
+  return ladder_from({{"name", "check"}, {"rungs", {row}}}, std::filesystem::current_path());
+}
+
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
+std::string times_of(const Run& run) {
+  std::vector<std::string> times;
+  for (const Step& step : run.steps) times.push_back(sized(step.step_ms));
+  constexpr size_t kShown = 5;
+  const bool more = times.size() > kShown;
+  times.resize(std::min(times.size(), kShown));
+  return join(times, ", ") + (more ? ", ..." : "") + " ms";
+}
+
+std::string losses_of(const Run& run) {
+  return cat(number_text(of_float(*run.steps.front().loss)), " to ", number_text(of_float(*run.steps.back().loss)));
+}
+
+/// What it told, of a run that is ok.
+Rows told(const Run& run) {
+  const Memory& memory = run.summary->memory;
+  const int64_t peak = std::max(memory.live_peak, memory.process_peak);
+  Rows rows = {{"backend", run.backend},
+               {"B, T", cat(run.config.at("B").dump(), ", ", run.config.at("T").dump())},
+               {"steps", std::to_string(run.steps.size())},
+               {"step times", times_of(run)},
+               {"loss", losses_of(run)},
+               {"memory", peak > 0 ? bytes_text(peak) : "not told"},
+               {"start-up", cat(fixed(run.summary->startup_ms, 0), " ms")}};
+  return rows;
+}
+
+/// What is not wrong, and yet worth a change.
+std::vector<std::string> advice(const Run& run, const Program& program) {
+  std::vector<std::string> lines;
+  if (run.steps.size() > 1 && run.steps.front().loss == run.steps.back().loss)
+    lines.emplace_back("its loss is the same at the first and the last step: does it train, on new batches?");
+  if (run.summary->memory.live_peak + run.summary->memory.process_peak == 0)
+    lines.emplace_back("its end has no memory_bytes: tables and the gate know nothing of its memory");
+  for (const char* name : {"batch", "seq", "steps"})
+    if (!uses(program.command, name) && !uses(program.command, "arguments"))
+      lines.push_back(cat("its command has no {", name, "}: --", name, " can't change what it does"));
+  return lines;
+}
+
+/// Runs it and says what came of it. Returns whether all is well.
+bool check_one(const Plan& plan, const Program& program, const DeviceProbe& probe, double timeout_s) {
+  PlannedRun planned{.program = program, .batch = plan.batch.front(), .round = 0, .devices = program.devices};
+  RunRequest request = request_for(plan, planned, probe.device, timeout_s);
+  for (const auto& [key, placeholder] : {std::pair("B", "batch"), std::pair("T", "seq")})
+    if (!uses(program.command, placeholder) && !uses(program.command, "arguments")) request.config.erase(key);
+  std::cout << program.variant << ": " << join(request.command, " ") << std::endl;
+  const Run run = run_program(request, [](const Step&) {});
+  if (run.status != Status::ok) {
+    std::cout << "wrong (" << name_of(run.status) << "): " << run.reason << "\n" << std::endl;
+    return false;
+  }
+  std::cout << box(told(run));
+  for (const std::string& line : advice(run, program)) std::cout << "note: " << line << "\n";
+  std::cout << "ok\n" << std::endl;
+  return true;
+}
+
+int check_trainer(CheckOptions& options) {
+  if (options.ladder.empty() && options.rest.empty())
+    throw InputError("which trainer? stepladder check-trainer COMMAND..., or --ladder FILE [RUNG]...");
+  Plan plan;
+  plan.ladder = options.ladder.empty() ? ladder_of_command(options.rest) : load_ladder(options.ladder);
+  const std::vector<std::string> names =
+      options.ladder.empty() || options.rest.empty() ? std::vector<std::string>{"all"} : options.rest;
+  plan.programs = programs(plan.ladder, names, {}, options.python);
+  const Workload& usual = plan.ladder.workload;
+  plan.batch = {usual.batch.empty() ? options.batch : usual.batch.front()};
+  plan.settings.seq = usual.seq.value_or(options.seq);
+  plan.settings.model = usual.model.value_or(options.model);
+  plan.settings.steps = options.steps;
+  plan.settings.data = options.data;
+  const DeviceProbe probe = probe_device("auto", 0);
+  plan.settings.backend = probe.error.empty() ? probe.device.backend : "cpu";
+  const InterruptGuard guard;
+  bool good = true;
+  for (const Program& program : plan.programs) {
+    plan.source_hashes[program.variant] = program.source_hash();
+    good &= check_one(plan, program, probe, options.timeout);
+  }
+  return good ? kExitOk : kExitFailed;
+}
+
+}  // namespace
+
+Command check_trainer_command() {
+  const auto options = std::make_shared<CheckOptions>();
+  return {.name = "check-trainer",
+          .about = "is a trainer of your own fit to be measured? Runs it for three steps and says what is wrong",
+          .options = options->options(),
+          .run = [options] { return check_trainer(*options); },
+          .footer = "stepladder check-trainer [OPTION]... COMMAND...; docs/own-trainer.md says what it must tell.",
+          .rest = &options->rest};
+}
+
+}  // namespace stepladder
