@@ -50,7 +50,8 @@ std::string times_of(const Run& run) {
 }
 
 std::string losses_of(const Run& run) {
-  return cat(number_text(of_float(*run.steps.front().loss)), " to ", number_text(of_float(*run.steps.back().loss)));
+  return cat(number_text(of_float(*run.steps.front().loss)), " to ",
+             number_text(of_float(*run.steps.back().loss)));
 }
 
 /// What it told, of a run that is ok.
@@ -127,12 +128,14 @@ int check_trainer(CheckOptions& options) {
 
 Command check_trainer_command() {
   const auto options = std::make_shared<CheckOptions>();
-  return {.name = "check-trainer",
-          .about = "is a trainer of your own fit to be measured? Runs it for three steps and says what is wrong",
-          .options = options->options(),
-          .run = [options] { return check_trainer(*options); },
-          .footer = "stepladder check-trainer [OPTION]... COMMAND...; docs/own-trainer.md says what it must tell.",
-          .rest = &options->rest};
+  return {
+      .name = "check-trainer",
+      .about = "is a trainer of your own fit to be measured? Runs it for three steps and says what is wrong",
+      .options = options->options(),
+      .run = [options] { return check_trainer(*options); },
+      .footer =
+          "stepladder check-trainer [OPTION]... COMMAND...; docs/own-trainer.md says what it must tell.",
+      .rest = &options->rest};
 }
 
 }  // namespace stepladder

@@ -10,27 +10,29 @@
 namespace stepladder {
 
 std::vector<Option> VerdictOptions::options() {
-  return {{"threshold",
-           &threshold,
-           "PERCENT",
-           cat("less more time or cycles is no slowdown; default: ", number_text(kMinLimit * 100),
-               " of time, ", number_text(cycles_limit * 100), " of cycles"),
-           kVerdict,
-           {0, 1000}},
-          {"energy-threshold", &energy_threshold, "PERCENT", "the same of joules", kVerdict, {0, 1000}},
-          {"noise", &noise, "FILE",
-           "what `stepladder calibrate` wrote on this machine: raises the threshold "
-           "to the noise of a rung where that is larger",
-           kVerdict},
-          {"format", &format, "NAME", "of the report", kVerdict, {"text", "markdown", "json", "github", "junit"}},
-          {"out", &out, "FILE",
-           "the report: .md is Markdown, .json JSON, .xml JUnit, another in --format; stdout then gets text, "
-           "or what GitHub annotates with",
-           kVerdict}};
+  return {
+      {"threshold",
+       &threshold,
+       "PERCENT",
+       cat("less more time or cycles is no slowdown; default: ", number_text(kMinLimit * 100), " of time, ",
+           number_text(cycles_limit * 100), " of cycles"),
+       kVerdict,
+       {0, 1000}},
+      {"energy-threshold", &energy_threshold, "PERCENT", "the same of joules", kVerdict, {0, 1000}},
+      {"noise", &noise, "FILE",
+       "what `stepladder calibrate` wrote on this machine: raises the threshold "
+       "to the noise of a rung where that is larger",
+       kVerdict},
+      {"format", &format, "NAME", "of the report", kVerdict, {"text", "markdown", "json", "github", "junit"}},
+      {"out", &out, "FILE",
+       "the report: .md is Markdown, .json JSON, .xml JUnit, another in --format; stdout then gets text, "
+       "or what GitHub annotates with",
+       kVerdict}};
 }
 
 std::string VerdictOptions::format_of(const std::string& file) const {
-  for (const auto& [ending, name] : {std::pair(".md", "markdown"), std::pair(".json", "json"), std::pair(".xml", "junit")})
+  for (const auto& [ending, name] :
+       {std::pair(".md", "markdown"), std::pair(".json", "json"), std::pair(".xml", "junit")})
     if (file.ends_with(ending)) return name;
   return format;
 }

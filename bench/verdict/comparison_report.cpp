@@ -224,15 +224,15 @@ std::string junit_report(const Comparison& comparison) {
     return out;
   };
   const auto count = [&](auto... judgements) {
-    return std::ranges::count_if(comparison.rows,
-                                 [&](const ComparedRow& row) { return ((row.judgement == judgements) || ...); });
+    return std::ranges::count_if(
+        comparison.rows, [&](const ComparedRow& row) { return ((row.judgement == judgements) || ...); });
   };
   std::string cases;
   for (const ComparedRow& row : comparison.rows) {
     const std::string says = escaped(verdict_of(row), 600);
     const char* const name = name_of(row.judgement);
-    cases += cat("    <testcase classname=\"", escaped(row.workload, 200), "\" name=\"", escaped(row.variant, 200),
-                 row.repetition > 0 ? cat(" #", row.repetition) : "", "\">");
+    cases += cat("    <testcase classname=\"", escaped(row.workload, 200), "\" name=\"",
+                 escaped(row.variant, 200), row.repetition > 0 ? cat(" #", row.repetition) : "", "\">");
     switch (row.judgement) {
       case Judgement::pass:
         cases += cat("<system-out>", says, "</system-out>");
@@ -249,10 +249,9 @@ std::string junit_report(const Comparison& comparison) {
     }
     cases += "</testcase>\n";
   }
-  const std::string counts =
-      cat("tests=\"", comparison.rows.size(), "\" failures=\"",
-          count(Judgement::regression, Judgement::inconclusive), "\" errors=\"", count(Judgement::failed),
-          "\" skipped=\"", count(Judgement::skipped), "\"");
+  const std::string counts = cat("tests=\"", comparison.rows.size(), "\" failures=\"",
+                                 count(Judgement::regression, Judgement::inconclusive), "\" errors=\"",
+                                 count(Judgement::failed), "\" skipped=\"", count(Judgement::skipped), "\"");
   return cat("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites ", counts,
              ">\n  <testsuite name=\"stepladder\" ", counts, ">\n", cases, "  </testsuite>\n</testsuites>\n");
 }

@@ -1,0 +1,340 @@
+// Ladders of one's own through the real binary: shell scripts that speak the protocol of docs/own-trainer.md.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "bench/results/file.h"
+#include "bench/results/json.h"
+#include "model/data.h"
+#include "tests/contract.h"
+#include "tests/fake_rung.h"
+#include "tests/files.h"
+#include "tests/processes.h"
+
+namespace stepladder {
+namespace {
+
+struct Outcome {
+  int code = 0;
+  std::string out, err;
+};
+
+/// What a trainer has to tell, in as few words as there are. $1 B, $2 T, $3 steps, $4 ms a step; $i is the
+/// step.
+constexpr const char* kStart = R"(say '{"event":"start","config":{"B":'$1',"T":'$2'}}'
+)";
+constexpr const char* kSteps = R"(i=0
+while [ $i -lt $3 ]; do
+  sleep 0.0$4
+  say '{"event":"step","step":'$i',"step_ms":'$4',"loss":'$((9 - i))'}'
+  i=$((i + 1))
+done
+)";
+constexpr const char* kEnd = R"(say '{"event":"end"}'
+)";
+
+std::string script(const std::string& body) {
+  return cat("say() { printf '%s\\n' \"$1\" >&$STEPLADDER_EVENTS; }\n", body);
+}
+
+class OwnTrainer : public testing::Test {
+ protected:
+  OwnTrainer() {
+    std::filesystem::create_directory(folder_ / "own");
+    trainer("trainer.sh", cat(kStart, kSteps, kEnd));
+    ladder();
+  }
+
+  void trainer(const std::string& name, const std::string& body) {
+    write_file(folder_ / cat("own/", name), script(body));
+  }
+  /// Two rungs, whose steps take 20 and 10 ms; `more` are fields of the second.
+  void ladder(const std::string& more = "", const std::string& place = "own") {
+    write_file(folder_ / cat(place, "/ladder.json"), cat(R"({"name": "mine",
+ "workload": {"batch": [4], "seq": 32, "steps": 5, "warmup": 1, "rounds": 2},
+ "rungs": [
+  {"name": "00_slow", "changes": "nothing yet", "source": "trainer.sh",
+   "command": ["sh", "trainer.sh", "{batch}", "{seq}", "{steps}", "20"]},
+  {"name": "01_fast", "parent": "00_slow", "changes": "half as long", "source": "trainer.sh", "tolerance": 0.01,
+   "command": ["sh", "trainer.sh", "{batch}", "{seq}", "{steps}", "10"])",
+                                                         more, "}]}\n"));
+  }
+  /// Both rungs in a ladder whose second has another command.
+  void second_runs(const std::string& name) {
+    std::string text = read_file(folder_ / "own/ladder.json");
+    const size_t at = text.rfind("trainer.sh\", \"{batch}");
+    write_file(folder_ / "own/ladder.json", text.replace(at, std::string("trainer.sh").size(), name));
+  }
+
+  Outcome stepladder(const std::string& arguments, const std::string& environment = "") {
+    const int status = std::system(cat("cd ", folder_ / "", "; export STEPLADDER_BIN_DIR=", folder_ / "ours",
+                                       " STEPLADDER_PYTHON=/nowhere/python; ", environment, " ",
+                                       STEPLADDER_BIN, "/stepladder ", arguments, " >out.txt 2>err.txt")
+                                       .c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(folder_ / "out.txt"),
+            read_file(folder_ / "err.txt")};
+  }
+  Outcome run(const std::string& more = "", const std::string& environment = "") {
+    return stepladder("run --ladder own/ladder.json --backend cpu --out r.json " + more, environment);
+  }
+  Results results() const { return load_results(folder_ / "r.json"); }
+  Json json() const { return parse_json(read_file(folder_ / "r.json")); }
+
+  const TempFolder folder_;
+};
+
+// ---- run
+
+TEST_F(OwnTrainer, IsMeasuredAndComparedLikeARung) {
+  const Outcome outcome = run();
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  const Json file = json();
+  ASSERT_EQ(file["variants"].size(), 2U);
+  EXPECT_EQ(file["variants"][1]["variant"], "01_fast");
+  EXPECT_EQ(file["variants"][1]["config"]["B"], 4);
+  EXPECT_EQ(file["variants"][1]["speedup_previous"]["ratio"], 2.0);
+  EXPECT_EQ(file["variants"][1]["speedup_baseline"]["against"], "00_slow");
+  EXPECT_EQ(file["plan"]["ladder"]["rungs"][1]["changes"], "half as long");
+  EXPECT_EQ(file["runs"].size(), 4U);
+  EXPECT_EQ(file["plan"]["model"], "mine");
+  expect_contract(folder_ / "r.json");
+  EXPECT_EQ(stepladder("diff 00 01 --ladder own/ladder.json --results r.json").code, 0);
+  EXPECT_TRUE(says(stepladder("list --ladder own/ladder.json").out, {"01_fast", "half as long"}));
+}
+
+TEST_F(OwnTrainer, LearnsWhatTheFirstRungDoesOrIsNotOk) {
+  trainer("other.sh", cat(kStart, "i=1; set -- $1 $2 $(($3 + 1)) $4\n", kEnd));
+  trainer("other.sh", cat(kStart, R"(i=0
+while [ $i -lt $3 ]; do
+  sleep 0.01
+  say '{"event":"step","step":'$i',"step_ms":10,"loss":8.5}'
+  i=$((i + 1))
+done
+)",
+                          kEnd));
+  second_runs("other.sh");
+  EXPECT_EQ(run().code, 5);
+  EXPECT_EQ(results().runs[1].status, Status::diverged) << results().runs[1].reason;
+  EXPECT_TRUE(says(results().runs[1].reason, {"00_slow", "8.5"}));
+}
+
+TEST_F(OwnTrainer, IsNotGoneOnWithOnceItsSourceHasChanged) {
+  ASSERT_EQ(run("--rounds 1").code, 0);
+  EXPECT_EQ(run("--rounds 2 --resume").code, 0);
+  trainer("trainer.sh", cat("# otherwise\n", kStart, kSteps, kEnd));
+  EXPECT_EQ(run("--rounds 3 --resume").code, 4);
+}
+
+TEST_F(OwnTrainer, IsToldWhatItIsAskedFor) {
+  trainer("trainer.sh",
+          cat(R"(printf '%s ' "$5" "$6" "$STEPLADDER_STEPS" "$GREETING" "${PYTHONPATH%%:*}" >told.txt
+)",
+              kStart, kSteps, kEnd));
+  std::string text = read_file(folder_ / "own/ladder.json");
+  const std::string fixed = R"("10"])";
+  text.replace(text.rfind(fixed), fixed.size(),
+               R"("10", "{seed}", "{model}"], "environment": {"GREETING": "batch {batch}"})");
+  write_file(folder_ / "own/ladder.json", text);
+  ASSERT_EQ(run("--rungs 01 --rounds 1 --seed 3 --model gpt2-mini").code, 0);
+  EXPECT_EQ(read_file(folder_ / "own/told.txt"),
+            cat("3 gpt2-mini 5 batch 4 ", STEPLADDER_SOURCE_DIR, "/python "));
+  EXPECT_EQ(results().runs[0].config["model"], "gpt2-mini");
+}
+
+TEST_F(OwnTrainer, OptionsThatNoCommandTakesAreRefused) {
+  for (const char* option : {"--data x.bin", "--lr 1e-3", "--model gpt2", "--seed 3"}) {
+    const Outcome outcome = run(option);
+    EXPECT_EQ(outcome.code, 2) << option;
+    EXPECT_TRUE(says(outcome.err, {std::string(option).substr(0, 4)})) << outcome.err;
+  }
+}
+
+TEST_F(OwnTrainer, StandsBesideOursAndOursBesideIt) {
+  std::filesystem::create_directory(folder_ / "ours");
+  FakeRung fake;
+  fake.write(folder_);
+  std::filesystem::rename(folder_ / "00_fp32_baseline", folder_ / "ours/00_fp32_baseline");
+  write_token_file(folder_ / "data.bin", std::vector<uint16_t>(2000, 7));
+  const std::string workload = " --model gpt2-tiny --data data.bin --overwrite --rounds 1";
+  Outcome outcome = run("--peer stepladder --rungs all,stepladder/00" + workload);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(json()["plan"]["peers"], Json({"stepladder/00_fp32_baseline"}));
+  EXPECT_EQ(json()["variants"][2]["peer"], "stepladder");
+  outcome = stepladder(
+      "run --backend cpu --batch 4 --seq 32 --steps 5 --warmup 1 --out r.json --rungs 00 --peer "
+      "own/ladder.json" +
+      workload);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(json()["plan"]["peers"], Json({"mine/00_slow", "mine/01_fast"}));
+  expect_contract(folder_ / "r.json");
+}
+
+TEST_F(OwnTrainer, OfALadderFileThatIsWrongIsRefusedByName) {
+  const auto refused = [&](const std::string& text, std::initializer_list<std::string> parts) {
+    write_file(folder_ / "own/ladder.json", text);
+    const Outcome outcome = run();
+    EXPECT_EQ(outcome.code, 2) << text;
+    EXPECT_TRUE(says(outcome.err, {"own/ladder.json"})) << outcome.err;
+    EXPECT_TRUE(says(outcome.err, parts)) << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  };
+  const auto rung = [](const std::string& fields) {
+    return cat(R"({"name": "mine", "rungs": [{"name": "a", "changes": "", )", fields, "}]}");
+  };
+  refused("", {});
+  refused("[1, 2]", {"no object"});
+  refused(R"({"name": "mine", "rungs": []})", {"no rungs"});
+  refused(R"({"name": "a/b", "rungs": [{}]})", {"a/b"});
+  refused(R"({"rungs": [{}]})", {"name"});
+  refused(rung(R"("command": [])"), {"rungs[0]", "command"});
+  refused(rung(R"("command": "sh")"), {"rungs[0]"});
+  refused(rung(R"("command": ["sh"], "enviroment": {})"), {"enviroment", "environment"});
+  refused(rung(R"("command": ["sh", "{btch}"])"), {"{btch}", "{batch}"});
+  refused(rung(R"("command": ["sh", "x{arguments}"])"), {"{arguments}"});
+  refused(rung(R"("command": ["sh"], "source": "nowhere.py")"), {"nowhere.py"});
+  refused(rung(R"("command": ["sh"], "tolerance": -1)"), {"tolerance"});
+  refused(rung(R"("command": ["sh"], "math": "fp7")"), {"fp7"});
+  refused(rung(R"("command": ["sh"], "parent": "b")"), {"parent", "b"});
+  refused(rung(R"("command": ["sh"], "requires": {"devices": -1})"), {"devices"});
+  refused(
+      R"({"name": "mine", "workload": {"steps": 0}, "rungs": [{"name": "a", "changes": "", "command": ["sh"]}]})",
+      {"workload"});
+  refused(R"({"name": "mine", "rungs": [{"name": "a", "changes": "", "command": ["sh"]},
+                                        {"name": "a", "changes": "", "command": ["sh"]}]})",
+          {"twice"});
+  const Outcome outcome = stepladder("run --ladder nowhere.json");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(says(outcome.err, {"nowhere.json"}));
+}
+
+TEST_F(OwnTrainer, LeavesNoProcessBehindThatLeftItsGroup) {
+  trainer("trainer.sh", cat("setsid sh -c 'echo $$ >daemon.pid; exec sleep 300' &\n",
+                            "while [ ! -s daemon.pid ]; do sleep 0.01; done\n", kStart, kSteps, kEnd));
+  ASSERT_EQ(run("--rungs 00 --rounds 1").code, 0);
+  EXPECT_TRUE(ends(std::stoi(read_file(folder_ / "own/daemon.pid"))));
+}
+
+TEST_F(OwnTrainer, RanksAreStartedByTheHarnessOrByItsCommand) {
+  const std::string rank_0 = R"(if [ $RANK = 0 ]; then loss=5; else loss=null; fi
+say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":'$WORLD_SIZE'}}'
+i=0; while [ $i -lt 5 ]; do sleep 0.01
+say '{"event":"step","step":'$i',"step_ms":10,"loss":'$loss'}'; i=$((i + 1)); done
+)";
+  trainer("rank.sh", cat(rank_0, kEnd));
+  write_file(
+      folder_ / "own/launched.sh",
+      cat("eval 'exec 3>\"$STEPLADDER_EVENTS_'$RANK'\"'; STEPLADDER_EVENTS=3\n", script(rank_0), kEnd));
+  write_file(folder_ / "own/launch.sh", R"(ranks= WORLD_SIZE=$1; export WORLD_SIZE
+for RANK in $(seq 0 $(($1 - 1))); do export RANK; sh launched.sh & ranks="$ranks $!"; done
+for rank in $ranks; do wait $rank || exit 1; done
+)");
+  write_file(folder_ / "own/ladder.json", R"({"name": "mine",
+ "workload": {"batch": [4], "seq": 32, "steps": 5, "warmup": 1, "rounds": 1},
+ "rungs": [{"name": "harness", "changes": "", "requires": {"devices": 2}, "command": ["sh", "rank.sh"]},
+           {"name": "itself", "changes": "", "requires": {"devices": 2}, "command": ["sh", "launch.sh", "{devices}"]}]}
+)");
+  const Outcome outcome = run("--devices 3");
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  for (const stepladder::Run& one : results().runs) {
+    EXPECT_EQ(one.ranks.size(), 3U) << one.variant;
+    EXPECT_EQ(one.config["world_size"], 3) << one.variant;
+  }
+  write_file(folder_ / "own/launched.sh", "[ $RANK = 0 ] && exit 7; sleep 100");
+  EXPECT_EQ(run("--devices 3 --overwrite --rungs itself").code, 5);
+}
+
+// ---- gate
+
+TEST_F(OwnTrainer, MadeSlowerIsFoundByTheGate) {
+  std::filesystem::copy(folder_ / "own", folder_ / "slower");
+  std::string text = read_file(folder_ / "slower/ladder.json");
+  for (const auto& [was, is] : {std::pair(R"("20"])", R"("21"])"), std::pair(R"("10"])", R"("11"])")})
+    text.replace(text.find(was), std::string(was).size(), is);
+  write_file(folder_ / "slower/ladder.json", text);
+
+  Outcome outcome =
+      stepladder("gate own slower --ladder ladder.json --backend cpu --out v.xml --out v.md --out v.json");
+  EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
+  EXPECT_EQ(parse_json(read_file(folder_ / "v.json"))["verdict"], "REGRESSION");
+  EXPECT_TRUE(says(read_file(folder_ / "v.xml"), {"<testsuite ", "tests=\"2\" failures=\"2\"",
+                                                  "name=\"01_fast\"", "<failure type=\"REGRESSION\""}));
+  EXPECT_TRUE(says(read_file(folder_ / "v.md"), {"## Stepladder: REGRESSION"}));
+
+  outcome = stepladder("gate own/ladder.json own/ladder.json --backend cpu --format github --out v.xml");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"::notice title=00_slow"}));
+  EXPECT_TRUE(says(read_file(folder_ / "v.xml"), {"failures=\"0\""}));
+  EXPECT_EQ(stepladder("gate own ours --ladder ladder.json").code, 2) << "no such folder";
+  EXPECT_EQ(stepladder(cat("gate own/ladder.json ", STEPLADDER_BIN)).code, 4);
+}
+
+// ---- check-trainer
+
+TEST_F(OwnTrainer, ThatIsFitPassesItsCheck) {
+  Outcome outcome = stepladder("check-trainer sh own/trainer.sh {batch} {seq} {steps} 10");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"4, 64", "9 to 7", "memory"}));
+  outcome = stepladder("check-trainer --ladder own/ladder.json 01");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"01_fast", "4, 32"}));
+  EXPECT_EQ(stepladder("check-trainer").code, 2);
+}
+
+TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
+  const auto step = [](const std::string& fields) {
+    return cat("say '{\"event\":\"step\",", fields, "}'\n");
+  };
+  const std::string first = step(R"("step":0,"step_ms":10,"loss":5)");
+  struct Case {
+    const char* name;
+    std::string body;
+    std::vector<std::string> says;
+  };
+  const Case cases[] = {
+      {"tells nothing", "echo training\n", {"STEPLADDER_EVENTS"}},
+      {"prints garbage", "say 'step 1: loss 5'\n", {"step 1: loss 5"}},
+      {"has no start", first, {"start"}},
+      {"has no B", "say '{\"event\":\"start\",\"config\":{\"T\":64}}'\n", {"B"}},
+      {"trains on another batch",
+       "say '{\"event\":\"start\",\"config\":{\"B\":16,\"T\":64}}'\n",
+       {"B=16", "B=4"}},
+      {"has no loss", cat(kStart, step(R"("step":0,"step_ms":10)")), {"step 0", "loss"}},
+      {"leaves a step out",
+       cat(kStart, first, step(R"("step":2,"step_ms":10,"loss":5)")),
+       {"step 2", "step 1"}},
+      {"has a negative time", cat(kStart, step(R"("step":0,"step_ms":-1,"loss":5)")), {"step 0", "-1"}},
+      {"has an absurd time", cat(kStart, step(R"("step":0,"step_ms":1e300,"loss":5)")), {"step_ms"}},
+      {"has longer steps than it took",
+       cat(kStart, step(R"("step":0,"step_ms":900,"loss":5)"), step(R"("step":1,"step_ms":900,"loss":5)"),
+           step(R"("step":2,"step_ms":900,"loss":5)"), kEnd),
+       {"2700"}},
+      {"diverges",
+       cat(kStart, step(R"("step":0,"step_ms":0.1,"loss":5)"), step(R"("step":1,"step_ms":0.1,"loss":null)"),
+           step(R"("step":2,"step_ms":0.1,"loss":5)"), kEnd),
+       {"diverged", "step 1"}},
+      {"has no end", cat(kStart, kSteps), {"end", "3 of 3"}},
+      {"stops early", cat(kStart, first, kEnd), {"1 of 3"}},
+      {"goes on", cat(kStart, "set -- $1 $2 9 1\n", kSteps, kEnd), {"3 steps"}},
+      {"fails", cat(kStart, "echo 'no such file: x.bin' >&2; exit 3\n"), {"3", "x.bin"}},
+      {"hangs", cat(kStart, "sleep 100\n"), {"timeout"}},
+      {"floods", cat(kStart, "head -c 3000000 /dev/zero >&$STEPLADDER_EVENTS\n"), {"too long a line"}},
+      {"speaks another version",
+       "say '{\"event\":\"start\",\"protocol\":2,\"config\":{}}'\n",
+       {"protocol", "2"}},
+  };
+  for (const Case& c : cases) {
+    trainer("broken.sh", c.body);
+    const Outcome outcome = stepladder("check-trainer --timeout 2 sh own/broken.sh {batch} {seq} {steps} 1");
+    EXPECT_EQ(outcome.code, 5) << c.name << outcome.out << outcome.err;
+    EXPECT_TRUE(says(outcome.out, {"wrong"})) << c.name;
+    for (const std::string& part : c.says) EXPECT_TRUE(says(outcome.out, {part})) << c.name;
+  }
+  const Outcome outcome = stepladder("check-trainer nowhere/trainer");
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_TRUE(says(outcome.err, {"nowhere/trainer"}));
+}
+
+}  // namespace
+}  // namespace stepladder
