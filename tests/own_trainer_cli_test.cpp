@@ -233,13 +233,15 @@ for rank in $ranks; do wait $rank || exit 1; done
   write_file(folder_ / "own/ladder.json", R"({"name": "mine",
  "workload": {"batch": [4], "seq": 32, "steps": 5, "warmup": 1, "rounds": 1},
  "rungs": [{"name": "harness", "changes": "", "requires": {"devices": 2}, "command": ["sh", "rank.sh"]},
-           {"name": "itself", "changes": "", "requires": {"devices": 2}, "command": ["sh", "launch.sh", "{devices}"]}]}
+           {"name": "itself", "changes": "", "requires": {"devices": 2}, "command": ["sh", "launch.sh", "{devices}"]},
+           {"name": "alone", "changes": "", "command": ["sh", "launch.sh", "{devices}"]}]}
 )");
   const Outcome outcome = run("--devices 3");
   ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   for (const stepladder::Run& one : results().runs) {
-    EXPECT_EQ(one.ranks.size(), 3U) << one.variant;
-    EXPECT_EQ(one.config["world_size"], 3) << one.variant;
+    const bool alone = one.variant == "alone";
+    EXPECT_EQ(one.ranks.size(), alone ? 0U : 3U) << one.variant;
+    EXPECT_EQ(one.config["world_size"], alone ? 1 : 3) << one.variant;
   }
   write_file(folder_ / "own/launched.sh", "[ $RANK = 0 ] && exit 7; sleep 100");
   EXPECT_EQ(run("--devices 3 --overwrite --rungs itself").code, 5);

@@ -367,7 +367,7 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
       "nanoGPT's formula / llm.c's. Memory: arena / whole process.");
   if (!peers_of(variants).empty())
     note(
-        "Peers: x PyTorch and x llm.c are how many times faster our rung is than the peer in the same round. "
+        "Peers: x PyTorch and the like are how many times faster the rung is than the peer in the same round. "
         "They start from weights of their own, so their losses are not compared. Their memory is what they "
         "report: allocated at most / whole process.");
   const Json device = results.context.value("device", Json::object());
