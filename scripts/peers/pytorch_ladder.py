@@ -322,7 +322,6 @@ class Run:
 
     def train(self) -> int:
         """Returns the exit code."""
-        from pytorch_gpt2 import Batches
         settings = self.settings
         if settings.rung >= "14_large_batch" and not settings.batch:
             self.search_batch()
@@ -353,6 +352,7 @@ class Run:
 
     def evaluate(self, trainer, windows, step: int) -> bool:
         """Whether the loss to stop at is reached."""
+        from pytorch_gpt2 import Batches
         validation = Batches(windows, self.config, self.device, pinned=False)
         loss, until = trainer.evaluate(validation, self.settings.eval_batches), self.settings.until_loss
         self.events.write("eval", step=step, val_loss=loss)
