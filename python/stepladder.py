@@ -39,20 +39,23 @@ PROTOCOL = 1
 EXIT_FAILED = 5
 
 
-def start(batch: int, seq: int, *, exit: bool = True, synchronize=None, **config) -> Run | Unmeasured:
+def start(batch: int, seq: int, *, exit: bool = True, synchronize=None, memory=None, **config) -> Run | Unmeasured:
     """The measured run of this program; one that does nothing where no harness listens, which `bool(run)` tells.
 
     batch: sequences of an optimizer step on this rank, all micro-batches together; seq: tokens of a sequence.
-    exit: whether the program ends with the last step. synchronize: a function that waits for the device, for a
-    framework other than PyTorch and CuPy. Further keywords, such as dtype or lr, are recorded with the results.
+    exit: whether the program ends with the last step. For a framework other than PyTorch and CuPy, synchronize: a
+    function that waits for the device; memory: one that returns peaks so far, {"live_peak": bytes handed out,
+    "reserved_peak": taken from the driver, "process_peak": in use}, as far as they are known. Further keywords, such as
+    dtype or lr, are recorded with the results.
     Raises ValueError where batch or seq is not positive, OSError where the harness can't be written to.
     """
     events = Events(_stream())
     if not events:
         return Unmeasured()
     steps, every, until = (os.environ.get(f"STEPLADDER_{name}") for name in ("STEPS", "EVAL_EVERY", "UNTIL_LOSS"))
-    run = Run(events, batch, seq, config, exit=exit, synchronize=synchronize, steps=int(steps) if steps else None,
-              eval_every=int(every or 0), until_loss=float(until) if until else None)
+    run = Run(events, batch, seq, config, exit=exit, synchronize=synchronize, memory=memory,
+              steps=int(steps) if steps else None, eval_every=int(every or 0),
+              until_loss=float(until) if until else None)
     atexit.register(run.close)
     return run
 
@@ -123,7 +126,8 @@ class Run:
     """A run that is measured. `start()` makes it from the environment; a peer of the harness from its options."""
 
     def __init__(self, events: Events, batch: int, seq: int, config: dict, *, steps: int | None = None,
-                 eval_every: int = 0, until_loss: float | None = None, exit: bool = True, synchronize=None, **told):
+                 eval_every: int = 0, until_loss: float | None = None, exit: bool = True, synchronize=None, memory=None,
+                 **told):
         """`told`: further fields of the start event, or others instead of those found out."""
         self.config = {"B": _positive("batch", batch), "T": _positive("seq", seq)}
         self.rank, world_size = int(_of_ranks("RANK", "SLURM_PROCID") or 0), int(_of_ranks("WORLD_SIZE") or 1)
@@ -134,7 +138,7 @@ class Run:
         self.done = 0  # steps
         self.reached = False  # the validation loss to stop at
         self._exit, self._code = exit, None
-        self._more_synchronize, self._told = synchronize, told
+        self._more_synchronize, self._more_memory, self._told = synchronize, memory, told
         self._heard, self._pid = bool(events), os.getpid()
         self._device, self._inside, self._started, self._evaluated, self._memory = _Host(), False, False, 0, {}
 
@@ -220,7 +224,7 @@ class Run:
             told = {"protocol": PROTOCOL, "backend": self._device.backend, "rank": self.rank, "host": platform.node(),
                     "config": self.config, "device": self._device.describe() or None, "startup_ms": process_age_ms()}
             told.update(self._told)
-            self.events.write("start", **{key: value for key, value in told.items() if value is not None})
+            self.events.write("start", **_known(told))
         self._device.step_begins()
 
     def _report(self, step: Step) -> None:
@@ -230,14 +234,15 @@ class Run:
             said = f"step {self.done} has no loss: set step.loss in the block of `with run.step() as step`"
             self._fail("error", said)
             raise RuntimeError(said)
-        more = {key: _number(getattr(step, key)) for key in ("device_ms", "grad_norm", "lr")}
-        self.events.write("step", step=self.done, step_ms=step.ms, loss=loss, **more)
+        told = {key: _number(getattr(step, key)) for key in ("device_ms", "grad_norm", "lr")}
+        self.events.write("step", step=self.done, step_ms=step.ms, loss=loss, **_known(told))
         self.done += 1
         if not self._evaluated:  # whose memory is not the step's
-            for key, bytes_now in self._device.memory().items():
+            peaks = {**self._device.memory(), **(self._more_memory() if self._more_memory else {})}
+            for key, bytes_now in peaks.items():
                 self._memory[key] = max(bytes_now, self._memory.get(key, 0))
         if loss is not None and not math.isfinite(loss):
-            reason = f"the loss is {loss} at step {self.done - 1}"
+            reason = f"the loss is {loss} at step {self.done - 1}: lower the learning rate or look at the data"
             self._fail("diverged", reason)
             print(f"stepladder: error: {reason}", file=sys.stderr)
             raise SystemExit(EXIT_FAILED)
@@ -368,12 +373,8 @@ class _Host:
         return {}
 
     def memory(self) -> dict[str, int]:
-        """Peaks so far, in bytes: of the process, the only one known."""
-        try:
-            with open("/proc/self/status", "rb") as status:
-                return {"process_peak": int(status.read().partition(b"VmHWM:")[2].split()[0]) * 1024}
-        except (OSError, IndexError):  # not Linux
-            return {}
+        """Peaks so far, in bytes. Here that of the process is the only one known."""
+        return _known({"process_peak": process_peak()})
 
 
 class _Torch(_Host):
@@ -449,6 +450,15 @@ def process_age_ms() -> float | None:
     return time.clock_gettime(time.CLOCK_BOOTTIME) * 1e3 - float(fields[22 - 3]) * 1e3 / os.sysconf("SC_CLK_TCK")
 
 
+def process_peak() -> int | None:
+    """Bytes of memory that this process has had at most, by the kernel's record; none where that isn't Linux's."""
+    try:
+        with open("/proc/self/status", "rb") as status:
+            return int(status.read().partition(b"VmHWM:")[2].split()[0]) * 1024
+    except (OSError, IndexError):
+        return None
+
+
 # ---- the environment, and values -------------------------------------------------------------------------------------
 
 
@@ -492,6 +502,10 @@ def _number(value) -> float | None:
     if value is None:
         return None
     return float(value.detach() if hasattr(value, "detach") else value)
+
+
+def _known(fields: dict) -> dict:
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _finite(value):
