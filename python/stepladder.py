@@ -16,9 +16,10 @@ A step is timed by the host's clock, with the CUDA device synchronised before an
 PyTorch's device time is told too. Everything that belongs to an optimizer step goes into the block: fetching the batch,
 all micro-batches, the update. Numbers may be tensors; they are read after the clock has stopped.
 
-After the last step that was asked for the program ends, by SystemExit(0), so that the loop needs no limit. Where
-evaluations were asked for, the last step has one too: then it ends in `evaluated()`, or, where that isn't called, at the
-next step or the program's own end. With `start(..., exit=False)` it goes on, and `run.finished` tells.
+After the last step that was asked for the program ends, by SystemExit(0), so that the loop needs no limit. Where a run
+until a validation loss was asked for, the last step is evaluated too: then the program ends in the `evaluated()` after
+it, or, where that isn't called, at the next step or wherever it ends by itself. The same goes for an evaluation that
+reaches the loss. With `start(..., exit=False)` the program goes on, and `run.finished` tells.
 
 What goes wrong is told to the harness and otherwise left as it is: an exception goes on. A loss that is not finite ends
 the program by SystemExit(5), and so does a harness that is gone.
@@ -191,7 +192,8 @@ class Run:
         """Tells the harness of an exception, which stays the caller's."""
         name, text = type(error).__name__, str(error)
         if isinstance(error, KeyboardInterrupt):
-            return self._fail("interrupted", "interrupted")
+            self._fail("interrupted", "interrupted")
+            return
         # PyTorch's and CuPy's by name, as neither may be there; some of CUDA's are just RuntimeErrors.
         oom = isinstance(error, MemoryError) or any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
         oom = oom or (isinstance(error, RuntimeError) and "out of memory" in text.lower())

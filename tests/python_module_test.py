@@ -388,7 +388,8 @@ run = stepladder.start(batch=1, seq=1)
 with run.step() as step:
     step.loss = 1.0
 print("still here")
-""")], pass_fds=[write], env=self.environment(write), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+""")], pass_fds=[write], env=self.environment(write), text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE) as child:
             os.close(write)
             said, errors = child.communicate()
         self.assertEqual((child.returncode, said, errors.count("\n")), (5, "", 1))

@@ -14,8 +14,8 @@ from model import GPT
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 for name, default, what in (("batch", 4, "sequences of a step"), ("seq", 64, "tokens of a sequence"),
                             ("steps", 100, "of the optimizer"), ("seed", 1337, "of parameters and batches"),
-                            ("layers", 4, "of the model"), ("heads", 4, "of attention"), ("channels", 128, "of the model"),
-                            ("vocab", 512, "tokens known; GPT-2's fit into 50304")):
+                            ("layers", 4, "of the model"), ("heads", 4, "of attention"),
+                            ("channels", 128, "of the model"), ("vocab", 512, "tokens known; GPT-2's fit into 50304")):
     parser.add_argument(f"--{name}", type=int, default=default, help=f"{what} (default: {default})")
 parser.add_argument("--data", help="tokens as raw uint16, as nanoGPT prepares them; default: random ones")
 parser.add_argument("--lr", type=float, default=1e-3)
