@@ -2,16 +2,17 @@
 
 import argparse
 import hashlib
-import json
-import math
-import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-EXIT_USAGE, EXIT_FAILED = 2, 5
+sys.path.insert(0, str(REPOSITORY / "python"))
+
+import stepladder  # noqa: E402
+
+EXIT_USAGE, EXIT_FAILED = 2, stepladder.EXIT_FAILED
+SHARED = (Path(__file__), Path(stepladder.__file__))  # by all peers
 
 
 class Failure(Exception):
@@ -61,38 +62,12 @@ def number(kind, low, high):
     return parse
 
 
-class Events:
-    """Writes events to a file descriptor, each with a single write; nothing at all without one."""
-
-    def __init__(self, fd: int | None):
-        if fd is None and "STEPLADDER_EVENTS" in os.environ:
-            fd = int(os.environ["STEPLADDER_EVENTS"])
-        self.fd = fd
-        if fd is not None:
-            try:
-                os.fstat(fd)
-            except OSError:
-                raise InputError(f"--events {fd}: no such open file descriptor") from None
-
-    def write(self, event: str, **fields) -> None:
-        if self.fd is None:
-            return
-        fields = {key: _finite(value) for key, value in fields.items()}
-        try:
-            os.write(self.fd, (json.dumps({"event": event} | fields, allow_nan=False) + "\n").encode())
-        except BrokenPipeError:
-            self.fd = None
-            raise Failure("the reader of --events is gone") from None
-
-
-def _finite(value):
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def process_age_ms() -> float:
-    """Milliseconds since this process was started, by the kernel's record."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from field 3; 22 is the start in ticks
-    return time.clock_gettime(time.CLOCK_BOOTTIME) * 1e3 - float(fields[22 - 3]) * 1e3 / os.sysconf("SC_CLK_TCK")
+def open_events(fd: int | None) -> stepladder.Events:
+    """Those of --events, or where the harness listens; none are written without either."""
+    try:
+        return stepladder.Events(stepladder.stream() if fd is None else fd)
+    except OSError:
+        raise InputError(f"--events {fd}: no such open file descriptor") from None
 
 
 def source_hash(*parts: Path | str) -> str:
@@ -119,7 +94,7 @@ def tokenised(text: Path, vocab: str) -> Path:
 
 def main(name: str, run) -> int:
     """Calls run(announce), which hands the opened Events to `announce`; answers what it raises like a rung."""
-    opened = [Events(None)]
+    opened = [open_events(None)]
 
     def ended(status: str, reason: str, code: int) -> int:
         reason = " ".join(reason.split())

@@ -10,14 +10,12 @@ the driver.
 import gc
 import math
 import os
-import platform
 import signal
 import sys
-import time
 from pathlib import Path
 
 import peer
-from peer import DivergedError, Failure, InputError, OutOfMemoryError, UnsupportedError, number
+from peer import Failure, InputError, OutOfMemoryError, UnsupportedError, number, stepladder
 from token_files import VOCABULARY, Windows, open_data
 
 HERE = Path(__file__).resolve().parent
@@ -60,8 +58,8 @@ def torch_version() -> str:
 
 
 def source_hash() -> str:
-    return peer.source_hash(*(HERE / name for name in ("pytorch_ladder.py", "pytorch_gpt2.py", "token_files.py", "peer.py")),
-                            torch_version())
+    return peer.source_hash(*(HERE / name for name in ("pytorch_ladder.py", "pytorch_gpt2.py", "token_files.py")),
+                            *peer.SHARED, torch_version())
 
 
 # ---- settings --------------------------------------------------------------------------------------------------------
@@ -195,7 +193,7 @@ def features_of(settings, device):
 class Run:
     """One run, from its settings to its last line."""
 
-    def __init__(self, settings, events: peer.Events):
+    def __init__(self, settings, events: stepladder.Events):
         if settings.rung not in LADDER:
             raise UnsupportedError(f"PyTorch has no counterpart of {settings.rung}")
         try:
@@ -214,7 +212,7 @@ class Run:
         vocabulary = 128 * math.ceil(VOCABULARY / 128) if self.features.padded else VOCABULARY
         self.config = Config(B=settings.batch or USUAL_BATCH, T=settings.seq, V=vocabulary, **MODELS[settings.model])
         self.train_shards, self.val_shards = open_data(settings)
-        self.stopped_by, self.memory = 0, None
+        self.stopped_by = 0
 
     def windows(self, shards, seed: int | None = None) -> Windows:
         need = self.config.B * self.config.T * self.settings.world_size + 1
@@ -246,7 +244,8 @@ class Run:
         try:
             trainer, batches = self.build()
             trainer.step(batches, 0.0)
-            self.synchronize()
+            if self.device.type == "cuda":
+                self.torch.cuda.synchronize()
             return True
         except (self.torch.OutOfMemoryError, InputError):
             return False
@@ -258,22 +257,11 @@ class Run:
                 self.torch.cuda.empty_cache()
                 self.torch.cuda.reset_peak_memory_stats()
 
-    def synchronize(self) -> None:
-        if self.device.type == "cuda":
-            self.torch.cuda.synchronize()
+    def memory_of_cpu(self) -> dict[str, int]:
+        """The process's is the only peak that is known."""
+        return dict.fromkeys(("live_peak", "reserved_peak", "process_peak"), stepladder.process_peak())
 
-    def measured_memory(self) -> dict[str, int]:
-        """Peaks so far. On the CPU the process's is the only one that is known."""
-        cuda = self.torch.cuda
-        if self.device.type == "cpu":
-            status = Path("/proc/self/status").read_text()
-            peak = int(status.partition("VmHWM:")[2].split()[0]) * 1024
-            return {"live_peak": peak, "reserved_peak": peak, "process_peak": peak}
-        free, total = cuda.mem_get_info()
-        return {"live_peak": cuda.max_memory_allocated(), "reserved_peak": cuda.max_memory_reserved(),
-                "process_peak": max(total - free, self.memory["process_peak"] if self.memory else 0)}
-
-    def start_event(self) -> None:
+    def measured(self) -> stepladder.Run:
         torch, settings, config = self.torch, self.settings, self.config
         half = self.features.half
         device = {"backend": self.device.type, "name": "CPU", "blas": f"PyTorch {torch.__version__}"}
@@ -284,45 +272,32 @@ class Run:
                        "total_memory": properties.total_memory}
         recorded = ("data", "val_data", "shuffle", "vocab", "steps", "accumulate", "lr", "min_lr", "warmup_lr_steps",
                     "decay_steps", "weight_decay", "beta1", "beta2", "eps", "grad_clip", "seed", "attention")
-        self.events.write(
-            "start", variant=f"pytorch/{settings.rung}", source_hash=source_hash(), backend=self.device.type,
-            device=device, host=platform.node(), rank=settings.rank, startup_ms=peer.process_age_ms(),
-            memory_by_name={},
-            config={"model": settings.model} | vars(config) | {
-                "world_size": settings.world_size,
-                "dtype": {None: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}[half],
-                "math": "half" if half else "tf32" if self.features.tf32 else "fp32",
-                "torch": torch.__version__,
-                "compile_mode": self.features.compile,
-            } | {name: getattr(settings, name) for name in recorded})
+        told = {"model": settings.model} | vars(config) | {
+            "world_size": settings.world_size,
+            "dtype": {None: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}[half],
+            "math": "half" if half else "tf32" if self.features.tf32 else "fp32",
+            "torch": torch.__version__,
+            "compile_mode": self.features.compile,
+        } | {name: getattr(settings, name) for name in recorded}
+        return stepladder.Run(
+            self.events, config.B, config.T, told, steps=settings.steps, eval_every=settings.eval_every,
+            until_loss=settings.until_loss if settings.eval_every else None, exit=False,
+            memory=self.memory_of_cpu if self.device.type == "cpu" else None, backend=self.device.type, device=device,
+            variant=f"pytorch/{settings.rung}", source_hash=source_hash(), memory_by_name={})
 
-    def step(self, trainer, batches, step: int) -> None:
-        """Times a step and reports it. The clock runs from before the batch is fetched until the device is done."""
-        settings, torch = self.settings, self.torch
-        lr, device_ms = learning_rate(settings, step), None
-        timers = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if self.device.type == "cuda" else []
-        begin = time.perf_counter()
-        if timers:
-            timers[0].record()
-        loss, norm = trainer.step(batches, lr)
-        if timers:
-            timers[1].record()
-        self.synchronize()
-        step_ms = (time.perf_counter() - begin) * 1e3
-
-        if timers:
-            device_ms = timers[0].elapsed_time(timers[1])
-        loss, norm = loss.item(), norm.item()
-        self.events.write("step", step=step, step_ms=step_ms, device_ms=device_ms, loss=loss, grad_norm=norm, lr=lr)
+    def step(self, run: stepladder.Run, trainer, batches, step: int) -> None:
+        """The clock runs from before the batch is fetched until the device is done."""
+        settings = self.settings
+        with run.step() as measured:
+            measured.lr = learning_rate(settings, step)
+            loss, norm = measured.loss, measured.grad_norm = trainer.step(batches, measured.lr)
         tokens = self.config.B * self.config.T * settings.accumulate * settings.world_size
-        print(f"step {step + 1:{len(str(settings.steps))}}/{settings.steps} | loss {loss:.4f} | norm {norm:.4f} | "
-              f"lr {lr:.2e} | {step_ms:.2f} ms | {tokens / step_ms * 1e3:,.0f} tok/s", flush=True)
-        if not math.isfinite(loss):
-            raise DivergedError(f"the loss is {loss} at step {step + 1}: lower --lr or look at --data")
+        print(f"step {step + 1:{len(str(settings.steps))}}/{settings.steps} | loss {loss.item():.4f} | "
+              f"norm {norm.item():.4f} | lr {measured.lr:.2e} | {measured.ms:.2f} ms | "
+              f"{tokens / measured.ms * 1e3:,.0f} tok/s", flush=True)
 
     def train(self) -> int:
         """Returns the exit code."""
-        from pytorch_gpt2 import Batches
         settings = self.settings
         if settings.rung >= "14_large_batch" and not settings.batch:
             self.search_batch()
@@ -331,33 +306,27 @@ class Run:
         print(f"{settings.rung} in PyTorch {self.torch.__version__}: {self.features}\n{self.config}")
         for caught in (signal.SIGINT, signal.SIGTERM):
             signal.signal(caught, self.stop)
-        self.synchronize()
-        self.start_event()
-        evaluated = False
+        run = self.measured()
         for step in range(settings.steps):
-            self.step(trainer, batches, step)
-            if not evaluated:  # whose memory is not the step's
-                self.memory = self.measured_memory()
-            if settings.eval_every and ((step + 1) % settings.eval_every == 0 or step + 1 == settings.steps):
-                evaluated = True
-                if self.evaluate(trainer, val_windows, step + 1):
-                    break
-            if self.stopped_by and step + 1 < settings.steps:
+            self.step(run, trainer, batches, step)
+            if run.evaluation_due:
+                self.evaluate(run, trainer, val_windows)
+            if run.finished:
+                break
+            if self.stopped_by:
                 reason = f"stopped after step {step + 1}/{settings.steps}"
                 self.events.write("error", status="interrupted", reason=reason)
                 return 128 + self.stopped_by
-        self.events.write("end", memory_bytes=self.memory | {"by_name": {}})
         if settings.world_size > 1:
             self.torch.distributed.destroy_process_group()
         return 0
 
-    def evaluate(self, trainer, windows, step: int) -> bool:
-        """Whether the loss to stop at is reached."""
+    def evaluate(self, run: stepladder.Run, trainer, windows) -> None:
+        from pytorch_gpt2 import Batches
         validation = Batches(windows, self.config, self.device, pinned=False)
-        loss, until = trainer.evaluate(validation, self.settings.eval_batches), self.settings.until_loss
-        self.events.write("eval", step=step, val_loss=loss)
-        print(f"validation loss {loss:.4f} after {step} steps", flush=True)
-        return until is not None and loss <= until
+        loss = trainer.evaluate(validation, self.settings.eval_batches)
+        run.evaluated(loss)
+        print(f"validation loss {loss:.4f} after {run.done} steps", flush=True)
 
     def stop(self, caught: int, _frame) -> None:
         self.stopped_by = caught
@@ -366,7 +335,7 @@ class Run:
 
 def run(announce) -> int:
     settings = parse(sys.argv[1:])
-    events = peer.Events(settings.events)
+    events = peer.open_events(settings.events)
     announce(events)
     try:
         return Run(settings, events).train()
