@@ -7,6 +7,7 @@
 
 #include "bench/results/file.h"
 #include "bench/results/json.h"
+#include "bench/run/child.h"
 #include "model/data.h"
 #include "tests/contract.h"
 #include "tests/fake_rung.h"
@@ -336,6 +337,91 @@ TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
   const Outcome outcome = stepladder("check-trainer nowhere/trainer");
   EXPECT_EQ(outcome.code, 5);
   EXPECT_TRUE(says(outcome.err, {"nowhere/trainer"}));
+}
+
+// ---- a ladder of four rungs in Python: run, reported, and gated
+
+/// Of a Python that has `modules`; "" where none is found.
+std::string python_with(const std::string& modules) {
+  const char* const named = std::getenv("STEPLADDER_PYTHON");
+  for (const std::string& python : {std::string(named ? named : ""),
+                                    cat(STEPLADDER_SOURCE_DIR, "/.venv/bin/python"), std::string("python3")})
+    if (!python.empty() && output_of({python, "-c", "import " + modules}, 60)) return python;
+  return "";
+}
+
+/// PyTorch's ladder of examples/nanogpt where PyTorch is, else a stand-in that sleeps and uses the same
+/// module.
+class PythonLadder : public OwnTrainer {
+ protected:
+  PythonLadder() : python_(python_with("torch; torch.compile")) {
+    if (!python_.empty()) {
+      std::filesystem::copy(STEPLADDER_SOURCE_DIR "/examples/nanogpt", folder_ / "base");
+      first_ = "00_eager";
+    } else {
+      python_ = python_with("json");
+      std::filesystem::create_directory(folder_ / "base");
+      write_file(folder_ / "base/train.py", R"(import sys, time
+import stepladder
+batch, seq, ms = map(int, sys.argv[1:])
+run = stepladder.start(batch, seq)
+loss = 5.0
+while True:
+    with run.step() as step:
+        time.sleep(ms / 1000)
+        loss -= 0.125
+        step.loss = loss
+)");
+      std::string rungs;
+      for (int i = 0; i < 4; ++i)
+        rungs += cat(i ? ",\n" : "", R"({"name": ")", i, R"(_rung", )",
+                     i ? cat(R"("parent": ")", i - 1, "_rung\", ") : "",
+                     R"("changes": "", "source": "train.py", "tolerance": 0.0,
+ "command": ["{python}", "train.py", "{batch}", "{seq}", ")",
+                     30 - 5 * i, "\"]}");
+      write_file(
+          folder_ / "base/ladder.json",
+          cat(R"({"name": "stand-in", "workload": {"batch": [4], "seq": 64, "steps": 8, "warmup": 2}, "rungs": [)",
+              rungs, "]}"));
+    }
+    // The copy sleeps after each step for a twentieth of what the step took.
+    std::filesystem::copy(folder_ / "base", folder_ / "slower");
+    std::string text = read_file(folder_ / "slower/train.py");
+    const std::string loss = "        step.loss = loss\n";
+    text.replace(text.find(loss), loss.size(),
+                 loss + "        time.sleep(0.05 * (time.perf_counter() - begin))\n");
+    const std::string with = "    with run.step() as step:\n";
+    text.replace(text.find(with), with.size(), with + "        begin = time.perf_counter()\n");
+    write_file(folder_ / "slower/train.py", "import time\n" + text);
+  }
+
+  std::string python_, first_ = "0_rung";
+};
+
+TEST_F(PythonLadder, IsMeasuredRungByRungAndReported) {
+  const std::string charts = python_with("matplotlib, jinja2");
+  Outcome outcome =
+      stepladder(cat("run --ladder base --backend cpu --rounds 2 --out r.json --python ", python_));
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  const Json rows = json()["variants"];
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_GT(rows[3]["speedup_baseline"]["ratio"], 1.1);
+  EXPECT_GT(rows[0]["memory_bytes"]["process_peak"], 1 << 20);
+  expect_contract(folder_ / "r.json");
+  if (charts.empty()) GTEST_SKIP() << "no Python with matplotlib and jinja2";
+  outcome = stepladder("report r.json --out page", cat("export STEPLADDER_PYTHON=", charts, ";"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(says(read_file(folder_ / "page/index.html"), {rows[3]["variant"]}));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "page/ladder.svg"));
+}
+
+TEST_F(PythonLadder, SlowedByFivePercentIsARegressionAndItselfPasses) {
+  const std::string gate =
+      cat(" --ladder ladder.json --backend cpu --threshold 2 --python ", python_, " --rungs ", first_);
+  const Outcome slower = stepladder("gate base slower" + gate);
+  EXPECT_EQ(slower.code, 1) << slower.out << slower.err;
+  const Outcome same = stepladder("gate base base" + gate);
+  EXPECT_EQ(same.code, 0) << same.out << same.err;
 }
 
 }  // namespace
