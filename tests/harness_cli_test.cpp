@@ -397,6 +397,22 @@ TEST_F(HarnessCli, ResumingMayAddRoundsAndRetryWhatFailed) {
   EXPECT_EQ(stepladder(plan("--rungs 00,01 --rounds 2 --retry-failed")).code, kExitUsage);
 }
 
+TEST_F(HarnessCli, AFileIsGoneOnWithByItsNameAlone) {
+  ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 1 --overwrite")).code, 0);
+  const Outcome outcome = stepladder("resume results.json --rounds 3");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "stepladder run --backend cpu")) << outcome.err;
+  EXPECT_EQ(results().runs.size(), 6U);
+  EXPECT_EQ(stepladder("resume results.json").code, 0) << "nothing is left to do";
+  EXPECT_EQ(results().runs.size(), 6U);
+  EXPECT_EQ(stepladder("resume").code, kExitUsage);
+  EXPECT_EQ(stepladder("resume nowhere.json").code, kExitUsage);
+  std::string text = read_file(folder_ / "results.json");
+  text.replace(text.find("stepladder run"), 14, "stepladder rm ");
+  write_file(folder_ / "other.json", text);
+  EXPECT_EQ(stepladder("resume other.json").code, kExitUsage);
+}
+
 TEST_F(HarnessCli, RungsMayBeARange) {
   ASSERT_EQ(stepladder(plan("--rungs 00-01_causal_mask,02 --rounds 1")).code, 0);
   EXPECT_EQ(results().runs.size(), 3U);

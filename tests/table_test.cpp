@@ -82,5 +82,14 @@ TEST(Table, RefusesARowOfAnotherSize) {
   EXPECT_THROW(table.add({"1", "2", "3"}), std::invalid_argument);
 }
 
+TEST(Text, WordsForAShellAreReadBack) {
+  const std::vector<std::string> words = {"run", "", "two words", "it's", "a\\b", "*", "--out=r.json"};
+  std::vector<std::string> quoted;
+  for (const std::string& word : words) quoted.push_back(shell_quoted(word));
+  EXPECT_EQ(quoted[0], "run");
+  EXPECT_EQ(shell_words(join(quoted, " ")), words);
+  EXPECT_EQ(shell_words("  a  b\\ c "), (std::vector<std::string>{"a", "b c"}));
+}
+
 }  // namespace
 }  // namespace stepladder

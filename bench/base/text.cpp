@@ -109,4 +109,29 @@ std::string box(std::vector<std::pair<std::string, std::string>> rows) {
   return text + rule;
 }
 
+std::string shell_quoted(const std::string& word) {
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+std::vector<std::string> shell_words(const std::string& line) {
+  std::vector<std::string> words;
+  bool in_word = false, in_quotes = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == ' ' && !in_quotes) {
+      in_word = false;
+      continue;
+    }
+    if (!std::exchange(in_word, true)) words.emplace_back();
+    if (line[i] == '\'')
+      in_quotes = !in_quotes;
+    else
+      words.back() += line[i] == '\\' && !in_quotes && i + 1 < line.size() ? line[++i] : line[i];
+  }
+  return words;
+}
+
 }  // namespace stepladder

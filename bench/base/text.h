@@ -44,6 +44,11 @@ inline constexpr size_t kMaxMessage = 4000;
 /// Bytes of a cell in a table or box.
 inline constexpr size_t kMaxCell = 400;
 
+/// A word as a shell reads it back: in quotes where it has to be.
+std::string shell_quoted(const std::string& word);
+/// The words of such a command line.
+std::vector<std::string> shell_words(const std::string& line);
+
 /// What the file system says of a path that can't be looked at: too long, or a link to itself.
 std::string path_error(const std::filesystem::filesystem_error& error);
 

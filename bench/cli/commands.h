@@ -7,6 +7,8 @@ namespace stepladder {
 
 Command list_command();
 Command run_command();
+/// Becomes the command that a results file names, with --resume, and does not return.
+Command resume_command();
 Command ablate_command();
 /// train and sample become the rung's executable and do not return.
 Command train_command();

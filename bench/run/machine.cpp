@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "bench/base/text.h"
 #include "bench/run/child.h"
 #include "bench/run/events.h"
 #include "bench/run/telemetry.h"
@@ -51,7 +52,7 @@ int64_t meminfo(const char* key) {
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string words, word;
-  for (std::getline(file, word, '\0'); std::getline(file, word, '\0');) words += " " + word;
+  for (std::getline(file, word, '\0'); std::getline(file, word, '\0');) words += " " + shell_quoted(word);
   return "stepladder" + words;
 }
 

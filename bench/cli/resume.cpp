@@ -1,0 +1,57 @@
+#include <algorithm>
+#include <iostream>
+
+#include "bench/base/text.h"
+#include "bench/cli/commands.h"
+#include "bench/results/file.h"
+#include "bench/results/json.h"
+#include "bench/run/child.h"
+
+namespace stepladder {
+namespace {
+
+/// The words of the command that measured `results`, without those that say where to and how to begin.
+std::vector<std::string> command_of(const Results& results, const std::string& file) {
+  const std::vector<std::string> words = shell_words(text_at(results.context, "command_line"));
+  if (words.size() < 2 || (words[1] != "run" && words[1] != "ablate"))
+    throw InputError(cat(file, ": not of `stepladder run` or `ablate`, which alone can be gone on with"));
+  std::vector<std::string> kept = {words[1]};
+  for (size_t i = 2; i < words.size(); ++i) {
+    if (words[i] == "--out")
+      ++i;
+    else if (words[i] != "--overwrite" && words[i] != "--resume" && words[i] != "--retry-failed" &&
+             !words[i].starts_with("--out="))
+      kept.push_back(words[i]);
+  }
+  return kept;
+}
+
+}  // namespace
+
+Command resume_command() {
+  const auto rest = std::make_shared<std::vector<std::string>>();
+  const auto run = [rest]() -> int {
+    if (rest->empty() || rest->front().starts_with("-"))
+      throw InputError(
+          "which file? stepladder resume FILE [OPTION]..., such as --rounds 6 or --retry-failed");
+    const std::string& file = rest->front();
+    std::vector<std::string> command = command_of(load_results(file), file);
+    command.insert(command.end(), {"--resume", "--out", file});
+    command.insert(command.end(), rest->begin() + 1, rest->end());
+    std::vector<std::string> quoted = {"stepladder"};
+    std::ranges::transform(command, std::back_inserter(quoted), shell_quoted);
+    std::cerr << printable(join(quoted, " "), kMaxMessage) << std::endl;
+    command.insert(command.begin(), "/proc/self/exe");
+    exec(command);
+  };
+  return {.name = "resume",
+          .about = "go on with what a results file holds of its plan, by the command that it names",
+          .options = {},
+          .run = run,
+          .footer =
+              "stepladder resume FILE [OPTION]...; what is added replaces what the command had, such as "
+              "--rounds 6. Run it in the folder of the first command.",
+          .rest = rest.get()};
+}
+
+}  // namespace stepladder
