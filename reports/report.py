@@ -16,7 +16,6 @@ import profiles
 import results
 from files import replace
 from results import Results, ResultsError
-from schema import plain
 
 COLUMNS = ("file", "device", "backend", "model", "B", "T", "variant", "peer", "status", "reason", "rounds",
            "median_step_ms", "median_step_ms_lo", "median_step_ms_hi", "tokens_per_second", "speedup_previous",
@@ -36,14 +35,13 @@ def write_csv(measured: list[Results], path: Path) -> None:
             for row in workload.rows + workload.all_peers:
                 memory = row.memory
                 low, high = row.interval_ms or (None, None)
-                cells = (
+                writer.writerow((
                     one.name, workload.device, one.backend, workload.model, workload.B, workload.T, row.rung,
                     row.peer, row.status, row.reason, len(row.rounds), row.median_ms if row.ok else None, low, high,
                     row.tokens_per_second, row.previous and row.previous.value, row.speedup, row.mfu_nanogpt,
                     row.mfu_llmc, *(known and known.value for known in (row.cycles, row.joules, row.tokens_per_joule)),
                     *((memory.live, memory.reserved, memory.process) if memory else (None,) * 3),
-                    row.first_step_ms, row.startup_ms, row.final_loss, row.val_loss)
-                writer.writerow(plain(cell, sys.maxsize) if isinstance(cell, str) else cell for cell in cells)
+                    row.first_step_ms, row.startup_ms, row.final_loss, row.val_loss))
     replace(path, file.getvalue().encode())
 
 

@@ -236,13 +236,6 @@ class FileTest(unittest.TestCase):
             report.write_csv([], Path(folder, "results.csv"))
             self.assertNotIn(b"\r", Path(folder, "results.csv").read_bytes())
 
-    def test_csv_has_no_control_characters(self):
-        data = sample()
-        failing(data, "02_tf32", "oom", "no \x1b[2Jmemory")
-        with tempfile.TemporaryDirectory() as folder:
-            report.write_csv([read(data)], Path(folder, "results.csv"))
-            self.assertIn(",oom,no ?[2Jmemory,", Path(folder, "results.csv").read_text())
-
 
 class Files(unittest.TestCase):
     def test_each_chart_is_written_as_svg_and_png(self):
