@@ -23,8 +23,9 @@ int number(const char* name, int least, int most) {
   const std::string text = variable(name);
   const auto value = number_from<int>(text);
   if (!value || *value < least || *value > most)
-    throw InputError(
-        cat("the environment variable ", name, " is '", text, "', must be from ", least, " to ", most));
+    throw InputError(cat("the environment variable ", name, " is ",
+                         text.empty() ? "missing" : cat("'", text, "'"), ", must be from ", least, " to ",
+                         most, World::kStray));
   return *value;
 }
 
@@ -83,8 +84,10 @@ World World::from_environment() {
     world.port = number("MASTER_PORT", 1, torchrun ? 65534 : 65535) + (torchrun ? 1 : 0);
   }
   if (world.address.empty())
-    throw InputError("the ranks are on several machines: set MASTER_ADDR to the host of rank 0");
-  if (world.port == 0) throw InputError("several ranks need a port to meet at: set MASTER_PORT");
+    throw InputError(
+        cat("the ranks are on several machines: set MASTER_ADDR to the host of rank 0", World::kStray));
+  if (world.port == 0)
+    throw InputError(cat("several ranks need a port to meet at: set MASTER_PORT", World::kStray));
   return world;
 }
 

@@ -28,6 +28,9 @@ struct World {
   int port = 0;
   std::string secret{};  // of the job: who has another is no rank of it
 
+  /// The way out where no launcher has set the variables.
+  static constexpr const char* kStray = "; unset RANK and WORLD_SIZE where no launcher has set them";
+
   /// As the launcher says: mpirun (OMPI_COMM_WORLD_*), torchrun or the harness (RANK, WORLD_SIZE,
   /// LOCAL_RANK), srun (SLURM_*); a world of 1 where none does. MASTER_ADDR and MASTER_PORT are asked first;
   /// else the address is Slurm's first host, or this one where all ranks are on it, and the port follows from

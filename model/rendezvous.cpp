@@ -248,10 +248,15 @@ void Rendezvous::meet_as_first(const Identity& identity) {
                limits_.meet_s, " s",
                strangers > 0
                    ? cat("; sent away ", strangers, " callers without the job's STEPLADDER_JOB_SECRET")
-                   : "");
+                   : stray());
   }
   tell_all(wrong.empty() ? cat("welcome\t", one_field(host_name()), '\t', ::getpid()) : "abort\t" + wrong);
   if (!wrong.empty()) throw Error(wrong);
+}
+
+/// Ranks that the harness starts have a secret.
+const char* Rendezvous::stray() const {
+  return world_.secret.empty() ? World::kStray : "";
 }
 
 void Rendezvous::meet(const Identity& identity) {
@@ -261,7 +266,7 @@ void Rendezvous::meet(const Identity& identity) {
   while (!(socket = connect_to(*found, deadline)).open()) {
     if (Clock::now() >= deadline)
       throw Error(cat("rank 0 was not met at ", world_.address, ":", world_.port, " within ", limits_.meet_s,
-                      " s (", std::strerror(errno), ")"));
+                      " s (", std::strerror(errno), ")", stray()));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   socket.prepare();

@@ -204,9 +204,16 @@ choose_backend() {
 
 # ---- all together ------------------------------------------------------------------------------------------------
 
+# With another installation's PYTHONHOME no Python starts, and what needs one would say that it is missing.
+require_python_home() {
+  [[ -z ${PYTHONHOME:-} ]] || python3 -c '' 2>/dev/null ||
+    die "PYTHONHOME=$PYTHONHOME keeps python3 from starting: unset PYTHONHOME"
+}
+
 # setup run|tests: the Debian packages that a build needs, that of the tests too or not. Sets PRESET.
 setup() {
   local more=()
+  require_python_home
   [[ $1 != tests ]] || more=(libbenchmark-dev libgtest-dev)
   require_packages build-essential ca-certificates cmake git ninja-build pkg-config libboost-dev libcli11-dev libopenblas-dev \
     libpcre2-dev nlohmann-json3-dev python3-venv "${more[@]}"

@@ -89,6 +89,12 @@ TEST(Export, CsvHasEveryRunWithAsManyCellsAsItsHead) {
   EXPECT_EQ(commas(lines[3]), commas(lines[0]) + 1) << "the one that is quoted";
 }
 
+TEST(Export, CsvHasNoControlCharacters) {
+  Results results = make_results(10, 1);
+  results.runs[2].reason = "no \x1b[2Jmemory\nat \xc2\x9b";
+  EXPECT_TRUE(says(csv(results), {",oom,no ?[2Jmemory?at ??,"}));
+}
+
 // Google Benchmark's own tool over two of our files; Debian has it in libbenchmark-tools.
 TEST(Export, GoogleBenchmarksCompareReadsIt) {
   const char* named = std::getenv("STEPLADDER_COMPARE_PY");

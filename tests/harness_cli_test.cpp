@@ -1140,6 +1140,25 @@ TEST_F(HarnessCli, AFullDiskKeepsTheJournal) {
   EXPECT_LT(kept, 60U);
 }
 
+TEST_F(HarnessCli, TooLittleMemoryToMapHangsNothing) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer maps more than any limit";
+#endif
+  const Outcome outcome = shell(
+      cat("export OPENBLAS_NUM_THREADS=2; ulimit -v 150000; timeout -s KILL 60 ", kStepladder, " list"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(has(outcome.out, "00_fp32_baseline"));
+}
+
+TEST_F(HarnessCli, AnEmptyItemOfAListIsRefused) {
+  for (const char* list : {"4,", ",4", "4,,8", ","}) {
+    const Outcome outcome = stepladder(cat("run --backend cpu --batch ", list, " --out results.json"));
+    EXPECT_EQ(outcome.code, 2) << list;
+    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+    EXPECT_TRUE(says(outcome.err, {"--batch", list})) << outcome.err;
+  }
+}
+
 // ---- report
 // --------------------------------------------------------------------------------------------------
 
@@ -1151,6 +1170,15 @@ TEST_F(HarnessCli, ReportWritesTheTableEvenWithoutPython) {
   EXPECT_TRUE(has(outcome.err, "python3-matplotlib")) << outcome.err;
   EXPECT_TRUE(has(read_file(folder_ / "report/summary.md"), "| 02_tf32 |"));
   EXPECT_TRUE(has(outcome.out, "02_tf32"));
+}
+
+TEST_F(HarnessCli, APythonHomeThatLeadsNowhereIsNamed) {
+  if (shell("python3 -c ''").code != 0) GTEST_SKIP() << "no python3";
+  ASSERT_EQ(stepladder(plan()).code, 0);
+  const Outcome outcome = shell(cat("PYTHONHOME=/nowhere STEPLADDER_PYTHON=python3 ", kStepladder,
+                                    " report results.json --out report"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "unset PYTHONHOME")) << outcome.err;
 }
 
 TEST_F(HarnessCli, ChartsAreDrawnWhateverBackendANotebookNames) {

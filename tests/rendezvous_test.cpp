@@ -179,7 +179,7 @@ TEST(Rendezvous, ARankThatDoesNotComeIsNamed) {
     return Rank(1, 3, port, {"build", "config", "data"}, {.meet_s = 1.0}).error;
   });
   const Rank first(0, 3, port, {"build", "config", "data"}, {.meet_s = 1.0});
-  EXPECT_TRUE(says(first.error, {"rank 2 did not come"}));
+  EXPECT_TRUE(says(first.error, {"rank 2 did not come", "unset RANK"}));
   EXPECT_TRUE(says(other.get(), {"rank 2 did not come"}));
 }
 
@@ -217,7 +217,7 @@ TEST(Rendezvous, AnAddressThatAnswersNothingIsGivenUp) {
   for (int i = 0; i < 8; ++i) callers.emplace_back(full.port(), /*wait=*/false);
   const auto start = std::chrono::steady_clock::now();
   const Rank late(1, 2, full.port(), {"build", "config", "data"}, {.meet_s = 1.0});
-  EXPECT_TRUE(says(late.error, {"rank 0 was not met", std::to_string(full.port())}));
+  EXPECT_TRUE(says(late.error, {"rank 0 was not met", std::to_string(full.port()), "unset RANK"}));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
 
@@ -402,7 +402,7 @@ TEST_F(WorldOf, NonsenseNamesTheVariable) {
   for (const char* missing : {"MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"}) {
     auto variables = good;
     variables.erase(missing);
-    EXPECT_TRUE(says(input_error([&] { world(variables); }), {missing}));
+    EXPECT_TRUE(says(input_error([&] { world(variables); }), {missing, "unset RANK and WORLD_SIZE"}));
   }
 }
 

@@ -453,6 +453,29 @@ TEST_F(RungCli, CheckpointThatCannotBeWrittenKeepsTheOldOne) {
   EXPECT_EQ(nowhere.out, "");
 }
 
+TEST_F(RungCli, TooLittleMemoryToMapIsAnErrorAndNoHang) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer maps more than any limit";
+#endif
+  int trained = 0, refused = 0;
+  for (const rlim_t mib : {120, 150, 200, 300, 400, 500, 600, 700, 800, 1000}) {
+    const Result result = wait(start(tiny({"--steps", "2"}), [mib] {
+      const rlimit limit{mib << 20, mib << 20};
+      setrlimit(RLIMIT_AS, &limit);
+      for (const char* threads : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) setenv(threads, "2", 1);
+      alarm(60);
+    }));
+    EXPECT_GE(result.code, 0) << mib << " MiB: ended by a signal";
+    if (result.code == 0)
+      ++trained;
+    else if (result.err.find("ulimit -v") != std::string::npos)
+      ++refused;
+    if (result.code != 0) expect_error(result, result.code, "memory");
+  }
+  EXPECT_GT(trained, 0);
+  EXPECT_GT(refused, 0);
+}
+
 TEST_F(RungCli, SamplingPrintsOnlyTextAndRepeats) {
   ASSERT_EQ(run(tiny({"--steps", "2", "--checkpoint", path("model")})).code, 0);
   const Args args = {"--backend", "cpu",  "--steps",  "0",  "--resume",        path("model"),

@@ -43,6 +43,25 @@ std::string problem(const Option& option, const std::string& text) {
   }
 }
 
+/// The items of "a,b", as many as its commas say.
+std::vector<std::string> items_of(const std::string& text) {
+  std::vector<std::string> items;
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find(',', begin);
+    items.push_back(text.substr(begin, end == std::string::npos ? end : end - begin));
+  }
+  return items;
+}
+
+/// The same for a list.
+std::string problem_of_items(const Option& option, const std::string& text) {
+  for (const std::string& item : items_of(text)) {
+    if (item.empty()) return cat("'", printable(text, 200), "' has an empty item");
+    if (std::string wrong = problem<std::vector<std::string>>(option, item); !wrong.empty()) return wrong;
+  }
+  return "";
+}
+
 std::string text_of(const std::string& value) {
   return value;
 }
@@ -120,17 +139,31 @@ void add(CLI::App& app, const Command& command) {
           if constexpr (std::is_same_v<T, bool>) {
             app.add_flag(flag, *v, help)->group(option.group);
           } else {
-            CLI::Option* added = app.add_option(flag, *v, help)->type_name(option.placeholder);
+            CLI::Option* added = nullptr;
+            const bool commas = kList<T> && !argument;
+            // CLI11's own lists leave empty items out.
+            if constexpr (kList<T>)
+              if (commas)
+                added = app.add_option_function<T>(
+                    flag,
+                    [v](const T& texts) {
+                      v->clear();
+                      for (const std::string& text : texts)
+                        for (std::string& item : items_of(text)) v->push_back(std::move(item));
+                    },
+                    help);
+            if (!added) added = app.add_option(flag, *v, help);
+            added->type_name(option.placeholder);
             if (argument)
               added->required(option.text().empty());
             else
               added->group(option.group)->default_str(option.text());
-            if constexpr (!kList<T>)
-              added->take_last();
-            else if (!argument)
-              added->delimiter(',');
-            added->check(
-                CLI::Validator([option](std::string& text) { return problem<T>(option, text); }, ""));
+            if constexpr (!kList<T>) added->take_last();
+            added->check(CLI::Validator(
+                [option, commas](std::string& text) {
+                  return commas ? problem_of_items(option, text) : problem<T>(option, text);
+                },
+                ""));
           }
         },
         option.value);

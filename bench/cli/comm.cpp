@@ -34,7 +34,7 @@ struct CommOptions {
     return {{"devices",
              &devices,
              "N",
-             "ranks, one on each; default: all that are here, on the CPU 2",
+             "ranks to start, one on each; default: as a launcher says, else all that are here, on the CPU 2",
              "Ranks",
              {2, 1024}},
             {"backend", &backend, "NAME", "auto, cpu or cuda", "Ranks", {"auto", "cpu", "cuda"}},
@@ -144,7 +144,9 @@ int as_rank(const CommOptions& options, const World& world, EventWriter& events)
 }
 
 int comm(CommOptions& options) {
-  if (const World world = World::from_environment(); world.size > 1) {
+  // Who says how many to start is no rank, whatever the environment holds.
+  const World world = options.devices > 0 ? World() : World::from_environment();
+  if (world.size > 1) {
     EventWriter events(static_cast<int>(options.events.value_or(-1)));
     try {
       return as_rank(options, world, events);

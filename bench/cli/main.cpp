@@ -8,10 +8,12 @@
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
 #include "model/error.h"
+#include "model/limits.h"
 
 int main(int argc, char** argv) {
   using namespace stepladder;
   std::signal(SIGXFSZ, SIG_IGN);  // what passes `ulimit -f` is then an error that names the file
+  end_in_spite_of_limits();
   try {
     return run_command_line(
         {"stepladder", "Trains GPT-2 rung by rung and measures what each optimisation buys.", {}, {}},

@@ -108,7 +108,7 @@ std::string csv(const Results& results) {
     } else {
       cells.resize(static_cast<size_t>(std::count(text.begin(), text.begin() + text.find('\r'), ',')) + 1);
     }
-    for (std::string& cell : cells) cell = csv_cell(cell);
+    for (std::string& cell : cells) cell = csv_cell(without_controls(cell));
     text += join(cells, ",") + "\r\n";
   }
   return text;

@@ -146,10 +146,20 @@ bool hand_over(std::string& text, const std::function<bool(std::string_view)>& o
   return text.size() <= kMaxLine;
 }
 
+/// fork() without what libraries have registered for it: what follows is async-signal-safe. OpenBLAS would
+/// end its threads before, and wait for ever where one lacks the memory to begin.
+pid_t plain_fork() {
+#if __GLIBC_PREREQ(2, 34)
+  return ::_Fork();
+#else
+  return ::fork();
+#endif
+}
+
 /// A started process and its group, which do not outlive it.
 class Child {
  public:
-  explicit Child(const Birth& birth) : pid_(::fork()) {
+  explicit Child(const Birth& birth) : pid_(plain_fork()) {
     if (pid_ < 0) fail("cannot start a process");
     if (pid_ == 0) birth.run();
     ::setpgid(pid_, pid_);  // whichever of the two comes first
@@ -303,6 +313,8 @@ void check_interrupted() {
 }
 
 std::string ChildEnd::last_words() const {
+  if (stderr_tail.find("No module named 'encodings'") != std::string::npos)
+    return " (this Python has no standard library where PYTHONHOME says: unset PYTHONHOME)";
   const size_t end = stderr_tail.find_last_not_of("\n ");
   if (end == std::string::npos) return "";
   const size_t begin = stderr_tail.rfind('\n', end) + 1;  // 0 where there is no newline

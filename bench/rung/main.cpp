@@ -5,10 +5,12 @@
 
 #include "bench/base/text.h"
 #include "bench/rung/app.h"
+#include "model/limits.h"
 
 int main(int argc, char** argv) {
   using namespace stepladder;
   std::signal(SIGXFSZ, SIG_IGN);  // what passes `ulimit -f` is then an error that names the file
+  end_in_spite_of_limits();
   RungApp app(linked_rungs().front());
   try {
     return app.run(argc, argv);

@@ -33,7 +33,8 @@ int64_t planned_bytes(const TrainerFactory& make, Ops& ops, const Config& config
 /// The same, known to fit. Throws OutOfMemoryError with what was wanted, what there is, and the largest batch
 /// that would fit.
 int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config, const Hyper& hyper) {
-  const int64_t wanted = planned_bytes(make, ops, config, hyper), free = ops.device().memory().free;
+  const int64_t wanted = planned_bytes(make, ops, config, hyper);
+  const auto [free, reserved, process, limit] = ops.device().memory();
   if (wanted <= free) return wanted;
   Config trial = config;
   int64_t fits = 0, too_large = config.B;  // bytes grow with the batch
@@ -44,7 +45,8 @@ int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config
   throw OutOfMemoryError(cat("out of memory: B=", config.B, " T=", config.T, " wants ", bytes_text(wanted),
                              ", ", bytes_text(free), " are free; ",
                              fits > 0 ? cat("the largest batch that fits is --batch ", fits)
-                                      : "not even --batch 1 fits: use a smaller --seq or --model"));
+                                      : "not even --batch 1 fits: use a smaller --seq or --model",
+                             limit));
 }
 
 /// The largest power of two whose trainer fits into what is free, and for which there are `max_batch`

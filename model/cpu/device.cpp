@@ -1,5 +1,6 @@
 #include <cblas.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -8,6 +9,7 @@
 
 #include "model/cpu/comm_mpi.h"
 #include "model/cpu/cpu.h"
+#include "model/limits.h"
 
 namespace stepladder {
 namespace {
@@ -76,9 +78,9 @@ std::string cpu_name() {
   return "";
 }
 
-int64_t available_memory() {
-  return std::min(kilobytes_after("/proc/meminfo", "MemAvailable:"), group_limit().free);
-}
+/// What each thread maps besides: OpenBLAS's buffer (128 MiB), a stack (8) and an arena of malloc's (64).
+/// OpenBLAS waits for ever for a buffer that it can't have.
+constexpr int64_t kMappedByThread = 200 << 20;
 
 }  // namespace
 
@@ -113,19 +115,26 @@ DeviceInfo Cpu::info() const {
 }
 
 MemoryInfo Cpu::memory() {
-  return {available_memory(), allocated_->peak, kilobytes_after("/proc/self/status", "VmHWM:")};
+  MemoryInfo memory{.free = std::min(kilobytes_after("/proc/meminfo", "MemAvailable:"), group_limit().free),
+                    .reserved_peak = allocated_->peak,
+                    .process_peak = kilobytes_after("/proc/self/status", "VmHWM:")};
+  if (const auto left = mappable_bytes(); left && left->bytes - threads * kMappedByThread < memory.free) {
+    memory.free = std::max<int64_t>(0, left->bytes - threads * kMappedByThread);
+    memory.limit = cat("; or raise `", left->command, "`, or lower OMP_NUM_THREADS from ", threads);
+  }
+  return memory;
 }
 
 std::shared_ptr<void> Cpu::allocate(size_t bytes) {
   // Linux promises more than it has and kills the process later: ask first.
-  const int64_t available = available_memory();
+  const MemoryInfo available = memory();
   void* block = nullptr;
-  if (bytes <= static_cast<size_t>(available))
+  if (bytes <= static_cast<size_t>(available.free))
     block = std::aligned_alloc(kAlignment,
                                std::max<size_t>(1, (bytes + kAlignment - 1) / kAlignment) * kAlignment);
   if (block == nullptr)
-    throw OutOfMemoryError(cat("cpu: ", bytes, " bytes wanted, ", available,
-                               " available: take a smaller batch, sequence or model"));
+    throw OutOfMemoryError(cat("cpu: ", bytes, " bytes wanted, ", available.free,
+                               " available: take a smaller batch, sequence or model", available.limit));
   const auto size = static_cast<int64_t>(bytes);
   allocated_->now += size;
   allocated_->peak = std::max(allocated_->peak, allocated_->now);

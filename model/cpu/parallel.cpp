@@ -7,7 +7,10 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
+#include <system_error>
 #include <thread>
+
+#include "model/error.h"
 
 namespace stepladder {
 namespace {
@@ -27,7 +30,7 @@ class Pool {
     }
     {
       const std::scoped_lock lock(mutex_);
-      for (; size_ < threads - 1; ++size_) std::thread([this] { serve(); }).detach();
+      start(threads - 1);
       call_ = call, body_ = body, n_ = n, next_ = 0;
       threads_ = static_cast<int>(std::min<int64_t>(threads, n)), started_ = 1;
     }
@@ -46,6 +49,13 @@ class Pool {
     const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
     while (!condition() && std::chrono::steady_clock::now() < end) {
     }
+  }
+
+  void start(int others) try {
+    for (; size_ < others; ++size_) std::thread([this] { serve(); }).detach();
+  } catch (const std::system_error& e) {
+    throw Error(cat("only ", 1 + size_, " of ", 1 + others, " threads can be started: ", e.code().message(),
+                    "; set OMP_NUM_THREADS to fewer, or raise `ulimit -u` or `-v`"));
   }
 
   void work(int index) {

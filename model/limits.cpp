@@ -1,0 +1,47 @@
+#include "model/limits.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <string>
+
+namespace stepladder {
+
+std::optional<Mappable> mappable_bytes() {
+  struct Limit {
+    __rlimit_resource resource;
+    const char *used, *command;
+  };
+  std::optional<Mappable> least;
+  for (const auto& [resource, used, command] :
+       {Limit{RLIMIT_AS, "VmSize:", "ulimit -v"}, Limit{RLIMIT_DATA, "VmData:", "ulimit -d"}}) {
+    rlimit limit{};
+    if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
+    std::ifstream status("/proc/self/status");
+    int64_t kib = 0;
+    for (std::string word; status >> word;)
+      if (word == used) status >> kib;
+    const int64_t left = std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - kib * 1024);
+    if (!least || left < least->bytes) least = {left, command};
+  }
+  return least;
+}
+
+void end_in_spite_of_limits() {
+  if (!mappable_bytes()) return;
+  // Called after all that is registered later, before the libraries' own.
+  ::on_exit(
+      [](int status, void*) {
+        std::cout.flush();
+        std::fflush(nullptr);
+        ::_exit(status);
+      },
+      nullptr);
+}
+
+}  // namespace stepladder
