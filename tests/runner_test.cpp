@@ -110,10 +110,37 @@ TEST_F(RunnerTest, TimeToALossIsThatOfAllStepsBeforeTheEvaluationThatReachedIt) 
 TEST_F(RunnerTest, ALossThatIsNotReachedIsSaidAndTheRunIsKept) {
   request_.until_loss = 2;
   fake_.before_step = kEvaluates;
+  fake_.before_end = "trap 'exit 3' EXIT";  // as a rung ends then
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
   EXPECT_FALSE(run.summary->to_loss->reached);
   EXPECT_EQ(run.summary->to_loss->steps, 6);
+  request_.until_loss.reset();
+  EXPECT_EQ(measure().status, Status::crash) << "an exit status of a loss that nobody asked for";
+}
+
+TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
+  const TempFolder rapl;
+  std::filesystem::create_directory(rapl / "intel-rapl:0");
+  const std::string counter = rapl / "intel-rapl:0/energy_uj";
+  write_file(rapl / "intel-rapl:0/name", "package-0\n");
+  write_file(rapl / "intel-rapl:0/max_energy_range_uj", "262143328850\n");
+  write_file(counter, "0\n");
+  ::setenv("STEPLADDER_RAPL", (rapl / "").c_str(), 1);
+  TelemetryOfDevices telemetry;
+  request_.telemetry = &telemetry;
+  request_.until_loss = 2;
+  // A joule each step, a thousand each evaluation; the harness has time to read in between.
+  const auto use = [&](int joules) {
+    return cat("uj=$((${uj:-0} + ", joules, "000000)); echo $uj >", counter, "; ");
+  };
+  fake_.before_step =
+      cat("if [ $i = 3 ]; then ", use(1000), "say '{\"event\":\"eval\",\"step\":3,\"val_loss\":9}'; ",
+          "sleep 0.2; fi; ", use(1), "sleep 0.12");
+  const stepladder::Run run = measure();
+  ::unsetenv("STEPLADDER_RAPL");
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  EXPECT_NEAR(run.summary->to_loss->joules.value(), 6.0, 1.5);
 }
 
 TEST_F(RunnerTest, ARunThatEndsAboveTheLossItWasToReachIsACrash) {

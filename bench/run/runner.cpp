@@ -184,7 +184,8 @@ class Report {
     if (event.contains("device") && value_at<Event>(event, "device").contains("uuid"))
       device = value_at<std::string>(event["device"], "uuid");
     if (request_.telemetry) {
-      telemetry_ = &(*request_.telemetry)[device.empty() ? request_.device.uuid : device];
+      const bool on_cpu = run_.backend == "cpu";  // whatever the others run on
+      telemetry_ = &(*request_.telemetry)[on_cpu ? "" : device.empty() ? request_.device.uuid : device];
       energy.emplace(*telemetry_);
       energy->begin();
     }
@@ -339,7 +340,8 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
   if (!report.started)
     return crash("it told nothing: no start came on the file descriptor that STEPLADDER_EVENTS names");
   if (!report.ended)
-    return crash("ended without reporting its end, after ", run.steps.size(), " of ", request.steps, " steps");
+    return crash("ended without reporting its end, after ", run.steps.size(), " of ", request.steps,
+                 " steps");
   if (static_cast<int64_t>(run.steps.size()) != request.steps && !reached(run, request))
     return crash("reported ", run.steps.size(), " of ", request.steps, " steps");
   for (const Step& step : run.steps)
