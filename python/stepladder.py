@@ -38,6 +38,7 @@ import time
 
 PROTOCOL = 1
 EXIT_FAILED = 5
+_started = False
 
 
 def start(batch: int, seq: int, *, exit: bool = True, synchronize=None, memory=None, **config) -> Run | Unmeasured:
@@ -48,11 +49,16 @@ def start(batch: int, seq: int, *, exit: bool = True, synchronize=None, memory=N
     function that waits for the device; memory: one that returns peaks so far, {"live_peak": bytes handed out,
     "reserved_peak": taken from the driver, "process_peak": in use}, as far as they are known. Further keywords, such as
     dtype or lr, are recorded with the results.
-    Raises ValueError where batch or seq is not positive, OSError where the harness can't be written to.
+    Raises TypeError or ValueError where batch or seq is no positive whole number, RuntimeError when called a second time,
+    and OSError where the harness can't be written to.
     """
+    global _started
     events = Events(stream())
     if not events:
         return Unmeasured()
+    if _started:
+        raise RuntimeError("stepladder.start() a second time: a program is one run, so keep the first")
+    _started = True
     steps, every, until = (os.environ.get(f"STEPLADDER_{name}") for name in ("STEPS", "EVAL_EVERY", "UNTIL_LOSS"))
     run = Run(events, batch, seq, config, exit=exit, synchronize=synchronize, memory=memory,
               steps=int(steps) if steps else None, eval_every=int(every or 0),
@@ -209,7 +215,8 @@ class Run:
         elif self._complete or (self.steps is None and self.done > 0):
             self._end()
         else:
-            self._fail("error", f"the program ended after {self.done} of {self.steps} steps: let it train on")
+            why = "let it train on" if self.done else "each belongs into `with run.step() as step`"
+            self._fail("error", f"the program ended after {self.done} of {self.steps} steps: {why}")
 
     def _synchronize(self) -> None:
         if self._device.backend == "cpu":  # PyTorch may just have begun to use CUDA
@@ -487,6 +494,10 @@ def stream() -> int | None:
 
 
 def _positive(name: str, value) -> int:
+    try:
+        operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: must be a whole number") from None
     if operator.index(value) < 1:
         raise ValueError(f"{name}={value}: must be positive")
     return operator.index(value)

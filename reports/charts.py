@@ -78,7 +78,7 @@ def draw_peers_legend(fig, workloads: list[Workload], quantity: Quantity) -> Non
 
 def draw_by_rung(data: Results, workloads: list[Workload], quantity: Quantity, title: str, note: str):
     """A bar for each rung, a thin one below for PyTorch's same rung, a line across for llm.c."""
-    if data.backend == "cpu":
+    if data.backend == "cpu" and all(row.ours for workload in workloads for row in workload.rows):
         note += "  ·  reduced precisions emulated"
     left = left_of(data.rungs)
     beside = any(row.counterpart and quantity.of(row.counterpart) for workload in workloads for row in workload.rows)

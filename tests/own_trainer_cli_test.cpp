@@ -101,7 +101,10 @@ TEST_F(OwnTrainer, IsMeasuredAndComparedLikeARung) {
   EXPECT_EQ(file["runs"].size(), 4U);
   EXPECT_EQ(file["plan"]["model"], "mine");
   expect_contract(folder_ / "r.json");
-  EXPECT_EQ(stepladder("diff 00 01 --ladder own/ladder.json --results r.json").code, 0);
+  const Outcome diff = stepladder("diff 00 01 --ladder own/ladder.json --results r.json");
+  EXPECT_EQ(diff.code, 0);
+  EXPECT_TRUE(says(diff.out, {"- sh trainer.sh", "+ sh trainer.sh", "2.00", "01_fast"}));
+  EXPECT_FALSE(says(diff.out, {"live memory"})) << "which nobody told";
   EXPECT_TRUE(says(stepladder("list --ladder own/ladder.json").out, {"01_fast", "half as long"}));
 }
 
@@ -123,6 +126,12 @@ done
 
 TEST_F(OwnTrainer, IsNotGoneOnWithOnceItsSourceHasChanged) {
   ASSERT_EQ(run("--rounds 1").code, 0);
+  EXPECT_EQ(run("--rounds 2 --resume").code, 0);
+  // Which its command names, whether "source" does or not.
+  std::string text = read_file(folder_ / "own/ladder.json");
+  while (text.find(R"("source": "trainer.sh",)") != std::string::npos)
+    text.erase(text.find(R"("source": "trainer.sh",)"), 23);
+  write_file(folder_ / "own/ladder.json", text);
   EXPECT_EQ(run("--rounds 2 --resume").code, 0);
   trainer("trainer.sh", cat("# otherwise\n", kStart, kSteps, kEnd));
   EXPECT_EQ(run("--rounds 3 --resume").code, 4);
@@ -190,13 +199,17 @@ TEST_F(OwnTrainer, OfALadderFileThatIsWrongIsRefusedByName) {
   refused(R"({"name": "a/b", "rungs": [{}]})", {"a/b"});
   refused(R"({"rungs": [{}]})", {"name"});
   refused(rung(R"("command": [])"), {"rungs[0]", "command"});
-  refused(rung(R"("command": "sh")"), {"rungs[0]"});
+  refused(rung(R"("command": "sh")"), {"rungs[0]", "command"});
+  refused(rung(R"("command": ["sh"], "batch": "larget")"), {"batch", "larget"});
+  refused(rung(R"("command": ["sh"], "environment": {"A=B": "1"})"), {"environment", "A=B"});
+  refused(rung(R"("command": ["sh"], "environment": {"A": 1})"), {"environment"});
+  refused(rung(R"("command": ["sh"], "tolerance": "0.1")"), {"tolerance"});
   refused(rung(R"("command": ["sh"], "enviroment": {})"), {"enviroment", "environment"});
   refused(rung(R"("command": ["sh", "{btch}"])"), {"{btch}", "{batch}"});
   refused(rung(R"("command": ["sh", "x{arguments}"])"), {"{arguments}"});
   refused(rung(R"("command": ["sh"], "source": "nowhere.py")"), {"nowhere.py"});
   refused(rung(R"("command": ["sh"], "tolerance": -1)"), {"tolerance"});
-  refused(rung(R"("command": ["sh"], "math": "fp7")"), {"fp7"});
+  refused(rung(R"("command": ["sh"], "math": "fp7")"), {"fp7", "half"});
   refused(rung(R"("command": ["sh"], "parent": "b")"), {"parent", "b"});
   refused(rung(R"("command": ["sh"], "requires": {"devices": -1})"), {"devices"});
   refused(
@@ -270,6 +283,8 @@ TEST_F(OwnTrainer, MadeSlowerIsFoundByTheGate) {
   EXPECT_TRUE(says(outcome.out, {"::notice title=00_slow"}));
   EXPECT_TRUE(says(read_file(folder_ / "v.xml"), {"failures=\"0\""}));
   EXPECT_EQ(stepladder("gate own ours --ladder ladder.json").code, 2) << "no such folder";
+  outcome = stepladder(cat("gate own slower --ladder ", folder_ / "own/ladder.json"));
+  EXPECT_EQ(outcome.code, 2) << "one file for both";
   EXPECT_EQ(stepladder(cat("gate own/ladder.json ", STEPLADDER_BIN)).code, 4);
 }
 
@@ -334,9 +349,67 @@ TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
     EXPECT_TRUE(says(outcome.out, {"wrong"})) << c.name;
     for (const std::string& part : c.says) EXPECT_TRUE(says(outcome.out, {part})) << c.name;
   }
-  const Outcome outcome = stepladder("check-trainer nowhere/trainer");
+  Outcome outcome = stepladder("check-trainer nowhere/trainer");
   EXPECT_EQ(outcome.code, 5);
-  EXPECT_TRUE(says(outcome.err, {"nowhere/trainer"}));
+  EXPECT_TRUE(says(outcome.out, {"wrong", "nowhere/trainer"}));
+  outcome = stepladder("check-trainer --steps 0 sh own/trainer.sh");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(says(outcome.err, {"steps"})) << outcome.err;
+}
+
+TEST_F(OwnTrainer, WhoseStepsFillLittleOfItsTimeIsWarnedOf) {
+  trainer("trainer.sh", cat(kStart, R"(i=0
+while [ $i -lt $3 ]; do
+  sleep 0.03
+  say '{"event":"step","step":'$i',"step_ms":0.03,"loss":'$((9 - i))'}'  # seconds
+  i=$((i + 1))
+done
+)",
+                            kEnd));
+  EXPECT_TRUE(says(stepladder("check-trainer --ladder own/ladder.json 00").out, {"note", "milliseconds"}));
+  const Outcome outcome = run("--rungs 00");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"milliseconds"}));
+  expect_contract(folder_ / "r.json");
+}
+
+TEST_F(OwnTrainer, ThatHasToldItsEndAndStaysIsEndedAndKept) {
+  trainer("trainer.sh", cat(kStart, kSteps, kEnd, "sleep 300\n"));
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_EQ(run("--rungs 00 --rounds 1").code, 0);
+  EXPECT_EQ(results().runs[0].status, Status::ok);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+}
+
+TEST_F(OwnTrainer, ThatNeverEvaluatesEndsSoonWhereALossIsToBeReached) {
+  EXPECT_EQ(run("--rungs 00 --until-loss 2 --eval-every 2 --max-steps 100 --rounds 1").code, 5);
+  EXPECT_EQ(results().runs[0].status, Status::crash);
+  EXPECT_TRUE(says(results().runs[0].reason, {"validation loss", "run.evaluated"}));
+}
+
+TEST_F(OwnTrainer, WhoseCommandIsNotThereIsARowBesideTheOthers) {
+  write_file(folder_ / "own/ladder.json", R"({"name": "mine",
+ "workload": {"batch": [4], "seq": 32, "steps": 3, "warmup": 1, "rounds": 1},
+ "rungs": [{"name": "gone", "changes": "", "command": ["nowhere/trainer"]},
+           {"name": "glued", "changes": "", "command": ["sh trainer.sh"]},
+           {"name": "there", "changes": "", "command": ["sh", "trainer.sh", "{batch}", "{seq}", "{steps}", "10"]}]}
+)");
+  EXPECT_EQ(run().code, 5);
+  ASSERT_EQ(results().runs.size(), 3U);
+  EXPECT_TRUE(says(results().runs[0].reason, {"nowhere/trainer"}));
+  EXPECT_TRUE(says(results().runs[1].reason, {"sh trainer.sh", "a word each"}));
+  EXPECT_EQ(results().runs[2].status, Status::ok);
+}
+
+TEST_F(OwnTrainer, OfAnotherModelIsNotComparedWithOurs) {
+  for (const char* rungs : {"--rungs 00,stepladder/00", "--rungs 00,stepladder/00 --data x.bin"}) {
+    const Outcome outcome = run(cat("--peer stepladder ", rungs));
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_TRUE(says(outcome.err, {"stepladder/00_fp32_baseline", "mine"})) << outcome.err;
+  }
+  const Outcome outcome = stepladder("run --backend cpu --rungs 00 --peer own/ladder.json --out r.json");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(says(outcome.err, {"mine/00_slow", "gpt2"})) << outcome.err;
 }
 
 // ---- a ladder of four rungs in Python: run, reported, and gated

@@ -218,7 +218,7 @@ int run_command_line(const Command& program, const std::string& version, int arg
     return flushed(app.exit(e));
   } catch (const CLI::ParseError& e) {
     // What was not understood explains what is missing.
-    const auto extras = app.remaining(true);
+    const auto extras = active(app).get_prefix_command() ? std::vector<std::string>() : app.remaining(true);
     throw InputError(extras.empty() ? e.what() : unexpected(app, extras.front()));
   }
   return flushed(chosen->run());

@@ -75,7 +75,13 @@ std::vector<std::string> advice(const Run& run, const Program& program) {
     lines.emplace_back("its loss is the same at the first and the last step: does it train, on new batches?");
   if (run.summary->memory.live_peak + run.summary->memory.process_peak == 0)
     lines.emplace_back("its end has no memory_bytes: tables and the gate know nothing of its memory");
-  for (const char* name : {"batch", "seq", "steps"})
+  constexpr double kLittle = 0.5;
+  if (const auto& covered = run.summary->covered; covered && *covered < kLittle)
+    lines.push_back(
+        cat("its steps fill ", fixed(*covered * 100, 1),
+            " % of the time from the first to the last: is step_ms in milliseconds, and is all of a step "
+            "in it?"));
+  for (const char* name : {"batch", "seq"})
     if (!uses(program.command, name) && !uses(program.command, "arguments"))
       lines.push_back(cat("its command has no {", name, "}: --", name, " can't change what it does"));
   return lines;
@@ -90,7 +96,10 @@ bool check_one(const Plan& plan, const Program& program, const DeviceProbe& prob
   std::cout << program.variant << ": " << join(request.command, " ") << std::endl;
   const Run run = run_program(request, [](const Step&) {});
   if (run.status != Status::ok) {
-    std::cout << "wrong (" << name_of(run.status) << "): " << run.reason << "\n" << std::endl;
+    std::cout << "wrong (" << name_of(run.status) << "): " << run.reason << "\n";
+    if (!run.stderr_tail.empty())
+      std::cout << "its last words on stderr:\n" << without_controls(run.stderr_tail, "\n") << "\n";
+    std::cout << std::endl;
     return false;
   }
   std::cout << box(told(run));
@@ -102,6 +111,7 @@ bool check_one(const Plan& plan, const Program& program, const DeviceProbe& prob
 int check_trainer(CheckOptions& options) {
   if (options.ladder.empty() && options.rest.empty())
     throw InputError("which trainer? stepladder check-trainer COMMAND..., or --ladder FILE [RUNG]...");
+  if (!options.rest.empty() && options.rest.front() == "--") options.rest.erase(options.rest.begin());
   Plan plan;
   plan.ladder = options.ladder.empty() ? ladder_of_command(options.rest) : load_ladder(options.ladder);
   const std::vector<std::string> names =

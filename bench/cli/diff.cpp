@@ -5,6 +5,7 @@
 #include <iostream>
 #include <optional>
 
+#include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/report/report.h"
@@ -29,8 +30,6 @@ struct DiffOptions {
 };
 
 std::string source_of(const Rung& rung, const Ladder& of) {
-  if (!of.built_in() && rung.shown.empty())
-    throw InputError(cat(rung.name, " has no \"source\" in its ladder: the file that is shown"));
   std::string path =
       of.built_in() ? cat(STEPLADDER_SOURCE_DIR "/", rung.source()) : cat(of.folder, "/", rung.shown);
   if (!std::filesystem::exists(path))
@@ -50,19 +49,40 @@ const char* colour_of(std::string_view line) {
   return line.starts_with("+") ? "\033[32m" : line.starts_with("-") ? "\033[31m" : "";
 }
 
-/// Prints the unified diff. Throws Error when `diff` cannot be run.
+void print(std::string_view line, bool coloured) {
+  const std::string_view colour = coloured ? colour_of(line) : "";
+  std::cout << colour << line << (colour.empty() ? "\n" : "\033[0m\n");
+}
+
+/// What starts a rung of a ladder file, as one would type it.
+std::string started_by(const Rung& rung) {
+  std::vector<std::string> words;
+  for (const auto* part : {&rung.environment, &rung.command})
+    for (const std::string& word : *part) words.push_back(shell_quoted(word));
+  return join(words, " ");
+}
+
+/// Prints the unified diff of the sources, and of a ladder file's rungs how their commands differ. Throws
+/// Error when `diff` cannot be run.
 void print_diff(const Rung& before, const Rung& after, const Ladder& of) {
   const bool coloured = wants_colour();
-  const ChildEnd end = run_child({"diff", "--unified", "--label", before.name, "--label", after.name,
-                                  source_of(before, of), source_of(after, of)},
-                                 Channel::out, kDiffTimeout, [&](std::string_view line) {
-                                   const std::string_view colour = coloured ? colour_of(line) : "";
-                                   std::cout << colour << line << (colour.empty() ? "\n" : "\033[0m\n");
-                                   return true;
-                                 });
-  if (end.how != ChildEnd::How::exited || end.code > 1) throw Error(cat("diff failed", end.last_words()));
-  if (end.code == 0)
-    std::cout << "no line differs: " << after.name << " changes this: " << after.changes << "\n";
+  bool differ = false;
+  if (!of.built_in() && started_by(before) != started_by(after)) {
+    print("- " + started_by(before), coloured);
+    print("+ " + started_by(after), coloured);
+    differ = true;
+  }
+  if (of.built_in() || (!before.shown.empty() && !after.shown.empty())) {
+    const ChildEnd end = run_child({"diff", "--unified", "--label", before.name, "--label", after.name,
+                                    source_of(before, of), source_of(after, of)},
+                                   Channel::out, kDiffTimeout, [&](std::string_view line) {
+                                     print(line, coloured);
+                                     return true;
+                                   });
+    if (end.how != ChildEnd::How::exited || end.code > 1) throw Error(cat("diff failed", end.last_words()));
+    differ |= end.code == 1;
+  }
+  if (!differ) std::cout << "no line differs: " << after.name << " changes this: " << after.changes << "\n";
 }
 
 /// What was measured: the file asked for, else the latest one here, if there is any.

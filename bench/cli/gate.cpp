@@ -71,9 +71,13 @@ struct Contender {
 
 /// A build's bin/, or where a ladder file lies.
 Contender contender(const std::string& place, const std::string& ladder_file) {
+  if (fs::path(ladder_file).is_absolute())
+    throw InputError(
+        cat("--ladder ", ladder_file, ": BASE and NEW have one each, so name it as both have it"));
   if (!ladder_file.empty()) return {place, load_ladder(fs::path(place) / ladder_file)};
   if (fs::is_regular_file(place)) return {place, load_ladder(place)};
-  if (!fs::is_directory(place)) throw InputError(cat(place, " is no folder: name a build's bin/"));
+  if (!fs::is_directory(place))
+    throw InputError(cat(place, " is not there: name a build's bin/, or a ladder file"));
   return {place, ladder()};
 }
 
@@ -104,11 +108,14 @@ std::vector<Rung> common_rungs(const GateOptions& options, const Contender& base
 }
 
 /// Of the build in `folder`. Whose sources it was made of only the running build's own folder tells.
-Json context_of(const std::string& folder, const DeviceProbe& probe) {
+Json context_of(const Contender& contender, const DeviceProbe& probe) {
   Json context = machine_context(probe);
   std::error_code none;
-  if (!fs::equivalent(folder, bin_dir(), none)) context["commit"] = "";
-  context["bin_dir"] = folder;
+  if (!contender.ladder.built_in())
+    context["commit"] = commit_of(contender.ladder);
+  else if (!fs::equivalent(contender.place, bin_dir(), none))
+    context["commit"] = "";
+  context["bin_dir"] = contender.place;
   return context;
 }
 
@@ -239,6 +246,10 @@ int gate(GateOptions& options) {
 
   Side base = side_of(options, base_contender, rungs, probe, nullptr);
   Side next = side_of(options, next_contender, rungs, probe, &base.plan);
+  if (base.plan.settings.model != next.plan.settings.model)
+    throw Error(cat("not comparable: BASE trains ", *base.plan.settings.model, ", NEW ",
+                    *next.plan.settings.model, ": the two ladders have other names or models"),
+                kExitNotComparable);
   const ResultsFolder folder(options.results);
   const InterruptGuard guard;
   const auto start = std::chrono::steady_clock::now();
@@ -246,16 +257,16 @@ int gate(GateOptions& options) {
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
     return max_time && spent.count() > *max_time;
   };
-  const Limits limits = options.verdict.limits(context_of(options.base, probe), base.plan.json());
+  const Limits limits = options.verdict.limits(context_of(base_contender, probe), base.plan.json());
   Comparison comparison;
   std::optional<Interrupted> interrupted;
   for (int64_t time = 1; time <= options.repeat; ++time) {
     const std::string place = options.repeat == 1 ? folder.path() : cat(folder.path(), "/", time);
-    for (auto [side, bin, name] :
-         {std::tuple(&base, options.base, "base"), std::tuple(&next, options.next, "new")}) {
+    for (auto [side, from, name] :
+         {std::tuple(&base, &base_contender, "base"), std::tuple(&next, &next_contender, "new")}) {
       side->results = {};
       side->plan.settings.cache = own_cache(options, place, name);
-      side->results.context = context_of(bin, probe);
+      side->results.context = context_of(*from, probe);
       side->results.plan = side->plan.json();
       side->results.complete = true;
       side->file = std::make_unique<ResultsFile>(cat(place, "/", name, ".json"), side->results.context,
@@ -280,6 +291,8 @@ int gate(GateOptions& options) {
     }
   }
   if (options.repeat > 1) comparison.notes.push_back(tally(comparison.rows));
+  if (base_contender.ladder.workload != next_contender.ladder.workload)
+    comparison.notes.emplace_back("NEW's ladder has another workload: both were measured on BASE's.");
   comparison.notes.push_back(cat("The runs are kept in ", folder.path(), "."));
   comparison.base = cat(options.base, ", ", comparison.base);
   comparison.next = cat(options.next, ", ", comparison.next);

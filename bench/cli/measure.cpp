@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "bench/base/text.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/plan/placeholders.h"
 #include "bench/plan/presets.h"
 #include "bench/report/ablation.h"
@@ -44,6 +45,22 @@ bool anyone_takes(const Plan& plan, const std::string& placeholder) {
   return std::ranges::any_of(plan.programs, [&](const Program& program) {
     return program.ours() || uses(program.command, "arguments") || uses(program.command, placeholder);
   });
+}
+
+/// Throws InputError where a program trains another model than the rows beside it would say.
+void check_models(const Plan& plan) {
+  const std::string& model = *plan.settings.model;
+  const auto& known = Config::names();
+  for (const Program& program : plan.programs) {
+    const bool takes_it = program.ours() || program.model.empty();
+    if (takes_it && std::ranges::find(known, model) == known.end() && program.ours())
+      throw InputError(cat(program.variant, " trains GPT-2, ", plan.ladder.name, " trains ", model,
+                           ": if it is one of ", join(known, ", "),
+                           ", name it as \"model\" of its workload or by --model"));
+    if (!takes_it && program.model != model && !plan.model_given)
+      throw InputError(cat(program.variant, " trains ", program.model, ", the others ", model,
+                           ": if they are the same, name it as \"model\" of its workload, or by --model"));
+  }
 }
 
 /// Throws InputError for an option that no command of the ladder is told.
@@ -245,11 +262,17 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   if (one_batch && plan.ablate.is_null())  // an ablation of the batch looks for its own
     for (Program& program : plan.programs) program.batch = BatchSize::usual;
   plan.settings = options.rung;
-  plan.settings.model = options.rung.model.value_or(
-      usual.model.value_or(anyone_takes(plan, "model") ? preset.model : plan.ladder.name));
+  plan.model_given = options.rung.model.has_value();
+  const bool takes_model =
+      plan.ladder.built_in() || std::ranges::any_of(plan.ladder.rungs, [](const Rung& rung) {
+        return uses(rung.command, "model") || uses(rung.command, "arguments");
+      });
+  plan.settings.model =
+      options.rung.model.value_or(usual.model.value_or(takes_model ? preset.model : plan.ladder.name));
   plan.settings.seq = options.rung.seq.value_or(usual.seq.value_or(preset.seq));
   plan.settings.steps = options.steps.value_or(usual.steps.value_or(preset.steps));
   check_used(plan, options.rung);
+  check_models(plan);
   if (options.until_loss) {
     if (options.steps)
       throw InputError("--until-loss decides how many steps there are; --max-steps bounds them");
@@ -294,7 +317,11 @@ int measure(const MeasureOptions& options, Plan plan) {
     std::cerr << "stepladder: clocks, power and temperature stay unknown: "
               << printable(probe.telemetry["missing"].get<std::string>(), 300) << std::endl;
   const InterruptGuard guard;
-  const Json context = machine_context(probe);
+  Json context = machine_context(probe);
+  if (!plan.ladder.built_in()) {  // what is measured is of that commit
+    context["stepladder_commit"] = context["commit"];
+    context["commit"] = commit_of(plan.ladder);
+  }
   ResultsFile file(options.out, context, plan.json(), existing, results_file_json);
   if (const std::string busy = busy_note(context); !busy.empty())
     std::cerr << "stepladder: " << busy << std::endl;

@@ -25,8 +25,34 @@ constexpr MathMode kMathModes[] = {MathMode::fp32, MathMode::tf32, MathMode::hal
 MathMode math_mode(const std::string& name) {
   for (MathMode mode : kMathModes)
     if (name == name_of(mode)) return mode;
-  throw InputError(cat("unknown math ", Json(name).dump()));
+  throw InputError(cat("unknown math ", Json(name).dump(), ": fp32, tf32, half or fp8"));
 }
+
+/// A field of a row; nothing where it is missing or null. Throws InputError naming it where it is of another
+/// type.
+template <class T>
+std::optional<T> field_if(const Json& row, const char* key, const char* kind) {
+  const auto found = row.find(key);
+  if (found == row.end() || found->is_null()) return std::nullopt;
+  try {
+    return found->get<T>();
+  } catch (const Json::exception&) {
+    throw InputError(cat(key, " is not ", kind));
+  }
+}
+
+template <class T>
+T field_at(const Json& row, const char* key, const char* kind) {
+  if (const auto value = field_if<T>(row, key, kind)) return *value;
+  throw InputError(cat(key, " is missing: ", kind));
+}
+
+std::optional<std::string> text_if(const Json& row, const char* key) {
+  return field_if<std::string>(row, key, "a text");
+}
+
+using Words = std::vector<std::string>;
+constexpr const char* kWords = "a list of texts, a word each";
 
 /// A whole number; `fallback` where there is none.
 int64_t count_at(const Json& row, const char* key, int64_t fallback) {
@@ -122,45 +148,58 @@ Rung rung_from(const Json& row, bool ours) {
   if (!row.is_object()) throw InputError("it is no object");
   check_keys(row, ours ? kOurKeys : kFileKeys);
   Rung rung;
-  row.at("name").get_to(rung.name);
+  rung.name = field_at<std::string>(row, "name", "a text");
   check_name(rung.name);
-  rung.trainer = row.value("trainer", rung.name);
-  rung.group = row.value("group", "");
-  if (row.contains("parent") && !row["parent"].is_null()) row["parent"].get_to(rung.parent);
-  row.at("changes").get_to(rung.changes);
+  rung.trainer = text_if(row, "trainer").value_or(rung.name);
+  rung.group = text_if(row, "group").value_or("");
+  rung.parent = text_if(row, "parent").value_or("");
+  rung.changes = field_at<std::string>(row, "changes", "a text");
   if (row.contains("requires")) {
+    if (!row["requires"].is_object()) throw InputError("requires is not an object");
     check_keys(row["requires"], {"compute_capability", "devices"});
     rung.compute_capability = static_cast<int>(count_at(row["requires"], "compute_capability", 0));
     rung.devices = static_cast<int>(count_at(row["requires"], "devices", 1));
   }
-  if (row.contains("math")) rung.math = math_mode(row["math"]);
-  rung.tolerance = std::numeric_limits<double>::infinity();
-  if (row.contains("tolerance") && !row["tolerance"].is_null()) row["tolerance"].get_to(rung.tolerance);
+  if (const auto math = text_if(row, "math")) rung.math = math_mode(*math);
+  rung.tolerance =
+      field_if<double>(row, "tolerance", "a number").value_or(std::numeric_limits<double>::infinity());
   if (!(rung.tolerance >= 0.0)) throw InputError("its tolerance is negative");
   rung.diff_budget = static_cast<int>(count_at(row, "diff_budget", 0));
-  if (row.value("batch", "") == "largest") rung.batch = BatchSize::largest;
-  rung.beside = row.value("beside", false);
-  rung.sharded = row.value("sharded", false);
-  rung.needs = row.value("needs", "");
-  rung.subsumed_by = row.value("subsumed_by", "");
+  if (const auto batch = text_if(row, "batch")) {
+    if (*batch != "largest") throw InputError(cat("batch is not \"largest\" but ", Json(*batch).dump()));
+    rung.batch = BatchSize::largest;
+  }
+  rung.beside = field_if<bool>(row, "beside", "true or false").value_or(false);
+  rung.sharded = field_if<bool>(row, "sharded", "true or false").value_or(false);
+  rung.needs = text_if(row, "needs").value_or("");
+  rung.subsumed_by = text_if(row, "subsumed_by").value_or("");
   if (ours) return rung;
-  row.at("command").get_to(rung.command);
-  if (rung.command.empty()) throw InputError("its command is empty");
-  if (row.contains("environment"))
-    for (const auto& [name, value] : row["environment"].items())
-      rung.environment.push_back(cat(name, "=", value.get<std::string>()));
-  rung.shown = row.value("source", "");
-  if (row.contains("sources")) row["sources"].get_to(rung.sources);
+  rung.command = field_at<Words>(row, "command", kWords);
+  if (rung.command.empty()) throw InputError("command is empty");
+  for (const auto& [name, value] :
+       field_if<std::map<std::string, std::string>>(row, "environment", "an object of texts")
+           .value_or(std::map<std::string, std::string>())) {
+    if (name.empty() || name.find('=') != std::string::npos)
+      throw InputError(cat("environment: '", printable(name, 60), "' is no name of a variable"));
+    rung.environment.push_back(cat(name, "=", value));
+  }
+  rung.shown = text_if(row, "source").value_or("");
+  rung.sources = field_if<Words>(row, "sources", kWords).value_or(Words());
   if (!rung.shown.empty()) rung.sources.insert(rung.sources.begin(), rung.shown);
-  if (row.contains("version")) row["version"].get_to(rung.version);
+  rung.version = field_if<Words>(row, "version", kWords).value_or(Words());
+  for (const Words* words : {&rung.command, &rung.environment, &rung.version})
+    for (const std::string& word : *words)
+      if (word.find('\0') != std::string::npos) throw InputError("a word with a NUL in it");
   return rung;
 }
 
 Workload workload_from(const Json& json) {
+  if (!json.is_object()) throw InputError("it is no object");
   check_keys(json, {"model", "batch", "seq", "steps", "warmup", "rounds"});
   Workload workload;
-  if (json.contains("model")) json["model"].get_to(workload.model.emplace());
-  if (json.contains("batch")) json["batch"].get_to(workload.batch);
+  workload.model = text_if(json, "model");
+  workload.batch = field_if<std::vector<int64_t>>(json, "batch", "a list of whole numbers")
+                       .value_or(std::vector<int64_t>());
   workload.seq = count_if(json, "seq");
   workload.steps = count_if(json, "steps");
   workload.warmup = count_if(json, "warmup");
@@ -188,9 +227,12 @@ Ladder ladder_from(const Json& table, const std::string& folder) {
   in("ladder", [&] {
     if (!table.is_object()) throw InputError("it is no object");
     check_keys(table, {"name", "workload", "rungs"});
-    if (!ladder.built_in()) table.at("name").get_to(ladder.name);
+    if (!ladder.built_in()) ladder.name = field_at<std::string>(table, "name", "a text");
     check_name(ladder.name);
-    if (!table.at("rungs").is_array() || table["rungs"].empty()) throw InputError("it has no rungs");
+    if (ladder.name == "without" || ladder.name == "only")
+      throw InputError(cat("'", ladder.name, "' is what ablations are called: take another name"));
+    if (!table.contains("rungs") || !table["rungs"].is_array() || table["rungs"].empty())
+      throw InputError("it has no rungs");
   });
   if (table.contains("workload")) in("workload", [&] { ladder.workload = workload_from(table["workload"]); });
   for (const Json& row : table["rungs"])

@@ -43,8 +43,10 @@ struct Rung {
   std::vector<std::string> command;
   std::vector<std::string> environment;  // "NAME=value"
   std::string shown;                     // the file that `stepladder diff` shows; "" for none
-  std::vector<std::string> sources;      // files that it is made of, `shown` among them: a change is noticed
-  std::vector<std::string> version;      // a command whose answer is part of what it is made of
+  /// Files that it is made of, `shown` among them: a change is noticed. Of a file's ladder also those that
+  /// its command names.
+  std::vector<std::string> sources;
+  std::vector<std::string> version;  // a command whose answer is part of what it is made of
 
   /// Whether its source is merged out of the tuned rung, and alone into the first. Not those that differ by
   /// their batch or their devices.
@@ -62,6 +64,8 @@ struct Workload {
   std::optional<std::string> model;
   std::vector<int64_t> batch;
   std::optional<int64_t> seq, steps, warmup, rounds;
+
+  bool operator==(const Workload&) const = default;
 };
 
 struct Ladder {

@@ -1,23 +1,31 @@
 #include "bench/plan/ladder_file.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "bench/base/text.h"
 #include "bench/plan/placeholders.h"
 #include "bench/results/file.h"
+#include "bench/run/child.h"
 
 namespace stepladder {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// Throws InputError for a placeholder that is none, and a source that is not there.
-void check_rung(const Rung& rung, const std::string& folder) {
+/// Adds the files that its command names to its sources. Throws InputError for a placeholder that is none,
+/// and a source that is not there.
+void complete(Rung& rung, const std::string& folder) {
   for (const auto* words : {&rung.command, &rung.environment, &rung.version})
     for (const std::string& word : *words) check_placeholders(word);
   for (const std::string& source : rung.sources)
     if (!fs::is_regular_file(fs::path(folder) / source))
       throw InputError(cat("its source ", printable(source, 200), " is no file in ", folder));
+  std::error_code none;
+  for (const std::string& word : rung.command)
+    if (std::ranges::find(rung.sources, word) == rung.sources.end() &&
+        fs::is_regular_file(fs::path(folder) / word, none))
+      rung.sources.push_back(word);
 }
 
 }  // namespace
@@ -26,9 +34,9 @@ Ladder load_ladder(const std::string& path) {
   try {
     const fs::path file = fs::is_directory(path) ? fs::path(path) / "ladder.json" : fs::path(path);
     Ladder ladder = ladder_from(load_json(file), fs::absolute(file).parent_path().lexically_normal());
-    for (const Rung& rung : ladder.rungs) {
+    for (Rung& rung : ladder.rungs) {
       try {
-        check_rung(rung, ladder.folder);
+        complete(rung, ladder.folder);
       } catch (const InputError& e) {
         throw InputError(cat(rung.name, ": ", e.what()));
       }
@@ -44,6 +52,12 @@ Ladder load_ladder(const std::string& path) {
 
 Ladder ladder_at(const std::string& path) {
   return path.empty() ? ladder() : load_ladder(path);
+}
+
+std::string commit_of(const Ladder& ladder) {
+  return output_of({"git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"}, 10.0,
+                   ladder.folder)
+      .value_or("");
 }
 
 Ladder ladder_of(const Results& results) {

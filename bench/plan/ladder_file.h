@@ -11,6 +11,9 @@ namespace stepladder {
 Ladder load_ladder(const std::string& path);
 /// The same; ours for "".
 Ladder ladder_at(const std::string& path);
+/// The commit that a ladder file's folder is at, with "-dirty" where tracked files differ; "" where that is
+/// no checkout.
+std::string commit_of(const Ladder& ladder);
 /// What results were measured on, as they tell it; ours where they tell nothing.
 Ladder ladder_of(const Results& results);
 

@@ -128,7 +128,7 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo
   RungSettings s = plan.settings;
   if (!run.program.ours())  // which runs in a folder of its own
     for (std::string* path : {&s.data, &s.val_data, &s.vocab})
-      if (!path->empty()) *path = std::filesystem::absolute(*path);
+      if (!path->empty()) *path = std::filesystem::absolute(from_source_dir(*path));
   RunRequest request;
   request.program = run.program;
   request.source_hash = plan.source_hashes.at(run.program.variant);

@@ -69,6 +69,8 @@ Program program_of(const Rung& rung, const Ladder& of, bool is_peer, const Value
     program.devices = rung.devices;
     program.folder = of.folder;
     program.sources = rung.sources;
+    if (!uses(rung.command, "model") && !uses(rung.command, "arguments"))
+      program.model = of.workload.model.value_or(of.name);
     for (auto [from, to] :
          {std::pair(&rung.command, &program.command), std::pair(&rung.environment, &program.environment),
           std::pair(&rung.version, &program.version)})

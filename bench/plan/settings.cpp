@@ -11,13 +11,12 @@ namespace {
 
 constexpr int64_t kUsualBatch = 4;
 
-/// A file that comes with the project, for a run outside its folder; any other path as it is.
+}  // namespace
+
 std::string from_source_dir(const std::string& path) {
   const auto shipped = std::filesystem::path(STEPLADDER_SOURCE_DIR) / path;
   return !std::filesystem::exists(path) && std::filesystem::exists(shipped) ? shipped.string() : path;
 }
-
-}  // namespace
 
 std::vector<Option> RungSettings::options() {
   // Upper limits keep every tensor's byte count within int64.

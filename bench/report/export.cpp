@@ -100,8 +100,8 @@ std::string csv(const Results& results) {
         cells.push_back(number_text(value));
       for (const auto& value : {s.mfu_nanogpt, s.mfu_llmc, run.steps.back().loss, s.val_loss})
         cells.push_back(number(value));
-      for (int64_t bytes : {s.memory.live_peak, s.memory.reserved_peak, s.memory.process_peak})
-        cells.push_back(std::to_string(bytes));
+      for (int64_t bytes : {s.memory.live_peak, s.memory.reserved_peak, s.memory.process_peak})  // 0: unknown
+        cells.push_back(bytes > 0 ? std::to_string(bytes) : "");
       for (const auto& flag : {s.throttled, s.shared})
         cells.emplace_back(!flag ? "" : *flag ? "true" : "false");
       for (const auto& value : {s.cycles, s.joules}) cells.push_back(number(value));

@@ -367,7 +367,8 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
       "nanoGPT's formula / llm.c's. Memory: arena / whole process.");
   if (!peers_of(variants).empty())
     note(
-        "Peers: x PyTorch and the like are how many times faster the rung is than the peer in the same round. "
+        "Peers: x PyTorch and the like are how many times faster the rung is than the peer in the same "
+        "round. "
         "They start from weights of their own, so their losses are not compared. Their memory is what they "
         "report: allocated at most / whole process.");
   const Json device = results.context.value("device", Json::object());
@@ -393,6 +394,12 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
   for (const ResultRow& v : variants) {
     if (!v.numbers) continue;
     if (v.disturbed_rounds > 0) warn(disturbed_note(v));
+    constexpr double kLittle = 0.5;
+    if (const auto& covered = v.runs.begin()->second->summary->covered; covered && *covered < kLittle)
+      warn(cat(
+          v.variant, ", ", v.workload, ": its steps fill ", fixed(*covered * 100, 1),
+          " % of the time from the first to the last: is step_ms in milliseconds, does it cover the whole "
+          "step?"));
     if (is_ablation(v.variant)) continue;
     if (const auto& compile = v.numbers->compile)
       note(cat(v.variant, ", ", v.workload, ": ", fixed(compile->search_ms, 0), " ms of search (",
@@ -576,10 +583,13 @@ std::string comparison(const Results& results, const std::string& before, const 
       const auto gain = speedup(b.runs, a.runs);
       if (!gain) continue;
       const int64_t more = a.numbers->memory.live_peak - b.numbers->memory.live_peak;
-      text += cat("\n", after, " runs at ", ratio(*gain, 2), " times the speed of ", before, " on ",
-                  a.workload, ", with ",
-                  more == 0 ? "the same" : cat(bytes_text(std::abs(more)), more > 0 ? " more" : " less"),
-                  " live memory.\n");
+      text +=
+          cat("\n", after, " runs at ", ratio(*gain, 2), " times the speed of ", before, " on ", a.workload);
+      if (a.numbers->memory.live_peak > 0 && b.numbers->memory.live_peak > 0)
+        text += cat(", with ",
+                    more == 0 ? "the same" : cat(bytes_text(std::abs(more)), more > 0 ? " more" : " less"),
+                    " live memory");
+      text += ".\n";
     }
   }
   return text;

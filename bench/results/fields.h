@@ -61,7 +61,7 @@ void fields(Archive& a, Any<Summary> auto& x) {
   a.if_any("compile", x.compile);
   a.if_any("skipped_steps", x.skipped_steps);
   a.if_any("to_loss", x.to_loss);
-  STEPLADDER_EACH(STEPLADDER_ADDED, throttled_steps, throttled, shared)
+  STEPLADDER_EACH(STEPLADDER_ADDED, throttled_steps, throttled, shared, covered)
 }
 
 template <class Archive>

@@ -101,6 +101,10 @@ struct Summary {
   std::optional<bool> throttled;
   std::optional<ToLoss> to_loss;  // of a run until a loss
   std::optional<bool> shared;     // whether another process used the device meanwhile
+  /// Of a ladder file's trainer: of the time from the first step to the last, as they were told, the share
+  /// that lies within steps. Little of it is a step that doesn't cover its work, or whose time isn't
+  /// milliseconds.
+  std::optional<double> covered;
 };
 
 /// "gpt2 B=16 T=1024", and on several devices, B being of each, "gpt2 B=16 T=1024 on 4 devices": runs of one
@@ -138,7 +142,8 @@ struct Run {
   std::vector<Evaluation> evaluations;
   std::optional<Summary> summary;  // none where the run ended before its end
   double wall_ms = 0.0;            // from starting its process to its end
-  Json profile;                    // of a traced run; not part of a results file
+  Json profile;                    // of a traced run; not part of a results file, nor is
+  std::string stderr_tail;         // what it said last
 
   std::string workload() const { return workload_of(config); }
   bool throttled() const { return summary && summary->throttled.value_or(false); }

@@ -249,7 +249,7 @@ class Member {
     failure_.write.close();
     int error = 0;
     if (::read(failure_.read.get(), &error, sizeof error) == sizeof error)
-      throw Error(cat("cannot start ", process.command.front(), ": ", std::strerror(error)));
+      throw CannotStart(cat("cannot start ", process.command.front(), ": ", std::strerror(error)));
     ::fcntl(errors_.read.get(), F_SETFL, O_NONBLOCK);
   }
 
@@ -348,8 +348,8 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
   JobEnd job_end;
   std::optional<ChildEnd::How> how;  // that this process ended the job
   const Member* culprit = nullptr;
-  Clock::time_point kill_at = Clock::time_point::max();
-  bool stopping = false, killed = false, interrupted = false;
+  Clock::time_point kill_at = Clock::time_point::max(), linger_until = Clock::time_point::max();
+  bool stopping = false, killed = false, interrupted = false, lingered = false;
   const auto stop = [&] {
     if (stopping) return;
     stopping = true;
@@ -402,6 +402,9 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
     }
     if (std::none_of(members.begin(), members.end(), [](const Member& m) { return m.running; })) break;
     if (interrupted_by != 0) interrupted = true, stop();
+    if (linger_until == Clock::time_point::max() && job.finished && job.finished())
+      linger_until = in_seconds(kLingering);
+    if (Clock::now() >= linger_until && !stopping) lingered = true, stop();
     if (Clock::now() >= deadline) stop_as(ChildEnd::How::timed_out);
     if (!killed && Clock::now() >= kill_at) {
       killed = true;
@@ -410,7 +413,8 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
     std::vector<pollfd> fds = {{wake_pipe().read.get(), POLLIN, 0}};
     for (const Stream& stream : streams) fds.push_back({stream.pipe.read.get(), POLLIN, 0});
     for (const Member& member : members) fds.push_back({member.errors(), POLLIN, 0});
-    ::poll(fds.data(), fds.size(), killed ? -1 : milliseconds_until(stopping ? kill_at : deadline));
+    ::poll(fds.data(), fds.size(),
+           killed ? -1 : milliseconds_until(stopping ? kill_at : std::min(deadline, linger_until)));
     drain(wake_pipe().read.get(), wake);
     wake.clear();
   }
@@ -423,6 +427,7 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
     if (&members[i] == culprit) job_end.process = i;
   job_end.end = std::move(members[job_end.process].end);
   if (how) job_end.end.how = *how;
+  if (lingered) job_end.end = {ChildEnd::How::exited, 0, job_end.end.stderr_tail};
   return job_end;
 }
 

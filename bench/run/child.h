@@ -34,6 +34,11 @@ class Interrupted : public Error {
   int signal;
 };
 
+/// A command that isn't there, or may not be run.
+class CannotStart : public Error {
+  using Error::Error;
+};
+
 /// Throws Interrupted when a signal that an InterruptGuard caught has come.
 void check_interrupted();
 
@@ -55,7 +60,7 @@ enum class Channel : int { out = 1, events = 3 };
 /// and the streams not listened to at /dev/null, and hands each line that it writes on `channel` to
 /// `on_line`, which returns false to have it killed (`refused`). What it throws ends the child too. The whole
 /// group is killed after `timeout_s`, on an interrupt, and when the child ends; the child dies with this
-/// process, however that ends. Throws Error when the command cannot be started.
+/// process, however that ends. Throws CannotStart.
 ChildEnd run_child(const std::vector<std::string>& command, Channel channel, double timeout_s,
                    const std::function<bool(std::string_view line)>& on_line);
 
@@ -73,7 +78,11 @@ struct Job {
   bool launcher = false;  // its one process is one, even for one rank
   /// Between SIGTERM, which lets a launcher clean up, and SIGKILL. With 0, SIGKILL is all.
   double grace_s = 0.0;
+  /// Whether it has said all that it was started for. It may then take kLingering to end; what is left is
+  /// killed, and it counts as having exited with 0.
+  std::function<bool()> finished = {};
 };
+inline constexpr double kLingering = 10.0;  // seconds
 
 /// How a job ended: the process that failed first, or 0 where none did.
 struct JobEnd {

@@ -40,8 +40,8 @@ const std::string& version_of(const Program& program) {
   if (found != known.end()) return found->second;
   const auto answer = output_of(program.version, kLimit, program.folder);
   if (!answer)
-    throw InputError(
-        cat("cannot run ", join(program.version, " "), ": --python names a Python 3.11 or newer"));
+    throw InputError(cat(program.variant, ": its version command, ", join(program.version, " "),
+                         ", gives no answer: try it by itself; --python names another Python"));
   return known[program.version] = *answer;
 }
 

@@ -148,6 +148,7 @@ class Report {
   std::optional<int64_t> exit_status;  // as a shell has it: 128 + n for signal n
   std::string host, device;
   std::optional<EnergyMeter> energy;
+  double from_first_ms = 0.0;  // to the last step, as they were told
 
  private:
   static std::optional<double> number_if(const Event& event, const char* key) {
@@ -234,7 +235,15 @@ class Report {
     if (energy) step.energy_j = energy->after_step(is_due(step.step + 1));
     if (first_ && !event.contains("loss"))
       throw BadReport(cat("step ", step.step, " without its loss, which is null where it is not finite"));
+    if (request_.until_loss && request_.eval_every > 0 && step.step > 2 * request_.eval_every &&
+        run_.evaluations.empty() && first_)
+      throw BadReport(cat("no validation loss came in ", step.step,
+                          " steps, where --until-loss waits for one: ",
+                          "an eval event, of the Python module run.evaluated()"));
     run_.steps.push_back(as_measured(step));
+    const auto now = std::chrono::steady_clock::now();
+    if (step.step == 0) first_step_ = now;
+    from_first_ms = std::chrono::duration<double, std::milli>(now - first_step_).count();
     if (first_) on_step_(step);
   }
 
@@ -276,6 +285,7 @@ class Report {
   const int64_t rank_;
   const bool first_;  // rank 0, which is on the device that is sampled and is heard of
   const std::chrono::steady_clock::time_point created_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point first_step_;
   Telemetry* telemetry_ = nullptr;
   const std::function<void(const Step&)>& on_step_;
 };
@@ -389,6 +399,8 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
                        .seconds = std::accumulate(ms.begin(), ms.end(), 0.0) * 1e-3,
                        .tokens = tokens * static_cast<double>(ms.size()),
                        .joules = {}};
+  if (!request.program.ours() && run.steps.size() > 1 && report.from_first_ms > 0.0)
+    summary.covered = std::min(1.0, std::accumulate(ms.begin() + 1, ms.end(), 0.0) / report.from_first_ms);
   const std::string model = run.config.at("model");
   if (const auto& models = Config::names(); std::ranges::find(models, model) == models.end()) return summary;
   Config config = Config::named(model);
@@ -533,7 +545,10 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
       if (reports[from].exit_status) exits.push_back(from);
       return true;
     };
-    JobEnd job_end = run_job(job_of(request), Channel::events, request.timeout_s, on_line);
+    Job job = job_of(request);
+    job.finished = [&] { return std::ranges::all_of(reports, [](const Report& r) { return r.ended; }); };
+    JobEnd job_end = run_job(job, Channel::events, request.timeout_s, on_line);
+    run.stderr_tail = job_end.end.stderr_tail;
     ChildEnd end;
     std::tie(rank, end) = blamed(std::move(job_end), reports, exits);
     verdict = judge(end, reports[rank], parts[rank], request, rank);
@@ -551,6 +566,12 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   } catch (const BadReport& e) {
     run = parts[0];
     verdict = {Status::crash, e.what()};
+  } catch (const CannotStart& e) {
+    if (request.program.ours()) throw;
+    const bool words = request.command.size() == 1 && request.command[0].find(' ') != std::string::npos;
+    verdict = {Status::crash,
+               cat(e.what(), words ? "; its command is a list, a word each"
+                                   : "; --python names another Python, PATH is searched for others")};
   } catch (const std::logic_error& e) {
     verdict = {Status::crash, e.what()};
   }

@@ -68,7 +68,10 @@ Table table_of(const Comparison& comparison) {
       return quantity ? "+" + fixed(quantity->limit * 100, 2) : kNone;
     });
   }
-  add("live GiB, both", [](const Numbers& n) { return cat(gib(n.base_bytes), " / ", gib(n.new_bytes)); });
+  add("live GiB, both", [](const Numbers& n) {
+    const auto known = [](int64_t bytes) { return bytes > 0 ? gib(bytes) : kNone; };
+    return cat(known(n.base_bytes), " / ", known(n.new_bytes));
+  });
   columns.add_text("verdict", [](const Row& row) {
     return cat(name_of(row.judgement), row.reason.empty() ? "" : ": " + row.reason);
   });
