@@ -214,8 +214,13 @@ with run.step() as step:
             self.assertEqual((line.count(b"\n"), line[-1:]), (1, b"\n"))
         self.assertLess(len(lines[2]), 4096)
 
+    def test_a_second_start_is_refused(self):
+        code, errors, _ = self.run_script("stepladder.start(batch=1, seq=1)\nstepladder.start(batch=1, seq=1)")
+        self.assertEqual(code, 1)
+        self.assertIn("second", errors)
+
     def test_what_has_no_batch_is_refused(self):
-        for batch, seq, word in ((0, 8, "batch=0"), (8, -1, "seq=-1"), (1.5, 8, "float")):
+        for batch, seq, word in ((0, 8, "batch=0"), (8, -1, "seq=-1"), (1.5, 8, "batch=1.5"), ("'4'", 8, "batch='4'")):
             code, errors, events = self.run_script(f"stepladder.start(batch={batch}, seq={seq})")
             self.assertEqual((code, events), (1, []))
             self.assertIn(word, errors)

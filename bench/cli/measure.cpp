@@ -51,13 +51,13 @@ bool anyone_takes(const Plan& plan, const std::string& placeholder) {
 void check_models(const Plan& plan) {
   const std::string& model = *plan.settings.model;
   const auto& known = Config::names();
+  const bool unknown = !plan.ladder.built_in() && std::ranges::find(known, model) == known.end();
   for (const Program& program : plan.programs) {
-    const bool takes_it = program.ours() || program.model.empty();
-    if (takes_it && std::ranges::find(known, model) == known.end() && program.ours())
+    if (program.ours() && unknown)
       throw InputError(cat(program.variant, " trains GPT-2, ", plan.ladder.name, " trains ", model,
-                           ": if it is one of ", join(known, ", "),
-                           ", name it as \"model\" of its workload or by --model"));
-    if (!takes_it && program.model != model && !plan.model_given)
+                           ": if that is one of ", join(known, ", "),
+                           ", name it as \"model\" of its workload, or by --model"));
+    if (!program.model.empty() && program.model != model && !plan.model_given)
       throw InputError(cat(program.variant, " trains ", program.model, ", the others ", model,
                            ": if they are the same, name it as \"model\" of its workload, or by --model"));
   }
