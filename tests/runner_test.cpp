@@ -135,8 +135,8 @@ TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
     return cat("uj=$((${uj:-0} + ", joules, "000000)); echo $uj >", counter, "; ");
   };
   fake_.before_step =
-      cat("if [ $i = 3 ]; then sleep 0.3; ", use(1000), "say '{\"event\":\"eval\",\"step\":3,\"val_loss\":9}'; ",
-          "sleep 0.2; fi; ", use(1), "sleep 0.12");
+      cat("if [ $i = 3 ]; then sleep 0.3; ", use(1000),
+          "say '{\"event\":\"eval\",\"step\":3,\"val_loss\":9}'; ", "sleep 0.2; fi; ", use(1), "sleep 0.12");
   const stepladder::Run run = measure();
   ::unsetenv("STEPLADDER_RAPL");
   ASSERT_EQ(run.status, Status::ok) << run.reason;

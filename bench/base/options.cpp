@@ -159,11 +159,9 @@ void add(CLI::App& app, const Command& command) {
             else
               added->group(option.group)->default_str(option.text());
             if constexpr (!kList<T>) added->take_last();
+            const auto problem_here = commas ? problem_of_items : problem<T>;
             added->check(CLI::Validator(
-                [option, commas](std::string& text) {
-                  return commas ? problem_of_items(option, text) : problem<T>(option, text);
-                },
-                ""));
+                [option, problem_here](std::string& text) { return problem_here(option, text); }, ""));
           }
         },
         option.value);

@@ -76,13 +76,13 @@ struct Ladder {
 
   bool built_in() const { return folder.empty(); }
   /// By "02", "tf32" or "02_tf32". Throws InputError with the nearest name for an unknown one.
-  const Rung& find(const std::string& name) const;
+  const Rung& find(const std::string& asked) const;
   /// Null for one that it does not list.
-  const Rung* listed(const std::string& name) const;
+  const Rung* listed(const std::string& asked) const;
   /// Place in the ladder; past its end for a rung that it does not list.
-  size_t height(const std::string& name) const;
+  size_t height(const std::string& asked) const;
   /// The rungs below one, nearest first; none for one that it does not list.
-  std::vector<std::string> ancestors(const std::string& name) const;
+  std::vector<std::string> ancestors(const std::string& asked) const;
   /// The rungs named, ranges ("00-03") among them, or all of them, in the ladder's order. Throws InputError
   /// for an unknown one.
   std::vector<Rung> chosen(const std::vector<std::string>& names) const;
