@@ -223,6 +223,22 @@ TEST_F(OwnTrainer, OfALadderFileThatIsWrongIsRefusedByName) {
   EXPECT_TRUE(says(outcome.err, {"nowhere.json"}));
 }
 
+TEST_F(OwnTrainer, ResultsWithALadderThatMakesNoSenseAreRefusedByName) {
+  ASSERT_EQ(run("--rounds 1").code, 0);
+  Json file = json();
+  for (const Json& ladder : {Json(7), Json::object(), Json({{"name", "x"}, {"rungs", {7}}})}) {
+    file["plan"]["ladder"] = ladder;
+    write_file(folder_ / "bad.json", file.dump());
+    for (const char* command :
+         {"report bad.json", "compare r.json bad.json", "plan-run bad.json --tokens 1e9",
+          "diff 00 01 --ladder own/ladder.json --results bad.json"}) {
+      const Outcome outcome = stepladder(command);
+      EXPECT_EQ(outcome.code, 2) << command;
+      EXPECT_TRUE(says(outcome.err, {"bad.json", "plan.ladder"})) << command << ": " << outcome.err;
+    }
+  }
+}
+
 TEST_F(OwnTrainer, LeavesNoProcessBehindThatLeftItsGroup) {
   trainer("trainer.sh", cat("setsid sh -c 'echo $$ >daemon.pid; exec sleep 300' &\n",
                             "while [ ! -s daemon.pid ]; do sleep 0.01; done\n", kStart, kSteps, kEnd));

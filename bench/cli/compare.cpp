@@ -3,6 +3,7 @@
 
 #include "bench/cli/commands.h"
 #include "bench/cli/verdict_options.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/results/file.h"
 
 namespace stepladder {
@@ -20,7 +21,7 @@ struct CompareOptions {
 };
 
 int compare_files(CompareOptions& options) {
-  const Results base = load_results(options.base), next = load_results(options.next);
+  const Results base = load_measured(options.base), next = load_measured(options.next);
   require_comparable(base, next);
   Comparison comparison = compare(base, next, options.verdict.limits(next.context, next.plan));
   std::error_code none;

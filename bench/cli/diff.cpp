@@ -88,8 +88,8 @@ void print_diff(const Rung& before, const Rung& after, const Ladder& of) {
 /// What was measured: the file asked for, else the latest one here, if there is any.
 std::optional<Results> measured(const std::string& asked_for) {
   const std::string latest = STEPLADDER_SOURCE_DIR "/reports/latest/results.json";
-  if (!asked_for.empty()) return load_results(asked_for);
-  if (std::filesystem::exists(latest)) return load_results(latest);
+  if (!asked_for.empty()) return load_measured(asked_for);
+  if (std::filesystem::exists(latest)) return load_measured(latest);
   return std::nullopt;
 }
 

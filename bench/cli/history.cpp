@@ -7,6 +7,7 @@
 #include "bench/base/text.h"
 #include "bench/cli/charts.h"
 #include "bench/cli/commands.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "bench/verdict/comparison.h"
@@ -48,7 +49,7 @@ int show_history(HistoryOptions& options) {
   std::vector<std::string> skipped;
   for (const std::string& path : paths) {
     try {
-      files.emplace_back(fs::path(path).filename().string(), load_results(path));
+      files.emplace_back(fs::path(path).filename().string(), load_measured(path));
     } catch (const InputError& e) {
       skipped.emplace_back(e.what());
     }

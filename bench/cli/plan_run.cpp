@@ -5,6 +5,7 @@
 #include "bench/base/table.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/report/ablation.h"
 #include "bench/report/report.h"
 #include "bench/report/speedups.h"
@@ -59,7 +60,7 @@ int plan_run(PlanRunOptions& options) {
   std::vector<Extrapolated> rows;
   double seconds = std::numeric_limits<double>::max();
   for (const std::string& path : options.results) {
-    const Results results = load_results(path);
+    const Results results = load_measured(path);
     for (const ResultRow& row : aggregate(results)) {
       if (!row.numbers || row.disturbed() || is_ablation(row.variant)) continue;
       rows.push_back({device_name(results), row, options.tokens});

@@ -16,6 +16,7 @@
 #include "bench/base/text.h"
 #include "bench/cli/charts.h"
 #include "bench/cli/commands.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/report/ablation.h"
 #include "bench/report/speedups.h"
 #include "bench/results/file.h"
@@ -148,7 +149,7 @@ int report(ReportOptions& options) {
       others.back()["report"] = {{"name", name}, {"path", path}};
       continue;
     }
-    Results results = load_results(path, json);
+    Results results = load_measured(path, json);
     devices.insert(device_name(results));
     const int64_t size = ladder_size(results);
     all.push_back({path, name, std::move(results), size});

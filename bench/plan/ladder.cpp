@@ -219,12 +219,12 @@ Ladder ladder_from(const Json& table, const std::string& folder) {
     try {
       read();
     } catch (const Json::exception& e) {
-      throw InputError(cat(place, ": ", e.what()));
+      throw InputError(place + e.what());
     } catch (const InputError& e) {
-      throw InputError(cat(place, ": ", e.what()));
+      throw InputError(place + e.what());
     }
   };
-  in("ladder", [&] {
+  in("", [&] {
     if (!table.is_object()) throw InputError("it is no object");
     check_keys(table, {"name", "workload", "rungs"});
     if (!ladder.built_in()) ladder.name = field_at<std::string>(table, "name", "a text");
@@ -234,9 +234,10 @@ Ladder ladder_from(const Json& table, const std::string& folder) {
     if (!table.contains("rungs") || !table["rungs"].is_array() || table["rungs"].empty())
       throw InputError("it has no rungs");
   });
-  if (table.contains("workload")) in("workload", [&] { ladder.workload = workload_from(table["workload"]); });
+  if (table.contains("workload"))
+    in("workload: ", [&] { ladder.workload = workload_from(table["workload"]); });
   for (const Json& row : table["rungs"])
-    in(cat("rungs[", ladder.rungs.size(), "]"), [&] {
+    in(cat("rungs[", ladder.rungs.size(), "]: "), [&] {
       Rung rung = rung_from(row, ladder.built_in());
       if (ladder.listed(rung.name)) throw InputError(cat(rung.name, " is there twice"));
       if (!rung.parent.empty() && !ladder.listed(rung.parent) && !ladder.built_in())

@@ -65,4 +65,18 @@ Ladder ladder_of(const Results& results) {
   return told == results.plan.end() ? ladder() : ladder_from(*told, ".");
 }
 
+Results load_measured(const std::string& path) {
+  return load_measured(path, load_json(path));
+}
+
+Results load_measured(const std::string& path, const Json& json) {
+  Results results = load_results(path, json);
+  try {
+    ladder_of(results);
+  } catch (const InputError& e) {
+    throw InputError(cat(path, ": plan.ladder: ", e.what()));
+  }
+  return results;
+}
+
 }  // namespace stepladder
