@@ -40,6 +40,18 @@ class RunnerTest : public testing::Test {
   int steps_heard_ = 0;
 };
 
+TEST_F(RunnerTest, ATrainerOfALadderFileIsNotStartedOnAGpuThatItCannotUse) {
+  request_.program.folder = "/";
+  request_.program.compute_capability = 80;
+  request_.device.backend = "cuda";
+  request_.device.name = "Tesla T4";
+  request_.device.compute_capability = 75;
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::unsupported);
+  EXPECT_TRUE(says(run.reason, {"sm_80", "sm_75", "Tesla T4"}));
+  EXPECT_EQ(steps_heard_, 0);
+}
+
 TEST_F(RunnerTest, AWholeRunIsOk) {
   fake_.step_ms = "1$i.5";  // 10.5, 11.5, .. 15.5
   const stepladder::Run run = measure();

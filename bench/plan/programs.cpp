@@ -69,6 +69,7 @@ Program program_of(const Rung& rung, const Ladder& of, bool is_peer, const Value
     program.devices = rung.devices;
     program.folder = of.folder;
     program.sources = rung.sources;
+    program.compute_capability = rung.compute_capability;
     if (!uses(rung.command, "model") && !uses(rung.command, "arguments"))
       program.model = of.workload.model.value_or(of.name);
     for (auto [from, to] :

@@ -25,8 +25,9 @@ struct Program {
   std::string calls_itself = {};  // of ours: in its events, where that is not `variant`
 
   // Of a ladder file:
-  std::string folder = {};  // where it runs; "" for ours
-  std::string model = {};   // what it trains, where its command is not told; "" where unknown
+  std::string folder = {};     // where it runs; "" for ours
+  int compute_capability = 0;  // least one of a GPU that it needs, 80 for sm_80
+  std::string model = {};      // what it trains, where its command is not told; "" where unknown
   std::vector<std::string> environment = {};  // "NAME=value", with placeholders
   std::vector<std::string> sources = {};      // files that it is made of, in its folder
   std::vector<std::string> version = {};      // a command whose answer belongs to what it is made of

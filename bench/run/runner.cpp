@@ -524,6 +524,14 @@ Run asked_for(const RunRequest& request) {
 
 Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step) {
   Run run = asked_for(request);
+  const DeviceInfo& gpu = request.device;
+  if (gpu.backend == "cuda" && gpu.compute_capability < request.program.compute_capability) {
+    run.backend = gpu.backend;
+    run.status = Status::unsupported;
+    run.reason = cat("needs sm_", request.program.compute_capability, ", this is sm_", gpu.compute_capability,
+                     " (", gpu.name, ")");
+    return run;
+  }
   if (!request.program.ours() && request.program.source_hash() != request.source_hash)
     throw Error(cat(request.program.variant, " was changed since its first run: --overwrite starts again"),
                 kExitNotComparable);
