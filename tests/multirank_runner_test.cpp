@@ -109,6 +109,9 @@ TEST_P(Ranks, APeersClockIsSampledOnTheFirstDeviceAlone) {
   TelemetryOfDevices telemetry;
   request_.telemetry = &telemetry;
   request_.program.peer = "pytorch";
+  request_.program.folder = folder_ / "";
+  request_.command = {request_.program.command.front(), "--steps", "6"};
+  request_.source_hash = request_.program.source_hash();
   fake_.telemetry = R"(,"sm_mhz":1'$RANK'00)";
   const stepladder::Run run = measure();
   ASSERT_EQ(run.status, Status::ok) << run.reason;
@@ -263,7 +266,7 @@ TEST(PlanOfDevices, ApartRunsTheSameOnEachDeviceByItself) {
   Plan plan = plan_of({1, 4}, 4);
   plan.batch = {16};
   plan.independent_ranks = true;
-  plan.programs.push_back({.variant = "peer", .peer = "pytorch", .command = {}, .devices = 2});
+  plan.programs.push_back({.variant = "peer", .peer = "pytorch", .command = {}, .devices = 2, .folder = "/"});
   EXPECT_EQ(planned(plan),
             (std::vector<std::string>{"one B=16 x1", "several B=16 x1", "several B=16 x4",
                                       "several B=16 x4 independent", "peer B=16 x1", "peer B=16 x4"}));

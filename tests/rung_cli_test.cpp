@@ -465,6 +465,8 @@ TEST_F(RungCli, TooLittleMemoryToMapIsAnErrorAndNoHang) {
       for (const char* threads : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) setenv(threads, "2", 1);
       alarm(60);
     }));
+    if (result.err.find("error while loading shared libraries") != std::string::npos)
+      GTEST_SKIP() << "CUDA's alone are larger";
     EXPECT_GE(result.code, 0) << mib << " MiB: ended by a signal";
     if (result.code == 0)
       ++trained;
