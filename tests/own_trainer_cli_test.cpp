@@ -363,6 +363,7 @@ TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
     const Outcome outcome = stepladder("check-trainer --timeout 2 sh own/broken.sh {batch} {seq} {steps} 1");
     EXPECT_EQ(outcome.code, 5) << c.name << outcome.out << outcome.err;
     EXPECT_TRUE(says(outcome.out, {"wrong"})) << c.name;
+    EXPECT_EQ(says(outcome.out, {"last words"}), c.name == std::string("fails")) << outcome.out;
     for (const std::string& part : c.says) EXPECT_TRUE(says(outcome.out, {part})) << c.name;
   }
   Outcome outcome = stepladder("check-trainer nowhere/trainer");

@@ -6,6 +6,7 @@
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/placeholders.h"
+#include "bench/results/rounds.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
 
@@ -75,14 +76,9 @@ std::vector<std::string> advice(const Run& run, const Program& program) {
     lines.emplace_back("its loss is the same at the first and the last step: does it train, on new batches?");
   if (run.summary->memory.live_peak + run.summary->memory.process_peak == 0)
     lines.emplace_back("its end has no memory_bytes: tables and the gate know nothing of its memory");
-  constexpr double kLittle = 0.5;
-  if (const auto& covered = run.summary->covered; covered && *covered < kLittle)
-    lines.push_back(
-        cat("its steps fill ", fixed(*covered * 100, 1),
-            " % of the time from the first to the last: is step_ms in milliseconds, and is all of a step "
-            "in it?"));
+  if (const std::string little = little_covered(*run.summary); !little.empty()) lines.push_back(little);
   for (const char* name : {"batch", "seq"})
-    if (!uses(program.command, name) && !uses(program.command, "arguments"))
+    if (!is_told(program.command, name))
       lines.push_back(cat("its command has no {", name, "}: --", name, " can't change what it does"));
   return lines;
 }
@@ -92,7 +88,7 @@ bool check_one(const Plan& plan, const Program& program, const DeviceProbe& prob
   PlannedRun planned{.program = program, .batch = plan.batch.front(), .round = 0, .devices = program.devices};
   RunRequest request = request_for(plan, planned, probe.device, timeout_s);
   for (const auto& [key, placeholder] : {std::pair("B", "batch"), std::pair("T", "seq")})
-    if (!uses(program.command, placeholder) && !uses(program.command, "arguments")) request.config.erase(key);
+    if (!is_told(program.command, placeholder)) request.config.erase(key);
   std::cout << program.variant << ": " << join(request.command, " ") << std::endl;
   const Run run = run_program(request, [](const Step&) {});
   if (run.status != Status::ok) {

@@ -107,7 +107,7 @@ std::vector<Rung> common_rungs(const GateOptions& options, const Contender& base
   return rungs;
 }
 
-/// Of the build in `folder`. Whose sources it was made of only the running build's own folder tells.
+/// Of one of the two. Whose sources a build was made of only the running build's own folder tells.
 Json context_of(const Contender& contender, const DeviceProbe& probe) {
   Json context = machine_context(probe);
   std::error_code none;

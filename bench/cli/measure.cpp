@@ -43,12 +43,13 @@ std::string name_in_ladder(const Program& program) {
 /// Whether any program that is measured takes the option that `placeholder` stands for.
 bool anyone_takes(const Plan& plan, const std::string& placeholder) {
   return std::ranges::any_of(plan.programs, [&](const Program& program) {
-    return program.ours() || uses(program.command, "arguments") || uses(program.command, placeholder);
+    return program.ours() || is_told(program.command, placeholder);
   });
 }
 
-/// Throws InputError where a program trains another model than the rows beside it would say.
-void check_models(const Plan& plan) {
+/// Throws InputError where a program trains another model than the rows beside it would say. What the user
+/// gives counts more than what a ladder says of its own.
+void check_models(const Plan& plan, bool model_given) {
   const std::string& model = *plan.settings.model;
   const auto& known = Config::names();
   const bool unknown = !plan.ladder.built_in() && std::ranges::find(known, model) == known.end();
@@ -57,7 +58,7 @@ void check_models(const Plan& plan) {
       throw InputError(cat(program.variant, " trains GPT-2, ", plan.ladder.name, " trains ", model,
                            ": if that is one of ", join(known, ", "),
                            ", name it as \"model\" of its workload, or by --model"));
-    if (!program.model.empty() && program.model != model && !plan.model_given)
+    if (!program.model.empty() && program.model != model && !model_given)
       throw InputError(cat(program.variant, " trains ", program.model, ", the others ", model,
                            ": if they are the same, name it as \"model\" of its workload, or by --model"));
   }
@@ -262,17 +263,15 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   if (one_batch && plan.ablate.is_null())  // an ablation of the batch looks for its own
     for (Program& program : plan.programs) program.batch = BatchSize::usual;
   plan.settings = options.rung;
-  plan.model_given = options.rung.model.has_value();
   const bool takes_model =
-      plan.ladder.built_in() || std::ranges::any_of(plan.ladder.rungs, [](const Rung& rung) {
-        return uses(rung.command, "model") || uses(rung.command, "arguments");
-      });
+      plan.ladder.built_in() ||
+      std::ranges::any_of(plan.ladder.rungs, [](const Rung& rung) { return is_told(rung.command, "model"); });
   plan.settings.model =
       options.rung.model.value_or(usual.model.value_or(takes_model ? preset.model : plan.ladder.name));
   plan.settings.seq = options.rung.seq.value_or(usual.seq.value_or(preset.seq));
   plan.settings.steps = options.steps.value_or(usual.steps.value_or(preset.steps));
   check_used(plan, options.rung);
-  check_models(plan);
+  check_models(plan, options.rung.model.has_value());
   if (options.until_loss) {
     if (options.steps)
       throw InputError("--until-loss decides how many steps there are; --max-steps bounds them");

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <map>
-#include <set>
 
 #include "bench/base/text.h"
 #include "bench/results/json.h"
@@ -54,17 +52,17 @@ std::optional<std::string> text_if(const Json& row, const char* key) {
 using Words = std::vector<std::string>;
 constexpr const char* kWords = "a list of texts, a word each";
 
-/// A whole number; `fallback` where there is none.
-int64_t count_at(const Json& row, const char* key, int64_t fallback) {
-  if (!row.contains(key)) return fallback;
+/// A whole number; nothing where there is none.
+std::optional<int64_t> count_if(const Json& row, const char* key) {
+  if (!row.contains(key)) return std::nullopt;
   const Json& value = row.at(key);
   if (!value.is_number_integer() || value < 0 || value > 1'000'000)
     throw InputError(cat(key, " is not a count"));
   return value.get<int64_t>();
 }
 
-std::optional<int64_t> count_if(const Json& row, const char* key) {
-  return row.contains(key) ? std::optional(count_at(row, key, 0)) : std::nullopt;
+int count_at(const Json& row, const char* key, int fallback) {
+  return static_cast<int>(count_if(row, key).value_or(fallback));
 }
 
 /// Throws InputError for a key that is none of `known`, which may be misspelt.
@@ -157,14 +155,14 @@ Rung rung_from(const Json& row, bool ours) {
   if (row.contains("requires")) {
     if (!row["requires"].is_object()) throw InputError("requires is not an object");
     check_keys(row["requires"], {"compute_capability", "devices"});
-    rung.compute_capability = static_cast<int>(count_at(row["requires"], "compute_capability", 0));
-    rung.devices = static_cast<int>(count_at(row["requires"], "devices", 1));
+    rung.compute_capability = count_at(row["requires"], "compute_capability", 0);
+    rung.devices = count_at(row["requires"], "devices", 1);
   }
   if (const auto math = text_if(row, "math")) rung.math = math_mode(*math);
   rung.tolerance =
       field_if<double>(row, "tolerance", "a number").value_or(std::numeric_limits<double>::infinity());
   if (!(rung.tolerance >= 0.0)) throw InputError("its tolerance is negative");
-  rung.diff_budget = static_cast<int>(count_at(row, "diff_budget", 0));
+  rung.diff_budget = count_at(row, "diff_budget", 0);
   if (const auto batch = text_if(row, "batch")) {
     if (*batch != "largest") throw InputError(cat("batch is not \"largest\" but ", Json(*batch).dump()));
     rung.batch = BatchSize::largest;
@@ -386,9 +384,7 @@ Rung row_of(const std::string& trainer) {
 }
 
 std::string unsupported_reason(const Rung& rung, const DeviceInfo& device) {
-  if (device.backend == "cpu" || device.compute_capability >= rung.compute_capability) return "";
-  return cat("needs sm_", rung.compute_capability, ", this is sm_", device.compute_capability, " (",
-             device.name, ")");
+  return unsupported_reason(rung.compute_capability, device);
 }
 
 const char* name_of(MathMode mode) {

@@ -130,8 +130,7 @@ const Ablation* listed_ablation(const std::string& name);
 /// one.
 Rung row_of(const std::string& trainer);
 
-/// Why `device` cannot run the rung: "needs sm_80, this is sm_75 (Tesla T4)"; "" when it can. The CPU backend
-/// runs every rung, reduced precisions emulated.
+/// Why `device` can't run the rung; "" when it can.
 std::string unsupported_reason(const Rung& rung, const DeviceInfo& device);
 
 /// "fp32", "tf32", "half", "fp8".

@@ -20,5 +20,7 @@ void check_placeholders(const std::string& text);
 std::string filled(std::string text, const Values& values);
 /// Whether a word has "{name}".
 bool uses(const std::vector<std::string>& words, const std::string& name);
+/// Whether a command is told `name`: by its placeholder, or among all arguments.
+bool is_told(const std::vector<std::string>& command, const std::string& name);
 
 }  // namespace stepladder

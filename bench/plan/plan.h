@@ -19,7 +19,6 @@ struct Plan {
   std::vector<Program> programs;
   Json ablate;  // of an ablation: its rungs and kinds
   std::vector<int64_t> batch;
-  bool model_given = false;  // by the user: what a ladder says of its own counts no more
   RungSettings settings;
   int64_t warmup = 0;
   Stopping stopping;

@@ -61,7 +61,6 @@ Program program_of(const Rung& rung, const Ladder& of, bool is_peer, const Value
   Program program;
   if (of.built_in()) {
     program = program_of(rung);
-    program.calls_itself = rung.trainer;
   } else {
     program.math = rung.math;
     program.tolerance = rung.tolerance;
@@ -70,8 +69,7 @@ Program program_of(const Rung& rung, const Ladder& of, bool is_peer, const Value
     program.folder = of.folder;
     program.sources = rung.sources;
     program.compute_capability = rung.compute_capability;
-    if (!uses(rung.command, "model") && !uses(rung.command, "arguments"))
-      program.model = of.workload.model.value_or(of.name);
+    if (!is_told(rung.command, "model")) program.model = of.workload.model.value_or(of.name);
     for (auto [from, to] :
          {std::pair(&rung.command, &program.command), std::pair(&rung.environment, &program.environment),
           std::pair(&rung.version, &program.version)})
@@ -148,7 +146,7 @@ Program program_of(const Rung& rung, const std::string& folder) {
           .tolerance = rung.tolerance,
           .batch = rung.batch,
           .devices = rung.devices,
-          .calls_itself = rung.trainer == rung.name ? "" : rung.trainer};
+          .calls_itself = rung.trainer};
 }
 
 Program program_of(const Ablation& ablation) {

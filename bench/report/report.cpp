@@ -394,12 +394,8 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
   for (const ResultRow& v : variants) {
     if (!v.numbers) continue;
     if (v.disturbed_rounds > 0) warn(disturbed_note(v));
-    constexpr double kLittle = 0.5;
-    if (const auto& covered = v.runs.begin()->second->summary->covered; covered && *covered < kLittle)
-      warn(cat(
-          v.variant, ", ", v.workload, ": its steps fill ", fixed(*covered * 100, 1),
-          " % of the time from the first to the last: is step_ms in milliseconds, does it cover the whole "
-          "step?"));
+    if (const std::string little = little_covered(*v.runs.begin()->second->summary); !little.empty())
+      warn(cat(v.variant, ", ", v.workload, ": ", little));
     if (is_ablation(v.variant)) continue;
     if (const auto& compile = v.numbers->compile)
       note(cat(v.variant, ", ", v.workload, ": ", fixed(compile->search_ms, 0), " ms of search (",

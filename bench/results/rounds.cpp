@@ -144,6 +144,14 @@ double besides_steps_ms(const Run& run) {
   return ms;
 }
 
+std::string little_covered(const Summary& summary) {
+  constexpr double kLittle = 0.5;
+  if (!summary.covered || *summary.covered >= kLittle) return "";
+  return cat(
+      "its steps fill ", fixed(*summary.covered * 100, 1),
+      " % of the time from the first to the last: is step_ms in milliseconds, and is all of a step in it?");
+}
+
 std::string divergence(const Run& baseline, const Run& run, double tolerance) {
   const size_t steps = std::min(baseline.steps.size(), run.steps.size());
   for (size_t i = 0; i < steps; ++i) {

@@ -32,6 +32,10 @@ std::optional<Estimate> longer(const Rounds& rounds, const Rounds& than);
 /// What a run took besides its steps: start-up, sampling between them, evaluation, and the end.
 double besides_steps_ms(const Run& run);
 
+/// What is odd about steps that fill less than half of their time; "" where they fill more, or nothing is
+/// known.
+std::string little_covered(const Summary& summary);
+
 /// Where the loss of `run` first leaves `baseline`'s by more than `tolerance`, relative:
 /// "step 7: loss 4.51, 00_fp32_baseline has 4.49 (...)"; "" while it does not.
 std::string divergence(const Run& baseline, const Run& run, double tolerance);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "model/device.h"
+#include "model/error.h"
 #include "model/flops.h"
 
 namespace stepladder {
@@ -12,6 +14,14 @@ namespace stepladder {
 /// Which micro-batch a program trains on when none is asked for: the default, or the largest power of two
 /// that fits into the device's memory.
 enum class BatchSize { usual, largest };
+
+/// Why `device` can't run what needs a GPU of `compute_capability`: "needs sm_80, this is sm_75 (Tesla T4)";
+/// "" when it can. The CPU backend runs everything, reduced precisions emulated.
+inline std::string unsupported_reason(int compute_capability, const DeviceInfo& device) {
+  if (device.backend == "cpu" || device.compute_capability >= compute_capability) return "";
+  return cat("needs sm_", compute_capability, ", this is sm_", device.compute_capability, " (", device.name,
+             ")");
+}
 
 /// A program that speaks the event protocol (bench/run/events.h).
 struct Program {
@@ -22,7 +32,7 @@ struct Program {
   double tolerance = 0.0;  // relative, of a rung's loss against the first rung's; peers aren't compared
   BatchSize batch = BatchSize::usual;
   int64_t devices = 1;            // least number that it is for
-  std::string calls_itself = {};  // of ours: in its events, where that is not `variant`
+  std::string calls_itself = {};  // of ours: in its events; "" for its variant
 
   // Of a ladder file:
   std::string folder = {};     // where it runs; "" for ours

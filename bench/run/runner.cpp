@@ -524,12 +524,10 @@ Run asked_for(const RunRequest& request) {
 
 Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step) {
   Run run = asked_for(request);
-  const DeviceInfo& gpu = request.device;
-  if (gpu.backend == "cuda" && gpu.compute_capability < request.program.compute_capability) {
-    run.backend = gpu.backend;
+  run.reason = unsupported_reason(request.program.compute_capability, request.device);
+  if (!run.reason.empty()) {
+    run.backend = request.device.backend;
     run.status = Status::unsupported;
-    run.reason = cat("needs sm_", request.program.compute_capability, ", this is sm_", gpu.compute_capability,
-                     " (", gpu.name, ")");
     return run;
   }
   if (!request.program.ours() && request.program.source_hash() != request.source_hash)
@@ -546,6 +544,7 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   std::vector<size_t> exits;  // ranks, as they ended
   size_t rank = 0;            // that decides
   Verdict verdict;
+  std::string stderr_tail;
   try {
     const auto on_line = [&](size_t from, std::string_view line) {
       rank = from;
@@ -556,7 +555,7 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     Job job = job_of(request);
     job.finished = [&] { return std::ranges::all_of(reports, [](const Report& r) { return r.ended; }); };
     JobEnd job_end = run_job(job, Channel::events, request.timeout_s, on_line);
-    run.stderr_tail = job_end.end.stderr_tail;
+    stderr_tail = job_end.end.stderr_tail;
     ChildEnd end;
     std::tie(rank, end) = blamed(std::move(job_end), reports, exits);
     verdict = judge(end, reports[rank], parts[rank], request, rank);
@@ -583,6 +582,7 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   } catch (const std::logic_error& e) {
     verdict = {Status::crash, e.what()};
   }
+  run.stderr_tail = std::move(stderr_tail);
   run.wall_ms = wall_ms();
   run.status = verdict.status;
   run.reason = verdict.reason;
