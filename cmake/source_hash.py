@@ -3,8 +3,9 @@
 
 Usage: source_hash.py NAME FILE OUT   writes the header that the build includes into trainer FILE: its NAME, and the
                                       hash of its sources. Leaves OUT alone where it says so already.
+       source_hash.py --gemms OUT     the same of the sources that the choice of GEMM algorithms depends on.
 
-These count: the trainer's file; of each op that it names, or that a part of model/ that it includes names for it, the
+For a trainer these count: the trainer's file; of each op that it names, or that a part of model/ that it includes names for it, the
 header in model/ops/ and the files that run it; what those include; and all that belongs to no op, for every trainer.
 """
 
@@ -55,36 +56,54 @@ class Model:
     def counted(self, text: str) -> list[str]:
         """Files of model/ that the numbers of a trainer of this text depend on."""
         files: set[str] = set()
-
-        def add(file: str) -> None:
-            if file not in files:
-                files.add(file)
-                for name in self.included[file]:
-                    if file != "model/ops.h" or name not in self.header_of.values():  # which includes all of them
-                        add(name)
-
         called: set[str] = set()
 
         def call(source: str) -> None:
             if source in called:
                 return
             called.add(source)
-            add(source)
+            self._add(source, files)
             for header in set(self.included[source]).difference(BACKENDS):
                 for file in self.defining.get(header, ()):
                     call(file)
 
         for file in self.of_all:
-            add(file)
+            self._add(file, files)
         own = [name for name in includes(text) if name in self.text]
         words = set(re.findall(r"\w+", " ".join([text, *(self.text[file] for header in own
                                                          for file in (header, *self.defining.get(header, ())))])))
         for name in words & self.header_of.keys():
-            add(self.header_of[name])
+            self._add(self.header_of[name], files)
         for file, ops in self.ops_in.items():
             if ops & words:
                 call(file)
         return sorted(files)
+
+    def gemms(self) -> list[str]:
+        """Files of model/ that decide which algorithm a search of GEMMs chooses: the search, the ops that it times, and
+        those that these run before and after a product."""
+        files: set[str] = set()
+
+        header = "model/cuda/matmul_plans.h"
+        timed = [file for file in self.sources if header in self.included[file] and self.ops_in[file]]
+        words = set(re.findall(r"\w+", " ".join(self.text[file] for file in timed)))
+        files: set[str] = set()
+        for file in [*timed, *self.defining.get(header, ())]:
+            self._add(file, files)
+        for name in words & self.header_of.keys():
+            self._add(self.header_of[name], files)
+        for file, ops in self.ops_in.items():
+            if file.startswith("model/cuda/") and ops & words:
+                self._add(file, files)
+        return sorted(files)
+
+    def _add(self, file: str, files: set[str]) -> None:
+        """A file and what it includes, but for the ops of model/ops.h, which has them all."""
+        if file not in files:
+            files.add(file)
+            for name in self.included[file]:
+                if file != "model/ops.h" or name not in self.header_of.values():
+                    self._add(name, files)
 
 
 def code(data: bytes) -> str:
@@ -96,16 +115,30 @@ def includes(text: str) -> list[str]:
     return re.findall(r'^#include "(model/[^"]+)"', text, re.M)
 
 
-def source_hash(file: Path, model: Model) -> str:
-    """SHA-256 over the SHA-256s of a trainer's file and of the files of model/ that count for it."""
-    data = file.read_bytes()
-    parts = [data, *(model.bytes[name] for name in model.counted(code(data)))]
+def hash_of(parts: list[bytes]) -> str:
+    """SHA-256 over the SHA-256s of the parts."""
     return hashlib.sha256("".join(hashlib.sha256(part).hexdigest() for part in parts).encode()).hexdigest()
 
 
-def main(name: str, file: str, out: str) -> None:
-    digest = source_hash(Path(file), Model(ROOT))
-    text = f'#define STEPLADDER_RUNG_NAME "{name}"\n#define STEPLADDER_SOURCE_HASH "{digest}"\n'
+def source_hash(file: Path, model: Model) -> str:
+    """Of a trainer's file and of the files of model/ that count for it."""
+    data = file.read_bytes()
+    return hash_of([data, *(model.bytes[name] for name in model.counted(code(data)))])
+
+
+def gemm_hash(model: Model) -> str:
+    """Of the files that a search times or is made of: another kernel's change leaves its choices as they are."""
+    return hash_of([model.bytes[name] for name in model.gemms()])
+
+
+def main(*arguments: str) -> None:
+    model = Model(ROOT)
+    if arguments[0] == "--gemms":
+        out, text = arguments[1], f'#define STEPLADDER_GEMMS "{gemm_hash(model)}"\n'
+    else:
+        name, file, out = arguments
+        digest = source_hash(Path(file), model)
+        text = f'#define STEPLADDER_RUNG_NAME "{name}"\n#define STEPLADDER_SOURCE_HASH "{digest}"\n'
     path = Path(out)
     if not path.exists() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,11 +27,10 @@ endfunction()
 
 # What the choice of a GEMM algorithm depends on besides device and library.
 if(cuda)
-  set(header ${CMAKE_BINARY_DIR}/generated/kernels.h)
+  set(header ${CMAKE_BINARY_DIR}/generated/gemms.h)
   add_custom_command(OUTPUT ${header}
-    COMMAND ${CMAKE_COMMAND} -DOUT=${header} -DSOURCES=${CMAKE_BINARY_DIR}/generated/hashed_sources.txt
-            -P ${CMAKE_SOURCE_DIR}/cmake/kernels_header.cmake
-    DEPENDS ${hashed_sources} ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt cmake/kernels_header.cmake)
+    COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/source_hash.py --gemms ${header}
+    DEPENDS ${hashed_sources} ${CMAKE_BINARY_DIR}/generated/hashed_sources.txt cmake/source_hash.py)
   set_property(GLOBAL APPEND PROPERTY generated ${header})
   target_sources(libstepladder PRIVATE ${header})
   set_property(SOURCE model/cuda/compile.cpp APPEND PROPERTY OBJECT_DEPENDS ${header})

@@ -1,5 +1,6 @@
-// Matmul algorithms on disk: one JSON file per device, library version and build, as an algorithm means
-// something to that library only and is the fastest on that device and among that build's kernels only.
+// Matmul algorithms on disk: one JSON file per device, library version and kernels around them, as an
+// algorithm means something to that library only and is the fastest on that device and among those kernels
+// only.
 #pragma once
 
 #include <array>

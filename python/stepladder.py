@@ -12,9 +12,9 @@
 `stepladder run --ladder ladder.json` starts the program, tells it how many steps to take, and listens. Started in any
 other way it runs as it would without these lines: nothing is timed or synchronised.
 
-A step is timed by the host's clock, with the CUDA device synchronised before and after where PyTorch or CuPy uses one;
-PyTorch's device time is told too. Everything that belongs to an optimizer step goes into the block: fetching the batch,
-all micro-batches, the update. Numbers may be tensors; they are read after the clock has stopped.
+A step is timed by the host's clock, with the CUDA device synchronised before and after where PyTorch or CuPy uses one.
+Everything that belongs to an optimizer step goes into the block: fetching the batch, all micro-batches, the update.
+Numbers may be tensors; they are read after the clock has stopped.
 
 After the last step that was asked for the program ends, by SystemExit(0), so that the loop needs no limit. Where a run
 until a validation loss was asked for, the last step is evaluated too: then the program ends in the `evaluated()` after
@@ -101,10 +101,10 @@ class Events:
 class Step:
     """What one `with run.step()` measures. `ms` is the time, once it has stopped."""
 
-    __slots__ = ("loss", "grad_norm", "lr", "ms", "device_ms", "_run", "_begin")
+    __slots__ = ("loss", "grad_norm", "lr", "ms", "_run", "_begin")
 
     def __init__(self, run: Run):
-        self.loss = self.grad_norm = self.lr = self.ms = self.device_ms = None
+        self.loss = self.grad_norm = self.lr = self.ms = None
         self._run = run
 
     def __enter__(self) -> Step:
@@ -114,11 +114,8 @@ class Step:
 
     def stop(self) -> None:
         """Stops the clock, before the block ends."""
-        device = self._run._device
-        device.step_ends()
         self._run._synchronize()
         self.ms = (time.perf_counter() - self._begin) * 1e3
-        self.device_ms = device.step_ms()
 
     def __exit__(self, kind, error, traceback) -> None:
         if error is not None:
@@ -234,7 +231,6 @@ class Run:
                     "config": self.config, "device": self._device.describe() or None, "startup_ms": process_age_ms()}
             told.update(self._told)
             self.events.write("start", **_known(told))
-        self._device.step_begins()
 
     def _report(self, step: Step) -> None:
         self._inside = False
@@ -243,10 +239,13 @@ class Run:
             said = f"step {self.done} has no loss: set step.loss in the block of `with run.step() as step`"
             self._fail("error", said)
             raise RuntimeError(said)
-        told = {key: _number(getattr(step, key)) for key in ("device_ms", "grad_norm", "lr")}
+        told = {key: _number(getattr(step, key)) for key in ("grad_norm", "lr")}
         self.events.write("step", step=self.done, step_ms=step.ms, loss=loss, **_known(told))
         self.done += 1
-        if not self._evaluated:  # whose memory is not the step's
+        # Peaks only grow, and reading them takes longer than all else here: seldom, and never after an evaluation, whose
+        # memory is not the step's.
+        seldom = self.done & (self.done - 1) == 0 or self._complete or self.evaluation_due
+        if seldom and not self._evaluated:
             peaks = {**self._device.memory(), **(self._more_memory() if self._more_memory else {})}
             for key, bytes_now in peaks.items():
                 self._memory[key] = max(bytes_now, self._memory.get(key, 0))
@@ -369,15 +368,6 @@ class _Host:
     def synchronize(self) -> None:
         pass
 
-    def step_begins(self) -> None:
-        pass
-
-    def step_ends(self) -> None:
-        pass
-
-    def step_ms(self) -> float | None:
-        return None
-
     def describe(self) -> dict:
         return {}
 
@@ -394,16 +384,6 @@ class _Torch(_Host):
     def __init__(self, torch):
         self.cuda = torch.cuda
         self.synchronize = self.cuda.synchronize
-        self.timers = [self.cuda.Event(enable_timing=True) for _ in range(2)]
-
-    def step_begins(self) -> None:
-        self.timers[0].record()
-
-    def step_ends(self) -> None:
-        self.timers[1].record()
-
-    def step_ms(self) -> float | None:
-        return self.timers[0].elapsed_time(self.timers[1])
 
     def describe(self) -> dict:
         properties = self.cuda.get_device_properties(self.cuda.current_device())

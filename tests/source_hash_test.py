@@ -9,21 +9,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "cmake"))
-from source_hash import Model, code, source_hash  # noqa: E402
+from source_hash import Model, code, gemm_hash, source_hash  # noqa: E402
 
 RUNGS = [*sorted((ROOT / "variants").glob("[0-9][0-9]_*.cpp")), *sorted((ROOT / "variants/beside").glob("*.cpp"))]
 SUFFIXES = (".h", ".cuh", ".cpp", ".cu")
 
 
-def changed_by(*touched, rung=RUNGS[0]):
+def changed_by(*touched, rung=RUNGS[0], hashed=None):
     """Whether a rung's hash is another after a change to these files of model/."""
+    hashed = hashed or (lambda model: source_hash(rung, model))
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "model", Path(folder, "model"))
-        before = source_hash(rung, Model(Path(folder)))
+        before = hashed(Model(Path(folder)))
         for file in touched:
             path = Path(folder, file)
             path.write_text(path.read_text() + "// touched\n")
-        return source_hash(rung, Model(Path(folder))) != before
+        return hashed(Model(Path(folder))) != before
 
 
 def calling(op):
@@ -78,6 +79,15 @@ class SourceHash(unittest.TestCase):
                 self.assertEqual({file for file in every if op in model.ops_in[file]} - counted, set(), op)
                 self.assertEqual(len([file for file in every if op in model.ops_in[file]]), 2, f"{op}: CPU and CUDA")
         self.assertEqual(every - {file for rung in RUNGS for file in model.counted(rung.read_text())}, set())
+
+    def test_found_gemms_are_kept_until_what_is_timed_changes(self):
+        for file in ("model/cuda/matmul_plans.cpp", "model/cuda/linear_cublaslt.cpp", "model/cuda/matmul_cublas.cpp",
+                     "model/cuda/rows.cu", "model/cuda/fused_maps.cu", "model/cuda/gelu.cuh", "model/cuda/wide.cuh",
+                     "model/ops/matmul.h"):
+            self.assertTrue(changed_by(file, hashed=gemm_hash), file)
+        self.assertFalse(changed_by("model/cuda/flash_attention.cu", "model/cuda/adamw.cu", "model/cuda/layernorm.cu",
+                                    "model/ops/layernorm.h", "model/cpu/matmul.cpp", "model/cuda/fp8.cu",
+                                    "model/data.cpp", hashed=gemm_hash))
 
     def test_a_comment_that_names_an_op_calls_none(self):
         self.assertNotIn("model/cuda/fp8.cu", Model(ROOT).counted(code(b"// as Quantize does\n")))

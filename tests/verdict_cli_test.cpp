@@ -291,20 +291,20 @@ TEST_F(VerdictCli, GateThatCannotTellSaysSo) {
   EXPECT_TRUE(says(outcome.out, {"--max-time", "1 pair"})) << outcome.out;
 }
 
-TEST_F(VerdictCli, GateGivesEachBuildItsOwnChoiceOfAlgorithms) {
+TEST_F(VerdictCli, GateBeginsWithoutFoundAlgorithmsAndGivesBothBuildsOneFolderForThem) {
   for (const auto* side : {&base_, &new_}) {
     FakeRung fake;
     fake.before_start = cat("echo $arguments >>", *side / "arguments.txt");
     fake.write(*side);
   }
-  std::filesystem::create_directories(folder_ / "reports/gate/algorithms/base");
-  write_file(folder_ / "reports/gate/algorithms/base/stale.json", "{}");
+  std::filesystem::create_directories(folder_ / "reports/gate/algorithms");
+  write_file(folder_ / "reports/gate/algorithms/stale.json", "{}");
   ASSERT_EQ(gate("--max-pairs 6").code, 0);
-  EXPECT_TRUE(says(read_file(base_ / "arguments.txt"), {"--cache reports/gate/algorithms/base"}));
-  EXPECT_TRUE(says(read_file(new_ / "arguments.txt"), {"--cache reports/gate/algorithms/new"}));
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "reports/gate/algorithms/base/stale.json"));
+  EXPECT_TRUE(says(read_file(base_ / "arguments.txt"), {"--cache reports/gate/algorithms"}));
+  EXPECT_TRUE(says(read_file(new_ / "arguments.txt"), {"--cache reports/gate/algorithms"}));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "reports/gate/algorithms/stale.json"));
   ASSERT_EQ(gate("--max-pairs 6 --search-again --cache kept").code, 0);
-  EXPECT_TRUE(says(read_file(new_ / "arguments.txt"), {"--cache kept/new", "--search-again"}));
+  EXPECT_TRUE(says(read_file(new_ / "arguments.txt"), {"--cache kept", "--search-again"}));
 }
 
 TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {

@@ -136,13 +136,13 @@ Side side_of(const GateOptions& options, const Contender& contender, const std::
   return side;
 }
 
-/// Where `side` ("base") keeps the GEMM algorithms that it finds: a choice that was made among the other
-/// build's kernels may be slow among its own. Emptied, unless the user says where.
-std::string own_cache(const GateOptions& options, const std::string& place, const std::string& side) {
+/// Where both sides keep the GEMM algorithms that they find. Where all that is timed is the same in both, so
+/// are then the algorithms, or the lot of two searches would count as a change; else each has a file of its
+/// own there. Emptied, unless the user says where.
+std::string shared_cache(const GateOptions& options, const std::string& place) {
   const std::string& asked = options.measure.rung.cache;
-  if (asked.empty()) return "";
-  if (asked != RungSettings().cache) return cat(asked, "/", side);
-  std::string folder = cat(place, "/algorithms/", side);
+  if (asked != RungSettings().cache) return asked;
+  std::string folder = cat(place, "/algorithms");
   std::error_code error;
   fs::remove_all(folder, error);
   return folder;
@@ -262,10 +262,11 @@ int gate(GateOptions& options) {
   std::optional<Interrupted> interrupted;
   for (int64_t time = 1; time <= options.repeat; ++time) {
     const std::string place = options.repeat == 1 ? folder.path() : cat(folder.path(), "/", time);
+    const std::string cache = shared_cache(options, place);
     for (auto [side, from, name] :
          {std::tuple(&base, &base_contender, "base"), std::tuple(&next, &next_contender, "new")}) {
       side->results = {};
-      side->plan.settings.cache = own_cache(options, place, name);
+      side->plan.settings.cache = cache;
       side->results.context = context_of(*from, probe);
       side->results.plan = side->plan.json();
       side->results.complete = true;

@@ -45,8 +45,8 @@ class CudaGraphs final : public Graph {
       source = {.device = cuda_.info().name,
                 .compute_capability = cuda_.device_capability,
                 .library = cat("cuBLASLt ", cublasLtGetVersion()),
-                .kernels = cat(STEPLADDER_KERNELS ", " STEPLADDER_BUILD, ", ", cuda_.options.wide_access,
-                               ", ", cuda_.options.early_launch, ", ", cuda_.compute_capability)};
+                .kernels = cat(STEPLADDER_GEMMS ", " STEPLADDER_BUILD, ", ", cuda_.options.wide_access, ", ",
+                               cuda_.options.early_launch, ", ", cuda_.compute_capability)};
       path = algorithm_cache_path(cuda_.options.cache_dir, source);
       if (cuda_.options.search_again && !std::exchange(forgotten_, true)) std::remove(path.c_str());
     }
