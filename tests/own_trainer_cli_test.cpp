@@ -181,6 +181,17 @@ TEST_F(OwnTrainer, StandsBesideOursAndOursBesideIt) {
   expect_contract(folder_ / "r.json");
 }
 
+TEST_F(OwnTrainer, CalledLikeItsLadderIsNamedOnce) {
+  write_file(folder_ / "own/solo.json",
+             R"({"name": "solo", "workload": {"model": "mine"}, "rungs": [{"name": "other", "changes": "",
+ "command": ["false"]}, {"name": "solo", "changes": "",
+ "command": ["sh", "trainer.sh", "{batch}", "{seq}", "{steps}", "5"]}]})");
+  const Outcome outcome = run("--peer own/solo.json --rungs 00,solo --rounds 1");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(json()["plan"]["peers"], Json({"solo"}));
+  EXPECT_EQ(run("--rungs 00,solo --overwrite").code, 2);
+}
+
 TEST_F(OwnTrainer, OfALadderFileThatIsWrongIsRefusedByName) {
   const auto refused = [&](const std::string& text, std::initializer_list<std::string> parts) {
     write_file(folder_ / "own/ladder.json", text);
@@ -313,6 +324,10 @@ TEST_F(OwnTrainer, ThatIsFitPassesItsCheck) {
   outcome = stepladder("check-trainer --ladder own/ladder.json 01");
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"01_fast", "4, 32"}));
+  outcome = stepladder("check-trainer --ladder own/ladder.json --batch 8 --seq 16 01");
+  EXPECT_TRUE(says(outcome.out, {"8, 16"})) << outcome.out << outcome.err;
+  EXPECT_TRUE(
+      says(stepladder("check-trainer --ladder own/ladder.json 01 --batch 8").err, {"--batch", "before"}));
   EXPECT_EQ(stepladder("check-trainer").code, 2);
 }
 
@@ -388,6 +403,21 @@ done
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"milliseconds"}));
   expect_contract(folder_ / "r.json");
+}
+
+TEST_F(OwnTrainer, MayEvaluateForLongBetweenSteps) {
+  trainer("trainer.sh", cat(kStart, R"(i=0
+while [ $i -lt $3 ]; do
+  say '{"event":"step","step":'$i',"step_ms":0.03,"loss":9}'
+  i=$((i + 1))
+  sleep 0.03
+  say '{"event":"eval","step":'$i',"val_loss":'$((9 - i))'}'
+done
+)",
+                            kEnd));
+  const Outcome outcome = run("--rungs 00 --until-loss 1 --eval-every 1 --max-steps 3 --rounds 1");
+  EXPECT_EQ(results().runs[0].status, Status::ok) << results().runs[0].reason;
+  EXPECT_FALSE(says(outcome.out, {"milliseconds"})) << outcome.out;
 }
 
 TEST_F(OwnTrainer, ThatHasToldItsEndAndStaysIsEndedAndKept) {

@@ -14,18 +14,25 @@ namespace stepladder {
 namespace {
 
 struct CheckOptions {
-  std::string ladder, python = "python3", model = "gpt2-tiny", data = RungSettings().data;
-  int64_t batch = 4, seq = 64, steps = 3;
+  std::string ladder, python = "python3", data = RungSettings().data;
+  std::optional<std::string> model;
+  std::optional<int64_t> batch, seq;
+  int64_t steps = 3;
   double timeout = 300.0;
   std::vector<std::string> rest;
 
   std::vector<Option> options() {
     const char* group = "Check";
-    return {{"ladder", &ladder, "FILE", "check its rungs, those named or all, on its workload", group},
-            {"batch", &batch, "N", "what {batch} stands for", group, {1, RungSettings::kMaxBatch}},
-            {"seq", &seq, "N", "what {seq} stands for", group, {1, 1 << 20}},
+    return {{"ladder", &ladder, "FILE", "check its rungs, those named or all", group},
+            {"batch",
+             &batch,
+             "N",
+             "what {batch} stands for; default: the ladder's, or 4",
+             group,
+             {1, RungSettings::kMaxBatch}},
+            {"seq", &seq, "N", "what {seq} stands for; default: the ladder's, or 64", group, {1, 1 << 20}},
             {"steps", &steps, "N", "what {steps} stands for", group, {1, 1000}},
-            {"model", &model, "NAME", "what {model} stands for", group},
+            {"model", &model, "NAME", "what {model} stands for; default: the ladder's, or gpt2-tiny", group},
             {"data", &data, "PATH", "what {data} stands for", group},
             {"python", &python, "PATH", "what {python} stands for", group},
             {"timeout", &timeout, "SECONDS", "when to end it", group, {0.001, 1e9}}};
@@ -108,15 +115,19 @@ int check_trainer(CheckOptions& options) {
   if (options.ladder.empty() && options.rest.empty())
     throw InputError("which trainer? stepladder check-trainer COMMAND..., or --ladder FILE [RUNG]...");
   if (!options.rest.empty() && options.rest.front() == "--") options.rest.erase(options.rest.begin());
+  if (!options.ladder.empty())
+    for (const std::string& word : options.rest)
+      if (word.starts_with('-')) throw InputError(cat(word, ": options go before the rungs"));
   Plan plan;
   plan.ladder = options.ladder.empty() ? ladder_of_command(options.rest) : load_ladder(options.ladder);
   const std::vector<std::string> names =
       options.ladder.empty() || options.rest.empty() ? std::vector<std::string>{"all"} : options.rest;
   plan.programs = programs(plan.ladder, names, {}, options.python);
   const Workload& usual = plan.ladder.workload;
-  plan.batch = {usual.batch.empty() ? options.batch : usual.batch.front()};
-  plan.settings.seq = usual.seq.value_or(options.seq);
-  plan.settings.model = usual.model.value_or(options.model);
+  constexpr int64_t kSmallBatch = 4, kShortSeq = 64;
+  plan.batch = {options.batch.value_or(usual.batch.empty() ? kSmallBatch : usual.batch.front())};
+  plan.settings.seq = options.seq.value_or(usual.seq.value_or(kShortSeq));
+  plan.settings.model = options.model.value_or(usual.model.value_or("gpt2-tiny"));
   plan.settings.steps = options.steps;
   plan.settings.data = options.data;
   const DeviceProbe probe = probe_device("auto", 0);

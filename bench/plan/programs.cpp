@@ -110,10 +110,13 @@ std::vector<Program> programs(const Ladder& ladder, const std::vector<std::strin
   for (const std::string& name : names) {
     const size_t slash = name.find('/');
     const std::string peer = name.substr(0, slash);
-    if (slash == std::string::npos)
+    const auto at = std::ranges::find(beside, peer, [](const Peer& p) { return p.ladder.name; });
+    // A peer's rung that is called like its ladder goes by that name alone, as in tables.
+    const bool whole = slash == std::string::npos && at != beside.end() && at->ladder.listed(peer);
+    if (slash == std::string::npos && !whole)
       own.push_back(name);
-    else if (std::ranges::any_of(beside, [&](const Peer& p) { return p.ladder.name == peer; }))
-      of_peers[peer].push_back(name.substr(slash + 1));
+    else if (at != beside.end())
+      of_peers[peer].push_back(whole ? name : name.substr(slash + 1));
     else
       throw InputError(cat("--rungs ", name, ": no --peer is called ", peer));
   }

@@ -399,7 +399,8 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
                        .seconds = std::accumulate(ms.begin(), ms.end(), 0.0) * 1e-3,
                        .tokens = tokens * static_cast<double>(ms.size()),
                        .joules = {}};
-  if (!request.program.ours() && run.steps.size() > 1 && report.from_first_ms > 0.0)
+  const bool between = !request.until_loss;  // where evaluations lie between its steps
+  if (!request.program.ours() && between && run.steps.size() > 1 && report.from_first_ms > 0.0)
     summary.covered = std::min(1.0, std::accumulate(ms.begin() + 1, ms.end(), 0.0) / report.from_first_ms);
   const std::string model = run.config.at("model");
   if (const auto& models = Config::names(); std::ranges::find(models, model) == models.end()) return summary;
