@@ -7,7 +7,7 @@ namespace stepladder {
 
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> all = {
-      {"cpu-quick", "a small model, a minute on two cores", "gpt2-tiny", {4}, 64, 15, 3, 2, 8},
+      {"cpu-quick", "a small model, a minute on two cores", "gpt2-tiny", {4}, 64, 12, 3, 2, 8},
       {"gunton-a100", "as measured on an A100 by Gunton", "gpt2", {16}, 1024, 40, 10, 3},
       {"gunton-t4", "as measured on a T4 by Gunton", "gpt2", {4}, 1024, 25, 5, 3},
       {"raschka", "as measured by Raschka", "gpt2", {8}, 1024, 40, 10, 3},
