@@ -46,7 +46,7 @@ std::string first_host(std::string_view nodes) {
 }  // namespace
 
 const char* name_of(Collective collective) {
-  constexpr std::array kNames = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
+  constexpr std::array kNames = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_max"};
   return kNames.at(static_cast<size_t>(collective));
 }
 

@@ -13,6 +13,7 @@ enum class Collective {
   reduce_scatter,  // this rank's part = sum of all ranks'; the other parts are undefined
   all_gather,      // every part = that of its rank
   broadcast,       // x = rank 0's x
+  all_max,         // x = the largest of all ranks' x, element by element; f32, none < 0; NaN is the largest
 };
 /// "all_reduce", ...
 const char* name_of(Collective collective);

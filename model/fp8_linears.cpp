@@ -74,15 +74,28 @@ Fp8Linear Fp8Linears::scaled(const Fp8Linear& of, int64_t layer) const {
 }
 
 void Fp8Linears::quantize_weights(Ops& ops, const Params& weights) const {
-  const Tensor of_kind[] = {weights.qkvw, weights.attprojw, weights.fcw, weights.fcprojw,
-                            weights.wte.view(all_[kHead].w.shape)};
-  for (size_t kind = 0; kind < kKinds; ++kind) {
-    const auto first = static_cast<int64_t>(kind) * L_;
-    const auto scaled = [&](const Tensor& t) {
-      return t.scaled(scale_[kWeight][first], amax[kWeight][first]);
-    };
-    ops(QuantizeToFit{scaled(all_[kind].w), scaled(all_[kind].wt), of_kind[kind]});
-  }
+  quantize_layers(ops, weights, 0, L_);
+  quantize_head(ops, weights);
+}
+
+void Fp8Linears::quantize_layers(Ops& ops, const Params& weights, int64_t begin, int64_t end) const {
+  quantize(ops, kQkv, weights.qkvw.slices(begin, end), begin);
+  quantize(ops, kAttproj, weights.attprojw.slices(begin, end), begin);
+  quantize(ops, kFc, weights.fcw.slices(begin, end), begin);
+  quantize(ops, kFcproj, weights.fcprojw.slices(begin, end), begin);
+}
+
+void Fp8Linears::quantize_head(Ops& ops, const Params& weights) const {
+  quantize(ops, kHead, weights.wte.view(all_[kHead].w.shape), 0);
+}
+
+/// `weights` (n,Cout,Cin) are those of layers begin, begin + 1, ...
+void Fp8Linears::quantize(Ops& ops, Kind kind, const Tensor& weights, int64_t begin) const {
+  const int64_t first = kind * L_ + begin, end = begin + weights.shape[0];
+  const auto of = [&](const Tensor& all) {
+    return all.slices(begin, end).scaled(scale_[kWeight][first], amax[kWeight][first]);
+  };
+  ops(QuantizeToFit{of(all_[kind].w), of(all_[kind].wt), weights});
 }
 
 void Fp8Linears::update_scales(Ops& ops) const {

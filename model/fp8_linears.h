@@ -37,8 +37,10 @@ class Fp8Linears {
   Fp8Linear at(Kind kind, int64_t l) const;
   /// The operands of the head for `sequences` of T tokens.
   Fp8Linear head(int64_t sequences) const;
-  /// FP8 copies of the matrices among `weights`.
+  /// FP8 copies of the matrices among `weights`: of all, of layers [begin, end), of the head.
   void quantize_weights(Ops& ops, const Params& weights) const;
+  void quantize_layers(Ops& ops, const Params& weights, int64_t begin, int64_t end) const;
+  void quantize_head(Ops& ops, const Params& weights) const;
   /// Scales of inputs and gradients for what comes next, from their largest magnitudes until now.
   void update_scales(Ops& ops) const;
   /// Takes `largest` for the largest magnitude of all gradients, of which nothing is known.
@@ -51,6 +53,7 @@ class Fp8Linears {
   enum Role { kWeight, kInput, kGradient, kRoles };
 
   Fp8Linear scaled(const Fp8Linear& of, int64_t layer) const;
+  void quantize(Ops& ops, Kind kind, const Tensor& weights, int64_t begin) const;
 
   int64_t L_ = 0, T_ = 0, N_ = 0;
   std::array<Fp8Linear, kKinds> all_;  // w, wt and xt of all layers, without scales

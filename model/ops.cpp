@@ -63,7 +63,8 @@ void Ops::collective(Collective what, std::span<const Tensor> bucket) {
   double bytes = 0.0;  // that this rank sends, by rings; it receives as many
   for (const Tensor& x : bucket) bytes += static_cast<double>(x.bytes());
   const double others = (ranks - 1.0) / ranks;
-  if (what != Collective::broadcast) bytes *= what == Collective::all_reduce ? 2.0 * others : others;
+  const bool twice = what == Collective::all_reduce || what == Collective::all_max;
+  if (what != Collective::broadcast) bytes *= twice ? 2.0 * others : others;
   observer_->enter({name_of(what), OpKind::communication, bytes}, bucket);
   backend_->collectives().queue(what, bucket);
   observer_->leave();

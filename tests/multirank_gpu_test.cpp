@@ -71,12 +71,14 @@ class MultirankGpu : public testing::TestWithParam<int> {
     for (const pid_t rank : start_all(rung, world, options)) EXPECT_EQ(wait(rank), 0) << errors();
     return losses();
   }
-  static void expect_close(const std::vector<double>& got, const std::vector<double>& expected) {
+  static constexpr double kFp8 = 0.02;  // as the ladder allows
+  static void expect_close(const std::vector<double>& got, const std::vector<double>& expected,
+                           double within = 0x1p-8) {
     ASSERT_EQ(got.size(), expected.size());
     ASSERT_FALSE(expected.empty());
-    // bf16's epsilon: gradients are summed in another order, and rounded in between.
+    // bf16's epsilon, by default: gradients are summed in another order, and rounded in between.
     for (size_t i = 0; i < got.size(); ++i)
-      EXPECT_TRUE(std::abs(got[i] - expected[i]) <= 0x1p-8 * expected[i])
+      EXPECT_TRUE(std::abs(got[i] - expected[i]) <= within * expected[i])
           << "step " << i << ": " << got[i] << " instead of " << expected[i];
   }
 
@@ -92,6 +94,12 @@ TEST_P(MultirankGpu, RanksLearnWhatOneLearnsWithAsManyMicroBatches) {
   }
 }
 
+TEST_P(MultirankGpu, RanksLearnInFp8WhatOneLearns) {
+  const auto expected = losses_of("fp8", 1, cat("--steps 50 --accumulate ", GetParam()));
+  expect_close(losses_of("fp8_zero1", GetParam(), "--steps 50"), expected, kFp8);
+  for (int rank = 1; rank < GetParam(); ++rank) EXPECT_EQ(losses(rank), losses(0)) << rank;
+}
+
 TEST_P(MultirankGpu, RanksAccumulateToo) {
   const auto expected = losses_of("15_multi_gpu", 1, cat("--steps 10 --accumulate ", 3 * GetParam()));
   for (const char* rung : {"15_multi_gpu", "16_zero1"})
@@ -105,12 +113,14 @@ TEST_P(MultirankGpu, ApartEachRankLearnsWhatOneDeviceDoes) {
 }
 
 TEST_P(MultirankGpu, CheckpointResumesOnHalfTheDevices) {
-  const auto all = losses_of("16_zero1", GetParam(), "--steps 20");
-  const std::string checkpoint = folder_ / "run.ckpt";
-  losses_of("16_zero1", GetParam(), cat("--steps 10 --checkpoint '", checkpoint, "'"));
-  expect_close(
-      losses_of("16_zero1", GetParam() / 2, cat("--steps 20 --accumulate 2 --resume '", checkpoint, "'")),
-      {all.begin() + 10, all.end()});
+  for (const std::string rung : {"16_zero1", "fp8_zero1"}) {
+    const auto all = losses_of(rung, GetParam(), "--steps 20");
+    const std::string checkpoint = folder_ / (rung + ".ckpt");
+    losses_of(rung, GetParam(), cat("--steps 10 --checkpoint '", checkpoint, "'"));
+    expect_close(
+        losses_of(rung, GetParam() / 2, cat("--steps 20 --accumulate 2 --resume '", checkpoint, "'")),
+        {all.begin() + 10, all.end()}, rung == "16_zero1" ? 0x1p-8 : kFp8);
+  }
 }
 
 TEST_P(MultirankGpu, KilledOrStoppedRankEndsTheOthersWithItsName) {

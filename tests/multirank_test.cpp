@@ -94,11 +94,17 @@ class Multirank : public testing::Test {
     for (const json& step : events(rank, "step")) all.push_back(step["loss"].get<double>());
     return all;
   }
-  static void expect_same(const std::vector<double>& got, const std::vector<double>& expected) {
+  std::vector<double> val_losses(int rank) const {
+    std::vector<double> all;
+    for (const json& eval : events(rank, "eval")) all.push_back(eval["val_loss"].get<double>());
+    return all;
+  }
+  static void expect_same(const std::vector<double>& got, const std::vector<double>& expected,
+                          double within = 1e-5) {
     ASSERT_EQ(got.size(), expected.size());
     ASSERT_FALSE(expected.empty());
     for (size_t i = 0; i < got.size(); ++i)
-      EXPECT_TRUE(std::abs(got[i] - expected[i]) <= 1e-5 * expected[i])
+      EXPECT_TRUE(std::abs(got[i] - expected[i]) <= within * expected[i])
           << "step " << i << ": " << got[i] << " instead of " << expected[i];
   }
 
@@ -161,8 +167,7 @@ TEST_F(Multirank, EvaluationIsOfWhatAllRanksHaveLearned) {
   std::vector<double> expected;
   for (const char* name : {"15_multi_gpu", "16_zero1"}) {
     run(2, eventful(name, options));
-    std::vector<double> found;
-    for (const json& eval : events(1, "eval")) found.push_back(eval["val_loss"].get<double>());
+    const std::vector<double> found = val_losses(1);
     if (expected.empty()) expected = found;
     ASSERT_EQ(found.size(), 3U);
     expect_same(found, expected);
@@ -204,6 +209,25 @@ TEST_F(Multirank, CheckpointOfFourRanksResumesOnTwo) {
     run(2, eventful(name, cat("--steps 20 --accumulate 2 --resume '", checkpoint, "'")));
     expect_same(losses(), {all.begin() + 10, all.end()});
   }
+}
+
+TEST_F(Multirank, RanksLearnInFp8WhatOneLearns) {
+  constexpr double kWithin = 1e-3;  // sums in bf16, of gradients in FP8
+  const auto fp8 = [&](const std::string& name, const std::string& options) {
+    return cat("'", kBin, "/", name, "' --backend cpu --model gpt2-tiny --vocabulary 512 --seq 32 --batch 1",
+               " --lr 1e-3 --vocab none --data '", folder_ / "data.bin", "' --events 3 ", options);
+  };
+  run_alone(fp8("fp8", "--steps 20 --accumulate 4 --eval-every 1 --eval-batches 2"));
+  const auto expected = losses(), evaluated = val_losses(0);
+  EXPECT_LT(expected.back(), expected.front() - 0.5);
+  const std::string checkpoint = folder_ / "fp8.ckpt";
+  run(4, fp8("fp8_zero1", cat("--steps 10 --eval-every 1 --eval-batches 2 --checkpoint '", checkpoint, "'")));
+  expect_same(losses(), {expected.begin(), expected.begin() + 10}, kWithin);
+  expect_same(val_losses(0), {evaluated.begin(), evaluated.begin() + 10}, kWithin);
+  // To the last bit, since all quantise by the same scales.
+  for (int rank = 1; rank < 4; ++rank) EXPECT_EQ(val_losses(rank), val_losses(0)) << "rank " << rank;
+  run(2, fp8("fp8_zero1", cat("--steps 20 --accumulate 2 --resume '", checkpoint, "'")));
+  expect_same(losses(), {expected.begin() + 10, expected.end()}, kWithin);
 }
 
 TEST_F(Multirank, RanksOnShuffledShardsLearnWhatOneDoes) {

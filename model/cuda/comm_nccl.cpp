@@ -85,6 +85,11 @@ class NcclComm {
     const ncclDataType_t type = type_of(x);
     if (what == Collective::all_reduce)
       return nccl_.all_reduce(x.data, x.data, n, type, ncclSum, comm_, stream);
+    if (what == Collective::all_max) {
+      check(x.dtype == DType::f32, "the largest is taken of f32, not of ", x);
+      // As whole numbers the bits of floats are in the same order, and those of NaN come last.
+      return nccl_.all_reduce(x.data, x.data, n, ncclInt32, ncclMax, comm_, stream);
+    }
     if (what == Collective::broadcast) return nccl_.broadcast(x.data, x.data, n, type, 0, comm_, stream);
     const Tensor part = part_of(x, world_.rank, world_.size);
     const auto part_n = static_cast<size_t>(part.numel());

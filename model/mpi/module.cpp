@@ -15,6 +15,8 @@ constexpr MpiCalls kCalls = {
         },
     .all_reduce = [](float* x,
                      int n) { MPI_Allreduce(MPI_IN_PLACE, x, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); },
+    .all_max = [](int32_t* x,
+                  int n) { MPI_Allreduce(MPI_IN_PLACE, x, n, MPI_INT32_T, MPI_MAX, MPI_COMM_WORLD); },
     .reduce_scatter = [](float* part, const float* x,
                          int n) { MPI_Reduce_scatter_block(x, part, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); },
     .all_gather = [](void* x,

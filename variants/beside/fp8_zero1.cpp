@@ -1,0 +1,414 @@
+// A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "model/data.h"
+#include "model/feed.h"
+#include "model/fp8_linears.h"
+#include "model/gpt2.h"
+
+namespace stepladder {
+namespace {
+
+struct Gpt2Trainer final : Trainer {
+  using Trainer::Trainer;
+
+  // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
+  const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
+  // V tokens in the vocabulary; Vp rows of wte and columns of the logits.
+  const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
+  // Type of activations and gradients.
+  const DType act = config.half;
+  // Products of f32 tensors: in full precision, or of inputs rounded to TF32.
+  const Precision precision = Precision::tf32;
+
+  // Gradients are summed over the ranks in buckets of layers. The first layer, ready last, is one by itself.
+  const int64_t bucket_layers = (L + 3) / 4;
+  bool begins_bucket(int64_t l) const { return l == 0 || (l - 1) % bucket_layers == 0; }
+  int64_t bucket_end(int64_t l) const { return l == 0 ? 1 : std::min(l + bucket_layers, L); }
+
+  // What is summed over ranks as one tensor, and spread over them: what is outside of the layers, which comes
+  // first, and what a bucket has of each.
+  static std::vector<Tensor> outside(const Params& of) { return {of.wte, of.wpe, of.lnfw, of.lnfb}; }
+  std::vector<Tensor> pieces(const Params& of) const {
+    std::vector<Tensor> all = outside(of);
+    for (int64_t l = 0; l < L; l = bucket_end(l))
+      std::ranges::copy(of.layers(l, bucket_end(l)), std::back_inserter(all));
+    return all;
+  }
+  Tensor part(const Tensor& x) const { return part_of(x, ops.rank(), ops.world()); }
+  std::vector<Tensor> parts(const Params& of) const {
+    std::vector<Tensor> all = pieces(of);
+    for (Tensor& piece : all) piece = part(piece);
+    return all;
+  }
+  std::vector<AdamWTensor> adamw_parts() {
+    const std::vector<Tensor> copies = parts(weights), whole_grads = pieces(grads);
+    std::vector<AdamWTensor> all;
+    for (size_t i = 0; i < copies.size(); ++i) {
+      const auto mine = [&](const char* name) { return arena.alloc(name, f32, copies[i].shape); };
+      const bool decay = i < 2 || whole_grads[i].shape.rank() == 3;  // matrices; the embeddings come first
+      all.push_back(
+          {mine("params/part"), grad_parts[i], mine("adam_m/part"), mine("adam_v/part"), copies[i], decay});
+    }
+    return all;
+  }
+  // What is whole only to load and save, and where this rank's parts are.
+  std::vector<std::pair<std::vector<Tensor>, Tensor AdamWTensor::*>> spread() const {
+    return {{pieces(whole.params), &AdamWTensor::w},
+            {pieces(whole.adam_m), &AdamWTensor::m},
+            {pieces(whole.adam_v), &AdamWTensor::v}};
+  }
+
+  // Parameters that the passes read, gradients; the output head is wte too.
+  Params weights{arena, "weights", config, act, Vp};
+  Params grads{arena, "grads", config, act, Vp};
+
+  // This rank's part of the gradients, of the parameters in f32 and of AdamW's moments.
+  std::vector<Tensor> grad_parts = parts(grads);
+  std::vector<AdamWTensor> adamw = adamw_parts();
+
+  // The batch, its loss, and the global norm of its gradients.
+  Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
+  Tensor targets = arena.alloc("batch/targets", i32, {B, T});
+  Feed feed{ops, arena, config};  // the next batch on its way
+  Tensor loss = arena.alloc("batch/loss", f32, {1});
+  Tensor norm = arena.alloc("batch/norm", f32, {1});
+
+  // What the linear layers multiply: e4m3 weights and inputs, e5m2 gradients. In front of the activations, so
+  // that loading and saving leaves it alone.
+  Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
+  Fp8Linears fp8{arena, config, logits};
+  Fp8Linear head = fp8.at(Fp8Linears::kHead, 0);
+
+  // All ranks' parameters and moments, to load and save: where the activations are while it trains.
+  struct Whole {
+    Params params, adam_m, adam_v;
+  } whole = arena.overlay([&] {
+    return Whole{Params(arena, "params", config, f32, Vp), Params(arena, "adam_m", config, f32, Vp),
+                 Params(arena, "adam_v", config, f32, Vp)};
+  });
+
+  // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
+  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // in front of block l
+  Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
+  Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
+  Tensor qkvs = arena.alloc("activations/qkvs", act, {L, B, T, 3 * C});
+  Tensor lse = arena.alloc("activations/lse", f32, {L, B, NH, T});  // log of the softmax's sums
+  Tensor atty = arena.alloc("activations/atty", act, {L, B, T, C});
+  Tensor res2 = arena.alloc("activations/res2", act, {L, B, T, C});  // res1 + attention
+  Tensor ln2mean = arena.alloc("activations/ln2mean", f32, {L, B, T});
+  Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
+  Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
+  Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
+  Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
+  Tensor losses = arena.alloc("activations/losses", f32, {B, T});
+
+  // Scratch that every block uses again.
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});  // backward: gradient of atty
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // of res1 and res2: each LayerNorm adds to it
+  Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
+  Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
+  Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
+
+  // What clipping and AdamW work on, all tensors at once.
+  Tensor clip = arena.alloc("scratch/clip", f32, {1});
+  Tensor norms = arena.alloc("scratch/norms", f32, {ops.world()});  // of all ranks
+  Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
+
+  TrainerTensors tensors() const override {
+    return {whole.params, whole.adam_m, whole.adam_v, weights, grads, logits, loss, norm, {}, fp8.history};
+  }
+
+  void prepare() override {
+    // Every rank goes on from what rank 0 has.
+    for (const Params* group : {&whole.params, &whole.adam_m, &whole.adam_v})
+      ops.collective(Collective::broadcast, group->all());
+    ops.collective(Collective::broadcast, {&fp8.history, 1});
+    ops.wait_for_collectives();
+
+    // The parameters are in place: set up what the steps rely on.
+    ops.set_matmul_precision(precision);
+    const auto copies = weights.all(), from = whole.params.all();
+    for (size_t i = 0; i < copies.size(); ++i) ops(Copy{copies[i], from[i]});
+    for (const auto& [all, mine] : spread())
+      for (size_t i = 0; i < adamw.size(); ++i) ops(Copy{adamw[i].*mine, part(all[i])});
+    ops(Zero{fp8.amax});
+    fp8.update_scales(ops);
+    fp8.quantize_weights(ops, weights);
+  }
+
+  void gather_state() override {
+    for (const auto& [all, mine] : spread()) {
+      for (size_t i = 0; i < adamw.size(); ++i) ops(Copy{part(all[i]), adamw[i].*mine});
+      ops.collective(Collective::all_gather, all);
+    }
+    ops.collective(Collective::all_gather, pieces(weights));
+    ops.wait_for_collectives();
+    fp8.quantize_weights(ops, weights);
+  }
+
+  // ---- one step ------------------------------------------------------------------------------------------
+
+  void step(Loader& data, int64_t step, float lr) override {
+    for (int micro = 0; micro < hyper.accumulate; ++micro) {
+      const Batch batch = feed.next(data);
+
+      load(batch);
+      if (!searched) search();
+      if (micro == 0) zero_grad();
+      if (!forward_backward[0][0]) record();
+      forward_backward[micro == 0][micro + 1 == hyper.accumulate]();
+      // All of it is queued: the host does not wait for the device.
+      feed.send_ahead();
+    }
+    update(step, lr);
+    ops.phase(nullptr);
+  }
+
+  // Times the algorithms that there are for each GEMM, on the first batch; the fastest are used from here on.
+  bool searched = false;
+  void search() {
+    ops.search([this] {
+      forward(false);
+      backward(true);
+    });
+    searched = true;
+  }
+
+  void zero_grad() {
+    ops.phase("zero gradients");
+    // Where GEMMs write the gradients of matrices, only the others start from 0.
+    for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
+    ops(Zero{loss});
+    ops(Zero{fp8.amax});
+  }
+
+  // Records both passes as one CUDA graph, in which a kernel may start while the one before still runs. They
+  // run once before: libraries set themselves up at first use, which can't be recorded.
+  std::function<void()> forward_backward[2][2];  // whether the micro-batch is the first, and the last
+  void record() {
+    const auto both = [this](bool gather, bool reduce) {
+      forward(gather);
+      backward(reduce);
+    };
+    both(false, true);
+    zero_grad();  // of what that has added
+    for (const bool first : {false, true})
+      for (const bool last : {false, true})
+        forward_backward[first][last] = ops.record([=] { both(first, last); }, Launch::early);
+
+    float has_history = 0.0F;  // of a checkpoint
+    ops(Download{&has_history, fp8.history[0][0][0]});
+    if (has_history == 0.0F) calibrate();
+  }
+
+  // Sets the scales by the first batch, in two passes: in the second nothing is too small for its scale any
+  // more. All gradients start with the scale of the largest there can be of a logit.
+  void calibrate() {
+    fp8.guess_gradients(ops, dloss);
+    for (int pass = 0; pass < 2; ++pass) {
+      zero_grad();
+      forward_backward[false][true]();
+      ops(Zero{fp8.history});
+      fp8.update_scales(ops);
+    }
+    zero_grad();
+  }
+
+  void load(const Batch& batch) {
+    ops.phase("data");
+    feed.deliver(tokens, targets, batch);
+  }
+
+  // ---- forward -------------------------------------------------------------------------------------------
+
+  // To evaluate: logits and loss of a batch.
+  void forward(const Batch& batch) override {
+    load(batch);
+    forward(false);
+    cross_entropy();
+  }
+
+  // logits = GPT-2(tokens)
+  void forward(bool gather) {
+    // The other ranks' parts of the layers' weights come beside the layers before them.
+    int64_t coming = 0;  // buckets
+    if (gather)
+      for (int64_t l = 0; l < L; l = bucket_end(l), ++coming)
+        ops.collective(Collective::all_gather, weights.layers(l, bucket_end(l)));
+    const auto need = [&](int64_t l) {
+      if (coming == 0 || !begins_bucket(l)) return;
+      ops.wait_for_collectives(--coming);
+      fp8.quantize_layers(ops, weights, l, bucket_end(l));
+    };
+
+    ops.phase("encoder");
+    ops(EncoderForward{res1[0], tokens, weights.wte, weights.wpe});  // (B,T,C)
+
+    for (int64_t l = 0; l < L; ++l) {
+      ops.phase("forward block", l);
+      need(l);
+      const Fp8Linear to_qkv = fp8.at(Fp8Linears::kQkv, l), attproj = fp8.at(Fp8Linears::kAttproj, l);
+      const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
+
+      const Tensor qkv = qkvs[l];  // kept for the backward pass
+      // qkv = layernorm(res1) W^T + b  (B,T,3C)
+      ops(QuantizeLayerNorm{to_qkv.x, to_qkv.xt, ln1mean[l], ln1rstd[l], res1[l], weights.ln1w[l],
+                            weights.ln1b[l]});
+      ops(LinearForward{qkv, to_qkv.x, to_qkv.w, weights.qkvb[l]});
+
+      // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,C)
+      ops(AttentionForward{atty[l], lse[l], qkv});
+
+      // res2 = res1 + atty W^T + b
+      ops(Quantize{attproj.x, attproj.xt, atty[l]});
+      ops(LinearForward{res2[l], attproj.x, attproj.w, weights.attprojb[l], res1[l]});
+
+      // fch = layernorm(res2) W^T + b  (B,T,4C)
+      ops(QuantizeLayerNorm{fc.x, fc.xt, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
+      ops(LinearForward{fch[l], fc.x, fc.w, weights.fcb[l]});
+
+      // res1 of the next block = res2 + gelu(fch) W^T + b
+      ops(QuantizeGelu{fcproj.x, fcproj.xt, fch[l]});
+      ops(LinearForward{res1[l + 1], fcproj.x, fcproj.w, weights.fcprojb[l], res2[l]});
+    }
+
+    ops.phase("classifier");
+    ops(QuantizeLayerNorm{head.x, head.xt, lnfmean, lnfrstd, res1[L], weights.lnfw, weights.lnfb});
+    ops(Matmul{logits, head.x, head.w, MatOp::NT});  // (B,T,Vp)
+  }
+
+  // loss += mean of -log softmax(logits)[target]
+  void cross_entropy() {
+    ops(CrossEntropyForward{losses, logits, targets, V});
+    ops(AddMean{loss, losses});
+  }
+
+  // ---- backward: gradients of weights are added to grads -------------------------------------------------
+  // A heading is the forward line that is differentiated, with the shapes: result <- its gradient.
+
+  // With one micro-batch a step, GEMMs overwrite grads: an epilogue that sums a bias gradient can't add to
+  // it.
+  const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
+
+  // Of the sum of losses whose gradient is taken: no gradient of a logit is larger.
+  const float dloss = 1.0F / static_cast<float>(B * T * hyper.accumulate * ops.world());
+
+  void backward(bool reduce) {
+    ops.phase("classifier backward");
+    ops(QuantizeCrossEntropy{head.dy, losses, logits, targets, V, dloss});
+    ops(AddMean{loss, losses});
+
+    ops(Transpose{head.dyt, head.dy});  // in the memory of logits
+    ops(Matmul{dln, head.dy, head.wt, MatOp::NT});
+    ops(Matmul{grads.wte, head.dyt, head.xt, MatOp::NT, write});
+    ops(Zero{dres});
+    // It also sums the bias gradient of the last block's projection: rows of the new dres.
+    const Fp8Linear top = fp8.at(Fp8Linears::kFcproj, L - 1);
+    ops(QuantizeLayerNormBackward{Fp8Pair{top.dy, top.dyt}, dres, NormParams{grads.lnfw, grads.lnfb},
+                                  grads.fcprojb[L - 1], dln, NormInput{res1[L], lnfmean, lnfrstd},
+                                  weights.lnfw});
+
+    for (int64_t l = L - 1; l >= 0; --l) {
+      ops.phase("backward block", l);
+      const Fp8Linear to_qkv = fp8.at(Fp8Linears::kQkv, l), attproj = fp8.at(Fp8Linears::kAttproj, l);
+      const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
+
+      // res1 of the next block = res2 + gelu(fch) W^T + b  (B,T,4C) <- (B,T,C)
+      ops(Matmul{dfch, fcproj.dy, fcproj.wt, MatOp::NT});
+      ops(Matmul{grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write});
+
+      // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
+      ops(QuantizeGeluBackward{fc.dy, fc.dyt, grads.fcb[l], dfch, fch[l]});
+      ops(Matmul{dln, fc.dy, fc.wt, MatOp::NT});
+      ops(Matmul{grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, write});
+
+      // LayerNorm, and the bias gradient of the projection before it: sums of the new dres
+      ops(QuantizeLayerNormBackward{Fp8Pair{attproj.dy, attproj.dyt}, dres,
+                                    NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
+                                    NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
+
+      // res2 = res1 + atty W^T + b
+      ops(Matmul{proj, attproj.dy, attproj.wt, MatOp::NT});
+      ops(Matmul{grads.attprojw[l], attproj.dyt, attproj.xt, MatOp::NT, write});
+
+      // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,3C) <- (B,T,C)
+      ops(AttentionBackward{dqkv, proj, atty[l], lse[l], qkvs[l]});
+
+      // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      ops(Quantize{to_qkv.dy, to_qkv.dyt, dqkv, grads.qkvb[l]});
+      ops(Matmul{dln, to_qkv.dy, to_qkv.wt, MatOp::NT});
+      if (l > 0) ops(Matmul{grads.qkvw[l], to_qkv.dyt, to_qkv.xt, MatOp::NT, write});
+
+      const NormParams dparams{grads.ln1w[l], grads.ln1b[l]};
+      const NormInput input{res1[l], ln1mean[l], ln1rstd[l]};
+      if (l == 0) {
+        ops(LayerNormBackward{dres, dparams, {}, dln, input, weights.ln1w[0]});
+      } else {
+        const Fp8Linear below = fp8.at(Fp8Linears::kFcproj, l - 1);
+        ops(QuantizeLayerNormBackward{Fp8Pair{below.dy, below.dyt}, dres, dparams, grads.fcprojb[l - 1], dln,
+                                      input, weights.ln1w[l]});
+      }
+
+      // What is done is summed over the ranks beside the rest of the backward pass, each rank's part of it.
+      if (reduce && l > 0 && begins_bucket(l))
+        ops.collective(Collective::reduce_scatter, grads.layers(l, bucket_end(l)));
+    }
+
+    ops.phase("encoder backward");
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+    ops(PositionBackward{grads.wpe, dres});
+    if (reduce) {
+      ops.collective(Collective::reduce_scatter, outside(grads));
+      ops.collective(Collective::all_reduce, {&loss, 1});
+      ops.collective(Collective::all_max, {&fp8.amax, 1});
+    }
+
+    // What the first layer could leave until now goes on beside the sum over wte, the largest of all.
+    ops.phase("backward block", 0);
+    const Fp8Linear to_qkv = fp8.at(Fp8Linears::kQkv, 0);
+    ops(Matmul{grads.qkvw[0], to_qkv.dyt, to_qkv.xt, MatOp::NT, write});
+    if (reduce) {
+      ops.phase("gradient reduction");
+      ops.collective(Collective::reduce_scatter, grads.layers(0, bucket_end(0)));
+      ops.wait_for_collectives();
+      ops(Affine{loss, loss, 1.0F / static_cast<float>(ops.world()), 0.0F});  // each rank's is a mean
+    }
+  }
+
+  // ---- update --------------------------------------------------------------------------------------------
+
+  void update(int64_t step, float lr) {
+    // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
+    ops.phase("clip");
+    // The norm of all parts' norms is that of all gradients.
+    ops(ClipGradNorm{clip, norm, grad_parts, hyper.grad_clip});
+    ops(Copy{part(norms), norm});
+    ops.collective(Collective::all_gather, {&norms, 1});
+    ops.wait_for_collectives();
+    ops(ClipGradNorm{clip, norm, {&norms, 1}, hyper.grad_clip});
+
+    // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors, each rank of its parts. Embeddings are
+    // what the next forward pass begins with: they are gathered beside the layers' update.
+    ops.phase("optimizer");
+    ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
+    const std::span<const AdamWTensor> mine = adamw;
+    const size_t outer = outside(weights).size();
+    ops(AdamWStep{mine.first(outer), schedule, clip, hyper.adamw()});
+    ops.collective(Collective::all_gather, outside(weights));
+    ops(AdamWStep{mine.subspan(outer), schedule, clip, hyper.adamw()});
+    ops.wait_for_collectives();
+
+    // FP8 for the next step; the layers' weights become FP8 as they come.
+    ops.phase("scales");
+    fp8.update_scales(ops);
+    fp8.quantize_head(ops, weights);
+  }
+};
+
+STEPLADDER_RUNG(Gpt2Trainer);
+
+}  // namespace
+}  // namespace stepladder
