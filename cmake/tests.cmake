@@ -97,6 +97,12 @@ else()
   endforeach()
 endif()
 
+if(STEPLADDER_TESTS AND NOT STEPLADDER_SANITIZE)
+  add_test(NAME Install.APrefixWorksWithoutTheSourceTree
+    COMMAND sh ${CMAKE_SOURCE_DIR}/tests/install_test.sh ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
+  set_tests_properties(Install.APrefixWorksWithoutTheSourceTree PROPERTIES LABELS cpu TIMEOUT 120)
+endif()
+
 file(GLOB fuzz_targets CONFIGURE_DEPENDS tests/fuzz/*_fuzz.cpp)
 list(GET rung_objects 0 first_rung)
 foreach(source IN LISTS fuzz_targets)

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "bench/base/place.h"
 #include "bench/base/text.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
@@ -16,7 +17,7 @@ constexpr double kTimeout = 300.0;  // seconds
 }  // namespace
 
 bool draw(const std::string& script, const std::vector<std::string>& arguments) {
-  const std::string path = STEPLADDER_SOURCE_DIR "/reports/" + script;
+  const std::string path = cat(shared_dir(), "/reports/", script);
   const auto warn = [](const auto&... what) { std::cerr << cat("stepladder: warning: ", what..., "\n"); };
   std::vector<std::string> command = {python(), path};
   command.insert(command.end(), arguments.begin(), arguments.end());

@@ -5,9 +5,11 @@
 #include <iostream>
 #include <optional>
 
+#include "bench/base/place.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder_file.h"
+#include "bench/plan/settings.h"
 #include "bench/report/report.h"
 #include "bench/results/file.h"
 #include "bench/run/child.h"
@@ -30,8 +32,7 @@ struct DiffOptions {
 };
 
 std::string source_of(const Rung& rung, const Ladder& of) {
-  std::string path =
-      of.built_in() ? cat(STEPLADDER_SOURCE_DIR "/", rung.source()) : cat(of.folder, "/", rung.shown);
+  std::string path = of.built_in() ? cat(shared_dir(), "/", rung.source()) : cat(of.folder, "/", rung.shown);
   if (!std::filesystem::exists(path))
     throw InputError(cat(path, ": not there; run stepladder where its sources are"));
   return path;
@@ -87,7 +88,7 @@ void print_diff(const Rung& before, const Rung& after, const Ladder& of) {
 
 /// What was measured: the file asked for, else the latest one here, if there is any.
 std::optional<Results> measured(const std::string& asked_for) {
-  const std::string latest = STEPLADDER_SOURCE_DIR "/reports/latest/results.json";
+  const std::string latest = here_or_shared("reports/latest/results.json");
   if (!asked_for.empty()) return load_measured(asked_for);
   if (std::filesystem::exists(latest)) return load_measured(latest);
   return std::nullopt;

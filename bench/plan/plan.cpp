@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "bench/base/place.h"
 #include "bench/base/text.h"
 #include "bench/plan/placeholders.h"
 #include "bench/results/rounds.h"
@@ -118,7 +119,7 @@ void fill(RunRequest& request, const RungSettings& s, const PlannedRun& run) {
   const char* const outer = std::getenv("PYTHONPATH");
   const std::string more = own != environment.end() ? own->substr(kModulePath.size()) : outer ? outer : "";
   if (own != environment.end()) environment.erase(own);
-  environment.push_back(cat(kModulePath, STEPLADDER_SOURCE_DIR "/python", more.empty() ? "" : ":" + more));
+  environment.push_back(cat(kModulePath, shared_dir(), "/python", more.empty() ? "" : ":" + more));
   request.environment = std::move(environment);
 }
 
@@ -128,7 +129,7 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo
   RungSettings s = plan.settings;
   if (!run.program.ours())  // which runs in a folder of its own
     for (std::string* path : {&s.data, &s.val_data, &s.vocab})
-      if (!path->empty()) *path = std::filesystem::absolute(from_source_dir(*path));
+      if (!path->empty()) *path = std::filesystem::absolute(here_or_shared(*path));
   RunRequest request;
   request.program = run.program;
   request.source_hash = plan.source_hashes.at(run.program.variant);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "bench/base/place.h"
 #include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/placeholders.h"
@@ -29,7 +30,7 @@ Ladder ladder_beside(const std::string& name, const std::string& asked) {
   const std::vector<std::string> known = {"pytorch", "llmc", "stepladder"};
   if (name == "stepladder") return ladder();
   if (std::ranges::find(known, name) != known.end())
-    return load_ladder(cat(STEPLADDER_SOURCE_DIR "/scripts/peers/", name, ".json"));
+    return load_ladder(cat(shared_dir(), "/scripts/peers/", name, ".json"));
   std::error_code none;
   if (fs::exists(name, none)) return load_ladder(name);
   const std::string meant = nearest(name, known);

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <set>
 
+#include "bench/base/place.h"
 #include "bench/base/text.h"
 #include "model/checkpoint.h"
 
@@ -13,8 +14,8 @@ constexpr int64_t kUsualBatch = 4;
 
 }  // namespace
 
-std::string from_source_dir(const std::string& path) {
-  const auto shipped = std::filesystem::path(STEPLADDER_SOURCE_DIR) / path;
+std::string here_or_shared(const std::string& path) {
+  const auto shipped = std::filesystem::path(shared_dir()) / path;
   return !std::filesystem::exists(path) && std::filesystem::exists(shipped) ? shipped.string() : path;
 }
 
@@ -177,8 +178,8 @@ void RungSettings::check() const {
 }
 
 Config RungSettings::resolve() {
-  data = from_source_dir(data);
-  vocab = from_source_dir(vocab);
+  data = here_or_shared(data);
+  vocab = here_or_shared(vocab);
 
   const std::string& weights = resume.empty() ? init : resume;
   const bool from_weights = !weights.empty() && !model;

@@ -89,8 +89,8 @@ struct RungSettings {
   SampleOptions sampling() const { return {temperature, top_k, seed}; }
 };
 
-/// A file that comes with the project, for a run outside its folder; any other path as it is.
-std::string from_source_dir(const std::string& path);
+/// A file that comes with the programs, for a run outside of their folder; any other path as it is.
+std::string here_or_shared(const std::string& path);
 
 /// Those of `options` that differ from the one at the same place in `defaults`, as a command line. What stays
 /// at its default is left out, so that an older executable need not know it.

@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "bench/base/place.h"
 #include "bench/base/text.h"
 #include "bench/run/child.h"
 #include "bench/run/events.h"
@@ -170,12 +171,14 @@ void print_device(const std::string& backend, int index) {
 
 std::string bin_dir() {
   if (const char* dir = std::getenv("STEPLADDER_BIN_DIR")) return dir;
-  return std::filesystem::read_symlink(kSelf).parent_path().string();
+  const std::filesystem::path here = std::filesystem::read_symlink(kSelf).parent_path();
+  const std::filesystem::path installed = here / "../libexec/stepladder";
+  return (std::filesystem::exists(installed) ? std::filesystem::canonical(installed) : here).string();
 }
 
 std::string python() {
   if (const char* named = std::getenv("STEPLADDER_PYTHON")) return named;
-  const std::string venv = STEPLADDER_SOURCE_DIR "/.venv/bin/python";
+  const std::string venv = shared_dir() + "/.venv/bin/python";
   return std::filesystem::exists(venv) ? venv : "python3";
 }
 

@@ -39,7 +39,8 @@ DeviceProbe require_device(const std::string& backend, int64_t index);
 /// The child's side: prints what probe_device() reads.
 void print_device(const std::string& backend, int index);
 
-/// Folder of the running executable, where the rungs' executables are; STEPLADDER_BIN_DIR names another.
+/// Where the rungs' executables are: beside the running one, or in libexec/stepladder where it is installed;
+/// STEPLADDER_BIN_DIR names another folder.
 std::string bin_dir();
 
 /// The Python for the charts and the page: STEPLADDER_PYTHON, else the source folder's .venv, else python3.

@@ -1,0 +1,27 @@
+# `cmake --install build/cpu --prefix PREFIX`: PREFIX/bin/stepladder, the trainers in libexec/stepladder, and in share/stepladder
+# what they read, laid out as here. The folder may be moved. What was not built is left out.
+install(TARGETS stepladder RUNTIME DESTINATION bin)
+install(TARGETS libstepladder stepladder_harness LIBRARY DESTINATION lib)
+if(TARGET stepladder_mpi)
+  install(TARGETS stepladder_mpi LIBRARY DESTINATION lib)
+endif()
+install(TARGETS ${rungs} RUNTIME DESTINATION libexec/stepladder)
+foreach(program IN LISTS ablation_programs)
+  install(PROGRAMS $<TARGET_FILE:${program}> DESTINATION libexec/stepladder/ablations OPTIONAL)
+endforeach()
+
+set(share share/stepladder)
+install(DIRECTORY reports/ DESTINATION ${share}/reports
+  FILES_MATCHING PATTERN *.py PATTERN results.schema.json PATTERN page/* PATTERN published/*
+  PATTERN h100 EXCLUDE PATTERN h200 EXCLUDE PATTERN latest EXCLUDE PATTERN __pycache__ EXCLUDE)
+install(DIRECTORY scripts/peers DESTINATION ${share}/scripts USE_SOURCE_PERMISSIONS PATTERN __pycache__ EXCLUDE)
+install(FILES scripts/prepare_data.py DESTINATION ${share}/scripts)
+install(FILES python/stepladder.py python/pyproject.toml DESTINATION ${share}/python)
+install(FILES bench/run/stepladder.h DESTINATION include)
+install(DIRECTORY examples docs DESTINATION ${share} PATTERN __pycache__ EXCLUDE)
+# A page shows what each rung changes, and which results are of other sources.
+install(DIRECTORY variants model DESTINATION ${share})
+install(FILES cmake/source_hash.py DESTINATION ${share}/cmake)
+install(DIRECTORY data/gpt2 DESTINATION ${share}/data OPTIONAL)
+install(FILES data/austen.txt DESTINATION ${share}/data OPTIONAL)
+install(FILES README.md LICENSE DESTINATION ${share})

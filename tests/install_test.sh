@@ -1,0 +1,37 @@
+#!/bin/sh
+# An installed prefix works without the source tree: sh install_test.sh BUILD SOURCE
+# The tree is hidden under an empty one where namespaces of one's own are allowed; else the prefix runs beside it.
+set -eu
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cmake --install "$1" --prefix "$folder/moved" >/dev/null
+mv "$folder/moved" "$folder/prefix"
+mkdir "$folder/venv"
+cat >"$folder/use" <<'EOF'
+set -eux
+folder=$1 source=$2 hide=$3
+cd "$folder"
+python=python3
+if [ -e "$source/.venv/bin/python" ]; then python=$source/.venv/bin/python; fi
+if $hide; then
+  if [ $python != python3 ]; then
+    mount --bind "$source/.venv" venv
+    python=$folder/venv/bin/python
+  fi
+  mount -t tmpfs none "$source"
+fi
+export STEPLADDER_PYTHON="${STEPLADDER_PYTHON:-$python}"
+stepladder=prefix/bin/stepladder
+$stepladder list | grep 13_cuda_graphs
+$stepladder run --backend cpu --preset cpu-quick --rungs 00,13 --steps 3 --warmup 1 --rounds 1 --out r.json | grep 13_cuda_graphs
+$stepladder report r.json --out page
+test -s page/summary.md
+if "$STEPLADDER_PYTHON" -c 'import jinja2, jsonschema, matplotlib'; then test -s page/index.html; fi
+$stepladder diff 12 13 | grep ops.record
+$stepladder list --ladder prefix/share/stepladder/examples/nanogpt/ladder.json | grep 00_eager
+EOF
+if unshare -Urm true 2>/dev/null; then
+  unshare -Urm sh "$folder/use" "$folder" "$2" true
+else
+  sh "$folder/use" "$folder" "$2" false
+fi
