@@ -19,6 +19,7 @@
 #include "model/random.h"
 #include "tests/contract.h"
 #include "tests/files.h"
+#include "tests/machines.h"
 #include "tests/processes.h"
 
 namespace stepladder {
@@ -146,6 +147,27 @@ TEST_F(LaunchedByMpirun, RanksLearnWhatThoseOfTheHarnessDo) {
   ASSERT_EQ(by_launcher.ranks.size(), 2U);
   for (size_t i = 0; i < by_harness.steps.size(); ++i)
     EXPECT_EQ(by_launcher.steps.at(i).loss, by_harness.steps[i].loss) << i;
+}
+
+TEST_F(LaunchedByMpirun, RanksOfTwoMachinesTrainTogether) {
+  if (!two_machines_are_permitted())
+    GTEST_SKIP() << "no network namespaces here: needs unshare, ip and the right to use them";
+  write_file(folder_ / "machines.sh", kMakeTwoMachines);
+  write_file(folder_ / "ssh.sh",
+             "#!/bin/sh\npid=$(cat $1.pid); shift\nexec nsenter -t $pid --net --uts sh -c \"$*\"\n");
+  std::filesystem::permissions(folder_ / "ssh.sh", std::filesystem::perms::owner_all);
+  ASSERT_EQ(shell(cat(kOnTwoMachines,
+                      run("--rungs 15 --devices 1,2 --batch 2 --steps 4 --interface switch --launcher "
+                          "'mpirun --allow-run-as-root --bind-to none --mca plm_rsh_agent ./ssh.sh "
+                          "-H node01:1,node02:1'"))),
+            0)
+      << said();
+  const stepladder::Run together = results().runs.back();
+  ASSERT_EQ(together.ranks.size(), 2U);
+  EXPECT_EQ(together.ranks[0].host, "node01");
+  EXPECT_EQ(together.ranks[1].host, "node02");
+  EXPECT_EQ(parse_json(read_file(folder_ / "results.json"))["scaling"][0].value("machines", 0), 2);
+  EXPECT_TRUE(says(said(), {"machines"}));
 }
 
 TEST_F(LaunchedByMpirun, ARankWithAnotherBuildOrOtherDataIsNamed) {

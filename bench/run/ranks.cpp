@@ -86,7 +86,7 @@ std::vector<std::string> launcher_command(const std::string& words, int64_t devi
   } else if (program == "srun") {
     if (!has({"-n", "--ntasks"})) more = {"--ntasks=" + ranks};
   } else if (program == "torchrun") {
-    if (!has({"--no-python", "--no_python"})) more = {"--no-python"};
+    if (!has({"--no-python", "--no_python"})) more = {"--no_python"};  // which older ones know too
   }
   all.insert(all.begin() + 1, more.begin(), more.end());
   return all;
