@@ -132,10 +132,10 @@ class Launched : public testing::TestWithParam<Machines> {
   const TempFolder folder_;
 };
 
-INSTANTIATE_TEST_SUITE_P(On, Launched, testing::Values(Machines::one, Machines::two),
-                         [](const auto& machines) {
-                           return machines.param == Machines::one ? "OneMachine" : "TwoMachines";
-                         });
+std::string name_of_machines(const testing::TestParamInfo<Machines>& machines) {
+  return machines.param == Machines::one ? "OneMachine" : "TwoMachines";
+}
+INSTANTIATE_TEST_SUITE_P(On, Launched, testing::Values(Machines::one, Machines::two), name_of_machines);
 
 TEST_P(Launched, RanksAreMeasuredIntoOneFile) {
   in_step(R"([ $i = 0 ] && echo "$LOCAL_RANK $LOCAL_WORLD_SIZE $WORLD_SIZE $GREETING" >told$RANK
@@ -288,6 +288,59 @@ TEST_P(Launched, AnInterruptEndsTheRanksAndKeepsWhatThereIs) {
   EXPECT_EQ(run("--resume --rounds 2"), 128 + SIGINT);
   expect_nothing_left();
   EXPECT_EQ(results().runs.size(), 1U);
+}
+
+/// A program of that name on PATH while it is measured.
+class LauncherOnPath : public Launched {
+ protected:
+  int run_with(const std::string& name, const std::string& script, const std::string& launcher) {
+    write_file(folder_ / name, "#!/bin/sh\n" + script);
+    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
+    const std::string before = std::getenv("PATH");
+    ::setenv("PATH", cat(folder_ / "", ":", before).c_str(), 1);
+    const int status = run("", "both", launcher);
+    ::setenv("PATH", before.c_str(), 1);
+    return status;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(On, LauncherOnPath, testing::Values(Machines::one, Machines::two), name_of_machines);
+
+TEST_P(LauncherOnPath, SrunFindsItsAllocationAndItsVariablesAreRead) {
+  ::setenv("SLURM_JOB_ID", "7", 1);
+  in_step("[ $i = 0 ] && echo $RANK $LOCAL_RANK $WORLD_SIZE >told$RANK");
+  const int status = run_with("srun", R"([ "$1 $2 $SLURM_JOB_ID" = "--ntasks=2 --nodes=2 7" ] || exit 4
+shift 2
+for SLURM_PROCID in 0 1; do
+  into= SLURM_LOCALID=$SLURM_PROCID
+  if [ -s node01.pid ]; then into="nsenter -t $(cat node0$((SLURM_PROCID + 1)).pid) --net --uts" SLURM_LOCALID=0; fi
+  export SLURM_PROCID SLURM_NTASKS=2 SLURM_LOCALID SLURM_STEP_ID=0
+  $into "$@" &
+done
+wait
+)",
+                              "srun --nodes=2");
+  ::unsetenv("SLURM_JOB_ID");
+  ASSERT_EQ(status, 0) << said();
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(results().runs.at(0).ranks.at(rank).host, host(rank));
+    EXPECT_EQ(read_file(folder_ / cat("told", rank)), cat(rank, two() ? " 0 2\n" : cat(" ", rank, " 2\n")));
+  }
+}
+
+TEST_P(LauncherOnPath, TheScriptOfTheManualStartsRanksBySsh) {
+  const std::string page = read_file(STEPLADDER_SOURCE_DIR "/docs/multi-device.md");
+  const size_t end = page.find("```", page.find("over_ssh")), begin = page.rfind("```sh\n", end - 1) + 6;
+  write_file(folder_ / "over_ssh", page.substr(begin, end - begin));
+  // Which hands no environment on, and a command to a shell.
+  const int status = run_with("ssh", R"(
+if [ -s $1.pid ]; then into="nsenter -t $(cat $1.pid) --net --uts"; fi
+shift
+cd /
+exec $into env -i PATH="$PATH" sh -c "$*"
+)",
+                              "sh over_ssh {devices} node01 node02");
+  ASSERT_EQ(status, 0) << said();
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(results().runs.at(0).ranks.at(rank).host, host(rank));
 }
 
 /// What is wrong before anything runs.
