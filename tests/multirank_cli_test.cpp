@@ -179,6 +179,14 @@ TEST_F(LaunchedByMpirun, ARankWithAnotherBuildOrOtherDataIsNamed) {
   expect_crash("/15_multi_gpu", "/nowhere/15_multi_gpu", {"rank 1 (", "cannot start /nowhere/15_multi_gpu"});
 }
 
+TEST_F(LaunchedByMpirun, ALossThatIsNotReachedIsNoFailure) {
+  EXPECT_EQ(shell(launched("--until-loss 0.1 --max-steps 4 --eval-every 2 --eval-batches 1")),
+            kExitInconclusive)
+      << said();
+  EXPECT_EQ(results().runs.at(0).status, Status::ok) << results().runs.at(0).reason;
+  EXPECT_EQ(results().runs.at(0).ranks.size(), 2U);
+}
+
 TEST_F(LaunchedByMpirun, AKilledRankEndsTheRun) {
   const pid_t harness = start(launched("--steps 100000 --timeout 600"));
   const auto ranks = ranks_of(folder_ / "data.bin");

@@ -29,9 +29,9 @@ struct AgentOptions {
 ///   {"event":"energy","shared":..,"unknown":".."}             before its exit
 ///   {"event":"exit","status":..,"stderr":".."}                128 + n for signal n
 ///
-/// Returns the trainer's exit status. No trainer outlives it, and it ends when the harness hangs up or gives
-/// no sign of life. Throws InputError for an environment without rank or secret, Error where the harness is
-/// not reached or is gone, Interrupted.
+/// Returns the trainer's exit status, 0 where it did not reach a loss. No trainer outlives it, and it ends
+/// when the harness hangs up or gives no sign of life. Throws InputError for an environment without rank or
+/// secret, Error where the harness is not reached or is gone, Interrupted.
 int run_as_rank(const AgentOptions& options);
 
 }  // namespace stepladder

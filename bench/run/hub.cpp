@@ -119,6 +119,7 @@ Hub::Hub(size_t ranks, const std::string& interface, double meet_s)
   if (!listening_.open())
     throw InputError(cat("no rank can report to ", address_text(address_), " (", std::strerror(errno),
                          "): --interface names another network"));
+  ::fcntl(listening_.get(), F_SETFL, O_NONBLOCK);  // a caller may be gone before it is taken
   if (::pipe2(wake_, O_CLOEXEC) != 0) throw Error(cat("cannot make a pipe: ", std::strerror(errno)));
 }
 

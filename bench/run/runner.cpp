@@ -159,7 +159,11 @@ class Report {
   struct Failure {
     std::string status, reason;
   };
-  bool failed() const { return exit_status.value_or(0) != 0; }
+  /// A loss that was not reached is no failure.
+  bool failed() const {
+    const int64_t status = exit_status.value_or(0);
+    return status != 0 && !(status == kExitInconclusive && request_.until_loss);
+  }
   bool started = false, ended = false;
   double startup_ms = 0.0;
   Memory memory;
