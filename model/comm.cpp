@@ -55,8 +55,8 @@ Tensor part_of(const Tensor& x, int rank, int world) {
   return x.view({world, x.numel() / world})[rank];
 }
 
-World World::from_environment() {
-  World world;
+World World::identity_from_environment() {
+  World world{.secret = variable("STEPLADDER_JOB_SECRET")};
   const auto read = [&](const char* rank, const char* size, const char* local_rank) {
     world.size = number(size, 1, kMaxRanks);
     world.rank = number(rank, 0, world.size - 1);
@@ -64,6 +64,7 @@ World World::from_environment() {
   };
   if (!variable("OMPI_COMM_WORLD_SIZE").empty()) {
     read("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK");
+    // Which it tells by the way: where rank 0 is, if MASTER_ADDR and MASTER_PORT don't.
     if (number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, world.size) == world.size) world.address = "127.0.0.1";
     world.port = port_of_job(variable("PMIX_NAMESPACE"));
   } else if (!variable("RANK").empty() || !variable("WORLD_SIZE").empty()) {
@@ -74,9 +75,12 @@ World World::from_environment() {
                                                                        : variable("SLURM_STEP_NODELIST"));
     world.port = port_of_job(variable("SLURM_JOB_ID") + "." + variable("SLURM_STEP_ID"));
   }
-  if (world.size == 1) return world;
+  return world;
+}
 
-  world.secret = variable("STEPLADDER_JOB_SECRET");
+World World::from_environment() {
+  World world = identity_from_environment();
+  if (world.size == 1) return world;
   if (!variable("MASTER_ADDR").empty()) world.address = variable("MASTER_ADDR");
   if (!variable("MASTER_PORT").empty()) {
     // torchrun's own rendezvous stays at its port.

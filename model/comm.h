@@ -38,6 +38,8 @@ struct World {
   /// the launcher's name of the job. STEPLADDER_JOB_SECRET is the secret. Throws InputError naming the
   /// variable that makes no sense.
   static World from_environment();
+  /// Rank, size, local rank and secret of that, where another tells where rank 0 is.
+  static World identity_from_environment();
 };
 
 }  // namespace stepladder

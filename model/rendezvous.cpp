@@ -1,9 +1,6 @@
 #include "model/rendezvous.h"
 
 #include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,12 +9,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "model/fd.h"
+#include "model/socket.h"
 
 namespace stepladder {
 namespace {
@@ -26,137 +21,33 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kHello = "stepladder 2";
 constexpr const char* kBye = "bye";
-constexpr size_t kMaxLine = 1 << 16;  // bytes; no line is near it
 
 /// In seconds.
 double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-class Socket : public Fd {
- public:
-  using Fd::Fd;
-  /// Ready for lines: nothing waits to be sent together, and nobody waits for a reader that hangs.
-  void prepare() const {
-    const int on = 1;
-    const timeval limit{.tv_sec = 1, .tv_usec = 0};
-    ::setsockopt(get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    ::setsockopt(get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  }
-  /// A reader that is gone is noticed where it is listened to.
-  void send(const std::string& line) const {
-    const std::string text = line + "\n";
-    for (size_t sent = 0; sent < text.size();) {
-      const ssize_t n = ::send(get(), text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return;
-      sent += static_cast<size_t>(n);
-    }
-  }
-  /// Appends what there is to `text`, or waits for some. False at the end.
-  bool receive(std::string& text) const {
-    std::array<char, 4096> buffer;
-    ssize_t n = 0;
-    do n = ::recv(get(), buffer.data(), buffer.size(), 0);
-    while (n < 0 && errno == EINTR);
-    if (n > 0) text.append(buffer.data(), static_cast<size_t>(n));
-    return n > 0 && text.size() <= kMaxLine;
-  }
-  /// The next line, `text` keeping what follows it; nothing at the end or the deadline.
-  std::optional<std::string> line(std::string& text, Clock::time_point deadline) const {
-    for (;;) {
-      if (const size_t end = text.find('\n'); end != std::string::npos) {
-        const std::string line = text.substr(0, end);
-        text.erase(0, end + 1);
-        return line;
-      }
-      pollfd fd{get(), POLLIN, 0};
-      if (::poll(&fd, 1, milliseconds_until(deadline)) <= 0 || !receive(text)) return std::nullopt;
-    }
-  }
-};
-
-/// On one line, in one field, and without what a terminal would obey: control characters of ASCII and, in
-/// UTF-8, of Latin-1.
-std::string one_field(std::string text) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    const bool latin = c >= 0x80 && c < 0xA0 && i > 0 && static_cast<unsigned char>(text[i - 1]) == 0xC2;
-    if (c < ' ' || c == 0x7F || latin) text[i] = ' ';
-  }
-  return text;
-}
-
-std::vector<std::string> fields_of(const std::string& line) {
-  std::vector<std::string> fields;
-  for (size_t begin = 0; begin <= line.size();) {
-    const size_t end = std::min(line.find('\t', begin), line.size());
-    fields.push_back(one_field(line.substr(begin, end - begin)));
-    begin = end + 1;
-  }
-  return fields;
-}
-
-/// In a time that tells nothing about where they differ.
-bool same_secret(const std::string& theirs, const std::string& ours) {
-  unsigned differ = theirs.size() == ours.size() ? 0 : 1;
-  for (size_t i = 0; i < theirs.size(); ++i)
-    differ |=
-        static_cast<unsigned char>(theirs[i]) ^ static_cast<unsigned char>(i < ours.size() ? ours[i] : 0);
-  return differ == 0;
-}
-
 int64_t number(const std::string& text) {
   return std::strtoll(text.c_str(), nullptr, 10);
 }
 
-using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
-
-Addresses resolve(const World& world) {
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(world.address.c_str(), std::to_string(world.port).c_str(), &hints, &found);
-  if (error != 0)
-    throw InputError(cat("the ranks cannot meet at '", world.address, "' (", ::gai_strerror(error),
+sockaddr_in address_of(const World& world) {
+  try {
+    return resolve(world.address, world.port);
+  } catch (const InputError& e) {
+    throw InputError(cat("the ranks cannot meet at '", world.address, "' (", e.what(),
                          "): set MASTER_ADDR to the host of rank 0"));
-  return {found, ::freeaddrinfo};
-}
-
-/// Connected, within `deadline`; else closed, with errno.
-Socket connect_to(const addrinfo& address, Clock::time_point deadline) {
-  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  int error = ::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
-  if (error == EINPROGRESS) {
-    pollfd fd{socket.get(), POLLOUT, 0};
-    socklen_t size = sizeof error;
-    if (::poll(&fd, 1, milliseconds_until(deadline)) <= 0)
-      error = ETIMEDOUT;
-    else
-      ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   }
-  if (error != 0)
-    socket.close();
-  else
-    ::fcntl(socket.get(), F_SETFL, 0);  // reads and writes wait again
-  errno = error;
-  return socket;
 }
 
 /// Throws InputError for a port in use.
-Socket listen_at(const World& world) {
-  const Addresses found = resolve(world);
-  sockaddr_in address{};
-  std::memcpy(&address, found->ai_addr, sizeof address);
+Socket listen_as_first(const World& world) {
+  sockaddr_in address = address_of(world);
   // A name may be one of several of this host: only who stays on it is told by the address.
   const bool loopback = ntohl(address.sin_addr.s_addr) >> 24 == 127;
   if (!loopback) address.sin_addr.s_addr = htonl(INADDR_ANY);
-  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(socket.get(), SOMAXCONN) != 0)
+  Socket socket = listen_at(address);
+  if (!socket.open())
     throw InputError(cat("the ranks cannot meet at port ", world.port, " of ", world.address, " (",
                          std::strerror(errno), "): set MASTER_PORT to a free one"));
   return socket;
@@ -199,7 +90,7 @@ Rendezvous::~Rendezvous() {
 }
 
 void Rendezvous::meet_as_first(const Identity& identity) {
-  const Socket listening = listen_at(world_);
+  const Socket listening = listen_as_first(world_);
   const auto deadline = in_seconds(limits_.meet_s);
   int strangers = 0;
   std::string wrong;
@@ -260,10 +151,10 @@ const char* Rendezvous::stray() const {
 }
 
 void Rendezvous::meet(const Identity& identity) {
-  const Addresses found = resolve(world_);
+  const sockaddr_in first_rank = address_of(world_);
   const auto deadline = in_seconds(1.25 * limits_.meet_s);  // rank 0 gives up first, and says why
   Socket socket;
-  while (!(socket = connect_to(*found, deadline)).open()) {
+  while (!(socket = connect_to(first_rank, deadline)).open()) {
     if (Clock::now() >= deadline)
       throw Error(cat("rank 0 was not met at ", world_.address, ":", world_.port, " within ", limits_.meet_s,
                       " s (", std::strerror(errno), ")", stray()));

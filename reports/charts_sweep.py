@@ -118,7 +118,8 @@ def draw_scaling(data: Results):
             for row, number in zip(rows, values):
                 (mark,) = ax.plot(row.devices, scale * number, marker=look.marker, color=look.color, markersize=5,
                                   linestyle="none")
-                style.tip(mark, f"{label} on {row.devices}: {scale * number:,.4g}")
+                machines = f" in {row.machines} machines" if row.machines > 1 else ""
+                style.tip(mark, f"{label} on {row.devices}{machines}: {scale * number:,.4g}")
             model = sorted((row for row in predicted if name(row) == label), key=lambda row: row.devices)
             if model:
                 ax.plot([row.devices for row in model], [scale * getattr(row, value) for row in model],

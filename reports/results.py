@@ -243,6 +243,7 @@ class Scaled:
     interval: tuple[float, float] | None
     efficiency: float  # a fraction
     efficiency_interval: tuple[float, float] | None
+    machines: int = 1
 
 
 @dataclass
@@ -478,7 +479,8 @@ def _scaled(item: dict) -> Scaled:
     rung = plain(item["variant"])
     rate, interval = _estimate(item["tokens_per_second"], "value", rung)
     efficiency, efficiency_interval = _estimate(item["efficiency"], "value", rung)
-    return Scaled(rung, item["devices"], item["one_batch"], rate, interval, efficiency, efficiency_interval)
+    return Scaled(rung, item["devices"], item["one_batch"], rate, interval, efficiency, efficiency_interval,
+                  item.get("machines", 1))
 
 
 def _key(item: dict) -> tuple[str, int, int, int]:

@@ -19,6 +19,7 @@
 #include "model/random.h"
 #include "tests/contract.h"
 #include "tests/files.h"
+#include "tests/machines.h"
 #include "tests/processes.h"
 
 namespace stepladder {
@@ -55,10 +56,13 @@ class MultiDeviceCli : public testing::Test {
 
   /// Starts a run of a rung on two ranks that would go on for minutes. Returns the harness's id.
   pid_t start_long_run() const {
+    return start(run("--rungs 15 --devices 2 --batch 2 --steps 100000 --timeout 600"));
+  }
+  pid_t start(const std::string& of_harness) const {
     const pid_t pid = ::fork();
     if (pid == 0) {
-      const std::string command = cat("exec >", folder_ / "out.txt", " 2>", folder_ / "err.txt", "; exec ",
-                                      run("--rungs 15 --devices 2 --batch 2 --steps 100000 --timeout 600"));
+      const std::string command =
+          cat("exec >", folder_ / "out.txt", " 2>", folder_ / "err.txt", "; exec ", of_harness);
       ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
       ::_exit(127);
     }
@@ -107,6 +111,92 @@ TEST_F(MultiDeviceCli, TwoRanksTrainAndAreMeasured) {
   EXPECT_EQ(file["scaling"][0]["against"], "15_multi_gpu");
   EXPECT_EQ(file["scaling"][0]["devices"], 2);
   EXPECT_NE(said().find("efficiency %"), std::string::npos);
+}
+
+/// mpirun as a user's launcher, with a script between it and the ranks.
+class LaunchedByMpirun : public MultiDeviceCli {
+ protected:
+  LaunchedByMpirun() { on_machine(""); }
+  /// Shell commands before rank $OMPI_COMM_WORLD_RANK reports; "$@" is what starts it.
+  void on_machine(const std::string& commands) const {
+    write_file(folder_ / "machine.sh", cat(commands, "\nexec \"$@\"\n"));
+  }
+  std::string launched(const std::string& more) const {
+    return run(cat(
+        "--rungs 15 --devices 2 --batch 2 --interface lo --launcher 'mpirun --oversubscribe --bind-to none ",
+        "--allow-run-as-root sh ", folder_ / "machine.sh", "' ", more));
+  }
+  /// Where rank 1 has `other` in place of `word`.
+  void expect_crash(const std::string& word, const std::string& other,
+                    std::initializer_list<std::string> reason) const {
+    on_machine(cat("[ $OMPI_COMM_WORLD_RANK = 1 ] && for word; do shift; case $word in *", word,
+                   ") word=", other, ";; esac; set -- \"$@\" \"$word\"; done"));
+    const auto start = Clock::now();
+    EXPECT_EQ(shell(launched("--overwrite --steps 4 --data data.bin")), kExitFailed) << said();
+    EXPECT_LT(Clock::now() - start, 30s);
+    EXPECT_EQ(results().runs.at(0).status, Status::crash);
+    EXPECT_TRUE(says(results().runs.at(0).reason, reason));
+  }
+};
+
+TEST_F(LaunchedByMpirun, RanksLearnWhatThoseOfTheHarnessDo) {
+  ASSERT_EQ(shell(run("--rungs 15 --devices 2 --batch 2 --steps 4")), 0) << said();
+  const stepladder::Run by_harness = results().runs.at(0);
+  ASSERT_EQ(shell(launched("--overwrite --steps 4")), 0) << said();
+  const stepladder::Run by_launcher = results().runs.at(0);
+  ASSERT_EQ(by_launcher.ranks.size(), 2U);
+  for (size_t i = 0; i < by_harness.steps.size(); ++i)
+    EXPECT_EQ(by_launcher.steps.at(i).loss, by_harness.steps[i].loss) << i;
+}
+
+TEST_F(LaunchedByMpirun, RanksOfTwoMachinesTrainTogether) {
+  if (!two_machines_are_permitted())
+    GTEST_SKIP() << "no network namespaces here: needs unshare, ip and the right to use them";
+  write_file(folder_ / "machines.sh", kMakeTwoMachines);
+  write_file(folder_ / "ssh.sh",
+             "#!/bin/sh\npid=$(cat $1.pid); shift\nexec nsenter -t $pid --net --uts sh -c \"$*\"\n");
+  std::filesystem::permissions(folder_ / "ssh.sh", std::filesystem::perms::owner_all);
+  ASSERT_EQ(shell(cat(kOnTwoMachines,
+                      run("--rungs 15 --devices 1,2 --batch 2 --steps 4 --interface switch --launcher "
+                          "'mpirun --allow-run-as-root --bind-to none --mca plm_rsh_agent ./ssh.sh "
+                          "-H node01:1,node02:1'"))),
+            0)
+      << said();
+  const stepladder::Run together = results().runs.back();
+  ASSERT_EQ(together.ranks.size(), 2U);
+  EXPECT_EQ(together.ranks[0].host, "node01");
+  EXPECT_EQ(together.ranks[1].host, "node02");
+  EXPECT_EQ(parse_json(read_file(folder_ / "results.json"))["scaling"][0].value("machines", 0), 2);
+  EXPECT_TRUE(says(said(), {"machines"}));
+}
+
+TEST_F(LaunchedByMpirun, ARankWithAnotherBuildOrOtherDataIsNamed) {
+  std::filesystem::create_directory(folder_ / "other");  // where rank 1 runs: a file of the same name
+  write_token_file(folder_ / "other/data.bin", std::vector<uint16_t>(20000, 7));
+  const std::string folder = std::filesystem::path(folder_ / "x").parent_path();
+  expect_crash(folder, folder_ / "other", {"rank 1 (", "has other data than rank 0"});
+  expect_crash("/15_multi_gpu", STEPLADDER_BIN "/16_zero1", {"rank 1 (", "is of another build than rank 0"});
+  expect_crash("/15_multi_gpu", "/nowhere/15_multi_gpu", {"rank 1 (", "cannot start /nowhere/15_multi_gpu"});
+}
+
+TEST_F(LaunchedByMpirun, ALossThatIsNotReachedIsNoFailure) {
+  EXPECT_EQ(shell(launched("--until-loss 0.1 --max-steps 4 --eval-every 2 --eval-batches 1")),
+            kExitInconclusive)
+      << said();
+  EXPECT_EQ(results().runs.at(0).status, Status::ok) << results().runs.at(0).reason;
+  EXPECT_EQ(results().runs.at(0).ranks.size(), 2U);
+}
+
+TEST_F(LaunchedByMpirun, AKilledRankEndsTheRun) {
+  const pid_t harness = start(launched("--steps 100000 --timeout 600"));
+  const auto ranks = ranks_of(folder_ / "data.bin");
+  ASSERT_EQ(ranks.size(), 2U) << said();
+  const auto fault = Clock::now();
+  ::kill(ranks[1], SIGKILL);
+  EXPECT_EQ(wait_for(harness), kExitFailed) << said();
+  EXPECT_LT(Clock::now() - fault, 30s);
+  for (const pid_t pid : ranks) EXPECT_TRUE(ends(pid));
+  EXPECT_TRUE(says(results().runs.at(0).reason, {"rank ", "SIGKILL"}));
 }
 
 TEST_F(MultiDeviceCli, StrongScalingLearnsWhatTheBaselineDoes) {

@@ -119,17 +119,18 @@ std::string shell_quoted(const std::string& word) {
 
 std::vector<std::string> shell_words(const std::string& line) {
   std::vector<std::string> words;
-  bool in_word = false, in_quotes = false;
+  bool in_word = false;
+  char quote = '\0';
   for (size_t i = 0; i < line.size(); ++i) {
-    if (line[i] == ' ' && !in_quotes) {
+    if (line[i] == ' ' && quote == '\0') {
       in_word = false;
       continue;
     }
     if (!std::exchange(in_word, true)) words.emplace_back();
-    if (line[i] == '\'')
-      in_quotes = !in_quotes;
+    if (line[i] == quote || (quote == '\0' && (line[i] == '\'' || line[i] == '"')))
+      quote = quote == '\0' ? line[i] : '\0';
     else
-      words.back() += line[i] == '\\' && !in_quotes && i + 1 < line.size() ? line[++i] : line[i];
+      words.back() += line[i] == '\\' && quote != '\'' && i + 1 < line.size() ? line[++i] : line[i];
   }
   return words;
 }

@@ -28,7 +28,7 @@ struct CalibrateOptions {
 
   std::vector<Option> options() {
     return measure.workload_options(
-        measure.ladder_options() +
+        measure.ladder_options() + measure.device_options() +
         std::vector<Option>{
             {"pairs", &pairs, "N", "of runs of the same program", MeasureOptions::kPlan, {kMinPairs, 1000}},
             {"out", &out, "FILE", "the noise file, replaced", MeasureOptions::kFiles}});

@@ -29,5 +29,7 @@ Command check_trainer_command();
 Command doctor_command();
 /// Hidden: what probe_device() starts.
 Command probe_command();
+/// Hidden: what a launcher starts for each rank.
+Command rank_command();
 
 }  // namespace stepladder

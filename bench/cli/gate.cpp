@@ -37,21 +37,21 @@ struct GateOptions {
 
   std::vector<Option> options() {
     const char* plan = MeasureOptions::kPlan;
-    return measure.workload_options(std::vector<Option>{
-               {"BASE", &base, "", "what to compare with: a build's bin/, or a ladder file"},
-               {"NEW", &next, "", "what is judged: the same"},
-               {"ladder", &measure.ladder, "FILE",
-                "the ladder file in both BASE and NEW, which are folders then", plan},
-               {"python", &measure.python, "PATH", "what {python} stands for in a ladder's commands", plan},
-               {"pairs", &pairs, "N", "before the first look", plan, {kMinPairs, 1000}},
-               {"max-pairs", &max_pairs, "N", "when to give up", plan, {kMinPairs, 1000}},
-               {"repeat", &repeat, "N", "times all of it, each with a verdict of its own", plan, {1, 1000}},
-               {"max-time", &max_time, "DURATION", "starts no further pair after that: 90s, 20m, 2h", plan},
-               {"results", &results, "DIR",
-                "base.json and new.json, replaced; default: reports/gate, or reports/gate-2 and so on while "
-                "another gate writes there",
-                MeasureOptions::kFiles}}) +
-           verdict.options();
+    const std::vector<Option> gate = {
+        {"BASE", &base, "", "what to compare with: a build's bin/, or a ladder file"},
+        {"NEW", &next, "", "what is judged: the same"},
+        {"ladder", &measure.ladder, "FILE", "the ladder file in both BASE and NEW, which are folders then",
+         plan},
+        {"python", &measure.python, "PATH", "what {python} stands for in a ladder's commands", plan},
+        {"pairs", &pairs, "N", "before the first look", plan, {kMinPairs, 1000}},
+        {"max-pairs", &max_pairs, "N", "when to give up", plan, {kMinPairs, 1000}},
+        {"repeat", &repeat, "N", "times all of it, each with a verdict of its own", plan, {1, 1000}},
+        {"max-time", &max_time, "DURATION", "starts no further pair after that: 90s, 20m, 2h", plan},
+        {"results", &results, "DIR",
+         "base.json and new.json, replaced; default: reports/gate, or reports/gate-2 and so on while "
+         "another gate writes there",
+         MeasureOptions::kFiles}};
+    return measure.workload_options(gate + measure.device_options()) + verdict.options();
   }
 };
 

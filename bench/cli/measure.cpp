@@ -134,6 +134,14 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
 
 /// Throws InputError for more devices than there are, or ranks that nothing here can start.
 void check_devices(const Plan& plan) {
+  const Launcher& launcher = plan.launcher;
+  if (!launcher.words.empty()) {
+    if (std::ranges::none_of(plan.devices, [](int64_t devices) { return devices > 1; }))
+      throw InputError("--launcher starts as many ranks as --devices says: give 2 or more");
+    return check_launcher(launcher, plan.devices.front());
+  }
+  if (!launcher.interface.empty())
+    throw InputError("--interface is where the ranks of a --launcher report to: give one");
   for (const PlannedRun& run : runs_of(plan, 0)) {
     if (plan.settings.backend == "cuda" && run.devices > plan.devices_present)
       throw InputError(cat("--devices ", run.devices, ": this machine has ", plan.devices_present));
@@ -181,6 +189,19 @@ std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::st
 std::vector<Option> MeasureOptions::ladder_options() {
   return {{"ladder", &ladder, "FILE", "a ladder of your own (docs/own-trainer.md); default: ours", kPlan},
           {"python", &python, "PATH", "what {python} stands for in a ladder's commands", kPlan}};
+}
+
+std::vector<Option> MeasureOptions::device_options() {
+  return {{"devices", &devices, "LIST",
+           "how many devices the rungs for several run on, such as 4 or 1,2,4; default: all that are here",
+           kPlan},
+          {"launcher", &launcher.words, "COMMAND",
+           "starts their ranks on several machines: 'srun --nodes 2', mpirun, torchrun or a script of yours; "
+           "{devices} in it is how many",
+           kPlan},
+          {"interface", &launcher.interface, "NAME",
+           "where they report to: a network interface or address of this machine", kPlan},
+          {"launch-timeout", &launcher.meet_s, "SECONDS", "for all of them to report", kPlan, {1, 1e6}}};
 }
 
 std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
@@ -292,6 +313,8 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
     throw InputError(
         cat("--warmup ", plan.warmup, " leaves none of --steps ", plan.settings.steps, " to time"));
   plan.devices_present = probe.devices;
+  plan.devices = whole_numbers("--devices", options.devices, 1024);
+  plan.launcher = options.launcher;
   check_devices(plan);
   if (options.rung.dtype &&
       std::none_of(plan.programs.begin(), plan.programs.end(),

@@ -28,11 +28,15 @@ struct MeasureOptions {
   std::string out = "reports/latest/results.json";
   bool resume = false, retry_failed = false, overwrite = false, wide = false;
   double timeout = 1800.0;
+  std::vector<std::string> devices;
+  Launcher launcher;
 
-  /// Those above but `ladder` and `python`, with what else the command's `plan` takes.
+  /// Those above but `ladder`, `python` and of devices, with what else the command's `plan` takes.
   std::vector<Option> options(std::vector<Option> plan);
   /// --ladder and --python, of commands that measure other ladders than ours too.
   std::vector<Option> ladder_options();
+  /// --devices and who starts ranks on them, of commands that measure rungs for several.
+  std::vector<Option> device_options();
   /// The same without how often it is run and where the results go.
   std::vector<Option> workload_options(std::vector<Option> plan);
 };

@@ -9,7 +9,6 @@ namespace {
 struct RunOptions {
   std::vector<std::string> peers;
   std::string scaling = "weak";
-  std::vector<std::string> devices;
   bool independent_ranks = false;
   MeasureOptions measure;
 
@@ -21,10 +20,9 @@ struct RunOptions {
             {"peer", &peers, "PEER",
              "another ladder to measure beside it: pytorch, llmc=PATH of train_gpt2cu, stepladder, or its "
              "file",
-             kPlan},
-            {"devices", &devices, "LIST",
-             "how many devices the rungs for several run on, such as 4 or 1,2,4; default: all that are here",
-             kPlan},
+             kPlan}} +
+        measure.device_options() +
+        std::vector<Option>{
             {"scaling",
              &scaling,
              "NAME",
@@ -40,7 +38,6 @@ struct RunOptions {
 
 int run(RunOptions& options) {
   Plan plan;
-  plan.devices = whole_numbers("--devices", options.devices, 1024);
   plan.scaling = options.scaling;
   plan.independent_ranks = options.independent_ranks;
   plan.ladder = ladder_at(options.measure.ladder);

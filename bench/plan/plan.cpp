@@ -138,6 +138,7 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo
   request.config = config_of(plan, run);
   request.backend = s.backend;
   request.devices = run.devices;
+  request.launcher = plan.launcher;
   request.steps = s.steps;
   request.warmup = plan.warmup;
   request.timeout_s = timeout_s;
@@ -193,6 +194,7 @@ Json Plan::json() const {
     json["devices"] = devices.empty() ? std::vector{devices_present} : devices;
     json["scaling"] = scaling;
     if (independent_ranks) json["independent_ranks"] = true;
+    if (!launcher.words.empty()) json["launcher"] = launcher.words;
     json["runs_in_round"] = runs_of(*this, 0).size();
   }
   return json;

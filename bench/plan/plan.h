@@ -28,6 +28,7 @@ struct Plan {
   std::string scaling = "weak";    // on several devices, batch is each one's; "strong": all of theirs
   bool independent_ranks = false;  // also several devices that train at the same time, each by itself
   int64_t devices_present = 1;
+  Launcher launcher;                                 // of what runs on several devices
   std::map<std::string, int64_t> own_batch;          // by variant, of programs that look for it
   std::map<std::string, std::string> source_hashes;  // by variant
 

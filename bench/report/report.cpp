@@ -260,6 +260,9 @@ Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
   Columns<Row> columns;
   columns.add_text("on several devices", [](const Row& r) { return r.variant; });
   columns.add("devices", [](const Row& r) { return std::to_string(r.devices); });
+  columns.add(
+      "machines", [](const Row& r) { return std::to_string(r.machines); },
+      std::any_of(rows.begin(), rows.end(), [](const ScaledRun& r) { return r.machines > 1; }));
   columns.add("B each", [](const Row& r) { return r.config.at("B").dump(); });
   columns.add(
       "tok/s", [](const Row& r) { return grouped(std::llround(r.tokens_per_second.value)); }, !ratios_only);

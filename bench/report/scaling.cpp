@@ -1,6 +1,7 @@
 #include "bench/report/scaling.h"
 
 #include <algorithm>
+#include <set>
 
 #include "bench/plan/ladder_file.h"
 #include "bench/report/scaling_model.h"
@@ -29,6 +30,12 @@ std::vector<std::string> bases(const std::string& variant, const Ladder& ladder)
   for (const std::string& below : ladder.ancestors(variant.substr(rung)))
     names.push_back(variant.substr(0, rung) + below);
   return names;
+}
+
+int64_t machines_of(const Run& run) {
+  std::set<std::string> hosts;
+  for (const Rank& rank : run.ranks) hosts.insert(rank.host);
+  return std::max<int64_t>(1, std::ssize(hosts));
 }
 
 /// A scaled run with the rounds on one device that it is held against.
@@ -74,6 +81,7 @@ std::vector<Scaled> scaled_runs(const Results& results) {
       row.against = base;
       row.config = run.config;
       row.devices = devices;
+      row.machines = machines_of(*rounds.begin()->second);
       row.one_batch = one_config["B"];
       row.tokens_per_second = median_over_rounds(rates);
       row.speedup = *ratio;
@@ -133,8 +141,8 @@ std::vector<PredictedRun> predicted_scaling(const Results& results) {
 
 template <class Archive>
 void fields(Archive& a, Any<ScaledRun> auto& x) {
-  STEPLADDER_EACH(STEPLADDER_FIELD, variant, config, devices, against, one_batch, tokens_per_second, speedup,
-                  efficiency, exposed_ms, communication_ms)
+  STEPLADDER_EACH(STEPLADDER_FIELD, variant, config, devices, machines, against, one_batch, tokens_per_second,
+                  speedup, efficiency, exposed_ms, communication_ms)
   a("apart_efficiency", x.independent_efficiency);  // as it was called at first
 }
 template <class Archive>

@@ -15,7 +15,7 @@ struct ScaledRun {
   std::string variant, workload;
   std::string against;  // itself on one device, else the nearest rung below that ran on one
   Json config;          // B is each device's
-  int64_t devices = 2;
+  int64_t devices = 2, machines = 1;
   int64_t one_batch = 0;  // of the run on one device: the same B (weak), or as much as all have (strong)
   Estimate tokens_per_second;
   Estimate speedup;     // tokens/s over those of one device, in the same round

@@ -17,7 +17,6 @@
 #include <utility>
 
 #include "bench/base/text.h"
-#include "model/fd.h"
 
 namespace stepladder {
 namespace {
@@ -238,6 +237,15 @@ struct Stream {
   std::string pending;
 };
 
+std::vector<Fd> more_ends(const std::vector<Stream>& streams) {
+  std::vector<Fd> ends;
+  for (const Stream& stream : streams) {
+    ends.emplace_back(::fcntl(stream.pipe.write.get(), F_DUPFD_CLOEXEC, 0));
+    if (!ends.back().open()) fail("cannot open a pipe twice");
+  }
+  return ends;
+}
+
 /// A process of a job, from its start to its end.
 class Member {
  public:
@@ -324,6 +332,7 @@ std::string ChildEnd::last_words() const {
 JobEnd run_job(const Job& job, Channel channel, double timeout_s,
                const std::function<bool(size_t rank, std::string_view line)>& on_line) {
   const bool launcher = job.launcher || (job.processes.size() == 1 && job.ranks > 1);
+  const bool several = job.processes.size() > 1 || job.one_of_several;
   check(job.processes.size() == 1 || job.processes.size() == job.ranks,
         "a job is one process a rank, or a launcher");
   for (const Job::Process& process : job.processes) check(!process.command.empty(), "an empty command");
@@ -344,6 +353,7 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
     if (paths.empty()) stream.pipe.write.close();
     ::fcntl(stream.pipe.read.get(), F_SETFL, O_NONBLOCK);
   }
+  if (job.started) job.started(more_ends(streams));
 
   JobEnd job_end;
   std::optional<ChildEnd::How> how;  // that this process ended the job
@@ -395,7 +405,7 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
         member.running = false;
         member.child().reap(member.end);
         if (!how && (member.end.how != ChildEnd::How::exited || member.end.code != 0)) fault(member);
-      } else if (member.running && members.size() > 1 && !stopping && member.child().stopped()) {
+      } else if (member.running && several && !stopping && member.child().stopped()) {
         member.end.how = ChildEnd::How::stopped;
         fault(member);
       }
@@ -405,6 +415,7 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
     if (linger_until == Clock::time_point::max() && job.finished && job.finished())
       linger_until = in_seconds(kLingering);
     if (Clock::now() >= linger_until && !stopping) lingered = true, stop();
+    if (job.failed && job.failed()) stop();
     if (Clock::now() >= deadline) stop_as(ChildEnd::How::timed_out);
     if (!killed && Clock::now() >= kill_at) {
       killed = true;
@@ -413,8 +424,9 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
     std::vector<pollfd> fds = {{wake_pipe().read.get(), POLLIN, 0}};
     for (const Stream& stream : streams) fds.push_back({stream.pipe.read.get(), POLLIN, 0});
     for (const Member& member : members) fds.push_back({member.errors(), POLLIN, 0});
+    const auto until = stopping ? kill_at : std::min(deadline, linger_until);
     ::poll(fds.data(), fds.size(),
-           killed ? -1 : milliseconds_until(stopping ? kill_at : std::min(deadline, linger_until)));
+           killed ? -1 : milliseconds_until(job.failed ? std::min(until, in_seconds(1.0)) : until));
     drain(wake_pipe().read.get(), wake);
     wake.clear();
   }

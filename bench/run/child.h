@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/error.h"
+#include "model/fd.h"
 
 namespace stepladder {
 
@@ -81,6 +82,12 @@ struct Job {
   /// Whether it has said all that it was started for. It may then take kLingering to end; what is left is
   /// killed, and it counts as having exited with 0.
   std::function<bool()> finished = {};
+  /// Hears of its start, with a further write end of each rank's stream, for lines that come from elsewhere.
+  std::function<void(std::vector<Fd> streams)> started = {};
+  /// Whether it has failed in a way that its processes may not tell: asked after each line and every second.
+  std::function<bool()> failed = {};
+  /// Others wait for its one process somewhere else: being stopped (SIGSTOP) ends it.
+  bool one_of_several = false;
 };
 inline constexpr double kLingering = 10.0;  // seconds
 

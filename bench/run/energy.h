@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +11,15 @@
 #include "bench/run/telemetry.h"
 
 namespace stepladder {
+
+/// The steps of a run after which the energy used so far must be known.
+struct EnergyDue {
+  int64_t warmup = 0, steps = 0, eval_every = 0;  // 0 for never or not before the end
+
+  bool after(int64_t done) const {
+    return done == warmup || done == steps || (eval_every > 0 && done % eval_every == 0);
+  }
+};
 
 /// Reads a device's counter while a process runs on it. The harness reads, not that process, which would
 /// stand still for the milliseconds that it takes.

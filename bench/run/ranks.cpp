@@ -1,19 +1,14 @@
 #include "bench/run/ranks.h"
 
-#include <arpa/inet.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <iomanip>
-#include <random>
-#include <sstream>
+#include <filesystem>
+#include <string_view>
 #include <thread>
 
+#include "bench/base/text.h"
 #include "model/error.h"
+#include "model/socket.h"
 
 namespace stepladder {
 namespace {
@@ -26,33 +21,12 @@ setpriv --pdeathsig KILL "$@"
 status=$?
 echo "{\"event\":\"exit\",\"status\":$status}" >&3
 exit $status)";
+constexpr std::string_view kDevices = "{devices}";
 constexpr double kGrace = 3.0;  // seconds
-
-/// A port that was free a moment ago.
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  const bool bound = fd >= 0 && ::bind(fd, any, size) == 0 && ::getsockname(fd, any, &size) == 0;
-  if (fd >= 0) ::close(fd);
-  if (!bound) throw Error(cat("no TCP port is free for the ranks to meet at: ", std::strerror(errno)));
-  return ntohs(address.sin_port);
-}
 
 bool sets(const Job::Process& process, const std::string& variable) {
   return std::ranges::any_of(process.environment,
                              [&](const std::string& text) { return text.starts_with(variable + "="); });
-}
-
-/// 128 bits that nobody else on the network guesses.
-std::string random_hex() {
-  std::random_device random;
-  std::ostringstream hex;
-  for (int i = 0; i < 4; ++i) hex << std::hex << std::setw(8) << std::setfill('0') << random();
-  return hex.str();
 }
 
 }  // namespace
@@ -63,7 +37,7 @@ Job job_of_ranks(const Job::Process& process, int64_t devices, Starter starter) 
   const int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency() / devices);
   for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
     if (!std::getenv(name) && !sets(process, name)) environment.push_back(cat(name, "=", threads));
-  environment.push_back("STEPLADDER_JOB_SECRET=" + random_hex());
+  environment.push_back("STEPLADDER_JOB_SECRET=" + random_secret());
 
   if (starter == Starter::command) {
     job.processes.push_back({process.command, environment, process.folder});
@@ -86,6 +60,58 @@ Job job_of_ranks(const Job::Process& process, int64_t devices, Starter starter) 
                     cat("LOCAL_WORLD_SIZE=", devices), "MASTER_ADDR=127.0.0.1", cat("MASTER_PORT=", port)});
     job.processes.push_back({process.command, of_rank, process.folder});
   }
+  return job;
+}
+
+std::vector<std::string> launcher_command(const std::string& words, int64_t devices) {
+  std::vector<std::string> all = shell_words(words);
+  if (all.empty())
+    throw InputError("--launcher is empty: name what starts the ranks, such as 'srun --nodes 2'");
+  const std::string ranks = std::to_string(devices);
+  for (std::string& word : all)
+    for (size_t at; (at = word.find(kDevices)) != std::string::npos;)
+      word.replace(at, kDevices.size(), ranks);
+  const auto has = [&](std::initializer_list<std::string_view> options) {
+    return std::ranges::any_of(all, [&](const std::string& word) {
+      return std::ranges::any_of(options, [&](std::string_view option) {
+        return word == option || word.starts_with(cat(option, "="));
+      });
+    });
+  };
+  std::vector<std::string> more;
+  const std::string program = std::filesystem::path(all.front()).filename();
+  if (program == "mpirun" || program == "mpiexec" || program == "orterun") {
+    more = {"-x", "STEPLADDER_JOB_SECRET"};
+    if (!has({"-n", "--n", "-np", "--np", "-c"})) more.insert(more.end(), {"-n", ranks});
+  } else if (program == "srun") {
+    if (!has({"-n", "--ntasks"})) more = {"--ntasks=" + ranks};
+  } else if (program == "torchrun") {
+    if (!has({"--no-python", "--no_python"})) more = {"--no_python"};  // which older ones know too
+  }
+  all.insert(all.begin() + 1, more.begin(), more.end());
+  return all;
+}
+
+void check_launcher(const Launcher& launcher, int64_t devices) {
+  const std::string program = launcher_command(launcher.words, devices).front();
+  if (!output_of({"sh", "-c", "command -v \"$0\"", program}))
+    throw InputError(cat("--launcher: ", program, " is not here: name a program of PATH, or its file"));
+  address_of_interface(launcher.interface);
+}
+
+Job job_of_launcher(const Launcher& launcher, AgentOptions rank, int64_t devices, Hub& hub) {
+  rank.to = hub.address();
+  Job::Process process{.command = launcher_command(launcher.words, devices)};
+  process.command.push_back(launcher.stepladder.empty()
+                                ? std::filesystem::read_symlink("/proc/self/exe").string()
+                                : launcher.stepladder);
+  process.command.emplace_back("rank");
+  for (std::string& word : rank.arguments()) process.command.push_back(std::move(word));
+  process.environment.push_back("STEPLADDER_JOB_SECRET=" + hub.secret());
+  for (char** variable = environ; *variable; ++variable)  // which say what the machines of the job are
+    if (std::string_view(*variable).starts_with("SLURM_")) process.environment.emplace_back(*variable);
+  Job job{.processes = {process}, .ranks = static_cast<size_t>(devices), .launcher = true, .grace_s = kGrace};
+  job.started = [&hub](std::vector<Fd> streams) { hub.begin(std::move(streams)); };
   return job;
 }
 

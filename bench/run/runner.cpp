@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -15,6 +17,7 @@
 #include "bench/run/child.h"
 #include "bench/run/energy.h"
 #include "bench/run/events.h"
+#include "bench/run/hub.h"
 #include "bench/run/ranks.h"
 #include "model/config.h"
 #include "model/flops.h"
@@ -33,6 +36,8 @@ constexpr double kLeastMs = 1e-6;  // of a step: a nanosecond, which is what clo
 
 template <class T>
 constexpr const char* kKind = "an object ";
+template <>
+constexpr const char* kKind<bool> = "true or false as ";
 template <>
 constexpr const char* kKind<double> = "a number ";
 template <>
@@ -54,6 +59,7 @@ Step as_measured(Step step) {
 
 template <class T>
 bool is(const Event& value) {
+  if constexpr (std::is_same_v<T, bool>) return value.is_boolean();
   if constexpr (std::is_same_v<T, double>) return value.is_number();
   if constexpr (std::is_same_v<T, int64_t>) return value.is_number_integer();
   if constexpr (std::is_same_v<T, std::string>) return value.is_string();
@@ -99,6 +105,15 @@ int64_t bytes_at(const Event& event, const std::string& key) {
   return bytes;
 }
 
+/// Whether its ranks report from afar.
+bool has_launcher(const RunRequest& request) {
+  return request.devices > 1 && !request.launcher.words.empty() && !request.program.starts_ranks();
+}
+
+EnergyDue energy_due(const RunRequest& request) {
+  return {request.warmup, request.steps, request.eval_every};
+}
+
 /// What a child's events come to.
 class Report {
  public:
@@ -107,6 +122,7 @@ class Report {
         request_(request),
         rank_(static_cast<int64_t>(rank)),
         first_(rank == 0),
+        launched_(has_launcher(request)),
         on_step_(on_step) {}
 
   /// Throws BadReport.
@@ -129,7 +145,12 @@ class Report {
     else if (kind == "end")
       end(event);
     else if (kind == "exit")  // from job_of_ranks()
-      exit_status = value_at<int64_t>(event, "status");
+      exited(event);
+    else if (kind == "measured" && launched_)
+      measured(event);
+    else if (kind == "energy" && launched_)
+      told_energy_ = {value_if<bool>(event, "shared"),
+                      printable(value_at<std::string>(event, "unknown"), 300)};
     else if (kind == "error")
       error = {value_at<std::string>(event, "status"),
                printable(value_at<std::string>(event, "reason"), 500)};
@@ -138,6 +159,11 @@ class Report {
   struct Failure {
     std::string status, reason;
   };
+  /// A loss that was not reached is no failure.
+  bool failed() const {
+    const int64_t status = exit_status.value_or(0);
+    return status != 0 && !(status == kExitInconclusive && request_.until_loss);
+  }
   bool started = false, ended = false;
   double startup_ms = 0.0;
   Memory memory;
@@ -146,9 +172,19 @@ class Report {
   std::optional<int64_t> skipped_steps;
   std::optional<Failure> error;
   std::optional<int64_t> exit_status;  // as a shell has it: 128 + n for signal n
+  std::string stderr_tail;             // of a rank elsewhere
   std::string host, device;
-  std::optional<EnergyMeter> energy;
   double from_first_ms = 0.0;  // to the last step, as they were told
+
+  /// Of its device, besides what each step used; nothing where nobody reads it.
+  struct Energy {
+    std::optional<bool> shared;
+    std::string unknown;
+  };
+  std::optional<Energy> energy() const {
+    if (!request_.telemetry || !started) return std::nullopt;
+    return meter_ ? Energy{meter_->shared(), meter_->unknown()} : told_energy_;
+  }
 
  private:
   static std::optional<double> number_if(const Event& event, const char* key) {
@@ -184,11 +220,11 @@ class Report {
     // llm.c does not tell its device's.
     if (event.contains("device") && value_at<Event>(event, "device").contains("uuid"))
       device = value_at<std::string>(event["device"], "uuid");
-    if (request_.telemetry) {
+    if (request_.telemetry && !launched_) {
       const bool on_cpu = run_.backend == "cpu";  // whatever the others run on
       telemetry_ = &(*request_.telemetry)[on_cpu ? "" : device.empty() ? request_.device.uuid : device];
-      energy.emplace(*telemetry_);
-      energy->begin();
+      meter_.emplace(*telemetry_);
+      meter_->begin();
     }
     const Event memory_by_name = value_if<Event>(event, "memory_by_name").value_or(Event::object());
     for (const auto& [name, bytes] : memory_by_name.items())
@@ -228,11 +264,9 @@ class Report {
     step.loss = number_if(event, "loss");
     step.grad_norm = number_if(event, "grad_norm");
     step.lr = number_if(event, "lr");
-    step.device = {value_if<int64_t>(event, "sm_mhz"), value_if<int64_t>(event, "memory_mhz"),
-                   number_if(event, "power_w"), value_if<int64_t>(event, "temperature_c"),
-                   value_if<std::vector<std::string>>(event, "throttle")};
+    step.device = device_state(event);
     if (telemetry_ && !request_.program.ours() && first_) step.device = telemetry_->sample();
-    if (energy) step.energy_j = energy->after_step(is_due(step.step + 1));
+    if (meter_) step.energy_j = meter_->after_step(energy_due(request_).after(step.step + 1));
     if (first_ && !event.contains("loss"))
       throw BadReport(cat("step ", step.step, " without its loss, which is null where it is not finite"));
     if (request_.until_loss && request_.eval_every > 0 && step.step > 2 * request_.eval_every &&
@@ -247,15 +281,28 @@ class Report {
     if (first_) on_step_(step);
   }
 
-  /// Whether the energy that the first `done` steps used must be known.
-  bool is_due(int64_t done) const {
-    const int64_t every = request_.eval_every;
-    return done == request_.warmup || done == request_.steps || (every > 0 && done % every == 0);
+  static DeviceState device_state(const Event& event) {
+    return {value_if<int64_t>(event, "sm_mhz"), value_if<int64_t>(event, "memory_mhz"),
+            number_if(event, "power_w"), value_if<int64_t>(event, "temperature_c"),
+            value_if<std::vector<std::string>>(event, "throttle")};
+  }
+
+  /// What was read of a device elsewhere, after its last step.
+  void measured(const Event& event) {
+    if (run_.steps.empty()) throw BadReport("a reading of its device before its first step");
+    Step& last = run_.steps.back();
+    last.energy_j = number_if(event, "energy_j");
+    if (event.contains("sm_mhz") || event.contains("power_w")) last.device = device_state(event);
+  }
+
+  void exited(const Event& event) {
+    exit_status = value_at<int64_t>(event, "status");
+    stderr_tail = value_if<std::string>(event, "stderr").value_or("");
   }
 
   void evaluated(const Event& event) {
     val_loss = number_if(event, "val_loss");
-    if (energy) energy->after_evaluation();
+    if (meter_) meter_->after_evaluation();
     const int64_t done = std::ssize(run_.steps);
     if (!run_.evaluations.empty() && run_.evaluations.back().step == done)
       throw BadReport(cat("a second evaluation after step ", done));
@@ -284,9 +331,12 @@ class Report {
   const RunRequest& request_;
   const int64_t rank_;
   const bool first_;  // rank 0, which is on the device that is sampled and is heard of
+  const bool launched_;
   const std::chrono::steady_clock::time_point created_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point first_step_;
   Telemetry* telemetry_ = nullptr;
+  std::optional<EnergyMeter> meter_;
+  Energy told_energy_{{}, "its device's energy was not read"};
   const std::function<void(const Step&)>& on_step_;
 };
 
@@ -440,17 +490,17 @@ void merge(Run& run, const std::vector<Run>& parts, const std::deque<Report>& re
 /// The energy of all devices, each counted once, and whether another process used one of them.
 void add_energy(Summary& summary, std::vector<Rank>& ranks, const std::vector<Run>& parts,
                 const std::deque<Report>& reports) {
-  std::set<std::string> counted;  // ranks on the CPU have the same
+  std::set<std::pair<std::string, std::string>> counted;  // ranks on the CPU of a machine have the same
   double joules = 0.0;
   std::optional<double> to_loss = 0.0;
   for (size_t rank = 0; rank < parts.size(); ++rank) {
-    const auto& energy = reports[rank].energy;
+    const auto energy = reports[rank].energy();
     if (!energy) return;
-    if (energy->shared()) summary.shared = summary.shared.value_or(false) || *energy->shared();
-    if (!counted.insert(reports[rank].device).second) continue;
+    if (energy->shared) summary.shared = summary.shared.value_or(false) || *energy->shared;
+    if (!counted.emplace(reports[rank].host, reports[rank].device).second) continue;
     const StepEnergy used = energy_of(parts[rank].steps, static_cast<size_t>(summary.warmup_steps));
     if (!used.joules && summary.joules_unknown.empty())
-      summary.joules_unknown = energy->unknown().empty() ? used.unknown : energy->unknown();
+      summary.joules_unknown = energy->unknown.empty() ? used.unknown : energy->unknown;
     joules += used.joules.value_or(0.0);
     if (!ranks.empty()) ranks[rank].joules = used.joules;
     const auto& in_all = parts[rank].steps.back().energy_j;
@@ -475,8 +525,8 @@ void merge(Summary& summary, std::vector<Rank>& ranks, const std::vector<Run>& p
   }
 }
 
-/// What is started for a run.
-Job job_of(const RunRequest& request) {
+/// What is started for a run; `hub` is where its ranks report from afar, if they do.
+Job job_of(const RunRequest& request, std::optional<Hub>& hub) {
   const std::string channel = std::to_string(static_cast<int>(Channel::events));
   const Program& program = request.program;
   Job::Process process{.command = program.ours() ? program.command : request.command,
@@ -487,6 +537,17 @@ Job job_of(const RunRequest& request) {
     process.command.insert(process.command.end(), {"--events", channel});
   } else if (!program.starts_ranks()) {
     process.environment.push_back("STEPLADDER_EVENTS=" + channel);
+  }
+  if (hub) {
+    AgentOptions rank{
+        .folder = process.folder.empty() ? std::filesystem::current_path().string() : process.folder,
+        .backend = request.backend,
+        .clocks = !program.ours(),
+        .due = energy_due(request)};
+    if (!process.environment.empty()) rank.command = {"env"};  // which a launcher might not pass on
+    for (const auto* words : {&process.environment, &process.command})
+      rank.command.insert(rank.command.end(), words->begin(), words->end());
+    return job_of_launcher(request.launcher, std::move(rank), request.devices, *hub);
   }
   if (program.starts_ranks()) return job_of_ranks(process, request.devices, Starter::command);
   if (request.devices == 1) return {.processes = {process}};
@@ -506,9 +567,35 @@ std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<Report>& rep
   if (rank == exits.end() || end.how == ChildEnd::How::timed_out || end.how == ChildEnd::How::refused)
     return {job_end.process, end};
   const bool signalled = status(*rank) > 128;
-  return {*rank,
-          {signalled ? ChildEnd::How::signalled : ChildEnd::How::exited,
-           static_cast<int>(signalled ? status(*rank) - 128 : status(*rank)), ""}};
+  const int code = static_cast<int>(signalled ? status(*rank) - 128 : status(*rank));
+  const auto how = !signalled        ? ChildEnd::How::exited
+                   : code == SIGSTOP ? ChildEnd::How::stopped
+                                     : ChildEnd::How::signalled;
+  return {*rank, {how, code, reports[*rank].stderr_tail}};
+}
+
+/// The last words of `stepladder rank` among those of a launcher, else the launcher's; " (words)", "" for
+/// none.
+std::string launcher_words(const ChildEnd& end) {
+  constexpr std::string_view kError = "stepladder: error: ";
+  if (const size_t at = end.stderr_tail.rfind(kError); at != std::string::npos)
+    return ChildEnd{.stderr_tail = end.stderr_tail.substr(at, end.stderr_tail.find('\n', at) - at)}
+        .last_words();
+  return end.last_words();
+}
+
+/// A launcher that ended before one of its ranks had told how it did, where none failed.
+std::optional<std::pair<size_t, Verdict>> left_by_launcher(const ChildEnd& end,
+                                                           const std::deque<Report>& reports) {
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    if (reports[rank].exit_status || reports[rank].ended) continue;
+    const bool by_signal = end.how == ChildEnd::How::signalled;
+    return std::pair(rank, Verdict{Status::crash, cat("the launcher ended before it did, ",
+                                                      by_signal ? cat("killed by ", signal_name(end.code))
+                                                                : cat("exit status ", end.code),
+                                                      launcher_words(end))});
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -544,6 +631,7 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   for (size_t rank = 0; rank < world; ++rank) reports.emplace_back(parts[rank], request, rank, on_step);
   std::vector<size_t> exits;  // ranks, as they ended
   size_t rank = 0;            // that decides
+  std::optional<Hub> hub;
   Verdict verdict;
   std::string stderr_tail;
   try {
@@ -553,18 +641,34 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
       if (reports[from].exit_status) exits.push_back(from);
       return true;
     };
-    Job job = job_of(request);
+    if (has_launcher(request)) hub.emplace(world, request.launcher.interface, request.launcher.meet_s);
+    Job job = job_of(request, hub);
+    if (hub)
+      job.failed = [&] { return std::ranges::any_of(reports, [](const Report& r) { return r.failed(); }); };
     job.finished = [&] { return std::ranges::all_of(reports, [](const Report& r) { return r.ended; }); };
     JobEnd job_end = run_job(job, Channel::events, request.timeout_s, on_line);
     stderr_tail = job_end.end.stderr_tail;
     ChildEnd end;
-    std::tie(rank, end) = blamed(std::move(job_end), reports, exits);
-    verdict = judge(end, reports[rank], parts[rank], request, rank);
+    const std::string words = launcher_words(job_end.end);
+    const bool by_itself =
+        job_end.end.how == ChildEnd::How::exited || job_end.end.how == ChildEnd::How::signalled;
+    const bool told = std::ranges::any_of(reports, [](const Report& r) { return r.failed(); });
+    if (const auto left = hub && by_itself && !told ? left_by_launcher(job_end.end, reports) : std::nullopt) {
+      std::tie(rank, verdict) = *left;
+    } else {
+      std::tie(rank, end) = blamed(std::move(job_end), reports, exits);
+      verdict = judge(end, reports[rank], parts[rank], request, rank);
+      if (!reports[rank].stderr_tail.empty()) stderr_tail = reports[rank].stderr_tail;
+      // One that did not come may have told its launcher why.
+      if (hub && hub->hosts()[rank].empty()) verdict.reason += words;
+    }
     for (size_t other = 0; verdict.status == Status::ok && other < world; ++other)
       verdict = judge(end, reports[rank = other], parts[other], request, other);
     if (verdict.status == Status::ok)
       for (const Run& part : parts) check_steps(part, wall_ms());
     run = parts[0];
+    for (size_t r = 0; hub && r < world; ++r)
+      if (reports[r].host.empty()) reports[r].host = hub->hosts()[r];
     if (world > 1) merge(run, parts, reports);
     if (verdict.status == Status::ok) run.summary = summarize(run, reports[0], request);
     if (run.summary) {
@@ -575,6 +679,7 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     run = parts[0];
     verdict = {Status::crash, e.what()};
   } catch (const CannotStart& e) {
+    if (hub) throw InputError(cat("--launcher: ", e.what()));
     if (request.program.ours()) throw;
     const bool words = request.command.size() == 1 && request.command[0].find(' ') != std::string::npos;
     verdict = {Status::crash,
@@ -588,8 +693,11 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   run.status = verdict.status;
   run.reason = verdict.reason;
   // One that tells of another rank is not to blame itself.
-  if (world > 1 && !run.reason.empty() && !run.reason.starts_with("rank "))
-    run.reason = cat("rank ", rank, ": ", run.reason);
+  if (world > 1 && !run.reason.empty() && !run.reason.starts_with("rank ") &&
+      !run.reason.starts_with("ranks ")) {
+    const std::string host = hub ? hub->hosts()[rank] : "";
+    run.reason = cat("rank ", rank, host.empty() ? "" : cat(" (", host, ")"), ": ", run.reason);
+  }
   return run;
 }
 

@@ -7,6 +7,7 @@
 
 #include "bench/results/results.h"
 #include "bench/run/program.h"
+#include "bench/run/ranks.h"
 #include "bench/run/telemetry.h"
 #include "model/device.h"
 
@@ -26,6 +27,7 @@ struct RunRequest {
   double timeout_s = 0.0;
   std::string backend;               // decides how several ranks are started
   int64_t devices = 1;               // and processes, one each
+  Launcher launcher = {};            // starts them where there are several, and it has words
   int64_t eval_every = 0;            // steps, 0 for never or not before the end
   std::optional<double> until_loss;  // a validation loss that ends it before its last step
   /// Where energy is read, and clocks and power for a peer, which doesn't sample them; null for neither.
@@ -46,8 +48,9 @@ Run asked_for(const RunRequest& request);
 /// asked for; a wrong number is a crash, with the event named.
 ///
 /// On several devices that is the status of the rank that failed first, which ends the others; the reason
-/// begins with "rank 2: ". The harness starts the ranks itself; those of our rungs on the CPU, which talk
-/// through MPI, mpirun starts.
+/// begins with "rank 2: ", and with "rank 2 (node01): " where a launcher starts them, which reports to a Hub.
+/// Else the harness starts the ranks itself; those of our rungs on the CPU, which talk through MPI, mpirun
+/// starts.
 ///
 /// `on_step` hears of each step of rank 0. Throws InputError with the child's words when a rung refuses its
 /// input (exit status 2), since every other one would too; Interrupted; Error when the executable cannot be

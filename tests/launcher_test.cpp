@@ -1,0 +1,496 @@
+// `stepladder run --launcher` over two machines: real ones as far as the system goes, network namespaces with
+// names of their own, and processes of this one. What the launcher starts, where ranks report, how jobs end.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "bench/results/file.h"
+#include "bench/results/json.h"
+#include "bench/run/child.h"
+#include "bench/run/hub.h"
+#include "bench/run/ranks.h"
+#include "tests/contract.h"
+#include "tests/files.h"
+#include "tests/machines.h"
+#include "tests/processes.h"
+
+namespace stepladder {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kStepladder = STEPLADDER_BIN "/stepladder";
+
+/// A launcher: starts a rank on each of the two, and waits.
+constexpr const char* kLaunch = R"(ranks=
+for RANK in 0 1; do
+  into= LOCAL_RANK=$RANK
+  if [ -s node01.pid ]; then into="nsenter -t $(cat node0$((RANK + 1)).pid) --net --uts" LOCAL_RANK=0; fi
+  RANK=$RANK WORLD_SIZE=2 LOCAL_RANK=$LOCAL_RANK $into sh rank.sh "$@" & ranks="$ranks $!"
+done
+status=0
+for rank in $ranks; do wait $rank || status=$?; done
+exit $status
+)";
+
+/// A trainer, whose rank 0 alone has the loss. $1: steps.
+constexpr const char* kTrainer = R"(say() { printf '%s\n' "$1" >&$STEPLADDER_EVENTS; }
+echo $$ >trainer$RANK.pid; echo $PPID >agent$RANK.pid
+loss=null; [ $RANK = 0 ] && loss=5
+say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":'$WORLD_SIZE'}}'
+i=0
+while [ $i -lt $1 ]; do
+  . ./step.sh
+  sleep 0.05
+  say '{"event":"step","step":'$i',"step_ms":50,"loss":'$loss'}'
+  i=$((i + 1))
+done
+say '{"event":"end"}'
+)";
+
+enum class Machines { one, two };
+
+class Launched : public testing::TestWithParam<Machines> {
+ protected:
+  Launched() {
+    write_file(folder_ / "machines.sh", kMakeTwoMachines);
+    write_file(folder_ / "launch.sh", kLaunch);
+    write_file(folder_ / "trainer.sh", kTrainer);
+    write_file(folder_ / "alone.sh", cat("RANK=0 WORLD_SIZE=1\n", kTrainer));
+    write_file(folder_ / "ladder.json", R"({"name": "mine",
+ "workload": {"batch": [4], "seq": 32, "steps": 5, "warmup": 1, "rounds": 1},
+ "rungs": [{"name": "alone", "changes": "", "command": ["sh", "alone.sh", "{steps}"]},
+           {"name": "both", "parent": "alone", "changes": "", "requires": {"devices": 2},
+            "environment": {"GREETING": "batch, {batch}"}, "command": ["sh", "trainer.sh", "{steps}"]}]})");
+    on_machine("");
+    in_step("");
+  }
+  void SetUp() override {
+    if (two() && !two_machines_are_permitted())
+      GTEST_SKIP() << "no network namespaces here: needs unshare, ip and the right to use them";
+  }
+  static bool two() { return GetParam() == Machines::two; }
+
+  /// Shell commands on the machine of each rank before it reports; "$@" is what starts it.
+  void on_machine(const std::string& commands) const {
+    write_file(folder_ / "rank.sh", cat(commands, "\nexec \"$@\"\n"));
+  }
+  /// Shell commands of a trainer before step $i.
+  void in_step(const std::string& commands) const { write_file(folder_ / "step.sh", commands); }
+
+  /// Exit status of a run of `rungs`; what it says is in said().
+  int run(const std::string& more = "", const std::string& rungs = "both",
+          const std::string& launcher = "sh launch.sh") {
+    const auto start = Clock::now();
+    const std::string command = cat(
+        "cd ", folder_ / "", "; ", two() ? kOnTwoMachines : "",
+        "sh -c 'echo $$ >harness.pid; exec \"$@\"' sh ", kStepladder,
+        " run --ladder ladder.json --backend cpu --out r.json --devices 2 --rungs ", rungs, " --interface ",
+        two() ? "switch" : "lo", " --launcher '", launcher, "' ", more, " >out.txt 2>err.txt");
+    const int status = std::system(command.c_str());
+    EXPECT_LT(Clock::now() - start, 30s);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  std::string said() const { return read_file(folder_ / "out.txt") + read_file(folder_ / "err.txt"); }
+  std::string errors() const { return read_file(folder_ / "err.txt"); }
+  Results results() const { return load_results(folder_ / "r.json"); }
+
+  static std::string host(int rank) { return two() ? cat("node0", rank + 1) : read_host(); }
+  static std::string read_host() {
+    std::string name = read_file("/proc/sys/kernel/hostname");
+    return name.substr(0, name.find('\n'));
+  }
+  /// "rank 1 (node02)".
+  static std::string name(int rank) { return cat("rank ", rank, " (", host(rank), ")"); }
+
+  /// The run ended as a crash whose reason begins with `who` and says `parts`, and left nothing behind.
+  void expect_crash(const std::string& who, std::initializer_list<std::string> parts) const {
+    const Results measured = results();
+    ASSERT_EQ(measured.runs.size(), 1U) << said();
+    EXPECT_EQ(measured.runs[0].status, Status::crash);
+    EXPECT_TRUE(measured.runs[0].reason.starts_with(who)) << measured.runs[0].reason;
+    EXPECT_TRUE(says(measured.runs[0].reason, parts));
+    EXPECT_EQ(measured.runs[0].reason.find('\n'), std::string::npos);
+    expect_nothing_left();
+  }
+  void expect_nothing_left() const {
+    for (const char* pid : {"trainer0.pid", "trainer1.pid", "agent0.pid", "agent1.pid"})
+      if (std::filesystem::exists(folder_ / pid)) {
+        EXPECT_TRUE(ends(std::stoi(read_file(folder_ / pid)))) << pid;
+      }
+  }
+
+  const TempFolder folder_;
+};
+
+std::string name_of_machines(const testing::TestParamInfo<Machines>& machines) {
+  return machines.param == Machines::one ? "OneMachine" : "TwoMachines";
+}
+INSTANTIATE_TEST_SUITE_P(On, Launched, testing::Values(Machines::one, Machines::two), name_of_machines);
+
+TEST_P(Launched, RanksAreMeasuredIntoOneFile) {
+  in_step(R"([ $i = 0 ] && echo "$LOCAL_RANK $LOCAL_WORLD_SIZE $WORLD_SIZE $GREETING" >told$RANK
+[ $i = 0 ] && echo "$MASTER_ADDR $MASTER_PORT" >master$RANK
+)");
+  ASSERT_EQ(run("", "all"), 0) << said();
+  const Results measured = results();
+  ASSERT_EQ(measured.runs.size(), 2U);
+  const stepladder::Run& both = measured.runs[1];
+  ASSERT_EQ(both.ranks.size(), 2U);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(both.ranks[rank].host, host(rank));
+    EXPECT_EQ(both.ranks[rank].step_ms.size(), 5U);
+    EXPECT_EQ(read_file(folder_ / cat("told", rank)),
+              two() ? "0 1 2 batch, 4\n" : cat(rank, " 2 2 batch, 4\n"));
+  }
+  const std::string master = read_file(folder_ / "master0");
+  EXPECT_TRUE(master.starts_with(two() ? "10.99.0.2 " : "127.0.0.1 ")) << master;
+  EXPECT_EQ(read_file(folder_ / "master1"), master);
+  const Json file = parse_json(read_file(folder_ / "r.json"));
+  EXPECT_EQ(file["plan"]["launcher"], "sh launch.sh");
+  EXPECT_EQ(file["scaling"][0]["devices"], 2);
+  EXPECT_EQ(file["scaling"][0].value("machines", 0), two() ? 2 : 1);
+  expect_contract(folder_ / "r.json");
+}
+
+TEST_P(Launched, EachDevicesClockAndEnergyAreReadWhereItIs) {
+  std::string trainer = kTrainer;
+  const std::string config = R"("rank":'$RANK',)";
+  trainer.replace(trainer.find(config), config.size(),
+                  config + R"("backend":"cuda","device":{"name":"fake","uuid":"GPU-'$RANK'"},)");
+  write_file(folder_ / "trainer.sh", trainer);
+  in_step("sleep 0.5; say() { printf '%s\\n' \"$1\" | sed 's/:50,/:550,/' >&$STEPLADDER_EVENTS; }");
+  on_machine(cat("export STEPLADDER_NVML=", STEPLADDER_FAKE_NVML, " FAKE_NVML_PROCESSES=1"));
+  ASSERT_EQ(run("--steps 7"), 0) << said();
+  const stepladder::Run measured = results().runs.at(0);
+  for (const Rank& rank : measured.ranks) {
+    EXPECT_EQ(rank.device, cat("GPU-", rank.rank));
+    EXPECT_EQ(rank.sm_mhz, 1755);
+    EXPECT_EQ(rank.power_w, 698.5);
+    ASSERT_TRUE(rank.joules);
+    EXPECT_NEAR(*rank.joules, 700 * 0.56, 100) << "700 W";
+  }
+  ASSERT_TRUE(measured.summary->joules);
+  EXPECT_DOUBLE_EQ(*measured.summary->joules, *measured.ranks[0].joules + *measured.ranks[1].joules);
+  EXPECT_EQ(measured.summary->shared, false);
+}
+
+TEST_P(Launched, AKilledTrainerIsNamed) {
+  in_step("[ $i = 3 ] && { [ $RANK = 1 ] && kill -9 $$; sleep 100; }");
+  EXPECT_EQ(run(), kExitFailed);
+  expect_crash(name(1), {"SIGKILL", "step 3 of 5"});
+}
+
+TEST_P(Launched, AStoppedTrainerIsNamed) {
+  in_step("[ $i = 3 ] && { [ $RANK = 1 ] && kill -STOP $$; sleep 100; }");
+  EXPECT_EQ(run(), kExitFailed);
+  expect_crash(name(1), {"stopped", "step 3 of 5"});
+}
+
+TEST_P(Launched, ATrainersLastWordsAreKept) {
+  in_step("[ $i = 2 ] && { [ $RANK = 0 ] && { echo 'no more tokens' >&2; exit 7; }; sleep 100; }");
+  EXPECT_EQ(run(), kExitFailed);
+  expect_crash(name(0), {"status 7", "no more tokens"});
+}
+
+TEST_P(Launched, ARankWhoseReporterIsKilledIsNamed) {
+  in_step("[ $i = 2 ] && { [ $RANK = 1 ] && kill -9 $PPID; sleep 100; }");
+  EXPECT_EQ(run(), kExitFailed);
+  expect_crash(name(1), {"connection closed"});
+}
+
+TEST_P(Launched, ARankThatIsSilentIsNamed) {
+  in_step(two() ? "[ $i = 2 ] && { [ $RANK = 1 ] && ip link set eth0 down; sleep 100; }"
+                : "[ $i = 2 ] && { [ $RANK = 1 ] && kill -STOP $PPID; sleep 100; }");
+  EXPECT_EQ(run(), kExitFailed);
+  expect_crash(name(1), {"no sign of life for 10 s"});
+}
+
+TEST_P(Launched, ARankThatDoesNotComeIsNamed) {
+  on_machine("[ $RANK = 1 ] && sleep 100");
+  EXPECT_EQ(run("--launch-timeout 2"), kExitFailed);
+  expect_crash("rank 1 did not come", {"within 2 s", cat("rank 0 (", host(0), ") did"), "--launch-timeout"});
+}
+
+TEST_P(Launched, AHarnessThatIsNotReachedIsNamedWithTheWayOut) {
+  // Of `stepladder rank --to HOST:PORT ...`.
+  on_machine(two() ? "[ $RANK = 1 ] && ip link set eth0 down"
+                   : "[ $RANK = 1 ] && { program=$1; shift 3; set -- $program rank --to ${1%:*}:1 \"$@\"; }");
+  EXPECT_EQ(run("--launch-timeout 13"), kExitFailed);
+  expect_crash("rank 1 did not come", {cat("rank 1 on ", host(1), " cannot reach"), "--interface"});
+}
+
+TEST_P(Launched, ARankWithoutTheSecretIsToldHowToPassItOn) {
+  on_machine("[ $RANK = 1 ] && unset STEPLADDER_JOB_SECRET");
+  EXPECT_EQ(run("--launch-timeout 2"), kExitFailed);
+  expect_crash("rank 1 did not come", {"STEPLADDER_JOB_SECRET is missing", "mpirun -x", host(1)});
+}
+
+TEST_P(Launched, ARankOfAnotherJobIsSentAway) {
+  on_machine("[ $RANK = 1 ] && export STEPLADDER_JOB_SECRET=0123456789abcdef0123456789abcdef");
+  EXPECT_EQ(run("--launch-timeout 2"), kExitFailed);
+  expect_crash("rank 1 did not come", {"sent away", "of another"});
+}
+
+TEST_P(Launched, StrangersAreNamedAndDisturbNothing) {
+  on_machine(R"(caller() { bash -c 'exec 3<>/dev/tcp/'${1%:*}'/'${1#*:}'; '"$2"; }
+[ $RANK = 0 ] && { caller $4 'head -c 300000 /dev/urandom >&3' 2>/dev/null; caller $4 'echo hello >&3; cat <&3'; }
+[ $RANK = 1 ] && caller $4 'sleep 7' & [ $RANK = 1 ] && sleep 6)");
+  ASSERT_EQ(run(), 0) << said();
+  for (const char* why : {"which does not know the job's secret", "which said nothing"})
+    EXPECT_TRUE(says(errors(), {two() ? "sent away 10.99.0." : "sent away 127.0.0.1:", why}));
+}
+
+TEST_P(Launched, TwoRanksThatSayTheSameAreAnError) {
+  on_machine("RANK=0 LOCAL_RANK=0");
+  EXPECT_EQ(run(), kExitFailed);
+  expect_crash("rank 0", {"came twice"});
+}
+
+TEST_P(Launched, AWorldOfAnotherSizeIsAnError) {
+  on_machine("WORLD_SIZE=3");
+  EXPECT_EQ(run(), kExitFailed);
+  expect_crash("rank ", {"world of 3", "--devices asks for 2"});
+}
+
+TEST_P(Launched, ALauncherThatLeavesItsRanksAloneIsNamed) {
+  on_machine("echo 'no such partition' >&2; exit 3");
+  EXPECT_EQ(run(), kExitFailed);
+  expect_crash("rank 0", {"the launcher ended", "exit status 3", "no such partition"});
+}
+
+TEST_P(Launched, WhatIsMeasuredIsKeptAndGoneOnWithByTheSameLauncherAlone) {
+  ASSERT_EQ(run(), 0) << said();
+  EXPECT_EQ(run("--resume --rounds 2"), 0) << said();
+  EXPECT_EQ(results().runs.size(), 2U);
+  EXPECT_EQ(run("--resume --rounds 2", "both", "sh ./launch.sh"), kExitNotComparable);
+  EXPECT_TRUE(says(errors(), {"launcher"}));
+}
+
+TEST_P(Launched, NoRankOutlivesTheHarness) {
+  in_step("[ $i = 3 ] && { [ $RANK = 1 ] && kill -9 $(cat harness.pid); sleep 100; }");
+  EXPECT_EQ(run(), 128 + SIGKILL);
+  expect_nothing_left();
+}
+
+TEST_P(Launched, AnInterruptEndsTheRanksAndKeepsWhatThereIs) {
+  ASSERT_EQ(run(), 0) << said();
+  in_step("[ $i = 3 ] && { [ $RANK = 1 ] && kill -INT $(cat harness.pid); sleep 100; }");
+  EXPECT_EQ(run("--resume --rounds 2"), 128 + SIGINT);
+  expect_nothing_left();
+  EXPECT_EQ(results().runs.size(), 1U);
+}
+
+/// A program of that name on PATH while it is measured.
+class LauncherOnPath : public Launched {
+ protected:
+  int run_with(const std::string& name, const std::string& script, const std::string& launcher) {
+    write_file(folder_ / name, "#!/bin/sh\n" + script);
+    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
+    const std::string before = std::getenv("PATH");
+    ::setenv("PATH", cat(folder_ / "", ":", before).c_str(), 1);
+    const int status = run("", "both", launcher);
+    ::setenv("PATH", before.c_str(), 1);
+    return status;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(On, LauncherOnPath, testing::Values(Machines::one, Machines::two), name_of_machines);
+
+TEST_P(LauncherOnPath, SrunFindsItsAllocationAndItsVariablesAreRead) {
+  ::setenv("SLURM_JOB_ID", "7", 1);
+  in_step("[ $i = 0 ] && echo $RANK $LOCAL_RANK $WORLD_SIZE >told$RANK");
+  const int status = run_with("srun", R"([ "$1 $2 $SLURM_JOB_ID" = "--ntasks=2 --nodes=2 7" ] || exit 4
+shift 2
+for SLURM_PROCID in 0 1; do
+  into= SLURM_LOCALID=$SLURM_PROCID
+  if [ -s node01.pid ]; then into="nsenter -t $(cat node0$((SLURM_PROCID + 1)).pid) --net --uts" SLURM_LOCALID=0; fi
+  export SLURM_PROCID SLURM_NTASKS=2 SLURM_LOCALID SLURM_STEP_ID=0
+  $into "$@" &
+done
+wait
+)",
+                              "srun --nodes=2");
+  ::unsetenv("SLURM_JOB_ID");
+  ASSERT_EQ(status, 0) << said();
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(results().runs.at(0).ranks.at(rank).host, host(rank));
+    EXPECT_EQ(read_file(folder_ / cat("told", rank)), cat(rank, two() ? " 0 2\n" : cat(" ", rank, " 2\n")));
+  }
+}
+
+TEST_P(LauncherOnPath, TheScriptOfTheManualStartsRanksBySsh) {
+  const std::string page = read_file(STEPLADDER_SOURCE_DIR "/docs/multi-device.md");
+  const size_t end = page.find("```", page.find("over_ssh")), begin = page.rfind("```sh\n", end - 1) + 6;
+  write_file(folder_ / "over_ssh", page.substr(begin, end - begin));
+  // Which hands no environment on, and a command to a shell.
+  const int status = run_with("ssh", R"(
+if [ -s $1.pid ]; then into="nsenter -t $(cat $1.pid) --net --uts"; fi
+shift
+cd /
+exec $into env -i PATH="$PATH" sh -c "$*"
+)",
+                              "sh over_ssh {devices} node01 node02");
+  ASSERT_EQ(status, 0) << said();
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(results().runs.at(0).ranks.at(rank).host, host(rank));
+}
+
+/// What is wrong before anything runs.
+class LauncherOptions : public Launched {
+ protected:
+  void refused(const std::string& arguments, std::initializer_list<std::string> words) const {
+    const int status = std::system(cat("cd ", folder_ / "", "; ", kStepladder,
+                                       " run --ladder ladder.json --backend cpu --out r.json --rungs both ",
+                                       arguments, " >out.txt 2>err.txt")
+                                       .c_str());
+    EXPECT_EQ(WEXITSTATUS(status), kExitUsage) << arguments;
+    EXPECT_EQ(std::ranges::count(errors(), '\n'), 1) << errors();
+    EXPECT_TRUE(says(errors(), words));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(On, LauncherOptions, testing::Values(Machines::one));
+
+TEST_P(LauncherOptions, ThatMakeNoSenseAreRefused) {
+  refused("--launcher srun", {"--launcher", "--devices"});
+  refused("--launcher srun --devices 1", {"--launcher", "--devices"});
+  refused("--launcher ' ' --devices 2", {"--launcher"});
+  refused("--launcher sh --devices 2 --interface no0", {"--interface no0", "lo (127.0.0.1)"});
+  refused("--interface lo --devices 2", {"--interface", "--launcher"});
+  refused("--launcher ./nowhere --devices 2", {"--launcher", "./nowhere"});
+}
+
+TEST(LauncherCommand, IsGivenWhatItsRanksNeed) {
+  using Words = std::vector<std::string>;
+  const auto words = [](const std::string& text) { return launcher_command(text, 8); };
+  EXPECT_EQ(words("mpirun -H a:4,b:4"),
+            (Words{"mpirun", "-x", "STEPLADDER_JOB_SECRET", "-n", "8", "-H", "a:4,b:4"}));
+  EXPECT_EQ(words("/opt/mpi/bin/mpiexec -np 8"),
+            (Words{"/opt/mpi/bin/mpiexec", "-x", "STEPLADDER_JOB_SECRET", "-np", "8"}));
+  EXPECT_EQ(words("srun --nodes 2"), (Words{"srun", "--ntasks=8", "--nodes", "2"}));
+  EXPECT_EQ(words("srun --ntasks=2 torchrun"), (Words{"srun", "--ntasks=2", "torchrun"}));
+  EXPECT_EQ(words("torchrun --nproc-per-node 4"),
+            (Words{"torchrun", "--no_python", "--nproc-per-node", "4"}));
+  EXPECT_EQ(words("sh 'my launcher.sh' n={devices}"), (Words{"sh", "my launcher.sh", "n=8"}));
+  EXPECT_EQ(words(R"(mine "two words" "")"), (Words{"mine", "two words", ""}));
+}
+
+// ---- the hub by itself
+
+/// A connection that says what no rank would.
+class Caller {
+ public:
+  explicit Caller(const std::string& to) {
+    const size_t colon = to.find(':');
+    socket_ = connect_to(resolve(to.substr(0, colon), std::stoi(to.substr(colon + 1))), in_seconds(5.0));
+    EXPECT_TRUE(socket_.open());
+    socket_.prepare();
+  }
+  void say(const std::string& line) const { socket_.send(line); }
+  /// The next line; "" at the end.
+  std::string hear() { return socket_.line(pending_, in_seconds(10.0)).value_or(""); }
+
+ private:
+  Socket socket_;
+  std::string pending_;
+};
+
+/// A hub for `ranks`, and what it hands on of them.
+struct Heard {
+  explicit Heard(size_t ranks, double meet_s = 20.0) : hub(ranks, "lo", meet_s) {
+    std::vector<Fd> writing;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      int fds[2];
+      EXPECT_EQ(::pipe2(fds, O_CLOEXEC), 0);
+      streams.emplace_back(fds[0]);
+      writing.emplace_back(fds[1]);
+    }
+    hub.begin(std::move(writing));
+  }
+  std::string hello(int rank, const std::string& secret, const std::string& host = "node") const {
+    const std::string size = std::to_string(streams.size());
+    return cat(hub::kHello, "\t0.1.0\t", secret, '\t', rank, '\t', size, "\t0\t4711\t", host, "\t17");
+  }
+  std::string line(size_t rank) const {
+    std::string line;
+    for (char c; ::read(streams[rank].get(), &c, 1) == 1 && c != '\n';) line += c;
+    return line;
+  }
+
+  std::vector<Fd> streams;
+  Hub hub;
+};
+
+TEST(Hub, HandsOnWhatEachRankTells) {
+  Heard heard(2);
+  Caller second(heard.hub.address()), first(heard.hub.address());
+  second.say(heard.hello(1, heard.hub.secret(), "b"));
+  first.say(heard.hello(0, heard.hub.secret(), "a"));
+  for (Caller* rank : {&first, &second}) {
+    std::string line;
+    while ((line = rank->hear()) == "beat") {
+    }
+    EXPECT_EQ(line, "go\t127.0.0.1\t4711\t1");
+  }
+  EXPECT_EQ(heard.hub.hosts(), (std::vector<std::string>{"a", "b"}));
+  second.say(">a line\twith\ttabs");
+  first.say(">" + std::string(100'000, 'x'));
+  EXPECT_EQ(heard.line(1), "a line\twith\ttabs");
+  EXPECT_EQ(heard.line(0).size(), 100'000U);
+  second.say("bye\t0");
+  std::string line;
+  while ((line = second.hear()) == "beat") {
+  }
+  EXPECT_EQ(line, "ack");
+}
+
+TEST(Hub, AdmitsWhoKnowsTheSecretAmongAnyNumberOfStrangers) {
+  Heard heard(1);
+  std::list<Caller> silent;
+  for (int i = 0; i < 200; ++i) silent.emplace_back(heard.hub.address());
+  Caller wrong(heard.hub.address());
+  std::string secret = heard.hub.secret();
+  secret.back() = secret.back() == '0' ? '1' : '0';
+  wrong.say(heard.hello(0, secret));
+  EXPECT_EQ(wrong.hear(), "") << "hung up on, without a word";
+  Caller long_winded(heard.hub.address());
+  long_winded.say(heard.hello(0, heard.hub.secret(), std::string(600, 'x')));
+  EXPECT_EQ(long_winded.hear(), "");
+  Caller rank(heard.hub.address());
+  rank.say(heard.hello(0, heard.hub.secret()));
+  std::string line;
+  while ((line = rank.hear()) == "beat") {
+  }
+  EXPECT_TRUE(line.starts_with("go\t")) << line;
+}
+
+TEST(Hub, RefusesAnotherStepladderAndWhatReachesATerminalIsClean) {
+  Heard heard(2);
+  Caller rank(heard.hub.address());
+  std::string hello = heard.hello(1, heard.hub.secret(), "no\x1b[31mde");
+  hello.replace(hello.find("0.1.0"), 5, "0.0.9");
+  rank.say(hello);
+  const std::string error = heard.line(1);
+  EXPECT_TRUE(says(error, {R"("event":"error")", "rank 1 (no [31mde)", "0.0.9", "build the same"}));
+  EXPECT_TRUE(says(heard.line(1), {R"("event":"exit","status":5)"}));
+}
+
+TEST(Hub, OnlyBindsTheInterfaceThatIsAskedFor) {
+  const Hub hub(1, "127.0.0.1", 1.0);
+  EXPECT_TRUE(hub.address().starts_with("127.0.0.1:"));
+  EXPECT_EQ(address_text(address_of_interface("lo")), "127.0.0.1");
+  const std::string elsewhere = address_text(address_of_interface(""));
+  if (elsewhere.starts_with("127.")) GTEST_SKIP() << "no other interface here";
+  const int port = std::stoi(hub.address().substr(hub.address().find(':') + 1));
+  EXPECT_FALSE(connect_to(resolve(elsewhere, port), in_seconds(2.0)).open());
+}
+
+}  // namespace
+}  // namespace stepladder
