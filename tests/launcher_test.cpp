@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -95,7 +96,7 @@ class Launched : public testing::TestWithParam<Machines> {
         "cd ", folder_ / "", "; ", two() ? kOnTwoMachines : "",
         "sh -c 'echo $$ >harness.pid; exec \"$@\"' sh ", kStepladder,
         " run --ladder ladder.json --backend cpu --out r.json --devices 2 --rungs ", rungs, " --interface ",
-        two() ? "switch" : "lo", " --launcher '", launcher, "' ", more, " >out.txt 2>err.txt");
+        two() ? "switch" : "lo", " --timeout 40 --launcher '", launcher, "' ", more, " >out.txt 2>err.txt");
     const int status = std::system(command.c_str());
     EXPECT_LT(Clock::now() - start, 30s);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -420,7 +421,8 @@ struct Heard {
   }
   std::string line(size_t rank) const {
     std::string line;
-    for (char c; ::read(streams[rank].get(), &c, 1) == 1 && c != '\n';) line += c;
+    pollfd fd{streams[rank].get(), POLLIN, 0};
+    for (char c; ::poll(&fd, 1, 10'000) == 1 && ::read(fd.fd, &c, 1) == 1 && c != '\n';) line += c;
     return line;
   }
 
