@@ -277,6 +277,19 @@ TEST_P(Launched, WhatIsMeasuredIsKeptAndGoneOnWithByTheSameLauncherAlone) {
   EXPECT_TRUE(says(errors(), {"launcher"}));
 }
 
+TEST_P(Launched, AGateMeasuresThemToo) {
+  const int status =
+      std::system(cat("cd ", folder_ / "", "; ", two() ? kOnTwoMachines : "", kStepladder,
+                      " gate . . --ladder ladder.json --backend cpu --rungs both --devices 2 --pairs 5 "
+                      "--max-pairs 5 --interface ",
+                      two() ? "switch" : "lo", " --launcher 'sh launch.sh' --results gate >out.txt 2>err.txt")
+                      .c_str());
+  ASSERT_EQ(WEXITSTATUS(status), kExitOk) << said();
+  const Results base = load_results(folder_ / "gate/base.json");
+  ASSERT_EQ(base.runs.size(), 5U);
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(base.runs[4].ranks.at(rank).host, host(rank));
+}
+
 TEST_P(Launched, NoRankOutlivesTheHarness) {
   in_step("[ $i = 3 ] && { [ $RANK = 1 ] && kill -9 $(cat harness.pid); sleep 100; }");
   EXPECT_EQ(run(), 128 + SIGKILL);
@@ -379,7 +392,7 @@ TEST(LauncherCommand, IsGivenWhatItsRanksNeed) {
   EXPECT_EQ(words("srun --ntasks=2 torchrun"), (Words{"srun", "--ntasks=2", "torchrun"}));
   EXPECT_EQ(words("torchrun --nproc-per-node 4"),
             (Words{"torchrun", "--no_python", "--nproc-per-node", "4"}));
-  EXPECT_EQ(words("sh 'my launcher.sh' n={devices}"), (Words{"sh", "my launcher.sh", "n=8"}));
+  EXPECT_EQ(words("sh 'my launcher.sh'\n  n={devices}"), (Words{"sh", "my launcher.sh", "n=8"}));
   EXPECT_EQ(words(R"(mine "two words" "")"), (Words{"mine", "two words", ""}));
 }
 
