@@ -31,6 +31,7 @@ package_present() {
   case $1 in
     build-essential) command -v c++ && command -v make ;;
     ca-certificates) [[ -s /etc/ssl/certs/ca-certificates.crt || -s /etc/pki/tls/certs/ca-bundle.crt ]] ;;
+    iproute2) command -v ip ;;
     clang-tidy) command -v clang-tidy && command -v run-clang-tidy ;;
     libboost-dev) [[ -e /usr/include/boost/math/distributions/students_t.hpp ]] ;;
     libbenchmark-dev) pkg-config --exists 'benchmark >= 1.7' ;;
@@ -218,6 +219,7 @@ setup() {
   require_packages build-essential ca-certificates cmake git ninja-build pkg-config libboost-dev libcli11-dev libopenblas-dev \
     libpcre2-dev nlohmann-json3-dev python3-venv "${more[@]}"
   [[ $1 != tests ]] || want_packages "several ranks on the CPU" libopenmpi-dev openmpi-bin
+  [[ $1 != tests ]] || want_packages "tests of two machines" iproute2
   choose_backend
 }
 

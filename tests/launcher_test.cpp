@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -95,7 +96,7 @@ class Launched : public testing::TestWithParam<Machines> {
         "cd ", folder_ / "", "; ", two() ? kOnTwoMachines : "",
         "sh -c 'echo $$ >harness.pid; exec \"$@\"' sh ", kStepladder,
         " run --ladder ladder.json --backend cpu --out r.json --devices 2 --rungs ", rungs, " --interface ",
-        two() ? "switch" : "lo", " --launcher '", launcher, "' ", more, " >out.txt 2>err.txt");
+        two() ? "switch" : "lo", " --timeout 40 --launcher '", launcher, "' ", more, " >out.txt 2>err.txt");
     const int status = std::system(command.c_str());
     EXPECT_LT(Clock::now() - start, 30s);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -276,6 +277,19 @@ TEST_P(Launched, WhatIsMeasuredIsKeptAndGoneOnWithByTheSameLauncherAlone) {
   EXPECT_TRUE(says(errors(), {"launcher"}));
 }
 
+TEST_P(Launched, AGateMeasuresThemToo) {
+  const int status =
+      std::system(cat("cd ", folder_ / "", "; ", two() ? kOnTwoMachines : "", kStepladder,
+                      " gate . . --ladder ladder.json --backend cpu --rungs both --devices 2 --pairs 5 "
+                      "--max-pairs 5 --interface ",
+                      two() ? "switch" : "lo", " --launcher 'sh launch.sh' --results gate >out.txt 2>err.txt")
+                      .c_str());
+  ASSERT_EQ(WEXITSTATUS(status), kExitOk) << said();
+  const Results base = load_results(folder_ / "gate/base.json");
+  ASSERT_EQ(base.runs.size(), 5U);
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(base.runs[4].ranks.at(rank).host, host(rank));
+}
+
 TEST_P(Launched, NoRankOutlivesTheHarness) {
   in_step("[ $i = 3 ] && { [ $RANK = 1 ] && kill -9 $(cat harness.pid); sleep 100; }");
   EXPECT_EQ(run(), 128 + SIGKILL);
@@ -378,7 +392,7 @@ TEST(LauncherCommand, IsGivenWhatItsRanksNeed) {
   EXPECT_EQ(words("srun --ntasks=2 torchrun"), (Words{"srun", "--ntasks=2", "torchrun"}));
   EXPECT_EQ(words("torchrun --nproc-per-node 4"),
             (Words{"torchrun", "--no_python", "--nproc-per-node", "4"}));
-  EXPECT_EQ(words("sh 'my launcher.sh' n={devices}"), (Words{"sh", "my launcher.sh", "n=8"}));
+  EXPECT_EQ(words("sh 'my launcher.sh'\n  n={devices}"), (Words{"sh", "my launcher.sh", "n=8"}));
   EXPECT_EQ(words(R"(mine "two words" "")"), (Words{"mine", "two words", ""}));
 }
 
@@ -420,7 +434,8 @@ struct Heard {
   }
   std::string line(size_t rank) const {
     std::string line;
-    for (char c; ::read(streams[rank].get(), &c, 1) == 1 && c != '\n';) line += c;
+    pollfd fd{streams[rank].get(), POLLIN, 0};
+    for (char c; ::poll(&fd, 1, 10'000) == 1 && ::read(fd.fd, &c, 1) == 1 && c != '\n';) line += c;
     return line;
   }
 

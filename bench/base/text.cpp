@@ -122,7 +122,7 @@ std::vector<std::string> shell_words(const std::string& line) {
   bool in_word = false;
   char quote = '\0';
   for (size_t i = 0; i < line.size(); ++i) {
-    if (line[i] == ' ' && quote == '\0') {
+    if ((line[i] == ' ' || line[i] == '\n' || line[i] == '\t') && quote == '\0') {
       in_word = false;
       continue;
     }
