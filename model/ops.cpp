@@ -59,6 +59,8 @@ std::function<void()> Ops::record(const std::function<void()>& work, Launch laun
 void Ops::collective(Collective what, std::span<const Tensor> bucket) {
   const int ranks = world();
   if (ranks == 1) return;
+  for (const Tensor& x : bucket)
+    check(what != Collective::all_max || x.dtype == DType::f32, "the largest is taken of f32, not of ", x);
   if (!observer_) return backend_->collectives().queue(what, bucket);
   double bytes = 0.0;  // that this rank sends, by rings; it receives as many
   for (const Tensor& x : bucket) bytes += static_cast<double>(x.bytes());

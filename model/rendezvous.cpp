@@ -44,8 +44,7 @@ sockaddr_in address_of(const World& world) {
 Socket listen_as_first(const World& world) {
   sockaddr_in address = address_of(world);
   // A name may be one of several of this host: only who stays on it is told by the address.
-  const bool loopback = ntohl(address.sin_addr.s_addr) >> 24 == 127;
-  if (!loopback) address.sin_addr.s_addr = htonl(INADDR_ANY);
+  if (!is_loopback(address)) address.sin_addr.s_addr = htonl(INADDR_ANY);
   Socket socket = listen_at(address);
   if (!socket.open())
     throw InputError(cat("the ranks cannot meet at port ", world.port, " of ", world.address, " (",

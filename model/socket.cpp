@@ -120,6 +120,10 @@ sockaddr_in resolve(const std::string& name, int port) {
   return address;
 }
 
+bool is_loopback(const sockaddr_in& address) {
+  return ntohl(address.sin_addr.s_addr) >> 24 == 127;
+}
+
 std::string address_text(const sockaddr_in& address) {
   std::array<char, INET_ADDRSTRLEN> text{};
   ::inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());

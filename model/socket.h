@@ -41,6 +41,8 @@ std::string random_secret();
 
 /// An IPv4 address of the host `name`. Throws InputError with what the resolver says.
 sockaddr_in resolve(const std::string& name, int port);
+/// Whether only this machine reaches it.
+bool is_loopback(const sockaddr_in& address);
 /// "10.0.0.7".
 std::string address_text(const sockaddr_in& address);
 /// Connected, within `deadline`; else closed, with errno.

@@ -93,6 +93,17 @@ class MultiDeviceCli : public testing::Test {
     return -1;
   }
 
+  /// SIGKILL to the second of two ranks.
+  void expect_killed_rank_ends(pid_t harness) const {
+    const auto ranks = ranks_of(folder_ / "data.bin");
+    ASSERT_EQ(ranks.size(), 2U) << said();
+    const auto fault = Clock::now();
+    ::kill(ranks[1], SIGKILL);
+    EXPECT_EQ(wait_for(harness), kExitFailed) << said();
+    EXPECT_LT(Clock::now() - fault, 30s);
+    for (const pid_t pid : ranks) EXPECT_TRUE(ends(pid));
+  }
+
   const TempFolder folder_;
 };
 
@@ -188,14 +199,7 @@ TEST_F(LaunchedByMpirun, ALossThatIsNotReachedIsNoFailure) {
 }
 
 TEST_F(LaunchedByMpirun, AKilledRankEndsTheRun) {
-  const pid_t harness = start(launched("--steps 100000 --timeout 600"));
-  const auto ranks = ranks_of(folder_ / "data.bin");
-  ASSERT_EQ(ranks.size(), 2U) << said();
-  const auto fault = Clock::now();
-  ::kill(ranks[1], SIGKILL);
-  EXPECT_EQ(wait_for(harness), kExitFailed) << said();
-  EXPECT_LT(Clock::now() - fault, 30s);
-  for (const pid_t pid : ranks) EXPECT_TRUE(ends(pid));
+  expect_killed_rank_ends(start(launched("--steps 100000 --timeout 600")));
   EXPECT_TRUE(says(results().runs.at(0).reason, {"rank ", "SIGKILL"}));
 }
 
@@ -215,14 +219,7 @@ TEST_F(MultiDeviceCli, OneDeviceIsARowThatSaysSo) {
 }
 
 TEST_F(MultiDeviceCli, AKilledRankEndsTheRun) {
-  const pid_t harness = start_long_run();
-  const auto ranks = ranks_of(folder_ / "data.bin");
-  ASSERT_EQ(ranks.size(), 2U) << said();
-  const auto fault = Clock::now();
-  ::kill(ranks[1], SIGKILL);
-  EXPECT_EQ(wait_for(harness), kExitFailed) << said();
-  EXPECT_LT(Clock::now() - fault, 30s);
-  for (const pid_t pid : ranks) EXPECT_TRUE(ends(pid));
+  expect_killed_rank_ends(start_long_run());
   const Results measured = results();
   ASSERT_EQ(measured.runs.size(), 1U) << "the failed run is in the file";
   EXPECT_EQ(measured.runs[0].status, Status::crash);

@@ -40,10 +40,11 @@ class Multirank : public testing::Test {
   }
 
   /// gpt2-tiny with fewer tokens to tell apart, in fp32, where ranks and accumulation differ by no rounding
-  /// of sums to 16 bits.
-  std::string rung(const std::string& name, const std::string& options) const {
+  /// of sums to 16 bits; without `dtype` in the rung's own.
+  std::string rung(const std::string& name, const std::string& options,
+                   const char* dtype = " --dtype fp32") const {
     return cat("'", kBin, "/", name, "' --backend cpu --model gpt2-tiny --vocabulary 512 --seq 32 --batch 1",
-               " --dtype fp32 --lr 1e-3 --vocab none --data '", folder_ / "data.bin", "' ", options);
+               dtype, " --lr 1e-3 --vocab none --data '", folder_ / "data.bin", "' ", options);
   }
   std::string eventful(const std::string& name, const std::string& options) const {
     return rung(name, "--events 3 " + options);
@@ -214,8 +215,7 @@ TEST_F(Multirank, CheckpointOfFourRanksResumesOnTwo) {
 TEST_F(Multirank, RanksLearnInFp8WhatOneLearns) {
   constexpr double kWithin = 1e-3;  // sums in bf16, of gradients in FP8
   const auto fp8 = [&](const std::string& name, const std::string& options) {
-    return cat("'", kBin, "/", name, "' --backend cpu --model gpt2-tiny --vocabulary 512 --seq 32 --batch 1",
-               " --lr 1e-3 --vocab none --data '", folder_ / "data.bin", "' --events 3 ", options);
+    return rung(name, "--events 3 " + options, "");
   };
   run_alone(fp8("fp8", "--steps 20 --accumulate 4 --eval-every 1 --eval-batches 2"));
   const auto expected = losses(), evaluated = val_losses(0);

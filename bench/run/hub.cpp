@@ -47,10 +47,6 @@ std::vector<Interface> interfaces() {
   return all;
 }
 
-bool loopback(const sockaddr_in& address) {
-  return ntohl(address.sin_addr.s_addr) >> 24 == 127;
-}
-
 bool same(const sockaddr_in& a, const sockaddr_in& b) {
   return a.sin_addr.s_addr == b.sin_addr.s_addr;
 }
@@ -74,9 +70,9 @@ sockaddr_in address_of_interface(const std::string& interface) {
       address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     }
     const auto is_it = [&](const Interface& one) { return same(one.address, address); };
-    if (!loopback(address) && std::ranges::any_of(all, is_it)) return address;
+    if (!is_loopback(address) && std::ranges::any_of(all, is_it)) return address;
     const auto outward =
-        std::ranges::find_if(all, [](const Interface& one) { return !loopback(one.address); });
+        std::ranges::find_if(all, [](const Interface& one) { return !is_loopback(one.address); });
     if (outward != all.end()) return outward->address;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     return address;

@@ -643,8 +643,10 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     };
     if (has_launcher(request)) hub.emplace(world, request.launcher.interface, request.launcher.meet_s);
     Job job = job_of(request, hub);
-    if (hub)
-      job.failed = [&] { return std::ranges::any_of(reports, [](const Report& r) { return r.failed(); }); };
+    const auto any_failed = [&] {
+      return std::ranges::any_of(reports, [](const Report& r) { return r.failed(); });
+    };
+    if (hub) job.failed = any_failed;
     job.finished = [&] { return std::ranges::all_of(reports, [](const Report& r) { return r.ended; }); };
     JobEnd job_end = run_job(job, Channel::events, request.timeout_s, on_line);
     stderr_tail = job_end.end.stderr_tail;
@@ -652,8 +654,8 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     const std::string words = launcher_words(job_end.end);
     const bool by_itself =
         job_end.end.how == ChildEnd::How::exited || job_end.end.how == ChildEnd::How::signalled;
-    const bool told = std::ranges::any_of(reports, [](const Report& r) { return r.failed(); });
-    if (const auto left = hub && by_itself && !told ? left_by_launcher(job_end.end, reports) : std::nullopt) {
+    if (const auto left =
+            hub && by_itself && !any_failed() ? left_by_launcher(job_end.end, reports) : std::nullopt) {
       std::tie(rank, verdict) = *left;
     } else {
       std::tie(rank, end) = blamed(std::move(job_end), reports, exits);
