@@ -27,7 +27,7 @@ std::string hex(uint64_t word) {
   return digits;
 }
 
-/// FNV-1a: tells damage, not malice.
+/// FNV-1a: tells damage and difference, not malice.
 uint64_t checksum(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325U;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
@@ -61,7 +61,19 @@ FoundAlgorithm parse(const json& entry) {
   return found;
 }
 
+std::string digits_of(const FoundAlgorithm& found) {
+  std::string digits;
+  for (const uint64_t word : found.algorithm) digits += hex(word);
+  return digits;
+}
+
 }  // namespace
+
+std::string fingerprint(const FoundAlgorithms& found) {
+  std::string text;
+  for (const auto& [key, one] : found) text += cat(key, '\n', one.way, '\n', digits_of(one), '\n');
+  return text.empty() ? "" : hex(checksum(text));
+}
 
 std::string algorithm_cache_path(const std::string& folder, const AlgorithmSource& source) {
   std::string name = cat("matmul-", source.device, "-sm", source.compute_capability, "-", source.library, "-",
@@ -91,11 +103,8 @@ FoundAlgorithms read_algorithm_cache(const std::string& path, const AlgorithmSou
 void write_algorithm_cache(const std::string& path, const AlgorithmSource& source,
                            const FoundAlgorithms& found) {
   json algorithms = json::object();
-  for (const auto& [key, one] : found) {
-    std::string digits;
-    for (const uint64_t word : one.algorithm) digits += hex(word);
-    algorithms[key] = {{"way", one.way}, {"algorithm", digits}, {"us", one.us}};
-  }
+  for (const auto& [key, one] : found)
+    algorithms[key] = {{"way", one.way}, {"algorithm", digits_of(one)}, {"us", one.us}};
   json root = header(source);
   root["checksum"] = hex(checksum(text_of(algorithms)));
   root["algorithms"] = std::move(algorithms);

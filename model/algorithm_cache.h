@@ -31,6 +31,9 @@ struct FoundAlgorithm {
 /// By a text that tells apart all products that may want another algorithm.
 using FoundAlgorithms = std::map<std::string, FoundAlgorithm>;
 
+/// 16 hex digits that tell one choice of algorithms from another, however they were timed; "" for none.
+std::string fingerprint(const FoundAlgorithms& found);
+
 /// The file of `source` in `folder`.
 std::string algorithm_cache_path(const std::string& folder, const AlgorithmSource& source);
 

@@ -41,6 +41,7 @@ struct CompileInfo {
   double search_ms = 0.0, capture_ms = 0.0;
   int searched = 0, from_cache = 0;  // matmul shapes
   int launched_early = 0;            // recorded kernels that use programmatic dependent launch
+  std::string algorithms = {};       // a fingerprint of those chosen
 };
 
 /// What the backend runs on. Empty strings and zeros where unknown.

@@ -46,6 +46,22 @@ TEST_F(AlgorithmCacheTest, ReadsWhatItWrote) {
   EXPECT_EQ(read(), fewer);
 }
 
+TEST(Fingerprint, IsThatOfTheAlgorithmsNotOfTheirTimes) {
+  FoundAlgorithms found = some_algorithms();
+  const std::string before = fingerprint(found);
+  EXPECT_EQ(before.size(), 16U);
+  found.begin()->second.us = 7.0;
+  EXPECT_EQ(fingerprint(found), before);
+  ++found.begin()->second.algorithm[3];
+  EXPECT_NE(fingerprint(found), before);
+  found = some_algorithms();
+  found.begin()->second.way = "another";
+  EXPECT_NE(fingerprint(found), before);
+  found.erase(found.begin());
+  EXPECT_NE(fingerprint(found), before);
+  EXPECT_EQ(fingerprint({}), "");
+}
+
 TEST_F(AlgorithmCacheTest, HasAFileForEachDeviceLibraryAndBuild) {
   const std::string path = algorithm_cache_path("a", kSource);
   EXPECT_TRUE(path.starts_with("a/matmul-NVIDIA_H200-sm90-cuBLASLt_130100-")) << path;

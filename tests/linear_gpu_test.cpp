@@ -389,11 +389,13 @@ TEST_F(CompileGpuTest, SearchLeavesResultsRight) {
 TEST_F(CompileGpuTest, AlgorithmsComeFromTheFileTheNextTime) {
   search_all();
   ASSERT_EQ(cache_files().size(), 1U);
-  const std::string file = read_file(cache_files()[0]);
+  const std::string file = read_file(cache_files()[0]), chosen = cuda_->graph().info().algorithms;
+  EXPECT_FALSE(chosen.empty());
 
   start_again();
   search_all();
   EXPECT_EQ(cuda_->graph().info().searched, 0);
+  EXPECT_EQ(cuda_->graph().info().algorithms, chosen);
   EXPECT_GT(cuda_->graph().info().from_cache, 0);
   EXPECT_EQ(read_file(cache_files()[0]), file);
   expect_all_right();

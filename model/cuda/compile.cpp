@@ -44,7 +44,7 @@ class CudaGraphs final : public Graph {
     if (!cuda_.options.cache_dir.empty()) {
       source = {.device = cuda_.info().name,
                 .compute_capability = cuda_.device_capability,
-                .library = cat("cuBLASLt ", cublasLtGetVersion()),
+                .library = cat("cuBLASLt ", cublas().lt_version()),
                 .kernels = cat(STEPLADDER_GEMMS ", " STEPLADDER_BUILD, ", ", cuda_.options.wide_access, ", ",
                                cuda_.options.early_launch, ", ", cuda_.compute_capability)};
       path = algorithm_cache_path(cuda_.options.cache_dir, source);
@@ -87,6 +87,7 @@ class CudaGraphs final : public Graph {
     info.searched = cuda_.matmul_plans->searched();
     info.from_cache = cuda_.matmul_plans->from_cache();
     info.launched_early = cuda_.queue.launched_early;
+    info.algorithms = cuda_.matmul_plans->chosen();
     return info;
   }
 

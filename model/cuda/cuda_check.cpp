@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "model/cuda/cublas.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -37,8 +38,8 @@ void throw_error(cudaError_t error, const char* expression, const char* file, in
 }
 
 void throw_error(cublasStatus_t status, const char* expression, const char* file, int line) {
-  const std::string what =
-      cat("cuBLAS: ", cublasGetStatusString(status), " in ", expression, " at ", file_name(file), ':', line);
+  const std::string what = cat("cuBLAS: ", cublas().get_status_string(status), " in ", expression, " at ",
+                               file_name(file), ':', line);
   if (status == CUBLAS_STATUS_ALLOC_FAILED) throw OutOfMemoryError(what);
   if (status == CUBLAS_STATUS_ARCH_MISMATCH) throw UnsupportedError(what);
   throw Error(what);
@@ -51,7 +52,7 @@ void report_error(cudaError_t error, const char* expression, const char* file, i
 }
 
 void report_error(cublasStatus_t status, const char* expression, const char* file, int line) noexcept {
-  std::fprintf(stderr, "cuBLAS: %s in %s at %s:%d\n", cublasGetStatusString(status), expression,
+  std::fprintf(stderr, "cuBLAS: %s in %s at %s:%d\n", cublas().get_status_string(status), expression,
                file_name(file), line);
 }
 

@@ -110,9 +110,9 @@ DeviceInfo Cuda::info() const {
   CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
   int runtime = 0, major = 0, minor = 0, patch = 0;
   CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
-  CUBLAS_CHECK(cublasGetProperty(MAJOR_VERSION, &major));
-  CUBLAS_CHECK(cublasGetProperty(MINOR_VERSION, &minor));
-  CUBLAS_CHECK(cublasGetProperty(PATCH_LEVEL, &patch));
+  CUBLAS_CHECK(cublas().get_property(MAJOR_VERSION, &major));
+  CUBLAS_CHECK(cublas().get_property(MINOR_VERSION, &minor));
+  CUBLAS_CHECK(cublas().get_property(PATCH_LEVEL, &patch));
   return {.backend = "cuda",
           .name = properties.name,
           .uuid = uuid_name(properties.uuid),
@@ -169,7 +169,7 @@ void Cuda::bind_workspace(Arena& arena, const Config& config) {
   if (arena.planning()) return;
 
   // One for both libraries: products on one stream take turns.
-  CUBLAS_CHECK(cublasSetWorkspace(blas.get(), blas_workspace.data, blas_workspace.bytes()));
+  CUBLAS_CHECK(cublas().set_workspace(blas.get(), blas_workspace.data, blas_workspace.bytes()));
   matmul_plans->set_workspace(blas_workspace);
   partials = sums;
   positions = token_positions;

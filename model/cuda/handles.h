@@ -1,12 +1,12 @@
 // Owners of CUDA library objects: move-only, released by their destructors.
 #pragma once
 
-#include <cublas_v2.h>
 #include <cuda_runtime.h>
 
 #include <memory>
 #include <type_traits>
 
+#include "model/cuda/cublas.h"
 #include "model/cuda/cuda_check.h"
 
 namespace stepladder {
@@ -16,7 +16,7 @@ struct HandleDeleter {
   void operator()(cudaEvent_t event) const noexcept { CUDA_CHECK_NOEXCEPT(cudaEventDestroy(event)); }
   void operator()(cudaGraph_t graph) const noexcept { CUDA_CHECK_NOEXCEPT(cudaGraphDestroy(graph)); }
   void operator()(cudaGraphExec_t graph) const noexcept { CUDA_CHECK_NOEXCEPT(cudaGraphExecDestroy(graph)); }
-  void operator()(cublasHandle_t blas) const noexcept { CUBLAS_CHECK_NOEXCEPT(cublasDestroy(blas)); }
+  void operator()(cublasHandle_t blas) const noexcept { CUBLAS_CHECK_NOEXCEPT(cublas().destroy(blas)); }
 };
 
 template <class T>
@@ -68,10 +68,10 @@ inline bool is_capturing(cudaStream_t stream) {
 /// A cuBLAS handle whose work is queued on `stream` and whose sums stay in f32 throughout.
 inline Blas make_blas(cudaStream_t stream) {
   cublasHandle_t handle = nullptr;
-  CUBLAS_CHECK(cublasCreate(&handle));
+  CUBLAS_CHECK(cublas().create(&handle));
   Blas blas(handle);
-  CUBLAS_CHECK(cublasSetStream(handle, stream));
-  CUBLAS_CHECK(cublasSetMathMode(handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION));
+  CUBLAS_CHECK(cublas().set_stream(handle, stream));
+  CUBLAS_CHECK(cublas().set_math_mode(handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION));
   return blas;
 }
 

@@ -23,14 +23,14 @@ void Matmul::run(Cuda& cuda) const {
   const float alpha = 1.0F, beta = write == Write::add ? 1.0F : 0.0F;
   const auto gemm = [&] {
     if (s.batch == 1) {
-      CUBLAS_CHECK(cublasGemmEx_64(cuda.blas.get(), key.op_a, key.op_b, s.N, s.M, s.K, &alpha, b.data, type,
-                                   s.b_cols, a.data, type, s.a_cols, &beta, out.data, out_type, s.N,
-                                   key.compute, CUBLAS_GEMM_DEFAULT));
+      CUBLAS_CHECK(cublas().gemm(cuda.blas.get(), key.op_a, key.op_b, s.N, s.M, s.K, &alpha, b.data, type,
+                                 s.b_cols, a.data, type, s.a_cols, &beta, out.data, out_type, s.N,
+                                 key.compute, CUBLAS_GEMM_DEFAULT));
     } else {
-      CUBLAS_CHECK(cublasGemmStridedBatchedEx_64(cuda.blas.get(), key.op_a, key.op_b, s.N, s.M, s.K, &alpha,
-                                                 b.data, type, s.b_cols, s.b_rows * s.b_cols, a.data, type,
-                                                 s.a_cols, s.a_rows * s.a_cols, &beta, out.data, out_type,
-                                                 s.N, s.M * s.N, s.batch, key.compute, CUBLAS_GEMM_DEFAULT));
+      CUBLAS_CHECK(cublas().gemm_batched(cuda.blas.get(), key.op_a, key.op_b, s.N, s.M, s.K, &alpha, b.data,
+                                         type, s.b_cols, s.b_rows * s.b_cols, a.data, type, s.a_cols,
+                                         s.a_rows * s.a_cols, &beta, out.data, out_type, s.N, s.M * s.N,
+                                         s.batch, key.compute, CUBLAS_GEMM_DEFAULT));
     }
   };
   if (out.dtype != a.dtype) return gemm();

@@ -33,7 +33,7 @@ constexpr double kRoundUs = 300.0;
 struct Descriptors {
   explicit Descriptors(const LtMatmul& product) {
     const MatmulKey& key = product.key;
-    CUBLAS_CHECK(cublasLtMatmulDescInit(&operation, key.compute, CUDA_R_32F));
+    CUBLAS_CHECK(cublas().lt_desc_init(&operation, sizeof operation, key.compute, CUDA_R_32F));
     set(CUBLASLT_MATMUL_DESC_TRANSA, static_cast<int32_t>(key.op_a));
     set(CUBLASLT_MATMUL_DESC_TRANSB, static_cast<int32_t>(key.op_b));
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(key.epilogue));
@@ -52,13 +52,12 @@ struct Descriptors {
     const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, DType type, cublasOperation_t op, int64_t rows,
                             int64_t cols) {
       if (op == CUBLAS_OP_T) std::swap(rows, cols);
-      CUBLAS_CHECK(cublasLtMatrixLayoutInit(&to, cuda_type(type), rows, cols, rows));
+      CUBLAS_CHECK(cublas().lt_layout_init(&to, sizeof to, cuda_type(type), rows, cols, rows));
       const auto batch = static_cast<int32_t>(key.batch);
       const int64_t stride = rows * cols;
+      CUBLAS_CHECK(cublas().lt_layout_set(&to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch));
       CUBLAS_CHECK(
-          cublasLtMatrixLayoutSetAttribute(&to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch));
-      CUBLAS_CHECK(cublasLtMatrixLayoutSetAttribute(&to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
-                                                    sizeof stride));
+          cublas().lt_layout_set(&to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
     };
     layout(a, key.a_type, key.op_a, key.m, key.k);
     layout(b, key.b_type, key.op_b, key.k, key.n);
@@ -66,7 +65,7 @@ struct Descriptors {
   }
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
-    CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof value));
+    CUBLAS_CHECK(cublas().lt_desc_set(&operation, attribute, &value, sizeof value));
   }
 
   cublasLtMatmulDescOpaque_t operation;
@@ -145,6 +144,7 @@ void MatmulPlans::perform(const LtMatmul& request, std::span<const MatmulStrateg
         ++searched_;
       }
       plan.final = true;
+      chosen_[key] = cache_.at(key);
     } else {
       plan = first_supported(request, strategies);
     }
@@ -184,9 +184,9 @@ std::vector<cublasLtMatmulAlgo_t> MatmulPlans::algorithms(const LtMatmul& produc
   if (product.key.batch > INT_MAX) return {};
   if (product.aux && product.key.m % kAuxMultiple != 0) return {};
   cublasLtMatmulPreferenceOpaque_t preference;
-  CUBLAS_CHECK(cublasLtMatmulPreferenceInit(&preference));
+  CUBLAS_CHECK(cublas().lt_preference_init(&preference, sizeof preference));
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-    CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value));
+    CUBLAS_CHECK(cublas().lt_preference_set(&preference, attribute, &value, sizeof value));
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(scratch_for(product.key)));
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
@@ -198,8 +198,8 @@ std::vector<cublasLtMatmulAlgo_t> MatmulPlans::algorithms(const LtMatmul& produc
   Descriptors of(product);
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(count));
   int returned = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle_, &of.operation, &of.a, &of.b, &of.d, &of.d, &preference, count, results.data(), &returned);
+  const cublasStatus_t status = cublas().lt_algo_heuristic(handle_, &of.operation, &of.a, &of.b, &of.d, &of.d,
+                                                           &preference, count, results.data(), &returned);
   answer_ = status;
   if (declined(status)) return {};
   CUBLAS_CHECK(status);
@@ -213,8 +213,9 @@ std::vector<cublasLtMatmulAlgo_t> MatmulPlans::algorithms(const LtMatmul& produc
 cublasStatus_t MatmulPlans::multiply(const LtMatmul& product, const cublasLtMatmulAlgo_t& algorithm) const {
   const float alpha = 1.0F, beta = product.key.write == Write::add ? 1.0F : 0.0F;
   Descriptors of(product);
-  return cublasLtMatmul(handle_, &of.operation, &alpha, product.a, &of.a, product.b, &of.b, &beta, product.c,
-                        &of.d, product.d, &of.d, &algorithm, workspace_.data, workspace_bytes(), stream_);
+  return cublas().lt_matmul(handle_, &of.operation, &alpha, product.a, &of.a, product.b, &of.b, &beta,
+                            product.c, &of.d, product.d, &of.d, &algorithm, workspace_.data,
+                            workspace_bytes(), stream_);
 }
 
 bool MatmulPlans::run(const Plan& plan, std::span<const MatmulStrategy> strategies) const {
@@ -234,7 +235,7 @@ MatmulPlans::Plan MatmulPlans::without_cublaslt(const LtMatmul& request,
   for (size_t i = 0; i < strategies.size(); ++i)
     if (!strategies[i].product) return {.strategy = i};
   throw UnsupportedError(cat("cuBLASLt has no algorithm for ", text_of(request.key),
-                             " on this device: ", cublasGetStatusString(answer_)));
+                             " on this device: ", cublas().get_status_string(answer_)));
 }
 
 MatmulPlans::Plan MatmulPlans::first_supported(const LtMatmul& request,
@@ -255,7 +256,7 @@ std::optional<MatmulPlans::Plan> MatmulPlans::cached(const std::string& key,
     if (strategies[i].product) {
       Descriptors of(*strategies[i].product);
       cublasLtMatmulHeuristicResult_t needs{};
-      if (cublasLtMatmulAlgoCheck(handle_, &of.operation, &of.a, &of.b, &of.d, &of.d, &algorithm, &needs) !=
+      if (cublas().lt_algo_check(handle_, &of.operation, &of.a, &of.b, &of.d, &of.d, &algorithm, &needs) !=
               CUBLAS_STATUS_SUCCESS ||
           needs.workspaceSize > scratch_for(strategies[i].product->key))
         return {};

@@ -1,7 +1,6 @@
 // MatmulPlans: how each matrix product is done, and by which algorithm of cuBLASLt.
 #pragma once
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include <compare>
@@ -87,6 +86,8 @@ class MatmulPlans {
 
   int searched() const { return searched_; }
   int from_cache() const { return from_cache_; }
+  /// fingerprint() of what search() has chosen.
+  std::string chosen() const { return fingerprint(chosen_); }
 
  private:
   struct Plan {
@@ -119,7 +120,8 @@ class MatmulPlans {
   Tensor workspace_;
   std::map<MatmulKey, Plan> plans_;
   bool searching_ = false;
-  FoundAlgorithms cache_;  // what searches read and found
+  FoundAlgorithms cache_;   // what searches read and found
+  FoundAlgorithms chosen_;  // of it, what this process uses
   int searched_ = 0, from_cache_ = 0;
   mutable cublasStatus_t answer_ = CUBLAS_STATUS_SUCCESS;  // the library's last
 };

@@ -1,0 +1,54 @@
+// cuBLAS and cuBLASLt, opened when a device is first used: they take 90 ms to load, which what needs no
+// device is spared.
+#pragma once
+
+#include <cublasLt.h>
+#include <cublas_v2.h>
+
+#include "model/cuda/dynamic_library.h"
+
+namespace stepladder {
+
+/// The functions that are used here, which cuBLAS' headers declare.
+struct Cublas {
+  DynamicLibrary lt = open("libcublasLt.so."), blas = open("libcublas.so.");
+
+  decltype(&cublasCreate) create = blas.function("cublasCreate_v2");
+  decltype(&cublasDestroy) destroy = blas.function("cublasDestroy_v2");
+  decltype(&cublasSetStream) set_stream = blas.function("cublasSetStream_v2");
+  decltype(&cublasSetWorkspace) set_workspace = blas.function("cublasSetWorkspace_v2");
+  decltype(&cublasSetMathMode) set_math_mode = blas.function("cublasSetMathMode");
+  decltype(&cublasGetProperty) get_property = blas.function("cublasGetProperty");
+  decltype(&cublasGetStatusString) get_status_string = blas.function("cublasGetStatusString");
+  decltype(&cublasGemmEx_64) gemm = blas.function("cublasGemmEx_64");
+  decltype(&cublasGemmStridedBatchedEx_64) gemm_batched = blas.function("cublasGemmStridedBatchedEx_64");
+
+  decltype(&cublasLtGetVersion) lt_version = lt.function("cublasLtGetVersion");
+  decltype(&cublasLtMatmul) lt_matmul = lt.function("cublasLtMatmul");
+  decltype(&cublasLtMatmulAlgoCheck) lt_algo_check = lt.function("cublasLtMatmulAlgoCheck");
+  decltype(&cublasLtMatmulAlgoGetHeuristic) lt_algo_heuristic = lt.function("cublasLtMatmulAlgoGetHeuristic");
+  // Init is inline in the header, which calls these with the size of what it fills in.
+  decltype(&cublasLtMatmulDescInit_internal) lt_desc_init = lt.function("cublasLtMatmulDescInit_internal");
+  decltype(&cublasLtMatmulDescSetAttribute) lt_desc_set = lt.function("cublasLtMatmulDescSetAttribute");
+  decltype(&cublasLtMatmulPreferenceInit_internal) lt_preference_init =
+      lt.function("cublasLtMatmulPreferenceInit_internal");
+  decltype(&cublasLtMatmulPreferenceSetAttribute) lt_preference_set =
+      lt.function("cublasLtMatmulPreferenceSetAttribute");
+  decltype(&cublasLtMatrixLayoutInit_internal) lt_layout_init =
+      lt.function("cublasLtMatrixLayoutInit_internal");
+  decltype(&cublasLtMatrixLayoutSetAttribute) lt_layout_set = lt.function("cublasLtMatrixLayoutSetAttribute");
+
+ private:
+  static DynamicLibrary open(const char* name) {
+    return {cat(name, CUBLAS_VER_MAJOR), cat("CUDA devices need cuBLAS: put the library folder of CUDA ",
+                                             CUBLAS_VER_MAJOR, " on LD_LIBRARY_PATH")};
+  }
+};
+
+/// Throws Error where a library can't be loaded.
+inline const Cublas& cublas() {
+  static const Cublas functions;
+  return functions;
+}
+
+}  // namespace stepladder
