@@ -133,7 +133,7 @@ std::shared_ptr<void> Cpu::allocate(size_t bytes) {
     block = std::aligned_alloc(kAlignment,
                                std::max<size_t>(1, (bytes + kAlignment - 1) / kAlignment) * kAlignment);
   if (block == nullptr)
-    throw OutOfMemoryError(cat("cpu: ", bytes, " bytes wanted, ", available.free,
+    throw OutOfMemoryError(cat("out of memory: ", bytes, " bytes wanted, ", available.free,
                                " available: take a smaller batch, sequence or model", available.limit));
   const auto size = static_cast<int64_t>(bytes);
   allocated_->now += size;
