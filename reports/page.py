@@ -314,7 +314,7 @@ def _protocol(one: Results) -> str:
     if len(plan) < 3:
         return ""
     plural = "s" if plan["rounds"] != "1" else ""
-    return f"{plan['rounds']} round{plural} of {plan['steps']} steps, the first {plan['warmup']} or more left out"
+    return f"{plan['rounds']} round{plural} of {plan['steps']} steps, of which {plan['warmup']} or more are warm-up"
 
 
 # ---- charts ----------------------------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ def _groups(workload: Workload) -> dict | None:
              _number(group.gain, f"{group.gain:.2f}×"),
              Cell() if group.gain_in_pytorch is None else
              _number(group.gain_in_pytorch, f"{group.gain_in_pytorch:.2f}×")] for group in groups_of(workload)]
-    columns = [Column("rungs taken as one", "", _rung), Column("faster", "", _rung), Column("in PyTorch", "", _rung)]
+    columns = [Column("rungs as a group", "", _rung), Column("faster", "", _rung), Column("in PyTorch", "", _rung)]
     return {"columns": columns, "rows": rows} if rows else None
 
 

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 SCHEMA = json.loads(Path(__file__).with_name("results.schema.json").read_text(encoding="utf-8"))
-KINDS = ("results", "profile", "noise", "comparison", "history")
+KINDS = ("results", "profile", "campaign", "noise", "comparison", "history")
 
 
 class ResultsError(Exception):
@@ -52,6 +52,11 @@ def load(path: Path, strict: bool = False) -> dict:
         what = error.message if len(error.message) < 200 else f"not {error.validator} {error.validator_value}"
         where = plain(error.json_path[2:] or "the file", 200)
         raise ResultsError(f"{named(path, data)}: {where}: {plain(what, 200)}")
+    try:
+        for run in data.get("runs", ()):
+            run["steps"] = {name: _column(name, column, run["steps"]) for name, column in run["steps"].items()}
+    except ValueError as error:
+        raise ResultsError(f"{named(path, data)}: {plain(run['variant'])}, round {run['round']}: {error}") from None
     return data
 
 
@@ -70,6 +75,15 @@ def upgrade(data: dict) -> None:
                 keys = dict.fromkeys(chain(("step_ms", "loss"), *steps))
                 run["steps"] = {key: [step.get(key) for step in steps] for key in keys if key not in ("step", "warmup")}
     data["schema"] = 2
+
+
+def _column(name: str, column: list | dict, steps: dict) -> list:
+    """The column that stretches stand for."""
+    if isinstance(column, list) or name not in SCHEMA["$defs"]["steps"]["properties"]:
+        return column
+    if len(column["values"]) != len(column["times"]) or sum(column["times"]) != len(steps["step_ms"]):
+        raise ValueError(f"{plain(name)}: its stretches are not as long as step_ms")
+    return [value for value, times in zip(column["values"], column["times"]) for _ in range(times)]
 
 
 def _finite(text: str) -> float:
@@ -106,7 +120,11 @@ def page() -> str:
     order: list[str] = []
 
     def visit(name: str) -> None:
-        if name in order or "properties" not in SCHEMA["$defs"][name]:
+        if name in order:
+            return
+        if "properties" not in SCHEMA["$defs"][name]:
+            for ref in _refs(SCHEMA["$defs"][name]):
+                visit(ref)
             return
         order.append(name)
         for schema in SCHEMA["$defs"][name]["properties"].values():

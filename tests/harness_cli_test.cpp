@@ -1053,6 +1053,22 @@ TEST_F(HarnessCli, ResumingAnotherPlanOrBuildIsRefusedByName) {
   EXPECT_TRUE(has(outcome.err, "source_hashes.02_tf32")) << outcome.err;
 }
 
+TEST_F(HarnessCli, OnAnotherCardAnUnfinishedRoundIsMeasuredAgainAndAFinishedOneKept) {
+  ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2")).code, 0);
+  Json json = parse_json(read_file(folder_ / "results.json"));
+  for (Json& run : json["runs"]) run["device"] = "GPU-another", run["wall_ms"] = 7;
+  json["complete"] = false;
+  json["runs"].erase(3);
+  write_file(folder_ / "results.json", json.dump());
+  ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2 --resume")).code, 0);
+  for (const stepladder::Run& run : results().runs) {
+    EXPECT_EQ(run.device, run.round == 0 ? "GPU-another" : "") << run.variant;
+    EXPECT_EQ(run.wall_ms == 7, run.round == 0) << run.variant;
+  }
+  EXPECT_EQ(climbed(), "00 01 01 00");
+  EXPECT_TRUE(says(stepladder("report results.json").out, {"2 cards", "GPU-another"}));
+}
+
 TEST_F(HarnessCli, AnUnwritablePlaceIsNamedBeforeAnyRun) {
   FakeRung fake = rung("00_fp32_baseline");
   fake.before_start = cat("touch ", folder_ / "started");
@@ -1094,6 +1110,201 @@ TEST_F(HarnessCli, KilledAtAnyMomentItLosesAtMostTheRunInProgress) {
   for (const auto& [run, n] : times) EXPECT_EQ(n, 1) << run.first << " round " << run.second;
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 15 - static_cast<std::ptrdiff_t>(kept))
       << "finished runs are not run again";
+}
+
+// ---- campaign
+
+class HarnessCliCampaign : public HarnessCli {
+ protected:
+  /// Runs of six steps, those of `rung` as a part of its own.
+  static std::string run_of(const std::string& rung, const std::string& more = "") {
+    return cat("run --rungs ", rung, " --batch 4 --steps 6 --warmup 2 ", more);
+  }
+  void write_plan(const std::vector<std::array<std::string, 2>>& parts) const {
+    Json plan = Json::array();
+    for (const auto& [name, command] : parts)
+      plan.push_back({{"name", name}, {"about", "for a test"}, {"command", command}});
+    write_file(folder_ / "plan.json", plan.dump());
+  }
+  std::string campaign(const std::string& more = "") const {
+    return cat("campaign --plan plan.json --backend cpu --model gpt2-tiny --seq 32 --data ",
+               folder_ / "data.bin", " --out sub/c.json ", more);
+  }
+  Json file() const { return parse_json(read_file(folder_ / "sub/c.json")); }
+  Json part(const std::string& name) const {
+    const Json whole = file();
+    for (const Json& one : whole["parts"])
+      if (one["name"] == name) return one;
+    return Json();
+  }
+  /// "00 01 02": the runs of a part.
+  std::string climbed(const std::string& name) const {
+    std::string text;
+    const Json one = part(name);
+    for (const Json& run : one["result"]["runs"])
+      text += (text.empty() ? "" : " ") + run["variant"].get<std::string>().substr(0, 2);
+    return text;
+  }
+};
+
+TEST_F(HarnessCliCampaign, GoesOnAfterItWasEndedAndWithTheRestWhereAPartFails) {
+  write_file(folder_ / "plan.json",
+             cat(R"([{"name": "ladder", "about": "all", "command": ")", run_of("00-02", "--rounds 2"), R"("},
+ {"name": "apart", "about": "on two", "command": ")",
+                 run_of("00"), R"(", "devices": 1000},
+ {"name": "failing", "about": "no trace comes", "command": "profile 00 --steps 4 --warmup 1"},
+ {"name": "last", "about": "of its own length", "command": ")",
+                 run_of("01", "--seq 16 --rounds 1 --until-ci 99 --max-rounds 1"), R"("}])"));
+  FakeRung waits = rung("02_tf32");
+  waits.before_start =
+      cat("[ -e ", folder_ / "go", " ] || { echo $$ >", folder_ / "pid", "; exec sleep 100; }");
+  waits.write(folder_);
+  FakeRung tells = rung("00_fp32_baseline");
+  tells.before_start = cat("echo $arguments >", folder_ / "told");
+  tells.write(folder_);
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    std::filesystem::remove(folder_ / "pid");
+    const pid_t pid = start(campaign());
+    ASSERT_TRUE(appears("pid")) << read_file(folder_ / "err.txt");
+    ::kill(pid, signal);
+    EXPECT_EQ(wait_for(pid), 128 + signal);
+    EXPECT_TRUE(ends(std::stoi(read_file(folder_ / "pid"))));
+    expect_contract(folder_ / "sub/c.json");
+    EXPECT_EQ(file()["complete"], false);
+    EXPECT_EQ(part("ladder")["exit_code"], 143);
+    EXPECT_EQ(climbed("ladder"), "00 01");
+  }
+  write_file(folder_ / "go", "");
+  Outcome outcome = stepladder(campaign());
+  EXPECT_EQ(outcome.code, kExitFailed) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"[3/6] 02_tf32", "[6/6]", "apart", "failing"})) << outcome.err;
+  EXPECT_FALSE(has(outcome.err, "[2/6]")) << "it was there";
+  expect_contract(folder_ / "sub/c.json");
+  const Json whole = file();
+  EXPECT_EQ(whole["complete"], true);
+  EXPECT_EQ(whole["kind"], "campaign");
+  std::vector<std::string> names;
+  for (const Json& one : whole["parts"]) names.push_back(one["name"]);
+  EXPECT_EQ(names, (std::vector<std::string>{"ladder", "apart", "failing", "last"}));
+  EXPECT_EQ(climbed("ladder"), "00 01 02 02 01 00");
+  EXPECT_EQ(part("ladder")["result"]["plan"]["seq"], 32) << "as all parts";
+  EXPECT_EQ(part("last")["result"]["plan"]["seq"], 16) << "its own";
+  EXPECT_TRUE(has(part("apart")["skipped"], "1000"));
+  EXPECT_FALSE(part("apart").contains("exit_code"));
+  EXPECT_EQ(part("failing")["exit_code"], kExitFailed);
+  EXPECT_FALSE(part("failing").contains("result"));
+  EXPECT_TRUE(says(read_file(folder_ / "told"), {"--profile 1", "--seq 32", "--batch 4"}))
+      << "the preset's batch";
+
+  outcome = stepladder(campaign());
+  EXPECT_EQ(outcome.code, kExitFailed);
+  EXPECT_FALSE(has(outcome.err, "run --rungs")) << "nothing is left of the others: " << outcome.err;
+  outcome = stepladder("report sub/c.json --out page");
+  EXPECT_TRUE(says(outcome.out, {"==== ladder", "==== last", "gpt2-tiny B=4 T=32", "gpt2-tiny B=4 T=16"}));
+  EXPECT_TRUE(says(outcome.err, {"apart", "failing"})) << outcome.err;
+  outcome = stepladder("export sub/c.json");
+  EXPECT_EQ(outcome.code, kExitUsage);
+  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.json", ".parts"})) << outcome.err;
+}
+
+TEST_F(HarnessCliCampaign, RefusesAPlanThatMakesNoSenseBeforeAnyRun) {
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {"list", "{}"},
+      {"list", "[]"},
+      {"JSON", "["},
+      {"part 1", "[7]"},
+      {"name", R"([{"name": "../a", "command": "run"}])"},
+      {"name", R"([{"command": "run"}])"},
+      {"part 2 (a)", R"([{"name": "a", "command": "run"}, {"name": "a", "command": "ablate"}])"},
+      {"command", R"([{"name": "a", "command": "rm -r x"}])"},
+      {"command", R"([{"name": "a", "command": ""}])"},
+      {"command", R"([{"name": "a"}])"},
+      {"--out", R"([{"name": "a", "command": "run --out=x.json"}])"},
+      {"--overwrite", R"([{"name": "a", "command": "run --overwrite"}])"},
+      {"--roundz", R"([{"name": "a", "command": "run --roundz 3"}])"},
+      {"--rounds", R"([{"name": "a", "command": "run --rounds none"}])"},
+      {"devices", R"([{"name": "a", "command": "run", "devices": 0}])"},
+      {"device", R"([{"name": "a", "command": "run", "device": 2}])"},
+  };
+  for (const auto& [wanted, plan] : bad) {
+    write_file(folder_ / "plan.json", plan);
+    const Outcome outcome = stepladder(campaign());
+    EXPECT_EQ(outcome.code, kExitUsage) << plan;
+    EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+    EXPECT_TRUE(says(outcome.err, {"plan.json", wanted})) << outcome.err << plan;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "sub"));
+  EXPECT_EQ(stepladder("campaign --backend cpu --dry-run").code, 0) << "ours";
+}
+
+TEST_F(HarnessCliCampaign, OfAnotherCommitOrDeviceIsReplacedOnlyWhereAskedFor) {
+  write_plan({{"one", run_of("00", "--rounds 1")}});
+  EXPECT_TRUE(has(stepladder(campaign("--dry-run")).out, "unknown"));
+  ASSERT_EQ(stepladder(campaign()).code, 0);
+  EXPECT_TRUE(has(stepladder(campaign("--dry-run")).out, "done"));
+  const Json good = file();
+  for (const char* field : {"commit", "device"}) {
+    Json other = good;
+    (*field == 'c' ? other["commit"] : other["device"]["name"]) = "another";
+    write_file(folder_ / "sub/c.json", other.dump());
+    Outcome outcome = stepladder(campaign());
+    EXPECT_EQ(outcome.code, kExitNotComparable);
+    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.json", field, "another"})) << outcome.err;
+    EXPECT_EQ(file(), other);
+    outcome = stepladder(campaign("--dry-run"));
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_EQ(has(outcome.out, "unknown"), *field == 'd') << "times of another device tell nothing";
+    outcome = stepladder(campaign("--overwrite"));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_TRUE(has(outcome.err, "[1/1]")) << outcome.err;
+    EXPECT_EQ(file()["commit"], good["commit"]);
+    EXPECT_EQ(climbed("one"), "00");
+  }
+  // A part without its campaign is no less of another commit.
+  Json alone = parse_json(read_file(folder_ / "sub/c.json.parts/one.json"));
+  alone["context"]["commit"] = "another";
+  write_file(folder_ / "sub/c.json.parts/one.json", alone.dump());
+  std::filesystem::remove(folder_ / "sub/c.json");
+  EXPECT_EQ(stepladder(campaign()).code, kExitNotComparable);
+  write_file(folder_ / "sub/c.json", "[]");
+  EXPECT_EQ(stepladder(campaign()).code, kExitUsage);
+}
+
+TEST_F(HarnessCliCampaign, BeginsNothingForWhichNoTimeIsLeftAndGoesOnLater) {
+  write_plan({{"slow", run_of("00", "--rounds 3")}, {"next", run_of("01", "--rounds 1")}});
+  FakeRung slow = rung("00_fp32_baseline");
+  slow.before_start = "sleep 2.5";
+  slow.write(folder_);
+  EXPECT_EQ(stepladder(campaign("--max-time soon")).code, kExitUsage);
+  const Outcome outcome = stepladder(campaign("--max-time 2s"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "--max-time")) << outcome.err;
+  EXPECT_EQ(climbed("slow"), "00");
+  EXPECT_EQ(part("slow")["result"]["stopped"]["reason"], "max_time");
+  EXPECT_EQ(file()["complete"], false);
+  rung("00_fp32_baseline").write(folder_);
+  EXPECT_EQ(stepladder(campaign()).code, 0);
+  EXPECT_EQ(climbed("slow"), "00 00 00");
+  EXPECT_EQ(climbed("next"), "01");
+  EXPECT_EQ(file()["complete"], true);
+}
+
+TEST_F(HarnessCliCampaign, KeepsWhatAPageShowsAndThePartsFileTheRest) {
+  write_plan({{"one", run_of("00", "--rounds 2")}});
+  FakeRung exact = rung("00_fp32_baseline");
+  exact.step_ms = "10.1234567", exact.loss = "4.5678912";
+  exact.write(folder_);
+  ASSERT_EQ(stepladder(campaign()).code, 0) << read_file(folder_ / "err.txt");
+  const Json kept = part("one")["result"],
+             whole = parse_json(read_file(folder_ / "sub/c.json.parts/one.json"));
+  EXPECT_EQ(kept["runs"][0]["steps"].dump(),
+            R"({"step_ms":[10.1235,10.1235,10.1235,10.1235,10.1235,10.1235],)"
+            R"("loss":[4.56789,4.56789,4.56789,4.56789,4.56789,4.56789]})");
+  EXPECT_EQ(whole["runs"][0]["steps"]["step_ms"][0], 10.123457);
+  EXPECT_TRUE(whole["runs"][0]["steps"].contains("grad_norm"));
+  EXPECT_EQ(kept["variants"][0]["median_step_ms"], whole["variants"][0]["median_step_ms"]);
+  EXPECT_EQ(kept["runs"][0]["summary"], whole["runs"][0]["summary"]);
+  EXPECT_TRUE(kept["runs"][1]["summary"]["memory_bytes"]["by_name"].empty());
 }
 
 TEST_F(HarnessCli, NoRungOutlivesAKilledParent) {

@@ -328,7 +328,7 @@ class Renewed(unittest.TestCase):
             text = path.read_text()
         self.assertTrue(text.startswith("before\n<!--") and text.endswith("-->\nafter\n"))
         self.assertNotIn("old", text)
-        for row in ("| 02_tf32 | 17.0 | 15,059 | 2.50 | 33.0 | 2.00 | 47.1 | 8.500 | 30.12 | 0.1 / 0.1 | - |",
+        for row in ("| 02_tf32 | 17.0 | 15,059 | 2.29 | 2.50 | 33.0 | 2.00 | 47.1 | 8.500 | 30.12 | 0.1 / 0.1 |",
                     r"| 01_causal_mask | oom: wants 90 \| has 80 | - |", "| 02_tf32 | 2.50 | 1.50 | 2.45 |",
                     "| 01_causal_mask | 1.05 | unsupported | 1.05 |", "| 02_tf32 | 4 | 17.0 | 15,059 | 33.0 | 2.00 |"):
             self.assertIn(row, text)

@@ -210,6 +210,22 @@ TEST(Report, NotesTellWarningsFromReadingAids) {
   EXPECT_TRUE(says(warning->text, {"Unfinished"}));
 }
 
+TEST(Report, SaysWhichCardsRoundsComeFromAndHowFastEachWas) {
+  std::vector<Json> runs;
+  for (const int round : {0, 1, 2}) {
+    runs.push_back(run_json("00_fp32_baseline", round, 360));
+    runs.push_back(run_json("02_tf32", round, 150 + round));
+  }
+  Json json = results_json(runs);
+  json["context"]["device"]["uuid"] = "GPU-00000000-1";
+  EXPECT_EQ(markdown(json).find("cards"), std::string::npos);
+  for (const int run : {4, 5}) json["runs"][run]["device"] = "GPU-11111111-1";
+  EXPECT_TRUE(
+      says(markdown(json), {"2 cards; 02_tf32: 150.0 to 151.0 ms on GPU-00000000 (2 rounds), 152.0 ms "
+                            "on GPU-11111111 (1 round)"}))
+      << markdown(json);
+}
+
 TEST(Report, TellsABusyMachineFromAnIdleOne) {
   for (const double idle : {0.0, 0.2}) EXPECT_EQ(busy_note({{"cores", 2}, {"busy_cores", idle}}), "") << idle;
   EXPECT_EQ(busy_note({{"cores", 64}, {"busy_cores", 3.0}}), "");

@@ -105,6 +105,41 @@ TEST(Results, HoldStepsAsColumns) {
   EXPECT_FALSE(again.steps[2].warmup);
 }
 
+TEST(Results, WriteWhatRepeatsItselfOnceAndReadItBack) {
+  stepladder::Run run = make_run("00_fp32_baseline", 0, 20);
+  for (stepladder::Step& step : run.steps) {
+    step.device.memory_mhz = 3201;
+    step.device.temperature_c = step.step < 3 ? 61 : 60;
+    step.device.throttle = {"sw_power_cap"};
+    step.cycles = 42064556.0 + static_cast<double>(step.step);
+    if (step.step == 4) step.energy_j = 621.039;
+  }
+  const Json steps = to_json(run)["steps"];
+  EXPECT_EQ(steps["memory_mhz"].dump(), R"({"values":[3201],"times":[5]})");
+  EXPECT_EQ(steps["temperature_c"].dump(), R"({"values":[61,60],"times":[3,2]})");
+  EXPECT_EQ(steps["throttle"].dump(), R"({"values":[["sw_power_cap"]],"times":[5]})");
+  EXPECT_EQ(steps["energy_j"].dump(), R"({"values":[null,621.039],"times":[4,1]})");
+  EXPECT_EQ(steps["cycles"].dump(), "[42064556,42064557,42064558,42064559,42064560]");
+  const stepladder::Run again = run_from(parse_json(to_json(run).dump()));
+  for (size_t i = 0; i < run.steps.size(); ++i) {
+    const stepladder::Step &was = run.steps[i], &is = again.steps[i];
+    EXPECT_EQ(is.device.memory_mhz, was.device.memory_mhz) << i;
+    EXPECT_EQ(is.device.temperature_c, was.device.temperature_c) << i;
+    EXPECT_EQ(is.device.throttle, was.device.throttle) << i;
+    EXPECT_EQ(is.cycles, was.cycles) << i;
+    EXPECT_EQ(is.energy_j, was.energy_j) << i;
+  }
+  EXPECT_EQ(to_json(again), to_json(run));
+}
+
+/// A column's value at a step, in whichever form it is.
+Json at_step(const Json& column, size_t step) {
+  if (column.is_array()) return column.at(step);
+  size_t stretch = 0;
+  for (size_t end = column["times"][0]; end <= step; end += column["times"][stretch].get<size_t>()) ++stretch;
+  return column["values"][stretch];
+}
+
 /// `is` has what `was` has; it may have more.
 void expect_same(const Json& is, const Json& was, const std::string& where) {
   if (!was.is_structured()) {
@@ -138,7 +173,7 @@ TEST(Results, OfSchemaOneGiveWhatTheyGaveBefore) {
     for (size_t step = 0; step < was["runs"][i]["steps"].size(); ++step)
       for (const auto& [key, value] : was["runs"][i]["steps"][step].items())
         if (key != "step" && key != "warmup" && !value.is_null()) {
-          EXPECT_EQ(written["runs"][i]["steps"].at(key).at(step), value) << key;
+          EXPECT_EQ(at_step(written["runs"][i]["steps"].at(key), step), value) << key;
         }
   for (const char* rows : {"variants", "scaling"}) {
     expect_same(written[rows], expected[rows], rows);
@@ -479,7 +514,9 @@ TEST(AblatedRungs, AreWrittenWithTheirIntervals) {
 
 TEST(LoadResults, RefusesWhatIsNoResultsFile) {
   const TempFolder folder;
-  const std::string good = results_file_json(make_results({make_run("00_fp32_baseline", 0, 20)})).dump();
+  stepladder::Run run = make_run("00_fp32_baseline", 0, 20);
+  for (stepladder::Step& step : run.steps) step.device.sm_mhz = step.step < 3 ? 1980 : 1755;
+  const std::string good = results_file_json(make_results({run})).dump();
   const auto with = [&](const std::string& was, const std::string& now) {
     std::string text = good;
     text.replace(text.find(was), was.size(), now);
@@ -503,6 +540,15 @@ TEST(LoadResults, RefusesWhatIsNoResultsFile) {
       {"loss", with("\"loss\":[4.5,", "\"loss\":[")},
       {"loss", with("\"loss\":", "\"x\":")},
       {"steps.x", with("\"loss\":", "\"x\":7,\"loss\":")},
+      {"runs[0].steps.sm_mhz", with("\"times\":[3,2]", "\"times\":[3,1]")},
+      {"runs[0].steps.sm_mhz", with("\"times\":[3,2]", "\"times\":[3,3]")},
+      {"runs[0].steps.sm_mhz", with("\"times\":[3,2]", "\"times\":[5]")},
+      {"runs[0].steps.sm_mhz", with("\"times\":[3,2]", "\"times\":[5,0]")},
+      {"runs[0].steps.sm_mhz", with("\"times\":[3,2]", "\"times\":[6,-1]")},
+      {"runs[0].steps.sm_mhz", with("\"times\":[3,2]", "\"times\":[3,18446744073709551615]")},
+      {"runs[0].steps.sm_mhz", with("\"times\":[3,2]", "\"times\":[3,\"2\"]")},
+      {"runs[0].steps.sm_mhz", with("\"times\":[3,2]", "\"x\":[3,2]")},
+      {"runs[0].steps.sm_mhz", with("\"values\":[1980,", "\"values\":[\"fast\",")},
       {"64-bit", with("\"round\":0", "\"round\":99999999999999999999")},
       {"64-bit", with("\"live_peak\":100", "\"live_peak\":18446744073709551615")},
       {"status", with("\"status\":\"ok\"", "\"status\":\"fine\"")},
@@ -534,14 +580,17 @@ class ResultsFileTest : public testing::Test {
  protected:
   std::unique_ptr<ResultsFile> open(Existing existing,
                                     Json plan = {{"rungs", {"00_fp32_baseline"}}, {"steps", 5}}) {
-    const Json context = {{"time", std::to_string(++time_)}, {"cpu", cpu_}, {"cores", 2}};
+    const Json context = {{"time", std::to_string(++time_)},
+                          {"cpu", cpu_},
+                          {"cores", 2},
+                          {"device", {{"name", device_}, {"uuid", card_}}}};
     return std::make_unique<ResultsFile>(path_, context, plan, existing, results_file_json);
   }
 
   TempFolder folder_;
   const std::string path_ = folder_ / "sub/results.json";
   const std::string journal_ = path_ + ".journal";
-  std::string cpu_ = "a cpu";
+  std::string cpu_ = "a cpu", device_ = "a device", card_ = "GPU-1";
   int time_ = 0;
 };
 
@@ -654,6 +703,36 @@ TEST_F(ResultsFileTest, ResumesOnlyTheSamePlanOnTheSameMachine) {
   EXPECT_NE(refused({{"rungs", {"00_fp32_baseline"}}}).find("plan.steps"), std::string::npos);
   cpu_ = "another";
   EXPECT_NE(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 5}}).find("cpu"), std::string::npos);
+}
+
+TEST_F(ResultsFileTest, ResumesOnAnotherCardOfAKindAndForgetsWhatIsToBeMeasuredAgain) {
+  auto file = open(Existing::refuse);
+  file->add(make_run("00_fp32_baseline", 0, 20));
+  file->add(make_run("00_fp32_baseline", 1, 20));
+  file.reset();
+  card_ = "GPU-2";
+  file = open(Existing::resume);
+  EXPECT_EQ(file->results().device_of(file->results().runs[0]), "GPU-1");
+  file->forget([](const stepladder::Run& run) { return run.round == 1; });
+  stepladder::Run run = make_run("00_fp32_baseline", 1, 21);
+  run.device = card_;
+  file->add(run);
+  for (bool finished : {false, true}) {
+    if (finished) file->finish();
+    const Results results = load_results(path_);
+    ASSERT_EQ(results.runs.size(), 2U);
+    EXPECT_EQ(results.device_of(results.runs[0]), "GPU-1");
+    EXPECT_EQ(results.device_of(results.runs[1]), "GPU-2");
+    EXPECT_EQ(results.runs[1].summary->median_step_ms, 21);
+  }
+  file.reset();
+  device_ = "another device";
+  try {
+    open(Existing::resume);
+    ADD_FAILURE() << "resumed";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), kExitNotComparable);
+  }
 }
 
 TEST_F(ResultsFileTest, TwoRunsDoNotWriteOneFile) {

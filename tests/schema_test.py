@@ -79,6 +79,22 @@ class Files(unittest.TestCase):
         self.assertEqual(row.over_rounds("loss")[0], run["steps"][0]["loss"])
         self.assertEqual(load(old())["schema"], 2)
 
+    def test_stretches_are_read_as_the_column_that_they_stand_for(self):
+        data = sample()
+        steps = data["runs"][1]["steps"]
+        n = len(steps["step_ms"])
+        steps["sm_mhz"] = {"values": [1980, None], "times": [n - 2, 2]}
+        steps["throttle"] = {"values": [["sw_power_cap"]], "times": [n]}
+        read = load(data, strict=True)["runs"][1]["steps"]
+        self.assertEqual(read["sm_mhz"], [1980] * (n - 2) + [None] * 2)
+        self.assertEqual(read["throttle"], [["sw_power_cap"]] * n)
+        for times in ([n - 2, 1], [n - 2, 2, 1], [n]):
+            steps["sm_mhz"]["times"] = times
+            self.refused(data, data["runs"][1]["variant"], "sm_mhz")
+        for values, times in (([1980, "fast"], [n - 2, 2]), ([1980, 1755], [n, 0]), ([1980], None)):
+            steps["sm_mhz"] = {"values": values, "times": times}
+            self.refused(data, "runs[1].steps.sm_mhz")
+
     def test_a_field_that_is_not_in_the_contract_is_seen_where_asked_for(self):
         data = sample()
         load(data, strict=True)

@@ -14,6 +14,8 @@ Command ablate_command();
 Command train_command();
 Command sample_command();
 Command profile_command();
+/// Starts run, ablate and profile, a child process each.
+Command campaign_command();
 Command report_command();
 Command diff_command();
 Command export_command();

@@ -18,11 +18,12 @@ int main(int argc, char** argv) {
     return run_command_line(
         {"stepladder", "Trains GPT-2 rung by rung and measures what each optimisation buys.", {}, {}},
         version(), argc, argv,
-        {list_command(),     run_command(),     resume_command(),        ablate_command(), train_command(),
-         sample_command(),   profile_command(), report_command(),        diff_command(),   export_command(),
-         plan_run_command(), compare_command(), calibrate_command(),     gate_command(),   overhead_command(),
-         history_command(),  comm_command(),    check_trainer_command(), doctor_command(), probe_command(),
-         rank_command()});
+        {list_command(),    run_command(),       resume_command(),        ablate_command(),
+         train_command(),   sample_command(),    profile_command(),       campaign_command(),
+         report_command(),  diff_command(),      export_command(),        plan_run_command(),
+         compare_command(), calibrate_command(), gate_command(),          overhead_command(),
+         history_command(), comm_command(),      check_trainer_command(), doctor_command(),
+         probe_command(),   rank_command()});
   } catch (const Interrupted& e) {
     std::cerr << "stepladder: interrupted" << std::endl;
     return 128 + e.signal;

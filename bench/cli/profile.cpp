@@ -2,6 +2,7 @@
 
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder.h"
+#include "bench/plan/presets.h"
 #include "bench/plan/programs.h"
 #include "bench/plan/settings.h"
 #include "bench/report/profile_report.h"
@@ -14,7 +15,7 @@ namespace stepladder {
 namespace {
 
 struct ProfileOptions {
-  std::string rung, out, format = "text";
+  std::string rung, preset, out, format = "text";
   int64_t warmup = 5;
   double timeout = 1800.0;
   RungSettings settings;  // what the rung is given
@@ -33,6 +34,7 @@ struct ProfileOptions {
   std::vector<Option> options() {
     const std::vector<Option> own = {
         {"RUNG", &rung, "", "such as 09 or 09_padded_vocab"},
+        {"preset", &preset, "NAME", "whose model, sequence and first batch are the defaults", "Profile"},
         {"out", &out, "FILE", "the profile as JSON", "Profile"},
         {"format", &format, "NAME", "of what is printed", "Profile", {"text", "json", "markdown"}},
         {"warmup", &warmup, "N", "of --steps, those before the first that is traced", "Profile", {0, 1e6}},
@@ -44,6 +46,13 @@ struct ProfileOptions {
 
 int profile(ProfileOptions& options) {
   const Rung& rung = ladder().find(options.rung);
+  if (!options.preset.empty()) {
+    const Preset& preset = find_preset(options.preset);
+    RungSettings& settings = options.settings;
+    if (!settings.model) settings.model = preset.model;
+    if (!settings.seq) settings.seq = preset.seq;
+    if (!settings.batch) settings.batch = preset.batch.front();
+  }
   if (options.warmup >= options.settings.steps)
     throw InputError(
         cat("--warmup ", options.warmup, " leaves none of --steps ", options.settings.steps, " to trace"));

@@ -38,7 +38,7 @@ struct ReportOptions {
 
   std::vector<Option> options() {
     return {
-        {"RESULT", &results, "", "results files, finished or not, and profiles"},
+        {"RESULT", &results, "", "results files, finished or not, profiles and campaigns"},
         {"out", &out, "DIR",
          "where to write; default: beside the first RESULT, or report/ for one that lies here", "Report"},
         {"wide", &wide, "", "all columns, however wide the terminal has to be", "Report"},
@@ -131,10 +131,7 @@ int report(ReportOptions& options) {
   std::set<std::string> devices, seen;
   std::error_code none;
   bool history = false;
-  for (const std::string& path : options.results) {
-    const std::string name = name_of(path, options.results);
-    if (!seen.insert(fs::weakly_canonical(path, none).string()).second && !none) continue;
-    const Json json = load_json(path);
+  const auto take = [&](const std::string& path, const std::string& name, const Json& json) {
     if (is_other_kind(json)) {
       if (json.contains("profile")) {
         others.push_back(profile_json(json));
@@ -144,15 +141,32 @@ int report(ReportOptions& options) {
       } else {
         std::cerr << "stepladder: warning: " << path << ": a file of kind " << json.at("kind").dump()
                   << " is not part of a report\n";
-        continue;
+        return;
       }
       others.back()["report"] = {{"name", name}, {"path", path}};
-      continue;
+      return;
     }
     Results results = load_measured(path, json);
     devices.insert(device_name(results));
     const int64_t size = ladder_size(results);
     all.push_back({path, name, std::move(results), size});
+  };
+  for (const std::string& path : options.results) {
+    if (!seen.insert(fs::weakly_canonical(path, none).string()).second && !none) continue;
+    const Json json = load_json(path);
+    if (text_at(json, "kind") != "campaign") {
+      take(path, name_of(path, options.results), json);
+      continue;
+    }
+    for (const Json& part : json.value("parts", Json())) {
+      const std::string name = text_at(part, "name");
+      if (part.contains("result")) take(cat(path, ": ", name), name, part["result"]);
+      if (part.contains("skipped") || part.value("exit_code", Json(0)) != 0)
+        std::cerr << "stepladder: warning: " << path << ": " << name << " "
+                  << (part.contains("skipped") ? text_at(part, "skipped")
+                                               : "ended with exit code " + text_at(part, "exit_code"))
+                  << "\n";
+    }
   }
   if (all.empty() && others.empty()) throw InputError("no results file is among those given");
   if (!options.into.empty() && !fs::is_regular_file(options.into, none))

@@ -15,7 +15,8 @@ std::vector<Option> VerdictOptions::options() {
        &threshold,
        "PERCENT",
        cat("less more time or cycles is no slowdown; default: ", number_text(kMinLimit * 100), " of time, ",
-           number_text(cycles_limit * 100), " of cycles"),
+           number_text(cycles_limit * 100), " of cycles, ", number_text(kMinCyclesLimitApart * 100),
+           " where BASE and NEW run different GEMM algorithms"),
        kVerdict,
        {0, 1000}},
       {"energy-threshold", &energy_threshold, "PERCENT", "the same of joules", kVerdict, {0, 1000}},
@@ -45,6 +46,7 @@ Limits VerdictOptions::limits(const Json& context, const Json& plan) const {
   Limits limits;
   limits.threshold = threshold ? *threshold / 100 : kMinLimit;
   limits.cycles = threshold ? *threshold / 100 : cycles_limit;
+  limits.cycles_apart = threshold ? *threshold / 100 : kMinCyclesLimitApart;
   limits.energy = energy_threshold / 100;
   if (noise.empty()) return limits;
   Noise known = load_noise(noise);

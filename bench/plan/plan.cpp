@@ -216,7 +216,14 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
               {"widest_interval_percent", widest ? Json(*widest) : Json()},
               {"spent_s", spent_s(measured)}};
     }
-    for (const PlannedRun& planned : runs_of(plan, round)) {
+    const std::vector<PlannedRun> round_runs = runs_of(plan, round);
+    const bool whole = std::ranges::all_of(round_runs, [&](const PlannedRun& run) {
+      return measured.find(run.program.variant, workload_of(config_of(plan, run)), round) != nullptr;
+    });
+    // What is compared within a round is of one card.
+    if (!whole)
+      file.forget([&](const Run& run) { return in_round(run) && measured.device_of(run) != device.uuid; });
+    for (const PlannedRun& planned : round_runs) {
       RunRequest request = request_for(plan, planned, device, timeout_s);
       request.telemetry = &telemetry;
       const std::string workload = workload_of(request.config);

@@ -5,6 +5,7 @@
 
 #include "bench/base/statistics.h"
 #include "bench/base/text.h"
+#include "bench/results/json.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -81,8 +82,13 @@ std::string csv(const Results& results) {
   std::string text =
       "variant,peer,backend,model,B,T,round,status,reason,median_step_ms,p10_step_ms,p90_step_ms,"
       "first_step_ms,startup_ms,tokens_per_second,mfu_nanogpt,mfu_llmc,final_loss,val_loss,"
-      "live_peak_bytes,reserved_peak_bytes,process_peak_bytes,throttled,shared,cycles,joules\r\n";
+      "live_peak_bytes,reserved_peak_bytes,process_peak_bytes,throttled,shared,cycles,joules,"
+      "until_loss,reached,steps_to_loss,seconds_to_loss,tokens_to_loss,joules_to_loss,device,commit,time\r\n";
   const auto number = [](const std::optional<double>& value) { return value ? number_text(*value) : ""; };
+  const auto columns = static_cast<size_t>(std::ranges::count(text, ',')) + 1;
+  const std::vector<std::string> where = {text_at(results.device(), "name"),
+                                          text_at(results.context, "commit"),
+                                          text_at(results.context, "time")};
   for (const Run& run : results.runs) {
     std::vector<std::string> cells = {run.variant,
                                       run.peer,
@@ -105,9 +111,13 @@ std::string csv(const Results& results) {
       for (const auto& flag : {s.throttled, s.shared})
         cells.emplace_back(!flag ? "" : *flag ? "true" : "false");
       for (const auto& value : {s.cycles, s.joules}) cells.push_back(number(value));
-    } else {
-      cells.resize(static_cast<size_t>(std::count(text.begin(), text.begin() + text.find('\r'), ',')) + 1);
+      if (const auto& to = s.to_loss)
+        cells.insert(cells.end(),
+                     {number_text(to->loss), to->reached ? "true" : "false", std::to_string(to->steps),
+                      number_text(to->seconds), number_text(to->tokens), number(to->joules)});
     }
+    cells.resize(columns - where.size());
+    cells.insert(cells.end(), where.begin(), where.end());
     for (std::string& cell : cells) cell = csv_cell(without_controls(cell));
     text += join(cells, ",") + "\r\n";
   }

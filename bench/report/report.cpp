@@ -351,6 +351,42 @@ std::string disturbed_note(const ResultRow& v) {
                            : "its numbers are without those rounds.");
 }
 
+/// The fastest of the rows that `among` holds of, of those on the fewest devices; null where none is.
+template <class Among>
+const ResultRow* fastest(const std::vector<ResultRow>& variants, Among among) {
+  const auto key = [](const ResultRow& v) {
+    return std::pair(-world_size(v.config), v.numbers->tokens_per_second.value);
+  };
+  const ResultRow* best = nullptr;
+  for (const ResultRow& v : variants)
+    if (v.numbers && !v.disturbed() && among(v) && (!best || key(v) > key(*best))) best = &v;
+  return best;
+}
+
+const ResultRow* fastest_rung(const std::vector<ResultRow>& variants) {
+  return fastest(variants, [](const ResultRow& v) { return v.peer.empty() && !is_ablation(v.variant); });
+}
+
+/// Where rounds come from several cards of a kind, the step times of a row on each; "" where one did all.
+std::string cards_note(const Results& results, const ResultRow* row) {
+  std::set<std::string> cards;
+  for (const Run& run : results.runs) cards.insert(results.device_of(run));
+  if (cards.size() < 2) return "";
+  std::map<std::string, std::vector<double>> ms;
+  if (row)
+    for (const auto& [round, run] : row->runs)
+      ms[results.device_of(*run)].push_back(run->summary->median_step_ms);
+  std::vector<std::string> each;
+  for (const auto& [card, of] : ms) {
+    const auto [least, most] = std::ranges::minmax(of);
+    each.push_back(cat(sized(least), of.size() > 1 ? " to " + sized(most) : "", " ms on ",
+                       printable(card.substr(0, 12), kMaxCell), " (",
+                       counted(std::to_string(of.size()), "round"), ")"));
+  }
+  return cat("Rounds come from ", cards.size(), " cards", row ? cat("; ", row->variant, ": ") : "",
+             join(each, ", "), ". Each round is of one card, and so is every ratio.");
+}
+
 std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& variants,
                         const std::vector<AblatedRung>& ablated) {
   std::vector<Note> lines;
@@ -374,7 +410,7 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
         "round. "
         "They start from weights of their own, so their losses are not compared. Their memory is what they "
         "report: allocated at most / whole process.");
-  const Json device = results.context.value("device", Json::object());
+  const Json device = results.device();
   if (const auto attention = device.find("attention"); attention != device.end() && attention->is_string())
     if (const auto why = attention->get<std::string>(); why.starts_with("native ("))
       warn(cat("Flash attention ran on the project's own kernels: ", why.substr(8, why.size() - 9), "."));
@@ -382,6 +418,7 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
     if (const auto why = results.stopped.find("reason"); why != results.stopped.end() && *why != "rounds")
       note(cat("Stopped by ", known_text(results.stopped, "reason"), " after ",
                counted(rounds_text(results), "round"), "."));
+  if (const std::string cards = cards_note(results, fastest_rung(variants)); !cards.empty()) note(cards);
   if (const std::string busy = busy_note(results.context); !busy.empty()) warn(busy);
   if (!results.complete)
     warn(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
@@ -449,22 +486,6 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
   if (!ablated.empty())
     for (const std::string& line : ablation_notes(ablated)) note(line);
   return lines;
-}
-
-/// The fastest of the rows that `among` holds of, of those on the fewest devices; null where none is.
-template <class Among>
-const ResultRow* fastest(const std::vector<ResultRow>& variants, Among among) {
-  const auto key = [](const ResultRow& v) {
-    return std::pair(-world_size(v.config), v.numbers->tokens_per_second.value);
-  };
-  const ResultRow* best = nullptr;
-  for (const ResultRow& v : variants)
-    if (v.numbers && !v.disturbed() && among(v) && (!best || key(v) > key(*best))) best = &v;
-  return best;
-}
-
-const ResultRow* fastest_rung(const std::vector<ResultRow>& variants) {
-  return fastest(variants, [](const ResultRow& v) { return v.peer.empty() && !is_ablation(v.variant); });
 }
 
 std::vector<Speedup> against_peers(const std::vector<ResultRow>& variants) {

@@ -114,7 +114,7 @@ std::vector<ScaledRun> scaling(const Results& results) {
 }
 
 std::vector<PredictedRun> predicted_scaling(const Results& results) {
-  const Json device = results.context.value("device", Json::object());
+  const Json device = results.device();
   const Json name = device.is_object() ? device.value("name", Json()) : Json();
   const auto links = name.is_string() ? nominal_interconnect(name) : std::nullopt;
   std::vector<PredictedRun> rows;

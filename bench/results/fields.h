@@ -39,6 +39,7 @@ void fields(Archive& a, Any<Memory> auto& x) {
 template <class Archive>
 void fields(Archive& a, Any<Compile> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, search_ms, capture_ms, searched, from_cache)
+  a.if_any("algorithms", x.algorithms);
 }
 
 template <class Archive>
@@ -77,6 +78,7 @@ template <class Archive>
 void fields(Archive& a, Any<Run> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, variant, source_hash, backend)
   a.if_any("peer", x.peer);
+  a.if_any("device", x.device);
   STEPLADDER_EACH(STEPLADDER_FIELD, round, status, reason, config, steps)
   a.if_any("ranks", x.ranks);
   a.if_any("evaluations", x.evaluations);

@@ -39,19 +39,6 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// A line for each field, and for each run or row.
-std::string file_text(const Json& json) {
-  std::string text;
-  for (const auto& [key, value] : json.items()) {
-    std::string items;
-    for (const Json& item : value.is_array() ? value : Json::array())
-      items += (items.empty() ? "\n" : ",\n") + dump(item);
-    text += cat(text.empty() ? "{\n" : ",\n", dump(key), ": ",
-                value.is_array() ? "[" + items + "]" : dump(value));
-  }
-  return text + "\n}\n";
-}
-
 /// Throws unless both are the same, naming the first field that differs.
 void require_same(const std::string& path, const std::string& field, const Json& was, const Json& now) {
   if (was == now) return;
@@ -67,6 +54,18 @@ void require_same(const std::string& path, const std::string& field, const Json&
 }
 
 }  // namespace
+
+std::string file_text(const Json& json) {
+  std::string text;
+  for (const auto& [key, value] : json.items()) {
+    std::string items;
+    for (const Json& item : value.is_array() ? value : Json::array())
+      items += (items.empty() ? "\n" : ",\n") + dump(item);
+    text += cat(text.empty() ? "{\n" : ",\n", dump(key), ": ",
+                value.is_array() ? "[" + items + "]" : dump(value));
+  }
+  return text + "\n}\n";
+}
 
 void add_journal(Results& results, const std::string& text) {
   std::istringstream lines(text.substr(0, text.rfind('\n') + 1));
@@ -113,8 +112,8 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
     throw InputError(cat(path, " is there already: --resume continues it, --overwrite starts again"));
   if (there && (existing == Existing::resume || existing == Existing::retry)) {
     results_ = load_results(path);
-    Json same = plan;  // but for how many rounds there are
-    for (const char* field : {"rounds", "max_rounds"})
+    Json same = plan;  // but for how many rounds there are at most
+    for (const char* field : {"rounds", "max_rounds", "max_time_s"})
       if (plan.contains(field) && results_.plan.contains(field)) same[field] = results_.plan[field];
     require_same(path, "plan", results_.plan, same);
     results_.plan = std::move(plan);
@@ -122,8 +121,11 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
       std::erase_if(results_.runs, [](const Run& run) {
         return run.status != Status::ok && run.status != Status::unsupported;
       });
+    Json was = results_.context, now = context;
+    for (Json* device : {&was["device"], &now["device"]})
+      if (device->is_object()) device->erase("uuid");  // another card of its kind does a round as well
     for (const char* field : {"cpu", "cores", "device"})
-      require_same(path, field, results_.context.value(field, Json()), context.value(field, Json()));
+      require_same(path, field, was.value(field, Json()), now.value(field, Json()));
   } else {
     results_.context = std::move(context);
     results_.plan = std::move(plan);
@@ -192,6 +194,10 @@ void ResultsFile::append(const Json& line) {
 
 void ResultsFile::write_file() {
   write_atomically(path_, file_text(to_json_(results_)));
+}
+
+void ResultsFile::forget(const std::function<bool(const Run&)>& which) {
+  if (std::erase_if(results_.runs, which) > 0 && begun_) begin();
 }
 
 void ResultsFile::add(Run run) {

@@ -19,6 +19,9 @@ Results load_results(const std::string& path);
 /// The same of what load_json() has read.
 Results load_results(const std::string& path, const Json& json);
 
+/// What a file holds as text: a line for each field, and for each run, row or part.
+std::string file_text(const Json& json);
+
 /// A file's JSON. Throws InputError naming it and what is wrong with it.
 Json load_json(const std::string& path);
 
@@ -38,13 +41,15 @@ class ResultsFile {
   /// Starts `plan`, or goes on with it. A file to be overwritten stays until the first run is finished.
   /// Throws InputError when the file is there and `existing` is refuse, or cannot be written; Error with
   /// kExitNotComparable, naming the field, when it holds another plan, however many rounds both have, or was
-  /// measured on another machine or device.
+  /// measured on another machine or another kind of device.
   ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json);
   ~ResultsFile();
   ResultsFile(const ResultsFile&) = delete;
   ResultsFile& operator=(const ResultsFile&) = delete;
 
   const Results& results() const { return results_; }
+  /// Leaves out runs, of a round that is to be measured again. Throws Error (disk full).
+  void forget(const std::function<bool(const Run&)>& which);
   /// Adds a finished run. Throws Error (disk full); what was there stays.
   void add(Run run);
   /// Writes the file whole, with why the plan ended, and, once that is done, removes the journal. Throws

@@ -76,15 +76,32 @@ class Reader {
   static void read(const Json& json, std::vector<Step>& steps, const Place& place) {
     require(json.is_object(), place, "an object of columns");
     const auto ms = json.find("step_ms");
-    steps.resize(ms != json.end() ? ms->size() : 0);
-    for (const auto& [key, column] : json.items())
-      require(column.is_array() && column.size() == steps.size(),
-              Place{.parent = &place, .name = key.c_str()}, "a list as long as step_ms");
+    steps.resize(ms != json.end() && ms->is_array() ? ms->size() : 0);
+    Json columns = Json::object();
+    for (const auto& [key, column] : json.items()) {
+      const Place here = {.parent = &place, .name = key.c_str()};
+      Json& whole = columns[key] = column.is_object() ? column_of(column, steps.size(), here) : column;
+      require(whole.is_array() && whole.size() == steps.size(), here, "a list as long as step_ms");
+    }
     for (size_t i = 0; i < steps.size(); ++i) {
       steps[i].step = static_cast<int64_t>(i);
-      const Reader reader(json, place, i);
+      const Reader reader(columns, place, i);
       fields(reader, steps[i]);
     }
+  }
+  /// The column of so many steps that {"values": [61, 60], "times": [3, 2]} stands for.
+  static Json column_of(const Json& stretches, size_t steps, const Place& place) {
+    const Json values = stretches.value("values", Json()), times = stretches.value("times", Json());
+    require(values.is_array() && times.is_array() && values.size() == times.size(), place,
+            "a list, nor \"values\" with as many \"times\"");
+    Json column = Json::array();
+    for (size_t i = 0; i < times.size(); ++i) {
+      const auto many = times[i].is_number_integer() ? times[i].get<int64_t>() : 0;
+      require(many > 0 && static_cast<size_t>(many) <= steps - column.size(), place,
+              "as long as step_ms: its \"times\" come to another number");
+      for (int64_t time = 0; time < many; ++time) column.push_back(values[i]);
+    }
+    return column;
   }
   template <class T>
   static void read(const Json& json, std::vector<T>& values, const Place& place) {
@@ -177,7 +194,11 @@ Run run_from(Json json, int64_t schema) {
 }
 
 Results results_from(Json json) {
-  if (schema_of(json) == 1)
+  const int64_t schema = schema_of(json);
+  if (text_at(json, "kind") == "campaign")
+    throw InputError(
+        "a campaign's; the results of its parts are files of their own, in the folder .parts beside it");
+  if (schema == 1)
     for (Json& run : json["runs"]) upgrade(run);
   const Place place = {.name = "the file"};
   const Reader reader(json, place);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "bench/results/json.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -47,6 +48,14 @@ std::optional<bool> DeviceState::throttled() const {
                                              "hw_power_brake"};
   if (!throttle) return std::nullopt;
   return std::ranges::any_of(*throttle, [](const std::string& reason) { return cuts.contains(reason); });
+}
+
+Json Results::device() const {
+  return context.is_object() ? context.value("device", Json::object()) : Json::object();
+}
+
+std::string Results::device_of(const Run& run) const {
+  return run.device.empty() ? text_at(device(), "uuid") : run.device;
 }
 
 const Run* Results::find(const std::string& variant, const std::string& workload, int64_t round) const {

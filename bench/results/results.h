@@ -80,6 +80,7 @@ struct Memory {
 struct Compile {
   double search_ms = 0.0, capture_ms = 0.0;
   int64_t searched = 0, from_cache = 0;  // GEMMs
+  std::string algorithms = {};           // a fingerprint of those chosen; "" where unknown
 };
 
 /// What a run comes to over its timed steps. MFU is unknown on a device whose peak is.
@@ -132,7 +133,8 @@ struct Rank {
 /// A variant, a configuration, a round: one process, or one for each device.
 struct Run {
   std::string variant, source_hash, backend;
-  std::string peer;  // "pytorch", "llmc", ...; "" for a rung of ours
+  std::string peer;    // "pytorch", "llmc", ...; "" for a rung of ours
+  std::string device;  // that it was given, its uuid; "" on the CPU, and in files from before
   int64_t round = 0;
   Status status = Status::ok;
   std::string reason;  // why not ok
@@ -161,6 +163,10 @@ struct Results {
   Json stopped;  // why the plan ended; null before
   std::vector<Run> runs;
 
+  /// What its context says of the device.
+  Json device() const;
+  /// The uuid of the device that a run of these was on; "" for the CPU.
+  std::string device_of(const Run& run) const;
   /// Nothing where there is no such run.
   const Run* find(const std::string& variant, const std::string& workload, int64_t round) const;
 };

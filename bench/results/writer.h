@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
 #include "bench/results/fields.h"
 #include "bench/results/json.h"
@@ -44,7 +45,8 @@ class Writer {
   static Json write(const std::optional<T>& value) {
     return value ? write(*value) : Json();
   }
-  /// A column for each field. One of which nothing is known is left out, but for the loss.
+  /// A column for each field. One of which nothing is known is left out, but for the loss; one that repeats
+  /// itself is written as its stretches.
   static Json write(const std::vector<Step>& steps) {
     Json all = {{"step_ms", Json::array()}, {"loss", Json::array()}}, columns;
     for (const Step& step : steps) {
@@ -52,8 +54,10 @@ class Writer {
       for (const auto& [key, value] : one.items()) all[key].push_back(value);
     }
     for (auto& [key, column] : all.items())
-      if (columns.size() < 2 || std::ranges::any_of(column, [](const Json& x) { return !x.is_null(); }))
+      if (columns.size() < 2)
         columns[key] = std::move(column);
+      else if (std::ranges::any_of(column, [](const Json& x) { return !x.is_null(); }))
+        columns[key] = stretches_of(std::move(column));
     return columns;
   }
   template <class T>
@@ -64,6 +68,26 @@ class Writer {
   }
 
  private:
+  /// {"values": [61, 60], "times": [3, 2]} of [61, 61, 61, 60, 60], where that has fewer items. Whole numbers
+  /// lose their ".0", which reading does not miss.
+  static Json stretches_of(Json column) {
+    Json values = Json::array();
+    std::vector<size_t> times;
+    for (Json& value : column) {
+      if (value.is_number_float() && value == std::trunc(value.get<double>()) &&
+          std::abs(value.get<double>()) < 0x1p53)
+        value = static_cast<int64_t>(value.get<double>());
+      if (!values.empty() && values.back() == value) {
+        ++times.back();
+      } else {
+        values.push_back(value);
+        times.push_back(1);
+      }
+    }
+    if (2 * times.size() >= column.size()) return column;
+    return {{"values", std::move(values)}, {"times", times}};
+  }
+
   Json json_ = Json::object();
 };
 

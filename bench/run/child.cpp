@@ -13,6 +13,7 @@
 #include <cstring>
 #include <deque>
 #include <fstream>
+#include <iostream>
 #include <set>
 #include <utility>
 
@@ -263,9 +264,11 @@ class Member {
 
   Child& child() { return child_; }
   int errors() const { return errors_.read.get(); }
-  void listen() {
+  void listen(bool pass_on) {
     if (!errors_.read.open()) return;
+    const size_t known = end.stderr_tail.size();
     if (!drain(errors_.read.get(), end.stderr_tail)) errors_.read.close();
+    if (pass_on) std::cerr << without_controls(end.stderr_tail.substr(known), "\n") << std::flush;
     if (end.stderr_tail.size() > kMaxTail) end.stderr_tail.erase(0, end.stderr_tail.size() - kMaxTail);
   }
 
@@ -381,7 +384,7 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
       pipe.read.close();
       stop_as(ChildEnd::How::refused);
     }
-    for (Member& member : members) member.listen();
+    for (Member& member : members) member.listen(job.passes_errors_on);
   };
   const auto fault = [&](Member& member) {
     // A rank that a signal ended is to blame, even where others noticed and left before the system had told.

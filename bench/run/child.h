@@ -86,6 +86,8 @@ struct Job {
   std::function<void(std::vector<Fd> streams)> started = {};
   /// Whether it has failed in a way that its processes may not tell: asked after each line and every second.
   std::function<bool()> failed = {};
+  /// What its processes say on stderr, they say on this one's too.
+  bool passes_errors_on = false;
   /// Others wait for its one process somewhere else: being stopped (SIGSTOP) ends it.
   bool one_of_several = false;
 };

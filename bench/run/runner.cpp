@@ -47,7 +47,13 @@ constexpr const char* kKind<std::string> = "a string ";
 template <>
 constexpr const char* kKind<std::vector<std::string>> = "a list of strings ";
 
-/// Without digits that nobody measured: clocks count nanoseconds, the rest are floats.
+/// Without digits that nobody measured: energy counters count microjoules at best.
+std::optional<double> rounded_joules(std::optional<double> joules) {
+  if (joules) *joules = std::round(*joules * 1e6) / 1e6;
+  return joules;
+}
+
+/// The same: clocks count nanoseconds, the rest are floats.
 Step as_measured(Step step) {
   step.step_ms = std::round(step.step_ms * 1e6) / 1e6;
   if (!(step.step_ms > 0.0 && std::isfinite(step.step_ms)))
@@ -266,7 +272,7 @@ class Report {
     step.lr = number_if(event, "lr");
     step.device = device_state(event);
     if (telemetry_ && !request_.program.ours() && first_) step.device = telemetry_->sample();
-    if (meter_) step.energy_j = meter_->after_step(energy_due(request_).after(step.step + 1));
+    if (meter_) step.energy_j = rounded_joules(meter_->after_step(energy_due(request_).after(step.step + 1)));
     if (first_ && !event.contains("loss"))
       throw BadReport(cat("step ", step.step, " without its loss, which is null where it is not finite"));
     if (request_.until_loss && request_.eval_every > 0 && step.step > 2 * request_.eval_every &&
@@ -291,7 +297,7 @@ class Report {
   void measured(const Event& event) {
     if (run_.steps.empty()) throw BadReport("a reading of its device before its first step");
     Step& last = run_.steps.back();
-    last.energy_j = number_if(event, "energy_j");
+    last.energy_j = rounded_joules(number_if(event, "energy_j"));
     if (event.contains("sm_mhz") || event.contains("power_w")) last.device = device_state(event);
   }
 
@@ -319,9 +325,11 @@ class Report {
     }
     if (event.contains("compile")) {
       const Event spent = value_at<Event>(event, "compile");
-      compile = {duration_at(spent, "search_ms", request_.timeout_s),
-                 duration_at(spent, "capture_ms", request_.timeout_s), value_at<int64_t>(spent, "searched"),
-                 value_at<int64_t>(spent, "from_cache")};
+      compile = {
+          duration_at(spent, "search_ms", request_.timeout_s),
+          duration_at(spent, "capture_ms", request_.timeout_s), value_at<int64_t>(spent, "searched"),
+          value_at<int64_t>(spent, "from_cache"),
+          spent.contains("algorithms") ? printable(value_at<std::string>(spent, "algorithms"), 60) : ""};
     }
     if (event.contains("skipped_steps")) skipped_steps = value_at<int64_t>(event, "skipped_steps");
     ended = true;
@@ -607,6 +615,7 @@ Run asked_for(const RunRequest& request) {
   run.source_hash = request.source_hash;
   run.round = request.round;
   run.config = request.config;
+  run.device = request.device.uuid;
   return run;
 }
 

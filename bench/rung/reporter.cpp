@@ -172,8 +172,8 @@ void Reporter::end() {
   if (session_.trainer->tensors().loss_scaler.data) end["skipped_steps"] = skipped;
   const CompileInfo compile = session_.ops->graph().info();
   if (compile.search_ms + compile.capture_ms > 0.0)
-    end["compile"] =
-        Writer::write(Compile{compile.search_ms, compile.capture_ms, compile.searched, compile.from_cache});
+    end["compile"] = Writer::write(Compile{compile.search_ms, compile.capture_ms, compile.searched,
+                                           compile.from_cache, compile.algorithms});
   end["memory_bytes"] = Writer::write(
       Memory{session_.arena->bytes(), memory.reserved_peak, memory.process_peak, by_group(*session_.arena)});
   events_.write(end);

@@ -36,10 +36,6 @@ struct Rows {
 
 // ---- what has to be the same
 
-Json device_of(const Results& results) {
-  return results.context.value("device", Json::object());
-}
-
 class Differences {
  public:
   /// `value` of a file that lies in another checkout is its name.
@@ -81,7 +77,7 @@ std::vector<std::string> notes(const Results& base, const Results& next,
   std::vector<std::string> lines;
   const std::string base_commit = text_at(base.context, "commit"), commit = text_at(next.context, "commit");
   const bool known = !base_commit.empty() && !commit.empty();
-  std::vector<std::string> same;
+  std::vector<std::string> same, apart;
   size_t judged = 0;
   bool mixed = false;
   for (const ComparedRow& row : rows) {
@@ -90,8 +86,11 @@ std::vector<std::string> notes(const Results& base, const Results& next,
                           " pairs are left out, the device was ", row.numbers->disturbance, "."));
     if (row.judgement == Judgement::skipped) continue;
     ++judged;
-    if (row.same_sources && std::count(same.begin(), same.end(), row.variant) == 0)
-      same.push_back(row.variant);
+    const auto add_once = [&](std::vector<std::string>& names) {
+      if (std::ranges::count(names, row.variant) == 0) names.push_back(row.variant);
+    };
+    if (row.numbers && row.numbers->apart && row.numbers->find(Quantity::cycles)) add_once(apart);
+    if (row.same_sources) add_once(same);
     if (!row.same_sources && known && base_commit == commit && !commit.ends_with("-dirty") && !mixed) {
       mixed = true;
       lines.push_back(cat("STALE: both say commit ", commit, ", yet the sources of ", row.variant,
@@ -109,6 +108,11 @@ std::vector<std::string> notes(const Results& base, const Results& next,
             known && base_commit != commit && all
                 ? "; the commits differ, so unless neither touches them one of the two is STALE."
                 : "."));
+  if (!apart.empty())
+    lines.push_back(
+        cat(join(apart, ", "),
+            ": BASE and NEW ran different GEMM algorithms, as each searched by itself. These differ "
+            "in cycles at the same time of a step: the limit of cycles is higher there."));
   if (const std::string was = text_at(base.context, "time"), is = text_at(next.context, "time");
       !was.empty() && !is.empty() && is < was)
     lines.emplace_back("STALE: NEW was measured before BASE; are the two in the wrong order?");
@@ -120,8 +124,7 @@ std::vector<std::string> notes(const Results& base, const Results& next,
         was != is && !was.empty() && !is.empty())
       lines.push_back(cat("The ", field, " changed from ", was, " to ", is, "."));
   for (const char* field : {"driver", "runtime", "blas", "attention"})
-    if (const std::string was = text_at(device_of(base), field), is = text_at(device_of(next), field);
-        was != is)
+    if (const std::string was = text_at(base.device(), field), is = text_at(next.device(), field); was != is)
       lines.push_back(cat("The device's ", field, " changed from ", was.empty() ? "unknown" : was, " to ",
                           is.empty() ? "unknown" : is, ": a difference may be its."));
   return lines;
@@ -196,6 +199,15 @@ const Memory& largest(const Rounds& rounds) {
       ->second->summary->memory;
 }
 
+/// Whether the two ran different GEMM algorithms, or may have: one of them searched and doesn't know what.
+bool apart(const Summary& was, const Summary& is) {
+  const auto searched = [](const Summary& s) {
+    return s.compile && s.compile->searched + s.compile->from_cache > 0;
+  };
+  return (searched(was) || searched(is)) && (!was.compile || !is.compile || was.compile->algorithms.empty() ||
+                                             was.compile->algorithms != is.compile->algorithms);
+}
+
 ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds& next,
                                 const Limits& limits) {
   ComparedRow::Numbers numbers;
@@ -209,6 +221,7 @@ ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds
       continue;
     }
     pairs.emplace_back(&*other->second->summary, &*run->summary);
+    numbers.apart = numbers.apart || apart(*pairs.back().first, *pairs.back().second);
   }
   numbers.pairs = pairs.size();
   const auto noise = limits.noise.find(key);
@@ -237,7 +250,8 @@ ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds
       Quantity::time, [](const Summary& s) { return std::optional(s.median_step_ms); }, limits.threshold,
       &LogRatios::time);
   compare(
-      Quantity::cycles, [](const Summary& s) { return s.cycles; }, limits.cycles, &LogRatios::cycles);
+      Quantity::cycles, [](const Summary& s) { return s.cycles; },
+      numbers.apart ? limits.cycles_apart : limits.cycles, &LogRatios::cycles);
   compare(
       Quantity::energy, [](const Summary& s) { return s.joules; }, limits.energy, &LogRatios::energy);
   const Memory &before = largest(base), &after = largest(next);
@@ -336,8 +350,8 @@ const ComparedQuantity* ComparedRow::Numbers::find(Quantity what) const {
 void require_comparable(const Results& base, const Results& next) {
   Differences differences;
   for (const char* field : {"backend", "name", "compute_capability"})
-    differences.look(cat("device.", field), text_at(device_of(base), field), text_at(device_of(next), field));
-  if (text_at(device_of(next), "backend") == "cpu")  // there the host is the device
+    differences.look(cat("device.", field), text_at(base.device(), field), text_at(next.device(), field));
+  if (text_at(next.device(), "backend") == "cpu")  // there the host is the device
     for (const char* field : {"cpu", "cores"})
       differences.look(field, text_at(base.context, field), text_at(next.context, field));
   for (const char* field : {"model", "seq", "steps", "warmup", "data", "val_data", "lr", "seed"})
@@ -429,7 +443,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
   }
   comparison.base = described(base);
   comparison.next = described(next);
-  comparison.device = text_at(device_of(next), "name");
+  comparison.device = text_at(next.device(), "name");
   return comparison;
 }
 

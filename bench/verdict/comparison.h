@@ -22,9 +22,11 @@ namespace stepladder {
 inline constexpr double kFalseAlarms = 0.01;
 /// More time, or cycles, is nobody's concern below that, unless told otherwise.
 inline constexpr double kMinLimit = 0.01;
-/// Of cycles where both builds were measured in turns: pairs of them differ by a third of what times do
-/// (docs/gate.md). What is left is mostly that each build searches its GEMM algorithms by itself.
-inline constexpr double kMinCyclesLimit = 0.005;
+/// Of cycles where both builds were measured in turns: ten pairs know them to 0.07 % (docs/gate.md).
+inline constexpr double kMinCyclesLimit = 0.003;
+/// Of cycles where the two ran different GEMM algorithms, which differ by 1 % in cycles at the same time of a
+/// step: those that wait for memory tick on.
+inline constexpr double kMinCyclesLimitApart = 0.02;
 /// Of energy, whose counter moves ten times a second.
 inline constexpr double kMinEnergyLimit = 0.02;
 /// The machine's noise raises a limit no further than to this: a PASS under a higher one says nothing.
@@ -70,6 +72,7 @@ struct ComparedRow {
   struct Numbers {
     size_t pairs = 0;      // without those in which the device was throttled or shared
     size_t disturbed = 0;  // pairs in which it was
+    bool apart = false;    // the two ran different GEMM algorithms, or may have
     std::string disturbance;
     std::vector<ComparedQuantity> quantities;  // the time, and the rest where every pair knows it
     int64_t base_bytes = 0, new_bytes = 0;     // live
@@ -86,6 +89,7 @@ struct ComparedRow {
 struct Limits {
   // As ratios less 1:
   double threshold = kMinLimit, cycles = kMinLimit, energy = kMinEnergyLimit;
+  double cycles_apart = kMinCyclesLimitApart;
   /// Of A/A pairs: they raise a row's limits as raised_limit() says.
   NoiseByRow noise = {};
   // Of this look at the data:

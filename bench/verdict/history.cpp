@@ -126,7 +126,7 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
   std::sort(files.begin(), files.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
   History history;
   for (const auto& [name, results] : files) {
-    const Json device = results.context.value("device", Json::object());
+    const Json device = results.device();
     for (const ResultRow& row : rows_of(results)) {
       if (!row.numbers || !row.peer.empty()) continue;
       // A CPU's backend has no name of its own that tells machines apart.

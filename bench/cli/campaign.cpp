@@ -1,0 +1,447 @@
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <set>
+
+#include "bench/base/place.h"
+#include "bench/base/text.h"
+#include "bench/cli/commands.h"
+#include "bench/cli/measure.h"
+#include "bench/plan/ladder_file.h"
+#include "bench/plan/presets.h"
+#include "bench/plan/stopping.h"
+#include "bench/report/ablation.h"
+#include "bench/report/speedups.h"
+#include "bench/results/file.h"
+#include "bench/results/json.h"
+#include "bench/run/child.h"
+#include "bench/run/events.h"
+#include "bench/run/machine.h"
+#include "model/atomic_file.h"
+
+namespace stepladder {
+namespace {
+
+constexpr const char* kMaxTime = "max-time";
+constexpr double kGrace = 30.0;  // seconds for a part to end in order
+
+/// What a part may be; the first takes the options that all parts share.
+struct Measuring {
+  Command run = run_command(), ablate = ablate_command(), profile = profile_command();
+
+  const Command* find(const std::string& name) const {
+    for (const Command* command : {&run, &ablate, &profile})
+      if (command->name == name) return command;
+    return nullptr;
+  }
+};
+
+struct CampaignOptions {
+  static constexpr const char* kCampaign = "Campaign";
+
+  std::string plan = "variants/campaign.json", out = "reports/latest/campaign.json", max_time;
+  bool dry_run = false, overwrite = false, retry_failed = false;
+  Measuring measuring, defaults;
+
+  /// Those of `run` that say on what is measured, not what.
+  static std::vector<Option> shared(const Measuring& of) {
+    static const std::set<std::string> names = {"preset", "ladder", "python", "peer",
+                                                "model",  "seq",    "timeout"};
+    static const std::set<std::string> groups = {RungSettings::kData, RungSettings::kTraining,
+                                                 RungSettings::kDevice, RungSettings::kOps,
+                                                 RungSettings::kSearch};
+    std::vector<Option> options = of.run.options;
+    std::erase_if(options, [](const Option& option) {
+      return !names.contains(option.name) && !groups.contains(option.group);
+    });
+    return options;
+  }
+  std::vector<Option> options() {
+    return std::vector<Option>{
+               {"plan", &plan, "FILE", "its parts, the most valuable first", kCampaign},
+               {"out", &out, "FILE", "results of all parts; each part's lie in FILE.parts/", kCampaign},
+               {kMaxTime, &max_time, "DURATION", "of this call: 90m, 2h; the same command then goes on",
+                kCampaign},
+               {"dry-run", &dry_run, "", "list the parts, and about how long each takes", kCampaign},
+               {"retry-failed", &retry_failed, "", "run again what failed in a part", kCampaign},
+               {"overwrite", &overwrite, "", "start again: replaces FILE and its parts", kCampaign}} +
+           shared(measuring);
+  }
+};
+
+/// Whether a command line has the option.
+bool has_option(const std::vector<std::string>& words, const std::string& name) {
+  return std::ranges::any_of(words, [&](const std::string& word) {
+    return word == "--" + name || word.starts_with("--" + name + "=");
+  });
+}
+
+struct Part {
+  std::string name, about;
+  std::vector<std::string> words;  // with the options that all parts share
+  int64_t devices = 1;             // that it needs
+
+  std::string command() const {
+    std::vector<std::string> quoted;
+    std::ranges::transform(words, std::back_inserter(quoted), shell_quoted);
+    return join(quoted, " ");
+  }
+  std::string lacks() const { return cat("needs ", devices, " devices"); }
+  bool profile() const { return words.front() == "profile"; }
+  std::string file(const std::string& out) const { return cat(out, ".parts/", name, ".json"); }
+};
+
+/// The same with the options that were given for all parts, as far as it takes them and has none of its own.
+std::vector<std::string> with_shared(std::vector<std::string> words, const Command& command,
+                                     const CampaignOptions& options) {
+  const auto given = CampaignOptions::shared(options.measuring),
+             defaults = CampaignOptions::shared(options.defaults);
+  for (size_t i = 0; i < given.size(); ++i) {
+    const Option& option = given[i];
+    const bool takes =
+        std::ranges::find(command.options, option.name, &Option::name) != command.options.end();
+    if (!takes || option.text() == defaults[i].text() || has_option(words, option.name)) continue;
+    words.push_back("--" + option.name);
+    if (!std::holds_alternative<bool*>(option.value)) words.push_back(option.text());
+  }
+  return words;
+}
+
+/// Parses a part's command line as its command would, and does nothing. Throws InputError.
+void check_command(const std::vector<std::string>& words) {
+  Measuring measuring;
+  std::vector<Command> commands = {measuring.run, measuring.ablate, measuring.profile};
+  for (Command& command : commands) command.run = [] { return kExitOk; };
+  std::vector<const char*> argv = {"stepladder"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  run_command_line({"stepladder", "", {}, {}}, version(), static_cast<int>(argv.size()), argv.data(),
+                   commands);
+}
+
+Part part_from(const Json& json, const CampaignOptions& options) {
+  if (!json.is_object()) throw InputError("is no object");
+  static const std::set<std::string> known = {"name", "about", "command", "devices"};
+  for (const auto& [key, value] : json.items())
+    if (!known.contains(key))
+      throw InputError(cat("has a field \"", printable(key, 60), "\", which is none"));
+  Part part{.name = text_at(json, "name"), .about = text_at(json, "about"), .words = {}};
+  const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
+  if (part.name.empty() || !std::ranges::all_of(part.name, plain))
+    throw InputError("needs a \"name\" of letters, digits, - and _");
+  const Json command = json.value("command", Json()), devices = json.value("devices", Json(1));
+  if (command.is_string()) part.words = shell_words(command.get<std::string>());
+  const Command* measures = part.words.empty() ? nullptr : options.measuring.find(part.words.front());
+  if (!measures) throw InputError("needs a \"command\" that begins with run, ablate or profile");
+  for (const char* ours : {"out", "resume", "retry-failed", "overwrite", "help"})
+    if (has_option(part.words, ours)) throw InputError(cat("--", ours, " is not for a part to say"));
+  if (!devices.is_number_integer() || devices < 1) throw InputError("\"devices\" is how many it needs");
+  part.devices = devices.get<int64_t>();
+  part.words = with_shared(std::move(part.words), *measures, options);
+  check_command(part.words);
+  return part;
+}
+
+/// Throws InputError naming the file, the part and what is wrong with it.
+std::vector<Part> parts_of(const CampaignOptions& options) {
+  const std::string path = here_or_shared(options.plan);
+  const Json json = load_json(path);
+  if (!json.is_array() || json.empty()) throw InputError(cat(path, ": is no list of parts"));
+  std::vector<Part> parts;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const std::string name = json[i].is_object() ? text_at(json[i], "name") : "";
+    const auto wrong = [&](const std::string& what) {
+      return InputError(cat(path, ": part ", i + 1, name.empty() ? "" : cat(" (", name, ")"), ": ", what));
+    };
+    try {
+      parts.push_back(part_from(json[i], options));
+    } catch (const InputError& e) {
+      throw wrong(e.what());
+    }
+    if (std::ranges::count(parts, name, &Part::name) > 1) throw wrong("another part has that name");
+  }
+  return parts;
+}
+
+/// Leaves of results what a page shows: of steps their times and losses with six digits, the names of
+/// allocations once for all rounds, and not of ablations.
+void shorten(Json& results) {
+  std::set<std::string> named;
+  for (Json& run : results["runs"]) {
+    Json steps = {{"step_ms", std::move(run["steps"]["step_ms"])}, {"loss", std::move(run["steps"]["loss"])}};
+    for (Json& column : steps)
+      for (Json& value : column)
+        if (value.is_number()) value = std::stod(cat(value.get<double>()));
+    run["steps"] = std::move(steps);
+    Json& summary = run["summary"];
+    if (!summary.is_object() || summary["throttled"] == true || summary["shared"] == true) continue;
+    const std::string variant = run["variant"];
+    if (is_ablation(variant) || !named.insert(variant + workload_of(run["config"])).second)
+      summary["memory_bytes"]["by_name"] = Json::object();
+  }
+  for (Json& row : results["variants"])
+    if (row.contains("memory_bytes")) row["memory_bytes"]["by_name"] = Json::object();
+}
+
+/// The campaign's file, and what its parts have come to so far.
+class Campaign {
+ public:
+  /// Throws Error with kExitNotComparable where what is there is of another commit or kind of device.
+  Campaign(const CampaignOptions& options, std::vector<Part> parts, const DeviceProbe& probe)
+      : options_(options), parts_(std::move(parts)), device_(device_json(probe.device)) {
+    std::error_code none;
+    if (std::filesystem::exists(options.out, none)) {
+      file_ = load_json(options.out);
+      const bool known = file_.is_object() && text_at(file_, "kind") == "campaign";
+      const Json parts_there = known ? file_.value("parts", Json()) : Json();
+      for (const Json& part : parts_there)
+        if (!part.is_object() || !part.value("result", Json::object()).is_object() ||
+            !part.value("wall_s", Json(0)).is_number())
+          throw InputError(cat(options.out, ": a part of it is damaged: name another --out"));
+      if (!parts_there.is_array())
+        throw InputError(cat(options.out, " is no campaign's: name another --out"));
+    }
+    if (options.overwrite) return;
+    try {
+      if (!file_.is_null())
+        require_same(options.out, text_at(file_, "commit"), file_.value("device", Json()));
+      for (const Part& part : parts_)
+        if (const std::string path = part.file(options.out); std::filesystem::exists(path, none)) {
+          const Json there = load_json(path),
+                     context = there.is_object() ? there.value("context", Json()) : Json();
+          const char* commit = context.contains("stepladder_commit") ? "stepladder_commit" : "commit";
+          require_same(path, text_at(context, commit), context.value("device", Json()));
+        }
+    } catch (const Error& e) {
+      if (!options.dry_run || e.code() != kExitNotComparable) throw;
+      std::cerr << "stepladder: " << e.what() << "\n";
+      other_ = true;
+    }
+  }
+
+  int carry_out(int64_t devices) {
+    const InterruptGuard guard;
+    if (options_.overwrite) forget();
+    std::error_code error;
+    std::filesystem::create_directories(options_.out + ".parts", error);
+    if (error) throw InputError(cat(options_.out, ".parts: cannot make the folder: ", error.message()));
+    write();  // which tells whose parts lie beside it
+    int worst = kExitOk;
+    size_t left_out = 0;
+    for (const Part& part : parts_) {
+      check_interrupted();
+      if (part.devices > devices && !entry(part).contains("result")) {
+        entry(part)["skipped"] = part.lacks();
+        std::cerr << "stepladder: " << part.name << ": skipped: " << part.lacks() << std::endl;
+      } else if (done(part)) {
+        std::cerr << "stepladder: " << part.name << ": done" << std::endl;
+      } else if (left_s() <= 0) {
+        ++left_out;
+      } else {
+        worst = std::max(worst, measure(part));
+      }
+      write();
+    }
+    std::cout << "wrote " << printable(options_.out, kMaxMessage) << "\n";
+    if (left_out > 0)
+      std::cerr << "stepladder: --max-time left no time for " << left_out << " of " << parts_.size()
+                << " parts: the same command goes on\n";
+    return worst;
+  }
+
+  /// What each part measures, and about how long it takes.
+  std::string listing(int64_t devices) {
+    std::string text;
+    double sum = 0.0;
+    bool all_known = true;
+    for (const Part& part : parts_) {
+      const bool skipped = part.devices > devices,
+                 ready = !skipped && !other_ && !options_.overwrite && done(part);
+      const auto about = seconds_of(part);
+      if (!skipped && !ready) sum += about.value_or(0.0), all_known &= about.has_value();
+      text += cat(part.name, ": ", part.about, "\n  ",
+                  skipped ? "skipped: " + part.lacks()
+                  : ready ? "done"
+                  : about ? "about " + duration(*about)
+                          : "unknown how long",
+                  "\n  stepladder ", part.command(), "\n");
+    }
+    return text + cat(parts_.size(), " parts: ", sum > 0 ? "about " + duration(sum) : "unknown how long",
+                      sum > 0 && !all_known ? ", and those not known" : "", "\n");
+  }
+
+ private:
+  /// Throws where what lies at `path` was measured by another build, or on another kind of device.
+  void require_same(const std::string& path, const std::string& commit, const Json& device) const {
+    const auto differ = [&](const char* what, const std::string& was, const std::string& now) {
+      if (was != now)
+        throw Error(cat(path, ": its ", what, " is ", was, ", this one's ", now,
+                        ": --overwrite starts again, --out names another file"),
+                    kExitNotComparable);
+    };
+    differ("commit", commit, build_commit());
+    differ("device", text_at(device, "name"), text_at(device_, "name"));
+  }
+
+  void forget() {
+    for (const Part& part : parts_)
+      for (const char* end : {"", ".journal"}) std::filesystem::remove(part.file(options_.out) + end);
+    file_ = nullptr;
+  }
+
+  /// Of `file_`, in it from now on.
+  Json& entry(const Part& part) {
+    Json& entries = file_["parts"];
+    if (!entries.is_array()) entries = Json::array();
+    for (Json& one : entries)
+      if (text_at(one, "name") == part.name) return one;
+    return entries.emplace_back(
+        Json{{"name", part.name}, {"about", part.about}, {"command", part.command()}});
+  }
+
+  /// Whether it has come to an end, well or not, other than by a signal or our --max-time.
+  bool ended(const Part& part) {
+    const Json& of = entry(part);
+    if (of.contains("skipped")) return true;
+    if (!of.contains("exit_code") || of["exit_code"] > 128) return false;
+    if (part.profile() || !of.contains("result")) return true;
+    const Json complete = of["result"].value("complete", Json()),
+               stopped = of["result"].value("stopped", Json());
+    return complete == true && (text_at(stopped, "reason") != "max_time" || has_option(part.words, kMaxTime));
+  }
+  /// Whether nothing is left of it to measure.
+  bool done(const Part& part) {
+    const Json& of = entry(part);
+    return ended(part) && of.contains("result") && of["exit_code"] == kExitOk &&
+           of["command"] == part.command();
+  }
+
+  double left_s() const {
+    if (options_.max_time.empty()) return INFINITY;
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
+    return duration_s(options_.max_time) - spent.count();
+  }
+
+  /// Runs the part's command, which goes on with what is there of it. Returns its exit code.
+  int measure(const Part& part) {
+    const std::string path = part.file(options_.out);
+    std::vector<std::string> command = {"/proc/self/exe"};
+    command.insert(command.end(), part.words.begin(), part.words.end());
+    command.insert(command.end(), {"--out", path});
+    if (!part.profile()) command.emplace_back("--resume");
+    if (!part.profile() && options_.retry_failed) command.emplace_back("--retry-failed");
+    std::error_code none;
+    if (const double left = left_s();
+        !part.profile() && std::isfinite(left) && !has_option(part.words, kMaxTime)) {
+      const double spent = std::filesystem::exists(path, none) ? spent_s(load_results(path)) : 0.0;
+      command.insert(command.end(), {cat("--", kMaxTime), fixed(spent + left, 3)});
+    }
+    std::cerr << "stepladder: " << part.name << ": " << printable(part.command(), kMaxMessage) << std::endl;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto record = [&](int exit_code) {
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      Json& of = entry(part);
+      Json before =
+          std::exchange(of, {{"name", part.name}, {"about", part.about}, {"command", part.command()}});
+      of["exit_code"] = exit_code;
+      of["wall_s"] = before.value("wall_s", 0.0) + std::round(took.count() * 1e3) / 1e3;
+      if (Json result = result_of(part, exit_code); !result.is_null()) of["result"] = std::move(result);
+    };
+    const Job job = {.processes = {{command}}, .grace_s = kGrace, .passes_errors_on = true};
+    try {
+      const ChildEnd end = run_job(job, Channel::out, 1e9, [](size_t, std::string_view) { return true; }).end;
+      record(end.how == ChildEnd::How::exited ? end.code : 128 + end.code);
+    } catch (const Interrupted& e) {
+      record(128 + e.signal);
+      write();
+      std::cerr << "stepladder: interrupted in part " << part.name << ": the same command goes on\n";
+      throw;
+    }
+    const int code = entry(part)["exit_code"];
+    if (code != kExitOk) std::cerr << cat("stepladder: ", part.name, " ended with exit code ", code, "\n");
+    return code;
+  }
+
+  /// What its command has left, as far as a page shows it; null where that is nothing.
+  Json result_of(const Part& part, int exit_code) const try {
+    const std::string path = part.file(options_.out);
+    std::error_code none;
+    if (!std::filesystem::exists(path, none)) return {};
+    Json json = load_json(path);
+    if (part.profile()) return exit_code == kExitOk ? json : Json();
+    json = results_file_json(load_measured(path, json));
+    shorten(json);
+    return json;
+  } catch (const InputError& e) {
+    std::cerr << "stepladder: " << e.what() << std::endl;
+    return {};
+  }
+
+  /// What is left of it, or, after another build, all of it; nothing where it never ran here.
+  std::optional<double> seconds_of(const Part& part) {
+    const Json& of = entry(part);
+    if (!of.contains("result") || text_at(file_.value("device", Json()), "name") != text_at(device_, "name"))
+      return {};
+    if (part.profile()) return of.value("wall_s", 0.0);
+    const Results results = load_measured(options_.out, of["result"]);
+    std::set<int64_t> begun;
+    for (const Run& run : results.runs) begun.insert(run.round);
+    const Json rounds = results.plan.value("rounds", Json());
+    if (begun.empty() || !rounds.is_number_integer()) return {};
+    const double whole = spent_s(results) * static_cast<double>(rounds) / static_cast<double>(begun.size());
+    return other_ || options_.overwrite ? whole : std::max(0.0, whole - spent_s(results));
+  }
+  static std::string duration(double seconds) {
+    return seconds < 90     ? fixed(seconds, 0) + " s"
+           : seconds < 5400 ? fixed(seconds / 60, 0) + " min"
+                            : fixed(seconds / 3600, 1) + " h";
+  }
+
+  void write() {
+    Json parts = Json::array();
+    for (const Part& part : parts_)
+      if (const Json& one = entry(part); one.contains("exit_code") || one.contains("skipped"))
+        parts.push_back(one);
+    const Json whole = {
+        {"schema", kSchema},
+        {"kind", "campaign"},
+        {"commit", build_commit()},
+        {"device", device_},
+        {"complete", std::ranges::all_of(parts_, [&](const Part& part) { return ended(part); })},
+        {"parts", std::move(parts)}};
+    write_atomically(options_.out, file_text(whole));
+  }
+
+  const CampaignOptions& options_;
+  const std::vector<Part> parts_;
+  const Json device_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Json file_;           // as it was read, with what came since
+  bool other_ = false;  // which is of another build or device
+};
+
+int campaign(CampaignOptions& options) {
+  std::map<std::string, Option> shared;
+  for (const Option& option : CampaignOptions::shared(options.measuring)) shared.emplace(option.name, option);
+  if (!options.max_time.empty()) duration_s(options.max_time);
+  const DeviceProbe probe = require_device(*std::get<std::string*>(shared.at("backend").value),
+                                           *std::get<int*>(shared.at("device").value));
+  // The same for every command.
+  if (std::string& preset = *std::get<std::string*>(shared.at("preset").value); preset.empty())
+    preset = default_preset(probe.device).name;
+  Campaign campaign(options, parts_of(options), probe);
+  if (!options.dry_run) return campaign.carry_out(probe.devices);
+  std::cout << campaign.listing(probe.devices) << std::flush;
+  return kExitOk;
+}
+
+}  // namespace
+
+Command campaign_command() {
+  return command<CampaignOptions>(
+      "campaign", "run a plan of commands into one file, from which a device's page is made", campaign);
+}
+
+}  // namespace stepladder
