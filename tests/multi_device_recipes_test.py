@@ -1,7 +1,6 @@
-"""docs/multi-device.md: its commands parse, and its batch script asks Slurm for what it measures on."""
+"""docs/multi-device.md: its batch script asks Slurm for what it measures on, and its rungs are there."""
 
 import re
-import subprocess
 import unittest
 from pathlib import Path
 
@@ -12,11 +11,6 @@ BLOCKS = re.findall(r"^```(sh|slurm)\n(.*?)^```", (REPOSITORY / "docs" / "multi-
 class Recipes(unittest.TestCase):
     def test_the_page_has_recipes(self):
         self.assertEqual({kind for kind, _ in BLOCKS}, {"sh", "slurm"})
-
-    def test_every_command_parses(self):
-        for _, text in BLOCKS:
-            checked = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
-            self.assertEqual((checked.returncode, checked.stderr), (0, ""), text)
 
     def test_slurm_has_a_device_for_each_rank(self):
         (script,) = [text for kind, text in BLOCKS if kind == "slurm"]
