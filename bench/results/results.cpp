@@ -4,7 +4,6 @@
 #include <limits>
 #include <set>
 
-#include "bench/results/json.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -55,7 +54,10 @@ Json Results::device() const {
 }
 
 std::string Results::device_of(const Run& run) const {
-  return run.device.empty() ? text_at(device(), "uuid") : run.device;
+  if (!run.device.empty()) return run.device;
+  const Json of = device();
+  const auto uuid = of.find("uuid");
+  return uuid != of.end() && uuid->is_string() ? uuid->get<std::string>() : "";
 }
 
 const Run* Results::find(const std::string& variant, const std::string& workload, int64_t round) const {
