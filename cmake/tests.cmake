@@ -103,6 +103,11 @@ if(STEPLADDER_TESTS AND NOT STEPLADDER_SANITIZE)
   add_test(NAME Install.APrefixWorksWithoutTheSourceTree
     COMMAND sh ${CMAKE_SOURCE_DIR}/tests/install_test.sh ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
   set_tests_properties(Install.APrefixWorksWithoutTheSourceTree PROPERTIES LABELS cpu TIMEOUT 120)
+  if(ablations AND benchmark_FOUND AND MPI_CXX_FOUND)
+    add_test(NAME Docs.EveryCommandRuns
+      COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/docs_commands.py ${CMAKE_BINARY_DIR}/bin)
+    set_tests_properties(Docs.EveryCommandRuns PROPERTIES LABELS cpu TIMEOUT 300 COST 2)
+  endif()
 endif()
 
 file(GLOB fuzz_targets CONFIGURE_DEPENDS tests/fuzz/*_fuzz.cpp)

@@ -1,0 +1,210 @@
+"""Runs every command of README, CONTRIBUTING and docs/ as a reader would: docs_commands.py BIN [PAGE...]
+
+They run on the CPU: stand-ins on PATH start the built programs with options that make the work small, as of an option
+given twice the last counts. What is not here (srun, llm.c, PyTorch, nsys) is a stand-in too. A command that is wrong,
+or names an option, rung or file that is not there, fails.
+"""
+
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+HARNESS = ("stepladder", "ops_benchmark")
+PROGRAM = r"(?:stepladder|ops_benchmark|fp8\w*|recompute|\d\d_\w+)"
+SMALL = "--backend cpu --model gpt2-tiny --seq 16 --batch 2"
+SHORT = "--steps 3 --warmup 1 --rounds 1"
+
+# What of a page isn't run here, and where it is.
+ELSEWHERE = {
+    r"scripts/test\b": "CI",
+    r"cmake .*": "CI",
+    r"build/tsan/bin/.*": "by who changes threads: a build of its own",
+    r"export PATH=.*": "the stand-ins are on PATH",
+    r"python3 scripts/peers/.*": "peers_test.py: it needs PyTorch",
+    r"git clone .*|\(cd .*": "tests have no network",
+}
+
+# What the stand-in of a program adds, by its first argument.
+RUNG = f"{SMALL} --steps 2 --warmup-lr-steps 1 --decay-steps 2 --accumulate 1 --sample-tokens 4 --eval-batches 1"
+ADDED = {
+    "run": f"{SMALL} {SHORT} --overwrite",
+    "ablate": f"{SMALL} {SHORT} --overwrite",
+    "gate": f"{SMALL} --steps 3 --warmup 1 --pairs 3 --max-pairs 3 --repeat 1",
+    "calibrate": f"{SMALL} --steps 3 --warmup 1 --pairs 3",
+    "overhead": f"{SMALL} --steps 3 --warmup 1 --pairs 3",
+    "profile": f"{SMALL} --steps 3 --warmup 1",
+    "campaign": "--backend cpu --model gpt2-tiny --seq 16 --plan parts.json --overwrite",
+    "resume": "--rounds 2",
+    "train": RUNG,
+    "sample": "--backend cpu --sample-tokens 4",
+    "comm": "--backend cpu --devices 2",
+    "rung": RUNG,
+    "ops_benchmark": "--benchmark_min_time=0.001",
+}
+# Of a ladder of the reader's own, whose commands say which options they take.
+ADDED_TO_OWN = {"run": f"{SHORT} --overwrite", "calibrate": "--pairs 3", "gate": "--pairs 3 --max-pairs 3"}
+# Exit codes besides 0 that say that a command did what it is for.
+ALSO = {"gate": {1, 3}, "compare": {1, 3}, "overhead": {1, 3}, "run": {3}}
+
+PARTS = [{"name": "ladder", "command": f"run --rungs 00,13 --batch 2 {SHORT}"},
+         {"name": "profile_13", "command": "profile 13 --batch 2"}]
+
+
+def blocks(page: Path) -> list[str]:
+    """What the page tells to type: blocks of shell, lines behind a $, and commands in the tables of README."""
+    text = page.read_text(encoding="utf-8")
+    found = [(m.start(), m[1]) for m in re.finditer(r"^```(?:sh|slurm)\n(.*?)^```", text, re.M | re.S)]
+    for console in re.finditer(r"^```console\n\$ (.*?)\n(.*?)^```", text, re.M | re.S):
+        printed = f" | diff - <(cat <<'PRINTED'\n{console[2]}PRINTED\n)" if console[1].startswith("diff ") else ""
+        found.append((console.start(), console[1] + printed))
+    found += [(m.start(), m[1]) for m in re.finditer(r"^\|.*?\| `((?:stepladder|scripts/run) .*?)`", text, re.M)]
+    return [block.replace("\\|", "|") for _, block in sorted(found)]
+
+
+def here(command: str) -> str:
+    """The line with what a reader would put in, and nothing of it where it runs elsewhere."""
+    if any(re.match(pattern, command) for pattern in ELSEWHERE):
+        return ":"
+    if command.startswith("#!/bin/sh\n# stepladder run --devices 16 --launcher './over_ssh"):  # launcher_test.cpp
+        return ":"
+    command = re.sub(rf"(?:\.\./base/)?build/\w+/bin/({PROGRAM})\b", r"\1", command)
+    for of_the_page, of_the_reader in (("BASE NEW", "../base/build/cuda/bin build/cuda/bin"), ("VENV", "~/torch"),
+                                       ("llmc=PATH", "llmc=$HOME/llm.c/train_gpt2cu"), ("FILE", "tuned.json"),
+                                       (" ... ", " "), ("scripts/run", "stepladder run")):
+        command = command.replace(of_the_page, of_the_reader)
+    return command
+
+
+def stand_in(name: str, words: list[str]) -> int:
+    """What the command NAME does here."""
+    program = next((i for i, word in enumerate(words) if re.fullmatch(PROGRAM, Path(word).name)), None)
+    if name in ("nsys", "ncu"):
+        return subprocess.run(words[program:], check=False).returncode
+    if name in ("srun", "torchrun", "mpirun"):  # two ranks on this machine; what the harness says to mpirun stays
+        of_the_harness = name == "mpirun" and "-H" not in words and (program is None or "/" in words[program])
+        started = words if of_the_harness else ["-n", "2", *words[program:]]
+        return subprocess.run([os.environ["DOCS_MPIRUN"], *started], check=False).returncode
+    kind = name if name == "ops_benchmark" else words[0] if name == "stepladder" else "rung"
+    own = "--ladder" in words and "--peer" not in words
+    added = (ADDED_TO_OWN if own else ADDED).get(kind, "").split()
+    if kind in ("run", "ablate", "gate", "calibrate", "overhead") and not own and "--rungs" not in words:
+        added += ["--rungs", "00,13" if kind == "run" else "03" if kind == "ablate" else "13"]
+    if "--until-loss" in words:  # which decides how many steps there are
+        added[added.index("--steps")] = "--max-steps"
+    small = {"--batch": "2", "--devices": "1,2" if "--launcher" not in words else "2", "--max-time": "3s",
+             "--eval-every": "1", "--sample-every": "1"}
+    if kind in ("run", "gate", "ablate", "rung"):  # in place: a list grows where it is given again
+        words = [small.get(option, word) for option, word in zip(["", *words], words)]
+    code = subprocess.run([Path(os.environ["DOCS_BIN"]) / name, *words, *added], check=False).returncode
+    return 0 if code in ALSO.get(kind, ()) else code
+
+
+def executable(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def prepare(root: Path, bin_dir: Path) -> dict[str, str]:
+    """What a reader has: a checkout, another one beside it, results, data. Returns the environment."""
+    checkout, shims = root / "here", root / "shims"
+    for folder in (checkout / "build/cuda", checkout / "build/cpu", root / "base/build/cuda", shims, root / "bin",
+                   root / "home/torch/bin", root / "home/llm.c", checkout / "results", checkout / "my"):
+        folder.mkdir(parents=True)
+    rungs = [path.name for path in bin_dir.iterdir() if re.fullmatch(PROGRAM, path.name) and path.name not in HARNESS]
+    for build in (checkout / "build/cuda", checkout / "build/cpu", root / "base/build/cuda"):
+        (build / "bin").symlink_to(root / "bin")
+    for path in bin_dir.rglob("*"):
+        place = root / "bin" / path.relative_to(bin_dir)
+        if path.is_dir():
+            place.mkdir()
+        elif path.name in rungs or "ablations" in place.parts:  # most of a small model's time is its vocabulary's
+            small = f"--vocabulary 251 --data {checkout}/tokens.bin"
+            executable(place, f'#!/bin/sh\ncase "$*" in *--sample*) small= ;; *) small="{small}" ;; esac\n'
+                              f'exec {path} "$@" $small\n')
+        else:
+            place.symlink_to(path)
+    for name in ("scripts", "variants", "examples", "python", "model", "data"):
+        if (REPOSITORY / name).exists():
+            (checkout / name).symlink_to(REPOSITORY / name)
+    charts = shutil.ignore_patterns("*.png", "*.svg", "*.html")
+    shutil.copytree(REPOSITORY / "reports", checkout / "reports", ignore=charts)
+    (root / "home/torch/bin/python").symlink_to(sys.executable)
+    executable(root / "home/llm.c/train_gpt2cu", "#!/bin/sh\nexit 1\n")
+    for name in ["srun", "mpirun", "torchrun", "nsys", "ncu", *HARNESS, *rungs]:
+        executable(shims / name, f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(REPOSITORY / 'tests')!r})\n"
+                                 f"import docs_commands\nsys.exit(docs_commands.stand_in({name!r}, sys.argv[1:]))\n")
+    (shims / "git").symlink_to("/bin/true")
+
+    (checkout / "parts.json").write_text(json.dumps(PARTS))
+    header, ids = [20240520, 1, 4096, *[0] * 253], [i % 251 for i in range(4096)]
+    tokens = struct.pack("<256i", *header) + struct.pack("<4096H", *ids)
+    (checkout / "tokens.bin").write_bytes(tokens)
+    for folder in ("shards", "llm.c/dev/data/fineweb100B"):
+        (checkout / folder).mkdir(parents=True)
+        for shard in ("fineweb_train_000001.bin", "fineweb_val_000000.bin"):
+            (checkout / folder / shard).write_bytes(tokens)
+    environment = os.environ | {
+        "PATH": f"{shims}:{os.environ['PATH']}", "HOME": str(root / "home"), "DOCS_BIN": str(root / "bin"),
+        "STEPLADDER_BIN_DIR": str(root / "bin"),
+        "DOCS_MPIRUN": shutil.which("mpirun") or "", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "STEPLADDER_PYTHON": "/nowhere/python", "OMP_NUM_THREADS": "1"}
+    made = ("stepladder run --rungs 00,08,09,13 --rounds 2 --out tuned.json\n"
+            "for copy in base new mine results/1 results/2 h200 a100 reports/latest/results; do\n"
+            "  mkdir -p $(dirname $copy); cp tuned.json $copy.json\ndone\ncp new.json $HOME/baseline.json\n"
+            "02_tf32 --save-weights model.safetensors --data tokens.bin\n"
+            "stepladder calibrate --out noise.json\n")
+    subprocess.run(["bash", "-ec", made], cwd=checkout, env=environment, check=True, stdout=subprocess.DEVNULL)
+    own_trainer(root)
+    return environment
+
+
+def own_trainer(root: Path) -> None:
+    """The trainer and the ladder of docs/own-trainer.md."""
+    text = (REPOSITORY / "docs/own-trainer.md").read_text(encoding="utf-8")
+    (loop,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    (ladder,) = [block for block in re.findall(r"^```json\n(.*?)^```", text, re.M | re.S) if '"rungs"' in block]
+    train = ("import argparse, itertools, time\n\nparser = argparse.ArgumentParser()\n"
+             "for name in ('batch', 'seq', 'seed'):\n    parser.add_argument('--' + name, type=int)\n"
+             "parser.add_argument('--compile', action='store_true')\nargs = parser.parse_args()\n"
+             "batches = itertools.count()\n\n"
+             "def train_step(batch):\n    time.sleep(0.003)\n    return 9 / (1 + batch)\n\n")
+    for folder in ("here", "here/my", "here/bench", "base", "base/bench"):
+        (root / folder).mkdir(exist_ok=True)
+        (root / folder / "ladder.json").write_text(ladder)
+        (root / folder / "train.py").write_text(train + loop)
+        (root / folder / "model.py").touch()
+
+
+def main(bin_dir: Path, pages: list[Path]) -> int:
+    failed, known = 0, {":"}
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        environment = prepare(root, bin_dir)
+        for page in pages:
+            for block in blocks(page):
+                script = here(block) if block.startswith("#!") else "\n".join(map(here, block.split("\n")))
+                if script in known:  # from another page
+                    continue
+                known.add(script)
+                trap = "trap 'echo \"FAILED: $BASH_COMMAND\" >&2' ERR\n"
+                done = subprocess.run(["bash", "-eE", "-c", trap + script], cwd=root / "here", env=environment,
+                                      text=True, capture_output=True, check=False, timeout=120)
+                if done.returncode != 0:
+                    failed += 1
+                    print(f"==== {page.name}, exit code {done.returncode}:\n{script}\n{done.stdout[-1500:]}\n"
+                          f"{done.stderr[-1500:]}")
+    print(f"{len(known) - 1} blocks of {len(pages)} pages, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    PAGES = [REPOSITORY / page for page in sys.argv[2:]] or \
+        [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+    sys.exit(main(Path(sys.argv[1]).resolve(), PAGES))
