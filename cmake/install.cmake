@@ -25,3 +25,9 @@ install(FILES cmake/source_hash.py DESTINATION ${share}/cmake)
 install(DIRECTORY data/gpt2 DESTINATION ${share}/data OPTIONAL)
 install(FILES data/austen.txt DESTINATION ${share}/data OPTIONAL)
 install(FILES README.md LICENSE DESTINATION ${share})
+install(CODE [[
+  set(prefix "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
+  file(MAKE_DIRECTORY "${prefix}/share/bash-completion/completions")
+  execute_process(COMMAND "${prefix}/bin/stepladder" completion COMMAND_ERROR_IS_FATAL ANY
+    OUTPUT_FILE "${prefix}/share/bash-completion/completions/stepladder")
+]])

@@ -1,4 +1,4 @@
-"""Charts of profiles: where the time of a step goes, and how far from the speed of light."""
+"""Charts of profiles: where the time of a step goes, and how far from its floor."""
 
 import style
 from layout import label_rows, left_of, legend_right
@@ -71,7 +71,7 @@ _OPS = 10  # shown of a profile
 
 
 def draw_gap(data: Results):
-    """Where a step stays behind the speed of light: of each op its floor, which the measured copy and GEMM rates allow,
+    """What a step takes beyond its floor: of each op the floor, which the measured copy and GEMM rates allow,
     and what it takes beyond. Ops with the largest gap come first; the number is the op's share of the whole gap."""
     profiles = [profile for profile in data.profiles if profile.floor_ms]
     if not profiles:
@@ -89,7 +89,7 @@ def draw_gap(data: Results):
             rows[_OPS:] = [(f"{len(rest)} others", *(sum(row[i] for row in rest) for i in (1, 2, 3)))]
         tables.append(rows)
     left = left_of([name for rows in tables for name, *_ in rows])
-    fig, axes = style.figure("Behind the speed of light", _subtitle(profiles, "floor: measured copy and GEMM"),
+    fig, axes = style.figure("Time beyond the floor, op by op", _subtitle(profiles, "floor: measured copy and GEMM"),
                              [0.27 * len(rows) + 0.1 for rows in tables], [0.45] + [0.75] * (len(profiles) - 1), left,
                              0.75)
     for ax, profile, rows in zip(axes, profiles, tables):

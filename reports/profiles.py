@@ -14,7 +14,7 @@ class Op:
     math: str  # what its product runs on; "" where it is none
     count: float
     ms: float
-    floor_ms: float | None  # at the speed of light: the measured copy and GEMM
+    floor_ms: float | None  # at the measured rates of a copy and a GEMM
     gap_percent: float | None  # its share of what the step takes beyond its floor
     intensity: float  # FLOP/byte
     tflops: float | None

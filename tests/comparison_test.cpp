@@ -434,7 +434,8 @@ TEST(ComparisonReport, ForeignTextIsNoMarkup) {
 // ---- how often verdicts are right
 // ----------------------------------------------------------------------------------
 
-/// One experiment: `rungs` rungs over up to `most` pairs in turns, the first slower by `slower`; its verdict.
+/// One experiment: `rungs` rungs over up to `most` alternating pairs, the first slower by `slower`; its
+/// verdict.
 struct Experiment {
   double slower = 0.0, noise = 1.0;
   double two_speeds = 0.0;  // instead of that noise: what a process is slower by at one of two speeds
@@ -497,8 +498,8 @@ TEST(ComparisonPower, UnchangedBuildsAreHardlyEverCalledSlower) {
   EXPECT_LE((Experiment{.noise = 50, .rungs = 11}.regressions(200, true)), 0.031);
 }
 
-/// Gates of ten pairs on a card at its power limit, as docs/gate.md has its noise: times of a pair differ by
-/// 0.35 %, cycles by 0.16 %. How many get that verdict where a step takes that much more of both.
+/// Gates of ten pairs on a card at its power limit, as docs/statistics.md has its noise: times of a pair
+/// differ by 0.35 %, cycles by 0.16 %. How many get that verdict where a step takes that much more of both.
 double at_the_limit(Judgement judgement, double time, double cycles, size_t pairs, int experiments,
                     double noise = 1.0) {
   int found = 0;

@@ -217,6 +217,22 @@ TEST_F(HarnessCli, HelpNamesEverySubcommand) {
     EXPECT_TRUE(has(run_help.out, name)) << name;
 }
 
+TEST_F(HarnessCli, BashCompletesCommandsOptionsAndWhatTheyTake) {
+  const auto completed = [this](const std::string& words) {
+    return shell(cat("bash -c '. <(", kStepladder, " completion); COMP_WORDS=(stepladder ", words,
+                     "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _stepladder; echo ${COMPREPLY[@]}'"))
+        .out;
+  };
+  EXPECT_EQ(completed("ca"), "campaign calibrate\n");
+  EXPECT_EQ(completed("run --ba"), "--batch --backend\n");
+  EXPECT_EQ(completed("run --backend c"), "cpu cuda\n");
+  EXPECT_EQ(completed("run --model gpt2-m"), "gpt2-medium gpt2-mini\n");
+  EXPECT_EQ(completed("profile 13"), "13_cuda_graphs\n");
+  EXPECT_EQ(completed("train fp8_"), "fp8_recompute fp8_zero1\n");
+  EXPECT_EQ(completed("report r"), "\n");  // files, which bash completes by itself
+  EXPECT_EQ(completed("run --out r"), "\n");
+}
+
 TEST_F(HarnessCli, MisspellingsAreAnsweredWithTheNearestName) {
   const std::pair<std::string, const char*> cases[] = {
       {"rum", "run"},

@@ -28,6 +28,7 @@ $stepladder report r.json --out page
 test -s page/summary.md
 if "$STEPLADDER_PYTHON" -c 'import jinja2, jsonschema, matplotlib'; then test -s page/index.html; fi
 $stepladder diff 12 13 | grep ops.record
+bash -c '. prefix/share/bash-completion/completions/stepladder && complete -p stepladder'
 $stepladder list --ladder prefix/share/stepladder/examples/nanogpt/ladder.json | grep 00_eager
 EOF
 if unshare -Urm true 2>/dev/null; then

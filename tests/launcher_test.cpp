@@ -430,7 +430,8 @@ struct Heard {
   }
   std::string hello(int rank, const std::string& secret, const std::string& host = "node") const {
     const std::string size = std::to_string(streams.size());
-    return cat(hub::kHello, "\t0.1.0\t", secret, '\t', rank, '\t', size, "\t0\t4711\t", host, "\t17");
+    return cat(hub::kHello, '\t', version(), '\t', secret, '\t', rank, '\t', size, "\t0\t4711\t", host,
+               "\t17");
   }
   std::string line(size_t rank) const {
     std::string line;
@@ -490,7 +491,7 @@ TEST(Hub, RefusesAnotherStepladderAndWhatReachesATerminalIsClean) {
   Heard heard(2);
   Caller rank(heard.hub.address());
   std::string hello = heard.hello(1, heard.hub.secret(), "no\x1b[31mde");
-  hello.replace(hello.find("0.1.0"), 5, "0.0.9");
+  hello.replace(hello.find(version()), version().size(), "0.0.9");
   rank.say(hello);
   const std::string error = heard.line(1);
   EXPECT_TRUE(says(error, {R"("event":"error")", "rank 1 (no [31mde)", "0.0.9", "build the same"}));

@@ -279,7 +279,7 @@ class Together(unittest.TestCase):
         for name in ("dtype", "phases", "kernel_types", "gap", "roofline", "mfu", "ablation", "batch", "peers"):
             self.assertIn(f'id="chart-{name}"', html)
         section = Tags(html[html.index('id="profiles"'):html.index('id="diffs"')]).text
-        for part in ("13_cuda_graphs", "50 % of the speed of light", "matmul NT 1x1x1", "1.600", "GEMM", "25.0"):
+        for part in ("13_cuda_graphs", "50 % of the step", "matmul NT 1x1x1", "1.600", "GEMM", "25.0"):
             self.assertIn(part, section)
         self.assertIn("<li>history: ", html)
 

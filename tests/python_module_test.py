@@ -364,7 +364,7 @@ print(json.dumps(own), file=sys.stderr)
         self.assertTrue(2 * 8192**2 < memory["live_peak"] <= memory["reserved_peak"] <= memory["process_peak"], memory)
 
     def test_a_measured_step_costs_what_an_unmeasured_one_does(self):
-        """Both in turns, so that the clock's ups and downs meet them alike."""
+        """Alternating, so that the clock's ups and downs meet them alike."""
         _, errors, _ = self.run_script(self.TRAINER + """
 run, none = stepladder.start(batch=1, seq=1, exit=False), stepladder.Unmeasured()
 took = ([], [])

@@ -29,6 +29,8 @@ Command history_command();
 Command comm_command();
 Command check_trainer_command();
 Command doctor_command();
+/// Prints a script for bash and zsh that completes the command lines of `commands`.
+Command completion_command(const std::vector<Command>& commands);
 /// Hidden: what probe_device() starts.
 Command probe_command();
 /// Hidden: what a launcher starts for each rank.

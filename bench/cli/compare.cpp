@@ -29,7 +29,7 @@ int compare_files(CompareOptions& options) {
     comparison.notes.emplace_back("BASE and NEW are the same file: of course nothing differs.");
   comparison.notes.emplace_back(
       "The two were measured one after the other: what the machine did in between counts as change. "
-      "`stepladder gate` measures both builds in turns.");
+      "`stepladder gate` alternates them.");
   return options.verdict.deliver(std::move(comparison));
 }
 

@@ -305,8 +305,8 @@ int gate(GateOptions& options) {
 }  // namespace
 
 Command gate_command() {
-  return command<GateOptions>("gate", "measures two builds in turns until it is clear whether one is slower",
-                              gate);
+  return command<GateOptions>(
+      "gate", "measures two builds, alternating, until it is clear whether one is slower", gate);
 }
 
 }  // namespace stepladder

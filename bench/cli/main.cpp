@@ -15,15 +15,16 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // what passes `ulimit -f` is then an error that names the file
   end_in_spite_of_limits();
   try {
+    std::vector<Command> commands = {
+        list_command(),     run_command(),      resume_command(),   ablate_command(),        train_command(),
+        sample_command(),   profile_command(),  campaign_command(), report_command(),        diff_command(),
+        export_command(),   plan_run_command(), compare_command(),  calibrate_command(),     gate_command(),
+        overhead_command(), history_command(),  comm_command(),     check_trainer_command(), doctor_command(),
+        probe_command(),    rank_command()};
+    commands.push_back(completion_command(commands));
     return run_command_line(
         {"stepladder", "Trains GPT-2 rung by rung and measures what each optimisation buys.", {}, {}},
-        version(), argc, argv,
-        {list_command(),    run_command(),       resume_command(),        ablate_command(),
-         train_command(),   sample_command(),    profile_command(),       campaign_command(),
-         report_command(),  diff_command(),      export_command(),        plan_run_command(),
-         compare_command(), calibrate_command(), gate_command(),          overhead_command(),
-         history_command(), comm_command(),      check_trainer_command(), doctor_command(),
-         probe_command(),   rank_command()});
+        version(), argc, argv, commands);
   } catch (const Interrupted& e) {
     std::cerr << "stepladder: interrupted" << std::endl;
     return 128 + e.signal;

@@ -229,7 +229,7 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
              {"rounds",
               &rounds,
               "N",
-              "runs of each rung, in turns; default: the preset's",
+              "runs of each rung, alternating; default: the preset's",
               kRounds,
               {1, kMost}},
              {"order",

@@ -1,4 +1,4 @@
-// Two builds measured in turns: A B, B A, ..., each run a process of its own.
+// Two builds measured alternating: A B, B A, ..., each run a process of its own.
 #pragma once
 
 #include <memory>

@@ -55,7 +55,7 @@ Table op_table(const Json& p) {
                {"TFLOP/s"},
                {"FLOP/B"},
                {"floor ms"},
-               {"% of ceiling"},
+               {"floor %"},
                {"% of gap"}});
   for (size_t i = 0; i < std::min(p["ops"].size(), kOps); ++i) {
     const Json& row = p["ops"][i];
@@ -96,8 +96,8 @@ std::string clocks(const Json& p) {
              p["clocks_agree"].get<bool>() ? "" : ", MORE THAN THE 1 % ALLOWED", ".");
 }
 
-std::string ceilings(const Json& p) {
-  std::string text = cat("Measured ceilings: copy ", rate(p["ceilings"]["copy_gb_per_s"]), " GB/s");
+std::string rates(const Json& p) {
+  std::string text = cat("Measured rates: copy ", rate(p["ceilings"]["copy_gb_per_s"]), " GB/s");
   for (const auto& [math, tflops] : p["ceilings"]["gemm_tflops"].items())
     text += cat(", ", math, " GEMM ", rate(tflops), " TFLOP/s");
   return text +
@@ -116,8 +116,8 @@ std::string profile_text(const Json& file, const std::string& heading,
   text += "\n" + sum(p) + "\n" + clocks(p) + "\n";
   section("Kernel types", time_table(p["kernel_types"], "type", "type", "count"));
   if (!p["kernels"].empty()) section("Kernels", kernel_table(p));
-  section("Ops against the speed of light", op_table(p));
-  return text + "\n" + ceilings(p) + "\n";
+  section("Ops against their floors", op_table(p));
+  return text + "\n" + rates(p) + "\n";
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 namespace stepladder {
 
-/// Of this tool: "0.1.0".
+/// Of this tool: "0.2.0".
 std::string version();
 
 /// The commit that this program was built from, with "-dirty" where tracked files differed; "" where it was

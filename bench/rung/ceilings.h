@@ -1,4 +1,4 @@
-// What the device reaches at most: the measured roof over a profile.
+// What the device reaches at most: the rates that floors are computed from.
 #pragma once
 
 #include <map>

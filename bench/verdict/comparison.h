@@ -18,11 +18,11 @@
 namespace stepladder {
 
 /// The probability that any rung of an unchanged build is called a regression, however many rungs there are
-/// and however large the noise, as far as a t test holds (docs/gate.md).
+/// and however large the noise, as far as a t test holds (docs/statistics.md).
 inline constexpr double kFalseAlarms = 0.01;
 /// More time, or cycles, is nobody's concern below that, unless told otherwise.
 inline constexpr double kMinLimit = 0.01;
-/// Of cycles where both builds were measured in turns: ten pairs know them to 0.07 % (docs/gate.md).
+/// Of cycles where both builds were measured alternating: ten pairs know them to 0.07 % (docs/statistics.md).
 inline constexpr double kMinCyclesLimit = 0.003;
 /// Of cycles where the two ran different GEMM algorithms, which differ by 1 % in cycles at the same time of a
 /// step: those that wait for memory tick on.
