@@ -73,7 +73,7 @@ def _times(row: Row, ratio: Ratio | None) -> Cell:
 
 def _rung(row: Row) -> Cell:
     return Cell(row.rung, row.changes, key=row.rung, kind="text",
-                href=f"#diff-{row.rung}" if row.ours and sources.diff(row.rung) else "")
+                href=f"#diff-{row.rung}" if row.diff else "")
 
 
 def _status(row: Row) -> Cell:
@@ -361,11 +361,11 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
                     "to_loss": _time_to_loss(workload, mixed)} for workload in one.workloads],
         "ablations": _ablations(one),
     } for one in results]
-    rungs = dict.fromkeys(row.rung for one in results for workload in one.workloads for row in workload.rows if row.ours)
+    diffs = {row.rung: row.diff for one in results for workload in one.workloads for row in workload.rows if row.diff}
     device = ", ".join(dict.fromkeys(one.device for one in [*results, *profiles]))
     return TEMPLATES.get_template("page.html").render(
         device=device, measured=parts, mixed=mixed, interval=together(results).interval_name, stale=_stale(results, profiles), charts=_charts(drawn, captions),
-        profiles=[] if mixed else profiles, diffs=[diff for rung in sorted(rungs) if (diff := sources.diff(rung))],
+        profiles=[] if mixed else profiles, diffs=[diffs[rung] for rung in sorted(diffs)],
         gains={row.rung: row.previous for one in reversed(results) for workload in one.workloads
                for row in workload.rows if row.previous},
         published=published.reproduce(results, profiles), dark_css=Markup(dark_css), figures=figures)

@@ -109,6 +109,7 @@ class Row:
     source_hash: str = ""
     changes: str = ""  # what it changes against its parent, as its ladder says
     ours: bool = True  # of Stepladder's own ladder, whose sources are here
+    diff: sources.Diff | None = None  # against its parent
 
     @property
     def ok(self) -> bool:
@@ -367,6 +368,7 @@ def _results(data: dict) -> Results:
                 and not run["config"].get("independent_ranks", run["config"].get("apart"))]  # which only the scaling is of
         row = _row(variant, runs)
         row.ours = not own
+        row.diff = sources.diff_of_commands(row.rung, ladder) if own else sources.diff(row.rung)
         row.changes = plain(str(ladder.get(row.rung, {}).get("changes", "")), 400)
         if row.ok and not all(row.rounds or [{}]):
             raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")

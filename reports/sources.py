@@ -54,7 +54,17 @@ def diff(rung: str) -> Diff | None:
     parent = LADDER.get(rung, {}).get("parent")
     if not parent or not all(file_of(name).is_file() for name in (parent, rung)):
         return None
-    before, after = (file_of(name).read_text(encoding="utf-8").splitlines() for name in (parent, rung))
+    return _diff(rung, parent, *(file_of(name).read_text(encoding="utf-8").splitlines() for name in (parent, rung)))
+
+
+def diff_of_commands(rung: str, ladder: dict[str, dict]) -> Diff | None:
+    """Of a ladder of one's own: environment and command, a line each word. None for a rung without a parent."""
+    rows = [ladder.get(name, {}) for name in (str(ladder.get(rung, {}).get("parent")), rung)]
+    words = [[*map(str, row.get("environment", [])), *map(str, row.get("command", []))] for row in rows]
+    return _diff(rung, str(rows[0]["name"]), *words) if all(words) else None
+
+
+def _diff(rung: str, parent: str, before: list[str], after: list[str]) -> Diff:
     kinds = {"+": "add", "-": "del", "@": "hunk"}
     lines = list(difflib.unified_diff(before, after, lineterm=""))[2:]  # without the files' names
     return Diff(rung, parent, [(kinds.get(line[:1], ""), line) for line in lines])

@@ -328,6 +328,10 @@ TEST_F(OwnTrainer, ThatIsFitPassesItsCheck) {
   EXPECT_TRUE(says(outcome.out, {"8, 16"})) << outcome.out << outcome.err;
   EXPECT_TRUE(
       says(stepladder("check-trainer --ladder own/ladder.json 01 --batch 8").err, {"--batch", "before"}));
+  for (const char* options : {"--", "--timeout 9 --", "--timeout=9 --batch 4 --"})
+    EXPECT_EQ(stepladder(cat("check-trainer ", options, " sh own/trainer.sh {batch} {seq} {steps} 10")).code,
+              0)
+        << options;
   EXPECT_EQ(stepladder("check-trainer").code, 2);
 }
 

@@ -116,6 +116,18 @@ class Page(unittest.TestCase):
         ids = set(re.findall(r'\bid="([^"]*)"', html))
         self.assertEqual(set(re.findall(r'(?:href="#|url\(#)([^")]*)', html)) - ids, set())
 
+    def test_a_rung_of_ones_own_leads_to_what_its_command_changes(self):
+        data = everything()
+        data["plan"]["ladder"] = {"name": "mine", "rungs": [
+            {"name": name, "parent": parent, "command": ["python3", "train.py", *more], "environment": environment}
+            for name, parent, more, environment in (("00_fp32_baseline", None, [], ["A=1"]),
+                                                    ("02_tf32", "00_fp32_baseline", ["--tf32"], ["A=2"]))]}
+        html = page_of(data)
+        section = Tags(html[html.index('id="diffs"'):html.index('id="published"')]).text
+        for part in ("3 lines against 00_fp32_baseline", "-A=1", "+A=2", " train.py", "+--tf32"):
+            self.assertIn(part, section)
+        self.assertIn(("a", {"href": "#diff-02_tf32"}), Tags(html).tags)
+
     def test_a_rung_leads_to_its_diff(self):
         tags = Tags(page_of(sample()))
         self.assertIn(("a", {"href": "#diff-02_tf32"}), tags.tags)

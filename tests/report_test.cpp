@@ -173,6 +173,10 @@ TEST(Report, BeginsWithTheFastestRungAndAgainstWhom) {
       "2.00x that of pytorch/02_tf32.";
   EXPECT_TRUE(markdown(results).starts_with(answer)) << markdown(results);
   EXPECT_TRUE(terminal_report(results_from(results)).starts_with(answer));
+  pytorch = run_json("pytorch/02_tf32", 0, 60);
+  pytorch["peer"] = "pytorch";
+  EXPECT_TRUE(says(markdown(results_json({run_json("02_tf32", 0, 150), pytorch})),
+                   {"; pytorch/02_tf32 is 2.50x as fast."}));
   Json failed = run_json("00_fp32_baseline", 0, 360);
   failed["status"] = "oom";
   EXPECT_EQ(markdown(results_json({failed})).find("Fastest"), std::string::npos);

@@ -180,6 +180,23 @@ nlohmann::ordered_json Option::json() const {
 
 namespace {
 
+/// The words of a command line, without the -- between a command's options and what it takes as it is.
+std::vector<std::string> without_separator(std::vector<std::string> words,
+                                           const std::vector<Command>& commands) {
+  if (words.size() < 2) return words;
+  const auto chosen = std::ranges::find(commands, words[1], &Command::name);
+  if (chosen == commands.end() || !chosen->rest) return words;
+  size_t at = 2;
+  while (at < words.size() && words[at].size() > 2 && words[at].starts_with("--")) {
+    const auto option =
+        std::ranges::find(chosen->options, words[at].substr(2), &Option::name);  // not of --name=value
+    const bool takes_next = option != chosen->options.end() && !std::holds_alternative<bool*>(option->value);
+    at += takes_next ? 2 : 1;
+  }
+  if (at < words.size() && words[at] == "--") words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
+  return words;
+}
+
 /// `exit_code`. Throws Error where what was printed could not be written, to a full disk for example.
 int flushed(int exit_code) {
   std::cout.flush();
@@ -211,7 +228,10 @@ int run_command_line(const Command& program, const std::string& version, int arg
     return flushed(kExitUsage);
   }
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words = without_separator({argv, argv + argc}, subcommands);
+    std::vector<const char*> arguments;
+    for (const std::string& word : words) arguments.push_back(word.c_str());
+    app.parse(static_cast<int>(arguments.size()), arguments.data());
   } catch (const CLI::Success& e) {
     return flushed(app.exit(e));
   } catch (const CLI::ParseError& e) {

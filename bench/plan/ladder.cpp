@@ -311,6 +311,7 @@ Json Ladder::json() const {
                 {"math", name_of(rung.math)},
                 {"tolerance", std::isfinite(rung.tolerance) ? Json(rung.tolerance) : Json()},
                 {"command", rung.command}};
+    if (!rung.environment.empty()) row["environment"] = rung.environment;
     if (rung.batch == BatchSize::largest) row["batch"] = "largest";
     rows.push_back(std::move(row));
   }

@@ -518,11 +518,14 @@ std::string headline(const std::vector<ResultRow>& variants, bool ratios_only) {
     text += cat(", ", sized(n.median_step_ms.value), " ms a step, ",
                 grouped(std::llround(n.tokens_per_second.value)), " tok/s",
                 n.memory.live_peak > 0 ? cat(", ", gib(n.memory.live_peak), " GiB live") : "");
-  const auto times = [](const Speedup& speedup) { return fixed(speedup.ratio.value, 2) + "x"; };
   std::vector<std::string> against;
-  if (n.baseline) against.push_back(cat(times(*n.baseline), " the speed of ", n.baseline->against));
-  for (const Speedup& peer : against_peers(variants))
-    against.push_back(cat(times(peer), " that of ", peer.against));
+  const auto compare = [&against](const Speedup& speedup, const char* phrase) {
+    const double ratio = speedup.ratio.value;
+    against.push_back(ratio < 0.995 ? cat(speedup.against, " is ", fixed(1 / ratio, 2), "x as fast")
+                                    : cat(fixed(ratio, 2), phrase, speedup.against));
+  };
+  if (n.baseline) compare(*n.baseline, "x the speed of ");
+  for (const Speedup& peer : against_peers(variants)) compare(peer, "x that of ");
   return printable(text + (against.empty() ? "" : "; " + join(against, ", ")), 400) + ".";
 }
 
