@@ -1,6 +1,7 @@
 """The published tables of reports/published/, and our values beside them.
 
-A file is a source: title, author, date, url (null where no address was recorded) and caveats, then `tables`, in the
+A file is a source: title, author, date, url (null where no address was recorded), caveats and, where our gains are
+others than the published ones, the reason as `apart`; then `tables`, in the
 source's order, and `not_applicable`, what our results can't stand beside, with `why`. What a table says of device, B,
 T, metric, unit, devices and kind holds for its rows unless a row says otherwise. A row's `ours` is what of ours stands
 beside it, according to the table's `quantity`: a rung or peer; a pair of them to form a ratio from; files to count the
@@ -19,6 +20,9 @@ from results import GIB, Results, ResultsError, Row, Workload
 
 # The sources that come first; others follow by name.
 ORDER = ["gunton-2024-07", "karpathy-video-chapters", "raschka-llm-training-speed", "llmc-2024-05-03"]
+
+# A gain that differs by no more is the published one.
+SAME = 0.15
 
 FOLDER = Path(__file__).parent / "published"
 ROOT = FOLDER.parent.parent
@@ -97,6 +101,19 @@ class Source:
     url: str | None
     caveats: list[str]
     tables: list[Table]
+    apart: str = ""  # why some of our gains are others
+
+    @property
+    def answer(self) -> str:
+        """Which of the gains of its first table that has ours beside them are ours too, which aren't, and why."""
+        lines = next(([line for line in table.lines if line.agreement] for table in self.tables
+                      if any(line.agreement for line in table.lines)), [])
+        same, other = ([f"{line.variant} ({line.ours_ratio}, published {line.ratio})" for line in lines
+                        if (abs(float(line.agreement) - 1) <= SAME) == wanted] for wanted in (True, False))
+        sentences = [f"Gains within {100 * SAME:.0f} % of the published ones: {', '.join(same)}."] if same else []
+        if other:
+            sentences += [f"Others: {', '.join(other)}.", self.apart]
+        return " ".join(filter(None, sentences))
 
 
 def load(folder: Path = FOLDER) -> list[dict]:
@@ -130,7 +147,8 @@ def reproduce(results: list[Results], profiles: Sequence[Profile] = ()) -> list[
     """Every source with our values."""
     return [Source(source["source"], source["title"], ", ".join(filter(None, (source["author"], source["date"]))),
                    source["url"], source["caveats"],
-                   [_table(table, results, profiles) for table in source["tables"] + source["not_applicable"]])
+                   [_table(table, results, profiles) for table in source["tables"] + source["not_applicable"]],
+                   source.get("apart", ""))
             for source in load()]
 
 

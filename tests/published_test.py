@@ -82,6 +82,20 @@ class Beside(unittest.TestCase):
         self.assertEqual((flash.beside, flash.ours, flash.ours_ratio), ("09_flash_attention", "40.00", "10.00×"))
         self.assertEqual(flash.agreement, "1.00")
 
+    def test_a_source_says_which_gains_are_ours_too_and_why_others_are_not(self):
+        def answer(*gains, apart="Because."):
+            lines = [published.Line(name, [], f"{theirs:.2f}×", ours_ratio=f"{ours:.2f}×",
+                                    agreement=f"{ours / theirs:.2f}") for name, theirs, ours in gains]
+            tables = [published.Table("memory", "", [], [published.Line("fp32", ["1"])]),
+                      published.Table("ms", "", [], lines)]
+            return published.Source("s", "", "", None, [], tables, apart).answer
+
+        self.assertEqual(answer(("tf32", 3.0, 2.6), ("flash", 10.0, 6.8)),
+                         "Gains within 15 % of the published ones: tf32 (2.60×, published 3.00×). "
+                         "Others: flash (6.80×, published 10.00×). Because.")
+        self.assertNotIn("Because", answer(("tf32", 3.0, 3.4)))
+        self.assertEqual(answer(), "")
+
     def test_milliseconds_are_compared_on_the_same_device_only(self):
         self.assertFalse(table(*GUNTON, [ours(LADDER)]).has("same_device"))
         here = table(*GUNTON, [ours(LADDER), ours(LADDER, device="NVIDIA A100-SXM4-40GB")])
