@@ -60,7 +60,8 @@ def diff(rung: str) -> Diff | None:
 def diff_of_commands(rung: str, ladder: dict[str, dict]) -> Diff | None:
     """Of a ladder of one's own: environment and command, a line each word. None for a rung without a parent."""
     rows = [ladder.get(name, {}) for name in (str(ladder.get(rung, {}).get("parent")), rung)]
-    words = [[*map(str, row.get("environment", [])), *map(str, row.get("command", []))] for row in rows]
+    words = [[*(f"{name}={value}" for name, value in dict(row.get("environment", {})).items()),
+              *map(str, row.get("command", []))] for row in rows]
     return _diff(rung, str(rows[0]["name"]), *words) if all(words) else None
 
 

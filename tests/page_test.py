@@ -120,8 +120,8 @@ class Page(unittest.TestCase):
         data = everything()
         data["plan"]["ladder"] = {"name": "mine", "rungs": [
             {"name": name, "parent": parent, "command": ["python3", "train.py", *more], "environment": environment}
-            for name, parent, more, environment in (("00_fp32_baseline", None, [], ["A=1"]),
-                                                    ("02_tf32", "00_fp32_baseline", ["--tf32"], ["A=2"]))]}
+            for name, parent, more, environment in (("00_fp32_baseline", None, [], {"A": "1"}),
+                                                    ("02_tf32", "00_fp32_baseline", ["--tf32"], {"A": "2"}))]}
         html = page_of(data)
         section = Tags(html[html.index('id="diffs"'):html.index('id="published"')]).text
         for part in ("3 lines against 00_fp32_baseline", "-A=1", "+A=2", " train.py", "+--tf32"):

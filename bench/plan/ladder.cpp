@@ -311,7 +311,10 @@ Json Ladder::json() const {
                 {"math", name_of(rung.math)},
                 {"tolerance", std::isfinite(rung.tolerance) ? Json(rung.tolerance) : Json()},
                 {"command", rung.command}};
-    if (!rung.environment.empty()) row["environment"] = rung.environment;
+    for (const std::string& variable : rung.environment) {  // NAME=value
+      const size_t sign = variable.find('=');
+      row["environment"][variable.substr(0, sign)] = variable.substr(sign + 1);
+    }
     if (rung.batch == BatchSize::largest) row["batch"] = "largest";
     rows.push_back(std::move(row));
   }
