@@ -22,12 +22,8 @@ struct AblateOptions {
   std::vector<Option> options() {
     constexpr const char* kPlan = MeasureOptions::kPlan;
     return measure.options({
-        {"kinds",
-         &kinds,
-         "LIST",
-         "leave out of the tuned trainer, or add alone to the first",
-         kPlan,
-         {kWithout, kOnly}},
+        {"kinds", &kinds, "LIST", "leave out of the tuned trainer, or add alone to the first", kPlan,
+         Allowed{kWithout, kOnly}},
     });
   }
 };

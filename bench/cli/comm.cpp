@@ -31,19 +31,12 @@ struct CommOptions {
   bool json = false;
 
   std::vector<Option> options() {
-    return {{"devices",
-             &devices,
-             "N",
+    return {{"devices", &devices, "N",
              "ranks to start, one on each; default: as a launcher says, else all that are here, on the CPU 2",
-             "Ranks",
-             {2, 1024}},
+             "Ranks", Allowed{2, 1024}},
             {"backend", &backend, "NAME", "auto, cpu or cuda", "Ranks", {"auto", "cpu", "cuda"}},
-            {"collective",
-             &collective,
-             "NAME",
-             "what the ranks do together",
-             "Ranks",
-             {"all_reduce", "reduce_scatter", "all_gather"}},
+            {"collective", &collective, "NAME", "what the ranks do together", "Ranks",
+             Allowed{"all_reduce", "reduce_scatter", "all_gather"}},
             {"max-mib", &max_mib, "N", "largest size; default: 512, on the CPU 16", "Ranks", {1, 65536}},
             {"iterations", &iterations, "N", "of each size, after 3 that are left out", "Ranks", {1, 100000}},
             {"timeout", &timeout, "SECONDS", "after which the ranks are ended", "Ranks", {1, 1e6}},

@@ -26,12 +26,8 @@ struct HistoryOptions {
   std::vector<Option> options() {
     return {{"DIR", &folder, "", "a folder of results files"},
             {"threshold", &threshold, "PERCENT", "a change of less is none", "History", {0, 1000}},
-            {"format",
-             &format,
-             "NAME",
-             "text also writes history.json and the chart",
-             "History",
-             {"text", "markdown", "json"}},
+            {"format", &format, "NAME", "text also writes history.json and the chart", "History",
+             Allowed{"text", "markdown", "json"}},
             {"out", &out, "DIR", "where to", "History"}};
   }
 };

@@ -23,12 +23,8 @@ struct RunOptions {
              kPlan}} +
         measure.device_options() +
         std::vector<Option>{
-            {"scaling",
-             &scaling,
-             "NAME",
-             "--batch is each device's, or shared by all of them",
-             kPlan,
-             {"weak", "strong"}},
+            {"scaling", &scaling, "NAME", "--batch is each device's, or shared by all of them", kPlan,
+             Allowed{"weak", "strong"}},
             {"independent-ranks", &independent_ranks, "",
              "also each of several devices by itself at the same time: tells slow devices from communication",
              kPlan},

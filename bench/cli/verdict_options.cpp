@@ -11,14 +11,11 @@ namespace stepladder {
 
 std::vector<Option> VerdictOptions::options() {
   return {
-      {"threshold",
-       &threshold,
-       "PERCENT",
+      {"threshold", &threshold, "PERCENT",
        cat("less more time or cycles is no slowdown; default: ", number_text(kMinLimit * 100), " of time, ",
            number_text(cycles_limit * 100), " of cycles, ", number_text(kMinCyclesLimitApart * 100),
            " where BASE and NEW run different GEMM algorithms"),
-       kVerdict,
-       {0, 1000}},
+       kVerdict, Allowed{0, 1000}},
       {"energy-threshold", &energy_threshold, "PERCENT", "the same of joules", kVerdict, {0, 1000}},
       {"noise", &noise, "FILE",
        "what `stepladder calibrate` wrote on this machine: raises the threshold "
