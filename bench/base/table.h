@@ -43,15 +43,16 @@ class Columns {
  public:
   using Cell = std::function<std::string(const Row&)>;
 
-  /// One more, if it is to be `shown`.
-  void add(const std::string& header, Cell cell, bool shown = true, Align align = Align::right,
-           int spare = 0) {
-    if (!shown) return;
-    columns_.push_back({header, align, spare});
+  void add(Table::Column column, Cell cell) {
+    columns_.push_back(std::move(column));
     cells_.push_back(std::move(cell));
   }
+  /// One of numbers, or of text, if it is to be `shown`.
+  void add(const std::string& header, Cell cell, bool shown = true) {
+    if (shown) add(Table::Column{header}, std::move(cell));
+  }
   void add_text(const std::string& header, Cell cell, bool shown = true) {
-    add(header, std::move(cell), shown, Align::left);
+    if (shown) add(Table::Column{header, Align::left}, std::move(cell));
   }
 
   Table table(const std::vector<Row>& rows) const {

@@ -82,19 +82,15 @@ int plan_run(PlanRunOptions& options) {
               [](const Row& x) { return grouped(std::llround(x.row.numbers->tokens_per_second.value)); });
   columns.add("hours", [](const Row& x) { return text_of(x.hours()); });
   columns.add("kWh", [=](const Row& x) { return unknown(x.kwh()); });
-  columns.add(
-      "rent",
-      [&](const Row& x) {
-        return text_of(
-            scaled(x.hours(), *options.price_per_hour * static_cast<double>(world_size(x.row.config))));
-      },
-      options.price_per_hour.has_value());
-  columns.add(
-      "energy",
-      [&](const Row& x) {
-        return unknown(x.kwh() ? std::optional(scaled(*x.kwh(), *options.price_per_kwh)) : std::nullopt);
-      },
-      options.price_per_kwh.has_value());
+  if (options.price_per_hour)
+    columns.add("rent", [&](const Row& x) {
+      const auto devices = static_cast<double>(world_size(x.row.config));
+      return text_of(scaled(x.hours(), *options.price_per_hour * devices));
+    });
+  if (options.price_per_kwh)
+    columns.add("energy", [&](const Row& x) {
+      return unknown(x.kwh() ? std::optional(scaled(*x.kwh(), *options.price_per_kwh)) : std::nullopt);
+    });
   const Table table = columns.table(rows);
   std::cout
       << (options.markdown ? table.markdown() : table.terminal(/*wide=*/true)) << "\nExtrapolated to "

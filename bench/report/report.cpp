@@ -81,7 +81,7 @@ std::vector<ResultRow> only(const std::vector<ResultRow>& variants, bool peers) 
 std::vector<std::string> peers_of(const std::vector<ResultRow>& variants) {
   std::vector<std::string> peers;
   for (const ResultRow& v : variants)
-    if (!v.peer.empty() && std::count(peers.begin(), peers.end(), v.peer) == 0) peers.push_back(v.peer);
+    if (!v.peer.empty() && std::ranges::count(peers, v.peer) == 0) peers.push_back(v.peer);
   return peers;
 }
 
@@ -103,6 +103,10 @@ std::string status_text(const ResultRow& v) {
              skipped > 0 ? cat(", ", skipped, " steps skipped") : "");
 }
 
+bool several_workloads(const std::vector<ResultRow>& rows) {
+  return std::ranges::any_of(rows, [&](const ResultRow& v) { return v.workload != rows.front().workload; });
+}
+
 /// The table of `rows`, which are all of our rungs or all of peers; `all` has those that they compare with.
 Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>& all, bool ratios_only) {
   const bool ours = rows.empty() || rows.front().peer.empty(), absolute = !ratios_only;
@@ -110,63 +114,49 @@ Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>&
   const auto any = [&](auto Numbers::*known) {
     return std::ranges::any_of(rows, [=](const ResultRow& v) { return v.numbers && (*v.numbers).*known; });
   };
-  std::set<std::string> workloads;
-  for (const ResultRow& row : rows) workloads.insert(row.workload);
   Columns<ResultRow> columns;
   columns.add_text(ours ? "rung" : "peer", [](const ResultRow& v) { return v.variant; });
-  columns.add_text(
-      "workload", [](const ResultRow& v) { return v.workload; }, workloads.size() > 1);
-  const auto add = [&](const std::string& header, std::function<std::string(const Numbers&)> cell,
-                       bool shown = true, int spare = 0) {
-    columns.add(
-        header, [cell](const ResultRow& v) { return v.numbers ? cell(*v.numbers) : kNone; }, shown,
-        Align::right, spare);
+  if (several_workloads(rows)) columns.add_text("workload", [](const ResultRow& v) { return v.workload; });
+  const auto add = [&](const std::string& header, int spare,
+                       std::function<std::string(const Numbers&)> cell) {
+    columns.add({header, Align::right, spare},
+                [cell](const ResultRow& v) { return v.numbers ? cell(*v.numbers) : kNone; });
   };
-  add(
-      "median ms", [](const Numbers& n) { return sized(n.median_step_ms.value); }, absolute);
-  add(
-      interval_name(fewest_rounds(rows).value_or(0)),
-      [](const Numbers& n) { return interval(n.median_step_ms); }, absolute, 6);
-  add(
-      "tok/s", [](const Numbers& n) { return grouped(std::llround(n.tokens_per_second.value)); }, absolute,
-      4);
-  add(
-      "x previous", [](const Numbers& n) { return ratio(n.previous); }, ours, 8);
-  add(
-      "x baseline", [](const Numbers& n) { return ratio(n.baseline); }, ours);
-  for (const std::string& peer : ours ? peers_of(all) : std::vector<std::string>()) {
-    const auto of_peer = [&all, peer](const ResultRow& v) {
-      return v.numbers ? beside(v, peer, all) : std::pair<std::string, std::string>(kNone, kNone);
-    };
-    columns.add(
-        peer_title(peer) + " ms", [=](const ResultRow& v) { return of_peer(v).first; }, absolute,
-        Align::right, 5);
-    columns.add(
-        "x " + peer_title(peer), [=](const ResultRow& v) { return of_peer(v).second; }, true, Align::right,
-        7);
+  if (absolute) {
+    add("median ms", 0, [](const Numbers& n) { return sized(n.median_step_ms.value); });
+    add(interval_name(fewest_rounds(rows).value_or(0)), 6,
+        [](const Numbers& n) { return interval(n.median_step_ms); });
+    add("tok/s", 4, [](const Numbers& n) { return grouped(std::llround(n.tokens_per_second.value)); });
   }
-  add(
-      "MFU %", [](const Numbers& n) { return both(percent(n.mfu_nanogpt), percent(n.mfu_llmc)); }, true, 2);
-  add(
-      "live/process GiB",
-      [](const Numbers& n) { return both(gib(n.memory.live_peak), gib(n.memory.process_peak)); }, absolute,
-      9);
-  add(
-      "Mcycles", [](const Numbers& n) { return n.cycles ? sized(n.cycles->value * 1e-6) : kNone; },
-      absolute && any(&Numbers::cycles), 1);
-  add(
-      "J/step", [](const Numbers& n) { return n.joules ? sized(n.joules->value) : kNone; },
-      absolute && any(&Numbers::joules), 6);
-  add(
-      "tok/J", [](const Numbers& n) { return n.tokens_per_joule ? sized(n.tokens_per_joule->value) : kNone; },
-      absolute && any(&Numbers::joules), 2);
-  add(
-      "first step ms", [](const Numbers& n) { return sized(n.first_step_ms); }, absolute, 1);
-  add(
-      "loss", [](const Numbers& n) { return fixed(n.final_loss, 4); }, true, 3);
-  add(
-      "val loss", [](const Numbers& n) { return n.val_loss ? fixed(*n.val_loss, 4) : kNone; },
-      any(&Numbers::val_loss), 3);
+  if (ours) {
+    add("x previous", 8, [](const Numbers& n) { return ratio(n.previous); });
+    add("x baseline", 0, [](const Numbers& n) { return ratio(n.baseline); });
+    for (const std::string& peer : peers_of(all)) {
+      const auto of_peer = [&all, peer](const ResultRow& v) {
+        return v.numbers ? beside(v, peer, all) : std::pair(kNone, kNone);
+      };
+      const std::string title = peer_title(peer);
+      if (absolute)
+        columns.add({title + " ms", Align::right, 5}, [=](const ResultRow& v) { return of_peer(v).first; });
+      columns.add({"x " + title, Align::right, 7}, [=](const ResultRow& v) { return of_peer(v).second; });
+    }
+  }
+  add("MFU %", 2, [](const Numbers& n) { return both(percent(n.mfu_nanogpt), percent(n.mfu_llmc)); });
+  if (absolute) {
+    add("live/process GiB", 9,
+        [](const Numbers& n) { return both(gib(n.memory.live_peak), gib(n.memory.process_peak)); });
+    if (any(&Numbers::cycles))
+      add("Mcycles", 1, [](const Numbers& n) { return n.cycles ? sized(n.cycles->value * 1e-6) : kNone; });
+    if (any(&Numbers::joules)) {
+      add("J/step", 6, [](const Numbers& n) { return n.joules ? sized(n.joules->value) : kNone; });
+      add("tok/J", 2,
+          [](const Numbers& n) { return n.tokens_per_joule ? sized(n.tokens_per_joule->value) : kNone; });
+    }
+    add("first step ms", 1, [](const Numbers& n) { return sized(n.first_step_ms); });
+  }
+  add("loss", 3, [](const Numbers& n) { return fixed(n.final_loss, 4); });
+  if (any(&Numbers::val_loss))
+    add("val loss", 3, [](const Numbers& n) { return n.val_loss ? fixed(*n.val_loss, 4) : kNone; });
   columns.add_text("status", status_text);
   return columns.table(rows);
 }
@@ -176,36 +166,27 @@ Table to_loss_table(const std::vector<ResultRow>& rows, bool ratios_only) {
   const ResultRow* first = nullptr;  // that reached it; the rest is held against it
   for (const ResultRow& row : rows)
     if (!first && row.numbers->to_loss->reached > 0) first = &row;
-  std::set<std::string> workloads;
-  for (const ResultRow& row : rows) workloads.insert(row.workload);
   Columns<ResultRow> columns;
   columns.add_text("trained to a loss", [](const ResultRow& v) { return v.variant; });
-  columns.add_text(
-      "workload", [](const ResultRow& v) { return v.workload; }, workloads.size() > 1);
+  if (several_workloads(rows)) columns.add_text("workload", [](const ResultRow& v) { return v.workload; });
   columns.add("val loss",
               [](const ResultRow& v) { return cat("<= ", number_text(v.numbers->to_loss->loss)); });
   columns.add("reached",
               [](const ResultRow& v) { return cat(v.numbers->to_loss->reached, " of ", v.runs.size()); });
-  const auto add = [&](const std::string& header, std::function<std::string(const TimeToLoss&)> cell,
-                       bool shown = true) {
-    columns.add(
-        header,
-        [cell](const ResultRow& v) {
-          return v.numbers->to_loss->reached > 0 ? cell(*v.numbers->to_loss) : kNone;
-        },
-        shown);
+  const auto add = [&](const std::string& header, std::function<std::string(const TimeToLoss&)> cell) {
+    columns.add(header, [cell](const ResultRow& v) {
+      return v.numbers->to_loss->reached > 0 ? cell(*v.numbers->to_loss) : kNone;
+    });
   };
-  add(
-      "seconds", [](const TimeToLoss& t) { return ratio(t.seconds, 1); }, !ratios_only);
+  if (!ratios_only) add("seconds", [](const TimeToLoss& t) { return ratio(t.seconds, 1); });
   if (first)
     add(cat("x ", first->variant), [first](const TimeToLoss& t) {
       return fixed(first->numbers->to_loss->seconds.value / t.seconds.value, 2);
     });
   add("steps", [](const TimeToLoss& t) { return ratio(t.steps, 0); });
   add("Mtokens", [](const TimeToLoss& t) { return fixed(t.tokens.value * 1e-6, 2); });
-  add(
-      "kJ", [](const TimeToLoss& t) { return t.joules ? ratio(scaled(*t.joules, 1e-3), 1) : kNone; },
-      !ratios_only);
+  if (!ratios_only)
+    add("kJ", [](const TimeToLoss& t) { return t.joules ? ratio(scaled(*t.joules, 1e-3), 1) : kNone; });
   return columns.table(rows);
 }
 
@@ -229,7 +210,7 @@ std::string problems(const AblatedRung& row) {
   for (const Gain* gain : gains_of(row)) {
     if (!gain || gain->ok()) continue;
     const std::string problem = cat(gain->status, ": ", gain->reason);
-    if (std::count(problems.begin(), problems.end(), problem) == 0) problems.push_back(problem);
+    if (std::ranges::count(problems, problem) == 0) problems.push_back(problem);
   }
   return problems.empty() ? "ok" : join(problems, "; ");
 }
@@ -237,45 +218,43 @@ std::string problems(const AblatedRung& row) {
 Table table_of(const std::vector<AblatedRung>& rows, bool ratios_only) {
   Columns<AblatedRung> columns;
   columns.add_text("rung", [](const AblatedRung& row) { return row.rung; });
-  const bool several = std::any_of(rows.begin(), rows.end(),
-                                   [&](const AblatedRung& row) { return row.config != rows.front().config; });
-  columns.add_text(
-      "workload", [](const AblatedRung& row) { return workload_of(row.config); }, several);
+  if (std::ranges::any_of(rows, [&](const AblatedRung& row) { return row.config != rows.front().config; }))
+    columns.add_text("workload", [](const AblatedRung& row) { return workload_of(row.config); });
   for (size_t kind = 0; kind < std::size(kGains); ++kind)
     columns.add(kGains[kind], [kind](const AblatedRung& row) {
       const Gain* gain = gains_of(row)[kind];
       return !gain ? kNone : gain->ok() ? ratio(gain->ratio, 3) : gain->status;
     });
-  columns.add("live memory saved", saved_memory, !ratios_only, Align::right, 1);
+  if (!ratios_only) columns.add({"live memory saved", Align::right, 1}, saved_memory);
   columns.add_text("status", problems);
   return columns.table(rows);
 }
 
 Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
+  using Row = ScaledRun;
   const bool independent =
-      std::any_of(rows.begin(), rows.end(), [](const ScaledRun& r) { return r.independent_efficiency; });
+      std::ranges::any_of(rows, [](const Row& r) { return r.independent_efficiency.has_value(); });
   const auto percent = [](const std::optional<Estimate>& e) { return e ? ratio(scaled(*e, 100), 1) : kNone; };
   const auto ms = [](const std::optional<Estimate>& e) { return e ? ratio(*e, 2) : kNone; };
-  using Row = ScaledRun;
   Columns<Row> columns;
   columns.add_text("on several devices", [](const Row& r) { return r.variant; });
   columns.add("devices", [](const Row& r) { return std::to_string(r.devices); });
-  columns.add(
-      "machines", [](const Row& r) { return std::to_string(r.machines); },
-      std::any_of(rows.begin(), rows.end(), [](const ScaledRun& r) { return r.machines > 1; }));
+  if (std::ranges::any_of(rows, [](const Row& r) { return r.machines > 1; }))
+    columns.add("machines", [](const Row& r) { return std::to_string(r.machines); });
   columns.add("B each", [](const Row& r) { return r.config.at("B").dump(); });
-  columns.add(
-      "tok/s", [](const Row& r) { return grouped(std::llround(r.tokens_per_second.value)); }, !ratios_only);
+  if (!ratios_only)
+    columns.add("tok/s", [](const Row& r) { return grouped(std::llround(r.tokens_per_second.value)); });
   columns.add("x one device", [](const Row& r) { return ratio(r.speedup, 2); });
   columns.add("efficiency %", [=](const Row& r) { return percent(r.efficiency); });
-  columns.add(
-      "independent %", [=](const Row& r) { return percent(r.independent_efficiency); }, independent,
-      Align::right, 3);
-  columns.add(
-      "exposed ms", [=](const Row& r) { return ms(r.exposed_ms); }, !ratios_only, Align::right, 2);
-  columns.add(
-      "communication ms", [=](const Row& r) { return ms(r.communication_ms); }, !ratios_only && independent,
-      Align::right, 1);
+  if (independent)
+    columns.add({"independent %", Align::right, 3},
+                [=](const Row& r) { return percent(r.independent_efficiency); });
+  if (!ratios_only) {
+    columns.add({"exposed ms", Align::right, 2}, [=](const Row& r) { return ms(r.exposed_ms); });
+    if (independent)
+      columns.add({"communication ms", Align::right, 1},
+                  [=](const Row& r) { return ms(r.communication_ms); });
+  }
   columns.add_text("one device", [](const Row& r) { return cat(r.against, " B=", r.one_batch); });
   return columns.table(rows);
 }
@@ -402,14 +381,13 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
   note(cat("Step time: host clock, device synchronised; median over rounds of each run's median.", interval));
   note(
       "x previous: against the nearest rung below that took part; x baseline: against the lowest; by time "
-      "per token, should batches differ. MFU: by "
-      "nanoGPT's formula / llm.c's. Memory: arena / whole process.");
+      "per token, should batches differ. MFU: by nanoGPT's formula / llm.c's. Memory: arena / whole "
+      "process.");
   if (!peers_of(variants).empty())
     note(
         "Peers: x PyTorch and the like are how many times faster the rung is than the peer in the same "
-        "round. "
-        "They start from weights of their own, so their losses are not compared. Their memory is what they "
-        "report: allocated at most / whole process.");
+        "round. They start from weights of their own, so their losses are not compared. Their memory is what "
+        "they report: allocated at most / whole process.");
   const Json device = results.device();
   if (const auto attention = device.find("attention"); attention != device.end() && attention->is_string())
     if (const auto why = attention->get<std::string>(); why.starts_with("native ("))
@@ -424,9 +402,8 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
     warn(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
              " runs; the same command with --resume continues."));
   if (const auto asked = results.plan.find("warmup"); asked != results.plan.end() && asked->is_number()) {
-    const auto late = std::count_if(results.runs.begin(), results.runs.end(), [&](const Run& run) {
-      return run.summary && run.summary->warmup_steps > *asked;
-    });
+    const auto late = std::ranges::count_if(
+        results.runs, [&](const Run& run) { return run.summary && run.summary->warmup_steps > *asked; });
     if (late > 0)
       note(cat("Steps settled late in ", late, " of ", results.runs.size(),
                " runs: there more than the first ", asked->dump(), " are left out."));
@@ -455,7 +432,7 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
       unknown.try_emplace(run.summary->joules_unknown, run.variant);
   for (const auto& [why, variant] : unknown) note(cat("No joules of ", variant, " and its like: ", why, "."));
   const Ladder ladder = ladder_of(results);
-  const bool emulated = std::any_of(variants.begin(), variants.end(), [&](const ResultRow& v) {
+  const bool emulated = std::ranges::any_of(variants, [&](const ResultRow& v) {
     const Rung* rung = ladder.built_in() ? ladder.listed(v.variant) : nullptr;
     return v.backend == "cpu" && rung && rung->math != MathMode::fp32;
   });
@@ -469,12 +446,10 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
         "memory of the rank with the most. Efficiency: tokens/s over those of one device in the same round, "
         "by the number of devices. Exposed: by how much the step is longer than that of one device with the "
         "same batch, which communicates nothing.");
-    if (std::any_of(scaled.begin(), scaled.end(),
-                    [](const ScaledRun& r) { return r.independent_efficiency; }))
+    if (std::ranges::any_of(scaled, [](const ScaledRun& r) { return r.independent_efficiency.has_value(); }))
       note(
           "Independent: the efficiency of the same devices that train at the same time, each by itself: what "
-          "the "
-          "slowest one and shared power or host cost. Communication: by how much a step is longer than "
+          "the slowest one and shared power or host cost. Communication: by how much a step is longer than "
           "theirs.");
     if (const auto predicted = predicted_scaling(results); !predicted.empty()) {
       const PredictedRun& last = predicted.back();
