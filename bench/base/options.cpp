@@ -37,7 +37,7 @@ std::string problem(const Option& option, const std::string& text) {
                bounded ? cat(" to ", number_text(max)) : " up");
   } else {
     const auto& choices = option.allowed.choices;
-    if (choices.empty() || std::count(choices.begin(), choices.end(), text)) return "";
+    if (choices.empty() || std::ranges::count(choices, text)) return "";
     return cat("unknown value '", printable(text, 200), "': did you mean '", nearest(text, choices), "'? (",
                join(choices, ", "), ")");
   }
@@ -119,7 +119,7 @@ std::string unexpected(const CLI::App& app, const std::string& extra) {
 }
 
 bool in(const std::vector<std::string>& groups, const Option& option) {
-  return std::find(groups.begin(), groups.end(), option.group) != groups.end();
+  return std::ranges::find(groups, option.group) != groups.end();
 }
 
 /// The options of a command, and its help.
@@ -168,18 +168,6 @@ void add(CLI::App& app, const Command& command) {
   }
 }
 
-}  // namespace
-
-std::string Option::text() const {
-  return std::visit([](const auto* v) { return text_of(*v); }, value);
-}
-
-nlohmann::ordered_json Option::json() const {
-  return std::visit([](const auto* v) { return json_of(*v); }, value);
-}
-
-namespace {
-
 /// The words of a command line, without the -- between a command's options and what it takes as it is.
 std::vector<std::string> without_separator(std::vector<std::string> words,
                                            const std::vector<Command>& commands) {
@@ -205,6 +193,14 @@ int flushed(int exit_code) {
 }
 
 }  // namespace
+
+std::string Option::text() const {
+  return std::visit([](const auto* v) { return text_of(*v); }, value);
+}
+
+nlohmann::ordered_json Option::json() const {
+  return std::visit([](const auto* v) { return json_of(*v); }, value);
+}
 
 int run_command_line(const Command& program, const std::string& version, int argc, const char* const* argv,
                      const std::vector<Command>& subcommands) {
@@ -252,7 +248,7 @@ nlohmann::ordered_json options_json(const std::vector<Option>& options,
   nlohmann::ordered_json object = nlohmann::ordered_json::object();
   for (const Option& option : options) {
     std::string key = option.name;
-    std::replace(key.begin(), key.end(), '-', '_');
+    std::ranges::replace(key, '-', '_');
     if (in(groups, option)) object[key] = option.json();
   }
   return object;

@@ -22,10 +22,10 @@ double sorted_quantile(std::span<const double> sorted, double q) {
 double quantile(std::span<const double> samples, double q) {
   check(!samples.empty(), "quantile of no samples");
   check(q >= 0.0 && q <= 1.0, "quantile ", q, " is outside [0,1]");
-  check(std::none_of(samples.begin(), samples.end(), [](double x) { return std::isnan(x); }),
+  check(std::ranges::none_of(samples, [](double x) { return std::isnan(x); }),
         "quantile of samples with a NaN");
   std::vector<double> sorted(samples.begin(), samples.end());
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   return sorted_quantile(sorted, q);
 }
 
@@ -54,10 +54,10 @@ Estimate median_over_rounds(std::span<const double> rounds) {
   for (double& m : medians) {
     for (double& x : draw)
       x = rounds[static_cast<size_t>(random_uniform(kBootstrapSeed, counter++) * static_cast<double>(n))];
-    std::sort(draw.begin(), draw.end());
+    std::ranges::sort(draw);
     m = sorted_quantile(draw, 0.5);
   }
-  std::sort(medians.begin(), medians.end());
+  std::ranges::sort(medians);
   estimate.interval = Interval{sorted_quantile(medians, 0.025), sorted_quantile(medians, 0.975)};
   return estimate;
 }

@@ -13,8 +13,7 @@ constexpr size_t kRule = 20;  // dashes over a last column, whose text may be lo
 
 /// Columns that UTF-8 text takes on a terminal: bytes that are not continuations.
 size_t width(const std::string& text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<size_t>(std::ranges::count_if(text, [](unsigned char c) { return (c & 0xC0) != 0x80; }));
 }
 
 std::string padded(const std::string& text, size_t to, Align align) {
@@ -57,10 +56,8 @@ std::string Table::terminal(bool wide) const {
     shown.push_back(i);
   }
   while (!wide && total > kWidth) {
-    const auto next = std::min_element(shown.begin(), shown.end(), [&](size_t x, size_t y) {
-      const auto rank = [&](size_t i) { return columns_[i].spare ? columns_[i].spare : INT_MAX; };
-      return rank(x) < rank(y);
-    });
+    const auto next = std::ranges::min_element(
+        shown, {}, [&](size_t i) { return columns_[i].spare ? columns_[i].spare : INT_MAX; });
     if (next == shown.end() || columns_[*next].spare == 0) break;
     total -= widths[*next] + 2;
     left_out.push_back(columns_[*next].header);

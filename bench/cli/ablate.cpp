@@ -52,7 +52,7 @@ Program first_rung_with(const Rung& large_batch) {
 }
 
 bool planned(const std::vector<Program>& programs, const std::string& name) {
-  return std::ranges::any_of(programs, [&](const Program& program) { return program.variant == name; });
+  return std::ranges::find(programs, name, &Program::variant) != programs.end();
 }
 
 /// What ablating takes: the first and the tuned rung, `rungs` and those before them, and the ablations, each
@@ -109,7 +109,7 @@ int ablate(AblateOptions& options) {
     std::erase_if(rungs, [](const Rung& rung) { return rung.parent.empty() || !on_the_ladder(rung); });
   std::vector<std::string> kinds;
   for (const char* kind : {kWithout, kOnly})
-    if (std::count(options.kinds.begin(), options.kinds.end(), kind) > 0) kinds.emplace_back(kind);
+    if (std::ranges::count(options.kinds, kind) > 0) kinds.emplace_back(kind);
   return measure(options.measure, plan_of(rungs, kinds));
 }
 

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -52,8 +51,8 @@ void collect(Noise& noise, const Results& first, const Results& second) {
 /// What the noise comes to: the limit that it sets for a comparison over so many pairs.
 std::string table_of(const Noise& noise) {
   constexpr size_t kPairs[] = {5, 10, 20};
-  std::vector<Table::Column> columns = {{"rung", Align::left}, {"workload", Align::left}, {"pairs"}};
-  columns.insert(columns.begin() + 2, {"of", Align::left});
+  std::vector<Table::Column> columns = {
+      {"rung", Align::left}, {"workload", Align::left}, {"of", Align::left}, {"pairs"}};
   for (size_t pairs : kPairs) columns.push_back({cat("limit % at ", pairs)});
   Table table(std::move(columns));
   for (const auto& [key, row] : noise.log_ratios)

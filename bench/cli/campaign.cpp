@@ -6,7 +6,6 @@
 #include <iostream>
 #include <set>
 
-#include "bench/base/place.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"

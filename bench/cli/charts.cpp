@@ -10,13 +10,9 @@
 #include "model/error.h"
 
 namespace stepladder {
-namespace {
-
-constexpr double kTimeout = 300.0;  // seconds
-
-}  // namespace
 
 bool draw(const std::string& script, const std::vector<std::string>& arguments) {
+  constexpr double kTimeout = 300.0;  // seconds
   const std::string path = cat(shared_dir(), "/reports/", script);
   const auto warn = [](const auto&... what) { std::cerr << cat("stepladder: warning: ", what..., "\n"); };
   std::vector<std::string> command = {python(), path};

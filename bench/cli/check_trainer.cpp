@@ -62,14 +62,13 @@ std::string losses_of(const Run& run) {
 Rows told(const Run& run) {
   const Memory& memory = run.summary->memory;
   const int64_t peak = std::max(memory.live_peak, memory.process_peak);
-  Rows rows = {{"backend", run.backend},
-               {"B, T", cat(run.config.at("B").dump(), ", ", run.config.at("T").dump())},
-               {"steps", std::to_string(run.steps.size())},
-               {"step times", times_of(run)},
-               {"loss", losses_of(run)},
-               {"memory", peak > 0 ? bytes_text(peak) : "not told"},
-               {"start-up", cat(fixed(run.summary->startup_ms, 0), " ms")}};
-  return rows;
+  return {{"backend", run.backend},
+          {"B, T", cat(run.config.at("B").dump(), ", ", run.config.at("T").dump())},
+          {"steps", std::to_string(run.steps.size())},
+          {"step times", times_of(run)},
+          {"loss", losses_of(run)},
+          {"memory", peak > 0 ? bytes_text(peak) : "not told"},
+          {"start-up", cat(fixed(run.summary->startup_ms, 0), " ms")}};
 }
 
 /// What is not wrong, and yet worth a change.

@@ -1,10 +1,8 @@
-
 #include <filesystem>
 
 #include "bench/cli/commands.h"
 #include "bench/cli/verdict_options.h"
 #include "bench/plan/ladder_file.h"
-#include "bench/results/file.h"
 
 namespace stepladder {
 namespace {

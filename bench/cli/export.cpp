@@ -33,11 +33,10 @@ int export_results(ExportOptions& options) {
       throw InputError(cat(options.results, ": no run in it is ok: nothing to export"));
     text = dump(json, 1) + "\n";
   }
-  if (options.out.empty()) {
+  if (options.out.empty())
     std::cout << text << std::flush;
-    return kExitOk;
-  }
-  write_atomically(options.out, text);
+  else
+    write_atomically(options.out, text);
   return kExitOk;
 }
 

@@ -212,8 +212,7 @@ std::string tally(const std::vector<ComparedRow>& rows) {
   std::vector<std::string> counts;
   for (Judgement judgement : {Judgement::pass, Judgement::regression, Judgement::inconclusive,
                               Judgement::failed, Judgement::skipped})
-    if (const auto n = std::count_if(rows.begin(), rows.end(),
-                                     [&](const ComparedRow& row) { return row.judgement == judgement; }))
+    if (const auto n = std::ranges::count(rows, judgement, &ComparedRow::judgement))
       counts.push_back(cat(n, " ", name_of(judgement)));
   return cat(rows.size(), rows.size() == 1 ? " comparison: " : " comparisons: ", join(counts, ", "), ".");
 }
@@ -223,7 +222,7 @@ void add(Comparison& all, Comparison more) {
   all.rows.insert(all.rows.end(), more.rows.begin(), more.rows.end());
   more.rows.clear();
   for (std::string& note : more.notes)
-    if (std::count(all.notes.begin(), all.notes.end(), note) == 0) all.notes.push_back(std::move(note));
+    if (std::ranges::count(all.notes, note) == 0) all.notes.push_back(std::move(note));
   all.base = more.base;
   all.next = more.next;
   all.device = more.device;

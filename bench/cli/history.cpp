@@ -8,7 +8,6 @@
 #include "bench/cli/charts.h"
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder_file.h"
-#include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "bench/verdict/comparison.h"
 #include "model/atomic_file.h"
@@ -40,7 +39,7 @@ int show_history(HistoryOptions& options) {
   if (error) throw InputError(cat(options.folder, ": cannot be read: ", error.message()));
   for (const auto& entry : entries)
     if (entry.path().extension() == ".json") paths.push_back(entry.path().string());
-  std::sort(paths.begin(), paths.end());
+  std::ranges::sort(paths);
   std::vector<std::pair<std::string, Results>> files;
   std::vector<std::string> skipped;
   for (const std::string& path : paths) {

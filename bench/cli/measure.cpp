@@ -181,7 +181,7 @@ std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::st
     const auto number = number_from<int64_t>(text);
     if (!number || *number < 1 || *number > most)
       throw InputError(cat(option, ": '", text, "' is not a whole number from 1 to ", most));
-    if (std::count(numbers.begin(), numbers.end(), *number) == 0) numbers.push_back(*number);
+    if (std::ranges::count(numbers, *number) == 0) numbers.push_back(*number);
   }
   return numbers;
 }
@@ -300,8 +300,7 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   plan.launcher = options.launcher;
   check_devices(plan);
   if (options.rung.dtype &&
-      std::none_of(plan.programs.begin(), plan.programs.end(),
-                   [](const Program& program) { return program.math == MathMode::half; }))
+      std::ranges::find(plan.programs, MathMode::half, &Program::math) == plan.programs.end())
     throw InputError("--dtype: all of the rungs named train in fp32; only mixed-precision rungs choose");
   check_workload(plan);
   for (const Program& program : plan.programs) plan.source_hashes[program.variant] = program.source_hash();
@@ -350,9 +349,8 @@ int measure(const MeasureOptions& options, Plan plan) {
     std::cerr << "stepladder: the validation loss of " << number_text(*options.until_loss)
               << " was not reached in " << missed << " of " << runs.size()
               << " runs: raise --max-steps or --until-loss" << std::endl;
-  const bool good = std::all_of(runs.begin(), runs.end(), [](const Run& r) {
-    return r.status == Status::ok || r.status == Status::unsupported;
-  });
+  const bool good = std::ranges::all_of(
+      runs, [](const Run& r) { return r.status == Status::ok || r.status == Status::unsupported; });
   return !good ? kExitFailed : missed > 0 ? kExitInconclusive : kExitOk;
 }
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <list>
 #include <map>
@@ -49,8 +50,7 @@ struct ReportOptions {
 /// The file's name on the page: its last part, where that tells it from the others.
 std::string name_of(const std::string& path, const std::vector<std::string>& paths) {
   const auto last = [](const std::string& p) { return std::filesystem::path(p).filename().string(); };
-  const auto same = std::count_if(paths.begin(), paths.end(),
-                                  [&](const std::string& other) { return last(other) == last(path); });
+  const auto same = std::ranges::count(paths, last(path), last);
   return same > 1 ? path : last(path);
 }
 
@@ -74,9 +74,8 @@ Json profile_json(Json profile) {
   Results on;
   on.context = profile.value("context", Json::object());
   Json peaks = Json::object();
-  for (const auto& [key, mode] : {std::pair("fp32", MathMode::fp32), std::pair("tf32", MathMode::tf32),
-                                  std::pair("half", MathMode::half), std::pair("fp8", MathMode::fp8)})
-    if (const auto peak = peak_flops(device_name(on), mode)) peaks[key] = *peak * 1e-12;
+  for (const MathMode mode : {MathMode::fp32, MathMode::tf32, MathMode::half, MathMode::fp8})
+    if (const auto peak = peak_flops(device_name(on), mode)) peaks[name_of(mode)] = *peak * 1e-12;
   if (profile["profile"].is_object() && profile["profile"]["ceilings"].is_object())
     profile["profile"]["ceilings"]["peak_tflops"] = peaks;
   return profile;
@@ -173,7 +172,7 @@ int report(ReportOptions& options) {
     throw InputError(
         cat(options.into, ": --into renews a file that is there; write the marks into one first"));
   // The file that holds the most of a ladder leads.
-  std::stable_sort(all.begin(), all.end(), [](const Given& a, const Given& b) { return a.size > b.size; });
+  std::ranges::stable_sort(all, std::greater(), &Given::size);
 
   fs::path out =
       options.out.empty() ? fs::path(options.results.front()).parent_path() : fs::path(options.out);

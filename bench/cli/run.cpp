@@ -1,4 +1,3 @@
-
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"

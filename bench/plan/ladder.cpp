@@ -120,20 +120,6 @@ Rung without_row(const Rung& rung, const Rung& last, const Rung& reference) {
   return row;
 }
 
-}  // namespace
-
-std::string Rung::source() const {
-  return cat("variants/", beside ? "beside/" : "", trainer, ".cpp");
-}
-
-std::string Rung::requirement() const {
-  std::string text = compute_capability == 0 ? "" : cat("sm_", compute_capability);
-  if (devices > 1) text += cat(text.empty() ? "" : ", ", devices, " devices");
-  return text;
-}
-
-namespace {
-
 /// What a rung of ours has, and what one of a ladder file.
 const std::vector<std::string> kOurKeys = {"name",     "parent",      "changes", "group",      "trainer",
                                            "requires", "math",        "batch",   "tolerance",  "beside",
@@ -209,7 +195,52 @@ Workload workload_from(const Json& json) {
   return workload;
 }
 
+std::vector<Ablation> all_ablations() {
+  const auto built = built_ablations();
+  if (built.empty()) return {};
+  std::vector<Rung> rungs = ladder().rungs;
+  std::erase_if(rungs, [](const Rung& rung) { return !rung.ablated(); });
+  const Rung first = ladder().rungs.front(), last = rungs.back();
+
+  const auto source_of = [&](const std::string& name) {
+    for (const auto& [ablation, source] : built)
+      if (name == ablation) return source;
+    return std::string();
+  };
+  std::map<std::string, Ablation> found;
+  const auto add = [&](const char* kind, const Rung& rung, const Rung& reference, Rung row) {
+    const std::string name = cat(kind, '/', rung.name);
+    row.name = name;
+    row.parent = reference.name;
+    found[name] = {name, kind, rung, reference, source_of(name), row};
+  };
+  for (const Rung& rung : rungs) {
+    const Rung& reference = rung.needs.empty() ? first : found.at("only/" + rung.needs).row;
+    add("only", rung, reference, only_row(rung, reference));
+  }
+  for (auto rung = rungs.rbegin(); rung != rungs.rend(); ++rung) {
+    const auto needing = std::ranges::find(rungs, rung->name, &Rung::needs);
+    const bool with_it = source_of("without/" + rung->name) == "merge" && needing != rungs.end();
+    const Rung& reference = with_it ? found.at("without/" + needing->name).row : last;
+    add("without", *rung, reference, without_row(*rung, last, reference));
+  }
+  std::vector<Ablation> all;
+  for (const Rung& rung : rungs)
+    for (const char* kind : {"without/", "only/"}) all.push_back(found.at(kind + rung.name));
+  return all;
+}
+
 }  // namespace
+
+std::string Rung::source() const {
+  return cat("variants/", beside ? "beside/" : "", trainer, ".cpp");
+}
+
+std::string Rung::requirement() const {
+  std::string text = compute_capability == 0 ? "" : cat("sm_", compute_capability);
+  if (devices > 1) text += cat(text.empty() ? "" : ", ", devices, " devices");
+  return text;
+}
 
 Ladder ladder_from(const Json& table, const std::string& folder) {
   Ladder ladder{.name = "stepladder", .folder = folder, .workload = {}, .rungs = {}};
@@ -330,46 +361,6 @@ std::string Ablation::unchanged() const {
 std::string Ablation::program() const {
   return cat(kind, '_', rung.name);
 }
-
-namespace {
-
-std::vector<Ablation> all_ablations() {
-  const auto built = built_ablations();
-  if (built.empty()) return {};
-  std::vector<Rung> rungs;
-  for (const Rung& rung : ladder().rungs)
-    if (rung.ablated()) rungs.push_back(rung);
-  const Rung first = ladder().rungs.front(), last = rungs.back();
-
-  const auto source_of = [&](const std::string& name) {
-    for (const auto& [ablation, source] : built)
-      if (name == ablation) return source;
-    return std::string();
-  };
-  std::map<std::string, Ablation> found;
-  const auto add = [&](const char* kind, const Rung& rung, const Rung& reference, Rung row) {
-    const std::string name = cat(kind, '/', rung.name);
-    row.name = name;
-    row.parent = reference.name;
-    found[name] = {name, kind, rung, reference, source_of(name), row};
-  };
-  for (const Rung& rung : rungs) {
-    const Rung& reference = rung.needs.empty() ? first : found.at("only/" + rung.needs).row;
-    add("only", rung, reference, only_row(rung, reference));
-  }
-  for (auto rung = rungs.rbegin(); rung != rungs.rend(); ++rung) {
-    const auto needing = std::ranges::find(rungs, rung->name, &Rung::needs);
-    const bool with_it = source_of("without/" + rung->name) == "merge" && needing != rungs.end();
-    const Rung& reference = with_it ? found.at("without/" + needing->name).row : last;
-    add("without", *rung, reference, without_row(*rung, last, reference));
-  }
-  std::vector<Ablation> all;
-  for (const Rung& rung : rungs)
-    for (const char* kind : {"without/", "only/"}) all.push_back(found.at(kind + rung.name));
-  return all;
-}
-
-}  // namespace
 
 const std::vector<Ablation>& ablations() {
   static const std::vector<Ablation> all = all_ablations();

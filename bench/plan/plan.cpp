@@ -38,7 +38,7 @@ void add_runs(const Plan& plan, const Program& program, int64_t batch, int64_t r
 void check_learning(Run& run, double tolerance, const std::string& first, const std::vector<Run>& finished) {
   if (run.status != Status::ok || !run.peer.empty() || run.variant == first) return;
   if (has_independent_ranks(run.config)) return;  // which is a reference for speed
-  const auto baseline = std::find_if(finished.begin(), finished.end(), [&](const Run& other) {
+  const auto baseline = std::ranges::find_if(finished, [&](const Run& other) {
     return other.variant == first && other.status == Status::ok &&
            other.config.at("model") == run.config.at("model") && other.config.at("T") == run.config.at("T") &&
            global_batch(other.config) == global_batch(run.config);
@@ -56,34 +56,6 @@ Run unsupported_run(const RunRequest& request, const std::string& reason) {
   run.reason = reason;
   return run;
 }
-
-}  // namespace
-
-std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round) {
-  std::vector<PlannedRun> runs;
-  for (int64_t batch : plan.batch)
-    for (const Program& program : plan.programs)
-      if (!plan.own_batch.contains(program.variant)) add_runs(plan, program, batch, round, runs);
-  for (const Program& program : plan.programs)
-    if (const auto own = plan.own_batch.find(program.variant); own != plan.own_batch.end())
-      runs.push_back({program, own->second, round});
-  if (plan.order == "abba" && round % 2 == 1) std::reverse(runs.begin(), runs.end());
-  if (plan.order == "shuffled") {  // Fisher and Yates
-    const uint64_t seed = random_bits(plan.order_seed, static_cast<uint64_t>(round));
-    for (size_t i = runs.size(); i > 1; --i) std::swap(runs[i - 1], runs[random_bits(seed, i) % i]);
-  }
-  return runs;
-}
-
-Json config_of(const Plan& plan, const PlannedRun& run) {
-  const RungSettings& s = plan.settings;
-  Json config = {{"model", *s.model}, {"B", run.batch}, {"T", *s.seq}, {"seed", s.seed}};
-  if (run.devices > 1) config["world_size"] = run.devices;
-  if (run.independent_ranks) config["independent_ranks"] = true;
-  return config;
-}
-
-namespace {
 
 /// Puts what the run is asked for into the command of a ladder file.
 void fill(RunRequest& request, const RungSettings& s, const PlannedRun& run) {
@@ -124,6 +96,30 @@ void fill(RunRequest& request, const RungSettings& s, const PlannedRun& run) {
 }
 
 }  // namespace
+
+std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round) {
+  std::vector<PlannedRun> runs;
+  for (int64_t batch : plan.batch)
+    for (const Program& program : plan.programs)
+      if (!plan.own_batch.contains(program.variant)) add_runs(plan, program, batch, round, runs);
+  for (const Program& program : plan.programs)
+    if (const auto own = plan.own_batch.find(program.variant); own != plan.own_batch.end())
+      runs.push_back({program, own->second, round});
+  if (plan.order == "abba" && round % 2 == 1) std::ranges::reverse(runs);
+  if (plan.order == "shuffled") {  // Fisher and Yates
+    const uint64_t seed = random_bits(plan.order_seed, static_cast<uint64_t>(round));
+    for (size_t i = runs.size(); i > 1; --i) std::swap(runs[i - 1], runs[random_bits(seed, i) % i]);
+  }
+  return runs;
+}
+
+Json config_of(const Plan& plan, const PlannedRun& run) {
+  const RungSettings& s = plan.settings;
+  Json config = {{"model", *s.model}, {"B", run.batch}, {"T", *s.seq}, {"seed", s.seed}};
+  if (run.devices > 1) config["world_size"] = run.devices;
+  if (run.independent_ranks) config["independent_ranks"] = true;
+  return config;
+}
 
 RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo& device, double timeout_s) {
   RungSettings s = plan.settings;
@@ -190,7 +186,7 @@ Json Plan::json() const {
                                                    RungSettings::kDevice, RungSettings::kOps}));
   if (!ladder.built_in()) json["ladder"] = ladder.json();
   if (!ablate.is_null()) json["ablate"] = ablate;
-  if (std::any_of(programs.begin(), programs.end(), [](const Program& p) { return p.devices > 1; })) {
+  if (std::ranges::any_of(programs, [](const Program& p) { return p.devices > 1; })) {
     json["devices"] = devices.empty() ? std::vector{devices_present} : devices;
     json["scaling"] = scaling;
     if (independent_ranks) json["independent_ranks"] = true;
@@ -208,7 +204,7 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
   for (int64_t round = 0;; ++round) {
     const Results& measured = file.results();
     const auto in_round = [&](const Run& run) { return run.round == round; };
-    const bool begun = std::any_of(measured.runs.begin(), measured.runs.end(), in_round);
+    const bool begun = std::ranges::any_of(measured.runs, in_round);
     if (const std::string reason = begun ? "" : stop_reason(stopping, measured, round); !reason.empty()) {
       const auto widest = widest_interval_percent(measured);
       return {{"reason", reason},

@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "bench/base/place.h"
-#include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/placeholders.h"
 #include "model/nearest.h"

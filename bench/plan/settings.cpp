@@ -8,11 +8,6 @@
 #include "model/checkpoint.h"
 
 namespace stepladder {
-namespace {
-
-constexpr int64_t kUsualBatch = 4;
-
-}  // namespace
 
 std::string here_or_shared(const std::string& path) {
   const auto shipped = std::filesystem::path(shared_dir()) / path;
@@ -149,6 +144,7 @@ Config RungSettings::resolve() {
   data = here_or_shared(data);
   vocab = here_or_shared(vocab);
 
+  constexpr int64_t kUsualBatch = 4;
   const std::string& weights = resume.empty() ? init : resume;
   const bool from_weights = !weights.empty() && !model;
   Config config = from_weights ? config_of_checkpoint(weights) : Config::named(model.value_or("gpt2"));

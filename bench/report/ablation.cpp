@@ -74,8 +74,7 @@ Gain gain_of(const Results& results, const std::string& before, const std::strin
   }
   if (const auto ratio = speedup(from, to)) {
     gain.ratio = *ratio;
-    gain.rounds =
-        std::count_if(to.begin(), to.end(), [&](const auto& run) { return from.contains(run.first); });
+    gain.rounds = std::ranges::count_if(to, [&](const auto& run) { return from.contains(run.first); });
     gain.saved_bytes = live_peak(from) - live_peak(to);
   } else {
     gain.status = "missing", gain.reason = cat(before, " and ", after, " have no round in common");
@@ -109,14 +108,13 @@ std::vector<AblatedRung> ablated_rungs(const Results& results) {
   const auto names = strings_at(plan, "rungs"), kinds = strings_at(plan, "kinds");
   const Json unchanged = plan.is_object() ? plan.value("unchanged", Json()) : Json();
   const auto among = [](const std::string& name, const std::vector<std::string>& list) {
-    return std::count(list.begin(), list.end(), name) > 0;
+    return std::ranges::count(list, name) > 0;
   };
   std::vector<Json> configs;
   for (const Run& run : results.runs) {
     const Json config = {
         {"model", run.config.at("model")}, {"B", run.config.at("B")}, {"T", run.config.at("T")}};
-    if (!looks_for_batch(run.variant) && std::count(configs.begin(), configs.end(), config) == 0)
-      configs.push_back(config);
+    if (!looks_for_batch(run.variant) && std::ranges::count(configs, config) == 0) configs.push_back(config);
   }
   const auto largest = std::max_element(configs.begin(), configs.end(),
                                         [](const Json& a, const Json& b) { return a["B"] < b["B"]; });

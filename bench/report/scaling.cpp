@@ -52,7 +52,7 @@ std::vector<Scaled> scaled_runs(const Results& results) {
     const int64_t devices = world_size(run.config);
     const std::string workload = run.workload();
     const auto known = [&](const Scaled& s) {
-      return s.row.variant == run.variant && s.row.workload == workload;
+      return s.row.variant == run.variant && workload_of(s.row.config) == workload;
     };
     if (devices == 1 || has_independent_ranks(run.config) || std::ranges::any_of(all, known)) continue;
     const Rounds rounds = good_rounds(results, run.variant, workload);
@@ -77,7 +77,6 @@ std::vector<Scaled> scaled_runs(const Results& results) {
       Scaled& scaled = all.emplace_back();
       ScaledRun& row = scaled.row;
       row.variant = run.variant;
-      row.workload = workload;
       row.against = base;
       row.config = run.config;
       row.devices = devices;
@@ -114,9 +113,7 @@ std::vector<ScaledRun> scaling(const Results& results) {
 }
 
 std::vector<PredictedRun> predicted_scaling(const Results& results) {
-  const Json device = results.device();
-  const Json name = device.is_object() ? device.value("name", Json()) : Json();
-  const auto links = name.is_string() ? nominal_interconnect(name) : std::nullopt;
+  const auto links = nominal_interconnect(text_at(results.device(), "name"));
   std::vector<PredictedRun> rows;
   if (!links || results.plan.value("scaling", Json()) == "strong") return rows;
   for (const auto& [row, one] : scaled_runs(results)) {

@@ -12,7 +12,7 @@ namespace stepladder {
 
 /// A rung or peer on several devices, beside one device.
 struct ScaledRun {
-  std::string variant, workload;
+  std::string variant;
   std::string against;  // itself on one device, else the nearest rung below that ran on one
   Json config;          // B is each device's
   int64_t devices = 2, machines = 1;

@@ -57,7 +57,7 @@ void add_speedups(ResultRow& row, const std::vector<ResultRow>& rows, bool stron
   ResultRow::Numbers& numbers = *row.numbers;
   const auto against = [&](const std::string& name) { return held_against(name, row, rows, strong, ladder); };
   const auto below = ladder.ancestors(row.variant);
-  const auto previous = std::find_if(below.begin(), below.end(), against);
+  const auto previous = std::ranges::find_if(below, against);
   if (previous != below.end()) {
     const ResultRow& before = *against(*previous);
     numbers.previous = compare(&before, row);
