@@ -117,6 +117,12 @@ std::string shell_quoted(const std::string& word) {
   return quoted + "'";
 }
 
+std::string shell_line(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += (line.empty() ? "" : " ") + shell_quoted(word);
+  return line;
+}
+
 std::vector<std::string> shell_words(const std::string& line) {
   std::vector<std::string> words;
   bool in_word = false;

@@ -46,7 +46,9 @@ inline constexpr size_t kMaxCell = 400;
 
 /// A word as a shell reads it back: in quotes where it has to be.
 std::string shell_quoted(const std::string& word);
-/// The words of such a command line.
+/// Words as a command line of such.
+std::string shell_line(const std::vector<std::string>& words);
+/// The words of a command line.
 std::vector<std::string> shell_words(const std::string& line);
 
 /// What the file system says of a path that can't be looked at: too long, or a link to itself.

@@ -83,11 +83,8 @@ struct Part {
   std::vector<std::string> words;  // with the options that all parts share
   int64_t devices = 1;             // that it needs
 
-  std::string command() const {
-    std::vector<std::string> quoted;
-    std::ranges::transform(words, std::back_inserter(quoted), shell_quoted);
-    return join(quoted, " ");
-  }
+  std::string command() const { return shell_line(words); }
+  Json json() const { return {{"name", name}, {"about", about}, {"command", command()}}; }
   std::string lacks() const { return cat("needs ", devices, " devices"); }
   bool profile() const { return words.front() == "profile"; }
   std::string file(const std::string& out) const { return cat(out, ".parts/", name, ".json"); }
@@ -96,16 +93,15 @@ struct Part {
 /// The same with the options that were given for all parts, as far as it takes them and has none of its own.
 std::vector<std::string> with_shared(std::vector<std::string> words, const Command& command,
                                      const CampaignOptions& options) {
-  const auto given = CampaignOptions::shared(options.measuring),
-             defaults = CampaignOptions::shared(options.defaults);
-  for (size_t i = 0; i < given.size(); ++i) {
-    const Option& option = given[i];
-    const bool takes =
-        std::ranges::find(command.options, option.name, &Option::name) != command.options.end();
-    if (!takes || option.text() == defaults[i].text() || has_option(words, option.name)) continue;
-    words.push_back("--" + option.name);
-    if (!std::holds_alternative<bool*>(option.value)) words.push_back(option.text());
-  }
+  auto given = CampaignOptions::shared(options.measuring),
+       defaults = CampaignOptions::shared(options.defaults);
+  for (std::vector<Option>* shared : {&given, &defaults})
+    std::erase_if(*shared, [&](const Option& option) {
+      return has_option(words, option.name) ||
+             std::ranges::find(command.options, option.name, &Option::name) == command.options.end();
+    });
+  const std::vector<std::string> more = arguments_of(given, defaults);
+  words.insert(words.end(), more.begin(), more.end());
   return words;
 }
 
@@ -296,8 +292,7 @@ class Campaign {
     if (!entries.is_array()) entries = Json::array();
     for (Json& one : entries)
       if (text_at(one, "name") == part.name) return one;
-    return entries.emplace_back(
-        Json{{"name", part.name}, {"about", part.about}, {"command", part.command()}});
+    return entries.emplace_back(part.json());
   }
 
   /// Whether it has come to an end, well or not, other than by a signal or our --max-time.
@@ -342,8 +337,7 @@ class Campaign {
     const auto record = [&](int exit_code) {
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
       Json& of = entry(part);
-      Json before =
-          std::exchange(of, {{"name", part.name}, {"about", part.about}, {"command", part.command()}});
+      const Json before = std::exchange(of, part.json());
       of["exit_code"] = exit_code;
       of["wall_s"] = before.value("wall_s", 0.0) + std::round(took.count() * 1e3) / 1e3;
       if (Json result = result_of(part, exit_code); !result.is_null()) of["result"] = std::move(result);

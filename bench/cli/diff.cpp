@@ -57,10 +57,9 @@ void print(std::string_view line, bool coloured) {
 
 /// What starts a rung of a ladder file, as one would type it.
 std::string started_by(const Rung& rung) {
-  std::vector<std::string> words;
-  for (const auto* part : {&rung.environment, &rung.command})
-    for (const std::string& word : *part) words.push_back(shell_quoted(word));
-  return join(words, " ");
+  std::vector<std::string> words = rung.environment;
+  words.insert(words.end(), rung.command.begin(), rung.command.end());
+  return shell_line(words);
 }
 
 /// Prints the unified diff of the sources, and of a ladder file's rungs how their commands differ. Throws

@@ -1,6 +1,5 @@
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,7 +19,7 @@
 #include "bench/report/speedups.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
-#include "model/atomic_file.h"
+#include "model/fd.h"
 
 namespace stepladder {
 namespace {
@@ -162,10 +161,6 @@ class ResultsFolder {
     }
     throw InputError(cat(path_, " is being written by another gate: wait for it, or name another --results"));
   }
-  ~ResultsFolder() { ::close(fd_); }
-  ResultsFolder(const ResultsFolder&) = delete;
-  ResultsFolder& operator=(const ResultsFolder&) = delete;
-
   const std::string& path() const { return path_; }
 
  private:
@@ -173,15 +168,15 @@ class ResultsFolder {
   bool take() {
     std::error_code error;
     fs::create_directories(path_, error);
-    fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd_ < 0) throw InputError(cat(path_, ": ", std::strerror(errno), "; name another --results"));
-    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
-    ::close(fd_);
-    return false;
+    Fd folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder.open()) throw InputError(cat(path_, ": ", std::strerror(errno), "; name another --results"));
+    if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+    lock_ = std::move(folder);
+    return true;
   }
 
   std::string path_;
-  int fd_ = -1;
+  Fd lock_;
 };
 
 /// Whether it is too late to start a further pair.

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
-#include <list>
 #include <map>
 #include <set>
 
@@ -27,6 +26,7 @@
 #include "bench/verdict/history.h"
 #include "model/atomic_file.h"
 #include "model/error.h"
+#include "model/fd.h"
 #include "model/flops.h"
 
 namespace stepladder {
@@ -81,26 +81,18 @@ Json profile_json(Json profile) {
   return profile;
 }
 
-/// Text that a child reads by path() while this lives; nothing of it is left on a disk, however that ends.
-class MemoryFile {
- public:
-  explicit MemoryFile(const std::string& text) : fd_(::memfd_create("stepladder", MFD_CLOEXEC)) {
-    for (std::string_view rest = text; fd_ >= 0 && !rest.empty();) {
-      const ssize_t written = ::write(fd_, rest.data(), rest.size());
-      if (written < 0) throw Error(cat("no memory for the report: ", std::strerror(errno)));
-      rest.remove_prefix(static_cast<size_t>(written));
-    }
-    if (fd_ < 0) throw Error(cat("cannot open one file more: ", std::strerror(errno)));
+/// Text that a child reads while this process has it open; nothing of it is left on a disk, however that
+/// ends.
+Fd memory_file(const std::string& text) {
+  Fd file(::memfd_create("stepladder", MFD_CLOEXEC));
+  if (!file.open()) throw Error(cat("cannot open one file more: ", std::strerror(errno)));
+  for (std::string_view rest = text; !rest.empty();) {
+    const ssize_t written = ::write(file.get(), rest.data(), rest.size());
+    if (written < 0) throw Error(cat("no memory for the report: ", std::strerror(errno)));
+    rest.remove_prefix(static_cast<size_t>(written));
   }
-  ~MemoryFile() { ::close(fd_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-
-  std::string path() const { return cat("/proc/", ::getpid(), "/fd/", fd_); }
-
- private:
-  int fd_;
-};
+  return file;
+}
 
 /// Whether a file is a profile, a history or another kind that is no results file.
 bool is_other_kind(const Json& json) {
@@ -208,9 +200,12 @@ int report(ReportOptions& options) {
     others.push_back(to_json(history_of(std::move(named), kMinLimit)));
   }
   pages.insert(pages.end(), others.begin(), others.end());
-  std::list<MemoryFile> files;
+  std::vector<Fd> files;
   std::vector<std::string> paths;
-  for (const Json& page : pages) paths.push_back(files.emplace_back(dump(page)).path());
+  for (const Json& page : pages) {
+    files.push_back(memory_file(dump(page)));
+    paths.push_back(cat("/proc/", ::getpid(), "/fd/", files.back().get()));
+  }
   if (paths.empty()) return kExitOk;
   paths.insert(paths.end(), {"--out", out.string()});
   if (!options.into.empty()) paths.insert(paths.end(), {"--into", options.into});

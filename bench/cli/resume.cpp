@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <iostream>
 
 #include "bench/base/text.h"
@@ -38,9 +37,7 @@ Command resume_command() {
     std::vector<std::string> command = command_of(load_results(file), file);
     command.insert(command.end(), {"--resume", "--out", file});
     command.insert(command.end(), rest->begin() + 1, rest->end());
-    std::vector<std::string> quoted = {"stepladder"};
-    std::ranges::transform(command, std::back_inserter(quoted), shell_quoted);
-    std::cerr << printable(join(quoted, " "), kMaxMessage) << std::endl;
+    std::cerr << printable("stepladder " + shell_line(command), kMaxMessage) << std::endl;
     command.insert(command.begin(), "/proc/self/exe");
     exec(command);
   };

@@ -69,7 +69,7 @@ void fill(RunRequest& request, const RungSettings& s, const PlannedRun& run) {
                          {"seed", std::to_string(s.seed)},
                          {"seq", std::to_string(*s.seq)},
                          {"steps", std::to_string(s.steps)}};
-  std::vector<std::string> command;
+  std::vector<std::string>&command = request.command, &environment = request.environment;
   for (const std::string& word : run.program.command) {
     if (word == kArguments)
       command.insert(command.end(), request.arguments.begin(), request.arguments.end());
@@ -77,8 +77,6 @@ void fill(RunRequest& request, const RungSettings& s, const PlannedRun& run) {
       command.push_back(filled(word, values));
   }
   request.arguments.clear();
-  request.command = std::move(command);
-  std::vector<std::string> environment;
   for (const std::string& variable : run.program.environment) environment.push_back(filled(variable, values));
   environment.push_back("STEPLADDER_STEPS=" + std::to_string(s.steps));
   if (s.until_loss) {
@@ -92,7 +90,6 @@ void fill(RunRequest& request, const RungSettings& s, const PlannedRun& run) {
   const std::string more = own != environment.end() ? own->substr(kModulePath.size()) : outer ? outer : "";
   if (own != environment.end()) environment.erase(own);
   environment.push_back(cat(kModulePath, shared_dir(), "/python", more.empty() ? "" : ":" + more));
-  request.environment = std::move(environment);
 }
 
 }  // namespace

@@ -54,22 +54,21 @@ Gain gain_of(const Results& results, const std::string& before, const std::strin
              const std::string& workload) {
   Gain gain{.before = before, .after = after};
   Rounds from = ablation_rounds(results, before, workload), to = ablation_rounds(results, after, workload);
-  for (const auto& [variant, rounds] : {std::pair(before, &from), std::pair(after, &to)}) {
-    if (rounds->empty()) gain.status = "missing", gain.reason = variant + " was not measured";
-    for (const auto& [round, run] : *rounds)
+  const std::pair<const std::string&, Rounds&> sides[] = {{before, from}, {after, to}};
+  for (const auto& [variant, rounds] : sides) {
+    if (rounds.empty()) gain.status = "missing", gain.reason = variant + " was not measured";
+    for (const auto& [round, run] : rounds)
       if (gain.ok() && run->status != Status::ok)
         gain.status = name_of(run->status),
         gain.reason = cat(variant, run->reason.empty() ? "" : ": ", run->reason);
     if (!gain.ok()) return gain;
   }
-  for (const auto& [variant, rounds] : {std::pair(before, &from), std::pair(after, &to)}) {
-    gain.status = rounds->begin()->second->disturbance();
-    drop_disturbed(*rounds);
-    if (!rounds->empty()) {
-      gain.status = name_of(Status::ok);
-      continue;
-    }
-    gain.reason = cat(variant, " was ", gain.status, " in every round");
+  for (const auto& [variant, rounds] : sides) {
+    const std::string disturbance = rounds.begin()->second->disturbance();
+    drop_disturbed(rounds);
+    if (!rounds.empty()) continue;
+    gain.status = disturbance;
+    gain.reason = cat(variant, " was ", disturbance, " in every round");
     return gain;
   }
   if (const auto ratio = speedup(from, to)) {
