@@ -28,31 +28,25 @@ constexpr const char* kMaxTime = "max-time";
 constexpr double kGrace = 30.0;  // seconds for a part to end in order
 
 /// What a part may be; the first takes the options that all parts share.
-struct Measuring {
-  Command run = run_command(), ablate = ablate_command(), profile = profile_command();
-
-  const Command* find(const std::string& name) const {
-    for (const Command* command : {&run, &ablate, &profile})
-      if (command->name == name) return command;
-    return nullptr;
-  }
-};
+std::vector<Command> measuring_commands() {
+  return {run_command(), ablate_command(), profile_command()};
+}
 
 struct CampaignOptions {
   static constexpr const char* kCampaign = "Campaign";
 
   std::string plan = "variants/campaign.json", out = "reports/latest/campaign.json", max_time;
   bool dry_run = false, overwrite = false, retry_failed = false;
-  Measuring measuring, defaults;
+  std::vector<Command> measuring = measuring_commands(), defaults = measuring_commands();
 
   /// Those of `run` that say on what is measured, not what.
-  static std::vector<Option> shared(const Measuring& of) {
+  static std::vector<Option> shared(const std::vector<Command>& of) {
     static const std::set<std::string> names = {"preset", "ladder", "python", "peer",
                                                 "model",  "seq",    "timeout"};
     static const std::set<std::string> groups = {RungSettings::kData, RungSettings::kTraining,
                                                  RungSettings::kDevice, RungSettings::kOps,
                                                  RungSettings::kSearch};
-    std::vector<Option> options = of.run.options;
+    std::vector<Option> options = of.front().options;
     std::erase_if(options, [](const Option& option) {
       return !names.contains(option.name) && !groups.contains(option.group);
     });
@@ -107,8 +101,8 @@ std::vector<std::string> with_shared(std::vector<std::string> words, const Comma
 
 /// Parses a part's command line as its command would, and does nothing. Throws InputError.
 void check_command(const std::vector<std::string>& words) {
-  Measuring measuring;
-  std::vector<Command> commands = {measuring.run, measuring.ablate, measuring.profile};
+  const std::vector<Command> measuring = measuring_commands();  // whose `run` owns the options
+  std::vector<Command> commands = measuring;
   for (Command& command : commands) command.run = [] { return kExitOk; };
   std::vector<const char*> argv = {"stepladder"};
   for (const std::string& word : words) argv.push_back(word.c_str());
@@ -128,8 +122,11 @@ Part part_from(const Json& json, const CampaignOptions& options) {
     throw InputError("needs a \"name\" of letters, digits, - and _");
   const Json command = json.value("command", Json()), devices = json.value("devices", Json(1));
   if (command.is_string()) part.words = shell_words(command.get<std::string>());
-  const Command* measures = part.words.empty() ? nullptr : options.measuring.find(part.words.front());
-  if (!measures) throw InputError("needs a \"command\" that begins with run, ablate or profile");
+  const auto measures = part.words.empty()
+                            ? options.measuring.end()
+                            : std::ranges::find(options.measuring, part.words.front(), &Command::name);
+  if (measures == options.measuring.end())
+    throw InputError("needs a \"command\" that begins with run, ablate or profile");
   for (const char* ours : {"out", "resume", "retry-failed", "overwrite", "help"})
     if (has_option(part.words, ours)) throw InputError(cat("--", ours, " is not for a part to say"));
   if (!devices.is_number_integer() || devices < 1) throw InputError("\"devices\" is how many it needs");

@@ -11,7 +11,6 @@
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/settings.h"
 #include "bench/report/report.h"
-#include "bench/results/file.h"
 #include "bench/run/child.h"
 
 namespace stepladder {

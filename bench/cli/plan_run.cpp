@@ -9,7 +9,6 @@
 #include "bench/report/ablation.h"
 #include "bench/report/report.h"
 #include "bench/report/speedups.h"
-#include "bench/results/file.h"
 #include "model/error.h"
 
 namespace stepladder {

@@ -313,10 +313,8 @@ std::vector<Rung> Ladder::chosen(const std::vector<std::string>& names) const {
   std::vector<bool> wanted(rungs.size(), false);
   const auto place = [&](const std::string& asked) { return &find(asked) - rungs.data(); };
   const auto known = [&](const std::string& asked) {
-    return std::ranges::any_of(rungs, [&](const Rung& rung) {
-      const auto all = names_of(rung);
-      return std::ranges::find(all, asked) != all.end();
-    });
+    return std::ranges::any_of(
+        rungs, [&](const Rung& rung) { return std::ranges::count(names_of(rung), asked) > 0; });
   };
   for (const std::string& asked : names) {
     const size_t dash = known(asked) ? std::string::npos : asked.find('-');  // a name may have dashes

@@ -16,8 +16,8 @@ namespace stepladder {
 /// One row of a ladder file.
 struct Rung {
   std::string name;  // "01_causal_mask"
-  std::string
-      trainer;  // whose executable it runs: its own, or that of a rung which differs by the batch alone
+  /// Whose executable it runs: its own, or that of a rung which differs by the batch alone.
+  std::string trainer;
   std::string parent;  // the rung that it changes; "" for the first
   std::string group;   // "fused kernels": rungs that published tables have as one; "" for none
   std::string changes;
