@@ -46,7 +46,7 @@ inline constexpr size_t kMaxCell = 400;
 
 /// A word as a shell reads it back: in quotes where it has to be.
 std::string shell_quoted(const std::string& word);
-/// Words as a command line of such.
+/// The words as a command line, which shell_words() takes apart again.
 std::string shell_line(const std::vector<std::string>& words);
 /// The words of a command line.
 std::vector<std::string> shell_words(const std::string& line);

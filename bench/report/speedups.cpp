@@ -108,8 +108,7 @@ void fields(Archive& a, Any<ResultRow> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, variant, backend, config, status, reason, rounds)
   a.if_any("peer", x.peer);
   if (x.disturbed_rounds > 0) {
-    STEPLADDER_EACH(STEPLADDER_FIELD, disturbed_rounds)
-    STEPLADDER_EACH(STEPLADDER_FIELD, disturbance)
+    STEPLADDER_EACH(STEPLADDER_FIELD, disturbed_rounds, disturbance)
     a("disturbed", x.disturbed());
   }
   if (x.numbers) fields(a, *x.numbers);
