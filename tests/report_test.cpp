@@ -162,6 +162,19 @@ TEST(Report, SaysWhatANumberDoesNotShow) {
   EXPECT_EQ(markdown(results).find("emulated"), std::string::npos);
 }
 
+TEST(Report, SaysWhoseLossesNothingWasComparedWith) {
+  const auto said = [](std::initializer_list<Json> runs) {
+    return says(markdown(results_json(runs)),
+                {"Nothing was compared with the losses of 02_tf32: 00_fp32_baseline"});
+  };
+  const Json first = run_json("00_fp32_baseline", 0, 360);
+  Json run = run_json("02_tf32", 0, 150);
+  EXPECT_TRUE(said({run}));
+  EXPECT_FALSE(said({first, run}));
+  run["config"]["B"] = 32;
+  EXPECT_TRUE(said({first, run}));
+}
+
 TEST(Report, BeginsWithTheFastestRungAndAgainstWhom) {
   Json pytorch = run_json("pytorch/02_tf32", 0, 300);
   pytorch["peer"] = "pytorch";

@@ -39,9 +39,7 @@ void check_learning(Run& run, double tolerance, const std::string& first, const 
   if (run.status != Status::ok || !run.peer.empty() || run.variant == first) return;
   if (has_independent_ranks(run.config)) return;  // which is a reference for speed
   const auto baseline = std::ranges::find_if(finished, [&](const Run& other) {
-    return other.variant == first && other.status == Status::ok &&
-           other.config.at("model") == run.config.at("model") && other.config.at("T") == run.config.at("T") &&
-           global_batch(other.config) == global_batch(run.config);
+    return other.variant == first && other.status == Status::ok && same_task(other.config, run.config);
   });
   if (baseline == finished.end()) return;
   run.reason = divergence(*baseline, run, tolerance);

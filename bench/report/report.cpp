@@ -432,6 +432,20 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
       unknown.try_emplace(run.summary->joules_unknown, run.variant);
   for (const auto& [why, variant] : unknown) note(cat("No joules of ", variant, " and its like: ", why, "."));
   const Ladder ladder = ladder_of(results);
+  const std::string& first = ladder.rungs.front().name;
+  std::vector<std::string> alone;  // whose losses nothing was held against
+  for (const ResultRow& v : variants) {
+    const Rung* rung = v.peer.empty() ? ladder.listed(v.variant) : nullptr;
+    const bool held = std::ranges::any_of(variants, [&](const ResultRow& other) {
+      return other.variant == first && other.numbers && same_task(other.config, v.config);
+    });
+    if (v.numbers && rung && std::isfinite(rung->tolerance) && v.variant != first && !held &&
+        std::ranges::count(alone, v.variant) == 0)
+      alone.push_back(v.variant);
+  }
+  if (!alone.empty())
+    note(cat("Nothing was compared with the losses of ", join(alone, ", "), ": ", first,
+             ", their reference, was not measured on the same model, T and batch."));
   const bool emulated = std::ranges::any_of(variants, [&](const ResultRow& v) {
     const Rung* rung = ladder.built_in() ? ladder.listed(v.variant) : nullptr;
     return v.backend == "cpu" && rung && rung->math != MathMode::fp32;

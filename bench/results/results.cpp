@@ -42,6 +42,11 @@ int64_t global_batch(const Json& config) {
   return batch <= std::numeric_limits<int64_t>::max() / devices ? batch * devices : 0;
 }
 
+bool same_task(const Json& one, const Json& other) {
+  return one.at("model") == other.at("model") && one.at("T") == other.at("T") &&
+         global_batch(one) == global_batch(other);
+}
+
 std::optional<bool> DeviceState::throttled() const {
   static const std::set<std::string> cuts = {"hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown",
                                              "hw_power_brake"};
