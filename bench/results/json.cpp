@@ -7,13 +7,9 @@
 #include "model/error.h"
 
 namespace stepladder {
-namespace {
-
-constexpr int kMaxDepth = 32;
-
-}  // namespace
 
 Json parse_json(const std::string& text) {
+  constexpr int kMaxDepth = 32;
   std::vector<std::set<std::string>> keys;  // of the objects around this place
   const auto look = [&](int depth, Json::parse_event_t event, Json& parsed) {
     using Event = Json::parse_event_t;

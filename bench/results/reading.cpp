@@ -59,8 +59,8 @@ class Reader {
     if (!ok) throw InputError(cat(place.text(), " is not ", wanted));
   }
   static void read(const Json& json, Status& value, const Place& place) {
-    const auto known = std::find_if(std::begin(kStatuses), std::end(kStatuses),
-                                    [&](Status status) { return json == name_of(status); });
+    const auto known =
+        std::ranges::find_if(kStatuses, [&](Status status) { return json == name_of(status); });
     require(known != std::end(kStatuses), place, "a status");
     value = *known;
   }

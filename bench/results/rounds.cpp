@@ -10,14 +10,6 @@
 namespace stepladder {
 namespace {
 
-/// The runs that both have of the same rounds.
-std::vector<std::pair<const Run*, const Run*>> pairs_of(const Rounds& one, const Rounds& other) {
-  std::vector<std::pair<const Run*, const Run*>> pairs;
-  for (const auto& [round, run] : one)
-    if (const auto found = other.find(round); found != other.end()) pairs.emplace_back(run, found->second);
-  return pairs;
-}
-
 /// Tokens in a step of all devices.
 double tokens_of(const Run& run) {
   return run.config.at("B").get<double>() * run.config.at("T").get<double>() *
@@ -63,24 +55,24 @@ ResultRow::Numbers numbers_of(const Rounds& rounds) {
   numbers.first_step_ms = median(of(&Summary::first_step_ms));
   numbers.startup_ms = median(of(&Summary::startup_ms));
 
-  const auto known = [&](std::optional<double> Summary::*field) -> std::optional<double> {
+  const auto known = [&](std::optional<double> Summary::*field) {
     std::vector<double> values;
     for (const auto& [round, run] : rounds)
       if (const auto& value = (*run->summary).*field) values.push_back(*value);
-    if (values.empty()) return std::nullopt;
-    return median(values);
+    return values;
   };
-  numbers.mfu_nanogpt = known(&Summary::mfu_nanogpt);
-  numbers.mfu_llmc = known(&Summary::mfu_llmc);
-  numbers.val_loss = known(&Summary::val_loss);
+  const auto median_of_known = [&](std::optional<double> Summary::*field) {
+    const std::vector<double> values = known(field);
+    return values.empty() ? std::nullopt : std::optional(median(values));
+  };
+  numbers.mfu_nanogpt = median_of_known(&Summary::mfu_nanogpt);
+  numbers.mfu_llmc = median_of_known(&Summary::mfu_llmc);
+  numbers.val_loss = median_of_known(&Summary::val_loss);
   numbers.to_loss = to_loss_of(rounds);
 
-  const auto estimate = [&](std::optional<double> Summary::*field) -> std::optional<Estimate> {
-    std::vector<double> values;
-    for (const auto& [round, run] : rounds)
-      if (const auto& value = (*run->summary).*field) values.push_back(*value);
-    if (values.size() < rounds.size()) return std::nullopt;
-    return median_over_rounds(values);
+  const auto estimate = [&](std::optional<double> Summary::*field) {
+    const std::vector<double> values = known(field);
+    return values.size() < rounds.size() ? std::nullopt : std::optional(median_over_rounds(values));
   };
   numbers.cycles = estimate(&Summary::cycles);
   numbers.joules = estimate(&Summary::joules);
@@ -114,6 +106,13 @@ Rounds rounds_of(const Results& results, const std::string& variant, const std::
   for (const Run& run : results.runs)
     if (run.variant == variant && run.workload() == workload) rounds[run.round] = &run;
   return rounds;
+}
+
+std::vector<std::pair<const Run*, const Run*>> pairs_of(const Rounds& one, const Rounds& other) {
+  std::vector<std::pair<const Run*, const Run*>> pairs;
+  for (const auto& [round, run] : one)
+    if (const auto found = other.find(round); found != other.end()) pairs.emplace_back(run, found->second);
+  return pairs;
 }
 
 void drop_disturbed(Rounds& rounds) {

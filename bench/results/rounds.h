@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/base/statistics.h"
@@ -17,6 +18,9 @@ using Rounds = std::map<int64_t, const Run*>;
 
 /// The runs of a variant on a workload.
 Rounds rounds_of(const Results& results, const std::string& variant, const std::string& workload);
+
+/// The runs that both have of the same rounds.
+std::vector<std::pair<const Run*, const Run*>> pairs_of(const Rounds& one, const Rounds& other);
 
 /// Leaves out the rounds in which the device was throttled or shared.
 void drop_disturbed(Rounds& rounds);

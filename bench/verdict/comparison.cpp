@@ -97,7 +97,7 @@ std::vector<std::string> notes(const Results& base, const Results& next,
                           " differ: one of the two was not built from it."));
     }
   }
-  const bool all = judged > 0 && std::all_of(rows.begin(), rows.end(), [](const ComparedRow& row) {
+  const bool all = judged > 0 && std::ranges::all_of(rows, [](const ComparedRow& row) {
                      return row.same_sources || row.judgement == Judgement::skipped;
                    });
   if (!same.empty())
@@ -141,21 +141,17 @@ double tolerance_of(const std::string& variant, const Ladder& ladder) {
 
 /// The first run that did not end well, with how many did not; "" where all did.
 std::string failure(const Rounds& rounds, const char* side) {
-  const Run* first = nullptr;
-  int64_t failed = 0;
-  for (const auto& [round, run] : rounds) {
-    if (run->status == Status::ok) continue;
-    if (!first) first = run;
-    ++failed;
-  }
-  if (!first) return "";
-  return cat(side, ": ", name_of(first->status), first->reason.empty() ? "" : ": " + first->reason, " (",
-             failed, " of ", rounds.size(), " runs)");
+  const auto failed = [](const auto& item) { return item.second->status != Status::ok; };
+  const auto first = std::ranges::find_if(rounds, failed);
+  if (first == rounds.end()) return "";
+  const Run& run = *first->second;
+  return cat(side, ": ", name_of(run.status), run.reason.empty() ? "" : ": " + run.reason, " (",
+             std::ranges::count_if(rounds, failed), " of ", rounds.size(), " runs)");
 }
 
 bool unsupported(const Rounds& rounds) {
-  return std::all_of(rounds.begin(), rounds.end(),
-                     [](const auto& item) { return item.second->status == Status::unsupported; });
+  return std::ranges::all_of(rounds,
+                             [](const auto& item) { return item.second->status == Status::unsupported; });
 }
 
 /// The first step without a loss, which a run that ended well has none of; "" where all have one.
@@ -167,12 +163,10 @@ std::string missing_loss(const Run& run, const char* side) {
 
 /// Where NEW learns something else than BASE: "" where it does not.
 std::string divergence_from_base(const Rounds& base, const Rounds& next, const Ladder& ladder) {
-  for (const auto& [round, run] : next) {
-    const auto other = base.find(round);
-    if (other == base.end()) continue;
-    for (const std::string& missing : {missing_loss(*run, "NEW"), missing_loss(*other->second, "BASE")})
+  for (const auto& [run, other] : pairs_of(next, base)) {
+    for (const std::string& missing : {missing_loss(*run, "NEW"), missing_loss(*other, "BASE")})
       if (!missing.empty()) return missing;
-    Run reference = *other->second;
+    Run reference = *other;
     reference.variant = "BASE";
     const std::string apart = divergence(reference, *run, tolerance_of(run->variant, ladder));
     if (!apart.empty()) return cat("NEW: diverged: ", apart);
@@ -192,11 +186,8 @@ std::vector<std::string> grown_parts(const Memory& base, const Memory& next) {
 }
 
 const Memory& largest(const Rounds& rounds) {
-  return std::max_element(rounds.begin(), rounds.end(),
-                          [](const auto& a, const auto& b) {
-                            return a.second->summary->memory.live_peak < b.second->summary->memory.live_peak;
-                          })
-      ->second->summary->memory;
+  const auto bytes = [](const auto& item) { return item.second->summary->memory.live_peak; };
+  return std::ranges::max_element(rounds, {}, bytes)->second->summary->memory;
 }
 
 /// Whether the two ran different GEMM algorithms, or may have: one of them searched and doesn't know what.
@@ -212,15 +203,13 @@ ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds
                                 const Limits& limits) {
   ComparedRow::Numbers numbers;
   std::vector<std::pair<const Summary*, const Summary*>> pairs;
-  for (const auto& [round, run] : next) {
-    const auto other = base.find(round);
-    if (other == base.end()) continue;
-    const char* was = other->second->disturbance();
+  for (const auto& [run, other] : pairs_of(next, base)) {
+    const char* was = other->disturbance();
     if (const std::string disturbance = *was ? was : run->disturbance(); !disturbance.empty()) {
       if (numbers.disturbed++ == 0) numbers.disturbance = disturbance;
       continue;
     }
-    pairs.emplace_back(&*other->second->summary, &*run->summary);
+    pairs.emplace_back(&*other->summary, &*run->summary);
     numbers.apart = numbers.apart || apart(*pairs.back().first, *pairs.back().second);
   }
   numbers.pairs = pairs.size();
@@ -466,8 +455,7 @@ Comparison Looks::look(const Results& base, const Results& next, size_t pairs, b
 
 Judgement overall(const std::vector<ComparedRow>& rows) {
   for (Judgement worst : {Judgement::failed, Judgement::regression, Judgement::inconclusive, Judgement::pass})
-    if (std::any_of(rows.begin(), rows.end(), [&](const ComparedRow& row) { return row.judgement == worst; }))
-      return worst;
+    if (std::ranges::find(rows, worst, &ComparedRow::judgement) != rows.end()) return worst;
   return Judgement::skipped;
 }
 

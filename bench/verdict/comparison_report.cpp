@@ -24,8 +24,7 @@ std::string gib(int64_t bytes) {
 }
 
 bool is_repeated(const Comparison& comparison) {
-  return std::any_of(comparison.rows.begin(), comparison.rows.end(),
-                     [](const ComparedRow& row) { return row.repetition > 0; });
+  return std::ranges::any_of(comparison.rows, [](const ComparedRow& row) { return row.repetition > 0; });
 }
 
 Table table_of(const Comparison& comparison) {
@@ -82,8 +81,7 @@ Table table_of(const Comparison& comparison) {
 std::string headline(const Comparison& comparison) {
   const Judgement verdict = overall(comparison.rows);
   const auto count = [&](Judgement judgement) {
-    return std::count_if(comparison.rows.begin(), comparison.rows.end(),
-                         [&](const ComparedRow& row) { return row.judgement == judgement; });
+    return std::ranges::count(comparison.rows, judgement, &ComparedRow::judgement);
   };
   const auto compared = std::ssize(comparison.rows) - count(Judgement::skipped);
   const auto number = count(verdict);

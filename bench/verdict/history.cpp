@@ -71,10 +71,10 @@ void mark_changes(Series& series, double min_size) {
   bounds.insert(bounds.begin(), 0);
   bounds.push_back(logs.size());
   for (size_t i = 0; i + 1 < bounds.size(); ++i) {
-    const double sum = std::accumulate(logs.begin() + static_cast<std::ptrdiff_t>(bounds[i]),
-                                       logs.begin() + static_cast<std::ptrdiff_t>(bounds[i + 1]), 0.0);
+    const auto level = std::span(logs).subspan(bounds[i], bounds[i + 1] - bounds[i]);
+    const double sum = std::accumulate(level.begin(), level.end(), 0.0);
     for (size_t k = bounds[i]; k < bounds[i + 1]; ++k)
-      series.points[k].level_ms = std::exp(sum / static_cast<double>(bounds[i + 1] - bounds[i]));
+      series.points[k].level_ms = std::exp(sum / static_cast<double>(level.size()));
   }
 }
 
@@ -120,10 +120,9 @@ std::vector<size_t> change_points(std::span<const double> values, double min_siz
 }
 
 History history_of(std::vector<std::pair<std::string, Results>> files, double min_size) {
-  const auto key = [](const auto& file) {
+  std::ranges::sort(files, {}, [](const auto& file) {
     return std::pair(text_at(file.second.context, "time"), file.first);
-  };
-  std::sort(files.begin(), files.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  });
   History history;
   for (const auto& [name, results] : files) {
     const Json device = results.device();
@@ -132,7 +131,7 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
       // A CPU's backend has no name of its own that tells machines apart.
       const std::string model =
           text_at(device, "backend") == "cpu" ? text_at(results.context, "cpu") : text_at(device, "name");
-      auto series = std::find_if(history.series.begin(), history.series.end(), [&](const Series& s) {
+      auto series = std::ranges::find_if(history.series, [&](const Series& s) {
         return s.device == model && s.variant == row.variant && s.workload == row.workload;
       });
       if (series == history.series.end())
