@@ -167,7 +167,6 @@ TEST(EnergyMeter, ReadsTenTimesASecondAtMostUnlessAReadingIsDue) {
       counter("FAKE_NVML_JOULES", "100,100,103,109");
   Telemetry telemetry("GPU-1");
   EnergyMeter meter(telemetry);
-  meter.begin();
   EXPECT_EQ(meter.after_step(false), 0.0);
   EXPECT_EQ(meter.after_step(false), std::nullopt);
   EXPECT_EQ(meter.after_step(true), 3.0);
@@ -178,7 +177,6 @@ TEST(EnergyMeter, LeavesOutWhatEvaluationsUse) {
       counter("FAKE_NVML_JOULES", "90,100,110,150,160,200,205");
   Telemetry telemetry("GPU-1");
   EnergyMeter meter(telemetry);
-  meter.begin();
   meter.after_evaluation();
   EXPECT_EQ(meter.after_step(true), 10.0);
   meter.after_evaluation();

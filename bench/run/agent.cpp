@@ -196,7 +196,6 @@ class Measuring {
     }
     telemetry_.emplace(on_cpu ? "" : uuid);
     energy_.emplace(*telemetry_);
-    energy_->begin();
   }
   Json step() {
     Json measured = {{"event", "measured"}};

@@ -5,10 +5,6 @@
 
 namespace stepladder {
 
-void EnergyMeter::begin() {
-  first_ = telemetry_.joules();
-}
-
 std::optional<double> EnergyMeter::after_step(bool due) {
   constexpr auto kPause = std::chrono::milliseconds(100);
   const auto now = Clock::now();

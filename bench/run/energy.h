@@ -25,10 +25,9 @@ struct EnergyDue {
 /// stand still for the milliseconds that it takes.
 class EnergyMeter {
  public:
-  explicit EnergyMeter(Telemetry& telemetry) : telemetry_(telemetry) {}
-
   /// Before the first step.
-  void begin();
+  explicit EnergyMeter(Telemetry& telemetry) : telemetry_(telemetry), first_(telemetry.joules()) {}
+
   /// Joules since then, evaluations left out; nothing where they are unknown, or were read within
   /// the last tenth of a second, in which the counter may not have moved, unless this is `due`.
   std::optional<double> after_step(bool due);
@@ -44,7 +43,7 @@ class EnergyMeter {
   void look_for_others(Clock::time_point now);
 
   Telemetry& telemetry_;
-  std::optional<double> first_;  // joules that the counter begins with
+  const std::optional<double> first_;  // joules that the counter begins with
   double last_ = 0.0, evaluations_ = 0.0;
   Clock::time_point read_, looked_;
   std::optional<bool> shared_;

@@ -230,7 +230,6 @@ class Report {
       const bool on_cpu = run_.backend == "cpu";  // whatever the others run on
       telemetry_ = &(*request_.telemetry)[on_cpu ? "" : device.empty() ? request_.device.uuid : device];
       meter_.emplace(*telemetry_);
-      meter_->begin();
     }
     const Event memory_by_name = value_if<Event>(event, "memory_by_name").value_or(Event::object());
     for (const auto& [name, bytes] : memory_by_name.items())
