@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include "bench/results/writer.h"
 
 #include "bench/base/text.h"
 #include "bench/run/child.h"
@@ -201,12 +202,9 @@ class Measuring {
     Json measured = {{"event", "measured"}};
     if (const auto joules = energy_->after_step(options_.due.after(++steps_))) measured["energy_j"] = *joules;
     if (options_.clocks) {
-      const DeviceState state = telemetry_->sample();
-      if (state.sm_mhz) measured["sm_mhz"] = *state.sm_mhz;
-      if (state.memory_mhz) measured["memory_mhz"] = *state.memory_mhz;
-      if (state.power_w) measured["power_w"] = *state.power_w;
-      if (state.temperature_c) measured["temperature_c"] = *state.temperature_c;
-      if (state.throttle) measured["throttle"] = *state.throttle;
+      const Json state = Writer::write(telemetry_->sample());
+      for (const auto& [key, value] : state.items())
+        if (!value.is_null()) measured[key] = value;
     }
     return measured.size() > 1 ? measured : Json();
   }
@@ -282,7 +280,7 @@ int run_as_rank(const AgentOptions& options) {
   job.failed = [&] { return link.lost(); };
   Measuring measuring(options);
   const auto tell = [&](const Json& event) {
-    if (!event.is_null()) link.tell(event.dump(-1, ' ', false, Json::error_handler_t::replace));
+    if (!event.is_null()) link.tell(dump(event));
   };
   ChildEnd end;
   try {

@@ -18,19 +18,20 @@ EventWriter::EventWriter(int fd) : fd_(fd) {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-void EventWriter::write(const nlohmann::ordered_json& event) {
-  if (fd_ < 0 || !connected_) return;
-  // A path may hold any bytes; replace keeps the line valid JSON.
-  const std::string line = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+bool write_line(int fd, std::string line) {
+  line += '\n';
   for (std::string_view rest = line; !rest.empty();) {
-    const ssize_t written = ::write(fd_, rest.data(), rest.size());
-    if (written >= 0) {
+    const ssize_t written = ::write(fd, rest.data(), rest.size());
+    if (written >= 0)
       rest.remove_prefix(static_cast<size_t>(written));
-    } else if (errno != EINTR) {
-      connected_ = false;
-      return;
-    }
+    else if (errno != EINTR)
+      return false;
   }
+  return true;
+}
+
+void EventWriter::write(const nlohmann::ordered_json& event) {
+  if (fd_ >= 0 && connected_) connected_ = write_line(fd_, dump(event));
 }
 
 nlohmann::ordered_json device_json(const DeviceInfo& device) {

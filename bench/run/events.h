@@ -41,6 +41,17 @@ namespace stepladder {
 /// The version of the above. What version 1 has stays readable.
 inline constexpr int64_t kProtocol = 1;
 
+/// Of a device, what `start` tells.
+nlohmann::ordered_json device_json(const DeviceInfo& device);
+template <class Archive>
+void fields(Archive& a, Any<DeviceInfo> auto& x) {
+  STEPLADDER_EACH(STEPLADDER_FIELD, backend, name, uuid, compute_capability)
+  STEPLADDER_EACH(STEPLADDER_FIELD, total_memory, driver, runtime, blas, attention)
+}
+
+/// Writes a line with a single write(), unless a signal cuts that short. False where its reader is gone.
+bool write_line(int fd, std::string line);
+
 /// Writes events, each with a single write() so that a kill tears at most the last line.
 class EventWriter {
  public:
@@ -57,12 +68,6 @@ class EventWriter {
   int fd_;
   bool connected_ = true;
 };
-
-/// Of a device, what `start` tells.
-template <class Archive>
-void fields(Archive& a, Any<DeviceInfo> auto& x){
-    STEPLADDER_EACH(STEPLADDER_FIELD, backend, name, uuid, compute_capability, total_memory, driver, runtime,
-                    blas, attention)} nlohmann::ordered_json device_json(const DeviceInfo& device);
 
 /// The event on a line; null for a line that is torn, empty, not an event or nested too deep for a results
 /// file.

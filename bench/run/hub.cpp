@@ -17,7 +17,8 @@
 #include <utility>
 
 #include "bench/base/text.h"
-#include "bench/results/results.h"
+#include "bench/results/json.h"
+#include "bench/run/events.h"
 #include "bench/run/machine.h"
 #include "model/error.h"
 #include "model/rendezvous.h"
@@ -257,7 +258,7 @@ bool Hub::hear(Agent& agent) {
 
 void Hub::handle(Agent& agent, const std::string& line) {
   if (line.starts_with('>')) {
-    write(agent.rank, line.substr(1));
+    write_line(streams_[agent.rank].get(), line.substr(1));
     return;
   }
   const auto fields = fields_of(line);
@@ -297,23 +298,12 @@ void Hub::look_for_the_missing() {
                   "; --launch-timeout allows more"));
 }
 
-void Hub::write(size_t rank, std::string line) const {
-  line += '\n';
-  for (std::string_view rest = line; !rest.empty();) {
-    const ssize_t n = ::write(streams_[rank].get(), rest.data(), rest.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // nobody listens any more
-    rest.remove_prefix(static_cast<size_t>(n));
-  }
-}
-
 /// The job is over, unless it is already. The rank's stream says why.
 void Hub::fail(size_t rank, const std::string& reason) {
   if (std::exchange(failed_, true)) return;
   const Json error = {{"event", "error"}, {"status", "error"}, {"reason", reason}};
   const Json exit = {{"event", "exit"}, {"status", static_cast<int>(kExitFailed)}};
-  for (const Json& event : {error, exit})
-    write(rank, event.dump(-1, ' ', false, Json::error_handler_t::replace));
+  for (const Json& event : {error, exit}) write_line(streams_[rank].get(), dump(event));
 }
 
 }  // namespace stepladder

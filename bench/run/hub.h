@@ -71,7 +71,6 @@ class Hub {
   void handle(Agent& agent, const std::string& line);
   void look_for_the_silent();
   void look_for_the_missing();
-  void write(size_t rank, std::string line) const;
   void fail(size_t rank, const std::string& reason);
 
   const size_t ranks_;

@@ -17,11 +17,6 @@
 namespace stepladder {
 namespace {
 
-template <class T>
-Json optional(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
-}
-
 /// Bytes by the part of a name before the slash: params, grads, activations, ...
 std::map<std::string, int64_t> by_group(const Arena& arena) {
   std::map<std::string, int64_t> groups;
@@ -124,19 +119,16 @@ void Reporter::step(int64_t done, float lr, double step_ms) {
   const double norm = session_.trainer->grad_norm();
   loss_ = session_.trainer->train_loss();
   step_ms_.push_back(step_ms);
-  events_.write({{"event", "step"},
-                 {"step", done - 1},
-                 {"step_ms", step_ms},
-                 {"device_ms", elapsed.ms},
-                 {"cycles", optional(elapsed.cycles)},
-                 {"loss", loss_},
-                 {"grad_norm", norm},
-                 {"lr", lr},
-                 {"sm_mhz", optional(state.sm_mhz)},
-                 {"memory_mhz", optional(state.memory_mhz)},
-                 {"power_w", optional(state.power_w)},
-                 {"temperature_c", optional(state.temperature_c)},
-                 {"throttle", optional(state.throttle)}});
+  Json event = {{"event", "step"},
+                {"step", done - 1},
+                {"step_ms", step_ms},
+                {"device_ms", elapsed.ms},
+                {"cycles", Writer::write(elapsed.cycles)},
+                {"loss", loss_},
+                {"grad_norm", norm},
+                {"lr", lr}};
+  event.update(Writer::write(state));
+  events_.write(event);
   const std::string steps = std::to_string(session_.settings.steps);
   std::cout << "step " << std::setw(static_cast<int>(steps.size())) << done << "/" << steps << " | loss "
             << fixed(loss_, 4) << " | norm " << fixed(norm, 4) << " | lr " << scientific(lr) << " | "
