@@ -92,7 +92,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& change
     const std::string_view text = *variable;
     const std::string_view name = text.substr(0, text.find('=') + 1);
     if (names_a_rank(name)) continue;
-    if (std::none_of(changes.begin(), changes.end(), [&](const auto& c) { return c.starts_with(name); }))
+    if (std::ranges::none_of(changes, [&](const auto& c) { return c.starts_with(name); }))
       all.emplace_back(text);
   }
   return all;
@@ -358,9 +358,8 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
   }
   if (job.started) job.started(more_ends(streams));
 
-  JobEnd job_end;
   std::optional<ChildEnd::How> how;  // that this process ended the job
-  const Member* culprit = nullptr;
+  std::optional<size_t> culprit;
   Clock::time_point kill_at = Clock::time_point::max(), linger_until = Clock::time_point::max();
   bool stopping = false, killed = false, interrupted = false, lingered = false;
   const auto stop = [&] {
@@ -386,12 +385,12 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
     }
     for (Member& member : members) member.listen(job.passes_errors_on);
   };
-  const auto fault = [&](Member& member) {
+  const auto fault = [&](size_t i) {
     // A rank that a signal ended is to blame, even where others noticed and left before the system had told.
-    const bool worse =
-        !culprit || (culprit->end.how == ChildEnd::How::exited &&
-                     member.end.how == ChildEnd::How::signalled && member.end.code != SIGTERM && !killed);
-    if (worse) culprit = &member;
+    const ChildEnd& end = members[i].end;
+    const bool worse = !culprit || (members[*culprit].end.how == ChildEnd::How::exited &&
+                                    end.how == ChildEnd::How::signalled && end.code != SIGTERM && !killed);
+    if (worse) culprit = i;
     stop();
   };
 
@@ -407,13 +406,13 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
       if (ended[i]) {
         member.running = false;
         member.child().reap(member.end);
-        if (!how && (member.end.how != ChildEnd::How::exited || member.end.code != 0)) fault(member);
+        if (!how && (member.end.how != ChildEnd::How::exited || member.end.code != 0)) fault(i);
       } else if (member.running && several && !stopping && member.child().stopped()) {
         member.end.how = ChildEnd::How::stopped;
-        fault(member);
+        fault(i);
       }
     }
-    if (std::none_of(members.begin(), members.end(), [](const Member& m) { return m.running; })) break;
+    if (std::ranges::none_of(members, &Member::running)) break;
     if (interrupted_by != 0) interrupted = true, stop();
     if (linger_until == Clock::time_point::max() && job.finished && job.finished())
       linger_until = in_seconds(kLingering);
@@ -433,14 +432,10 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
     drain(wake_pipe().read.get(), wake);
     wake.clear();
   }
-  if (interrupted) {
-    orphans.end();
-    throw Interrupted(interrupted_by);
-  }
   orphans.end();
-  for (size_t i = 0; i < members.size(); ++i)
-    if (&members[i] == culprit) job_end.process = i;
-  job_end.end = std::move(members[job_end.process].end);
+  if (interrupted) throw Interrupted(interrupted_by);
+  const size_t process = culprit.value_or(0);
+  JobEnd job_end{process, std::move(members[process].end)};
   if (how) job_end.end.how = *how;
   if (lingered) job_end.end = {ChildEnd::How::exited, 0, job_end.end.stderr_tail};
   return job_end;

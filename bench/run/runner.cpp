@@ -96,6 +96,10 @@ double plausible(double number, const char* key) {
   return number;
 }
 
+double ms_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
 /// Milliseconds of a part of a run.
 double duration_at(const Event& event, const char* key, double timeout_s) {
   const auto ms = value_at<double>(event, key);
@@ -118,6 +122,11 @@ bool has_launcher(const RunRequest& request) {
 
 EnergyDue energy_due(const RunRequest& request) {
   return {request.warmup, request.steps, request.eval_every};
+}
+
+/// A loss that was not reached is no failure.
+bool is_failure(int64_t exit_status, const RunRequest& request) {
+  return exit_status != 0 && !(exit_status == kExitInconclusive && request.until_loss);
 }
 
 /// What a child's events come to.
@@ -165,11 +174,7 @@ class Report {
   struct Failure {
     std::string status, reason;
   };
-  /// A loss that was not reached is no failure.
-  bool failed() const {
-    const int64_t status = exit_status.value_or(0);
-    return status != 0 && !(status == kExitInconclusive && request_.until_loss);
-  }
+  bool failed() const { return is_failure(exit_status.value_or(0), request_); }
   bool started = false, ended = false;
   double startup_ms = 0.0;
   Memory memory;
@@ -208,11 +213,11 @@ class Report {
     run_.backend = value_if<std::string>(event, "backend").value_or(request_.backend);
     const Event config = value_at<Event>(event, "config");
     // One that did not find the others would train alone, and its speed pass for that of all.
-    if (value_if<int64_t>(event, "rank").value_or(rank_) != rank_ ||
-        value_if<int64_t>(config, "world_size").value_or(request_.devices) != request_.devices)
-      throw BadReport(cat("it is rank ", value_if<int64_t>(event, "rank").value_or(rank_), " of ",
-                          value_if<int64_t>(config, "world_size").value_or(request_.devices),
-                          ", was started as rank ", rank_, " of ", request_.devices));
+    const auto rank = value_if<int64_t>(event, "rank").value_or(rank_),
+               world = value_if<int64_t>(config, "world_size").value_or(request_.devices);
+    if (rank != rank_ || world != request_.devices)
+      throw BadReport(
+          cat("it is rank ", rank, " of ", world, ", was started as rank ", rank_, " of ", request_.devices));
     if (config_depth(config) > kMaxConfigDepth) throw BadReport("its config is nested too deep");
     for (const char* key : {"B", "T"})
       if (const auto told = value_at<int64_t>(config, key), asked = run_.config.value(key, told);
@@ -221,7 +226,7 @@ class Report {
     for (const auto& [key, value] : config.items())
       if (!run_.config.contains(key)) run_.config[key] = value;
     startup_ms = event.contains("startup_ms") ? duration_at(event, "startup_ms", request_.timeout_s)
-                                              : since_start_ms();
+                                              : ms_since(created_);
     if (event.contains("host")) host = value_at<std::string>(event, "host");
     // llm.c does not tell its device's.
     if (event.contains("device") && value_at<Event>(event, "device").contains("uuid"))
@@ -246,10 +251,6 @@ class Report {
     if (value_at<std::string>(event, "source_hash") != request_.source_hash)
       throw Error(cat(program.variant, " was built anew since its first run: --overwrite starts again"),
                   kExitNotComparable);
-  }
-
-  double since_start_ms() const {
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - created_).count();
   }
 
   void step(const Event& event) {
@@ -280,9 +281,8 @@ class Report {
                           " steps, where --until-loss waits for one: ",
                           "an eval event, of the Python module run.evaluated()"));
     run_.steps.push_back(as_measured(step));
-    const auto now = std::chrono::steady_clock::now();
-    if (step.step == 0) first_step_ = now;
-    from_first_ms = std::chrono::duration<double, std::milli>(now - first_step_).count();
+    if (step.step == 0) first_step_ = std::chrono::steady_clock::now();
+    from_first_ms = ms_since(first_step_);
     if (first_) on_step_(step);
   }
 
@@ -402,8 +402,7 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
     throw InputError(report.error ? report.error->reason
                                   : cat(request.program.variant, " refused its options", last));
   if (report.error) return reported_failure(*report.error);
-  const bool missed_loss = end.code == kExitInconclusive && request.until_loss;
-  if (end.code != 0 && !missed_loss) return crash("exit status ", end.code);
+  if (is_failure(end.code, request)) return crash("exit status ", end.code);
   if (!report.started)
     return crash("it told nothing: no start came on the file descriptor that STEPLADDER_EVENTS names");
   if (!report.ended)
@@ -434,15 +433,15 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
   summary.warmup_steps = static_cast<int64_t>(warmup);
   summary.val_loss = report.val_loss;
   summary.memory = report.memory;
-  std::vector<double> cycles;
-  for (const Step& step : std::span(run.steps).subspan(warmup))
-    if (step.cycles) cycles.push_back(*step.cycles);
-  if (!cycles.empty()) summary.cycles = median(cycles);
   summary.compile = report.compile;
   summary.skipped_steps = report.skipped_steps;
-  for (const Step& step : std::span(run.steps).subspan(warmup))
+  std::vector<double> cycles;
+  for (const Step& step : std::span(run.steps).subspan(warmup)) {
+    if (step.cycles) cycles.push_back(*step.cycles);
     if (const auto throttled = step.device.throttled())
       summary.throttled_steps = summary.throttled_steps.value_or(0) + *throttled;
+  }
+  if (!cycles.empty()) summary.cycles = median(cycles);
   if (summary.throttled_steps)
     summary.throttled = 2 * *summary.throttled_steps > std::ssize(run.steps) - summary.warmup_steps;
 
@@ -630,9 +629,7 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     throw Error(cat(request.program.variant, " was changed since its first run: --overwrite starts again"),
                 kExitNotComparable);
 
-  const auto wall_ms = [start = std::chrono::steady_clock::now()] {
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  };
+  const auto start = std::chrono::steady_clock::now();
   const size_t world = static_cast<size_t>(request.devices);
   std::vector<Run> parts(world, run);
   std::deque<Report> reports;
@@ -675,7 +672,7 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     for (size_t other = 0; verdict.status == Status::ok && other < world; ++other)
       verdict = judge(end, reports[rank = other], parts[other], request, other);
     if (verdict.status == Status::ok)
-      for (const Run& part : parts) check_steps(part, wall_ms());
+      for (const Run& part : parts) check_steps(part, ms_since(start));
     run = parts[0];
     for (size_t r = 0; hub && r < world; ++r)
       if (reports[r].host.empty()) reports[r].host = hub->hosts()[r];
@@ -699,7 +696,7 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     verdict = {Status::crash, e.what()};
   }
   run.stderr_tail = std::move(stderr_tail);
-  run.wall_ms = wall_ms();
+  run.wall_ms = ms_since(start);
   run.status = verdict.status;
   run.reason = verdict.reason;
   // One that tells of another rank is not to blame itself.
