@@ -9,13 +9,12 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <thread>
-#include "bench/results/writer.h"
 
 #include "bench/base/text.h"
+#include "bench/results/writer.h"
 #include "bench/run/child.h"
 #include "bench/run/events.h"
 #include "bench/run/hub.h"

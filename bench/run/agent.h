@@ -1,7 +1,6 @@
 // One rank of a job on several machines, as a launcher starts it: `stepladder rank`.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <iterator>
 #include <map>
 
@@ -20,12 +21,7 @@ class Hash {
     for (const unsigned char byte : text) mix(byte);
     mix(0x100);
   }
-  std::string hex() const {
-    constexpr const char* kDigits = "0123456789abcdef";
-    std::string text;
-    for (int shift = 60; shift >= 0; shift -= 4) text += kDigits[state_ >> shift & 0xf];
-    return text;
-  }
+  std::string hex() const { return cat(std::hex, std::setw(16), std::setfill('0'), state_); }
 
  private:
   void mix(uint64_t value) { state_ = (state_ ^ value) * 0x100000001b3; }

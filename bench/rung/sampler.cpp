@@ -1,6 +1,5 @@
 #include "bench/rung/sampler.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
 

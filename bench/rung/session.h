@@ -4,7 +4,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "bench/plan/ladder.h"
