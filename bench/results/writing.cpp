@@ -12,8 +12,7 @@ Json to_json(const Results& results) {
                {"context", results.context},
                {"plan", results.plan},
                {"stopped", results.stopped}};
-  json["runs"] = Json::array();
-  for (const Run& run : results.runs) json["runs"].push_back(to_json(run));
+  json["runs"] = Writer::write(results.runs);
   return json;
 }
 

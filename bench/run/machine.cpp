@@ -9,6 +9,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <iostream>
 #include <iterator>
 #include <numeric>
@@ -83,10 +84,7 @@ std::string now_utc() {
   const std::time_t seconds = ms / 1000;
   std::tm utc{};
   gmtime_r(&seconds, &utc);
-  char text[32];
-  const size_t size = std::strftime(text, sizeof text, "%FT%T", &utc);
-  const std::string millis = std::to_string(1000 + ms % 1000).substr(1);
-  return cat(std::string_view(text, size), ".", millis, "Z");
+  return cat(std::put_time(&utc, "%FT%T"), ".", std::setw(3), std::setfill('0'), ms % 1000, "Z");
 }
 
 /// Reads fields().

@@ -34,19 +34,6 @@ using Event = nlohmann::json;
 
 constexpr double kLeastMs = 1e-6;  // of a step: a nanosecond, which is what clocks count
 
-template <class T>
-constexpr const char* kKind = "an object ";
-template <>
-constexpr const char* kKind<bool> = "true or false as ";
-template <>
-constexpr const char* kKind<double> = "a number ";
-template <>
-constexpr const char* kKind<int64_t> = "a whole number ";
-template <>
-constexpr const char* kKind<std::string> = "a string ";
-template <>
-constexpr const char* kKind<std::vector<std::string>> = "a list of strings ";
-
 /// Without digits that nobody measured: energy counters count microjoules at best.
 std::optional<double> rounded_joules(std::optional<double> joules) {
   if (joules) *joules = std::round(*joules * 1e6) / 1e6;
@@ -73,12 +60,22 @@ bool is(const Event& value) {
   return value.is_array() && std::all_of(value.begin(), value.end(), is<std::string>);
 }
 
+template <class T>
+const char* kind() {
+  if constexpr (std::is_same_v<T, bool>) return "true or false as ";
+  if constexpr (std::is_same_v<T, double>) return "a number ";
+  if constexpr (std::is_same_v<T, int64_t>) return "a whole number ";
+  if constexpr (std::is_same_v<T, std::string>) return "a string ";
+  if constexpr (std::is_same_v<T, Event>) return "an object ";
+  return "a list of strings ";
+}
+
 /// A field of an event; nothing where it is missing or null. Throws BadReport where it is of another type.
 template <class T>
 std::optional<T> value_if(const Event& event, const char* key) {
   const auto found = event.find(key);
   if (found == event.end() || found->is_null()) return std::nullopt;
-  if (!is<T>(*found)) throw BadReport(cat("an event without ", kKind<T>, key));
+  if (!is<T>(*found)) throw BadReport(cat("an event without ", kind<T>(), key));
   return found->get<T>();
 }
 
@@ -86,7 +83,7 @@ std::optional<T> value_if(const Event& event, const char* key) {
 template <class T>
 T value_at(const Event& event, const char* key) {
   if (const auto value = value_if<T>(event, key)) return *value;
-  throw BadReport(cat("an event without ", kKind<T>, key));
+  throw BadReport(cat("an event without ", kind<T>(), key));
 }
 
 /// A number that a rung may have measured: no float is larger, and no table could show it.

@@ -19,10 +19,6 @@ std::string percent(double log_ratio) {
   return (value < 0 ? "" : "+") + fixed(value, 2);
 }
 
-std::string gib(int64_t bytes) {
-  return fixed(static_cast<double>(bytes) / (1 << 30), 3);
-}
-
 bool is_repeated(const Comparison& comparison) {
   return std::ranges::any_of(comparison.rows, [](const ComparedRow& row) { return row.repetition > 0; });
 }
@@ -68,8 +64,10 @@ Table table_of(const Comparison& comparison) {
     });
   }
   add("live GiB, both", [](const Numbers& n) {
-    const auto known = [](int64_t bytes) { return bytes > 0 ? gib(bytes) : kNone; };
-    return cat(known(n.base_bytes), " / ", known(n.new_bytes));
+    const auto gib = [](int64_t bytes) {
+      return bytes > 0 ? fixed(static_cast<double>(bytes) / (1 << 30), 3) : kNone;
+    };
+    return cat(gib(n.base_bytes), " / ", gib(n.new_bytes));
   });
   columns.add_text("verdict", [](const Row& row) {
     return cat(name_of(row.judgement), row.reason.empty() ? "" : ": " + row.reason);
