@@ -729,6 +729,17 @@ TEST_F(HarnessCli, StepsThatFp16SkippedAreInTheResultsAndTheTable) {
   EXPECT_EQ(results().runs[2].summary->skipped_steps, 3);
 }
 
+TEST_F(HarnessCli, ExportMakesAFileOfThisSchemaOfAnOldOne) {
+  const std::string old = STEPLADDER_TEST_DATA "/schema1/results.json";
+  const Outcome outcome = stepladder(cat("export ", old, " --format json --out new.json"));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(parse_json(read_file(folder_ / "new.json"))["schema"], kSchema);
+  EXPECT_LT(std::filesystem::file_size(folder_ / "new.json"), std::filesystem::file_size(old));
+  EXPECT_EQ(stepladder("export new.json --format csv").out,
+            stepladder(cat("export ", old, " --format csv")).out);
+  EXPECT_EQ(stepladder("export new.json --format json").out, read_file(folder_ / "new.json"));
+}
+
 TEST_F(HarnessCli, ExportWritesWhatIsOkAndNamesTheRest) {
   FakeRung large = rung("02_tf32");
   large.before_start = R"(say '{"event":"error","status":"oom","reason":"does not fit"}'; exit 5)";

@@ -25,13 +25,29 @@ torch = types.ModuleType("torch")
 calls, pending = [], [0.0]
 
 class Tensor:
-    def __init__(self, value):
-        self.value = value
+    is_cuda = True
+    def __init__(self, value, device=0):
+        self.value, self.device = value, device
     def detach(self):
         return self
+    def reshape(self, shape):
+        return self
+    def numel(self):
+        return 1
+    def get_device(self):
+        return self.device
     def __float__(self):
         calls.append("read")
         time.sleep(0.05)
+        return self.value
+
+class Cell:
+    is_cuda = False
+    def copy_(self, tensor, non_blocking):
+        calls.append("copy" if non_blocking and pending[0] else "wait")
+        self.value = tensor.value
+    def __float__(self):
+        assert not pending[0]
         return self.value
 
 class OutOfMemoryError(RuntimeError):
@@ -46,8 +62,11 @@ def launch(value=2.0):
     pending[0] += 0.02
     return Tensor(value)
 
+torch.Tensor, torch.float64 = Tensor, "float64"
+torch.empty = lambda count, dtype, pin_memory: pin_memory and [Cell() for _ in range(count)]
 torch.cuda = types.SimpleNamespace(
     is_initialized=lambda: initialized, synchronize=synchronize, current_device=lambda: 0,
+    current_stream=lambda: types.SimpleNamespace(query=lambda: not pending[0]),
     get_device_properties=lambda device: types.SimpleNamespace(name="NVIDIA Fake", uuid="0123-45"),
     mem_get_info=lambda: (1000, 5000), max_memory_allocated=lambda: 100, max_memory_reserved=lambda: 200,
     OutOfMemoryError=OutOfMemoryError)
@@ -229,16 +248,32 @@ import atexit
 atexit.register(lambda: print(" ".join(calls), file=sys.stderr))
 run = stepladder.start(batch=1, seq=1)
 while True:
-    launch()  # before the step, and not of it
+    if run.done == 1:
+        launch()  # before the step, and not of it
     with run.step() as step:
         step.loss = launch()
 """)
         self.assertEqual(code, 0)
-        self.assertEqual(errors.split(), 3 * ["synchronize", "synchronize", "read"])
+        self.assertEqual(errors.split(), ["synchronize", "copy", "synchronize",  # finds the device
+                                          "synchronize", "copy", "synchronize", "copy", "synchronize"])
         self.assertEqual((start["backend"], start["device"]), ("cuda", {"name": "NVIDIA Fake", "uuid": "GPU-0123-45"}))
         self.took(steps, 20, 38)  # neither what was launched before nor reading the loss
         self.assertEqual([step["loss"] for step in steps], 3 * [2.0])
         self.assertEqual(end["memory_bytes"], {"live_peak": 100, "reserved_peak": 200, "process_peak": 4000})
+
+    def test_a_number_of_another_device_or_set_after_the_clock_is_read_then(self):
+        _, errors, (_, *steps, _) = self.run_script(TORCH + """
+run = stepladder.start(batch=1, seq=1, exit=False)
+for loss in (Tensor(3.0, device=1), launch(4.0), 5):
+    with run.step() as step:
+        step.loss, step.grad_norm = loss, launch(7.0)
+        step.stop()
+        if run.done == 2:
+            step.loss = Tensor(6.0)
+print(" ".join(calls), file=sys.stderr)
+""")
+        self.assertEqual([(step["loss"], step["grad_norm"]) for step in steps], [(3.0, 7.0), (4.0, 7.0), (6.0, 7.0)])
+        self.assertEqual(errors.split().count("read"), 2)
 
     def test_a_torch_that_trains_on_the_cpu_is_left_alone(self):
         _, _, (start, *steps, end) = self.run_script(TORCH + """

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "bench/cli/commands.h"
+#include "bench/report/speedups.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "model/atomic_file.h"
@@ -16,7 +17,12 @@ struct ExportOptions {
 
   std::vector<Option> options() {
     return {{"RESULT", &results, "", "a results file, finished or not"},
-            {"format", &format, "NAME", "one run a row", "Export", {"googlebenchmark", "csv"}},
+            {"format",
+             &format,
+             "NAME",
+             "a row for each run, or json: all of it, in this version's schema",
+             "Export",
+             {"googlebenchmark", "csv", "json"}},
             {"out", &out, "FILE", "default: standard output", "Export"}};
   }
 };
@@ -26,6 +32,8 @@ int export_results(ExportOptions& options) {
   std::string text;
   if (options.format == "csv") {
     text = csv(results);
+  } else if (options.format == "json") {
+    text = file_text(results_file_json(results));
   } else {
     const Json json = google_benchmark(results);
     for (const std::string& line : left_out(results)) std::cerr << "stepladder: left out: " << line << "\n";

@@ -290,7 +290,9 @@ class Run:
         settings = self.settings
         with run.step() as measured:
             measured.lr = learning_rate(settings, step)
-            loss, norm = measured.loss, measured.grad_norm = trainer.step(batches, measured.lr)
+            loss, norm = trainer.step(batches, measured.lr)
+            measured.stop()  # as of a rung, reading them is no part of the step
+            measured.loss, measured.grad_norm = loss, norm
         tokens = self.config.B * self.config.T * settings.accumulate * settings.world_size
         print(f"step {step + 1:{len(str(settings.steps))}}/{settings.steps} | loss {loss.item():.4f} | "
               f"norm {norm.item():.4f} | lr {measured.lr:.2e} | {measured.ms:.2f} ms | "
