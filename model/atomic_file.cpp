@@ -35,14 +35,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(const void* data, size_t size) {
-  const char* at = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t written = ::write(fd_, at, size);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail("cannot write");
-    at += written;
-    size -= static_cast<size_t>(written);
-  }
+  if (!write_all(fd_, {static_cast<const char*>(data), size})) fail("cannot write");
 }
 
 void AtomicFile::commit() {

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 
 namespace stepladder {
@@ -30,6 +32,18 @@ class Fd {
  private:
   int fd_;
 };
+
+/// Writes all of it, however often a signal comes between; false with errno where it can't.
+inline bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written >= 0)
+      text.remove_prefix(static_cast<size_t>(written));
+    else if (errno != EINTR)
+      return false;
+  }
+  return true;
+}
 
 /// So many seconds from now, at most some decades.
 inline std::chrono::steady_clock::time_point in_seconds(double s) {

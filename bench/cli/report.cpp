@@ -86,11 +86,7 @@ Json profile_json(Json profile) {
 Fd memory_file(const std::string& text) {
   Fd file(::memfd_create("stepladder", MFD_CLOEXEC));
   if (!file.open()) throw Error(cat("cannot open one file more: ", std::strerror(errno)));
-  for (std::string_view rest = text; !rest.empty();) {
-    const ssize_t written = ::write(file.get(), rest.data(), rest.size());
-    if (written < 0) throw Error(cat("no memory for the report: ", std::strerror(errno)));
-    rest.remove_prefix(static_cast<size_t>(written));
-  }
+  if (!write_all(file.get(), text)) throw Error(cat("no memory for the report: ", std::strerror(errno)));
   return file;
 }
 

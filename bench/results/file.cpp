@@ -16,6 +16,7 @@
 #include "bench/results/json.h"
 #include "model/atomic_file.h"
 #include "model/error.h"
+#include "model/fd.h"
 
 namespace stepladder {
 namespace {
@@ -179,15 +180,9 @@ void ResultsFile::open_journal() {
 }
 
 void ResultsFile::append(const Json& line) {
-  const std::string text = dump(line) + "\n";
-  for (std::string_view rest = text; !rest.empty();) {
-    const ssize_t written = ::write(journal_, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0)
-      throw Error(
-          cat(journal_path_, ": cannot write: ", std::strerror(errno), "; free some space, then --resume"));
-    rest.remove_prefix(static_cast<size_t>(written));
-  }
+  if (!write_all(journal_, dump(line) + "\n"))
+    throw Error(
+        cat(journal_path_, ": cannot write: ", std::strerror(errno), "; free some space, then --resume"));
   if (::fsync(journal_) != 0)
     throw Error(cat(journal_path_, ": cannot flush to disk: ", std::strerror(errno), "; then --resume"));
 }

@@ -1,14 +1,13 @@
 #include "bench/run/events.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
 #include <string>
 
 #include "bench/results/writer.h"
 #include "model/error.h"
+#include "model/fd.h"
 
 namespace stepladder {
 
@@ -18,20 +17,8 @@ EventWriter::EventWriter(int fd) : fd_(fd) {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-bool write_line(int fd, std::string line) {
-  line += '\n';
-  for (std::string_view rest = line; !rest.empty();) {
-    const ssize_t written = ::write(fd, rest.data(), rest.size());
-    if (written >= 0)
-      rest.remove_prefix(static_cast<size_t>(written));
-    else if (errno != EINTR)
-      return false;
-  }
-  return true;
-}
-
 void EventWriter::write(const nlohmann::ordered_json& event) {
-  if (fd_ >= 0 && connected_) connected_ = write_line(fd_, dump(event));
+  if (fd_ >= 0 && connected_) connected_ = write_all(fd_, dump(event) + "\n");
 }
 
 nlohmann::ordered_json device_json(const DeviceInfo& device) {

@@ -49,9 +49,6 @@ void fields(Archive& a, Any<DeviceInfo> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, total_memory, driver, runtime, blas, attention)
 }
 
-/// Writes a line with a single write(), unless a signal cuts that short. False where its reader is gone.
-bool write_line(int fd, std::string line);
-
 /// Writes events, each with a single write() so that a kill tears at most the last line.
 class EventWriter {
  public:

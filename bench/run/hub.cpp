@@ -258,7 +258,7 @@ bool Hub::hear(Agent& agent) {
 
 void Hub::handle(Agent& agent, const std::string& line) {
   if (line.starts_with('>')) {
-    write_line(streams_[agent.rank].get(), line.substr(1));
+    write_all(streams_[agent.rank].get(), line.substr(1) + "\n");
     return;
   }
   const auto fields = fields_of(line);
@@ -303,7 +303,7 @@ void Hub::fail(size_t rank, const std::string& reason) {
   if (std::exchange(failed_, true)) return;
   const Json error = {{"event", "error"}, {"status", "error"}, {"reason", reason}};
   const Json exit = {{"event", "exit"}, {"status", static_cast<int>(kExitFailed)}};
-  for (const Json& event : {error, exit}) write_line(streams_[rank].get(), dump(event));
+  for (const Json& event : {error, exit}) write_all(streams_[rank].get(), dump(event) + "\n");
 }
 
 }  // namespace stepladder
