@@ -17,7 +17,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 HARNESS = ("stepladder", "ops_benchmark")
-PROGRAM = r"(?:stepladder|ops_benchmark|fp8\w*|recompute|\d\d_\w+)"
+PROGRAM = r"(?:stepladder|ops_benchmark|fp8(?:_recompute|_zero1)?|recompute|\d\d_\w+)"
 SMALL = "--backend cpu --model gpt2-tiny --seq 16 --batch 2"
 SHORT = "--steps 3 --warmup 1 --rounds 1"
 
@@ -102,7 +102,7 @@ def stand_in(name: str, words: list[str]) -> int:
              "--eval-every": "1", "--sample-every": "1"}
     if kind in ("run", "gate", "ablate", "rung"):  # in place: a list grows where it is given again
         words = [small.get(option, word) for option, word in zip(["", *words], words)]
-    code = subprocess.run([Path(os.environ["DOCS_BIN"]) / name, *words, *added], check=False).returncode
+    code = subprocess.run([Path(os.environ["STEPLADDER_BIN_DIR"]) / name, *words, *added], check=False).returncode
     return 0 if code in ALSO.get(kind, ()) else code
 
 
@@ -151,10 +151,10 @@ def prepare(root: Path, bin_dir: Path) -> dict[str, str]:
         for shard in ("fineweb_train_000001.bin", "fineweb_val_000000.bin"):
             (checkout / folder / shard).write_bytes(tokens)
     environment = os.environ | {
-        "PATH": f"{shims}:{os.environ['PATH']}", "HOME": str(root / "home"), "DOCS_BIN": str(root / "bin"),
-        "STEPLADDER_BIN_DIR": str(root / "bin"),
+        "PATH": f"{shims}:{os.environ['PATH']}", "HOME": str(root / "home"), "STEPLADDER_BIN_DIR": str(root / "bin"),
         "DOCS_MPIRUN": shutil.which("mpirun") or "", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "STEPLADDER_PYTHON": "/nowhere/python", "OMP_NUM_THREADS": "1"}
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMP_NUM_THREADS": "1",
+        "STEPLADDER_PYTHON": "/nowhere/python"}  # charts are tested elsewhere
     made = ("stepladder run --rungs 00,08,09,13 --rounds 2 --out tuned.json\n"
             "for copy in base new mine results/1 results/2 h200 a100 reports/latest/results; do\n"
             "  mkdir -p $(dirname $copy); cp tuned.json $copy.json\ndone\ncp new.json $HOME/baseline.json\n"
