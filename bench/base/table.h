@@ -47,12 +47,10 @@ class Columns {
     columns_.push_back(std::move(column));
     cells_.push_back(std::move(cell));
   }
-  /// One of numbers, or of text, if it is to be `shown`.
-  void add(const std::string& header, Cell cell, bool shown = true) {
-    if (shown) add(Table::Column{header}, std::move(cell));
-  }
-  void add_text(const std::string& header, Cell cell, bool shown = true) {
-    if (shown) add(Table::Column{header, Align::left}, std::move(cell));
+  /// One of numbers, or of text.
+  void add(const std::string& header, Cell cell) { add(Table::Column{header}, std::move(cell)); }
+  void add_text(const std::string& header, Cell cell) {
+    add(Table::Column{header, Align::left}, std::move(cell));
   }
 
   Table table(const std::vector<Row>& rows) const {

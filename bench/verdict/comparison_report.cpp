@@ -33,10 +33,9 @@ Table table_of(const Comparison& comparison) {
     columns.add(header, [cell](const Row& row) { return row.numbers ? cell(*row.numbers) : kNone; });
   };
   columns.add_text("rung", [](const Row& row) { return row.variant; });
-  columns.add(
-      "time", [](const Row& row) { return std::to_string(row.repetition); }, is_repeated(comparison));
-  columns.add_text(
-      "workload", [](const Row& row) { return row.workload; }, workloads.size() > 1);
+  if (is_repeated(comparison))
+    columns.add("time", [](const Row& row) { return std::to_string(row.repetition); });
+  if (workloads.size() > 1) columns.add_text("workload", [](const Row& row) { return row.workload; });
   add("pairs", [](const Numbers& n) { return std::to_string(n.pairs); });
   add("BASE ms", [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().base) : kNone; });
   add("NEW ms", [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().next) : kNone; });
