@@ -89,6 +89,19 @@ std::string text_of(const MatmulKey& key) {
              " aligned ", key.alignment);
 }
 
+/// Sets a flag until it is destroyed.
+class Switch {
+ public:
+  explicit Switch(bool& on) : on_(on), before_(std::exchange(on, true)) {}
+  ~Switch() { on_ = before_; }
+  Switch(const Switch&) = delete;
+  Switch& operator=(const Switch&) = delete;
+
+ private:
+  bool& on_;
+  const bool before_;
+};
+
 double median(std::array<double, kRounds> values) {
   std::sort(values.begin(), values.end());
   return values[kRounds / 2];
@@ -130,40 +143,39 @@ void MatmulPlans::set_workspace(const Tensor& workspace) {
 void MatmulPlans::perform(const LtMatmul& request, std::span<const MatmulStrategy> strategies) {
   auto at = plans_.find(request.key);
   if (at == plans_.end() || (searching_ && !at->second.final)) {
-    Plan plan;
-    if (searching_) {
-      const std::string key = text_of(request.key);
-      if (const std::optional<Plan> known = cached(key, strategies)) {
-        plan = *known;
-        ++from_cache_;
-      } else {
-        plan = fastest(request, strategies);
-        cache_[key] = {.way = strategies[plan.strategy].name,
-                       .algorithm = std::bit_cast<std::array<uint64_t, 8>>(plan.algorithm),
-                       .us = plan.us};
-        ++searched_;
-      }
-      plan.final = true;
-      chosen_[key] = cache_.at(key);
-    } else {
-      plan = first_supported(request, strategies);
-    }
+    const Plan plan = searching_ ? found(request, strategies) : first_supported(request, strategies);
     at = plans_.insert_or_assign(request.key, plan).first;
+  }
+  if (searching_ && !measuring_) {
+    const std::string key = text_of(request.key);
+    chosen_[key] = cache_.at(key);
   }
   if (run(at->second, strategies)) return;
   at->second = without_cublaslt(request, strategies);
   run(at->second, strategies);
 }
 
+MatmulPlans::Plan MatmulPlans::found(const LtMatmul& request, std::span<const MatmulStrategy> strategies) {
+  const std::string key = text_of(request.key);
+  std::optional<Plan> plan = cached(key, strategies);
+  if (plan) {
+    ++from_cache_;
+  } else {
+    const Switch measuring(measuring_);
+    plan = fastest(request, strategies);
+    cache_[key] = {.way = strategies[plan->strategy].name,
+                   .algorithm = std::bit_cast<std::array<uint64_t, 8>>(plan->algorithm),
+                   .us = plan->us};
+    ++searched_;
+  }
+  plan->final = true;
+  return *plan;
+}
+
 void MatmulPlans::search(const std::function<void()>& work, const std::string& path,
                          const AlgorithmSource& source) {
   if (!path.empty()) cache_.merge(read_algorithm_cache(path, source));
   const int searched_before = searched_;
-  struct Switch {
-    explicit Switch(bool& on) : on(on) { on = true; }
-    ~Switch() { on = false; }
-    bool& on;
-  };
   {
     const Switch searching(searching_);
     work();

@@ -86,7 +86,7 @@ class MatmulPlans {
 
   int searched() const { return searched_; }
   int from_cache() const { return from_cache_; }
-  /// fingerprint() of what search() has chosen.
+  /// fingerprint() of what search() has chosen for the products of its work.
   std::string chosen() const { return fingerprint(chosen_); }
 
  private:
@@ -107,6 +107,8 @@ class MatmulPlans {
   /// False if cuBLASLt turns out not to support the product: then nothing has run.
   bool run(const Plan& plan, std::span<const MatmulStrategy> strategies) const;
 
+  /// What search() takes: from the cache, or measured.
+  Plan found(const LtMatmul& request, std::span<const MatmulStrategy> strategies);
   Plan without_cublaslt(const LtMatmul& request, std::span<const MatmulStrategy> strategies) const;
   Plan first_supported(const LtMatmul& request, std::span<const MatmulStrategy> strategies) const;
   std::optional<Plan> cached(const std::string& key, std::span<const MatmulStrategy> strategies) const;
@@ -120,6 +122,7 @@ class MatmulPlans {
   Tensor workspace_;
   std::map<MatmulKey, Plan> plans_;
   bool searching_ = false;
+  bool measuring_ = false;  // strategies, whose ops may perform() products that are not used in the end
   FoundAlgorithms cache_;   // what searches read and found
   FoundAlgorithms chosen_;  // of it, what this process uses
   int searched_ = 0, from_cache_ = 0;
