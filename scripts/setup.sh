@@ -4,11 +4,11 @@
 #
 # STEPLADDER_CUDA: AUTO (default: where there is a device, the toolkit that is here or NVIDIA's PyPI wheels; else CPU only),
 # ON (the same, device or not, and an error where neither can be had), OFF (CPU only), wheels (the wheels, device or not).
+# STEPLADDER_WERROR: ON makes the compilers' warnings errors, as CI does; by default a newer compiler's are no obstacle.
 # STEPLADDER_ARCHITECTURES: device (default: CUDA code for the devices here alone, where there are any), or all.
 
 set -euo pipefail
 shopt -s inherit_errexit nullglob
-OPTIONS=()
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 JOBS=$(nproc)
 cd "$ROOT"
@@ -234,10 +234,10 @@ fetch() {
   "$python" scripts/prepare_data.py >build/data.log || note "warning: no corpus in data/, going on without"
 }
 
-# build PRESET TARGET...: configures build/PRESET and builds these targets. OPTIONS are CMake's.
+# build PRESET TARGET...: configures build/PRESET and builds these targets.
 build() {
   local preset=$1 log=build/configure.log
-  local options=("${OPTIONS[@]}")
+  local options=("-DCMAKE_COMPILE_WARNING_AS_ERROR=${STEPLADDER_WERROR:-OFF}")
   shift
   [[ $preset != cuda ]] || options+=("-DCMAKE_CUDA_ARCHITECTURES=${ARCHITECTURES:-}")
   note "configuring build/$preset"

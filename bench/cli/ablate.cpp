@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "bench/cli/commands.h"
@@ -33,7 +34,7 @@ bool on_the_ladder(const Rung& rung) {
   return !rung.beside && rung.devices == 1;
 }
 
-const Ablation& find_ablation(const std::string& name) {
+const Ablation& find_ablation(std::string_view name) {
   if (ablations().empty())
     throw Error(
         "this build has no ablations, since it found no git to merge them with: install git, configure "

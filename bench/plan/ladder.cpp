@@ -365,7 +365,7 @@ const std::vector<Ablation>& ablations() {
   return all;
 }
 
-const Ablation* listed_ablation(const std::string& name) {
+const Ablation* listed_ablation(std::string_view name) {
   const auto found = std::ranges::find(ablations(), name, &Ablation::name);
   return found != ablations().end() ? &*found : nullptr;
 }

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/results/results.h"
@@ -124,7 +125,7 @@ struct Ablation {
 const std::vector<Ablation>& ablations();
 
 /// By its full name, "without/03_fused_adamw"; null for one that there is not.
-const Ablation* listed_ablation(const std::string& name);
+const Ablation* listed_ablation(std::string_view name);
 
 /// The row of a trainer by its full name, "02_tf32" or "without/02_tf32". Throws InputError for an unknown
 /// one.
