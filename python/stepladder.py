@@ -12,9 +12,9 @@
 `stepladder run --ladder ladder.json` starts the program, tells it how many steps to take, and listens. Started in any
 other way it runs as it would without these lines: nothing is timed or synchronised.
 
-A step is timed by the host's clock, with the CUDA device synchronised before and after where PyTorch or CuPy uses one;
-before, only where PyTorch's current stream is not idle. Everything that belongs to an optimizer step goes into the
-block: fetching the batch, all micro-batches, the update. Numbers may be tensors; nothing waits for them within a step.
+A step is timed by the host's clock, with the CUDA device synchronised before and after where PyTorch or CuPy uses one.
+Everything that belongs to an optimizer step goes into the block: fetching the batch, all micro-batches, the update.
+Numbers may be tensors: they are read once the clock has stopped.
 
 After the last step that was asked for the program ends, by SystemExit(0), so that the loop needs no limit. Where a run
 until a validation loss was asked for, the last step is evaluated too: then the program ends in the `evaluated()` after
@@ -38,6 +38,7 @@ import time
 
 PROTOCOL = 1
 EXIT_FAILED = 5
+_encode = json.JSONEncoder(allow_nan=False).encode
 _started = False
 
 
@@ -85,7 +86,7 @@ class Events:
         """Numbers that are not finite become null. SystemExit where nobody reads."""
         if self.fd is None:
             return
-        line = json.dumps({"event": event, **{key: _finite(value) for key, value in fields.items()}}, allow_nan=False)
+        line = _encode({"event": event, **{key: _finite(value) for key, value in fields.items()}})
         rest = line.encode() + b"\n"
         try:
             while rest:
@@ -101,12 +102,11 @@ class Events:
 class Step:
     """What one `with run.step()` measures. `ms` is the time, once it has stopped."""
 
-    NUMBERS = ("loss", "grad_norm", "lr")
-    __slots__ = (*NUMBERS, "ms", "_run", "_begin", "_fetched")
+    __slots__ = ("loss", "grad_norm", "lr", "ms", "_run", "_begin")
 
     def __init__(self, run: Run):
         self.loss = self.grad_norm = self.lr = self.ms = None
-        self._run, self._fetched = run, {}
+        self._run = run
 
     def __enter__(self) -> Step:
         self._run._begin(self)
@@ -115,16 +115,8 @@ class Step:
 
     def stop(self) -> None:
         """Stops the clock, before the block ends."""
-        values = [getattr(self, name) for name in self.NUMBERS]
-        self._fetched = dict(zip(self.NUMBERS, zip(values, self._run._device.fetch(values))))
         self._run._synchronize()
         self.ms = (time.perf_counter() - self._begin) * 1e3
-
-    def number(self, name: str) -> float | None:
-        """Of those that may be tensors, once the clock has stopped."""
-        value = getattr(self, name)
-        known, fetched = self._fetched[name]
-        return _number(fetched if value is known else value)
 
     def __exit__(self, kind, error, traceback) -> None:
         if error is not None:
@@ -233,8 +225,7 @@ class Run:
 
     def _begin(self, step: Step) -> None:
         self._inside = True
-        if self._more_synchronize is not None or not self._device.idle():
-            self._synchronize()
+        self._synchronize()
         if not self._started:
             self._started = True
             told = {"protocol": PROTOCOL, "backend": self._device.backend, "rank": self.rank, "host": platform.node(),
@@ -244,13 +235,13 @@ class Run:
 
     def _report(self, step: Step) -> None:
         self._inside = False
-        loss = step.number("loss")
+        loss = _number(step.loss)
         if loss is None and self.rank == 0:
             said = f"step {self.done} has no loss: set step.loss in the block of `with run.step() as step`"
             self._fail("error", said)
             raise RuntimeError(said)
-        told = {name: step.number(name) for name in ("grad_norm", "lr")}
-        self.events.write("step", step=self.done, step_ms=step.ms, loss=loss, **_known(told))
+        told = _known({"grad_norm": _number(step.grad_norm), "lr": _number(step.lr)})
+        self.events.write("step", step=self.done, step_ms=step.ms, loss=loss, **told)
         self.done += 1
         # Peaks only grow, and reading them takes longer than all else here: seldom, and never after an evaluation, whose
         # memory is not the step's.
@@ -378,14 +369,6 @@ class _Host:
     def synchronize(self) -> None:
         pass
 
-    def idle(self) -> bool:
-        """Whether it is known that there is nothing to wait for."""
-        return False
-
-    def fetch(self, values: list) -> list:
-        """The values, or where they can be read once the device is synchronised."""
-        return values
-
     def describe(self) -> dict:
         return {}
 
@@ -400,23 +383,7 @@ class _Torch(_Host):
     backend = "cuda"
 
     def __init__(self, torch):
-        self.cuda, self.tensor = torch.cuda, torch.Tensor
-        self.synchronize = self.cuda.synchronize
-        self.cells = list(torch.empty(len(Step.NUMBERS), dtype=torch.float64, pin_memory=True))
-
-    def idle(self) -> bool:
-        # Of other streams what is pending, such as the next batch's copy, may go on beside the step.
-        return self.cuda.current_stream().query()
-
-    def fetch(self, values: list) -> list:
-        return [self._on_its_way(value, cell) for value, cell in zip(values, self.cells)]
-
-    def _on_its_way(self, value, cell):
-        plain = type(value) is self.tensor and value.is_cuda and value.numel() == 1  # no DTensor, say
-        if not plain or value.get_device() != self.cuda.current_device():
-            return value
-        cell.copy_(value.detach().reshape(()), non_blocking=True)
-        return cell
+        self.cuda, self.synchronize = torch.cuda, torch.cuda.synchronize
 
     def describe(self) -> dict:
         properties = self.cuda.get_device_properties(self.cuda.current_device())
