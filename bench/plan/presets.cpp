@@ -8,6 +8,7 @@ namespace stepladder {
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> all = {
       {"cpu-quick", "a small model, a minute on two cores", "gpt2-tiny", {4}, 64, 12, 3, 2, 8},
+      {"gpu-quick", "GPT-2, minutes on a large GPU", "gpt2", {16}, 1024, 15, 5, 2},
       {"gunton-a100", "as measured on an A100 by Gunton", "gpt2", {16}, 1024, 40, 10, 3},
       {"gunton-t4", "as measured on a T4 by Gunton", "gpt2", {4}, 1024, 25, 5, 3},
       {"raschka", "as measured by Raschka", "gpt2", {8}, 1024, 40, 10, 3},
@@ -27,11 +28,9 @@ const Preset& find_preset(const std::string& name) {
 }
 
 const Preset& default_preset(const DeviceInfo& device) {
-  const auto says = [&](const char* model) { return device.name.find(model) != std::string::npos; };
-  return find_preset(device.backend != "cuda" ? "cpu-quick"
-                     : says("H200")           ? "h200"
-                     : says("T4")             ? "gunton-t4"
-                                              : "gunton-a100");
+  return find_preset(device.backend != "cuda"                      ? "cpu-quick"
+                     : device.name.find("T4") != std::string::npos ? "gunton-t4"
+                                                                   : "gpu-quick");
 }
 
 }  // namespace stepladder

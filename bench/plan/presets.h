@@ -23,8 +23,7 @@ const std::vector<Preset>& presets();
 /// Throws InputError with the nearest name for an unknown one.
 const Preset& find_preset(const std::string& name);
 
-/// cpu-quick on the CPU; h200 where the device's name says H200, gunton-t4 where it says T4, gunton-a100 on
-/// any other CUDA device.
+/// cpu-quick on the CPU, gunton-t4 where the device's name says T4, gpu-quick on any other CUDA device.
 const Preset& default_preset(const DeviceInfo& device);
 
 }  // namespace stepladder
