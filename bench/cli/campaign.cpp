@@ -84,14 +84,15 @@ struct Part {
   std::string file(const std::string& out) const { return cat(out, ".parts/", name, ".json"); }
 };
 
-/// The same with the options that were given for all parts, as far as it takes them and has none of its own.
-std::vector<std::string> with_shared(std::vector<std::string> words, const Command& command,
+/// The same with the options that were given for all parts, as far as it takes them and has none of its own;
+/// without peers where it is measured by itself.
+std::vector<std::string> with_shared(std::vector<std::string> words, const Command& command, bool peers,
                                      const CampaignOptions& options) {
   auto given = CampaignOptions::shared(options.measuring),
        defaults = CampaignOptions::shared(options.defaults);
   for (std::vector<Option>* shared : {&given, &defaults})
     std::erase_if(*shared, [&](const Option& option) {
-      return has_option(words, option.name) ||
+      return has_option(words, option.name) || (!peers && option.name == "peer") ||
              std::ranges::find(command.options, option.name, &Option::name) == command.options.end();
     });
   const std::vector<std::string> more = arguments_of(given, defaults);
@@ -112,7 +113,7 @@ void check_command(const std::vector<std::string>& words) {
 
 Part part_from(const Json& json, const CampaignOptions& options) {
   if (!json.is_object()) throw InputError("is no object");
-  static const std::set<std::string> known = {"name", "about", "command", "devices"};
+  static const std::set<std::string> known = {"name", "about", "command", "devices", "peers"};
   for (const auto& [key, value] : json.items())
     if (!known.contains(key))
       throw InputError(cat("has a field \"", printable(key, 60), "\", which is none"));
@@ -120,7 +121,8 @@ Part part_from(const Json& json, const CampaignOptions& options) {
   const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
   if (part.name.empty() || !std::ranges::all_of(part.name, plain))
     throw InputError("needs a \"name\" of letters, digits, - and _");
-  const Json command = json.value("command", Json()), devices = json.value("devices", Json(1));
+  const Json command = json.value("command", Json()), devices = json.value("devices", Json(1)),
+             peers = json.value("peers", Json(true));
   if (command.is_string()) part.words = shell_words(command.get<std::string>());
   const auto measures = part.words.empty()
                             ? options.measuring.end()
@@ -131,7 +133,8 @@ Part part_from(const Json& json, const CampaignOptions& options) {
     if (has_option(part.words, ours)) throw InputError(cat("--", ours, " is not for a part to say"));
   if (!devices.is_number_integer() || devices < 1) throw InputError("\"devices\" is how many it needs");
   part.devices = devices.get<int64_t>();
-  part.words = with_shared(std::move(part.words), *measures, options);
+  if (!peers.is_boolean()) throw InputError("\"peers\" is true or false");
+  part.words = with_shared(std::move(part.words), *measures, peers, options);
   check_command(part.words);
   return part;
 }
