@@ -373,13 +373,19 @@ TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
       {"fails", cat(kStart, "echo 'no such file: x.bin' >&2; exit 3\n"), {"3", "x.bin"}},
       {"hangs", cat(kStart, "sleep 100\n"), {"timeout"}},
       {"floods", cat(kStart, "head -c 3000000 /dev/zero >&$STEPLADDER_EVENTS\n"), {"too long a line"}},
+      {"tells too much of what nobody knows",
+       cat(kStart, "yes '{\"event\":\"note\",\"text\":\"", std::string(9000, 'x'),
+           "\"}' >&$STEPLADDER_EVENTS\n"),
+       {"floods", "note"}},
       {"speaks another version",
        "say '{\"event\":\"start\",\"protocol\":2,\"config\":{}}'\n",
        {"protocol", "2"}},
   };
   for (const Case& c : cases) {
     trainer("broken.sh", c.body);
-    const Outcome outcome = stepladder("check-trainer --timeout 2 sh own/broken.sh {batch} {seq} {steps} 1");
+    const Outcome outcome =
+        stepladder(cat("check-trainer --timeout ", c.name == std::string("hangs") ? 2 : 60,
+                       " sh own/broken.sh {batch} {seq} {steps} 1"));
     EXPECT_EQ(outcome.code, 5) << c.name << outcome.out << outcome.err;
     EXPECT_TRUE(says(outcome.out, {"wrong"})) << c.name;
     EXPECT_EQ(says(outcome.out, {"last words"}), c.name == std::string("fails")) << outcome.out;

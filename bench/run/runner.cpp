@@ -140,12 +140,16 @@ class Report {
   /// Throws BadReport.
   void take(std::string_view line) {
     constexpr size_t kMaxStep = 1 << 12, kMaxOther = 1 << 18;  // bytes; a profile has more
+    constexpr size_t kMaxBetween = 8 << 20;                    // of others between two steps
     const Event event = parse_event(line);
     if (event.is_null())
       throw BadReport(cat("not an event on its event stream: '", printable(line, 60), "'"));
     const std::string kind = event["event"];
     if (kind != "profile" && line.size() > (kind == "step" ? kMaxStep : kMaxOther))
       throw BadReport(cat("an event of ", line.size(), " bytes on its event stream"));
+    between_steps_ = kind == "step" ? 0 : between_steps_ + line.size();
+    if (between_steps_ > kMaxBetween)
+      throw BadReport(cat("it floods its event stream, the last event is '", printable(kind, 60), "'"));
     if (kind == "start")
       start(event);
     else if (kind == "step")
@@ -333,6 +337,7 @@ class Report {
 
   Run& run_;
   const RunRequest& request_;
+  size_t between_steps_ = 0;  // bytes of events since the last step
   const int64_t rank_;
   const bool first_;  // rank 0, which is on the device that is sampled and is heard of
   const bool launched_;
