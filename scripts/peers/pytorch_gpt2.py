@@ -8,9 +8,7 @@ from functools import partial
 
 import numpy as np
 import torch
-import torch._inductor.config
 from torch import nn
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
@@ -170,8 +168,9 @@ class Trainer:
                                                  device_ids=None if device.type == "cpu" else [device.index])
         self.forward: Callable = self.model
         if features.compile:
+            from torch._inductor import config as inductor  # a second that eager rungs need not wait
             # Before the vocabulary is padded, inductor does not pad its products either.
-            torch._inductor.config.shape_padding = features.padded  # noqa: SLF001
+            inductor.shape_padding = features.padded
             self.forward = torch.compile(self.model, mode=features.compile, fullgraph=self.world_size == 1,
                                          dynamic=False)
 
@@ -179,8 +178,10 @@ class Trainer:
         matrices = [p for p in self.parameters if p.dim() == 2]
         vectors = [p for p in self.parameters if p.dim() != 2]
         fused = {"fused": True} if features.fused_adamw else {"foreach": False, "fused": False}
-        optimizer = (partial(ZeroRedundancyOptimizer, optimizer_class=torch.optim.AdamW)
-                     if features.zero and self.world_size > 1 else torch.optim.AdamW)
+        optimizer: Callable = torch.optim.AdamW
+        if features.zero and self.world_size > 1:
+            from torch.distributed.optim import ZeroRedundancyOptimizer
+            optimizer = partial(ZeroRedundancyOptimizer, optimizer_class=torch.optim.AdamW)
         self.optimizer = optimizer([{"params": matrices, "weight_decay": hyper.weight_decay},
                                     {"params": vectors, "weight_decay": 0.0}], lr=0.0,
                                    betas=(hyper.beta1, hyper.beta2), eps=hyper.eps, **fused)

@@ -350,4 +350,7 @@ def run(announce) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(peer.main("pytorch_ladder.py", run))
+    code = peer.main("pytorch_ladder.py", run)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)  # for the end of torch.compile's workers Python would wait seconds
