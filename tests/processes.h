@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <thread>
 
@@ -14,7 +13,8 @@ namespace stepladder {
 /// Whether process `pid` runs; a zombie does not.
 inline bool alive(pid_t pid) {
   std::ifstream file(cat("/proc/", pid, "/stat"));
-  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  std::string stat;
+  std::getline(file, stat, '\0');  // fails where it ends meanwhile; a streambuf's iterators would throw
   const size_t name_end = stat.rfind(')');
   return name_end != std::string::npos && stat[name_end + 2] != 'Z';
 }
