@@ -190,6 +190,19 @@ TEST_F(LaunchedByMpirun, ARankWithAnotherBuildOrOtherDataIsNamed) {
   expect_crash("/15_multi_gpu", "/nowhere/15_multi_gpu", {"rank 1 (", "cannot start /nowhere/15_multi_gpu"});
 }
 
+TEST_F(MultiDeviceCli, RanksOfALauncherWithoutMpiAreToldWhichHasIt) {
+  // As srun starts them where its --mpi is none: Open MPI would end the process.
+  write_file(folder_ / "srun", R"(for SLURM_PROCID in 0 1; do
+  export SLURM_PROCID SLURM_NTASKS=2 SLURM_LOCALID=$SLURM_PROCID SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_JOBID=7 SLURM_NODELIST=$(hostname)
+  "$@" & ranks="$ranks $!"
+done
+for rank in $ranks; do wait $rank || status=$?; done
+exit $status
+)");
+  EXPECT_EQ(shell(run("--rungs 15 --devices 2 --batch 2 --steps 4 --launcher 'sh srun'")), kExitFailed);
+  EXPECT_TRUE(says(results().runs.at(0).reason, {"mpirun", "srun --mpi=pmix"})) << results().runs[0].reason;
+}
+
 TEST_F(LaunchedByMpirun, ALossThatIsNotReachedIsNoFailure) {
   EXPECT_EQ(shell(launched("--until-loss 0.1 --max-steps 4 --eval-every 2 --eval-batches 1")),
             kExitInconclusive)

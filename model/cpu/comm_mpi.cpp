@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstddef>
+#include <cstdlib>
 #include <deque>
 #include <exception>
 #include <span>
@@ -44,11 +45,13 @@ class MpiCollectives final : public Collectives {
   void join(Rendezvous& ranks) override {
     const MpiCalls* mpi = load_mpi();
     const World& launched = ranks.world();
-    int rank = 0, world = 0;
-    mpi->init(&rank, &world);
+    int rank = 0, world = 1;
+    // Without them Open MPI ends the process under srun, and is a world of one elsewhere.
+    if (std::getenv("PMIX_RANK") || std::getenv("PMI_RANK")) mpi->init(&rank, &world);
     if (rank != launched.rank || world != launched.size)
-      throw Error(cat("this is rank ", rank, " of ", world, " for MPI, but rank ", launched.rank, " of ",
-                      launched.size, " for its launcher: start ranks on the CPU with mpirun"));
+      throw Error(cat("ranks on the CPU talk through MPI, for which this is rank ", rank, " of ", world,
+                      " instead of ", launched.rank, " of ", launched.size,
+                      ": start them with mpirun or srun --mpi=pmix"));
     mpi_ = mpi;
     ranks_ = &ranks;
   }
