@@ -9,15 +9,16 @@ namespace stepladder {
 namespace {
 
 struct Gpt2Trainer final : Trainer {
+  // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
   using Trainer::Trainer;
 
   // B sequences of T tokens; L blocks of C channels in NH heads of HS.
   const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH, HS = config.HS();
-  // V tokens in the vocabulary; Vp rows of wte and columns of the logits.
+  // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
   const int64_t V = config.V, Vp = V;
   // Type of activations and gradients.
   const DType act = f32;
-  // Products of f32 tensors: in full precision, or of inputs rounded to TF32.
+  // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
   const Precision precision = Precision::fp32;
 
   // Parameters, those that the passes read, gradients, AdamW's moments; the output head is wte too.
@@ -34,7 +35,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor norm = arena.alloc("batch/norm", f32, {1});
 
   // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
-  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // in front of block l
+  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // input of block l
   Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
   Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
   Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
@@ -59,9 +60,9 @@ struct Gpt2Trainer final : Trainer {
 
   // Scratch that every block uses again.
   Tensor mask = arena.alloc("scratch/mask", act, {T, T});
-  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});  // backward: gradient of atty
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
   Tensor fctanh = arena.alloc("scratch/fctanh", act, {B, T, 4 * C});
-  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // of res1 and res2: each LayerNorm adds to it
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res1, res2: LayerNorms add to it
   Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
   Tensor lnhat = arena.alloc("scratch/lnhat", act, {B, T, C});
   Tensor dlnhat = arena.alloc("scratch/dlnhat", act, {B, T, C});
@@ -91,7 +92,7 @@ struct Gpt2Trainer final : Trainer {
   }
 
   void prepare() override {
-    // The parameters are in place: set up what the steps rely on.
+    // Called once the parameters are loaded.
     ops(CausalMask{mask});
     ops.set_matmul_precision(precision);
   }
@@ -106,7 +107,7 @@ struct Gpt2Trainer final : Trainer {
       if (micro == 0) zero_grad();
       forward();
       backward();
-      // All of it is queued: the host does not wait for the device.
+      // The host gets here while the device still computes.
     }
     update(step, lr);
     ops.phase(nullptr);
@@ -126,7 +127,7 @@ struct Gpt2Trainer final : Trainer {
 
   // ---- forward -------------------------------------------------------------------------------------------
 
-  // To evaluate: logits and loss of a batch.
+  // For evaluation: logits and loss of a batch.
   void forward(const Batch& batch) override {
     load(batch);
     forward();
@@ -226,7 +227,7 @@ struct Gpt2Trainer final : Trainer {
   }
 
   // ---- backward: gradients of weights are added to grads -------------------------------------------------
-  // A heading is the forward line that is differentiated, with the shapes: result <- its gradient.
+  // Headings repeat the forward line, with the shapes of the gradients: computed <- given.
 
   void backward() {
     const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate)};
@@ -259,11 +260,12 @@ struct Gpt2Trainer final : Trainer {
       ops(SumRows{grads.attprojb[l], dres});
 
       // res2 = res1 + atty W^T + b
-      ops(Matmul{proj, dres, weights.attprojw[l], MatOp::NN});
+      const Tensor datty = proj;  // in the same memory
+      ops(Matmul{datty, dres, weights.attprojw[l], MatOp::NN});
       ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add});
 
       // atty = att v  (B,NH,T,T) <- (B,T,C)
-      ops(SplitHeads{heads, proj});
+      ops(SplitHeads{heads, datty});
       ops(Matmul{datt, heads, v[l], MatOp::NT});
       ops(Matmul{dv, att[l], heads, MatOp::TN});
 

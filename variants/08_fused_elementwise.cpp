@@ -7,15 +7,16 @@ namespace stepladder {
 namespace {
 
 struct Gpt2Trainer final : Trainer {
+  // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
   using Trainer::Trainer;
 
   // B sequences of T tokens; L blocks of C channels in NH heads of HS.
   const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH, HS = config.HS();
-  // V tokens in the vocabulary; Vp rows of wte and columns of the logits.
+  // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
   const int64_t V = config.V, Vp = V;
   // Type of activations and gradients.
   const DType act = config.half;
-  // Products of f32 tensors: in full precision, or of inputs rounded to TF32.
+  // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
   const Precision precision = Precision::tf32;
 
   // Parameters, those that the passes read, gradients, AdamW's moments; the output head is wte too.
@@ -34,7 +35,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor loss_scaler = act == f16 ? arena.alloc("batch/loss_scaler", f32, {4}) : Tensor{};
 
   // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
-  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // in front of block l
+  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // input of block l
   Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
   Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
   Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
@@ -56,8 +57,8 @@ struct Gpt2Trainer final : Trainer {
   Tensor losses = arena.alloc("activations/losses", f32, {B, T});
 
   // Scratch that every block uses again.
-  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});  // backward: gradient of atty
-  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // of res1 and res2: each LayerNorm adds to it
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res1, res2: LayerNorms add to it
   Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
   Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
   Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
@@ -80,7 +81,7 @@ struct Gpt2Trainer final : Trainer {
   }
 
   void prepare() override {
-    // The parameters are in place: set up what the steps rely on.
+    // Called once the parameters are loaded.
     ops.set_matmul_precision(precision);
     for (const AdamWTensor& t : adamw) ops(Copy{t.param_copy, t.w});
   }
@@ -95,7 +96,7 @@ struct Gpt2Trainer final : Trainer {
       if (micro == 0) zero_grad();
       forward();
       backward();
-      // All of it is queued: the host does not wait for the device.
+      // The host gets here while the device still computes.
       feed.send_ahead();
     }
     update(step, lr);
@@ -115,7 +116,7 @@ struct Gpt2Trainer final : Trainer {
 
   // ---- forward -------------------------------------------------------------------------------------------
 
-  // To evaluate: logits and loss of a batch.
+  // For evaluation: logits and loss of a batch.
   void forward(const Batch& batch) override {
     load(batch);
     forward();
@@ -135,7 +136,7 @@ struct Gpt2Trainer final : Trainer {
       ops(Matmul{qkv, ln1[l], weights.qkvw[l], MatOp::NT});
       ops(AddColumns{qkv, qkv, weights.qkvb[l]});
 
-      // att = softmax(q k^T / sqrt(HS)) over the past  (B,NH,T,T)
+      // att = softmax(q k^T / sqrt(HS)), causal  (B,NH,T,T)
       ops(SplitQkv{q[l], k[l], v[l], qkv});
       ops(Matmul{att[l], q[l], k[l], MatOp::NT});
       ops(ScaledCausalSoftmaxForward{att[l], att[l], config.attention_scale()});
@@ -152,7 +153,7 @@ struct Gpt2Trainer final : Trainer {
 
       // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
       ops(Matmul{fch[l], ln2[l], weights.fcw[l], MatOp::NT});
-      ops(BiasGeluForward{fcgelu[l], fch[l], weights.fcb[l]});  // fch += b, too: the backward pass reads it
+      ops(BiasGeluForward{fcgelu[l], fch[l], weights.fcb[l]});  // adds b to fch too, for backward
 
       // res1 of the next block = res2 + fcgelu W^T + b
       ops(Matmul{proj, fcgelu[l], weights.fcprojw[l], MatOp::NT});
@@ -171,7 +172,7 @@ struct Gpt2Trainer final : Trainer {
   }
 
   // ---- backward: gradients of weights are added to grads -------------------------------------------------
-  // A heading is the forward line that is differentiated, with the shapes: result <- its gradient.
+  // Headings repeat the forward line, with the shapes of the gradients: computed <- given.
 
   void backward() {
     const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate), loss_scaler};
@@ -183,7 +184,7 @@ struct Gpt2Trainer final : Trainer {
     ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
     ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, Write::add});
     ops(Zero{dres});
-    // It also sums the bias gradient of the last block's projection: rows of the new dres.
+    // Also, as sums over rows of dres, the bias gradient of the last block's projection.
     ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
                           NormInput{res1[L], lnfmean, lnfrstd}, weights.lnfw});
 
@@ -200,20 +201,21 @@ struct Gpt2Trainer final : Trainer {
       ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
       ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, Write::add});
 
-      // LayerNorm, and the bias gradient of the projection before it: sums of the new dres
+      // LayerNorm and, as sums over rows of dres, the bias gradient of the projection before it
       ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
                             NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
 
       // res2 = res1 + atty W^T + b
-      ops(Matmul{proj, dres, weights.attprojw[l], MatOp::NN});
+      const Tensor datty = proj;  // in the same memory
+      ops(Matmul{datty, dres, weights.attprojw[l], MatOp::NN});
       ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, Write::add});
 
       // atty = att v  (B,NH,T,T) <- (B,T,C)
-      ops(SplitHeads{heads, proj});
+      ops(SplitHeads{heads, datty});
       ops(Matmul{datt, heads, v[l], MatOp::NT});
       ops(Matmul{dv, att[l], heads, MatOp::TN});
 
-      // att = softmax(q k^T / sqrt(HS)) over the past  (B,T,3C) <- (B,NH,T,T)
+      // att = softmax(q k^T / sqrt(HS)), causal  (B,T,3C) <- (B,NH,T,T)
       ops(ScaledCausalSoftmaxBackward{datt, datt, att[l], config.attention_scale()});
       ops(Matmul{dq, datt, k[l], MatOp::NN});
       ops(Matmul{dk, datt, q[l], MatOp::TN});

@@ -7,15 +7,16 @@ namespace stepladder {
 namespace {
 
 struct Gpt2Trainer final : Trainer {
+  // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
   using Trainer::Trainer;
 
   // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
   const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
-  // V tokens in the vocabulary; Vp rows of wte and columns of the logits.
+  // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
   // Type of activations and gradients.
   const DType act = config.half;
-  // Products of f32 tensors: in full precision, or of inputs rounded to TF32.
+  // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
   const Precision precision = Precision::tf32;
 
   // Parameters, those that the passes read, gradients, AdamW's moments; the output head is wte too.
@@ -34,12 +35,12 @@ struct Gpt2Trainer final : Trainer {
   Tensor loss_scaler = act == f16 ? arena.alloc("batch/loss_scaler", f32, {4}) : Tensor{};
 
   // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
-  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // in front of block l
+  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // input of block l
   Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
   Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
   Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
   Tensor qkvs = arena.alloc("activations/qkvs", act, {L, B, T, 3 * C});
-  Tensor lse = arena.alloc("activations/lse", f32, {L, B, NH, T});  // log of the softmax's sums
+  Tensor lse = arena.alloc("activations/lse", f32, {L, B, NH, T});  // log of the sum of exp(scores)
   Tensor atty = arena.alloc("activations/atty", act, {L, B, T, C});
   Tensor res2 = arena.alloc("activations/res2", act, {L, B, T, C});  // res1 + attention
   Tensor ln2 = arena.alloc("activations/ln2", act, {L, B, T, C});
@@ -54,8 +55,8 @@ struct Gpt2Trainer final : Trainer {
   Tensor losses = arena.alloc("activations/losses", f32, {B, T});
 
   // Scratch that every block uses again.
-  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});  // backward: gradient of atty
-  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // of res1 and res2: each LayerNorm adds to it
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res1, res2: LayerNorms add to it
   Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
   Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
   Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
@@ -70,7 +71,7 @@ struct Gpt2Trainer final : Trainer {
   }
 
   void prepare() override {
-    // The parameters are in place: set up what the steps rely on.
+    // Called once the parameters are loaded.
     ops.set_matmul_precision(precision);
     for (const AdamWTensor& t : adamw) ops(Copy{t.param_copy, t.w});
   }
@@ -86,7 +87,7 @@ struct Gpt2Trainer final : Trainer {
       if (micro == 0) zero_grad();
       if (!forward_backward) record();
       forward_backward();
-      // All of it is queued: the host does not wait for the device.
+      // The host gets here while the device still computes.
       feed.send_ahead();
     }
     update(step, lr);
@@ -130,7 +131,7 @@ struct Gpt2Trainer final : Trainer {
 
   // ---- forward -------------------------------------------------------------------------------------------
 
-  // To evaluate: logits and loss of a batch.
+  // For evaluation: logits and loss of a batch.
   void forward(const Batch& batch) override {
     load(batch);
     forward();
@@ -150,7 +151,8 @@ struct Gpt2Trainer final : Trainer {
       // qkv = ln1 W^T + b  (B,T,3C)
       ops(LinearForward{qkv, ln1[l], weights.qkvw[l], weights.qkvb[l]});
 
-      // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,C)
+      // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,C)
+      // FlashAttention-2 (Dao 2023): tile by tile, without (T,T) scores in memory.
       ops(AttentionForward{atty[l], lse[l], qkv});
 
       // res2 = res1 + atty W^T + b
@@ -177,7 +179,7 @@ struct Gpt2Trainer final : Trainer {
   }
 
   // ---- backward: gradients of weights are added to grads -------------------------------------------------
-  // A heading is the forward line that is differentiated, with the shapes: result <- its gradient.
+  // Headings repeat the forward line, with the shapes of the gradients: computed <- given.
 
   // With one micro-batch a step, GEMMs overwrite grads: an epilogue that sums a bias gradient can't add to
   // it.
@@ -193,7 +195,7 @@ struct Gpt2Trainer final : Trainer {
     ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
     ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, write});
     ops(Zero{dres});
-    // It also sums the bias gradient of the last block's projection: rows of the new dres.
+    // Also, as sums over rows of dres, the bias gradient of the last block's projection.
     ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
                           NormInput{res1[L], lnfmean, lnfrstd}, weights.lnfw});
 
@@ -208,16 +210,17 @@ struct Gpt2Trainer final : Trainer {
       ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
       ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, write});
 
-      // LayerNorm, and the bias gradient of the projection before it: sums of the new dres
+      // LayerNorm and, as sums over rows of dres, the bias gradient of the projection before it
       ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
                             NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
 
       // res2 = res1 + atty W^T + b
-      ops(Matmul{proj, dres, weights.attprojw[l], MatOp::NN});
+      const Tensor datty = proj;  // in the same memory
+      ops(Matmul{datty, dres, weights.attprojw[l], MatOp::NN});
       ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, write});
 
-      // atty = softmax(q k^T / sqrt(HS)) v over the past  (B,T,3C) <- (B,T,C)
-      ops(AttentionBackward{dqkv, proj, atty[l], lse[l], qkvs[l]});
+      // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,3C) <- (B,T,C)
+      ops(AttentionBackward{dqkv, datty, atty[l], lse[l], qkvs[l]});
 
       // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
       ops(Matmul{dln, dqkv, weights.qkvw[l], MatOp::NN});
