@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.patheffects import Normal, Stroke
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
-from matplotlib.patheffects import Normal, Stroke  # noqa: E402
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: E402
-
-from files import replace  # noqa: E402
+from files import replace
 
 INK = "#1a1a1a"
 MUTED = "#5f6368"
@@ -41,7 +39,7 @@ GAINS = {"ladder": {"color": INK, "marker": "o"}, "without": {"color": "#0072B2"
 WIDTH = 8.4  # inches
 _DPI = 160
 
-plt.rcParams.update({
+matplotlib.rcParams.update({
     "font.family": "DejaVu Sans",  # comes with matplotlib
     "font.size": 9.5,
     "text.color": INK,
@@ -112,7 +110,7 @@ def figure(title: str, subtitle: str, heights: list[float], gaps: list[float], l
     `right` beside them. Returns the figure and its axes."""
     header, footer = 0.6, 0.52
     total = header + sum(heights) + sum(gaps) + footer
-    fig = plt.figure(figsize=(WIDTH, total))
+    fig = Figure(figsize=(WIDTH, total))
     fig.text(0.16 / WIDTH, 1 - 0.12 / total, title, fontsize=13, fontweight="bold", va="top")
     fig.text(0.16 / WIDTH, 1 - 0.38 / total, subtitle, fontsize=9, color=MUTED, va="top")
     axes, top = [], total - header
@@ -167,5 +165,4 @@ def save(fig, stem: Path) -> list[Path]:
     pixels = io.BytesIO()
     fig.savefig(pixels, format="png", dpi=_DPI, metadata={"Software": "stepladder"})
     replace(paths[1], pixels.getvalue())
-    plt.close(fig)
     return paths

@@ -216,7 +216,7 @@ class FileTest(unittest.TestCase):
             try:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
                 with self.assertRaises(OSError) as caught:
-                    style.save(style.plt.figure(), Path(folder, "ladder"))
+                    style.save(style.Figure(), Path(folder, "ladder"))
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, limit)
                 signal.signal(signal.SIGXFSZ, handler)
