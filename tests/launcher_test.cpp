@@ -119,13 +119,13 @@ class Launched : public testing::TestWithParam<Machines> {
     ASSERT_EQ(measured.runs.size(), 1U) << said();
     EXPECT_EQ(measured.runs[0].status, Status::crash);
     EXPECT_TRUE(measured.runs[0].reason.starts_with(who)) << measured.runs[0].reason;
-    EXPECT_TRUE(says(measured.runs[0].reason, parts));
+    EXPECT_TRUE(says(measured.runs[0].reason, parts)) << said();
     EXPECT_EQ(measured.runs[0].reason.find('\n'), std::string::npos);
     expect_nothing_left();
   }
   void expect_nothing_left() const {
     for (const char* pid : {"trainer0.pid", "trainer1.pid", "agent0.pid", "agent1.pid"})
-      if (std::filesystem::exists(folder_ / pid)) {
+      if (std::filesystem::exists(folder_ / pid) && std::filesystem::file_size(folder_ / pid) > 0) {
         EXPECT_TRUE(ends(std::stoi(read_file(folder_ / pid)))) << pid;
       }
   }

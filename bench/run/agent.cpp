@@ -274,6 +274,7 @@ int run_as_rank(const AgentOptions& options) {
             "as mpirun -x STEPLADDER_JOB_SECRET does"));
   Link link(world, options.to);
   const Link::Go go = link.wait_for_all();
+  const InterruptGuard guard;  // a job that is ended because this rank failed still hears why
   Job job = {.processes = {{options.command, environment_of(world, go), options.folder}},
              .one_of_several = true};
   job.failed = [&] { return link.lost(); };
