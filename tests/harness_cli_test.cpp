@@ -420,6 +420,15 @@ TEST_F(HarnessCli, AFileIsGoneOnWithByItsNameAlone) {
   EXPECT_FALSE(has(stepladder("resume other.json").err, "stepladder rm")) << "it would be started";
 }
 
+TEST_F(HarnessCli, ALongCommandIsGoneOnWithToo) {
+  const std::string data = folder_ / std::string(200, 'd');
+  std::filesystem::copy(folder_ / "data.bin", data);
+  ASSERT_EQ(stepladder(plan(cat("--rounds 1 --data ", data))).code, 0);
+  const Outcome outcome = stepladder("resume results.json --rounds 2");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(results().runs.size(), 6U);
+}
+
 TEST_F(HarnessCli, RungsMayBeARange) {
   ASSERT_EQ(stepladder(plan("--rungs 00-01_causal_mask,02 --rounds 1")).code, 0);
   EXPECT_EQ(results().runs.size(), 3U);

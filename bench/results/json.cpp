@@ -38,10 +38,14 @@ std::string dump(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string text_at(const Json& json, const std::string& key) {
+std::string whole_text_at(const Json& json, const std::string& key) {
   const auto found = json.is_object() ? json.find(key) : json.end();
   if (found == json.end() || found->is_null()) return "";
-  return printable(found->is_string() ? found->get<std::string>() : dump(*found), 200);
+  return found->is_string() ? found->get<std::string>() : dump(*found);
+}
+
+std::string text_at(const Json& json, const std::string& key) {
+  return printable(whole_text_at(json, key), 200);
 }
 
 }  // namespace stepladder
