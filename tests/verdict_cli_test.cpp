@@ -274,6 +274,19 @@ TEST_F(VerdictCli, GateFindsASlowerRungAndGoesOnWithTheOthers) {
   EXPECT_GE(rows[1]["pairs"], 6);
 }
 
+TEST_F(VerdictCli, ARungForSeveralDevicesIsNotMeasuredOnOne) {
+  for (const char* side : {"base", "new"}) rung(side, "15_multi_gpu", "10.5");
+  Outcome outcome = gate("--rungs 15 --format json");
+  EXPECT_EQ(outcome.code, kExitNotComparable) << outcome.out << outcome.err;
+  const Json rows = parse_json(outcome.out)["rows"];
+  EXPECT_EQ(rows[0]["verdict"], "SKIPPED");
+  EXPECT_TRUE(says(rows[0]["reason"], {"needs 2 devices"})) << rows;
+  outcome = stepladder(cat("calibrate --rungs 15 --pairs 6 --out noise.json ", kWorkload));
+  EXPECT_EQ(outcome.code, kExitFailed) << outcome.out;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "log.txt")) << "no rung was started";
+  EXPECT_EQ(gate("--rungs 15 --devices 1").code, 0) << "as asked for";
+}
+
 TEST_F(VerdictCli, GateThatCannotTellSaysSo) {
   rung("base", "00_fp32_baseline", "10.5");
   rung("new", "00_fp32_baseline", "$((10 + $$ % 2)).5");

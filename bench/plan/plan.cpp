@@ -46,15 +46,6 @@ void check_learning(Run& run, double tolerance, const std::string& first, const 
   if (!run.reason.empty()) run.status = Status::diverged;
 }
 
-/// A run that was not started, as it would be reported.
-Run unsupported_run(const RunRequest& request, const std::string& reason) {
-  Run run = asked_for(request);
-  run.backend = request.backend;
-  run.status = Status::unsupported;
-  run.reason = reason;
-  return run;
-}
-
 /// Puts what the run is asked for into the command of a ladder file.
 void fill(RunRequest& request, const RungSettings& s, const PlannedRun& run) {
   const Values values = {{"backend", s.backend},
@@ -125,6 +116,7 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo
   request.program = run.program;
   request.source_hash = plan.source_hashes.at(run.program.variant);
   request.device = device;
+  request.unsupported = run.unsupported;
   request.round = run.round;
   request.config = config_of(plan, run);
   request.backend = s.backend;
@@ -220,9 +212,7 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
       const std::string workload = workload_of(request.config);
       if (measured.find(planned.program.variant, workload, planned.round)) continue;
       progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);
-      Run run = planned.unsupported.empty()
-                    ? run_program(request, [&](const Step& step) { progress.step(step); })
-                    : unsupported_run(request, planned.unsupported);
+      Run run = run_program(request, [&](const Step& step) { progress.step(step); });
       if (!request.until_loss)
         check_learning(run, planned.program.tolerance, plan.ladder.rungs.front().name, measured.runs);
       progress.finish(run);

@@ -606,8 +606,7 @@ std::optional<std::pair<size_t, Verdict>> left_by_launcher(const ChildEnd& end,
   return std::nullopt;
 }
 
-}  // namespace
-
+/// A run as it is asked for, before any of it has happened.
 Run asked_for(const RunRequest& request) {
   Run run;
   run.variant = request.program.variant;
@@ -619,11 +618,15 @@ Run asked_for(const RunRequest& request) {
   return run;
 }
 
+}  // namespace
+
 Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step) {
   Run run = asked_for(request);
-  run.reason = unsupported_reason(request.program.compute_capability, request.device);
+  run.reason = !request.unsupported.empty()
+                   ? request.unsupported
+                   : unsupported_reason(request.program.compute_capability, request.device);
   if (!run.reason.empty()) {
-    run.backend = request.device.backend;
+    run.backend = request.backend;
     run.status = Status::unsupported;
     return run;
   }

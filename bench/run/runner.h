@@ -18,8 +18,9 @@ struct RunRequest {
   Program program;
   /// Of a ladder file's trainer: its command and environment, placeholders filled. Ours take `arguments`.
   std::vector<std::string> command, environment;
-  std::string source_hash;  // of the program when the plan was made
-  DeviceInfo device;        // its name picks the peak of MFU
+  std::string source_hash;       // of the program when the plan was made
+  DeviceInfo device;             // its name picks the peak of MFU
+  std::string unsupported = {};  // why it is not to be started
   int64_t round = 0;
   Json config = Json::object();        // model, B, T, seed: recorded even when the child says nothing
   std::vector<std::string> arguments;  // for a rung's executable
@@ -33,9 +34,6 @@ struct RunRequest {
   /// Where energy is read, and clocks and power for a peer, which doesn't sample them; null for neither.
   TelemetryOfDevices* telemetry = nullptr;
 };
-
-/// A run as it is asked for, before any of it has happened.
-Run asked_for(const RunRequest& request);
 
 /// Runs a program and survives anything that it does. A status per run:
 ///
