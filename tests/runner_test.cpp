@@ -394,6 +394,15 @@ TEST_F(RunnerTest, DivergenceNamesTheStepAndTheValues) {
   EXPECT_NE(reason.find("step 3: loss 4.92, 00_fp32_baseline has 4.87"), std::string::npos) << reason;
 }
 
+TEST(Divergence, LossesOfZeroAreTheSame) {
+  stepladder::Run one;
+  one.steps.emplace_back().loss = 0.0;
+  stepladder::Run other = one;
+  EXPECT_EQ(divergence(one, other, 0.0), "");
+  other.steps[0].loss = 1e-9;
+  EXPECT_NE(divergence(one, other, 0.1), "");
+}
+
 TEST(Child, OutputOfIsWhatASuccessfulCommandPrints) {
   EXPECT_EQ(output_of({"sh", "-c", "echo one; echo two"}), "one\ntwo");
   EXPECT_EQ(output_of({"sh", "-c", "echo one; exit 1"}), std::nullopt);

@@ -155,7 +155,7 @@ std::string divergence(const Run& baseline, const Run& run, double tolerance) {
   const size_t steps = std::min(baseline.steps.size(), run.steps.size());
   for (size_t i = 0; i < steps; ++i) {
     const double expected = baseline.steps[i].loss.value(), loss = run.steps[i].loss.value();
-    const double apart = std::abs(loss - expected) / std::abs(expected);
+    const double apart = loss == expected ? 0.0 : std::abs(loss - expected) / std::abs(expected);  // 0/0
     if (!(apart <= tolerance))
       return cat("step ", i, ": loss ", number_text(loss), ", ", baseline.variant, " has ",
                  number_text(expected), "; they are ", apart, " apart, the tolerance is ", tolerance);
