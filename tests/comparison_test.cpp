@@ -371,6 +371,24 @@ TEST(Comparison, RefusesAnotherDeviceOrConfigurationNamingTheFields) {
   EXPECT_EQ(refusal(pair.base, other), "") << "an option that BASE's version did not have";
 }
 
+TEST(Comparison, AFileOfAnotherCheckoutIsTheSameByItsNameAndNothingElseIs) {
+  Pair pair;
+  pair.add("10_padded_vocab", {40}, {40});
+  const auto refused = [&](const char* key, const std::string& was, const std::string& is) {
+    Results base = pair.base, next = pair.next;
+    base.runs[0].config[key] = was;
+    next.runs[0].config[key] = is;
+    return refusal(base, next);
+  };
+  for (const char* key : {"data", "val_data", "vocab"}) {
+    EXPECT_EQ(refused(key, "/base/data/a.txt", "/new/data/a.txt"), "");
+    EXPECT_TRUE(says(refused(key, "/base/a.txt", "/base/b.txt"), {cat("config.", key), "a.txt", "b.txt"}));
+  }
+  EXPECT_TRUE(says(refused("attention", "one/flash", "other/flash"), {"config.attention", "one/", "other/"}));
+  const std::string longer(300, 'x');
+  EXPECT_TRUE(says(refused("attention", longer + "a", longer + "b"), {"config.attention"}));
+}
+
 TEST(Comparison, OnTheCpuTheHostIsTheDevice) {
   Pair pair = steady();
   for (Results* results : {&pair.base, &pair.next})

@@ -36,25 +36,6 @@ struct Rows {
 
 // ---- what has to be the same
 
-class Differences {
- public:
-  /// `value` of a file that lies in another checkout is its name.
-  void look(const std::string& field, std::string base, std::string next) {
-    if (field.ends_with("data") || field.ends_with("vocab")) {
-      base = std::filesystem::path(base).filename().string();
-      next = std::filesystem::path(next).filename().string();
-    }
-    if (base != next && seen_.insert(field).second)
-      texts_.push_back(cat(field, " is ", base.empty() ? "unknown" : base, " in BASE and ",
-                           next.empty() ? "unknown" : next, " in NEW"));
-  }
-  const std::vector<std::string>& texts() const { return texts_; }
-
- private:
-  std::set<std::string> seen_;
-  std::vector<std::string> texts_;
-};
-
 /// The runs of a row come from one build, or they are no sample of anything.
 void require_one_build(const Rows& rows, const char* side) {
   for (const auto& [key, rounds] : rows.rounds)
@@ -337,14 +318,26 @@ const ComparedQuantity* ComparedRow::Numbers::find(Quantity what) const {
 }
 
 void require_comparable(const Results& base, const Results& next) {
-  Differences differences;
-  for (const char* field : {"backend", "name", "compute_capability"})
-    differences.look(cat("device.", field), text_at(base.device(), field), text_at(next.device(), field));
+  std::set<std::string> seen;
+  std::vector<std::string> differences;
+  // `field` is what messages call the key.
+  const auto look = [&](const std::string& field, const std::string& key, const Json& was, const Json& is) {
+    std::string base_text = whole_text_at(was, key), next_text = whole_text_at(is, key);
+    if (key == "data" || key == "val_data" || key == "vocab")  // may lie in another checkout
+      for (std::string* path : {&base_text, &next_text})
+        *path = std::filesystem::path(*path).filename().string();
+    if (base_text == next_text || !seen.insert(field).second) return;
+    const auto shown = [](const std::string& text) {
+      return text.empty() ? "unknown" : printable(text, 200);
+    };
+    differences.push_back(cat(field, " is ", shown(base_text), " in BASE and ", shown(next_text), " in NEW"));
+  };
+  for (const char* key : {"backend", "name", "compute_capability"})
+    look(cat("device.", key), key, base.device(), next.device());
   if (text_at(next.device(), "backend") == "cpu")  // there the host is the device
-    for (const char* field : {"cpu", "cores"})
-      differences.look(field, text_at(base.context, field), text_at(next.context, field));
-  for (const char* field : {"model", "seq", "steps", "warmup", "data", "val_data", "lr", "seed"})
-    differences.look(cat("plan.", field), text_at(base.plan, field), text_at(next.plan, field));
+    for (const char* key : {"cpu", "cores"}) look(key, key, base.context, next.context);
+  for (const char* key : {"model", "seq", "steps", "warmup", "data", "val_data", "lr", "seed"})
+    look(cat("plan.", key), key, base.plan, next.plan);
 
   const Rows before(base), after(next);
   bool common = false;
@@ -355,11 +348,9 @@ void require_comparable(const Results& base, const Results& next) {
     const Json &was = other->begin()->second->config, &is = after.find(key)->begin()->second->config;
     for (const auto& item : is.items())  // an option that only one of the versions has is no difference
       if (was.contains(item.key()))
-        differences.look(cat("config.", item.key(), " of ", printable(key.first, 100)),
-                         text_at(was, item.key()), text_at(is, item.key()));
+        look(cat("config.", item.key(), " of ", printable(key.first, 100)), item.key(), was, is);
   }
-  if (!differences.texts().empty())
-    throw Error(cat("not comparable: ", join(differences.texts(), "; ")), kExitNotComparable);
+  if (!differences.empty()) throw Error(cat("not comparable: ", join(differences, "; ")), kExitNotComparable);
   if (!common)
     throw Error("not comparable: BASE and NEW have no rung on the same workload in common",
                 kExitNotComparable);
