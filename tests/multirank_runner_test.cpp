@@ -262,6 +262,14 @@ TEST(PlanOfDevices, HoldsEachNumberAskedForOfRungsForSeveralOnly) {
             (Json{{"model", "gpt2"}, {"B", 4}, {"T", 1024}, {"seed", 1337}, {"world_size", 4}}));
 }
 
+TEST(PlanOfDevices, StrongScalingLeavesNoSequenceOut) {
+  Plan plan = plan_of({}, 3);
+  plan.scaling = "strong";
+  EXPECT_TRUE(says(input_error([&] { runs_of(plan, 0); }), {"--scaling strong", "3 devices", "--batch 16"}));
+  plan.devices_present = 32;
+  EXPECT_TRUE(says(input_error([&] { runs_of(plan, 0); }), {"32 devices", "--batch 16"}));
+}
+
 TEST(PlanOfDevices, ApartRunsTheSameOnEachDeviceByItself) {
   Plan plan = plan_of({1, 4}, 4);
   plan.batch = {16};

@@ -284,6 +284,7 @@ for rank in $ranks; do wait $rank || exit 1; done
     EXPECT_EQ(one.ranks.size(), alone ? 0U : 3U) << one.variant;
     EXPECT_EQ(one.config["world_size"], alone ? 1 : 3) << one.variant;
   }
+  EXPECT_EQ(run("--devices 3 --overwrite --scaling strong").code, 2) << "they can't share 4 sequences";
   write_file(folder_ / "own/launched.sh", "[ $RANK = 0 ] && exit 7; sleep 100");
   EXPECT_EQ(run("--devices 3 --overwrite --rungs itself").code, 5);
 }

@@ -82,10 +82,6 @@ void check_workload(Plan& plan) {
   std::optional<Dataset> data;
   for (int64_t batch : plan.batch) {
     plan.settings.batch = batch;
-    for (const int64_t devices : plan.devices)
-      if (plan.scaling == "strong" && batch % devices != 0)
-        throw InputError(
-            cat("--scaling strong: ", devices, " devices can't share --batch ", batch, " evenly"));
     const Config config = plan.settings.resolve();
     if (!data) data = open_dataset(plan.settings.data, plan.settings.val_data, plan.settings.vocab, config.V);
     int64_t sequences = batch;
@@ -132,7 +128,8 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
   return batches;
 }
 
-/// Throws InputError for more devices than there are, or ranks that nothing here can start.
+/// Throws InputError for more devices than there are, a batch that they can't share, or ranks that nothing
+/// here can start.
 void check_devices(const Plan& plan) {
   const Launcher& launcher = plan.launcher;
   if (!launcher.words.empty()) {

@@ -16,7 +16,8 @@
 namespace stepladder {
 namespace {
 
-/// A program at a batch, on each number of devices that it is asked for.
+/// A program at a batch, on each number of devices that it is asked for. Throws InputError where they can't
+/// share it.
 void add_runs(const Plan& plan, const Program& program, int64_t batch, int64_t round,
               std::vector<PlannedRun>& runs) {
   if (program.devices == 1) {
@@ -25,7 +26,11 @@ void add_runs(const Plan& plan, const Program& program, int64_t batch, int64_t r
     runs.push_back({program, batch, round, 1, cat("needs ", program.devices, " devices")});
   } else {
     for (const int64_t devices : plan.devices.empty() ? std::vector{plan.devices_present} : plan.devices) {
-      PlannedRun run{program, plan.scaling == "strong" ? batch / devices : batch, round, devices};
+      const bool strong = plan.scaling == "strong";
+      if (strong && batch % devices != 0)
+        throw InputError(
+            cat("--scaling strong: ", devices, " devices can't share --batch ", batch, " evenly"));
+      PlannedRun run{program, strong ? batch / devices : batch, round, devices};
       runs.push_back(run);
       run.independent_ranks = plan.independent_ranks && devices > 1 && program.ours();
       if (run.independent_ranks) runs.push_back(run);

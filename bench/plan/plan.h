@@ -48,7 +48,7 @@ Json config_of(const Plan& plan, const PlannedRun& run);
 
 /// The runs of a round in the plan's order: A B C in each (forward), every other round backwards, so that
 /// drift of the machine hits all alike (abba), or in an order that depends on the seed and the round alone
-/// (shuffled).
+/// (shuffled). Throws InputError where devices can't share a batch evenly.
 std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round);
 
 RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo& device, double timeout_s);
