@@ -65,6 +65,28 @@ TEST(Export, GoogleBenchmarkHasARowForEachRunThatIsOk) {
   EXPECT_EQ(row["time_unit"], "ms");
 }
 
+TEST(Export, KeepsNumbersOfDevicesApart) {
+  Results results = make_results(10, 1);
+  const auto one = results.runs[1];
+  for (const int64_t devices : {2, 4}) {
+    results.runs.push_back(one);
+    results.runs.back().config["world_size"] = devices;
+  }
+  results.runs.push_back(results.runs.back());
+  results.runs.back().config["independent_ranks"] = true;
+  std::vector<std::string> names;
+  const Json json = google_benchmark(results);
+  for (const Json& row : json["benchmarks"]) {
+    EXPECT_EQ(row["repetitions"], 1);
+    names.push_back(row["name"]);
+  }
+  const std::string name = "02_tf32/gpt2/B:16/T:1024";
+  EXPECT_EQ(names, (std::vector<std::string>{"00_fp32_baseline/gpt2/B:16/T:1024", name, name + "/devices:2",
+                                             name + "/devices:4", name + "/devices:4/independent"}));
+  EXPECT_TRUE(says(csv(results), {",B,T,devices,independent_ranks,", ",16,1024,1,false,", ",16,1024,2,false,",
+                                  ",16,1024,4,false,", ",16,1024,4,true,"}));
+}
+
 TEST(Export, FailedAndThrottledRunsAreLeftOutAndNamed) {
   Results results = make_results(10, 1);
   results.runs[1].summary->throttled = true;
@@ -81,7 +103,7 @@ TEST(Export, CsvHasEveryRunWithAsManyCellsAsItsHead) {
   for (size_t at = 0, end; (end = text.find("\r\n", at)) != std::string::npos; at = end + 2)
     lines.push_back(text.substr(at, end - at));
   ASSERT_EQ(lines.size(), 4U);
-  EXPECT_TRUE(says(lines[2], {"02_tf32,,cuda,gpt2,16,1024,0,ok,,10"})) << lines[2];
+  EXPECT_TRUE(says(lines[2], {"02_tf32,,cuda,gpt2,16,1024,1,false,0,ok,,10"})) << lines[2];
   EXPECT_TRUE(says(lines[3], {"oom,\"wants 1 GiB, \"\"0 B\"\" are free\",,,"}))
       << "quoted, and without numbers";
   const auto commas = [](const std::string& line) { return std::count(line.begin(), line.end(), ','); };

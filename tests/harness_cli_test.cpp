@@ -750,7 +750,8 @@ TEST_F(HarnessCli, ExportWritesWhatIsOkAndNamesTheRest) {
   EXPECT_TRUE(says(outcome.err, {"02_tf32 gpt2-tiny B=4 T=32", "round 0", "oom: does not fit"}))
       << outcome.err;
   EXPECT_EQ(Json::parse(read_file(folder_ / "gb.json"))["benchmarks"].size(), 4U);
-  EXPECT_TRUE(has(stepladder("export results.json --format csv").out, "02_tf32,,,gpt2-tiny,4,32,0,oom,"));
+  EXPECT_TRUE(
+      has(stepladder("export results.json --format csv").out, "02_tf32,,,gpt2-tiny,4,32,1,false,0,oom,"));
 
   ASSERT_EQ(stepladder(plan("--overwrite --rungs 02")).code, 5);
   const Outcome nothing = stepladder("export results.json");

@@ -16,8 +16,10 @@ bool exported(const Run& run) {
 }
 
 std::string name_of(const Run& run) {
+  const int64_t devices = world_size(run.config);
   return cat(run.variant, "/", run.config.at("model").get<std::string>(), "/B:", run.config.at("B"),
-             "/T:", run.config.at("T"));
+             "/T:", run.config.at("T"), devices > 1 ? cat("/devices:", devices) : "",
+             has_independent_ranks(run.config) ? "/independent" : "");
 }
 
 double device_ms(const Run& run) {
@@ -80,7 +82,8 @@ Json google_benchmark(const Results& results) {
 
 std::string csv(const Results& results) {
   std::string text =
-      "variant,peer,backend,model,B,T,round,status,reason,median_step_ms,p10_step_ms,p90_step_ms,"
+      "variant,peer,backend,model,B,T,devices,independent_ranks,round,status,reason,median_step_ms,p10_step_"
+      "ms,p90_step_ms,"
       "first_step_ms,startup_ms,tokens_per_second,mfu_nanogpt,mfu_llmc,final_loss,val_loss,"
       "live_peak_bytes,reserved_peak_bytes,process_peak_bytes,throttled,shared,cycles,joules,"
       "until_loss,reached,steps_to_loss,seconds_to_loss,tokens_to_loss,joules_to_loss,device,commit,time\r\n";
@@ -96,6 +99,8 @@ std::string csv(const Results& results) {
                                       run.config.at("model"),
                                       run.config.at("B").dump(),
                                       run.config.at("T").dump(),
+                                      std::to_string(world_size(run.config)),
+                                      has_independent_ranks(run.config) ? "true" : "false",
                                       std::to_string(run.round),
                                       stepladder::name_of(run.status),
                                       run.reason};
