@@ -319,6 +319,15 @@ TEST_F(HarnessCli, TrainAndSampleHandEverythingToTheRung) {
   EXPECT_EQ(outcome.out, "--steps 0 --checkpoint x\n");
 }
 
+TEST_F(HarnessCli, TrainLooksForNoLargerBatchThanAskedFor) {
+  FakeRung fake = rung("13_cuda_graphs");  // which is 14's trainer
+  fake.before_start = "echo \"$arguments\"; exit 0";
+  fake.write(folder_);
+  EXPECT_TRUE(has(stepladder("train 14").out, "--max-batch "));
+  for (const char* asked : {"--max-batch=2", "--max-batch 2"})  // the last of an option counts
+    EXPECT_TRUE(stepladder(cat("train 14 ", asked)).out.ends_with(cat(asked, "\n"))) << asked;
+}
+
 // ---- run
 // -----------------------------------------------------------------------------------------------------
 

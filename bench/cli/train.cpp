@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <filesystem>
 
 #include "bench/cli/commands.h"
@@ -21,9 +20,9 @@ Command rung_command(const std::string& name, const std::string& about,
     const Rung& rung = ladder().find(rest->front());
     std::vector<std::string> arguments = {(std::filesystem::path(bin_dir()) / rung.trainer).string()};
     arguments.insert(arguments.end(), first_arguments.begin(), first_arguments.end());
-    arguments.insert(arguments.end(), rest->begin() + 1, rest->end());
-    if (rung.batch == BatchSize::largest && std::ranges::find(*rest, "--max-batch") == rest->end())
+    if (rung.batch == BatchSize::largest)  // of two the last counts, so the user's
       arguments.insert(arguments.end(), {"--max-batch", std::to_string(RungSettings::kMaxBatch)});
+    arguments.insert(arguments.end(), rest->begin() + 1, rest->end());
     exec(arguments);
   };
   return {.name = name,
