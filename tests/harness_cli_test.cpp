@@ -700,6 +700,15 @@ TEST_F(HarnessCli, TheRungsThemselvesTakeTheirOptionsFromARun) {
   EXPECT_TRUE(says(outcome.out, {"Besides its steps"})) << outcome.out;
 }
 
+TEST_F(HarnessCli, AProfileMayLieAtAnyPath) {
+  const Outcome outcome =
+      shell(cat("STEPLADDER_BIN_DIR=" STEPLADDER_BIN " ", kStepladder,
+                " profile 00 --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 2 --warmup 1 --data ",
+                folder_ / "data.bin", " --out p\xff.json"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "p\xff.json"));
+}
+
 TEST_F(HarnessCli, TimeToALossIsTakenOverSeedsAndWhatMissesItIsSaid) {
   FakeRung learns = rung("00_fp32_baseline"), hardly = rung("02_tf32");
   learns.before_step = R"(say '{"event":"eval","step":'$i',"val_loss":'$((9 - i))'}'; [ $i = 4 ] && break)";

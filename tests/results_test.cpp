@@ -701,6 +701,8 @@ TEST_F(ResultsFileTest, ResumesOnlyTheSamePlanOnTheSameMachine) {
   EXPECT_NE(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 5}, {"lr", 1}}).find("plan.lr"),
             std::string::npos);
   EXPECT_NE(refused({{"rungs", {"00_fp32_baseline"}}}).find("plan.steps"), std::string::npos);
+  EXPECT_TRUE(
+      says(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 5}, {"data", "\xff"}}), {"plan.data"}));
   cpu_ = "another";
   EXPECT_NE(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 5}}).find("cpu"), std::string::npos);
 }

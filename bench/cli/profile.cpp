@@ -6,6 +6,7 @@
 #include "bench/plan/programs.h"
 #include "bench/plan/settings.h"
 #include "bench/report/profile_report.h"
+#include "bench/results/json.h"
 #include "bench/run/machine.h"
 #include "bench/run/progress.h"
 #include "bench/run/runner.h"
@@ -89,7 +90,7 @@ int profile(ProfileOptions& options) {
                      {"backend", run.backend},
                      {"config", run.config}};
   file["profile"].update(run.profile);
-  const std::string text = file.dump(2) + "\n";
+  const std::string text = dump(file, 2) + "\n";
   if (!options.out.empty()) write_atomically(options.out, text);
   std::cout << (options.format == "json"       ? text
                 : options.format == "markdown" ? markdown_profile(file)

@@ -44,7 +44,7 @@ std::string read_text(const std::string& path) {
 void require_same(const std::string& path, const std::string& field, const Json& was, const Json& now) {
   if (was == now) return;
   if (!was.is_object() || !now.is_object())
-    throw Error(cat(path, " cannot be resumed: ", field, " was ", was.dump(), ", now it is ", now.dump(),
+    throw Error(cat(path, " cannot be resumed: ", field, " was ", dump(was), ", now it is ", dump(now),
                     "; --overwrite starts again"),
                 kExitNotComparable);
   Json all = was;

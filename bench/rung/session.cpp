@@ -111,7 +111,9 @@ void RunSession::meet(const Dataset& data, Rendezvous::OnFailure on_failure) {
        {std::pair("checkpoint", settings.checkpoint), std::pair("save_weights", settings.save_weights),
         std::pair("init", settings.init), std::pair("resume", settings.resume)})
     agreed[name] = !file.empty();
-  const Identity identity{build.source_hash, agreed.dump(), digest_of(*data.train)};
+  const Identity identity{build.source_hash,
+                          agreed.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
+                          digest_of(*data.train)};
   RendezvousLimits limits;
   if (settings.hang_timeout)
     limits.step_s = limits.first_step_s = static_cast<double>(*settings.hang_timeout);
