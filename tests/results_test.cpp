@@ -742,6 +742,15 @@ TEST_F(ResultsFileTest, TwoRunsDoNotWriteOneFile) {
   EXPECT_TRUE(says(input_error([&] { open(Existing::resume); }), {path_}));
 }
 
+// What the file holds is of no use yet: the run that writes it may add to it.
+TEST_F(ResultsFileTest, WhatAnotherRunWritesIsNotRead) {
+  const auto file = open(Existing::refuse);
+  const Json another = {{"rungs", {"00_fp32_baseline"}}, {"steps", 6}};
+  EXPECT_TRUE(says(input_error([&] { open(Existing::resume, another); }), {path_, "another run"}));
+  write_file(path_, "torn");
+  EXPECT_TRUE(says(input_error([&] { open(Existing::resume); }), {path_, "another run"}));
+}
+
 TEST_F(ResultsFileTest, NorThroughALink) {
   const auto file = open(Existing::refuse);
   const std::string link = folder_ / "link.json";

@@ -108,47 +108,56 @@ Results load_results(const std::string& path, const Json& json) {
 ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json)
     : to_json_(std::move(to_json)), path_(path), journal_path_(journal_of(path)) {
   std::error_code error;
-  const bool there = std::filesystem::exists(path, error);
-  if (there && existing == Existing::refuse)
-    throw InputError(cat(path, " is there already: --resume continues it, --overwrite starts again"));
-  if (there && (existing == Existing::resume || existing == Existing::retry)) {
-    results_ = load_results(path);
-    Json same = plan;  // but for how many rounds there are at most
-    for (const char* field : {"rounds", "max_rounds", "max_time_s"})
-      if (plan.contains(field) && results_.plan.contains(field)) same[field] = results_.plan[field];
-    require_same(path, "plan", results_.plan, same);
-    results_.plan = std::move(plan);
-    if (existing == Existing::retry)
-      std::erase_if(results_.runs, [](const Run& run) {
-        return run.status != Status::ok && run.status != Status::unsupported;
-      });
-    Json was = results_.context, now = context;
-    for (Json* device : {&was["device"], &now["device"]})
-      if (device->is_object()) device->erase("uuid");  // another card of its kind does a round as well
-    for (const char* field : {"cpu", "cores", "device"})
-      require_same(path, field, was.value(field, Json()), now.value(field, Json()));
-  } else {
-    results_.context = std::move(context);
-    results_.plan = std::move(plan);
-  }
-  results_.complete = false;
-  results_.stopped = nullptr;
-
   const auto folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) throw InputError(cat(path, ": cannot make its folder: ", error.message()));
-  open_journal();
+  open_journal();  // before the file is read, which another run may still add to
   try {
-    if (there && existing == Existing::overwrite) {
-      AtomicFile probe(path_);  // what is there stays until there is a run in its place
+    const bool there = std::filesystem::exists(path, error);
+    if (there && existing == Existing::refuse)
+      throw InputError(cat(path, " is there already: --resume continues it, --overwrite starts again"));
+    if (there && (existing == Existing::resume || existing == Existing::retry)) {
+      resume(context, std::move(plan), existing);
     } else {
-      begin();
+      results_.context = std::move(context);
+      results_.plan = std::move(plan);
     }
-  } catch (const Error& e) {
+    results_.complete = false;
+    results_.stopped = nullptr;
+    start(there && existing == Existing::overwrite);
+  } catch (...) {
     begun_ = false;
     close_journal();
-    throw InputError(e.what());  // nothing has been measured: another --out is the way out
+    throw;
   }
+}
+
+void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
+  results_ = load_results(path_);
+  Json same = plan;  // but for how many rounds there are at most
+  for (const char* field : {"rounds", "max_rounds", "max_time_s"})
+    if (plan.contains(field) && results_.plan.contains(field)) same[field] = results_.plan[field];
+  require_same(path_, "plan", results_.plan, same);
+  results_.plan = std::move(plan);
+  if (existing == Existing::retry)
+    std::erase_if(results_.runs, [](const Run& run) {
+      return run.status != Status::ok && run.status != Status::unsupported;
+    });
+  Json was = results_.context, now = context;
+  for (Json* device : {&was["device"], &now["device"]})
+    if (device->is_object()) device->erase("uuid");  // another card of its kind does a round as well
+  for (const char* field : {"cpu", "cores", "device"})
+    require_same(path_, field, was.value(field, Json()), now.value(field, Json()));
+}
+
+void ResultsFile::start(bool overwrite) try {
+  if (overwrite) {
+    AtomicFile probe(path_);  // what is there stays until there is a run in its place
+  } else {
+    begin();
+  }
+} catch (const Error& e) {
+  throw InputError(e.what());  // nothing has been measured: another --out is the way out
 }
 
 void ResultsFile::begin() {

@@ -59,6 +59,9 @@ class ResultsFile {
  private:
   void open_journal();
   void close_journal();
+  /// Goes on with what the file holds of the plan.
+  void resume(const Json& context, Json plan, Existing existing);
+  void start(bool overwrite);
   void begin();
   void append(const Json& line);
   void write_file();
