@@ -967,6 +967,15 @@ TEST_F(HarnessCliAblate, TheLargestBatchIsLookedForByBothEnds) {
   EXPECT_EQ(row["only"]["ratio"], 2.0);
 }
 
+TEST_F(HarnessCliAblate, WhyNoBatchWasFoundIsSaid) {
+  FakeRung fake = rung("13_cuda_graphs");
+  fake.before_start = "case $arguments in *--plan*) echo 'the driver is gone' >&2; exit 1 ;; esac";
+  fake.write(folder_);
+  const Outcome outcome = stepladder(ablation("--rungs 14 --rounds 1"));
+  EXPECT_EQ(outcome.code, kExitFailed);
+  EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "the driver is gone")) << outcome.err;
+}
+
 TEST_F(HarnessCliAblate, ResumesOnlyTheSameAblation) {
   ASSERT_EQ(stepladder(ablation("--rungs 03 --rounds 1")).code, 0);
   EXPECT_EQ(stepladder(ablation("--rungs 03 --rounds 1")).code, 2) << "the file is there";
