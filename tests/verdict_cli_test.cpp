@@ -468,6 +468,14 @@ TEST_F(VerdictCli, CalibratedNoiseIsUsedUntilTheMachineChanges) {
   }
 }
 
+TEST_F(VerdictCli, AVerdictOutlivesItsNoiseFile) {
+  for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "10.$((50 + i % 2))");
+  ASSERT_EQ(stepladder(cat("calibrate --rungs 00 --pairs 6 --out noise.json ", kWorkload)).code, 0);
+  rung("new", "00_fp32_baseline", "10.$((50 + i % 2))", cat("rm -f ", folder_ / "noise.json"));
+  const Outcome outcome = gate("--noise noise.json");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+}
+
 TEST_F(VerdictCli, CalibrateInterruptedKeepsItsPairs) {
   for (const int last : {4, 9}) {  // runs: one pair and a half, four and a half
     write_file(folder_ / "count", "0");

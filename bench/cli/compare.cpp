@@ -21,14 +21,15 @@ struct CompareOptions {
 int compare_files(CompareOptions& options) {
   const Results base = load_measured(options.base), next = load_measured(options.next);
   require_comparable(base, next);
-  Comparison comparison = compare(base, next, options.verdict.limits(next.context, next.plan));
+  const Limits limits = options.verdict.limits(next.context, next.plan);
+  Comparison comparison = compare(base, next, limits);
   std::error_code none;
   if (std::filesystem::equivalent(options.base, options.next, none))
     comparison.notes.emplace_back("BASE and NEW are the same file: of course nothing differs.");
   comparison.notes.emplace_back(
       "The two were measured one after the other: what the machine did in between counts as change. "
       "`stepladder gate` alternates them.");
-  return options.verdict.deliver(std::move(comparison));
+  return options.verdict.deliver(std::move(comparison), limits);
 }
 
 }  // namespace

@@ -292,7 +292,7 @@ int gate(GateOptions& options) {
   comparison.base = cat(options.base, ", ", comparison.base);
   comparison.next = cat(options.next, ", ", comparison.next);
   comparison.notes.insert(comparison.notes.end(), missing.begin(), missing.end());
-  const int exit_code = options.verdict.deliver(std::move(comparison));
+  const int exit_code = options.verdict.deliver(std::move(comparison), limits);
   return interrupted ? 128 + interrupted->signal : exit_code;
 }
 

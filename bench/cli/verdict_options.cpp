@@ -52,14 +52,13 @@ Limits VerdictOptions::limits(const Json& context, const Json& plan) const {
   return limits;
 }
 
-int VerdictOptions::deliver(Comparison comparison) const {
+int VerdictOptions::deliver(Comparison comparison, const Limits& limits) const {
   if (noise.empty()) {
     comparison.notes.emplace_back(
         "Without --noise the limits know nothing of this machine's own: `stepladder calibrate` measures it.");
   } else {
-    const Noise known = load_noise(noise);
     for (const ComparedRow& row : comparison.rows)
-      if (row.numbers && !known.log_ratios.contains({row.variant, row.workload}))
+      if (row.numbers && !limits.noise.contains({row.variant, row.workload}))
         comparison.notes.push_back(cat(noise, " knows nothing of ", row.variant, ", ", row.workload, "."));
   }
   for (const std::string& file : out) write_atomically(file, report_in(format_of(file), comparison));

@@ -30,9 +30,9 @@ struct VerdictOptions {
 
   /// Throws InputError for a file of --out that can't be written.
   void check_files() const;
-  /// Prints the comparison, and writes it to the files of --out. Adds which rows the noise file says
-  /// nothing about. Returns the exit code.
-  int deliver(Comparison comparison) const;
+  /// Prints the comparison by `limits`, and writes it to the files of --out. Adds which rows the noise file
+  /// says nothing about. Returns the exit code.
+  int deliver(Comparison comparison, const Limits& limits) const;
 
  private:
   std::string format_of(const std::string& file) const;
