@@ -184,6 +184,17 @@ TEST_F(VerdictCli, CompareRefusesWhatIsNoResultsFileInOneLine) {
   }
 }
 
+TEST_F(VerdictCli, PlanRunLeavesNoFileOut) {
+  measured(0.0);
+  Results failed = loaded("base.json");
+  for (stepladder::Run& run : failed.runs) run.status = Status::crash, run.summary.reset();
+  save("bad.json", failed);
+  EXPECT_EQ(stepladder("plan-run base.json new.json").code, 0);
+  const Outcome outcome = stepladder("plan-run base.json bad.json");
+  EXPECT_EQ(outcome.code, 2) << outcome.out;
+  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"bad.json"})) << outcome.err;
+}
+
 TEST_F(VerdictCli, CompareSeesAnotherOptionOfTheRungs) {
   measured(0.0);
   Results base = loaded("base.json"), next = loaded("new.json");

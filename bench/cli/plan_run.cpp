@@ -60,6 +60,7 @@ int plan_run(PlanRunOptions& options) {
   double seconds = std::numeric_limits<double>::max();
   for (const std::string& path : options.results) {
     const Results results = load_measured(path);
+    const size_t before = rows.size();
     for (const ResultRow& row : aggregate(results)) {
       if (!row.numbers || row.disturbed() || is_ablation(row.variant)) continue;
       rows.push_back({device_name(results), row, options.tokens});
@@ -68,7 +69,8 @@ int plan_run(PlanRunOptions& options) {
         for (const Step& step : run->steps) timed += step.warmup ? 0.0 : step.step_ms * 1e-3;
       seconds = std::min(seconds, timed);
     }
-    if (rows.empty()) throw InputError(cat(path, ": no run in it is ok: nothing to extrapolate from"));
+    if (rows.size() == before)
+      throw InputError(cat(path, ": no run in it is ok: nothing to extrapolate from"));
   }
 
   using Row = Extrapolated;
