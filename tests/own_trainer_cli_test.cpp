@@ -445,6 +445,17 @@ TEST_F(OwnTrainer, ThatNeverEvaluatesEndsSoonWhereALossIsToBeReached) {
   EXPECT_TRUE(says(results().runs[0].reason, {"validation loss", "run.evaluated"}));
 }
 
+TEST_F(OwnTrainer, ThatReachesTheLossBeforeAStepIsTimedIsToldSo) {
+  trainer("trainer.sh", cat(kStart, R"(sleep 0.01
+say '{"event":"step","step":0,"step_ms":10,"loss":1}'
+say '{"event":"eval","val_loss":1}'
+)",
+                            kEnd));
+  EXPECT_EQ(run("--rungs 00 --until-loss 2 --eval-every 2 --warmup 1 --rounds 1").code, 5);
+  EXPECT_EQ(results().runs[0].status, Status::crash);
+  EXPECT_TRUE(says(results().runs[0].reason, {"1", "--warmup"})) << results().runs[0].reason;
+}
+
 TEST_F(OwnTrainer, WhoseCommandIsNotThereIsARowBesideTheOthers) {
   write_file(folder_ / "own/ladder.json", R"({"name": "mine",
  "workload": {"batch": [4], "seq": 32, "steps": 3, "warmup": 1, "rounds": 1},

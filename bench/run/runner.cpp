@@ -412,6 +412,9 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
                  " steps");
   if (static_cast<int64_t>(run.steps.size()) != request.steps && !reached(run, request))
     return crash("reported ", run.steps.size(), " of ", request.steps, " steps");
+  if (std::ssize(run.steps) <= request.warmup)
+    return crash("reached the loss after ", run.steps.size(), " steps, of which --warmup ", request.warmup,
+                 " leaves none to time: lower it, or --until-loss");
   for (const Step& step : run.steps)
     if (rank == 0 && !step.loss)
       return {Status::diverged, cat("step ", step.step, ": the loss is not finite")};
