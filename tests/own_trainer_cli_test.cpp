@@ -226,6 +226,9 @@ TEST_F(OwnTrainer, OfALadderFileThatIsWrongIsRefusedByName) {
   refused(
       R"({"name": "mine", "workload": {"steps": 0}, "rungs": [{"name": "a", "changes": "", "command": ["sh"]}]})",
       {"workload"});
+  refused(
+      R"({"name": "mine", "workload": {"batch": [16.5]}, "rungs": [{"name": "a", "changes": "", "command": ["sh"]}]})",
+      {"workload", "batch"});
   refused(R"({"name": "mine", "rungs": [{"name": "a", "changes": "", "command": ["sh"]},
                                         {"name": "a", "changes": "", "command": ["sh"]}]})",
           {"twice"});

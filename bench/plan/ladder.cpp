@@ -182,8 +182,12 @@ Workload workload_from(const Json& json) {
   check_keys(json, {"model", "batch", "seq", "steps", "warmup", "rounds"});
   Workload workload;
   workload.model = text_if(json, "model");
-  workload.batch = field_if<std::vector<int64_t>>(json, "batch", "a list of whole numbers")
-                       .value_or(std::vector<int64_t>());
+  const auto batches = field_if<std::vector<Json>>(json, "batch", "a list of whole numbers");
+  for (const Json& item : batches.value_or(std::vector<Json>())) {
+    if (!item.is_number_integer())
+      throw InputError("batch is not a list of whole numbers");  // get() truncates
+    workload.batch.push_back(item.get<int64_t>());
+  }
   workload.seq = count_if(json, "seq");
   workload.steps = count_if(json, "steps");
   workload.warmup = count_if(json, "warmup");
