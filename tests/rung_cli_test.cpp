@@ -146,6 +146,12 @@ TEST_F(RungCli, ValueOutOfRangeIsAUsageErrorThatNamesTheOption) {
     expect_error(run(args), kExitUsage, args.front());
 }
 
+TEST_F(RungCli, ARangeHoldsItsLimits) {
+  for (const auto& [option, limit] :
+       {std::pair("--grad-clip", "1e-9"), std::pair("--grad-clip", "1e9"), std::pair("--loss-scale", "1e30")})
+    EXPECT_EQ(run({"--model", "gpt2-tiny", "--backend", "cpu", "--plan", option, limit}).code, 0) << limit;
+}
+
 TEST_F(RungCli, ContradictionsAreUsageErrors) {
   expect_error(run({"--init", "a", "--resume", "b"}), kExitUsage, "--init and --resume");
   expect_error(run({"--checkpoint-every", "2"}), kExitUsage, "--checkpoint");

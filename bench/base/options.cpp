@@ -29,7 +29,8 @@ std::string problem(const Option& option, const std::string& text) {
     const auto value = number_from<T>(text);
     if (!value)
       return cat("'", printable(text, 200), "' is not a ", std::is_integral_v<T> ? "whole " : "", "number");
-    const auto number = static_cast<double>(*value);
+    auto number = static_cast<double>(*value);
+    if constexpr (std::is_same_v<T, float>) number = of_float(number);  // 1e-9 is in range from 1e-9 up
     const auto& [min, max, choices] = option.allowed;
     if (number >= min && number <= max) return "";
     const bool bounded = max < std::numeric_limits<double>::max();
@@ -86,7 +87,7 @@ nlohmann::ordered_json json_of(const T& value) {
 }
 /// The float that was typed, not its neighbour in double.
 nlohmann::ordered_json json_of(float value) {
-  return std::stod(number_text(value));
+  return of_float(value);
 }
 template <class T>
 nlohmann::ordered_json json_of(const std::optional<T>& value) {

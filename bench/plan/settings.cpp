@@ -197,7 +197,7 @@ DType RungSettings::half_type(const Rung& rung, const DeviceInfo& device_info) {
 
 Schedule RungSettings::schedule() const {
   // A tenth in decimal: 6e-5 of 6e-4, not the float beside it.
-  const auto tenth = static_cast<float>(std::stod(number_text(lr)) / 10);
+  const auto tenth = static_cast<float>(of_float(lr) / 10);
   return {lr, min_lr.value_or(tenth), warmup_lr_steps, decay_steps};
 }
 
