@@ -76,6 +76,14 @@ TEST(Text, BoxesCannotDriveTheTerminal) {
   EXPECT_LT(text.size(), 4 * 500U);
 }
 
+TEST(Text, BoxesCountCharactersNotBytes) {
+  EXPECT_EQ(box({{"data", "/tmp/j\u00fcrgen"}, {"vocab", "here"}}),
+            "+-------+-------------+\n"
+            "| data  | /tmp/j\u00fcrgen |\n"
+            "| vocab | here        |\n"
+            "+-------+-------------+\n");
+}
+
 TEST(Table, RefusesARowOfAnotherSize) {
   Table table({{"a"}, {"b"}});
   EXPECT_THROW(table.add({"1"}), std::invalid_argument);

@@ -11,13 +11,8 @@ namespace {
 
 constexpr size_t kRule = 20;  // dashes over a last column, whose text may be long
 
-/// Columns that UTF-8 text takes on a terminal: bytes that are not continuations.
-size_t width(const std::string& text) {
-  return static_cast<size_t>(std::ranges::count_if(text, [](unsigned char c) { return (c & 0xC0) != 0x80; }));
-}
-
 std::string padded(const std::string& text, size_t to, Align align) {
-  const std::string space(to - std::min(to, width(text)), ' ');
+  const std::string space(to - std::min(to, text_width(text)), ' ');
   return align == Align::left ? text + space : space + text;
 }
 
@@ -48,10 +43,10 @@ std::string Table::terminal(bool wide) const {
   std::vector<std::string> left_out;
   size_t total = 0;
   for (size_t i = 0; i < columns_.size(); ++i) {
-    widths.push_back(width(columns_[i].header));
+    widths.push_back(text_width(columns_[i].header));
     // A reason at the end may go on: nothing stands behind it.
     if (i + 1 == columns_.size()) total += widths[i];
-    for (const auto& row : rows_) widths[i] = std::max(widths[i], width(row[i]));
+    for (const auto& row : rows_) widths[i] = std::max(widths[i], text_width(row[i]));
     if (i + 1 < columns_.size()) total += widths[i] + 2;
     shown.push_back(i);
   }

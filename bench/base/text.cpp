@@ -89,12 +89,16 @@ std::string path_error(const std::filesystem::filesystem_error& error) {
   return cat(error.path1().string(), ": ", error.code().message(), "; check the path");
 }
 
+size_t text_width(const std::string& text) {
+  return static_cast<size_t>(std::ranges::count_if(text, [](unsigned char c) { return (c & 0xC0) != 0x80; }));
+}
+
 std::string box(std::vector<std::pair<std::string, std::string>> rows) {
   for (auto& row : rows) row.second = printable(row.second, kMaxCell);
   size_t left = 0, right = 0;
   for (const auto& [name, value] : rows) {
-    left = std::max(left, name.size());
-    right = std::max(right, value.size());
+    left = std::max(left, text_width(name));
+    right = std::max(right, text_width(value));
   }
   const std::string rule = "+" + std::string(left + 2, '-') + "+" + std::string(right + 2, '-') + "+\n";
   std::string text = rule;
@@ -103,8 +107,8 @@ std::string box(std::vector<std::pair<std::string, std::string>> rows) {
       text += rule;
       continue;
     }
-    text += cat("| ", name, std::string(left - name.size(), ' '), " | ", value,
-                std::string(right - value.size(), ' '), " |\n");
+    text += cat("| ", name, std::string(left - text_width(name), ' '), " | ", value,
+                std::string(right - text_width(value), ' '), " |\n");
   }
   return text + rule;
 }

@@ -44,6 +44,9 @@ inline constexpr size_t kMaxMessage = 4000;
 /// Bytes of a cell in a table or box.
 inline constexpr size_t kMaxCell = 400;
 
+/// Columns that UTF-8 text takes on a terminal: bytes that are not continuations.
+size_t text_width(const std::string& text);
+
 /// A word as a shell reads it back: in quotes where it has to be.
 std::string shell_quoted(const std::string& word);
 /// The words as a command line, which shell_words() takes apart again.
