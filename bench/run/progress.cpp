@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 
@@ -75,7 +76,9 @@ double Progress::seconds_left() const {
   for (const auto& [key, seconds] : seconds_)
     if (key != key_) sum += seconds;
   const double mean = sum / static_cast<double>(seconds_.size() + (seconds_.contains(key_) ? 0 : 1));
-  return projected - elapsed + mean * static_cast<double>(total_ - done_ - 1);
+  // On another card, runs of an unfinished round are measured again, so more are done than were counted.
+  const double to_come = static_cast<double>(total_) - static_cast<double>(done_) - 1;
+  return projected - elapsed + mean * std::max(0.0, to_come);
 }
 
 void Progress::show(const std::string& line) const {
