@@ -34,7 +34,7 @@ struct ProfileOptions {
   }
   std::vector<Option> options() {
     const std::vector<Option> own = {
-        {"RUNG", &rung, "", "such as 09 or 09_padded_vocab"},
+        {"RUNG", &rung, "", "such as 10 or 10_padded_vocab"},
         {"preset", &preset, "NAME", "whose model, sequence and first batch are the defaults", "Profile"},
         {"out", &out, "FILE", "the profile as JSON", "Profile"},
         {"format", &format, "NAME", "of what is printed", "Profile", {"text", "json", "markdown"}},

@@ -114,7 +114,7 @@ struct Ablation {
   /// baseline's.
   Rung row;
 
-  /// "changes nothing in 09_padded_vocab: 05_mixed_precision takes its place"; "" where something is built.
+  /// "changes nothing in 13_cuda_graphs: 05_mixed_precision takes its place"; "" where something is built.
   std::string unchanged() const;
   /// The file name of its executable, in "ablations" beside the rungs: "without_03_fused_adamw".
   std::string program() const;

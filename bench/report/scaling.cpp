@@ -12,7 +12,7 @@ namespace stepladder {
 namespace {
 
 constexpr int64_t kPredicted[] = {2, 4, 8, 16, 32, 64};  // devices
-constexpr int64_t kBuckets = 4;                          // the least that 11_multi_gpu reduces in
+constexpr int64_t kBuckets = 4;                          // the least that 15_multi_gpu reduces in
 
 /// The runs of a variant on a workload that are ok and not disturbed, by round; none where one is not ok.
 Rounds good_rounds(const Results& results, const std::string& variant, const std::string& workload) {
