@@ -305,7 +305,8 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   check_devices(plan);
   if (options.rung.dtype &&
       std::ranges::find(plan.programs, MathMode::half, &Program::math) == plan.programs.end())
-    throw InputError("--dtype: all of the rungs named train in fp32; only mixed-precision rungs choose");
+    throw InputError(
+        "--dtype: none of the rungs named has a choice of types; 05_mixed_precision and those above it do");
   check_workload(plan);
   for (const Program& program : plan.programs) plan.source_hashes[program.variant] = program.source_hash();
   plan.own_batch = own_batches(plan, preset.max_batch);

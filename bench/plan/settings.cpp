@@ -61,8 +61,7 @@ std::vector<Option> RungSettings::options() {
        Allowed{"auto", "cudnn", "native"}},
       {"deterministic", &deterministic, "", "the same bits every time, also where that is slower", kOps},
       {"narrow-access", &narrow_access, "", "no 128-bit loads and stores in the fused kernels", kOps},
-      {"late-launch", &late_launch, "", "no kernel of a recorded step is launched before the last one ends",
-       kOps},
+      {"late-launch", &late_launch, "", "disable programmatic dependent launch", kOps},
       {"compute-capability", &compute_capability, "N",
        "use no feature newer than this: 75 runs what a T4 would; 0: the device's own", kOps,
        Allowed{0, 1000}},
@@ -179,7 +178,8 @@ OpsOptions RungSettings::ops_options() const {
 DType RungSettings::half_type(const Rung& rung, const DeviceInfo& device_info) {
   if (rung.math != MathMode::half) {
     if (dtype)
-      throw InputError(cat("--dtype: ", rung.name, " trains in fp32; only mixed-precision rungs choose"));
+      throw InputError(
+          cat("--dtype: ", rung.name, " has no choice of types; 05_mixed_precision and those above it do"));
     return DType::bf16;
   }
   if (!dtype) dtype = device_info.bf16 ? "bf16" : "fp16";
