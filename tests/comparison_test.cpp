@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "bench/results/json.h"
 #include "bench/verdict/comparison_report.h"
 #include "tests/comparable.h"
@@ -431,6 +433,22 @@ TEST(ComparisonReport, SaysTheSameToPeopleAndMachines) {
   EXPECT_EQ(json["rows"][0]["pairs"], 6);
   EXPECT_NEAR(json["rows"][0]["ratio"]["value"], 1.03, 1e-3);
   EXPECT_TRUE(says(markdown_report(comparison), {"## Stepladder: REGRESSION", "| 13_cuda_graphs |"}));
+}
+
+TEST(ComparisonReport, ItsTableFitsATerminal) {
+  Pair pair = steady();
+  for (Results* results : {&pair.base, &pair.next})
+    for (stepladder::Run& run : results->runs) run.summary->cycles = 4e7, run.summary->joules = 21.5;
+  pair.add(kOther, {300}, {300});
+  pair.next.runs.back().status = Status::crash;
+  pair.next.runs.back().reason = std::string(200, 'x');
+  const Comparison comparison = pair.compared();
+  const std::string text = terminal_report(comparison, /*wide=*/false);
+  std::istringstream table(text.substr(text.find("\nrung ") + 1));
+  for (std::string line; std::getline(table, line) && !line.starts_with(kOther + std::string(": "));)
+    EXPECT_LE(line.size(), 100U) << line;
+  EXPECT_TRUE(says(text, {"--wide", "FAILED", pair.next.runs.back().reason})) << text;
+  EXPECT_TRUE(says(terminal_report(comparison), {"energy limit %"}));
 }
 
 TEST(ComparisonReport, ForeignTextIsNoMarkup) {

@@ -296,7 +296,11 @@ TEST_F(HarnessCli, ListTellsMachinesWhatRunsHere) {
       EXPECT_TRUE(json["rungs"][i].contains(key)) << key;
   }
   EXPECT_EQ(json["rungs"][2]["requires"], "sm_80");
-  EXPECT_TRUE(has(stepladder("list --backend cpu").out, "02_tf32"));
+  const std::string text = stepladder("list --backend cpu").out;
+  EXPECT_TRUE(has(text, "02_tf32"));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
+  EXPECT_TRUE(has(stepladder("list --backend cpu --wide").out, ladder().rungs[2].changes));
 }
 
 TEST_F(HarnessCli, DoctorSaysWhatIsMissingAndSucceeds) {

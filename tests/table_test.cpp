@@ -34,6 +34,24 @@ TEST(Table, LeavesOutWhatIsSpareWhereThereIsNoRoom) {
   EXPECT_NE(table.markdown().find("loss"), std::string::npos);
 }
 
+TEST(Table, ReasonsWithoutRoomStandBelow) {
+  Table table({{"rung", Align::left}, {"ms"}, {"status", Align::left, 0, true}});
+  table.add({"00", std::string(80, '1'), "crash: " + std::string(90, 'y')});
+  table.add({"01", "2", "oom: 3 B"});
+  const std::string text = table.terminal();
+  EXPECT_NE(text.find("  crash\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("  oom: 3 B\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n00: crash: " + std::string(90, 'y') + "\n"), std::string::npos) << text;
+  EXPECT_NE(table.terminal(/*wide=*/true).find("1  crash: yyy"), std::string::npos);
+  EXPECT_NE(table.markdown().find("| crash: yyy"), std::string::npos);
+}
+
+TEST(Table, ASpareTextAtTheEndIsLeftOutWhole) {
+  Table table({{"rung", Align::left}, {"changes", Align::left, 1}});
+  table.add({"00", std::string(100, 'x')});
+  EXPECT_EQ(table.terminal(), "rung\n----\n00\n--wide also shows: changes\n");
+}
+
 TEST(Table, CountsCharactersNotBytes) {
   Table table({{"a"}, {"b"}});
   table.add({"\u00b5s", "1"});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <utility>
 
 #include "bench/base/text.h"
 #include "model/error.h"
@@ -14,6 +15,11 @@ constexpr size_t kRule = 20;  // dashes over a last column, whose text may be lo
 std::string padded(const std::string& text, size_t to, Align align) {
   const std::string space(to - std::min(to, text_width(text)), ' ');
   return align == Align::left ? text + space : space + text;
+}
+
+/// "crash" of "crash: exit status 7".
+std::string without_reason(const std::string& cell) {
+  return cell.substr(0, cell.find(": "));
 }
 
 }  // namespace
@@ -39,17 +45,20 @@ void Table::add(std::vector<std::string> cells) {
 }
 
 std::string Table::terminal(bool wide) const {
+  const size_t last = columns_.size() - 1;
   std::vector<size_t> widths, shown;
   std::vector<std::string> left_out;
-  size_t total = 0;
-  for (size_t i = 0; i < columns_.size(); ++i) {
+  size_t total = 0, least = text_width(columns_[last].header);  // of the last: a text may go on, as nothing
+  for (size_t i = 0; i <= last; ++i) {                          // stands behind it
     widths.push_back(text_width(columns_[i].header));
-    // A reason at the end may go on: nothing stands behind it.
-    if (i + 1 == columns_.size()) total += widths[i];
     for (const auto& row : rows_) widths[i] = std::max(widths[i], text_width(row[i]));
-    if (i + 1 < columns_.size()) total += widths[i] + 2;
+    if (i < last) total += widths[i] + 2;
     shown.push_back(i);
   }
+  if (columns_[last].reasons)
+    for (const auto& row : rows_) least = std::max(least, text_width(without_reason(row[last])));
+  if (columns_[last].spare > 0) least = widths[last];
+  total += least;
   while (!wide && total > kWidth) {
     const auto next = std::ranges::min_element(
         shown, {}, [&](size_t i) { return columns_[i].spare ? columns_[i].spare : INT_MAX; });
@@ -57,6 +66,21 @@ std::string Table::terminal(bool wide) const {
     total -= widths[*next] + 2;
     left_out.push_back(columns_[*next].header);
     shown.erase(next);
+  }
+
+  std::vector<std::vector<std::string>> rows = rows_;
+  std::string below;
+  if (columns_[last].reasons && !wide) {
+    widths[last] = least;
+    for (auto& row : rows) {
+      const std::string word = without_reason(row[last]);
+      if (word != row[last] && total - least + text_width(row[last]) > kWidth) {
+        for (size_t i = 0; i < last && columns_[i].align == Align::left; ++i)
+          below += (i > 0 ? ", " : "") + row[i];
+        below += ": " + std::exchange(row[last], word) + "\n";
+      }
+      widths[last] = std::max(widths[last], text_width(row[last]));
+    }
   }
 
   std::string text;
@@ -67,10 +91,9 @@ std::string Table::terminal(bool wide) const {
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   };
   add_line([&](size_t i) { return columns_[i].header; });
-  add_line([&](size_t i) {
-    return std::string(i + 1 == columns_.size() ? std::min(widths[i], kRule) : widths[i], '-');
-  });
-  for (const auto& row : rows_) add_line([&](size_t i) { return row[i]; });
+  add_line([&](size_t i) { return std::string(i == last ? std::min(widths[i], kRule) : widths[i], '-'); });
+  for (const auto& row : rows) add_line([&](size_t i) { return row[i]; });
+  text += below;
   if (!left_out.empty()) text += "--wide also shows: " + join(left_out, ", ") + "\n";
   return text;
 }

@@ -17,7 +17,8 @@ class Table {
   struct Column {
     std::string header;
     Align align = Align::right;
-    int spare = 0;  // left out where there is no room: 1 before 2; 0 never
+    int spare = 0;         // left out where there is no room: 1 before 2; 0 never
+    bool reasons = false;  // of the last one: "crash: why", whose why may stand below the table
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
@@ -25,8 +26,8 @@ class Table {
   void add(std::vector<std::string> cells);
 
   /// Columns as wide as their widest cell, two spaces apart. Control characters in cells become '?'. Spare
-  /// columns are left out, and named, until what precedes the last one's text fits kWidth, unless it may be
-  /// `wide`.
+  /// columns are left out, and named, until the rest fits kWidth, unless it may be `wide`: of reasons their
+  /// first word, which stand below where there is no room for them, of any other text at the end the header.
   std::string terminal(bool wide = false) const;
   static constexpr size_t kWidth = 100;
   /// A GitHub table; what would be markup in a cell is escaped.

@@ -13,10 +13,11 @@ namespace {
 struct ListOptions {
   std::string ladder, backend = "auto";
   int device = 0;
-  bool json = false;
+  bool json = false, wide = false;
 
   std::vector<Option> options() {
     return {{"json", &json, "", "for machines", "List"},
+            {"wide", &wide, "", "what each changes too, however wide the terminal has to be", "List"},
             {"ladder", &ladder, "FILE", "a ladder of your own; default: ours", "List"},
             {"backend", &backend, "NAME", "auto, cpu or cuda", "List", {"auto", "cpu", "cuda"}},
             {"device", &device, "N", "index of the CUDA device", "List", {0, 1023}}};
@@ -48,16 +49,20 @@ int list(ListOptions& options) {
     return kExitOk;
   }
   Table table({{"rung", Align::left},
-               {"math", Align::left},
+               {"math", Align::left, 2},
                {"requires", Align::left},
                {"runs here", Align::left},
-               {"changes", Align::left}});
+               {"changes", Align::left, 1}});
   for (const Rung& rung : ladder.rungs) {
     const std::string why_not = reason(rung);
     table.add({rung.name, name_of(rung.math), rung.requirement().empty() ? "-" : rung.requirement(),
-               why_not.empty() ? "yes" : "no: " + why_not, rung.changes});
+               why_not.empty()       ? "yes"
+               : probe.error.empty() ? "no: " + why_not
+                                     : "no",  // why stands above the table
+               rung.changes});
   }
-  std::cout << (probe.error.empty() ? probe.device.name : probe.error) << "\n\n" << table.terminal();
+  std::cout << (probe.error.empty() ? probe.device.name : probe.error) << "\n\n"
+            << table.terminal(options.wide);
   return kExitOk;
 }
 

@@ -25,7 +25,8 @@ std::vector<Option> VerdictOptions::options() {
       {"out", &out, "FILE",
        "the report: .md is Markdown, .json JSON, .xml JUnit, another in --format; stdout then gets text, "
        "or what GitHub annotates with",
-       kVerdict}};
+       kVerdict},
+      {"wide", &wide, "", "all columns, however wide the terminal has to be", kVerdict}};
 }
 
 std::string VerdictOptions::format_of(const std::string& file) const {
@@ -62,7 +63,7 @@ int VerdictOptions::deliver(Comparison comparison, const Limits& limits) const {
         comparison.notes.push_back(cat(noise, " knows nothing of ", row.variant, ", ", row.workload, "."));
   }
   for (const std::string& file : out) write_atomically(file, report_in(format_of(file), comparison));
-  std::cout << report_in(out.empty() || format == "github" ? format : "text", comparison);
+  std::cout << report_in(out.empty() || format == "github" ? format : "text", comparison, wide);
   for (const std::string& file : out) std::cout << "wrote " << printable(file, kMaxMessage) << "\n";
   std::cout << std::flush;
   return exit_code(comparison.rows);

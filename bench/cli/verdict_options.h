@@ -21,6 +21,7 @@ struct VerdictOptions {
   double energy_threshold = kMinEnergyLimit * 100;  // percent
   std::string noise, format = "text";
   std::vector<std::string> out;
+  bool wide = false;
 
   std::vector<Option> options();
 

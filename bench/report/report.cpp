@@ -157,7 +157,7 @@ Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>&
   add("loss", 3, [](const Numbers& n) { return fixed(n.final_loss, 4); });
   if (any(&Numbers::val_loss))
     add("val loss", 3, [](const Numbers& n) { return n.val_loss ? fixed(*n.val_loss, 4) : kNone; });
-  columns.add_text("status", status_text);
+  columns.add({"status", Align::left, 0, true}, status_text);
   return columns.table(rows);
 }
 
@@ -226,7 +226,7 @@ Table table_of(const std::vector<AblatedRung>& rows, bool ratios_only) {
       return !gain ? kNone : gain->ok() ? ratio(gain->ratio, 3) : gain->status;
     });
   if (!ratios_only) columns.add({"live memory saved", Align::right, 1}, saved_memory);
-  columns.add_text("status", problems);
+  columns.add({"status", Align::left, 0, true}, problems);
   return columns.table(rows);
 }
 

@@ -29,16 +29,18 @@ Table table_of(const Comparison& comparison) {
   std::set<std::string> workloads;
   for (const Row& row : comparison.rows) workloads.insert(row.workload);
   Columns<Row> columns;
-  const auto add = [&](const std::string& header, std::function<std::string(const Numbers&)> cell) {
-    columns.add(header, [cell](const Row& row) { return row.numbers ? cell(*row.numbers) : kNone; });
+  const auto add = [&](const std::string& header, int spare,
+                       std::function<std::string(const Numbers&)> cell) {
+    columns.add({header, Align::right, spare},
+                [cell](const Row& row) { return row.numbers ? cell(*row.numbers) : kNone; });
   };
   columns.add_text("rung", [](const Row& row) { return row.variant; });
   if (is_repeated(comparison))
     columns.add("time", [](const Row& row) { return std::to_string(row.repetition); });
   if (workloads.size() > 1) columns.add_text("workload", [](const Row& row) { return row.workload; });
-  add("pairs", [](const Numbers& n) { return std::to_string(n.pairs); });
-  add("BASE ms", [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().base) : kNone; });
-  add("NEW ms", [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().next) : kNone; });
+  add("pairs", 0, [](const Numbers& n) { return std::to_string(n.pairs); });
+  add("BASE ms", 5, [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().base) : kNone; });
+  add("NEW ms", 6, [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().next) : kNone; });
   const auto any = [&](Quantity what) {
     return std::ranges::any_of(comparison.rows,
                                [=](const Row& row) { return row.numbers && row.numbers->find(what); });
@@ -46,29 +48,29 @@ Table table_of(const Comparison& comparison) {
   const bool several = any(Quantity::cycles) || any(Quantity::energy);
   for (const Quantity what : {Quantity::time, Quantity::cycles, Quantity::energy}) {
     if (!any(what)) continue;
-    const std::string of = several ? cat(" of ", name_of(what)) : "";
-    add(cat("change %", of), [=](const Numbers& n) {
+    const std::string of = several ? cat(name_of(what), " ") : "";
+    add(several ? of + "%" : "change %", 0, [=](const Numbers& n) {
       const ComparedQuantity* quantity = n.find(what);
       return quantity && quantity->change ? percent(quantity->change->log_ratio) : kNone;
     });
-    add("bounds %", [=](const Numbers& n) {
+    add(of + "bounds %", what == Quantity::time ? 4 : 3, [=](const Numbers& n) {
       const ComparedQuantity* quantity = n.find(what);
       return quantity && quantity->change
                  ? cat(percent(quantity->change->lo), " to ", percent(quantity->change->hi))
                  : kNone;
     });
-    add("limit %", [=](const Numbers& n) {
+    add(of + "limit %", 1, [=](const Numbers& n) {
       const ComparedQuantity* quantity = n.find(what);
       return quantity ? "+" + fixed(quantity->limit * 100, 2) : kNone;
     });
   }
-  add("live GiB, both", [](const Numbers& n) {
+  add("live GiB, both", 2, [](const Numbers& n) {
     const auto gib = [](int64_t bytes) {
       return bytes > 0 ? fixed(static_cast<double>(bytes) / (1 << 30), 3) : kNone;
     };
     return cat(gib(n.base_bytes), " / ", gib(n.new_bytes));
   });
-  columns.add_text("verdict", [](const Row& row) {
+  columns.add({"verdict", Align::left, 0, true}, [](const Row& row) {
     return cat(name_of(row.judgement), row.reason.empty() ? "" : ": " + row.reason);
   });
   return columns.table(comparison.rows);
@@ -129,8 +131,8 @@ std::string verdict_of(const ComparedRow& row) {
 
 }  // namespace
 
-std::string terminal_report(const Comparison& comparison) {
-  std::string text = join(sides(comparison), "\n") + "\n\n" + table_of(comparison).terminal() + "\n";
+std::string terminal_report(const Comparison& comparison, bool wide) {
+  std::string text = join(sides(comparison), "\n") + "\n\n" + table_of(comparison).terminal(wide) + "\n";
   for (const std::string& line : lines_of(comparison)) text += line + "\n";
   return cat(text, "\n", name_of(overall(comparison.rows)), ": ", headline(comparison), "\n");
 }
@@ -254,12 +256,12 @@ std::string junit_report(const Comparison& comparison) {
              ">\n  <testsuite name=\"stepladder\" ", counts, ">\n", cases, "  </testsuite>\n</testsuites>\n");
 }
 
-std::string report_in(const std::string& format, const Comparison& comparison) {
+std::string report_in(const std::string& format, const Comparison& comparison, bool wide) {
   if (format == "markdown") return markdown_report(comparison);
   if (format == "github") return github_report(comparison);
   if (format == "junit") return junit_report(comparison);
   if (format == "json") return dump(to_json(comparison), 2) + "\n";
-  return terminal_report(comparison);
+  return terminal_report(comparison, wide);
 }
 
 }  // namespace stepladder

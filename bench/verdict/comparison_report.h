@@ -7,7 +7,8 @@
 
 namespace stepladder {
 
-std::string terminal_report(const Comparison& comparison);
+/// As wide as a terminal, or as it has to be.
+std::string terminal_report(const Comparison& comparison, bool wide = true);
 std::string markdown_report(const Comparison& comparison);
 /// {"schema": 1, "kind": "comparison", "verdict": "PASS", "exit_code": 0, "rows": [..], ..}
 Json to_json(const Comparison& comparison);
@@ -19,7 +20,7 @@ std::string github_report(const Comparison& comparison);
 /// A test case for each row, as JUnit's XML has them, which CI systems show.
 std::string junit_report(const Comparison& comparison);
 
-/// In `format` text, markdown, json, github or junit.
-std::string report_in(const std::string& format, const Comparison& comparison);
+/// In `format` text, which may be `wide`, markdown, json, github or junit.
+std::string report_in(const std::string& format, const Comparison& comparison, bool wide = true);
 
 }  // namespace stepladder
