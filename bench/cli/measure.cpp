@@ -167,6 +167,18 @@ std::string besides_steps(const std::vector<Run>& runs) {
              " of them before the first (medians of ", besides.size(), " runs).\n");
 }
 
+/// A list option's numbers, each once. Throws InputError for one that is not from 1 to `most`.
+std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::string>& texts, int64_t most) {
+  std::vector<int64_t> numbers;
+  for (const std::string& text : texts) {
+    const auto number = number_from<int64_t>(text);
+    if (!number || *number < 1 || *number > most)
+      throw InputError(cat(option, ": '", text, "' is not a whole number from 1 to ", most));
+    if (std::ranges::count(numbers, *number) == 0) numbers.push_back(*number);
+  }
+  return numbers;
+}
+
 }  // namespace
 
 double duration_s(const std::string& text) {
@@ -177,17 +189,6 @@ double duration_s(const std::string& text) {
   if (scale == 0 || !value || !(*value > 0 && *value <= 1e9))
     throw InputError(cat("--max-time: '", text, "' is no duration: 90s, 20m or 2h, for example"));
   return *value * scale;
-}
-
-std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::string>& texts, int64_t most) {
-  std::vector<int64_t> numbers;
-  for (const std::string& text : texts) {
-    const auto number = number_from<int64_t>(text);
-    if (!number || *number < 1 || *number > most)
-      throw InputError(cat(option, ": '", text, "' is not a whole number from 1 to ", most));
-    if (std::ranges::count(numbers, *number) == 0) numbers.push_back(*number);
-  }
-  return numbers;
 }
 
 std::vector<Option> MeasureOptions::ladder_options() {

@@ -48,9 +48,6 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
 /// Seconds of a --max-time: "90", "90s", "20m" or "2h". Throws InputError for anything else.
 double duration_s(const std::string& text);
 
-/// A list option's numbers, each once. Throws InputError for one that is not from 1 to `most`.
-std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::string>& texts, int64_t most);
-
 /// Completes `plan`, which has its programs, from options and preset; measures what the results file does not
 /// hold yet; prints the report. Returns the exit code: 0, 5 where a run failed, or 128 plus the signal that
 /// interrupted it. Throws what is wrong with the options, and what is no single run's fault.

@@ -8,10 +8,11 @@
 #include <iostream>
 #include <numeric>
 #include <span>
+#include <system_error>
+#include <utility>
 
 #include "bench/base/statistics.h"
 #include "bench/base/table.h"
-#include "bench/base/temporary_file.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/measure.h"
@@ -44,6 +45,18 @@ struct OverheadOptions {
 /// What a run took in ms: its median timed step, and all but its steps.
 struct Cost {
   double step = 0.0, besides = 0.0;
+};
+
+/// A file, once somebody writes it, that is gone with this.
+struct TemporaryFile {
+  std::string path;
+  explicit TemporaryFile(std::string name) : path(std::move(name)) {}
+  ~TemporaryFile() {
+    std::error_code error;
+    fs::remove(path, error);
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
 };
 
 /// The rung by itself: nobody reads along, and only at its end it leaves its steps' times in a file. Throws

@@ -87,15 +87,6 @@ std::string now_utc() {
   return cat(std::put_time(&utc, "%FT%T"), ".", std::setw(3), std::setfill('0'), ms % 1000, "Z");
 }
 
-/// Reads fields().
-struct FieldsOf {
-  const nlohmann::json& json;
-  template <class T>
-  void operator()(const char* key, T& value) const {
-    json.at(key).get_to(value);
-  }
-};
-
 }  // namespace
 
 std::string version() {
@@ -140,7 +131,7 @@ DeviceProbe probe_device(const std::string& backend, int64_t index) {
   } else if (json.contains("error")) {
     json.at("error").get_to(probe.error);
   } else {
-    const FieldsOf from{json};
+    const auto from = [&](const char* key, auto& value) { json.at(key).get_to(value); };
     fields(from, probe.device);
     probe.telemetry = json.at("telemetry");
     json.at("devices").get_to(probe.devices);

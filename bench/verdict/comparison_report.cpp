@@ -129,6 +129,74 @@ std::string verdict_of(const ComparedRow& row) {
   return printable(says, 600);
 }
 
+/// A line for each row: GitHub's workflow command that annotates the run with an error, a warning or a
+/// notice.
+std::string github_report(const Comparison& comparison) {
+  // Escaped as actions/toolkit does, packages/core/src/command.ts; line ends are gone already.
+  const auto escaped = [](const std::string& text, std::string_view more) {
+    std::string out;
+    for (const char c : text) {
+      if (c == '%' || more.find(c) != std::string_view::npos)
+        out += c == '%' ? "%25" : c == ':' ? "%3A" : "%2C";
+      else
+        out += c;
+    }
+    return out;
+  };
+  std::string text;
+  for (const ComparedRow& row : comparison.rows) {
+    const bool bad = row.judgement == Judgement::regression || row.judgement == Judgement::failed;
+    const char* level = bad ? "error" : row.judgement == Judgement::inconclusive ? "warning" : "notice";
+    text += cat("::", level, " title=", escaped(printable(cat(row.variant, ", ", row.workload), 200), ":,"),
+                "::", escaped(verdict_of(row), ""), "\n");
+  }
+  return text;
+}
+
+/// A test case for each row, as JUnit's XML has them, which CI systems show.
+std::string junit_report(const Comparison& comparison) {
+  const auto escaped = [](const std::string& text, size_t limit) {
+    std::string out;
+    for (const char c : printable(text, limit)) {
+      const size_t which = std::string_view("&<>\"").find(c);
+      constexpr const char* kEntities[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
+      out += which == std::string_view::npos ? std::string(1, c) : kEntities[which];
+    }
+    return out;
+  };
+  const auto count = [&](auto... judgements) {
+    return std::ranges::count_if(
+        comparison.rows, [&](const ComparedRow& row) { return ((row.judgement == judgements) || ...); });
+  };
+  std::string cases;
+  for (const ComparedRow& row : comparison.rows) {
+    const std::string says = escaped(verdict_of(row), 600);
+    const char* const name = name_of(row.judgement);
+    cases += cat("    <testcase classname=\"", escaped(row.workload, 200), "\" name=\"",
+                 escaped(row.variant, 200), row.repetition > 0 ? cat(" #", row.repetition) : "", "\">");
+    switch (row.judgement) {
+      case Judgement::pass:
+        cases += cat("<system-out>", says, "</system-out>");
+        break;
+      case Judgement::skipped:
+        cases += cat("<skipped message=\"", says, "\"/>");
+        break;
+      case Judgement::failed:
+        cases += cat("<error type=\"", name, "\" message=\"", says, "\"/>");
+        break;
+      case Judgement::regression:
+      case Judgement::inconclusive:
+        cases += cat("<failure type=\"", name, "\" message=\"", says, "\"/>");
+    }
+    cases += "</testcase>\n";
+  }
+  const std::string counts = cat("tests=\"", comparison.rows.size(), "\" failures=\"",
+                                 count(Judgement::regression, Judgement::inconclusive), "\" errors=\"",
+                                 count(Judgement::failed), "\" skipped=\"", count(Judgement::skipped), "\"");
+  return cat("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites ", counts,
+             ">\n  <testsuite name=\"stepladder\" ", counts, ">\n", cases, "  </testsuite>\n</testsuites>\n");
+}
+
 }  // namespace
 
 std::string terminal_report(const Comparison& comparison, bool wide) {
@@ -189,71 +257,6 @@ Json to_json(const Comparison& comparison) {
   }
   json["notes"] = comparison.notes;
   return json;
-}
-
-std::string github_report(const Comparison& comparison) {
-  // Escaped as actions/toolkit does, packages/core/src/command.ts; line ends are gone already.
-  const auto escaped = [](const std::string& text, std::string_view more) {
-    std::string out;
-    for (const char c : text) {
-      if (c == '%' || more.find(c) != std::string_view::npos)
-        out += c == '%' ? "%25" : c == ':' ? "%3A" : "%2C";
-      else
-        out += c;
-    }
-    return out;
-  };
-  std::string text;
-  for (const ComparedRow& row : comparison.rows) {
-    const bool bad = row.judgement == Judgement::regression || row.judgement == Judgement::failed;
-    const char* level = bad ? "error" : row.judgement == Judgement::inconclusive ? "warning" : "notice";
-    text += cat("::", level, " title=", escaped(printable(cat(row.variant, ", ", row.workload), 200), ":,"),
-                "::", escaped(verdict_of(row), ""), "\n");
-  }
-  return text;
-}
-
-std::string junit_report(const Comparison& comparison) {
-  const auto escaped = [](const std::string& text, size_t limit) {
-    std::string out;
-    for (const char c : printable(text, limit)) {
-      const size_t which = std::string_view("&<>\"").find(c);
-      constexpr const char* kEntities[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
-      out += which == std::string_view::npos ? std::string(1, c) : kEntities[which];
-    }
-    return out;
-  };
-  const auto count = [&](auto... judgements) {
-    return std::ranges::count_if(
-        comparison.rows, [&](const ComparedRow& row) { return ((row.judgement == judgements) || ...); });
-  };
-  std::string cases;
-  for (const ComparedRow& row : comparison.rows) {
-    const std::string says = escaped(verdict_of(row), 600);
-    const char* const name = name_of(row.judgement);
-    cases += cat("    <testcase classname=\"", escaped(row.workload, 200), "\" name=\"",
-                 escaped(row.variant, 200), row.repetition > 0 ? cat(" #", row.repetition) : "", "\">");
-    switch (row.judgement) {
-      case Judgement::pass:
-        cases += cat("<system-out>", says, "</system-out>");
-        break;
-      case Judgement::skipped:
-        cases += cat("<skipped message=\"", says, "\"/>");
-        break;
-      case Judgement::failed:
-        cases += cat("<error type=\"", name, "\" message=\"", says, "\"/>");
-        break;
-      case Judgement::regression:
-      case Judgement::inconclusive:
-        cases += cat("<failure type=\"", name, "\" message=\"", says, "\"/>");
-    }
-    cases += "</testcase>\n";
-  }
-  const std::string counts = cat("tests=\"", comparison.rows.size(), "\" failures=\"",
-                                 count(Judgement::regression, Judgement::inconclusive), "\" errors=\"",
-                                 count(Judgement::failed), "\" skipped=\"", count(Judgement::skipped), "\"");
-  return cat("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites ", counts,
-             ">\n  <testsuite name=\"stepladder\" ", counts, ">\n", cases, "  </testsuite>\n</testsuites>\n");
 }
 
 std::string report_in(const std::string& format, const Comparison& comparison, bool wide) {

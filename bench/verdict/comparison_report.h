@@ -13,13 +13,6 @@ std::string markdown_report(const Comparison& comparison);
 /// {"schema": 1, "kind": "comparison", "verdict": "PASS", "exit_code": 0, "rows": [..], ..}
 Json to_json(const Comparison& comparison);
 
-/// A line for each row: GitHub's workflow command that annotates the run with an error, a warning or a
-/// notice.
-std::string github_report(const Comparison& comparison);
-
-/// A test case for each row, as JUnit's XML has them, which CI systems show.
-std::string junit_report(const Comparison& comparison);
-
 /// In `format` text, which may be `wide`, markdown, json, github or junit.
 std::string report_in(const std::string& format, const Comparison& comparison, bool wide = true);
 
