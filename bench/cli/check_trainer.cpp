@@ -54,8 +54,7 @@ std::string times_of(const Run& run) {
 }
 
 std::string losses_of(const Run& run) {
-  return cat(number_text(of_float(*run.steps.front().loss)), " to ",
-             number_text(of_float(*run.steps.back().loss)));
+  return cat(number_text(*run.steps.front().loss), " to ", number_text(*run.steps.back().loss));
 }
 
 /// What it told, of a run that is ok.
@@ -109,7 +108,6 @@ bool check_one(const Plan& plan, const Program& program, const DeviceProbe& prob
 int check_trainer(CheckOptions& options) {
   if (options.ladder.empty() && options.rest.empty())
     throw InputError("which trainer? stepladder check-trainer COMMAND..., or --ladder FILE [RUNG]...");
-  if (!options.rest.empty() && options.rest.front() == "--") options.rest.erase(options.rest.begin());
   if (!options.ladder.empty())
     for (const std::string& word : options.rest)
       if (word.starts_with('-')) throw InputError(cat(word, ": options go before the rungs"));

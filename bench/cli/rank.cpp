@@ -11,16 +11,15 @@ Command rank_command() {
       throw InputError("stepladder rank --to HOST:PORT COMMAND...: a launcher of `stepladder run` starts it");
     return run_as_rank(*agent);
   };
-  constexpr const char* kHidden = "";
   return {.name = "rank",
           .about = "",
-          .options = {{"to", &agent->to, "HOST:PORT", "", kHidden},
-                      {"folder", &agent->folder, "DIR", "", kHidden},
-                      {"backend", &agent->backend, "NAME", "", kHidden},
-                      {"warmup", &agent->due.warmup, "N", "", kHidden},
-                      {"steps", &agent->due.steps, "N", "", kHidden},
-                      {"eval-every", &agent->due.eval_every, "N", "", kHidden},
-                      {"clocks", &agent->clocks, "", "", kHidden}},
+          .options = {{"to", &agent->to, "HOST:PORT", ""},
+                      {"folder", &agent->folder, "DIR", ""},
+                      {"backend", &agent->backend, "NAME", ""},
+                      {"warmup", &agent->due.warmup, "N", ""},
+                      {"steps", &agent->due.steps, "N", ""},
+                      {"eval-every", &agent->due.eval_every, "N", ""},
+                      {"clocks", &agent->clocks, "", ""}},
           .run = run,
           .rest = &agent->command};
 }

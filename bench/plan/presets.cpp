@@ -7,13 +7,13 @@ namespace stepladder {
 
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> all = {
-      {"cpu-quick", "a small model, a minute on two cores", "gpt2-tiny", {4}, 64, 12, 3, 2, 8},
-      {"gpu-quick", "GPT-2, minutes on a large GPU", "gpt2", {16}, 1024, 15, 5, 2},
-      {"gunton-a100", "as measured on an A100 by Gunton", "gpt2", {16}, 1024, 40, 10, 3},
-      {"gunton-t4", "as measured on a T4 by Gunton", "gpt2", {4}, 1024, 25, 5, 3},
-      {"raschka", "as measured by Raschka", "gpt2", {8}, 1024, 40, 10, 3},
-      {"llmc", "as measured by llm.c", "gpt2", {32}, 1024, 40, 10, 3},
-      {"h200", "a small and a large batch on an H200", "gpt2", {16, 64}, 1024, 25, 5, 3},
+      {"cpu-quick", "gpt2-tiny", {4}, 64, 12, 3, 2, 8},  // a small model, a minute on two cores
+      {"gpu-quick", "gpt2", {16}, 1024, 15, 5, 2},       // GPT-2, minutes on a large GPU
+      {"gunton-a100", "gpt2", {16}, 1024, 40, 10, 3},    // as measured on an A100 by Gunton
+      {"gunton-t4", "gpt2", {4}, 1024, 25, 5, 3},        // as measured on a T4 by Gunton
+      {"raschka", "gpt2", {8}, 1024, 40, 10, 3},         // as measured by Raschka
+      {"llmc", "gpt2", {32}, 1024, 40, 10, 3},           // as measured by llm.c
+      {"h200", "gpt2", {16, 64}, 1024, 25, 5, 3},        // a small and a large batch on an H200
   };
   return all;
 }

@@ -11,7 +11,6 @@ namespace stepladder {
 
 struct Preset {
   const char* name;
-  const char* about;
   const char* model;
   std::vector<int64_t> batch;
   int64_t seq, steps, warmup, rounds;  // the first `warmup` of `steps` are left out of the summary

@@ -102,9 +102,7 @@ void check_launcher(const Launcher& launcher, int64_t devices) {
 Job job_of_launcher(const Launcher& launcher, AgentOptions rank, int64_t devices, Hub& hub) {
   rank.to = hub.address();
   Job::Process process{.command = launcher_command(launcher.words, devices)};
-  process.command.push_back(launcher.stepladder.empty()
-                                ? std::filesystem::read_symlink("/proc/self/exe").string()
-                                : launcher.stepladder);
+  process.command.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
   process.command.emplace_back("rank");
   for (std::string& word : rank.arguments()) process.command.push_back(std::move(word));
   process.environment.push_back("STEPLADDER_JOB_SECRET=" + hub.secret());

@@ -22,10 +22,9 @@ Job job_of_ranks(const Job::Process& process, int64_t devices, Starter starter);
 
 /// How a user's launcher starts the ranks, here and on other machines.
 struct Launcher {
-  std::string words;            // "srun --nodes 2", {devices} in them for how many ranks; "" for none
-  std::string interface = {};   // where they report to: see address_of_interface()
-  double meet_s = 25.0;         // for all of them to come
-  std::string stepladder = {};  // what it starts; by default this program
+  std::string words;           // "srun --nodes 2", {devices} in them for how many ranks; "" for none
+  std::string interface = {};  // where they report to: see address_of_interface()
+  double meet_s = 25.0;        // for all of them to come
 };
 
 /// The words before those of the rank. To mpirun, srun and torchrun is added what they need: how many ranks,
