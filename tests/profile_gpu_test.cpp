@@ -26,7 +26,8 @@ class ProfileGpuTest : public testing::TestWithParam<std::string> {
     } catch (const UnsupportedError& error) {
       GTEST_SKIP() << error.what();
     }
-    const std::string reason = unsupported_reason(ladder().find(GetParam()), cuda_->device().info());
+    const std::string reason =
+        unsupported_reason(ladder().find(GetParam()).compute_capability, cuda_->device().info());
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
 

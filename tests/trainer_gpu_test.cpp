@@ -78,7 +78,7 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
       GTEST_SKIP() << error.what();
     }
     const Rung& rung = ladder().find(GetParam().rung.name);
-    const std::string reason = unsupported_reason(rung, cuda_->device().info());
+    const std::string reason = unsupported_reason(rung.compute_capability, cuda_->device().info());
     if (!reason.empty()) GTEST_SKIP() << reason;
     if (rung.math == MathMode::half && GetParam().half == DType::bf16 && !cuda_->device().info().bf16)
       GTEST_SKIP() << "no bf16 on this device";

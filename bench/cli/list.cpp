@@ -29,7 +29,7 @@ int list(ListOptions& options) {
   const DeviceProbe probe = probe_device(options.backend, options.device);
   const auto reason = [&](const Rung& rung) {
     if (!probe.error.empty()) return probe.error;
-    const std::string why_not = unsupported_reason(rung, probe.device);
+    const std::string why_not = unsupported_reason(rung.compute_capability, probe.device);
     return why_not.empty() && rung.devices > probe.devices ? cat("needs ", rung.devices, " devices")
                                                            : why_not;
   };

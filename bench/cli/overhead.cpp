@@ -137,7 +137,7 @@ int overhead(OverheadOptions& options) {
   const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
   Plan plan;
   for (const Rung& rung : ladder().chosen(options.measure.rungs)) {
-    if (!unsupported_reason(rung, probe.device).empty()) continue;
+    if (!unsupported_reason(rung.compute_capability, probe.device).empty()) continue;
     Program program = program_of(rung);
     if (program.devices > 1) continue;  // its ranks are started by the harness, or not at all
     plan.programs.push_back(std::move(program));

@@ -380,10 +380,6 @@ Rung row_of(const std::string& trainer) {
   throw InputError(cat("unknown trainer '", trainer, "': no ablation is called that"));
 }
 
-std::string unsupported_reason(const Rung& rung, const DeviceInfo& device) {
-  return unsupported_reason(rung.compute_capability, device);
-}
-
 const char* name_of(MathMode mode) {
   constexpr const char* kNames[] = {"fp32", "tf32", "half", "fp8"};
   return kNames[static_cast<size_t>(mode)];

@@ -131,9 +131,6 @@ const Ablation* listed_ablation(std::string_view name);
 /// one.
 Rung row_of(const std::string& trainer);
 
-/// Why `device` can't run the rung; "" when it can.
-std::string unsupported_reason(const Rung& rung, const DeviceInfo& device);
-
 /// "fp32", "tf32", "half", "fp8".
 const char* name_of(MathMode mode);
 

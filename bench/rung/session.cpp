@@ -89,7 +89,7 @@ void RunSession::open_device() {
   }
   ops = make_ops(settings.backend, settings.device, settings.ops_options());
   device = ops->device().info();
-  const std::string reason = unsupported_reason(rung, device);
+  const std::string reason = unsupported_reason(rung.compute_capability, device);
   if (!reason.empty()) throw UnsupportedError(reason);
 }
 
