@@ -547,8 +547,7 @@ std::string report_text(const Results& results, bool ratios_only, bool markdown,
 }  // namespace
 
 std::string device_name(const Results& results) {
-  const auto device = results.context.find("device");
-  return device == results.context.end() ? "unknown" : known_text(*device, "name");
+  return known_text(results.device(), "name");
 }
 
 std::string busy_note(const Json& context) {

@@ -66,11 +66,8 @@ std::vector<Scaled> scaled_runs(const Results& results) {
       const Rounds one = good_rounds(results, base, workload_of(one_config));
       const auto ratio = speedup(one, rounds);
       if (!ratio) continue;
-      const auto share = [&](Estimate of_all) {
-        const auto n = static_cast<double>(devices);
-        of_all.value /= n;
-        if (auto& i = of_all.interval) *i = {i->lo / n, i->hi / n};
-        return of_all;
+      const auto share = [&](const Estimate& of_all) {
+        return stepladder::scaled(of_all, 1.0 / static_cast<double>(devices));
       };
       std::vector<double> rates;
       for (const auto& [round, r] : rounds) rates.push_back(r->summary->tokens_per_second);

@@ -84,7 +84,7 @@ Ceilings measure_ceilings(Ops& ops, const Config& config) {
                                  });
   };
   gemm(MathMode::fp32, x[2], x[3], x[4]);
-  if (cpu || device.compute_capability >= 80) {
+  if (device.has_tf32()) {
     ops.set_matmul_precision(Precision::tf32);
     gemm(MathMode::tf32, x[2], x[3], x[4]);
     ops.set_matmul_precision(Precision::fp32);
