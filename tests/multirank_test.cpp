@@ -315,6 +315,26 @@ TEST_F(Multirank, RanksThatWouldGoOnFromDifferentCheckpointsAreRefused) {
   EXPECT_TRUE(says(errors(), {"rank 1 (", "step 1", "step 2"})) << errors();
 }
 
+TEST_F(Multirank, RanksGoOnWithTheLossScaleOfTheFirst) {
+  // The second rank's file has the same step and no loss scale, since it is of bf16.
+  for (const std::string dtype : {"fp16", "bf16"})
+    run_alone(rung("15_multi_gpu", cat("--events 3 --steps 2 --checkpoint '", folder_ / dtype, "'"),
+                   cat(" --dtype ", dtype).c_str()));
+  const float scaler[] = {256.0F, 0.0F, 0.0F, 0.0F};  // instead of 65536, which the bf16 file stands for too
+  const std::string saved = read_file(folder_ / "fp16");
+  write_file(folder_ / "fp16",
+             saved.substr(0, saved.size() - sizeof scaler) + bytes_of(std::span<const float>(scaler)));
+  for (const char* name : {"15_multi_gpu", "16_zero1"}) {
+    const auto resumed = [&](const char* file) {
+      return rung(name, cat("--events 3 --steps 8 --resume '", folder_ / file, "'"), " --dtype fp16");
+    };
+    run(2, resumed("fp16"));
+    const auto expected = losses();
+    EXPECT_EQ(wait(start(1, resumed("fp16") + " : " + resumed("bf16"))), 0) << errors();
+    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(losses(rank), expected) << name << ", rank " << rank;
+  }
+}
+
 TEST_F(Multirank, RungsForOneDeviceRefuseToBeRanks) {
   EXPECT_EQ(wait(start(2, rung("13_cuda_graphs", "--steps 2"))), kExitUsage);
   EXPECT_TRUE(says(errors(), {"13_cuda_graphs trains on one device", "2 ranks"})) << errors();

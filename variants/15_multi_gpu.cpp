@@ -81,6 +81,7 @@ struct Gpt2Trainer final : Trainer {
     // Every rank goes on from what rank 0 has.
     for (const Params* group : {&params, &adam_m, &adam_v})
       ops.collective(Collective::broadcast, group->all());
+    if (loss_scaler.data) ops.collective(Collective::broadcast, {&loss_scaler, 1});
     ops.wait_for_collectives();
 
     // Called once the parameters are loaded.
