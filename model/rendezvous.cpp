@@ -99,7 +99,10 @@ void Rendezvous::meet_as_first(const Identity& identity) {
   // All of them are heard before any is sent away, so that none waits for a meeting that is over.
   while (std::ssize(peers_) < world_.size - 1) {
     pollfd fd{listening.get(), POLLIN, 0};
-    if (::poll(&fd, 1, milliseconds_until(deadline)) <= 0 && Clock::now() >= deadline) break;
+    if (::poll(&fd, 1, milliseconds_until(deadline)) <= 0) {
+      if (Clock::now() >= deadline) break;
+      continue;  // a signal came; accept4() would wait beyond the deadline
+    }
     Socket socket(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket.open()) continue;
     socket.prepare();

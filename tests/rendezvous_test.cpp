@@ -8,12 +8,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <csignal>
 #include <cstdlib>
 #include <future>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "model/data.h"
 #include "tests/files.h"
@@ -219,6 +221,24 @@ TEST(Rendezvous, AnAddressThatAnswersNothingIsGivenUp) {
   const Rank late(1, 2, full.port(), {"build", "config", "data"}, {.meet_s = 1.0});
   EXPECT_TRUE(says(late.error, {"rank 0 was not met", std::to_string(full.port()), "unset RANK"}));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+}
+
+TEST(Rendezvous, ASignalKeepsTheFirstRankWaitingNoLonger) {
+  std::signal(SIGUSR1, [](int) {});
+  const int port = free_port();
+  std::promise<std::string> error;
+  auto end = error.get_future();
+  std::thread first([&] {
+    error.set_value(Rank(0, 2, port, {"build", "config", "data"}, {.meet_s = 1.0}).error);
+  });
+  for (int i = 0; i < 5; ++i) {  // one of them comes while it waits
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    pthread_kill(first.native_handle(), SIGUSR1);
+  }
+  EXPECT_EQ(end.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  const Caller caller(port, /*wait=*/false);  // wakes one that would wait for ever
+  first.join();
+  EXPECT_TRUE(says(end.get(), {"rank 1 did not come"}));
 }
 
 TEST(Rendezvous, ARankThatLeavesEndsNothingWhileNobodyWaitsForIt) {
