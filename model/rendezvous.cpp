@@ -318,7 +318,10 @@ void Rendezvous::handle(Peer& peer, const std::string& line) {
     peer.step = number(fields[1]);
     peer.progress = number(fields[2]);
   } else if (kind == kBye && fields.size() == 3) {
-    peer.left = true;
+    {
+      const std::scoped_lock lock(mutex_);
+      peer.left = true;
+    }
     peer.last_step = number(fields[1]);
     peer.asked = number(fields[2]);
     look_for_the_gone();
@@ -381,9 +384,7 @@ void Rendezvous::look_for_the_stuck() {
   if (since(moved_) < limit) return;
   const std::string why = cat("hangs: no progress in step ", step_.load(), " for ", limit, " s");
   if (behind && behind->progress <= progress_) return lost(*behind, why);
-  const std::string reason = cat("rank 0 (", host_name(), ", process ", ::getpid(), ") ", why);
-  tell_all("abort\t" + reason);
-  end_job(reason, true);
+  end_job(cat("rank 0 (", host_name(), ", process ", ::getpid(), ") ", why), true);
 }
 
 void Rendezvous::tell_all(const std::string& line) {
@@ -392,15 +393,14 @@ void Rendezvous::tell_all(const std::string& line) {
 }
 
 void Rendezvous::lost(const Peer& peer, const std::string& why) {
-  const std::string reason = name(peer) + " " + why;
-  if (world_.rank == 0) tell_all("abort\t" + reason);
-  end_job(reason, world_.rank <= 1);  // where rank 0 is lost, rank 1 speaks
+  end_job(name(peer) + " " + why, world_.rank <= 1);  // where rank 0 is lost, rank 1 speaks
 }
 
 void Rendezvous::end_job(const std::string& reason, bool speaks) {
   {
     const std::scoped_lock lock(mutex_);
     if (failed_) return;
+    if (world_.rank == 0) tell_all("abort\t" + reason);
     failed_ = true;
     reason_ = reason;
   }

@@ -91,7 +91,7 @@ class Rendezvous {
   const RendezvousLimits limits_;
   std::list<Peer> peers_;  // rank 0's: all others; another's: rank 0
 
-  std::mutex mutex_;  // of what follows, and of sending
+  std::mutex mutex_;  // of what follows, of Peer::left, and of sending
   std::condition_variable changed_;
   int64_t asked_ = 0, answered_ = 0;  // calls of any()
   int flags_ = 0;                     // of this call that rank 0 has

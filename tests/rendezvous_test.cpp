@@ -251,6 +251,27 @@ TEST(Rendezvous, ARankThatLeavesEndsNothingWhileNobodyWaitsForIt) {
     EXPECT_TRUE(says(reason_of_any(*ranks[static_cast<size_t>(rank)]), {"rank 1 (", "left"}));
 }
 
+TEST(Rendezvous, RanksMayLeaveWhileTheFirstShares) {
+  constexpr int kRanks = 16;
+  const int port = free_port();
+  auto meeting = std::async(std::launch::async, [&] { return std::make_unique<Rank>(0, kRanks, port); });
+  std::list<Caller> others;
+  for (int rank = 1; rank < kRanks; ++rank)
+    others.emplace_back(port).say(
+        cat("stepladder 2\t", rank, '\t', kRanks, "\thost\tpid\tbuild\tconfig\tdata\t"));
+  const auto first = meeting.get();
+  ASSERT_TRUE(first->meeting) << first->error;
+  auto leaving = std::async(std::launch::async, [&] {
+    for (const Caller& other : others) {
+      other.say("bye\t0\t0");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  while (leaving.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+    EXPECT_EQ(first->meeting->share("x"), "x");
+  EXPECT_TRUE(says(reason_of_any(*first), {"rank ", "left"}));
+}
+
 TEST(Rendezvous, ARankThatLeavesBeforeAStepOfOthersIsMissed) {
   auto ranks = job(3);
   for (const auto& rank : ranks) {
