@@ -142,7 +142,9 @@ void check_range(const std::string& path, size_t first, std::span<const uint16_t
 }
 
 void write_tokens(const std::string& path, std::span<const uint16_t> tokens, Stamp source) {
-  check(tokens.size() <= INT32_MAX, tokens.size(), " tokens, llm.c's header counts to ", INT32_MAX);
+  if (tokens.size() > INT32_MAX)
+    throw InputError(
+        cat(path, ": ", tokens.size(), " tokens, llm.c's header counts to ", INT32_MAX, "; split the text"));
   TokenHeader header;
   header.count = static_cast<int32_t>(tokens.size());
   header.source = source;
@@ -186,7 +188,8 @@ Tokens open_text(const std::string& path, const std::string& vocab_dir, int64_t 
   try {
     write_tokens(kept, tokens, stamp);
   } catch (const InputError&) {
-    // A read-only or full disk costs the next run a second, not this one its data.
+    // A read-only or full disk, or a text too long for one file, costs the next run a second, not this one
+    // its data.
     return {path, std::move(tokens), vocabulary};
   }
   return {kept, vocabulary};

@@ -67,7 +67,8 @@ class Tokens {
   int64_t vocabulary_;
 };
 
-/// Writes llm.c's format, atomically. Throws InputError naming the path (unwritable, disk full).
+/// Writes llm.c's format, atomically. Throws InputError naming the path (unwritable, disk full, 2^31 tokens
+/// or more).
 void write_token_file(const std::string& path, std::span<const uint16_t> tokens);
 
 /// What a trainer learns from, and what its validation loss is taken on.
