@@ -166,19 +166,13 @@ struct Tensor {
   Tensor operator[](int64_t i) const {
     check(shape.rank() > 0 && i >= 0 && i < shape[0], "slice ", i, " of ", name, shape);
     const Shape inner = shape.tail();
-    const size_t offset = static_cast<size_t>(i * inner.numel()) * size_of(dtype);
-    Tensor slice = *this;
-    slice.data = data ? static_cast<std::byte*>(data) + offset : nullptr;
-    slice.shape = inner;
-    return slice;
+    return at(i * inner.numel(), inner);
   }
   /// Slices [begin, end) of the leading dimension.
   Tensor slices(int64_t begin, int64_t end) const {
     check(shape.rank() > 0 && 0 <= begin && begin <= end && end <= shape[0], "slices ", begin, " to ", end,
           " of ", name, shape);
-    const size_t offset = static_cast<size_t>(begin * shape.tail().numel()) * size_of(dtype);
-    return {data ? static_cast<std::byte*>(data) + offset : nullptr, dtype, shape.with_first(end - begin),
-            name};
+    return at(begin * shape.tail().numel(), shape.with_first(end - begin));
   }
   /// The same elements under another shape.
   Tensor view(Shape to) const {
@@ -197,6 +191,14 @@ struct Tensor {
     Tensor t = *this;
     t.scale = by.ptr<float>();
     t.amax = magnitude.ptr<float>();
+    return t;
+  }
+
+ private:
+  Tensor at(int64_t skip, Shape to) const {
+    Tensor t = *this;
+    if (data) t.data = static_cast<std::byte*>(data) + static_cast<size_t>(skip) * size_of(dtype);
+    t.shape = to;
     return t;
   }
 };

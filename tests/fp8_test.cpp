@@ -3,6 +3,7 @@
 // the list of all 256 codes.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -140,6 +141,21 @@ class Fp8Ops : public testing::Test {
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Arena> arena_;
 };
+
+TEST(Tensor, PartsKeepTheScaleOfTheWhole) {
+  std::array<Float8E4M3, 24> data{};
+  float scale = 2.0F, amax = 0.0F;
+  const Tensor whole{data.data(), DType::f8e4m3, {4, 2, 3}, "whole", &scale, &amax};
+  for (const Tensor& part : {whole[1], whole.slices(1, 3), whole.view({24}), whole.first({6})}) {
+    EXPECT_EQ(part.scale, &scale) << part;
+    EXPECT_EQ(part.amax, &amax) << part;
+  }
+  EXPECT_EQ(whole[1].data, &data[6]);
+  EXPECT_EQ(whole.slices(1, 3).data, &data[6]);
+  EXPECT_EQ(whole.slices(1, 3).shape, (Shape{2, 2, 3}));
+  const Tensor planned{nullptr, DType::f8e4m3, {4, 2}, "planned"};
+  EXPECT_EQ(planned.slices(1, 3).data, nullptr);
+}
 
 TEST_F(Fp8Ops, QuantizeWritesBothLayoutsAndTheLargestMagnitude) {
   const int64_t N = 19, C = 21;

@@ -135,9 +135,7 @@ void QuantizeCrossEntropy::run(Cpu& cpu) const {
       for (int64_t v = 0; v < Vp; ++v) row[static_cast<size_t>(v)] = floats<T>(logits)[n * Vp + v];
       const Tensor gradient{row.data(), DType::f32, {1, Vp}, "gradient"};
       CrossEntropyForwardBackward{at(losses, n), gradient, at(targets, n), V, {scale}}.run(cpu);
-      Tensor q_row = q.first({1, Vp});
-      q_row.data = static_cast<std::byte*>(q.data) + n * Vp;
-      Quantize{q_row, {}, gradient}.run(cpu);
+      Quantize{q.view({targets.numel(), Vp}).slices(n, n + 1), {}, gradient}.run(cpu);
     }
   });
 }
