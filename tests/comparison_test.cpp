@@ -63,8 +63,7 @@ std::string refusal(const Results& base, const Results& next) {
   return "";
 }
 
-// ---- verdicts
-// ------------------------------------------------------------------------------------------------
+// ---- verdicts --------------------------------------------------------------------------------------------
 
 TEST(Comparison, TheBoundsDecide) {
   EXPECT_EQ(overall(steady().compared().rows), Judgement::pass);
@@ -251,8 +250,7 @@ TEST(Comparison, AByteMoreIsARegressionThatNamesWhatGrew) {
   EXPECT_EQ(exit_code(pair.compared().rows), kExitOk);
 }
 
-// ---- what has no numbers
-// -----------------------------------------------------------------------------------------
+// ---- what has no numbers ---------------------------------------------------------------------------------
 
 TEST(Comparison, AFailedRunIsItsReasonAndOutweighsAll) {
   Pair pair = steady(0.03);
@@ -343,8 +341,7 @@ TEST(Comparison, PeersAreNotJudged) {
   EXPECT_EQ(pair.compared().rows.size(), 1U);
 }
 
-// ---- what may be compared
-// ----------------------------------------------------------------------------------------
+// ---- what may be compared --------------------------------------------------------------------------------
 
 TEST(Comparison, RefusesAnotherDeviceOrConfigurationNamingTheFields) {
   const Pair pair = steady();
@@ -418,8 +415,7 @@ TEST(Comparison, TellsStaleAndUnfinishedResults) {
   EXPECT_TRUE(says(joined_notes(pair.compared()), {"STALE", "NEW is unfinished", "driver", "580", "590"}));
 }
 
-// ---- the report
-// --------------------------------------------------------------------------------------------------
+// ---- the report ------------------------------------------------------------------------------------------
 
 TEST(ComparisonReport, SaysTheSameToPeopleAndMachines) {
   const Comparison comparison = steady(0.03).compared();
@@ -467,8 +463,7 @@ TEST(ComparisonReport, ForeignTextIsNoMarkup) {
   EXPECT_EQ(terminal_report(pair.compared()).find('\033'), std::string::npos);
 }
 
-// ---- how often verdicts are right
-// ----------------------------------------------------------------------------------
+// ---- how often verdicts are right ------------------------------------------------------------------------
 
 /// One experiment: `rungs` rungs over up to `most` alternating pairs, the first slower by `slower`; its
 /// verdict.

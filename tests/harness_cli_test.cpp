@@ -186,8 +186,7 @@ class HarnessCliAblate : public HarnessCli {
   }
 };
 
-// ---- usage
-// ---------------------------------------------------------------------------------------------------
+// ---- usage -----------------------------------------------------------------------------------------------
 
 TEST_F(HarnessCli, HelpNamesEverySubcommand) {
   const Outcome help = stepladder("--help");
@@ -332,8 +331,7 @@ TEST_F(HarnessCli, TrainLooksForNoLargerBatchThanAskedFor) {
     EXPECT_TRUE(stepladder(cat("train 14 ", asked)).out.ends_with(cat(asked, "\n"))) << asked;
 }
 
-// ---- run
-// -----------------------------------------------------------------------------------------------------
+// ---- run -------------------------------------------------------------------------------------------------
 
 TEST_F(HarnessCli, RunSaysThatOtherProcessesKeepTheMachineBusy) {
   Outcome outcome;
@@ -903,8 +901,7 @@ TEST_F(HarnessCli, ATerminalSeesOneLineThatIsUpdated) {
   EXPECT_TRUE(has(seen, "wrote results.json"));
 }
 
-// ---- ablate
-// --------------------------------------------------------------------------------------------------
+// ---- ablate ----------------------------------------------------------------------------------------------
 
 TEST_F(HarnessCliAblate, MeasuresReferencesNeighboursAndAblationsInTurns) {
   const Outcome outcome = stepladder(ablation("--rungs 03"));
@@ -1081,8 +1078,7 @@ TEST_F(HarnessCli, ABuildWithoutAblationsSaysWhatIsMissing) {
   EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "install git")) << outcome.err;
 }
 
-// ---- results that are there
-// ----------------------------------------------------------------------------------
+// ---- results that are there ------------------------------------------------------------------------------
 
 TEST_F(HarnessCli, AnExistingFileIsKeptUnlessToldOtherwise) {
   ASSERT_EQ(stepladder(plan("--rounds 1")).code, 0);
@@ -1445,8 +1441,7 @@ TEST_F(HarnessCli, AnEmptyItemOfAListIsRefused) {
   }
 }
 
-// ---- report
-// --------------------------------------------------------------------------------------------------
+// ---- report ----------------------------------------------------------------------------------------------
 
 TEST_F(HarnessCli, ReportWritesTheTableEvenWithoutPython) {
   ASSERT_EQ(stepladder(plan()).code, 0);
@@ -1581,8 +1576,7 @@ TEST_F(HarnessCli, ReportIntoWhatIsNoFolderIsOneLine) {
   }
 }
 
-// ---- diff
-// ----------------------------------------------------------------------------------------------------
+// ---- diff ------------------------------------------------------------------------------------------------
 
 TEST_F(HarnessCli, DiffShowsTheLinesAndWhatTheyBuy) {
   ASSERT_EQ(stepladder(plan()).code, 0);

@@ -216,8 +216,7 @@ TEST_P(OwnRanks, AStoppedRankEndsTheJobAndIsNamed) {
   expect_nothing_left();
 }
 
-// ---- the plan
-// ------------------------------------------------------------------------------------------------
+// ---- the plan --------------------------------------------------------------------------------------------
 
 Plan plan_of(std::vector<int64_t> devices, int64_t present) {
   Plan plan;

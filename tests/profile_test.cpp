@@ -23,8 +23,7 @@ Config small_config() {
   return config;
 }
 
-// ---- counts
-// -----------------------------------------------------------------------------------------------------------
+// ---- counts ----------------------------------------------------------------------------------------------
 
 class StepFlops : public testing::TestWithParam<std::string> {};
 
@@ -138,8 +137,7 @@ TEST_F(OpCounts, TheOptimizerReadsAndWritesItsStateOnce) {
   EXPECT_EQ(last().bytes, 10 * (6 * 4 + 2 + 2) + 3 * 4);  // 28 bytes a parameter
 }
 
-// ---- adding up
-// -----------------------------------------------------------------------------------------------------------
+// ---- adding up -------------------------------------------------------------------------------------------
 
 TEST(Profile, SharesTimeOutWithoutCountingAnyTwice) {
   const std::vector<OpCall> calls = {{"a", OpKind::gemm, 8e6, 4e9, MathMode::half, "forward"},
@@ -207,8 +205,7 @@ TEST(ShortKernelName, DropsNamespacesAndParameters) {
   EXPECT_EQ(short_kernel_name(""), "");
 }
 
-// ---- the command, through the real binaries
-// -----------------------------------------------------------------------------------------------------------
+// ---- the command, through the real binaries --------------------------------------------------------------
 
 class ProfileCli : public testing::Test {
  protected:

@@ -67,8 +67,7 @@ Results make_results(std::vector<Run> runs) {
   return results;
 }
 
-// ---- schema
-// --------------------------------------------------------------------------------------------------
+// ---- schema ----------------------------------------------------------------------------------------------
 
 TEST(Results, AreTheSameAfterWritingAndReading) {
   Results results = make_results({make_run("00_fp32_baseline", 0, 20), make_run("01_causal_mask", 0, 10),
@@ -204,8 +203,7 @@ TEST(Results, NeverHoldNaNOrInfinity) {
   EXPECT_FALSE(results_from(parse_json(text)).runs[0].steps[0].loss);
 }
 
-// ---- rows
-// ----------------------------------------------------------------------------------------------------
+// ---- rows ------------------------------------------------------------------------------------------------
 
 TEST(Aggregate, ComparesWithTheRungBelowAndTheBaseline) {
   const auto rows = aggregate(make_results(
@@ -358,8 +356,7 @@ TEST(Aggregate, ComparesARungWithItsCounterparts) {
   EXPECT_DOUBLE_EQ(rows[1].numbers->peers[0].ratio.value, 3.15);
 }
 
-// ---- ablations
-// -----------------------------------------------------------------------------------------------
+// ---- ablations -------------------------------------------------------------------------------------------
 
 /// A variant's run that takes `ms` a step and `live` bytes.
 Run live_run(const std::string& variant, int64_t round, double ms, int64_t live, int64_t batch = 4) {
@@ -509,8 +506,7 @@ TEST(AblatedRungs, AreWrittenWithTheirIntervals) {
                   {"saved_bytes", 50}}));
 }
 
-// ---- hostile files
-// -------------------------------------------------------------------------------------------
+// ---- hostile files ---------------------------------------------------------------------------------------
 
 TEST(LoadResults, RefusesWhatIsNoResultsFile) {
   const TempFolder folder;
@@ -573,8 +569,7 @@ TEST(LoadResults, RefusesWhatIsNoResultsFile) {
   input_error([&] { load_results(folder / ""); });
 }
 
-// ---- file and journal
-// ----------------------------------------------------------------------------------------
+// ---- file and journal ------------------------------------------------------------------------------------
 
 class ResultsFileTest : public testing::Test {
  protected:

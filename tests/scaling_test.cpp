@@ -14,8 +14,7 @@ namespace {
 
 constexpr Interconnect kLinks = {.inside = 100e9, .between = 10e9, .latency = 0.0, .devices_per_machine = 8};
 
-// ---- the model
-// ------------------------------------------------------------------------------------------------
+// ---- the model -------------------------------------------------------------------------------------------
 
 TEST(ScalingModel, OneDeviceCommunicatesNothing) {
   const auto p = predict_scaling(0.1, 1e9, 4, 1, kLinks);
@@ -66,8 +65,7 @@ TEST(ScalingModel, KnowsOnlyLinksThatItHasASourceFor) {
   EXPECT_FALSE(nominal_interconnect("Tesla T4"));
 }
 
-// ---- measured
-// ------------------------------------------------------------------------------------------------
+// ---- measured --------------------------------------------------------------------------------------------
 
 /// `variant` on `devices` with B = `batch` on each, of `ms` in the first round and 1 ms more in the second.
 void add(Results& results, const std::string& variant, int64_t devices, int64_t batch, double ms,

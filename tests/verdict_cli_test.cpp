@@ -109,8 +109,7 @@ TEST_F(VerdictCli, HelpNamesEveryCommandAndOption) {
   EXPECT_FALSE(says(stepladder("gate --help").out, {"--rounds"}));
 }
 
-// ---- compare
-// -----------------------------------------------------------------------------------------------
+// ---- compare ---------------------------------------------------------------------------------------------
 
 TEST_F(VerdictCli, CompareExitsWithItsVerdict) {
   measured(0.0);
@@ -253,8 +252,7 @@ TEST_F(VerdictCli, CompareOfAWholeLadderIsQuick) {
 #endif
 }
 
-// ---- gate
-// --------------------------------------------------------------------------------------------------
+// ---- gate ------------------------------------------------------------------------------------------------
 
 TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
   for (const char* side : {"base", "new"}) {
@@ -445,8 +443,7 @@ TEST_F(VerdictCli, GateFindsARealRungMadeSlower) {
   EXPECT_EQ(row["live_bytes"]["base"], row["live_bytes"]["new"]);
 }
 
-// ---- calibrate
-// ---------------------------------------------------------------------------------------------
+// ---- calibrate -------------------------------------------------------------------------------------------
 
 TEST_F(VerdictCli, CalibratedNoiseIsUsedUntilTheMachineChanges) {
   rung("base", "00_fp32_baseline", "$((10 + $$ % 5)).5");
@@ -508,8 +505,7 @@ TEST_F(VerdictCli, ARungThatFailsLeavesNoNoise) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "noise.json"));
 }
 
-// ---- overhead
-// ----------------------------------------------------------------------------------------------
+// ---- overhead --------------------------------------------------------------------------------------------
 
 TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
   FakeRung fake;
@@ -549,8 +545,7 @@ TEST_F(VerdictCli, OverheadReadsTheTimesThatARealRungLeaves) {
   EXPECT_TRUE(says(outcome.out, {"00_fp32_baseline", "within"})) << outcome.out;
 }
 
-// ---- history
-// -----------------------------------------------------------------------------------------------
+// ---- history ---------------------------------------------------------------------------------------------
 
 TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
   measured(0.0);

@@ -75,8 +75,7 @@ struct Work {
   double bytes() const;
 };
 
-// ---- what check() and work() are written with
-// -------------------------------------------------------------------------
+// ---- what check() and work() are written with ------------------------------------------------------------
 
 template <class... Tensors>
 bool all_f32(const Tensors&... tensors) {
@@ -154,8 +153,7 @@ inline Operand first_columns(const Tensor& x, int64_t V) {
   return {x, static_cast<double>(x.rows() * V) * static_cast<double>(size_of(x.dtype))};
 }
 
-// ---- ops of any type
-// ------------------------------------------------------------------------------------------------------
+// ---- ops of any type -------------------------------------------------------------------------------------
 
 /// An op seen through what all ops have. Refers to the op, which outlives it.
 class AnyOp {
