@@ -14,6 +14,7 @@
 #include "model/random.h"
 #include "tests/declared_ops.h"
 #include "tests/op_cases.h"
+#include "tests/padded_rows.h"
 
 namespace stepladder {
 namespace {
@@ -889,6 +890,10 @@ TEST(OpCpu, PaddedColumnsAreNoTargets) {
   const Tensor padding = bench.i32({1}, [](int64_t) { return 2; });
   EXPECT_NO_THROW(bench.ops(CrossEntropyForward{losses, logits, padding, 3}));
   EXPECT_THROW(bench.ops(CrossEntropyForward{losses, logits, padding, 2}), std::invalid_argument);
+}
+
+TEST(OpCpu, LogSoftmaxLeavesThePaddingOfRowsAlone) {
+  expect_log_softmax_leaves_padding_alone(*make_cpu_ops());
 }
 
 TEST(OpCpu, EmptyTensorsAreFine) {
