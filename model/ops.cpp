@@ -13,7 +13,7 @@ MathMode math_of(DType type, Precision precision) {
 
 }  // namespace
 
-void Ops::run(const AnyOp& op) {
+void Ops::operator()(const AnyOp& op) {
   op.check();
   if (!observer_) return backend_->run(op);
   const Work work = op.work();

@@ -51,10 +51,7 @@ class Ops final {
 
   /// Queues an op; it may run after the call returns. Throws std::invalid_argument where its operands don't
   /// fit.
-  template <class Op>
-  void operator()(const Op& op) {
-    run(op);
-  }
+  void operator()(const AnyOp& op);
 
   Device& device() { return backend_->device(); }
   const Graph& graph() const { return backend_->graph(); }
@@ -74,8 +71,6 @@ class Ops final {
   void observe(OpObserver* observer) { observer_ = observer; }
 
  private:
-  void run(const AnyOp& op);
-
   const std::unique_ptr<Backend> backend_;
   OpObserver* observer_ = nullptr;
   Precision precision_ = Precision::fp32;  // of f32 products
