@@ -37,7 +37,6 @@ Fp8Linears::Fp8Linears(Arena& arena, const Config& config, const Tensor& logits,
 }
 
 Fp8Linear Fp8Linears::at(Kind kind, int64_t l) const {
-  if (kind == kHead) return head(all_[kHead].xt.cols() / T_);
   const Fp8Linear& all = all_[kind];
   const int64_t Cout = all.w.shape[1], Cin = all.w.shape[2];
   return scaled({.w = all.w[l],

@@ -25,15 +25,15 @@ struct Fp8Linear {
 class Fp8Linears {
  public:
   enum Kind { kQkv, kAttproj, kFc, kFcproj, kHead, kKinds };
-  enum class Gelu { kept, again };
+  enum class Gelu { kept, recomputed };
 
   Fp8Linears() = default;
   /// For a head of `logits` (.,T,Vp), at most so many sequences at a time, whose memory the transpose of
-  /// their gradient takes. Gelu::again: the layers share one xt of kFcproj. Throws UnsupportedError unless
-  /// config.half is bf16.
+  /// their gradient takes. Gelu::recomputed: the layers share one xt of kFcproj. Throws UnsupportedError
+  /// unless config.half is bf16.
   Fp8Linears(Arena& arena, const Config& config, const Tensor& logits, Gelu gelu = Gelu::kept);
 
-  /// The operands of layer l; of the head l is 0.
+  /// The operands of layer l, not of the head.
   Fp8Linear at(Kind kind, int64_t l) const;
   /// The operands of the head for `sequences` of T tokens.
   Fp8Linear head(int64_t sequences) const;

@@ -52,7 +52,7 @@ struct Gpt2Trainer final : Trainer {
 
   // What the linear layers multiply: e4m3 weights and inputs, e5m2 gradients.
   Fp8Linears fp8{arena, config, logits};
-  Fp8Linear head = fp8.at(Fp8Linears::kHead, 0);
+  Fp8Linear head = fp8.head(B);
 
   // Scratch that every block uses again.
   Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});

@@ -46,7 +46,7 @@ struct Gpt2Trainer final : Trainer {
 
   // What the linear layers multiply: e4m3 weights and inputs, e5m2 gradients. The output of GELU is
   // recomputed.
-  Fp8Linears fp8{arena, config, some_logits, Fp8Linears::Gelu::again};
+  Fp8Linears fp8{arena, config, some_logits, Fp8Linears::Gelu::recomputed};
 
   // All logits, to evaluate: they share memory with the other activations, since training needs those of a
   // few sequences at a time.

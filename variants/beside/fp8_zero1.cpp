@@ -81,7 +81,7 @@ struct Gpt2Trainer final : Trainer {
   // that loading and saving leaves it alone.
   Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
   Fp8Linears fp8{arena, config, logits};
-  Fp8Linear head = fp8.at(Fp8Linears::kHead, 0);
+  Fp8Linear head = fp8.head(B);
 
   // All ranks' parameters and moments, to load and save: where the activations are while it trains.
   struct Whole {
