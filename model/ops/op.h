@@ -2,11 +2,11 @@
 // backend.
 //
 //   struct RowMean {
-//     static constexpr const char* kName = ...;       // "row_mean"
+//     static constexpr const char* kName = ...;  // "row_mean"
 //     Tensor mean, x;
-//     void check() const;                           // throws std::invalid_argument where shapes or types
-//     don't fit Work work() const;                            // what it moves and multiplies void run(Cpu&)
-//     const, run(Cuda&) const;       // in model/cpu/ and model/cuda/
+//     void check() const;                        // throws std::invalid_argument unless operands fit
+//     Work work() const;                         // what it moves and multiplies
+//     void run(Cpu&) const, run(Cuda&) const;    // in model/cpu/ and model/cuda/
 //   };
 //
 // Operands are contiguous Tensors of the backend's device, outputs first. `=` overwrites an output, `+=` adds
