@@ -48,9 +48,9 @@ json header(const AlgorithmSource& source) {
 
 /// Throws on whatever is not as write_algorithm_cache() writes it.
 FoundAlgorithm parse(const json& entry) {
-  FoundAlgorithm found{.way = entry.at("way"), .us = entry.at("us")};
+  FoundAlgorithm found{.strategy = entry.at("way"), .us = entry.at("us")};
   const auto digits = entry.at("algorithm").get<std::string>();
-  check(!found.way.empty() && std::isfinite(found.us) && found.us >= 0.0, "not an algorithm");
+  check(!found.strategy.empty() && std::isfinite(found.us) && found.us >= 0.0, "not an algorithm");
   check(digits.size() == found.algorithm.size() * kWordDigits, "not an algorithm");
   for (size_t i = 0; i < found.algorithm.size(); ++i) {
     const auto word =
@@ -71,7 +71,7 @@ std::string digits_of(const FoundAlgorithm& found) {
 
 std::string fingerprint(const FoundAlgorithms& found) {
   std::string text;
-  for (const auto& [key, one] : found) text += cat(key, '\n', one.way, '\n', digits_of(one), '\n');
+  for (const auto& [key, one] : found) text += cat(key, '\n', one.strategy, '\n', digits_of(one), '\n');
   return text.empty() ? "" : hex(checksum(text));
 }
 
@@ -104,7 +104,7 @@ void write_algorithm_cache(const std::string& path, const AlgorithmSource& sourc
                            const FoundAlgorithms& found) {
   json algorithms = json::object();
   for (const auto& [key, one] : found)
-    algorithms[key] = {{"way", one.way}, {"algorithm", digits_of(one)}, {"us", one.us}};
+    algorithms[key] = {{"way", one.strategy}, {"algorithm", digits_of(one)}, {"us", one.us}};
   json root = header(source);
   root["checksum"] = hex(checksum(text_of(algorithms)));
   root["algorithms"] = std::move(algorithms);

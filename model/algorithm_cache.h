@@ -21,8 +21,8 @@ struct AlgorithmSource {
 
 /// How a product is done fastest.
 struct FoundAlgorithm {
-  std::string way;                      // which of the ways to do it
-  std::array<uint64_t, 8> algorithm{};  // cublasLtMatmulAlgo_t, opaque; zeros where the way needs none
+  std::string strategy;                 // which of the ways to do it
+  std::array<uint64_t, 8> algorithm{};  // cublasLtMatmulAlgo_t, opaque; zeros where the strategy needs none
   double us = 0.0;                      // as measured
 
   bool operator==(const FoundAlgorithm&) const = default;

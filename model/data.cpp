@@ -320,7 +320,7 @@ void write_token_file(const std::string& path, std::span<const uint16_t> tokens)
 
 Dataset open_dataset(const std::string& path, const std::string& val_path, const std::string& vocab_dir,
                      int64_t vocabulary) {
-  const auto encoding_of = [&](const std::string& file) {
+  const auto encoding_of = [&](const std::string& file) -> std::string_view {
     if (!is_text(file)) return "tokens";
     return fs::exists(vocab_dir + "/vocab.bpe") ? "gpt2-bpe" : "bytes";
   };
@@ -329,7 +329,7 @@ Dataset open_dataset(const std::string& path, const std::string& val_path, const
     if (text == files.end()) return Tokens(files, vocabulary);
     if (files.size() > 1)
       throw InputError(cat(*text, ": a text is trained on by itself; leave it out, or name it alone"));
-    return open_text(*text, encoding_of(*text) == std::string_view("bytes") ? "" : vocab_dir, vocabulary);
+    return open_text(*text, encoding_of(*text) == "bytes" ? "" : vocab_dir, vocabulary);
   };
   const auto share = [](Tokens tokens) { return std::make_shared<const Tokens>(std::move(tokens)); };
 
@@ -342,7 +342,7 @@ Dataset open_dataset(const std::string& path, const std::string& val_path, const
     files.val = other.val.empty() ? other.train : other.val;
   }
 
-  Dataset data{nullptr, nullptr, encoding_of(files.train.front())};
+  Dataset data{nullptr, nullptr, std::string(encoding_of(files.train.front()))};
   const Tokens train = open(files.train);
   if (files.val.empty()) {
     const size_t size = train.size(), shards = train.shards().size();
@@ -351,7 +351,7 @@ Dataset open_dataset(const std::string& path, const std::string& val_path, const
     data.val = share(train.part(cut, size));
     return data;
   }
-  if ((data.encoding == "bytes") != (encoding_of(files.val.front()) == std::string_view("bytes")))
+  if ((data.encoding == "bytes") != (encoding_of(files.val.front()) == "bytes"))
     throw InputError(cat(files.val.front(), " and ", files.train.front(),
                          " differ in encoding: without GPT-2's vocabulary a text is byte ",
                          "tokens; get the vocabulary with scripts/prepare_data.py"));

@@ -7,7 +7,7 @@
 
 namespace stepladder {
 
-/// Documented exit codes, shared by every executable (docs/exit-codes in the README). Never a count.
+/// Documented exit codes, shared by every executable (docs/commands.md). Never a count.
 enum ExitCode : int {
   kExitOk = 0,
   kExitRegression = 1,

@@ -55,7 +55,7 @@ TEST(Fingerprint, IsThatOfTheAlgorithmsNotOfTheirTimes) {
   ++found.begin()->second.algorithm[3];
   EXPECT_NE(fingerprint(found), before);
   found = some_algorithms();
-  found.begin()->second.way = "another";
+  found.begin()->second.strategy = "another";
   EXPECT_NE(fingerprint(found), before);
   found.erase(found.begin());
   EXPECT_NE(fingerprint(found), before);

@@ -57,7 +57,7 @@ TEST_F(StagingGpuTest, StagedBatchesArriveInOrderWhileOpsRun) {
   std::array<std::shared_ptr<void>, 2> host;
   for (auto& block : host) block = cuda_->device().allocate_host(kN * sizeof(float));
   const auto stage = [&](int step) {
-    // The stage() of two steps before is done with this memory: the one in between waited for it.
+    // The Stage of two steps before is done with this memory: the one in between waited for it.
     auto* values = static_cast<float*>(host[static_cast<size_t>(step % 2)].get());
     for (int64_t i = 0; i < kN; ++i) values[i] = static_cast<float>(step * 1000 + i % 1000);
     (*cuda_)(Stage{staged, values});

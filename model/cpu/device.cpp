@@ -25,7 +25,7 @@ int64_t number_after(const std::string& file, const std::string& word) {
   return 0;
 }
 
-int64_t kilobytes_after(const std::string& file, const std::string& word) {
+int64_t bytes_after(const std::string& file, const std::string& word) {
   return number_after(file, word) * 1024;
 }
 
@@ -106,7 +106,7 @@ DeviceInfo Cpu::info() const {
   DeviceInfo info;
   info.backend = "cpu";
   info.name = cpu_name();
-  info.total_memory = std::min(kilobytes_after("/proc/meminfo", "MemTotal:"), group_limit().total);
+  info.total_memory = std::min(bytes_after("/proc/meminfo", "MemTotal:"), group_limit().total);
   info.attention = "cpu";
   info.bf16 = true;
   info.blas = openblas_get_config();
@@ -115,9 +115,9 @@ DeviceInfo Cpu::info() const {
 }
 
 MemoryInfo Cpu::memory() {
-  MemoryInfo memory{.free = std::min(kilobytes_after("/proc/meminfo", "MemAvailable:"), group_limit().free),
+  MemoryInfo memory{.free = std::min(bytes_after("/proc/meminfo", "MemAvailable:"), group_limit().free),
                     .reserved_peak = allocated_->peak,
-                    .process_peak = kilobytes_after("/proc/self/status", "VmHWM:")};
+                    .process_peak = bytes_after("/proc/self/status", "VmHWM:")};
   if (const auto left = mappable_bytes(); left && left->bytes - threads * kMappedByThread < memory.free) {
     memory.free = std::max<int64_t>(0, left->bytes - threads * kMappedByThread);
     memory.limit = cat("; or raise `", left->command, "`, or lower OMP_NUM_THREADS from ", threads);

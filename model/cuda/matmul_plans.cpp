@@ -85,8 +85,8 @@ std::string text_of(const MatmulKey& key) {
              key.batch > 1 ? cat(" batch ", key.batch) : "", ' ',
              is_fp8(key.a_type) ? cat(name_of(key.a_type), '*', name_of(key.b_type), ' ') : "",
              key.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32" : name_of(key.dtype), " epilogue ",
-             static_cast<int>(key.epilogue), key.write == Write::add ? " add" : "", key.apart ? " C" : "",
-             " aligned ", key.alignment);
+             static_cast<int>(key.epilogue), key.write == Write::add ? " add" : "",
+             key.separate_c ? " C" : "", " aligned ", key.alignment);
 }
 
 /// Sets a flag until it is destroyed.
@@ -117,7 +117,7 @@ LtMatmul LtMatmul::plus(const void* addend) const {
   LtMatmul product = *this;
   product.c = addend;
   product.key.write = Write::add;
-  product.key.apart = addend != d;
+  product.key.separate_c = addend != d;
   return product.with(key.epilogue, bias, aux);
 }
 
@@ -163,7 +163,7 @@ MatmulPlans::Plan MatmulPlans::found(const LtMatmul& request, std::span<const Ma
   } else {
     const Switch measuring(measuring_);
     plan = fastest(request, strategies);
-    cache_[key] = {.way = strategies[plan->strategy].name,
+    cache_[key] = {.strategy = strategies[plan->strategy].name,
                    .algorithm = std::bit_cast<std::array<uint64_t, 8>>(plan->algorithm),
                    .us = plan->us};
     ++searched_;
@@ -263,7 +263,7 @@ std::optional<MatmulPlans::Plan> MatmulPlans::cached(const std::string& key,
   const auto found = cache_.find(key);
   if (found == cache_.end()) return {};
   for (size_t i = 0; i < strategies.size(); ++i) {
-    if (found->second.way != strategies[i].name) continue;
+    if (found->second.strategy != strategies[i].name) continue;
     const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(found->second.algorithm);
     if (strategies[i].product) {
       Descriptors of(*strategies[i].product);

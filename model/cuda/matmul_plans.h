@@ -36,7 +36,7 @@ struct MatmulKey {
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   uint32_t alignment = 0;  // of all operands, in bytes
   DType a_type = dtype, b_type = dtype;
-  bool apart = false;  // what is added to is C, not D
+  bool separate_c = false;  // what is added to is C, not D
 
   auto operator<=>(const MatmulKey&) const = default;
 };

@@ -40,7 +40,7 @@ void Stage::run(Cuda& cuda) const {
 }
 
 void Receive::run(Cuda& cuda) const {
-  // stage() is not recorded, so a graph waits for and records these events anew at each launch.
+  // Stage is not recorded, so a graph waits for and records these events anew at each launch.
   const bool in_graph = is_capturing(cuda.stream.get());
   CUDA_CHECK(cudaStreamWaitEvent(cuda.stream.get(), cuda.staged.get(),
                                  in_graph ? cudaEventWaitExternal : cudaEventWaitDefault));
