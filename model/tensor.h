@@ -81,6 +81,13 @@ decltype(auto) with_fp8_type(DType t, F&& f) {
   return f(Float8E5M2{});
 }
 
+/// The same for a float or FP8 type.
+template <class F>
+decltype(auto) with_number_type(DType t, F&& f) {
+  if (is_fp8(t)) return with_fp8_type(t, f);
+  return with_float_type(t, f);
+}
+
 /// The largest number of an FP8 type.
 inline float largest_of(DType t) {
   return with_fp8_type(t, []<class T>(T) { return T::kMax; });

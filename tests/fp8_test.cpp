@@ -126,15 +126,10 @@ class Fp8Ops : public testing::Test {
   /// What the elements of a float or FP8 tensor stand for.
   static std::vector<float> values(const Tensor& t) {
     std::vector<float> all;
-    const auto read = [&]<class T>(T) {
-      const float scale = is_fp8(t.dtype) ? *t.scale : 1.0F;
+    const float scale = is_fp8(t.dtype) ? *t.scale : 1.0F;
+    with_number_type(t.dtype, [&]<class T>(T) {
       for (int64_t i = 0; i < t.numel(); ++i) all.push_back(to_float(t.ptr<T>()[i]) * scale);
-    };
-    if (is_fp8(t.dtype)) {
-      with_fp8_type(t.dtype, read);
-    } else {
-      with_float_type(t.dtype, read);
-    }
+    });
     return all;
   }
 

@@ -10,23 +10,13 @@
 
 namespace stepladder {
 
-/// f(T{}) for the C++ type of a 16-bit or FP8 dtype.
-template <class F>
-void with_narrow_type(DType type, F&& f) {
-  if (is_fp8(type)) {
-    with_fp8_type(type, f);
-  } else {
-    with_float_type(type, f);
-  }
-}
-
 /// Each value rounded to `type`; i32 is in the bits of the floats, FP8 has no scale.
 inline std::vector<std::byte> packed(DType type, const std::vector<float>& values) {
   std::vector<std::byte> bytes(values.size() * size_of(type));
   if (size_of(type) == sizeof(float)) {
     std::memcpy(bytes.data(), values.data(), bytes.size());
   } else {
-    with_narrow_type(type, [&]<class T>(T) {
+    with_number_type(type, [&]<class T>(T) {
       for (size_t i = 0; i < values.size(); ++i) {
         const T value = from_float<T>(values[i]);
         std::memcpy(&bytes[i * sizeof(T)], &value, sizeof(T));
@@ -41,7 +31,7 @@ inline std::vector<float> unpacked(DType type, const std::vector<std::byte>& byt
   if (size_of(type) == sizeof(float)) {
     std::memcpy(values.data(), bytes.data(), bytes.size());
   } else {
-    with_narrow_type(type, [&]<class T>(T) {
+    with_number_type(type, [&]<class T>(T) {
       for (size_t i = 0; i < values.size(); ++i) {
         T value;
         std::memcpy(&value, &bytes[i * sizeof(T)], sizeof(T));

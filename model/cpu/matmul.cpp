@@ -22,16 +22,6 @@ float operand(T x) {
   return to_float(x);
 }
 
-/// f(T{}) for the type of an operand.
-template <class F>
-void with_operand_type(DType t, const F& f) {
-  if (is_fp8(t)) {
-    with_fp8_type(t, f);
-  } else {
-    with_float_type(t, f);
-  }
-}
-
 /// A rectangle of a row-major matrix.
 template <class T>
 struct Block {
@@ -73,8 +63,8 @@ void Product::tile(const Tile& t, float beta, float* to, int64_t stride, float* 
     for (int64_t r = 0; r < t.rows; ++r) std::fill_n(to + r * stride, t.cols, 0.0F);
   const int64_t a_stride = a_cols, b_stride = b_transposed_ ? K : N;
   const int64_t depth = converts() ? kTileK : K;
-  with_operand_type(a_.dtype, [&]<class A>(A) {
-    with_operand_type(b_.dtype, [&]<class B>(B) {
+  with_number_type(a_.dtype, [&]<class A>(A) {
+    with_number_type(b_.dtype, [&]<class B>(B) {
       const A* a = a_.ptr<A>() + t.i * M * K;
       const B* b = b_.ptr<B>() + t.i * K * N;
       for (int64_t k = 0; k < K; k += depth) {
