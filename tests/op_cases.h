@@ -8,10 +8,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,6 +17,7 @@
 #include "model/arena.h"
 #include "model/error.h"
 #include "model/ops.h"
+#include "model/safetensors.h"
 #include "tests/packed.h"
 
 namespace stepladder {
@@ -33,29 +32,20 @@ class OpCaseFile {
   };
 
   explicit OpCaseFile(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-    check(bytes.size() > 8, "no test data in ", path);
-    uint64_t header_size = 0;
-    std::memcpy(&header_size, bytes.data(), 8);
-    const auto header = nlohmann::json::parse(bytes.substr(8, header_size));
-    for (const auto& [name, entry] : header.items()) {
-      if (name == "__metadata__") {
-        for (const auto& [op_case, reduce] : entry.items())
-          reductions_[op_case] = std::stoi(reduce.get<std::string>());
-        continue;
-      }
-      const auto dims = entry.at("shape").get<std::vector<int64_t>>();
+    const Safetensors file(path);
+    for (const auto& [op_case, reduce] : file.metadata()) reductions_[op_case] = std::stoi(reduce);
+    for (const auto& [name, stored] : file.tensors()) {
+      const std::vector<int64_t>& dims = stored.shape;
       check(dims.size() <= 4, name, " has rank ", dims.size());
       Shape shape;
       if (dims.size() == 1) shape = {dims[0]};
       if (dims.size() == 2) shape = {dims[0], dims[1]};
       if (dims.size() == 3) shape = {dims[0], dims[1], dims[2]};
       if (dims.size() == 4) shape = {dims[0], dims[1], dims[2], dims[3]};
-      Entry e{entry.at("dtype") == "I32" ? DType::i32 : DType::f32, shape, {}};
+      Entry e{stored.dtype == "I32" ? DType::i32 : DType::f32, shape, {}};
       e.data.resize(static_cast<size_t>(shape.numel()));
-      const auto offset = entry.at("data_offsets").at(0).get<size_t>();
-      std::memcpy(e.data.data(), bytes.data() + 8 + header_size + offset, e.data.size() * 4);
+      check(stored.bytes.size() == 4 * e.data.size(), name, " is ", stored.dtype, ", wanted F32 or I32");
+      std::memcpy(e.data.data(), stored.bytes.data(), stored.bytes.size());
       entries_.emplace(name, std::move(e));
     }
   }
