@@ -185,15 +185,10 @@ const Entry* find(const Safetensors& file, const std::string& name) {
   return nullptr;
 }
 
-std::vector<int64_t> extents(const Shape& shape) {
-  std::vector<int64_t> out;
-  for (int i = 0; i < shape.rank(); ++i) out.push_back(shape[i]);
-  return out;
-}
-
 // The shape under which Hugging Face stores `t`.
 std::vector<int64_t> stored_shape(const NamedTensor& t) {
-  std::vector<int64_t> shape = extents(t.tensor.shape);
+  std::vector<int64_t> shape;
+  for (int i = 0; i < t.tensor.shape.rank(); ++i) shape.push_back(t.tensor.shape[i]);
   if (t.conv1d) std::ranges::reverse(shape);
   return shape;
 }
@@ -275,18 +270,16 @@ void load_safetensors(const Safetensors& file, Ops& ops, const Params& params) {
   }
 }
 
-// A tensor to write, under its name in the file.
-using Output = std::pair<std::string, NamedTensor>;
-
-void write_tensors(const std::string& path, Ops& ops, const std::vector<Output>& outputs,
+// `outputs` have the names that they get in the file.
+void write_tensors(const std::string& path, Ops& ops, const std::vector<NamedTensor>& outputs,
                    std::map<std::string, std::string> metadata, const Config& config) {
   metadata["format"] = "pt";
   metadata[kConfigKey] = hugging_face_config(config).dump();
   std::vector<SafetensorsWriter::Item> items;
-  for (const auto& [name, t] : outputs) items.push_back({name, stored_shape(t)});
+  for (const NamedTensor& t : outputs) items.push_back({t.name, stored_shape(t)});
   SafetensorsWriter file(path, items, metadata);
   std::vector<float> values, transposed;
-  for (const auto& [name, t] : outputs) {
+  for (const NamedTensor& t : outputs) {
     values.resize(static_cast<size_t>(t.tensor.numel()));
     ops(Download{values.data(), t.tensor});
     if (t.conv1d) transpose(transposed, values, t.tensor.shape[0], t.tensor.shape[1]);
@@ -295,9 +288,9 @@ void write_tensors(const std::string& path, Ops& ops, const std::vector<Output>&
   file.commit();
 }
 
-std::vector<Output> weights_of(const Params& params) {
-  std::vector<Output> outputs;
-  for (const NamedTensor& t : params.each()) outputs.emplace_back(std::string(kPrefix) + t.name, t);
+std::vector<NamedTensor> weights_of(const Params& params) {
+  std::vector<NamedTensor> outputs = params.each();
+  for (NamedTensor& t : outputs) t.name.insert(0, kPrefix);
   return outputs;
 }
 
@@ -306,17 +299,18 @@ std::vector<Output> weights_of(const Params& params) {
 constexpr const char* kLossScaler = "stepladder.loss_scaler";
 constexpr const char* kFp8History = "stepladder.fp8_history";
 
-std::vector<Output> optimizer_state_of(const Trainer& trainer) {
+std::vector<NamedTensor> optimizer_state_of(const Trainer& trainer) {
   const TrainerTensors own = trainer.tensors();
-  std::vector<Output> outputs;
+  std::vector<NamedTensor> outputs;
   for (const auto& [kind, moments] : {std::pair("m", &own.adam_m), std::pair("v", &own.adam_v)}) {
     for (NamedTensor t : moments->each()) {
+      t.name = cat("stepladder.", kind, ".", t.name);
       t.conv1d = false;
-      outputs.emplace_back(cat("stepladder.", kind, ".", t.name), t);
+      outputs.push_back(std::move(t));
     }
   }
-  if (own.loss_scaler.data) outputs.emplace_back(kLossScaler, NamedTensor{kLossScaler, own.loss_scaler});
-  if (own.fp8_history.data) outputs.emplace_back(kFp8History, NamedTensor{kFp8History, own.fp8_history});
+  if (own.loss_scaler.data) outputs.push_back({kLossScaler, own.loss_scaler});
+  if (own.fp8_history.data) outputs.push_back({kFp8History, own.fp8_history});
   return outputs;
 }
 
@@ -366,7 +360,7 @@ Config config_of_checkpoint(const std::string& path) {
 }
 
 void save_checkpoint(const std::string& path, Ops& ops, const Trainer& trainer, const TrainState& state) {
-  std::vector<Output> outputs = weights_of(trainer.tensors().params);
+  std::vector<NamedTensor> outputs = weights_of(trainer.tensors().params);
   std::ranges::move(optimizer_state_of(trainer), std::back_inserter(outputs));
   write_tensors(path, ops, outputs,
                 {{"stepladder.step", std::to_string(state.step)},
@@ -382,11 +376,10 @@ TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, 
                          state_field<uint64_t>(file, "stepladder.seed")};
   load_weights(path, ops, trainer.tensors().params, config);
   std::vector<float> values;
-  for (const auto& [name, t] : optimizer_state_of(trainer)) {
-    const bool optional = name == kLossScaler || name == kFp8History;
-    if (optional && !find(file, name)) continue;  // written by a rung that has none
-    const auto shape = stored_shape(t);
-    const Entry& entry = require(file, name, shape);
+  for (const NamedTensor& t : optimizer_state_of(trainer)) {
+    const bool optional = t.name == kLossScaler || t.name == kFp8History;
+    if (optional && !find(file, t.name)) continue;  // written by a rung that has none
+    const Entry& entry = require(file, t.name, stored_shape(t));
     convert(values, entry.dtype, entry.bytes);
     ops(Upload{t.tensor, values.data()});
   }
