@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 
 #include "model/arena.h"
 #include "model/config.h"
@@ -43,8 +44,10 @@ class Fp8Linears {
   void quantize_head(Ops& ops, const Params& weights) const;
   /// Scales of inputs and gradients for what comes next, from their largest magnitudes until now.
   void update_scales(Ops& ops) const;
-  /// Takes `largest` for the largest magnitude of all gradients, of which nothing is known.
-  void guess_gradients(Ops& ops, float largest) const;
+  /// Unless there is a history, of a checkpoint: makes one of a batch that `pass` goes forward and backward
+  /// through. Gradients start with the scale of `largest`, no less than those of logits; after one pass
+  /// nothing is too small for its scale any more, so a second one sees all magnitudes.
+  void calibrate(Ops& ops, float largest, const std::function<void()>& pass) const;
 
   Tensor amax;     // largest magnitudes since it was last zeroed
   Tensor history;  // of inputs and gradients, those of 16 steps; 0 where there was none

@@ -134,21 +134,12 @@ struct Gpt2Trainer final : Trainer {
     zero_grad();  // of what that has added
     forward_backward = ops.record(both, Launch::early);
 
-    float has_history = 0.0F;  // of a checkpoint
-    ops(Download{&has_history, fp8.history[0][0][0]});
-    if (has_history == 0.0F) calibrate();
-  }
-
-  // Sets the scales by the first batch, in two passes: in the second nothing is too small for its scale any
-  // more. All gradients start with the scale of the largest there can be of a logit.
-  void calibrate() {
-    fp8.guess_gradients(ops, dloss);
-    for (int pass = 0; pass < 2; ++pass) {
+    // Without a checkpoint's history, two passes over the first batch set the scales. Gradients start with
+    // that of the largest there can be of a logit.
+    fp8.calibrate(ops, dloss, [this] {
       zero_grad();
       forward_backward();
-      ops(Zero{fp8.history});
-      fp8.update_scales(ops);
-    }
+    });
     zero_grad();
   }
 
