@@ -10,9 +10,6 @@
 
 namespace stepladder {
 
-/// GELU in its tanh form (Hendrycks and Gimpel 2016): x (1 + tanh(a (x + b x^3))) / 2, a = sqrt(2/pi).
-inline constexpr float kGeluA = 0.79788456F, kGeluB = 0.044715F;
-
 /// GPT-2 dimensions plus the micro-batch. Field names are the literature's.
 struct Config {
   std::string model = "gpt2";

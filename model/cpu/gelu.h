@@ -2,8 +2,8 @@
 // u = sqrt(2/pi) (x + 0.044715 x^3). The sigmoid loses no digits where tanh is close to -1.
 #pragma once
 
-#include "model/config.h"
 #include "model/cpu/exp.h"
+#include "model/ops/gelu.h"
 
 namespace stepladder {
 

@@ -4,11 +4,11 @@
 #pragma once
 
 #include "model/cuda/wide.cuh"
+#include "model/ops/gelu.h"
 
 namespace stepladder {
 
-constexpr float k2U = 1.5957691216057308F;  // 2u = (k2U + k2U3 x^2) x
-constexpr float k2U3 = k2U * 0.044715F;
+constexpr float k2U = 2.0F * kGeluA, k2U3 = k2U * kGeluB;  // 2u = (k2U + k2U3 x^2) x
 
 __device__ inline float sigmoid_2u(float x) {
   return __fdividef(1.0F, 1.0F + exp2_fast(-kLog2E * x * (k2U + k2U3 * x * x)));

@@ -1,9 +1,11 @@
-// GELU, tanh form (Hendrycks and Gimpel 2016).
+// GELU, tanh form (Hendrycks and Gimpel 2016): x (1 + tanh(a (x + b x^3))) / 2, a = sqrt(2/pi).
 #pragma once
 
 #include "model/ops/op.h"
 
 namespace stepladder {
+
+inline constexpr float kGeluA = 0.79788456F, kGeluB = 0.044715F;  // a and b
 
 /// x += bias (C), out = gelu(x as stored)
 struct BiasGeluForward {
