@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <ostream>
-#include <span>
 #include <string>
 
 #include "model/error.h"

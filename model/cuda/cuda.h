@@ -1,7 +1,6 @@
 // The CUDA backend. One file per op family holds its kernels and launchers.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
