@@ -2,12 +2,10 @@
 #include "model/feed.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <memory>
 #include <numeric>
-#include <string>
+#include <utility>
 #include <vector>
 
 namespace stepladder {
@@ -23,11 +21,7 @@ Config small_config() {
 std::shared_ptr<const Tokens> counted_tokens(int first) {
   std::vector<uint16_t> tokens(100);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(first + static_cast<int>(i));
-  const auto path = std::filesystem::temp_directory_path() / cat("feed_test_", getpid(), "_", first, ".bin");
-  write_token_file(path.string(), tokens);
-  auto data = std::make_shared<const Tokens>(path.string(), 1000);
-  std::filesystem::remove(path);
-  return data;
+  return std::make_shared<const Tokens>("counted tokens", std::move(tokens), 1000);
 }
 
 class FeedTest : public testing::Test {

@@ -1,15 +1,14 @@
 // Every rung's loss and gradients against an independent GPT-2 in double and its finite differences.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
 #include <numbers>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/plan/ladder.h"
@@ -125,15 +124,10 @@ Config tiny_config() {
   return config;
 }
 
-/// A file of random tokens that is gone when the test is.
 std::shared_ptr<const Tokens> random_tokens(int64_t count, int64_t V) {
   std::vector<uint16_t> tokens(static_cast<size_t>(count));
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(1, i) % V);
-  const auto path = std::filesystem::temp_directory_path() / cat("gradient_test_", getpid(), ".bin");
-  write_token_file(path.string(), tokens);
-  auto file = std::make_shared<const Tokens>(path.string(), V);
-  std::filesystem::remove(path);
-  return file;
+  return std::make_shared<const Tokens>("random tokens", std::move(tokens), V);
 }
 
 /// Relative error allowed: some tens of f32 roundings on the way through the model, and a few of the matmuls'

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,10 +44,8 @@ inline TracedStep traced_step(const std::string& rung, const std::unique_ptr<Ops
 
   std::vector<uint16_t> tokens(static_cast<size_t>(8 * config.B * config.T + 1));
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(7, i) % config.V);
-  const auto path = std::filesystem::temp_directory_path() / cat("traced_step_", getpid(), ".bin");
-  write_token_file(path.string(), tokens);
-  Loader data(std::make_shared<const Tokens>(path.string(), config.V), config.B, config.T);
-  std::filesystem::remove(path);  // stays mapped
+  Loader data(std::make_shared<const Tokens>("random tokens", std::move(tokens), config.V), config.B,
+              config.T);
 
   Hyper hyper;
   hyper.accumulate = accumulate;

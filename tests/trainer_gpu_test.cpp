@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/plan/ladder.h"
@@ -83,14 +83,11 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
     if (rung.math == MathMode::half && GetParam().half == DType::bf16 && !cuda_->device().info().bf16)
       GTEST_SKIP() << "no bf16 on this device";
 
-    const std::string path = testing::TempDir() + "trainer_gpu_test_" + name_of(GetParam()) + ".bin";
     std::vector<uint16_t> tokens;
     for (uint64_t i = 0; i < 4000; ++i)
       tokens.push_back(
           static_cast<uint16_t>(random_bits(7, i / 2) % static_cast<uint64_t>(small_config().V)));
-    write_token_file(path, tokens);
-    file_ = std::make_shared<Tokens>(path, small_config().V);
-    std::filesystem::remove(path);
+    file_ = std::make_shared<const Tokens>("random tokens", std::move(tokens), small_config().V);
   }
 
   Trajectory train(Ops& ops, bool poisoned = false, Config config = small_config()) const {

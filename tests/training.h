@@ -1,13 +1,11 @@
 // A small trainer on the CPU with something to learn.
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/gpt2.h"
@@ -23,12 +21,7 @@ inline std::shared_ptr<const Tokens> learnable_tokens(const Config& config) {
     const bool noise = random_uniform(7, i) < 0.1;
     tokens[i] = static_cast<uint16_t>((noise ? random_bits(8, i) : tokens[i - 1] * 5U + 3U) % config.V);
   }
-  const auto path =
-      std::filesystem::temp_directory_path() / ("learnable_tokens_" + std::to_string(getpid()) + ".bin");
-  write_token_file(path.string(), tokens);
-  auto file = std::make_shared<const Tokens>(path.string(), config.V);
-  std::filesystem::remove(path);  // stays mapped
-  return file;
+  return std::make_shared<const Tokens>("learnable tokens", std::move(tokens), config.V);
 }
 
 inline Config small_config() {
