@@ -11,7 +11,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <regex>
 #include <thread>
 
@@ -19,6 +18,7 @@
 #include "model/cpu/parallel.h"
 #include "model/data.h"
 #include "model/gpt2.h"
+#include "tests/files.h"
 
 namespace stepladder {
 namespace {
@@ -28,11 +28,6 @@ using Args = std::vector<std::string>;
 using nlohmann::json;
 
 constexpr const char* kRung = "00_fp32_baseline";
-
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 struct Result {
   int code;  // exit code, or minus the signal
@@ -51,17 +46,13 @@ struct Result {
 class RungCli : public testing::Test {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/stepladder_rung_XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    dir_ = name;
     // Text that repeats every 16 tokens.
     std::vector<uint16_t> tokens(4000);
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(i * 7 % 16);
     write_token_file(path("data.bin"), tokens);
   }
-  void TearDown() override { fs::remove_all(dir_); }
 
-  std::string path(const std::string& name) const { return (dir_ / name).string(); }
+  std::string path(const std::string& name) const { return folder_ / name; }
 
   /// A model that steps in a millisecond, on the repeating text.
   Args tiny(const Args& more) const {
@@ -129,7 +120,7 @@ class RungCli : public testing::Test {
     EXPECT_NE(result.err.find(what), std::string::npos) << result.err;
   }
 
-  fs::path dir_;
+  TempFolder folder_;
 };
 
 TEST_F(RungCli, UnknownOptionIsAUsageErrorThatNamesTheNearest) {
@@ -333,7 +324,7 @@ void write_shards(const fs::path& folder) {
 }
 
 TEST_F(RungCli, ResumedRunOnShardsIsBitwiseTheUninterruptedOne) {
-  write_shards(dir_ / "shards");
+  write_shards(folder_ / "shards");
   for (const char* rung : {kRung, "04_pinned_loader"}) {
     std::vector<json> curves;
     for (const Args& order : {Args{}, Args{"--shuffle"}}) {
@@ -363,7 +354,7 @@ TEST_F(RungCli, ResumedRunOnShardsIsBitwiseTheUninterruptedOne) {
 }
 
 TEST_F(RungCli, ADamagedShardIsAUsageErrorThatNamesIt) {
-  write_shards(dir_ / "shards");
+  write_shards(folder_ / "shards");
   const std::string shard = path("shards/t_train_3.bin"), good = read_file(shard);
   const auto with = [&](const std::string& content) {
     std::ofstream(shard, std::ios::binary) << content;
@@ -377,7 +368,7 @@ TEST_F(RungCli, ADamagedShardIsAUsageErrorThatNamesIt) {
   expect_error(with(outside), kExitUsage, " at position 70 ");
   expect_error(run(tiny({"--data", path("shards/*.npy")})), kExitUsage, path("shards/*.npy"));
   expect_error(run(tiny({"--data", path("shards/*_val_*")})), kExitUsage, "t_val_0.bin");
-  fs::create_directory(dir_ / "empty");
+  fs::create_directory(folder_ / "empty");
   expect_error(run(tiny({"--data", path("empty")})), kExitUsage, path("empty"));
   expect_error(run(tiny({"--val-data", path("empty")})), kExitUsage, path("empty"));
 }
