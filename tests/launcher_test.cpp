@@ -17,6 +17,7 @@
 #include "bench/run/child.h"
 #include "bench/run/hub.h"
 #include "bench/run/ranks.h"
+#include "tests/caller.h"
 #include "tests/contract.h"
 #include "tests/files.h"
 #include "tests/machines.h"
@@ -396,24 +397,6 @@ TEST(LauncherCommand, IsGivenWhatItsRanksNeed) {
 }
 
 // ---- the hub by itself
-
-/// A connection that says what no rank would.
-class Caller {
- public:
-  explicit Caller(const std::string& to) {
-    const size_t colon = to.find(':');
-    socket_ = connect_to(resolve(to.substr(0, colon), std::stoi(to.substr(colon + 1))), in_seconds(5.0));
-    EXPECT_TRUE(socket_.open());
-    socket_.prepare();
-  }
-  void say(const std::string& line) const { socket_.send(line); }
-  /// The next line; "" at the end.
-  std::string hear() { return socket_.line(pending_, in_seconds(10.0)).value_or(""); }
-
- private:
-  Socket socket_;
-  std::string pending_;
-};
 
 /// A hub for `ranks`, and what it hands on of them.
 struct Heard {

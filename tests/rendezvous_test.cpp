@@ -1,10 +1,8 @@
 // Ranks of a job, as threads of this process: how they find each other, agree, and notice who is gone.
 #include "model/rendezvous.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -18,35 +16,18 @@
 #include <thread>
 
 #include "model/data.h"
+#include "model/socket.h"
+#include "tests/caller.h"
 #include "tests/files.h"
 
 namespace stepladder {
 namespace {
 
-/// A TCP socket of this machine at `port` (0: a free one), listening.
-class Listener {
- public:
-  Listener() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    check(::bind(fd_, any, size) == 0 && ::listen(fd_, 1) == 0 && ::getsockname(fd_, any, &size) == 0,
-          "no free port");
-    port_ = ntohs(address.sin_port);
-  }
-  ~Listener() { ::close(fd_); }
-  Listener(const Listener&) = delete;
-  Listener& operator=(const Listener&) = delete;
-  int port() const { return port_; }
-
- private:
-  int fd_, port_ = 0;
-};
-
-int free_port() {
-  return Listener().port();
+sockaddr_in here(int port) {
+  return resolve("127.0.0.1", port);
+}
+std::string at(int port) {
+  return cat("127.0.0.1:", port);
 }
 
 /// One rank, and how its job ended.
@@ -81,37 +62,6 @@ struct Rank {
   std::string error;
   int code = 0;
   std::optional<Rendezvous> meeting;  // goes first
-};
-
-/// A TCP connection to `port`, for what no rank would say.
-class Caller {
- public:
-  explicit Caller(int port, bool wait = true) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    do {  // until rank 0 listens
-      if (fd_ >= 0) ::close(fd_);
-      fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | (wait ? 0 : SOCK_NONBLOCK), 0);
-    } while (::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && wait);
-  }
-  ~Caller() { ::close(fd_); }
-  Caller(const Caller&) = delete;
-  Caller& operator=(const Caller&) = delete;
-
-  void say(const std::string& line) const {
-    EXPECT_EQ(::send(fd_, (line + "\n").data(), line.size() + 1, MSG_NOSIGNAL), std::ssize(line) + 1);
-  }
-  /// The next line; "" at the end.
-  std::string hear() {
-    std::string line;
-    for (char c; ::recv(fd_, &c, 1, 0) == 1 && c != '\n';) line += c;
-    return line;
-  }
-
- private:
-  int fd_ = -1;
 };
 
 /// All ranks of a job, met; `odd` is the identity of the last.
@@ -204,7 +154,7 @@ TEST(Rendezvous, ACallerWithoutTheSecretIsSentAway) {
 TEST(Rendezvous, WhatACallerSaysReachesNoTerminalAsItIs) {
   const int port = free_port();
   auto first = std::async(std::launch::async, [&] { return Rank(0, 2, port).error; });
-  const Caller caller(port);
+  const Caller caller(at(port));
   caller.say("stepladder 2\t1\t2\thost\x1b]0;owned\x07\tpid\xc2\x9b\tbuild\tother\x7f\x1b[31m\tdata\t");
   const std::string error = first.get();
   EXPECT_TRUE(says(error, {"rank 1 (host", "another configuration"}));
@@ -214,12 +164,15 @@ TEST(Rendezvous, WhatACallerSaysReachesNoTerminalAsItIs) {
 
 TEST(Rendezvous, AnAddressThatAnswersNothingIsGivenUp) {
   // One that has no room for more callers drops their first packet, as a firewall does.
-  const Listener full;
-  std::list<Caller> callers;
-  for (int i = 0; i < 8; ++i) callers.emplace_back(full.port(), /*wait=*/false);
+  const Socket full = listen_at(here(0));
+  ASSERT_EQ(::listen(full.get(), 1), 0);
+  const int port = port_of(full);
+  std::vector<Socket> callers;
+  do callers.push_back(connect_to(here(port), in_seconds(0.5)));
+  while (callers.back().open());
   const auto start = std::chrono::steady_clock::now();
-  const Rank late(1, 2, full.port(), {"build", "config", "data"}, {.meet_s = 1.0});
-  EXPECT_TRUE(says(late.error, {"rank 0 was not met", std::to_string(full.port()), "unset RANK"}));
+  const Rank late(1, 2, port, {"build", "config", "data"}, {.meet_s = 1.0});
+  EXPECT_TRUE(says(late.error, {"rank 0 was not met", std::to_string(port), "unset RANK"}));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
 
@@ -236,7 +189,7 @@ TEST(Rendezvous, ASignalKeepsTheFirstRankWaitingNoLonger) {
     pthread_kill(first.native_handle(), SIGUSR1);
   }
   EXPECT_EQ(end.wait_for(std::chrono::seconds(10)), std::future_status::ready);
-  const Caller caller(port, /*wait=*/false);  // wakes one that would wait for ever
+  connect_to(here(port), in_seconds(1.0));  // wakes one that would wait for ever
   first.join();
   EXPECT_TRUE(says(end.get(), {"rank 1 did not come"}));
 }
@@ -257,7 +210,7 @@ TEST(Rendezvous, RanksMayLeaveWhileTheFirstShares) {
   auto meeting = std::async(std::launch::async, [&] { return std::make_unique<Rank>(0, kRanks, port); });
   std::list<Caller> others;
   for (int rank = 1; rank < kRanks; ++rank)
-    others.emplace_back(port).say(
+    others.emplace_back(at(port)).say(
         cat("stepladder 2\t", rank, '\t', kRanks, "\thost\tpid\tbuild\tconfig\tdata\t"));
   const auto first = meeting.get();
   ASSERT_TRUE(first->meeting) << first->error;
@@ -338,7 +291,7 @@ TEST(Rendezvous, AStepMayTakeAsLongAsARankIsElsewhere) {
     return std::make_unique<Rank>(0, 2, port, Identity{"build", "config", "data"},
                                   RendezvousLimits{.first_step_s = 0.01});
   });
-  Caller other(port);
+  Caller other(at(port));
   other.say("stepladder 2\t1\t2\thost\tpid\tbuild\tconfig\tdata\t");
   EXPECT_TRUE(other.hear().starts_with("welcome"));
   const auto rank0 = first.get();  // which saves a checkpoint
@@ -349,10 +302,10 @@ TEST(Rendezvous, AStepMayTakeAsLongAsARankIsElsewhere) {
 }
 
 TEST(Rendezvous, APortInUseIsAUsageError) {
-  const Listener taken;
-  const Rank first(0, 2, taken.port());
+  const Socket taken = listen_at(here(0));
+  const Rank first(0, 2, port_of(taken));
   EXPECT_EQ(first.code, kExitUsage);
-  EXPECT_TRUE(says(first.error, {"port " + std::to_string(taken.port()), "MASTER_PORT"}));
+  EXPECT_TRUE(says(first.error, {"port " + std::to_string(port_of(taken)), "MASTER_PORT"}));
 }
 
 TEST(Rendezvous, AnAddressThatIsNoneIsAUsageError) {
