@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <signal.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
@@ -19,12 +18,13 @@
 #include "bench/report/speedups.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
-#include "model/data.h"
 #include "model/random.h"
+#include "tests/command.h"
 #include "tests/contract.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
 #include "tests/processes.h"
+#include "tests/tokens.h"
 
 namespace stepladder {
 namespace {
@@ -37,23 +37,12 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-struct Outcome {
-  int code = 0;
-  std::string out, err;
-};
-
-bool one_line(const std::string& text) {
-  return !text.empty() && text.find('\n') == text.size() - 1;
-}
-
 constexpr const char* kBusy = "cores busy";
 
 class HarnessCli : public testing::Test {
  protected:
   HarnessCli() {
-    std::vector<uint16_t> tokens(4000);
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(7, i) % 50257);
-    write_token_file(folder_ / "data.bin", tokens);
+    write_random_tokens(folder_ / "data.bin");
     for (const char* name : {"00_fp32_baseline", "01_causal_mask", "02_tf32"}) rung(name).write(folder_);
   }
 
@@ -65,12 +54,10 @@ class HarnessCli : public testing::Test {
 
   /// A shell command line in the test's folder, the stand-ins beside it.
   Outcome shell(const std::string& command) {
-    const int status =
-        std::system(cat("cd ", folder_ / "", "; export STEPLADDER_BIN_DIR=", folder_ / "",
-                        " STEPLADDER_PYTHON=/nowhere/python; { ", command, "; } >out.txt 2>err.txt")
-                        .c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(folder_ / "out.txt"),
-            without_load(read_file(folder_ / "err.txt"))};
+    Outcome outcome = run_in(folder_, cat("export STEPLADDER_BIN_DIR=", folder_ / "",
+                                          " STEPLADDER_PYTHON=/nowhere/python; ", command));
+    outcome.err = without_load(outcome.err);
+    return outcome;
   }
   /// Without what is said of a machine that happens to be busy.
   static std::string without_load(const std::string& text) {
@@ -116,11 +103,6 @@ exec )",
       ::_exit(127);
     }
     return pid;
-  }
-  static int wait_for(pid_t pid) {
-    int status = 0;
-    ::waitpid(pid, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
   /// Waits until the file has something in it.
   bool appears(const std::string& name) const {

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -99,7 +98,7 @@ class Launched : public testing::TestWithParam<Machines> {
         two() ? "switch" : "lo", " --timeout 40 --launcher '", launcher, "' ", more, " >out.txt 2>err.txt");
     const int status = std::system(command.c_str());
     EXPECT_LT(Clock::now() - start, 30s);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return exit_code(status);
   }
   std::string said() const { return read_file(folder_ / "out.txt") + read_file(folder_ / "err.txt"); }
   std::string errors() const { return read_file(folder_ / "err.txt"); }

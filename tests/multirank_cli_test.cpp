@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <sstream>
 #include <thread>
@@ -16,11 +15,12 @@
 #include "bench/results/json.h"
 #include "bench/run/child.h"
 #include "model/data.h"
-#include "model/random.h"
+#include "tests/command.h"
 #include "tests/contract.h"
 #include "tests/files.h"
 #include "tests/machines.h"
 #include "tests/processes.h"
+#include "tests/tokens.h"
 
 namespace stepladder {
 namespace {
@@ -32,11 +32,7 @@ constexpr const char* kStepladder = STEPLADDER_BIN "/stepladder";
 
 class MultiDeviceCli : public testing::Test {
  protected:
-  MultiDeviceCli() {
-    std::vector<uint16_t> tokens(20000);
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(7, i) % 50257);
-    write_token_file(folder_ / "data.bin", tokens);
-  }
+  MultiDeviceCli() { write_random_tokens(folder_ / "data.bin", 20000); }
   void SetUp() override {
     if (!output_of({"mpirun", "--version"})) GTEST_SKIP() << "no mpirun: apt-get install openmpi-bin";
   }
@@ -46,11 +42,7 @@ class MultiDeviceCli : public testing::Test {
                folder_ / "data.bin", " --out ", folder_ / "results.json", " ", more);
   }
   /// Exit status; what it says is in out.txt and err.txt.
-  int shell(const std::string& command) const {
-    const int status =
-        std::system(cat("cd ", folder_ / "", "; { ", command, "; } >out.txt 2>err.txt").c_str());
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
+  int shell(const std::string& command) const { return run_in(folder_, command).code; }
   std::string said() const { return read_file(folder_ / "out.txt") + read_file(folder_ / "err.txt"); }
   Results results() const { return load_results(folder_ / "results.json"); }
 
@@ -84,8 +76,7 @@ class MultiDeviceCli : public testing::Test {
   static int wait_for(pid_t pid) {
     for (int i = 0; i < 600; ++i) {
       int status = 0;
-      if (::waitpid(pid, &status, WNOHANG) == pid)
-        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      if (::waitpid(pid, &status, WNOHANG) == pid) return exit_code(status);
       std::this_thread::sleep_for(100ms);
     }
     ::kill(pid, SIGKILL);

@@ -1,7 +1,6 @@
 // Several ranks on CUDA devices, started as the harness does: they learn what one device does with as many
 // micro-batches, and end together.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -14,6 +13,7 @@
 #include "model/data.h"
 #include "model/device.h"
 #include "tests/files.h"
+#include "tests/processes.h"
 
 namespace stepladder {
 namespace {
@@ -53,11 +53,6 @@ class MultirankGpu : public testing::TestWithParam<int> {
     for (int rank = 0; rank < world; ++rank) ranks.push_back(start(rung, rank, world, options));
     return ranks;
   }
-  static int wait(pid_t child) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
   std::string errors() const { return read_file(folder_ / "err"); }
   std::vector<double> losses(int rank = 0) const {
     std::vector<double> all;
@@ -68,7 +63,7 @@ class MultirankGpu : public testing::TestWithParam<int> {
     return all;
   }
   std::vector<double> losses_of(const std::string& rung, int world, const std::string& options) const {
-    for (const pid_t rank : start_all(rung, world, options)) EXPECT_EQ(wait(rank), 0) << errors();
+    for (const pid_t rank : start_all(rung, world, options)) EXPECT_EQ(wait_for(rank), 0) << errors();
     return losses();
   }
   static constexpr double kFp8 = 0.02;  // as the ladder allows
@@ -132,18 +127,18 @@ TEST_P(MultirankGpu, KilledOrStoppedRankEndsTheOthersWithItsName) {
     kill(ranks[1], signal);
     for (const pid_t rank : ranks) {
       if (rank == ranks[1]) continue;
-      EXPECT_EQ(wait(rank), kExitFailed);
+      EXPECT_EQ(wait_for(rank), kExitFailed);
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
     kill(ranks[1], SIGKILL);
-    wait(ranks[1]);
+    wait_for(ranks[1]);
     EXPECT_TRUE(says(errors(), {"rank 1 (", words}));
   }
 }
 
 TEST_P(MultirankGpu, MoreRanksThanDevicesIsAUsageError) {
   const int devices = cuda_device_count();
-  EXPECT_EQ(wait(start("15_multi_gpu", devices, devices + 1, "--steps 2")), kExitUsage);
+  EXPECT_EQ(wait_for(start("15_multi_gpu", devices, devices + 1, "--steps 2")), kExitUsage);
   EXPECT_TRUE(says(errors(), {cat("rank ", devices), cat(devices, " CUDA devices")}));
 }
 

@@ -1,7 +1,6 @@
 // Several ranks on the CPU, as mpirun starts them: they learn what one does, resume on another number of
 // ranks, and end together when one of them fails.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -65,13 +64,8 @@ class Multirank : public testing::Test {
     execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
     _exit(127);
   }
-  static int wait(pid_t child) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
   void run(int ranks, const std::string& command) const {
-    ASSERT_EQ(wait(start(ranks, command)), 0) << errors();
+    ASSERT_EQ(wait_for(start(ranks, command)), 0) << errors();
   }
   void run_alone(const std::string& command) const {
     ASSERT_EQ(
@@ -123,7 +117,7 @@ class Multirank : public testing::Test {
     const pid_t victim = process_of(2);
     const auto begin = Clock::now();
     if (victim > 1) kill(victim, signal);
-    EXPECT_NE(wait(job), 0);
+    EXPECT_NE(wait_for(job), 0);
     EXPECT_LT(std::chrono::duration<double>(Clock::now() - begin).count(), 30.0);
     for (int rank = 0; rank < 4; ++rank) {  // the stopped one neither
       pid_t pid = 0;
@@ -242,7 +236,7 @@ TEST_F(Multirank, RanksOnShuffledShardsLearnWhatOneDoes) {
   run(2, eventful("15_multi_gpu", "--steps 30" + shards));
   expect_same(losses(), expected);
   const std::string plain = eventful("15_multi_gpu", "--steps 2");
-  EXPECT_EQ(wait(start(1, plain + " : " + plain + " --shuffle")), kExitFailed);
+  EXPECT_EQ(wait_for(start(1, plain + " : " + plain + " --shuffle")), kExitFailed);
   EXPECT_TRUE(says(errors(), {"rank 1 (", "has another configuration than rank 0"})) << errors();
 }
 
@@ -263,7 +257,7 @@ TEST_F(Multirank, EveryRankReportsWhoItIsAndOneSpeaks) {
 TEST_F(Multirank, ASignalToOneRankStopsAllAfterTheSameStep) {
   const pid_t job = start(2, eventful("15_multi_gpu", "--steps 1000000"));
   kill(process_of(1), SIGTERM);
-  EXPECT_EQ(wait(job), 128 + SIGTERM) << errors();
+  EXPECT_EQ(wait_for(job), 128 + SIGTERM) << errors();
   EXPECT_EQ(losses(0), losses(1));
   EXPECT_EQ(events(0, "error").at(0)["status"], "interrupted");
 }
@@ -288,7 +282,7 @@ TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
       {eventful("15_multi_gpu", "--steps 2 --eval-every 1"), "has another configuration than rank 0"},
       {eventful("16_zero1", "--steps 2"), "is of another build than rank 0"}};
   for (const auto& c : cases) {
-    EXPECT_EQ(wait(start(1, plain + " : " + c.rank1)), kExitFailed) << errors();
+    EXPECT_EQ(wait_for(start(1, plain + " : " + c.rank1)), kExitFailed) << errors();
     EXPECT_TRUE(says(errors(), {"error: rank 0: rank 1 (", c.says})) << errors();
   }
   // The same path, other tokens: as if on another machine.
@@ -299,8 +293,9 @@ TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
   const std::string relative =
       cat("'", kBin, "/15_multi_gpu' --backend cpu --model gpt2-tiny --vocabulary 512 --seq 32",
           " --batch 1 --vocab none --data t.bin --steps 2");
-  EXPECT_EQ(wait(start(1, differs + "a data.bin " + relative + " : " + differs + "b other.bin " + relative)),
-            kExitFailed);
+  EXPECT_EQ(
+      wait_for(start(1, differs + "a data.bin " + relative + " : " + differs + "b other.bin " + relative)),
+      kExitFailed);
   EXPECT_TRUE(says(errors(), {"rank 1 (", "has other data than rank 0"})) << errors();
 }
 
@@ -310,7 +305,7 @@ TEST_F(Multirank, RanksThatWouldGoOnFromDifferentCheckpointsAreRefused) {
   const auto resumed = [&](const char* steps) {
     return eventful("15_multi_gpu", cat("--steps 4 --resume '", folder_ / steps, "'"));
   };
-  EXPECT_EQ(wait(start(1, resumed("2") + " : " + resumed("1"))), kExitFailed);
+  EXPECT_EQ(wait_for(start(1, resumed("2") + " : " + resumed("1"))), kExitFailed);
   EXPECT_TRUE(says(errors(), {"rank 1 (", "step 1", "step 2"})) << errors();
 }
 
@@ -329,13 +324,13 @@ TEST_F(Multirank, RanksGoOnWithTheLossScaleOfTheFirst) {
     };
     run(2, resumed("fp16"));
     const auto expected = losses();
-    EXPECT_EQ(wait(start(1, resumed("fp16") + " : " + resumed("bf16"))), 0) << errors();
+    EXPECT_EQ(wait_for(start(1, resumed("fp16") + " : " + resumed("bf16"))), 0) << errors();
     for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(losses(rank), expected) << name << ", rank " << rank;
   }
 }
 
 TEST_F(Multirank, RungsForOneDeviceRefuseToBeRanks) {
-  EXPECT_EQ(wait(start(2, rung("13_cuda_graphs", "--steps 2"))), kExitUsage);
+  EXPECT_EQ(wait_for(start(2, rung("13_cuda_graphs", "--steps 2"))), kExitUsage);
   EXPECT_TRUE(says(errors(), {"13_cuda_graphs trains on one device", "2 ranks"})) << errors();
 }
 

@@ -1,6 +1,5 @@
 // Ladders of one's own through the real binary: shell scripts that speak the protocol of docs/own-trainer.md.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <cstdlib>
 #include <string>
@@ -9,6 +8,7 @@
 #include "bench/results/json.h"
 #include "bench/run/child.h"
 #include "model/data.h"
+#include "tests/command.h"
 #include "tests/contract.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
@@ -16,11 +16,6 @@
 
 namespace stepladder {
 namespace {
-
-struct Outcome {
-  int code = 0;
-  std::string out, err;
-};
 
 /// What a trainer has to tell, in as few words as there are. $1 B, $2 T, $3 steps, $4 ms a step; $i is the
 /// step.
@@ -70,12 +65,9 @@ class OwnTrainer : public testing::Test {
   }
 
   Outcome stepladder(const std::string& arguments, const std::string& environment = "") {
-    const int status = std::system(cat("cd ", folder_ / "", "; export STEPLADDER_BIN_DIR=", folder_ / "ours",
-                                       " STEPLADDER_PYTHON=/nowhere/python; ", environment, " ",
-                                       STEPLADDER_BIN, "/stepladder ", arguments, " >out.txt 2>err.txt")
-                                       .c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(folder_ / "out.txt"),
-            read_file(folder_ / "err.txt")};
+    return run_in(folder_,
+                  cat("export STEPLADDER_BIN_DIR=", folder_ / "ours", " STEPLADDER_PYTHON=/nowhere/python; ",
+                      environment, " ", STEPLADDER_BIN, "/stepladder ", arguments));
   }
   Outcome run(const std::string& more = "", const std::string& environment = "") {
     return stepladder("run --ladder own/ladder.json --backend cpu --out r.json " + more, environment);

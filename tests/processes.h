@@ -1,5 +1,7 @@
-// Whether processes that a test started are gone.
+// How processes that a test started end, and whether they are gone.
 #pragma once
+
+#include <sys/wait.h>
 
 #include <chrono>
 #include <fstream>
@@ -9,6 +11,19 @@
 #include "model/error.h"
 
 namespace stepladder {
+
+/// Of a status that waitpid() or system() gives; of one that a signal ended 128 + the signal, as shells have
+/// it.
+inline int exit_code(int status) {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/// Waits for the child `pid`, and gives its exit code.
+inline int wait_for(pid_t pid) {
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return exit_code(status);
+}
 
 /// Whether process `pid` runs; a zombie does not.
 inline bool alive(pid_t pid) {

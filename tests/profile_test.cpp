@@ -4,13 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "bench/results/json.h"
 #include "bench/results/results.h"
 #include "model/flops.h"
+#include "tests/command.h"
 #include "tests/contract.h"
 #include "tests/files.h"
+#include "tests/tokens.h"
 #include "tests/traced_step.h"
 
 namespace stepladder {
@@ -209,18 +209,13 @@ TEST(ShortKernelName, DropsNamespacesAndParameters) {
 
 class ProfileCli : public testing::Test {
  protected:
-  ProfileCli() {
-    std::vector<uint16_t> tokens(4000);
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(7, i) % 50257);
-    write_token_file(folder_ / "data.bin", tokens);
-  }
+  ProfileCli() { write_random_tokens(folder_ / "data.bin"); }
   /// Exit code of `stepladder profile`; its words are in the folder.
   int profile(const std::string& arguments) {
-    const int status = std::system(cat("cd ", folder_ / "", " && " STEPLADDER_BIN "/stepladder profile ",
-                                       "--backend cpu --model gpt2-tiny --batch 2 --seq 32 --steps 5 ",
-                                       "--warmup 3 --data data.bin ", arguments, " >out.txt 2>err.txt")
-                                       .c_str());
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return run_in(folder_,
+                  cat(STEPLADDER_BIN "/stepladder profile --backend cpu --model gpt2-tiny --batch 2 ",
+                      "--seq 32 --steps 5 --warmup 3 --data data.bin ", arguments))
+        .code;
   }
   std::string out() const { return read_file(folder_ / "out.txt"); }
   std::string err() const { return read_file(folder_ / "err.txt"); }

@@ -1,10 +1,13 @@
 // Tokens for tests to look at.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "model/data.h"
+#include "model/random.h"
 
 namespace stepladder {
 
@@ -16,6 +19,13 @@ inline std::vector<uint16_t> all_of(const Tokens& tokens) {
     all.insert(all.end(), mapped.tokens.begin(), mapped.tokens.end());
   }
   return all;
+}
+
+/// A file of random tokens of GPT-2's vocabulary.
+inline void write_random_tokens(const std::string& path, size_t count = 4000) {
+  std::vector<uint16_t> tokens(count);
+  for (size_t i = 0; i < count; ++i) tokens[i] = static_cast<uint16_t>(random_bits(7, i) % 50257);
+  write_token_file(path, tokens);
 }
 
 }  // namespace stepladder

@@ -5,32 +5,21 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-#include <cstdlib>
 
 #include "bench/report/speedups.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
-#include "model/data.h"
 #include "model/random.h"
+#include "tests/command.h"
 #include "tests/comparable.h"
 #include "tests/contract.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
+#include "tests/tokens.h"
 
 namespace stepladder {
 namespace {
-
-struct Outcome {
-  int code = 0;
-  std::string out, err;
-};
-
-bool one_line(const std::string& text) {
-  return !text.empty() && text.find('\n') == text.size() - 1;
-}
 
 /// CPU time of the processes that have ended: other than the time on the wall, the same on a busy machine.
 double cpu_seconds_of_children() {
@@ -45,9 +34,7 @@ double cpu_seconds_of_children() {
 class VerdictCli : public testing::Test {
  protected:
   VerdictCli() {
-    std::vector<uint16_t> tokens(4000);
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_bits(7, i) % 50257);
-    write_token_file(folder_ / "data.bin", tokens);
+    write_random_tokens(folder_ / "data.bin");
     std::filesystem::create_directory_symlink(base_ / "", folder_ / "base");
     std::filesystem::create_directory_symlink(new_ / "", folder_ / "new");
   }
@@ -65,12 +52,9 @@ class VerdictCli : public testing::Test {
   }
 
   Outcome stepladder(const std::string& arguments) {
-    const int status = std::system(cat("cd ", folder_ / "", "; export STEPLADDER_BIN_DIR=", folder_ / "base",
-                                       " STEPLADDER_PYTHON=/nowhere/python OMP_NUM_THREADS=1; ",
-                                       STEPLADDER_BIN, "/stepladder ", arguments, " >out.txt 2>err.txt")
-                                       .c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(folder_ / "out.txt"),
-            read_file(folder_ / "err.txt")};
+    return run_in(folder_, cat("export STEPLADDER_BIN_DIR=", folder_ / "base",
+                               " STEPLADDER_PYTHON=/nowhere/python OMP_NUM_THREADS=1; ", STEPLADDER_BIN,
+                               "/stepladder ", arguments));
   }
   Outcome gate(const std::string& more = "") { return stepladder(cat("gate base new ", kWorkload, more)); }
 
