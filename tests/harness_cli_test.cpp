@@ -281,7 +281,7 @@ TEST_F(HarnessCli, ListTellsMachinesWhatRunsHere) {
   EXPECT_TRUE(has(text, "02_tf32"));
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
-  EXPECT_TRUE(has(stepladder("list --backend cpu --wide").out, ladder().rungs[2].changes));
+  for (const Rung& rung : ladder().rungs) EXPECT_TRUE(has(text, rung.changes)) << rung.name << " has no room";
 }
 
 TEST_F(HarnessCli, DoctorSaysWhatIsMissingAndSucceeds) {

@@ -17,7 +17,7 @@ struct ListOptions {
 
   std::vector<Option> options() {
     return {{"json", &json, "", "for machines", "List"},
-            {"wide", &wide, "", "what each changes too, however wide the terminal has to be", "List"},
+            {"wide", &wide, "", "every column, however wide the terminal has to be", "List"},
             {"ladder", &ladder, "FILE", "a ladder of your own; default: ours", "List"},
             {"backend", &backend, "NAME", "auto, cpu or cuda", "List", {"auto", "cpu", "cuda"}},
             {"device", &device, "N", "index of the CUDA device", "List", {0, 1023}}};
@@ -49,17 +49,17 @@ int list(ListOptions& options) {
     return kExitOk;
   }
   Table table({{"rung", Align::left},
-               {"math", Align::left, 2},
-               {"requires", Align::left},
-               {"runs here", Align::left},
-               {"changes", Align::left, 1}});
+               {"changes", Align::left, 3},
+               {"math", Align::left, 1},
+               {"requires", Align::left, 2},
+               {"runs here", Align::left}});
   for (const Rung& rung : ladder.rungs) {
     const std::string why_not = reason(rung);
-    table.add({rung.name, name_of(rung.math), rung.requirement().empty() ? "-" : rung.requirement(),
+    table.add({rung.name, rung.changes, name_of(rung.math),
+               rung.requirement().empty() ? "-" : rung.requirement(),
                why_not.empty()       ? "yes"
                : probe.error.empty() ? "no: " + why_not
-                                     : "no",  // why stands above the table
-               rung.changes});
+                                     : "no"});  // why stands above the table
   }
   std::cout << (probe.error.empty() ? probe.device.name : probe.error) << "\n\n"
             << table.terminal(options.wide);
