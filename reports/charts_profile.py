@@ -19,8 +19,9 @@ def _subtitle(profiles: list[Profile], note: str) -> str:
 
 
 def _stacks(profiles: list[Profile], parts: list[dict[str, float]], title: str):
-    """A bar a profile, cut into its parts, as percentages of all of them. A part below 0.5 % everywhere is other."""
-    small = {name for part in parts for name in part} - {
+    """A bar a profile, cut into its parts, as percentages of all of them. A part below 0.5 % everywhere is other, as what
+    is so already."""
+    small = {"other"} | {name for part in parts for name in part} - {
         name for part in parts for name, ms in part.items() if ms >= 0.005 * sum(part.values())}
     parts = [{name: ms for name, ms in part.items() if name not in small}
              | ({"other": other} if (other := sum(part.get(name, 0) for name in small)) else {}) for part in parts]

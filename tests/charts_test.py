@@ -769,6 +769,13 @@ class Profiles(unittest.TestCase):
         self.assertEqual([text.get_text() for text in figure.legends[0].texts], ["forward block", "idle", "other"])
         self.assertAlmostEqual(sum(bar.get_width() for bar in figure.axes[0].patches), 100)
 
+    def test_what_is_other_itself_is_drawn_with_the_small_parts(self):
+        data = profile()
+        data["profile"]["kernel_types"] = [{"type": "GEMM", "ms": 60}, {"type": "other", "ms": 39.8},
+                                           {"type": "memset", "ms": 0.2}]
+        bars = charts_profile.draw_kernel_types(self.of(data)).axes[0].patches
+        self.assertEqual([round(bar.get_width(), 6) for bar in bars], [60, 40])
+
     def test_an_op_is_its_floor_and_what_it_takes_beyond(self):
         (ax,) = charts_profile.draw_gap(self.of(profile())).axes
         self.assertEqual([label.get_text() for label in ax.get_yticklabels()], ["idle", "matmul NT 1x1x1", "copy",
