@@ -159,7 +159,7 @@ def draw_memory(data: Results):
     """Peak memory of the trainer's arena by what it holds; the tick is the whole process as the device sees it, the
     diamond what PyTorch's same rung had allocated at most."""
     workloads = [workload for workload in data.ladders()
-                 if any(row.memory and row.memory.by_name for row in workload.rows)]
+                 if any(row.live_gib and row.memory.by_name for row in workload.rows)]
     if not workloads:
         return "no run says what its memory holds"
     fig, groups = panels(data, "Peak memory, by what it holds", "the trainer's arena", workloads, _heights(workloads),
@@ -167,7 +167,7 @@ def draw_memory(data: Results):
     shown, labels = set(), []
     for (ax,), workload in zip(groups, workloads):
         for y, row in enumerate(workload.rows):
-            if not row.memory or not row.memory.by_name:
+            if not row.live_gib or not row.memory.by_name:
                 _failure(ax, 0.0, y, _why(row))
                 continue
             end = 0.0
@@ -182,12 +182,12 @@ def draw_memory(data: Results):
                 end += size / GIB
             process = row.memory.process / GIB
             ax.plot([process] * 2, [y - 0.36, y + 0.36], color=style.INK, linewidth=1.6)
-            beside = row.counterpart.memory if row.counterpart else None
+            beside = row.counterpart.live_gib if row.counterpart else None
             if beside:
-                (mark,) = ax.plot(beside.live / GIB, y, **_PEER_MARK)
-                style.tip(mark, f"{row.counterpart.rung}: {beside.live / GIB:.2f} GiB allocated at most")
+                (mark,) = ax.plot(beside, y, **_PEER_MARK)
+                style.tip(mark, f"{row.counterpart.rung}: {beside:.2f} GiB allocated at most")
                 shown.add("peer")
-            labels.append((ax, y, process, beside.live / GIB if beside else 0.0, f"{row.memory.live / GIB:.1f}"))
+            labels.append((ax, y, process, beside or 0.0, f"{row.live_gib:.1f}"))
         label_rows(ax, [row.rung for row in workload.rows])
         ax.set_xlim(0, 1.08 * ax.get_xlim()[1])
     for ax, y, process, mark, text in labels:  # beside the bar, unless the diamond is there
@@ -275,8 +275,8 @@ def draw_peers(data: Results):
                    for row in group.rows}
         for y, row in enumerate(workload.rows):
             points = [(ratio.against.split("/")[0], ratio.value, ratio.interval) for ratio in row.peers]
-            if row.memory and row.counterpart and row.counterpart.memory:
-                points.append(("memory", row.counterpart.memory.live / row.memory.live, None))
+            if row.live_gib and row.counterpart and row.counterpart.live_gib:
+                points.append(("memory", row.counterpart.live_gib / row.live_gib, None))
             if not points:
                 alone = f"part of {part_of[row.rung]}" if row.rung in part_of else "no counterpart"
                 _failure(ax, 1.0, y, alone if row.ok else row.status)

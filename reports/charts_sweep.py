@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import style
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
-from results import GIB, Results, Row
+from results import Results, Row
 
 
 def _series(data: Results) -> dict[str, dict[int, Row]]:
@@ -83,7 +83,7 @@ def draw_batch(data: Results):
     settings = sorted({setting for rows in series.values() for setting in rows})
     fig, rate, below = _figure(data, list(series), "Throughput over the batch")
     _plot(rate, series, lambda row: row.tokens_per_second / 1e3)
-    _plot(below, series, lambda row: row.memory.live / GIB if row.memory else None)
+    _plot(below, series, lambda row: row.live_gib)
     _finish(fig, rate, below, settings, "batch", "live GiB")
     return fig
 

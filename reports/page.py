@@ -95,10 +95,10 @@ def _joules(row: Row) -> Cell:
 
 
 def _memory(row: Row) -> Cell:
-    if not row.memory:
+    if not row.live_gib:
         return Cell()
-    live, process = row.memory.live / GIB, row.memory.process / GIB
-    return _number(live, f"{live:.1f}", hint=f"arena {live:.2f} GiB, whole process {process:.2f} GiB")
+    hint = f"arena {row.live_gib:.2f} GiB, whole process {row.memory.process / GIB:.2f} GiB"
+    return _number(row.live_gib, f"{row.live_gib:.1f}", hint=hint)
 
 
 def _percent(row: Row) -> Cell:
@@ -237,17 +237,16 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
                      + ("" if ratios_only else f", {figures(row.median_ms)} ms"))
         tiles.append((f"Against {PEERS[peer]}'s fastest", f"{ratio.value:.2f}× faster" if ratio.value >= 1 else
                       f"{1 / ratio.value:.2f}× slower", more))
-    if best.memory:
-        live = best.memory.live / GIB
+    if best.live_gib:
         lowest = workload.find(best.baseline.against) if best.baseline else None
         if ratios_only:
-            if lowest and lowest.memory:
-                tiles.append(("Memory", f"{lowest.memory.live / best.memory.live:.1f}× less",
+            if lowest and lowest.live_gib:
+                tiles.append(("Memory", f"{lowest.live_gib / best.live_gib:.1f}× less",
                               f"than {best.baseline.against}"))
         else:
             beside = {"baseline": lowest, "PyTorch": best.counterpart}
-            tiles.append(("Live memory", f"{live:.1f} GiB", ", ".join(
-                f"{name} {row.memory.live / GIB:.1f} GiB" for name, row in beside.items() if row and row.memory)))
+            tiles.append(("Live memory", f"{best.live_gib:.1f} GiB", ", ".join(
+                f"{name} {row.live_gib:.1f} GiB" for name, row in beside.items() if row and row.live_gib)))
     return {"workload": workload, "rung": best.rung, "tiles": tiles, "device": one.device, "row": best}
 
 
@@ -435,5 +434,5 @@ def renew(text: str, path: Path, results: list[Results]) -> str:
     return head + _MARKS[0] + _MARKDOWN.get_template("tables.md").render(
         main=results[0], protocol=_protocol(results[0]), ladder=ladder, beside=beside,
         groups=groups_of(ladder) if ladder else [],
-        ablations=[row for one in here for row in one.ablations], gains=GAINS, peers=PEERS, GIB=GIB,
+        ablations=[row for one in here for row in one.ablations], gains=GAINS, peers=PEERS,
         figures=figures) + _MARKS[1] + tail

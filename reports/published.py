@@ -29,7 +29,7 @@ ROOT = FOLDER.parent.parent
 
 
 def _memory(kind: str) -> Callable[[Row], float | None]:
-    return lambda row: getattr(row.memory, kind) / GIB if row.memory else None
+    return lambda row: getattr(row.memory, kind) / GIB or None if row.memory else None
 
 
 def _scaled(name: str, factor: float) -> Callable[[Row], float | None]:

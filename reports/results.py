@@ -42,7 +42,7 @@ class Ratio:
 
 @dataclass
 class Memory:
-    """Peak bytes: of the arena, taken from the driver, of the process; the arena's also by name."""
+    """Peak bytes: of the arena, taken from the driver, of the process; the arena's also by name. 0 is unknown."""
 
     live: int
     reserved: int
@@ -119,6 +119,11 @@ class Row:
     def speedup(self) -> float | None:
         """Against the baseline."""
         return self.baseline.value if self.baseline else None
+
+    @property
+    def live_gib(self) -> float | None:
+        """The arena's peak; none of a trainer that knows its process's alone."""
+        return self.memory.live / GIB if self.memory and self.memory.live else None
 
     @property
     def clock_mhz(self) -> float | None:

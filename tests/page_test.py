@@ -1,6 +1,7 @@
 """The page of a report: what it holds, what it makes of hostile and missing fields, and how a browser takes it."""
 
 import contextlib
+import copy
 import csv
 import io
 import json
@@ -110,6 +111,27 @@ class Page(unittest.TestCase):
         tags = Tags(page_of(everything(), charts=True)).tags
         ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
         self.assertEqual(len(ids), len(set(ids)))
+
+    def test_memory_that_only_the_process_knows_is_no_live_memory(self):
+        data = everything()
+        for item in data["variants"]:
+            item["memory_bytes"].update(live_peak=0, reserved_peak=0)
+        other = copy.deepcopy(data)
+        other["context"]["device"]["name"] = "Tesla T4"
+        for datas in ((data,), (data, other)):
+            html = page_of(*datas, charts=True)
+            text = Tags(html[html.index("<main>"):html.index('id="charts"')]).text
+            self.assertNotIn("GiB", text)
+            self.assertNotIn("Memory", text)
+        with tempfile.TemporaryDirectory() as folder:
+            _, _, out = write(folder, data)
+            with (out / "results.csv").open(newline="") as file:
+                row = next(csv.DictReader(file))
+            path = Path(folder, "results.json")
+            path.write_text(json.dumps(data))
+            self.assertIn("| - / - |", page.renew(Renewed.MARKS, path, [results.read(path)]))
+        self.assertEqual([row[f"{name}_peak_bytes"] for name in ("live", "reserved", "process")],
+                         ["", "", str(120 * 2**20)])
 
     def test_what_charts_refer_to_is_in_the_page(self):
         html = page_of(everything(), charts=True)
