@@ -185,7 +185,8 @@ def _beside(table: dict, quantity: str, results: list[Results], shown: Table) ->
     wanted = [name for row in rows if row["ours"]
               for name in (row["ours"] if isinstance(row["ours"], list) else [row["ours"]])]
     candidates = [(one, workload) for one in results for workload in one.workloads
-                  if workload.model == "gpt2" and workload.T == (table["T"] or workload.T)]
+                  if workload.model == "gpt2" and workload.T == (table["T"] or workload.T)
+                  and workload.devices == table.get("devices", 1)]
 
     def likeness(candidate: tuple[Results, Workload]) -> tuple:
         _, workload = candidate
@@ -199,25 +200,27 @@ def _beside(table: dict, quantity: str, results: list[Results], shown: Table) ->
     else:
         shown.ours_setting = f"{workload.device}, gpt2, B = {workload.B}, T = {workload.T}"
 
-    def find(name: str) -> Row | None:
-        """In the workload, or on another batch, for a rung that chooses its own."""
+    def find(name: str, like: dict) -> Row | None:
+        """In the workload, or on another batch, for a rung that chooses its own; on as many devices as was published."""
         if one is None:
             return None
-        rows = [workload.find(name)] + [other.find(name) for other in one.workloads if other.T == workload.T]
+        devices = like.get("devices", workload.devices)
+        rows = [other.find(name) for other in [workload, *one.workloads]
+                if (other.model, other.T, other.devices) == (workload.model, workload.T, devices)]
         return next((row for row in rows if row and row.ok), None)
 
     if quantity in OF_PAIR:
         for row, line in zip(rows, shown.lines):
             if row["ours"]:
                 line.beside = " → ".join(row["ours"])
-                pair = [find(name) for name in row["ours"]]
+                pair = [find(name, row) for name in row["ours"]]
                 if all(one and one.tokens_per_second for one in pair):
                     before, after = (1 / one.tokens_per_second for one in pair)
                     line.ours = figures(OF_PAIR[quantity](before, after))
         return
 
     value_of, more_is_better = OF_ROW[quantity]
-    ours = [find(row["ours"]) if row["ours"] else None for row in rows]
+    ours = [find(row["ours"], row) if row["ours"] else None for row in rows]
     reference = next((i for i, row in enumerate(rows) if row["variant"] == table.get("reference")), 0)
     for i, (row, line, our) in enumerate(zip(rows, shown.lines, ours)):
         line.beside = row["ours"] or ""

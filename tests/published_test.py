@@ -128,6 +128,24 @@ class Beside(unittest.TestCase):
             self.assertFalse(one.has("ours"))
             self.assertIn("T = 1024", one.missing)
 
+    def test_numbers_of_as_many_devices_stand_beside_each_other(self):
+        def ddp(*measured):
+            lines = table("raschka-llm-training-speed", "Throughput of the ten steps, and on 4 devices", measured).lines
+            return next(line.ours for line in lines if line.beside == "15_multi_gpu")
+
+        one = ours(LADDER)
+        for devices, rate in ((1, 100.0), (2, 200.0), (4, 400.0)):
+            row = results.Row("15_multi_gpu", "ok", "", tokens_per_second=rate)
+            one.workloads.append(results.Workload("gpt2", 16, 1024, devices, rows=[row], device="NVIDIA H200"))
+        self.assertEqual(ddp(one), "400.0")
+        one.workloads.pop()
+        self.assertEqual(ddp(one), "")
+
+    def test_several_devices_do_not_stand_beside_one(self):
+        both = ours(LADDER)
+        both.workloads[0].devices = 2
+        self.assertFalse(table(*GUNTON, [both]).has("ours"))
+
     def test_a_rung_that_failed_leaves_its_place_empty(self):
         measured = ours(LADDER)
         measured.workloads[0].rows[3].status = "oom"
