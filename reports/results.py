@@ -385,7 +385,7 @@ def _results(data: dict) -> Results:
         workload.all_peers.append(row)
         if row.ok and row.rung == row.peer:
             workload.peers.append(row)
-        elif row.ok:
+        elif row.ok and row.peer == "pytorch":
             for rung in workload.rows:
                 if row.rung == f"{row.peer}/{rung.rung}":
                     rung.counterpart = row

@@ -81,6 +81,16 @@ def with_peers(data):
     return data
 
 
+def with_other_peer(data):
+    """`data` with a peer of a ladder of one's own, a third as fast, beside each rung."""
+    for rung, ms in RUNGS.items():
+        data["variants"].append(row(f"jax/{rung}", 4, 3 * ms) | {"peer": "jax"})
+        data["runs"] += [run(f"jax/{rung}", 4, number, 3 * ms) for number in range(ROUNDS)]
+        variant(data, rung).setdefault("speedup_peers", []).append(
+            {"ratio": 3.0, "lo": 2.9, "hi": 3.1, "against": f"jax/{rung}"})
+    return data
+
+
 def with_energy(data):
     """`data` with cycles of its rungs, at 2 GHz but 02_tf32's at 1.5, and with joules of all, at 500 W."""
     for item in data["variants"]:
@@ -305,6 +315,11 @@ class Ladder(unittest.TestCase):
         self.assertGreater(ax.get_xlim()[1], 82)
         self.assertEqual([text.get_text() for text in figure.legends[0].texts], ["PyTorch, same rung", "llm.c"])
         self.assertEqual([label.get_text() for label in ax.get_yticklabels()], list(RUNGS))
+
+    def test_only_pytorchs_rung_is_the_thin_bar(self):
+        data = with_other_peer(with_peers(sample()))
+        (ax,) = charts.draw_ladder(read(data)).axes
+        self.assertEqual([bar.get_width() for bar in ax.patches], [41.0, 81.0, 39.0, 77.0, 17.0, 33.0])
 
     def test_a_peer_that_failed_is_not_drawn(self):
         data = with_peers(sample())
