@@ -66,7 +66,7 @@ def draw_waterfall(data: Results):
         _bracket_groups(ax, workload)
         reached = 1.0
         for y, row in enumerate(workload.rows):
-            if row.ok and y == 0:
+            if row.ok and row.speedup is None and y == 0:
                 ax.annotate("baseline", (1.0, y), xytext=(6, 0), textcoords="offset points", va="center_baseline")
                 continue
             if row.speedup is None:

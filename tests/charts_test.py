@@ -388,6 +388,16 @@ class BesideTheLadder(unittest.TestCase):
             self.assertAlmostEqual(high, expected[1])
         self.assertEqual([text.get_text() for text in ax.texts], ["baseline", "×1.05   1.05×", "×2.38   2.50×"])
 
+    def test_a_first_rung_that_has_a_speed_up_is_not_the_baseline(self):
+        data = sample()
+        data["variants"][2]["config"] = config(8)
+        for item in data["runs"]:
+            if item["variant"] == "02_tf32":
+                item["config"] = config(8)
+        _, ax = charts_ladder.draw_waterfall(read(data)).axes
+        self.assertEqual([bar.get_width() for bar in ax.patches], [1.5])
+        self.assertIn("2.50×", ax.texts[0].get_text())
+
     def test_a_rung_that_costs_time_is_marked_without_colour(self):
         data = sample()
         data["variants"][2]["speedup_baseline"]["ratio"] = 1.01
