@@ -17,10 +17,11 @@ import results
 from files import replace
 from results import Results, ResultsError
 
-COLUMNS = ("file", "device", "backend", "model", "B", "T", "variant", "peer", "status", "reason", "rounds",
-           "median_step_ms", "median_step_ms_lo", "median_step_ms_hi", "tokens_per_second", "speedup_previous",
-           "speedup_baseline", "mfu_nanogpt", "mfu_llmc", "cycles", "joules", "tokens_per_joule", "live_peak_bytes",
-           "reserved_peak_bytes", "process_peak_bytes", "first_step_ms", "startup_ms", "final_loss", "val_loss")
+COLUMNS = ("file", "device", "backend", "model", "B", "T", "devices", "variant", "peer", "status", "reason",
+           "disturbance", "rounds", "median_step_ms", "median_step_ms_lo", "median_step_ms_hi", "tokens_per_second",
+           "speedup_previous", "speedup_baseline", "mfu_nanogpt", "mfu_llmc", "cycles", "joules", "tokens_per_joule",
+           "live_peak_bytes", "reserved_peak_bytes", "process_peak_bytes", "first_step_ms", "startup_ms", "final_loss",
+           "val_loss")
 
 LACKING = f"! no {{}}: {sys.executable} has no {{}}; install python3-{{}}, or name another Python in STEPLADDER_PYTHON"
 
@@ -36,8 +37,8 @@ def write_csv(measured: list[Results], path: Path) -> None:
                 memory = row.memory
                 low, high = row.interval_ms or (None, None)
                 writer.writerow((
-                    one.name, workload.device, one.backend, workload.model, workload.B, workload.T, row.rung,
-                    row.peer, row.status, row.reason, len(row.rounds), row.median_ms if row.ok else None, low, high,
+                    one.name, workload.device, one.backend, workload.model, workload.B, workload.T,
+                    workload.devices, row.rung, row.peer, row.status, row.reason, row.disturbance, len(row.rounds), row.median_ms if row.ok else None, low, high,
                     row.tokens_per_second, row.previous and row.previous.value, row.speedup, row.mfu_nanogpt,
                     row.mfu_llmc, *(known and known.value for known in (row.cycles, row.joules, row.tokens_per_joule)),
                     *((memory.live or None, memory.reserved or None, memory.process or None) if memory else (None,) * 3),

@@ -247,6 +247,18 @@ class Page(unittest.TestCase):
                          ["39.0", "78000000.0", "19.5"])
         self.assertEqual((rows["02_tf32"]["reason"], rows["02_tf32"]["median_step_ms"]), ('wants "90, has 80', ""))
 
+    def test_rows_on_several_devices_and_disturbed_ones_can_be_told_apart_in_the_csv(self):
+        data = everything()
+        data["variants"][0] |= {"disturbed": True, "disturbance": "throttled", "disturbed_rounds": 3}
+        with tempfile.TemporaryDirectory() as folder:
+            _, _, out = write(folder, data)
+            with (out / "results.csv").open(newline="") as file:
+                rows = list(csv.DictReader(file))
+        keys = [(row["variant"], row["model"], row["B"], row["T"], row["devices"]) for row in rows]
+        self.assertEqual(len(set(keys)), len(keys))
+        self.assertEqual([row["variant"] for row in rows if row["disturbance"] == "throttled"],
+                         [data["variants"][0]["variant"]])
+
     def test_published_tables_are_markdown_too(self):
         with tempfile.TemporaryDirectory() as folder:
             _, _, out = write(folder, sample())
