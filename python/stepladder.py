@@ -274,10 +274,13 @@ class Run:
 class UnmeasuredStep:
     """Takes what a Step takes."""
 
-    loss = grad_norm = lr = None
+    loss = grad_norm = lr = ms = None
 
     def __enter__(self) -> UnmeasuredStep:
         return self
+
+    def stop(self) -> None:
+        pass
 
     def __exit__(self, kind, error, traceback) -> None:
         pass

@@ -160,6 +160,15 @@ print(calls, step.loss is not None)
 """)
         self.assertEqual(said, "[] True\n")
 
+    def test_a_step_that_nobody_measures_takes_what_one_that_is_measured_does(self):
+        said = self.alone("""
+step, measured = stepladder.start(batch=1, seq=1).step(), stepladder.Step
+with step:
+    step.stop()
+print([name for name in (*measured.__slots__, *vars(measured)) if name[0] != "_" and not hasattr(step, name)], step.ms)
+""")
+        self.assertEqual(said, "[] None\n")
+
     def test_neither_torch_nor_transformers_is_imported(self):
         said = self.alone("""
 stepladder.start(batch=1, seq=1)
