@@ -389,7 +389,7 @@ def _ablations(one: Results) -> dict | None:
         if gain is None:
             return Cell()
         if not gain.ok:
-            return Cell(gain.status, gain.reason, key=gain.status, kind="bad")
+            return Cell(gain.status, gain.reason, kind="bad")
         return _number(gain.ratio, f"{gain.ratio:.3f}×", _between(gain.interval))
 
     kinds = [kind for kind in GAINS if any(kind in row.gains for row in one.ablations)]

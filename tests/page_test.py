@@ -24,7 +24,7 @@ try:
     import results
     import schema
     from browser import Browser, find
-    from charts_test import (ROUNDS, RUNGS, everything, failing, profile, run, sample, until_loss, with_energy,
+    from charts_test import (ROUNDS, RUNGS, config, everything, failing, gain, profile, run, sample, until_loss, with_energy,
                              with_peers)
 except ModuleNotFoundError as missing:
     raise unittest.SkipTest(f"no {missing.name}: the page's Python packages are not installed") from None
@@ -528,7 +528,10 @@ class InABrowser(unittest.TestCase):
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
-        _, _, out = write(folder.name, failing(everything(), "01_causal_mask", "oom", "wants 90 GiB"), profile())
+        data = failing(everything(), "01_causal_mask", "oom", "wants 90 GiB")
+        data["ablations"] += [{"rung": rung, "config": config(4), "ladder": gain(1.0), "without": gain(ratio)}
+                              for rung, ratio in (("03_fused_adamw", 10.5), ("04_pinned_loader", 9.2))]
+        _, _, out = write(folder.name, data, profile())
         cls.path = out / "index.html"
         cls.browser = Browser()
         cls.addClassCleanup(cls.browser.__exit__)
@@ -572,14 +575,18 @@ class InABrowser(unittest.TestCase):
 
     def test_a_head_sorts_its_column_both_ways_with_what_is_missing_last(self):
         self.browser.open(self.path)
-        click = """(name => { const heads = [...document.querySelector("table.sortable").tHead.rows[0].cells];
-            heads.find(head => head.textContent.trim() === name).firstElementChild.click();
-            return [...document.querySelector("table.sortable").tBodies[0].rows].map(
+        click = """(name => { const named = head => head.textContent.trim() === name;
+            const table = [...document.querySelectorAll("table.sortable")].find(
+                table => [...table.tHead.rows[0].cells].some(named));
+            [...table.tHead.rows[0].cells].find(named).firstElementChild.click();
+            return [...table.tBodies[0].rows].map(
                 row => (row.cells[0].querySelector("a") ?? row.cells[0]).textContent.trim().slice(0, 2)); })"""
         self.assertEqual(self.browser.evaluate(click + '("ms")'), ["00", "02", "01"])
         self.assertEqual(self.browser.evaluate(click + '("ms")'), ["02", "00", "01"])
         self.assertEqual(self.browser.evaluate(click + '("rung")'), ["00", "01", "02"])
         self.assertEqual(self.browser.evaluate('document.querySelectorAll("[aria-sort]").length'), 1)
+        self.assertEqual(self.browser.evaluate(click + '("leave-one-out")'), ["03", "04", "02", "01"])
+        self.assertEqual(self.browser.evaluate(click + '("leave-one-out")'), ["02", "04", "03", "01"])
 
     def test_a_value_shows_where_the_pointer_rests(self):
         self.browser.open(self.path)
