@@ -1,5 +1,7 @@
 """Charts of profiles: where the time of a step goes, and how far from its floor."""
 
+from collections.abc import Callable
+
 import style
 from layout import label_rows, left_of, legend_right
 from matplotlib.patches import Patch
@@ -18,9 +20,13 @@ def _subtitle(profiles: list[Profile], note: str) -> str:
     return "  ·  ".join([*devices, note])
 
 
-def _stacks(profiles: list[Profile], parts: list[dict[str, float]], title: str):
+def _stacks(data: Results, parts_of: Callable[[Profile], dict[str, float]], title: str, missing: str):
     """A bar a profile, cut into its parts, as percentages of all of them. A part below 0.5 % everywhere is other, as what
     is so already."""
+    profiles = [profile for profile in data.profiles if sum(parts_of(profile).values()) > 0]
+    if not profiles:
+        return missing if data.profiles else MISSING
+    parts = [parts_of(profile) for profile in profiles]
     small = {"other"} | {name for part in parts for name in part} - {
         name for part in parts for name, ms in part.items() if ms >= 0.005 * sum(part.values())}
     parts = [{name: ms for name, ms in part.items() if name not in small}
@@ -54,18 +60,13 @@ def _stacks(profiles: list[Profile], parts: list[dict[str, float]], title: str):
 
 def draw_phases(data: Results):
     """What part of the step each phase takes, idle time included, in the order of the step."""
-    if not data.profiles:
-        return MISSING
-    return _stacks(data.profiles, [profile.phases for profile in data.profiles], "A step by phase")
+    return _stacks(data, lambda profile: profile.phases, "A step by phase", "no phase was traced")
 
 
 def draw_kernel_types(data: Results):
     """What part of the device's busy time each type of kernel takes, the longest first."""
-    profiles = [profile for profile in data.profiles if profile.kernel_types]
-    if not profiles:
-        return "no kernel was traced" if data.profiles else MISSING
-    return _stacks(profiles, [{name: ms for name, (ms, _) in profile.kernel_types.items()} for profile in profiles],
-                   "A step by type of kernel")
+    return _stacks(data, lambda profile: {name: ms for name, (ms, _) in profile.kernel_types.items()},
+                   "A step by type of kernel", "no kernel was traced")
 
 
 _OPS = 10  # shown of a profile
@@ -74,7 +75,7 @@ _OPS = 10  # shown of a profile
 def draw_gap(data: Results):
     """What a step takes beyond its floor: of each op the floor, which the measured copy and GEMM rates allow,
     and what it takes beyond. Ops with the largest gap come first; the number is the op's share of the whole gap."""
-    profiles = [profile for profile in data.profiles if profile.floor_ms]
+    profiles = [profile for profile in data.profiles if profile.floor_ms and (profile.ops or profile.phases.get("idle"))]
     if not profiles:
         return "the profiles have no floor" if data.profiles else MISSING
     tables = []  # of each profile: name, floor, ms, share of the gap
@@ -125,7 +126,9 @@ def draw_roofline(data: Results):
     products = [op for profile in profiles for op in profile.products]
     low, high = min(op.intensity for op in products) / 2, max(op.intensity for op in products) * 2
     for math in dict.fromkeys(op.math for op in products):
-        peak = max(profile.gemm_tflops[math] for profile in profiles)
+        peak = max(profile.gemm_tflops.get(math, 0) for profile in profiles)
+        if not peak:
+            continue
         copy = max(profile.copy_gb_per_s for profile in profiles) * 1e-3
         ridge = max(low, peak / copy)
         ax.plot([low, ridge, max(high, ridge)], [min(low * copy, peak), peak, peak], color=style.MUTED, linewidth=1.2,
@@ -194,6 +197,8 @@ def draw_dtype(data: Results):
         count = 3 if model else 2
         ticks[MATHS[math]] = place + (count - 1) / 2
         place += count + 0.7
+    if not rows:
+        return "no GEMM was measured, and the device's peak is not known"
     fig, (ax,) = style.figure("Throughput by type", f"{devices[0]}  ·  dense, TFLOP/s", [0.22 * place + 0.1], [0.2],
                               left_of(list(ticks)), 1.85)
     for y, kind, value, text in rows:

@@ -244,12 +244,14 @@ def _beside(table: dict, quantity: str, results: list[Results], shown: Table) ->
 
 def _beside_profile(table: dict, quantity: str, profiles: Sequence[Profile], shown: Table) -> None:
     """Fills in the fastest profile's share of the step; a row's `ours` are phases or kernel types, added up."""
-    profile = min((one for one in profiles if one.workload.startswith("gpt2,")), key=lambda one: one.ms, default=None)
+    parts_of = OF_PROFILE[quantity]
+    profile = min((one for one in profiles if one.workload.startswith("gpt2,") and sum(parts_of(one).values()) > 0),
+                  key=lambda one: one.ms, default=None)
     if profile is None:
         shown.missing = "no profile of gpt2 was given"
         return
     shown.ours_setting = f"{profile.device}, {profile.workload}, profile of {profile.rung}, % of the step"
-    parts = OF_PROFILE[quantity](profile)
+    parts = parts_of(profile)
     for row, line in zip(table["rows"], shown.lines):
         if row["ours"]:
             line.beside = " + ".join(row["ours"])

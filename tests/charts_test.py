@@ -853,6 +853,23 @@ class Profiles(unittest.TestCase):
         self.assertIn("no kernel_types chart: no kernel was traced", errors)
         self.assertNotIn("kernel_types.svg", files)
 
+    def test_what_a_profile_lacks_costs_only_its_chart(self):
+        for lacks in ({"phases": []}, {"phases": [{"name": "idle", "ms": 0}]}, {"ops": [], "phases": []},
+                      {"kernel_types": [{"type": "GEMM", "ms": 0}]},
+                      {"ceilings": {"copy_gb_per_s": 4000.0, "gemm_tflops": {}}}):
+            data = profile()
+            data["profile"] |= lacks
+            for draw_it in charts_profile.CHARTS.values():
+                draw_it(self.of(data))
+            for draw_it in charts_profile.CHARTS.values():
+                self.assertNotIsInstance(draw_it(self.of(data, profile("00_fp32_baseline", 40.0))), str)
+
+    def test_a_roof_is_of_the_profiles_that_measured_it(self):
+        other = profile("00_fp32_baseline", 40.0)
+        other["profile"]["ceilings"]["gemm_tflops"] = {"fp32": 50.0}
+        (ax,) = charts_profile.draw_roofline(self.of(profile(), other)).axes
+        self.assertEqual(max(ax.lines[0].get_ydata()), 700)
+
     def test_a_damaged_profile_is_refused_by_name(self):
         for key in ("device_ms", "phases", "ceilings", "ops"):
             data = profile()

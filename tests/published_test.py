@@ -5,6 +5,7 @@ import sys
 import tempfile
 import unittest
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "reports"))
@@ -165,6 +166,11 @@ class Beside(unittest.TestCase):
         shares = [float(line.ours.split()[0]) for line in kernels.lines if line.ours]
         self.assertLess(sum(shares), 100.5)  # none is counted twice
         self.assertGreater(sum(shares), 98)
+
+    def test_a_profile_without_times_stands_beside_nothing(self):
+        empty = replace(PROFILE, ms=1e-3, phases={}, kernel_types={})
+        self.assertEqual(published.reproduce([], [empty]), published.reproduce([]))
+        self.assertEqual(published.reproduce([], [empty, PROFILE]), published.reproduce([], [PROFILE]))
 
     def test_without_a_profile_of_gpt2_there_is_nothing_beside_one(self):
         self.assertIn("no profile", table("llmc-2024-05-03", "Profile: kernels", []).missing)
