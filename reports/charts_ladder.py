@@ -258,7 +258,7 @@ def draw_mfu(data: Results):
 
 
 def draw_peers(data: Results):
-    """How many times faster each rung is than its counterpart in PyTorch, and than llm.c, in the same rounds, with the
+    """How many times faster each rung is than its counterpart in PyTorch, and than other peers, in the same rounds, with the
     interval over rounds; and how many times less memory it takes than PyTorch's. Right of 1 is ours. Rungs that are one
     step in PyTorch have their marks at the last of them."""
     workloads = data.knowing(lambda row: bool(row.peers))
@@ -266,28 +266,33 @@ def draw_peers(data: Results):
         return "no peer was measured: `stepladder run --peer pytorch` measures PyTorch beside the rungs"
     fig, groups = panels(data, "Beside the peers", "right of 1: ours is faster, or smaller", workloads,
                          _heights(workloads, 0.4), left_of(data.rungs), 1.75)
-    looks = {"pytorch": ("o", style.BAR, -0.16), "llmc": ("^", "#D55E00", 0.0), "memory": ("s", "#009E73", 0.2)}
-    labels = {name: f"time, {title}" for name, title in PEERS.items()} | {"memory": "memory, PyTorch"}
+    looks = {"pytorch": ("o", style.BAR), "llmc": ("^", "#D55E00"), "memory": ("s", "#009E73")}
+    others = dict.fromkeys(ratio.peer for workload in workloads for row in workload.rows for ratio in row.peers
+                           if ratio.peer not in PEERS)
+    lines = style.lines(["", *looks, *others])
+    looks |= {name: (lines[name].marker, lines[name].color) for name in others}
+    labels = {name: f"time, {PEERS.get(name, name)}" for name in [*PEERS, *others]} | {"memory": "memory, PyTorch"}
+    shift = {name: 0.18 * (place - (len(labels) - 1) / 2) for place, name in enumerate(labels)}
     shown = set()
     for (ax,), workload in zip(groups, workloads):
         ax.axvline(1.0, color=style.INK, linewidth=1.0)
         part_of = {row.rung: group.after.rung for group in groups_of(workload) if group.gain_in_pytorch
                    for row in group.rows}
         for y, row in enumerate(workload.rows):
-            points = [(ratio.against.split("/")[0], ratio.value, ratio.interval) for ratio in row.peers]
+            points = [(ratio.peer, ratio.value, ratio.interval) for ratio in row.peers]
             if row.live_gib and row.counterpart and row.counterpart.live_gib:
                 points.append(("memory", row.counterpart.live_gib / row.live_gib, None))
             if not points:
                 alone = f"part of {part_of[row.rung]}" if row.rung in part_of else "no counterpart"
                 _failure(ax, 1.0, y, alone if row.ok else row.status)
             for name, value, interval in points:
-                marker, color, shift = looks.get(name, looks["llmc"])
-                ax.plot([1.0, value], [y + shift] * 2, color=color, linewidth=1.0, alpha=0.5)
-                (mark,) = ax.plot(value, y + shift, marker=marker, color=color, linestyle="none", markersize=6.5)
-                style.tip(mark, f"{row.rung}, {labels.get(name, name)}: {value:.2f}×")
+                (marker, color), at = looks[name], y + shift[name]
+                ax.plot([1.0, value], [at] * 2, color=color, linewidth=1.0, alpha=0.5)
+                (mark,) = ax.plot(value, at, marker=marker, color=color, linestyle="none", markersize=6.5)
+                style.tip(mark, f"{row.rung}, {labels[name]}: {value:.2f}×")
                 shown.add(name)
                 if interval:
-                    ax.plot(interval, [y + shift] * 2, color=style.INK, linewidth=1.2, solid_capstyle="butt")
+                    ax.plot(interval, [at] * 2, color=style.INK, linewidth=1.2, solid_capstyle="butt")
         label_rows(ax, [row.rung for row in workload.rows])
     axes = [ax for (ax,) in groups]
     low, high = min(ax.get_xlim()[0] for ax in axes), max(ax.get_xlim()[1] for ax in axes)
@@ -299,9 +304,8 @@ def draw_peers(data: Results):
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
         ax.tick_params(axis="x", labelbottom=ax in (axes[0], axes[-1]))
     groups[-1][-1].set_xlabel("times faster, times smaller")
-    legend_right(fig, groups[0][0], [Line2D([], [], marker=looks.get(name, looks["llmc"])[0], linestyle="none",
-                                            color=looks.get(name, looks["llmc"])[1], label=labels.get(name, name))
-                                     for name in [*labels] if name in shown])
+    legend_right(fig, groups[0][0], [Line2D([], [], marker=looks[name][0], linestyle="none", color=looks[name][1],
+                                            label=label) for name, label in labels.items() if name in shown])
     return fig
 
 

@@ -225,17 +225,18 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
                       _against(best, best.baseline, baseline, ratios_only)))
     candidates = [item for other in [one, *others] for item in _beside_peers(other, workload, best.math)]
     candidates.sort(key=lambda item: abs(math.log2(item[1].B / workload.B)))
-    compared = {item[3].against.split("/")[0]: item for item in reversed(candidates)}
-    for peer in PEERS:
+    compared = {item[3].peer: item for item in reversed(candidates)}
+    for peer in dict.fromkeys([*(PEERS if best.ours else ()), *compared]):
+        title = PEERS.get(peer, peer)
         if peer not in compared:
-            tiles.append((f"Against {PEERS[peer]}", "not measured", f"run with --peer {peer}"))
+            tiles.append((f"Against {title}", "not measured", f"run with --peer {peer}"))
             continue
         other, where, row, ratio = compared[peer]
         more = _against(row, ratio, where.find(ratio.against), ratios_only)
         if other is not one or row is not best:
             more += (f"; {row.rung} in {other.name}" + ("" if where.B == workload.B else f" at B = {where.B}")
                      + ("" if ratios_only else f", {figures(row.median_ms)} ms"))
-        tiles.append((f"Against {PEERS[peer]}'s fastest", f"{ratio.value:.2f}× faster" if ratio.value >= 1 else
+        tiles.append((f"Against {title}'s fastest", f"{ratio.value:.2f}× faster" if ratio.value >= 1 else
                       f"{1 / ratio.value:.2f}× slower", more))
     if best.live_gib:
         lowest = workload.find(best.baseline.against) if best.baseline else None

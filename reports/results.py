@@ -39,6 +39,11 @@ class Ratio:
     against: str
     interval: tuple[float, float] | None = None
 
+    @property
+    def peer(self) -> str:
+        """Whose row it is against, where that is a peer's."""
+        return self.against.split("/")[0]
+
 
 @dataclass
 class Memory:
@@ -132,7 +137,7 @@ class Row:
 
     def against(self, peer: str) -> Ratio | None:
         """How many times faster than `peer`'s counterpart."""
-        return next((ratio for ratio in self.peers if ratio.against.split("/")[0] == peer), None)
+        return next((ratio for ratio in self.peers if ratio.peer == peer), None)
 
     def over_rounds(self, key: str) -> dict[int, float]:
         """Median over rounds of a step's field, by step; steps without it are left out."""

@@ -470,6 +470,14 @@ class BesideTheLadder(unittest.TestCase):
         marks = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "o"]
         self.assertEqual(marks, [2.0] * len(RUNGS))
 
+    def test_every_peer_is_named_and_has_a_look_of_its_own(self):
+        figure = charts_ladder.draw_peers(read(with_other_peer(everything())))
+        (legend,) = figure.legends
+        self.assertEqual([text.get_text() for text in legend.texts], ["time, PyTorch", "time, jax", "memory, PyTorch"])
+        marks = [line.get_marker() for line in figure.axes[0].lines if list(line.get_xdata()) == [3.0]]
+        self.assertEqual(len(marks), len(RUNGS))
+        self.assertTrue({*marks}.isdisjoint("o^s"), marks)
+
     def test_throughput_is_drawn_over_the_batch(self):
         rate, memory = charts_sweep.draw_batch(read(everything())).axes
         (line,) = [line for line in rate.lines if line.get_label() == "02_tf32"]

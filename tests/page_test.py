@@ -25,7 +25,7 @@ try:
     import schema
     from browser import Browser, find
     from charts_test import (ROUNDS, RUNGS, config, everything, failing, gain, profile, run, sample, until_loss, with_energy,
-                             with_peers)
+                             with_other_peer, with_peers)
 except ModuleNotFoundError as missing:
     raise unittest.SkipTest(f"no {missing.name}: the page's Python packages are not installed") from None
 
@@ -295,6 +295,20 @@ class Together(unittest.TestCase):
         self.assertRegex(text, r"PyTorch.*2\.00×.*pytorch/02_tf32.*\(75 %\) 1\.90 to 2\.10")
         self.assertNotIn("95 % interval", page_of(*self.files()[:2]))
         self.assertIn("--peer llmc", tiles(everything()))
+
+    def test_another_peer_is_in_the_answer_and_only_our_ladder_lacks_the_usual_ones(self):
+        def tiles(data):
+            html = page_of(data)
+            return Tags(html[html.index("<dl"):html.index("</dl>")]).text
+
+        data = with_other_peer(sample())
+        text = tiles(data)
+        self.assertIn("Against jax's fastest3.00× faster", text)
+        self.assertEqual(text.count("not measured"), 2)
+        data["plan"]["ladder"] = {"name": "mine", "rungs": [{"name": name, "parent": None} for name in RUNGS]}
+        text = tiles(data)
+        self.assertIn("Against jax's fastest3.00× faster", text)
+        self.assertNotIn("not measured", text)
 
     def test_a_throttled_rung_is_not_the_answer_and_devices_are_not_added_up(self):
         data = everything()
