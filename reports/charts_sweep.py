@@ -90,22 +90,28 @@ def draw_batch(data: Results):
 
 def draw_scaling(data: Results):
     """Throughput over the number of devices, with its interval, the ideal dotted, and the share of it that is reached.
-    Dashed is what a model predicts from one device and nominal links, to 64 devices; nobody measured that."""
+    Of several results that scaled the same, the one with the most numbers of devices. Dashed is what a model predicts from one device and nominal links, to 64 devices; nobody measured that."""
     if not data.scaling:
         return "no rung was measured on one device and on several: `stepladder run --devices 1,2,4` does"
-    batches = {row.batch for row in data.scaling}
+    first = data.workloads[0]
+    scaling = [row for row in data.scaling if row.setting in (None, (first.model, first.T))]
+    batches = {row.batch for row in scaling}
 
     def name(row) -> str:
         return row.rung + (f", B = {row.batch}" if len(batches) > 1 else "")
 
-    names = list(dict.fromkeys(name(row) for row in data.scaling))
-    predicted = [row for row in data.predicted if name(row) in names]
-    settings = sorted({1} | {row.devices for row in data.scaling + predicted})
+    files: dict[str, dict[str, list]] = {}  # by name and file
+    for row in scaling:
+        files.setdefault(name(row), {}).setdefault(row.file, []).append(row)
+    most = {label: max(rows.values(), key=len) for label, rows in files.items()}
+    names, scaling = list(most), [row for rows in most.values() for row in rows]
+    predicted = [row for row in data.predicted if name(row) in names and row.file == most[name(row)][0].file]
+    settings = sorted({1} | {row.devices for row in scaling + predicted})
     fig, rate, below = _figure(data, [*names, "predicted"] if predicted else names, "Throughput over devices")
     looks = style.lines(["", *names])
     for label in names:
         look = looks[label]
-        rows = sorted((row for row in data.scaling if name(row) == label), key=lambda row: row.devices)
+        rows = sorted(most[label], key=lambda row: row.devices)
         for ax, scale, value, interval in ((rate, 1e-3, "tokens_per_second", "interval"),
                                            (below, 100, "efficiency", "efficiency_interval")):
             values = [getattr(row, value) for row in rows]
@@ -132,7 +138,7 @@ def draw_scaling(data: Results):
         rate.plot([], [], color=style.MUTED, linestyle=(0, (4, 3)), linewidth=1, label="predicted")
     _finish(fig, rate, below, settings, "devices", "% of ideal")
     below.axhline(100, color=style.MUTED, linestyle=":", linewidth=1)
-    lowest = min(100 * row.efficiency for row in [*data.scaling, *predicted])
+    lowest = min(100 * row.efficiency for row in scaling + predicted)
     below.set_ylim(10 * math.floor(min(lowest - 2, 80) / 10), 104)
     return fig
 

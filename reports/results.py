@@ -255,6 +255,8 @@ class Scaled:
     efficiency: float  # a fraction
     efficiency_interval: tuple[float, float] | None
     machines: int = 1
+    setting: tuple[str, int] | None = None  # model and sequence length, where the file says them
+    file: str = ""
 
 
 @dataclass
@@ -266,6 +268,7 @@ class Predicted:
     batch: int
     tokens_per_second: float
     efficiency: float
+    file: str = ""
 
 
 @dataclass
@@ -350,8 +353,8 @@ def together(results: list[Results], profiles: Sequence = (), history: Sequence 
                  for one in results for ablation in one.ablations]
     return Results(", ".join(devices), results[0].backend if results else "", workloads, ablations,
                    mixed=len(devices) > 1, profiles=list(profiles), history=list(history),
-                   scaling=[row for one in results for row in one.scaling],
-                   predicted=[row for one in results for row in one.predicted])
+                   scaling=[replace(row, file=one.name) for one in results for row in one.scaling],
+                   predicted=[replace(row, file=one.name) for one in results for row in one.predicted])
 
 
 def read(path: Path, data: dict | None = None) -> Results:
@@ -492,7 +495,7 @@ def _scaled(item: dict) -> Scaled:
     rate, interval = _estimate(item["tokens_per_second"], "value", rung)
     efficiency, efficiency_interval = _estimate(item["efficiency"], "value", rung)
     return Scaled(rung, item["devices"], item["one_batch"], rate, interval, efficiency, efficiency_interval,
-                  item.get("machines", 1))
+                  item.get("machines", 1), (_key(item)[0], _key(item)[2]) if "config" in item else None)
 
 
 def _key(item: dict) -> tuple[str, int, int, int]:

@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import unittest
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -494,6 +495,21 @@ class BesideTheLadder(unittest.TestCase):
             (_, low), (_, high) = bars.get_segments()[0]
             self.assertAlmostEqual(high - low, 2 * half)
         self.assertNotIn("predicted", rate.get_legend_handles_labels()[1])
+
+    def test_each_line_of_scaling_is_of_one_model_and_one_file(self):
+        first, again, other = everything(), everything(), everything()
+        again["scaling"] = again["scaling"][:1]
+        for data, model in ((first, "gpt2-tiny"), (again, "gpt2-tiny"), (other, "gpt2-mini")):
+            for item in data["scaling"]:
+                item["config"] = config(4) | {"model": model}
+            data["scaling_predicted"] = [{"variant": "02_tf32", "batch": 4, "devices": devices, "machines": 1,
+                                          "tokens_per_second": 9.0, "efficiency": 0.95} for devices in (2, 64)]
+        again["scaling"][0]["efficiency"]["value"] = 0.895
+        both = results.together([replace(read(data), name=str(place)) for place, data in enumerate((first, again, other))])
+        _, share = charts_sweep.draw_scaling(both).axes
+        (measured,) = share.containers
+        self.assertEqual([*zip(*measured.lines[0].get_data())], [(2, 90.0), (4, 90.0)])
+        self.assertEqual(len([line for line in share.lines if list(line.get_xdata()) == [2, 64]]), 1)
 
     def test_what_is_predicted_is_dashed_and_named_so(self):
         data = everything()
