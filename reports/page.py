@@ -347,7 +347,8 @@ def _charts(drawn: dict[str, list[Path] | str], captions: dict[str, str]) -> lis
 def render(results: list[Results], profiles: list[Profile], drawn: dict[str, list[Path] | str],
            captions: dict[str, str], dark_css: str) -> str:
     """The page. `drawn` has each chart's files or what it lacks, `captions` what each shows."""
-    mixed = together(results, profiles).mixed
+    everything = together(results, profiles)
+    mixed = everything.mixed
     main = {one.device: one for one in reversed(results)}
     parts = [{
         "results": one,
@@ -364,8 +365,8 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
     diffs = {row.rung: row.diff for one in results for workload in one.workloads for row in workload.rows if row.diff}
     device = ", ".join(dict.fromkeys(one.device for one in [*results, *profiles]))
     return TEMPLATES.get_template("page.html").render(
-        device=device, measured=parts, mixed=mixed, interval=together(results).interval_name, stale=_stale(results, profiles), charts=_charts(drawn, captions),
-        profiles=[] if mixed else profiles, diffs=[diffs[rung] for rung in sorted(diffs)],
+        device=device, measured=parts, mixed=mixed, interval=everything.interval_name, stale=_stale(results, profiles), charts=_charts(drawn, captions),
+        profiles=[] if mixed else profiles, diffs=[diffs[rung] for rung in everything.rungs if rung in diffs],
         gains={row.rung: row.previous for one in reversed(results) for workload in one.workloads
                for row in workload.rows if row.previous},
         published=published.reproduce(results, profiles), dark_css=Markup(dark_css), figures=figures)

@@ -113,6 +113,7 @@ class Row:
     disturbance: str = ""  # "throttled" or "shared", where that was so in every round
     source_hash: str = ""
     changes: str = ""  # what it changes against its parent, as its ladder says
+    place: int = 0  # in its ladder; what isn't in it comes last
     ours: bool = True  # of Stepladder's own ladder, whose sources are here
     diff: sources.Diff | None = None  # against its parent
 
@@ -292,7 +293,8 @@ class Results:
     @property
     def rungs(self) -> list[str]:
         """Every rung that took part, in the order of the ladder."""
-        return sorted({row.rung for workload in self.workloads for row in workload.rows})
+        places = {row.rung: row.place for workload in self.workloads for row in workload.rows}
+        return sorted(places, key=places.get)
 
     def ladders(self) -> list[Workload]:
         """Those of the first results of each device that a rung was measured on: on one device, or where there are
@@ -382,6 +384,7 @@ def _results(data: dict) -> Results:
         row = _row(variant, runs)
         row.ours = not own
         row.diff = sources.diff_of_commands(row.rung, ladder) if own else sources.diff(row.rung)
+        row.place = [*ladder, row.rung].index(row.rung)
         row.changes = plain(str(ladder.get(row.rung, {}).get("changes", "")), 400)
         if row.ok and not all(row.rounds or [{}]):
             raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")

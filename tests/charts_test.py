@@ -335,6 +335,21 @@ class Ladder(unittest.TestCase):
         self.assertEqual(data.rungs, list(RUNGS))
         self.assertEqual(len(charts.draw_steps(data).axes[0].lines), len(RUNGS) * (ROUNDS + 1))
 
+    def test_rungs_are_in_the_order_of_their_ladder_whatever_file_has_them(self):
+        text, ladder = json.dumps(sample()), ["eager", "compiled", "amp"]
+        for name, own in zip(RUNGS, ladder):
+            text = text.replace(name, own)
+        data = json.loads(text)
+        data["plan"]["ladder"] = {"name": "mine", "rungs": [{"name": name, "parent": None} for name in ladder]}
+        self.assertEqual(read(data).rungs, ladder)
+        last = copy.deepcopy(data)
+        for key in ("runs", "variants"):
+            last[key] = [item for item in last[key] if item["variant"] == "amp"]
+        both = results.together([read(last), read(data)])
+        self.assertEqual(both.rungs, ladder)
+        lines = [line for line in charts.draw_steps(read(data)).axes[0].lines if line.get_label() == "eager"]
+        self.assertEqual([line.get_color() for line in lines], [style.INK])
+
     def test_each_batch_size_has_its_panel(self):
         axes = charts.draw_ladder(read(sample(batches=(16, 64)))).axes
         self.assertEqual([ax.get_title(loc="left") for ax in axes],

@@ -144,7 +144,9 @@ class Page(unittest.TestCase):
             {"name": name, "parent": parent, "command": ["python3", "train.py", *more], "environment": environment}
             for name, parent, more, environment in (("00_fp32_baseline", None, [], {"A": "1"}),
                                                     ("02_tf32", "00_fp32_baseline", ["--tf32"], {"A": "2"}))]}
+        data["plan"]["ladder"]["rungs"].append({"name": "01_causal_mask", "parent": "02_tf32", "command": ["true"]})
         html = page_of(data)
+        self.assertEqual(re.findall('<details id="diff-(.*?)"', html), ["02_tf32", "01_causal_mask"])
         section = Tags(html[html.index('id="diffs"'):html.index('id="published"')]).text
         for part in ("3 lines against 00_fp32_baseline", "-A=1", "+A=2", " train.py", "+--tf32"):
             self.assertIn(part, section)
