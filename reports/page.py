@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -345,7 +345,7 @@ def _charts(drawn: dict[str, list[Path] | str], captions: dict[str, str]) -> lis
 
 
 def render(results: list[Results], profiles: list[Profile], drawn: dict[str, list[Path] | str],
-           captions: dict[str, str], dark_css: str) -> str:
+           captions: dict[str, str], dark_css: str, history: Sequence = ()) -> str:
     """The page. `drawn` has each chart's files or what it lacks, `captions` what each shows."""
     everything = together(results, profiles)
     mixed = everything.mixed
@@ -363,7 +363,7 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
         "ablations": _ablations(one),
     } for one in results]
     diffs = {row.rung: row.diff for one in results for workload in one.workloads for row in workload.rows if row.diff}
-    device = ", ".join(dict.fromkeys(one.device for one in [*results, *profiles]))
+    device = ", ".join(dict.fromkeys(one.device for one in [*results, *profiles, *history]))
     return TEMPLATES.get_template("page.html").render(
         device=device, measured=parts, mixed=mixed, interval=everything.interval_name, stale=_stale(results, profiles), charts=_charts(drawn, captions),
         profiles=[] if mixed else profiles, diffs=[diffs[rung] for rung in everything.rungs if rung in diffs],

@@ -56,7 +56,7 @@ def report(paths: list[Path], out: Path, into: Path | None) -> None:
     write_csv(measured, out / "results.csv")
     print(out / "results.csv")
 
-    drawn, captions, dark_css = {}, {}, ""
+    drawn, captions, dark_css, series = {}, {}, "", []
     try:
         import charts
         import history
@@ -77,7 +77,7 @@ def report(paths: list[Path], out: Path, into: Path | None) -> None:
         print(LACKING.format("page", missing.name, "jinja2"))
         return
     for path, text in ((out / "published.md", page.published_markdown(measured, traced)),
-                       (out / "index.html", page.render(measured, traced, drawn, captions, dark_css)),
+                       (out / "index.html", page.render(measured, traced, drawn, captions, dark_css, series)),
                        *([(into, page.renew(before, into, measured))] if into else [])):
         replace(path, text.encode())
         print(path)

@@ -351,6 +351,19 @@ class Together(unittest.TestCase):
             self.assertEqual(status, 0, said)
             self.assertIn("Profiles of NVIDIA H200", (out / "index.html").read_text(encoding="utf-8"))
 
+    def test_a_history_alone_is_named_by_its_device(self):
+        points = [{"commit": "abc", "time": "", "median_step_ms": 9.0, "lo": None, "hi": None, "level_ms": 9.0,
+                   "changed": False}] * 3
+        with tempfile.TemporaryDirectory() as folder:
+            status, said, out = write(folder, {"schema": 2, "kind": "history", "series": [
+                {"device": "NVIDIA H200", "variant": "02_tf32", "workload": "gpt2", "points": points}]})
+            self.assertEqual(status, 0, said)
+            html = (out / "index.html").read_text(encoding="utf-8")
+        self.assertIn("<title>Stepladder: NVIDIA H200</title>", html)
+        (head,) = re.findall("<h1>(.*?)</h1>", html)
+        self.assertIn("NVIDIA H200", head)
+        self.assertNotIn("Profiles", head)
+
     def test_a_profile_of_other_sources_is_stale_and_of_another_device_not_shown(self):
         data = profile()
         data["profile"]["source_hash"] = "0" * 64
