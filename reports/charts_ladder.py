@@ -267,11 +267,12 @@ def draw_peers(data: Results):
     fig, groups = panels(data, "Beside the peers", "right of 1: ours is faster, or smaller", workloads,
                          _heights(workloads, 0.4), left_of(data.rungs), 1.75)
     looks = {"pytorch": ("o", style.BAR), "llmc": ("^", "#D55E00"), "memory": ("s", "#009E73")}
-    others = dict.fromkeys(ratio.peer for workload in workloads for row in workload.rows for ratio in row.peers
-                           if ratio.peer not in PEERS)
+    peers = dict.fromkeys(ratio.peer for workload in workloads for row in workload.rows for ratio in row.peers)
+    others = [name for name in peers if name not in PEERS]
     lines = style.lines(["", *looks, *others])
     looks |= {name: (lines[name].marker, lines[name].color) for name in others}
-    labels = {name: f"time, {PEERS.get(name, name)}" for name in [*PEERS, *others]} | {"memory": "memory, PyTorch"}
+    labels = {name: f"time, {PEERS.get(name, name)}" for name in [*PEERS, *others] if name in peers}
+    labels |= {"memory": "memory, PyTorch"}
     shift = {name: 0.18 * (place - (len(labels) - 1) / 2) for place, name in enumerate(labels)}
     shown = set()
     for (ax,), workload in zip(groups, workloads):

@@ -90,7 +90,8 @@ def draw_batch(data: Results):
 
 def draw_scaling(data: Results):
     """Throughput over the number of devices, with its interval, the ideal dotted, and the share of it that is reached.
-    Of several results that scaled the same, the one with the most numbers of devices. Dashed is what a model predicts from one device and nominal links, to 64 devices; nobody measured that."""
+    Of several results that scaled the same, the one with the most numbers of devices. Dashed is what a model predicts
+    from one device and nominal links, to 64 devices; nobody measured that."""
     if not data.scaling:
         return "no rung was measured on one device and on several: `stepladder run --devices 1,2,4` does"
     first = data.workloads[0]
