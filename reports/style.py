@@ -11,6 +11,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.transforms import Bbox
 
 from files import replace
 
@@ -154,8 +155,9 @@ def tip(artist, text: str) -> None:
 def save(fig, stem: Path) -> list[Path]:
     """Writes stem.svg, which follows the reader's light or dark ground, and stem.png, without a date."""
     paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
+    box = Bbox.union([Bbox([(0, 0), fig.get_size_inches()]), fig.get_tightbbox()])  # a long legend or name goes beyond it
     file = io.StringIO()
-    fig.savefig(file, format="svg", metadata={"Date": None, "Creator": "stepladder"})
+    fig.savefig(file, format="svg", bbox_inches=box, metadata={"Date": None, "Creator": "stepladder"})
     text = file.getvalue()
     for name, words in _tips.items():
         text = text.replace(f'<g id="{name}">', f"<g><title>{escape(words)}</title>")
@@ -163,6 +165,6 @@ def save(fig, stem: Path) -> list[Path]:
     style = f"<style>@media (prefers-color-scheme: dark){{{dark_css()}}}</style>"
     replace(paths[0], text.replace("<defs>", style + "\n <defs>", 1).encode())
     pixels = io.BytesIO()
-    fig.savefig(pixels, format="png", dpi=_DPI, metadata={"Software": "stepladder"})
+    fig.savefig(pixels, format="png", dpi=_DPI, bbox_inches=box, metadata={"Software": "stepladder"})
     replace(paths[1], pixels.getvalue())
     return paths

@@ -25,6 +25,7 @@ try:
     import results
     import schema
     import style
+    from matplotlib.transforms import Bbox
 except ModuleNotFoundError as missing:
     raise unittest.SkipTest(f"no {missing.name}: the charts' Python packages are not installed") from None
 
@@ -257,6 +258,25 @@ class Files(unittest.TestCase):
         self.assertEqual(sorted(files), sorted(f"{name}.{kind}" for name in charts.CHARTS if name not in absent
                                                for kind in ("svg", "png")))
         self.assertTrue(all(file.startswith(b"\x89PNG") for name, file in files.items() if name.endswith("png")))
+
+    def test_no_text_is_cut(self):
+        long, single, many = everything(), sample(), sample()
+        long["context"]["device"].update(name="AMD Ryzen Threadripper PRO 7995WX 96-Cores", backend="cpu")
+        for key in ("variants", "runs"):
+            single[key] = [item for item in single[key] if item["variant"] == "00_fp32_baseline"]
+            many[key] = [{**item, "variant": f"{i:02}_rung"} for i in range(21) for item in single[key]]
+        for data in (long, single, many):
+            for name in ("ladder", "memory", "mfu", "steps", "loss"):
+                figure = charts.CHARTS[name](read(data))
+                if figure is None or isinstance(figure, str):
+                    continue
+                texts = [text for ax in figure.axes for text in ax.texts]
+                words = Bbox.union([one.get_window_extent() for one in figure.texts + figure.legends + texts])
+                with tempfile.TemporaryDirectory() as folder:
+                    svg = style.save(figure, Path(folder, name))[0].read_text()
+                size = [float(re.search(rf'<svg[^>]* {side}="([\d.]+)pt"', svg)[1]) for side in ("width", "height")]
+                self.assertGreater(size[0] + 1, 72 / figure.dpi * words.width, name)
+                self.assertGreater(size[1] + 1, 72 / figure.dpi * words.height, name)
 
     def test_the_same_results_give_the_same_bytes(self):
         self.assertEqual(draw(json.dumps(sample())), draw(json.dumps(sample())))
