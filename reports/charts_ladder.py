@@ -164,7 +164,7 @@ def draw_memory(data: Results):
         return "no run says what its memory holds"
     fig, groups = panels(data, "Peak memory, by what it holds", "the trainer's arena", workloads, _heights(workloads),
                          left_of(data.rungs), 1.9)
-    shown, labels = set(), []
+    shown = set()
     for (ax,), workload in zip(groups, workloads):
         for y, row in enumerate(workload.rows):
             if not row.live_gib or not row.memory.by_name:
@@ -187,13 +187,9 @@ def draw_memory(data: Results):
                 (mark,) = ax.plot(beside, y, **_PEER_MARK)
                 style.tip(mark, f"{row.counterpart.rung}: {beside:.2f} GiB allocated at most")
                 shown.add("peer")
-            labels.append((ax, y, process, beside or 0.0, f"{row.live_gib:.1f}"))
+            columns_right(ax, y, [f"{row.live_gib:.1f}"], (-2,))
         label_rows(ax, [row.rung for row in workload.rows])
-        ax.set_xlim(0, 1.08 * ax.get_xlim()[1])
-    for ax, y, process, mark, text in labels:  # beside the bar, unless the diamond is there
-        near = process - 0.02 * ax.get_xlim()[1] < mark < process + 0.12 * ax.get_xlim()[1]
-        ax.annotate(text, (max(process, mark) if near else process, y), xytext=(8, 0), textcoords="offset points",
-                    va="center_baseline")
+        ax.set_xlim(0, 1.1 * ax.get_xlim()[1])  # beside all marks is the column of numbers
     groups[-1][-1].set_xlabel("GiB; the number is the arena's peak")
     handles = [Patch(facecolor=color, hatch=hatch, edgecolor="white", label=part)
                for part, (color, hatch) in _PART_LOOKS.items() if part in shown]
