@@ -19,7 +19,7 @@ from layout import label_rows, left_of, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
-from results import GAINS, PEERS, Ablation, Estimate, Gain, Results, Row, Workload
+from results import GAINS, PEERS, Ablation, Estimate, Gain, Results, Row, Workload, with_interval
 
 
 # ---- step time and energy by rung ----------------------------------------------------------------------------------
@@ -114,7 +114,8 @@ def draw_ladder(data: Results):
     if not workloads:
         return None
     fig, groups = draw_by_rung(data, workloads, TIME, "Step time, rung by rung", "×: speed-up against the baseline")
-    groups[-1][-1].set_xlabel(f"median step time in ms, with its {data.interval_name} over rounds")
+    interval = with_interval(row for workload in workloads for row in workload.everyone)
+    groups[-1][-1].set_xlabel(f"median step time in ms{interval}")
     return fig
 
 
@@ -125,8 +126,9 @@ def draw_energy(data: Results):
     if not workloads:
         return "no run knows its joules: the device must count them, and timed steps take 2 s or more"
     fig, groups = draw_by_rung(data, workloads, ENERGY, "Energy of a step, rung by rung", "tok/J: tokens a joule")
-    ranged = any(row.joules and row.joules.interval for workload in workloads for row in workload.rows)
-    groups[-1][-1].set_xlabel("joules a step" + (f", with their {data.interval_name} over rounds" if ranged else ""))
+    interval = with_interval(row for workload in workloads for row in workload.everyone
+                             if row.joules and row.joules.interval)
+    groups[-1][-1].set_xlabel(f"joules a step{interval}")
     return fig
 
 
@@ -283,7 +285,10 @@ def draw_ablation(data: Results):
             for kind, gain in ablation.gains.items():
                 draw_gain(ax, places[kind], kind, gain, style.WIDTH - left)
         label_rows(ax, [ablation.rung for ablation in rows])
-    panel[-1][-1].set_xlabel(f"how many times faster, with its {data.interval_name} over rounds")
+    files = {ablation.workload.file for ablation in data.ablations
+             if any(gain.interval for gain in ablation.gains.values())}
+    interval = with_interval(row for workload in data.workloads if workload.file in files for row in workload.rows)
+    panel[-1][-1].set_xlabel(f"how many times faster{interval}")
     return fig
 
 

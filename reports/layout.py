@@ -7,10 +7,10 @@ from results import Results, Workload
 def panels(data: Results, title: str, note: str, workloads: list[Workload], heights: list[list[float]], left: float,
            right: float = 0.3):
     """A figure with a group of panels for each workload. Returns it and the groups of axes."""
-    count = max((len(row.rounds) for workload in workloads for row in workload.rows), default=0)
-    rounds = f"{count} round{'s' if count != 1 else ''}"
+    counts = sorted({len(row.rounds) for workload in workloads for row in workload.rows if row.ok})
+    rounds = " to ".join(map(str, counts[:1] + counts[1:][-1:])) + f" round{'s' if counts != [1] else ''}"
     several = len(workloads) > 1
-    parts = [data.device, *([] if several else [str(workloads[0])]), *([rounds] if count else []), note]
+    parts = [data.device, *([] if several else [str(workloads[0])]), *([rounds] if counts else []), note]
     gaps = [[0.65] + [0.12] * (len(group) - 1) for group in heights]
     gaps[0][0] = 0.45 if several else 0.2
     fig, axes = style.figure(title, "  ·  ".join(parts), sum(heights, []), sum(gaps, []), left, right)

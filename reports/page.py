@@ -13,7 +13,7 @@ from markupsafe import Markup
 from published import figures
 from profiles import Profile
 from results import (GAINS, GIB, PEERS, Estimate, Gain, Ratio, Results, ResultsError, Row, Workload, groups_of,
-                     interval_name, plain, together)
+                     interval_name, plain, together, with_interval)
 
 TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent / "page"), autoescape=True,
                                trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
@@ -111,11 +111,10 @@ def _percent(row: Row) -> Cell:
 def _columns(workload: Workload, rows: list[Row]) -> list[Column]:
     """Of rows that are all rungs, or all peers."""
     ours = not rows[0].peer
-    interval = interval_name(min((row.counted for row in rows if row.interval_ms), default=0))
     columns = [
         Column("rung", "", _rung) if ours else
         Column("peer", "", lambda row: Cell(row.rung, key=row.rung, kind="text")),
-        Column("ms", f"median over rounds of each run's median step, and its {interval}", lambda row:
+        Column("ms", f"median over rounds of each run's median step{with_interval(rows)}", lambda row:
                _number(row.median_ms, more=_between(row.interval_ms)) if row.ok else Cell(), absolute=True),
         Column("tok/s", "tokens per second", lambda row: _number(row.tokens_per_second), absolute=True)]
     if ours:
@@ -365,7 +364,7 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
     diffs = {row.rung: row.diff for one in results for workload in one.workloads for row in workload.rows if row.diff}
     device = ", ".join(dict.fromkeys(one.device for one in [*results, *profiles, *history]))
     return TEMPLATES.get_template("page.html").render(
-        device=device, measured=parts, mixed=mixed, interval=everything.interval_name, stale=_stale(results, profiles), charts=_charts(drawn, captions),
+        device=device, measured=parts, mixed=mixed, stale=_stale(results, profiles), charts=_charts(drawn, captions),
         profiles=[] if mixed else profiles, diffs=[diffs[rung] for rung in everything.rungs if rung in diffs],
         gains={row.rung: row.previous for one in reversed(results) for workload in one.workloads
                for row in workload.rows if row.previous},

@@ -1,7 +1,7 @@
 """What the charts and the page need of results files. Rows may lack what they can do without."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -174,8 +174,12 @@ class Workload:
         """Of the longest run."""
         return max((len(steps["step_ms"]) for row in self.rows for steps in row.rounds if steps), default=0)
 
+    @property
+    def everyone(self) -> list[Row]:
+        return self.rows + self.all_peers
+
     def find(self, rung: str) -> Row | None:
-        return next((row for row in self.rows + self.all_peers if row.rung == rung), None)
+        return next((row for row in self.everyone if row.rung == rung), None)
 
 
 @dataclass
@@ -208,6 +212,13 @@ def groups_of(workload: Workload) -> list[Group]:
         if start and start.ok and rows and rows[-1].rung == rungs[-1] and rows[-1].ok:
             groups.append(Group(name, start, rows))
     return groups
+
+
+def with_interval(rows: Iterable[Row]) -> str:
+    """That medians of rows have their interval beside them, by the name of that of the fewest rounds; "" where none has
+    one."""
+    counted = [row.counted for row in rows if row.interval_ms]
+    return f", with the {interval_name(min(counted))} over rounds" if counted else ""
 
 
 GAINS = {"ladder": "ladder gain", "without": "leave-one-out", "only": "only-one"}
@@ -327,15 +338,10 @@ class Results:
             chosen += [*([] if any(workload in based for workload in longest) else most_steps(based)), *longest]
         return chosen
 
-    @property
-    def interval_name(self) -> str:
-        """Of all the intervals, by the one of the fewest rounds."""
-        return interval_name(min((row.counted for _, row in self.measured() if row.interval_ms), default=0))
-
     def measured(self) -> Iterator[tuple[Workload, Row]]:
         """Every rung and peer that is ok, with its workload."""
         for workload in self.workloads:
-            yield from ((workload, row) for row in workload.rows + workload.all_peers if row.ok)
+            yield from ((workload, row) for row in workload.everyone if row.ok)
 
 
 def together(results: list[Results], profiles: Sequence = (), history: Sequence = ()) -> Results:

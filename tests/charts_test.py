@@ -327,6 +327,25 @@ class Ladder(unittest.TestCase):
         (ax,) = charts.draw_ladder(read(data)).axes
         self.assertEqual(len(ax.collections), 0)
 
+    def test_the_interval_is_named_by_the_rounds_of_what_is_drawn(self):
+        data, other = sample(), sample((8,))
+        for item in data["variants"]:
+            item["rounds"] = 6
+        label = charts.draw_ladder(measured([data, other])).axes[-1].get_xlabel()
+        self.assertIn("95 % interval", label)
+        for item in data["variants"]:
+            item["median_step_ms"].update(lo=None, hi=None)
+        self.assertNotIn("over rounds", charts.draw_ladder(read(data)).axes[-1].get_xlabel())
+
+    def test_panels_of_other_numbers_of_rounds_say_so(self):
+        alone = sample((8,))
+        alone["runs"] = [item for item in alone["runs"] if item["round"] == 0]
+        for item in alone["variants"]:
+            item["rounds"] = 1
+        both = measured([alone, sample()])
+        both.workloads = [replace(workload, main=True) for workload in both.workloads]
+        self.assertIn("1 to 3 rounds", charts.draw_ladder(both).texts[1].get_text())
+
     def test_a_peer_is_a_thin_bar_below_or_a_line_across(self):
         figure = charts.draw_ladder(read(with_peers(sample())))
         (ax,) = figure.axes
