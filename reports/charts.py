@@ -205,7 +205,7 @@ def draw_loss(data: Results):
     if not drawn:
         return None
     looks, baseline = style.lines(list(labels)), next(iter(labels))
-    fig, groups = panels(data, "Training loss against the baseline", "median over rounds",
+    fig, groups = panels(data, "Training loss", "median over rounds",
                          [workload for workload, _ in drawn],
                          [[2.4, 1.2] if any(distances for *_, distances in rows) else [2.4] for _, rows in drawn],
                          0.85, 0.25 + style.legend_width(list(labels.values())))
@@ -227,6 +227,9 @@ def draw_loss(data: Results):
             below.set_yscale("log")
             style.decades(below.yaxis)
             below.set_ylabel("rel. difference")
+            below.annotate(f"difference from {rows[0][0].rung}", (0, 1), xycoords="axes fraction", xytext=(4, -3),
+                           textcoords="offset points", va="top", fontsize=8.5, color=style.MUTED,
+                           bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
     finish_by_step(fig, groups)
     return fig
 

@@ -807,6 +807,7 @@ class BySteps(unittest.TestCase):
 
     def test_losses_are_compared_with_the_baselines(self):
         _, difference = charts.draw_loss(read(sample())).axes
+        self.assertIn("00_fp32_baseline", difference.texts[0].get_text())
         self.assertEqual(len(difference.lines[0].get_ydata()), 0)
         step, distance = (data[-1] for data in difference.lines[1].get_data())
         self.assertEqual(step, STEPS - 1)
