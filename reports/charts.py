@@ -91,10 +91,9 @@ def draw_by_rung(data: Results, workloads: list[Workload], quantity: Quantity, t
         for value in peers:
             ax.axvline(value, **style.PEER_LINE)
         limit = 1.1 * max(peers, default=0.0)
-        baselines = {row.baseline.against for row in workload.rows if row.baseline}
         for y, row in enumerate(workload.rows):
             end = draw_bar(ax, y - above, row, quantity, 0.5 if beside else 0.62,
-                           style.BASELINE_BAR if row.rung in baselines else style.BAR)
+                           style.BASELINE_BAR if row.rung in workload.baselines else style.BAR)
             text = outcome(row, quantity, style.WIDTH - left)
             ax.annotate(text, (end, y - above), xytext=(6, 0), textcoords="offset points", va="center_baseline",
                         color=style.INK if end else style.MUTED, style="normal" if end else "italic",

@@ -5,6 +5,7 @@ from charts_profile import ceilings
 from layout import columns_right, label_rows, left_of, legend_right, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import FuncFormatter
 from results import GIB, PEERS, Memory, Results, Row, Workload, groups_of
 
@@ -214,7 +215,7 @@ def draw_mfu(data: Results):
         return "the device's peak is not known, or no rung ended well"
     names = {row.rung: f"{row.rung}  ({row.math})" if row.math else row.rung
              for workload in workloads for row in workload.rows}
-    fig, groups = panels(data, "Model FLOPs utilisation", "of the dense peak of fp32, TF32 or 16-bit GEMMs", workloads,
+    fig, groups = panels(data, "Model FLOPs utilisation", "of the dense peak of what the GEMMs run on", workloads,
                          _heights(workloads), left_of(list(names.values())), 1.75)
     of_gemm = None
     for (ax,), workload in zip(groups, workloads):
@@ -223,7 +224,7 @@ def draw_mfu(data: Results):
                 _failure(ax, 0.0, y, _why(row))
                 continue
             percent = 100 * row.mfu_nanogpt
-            bar = ax.barh(y, percent, height=0.62, color=style.BAR if y else style.BASELINE_BAR)
+            bar = ax.barh(y, percent, height=0.62, color=style.BASELINE_BAR if row.rung in workload.baselines else style.BAR)
             style.tip(bar[0], f"{row.rung}: {percent:.1f} % by nanoGPT's formula")
             if row.mfu_llmc:
                 ax.plot([100 * row.mfu_llmc] * 2, [y - 0.31, y + 0.31], color="white", linewidth=1.6)
@@ -244,7 +245,8 @@ def draw_mfu(data: Results):
         ax.set_xticks(range(0, 101, 20))
     groups[-1][-1].set_xlabel("% of peak")
     handles = [Patch(color=style.BAR, label="nanoGPT's formula"),
-               Line2D([], [], color=style.BAND, linewidth=1.6, label="llm.c's formula")]
+               Line2D([], [], color="white", linewidth=1.6, label="llm.c's formula",
+                      path_effects=[Stroke(linewidth=7, foreground=style.BAR), Normal()])]
     if any(row.counterpart for workload in workloads for row in workload.rows):
         handles.append(Line2D([], [], **_PEER_MARK, label="PyTorch, same rung"))
     if of_gemm is not None:

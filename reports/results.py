@@ -175,6 +175,11 @@ class Workload:
         return max((len(steps["step_ms"]) for row in self.rows for steps in row.rounds if steps), default=0)
 
     @property
+    def baselines(self) -> set[str]:
+        """Rungs that speed-ups are against."""
+        return {row.baseline.against for row in self.rows if row.baseline}
+
+    @property
     def everyone(self) -> list[Row]:
         return self.rows + self.all_peers
 

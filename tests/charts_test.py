@@ -519,6 +519,15 @@ class BesideTheLadder(unittest.TestCase):
     def test_mfu_is_a_percentage_of_the_peak(self):
         ax = charts_ladder.draw_mfu(read(everything())).axes[0]
         self.assertAlmostEqual(ax.patches[0].get_width(), 100 * 8 / 41)
+        self.assertEqual(len({bar.get_facecolor() for bar in ax.patches}), 2)
+
+    def test_a_first_rung_that_is_not_the_baseline_looks_like_the_others(self):
+        data = everything()
+        data["variants"] = [item for item in data["variants"] if item["variant"] != "00_fp32_baseline"]
+        for item in data["variants"]:
+            item["speedup_baseline"] = None
+        ax = charts_ladder.draw_mfu(read(data)).axes[0]
+        self.assertEqual(len({bar.get_facecolor() for bar in ax.patches}), 1)
 
     def test_a_peer_s_ratio_is_a_mark(self):
         ax = charts_ladder.draw_peers(read(everything())).axes[0]
