@@ -65,9 +65,10 @@ def draw_waterfall(data: Results):
                          workloads, _heights(workloads), left, 1.35 if any(map(groups_of, workloads)) else 0.3)
     for (ax,), workload in zip(groups, workloads):
         _bracket_groups(ax, workload)
-        reached = 1.0
+        reached, before = 1.0, ""  # and by which rung
         for y, row in enumerate(workload.rows):
             if row.ok and row.speedup is None and y == 0:
+                before = row.rung
                 ax.annotate("baseline", (1.0, y), xytext=(6, 0), textcoords="offset points", va="center_baseline")
                 continue
             if row.speedup is None:
@@ -77,12 +78,14 @@ def draw_waterfall(data: Results):
             low, high = sorted((reached, row.speedup))
             bar = ax.barh(y, high - low, left=low, height=0.62, color=style.BAR if gain >= 1 else style.PEER_BAR,
                           hatch="" if gain >= 1 else "//", edgecolor="white", linewidth=0.6)
+            if row.previous and row.previous.against == before:  # as the table: not the quotient of two medians
+                gain = row.previous.value
             style.tip(bar[0], f"{row.rung}: {gain:.2f}× the rung before, {row.speedup:.2f}× the baseline")
             ax.plot([row.speedup] * 2, [y - 0.31, min(y + 1.31, len(workload.rows) - 0.69)], color=style.MUTED,
                     linewidth=0.8)
             ax.annotate(f"×{gain:.2f}   {row.speedup:.2f}×", (high, y), xytext=(6, 0), textcoords="offset points",
                         va="center_baseline", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
-            reached = row.speedup
+            reached, before = row.speedup, row.rung
         top = max(row.speedup or 1.0 for row in workload.rows)
         ax.set_xscale("log")
         style.log_axis(ax.xaxis)

@@ -453,6 +453,12 @@ class BesideTheLadder(unittest.TestCase):
         self.assertEqual([bar.get_width() for bar in ax.patches], [1.5])
         self.assertIn("2.50×", ax.texts[0].get_text())
 
+    def test_a_gain_is_said_as_in_the_table(self):
+        data = sample()
+        variant(data, "02_tf32")["speedup_previous"] = {"ratio": 2.34, "lo": None, "hi": None, "against": "01_causal_mask"}
+        (ax,) = charts_ladder.draw_waterfall(read(data)).axes
+        self.assertEqual(ax.texts[-1].get_text(), "×2.34   2.50×")
+
     def test_a_rung_that_costs_time_is_marked_without_colour(self):
         data = sample()
         data["variants"][2]["speedup_baseline"]["ratio"] = 1.01
