@@ -79,7 +79,7 @@ def draw_peers_legend(fig, workloads: list[Workload], quantity: Quantity) -> Non
 def draw_by_rung(data: Results, workloads: list[Workload], quantity: Quantity, title: str, note: str):
     """A bar for each rung, a thin one below for PyTorch's same rung, a line across for llm.c."""
     if data.backend == "cpu" and all(row.ours for workload in workloads for row in workload.rows):
-        note += "  ·  reduced precisions emulated"
+        note = "  ·  ".join(filter(None, (note, "reduced precisions emulated")))
     left = left_of(data.rungs)
     beside = any(row.counterpart and quantity.of(row.counterpart) for workload in workloads for row in workload.rows)
     pitch, above = (0.44, 0.14) if beside else (0.34, 0.0)  # of a row: its height in inches, how far up its bar is
@@ -112,7 +112,9 @@ def draw_ladder(data: Results):
     workloads = data.ladders()
     if not workloads:
         return None
-    fig, groups = draw_by_rung(data, workloads, TIME, "Step time, rung by rung", "×: speed-up against the baseline")
+    compared = any(row.baseline for workload in workloads for row in workload.rows)
+    fig, groups = draw_by_rung(data, workloads, TIME, "Step time, rung by rung",
+                               "×: speed-up against the baseline" if compared else "")
     interval = with_interval(row for workload in workloads for row in workload.everyone)
     groups[-1][-1].set_xlabel(f"median step time in ms{interval}")
     return fig

@@ -12,6 +12,7 @@ from results import GIB, PEERS, Memory, Results, Row, Workload, groups_of
 # Parts of the arena, by what their names begin with; in the order in which they are stacked.
 PARTS = {
     "parameters": ("params", "weights"),
+    "8-bit copies": ("fp8",),
     "gradients": ("grads",),
     "AdamW": ("adam",),
     "activations": ("activations",),
@@ -20,7 +21,7 @@ PARTS = {
 }
 # Hatches tell the parts apart in grey.
 _PART_LOOKS = {
-    "parameters": ("#0072B2", ""), "gradients": ("#56B4E9", "//"), "AdamW": ("#009E73", ""),
+    "parameters": ("#0072B2", ""), "8-bit copies": ("#0072B2", ".."), "gradients": ("#56B4E9", "//"), "AdamW": ("#009E73", ""),
     "activations": ("#E69F00", "\\\\"), "scratch": ("#CC79A7", "xx"), "workspace": ("#D55E00", ""),
     "other": (style.BASELINE_BAR, ".."),
 }
@@ -116,7 +117,7 @@ def draw_cycles(data: Results):
                loc="upper right", ncols=2, fontsize=9, handlelength=1.2, bbox_to_anchor=(1 - 0.1 / style.WIDTH, 1))
     for (ax,), workload in zip(groups, workloads):
         ax.axvline(1.0, color=style.INK, linewidth=1.0)
-        columns_right(ax, -0.75, ("time", "cycles", "clock", ""), _CYCLES_COLUMNS, style.MUTED)
+        columns_right(ax, -0.75, ("time", "cycles", "clock", "clock ±"), _CYCLES_COLUMNS, style.MUTED)
         shown = [1.0]
         for y, row in enumerate(workload.rows):
             if not row.ok or (row.previous is None and y):

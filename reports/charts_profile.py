@@ -215,8 +215,9 @@ def draw_dtype(data: Results):
     widest = max(value or 0 for *_, value, _ in rows)
     ax.set_xlim(0, 1.3 * widest)
     ax.set_xlabel("TFLOP/s")
+    drawn = {kind for _, kind, value, _ in rows if value}
     legend_right(fig, ax, [Patch(edgecolor="white", label=label, **looks[kind]) for kind, label in (
-        ("peak", "dense peak"), ("gemm", "measured GEMM"), ("rung", "best rung"))])
+        ("peak", "dense peak"), ("gemm", "measured GEMM"), ("rung", "best rung")) if kind in drawn])
     return fig
 
 

@@ -13,7 +13,7 @@ def panels(data: Results, title: str, note: str, workloads: list[Workload], heig
     parts = [data.device, *([] if several else [str(workloads[0])]), *([rounds] if counts else []), note]
     gaps = [[0.65] + [0.12] * (len(group) - 1) for group in heights]
     gaps[0][0] = 0.45 if several else 0.2
-    fig, axes = style.figure(title, "  ·  ".join(parts), sum(heights, []), sum(gaps, []), left, right)
+    fig, axes = style.figure(title, "  ·  ".join(filter(None, parts)), sum(heights, []), sum(gaps, []), left, right)
     groups = [[axes.pop(0) for _ in group] for group in heights]
     if several:
         for group, workload in zip(groups, workloads):

@@ -346,6 +346,13 @@ class Ladder(unittest.TestCase):
         both.workloads = [replace(workload, main=True) for workload in both.workloads]
         self.assertIn("1 to 3 rounds", charts.draw_ladder(both).texts[1].get_text())
 
+    def test_a_speed_up_is_explained_where_there_is_one(self):
+        data = sample()
+        self.assertIn("×", charts.draw_ladder(read(data)).texts[1].get_text())
+        for item in data["variants"]:
+            item["speedup_baseline"] = None
+        self.assertNotIn("×", charts.draw_ladder(read(data)).texts[1].get_text())
+
     def test_a_peer_is_a_thin_bar_below_or_a_line_across(self):
         figure = charts.draw_ladder(read(with_peers(sample())))
         (ax,) = figure.axes
@@ -516,8 +523,8 @@ class BesideTheLadder(unittest.TestCase):
         data = read(everything())
         memory = data.workloads[0].rows[0].memory
         parts = {name: size // 2**20 for name, size in charts_ladder.parts_of(memory).items()}
-        self.assertEqual(parts, {"parameters": 15, "gradients": 0, "AdamW": 1, "activations": 60, "scratch": 0,
-                                 "workspace": 0, "other": 24})
+        self.assertEqual(parts, {"parameters": 15, "8-bit copies": 0, "gradients": 0, "AdamW": 1, "activations": 60,
+                                 "scratch": 0, "workspace": 0, "other": 24})
         ax = charts_ladder.draw_memory(data).axes[0]
         first = [bar for bar in ax.patches if abs(bar.get_y() + bar.get_height() / 2) < 0.1]
         self.assertAlmostEqual(sum(bar.get_width() for bar in first), 100 / 1024)
@@ -930,6 +937,7 @@ class Profiles(unittest.TestCase):
         del data["profile"]["ceilings"]["peak_tflops"]
         (ax,) = charts_profile.draw_dtype(self.of(data)).axes
         self.assertEqual([text.get_text() for text in ax.texts], ["n/a", "50", "n/a", "700"])
+        self.assertEqual([text.get_text() for text in ax.figure.legends[0].texts], ["measured GEMM"])
 
     def test_mfu_is_also_against_the_measured_gemm(self):
         rungs = everything()
