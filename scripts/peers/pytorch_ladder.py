@@ -8,6 +8,7 @@ the driver.
 """
 
 import gc
+import json
 import math
 import os
 import signal
@@ -20,20 +21,8 @@ from token_files import VOCABULARY, Windows, open_data
 
 HERE = Path(__file__).resolve().parent
 
-LADDER = {
-    "00_fp32_baseline": "eager fp32, attention matrix in memory, AdamW as a loop over tensors, pageable copies",
-    "02_tf32": "GEMMs on TF32 tensor cores",
-    "03_fused_adamw": "AdamW(fused=True), clipping by multi-tensor kernels",
-    "04_pinned_loader": "pin_memory() and non_blocking copies, a batch ahead",
-    "05_mixed_precision": "autocast to bfloat16, or to float16 with GradScaler",
-    "08_fused_elementwise": "torch.compile, which fuses all three; inductor's shape padding off until the vocabulary's",
-    "09_flash_attention": "scaled_dot_product_attention",
-    "10_padded_vocab": "vocabulary 50257 -> 50304; inductor may pad shapes, as by default",
-    "13_cuda_graphs": "torch.compile(mode=--compile-mode), by default with CUDA graphs",
-    "14_large_batch": "without --batch: the largest power of two that fits, found by search",
-    "15_multi_gpu": "DistributedDataParallel, over NCCL or on the CPU gloo; compiled, without CUDA graphs",
-    "16_zero1": "ZeroRedundancyOptimizer",
-}
+LADDER = {rung["name"]: rung["changes"]
+          for rung in json.loads((HERE / "pytorch.json").read_text(encoding="utf-8"))["rungs"]}
 ATTENTION = ("auto", "flash", "cudnn")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 # Radford et al. 2019, table 2; mini and tiny are ours.
