@@ -44,6 +44,7 @@ class Chart:
     name: str
     caption: str
     svg: Markup | None
+    title: Markup | str = ""
     missing: str = ""
 
 
@@ -335,8 +336,11 @@ def _charts(drawn: dict[str, list[Path] | str], captions: dict[str, str]) -> lis
     charts = []
     for name, written in drawn.items():
         caption = " ".join(captions[name].split())
-        charts.append(Chart(name, caption, None, written) if isinstance(written, str) else
-                      Chart(name, caption, inline_svg(written[0].read_text(encoding="utf-8"), name)))
+        if isinstance(written, str):
+            charts.append(Chart(name, caption, None, missing=written))
+            continue
+        before, title, after = re.split("<title>(.*?)</title>", written[0].read_text(encoding="utf-8"), maxsplit=1)
+        charts.append(Chart(name, caption, inline_svg(before + after, name), Markup(title)))
     return charts
 
 

@@ -157,7 +157,8 @@ def save(fig, stem: Path) -> list[Path]:
     paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
     box = Bbox.union([Bbox([(0, 0), fig.get_size_inches()]), fig.get_tightbbox()])  # a long legend or name goes beyond it
     file = io.StringIO()
-    fig.savefig(file, format="svg", bbox_inches=box, metadata={"Date": None, "Creator": "stepladder"})
+    fig.savefig(file, format="svg", bbox_inches=box,
+                metadata={"Title": fig.texts[0].get_text(), "Date": None, "Creator": "stepladder"})
     text = file.getvalue()
     for name, words in _tips.items():
         text = text.replace(f'<g id="{name}">', f"<g><title>{escape(words)}</title>")

@@ -133,6 +133,15 @@ class Page(unittest.TestCase):
         self.assertEqual([row[f"{name}_peak_bytes"] for name in ("live", "reserved", "process")],
                          ["", "", str(120 * 2**20)])
 
+    def test_what_can_be_scrolled_has_a_name_of_its_own(self):
+        tags = Tags(page_of(everything(), charts=True)).tags
+        ids = {attributes.get("id") for _, attributes in tags}
+        charts = [attributes for _, attributes in tags if attributes.get("role") == "img"]
+        self.assertIn("Step time, rung by rung", [chart["aria-label"] for chart in charts])
+        self.assertLessEqual({chart["aria-describedby"] for chart in charts}, ids)
+        names = [attributes["aria-label"] for _, attributes in tags if "tabindex" in attributes]
+        self.assertIn("Diff of 02_tf32", names)
+
     def test_what_charts_refer_to_is_in_the_page(self):
         html = page_of(everything(), charts=True)
         ids = set(re.findall(r'\bid="([^"]*)"', html))
