@@ -636,6 +636,16 @@ class InABrowser(unittest.TestCase):
                          "00_fp32_baseline: 41.0 ms, 40.0 to 42.0")
         self.assertFalse(self.browser.evaluate("document.getElementById('tip').hidden"))
 
+    def test_a_hint_shows_at_the_focus_until_escape(self):
+        self.browser.open(self.path)
+        head = 'document.querySelector("th button[data-tip]")'
+        shown = "!document.getElementById('tip').hidden"
+        self.browser.evaluate(f"{head}.focus()")
+        self.assertTrue(self.browser.evaluate(shown))
+        self.assertTrue(self.browser.evaluate(f"document.getElementById('tip').textContent === {head}.dataset.tip"))
+        self.browser.call("Input.dispatchKeyEvent", type="keyDown", key="Escape")
+        self.assertFalse(self.browser.evaluate(shown))
+
     def test_a_link_opens_the_diff(self):
         self.browser.open(self.path)
         self.assertFalse(self.browser.evaluate("document.getElementById('diff-02_tf32').open"))

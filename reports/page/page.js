@@ -17,7 +17,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   }));
 }
 
-// Values where the pointer rests, or a finger taps: at once, in place of the browser's slow ones.
+// Values where the pointer or the focus rests, or a finger taps: at once, in place of the browser's slow ones.
 const tip = document.getElementById("tip");
 for (const title of document.querySelectorAll("svg title")) {
   title.parentElement.dataset.tip = title.textContent;
@@ -28,18 +28,28 @@ for (const element of document.querySelectorAll("[title]")) {
   element.setAttribute("aria-description", element.title);
   element.removeAttribute("title");
 }
-document.addEventListener("pointerover", event => {
-  const over = event.target.closest("[data-tip]");
+function show(target) {
+  const over = target.closest("[data-tip]");
   tip.hidden = !over;
   if (over) tip.textContent = over.dataset.tip;
+}
+function hide() {
+  tip.hidden = true;
+}
+function place(left, top, bottom) {
+  const above = top - tip.offsetHeight - 12;
+  tip.style.left = `${Math.max(8, Math.min(left, innerWidth - tip.offsetWidth - 8))}px`;
+  tip.style.top = `${above > 8 ? above : bottom + 18}px`;
+}
+document.addEventListener("pointerover", event => show(event.target));
+document.addEventListener("pointermove", event => place(event.clientX + 14, event.clientY, event.clientY));
+document.addEventListener("focusin", event => {
+  const box = event.target.getBoundingClientRect();
+  show(event.target);
+  place(box.left, box.top, box.bottom);
 });
-document.addEventListener("pointermove", event => {
-  if (tip.hidden) return;
-  const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
-  const above = event.clientY - tip.offsetHeight - 12;
-  tip.style.left = `${Math.max(8, left)}px`;
-  tip.style.top = `${above > 8 ? above : event.clientY + 18}px`;
-});
+document.addEventListener("focusout", hide);
+document.addEventListener("keydown", event => event.key === "Escape" && hide());
 
 // A link to a diff opens it.
 function open() {
