@@ -125,7 +125,8 @@ def draw_energy(data: Results):
     same rung is a thin bar below, llm.c a line across; a rung whose steps were too short to tell says so."""
     workloads = data.knowing(lambda row: row.joules is not None)
     if not workloads:
-        return "no run knows its joules: the device must count them, and timed steps take 2 s or more"
+        return ("No energy was measured: the GPU needs an energy counter, and the timed steps must last two seconds "
+                "together.")
     fig, groups = draw_by_rung(data, workloads, ENERGY, "Energy of a step, rung by rung", "tok/J: tokens a joule")
     interval = with_interval(row for workload in workloads for row in workload.everyone
                              if row.joules and row.joules.interval)

@@ -107,10 +107,10 @@ def draw_cycles(data: Results):
     """How many times less time a step takes than the rung before's, and how many times fewer cycles of the card's
     clock, by their medians; the axis is logarithmic. Where both are the same, so was the clock. A square further right:
     the clock fell, and hides that much of the gain; further left: it rose, and adds that much. More cycles at a higher
-    clock aren't always slower: memory doesn't tick along."""
+    clock aren't always slower: memory has a clock of its own."""
     workloads = [workload for workload in data.ladders() if any(row.cycles for row in workload.rows)]
     if not workloads:
-        return "no run counted its cycles: CUDA devices do"
+        return "No cycles were measured: only CUDA devices count them."
     fig, groups = panels(data, "Time and cycles", "gain over the rung before  ·  logarithmic", workloads,
                          _heights(workloads), left_of(data.rungs), 2.7)
     fig.legend(handles=[Line2D([], [], **_TIME_MARK, label="time"), Line2D([], [], **_CYCLES_MARK, label="cycles")],
@@ -146,7 +146,7 @@ def draw_cycles(data: Results):
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
         ax.set_xlim(0.96 * min(shown), max(1.25, 1.05 * max(shown)))
         label_rows(ax, [row.rung for row in workload.rows])
-    groups[-1][-1].set_xlabel("times less than the rung before")
+    groups[-1][-1].set_xlabel("gain over the rung before (×)")
     return fig
 
 
@@ -200,7 +200,7 @@ def draw_memory(data: Results):
                for part, (color, hatch) in _PART_LOOKS.items() if part in shown]
     handles.append(Line2D([], [], color=style.INK, linewidth=1.6, label="whole process"))
     if "peer" in shown:
-        handles.append(Line2D([], [], **_PEER_MARK, label="PyTorch's live"))
+        handles.append(Line2D([], [], **_PEER_MARK, label="PyTorch, allocated"))
     legend_right(fig, groups[0][0], handles)
     return fig
 

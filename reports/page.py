@@ -63,7 +63,7 @@ def _sure(row: Row, ratio: Ratio) -> str:
     """How sure a ratio of `row` to another is: its interval, after what it follows."""
     if not ratio.interval:
         return ""
-    return f"; {interval_name(row.counted)} {ratio.interval[0]:.2f} to {ratio.interval[1]:.2f}"
+    return f"; {interval_name(row.counted)} {ratio.interval[0]:.2f}× to {ratio.interval[1]:.2f}×"
 
 
 def _times(row: Row, ratio: Ratio | None) -> Cell:

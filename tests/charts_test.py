@@ -614,7 +614,7 @@ class BesideTheLadder(unittest.TestCase):
         data = read(sample())
         for draw_it, word in ((charts_ladder.draw_memory, "memory"), (charts_ladder.draw_mfu, "peak"),
                               (charts_ladder.draw_peers, "--peer"), (charts_ladder.draw_cycles, "cycles"),
-                              (charts.draw_energy, "joules"), (charts_sweep.draw_batch, "--batch"),
+                              (charts.draw_energy, "energy"), (charts_sweep.draw_batch, "--batch"),
                               (charts_sweep.draw_scaling, "devices"), (charts_to_loss.draw_to_loss, "--until-loss"),
                               (charts.draw_ablation, "ablate"),
                               (charts_profile.draw_dtype, "stepladder profile"),

@@ -293,7 +293,7 @@ class Together(unittest.TestCase):
         answer = Tags(html[html.index('class="answer"'):html.index('id="ladder"')]).text
         self.assertEqual(html.count('class="answer"'), 1)
         self.assertNotIn("Unfinished", answer)
-        besides = html[html.index("Measured besides"):html.index('id="charts"')]
+        besides = html[html.index("Other measurements"):html.index('id="charts"')]
         self.assertRegex(" ".join(Tags(besides).text.split()), r"llmc\.json 3 rungs.*1 warning.*Unfinished: 3 of 9")
 
     def test_a_peer_that_another_file_measured_is_in_the_answer_with_its_interval(self):
@@ -302,8 +302,8 @@ class Together(unittest.TestCase):
             return re.sub(r"\s+", " ", Tags(html[html.index("<dl"):html.index("</dl>")].replace("</d", " </d")).text)
 
         text = tiles(*self.files()[:2])
-        self.assertRegex(text, r"llm\.c.*1\.20×.*llmc, 21\.00 ms.*\(75 %\) 1\.10 to 1\.30.*llmc\.json.*17\.00 ms")
-        self.assertRegex(text, r"PyTorch.*2\.00×.*pytorch/02_tf32.*\(75 %\) 1\.90 to 2\.10")
+        self.assertRegex(text, r"llm\.c.*1\.20×.*llmc, 21\.00 ms.*\(75 %\) 1\.10× to 1\.30×.*llmc\.json.*17\.00 ms")
+        self.assertRegex(text, r"PyTorch.*2\.00×.*pytorch/02_tf32.*\(75 %\) 1\.90× to 2\.10×")
         self.assertNotIn("95 % interval", page_of(*self.files()[:2]))
         self.assertIn("--peer llmc", tiles(everything()))
 
@@ -338,7 +338,7 @@ class Together(unittest.TestCase):
 
     def test_ablations_are_a_table(self):
         html = page_of(everything())
-        table = Tags(html[html.index("worth elsewhere"):html.index('id="charts"')]).text
+        table = Tags(html[html.index("Ablations</h3>"):html.index('id="charts"')]).text
         for part in ("leave-one-out", "2.500×", "1.400 to 1.600", "unsupported", "needs sm_80"):
             self.assertIn(part, table)
 
