@@ -21,9 +21,9 @@ PARTS = {
 }
 # Hatches tell the parts apart in grey.
 _PART_LOOKS = {
-    "parameters": ("#0072B2", ""), "8-bit copies": ("#0072B2", ".."), "gradients": ("#56B4E9", "//"), "AdamW": ("#009E73", ""),
-    "activations": ("#E69F00", "\\\\"), "scratch": ("#CC79A7", "xx"), "workspace": ("#D55E00", ""),
-    "other": (style.BASELINE_BAR, ".."),
+    "parameters": ("#0072B2", ""), "8-bit copies": ("#0072B2", ".."), "gradients": ("#56B4E9", "//"),
+    "AdamW": ("#009E73", ""), "activations": ("#E69F00", "\\\\"), "scratch": ("#CC79A7", "xx"),
+    "workspace": ("#D55E00", ""), "other": (style.BASELINE_BAR, ".."),
 }
 
 
@@ -228,7 +228,8 @@ def draw_mfu(data: Results):
                 _failure(ax, 0.0, y, _why(row))
                 continue
             percent = 100 * row.mfu_nanogpt
-            bar = ax.barh(y, percent, height=0.62, color=style.BASELINE_BAR if row.rung in workload.baselines else style.BAR)
+            bar = ax.barh(y, percent, height=0.62,
+                          color=style.BASELINE_BAR if row.rung in workload.baselines else style.BAR)
             style.tip(bar[0], f"{row.rung}: {percent:.1f} % by nanoGPT's formula")
             if row.mfu_llmc:
                 ax.plot([100 * row.mfu_llmc] * 2, [y - 0.31, y + 0.31], color="white", linewidth=1.6)
@@ -260,9 +261,9 @@ def draw_mfu(data: Results):
 
 
 def draw_peers(data: Results):
-    """How many times faster each rung is than its counterpart in PyTorch, and than other peers, in the same rounds, with the
-    interval over rounds; and how many times less memory it takes than PyTorch's. Right of 1 is ours. Rungs that are one
-    step in PyTorch have their marks at the last of them."""
+    """How many times faster each rung is than its counterpart in PyTorch, and than other peers, in the same rounds, with
+    the interval over rounds; and how many times less memory it takes than PyTorch's. Right of 1 is ours. Rungs that are
+    one step in PyTorch have their marks at the last of them."""
     workloads = data.knowing(lambda row: bool(row.peers))
     if not workloads:
         return "no peer was measured: `stepladder run --peer pytorch` measures PyTorch beside the rungs"

@@ -21,8 +21,7 @@ def _subtitle(profiles: list[Profile], note: str) -> str:
 
 
 def _stacks(data: Results, parts_of: Callable[[Profile], dict[str, float]], title: str, missing: str):
-    """A bar a profile, cut into its parts, as percentages of all of them. A part below 0.5 % everywhere is other, as what
-    is so already."""
+    """A bar a profile, cut into its parts, as percentages of all of them. Parts below 0.5 % everywhere are other too."""
     profiles = [profile for profile in data.profiles if sum(parts_of(profile).values()) > 0]
     if not profiles:
         return missing if data.profiles else MISSING
@@ -75,7 +74,8 @@ _OPS = 10  # shown of a profile
 def draw_gap(data: Results):
     """What a step takes beyond its floor: of each op the floor, which the measured copy and GEMM rates allow,
     and what it takes beyond. Ops with the largest gap come first; the number is the op's share of the whole gap."""
-    profiles = [profile for profile in data.profiles if profile.floor_ms and (profile.ops or profile.phases.get("idle"))]
+    profiles = [profile for profile in data.profiles
+                if profile.floor_ms and (profile.ops or profile.phases.get("idle"))]
     if not profiles:
         return "the profiles have no floor" if data.profiles else MISSING
     tables = []  # of each profile: name, floor, ms, share of the gap

@@ -368,7 +368,8 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
     diffs = {row.rung: row.diff for one in results for workload in one.workloads for row in workload.rows if row.diff}
     device = ", ".join(dict.fromkeys(one.device for one in [*results, *profiles, *history]))
     return TEMPLATES.get_template("page.html").render(
-        device=device, measured=parts, mixed=mixed, stale=_stale(results, profiles), charts=_charts(drawn, captions),
+        device=device, measured=parts, mixed=mixed, stale=_stale(results, profiles),
+        charts=_charts(drawn, captions),
         profiles=[] if mixed else profiles, diffs=[diffs[rung] for rung in everything.rungs if rung in diffs],
         gains={row.rung: row.previous for one in reversed(results) for workload in one.workloads
                for row in workload.rows if row.previous},

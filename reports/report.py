@@ -37,10 +37,11 @@ def write_csv(measured: list[Results], path: Path) -> None:
                 memory = row.memory
                 low, high = row.interval_ms or (None, None)
                 writer.writerow((
-                    one.name, workload.device, one.backend, workload.model, workload.B, workload.T,
-                    workload.devices, row.rung, row.peer, row.status, row.reason, row.disturbance, len(row.rounds),
-                    row.median_ms if row.ok else None, low, high, row.tokens_per_second, row.previous and row.previous.value, row.speedup, row.mfu_nanogpt,
-                    row.mfu_llmc, *(known and known.value for known in (row.cycles, row.joules, row.tokens_per_joule)),
+                    one.name, workload.device, one.backend, workload.model, workload.B, workload.T, workload.devices,
+                    row.rung, row.peer, row.status, row.reason, row.disturbance, len(row.rounds),
+                    row.median_ms if row.ok else None, low, high, row.tokens_per_second,
+                    row.previous and row.previous.value, row.speedup, row.mfu_nanogpt, row.mfu_llmc,
+                    *(known and known.value for known in (row.cycles, row.joules, row.tokens_per_joule)),
                     *((memory.live or None, memory.reserved or None, memory.process or None) if memory else (None,) * 3),
                     row.first_step_ms, row.startup_ms, row.final_loss, row.val_loss))
     replace(path, file.getvalue().encode())

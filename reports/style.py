@@ -155,7 +155,7 @@ def tip(artist, text: str) -> None:
 def save(fig, stem: Path) -> list[Path]:
     """Writes stem.svg, which follows the reader's light or dark ground, and stem.png, without a date."""
     paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
-    box = Bbox.union([Bbox([(0, 0), fig.get_size_inches()]), fig.get_tightbbox()])  # a long legend or name goes beyond it
+    box = Bbox.union([Bbox([(0, 0), fig.get_size_inches()]), fig.get_tightbbox()])  # with long names
     file = io.StringIO()
     fig.savefig(file, format="svg", bbox_inches=box,
                 metadata={"Title": fig.texts[0].get_text(), "Date": None, "Creator": "stepladder"})
