@@ -51,10 +51,9 @@ def _plot(ax, series: dict[str, dict[int, Row]], value) -> None:
             style.tip(mark, f"{name} at {setting}: {number:,.4g}")
 
 
-def _figure(data: Results, legend: list[str], title: str):
+def _figure(data: Results, model: str, T: int, legend: list[str], title: str):
     """The figure, for throughput above and something else below, and the two axes."""
-    first = data.workloads[0]
-    fig, (rate, below) = style.figure(title, f"{data.device}  ·  {first.model}, T = {first.T}", [2.4, 1.5],
+    fig, (rate, below) = style.figure(title, f"{data.device}  ·  {model}, T = {T}", [2.4, 1.5],
                                       [0.2, 0.12], 0.85, 0.25 + style.legend_width(legend))
     return fig, rate, below
 
@@ -81,7 +80,8 @@ def draw_batch(data: Results):
     if not series:
         return "no rung was measured at two batches: `stepladder run --batch 2,4,8,16,32,64,128` does"
     settings = sorted({setting for rows in series.values() for setting in rows})
-    fig, rate, below = _figure(data, list(series), "Throughput over the batch")
+    first = data.workloads[0]
+    fig, rate, below = _figure(data, first.model, first.T, list(series), "Throughput over the batch")
     _plot(rate, series, lambda row: row.tokens_per_second / 1e3)
     _plot(below, series, lambda row: row.live_gib)
     _finish(fig, rate, below, settings, "batch", "live GiB")
@@ -95,7 +95,8 @@ def draw_scaling(data: Results):
     if not data.scaling:
         return "no rung was measured on one device and on several: `stepladder run --devices 1,2,4` does"
     first = data.workloads[0]
-    scaling = [row for row in data.scaling if row.setting in (None, (first.model, first.T))]
+    setting = data.scaling[0].setting or (first.model, first.T)
+    scaling = [row for row in data.scaling if row.setting in (None, setting)]
     batches = {row.batch for row in scaling}
 
     def name(row) -> str:
@@ -108,7 +109,8 @@ def draw_scaling(data: Results):
     names, scaling = list(most), [row for rows in most.values() for row in rows]
     predicted = [row for row in data.predicted if name(row) in names and row.file == most[name(row)][0].file]
     settings = sorted({1} | {row.devices for row in scaling + predicted})
-    fig, rate, below = _figure(data, [*names, "predicted"] if predicted else names, "Throughput over devices")
+    fig, rate, below = _figure(data, *setting, [*names, "predicted"] if predicted else names,
+                               "Throughput over devices")
     looks = style.lines(["", *names])
     for label in names:
         look = looks[label]

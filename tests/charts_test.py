@@ -581,7 +581,9 @@ class BesideTheLadder(unittest.TestCase):
             data["scaling_predicted"] = [{"variant": "02_tf32", "batch": 4, "devices": devices, "machines": 1,
                                           "tokens_per_second": 9.0, "efficiency": 0.95} for devices in (2, 64)]
         again["scaling"][0]["efficiency"]["value"] = 0.895
-        both = results.together([replace(read(data), name=str(place)) for place, data in enumerate((first, again, other))])
+        files = [replace(read(data), name=str(place)) for place, data in enumerate((first, again, other))]
+        self.assertEqual(len(charts_sweep.draw_scaling(results.together([read(sample()), files[2]])).axes), 2)
+        both = results.together(files)
         _, share = charts_sweep.draw_scaling(both).axes
         (measured,) = share.containers
         self.assertEqual([*zip(*measured.lines[0].get_data())], [(2, 90.0), (4, 90.0)])
