@@ -112,6 +112,7 @@ def figure(title: str, subtitle: str, heights: list[float], gaps: list[float], l
     header, footer = 0.6, 0.52
     total = header + sum(heights) + sum(gaps) + footer
     fig = Figure(figsize=(WIDTH, total))
+    fig.set_label(title)
     fig.text(0.16 / WIDTH, 1 - 0.12 / total, title, fontsize=13, fontweight="bold", va="top")
     fig.text(0.16 / WIDTH, 1 - 0.38 / total, subtitle, fontsize=9, color=MUTED, va="top")
     axes, top = [], total - header
@@ -158,7 +159,7 @@ def save(fig, stem: Path) -> list[Path]:
     box = Bbox.union([Bbox([(0, 0), fig.get_size_inches()]), fig.get_tightbbox()])  # with long names
     file = io.StringIO()
     fig.savefig(file, format="svg", bbox_inches=box,
-                metadata={"Title": fig.texts[0].get_text(), "Date": None, "Creator": "stepladder"})
+                metadata={"Title": fig.get_label(), "Date": None, "Creator": "stepladder"})
     text = file.getvalue()
     for name, words in _tips.items():
         text = text.replace(f'<g id="{name}">', f"<g><title>{escape(words)}</title>")
