@@ -287,7 +287,7 @@ void judge(ComparedRow& row, bool may_pass) {
   if (n.new_bytes > n.base_bytes)
     reasons.push_back(cat("live memory grew by ", bytes_text(n.new_bytes - n.base_bytes),
                           n.grown.empty() ? "" : ": " + join(n.grown, ", ")));
-  // What takes less time at a higher clock may take more cycles: memory does not tick along.
+  // What takes less time at a higher clock may take more cycles: memory has a clock of its own.
   const bool faster = time.change && time.change->p_faster <= kFalseAlarms;
   if (regressed(&time) || (regressed(cycles) && !faster)) reasons.push_back(slower_text(time, cycles));
   if (regressed(energy)) reasons.push_back(change_text(*energy));
