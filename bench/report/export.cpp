@@ -82,11 +82,11 @@ Json google_benchmark(const Results& results) {
 
 std::string csv(const Results& results) {
   std::string text =
-      "variant,peer,backend,model,B,T,devices,independent_ranks,round,status,reason,median_step_ms,p10_step_"
-      "ms,p90_step_ms,"
-      "first_step_ms,startup_ms,tokens_per_second,mfu_nanogpt,mfu_llmc,final_loss,val_loss,"
-      "live_peak_bytes,reserved_peak_bytes,process_peak_bytes,throttled,shared,cycles,joules,"
-      "until_loss,reached,steps_to_loss,seconds_to_loss,tokens_to_loss,joules_to_loss,device,commit,time\r\n";
+      "variant,peer,backend,model,B,T,devices,independent_ranks,round,status,reason,median_step_ms,"
+      "p10_step_ms,p90_step_ms,first_step_ms,startup_ms,tokens_per_second,mfu_nanogpt,mfu_llmc,"
+      "final_loss,val_loss,live_peak_bytes,reserved_peak_bytes,process_peak_bytes,throttled,shared,"
+      "cycles,joules,until_loss,reached,steps_to_loss,seconds_to_loss,tokens_to_loss,joules_to_loss,"
+      "device,commit,time\r\n";
   const auto number = [](const std::optional<double>& value) { return value ? number_text(*value) : ""; };
   const auto columns = static_cast<size_t>(std::ranges::count(text, ',')) + 1;
   const std::vector<std::string> where = {text_at(results.device(), "name"),
