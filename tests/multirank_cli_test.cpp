@@ -230,6 +230,17 @@ TEST_F(MultiDeviceCli, AKilledRankEndsTheRun) {
   EXPECT_TRUE(says(measured.runs[0].reason, {"rank "})) << measured.runs[0].reason;
 }
 
+TEST_F(MultiDeviceCli,
+       ALauncherThatOutlivesAKilledRankIsEnded) {  // as Open MPI's does once in a hundred times
+  const std::string path = std::getenv("PATH"), mpirun = *output_of({"sh", "-c", "command -v mpirun"});
+  write_file(folder_ / "mpirun", cat("#!/bin/sh\n", mpirun, " \"$@\"\n[ $1 = --version ] || sleep 100\n"));
+  std::filesystem::permissions(folder_ / "mpirun", std::filesystem::perms::owner_all);
+  ::setenv("PATH", cat(folder_ / "", ":", path).c_str(), 1);
+  const pid_t harness = start_long_run();
+  ::setenv("PATH", path.c_str(), 1);
+  expect_killed_rank_ends(harness);
+}
+
 TEST_F(MultiDeviceCli, AStoppedRankEndsTheRun) {
   const pid_t harness = start_long_run();
   const auto ranks = ranks_of(folder_ / "data.bin");

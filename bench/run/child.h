@@ -79,8 +79,8 @@ struct Job {
   bool launcher = false;  // its one process is one, even for one rank
   /// Between SIGTERM, which lets a launcher clean up, and SIGKILL. With 0, SIGKILL is all.
   double grace_s = 0.0;
-  /// Whether it has said all that it was started for. It may then take kLingering to end; what is left is
-  /// killed, and it counts as having exited with 0.
+  /// Whether it has said all that it was started for, or that it failed. It may then take kLingering to end;
+  /// what is left is killed, and it counts as having exited with 0.
   std::function<bool()> finished = {};
   /// Hears of its start, with a further write end of each rank's stream, for lines that come from elsewhere.
   std::function<void(std::vector<Fd> streams)> started = {};

@@ -660,7 +660,8 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
       return std::ranges::any_of(reports, [](const Report& r) { return r.failed(); });
     };
     if (hub) job.failed = any_failed;
-    job.finished = [&] { return std::ranges::all_of(reports, [](const Report& r) { return r.ended; }); };
+    // A launcher is to end the others once a rank has failed, but Open MPI's may deadlock over it.
+    job.finished = [&] { return any_failed() || std::ranges::all_of(reports, &Report::ended); };
     JobEnd job_end = run_job(job, Channel::events, request.timeout_s, on_line);
     stderr_tail = job_end.end.stderr_tail;
     ChildEnd end;
