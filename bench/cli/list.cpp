@@ -17,7 +17,7 @@ struct ListOptions {
 
   std::vector<Option> options() {
     return {{"json", &json, "", "for machines", "List"},
-            {"wide", &wide, "", "every column, however wide the terminal has to be", "List"},
+            {"wide", &wide, "", "all columns, however wide the terminal has to be", "List"},
             {"ladder", &ladder, "FILE", "a ladder of your own; default: ours", "List"},
             {"backend", &backend, "NAME", "auto, cpu or cuda", "List", {"auto", "cpu", "cuda"}},
             {"device", &device, "N", "index of the CUDA device", "List", {0, 1023}}};

@@ -104,7 +104,6 @@ std::string batch_finder(const Program& program, const Plan& plan) {
 
 /// Of each program that looks for its batch: what its rung finds, which its peer is measured on too.
 std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) {
-  constexpr double kLimit = 60.0;                 // seconds; many devices take a driver long
   std::map<std::string, int64_t> batches, found;  // by variant, by executable
   const RungSettings& s = plan.settings;
   for (const Program& program : plan.programs) {
@@ -119,12 +118,13 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
       const auto shared = s.shared_arguments(program.math, /*peer=*/false);
       ask.insert(ask.end(), shared.begin(), shared.end());
       std::string answer;
-      const ChildEnd end = run_child(ask, Channel::out, kLimit, [&](std::string_view line) {
+      const ChildEnd end = run_child(ask, Channel::out, kProbeTimeout, [&](std::string_view line) {
         answer += line;
         return true;
       });
       if (end.how == ChildEnd::How::timed_out)
-        throw Error(cat(program.variant, " found no batch within ", kLimit, " s: leave it out of --rungs"));
+        throw Error(
+            cat(program.variant, " found no batch within ", kProbeTimeout, " s: leave it out of --rungs"));
       if (end.how != ChildEnd::How::exited || end.code != 0)
         throw Error(cat(program.variant, " found no batch that fits", end.last_words(),
                         ": leave it out of --rungs, or choose a smaller --seq or --model"));

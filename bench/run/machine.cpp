@@ -29,7 +29,6 @@ namespace stepladder {
 namespace {
 
 constexpr const char* kSelf = "/proc/self/exe";
-constexpr double kProbeTimeout = 60.0;  // seconds; many devices take a driver long
 
 /// The value after the first "<key>:" or "<key>=" of a file; "" where there is none.
 std::string field(const char* path, const std::string& key) {

@@ -31,6 +31,9 @@ struct DeviceProbe {
   std::string error;
 };
 
+/// What a child that only looks at a device may take.
+inline constexpr double kProbeTimeout = 60.0;  // seconds; many devices take a driver long
+
 /// Asks a child process for the device, so that this one holds no device memory while rungs are measured and
 /// survives a broken driver.
 DeviceProbe probe_device(const std::string& backend, int64_t index);
