@@ -24,6 +24,7 @@ SHORT = "--steps 3 --warmup 1 --rounds 1"
 # What of a page isn't run here, and where it is.
 ELSEWHERE = {
     r"scripts/test\b": "CI",
+    r"scripts/prepare_data\.py .*": "prepare_data_test.py: it needs a network",
     r"cmake .*": "CI",
     r"build/tsan/bin/.*": "by who changes threads: a build of its own",
     r"export PATH=.*": "the stand-ins are on PATH",
@@ -115,7 +116,8 @@ def prepare(root: Path, bin_dir: Path) -> dict[str, str]:
     """What a reader has: a checkout, another one beside it, results, data. Returns the environment."""
     checkout, shims = root / "here", root / "shims"
     for folder in (checkout / "build/cuda", checkout / "build/cpu", root / "base/build/cuda", shims, root / "bin",
-                   root / "home/torch/bin", root / "home/llm.c", checkout / "results", checkout / "my"):
+                   root / "home/torch/bin", root / "home/llm.c", checkout / "results", checkout / "my",
+                   checkout / "data"):
         folder.mkdir(parents=True)
     rungs = [path.name for path in bin_dir.iterdir() if re.fullmatch(PROGRAM, path.name) and path.name not in HARNESS]
     for build in (checkout / "build/cuda", checkout / "build/cpu", root / "base/build/cuda"):
@@ -130,9 +132,10 @@ def prepare(root: Path, bin_dir: Path) -> dict[str, str]:
                               f'exec {path} "$@" $small\n')
         else:
             place.symlink_to(path)
-    for name in ("scripts", "variants", "examples", "python", "model", "data"):
+    for name in ("scripts", "variants", "examples", "python", "model", "data/gpt2", "data/austen.txt"):
         if (REPOSITORY / name).exists():
             (checkout / name).symlink_to(REPOSITORY / name)
+    (checkout / "data/dictionary.txt").write_text(100 * "A is the first letter.\n")
     charts = shutil.ignore_patterns("*.png", "*.svg", "*.html")
     shutil.copytree(REPOSITORY / "reports", checkout / "reports", ignore=charts)
     (root / "home/torch/bin/python").symlink_to(sys.executable)
