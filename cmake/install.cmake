@@ -23,7 +23,7 @@ install(DIRECTORY examples docs DESTINATION ${share} PATTERN __pycache__ EXCLUDE
 install(DIRECTORY variants model DESTINATION ${share})
 install(FILES cmake/source_hash.py DESTINATION ${share}/cmake)
 install(DIRECTORY data/gpt2 DESTINATION ${share}/data OPTIONAL)
-install(FILES data/austen.txt DESTINATION ${share}/data OPTIONAL)
+install(FILES data/austen.txt data/dictionary.txt DESTINATION ${share}/data OPTIONAL)
 install(FILES README.md LICENSE DESTINATION ${share})
 install(CODE [[
   set(prefix "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")

@@ -244,7 +244,7 @@ def main() -> int:
 
     vocabulary = out / "gpt2"
     if all(is_whole(vocabulary / file, digest) for file, digest in VOCABULARY_SHA256.items()):
-        print(f"{vocabulary}: GPT-2's vocabulary is there")
+        print(f"{vocabulary}: GPT-2's vocabulary, already there")
     else:
         try:
             prepare_vocabulary(vocabulary)

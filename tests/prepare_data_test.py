@@ -47,9 +47,9 @@ class Texts(unittest.TestCase):
         self.path = Path(folder.name) / "data/text.txt"
 
     def prepare(self, make):
-        with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(io.StringIO()) as errors:
+        with contextlib.redirect_stdout(None), contextlib.redirect_stderr(io.StringIO()) as errors:
             there = prepare_data.prepare_text(self.path, "a-package", prepare_data.sha256(b"right"), make, "a text")
-        return there, printed.getvalue(), errors.getvalue()
+        return there, errors.getvalue()
 
     def test_a_text_is_made_once(self):
         self.assertTrue(self.prepare(lambda _: b"right")[0])
@@ -59,7 +59,7 @@ class Texts(unittest.TestCase):
     def test_another_text_is_refused_and_what_is_there_stays(self):
         self.path.parent.mkdir()
         self.path.write_bytes(b"before")
-        there, _, errors = self.prepare(lambda _: b"wrong")
+        there, errors = self.prepare(lambda _: b"wrong")
         self.assertFalse(there)
         self.assertEqual(self.path.read_bytes(), b"before")
         for named in ("a-package", prepare_data.sha256(b"wrong"), "--data"):
@@ -68,7 +68,7 @@ class Texts(unittest.TestCase):
     def test_a_package_that_cannot_be_had_is_named_in_a_line(self):
         def unavailable(_):
             raise prepare_data.Unavailable("apt-get: no network")
-        there, _, errors = self.prepare(unavailable)
+        there, errors = self.prepare(unavailable)
         self.assertFalse(there)
         self.assertRegex(errors, r"\Aerror: .*a-package.*apt-get: no network\n\Z")
         self.assertFalse(self.path.exists())
