@@ -19,35 +19,48 @@ float fitting_scale(float amax, DType type) {
   return std::ldexp(1.0F, std::max(mantissa == 0.5F ? exponent - 1 : exponent, -126));
 }
 
-/// Element n alone, of 4 bytes.
-Tensor at(const Tensor& x, int64_t n) {
-  return x.view({x.numel()})[n].view({1});
-}
-
 /// The larger magnitude; NaN where there is one.
 void raise(float& amax, float x) {
   const float magnitude = std::fabs(x);
   if (!(magnitude <= amax)) amax = std::isnan(amax) ? amax : magnitude;
 }
 
+/// body(c0, c1) -> the largest magnitude in these columns of (N,C), few enough that both orders of a matrix
+/// stay in cache. Returns the largest of all.
+template <class Body>
+float each_columns(const Cpu& cpu, int64_t N, int64_t C, const Body& body) {
+  std::vector<float> amax(static_cast<size_t>(C / Cpu::kColumns + 1));
+  cpu.pieces(C, Cpu::kColumns, N, [&](int64_t first, int64_t last) {
+    amax[static_cast<size_t>(first / Cpu::kColumns)] = body(first, last);
+  });
+  float largest = 0.0F;
+  for (const float of_columns : amax) raise(largest, of_columns);
+  return largest;
+}
+
 /// q and qt of v(i) for i in [0, N * C).
 template <class V>
-void quantize_values(Tensor q, Tensor qt, int64_t N, int64_t C, const V& v) {
+void quantize_values(const Cpu& cpu, Tensor q, Tensor qt, int64_t N, int64_t C, const V& v) {
   const Tensor& either = present(q) ? q : qt;
   if (!either.scale || !either.amax) throw std::invalid_argument(cat("FP8 without its scale: ", either));
   const float scale = *either.scale;
   with_fp8_type(either.dtype, [&]<class Q>(Q) {
     Q* rows = present(q) ? q.ptr<Q>() : nullptr;
     Q* columns = present(qt) ? qt.ptr<Q>() : nullptr;
-    for (int64_t n = 0; n < N; ++n) {
-      for (int64_t c = 0; c < C; ++c) {
-        const float value = v(n * C + c);
-        const Q rounded = from_float<Q>(value / scale);
-        raise(*either.amax, value);
-        if (rows) rows[n * C + c] = rounded;
-        if (columns) columns[c * N + n] = rounded;
+    const float largest = each_columns(cpu, N, C, [=](int64_t first, int64_t last) {
+      float amax = 0.0F;
+      for (int64_t n = 0; n < N; ++n) {
+        for (int64_t c = first; c < last; ++c) {
+          const float value = v(n * C + c);
+          const Q rounded = from_float<Q>(value / scale);
+          raise(amax, value);
+          if (rows) rows[n * C + c] = rounded;
+          if (columns) columns[c * N + n] = rounded;
+        }
       }
-    }
+      return amax;
+    });
+    raise(*either.amax, largest);
   });
 }
 
@@ -56,7 +69,7 @@ void quantize_values(Tensor q, Tensor qt, int64_t N, int64_t C, const V& v) {
 void Quantize::run(Cpu& cpu) const {
   with_float_type(x.dtype, [&]<class T>(T) {
     const auto fx = floats<T>(x);
-    quantize_values(q, qt, rows_of(x), x.cols(), [=](int64_t i) { return fx[i]; });
+    quantize_values(cpu, q, qt, rows_of(x), x.cols(), [=](int64_t i) { return fx[i]; });
   });
   if (present(dbias)) SumRows{dbias, x}.run(cpu);
 }
@@ -70,20 +83,24 @@ void QuantizeToFit::run(Cpu& cpu) const {
       return of_l;
     };
     const Tensor x_l = x[l], q_l = matrix(q), qt_l = matrix(qt);
-    *q_l.amax = 0.0F;
+    const int64_t N = rows_of(x_l), C = x_l.cols();
     with_float_type(x.dtype, [&]<class T>(T) {
-      if (const auto fx = floats<T>(x_l); fx.data)
-        for (int64_t i = 0; i < x_l.numel(); ++i) raise(*q_l.amax, fx[i]);
+      *q_l.amax = each_columns(cpu, N, C, [=, fx = floats<T>(x_l)](int64_t first, int64_t last) {
+        float amax = 0.0F;
+        for (int64_t n = 0; n < N; ++n)
+          for (int64_t c = first; c < last; ++c) raise(amax, fx[n * C + c]);
+        return amax;
+      });
     });
     *q_l.scale = fitting_scale(*q_l.amax, q.dtype);
     Quantize{q_l, qt_l, x_l}.run(cpu);
   }
 }
 
-void QuantizeGelu::run(Cpu&) const {
+void QuantizeGelu::run(Cpu& cpu) const {
   with_float_type(x.dtype, [&]<class T>(T) {
     const auto fx = floats<T>(x);
-    quantize_values(q, qt, rows_of(x), x.cols(), [=](int64_t i) { return gelu(fx[i]); });
+    quantize_values(cpu, q, qt, rows_of(x), x.cols(), [=](int64_t i) { return gelu(fx[i]); });
   });
 }
 
@@ -92,7 +109,7 @@ void QuantizeGeluBackward::run(Cpu& cpu) const {
     const auto fx = floats<T>(x), fdout = floats<T>(dout);
     const int64_t N = rows_of(x), C = x.cols();
     const auto v = [=](int64_t i) { return fdout[i] * gelu_slope(fx[i]); };
-    quantize_values(q, qt, N, C, v);
+    quantize_values(cpu, q, qt, N, C, v);
     cpu.add_sums(floats<T>(dbias), N, C, [=](int64_t n, int64_t c) { return v(n * C + c); });
   });
 }
@@ -117,26 +134,31 @@ void QuantizeLayerNormBackward::run(Cpu& cpu) const {
   Quantize{quantized.q, quantized.qt, dx}.run(cpu);
 }
 
-void Transpose::run(Cpu&) const {
+void Transpose::run(Cpu& cpu) const {
   const int64_t N = rows_of(q), C = q.cols();
   const auto* from = static_cast<const uint8_t*>(q.data);
   auto* to = static_cast<uint8_t*>(qt.data);
-  for (int64_t n = 0; n < N; ++n)
-    for (int64_t c = 0; c < C; ++c) to[c * N + n] = from[n * C + c];
+  cpu.pieces(C, Cpu::kColumns, N, [=](int64_t first, int64_t last) {
+    for (int64_t n = 0; n < N; ++n)
+      for (int64_t c = first; c < last; ++c) to[c * N + n] = from[n * C + c];
+  });
 }
 
 void QuantizeCrossEntropy::run(Cpu& cpu) const {
-  // A row of f32 at a time, so that the gradient is rounded once.
-  std::vector<float> row(static_cast<size_t>(logits.cols()));
-  const int64_t Vp = logits.cols();
-  with_float_type(logits.dtype, [&]<class T>(T) {
-    for (int64_t n = 0; n < targets.numel(); ++n) {
-      for (int64_t v = 0; v < Vp; ++v) row[static_cast<size_t>(v)] = floats<T>(logits)[n * Vp + v];
-      const Tensor gradient{row.data(), DType::f32, {1, Vp}, "gradient"};
-      CrossEntropyForwardBackward{at(losses, n), gradient, at(targets, n), V, {scale}}.run(cpu);
-      Quantize{q.view({targets.numel(), Vp}).slices(n, n + 1), {}, gradient}.run(cpu);
-    }
-  });
+  // Some rows of f32 at a time, so that the gradient is rounded once.
+  constexpr int64_t kRows = 32;
+  const int64_t N = targets.numel(), Vp = logits.cols();
+  std::vector<float> rows(static_cast<size_t>(std::min(N, kRows) * Vp));
+  for (int64_t first = 0; first < N; first += kRows) {
+    const auto these = [first, last = std::min(N, first + kRows), N](const Tensor& t, int64_t cols) {
+      return t.view({N, cols}).slices(first, last);
+    };
+    const Tensor q_rows = these(q, Vp), targets_of = these(targets, 1);
+    const Tensor gradient{rows.data(), DType::f32, q_rows.shape, "gradient"};
+    Copy{gradient, these(logits, Vp)}.run(cpu);
+    CrossEntropyForwardBackward{these(losses, 1), gradient, targets_of, V, {scale}}.run(cpu);
+    Quantize{q_rows, {}, gradient}.run(cpu);
+  }
 }
 
 void UpdateScales::run(Cpu&) const {
