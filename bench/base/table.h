@@ -10,6 +10,9 @@ namespace stepladder {
 /// `text` without what would be markup, HTML or a mention in GitHub's Markdown.
 std::string markdown_text(const std::string& text);
 
+/// A cell where there is nothing to say.
+inline const std::string kNone = "-";
+
 enum class Align { left, right };
 
 class Table {

@@ -41,6 +41,11 @@ std::string sized(double number) {
   const double size = std::abs(number);
   return fixed(number, size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0);
 }
+std::string percent_of(double log_ratio, int digits) {
+  const double value = std::expm1(log_ratio) * 100;
+  return (value < 0 ? "" : "+") + fixed(value, digits);
+}
+
 std::string scientific(double number) {
   return formatted(number, std::chars_format::scientific, 2);
 }

@@ -22,6 +22,8 @@ std::string fixed(double number, int digits);
 std::string sized(double number);
 /// "6.00e-04".
 std::string scientific(double number);
+/// A log ratio as a signed percentage: "+2.03".
+std::string percent_of(double log_ratio, int digits = 2);
 /// The shortest text that reads back as the same number: "0.0006" from a float 6e-4.
 std::string number_text(float number);
 std::string number_text(double number);

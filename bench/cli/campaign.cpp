@@ -25,7 +25,7 @@ namespace stepladder {
 namespace {
 
 constexpr const char* kMaxTime = "max-time";
-constexpr double kGrace = 30.0;  // seconds for a part to end in order
+constexpr double kPartGrace = 30.0;  // seconds for a part to end in order
 
 /// What a part may be; the first takes the options that all parts share.
 std::vector<Command> measuring_commands() {
@@ -342,7 +342,7 @@ class Campaign {
       of["wall_s"] = before.value("wall_s", 0.0) + std::round(took.count() * 1e3) / 1e3;
       if (Json result = result_of(part, exit_code); !result.is_null()) of["result"] = std::move(result);
     };
-    const Job job = {.processes = {{command}}, .grace_s = kGrace, .passes_errors_on = true};
+    const Job job = {.processes = {{command}}, .grace_s = kPartGrace, .passes_errors_on = true};
     try {
       const ChildEnd end = run_job(job, Channel::out, 1e9, [](size_t, std::string_view) { return true; }).end;
       record(end.how == ChildEnd::How::exited ? end.code : 128 + end.code);

@@ -45,7 +45,7 @@ struct CommOptions {
   }
 };
 
-struct Row {
+struct CommRow {
   int64_t bytes;
   double us;  // of one
 };
@@ -70,7 +70,7 @@ void check_sum(Ops& ops, Tensor x) {
 }
 
 /// As one rank: every size, all ranks together.
-std::vector<Row> measure(const CommOptions& options, Ops& ops, Rendezvous& ranks) {
+std::vector<CommRow> measure(const CommOptions& options, Ops& ops, Rendezvous& ranks) {
   using Clock = std::chrono::steady_clock;
   const int64_t largest = options.max_mib.value_or(ops.device().info().backend == "cpu" ? 16 : 512) << 20;
   Collective what = Collective::all_reduce;
@@ -79,7 +79,7 @@ std::vector<Row> measure(const CommOptions& options, Ops& ops, Rendezvous& ranks
   Arena arena(ops, largest + 256);
   const Tensor all = arena.alloc("comm/buffer", DType::f32, {largest / 4});
   check_sum(ops, all.slices(0, kSmallest / 4));
-  std::vector<Row> rows;
+  std::vector<CommRow> rows;
   for (int64_t bytes = kSmallest; bytes <= largest; bytes *= kStep) {
     // Parts must be equal: a little less where there are three ranks, say.
     const Tensor x = all.slices(0, bytes / 4 / ops.world() * ops.world());
@@ -99,11 +99,11 @@ std::vector<Row> measure(const CommOptions& options, Ops& ops, Rendezvous& ranks
   return rows;
 }
 
-void print(const CommOptions& options, int64_t world, const std::vector<Row>& rows) {
+void print(const CommOptions& options, int64_t world, const std::vector<CommRow>& rows) {
   const double factor = bus_factor(options.collective, world);
   Table table({{"bytes"}, {"us"}, {"algorithm GB/s"}, {"bus GB/s"}});
   Json json = {{"collective", options.collective}, {"world_size", world}, {"rows", Json::array()}};
-  for (const Row& row : rows) {
+  for (const CommRow& row : rows) {
     const double rate = static_cast<double>(row.bytes) / row.us * 1e-3;
     table.add({grouped(row.bytes), fixed(row.us, 1), fixed(rate, 2), fixed(rate * factor, 2)});
     json["rows"].push_back({{"bytes", row.bytes},
@@ -129,9 +129,9 @@ int as_rank(const CommOptions& options, const World& world, EventWriter& events)
   };
   Rendezvous ranks(world, identity, fail);
   ops->join(ranks);
-  const std::vector<Row> rows = measure(options, *ops, ranks);
+  const std::vector<CommRow> rows = measure(options, *ops, ranks);
   if (world.rank > 0) return kExitOk;
-  for (const Row& row : rows) events.write({{"event", "row"}, {"bytes", row.bytes}, {"us", row.us}});
+  for (const CommRow& row : rows) events.write({{"event", "row"}, {"bytes", row.bytes}, {"us", row.us}});
   if (!events.wanted()) print(options, world.size, rows);
   return kExitOk;
 }
@@ -163,7 +163,7 @@ int comm(CommOptions& options) {
         !option.text().empty())
       command.insert(command.end(), {"--" + option.name, option.text()});
   command.insert(command.end(), {"--events", std::to_string(static_cast<int>(Channel::events))});
-  std::vector<Row> rows;
+  std::vector<CommRow> rows;
   std::string error;  // the first rank's to fail
   const JobEnd job_end =
       run_job(job_of_ranks({command}, options.devices, cpu ? Starter::mpirun : Starter::harness),

@@ -91,7 +91,7 @@ Cost under_harness(const RunRequest& request, Progress& progress) {
   return {median(ms), besides_steps_ms(run)};
 }
 
-struct Row {
+struct OverheadRow {
   PlannedRun run;
   std::vector<double> alone_ms = {}, harness_ms = {}, alone_besides = {}, harness_besides = {};
   std::vector<double> log_ratios = {};
@@ -109,25 +109,21 @@ struct Row {
   bool beyond(double limit) const { return certain && (change.lo > limit || change.hi < -limit); }
 };
 
-std::string percent(double log_ratio) {
-  const double value = std::expm1(log_ratio) * 100;
-  return (value < 0 ? "" : "+") + fixed(value, 3);
-}
-
-std::string table_of(const std::vector<Row>& rows, double limit) {
-  Columns<Row> columns;
-  columns.add_text("rung", [](const Row& r) { return r.run.program.variant; });
-  columns.add("batch", [](const Row& r) { return std::to_string(r.run.batch); });
-  columns.add("pairs", [](const Row& r) { return std::to_string(r.log_ratios.size()); });
-  columns.add("alone ms", [](const Row& r) { return sized(median(r.alone_ms)); });
-  columns.add("harness ms", [](const Row& r) { return sized(median(r.harness_ms)); });
-  columns.add("change %", [](const Row& r) { return percent(r.change.log_ratio); });
-  columns.add("bounds %",
-              [](const Row& r) { return cat(percent(r.change.lo), " to ", percent(r.change.hi)); });
-  columns.add("ms besides steps, alone / harness", [](const Row& r) {
+std::string table_of(const std::vector<OverheadRow>& rows, double limit) {
+  Columns<OverheadRow> columns;
+  columns.add_text("rung", [](const OverheadRow& r) { return r.run.program.variant; });
+  columns.add("batch", [](const OverheadRow& r) { return std::to_string(r.run.batch); });
+  columns.add("pairs", [](const OverheadRow& r) { return std::to_string(r.log_ratios.size()); });
+  columns.add("alone ms", [](const OverheadRow& r) { return sized(median(r.alone_ms)); });
+  columns.add("harness ms", [](const OverheadRow& r) { return sized(median(r.harness_ms)); });
+  columns.add("change %", [](const OverheadRow& r) { return percent_of(r.change.log_ratio, 3); });
+  columns.add("bounds %", [](const OverheadRow& r) {
+    return cat(percent_of(r.change.lo, 3), " to ", percent_of(r.change.hi, 3));
+  });
+  columns.add("ms besides steps, alone / harness", [](const OverheadRow& r) {
     return cat(fixed(median(r.alone_besides), 0), " / ", fixed(median(r.harness_besides), 0));
   });
-  columns.add_text("verdict", [limit](const Row& r) {
+  columns.add_text("verdict", [limit](const OverheadRow& r) {
     return r.within(limit) ? "within" : r.beyond(limit) ? "BEYOND" : "undecided";
   });
   return columns.table(rows).terminal();
@@ -144,14 +140,14 @@ int overhead(OverheadOptions& options) {
   }
   if (plan.programs.empty()) throw UnsupportedError("none of the rungs named runs on this device");
   complete(plan, options.measure, probe);
-  std::vector<Row> rows;
+  std::vector<OverheadRow> rows;
   for (const PlannedRun& run : runs_of(plan, 0)) rows.push_back({.run = run});
 
   const InterruptGuard guard;
   TelemetryOfDevices telemetry;
   Progress progress(rows.size() * static_cast<size_t>(options.pairs), 0);
   for (int64_t pair = 0; pair < options.pairs; ++pair)
-    for (Row& row : rows) {
+    for (OverheadRow& row : rows) {
       PlannedRun planned = row.run;
       planned.round = pair;
       RunRequest request = request_for(plan, planned, probe.device, options.measure.timeout);
@@ -167,7 +163,7 @@ int overhead(OverheadOptions& options) {
     }
 
   std::vector<PairedChange> changes;
-  for (const Row& row : rows) changes.push_back(paired_change(row.log_ratios));
+  for (const OverheadRow& row : rows) changes.push_back(paired_change(row.log_ratios));
   const std::vector<bool> certain = certainly_changed(changes, kFalseAlarms);
   for (size_t i = 0; i < rows.size(); ++i) {
     rows[i].change = changes[i];
@@ -181,8 +177,9 @@ int overhead(OverheadOptions& options) {
             << " %. BEYOND: one lies beyond that, and that there is a change at all is certain to "
             << fixed((1 - kFalseAlarms) * 100, 0) << " % among all rungs, from " << kMinCertainPairs
             << " pairs." << std::endl;
-  if (std::ranges::any_of(rows, [&](const Row& row) { return row.beyond(limit); })) return kExitRegression;
-  const bool within = std::ranges::all_of(rows, [&](const Row& row) { return row.within(limit); });
+  if (std::ranges::any_of(rows, [&](const OverheadRow& row) { return row.beyond(limit); }))
+    return kExitRegression;
+  const bool within = std::ranges::all_of(rows, [&](const OverheadRow& row) { return row.within(limit); });
   return within ? kExitOk : kExitInconclusive;
 }
 

@@ -20,8 +20,6 @@
 namespace stepladder {
 namespace {
 
-const std::string kNone = "-";
-
 std::string interval(const Estimate& e) {
   return e.interval ? cat(sized(e.interval->lo), " to ", sized(e.interval->hi)) : kNone;
 }

@@ -22,7 +22,7 @@ status=$?
 echo "{\"event\":\"exit\",\"status\":$status}" >&3
 exit $status)";
 constexpr std::string_view kDevices = "{devices}";
-constexpr double kGrace = 3.0;  // seconds
+constexpr double kRankGrace = 3.0;  // seconds
 
 bool sets(const Job::Process& process, const std::string& variable) {
   return std::ranges::any_of(process.environment,
@@ -32,7 +32,7 @@ bool sets(const Job::Process& process, const std::string& variable) {
 }  // namespace
 
 Job job_of_ranks(const Job::Process& process, int64_t devices, Starter starter) {
-  Job job{.processes = {}, .ranks = static_cast<size_t>(devices), .grace_s = kGrace};
+  Job job{.processes = {}, .ranks = static_cast<size_t>(devices), .grace_s = kRankGrace};
   std::vector<std::string> environment = process.environment;
   const int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency() / devices);
   for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
@@ -108,7 +108,7 @@ Job job_of_launcher(const Launcher& launcher, AgentOptions rank, int64_t devices
   process.environment.push_back("STEPLADDER_JOB_SECRET=" + hub.secret());
   for (char** variable = environ; *variable; ++variable)  // which say what the machines of the job are
     if (std::string_view(*variable).starts_with("SLURM_")) process.environment.emplace_back(*variable);
-  Job job{.processes = {process}, .ranks = static_cast<size_t>(devices), .launcher = true, .grace_s = kGrace};
+  Job job{.processes = {process}, .ranks = static_cast<size_t>(devices), .launcher = true, .grace_s = kRankGrace};
   job.started = [&hub](std::vector<Fd> streams) { hub.begin(std::move(streams)); };
   return job;
 }

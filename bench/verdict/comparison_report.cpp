@@ -11,14 +11,6 @@
 namespace stepladder {
 namespace {
 
-const std::string kNone = "-";
-
-/// A log ratio as a signed percentage: "+2.03".
-std::string percent(double log_ratio) {
-  const double value = std::expm1(log_ratio) * 100;
-  return (value < 0 ? "" : "+") + fixed(value, 2);
-}
-
 bool is_repeated(const Comparison& comparison) {
   return std::ranges::any_of(comparison.rows, [](const ComparedRow& row) { return row.repetition > 0; });
 }
@@ -51,12 +43,12 @@ Table table_of(const Comparison& comparison) {
     const std::string of = several ? cat(name_of(what), " ") : "";
     add(several ? of + "%" : "change %", 0, [=](const Numbers& n) {
       const ComparedQuantity* quantity = n.find(what);
-      return quantity && quantity->change ? percent(quantity->change->log_ratio) : kNone;
+      return quantity && quantity->change ? percent_of(quantity->change->log_ratio) : kNone;
     });
     add(of + "bounds %", what == Quantity::time ? 4 : 3, [=](const Numbers& n) {
       const ComparedQuantity* quantity = n.find(what);
       return quantity && quantity->change
-                 ? cat(percent(quantity->change->lo), " to ", percent(quantity->change->hi))
+                 ? cat(percent_of(quantity->change->lo), " to ", percent_of(quantity->change->hi))
                  : kNone;
     });
     add(of + "limit %", 1, [=](const Numbers& n) {
@@ -123,8 +115,8 @@ std::string verdict_of(const ComparedRow& row) {
   for (const ComparedQuantity& quantity :
        row.numbers ? row.numbers->quantities : std::vector<ComparedQuantity>())
     if (const auto& c = quantity.change)
-      says += cat(", ", name_of(quantity.what), " ", percent(c->log_ratio), " % (", percent(c->lo), " to ",
-                  percent(c->hi), ")");
+      says += cat(", ", name_of(quantity.what), " ", percent_of(c->log_ratio), " % (", percent_of(c->lo),
+                  " to ", percent_of(c->hi), ")");
   if (!row.reason.empty()) says += ": " + row.reason;
   return printable(says, 600);
 }
