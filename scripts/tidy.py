@@ -3,14 +3,16 @@
 
 Usage: tidy.py BUILD JOBS FILE...
 
-BUILD/compile_commands.json says how each is compiled; nothing has to be built but what the sources include. A file has not
-changed where clang-tidy, its configuration and the file's compile command are those that name a stamp in BUILD/tidy/, and
-all that the file includes is as the stamp says. Exit status: 0, or 1 where clang-tidy found something.
+BUILD/compile_commands.json says how each is compiled; nothing has to be built but what the sources include. Sources that
+are compiled together (CMake's unity builds) are looked at together: most of the time goes into the headers of each. They
+have not changed where clang-tidy, its configuration and the compile command are those that name a stamp in BUILD/tidy/, and
+all that they include is as the stamp says. Exit status: 0, or 1 where clang-tidy found something.
 """
 
 import hashlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -35,42 +37,72 @@ def included(command: str, folder: str) -> list[str]:
     return [os.path.join(folder, name) for name in rule.replace("\\\n", " ").split()[1:]]
 
 
-class Stamp:
-    """What clang-tidy saw of a source when it last passed."""
+class Unit:
+    """What clang-tidy reads at once, by an entry of the compile commands: a source, or those of a unity build."""
 
     def __init__(self, entry: dict[str, str], build: str, tidy: str):
-        self.command, self.folder = entry["command"], entry["directory"]
-        self.path = Path(build, "tidy", hashlib.sha256(f"{tidy}\n{self.command}".encode()).hexdigest())
+        self.file, self.folder, self.command = entry["file"], entry["directory"], entry["command"]
+        self.sources, self.lines = [self.file], []
+        if "/Unity/" in self.file:
+            self.join(Path(build, "tidy"))
+        seen = hashlib.sha256(f"{tidy}\n{self.command}".encode()).hexdigest()
+        self.stamp = Path(build, "tidy", seen)
+
+    def join(self, folder: Path) -> None:
+        """The sources in one file, as the static analyzer passes over functions of files that are included; in another
+        order than they are compiled in, so that what one includes for the next is missed."""
+        compiled = re.findall(r'^#include "(.+)"$', Path(self.file).read_text(), re.MULTILINE)
+        self.sources = [source for source in compiled if not source.startswith(self.folder)]  # none that is generated
+        path = (folder / self.file.split("CMakeFiles/")[1].replace("/", "_")).with_suffix(".cpp").absolute()
+        included = set()  # which a source may include again, but not twice
+        with path.open("w") as joined:
+            for source in reversed(self.sources):
+                lines = Path(source).read_text().splitlines()
+                joined.writelines("\n" if line in included else f"{line}\n" for line in lines)
+                included.update(line for line in lines if line.startswith("#include "))
+                self.lines += [(source, number + 1) for number in range(len(lines))]
+        self.command = self.command.replace(self.file, str(path))
+        self.file = str(path)
 
     def holds(self) -> bool:
-        if not self.path.exists():
+        """Whether it has passed as it is now."""
+        if not self.stamp.exists():
             return False
-        lines = (line.split(" ", 1) for line in self.path.read_text().splitlines())
+        lines = (line.split(" ", 1) for line in self.stamp.read_text().splitlines())
         return all(digest(name) == seen for seen, name in lines)
 
-    def write(self) -> None:
-        self.path.write_text("".join(f"{digest(name)} {name}\n" for name in included(self.command, self.folder)))
+    def passes(self) -> bool:
+        words = shlex.split(self.command)[1:]
+        done = subprocess.run(["clang-tidy", "--quiet", self.file, "--", *words], cwd=self.folder, capture_output=True,
+                              text=True)
+        if done.returncode != 0:
+            print(self.located(done.stdout), done.stderr, sep="", end="", flush=True)
+            return False
+        self.stamp.write_text("".join(f"{digest(name)} {name}\n" for name in included(self.command, self.folder)))
+        return True
+
+    def located(self, findings: str) -> str:
+        """By the sources' own lines."""
+        def place(found: re.Match) -> str:
+            source, line = self.lines[int(found[1]) - 1]
+            return f"{source}:{line}"
+        return re.sub(rf"{re.escape(self.file)}:(\d+)", place, findings) if self.lines else findings
 
 
 def main(build: str, jobs: str, *files: str) -> int:
     version = subprocess.run(["clang-tidy", "--version"], check=True, capture_output=True, text=True).stdout
-    entries = json.loads(Path(build, "compile_commands.json").read_text())
-    stamps = {entry["file"]: Stamp(entry, build, version + digest(".clang-tidy")) for entry in entries}
     Path(build, "tidy").mkdir(exist_ok=True)
-
-    def passes(file: str) -> bool:
-        stamp = stamps.get(os.path.abspath(file))
-        if stamp and stamp.holds():
-            return True
-        done = subprocess.run(["clang-tidy", "-p", build, "--quiet", file], capture_output=True, text=True)
-        if done.returncode != 0:
-            print(done.stdout, done.stderr, sep="", end="", flush=True)
-        elif stamp:
-            stamp.write()
-        return done.returncode == 0
-
+    wanted, units = {os.path.abspath(file) for file in files}, []
+    for entry in json.loads(Path(build, "compile_commands.json").read_text()):
+        unit = Unit(entry, build, version + digest(".clang-tidy"))
+        if wanted.intersection(unit.sources):
+            wanted.difference_update(unit.sources)
+            units.append(unit)
+    for file in sorted(wanted):
+        print(f"{file}: not compiled in {build}", file=sys.stderr)
     with ThreadPoolExecutor(int(jobs)) as pool:
-        return 0 if all(list(pool.map(passes, files))) else 1
+        passed = list(pool.map(lambda unit: unit.holds() or unit.passes(), units))
+    return 0 if all(passed) and not wanted else 1
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ class Tidy(unittest.TestCase):
         # Lists what a source includes: a.h of a.cpp.
         self.program("c++", 'for file; do :; done; echo "$file.o: $file \\\\"; [[ $file != *a.cpp ]] || echo " ../a.h"')
         # Finds the word "wrong", and notes what it was asked to read.
-        self.program("clang-tidy", 'for file; do :; done; [[ -f $file ]] || { echo 14; exit; }; '
-                                   'echo ${file##*/} >>asked; ! grep wrong "$file"')
+        self.program("clang-tidy", '[[ $1 != --version ]] || { echo 14; exit; }; '
+                                   f'echo ${{2##*/}} >>{self.root}/asked; ! grep --with-filename --line-number wrong "$2"')
 
     def program(self, name, text):
         path = self.root / "bin" / name
@@ -37,14 +37,23 @@ class Tidy(unittest.TestCase):
                      "command": f"c++ {flags} -o {name}.o -c ../{name}.cpp"} for name in "ab"]
         (self.root / "build/compile_commands.json").write_text(json.dumps(commands))
 
+    def compile_together(self):
+        unity = self.root / "build/CMakeFiles/x.dir/Unity/unity_0_cxx.cxx"
+        unity.parent.mkdir(parents=True)
+        unity.write_text("".join(f'#include "{self.root / name}"\n' for name in ("a.cpp", "b.cpp", "build/made.cpp")))
+        commands = [{"file": str(unity), "directory": str(self.root / "build"), "command": f"c++ -o unity.o -c {unity}"}]
+        (self.root / "build/compile_commands.json").write_text(json.dumps(commands))
+
+    def tidy(self, *files):
+        (self.root / "asked").write_text("")
+        return subprocess.run([sys.executable, TIDY, "build", "1", *files], cwd=self.root, capture_output=True, text=True,
+                              env=os.environ | {"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"})
+
     def run_tidy(self):
         """Exit status, and the files that clang-tidy was asked to read."""
-        asked = self.root / "asked"
-        asked.write_text("")
-        done = subprocess.run([sys.executable, TIDY, "build", "1", "a.cpp", "b.cpp"], cwd=self.root, capture_output=True,
-                              text=True, env=os.environ | {"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"})
+        done = self.tidy("a.cpp", "b.cpp")
         self.assertEqual(done.stderr, "")
-        return done.returncode, asked.read_text().split()
+        return done.returncode, (self.root / "asked").read_text().split()
 
     def test_what_passed_is_looked_at_again_only_when_something_changed(self):
         self.assertEqual(self.run_tidy(), (0, ["a.cpp", "b.cpp"]))
@@ -62,6 +71,25 @@ class Tidy(unittest.TestCase):
         self.assertEqual(self.run_tidy(), (1, ["b.cpp"]))
         (self.root / "b.cpp").write_text("right\n")
         self.assertEqual(self.run_tidy(), (0, ["b.cpp"]))
+
+    def test_what_is_compiled_together_is_looked_at_together(self):
+        self.compile_together()
+        (self.root / "a.cpp").write_text("#include <x>\nwrong\n")
+        (self.root / "b.cpp").write_text("#include <x>\n#include <x>\nright\n")
+        done = self.tidy("a.cpp")
+        self.assertEqual((done.returncode, done.stdout), (1, f"{self.root}/a.cpp:2:wrong\n"))
+        joined, = (self.root / "build/tidy").glob("*.cpp")
+        # Includes of the ones before are left out, and what the build has made; a source that repeats itself is kept.
+        self.assertEqual(joined.read_text(), "#include <x>\n#include <x>\nright\n\nwrong\n")
+        (self.root / "a.cpp").write_text("right\n")
+        self.assertEqual([self.run_tidy() for _ in range(2)], [(0, [joined.name]), (0, [])])
+        (self.root / "b.cpp").write_text("other\n")
+        self.assertEqual(self.run_tidy(), (0, [joined.name]))
+
+    def test_a_file_that_is_not_compiled_is_named(self):
+        done = self.tidy("a.cpp", "nowhere.cpp")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("nowhere.cpp", done.stderr)
 
 
 if __name__ == "__main__":
