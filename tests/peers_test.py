@@ -120,13 +120,23 @@ class Llmc(Peer):
         self.assertEqual([event for event in events if event["event"] == "eval"],
                          [{"event": "eval", "step": 3, "val_loss": 9.875}])
 
+    def test_it_evaluates_on_what_a_rung_holds_out(self):
+        self.write(LLMC.replace("-x) steps=$2 ;;", "-x) steps=$2 ;; -i) cp $2 told.train ;; -j) cp $2 told.val ;;"))
+        self.assertEqual(self.run_llmc("--eval-every", "1")[0], 0)
+        tokens = (self.folder / "data.bin").read_bytes()[1024:]
+        for told, expected in (("told.train", tokens[:2 * 2700]), ("told.val", tokens[2 * 2700:])):
+            shard = open_shard(self.folder / told)
+            self.assertEqual((shard.layout, shard.size), ("llm.c's .bin", len(expected) // 2))
+            self.assertEqual((self.folder / told).read_bytes()[1024:], expected)
+        self.refused(self.run_llmc("--eval-every", "1", "--seq", "150"), 5, "unsupported", "300 tokens", "--val-data")
+
     def test_a_loss_that_is_reached_ends_it_in_good_order(self):
         self.binary.write_text(LLMC.replace("  i=$((i + 1))", '  echo "val loss 9.$((9 - i))"\n  i=$((i + 1))'))
-        code, _, (_, *events, end) = self.run_llmc("--val-data", "data.bin", "--eval-every", "1", "--until-loss", "9.7")
-        self.assertEqual((code, end["event"]), (0, "end"))
-        self.assertEqual([event["step"] for event in events if event["event"] == "step"], [0, 1])
-        self.assertEqual(events[-1], {"event": "eval", "step": 2, "val_loss": 9.7})
-        self.refused(self.run_llmc("--eval-every", "1", "--until-loss", "9.7"), 5, "unsupported", "--val-data")
+        for data in ([], ["--val-data", "data.bin"]):
+            code, _, (_, *events, end) = self.run_llmc(*data, "--eval-every", "1", "--until-loss", "9.7")
+            self.assertEqual((code, end["event"]), (0, "end"))
+            self.assertEqual([event["step"] for event in events if event["event"] == "step"], [0, 1])
+            self.assertEqual(events[-1], {"event": "eval", "step": 2, "val_loss": 9.7})
 
     def test_its_version_names_script_and_binary(self):
         def version() -> str:

@@ -12,7 +12,8 @@ import peer
 from peer import InputError
 
 VOCABULARY = 50257
-LLMC_MAGIC, NPY_MAGIC = 20240520, b"\x93NUMPY"
+LLMC_LAYOUT, LLMC_MAGIC, LLMC_HEADER = "llm.c's .bin", 20240520, 1024  # bytes
+NPY_MAGIC = b"\x93NUMPY"
 
 
 # ---- which files -----------------------------------------------------------------------------------------------------
@@ -84,10 +85,10 @@ def open_shard(path: Path) -> Shard:
         raise InputError(f"{path}: {error}") from None
     if int.from_bytes(header[:4], "little") == LLMC_MAGIC:
         version, size = int.from_bytes(header[4:8], "little"), int.from_bytes(header[8:12], "little")
-        if version != 1 or file_bytes != 1024 + 2 * size:
+        if version != 1 or file_bytes != LLMC_HEADER + 2 * size:
             raise InputError(f"{path}: damaged, or not llm.c's version 1: its header says {size} tokens of version "
-                             f"{version}, there are {(file_bytes - 1024) // 2}")
-        return Shard(path, "llm.c's .bin", 1024, 0, size)
+                             f"{version}, there are {(file_bytes - LLMC_HEADER) // 2}")
+        return Shard(path, LLMC_LAYOUT, LLMC_HEADER, 0, size)
     if not file_bytes or file_bytes % 2:
         raise InputError(f"{path}: {file_bytes} bytes are no uint16 tokens; write it again")
     return Shard(path, "raw uint16", 0, 0, file_bytes // 2)
