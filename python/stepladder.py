@@ -14,7 +14,8 @@ other way it runs as it would without these lines: nothing is timed or synchroni
 
 A step is timed by the host's clock, with the CUDA device synchronised before and after where PyTorch or CuPy uses one.
 Everything that belongs to an optimizer step goes into the block: fetching the batch, all micro-batches, the update.
-Numbers may be tensors: they are read once the clock has stopped.
+Numbers may be tensors: they are read once the clock has stopped. Where the device kept the host waiting, a step is told
+while the host waits for the next one, so that telling it takes no time of the loop.
 
 After the last step that was asked for the program ends, by SystemExit(0), so that the loop needs no limit. Where a run
 until a validation loss was asked for, the last step is evaluated too: then the program ends in the `evaluated()` after
@@ -38,6 +39,7 @@ import time
 
 PROTOCOL = 1
 EXIT_FAILED = 5
+LONG_WAIT = 1e-3  # seconds: to tell of a step takes a tenth of it
 _encode = json.JSONEncoder(allow_nan=False).encode
 _started = False
 
@@ -77,16 +79,31 @@ class Events:
     def __init__(self, fd: int | None):
         if fd is not None:
             os.set_inheritable(fd, False)  # so that a process left behind keeps nobody waiting; OSError if not open
-        self.fd = fd
+        self.fd, self._later = fd, None
 
     def __bool__(self) -> bool:
         return self.fd is not None
 
+    def write_later(self, event: str, **fields) -> None:
+        """Writes it before the next one, or when flush() is called."""
+        self.flush()
+        self._later = {"event": event, **fields}
+
+    def flush(self) -> None:
+        if self._later is not None:
+            later, self._later = self._later, None
+            self.write(**later)
+
     def write(self, event: str, **fields) -> None:
         """Numbers that are not finite become null. SystemExit where nobody reads."""
+        self.flush()
         if self.fd is None:
             return
-        line = _encode({"event": event, **{key: _finite(value) for key, value in fields.items()}})
+        told = {"event": event, **fields}
+        try:
+            line = _encode(told)
+        except ValueError:
+            line = _encode({key: _finite(value) for key, value in told.items()})
         rest = line.encode() + b"\n"
         try:
             while rest:
@@ -102,7 +119,7 @@ class Events:
 class Step:
     """What one `with run.step()` measures. `ms` is the time, once it has stopped."""
 
-    __slots__ = ("loss", "grad_norm", "lr", "ms", "_run", "_begin")
+    __slots__ = ("loss", "grad_norm", "lr", "ms", "_run", "_begin", "_waited")
 
     def __init__(self, run: Run):
         self.loss = self.grad_norm = self.lr = self.ms = None
@@ -115,8 +132,11 @@ class Step:
 
     def stop(self) -> None:
         """Stops the clock, before the block ends."""
+        self._run.events.flush()
+        wait = time.perf_counter()
         self._run._synchronize()
-        self.ms = (time.perf_counter() - self._begin) * 1e3
+        end = time.perf_counter()
+        self.ms, self._waited = (end - self._begin) * 1e3, end - wait > LONG_WAIT
 
     def __exit__(self, kind, error, traceback) -> None:
         if error is not None:
@@ -240,8 +260,14 @@ class Run:
             said = f"step {self.done} has no loss: set step.loss in the block of `with run.step() as step`"
             self._fail("error", said)
             raise RuntimeError(said)
-        told = _known({"grad_norm": _number(step.grad_norm), "lr": _number(step.lr)})
-        self.events.write("step", step=self.done, step_ms=step.ms, loss=loss, **told)
+        told = {"step": self.done, "step_ms": step.ms, "loss": loss}
+        if step.grad_norm is not None:
+            told["grad_norm"] = _number(step.grad_norm)
+        if step.lr is not None:
+            told["lr"] = _number(step.lr)
+        self.events.write_later("step", **told)
+        if not step._waited:
+            self.events.flush()
         self.done += 1
         # Peaks only grow, and reading them takes longer than all else here: seldom, and never after an evaluation, whose
         # memory is not the step's.
@@ -497,7 +523,7 @@ def _number(value) -> float | None:
     """Of a number or a tensor of one."""
     if value is None:
         return None
-    return float(value.detach() if hasattr(value, "detach") else value)
+    return float(value.detach() if getattr(value, "requires_grad", False) else value)
 
 
 def _known(fields: dict) -> dict:
