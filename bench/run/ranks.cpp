@@ -108,7 +108,8 @@ Job job_of_launcher(const Launcher& launcher, AgentOptions rank, int64_t devices
   process.environment.push_back("STEPLADDER_JOB_SECRET=" + hub.secret());
   for (char** variable = environ; *variable; ++variable)  // which say what the machines of the job are
     if (std::string_view(*variable).starts_with("SLURM_")) process.environment.emplace_back(*variable);
-  Job job{.processes = {process}, .ranks = static_cast<size_t>(devices), .launcher = true, .grace_s = kRankGrace};
+  Job job{
+      .processes = {process}, .ranks = static_cast<size_t>(devices), .launcher = true, .grace_s = kRankGrace};
   job.started = [&hub](std::vector<Fd> streams) { hub.begin(std::move(streams)); };
   return job;
 }
