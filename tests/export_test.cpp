@@ -100,7 +100,7 @@ TEST(Export, FailedAndThrottledRunsAreLeftOutAndNamed) {
 TEST(Export, CsvHasEveryRunWithAsManyCellsAsItsHead) {
   const std::string text = csv(make_results(10, 1));
   std::vector<std::string> lines;
-  for (size_t at = 0, end; (end = text.find("\r\n", at)) != std::string::npos; at = end + 2)
+  for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
     lines.push_back(text.substr(at, end - at));
   ASSERT_EQ(lines.size(), 4U);
   EXPECT_TRUE(says(lines[2], {"02_tf32,,cuda,gpt2,16,1024,1,false,0,ok,,10"})) << lines[2];
@@ -116,8 +116,8 @@ TEST(Export, CsvHasWhatALossTookAndWhereItWasMeasured) {
   results.context = {{"device", {{"name", "NVIDIA H200"}}}, {"commit", "0123abc"}, {"time", "2026-01-31"}};
   results.runs[0].summary->to_loss =
       ToLoss{.loss = 3.5, .reached = true, .steps = 7, .seconds = 0.25, .tokens = 1e6, .joules = {}};
-  EXPECT_TRUE(says(csv(results), {",3.5,true,7,0.25,1e+06,,NVIDIA H200,0123abc,2026-01-31\r\n",
-                                  ",,,,,,,NVIDIA H200,0123abc,2026-01-31\r\n"}));
+  EXPECT_TRUE(says(csv(results), {",3.5,true,7,0.25,1e+06,,NVIDIA H200,0123abc,2026-01-31\n",
+                                  ",,,,,,,NVIDIA H200,0123abc,2026-01-31\n"}));
 }
 
 TEST(Export, CsvHasNoControlCharacters) {

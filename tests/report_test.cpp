@@ -323,6 +323,20 @@ TEST(Report, OfSeveralDevicesAnAblationHasRatiosOnly) {
     EXPECT_EQ(text.substr(0, text.find("- Step time")).find(absolute), std::string::npos) << absolute << text;
 }
 
+TEST(Report, ForeignTextIsNoMarkup) {
+  const std::string foreign = "a|b`<img src=x>[x](http://y)@someone\n# \033[2J";
+  Json failed = run_json(foreign, 1, 10);
+  failed["status"] = "crash";
+  failed["reason"] = foreign;
+  Json results = results_json({run_json(foreign, 0, 360), failed});
+  results["context"]["device"]["name"] = foreign;
+  results["context"]["commit"] = "<script>@all";
+  std::string text = markdown(results);
+  for (size_t at; (at = text.find('\\')) != std::string::npos;) text.erase(at, 2);  // what is escaped
+  for (const char* markup : {"<img", "<script", "[x](", "`", "@", "\033", "\n# "})
+    EXPECT_EQ(text.find(markup), std::string::npos) << markup << "\n" << text;
+}
+
 TEST(Report, SurvivesAnyContextAndPlan) {
   Json results = results_json({});
   results["complete"] = false;

@@ -86,7 +86,7 @@ std::string csv(const Results& results) {
       "p10_step_ms,p90_step_ms,first_step_ms,startup_ms,tokens_per_second,mfu_nanogpt,mfu_llmc,"
       "final_loss,val_loss,live_peak_bytes,reserved_peak_bytes,process_peak_bytes,throttled,shared,"
       "cycles,joules,until_loss,reached,steps_to_loss,seconds_to_loss,tokens_to_loss,joules_to_loss,"
-      "device,commit,time\r\n";
+      "device,commit,time\n";
   const auto number = [](const std::optional<double>& value) { return value ? number_text(*value) : ""; };
   const auto columns = static_cast<size_t>(std::ranges::count(text, ',')) + 1;
   const std::vector<std::string> where = {text_at(results.device(), "name"),
@@ -124,7 +124,7 @@ std::string csv(const Results& results) {
     cells.resize(columns - where.size());
     cells.insert(cells.end(), where.begin(), where.end());
     for (std::string& cell : cells) cell = csv_cell(without_controls(cell));
-    text += join(cells, ",") + "\r\n";
+    text += join(cells, ",") + "\n";
   }
   return text;
 }

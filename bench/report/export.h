@@ -13,7 +13,7 @@ namespace stepladder {
 /// known, else the same.
 Json google_benchmark(const Results& results);
 
-/// RFC 4180, a line for each run; one that is not ok has empty numbers.
+/// RFC 4180 with Unix line ends, a line for each run; one that is not ok has empty numbers.
 std::string csv(const Results& results);
 
 /// The runs that google_benchmark() leaves out, one line each: "02_tf32 gpt2 B=16 T=1024, round 0: oom: ...".

@@ -522,8 +522,8 @@ std::string report_text(const Results& results, bool ratios_only, bool markdown,
   const auto ablated = ablated_rungs(results);
   const auto scaled = scaling(results);
   const std::string answer = headline(variants, ratios_only), gap = markdown ? "\n\n" : "\n";
-  std::string text =
-      (answer.empty() ? "" : (markdown ? markdown_text(answer) : answer) + gap) + title(results) + "\n\n";
+  const auto plain = [markdown](const std::string& said) { return markdown ? markdown_text(said) : said; };
+  std::string text = (answer.empty() ? "" : plain(answer) + gap) + plain(title(results)) + "\n\n";
   const auto add = [&](const char* heading, bool shown, const Table& table) {
     if (!shown) return;
     if (markdown && *heading) text += cat("## ", heading, "\n\n");
@@ -538,7 +538,7 @@ std::string report_text(const Results& results, bool ratios_only, bool markdown,
   add("Scaling", !scaled.empty(), table_of(scaled, ratios_only));
   add("Ablations", !ablated.empty(), table_of(ablated, ratios_only));
   for (const Note& note : notes(results, variants, ablated))
-    text += (markdown ? "- " : "") + note.text + "\n";
+    text += (markdown ? "- " : "") + plain(note.text) + "\n";
   return text;
 }
 
