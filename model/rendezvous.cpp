@@ -21,6 +21,14 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kHello = "stepladder 2";
 constexpr const char* kBye = "bye";
+constexpr size_t kMostCallers = 64;  // at once
+
+/// One that has connected, and has not said who it is.
+struct Caller {
+  Socket socket;
+  std::string pending{};
+  std::chrono::steady_clock::time_point until = in_seconds(5.0);
+};
 
 /// In seconds.
 double since(Clock::time_point begin) {
@@ -90,36 +98,21 @@ Rendezvous::~Rendezvous() {
 
 void Rendezvous::meet_as_first(const Identity& identity) {
   const Socket listening = listen_as_first(world_);
+  ::fcntl(listening.get(), F_SETFL, O_NONBLOCK);  // a caller may be gone before it is taken
   const auto deadline = in_seconds(limits_.meet_s);
   int strangers = 0;
   std::string wrong;
   const auto is_wrong = [&](const auto&... what) {
     if (wrong.empty()) wrong = cat(what...);
   };
-  // All of them are heard before any is sent away, so that none waits for a meeting that is over.
-  while (std::ssize(peers_) < world_.size - 1) {
-    pollfd fd{listening.get(), POLLIN, 0};
-    if (::poll(&fd, 1, milliseconds_until(deadline)) <= 0) {
-      if (Clock::now() >= deadline) break;
-      continue;  // a signal came; accept4() would wait beyond the deadline
-    }
-    Socket socket(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket.open()) continue;
-    socket.prepare();
-    std::string pending;
-    const auto line = socket.line(pending, std::min(deadline, in_seconds(5.0)));
-    const auto fields = fields_of(line.value_or(""));
-    if (fields.size() != 9 || fields[0] != kHello || !same_secret(fields[8], one_field(world_.secret))) {
-      ++strangers;
-      continue;
-    }
+  const auto admit = [&](Caller& caller, const std::vector<std::string>& fields) {
     const int rank = static_cast<int>(number(fields[1]));
-    Peer& peer = peers_.emplace_back(Peer{.socket = std::move(socket),
+    Peer& peer = peers_.emplace_back(Peer{.socket = std::move(caller.socket),
                                           .rank = rank,
                                           .host = fields[3],
                                           .pid = fields[4],
                                           .identity = {fields[5], fields[6], fields[7]}});
-    peer.pending = std::move(pending);
+    peer.pending = std::move(caller.pending);
     if (number(fields[2]) != world_.size)
       is_wrong(name(peer), " is of a world of ", fields[2], ", rank 0 of ", world_.size);
     const bool twice = std::any_of(peers_.begin(), std::prev(peers_.end()),
@@ -134,6 +127,42 @@ void Rendezvous::meet_as_first(const Identity& identity) {
                identity.config);
     if (theirs.data != identity.data)
       is_wrong(name(peer), " has other data than rank 0: give all ranks the same --data");
+  };
+  /// Whether it may still say who it is.
+  const auto hear = [&](Caller& caller) {
+    const bool open = caller.socket.receive(caller.pending);
+    const size_t end = caller.pending.find('\n');
+    if (end == std::string::npos) return open;
+    const auto fields = fields_of(caller.pending.substr(0, end));
+    caller.pending.erase(0, end + 1);
+    if (fields.size() != 9 || fields[0] != kHello || !same_secret(fields[8], one_field(world_.secret)))
+      return false;
+    admit(caller, fields);
+    return false;
+  };
+  // All ranks are heard before any is sent away, so that none waits for a meeting that is over; and all
+  // callers at once, so that none keeps the others waiting.
+  std::list<Caller> callers;
+  while (std::ssize(peers_) < world_.size - 1 && Clock::now() < deadline) {
+    std::vector<pollfd> fds{{listening.get(), POLLIN, 0}};
+    auto next = deadline;
+    for (const Caller& caller : callers) {
+      fds.push_back({caller.socket.get(), POLLIN, 0});
+      next = std::min(next, caller.until);
+    }
+    if (::poll(fds.data(), fds.size(), milliseconds_until(next)) < 0) continue;  // a signal came
+    size_t i = 1;
+    for (auto caller = callers.begin(); caller != callers.end();) {
+      const bool stays = fds[i++].revents != 0 ? hear(*caller) : Clock::now() < caller->until;
+      if (!stays && caller->socket.open()) ++strangers;
+      caller = stays ? std::next(caller) : callers.erase(caller);
+    }
+    if (fds[0].revents == 0) continue;
+    Socket socket(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket.open()) continue;
+    socket.prepare();
+    if (callers.size() >= kMostCallers) callers.pop_front(), ++strangers;
+    callers.push_back({std::move(socket)});
   }
   for (int rank = 1; wrong.empty() && rank < world_.size; ++rank) {
     if (std::ranges::find(peers_, rank, &Peer::rank) == peers_.end())

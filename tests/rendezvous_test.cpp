@@ -151,6 +151,21 @@ TEST(Rendezvous, ACallerWithoutTheSecretIsSentAway) {
   EXPECT_TRUE(first.get()->meeting);
 }
 
+TEST(Rendezvous, CallersThatSayNothingKeepNobodyWaiting) {
+  const int port = free_port();
+  const Identity identity{"build", "config", "data"};
+  auto first = std::async(std::launch::async, [&] {
+    return std::make_unique<Rank>(0, 2, port, identity, RendezvousLimits{.meet_s = 8}, "sesame");
+  });
+  std::list<Caller> silent;
+  for (int i = 0; i < 70; ++i) silent.emplace_back(cat("127.0.0.1:", port));
+  const auto begin = std::chrono::steady_clock::now();
+  const Rank second(1, 2, port, identity, {}, "sesame");
+  EXPECT_TRUE(second.meeting) << second.error;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+  EXPECT_TRUE(first.get()->meeting);
+}
+
 TEST(Rendezvous, WhatACallerSaysReachesNoTerminalAsItIs) {
   const int port = free_port();
   auto first = std::async(std::launch::async, [&] { return Rank(0, 2, port).error; });
