@@ -205,6 +205,30 @@ TEST_F(Multirank, CheckpointOfFourRanksResumesOnTwo) {
   }
 }
 
+TEST_F(Multirank, AnyNumberOfRanksLearnsWhatOneDoes) {
+  for (const int ranks : {5, 7}) {
+    const std::string shape = cat("--layers 1 --channels ", 16 * ranks, " --heads ", ranks, " --steps 8 ");
+    run_alone(eventful("15_multi_gpu", cat(shape, "--accumulate ", ranks)));
+    const auto expected = losses();
+    for (const char* name : {"15_multi_gpu", "16_zero1"}) {
+      run(ranks, eventful(name, shape));
+      expect_same(losses(), expected);
+      EXPECT_EQ(losses(ranks - 1), losses());
+    }
+  }
+}
+
+TEST_F(Multirank, ANumberOfRanksThatCannotShareTheOptimizerIsRefusedWithSomeThatCan) {
+  for (const char* name : {"16_zero1", "fp8_zero1"}) {
+    const int status =
+        std::system(cat("RANK=0 LOCAL_RANK=0 WORLD_SIZE=5 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 ",
+                        rung(name, "--steps 1", ""), " 2>'", folder_ / "err", "'")
+                        .c_str());
+    EXPECT_EQ(WEXITSTATUS(status), kExitUsage);
+    EXPECT_TRUE(says(errors(), {name, "5 devices", "128 channels", "2, 4, 8"})) << errors();
+  }
+}
+
 TEST_F(Multirank, RanksLearnInFp8WhatOneLearns) {
   constexpr double kWithin = 1e-3;  // sums in bf16, of gradients in FP8
   const auto fp8 = [&](const std::string& name, const std::string& options) {
