@@ -335,7 +335,11 @@ TEST_F(HarnessCli, RunSaysThatOtherProcessesKeepTheMachineBusy) {
 }
 
 TEST_F(HarnessCli, OutputThatCannotBeWrittenIsAFailure) {
-  for (const char* command : {"list", "--help"}) {
+  ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
+  const std::string file = folder_ / "results.json";
+  for (const std::string& command :
+       {std::string("list"), std::string("--help"), "export " + file, cat("compare ", file, " ", file),
+        std::string("diff 00 01"), cat("plan-run ", file, " --tokens 1e9")}) {
     const Outcome outcome = shell(cat(kStepladder, " ", command, " >/dev/full"));
     EXPECT_EQ(outcome.code, kExitFailed) << command;
     EXPECT_TRUE(one_line(outcome.err)) << outcome.err;

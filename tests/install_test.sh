@@ -28,6 +28,9 @@ $stepladder report r.json --out page
 test -s page/summary.md
 if "$STEPLADDER_PYTHON" -c 'import jinja2, jsonschema, matplotlib'; then test -s page/index.html; fi
 $stepladder diff 12 13 | grep ops.record
+$stepladder train 02_tf32 --backend cpu --model gpt2-tiny --layers 1 --heads 1 --channels 16 --seq 32 --steps 1 --checkpoint run.ckpt
+$stepladder sample 02_tf32 --backend cpu --resume run.ckpt --prompt "It is" --sample-tokens 8 >text
+test "$(wc -c <text)" -gt 14 # words of the vocabulary that was shipped, not bytes
 bash -c '. prefix/share/bash-completion/completions/stepladder && complete -p stepladder'
 $stepladder list --ladder prefix/share/stepladder/examples/nanogpt/ladder.json | grep 00_eager
 EOF

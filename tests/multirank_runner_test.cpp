@@ -195,8 +195,14 @@ INSTANTIATE_TEST_SUITE_P(Started, OwnRanks, testing::Values("cuda"));
 TEST_P(OwnRanks, AreToldWhoTheyAreAndWhereToMeet) {
   fake_.before_start +=
       cat("echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT >",
-          folder_ / "told", "$RANK\n");
+          folder_ / "told", "$RANK\necho $STEPLADDER_JOB_SECRET >", folder_ / "secret", "$RANK\n");
+  const auto secret = [this] { return read_file(folder_ / "secret0"); };
   ASSERT_EQ(measure().status, Status::ok);
+  const std::string before = secret();
+  EXPECT_EQ(before.size(), 33U) << "128 bits in hex: " << before;
+  ASSERT_EQ(measure().status, Status::ok);
+  EXPECT_NE(secret(), before) << "each job has its own";
+  EXPECT_EQ(read_file(folder_ / "secret2"), secret());
   std::string port;
   for (int rank = 0; rank < kRanks; ++rank) {
     const std::string told = read_file(folder_ / cat("told", rank));

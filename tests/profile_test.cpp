@@ -226,6 +226,7 @@ class ProfileCli : public testing::Test {
 TEST_F(ProfileCli, PhasesOfARealStepSumToIt) {
   for (const char* rung : {"00", "11_searched_gemms"}) {
     ASSERT_EQ(profile(cat(rung, " --out profile.json")), 0) << err();
+    EXPECT_TRUE(says(err(), {"steps of", "gpt2-tiny"})) << "what takes so long";
     const Json file = parse_json(read_file(folder_ / "profile.json"));
     expect_contract(folder_ / "profile.json");
     EXPECT_FALSE(file["context"]["device"]["name"].get<std::string>().empty());

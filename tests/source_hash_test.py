@@ -32,6 +32,16 @@ def calling(op):
 
 
 class SourceHash(unittest.TestCase):
+    def test_a_file_that_goes_changes_every_rung(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(ROOT / "model", Path(folder, "model"))
+            before = source_hash(RUNGS[0], Model(Path(folder)))
+            Path(folder, "model/arena.cpp").unlink()
+            self.assertNotEqual(source_hash(RUNGS[0], Model(Path(folder))), before)
+        # The build makes the hash anew where the list of sources is another.
+        rules = (ROOT / "cmake/trainers.cmake").read_text()
+        self.assertRegex(rules, r"DEPENDS [^)]*generated/hashed_sources\.txt")
+
     def test_an_op_that_a_rung_does_not_call_leaves_its_hash(self):
         model = Model(ROOT)
         for op in ("AttentionForward", "Quantize", "LinearForward", "AdamWStep"):
