@@ -380,7 +380,8 @@ TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, 
   for (const NamedTensor& t : optimizer_state_of(trainer)) {
     const bool optional = t.name == kLossScaler || t.name == kFp8History;
     if (optional && !find(file, t.name)) continue;  // written by a rung that has none
-    const Entry& entry = require(file, t.name, stored_shape(t));
+    const std::vector<int64_t> shape = stored_shape(t);
+    const Entry& entry = require(file, t.name, shape);
     convert(values, entry.dtype, entry.bytes);
     ops(Upload{t.tensor, values.data()});
   }
