@@ -164,6 +164,7 @@ void Rendezvous::meet_as_first(const Identity& identity) {
     if (callers.size() >= kMostCallers) callers.pop_front(), ++strangers;
     callers.push_back({std::move(socket)});
   }
+  strangers += static_cast<int>(callers.size());  // that have still said nothing
   for (int rank = 1; wrong.empty() && rank < world_.size; ++rank) {
     if (std::ranges::find(peers_, rank, &Peer::rank) == peers_.end())
       is_wrong("rank ", rank, " did not come to ", world_.address, ":", world_.port, " within ",
