@@ -84,10 +84,9 @@ class Events:
     def __bool__(self) -> bool:
         return self.fd is not None
 
-    def write_later(self, event: str, **fields) -> None:
-        """Writes it before the next one, or when flush() is called."""
-        self.flush()
-        self._later = {"event": event, **fields}
+    def write_later(self, told: dict) -> None:
+        """Writes it before the next one, or when flush() is called, which nothing may wait for."""
+        self._later = told
 
     def flush(self) -> None:
         if self._later is not None:
@@ -126,7 +125,11 @@ class Step:
         self._run = run
 
     def __enter__(self) -> Step:
-        self._run._begin(self)
+        run = self._run
+        run._inside = True
+        run._synchronize()
+        if not run._started:
+            run._start()
         self._begin = time.perf_counter()
         return self
 
@@ -160,7 +163,7 @@ class Run:
             self.config["world_size"] = world_size
         self.config.update((key, _plain(value)) for key, value in config.items())
         self.events, self.steps, self.eval_every, self.until_loss = events, steps, eval_every, until_loss
-        self.done = 0  # steps
+        self.done, self._pause = 0, 1  # steps; how many until _look_up()
         self.reached = False  # the validation loss to stop at
         self._exit, self._code = exit, None
         self._more_synchronize, self._more_memory, self._told = synchronize, memory, told
@@ -191,13 +194,12 @@ class Run:
         be set too. Raises RuntimeError within another step, and where rank 0 leaves it without a loss."""
         if self._inside:
             raise RuntimeError("a step begins within a step: leave the block of `with run.step()` before the next one")
-        if self._complete:  # its evaluation did not come
-            self._end()
-        if self.finished:
-            if self._exit:
-                raise SystemExit(self._code)
-            return UnmeasuredStep()
-        return Step(self)
+        if self._code is None and self.done != self.steps:
+            return Step(self)
+        self._end()  # where an evaluation of the last step did not come
+        if self._exit:
+            raise SystemExit(self._code)
+        return UnmeasuredStep()
 
     def evaluated(self, val_loss) -> bool:
         """Tells the validation loss after the steps done so far. Returns whether the loss to stop at is reached; of
@@ -242,37 +244,41 @@ class Run:
         self._device.synchronize()
         if self._more_synchronize is not None:
             self._more_synchronize()
+        elif self._device.backend != "cpu":
+            self._synchronize = self._device.synchronize  # without a detour from now on
 
-    def _begin(self, step: Step) -> None:
-        self._inside = True
-        self._synchronize()
-        if not self._started:
-            self._started = True
-            told = {"protocol": PROTOCOL, "backend": self._device.backend, "rank": self.rank, "host": platform.node(),
-                    "config": self.config, "device": self._device.describe() or None, "startup_ms": process_age_ms()}
-            told.update(self._told)
-            self.events.write("start", **_known(told))
+    def _start(self) -> None:
+        self._started = True
+        told = {"protocol": PROTOCOL, "backend": self._device.backend, "rank": self.rank, "host": platform.node(),
+                "config": self.config, "device": self._device.describe() or None, "startup_ms": process_age_ms()}
+        told.update(self._told)
+        self.events.write("start", **_known(told))
 
     def _report(self, step: Step) -> None:
+        # Between two steps the device waits for what is done here: each line costs microseconds.
         self._inside = False
         loss = _number(step.loss)
         if loss is None and self.rank == 0:
             said = f"step {self.done} has no loss: set step.loss in the block of `with run.step() as step`"
             self._fail("error", said)
             raise RuntimeError(said)
-        told = {"step": self.done, "step_ms": step.ms, "loss": loss}
+        told = {"event": "step", "step": self.done, "step_ms": step.ms, "loss": loss}
         if step.grad_norm is not None:
             told["grad_norm"] = _number(step.grad_norm)
         if step.lr is not None:
             told["lr"] = _number(step.lr)
-        self.events.write_later("step", **told)
+        self.events.write_later(told)
+        self.done += 1
         if not step._waited:
             self.events.flush()
-        self.done += 1
-        # Peaks only grow, and reading them takes longer than all else here: seldom, and never after an evaluation, whose
-        # memory is not the step's.
-        seldom = self.done & (self.done - 1) == 0 or self._complete or self.evaluation_due
-        if seldom and not self._evaluated:
+        if self.done >= self._pause or (loss is not None and not math.isfinite(loss)):
+            self._look_up(loss)
+
+    def _look_up(self, loss: float | None) -> None:
+        """After a step that was the last, or has a loss that is not finite, or whose peaks of memory are read: those only
+        grow, and reading them takes longer than all else here. So that is done seldom, and never after an evaluation,
+        whose memory is not the step's."""
+        if not self._evaluated:
             peaks = {**self._device.memory(), **(self._more_memory() if self._more_memory else {})}
             for key, bytes_now in peaks.items():
                 self._memory[key] = max(bytes_now, self._memory.get(key, 0))
@@ -283,6 +289,10 @@ class Run:
             raise SystemExit(EXIT_FAILED)
         if self._complete and not self.evaluation_due:
             self._end()
+        pauses = [math.inf if self.steps is None else self.steps, 1 << self.done.bit_length()]
+        if self.eval_every:
+            pauses.append((self.done // self.eval_every + 1) * self.eval_every)
+        self._pause = min(pauses)
 
     def _fail(self, status: str, reason: str) -> None:
         if not self.finished:
