@@ -26,8 +26,11 @@ Fp8Linears::Fp8Linears(Arena& arena, const Config& config, const Tensor& logits,
   all_ = {linear("qkvw", L_, 3 * C, C, {L_, C, N_}), linear("attprojw", L_, C, C, {L_, C, N_}),
           linear("fcw", L_, 4 * C, C, {L_, C, N_}), linear("fcprojw", L_, C, 4 * C, {gelus, 4 * C, N_}),
           linear("wte", 1, Vp, C, {1, C, head_tokens})};
-  x_ = fp8("x", DType::f8e4m3, {N_, 4 * C});
-  dy_ = fp8("dy", DType::f8e5m2, {N_, 4 * C});
+  x_ = fp8("rows", DType::f8e4m3, {N_, C});
+  wide_x_ = fp8("wide_rows", DType::f8e4m3, {N_, 4 * C});
+  // Of inputs the backward pass has transposes, so gradients take the memory of their rows.
+  dy_ = {x_.data, DType::f8e5m2, x_.shape, x_.name};
+  wide_dy_ = {wide_x_.data, DType::f8e5m2, wide_x_.shape, wide_x_.name};
   dyt_ = fp8("dy_transposed", DType::f8e5m2, {N_, 4 * C});
   dlogits_ = fp8("dlogits", DType::f8e5m2, {head_tokens, Vp});
   dlogitst_ = {logits.data, DType::f8e5m2, {Vp, head_tokens}, logits.name};
@@ -38,12 +41,12 @@ Fp8Linears::Fp8Linears(Arena& arena, const Config& config, const Tensor& logits,
 
 Fp8Linear Fp8Linears::at(Kind kind, int64_t l) const {
   const Fp8Linear& all = all_[kind];
-  const int64_t Cout = all.w.shape[1], Cin = all.w.shape[2];
+  const int64_t Cout = all.w.shape[1], Cin = all.w.shape[2], C = x_.cols();
   return scaled({.w = all.w[l],
                  .wt = all.wt[l],
-                 .x = x_.first({N_, Cin}),
+                 .x = (Cin == C ? x_ : wide_x_).first({N_, Cin}),
                  .xt = all.xt[all.xt.shape[0] == 1 ? 0 : l],
-                 .dy = dy_.first({N_, Cout}),
+                 .dy = (Cout == C ? dy_ : wide_dy_).first({N_, Cout}),
                  .dyt = dyt_.first({Cout, N_})},
                 kind * L_ + l);
 }

@@ -17,8 +17,8 @@ namespace stepladder {
 /// xt^T.
 struct Fp8Linear {
   Tensor w, wt;    // (Cout,Cin), (Cin,Cout)
-  Tensor x, xt;    // (N,Cin) until the next layer's, (Cin,N) kept for the backward pass
-  Tensor dy, dyt;  // (N,Cout), (Cout,N) until the next layer's
+  Tensor x, xt;    // (N,Cin) until the next of this width, (Cin,N) kept for the backward pass
+  Tensor dy, dyt;  // (N,Cout) until the next of width C or of another, (Cout,N) until the next layer's
 };
 
 /// The operands of all linear layers, N = B*T. Each has a scale: that of a weight fits it as it is, those of
@@ -60,7 +60,7 @@ class Fp8Linears {
 
   int64_t L_ = 0, T_ = 0, N_ = 0;
   std::array<Fp8Linear, kKinds> all_;  // w, wt and xt of all layers, without scales
-  Tensor x_, dy_, dyt_, dlogits_, dlogitst_;
+  Tensor x_, wide_x_, dy_, wide_dy_, dyt_, dlogits_, dlogitst_;
   Tensor scale_;
 };
 

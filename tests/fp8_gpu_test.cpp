@@ -416,6 +416,115 @@ TEST_F(Fp8GpuTest, LinearForwardAddsBiasAndResidual) {
                      });
 }
 
+/// Of small integers: their sums are exact, and so is what is stored of them. Parts of tiles in either
+/// direction, several tiles to a block, sums that end within a step; the last one has no kernel of our own.
+constexpr int64_t kGeluShapes[][3] = {{16, 32, 16},     {80, 288, 144},    {1040, 96, 768},
+                                      {2000, 3072, 64}, {4096, 3072, 768}, {64, 128, 784}};
+
+TEST_F(Fp8GpuTest, LinearWithGeluAgreesButForNeighboursAlsoSearched) {
+  if (!multiplies()) GTEST_SKIP() << "needs sm_89";
+  for (const auto& [N, C, K] : kGeluShapes) {
+    SCOPED_TRACE(cat(N, 'x', C, 'x', K));
+    bind(1, N, C);
+    const std::vector<Array> arrays = {out({N, C}, DType::f8e4m3),
+                                       out({C, N}, DType::f8e4m3),
+                                       out({N, C}, DType::bf16),
+                                       integers({N, K}, 1).as(DType::f8e4m3),
+                                       integers({C, K}, 1).as(DType::f8e4m3),
+                                       integers({C}).as(DType::bf16),
+                                       scalar(0.25F),
+                                       scalar(0x1p-4F),
+                                       inout(scalar(0.0F))};
+    const Call call = [](Ops& o, auto& t) {
+      o(LinearQuantizeGelu{fp8(t[0], t[7], t[8]), fp8(t[1], t[7], t[8]), t[2], fp8(t[3], t[6], t[6]),
+                           fp8(t[4], t[6], t[6]), t[5]});
+    };
+    const auto expected = run(*cpu_, arrays, call), got = run(*cuda_, arrays, call),
+               again = run(*cuda_, arrays, call);
+    EXPECT_TRUE(same_bits(got[2], expected[2]));
+    for (const size_t layout : {0, 1})
+      expect_neighbours(DType::f8e4m3, got[layout], expected[layout], layout, 1 + N * C / 1000);
+    for (int64_t n = 0; n < N; ++n)
+      for (int64_t c = 0; c < C; ++c)
+        ASSERT_EQ(got[0][static_cast<size_t>(n * C + c)], got[1][static_cast<size_t>(c * N + n)])
+            << "row " << n << ", column " << c;
+    expect_near(got[8], expected[8], {0.0F, 8.0F * kEps}, 8);
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], again[i])) << i;
+    for (const size_t layout : {0, 1}) {
+      const auto one = run(*cuda_, arrays, [layout](Ops& o, auto& t) {
+        const Tensor q = fp8(t[layout], t[7], t[8]);
+        o(LinearQuantizeGelu{layout == 0 ? q : Tensor{}, layout == 1 ? q : Tensor{}, t[2],
+                             fp8(t[3], t[6], t[6]), fp8(t[4], t[6], t[6]), t[5]});
+      });
+      EXPECT_TRUE(same_bits(one[layout], got[layout])) << "the one layout " << layout;
+    }
+    run(*cuda_, arrays, [&](Ops& o, auto& t) { o.search([&] { call(o, t); }); });
+    const auto searched = run(*cuda_, arrays, call);
+    EXPECT_TRUE(same_bits(searched[2], expected[2]));
+    expect_neighbours(DType::f8e4m3, searched[1], expected[1], 1, 1 + N * C / 1000);
+  }
+}
+
+TEST_F(Fp8GpuTest, GradientOfLinearWithGeluAgreesButForNeighboursAlsoSearched) {
+  if (!multiplies()) GTEST_SKIP() << "needs sm_89";
+  for (const auto& [N, C, K] : kGeluShapes) {
+    SCOPED_TRACE(cat(N, 'x', C, 'x', K));
+    bind(1, N, C);
+    const std::vector<Array> arrays = {out({N, C}, DType::f8e5m2),
+                                       out({C, N}, DType::f8e5m2),
+                                       inout(integers({C}).as(DType::bf16)),
+                                       inout(zeros({N, C}).as(DType::bf16)),
+                                       integers({N, K}, 1).as(DType::f8e5m2),
+                                       integers({C, K}, 1).as(DType::f8e4m3),
+                                       reals({N, C}, -4.0F, 4.0F).as(DType::bf16),
+                                       scalar(0.25F),
+                                       scalar(0x1p-10F),
+                                       inout(scalar(0.0F))};
+    const Call call = [](Ops& o, auto& t) {
+      o(LinearQuantizeGeluBackward{fp8(t[0], t[8], t[9]), fp8(t[1], t[8], t[9]), t[2], t[3],
+                                   fp8(t[4], t[7], t[7]), fp8(t[5], t[7], t[7]), t[6]});
+    };
+    const auto expected = run(*cpu_, arrays, call), got = run(*cuda_, arrays, call),
+               again = run(*cuda_, arrays, call);
+    for (const size_t layout : {0, 1})
+      expect_neighbours(DType::f8e5m2, got[layout], expected[layout], layout, 1 + N * C / 1000);
+    for (int64_t n = 0; n < N; ++n)
+      for (int64_t c = 0; c < C; ++c)
+        ASSERT_EQ(got[0][static_cast<size_t>(n * C + c)], got[1][static_cast<size_t>(c * N + n)])
+            << "row " << n << ", column " << c;
+    // Products of up to K / 16 in magnitude, N of them.
+    const auto largest = static_cast<float>(K) / 16.0F;
+    expect_near(got[2], expected[2], {roundings(N) * kEps * largest * 4.0F, 2.0F * epsilon_of(DType::bf16)},
+                2);
+    expect_near(got[9], expected[9], {0.0F, 8.0F * kEps}, 9);
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(i == 3 || same_bits(got[i], again[i])) << i;
+    run(*cuda_, arrays, [&](Ops& o, auto& t) { o.search([&] { call(o, t); }); });
+    const auto searched = run(*cuda_, arrays, call);
+    expect_neighbours(DType::f8e5m2, searched[1], expected[1], 1, 1 + N * C / 1000);
+  }
+}
+
+TEST_F(Fp8GpuTest, WhatIsNotFiniteBeforeGeluShowsInItsPlace) {
+  if (!multiplies()) GTEST_SKIP() << "needs sm_89";
+  const int64_t N = 144, C = 320, K = 64, row = 77, col = 270;
+  Array x = integers({N, K}, 1).as(DType::f8e4m3), bias = integers({C}).as(DType::bf16);
+  x.values[static_cast<size_t>(row * K + 5)] = kNan;
+  bias.values[static_cast<size_t>(col)] = HUGE_VALF;
+  const auto got = run(*cuda_,
+                       {out({N, C}, DType::f8e4m3), out({C, N}, DType::f8e4m3), out({N, C}, DType::bf16), x,
+                        integers({C, K}, 1).as(DType::f8e4m3), bias, scalar(1.0F), inout(scalar(0.0F))},
+                       [](Ops& o, auto& t) {
+                         o(LinearQuantizeGelu{fp8(t[0], t[6], t[7]), fp8(t[1], t[6], t[7]), t[2],
+                                              fp8(t[3], t[6], t[6]), fp8(t[4], t[6], t[6]), t[5]});
+                       });
+  for (int64_t n = 0; n < N; ++n)
+    for (int64_t c = 0; c < C; ++c) {
+      ASSERT_EQ(std::isnan(got[0][static_cast<size_t>(n * C + c)]), n == row || c == col) << n << ' ' << c;
+      ASSERT_EQ(std::isnan(got[1][static_cast<size_t>(c * N + n)]), n == row || c == col) << n << ' ' << c;
+    }
+  EXPECT_TRUE(std::isnan(got[7][0]));
+}
+
 TEST_F(Fp8GpuTest, RefusesWhatCublasltCannotDo) {
   const auto block = cuda_->device().allocate(1 << 16);
   const auto tensor = [&](DType type, Shape shape) {

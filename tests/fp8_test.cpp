@@ -258,6 +258,39 @@ TEST_F(Fp8Ops, GeluIsQuantizedUnrounded) {
   EXPECT_EQ(values(dbias), values(sums));
 }
 
+TEST_F(Fp8Ops, LinearWithGeluIsTheOneAndThenTheOther) {
+  const int64_t N = 32, C = 48, K = 16;
+  const Tensor x = fp8(DType::f8e4m3, {N, K}, 0x1p-8F), w = fp8(DType::f8e4m3, {C, K}, 0x1p-8F);
+  (*ops_)(Quantize{x, {}, random({N, K}, 6)}), (*ops_)(Quantize{w, {}, random({C, K}, 7)});
+  const Tensor b = random({C}, 8), dbias = random({C}, 9), dbias_alone = bf16({C}, values(dbias));
+  const auto half = [&] { return bf16({N, C}, std::vector<float>(N * C, kNan)); };
+  const auto pair = [&](DType type) {
+    const Tensor q = fp8(type, {N, C}, 0x1p-8F);
+    return Fp8Pair{q, transpose_of(q)};
+  };
+  const auto expect_same = [&](const Fp8Pair& got, const Fp8Pair& expected) {
+    EXPECT_EQ(values(got.q), values(expected.q));
+    EXPECT_EQ(values(got.qt), values(expected.qt));
+    EXPECT_EQ(*got.q.amax, *expected.q.amax);
+  };
+
+  const Tensor y = half(), y_alone = half();
+  const Fp8Pair gelu = pair(DType::f8e4m3), gelu_alone = pair(DType::f8e4m3);
+  (*ops_)(LinearQuantizeGelu{gelu.q, gelu.qt, y, x, w, b});
+  (*ops_)(LinearForward{y_alone, x, w, b});
+  (*ops_)(QuantizeGelu{gelu_alone.q, gelu_alone.qt, y_alone});
+  EXPECT_EQ(values(y), values(y_alone));
+  expect_same(gelu, gelu_alone);
+
+  const Tensor dy = half(), dy_alone = half();
+  const Fp8Pair dgelu = pair(DType::f8e5m2), dgelu_alone = pair(DType::f8e5m2);
+  (*ops_)(LinearQuantizeGeluBackward{dgelu.q, dgelu.qt, dbias, dy, x, w, y});
+  (*ops_)(Matmul{dy_alone, x, w, MatOp::NT});
+  (*ops_)(QuantizeGeluBackward{dgelu_alone.q, dgelu_alone.qt, dbias_alone, dy_alone, y});
+  expect_same(dgelu, dgelu_alone);
+  EXPECT_EQ(values(dbias), values(dbias_alone));
+}
+
 TEST_F(Fp8Ops, LayernormIsQuantizedUnrounded) {
   const int64_t N = 19, C = 48;
   const Tensor x = random({N, C}, 10, 3.0F), w = random({C}, 11, 2.0F), b = random({C}, 12);

@@ -114,6 +114,16 @@ void QuantizeGeluBackward::run(Cpu& cpu) const {
   });
 }
 
+void LinearQuantizeGelu::run(Cpu& cpu) const {
+  LinearForward{y, x, w, b}.run(cpu);
+  QuantizeGelu{q, qt, y}.run(cpu);
+}
+
+void LinearQuantizeGeluBackward::run(Cpu& cpu) const {
+  Matmul{dy, dout, wt, MatOp::NT}.run(cpu);
+  QuantizeGeluBackward{q, qt, dbias, dy, y}.run(cpu);
+}
+
 void QuantizeLayerNorm::run(Cpu& cpu) const {
   // In f32, so that the result is rounded once.
   std::vector<float> memory(static_cast<size_t>(2 * x.numel() + w.numel() + b.numel()));

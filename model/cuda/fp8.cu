@@ -235,12 +235,16 @@ void quantize_values(Cuda& cuda, const char* op, Tensor q, Tensor qt, Tensor dbi
   with_fp8_type(one_of(q, qt).dtype, [&](auto type) {
     launch(cuda.queue, quantize_kernel<decltype(type), F>, grid, kThreads, 0, output, f);
   });
-  if (!dbias.data) return;
-  launch(cuda.queue, add_partials_kernel, grid_size(ceil_div(C, 32)), dim3(32, kLanes), 0,
-         dbias.ptr<BFloat16>(), partials, static_cast<int>(chunks), output.C);
+  if (dbias.data) add_partials(cuda, dbias, chunks);
 }
 
 }  // namespace
+
+void add_partials(Cuda& cuda, const Tensor& dbias, int64_t chunks) {
+  const int64_t C = dbias.numel();
+  launch(cuda.queue, add_partials_kernel, grid_size(ceil_div(C, 32)), dim3(32, kLanes), 0,
+         dbias.ptr<BFloat16>(), cuda.partials.ptr<float>(), static_cast<int>(chunks), column_count(C));
+}
 
 void Quantize::run(Cuda& cuda) const {
   quantize_values(cuda, kName, q, qt, dbias, Values<Unchanged, 1>{{{x.ptr<BFloat16>()}}, {}}, x, 1);

@@ -10,6 +10,8 @@
 
 namespace stepladder {
 
+class Cuda;
+
 /// Two FP8 numbers, `low` in the lower byte, saturated; NaN for what is not finite.
 template <class Q>
 __device__ uint32_t fp8_pair(float low, float high) {
@@ -70,6 +72,9 @@ inline Fp8Output fp8_output(const char* op, const Tensor& q, const Tensor& qt, c
         ": FP8 needs extents that are multiples of ", kFp8Multiple, ": choose another --batch or --seq");
   return {static_cast<uint8_t*>(q.data), static_cast<uint8_t*>(qt.data), either.scale, either.amax};
 }
+
+/// dbias (C) += the sum of Cuda::partials (chunks,C) in a fixed order.
+void add_partials(Cuda& cuda, const Tensor& dbias, int64_t chunks);  // fp8.cu
 
 /// Neighbouring FP8 rows in shared memory, from which a block writes columns. A thread reads words of 16 rows
 /// below each other and writes 16 bytes of four columns. Rows are padded to 32 words, and words are permuted

@@ -10,18 +10,19 @@ namespace stepladder {
 
 constexpr float k2U = 2.0F * kGeluA, k2U3 = k2U * kGeluB;  // 2u = (k2U + k2U3 x^2) x
 
-__device__ inline float sigmoid_2u(float x) {
-  return __fdividef(1.0F, 1.0F + exp2_fast(-kLog2E * x * (k2U + k2U3 * x * x)));
+/// sigmoid(2u)
+__device__ inline float sigmoid_2u(float x, float x_squared) {
+  return __fdividef(1.0F, 1.0F + exp2_fast(x * fmaf(-kLog2E * k2U3, x_squared, -kLog2E * k2U)));
 }
 
 __device__ inline float gelu(float x) {
-  return x * sigmoid_2u(x);
+  return x * sigmoid_2u(x, x * x);
 }
 
 /// gelu' = s + x s (1 - s) (2u)', s = sigmoid(2u)
 __device__ inline float gelu_slope(float x) {
-  const float s = sigmoid_2u(x);
-  return s + x * s * (1.0F - s) * (k2U + 3.0F * k2U3 * x * x);
+  const float x_squared = x * x, s = sigmoid_2u(x, x_squared), xs = x * s;
+  return fmaf(fmaf(-xs, s, xs), fmaf(3.0F * k2U3, x_squared, k2U), s);
 }
 
 /// For maps over elements: gelu(x), and dout * gelu'(x).

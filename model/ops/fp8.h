@@ -7,6 +7,7 @@
 
 #include "model/ops/classifier.h"
 #include "model/ops/layernorm.h"
+#include "model/ops/matmul.h"
 #include "model/ops/op.h"
 
 namespace stepladder {
@@ -65,6 +66,30 @@ struct QuantizeGeluBackward {
   Tensor q, qt, dbias, dout, x;
   void check() const { expect(*this, quantized_fit(q, qt, x) && alike(x, dout) && one_per_column(x, dbias)); }
   Work work() const { return {OpKind::elementwise, {dout, x, dbias}, {q, qt, dbias}}; }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// y = x w^T + b of FP8 x (N,K), w (C,K), and q, qt of v = gelu(y): LinearForward and QuantizeGelu.
+struct LinearQuantizeGelu {
+  static constexpr const char* kName = "linear_quantize_gelu";
+  Tensor q, qt, y, x, w, b;
+  void check() const {
+    expect(*this, linear_fits(y, x, w, b) && is_fp8(x.dtype) && quantized_fit(q, qt, y) && one_float_type(y));
+  }
+  Work work() const { return matmul_work(y, x, w, MatOp::NT, Write::set, {b}, {q, qt}); }
+  void run(Cpu&) const, run(Cuda&) const;
+};
+
+/// q, qt of v = (dout wt^T) * gelu'(y) of FP8 dout (N,K), wt (C,K); dbias (C) += sum_n v: Matmul and
+/// QuantizeGeluBackward. On CUDA the product may stay unrounded, and dy be left as it was.
+struct LinearQuantizeGeluBackward {
+  static constexpr const char* kName = "linear_quantize_gelu_backward";
+  Tensor q, qt, dbias, dy, dout, wt, y;
+  void check() const {
+    Matmul{dy, dout, wt, MatOp::NT}.check();
+    expect(*this, is_fp8(dout.dtype) && quantized_fit(q, qt, y) && alike(y, dy) && one_per_column(y, dbias));
+  }
+  Work work() const { return matmul_work(dy, dout, wt, MatOp::NT, Write::set, {y, dbias}, {q, qt, dbias}); }
   void run(Cpu&) const, run(Cuda&) const;
 };
 

@@ -174,12 +174,11 @@ struct Gpt2Trainer final : Trainer {
       ops(Quantize{attproj.x, attproj.xt, atty[l]});
       ops(LinearForward{res2[l], attproj.x, attproj.w, weights.attprojb[l], res1[l]});
 
-      // fch = layernorm(res2) W^T + b  (B,T,4C)
+      // fch = layernorm(res2) W^T + b, and gelu of it  (B,T,4C)
       ops(QuantizeLayerNorm{fc.x, fc.xt, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
-      ops(LinearForward{fch[l], fc.x, fc.w, weights.fcb[l]});
+      ops(LinearQuantizeGelu{fcproj.x, fcproj.xt, fch[l], fc.x, fc.w, weights.fcb[l]});
 
       // res1 of the next block = res2 + gelu(fch) W^T + b
-      ops(QuantizeGelu{fcproj.x, fcproj.xt, fch[l]});
       ops(LinearForward{res1[l + 1], fcproj.x, fcproj.w, weights.fcprojb[l], res2[l]});
     }
 
@@ -224,12 +223,11 @@ struct Gpt2Trainer final : Trainer {
       const Fp8Linear to_qkv = fp8.at(Fp8Linears::kQkv, l), attproj = fp8.at(Fp8Linears::kAttproj, l);
       const Fp8Linear fc = fp8.at(Fp8Linears::kFc, l), fcproj = fp8.at(Fp8Linears::kFcproj, l);
 
-      // res1 of the next block = res2 + gelu(fch) W^T + b  (B,T,4C) <- (B,T,C)
-      ops(Matmul{dfch, fcproj.dy, fcproj.wt, MatOp::NT});
+      // res1 of the next block = res2 + gelu(fch) W^T + b, and gelu  (B,T,4C) <- (B,T,C)
       ops(Matmul{grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write});
+      ops(LinearQuantizeGeluBackward{fc.dy, fc.dyt, grads.fcb[l], dfch, fcproj.dy, fcproj.wt, fch[l]});
 
       // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
-      ops(QuantizeGeluBackward{fc.dy, fc.dyt, grads.fcb[l], dfch, fch[l]});
       ops(Matmul{dln, fc.dy, fc.wt, MatOp::NT});
       ops(Matmul{grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, write});
 

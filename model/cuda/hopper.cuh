@@ -1,0 +1,174 @@
+// Hopper's own instructions (PTX ISA 9.0, 9.7.13 to 9.7.15): barriers in shared memory, copies of tensors
+// into it by the hardware (TMA), products by a warpgroup (wgmma), clusters of blocks. Only code for sm_90a
+// has them: there, and on the host, STEPLADDER_HOPPER is defined.
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+#include <cstdint>
+
+#include "model/cuda/cuda_check.h"
+#include "model/error.h"
+#include "model/tensor.h"
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define STEPLADDER_HOPPER
+/// Of a kernel: blocks with neighbouring blockIdx.x share a cluster of so many.
+#define STEPLADDER_CLUSTER(blocks) __cluster_dims__(blocks, 1, 1)
+#else
+#define STEPLADDER_CLUSTER(blocks)
+#endif
+
+namespace stepladder {
+
+/// A view of the bytes of `t` for copies of boxes, innermost dimension first: extents in elements, strides in
+/// bytes from the second dimension on. A box has 128 bytes along the first, which lie in shared memory as
+/// wgmma reads them, swizzled; what is outside of the tensor becomes 0.
+template <size_t kRank>
+CUtensorMap tensor_map(const Tensor& t, const std::array<uint64_t, kRank>& extents,
+                       const std::array<uint64_t, kRank - 1>& strides,
+                       const std::array<uint32_t, kRank>& box) {
+  static const auto encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault,
+                                                &found));
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+  }();
+  std::array<uint32_t, kRank> each;
+  each.fill(1);
+  CUtensorMap map;
+  const CUresult result =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, kRank, t.data, extents.data(), strides.data(), box.data(),
+             each.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  check(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled of ", t, " failed: ", static_cast<int>(result));
+  return map;
+}
+
+__device__ inline uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+/// A barrier in shared memory. Its phases follow each other; one ends when all have arrived and all bytes
+/// that they expect have come. A thread that waits may be at most one phase behind or ahead.
+class SharedBarrier {
+ public:
+  __device__ void init(int arrivals) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address()), "r"(arrivals) : "memory");
+  }
+  /// One arrival, and that `bytes` are on their way.
+  __device__ void arrive_expecting(int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address()), "r"(bytes) : "memory");
+  }
+  /// One arrival at this barrier of block `rank` of the cluster. Not a fence for other memory than wgmma
+  /// reads.
+  __device__ void arrive_at(uint32_t rank) {
+    asm volatile(
+        "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(address()),
+        "r"(rank)
+        : "memory");
+  }
+  /// Waits for the end of phase `phase`, counted from 0.
+  __device__ void await(uint32_t phase) {
+    asm volatile(
+        "{\n.reg .pred ended;\n"
+        "again:\nmbarrier.try_wait.parity.shared.b64 ended, [%0], %1;\n"
+        "@!ended bra again;\n}" ::"r"(address()),
+        "r"(phase % 2)
+        : "memory");
+  }
+  __device__ uint32_t address() const { return shared_address(this); }
+
+ private:
+  uint64_t bits_;
+};
+
+/// After the first thread has initialised barriers, and before others of the cluster use them.
+__device__ inline void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline uint32_t cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ inline void await_cluster() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+/// Waits at one of 16 barriers of the block until so many threads have come; 0 is __syncthreads()'s.
+__device__ inline void await_threads(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+/// Counts as having come, and goes on.
+__device__ inline void pass_threads(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+/// Rows of 128 bytes in shared memory, swizzled, on 1024 bytes, as wgmma wants them described.
+__device__ inline uint64_t wgmma_operand(const void* rows) {
+  constexpr uint64_t kEightRows = 8 * 128 / 16, kSwizzle128 = 1;
+  return uint64_t{shared_address(rows) >> 4} | uint64_t{1} << 16 | kEightRows << 32 | kSwizzle128 << 62;
+}
+/// Of operands that ordinary stores or copies have written, and of the registers of sums.
+__device__ inline void wgmma_begin() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+/// Ends a group of products.
+__device__ inline void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/// Waits until at most kPending groups are left.
+template <int kPending>
+__device__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+#define EIGHT(i)                                                                             \
+  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
+      "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7])
+#define WGMMA_N192(x_type)                                                                               \
+  asm volatile(                                                                                          \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %98, 0;\n"                                                   \
+      "wgmma.mma_async.sync.aligned.m64n192k32.f32." x_type                                              \
+      ".e4m3 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "          \
+      "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "       \
+      "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, "       \
+      "%54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, "       \
+      "%72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, "       \
+      "%90, %91, %92, %93, %94, %95}, %96, %97, add, 1, 1;\n}"                                           \
+      : EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56), EIGHT(64), \
+        EIGHT(72), EIGHT(80), EIGHT(88)                                                                  \
+      : "l"(x), "l"(w), "r"(add ? 1 : 0))
+
+/// sums = or += x w^T by a warpgroup: x (64,32) of type X, w (192,32) e4m3, each 32 bytes of the rows that
+/// wgmma_operand() describes. A thread has sums of rows lane / 4 and lane / 4 + 8 of the 16 of its warp: of
+/// columns 8 i + lane % 4 * 2 and the next, 4 i to 4 i + 3, the upper row first.
+template <class X>
+__device__ void wgmma(float (&sums)[96], uint64_t x, uint64_t w, bool add) {
+  if constexpr (X::kMantissa == 3) {
+    WGMMA_N192("e4m3");
+  } else {
+    WGMMA_N192("e5m2");
+  }
+}
+#undef WGMMA_N192
+#undef EIGHT
+
+/// Transposes an 8x8 matrix of 16 bits, of which a lane has two neighbours in row lane / 4.
+__device__ inline uint32_t transpose_8x8(uint32_t pair) {
+  uint32_t transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
+  return transposed;
+}
+
+/// The larger magnitude, NaN if either is.
+__device__ inline float larger_or_nan(float amax, float x) {
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(amax) : "f"(fabsf(x)));
+  return amax;
+}
+
+}  // namespace stepladder
