@@ -270,6 +270,19 @@ print(*calls, file=sys.stderr)
             self.assertEqual(errors.split(), expected.split())
             self.assertEqual([event["step"] for event in events[1:-1]], [0, 1, 2])
 
+    def test_the_clock_waits_by_pytorchs_inner_function_where_there_is_one(self):
+        _, errors, (_, *steps, _) = self.run_script(TORCH + """
+torch._C = types.SimpleNamespace(_cuda_synchronize=lambda: calls.append("inner") or synchronize())
+torch.cuda.synchronize = None
+run = stepladder.start(batch=1, seq=1, exit=False)
+while not run.finished:
+    with run.step() as step:
+        step.loss = launch()
+print(calls.count("inner"), file=sys.stderr)
+""")
+        self.took(steps, 20, 38)
+        self.assertEqual(errors, "6\n")
+
     def test_a_number_may_be_set_once_the_clock_has_stopped(self):
         _, _, (_, *steps, _) = self.run_script(TORCH + """
 run = stepladder.start(batch=1, seq=1)
