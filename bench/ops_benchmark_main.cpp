@@ -38,6 +38,7 @@ class Operands {
         type_(type) {}
 
   Tensor f32(Shape shape) { return fill(DType::f32, shape); }
+  Tensor bf16(Shape shape) { return fill(DType::bf16, shape); }
   Tensor x(Shape shape) { return fill(type_, shape); }
   Tensor x() { return x({B, T, C}); }
   Tensor qkv() { return x({B, T, 3 * C}); }
@@ -206,10 +207,11 @@ const std::vector<OpBenchmark>& op_benchmarks() {
       HALF_ROW(QuantizeGelu{o.fp8({o.N, 4 * o.C}), o.fp8_turned({4 * o.C, o.N}), o.wide()}),
       HALF_ROW(QuantizeGeluBackward{o.fp8({o.N, 4 * o.C}), o.fp8_turned({4 * o.C, o.N}), o.x({4 * o.C}),
                o.wide(), o.wide()}),
-      HALF_ROW(LinearQuantizeGelu{o.fp8({o.N, 4 * o.C}), o.fp8_turned({4 * o.C, o.N}), o.wide(),
-               o.fp8({o.N, o.C}), o.fp8({4 * o.C, o.C}), o.x({4 * o.C})}),
-      HALF_ROW(LinearQuantizeGeluBackward{o.fp8({o.N, 4 * o.C}), o.fp8_turned({4 * o.C, o.N}), o.x({4 * o.C}),
-               o.wide(), o.fp8({o.N, o.C}), o.fp8({4 * o.C, o.C}), o.wide()}),
+      HALF_ROW(LinearQuantizeGelu{o.fp8({o.N, 4 * o.C}), o.fp8_turned({4 * o.C, o.N}), o.bf16({o.N, 4 * o.C}),
+               o.fp8({o.N, o.C}), o.fp8({4 * o.C, o.C}), o.bf16({4 * o.C})}),
+      HALF_ROW(LinearQuantizeGeluBackward{o.fp8({o.N, 4 * o.C}), o.fp8_turned({4 * o.C, o.N}),
+               o.bf16({4 * o.C}), o.bf16({o.N, 4 * o.C}), o.fp8({o.N, o.C}), o.fp8({4 * o.C, o.C}),
+               o.bf16({o.N, 4 * o.C})}),
       HALF_ROW(QuantizeLayerNorm{o.fp8({o.N, o.C}), o.fp8_turned({o.C, o.N}), o.each_row(),
                o.each_row(), o.x(), o.each_column(), o.each_column()}),
       HALF_ROW(QuantizeLayerNormBackward{Fp8Pair{o.fp8({o.N, o.C}), o.fp8_turned({o.C, o.N})},

@@ -24,6 +24,15 @@ TEST(OpsBenchmark, HasEveryOpOfTheContract) {
   EXPECT_GT(count, 50) << "the contract was not found";
 }
 
+// Whose operands are of three types.
+TEST(OpsBenchmark, MeasuresLinearLayersInFp8) {
+  const auto text = output_of({kProgram, "--benchmark_filter=^cpu/linear_quantize_gelu",
+                               "--benchmark_min_time=0.001", "--benchmark_format=json"},
+                              120);
+  ASSERT_TRUE(text);
+  EXPECT_EQ(nlohmann::json::parse(*text)["benchmarks"].size(), 2U);
+}
+
 TEST(OpsBenchmark, MeasuresAgainstTheCeiling) {
   const auto text = output_of({kProgram, "--benchmark_filter=^cpu/(add|matmul/attproj)/f32",
                                "--benchmark_min_time=0.01", "--benchmark_format=json"},
