@@ -35,6 +35,15 @@ class Fp8GpuTest : public OpAgreement {
     return q.scaled(scale, amax);
   }
 
+  /// Expects q (N,C) and qt (C,N) to be each other's transposes.
+  static void expect_transposes(const std::vector<float>& q, const std::vector<float>& qt, int64_t N,
+                                int64_t C) {
+    for (int64_t n = 0; n < N; ++n)
+      for (int64_t c = 0; c < C; ++c)
+        ASSERT_EQ(q[static_cast<size_t>(n * C + c)], qt[static_cast<size_t>(c * N + n)])
+            << "row " << n << ", column " << c;
+  }
+
   /// Expects FP8 of one type that a rounding of f32 may have moved to the neighbour, but hardly ever: `most`
   /// elements.
   static void expect_neighbours(DType type, const std::vector<float>& got, const std::vector<float>& expected,
@@ -150,10 +159,7 @@ TEST_F(Fp8GpuTest, LayernormAgreesButForNeighbours) {
                  again = run(*cuda_, arrays, call);
       for (const size_t layout : {0, 1})
         expect_neighbours(type, got[layout], expected[layout], layout, 2 + N * C / 1000);
-      for (int64_t n = 0; n < N; ++n)
-        for (int64_t c = 0; c < C; ++c)
-          ASSERT_EQ(got[0][static_cast<size_t>(n * C + c)], got[1][static_cast<size_t>(c * N + n)])
-              << "row " << n << ", column " << c;
+      expect_transposes(got[0], got[1], N, C);
       expect_near(got[3], expected[3], {0.0F, roundings(C) * kEps}, 3);
       expect_near(got[4], expected[4], {roundings(C) * kEps, roundings(C) * kEps}, 4);
       expect_near(got[5], expected[5], {0.0F, roundings(C) * kEps}, 5);
@@ -199,10 +205,7 @@ TEST_F(Fp8GpuTest, LayernormsGradientIsQuantizedAsStored) {
       for (float& v : quantized) amax = std::max(amax, std::fabs(v)), v /= scale;
       quantized = rounded_to(type, quantized);
       EXPECT_TRUE(same_bits(got[0], quantized));
-      for (int64_t n = 0; n < N; ++n)
-        for (int64_t c = 0; c < C; ++c)
-          ASSERT_EQ(got[1][static_cast<size_t>(c * N + n)], quantized[static_cast<size_t>(n * C + c)])
-              << "row " << n << ", column " << c;
+      expect_transposes(quantized, got[1], N, C);
       EXPECT_EQ(got[3][0], amax);
       // The gradients themselves: in sums of the new dx, a few were rounded to their other neighbour.
       const auto rows = static_cast<float>(N);
@@ -444,10 +447,7 @@ TEST_F(Fp8GpuTest, LinearWithGeluAgreesButForNeighboursAlsoSearched) {
     EXPECT_TRUE(same_bits(got[2], expected[2]));
     for (const size_t layout : {0, 1})
       expect_neighbours(DType::f8e4m3, got[layout], expected[layout], layout, 1 + N * C / 1000);
-    for (int64_t n = 0; n < N; ++n)
-      for (int64_t c = 0; c < C; ++c)
-        ASSERT_EQ(got[0][static_cast<size_t>(n * C + c)], got[1][static_cast<size_t>(c * N + n)])
-            << "row " << n << ", column " << c;
+    expect_transposes(got[0], got[1], N, C);
     expect_near(got[8], expected[8], {0.0F, 8.0F * kEps}, 8);
     for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], again[i])) << i;
     for (const size_t layout : {0, 1}) {
@@ -488,10 +488,7 @@ TEST_F(Fp8GpuTest, GradientOfLinearWithGeluAgreesButForNeighboursAlsoSearched) {
                again = run(*cuda_, arrays, call);
     for (const size_t layout : {0, 1})
       expect_neighbours(DType::f8e5m2, got[layout], expected[layout], layout, 1 + N * C / 1000);
-    for (int64_t n = 0; n < N; ++n)
-      for (int64_t c = 0; c < C; ++c)
-        ASSERT_EQ(got[0][static_cast<size_t>(n * C + c)], got[1][static_cast<size_t>(c * N + n)])
-            << "row " << n << ", column " << c;
+    expect_transposes(got[0], got[1], N, C);
     // Products of up to K / 16 in magnitude, N of them.
     const auto largest = static_cast<float>(K) / 16.0F;
     expect_near(got[2], expected[2], {roundings(N) * kEps * largest * 4.0F, 2.0F * epsilon_of(DType::bf16)},

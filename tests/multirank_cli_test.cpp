@@ -296,6 +296,12 @@ TEST_F(MultiDeviceCli, RanksSumAndTellTheirBandwidth) {
   EXPECT_DOUBLE_EQ(row["bus_gb_per_s"], rate * 4 / 3) << "2 (n-1)/n";
 }
 
+TEST_F(MultiDeviceCli, CommSaysWhatARankSays) {
+  EXPECT_EQ(shell(cat("ulimit -v 3000000; ", kStepladder, " comm --backend cpu --devices 2 --max-mib 8192")),
+            kExitFailed);
+  EXPECT_TRUE(says(read_file(folder_ / "err.txt"), {"error: rank ", ": out of memory: 8589934848 bytes"}));
+}
+
 /// What needs no mpirun.
 class MultiDeviceOptions : public MultiDeviceCli {
  protected:
