@@ -9,6 +9,10 @@
 // Rows are permuted on their way into shared memory so that what a thread has lies side by side: of every 16
 // rows of the input the even ones come first, which gives it two neighbouring rows; rows of the weights are
 // dealt so that it has eight neighbouring columns of every 32.
+//
+// Sums are what Hopper's FP8 tensor cores keep of them, fewer bits than f32 has, also where cuBLASLt would
+// take partial sums of a gradient to f32: over kMaxK products that is far less than rounding to e5m2 takes
+// off.
 #include <vector>
 
 #include "model/cuda/cuda.h"
