@@ -85,7 +85,7 @@ class Events:
         return self.fd is not None
 
     def write_later(self, told: dict) -> None:
-        """Writes it before the next one, or when flush() is called, which nothing may wait for."""
+        """Writes it before the next one, or when flush() is called; the one before has been written by then."""
         self._later = told
 
     def flush(self) -> None:

@@ -35,6 +35,12 @@ __device__ inline uint32_t larger_magnitude(uint32_t amax, float x) {
   return max(amax, __float_as_uint(x) & 0x7FFFFFFFU);
 }
 
+/// The same as floats, in one instruction where there is sm_80.
+__device__ inline float larger_or_nan(float amax, float x) {
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(amax) : "f"(fabsf(x)));
+  return amax;
+}
+
 /// *amax = the largest of *amax and of all threads' magnitudes. Every warp of the block must call this,
 /// whole.
 __device__ inline void update_amax(float* amax, uint32_t mine) {

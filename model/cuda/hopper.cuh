@@ -8,7 +8,7 @@
 #include <array>
 #include <cstdint>
 
-#include "model/cuda/cuda_check.h"
+#include "model/cuda/dynamic_library.h"
 #include "model/error.h"
 #include "model/tensor.h"
 
@@ -29,13 +29,8 @@ template <size_t kRank>
 CUtensorMap tensor_map(const Tensor& t, const std::array<uint64_t, kRank>& extents,
                        const std::array<uint64_t, kRank - 1>& strides,
                        const std::array<uint32_t, kRank>& box) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault,
-                                                &found));
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-  }();
+  static const DynamicLibrary driver("libcuda.so.1", "the CUDA driver could not be loaded");
+  static const decltype(&cuTensorMapEncodeTiled) encode = driver.function("cuTensorMapEncodeTiled");
   std::array<uint32_t, kRank> each;
   each.fill(1);
   CUtensorMap map;
@@ -163,12 +158,6 @@ __device__ inline uint32_t transpose_8x8(uint32_t pair) {
   uint32_t transposed;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
   return transposed;
-}
-
-/// The larger magnitude, NaN if either is.
-__device__ inline float larger_or_nan(float amax, float x) {
-  asm("max.NaN.f32 %0, %0, %1;" : "+f"(amax) : "f"(fabsf(x)));
-  return amax;
 }
 
 }  // namespace stepladder
