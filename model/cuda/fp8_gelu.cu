@@ -2,9 +2,9 @@
 // product with gelu'. On Hopper in one kernel, elsewhere in two.
 //
 // A block keeps kTileN rows of the weights in shared memory for good and goes through tiles of kTileM rows of
-// the input, which a producer warp copies into a ring of stages. Three consumer warpgroups take turns with
-// the tiles: while one multiplies, the others round and write what they have. The two blocks of a cluster
-// have neighbouring weights and the same inputs, of which each copies half to both.
+// the input, which a producer warp copies into a ring of stages. Two consumer warpgroups take turns with
+// the tiles: while one multiplies, the other rounds and writes what it has. The two blocks of a cluster have
+// neighbouring weights and the same inputs, of which each copies half to both.
 //
 // Rows are permuted on their way into shared memory so that what a thread has lies side by side: of every 16
 // rows of the input the even ones come first, which gives it two neighbouring rows; rows of the weights are
@@ -28,14 +28,14 @@ namespace {
 
 constexpr int kTileM = 64, kTileN = 192, kTileK = 128, kMaxK = 768;  // elements, of a byte each
 constexpr int kChunk = 32, kChunks = kTileN / kChunk;                // columns that are finished at a time
-constexpr int kGroup = 128, kConsumers = 3;                          // threads of a warpgroup; warpgroups
+constexpr int kGroup = 128, kConsumers = 2;                          // threads of a warpgroup; warpgroups
 constexpr int kBlockThreads = (kConsumers + 1) * kGroup;
 constexpr int kCluster = 2;
 constexpr int kCopiedRows = kTileM / kCluster;  // of a tile, by each block
 
 /// x (N,K) w^T, w (C,K), and where FP8 of it goes.
 struct Layer {
-  int N, C, steps;  // of kTileK along K
+  int N, C;
   const float *x_scale, *w_scale;
   Fp8Output to;
 };
@@ -53,15 +53,14 @@ struct BackwardGelu {
   float* partials;
 };
 
-constexpr int kStages = 6, kMaxSteps = kMaxK / kTileK;
+constexpr int kSteps = kMaxK / kTileK;           // beyond K, copies bring zeros
 constexpr int kSums = kTileM * kTileN / kGroup;  // of a thread
 
 struct Shared {
-  uint8_t weights[kMaxSteps][kTileN * kTileK];
-  uint8_t input[kStages][kTileM * kTileK];
+  uint8_t weights[kSteps][kTileN * kTileK];
+  uint8_t input[kSteps][kTileM * kTileK];
   uint8_t columns[kConsumers][2][kChunk][kTileM];  // of two chunks; in the end, sums of columns
-  alignas(kWideBytes) BFloat16 bias[kTileN];
-  SharedBarrier has_weights[kMaxSteps], full[kStages], empty[kStages];
+  SharedBarrier full[kSteps], empty[kSteps];       // a tile of the block is a phase
 };
 static_assert(sizeof(Shared) <= 227 << 10);
 static_assert(sizeof(Shared::columns) >= kConsumers * 4 * kTileN * sizeof(float));
@@ -101,8 +100,9 @@ struct Quantized {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const auto both_rows = [&](int c) {
-        return uint32_t{
-            __nv_cvt_float2_to_fp8x2({v[0][c] * per_scale, v[1][c] * per_scale}, __NV_SATFINITE, kKind)};
+        // x - x is 0, or NaN where x is infinite, which saturating would hide.
+        const auto scaled = [&](float x) { return fmaf(x, per_scale, x - x); };
+        return uint32_t{__nv_cvt_float2_to_fp8x2({scaled(v[0][c]), scaled(v[1][c])}, __NV_SATFINITE, kKind)};
       };
       pairs[i] = both_rows(2 * i) | both_rows(2 * i + 1) << 16;
       columns[i] = transpose_8x8(pairs[i]);
@@ -131,20 +131,16 @@ template <class F>
 struct Epilogue {
   using X = typename F::X;
   using Row = Pack<BFloat16, kPack>;
-  struct Rows {
-    Row row[2];
-  };
   static constexpr bool kForward = std::is_same_v<F, ForwardGelu>;
-  /// What a chunk's sums meet: the bias, or y.
-  using Operand = std::conditional_t<kForward, Row, Rows>;
 
   const Layer& layer;
   const F& f;
   Shared& shared;
-  const int group, warp, lane, first_col;
+  const int group, warp, lane, first_col, chunks;
   const float sum_scale, unit, per_scale;  // v is in multiples of `unit`
   float amax = 0.0F;
   float of_columns[kForward ? 1 : kChunks] = {};  // sums of v
+  Row met[kChunks][kForward ? 1 : 2];             // what sums meet: the bias, or the tile's y
 
   __device__ Epilogue(const Layer& layer, const F& f, Shared& shared, int thread, int first_col)
       : layer(layer),
@@ -154,106 +150,124 @@ struct Epilogue {
         warp(thread % kGroup / 32),
         lane(thread % 32),
         first_col(first_col),
+        chunks(min(kChunks, (layer.C - first_col) / kChunk)),
         sum_scale(*layer.x_scale * *layer.w_scale),
         unit(kForward ? 1.0F : sum_scale),
-        per_scale(unit / *layer.to.scale) {}
-
-  __device__ bool inside(int row, int chunk) const {
-    return row < layer.N && first_col + chunk * kChunk < layer.C;
+        per_scale(unit / *layer.to.scale) {
+    if constexpr (kForward) load(f.bias + first_col + lane % 4 * kPack, 0);
   }
-  /// Of a chunk whose first element here is element `at` of y.
-  __device__ Operand operand(int row, int64_t at, int chunk) const {
-    if constexpr (kForward) {
-      return Row::load(&shared.bias[chunk * kChunk + lane % 4 * kPack]);
-    } else {
-      if (!inside(row, chunk)) return {};
-      return {{Row::load(f.y + at), Row::load(f.y + at + layer.C)}};
-    }
+
+  /// What is known of a tile; where all of it is constant, little branches.
+  struct Known {
+    bool whole, rows, columns;  // all rows are inside; the layouts that are wanted
+  };
+
+  __device__ bool inside(Known known, int row) const { return known.whole || row < layer.N; }
+  /// Of a tile's rows here, the first; the next one is here, too.
+  __device__ int row_of(int first_row) const { return first_row + warp * 16 + lane / 4 * 2; }
+  __device__ int64_t first_element(int row) const {
+    return int64_t{row} * layer.C + first_col + lane % 4 * kPack;
+  }
+  /// Reads what the tile that begins at `first_row` needs, while its sums are computed.
+  __device__ void prepare(int first_row) {
+    if constexpr (!kForward) load(f.y + first_element(row_of(first_row)), row_of(first_row));
+  }
+  __device__ void load(const BFloat16* from, int row) {
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk)
+#pragma unroll
+      for (int r = 0; r < static_cast<int>(std::size(met[0])); ++r)
+        met[chunk][r] =
+            chunk < chunks && row < layer.N ? Row::load(from + chunk * kChunk + r * layer.C) : Row{};
   }
 
   __device__ void operator()(const float (&sums)[kSums], int first_row) {
-    const int row = first_row + warp * 16 + lane / 4 * 2;  // and the next one
-    int64_t at = int64_t{row} * layer.C + first_col + lane % 4 * kPack;
-    Operand next = operand(row, at, 0);
+    const bool whole = first_row + kTileM <= layer.N;
+    if (whole && layer.to.rows && layer.to.columns) {
+      finish(sums, first_row, {true, true, true});
+    } else if (kForward && whole && layer.to.rows) {
+      finish(sums, first_row, {true, true, false});
+    } else {
+      finish(sums, first_row, {false, layer.to.rows != nullptr, layer.to.columns != nullptr});
+    }
+  }
+
+  __device__ __forceinline__ void finish(const float (&sums)[kSums], int first_row, Known known) {
+    const int row = row_of(first_row);
+    const bool stored = inside(known, row);
+    int64_t at = first_element(row);
+    uint32_t columns[4];  // of the chunk before
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk, at += kChunk) {
-      const bool stored = inside(row, chunk);
-      const Operand met = next;
-      if (chunk + 1 < kChunks) next = operand(row, at + kChunk, chunk + 1);
-      float v[2][kPack];
+      if (chunk >= chunks) break;
+      const bool follows = known.columns && chunk > 0;
+      float v[2][kPack], x[kPack];
 #pragma unroll
       for (int r = 0; r < 2; ++r)
 #pragma unroll
         for (int i = 0; i < kPack; ++i) v[r][i] = sums[(chunk * 4 + i / 2) * 4 + 2 * r + i % 2];
 
       if constexpr (kForward) {
-        float bias[kPack];
-        met.get(bias);
+        met[chunk][0].get(x);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
 #pragma unroll
-          for (int i = 0; i < kPack; ++i) v[r][i] = fmaf(v[r][i], sum_scale, bias[i]);
+          for (int i = 0; i < kPack; ++i) v[r][i] = fmaf(v[r][i], sum_scale, x[i]);
           const Row y = Row::of(v[r]);
           if (stored) y.store(f.y + at + r * layer.C);
           y.get(v[r]);
         }
-      }
-      if constexpr (kForward) {
+        if (follows) stage_columns(columns, chunk - 1);
 #pragma unroll
         for (int r = 0; r < 2; ++r)
 #pragma unroll
           for (int i = 0; i < kPack; ++i) v[r][i] = gelu(v[r][i]);
       } else {
-        float both[kPack];
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          float y[kPack];
-          met.row[r].get(y);
+          met[chunk][r].get(x);
 #pragma unroll
-          for (int i = 0; i < kPack; ++i) {
-            v[r][i] *= gelu_slope(y[i]);
-            both[i] = r == 0 ? v[0][i] : both[i] + v[1][i];
-          }
+          for (int i = 0; i < kPack; ++i) v[r][i] *= gelu_slope(x[i]);
         }
-        of_columns[chunk] += sum_over_rows(both, lane);
+        if (follows) stage_columns(columns, chunk - 1);
+#pragma unroll
+        for (int i = 0; i < kPack; ++i) x[i] = v[0][i] + v[1][i];
+        of_columns[chunk] += sum_over_rows(x, lane);
       }
 
       uint4 column{};
-      if (layer.to.columns && chunk > 0) column = await_column(chunk - 1);
+      if (follows) column = await_column(chunk - 1);
       float largest = 0.0F;
 #pragma unroll
       for (int i = 0; i < kPack; ++i) largest = larger_or_nan(larger_or_nan(largest, v[0][i]), v[1][i]);
       if (stored) amax = larger_or_nan(amax, largest);
-      if (!(largest < HUGE_VALF)) {  // seldom: NaN for what is infinite, which saturating would hide
-#pragma unroll
-        for (int r = 0; r < 2; ++r)
-#pragma unroll
-          for (int i = 0; i < kPack; ++i) v[r][i] += v[r][i] - v[r][i];
-      }
       const Quantized<X> quantized(v, per_scale);
-      if (layer.to.rows && stored) {
+      if (known.rows && stored) {
 #pragma unroll
         for (int r = 0; r < 2; ++r)
           *reinterpret_cast<uint2*>(layer.to.rows + at + r * layer.C) = quantized.rows[r];
       }
-      if (layer.to.columns) {
-        if (chunk > 0) store_column(column, chunk - 1, first_row);
-        stage_columns(quantized, chunk);
-      }
+      if (follows) store_column(known, column, chunk - 1, first_row);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) columns[i] = quantized.columns[i];
     }
-    if (layer.to.columns) store_column(await_column(kChunks - 1), kChunks - 1, first_row);
+    if (known.columns && chunks > 0) {
+      stage_columns(columns, chunks - 1);
+      store_column(known, await_column(chunks - 1), chunks - 1, first_row);
+    }
   }
 
   // Columns go through shared memory, so that each is written 64 bytes at a time: a chunk's while the next
-  // one is computed.
+  // one is computed. Chunks stay apart, as the loop may end before each: else the compiler computes them all
+  // first, and then stores.
 
-  __device__ void stage_columns(const Quantized<X>& quantized, int chunk) const {
+  __device__ void stage_columns(const uint32_t (&columns)[4], int chunk) const {
     const int pack = lane / 8, of_pair = lane / 4 % 2, word = lane % 4;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       *reinterpret_cast<uint32_t*>(
           &shared.columns[group][chunk % 2][pack * kPack + 2 * i + of_pair][(warp ^ pack) * 16 + word * 4]) =
-          quantized.columns[i];
+          columns[i];
   }
   /// 16 rows of a column, once all of the warpgroup have staged theirs.
   __device__ uint4 await_column(int chunk) const {
@@ -261,9 +275,9 @@ struct Epilogue {
     const int c = warp * 8 + lane / 4, part = lane % 4 ^ c / kPack;
     return *reinterpret_cast<const uint4*>(&shared.columns[group][chunk % 2][c][part * 16]);
   }
-  __device__ void store_column(uint4 rows, int chunk, int first_row) const {
+  __device__ void store_column(Known known, uint4 rows, int chunk, int first_row) const {
     const int c = warp * 8 + lane / 4, row = first_row + lane % 4 * 16;
-    if (inside(row, chunk))
+    if (inside(known, row))
       *reinterpret_cast<uint4*>(layer.to.columns + int64_t{first_col + chunk * kChunk + c} * layer.N + row) =
           rows;
   }
@@ -279,70 +293,63 @@ __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
 #ifdef STEPLADDER_HOPPER
   extern __shared__ __align__(1024) uint8_t memory[];
   auto& shared = *reinterpret_cast<Shared*>(memory);
-  const int thread = static_cast<int>(threadIdx.x), group = thread / kGroup;
+  const int thread = static_cast<int>(threadIdx.x);
+  // Of the whole warp, also as the compiler sees it: then descriptors are computed once for all its threads.
+  const int group = __shfl_sync(0xffffffffU, thread / kGroup, 0);
   const int first_col = static_cast<int>(blockIdx.x) * kTileN, first_tile = static_cast<int>(blockIdx.y);
-  const int steps = layer.steps, tiles = (layer.N + kTileM - 1) / kTileM,
-            stride = static_cast<int>(gridDim.y);
+  const int tiles = (layer.N + kTileM - 1) / kTileM, stride = static_cast<int>(gridDim.y);
   if (thread == 0) {
-    for (SharedBarrier& barrier : shared.has_weights) barrier.init(1);
     for (SharedBarrier& barrier : shared.full) barrier.init(1);
     for (SharedBarrier& barrier : shared.empty) barrier.init(4 * kCluster);  // warps
     publish_barriers();
   }
-  if constexpr (Epilogue<F>::kForward) {
-    if (thread < kTileN)
-      shared.bias[thread] = first_col + thread < layer.C ? f.bias[first_col + thread] : BFloat16{};
-  }
   await_cluster();
 
   if (group == kConsumers) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (thread == kConsumers * kGroup) {
       const int first_copied = static_cast<int>(cluster_rank()) * kCopiedRows;
-      uint32_t copied = 0;
-      for (int tile = first_tile; tile < tiles; tile += stride) {
-        for (int step = 0; step < steps; ++step, ++copied) {
-          if (tile == first_tile) {
-            shared.has_weights[step].arrive_expecting(kTileN * kTileK);
-            copy_weights(shared.weights[step], w_map, shared.has_weights[step], step, first_col / kChunk);
-          }
-          const uint32_t stage = copied % kStages, round = copied / kStages;
-          if (round > 0) shared.empty[stage].await(round - 1);
-          shared.full[stage].arrive_expecting(kTileM * kTileK);
-          copy_input(&shared.input[stage][first_copied * kTileK], x_map, shared.full[stage], step,
+      uint32_t phase = 0;
+      for (int tile = first_tile; tile < tiles; tile += stride, ++phase) {
+        for (int step = 0; step < kSteps; ++step) {
+          SharedBarrier& full = shared.full[step];
+          if (phase > 0) shared.empty[step].await(phase - 1);
+          full.arrive_expecting((phase == 0 ? kTileM + kTileN : kTileM) * kTileK);
+          if (phase == 0) copy_weights(shared.weights[step], w_map, full, step, first_col / kChunk);
+          copy_input(&shared.input[step][first_copied * kTileK], x_map, full, step,
                      tile * kTileM + first_copied);
         }
       }
     }
     __syncwarp();
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     const int lane = thread % 32;
     Epilogue<F> epilogue(layer, f, shared, thread, first_col);
     float sums[kSums];
-    auto used = static_cast<uint32_t>(group * steps);  // stages
-    for (int tile = first_tile + group * stride; tile < tiles; tile += kConsumers * stride) {
-      const auto release = [&](uint32_t stage) {
-        if (lane < kCluster) shared.empty[stage].arrive_at(static_cast<uint32_t>(lane));
+    auto phase = static_cast<uint32_t>(group);
+    for (int tile = first_tile + group * stride; tile < tiles;
+         tile += kConsumers * stride, phase += kConsumers) {
+      const auto release = [&](int step) {
+        if (lane < kCluster) shared.empty[step].arrive_at(static_cast<uint32_t>(lane));
       };
+      epilogue.prepare(tile * kTileM);
       // In turns, so that nobody waits for a phase that is two ahead of its barrier.
-      if (tile != first_tile) await_threads(kTurn + group, 2 * kGroup);
-      for (int step = 0; step < steps; ++step, ++used) {
-        const uint32_t stage = used % kStages;
-        if (tile == first_tile + group * stride) shared.has_weights[step].await(0);
-        shared.full[stage].await(used / kStages);
-        const uint64_t x = wgmma_operand(shared.input[stage]), w = wgmma_operand(shared.weights[step]);
+      if (phase > 0) await_threads(kTurn + group, 2 * kGroup);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        shared.full[step].await(phase);
+        const uint64_t x = wgmma_operand(shared.input[step]), w = wgmma_operand(shared.weights[step]);
         wgmma_begin();
 #pragma unroll
         for (int k = 0; k < kTileK / 32; ++k) wgmma<typename F::X>(sums, x + 2 * k, w + 2 * k, step + k > 0);
         wgmma_commit();
         wgmma_wait<1>();
-        if (step > 0) release((used - 1) % kStages);
+        if (step > 0) release(step - 1);
       }
       if (tile + stride < tiles) pass_threads(kTurn + (group + 1) % kConsumers, 2 * kGroup);
       wgmma_wait<0>();
-      release((used - 1) % kStages);
-      used += static_cast<uint32_t>((kConsumers - 1) * steps);
+      release(kSteps - 1);
       epilogue(sums, tile * kTileM);
     }
     const uint32_t amax = warp_reduce(__float_as_uint(epilogue.amax * epilogue.unit),
@@ -393,12 +400,7 @@ void linear_gelu(Cuda& cuda, const Tensor& x, const Tensor& w, const Fp8Output& 
       tensor_map<4>(x, {K, 8, 2, N / 16}, {2 * K, K, 16 * K}, {kTileK, 8, 2, kCopiedRows / 16});
   const auto w_map =
       tensor_map<5>(w, {K, 2, 4, 4, C / kChunk}, {K, 8 * K, 2 * K, kChunk * K}, {kTileK, 2, 4, 4, kChunks});
-  const Layer layer{column_count(x.rows()),
-                    column_count(w.rows()),
-                    static_cast<int>(ceil_div(w.cols(), kTileK)),
-                    x.scale,
-                    w.scale,
-                    to};
+  const Layer layer{column_count(x.rows()), column_count(w.rows()), x.scale, w.scale, to};
   const auto kernel = linear_gelu_kernel<F>;
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
   const dim3 grid(grid_size(ceil_div(w.rows(), kCluster * kTileN) * kCluster),

@@ -68,11 +68,13 @@ class SharedBarrier {
   }
   /// Waits for the end of phase `phase`, counted from 0.
   __device__ void await(uint32_t phase) {
+    constexpr uint32_t kSleep =
+        1'000'000;  // nanoseconds at most: who asks again and again takes others' turns
     asm volatile(
         "{\n.reg .pred ended;\n"
-        "again:\nmbarrier.try_wait.parity.shared.b64 ended, [%0], %1;\n"
+        "again:\nmbarrier.try_wait.parity.shared.b64 ended, [%0], %1, %2;\n"
         "@!ended bra again;\n}" ::"r"(address()),
-        "r"(phase % 2)
+        "r"(phase % 2), "r"(kSleep)
         : "memory");
   }
   __device__ uint32_t address() const { return shared_address(this); }
@@ -156,7 +158,7 @@ __device__ void wgmma(float (&sums)[96], uint64_t x, uint64_t w, bool add) {
 /// Transposes an 8x8 matrix of 16 bits, of which a lane has two neighbours in row lane / 4.
 __device__ inline uint32_t transpose_8x8(uint32_t pair) {
   uint32_t transposed;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
   return transposed;
 }
 
