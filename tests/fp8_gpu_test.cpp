@@ -116,11 +116,18 @@ TEST_F(Fp8GpuTest, GeluAgreesButForNeighbours) {
                                        dout,
                                        scalar(scale),
                                        inout(scalar(0.0F)),
-                                       inout(reals({C}).as(DType::bf16))};
-    for (const bool backward : {false, true}) {
-      const Call call = [backward](Ops& o, auto& t) {
-        const Tensor q = fp8(t[0], t[4], t[5]), qt = fp8(t[1], t[4], t[5]);
-        backward ? o(QuantizeGeluBackward{q, qt, t[6], t[3], t[2]}) : o(QuantizeGelu{q, qt, t[2]});
+                                       inout(reals({C}).as(DType::bf16)),
+                                       inout(reals({N, C}).as(DType::f8e4m3))};
+    enum { kForward, kForwardWithSlopes, kBackward, kBackwardOfSlopes };
+    for (const int what : {kForward, kForwardWithSlopes, kBackward, kBackwardOfSlopes}) {
+      SCOPED_TRACE(what);
+      const Call call = [what](Ops& o, auto& t) {
+        const Tensor q = fp8(t[0], t[4], t[5]), qt = fp8(t[1], t[4], t[5]), &slopes = t[7];
+        if (what < kBackward) {
+          o(QuantizeGelu{q, qt, t[2], what == kForwardWithSlopes ? slopes : Tensor{}});
+        } else {
+          o(QuantizeGeluBackward{q, qt, t[6], t[3], what == kBackwardOfSlopes ? slopes : t[2]});
+        }
       };
       const auto expected = run(*cpu_, arrays, call), got = run(*cuda_, arrays, call),
                  again = run(*cuda_, arrays, call);
@@ -128,6 +135,7 @@ TEST_F(Fp8GpuTest, GeluAgreesButForNeighbours) {
         expect_neighbours(type, got[layout], expected[layout], layout, N * C / 1000 - 1);
       expect_near(got[5], expected[5], {0.0F, 8.0F * kEps}, 5);
       expect_near(got[6], expected[6], {roundings(N) * kEps, 2.0F * epsilon_of(DType::bf16)}, 6);
+      expect_neighbours(DType::f8e4m3, got[7], expected[7], 7, N * C / 1000 - 1);
       for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], again[i])) << i;
     }
   }
@@ -437,14 +445,22 @@ TEST_F(Fp8GpuTest, LinearWithGeluAgreesButForNeighboursAlsoSearched) {
                                        integers({C}).as(DType::bf16),
                                        scalar(0.25F),
                                        scalar(0x1p-4F),
-                                       inout(scalar(0.0F))};
+                                       inout(scalar(0.0F)),
+                                       inout(zeros({N, C}).as(DType::f8e4m3))};
     const Call call = [](Ops& o, auto& t) {
       o(LinearQuantizeGelu{fp8(t[0], t[7], t[8]), fp8(t[1], t[7], t[8]), t[2], fp8(t[3], t[6], t[6]),
                            fp8(t[4], t[6], t[6]), t[5]});
     };
+    const Call with_slopes = [](Ops& o, auto& t) {
+      o(LinearQuantizeGelu{fp8(t[0], t[7], t[8]), fp8(t[1], t[7], t[8]), t[2], fp8(t[3], t[6], t[6]),
+                           fp8(t[4], t[6], t[6]), t[5], t[9]});
+    };
     const auto expected = run(*cpu_, arrays, call), got = run(*cuda_, arrays, call),
                again = run(*cuda_, arrays, call);
     EXPECT_TRUE(same_bits(got[2], expected[2]));
+    const auto expected_slopes = run(*cpu_, arrays, with_slopes), slopes = run(*cuda_, arrays, with_slopes);
+    expect_neighbours(DType::f8e4m3, slopes[9], expected_slopes[9], 9, 1 + N * C / 1000);
+    for (const size_t i : {0, 1, 8}) EXPECT_TRUE(same_bits(slopes[i], got[i])) << i;
     for (const size_t layout : {0, 1})
       expect_neighbours(DType::f8e4m3, got[layout], expected[layout], layout, 1 + N * C / 1000);
     expect_transposes(got[0], got[1], N, C);
@@ -459,16 +475,19 @@ TEST_F(Fp8GpuTest, LinearWithGeluAgreesButForNeighboursAlsoSearched) {
       EXPECT_TRUE(same_bits(one[layout], got[layout])) << "the one layout " << layout;
     }
     run(*cuda_, arrays, [&](Ops& o, auto& t) { o.search([&] { call(o, t); }); });
-    const auto searched = run(*cuda_, arrays, call);
+    const auto searched = run(*cuda_, arrays, call), searched_slopes = run(*cuda_, arrays, with_slopes);
     EXPECT_TRUE(same_bits(searched[2], expected[2]));
     expect_neighbours(DType::f8e4m3, searched[1], expected[1], 1, 1 + N * C / 1000);
+    expect_neighbours(DType::f8e4m3, searched_slopes[9], expected_slopes[9], 9, 1 + N * C / 1000);
   }
 }
 
 TEST_F(Fp8GpuTest, GradientOfLinearWithGeluAgreesButForNeighboursAlsoSearched) {
   if (!multiplies()) GTEST_SKIP() << "needs sm_89";
-  for (const auto& [N, C, K] : kGeluShapes) {
-    SCOPED_TRACE(cat(N, 'x', C, 'x', K));
+  for (size_t i = 0; i < 2 * std::size(kGeluShapes); ++i) {
+    const auto [N, C, K] = kGeluShapes[i / 2];
+    const bool of_slopes = i % 2 == 1;
+    SCOPED_TRACE(cat(N, 'x', C, 'x', K, of_slopes ? " of slopes" : ""));
     bind(1, N, C);
     const std::vector<Array> arrays = {out({N, C}, DType::f8e5m2),
                                        out({C, N}, DType::f8e5m2),
@@ -476,7 +495,8 @@ TEST_F(Fp8GpuTest, GradientOfLinearWithGeluAgreesButForNeighboursAlsoSearched) {
                                        inout(zeros({N, C}).as(DType::bf16)),
                                        integers({N, K}, 1).as(DType::f8e5m2),
                                        integers({C, K}, 1).as(DType::f8e4m3),
-                                       reals({N, C}, -4.0F, 4.0F).as(DType::bf16),
+                                       of_slopes ? reals({N, C}, -0.125F, 1.125F).as(DType::f8e4m3)
+                                                 : reals({N, C}, -4.0F, 4.0F).as(DType::bf16),
                                        scalar(0.25F),
                                        scalar(0x1p-10F),
                                        inout(scalar(0.0F))};
@@ -507,19 +527,30 @@ TEST_F(Fp8GpuTest, WhatIsNotFiniteBeforeGeluShowsInItsPlace) {
   Array x = integers({N, K}, 1).as(DType::f8e4m3), bias = integers({C}).as(DType::bf16);
   x.values[static_cast<size_t>(row * K + 5)] = kNan;
   bias.values[static_cast<size_t>(col)] = HUGE_VALF;
-  const auto got = run(*cuda_,
-                       {out({N, C}, DType::f8e4m3), out({C, N}, DType::f8e4m3), out({N, C}, DType::bf16), x,
-                        integers({C, K}, 1).as(DType::f8e4m3), bias, scalar(1.0F), inout(scalar(0.0F))},
-                       [](Ops& o, auto& t) {
-                         o(LinearQuantizeGelu{fp8(t[0], t[6], t[7]), fp8(t[1], t[6], t[7]), t[2],
-                                              fp8(t[3], t[6], t[6]), fp8(t[4], t[6], t[6]), t[5]});
-                       });
-  for (int64_t n = 0; n < N; ++n)
-    for (int64_t c = 0; c < C; ++c) {
-      ASSERT_EQ(std::isnan(got[0][static_cast<size_t>(n * C + c)]), n == row || c == col) << n << ' ' << c;
-      ASSERT_EQ(std::isnan(got[1][static_cast<size_t>(c * N + n)]), n == row || c == col) << n << ' ' << c;
-    }
-  EXPECT_TRUE(std::isnan(got[7][0]));
+  const std::vector<Array> arrays = {out({N, C}, DType::f8e4m3),
+                                     out({C, N}, DType::f8e4m3),
+                                     inout(zeros({N, C}).as(DType::bf16)),
+                                     x,
+                                     integers({C, K}, 1).as(DType::f8e4m3),
+                                     bias,
+                                     scalar(1.0F),
+                                     inout(scalar(0.0F)),
+                                     inout(zeros({N, C}).as(DType::f8e4m3))};
+  for (const bool with_slopes : {false, true}) {
+    const auto got = run(*cuda_, arrays, [with_slopes](Ops& o, auto& t) {
+      o(LinearQuantizeGelu{fp8(t[0], t[6], t[7]), fp8(t[1], t[6], t[7]), t[2], fp8(t[3], t[6], t[6]),
+                           fp8(t[4], t[6], t[6]), t[5], with_slopes ? t[8] : Tensor{}});
+    });
+    for (int64_t n = 0; n < N; ++n)
+      for (int64_t c = 0; c < C; ++c) {
+        const bool shows = n == row || c == col;
+        const auto at = static_cast<size_t>(n * C + c);
+        ASSERT_EQ(std::isnan(got[0][at]), shows) << n << ' ' << c;
+        ASSERT_EQ(std::isnan(got[1][static_cast<size_t>(c * N + n)]), shows) << n << ' ' << c;
+        ASSERT_EQ(std::isnan(got[8][at]), shows && with_slopes) << n << ' ' << c;
+      }
+    EXPECT_TRUE(std::isnan(got[7][0]));
+  }
 }
 
 TEST_F(Fp8GpuTest, RefusesWhatCublasltCannotDo) {

@@ -258,6 +258,30 @@ TEST_F(Fp8Ops, GeluIsQuantizedUnrounded) {
   EXPECT_EQ(values(dbias), values(sums));
 }
 
+TEST_F(Fp8Ops, SlopesOfGeluAreItsDerivativeInE4m3AndMultiplyTheGradient) {
+  const int64_t N = 32, C = 48;
+  const Tensor x = random({N, C}, 4, 4.0F), dout = random({N, C}, 5), q = fp8(DType::f8e4m3, {N, C}, 1.0F),
+               slopes = fp8(DType::f8e4m3, {N, C}, 1.0F);
+  (*ops_)(QuantizeGelu{q, {}, x, slopes});
+  const auto got = values(slopes), at = values(x), gradient = values(dout);
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double z = at[i], u = std::sqrt(2.0 / M_PI) * (z + 0.044715 * z * z * z), t = std::tanh(u);
+    const double slope =
+        0.5 * (1.0 + t) + 0.5 * z * (1.0 - t * t) * std::sqrt(2.0 / M_PI) * (1.0 + 0.134145 * z * z);
+    EXPECT_EQ(got[i], static_cast<float>(number<Float8E4M3>(nearest_code<Float8E4M3>(slope)))) << z;
+  }
+
+  std::vector<float> products(got.size());
+  for (size_t i = 0; i < got.size(); ++i) products[i] = gradient[i] * got[i];
+  const Tensor dq = fp8(DType::f8e5m2, {N, C}, 0x1p-12F), expected = fp8(DType::f8e5m2, {N, C}, 0x1p-12F);
+  const Tensor dbias = bf16({C}, std::vector<float>(C, 0.0F)), sums = bf16({C}, std::vector<float>(C, 0.0F));
+  (*ops_)(QuantizeGeluBackward{dq, {}, dbias, dout, slopes});
+  const Tensor exact = f32({N, C}, products), of_rows = f32({C}, std::vector<float>(C, 0.0F));
+  (*ops_)(Quantize{expected, {}, exact}), (*ops_)(SumRows{of_rows, exact}), (*ops_)(Copy{sums, of_rows});
+  EXPECT_EQ(values(dq), values(expected));
+  EXPECT_EQ(values(dbias), values(sums));
+}
+
 TEST_F(Fp8Ops, LinearWithGeluIsTheOneAndThenTheOther) {
   const int64_t N = 32, C = 48, K = 16;
   const Tensor x = fp8(DType::f8e4m3, {N, K}, 0x1p-8F), w = fp8(DType::f8e4m3, {C, K}, 0x1p-8F);
@@ -281,14 +305,21 @@ TEST_F(Fp8Ops, LinearWithGeluIsTheOneAndThenTheOther) {
   (*ops_)(QuantizeGelu{gelu_alone.q, gelu_alone.qt, y_alone});
   EXPECT_EQ(values(y), values(y_alone));
   expect_same(gelu, gelu_alone);
+  const Tensor slopes = fp8(DType::f8e4m3, {N, C}, 1.0F), slopes_alone = fp8(DType::f8e4m3, {N, C}, 1.0F);
+  (*ops_)(LinearQuantizeGelu{gelu.q, gelu.qt, y, x, w, b, slopes});
+  (*ops_)(QuantizeGelu{gelu_alone.q, gelu_alone.qt, y_alone, slopes_alone});
+  expect_same(gelu, gelu_alone);
+  EXPECT_EQ(values(slopes), values(slopes_alone));
 
   const Tensor dy = half(), dy_alone = half();
   const Fp8Pair dgelu = pair(DType::f8e5m2), dgelu_alone = pair(DType::f8e5m2);
-  (*ops_)(LinearQuantizeGeluBackward{dgelu.q, dgelu.qt, dbias, dy, x, w, y});
-  (*ops_)(Matmul{dy_alone, x, w, MatOp::NT});
-  (*ops_)(QuantizeGeluBackward{dgelu_alone.q, dgelu_alone.qt, dbias_alone, dy_alone, y});
-  expect_same(dgelu, dgelu_alone);
-  EXPECT_EQ(values(dbias), values(dbias_alone));
+  for (const Tensor& kept : {y, slopes}) {
+    (*ops_)(LinearQuantizeGeluBackward{dgelu.q, dgelu.qt, dbias, dy, x, w, kept});
+    (*ops_)(Matmul{dy_alone, x, w, MatOp::NT});
+    (*ops_)(QuantizeGeluBackward{dgelu_alone.q, dgelu_alone.qt, dbias_alone, dy_alone, kept});
+    expect_same(dgelu, dgelu_alone);
+    EXPECT_EQ(values(dbias), values(dbias_alone));
+  }
 }
 
 TEST_F(Fp8Ops, LayernormIsQuantizedUnrounded) {

@@ -101,22 +101,31 @@ void QuantizeGelu::run(Cpu& cpu) const {
   with_float_type(x.dtype, [&]<class T>(T) {
     const auto fx = floats<T>(x);
     quantize_values(cpu, q, qt, rows_of(x), x.cols(), [=](int64_t i) { return gelu(fx[i]); });
+    if (present(slopes))
+      cpu.each_element(floats<Float8E4M3>(slopes), x.numel(), [=](int64_t i) { return gelu_slope(fx[i]); });
   });
 }
 
 void QuantizeGeluBackward::run(Cpu& cpu) const {
-  with_float_type(x.dtype, [&]<class T>(T) {
-    const auto fx = floats<T>(x), fdout = floats<T>(dout);
-    const int64_t N = rows_of(x), C = x.cols();
-    const auto v = [=](int64_t i) { return fdout[i] * gelu_slope(fx[i]); };
-    quantize_values(cpu, q, qt, N, C, v);
-    cpu.add_sums(floats<T>(dbias), N, C, [=](int64_t n, int64_t c) { return v(n * C + c); });
+  with_float_type(dout.dtype, [&]<class T>(T) {
+    const auto fdout = floats<T>(dout);
+    const int64_t N = rows_of(dout), C = dout.cols();
+    const auto quantize = [&](const auto& slope) {
+      const auto v = [=](int64_t i) { return fdout[i] * slope(i); };
+      quantize_values(cpu, q, qt, N, C, v);
+      cpu.add_sums(floats<T>(dbias), N, C, [=](int64_t n, int64_t c) { return v(n * C + c); });
+    };
+    if (is_fp8(x.dtype)) {
+      quantize([slopes = floats<Float8E4M3>(x)](int64_t i) { return slopes[i]; });
+    } else {
+      quantize([fx = floats<T>(x)](int64_t i) { return gelu_slope(fx[i]); });
+    }
   });
 }
 
 void LinearQuantizeGelu::run(Cpu& cpu) const {
   LinearForward{y, x, w, b}.run(cpu);
-  QuantizeGelu{q, qt, y}.run(cpu);
+  QuantizeGelu{q, qt, y, slopes}.run(cpu);
 }
 
 void LinearQuantizeGeluBackward::run(Cpu& cpu) const {

@@ -59,7 +59,7 @@ struct AsFp8 {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) amax = larger_magnitude(amax, v[i]);
       if constexpr (kWidth == 1) {
-        q[c] = static_cast<uint8_t>(fp8_pair<Q>(v[0] * per_scale, 0.0F));
+        q[c] = static_cast<uint8_t>(fp8_pair<Q>(scaled(v[0], per_scale), 0.0F));
       } else {
         *reinterpret_cast<uint2*>(q + c) = fp8_pack<Q>(v, per_scale);
       }

@@ -20,12 +20,63 @@ constexpr int kMaxWindow = 1024;
 
 using Input = Pack<BFloat16, kPack>;
 
-/// What is quantised: f of each element of the operands.
+// What is quantised, a pack at a time: load() gets its operands, get() has the values.
+
+/// F of each element of the operands.
 template <class F, int kCount>
 struct Values {
-  static constexpr int kOperands = kCount;
   Pointers<BFloat16, kCount> in;
-  F f;
+
+  struct Loaded {
+    Input in[kCount];
+  };
+  __device__ Loaded load(int64_t at) const {
+    Loaded loaded;
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) loaded.in[k] = Input::load(in.at[k] + at);
+    return loaded;
+  }
+  __device__ void get(const Loaded& loaded, int64_t /*at*/, float (&v)[kPack]) const {
+    float x[kCount][kPack];
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) loaded.in[k].get(x[k]);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) v[i] = apply(F{}, x, i);
+  }
+};
+
+/// gelu(x), and beside it its slopes.
+struct GeluAndSlopes : Values<Unchanged, 1> {
+  Float8E4M3* slopes;
+
+  __device__ void get(const Loaded& loaded, int64_t at, float (&v)[kPack]) const {
+    float slope[kPack];
+    loaded.in[0].get(v);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) v[i] = gelu_and_slope(v[i], slope[i]);
+    *reinterpret_cast<uint2*>(slopes + at) = fp8_pack<Float8E4M3>(slope);
+  }
+};
+
+/// dout times slopes.
+struct TimesSlopes {
+  const BFloat16* dout;
+  const Float8E4M3* slopes;
+
+  struct Loaded {
+    Input dout;
+    uint2 slopes;
+  };
+  __device__ Loaded load(int64_t at) const {
+    return {Input::load(dout + at), *reinterpret_cast<const uint2*>(slopes + at)};
+  }
+  __device__ void get(const Loaded& loaded, int64_t /*at*/, float (&v)[kPack]) const {
+    float slope[kPack];
+    loaded.dout.get(v);
+    fp8_unpack<Float8E4M3>(loaded.slopes, slope);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) v[i] *= slope[i];
+  }
 };
 
 struct Quantized {
@@ -83,28 +134,23 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Quantized q, V value
        first_row += gridDim.y * int64_t{kTileRows}) {
     const int64_t row = first_row + group * kRows;
     if (col < q.C && row < q.N) {
-      Input in[V::kOperands][kRows];
+      const int64_t at = matrix + row * q.C + col;
+      typename V::Loaded loaded[kRows];
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-        for (int k = 0; k < V::kOperands; ++k)
-          in[k][r] = Input::load(values.in.at[k] + matrix + (row + r) * q.C + col);
-      }
+      for (int r = 0; r < kRows; ++r) loaded[r] = values.load(at + r * q.C);
       uint32_t bytes[kRows][kPack / 4];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        float x[V::kOperands][kPack], v[kPack];
-#pragma unroll
-        for (int k = 0; k < V::kOperands; ++k) in[k][r].get(x[k]);
+        float v[kPack];
+        values.get(loaded[r], at + r * q.C, v);
 #pragma unroll
         for (int i = 0; i < kPack; ++i) {
-          v[i] = apply(values.f, x, i);
           amax = larger_magnitude(amax, v[i]);
           sums[i] += v[i];
         }
         const uint2 quantized = fp8_pack<Q>(v, per_scale);
         bytes[r][0] = quantized.x, bytes[r][1] = quantized.y;
-        if (q.to.rows) *reinterpret_cast<uint2*>(q.to.rows + matrix + (row + r) * q.C + col) = quantized;
+        if (q.to.rows) *reinterpret_cast<uint2*>(q.to.rows + at + r * q.C) = quantized;
       }
       store_transposed(tile, pack, group, bytes);
     }
@@ -216,9 +262,9 @@ bool wide(const Tensor& t) {
   return reinterpret_cast<uintptr_t>(t.data) % kWideBytes == 0;
 }
 
-/// q and qt of F's values, dbias (or empty) += their sums over rows.
-template <class F>
-void quantize_values(Cuda& cuda, const char* op, Tensor q, Tensor qt, Tensor dbias, const F& f, Tensor x,
+/// q and qt of `values` in the shape of x, dbias (or empty) += their sums over rows.
+template <class V>
+void quantize_values(Cuda& cuda, const char* op, Tensor q, Tensor qt, Tensor dbias, const V& values, Tensor x,
                      int64_t layers) {
   const int64_t C = x.cols(), N = x.rows() / layers;
   const Fp8Output to = fp8_output(op, q, qt, x, layers);
@@ -233,7 +279,7 @@ void quantize_values(Cuda& cuda, const char* op, Tensor q, Tensor qt, Tensor dbi
   const Quantized output{to, partials, N, column_count(C)};
   const dim3 grid(grid_size(ceil_div(C, kTileCols)), chunks, static_cast<unsigned>(layers));
   with_fp8_type(one_of(q, qt).dtype, [&](auto type) {
-    launch(cuda.queue, quantize_kernel<decltype(type), F>, grid, kThreads, 0, output, f);
+    launch(cuda.queue, quantize_kernel<decltype(type), V>, grid, kThreads, 0, output, values);
   });
   if (dbias.data) add_partials(cuda, dbias, chunks);
 }
@@ -247,7 +293,7 @@ void add_partials(Cuda& cuda, const Tensor& dbias, int64_t chunks) {
 }
 
 void Quantize::run(Cuda& cuda) const {
-  quantize_values(cuda, kName, q, qt, dbias, Values<Unchanged, 1>{{{x.ptr<BFloat16>()}}, {}}, x, 1);
+  quantize_values(cuda, kName, q, qt, dbias, Values<Unchanged, 1>{{{x.ptr<BFloat16>()}}}, x, 1);
 }
 
 void Transpose::run(Cuda& cuda) const {
@@ -262,13 +308,23 @@ void Transpose::run(Cuda& cuda) const {
 }
 
 void QuantizeGelu::run(Cuda& cuda) const {
-  quantize_values(cuda, kName, q, qt, {}, Values<Gelu, 1>{{{x.ptr<BFloat16>()}}, {}}, x, 1);
+  const Pointers<BFloat16, 1> in{{x.ptr<BFloat16>()}};
+  if (present(slopes)) {
+    quantize_values(cuda, kName, q, qt, {}, GeluAndSlopes{{in}, slopes.ptr<Float8E4M3>()}, x, 1);
+  } else {
+    quantize_values(cuda, kName, q, qt, {}, Values<Gelu, 1>{in}, x, 1);
+  }
 }
 
 void QuantizeGeluBackward::run(Cuda& cuda) const {
-  stepladder::check(wide(dout), kName, ": ", dout, " is not aligned to ", kWideBytes, " bytes");
-  quantize_values(cuda, kName, q, qt, dbias,
-                  Values<GeluBackwardFunctor, 2>{{{dout.ptr<BFloat16>(), x.ptr<BFloat16>()}}, {}}, x, 1);
+  stepladder::check(wide(x), kName, ": ", x, " is not aligned to ", kWideBytes, " bytes");
+  const auto* from = dout.ptr<BFloat16>();
+  if (is_fp8(x.dtype)) {
+    quantize_values(cuda, kName, q, qt, dbias, TimesSlopes{from, x.ptr<Float8E4M3>()}, dout, 1);
+  } else {
+    const Pointers<BFloat16, 2> in{{from, x.ptr<BFloat16>()}};
+    quantize_values(cuda, kName, q, qt, dbias, Values<GeluBackwardFunctor, 2>{in}, dout, 1);
+  }
 }
 
 void QuantizeToFit::run(Cuda& cuda) const {
@@ -282,7 +338,7 @@ void QuantizeToFit::run(Cuda& cuda) const {
          0, q.amax, x.ptr<BFloat16>(), n);
   launch(cuda.queue, update_scales_kernel, grid_size(ceil_div(layers, kThreads)), kThreads, 0, q.scale,
          nullptr, q.amax, static_cast<int>(layers), 0, largest_of(q.dtype));
-  quantize_values(cuda, kName, q, qt, {}, Values<Unchanged, 1>{{{x.ptr<BFloat16>()}}, {}}, x, layers);
+  quantize_values(cuda, kName, q, qt, {}, Values<Unchanged, 1>{{{x.ptr<BFloat16>()}}}, x, layers);
 }
 
 void UpdateScales::run(Cuda& cuda) const {

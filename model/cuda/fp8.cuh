@@ -12,22 +12,45 @@ namespace stepladder {
 
 class Cuda;
 
-/// Two FP8 numbers, `low` in the lower byte, saturated; NaN for what is not finite.
+/// Two FP8 numbers, `low` in the lower byte, saturated: also what is infinite.
 template <class Q>
 __device__ uint32_t fp8_pair(float low, float high) {
   constexpr auto kKind = Q::kMantissa == 3 ? __NV_E4M3 : __NV_E5M2;
-  // x - x is 0, or NaN where x is infinite, which saturating would hide.
-  return __nv_cvt_float2_to_fp8x2(float2{low + (low - low), high + (high - high)}, __NV_SATFINITE, kKind);
+  return __nv_cvt_float2_to_fp8x2(float2{low, high}, __NV_SATFINITE, kKind);
 }
-
-/// Eight FP8 numbers of v * per_scale, the first in the lowest byte.
+/// Eight of them, the first in the lowest byte.
 template <class Q>
-__device__ uint2 fp8_pack(const float (&v)[8], float per_scale) {
+__device__ uint2 fp8_pack(const float (&v)[8]) {
   const auto word = [&](int i) {
-    return fp8_pair<Q>(v[i] * per_scale, v[i + 1] * per_scale) |
-           fp8_pair<Q>(v[i + 2] * per_scale, v[i + 3] * per_scale) << 16;
+    return fp8_pair<Q>(v[i], v[i + 1]) | fp8_pair<Q>(v[i + 2], v[i + 3]) << 16;
   };
   return {word(0), word(4)};
+}
+
+/// x * per_scale, NaN where x is infinite, which saturating would hide: what is added is -0 or NaN.
+__device__ inline float scaled(float x, float per_scale) {
+  return fmaf(x, per_scale, -(x - x));
+}
+/// fp8_pack() of v * per_scale, NaN where that is not finite.
+template <class Q>
+__device__ uint2 fp8_pack(const float (&v)[8], float per_scale) {
+  float of_scale[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) of_scale[i] = scaled(v[i], per_scale);
+  return fp8_pack<Q>(of_scale);
+}
+
+/// Eight FP8 numbers as fp8_pack() packs them.
+template <class Q>
+__device__ void fp8_unpack(uint2 packed, float (&v)[8]) {
+  constexpr auto kKind = Q::kMantissa == 3 ? __NV_E4M3 : __NV_E5M2;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t word = i < 2 ? packed.x : packed.y;
+    const auto pair = static_cast<__nv_fp8x2_storage_t>(word >> (i % 2 * 16));
+    const float2 both = __half22float2(__half2{__nv_cvt_fp8x2_to_halfraw2(pair, kKind)});
+    v[2 * i] = both.x, v[2 * i + 1] = both.y;
+  }
 }
 
 /// The larger of two magnitudes as bits, NaN above all.

@@ -40,16 +40,20 @@ struct Layer {
   Fp8Output to;
 };
 
-/// v = gelu(y), y = the sums and a bias, rounded to bf16.
+/// v = gelu(y), y = the sums and a bias. `kept` is y, rounded to bf16 before GELU, or e4m3 slopes.
+template <class K>
 struct ForwardGelu {
   using X = Float8E4M3;
-  BFloat16* y;
+  using Kept = K;
+  Kept* kept;
   const BFloat16* bias;
 };
 /// v = sum * gelu'(y); partials (gridDim.y,C): sums of v over the rows of a block.
+template <class K>
 struct BackwardGelu {
   using X = Float8E5M2;
-  const BFloat16* y;
+  using Kept = K;
+  const Kept* kept;
   float* partials;
 };
 
@@ -95,14 +99,11 @@ struct Quantized {
   uint32_t columns[4];  // of each pair of columns four rows of one, as transpose_8x8() deals them
 
   __device__ Quantized(const float (&v)[2][kPack], float per_scale) {
-    constexpr auto kKind = Q::kMantissa == 3 ? __NV_E4M3 : __NV_E5M2;
     uint32_t pairs[4];  // two rows of one column, then of the next
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const auto both_rows = [&](int c) {
-        // x - x is 0, or NaN where x is infinite, which saturating would hide.
-        const auto scaled = [&](float x) { return fmaf(x, per_scale, x - x); };
-        return uint32_t{__nv_cvt_float2_to_fp8x2({scaled(v[0][c]), scaled(v[1][c])}, __NV_SATFINITE, kKind)};
+        return fp8_pair<Q>(scaled(v[0][c], per_scale), scaled(v[1][c], per_scale));
       };
       pairs[i] = both_rows(2 * i) | both_rows(2 * i + 1) << 16;
       columns[i] = transpose_8x8(pairs[i]);
@@ -131,7 +132,9 @@ template <class F>
 struct Epilogue {
   using X = typename F::X;
   using Row = Pack<BFloat16, kPack>;
-  static constexpr bool kForward = std::is_same_v<F, ForwardGelu>;
+  static constexpr bool kForward = std::is_same_v<F, ForwardGelu<typename F::Kept>>;
+  static constexpr bool kSlopes = std::is_same_v<typename F::Kept, Float8E4M3>;
+  using Met = std::conditional_t<!kForward && kSlopes, uint2, Row>;
 
   const Layer& layer;
   const F& f;
@@ -140,7 +143,7 @@ struct Epilogue {
   const float sum_scale, unit, per_scale;  // v is in multiples of `unit`
   float amax = 0.0F;
   float of_columns[kForward ? 1 : kChunks] = {};  // sums of v
-  Row met[kChunks][kForward ? 1 : 2];             // what sums meet: the bias, or the tile's y
+  Met met[kChunks][kForward ? 1 : 2];             // what sums meet: the bias, or what was kept of the tile
 
   __device__ Epilogue(const Layer& layer, const F& f, Shared& shared, int thread, int first_col)
       : layer(layer),
@@ -170,15 +173,17 @@ struct Epilogue {
   }
   /// Reads what the tile that begins at `first_row` needs, while its sums are computed.
   __device__ void prepare(int first_row) {
-    if constexpr (!kForward) load(f.y + first_element(row_of(first_row)), row_of(first_row));
+    if constexpr (!kForward) load(f.kept + first_element(row_of(first_row)), row_of(first_row));
   }
-  __device__ void load(const BFloat16* from, int row) {
+  template <class T>
+  __device__ void load(const T* from, int row) {
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk)
 #pragma unroll
       for (int r = 0; r < static_cast<int>(std::size(met[0])); ++r)
-        met[chunk][r] =
-            chunk < chunks && row < layer.N ? Row::load(from + chunk * kChunk + r * layer.C) : Row{};
+        met[chunk][r] = chunk < chunks && row < layer.N
+                            ? *reinterpret_cast<const Met*>(from + chunk * kChunk + r * layer.C)
+                            : Met{};
   }
 
   __device__ void operator()(const float (&sums)[kSums], int first_row) {
@@ -213,21 +218,31 @@ struct Epilogue {
         for (int r = 0; r < 2; ++r) {
 #pragma unroll
           for (int i = 0; i < kPack; ++i) v[r][i] = fmaf(v[r][i], sum_scale, x[i]);
-          const Row y = Row::of(v[r]);
-          if (stored) y.store(f.y + at + r * layer.C);
-          y.get(v[r]);
+          if constexpr (!kSlopes) {
+            const Row y = Row::of(v[r]);
+            if (stored) y.store(f.kept + at + r * layer.C);
+            y.get(v[r]);
+          }
         }
         if (follows) stage_columns(columns, chunk - 1);
 #pragma unroll
-        for (int r = 0; r < 2; ++r)
+        for (int r = 0; r < 2; ++r) {
 #pragma unroll
-          for (int i = 0; i < kPack; ++i) v[r][i] = gelu(v[r][i]);
+          for (int i = 0; i < kPack; ++i) v[r][i] = kSlopes ? gelu_and_slope(v[r][i], x[i]) : gelu(v[r][i]);
+          if constexpr (kSlopes) {
+            if (stored) *reinterpret_cast<uint2*>(f.kept + at + r * layer.C) = fp8_pack<Float8E4M3>(x);
+          }
+        }
       } else {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          met[chunk][r].get(x);
+          if constexpr (kSlopes) {
+            fp8_unpack<Float8E4M3>(met[chunk][r], x);
+          } else {
+            met[chunk][r].get(x);
+          }
 #pragma unroll
-          for (int i = 0; i < kPack; ++i) v[r][i] *= gelu_slope(x[i]);
+          for (int i = 0; i < kPack; ++i) v[r][i] *= kSlopes ? x[i] : gelu_slope(x[i]);
         }
         if (follows) stage_columns(columns, chunk - 1);
 #pragma unroll
@@ -413,35 +428,41 @@ void linear_gelu(Cuda& cuda, const Tensor& x, const Tensor& w, const Fp8Output& 
 void LinearQuantizeGelu::run(Cuda& cuda) const {
   const LtMatmul product = cuda.product(kName, y, x, w, MatOp::NT, Write::set);
   const Fp8Output to = fp8_output(kName, q, qt, y);
-  std::vector<MatmulStrategy> strategies;
-  if (has_kernel<ForwardGelu>(cuda, x, w))
-    strategies.push_back({"one kernel", {}, [&] {
-                            linear_gelu(cuda, x, w, to, ForwardGelu{y.ptr<BFloat16>(), b.ptr<BFloat16>()});
+  const auto multiply = [&](auto* kept) {
+    using F = ForwardGelu<std::remove_pointer_t<decltype(kept)>>;
+    std::vector<MatmulStrategy> strategies;
+    if (has_kernel<F>(cuda, x, w))
+      strategies.push_back({"one kernel", {}, [&] {
+                              linear_gelu(cuda, x, w, to, F{kept, b.ptr<BFloat16>()});
+                            }});
+    strategies.push_back({"separate", {}, [&] {
+                            LinearForward{y, x, w, b}.run(cuda);
+                            QuantizeGelu{q, qt, y, slopes}.run(cuda);
                           }});
-  strategies.push_back({"separate", {}, [&] {
-                          LinearForward{y, x, w, b}.run(cuda);
-                          QuantizeGelu{q, qt, y}.run(cuda);
-                        }});
-  cuda.matmul_plans->perform(product.with(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, b.data, y.data), strategies);
+    cuda.matmul_plans->perform(product.with(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, b.data, y.data), strategies);
+  };
+  present(slopes) ? multiply(slopes.ptr<Float8E4M3>()) : multiply(y.ptr<BFloat16>());
 }
 
 void LinearQuantizeGeluBackward::run(Cuda& cuda) const {
   const LtMatmul product = cuda.product(kName, dy, dout, wt, MatOp::NT, Write::set);
   const Fp8Output to = fp8_output(kName, q, qt, y);
   const int64_t chunks = blocks_of_columns(cuda, dout, wt);
-  std::vector<MatmulStrategy> strategies;
-  if (has_kernel<BackwardGelu>(cuda, dout, wt) && cuda.partials.data &&
-      cuda.partials.numel() >= chunks * y.cols())
-    strategies.push_back(
-        {"one kernel", {}, [&] {
-           linear_gelu(cuda, dout, wt, to, BackwardGelu{y.ptr<BFloat16>(), cuda.partials.ptr<float>()});
-           add_partials(cuda, dbias, chunks);
-         }});
-  strategies.push_back({"separate", {}, [&] {
-                          Matmul{dy, dout, wt, MatOp::NT}.run(cuda);
-                          QuantizeGeluBackward{q, qt, dbias, dy, y}.run(cuda);
-                        }});
-  cuda.matmul_plans->perform(product.with(CUBLASLT_EPILOGUE_DGELU_BGRAD, dbias.data, y.data), strategies);
+  const auto multiply = [&](const auto* kept) {
+    using F = BackwardGelu<std::remove_const_t<std::remove_pointer_t<decltype(kept)>>>;
+    std::vector<MatmulStrategy> strategies;
+    if (has_kernel<F>(cuda, dout, wt) && cuda.partials.data && cuda.partials.numel() >= chunks * y.cols())
+      strategies.push_back({"one kernel", {}, [&] {
+                              linear_gelu(cuda, dout, wt, to, F{kept, cuda.partials.ptr<float>()});
+                              add_partials(cuda, dbias, chunks);
+                            }});
+    strategies.push_back({"separate", {}, [&] {
+                            Matmul{dy, dout, wt, MatOp::NT}.run(cuda);
+                            QuantizeGeluBackward{q, qt, dbias, dy, y}.run(cuda);
+                          }});
+    cuda.matmul_plans->perform(product.with(CUBLASLT_EPILOGUE_DGELU_BGRAD, dbias.data, y.data), strategies);
+  };
+  is_fp8(y.dtype) ? multiply(y.ptr<Float8E4M3>()) : multiply(y.ptr<BFloat16>());
 }
 
 }  // namespace stepladder

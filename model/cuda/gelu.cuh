@@ -19,10 +19,17 @@ __device__ inline float gelu(float x) {
   return x * sigmoid_2u(x, x * x);
 }
 
-/// gelu' = s + x s (1 - s) (2u)', s = sigmoid(2u)
-__device__ inline float gelu_slope(float x) {
+/// gelu(x), and its slope gelu' = s + x s (1 - s) (2u)', s = sigmoid(2u).
+__device__ inline float gelu_and_slope(float x, float& slope) {
   const float x_squared = x * x, s = sigmoid_2u(x, x_squared), xs = x * s;
-  return fmaf(fmaf(-xs, s, xs), fmaf(3.0F * k2U3, x_squared, k2U), s);
+  slope = fmaf(fmaf(-xs, s, xs), fmaf(3.0F * k2U3, x_squared, k2U), s);
+  return xs;
+}
+
+__device__ inline float gelu_slope(float x) {
+  float slope;
+  gelu_and_slope(x, slope);
+  return slope;
 }
 
 /// For maps over elements: gelu(x), and dout * gelu'(x).

@@ -51,45 +51,68 @@ struct QuantizeToFit {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// q, qt of v = gelu(x), tanh form.
+/// What the backward pass of GELU needs fits x (N,C): x itself, or slopes gelu'(x) in e4m3. They lie between
+/// -0.13 and 1.13 and have no scale.
+inline bool slopes_fit(const Tensor& slopes, const Tensor& x) {
+  return slopes.dtype == DType::f8e4m3 && same_shape(slopes, x);
+}
+
+/// q, qt of v = gelu(x), tanh form; slopes (N,C; empty: none).
 struct QuantizeGelu {
   static constexpr const char* kName = "quantize_gelu";
-  Tensor q, qt, x;
-  void check() const { expect(*this, quantized_fit(q, qt, x) && one_float_type(x)); }
-  Work work() const { return {OpKind::elementwise, {x}, {q, qt}}; }
+  Tensor q, qt, x, slopes = {};
+  void check() const {
+    expect(*this,
+           quantized_fit(q, qt, x) && one_float_type(x) && (!present(slopes) || slopes_fit(slopes, x)));
+  }
+  Work work() const { return {OpKind::elementwise, {x}, {q, qt, slopes}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// q, qt of v = dout * gelu'(x); dbias (C) += sum_n v.
+/// q, qt of v = dout * gelu'(x), dbias (C) += sum_n v, of x (N,C) or slopes.
 struct QuantizeGeluBackward {
   static constexpr const char* kName = "quantize_gelu_backward";
   Tensor q, qt, dbias, dout, x;
-  void check() const { expect(*this, quantized_fit(q, qt, x) && alike(x, dout) && one_per_column(x, dbias)); }
+  void check() const {
+    expect(*this, quantized_fit(q, qt, dout) && (alike(x, dout) || slopes_fit(x, dout)) &&
+                      one_per_column(dout, dbias));
+  }
   Work work() const { return {OpKind::elementwise, {dout, x, dbias}, {q, qt, dbias}}; }
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// y = x w^T + b of FP8 x (N,K), w (C,K), and q, qt of v = gelu(y): LinearForward and QuantizeGelu.
+/// y = x w^T + b of FP8 x (N,K), w (C,K), and q, qt of v = gelu(y) and its slopes: LinearForward and
+/// QuantizeGelu. With slopes, on CUDA y may stay unrounded, and be left as it was.
 struct LinearQuantizeGelu {
   static constexpr const char* kName = "linear_quantize_gelu";
-  Tensor q, qt, y, x, w, b;
+  Tensor q, qt, y, x, w, b, slopes = {};
   void check() const {
-    expect(*this, linear_fits(y, x, w, b) && is_fp8(x.dtype) && quantized_fit(q, qt, y) && one_float_type(y));
+    expect(*this, linear_fits(y, x, w, b) && is_fp8(x.dtype));
+    QuantizeGelu{q, qt, y, slopes}.check();
   }
-  Work work() const { return matmul_work(y, x, w, MatOp::NT, Write::set, {b}, {q, qt}); }
+  Work work() const {
+    Work work = matmul_work(y, x, w, MatOp::NT, Write::set, {b}, {q, qt, slopes});
+    if (present(slopes)) work.written.front() = {y, 0.0};
+    return work;
+  }
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// q, qt of v = (dout wt^T) * gelu'(y) of FP8 dout (N,K), wt (C,K); dbias (C) += sum_n v: Matmul and
-/// QuantizeGeluBackward. On CUDA the product may stay unrounded, and dy be left as it was.
+/// q, qt of v = (dout wt^T) * gelu'(y) of FP8 dout (N,K), wt (C,K), dbias (C) += sum_n v, of y (N,C) or
+/// slopes: Matmul and QuantizeGeluBackward. On CUDA the product may stay unrounded, and dy be left as it was.
 struct LinearQuantizeGeluBackward {
   static constexpr const char* kName = "linear_quantize_gelu_backward";
   Tensor q, qt, dbias, dy, dout, wt, y;
   void check() const {
+    expect(*this, is_fp8(dout.dtype));
     Matmul{dy, dout, wt, MatOp::NT}.check();
-    expect(*this, is_fp8(dout.dtype) && quantized_fit(q, qt, y) && alike(y, dy) && one_per_column(y, dbias));
+    QuantizeGeluBackward{q, qt, dbias, dy, y}.check();
   }
-  Work work() const { return matmul_work(dy, dout, wt, MatOp::NT, Write::set, {y, dbias}, {q, qt, dbias}); }
+  Work work() const {
+    Work work = matmul_work(dy, dout, wt, MatOp::NT, Write::set, {y, dbias}, {q, qt, dbias});
+    work.written.front() = {dy, 0.0};
+    return work;
+  }
   void run(Cpu&) const, run(Cuda&) const;
 };
 

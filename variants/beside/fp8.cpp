@@ -44,7 +44,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor res2 = arena.alloc("activations/res2", act, {L, B, T, C});  // res1 + attention
   Tensor ln2mean = arena.alloc("activations/ln2mean", f32, {L, B, T});
   Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
-  Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
+  Tensor slopes = arena.alloc("activations/slopes", DType::f8e4m3, {L, B, T, 4 * C});  // gelu'(fch)
   Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
   Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
   Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
@@ -176,7 +176,7 @@ struct Gpt2Trainer final : Trainer {
 
       // fch = layernorm(res2) W^T + b, and gelu of it  (B,T,4C)
       ops(QuantizeLayerNorm{fc.x, fc.xt, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
-      ops(LinearQuantizeGelu{fcproj.x, fcproj.xt, fch[l], fc.x, fc.w, weights.fcb[l]});
+      ops(LinearQuantizeGelu{fcproj.x, fcproj.xt, dfch, fc.x, fc.w, weights.fcb[l], slopes[l]});
 
       // res1 of the next block = res2 + gelu(fch) W^T + b
       ops(LinearForward{res1[l + 1], fcproj.x, fcproj.w, weights.fcprojb[l], res2[l]});
@@ -225,7 +225,7 @@ struct Gpt2Trainer final : Trainer {
 
       // res1 of the next block = res2 + gelu(fch) W^T + b, and gelu  (B,T,4C) <- (B,T,C)
       ops(Matmul{grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write});
-      ops(LinearQuantizeGeluBackward{fc.dy, fc.dyt, grads.fcb[l], dfch, fcproj.dy, fcproj.wt, fch[l]});
+      ops(LinearQuantizeGeluBackward{fc.dy, fc.dyt, grads.fcb[l], dfch, fcproj.dy, fcproj.wt, slopes[l]});
 
       // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
       ops(Matmul{dln, fc.dy, fc.wt, MatOp::NT});
