@@ -435,7 +435,9 @@ def renew(text: str, path: Path, results: list[Results]) -> str:
     here = [one for one in results if one.device == results[0].device]
     beside = [(one, workload, row) for one in here for workload in one.workloads if workload.devices == 1
               for row in _like_the_peers([row for row in workload.rows if row.ok and row.peers])]
-    beside.sort(key=lambda item: (item[1].B, item[0].name))
+    beside.sort(key=lambda item: (item[1].B, item[2].place, item[2].counted))
+    # Of a rung at a batch, from the file with most rounds.
+    beside = list({(workload.B, row.rung): (one, workload, row) for one, workload, row in beside}.values())
     ladder = next((workload for workload in results[0].workloads if workload.rows), None)
     return head + _MARKS[0] + _MARKDOWN.get_template("tables.md").render(
         main=results[0], protocol=_protocol(results[0]), ladder=ladder, beside=beside,

@@ -13,6 +13,7 @@ struct FakeRung {
   std::string name = "00_fp32_baseline";
   std::string source_hash = "abc123";
   std::string step_ms = "10.5", loss = "4.$((90 - i))";  // shell text; $i is the step
+  std::string config;                                    // more fields of it: ,"world_size":2
   std::string device;                                 // more fields of the start: ,"device":{"name":"fake"}
   std::string telemetry;                              // more fields of a step: ,"sm_mhz":1980
   std::string before_start, before_step, before_end;  // shell commands
@@ -32,8 +33,8 @@ say() { printf '%s\n' "$1" >&3; }
 )",
                          before_start, R"(
 say '{"event":"start","variant":"'$name'","source_hash":"'$source_hash'","backend":"cpu",'\
-'"config":{"dtype":"f32","B":'$batch',"T":'$seq'},"startup_ms":12.5,"memory_by_name":{"params/wte":1024})",
-                         device, R"(}'
+'"config":{"dtype":"f32","B":'$batch',"T":'$seq')",
+                         config, R"(},"startup_ms":12.5,"memory_by_name":{"params/wte":1024})", device, R"(}'
 i=0
 while [ $i -lt $steps ]; do
 )",

@@ -484,9 +484,9 @@ TEST_F(Fp8GpuTest, LinearWithGeluAgreesButForNeighboursAlsoSearched) {
 
 TEST_F(Fp8GpuTest, GradientOfLinearWithGeluAgreesButForNeighboursAlsoSearched) {
   if (!multiplies()) GTEST_SKIP() << "needs sm_89";
-  for (size_t i = 0; i < 2 * std::size(kGeluShapes); ++i) {
-    const auto [N, C, K] = kGeluShapes[i / 2];
-    const bool of_slopes = i % 2 == 1;
+  for (size_t one = 0; one < 2 * std::size(kGeluShapes); ++one) {
+    const auto [N, C, K] = kGeluShapes[one / 2];
+    const bool of_slopes = one % 2 == 1;
     SCOPED_TRACE(cat(N, 'x', C, 'x', K, of_slopes ? " of slopes" : ""));
     bind(1, N, C);
     const std::vector<Array> arrays = {out({N, C}, DType::f8e5m2),

@@ -176,9 +176,14 @@ TEST_P(Ranks, ATimeoutEndsAllOfThem) {
 
 TEST_P(Ranks, ThatTrainEachAloneAreNoJob) {
   fake_.device = R"(,"rank":0)";
-  const stepladder::Run run = measure();
-  EXPECT_EQ(run.status, Status::crash);
-  EXPECT_TRUE(says(run.reason, {"it is rank 0 of 3", "was started as rank"})) << run.reason;
+  const stepladder::Run alone = measure();
+  EXPECT_EQ(alone.status, Status::crash);
+  EXPECT_TRUE(says(alone.reason, {"it is rank 0 of 3", "was started as rank"})) << alone.reason;
+  fake_.device = R"(,"rank":'$RANK')";
+  fake_.config = R"(,"world_size":1)";
+  const stepladder::Run of_one = measure();
+  EXPECT_EQ(of_one.status, Status::crash);
+  EXPECT_TRUE(says(of_one.reason, {" of 1, was started as rank ", " of 3"})) << of_one.reason;
 }
 
 TEST_P(Ranks, ShareTheCores) {

@@ -323,6 +323,22 @@ TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
   EXPECT_TRUE(says(errors(), {"rank 1 (", "has other data than rank 0"})) << errors();
 }
 
+// Rank 1 has room for 512 sequences.
+TEST_F(Multirank, RanksThatLookForALargestBatchTakeRank0s) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer maps more than the limit";
+#endif
+  const std::string command =
+      cat("'", kBin, "/15_multi_gpu' --backend cpu --model gpt2-tiny --layers 1 --channels 16",
+          " --heads 1 --vocabulary 8192 --seq 32 --max-batch 512 --dtype fp32", " --vocab none --data '",
+          folder_ / "data.bin", "' --steps 1 --events 3");
+  const pid_t job = start(1, cat("sh -c 'ulimit -v 800000; exec \"$@\"' sh ", command, " : ", command));
+  if (wait_for(job) != 0) GTEST_SKIP() << "CUDA's libraries alone are larger: " << errors();
+  const int64_t batch = events(0, "start").at(0)["config"]["B"];
+  EXPECT_EQ(events(1, "start").at(0)["config"]["B"], batch);
+  EXPECT_LT(batch, 512);
+}
+
 TEST_F(Multirank, RanksThatWouldGoOnFromDifferentCheckpointsAreRefused) {
   for (const char* steps : {"1", "2"})
     run(2, eventful("15_multi_gpu", cat("--steps ", steps, " --checkpoint '", folder_ / steps, "'")));

@@ -438,6 +438,21 @@ class Renewed(unittest.TestCase):
         beside = re.findall(r"^\| (\S+) \| 4 \|", text, flags=re.M)
         self.assertEqual(beside, ["01_causal_mask", "02_tf32"])
 
+    def test_a_rung_stands_beside_the_peers_once_from_the_file_with_most_rounds(self):
+        with tempfile.TemporaryDirectory() as folder:
+            given = []
+            for name, rounds in (("a", 2), ("b", 6), ("c", 3)):
+                path = Path(folder, f"{name}.json")
+                path.write_text(json.dumps(everything()))
+                one = results.read(path)
+                for workload in one.workloads:
+                    for row in workload.rows:
+                        row.counted = rounds
+                given.append(one)
+            text = page.renew(self.MARKS, path, given)
+        self.assertEqual(set(re.findall(r"^\| \S+ \| 4 \|.* (\S+) \|$", text, flags=re.M)), {"b.json"})
+        self.assertEqual(len(re.findall(r"^\| \S+ \| 4 \|", text, flags=re.M)), 1)
+
     def test_a_file_without_marks_is_left_alone(self):
         for text in ("no marks\n", self.MARKS[::-1], 2 * self.MARKS):
             with tempfile.TemporaryDirectory() as folder:
