@@ -51,12 +51,13 @@ class Operands {
   Tensor scores() { return x({B, NH, T, T}); }
   Tensor tokens() { return fill(DType::i32, {B, T}); }
   /// An FP8 matrix with a scale, or several with one each.
-  Tensor fp8(Shape shape, int64_t scales = 1) {
-    scale_ = f32({scales, kScaleStride}), amax_ = f32({scales});
+  Tensor fp8(Shape shape, int64_t scales = 1, DType type = DType::f8e4m3) {
+    fp8_type_ = type, scale_ = f32({scales, kScaleStride}), amax_ = f32({scales});
     return fp8_turned(shape);
   }
-  /// The last one's transpose, of the same scale.
-  Tensor fp8_turned(Shape shape) { return fill(DType::f8e4m3, shape).scaled(scale_, amax_); }
+  Tensor gradient(Shape shape) { return fp8(shape, 1, DType::f8e5m2); }
+  /// The last one's transpose, of the same type and scale.
+  Tensor fp8_turned(Shape shape) { return fill(fp8_type_, shape).scaled(scale_, amax_); }
 
   Ops& ops;
   const int64_t B, T, N, C, V, Vp, NH;  // N = B*T; Vp is V padded
@@ -66,6 +67,7 @@ class Operands {
 
   Arena& arena_;
   DType type_;
+  DType fp8_type_ = DType::f8e4m3;
   Tensor scale_, amax_;  // of the last FP8 matrix
 };
 
@@ -209,8 +211,8 @@ const std::vector<OpBenchmark>& op_benchmarks() {
                o.wide(), o.wide()}),
       HALF_ROW(LinearQuantizeGelu{o.fp8({o.N, 4 * o.C}), o.fp8_turned({4 * o.C, o.N}), o.bf16({o.N, 4 * o.C}),
                o.fp8({o.N, o.C}), o.fp8({4 * o.C, o.C}), o.bf16({4 * o.C}), o.fp8({o.N, 4 * o.C})}),
-      HALF_ROW(LinearQuantizeGeluBackward{o.fp8({o.N, 4 * o.C}), o.fp8_turned({4 * o.C, o.N}),
-               o.bf16({4 * o.C}), o.bf16({o.N, 4 * o.C}), o.fp8({o.N, o.C}), o.fp8({4 * o.C, o.C}),
+      HALF_ROW(LinearQuantizeGeluBackward{o.gradient({o.N, 4 * o.C}), o.fp8_turned({4 * o.C, o.N}),
+               o.bf16({4 * o.C}), o.bf16({o.N, 4 * o.C}), o.gradient({o.N, o.C}), o.fp8({4 * o.C, o.C}),
                o.fp8({o.N, 4 * o.C})}),
       HALF_ROW(QuantizeLayerNorm{o.fp8({o.N, o.C}), o.fp8_turned({o.C, o.N}), o.each_row(),
                o.each_row(), o.x(), o.each_column(), o.each_column()}),

@@ -428,9 +428,10 @@ TEST_F(Fp8GpuTest, LinearForwardAddsBiasAndResidual) {
 }
 
 /// Of small integers: their sums are exact, and so is what is stored of them. Parts of tiles in either
-/// direction, several tiles to a block, sums that end within a step; the last one has no kernel of our own.
-constexpr int64_t kGeluShapes[][3] = {{16, 32, 16},     {80, 288, 144},    {1040, 96, 768},
-                                      {2000, 3072, 64}, {4096, 3072, 768}, {64, 128, 784}};
+/// direction, several tiles to a block, also of an odd number of chunks, sums that end within a step; the
+/// last one has no kernel of our own.
+constexpr int64_t kGeluShapes[][3] = {{16, 32, 16},     {80, 288, 144},    {1040, 96, 768}, {2000, 3072, 64},
+                                      {2000, 3168, 64}, {4096, 3072, 768}, {64, 128, 784}};
 
 TEST_F(Fp8GpuTest, LinearWithGeluAgreesButForNeighboursAlsoSearched) {
   if (!multiplies()) GTEST_SKIP() << "needs sm_89";

@@ -313,13 +313,23 @@ TEST_F(Fp8Ops, LinearWithGeluIsTheOneAndThenTheOther) {
 
   const Tensor dy = half(), dy_alone = half();
   const Fp8Pair dgelu = pair(DType::f8e5m2), dgelu_alone = pair(DType::f8e5m2);
+  const Tensor dout = fp8(DType::f8e5m2, {N, K}, 0x1p-16F);
+  (*ops_)(Quantize{dout, {}, random({N, K}, 10)});
   for (const Tensor& kept : {y, slopes}) {
-    (*ops_)(LinearQuantizeGeluBackward{dgelu.q, dgelu.qt, dbias, dy, x, w, kept});
-    (*ops_)(Matmul{dy_alone, x, w, MatOp::NT});
+    (*ops_)(LinearQuantizeGeluBackward{dgelu.q, dgelu.qt, dbias, dy, dout, w, kept});
+    (*ops_)(Matmul{dy_alone, dout, w, MatOp::NT});
     (*ops_)(QuantizeGeluBackward{dgelu_alone.q, dgelu_alone.qt, dbias_alone, dy_alone, kept});
     expect_same(dgelu, dgelu_alone);
     EXPECT_EQ(values(dbias), values(dbias_alone));
   }
+
+  // Hopper's kernel has these types alone.
+  EXPECT_THROW((*ops_)(LinearQuantizeGelu{dgelu.q, dgelu.qt, y, x, w, b}), std::invalid_argument);
+  EXPECT_THROW((*ops_)(LinearQuantizeGelu{gelu.q, gelu.qt, y, dout, w, b}), std::invalid_argument);
+  EXPECT_THROW((*ops_)(LinearQuantizeGeluBackward{dgelu.q, dgelu.qt, dbias, dy, x, w, y}),
+               std::invalid_argument);
+  EXPECT_THROW((*ops_)(LinearQuantizeGeluBackward{gelu.q, gelu.qt, dbias, dy, dout, w, y}),
+               std::invalid_argument);
 }
 
 TEST_F(Fp8Ops, LayernormIsQuantizedUnrounded) {

@@ -20,7 +20,8 @@ constexpr int kMaxWindow = 1024;
 
 using Input = Pack<BFloat16, kPack>;
 
-// What is quantised, a pack at a time: load() gets its operands, get() has the values.
+// What is quantised, a pack at a time: load() gets its operands, get() computes the values, and may write
+// others at the same place.
 
 /// F of each element of the operands.
 template <class F, int kCount>
@@ -310,6 +311,7 @@ void Transpose::run(Cuda& cuda) const {
 void QuantizeGelu::run(Cuda& cuda) const {
   const Pointers<BFloat16, 1> in{{x.ptr<BFloat16>()}};
   if (present(slopes)) {
+    stepladder::check(wide(slopes), kName, ": ", slopes, " is not aligned to ", kWideBytes, " bytes");
     quantize_values(cuda, kName, q, qt, {}, GeluAndSlopes{{in}, slopes.ptr<Float8E4M3>()}, x, 1);
   } else {
     quantize_values(cuda, kName, q, qt, {}, Values<Gelu, 1>{in}, x, 1);

@@ -31,7 +31,7 @@ __device__ uint2 fp8_pack(const float (&v)[8]) {
 __device__ inline float scaled(float x, float per_scale) {
   return fmaf(x, per_scale, -(x - x));
 }
-/// fp8_pack() of v * per_scale, NaN where that is not finite.
+/// fp8_pack() of v * per_scale, NaN where v is not finite.
 template <class Q>
 __device__ uint2 fp8_pack(const float (&v)[8], float per_scale) {
   float of_scale[8];

@@ -2,17 +2,16 @@
 // product with gelu'. On Hopper in one kernel, elsewhere in two.
 //
 // A block keeps kTileN rows of the weights in shared memory for good and goes through tiles of kTileM rows of
-// the input, which a producer warp copies into a ring of stages. Two consumer warpgroups take turns with
-// the tiles: while one multiplies, the other rounds and writes what it has. The two blocks of a cluster have
-// neighbouring weights and the same inputs, of which each copies half to both.
+// the input, which a producer warp copies into a buffer for each step along K. Two consumer warpgroups take
+// turns with the tiles: while one multiplies, the other rounds and writes what it has. The two blocks of a
+// cluster have neighbouring weights and the same inputs, of which each copies half to both.
 //
 // Rows are permuted on their way into shared memory so that what a thread has lies side by side: of every 16
 // rows of the input the even ones come first, which gives it two neighbouring rows; rows of the weights are
 // dealt so that it has eight neighbouring columns of every 32.
 //
-// Sums are what Hopper's FP8 tensor cores keep of them, fewer bits than f32 has, also where cuBLASLt would
-// take partial sums of a gradient to f32: over kMaxK products that is far less than rounding to e5m2 takes
-// off.
+// Hopper's FP8 tensor cores accumulate in fewer bits than f32 has. cuBLASLt takes partial sums of a gradient
+// to f32, this kernel doesn't: over kMaxK products that is far less than rounding to e5m2 takes off.
 #include <vector>
 
 #include "model/cuda/cuda.h"
@@ -30,6 +29,7 @@ constexpr int kTileM = 64, kTileN = 192, kTileK = 128, kMaxK = 768;  // elements
 constexpr int kChunk = 32, kChunks = kTileN / kChunk;                // columns that are finished at a time
 constexpr int kGroup = 128, kConsumers = 2;                          // threads of a warpgroup; warpgroups
 constexpr int kBlockThreads = (kConsumers + 1) * kGroup;
+constexpr int kCopierRegisters = 40, kConsumerRegisters = 232;  // of a thread
 constexpr int kCluster = 2;
 constexpr int kCopiedRows = kTileM / kCluster;  // of a tile, by each block
 
@@ -57,8 +57,7 @@ struct BackwardGelu {
   float* partials;
 };
 
-constexpr int kSteps = kMaxK / kTileK;           // beyond K, copies bring zeros
-constexpr int kSums = kTileM * kTileN / kGroup;  // of a thread
+constexpr int kSteps = kMaxK / kTileK;  // beyond K, copies bring zeros
 
 struct Shared {
   uint8_t weights[kSteps][kTileN * kTileK];
@@ -70,7 +69,8 @@ static_assert(sizeof(Shared) <= 227 << 10);
 static_assert(sizeof(Shared::columns) >= kConsumers * 4 * kTileN * sizeof(float));
 
 #ifdef STEPLADDER_HOPPER
-constexpr int kPack = 8;  // neighbouring columns of a thread
+constexpr int kPack = 8;                         // neighbouring columns of a thread
+constexpr int kSums = kTileM * kTileN / kGroup;  // of a thread
 /// Barriers of the block, each but the last one with one for each warpgroup.
 constexpr int kStaged = 1, kTurn = kStaged + kConsumers, kAllDone = kTurn + kConsumers;
 
@@ -160,13 +160,13 @@ struct Epilogue {
     if constexpr (kForward) load(f.bias + first_col + lane % 4 * kPack, 0);
   }
 
-  /// What is known of a tile; where all of it is constant, little branches.
+  /// What is known of a tile: where all of it is constant, the compiler drops most branches.
   struct Known {
-    bool whole, rows, columns;  // all rows are inside; the layouts that are wanted
+    bool whole, rows, columns;  // surely all rows are inside; the layouts that are wanted
   };
 
   __device__ bool inside(Known known, int row) const { return known.whole || row < layer.N; }
-  /// Of a tile's rows here, the first; the next one is here, too.
+  /// The first of this thread's two rows of a tile.
   __device__ int row_of(int first_row) const { return first_row + warp * 16 + lane / 4 * 2; }
   __device__ int64_t first_element(int row) const {
     return int64_t{row} * layer.C + first_col + lane % 4 * kPack;
@@ -273,8 +273,8 @@ struct Epilogue {
   }
 
   // Columns go through shared memory, so that each is written 64 bytes at a time: a chunk's while the next
-  // one is computed. Chunks stay apart, as the loop may end before each: else the compiler computes them all
-  // first, and then stores.
+  // one is computed. The break above keeps chunks apart: else the compiler computes them all before it stores
+  // any.
 
   __device__ void stage_columns(const uint32_t (&columns)[4], int chunk) const {
     const int pack = lane / 8, of_pair = lane / 4 % 2, word = lane % 4;
@@ -321,7 +321,7 @@ __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
   await_cluster();
 
   if (group == kConsumers) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCopierRegisters));
     if (thread == kConsumers * kGroup) {
       const int first_copied = static_cast<int>(cluster_rank()) * kCopiedRows;
       uint32_t phase = 0;
@@ -338,7 +338,7 @@ __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
     }
     __syncwarp();
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     const int lane = thread % 32;
     Epilogue<F> epilogue(layer, f, shared, thread, first_col);
     float sums[kSums];
@@ -349,7 +349,8 @@ __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
         if (lane < kCluster) shared.empty[step].arrive_at(static_cast<uint32_t>(lane));
       };
       epilogue.prepare(tile * kTileM);
-      // In turns, so that nobody waits for a phase that is two ahead of its barrier.
+      // In turns: a group may wait for a phase once the one before has ended. This also keeps apart what the
+      // group stages of one tile and the next.
       if (phase > 0) await_threads(kTurn + group, 2 * kGroup);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
@@ -363,7 +364,7 @@ __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
         if (step > 0) release(step - 1);
       }
       if (tile + stride < tiles) pass_threads(kTurn + (group + 1) % kConsumers, 2 * kGroup);
-      wgmma_wait<0>();
+      wgmma_wait_for(sums);
       release(kSteps - 1);
       epilogue(sums, tile * kTileM);
     }
@@ -384,7 +385,7 @@ __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
       }
     }
   }
-  await_cluster();  // the other block may still copy and arrive here
+  await_cluster();  // the other block's warps may still arrive at barriers here
 #endif
 }
 
@@ -393,10 +394,12 @@ __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
 template <class F>
 bool has_kernel(const Cuda& cuda, const Tensor& x, const Tensor& w) {
   if (cuda.compute_capability != 90 || w.cols() > kMaxK || w.rows() % kChunk != 0) return false;
-  if (x.rows() > INT_MAX - kTileM || w.rows() > INT_MAX / 2) return false;
+  if (x.rows() > INT_MAX / 2 || w.rows() > INT_MAX / 2) return false;
   cudaFuncAttributes attributes;
   CUDA_CHECK(cudaFuncGetAttributes(&attributes, linear_gelu_kernel<F>));
-  return attributes.numRegs > kSums;  // without Hopper's instructions it is empty
+  // Without Hopper's instructions it is empty; with too few registers, consumers would wait for them for
+  // ever.
+  return attributes.numRegs * kBlockThreads >= kGroup * (kCopierRegisters + kConsumers * kConsumerRegisters);
 }
 
 /// Blocks that share a tile of columns: with those of all tiles about as many as the device holds.
@@ -426,12 +429,13 @@ void linear_gelu(Cuda& cuda, const Tensor& x, const Tensor& w, const Fp8Output& 
 }  // namespace
 
 void LinearQuantizeGelu::run(Cuda& cuda) const {
+  if (y.numel() == 0) return;
   const LtMatmul product = cuda.product(kName, y, x, w, MatOp::NT, Write::set);
-  const Fp8Output to = fp8_output(kName, q, qt, y);
+  const Fp8Output to = fp8_output(kName, q, qt, present(slopes) ? slopes : y);
   const auto multiply = [&](auto* kept) {
     using F = ForwardGelu<std::remove_pointer_t<decltype(kept)>>;
     std::vector<MatmulStrategy> strategies;
-    if (has_kernel<F>(cuda, x, w))
+    if (has_kernel<F>(cuda, x, w) && wide_rows(b.numel(), {b}))
       strategies.push_back({"one kernel", {}, [&] {
                               linear_gelu(cuda, x, w, to, F{kept, b.ptr<BFloat16>()});
                             }});
@@ -445,6 +449,7 @@ void LinearQuantizeGelu::run(Cuda& cuda) const {
 }
 
 void LinearQuantizeGeluBackward::run(Cuda& cuda) const {
+  if (y.numel() == 0) return;
   const LtMatmul product = cuda.product(kName, dy, dout, wt, MatOp::NT, Write::set);
   const Fp8Output to = fp8_output(kName, q, qt, y);
   const int64_t chunks = blocks_of_columns(cuda, dout, wt);

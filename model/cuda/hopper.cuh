@@ -47,7 +47,7 @@ __device__ inline uint32_t shared_address(const void* p) {
 }
 
 /// A barrier in shared memory. Its phases follow each other; one ends when all have arrived and all bytes
-/// that they expect have come. A thread that waits may be at most one phase behind or ahead.
+/// that they expect have come.
 class SharedBarrier {
  public:
   __device__ void init(int arrivals) {
@@ -66,7 +66,8 @@ class SharedBarrier {
         "r"(rank)
         : "memory");
   }
-  /// Waits for the end of phase `phase`, counted from 0.
+  /// Waits for the end of phase `phase`, counted from 0, in that phase or the next one: before it, this
+  /// returns at once, as only the parity is compared.
   __device__ void await(uint32_t phase) {
     constexpr uint32_t kSleep =
         1'000'000;  // nanoseconds at most: who asks again and again takes others' turns
@@ -110,7 +111,8 @@ __device__ inline uint64_t wgmma_operand(const void* rows) {
   constexpr uint64_t kEightRows = 8 * 128 / 16, kSwizzle128 = 1;
   return uint64_t{shared_address(rows) >> 4} | uint64_t{1} << 16 | kEightRows << 32 | kSwizzle128 << 62;
 }
-/// Of operands that ordinary stores or copies have written, and of the registers of sums.
+/// Before the first product of sums whose registers were used otherwise. Of operands in shared memory only
+/// copies by TMA are in place then, not ordinary stores.
 __device__ inline void wgmma_begin() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -153,6 +155,13 @@ __device__ void wgmma(float (&sums)[96], uint64_t x, uint64_t w, bool add) {
   }
 }
 #undef WGMMA_N192
+
+/// Waits until all groups have ended and `sums` may be read.
+__device__ inline void wgmma_wait_for(float (&sums)[96]) {
+  asm volatile("wgmma.wait_group.sync.aligned 0;"
+               : EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24), EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56),
+                 EIGHT(64), EIGHT(72), EIGHT(80), EIGHT(88)::"memory");
+}
 #undef EIGHT
 
 /// Transposes an 8x8 matrix of 16 bits, of which a lane has two neighbours in row lane / 4.

@@ -81,14 +81,15 @@ struct QuantizeGeluBackward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// y = x w^T + b of FP8 x (N,K), w (C,K), and q, qt of v = gelu(y) and its slopes: LinearForward and
-/// QuantizeGelu. With slopes, on CUDA y may stay unrounded, and be left as it was.
+/// y = x w^T + b of e4m3 x (N,K), w (C,K), and e4m3 q, qt of v = gelu(y), and slopes: LinearForward and
+/// QuantizeGelu. With slopes, y is scratch: on CUDA it may stay unwritten, and v be of what it was rounded
+/// from.
 struct LinearQuantizeGelu {
   static constexpr const char* kName = "linear_quantize_gelu";
   Tensor q, qt, y, x, w, b, slopes = {};
   void check() const {
-    expect(*this, linear_fits(y, x, w, b) && is_fp8(x.dtype));
     QuantizeGelu{q, qt, y, slopes}.check();
+    expect(*this, linear_fits(y, x, w, b) && all_of_type(DType::f8e4m3, x, w, present(q) ? q : qt));
   }
   Work work() const {
     Work work = matmul_work(y, x, w, MatOp::NT, Write::set, {b}, {q, qt, slopes});
@@ -98,15 +99,16 @@ struct LinearQuantizeGelu {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// q, qt of v = (dout wt^T) * gelu'(y) of FP8 dout (N,K), wt (C,K), dbias (C) += sum_n v, of y (N,C) or
-/// slopes: Matmul and QuantizeGeluBackward. On CUDA the product may stay unrounded, and dy be left as it was.
+/// e5m2 q, qt of v = (dout wt^T) * gelu'(y) of e5m2 dout (N,K), e4m3 wt (C,K), dbias (C) += sum_n v, of y
+/// (N,C) or slopes: Matmul and QuantizeGeluBackward. dy (N,C) is scratch: on CUDA it may stay unwritten, and
+/// the product unrounded.
 struct LinearQuantizeGeluBackward {
   static constexpr const char* kName = "linear_quantize_gelu_backward";
   Tensor q, qt, dbias, dy, dout, wt, y;
   void check() const {
-    expect(*this, is_fp8(dout.dtype));
     Matmul{dy, dout, wt, MatOp::NT}.check();
     QuantizeGeluBackward{q, qt, dbias, dy, y}.check();
+    expect(*this, all_of_type(DType::f8e5m2, dout, present(q) ? q : qt) && all_of_type(DType::f8e4m3, wt));
   }
   Work work() const {
     Work work = matmul_work(dy, dout, wt, MatOp::NT, Write::set, {y, dbias}, {q, qt, dbias});

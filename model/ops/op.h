@@ -78,8 +78,12 @@ struct Work {
 // ---- what check() and work() are written with ------------------------------------------------------------
 
 template <class... Tensors>
+bool all_of_type(DType type, const Tensors&... tensors) {
+  return ((tensors.dtype == type) && ...);
+}
+template <class... Tensors>
 bool all_f32(const Tensors&... tensors) {
-  return ((tensors.dtype == DType::f32) && ...);
+  return all_of_type(DType::f32, tensors...);
 }
 /// All of one type that is f32, bf16 or f16.
 template <class... Tensors>
