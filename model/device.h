@@ -140,6 +140,12 @@ class Collectives {
   /// This rank and how many there are; 0 and 1 without join().
   virtual int rank() const = 0;
   virtual int world() const = 0;
+  /// From here on reduce_scatter and all_gather of `arena`'s tensors are moved by the devices' copy engines,
+  /// beside which ops have all multiprocessors; sums are in f32, rounded once. What the other ranks send to
+  /// be summed lies in `room`, of that arena too: a reduce_scatter leaves it undefined. All ranks must call
+  /// it. On the CPU only `room` is lost. Throws UnsupportedError on all ranks where one can't write to
+  /// another's memory.
+  virtual void use_copy_engines(const Arena& arena, const Tensor& room) = 0;
   /// What all ranks do together with the tensors of `bucket`, in place; all ranks must call it with the same.
   /// Sums are rounded to the tensors' type once on the CPU, after each addition on CUDA. Queued beside the
   /// ops, after those queued so far; the ops that follow must leave the bucket alone until wait(). Throws

@@ -95,7 +95,7 @@ class MultirankGpu : public testing::TestWithParam<int> {
 TEST_P(MultirankGpu, RanksLearnWhatOneLearnsWithAsManyMicroBatches) {
   const auto expected = losses_of("15_multi_gpu", 1, cat("--steps 50 --accumulate ", GetParam()));
   EXPECT_LT(expected.back(), expected.front() - 1.0);
-  for (const char* rung : {"15_multi_gpu", "16_zero1"}) {
+  for (const char* rung : {"15_multi_gpu", "16_zero1", "17_copy_engines"}) {
     expect_close(losses_of(rung, GetParam(), "--steps 50"), expected);
     for (int rank = 1; rank < GetParam(); ++rank) EXPECT_EQ(losses(rank), losses(0)) << rung << ' ' << rank;
   }
@@ -109,7 +109,7 @@ TEST_P(MultirankGpu, RanksLearnInFp8WhatOneLearns) {
 
 TEST_P(MultirankGpu, RanksAccumulateToo) {
   const auto expected = losses_of("15_multi_gpu", 1, cat("--steps 10 --accumulate ", 3 * GetParam()));
-  for (const char* rung : {"15_multi_gpu", "16_zero1"})
+  for (const char* rung : {"15_multi_gpu", "16_zero1", "17_copy_engines"})
     expect_close(losses_of(rung, GetParam(), "--steps 10 --accumulate 3"), expected);
 }
 

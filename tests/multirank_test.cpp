@@ -144,7 +144,7 @@ TEST_F(Multirank, RanksLearnWhatOneLearnsWithAsManyMicroBatches) {
 TEST_F(Multirank, RanksAccumulateToo) {
   run_alone(eventful("15_multi_gpu", "--steps 10 --accumulate 6"));
   const auto expected = losses();
-  for (const char* name : {"15_multi_gpu", "16_zero1"}) {
+  for (const char* name : {"15_multi_gpu", "16_zero1", "17_copy_engines"}) {
     run(2, eventful(name, "--steps 10 --accumulate 3"));
     expect_same(losses(), expected);
   }
@@ -159,7 +159,7 @@ TEST_F(Multirank, AStepOfManyMicroBatchesIsNoHang) {
 TEST_F(Multirank, EvaluationIsOfWhatAllRanksHaveLearned) {
   const std::string options = "--steps 9 --eval-every 3 --eval-batches 2 --lr 1e-2";
   std::vector<double> expected;
-  for (const char* name : {"15_multi_gpu", "16_zero1"}) {
+  for (const char* name : {"15_multi_gpu", "16_zero1", "17_copy_engines"}) {
     run(2, eventful(name, options));
     const std::vector<double> found = val_losses(1);
     if (expected.empty()) expected = found;
@@ -169,7 +169,7 @@ TEST_F(Multirank, EvaluationIsOfWhatAllRanksHaveLearned) {
 }
 
 TEST_F(Multirank, ApartEachRankLearnsWhatOneDeviceDoes) {
-  for (const char* name : {"15_multi_gpu", "16_zero1"}) {
+  for (const char* name : {"15_multi_gpu", "16_zero1", "17_copy_engines"}) {
     run_alone(eventful(name, "--steps 5"));
     const auto alone = losses();
     const json memory = events(0, "start").at(0)["memory_by_name"];

@@ -1,10 +1,14 @@
 // The only file that includes nccl.h. The library is loaded when there is more than one rank.
 #include <array>
+#include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "model/cuda/cuda.h"
 #include "model/cuda/dynamic_library.h"
+#include "model/cuda/peer_copies.h"
 #include "model/cuda/range.h"
 #include "model/rendezvous.h"
 
@@ -14,7 +18,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <string>
 #endif
 
 namespace stepladder {
@@ -72,6 +75,20 @@ class NcclComm {
   }
 
   const World& world() const { return world_; }
+  /// PeerCopies::AllGather, through `all` on the device.
+  std::vector<std::string> all_gather(const std::string& bytes, std::byte* all, cudaStream_t stream) const {
+    const size_t size = bytes.size();
+    std::byte* const mine = all + size * static_cast<size_t>(world_.rank);
+    CUDA_CHECK(cudaMemcpyAsync(mine, bytes.data(), size, cudaMemcpyDefault, stream));
+    nccl_.check(nccl_.all_gather(mine, all, size, ncclInt8, comm_, stream), "ncclAllGather");
+    std::vector<std::string> each(static_cast<size_t>(world_.size), std::string(size, '\0'));
+    for (std::string& of : each) {
+      CUDA_CHECK(cudaMemcpyAsync(of.data(), all, size, cudaMemcpyDefault, stream));
+      all += size;
+    }
+    CUDA_CHECK(cudaStreamSynchronize(stream));
+    return each;
+  }
   /// As Collectives::queue(), queued on `stream`.
   void run(Collective what, std::span<const Tensor> bucket, cudaStream_t stream) const {
     nccl_.check(nccl_.group_start(), "ncclGroupStart");
@@ -110,6 +127,7 @@ struct NcclComm {
         CUDART_VERSION / 1000, " and build again"));
   }
   static World world() { return {}; }
+  static std::vector<std::string> all_gather(const std::string&, std::byte*, cudaStream_t) { return {}; }
   void run(Collective, std::span<const Tensor>, cudaStream_t) const {}
 };
 #endif
@@ -125,6 +143,13 @@ class NcclCollectives final : public Collectives {
     begin_ = make_event(cudaEventDisableTiming);
     for (Event& end : end_) end = make_event(cudaEventDisableTiming);
   }
+  void use_copy_engines(const Arena& arena, const Tensor& room) override {
+    if (!comm_) return;
+    copies_ = std::make_unique<PeerCopies>(cuda_, arena, room, comm_->world(), [&](const std::string& bytes) {
+      const auto all = cuda_.allocate(bytes.size() * static_cast<size_t>(world()));
+      return comm_->all_gather(bytes, static_cast<std::byte*>(all.get()), cuda_.collective_stream.get());
+    });
+  }
   int rank() const override { return comm_ ? comm_->world().rank : 0; }
   int world() const override { return comm_ ? comm_->world().size : 1; }
 
@@ -133,7 +158,11 @@ class NcclCollectives final : public Collectives {
     const cudaStream_t stream = cuda_.collective_stream.get();
     CUDA_CHECK(cudaEventRecord(begin_.get(), cuda_.stream.get()));
     CUDA_CHECK(cudaStreamWaitEvent(stream, begin_.get(), cudaEventWaitDefault));
-    comm_->run(what, bucket, stream);
+    if (copies_ && copies_->moves(what, bucket)) {
+      copies_->run(what, bucket, stream);
+    } else {
+      comm_->run(what, bucket, stream);
+    }
     CUDA_CHECK(cudaEventRecord(end_of(queued_++).get(), stream));
   }
   void wait(int64_t allow_pending) override {
@@ -149,10 +178,11 @@ class NcclCollectives final : public Collectives {
   }
 
   Cuda& cuda_;
-  std::unique_ptr<NcclComm> comm_;  // empty: a world of 1
-  Event begin_;                     // what the last one waits for is done
-  std::array<Event, 16> end_;       // the last ones are done: the i-th at i modulo their number
-  int64_t queued_ = 0;              // so far
+  std::unique_ptr<NcclComm> comm_;      // empty: a world of 1
+  std::unique_ptr<PeerCopies> copies_;  // empty: not used
+  Event begin_;                         // what the last one waits for is done
+  std::array<Event, 16> end_;           // the last ones are done: the i-th at i modulo their number
+  int64_t queued_ = 0;                  // so far
 };
 
 }  // namespace

@@ -1,0 +1,371 @@
+// A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "model/data.h"
+#include "model/feed.h"
+#include "model/gpt2.h"
+
+namespace stepladder {
+namespace {
+
+struct Gpt2Trainer final : Trainer {
+  // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
+  using Trainer::Trainer;
+
+  // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
+  const int64_t B = config.B, T = config.T, L = config.L, C = config.C, NH = config.NH;
+  // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
+  const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
+  // Type of activations and gradients.
+  const DType act = config.half;
+  // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
+  const Precision precision = Precision::tf32;
+
+  // Gradients are summed over the ranks in buckets of layers. The first layer, ready last, is one by itself.
+  const int64_t bucket_layers = (L + 3) / 4;
+  bool begins_bucket(int64_t l) const { return l == 0 || (l - 1) % bucket_layers == 0; }
+  int64_t bucket_end(int64_t l) const { return l == 0 ? 1 : std::min(l + bucket_layers, L); }
+
+  // What is summed over ranks as one tensor, and spread over them: what is outside of the layers, which comes
+  // first, and what a bucket has of each.
+  static std::vector<Tensor> outside(const Params& of) { return {of.wte, of.wpe, of.lnfw, of.lnfb}; }
+  std::vector<Tensor> pieces(const Params& of) const {
+    std::vector<Tensor> all = outside(of);
+    for (int64_t l = 0; l < L; l = bucket_end(l))
+      std::ranges::copy(of.layers(l, bucket_end(l)), std::back_inserter(all));
+    return all;
+  }
+  Tensor part(const Tensor& x) const { return part_of(x, ops.rank(), ops.world()); }
+  std::vector<Tensor> parts(const Params& of) const {
+    std::vector<Tensor> all = pieces(of);
+    for (Tensor& piece : all) piece = part(piece);
+    return all;
+  }
+  std::vector<AdamWTensor> adamw_parts() {
+    const std::vector<Tensor> copies = parts(weights), whole_grads = pieces(grads);
+    std::vector<AdamWTensor> all;
+    for (size_t i = 0; i < copies.size(); ++i) {
+      const auto mine = [&](const char* name) { return arena.alloc(name, f32, copies[i].shape); };
+      const bool decay = i < 2 || whole_grads[i].shape.rank() == 3;  // matrices; the embeddings come first
+      all.push_back(
+          {mine("params/part"), grad_parts[i], mine("adam_m/part"), mine("adam_v/part"), copies[i], decay});
+    }
+    return all;
+  }
+  // What is whole only to load and save, and where this rank's parts are.
+  std::vector<std::pair<std::vector<Tensor>, Tensor AdamWTensor::*>> spread() const {
+    return {{pieces(whole.params), &AdamWTensor::w},
+            {pieces(whole.adam_m), &AdamWTensor::m},
+            {pieces(whole.adam_v), &AdamWTensor::v}};
+  }
+
+  // Parameters that the passes read, gradients; the output head is wte too.
+  Params weights{arena, "weights", config, act, Vp};
+  Params grads{arena, "grads", config, act, Vp};
+
+  // This rank's part of the gradients, of the parameters in f32 and of AdamW's moments.
+  std::vector<Tensor> grad_parts = parts(grads);
+  std::vector<AdamWTensor> adamw = adamw_parts();
+
+  // The batch, its loss, and the global norm of its gradients.
+  Tensor tokens = arena.alloc("batch/tokens", i32, {B, T});
+  Tensor targets = arena.alloc("batch/targets", i32, {B, T});
+  Feed feed{ops, arena, config};  // the next batch on its way
+  Tensor loss = arena.alloc("batch/loss", f32, {1});
+  Tensor norm = arena.alloc("batch/norm", f32, {1});
+  Tensor loss_scaler = act == f16 ? arena.alloc("batch/loss_scaler", f32, {4}) : Tensor{};
+
+  // All ranks' parameters and moments, to load and save: where the activations are while it trains.
+  struct Whole {
+    Params params, adam_m, adam_v;
+  } whole = arena.overlay([&] {
+    return Whole{Params(arena, "params", config, f32, Vp), Params(arena, "adam_m", config, f32, Vp),
+                 Params(arena, "adam_v", config, f32, Vp)};
+  });
+
+  // Activations that the backward pass reads: l = 0 to L - 1 are the blocks'.
+  Tensor res1 = arena.alloc("activations/res1", act, {L + 1, B, T, C});  // input of block l
+  Tensor ln1 = arena.alloc("activations/ln1", act, {L, B, T, C});
+  Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
+  Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
+  Tensor qkvs = arena.alloc("activations/qkvs", act, {L, B, T, 3 * C});
+  Tensor lse = arena.alloc("activations/lse", f32, {L, B, NH, T});  // log of the sum of exp(scores)
+  Tensor atty = arena.alloc("activations/atty", act, {L, B, T, C});
+  Tensor res2 = arena.alloc("activations/res2", act, {L, B, T, C});  // res1 + attention
+  Tensor ln2 = arena.alloc("activations/ln2", act, {L, B, T, C});
+  Tensor ln2mean = arena.alloc("activations/ln2mean", f32, {L, B, T});
+  Tensor ln2rstd = arena.alloc("activations/ln2rstd", f32, {L, B, T});
+  Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
+  Tensor fcgelu = arena.alloc("activations/fcgelu", act, {L, B, T, 4 * C});
+  Tensor lnf = arena.alloc("activations/lnf", act, {B, T, C});
+  Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
+  Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
+  Tensor logits = arena.alloc("activations/logits", act, {B, T, Vp});
+  Tensor losses = arena.alloc("activations/losses", f32, {B, T});
+
+  // Scratch that every block uses again.
+  Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res1, res2: LayerNorms add to it
+  Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
+  Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
+  Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
+
+  // What clipping and AdamW work on, all tensors at once.
+  Tensor clip = arena.alloc("scratch/clip", f32, {1});
+  Tensor norms = arena.alloc("scratch/norms", f32, {ops.world()});  // of all ranks
+  Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
+
+  TrainerTensors tensors() const override {
+    return {whole.params, whole.adam_m, whole.adam_v, weights, grads, logits, loss, norm, loss_scaler};
+  }
+
+  void prepare() override {
+    // Gradients and weights move by the copy engines: NCCL's kernels keep multiprocessors from the GEMMs
+    // beside them, whose blocks then take turns. Other ranks' gradients arrive where logits no longer are.
+    ops.use_copy_engines(arena, logits);
+
+    // Every rank goes on from what rank 0 has.
+    for (const Params* group : {&whole.params, &whole.adam_m, &whole.adam_v})
+      ops.collective(Collective::broadcast, group->all());
+    if (loss_scaler.data) ops.collective(Collective::broadcast, {&loss_scaler, 1});
+    ops.wait_for_collectives();
+
+    // Called once the parameters are loaded.
+    ops.set_matmul_precision(precision);
+    const auto copies = weights.all(), from = whole.params.all();
+    for (size_t i = 0; i < copies.size(); ++i) ops(Copy{copies[i], from[i]});
+    for (const auto& [all, mine] : spread())
+      for (size_t i = 0; i < adamw.size(); ++i) ops(Copy{adamw[i].*mine, part(all[i])});
+  }
+
+  void gather_state() override {
+    for (const auto& [all, mine] : spread()) {
+      for (size_t i = 0; i < adamw.size(); ++i) ops(Copy{part(all[i]), adamw[i].*mine});
+      ops.collective(Collective::all_gather, all);
+    }
+    ops.collective(Collective::all_gather, pieces(weights));
+    ops.wait_for_collectives();
+  }
+
+  // ---- one step ------------------------------------------------------------------------------------------
+
+  void step(Loader& data, int64_t step, float lr) override {
+    for (int micro = 0; micro < hyper.accumulate; ++micro) {
+      const Batch batch = feed.next(data);
+
+      load(batch);
+      if (!searched) search();
+      if (micro == 0) zero_grad();
+      if (!forward_backward[0][0]) record();
+      forward_backward[micro == 0][micro + 1 == hyper.accumulate]();
+      // The host gets here while the device still computes.
+      feed.send_ahead();
+    }
+    update(step, lr);
+    ops.phase(nullptr);
+  }
+
+  // Times the algorithms that there are for each GEMM, on the first batch; the fastest are used from here on.
+  bool searched = false;
+  void search() {
+    ops.search([this] {
+      forward(false);
+      backward(true);
+    });
+    searched = true;
+  }
+
+  void zero_grad() {
+    ops.phase("zero gradients");
+    // Where GEMMs write the gradients of matrices, only the others start from 0.
+    for (const Tensor& g : write == Write::add ? grads.all() : grads.outside_gemms()) ops(Zero{g});
+    ops(Zero{loss});
+  }
+
+  // Records both passes as one CUDA graph, in which a kernel may start while the one before still runs. They
+  // run once before: libraries set themselves up at first use, which can't be recorded.
+  std::function<void()> forward_backward[2][2];  // whether the micro-batch is the first, and the last
+  void record() {
+    const auto both = [this](bool gather, bool reduce) {
+      forward(gather);
+      backward(reduce);
+    };
+    both(false, true);
+    zero_grad();  // of what that has added
+    for (const bool first : {false, true})
+      for (const bool last : {false, true})
+        forward_backward[first][last] = ops.record([=] { both(first, last); }, Launch::early);
+  }
+
+  void load(const Batch& batch) {
+    ops.phase("data");
+    feed.deliver(tokens, targets, batch);
+  }
+
+  // ---- forward -------------------------------------------------------------------------------------------
+
+  // For evaluation: logits and loss of a batch.
+  void forward(const Batch& batch) override {
+    load(batch);
+    forward(false);
+    cross_entropy();
+  }
+
+  // logits = GPT-2(tokens)
+  void forward(bool gather) {
+    // The other ranks' parts of the layers' weights come beside the layers before them.
+    int64_t coming = 0;  // buckets
+    if (gather)
+      for (int64_t l = 0; l < L; l = bucket_end(l), ++coming)
+        ops.collective(Collective::all_gather, weights.layers(l, bucket_end(l)));
+    const auto need = [&](int64_t l) {
+      if (coming > 0 && begins_bucket(l)) ops.wait_for_collectives(--coming);
+    };
+
+    ops.phase("encoder");
+    ops(EncoderForward{res1[0], tokens, weights.wte, weights.wpe});  // (B,T,C)
+
+    for (int64_t l = 0; l < L; ++l) {
+      ops.phase("forward block", l);
+      need(l);
+      ops(LayerNormForward{ln1[l], ln1mean[l], ln1rstd[l], res1[l], weights.ln1w[l], weights.ln1b[l]});
+
+      const Tensor qkv = qkvs[l];  // kept for the backward pass
+      // qkv = ln1 W^T + b  (B,T,3C)
+      ops(LinearForward{qkv, ln1[l], weights.qkvw[l], weights.qkvb[l]});
+
+      // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,C)
+      // FlashAttention-2 (Dao 2023): tile by tile, without (T,T) scores in memory.
+      ops(AttentionForward{atty[l], lse[l], qkv});
+
+      // res2 = res1 + atty W^T + b
+      ops(LinearForward{res2[l], atty[l], weights.attprojw[l], weights.attprojb[l], res1[l]});
+
+      ops(LayerNormForward{ln2[l], ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
+
+      // fcgelu = gelu(ln2 W^T + b)  (B,T,4C)
+      ops(LinearGeluForward{fcgelu[l], fch[l], ln2[l], weights.fcw[l], weights.fcb[l]});
+
+      // res1 of the next block = res2 + fcgelu W^T + b
+      ops(LinearForward{res1[l + 1], fcgelu[l], weights.fcprojw[l], weights.fcprojb[l], res2[l]});
+    }
+
+    ops.phase("classifier");
+    ops(LayerNormForward{lnf, lnfmean, lnfrstd, res1[L], weights.lnfw, weights.lnfb});
+    ops(Matmul{logits, lnf, weights.wte, MatOp::NT});  // (B,T,Vp)
+  }
+
+  // loss += mean of -log softmax(logits)[target]
+  void cross_entropy() {
+    ops(CrossEntropyForward{losses, logits, targets, V});
+    ops(AddMean{loss, losses});
+  }
+
+  // ---- backward: gradients of weights are added to grads -------------------------------------------------
+  // Headings repeat the forward line, with the shapes of the gradients: computed <- given.
+
+  // With one micro-batch a step, GEMMs overwrite grads: an epilogue that sums a bias gradient can't add to
+  // it.
+  const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
+
+  void backward(bool reduce) {
+    const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate * ops.world()), loss_scaler};
+    const Tensor dlogits = logits;  // in the same memory
+    ops.phase("classifier backward");
+    ops(CrossEntropyForwardBackward{losses, dlogits, targets, V, dloss});
+    ops(AddMean{loss, losses});
+
+    ops(Matmul{dln, dlogits, weights.wte, MatOp::NN});
+    ops(Matmul{grads.wte, dlogits, lnf, MatOp::TN, write});
+    ops(Zero{dres});
+    // Also, as sums over rows of dres, the bias gradient of the last block's projection.
+    ops(LayerNormBackward{dres, NormParams{grads.lnfw, grads.lnfb}, grads.fcprojb[L - 1], dln,
+                          NormInput{res1[L], lnfmean, lnfrstd}, weights.lnfw});
+
+    for (int64_t l = L - 1; l >= 0; --l) {
+      ops.phase("backward block", l);
+
+      // res1 of the next block = res2 + gelu(fch) W^T + b  (B,T,4C) <- (B,T,C)
+      ops(LinearGeluBackward{dfch, grads.fcb[l], dres, weights.fcprojw[l], fch[l], write});
+      ops(Matmul{grads.fcprojw[l], dres, fcgelu[l], MatOp::TN, write});
+
+      // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
+      ops(Matmul{dln, dfch, weights.fcw[l], MatOp::NN});
+      if (l > 0) ops(Matmul{grads.fcw[l], dfch, ln2[l], MatOp::TN, write});
+
+      // LayerNorm and, as sums over rows of dres, the bias gradient of the projection before it
+      ops(LayerNormBackward{dres, NormParams{grads.ln2w[l], grads.ln2b[l]}, grads.attprojb[l], dln,
+                            NormInput{res2[l], ln2mean[l], ln2rstd[l]}, weights.ln2w[l]});
+
+      // res2 = res1 + atty W^T + b
+      const Tensor datty = proj;  // in the same memory
+      ops(Matmul{datty, dres, weights.attprojw[l], MatOp::NN});
+      ops(Matmul{grads.attprojw[l], dres, atty[l], MatOp::TN, write});
+
+      // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,3C) <- (B,T,C)
+      ops(AttentionBackward{dqkv, datty, atty[l], lse[l], qkvs[l]});
+
+      // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      ops(Matmul{dln, dqkv, weights.qkvw[l], MatOp::NN});
+      if (l > 0) ops(LinearWeightBackward{grads.qkvw[l], grads.qkvb[l], dqkv, ln1[l], write});
+
+      const Tensor dbias = l > 0 ? grads.fcprojb[l - 1] : Tensor{};
+      ops(LayerNormBackward{dres, NormParams{grads.ln1w[l], grads.ln1b[l]}, dbias, dln,
+                            NormInput{res1[l], ln1mean[l], ln1rstd[l]}, weights.ln1w[l]});
+
+      // What is done is summed over the ranks beside the rest of the backward pass, each rank's part of it.
+      if (reduce && l > 0 && begins_bucket(l))
+        ops.collective(Collective::reduce_scatter, grads.layers(l, bucket_end(l)));
+    }
+
+    ops.phase("encoder backward");
+    ops(EmbeddingBackward{grads.wte, tokens, dres});
+    ops(PositionBackward{grads.wpe, dres});
+    if (reduce) {
+      ops.collective(Collective::reduce_scatter, outside(grads));
+      ops.collective(Collective::all_reduce, {&loss, 1});
+    }
+
+    // What the first layer could leave until now goes on beside the sum over wte, the largest of all.
+    ops.phase("backward block", 0);
+    ops(Matmul{grads.fcw[0], dfch, ln2[0], MatOp::TN, write});
+    ops(LinearWeightBackward{grads.qkvw[0], grads.qkvb[0], dqkv, ln1[0], write});
+    if (reduce) {
+      ops.phase("gradient reduction");
+      ops.collective(Collective::reduce_scatter, grads.layers(0, bucket_end(0)));
+      ops.wait_for_collectives();
+      ops(Affine{loss, loss, 1.0F / static_cast<float>(ops.world()), 0.0F});  // each rank's is a mean
+    }
+  }
+
+  // ---- update --------------------------------------------------------------------------------------------
+
+  void update(int64_t step, float lr) {
+    // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
+    ops.phase("clip");
+    // The norm of all ranks' norms is that of all gradients.
+    ops(ClipGradNorm{clip, norm, grad_parts, hyper.grad_clip});
+    ops(Copy{part(norms), norm});
+    ops.collective(Collective::all_gather, {&norms, 1});
+    ops.wait_for_collectives();
+    ops(ClipGradNorm{clip, norm, {&norms, 1}, hyper.grad_clip, loss_scaler});
+
+    // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors, each rank of its parts. Embeddings are
+    // what the next forward pass begins with: they are gathered beside the layers' update.
+    ops.phase("optimizer");
+    ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
+    const std::span<const AdamWTensor> mine = adamw;
+    const size_t outer = outside(weights).size();
+    ops(AdamWStep{mine.first(outer), schedule, clip, hyper.adamw(), loss_scaler});
+    ops.collective(Collective::all_gather, outside(weights));
+    ops(AdamWStep{mine.subspan(outer), schedule, clip, hyper.adamw(), loss_scaler});
+    ops.wait_for_collectives();
+  }
+};
+
+STEPLADDER_RUNG(Gpt2Trainer);
+
+}  // namespace
+}  // namespace stepladder
