@@ -29,6 +29,7 @@ struct OpsOptions {
   bool deterministic = false;  // the same bits every time, also where that is slower
   bool wide_access = true;     // 128-bit loads and stores in the fused kernels
   bool early_launch = true;    // Launch::early is what it says
+  bool copy_engines = true;    // use_copy_engines() is heeded
   bool count_cycles = false;   // elapsed() tells cycles too, where the device counts them
   /// Features of newer devices are left unused: 75 runs what a T4 would. 0: the device's own.
   int compute_capability = 0;
@@ -140,14 +141,14 @@ class Collectives {
   /// This rank and how many there are; 0 and 1 without join().
   virtual int rank() const = 0;
   virtual int world() const = 0;
-  /// From here on reduce_scatter and all_gather of `arena`'s tensors are moved by the devices' copy engines,
-  /// beside which ops have all multiprocessors; sums are in f32, rounded once. What the other ranks send to
-  /// be summed lies in `room`, of that arena too: a reduce_scatter leaves it undefined. All ranks must call
-  /// it. On the CPU only `room` is lost. Throws UnsupportedError on all ranks where one can't write to
-  /// another's memory.
-  virtual void use_copy_engines(const Arena& arena, const Tensor& room) = 0;
+  /// From here on copy engines do reduce_scatter and all_gather of `arena`'s tensors, so that ops have all
+  /// multiprocessors; not with OpsOptions::copy_engines = false. What the others send to be summed arrives in
+  /// `receive_buffer`, a tensor of it: a reduce_scatter leaves it undefined. The CPU only overwrites that, so
+  /// that a trainer which still reads it is found. Called once, by all ranks; the arena outlives the last
+  /// collective. Throws UnsupportedError on all ranks where one can't write to another's memory.
+  virtual void use_copy_engines(const Arena& arena, const Tensor& receive_buffer) = 0;
   /// What all ranks do together with the tensors of `bucket`, in place; all ranks must call it with the same.
-  /// Sums are rounded to the tensors' type once on the CPU, after each addition on CUDA. Queued beside the
+  /// Sums are rounded to the tensors' type once, by NCCL after each addition. Queued beside the
   /// ops, after those queued so far; the ops that follow must leave the bucket alone until wait(). Throws
   /// std::invalid_argument where a tensor can't be cut into equal parts.
   virtual void queue(Collective what, std::span<const Tensor> bucket) = 0;

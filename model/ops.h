@@ -64,8 +64,8 @@ class Ops final {
   void join(Rendezvous& ranks) { backend_->collectives().join(ranks); }
   int rank() const { return backend_->collectives().rank(); }
   int world() const { return backend_->collectives().world(); }
-  void use_copy_engines(const Arena& arena, const Tensor& room) {
-    backend_->collectives().use_copy_engines(arena, room);
+  void use_copy_engines(const Arena& arena, const Tensor& receive_buffer) {
+    backend_->collectives().use_copy_engines(arena, receive_buffer);
   }
   void collective(Collective what, std::span<const Tensor> bucket);
   void wait_for_collectives(int64_t allow_pending = 0) { backend_->collectives().wait(allow_pending); }

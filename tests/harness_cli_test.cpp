@@ -636,7 +636,7 @@ TEST_F(HarnessCli, OptionsOfTheRungsGoToThoseThatUnderstandThem) {
   for (const char* name : {"00_fp32_baseline", "05_mixed_precision"}) logging(rung(name)).write(folder_);
   const std::string peer = peers(logging(FakeRung()));
   const std::string ours =
-      " --loss-scale 1024 --attention native --deterministic --narrow-access --late-launch"
+      " --loss-scale 1024 --attention native --deterministic --narrow-access --late-launch --nccl"
       " --compute-capability 75 --cache found --search-again";
   ASSERT_EQ(stepladder(plan("--rungs 00,05 --rounds 1 --seed 3 --dtype fp16" + ours + peer)).code, 0);
   std::map<std::string, std::string> told;
@@ -648,7 +648,7 @@ TEST_F(HarnessCli, OptionsOfTheRungsGoToThoseThatUnderstandThem) {
     EXPECT_TRUE(has(arguments, " --seed 3 ")) << arguments;
     for (const char* option :
          {" --loss-scale 1024 ", " --attention native ", " --deterministic ", " --narrow-access ",
-          " --late-launch ", " --compute-capability 75 ", " --cache found ", " --search-again "})
+          " --late-launch ", " --nccl ", " --compute-capability 75 ", " --cache found ", " --search-again "})
       EXPECT_EQ(has(arguments, option), !is_peer) << arguments;
   }
   EXPECT_EQ(told.size(), 5U);

@@ -39,21 +39,23 @@ class MultirankGpu : public testing::TestWithParam<int> {
     write_token_file(folder_ / "data.bin", tokens);
   }
 
-  /// Starts rank `rank` of `world`; 1: alone.
-  pid_t start(const std::string& rung, int rank, int world, const std::string& options) const {
+  /// Starts rank `rank` of `world`; 1: alone. `elsewhere`: on a machine of another name, as far as it knows.
+  pid_t start(const std::string& rung, int rank, int world, const std::string& options,
+              bool elsewhere = false) const {
     const std::string environment =
         world == 1 ? ""
                    : cat("RANK=", rank, " WORLD_SIZE=", world,
                          " LOCAL_RANK=", share_devices() ? rank % cuda_device_count() : rank,
                          " MASTER_ADDR=127.0.0.1 MASTER_PORT=", 20000 + getpid() % 12000, ' ');
-    const std::string line =
-        cat(environment, "exec '", STEPLADDER_BIN, '/', rung, "' --backend cuda --model gpt2-tiny --seq 128",
-            " --batch 4 --lr 1e-3 --vocab none --cache '' --deterministic --data '", folder_ / "data.bin",
-            "' --events 3 ", divisible_, options, " 3>'", folder_ / cat("events.", rank), "' >/dev/null 2>>'",
-            folder_ / "err", "'");
+    const std::string line = cat(elsewhere ? "hostname elsewhere && " : "", environment, "exec '",
+                                 STEPLADDER_BIN, '/', rung, "' --backend cuda --model gpt2-tiny --seq 128",
+                                 " --batch 4 --lr 1e-3 --vocab none --cache '' --deterministic --data '",
+                                 folder_ / "data.bin", "' --events 3 ", divisible_, options, " 3>'",
+                                 folder_ / cat("events.", rank), "' >/dev/null 2>>'", folder_ / "err", "'");
     std::filesystem::remove(folder_ / cat("events.", rank));  // of a start before
     const pid_t child = fork();
     if (child != 0) return child;
+    if (elsewhere) execlp("unshare", "unshare", "--uts", "sh", "-c", line.c_str(), nullptr);
     execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
     _exit(127);
   }
@@ -123,20 +125,28 @@ TEST_P(MultirankGpu, ApartEachRankLearnsWhatOneDeviceDoes) {
 
 TEST_P(MultirankGpu, CheckpointResumesOnFewerDevices) {
   const int fewer = GetParam() % 2 == 0 ? GetParam() / 2 : 1;
-  for (const std::string rung : {"16_zero1", "fp8_zero1"}) {
+  for (const std::string rung : {"16_zero1", "17_copy_engines", "fp8_zero1"}) {
     const auto all = losses_of(rung, GetParam(), "--steps 20");
     const std::string checkpoint = folder_ / (rung + ".ckpt");
     losses_of(rung, GetParam(), cat("--steps 10 --checkpoint '", checkpoint, "'"));
     expect_close(
         losses_of(rung, fewer,
                   cat("--steps 20 --accumulate ", GetParam() / fewer, " --resume '", checkpoint, "'")),
-        {all.begin() + 10, all.end()}, rung == "16_zero1" ? 0x1p-8 : kFp8);
+        {all.begin() + 10, all.end()}, rung == "fp8_zero1" ? kFp8 : 0x1p-8);
   }
 }
 
 TEST_P(MultirankGpu, KilledOrStoppedRankEndsTheOthersWithItsName) {
-  for (const auto& [signal, words] : {std::pair{SIGKILL, "died"}, {SIGSTOP, "hangs"}}) {
-    const auto ranks = start_all("15_multi_gpu", GetParam(), "--steps 1000000");
+  struct Case {
+    const char* rung;
+    int signal;
+    const char* words;
+  };
+  for (const auto& [rung, signal, words] : {Case{"15_multi_gpu", SIGKILL, "died"},
+                                            {"15_multi_gpu", SIGSTOP, "hangs"},
+                                            {"17_copy_engines", SIGKILL, "died"},
+                                            {"17_copy_engines", SIGSTOP, "hangs"}}) {
+    const auto ranks = start_all(rung, GetParam(), "--steps 1000000");
     for (int i = 0; i < 6000 && losses(1).size() < 3; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     const auto begin = std::chrono::steady_clock::now();
@@ -150,6 +160,24 @@ TEST_P(MultirankGpu, KilledOrStoppedRankEndsTheOthersWithItsName) {
     wait_for(ranks[1]);
     EXPECT_TRUE(says(errors(), {"rank 1 (", words}));
   }
+}
+
+TEST_P(MultirankGpu, CopyEnginesOfSeveralMachinesAreUnsupportedAndLeftToNccl) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root may name a machine";
+  setenv("NCCL_HOSTID", "one", 1);  // or it would look for a network
+  for (const std::string rung : {"17_copy_engines", "fp8_zero1"})
+    for (const auto& [option, code] : {std::pair{"", kExitFailed}, {" --nccl", kExitOk}}) {
+      std::vector<pid_t> ranks;
+      for (int rank = 0; rank < GetParam(); ++rank)
+        ranks.push_back(start(rung, rank, GetParam(), cat("--steps 2", option), rank == 1));
+      EXPECT_EQ(wait_for(ranks[0]), code) << errors();
+      for (const pid_t rank : ranks)
+        if (rank != ranks[0]) wait_for(rank);
+      EXPECT_EQ(static_cast<bool>(says(read_file(folder_ / "events.0"), {"unsupported"})), code != kExitOk)
+          << rung << option;
+    }
+  unsetenv("NCCL_HOSTID");
+  EXPECT_TRUE(says(errors(), {"elsewhere", "--nccl"})) << errors();
 }
 
 TEST_P(MultirankGpu, MoreRanksThanDevicesIsAUsageError) {

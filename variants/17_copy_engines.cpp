@@ -122,8 +122,9 @@ struct Gpt2Trainer final : Trainer {
   }
 
   void prepare() override {
-    // Gradients and weights move by the copy engines: NCCL's kernels keep multiprocessors from the GEMMs
-    // beside them, whose blocks then take turns. Other ranks' gradients arrive where logits no longer are.
+    // Gradients and weights move by the copy engines: NCCL's kernels would keep multiprocessors from the
+    // GEMMs beside them, which then need a second wave. Gradients of other ranks are received in the memory
+    // of logits, which the backward pass is done with by then.
     ops.use_copy_engines(arena, logits);
 
     // Every rank goes on from what rank 0 has.

@@ -62,6 +62,7 @@ std::vector<Option> RungSettings::options() {
       {"deterministic", &deterministic, "", "the same bits every time, also where that is slower", kOps},
       {"narrow-access", &narrow_access, "", "no 128-bit loads and stores in the fused kernels", kOps},
       {"late-launch", &late_launch, "", "disable programmatic dependent launch", kOps},
+      {"nccl", &nccl, "", "17 and fp8_zero1 exchange by NCCL's kernels, not by copy engines", kOps},
       {"compute-capability", &compute_capability, "N",
        "use no feature newer than this: 75 runs what a T4 would; 0: the device's own", kOps,
        Allowed{0, 1000}},
@@ -120,7 +121,7 @@ std::vector<std::string> RungSettings::shared_arguments(MathMode math, bool peer
     given.attention = defaults.attention;
     given.cache = defaults.cache;
     given.search_again = false;
-    given.deterministic = given.narrow_access = given.late_launch = false;
+    given.deterministic = given.narrow_access = given.late_launch = given.nccl = false;
     given.compute_capability = 0;
   }
   return arguments_of(given.shared_options(), defaults.shared_options());
@@ -169,6 +170,7 @@ OpsOptions RungSettings::ops_options() const {
           .deterministic = deterministic,
           .wide_access = !narrow_access,
           .early_launch = !late_launch,
+          .copy_engines = !nccl,
           .count_cycles = events && !profile,  // a profile is of the step alone
           .compute_capability = compute_capability,
           .cache_dir = cache,

@@ -40,7 +40,7 @@ struct RungSettings {
   std::optional<std::string> dtype;
   std::string attention = "auto", cache = "data/cache";
   bool search_again = false;
-  bool deterministic = false, narrow_access = false, late_launch = false;
+  bool deterministic = false, narrow_access = false, late_launch = false, nccl = false;
   int compute_capability = 0;
 
   int eval_every = 0, eval_batches = 8;

@@ -59,12 +59,14 @@ class MpiCollectives final : public Collectives {
   int rank() const override { return ranks_ ? ranks_->world().rank : 0; }
   int world() const override { return ranks_ ? ranks_->world().size : 1; }
 
-  void use_copy_engines(const Arena&, const Tensor& room) override { room_ = room; }
+  void use_copy_engines(const Arena&, const Tensor& receive_buffer) override {
+    receive_buffer_ = receive_buffer;
+  }
   void queue(Collective what, std::span<const Tensor> bucket) override {
     const bool in_parts = what == Collective::reduce_scatter || what == Collective::all_gather;
     for (const Tensor& x : bucket)
       if (in_parts) part_of(x, rank(), world());  // throws now what is wrong with it
-    lose_room(what);
+    poison_receive_buffer(what);
     auto& queued = queued_.emplace_back(Queued{what, {}}).bucket;
     for (const Tensor& x : bucket) {
       const auto* const begin = static_cast<const std::byte*>(x.data);
@@ -73,7 +75,7 @@ class MpiCollectives final : public Collectives {
   }
   void wait(int64_t allow_pending) override {
     for (; std::ssize(queued_) > allow_pending; queued_.pop_front()) {
-      lose_room(queued_.front().what);
+      poison_receive_buffer(queued_.front().what);
       for (const auto& [x, before] : queued_.front().bucket) {
         std::ranges::copy(before, static_cast<std::byte*>(x.data));
         run(queued_.front().what, x);
@@ -82,9 +84,10 @@ class MpiCollectives final : public Collectives {
   }
 
  private:
-  /// As the others' writes on a device may at any time in between: who reads it gets NaN.
-  void lose_room(Collective what) const {
-    if (what == Collective::reduce_scatter && room_.data) std::memset(room_.data, 0xFF, room_.bytes());
+  /// A GPU's peers may write to it at any time in between: whoever still reads it gets NaN.
+  void poison_receive_buffer(Collective what) const {
+    if (what == Collective::reduce_scatter && receive_buffer_.data)
+      std::memset(receive_buffer_.data, 0xFF, receive_buffer_.bytes());
   }
   void run(Collective what, const Tensor& x) {
     ranks_->progress();
@@ -120,7 +123,7 @@ class MpiCollectives final : public Collectives {
   };
   const MpiCalls* mpi_ = nullptr;  // null in a world of 1
   Rendezvous* ranks_ = nullptr;
-  Tensor room_;  // empty: none was named
+  Tensor receive_buffer_;  // empty: none was named
   std::deque<Queued> queued_;
   std::vector<float> sums_, part_;
 };

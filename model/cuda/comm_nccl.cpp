@@ -143,12 +143,13 @@ class NcclCollectives final : public Collectives {
     begin_ = make_event(cudaEventDisableTiming);
     for (Event& end : end_) end = make_event(cudaEventDisableTiming);
   }
-  void use_copy_engines(const Arena& arena, const Tensor& room) override {
-    if (!comm_) return;
-    copies_ = std::make_unique<PeerCopies>(cuda_, arena, room, comm_->world(), [&](const std::string& bytes) {
+  void use_copy_engines(const Arena& arena, const Tensor& receive_buffer) override {
+    if (!comm_ || !cuda_.options.copy_engines) return;
+    const PeerCopies::AllGather all_gather = [&](const std::string& bytes) {
       const auto all = cuda_.allocate(bytes.size() * static_cast<size_t>(world()));
       return comm_->all_gather(bytes, static_cast<std::byte*>(all.get()), cuda_.collective_stream.get());
-    });
+    };
+    copies_ = std::make_unique<PeerCopies>(cuda_, arena, receive_buffer, comm_->world(), all_gather);
   }
   int rank() const override { return comm_ ? comm_->world().rank : 0; }
   int world() const override { return comm_ ? comm_->world().size : 1; }
@@ -158,7 +159,7 @@ class NcclCollectives final : public Collectives {
     const cudaStream_t stream = cuda_.collective_stream.get();
     CUDA_CHECK(cudaEventRecord(begin_.get(), cuda_.stream.get()));
     CUDA_CHECK(cudaStreamWaitEvent(stream, begin_.get(), cudaEventWaitDefault));
-    if (copies_ && copies_->moves(what, bucket)) {
+    if (copies_ && copies_->supports(what, bucket)) {
       copies_->run(what, bucket, stream);
     } else {
       comm_->run(what, bucket, stream);

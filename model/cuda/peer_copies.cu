@@ -16,15 +16,21 @@ namespace {
 constexpr int64_t kAlignment = 256;
 constexpr size_t kReasonLength = 256;
 
-constexpr size_t signal_bytes(int world) {
-  return size_t{2} * static_cast<size_t>(world) * sizeof(uint32_t);
+/// What a rank tells the others.
+struct Exports {
+  char host[256];
+  cudaIpcMemHandle_t arena, flags;
+  int64_t arena_bytes, buffer_offset;
+};
+
+/// Flags of both barriers, and one that is always set.
+size_t flag_count(int world) {
+  return 2 * static_cast<size_t>(world) + 1;
 }
 
-/// What a rank tells the others.
-struct Card {
-  char host[256];
-  cudaIpcMemHandle_t arena, signals;
-};
+void copy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
+  CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
+}
 
 template <class T>
 constexpr int kWide = kWideBytes / static_cast<int>(sizeof(T));
@@ -32,7 +38,7 @@ template <class T>
 constexpr int kTile = kThreads* kItems* kWide<T>;
 
 template <class T>
-struct Arrived {
+struct Received {
   T* x;
   const T* others;  // of the first of them
   int64_t n;
@@ -41,10 +47,10 @@ struct Arrived {
 
 // x += what `others` ranks have sent, which lies `stride` elements apart: kWidth elements at a time
 template <int kWidth, class T>
-__device__ void add_tile(const Arrived<T>& to, int64_t begin, int64_t stride, int others) {
+__device__ void add_tile(const Received<T>& to, int64_t begin, int64_t stride, int others) {
   constexpr int kSteps = kTile<T> / (kThreads * kWidth), kAtOnce = kSteps < kItems ? kSteps : kItems;
   for (int step = 0; step < kSteps; step += kAtOnce) {
-    float sum[kAtOnce][kWidth];
+    float sum[kAtOnce][kWidth] = {};
     const auto at = [&](int j) {
       return begin + static_cast<int64_t>((step + j) * kThreads + static_cast<int>(threadIdx.x)) * kWidth;
     };
@@ -52,7 +58,7 @@ __device__ void add_tile(const Arrived<T>& to, int64_t begin, int64_t stride, in
     for (int j = 0; j < kAtOnce; ++j)
       if (at(j) < to.n) Pack<T, kWidth>::load(to.x + at(j)).get(sum[j]);
     for (int other = 0; other < others; ++other) {
-      Pack<T, kWidth> packs[kAtOnce];
+      Pack<T, kWidth> packs[kAtOnce] = {};
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j)
         if (at(j) < to.n) packs[j] = Pack<T, kWidth>::load_once(to.others + other * stride + at(j));
@@ -72,7 +78,7 @@ __device__ void add_tile(const Arrived<T>& to, int64_t begin, int64_t stride, in
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    add_arrived_kernel(const __grid_constant__ TensorBatch<Arrived<T>> batch, int64_t stride, int others) {
+    add_received_kernel(const __grid_constant__ TensorBatch<Received<T>> batch, int64_t stride, int others) {
   await_predecessor();
   const int tile = static_cast<int>(blockIdx.x), i = tensor_of(batch, tile);
   const int64_t begin = static_cast<int64_t>(tile - batch.first_tile[i]) * kTile<T>;
@@ -85,58 +91,81 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-PeerCopies::PeerCopies(Cuda& cuda, const Arena& arena, const Tensor& room, const World& world,
+PeerCopies::PeerCopies(Cuda& cuda, const Arena& arena, const Tensor& receive_buffer, const World& world,
                        const AllGather& all_gather)
     : cuda_(cuda),
       world_(world),
-      arena_(arena),
-      room_(room),
-      stride_(static_cast<int64_t>(room.bytes()) / others() / kAlignment * kAlignment),
-      signals_(cuda.allocate(signal_bytes(world.size))) {
-  check(stride_ > 0, room, " has no room for what ", others(), " others send");
-  CUDA_CHECK(cudaMemset(signals_.get(), 0, signal_bytes(world.size)));
+      arena_(static_cast<std::byte*>(arena.data())),
+      arena_bytes_(arena.bytes()),
+      receive_buffer_(static_cast<std::byte*>(receive_buffer.data)),
+      slot_(static_cast<int64_t>(receive_buffer.bytes()) / others() / kAlignment * kAlignment),
+      flags_(cuda.allocate(flag_count(world.size) * sizeof(uint32_t))),
+      set_(static_cast<uint32_t*>(flags_.get()) + flag_count(world.size) - 1) {
+  check(slot_ > 0, receive_buffer, " has no room for what ", others(), " others send");
+  constexpr uint32_t kSet = 1;
+  CUDA_CHECK(cudaMemset(flags_.get(), 0, flag_count(world.size) * sizeof(uint32_t)));
+  CUDA_CHECK(cudaMemcpy(set_, &kSet, sizeof kSet, cudaMemcpyDefault));
   CUDA_CHECK(cudaDeviceSynchronize());
-  Card card{};
-  const std::string host = host_name();
-  host.copy(card.host, sizeof card.host - 1);
-  CUDA_CHECK(cudaIpcGetMemHandle(&card.arena, arena.data()));
-  CUDA_CHECK(cudaIpcGetMemHandle(&card.signals, signals_.get()));
-  const std::vector<std::string> cards = all_gather({reinterpret_cast<const char*>(&card), sizeof card});
 
+  // All ranks go on to the end, and there all hear of what one of them can't do.
   std::string reason;
+  const auto succeeds = [&](cudaError_t error, const std::string& what) {
+    if (error == cudaSuccess) return true;
+    cudaGetLastError();
+    if (reason.empty()) reason = cat("rank ", world.rank, " can't ", what, ": ", cudaGetErrorString(error));
+    return false;
+  };
+  Exports mine{};
+  mine.arena_bytes = arena_bytes_;
+  mine.buffer_offset = receive_buffer_ - arena_;
+  host_name().copy(mine.host, sizeof mine.host - 1);
+  succeeds(cudaIpcGetMemHandle(&mine.arena, arena_), "share its memory");
+  succeeds(cudaIpcGetMemHandle(&mine.flags, flags_.get()), "share its memory");
+  const std::vector<std::string> all = all_gather({reinterpret_cast<const char*>(&mine), sizeof mine});
+
+  const auto open = [&](const cudaIpcMemHandle_t& handle, int rank) {
+    void* opened = nullptr;
+    const bool is_open = succeeds(cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess),
+                                  cat("write to rank ", rank, "'s memory"));
+    return Opened(is_open ? opened : nullptr);
+  };
   for (int k = 1; k < world.size && reason.empty(); ++k) {
-    Peer peer;
+    Peer& peer = peers_.emplace_back();
     peer.rank = (world.rank + k) % world.size;
-    Card theirs;
-    std::memcpy(&theirs, cards[static_cast<size_t>(peer.rank)].data(), sizeof theirs);
-    const auto open = [&](const cudaIpcMemHandle_t& handle) {
-      void* opened = nullptr;
-      const cudaError_t error = cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess);
-      if (error == cudaSuccess) return Opened(opened);
-      cudaGetLastError();
-      reason = cat("rank ", world.rank, " can't write to rank ", peer.rank,
-                   "'s memory: ", cudaGetErrorString(error));
-      return Opened();
-    };
-    if (std::strcmp(theirs.host, card.host) != 0) {
-      reason = cat("rank ", world.rank, " is on ", card.host, ", rank ", peer.rank, " on ", theirs.host);
+    Exports theirs;
+    std::memcpy(&theirs, all[static_cast<size_t>(peer.rank)].data(), sizeof theirs);
+    if (std::strcmp(theirs.host, mine.host) != 0) {
+      reason = cat("rank ", world.rank, " is on ", mine.host, ", rank ", peer.rank, " on ", theirs.host);
+    } else if (theirs.arena_bytes != mine.arena_bytes || theirs.buffer_offset != mine.buffer_offset) {
+      reason = cat("rank ", world.rank, " and rank ", peer.rank, " lay out their memory differently");
     } else {
-      peer.arena = open(theirs.arena);
-      peer.signals = open(theirs.signals);
+      peer.arena = open(theirs.arena, peer.rank);
+      peer.flags = open(theirs.flags, peer.rank);
     }
-    peers_.push_back(std::move(peer));
+  }
+  if (reason.empty()) {
+    // What it is told to wait for is there: whether the driver can is known now.
+    try {
+      for (const Peer& peer : peers_)
+        copy(flag(flags_.get(), Barrier::ready, peer.rank), set_, sizeof kSet, cuda_.stream.get());
+      wait(Barrier::ready, cuda_.stream.get());
+      cuda_.synchronize();
+    } catch (const Error& e) {
+      reason = cat("rank ", world.rank, ": ", e.what());
+    }
   }
   reason.resize(kReasonLength);
   for (const std::string& theirs : all_gather(reason))
-    if (theirs[0] != '\0') throw UnsupportedError(cat("copy engines reach one machine: ", theirs.c_str()));
+    if (theirs[0] != '\0')
+      throw UnsupportedError(
+          cat("the copy engines can't exchange gradients: ", theirs.c_str(), ": --nccl leaves it to NCCL"));
 }
 
-bool PeerCopies::moves(Collective what, std::span<const Tensor> bucket) const {
-  const auto* const begin = static_cast<const std::byte*>(arena_.data());
+bool PeerCopies::supports(Collective what, std::span<const Tensor> bucket) const {
   return (what == Collective::reduce_scatter || what == Collective::all_gather) &&
          std::ranges::all_of(bucket, [&](const Tensor& x) {
-           const auto* const at = static_cast<const std::byte*>(x.data);
-           return at >= begin && at < begin + arena_.bytes() && x.dtype == bucket[0].dtype;
+           const auto* const data = static_cast<const std::byte*>(x.data);
+           return data >= arena_ && data < arena_ + arena_bytes_ && x.dtype == bucket[0].dtype;
          });
 }
 
@@ -145,73 +174,70 @@ std::byte* PeerCopies::Piece::in_part(int rank, int world) const {
          begin * static_cast<int64_t>(size_of(whole.dtype));
 }
 
-void PeerCopies::copy(void* to, const void* from, int64_t bytes, cudaStream_t stream) {
-  CUDA_CHECK(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream));
-}
-
-/// Tells all others, and waits until they have told; then takes back what they have told, for the next time.
-/// None tells it again before that: in between they wait for the other signal of this rank.
-void PeerCopies::meet(Signal signal, cudaStream_t stream) {
+/// Until all others have set their flags here; then takes them back.
+void PeerCopies::wait(Barrier barrier, cudaStream_t stream) {
   static const DynamicLibrary driver("libcuda.so.1", "the CUDA driver could not be loaded");
   static const decltype(&cuStreamBatchMemOp) queue = driver.function("cuStreamBatchMemOp_v2");
-  const auto word = [&](const void* signals, int rank) {
-    const int i = static_cast<int>(signal) * world_.size + rank;
-    return reinterpret_cast<CUdeviceptr>(signals) + static_cast<CUdeviceptr>(i) * sizeof(uint32_t);
-  };
   std::vector<CUstreamBatchMemOpParams> operations;
-  const auto write = [&](CUdeviceptr address, uint32_t value) {
-    CUstreamBatchMemOpParams& operation = operations.emplace_back();
-    operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    operation.writeValue.address = address;
-    operation.writeValue.value = value;
-    operation.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
-  };
-  for (const Peer& peer : peers_) write(word(peer.signals.get(), world_.rank), 1);
   for (const Peer& peer : peers_) {
-    CUstreamBatchMemOpParams& operation = operations.emplace_back();
-    operation.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-    operation.waitValue.address = word(signals_.get(), peer.rank);
-    operation.waitValue.value = 1;
-    operation.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+    const auto address = reinterpret_cast<CUdeviceptr>(flag(flags_.get(), barrier, peer.rank));
+    CUstreamBatchMemOpParams& wait = operations.emplace_back();
+    wait.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    wait.waitValue.address = address;
+    wait.waitValue.value = 1;
+    wait.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+    CUstreamBatchMemOpParams& reset = operations.emplace_back();
+    reset.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    reset.writeValue.address = address;
+    reset.writeValue.value = 0;
+    reset.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
   }
-  for (const Peer& peer : peers_) write(word(signals_.get(), peer.rank), 0);
   const CUresult result = queue(stream, static_cast<unsigned>(operations.size()), operations.data(), 0);
   if (result != CUDA_SUCCESS) throw Error(cat("cuStreamBatchMemOp failed: ", static_cast<int>(result)));
 }
 
+/// Sets this rank's flag at all others, and waits for theirs. None sets one again before it was taken back:
+/// in between it waits at the other barrier, for a flag that this rank sets later. Flags are copied, since
+/// drivers from CUDA 13.1 on write values to a device's own memory alone.
+void PeerCopies::pass(Barrier barrier, cudaStream_t stream) {
+  for (const Peer& peer : peers_)
+    copy(flag(peer.flags.get(), barrier, world_.rank), set_, sizeof(uint32_t), stream);
+  wait(barrier, stream);
+}
+
 void PeerCopies::reduce(std::span<const Piece> pieces, cudaStream_t stream) {
-  const auto* const room = static_cast<const std::byte*>(room_.data);
-  meet(Signal::ready, stream);
+  pass(Barrier::ready, stream);
   for (const Peer& peer : peers_) {
-    const int slot = world_.rank < peer.rank ? world_.rank : world_.rank - 1;
+    const int sender = world_.rank < peer.rank ? world_.rank : world_.rank - 1;
     for (const Piece& piece : pieces)
-      copy(at(peer, room + slot * stride_ + piece.offset), piece.in_part(peer.rank, world_.size),
-           piece.n * static_cast<int64_t>(size_of(piece.whole.dtype)), stream);
+      copy(at(peer, receive_buffer_ + sender * slot_ + piece.offset), piece.in_part(peer.rank, world_.size),
+           static_cast<size_t>(piece.n) * size_of(piece.whole.dtype), stream);
   }
-  meet(Signal::arrived, stream);
+  pass(Barrier::arrived, stream);
   Queue queue{.stream = stream};
   with_float_type(pieces[0].whole.dtype, [&]<class T>(T) {
-    const auto arrived = [&](size_t i) {
+    const auto received = [&](size_t i) {
       T* const x = reinterpret_cast<T*>(pieces[i].in_part(world_.rank, world_.size));
-      return Arrived<T>{x, reinterpret_cast<const T*>(room + pieces[i].offset), pieces[i].n,
-                        cuda_.options.wide_access && aligned(x) && pieces[i].n % kWide<T> == 0};
+      return Received<T>{x, reinterpret_cast<const T*>(receive_buffer_ + pieces[i].offset), pieces[i].n,
+                         cuda_.options.wide_access && aligned(x) && pieces[i].n % kWide<T> == 0};
     };
-    for_each_batch(pieces.size(), kTile<T>, arrived, [&](const TensorBatch<Arrived<T>>& batch, int tiles) {
-      launch(queue, add_arrived_kernel<T>, static_cast<unsigned>(tiles), kThreads, 0, batch,
-             stride_ / static_cast<int64_t>(sizeof(T)), others());
+    for_each_batch(pieces.size(), kTile<T>, received, [&](const TensorBatch<Received<T>>& batch, int tiles) {
+      launch(queue, add_received_kernel<T>, static_cast<unsigned>(tiles), kThreads, 0, batch,
+             slot_ / static_cast<int64_t>(sizeof(T)), others());
     });
   });
 }
 
 void PeerCopies::run(Collective what, std::span<const Tensor> bucket, cudaStream_t stream) {
+  for (const Tensor& x : bucket) part_of(x, world_.rank, world_.size);  // throws now what is wrong with it
   if (what == Collective::all_gather) {
-    meet(Signal::ready, stream);
+    pass(Barrier::ready, stream);
     for (const Peer& peer : peers_)
       for (const Tensor& x : bucket) {
         const Tensor part = part_of(x, world_.rank, world_.size);
-        copy(at(peer, part.data), part.data, static_cast<int64_t>(part.bytes()), stream);
+        copy(at(peer, part.data), part.data, part.bytes(), stream);
       }
-    return meet(Signal::arrived, stream);
+    return pass(Barrier::arrived, stream);
   }
   // As much at a time as there is room for.
   std::vector<Piece> pieces;
@@ -219,13 +245,13 @@ void PeerCopies::run(Collective what, std::span<const Tensor> bucket, cudaStream
   for (const Tensor& x : bucket) {
     const int64_t size = static_cast<int64_t>(size_of(x.dtype)), n = x.numel() / world_.size;
     for (int64_t begin = 0; begin < n;) {
-      if (used >= stride_) {
+      if (used >= slot_) {
         reduce(pieces, stream);
         pieces.clear();
         used = 0;
       }
-      const Piece& piece = pieces.emplace_back(Piece{
-          .whole = x, .begin = begin, .n = std::min(n - begin, (stride_ - used) / size), .offset = used});
+      const Piece& piece = pieces.emplace_back(
+          Piece{.whole = x, .begin = begin, .n = std::min(n - begin, (slot_ - used) / size), .offset = used});
       begin += piece.n;
       used = ceil_div(used + piece.n * size, kAlignment) * kAlignment;
     }

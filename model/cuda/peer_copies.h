@@ -1,7 +1,8 @@
-// What the ranks of one machine move by their devices' copy engines, which leave the multiprocessors to the
-// ops beside them.
+// Reduce-scatter and all-gather among the GPUs of one machine by their copy engines, beside which GEMMs have
+// all multiprocessors.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
@@ -14,22 +15,21 @@
 
 namespace stepladder {
 
-/// Each rank writes into the others' memory (CUDA IPC), and tells by a word there that it has: streams wait
-/// for such words without a kernel (cuStreamBatchMemOp), so all of it can be recorded in a graph.
+/// Each rank copies into the others' arenas (CUDA IPC), and then sets a flag there. Streams wait for flags
+/// without a kernel (cuStreamBatchMemOp), so all of it can be recorded in a graph.
 class PeerCopies {
  public:
   /// All ranks' strings of one length, in their order.
   using AllGather = std::function<std::vector<std::string>(const std::string&)>;
 
-  /// Opens the memory of the others' arenas. What they send to be summed lies in `room`, at the same place of
-  /// each arena. Called by all ranks. Throws UnsupportedError on all of them where one can't: its device does
-  /// not reach another's, or they are on several machines.
-  PeerCopies(Cuda& cuda, const Arena& arena, const Tensor& room, const World& world,
+  /// Opens the others' arenas, laid out as `arena`. What they send to be summed arrives in `receive_buffer`,
+  /// a tensor of it. Called by all ranks; `arena` outlives the last collective. Throws UnsupportedError on
+  /// all of them where one can't: its device does not reach another's, or they are on several machines.
+  PeerCopies(Cuda& cuda, const Arena& arena, const Tensor& receive_buffer, const World& world,
              const AllGather& all_gather);
 
-  /// Whether run() moves these: reduce_scatter or all_gather of the arena's tensors, of one
-  /// type.
-  bool moves(Collective what, std::span<const Tensor> bucket) const;
+  /// Whether it can do this: reduce_scatter or all_gather of the arena's tensors, all of one type.
+  bool supports(Collective what, std::span<const Tensor> bucket) const;
   /// As Collectives::queue(), queued on `stream`. Sums are taken in f32, and rounded once.
   void run(Collective what, std::span<const Tensor> bucket, cudaStream_t stream);
 
@@ -40,34 +40,39 @@ class PeerCopies {
   using Opened = std::unique_ptr<void, Close>;
   struct Peer {
     int rank = 0;
-    Opened arena, signals;
+    Opened arena, flags;
   };
   /// A run of elements of every rank's part of a tensor.
   struct Piece {
     Tensor whole;
     int64_t begin = 0, n = 0;
-    int64_t offset = 0;  // of where it arrives, from what its sender sends first
+    int64_t offset = 0;  // in bytes, within what a sender may send at a time
     /// Where it begins in rank `rank`'s part.
     std::byte* in_part(int rank, int world) const;
   };
-  enum class Signal { ready, arrived };
+  /// ready: this rank's memory may be written to. arrived: it has been.
+  enum class Barrier { ready, arrived };
 
   int others() const { return world_.size - 1; }
-  /// Where that is in another's arena.
+  /// Where that is in the peer's arena.
   std::byte* at(const Peer& peer, const void* in_ours) const {
-    return static_cast<std::byte*>(peer.arena.get()) +
-           (static_cast<const std::byte*>(in_ours) - static_cast<const std::byte*>(arena_.data()));
+    return static_cast<std::byte*>(peer.arena.get()) + (static_cast<const std::byte*>(in_ours) - arena_);
   }
-  void meet(Signal signal, cudaStream_t stream);
-  void copy(void* to, const void* from, int64_t bytes, cudaStream_t stream);
+  uint32_t* flag(void* of, Barrier barrier, int rank) const {
+    return static_cast<uint32_t*>(of) + static_cast<int>(barrier) * world_.size + rank;
+  }
+  void wait(Barrier barrier, cudaStream_t stream);
+  void pass(Barrier barrier, cudaStream_t stream);
   void reduce(std::span<const Piece> pieces, cudaStream_t stream);
 
   Cuda& cuda_;
   const World world_;
-  const Arena& arena_;
-  const Tensor room_;
-  const int64_t stride_;  // bytes of it for each of the others
-  const std::shared_ptr<void> signals_;
+  std::byte* const arena_;
+  const int64_t arena_bytes_;
+  std::byte* const receive_buffer_;
+  const int64_t slot_;  // bytes of it for each of the others
+  const std::shared_ptr<void> flags_;
+  uint32_t* const set_;      // a flag that is set, to copy
   std::vector<Peer> peers_;  // from the next rank on, so that all send to different ones
 };
 

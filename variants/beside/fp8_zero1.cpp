@@ -123,13 +123,10 @@ struct Gpt2Trainer final : Trainer {
   }
 
   void prepare() override {
-    // Gradients and weights move by the copy engines: NCCL's kernels keep multiprocessors from the GEMMs
-    // beside them, whose blocks then take turns. Other ranks' gradients arrive where logits no longer are.
-    try {
-      ops.use_copy_engines(arena, logits);
-    } catch (const UnsupportedError&) {
-      // On several machines it is NCCL again.
-    }
+    // Gradients and weights move by the copy engines: NCCL's kernels would keep multiprocessors from the
+    // GEMMs beside them, which then need a second wave. Gradients of other ranks are received in the memory
+    // of logits, which the backward pass is done with by then.
+    ops.use_copy_engines(arena, logits);
 
     // Every rank goes on from what rank 0 has.
     for (const Params* group : {&whole.params, &whole.adam_m, &whole.adam_v})
