@@ -36,11 +36,12 @@ struct RungSettings {
   std::string backend = "auto";
   int device = 0;
   bool independent_ranks = false;       // each trains by itself
+  bool nccl = false;                    // instead of copy engines
   std::optional<int64_t> hang_timeout;  // seconds
   std::optional<std::string> dtype;
   std::string attention = "auto", cache = "data/cache";
   bool search_again = false;
-  bool deterministic = false, narrow_access = false, late_launch = false, nccl = false;
+  bool deterministic = false, narrow_access = false, late_launch = false;
   int compute_capability = 0;
 
   int eval_every = 0, eval_batches = 8;
