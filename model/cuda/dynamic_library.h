@@ -38,4 +38,10 @@ class DynamicLibrary {
   void* handle_;
 };
 
+/// The CUDA driver. Throws Error where it can't be loaded.
+inline const DynamicLibrary& cuda_driver() {
+  static const DynamicLibrary driver("libcuda.so.1", "the CUDA driver could not be loaded");
+  return driver;
+}
+
 }  // namespace stepladder

@@ -29,8 +29,7 @@ template <size_t kRank>
 CUtensorMap tensor_map(const Tensor& t, const std::array<uint64_t, kRank>& extents,
                        const std::array<uint64_t, kRank - 1>& strides,
                        const std::array<uint32_t, kRank>& box) {
-  static const DynamicLibrary driver("libcuda.so.1", "the CUDA driver could not be loaded");
-  static const decltype(&cuTensorMapEncodeTiled) encode = driver.function("cuTensorMapEncodeTiled");
+  static const decltype(&cuTensorMapEncodeTiled) encode = cuda_driver().function("cuTensorMapEncodeTiled");
   std::array<uint32_t, kRank> each;
   each.fill(1);
   CUtensorMap map;

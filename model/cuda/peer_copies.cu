@@ -176,8 +176,7 @@ std::byte* PeerCopies::Piece::in_part(int rank, int world) const {
 
 /// Until all others have set their flags here; then takes them back.
 void PeerCopies::wait(Barrier barrier, cudaStream_t stream) {
-  static const DynamicLibrary driver("libcuda.so.1", "the CUDA driver could not be loaded");
-  static const decltype(&cuStreamBatchMemOp) queue = driver.function("cuStreamBatchMemOp_v2");
+  static const decltype(&cuStreamBatchMemOp) queue = cuda_driver().function("cuStreamBatchMemOp_v2");
   std::vector<CUstreamBatchMemOpParams> operations;
   for (const Peer& peer : peers_) {
     const auto address = reinterpret_cast<CUdeviceptr>(flag(flags_.get(), barrier, peer.rank));
