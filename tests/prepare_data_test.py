@@ -34,7 +34,7 @@ Aam \\Aam\\, n.
 
 class Dictionary(unittest.TestCase):
     def test_its_entries_are_unwrapped_and_begin_with_a(self):
-        self.assertEqual(prepare_data.unwrapped(DICTIONARY),
+        self.assertEqual(prepare_data.unwrapped(DICTIONARY, "A \\A\\"),
                          "A \\A\\ (named [=a] in the English). The first letter of the English alphabet.\n\n"
                          "2. (Mus.) The name of the sixth tone.\n\nA quotation. --Milton.\n\n"
                          "Aam \\Aam\\, n. A Dutch and German measure of liquids [Obs.] and more.\n")
