@@ -1188,6 +1188,24 @@ class HarnessCliCampaign : public HarnessCli {
   }
 };
 
+TEST_F(HarnessCliCampaign, QuietTellsOnlyOfRunsThatFail) {
+  FakeRung fails = rung("01_causal_mask");
+  fails.before_start = "exit 9";
+  fails.write(folder_);
+  Outcome outcome = stepladder(plan("--rounds 1 --quiet"));
+  EXPECT_EQ(outcome.code, kExitFailed);
+  EXPECT_TRUE(says(outcome.err, {"[2/3] 01_causal_mask"})) << outcome.err;
+  EXPECT_FALSE(has(outcome.err, "[1/3]") || has(outcome.err, "[3/3]")) << outcome.err;
+  EXPECT_TRUE(has(outcome.out, "02_tf32"));
+
+  write_plan({{"one", run_of("00", "--rounds 1")}});
+  outcome = stepladder(campaign("--quiet"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_FALSE(says(outcome.err, {"00_fp32"})) << outcome.err;
+  outcome = stepladder(campaign());
+  EXPECT_TRUE(has(outcome.err, "one: done")) << "the same part: " << outcome.err;
+}
+
 TEST_F(HarnessCliCampaign, GoesOnAfterItWasEndedAndWithTheRestWhereAPartFails) {
   write_file(folder_ / "plan.json",
              cat(R"([{"name": "ladder", "about": "all", "command": ")", run_of("00-02", "--rounds 2"), R"("},

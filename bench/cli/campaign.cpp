@@ -19,6 +19,7 @@
 #include "bench/run/child.h"
 #include "bench/run/events.h"
 #include "bench/run/machine.h"
+#include "bench/run/progress.h"
 #include "model/atomic_file.h"
 
 namespace stepladder {
@@ -60,7 +61,8 @@ struct CampaignOptions {
                 kCampaign},
                {"dry-run", &dry_run, "", "list the parts, and about how long each takes", kCampaign},
                {"retry-failed", &retry_failed, "", "run again what failed in a part", kCampaign},
-               {"overwrite", &overwrite, "", "start again: replaces FILE and its parts", kCampaign}} +
+               {"overwrite", &overwrite, "", "start again: replaces FILE and its parts", kCampaign},
+               Progress::quiet_option(kCampaign)} +
            shared(measuring);
   }
 };
@@ -231,7 +233,7 @@ class Campaign {
         entry(part)["skipped"] = part.lacks();
         std::cerr << "stepladder: " << part.name << ": skipped: " << part.lacks() << std::endl;
       } else if (done(part)) {
-        std::cerr << "stepladder: " << part.name << ": done" << std::endl;
+        if (!Progress::quiet) std::cerr << "stepladder: " << part.name << ": done" << std::endl;
       } else if (left_s() <= 0) {
         ++left_out;
       } else {
@@ -332,7 +334,10 @@ class Campaign {
       const double spent = std::filesystem::exists(path, none) ? spent_s(load_results(path)) : 0.0;
       command.insert(command.end(), {cat("--", kMaxTime), fixed(spent + left, 3)});
     }
-    std::cerr << "stepladder: " << part.name << ": " << printable(part.command(), kMaxMessage) << std::endl;
+    if (Progress::quiet)
+      command.emplace_back("--quiet");
+    else
+      std::cerr << "stepladder: " << part.name << ": " << printable(part.command(), kMaxMessage) << std::endl;
     const auto begin = std::chrono::steady_clock::now();
     const auto record = [&](int exit_code) {
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;

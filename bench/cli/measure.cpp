@@ -12,6 +12,7 @@
 #include "bench/report/speedups.h"
 #include "bench/results/json.h"
 #include "bench/run/child.h"
+#include "bench/run/progress.h"
 #include "bench/run/ranks.h"
 #include "model/data.h"
 
@@ -224,7 +225,8 @@ std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
       {"warmup", &warmup, "N", "first steps that are left out of the summary", kWorkload, {0, kMost}},
   };
   const std::vector<Option> last = {
-      {"timeout", &timeout, "SECONDS", "a run that takes longer is killed", kFiles, {0.001, 1e9}}};
+      {"timeout", &timeout, "SECONDS", "a run that takes longer is killed", kFiles, {0.001, 1e9}},
+      Progress::quiet_option(kFiles)};
   return first + plan + workload + rung.shared_options() + last;
 }
 

@@ -40,6 +40,7 @@ struct ProfileOptions {
         {"format", &format, "NAME", "of what is printed", "Profile", {"text", "json", "markdown"}},
         {"warmup", &warmup, "N", "of --steps, those before the first that is traced", "Profile", {0, 1e6}},
         {"timeout", &timeout, "SECONDS", "a run that takes longer is killed", "Profile", {0.001, 1e9}},
+        Progress::quiet_option("Profile"),
     };
     return own + of_rung();
   }
@@ -71,12 +72,13 @@ int profile(ProfileOptions& options) {
   request.steps = options.settings.steps;
   request.warmup = options.warmup;
   request.timeout_s = options.timeout;
-  std::cerr << cat("stepladder: ", request.steps, " steps of ", rung.name, " with ",
-                   options.settings.model.value_or("gpt2"), " on ", probe.device.name,
-                   probe.device.backend == "cpu"
-                       ? ", which may take minutes; a smaller --model, --seq or --batch is faster"
-                       : "",
-                   "\n");
+  if (!Progress::quiet)
+    std::cerr << cat("stepladder: ", request.steps, " steps of ", rung.name, " with ",
+                     options.settings.model.value_or("gpt2"), " on ", probe.device.name,
+                     probe.device.backend == "cpu"
+                         ? ", which may take minutes; a smaller --model, --seq or --batch is faster"
+                         : "",
+                     "\n");
   Progress progress(1, 0);
   progress.start(rung.name, 0, request.steps);
   const Run run = run_program(request, [&](const Step& step) { progress.step(step); });

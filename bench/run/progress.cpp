@@ -27,8 +27,12 @@ size_t terminal_width() {
 
 }  // namespace
 
+Option Progress::quiet_option(const std::string& group) {
+  return {"quiet", &quiet, "", "no word of runs that end well", group};
+}
+
 Progress::Progress(size_t total, size_t done)
-    : terminal_(isatty(STDERR_FILENO) != 0), total_(total), done_(done) {}
+    : terminal_(!quiet && isatty(STDERR_FILENO) != 0), total_(total), done_(done) {}
 
 Progress::~Progress() {
   clear();
@@ -60,7 +64,7 @@ void Progress::finish(const Run& run) {
     if (run.throttled()) line += cat(", throttled in ", *run.summary->throttled_steps, " steps");
   }
   if (!run.reason.empty()) line += cat(run.summary ? "; " : ", ", run.reason);
-  if (!terminal_ || run.status != Status::ok || run.disturbed()) std::cerr << line << std::endl;
+  if ((!terminal_ && !quiet) || run.status != Status::ok || run.disturbed()) std::cerr << line << std::endl;
   ++done_;
 }
 

@@ -1,11 +1,12 @@
 // What a user sees while runs go on: on a terminal one line that is updated, elsewhere a line per finished
-// run.
+// run; with --quiet only those that failed or were disturbed.
 #pragma once
 
 #include <chrono>
 #include <map>
 #include <string>
 
+#include "bench/base/options.h"
 #include "bench/results/results.h"
 
 namespace stepladder {
@@ -13,6 +14,9 @@ namespace stepladder {
 /// Writes to stderr. `total` runs, of which `done` were there before.
 class Progress {
  public:
+  static inline bool quiet = false;  // of this process
+  static Option quiet_option(const std::string& group);
+
   Progress(size_t total, size_t done);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -30,7 +34,7 @@ class Progress {
   void show(const std::string& line) const;
   void clear() const;
 
-  const bool terminal_;
+  const bool terminal_;  // on which lines are updated
   const size_t total_;
   size_t done_;
   std::string key_;
