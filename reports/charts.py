@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import fmean
 from textwrap import shorten
 
 import charts_ladder
@@ -189,6 +190,16 @@ def draw_steps(data: Results):
     return fig
 
 
+LOSS_POINTS = 250  # of a line, at least, where there are more steps
+
+
+def averaged(losses: dict[int, float], count: int) -> dict[int, float]:
+    """The mean of `count` steps at a time, at the step in their middle."""
+    steps = list(losses)
+    parts = [steps[i:i + count] for i in range(0, len(steps), count)]
+    return {part[len(part) // 2]: fmean(losses[step] for step in part) for part in parts}
+
+
 def apart(losses: dict[int, float], baseline: dict[int, float]) -> dict[int, float]:
     """|loss / baseline - 1| at the steps where the two differ."""
     return {step: abs(loss / baseline[step] - 1) for step, loss in losses.items()
@@ -196,11 +207,12 @@ def apart(losses: dict[int, float], baseline: dict[int, float]) -> dict[int, flo
 
 
 def draw_loss(data: Results):
-    """Loss of every step, and below it how far each lies from that of the lowest rung there; of the results with the
-    longest runs."""
+    """Loss of every step, of long runs the mean of several, and below it how far each lies from that of the lowest
+    rung there; of the results with the longest runs."""
     drawn, labels = [], {}  # of each workload: its rows with their losses and distances
     for workload in data.longest():
-        rows = [(row, losses) for row in workload.rows if (losses := row.over_rounds("loss"))]
+        count = max(1, workload.steps // LOSS_POINTS)
+        rows = [(row, averaged(losses, count)) for row in workload.rows if (losses := row.over_rounds("loss"))]
         labels |= {row.rung: row.rung if row.ok else f"{row.rung} ({row.status})" for row, _ in rows}
         if rows:
             drawn.append((workload, [(row, losses, apart(losses, rows[0][1])) for row, losses in rows]))
@@ -211,7 +223,8 @@ def draw_loss(data: Results):
                          [workload for workload, _ in drawn],
                          [[2.4, 1.2] if any(distances for *_, distances in rows) else [2.4] for _, rows in drawn],
                          0.85, 0.25 + style.legend_width(list(labels.values())))
-    for (ax, *difference), (_, rows) in zip(groups, drawn):
+    for (ax, *difference), (workload, rows) in zip(groups, drawn):
+        count = max(1, workload.steps // LOSS_POINTS)
         for place, (row, losses, distances) in enumerate(rows):
             look = looks[row.rung]
             line = {"color": look.color, "linestyle": look.linestyle, "linewidth": 1.5, "marker": look.marker,
@@ -224,7 +237,7 @@ def draw_loss(data: Results):
             style.tip(drawn_line, f"{labels[row.rung]}: {list(losses.values())[-1]:.4f} at step {list(losses)[-1]}")
             for below in difference:
                 below.plot(list(distances), list(distances.values()), markevery=max(1, len(distances) // 6), **line)
-        ax.set_ylabel("loss in nats per token")
+        ax.set_ylabel("loss in nats per token" + (f"\nmean of {count} steps" if count > 1 else ""))
         for below in difference:
             below.set_yscale("log")
             style.decades(below.yaxis)

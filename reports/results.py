@@ -328,7 +328,7 @@ class Results:
 
     def longest(self) -> list[Workload]:
         """Of each device those with the longest runs of two rungs or more; where the baseline isn't among them, before
-        them the longest with it."""
+        them the longest with it. Those that train until a loss, whose rounds differ in seed, only if there are no others."""
         def most_steps(of: list[Workload]) -> list[Workload]:
             most = max((workload.steps for workload in of), default=0)
             return [workload for workload in of if workload.steps == most]
@@ -337,6 +337,7 @@ class Results:
         several = [workload for workload in self.workloads if sum(any(row.rounds) for row in workload.rows) > 1]
         for device in dict.fromkeys(workload.device for workload in several):
             here = [workload for workload in several if workload.device == device]
+            here = [workload for workload in here if not any(row.to_loss for row in workload.rows)] or here
             based = [workload for workload in here
                      if any(row.rung == self.rungs[0] and any(row.rounds) for row in workload.rows)]
             longest = most_steps(here)

@@ -11,6 +11,7 @@ import unittest
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "reports"))
 try:
@@ -829,6 +830,14 @@ class BySteps(unittest.TestCase):
         self.assertEqual([line.get_label() for line in loss.lines],
                          ["00_fp32_baseline", "01_causal_mask", "02_tf32 (diverged)"])
 
+    def test_long_runs_are_drawn_as_means_of_several_steps(self):
+        with mock.patch.object(charts, "LOSS_POINTS", STEPS // 4):
+            loss, _ = charts.draw_loss(read(sample())).axes
+        steps, losses = loss.lines[0].get_data()
+        self.assertEqual(list(steps), list(range(2, STEPS, 4)))
+        self.assertAlmostEqual(losses[0], 10.0 - 0.3 * 1.5)
+        self.assertIn("mean of 4 steps", loss.get_ylabel())
+
     def test_losses_are_compared_with_the_baselines(self):
         _, difference = charts.draw_loss(read(sample())).axes
         self.assertIn("00_fp32_baseline", difference.texts[0].get_text())
@@ -1003,6 +1012,10 @@ class Together(unittest.TestCase):
             longer[name] = [item for item in longer[name] if item["variant"] != "00_fp32_baseline"]
         longest = measured([sample(), longer]).longest()
         self.assertEqual([(workload.B, workload.steps) for workload in longest], [(4, STEPS), (8, 2 * STEPS)])
+
+    def test_training_until_a_loss_is_no_longest_loss(self):
+        longer = until_loss(twice_as_long(sample((4,))))
+        self.assertEqual([workload.B for workload in measured([sample((8,)), longer]).longest()], [8])
 
     def test_the_ladder_is_of_one_device_where_there_is_one(self):
         data = read(everything())
