@@ -317,6 +317,14 @@ def _protocol(one: Results) -> str:
     return f"{plan['rounds']} round{plural} of {plan['steps']} steps, of which {plan['warmup']} or more are warm-up"
 
 
+def _origin(one: Results) -> str:
+    """With which libraries, when, of which commit, in which file."""
+    device, context = one.context["device"], one.context
+    commit = context.get("commit", "")[:9]
+    return plain(", ".join(filter(None, (device.get("blas"), device.get("attention"), context.get("time", "")[:10],
+                                         commit and f"commit {commit}", one.name))), 200)
+
+
 # ---- charts ----------------------------------------------------------------------------------------------------------
 
 
@@ -440,7 +448,7 @@ def renew(text: str, path: Path, results: list[Results]) -> str:
     beside = list({(workload.B, row.rung): (one, workload, row) for one, workload, row in beside}.values())
     ladder = next((workload for workload in results[0].workloads if workload.rows), None)
     return head + _MARKS[0] + _MARKDOWN.get_template("tables.md").render(
-        main=results[0], protocol=_protocol(results[0]), ladder=ladder, beside=beside,
+        main=results[0], protocol=_protocol(results[0]), origin=_origin(results[0]), ladder=ladder, beside=beside,
         groups=groups_of(ladder) if ladder else [],
         ablations=[row for one in here for row in one.ablations], gains=GAINS, peers=PEERS,
         figures=figures) + _MARKS[1] + tail

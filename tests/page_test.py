@@ -419,10 +419,22 @@ class Renewed(unittest.TestCase):
         for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.M):
             self.assertEqual(len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}), 1, block)
 
-    def test_where_no_rung_knows_its_joules_there_is_no_column(self):
+    def test_the_tables_say_with_what_and_when_they_were_measured(self):
+        data = sample()
+        data["context"] |= {"time": "2026-11-24T21:47:05.073Z", "commit": "cc0720193be0b4e6", "device":
+                            data["context"]["device"] | {"blas": "cuBLAS 13.1.0"}}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "results.json")
-            for data, known in ((sample(), False), (with_energy(sample()), True)):
+            path.write_text(json.dumps(data))
+            text = page.renew(self.MARKS, path, [results.read(path)])
+        self.assertIn("; cuBLAS 13.1.0, 2026-11-24, commit cc0720193, results.json.", text)
+
+    def test_unless_all_rungs_know_their_joules_there_is_no_column(self):
+        some = with_energy(sample())
+        del next(item for item in some["variants"] if item["variant"] == "02_tf32")["joules"]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "results.json")
+            for data, known in ((sample(), False), (some, False), (with_energy(sample()), True)):
                 path.write_text(json.dumps(data))
                 text = page.renew(self.MARKS, path, [results.read(path)])
                 self.assertEqual("| J/step | tok/J |" in text, known)
