@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 from html import escape
 from itertools import chain, cycle
 from pathlib import Path
@@ -39,6 +40,7 @@ GAINS = {"ladder": {"color": INK, "marker": "o"}, "without": {"color": "#0072B2"
 
 WIDTH = 8.4  # inches
 _DPI = 160
+_FONTS = "'DejaVu Sans', Verdana, sans-serif"  # of an SVG's text; the second is as wide as the first
 
 matplotlib.rcParams.update({
     "font.family": "DejaVu Sans",  # comes with matplotlib
@@ -65,7 +67,7 @@ matplotlib.rcParams.update({
     "legend.handlelength": 3.2,
     "lines.solid_capstyle": "round",
     "text.parse_math": False,
-    "svg.fonttype": "path",
+    "svg.fonttype": "none",
     "svg.hashsalt": "stepladder",
 })
 
@@ -79,8 +81,7 @@ _DARK = {"#ffffff": "#15181b", INK: "#e8eaed", MUTED: "#a2a8ae", GRID: "#2d3237"
 
 
 def dark_css() -> str:
-    """Rules that turn a chart's colours into those for a dark ground; a viewer that knows no CSS keeps the light ones.
-    What <use> refers to is matched too, so that no rule may name an element around it."""
+    """Rules that turn a chart's colours into those for a dark ground; a viewer that knows no CSS keeps the light ones."""
     return "".join(f'[style*="{what}: {light.lower()}"],[{what}="{light.lower()}"]{{{what}:{dark}!important}}'
                    for light, dark in _DARK.items() for what in ("fill", "stroke"))
 
@@ -160,7 +161,9 @@ def save(fig, stem: Path) -> list[Path]:
     file = io.StringIO()
     fig.savefig(file, format="svg", bbox_inches=box,
                 metadata={"Title": fig.get_label(), "Date": None, "Creator": "stepladder"})
-    text = file.getvalue()
+    text = file.getvalue().replace("font-family: 'DejaVu Sans'", f"font-family: {_FONTS}")
+    text = re.sub(r' transform="rotate\(-0 [^"]*"', "", text)
+    text = re.sub(r">[^<]+</text>", lambda words: words[0].replace("  ", "\N{NO-BREAK SPACE} "), text)
     for name, words in _tips.items():
         text = text.replace(f'<g id="{name}">', f"<g><title>{escape(words)}</title>")
     _tips.clear()

@@ -260,6 +260,11 @@ class Files(unittest.TestCase):
                                                for kind in ("svg", "png")))
         self.assertTrue(all(file.startswith(b"\x89PNG") for name, file in files.items() if name.endswith("png")))
 
+    def test_the_words_of_a_chart_can_be_searched_and_keep_their_spaces(self):
+        ladder = draw(json.dumps(sample()))[2]["ladder.svg"].decode()
+        self.assertIn(">02_tf32</text>", ladder)
+        self.assertRegex(ladder, "ms\N{NO-BREAK SPACE}")
+
     def test_no_text_is_cut(self):
         long, single, many = everything(), sample(), sample()
         long["context"]["device"].update(name="AMD Ryzen Threadripper PRO 7995WX 96-Cores", backend="cpu")

@@ -614,7 +614,7 @@ class InABrowser(unittest.TestCase):
                 self.browser.open(self.path, width, dark)
                 charts = self.browser.evaluate("""[...document.querySelectorAll("figure svg")].map(svg => {
                     const box = svg.getBoundingClientRect();
-                    return [box.width, box.height, [...svg.querySelectorAll("path, use")].filter(
+                    return [box.width, box.height, [...svg.querySelectorAll("path, use, text")].filter(
                         mark => mark.getBoundingClientRect().width > 0).length]; })""")
                 self.assertEqual(len(charts), len(list(self.path.parent.glob("*.svg"))))
                 self.assertGreaterEqual(len(charts), 18)
