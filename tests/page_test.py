@@ -615,7 +615,8 @@ class InABrowser(unittest.TestCase):
                 charts = self.browser.evaluate("""[...document.querySelectorAll("figure svg")].map(svg => {
                     const box = svg.getBoundingClientRect();
                     return [box.width, box.height, [...svg.querySelectorAll("path, use, text")].filter(
-                        mark => mark.getBoundingClientRect().width > 0).length]; })""")
+                        mark => mark.getBoundingClientRect().width > 0).reduce(
+                        (sum, mark) => sum + (mark.textContent.trim().length || 1), 0)]; })""")
                 self.assertEqual(len(charts), len(list(self.path.parent.glob("*.svg"))))
                 self.assertGreaterEqual(len(charts), 18)
                 for wide, high, marks in charts:
