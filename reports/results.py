@@ -468,14 +468,15 @@ def _time_to_loss(item: dict, rounds: int, rung: str) -> TimeToLoss:
 
 def _curve(run: dict) -> Curve | None:
     """Of a run until a loss; evaluations without a finite loss are left out."""
-    at = [0.0, *accumulate(ms / 1e3 for ms in run["steps"]["step_ms"])]  # seconds after so many steps
-    points = [(item["step"], item["val_loss"]) for item in run.get("evaluations", []) if item["val_loss"] is not None]
+    points = [item for item in run.get("evaluations", []) if item["val_loss"] is not None]
     to_loss = (run["summary"] or {}).get("to_loss")
     if not points or not to_loss:
         return None
-    if (last := max(step for step, _ in points)) >= len(at):
+    at = [0.0, *accumulate(ms / 1e3 for ms in run["steps"]["step_ms"])]  # seconds after so many steps
+    if (last := max((item["step"] for item in points if "seconds" not in item), default=0)) >= len(at):
         raise ValueError(f"{plain(run['variant'])}: evaluated after step {last} of {len(at) - 1}")
-    return Curve([at[step] for step, _ in points], [loss for _, loss in points], to_loss["reached"])
+    return Curve([item["seconds"] if "seconds" in item else at[item["step"]] for item in points],
+                 [item["val_loss"] for item in points], to_loss["reached"])
 
 
 def _estimate(estimate: dict, key: str, of: str) -> tuple[float, tuple[float, float] | None]:

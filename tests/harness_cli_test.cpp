@@ -1377,6 +1377,38 @@ TEST_F(HarnessCliCampaign, KeepsWhatAPageShowsAndThePartsFileTheRest) {
   EXPECT_TRUE(kept["runs"][1]["summary"]["memory_bytes"]["by_name"].empty());
 }
 
+TEST_F(HarnessCliCampaign, KeepsOfARunUntilALossItsFirstStepsTheLastAndTheSecondsOfEvaluations) {
+  write_plan({{"one", "run --rungs 00 --batch 4 --rounds 1 --until-loss 6 --max-steps 200 --eval-every 50"}});
+  FakeRung learns = rung("00_fp32_baseline");
+  learns.step_ms = "10", learns.loss = "4.$((500 - i))";
+  learns.before_step =
+      R"([ $((i % 50)) = 0 ] && say '{"event":"eval","step":'$i',"val_loss":'$((9 - i / 50))'}'
+                          [ $i = 150 ] && break)";
+  learns.write(folder_);
+  ASSERT_EQ(stepladder(campaign()).code, 0) << read_file(folder_ / "err.txt");
+  expect_contract(folder_ / "sub/c.json");
+  const auto expect_short = [](const Json& result) {
+    const Json& run = result["runs"][0];
+    EXPECT_EQ(run["steps"]["step_ms"].size(), 100U);
+    EXPECT_EQ(run["evaluations"].size(), 4U);
+    EXPECT_EQ(run["evaluations"].back()["seconds"], 1.5);
+    EXPECT_EQ(result["variants"][0]["to_loss"]["steps"]["value"], 150);
+  };
+  const Json kept = part("one")["result"];
+  expect_short(kept);
+  const Results whole = load_results(folder_ / "sub/c.json.parts/one.json");
+  EXPECT_EQ(whole.runs[0].steps.size(), 150U);
+  EXPECT_EQ(kept["runs"][0]["steps"]["loss"].back(), *whole.runs[0].steps.back().loss);
+
+  // A file of before is shortened by export.
+  Json before = file();
+  before["parts"][0]["result"] = parse_json(read_file(folder_ / "sub/c.json.parts/one.json"));
+  write_file(folder_ / "before.json", before.dump());
+  ASSERT_EQ(stepladder("export before.json --format json --out sub/c.json").code, 0);
+  EXPECT_EQ(part("one")["result"], kept);
+  EXPECT_EQ(stepladder("export before.json --format csv").code, kExitUsage);
+}
+
 TEST_F(HarnessCli, NoRungOutlivesAKilledParent) {
   FakeRung fake = rung("00_fp32_baseline");
   fake.before_start = cat("echo $$ >", folder_ / "pid", "; exec sleep 100");

@@ -12,8 +12,7 @@
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/presets.h"
 #include "bench/plan/stopping.h"
-#include "bench/report/ablation.h"
-#include "bench/report/speedups.h"
+#include "bench/report/export.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "bench/run/child.h"
@@ -160,26 +159,6 @@ std::vector<Part> parts_of(const CampaignOptions& options) {
     if (std::ranges::count(parts, name, &Part::name) > 1) throw wrong("another part has that name");
   }
   return parts;
-}
-
-/// Leaves of results what a page shows: of steps their times and losses with six digits, the names of
-/// allocations once for all rounds, and not of ablations.
-void shorten(Json& results) {
-  std::set<std::string> named;
-  for (Json& run : results["runs"]) {
-    Json steps = {{"step_ms", std::move(run["steps"]["step_ms"])}, {"loss", std::move(run["steps"]["loss"])}};
-    for (Json& column : steps)
-      for (Json& value : column)
-        if (value.is_number()) value = std::stod(cat(value.get<double>()));
-    run["steps"] = std::move(steps);
-    Json& summary = run["summary"];
-    if (!summary.is_object() || summary["throttled"] == true || summary["shared"] == true) continue;
-    const std::string variant = run["variant"];
-    if (is_ablation(variant) || !named.insert(variant + workload_of(run["config"])).second)
-      summary["memory_bytes"]["by_name"] = Json::object();
-  }
-  for (Json& row : results["variants"])
-    if (row.contains("memory_bytes")) row["memory_bytes"]["by_name"] = Json::object();
 }
 
 /// The campaign's file, and what its parts have come to so far.
@@ -369,9 +348,7 @@ class Campaign {
     if (!std::filesystem::exists(path, none)) return {};
     Json json = load_json(path);
     if (part.profile()) return exit_code == kExitOk ? json : Json();
-    json = results_file_json(load_measured(path, json));
-    shorten(json);
-    return json;
+    return shortened(load_measured(path, json));
   } catch (const InputError& e) {
     std::cerr << "stepladder: " << e.what() << std::endl;
     return {};

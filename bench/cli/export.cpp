@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "bench/cli/commands.h"
+#include "bench/plan/ladder_file.h"
 #include "bench/report/speedups.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
@@ -16,7 +17,7 @@ struct ExportOptions {
   std::string results = "reports/latest/results.json", format = "googlebenchmark", out;
 
   std::vector<Option> options() {
-    return {{"RESULT", &results, "", "a results file, finished or not"},
+    return {{"RESULT", &results, "", "a results file, finished or not; as json also a campaign's"},
             {"format",
              &format,
              "NAME",
@@ -27,20 +28,30 @@ struct ExportOptions {
   }
 };
 
+/// A campaign's file, the results in it as short as this version makes them.
+Json shortened_campaign(const std::string& path, Json file) {
+  for (Json& part : file["parts"])
+    if (part.is_object() && part.value("result", Json()).contains("runs"))
+      part["result"] = shortened(load_measured(path, part["result"]));
+  return file;
+}
+
+std::string text_in(const ExportOptions& options) {
+  const Json file = load_json(options.results);
+  if (options.format == "json" && file.is_object() && text_at(file, "kind") == "campaign")
+    return file_text(shortened_campaign(options.results, file));
+  const Results results = load_results(options.results, file);
+  if (options.format == "csv") return csv(results);
+  if (options.format == "json") return file_text(results_file_json(results));
+  const Json json = google_benchmark(results);
+  for (const std::string& line : left_out(results)) std::cerr << "stepladder: left out: " << line << "\n";
+  if (json["benchmarks"].empty())
+    throw InputError(cat(options.results, ": no run in it is ok: nothing to export"));
+  return dump(json, 1) + "\n";
+}
+
 int export_results(ExportOptions& options) {
-  const Results results = load_results(options.results);
-  std::string text;
-  if (options.format == "csv") {
-    text = csv(results);
-  } else if (options.format == "json") {
-    text = file_text(results_file_json(results));
-  } else {
-    const Json json = google_benchmark(results);
-    for (const std::string& line : left_out(results)) std::cerr << "stepladder: left out: " << line << "\n";
-    if (json["benchmarks"].empty())
-      throw InputError(cat(options.results, ": no run in it is ok: nothing to export"));
-    text = dump(json, 1) + "\n";
-  }
+  const std::string text = text_in(options);
   if (options.out.empty())
     std::cout << text << std::flush;
   else

@@ -1,10 +1,14 @@
 #include "bench/report/export.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <set>
 
 #include "bench/base/statistics.h"
 #include "bench/base/text.h"
+#include "bench/report/ablation.h"
+#include "bench/report/speedups.h"
 #include "bench/results/json.h"
 #include "model/error.h"
 
@@ -27,6 +31,26 @@ double device_ms(const Run& run) {
   for (const Step& step : run.steps)
     if (!step.warmup && step.device_ms) ms.push_back(*step.device_ms);
   return ms.empty() ? run.summary->median_step_ms : median(ms);
+}
+
+constexpr size_t kFirstSteps = 99;
+
+/// Leaves of a run until a loss its first steps and the last one, and at each evaluation the seconds of all
+/// until then.
+void shorten_until_loss(Json& run) {
+  const Json& step_ms = run["steps"]["step_ms"];
+  double ms = 0.0;
+  size_t steps = 0;
+  for (Json& evaluation : run["evaluations"]) {
+    if (evaluation.contains("seconds")) continue;
+    for (; steps < step_ms.size() && steps < evaluation["step"].get<size_t>(); ++steps)
+      ms += step_ms[steps].get<double>();
+    evaluation["seconds"] = std::round(ms) / 1e3;
+  }
+  const size_t first = std::max(kFirstSteps, run["summary"]["warmup_steps"].get<size_t>());
+  for (Json& column : run["steps"])
+    if (column.size() > first)
+      column.erase(column.begin() + static_cast<std::ptrdiff_t>(first), column.end() - 1);
 }
 
 std::string csv_cell(const std::string& text) {
@@ -127,6 +151,27 @@ std::string csv(const Results& results) {
     text += join(cells, ",") + "\n";
   }
   return text;
+}
+
+Json shortened(const Results& results) {
+  Json json = results_file_json(results);
+  std::set<std::string> named;
+  for (Json& run : json["runs"]) {
+    Json steps = {{"step_ms", std::move(run["steps"]["step_ms"])}, {"loss", std::move(run["steps"]["loss"])}};
+    for (Json& column : steps)
+      for (Json& value : column)
+        if (value.is_number()) value = std::stod(cat(value.get<double>()));
+    run["steps"] = std::move(steps);
+    Json& summary = run["summary"];
+    if (summary.is_object() && summary.contains("to_loss")) shorten_until_loss(run);
+    if (!summary.is_object() || summary["throttled"] == true || summary["shared"] == true) continue;
+    const std::string variant = run["variant"];
+    if (is_ablation(variant) || !named.insert(variant + workload_of(run["config"])).second)
+      summary["memory_bytes"]["by_name"] = Json::object();
+  }
+  for (Json& row : json["variants"])
+    if (row.contains("memory_bytes")) row["memory_bytes"]["by_name"] = Json::object();
+  return json;
 }
 
 std::vector<std::string> left_out(const Results& results) {

@@ -45,6 +45,7 @@ void fields(Archive& a, Any<Compile> auto& x) {
 template <class Archive>
 void fields(Archive& a, Any<Evaluation> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, step, val_loss)
+  a.if_any("seconds", x.seconds);
 }
 
 template <class Archive>
