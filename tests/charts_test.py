@@ -5,8 +5,10 @@ import json
 import re
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from dataclasses import replace
 from pathlib import Path
@@ -243,6 +245,30 @@ class FileTest(unittest.TestCase):
                 Path(folder, name).write_text("half")
             report.write_csv([], Path(folder, "results.csv"))
             self.assertEqual({path.name for path in Path(folder).iterdir()}, {"results.csv", ".results.csv.1.tmp"})
+
+    def test_no_process_that_draws_outlives_a_killed_one(self):
+        script = """
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+import charts
+def draw(data):
+    os.write(1, b"%d\\n" % os.getpid())
+    time.sleep(60)
+charts.CHARTS = {"one": draw, "two": draw}
+class Data:
+    mixed = False
+charts.write(Data(), "/nowhere")
+"""
+        with subprocess.Popen([sys.executable, "-c", script, str(Path(charts.__file__).parent)],
+                              stdout=subprocess.PIPE) as child:
+            workers = [int(child.stdout.readline()) for _ in range(2)]
+            child.kill()
+        for _ in range(100):
+            left = [worker for worker in workers if Path(f"/proc/{worker}").exists()]
+            if not left:
+                break
+            time.sleep(0.05)
+        self.assertEqual(left, [])
 
     def test_csv_has_the_line_ends_of_other_text(self):
         with tempfile.TemporaryDirectory() as folder:

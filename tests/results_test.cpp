@@ -759,6 +759,19 @@ TEST_F(ResultsFileTest, NorThroughALink) {
   EXPECT_EQ(load_results(link).runs.size(), 1U) << "the journal lies beside the file";
 }
 
+TEST_F(ResultsFileTest, NorThroughALinkThatWasThereBeforeTheFile) {
+  const std::string link = folder_ / "link.json";
+  std::filesystem::create_symlink(std::filesystem::path(path_).lexically_relative(folder_ / ""), link);
+  std::filesystem::create_directories(folder_ / "sub");
+  const ResultsFile file(link, Json::object(), Json::object(), Existing::refuse, results_file_json);
+  EXPECT_NE(input_error([&] {
+              ResultsFile(path_, {}, {}, Existing::overwrite, results_file_json);
+            }).find("another run"),
+            std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_TRUE(std::filesystem::is_regular_file(path_));
+}
+
 TEST_F(ResultsFileTest, AFullDiskAtTheStartIsNamedAndLeavesNothing) {
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);

@@ -21,11 +21,19 @@
 namespace stepladder {
 namespace {
 
+/// The file that a path leads to, through links to what isn't there yet too.
+std::string target_of(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path target = path;
+  for (int links = 0; links < 40 && std::filesystem::is_symlink(target, error); ++links)
+    target = target.parent_path() / std::filesystem::read_symlink(target, error);
+  target = std::filesystem::weakly_canonical(target, error);
+  return error ? path : target.string();
+}
+
 /// Beside the file itself, so that whoever writes it through a link finds it taken.
 std::string journal_of(const std::string& path) {
-  std::error_code error;
-  const auto target = std::filesystem::weakly_canonical(path, error);
-  return (error ? path : target.string()) + ".journal";
+  return target_of(path) + ".journal";
 }
 
 std::string read_text(const std::string& path) {
@@ -152,7 +160,7 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
 
 void ResultsFile::start(bool overwrite) try {
   if (overwrite) {
-    AtomicFile probe(path_);  // what is there stays until there is a run in its place
+    AtomicFile probe(target_of(path_));  // what is there stays until there is a run in its place
   } else {
     begin();
   }
@@ -197,7 +205,7 @@ void ResultsFile::append(const Json& line) {
 }
 
 void ResultsFile::write_file() {
-  write_atomically(path_, file_text(to_json_(results_)));
+  write_atomically(target_of(path_), file_text(to_json_(results_)));
 }
 
 void ResultsFile::forget(const std::function<bool(const Run&)>& which) {
