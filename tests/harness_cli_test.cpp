@@ -344,6 +344,13 @@ TEST_F(HarnessCli, OutputThatCannotBeWrittenIsAFailure) {
     EXPECT_EQ(outcome.code, kExitFailed) << command;
     EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
   }
+  for (const std::string& command : {std::string("doctor"), cat("report ", file, " --out page"),
+                                     plan("--rungs 00 --overwrite --rounds 1")})
+    for (const char* to : {">/dev/full", ">&-", "<&- >&-"}) {
+      const Outcome outcome = shell(cat(kStepladder, " ", command, " ", to));
+      EXPECT_EQ(outcome.code, kExitFailed) << command << to;
+      EXPECT_TRUE(says(outcome.err, {"output could not be written"})) << outcome.err;
+    }
 }
 
 TEST_F(HarnessCli, WhatIsOverwrittenStaysUntilARunIsFinished) {
@@ -764,6 +771,22 @@ TEST_F(HarnessCli, ExportWritesWhatIsOkAndNamesTheRest) {
   EXPECT_EQ(nothing.code, 2);
   EXPECT_TRUE(says(nothing.err, {"error", "results.json"})) << nothing.err;
   EXPECT_EQ(stepladder("export nowhere.json").code, 2);
+}
+
+TEST_F(HarnessCli, ARunThatEndsBeforeItsStartInOneRoundFailsItsRow) {
+  FakeRung fake = rung("01_causal_mask");
+  fake.before_start = cat("[ -e ", folder_ / "once", " ] && kill -HUP $$; touch ", folder_ / "once");
+  fake.write(folder_);
+  EXPECT_EQ(stepladder(plan("--rungs 00,01")).code, kExitFailed);
+  expect_contract(folder_ / "results.json");
+  const Json rows = results_file_json(results())["variants"];
+  ASSERT_EQ(rows.size(), 2U) << rows.dump(1);
+  EXPECT_EQ(rows[1]["status"], "crash");
+  EXPECT_EQ(rows[1]["backend"], "cpu");
+  // So it is of a file that an earlier version wrote.
+  Results before = results();
+  before.runs.back().backend.clear(), before.runs[1].backend.clear();
+  EXPECT_EQ(results_file_json(before)["variants"].size(), 2U);
 }
 
 TEST_F(HarnessCli, AFailedRungIsARowAndTheLadderGoesOn) {
@@ -1357,6 +1380,17 @@ TEST_F(HarnessCliCampaign, BeginsNothingForWhichNoTimeIsLeftAndGoesOnLater) {
   EXPECT_EQ(climbed("slow"), "00 00 00");
   EXPECT_EQ(climbed("next"), "01");
   EXPECT_EQ(file()["complete"], true);
+}
+
+TEST_F(HarnessCliCampaign, ADryRunRefusesWhatARunWouldAndQuotesNoControlCharacters) {
+  write_plan({{"one", run_of("00")}});
+  for (const char* wrong : {"--preset nonsense", "--ladder nowhere.json"}) {
+    const Outcome outcome = stepladder(campaign(cat("--dry-run ", wrong)));
+    EXPECT_EQ(outcome.code, kExitUsage) << wrong;
+    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "no")) << outcome.err;
+  }
+  write_plan({{"one", run_of("00", "--data \"\033[31mred\"")}});
+  EXPECT_FALSE(has(stepladder(campaign("--dry-run")).out, "\033"));
 }
 
 TEST_F(HarnessCliCampaign, KeepsWhatAPageShowsAndThePartsFileTheRest) {

@@ -274,6 +274,17 @@ TEST(Rendezvous, RanksAgreeOnAState) {
   EXPECT_TRUE(says(errors[2], {"the state", "step 3", "step 4"}));
 }
 
+TEST(Rendezvous, AStepInWhichRanksGetFurtherIsNoHangHoweverLong) {
+  const auto ranks = job(2, {"build", "config", "data"}, {.first_step_s = 1.0});
+  for (const auto& rank : ranks) rank->meeting->begin_step(0);
+  for (int micro = 0; micro < 15; ++micro) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    for (const auto& rank : ranks) rank->meeting->progress();
+  }
+  for (const auto& rank : ranks)
+    EXPECT_EQ(rank->failure.get_future().wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+}
+
 TEST(Rendezvous, ARankThatFailsEndsAllWithItsReasonAndOneSpeaks) {
   auto ranks = job(3);
   ranks[2]->meeting->fail("out of memory");

@@ -1,5 +1,8 @@
 #include "bench/base/options.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -193,6 +196,13 @@ int flushed(int exit_code) {
   return exit_code;
 }
 
+/// Puts something in the place of standard streams that are closed, or the next file opened would be printed
+/// into. Writing there fails.
+void fill_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(fd, F_GETFD) == -1) ::open("/dev/null", O_RDONLY);  // takes the lowest number that is free
+}
+
 }  // namespace
 
 std::string Option::text() const {
@@ -205,6 +215,7 @@ nlohmann::ordered_json Option::json() const {
 
 int run_command_line(const Command& program, const std::string& version, int argc, const char* const* argv,
                      const std::vector<Command>& subcommands) {
+  fill_standard_streams();
   CLI::App app(program.about, program.name);
   add(app, program);
   app.set_version_flag("--version", cat(program.name, " ", version), "print the version and exit")

@@ -242,7 +242,7 @@ class Campaign {
                   : ready ? "done"
                   : about ? "about " + duration(*about)
                           : "unknown how long",
-                  "\n  stepladder ", part.command(), "\n");
+                  "\n  stepladder ", printable(part.command(), kMaxMessage), "\n");
     }
     return text + cat(parts_.size(), " parts: ", sum > 0 ? "about " + duration(sum) : "unknown how long",
                       sum > 0 && !all_known ? ", and those not known" : "", "\n");
@@ -406,6 +406,9 @@ int campaign(CampaignOptions& options) {
   // The same for every command.
   if (std::string& preset = *std::get<std::string*>(shared.at("preset").value); preset.empty())
     preset = default_preset(probe.device).name;
+  else
+    find_preset(preset);
+  ladder_at(*std::get<std::string*>(shared.at("ladder").value));
   Campaign campaign(options, parts_of(options), probe);
   if (!options.dry_run) return campaign.carry_out(probe.devices);
   std::cout << campaign.listing(probe.devices) << std::flush;

@@ -30,8 +30,9 @@ int list(ListOptions& options) {
   const auto reason = [&](const Rung& rung) {
     if (!probe.error.empty()) return probe.error;
     const std::string why_not = unsupported_reason(rung.compute_capability, probe.device);
-    return why_not.empty() && rung.devices > probe.devices ? cat("needs ", rung.devices, " devices")
-                                                           : why_not;
+    if (!why_not.empty() || rung.devices <= probe.devices) return why_not;
+    return cat("needs ", probe.device.backend == "cpu" ? "--devices " : "", rung.devices,
+               probe.device.backend == "cpu" ? "" : " devices");
   };
   if (options.json) {
     Json rungs = Json::array();

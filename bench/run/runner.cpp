@@ -203,6 +203,12 @@ class Report {
     const auto number = value_if<double>(event, key);
     return number ? std::optional(plausible(*number, key)) : std::nullopt;
   }
+  /// A quantity that is never below zero.
+  static std::optional<double> least_zero_if(const Event& event, const char* key) {
+    const auto value = number_if(event, key);
+    if (value && *value < 0.0) throw BadReport(cat("a ", key, " of ", number_text(*value)));
+    return value;
+  }
 
   void start(const Event& event) {
     if (started) throw BadReport("a second start");
@@ -266,10 +272,10 @@ class Report {
     if (!(step.step_ms > 0.0)) throw BadReport(cat("step ", step.step, " took ", step.step_ms, " ms"));
     if (step.step_ms < kLeastMs) throw BadReport(cat("step ", step.step, " took less than a nanosecond"));
     duration_at(event, "step_ms", request_.timeout_s);
-    step.device_ms = number_if(event, "device_ms");
-    step.cycles = number_if(event, "cycles");
+    step.device_ms = least_zero_if(event, "device_ms");
+    step.cycles = least_zero_if(event, "cycles");
     step.loss = number_if(event, "loss");
-    step.grad_norm = number_if(event, "grad_norm");
+    step.grad_norm = least_zero_if(event, "grad_norm");
     step.lr = number_if(event, "lr");
     step.device = device_state(event);
     if (telemetry_ && !request_.program.ours() && first_) step.device = telemetry_->sample();
@@ -615,6 +621,7 @@ Run asked_for(const RunRequest& request) {
   run.variant = request.program.variant;
   run.peer = request.program.peer;
   run.source_hash = request.source_hash;
+  run.backend = request.backend;
   run.round = request.round;
   run.config = request.config;
   run.device = request.device.uuid;
@@ -629,7 +636,6 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
                    ? request.unsupported
                    : unsupported_reason(request.program.compute_capability, request.device);
   if (!run.reason.empty()) {
-    run.backend = request.backend;
     run.status = Status::unsupported;
     return run;
   }

@@ -35,6 +35,8 @@ void sample(RunSession& session) {
       positions_to_sample(std::ssize(sampler.prompt()), settings.sample_tokens, session.config.T);
   session.plan_memory();
   session.build_trainer();
+  if (settings.resume.empty() && settings.init.empty())
+    std::cerr << "untrained weights, so random words: --resume and --init take trained ones" << std::endl;
   std::cout << sampler.text(*session.trainer) << std::endl;
 }
 
