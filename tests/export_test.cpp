@@ -99,6 +99,7 @@ TEST(Export, FailedAndThrottledRunsAreLeftOutAndNamed) {
 
 TEST(Export, CsvHasEveryRunWithAsManyCellsAsItsHead) {
   const std::string text = csv(make_results(10, 1));
+  EXPECT_EQ(text.find('\r'), std::string::npos) << "line ends as of other text";
   std::vector<std::string> lines;
   for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
     lines.push_back(text.substr(at, end - at));

@@ -365,6 +365,7 @@ TEST_F(HarnessCli, WhatIsOverwrittenStaysUntilARunIsFinished) {
   EXPECT_EQ(read_file(folder_ / "results.json"), before);
   ::kill(pid, SIGTERM);
   EXPECT_EQ(wait_for(pid), 128 + SIGTERM);
+  EXPECT_TRUE(has(read_file(folder_ / "err.txt"), "results.json is as it was"));
   EXPECT_EQ(read_file(folder_ / "results.json"), before);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json.journal"));
   rung("00_fp32_baseline").write(folder_);
@@ -764,7 +765,7 @@ TEST_F(HarnessCli, ExportWritesWhatIsOkAndNamesTheRest) {
       << outcome.err;
   EXPECT_EQ(Json::parse(read_file(folder_ / "gb.json"))["benchmarks"].size(), 4U);
   EXPECT_TRUE(
-      has(stepladder("export results.json --format csv").out, "02_tf32,,,gpt2-tiny,4,32,1,false,0,oom,"));
+      has(stepladder("export results.json --format csv").out, "02_tf32,,cpu,gpt2-tiny,4,32,1,false,0,oom,"));
 
   ASSERT_EQ(stepladder(plan("--overwrite --rungs 02")).code, 5);
   const Outcome nothing = stepladder("export results.json");
@@ -908,6 +909,26 @@ TEST_F(HarnessCli, ATerminalSeesOneLineThatIsUpdated) {
       << seen;
   EXPECT_FALSE(has(seen, "round 0: ok"));
   EXPECT_TRUE(has(seen, "wrote results.json"));
+}
+
+TEST_F(HarnessCli, ATableIsNoWiderThanTheTerminal) {
+  for (const unsigned short columns : {80, 100, 200}) {
+    int terminal = -1;
+    const winsize size{.ws_row = 40, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    const pid_t pid = ::forkpty(&terminal, nullptr, nullptr, &size);
+    if (pid == 0) {
+      ::execl(kStepladder, "stepladder", "list", "--backend", "cpu", nullptr);
+      ::_exit(127);
+    }
+    std::string seen;
+    std::array<char, 4096> buffer;
+    for (ssize_t n; (n = ::read(terminal, buffer.data(), buffer.size())) > 0;) seen.append(buffer.data(), n);
+    ::close(terminal);
+    EXPECT_EQ(wait_for(pid), 0);
+    std::istringstream lines(seen);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size() - 1, columns) << line;
+    EXPECT_EQ(has(seen, "--wide also shows"), columns < 200) << seen;
+  }
 }
 
 // ---- ablate ----------------------------------------------------------------------------------------------
@@ -1142,6 +1163,7 @@ TEST_F(HarnessCli, AnUnwritablePlaceIsNamedBeforeAnyRun) {
     EXPECT_EQ(outcome.code, 2) << out;
     EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
     EXPECT_TRUE(has(outcome.err, out)) << outcome.err;
+    EXPECT_FALSE(std::filesystem::exists(cat(out, ".journal")));
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "started"));
 }

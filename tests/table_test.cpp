@@ -14,7 +14,7 @@ TEST(Table, AlignsColumnsToTheirWidestCell) {
   Table table({{"rung", Align::left}, {"ms"}, {"status", Align::left}});
   table.add({"00_fp32_baseline", "369.8", "ok"});
   table.add({"x", "-", "oom: wants 90 GiB"});
-  EXPECT_EQ(table.terminal(),
+  EXPECT_EQ(table.terminal(false, Table::kWidth),
             "rung                 ms  status\n"
             "----------------  -----  -----------------\n"
             "00_fp32_baseline  369.8  ok\n"
@@ -26,10 +26,10 @@ TEST(Table, LeavesOutWhatIsSpareWhereThereIsNoRoom) {
       {{"rung", Align::left}, {"loss", Align::right, 1}, {"ms", Align::right, 2}, {"status", Align::left}});
   table.add({std::string(60, 'x'), "6.5", std::string(28, '1'), "crash: " + std::string(90, 'y')});
   const auto columns = [](const std::string& text) { return text.substr(0, text.find('\n')); };
-  EXPECT_EQ(columns(table.terminal()).find("loss"), std::string::npos);
-  EXPECT_NE(columns(table.terminal()).find("ms"), std::string::npos);
-  EXPECT_LE(columns(table.terminal()).size(), Table::kWidth);
-  EXPECT_NE(table.terminal().find("--wide also shows: loss"), std::string::npos);
+  EXPECT_EQ(columns(table.terminal(false, Table::kWidth)).find("loss"), std::string::npos);
+  EXPECT_NE(columns(table.terminal(false, Table::kWidth)).find("ms"), std::string::npos);
+  EXPECT_LE(columns(table.terminal(false, Table::kWidth)).size(), Table::kWidth);
+  EXPECT_NE(table.terminal(false, Table::kWidth).find("--wide also shows: loss"), std::string::npos);
   EXPECT_NE(columns(table.terminal(/*wide=*/true)).find("loss"), std::string::npos);
   EXPECT_NE(table.markdown().find("loss"), std::string::npos);
 }
@@ -38,7 +38,7 @@ TEST(Table, ReasonsWithoutRoomStandBelow) {
   Table table({{"rung", Align::left}, {"ms"}, {"status", Align::left, 0, true}});
   table.add({"00", std::string(80, '1'), "crash: " + std::string(90, 'y')});
   table.add({"01", "2", "oom: 3 B"});
-  const std::string text = table.terminal();
+  const std::string text = table.terminal(false, Table::kWidth);
   EXPECT_NE(text.find("  crash\n"), std::string::npos) << text;
   EXPECT_NE(text.find("  oom: 3 B\n"), std::string::npos) << text;
   EXPECT_NE(text.find("\n00: crash: " + std::string(90, 'y') + "\n"), std::string::npos) << text;
@@ -49,14 +49,14 @@ TEST(Table, ReasonsWithoutRoomStandBelow) {
 TEST(Table, ASpareTextAtTheEndIsLeftOutWhole) {
   Table table({{"rung", Align::left}, {"changes", Align::left, 1}});
   table.add({"00", std::string(100, 'x')});
-  EXPECT_EQ(table.terminal(), "rung\n----\n00\n--wide also shows: changes\n");
+  EXPECT_EQ(table.terminal(false, Table::kWidth), "rung\n----\n00\n--wide also shows: changes\n");
 }
 
 TEST(Table, CountsCharactersNotBytes) {
   Table table({{"a"}, {"b"}});
   table.add({"\u00b5s", "1"});
   table.add({"abc", "2"});
-  EXPECT_EQ(table.terminal(), "  a  b\n---  -\n \u00b5s  1\nabc  2\n");
+  EXPECT_EQ(table.terminal(false, Table::kWidth), "  a  b\n---  -\n \u00b5s  1\nabc  2\n");
 }
 
 TEST(Table, MarkdownEscapesWhatIsMarkup) {
@@ -74,7 +74,7 @@ TEST(Table, CellsCannotDriveTheTerminal) {
   Table table({{"a", Align::left}});
   table.add({"\033[2Jgone\nnext"});
   table.add({std::string(1000, 'x')});
-  const std::string text = table.terminal();
+  const std::string text = table.terminal(false, Table::kWidth);
   EXPECT_EQ(text.find('\033'), std::string::npos);
   EXPECT_NE(text.find("?[2Jgone?next\n"), std::string::npos);
   EXPECT_EQ(text.find(std::string(401, 'x')), std::string::npos);

@@ -1,5 +1,7 @@
 #include "bench/base/table.h"
 
+#include <sys/ioctl.h>
+
 #include <algorithm>
 #include <climits>
 #include <utility>
@@ -44,7 +46,12 @@ void Table::add(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::terminal(bool wide) const {
+size_t terminal_width(int fd, size_t otherwise) {
+  winsize size{};
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : otherwise;
+}
+
+std::string Table::terminal(bool wide, size_t width) const {
   const size_t last = columns_.size() - 1;
   std::vector<size_t> widths, shown;
   std::vector<std::string> left_out;
@@ -59,7 +66,7 @@ std::string Table::terminal(bool wide) const {
     for (const auto& row : rows_) least = std::max(least, text_width(without_reason(row[last])));
   if (columns_[last].spare > 0) least = widths[last];
   total += least;
-  while (!wide && total > kWidth) {
+  while (!wide && total > width) {
     const auto next = std::ranges::min_element(
         shown, {}, [&](size_t i) { return columns_[i].spare ? columns_[i].spare : INT_MAX; });
     if (next == shown.end() || columns_[*next].spare == 0) break;
@@ -74,7 +81,7 @@ std::string Table::terminal(bool wide) const {
     widths[last] = least;
     for (auto& row : rows) {
       const std::string word = without_reason(row[last]);
-      if (word != row[last] && total - least + text_width(row[last]) > kWidth) {
+      if (word != row[last] && total - least + text_width(row[last]) > width) {
         for (size_t i = 0; i < last && columns_[i].align == Align::left; ++i)
           below += (i > 0 ? ", " : "") + row[i];
         below += ": " + std::exchange(row[last], word) + "\n";

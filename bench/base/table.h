@@ -1,6 +1,8 @@
 // Text tables: the same cells for a terminal and for Markdown.
 #pragma once
 
+#include <unistd.h>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,6 +14,9 @@ std::string markdown_text(const std::string& text);
 
 /// A cell where there is nothing to say.
 inline const std::string kNone = "-";
+
+/// Columns of the terminal that `fd` is; `otherwise` where it is none.
+size_t terminal_width(int fd, size_t otherwise);
 
 enum class Align { left, right };
 
@@ -29,10 +34,10 @@ class Table {
   void add(std::vector<std::string> cells);
 
   /// Columns as wide as their widest cell, two spaces apart. Control characters in cells become '?'. Spare
-  /// columns are left out, and named, until the rest fits kWidth, unless it may be `wide`: of reasons their
+  /// columns are left out, and named, until the rest fits `width`, unless it may be `wide`: of reasons their
   /// first word, which stand below where there is no room for them, of any other text at the end the header.
-  std::string terminal(bool wide = false) const;
-  static constexpr size_t kWidth = 100;
+  std::string terminal(bool wide = false, size_t width = terminal_width(STDOUT_FILENO, kWidth)) const;
+  static constexpr size_t kWidth = 100;  // where stdout is no terminal
   /// A GitHub table; what would be markup in a cell is escaped.
   std::string markdown() const;
 

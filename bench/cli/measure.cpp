@@ -341,8 +341,12 @@ int measure(const MeasureOptions& options, Plan plan) {
   try {
     stopped = carry_out(plan, probe.device, options.timeout, file);
   } catch (const Interrupted& e) {
-    std::cerr << "stepladder: interrupted; " << file.results().runs.size() << " finished runs are kept in "
-              << printable(options.out, kMaxMessage) << ": the same command with --resume goes on\n";
+    const std::string out = printable(options.out, kMaxMessage);
+    if (file.begun())
+      std::cerr << "stepladder: interrupted; " << file.results().runs.size() << " finished runs are kept in "
+                << out << ": the same command with --resume goes on\n";
+    else
+      std::cerr << "stepladder: interrupted before a run was finished: " << out << " is as it was\n";
     return 128 + e.signal;
   }
   file.finish(std::move(stopped));

@@ -48,6 +48,8 @@ class ResultsFile {
   ResultsFile& operator=(const ResultsFile&) = delete;
 
   const Results& results() const { return results_; }
+  /// Whether anything of it is in the file; what is overwritten stays until a run is finished.
+  bool begun() const { return begun_; }
   /// Leaves out runs, of a round that is to be measured again. Throws Error (disk full).
   void forget(const std::function<bool(const Run&)>& which);
   /// Adds a finished run. Throws Error (disk full); what was there stays.

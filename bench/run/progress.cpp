@@ -1,12 +1,12 @@
 #include "bench/run/progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <iostream>
 
+#include "bench/base/table.h"
 #include "bench/base/text.h"
 #include "model/error.h"
 
@@ -18,11 +18,6 @@ std::string clock_text(double seconds) {
   const auto s = std::llround(seconds);
   const auto two = [](long long n) { return cat(n < 10 ? "0" : "", n); };
   return s < 3600 ? cat(s / 60, ":", two(s % 60)) : cat(s / 3600, ":", two(s / 60 % 60), ":", two(s % 60));
-}
-
-size_t terminal_width() {
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 }  // namespace
@@ -86,7 +81,8 @@ double Progress::seconds_left() const {
 }
 
 void Progress::show(const std::string& line) const {
-  if (terminal_) std::cerr << "\r\033[K" << line.substr(0, terminal_width() - 1) << std::flush;
+  if (terminal_)
+    std::cerr << "\r\033[K" << line.substr(0, terminal_width(STDERR_FILENO, 80) - 1) << std::flush;
 }
 
 void Progress::clear() const {
