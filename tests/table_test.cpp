@@ -82,6 +82,9 @@ TEST(Table, CellsCannotDriveTheTerminal) {
 
 TEST(Text, PrintableKeepsWholeCharactersAndNoControls) {
   EXPECT_EQ(printable("a\xc2\x9b[31m", 20), "a??[31m");  // U+009B, which a terminal takes for ESC [
+  EXPECT_EQ(printable("a\x9b[31m\xff\xc3", 20), "a?[31m??") << "no UTF-8";
+  EXPECT_EQ(printable("a\u202eb\u2028", 20), "a???b???") << "turns the text, ends the line";
+  EXPECT_EQ(printable("\u00b5s \u2264 \U0001f600", 20), "\u00b5s \u2264 \U0001f600");
   EXPECT_EQ(printable("\xc2\xa0\xc3\x9b", 20), "\xc2\xa0\xc3\x9b");
   EXPECT_EQ(printable("a\xe2\x82\xac\xe2\x82\xac", 3), "a...");
   EXPECT_EQ(printable("a\xe2\x82\xac\xe2\x82\xac", 4), "a\xe2\x82\xac...");

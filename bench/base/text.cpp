@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <optional>
 
 #include "model/error.h"
 
@@ -16,6 +17,26 @@ std::string formatted(Float number, Format... format) {
   std::array<char, 512> buffer;
   const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number, format...);
   return {buffer.data(), end};
+}
+
+/// The first character of UTF-8, and of how many bytes it is; none and 1 where they are none.
+std::pair<std::optional<char32_t>, size_t> character_at(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) return {byte(0), 1};
+  const size_t size = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
+  if (byte(0) < 0xc2 || byte(0) > 0xf4 || text.size() < size) return {std::nullopt, 1};
+  char32_t code = byte(0) & (0xffU >> (size + 1));
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return {std::nullopt, 1};
+    code = code << 6 | (byte(i) & 0x3f);
+  }
+  return {code, size};
+}
+
+/// Whether it moves a terminal's cursor, starts a command to it, or turns the direction of the text.
+bool is_control(char32_t code) {
+  return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x200e || code == 0x200f ||
+         (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
 }  // namespace
@@ -72,14 +93,11 @@ std::string bytes_text(int64_t bytes) {
 }
 
 std::string without_controls(std::string text, std::string_view but) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    // U+0080 to U+009F are controls too, of two bytes: a terminal takes U+009B for ESC [.
-    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
-    if (c == 0xc2 && next >= 0x80 && next < 0xa0)
-      text[i] = text[i + 1] = '?';
-    else if ((c < 0x20 && but.find(text[i]) == std::string_view::npos) || c == 0x7f)
-      text[i] = '?';
+  for (size_t i = 0, bytes = 0; i < text.size(); i += bytes) {
+    const auto [code, size] = character_at(std::string_view(text).substr(i));
+    bytes = size;
+    const bool kept = bytes == 1 && but.find(text[i]) != std::string_view::npos;
+    if (!kept && (!code || is_control(*code))) text.replace(i, bytes, bytes, '?');
   }
   return text;
 }

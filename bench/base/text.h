@@ -36,8 +36,8 @@ double of_float(double number);
 /// "512 B", "1.5 KiB", "139.1 GiB".
 std::string bytes_text(int64_t bytes);
 
-/// Foreign text, safe on a terminal: each byte of a control character as '?', `but` for those that are let
-/// through.
+/// Foreign text, safe on a terminal: each byte of a control character, and each that is no UTF-8, as '?',
+/// `but` for those that are let through.
 std::string without_controls(std::string text, std::string_view but = "");
 /// One line of that, cut to `limit` bytes with "...", where a character of UTF-8 begins.
 std::string printable(std::string_view text, size_t limit);
