@@ -439,6 +439,7 @@ TEST_F(HarnessCli, RungsMayBeARange) {
   EXPECT_EQ(results().runs.size(), 3U);
   for (const char* rungs : {"02-00", "00-", "-02", "00-02-03"})
     EXPECT_EQ(stepladder(plan(cat("--overwrite --rungs ", rungs))).code, kExitUsage) << rungs;
+  EXPECT_TRUE(says(stepladder(plan("--overwrite --rungs 00-")).err, {"--rungs 00-", "two ends"}));
 }
 
 TEST_F(HarnessCli, AReportOfAFileThatLiesHereHasAFolderOfItsOwn) {
@@ -912,7 +913,7 @@ TEST_F(HarnessCli, ATerminalSeesOneLineThatIsUpdated) {
 }
 
 TEST_F(HarnessCli, ATableIsNoWiderThanTheTerminal) {
-  for (const unsigned short columns : {80, 100, 200}) {
+  for (const uint16_t columns : std::array<uint16_t, 3>{80, 100, 200}) {
     int terminal = -1;
     const winsize size{.ws_row = 40, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
     const pid_t pid = ::forkpty(&terminal, nullptr, nullptr, &size);

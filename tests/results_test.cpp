@@ -759,6 +759,17 @@ TEST_F(ResultsFileTest, NorThroughALink) {
   EXPECT_EQ(load_results(link).runs.size(), 1U) << "the journal lies beside the file";
 }
 
+TEST_F(ResultsFileTest, AJournalWhoseFileIsGoneIsNotLostWithoutAWord) {
+  open(Existing::refuse)->add(make_run("00_fp32_baseline", 0, 20));
+  const std::string journal = read_file(journal_);
+  std::filesystem::remove(path_);
+  for (const Existing existing : {Existing::refuse, Existing::resume})
+    EXPECT_TRUE(says(input_error([&] { open(existing); }), {journal_, "--overwrite"}));
+  EXPECT_EQ(read_file(journal_), journal);
+  open(Existing::overwrite)->finish();
+  EXPECT_FALSE(std::filesystem::exists(journal_));
+}
+
 TEST_F(ResultsFileTest, NorThroughALinkThatWasThereBeforeTheFile) {
   const std::string link = folder_ / "link.json";
   std::filesystem::create_symlink(std::filesystem::path(path_).lexically_relative(folder_ / ""), link);

@@ -305,6 +305,8 @@ TEST_F(RunnerTest, ReportsThatMakeNoSenseAreCrashes) {
   EXPECT_NE(crash("head -c 3000000 /dev/urandom >&3").find("not an event"), std::string::npos);
   EXPECT_NE(crash("i=3").find("step 3 where step 0 was due"), std::string::npos);
   EXPECT_NE(crash(R"(say '{"event":"step","step":"0"}')").find("whole number step"), std::string::npos);
+  EXPECT_NE(crash(R"(say '{"event":"step","step":9223372036854775808}')").find("whole number step"),
+            std::string::npos);
   EXPECT_NE(crash(R"(say '{"event":"step","step":0}')").find("number step_ms"), std::string::npos);
   EXPECT_NE(crash(R"(say '{"event":"step","step":0,"step_ms":-4}')").find("took -4 ms"), std::string::npos);
   EXPECT_NE(crash(R"(say '{"event":"step","step":0,"step_ms":1e999}')").find("not an event"),

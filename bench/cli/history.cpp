@@ -65,7 +65,7 @@ int show_history(HistoryOptions& options) {
   const std::string path = (fs::path(options.out) / "history.json").string();
   write_atomically(path, json);
   std::cout << terminal_report(history) << "wrote " << printable(path, kMaxMessage) << std::endl;
-  return draw("history.py", {path, "--out", options.out}) ? kExitOk : kExitFailed;
+  return draw("history.py", {path, "--out=" + options.out}) ? kExitOk : kExitFailed;
 }
 
 }  // namespace

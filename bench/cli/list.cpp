@@ -29,7 +29,7 @@ int list(ListOptions& options) {
   const DeviceProbe probe = probe_device(options.backend, options.device);
   const auto reason = [&](const Rung& rung) {
     if (!probe.error.empty()) return probe.error;
-    const std::string why_not = unsupported_reason(rung.compute_capability, probe.device);
+    std::string why_not = unsupported_reason(rung.compute_capability, probe.device);
     if (!why_not.empty() || rung.devices <= probe.devices) return why_not;
     return cat("needs ", probe.device.backend == "cpu" ? "--devices " : "", rung.devices,
                probe.device.backend == "cpu" ? "" : " devices");

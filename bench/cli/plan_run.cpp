@@ -70,7 +70,7 @@ int plan_run(PlanRunOptions& options) {
       seconds = std::min(seconds, timed);
     }
     if (rows.size() == before)
-      throw InputError(cat(path, ": no run in it is ok: nothing to extrapolate from"));
+      throw InputError(cat(path, ": no rung in it is ok in every round: nothing to extrapolate from"));
   }
 
   using Row = Extrapolated;

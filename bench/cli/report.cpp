@@ -203,7 +203,7 @@ int report(ReportOptions& options) {
     paths.push_back(cat("/proc/", ::getpid(), "/fd/", files.back().get()));
   }
   if (paths.empty()) return kExitOk;
-  paths.insert(paths.end(), {"--out", out.string()});
+  paths.push_back("--out=" + out.string());
   if (!options.into.empty()) paths.insert(paths.end(), {"--into", options.into});
   return draw("report.py", paths) ? kExitOk : kExitFailed;
 }

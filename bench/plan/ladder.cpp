@@ -322,6 +322,8 @@ std::vector<Rung> Ladder::chosen(const std::vector<std::string>& names) const {
   };
   for (const std::string& asked : names) {
     const size_t dash = known(asked) ? std::string::npos : asked.find('-');  // a name may have dashes
+    if (dash == 0 || dash == asked.size() - 1)
+      throw InputError(cat("--rungs ", asked, ": a range has two ends, such as 00-03"));
     const auto first = place(asked.substr(0, dash));
     const auto last = dash == std::string::npos ? first : place(asked.substr(dash + 1));
     if (last < first) throw InputError(cat("--rungs ", asked, ": the ladder has them the other way round"));

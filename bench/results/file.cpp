@@ -130,6 +130,10 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
       results_.context = std::move(context);
       results_.plan = std::move(plan);
     }
+    struct stat journal {};
+    if (!there && existing != Existing::overwrite && ::fstat(journal_, &journal) == 0 && journal.st_size > 0)
+      throw InputError(cat(journal_path_, " has finished runs of ", path,
+                           ", which is gone: --overwrite starts again, without them"));
     results_.complete = false;
     results_.stopped = nullptr;
     start(there && existing == Existing::overwrite);

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "bench/base/statistics.h"
 #include "bench/base/text.h"
@@ -54,7 +55,9 @@ template <class T>
 bool is(const Event& value) {
   if constexpr (std::is_same_v<T, bool>) return value.is_boolean();
   if constexpr (std::is_same_v<T, double>) return value.is_number();
-  if constexpr (std::is_same_v<T, int64_t>) return value.is_number_integer();
+  if constexpr (std::is_same_v<T, int64_t>)
+    return value.is_number_integer() &&
+           (!value.is_number_unsigned() || std::in_range<int64_t>(value.get<uint64_t>()));
   if constexpr (std::is_same_v<T, std::string>) return value.is_string();
   if constexpr (std::is_same_v<T, Event>) return value.is_object();
   return value.is_array() && std::all_of(value.begin(), value.end(), is<std::string>);
@@ -108,7 +111,7 @@ double duration_at(const Event& event, const char* key, double timeout_s) {
 
 int64_t bytes_at(const Event& event, const std::string& key) {
   const auto bytes = value_at<int64_t>(event, key.c_str());
-  if (bytes < 0) throw BadReport(cat(printable(key, 60), " of ", bytes, " bytes"));
+  if (bytes < 0) throw BadReport(cat("memory of ", bytes, " bytes: ", printable(key, 60)));
   return bytes;
 }
 
@@ -318,7 +321,9 @@ class Report {
     const int64_t done = std::ssize(run_.steps);
     if (!run_.evaluations.empty() && run_.evaluations.back().step == done)
       throw BadReport(cat("a second evaluation after step ", done));
-    run_.evaluations.push_back({done, val_loss ? std::optional(of_float(*val_loss)) : std::nullopt});
+    Evaluation& evaluation =
+        run_.evaluations.emplace_back(Evaluation{.step = done, .val_loss = {}, .seconds = {}});
+    if (val_loss) evaluation.val_loss = of_float(*val_loss);
   }
 
   void end(const Event& event) {
