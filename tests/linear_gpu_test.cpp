@@ -306,6 +306,8 @@ class CompileGpuTest : public LinearGpuTest {
     OpsOptions options;
     options.cache_dir = cache_dir_;
     options.deterministic = deterministic_;
+    options.search_again = search_again_;
+    options.early_launch = early_launch_;
     return options;
   }
   /// Another process, as far as algorithms go.
@@ -371,7 +373,7 @@ class CompileGpuTest : public LinearGpuTest {
 
   TempFolder folder_;
   std::string cache_dir_ = folder_ / "cache";
-  bool deterministic_ = false;
+  bool deterministic_ = false, search_again_ = false, early_launch_ = OpsOptions().early_launch;
 };
 
 TEST_F(CompileGpuTest, SearchLeavesResultsRight) {
@@ -398,6 +400,25 @@ TEST_F(CompileGpuTest, AlgorithmsComeFromTheFileTheNextTime) {
   EXPECT_EQ(cuda_->graph().info().algorithms, chosen);
   EXPECT_GT(cuda_->graph().info().from_cache, 0);
   EXPECT_EQ(read_file(cache_files()[0]), file);
+  expect_all_right();
+}
+
+TEST_F(CompileGpuTest, SearchingAgainOrWithOtherOptionsTakesNothingFromTheFile) {
+  search_all();
+  search_again_ = true;
+  start_again();
+  search_all();
+  EXPECT_GT(cuda_->graph().info().searched, 0);
+  EXPECT_EQ(cuda_->graph().info().from_cache, 0);
+  EXPECT_EQ(cache_files().size(), 1U);
+
+  search_again_ = false;
+  early_launch_ = !early_launch_;
+  start_again();
+  search_all();
+  EXPECT_GT(cuda_->graph().info().searched, 0);
+  EXPECT_EQ(cuda_->graph().info().from_cache, 0);
+  EXPECT_EQ(cache_files().size(), 2U);
   expect_all_right();
 }
 
