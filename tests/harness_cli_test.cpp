@@ -68,6 +68,24 @@ class HarnessCli : public testing::Test {
     return kept;
   }
   Outcome stepladder(const std::string& arguments) { return shell(cat(kStepladder, " ", arguments)); }
+  /// What it writes to a terminal of so many columns, which 0 leaves open.
+  std::string on_terminal(const std::string& arguments, uint16_t columns = 0) {
+    int terminal = -1;
+    const winsize size{.ws_row = 40, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    const pid_t pid = ::forkpty(&terminal, nullptr, nullptr, &size);
+    if (pid == 0) {
+      const std::string command = cat("cd ", folder_ / "", "; export STEPLADDER_BIN_DIR=", folder_ / "",
+                                      "; exec ", kStepladder, " ", arguments);
+      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      ::_exit(127);
+    }
+    std::string seen;
+    std::array<char, 4096> buffer;
+    for (ssize_t n; (n = ::read(terminal, buffer.data(), buffer.size())) > 0;) seen.append(buffer.data(), n);
+    ::close(terminal);
+    EXPECT_EQ(wait_for(pid), 0);
+    return seen;
+  }
 
   /// A small plan: the stand-ins, six steps each.
   std::string plan(const std::string& more = "") const {
@@ -892,19 +910,7 @@ TEST_F(HarnessCli, ATerminalSeesOneLineThatIsUpdated) {
   FakeRung slow = rung("01_causal_mask");
   slow.before_step = "sleep 0.02";
   slow.write(folder_);
-  int terminal = -1;
-  const pid_t pid = ::forkpty(&terminal, nullptr, nullptr, nullptr);
-  if (pid == 0) {
-    const std::string command = cat("cd ", folder_ / "", "; export STEPLADDER_BIN_DIR=", folder_ / "",
-                                    "; exec ", kStepladder, " ", plan("--rounds 1"));
-    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-    ::_exit(127);
-  }
-  std::string seen;
-  std::array<char, 4096> buffer;
-  for (ssize_t n; (n = ::read(terminal, buffer.data(), buffer.size())) > 0;) seen.append(buffer.data(), n);
-  ::close(terminal);
-  EXPECT_EQ(wait_for(pid), 0);
+  const std::string seen = on_terminal(plan("--rounds 1"));
   EXPECT_TRUE(
       has(seen, "\r\033[K[2/3] 01_causal_mask gpt2-tiny B=4 T=32, round 0  step 6/6  10.5 ms  ETA 0:0"))
       << seen;
@@ -914,18 +920,7 @@ TEST_F(HarnessCli, ATerminalSeesOneLineThatIsUpdated) {
 
 TEST_F(HarnessCli, ATableIsNoWiderThanTheTerminal) {
   for (const uint16_t columns : std::array<uint16_t, 3>{80, 100, 200}) {
-    int terminal = -1;
-    const winsize size{.ws_row = 40, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
-    const pid_t pid = ::forkpty(&terminal, nullptr, nullptr, &size);
-    if (pid == 0) {
-      ::execl(kStepladder, "stepladder", "list", "--backend", "cpu", nullptr);
-      ::_exit(127);
-    }
-    std::string seen;
-    std::array<char, 4096> buffer;
-    for (ssize_t n; (n = ::read(terminal, buffer.data(), buffer.size())) > 0;) seen.append(buffer.data(), n);
-    ::close(terminal);
-    EXPECT_EQ(wait_for(pid), 0);
+    const std::string seen = on_terminal("list --backend cpu", columns);
     std::istringstream lines(seen);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size() - 1, columns) << line;
     EXPECT_EQ(has(seen, "--wide also shows"), columns < 200) << seen;
