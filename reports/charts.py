@@ -196,6 +196,10 @@ def draw_steps(data: Results):
 LOSS_POINTS = 250  # of a line, at least, where there are more steps
 
 
+def steps_a_point(workload: Workload) -> int:
+    return max(1, workload.steps // LOSS_POINTS)
+
+
 def averaged(losses: dict[int, float], count: int) -> dict[int, float]:
     """The mean of `count` steps at a time, at the step in their middle."""
     steps = list(losses)
@@ -214,8 +218,8 @@ def draw_loss(data: Results):
     rung there; of the results with the longest runs."""
     drawn, labels = [], {}  # of each workload: its rows with their losses and distances
     for workload in data.longest():
-        count = max(1, workload.steps // LOSS_POINTS)
-        rows = [(row, averaged(losses, count)) for row in workload.rows if (losses := row.over_rounds("loss"))]
+        rows = [(row, averaged(losses, steps_a_point(workload))) for row in workload.rows
+                if (losses := row.over_rounds("loss"))]
         labels |= {row.rung: row.rung if row.ok else f"{row.rung} ({row.status})" for row, _ in rows}
         if rows:
             drawn.append((workload, [(row, losses, apart(losses, rows[0][1])) for row, losses in rows]))
@@ -227,7 +231,6 @@ def draw_loss(data: Results):
                          [[2.4, 1.2] if any(distances for *_, distances in rows) else [2.4] for _, rows in drawn],
                          0.85, 0.25 + style.legend_width(list(labels.values())))
     for (ax, *difference), (workload, rows) in zip(groups, drawn):
-        count = max(1, workload.steps // LOSS_POINTS)
         for place, (row, losses, distances) in enumerate(rows):
             look = looks[row.rung]
             line = {"color": look.color, "linestyle": look.linestyle, "linewidth": 1.5, "marker": look.marker,
@@ -240,6 +243,7 @@ def draw_loss(data: Results):
             style.tip(drawn_line, f"{labels[row.rung]}: {list(losses.values())[-1]:.4f} at step {list(losses)[-1]}")
             for below in difference:
                 below.plot(list(distances), list(distances.values()), markevery=max(1, len(distances) // 6), **line)
+        count = steps_a_point(workload)
         ax.set_ylabel("loss in nats per token" + (f"\nmean of {count} steps" if count > 1 else ""))
         for below in difference:
             below.set_yscale("log")

@@ -328,7 +328,7 @@ class Results:
 
     def longest(self) -> list[Workload]:
         """Of each device those with the longest runs of two rungs or more; where the baseline isn't among them, before
-        them the longest with it. Those that train until a loss, whose rounds differ in seed, only if there are no others."""
+        them the longest with it. Those until a loss, whose rounds differ in seed, only where there are no others."""
         def most_steps(of: list[Workload]) -> list[Workload]:
             most = max((workload.steps for workload in of), default=0)
             return [workload for workload in of if workload.steps == most]

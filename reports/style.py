@@ -81,7 +81,7 @@ _DARK = {"#ffffff": "#15181b", INK: "#e8eaed", MUTED: "#a2a8ae", GRID: "#2d3237"
 
 
 def dark_css() -> str:
-    """Rules that turn a chart's colours into those for a dark ground; a viewer that knows no CSS keeps the light ones."""
+    """Rules that turn a chart's colours into those for a dark ground; without CSS it keeps the light ones."""
     return "".join(f'[style*="{what}: {light.lower()}"],[{what}="{light.lower()}"]{{{what}:{dark}!important}}'
                    for light, dark in _DARK.items() for what in ("fill", "stroke"))
 

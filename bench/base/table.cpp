@@ -1,12 +1,9 @@
 #include "bench/base/table.h"
 
-#include <sys/ioctl.h>
-
 #include <algorithm>
 #include <climits>
 #include <utility>
 
-#include "bench/base/text.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -44,11 +41,6 @@ void Table::add(std::vector<std::string> cells) {
         " columns");
   for (std::string& cell : cells) cell = printable(cell, kMaxCell);
   rows_.push_back(std::move(cells));
-}
-
-size_t terminal_width(int fd, size_t otherwise) {
-  winsize size{};
-  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : otherwise;
 }
 
 std::string Table::terminal(bool wide, size_t width) const {

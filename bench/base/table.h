@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/base/text.h"
+
 namespace stepladder {
 
 /// `text` without what would be markup, HTML or a mention in GitHub's Markdown.
@@ -14,9 +16,6 @@ std::string markdown_text(const std::string& text);
 
 /// A cell where there is nothing to say.
 inline const std::string kNone = "-";
-
-/// Columns of the terminal that `fd` is; `otherwise` where it is none.
-size_t terminal_width(int fd, size_t otherwise);
 
 enum class Align { left, right };
 

@@ -1,5 +1,7 @@
 #include "bench/base/text.h"
 
+#include <sys/ioctl.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -110,6 +112,11 @@ std::string printable(std::string_view text, size_t limit) {
 
 std::string path_error(const std::filesystem::filesystem_error& error) {
   return cat(error.path1().string(), ": ", error.code().message(), "; check the path");
+}
+
+size_t terminal_width(int fd, size_t otherwise) {
+  winsize size{};
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : otherwise;
 }
 
 size_t text_width(const std::string& text) {

@@ -46,6 +46,8 @@ inline constexpr size_t kMaxMessage = 4000;
 /// Bytes of a cell in a table or box.
 inline constexpr size_t kMaxCell = 400;
 
+/// Columns of the terminal that `fd` is; `otherwise` where it is none.
+size_t terminal_width(int fd, size_t otherwise);
 /// Columns that UTF-8 text takes on a terminal: bytes that are not continuations.
 size_t text_width(const std::string& text);
 

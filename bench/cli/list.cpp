@@ -31,8 +31,8 @@ int list(ListOptions& options) {
     if (!probe.error.empty()) return probe.error;
     std::string why_not = unsupported_reason(rung.compute_capability, probe.device);
     if (!why_not.empty() || rung.devices <= probe.devices) return why_not;
-    return cat("needs ", probe.device.backend == "cpu" ? "--devices " : "", rung.devices,
-               probe.device.backend == "cpu" ? "" : " devices");
+    return probe.device.backend == "cpu" ? cat("needs --devices ", rung.devices)
+                                         : cat("needs ", rung.devices, " devices");
   };
   if (options.json) {
     Json rungs = Json::array();

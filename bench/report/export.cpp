@@ -163,8 +163,9 @@ Json shortened(const Results& results) {
         if (value.is_number()) value = std::stod(cat(value.get<double>()));
     run["steps"] = std::move(steps);
     Json& summary = run["summary"];
-    if (summary.is_object() && summary.contains("to_loss")) shorten_until_loss(run);
-    if (!summary.is_object() || summary["throttled"] == true || summary["shared"] == true) continue;
+    if (!summary.is_object()) continue;
+    if (summary.contains("to_loss")) shorten_until_loss(run);
+    if (summary["throttled"] == true || summary["shared"] == true) continue;
     const std::string variant = run["variant"];
     if (is_ablation(variant) || !named.insert(variant + workload_of(run["config"])).second)
       summary["memory_bytes"]["by_name"] = Json::object();

@@ -114,7 +114,7 @@ Results load_results(const std::string& path, const Json& json) {
 }
 
 ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json)
-    : to_json_(std::move(to_json)), path_(path), journal_path_(journal_of(path)) {
+    : to_json_(std::move(to_json)), path_(path), target_(target_of(path)), journal_path_(journal_of(path)) {
   std::error_code error;
   const auto folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
@@ -130,8 +130,7 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
       results_.context = std::move(context);
       results_.plan = std::move(plan);
     }
-    struct stat journal {};
-    if (!there && existing != Existing::overwrite && ::fstat(journal_, &journal) == 0 && journal.st_size > 0)
+    if (!there && existing != Existing::overwrite && !journal_is_empty())
       throw InputError(cat(journal_path_, " has finished runs of ", path,
                            ", which is gone: --overwrite starts again, without them"));
     results_.complete = false;
@@ -164,7 +163,7 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
 
 void ResultsFile::start(bool overwrite) try {
   if (overwrite) {
-    AtomicFile probe(target_of(path_));  // what is there stays until there is a run in its place
+    AtomicFile probe(target_);  // what is there stays until there is a run in its place
   } else {
     begin();
   }
@@ -184,10 +183,14 @@ ResultsFile::~ResultsFile() {
   close_journal();
 }
 
+bool ResultsFile::journal_is_empty() const {
+  struct stat journal {};
+  return ::fstat(journal_, &journal) == 0 && journal.st_size == 0;
+}
+
 void ResultsFile::close_journal() {
   if (journal_ < 0) return;
-  struct stat journal {};
-  if (!begun_ && ::fstat(journal_, &journal) == 0 && journal.st_size == 0) ::unlink(journal_path_.c_str());
+  if (!begun_ && journal_is_empty()) ::unlink(journal_path_.c_str());
   ::close(std::exchange(journal_, -1));
 }
 
@@ -209,7 +212,7 @@ void ResultsFile::append(const Json& line) {
 }
 
 void ResultsFile::write_file() {
-  write_atomically(target_of(path_), file_text(to_json_(results_)));
+  write_atomically(target_, file_text(to_json_(results_)));
 }
 
 void ResultsFile::forget(const std::function<bool(const Run&)>& which) {

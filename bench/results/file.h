@@ -60,6 +60,7 @@ class ResultsFile {
 
  private:
   void open_journal();
+  bool journal_is_empty() const;
   void close_journal();
   /// Goes on with what the file holds of the plan.
   void resume(const Json& context, Json plan, Existing existing);
@@ -69,7 +70,7 @@ class ResultsFile {
   void write_file();
 
   const Writing to_json_;
-  std::string path_, journal_path_;
+  std::string path_, target_, journal_path_;
   int journal_ = -1;
   bool begun_ = false;  // the file is of this plan
   Results results_;

@@ -55,8 +55,8 @@ struct Step {
 /// A validation loss, after so many steps.
 struct Evaluation {
   int64_t step = 0;
-  std::optional<double> val_loss;  // none where not finite
-  std::optional<double> seconds;   // of all steps until then, where those aren't all there
+  std::optional<double> val_loss;      // none where not finite
+  std::optional<double> seconds = {};  // of all steps until then, where those aren't all there
 };
 
 /// What it took to train until a validation loss, or, where that was not reached, what was done for it.

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <iostream>
 
-#include "bench/base/table.h"
 #include "bench/base/text.h"
 #include "model/error.h"
 

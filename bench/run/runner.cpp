@@ -321,9 +321,7 @@ class Report {
     const int64_t done = std::ssize(run_.steps);
     if (!run_.evaluations.empty() && run_.evaluations.back().step == done)
       throw BadReport(cat("a second evaluation after step ", done));
-    Evaluation& evaluation =
-        run_.evaluations.emplace_back(Evaluation{.step = done, .val_loss = {}, .seconds = {}});
-    if (val_loss) evaluation.val_loss = of_float(*val_loss);
+    run_.evaluations.push_back({done, val_loss ? std::optional(of_float(*val_loss)) : std::nullopt});
   }
 
   void end(const Event& event) {
