@@ -15,6 +15,7 @@ import sys
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
+LITERAL_OR_COMMENT = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\[^'\n]+|[^'\\\n])')|//.*""")
 BACKENDS = ("model/cpu/cpu.h", "model/cuda/cuda.h")  # what these declare counts for every trainer
 
 
@@ -23,8 +24,7 @@ class Model:
 
     def __init__(self, root: Path) -> None:
         paths = [path for path in root.glob("model/**/*") if path.suffix in (".h", ".cuh", ".cpp", ".cu")]
-        self.bytes = {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(paths)}
-        self.text = {file: code(data) for file, data in self.bytes.items()}
+        self.text = {path.relative_to(root).as_posix(): code(path.read_bytes()) for path in sorted(paths)}
         self.header_of = {name: file for file, text in self.text.items() if file.startswith("model/ops/")
                           for name in re.findall(r"^(?:struct|class|enum class) (\w+) ", text, re.M)
                           if PurePosixPath(file).name != "op.h"}
@@ -107,28 +107,29 @@ class Model:
 
 
 def code(data: bytes) -> str:
-    """Without comments, in which any op may be named."""
-    return re.sub(r"//.*", "", data.decode(errors="replace"))
+    """Without comments, which change no number and may name any op, and without the lines that only they are on."""
+    text = LITERAL_OR_COMMENT.sub(lambda found: found[1] or "", data.decode(errors="replace"))
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines() if line.strip())
 
 
 def includes(text: str) -> list[str]:
     return re.findall(r'^#include "(model/[^"]+)"', text, re.M)
 
 
-def hash_of(parts: list[bytes]) -> str:
+def hash_of(parts: list[str]) -> str:
     """SHA-256 over the SHA-256s of the parts."""
-    return hashlib.sha256("".join(hashlib.sha256(part).hexdigest() for part in parts).encode()).hexdigest()
+    return hashlib.sha256("".join(hashlib.sha256(part.encode()).hexdigest() for part in parts).encode()).hexdigest()
 
 
 def source_hash(file: Path, model: Model) -> str:
     """Of a trainer's file and of the files of model/ that count for it."""
-    data = file.read_bytes()
-    return hash_of([data, *(model.bytes[name] for name in model.counted(code(data)))])
+    text = code(file.read_bytes())
+    return hash_of([text, *(model.text[name] for name in model.counted(text))])
 
 
 def gemm_hash(model: Model) -> str:
     """Of the files that a search times or is made of: another kernel's change leaves its choices as they are."""
-    return hash_of([model.bytes[name] for name in model.gemms()])
+    return hash_of([model.text[name] for name in model.gemms()])
 
 
 def main(*arguments: str) -> None:

@@ -13,11 +13,18 @@
 
 namespace stepladder {
 
-AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+std::string target_of(const std::string& path) {
   std::error_code error;
   // Absolute, so that it has a folder to flush: of a bare new name weakly_canonical() leaves the name.
-  target_ = std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error).string();
-  if (error) target_ = path;
+  std::filesystem::path target = std::filesystem::absolute(path, error);
+  for (int links = 0; links < 40 && std::filesystem::is_symlink(target, error); ++links)
+    target = target.parent_path() / std::filesystem::read_symlink(target, error);
+  target = std::filesystem::weakly_canonical(target, error);
+  return error ? path : target.string();
+}
+
+AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(target_of(path)) {
+  std::error_code error;
   const auto kind = std::filesystem::status(target_, error).type();
   if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular)
     throw InputError(cat(path, ": cannot write: not a regular file; name another file"));

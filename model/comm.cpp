@@ -19,13 +19,13 @@ std::string variable(const char* name) {
 }
 
 /// Its value as a number from `least` to `most`.
-int number(const char* name, int least, int most) {
+int number(const World& world, const char* name, int least, int most) {
   const std::string text = variable(name);
   const auto value = number_from<int>(text);
   if (!value || *value < least || *value > most)
     throw InputError(cat("the environment variable ", name, " is ",
                          text.empty() ? "missing" : cat("'", text, "'"), ", must be from ", least, " to ",
-                         most, World::kStray));
+                         most, world.stray()));
   return *value;
 }
 
@@ -55,21 +55,27 @@ Tensor part_of(const Tensor& x, int rank, int world) {
   return x.view({world, x.numel() / world})[rank];
 }
 
+std::string World::stray() const {
+  return secret.empty() ? cat("; unset ", told_by, " where there is no launcher") : "";
+}
+
 World World::identity_from_environment() {
   World world{.secret = variable("STEPLADDER_JOB_SECRET")};
   const auto read = [&](const char* rank, const char* size, const char* local_rank) {
-    world.size = number(size, 1, kMaxRanks);
-    world.rank = number(rank, 0, world.size - 1);
-    world.local_rank = number(local_rank, 0, world.rank);
+    world.size = number(world, size, 1, kMaxRanks);
+    world.rank = number(world, rank, 0, world.size - 1);
+    world.local_rank = number(world, local_rank, 0, world.rank);
   };
   if (!variable("OMPI_COMM_WORLD_SIZE").empty()) {
+    world.told_by = "OMPI_COMM_WORLD_SIZE";
     read("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK");
     // Which it tells by the way: where rank 0 is, if MASTER_ADDR and MASTER_PORT don't.
-    if (number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, world.size) == world.size) world.address = "127.0.0.1";
+    if (number(world, "OMPI_COMM_WORLD_LOCAL_SIZE", 1, world.size) == world.size) world.address = "127.0.0.1";
     world.port = port_of_job(variable("PMIX_NAMESPACE"));
   } else if (!variable("RANK").empty() || !variable("WORLD_SIZE").empty()) {
     read("RANK", "WORLD_SIZE", "LOCAL_RANK");
   } else if (!variable("SLURM_STEP_ID").empty()) {  // a batch script has the rest of them too
+    world.told_by = "SLURM_STEP_ID";
     read("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID");
     world.address = first_host(variable("SLURM_STEP_NODELIST").empty() ? variable("SLURM_NODELIST")
                                                                        : variable("SLURM_STEP_NODELIST"));
@@ -85,13 +91,13 @@ World World::from_environment() {
   if (!variable("MASTER_PORT").empty()) {
     // torchrun's own rendezvous stays at its port.
     const bool torchrun = !variable("TORCHELASTIC_RUN_ID").empty();
-    world.port = number("MASTER_PORT", 1, torchrun ? 65534 : 65535) + (torchrun ? 1 : 0);
+    world.port = number(world, "MASTER_PORT", 1, torchrun ? 65534 : 65535) + (torchrun ? 1 : 0);
   }
   if (world.address.empty())
     throw InputError(
-        cat("the ranks are on several machines: set MASTER_ADDR to the host of rank 0", World::kStray));
+        cat("the ranks are on several machines: set MASTER_ADDR to the host of rank 0", world.stray()));
   if (world.port == 0)
-    throw InputError(cat("several ranks need a port to meet at: set MASTER_PORT", World::kStray));
+    throw InputError(cat("several ranks need a port to meet at: set MASTER_PORT", world.stray()));
   return world;
 }
 

@@ -27,10 +27,11 @@ struct World {
   int local_rank = 0;     // among the ranks of this machine: picks the device
   std::string address{};  // where rank 0 is to be met
   int port = 0;
-  std::string secret{};  // of the job: who has another is no rank of it
+  std::string secret{};                         // of the job: who has another is no rank of it
+  std::string told_by = "RANK and WORLD_SIZE";  // the launcher's variables
 
-  /// The way out where no launcher has set the variables.
-  static constexpr const char* kStray = "; unset RANK and WORLD_SIZE where no launcher has set them";
+  /// The way out where no launcher has set them; "" in a job with a secret, which has one.
+  std::string stray() const;
 
   /// As the launcher says: mpirun (OMPI_COMM_WORLD_*), torchrun or the harness (RANK, WORLD_SIZE,
   /// LOCAL_RANK), srun (SLURM_*); a world of 1 where none does. MASTER_ADDR and MASTER_PORT are asked first;

@@ -31,9 +31,10 @@ static_assert(std::endian::native == std::endian::little, "token files are littl
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 constexpr std::string_view kSeparator = "<|endoftext|>";
 
-// A text as it was when it was tokenised.
+// Tells the text that was tokenised from another.
 struct Stamp {
-  int64_t bytes = 0, modified = 0;  // the latter in clock ticks
+  int64_t bytes = 0;
+  uint64_t digest = 0;
   bool operator==(const Stamp&) const = default;
 };
 
@@ -47,6 +48,19 @@ static_assert(sizeof(TokenHeader) == 256 * sizeof(int32_t));
 
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Over all of the text: files that are unpacked or copied may share their length and time.
+Stamp stamp_of(std::span<const std::byte> text) {
+  uint64_t digest = 0, word = 0;
+  size_t at = 0;
+  for (; at + sizeof word <= text.size(); at += sizeof word) {
+    std::memcpy(&word, text.data() + at, sizeof word);
+    digest += random_bits(word, at);  // a sum, so that no word waits for the one before
+  }
+  word = 0;
+  if (at < text.size()) std::memcpy(&word, text.data() + at, text.size() - at);
+  return {static_cast<int64_t>(text.size()), digest + random_bits(word, at)};
 }
 
 TokenExtent llmc_extent(const std::string& path, std::span<const std::byte> file) {
@@ -167,8 +181,7 @@ bool is_current(const std::string& path, Stamp source) {
 // `vocab_dir` is empty for byte tokens.
 Tokens open_text(const std::string& path, const std::string& vocab_dir, int64_t vocabulary) {
   const MappedFile file(path);
-  const Stamp stamp{static_cast<int64_t>(file.bytes().size()),
-                    fs::last_write_time(path).time_since_epoch().count()};
+  const Stamp stamp = stamp_of(file.bytes());
   const std::string kept = path + (vocab_dir.empty() ? ".bytes.bin" : ".gpt2.bin");
   if (is_current(kept, stamp)) return {kept, vocabulary};
 

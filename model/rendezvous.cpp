@@ -171,15 +171,10 @@ void Rendezvous::meet_as_first(const Identity& identity) {
                limits_.meet_s, " s",
                strangers > 0
                    ? cat("; sent away ", strangers, " callers without the job's STEPLADDER_JOB_SECRET")
-                   : stray());
+                   : world_.stray());
   }
   tell_all(wrong.empty() ? cat("welcome\t", one_field(host_name()), '\t', ::getpid()) : "abort\t" + wrong);
   if (!wrong.empty()) throw Error(wrong);
-}
-
-/// Ranks that the harness starts have a secret.
-const char* Rendezvous::stray() const {
-  return world_.secret.empty() ? World::kStray : "";
 }
 
 void Rendezvous::meet(const Identity& identity) {
@@ -189,7 +184,7 @@ void Rendezvous::meet(const Identity& identity) {
   while (!(socket = connect_to(first_rank, deadline)).open()) {
     if (Clock::now() >= deadline)
       throw Error(cat("rank 0 was not met at ", world_.address, ":", world_.port, " within ", limits_.meet_s,
-                      " s (", std::strerror(errno), ")", stray()));
+                      " s (", std::strerror(errno), ")", world_.stray()));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   socket.prepare();

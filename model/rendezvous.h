@@ -73,7 +73,6 @@ class Rendezvous {
   void meet_as_first(const Identity& identity);
   void meet(const Identity& identity);
   std::string name(const Peer& peer) const;
-  const char* stray() const;
   void watch();
   bool receive(Peer& peer);
   void handle(Peer& peer, const std::string& line);

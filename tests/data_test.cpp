@@ -161,6 +161,17 @@ TEST(AtomicFile, LeavesTheOldFileUnlessCommitted) {
   EXPECT_EQ(folder.count(), 1U);
 }
 
+TEST(AtomicFile, FollowsALinkToWhatIsNotThereYet) {
+  const TempFolder folder;
+  fs::create_directory(folder / "sub");
+  fs::create_symlink("sub/file", folder / "link");
+  write_atomically(folder / "link", "new");
+  EXPECT_TRUE(fs::is_symlink(folder / "link"));
+  EXPECT_EQ(read_file(folder / "sub/file"), "new");
+  fs::create_symlink("loop", folder / "loop");
+  EXPECT_TRUE(says(input_error([&] { write_atomically(folder / "loop", "new"); }), {folder / "loop"}));
+}
+
 TEST(AtomicFile, KeepsALinkALink) {
   const TempFolder folder;
   write_file(folder / "f", "old");
@@ -239,12 +250,13 @@ TEST(Dataset, TokensOfATextAreKeptUntilItChanges) {
   EXPECT_EQ(first_token(), encode_bytes("a")[0]);
   EXPECT_EQ(fs::last_write_time(folder / "t.txt.bytes.bin"), kept) << "tokenised again";
 
-  write_file(folder / "t.txt", std::string(20, 'b'));  // an older file of the same size
-  fs::last_write_time(folder / "t.txt", time - std::chrono::hours(1));
+  write_file(folder / "t.txt", std::string(20, 'b'));  // another text of the same size and time
+  fs::last_write_time(folder / "t.txt", time);
   EXPECT_EQ(first_token(), encode_bytes("b")[0]);
-  write_file(folder / "t.txt", std::string(21, 'c'));  // another size, the same time
-  fs::last_write_time(folder / "t.txt", time - std::chrono::hours(1));
+  write_file(folder / "t.txt", std::string(21, 'c'));
   EXPECT_EQ(first_token(), encode_bytes("c")[0]);
+  write_file(folder / "t.txt", std::string(20, 'c') + "d");  // another last byte
+  EXPECT_EQ(all_of(*open_dataset(folder / "t.txt", "", "", kV).val).back(), encode_bytes("d")[0]);
   fs::resize_file(folder / "t.txt.bytes.bin", 1030);  // damaged
   EXPECT_EQ(first_token(), encode_bytes("c")[0]);
 }

@@ -389,6 +389,10 @@ TEST_F(WorldOf, Mpirun) {
   variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
   variables["OMPI_COMM_WORLD_LOCAL_RANK"] = "0";
   EXPECT_TRUE(says(input_error([&] { world(variables); }), {"several machines", "MASTER_ADDR"}));
+  EXPECT_TRUE(says(input_error([&] {
+                     world({{"OMPI_COMM_WORLD_SIZE", "2"}});
+                   }),
+                   {"OMPI_COMM_WORLD_RANK", "unset OMPI_COMM_WORLD_SIZE"}));
 }
 
 TEST_F(WorldOf, Srun) {
@@ -401,6 +405,10 @@ TEST_F(WorldOf, Srun) {
   EXPECT_EQ(world(variables).address, "alone");
   variables["SLURM_NODELIST"] = "a1,a[2-3]";
   EXPECT_EQ(world(variables).address, "a1");
+  EXPECT_TRUE(says(input_error([&] {
+                     world({{"SLURM_STEP_ID", "0"}});
+                   }),
+                   {"SLURM_NTASKS", "unset SLURM_STEP_ID"}));
 }
 
 TEST_F(WorldOf, NonsenseNamesTheVariable) {

@@ -209,6 +209,15 @@ TEST_F(RungCli, BatchThatDoesNotFitTellsTheLargestThatDoes) {
   EXPECT_EQ(next.last()["status"], "oom");
 }
 
+TEST_F(RungCli, WhereThreadsTakeTheMemoryFewerAreTheWayOut) {
+  const char* before = std::getenv("OMP_NUM_THREADS");
+  const std::string kept = before ? before : "";
+  ::setenv("OMP_NUM_THREADS", "10000000", 1);
+  const Result result = run(tiny({}));
+  before ? ::setenv("OMP_NUM_THREADS", kept.c_str(), 1) : ::unsetenv("OMP_NUM_THREADS");
+  expect_error(result, kExitFailed, "lower OMP_NUM_THREADS from 10000000");
+}
+
 TEST_F(RungCli, AnyRungLooksForItsBatchUpToAMaximum) {
   Args args = tiny({"--plan", "--max-batch", "9"});
   args.erase(std::find(args.begin(), args.end(), "--batch"), std::find(args.begin(), args.end(), "--lr"));

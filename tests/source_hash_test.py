@@ -23,7 +23,7 @@ def changed_by(*touched, rung=RUNGS[0], hashed=None):
         before = hashed(Model(Path(folder)))
         for file in touched:
             path = Path(folder, file)
-            path.write_text(path.read_text() + "// touched\n")
+            path.write_text(path.read_text() + "using Touched = int;\n")
         return hashed(Model(Path(folder))) != before
 
 
@@ -101,6 +101,22 @@ class SourceHash(unittest.TestCase):
 
     def test_a_comment_that_names_an_op_calls_none(self):
         self.assertNotIn("model/cuda/fp8.cu", Model(ROOT).counted(code(b"// as Quantize does\n")))
+
+    def test_a_comment_changes_no_hash(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(ROOT / "model", Path(folder, "model"))
+            rung = Path(shutil.copy(RUNGS[0], folder))
+            before = source_hash(rung, Model(Path(folder)))
+            for path in (rung, Path(folder, "model/gpt2.h"), Path(folder, "model/cuda/device.cpp")):
+                text = path.read_text()
+                path.write_text(re.sub(r"(?m)^( *)//.*", r"\1// other words,\n\n\1// on two lines", text) + "int a;  // b\n")
+                self.assertNotEqual(source_hash(rung, Model(Path(folder))), before)
+                path.write_text(path.read_text().replace("int a;  // b\n", "// b\n"))
+                self.assertEqual(source_hash(rung, Model(Path(folder))), before, path)
+
+    def test_what_looks_like_a_comment_in_a_string_is_none(self):
+        self.assertNotEqual(code(b'call("http://a");\n'), code(b'call("http://b");\n'))
+        self.assertEqual(code(b"f('\"', 1'000);  // it's \"so\"\n"), "f('\"', 1'000);\n")
 
 
 if __name__ == "__main__":

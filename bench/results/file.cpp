@@ -21,16 +21,6 @@
 namespace stepladder {
 namespace {
 
-/// The file that a path leads to, through links to what isn't there yet too.
-std::string target_of(const std::string& path) {
-  std::error_code error;
-  std::filesystem::path target = path;
-  for (int links = 0; links < 40 && std::filesystem::is_symlink(target, error); ++links)
-    target = target.parent_path() / std::filesystem::read_symlink(target, error);
-  target = std::filesystem::weakly_canonical(target, error);
-  return error ? path : target.string();
-}
-
 /// Beside the file itself, so that whoever writes it through a link finds it taken.
 std::string journal_of(const std::string& path) {
   return target_of(path) + ".journal";

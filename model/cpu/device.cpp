@@ -117,6 +117,7 @@ MemoryInfo Cpu::memory() {
   MemoryInfo memory{.free = std::min(bytes_after("/proc/meminfo", "MemAvailable:"), group_limit().free),
                     .reserved_peak = allocated_->peak,
                     .process_peak = bytes_after("/proc/self/status", "VmHWM:")};
+  if (threads > usable_cores()) memory.limit = cat("; or lower OMP_NUM_THREADS from ", threads);
   if (const auto left = mappable_bytes(); left && left->bytes - threads * kMappedByThread < memory.free) {
     memory.free = std::max<int64_t>(0, left->bytes - threads * kMappedByThread);
     memory.limit = cat("; or raise `", left->command, "`, or lower OMP_NUM_THREADS from ", threads);

@@ -95,13 +95,17 @@ class Pool {
 
 }  // namespace
 
-int max_threads() {
-  if (const char* wanted = std::getenv("OMP_NUM_THREADS"))
-    if (const int threads = std::atoi(wanted); threads > 0) return threads;
+int usable_cores() {
   cpu_set_t cores;
   return ::sched_getaffinity(0, sizeof cores, &cores) == 0
              ? std::max(1, CPU_COUNT(&cores))
              : static_cast<int>(std::thread::hardware_concurrency());
+}
+
+int max_threads() {
+  if (const char* wanted = std::getenv("OMP_NUM_THREADS"))
+    if (const int threads = std::atoi(wanted); threads > 0) return threads;
+  return usable_cores();
 }
 
 int thread_index() {

@@ -14,7 +14,10 @@
 
 namespace stepladder {
 
-/// Threads worth using: OMP_NUM_THREADS where it is set, else the cores that this process may run on.
+/// Cores that this process may run on.
+int usable_cores();
+
+/// Threads worth using: OMP_NUM_THREADS where it is set, else a thread for each usable core.
 int max_threads();
 
 /// Index of the calling thread inside parallel_for, below its `threads`; 0 outside.
