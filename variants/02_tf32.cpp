@@ -1,4 +1,5 @@
 // A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
+// The loop over steps, with evaluation and checkpoints, is bench/rung/training.cpp.
 #include <algorithm>
 #include <cmath>
 
@@ -10,6 +11,7 @@ namespace {
 
 struct Gpt2Trainer final : Trainer {
   // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
+  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b.
   using Trainer::Trainer;
 
   // B sequences of T tokens; L blocks of C channels in NH heads of HS.
@@ -18,10 +20,10 @@ struct Gpt2Trainer final : Trainer {
   const int64_t V = config.V, Vp = V;
   // Type of activations and gradients.
   const DType act = f32;
-  // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
+  // GEMMs of f32 tensors, while there are some: in full precision, or with inputs rounded to TF32.
   const Precision precision = Precision::tf32;
 
-  // Parameters, those that the passes read, gradients, AdamW's moments; the output head is wte too.
+  // Parameters that AdamW updates, and what the passes read of them; the output head is wte too.
   Params params{arena, "params", config, f32, Vp};
   Params weights = params;
   Params grads{arena, "grads", config, act, Vp};
@@ -61,7 +63,7 @@ struct Gpt2Trainer final : Trainer {
   // Scratch that every block uses again.
   Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
   Tensor fctanh = arena.alloc("scratch/fctanh", act, {B, T, 4 * C});
-  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res1, res2: LayerNorms add to it
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res2 or res1
   Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
   Tensor lnhat = arena.alloc("scratch/lnhat", act, {B, T, C});
   Tensor dlnhat = arena.alloc("scratch/dlnhat", act, {B, T, C});
@@ -108,7 +110,7 @@ struct Gpt2Trainer final : Trainer {
       // The host gets here while the device still computes.
     }
     update(step, lr);
-    ops.phase(nullptr);
+    ops.phase(nullptr);  // ends the last one
   }
 
   void zero_grad() {
@@ -223,8 +225,9 @@ struct Gpt2Trainer final : Trainer {
     ops(Mul{dx, dx, dout});
   }
 
-  // ---- backward: gradients of weights are added to grads -------------------------------------------------
-  // Headings repeat the forward line, with the shapes of the gradients: computed <- given.
+  // ---- backward: the loss, and gradients; those of weights are added to grads ----------------------------
+  // Headings repeat the forward line, with the shapes of the gradients: computed <- given. dres passes each
+  // "res + ..." unchanged; LayerNorms add theirs to it.
 
   void backward() {
     const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate)};

@@ -1,4 +1,5 @@
 // A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
+// The loop over steps, with evaluation and checkpoints, is bench/rung/training.cpp.
 #include "model/data.h"
 #include "model/feed.h"
 #include "model/gpt2.h"
@@ -8,6 +9,7 @@ namespace {
 
 struct Gpt2Trainer final : Trainer {
   // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
+  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b.
   using Trainer::Trainer;
 
   // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
@@ -15,11 +17,11 @@ struct Gpt2Trainer final : Trainer {
   // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
   // Type of activations and gradients.
-  const DType act = config.half;
-  // GEMMs of f32 tensors: in full precision, or with inputs rounded to TF32.
+  const DType act = config.half;  // bf16, or what --dtype says
+  // GEMMs of f32 tensors, while there are some: in full precision, or with inputs rounded to TF32.
   const Precision precision = Precision::tf32;
 
-  // Parameters, those that the passes read, gradients, AdamW's moments; the output head is wte too.
+  // Parameters that AdamW updates, and what the passes read of them; the output head is wte too.
   Params params{arena, "params", config, f32, Vp};
   Params weights{arena, "weights", config, act, Vp};
   Params grads{arena, "grads", config, act, Vp};
@@ -56,7 +58,7 @@ struct Gpt2Trainer final : Trainer {
 
   // Scratch that every block uses again.
   Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
-  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res1, res2: LayerNorms add to it
+  Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res2 or res1
   Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
   Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
   Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
@@ -91,7 +93,7 @@ struct Gpt2Trainer final : Trainer {
       feed.send_ahead();
     }
     update(step, lr);
-    ops.phase(nullptr);
+    ops.phase(nullptr);  // ends the last one
   }
 
   // Times the algorithms that there are for each GEMM, on the first batch; the fastest are used from here on.
@@ -165,8 +167,9 @@ struct Gpt2Trainer final : Trainer {
     ops(AddMean{loss, losses});
   }
 
-  // ---- backward: gradients of weights are added to grads -------------------------------------------------
-  // Headings repeat the forward line, with the shapes of the gradients: computed <- given.
+  // ---- backward: the loss, and gradients; those of weights are added to grads ----------------------------
+  // Headings repeat the forward line, with the shapes of the gradients: computed <- given. dres passes each
+  // "res + ..." unchanged; LayerNorms add theirs to it.
 
   // With one micro-batch a step, GEMMs overwrite grads: an epilogue that sums a bias gradient can't add to
   // it.
