@@ -29,8 +29,8 @@ class Arena {
   /// Throws std::logic_error when a non-planning arena is exhausted.
   Tensor alloc(const std::string& name, DType dtype, Shape shape);
 
-  /// What `allocations` allocates and returns is used at other times than what is allocated after it, and
-  /// lies in the same place. Not in by_name().
+  /// Tensors that `allocations` allocates and returns share their memory with what is allocated next: never
+  /// use both at the same time. by_name() leaves them out.
   template <class F>
   auto overlay(const F& allocations) {
     const int64_t begin = used_;

@@ -10,9 +10,9 @@ namespace stepladder {
 /// The absolute path of the file that `path` leads to, through links to what isn't there yet too.
 std::string target_of(const std::string& path);
 
-/// Writes a file without a name in the folder of `path` and puts it in place in commit(). Until then, and for
-/// good when the writer is destroyed without it, an older file of that name stays as it was. Of a writer that
-/// is killed nothing is left, unless the file system has no files without names: there it is path.PID.tmp.
+/// Writes an unnamed file (O_TMPFILE) in the folder of `path`; commit() puts it in place. Without commit(),
+/// an older file of that name stays as it was. A process that is killed leaves nothing behind, except
+/// path.PID.tmp if it is killed in commit() or the file system has no O_TMPFILE.
 class AtomicFile {
  public:
   /// Throws InputError naming the path when it can't be written: no such folder, no permission, a device.

@@ -30,7 +30,7 @@ struct World {
   std::string secret{};                         // of the job: who has another is no rank of it
   std::string told_by = "RANK and WORLD_SIZE";  // the launcher's variables
 
-  /// The way out where no launcher has set them; "" in a job with a secret, which has one.
+  /// For error messages: how to run without a launcher. "" in a job with a secret, as that has a launcher.
   std::string stray() const;
 
   /// As the launcher says: mpirun (OMPI_COMM_WORLD_*), torchrun or the harness (RANK, WORLD_SIZE,
@@ -39,7 +39,7 @@ struct World {
   /// the launcher's name of the job. STEPLADDER_JOB_SECRET is the secret. Throws InputError naming the
   /// variable that makes no sense.
   static World from_environment();
-  /// Rank, size, local rank and secret of that, where another tells where rank 0 is.
+  /// The same without MASTER_ADDR and MASTER_PORT, for callers that learn elsewhere where rank 0 is.
   static World identity_from_environment();
 };
 

@@ -58,7 +58,7 @@ class Tokens {
   int64_t vocabulary() const { return vocabulary_; }
   /// Of the first shard.
   const std::string& path() const { return path_; }
-  /// Tokens [begin, end) of this run.
+  /// Tokens [begin, end), counted through all shards.
   Tokens part(size_t begin, size_t end) const;
 
  private:

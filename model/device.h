@@ -28,8 +28,8 @@ struct OpsOptions {
   Attention attention = Attention::automatic;
   bool deterministic = false;  // the same bits every time, also where that is slower
   bool wide_access = true;     // 128-bit loads and stores in the fused kernels
-  bool early_launch = true;    // Launch::early is what it says
-  bool copy_engines = true;    // use_copy_engines() is heeded
+  bool early_launch = true;    // allow programmatic dependent launch (Launch::early)
+  bool copy_engines = true;    // allow use_copy_engines()
   bool count_cycles = false;   // elapsed() tells cycles too, where the device counts them
   /// Features of newer devices are left unused: 75 runs what a T4 would. 0: the device's own.
   int compute_capability = 0;
@@ -141,11 +141,11 @@ class Collectives {
   /// This rank and how many there are; 0 and 1 without join().
   virtual int rank() const = 0;
   virtual int world() const = 0;
-  /// From here on copy engines do reduce_scatter and all_gather of `arena`'s tensors, so that ops have all
-  /// multiprocessors; not with OpsOptions::copy_engines = false. What the others send to be summed arrives in
-  /// `receive_buffer`, a tensor of it: a reduce_scatter leaves it undefined. The CPU only overwrites that, so
-  /// that a trainer which still reads it is found. Called once, by all ranks; the arena outlives the last
-  /// collective. Throws UnsupportedError on all ranks where one can't write to another's memory.
+  /// From here on copy engines do reduce_scatter and all_gather of `arena`'s tensors, which leaves all
+  /// multiprocessors to the ops; no effect with OpsOptions::copy_engines = false. A reduce_scatter receives
+  /// what the other ranks send in `receive_buffer`, a tensor of `arena`, and leaves it undefined. The CPU
+  /// fills it with NaN instead, to expose a trainer that still reads it. Called once, by all ranks; the arena
+  /// outlives the last collective. Throws UnsupportedError on all ranks if one can't write another's memory.
   virtual void use_copy_engines(const Arena& arena, const Tensor& receive_buffer) = 0;
   /// What all ranks do together with the tensors of `bucket`, in place; all ranks must call it with the same.
   /// Sums are rounded to the tensors' type once, by NCCL after each addition. Queued beside the
@@ -170,8 +170,8 @@ class Backend {
   virtual Collectives& collectives() = 0;
 };
 
-/// The reference backend: every machine, statistics in double, products through CBLAS. `threads`: 0 for all
-/// cores.
+/// The reference backend: every machine, statistics in double, products through CBLAS. `threads` 0 stands for
+/// OMP_NUM_THREADS where it is set, else one for each usable core.
 std::unique_ptr<Backend> make_cpu_backend(int threads = 0);
 /// How many devices `backend` has: 1 for the CPU; for CUDA, or auto where it is there, those that this
 /// process may use. Makes no context on any.

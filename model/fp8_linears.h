@@ -12,26 +12,26 @@
 
 namespace stepladder {
 
-/// FP8 operands of a layer y = x w^T: e4m3 weights and inputs, e5m2 gradients. Tensor cores take both
-/// operands along the sum only, so there is a transpose of each for the backward pass: dx = dy wt^T, dw = dyt
-/// xt^T.
+/// FP8 operands of a layer y = x w^T: e4m3 weights and inputs, e5m2 gradients. FP8 tensor cores want both
+/// operands contiguous along the summed dimension, so each has a transpose for the backward pass:
+/// dx = dy wt^T, dw = dyt xt^T.
 struct Fp8Linear {
   Tensor w, wt;    // (Cout,Cin), (Cin,Cout)
-  Tensor x, xt;    // (N,Cin) until the next of this width, (Cin,N) kept for the backward pass
-  Tensor dy, dyt;  // (N,Cout) until the next of width C or of another, (Cout,N) until the next layer's
+  Tensor x, xt;    // (N,Cin), overwritten by the next x of this width; (Cin,N), kept for the backward pass
+  Tensor dy, dyt;  // (N,Cout), in an x's memory, but for the head; (Cout,N), overwritten by the next layer's
 };
 
-/// The operands of all linear layers, N = B*T. Each has a scale: that of a weight fits it as it is, those of
-/// the others what they were in the last 16 steps.
+/// The operands of all linear layers, N = B*T. Each has a scale: a weight's is computed from its current
+/// values, an input's or gradient's from its largest magnitudes in the last 16 steps (delayed scaling).
 class Fp8Linears {
  public:
   enum Kind { kQkv, kAttproj, kFc, kFcproj, kHead, kKinds };
   enum class Gelu { kept, recomputed };
 
   Fp8Linears() = default;
-  /// For a head of `logits` (.,T,Vp), at most so many sequences at a time, whose memory the transpose of
-  /// their gradient takes. Gelu::recomputed: the layers share one xt of kFcproj. Throws UnsupportedError
-  /// unless config.half is bf16.
+  /// The head takes at most as many sequences at a time as `logits` (.,T,Vp) has; the transpose of their
+  /// gradient is written over `logits`. Gelu::recomputed: the layers share one xt of kFcproj. Throws
+  /// UnsupportedError unless config.half is bf16.
   Fp8Linears(Arena& arena, const Config& config, const Tensor& logits, Gelu gelu = Gelu::kept);
 
   /// The operands of layer l, not of the head.
@@ -44,9 +44,9 @@ class Fp8Linears {
   void quantize_head(Ops& ops, const Params& weights) const;
   /// Scales of inputs and gradients for what comes next, from their largest magnitudes until now.
   void update_scales(Ops& ops) const;
-  /// Unless there is a history, of a checkpoint: makes one of a batch that `pass` goes forward and backward
-  /// through. Gradients start with the scale of `largest`, no less than those of logits; after one pass
-  /// nothing is too small for its scale any more, so a second one sees all magnitudes.
+  /// Unless a checkpoint has brought a history, makes one by calling `pass`, a batch forward and backward,
+  /// twice. Gradients start with a scale for `largest`, which no gradient of a logit exceeds. Under it some
+  /// may underflow; the first pass finds scales that fit, so that the second sees all magnitudes.
   void calibrate(Ops& ops, float largest, const std::function<void()>& pass) const;
 
   Tensor amax;     // largest magnitudes since it was last zeroed

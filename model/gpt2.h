@@ -98,8 +98,8 @@ class Trainer {
   /// Zeroes parameters, moments and FP8's history and puts the loss scaler at its start: called before the
   /// parameters are initialised or loaded.
   void reset();
-  /// Fills what derives from the parameters or from nothing: called once they are in place, before the first
-  /// step.
+  /// Computes copies of the parameters and constants, such as the causal mask: called once the parameters are
+  /// in place, before the first step.
   virtual void prepare() {}
   virtual TrainerTensors tensors() const = 0;
   /// Makes `params`, the moments and `weights` whole where they are spread over ranks: all ranks call it

@@ -69,7 +69,8 @@ T nearest_fp8(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const uint32_t sign = bits >> 24 & 0x80U, magnitude = bits & 0x7FFFFFFFU;
   constexpr uint32_t kLargest = T::kMantissa == 3 ? 0x7EU : 0x7BU, kNan = 0x7FU;
-  // The exponent, no less than a subnormal's, and |x| in units of its last place, which code numbers follow.
+  // |x| in units in the last place of its FP8 exponent (at least that of subnormals). Adding 2^23 rounds them
+  // to an integer, ties to even, and successive units are successive codes.
   constexpr uint32_t kLeast = 128 - T::kBias;
   const uint32_t exponent = magnitude >> 23 < kLeast ? kLeast : magnitude >> 23;
   const float per_unit = std::bit_cast<float>((254U + T::kMantissa - exponent) << 23);

@@ -14,8 +14,8 @@ struct Mappable {
 /// What this process may still map; nothing where that is not limited.
 std::optional<Mappable> mappable_bytes();
 
-/// Where that is limited, lets this process end without what libraries do last: a thread of OpenBLAS that
-/// can't have its buffer asks for it for ever, and OpenBLAS would wait for its end. To be called by main().
+/// Where that is limited, makes this process skip the exit handlers of libraries: an OpenBLAS thread that
+/// can't get its buffer retries for ever, and OpenBLAS's handler would wait for it. Called by main().
 void end_in_spite_of_limits();
 
 }  // namespace stepladder

@@ -7,8 +7,8 @@
 
 namespace stepladder {
 
-/// The number that `text` is, in base `base` where it is an integer; nothing for text that is no Number or
-/// goes on behind it.
+/// All of `text` as a Number, an integer in base `base` (default 10); nothing if it is not one, or if more
+/// text follows.
 template <class Number, class... Base>
 std::optional<Number> number_from(std::string_view text, Base... base) {
   Number number{};

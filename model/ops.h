@@ -70,7 +70,7 @@ class Ops final {
   void collective(Collective what, std::span<const Tensor> bucket);
   void wait_for_collectives(int64_t allow_pending = 0) { backend_->collectives().wait(allow_pending); }
 
-  /// From here on `observer` sees all; it outlives this or the next call. nullptr: nobody does.
+  /// From here on `observer` (nullptr: none) sees all. It must outlive this Ops, or live until the next call.
   void observe(OpObserver* observer) { observer_ = observer; }
 
  private:

@@ -25,19 +25,19 @@ struct Identity {
 
 /// Seconds that the ranks are given.
 struct RendezvousLimits {
-  double meet_s = 20.0;     // until all ranks are there: a fault ends the job within 30 s
-  double silence_s = 10.0;  // without a sign of life
-  double step_s = 20.0;     // without progress in a step, all ranks waiting, or 20 times the longest so far
+  double meet_s = 20.0;         // until all ranks are there: a fault ends the job within 30 s
+  double silence_s = 10.0;      // without a heartbeat
+  double step_s = 20.0;         // without progress while all are in a step; or 20 times the longest, if more
   double first_step_s = 300.0;  // the same of the first, which searches and records
 };
 
-/// Every rank is connected to rank 0. A thread sends a sign of life each second and listens, so that a rank
-/// that fails, dies (its connection closes without a word) or hangs ends the job on all ranks, whatever their
+/// Every rank is connected to rank 0. A thread sends a heartbeat each second and listens, so that a rank that
+/// fails, dies (its connection closes without a goodbye) or hangs ends the job on all ranks, whatever their
 /// main threads are stuck in.
 class Rendezvous {
  public:
-  /// Called once, from the watching thread, when the job is over before its end: is to end the process.
-  /// `reason` names rank, host and process; one rank `speaks` for all.
+  /// Called once, from the watching thread, when the job has failed: must end the process. `reason` names
+  /// rank, host and process; `speaks` is set on the one rank that should report it.
   using OnFailure = std::function<void(const std::string& reason, bool speaks)>;
 
   /// Meets the other ranks; a caller without the job's secret is sent away. Throws InputError for a port in

@@ -18,8 +18,8 @@ class Socket : public Fd {
   static constexpr size_t kMaxLine = 1 << 16;  // bytes; no line of the ranks among each other is near it
 
   using Fd::Fd;
-  /// Ready for lines: nothing waits to be sent together, and nobody waits for a reader that hangs longer than
-  /// `patience_s`.
+  /// Call before send(): sends each line at once (TCP_NODELAY), and waits at most `patience_s`, in whole
+  /// seconds, for a reader that hangs.
   void prepare(double patience_s = 1.0) const;
   /// False where the reader is gone or hangs, which is also noticed where it is listened to.
   bool send(const std::string& line) const;

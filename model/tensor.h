@@ -142,7 +142,7 @@ inline std::ostream& operator<<(std::ostream& out, const Shape& s) {
   return out << ')';
 }
 
-/// Floats from one scale to the next where there are several: cuBLASLt wants each on 16 bytes.
+/// Distance, in floats, between the scales of an array: cuBLASLt wants each aligned to 16 bytes.
 inline constexpr int64_t kScaleStride = 4;
 
 /// A view: copying it copies no data. `name` is for messages and lives as long as the arena.
@@ -151,8 +151,8 @@ struct Tensor {
   DType dtype = DType::f32;
   Shape shape;
   const char* name = "";
-  // Of an FP8 tensor, where its data is: its elements stand for element * *scale, and an op that writes them
-  // raises *amax to the largest magnitude that they stand for, unrounded.
+  // For FP8 only, in the same memory space as the data. The values of the tensor are element * *scale; an op
+  // that writes them raises *amax to their largest magnitude before rounding.
   float *scale = nullptr, *amax = nullptr;
 
   int64_t numel() const { return shape.numel(); }

@@ -47,7 +47,7 @@ class MpiCollectives final : public Collectives {
     const MpiCalls* mpi = load_mpi();
     const World& launched = ranks.world();
     int rank = 0, world = 1;
-    // Without them Open MPI ends the process under srun, and is a world of one elsewhere.
+    // Without these variables Open MPI ends the process under srun, and is a world of one elsewhere.
     if (std::getenv("PMIX_RANK") || std::getenv("PMI_RANK")) mpi->init(&rank, &world);
     if (rank != launched.rank || world != launched.size)
       throw Error(cat("ranks on the CPU talk through MPI, for which this is rank ", rank, " of ", world,

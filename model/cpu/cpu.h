@@ -20,9 +20,9 @@ inline void expect_workspace(const char* op, const Tensor& workspace, int64_t n)
 }
 
 /// Memory, clock and scratch of the CPU, and the loops that its ops are written with. Every op is run before
-/// its call returns, on `threads` threads (without OpenMP on one). Work is cut into pieces by shape alone and
-/// no sum crosses a piece that another thread may own, so the bits do not depend on `threads`. Statistics are
-/// summed in double.
+/// its call returns, on up to `threads` threads. Work is cut into pieces by shape alone and no sum crosses
+/// a piece that another thread may own, so the bits do not depend on `threads`. Statistics are summed in
+/// double.
 class Cpu final : public Device {
  public:
   static constexpr int64_t kScratch = 1 << 18;  // elements of each thread's scratch

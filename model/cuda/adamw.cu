@@ -1,5 +1,5 @@
-// One step of AdamW over all parameters in one launch. It is bound by memory: with 16-bit gradients and
-// weights it moves 28 bytes per parameter.
+// One step of AdamW over all parameters in one launch. It is bound by memory: with 16-bit gradients and a
+// 16-bit copy of the weights it moves 28 bytes per parameter.
 #include <cmath>
 
 #include "model/cuda/cuda.h"

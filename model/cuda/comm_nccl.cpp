@@ -168,7 +168,7 @@ class NcclCollectives final : public Collectives {
   }
   void wait(int64_t allow_pending) override {
     if (queued_ <= allow_pending) return;
-    // In a graph only for those that were queued in it. An event that serves a later one again waits longer.
+    // In a graph, only for collectives queued in it. If a later one has reused the event, waits for that one.
     CUDA_CHECK(cudaStreamWaitEvent(cuda_.stream.get(), end_of(queued_ - 1 - allow_pending).get(),
                                    cudaEventWaitDefault));
   }

@@ -94,7 +94,7 @@ class CudaGraphs final : public Graph {
  private:
   Cuda& cuda_;
   CompileInfo info_;
-  bool forgotten_ = false;  // what an earlier process found, once, where that is asked for
+  bool forgotten_ = false;  // the cache file has been removed, as options.search_again asks: once
 };
 
 }  // namespace

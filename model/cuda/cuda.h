@@ -17,14 +17,12 @@ namespace stepladder {
 class MatmulPlans;
 struct LtMatmul;
 
-/// How sums in two stages are cut: rows that a block of SumRows takes at least and how many blocks share a
-/// column at most, sorted tokens that a block of EmbeddingBackward takes, the most blocks of SumOfSquares and
-/// ClipGradNorm (about what an H200 holds at once), and the most blocks of LayerNormBackward.
-constexpr int64_t kRowChunk = 64;
-constexpr int64_t kMaxRowChunks = 256;
-constexpr int64_t kTokenChunk = 32;
-constexpr int64_t kSquareBlocks = 1024;
-constexpr int64_t kNormBlocks = 320;
+/// How two-stage sums are cut.
+constexpr int64_t kRowChunk = 64;        // SumRows: rows of a block, at least
+constexpr int64_t kMaxRowChunks = 256;   // and blocks that share a column, at most
+constexpr int64_t kTokenChunk = 32;      // EmbeddingBackward: sorted tokens of a block
+constexpr int64_t kSquareBlocks = 1024;  // SumOfSquares, ClipGradNorm: blocks, about what an H200 holds
+constexpr int64_t kNormBlocks = 320;     // LayerNormBackward: blocks, at most
 
 /// A device, and what its ops are run with. All ops run on one stream, only Stage and collectives beside it,
 /// from one thread at a time. Orders of summation depend on shapes and the device alone, and there are no
@@ -55,9 +53,9 @@ class Cuda final : public Device {
   /// sorted_tokens = tokens in ascending order, sorted_positions = where each came from; ties keep their
   /// order.
   void sort_tokens(const int32_t* tokens, int64_t n, int64_t V);  // token_sort.cu
-  /// Matmul's product of operands that fit, in cuBLAS' terms at the current precision. cuBLAS stores columns
-  /// first, so it sees every matrix transposed: out^T (N,M) = op(b)^T op(a)^T. Its first operand is b, its
-  /// second a, its m, n, k are N, M, K. Throws UnsupportedError for bf16 below sm_80 and FP8 below sm_89.
+  /// Matmul's product of operands that fit, in cuBLAS' terms at the current precision. cuBLAS is
+  /// column-major, so it sees every matrix transposed: out^T (N,M) = op(b)^T op(a)^T. Its first operand is b,
+  /// its second a, its m, n, k are N, M, K. Throws UnsupportedError for bf16 below sm_80 and FP8 below sm_89.
   LtMatmul product(const char* op, const Tensor& out, const Tensor& a, const Tensor& b, MatOp how,
                    Write write) const;  // linear_cublaslt.cpp
   /// Whether cuDNN computes this call; otherwise it is our own kernels'. DeviceInfo::attention tells which,

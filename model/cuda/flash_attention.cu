@@ -1,14 +1,13 @@
 // Causal attention without the (T,T) matrix (Dao et al. 2022, Dao 2023), on tensor cores from sm_75 on.
 //
 //   S = Q K^T,  P = softmax(scale * S) over s <= t,  O = P V,  scale = 1/sqrt(HS)
-//   dV = P^T dO,  dP = dO V^T,  dS = P * (dP - D),  D = rowsum(dO * O),  dQ = scale * dS K,  dK = scale *
-//   dS^T Q
+//   dV = P^T dO,  dP = dO V^T,  dS = P * (dP - D),  D = rowsum(dO * O)
+//   dQ = scale * dS K,  dK = scale * dS^T Q
 //
 // A block of four warps has 64 queries (or keys) of one head, 16 to a warp, and walks over the tiles of keys
-// (or queries) that causality leaves. S, P, dP and dS live in registers only: as an accumulator lies there,
-// it is the left operand of the next multiplication. Nothing is summed by atomics: dQ has a kernel of its
-// own, so the same operands give the same bits. Exponentials are to base 2, scale * log2(e) in their
-// argument.
+// (or queries) that causality leaves. S, P, dP and dS live in registers only: an accumulator's layout is that
+// of the next multiplication's left operand. Nothing is summed by atomics: dQ has a kernel of its own, so the
+// same operands give the same bits. Exponentials are to base 2, with scale * log2(e) in their argument.
 //
 // Rows beyond T and columns beyond HS are zeros in shared memory; causality keeps keys beyond T out.
 #include <cmath>

@@ -105,13 +105,13 @@ inline Fp8Output fp8_output(const char* op, const Tensor& q, const Tensor& qt, c
 /// dbias (C) += the sum of Cuda::partials (chunks,C) in a fixed order.
 void add_partials(Cuda& cuda, const Tensor& dbias, int64_t chunks);  // fp8.cu
 
-/// Neighbouring FP8 rows in shared memory, from which a block writes columns. A thread reads words of 16 rows
-/// below each other and writes 16 bytes of four columns. Rows are padded to 32 words, and words are permuted
-/// by which 16 rows they are in, so that the words that lanes read at a time lie in different banks.
+/// Neighbouring FP8 rows in shared memory, from which a block writes columns. A thread reads one word of
+/// each of 16 rows and writes 16 bytes of each of four columns. Rows are padded to a multiple of 32 words,
+/// and words are XOR-swizzled by which 16 rows they are in: the lanes of a warp read different banks.
 struct Fp8Tile {
   uint32_t* words;
   int words_of_row;  // words_for(its columns)
-  int log2_parts;    // of 16 rows, at most 8
+  int log2_parts;    // log2 of its parts of 16 rows each, of which there are at most 8
 
   __host__ __device__ static constexpr int words_for(int cols) { return (cols + 127) / 128 * 32; }
   __host__ __device__ int rows() const { return 16 << log2_parts; }

@@ -71,7 +71,7 @@ static_assert(sizeof(Shared::columns) >= kConsumers * 4 * kTileN * sizeof(float)
 #ifdef STEPLADDER_HOPPER
 constexpr int kPack = 8;                         // neighbouring columns of a thread
 constexpr int kSums = kTileM * kTileN / kGroup;  // of a thread
-/// Barriers of the block, each but the last one with one for each warpgroup.
+/// Named barriers of the block: of kStaged and of kTurn one for each consumer warpgroup, of kAllDone one.
 constexpr int kStaged = 1, kTurn = kStaged + kConsumers, kAllDone = kTurn + kConsumers;
 
 /// The step's weights, of tiles that begin at row 32 * chunk.
@@ -96,7 +96,7 @@ __device__ void copy_input(void* to, const CUtensorMap& map, SharedBarrier& full
 template <class Q>
 struct Quantized {
   uint2 rows[2];
-  uint32_t columns[4];  // of each pair of columns four rows of one, as transpose_8x8() deals them
+  uint32_t columns[4];  // [i]: four rows of one of a pair of columns; stage_columns() says which
 
   __device__ Quantized(const float (&v)[2][kPack], float per_scale) {
     uint32_t pairs[4];  // two rows of one column, then of the next
@@ -349,8 +349,8 @@ __global__ void STEPLADDER_CLUSTER(kCluster) __launch_bounds__(kBlockThreads, 1)
         if (lane < kCluster) shared.empty[step].arrive_at(static_cast<uint32_t>(lane));
       };
       epilogue.prepare(tile * kTileM);
-      // In turns: a group may wait for a phase once the one before has ended. This also keeps apart what the
-      // group stages of one tile and the next.
+      // Groups take turns, as a group may await a phase only once the phase before has ended. This also keeps
+      // apart what the group stages of one tile and the next.
       if (phase > 0) await_threads(kTurn + group, 2 * kGroup);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {

@@ -65,8 +65,8 @@ class SharedBarrier {
         "r"(rank)
         : "memory");
   }
-  /// Waits for the end of phase `phase`, counted from 0, in that phase or the next one: before it, this
-  /// returns at once, as only the parity is compared.
+  /// Waits for the end of phase `phase`, counted from 0. Only the parity is compared, so call it during that
+  /// phase or the next: during an earlier one it may return at once.
   __device__ void await(uint32_t phase) {
     constexpr uint32_t kSleep =
         1'000'000;  // nanoseconds at most: who asks again and again takes others' turns
@@ -110,8 +110,8 @@ __device__ inline uint64_t wgmma_operand(const void* rows) {
   constexpr uint64_t kEightRows = 8 * 128 / 16, kSwizzle128 = 1;
   return uint64_t{shared_address(rows) >> 4} | uint64_t{1} << 16 | kEightRows << 32 | kSwizzle128 << 62;
 }
-/// Before the first product of sums whose registers were used otherwise. Of operands in shared memory only
-/// copies by TMA are in place then, not ordinary stores.
+/// Call before the first product whose accumulators were accessed by other instructions. It does not order
+/// ordinary stores to shared memory before wgmma's reads: operands have to be copied by TMA.
 __device__ inline void wgmma_begin() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -143,8 +143,8 @@ __device__ void wgmma_wait() {
       : "l"(x), "l"(w), "r"(add ? 1 : 0))
 
 /// sums = or += x w^T by a warpgroup: x (64,32) of type X, w (192,32) e4m3, each 32 bytes of the rows that
-/// wgmma_operand() describes. A thread has sums of rows lane / 4 and lane / 4 + 8 of the 16 of its warp: of
-/// columns 8 i + lane % 4 * 2 and the next, 4 i to 4 i + 3, the upper row first.
+/// wgmma_operand() describes. Of the 16 rows of its warp, a thread has rows r = lane / 4 and r + 8: with
+/// c = 8 i + lane % 4 * 2, sums[4 i] to sums[4 i + 3] are elements (r,c), (r,c+1), (r+8,c), (r+8,c+1).
 template <class X>
 __device__ void wgmma(float (&sums)[96], uint64_t x, uint64_t w, bool add) {
   if constexpr (X::kMantissa == 3) {

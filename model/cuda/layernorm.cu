@@ -110,8 +110,8 @@ struct Fp8Copy {
 constexpr int kNormWidth = 8;         // of a pack that becomes FP8
 constexpr int kQuantizingBlocks = 2;  // of a multiprocessor
 
-// mean = sum_c v / C, rstd = 1 / sqrt(sum_c (v - mean)^2 / C + eps), out = (v - mean) * rstd * w + b,
-// v = x. To FP8, a group of warps has several rows at once, so that enough is on its way from memory.
+// mean = sum_c x / C, rstd = 1 / sqrt(sum_c (x - mean)^2 / C + eps), out = (x - mean) * rstd * w + b. For
+// FP8, a group of warps has several rows at once, to keep enough bytes in flight.
 template <class T, int kWidth, int kHeld, class Copy>
 __global__ void __launch_bounds__(kThreads, Copy::kFp8 ? kQuantizingBlocks : 0)
     layernorm_forward_kernel(Forward<T> f, Copy copy, int64_t rows, int cols, int warps) {
@@ -198,8 +198,7 @@ __global__ void __launch_bounds__(kThreads, Copy::kFp8 ? kQuantizingBlocks : 0)
   copy.end();
 }
 
-// The same for rows too long for registers. A block has a row; each thread reads back only what it wrote
-// itself.
+// The same for rows too long for registers. A block has a row and reads it three times.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads) layernorm_forward_long_kernel(Forward<T> f, int cols) {
   await_predecessor();
@@ -511,8 +510,8 @@ void launch_forward(Queue& queue, const Forward<T>& f, const Copy& copy, int64_t
 
 constexpr int kForwardParts = 2, kBackwardParts = 3;  // log2 of how many 16 rows a tile has at most
 
-/// A tile of rows of x: at most 16 << `log2_parts`, fewer where they do not fit into `shared_limit` or a
-/// quarter of the multiprocessors would have none, but 32. None where that does not fit.
+/// A tile of 16 << `log2_parts` rows of x; fewer, but at least 32, if they do not fit into `shared_limit` or
+/// would leave more than a quarter of the multiprocessors without a tile. None if not even 32 fit.
 std::optional<Fp8Tile> fp8_tile(const Tensor& x, int log2_parts, int shared_limit, int multiprocessors) {
   Fp8Tile tile{nullptr, Fp8Tile::words_for(column_count(x.cols())), log2_parts};
   while (tile.log2_parts > 1 &&

@@ -1,7 +1,7 @@
 // Linear layers with what surrounds them in one matmul, as cuBLASLt's epilogues; the project's own kernels do
 // what cuBLASLt has no algorithm for, or does slower.
 //
-// cuBLASLt stores columns first, so it sees every matrix transposed: x (N,Cin) is its (Cin,N).
+// cuBLASLt is column-major, so it sees every matrix transposed: x (N,Cin) is its (Cin,N).
 #include <vector>
 
 #include "model/cuda/cuda.h"
@@ -99,7 +99,7 @@ void LinearGeluBackward::run(Cuda& cuda) const {
 }
 
 void LinearWeightBackward::run(Cuda& cuda) const {
-  // dw^T (Cin,Cout) = x^T dout: what is summed over the rows of dout is cuBLASLt's B.
+  // dw^T (Cin,Cout) = x^T dout: dout, whose rows give the bias gradient, is cuBLASLt's B. Hence BGRADB.
   const LtMatmul product = cuda.product(kName, dw, dout, x, MatOp::TN, write);
 
   std::vector<MatmulStrategy> strategies;

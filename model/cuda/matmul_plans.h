@@ -25,7 +25,7 @@ inline cudaDataType_t cuda_type(DType t) {
   return t == DType::bf16 ? CUDA_R_16BF : t == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-/// What the fastest way to do a product depends on. In cuBLAS' terms, columns first: D (m,n) = op(A) op(B),
+/// What the fastest way to do a product depends on. In cuBLAS' column-major terms: D (m,n) = op(A) op(B),
 /// added to D itself or to another matrix C where `write` is add; then an epilogue.
 struct MatmulKey {
   cublasOperation_t op_a, op_b;

@@ -144,7 +144,7 @@ PeerCopies::PeerCopies(Cuda& cuda, const Arena& arena, const Tensor& receive_buf
     }
   }
   if (reason.empty()) {
-    // What it is told to wait for is there: whether the driver can is known now.
+    // Try a wait for flags that are already set: a driver that can't wait for values fails here, not later.
     try {
       for (const Peer& peer : peers_)
         copy(flag(flags_.get(), Barrier::ready, peer.rank), set_, sizeof kSet, cuda_.stream.get());

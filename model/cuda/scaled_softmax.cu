@@ -1,5 +1,5 @@
 // The causal softmax of scaled scores x (...,T,T), and its gradient: the row of position t has t + 1
-// elements, the rest is written 0 and not read.
+// elements; the rest does not count and is written 0.
 //
 // A row of at most kMaxHeldCols elements stays in the registers of a warp; longer ones are left to
 // softmax.cu. The long rows of a matrix come first, so that short ones fill up the end.

@@ -1,6 +1,6 @@
-// The clocks of a device's SMs, which tick faster or slower as power allows: what they count between two
-// moments is time x clock, and so hardly knows of the power limit, behind which milliseconds hide half of a
-// slowdown.
+// Elapsed cycles of a device's SM clocks, which run faster or slower as the power limit allows. At that limit
+// a device hides about half of a slowdown in milliseconds by raising its clock. Cycles, time x clock, hardly
+// depend on the limit.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Softmax and log-softmax over the last dimension. A block has a row. One too long for registers it passes
-// over twice, the second time backwards: the end of a row too long for L1 is what is still in L2.
+// Softmax and log-softmax over the last dimension. A block has a row. A row too long for registers is read
+// twice, the second time backwards: if it does not fit into L1, its end is what L2 still has.
 #include <cmath>
 
 #include "model/cuda/cuda.h"

@@ -53,9 +53,8 @@ class Pack {
     p.bits_ = __ldcs(reinterpret_cast<const Bits*>(from));
     return p;
   }
-  /// *to = the pack at `from`, where `to` is in shared memory: for this thread once __pipeline_wait_prior()
-  /// has waited for it. On its way it takes no registers on sm_80; what is too small for that is moved at
-  /// once.
+  /// *to, in shared memory, = the pack at `from`: this thread may read it after __pipeline_wait_prior(). From
+  /// sm_80 on the copy takes no registers (cp.async). A pack of less than 4 bytes is copied at once.
   static __device__ void copy_async(Pack* to, const T* from) {
     if constexpr (kBytes >= 4) {
       __pipeline_memcpy_async(to, from, kBytes);

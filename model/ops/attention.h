@@ -20,7 +20,7 @@ inline bool attention_fits(const Tensor& qkv, const Tensor& x, const Tensor& lse
          qkv.shape == Shape{x.shape[0], x.shape[1], 3 * x.shape[2]} && lse.shape[0] == x.shape[0] &&
          lse.shape[2] == x.shape[1] && lse.shape[1] > 0 && x.shape[2] % lse.shape[1] == 0;
 }
-/// FLOPs of `products` products for each pair of a token and one of its past.
+/// FLOPs of `products` matrix products, such as Q K^T, over the pairs s <= t of all heads.
 inline double attention_flops(int products, const Tensor& lse, const Tensor& qkv) {
   const int64_t T = lse.cols(), C = qkv.cols() / 3, pairs = lse.shape[0] * T * (T + 1) / 2;
   return 2.0 * products * static_cast<double>(pairs) * static_cast<double>(C);
@@ -139,7 +139,8 @@ struct ScaledCausalSoftmaxBackward {
 };
 
 /// out (B,T,C) = softmax(q k^T / sqrt(HS)) v over s <= t, in NH heads, without the (T,T) matrix (Dao et al.
-/// 2022); lse (B,NH,T) f32 = log sum_s exp(q k^T / sqrt(HS)). On CUDA f32 throws UnsupportedError.
+/// 2022); lse (B,NH,T) f32 = log sum_s exp(q k^T / sqrt(HS)). CUDA takes f16 and (sm_80) bf16, HS a multiple
+/// of 8 up to 128: throws UnsupportedError for f32, std::invalid_argument for the rest.
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
   Tensor out, lse, qkv;

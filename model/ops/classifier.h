@@ -1,4 +1,5 @@
-// The classifier: logits (B,T,V), targets (B,T) i32; losses (B,T), logp and dlogp (B,T,V) are f32.
+// The classifier: logits (B,T,V); losses (B,T), logp and dlogp (B,T,V) f32; targets (B,T) i32 in [0,V), which
+// the CPU checks (std::invalid_argument) and CUDA does not.
 #pragma once
 
 #include "model/ops/op.h"

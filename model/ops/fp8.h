@@ -1,8 +1,8 @@
 // FP8 (Micikevicius et al. 2022) with a scale for each tensor.
 //
-// q (N,C) and its transpose qt (C,N) are FP8 of one type, scale and amax; either may be empty. Both become v
-// / *scale to nearest even, saturating; what is not finite becomes NaN. *amax = max(*amax, |v|), NaN where a
-// v is NaN. N and C are multiples of 16 on CUDA.
+// q (N,C) and its transpose qt (C,N) share one FP8 type, scale and amax; either may be empty. Both become
+// v / *scale, to nearest even, saturated; inf and NaN become NaN. *amax = max(*amax, |v|), NaN if any v is.
+// On CUDA, N and C are multiples of 16, and float operands are bf16.
 #pragma once
 
 #include "model/ops/classifier.h"
@@ -35,9 +35,9 @@ struct Quantize {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// q (L,N,C), qt (L,C,N) of v = x (L,N,C), each of the L matrices with one of the scales (L,kScaleStride) and
-/// of amax (L), which are set first: *amax = max |x|, *scale as UpdateScales has it for that alone. Reads x
-/// twice.
+/// q (L,N,C), qt (L,C,N) of v = x (L,N,C). Each of the L matrices has its own scale, of (L,kScaleStride), and
+/// amax, of (L). Both are set before v is quantised: amax = max |x|, and the scale that UpdateScales computes
+/// from that amax alone. Reads x twice.
 struct QuantizeToFit {
   static constexpr const char* kName = "quantize_to_fit";
   Tensor q, qt, x;
@@ -51,8 +51,8 @@ struct QuantizeToFit {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// What the backward pass of GELU needs fits x (N,C): x itself, or slopes gelu'(x) in e4m3. They lie between
-/// -0.13 and 1.13 and have no scale.
+/// `slopes` can hold gelu'(x) of x (N,C) in e4m3, which GELU's backward pass may read instead of x. They lie
+/// between -0.13 and 1.13 and have no scale.
 inline bool slopes_fit(const Tensor& slopes, const Tensor& x) {
   return slopes.dtype == DType::f8e4m3 && same_shape(slopes, x);
 }
@@ -69,7 +69,7 @@ struct QuantizeGelu {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// q, qt of v = dout * gelu'(x), dbias (C) += sum_n v, of x (N,C) or slopes.
+/// q, qt of v = dout * gelu'(x), dbias (C) += sum_n v; operand x is GELU's input (N,C), or its slopes.
 struct QuantizeGeluBackward {
   static constexpr const char* kName = "quantize_gelu_backward";
   Tensor q, qt, dbias, dout, x;
@@ -81,9 +81,9 @@ struct QuantizeGeluBackward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// y = x w^T + b of e4m3 x (N,K), w (C,K), and e4m3 q, qt of v = gelu(y), and slopes: LinearForward and
-/// QuantizeGelu. With slopes, y is scratch: on CUDA it may stay unwritten, and v be of what it was rounded
-/// from.
+/// LinearForward and QuantizeGelu: y = x w^T + b of e4m3 x (N,K), w (C,K); e4m3 q, qt of v = gelu(y), and
+/// slopes. With slopes, y is scratch: on CUDA it may stay unwritten, and gelu() is then applied before y is
+/// rounded.
 struct LinearQuantizeGelu {
   static constexpr const char* kName = "linear_quantize_gelu";
   Tensor q, qt, y, x, w, b, slopes = {};
@@ -99,9 +99,9 @@ struct LinearQuantizeGelu {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// e5m2 q, qt of v = (dout wt^T) * gelu'(y) of e5m2 dout (N,K), e4m3 wt (C,K), dbias (C) += sum_n v, of y
-/// (N,C) or slopes: Matmul and QuantizeGeluBackward. dy (N,C) is scratch: on CUDA it may stay unwritten, and
-/// the product unrounded.
+/// Matmul and QuantizeGeluBackward: e5m2 q, qt of v = (dout wt^T) * gelu'(y), dbias (C) += sum_n v, of e5m2
+/// dout (N,K) and e4m3 wt (C,K); operand y is GELU's input (N,C), or its slopes. dy (N,C) is scratch: on CUDA
+/// it may stay unwritten, and the product is then not rounded to it.
 struct LinearQuantizeGeluBackward {
   static constexpr const char* kName = "linear_quantize_gelu_backward";
   Tensor q, qt, dbias, dy, dout, wt, y;
@@ -132,8 +132,8 @@ struct QuantizeCrossEntropy {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// q, qt of v = LayerNormForward of x (N,C), unrounded, and its mean and rstd (N). On CUDA, 32 rows of FP8
-/// have to fit into shared memory.
+/// q, qt of v = LayerNormForward of x (N,C), unrounded, and its mean and rstd (N). On CUDA, C is at most
+/// 3840, and 32 rows of FP8 have to fit into shared memory.
 struct QuantizeLayerNorm {
   static constexpr const char* kName = "quantize_layernorm";
   Tensor q, qt, mean, rstd;

@@ -20,11 +20,11 @@ struct LayerNormForward {
   void run(Cpu&) const, run(Cuda&) const;
 };
 
-/// What LayerNorm writes, and what its gradients need of it: (N,C), (N), (N).
+/// What LayerNormForward writes: (N,C), (N), (N).
 struct Normalized {
   Tensor out, mean, rstd;
 };
-/// What it read, and the statistics of that: (N,C), (N), (N).
+/// What LayerNormBackward needs of the forward pass, its input and that input's statistics: (N,C), (N), (N).
 struct NormInput {
   Tensor x, mean, rstd;
 };

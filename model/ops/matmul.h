@@ -25,11 +25,11 @@ Work matmul_work(const Tensor& out, const Tensor& a, const Tensor& b, MatOp op, 
                  std::vector<Operand> read = {}, std::vector<Operand> written = {});
 
 /// out = or += op(a) op(b). NN: (M,K)(K,N); NT: (M,K)(N,K)^T; TN: (K,M)^T(K,N); out (M,N).
-/// When out or b has rank 2, leading dimensions of a (and of b for TN) are flattened into rows; otherwise all
+/// If b (TN: out) has rank 2, the leading dimensions of the others are flattened into rows; otherwise all
 /// leading dimensions are a batch and must agree. 16-bit operands are multiplied exactly and accumulated in
 /// f32; += may round the product to out's type before it is added, as cuBLAS does. FP8 operands, at least one
 /// of them f8e4m3, stand for element * *scale and give a 16-bit out; NT of rank-2 b only. On CUDA they need
-/// sm_89, scales on 16 bytes, and M, N and K that are multiples of 16.
+/// sm_89, scales aligned to 16 bytes, and M, N and K that are multiples of 16.
 struct Matmul {
   static constexpr const char* kName = "matmul";
   Tensor out, a, b;
