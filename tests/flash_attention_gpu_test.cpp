@@ -70,7 +70,7 @@ class FlashAttentionGpuTest : public OpAgreement, public testing::WithParamInter
     const float eps = epsilon_of(type);
 
     const std::vector<Array> forward{out({B, T, C}, type), out({B, NH, T}), qkv};
-    const Call attend = [](Ops& o, auto& t) { o(AttentionForward{t[0], t[1], t[2]}); };
+    const Call attend = CALL(AttentionForward{t[0], t[1], t[2]});
     const auto expected = run(*cpu_, forward, attend), got = run(*cuda_, forward, attend);
     expect_heads_near("out", got[0], expected[0], NH, HS, eps);
     // Scores of up to limit^2 * sqrt(HS), and a sum of T exponentials.
@@ -86,7 +86,7 @@ class FlashAttentionGpuTest : public OpAgreement, public testing::WithParamInter
     y.values = expected[0], lse.values = expected[1];
     y.output = lse.output = false;
     const std::vector<Array> backward{out({B, T, 3 * C}, type), reals({B, T, C}).as(type), y, lse, qkv};
-    const Call differentiate = [](Ops& o, auto& t) { o(AttentionBackward{t[0], t[1], t[2], t[3], t[4]}); };
+    const Call differentiate = CALL(AttentionBackward{t[0], t[1], t[2], t[3], t[4]});
     const auto expected_d = run(*cpu_, backward, differentiate), got_d = run(*cuda_, backward, differentiate);
     expect_heads_near("dqkv", got_d[0], expected_d[0], 3 * NH, HS, 2.0F * eps);
     for (size_t i = 1; i < backward.size(); ++i)
@@ -140,9 +140,7 @@ TEST_P(FlashAttentionGpuTest, RunsInARecordedGraph) {
 TEST_P(FlashAttentionGpuTest, TellsWhoComputes) {
   bind(1, 64, 64, 1);
   run(*cuda_, {out({1, 64, 64}, DType::f16), out({1, 1, 64}), reals({1, 64, 192}).as(DType::f16)},
-      [](Ops& o, auto& t) {
-        o(AttentionForward{t[0], t[1], t[2]});
-      });
+      CALL(AttentionForward{t[0], t[1], t[2]}));
   const std::string who = cuda_->device().info().attention;
   EXPECT_EQ(who.substr(0, who.find(' ')), GetParam().is_cudnn() ? "cuDNN" : "native") << who;
 }
@@ -150,9 +148,8 @@ TEST_P(FlashAttentionGpuTest, TellsWhoComputes) {
 TEST_P(FlashAttentionGpuTest, RefusesWhatItCannotCompute) {
   bind(2, 8, 64, 2);
   const auto attend = [&](DType type, Shape out_shape, Shape lse, Shape qkv) {
-    run(*cuda_, {out(out_shape, type), out(lse), reals(qkv).as(type)}, [](Ops& o, auto& t) {
-      o(AttentionForward{t[0], t[1], t[2]});
-    });
+    run(*cuda_, {out(out_shape, type), out(lse), reals(qkv).as(type)},
+        CALL(AttentionForward{t[0], t[1], t[2]}));
   };
   const Shape x{2, 8, 64}, stats{2, 2, 8}, qkv{2, 8, 192};
   EXPECT_NO_THROW(attend(DType::f16, x, stats, qkv));

@@ -63,9 +63,8 @@ TEST_F(Fp8GpuTest, QuantizeAgreesToTheBit) {
       const Array x = reals({N, C}).as(DType::bf16);
       const std::vector<Array> arrays = {out({N, C}, type), out({C, N}, type), x, scalar(scale),
                                          inout(scalar(0.5F))};
-      expect_agreement(cat("quantize ", name_of(type), N, 'x', C), arrays, kExact, [](Ops& o, auto& t) {
-        o(Quantize{fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]});
-      });
+      expect_agreement(cat("quantize ", name_of(type), N, 'x', C), arrays, kExact,
+                       CALL(Quantize{fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]}));
       for (const size_t only : {0, 1}) {
         const std::vector<Array> alone = {arrays[only], x, arrays[3], arrays[4]};
         expect_agreement(cat("one layout ", only), alone, kExact, [only](Ops& o, auto& t) {
@@ -83,9 +82,8 @@ TEST_F(Fp8GpuTest, QuantizeSumsRowsIntoTheBiasGradient) {
     const std::vector<Array> arrays = {out({N, C}, DType::f8e5m2), scalar(1.0F), inout(scalar(0.0F)),
                                        integers({N, C}, 1).as(DType::bf16),
                                        inout(integers({C}).as(DType::bf16))};
-    expect_agreement(cat("dbias ", N, 'x', C), arrays, kExact, [](Ops& o, auto& t) {
-      o(Quantize{fp8(t[0], t[1], t[2]), {}, t[3], t[4]});
-    });
+    expect_agreement(cat("dbias ", N, 'x', C), arrays, kExact,
+                     CALL(Quantize{fp8(t[0], t[1], t[2]), {}, t[3], t[4]}));
   }
 }
 
@@ -98,9 +96,7 @@ TEST_F(Fp8GpuTest, QuantizeToFitAgreesToTheBit) {
       const std::vector<Array> arrays = {out({3, N, C}, type), out({3, C, N}, type), x.as(DType::bf16),
                                          zeros({3, kScaleStride}), out({3})};
       expect_agreement(cat("quantize_to_fit ", name_of(type), N, 'x', C), arrays, kExact,
-                       [](Ops& o, auto& t) {
-                         o(QuantizeToFit{fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]});
-                       });
+                       CALL(QuantizeToFit{fp8(t[0], t[3], t[4]), fp8(t[1], t[3], t[4]), t[2]}));
     }
   }
 }
@@ -146,9 +142,8 @@ constexpr int64_t kNormShapes[][2] = {{16, 16},    {48, 80},     {80, 768},   {1
                                       {112, 2400}, {1040, 1280}, {4112, 768}, {64, 3840}};
 
 TEST_F(Fp8GpuTest, LayernormAgreesButForNeighbours) {
-  const Call call = [](Ops& o, auto& t) {
-    o(QuantizeLayerNorm{fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[4], t[5], t[6], t[7], t[8]});
-  };
+  const Call call =
+      CALL(QuantizeLayerNorm{fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[4], t[5], t[6], t[7], t[8]});
   for (const DType type : kTypes) {
     const float scale = type == DType::f8e4m3 ? 0x1p-6F : 0x1p-13F;
     for (const auto& [N, C] : kNormShapes) {
@@ -238,10 +233,8 @@ TEST_F(Fp8GpuTest, LayernormWritesEitherLayoutAlone) {
         *cuda_,
         {out({N, C}, DType::f8e4m3), out({C, N}, DType::f8e4m3), scalar(0x1p-6F), inout(scalar(0.0F)), x,
          out({N}), out({N}), column},
-        [=](Ops& o, auto& t) {
-          o(QuantizeLayerNorm{rows ? fp8(t[0], t[2], t[3]) : Tensor{},
-                              columns ? fp8(t[1], t[2], t[3]) : Tensor{}, t[5], t[6], t[4], t[7], t[7]});
-        });
+        CALL(QuantizeLayerNorm{rows ? fp8(t[0], t[2], t[3]) : Tensor{},
+                               columns ? fp8(t[1], t[2], t[3]) : Tensor{}, t[5], t[6], t[4], t[7], t[7]}));
   };
   const auto both = results(true, true), rows = results(true, false), columns = results(false, true);
   EXPECT_TRUE(same_bits(both[0], rows[0]));
@@ -259,9 +252,7 @@ TEST_F(Fp8GpuTest, WhatIsNotFiniteInARowShowsInAllOfItsNorm) {
         *cuda_,
         {out({N, C}, DType::f8e4m3), out({C, N}, DType::f8e4m3), scalar(0x1p-6F), inout(scalar(0.0F)), x,
          out({N}), out({N}), column},
-        [](Ops& o, auto& t) {
-          o(QuantizeLayerNorm{fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[5], t[6], t[4], t[7], t[7]});
-        });
+        CALL(QuantizeLayerNorm{fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[5], t[6], t[4], t[7], t[7]}));
     for (int64_t n = 0; n < N; ++n)
       for (int64_t c = 0; c < C; ++c) {
         ASSERT_EQ(std::isnan(got[0][static_cast<size_t>(n * C + c)]), n == 5);
@@ -275,9 +266,7 @@ TEST_F(Fp8GpuTest, TransposeAgreesToTheBit) {
   for (const DType type : kTypes)
     for (const auto& [N, C] : kShapes)
       expect_agreement(cat("transpose ", N, 'x', C), {out({C, N}, type), reals({N, C}).as(type)}, kExact,
-                       [](Ops& o, auto& t) {
-                         o(Transpose{t[0], t[1]});
-                       });
+                       CALL(Transpose{t[0], t[1]}));
 }
 
 TEST_F(Fp8GpuTest, TheClassifiersGradientAgreesButForNeighbours) {
@@ -414,17 +403,14 @@ TEST_F(Fp8GpuTest, LinearForwardAddsBiasAndResidual) {
         cat("linear_forward ", Cout),
         {out({N, Cout}, DType::bf16), integers({N, Cin}, 1).as(DType::f8e4m3),
          integers({Cout, Cin}, 1).as(DType::f8e4m3), integers({Cout}).as(DType::bf16), scalar(2.0F)},
-        kExact, [](Ops& o, auto& t) {
-          o(LinearForward{t[0], fp8(t[1], t[4], t[4]), fp8(t[2], t[4], t[4]), t[3]});
-        });
+        kExact, CALL(LinearForward{t[0], fp8(t[1], t[4], t[4]), fp8(t[2], t[4], t[4]), t[3]}));
   for (const auto& [N, Cin, Cout] : {std::tuple{144, 64, 192}, {1024, 768, 768}, {1024, 3072, 768}})
     expect_agreement(cat("linear_forward with a residual ", Cin),
                      {out({N, Cout}, DType::bf16), integers({N, Cin}, 1).as(DType::f8e4m3),
                       integers({Cout, Cin}, 1).as(DType::f8e4m3), integers({Cout}).as(DType::bf16),
                       scalar(2.0F), integers({N, Cout}).as(DType::bf16)},
-                     kExact, [](Ops& o, auto& t) {
-                       o(LinearForward{t[0], fp8(t[1], t[4], t[4]), fp8(t[2], t[4], t[4]), t[3], t[5]});
-                     });
+                     kExact,
+                     CALL(LinearForward{t[0], fp8(t[1], t[4], t[4]), fp8(t[2], t[4], t[4]), t[3], t[5]}));
 }
 
 /// Of small integers: their sums are exact, and so is what is stored of them. Parts of tiles in either
@@ -448,14 +434,11 @@ TEST_F(Fp8GpuTest, LinearWithGeluAgreesButForNeighboursAlsoSearched) {
                                        scalar(0x1p-4F),
                                        inout(scalar(0.0F)),
                                        inout(zeros({N, C}).as(DType::f8e4m3))};
-    const Call call = [](Ops& o, auto& t) {
-      o(LinearQuantizeGelu{fp8(t[0], t[7], t[8]), fp8(t[1], t[7], t[8]), t[2], fp8(t[3], t[6], t[6]),
-                           fp8(t[4], t[6], t[6]), t[5]});
-    };
-    const Call with_slopes = [](Ops& o, auto& t) {
-      o(LinearQuantizeGelu{fp8(t[0], t[7], t[8]), fp8(t[1], t[7], t[8]), t[2], fp8(t[3], t[6], t[6]),
-                           fp8(t[4], t[6], t[6]), t[5], t[9]});
-    };
+    const Call call = CALL(LinearQuantizeGelu{fp8(t[0], t[7], t[8]), fp8(t[1], t[7], t[8]), t[2],
+                                              fp8(t[3], t[6], t[6]), fp8(t[4], t[6], t[6]), t[5]});
+    const Call with_slopes =
+        CALL(LinearQuantizeGelu{fp8(t[0], t[7], t[8]), fp8(t[1], t[7], t[8]), t[2], fp8(t[3], t[6], t[6]),
+                                fp8(t[4], t[6], t[6]), t[5], t[9]});
     const auto expected = run(*cpu_, arrays, call), got = run(*cuda_, arrays, call),
                again = run(*cuda_, arrays, call);
     EXPECT_TRUE(same_bits(got[2], expected[2]));
@@ -501,10 +484,9 @@ TEST_F(Fp8GpuTest, GradientOfLinearWithGeluAgreesButForNeighboursAlsoSearched) {
                                        scalar(0.25F),
                                        scalar(0x1p-10F),
                                        inout(scalar(0.0F))};
-    const Call call = [](Ops& o, auto& t) {
-      o(LinearQuantizeGeluBackward{fp8(t[0], t[8], t[9]), fp8(t[1], t[8], t[9]), t[2], t[3],
-                                   fp8(t[4], t[7], t[7]), fp8(t[5], t[7], t[7]), t[6]});
-    };
+    const Call call =
+        CALL(LinearQuantizeGeluBackward{fp8(t[0], t[8], t[9]), fp8(t[1], t[8], t[9]), t[2], t[3],
+                                        fp8(t[4], t[7], t[7]), fp8(t[5], t[7], t[7]), t[6]});
     const auto expected = run(*cpu_, arrays, call), got = run(*cuda_, arrays, call),
                again = run(*cuda_, arrays, call);
     for (const size_t layout : {0, 1})

@@ -52,9 +52,8 @@ TEST_P(FusedGpuTest, LayerNormForwardAgrees) {
     const std::vector<Array> arrays = {result(s), out({N}), out({N}), fractions(s), values({C}), values({C})};
     // (x - mean) * rstd is at most about 2, mean as far off as its sum.
     expect_agreement(named("layernorm_forward", s), arrays,
-                     rounded(8.0F * kEps * roundings(C), kEps * roundings(C)), [](Ops& o, auto& t) {
-                       o(LayerNormForward{t[0], t[1], t[2], t[3], t[4], t[5]});
-                     });
+                     rounded(8.0F * kEps * roundings(C), kEps * roundings(C)),
+                     CALL(LayerNormForward{t[0], t[1], t[2], t[3], t[4], t[5]}));
   }
 }
 
@@ -62,12 +61,10 @@ TEST_P(FusedGpuTest, AddBiasResidualAgrees) {
   for (const Shape& s : kNormShapes) {
     const Array x = fractions(s), y = fractions(s), bias = fractions({s[1]});
     const Tolerance few = rounded(4.0F * kEps, kEps);
-    expect_agreement(named("add_bias_residual", s), {result(s), x, y, bias}, few, [](Ops& o, auto& t) {
-      o(AddBiasResidual{t[0], t[1], t[2], t[3]});
-    });
-    expect_agreement(named("in place", s), {inout(x), y, bias}, few, [](Ops& o, auto& t) {
-      o(AddBiasResidual{t[0], t[0], t[1], t[2]});
-    });
+    expect_agreement(named("add_bias_residual", s), {result(s), x, y, bias}, few,
+                     CALL(AddBiasResidual{t[0], t[1], t[2], t[3]}));
+    expect_agreement(named("in place", s), {inout(x), y, bias}, few,
+                     CALL(AddBiasResidual{t[0], t[0], t[1], t[2]}));
   }
 }
 
@@ -77,9 +74,8 @@ TEST_P(FusedGpuTest, LayerNormBackwardAgrees) {
     bind(1, N, C);
     const Array dx = values(s), dout = values(s), x = values(s), w = values({C});
     const Array mean = reals({N}, -0.1F, 0.1F), rstd = reals({N}, 0.5F, 2.0F);
-    const auto call = [](Ops& o, auto& t) {
-      o(LayerNormBackward{t[0], NormParams{t[1], t[2]}, t[3], t[4], NormInput{t[5], t[6], t[7]}, t[8]});
-    };
+    const auto call =
+        CALL(LayerNormBackward{t[0], NormParams{t[1], t[2]}, t[3], t[4], NormInput{t[5], t[6], t[7]}, t[8]});
     // Sums of N terms of at most 8; in that of the new dx, a few were rounded to their other neighbour.
     const auto rows = static_cast<float>(N);
     const float flipped = type() == DType::f32 ? 0.0F : (4.0F + rows / 100.0F) * 8.0F * epsilon_of(type());
@@ -110,9 +106,8 @@ TEST_P(FusedGpuTest, LayerNormBackwardSumsEveryRowOnce) {
         named("whole numbers", s),
         {inout(whole(s)), inout(whole({C})), inout(whole({C})), inout(whole({C})), whole(s), whole(s),
          integers({N}), ones, zeros},
-        kExact, [](Ops& o, auto& t) {
-          o(LayerNormBackward{t[0], NormParams{t[1], t[2]}, t[3], t[4], NormInput{t[5], t[6], t[7]}, t[8]});
-        });
+        kExact,
+        CALL(LayerNormBackward{t[0], NormParams{t[1], t[2]}, t[3], t[4], NormInput{t[5], t[6], t[7]}, t[8]}));
   }
 }
 
@@ -137,9 +132,8 @@ TEST_P(FusedGpuTest, CrossEntropyAgrees) {
       if (i % c.Vp >= c.V) logits.values[static_cast<size_t>(i)] = kNan;
     // max - logit + log(sum) has terms of at most 20 + log(V).
     const Tolerance loss{kEps * (4.0F * 31.0F + roundings(c.V)), 0.0F};
-    expect_agreement("losses, " + what, {out(rows), logits, targets}, loss, [&](Ops& o, auto& t) {
-      o(CrossEntropyForward{t[0], t[1], t[2], c.V});
-    });
+    expect_agreement("losses, " + what, {out(rows), logits, targets}, loss,
+                     CALL(CrossEntropyForward{t[0], t[1], t[2], c.V}));
 
     for (const float scaler : {0.0F, 1024.0F}) {
       const float scale = 0.125F, total = scaler == 0.0F ? scale : scale * scaler;
@@ -172,9 +166,7 @@ TEST_P(FusedGpuTest, CrossEntropyTakesInfiniteLogits) {
   Array targets = tokens({1, 4}, 1);
   expect_agreement("-inf", {out({1, 4}), inout(logits), targets},
                    rounded(kEps * (4.0F * 31.0F + roundings(1000)), kEps * (64.0F + 2.0F * roundings(1000))),
-                   [](Ops& o, auto& t) {
-                     o(CrossEntropyForwardBackward{t[0], t[1], t[2], 1000, 1.0F});
-                   });
+                   CALL(CrossEntropyForwardBackward{t[0], t[1], t[2], 1000, 1.0F}));
 }
 
 TEST_P(FusedGpuTest, SumRowsTakesEveryElementOnce) {
@@ -183,9 +175,7 @@ TEST_P(FusedGpuTest, SumRowsTakesEveryElementOnce) {
                          Shape{1000, 3072}, Shape{20000, 40}, Shape{77, 1025}}) {
     bind(1, s[0], s[1]);
     expect_agreement(named("whole numbers", s), {inout(whole({s[1]})), whole(s)}, kExact,
-                     [](Ops& o, auto& t) {
-                       o(SumRows{t[0], t[1]});
-                     });
+                     CALL(SumRows{t[0], t[1]}));
   }
 }
 
@@ -195,9 +185,7 @@ TEST_P(FusedGpuTest, EncoderForwardAgrees) {
     expect_agreement(
         named("encoder_forward", s),
         {result(s), tokens({s[0], s[1]}, kVocabulary), values({kVocabulary, s[2]}), values({s[1] + 3, s[2]})},
-        kExact, [](Ops& o, auto& t) {
-          o(EncoderForward{t[0], t[1], t[2], t[3]});
-        });
+        kExact, CALL(EncoderForward{t[0], t[1], t[2], t[3]}));
 }
 
 TEST_P(FusedGpuTest, GeluAgrees) {
@@ -206,18 +194,12 @@ TEST_P(FusedGpuTest, GeluAgrees) {
     for (float& v : x.values) v *= 4.0F;  // to where either tail is flat
     const Tolerance few = rounded(32.0F * kEps, 8.0F * kEps);
     expect_agreement(named("bias_gelu_forward", s), {result(s), inout(x), fractions({s[-1]})}, few,
-                     [](Ops& o, auto& t) {
-                       o(BiasGeluForward{t[0], t[1], t[2]});
-                     });
-    expect_agreement(named("gelu_forward", s), {result(s), x}, few, [](Ops& o, auto& t) {
-      o(GeluForward{t[0], t[1]});
-    });
-    expect_agreement(named("gelu_backward", s), {result(s), values(s), x}, few, [](Ops& o, auto& t) {
-      o(GeluBackward{t[0], t[1], t[2]});
-    });
-    expect_agreement(named("gelu_backward in place", s), {inout(values(s)), x}, few, [](Ops& o, auto& t) {
-      o(GeluBackward{t[0], t[0], t[1]});
-    });
+                     CALL(BiasGeluForward{t[0], t[1], t[2]}));
+    expect_agreement(named("gelu_forward", s), {result(s), x}, few, CALL(GeluForward{t[0], t[1]}));
+    expect_agreement(named("gelu_backward", s), {result(s), values(s), x}, few,
+                     CALL(GeluBackward{t[0], t[1], t[2]}));
+    expect_agreement(named("gelu_backward in place", s), {inout(values(s)), x}, few,
+                     CALL(GeluBackward{t[0], t[0], t[1]}));
   }
 }
 
@@ -230,50 +212,34 @@ TEST_P(FusedGpuTest, GeluIsFlatFarOut) {
   std::fill(dout.values.begin(), dout.values.end(), 1.0F);
   std::fill(zeros.values.begin(), zeros.values.end(), 0.0F);
   const Tolerance few = rounded(32.0F * kEps, 8.0F * kEps);
-  expect_agreement("bias_gelu_forward", {result({1, 8}), inout(x), zeros}, few, [](Ops& o, auto& t) {
-    o(BiasGeluForward{t[0], t[1], t[2].view({8})});
-  });
+  expect_agreement("bias_gelu_forward", {result({1, 8}), inout(x), zeros}, few,
+                   CALL(BiasGeluForward{t[0], t[1], t[2].view({8})}));
   x.output = false;
-  expect_agreement("gelu_forward", {result({1, 8}), x}, few, [](Ops& o, auto& t) {
-    o(GeluForward{t[0], t[1]});
-  });
-  expect_agreement("gelu_backward", {result({1, 8}), dout, x}, few, [](Ops& o, auto& t) {
-    o(GeluBackward{t[0], t[1], t[2]});
-  });
+  expect_agreement("gelu_forward", {result({1, 8}), x}, few, CALL(GeluForward{t[0], t[1]}));
+  expect_agreement("gelu_backward", {result({1, 8}), dout, x}, few, CALL(GeluBackward{t[0], t[1], t[2]}));
 }
 
 TEST_P(FusedGpuTest, ScaledCausalSoftmaxAgreesAndReadsNothingAboveTheDiagonal) {
   constexpr float kScale = 0.125F;
-  const auto poison_above = [](Array a) {
-    const int64_t T = a.shape[-1];
-    for (int64_t i = 0; i < a.shape.numel(); ++i)
-      if (i % T > i / T % T) a.values[static_cast<size_t>(i)] = kNan;
-    return a;
-  };
   for (const int64_t T :
        {int64_t{1}, int64_t{33}, int64_t{256}, int64_t{1000}, int64_t{1024}, int64_t{1025}, int64_t{1600}}) {
     const Shape s{1, 3, T, T};
     const Tolerance forward = rounded(std::numeric_limits<float>::min(), kEps * (48.0F + roundings(T)));
     const Array x = poison_above(values(s, -80.0F, 80.0F));
-    expect_agreement(named("forward", s), {result(s), x}, forward, [](Ops& o, auto& t) {
-      o(ScaledCausalSoftmaxForward{t[0], t[1], kScale});
-    });
-    expect_agreement(named("forward in place", s), {inout(x)}, forward, [](Ops& o, auto& t) {
-      o(ScaledCausalSoftmaxForward{t[0], t[0], kScale});
-    });
-    expect_agreement(named("forward, negative scale", s), {result(s), x}, forward, [](Ops& o, auto& t) {
-      o(ScaledCausalSoftmaxForward{t[0], t[1], -kScale});
-    });
+    expect_agreement(named("forward", s), {result(s), x}, forward,
+                     CALL(ScaledCausalSoftmaxForward{t[0], t[1], kScale}));
+    expect_agreement(named("forward in place", s), {inout(x)}, forward,
+                     CALL(ScaledCausalSoftmaxForward{t[0], t[0], kScale}));
+    expect_agreement(named("forward, negative scale", s), {result(s), x}, forward,
+                     CALL(ScaledCausalSoftmaxForward{t[0], t[1], -kScale}));
 
     const float largest = 2.0F / static_cast<float>(T);
     const Tolerance backward = rounded(kEps * (8.0F + roundings(T)) * 4.0F * largest * kScale);
     const Array p = poison_above(values(s, 0.0F, largest)), dp = poison_above(values(s));
-    expect_agreement(named("backward", s), {result(s), dp, p}, backward, [](Ops& o, auto& t) {
-      o(ScaledCausalSoftmaxBackward{t[0], t[1], t[2], kScale});
-    });
-    expect_agreement(named("backward in place", s), {inout(dp), p}, backward, [](Ops& o, auto& t) {
-      o(ScaledCausalSoftmaxBackward{t[0], t[0], t[1], kScale});
-    });
+    expect_agreement(named("backward", s), {result(s), dp, p}, backward,
+                     CALL(ScaledCausalSoftmaxBackward{t[0], t[1], t[2], kScale}));
+    expect_agreement(named("backward in place", s), {inout(dp), p}, backward,
+                     CALL(ScaledCausalSoftmaxBackward{t[0], t[0], t[1], kScale}));
   }
 }
 
@@ -291,33 +257,26 @@ TEST_P(FusedGpuTest, OperandsMayStartAtAnyElement) {
   const Array rows = reals({kN}, 0.5F, 1.0F), to = padded(result({kPadded}));
   const Shape s{kN, kC};
   expect_agreement("layernorm_forward", {to, out({kN}), out({kN}), x, column, column},
-                   rounded(16.0F * kEps * roundings(kC), kEps * roundings(kC)), [=](Ops& o, auto& t) {
-                     o(LayerNormForward{inner(t[0], s), t[1], t[2], inner(t[3], s), t[4], t[5]});
-                   });
+                   rounded(16.0F * kEps * roundings(kC), kEps * roundings(kC)),
+                   CALL(LayerNormForward{inner(t[0], s), t[1], t[2], inner(t[3], s), t[4], t[5]}));
   const float sums = kEps * 2.0F * roundings(kC) * 8.0F * kN + 64.0F * (epsilon_of(type()) - kEps);
   expect_agreement("layernorm_backward",
                    {inout(x), inout(column), inout(column), inout(column), y, y, rows, rows, column},
-                   rounded(sums), [=](Ops& o, auto& t) {
-                     o(LayerNormBackward{inner(t[0], s), NormParams{t[1], t[2]}, t[3], inner(t[4], s),
-                                         NormInput{inner(t[5], s), t[6], t[7]}, t[8]});
-                   });
-  expect_agreement("gelu_backward", {to, x, y}, rounded(32.0F * kEps, 8.0F * kEps), [=](Ops& o, auto& t) {
-    o(GeluBackward{inner(t[0], s), inner(t[1], s), inner(t[2], s)});
-  });
+                   rounded(sums),
+                   CALL(LayerNormBackward{inner(t[0], s), NormParams{t[1], t[2]}, t[3], inner(t[4], s),
+                                          NormInput{inner(t[5], s), t[6], t[7]}, t[8]}));
+  expect_agreement("gelu_backward", {to, x, y}, rounded(32.0F * kEps, 8.0F * kEps),
+                   CALL(GeluBackward{inner(t[0], s), inner(t[1], s), inner(t[2], s)}));
   expect_agreement("cross_entropy", {out({1, kN}), inout(x), tokens({1, kN}, kC)},
-                   rounded(kEps * 128.0F, kEps * 128.0F), [=](Ops& o, auto& t) {
-                     o(CrossEntropyForwardBackward{t[0], inner(t[1], {1, kN, kC}), t[2], kC, 1.0F});
-                   });
+                   rounded(kEps * 128.0F, kEps * 128.0F),
+                   CALL(CrossEntropyForwardBackward{t[0], inner(t[1], {1, kN, kC}), t[2], kC, 1.0F}));
   constexpr int64_t kLong = 40000;
   expect_agreement("cross_entropy of a long row",
                    {out({1, 1}), inout(values({kLong + 8})), tokens({1, 1}, kLong)},
                    rounded(kEps * (128.0F + roundings(kLong)), kEps * (128.0F + 2.0F * roundings(kLong))),
-                   [=](Ops& o, auto& t) {
-                     o(CrossEntropyForwardBackward{t[0], inner(t[1], {1, 1, kLong}), t[2], kLong, 1.0F});
-                   });
-  expect_agreement("sum_rows", {inout(whole({kC})), whole({kPadded})}, kExact, [=](Ops& o, auto& t) {
-    o(SumRows{t[0], inner(t[1], s)});
-  });
+                   CALL(CrossEntropyForwardBackward{t[0], inner(t[1], {1, 1, kLong}), t[2], kLong, 1.0F}));
+  expect_agreement("sum_rows", {inout(whole({kC})), whole({kPadded})}, kExact,
+                   CALL(SumRows{t[0], inner(t[1], s)}));
 }
 
 TEST_P(FusedGpuTest, MismatchesThrow) {

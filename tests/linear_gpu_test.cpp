@@ -211,14 +211,10 @@ TEST_F(LinearGpuTest, LeadingDimensionsAreRows) {
   for (const DType type : {DType::f32, DType::f16}) {
     const auto of = [&](Shape s) { return integers(s, 1).as(type); };
     expect_agreement("linear_forward", {out({3, 5, 16}, type), of({3, 5, 24}), of({16, 24}), of({16})},
-                     kExact, [](Ops& o, auto& t) {
-                       o(LinearForward{t[0], t[1], t[2], t[3]});
-                     });
+                     kExact, CALL(LinearForward{t[0], t[1], t[2], t[3]}));
     expect_agreement("linear_weight_backward",
                      {out({16, 24}, type), out({16}, type), of({3, 5, 16}), of({3, 5, 24})}, kExact,
-                     [](Ops& o, auto& t) {
-                       o(LinearWeightBackward{t[0], t[1], t[2], t[3], Write::set});
-                     });
+                     CALL(LinearWeightBackward{t[0], t[1], t[2], t[3], Write::set}));
   }
 }
 
@@ -228,33 +224,27 @@ TEST_F(LinearGpuTest, OperandsMayBeAlignedToAnElementOnly) {
   for (const DType type : {DType::f32, DType::f16}) {
     const LinearCase c{N, Cin, Cout, type, Precision::fp32};
     const auto of = [&](const Shape& s) { return units(c, {s.numel() + 1}); };
-    expect_agreement("linear_forward", {inout(of(y)), of(x), of(w), of(by)}, kExact, [=](Ops& o, auto& t) {
-      o(LinearForward{shifted(t[0], y), shifted(t[1], x), shifted(t[2], w), shifted(t[3], by)});
-    });
+    expect_agreement(
+        "linear_forward", {inout(of(y)), of(x), of(w), of(by)}, kExact,
+        CALL(LinearForward{shifted(t[0], y), shifted(t[1], x), shifted(t[2], w), shifted(t[3], by)}));
     expect_agreement(
         "linear_forward of a residual", {inout(of(y)), of(x), of(w), of(by), of(y)}, kExact,
-        [=](Ops& o, auto& t) {
-          o(LinearForward{t[0].first(y), t[1].first(x), t[2].first(w), t[3].first(by), shifted(t[4], y)});
-        });
+        CALL(LinearForward{t[0].first(y), t[1].first(x), t[2].first(w), t[3].first(by), shifted(t[4], y)}));
     for (const Write write : {Write::set, Write::add})
       expect_agreement("linear_weight_backward", {inout(of(w)), inout(of(by)), of(y), of(x)}, kExact,
-                       [=](Ops& o, auto& t) {
-                         o(LinearWeightBackward{shifted(t[0], w), shifted(t[1], by), shifted(t[2], y),
-                                                shifted(t[3], x), write});
-                       });
+                       CALL(LinearWeightBackward{shifted(t[0], w), shifted(t[1], by), shifted(t[2], y),
+                                                 shifted(t[3], x), write}));
     // gelu of whole numbers is none: within a rounding, or cuBLASLt's tanh.
     const float eps = epsilon_of(type);
     expect_agreement("linear_gelu_forward", {inout(of(y)), inout(of(y)), of(x), of(w), of(by)},
-                     {kGeluError, eps}, [=](Ops& o, auto& t) {
-                       o(LinearGeluForward{shifted(t[0], y), shifted(t[1], y), shifted(t[2], x),
-                                           shifted(t[3], w), shifted(t[4], by)});
-                     });
+                     {kGeluError, eps},
+                     CALL(LinearGeluForward{shifted(t[0], y), shifted(t[1], y), shifted(t[2], x),
+                                            shifted(t[3], w), shifted(t[4], by)}));
     const float dpre = kGeluSlopeError * largest(Cout) + eps * largest(Cout);
     expect_outputs("linear_gelu_backward", {inout(of(x)), inout(of(bx)), of(y), of(w), of(x)},
-                   {{dpre, eps}, {roundings(N) * dpre, eps}}, [=](Ops& o, auto& t) {
-                     o(LinearGeluBackward{shifted(t[0], x), shifted(t[1], bx), shifted(t[2], y),
-                                          shifted(t[3], w), shifted(t[4], x), Write::set});
-                   });
+                   {{dpre, eps}, {roundings(N) * dpre, eps}},
+                   CALL(LinearGeluBackward{shifted(t[0], x), shifted(t[1], bx), shifted(t[2], y),
+                                           shifted(t[3], w), shifted(t[4], x), Write::set}));
   }
 }
 

@@ -74,6 +74,9 @@ inline Tolerance rounded(Tolerance t, DType type) {
 
 using Call = std::function<void(Ops&, const std::vector<Tensor>&)>;
 
+/// The Call of one op on its operands t: CALL(Add{t[0], t[1], t[2]}).
+#define CALL(...) [&](Ops& o, const std::vector<Tensor>& t) { o(__VA_ARGS__); }
+
 class OpAgreement : public testing::Test {
  protected:
   /// Of the CUDA backend under test.
@@ -131,6 +134,13 @@ class OpAgreement : public testing::Test {
   /// To be accumulated into or overwritten in place.
   static Array inout(Array a) {
     a.output = true;
+    return a;
+  }
+  /// Square matrices with NaN above their diagonals.
+  static Array poison_above(Array a) {
+    const int64_t T = a.shape[-1];
+    for (int64_t i = 0; i < a.shape.numel(); ++i)
+      if (i % T > i / T % T) a.values[static_cast<size_t>(i)] = kNan;
     return a;
   }
 

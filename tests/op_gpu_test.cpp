@@ -21,57 +21,35 @@ TEST_F(OpGpuTest, LogSoftmaxLeavesThePaddingOfRowsAlone) {
 }
 
 TEST_F(OpGpuTest, ElementwiseOpsAgree) {
-  const auto same = [](auto op) { return [op](Ops& o, auto& t) { op(o, t[0], t[1], t[2]); }; };
-  const auto in_place = [](auto op) { return [op](Ops& o, auto& t) { op(o, t[0], t[0], t[1]); }; };
-  const auto add = [](Ops& o, Tensor out, Tensor a, Tensor b) { o(Add{out, a, b}); };
-  const auto mul = [](Ops& o, Tensor out, Tensor a, Tensor b) { o(Mul{out, a, b}); };
   for (const Shape& s : {Shape{1}, Shape{13, 48}, Shape{1024}, Shape{3, 7, 1000, 77}}) {
     for (const DType type : kFloatTypes) {
       const Array x = reals(s, -3.0F, 3.0F).as(type), y = reals(s, -3.0F, 3.0F).as(type),
                   positive = reals(s, 0.5F, 2.0F).as(type);
       const Tolerance few = rounded({8.0F * kEps * 9.0F, 0.0F}, type);  // roundings of terms of at most 3^2
-      expect_agreement(named(type, "add", s), {out(s, type), x, y}, kExact, same(add));
-      expect_agreement(named(type, "mul", s), {out(s, type), x, y}, kExact, same(mul));
-      expect_agreement(named(type, "add in place", s), {inout(x), y}, kExact, in_place(add));
-      expect_agreement(named(type, "mul in place", s), {inout(x), y}, kExact, in_place(mul));
-      expect_agreement(named(type, "mul by itself", s), {out(s, type), x}, kExact, [](Ops& o, auto& t) {
-        o(Mul{t[0], t[1], t[1]});
-      });
-      expect_agreement(named(type, "affine", s), {out(s, type), x}, few, [](Ops& o, auto& t) {
-        o(Affine{t[0], t[1], 0.7F, -0.3F});
-      });
-      expect_agreement(named(type, "affine in place", s), {inout(x)}, few, [](Ops& o, auto& t) {
-        o(Affine{t[0], t[0], 0.7F, -0.3F});
-      });
+      expect_agreement(named(type, "add", s), {out(s, type), x, y}, kExact, CALL(Add{t[0], t[1], t[2]}));
+      expect_agreement(named(type, "mul", s), {out(s, type), x, y}, kExact, CALL(Mul{t[0], t[1], t[2]}));
+      expect_agreement(named(type, "add in place", s), {inout(x), y}, kExact, CALL(Add{t[0], t[0], t[1]}));
+      expect_agreement(named(type, "mul in place", s), {inout(x), y}, kExact, CALL(Mul{t[0], t[0], t[1]}));
+      expect_agreement(named(type, "mul by itself", s), {out(s, type), x}, kExact,
+                       CALL(Mul{t[0], t[1], t[1]}));
+      expect_agreement(named(type, "affine", s), {out(s, type), x}, few,
+                       CALL(Affine{t[0], t[1], 0.7F, -0.3F}));
+      expect_agreement(named(type, "affine in place", s), {inout(x)}, few,
+                       CALL(Affine{t[0], t[0], 0.7F, -0.3F}));
       expect_agreement(named(type, "pow 2", s), {out(s, type), x}, rounded({0.0F, 2.0F * kEps}, type),
-                       [](Ops& o, auto& t) {
-                         o(Pow{t[0], t[1], 2});
-                       });
+                       CALL(Pow{t[0], t[1], 2}));
       expect_agreement(named(type, "pow 3", s), {inout(x)}, rounded({0.0F, 4.0F * kEps}, type),
-                       [](Ops& o, auto& t) {
-                         o(Pow{t[0], t[0], 3});
-                       });
+                       CALL(Pow{t[0], t[0], 3}));
       expect_agreement(named(type, "tanh", s), {out(s, type), x}, rounded({0.0F, 4.0F * kEps}, type),
-                       [](Ops& o, auto& t) {
-                         o(Tanh{t[0], t[1]});
-                       });
-      expect_agreement(named(type, "sqrt", s), {out(s, type), positive}, kExact, [](Ops& o, auto& t) {
-        o(Sqrt{t[0], t[1]});
-      });
-      expect_agreement(named(type, "lerp", s), {inout(x), y}, few, [](Ops& o, auto& t) {
-        o(Lerp{t[0], t[1], 0.1F});
-      });
-      expect_agreement(named(type, "addcmul", s), {inout(x), y, y}, few, [](Ops& o, auto& t) {
-        o(AddCMul{t[0], t[1], t[2], 0.05F});
-      });
-      expect_agreement(named(type, "addcdiv", s), {inout(x), y, positive}, few, [](Ops& o, auto& t) {
-        o(AddCDiv{t[0], t[1], t[2], -0.4F});
-      });
-      expect_agreement(named(type, "scale_by", s), {inout(x), reals({1})}, kExact, [](Ops& o, auto& t) {
-        o(ScaleBy{t[0], t[1]});
-      });
-      expect_agreement(named(type, "zero", s), {out(s, type)}, kExact,
-                       [](Ops& o, auto& t) { o(Zero{t[0]}); });
+                       CALL(Tanh{t[0], t[1]}));
+      expect_agreement(named(type, "sqrt", s), {out(s, type), positive}, kExact, CALL(Sqrt{t[0], t[1]}));
+      expect_agreement(named(type, "lerp", s), {inout(x), y}, few, CALL(Lerp{t[0], t[1], 0.1F}));
+      expect_agreement(named(type, "addcmul", s), {inout(x), y, y}, few,
+                       CALL(AddCMul{t[0], t[1], t[2], 0.05F}));
+      expect_agreement(named(type, "addcdiv", s), {inout(x), y, positive}, few,
+                       CALL(AddCDiv{t[0], t[1], t[2], -0.4F}));
+      expect_agreement(named(type, "scale_by", s), {inout(x), reals({1})}, kExact, CALL(ScaleBy{t[0], t[1]}));
+      expect_agreement(named(type, "zero", s), {out(s, type)}, kExact, CALL(Zero{t[0]}));
     }
   }
 }
@@ -85,38 +63,25 @@ TEST_F(OpGpuTest, RowOpsAgree) {
       const Array mean = reals({N}, 9.9F, 10.1F), rstd = reals({N}, 0.5F, 2.0F), a = reals({N}),
                   b = reals({N});
       expect_agreement(named(type, "row_mean of integers", s), {out({N}), integers(s).as(type)}, {0.0F, kEps},
-                       [](Ops& o, auto& t) {
-                         o(RowMean{t[0], t[1]});
-                       });
+                       CALL(RowMean{t[0], t[1]}));
       expect_agreement(named(type, "row_mean", s), {out({N}), x}, {0.0F, kEps * roundings(C)},
-                       [](Ops& o, auto& t) {
-                         o(RowMean{t[0], t[1]});
-                       });
+                       CALL(RowMean{t[0], t[1]}));
       expect_agreement(named(type, "row_rstd", s), {out({N}), x, mean}, {0.0F, kEps * roundings(C)},
-                       [](Ops& o, auto& t) {
-                         o(RowRstd{t[0], t[1], t[2], 1e-5F});
-                       });
+                       CALL(RowRstd{t[0], t[1], t[2], 1e-5F}));
       expect_agreement(named(type, "normalize", s), {out(s, type), x, mean, rstd},
-                       rounded({0.0F, 4.0F * kEps}, type), [](Ops& o, auto& t) {
-                         o(Normalize{t[0], t[1], t[2], t[3]});
-                       });
+                       rounded({0.0F, 4.0F * kEps}, type), CALL(Normalize{t[0], t[1], t[2], t[3]}));
       // Up to six roundings of terms no larger than 1 + 2 * (1 + 1 + 1).
       expect_agreement(named(type, "normalize_backward", s), {inout(reals(s).as(type)), y, z, a, b, rstd},
-                       rounded({42.0F * kEps, 0.0F}, type), [](Ops& o, auto& t) {
-                         o(NormalizeBackward{t[0], t[1], t[2], t[3], t[4], t[5]});
-                       });
-      expect_agreement(named(type, "mul_columns", s), {out(s, type), y, w}, kExact, [](Ops& o, auto& t) {
-        o(MulColumns{t[0], t[1], t[2]});
-      });
-      expect_agreement(named(type, "mul_columns in place", s), {inout(y), w}, kExact, [](Ops& o, auto& t) {
-        o(MulColumns{t[0], t[0], t[1]});
-      });
-      expect_agreement(named(type, "add_columns", s), {out(s, type), y, w}, kExact, [](Ops& o, auto& t) {
-        o(AddColumns{t[0], t[1], t[2]});
-      });
-      expect_agreement(named(type, "add_columns in place", s), {inout(y), w}, kExact, [](Ops& o, auto& t) {
-        o(AddColumns{t[0], t[0], t[1]});
-      });
+                       rounded({42.0F * kEps, 0.0F}, type),
+                       CALL(NormalizeBackward{t[0], t[1], t[2], t[3], t[4], t[5]}));
+      expect_agreement(named(type, "mul_columns", s), {out(s, type), y, w}, kExact,
+                       CALL(MulColumns{t[0], t[1], t[2]}));
+      expect_agreement(named(type, "mul_columns in place", s), {inout(y), w}, kExact,
+                       CALL(MulColumns{t[0], t[0], t[1]}));
+      expect_agreement(named(type, "add_columns", s), {out(s, type), y, w}, kExact,
+                       CALL(AddColumns{t[0], t[1], t[2]}));
+      expect_agreement(named(type, "add_columns in place", s), {inout(y), w}, kExact,
+                       CALL(AddColumns{t[0], t[0], t[1]}));
     }
   }
 }
@@ -130,14 +95,11 @@ TEST_F(OpGpuTest, SumOverRowsIsExactForIntegersWithAndWithoutScratch) {
         const int64_t N = s.numel() / s[-1];
         expect_agreement(named(type, "integers", s),
                          {inout(integers({s[-1]}).as(type)), integers(s).as(type)}, kExact,
-                         [](Ops& o, auto& t) {
-                           o(SumRows{t[0], t[1]});
-                         });
+                         CALL(SumRows{t[0], t[1]}));
         const float bound_on_sum = static_cast<float>(N) + 1.0F;
         expect_agreement(named(type, "reals", s), {inout(reals({s[-1]}).as(type)), reals(s).as(type)},
-                         rounded({kEps * roundings(N) * bound_on_sum, 0.0F}, type), [](Ops& o, auto& t) {
-                           o(SumRows{t[0], t[1]});
-                         });
+                         rounded({kEps * roundings(N) * bound_on_sum, 0.0F}, type),
+                         CALL(SumRows{t[0], t[1]}));
       }
     }
   }
@@ -158,13 +120,9 @@ TEST_F(OpGpuTest, EmbeddingOpsAgreeForRareFrequentAndEqualTokens) {
       const Array at = tokens({c.B, c.T}, c.V, c.skew);
       const Shape x{c.B, c.T, c.C}, wte{c.V, c.C}, wpe{c.T + 3, c.C};
       expect_agreement(what, {inout(integers(wte).as(type)), at, integers(x).as(type)}, kExact,
-                       [](Ops& o, auto& t) {
-                         o(EmbeddingBackward{t[0], t[1], t[2]});
-                       });
+                       CALL(EmbeddingBackward{t[0], t[1], t[2]}));
       expect_agreement(what, {inout(integers(wpe).as(type)), integers(x).as(type)}, kExact,
-                       [](Ops& o, auto& t) {
-                         o(PositionBackward{t[0], t[1]});
-                       });
+                       CALL(PositionBackward{t[0], t[1]}));
     }
   }
 }
@@ -293,22 +251,14 @@ TEST_F(OpGpuTest, HeadLayoutsAgree) {
       const Shape heads{c.B, c.NH, c.T, c.HS}, x{c.B, c.T, c.NH * c.HS}, qkv{c.B, c.T, 3 * c.NH * c.HS};
       expect_agreement(named(type, "split_qkv", heads),
                        {out(heads, type), out(heads, type), out(heads, type), reals(qkv).as(type)}, kExact,
-                       [](Ops& o, auto& t) {
-                         o(SplitQkv{t[0], t[1], t[2], t[3]});
-                       });
+                       CALL(SplitQkv{t[0], t[1], t[2], t[3]}));
       expect_agreement(named(type, "merge_qkv", heads),
                        {out(qkv, type), reals(heads).as(type), reals(heads).as(type), reals(heads).as(type)},
-                       kExact, [](Ops& o, auto& t) {
-                         o(MergeQkv{t[0], t[1], t[2], t[3]});
-                       });
+                       kExact, CALL(MergeQkv{t[0], t[1], t[2], t[3]}));
       expect_agreement(named(type, "split_heads", heads), {out(heads, type), reals(x).as(type)}, kExact,
-                       [](Ops& o, auto& t) {
-                         o(SplitHeads{t[0], t[1]});
-                       });
+                       CALL(SplitHeads{t[0], t[1]}));
       expect_agreement(named(type, "merge_heads", heads), {out(x, type), reals(heads).as(type)}, kExact,
-                       [](Ops& o, auto& t) {
-                         o(MergeHeads{t[0], t[1]});
-                       });
+                       CALL(MergeHeads{t[0], t[1]}));
     }
   }
 }
@@ -318,7 +268,7 @@ TEST_F(OpGpuTest, MasksAgree) {
     for (const DType type : kFloatTypes) {
       const Shape att{2, 3, T, T};
       expect_agreement(named(type, "causal_mask", {T, T}), {out({T, T}, type)}, kExact,
-                       [](Ops& o, auto& t) { o(CausalMask{t[0]}); });
+                       CALL(CausalMask{t[0]}));
       expect_agreement(named(type, "add_mask", att), {inout(reals(att).as(type)), out({T, T}, type)}, kExact,
                        [](Ops& o, auto& t) {
                          o(CausalMask{t[1]});
@@ -335,24 +285,18 @@ TEST_F(OpGpuTest, SoftmaxAgrees) {
       const Tolerance forward =
           rounded({std::numeric_limits<float>::min(), kEps * (32.0F + roundings(s[-1]))}, type);
       const Array x = reals(s, -10.0F, 10.0F).as(type);
-      expect_agreement(named(type, "softmax_forward", s), {out(s, type), x}, forward, [](Ops& o, auto& t) {
-        o(SoftmaxForward{t[0], t[1]});
-      });
-      expect_agreement(named(type, "softmax_forward in place", s), {inout(x)}, forward, [](Ops& o, auto& t) {
-        o(SoftmaxForward{t[0], t[0]});
-      });
+      expect_agreement(named(type, "softmax_forward", s), {out(s, type), x}, forward,
+                       CALL(SoftmaxForward{t[0], t[1]}));
+      expect_agreement(named(type, "softmax_forward in place", s), {inout(x)}, forward,
+                       CALL(SoftmaxForward{t[0], t[0]}));
 
       const float largest = 2.0F / static_cast<float>(s[-1]);
       const Tolerance backward = rounded({kEps * (8.0F + roundings(s[-1])) * 2.0F * largest, 0.0F}, type);
       const Array p = reals(s, 0.0F, largest).as(type), dp = reals(s).as(type);
       expect_agreement(named(type, "softmax_backward", s), {out(s, type), dp, p}, backward,
-                       [](Ops& o, auto& t) {
-                         o(SoftmaxBackward{t[0], t[1], t[2]});
-                       });
+                       CALL(SoftmaxBackward{t[0], t[1], t[2]}));
       expect_agreement(named(type, "softmax_backward in place", s), {inout(dp), p}, backward,
-                       [](Ops& o, auto& t) {
-                         o(SoftmaxBackward{t[0], t[0], t[1]});
-                       });
+                       CALL(SoftmaxBackward{t[0], t[0], t[1]}));
     }
   }
 }
@@ -369,33 +313,23 @@ TEST_F(OpGpuTest, SoftmaxOfMaskedRowsAgrees) {
 }
 
 TEST_F(OpGpuTest, CausalSoftmaxAgreesAndReadsNothingAboveTheDiagonal) {
-  const auto poison_above = [](Array a) {
-    const int64_t T = a.shape[-1];
-    for (int64_t i = 0; i < a.shape.numel(); ++i)
-      if (i % T > i / T % T) a.values[static_cast<size_t>(i)] = kNan;
-    return a;
-  };
   for (const int64_t T : {int64_t{1}, int64_t{33}, int64_t{1000}, int64_t{1025}}) {
     for (const DType type : kFloatTypes) {
       const Shape s{2, 2, T, T};
       const Tolerance forward =
           rounded({std::numeric_limits<float>::min(), kEps * (32.0F + roundings(T))}, type);
       const Array x = poison_above(reals(s, -10.0F, 10.0F)).as(type);
-      expect_agreement(named(type, "forward", s), {out(s, type), x}, forward, [](Ops& o, auto& t) {
-        o(CausalSoftmaxForward{t[0], t[1]});
-      });
-      expect_agreement(named(type, "forward in place", s), {inout(x)}, forward, [](Ops& o, auto& t) {
-        o(CausalSoftmaxForward{t[0], t[0]});
-      });
+      expect_agreement(named(type, "forward", s), {out(s, type), x}, forward,
+                       CALL(CausalSoftmaxForward{t[0], t[1]}));
+      expect_agreement(named(type, "forward in place", s), {inout(x)}, forward,
+                       CALL(CausalSoftmaxForward{t[0], t[0]}));
       const Tolerance backward = rounded({kEps * (8.0F + roundings(T)) * 2.0F, 0.0F}, type);
       const Array p = poison_above(reals(s, 0.0F, 2.0F / static_cast<float>(T))).as(type),
                   dp = poison_above(reals(s)).as(type);
-      expect_agreement(named(type, "backward", s), {out(s, type), dp, p}, backward, [](Ops& o, auto& t) {
-        o(CausalSoftmaxBackward{t[0], t[1], t[2]});
-      });
-      expect_agreement(named(type, "backward in place", s), {inout(dp), p}, backward, [](Ops& o, auto& t) {
-        o(CausalSoftmaxBackward{t[0], t[0], t[1]});
-      });
+      expect_agreement(named(type, "backward", s), {out(s, type), dp, p}, backward,
+                       CALL(CausalSoftmaxBackward{t[0], t[1], t[2]}));
+      expect_agreement(named(type, "backward in place", s), {inout(dp), p}, backward,
+                       CALL(CausalSoftmaxBackward{t[0], t[0], t[1]}));
     }
   }
 }
@@ -407,36 +341,25 @@ TEST_F(OpGpuTest, ClassifierAgrees) {
     for (const DType type : kFloatTypes) {
       // x - max - log(sum) has terms of at most 20 + log(V).
       expect_agreement(named(type, "log_softmax_forward", s), {out(s), reals(s, -10.0F, 10.0F).as(type)},
-                       {kEps * (4.0F * 31.0F + roundings(s[2])), 0.0F}, [](Ops& o, auto& t) {
-                         o(LogSoftmaxForward{t[0], t[1]});
-                       });
+                       {kEps * (4.0F * 31.0F + roundings(s[2])), 0.0F}, CALL(LogSoftmaxForward{t[0], t[1]}));
       const float largest = 2.0F / static_cast<float>(s[2]);
       const Array logp = reals(s, std::log(largest) - 5.0F, std::log(largest)), dlogp = reals(s);
       // exp(logp) times the sum is at most 2, and exp's argument at most 16.
       const Tolerance backward = rounded({kEps * (64.0F + 2.0F * roundings(s[2])), 0.0F}, type);
       expect_agreement(named(type, "log_softmax_backward", s), {out(s, type), dlogp, logp}, backward,
-                       [](Ops& o, auto& t) {
-                         o(LogSoftmaxBackward{t[0], t[1], t[2]});
-                       });
+                       CALL(LogSoftmaxBackward{t[0], t[1], t[2]}));
       if (type == DType::f32)
         expect_agreement(named(type, "log_softmax_backward in place", s), {inout(dlogp), logp}, backward,
-                         [](Ops& o, auto& t) {
-                           o(LogSoftmaxBackward{t[0], t[0], t[1]});
-                         });
+                         CALL(LogSoftmaxBackward{t[0], t[0], t[1]}));
     }
     expect_agreement(named("nll_loss_forward", s), {out(rows), reals(s, -5.0F, 0.0F), targets}, kExact,
-                     [](Ops& o, auto& t) {
-                       o(NllLossForward{t[0], t[1], t[2]});
-                     });
-    expect_agreement(named("nll_loss_backward", s), {out(s), targets}, kExact, [](Ops& o, auto& t) {
-      o(NllLossBackward{t[0], t[1], 0.125F});
-    });
+                     CALL(NllLossForward{t[0], t[1], t[2]}));
+    expect_agreement(named("nll_loss_backward", s), {out(s), targets}, kExact,
+                     CALL(NllLossBackward{t[0], t[1], 0.125F}));
     Array loss_scaler = integers({4});
     loss_scaler.values[0] = 1024.0F;
     expect_agreement(named("nll_loss_backward scaled", s), {out(s), targets, loss_scaler}, kExact,
-                     [](Ops& o, auto& t) {
-                       o(NllLossBackward{t[0], t[1], 0.125F, t[2]});
-                     });
+                     CALL(NllLossBackward{t[0], t[1], 0.125F, t[2]}));
   }
 }
 
@@ -444,34 +367,24 @@ TEST_F(OpGpuTest, MeanAndNormAgree) {
   bind(1, 1, 48);
   for (const int64_t n : {int64_t{1}, int64_t{1000}, int64_t{1024}, int64_t{13 * 1000}, int64_t{3'000'017}}) {
     expect_agreement(cat("add_mean ", n), {inout(integers({1})), integers({n}, 1)},
-                     {2.0F * kEps * 9.0F, 0.0F}, [](Ops& o, auto& t) {
-                       o(AddMean{t[0], t[1]});
-                     });
+                     {2.0F * kEps * 9.0F, 0.0F}, CALL(AddMean{t[0], t[1]}));
     for (const DType type : kFloatTypes) {
       expect_agreement(cat(name_of(type), " sum_of_squares of integers ", n),
-                       {out({1}), integers({n}, 1).as(type)}, kExact, [](Ops& o, auto& t) {
-                         o(SumOfSquares{t[0], t[1]});
-                       });
+                       {out({1}), integers({n}, 1).as(type)}, kExact, CALL(SumOfSquares{t[0], t[1]}));
       expect_agreement(cat(name_of(type), " sum_of_squares ", n), {out({1}), reals({n}).as(type)},
-                       {0.0F, kEps * roundings(n / 1024)}, [](Ops& o, auto& t) {
-                         o(SumOfSquares{t[0], t[1]});
-                       });
+                       {0.0F, kEps * roundings(n / 1024)}, CALL(SumOfSquares{t[0], t[1]}));
     }
   }
   for (const float limit : {0.5F, 1000.0F}) {
     expect_agreement(cat("clip_factor to ", limit), {out({1}), out({1}), reals({148}, 0.0F, 2.0F)},
-                     {0.0F, kEps * roundings(148)}, [=](Ops& o, auto& t) {
-                       o(ClipFactor{t[0], t[1], t[2], limit});
-                     });
+                     {0.0F, kEps * roundings(148)}, CALL(ClipFactor{t[0], t[1], t[2], limit}));
   }
 }
 
 TEST_F(OpGpuTest, ClipFactorKeepsNaN) {
   Array parts = reals({3}, 0.0F, 1.0F);
   parts.values[1] = kNan;
-  const auto results = run(*cuda_, {out({1}), out({1}), parts}, [](Ops& o, auto& t) {
-    o(ClipFactor{t[0], t[1], t[2], 1.0F});
-  });
+  const auto results = run(*cuda_, {out({1}), out({1}), parts}, CALL(ClipFactor{t[0], t[1], t[2], 1.0F}));
   EXPECT_TRUE(std::isnan(results[0][0]));
   EXPECT_TRUE(std::isnan(results[1][0]));
 }
@@ -563,17 +476,14 @@ TEST_F(OpGpuTest, PlanningTakesNoMemoryAndKeepsWhatIsBound) {
     larger.B = 64;
     Arena other_plan;
     cuda_->device().bind_workspace(other_plan, larger);
-    expect_agreement("after another plan", {out({1}), integers({1000})}, kExact, [](Ops& o, auto& t) {
-      o(SumOfSquares{t[0], t[1]});
-    });
+    expect_agreement("after another plan", {out({1}), integers({1000})}, kExact,
+                     CALL(SumOfSquares{t[0], t[1]}));
   }
 }
 
 TEST_F(OpGpuTest, OutOfMemoryIsItsOwnErrorAndTheDeviceGoesOn) {
   EXPECT_THROW(cuda_->device().allocate(size_t{1} << 50), OutOfMemoryError);
-  expect_agreement("afterwards", {out({3}), reals({3}), reals({3})}, kExact, [](Ops& o, auto& t) {
-    o(Add{t[0], t[1], t[2]});
-  });
+  expect_agreement("afterwards", {out({3}), reals({3}), reals({3})}, kExact, CALL(Add{t[0], t[1], t[2]}));
 }
 
 TEST_F(OpGpuTest, DescribesItsDevice) {

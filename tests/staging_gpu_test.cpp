@@ -19,25 +19,20 @@ TEST_F(StagingGpuTest, CopyConvertsBetweenAllTypes) {
           x.values[i] = std::ldexp(std::floor(uniform() * 4096), -6);
         x.values.front() = -std::numeric_limits<float>::infinity();
         expect_agreement(cat(name_of(from), " to ", name_of(to), ' ', n), {out({n}, to), x.as(from)}, kExact,
-                         [](Ops& o, auto& t) {
-                           o(Copy{t[0], t[1]});
-                         });
+                         CALL(Copy{t[0], t[1]}));
       }
       Array nan = reals({2});
       nan.values[1] = kNan;
-      const auto got = run(*cuda_, {out({2}, to), nan.as(from)}, [](Ops& o, auto& t) {
-        o(Copy{t[0], t[1]});
-      });
+      const auto got = run(*cuda_, {out({2}, to), nan.as(from)}, CALL(Copy{t[0], t[1]}));
       EXPECT_TRUE(std::isnan(got[0][1])) << name_of(from) << " to " << name_of(to);
     }
   }
 }
 
 TEST_F(StagingGpuTest, WrittenValuesAgree) {
-  expect_agreement("one", {out({1})}, kExact, [](Ops& o, auto& t) { o(WriteValues{t[0], {0.1F}}); });
-  expect_agreement("eight", {out({8})}, kExact, [](Ops& o, auto& t) {
-    o(WriteValues{t[0], {1, 2, 3, -4, 0.5F, 1e30F, 1e-30F, 8}});
-  });
+  expect_agreement("one", {out({1})}, kExact, CALL(WriteValues{t[0], {0.1F}}));
+  expect_agreement("eight", {out({8})}, kExact,
+                   CALL(WriteValues{t[0], {1, 2, 3, -4, 0.5F, 1e30F, 1e-30F, 8}}));
 }
 
 TEST_F(StagingGpuTest, StagedBatchesArriveInOrderWhileOpsRun) {
@@ -98,9 +93,7 @@ TEST_F(StagingGpuTest, SynchronizeWaitsForStaging) {
 TEST_F(StagingGpuTest, OutOfPageLockedMemoryIsItsOwnError) {
   EXPECT_THROW(cuda_->device().allocate_host(size_t{1} << 50), OutOfMemoryError);
   EXPECT_NE(cuda_->device().allocate_host(0), nullptr);
-  expect_agreement("afterwards", {out({3}), reals({3})}, kExact, [](Ops& o, auto& t) {
-    o(Copy{t[0], t[1]});
-  });
+  expect_agreement("afterwards", {out({3}), reals({3})}, kExact, CALL(Copy{t[0], t[1]}));
 }
 
 TEST_F(StagingGpuTest, MismatchesThrow) {
