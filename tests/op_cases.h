@@ -227,13 +227,11 @@ class OpCase {
 /// How each op is called on a case: its operands and outputs by their names in model/ops.h.
 inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
   using C = OpCase;
+#define CASE(...) [](Ops& o, C& c) { o(__VA_ARGS__); }
   static const std::map<std::string, void (*)(Ops&, OpCase&)> calls = {
-      {"zero", [](Ops& o, C& c) { o(Zero{c.set("x")}); }},
-      {"copy", [](Ops& o, C& c) { o(Copy{c.set("dst"), c.in("src")}); }},
-      {"write",
-       [](Ops& o, C& c) {
-         o(WriteValues{c.set("dst"), {c.number("a"), c.number("b"), c.number("c")}});
-       }},
+      {"zero", CASE(Zero{c.set("x")})},
+      {"copy", CASE(Copy{c.set("dst"), c.in("src")})},
+      {"write", CASE(WriteValues{c.set("dst"), {c.number("a"), c.number("b"), c.number("c")}})},
       {"receive",
        [](Ops& o, C& c) {
          const Tensor src = c.in("src"), staged = c.set("staged");
@@ -243,45 +241,33 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
          o(Receive{c.set("dst"), staged});
          o.synchronize();
        }},
-      {"add",
-       [](Ops& o, C& c) {
-         o(Add{c.set("out", {"a", "b"}), c.in("a"), c.in("b")});
-       }},
-      {"mul",
-       [](Ops& o, C& c) {
-         o(Mul{c.set("out", {"a", "b"}), c.in("a"), c.in("b")});
-       }},
-      {"affine",
-       [](Ops& o, C& c) { o(Affine{c.set("out", {"x"}), c.in("x"), c.number("scale"), c.number("shift")}); }},
-      {"pow", [](Ops& o, C& c) { o(Pow{c.set("out", {"x"}), c.in("x"), c.integer("exponent")}); }},
-      {"tanh", [](Ops& o, C& c) { o(Tanh{c.set("out", {"x"}), c.in("x")}); }},
-      {"sqrt", [](Ops& o, C& c) { o(Sqrt{c.set("out", {"x"}), c.in("x")}); }},
-      {"lerp", [](Ops& o, C& c) { o(Lerp{c.add("x"), c.in("y"), c.number("weight")}); }},
-      {"addcmul", [](Ops& o, C& c) { o(AddCMul{c.add("x"), c.in("a"), c.in("b"), c.number("value")}); }},
-      {"addcdiv", [](Ops& o, C& c) { o(AddCDiv{c.add("x"), c.in("a"), c.in("b"), c.number("value")}); }},
-      {"scale_by", [](Ops& o, C& c) { o(ScaleBy{c.add("x"), c.in("factor")}); }},
+      {"add", CASE(Add{c.set("out", {"a", "b"}), c.in("a"), c.in("b")})},
+      {"mul", CASE(Mul{c.set("out", {"a", "b"}), c.in("a"), c.in("b")})},
+      {"affine", CASE(Affine{c.set("out", {"x"}), c.in("x"), c.number("scale"), c.number("shift")})},
+      {"pow", CASE(Pow{c.set("out", {"x"}), c.in("x"), c.integer("exponent")})},
+      {"tanh", CASE(Tanh{c.set("out", {"x"}), c.in("x")})},
+      {"sqrt", CASE(Sqrt{c.set("out", {"x"}), c.in("x")})},
+      {"lerp", CASE(Lerp{c.add("x"), c.in("y"), c.number("weight")})},
+      {"addcmul", CASE(AddCMul{c.add("x"), c.in("a"), c.in("b"), c.number("value")})},
+      {"addcdiv", CASE(AddCDiv{c.add("x"), c.in("a"), c.in("b"), c.number("value")})},
+      {"scale_by", CASE(ScaleBy{c.add("x"), c.in("factor")})},
 
-      {"row_mean", [](Ops& o, C& c) { o(RowMean{c.set("mean"), c.in("x")}); }},
-      {"row_rstd", [](Ops& o, C& c) { o(RowRstd{c.set("rstd"), c.in("x"), c.in("mean"), c.number("eps")}); }},
-      {"normalize", [](Ops& o, C& c) { o(Normalize{c.set("out"), c.in("x"), c.in("mean"), c.in("rstd")}); }},
+      {"row_mean", CASE(RowMean{c.set("mean"), c.in("x")})},
+      {"row_rstd", CASE(RowRstd{c.set("rstd"), c.in("x"), c.in("mean"), c.number("eps")})},
+      {"normalize", CASE(Normalize{c.set("out"), c.in("x"), c.in("mean"), c.in("rstd")})},
       {"normalize_backward",
-       [](Ops& o, C& c) {
-         o(NormalizeBackward{c.add("dx"), c.in("dxhat"), c.in("xhat"), c.in("mean_dxhat"),
-                              c.in("mean_dxhat_xhat"), c.in("rstd")});
-       }},
-      {"mul_columns", [](Ops& o, C& c) { o(MulColumns{c.set("out", {"x"}), c.in("x"), c.in("w")}); }},
-      {"add_columns", [](Ops& o, C& c) { o(AddColumns{c.set("out", {"x"}), c.in("x"), c.in("b")}); }},
-      {"sum_rows", [](Ops& o, C& c) { o(SumRows{c.add("out"), c.in("x")}); }},
+       CASE(NormalizeBackward{c.add("dx"), c.in("dxhat"), c.in("xhat"), c.in("mean_dxhat"),
+                              c.in("mean_dxhat_xhat"), c.in("rstd")})},
+      {"mul_columns", CASE(MulColumns{c.set("out", {"x"}), c.in("x"), c.in("w")})},
+      {"add_columns", CASE(AddColumns{c.set("out", {"x"}), c.in("x"), c.in("b")})},
+      {"sum_rows", CASE(SumRows{c.add("out"), c.in("x")})},
 
-      {"embedding_backward",
-       [](Ops& o, C& c) { o(EmbeddingBackward{c.add("dwte"), c.in("tokens"), c.in("dout")}); }},
-      {"position_backward", [](Ops& o, C& c) { o(PositionBackward{c.add("dwpe"), c.in("dout")}); }},
+      {"embedding_backward", CASE(EmbeddingBackward{c.add("dwte"), c.in("tokens"), c.in("dout")})},
+      {"position_backward", CASE(PositionBackward{c.add("dwpe"), c.in("dout")})},
 
       {"matmul",
-       [](Ops& o, C& c) {
-         o(Matmul{c.set_or_add("out"), c.in("a"), c.in("b"), static_cast<MatOp>(c.integer("op")),
-                  c.write("out")});
-       }},
+       CASE(Matmul{c.set_or_add("out"), c.in("a"), c.in("b"), static_cast<MatOp>(c.integer("op")),
+                   c.write("out")})},
 
       {"linear_forward",
        [](Ops& o, C& c) {
@@ -290,93 +276,61 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
          o(LinearForward{out, c.in("x"), c.in("w"), c.in("b"), residual});
        }},
       {"linear_gelu_forward",
-       [](Ops& o, C& c) {
-         o(LinearGeluForward{c.set("out"), c.set("pre"), c.in("x"), c.in("w"), c.in("b")});
-       }},
+       CASE(LinearGeluForward{c.set("out"), c.set("pre"), c.in("x"), c.in("w"), c.in("b")})},
       {"linear_gelu_backward",
-       [](Ops& o, C& c) {
-         o(LinearGeluBackward{c.set("dpre"), c.set_or_add("db"), c.in("dout"), c.in("w"), c.in("pre"),
-                                c.write("db")});
-       }},
+       CASE(LinearGeluBackward{c.set("dpre"), c.set_or_add("db"), c.in("dout"), c.in("w"), c.in("pre"),
+                               c.write("db")})},
       {"linear_weight_backward",
-       [](Ops& o, C& c) {
-         o(LinearWeightBackward{c.set_or_add("dw"), c.set_or_add("db"), c.in("dout"), c.in("x"),
-                                  c.write("dw")});
-       }},
+       CASE(LinearWeightBackward{c.set_or_add("dw"), c.set_or_add("db"), c.in("dout"), c.in("x"),
+                                 c.write("dw")})},
 
-      {"encoder_forward",
-       [](Ops& o, C& c) { o(EncoderForward{c.set("out"), c.in("tokens"), c.in("wte"), c.in("wpe")}); }},
+      {"encoder_forward", CASE(EncoderForward{c.set("out"), c.in("tokens"), c.in("wte"), c.in("wpe")})},
       {"layernorm_forward",
-       [](Ops& o, C& c) {
-         o(LayerNormForward{c.set("out"), c.set("mean"), c.set("rstd"), c.in("x"), c.in("w"), c.in("b")});
-       }},
+       CASE(LayerNormForward{c.set("out"), c.set("mean"), c.set("rstd"), c.in("x"), c.in("w"), c.in("b")})},
       {"add_bias_residual",
-       [](Ops& o, C& c) { o(AddBiasResidual{c.set("out", {"x", "y"}), c.in("x"), c.in("y"), c.in("bias")}); }},
+       CASE(AddBiasResidual{c.set("out", {"x", "y"}), c.in("x"), c.in("y"), c.in("bias")})},
       {"layernorm_backward",
-       [](Ops& o, C& c) {
-         o(LayerNormBackward{c.add("dx"), NormParams{c.add("dw"), c.add("db")}, c.optional_add("dbias"), c.in("dout"), NormInput{c.in("x"), c.in("mean"), c.in("rstd")}, c.in("w")});
-       }},
-      {"bias_gelu_forward",
-       [](Ops& o, C& c) { o(BiasGeluForward{c.set("out"), c.add("x"), c.in("bias")}); }},
-      {"gelu_forward", [](Ops& o, C& c) { o(GeluForward{c.set("out"), c.in("x")}); }},
-      {"gelu_backward",
-       [](Ops& o, C& c) { o(GeluBackward{c.set("dx", {"dout"}), c.in("dout"), c.in("x")}); }},
+       CASE(LayerNormBackward{c.add("dx"), NormParams{c.add("dw"), c.add("db")}, c.optional_add("dbias"),
+                              c.in("dout"), NormInput{c.in("x"), c.in("mean"), c.in("rstd")}, c.in("w")})},
+      {"bias_gelu_forward", CASE(BiasGeluForward{c.set("out"), c.add("x"), c.in("bias")})},
+      {"gelu_forward", CASE(GeluForward{c.set("out"), c.in("x")})},
+      {"gelu_backward", CASE(GeluBackward{c.set("dx", {"dout"}), c.in("dout"), c.in("x")})},
 
-      {"split_qkv", [](Ops& o, C& c) { o(SplitQkv{c.set("q"), c.set("k"), c.set("v"), c.in("qkv")}); }},
-      {"merge_qkv", [](Ops& o, C& c) { o(MergeQkv{c.set("qkv"), c.in("q"), c.in("k"), c.in("v")}); }},
-      {"split_heads", [](Ops& o, C& c) { o(SplitHeads{c.set("out"), c.in("x")}); }},
-      {"merge_heads", [](Ops& o, C& c) { o(MergeHeads{c.set("out"), c.in("x")}); }},
-      {"causal_mask", [](Ops& o, C& c) { o(CausalMask{c.set("mask")}); }},
-      {"add_mask", [](Ops& o, C& c) { o(AddMask{c.add("att"), c.in("mask")}); }},
-      {"softmax_forward", [](Ops& o, C& c) { o(SoftmaxForward{c.set("p", {"x"}), c.in("x")}); }},
-      {"softmax_backward",
-       [](Ops& o, C& c) { o(SoftmaxBackward{c.set("dx", {"dp"}), c.cancelling("dp"), c.in("p")}); }},
-      {"causal_softmax_forward",
-       [](Ops& o, C& c) { o(CausalSoftmaxForward{c.set("p", {"x"}), c.in("x")}); }},
+      {"split_qkv", CASE(SplitQkv{c.set("q"), c.set("k"), c.set("v"), c.in("qkv")})},
+      {"merge_qkv", CASE(MergeQkv{c.set("qkv"), c.in("q"), c.in("k"), c.in("v")})},
+      {"split_heads", CASE(SplitHeads{c.set("out"), c.in("x")})},
+      {"merge_heads", CASE(MergeHeads{c.set("out"), c.in("x")})},
+      {"causal_mask", CASE(CausalMask{c.set("mask")})},
+      {"add_mask", CASE(AddMask{c.add("att"), c.in("mask")})},
+      {"softmax_forward", CASE(SoftmaxForward{c.set("p", {"x"}), c.in("x")})},
+      {"softmax_backward", CASE(SoftmaxBackward{c.set("dx", {"dp"}), c.cancelling("dp"), c.in("p")})},
+      {"causal_softmax_forward", CASE(CausalSoftmaxForward{c.set("p", {"x"}), c.in("x")})},
       {"causal_softmax_backward",
-       [](Ops& o, C& c) { o(CausalSoftmaxBackward{c.set("dx", {"dp"}), c.cancelling("dp"), c.in("p")}); }},
+       CASE(CausalSoftmaxBackward{c.set("dx", {"dp"}), c.cancelling("dp"), c.in("p")})},
       {"scaled_causal_softmax_forward",
-       [](Ops& o, C& c) {
-         o(ScaledCausalSoftmaxForward{c.set("p", {"x"}), c.in("x"), c.number("scale")});
-       }},
+       CASE(ScaledCausalSoftmaxForward{c.set("p", {"x"}), c.in("x"), c.number("scale")})},
       {"scaled_causal_softmax_backward",
-       [](Ops& o, C& c) {
-         o(ScaledCausalSoftmaxBackward{c.set("dx", {"dp"}), c.cancelling("dp"), c.in("p"), c.number("scale")});
-       }},
-      {"attention_forward",
-       [](Ops& o, C& c) { o(AttentionForward{c.set("out"), c.set("lse"), c.in("qkv")}); }},
+       CASE(ScaledCausalSoftmaxBackward{c.set("dx", {"dp"}), c.cancelling("dp"), c.in("p"),
+                                        c.number("scale")})},
+      {"attention_forward", CASE(AttentionForward{c.set("out"), c.set("lse"), c.in("qkv")})},
       {"attention_backward",
-       [](Ops& o, C& c) {
-         o(AttentionBackward{c.set("dqkv"), c.in("dout"), c.in("out"), c.in("lse"), c.in("qkv")});
-       }},
+       CASE(AttentionBackward{c.set("dqkv"), c.in("dout"), c.in("out"), c.in("lse"), c.in("qkv")})},
 
-      {"log_softmax_forward", [](Ops& o, C& c) { o(LogSoftmaxForward{c.set("logp"), c.in("logits")}); }},
+      {"log_softmax_forward", CASE(LogSoftmaxForward{c.set("logp"), c.in("logits")})},
       {"log_softmax_backward",
-       [](Ops& o, C& c) {
-         o(LogSoftmaxBackward{c.set("dlogits", {"dlogp"}), c.in("dlogp"), c.in("logp")});
-       }},
-      {"nll_loss_forward",
-       [](Ops& o, C& c) { o(NllLossForward{c.set("losses"), c.in("logp"), c.in("targets")}); }},
+       CASE(LogSoftmaxBackward{c.set("dlogits", {"dlogp"}), c.in("dlogp"), c.in("logp")})},
+      {"nll_loss_forward", CASE(NllLossForward{c.set("losses"), c.in("logp"), c.in("targets")})},
       {"nll_loss_backward",
-       [](Ops& o, C& c) {
-         o(NllLossBackward{c.set("dlogp"), c.in("targets"), c.number("scale"), c.optional("loss_scaler")});
-       }},
+       CASE(NllLossBackward{c.set("dlogp"), c.in("targets"), c.number("scale"), c.optional("loss_scaler")})},
       {"cross_entropy_forward",
-       [](Ops& o, C& c) {
-         o(CrossEntropyForward{c.set("losses"), c.in("logits"), c.in("targets"), c.integer("V")});
-       }},
+       CASE(CrossEntropyForward{c.set("losses"), c.in("logits"), c.in("targets"), c.integer("V")})},
       {"cross_entropy_forward_backward",
-       [](Ops& o, C& c) {
-         o(CrossEntropyForwardBackward{c.set("losses"), c.add("logits"), c.in("targets"), c.integer("V"),
-                                          c.number("scale"), c.optional("loss_scaler")});
-       }},
-      {"add_mean", [](Ops& o, C& c) { o(AddMean{c.add("out"), c.in("x")}); }},
+       CASE(CrossEntropyForwardBackward{c.set("losses"), c.add("logits"), c.in("targets"), c.integer("V"),
+                                        c.number("scale"), c.optional("loss_scaler")})},
+      {"add_mean", CASE(AddMean{c.add("out"), c.in("x")})},
 
-      {"sum_of_squares", [](Ops& o, C& c) { o(SumOfSquares{c.set("out"), c.in("x")}); }},
-      {"clip_factor",
-       [](Ops& o, C& c) {
-         o(ClipFactor{c.set("factor"), c.set("norm"), c.in("parts"), c.number("max_norm")});
-       }},
+      {"sum_of_squares", CASE(SumOfSquares{c.set("out"), c.in("x")})},
+      {"clip_factor", CASE(ClipFactor{c.set("factor"), c.set("norm"), c.in("parts"), c.number("max_norm")})},
       {"clip_grad_norm",
        [](Ops& o, C& c) {
          std::vector<Tensor> grads;
@@ -396,6 +350,7 @@ inline const std::map<std::string, void (*)(Ops&, OpCase&)>& op_calls() {
                  c.optional("loss_scaler")});
        }},
   };
+#undef CASE
   return calls;
 }
 
