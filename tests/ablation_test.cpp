@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <iterator>
@@ -15,6 +14,7 @@
 
 #include "bench/plan/ladder.h"
 #include "tests/files.h"
+#include "tests/losses.h"
 #include "tests/training.h"
 
 namespace stepladder {
@@ -144,22 +144,14 @@ TEST(Ablations, LearnWhatTheBaselineLearns) {
   for (const Ablation& ablation : built()) {
     const auto losses = losses_of(ablation.name, kSteps);
     EXPECT_LT(losses.back(), losses.front() - 0.2F) << ablation.name;
-    for (int step = 0; step < kSteps; ++step)
-      EXPECT_TRUE(std::abs(losses[step] - expected[step]) <= ablation.row.tolerance * expected[step])
-          << ablation.name << " at step " << step << ": " << losses[step] << ", the baseline "
-          << expected[step];
+    expect_close(losses, expected, ablation.row.tolerance, ablation.name);
   }
 }
 
 TEST(Ablations, AccumulateMicroBatchesLikeTheBaseline) {
   const auto expected = losses_of("00_fp32_baseline", 5, 3);
-  for (const Ablation& ablation : built()) {
-    const auto losses = losses_of(ablation.name, 5, 3);
-    for (size_t step = 0; step < losses.size(); ++step)
-      EXPECT_TRUE(std::abs(losses[step] - expected[step]) <= ablation.row.tolerance * expected[step])
-          << ablation.name << " at step " << step << ": " << losses[step] << ", the baseline "
-          << expected[step];
-  }
+  for (const Ablation& ablation : built())
+    expect_close(losses_of(ablation.name, 5, 3), expected, ablation.row.tolerance, ablation.name);
 }
 
 TEST(Ablations, ChangeTheCallsOfTheirReferenceInTheRightDirection) {
@@ -283,10 +275,8 @@ TEST(Ablations, LearnInFp16ButWithoutTheFusedAdamWWhichScalesTheLoss) {
       EXPECT_THROW(Training(ablation.name, DType::f16), UnsupportedError);
       continue;
     }
-    const auto losses = Training(ablation.name, DType::f16).losses(10);
-    for (size_t step = 0; step < losses.size(); ++step)
-      EXPECT_TRUE(std::abs(losses[step] - expected[step]) <= ablation.row.tolerance * expected[step])
-          << ablation.name << " at step " << step << ": " << losses[step];
+    expect_close(Training(ablation.name, DType::f16).losses(10), expected, ablation.row.tolerance,
+                 ablation.name);
   }
 }
 

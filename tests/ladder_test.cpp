@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 
+#include "tests/losses.h"
 #include "tests/trainers.h"
 #include "tests/training.h"
 
@@ -81,13 +82,7 @@ TEST(Ladder, EveryRungLearnsWhatItsParentLearns) {
   for (const Rung& rung : trainers()) {
     const auto losses = losses_of(rung.name, kSteps);
     EXPECT_LT(losses.back(), losses.front() - 0.3F) << rung.name;
-    if (rung.parent.empty()) continue;
-    const auto expected = losses_of(rung.parent, kSteps);
-    for (int step = 0; step < kSteps; ++step) {
-      const double error = std::abs(losses[step] - expected[step]) / expected[step];
-      EXPECT_TRUE(error <= rung.tolerance)
-          << rung.name << " at step " << step << ": " << losses[step] << ", its parent " << expected[step];
-    }
+    if (!rung.parent.empty()) expect_close(losses, losses_of(rung.parent, kSteps), rung.tolerance, rung.name);
   }
 }
 
@@ -102,13 +97,9 @@ TEST(Ladder, ARungRepeatsItselfBitForBit) {
 
 TEST(Ladder, Fp16LearnsWhatTheBaselineLearns) {
   const auto expected = losses_of("00_fp32_baseline", 50);
-  for (const Rung& rung : trainers()) {
-    if (rung.math != MathMode::half) continue;
-    const auto losses = Training(rung.name, DType::f16).losses(50);
-    for (size_t step = 0; step < losses.size(); ++step)
-      EXPECT_TRUE(std::abs(losses[step] - expected[step]) <= rung.tolerance * expected[step])
-          << rung.name << " at step " << step << ": " << losses[step] << ", the baseline " << expected[step];
-  }
+  for (const Rung& rung : trainers())
+    if (rung.math == MathMode::half)
+      expect_close(Training(rung.name, DType::f16).losses(50), expected, rung.tolerance, rung.name);
 }
 
 TEST(Ladder, LossScaleThatOverflowsSkipsStepsAndRecovers) {

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +12,7 @@
 #include "bench/run/events.h"
 #include "model/data.h"
 #include "tests/files.h"
+#include "tests/losses.h"
 #include "tests/processes.h"
 
 namespace stepladder {
@@ -93,14 +93,7 @@ class Multirank : public testing::Test {
     for (const json& eval : events(rank, "eval")) all.push_back(eval["val_loss"].get<double>());
     return all;
   }
-  static void expect_same(const std::vector<double>& got, const std::vector<double>& expected,
-                          double within = 1e-5) {
-    ASSERT_EQ(got.size(), expected.size());
-    ASSERT_FALSE(expected.empty());
-    for (size_t i = 0; i < got.size(); ++i)
-      EXPECT_TRUE(std::abs(got[i] - expected[i]) <= within * expected[i])
-          << "step " << i << ": " << got[i] << " instead of " << expected[i];
-  }
+  static constexpr double kSame = 1e-5;
 
   /// Process of a rank that has made some steps.
   pid_t process_of(int rank) const {
@@ -136,7 +129,7 @@ TEST_F(Multirank, RanksLearnWhatOneLearnsWithAsManyMicroBatches) {
     const auto expected = losses();
     EXPECT_LT(expected.back(), expected.front() - 1.0);
     run(ranks, eventful("15_multi_gpu", "--steps 50"));
-    expect_same(losses(), expected);
+    expect_close(losses(), expected, kSame);
     for (int rank = 1; rank < ranks; ++rank) EXPECT_EQ(losses(rank), losses()) << "rank " << rank;
   }
 }
@@ -146,7 +139,7 @@ TEST_F(Multirank, RanksAccumulateToo) {
   const auto expected = losses();
   for (const char* name : {"15_multi_gpu", "16_zero1", "17_copy_engines"}) {
     run(2, eventful(name, "--steps 10 --accumulate 3"));
-    expect_same(losses(), expected);
+    expect_close(losses(), expected, kSame);
   }
 }
 
@@ -165,7 +158,7 @@ TEST_F(Multirank, EvaluationIsOfWhatAllRanksHaveLearned) {
     const std::vector<double> found = val_losses(1);
     if (expected.empty()) expected = found;
     ASSERT_EQ(found.size(), 3U);
-    expect_same(found, expected);
+    expect_close(found, expected, kSame);
   }
 }
 
@@ -187,7 +180,7 @@ TEST_F(Multirank, SpreadingTheOptimizerChangesNothing) {
   run(4, eventful("15_multi_gpu", "--steps 50"));
   const auto expected = losses();
   run(4, eventful("16_zero1", "--steps 50"));
-  expect_same(losses(), expected);
+  expect_close(losses(), expected, kSame);
   const auto of_12 = events(1, "start").at(0)["memory_by_name"];
   run(1, eventful("16_zero1", "--steps 1"));
   const auto alone = events(0, "start").at(0)["memory_by_name"];
@@ -202,7 +195,7 @@ TEST_F(Multirank, CheckpointOfFourRanksResumesOnTwo) {
     const std::string checkpoint = folder_ / (name + ".ckpt");
     run(4, eventful(name, cat("--steps 10 --checkpoint '", checkpoint, "'")));
     run(2, eventful(name, cat("--steps 20 --accumulate 2 --resume '", checkpoint, "'")));
-    expect_same(losses(), {all.begin() + 10, all.end()});
+    expect_close(losses(), {all.begin() + 10, all.end()}, kSame);
   }
 }
 
@@ -213,7 +206,7 @@ TEST_F(Multirank, AnyNumberOfRanksLearnsWhatOneDoes) {
     const auto expected = losses();
     for (const char* name : {"15_multi_gpu", "16_zero1"}) {
       run(ranks, eventful(name, shape));
-      expect_same(losses(), expected);
+      expect_close(losses(), expected, kSame);
       EXPECT_EQ(losses(ranks - 1), losses());
     }
   }
@@ -240,12 +233,12 @@ TEST_F(Multirank, RanksLearnInFp8WhatOneLearns) {
   EXPECT_LT(expected.back(), expected.front() - 0.5);
   const std::string checkpoint = folder_ / "fp8.ckpt";
   run(4, fp8("fp8_zero1", cat("--steps 10 --eval-every 1 --eval-batches 2 --checkpoint '", checkpoint, "'")));
-  expect_same(losses(), {expected.begin(), expected.begin() + 10}, kWithin);
-  expect_same(val_losses(0), {evaluated.begin(), evaluated.begin() + 10}, kWithin);
+  expect_close(losses(), {expected.begin(), expected.begin() + 10}, kWithin);
+  expect_close(val_losses(0), {evaluated.begin(), evaluated.begin() + 10}, kWithin);
   // To the last bit, since all quantise by the same scales.
   for (int rank = 1; rank < 4; ++rank) EXPECT_EQ(val_losses(rank), val_losses(0)) << "rank " << rank;
   run(2, fp8("fp8_zero1", cat("--steps 20 --accumulate 2 --resume '", checkpoint, "'")));
-  expect_same(losses(), {expected.begin() + 10, expected.end()}, kWithin);
+  expect_close(losses(), {expected.begin() + 10, expected.end()}, kWithin);
 }
 
 TEST_F(Multirank, RanksOnShuffledShardsLearnWhatOneDoes) {
@@ -259,7 +252,7 @@ TEST_F(Multirank, RanksOnShuffledShardsLearnWhatOneDoes) {
   run_alone(eventful("15_multi_gpu", "--steps 30 --accumulate 2" + shards));  // 42 batches an epoch
   const auto expected = losses();
   run(2, eventful("15_multi_gpu", "--steps 30" + shards));
-  expect_same(losses(), expected);
+  expect_close(losses(), expected, kSame);
   const std::string plain = eventful("15_multi_gpu", "--steps 2");
   EXPECT_EQ(wait_for(start(1, plain + " : " + plain + " --shuffle")), kExitFailed);
   EXPECT_TRUE(says(errors(), {"rank 1 (", "has another configuration than rank 0"})) << errors();

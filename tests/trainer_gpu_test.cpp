@@ -16,6 +16,7 @@
 #include "model/ops.h"
 #include "model/random.h"
 #include "tests/gpu_options.h"
+#include "tests/losses.h"
 
 namespace stepladder {
 
@@ -128,13 +129,12 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
     throw std::logic_error("unknown math");
   }
 
-  static void expect_near(const std::vector<float>& got, const std::vector<float>& expected, float tolerance,
-                          const char* what) {
-    for (int step = 0; step < kSteps; ++step) {
-      const float a = got[static_cast<size_t>(step)], b = expected[static_cast<size_t>(step)];
-      EXPECT_FALSE(!(std::fabs(a - b) <= tolerance * std::fabs(b)))
-          << what << " of step " << step << " is " << a << ", expected " << b;
-    }
+  /// Both of each step, as far as the rung allows.
+  static void expect_agreement(const Trajectory& got, const Trajectory& expected) {
+    const double rung = ladder().find(GetParam().rung.name).tolerance;
+    expect_close(got.losses, expected.losses, std::max(1e-4, rung), "loss");
+    expect_close(got.norms, expected.norms, std::max(1e-3, 10.0 * rung), "gradient norm");
+    EXPECT_LT(got.losses.back(), got.losses.front());
   }
 
   std::unique_ptr<Ops> cuda_;
@@ -146,10 +146,7 @@ TEST_P(TrainerGpuTest, LearnsAsOnTheCpu) {
   const Trajectory expected = train(*cpu), got = train(*cuda_);
   // Differences start at rounding and grow from step to step, as AdamW divides small gradients by their own
   // size.
-  const auto rung = static_cast<float>(ladder().find(GetParam().rung.name).tolerance);
-  expect_near(got.losses, expected.losses, std::max(1e-4F, rung), "loss");
-  expect_near(got.norms, expected.norms, std::max(1e-3F, 10.0F * rung), "gradient norm");
-  EXPECT_LT(got.losses.back(), got.losses.front());
+  expect_agreement(got, expected);
 }
 
 // The tests above and below pin the order of every sum, which leaves out the search for GEMM algorithms and
@@ -158,10 +155,7 @@ TEST_P(TrainerGpuTest, LearnsAsOnTheCpuInTheConfigurationThatIsMeasured) {
   const std::unique_ptr<Ops> cpu = make_cpu_ops(), cuda = make_cuda_ops(0, gpu_test_options());
   const Trajectory expected = train(*cpu, false, larger_config());
   const Trajectory got = train(*cuda, false, larger_config());
-  const auto rung = static_cast<float>(ladder().find(GetParam().rung.name).tolerance);
-  expect_near(got.losses, expected.losses, std::max(1e-4F, rung), "loss");
-  expect_near(got.norms, expected.norms, std::max(1e-3F, 10.0F * rung), "gradient norm");
-  EXPECT_LT(got.losses.back(), got.losses.front());
+  expect_agreement(got, expected);
   // Before the first update nothing but rounding differs: an epsilon for each GEMM on the longest way, of
   // which there are 9 a layer in forward and backward and 3 of the classifier, at random; and in fp32 sums of
   // up to V terms.
