@@ -24,7 +24,7 @@ try:
     import results
     import schema
     from browser import Browser, find
-    from charts_test import (ROUNDS, RUNGS, config, everything, failing, gain, profile, run, sample, until_loss, with_energy,
+    from charts_test import (ROUNDS, RUNGS, config, everything, failing, gain, profile, read, run, sample, until_loss, with_energy,
                              with_other_peer, with_peers)
 except ModuleNotFoundError as missing:
     raise unittest.SkipTest(f"no {missing.name}: the page's Python packages are not installed") from None
@@ -43,17 +43,20 @@ def write(folder, *datas):
 
 def page_of(*datas, charts=False):
     """The page of these results; drawing its charts is most of the work."""
-    with tempfile.TemporaryDirectory() as folder:
-        if charts:
+    if charts:
+        with tempfile.TemporaryDirectory() as folder:
             status, said, out = write(folder, *datas)
             assert status == 0, said
             return (out / "index.html").read_text(encoding="utf-8")
-        path = Path(folder, "results.json")
-        measured = []
-        for data in datas:
-            path.write_text(json.dumps(data))
-            measured.append(results.read(path))
-        return page.render(measured, [], {}, {}, "")
+    return page.render([read(data) for data in datas], [], {}, {}, "")
+
+
+def csv_of(*datas):
+    """The rows of results.csv."""
+    with tempfile.TemporaryDirectory() as folder:
+        _, _, out = write(folder, *datas)
+        with (out / "results.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
 
 
 class Tags(HTMLParser):
@@ -123,13 +126,8 @@ class Page(unittest.TestCase):
             text = Tags(html[html.index("<main>"):html.index('id="charts"')]).text
             self.assertNotIn("GiB", text)
             self.assertNotIn("Memory", text)
-        with tempfile.TemporaryDirectory() as folder:
-            _, _, out = write(folder, data)
-            with (out / "results.csv").open(newline="") as file:
-                row = next(csv.DictReader(file))
-            path = Path(folder, "results.json")
-            path.write_text(json.dumps(data))
-            self.assertIn("| - / - |", page.renew(Renewed.MARKS, path, [results.read(path)]))
+        self.assertIn("| - / - |", Renewed.tables(data))
+        row = csv_of(data)[0]
         self.assertEqual([row[f"{name}_peak_bytes"] for name in ("live", "reserved", "process")],
                          ["", "", str(120 * 2**20)])
 
@@ -249,10 +247,8 @@ class Page(unittest.TestCase):
             self.assertIn(f"<li>{absolute}: several devices", html)
 
     def test_one_row_a_rung_and_peer_goes_into_the_csv(self):
-        with tempfile.TemporaryDirectory() as folder:
-            _, _, out = write(folder, failing(with_energy(with_peers(sample())), "02_tf32", "oom", 'wants "90, has 80'))
-            with (out / "results.csv").open(newline="") as file:
-                rows = {row["variant"]: row for row in csv.DictReader(file)}
+        data = failing(with_energy(with_peers(sample())), "02_tf32", "oom", 'wants "90, has 80')
+        rows = {row["variant"]: row for row in csv_of(data)}
         self.assertEqual(len(rows), 7)
         self.assertEqual([rows["01_causal_mask"][name] for name in ("median_step_ms", "cycles", "joules")],
                          ["39.0", "78000000.0", "19.5"])
@@ -261,10 +257,7 @@ class Page(unittest.TestCase):
     def test_rows_on_several_devices_and_disturbed_ones_can_be_told_apart_in_the_csv(self):
         data = everything()
         data["variants"][0] |= {"disturbed": True, "disturbance": "throttled", "disturbed_rounds": 3}
-        with tempfile.TemporaryDirectory() as folder:
-            _, _, out = write(folder, data)
-            with (out / "results.csv").open(newline="") as file:
-                rows = list(csv.DictReader(file))
+        rows = csv_of(data)
         keys = [(row["variant"], row["model"], row["B"], row["T"], row["devices"]) for row in rows]
         self.assertEqual(len(set(keys)), len(keys))
         self.assertEqual([row["variant"] for row in rows if row["disturbance"] == "throttled"],
@@ -400,6 +393,10 @@ class Renewed(unittest.TestCase):
 
     MARKS = "<!-- stepladder: begin -->\nold\n<!-- stepladder: end -->\n"
 
+    @classmethod
+    def tables(cls, *datas):
+        return page.renew(cls.MARKS, Path("README.md"), [read(data) for data in datas])
+
     def test_what_stands_between_the_marks_is_renewed_and_nothing_else(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "README.md")
@@ -423,45 +420,29 @@ class Renewed(unittest.TestCase):
         data = sample()
         data["context"] |= {"time": "2026-11-24T21:47:05.073Z", "commit": "cc0720193be0b4e6", "device":
                             data["context"]["device"] | {"blas": "cuBLAS 13.1.0"}}
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "results.json")
-            path.write_text(json.dumps(data))
-            text = page.renew(self.MARKS, path, [results.read(path)])
-        self.assertIn("; cuBLAS 13.1.0, 2026-11-24, commit cc0720193, results.json.", text)
+        self.assertIn("; cuBLAS 13.1.0, 2026-11-24, commit cc0720193, results.json.", self.tables(data))
 
     def test_unless_all_rungs_know_their_joules_there_is_no_column(self):
         some = with_energy(sample())
         del next(item for item in some["variants"] if item["variant"] == "02_tf32")["joules"]
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "results.json")
-            for data, known in ((sample(), False), (some, False), (with_energy(sample()), True)):
-                path.write_text(json.dumps(data))
-                text = page.renew(self.MARKS, path, [results.read(path)])
-                self.assertEqual("| J/step | tok/J |" in text, known)
+        for data, known in ((sample(), False), (some, False), (with_energy(sample()), True)):
+            self.assertEqual("| J/step | tok/J |" in self.tables(data), known)
 
     def test_beside_the_peers_stands_what_computes_in_16_bits_as_they_do(self):
         data = everything()
         for item in data["variants"]:
             item["config"] = item["config"] | {"math": {"01_causal_mask": "half", "02_tf32": "fp8"}.get(item["variant"])}
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "results.json")
-            path.write_text(json.dumps(data))
-            text = page.renew(self.MARKS, path, [results.read(path)])
-        beside = re.findall(r"^\| (\S+) \| 4 \|", text, flags=re.M)
+        beside = re.findall(r"^\| (\S+) \| 4 \|", self.tables(data), flags=re.M)
         self.assertEqual(beside, ["01_causal_mask", "02_tf32"])
 
     def test_a_rung_stands_beside_the_peers_once_from_the_file_with_most_rounds(self):
-        with tempfile.TemporaryDirectory() as folder:
-            given = []
-            for name, rounds in (("a", 2), ("b", 6), ("c", 3)):
-                path = Path(folder, f"{name}.json")
-                path.write_text(json.dumps(everything()))
-                one = results.read(path)
-                for workload in one.workloads:
-                    for row in workload.rows:
-                        row.counted = rounds
-                given.append(one)
-            text = page.renew(self.MARKS, path, given)
+        given = []
+        for name, rounds in (("a.json", 2), ("b.json", 6), ("c.json", 3)):
+            data = everything() | {"report": {"name": name}}
+            for item in data["variants"]:
+                item["rounds"] = rounds
+            given.append(data)
+        text = self.tables(*given)
         self.assertEqual(set(re.findall(r"^\| \S+ \| 4 \|.* (\S+) \|$", text, flags=re.M)), {"b.json"})
         self.assertEqual(len(re.findall(r"^\| \S+ \| 4 \|", text, flags=re.M)), 1)
 
