@@ -1,7 +1,6 @@
 // A stand-in for a rung's executable: a shell script that speaks the event protocol.
 #pragma once
 
-#include <filesystem>
 #include <string>
 
 #include "model/error.h"
@@ -21,8 +20,8 @@ struct FakeRung {
 
   /// Writes the executable into `folder`.
   void write(const TempFolder& folder) const {
-    const std::string path = folder / (file.empty() ? name : file);
-    write_file(path, cat("#!/bin/sh\nname=", name, " source_hash=", source_hash, R"(
+    write_script(folder / (file.empty() ? name : file),
+                 cat("name=", name, " source_hash=", source_hash, R"(
 [ "$1" = --version ] && { echo "$name 0.1.0 source $source_hash"; exit 0; }
 arguments="$*" batch=4 seq=64
 while [ $# -gt 0 ]; do
@@ -31,26 +30,25 @@ while [ $# -gt 0 ]; do
 done
 say() { printf '%s\n' "$1" >&3; }
 )",
-                         before_start, R"(
+                     before_start, R"(
 say '{"event":"start","variant":"'$name'","source_hash":"'$source_hash'","backend":"cpu",'\
 '"config":{"dtype":"f32","B":'$batch',"T":'$seq')",
-                         config, R"(},"startup_ms":12.5,"memory_by_name":{"params/wte":1024})", device, R"(}'
+                     config, R"(},"startup_ms":12.5,"memory_by_name":{"params/wte":1024})", device, R"(}'
 i=0
 while [ $i -lt $steps ]; do
 )",
-                         before_step, R"(
+                     before_step, R"(
   step_ms=)",
-                         step_ms, R"(
+                     step_ms, R"(
   sleep ${step_ms}e-3 2>/dev/null  # as long as it says: the harness adds it up
   say '{"event":"step","step":'$i',"step_ms":'$step_ms',"device_ms":9.5,"loss":')",
-                         loss, R"(',"grad_norm":1.5,"lr":0.001)", telemetry, R"(}'
+                     loss, R"(',"grad_norm":1.5,"lr":0.001)", telemetry, R"(}'
   i=$((i + 1))
 done
 )",
-                         before_end, R"(
+                     before_end, R"(
 say '{"event":"end","memory_bytes":{"live_peak":1048576,"reserved_peak":2097152,"process_peak":3145728}}'
 )"));
-    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   }
 };
 

@@ -45,6 +45,12 @@ inline void write_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+/// A program of these commands.
+inline void write_script(const std::string& path, const std::string& commands) {
+  write_file(path, "#!/bin/sh\n" + commands);
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+}
+
 /// The bytes of `values` as they lie in memory.
 template <class T>
 std::string bytes_of(std::span<const T> values) {

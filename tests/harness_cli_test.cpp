@@ -99,13 +99,12 @@ class HarnessCli : public testing::Test {
     fake.name = "peer";
     fake.before_start = "name=$PEER; " + fake.before_start;
     fake.write(folder_);
-    write_file(folder_ / "python", cat(R"(#!/bin/sh
-case $1 in *pytorch_ladder.py) PEER=pytorch/$2 ;; *llmc) PEER=llmc ;; esac
+    write_script(folder_ / "python",
+                 cat(R"(case $1 in *pytorch_ladder.py) PEER=pytorch/$2 ;; *llmc) PEER=llmc ;; esac
 export PEER
 shift 2
 exec )",
-                                       folder_ / "peer", " \"$@\"\n"));
-    std::filesystem::permissions(folder_ / "python", std::filesystem::perms::owner_all);
+                     folder_ / "peer", " \"$@\"\n"));
     return cat(" --peer pytorch --peer llmc=", folder_ / "peer", " --python ", folder_ / "python");
   }
 
@@ -393,14 +392,12 @@ TEST_F(HarnessCli, WhatIsOverwrittenStaysUntilARunIsFinished) {
 
 TEST_F(HarnessCli, ASignalDuringTheChartsEndsTheReport) {
   ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
-  write_file(folder_ / "slow", cat("#!/bin/sh\ntouch ", folder_ / "drawing", "\nexec sleep 100\n"));
-  std::filesystem::permissions(folder_ / "slow", std::filesystem::perms::owner_all);
+  write_script(folder_ / "slow", cat("touch ", folder_ / "drawing", "\nexec sleep 100\n"));
   for (const char* command : {"report results.json --out page", "history . --out page"})
     for (const int signal : {SIGTERM, SIGINT}) {
       std::filesystem::remove(folder_ / "drawing");
-      ::setenv("STEPLADDER_PYTHON", (folder_ / "slow").c_str(), 1);
+      const Environment python("STEPLADDER_PYTHON", folder_ / "slow");
       const pid_t pid = start(command);
-      ::unsetenv("STEPLADDER_PYTHON");
       while (!std::filesystem::exists(folder_ / "drawing"))
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       for (const auto& entry :
@@ -1552,8 +1549,7 @@ TEST_F(HarnessCli, APythonHomeThatLeadsNowhereIsNamed) {
 
 TEST_F(HarnessCli, ChartsAreDrawnWhateverBackendANotebookNames) {
   ASSERT_EQ(stepladder(plan()).code, 0);
-  write_file(folder_ / "python", "#!/bin/sh\nprintf 'backend %s \\033[31m\\n' \"$MPLBACKEND\"\n");
-  std::filesystem::permissions(folder_ / "python", std::filesystem::perms::owner_all);
+  write_script(folder_ / "python", "printf 'backend %s \\033[31m\\n' \"$MPLBACKEND\"\n");
   const Outcome outcome =
       shell(cat("MPLBACKEND=module://matplotlib_inline.backend_inline STEPLADDER_PYTHON=", folder_ / "python",
                 " ", kStepladder, " report results.json --out report"));

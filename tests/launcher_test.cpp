@@ -307,19 +307,15 @@ TEST_P(Launched, AnInterruptEndsTheRanksAndKeepsWhatThereIs) {
 class LauncherOnPath : public Launched {
  protected:
   int run_with(const std::string& name, const std::string& script, const std::string& launcher) {
-    write_file(folder_ / name, "#!/bin/sh\n" + script);
-    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
-    const std::string before = std::getenv("PATH");
-    ::setenv("PATH", cat(folder_ / "", ":", before).c_str(), 1);
-    const int status = run("", "both", launcher);
-    ::setenv("PATH", before.c_str(), 1);
-    return status;
+    write_script(folder_ / name, script);
+    const Environment path("PATH", cat(folder_ / "", ":", std::getenv("PATH")));
+    return run("", "both", launcher);
   }
 };
 INSTANTIATE_TEST_SUITE_P(On, LauncherOnPath, testing::Values(Machines::one, Machines::two), name_of_machines);
 
 TEST_P(LauncherOnPath, SrunFindsItsAllocationAndItsVariablesAreRead) {
-  ::setenv("SLURM_JOB_ID", "7", 1);
+  const Environment job("SLURM_JOB_ID", "7");
   in_step("[ $i = 0 ] && echo $RANK $LOCAL_RANK $WORLD_SIZE >told$RANK");
   const int status = run_with("srun", R"([ "$1 $2 $SLURM_JOB_ID" = "--ntasks=2 --nodes=2 7" ] || exit 4
 shift 2
@@ -332,7 +328,6 @@ done
 wait
 )",
                               "srun --nodes=2");
-  ::unsetenv("SLURM_JOB_ID");
   ASSERT_EQ(status, 0) << said();
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(results().runs.at(0).ranks.at(rank).host, host(rank));

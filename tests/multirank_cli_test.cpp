@@ -155,9 +155,8 @@ TEST_F(LaunchedByMpirun, RanksOfTwoMachinesTrainTogether) {
   if (!two_machines_are_permitted())
     GTEST_SKIP() << "no network namespaces here: needs unshare, ip and the right to use them";
   write_file(folder_ / "machines.sh", kMakeTwoMachines);
-  write_file(folder_ / "ssh.sh",
-             "#!/bin/sh\npid=$(cat $1.pid); shift\nexec nsenter -t $pid --net --uts sh -c \"$*\"\n");
-  std::filesystem::permissions(folder_ / "ssh.sh", std::filesystem::perms::owner_all);
+  write_script(folder_ / "ssh.sh",
+               "pid=$(cat $1.pid); shift\nexec nsenter -t $pid --net --uts sh -c \"$*\"\n");
   ASSERT_EQ(shell(cat(kOnTwoMachines,
                       run("--rungs 15 --devices 1,2 --batch 2 --steps 4 --interface switch --launcher "
                           "'mpirun --allow-run-as-root --bind-to none --mca plm_rsh_agent ./ssh.sh "
@@ -232,13 +231,10 @@ TEST_F(MultiDeviceCli, AKilledRankEndsTheRun) {
 
 TEST_F(MultiDeviceCli,
        ALauncherThatOutlivesAKilledRankIsEnded) {  // as Open MPI's does once in a hundred times
-  const std::string path = std::getenv("PATH"), mpirun = *output_of({"sh", "-c", "command -v mpirun"});
-  write_file(folder_ / "mpirun", cat("#!/bin/sh\n", mpirun, " \"$@\"\n[ $1 = --version ] || sleep 100\n"));
-  std::filesystem::permissions(folder_ / "mpirun", std::filesystem::perms::owner_all);
-  ::setenv("PATH", cat(folder_ / "", ":", path).c_str(), 1);
-  const pid_t harness = start_long_run();
-  ::setenv("PATH", path.c_str(), 1);
-  expect_killed_rank_ends(harness);
+  const std::string mpirun = *output_of({"sh", "-c", "command -v mpirun"});
+  write_script(folder_ / "mpirun", cat(mpirun, " \"$@\"\n[ $1 = --version ] || sleep 100\n"));
+  const Environment path("PATH", cat(folder_ / "", ":", std::getenv("PATH")));
+  expect_killed_rank_ends(start_long_run());
 }
 
 TEST_F(MultiDeviceCli, AStoppedRankEndsTheRun) {

@@ -157,7 +157,7 @@ TEST_P(MultirankGpu, KilledOrStoppedRankEndsTheOthersWithItsName) {
 
 TEST_P(MultirankGpu, CopyEnginesOfSeveralMachinesAreUnsupportedAndLeftToNccl) {
   if (geteuid() != 0) GTEST_SKIP() << "only root may name a machine";
-  setenv("NCCL_HOSTID", "one", 1);  // or it would look for a network
+  const Environment host("NCCL_HOSTID", "one");  // or it would look for a network
   for (const std::string rung : {"17_copy_engines", "fp8_zero1"})
     for (const auto& [option, code] : {std::pair{"", kExitFailed}, {" --nccl", kExitOk}}) {
       std::vector<pid_t> ranks;
@@ -169,7 +169,6 @@ TEST_P(MultirankGpu, CopyEnginesOfSeveralMachinesAreUnsupportedAndLeftToNccl) {
       EXPECT_EQ(static_cast<bool>(says(read_file(folder_ / "events.0"), {"unsupported"})), code != kExitOk)
           << rung << option;
     }
-  unsetenv("NCCL_HOSTID");
   EXPECT_TRUE(says(errors(), {"elsewhere", "--nccl"})) << errors();
 }
 

@@ -1,16 +1,34 @@
-// How processes that a test started end, and whether they are gone.
+// The environment of processes that a test starts, how they end, and whether they are gone.
 #pragma once
 
 #include <sys/wait.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "model/error.h"
 
 namespace stepladder {
+
+/// An environment variable for as long as this lives; then it is as it was before.
+class Environment {
+ public:
+  Environment(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Environment() { before_ ? ::setenv(name_, before_->c_str(), 1) : ::unsetenv(name_); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
 
 /// Of a status that waitpid() or system() gives; of one that a signal ended 128 + the signal, as shells have
 /// it.

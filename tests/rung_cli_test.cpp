@@ -19,6 +19,7 @@
 #include "model/data.h"
 #include "model/gpt2.h"
 #include "tests/files.h"
+#include "tests/processes.h"
 
 namespace stepladder {
 namespace {
@@ -210,12 +211,8 @@ TEST_F(RungCli, BatchThatDoesNotFitTellsTheLargestThatDoes) {
 }
 
 TEST_F(RungCli, WhereThreadsTakeTheMemoryFewerAreTheWayOut) {
-  const char* before = std::getenv("OMP_NUM_THREADS");
-  const std::string kept = before ? before : "";
-  ::setenv("OMP_NUM_THREADS", "10000000", 1);
-  const Result result = run(tiny({}));
-  before ? ::setenv("OMP_NUM_THREADS", kept.c_str(), 1) : ::unsetenv("OMP_NUM_THREADS");
-  expect_error(result, kExitFailed, "lower OMP_NUM_THREADS from 10000000");
+  const Environment threads("OMP_NUM_THREADS", "10000000");
+  expect_error(run(tiny({})), kExitFailed, "lower OMP_NUM_THREADS from 10000000");
 }
 
 TEST_F(RungCli, AnyRungLooksForItsBatchUpToAMaximum) {

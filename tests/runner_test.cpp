@@ -81,14 +81,11 @@ TEST_F(RunnerTest, CyclesAreThoseOfTheTimedStepsAndNoneWhereTheRungCountsNone) {
 }
 
 TEST_F(RunnerTest, EnergyIsReadBesideTheRunAndAnotherProcessOnTheDeviceIsNoticed) {
-  ::setenv("STEPLADDER_NVML", STEPLADDER_FAKE_NVML, 1);
-  ::setenv("FAKE_NVML_PROCESSES", "2", 1);
+  const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML), processes("FAKE_NVML_PROCESSES", "2");
   TelemetryOfDevices telemetry;
   request_.telemetry = &telemetry;
   fake_.step_ms = "600";
   const stepladder::Run run = measure();
-  ::unsetenv("STEPLADDER_NVML");
-  ::unsetenv("FAKE_NVML_PROCESSES");
   ASSERT_EQ(run.status, Status::ok) << run.reason;
   ASSERT_TRUE(run.summary->joules) << run.summary->joules_unknown;
   EXPECT_NEAR(*run.summary->joules, 700 * 0.6, 0.2 * 700 * 0.6) << "700 W; the shell takes a little longer";
@@ -138,7 +135,7 @@ TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
   write_file(rapl / "intel-rapl:0/name", "package-0\n");
   write_file(rapl / "intel-rapl:0/max_energy_range_uj", "262143328850\n");
   write_file(counter, "0\n");
-  ::setenv("STEPLADDER_RAPL", (rapl / "").c_str(), 1);
+  const Environment folder("STEPLADDER_RAPL", rapl / "");
   TelemetryOfDevices telemetry;
   request_.telemetry = &telemetry;
   request_.until_loss = 2;
@@ -150,7 +147,6 @@ TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
       cat("if [ $i = 3 ]; then sleep 0.3; ", use(1000),
           "say '{\"event\":\"eval\",\"step\":3,\"val_loss\":9}'; ", "sleep 0.2; fi; ", use(1), "sleep 0.12");
   const stepladder::Run run = measure();
-  ::unsetenv("STEPLADDER_RAPL");
   ASSERT_EQ(run.status, Status::ok) << run.reason;
   EXPECT_NEAR(run.summary->to_loss->joules.value(), 6.0, 1.5);
 }

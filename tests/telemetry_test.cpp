@@ -13,21 +13,10 @@
 #include "bench/run/energy.h"
 #include "tests/contract.h"
 #include "tests/files.h"
+#include "tests/processes.h"
 
 namespace stepladder {
 namespace {
-
-/// An environment variable for as long as this lives.
-class Environment {
- public:
-  Environment(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
-  ~Environment() { ::unsetenv(name_); }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  const char* name_;
-};
 
 DeviceState state_for(std::vector<std::string> reasons) {
   DeviceState state;
