@@ -19,7 +19,7 @@ import charts_sweep
 import charts_to_loss
 import history
 import style
-from layout import label_rows, left_of, panels
+from layout import label_rows, left_of, legend_above, legend_right, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
@@ -76,8 +76,7 @@ def draw_peers_legend(fig, workloads: list[Workload], quantity: Quantity) -> Non
     for name in dict.fromkeys(peer.rung for workload in workloads for peer in workload.peers if quantity.of(peer)):
         handles.append(Line2D([], [], **style.PEER_LINE, label=PEERS.get(name, name)))
     if handles:
-        fig.legend(handles=handles, loc="upper right", ncols=len(handles), fontsize=9, handlelength=1.8,
-                   bbox_to_anchor=(1 - 0.1 / style.WIDTH, 1))
+        legend_above(fig, handles, 1.8)
 
 
 def draw_by_rung(data: Results, workloads: list[Workload], quantity: Quantity, title: str, note: str):
@@ -151,9 +150,7 @@ def finish_by_step(fig, groups) -> None:
             ax.yaxis.set_label_coords(-0.5 / (ax.get_position().width * style.WIDTH), 0.5)
     groups[-1][-1].set_xlabel("optimizer step")
     lines = {line.get_label(): line for group in groups for line in group[0].lines if line.get_label()[0] != "_"}
-    place = groups[0][0].get_position()
-    fig.legend(lines.values(), lines.keys(), loc="upper left", fontsize=9, borderaxespad=0,
-               bbox_to_anchor=(place.x1 + 0.12 / style.WIDTH, place.y1))
+    legend_right(fig, groups[0][0], list(lines.values()), lines=True)
 
 
 def draw_steps(data: Results):
@@ -291,8 +288,7 @@ def draw_ablation(data: Results):
     fig, panel = panels(data, "What each rung buys", note, [rows[0].workload for rows in groups.values()],
                         [[pitch * len(rows) + 0.1] for rows in groups.values()], left)
     kinds = [kind for kind in GAINS if any(kind in ablation.gains for ablation in data.ablations)]
-    fig.legend(handles=[Line2D([], [], linestyle="", label=GAINS[kind], **style.GAINS[kind]) for kind in kinds],
-               loc="upper right", ncols=len(kinds), fontsize=9, handlelength=1, bbox_to_anchor=(1 - 0.1 / style.WIDTH, 1))
+    legend_above(fig, [Line2D([], [], linestyle="", label=GAINS[kind], **style.GAINS[kind]) for kind in kinds], 1)
     for (ax,), rows in zip(panel, groups.values()):
         if high > 2 * low:
             ax.set_xscale("log")

@@ -2,7 +2,7 @@
 
 import style
 from charts_profile import ceilings
-from layout import columns_right, label_rows, left_of, legend_right, panels
+from layout import columns_right, label_rows, left_of, legend_above, legend_right, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import Normal, Stroke
@@ -113,8 +113,7 @@ def draw_cycles(data: Results):
         return "No cycles were measured: only CUDA devices count them."
     fig, groups = panels(data, "Time and cycles", "gain over the rung before  ·  logarithmic", workloads,
                          _heights(workloads), left_of(data.rungs), 2.7)
-    fig.legend(handles=[Line2D([], [], **_TIME_MARK, label="time"), Line2D([], [], **_CYCLES_MARK, label="cycles")],
-               loc="upper right", ncols=2, fontsize=9, handlelength=1.2, bbox_to_anchor=(1 - 0.1 / style.WIDTH, 1))
+    legend_above(fig, [Line2D([], [], **_TIME_MARK, label="time"), Line2D([], [], **_CYCLES_MARK, label="cycles")], 1.2)
     for (ax,), workload in zip(groups, workloads):
         ax.axvline(1.0, color=style.INK, linewidth=1.0)
         columns_right(ax, -0.75, ("time", "cycles", "clock", "clock ±"), _CYCLES_COLUMNS, style.MUTED)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import style
-from layout import label_rows, left_of, legend_right
+from layout import label_rows, left_of, legend_above, legend_right
 from matplotlib.patches import Patch
 from profiles import Profile
 from results import Results, Row
@@ -109,9 +109,8 @@ def draw_gap(data: Results):
         ax.tick_params(axis="y", labelsize=8.5)
         ax.margins(x=0.08)
     axes[-1].set_xlabel("ms of the step; beside the bar, % of the gap")
-    fig.legend(handles=[Patch(facecolor=style.BAR, label="floor"),
-                        Patch(facecolor=style.PEER_BAR, hatch="///", edgecolor="white", label="beyond it")],
-               loc="upper right", ncols=2, fontsize=9, handlelength=1.6, bbox_to_anchor=(1 - 0.1 / style.WIDTH, 1))
+    legend_above(fig, [Patch(facecolor=style.BAR, label="floor"),
+                       Patch(facecolor=style.PEER_BAR, hatch="///", edgecolor="white", label="beyond it")], 1.6)
     return fig
 
 
@@ -146,8 +145,7 @@ def draw_roofline(data: Results):
         style.log_axis(axis)
     ax.set_xlabel("FLOP per byte moved")
     ax.set_ylabel("TFLOP/s")
-    place = ax.get_position()
-    fig.legend(loc="upper left", fontsize=9, borderaxespad=0, bbox_to_anchor=(place.x1 + 0.12 / style.WIDTH, place.y1))
+    legend_right(fig, ax, ax.get_legend_handles_labels()[0], lines=True)
     return fig
 
 

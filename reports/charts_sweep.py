@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 
 import style
+from layout import legend_right
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 from results import Results, Row
 
@@ -69,9 +70,7 @@ def _finish(fig, rate, below, settings: list[int], axis: str, unit: str) -> None
     below.set_xlim(rate.get_xlim())
     rate.tick_params(axis="x", labelbottom=False)
     rate.set_xlabel("")
-    place = rate.get_position()
-    fig.legend(*rate.get_legend_handles_labels(), loc="upper left", fontsize=9, borderaxespad=0,
-               bbox_to_anchor=(place.x1 + 0.12 / style.WIDTH, place.y1))
+    legend_right(fig, rate, rate.get_legend_handles_labels()[0], lines=True)
 
 
 def draw_batch(data: Results):

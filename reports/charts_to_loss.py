@@ -4,7 +4,7 @@ from statistics import median_high, median_low
 from textwrap import shorten
 
 import style
-from layout import columns_right, label_rows, left_of, panels
+from layout import columns_right, label_rows, left_of, legend_above, panels
 from matplotlib.lines import Line2D
 from results import Curve, Results, Row, Workload, interval_name
 
@@ -130,8 +130,7 @@ def draw_to_loss(data: Results):
         for y, row in enumerate(rows):
             _draw_time(below, y, row, looks[row.rung], next(iter(known), None))
     if any(not curve.reached for rows in rows_of for row in rows for curve in row.curves):
-        fig.legend(handles=[Line2D([], [], color=style.INK, label="gave up", **_GAVE_UP)], loc="upper right",
-                   fontsize=9, handlelength=1.2, bbox_to_anchor=(1 - 0.1 / style.WIDTH, 1))
+        legend_above(fig, [Line2D([], [], color=style.INK, label="gave up", **_GAVE_UP)], 1.2)
     rounds = min((row.to_loss.reached for rows in rows_of for row in rows if row.to_loss and row.to_loss.reached),
                  default=0)
     ranged = f"; below with their {interval_name(rounds)} over rounds" if rounds > 1 else ""

@@ -12,7 +12,7 @@ from pathlib import Path
 import style
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from results import Results
-from schema import ResultsError, kind_of, load, plain
+from schema import ResultsError, answered, kind_of, load, plain
 
 
 @dataclass
@@ -96,18 +96,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("history", type=Path, help="history.json of `stepladder history`")
     parser.add_argument("--out", type=Path, default=Path("."), help="folder to write to (default: here)")
     options = parser.parse_args(arguments)
-    try:
+
+    def work() -> None:
         history = read(options.history)
         options.out.mkdir(parents=True, exist_ok=True)
         for path in style.save(draw(history), options.out / "history") if history else []:
             print(path)
-    except ResultsError as error:
-        print(f"history: error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"history: error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
-    return 0
+
+    return answered("history", work)
 
 
 if __name__ == "__main__":

@@ -36,11 +36,17 @@ def columns_right(ax, y: float, texts, places: tuple[int, ...], color: str = sty
                     ha="right", va="center_baseline", color=color, fontsize=9, annotation_clip=False)
 
 
-def legend_right(fig, ax, handles: list) -> None:
-    """A legend right of `ax`."""
+def legend_right(fig, ax, handles: list, lines: bool = False) -> None:
+    """A legend right of `ax`; of lines, whose dashes need room."""
     place = ax.get_position()
-    fig.legend(handles=handles, loc="upper left", fontsize=9, borderaxespad=0, handlelength=1.6,
-               bbox_to_anchor=(place.x1 + 0.15 / style.WIDTH, place.y1))
+    fig.legend(handles=handles, loc="upper left", fontsize=9, borderaxespad=0, handlelength=None if lines else 1.6,
+               bbox_to_anchor=(place.x1 + (0.12 if lines else 0.15) / style.WIDTH, place.y1))
+
+
+def legend_above(fig, handles: list, handlelength: float) -> None:
+    """A legend right of the title."""
+    fig.legend(handles=handles, loc="upper right", ncols=len(handles), fontsize=9, handlelength=handlelength,
+               bbox_to_anchor=(1 - 0.1 / style.WIDTH, 1))
 
 
 def left_of(names: list[str]) -> float:

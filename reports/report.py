@@ -15,7 +15,8 @@ from pathlib import Path
 import profiles
 import results
 from files import replace
-from results import Results, ResultsError
+from results import Results
+from schema import answered
 
 COLUMNS = ("file", "device", "backend", "model", "B", "T", "devices", "variant", "peer", "status", "reason",
            "disturbance", "rounds", "median_step_ms", "median_step_ms_lo", "median_step_ms_hi", "tokens_per_second",
@@ -90,15 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("."), help="folder to write to (default: here)")
     parser.add_argument("--into", type=Path, help="also renews the tables between marks in this Markdown file")
     options = parser.parse_args(arguments)
-    try:
-        report(options.results, options.out, options.into)
-    except ResultsError as error:
-        print(f"report: error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"report: error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
-    return 0
+    return answered("report", lambda: report(options.results, options.out, options.into))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Usage: schema.py FILE...   whether each holds what the contract says, and nothin
 
 import json
 import sys
+from collections.abc import Callable
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -58,6 +59,18 @@ def load(path: Path, strict: bool = False) -> dict:
     except ValueError as error:
         raise ResultsError(f"{named(path, data)}: {plain(run['variant'])}, round {run['round']}: {error}") from None
     return data
+
+
+def answered(program: str, work: Callable[[], None]) -> int:
+    """Exit status: 0, or 2 where a file can't be read or written, which is said on stderr."""
+    try:
+        work()
+        return 0
+    except ResultsError as error:
+        print(f"{program}: error: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"{program}: error: {error.filename}: {error.strerror}", file=sys.stderr)
+    return 2
 
 
 def named(path: Path, data: dict) -> str:
@@ -179,13 +192,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--page"]:
         print(page(), end="")
         return 0
-    try:
-        for path in arguments:
-            load(Path(path), strict=True)
-    except ResultsError as error:
-        print(f"schema: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return answered("schema", lambda: [load(Path(path), strict=True) for path in arguments])
 
 
 if __name__ == "__main__":
