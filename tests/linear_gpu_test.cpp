@@ -84,25 +84,6 @@ class LinearGpuTest : public OpAgreement {
     return write == Write::add ? inout(reals_of(c, shape)) : out(shape, c.dtype);
   }
 
-  /// As expect_agreement(), with a tolerance for each output in turn.
-  void expect_outputs(const std::string& what, const std::vector<Array>& arrays,
-                      const std::vector<Tolerance>& tolerances, const Call& call) {
-    SCOPED_TRACE(what);
-    const auto expected = run(*cpu_, arrays, call);
-    const auto got = run(*cuda_, arrays, call);
-    EXPECT_EQ(got.size(), arrays.size());
-    const auto again = run(*cuda_, arrays, call);
-    size_t output = 0;
-    for (size_t i = 0; i < arrays.size(); ++i) {
-      EXPECT_TRUE(same_bits(got[i], again[i])) << "operand " << i << " differs between two calls";
-      if (arrays[i].output) {
-        expect_near(got[i], expected[i], tolerances.at(output++), i);
-      } else {
-        EXPECT_TRUE(same_bits(got[i], arrays[i].values)) << "operand " << i << " was written";
-      }
-    }
-  }
-
   void expect_forward(const LinearCase& c) {
     const Call call = [c](Ops& o, auto& t) {
       o.set_matmul_precision(c.precision);
