@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -1151,12 +1152,13 @@ TEST_F(HarnessCli, AnUnwritablePlaceIsNamedBeforeAnyRun) {
   FakeRung fake = rung("00_fp32_baseline");
   fake.before_start = cat("touch ", folder_ / "started");
   fake.write(folder_);
-  for (const char* out : {"data.bin/results.json", "/proc/results.json", "/dev/full"}) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  for (const char* out : {"data.bin/results.json", "/proc/results.json", "/dev/full", "pipe", ".", "-"}) {
     const Outcome outcome = stepladder(plan(cat("--overwrite --out ", out)));
     EXPECT_EQ(outcome.code, 2) << out;
     EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
     EXPECT_TRUE(has(outcome.err, out)) << outcome.err;
-    EXPECT_FALSE(std::filesystem::exists(cat(out, ".journal")));
+    EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(folder_ / "") / cat(out, ".journal")));
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "started"));
 }

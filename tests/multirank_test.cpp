@@ -145,9 +145,16 @@ TEST_F(Multirank, RanksAccumulateToo) {
 
 TEST_F(Multirank, AStepOfManyMicroBatchesIsNoHang) {
   run(2, eventful("15_multi_gpu", "--steps 2 --accumulate 50"));
-  const double ms = events(0, "step").at(1)["step_ms"].get<double>() / 50;
-  run(2, eventful("15_multi_gpu", cat("--steps 1 --hang-timeout 1 --accumulate ", std::lround(3000 / ms))));
-  EXPECT_GT(events(0, "step").at(0)["step_ms"], 1500.0) << "or nobody would have called it a hang";
+  double ms = events(0, "step").at(1)["step_ms"].get<double>() / 50;
+  // Once more where the machine has become faster: nobody would call a short step a hang.
+  for (int trial = 0; trial < 5; ++trial) {
+    const int64_t micro_batches = std::lround(3000 / ms);
+    run(2, eventful("15_multi_gpu", cat("--steps 1 --hang-timeout 1 --accumulate ", micro_batches)));
+    const double step = events(0, "step").at(0)["step_ms"];
+    if (step > 1500) return;
+    ms = step / static_cast<double>(micro_batches);
+  }
+  FAIL() << "no step took longer than 1.5 s";
 }
 
 TEST_F(Multirank, EvaluationIsOfWhatAllRanksHaveLearned) {
@@ -337,13 +344,18 @@ TEST_F(Multirank, RanksThatLookForALargestBatchTakeRank0s) {
 }
 
 TEST_F(Multirank, RanksThatWouldGoOnFromDifferentCheckpointsAreRefused) {
-  for (const char* steps : {"1", "2"})
-    run(2, eventful("15_multi_gpu", cat("--steps ", steps, " --checkpoint '", folder_ / steps, "'")));
-  const auto resumed = [&](const char* steps) {
-    return eventful("15_multi_gpu", cat("--steps 4 --resume '", folder_ / steps, "'"));
+  const auto resumed = [&](const std::string& file) {
+    return eventful("15_multi_gpu", cat("--steps 4 --resume '", folder_ / file, "'"));
   };
-  EXPECT_EQ(wait_for(start(1, resumed("2") + " : " + resumed("1"))), kExitFailed);
-  EXPECT_TRUE(says(errors(), {"rank 1 (", "step 1", "step 2"})) << errors();
+  run(2, eventful("15_multi_gpu", cat("--steps 1 --seed 7 --checkpoint '", folder_ / "one", "'")));
+  const std::pair<const char*, const char*> others[] = {{"--steps 2 --seed 7", "step 2"},
+                                                        {"--steps 1 --seed 8", "seed 8"},
+                                                        {"--steps 1 --seed 7 --accumulate 2", "batch 4"}};
+  for (const auto& [options, difference] : others) {
+    run(2, eventful("15_multi_gpu", cat(options, " --checkpoint '", folder_ / "other", "'")));
+    EXPECT_EQ(wait_for(start(1, resumed("one") + " : " + resumed("other"))), kExitFailed) << options;
+    EXPECT_TRUE(says(errors(), {"rank 1 (", "step 1, batch 2, seed 7", difference})) << errors();
+  }
 }
 
 TEST_F(Multirank, RanksGoOnWithTheLossScaleOfTheFirst) {

@@ -328,10 +328,11 @@ TEST(Report, ForeignTextIsNoMarkup) {
   Json failed = run_json(foreign, 1, 10);
   failed["status"] = "crash";
   failed["reason"] = foreign;
-  Json results = results_json({run_json(foreign, 0, 360), failed});
+  Json results = results_json({run_json(foreign, 0, 360), failed, run_json("02" + foreign, 0, 150)});
   results["context"]["device"]["name"] = foreign;
   results["context"]["commit"] = "<script>@all";
   std::string text = markdown(results);
+  EXPECT_TRUE(says(text, {"Fastest in one round: 02a"})) << text;
   for (size_t at; (at = text.find('\\')) != std::string::npos;) text.erase(at, 2);  // what is escaped
   for (const char* markup : {"<img", "<script", "[x](", "`", "@", "\033", "\n# "})
     EXPECT_EQ(text.find(markup), std::string::npos) << markup << "\n" << text;

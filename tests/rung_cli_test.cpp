@@ -18,6 +18,7 @@
 #include "model/cpu/parallel.h"
 #include "model/data.h"
 #include "model/gpt2.h"
+#include "tests/command.h"
 #include "tests/files.h"
 #include "tests/processes.h"
 
@@ -509,6 +510,18 @@ TEST_F(RungCli, SamplingPrintsOnlyTextAndRepeats) {
   Args without_vocabulary = args;
   *std::ranges::find(without_vocabulary, "none") = path("nowhere");
   expect_error(run(without_vocabulary), kExitUsage, path("nowhere"));
+}
+
+TEST_F(RungCli, OutputThatCannotBeWrittenIsAFailure) {
+  const Args sampling = {"--backend", "cpu", "--model",  "gpt2-tiny", "--vocab",         "none",
+                         "--steps",   "0",   "--prompt", "a",         "--sample-tokens", "2"};
+  for (const Args& args : {tiny({"--steps", "1"}), Args{"--help"}, sampling}) {
+    std::string line = cat("'", STEPLADDER_BIN, "/02_tf32'");
+    for (const std::string& arg : args) line += cat(" '", arg, "'");
+    const Outcome outcome = run_in(folder_, "exec " + line + " >/dev/full");
+    EXPECT_EQ(outcome.code, kExitFailed) << line;
+    EXPECT_TRUE(says(outcome.err, {"output could not be written"})) << outcome.err;
+  }
 }
 
 TEST_F(RungCli, RunEndsWhenTheReaderOfItsEventsIsGone) {

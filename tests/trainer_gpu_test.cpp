@@ -11,10 +11,13 @@
 #include "model/arena.h"
 #include "model/config.h"
 #include "model/data.h"
+#include "model/device.h"
 #include "model/error.h"
 #include "model/gpt2.h"
 #include "model/ops.h"
 #include "model/random.h"
+#include "tests/command.h"
+#include "tests/files.h"
 #include "tests/gpu_options.h"
 #include "tests/losses.h"
 
@@ -191,6 +194,18 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Rungs, TrainerGpuTest, testing::ValuesIn(cases()),
                          [](const auto& test) { return "rung_" + name_of(test.param); });
+
+TEST(RungGpu, SamplesAsManyTokensAsItIsAsked) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "needs a CUDA device";
+  const TempFolder folder;
+  for (const char* name : {"09_flash_attention", "13_cuda_graphs", "fp8", "fp8_recompute"}) {
+    const Outcome outcome =
+        run_in(folder, cat("'", STEPLADDER_BIN, "/", name, "' --backend cuda --model gpt2-tiny --vocab none ",
+                           "--steps 0 --prompt a --sample-tokens 64 --temperature 0 --cache ''"));
+    EXPECT_EQ(outcome.code, 0) << name << ": " << outcome.err;
+    EXPECT_GT(outcome.out.size(), 1U + 64U) << name;  // a byte or more a token, and the prompt
+  }
+}
 
 }  // namespace
 }  // namespace stepladder

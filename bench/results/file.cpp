@@ -106,6 +106,11 @@ Results load_results(const std::string& path, const Json& json) {
 ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json)
     : to_json_(std::move(to_json)), path_(path), target_(target_of(path)), journal_path_(journal_of(path)) {
   std::error_code error;
+  using enum std::filesystem::file_type;
+  const auto type = std::filesystem::status(path, error).type();
+  error.clear();  // what can't be looked at, its folder or journal tell of
+  if (path == "-" || (type != not_found && type != regular && type != none))
+    throw InputError(cat(path, ": not a regular file: name one; `stepladder export` prints what is in it"));
   const auto folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) throw InputError(cat(path, ": cannot make its folder: ", error.message()));
