@@ -82,8 +82,6 @@ class Model:
     def gemms(self) -> list[str]:
         """Files of model/ that decide which algorithm a search of GEMMs chooses: the search, the ops that it times, and
         those that these run before and after a product."""
-        files: set[str] = set()
-
         header = "model/cuda/matmul_plans.h"
         timed = [file for file in self.sources if header in self.included[file] and self.ops_in[file]]
         words = set(re.findall(r"\w+", " ".join(self.text[file] for file in timed)))

@@ -1,6 +1,5 @@
 """A headless Chromium, spoken to over its debugging pipe; needs no package."""
 
-import base64
 import json
 import os
 import shutil
@@ -87,11 +86,6 @@ class Browser:
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"]))
         return answer["result"].get("value")
-
-    def screenshot(self, path: Path) -> None:
-        """Of the whole page."""
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-        path.write_bytes(base64.b64decode(data))
 
     def requests(self) -> list[str]:
         return [event["params"]["request"]["url"] for event in self.events
