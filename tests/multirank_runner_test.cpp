@@ -8,7 +8,6 @@
 
 #include "bench/plan/plan.h"
 #include "bench/results/json.h"
-#include "bench/results/rounds.h"
 #include "bench/run/child.h"
 #include "bench/run/runner.h"
 #include "tests/fake_rung.h"
