@@ -105,15 +105,14 @@ Results load_results(const std::string& path, const Json& json) {
 
 ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json)
     : to_json_(std::move(to_json)), path_(path), target_(target_of(path)), journal_path_(journal_of(path)) {
+  if (path == "-") throw InputError("-: name a file; `stepladder export` prints what is in one");
   std::error_code error;
-  using enum std::filesystem::file_type;
-  const auto type = std::filesystem::status(path, error).type();
-  error.clear();  // what can't be looked at, its folder or journal tell of
-  if (path == "-" || (type != not_found && type != regular && type != none))
-    throw InputError(cat(path, ": not a regular file: name one; `stepladder export` prints what is in it"));
   const auto folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) throw InputError(cat(path, ": cannot make its folder: ", error.message()));
+  {
+    const AtomicFile probe(path);  // says what is wrong with the place before anything is there
+  }
   open_journal();  // before the file is read, which another run may still add to
   try {
     const bool there = std::filesystem::exists(path, error);
@@ -130,7 +129,8 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
                            ", which is gone: --overwrite starts again, without them"));
     results_.complete = false;
     results_.stopped = nullptr;
-    start(there && existing == Existing::overwrite);
+    // What is overwritten stays until there is a run in its place.
+    if (!there || existing != Existing::overwrite) start();
   } catch (...) {
     begun_ = false;
     close_journal();
@@ -156,13 +156,7 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
     require_same(path_, field, was.value(field, Json()), now.value(field, Json()));
 }
 
-void ResultsFile::start(bool overwrite) try {
-  if (overwrite) {
-    AtomicFile probe(target_);  // what is there stays until there is a run in its place
-  } else {
-    begin();
-  }
-} catch (const Error& e) {
+void ResultsFile::start() try { begin(); } catch (const Error& e) {
   throw InputError(e.what());  // nothing has been measured: another --out is the way out
 }
 

@@ -64,7 +64,7 @@ class ResultsFile {
   void close_journal();
   /// Goes on with what the file holds of the plan.
   void resume(const Json& context, Json plan, Existing existing);
-  void start(bool overwrite);
+  void start();
   void begin();
   void append(const Json& line);
   void write_file();
