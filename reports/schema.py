@@ -49,6 +49,10 @@ def load(path: Path, strict: bool = False) -> dict:
         found = plain(data.get("schema")) if isinstance(data, dict) else "none"
         raise ResultsError(f"{named(path, data)}: schema {found}, expected 1 or 2")
     upgrade(data)
+    try:
+        unpack(data)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise ResultsError(f"{named(path, data)}: its columns make no rows") from None
     if error := best_match(_validator(kind_of(data), strict).iter_errors(data)):
         what = error.message if len(error.message) < 200 else f"not {error.validator} {error.validator_value}"
         where = plain(error.json_path[2:] or "the file", 200)
@@ -88,6 +92,34 @@ def upgrade(data: dict) -> None:
                 keys = dict.fromkeys(chain(("step_ms", "loss"), *steps))
                 run["steps"] = {key: [step.get(key) for step in steps] for key in keys if key not in ("step", "warmup")}
     data["schema"] = 2
+
+
+def unpack(data: dict) -> None:
+    """Makes rows of columns, in a file or in the parts of a campaign's. The same as rows_of() of
+    bench/results/columns.h."""
+    if kind_of(data) == "campaign":
+        for part in data.get("parts", ()):
+            unpack(part.get("result", {}))
+        return
+    for key in ("runs", "variants"):
+        if isinstance(data.get(key), dict):
+            data[key] = _rows(data[key])
+
+
+def _rows(columns: dict) -> list[dict]:
+    if not 0 < columns["rows"] <= 1_000_000:
+        raise ValueError
+    rows: list[dict] = [{} for _ in range(columns["rows"])]
+    for key, column in columns["columns"].items():
+        places = range(len(rows))
+        if isinstance(column, dict) and "in" in column:
+            places, column = column["in"], column["column"]
+        if isinstance(column, dict):
+            values = column.get("values")
+            column = [values[i] for i in column.get("of", [0] * len(places))] if values else _rows(column)
+        for place, value in zip(places, column, strict=True):
+            rows[place][key] = value
+    return rows
 
 
 def _column(name: str, column: list | dict, steps: dict) -> list:

@@ -17,6 +17,7 @@
 
 #include "bench/plan/ladder.h"
 #include "bench/report/speedups.h"
+#include "bench/results/columns.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "model/random.h"
@@ -1212,10 +1213,16 @@ class HarnessCliCampaign : public HarnessCli {
                folder_ / "data.bin", " --out sub/c.json ", more);
   }
   Json file() const { return parse_json(read_file(folder_ / "sub/c.json")); }
+  /// Its rows as rows.
   Json part(const std::string& name) const {
     const Json whole = file();
-    for (const Json& one : whole["parts"])
-      if (one["name"] == name) return one;
+    for (Json one : whole["parts"]) {
+      if (one["name"] != name) continue;
+      if (one.contains("result"))
+        for (auto& [key, value] : one["result"].items())
+          value = key == "runs" || key == "variants" ? rows_of(value) : value;
+      return one;
+    }
     return Json();
   }
   /// "00 01 02": the runs of a part.

@@ -11,6 +11,7 @@
 #include "bench/report/ablation.h"
 #include "bench/report/export.h"
 #include "bench/report/speedups.h"
+#include "bench/results/columns.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "bench/verdict/comparison_report.h"
@@ -149,6 +150,61 @@ void expect_same(const Json& is, const Json& was, const std::string& where) {
   for (const auto& [key, value] : was.items())
     expect_same(was.is_array() ? is[std::stoul(key)] : is.value(key, Json("missing")), value,
                 cat(where, ".", key));
+}
+
+TEST(Results, ThatAreAlikeAreHeldInColumnsAndReadBack) {
+  const Json rows = parse_json(R"([
+      {"variant": "fp8", "round": 0, "status": "ok", "config": {"B": 4, "list": [["attention", "mlp"], []]}, "names": {}},
+      {"variant": "fp8", "round": 1, "status": "ok", "config": {"B": 4, "list": [["attention", "mlp"], []]}, "names": {"a": 1}},
+      {"variant": "fp8", "round": 2, "status": "oom", "config": {"B": 4, "list": null}, "names": {}, "peer": "llmc"}])"),
+             columns = columns_of(rows);
+  EXPECT_EQ(columns.dump(), R"({"rows":3,"columns":{"variant":{"values":["fp8"]},"round":[0,1,2],)"
+                            R"("status":["ok","ok","oom"],"config":{"rows":3,"columns":{"B":[4,4,4],)"
+                            R"("list":{"values":[[["attention","mlp"],[]],null],"of":[0,0,1]}}},)"
+                            R"("names":{"rows":3,"columns":{"a":{"in":[1],"column":[1]}}},)"
+                            R"("peer":{"in":[2],"column":["llmc"]}}})");
+  EXPECT_EQ(rows_of(columns), rows);
+  for (const Json& as_they_are : {Json::array(), Json{{{"a", 1}}, 7}, rows})
+    EXPECT_EQ(rows_of(as_they_are), as_they_are);
+  EXPECT_EQ(columns_of(Json::array()), Json::array());
+
+  std::vector<stepladder::Run> runs;
+  for (int64_t round = 0; round < 9; ++round)
+    runs.push_back(make_run("02_tf32", round, 10.0 + static_cast<double>(round)));
+  runs.push_back(failed_run("03_fused_adamw", 0, Status::oom, "needs more"));
+  const stepladder::Results results = make_results(runs);
+  Json packed = results_file_json(results);
+  const Json whole = packed;
+  packed["runs"] = columns_of(packed["runs"]);
+  EXPECT_LT(packed["runs"].dump().size(), whole["runs"].dump().size() * 3 / 4);
+  EXPECT_EQ(nlohmann::json(results_file_json(results_from(packed))), nlohmann::json(whole));
+}
+
+TEST(Results, RefuseColumnsThatMakeNoRows) {
+  const auto big = Json{{"values", {std::string(1 << 20, 'x')}}};
+  for (const Json& wrong : {
+           parse_json(R"({})"),
+           parse_json(R"({"rows": 2})"),
+           parse_json(R"({"rows": 0, "columns": {}})"),
+           parse_json(R"({"rows": -1, "columns": {}})"),
+           parse_json(R"({"rows": 1000000000000, "columns": {}})"),
+           parse_json(R"({"rows": "2", "columns": {}})"),
+           parse_json(R"({"rows": 2, "columns": []})"),
+           parse_json(R"({"rows": 2, "columns": {"a": 7}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": [1]}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"values": []}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"values": 7}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0]}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0, 1]}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0, -1]}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": 7}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"in": [2], "column": [1]}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"in": [0], "column": [1, 2]}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"in": [0]}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"rows": 3, "columns": {}}}})"),
+           Json{{"rows", 999}, {"columns", {{"a", big}}}},  // a gigabyte
+       })
+    EXPECT_THROW(rows_of(wrong), InputError) << dump(wrong).substr(0, 200);
 }
 
 TEST(Results, OfSchemaOneGiveWhatTheyGaveBefore) {

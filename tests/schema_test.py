@@ -66,6 +66,23 @@ class Files(unittest.TestCase):
         for word in ("results.json", *words):
             self.assertIn(word, said)
 
+    def test_runs_in_columns_are_the_same_runs(self):
+        plain, packed = sample(), sample()
+        packed["runs"] = {"rows": len(plain["runs"]), "columns": {
+            key: [run[key] for run in plain["runs"]] if all(key in run for run in plain["runs"]) else
+            {"in": [i for i, run in enumerate(plain["runs"]) if key in run],
+             "column": {"values": (values := [run[key] for run in plain["runs"] if key in run]),
+                        "of": list(range(len(values)))}}
+            for key in {key: None for run in plain["runs"] for key in run}}}
+        self.assertEqual(load(packed), load(plain))
+        campaign = {"schema": 2, "kind": "campaign", "commit": "", "device": plain["context"]["device"], "complete": True, "parts": [
+            {"name": "one", "about": "", "command": "run", "result": packed}]}
+        self.assertEqual(load(campaign)["parts"][0]["result"]["runs"][0]["variant"], plain["runs"][0]["variant"])
+        for wrong in ({"rows": 2}, {"rows": 2, "columns": {"a": [1]}}, {"rows": 0, "columns": {}},
+                      {"rows": 1, "columns": {"a": {"values": [1], "of": [3]}}}, {"rows": "1", "columns": {}},
+                      {"rows": 1, "columns": {"a": {"rows": 2, "columns": {}}}}):
+            self.refused(plain | {"runs": wrong}, "columns")
+
     def test_steps_of_schema_1_are_read_as_columns(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "results.json")

@@ -9,6 +9,7 @@
 #include "bench/base/text.h"
 #include "bench/report/ablation.h"
 #include "bench/report/speedups.h"
+#include "bench/results/columns.h"
 #include "bench/results/json.h"
 #include "model/error.h"
 
@@ -172,6 +173,7 @@ Json shortened(const Results& results) {
   }
   for (Json& row : json["variants"])
     if (row.contains("memory_bytes")) row["memory_bytes"]["by_name"] = Json::object();
+  for (const char* rows : {"runs", "variants"}) json[rows] = columns_of(json[rows]);
   return json;
 }
 

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "bench/base/text.h"
+#include "bench/results/columns.h"
 #include "bench/results/fields.h"
 #include "bench/results/json.h"
 #include "model/error.h"
@@ -198,6 +199,7 @@ Results results_from(Json json) {
   if (text_at(json, "kind") == "campaign")
     throw InputError(
         "a campaign's; the results of its parts are files of their own, in the folder .parts beside it");
+  if (json.contains("runs")) json["runs"] = rows_of(json["runs"]);
   if (schema == 1)
     for (Json& run : json["runs"]) upgrade(run);
   const Place place = {.name = "the file"};

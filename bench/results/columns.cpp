@@ -1,0 +1,126 @@
+#include "bench/results/columns.h"
+
+#include <algorithm>
+#include <map>
+
+#include "bench/base/text.h"
+#include "bench/results/json.h"
+#include "model/error.h"
+
+namespace stepladder {
+namespace {
+
+// A small file can stand for any number of rows.
+constexpr size_t kMaxRows = 1'000'000;
+constexpr size_t kMaxBytes = size_t{1} << 28;  // as text
+
+bool all_objects(const Json& list) {
+  return list.is_array() && !list.empty() && std::ranges::all_of(list, &Json::is_object);
+}
+
+Json column_of(const Json& list) {
+  if (all_objects(list)) return columns_of(list);
+  std::map<std::string, size_t> places;
+  Json values = Json::array(), of = Json::array();
+  for (const Json& value : list) {
+    const auto [place, is_new] = places.emplace(dump(value), values.size());
+    if (is_new) values.push_back(value);
+    of.push_back(place->second);
+  }
+  Json column = {{"values", std::move(values)}};
+  if (places.size() > 1) column["of"] = std::move(of);
+  return dump(column).size() < dump(list).size() ? column : list;
+}
+
+/// Makes rows of columns; knows how much they have come to.
+class Rows {
+ public:
+  Json rows(const Json& columns) {
+    const Json count = field(columns, "rows", &Json::is_number_integer);
+    if (count < 1 || count > kMaxRows) throw InputError("their number of rows is none");
+    count_in(count.get<size_t>() * sizeof(Json));
+    Json rows(count.get<size_t>(), Json::object());
+    for (const auto& [key, column] : field(columns, "columns", &Json::is_object).items()) {
+      const bool some = column.is_object() && column.contains("in");
+      const std::vector<size_t> in = some ? places(column["in"], rows.size()) : std::vector<size_t>();
+      Json values = list(some ? field(column, "column", [](const Json&) { return true; }) : column,
+                         some ? in.size() : rows.size());
+      for (size_t i = 0; i < values.size(); ++i) rows[some ? in[i] : i][key] = std::move(values[i]);
+    }
+    return rows;
+  }
+
+ private:
+  template <typename Is>
+  static const Json& field(const Json& of, const char* key, Is is) {
+    const auto found = of.is_object() ? of.find(key) : of.end();
+    if (found == of.end() || !std::invoke(is, *found)) throw InputError(cat("they have no \"", key, "\""));
+    return *found;
+  }
+
+  static std::vector<size_t> places(const Json& list, size_t count) {
+    std::vector<size_t> places;
+    for (const Json& place : list) {
+      if (!place.is_number_integer() || place < 0 || place >= count)
+        throw InputError(cat("one names place ", printable(dump(place), 40), " of ", count));
+      places.push_back(place.get<size_t>());
+    }
+    return places;
+  }
+
+  Json list(const Json& column, size_t count) {
+    Json list = column;
+    if (column.is_object() && column.contains("values")) {
+      const Json& values = field(column, "values", &Json::is_array);
+      std::vector<size_t> sizes;
+      for (const Json& value : values) sizes.push_back(dump(value).size());
+      const std::vector<size_t> of = column.contains("of") ? places(column["of"], values.size())
+                                                           : std::vector<size_t>(values.empty() ? 0 : count);
+      for (const size_t place : of) count_in(sizes[place]);
+      list = Json::array();
+      for (const size_t place : of) list.push_back(values[place]);
+    } else if (column.is_object()) {
+      list = rows(column);
+    }
+    if (!list.is_array() || list.size() != count)
+      throw InputError(cat("one is no column of ", count, " values"));
+    return list;
+  }
+
+  void count_in(size_t bytes) {
+    bytes_ += bytes;
+    if (bytes_ > kMaxBytes) throw InputError("they stand for too much");
+  }
+
+  size_t bytes_ = 0;
+};
+
+}  // namespace
+
+Json columns_of(const Json& rows) {
+  if (!all_objects(rows)) return rows;
+  std::vector<std::string> keys;  // as they first appear
+  std::map<std::string, Json> values, in;
+  for (size_t i = 0; i < rows.size(); ++i)
+    for (const auto& [key, value] : rows[i].items()) {
+      if (!values.contains(key)) keys.push_back(key);
+      values[key].push_back(value);
+      in[key].push_back(i);
+    }
+  Json columns = Json::object();
+  for (const std::string& key : keys) {
+    Json column = column_of(values[key]);
+    columns[key] = values[key].size() == rows.size()
+                       ? std::move(column)
+                       : Json{{"in", std::move(in[key])}, {"column", std::move(column)}};
+  }
+  return {{"rows", rows.size()}, {"columns", std::move(columns)}};
+}
+
+Json rows_of(const Json& columns) try {
+  return columns.is_object() ? Rows().rows(columns) : columns;
+} catch (const InputError& e) {
+  throw InputError(cat("columns: ", e.what()));
+}
+
+}  // namespace stepladder
