@@ -1140,7 +1140,9 @@ TEST_F(HarnessCli, OnAnotherCardAnUnfinishedRoundIsMeasuredAgainAndAFinishedOneK
   json["complete"] = false;
   json["runs"].erase(3);
   write_file(folder_ / "results.json", json.dump());
-  ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2 --resume")).code, 0);
+  const Outcome outcome = stepladder(plan("--rungs 00,01 --rounds 2 --resume"));
+  ASSERT_EQ(outcome.code, 0);
+  EXPECT_TRUE(says(outcome.err, {"[3/4] 01", "[4/4] 00"})) << outcome.err;
   for (const stepladder::Run& run : results().runs) {
     EXPECT_EQ(run.device, run.round == 0 ? "GPU-another" : "") << run.variant;
     EXPECT_EQ(run.wall_ms == 7, run.round == 0) << run.variant;

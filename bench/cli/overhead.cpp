@@ -145,7 +145,7 @@ int overhead(OverheadOptions& options) {
 
   const InterruptGuard guard;
   TelemetryOfDevices telemetry;
-  Progress progress(rows.size() * static_cast<size_t>(options.pairs), 0);
+  Progress progress(rows.size() * static_cast<size_t>(options.pairs));
   for (int64_t pair = 0; pair < options.pairs; ++pair)
     for (OverheadRow& row : rows) {
       PlannedRun planned = row.run;

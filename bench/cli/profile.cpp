@@ -79,7 +79,7 @@ int profile(ProfileOptions& options) {
                          ? ", which may take minutes; a smaller --model, --seq or --batch is faster"
                          : "",
                      "\n");
-  Progress progress(1, 0);
+  Progress progress(1);
   progress.start(rung.name, 0, request.steps);
   const Run run = run_program(request, [&](const Step& step) { progress.step(step); });
   progress.finish(run);

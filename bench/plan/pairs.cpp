@@ -15,7 +15,7 @@ PairedRuns::PairedRuns(Side& base, Side& next, DeviceInfo device, double timeout
       device_(std::move(device)),
       timeout_s_(timeout_s),
       most_(static_cast<size_t>(base.plan.stopping.rounds)),
-      progress_(2 * most_ * runs_of(base.plan, 0).size(), 0) {
+      progress_(2 * most_ * runs_of(base.plan, 0).size()) {
   for (const PlannedRun& run : runs_of(base.plan, 0))
     keys_.emplace(run.program.variant, workload_of(config_of(base.plan, run)));
 }

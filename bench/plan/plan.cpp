@@ -192,7 +192,7 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
   TelemetryOfDevices telemetry;
   const Stopping& stopping = plan.stopping;
   const int64_t most = stopping.until_ci ? stopping.max_rounds : stopping.rounds;
-  Progress progress(runs_of(plan, 0).size() * static_cast<size_t>(most), file.results().runs.size());
+  Progress progress(runs_of(plan, 0).size() * static_cast<size_t>(most));
   for (int64_t round = 0;; ++round) {
     const Results& measured = file.results();
     const auto in_round = [&](const Run& run) { return run.round == round; };
@@ -211,6 +211,7 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
     // What is compared within a round is of one card.
     if (!whole)
       file.forget([&](const Run& run) { return in_round(run) && measured.device_of(run) != device.uuid; });
+    progress.set_done(measured.runs.size());
     for (const PlannedRun& planned : round_runs) {
       RunRequest request = request_for(plan, planned, device, timeout_s);
       request.telemetry = &telemetry;

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cmath>
 #include <iostream>
 
@@ -25,8 +24,7 @@ Option Progress::quiet_option(const std::string& group) {
   return {"quiet", &quiet, "", "no word of runs that end well", group};
 }
 
-Progress::Progress(size_t total, size_t done)
-    : terminal_(!quiet && isatty(STDERR_FILENO) != 0), total_(total), done_(done) {}
+Progress::Progress(size_t total_runs) : terminal_(!quiet && isatty(STDERR_FILENO) != 0), total_(total_runs) {}
 
 Progress::~Progress() {
   clear();
@@ -74,9 +72,7 @@ double Progress::seconds_left() const {
   for (const auto& [key, seconds] : seconds_)
     if (key != key_) sum += seconds;
   const double mean = sum / static_cast<double>(seconds_.size() + (seconds_.contains(key_) ? 0 : 1));
-  // On another card, runs of an unfinished round are measured again, so more are done than were counted.
-  const double to_come = static_cast<double>(total_) - static_cast<double>(done_) - 1;
-  return projected - elapsed + mean * std::max(0.0, to_come);
+  return projected - elapsed + mean * (static_cast<double>(total_) - static_cast<double>(done_) - 1);
 }
 
 void Progress::show(const std::string& line) const {

@@ -11,17 +11,19 @@
 
 namespace stepladder {
 
-/// Writes to stderr. `total` runs, of which `done` were there before.
+/// Writes to stderr.
 class Progress {
  public:
   static inline bool quiet = false;  // of this process
   static Option quiet_option(const std::string& group);
 
-  Progress(size_t total, size_t done);
+  explicit Progress(size_t total_runs);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
+  /// How many runs are there already: fewer than before where some are measured again.
+  void set_done(size_t runs) { done_ = runs; }
   /// `key` names runs that take as long as each other: a rung on a workload.
   void start(const std::string& key, int64_t round, int64_t steps);
   void step(const Step& step);
@@ -36,7 +38,7 @@ class Progress {
 
   const bool terminal_;  // on which lines are updated
   const size_t total_;
-  size_t done_;
+  size_t done_ = 0;
   std::string key_;
   int64_t round_ = 0, steps_ = 0, steps_done_ = 0;
   Clock::time_point start_;
