@@ -434,13 +434,20 @@ def _like_the_peers(rows: list[Row]) -> list[Row]:
 
 def renew(text: str, path: Path, results: list[Results]) -> str:
     """A Markdown file's text with what stands between its marks replaced by tables of the results, of the first
-    device. Throws ResultsError where there are no marks, or no results."""
+    device; where a file has six rounds, and so 95 % intervals, only of those. Throws ResultsError where there are no
+    marks, or no results."""
     if not all(text.count(mark) == 1 for mark in _MARKS) or text.index(_MARKS[0]) > text.index(_MARKS[1]):
         raise ResultsError(f"{path}: no line {_MARKS[0].strip()} with {_MARKS[1].strip()} below it")
     if not results:
         raise ResultsError(f"{path}: no results file to make tables of")
     head, tail = text.split(_MARKS[0])[0], text.split(_MARKS[1])[1]
+
+    def rounds(one: Results) -> int:
+        return min(6, max((row.counted for workload in one.workloads for row in workload.rows), default=0))
+
     here = [one for one in results if one.device == results[0].device]
+    most = max(map(rounds, here))
+    here = [one for one in here if rounds(one) == most]
     beside = [(one, workload, row) for one in here for workload in one.workloads if workload.devices == 1
               for row in _like_the_peers([row for row in workload.rows if row.ok and row.peers])]
     beside.sort(key=lambda item: (item[1].B, item[2].place, item[2].counted))

@@ -446,6 +446,20 @@ class Renewed(unittest.TestCase):
         self.assertEqual(set(re.findall(r"^\| \S+ \| 4 \|.* (\S+) \|$", text, flags=re.M)), {"b.json"})
         self.assertEqual(len(re.findall(r"^\| \S+ \| 4 \|", text, flags=re.M)), 1)
 
+    def test_where_a_file_has_95_percent_intervals_those_of_fewer_rounds_have_no_table(self):
+        few, many = everything(), {key: value for key, value in everything().items() if key != "ablations"}
+        for item in few["variants"] + few["runs"]:
+            item["config"] = item["config"] | {"B": 32}
+        for item in few["variants"]:
+            item["rounds"] = 3
+        self.assertIn("what each rung is worth", self.tables(few))
+        for item in many["variants"]:
+            item["rounds"] = 6
+        text = self.tables(many, few)
+        self.assertNotIn("what each rung is worth", text)
+        self.assertEqual(len(re.findall(r"^\| \S+ \| 4 \|", text, flags=re.M)), 1)
+        self.assertEqual(re.findall(r"^\| \S+ \| 32 \|", text, flags=re.M), [])
+
     def test_a_file_without_marks_is_left_alone(self):
         for text in ("no marks\n", self.MARKS[::-1], 2 * self.MARKS):
             with tempfile.TemporaryDirectory() as folder:
@@ -459,8 +473,8 @@ class Renewed(unittest.TestCase):
 
     def test_the_readme_has_the_tables_of_the_kept_results(self):
         folder = REPORTS / "h200"
-        kept = [results.read(path) for path in sorted(folder.glob("*.json"))
-                if schema.kind_of(schema.load(path)) == "results"]
+        kept = [read(part["result"] | {"report": {"name": part["name"]}})
+                for part in schema.load(folder / "results.json")["parts"] if "runs" in part.get("result", {})]
         kept.sort(key=lambda one: -max(len(workload.rows + workload.all_peers) for workload in one.workloads))
         readme = REPORTS.parent / "README.md"
         text = readme.read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ struct ExportOptions {
   std::string results = "reports/latest/results.json", format = "googlebenchmark", out;
 
   std::vector<Option> options() {
-    return {{"RESULT", &results, "", "a results file, finished or not; as json also a campaign's"},
+    return {{"RESULT", &results, "", "a results file, finished or not; as json also a campaign's, else a part of it, FILE:PART"},
             {"format",
              &format,
              "NAME",
@@ -37,7 +37,7 @@ Json shortened_campaign(const std::string& path, Json file) {
 }
 
 std::string text_in(const ExportOptions& options) {
-  const Json file = load_json(options.results);
+  const Json file = load_part(options.results);
   if (options.format == "json" && file.is_object() && text_at(file, "kind") == "campaign")
     return file_text(shortened_campaign(options.results, file));
   const Results results = load_results(options.results, file);

@@ -66,7 +66,7 @@ Ladder ladder_of(const Results& results) {
 }
 
 Results load_measured(const std::string& path) {
-  return load_measured(path, load_json(path));
+  return load_measured(path, load_part(path));
 }
 
 Results load_measured(const std::string& path, const Json& json) {

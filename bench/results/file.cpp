@@ -86,8 +86,22 @@ Json load_json(const std::string& path) try {
   throw InputError(cat(path, ": ", e.what()));
 }
 
+Json load_part(const std::string& path) {
+  const size_t colon = path.rfind(':');
+  const std::string file = path.substr(0, colon);
+  std::error_code none;
+  if (colon == std::string::npos || std::filesystem::exists(path, none) ||
+      !std::filesystem::exists(file, none))
+    return load_json(path);
+  const std::string name = path.substr(colon + 1);
+  const Json json = load_json(file), parts = json.is_object() ? json.value("parts", Json()) : Json();
+  for (const Json& part : parts)
+    if (text_at(part, "name") == name && part.contains("result")) return part["result"];
+  throw InputError(cat(file, ": has no part \"", printable(name, 60), "\": ", parts_in(json)));
+}
+
 Results load_results(const std::string& path) {
-  return load_results(path, load_json(path));
+  return load_results(path, load_part(path));
 }
 
 Results load_results(const std::string& path, const Json& json) {

@@ -13,10 +13,11 @@
 
 namespace stepladder {
 
-/// FILE with the finished runs of its journal. Journal lines that are damaged, and a journal of another
-/// plan's, count for nothing. Throws InputError naming the file and what is wrong with it.
+/// FILE with the finished runs of its journal; or FILE:PART, of a campaign's file. Journal lines that are
+/// damaged, and a journal of another plan's, count for nothing. Throws InputError naming the file and what is
+/// wrong with it.
 Results load_results(const std::string& path);
-/// The same of what load_json() has read.
+/// The same of what load_part() has read.
 Results load_results(const std::string& path, const Json& json);
 
 /// What a file holds as text: a line for each field, and for each run, row or part.
@@ -24,6 +25,8 @@ std::string file_text(const Json& json);
 
 /// A file's JSON. Throws InputError naming it and what is wrong with it.
 Json load_json(const std::string& path);
+/// The same, or, of FILE:PART, what a campaign's file holds of a part.
+Json load_part(const std::string& path);
 
 /// Adds the runs of a journal's text, as load_results() does, unless it belongs to another plan than
 /// `results`. Throws InputError.
