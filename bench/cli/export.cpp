@@ -17,7 +17,8 @@ struct ExportOptions {
   std::string results = "reports/latest/results.json", format = "googlebenchmark", out;
 
   std::vector<Option> options() {
-    return {{"RESULT", &results, "", "a results file, finished or not; as json also a campaign's, else a part of it, FILE:PART"},
+    return {{"RESULT", &results, "",
+             "a results file, finished or not; as json also a campaign's, else a part of it, FILE:PART"},
             {"format",
              &format,
              "NAME",

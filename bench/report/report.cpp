@@ -291,12 +291,13 @@ std::string rounds_text(const Results& results) {
 }
 
 std::string title(const Results& results) {
-  std::set<std::string> workloads;
-  for (const Run& run : results.runs) workloads.insert(run.workload());
+  std::vector<std::string> workloads;  // as they first appear
+  for (const Run& run : results.runs)
+    if (!std::ranges::count(workloads, run.workload())) workloads.push_back(run.workload());
   const std::string commit = known_text(results.context, "commit");
   const bool until_loss = results.plan.contains("until_loss") && results.plan["until_loss"].is_number();
-  return cat(device_name(results), "; ", printable(join({workloads.begin(), workloads.end()}, ", "), 200),
-             "; ", counted(rounds_text(results), "round"), until_loss ? " of at most " : " of ",
+  return cat(device_name(results), "; ", printable(join(workloads, ", "), 200), "; ",
+             counted(rounds_text(results), "round"), until_loss ? " of at most " : " of ",
              known_text(results.plan, "steps"), " steps, the first ", known_text(results.plan, "warmup"),
              " left out; ", known_text(results.context, "time"), commit.empty() ? "" : ", commit " + commit);
 }
