@@ -1312,7 +1312,8 @@ TEST_F(HarnessCliCampaign, GoesOnAfterItWasEndedAndWithTheRestWhereAPartFails) {
   EXPECT_TRUE(says(outcome.err, {"apart", "failing"})) << outcome.err;
   outcome = stepladder("export sub/c.json");
   EXPECT_EQ(outcome.code, kExitUsage);
-  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.json", ".parts"})) << outcome.err;
+  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.json", "its parts are ladder, last"}))
+      << outcome.err;
 }
 
 TEST_F(HarnessCliCampaign, RefusesAPlanThatMakesNoSenseBeforeAnyRun) {
@@ -1435,6 +1436,29 @@ TEST_F(HarnessCliCampaign, KeepsWhatAPageShowsAndThePartsFileTheRest) {
   EXPECT_EQ(kept["variants"][0]["median_step_ms"], whole["variants"][0]["median_step_ms"]);
   EXPECT_EQ(kept["runs"][0]["summary"], whole["runs"][0]["summary"]);
   EXPECT_TRUE(kept["runs"][1]["summary"]["memory_bytes"]["by_name"].empty());
+}
+
+TEST_F(HarnessCliCampaign, APartOfItIsReadByItsName) {
+  write_plan({{"one", run_of("00,01", "--rounds 2")}, {"failing", run_of("02", "--rounds 1")}});
+  rung("00_fp32_baseline").write(folder_);
+  FakeRung fails = rung("02_tf32");
+  fails.before_start = "exit 9";
+  fails.write(folder_);
+  stepladder(campaign());
+  const Outcome lines = stepladder("export sub/c.json:one --format csv"),
+                whole = stepladder("export sub/c.json.parts/one.json --format csv");
+  EXPECT_EQ(lines.code, 0) << lines.err;
+  EXPECT_EQ(lines.out, whole.out);
+  EXPECT_TRUE(has(stepladder("compare sub/c.json:one sub/c.json.parts/one.json").out, "00_fp32_baseline"));
+  EXPECT_TRUE(has(stepladder("report sub/c.json:one --out page").out, "01_causal_mask"));
+  for (const char* wrong :
+       {"sub/c.json:two", "sub/c.json:", "sub/c.json", "sub/none.json:one", "data.bin:one"}) {
+    const Outcome outcome = stepladder(cat("export ", wrong, " --format csv"));
+    EXPECT_EQ(outcome.code, kExitUsage) << wrong;
+    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "sub/c.json") == has(wrong, "c.json"))
+        << outcome.err;
+    EXPECT_EQ(has(outcome.err, "its parts are one"), has(wrong, "c.json")) << outcome.err;
+  }
 }
 
 TEST_F(HarnessCliCampaign, KeepsOfARunUntilALossItsFirstStepsTheLastAndTheSecondsOfEvaluations) {

@@ -68,6 +68,11 @@ TEST(Report, ARowHoldsEveryNumberWithItsInterval) {
   EXPECT_TRUE(says(text, {"| 2.36 (2.25 to 2.47) | 2.36 (2.25 to 2.47) |"}));
   EXPECT_EQ(text.find("Unfinished"), std::string::npos);
   EXPECT_EQ(text.find("workload"), std::string::npos);
+  Json small = run_json("00_fp32_baseline", 0, 100);
+  small["config"]["B"] = 4;
+  EXPECT_TRUE(says(markdown(results_json({small, run_json("00_fp32_baseline", 0, 360)})),
+                   {"; gpt2 B=4 T=1024, gpt2 B=16 T=1024;"}))
+      << "as measured";
   EXPECT_EQ(text.find("eer"), std::string::npos) << "none took part";
 }
 
