@@ -135,8 +135,13 @@ TEST_F(RungCli, ValueOutOfRangeIsAUsageErrorThatNamesTheOption) {
   for (const Args& args :
        {Args{"--batch", "0"}, Args{"--batch", "99999999"}, Args{"--batch", "4x"}, Args{"--steps", "-1"},
         Args{"--seed", "-1"}, Args{"--lr", "nan"}, Args{"--lr", "inf"}, Args{"--beta2", "1"},
-        Args{"--backend", "gpu"}, Args{"--top-k", "1.5"}, Args{"--events", "57"}, Args{"--prompt"}})
+        Args{"--backend", "gpu"}, Args{"--top-k", "1.5"}, Args{"--events", "57"}, Args{"--prompt"},
+        Args{"--data", ""}})
     expect_error(run(args), kExitUsage, args.front());
+}
+
+TEST_F(RungCli, NoFolderKeepsAlgorithmsWhereNoneIsAskedFor) {
+  EXPECT_EQ(run(tiny({"--steps", "1", "--cache", ""})).code, 0);
 }
 
 TEST_F(RungCli, ARangeHoldsItsLimits) {

@@ -40,7 +40,7 @@ std::string problem(const Option& option, const std::string& text) {
     return cat(printable(text, 200), " is out of range: from ", number_text(min),
                bounded ? cat(" to ", number_text(max)) : " up");
   } else {
-    if (text.empty()) return "wants a value";
+    if (text.empty()) return option.may_be_empty ? "" : "wants a value";
     const auto& choices = option.allowed.choices;
     if (choices.empty() || std::ranges::count(choices, text)) return "";
     return cat("unknown value '", printable(text, 200), "': did you mean '", nearest(text, choices), "'? (",

@@ -37,6 +37,7 @@ struct Option {
   std::string help;
   std::string group = {};  // heading in the help; "" hides the option
   Allowed allowed = {};
+  bool may_be_empty = false;  // whether '' is a value too
 
   /// The current value as a user would type it; "" for an optional without one.
   std::string text() const;

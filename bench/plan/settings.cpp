@@ -69,7 +69,7 @@ std::vector<Option> RungSettings::options() {
       {"dtype", &dtype, "NAME",
        "of the rungs in 16 bits; default: bf16 where the device has it; fp32 on the CPU, to compare", kDevice,
        Allowed{"bf16", "fp16", "fp32"}},
-      {"cache", &cache, "DIR", "keeps those found; '': none, each run searches", kSearch},
+      {"cache", &cache, "DIR", "keeps those found; '': none, each run searches", kSearch, {}, true},
       {"search-again", &search_again, "", "time them again, and keep those found now", kSearch},
       {"hang-timeout", &hang_timeout, "SECONDS",
        "several ranks: the job ends when none gets further for so long; default: 300 in the first step, then "
