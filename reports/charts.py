@@ -126,7 +126,7 @@ def draw_ladder(data: Results):
 def draw_energy(data: Results):
     """Joules that a step takes, by the device's own energy counter, and the tokens it trains on for each. PyTorch's
     same rung is a thin bar below, llm.c a line across; a rung whose steps were too short to tell says so."""
-    workloads = data.knowing(lambda row: row.joules is not None)
+    workloads = data.knowing(lambda row: row.joules is not None, once=True)
     if not workloads:
         return ("No energy was measured: the GPU needs an energy counter, and the timed steps must last two seconds "
                 "together.")

@@ -263,7 +263,7 @@ def draw_peers(data: Results):
     """How many times faster each rung is than its counterpart in PyTorch, and than other peers, in the same rounds, with
     the interval over rounds; and how many times less memory it takes than PyTorch's. Right of 1 is ours. Rungs that are
     one step in PyTorch have their marks at the last of them."""
-    workloads = data.knowing(lambda row: bool(row.peers))
+    workloads = data.knowing(lambda row: bool(row.peers), once=True)
     if not workloads:
         return "no peer was measured: `stepladder run --peer pytorch` measures PyTorch beside the rungs"
     fig, groups = panels(data, "Beside the peers", "right of 1: ours is faster, or smaller", workloads,

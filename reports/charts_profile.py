@@ -177,7 +177,7 @@ def draw_dtype(data: Results):
     if len(devices) > 1:
         return "profiles of several devices"
     rows = []  # label, value in TFLOP/s, text, look
-    looks = {"peak": {"facecolor": style.BAND, "hatch": "..."}, "gemm": {"facecolor": style.BAR, "hatch": ""},
+    looks = {"peak": {"facecolor": style.BAND, "hatch": "\\\\\\"}, "gemm": {"facecolor": style.BAR, "hatch": ""},
              "rung": {"facecolor": style.PEER_BAR, "hatch": "///"}}
     ticks, place = {}, 0.0
     for math, (peak, gemm) in ceilings(data, devices[0]).items():

@@ -328,16 +328,12 @@ def _origin(one: Results) -> str:
 # ---- charts ----------------------------------------------------------------------------------------------------------
 
 
-def inline_svg(text: str, name: str) -> Markup:
-    """An SVG of our own as part of a page: no prologue, no size, no style, and ids that no other chart has."""
-    text = text[text.index("<svg"):]
-    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.S)
+def inline_svg(text: str) -> Markup:
+    """An SVG of our own as part of a page: no prologue and no size."""
+    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text[text.index("<svg"):], flags=re.S)
     for size in ("width", "height"):
         text = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r'\bid="(?!(?:m|p|h|DejaVu)[^"]*")[^"]*"', "", text)  # groups' names, which nothing refers to
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r'(href="#|url\(#)', rf"\1{name}-", text)
-    return Markup(re.sub(r"\n\s*", "\n", text))
+    return Markup(text)
 
 
 def _charts(drawn: dict[str, list[Path] | str], captions: dict[str, str]) -> list[Chart]:
@@ -348,7 +344,7 @@ def _charts(drawn: dict[str, list[Path] | str], captions: dict[str, str]) -> lis
             charts.append(Chart(name, caption, None, missing=written))
             continue
         before, title, after = re.split("<title>(.*?)</title>", written[0].read_text(encoding="utf-8"), maxsplit=1)
-        charts.append(Chart(name, caption, inline_svg(before + after, name), Markup(title)))
+        charts.append(Chart(name, caption, inline_svg(before + after), Markup(title)))
     return charts
 
 
@@ -356,7 +352,7 @@ def _charts(drawn: dict[str, list[Path] | str], captions: dict[str, str]) -> lis
 
 
 def render(results: list[Results], profiles: list[Profile], drawn: dict[str, list[Path] | str],
-           captions: dict[str, str], dark_css: str, history: Sequence = ()) -> str:
+           captions: dict[str, str], history: Sequence = ()) -> str:
     """The page. `drawn` has each chart's files or what it lacks, `captions` what each shows."""
     everything = together(results, profiles)
     mixed = everything.mixed
@@ -381,7 +377,7 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
         profiles=[] if mixed else profiles, diffs=[diffs[rung] for rung in everything.rungs if rung in diffs],
         gains={row.rung: row.previous for one in reversed(results) for workload in one.workloads
                for row in workload.rows if row.previous},
-        published=published.reproduce(results, profiles), dark_css=Markup(dark_css), figures=figures)
+        published=published.reproduce(results, profiles), figures=figures)
 
 
 def _groups(workload: Workload) -> dict | None:

@@ -58,16 +58,14 @@ def report(paths: list[Path], out: Path, into: Path | None) -> None:
     write_csv(measured, out / "results.csv")
     print(out / "results.csv")
 
-    drawn, captions, dark_css, series = {}, {}, "", []
+    drawn, captions, series = {}, {}, []
     try:
         import charts
         import history
-        import style
 
         series = [one for path, data in loaded.items() if kinds[path] == "history" for one in history.read(path, data)]
         drawn = charts.write(results.together(measured, traced, series), out)
         captions = {name: draw.__doc__ for name, draw in charts.CHARTS.items()}
-        dark_css = style.dark_css()
         for written in drawn.values():
             if not isinstance(written, str):
                 print(*written, sep="\n")
@@ -79,7 +77,7 @@ def report(paths: list[Path], out: Path, into: Path | None) -> None:
         print(LACKING.format("page", missing.name, "jinja2"))
         return
     for path, text in ((out / "published.md", page.published_markdown(measured, traced)),
-                       (out / "index.html", page.render(measured, traced, drawn, captions, dark_css, series)),
+                       (out / "index.html", page.render(measured, traced, drawn, captions, series)),
                        *([(into, page.renew(before, into, measured))] if into else [])):
         replace(path, text.encode())
         print(path)

@@ -318,13 +318,27 @@ class Results:
         main = [workload for workload in self.workloads if workload.main and any(row.ok for row in workload.rows)]
         return [workload for workload in main if workload.devices == 1] or main
 
-    def knowing(self, known: Callable[[Row], bool]) -> list[Workload]:
-        """Those with a row of which something is known; where they aren't of the main results, with such rows alone.
-        Labelled by file where there are several."""
-        found = [workload for workload in self.workloads if any(map(known, workload.rows))]
-        several = len({workload.file for workload in found}) > 1
-        return [replace(workload, rows=workload.rows if workload.main else list(filter(known, workload.rows)),
-                        label=workload.label or (workload.file if several else "")) for workload in found]
+    def knowing(self, known: Callable[[Row], bool], once: bool = False) -> list[Workload]:
+        """Those with a row of which something is known; where they aren't of the main results, with such rows alone, and
+        where `once`, only with those that were measured in most rounds. Labelled by file where there are several."""
+        def place(workload: Workload, row: Row) -> tuple:
+            return workload.device, workload.model, workload.B, workload.T, workload.devices, row.rung
+
+        most: dict[tuple, Row] = {}
+        for workload in self.workloads:
+            for row in filter(known, workload.rows):
+                there = most.setdefault(place(workload, row), row)
+                if row.counted > there.counted:
+                    most[place(workload, row)] = row
+        found = []
+        for workload in self.workloads:
+            rows = [row for row in workload.rows
+                    if known(row) and (not once or workload.main or most[place(workload, row)] is row)]
+            if rows:
+                found.append((workload, workload.rows if workload.main else rows))
+        several = len({workload.file for workload, _ in found}) > 1
+        return [replace(workload, rows=rows, label=workload.label or (workload.file if several else ""))
+                for workload, rows in found]
 
     def longest(self) -> list[Workload]:
         """Of each device those with the longest runs of two rungs or more; where the baseline isn't among them, before

@@ -77,13 +77,11 @@ BASELINE_EFFECT = [Stroke(linewidth=7, foreground=BAND), Normal()]
 
 # What stands for each colour on a dark ground.
 _DARK = {"#ffffff": "#15181b", INK: "#e8eaed", MUTED: "#a2a8ae", GRID: "#2d3237", SHADE: "#1e2226", BAND: "#454b52",
-         "#000000": "#e8eaed", BAR: "#3f97d6", "#56B4E9": "#a5dafa", "#D55E00": "#f08040", "#009E73": "#2bc396"}
+         "#000000": "#e8eaed", "#0072b2": "#3f97d6", "#56b4e9": "#a5dafa", "#d55e00": "#f08040", "#009e73": "#2bc396"}
 
 
-def dark_css() -> str:
-    """Rules that turn a chart's colours into those for a dark ground; without CSS it keeps the light ones."""
-    return "".join(f'[style*="{what}: {light.lower()}"],[{what}="{light.lower()}"]{{{what}:{dark}!important}}'
-                   for light, dark in _DARK.items() for what in ("fill", "stroke"))
+def _on_dark(look: str) -> str:
+    return re.sub(r"(?<=: )#\w{6}", lambda colour: _DARK.get(colour[0], colour[0]), look)
 
 
 class Line(NamedTuple):
@@ -154,6 +152,27 @@ def tip(artist, text: str) -> None:
     artist.set_gid(name)
 
 
+def _slim(svg: str, name: str) -> str:
+    """The same picture with coordinates in hundredths of a point, ids only where something refers to them, and a class
+    for each look, in a light and a dark one. Names begin with `name`: several charts may stand on a page."""
+
+    def rounded(attribute: re.Match) -> str:
+        value = re.sub(r"-?\d+\.\d+", lambda number: f"{round(float(number[0]), 2) + 0:.7g}", attribute[2])
+        return f' {attribute[1]}="' + re.sub(r"\s*([CLMQz])\s*", r"\1", value) + '"'
+
+    svg = re.sub(r' (d|x|y|width|height|transform)="([^"]*)"', rounded, svg)
+    ids = {one: f"{name}-{i}" for i, one in enumerate(dict.fromkeys(re.findall(r'(?:href="|url\()#([^")]*)', svg)))}
+    svg = re.sub(r' id="([^"]*)"', lambda own: f' id="{ids[own[1]]}"' if own[1] in ids else "", svg)
+    svg = re.sub(r'(href="|url\()#([^")]*)', lambda to: f"{to[1]}#{ids[to[2]]}", svg)
+    svg = re.sub(r' fill="(#\w{6})"', r' style="fill: \1"', svg)  # under hatches
+    looks = {look: f"{name}-look{i}" for i, look in enumerate(dict.fromkeys(re.findall(r' style="([^"]*)"', svg)))}
+    svg = re.sub(r' style="([^"]*)"', lambda look: f' class="{looks[look[1]]}"', svg)
+    light = "".join(f".{own}{{{look}}}" for look, own in looks.items())
+    dark = "".join(f".{own}{{{_on_dark(look)}}}" for look, own in looks.items() if _on_dark(look) != look)
+    rules = f"<style>{light}@media (prefers-color-scheme: dark){{{dark}}}</style>"
+    return re.sub(r"\n\s*", "\n", svg.replace("<defs>", rules + "\n<defs>", 1))
+
+
 def save(fig, stem: Path) -> list[Path]:
     """Writes stem.svg, which follows the reader's light or dark ground, and stem.png, without a date."""
     paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
@@ -167,8 +186,7 @@ def save(fig, stem: Path) -> list[Path]:
     for name, words in _tips.items():
         text = text.replace(f'<g id="{name}">', f"<g><title>{escape(words)}</title>")
     _tips.clear()
-    style = f"<style>@media (prefers-color-scheme: dark){{{dark_css()}}}</style>"
-    replace(paths[0], text.replace("<defs>", style + "\n <defs>", 1).encode())
+    replace(paths[0], _slim(text, stem.name).encode())
     pixels = io.BytesIO()
     fig.savefig(pixels, format="png", dpi=_DPI, bbox_inches=box, metadata={"Software": "stepladder"})
     replace(paths[1], pixels.getvalue())

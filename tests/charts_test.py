@@ -329,8 +329,14 @@ class Files(unittest.TestCase):
         kept = {"#cc79a7", "#e69f00", "#8c9196"}  # legible on both grounds
         for name, file in draw(json.dumps(everything()))[2].items():
             if name.endswith("svg"):
-                used = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", file.decode().split("</style>", 1)[1]))
-                self.assertEqual([c for c in used - kept if f'"fill: {c}"' not in style.dark_css()], [], name)
+                light, dark = file.decode().split("@media (prefers-color-scheme: dark)")
+                dark, drawn = dark.split("</style>", 1)
+                self.assertEqual(re.findall('style="|fill="#|stroke="#', drawn), [], name)
+                changed = dict(re.findall(r"[.]([\w-]+){([^}]*)}", dark))
+                used = {colour for own, look in re.findall(r"[.]([\w-]+){([^}]*)}", light)
+                        for colour in re.findall(r"(?:fill|stroke): #\w{6}", look)
+                        if colour[-7:] not in kept and colour in changed.get(own, colour)}
+                self.assertEqual(used, set(), name)
 
     def test_names_that_are_no_names_are_drawn_as_text(self):
         for name in ("x" * 10_000, "$\\frac{1}$", "a\x00\x1b[31m\nb", "<script>alert(1)</script>", "\ud800"):
@@ -458,6 +464,16 @@ class Energy(unittest.TestCase):
         figure = charts.draw_energy(results.together([read(short), read(longer)]))
         (ax,) = figure.axes
         self.assertEqual([label.get_text() for label in ax.get_yticklabels()], ["00_fp32_baseline", "02_tf32"])
+
+    def test_of_a_rung_in_several_files_the_one_of_most_rounds_has_a_bar(self):
+        short, few, many = sample(), with_energy(sample()), with_energy(sample())
+        few["variants"] = [row for row in few["variants"] if row["variant"] != "02_tf32"]
+        for row in many["variants"]:
+            row["rounds"] += 1
+        many["variants"] = [row for row in many["variants"] if row["variant"] != "00_fp32_baseline"]
+        everything = results.together([read(short), read(few), read(many)])
+        names = [[label.get_text() for label in ax.get_yticklabels()] for ax in charts.draw_energy(everything).axes]
+        self.assertEqual(names, [["00_fp32_baseline"], ["01_causal_mask", "02_tf32"]])
 
     def test_what_a_bar_says_is_within_the_chart(self):
         figure = charts.draw_energy(read(with_energy(sample())))

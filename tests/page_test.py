@@ -48,7 +48,7 @@ def page_of(*datas, charts=False):
             status, said, out = write(folder, *datas)
             assert status == 0, said
             return (out / "index.html").read_text(encoding="utf-8")
-    return page.render([read(data) for data in datas], [], {}, {}, "")
+    return page.render([read(data) for data in datas], [], {}, {})
 
 
 def csv_of(*datas):
@@ -518,7 +518,7 @@ class Hostile(unittest.TestCase):
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, "profile.json")
                 path.write_text(json.dumps(data))
-                html = page.render([], [profiles.read(path)], {}, {}, "")
+                html = page.render([], [profiles.read(path)], {}, {})
             self.assertEqual([name for name, _ in Tags(html).tags].count("script"), 1)
             self.assertNotIn("onload=alert", html.replace("&lt;svg onload=alert", ""))
 
