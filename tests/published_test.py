@@ -38,7 +38,8 @@ def table(source, title, measured):
 
 LADDER = {"00_fp32_baseline": 400.0, "05_mixed_precision": 100.0, "08_fused_elementwise": 50.0, "09_flash_attention": 40.0,
           "10_padded_vocab": 32.0}
-PROFILE = profiles.read(published.ROOT / "reports/h200/earlier/profile_09.json")
+FILE = published.ROOT / "reports/h200/results.json"
+PROFILE = profiles.read(FILE, next(part["result"] for part in results.load(FILE)["parts"] if part["name"] == "profile_13"))
 GUNTON = ("gunton-2024-07", "Step time on an A100")
 
 
@@ -162,10 +163,15 @@ class Beside(unittest.TestCase):
         self.assertEqual(phases.lines[2].beside, "classifier + classifier backward")
         self.assertEqual(phases.lines[2].ours, f"{head:.1f} %")
         self.assertEqual((kernels.lines[0].beside, kernels.lines[1].ours), ("GEMM", ""))
-        self.assertIn("profile of 09_padded_vocab", kernels.ours_setting)
+        self.assertIn("profile of 13_cuda_graphs", kernels.ours_setting)
         shares = [float(line.ours.split()[0]) for line in kernels.lines if line.ours]
         self.assertLess(sum(shares), 100.5)  # none is counted twice
         self.assertGreater(sum(shares), 98)
+
+    def test_a_profile_in_8_bits_gives_way_to_a_slower_one(self):
+        fp8 = replace(PROFILE, rung="fp8", ms=PROFILE.ms / 2)
+        self.assertEqual(published.reproduce([], [fp8, PROFILE]), published.reproduce([], [PROFILE]))
+        self.assertNotEqual(published.reproduce([], [fp8]), published.reproduce([]))
 
     def test_a_profile_without_times_stands_beside_nothing(self):
         empty = replace(PROFILE, ms=1e-3, phases={}, kernel_types={})
