@@ -633,16 +633,16 @@ class ResultsFileTest : public testing::Test {
                                     Json plan = {{"rungs", {"00_fp32_baseline"}}, {"steps", 5}}) {
     const Json context = {{"time", std::to_string(++time_)},
                           {"cpu", cpu_},
-                          {"cores", 2},
-                          {"device", {{"name", device_}, {"uuid", card_}}}};
+                          {"cores", cores_},
+                          {"device", {{"backend", backend_}, {"name", device_}, {"uuid", card_}}}};
     return std::make_unique<ResultsFile>(path_, context, plan, existing, results_file_json);
   }
 
   TempFolder folder_;
   const std::string path_ = folder_ / "sub/results.json";
   const std::string journal_ = path_ + ".journal";
-  std::string cpu_ = "a cpu", device_ = "a device", card_ = "GPU-1";
-  int time_ = 0;
+  std::string cpu_ = "a cpu", backend_ = "cuda", device_ = "a device", card_ = "GPU-1";
+  int cores_ = 2, time_ = 0;
 };
 
 TEST_F(ResultsFileTest, ParsesFromTheFirstMomentAndKeepsEveryFinishedRun) {
@@ -756,6 +756,19 @@ TEST_F(ResultsFileTest, ResumesOnlyTheSamePlanOnTheSameMachine) {
       says(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 5}, {"data", "\xff"}}), {"plan.data"}));
   cpu_ = "another";
   EXPECT_NE(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 5}}).find("cpu"), std::string::npos);
+}
+
+TEST_F(ResultsFileTest, ResumesWithAnotherNumberOfCoresUnlessTheyAreTheDevice) {
+  for (const char* backend : {"cuda", "cpu"}) {
+    backend_ = backend;
+    cores_ = 2;
+    open(Existing::overwrite)->finish();
+    cores_ = 3;
+    if (backend_ == "cuda")
+      EXPECT_NO_THROW(open(Existing::resume));
+    else
+      EXPECT_THROW(open(Existing::resume), Error);
+  }
 }
 
 TEST_F(ResultsFileTest, ResumesOnAnotherCardOfAKindAndForgetsWhatIsToBeMeasuredAgain) {
