@@ -114,6 +114,11 @@ done
   EXPECT_EQ(run().code, 5);
   EXPECT_EQ(results().runs[1].status, Status::diverged) << results().runs[1].reason;
   EXPECT_TRUE(says(results().runs[1].reason, {"00_slow", "8.5"}));
+  for (int seed = 0; seed < 4; ++seed) {  // before the first rung and after it
+    EXPECT_EQ(run(cat("--rounds 1 --overwrite --order shuffled --order-seed ", seed)).code, 5) << seed;
+    ASSERT_EQ(results().runs.size(), 2U);
+    EXPECT_EQ(results().find("01_fast", results().runs[0].workload(), 0)->status, Status::diverged) << seed;
+  }
 }
 
 TEST_F(OwnTrainer, IsNotGoneOnWithOnceItsSourceHasChanged) {

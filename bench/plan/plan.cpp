@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 
 #include "bench/base/place.h"
 #include "bench/base/text.h"
@@ -49,6 +50,27 @@ void check_learning(Run& run, double tolerance, const std::string& first, const 
   if (baseline == finished.end()) return;
   run.reason = divergence(*baseline, run, tolerance);
   if (!run.reason.empty()) run.status = Status::diverged;
+}
+
+/// Holds to the baseline, which has just been measured, what was measured before it: rungs of a shuffled round,
+/// and of rounds in which it failed.
+void check_earlier(const Plan& plan, const std::string& first, ResultsFile& file) {
+  std::vector<Run> diverged;
+  for (Run run : file.results().runs) {
+    const auto program = std::ranges::find(plan.programs, run.variant, &Program::variant);
+    if (run.status != Status::ok || program == plan.programs.end()) continue;
+    check_learning(run, program->tolerance, first, file.results().runs);
+    if (run.status != Status::ok) diverged.push_back(std::move(run));
+  }
+  for (Run& run : diverged) {
+    std::cerr << cat("stepladder: ", run.variant, " ", run.workload(), ", round ", run.round, ": ",
+                     name_of(run.status), ", ", run.reason)
+              << std::endl;
+    file.forget([&](const Run& other) {
+      return other.variant == run.variant && other.round == run.round && other.workload() == run.workload();
+    });
+    file.add(std::move(run));
+  }
 }
 
 /// Puts what the run is asked for into the command of a ladder file.
@@ -191,6 +213,7 @@ Json Plan::json() const {
 Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, ResultsFile& file) {
   TelemetryOfDevices telemetry;
   const Stopping& stopping = plan.stopping;
+  const std::string& first = plan.ladder.rungs.front().name;
   const int64_t most = stopping.until_ci ? stopping.max_rounds : stopping.rounds;
   Progress progress(runs_of(plan, 0).size() * static_cast<size_t>(most));
   for (int64_t round = 0;; ++round) {
@@ -219,10 +242,11 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
       if (measured.find(planned.program.variant, workload, planned.round)) continue;
       progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);
       Run run = run_program(request, [&](const Step& step) { progress.step(step); });
-      if (!request.until_loss)
-        check_learning(run, planned.program.tolerance, plan.ladder.rungs.front().name, measured.runs);
+      if (!request.until_loss) check_learning(run, planned.program.tolerance, first, measured.runs);
+      const bool is_baseline = run.variant == first && !request.until_loss;
       progress.finish(run);
       file.add(std::move(run));
+      if (is_baseline) check_earlier(plan, first, file);
     }
   }
 }
