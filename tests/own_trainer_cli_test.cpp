@@ -368,6 +368,12 @@ TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
        cat(kStart, step(R"("step":0,"step_ms":0.1,"loss":5)"), step(R"("step":1,"step_ms":0.1,"loss":null)"),
            step(R"("step":2,"step_ms":0.1,"loss":5)"), kEnd),
        {"diverged", "step 1"}},
+      {"evaluates without telling after how many steps",
+       cat(kStart, first, "say '{\"event\":\"eval\",\"val_loss\":1}'\n", kEnd),
+       {"whole number step"}},
+      {"evaluates after steps to come",
+       cat(kStart, first, "say '{\"event\":\"eval\",\"step\":9,\"val_loss\":1}'\n", kEnd),
+       {"9 steps", "1 are done"}},
       {"has no end", cat(kStart, kSteps), {"end", "3 of 3"}},
       {"stops early", cat(kStart, first, kEnd), {"1 of 3"}},
       {"goes on", cat(kStart, "set -- $1 $2 9 1\n", kSteps, kEnd), {"3 steps"}},
@@ -395,9 +401,42 @@ TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
   Outcome outcome = stepladder("check-trainer nowhere/trainer");
   EXPECT_EQ(outcome.code, 5);
   EXPECT_TRUE(says(outcome.out, {"wrong", "nowhere/trainer"}));
+  outcome = stepladder("check-trainer --stepz 3 sh own/trainer.sh");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(says(outcome.err, {"--stepz"})) << outcome.err;
   outcome = stepladder("check-trainer --steps 0 sh own/trainer.sh");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_TRUE(says(outcome.err, {"steps"})) << outcome.err;
+}
+
+TEST_F(OwnTrainer, MayTellNullWhatIsNotRequiredAndWhatNobodyKnows) {
+  trainer("trainer.sh", R"(say() { printf '%s\n' "$1" >&$STEPLADDER_EVENTS; }
+say '{"event":"start","protocol":null,"backend":null,"rank":null,"host":null,"device":null,"startup_ms":null,"memory_by_name":null,"config":{"B":'$1',"T":'$2'}}'
+say '{"event":"exit","status":1}'
+say '{"event":"profile","profile":3}'
+for i in $(seq 0 $(($3 - 1))); do
+  sleep 0.01
+  say '{"event":"step","step":'$i',"step_ms":10,"loss":'$((9 - i))',"device_ms":null,"grad_norm":null,"power_w":"x","temperature_c":40.5}'
+done
+say '{"event":"end","memory_bytes":{"live_peak":null},"skipped_steps":"none","compile":3}'
+)");
+  const Outcome outcome = stepladder("check-trainer sh own/trainer.sh {batch} {seq} {steps}");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+}
+
+TEST_F(OwnTrainer, TakesOptionsThroughItsEnvironment) {
+  trainer("trainer.sh", "set -- $BATCH $SEQ $3 $4\n" + read_file(folder_ / "own/trainer.sh"));
+  write_file(folder_ / "own/ladder.json", R"({"name": "mine", "rungs": [{"name": "00_slow", "changes": "none",
+    "environment": {"BATCH": "{batch}", "SEQ": "{seq}", "RATE": "{lr}"}, "command": ["sh", "trainer.sh", "", "", "{steps}", "10"]}]})");
+  EXPECT_EQ(run("--lr 1e-3 --batch 8 --rounds 1").code, 0);
+  EXPECT_EQ(results().runs[0].config["B"], 8);
+  EXPECT_FALSE(says(stepladder("check-trainer --ladder own/ladder.json").out, {"{batch}"}));
+  for (const char* option :
+       {"--seed 3", "--deterministic", "--shuffle", "--val-data x.txt", "--loss-scale 3"}) {
+    const Outcome refused = run(cat("--overwrite ", option));
+    EXPECT_EQ(refused.code, 2) << option;
+    EXPECT_TRUE(says(refused.err, {"mine"})) << refused.err;
+  }
 }
 
 TEST_F(OwnTrainer, WhoseStepsFillLittleOfItsTimeIsWarnedOf) {
@@ -448,7 +487,7 @@ TEST_F(OwnTrainer, ThatNeverEvaluatesEndsSoonWhereALossIsToBeReached) {
 TEST_F(OwnTrainer, ThatReachesTheLossBeforeAStepIsTimedIsToldSo) {
   trainer("trainer.sh", cat(kStart, R"(sleep 0.01
 say '{"event":"step","step":0,"step_ms":10,"loss":1}'
-say '{"event":"eval","val_loss":1}'
+say '{"event":"eval","step":1,"val_loss":1}'
 )",
                             kEnd));
   EXPECT_EQ(run("--rungs 00 --until-loss 2 --eval-every 2 --warmup 1 --rounds 1").code, 5);

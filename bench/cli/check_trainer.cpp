@@ -79,7 +79,7 @@ std::vector<std::string> advice(const Run& run, const Program& program) {
     lines.emplace_back("its end has no memory_bytes: tables and the gate know nothing of its memory");
   if (const std::string little = little_covered(*run.summary); !little.empty()) lines.push_back(little);
   for (const char* name : {"batch", "seq"})
-    if (!is_told(program.command, name))
+    if (!is_told(program, name))
       lines.push_back(cat("its command has no {", name, "}: --", name, " can't change what it does"));
   return lines;
 }
@@ -89,7 +89,7 @@ bool check_one(const Plan& plan, const Program& program, const DeviceProbe& prob
   PlannedRun planned{.program = program, .batch = plan.batch.front(), .round = 0, .devices = program.devices};
   RunRequest request = request_for(plan, planned, probe.device, timeout_s);
   for (const auto& [key, placeholder] : {std::pair("B", "batch"), std::pair("T", "seq")})
-    if (!is_told(program.command, placeholder)) request.config.erase(key);
+    if (!is_told(program, placeholder)) request.config.erase(key);
   std::cout << program.variant << ": " << join(request.command, " ") << std::endl;
   const Run run = run_program(request, [](const Step&) {});
   if (run.status != Status::ok) {
@@ -108,6 +108,8 @@ bool check_one(const Plan& plan, const Program& program, const DeviceProbe& prob
 int check_trainer(CheckOptions& options) {
   if (options.ladder.empty() && options.rest.empty())
     throw InputError("which trainer? stepladder check-trainer COMMAND..., or --ladder FILE [RUNG]...");
+  if (options.ladder.empty() && options.rest.front().starts_with('-'))
+    throw InputError(cat(options.rest.front(), ": no option of check-trainer, which go before the command"));
   if (!options.ladder.empty())
     for (const std::string& word : options.rest)
       if (word.starts_with('-')) throw InputError(cat(word, ": options go before the rungs"));

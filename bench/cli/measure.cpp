@@ -43,8 +43,16 @@ std::string name_in_ladder(const Program& program) {
 
 /// Whether any program that is measured takes the option that `placeholder` stands for.
 bool anyone_takes(const Plan& plan, const std::string& placeholder) {
+  return std::ranges::any_of(
+      plan.programs, [&](const Program& program) { return program.ours() || is_told(program, placeholder); });
+}
+
+/// Whether any is told an option: by its placeholder, or, where it takes all arguments, among those of peers.
+bool anyone_is_told(const Plan& plan, const RungSettings& asked, const std::string& name) {
   return std::ranges::any_of(plan.programs, [&](const Program& program) {
-    return program.ours() || is_told(program.command, placeholder);
+    if (program.ours() || uses(program, name)) return true;
+    const auto arguments = asked.shared_arguments(program.math, /*peer=*/true);
+    return uses(program, "arguments") && std::ranges::count(arguments, "--" + name) > 0;
   });
 }
 
@@ -66,13 +74,21 @@ void check_models(const Plan& plan, bool model_given) {
 }
 
 /// Throws InputError for an option that no command of the ladder is told.
-void check_used(const Plan& plan, const RungSettings& asked) {
-  const RungSettings defaults;
-  for (auto [given, name] :
-       {std::pair(asked.model.has_value(), "model"), std::pair(asked.data != defaults.data, "data"),
-        std::pair(asked.lr != defaults.lr, "lr"), std::pair(asked.seed != defaults.seed, "seed")})
-    if (given && !anyone_takes(plan, name))
-      throw InputError(cat("--", name, ": no command of ", plan.ladder.name, " has {", name, "}"));
+void check_used(const Plan& plan, RungSettings asked) {
+  const auto unused = [&](const std::string& name, const std::string& how) {
+    return InputError(cat("--", name, ": no command of ", plan.ladder.name, " has ", how));
+  };
+  if (asked.model && !anyone_takes(plan, "model")) throw unused("model", "{model}");
+  RungSettings usual;
+  const std::vector<Option> defaults = usual.shared_options();
+  for (const Option& option : asked.shared_options()) {
+    const std::string& name = option.name;
+    if (name == "backend" || name == "device") continue;  // Stepladder's own too
+    const auto same = std::ranges::find(defaults, name, &Option::name);
+    if (same->text() == option.text() || anyone_is_told(plan, asked, name)) continue;
+    const bool placeholder = name == "data" || name == "lr" || name == "seed";
+    throw unused(name, placeholder ? cat("{", name, "}") : "it: only rungs of Stepladder's own do");
+  }
 }
 
 /// Throws InputError for a model, batch or data that no rung could train on. Text is tokenised here, once, so
@@ -276,7 +292,7 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   plan.settings = options.rung;
   const bool takes_model =
       plan.ladder.built_in() ||
-      std::ranges::any_of(plan.ladder.rungs, [](const Rung& rung) { return is_told(rung.command, "model"); });
+      std::ranges::any_of(plan.ladder.rungs, [](const Rung& rung) { return is_told(rung, "model"); });
   plan.settings.model =
       options.rung.model.value_or(usual.model.value_or(takes_model ? preset.model : plan.ladder.name));
   plan.settings.seq = options.rung.seq.value_or(usual.seq.value_or(preset.seq));

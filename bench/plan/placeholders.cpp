@@ -42,8 +42,4 @@ bool uses(const std::vector<std::string>& words, const std::string& name) {
                              [&](const std::string& word) { return word.find(placeholder) != word.npos; });
 }
 
-bool is_told(const std::vector<std::string>& command, const std::string& name) {
-  return uses(command, name) || uses(command, "arguments");
-}
-
 }  // namespace stepladder

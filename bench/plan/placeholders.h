@@ -20,7 +20,15 @@ void check_placeholders(const std::string& text);
 std::string filled(std::string text, const Values& values);
 /// Whether a word has "{name}".
 bool uses(const std::vector<std::string>& words, const std::string& name);
-/// Whether a command is told `name`: by its placeholder, or among all arguments.
-bool is_told(const std::vector<std::string>& command, const std::string& name);
+/// Whether a rung or program has "{name}" in its command or environment.
+template <class Commanded>
+bool uses(const Commanded& of, const std::string& name) {
+  return uses(of.command, name) || uses(of.environment, name);
+}
+/// Whether it is told `name`: by its placeholder, or among all arguments.
+template <class Commanded>
+bool is_told(const Commanded& of, const std::string& name) {
+  return uses(of, name) || uses(of, "arguments");
+}
 
 }  // namespace stepladder

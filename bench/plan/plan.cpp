@@ -52,8 +52,8 @@ void check_learning(Run& run, double tolerance, const std::string& first, const 
   if (!run.reason.empty()) run.status = Status::diverged;
 }
 
-/// Holds to the baseline, which has just been measured, what was measured before it: rungs of a shuffled round,
-/// and of rounds in which it failed.
+/// Holds to the baseline, which has just been measured, what was measured before it: rungs of a shuffled
+/// round, and of rounds in which it failed.
 void check_earlier(const Plan& plan, const std::string& first, ResultsFile& file) {
   std::vector<Run> diverged;
   for (Run run : file.results().runs) {

@@ -21,7 +21,7 @@ struct Peer {
   std::string path;
 
   bool uses_path() const {
-    return std::ranges::any_of(ladder.rungs, [](const Rung& rung) { return uses(rung.command, "path"); });
+    return std::ranges::any_of(ladder.rungs, [](const Rung& rung) { return uses(rung, "path"); });
   }
 };
 
@@ -69,7 +69,7 @@ Program program_of(const Rung& rung, const Ladder& of, bool is_peer, const Value
     program.folder = of.folder;
     program.sources = rung.sources;
     program.compute_capability = rung.compute_capability;
-    if (!is_told(rung.command, "model")) program.model = of.workload.model.value_or(of.name);
+    if (!is_told(rung, "model")) program.model = of.workload.model.value_or(of.name);
     for (auto [from, to] :
          {std::pair(&rung.command, &program.command), std::pair(&rung.environment, &program.environment),
           std::pair(&rung.version, &program.version)})

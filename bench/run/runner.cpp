@@ -158,11 +158,12 @@ class Report {
       step(event);
     else if (kind == "eval")
       evaluated(event);
-    else if (kind == "profile")
+    else if (kind == "profile" && request_.program.ours())
       run_.profile = value_at<Event>(event, "profile");
     else if (kind == "end")
       end(event);
-    else if (kind == "exit")  // from job_of_ranks()
+    else if (kind == "exit" && request_.devices > 1 &&
+             !request_.program.starts_ranks())  // from job_of_ranks()
       exited(event);
     else if (kind == "measured" && launched_)
       measured(event);
@@ -234,12 +235,11 @@ class Report {
         throw BadReport(cat("it trains with ", key, "=", told, ", was asked for ", key, "=", asked));
     for (const auto& [key, value] : config.items())
       if (!run_.config.contains(key)) run_.config[key] = value;
-    startup_ms = event.contains("startup_ms") ? duration_at(event, "startup_ms", request_.timeout_s)
-                                              : ms_since(created_);
-    if (event.contains("host")) host = value_at<std::string>(event, "host");
-    // llm.c does not tell its device's.
-    if (event.contains("device") && value_at<Event>(event, "device").contains("uuid"))
-      device = value_at<std::string>(event["device"], "uuid");
+    startup_ms = value_if<double>(event, "startup_ms") ? duration_at(event, "startup_ms", request_.timeout_s)
+                                                       : ms_since(created_);
+    host = value_if<std::string>(event, "host").value_or("");
+    if (const auto its = value_if<Event>(event, "device"))  // llm.c does not tell its device's uuid
+      device = value_if<std::string>(*its, "uuid").value_or("");
     if (request_.telemetry && !launched_) {
       const bool on_cpu = run_.backend == "cpu";  // whatever the others run on
       telemetry_ = &(*request_.telemetry)[on_cpu ? "" : device.empty() ? request_.device.uuid : device];
@@ -279,8 +279,10 @@ class Report {
     step.loss = number_if(event, "loss");
     step.grad_norm = least_zero_if(event, "grad_norm");
     step.lr = number_if(event, "lr");
-    step.device = device_state(event);
-    if (telemetry_ && !request_.program.ours() && first_) step.device = telemetry_->sample();
+    if (request_.program.ours())
+      step.device = device_state(event);
+    else if (telemetry_ && first_)
+      step.device = telemetry_->sample();
     if (meter_) step.energy_j = rounded_joules(meter_->after_step(energy_due(request_).after(step.step + 1)));
     if (first_ && !event.contains("loss"))
       throw BadReport(cat("step ", step.step, " without its loss, which is null where it is not finite"));
@@ -316,21 +318,26 @@ class Report {
 
   void evaluated(const Event& event) {
     val_loss = number_if(event, "val_loss");
+    if (!event.contains("val_loss")) throw BadReport("an evaluation without its val_loss");
     if (meter_) meter_->after_evaluation();
     const int64_t done = std::ssize(run_.steps);
+    if (const auto step = value_at<int64_t>(event, "step"); step != done)
+      throw BadReport(cat("an evaluation after ", step, " steps, where ", done, " are done"));
     if (!run_.evaluations.empty() && run_.evaluations.back().step == done)
       throw BadReport(cat("a second evaluation after step ", done));
     run_.evaluations.push_back({done, val_loss ? std::optional(of_float(*val_loss)) : std::nullopt});
   }
 
   void end(const Event& event) {
-    if (request_.program.ours() || event.contains("memory_bytes")) {
-      const Event bytes = value_at<Event>(event, "memory_bytes");
+    ended = true;
+    const bool ours = request_.program.ours();
+    if (const auto bytes = value_if<Event>(event, "memory_bytes"); ours || bytes) {
       for (auto [key, peak] :
            {std::pair("live_peak", &memory.live_peak), std::pair("reserved_peak", &memory.reserved_peak),
             std::pair("process_peak", &memory.process_peak)})
-        if (request_.program.ours() || bytes.contains(key)) *peak = bytes_at(bytes, key);
+        if (ours || value_if<int64_t>(*bytes, key)) *peak = bytes_at(*bytes, key);
     }
+    if (!ours) return;
     if (event.contains("compile")) {
       const Event spent = value_at<Event>(event, "compile");
       compile = {
@@ -340,7 +347,6 @@ class Report {
           spent.contains("algorithms") ? printable(value_at<std::string>(spent, "algorithms"), 60) : ""};
     }
     if (event.contains("skipped_steps")) skipped_steps = value_at<int64_t>(event, "skipped_steps");
-    ended = true;
   }
 
   Run& run_;
