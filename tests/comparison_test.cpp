@@ -362,6 +362,11 @@ TEST(Comparison, RefusesAnotherDeviceOrConfigurationNamingTheFields) {
   other = pair.next;
   other.plan["data"] = "/new/data/shakespeare.txt";
   EXPECT_TRUE(says(refusal(pair.base, other), {"plan.data", "austen.txt", "shakespeare.txt"}));
+  other.plan["data"] = "/new/data/shards/";
+  EXPECT_TRUE(says(refusal(pair.base, other), {"plan.data", "shards"}));
+  other = pair.next;
+  other.plan["until_loss"] = 3.5;
+  EXPECT_TRUE(says(refusal(pair.base, other), {"plan.until_loss", "3.5"}));
   other = pair.next;
   other.runs[2].source_hash = "another";
   EXPECT_TRUE(says(refusal(pair.base, other), {"NEW", "13_cuda_graphs", "sources"}));

@@ -310,6 +310,7 @@ TEST_F(HarnessCli, DoctorSaysWhatIsMissingAndSucceeds) {
   EXPECT_TRUE(has(outcome.out, "missing: " + folder_ / "02_tf32")) << outcome.out;
   EXPECT_TRUE(has(outcome.out, "python3-matplotlib"));
   EXPECT_TRUE(has(outcome.out, "sm_80"));
+  EXPECT_TRUE(has(outcome.out, "no: needs --devices 2")) << "as list says";
 }
 
 TEST_F(HarnessCli, TrainAndSampleHandEverythingToTheRung) {
@@ -1345,6 +1346,10 @@ TEST_F(HarnessCliCampaign, RefusesAPlanThatMakesNoSenseBeforeAnyRun) {
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "sub"));
   EXPECT_EQ(stepladder("campaign --backend cpu --dry-run").code, 0) << "ours";
+  const Outcome unbuilt = stepladder("campaign --backend cpu --out sub/c.json");
+  EXPECT_EQ(unbuilt.code, kExitUsage);
+  EXPECT_TRUE(says(unbuilt.err, {"ablations", "--target ablations"})) << unbuilt.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "sub"));
 }
 
 TEST_F(HarnessCliCampaign, MeasuresPeersBesideThePartsThatWantThem) {
@@ -1391,22 +1396,24 @@ TEST_F(HarnessCliCampaign, OfAnotherCommitOrDeviceIsReplacedOnlyWhereAskedFor) {
 }
 
 TEST_F(HarnessCliCampaign, BeginsNothingForWhichNoTimeIsLeftAndGoesOnLater) {
-  write_plan({{"slow", run_of("00", "--rounds 3")}, {"next", run_of("01", "--rounds 1")}});
-  FakeRung slow = rung("00_fp32_baseline");
-  slow.before_start = "sleep 2.5";
-  slow.write(folder_);
-  EXPECT_EQ(stepladder(campaign("--max-time soon")).code, kExitUsage);
-  const Outcome outcome = stepladder(campaign("--max-time 2s"));
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(has(outcome.err, "--max-time")) << outcome.err;
-  EXPECT_EQ(climbed("slow"), "00");
-  EXPECT_EQ(part("slow")["result"]["stopped"]["reason"], "max_time");
-  EXPECT_EQ(file()["complete"], false);
-  rung("00_fp32_baseline").write(folder_);
-  EXPECT_EQ(stepladder(campaign()).code, 0);
-  EXPECT_EQ(climbed("slow"), "00 00 00");
-  EXPECT_EQ(climbed("next"), "01");
-  EXPECT_EQ(file()["complete"], true);
+  for (const std::string own : {"", " --max-time 1h"}) {
+    write_plan({{"slow", run_of("00", "--rounds 3" + own)}, {"next", run_of("01", "--rounds 1")}});
+    FakeRung slow = rung("00_fp32_baseline");
+    slow.before_start = "sleep 2.5";
+    slow.write(folder_);
+    EXPECT_EQ(stepladder(campaign("--max-time soon")).code, kExitUsage);
+    const Outcome outcome = stepladder(campaign("--max-time 2s --overwrite"));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_TRUE(has(outcome.err, "--max-time")) << outcome.err;
+    EXPECT_EQ(climbed("slow"), "00") << own;
+    EXPECT_EQ(part("slow")["result"]["stopped"]["reason"], "max_time");
+    EXPECT_EQ(file()["complete"], false) << own;
+    rung("00_fp32_baseline").write(folder_);
+    EXPECT_EQ(stepladder(campaign()).code, 0);
+    EXPECT_EQ(climbed("slow"), "00 00 00") << own;
+    EXPECT_EQ(climbed("next"), "01");
+    EXPECT_EQ(file()["complete"], true);
+  }
 }
 
 TEST_F(HarnessCliCampaign, ADryRunRefusesWhatARunWouldAndQuotesNoControlCharacters) {
@@ -1451,6 +1458,7 @@ TEST_F(HarnessCliCampaign, APartOfItIsReadByItsName) {
   EXPECT_EQ(lines.out, whole.out);
   EXPECT_TRUE(has(stepladder("compare sub/c.json:one sub/c.json.parts/one.json").out, "00_fp32_baseline"));
   EXPECT_TRUE(has(stepladder("report sub/c.json:one --out page").out, "01_causal_mask"));
+  EXPECT_EQ(stepladder("resume sub/c.json:one --rounds 3").code, kExitUsage) << "which its campaign does";
   for (const char* wrong :
        {"sub/c.json:two", "sub/c.json:", "sub/c.json", "sub/none.json:one", "data.bin:one"}) {
     const Outcome outcome = stepladder(cat("export ", wrong, " --format csv"));

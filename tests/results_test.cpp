@@ -632,6 +632,7 @@ class ResultsFileTest : public testing::Test {
   std::unique_ptr<ResultsFile> open(Existing existing,
                                     Json plan = {{"rungs", {"00_fp32_baseline"}}, {"steps", 5}}) {
     const Json context = {{"time", std::to_string(++time_)},
+                          {"build", build_},
                           {"cpu", cpu_},
                           {"cores", cores_},
                           {"device", {{"backend", backend_}, {"name", device_}, {"uuid", card_}}}};
@@ -641,7 +642,7 @@ class ResultsFileTest : public testing::Test {
   TempFolder folder_;
   const std::string path_ = folder_ / "sub/results.json";
   const std::string journal_ = path_ + ".journal";
-  std::string cpu_ = "a cpu", backend_ = "cuda", device_ = "a device", card_ = "GPU-1";
+  std::string build_ = "-O3", cpu_ = "a cpu", backend_ = "cuda", device_ = "a device", card_ = "GPU-1";
   int cores_ = 2, time_ = 0;
 };
 
@@ -754,8 +755,11 @@ TEST_F(ResultsFileTest, ResumesOnlyTheSamePlanOnTheSameMachine) {
   EXPECT_NE(refused({{"rungs", {"00_fp32_baseline"}}}).find("plan.steps"), std::string::npos);
   EXPECT_TRUE(
       says(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 5}, {"data", "\xff"}}), {"plan.data"}));
-  cpu_ = "another";
-  EXPECT_NE(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 5}}).find("cpu"), std::string::npos);
+  for (auto* field : {&cpu_, &build_}) {
+    const std::string was = std::exchange(*field, "another");
+    EXPECT_TRUE(says(refused({{"rungs", {"00_fp32_baseline"}}, {"steps", 5}}), {was, "another"}));
+    *field = was;
+  }
 }
 
 TEST_F(ResultsFileTest, ResumesWithAnotherNumberOfCoresUnlessTheyAreTheDevice) {

@@ -73,6 +73,18 @@ bool has_option(const std::vector<std::string>& words, const std::string& name) 
   });
 }
 
+/// Of a part's own --max-time the seconds; infinite where it has none.
+double own_limit_s(const std::vector<std::string>& words) {
+  const std::string option = cat("--", kMaxTime);
+  double limit = INFINITY;
+  for (size_t i = 0; i < words.size(); ++i)
+    if (words[i].starts_with(option + "="))
+      limit = duration_s(words[i].substr(option.size() + 1));
+    else if (words[i] == option && i + 1 < words.size())
+      limit = duration_s(words[i + 1]);
+  return limit;
+}
+
 struct Part {
   std::string name, about;
   std::vector<std::string> words;  // with the options that all parts share
@@ -159,6 +171,16 @@ std::vector<Part> parts_of(const CampaignOptions& options) {
     if (std::ranges::count(parts, name, &Part::name) > 1) throw wrong("another part has that name");
   }
   return parts;
+}
+
+/// Throws InputError where a part would fail hours later for executables that were not built.
+void check_built(const std::vector<Part>& parts) {
+  const std::filesystem::path bin = bin_dir();
+  std::error_code none;
+  for (const Part& part : parts)
+    if (part.words.front() == "ablate" && !std::filesystem::exists(bin / "ablations", none))
+      throw InputError(cat(part.name, ": ", (bin / "ablations").string(), " is not there: cmake --build ",
+                           bin.parent_path().string(), " --target ablations builds it"));
 }
 
 /// The campaign's file, and what its parts have come to so far.
@@ -284,7 +306,9 @@ class Campaign {
     if (part.profile() || !of.contains("result")) return true;
     const Json complete = of["result"].value("complete", Json()),
                stopped = of["result"].value("stopped", Json());
-    return complete == true && (text_at(stopped, "reason") != "max_time" || has_option(part.words, kMaxTime));
+    if (complete != true || text_at(stopped, "reason") != "max_time") return complete == true;
+    const Json limit = of["result"].value("plan", Json::object()).value("max_time_s", Json());
+    return limit.is_number() && limit >= own_limit_s(part.words);
   }
   /// Whether nothing is left of it to measure.
   bool done(const Part& part) {
@@ -308,10 +332,10 @@ class Campaign {
     if (!part.profile()) command.emplace_back("--resume");
     if (!part.profile() && options_.retry_failed) command.emplace_back("--retry-failed");
     std::error_code none;
-    if (const double left = left_s();
-        !part.profile() && std::isfinite(left) && !has_option(part.words, kMaxTime)) {
+    if (const double left = left_s(); !part.profile() && std::isfinite(left)) {
       const double spent = std::filesystem::exists(path, none) ? spent_s(load_results(path)) : 0.0;
-      command.insert(command.end(), {cat("--", kMaxTime), fixed(spent + left, 3)});
+      if (spent + left < own_limit_s(part.words))  // the last one given counts
+        command.insert(command.end(), {cat("--", kMaxTime), fixed(spent + left, 3)});
     }
     if (Progress::quiet)
       command.emplace_back("--quiet");
@@ -409,7 +433,9 @@ int campaign(CampaignOptions& options) {
   else
     find_preset(preset);
   ladder_at(*std::get<std::string*>(shared.at("ladder").value));
-  Campaign campaign(options, parts_of(options), probe);
+  std::vector<Part> parts = parts_of(options);
+  if (!options.dry_run) check_built(parts);
+  Campaign campaign(options, std::move(parts), probe);
   if (!options.dry_run) return campaign.carry_out(probe.devices);
   std::cout << campaign.listing(probe.devices) << std::flush;
   return kExitOk;

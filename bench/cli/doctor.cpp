@@ -135,7 +135,7 @@ class Doctor {
     for (const Rung& rung : ladder_.rungs) {
       const auto answer = [&](const DeviceProbe& probe) {
         if (!probe.error.empty()) return std::string("no device");
-        const std::string reason = unsupported_reason(rung.compute_capability, probe.device);
+        const std::string reason = why_not_here(rung, probe);
         return reason.empty() ? "yes" : "no: " + reason;
       };
       table.add({rung.name, rung.requirement().empty() ? "any device" : rung.requirement(), answer(cpu_),

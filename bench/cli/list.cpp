@@ -4,6 +4,7 @@
 #include "bench/base/table.h"
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder_file.h"
+#include "bench/plan/programs.h"
 #include "bench/run/events.h"
 #include "bench/run/machine.h"
 
@@ -28,11 +29,7 @@ int list(ListOptions& options) {
   const Ladder ladder = ladder_at(options.ladder);
   const DeviceProbe probe = probe_device(options.backend, options.device);
   const auto reason = [&](const Rung& rung) {
-    if (!probe.error.empty()) return probe.error;
-    std::string why_not = unsupported_reason(rung.compute_capability, probe.device);
-    if (!why_not.empty() || rung.devices <= probe.devices) return why_not;
-    return probe.device.backend == "cpu" ? cat("needs --devices ", rung.devices)
-                                         : cat("needs ", rung.devices, " devices");
+    return probe.error.empty() ? why_not_here(rung, probe) : probe.error;
   };
   if (options.json) {
     Json rungs = Json::array();

@@ -231,7 +231,7 @@ std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
   for (const Preset& p : presets()) names.emplace_back(p.name);
   const std::vector<Option> first = {
       {"preset", &preset, "NAME", cat("one of ", join(names, ", "), "; default: by the device"), kPlan},
-      {"rungs", &rungs, "LIST", "such as 00,02_tf32, 00-03, or all", kPlan}};
+      {"rungs", &rungs, "LIST", "such as 01,02_tf32, 02-05, or all", kPlan}};
   const std::vector<Option> workload = {
       {"model", &rung.model, "NAME", cat("one of ", join(Config::names(), ", ")), kWorkload},
       {"batch", &batch, "LIST", "sequences in a batch; 16,64 measures both; default: also what rungs find",
@@ -264,7 +264,7 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
               "--steps",
               kLoss, Allowed{0, 1000}},
              {"max-steps", &max_steps, "N", "at most; default: 20000", kLoss, {1, kMost}},
-             {"eval-every", &rung.eval_every, "N", "steps between validation losses; default: 50", kLoss,
+             {"eval-every", &rung.eval_every, "N", "steps between validation losses; 0: 50", kLoss,
               Allowed{1, kMost}},
              {"eval-batches", &rung.eval_batches, "N", "batches of a validation loss", kLoss, {1, kMost}},
              {"max-time", &max_time, "DURATION",

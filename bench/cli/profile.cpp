@@ -26,10 +26,13 @@ struct ProfileOptions {
   /// The options of a rung that say what a step is.
   std::vector<Option> of_rung() {
     std::vector<Option> chosen;
-    for (const Option& option : settings.options())
+    for (Option option : settings.options()) {
+      if (option.name == "steps") option.help = "optimizer steps, those before the traced ones too";
+      if (option.name == "model") option.help = "default: gpt2";
       for (const char* group : {RungSettings::kData, RungSettings::kModel, RungSettings::kTraining,
                                 RungSettings::kDevice, RungSettings::kOps, RungSettings::kSearch})
         if (option.group == group) chosen.push_back(option);
+    }
     return chosen;
   }
   std::vector<Option> options() {

@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <iostream>
 
 #include "bench/base/text.h"
@@ -34,7 +35,11 @@ Command resume_command() {
       throw InputError(
           "which file? stepladder resume FILE [OPTION]..., such as --rounds 6 or --retry-failed");
     const std::string& file = rest->front();
-    std::vector<std::string> command = command_of(load_results(file), file);
+    const Results results = load_results(file);
+    std::error_code none;
+    if (!std::filesystem::exists(file, none))
+      throw InputError(cat(file, ": a campaign's part goes on with its campaign, by the same command"));
+    std::vector<std::string> command = command_of(results, file);
     command.insert(command.end(), {"--resume", "--out", file});
     command.insert(command.end(), rest->begin() + 1, rest->end());
     std::cerr << printable("stepladder " + shell_line(command), kMaxMessage) << std::endl;

@@ -160,6 +160,13 @@ Program program_of(const Ablation& ablation) {
           .tolerance = ablation.row.tolerance};
 }
 
+std::string why_not_here(const Rung& rung, const DeviceProbe& probe) {
+  std::string why_not = unsupported_reason(rung.compute_capability, probe.device);
+  if (!why_not.empty() || rung.devices <= probe.devices) return why_not;
+  return probe.device.backend == "cpu" ? cat("needs --devices ", rung.devices)
+                                       : cat("needs ", rung.devices, " devices");
+}
+
 std::string peer_title(const std::string& peer) {
   return peer == "pytorch" ? "PyTorch" : peer == "llmc" ? "llm.c" : peer;
 }

@@ -24,6 +24,9 @@ std::vector<Program> programs(const Ladder& ladder, const std::vector<std::strin
 Program program_of(const Rung& rung, const std::string& folder = bin_dir());
 Program program_of(const Ablation& ablation);
 
+/// Why a rung can't run on the devices here; "" when it can.
+std::string why_not_here(const Rung& rung, const DeviceProbe& probe);
+
 /// "PyTorch" for "pytorch"; a name that is not known as it is.
 std::string peer_title(const std::string& peer);
 

@@ -166,7 +166,7 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
   Json was = results_.context, now = context;
   for (Json* device : {&was["device"], &now["device"]})
     if (device->is_object()) device->erase("uuid");  // another card of its kind does a round as well
-  std::vector<const char*> fields = {"cpu", "device"};
+  std::vector<const char*> fields = {"build", "cpu", "device"};
   if (text_at(now["device"], "backend") == "cpu") fields.push_back("cores");
   for (const char* field : fields)
     require_same(path_, field, was.value(field, Json()), now.value(field, Json()));

@@ -324,8 +324,10 @@ void require_comparable(const Results& base, const Results& next) {
   const auto look = [&](const std::string& field, const std::string& key, const Json& was, const Json& is) {
     std::string base_text = whole_text_at(was, key), next_text = whole_text_at(is, key);
     if (key == "data" || key == "val_data" || key == "vocab")  // may lie in another checkout
-      for (std::string* path : {&base_text, &next_text})
-        *path = std::filesystem::path(*path).filename().string();
+      for (std::string* text : {&base_text, &next_text}) {
+        const std::filesystem::path path = *text;
+        *text = (path.has_filename() ? path : path.parent_path()).filename().string();
+      }
     if (base_text == next_text || !seen.insert(field).second) return;
     const auto shown = [](const std::string& text) {
       return text.empty() ? "unknown" : printable(text, 200);
@@ -336,7 +338,7 @@ void require_comparable(const Results& base, const Results& next) {
     look(cat("device.", key), key, base.device(), next.device());
   if (text_at(next.device(), "backend") == "cpu")  // there the host is the device
     for (const char* key : {"cpu", "cores"}) look(key, key, base.context, next.context);
-  for (const char* key : {"model", "seq", "steps", "warmup", "data", "val_data", "lr", "seed"})
+  for (const char* key : {"model", "seq", "steps", "warmup", "until_loss", "data", "val_data", "lr", "seed"})
     look(cat("plan.", key), key, base.plan, next.plan);
 
   const Rows before(base), after(next);
