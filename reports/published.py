@@ -252,7 +252,8 @@ def _beside_profile(table: dict, quantity: str, profiles: Sequence[Profile], sho
     if profile is None:
         shown.missing = "no profile of gpt2 was given"
         return
-    shown.ours_setting = f"{profile.device}, {profile.workload}, profile of {profile.rung}, % of the step"
+    of = "of the step" if quantity == "phases" else "of the kernels' time"
+    shown.ours_setting = f"{profile.device}, {profile.workload}, profile of {profile.rung}, % {of}"
     parts = parts_of(profile)
     for row, line in zip(table["rows"], shown.lines):
         if row["ours"]:

@@ -53,7 +53,13 @@ def report(paths: list[Path], out: Path, into: Path | None) -> None:
     kinds = {path: results.kind_of(data) for path, data in loaded.items()}
     measured = [results.read(path, data) for path, data in loaded.items() if kinds[path] not in ("profile", "history")]
     traced = [profiles.read(path, data) for path, data in loaded.items() if kinds[path] == "profile"]
-    before = into.read_text(encoding="utf-8") if into else ""
+    try:
+        import page
+
+        renewed = page.renew(into.read_text(encoding="utf-8"), into, measured) if into else ""
+    except ModuleNotFoundError as missing:
+        page = None
+        print(LACKING.format("page", missing.name, "jinja2"))
     out.mkdir(parents=True, exist_ok=True)
     write_csv(measured, out / "results.csv")
     print(out / "results.csv")
@@ -71,14 +77,11 @@ def report(paths: list[Path], out: Path, into: Path | None) -> None:
                 print(*written, sep="\n")
     except ModuleNotFoundError as missing:
         print(LACKING.format("charts", missing.name, "matplotlib"))
-    try:
-        import page
-    except ModuleNotFoundError as missing:
-        print(LACKING.format("page", missing.name, "jinja2"))
+    if page is None:
         return
     for path, text in ((out / "published.md", page.published_markdown(measured, traced)),
                        (out / "index.html", page.render(measured, traced, drawn, captions, series)),
-                       *([(into, page.renew(before, into, measured))] if into else [])):
+                       *([(into, renewed)] if into else [])):
         replace(path, text.encode())
         print(path)
 

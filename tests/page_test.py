@@ -469,6 +469,7 @@ class Renewed(unittest.TestCase):
                 said = io.StringIO()
                 with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
                     self.assertEqual(report.main([str(results_file), "--out", folder, "--into", str(path)]), 2)
+                    self.assertFalse(Path(folder, "results.csv").exists(), "and nothing was written before")
                 self.assertEqual((path.read_text(), said.getvalue().count("\n")), (text, 1))
 
     def test_the_readme_has_the_tables_of_the_kept_results(self):

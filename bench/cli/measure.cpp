@@ -265,7 +265,7 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
               kLoss, Allowed{0, 1000}},
              {"max-steps", &max_steps, "N", "at most; default: 20000", kLoss, {1, kMost}},
              {"eval-every", &rung.eval_every, "N", "steps between validation losses; 0: 50", kLoss,
-              Allowed{1, kMost}},
+              Allowed{0, kMost}},
              {"eval-batches", &rung.eval_batches, "N", "batches of a validation loss", kLoss, {1, kMost}},
              {"max-time", &max_time, "DURATION",
               "begin no round that would take the runs beyond this: 90s, 20m, 2h", kRounds},

@@ -43,7 +43,7 @@ struct ReportOptions {
         {"out", &out, "DIR",
          "where to write; default: beside the first RESULT, or report/ for one that lies here", "Report"},
         {"wide", &wide, "", "all columns, however wide the terminal has to be", "Report"},
-        {"into", &into, "FILE", "also renews the tables between <!-- stepladder --> marks in it", "Report"}};
+        {"into", &into, "FILE", "also renews what is between <!-- stepladder: begin --> and end in it", "Report"}};
   }
 };
 
