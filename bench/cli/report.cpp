@@ -38,12 +38,12 @@ struct ReportOptions {
   bool wide = false;
 
   std::vector<Option> options() {
-    return {
-        {"RESULT", &results, "", "results files, finished or not, profiles and campaigns"},
-        {"out", &out, "DIR",
-         "where to write; default: beside the first RESULT, or report/ for one that lies here", "Report"},
-        {"wide", &wide, "", "all columns, however wide the terminal has to be", "Report"},
-        {"into", &into, "FILE", "also renews what is between <!-- stepladder: begin --> and end in it", "Report"}};
+    return {{"RESULT", &results, "", "results files, finished or not, profiles and campaigns"},
+            {"out", &out, "DIR",
+             "where to write; default: beside the first RESULT, or report/ for one that lies here", "Report"},
+            {"wide", &wide, "", "all columns, however wide the terminal has to be", "Report"},
+            {"into", &into, "FILE", "also renews what is between <!-- stepladder: begin --> and end in it",
+             "Report"}};
   }
 };
 
