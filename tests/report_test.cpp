@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "bench/report/ablation.h"
 #include "bench/results/json.h"
 #include "tests/files.h"
 
@@ -119,7 +120,7 @@ TEST(Report, AblationsAreATableOfGains) {
     runs.push_back(run_json("02_tf32", round, 150));
     runs.push_back(run_json("03_fused_adamw", round, 120));
     runs.push_back(run_json("without/03_fused_adamw", round, round == 0 ? 21 : 19));
-    runs.push_back(run_json("13_cuda_graphs", round, 20));
+    runs.push_back(run_json(tuned_rung().name, round, 20));
     runs.push_back(run_json("only/03_fused_adamw", round, 300));
     runs.back()["status"] = "unsupported";
     runs.back()["reason"] = "needs sm_80";
@@ -318,8 +319,9 @@ TEST(Report, StandsAgainstThePeersFastestInTheSameRounds) {
 }
 
 TEST(Report, OfSeveralDevicesAnAblationHasRatiosOnly) {
-  Json results = results_json({run_json("02_tf32", 0, 150), run_json("03_fused_adamw", 0, 120),
-                               run_json("without/03_fused_adamw", 0, 21), run_json("13_cuda_graphs", 0, 20)});
+  Json results =
+      results_json({run_json("02_tf32", 0, 150), run_json("03_fused_adamw", 0, 120),
+                    run_json("without/03_fused_adamw", 0, 21), run_json(tuned_rung().name, 0, 20)});
   results["plan"]["ablate"] = {{"rungs", {"03_fused_adamw"}}, {"kinds", {"without"}}};
   const std::string text = markdown_report(results_from(results), true);
   EXPECT_TRUE(says(text, {"| rung | ladder gain | leave-one-out | only-one | status |",

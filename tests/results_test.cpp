@@ -443,14 +443,14 @@ TEST(AblatedRungs, KnownTimesGiveKnownGains) {
     for (const auto& [variant, ms, live] :
          {std::tuple("00_fp32_baseline", 100.0, 900), std::tuple("only/03_fused_adamw", 80.0, 880),
           std::tuple("02_tf32", 50.0, 700), std::tuple("03_fused_adamw", 40.0, 650),
-          std::tuple("without/03_fused_adamw", 12.0, 340), std::tuple("13_cuda_graphs", 8.0, 300)})
+          std::tuple("without/03_fused_adamw", 12.0, 340), std::tuple(tuned_rung().name.c_str(), 8.0, 300)})
       runs.push_back(live_run(variant, round, ms * drift, live));
   }
   const auto rows = ablated_rungs(make_ablation({"03_fused_adamw"}, {"without", "only"}, runs));
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_EQ(rows[0].rung, "03_fused_adamw");
   expect_gain(rows[0].ladder, "02_tf32", "03_fused_adamw", 1.25, 50);
-  expect_gain(rows[0].without.value(), "without/03_fused_adamw", "13_cuda_graphs", 1.5, 40);
+  expect_gain(rows[0].without.value(), "without/03_fused_adamw", tuned_rung().name, 1.5, 40);
   expect_gain(rows[0].only.value(), "00_fp32_baseline", "only/03_fused_adamw", 1.25, 20);
   ASSERT_TRUE(rows[0].ladder.ratio.interval);
   EXPECT_DOUBLE_EQ(rows[0].ladder.ratio.interval->lo, 1.25);
@@ -501,28 +501,31 @@ TEST(AblatedRungs, WhatChangesNothingIsSaidAndHasNoNumber) {
 }
 
 TEST(AblatedRungs, AFailedReferenceOrRoundLeavesNoNumber) {
-  const auto row = ablated_rungs(make_ablation(
-      {"03_fused_adamw"}, {"without"},
-      {make_run("without/03_fused_adamw", 0, 9), make_run("13_cuda_graphs", 0, 8),
-       make_run("without/03_fused_adamw", 1, 9), failed_run("13_cuda_graphs", 1, Status::crash, "SIGSEGV")}));
+  const auto row = ablated_rungs(
+      make_ablation({"03_fused_adamw"}, {"without"},
+                    {make_run("without/03_fused_adamw", 0, 9), make_run(tuned_rung().name, 0, 8),
+                     make_run("without/03_fused_adamw", 1, 9),
+                     failed_run(tuned_rung().name, 1, Status::crash, "SIGSEGV")}));
   EXPECT_EQ(row.at(0).without->status, "crash");
-  EXPECT_TRUE(says(row.at(0).without->reason, {"13_cuda_graphs", "SIGSEGV"}));
+  EXPECT_TRUE(says(row.at(0).without->reason, {tuned_rung().name, "SIGSEGV"}));
 }
 
 TEST(AblatedRungs, ALargeBatchIsComparedByTimePerToken) {
   // 16 sequences in the time of 8, against the larger of the usual batches.
-  const auto rows = ablated_rungs(make_ablation(
-      {"13_cuda_graphs", "14_large_batch"}, {"without", "only"},
-      {live_run("00_fp32_baseline", 0, 100, 900, 4), live_run("00_fp32_baseline", 0, 200, 1800, 8),
-       live_run("13_cuda_graphs", 0, 20, 300, 4), live_run("13_cuda_graphs", 0, 30, 600, 8),
-       live_run("14_large_batch", 0, 30, 1200, 16), live_run("only/14_large_batch", 0, 320, 3600, 16)}));
+  std::vector<stepladder::Run> runs = {
+      live_run("00_fp32_baseline", 0, 100, 900, 4), live_run("00_fp32_baseline", 0, 200, 1800, 8),
+      live_run("14_large_batch", 0, 30, 1200, 16), live_run("only/14_large_batch", 0, 320, 3600, 16)};
+  for (const std::string& rung : std::set<std::string>{"13_cuda_graphs", tuned_rung().name})
+    runs.insert(runs.end(), {live_run(rung, 0, 20, 300, 4), live_run(rung, 0, 30, 600, 8)});
+  const auto rows =
+      ablated_rungs(make_ablation({"13_cuda_graphs", "14_large_batch"}, {"without", "only"}, runs));
   ASSERT_EQ(rows.size(), 3U);
   EXPECT_EQ(rows[0].config["B"], 4);
   EXPECT_EQ(rows[1].config["B"], 8);
   EXPECT_EQ(rows[2].rung, "14_large_batch");
   EXPECT_EQ(rows[2].config["B"], 8);
   expect_gain(rows[2].ladder, "13_cuda_graphs", "14_large_batch", 2.0, -600);
-  expect_gain(rows[2].without.value(), "13_cuda_graphs", "14_large_batch", 2.0, -600);
+  expect_gain(rows[2].without.value(), tuned_rung().name, "14_large_batch", 2.0, -600);
   expect_gain(rows[2].only.value(), "00_fp32_baseline", "only/14_large_batch", 1.25, -1800);
 }
 
