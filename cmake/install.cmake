@@ -18,6 +18,7 @@ install(DIRECTORY scripts/peers DESTINATION ${share}/scripts USE_SOURCE_PERMISSI
 install(FILES scripts/prepare_data.py DESTINATION ${share}/scripts)
 install(FILES python/stepladder.py python/pyproject.toml DESTINATION ${share}/python)
 install(FILES bench/run/stepladder.h DESTINATION include)
+install(FILES bench/run/stepladder.h DESTINATION ${share}/bench/run) # where examples and docs look for it
 install(DIRECTORY examples docs DESTINATION ${share} PATTERN __pycache__ EXCLUDE)
 # A page shows what each rung changes, and which results are of other sources.
 install(DIRECTORY variants model DESTINATION ${share})

@@ -32,6 +32,7 @@ $stepladder train 02_tf32 --backend cpu --model gpt2-tiny --layers 1 --heads 1 -
 $stepladder sample 02_tf32 --backend cpu --resume run.ckpt --prompt "It is" --sample-tokens 8 >text
 test "$(wc -c <text)" -gt 14 # words of the vocabulary that was shipped, not bytes
 bash -c '. prefix/share/bash-completion/completions/stepladder && complete -p stepladder'
+test -e prefix/share/stepladder/examples/cpp/../../bench/run/stepladder.h
 $stepladder list --ladder prefix/share/stepladder/examples/nanogpt/ladder.json | grep 00_eager
 EOF
 if unshare -Urm true 2>/dev/null; then
