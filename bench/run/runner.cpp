@@ -279,9 +279,9 @@ class Report {
     step.loss = number_if(event, "loss");
     step.grad_norm = least_zero_if(event, "grad_norm");
     step.lr = number_if(event, "lr");
-    if (request_.program.ours())
+    if (request_.program.ours() || !first_)
       step.device = device_state(event);
-    else if (telemetry_ && first_)
+    else if (telemetry_)
       step.device = telemetry_->sample();
     if (meter_) step.energy_j = rounded_joules(meter_->after_step(energy_due(request_).after(step.step + 1)));
     if (first_ && !event.contains("loss"))
