@@ -311,6 +311,7 @@ TEST_F(RunnerTest, ReportsThatMakeNoSenseAreCrashes) {
   EXPECT_TRUE(
       says(crash(R"(say '{"event":"step","step":0,"step_ms":1e308}')"), {"step_ms", "1e+308", "30 s"}));
   EXPECT_TRUE(says(crash(R"(say '{"event":"step","step":0,"step_ms":1,"power_w":1e308}')"), {"power_w"}));
+  EXPECT_TRUE(says(crash(R"(say '{"event":"end"}')"), {"object memory_bytes"}));
   for (const char* key : {"device_ms", "cycles", "grad_norm"})
     EXPECT_TRUE(
         says(crash(cat(R"(say '{"event":"step","step":0,"step_ms":1,")", key, "\":-1}'")), {key, "-1"}));

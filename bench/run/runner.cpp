@@ -114,9 +114,14 @@ int64_t bytes_at(const Event& event, const std::string& key) {
   return bytes;
 }
 
-/// Whether its ranks report from afar.
+/// Whether its ranks are started for it.
+bool has_ranks(const RunRequest& request) {
+  return request.devices > 1 && !request.program.starts_ranks();
+}
+
+/// Whether they report from afar.
 bool has_launcher(const RunRequest& request) {
-  return request.devices > 1 && !request.launcher.words.empty() && !request.program.starts_ranks();
+  return has_ranks(request) && !request.launcher.words.empty();
 }
 
 EnergyDue energy_due(const RunRequest& request) {
@@ -162,8 +167,7 @@ class Report {
       run_.profile = value_at<Event>(event, "profile");
     else if (kind == "end")
       end(event);
-    else if (kind == "exit" && request_.devices > 1 &&
-             !request_.program.starts_ranks())  // from job_of_ranks()
+    else if (kind == "exit" && has_ranks(request_))  // from job_of_ranks()
       exited(event);
     else if (kind == "measured" && launched_)
       measured(event);
@@ -331,12 +335,12 @@ class Report {
   void end(const Event& event) {
     ended = true;
     const bool ours = request_.program.ours();
-    if (const auto bytes = value_if<Event>(event, "memory_bytes"); ours || bytes) {
-      for (auto [key, peak] :
-           {std::pair("live_peak", &memory.live_peak), std::pair("reserved_peak", &memory.reserved_peak),
-            std::pair("process_peak", &memory.process_peak)})
-        if (ours || value_if<int64_t>(*bytes, key)) *peak = bytes_at(*bytes, key);
-    }
+    const Event bytes = ours ? value_at<Event>(event, "memory_bytes")
+                             : value_if<Event>(event, "memory_bytes").value_or(Event::object());
+    for (auto [key, peak] :
+         {std::pair("live_peak", &memory.live_peak), std::pair("reserved_peak", &memory.reserved_peak),
+          std::pair("process_peak", &memory.process_peak)})
+      if (ours || value_if<int64_t>(bytes, key)) *peak = bytes_at(bytes, key);
     if (!ours) return;
     if (event.contains("compile")) {
       const Event spent = value_at<Event>(event, "compile");
