@@ -77,7 +77,7 @@ BASELINE_EFFECT = [Stroke(linewidth=7, foreground=BAND), Normal()]
 
 # What stands for each colour on a dark ground.
 _DARK = {"#ffffff": "#15181b", INK: "#e8eaed", MUTED: "#a2a8ae", GRID: "#2d3237", SHADE: "#1e2226", BAND: "#454b52",
-         "#000000": "#e8eaed", "#0072b2": "#3f97d6", "#56b4e9": "#a5dafa", "#d55e00": "#f08040", "#009e73": "#2bc396"}
+         "#000000": "#e8eaed", BAR.lower(): "#3f97d6", "#56b4e9": "#a5dafa", "#d55e00": "#f08040", "#009e73": "#2bc396"}
 
 
 def _on_dark(look: str) -> str:

@@ -66,22 +66,23 @@ struct CampaignOptions {
   }
 };
 
+bool is_option(const std::string& word, const std::string& name) {
+  return word == "--" + name || word.starts_with("--" + name + "=");
+}
+
 /// Whether a command line has the option.
 bool has_option(const std::vector<std::string>& words, const std::string& name) {
-  return std::ranges::any_of(words, [&](const std::string& word) {
-    return word == "--" + name || word.starts_with("--" + name + "=");
-  });
+  return std::ranges::any_of(words, [&](const std::string& word) { return is_option(word, name); });
 }
 
 /// Of a part's own --max-time the seconds; infinite where it has none.
 double own_limit_s(const std::vector<std::string>& words) {
-  const std::string option = cat("--", kMaxTime);
   double limit = INFINITY;
   for (size_t i = 0; i < words.size(); ++i)
-    if (words[i].starts_with(option + "="))
-      limit = duration_s(words[i].substr(option.size() + 1));
-    else if (words[i] == option && i + 1 < words.size())
-      limit = duration_s(words[i + 1]);
+    if (is_option(words[i], kMaxTime)) {
+      const size_t equals = words[i].find('=');
+      limit = duration_s(equals == std::string::npos ? words.at(i + 1) : words[i].substr(equals + 1));
+    }
   return limit;
 }
 

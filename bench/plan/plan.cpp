@@ -39,21 +39,27 @@ void add_runs(const Plan& plan, const Program& program, int64_t batch, int64_t r
   }
 }
 
+/// The first whose losses those of `config` may be compared with; null where there is none.
+const Run* baseline_of(const Json& config, const std::string& first, const std::vector<Run>& finished) {
+  const auto found = std::ranges::find_if(finished, [&](const Run& other) {
+    return other.variant == first && other.status == Status::ok && same_task(other.config, config);
+  });
+  return found == finished.end() ? nullptr : &*found;
+}
+
 /// A run that learns something else than the baseline on the same data is no faster way of training. A peer
 /// starts from other weights: its losses are recorded, not compared.
 void check_learning(Run& run, double tolerance, const std::string& first, const std::vector<Run>& finished) {
   if (run.status != Status::ok || !run.peer.empty() || run.variant == first) return;
   if (has_independent_ranks(run.config)) return;  // which is a reference for speed
-  const auto baseline = std::ranges::find_if(finished, [&](const Run& other) {
-    return other.variant == first && other.status == Status::ok && same_task(other.config, run.config);
-  });
-  if (baseline == finished.end()) return;
+  const Run* baseline = baseline_of(run.config, first, finished);
+  if (!baseline) return;
   run.reason = divergence(*baseline, run, tolerance);
   if (!run.reason.empty()) run.status = Status::diverged;
 }
 
-/// Holds to the baseline, which has just been measured, what was measured before it: rungs of a shuffled
-/// round, and of rounds in which it failed.
+/// Holds to the first baseline, which has just been measured, what was measured before it: rungs of a
+/// shuffled round, and of rounds in which it failed.
 void check_earlier(const Plan& plan, const std::string& first, ResultsFile& file) {
   std::vector<Run> diverged;
   for (Run run : file.results().runs) {
@@ -243,10 +249,11 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
       progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);
       Run run = run_program(request, [&](const Step& step) { progress.step(step); });
       if (!request.until_loss) check_learning(run, planned.program.tolerance, first, measured.runs);
-      const bool is_baseline = run.variant == first && !request.until_loss;
+      const bool is_first_baseline =
+          run.variant == first && !request.until_loss && !baseline_of(run.config, first, measured.runs);
       progress.finish(run);
       file.add(std::move(run));
-      if (is_baseline) check_earlier(plan, first, file);
+      if (is_first_baseline) check_earlier(plan, first, file);
     }
   }
 }
