@@ -774,6 +774,26 @@ TEST_F(HarnessCli, ExportMakesAFileOfThisSchemaOfAnOldOne) {
   EXPECT_EQ(stepladder("export new.json --format json").out, read_file(folder_ / "new.json"));
 }
 
+TEST_F(HarnessCli, ExportLeavesOutWhatNoPageShowsAndAResumeGoesOn) {
+  FakeRung stopped = rung("01_causal_mask");
+  stopped.before_start = "kill -TERM $PPID; sleep 60";
+  stopped.write(folder_);
+  ASSERT_EQ(stepladder(plan("--rungs 00,01")).code, 128 + SIGTERM);
+  ASSERT_EQ(results().runs.size(), 1);
+  ASSERT_EQ(stepladder("export results.json --format short --out short.json").code, 0);
+  EXPECT_TRUE(has(stepladder("export results.json --format json").out, "\"device_ms\""));
+  EXPECT_FALSE(has(read_file(folder_ / "short.json"), "\"device_ms\""));
+  EXPECT_EQ(stepladder("export short.json --format csv").out,
+            stepladder("export results.json --format csv").out);
+  rung("01_causal_mask").write(folder_);
+  std::filesystem::remove(folder_ / "results.json.journal");
+  std::filesystem::rename(folder_ / "short.json", folder_ / "results.json");
+  const Outcome resumed = stepladder(plan("--rungs 00,01 --resume"));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_TRUE(has(resumed.err, "[2/4]") && !has(resumed.err, "[1/4]")) << resumed.err;
+  EXPECT_EQ(results().runs.size(), 4);
+}
+
 TEST_F(HarnessCli, ExportWritesWhatIsOkAndNamesTheRest) {
   FakeRung large = rung("02_tf32");
   large.before_start = R"(say '{"event":"error","status":"oom","reason":"does not fit"}'; exit 5)";

@@ -17,15 +17,17 @@ struct ExportOptions {
   std::string results = "reports/latest/results.json", format = "googlebenchmark", out;
 
   std::vector<Option> options() {
-    return {{"RESULT", &results, "",
-             "a results file, finished or not; as json also a campaign's, else a part of it, FILE:PART"},
-            {"format",
-             &format,
-             "NAME",
-             "a row for each run, or json: all of it, in this version's schema",
-             "Export",
-             {"googlebenchmark", "csv", "json"}},
-            {"out", &out, "FILE", "default: standard output", "Export"}};
+    return {
+        {"RESULT", &results, "",
+         "a results file, finished or not; as json or short also a campaign's, else a part of it, FILE:PART"},
+        {"format",
+         &format,
+         "NAME",
+         "a row for each run, or json: all of it, in this version's schema, or short: what a page shows of "
+         "it",
+         "Export",
+         {"googlebenchmark", "csv", "json", "short"}},
+        {"out", &out, "FILE", "default: standard output", "Export"}};
   }
 };
 
@@ -39,11 +41,13 @@ Json shortened_campaign(const std::string& path, Json file) {
 
 std::string text_in(const ExportOptions& options) {
   const Json file = load_part(options.results);
-  if (options.format == "json" && file.is_object() && text_at(file, "kind") == "campaign")
+  const bool is_short = options.format == "short";
+  if ((is_short || options.format == "json") && file.is_object() && text_at(file, "kind") == "campaign")
     return file_text(shortened_campaign(options.results, file));
   const Results results = load_results(options.results, file);
   if (options.format == "csv") return csv(results);
   if (options.format == "json") return file_text(results_file_json(results));
+  if (is_short) return file_text(shortened(results));
   const Json json = google_benchmark(results);
   for (const std::string& line : left_out(results)) std::cerr << "stepladder: left out: " << line << "\n";
   if (json["benchmarks"].empty())
