@@ -152,10 +152,17 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
   return batches;
 }
 
-/// Throws InputError for more devices than there are, a batch that they can't share, or ranks that nothing
-/// here can start.
+/// Throws InputError for devices that nothing chosen trains on, more of them than there are, a batch that
+/// they can't share, or ranks that nothing here can start.
 void check_devices(const Plan& plan) {
   const Launcher& launcher = plan.launcher;
+  const bool asked = !plan.devices.empty() || !launcher.words.empty() || plan.independent_ranks;
+  if (asked &&
+      std::ranges::none_of(plan.programs, [](const Program& program) { return program.devices > 1; }))
+    throw InputError(cat(!plan.devices.empty()     ? "--devices"
+                         : !launcher.words.empty() ? "--launcher"
+                                                   : "--independent-ranks",
+                         ": none of the rungs chosen trains on several devices"));
   if (!launcher.words.empty()) {
     if (std::ranges::none_of(plan.devices, [](int64_t devices) { return devices > 1; }))
       throw InputError("--launcher starts as many ranks as --devices says: give 2 or more");
