@@ -269,7 +269,7 @@ class Run:
             told["lr"] = _number(step.lr)
         self.events.write_later(told)
         self.done += 1
-        if not step._waited:
+        if not step._waited or self.evaluation_due:  # whose energy would be the step's
             self.events.flush()
         if self.done >= self._pause or (loss is not None and not math.isfinite(loss)):
             self._look_up(loss)

@@ -268,6 +268,7 @@ TEST_F(HarnessCli, WrongValuesAreRefusedBeforeAnyRun) {
                                        plan("--val-data empty"),
                                        plan("--data data.bin --batch 400"),
                                        plan("--resume --overwrite"),
+                                       plan("--order-seed 3"),
                                        plan("--timeout 0"),
                                        plan("--peer llmc=nowhere"),
                                        plan("--peer pytorch --python nowhere/python"),
@@ -747,8 +748,9 @@ TEST_F(HarnessCli, TimeToALossIsTakenOverSeedsAndWhatMissesItIsSaid) {
   EXPECT_EQ(results().runs.size(), 4U) << "finished runs are kept";
   for (const char* wrong : {"00 --steps 5", "00 --until-loss -1"})
     EXPECT_EQ(stepladder(until + wrong).code, 2) << wrong;
-  EXPECT_EQ(stepladder(plan("--max-steps 5")).code, 2);
-  EXPECT_EQ(stepladder(plan("--eval-every 5")).code, 2);
+  EXPECT_EQ(stepladder(until + "00,02 --resume --eval-batches 2").code, kExitNotComparable);
+  for (const char* alone : {"--max-steps 5", "--eval-every 5", "--eval-batches 5"})
+    EXPECT_EQ(stepladder(plan(alone)).code, 2) << alone;
 }
 
 TEST_F(HarnessCli, StepsThatFp16SkippedAreInTheResultsAndTheTable) {

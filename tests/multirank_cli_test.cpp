@@ -315,6 +315,9 @@ TEST_F(MultiDeviceOptions, WhatMakesNoSenseIsRefused) {
   refused(run("--rungs 15 --devices two"), {"--devices", "'two'"});
   refused(run("--rungs 15 --devices 2 --scaling sideways"), {"--scaling"});
   refused(run("--rungs 00,13 --devices 1,2"), {"--devices", "rungs"});
+  refused(run("--rungs 13 --scaling strong"), {"--scaling", "rungs"});
+  refused(run("--rungs 15 --devices 2 --launch-timeout 3"), {"--launch-timeout", "--launcher"});
+  refused(cat(kStepladder, " profile 15 --backend cpu"), {"15_multi_gpu", "several devices"});
   refused(run("--rungs 13 --independent-ranks"), {"--independent-ranks", "rungs"});
   refused(run("--rungs 16 --devices 2,5 --batch 2"), {"16_zero1", "5 devices", "4, 8"});
   refused("PATH=/nowhere " + run("--rungs 15 --devices 2 --batch 2"),

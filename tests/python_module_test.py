@@ -587,6 +587,24 @@ for i in range(9):
             self.assertEqual([event["step"] for event in events if event["event"] == "eval"], due)
             self.assertEqual(self.kinds(events)[-3:], ["step", "eval", "end"])
 
+    def test_a_step_is_told_before_its_evaluation_begins(self):
+        """The harness reads the energy of the steps when it hears of one."""
+        _, errors, _ = self.run_script(TORCH + """
+import json
+stepladder.LONG_WAIT = 0.015  # so that the device keeps the host waiting
+write = os.write
+os.write = lambda fd, line: calls.append(json.loads(line)["event"]) or write(fd, line)
+run = stepladder.start(batch=1, seq=1, exit=False)
+while not run.finished:
+    with run.step() as step:
+        step.loss = launch()
+    if run.evaluation_due:
+        calls.append("evaluate")
+        run.evaluated(3.0)
+print(*[call for call in calls if call not in ("synchronize", "read")], file=sys.stderr)
+""", STEPLADDER_EVAL_EVERY="2", STEPLADDER_UNTIL_LOSS="2.0")
+        self.assertEqual(errors.split(), "start step step evaluate eval step evaluate eval end".split())
+
     def test_an_evaluation_that_never_comes_is_not_waited_for(self):
         for loop in ("for _ in range(99)", "for _ in range(3)"):
             code, errors, events = self.run_script(f"""

@@ -778,6 +778,12 @@ TEST_F(ResultsFileTest, ResumesWithAnotherNumberOfCoresUnlessTheyAreTheDevice) {
   }
 }
 
+TEST_F(ResultsFileTest, ResumesOnAnotherOfTheMachinesDevices) {
+  const auto on = [](int device) { return Json{{"rungs", {"00_fp32_baseline"}}, {"device", device}}; };
+  open(Existing::overwrite, on(1)).reset();
+  EXPECT_NO_THROW(open(Existing::resume, on(0)));
+}
+
 TEST_F(ResultsFileTest, ResumesOnAnotherCardOfAKindAndForgetsWhatIsToBeMeasuredAgain) {
   auto file = open(Existing::refuse);
   file->add(make_run("00_fp32_baseline", 0, 20));

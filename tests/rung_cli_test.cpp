@@ -156,6 +156,8 @@ TEST_F(RungCli, ContradictionsAreUsageErrors) {
   expect_error(run({"--until-loss", "3"}), kExitUsage, "--eval-every");
   expect_error(run(tiny({"--until-loss", "9", "--eval-every", "1"})), kExitUsage, "--until-loss 9");
   expect_error(run(tiny({"--channels", "17"})), kExitUsage, "C=17");
+  for (const char* name : {"checkpoint", "save-weights", "times"})
+    expect_error(run(tiny({"--steps", "0", cat("--", name), "x"})), kExitUsage, name);
   expect_error(run(tiny({"--seq", "33"})), kExitUsage, "T=33");
 }
 

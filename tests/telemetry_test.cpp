@@ -173,6 +173,19 @@ TEST(EnergyMeter, LeavesOutWhatEvaluationsUse) {
   EXPECT_EQ(meter.after_step(true), 25.0);
 }
 
+TEST(EnergyMeter, KnowsNothingOnceAnEvaluationComesWhereNoneIsDue) {
+  const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML),
+      counter("FAKE_NVML_JOULES", "90,100,110,150,160,200,205");
+  Telemetry telemetry("GPU-1");
+  EnergyMeter meter(telemetry);
+  EXPECT_EQ(meter.after_step(true), 10.0);
+  EXPECT_EQ(meter.unknown(), "");
+  meter.after_step(false);
+  meter.after_evaluation();
+  EXPECT_EQ(meter.after_step(true), std::nullopt);
+  EXPECT_NE(meter.unknown(), "");
+}
+
 /// Steps of `ms`, the energy known after some.
 std::vector<Step> steps_of(double ms, const std::vector<std::optional<double>>& energy_j) {
   std::vector<Step> steps;

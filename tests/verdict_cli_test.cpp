@@ -305,12 +305,18 @@ TEST_F(VerdictCli, GateBeginsWithoutFoundAlgorithmsAndGivesBothBuildsOneFolderFo
   }
   std::filesystem::create_directories(folder_ / "reports/gate/algorithms");
   write_file(folder_ / "reports/gate/algorithms/stale.json", "{}");
+  write_file(folder_ / "reports/gate/algorithms/a-users.txt", "");
   ASSERT_EQ(gate("--max-pairs 6").code, 0);
   EXPECT_TRUE(says(read_file(base_ / "arguments.txt"), {"--cache reports/gate/algorithms"}));
   EXPECT_TRUE(says(read_file(new_ / "arguments.txt"), {"--cache reports/gate/algorithms"}));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "reports/gate/algorithms/stale.json"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "reports/gate/algorithms/a-users.txt"));
   ASSERT_EQ(gate("--max-pairs 6 --search-again --cache kept").code, 0);
   EXPECT_TRUE(says(read_file(new_ / "arguments.txt"), {"--cache kept", "--search-again"}));
+  std::filesystem::remove(new_ / "arguments.txt");
+  ASSERT_EQ(gate("--max-pairs 6 --cache data/cache").code, 0);
+  EXPECT_FALSE(says(read_file(new_ / "arguments.txt"), {"--cache reports"}))
+      << "what is asked for, the usual too";
 }
 
 TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {

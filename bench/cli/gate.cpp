@@ -30,7 +30,7 @@ struct GateOptions {
   std::string base, next;
   int64_t pairs = kMinCertainPairs, max_pairs = 20, repeat = 1;
   std::string max_time;
-  std::optional<std::string> results;
+  std::optional<std::string> results, cache;
   MeasureOptions measure;
   VerdictOptions verdict{kMinCyclesLimit};
 
@@ -47,10 +47,16 @@ struct GateOptions {
         {"repeat", &repeat, "N", "times all of it, each with a verdict of its own", plan, {1, 1000}},
         {"max-time", &max_time, "DURATION", "starts no further pair after that: 90s, 20m, 2h", plan},
         {"results", &results, "DIR",
-         "base.json and new.json, replaced; default: reports/gate, or reports/gate-2 and so on while "
+         "base.json, new.json and algorithms/, replaced; default: reports/gate, or reports/gate-2 and so on "
+         "while "
          "another gate writes there",
          MeasureOptions::kFiles}};
-    return measure.workload_options(gate + measure.device_options()) + verdict.options();
+    std::vector<Option> all = measure.workload_options(gate + measure.device_options()) + verdict.options();
+    Option& own = *std::ranges::find(all, "cache", &Option::name);
+    own.value = &cache;
+    own.help =
+        "keeps those found; '': none, each run searches; default: algorithms/ in --results, emptied before";
+    return all;
   }
 };
 
@@ -137,13 +143,13 @@ Side side_of(const GateOptions& options, const Contender& contender, const std::
 
 /// Where both sides keep the GEMM algorithms that they find. Where all that is timed is the same in both, so
 /// are then the algorithms, or the lot of two searches would count as a change; else each has a file of its
-/// own there. Emptied, unless the user says where.
+/// own there. Unless the user says where, those of earlier gates are removed.
 std::string shared_cache(const GateOptions& options, const std::string& place) {
-  const std::string& asked = options.measure.rung.cache;
-  if (asked != RungSettings().cache) return asked;
+  if (options.cache) return *options.cache;
   std::string folder = cat(place, "/algorithms");
   std::error_code error;
-  fs::remove_all(folder, error);
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
+    if (entry.path().extension() == ".json") fs::remove(entry.path(), error);
   return folder;
 }
 

@@ -156,13 +156,17 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
 /// they can't share, or ranks that nothing here can start.
 void check_devices(const Plan& plan) {
   const Launcher& launcher = plan.launcher;
-  const bool asked = !plan.devices.empty() || !launcher.words.empty() || plan.independent_ranks;
-  if (asked &&
-      std::ranges::none_of(plan.programs, [](const Program& program) { return program.devices > 1; }))
-    throw InputError(cat(!plan.devices.empty()     ? "--devices"
-                         : !launcher.words.empty() ? "--launcher"
-                                                   : "--independent-ranks",
-                         ": none of the rungs chosen trains on several devices"));
+  const std::vector<std::pair<const char*, bool>> of_several = {
+      {"--devices", !plan.devices.empty()},
+      {"--launcher", !launcher.words.empty()},
+      {"--independent-ranks", plan.independent_ranks},
+      {"--scaling strong", plan.scaling == "strong"}};
+  for (const auto& [option, given] : of_several)
+    if (given && std::ranges::none_of(plan.programs, [](const Program& one) { return one.devices > 1; }))
+      throw InputError(cat(option, ": none of the rungs chosen trains on several devices"));
+  if (plan.independent_ranks &&
+      std::ranges::none_of(plan.programs, [](const Program& one) { return one.devices > 1 && one.ours(); }))
+    throw InputError("--independent-ranks: only rungs of Stepladder's own can");
   if (!launcher.words.empty()) {
     if (std::ranges::none_of(plan.devices, [](int64_t devices) { return devices > 1; }))
       throw InputError("--launcher starts as many ranks as --devices says: give 2 or more");
@@ -170,6 +174,8 @@ void check_devices(const Plan& plan) {
   }
   if (!launcher.interface.empty())
     throw InputError("--interface is where the ranks of a --launcher report to: give one");
+  if (launcher.meet_s != Launcher().meet_s)
+    throw InputError("--launch-timeout is for the ranks of a --launcher: give one");
   for (const PlannedRun& run : runs_of(plan, 0)) {
     if (plan.settings.backend == "cuda" && run.devices > plan.devices_present)
       throw InputError(cat("--devices ", run.devices, ": this machine has ", plan.devices_present));
@@ -316,6 +322,11 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
     throw InputError(
         cat(options.max_steps ? "--max-steps" : "--eval-every", " belongs to --until-loss: give a loss"));
   }
+  if (options.rung.eval_batches != RungSettings().eval_batches && !options.until_loss &&
+      options.rung.val_data.empty())
+    throw InputError("--eval-batches are of a validation loss: give --until-loss or --val-data");
+  if (options.order_seed != MeasureOptions().order_seed && options.order != "shuffled")
+    throw InputError("--order-seed is of --order shuffled: give that");
   plan.settings.backend = device.backend;
   plan.warmup = options.warmup.value_or(usual.warmup.value_or(preset.warmup));
   if (options.until_loss) plan.warmup = std::min<int64_t>(plan.warmup, plan.settings.eval_every - 1);

@@ -31,7 +31,8 @@ struct ProfileOptions {
       if (option.name == "model") option.help = "default: gpt2";
       for (const char* group : {RungSettings::kData, RungSettings::kModel, RungSettings::kTraining,
                                 RungSettings::kDevice, RungSettings::kOps, RungSettings::kSearch})
-        if (option.group == group) chosen.push_back(option);
+        if (option.group == group && option.name != "hang-timeout" && option.name != "independent-ranks")
+          chosen.push_back(option);
     }
     return chosen;
   }
@@ -51,6 +52,7 @@ struct ProfileOptions {
 
 int profile(ProfileOptions& options) {
   const Rung& rung = ladder().find(options.rung);
+  if (rung.devices > 1) throw InputError(cat(rung.name, " trains on several devices, a profile is of one"));
   if (!options.preset.empty()) {
     const Preset& preset = find_preset(options.preset);
     RungSettings& settings = options.settings;
@@ -71,6 +73,9 @@ int profile(ProfileOptions& options) {
   ProfileOptions defaults;
   defaults.settings.steps = RungSettings().steps;  // the rung's own
   request.arguments = arguments_of(options.of_rung(), defaults.of_rung());
+  if (rung.batch == BatchSize::largest && !options.settings.batch)
+    request.arguments.insert(request.arguments.end(),
+                             {"--max-batch", std::to_string(RungSettings::kMaxBatch)});
   request.arguments.insert(request.arguments.end(), {"--profile", std::to_string(options.warmup)});
   request.steps = options.settings.steps;
   request.warmup = options.warmup;

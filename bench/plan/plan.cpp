@@ -163,17 +163,18 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo
                        "--seq",   std::to_string(*s.seq),
                        "--steps", std::to_string(s.steps),
                        "--vocab", s.vocab};
+  int64_t eval_every = s.val_data.empty() ? 0 : s.steps;
   if (s.until_loss) {
+    eval_every = s.eval_every;
     request.until_loss = s.until_loss;
     request.eval_every = s.eval_every;
     s.seed += static_cast<uint64_t>(run.round);  // how long it takes varies by seed
     request.config["seed"] = s.seed;
-    request.arguments.insert(request.arguments.end(),
-                             {"--until-loss", number_text(*s.until_loss), "--eval-batches",
-                              std::to_string(s.eval_batches), "--eval-every", std::to_string(s.eval_every)});
-  } else if (!s.val_data.empty()) {
-    request.arguments.insert(request.arguments.end(), {"--eval-every", std::to_string(s.steps)});
+    request.arguments.insert(request.arguments.end(), {"--until-loss", number_text(*s.until_loss)});
   }
+  if (eval_every > 0)
+    request.arguments.insert(request.arguments.end(), {"--eval-every", std::to_string(eval_every),
+                                                       "--eval-batches", std::to_string(s.eval_batches)});
   if (run.independent_ranks) request.arguments.emplace_back("--independent-ranks");
   if (run.devices > 1) s.device = 0;  // each rank's own
   const auto shared = s.shared_arguments(run.program.math, !run.program.ours());
@@ -201,6 +202,8 @@ Json Plan::json() const {
                {"max_rounds", stopping.until_ci ? Json(stopping.max_rounds) : Json()},
                {"max_time_s", stopping.max_time_s ? Json(*stopping.max_time_s) : Json()},
                {"source_hashes", source_hashes}};
+  if (settings.until_loss) json["eval_every"] = settings.eval_every;
+  if (settings.until_loss || !settings.val_data.empty()) json["eval_batches"] = settings.eval_batches;
   RungSettings told = settings;
   json.update(options_json(told.shared_options(), {RungSettings::kData, RungSettings::kTraining,
                                                    RungSettings::kDevice, RungSettings::kOps}));

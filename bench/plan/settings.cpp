@@ -132,6 +132,12 @@ void RungSettings::check() const {
     throw InputError("--init and --resume both say where the weights come from: give one");
   if (checkpoint_every > 0 && checkpoint.empty())
     throw InputError("--checkpoint-every says when, --checkpoint must say where");
+  const std::vector<std::pair<const char*, bool>> of_training = {{"--checkpoint", !checkpoint.empty()},
+                                                                 {"--save-weights", !save_weights.empty()},
+                                                                 {"--times", !times.empty()},
+                                                                 {"--plan", plan}};
+  for (const auto& [option, given] : of_training)
+    if (steps == 0 && given) throw InputError(cat(option, " is of training, which --steps 0 leaves out"));
   if (until_loss && eval_every == 0)
     throw InputError("--until-loss says which validation loss, --eval-every must say when to look");
   if (until_loss && independent_ranks)

@@ -154,8 +154,8 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
 
 void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
   results_ = load_results(path_);
-  Json same = plan;  // but for how many rounds there are at most
-  for (const char* field : {"rounds", "max_rounds", "max_time_s"})
+  Json same = plan;  // but for how many rounds there are at most, and on which of a machine's devices
+  for (const char* field : {"rounds", "max_rounds", "max_time_s", "device"})
     if (plan.contains(field) && results_.plan.contains(field)) same[field] = results_.plan[field];
   require_same(path_, "plan", results_.plan, same);
   results_.plan = std::move(plan);

@@ -8,18 +8,24 @@ namespace stepladder {
 std::optional<double> EnergyMeter::after_step(bool due) {
   constexpr auto kPause = std::chrono::milliseconds(100);
   const auto now = Clock::now();
+  was_due_ = due;
   if (!due && now - read_ < kPause) return std::nullopt;
   look_for_others(now);
   read_ = now;
   const auto joules = telemetry_.joules();
-  if (!joules || !first_) return std::nullopt;
+  if (!joules || !first_ || mixed_) return std::nullopt;
   last_ = *joules - *first_ - evaluations_;
   return last_;
 }
 
 void EnergyMeter::after_evaluation() {
+  mixed_ |= !was_due_;
   if (const auto joules = telemetry_.joules(); joules && first_)
     evaluations_ += *joules - *first_ - evaluations_ - last_;
+}
+
+std::string EnergyMeter::unknown() const {
+  return mixed_ ? "it evaluates after other steps than those it was asked to" : telemetry_.energy_unknown();
 }
 
 void EnergyMeter::look_for_others(Clock::time_point now) {

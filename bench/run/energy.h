@@ -31,12 +31,13 @@ class EnergyMeter {
   /// Joules since then, evaluations left out; nothing where they are unknown, or were read within
   /// the last tenth of a second, in which the counter may not have moved, unless this is `due`.
   std::optional<double> after_step(bool due);
-  /// The step before it must have been due.
+  /// Where the step before it was not due, it may have been told late, or not read: what the steps use can't
+  /// be told from what the evaluation does, and is unknown from then on.
   void after_evaluation();
 
   /// Whether another process has used the device meanwhile; nothing where the device doesn't tell.
   std::optional<bool> shared() const { return shared_; }
-  const std::string& unknown() const { return telemetry_.energy_unknown(); }
+  std::string unknown() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -45,6 +46,7 @@ class EnergyMeter {
   Telemetry& telemetry_;
   const std::optional<double> first_;  // joules that the counter begins with
   double last_ = 0.0, evaluations_ = 0.0;
+  bool was_due_ = true, mixed_ = false;  // of the latest step; of steps with an evaluation
   Clock::time_point read_, looked_;
   std::optional<bool> shared_;
 };
