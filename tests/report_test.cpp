@@ -15,7 +15,7 @@ namespace {
 Json run_json(const std::string& variant, int round, double ms) {
   return {{"variant", variant},
           {"source_hash", "abc"},
-          {"backend", "cpu"},
+          {"backend", "cuda"},
           {"round", round},
           {"status", "ok"},
           {"reason", ""},
@@ -157,6 +157,7 @@ TEST(Report, AblationsAreATableOfGains) {
 
 TEST(Report, SaysWhatANumberDoesNotShow) {
   Json results = results_json({run_json("02_tf32", 0, 160)});
+  results["runs"][0]["backend"] = "cpu";
   results["complete"] = false;
   results["plan"]["warmup"] = 0;
   EXPECT_TRUE(says(markdown(results), {"Unfinished: 1 of 4 runs", "--resume", "Steps settled late in 1 of ",
@@ -199,6 +200,32 @@ TEST(Report, BeginsWithTheFastestRungAndAgainstWhom) {
   Json failed = run_json("00_fp32_baseline", 0, 360);
   failed["status"] = "oom";
   EXPECT_EQ(markdown(results_json({failed})).find("Fastest"), std::string::npos);
+}
+
+TEST(Report, BeginsWithWhoLearnsTheSameWhereSpeedsTellNothing) {
+  std::vector<Json> runs;
+  for (const char* name : {"00_fp32_baseline", "01_causal_mask", "02_tf32"}) {
+    runs.push_back(run_json(name, 0, 100));
+    runs.back()["backend"] = "cpu";
+  }
+  const auto first_line = [&] {
+    const std::string text = terminal_report(results_from(results_json(runs)));
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_TRUE(says(first_line(), {"All 3 rungs", "00_fp32_baseline"})) << first_line();
+  runs[1]["status"] = "diverged";
+  EXPECT_TRUE(says(first_line(), {"2 of 3 rungs"})) << first_line();
+  runs.erase(runs.begin());
+  EXPECT_TRUE(says(first_line(), {"02_tf32, 100.0 ms"})) << "nothing to compare losses with";
+}
+
+TEST(Report, BeginsWithTheMostTokensWhereBatchesDiffer) {
+  Json large = run_json("02_tf32", 0, 300);
+  large["config"]["B"] = 64;
+  large["summary"]["tokens_per_second"] = 218453.0;
+  const std::string text = markdown(results_json({run_json("02_tf32", 0, 150), large}));
+  EXPECT_TRUE(says(text.substr(0, text.find('\n')), {"02_tf32", "B=64", "300.0 ms", "218,453 tok/s"}))
+      << text;
 }
 
 TEST(Report, NamesWhoIsAsFastWithinTheNoise) {

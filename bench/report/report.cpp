@@ -105,6 +105,15 @@ bool several_workloads(const std::vector<ResultRow>& rows) {
   return std::ranges::any_of(rows, [&](const ResultRow& v) { return v.workload != rows.front().workload; });
 }
 
+/// Whether rungs of ours compute in fewer bits than the device does: on the CPU, where that makes them
+/// slower.
+bool emulates(const std::vector<ResultRow>& rows) {
+  return std::ranges::any_of(rows, [](const ResultRow& v) {
+    const Rung* rung = v.peer.empty() ? ladder().listed(v.variant) : nullptr;
+    return v.backend == "cpu" && rung && rung->math != MathMode::fp32;
+  });
+}
+
 /// The table of `rows`, which are all of our rungs or all of peers; `all` has those that they compare with.
 Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>& all, bool ratios_only) {
   const bool ours = rows.empty() || rows.front().peer.empty(), absolute = !ratios_only;
@@ -152,7 +161,8 @@ Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>&
     }
     add("first step ms", 1, [](const Numbers& n) { return sized(n.first_step_ms); });
   }
-  add("loss", 3, [](const Numbers& n) { return fixed(n.final_loss, 4); });
+  // What numbers of the CPU tell is that all learn the same.
+  add("loss", emulates(rows) ? 10 : 3, [](const Numbers& n) { return fixed(n.final_loss, 4); });
   if (any(&Numbers::val_loss))
     add("val loss", 3, [](const Numbers& n) { return n.val_loss ? fixed(*n.val_loss, 4) : kNone; });
   columns.add({"status", Align::left, 0, true}, status_text);
@@ -445,11 +455,7 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
   if (!alone.empty())
     note(cat("Nothing was compared with the losses of ", join(alone, ", "), ": ", first,
              ", their reference, was not measured on the same model, T and batch."));
-  const bool emulated = std::ranges::any_of(variants, [&](const ResultRow& v) {
-    const Rung* rung = ladder.built_in() ? ladder.listed(v.variant) : nullptr;
-    return v.backend == "cpu" && rung && rung->math != MathMode::fp32;
-  });
-  if (emulated)
+  if (ladder.built_in() && emulates(variants))
     warn(
         "On the CPU reduced precisions are emulated by rounding: their numerics are real, their speed "
         "tells nothing.");
@@ -489,6 +495,22 @@ std::vector<Speedup> against_peers(const std::vector<ResultRow>& variants) {
   return ratios;
 }
 
+/// Of rungs whose speed says nothing, how many learn as the first one does; "" where that wasn't measured.
+std::string learning(const std::vector<ResultRow>& variants, const std::string& first) {
+  int64_t compared = 0, fine = 0;
+  bool held = false;
+  for (const ResultRow& row : variants) {
+    if (!row.peer.empty() || is_ablation(row.variant)) continue;
+    held |= row.variant == first && row.numbers;
+    if (row.status != Status::ok && row.status != Status::diverged) continue;
+    ++compared;
+    fine += row.status == Status::ok ? 1 : 0;
+  }
+  if (!held || compared < 2) return "";
+  return cat(fine == compared ? "All" : cat(fine, " of"), " ", compared, " rungs learn as ", first,
+             " does, within their tolerances. Their speeds on the CPU tell nothing.");
+}
+
 /// The fastest rung that is ok, in how much memory, and against whom; "" where none is.
 std::string headline(const std::vector<ResultRow>& variants, bool ratios_only) {
   const ResultRow* best = fastest_rung(variants);
@@ -500,7 +522,12 @@ std::string headline(const std::vector<ResultRow>& variants, bool ratios_only) {
   });
   const auto lead = second ? speedup(second->runs, best->runs) : std::nullopt;
   const bool within_noise = lead && lead->interval && lead->interval->lo <= 1.0;
-  std::string text = cat(best->rounds < 2 ? "Fastest in one round: " : "Fastest: ", best->variant,
+  const bool batches = std::ranges::any_of(variants, [&](const ResultRow& v) {
+    return v.peer.empty() && v.config.contains("B") && v.config["B"] != best->config.value("B", Json());
+  });
+  const std::string of = batches ? "Most tokens a second" : "Fastest";
+  std::string text = cat(of, best->rounds < 2 ? " in one round: " : ": ", best->variant,
+                         batches ? cat(" at B=", best->config["B"].dump()) : "",
                          within_noise ? cat(" (", second->variant, " within the noise)") : "");
   if (!ratios_only)
     text += cat(", ", sized(n.median_step_ms.value), " ms a step, ",
@@ -522,7 +549,11 @@ std::string report_text(const Results& results, bool ratios_only, bool markdown,
   const auto rungs = only(variants, false), peers = only(variants, true);
   const auto ablated = ablated_rungs(results);
   const auto scaled = scaling(results);
-  const std::string answer = headline(variants, ratios_only), gap = markdown ? "\n\n" : "\n";
+  const Ladder ladder = ladder_of(results);
+  std::string answer;
+  if (ladder.built_in() && emulates(variants)) answer = learning(variants, ladder.rungs.front().name);
+  if (answer.empty()) answer = headline(variants, ratios_only);
+  const std::string gap = markdown ? "\n\n" : "\n";
   const auto plain = [markdown](const std::string& said) { return markdown ? markdown_text(said) : said; };
   std::string text = (answer.empty() ? "" : plain(answer) + gap) + plain(title(results)) + "\n\n";
   const auto add = [&](const char* heading, bool shown, const Table& table) {
