@@ -246,6 +246,11 @@ TEST_F(HarnessCli, MisspellingsAreAnsweredWithTheNearestName) {
     EXPECT_TRUE(has(outcome.err, "did you mean")) << outcome.err;
     EXPECT_TRUE(has(outcome.err, wanted)) << outcome.err;
   }
+  for (const char* far : {"help", "run --rungs nothing", "train causal", "run --nowhere"}) {
+    const Outcome outcome = stepladder(far);
+    EXPECT_EQ(outcome.code, 2) << far;
+    EXPECT_TRUE(one_line(outcome.err) && !has(outcome.err, "did you mean")) << outcome.err;
+  }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json"));
 }
 

@@ -118,9 +118,8 @@ std::string unexpected(const CLI::App& app, const std::string& extra) {
   const char* kind = extra.starts_with("-") ? "unknown option"
                      : candidates.empty()   ? "unexpected argument"
                                             : "unknown command";
-  const std::string closest = nearest(name, candidates);
   return cat(kind, " '", printable(name, 200), "'",
-             closest.empty() ? "" : cat(": did you mean ", closest, "?"));
+             candidates.empty() ? "" : suggestion(name, candidates, "--help lists those there are"));
 }
 
 bool in(const std::vector<std::string>& groups, const Option& option) {

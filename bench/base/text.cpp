@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "model/error.h"
+#include "model/nearest.h"
 
 namespace stepladder {
 namespace {
@@ -141,6 +142,13 @@ std::string box(std::vector<std::pair<std::string, std::string>> rows) {
                 std::string(right - text_width(value), ' '), " |\n");
   }
   return text + rule;
+}
+
+std::string suggestion(std::string_view name, const std::vector<std::string>& candidates,
+                       const std::string& otherwise) {
+  const std::string closest = nearest(name, candidates);
+  const bool slip = !closest.empty() && edit_distance(name, closest) <= (name.size() + 2) / 3;
+  return cat(": ", slip ? cat("did you mean ", closest, "?") : otherwise);
 }
 
 std::string shell_quoted(const std::string& word) {

@@ -51,6 +51,12 @@ size_t terminal_width(int fd, size_t otherwise);
 /// Columns that UTF-8 text takes on a terminal: bytes that are not continuations.
 size_t text_width(const std::string& text);
 
+/// ": did you mean X?" for the candidate that is nearest, if it is no further than a slip of the keys takes;
+/// else
+/// ": ", `otherwise`.
+std::string suggestion(std::string_view name, const std::vector<std::string>& candidates,
+                       const std::string& otherwise);
+
 /// A word as a shell reads it back: in quotes where it has to be.
 std::string shell_quoted(const std::string& word);
 /// The words as a command line, which shell_words() takes apart again.

@@ -293,7 +293,12 @@ const Rung& Ladder::find(const std::string& asked) const {
       candidates.push_back(candidate);
     }
   }
-  throw InputError(cat("unknown rung '", asked, "': did you mean '", nearest(asked, candidates), "'?"));
+  std::vector<std::string> names;
+  for (const Rung& rung : rungs) names.push_back(rung.name);
+  throw InputError(
+      cat("unknown rung '", printable(asked, 200), "'",
+          suggestion(asked, candidates,
+                     built_in() ? "`stepladder list` names them" : cat("there are ", join(names, ", ")))));
 }
 
 const Rung* Ladder::listed(const std::string& asked) const {
