@@ -127,6 +127,14 @@ TEST(Scaling, ARungOnOneDeviceIsItsOwnMeasure) {
   EXPECT_EQ(scaling(results).at(0).against, "14_large_batch");
 }
 
+TEST(Scaling, Fp8IsMeasuredAgainstFp8) {
+  Results results = results_of("a", "t");
+  add(results, "13_cuda_graphs", 1, 16, 28.0);
+  EXPECT_TRUE((add(results, "fp8_zero1", 2, 16, 21.0), scaling(results)).empty());
+  add(results, "fp8", 1, 16, 20.0);
+  EXPECT_EQ(scaling(results).at(0).against, "fp8");
+}
+
 TEST(Scaling, StrongScalingSharesTheBatch) {
   Results results = results_of("a", "t");
   results.plan["scaling"] = "strong";

@@ -22,13 +22,25 @@ Rounds good_rounds(const Results& results, const std::string& variant, const std
   return rounds;
 }
 
-/// What `variant` may be held against on one device, best first: itself, then the rungs below, a peer's its
+/// What `variant` may be held against on one device, best first: itself, then the rungs below, or where all
+/// of those compute in other types, those beside the ladder that compute in the same. A peer's its
 /// counterparts.
 std::vector<std::string> bases(const std::string& variant, const Ladder& ladder) {
-  const size_t rung = variant.find('/') + 1;  // 0 where there is no peer
+  const size_t own = variant.find('/') + 1;  // 0 where there is no peer
+  const Rung* rung = ladder.listed(variant.substr(own));
+  const auto alike = [&](const std::string& name) {
+    const Rung* other = ladder.listed(name);
+    return rung && other && other->math == rung->math && other->devices == 1;
+  };
+  std::vector<std::string> below = ladder.ancestors(variant.substr(own));
+  if (rung && std::ranges::none_of(below, alike)) {
+    std::vector<std::string> beside;
+    for (const Rung& other : ladder.rungs)
+      if (alike(other.name)) beside.push_back(other.name);
+    if (!beside.empty()) below = beside;
+  }
   std::vector<std::string> names = {variant};
-  for (const std::string& below : ladder.ancestors(variant.substr(rung)))
-    names.push_back(variant.substr(0, rung) + below);
+  for (const std::string& name : below) names.push_back(variant.substr(0, own) + name);
   return names;
 }
 
