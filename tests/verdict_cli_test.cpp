@@ -549,6 +549,10 @@ TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
   EXPECT_EQ(parse_json(read_file(folder_ / "out/history.json"))["series"][0]["points"].size(), 2U);
   expect_contract(folder_ / "out/history.json");
   EXPECT_EQ(parse_json(stepladder("history . --format json").out)["kind"], "history");
+  const Json ladder = {{"name", "ladder"}, {"result", parse_json(read_file(folder_ / "base.json"))}};
+  write_file(folder_ / "campaign.json",
+             dump({{"schema", kSchema}, {"kind", "campaign"}, {"parts", {ladder}}}, 0));
+  EXPECT_EQ(parse_json(stepladder("history . --format json").out)["series"][0]["points"].size(), 3U);
   std::filesystem::create_symlink("loop.json", folder_ / "loop.json");
   std::filesystem::create_symlink("self", folder_ / "self");
   ASSERT_EQ(::mkfifo((folder_ / "pipe.json").c_str(), 0600), 0);

@@ -44,7 +44,10 @@ int show_history(HistoryOptions& options) {
   std::vector<std::string> skipped;
   for (const std::string& path : paths) {
     try {
-      files.emplace_back(fs::path(path).filename().string(), load_measured(path));
+      const Json file = load_json(path);
+      const bool campaign = file.is_object() && text_at(file, "kind") == "campaign";
+      files.emplace_back(fs::path(path).filename().string(),
+                         load_measured(campaign ? path + ":ladder" : path));
     } catch (const InputError& e) {
       skipped.emplace_back(e.what());
     }
