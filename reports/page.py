@@ -13,7 +13,7 @@ from markupsafe import Markup
 from published import figures
 from profiles import Profile
 from results import (GAINS, GIB, PEERS, Estimate, Gain, Ratio, Results, ResultsError, Row, Workload, groups_of,
-                     interval_name, plain, together, with_interval)
+                     interval_name, plain, rounds_of, together, with_interval)
 
 TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent / "page"), autoescape=True,
                                trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
@@ -310,11 +310,14 @@ def _bytes(value: object) -> str:
 
 
 def _protocol(one: Results) -> str:
+    """Rounds that were measured, of those planned where that is more, and their steps."""
     plan = {key: plain(one.plan[key], 20) for key in ("rounds", "steps", "warmup") if key in one.plan}
     if len(plan) < 3:
         return ""
-    plural = "s" if plan["rounds"] != "1" else ""
-    return f"{plan['rounds']} round{plural} of {plan['steps']} steps, of which {plan['warmup']} or more are warm-up"
+    rounds = rounds_of([row for workload in one.workloads for row in workload.everyone])
+    rounds = plan["rounds"] if rounds in ("", plan["rounds"]) else f"{rounds} of {plan['rounds']}"
+    plural = "s" if rounds != "1" else ""
+    return f"{rounds} round{plural} of {plan['steps']} steps, of which {plan['warmup']} or more are warm-up"
 
 
 def _origin(one: Results) -> str:

@@ -219,6 +219,12 @@ def groups_of(workload: Workload) -> list[Group]:
     return groups
 
 
+def rounds_of(rows: Iterable[Row]) -> str:
+    """In how many rounds these were measured: "3", or "2 to 3"; "" where none ended well."""
+    counts = sorted({len(row.rounds) for row in rows if row.ok})
+    return " to ".join(map(str, counts[:1] + counts[1:][-1:]))
+
+
 def with_interval(rows: Iterable[Row]) -> str:
     """That medians of rows have their interval beside them, by the name of that of the fewest rounds; "" where none has
     one."""

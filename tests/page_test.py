@@ -329,6 +329,15 @@ class Together(unittest.TestCase):
                 item |= {"disturbed": True, "disturbance": "throttled", "disturbed_rounds": 3}
         self.assertIn("<h1><code>01_causal_mask</code>", page_of(data))
 
+    def test_the_rounds_that_were_measured_are_said_not_those_planned(self):
+        data = sample()
+        data["plan"] = {"rounds": 5, "steps": 12, "warmup": 3}
+        self.assertIn("3 of 5 rounds of 12 steps", page_of(data))
+        data["runs"] = [item for item in data["runs"] if item["variant"] != "02_tf32" or item["round"] < 2]
+        self.assertIn("2 to 3 of 5 rounds of 12 steps", page_of(data))
+        data["plan"]["rounds"] = ROUNDS
+        self.assertIn(" 3 rounds of 12 steps", page_of(sample() | {"plan": data["plan"]}))
+
     def test_ablations_are_a_table(self):
         html = page_of(everything())
         table = Tags(html[html.index("Ablations</h3>"):html.index('id="charts"')]).text
