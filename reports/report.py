@@ -70,6 +70,7 @@ def report(paths: list[Path], out: Path, into: Path | None) -> None:
         import history
 
         series = [one for path, data in loaded.items() if kinds[path] == "history" for one in history.read(path, data)]
+        series = history.by_settings(series, measured)
         drawn = charts.write(results.together(measured, traced, series), out)
         captions = {name: draw.__doc__ for name, draw in charts.CHARTS.items()}
         for written in drawn.values():

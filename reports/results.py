@@ -13,6 +13,9 @@ from schema import ResultsError, kind_of, load, named, plain
 PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
 ABLATIONS = ("without/", "only/")  # what their variants' names begin with
 GIB = 2**30
+# What else changes how long a step takes, with its default.
+SETTINGS = {"dtype": None, "steps": None, "accumulate": 1, "attention": "auto", "compute_capability": 0,
+            "deterministic": False, "narrow_access": False, "late_launch": False, "nccl": False}
 
 
 def interval_name(rounds: int) -> str:
@@ -112,6 +115,7 @@ class Row:
     world_size: int = 1
     disturbance: str = ""  # "throttled" or "shared", where that was so in every round
     source_hash: str = ""
+    settings: str = ""  # of its configuration, what else changes its time than model, batch and length
     changes: str = ""  # what it changes against its parent, as its ladder says
     place: int = 0  # in its ladder; what isn't in it comes last
     ours: bool = True  # of Stepladder's own ladder, whose sources are here
@@ -454,6 +458,8 @@ def _row(variant: dict, runs: list[dict]) -> Row:
     row.warmup = max((run["summary"]["warmup_steps"] for run in runs if run["summary"]), default=0)
     row.math = plain(variant["config"].get("math", ""))
     row.world_size = variant["config"].get("world_size", 1)
+    row.settings = ", ".join(f"{name.replace('_', ' ')} {plain(str(value), 40)}" for name, default in SETTINGS.items()
+                             if (value := variant["config"].get(name, default)) != default)
     row.disturbance = variant["disturbance"] if variant.get("disturbed") else ""
     row.counted = variant["rounds"] - (0 if row.disturbance else variant.get("disturbed_rounds", 0))
     row.source_hash = runs[-1]["source_hash"] if runs else ""

@@ -1100,14 +1100,35 @@ class Together(unittest.TestCase):
         self.assertEqual(list(memory.xaxis.get_majorticklocs()), [2, 4, 8, 16])
         self.assertEqual(list(memory.xaxis.get_minorticklocs()), [13, 17])
 
-    def test_the_history_is_of_what_was_measured_often(self):
-        def series(name, count):
-            return history.Series("H200", name, [history.Point("abc", 10.0, None, None, 10.0, False)] * count)
+    def test_the_history_is_of_what_was_measured_often_at_several_commits(self):
+        def series(name, *commits):
+            return history.Series("H200", name, [history.Point(one, 10.0, None, None, 10.0, False) for one in commits])
 
-        data = results.together([read(sample())], [], [series("seldom", 2), series("often", 5), series("thrice", 3)])
-        self.assertEqual([ax.get_title(loc="left") for ax in history.draw_history(data).axes], ["often", "thrice"])
+        data = results.together([read(sample())], [], [series("same", *"aaaaa"), series("twice", *"ab"),
+                                                       series("often", *"abcde"), series("once", "a")])
+        self.assertEqual([ax.get_title(loc="left") for ax in history.draw_history(data).axes], ["often", "twice"])
         data.history = data.history[:1]
-        self.assertIn("three results", history.draw_history(data))
+        self.assertIsInstance(history.draw_history(data), str)
+
+    def test_a_history_joins_only_what_was_measured_in_the_same_configuration(self):
+        measured, points = [], []
+        for number, (commit, dtype) in enumerate((("a", "bf16"), ("a", "fp16"), ("b", "bf16"), ("b", "fp16"))):
+            data = sample() | {"report": {"name": "part"}}
+            data["context"]["time"] = f"day {number}"
+            for item in data["variants"]:
+                item["config"] = item["config"] | {"dtype": dtype}
+            for item in data["runs"]:
+                item["config"] = item["config"] | {"dtype": dtype}
+            measured.append(read(data))
+            points.append(history.Point(commit, 10.0 + number, None, None, 11.5, number == 2, "part", f"day {number}"))
+        both = history.Series("H200", "02_tf32", points, "02_tf32", "gpt2-tiny B=4 T=64")
+        split = history.by_settings([both], measured)
+        self.assertEqual([[point.ms for point in one.points] for one in split], [[10.0, 12.0], [11.0, 13.0]])
+        self.assertEqual(len({one.title for one in split}), 2)
+        ax = history.draw_history(results.together(measured, [], split)).axes[0]
+        self.assertEqual([text.get_text() for text in ax.texts], [], "a change of level found across both is of neither")
+        del points[1], points[2]
+        self.assertEqual(history.by_settings([both], measured), [both])
 
 
 class BadInput(unittest.TestCase):
