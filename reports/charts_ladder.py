@@ -104,8 +104,8 @@ _CYCLES_COLUMNS = (41, 83, 139, 185)
 
 
 def draw_cycles(data: Results):
-    """How many times less time a step takes than the rung before's, and how many times fewer cycles of the card's
-    clock, by their medians; the axis is logarithmic. Where both are the same, so was the clock. A square further right:
+    """How many times less time a step takes than the rung before's, as in the ladder's table, and how many times fewer
+    cycles of the card's clock, by their medians; the axis is logarithmic. Where both are the same, so was the clock. A square further right:
     the clock fell, and hides that much of the gain; further left: it rose, and adds that much. More cycles at a higher
     clock aren't always slower: memory has a clock of its own."""
     workloads = [workload for workload in data.ladders() if any(row.cycles for row in workload.rows)]
@@ -127,11 +127,12 @@ def draw_cycles(data: Results):
                 columns_right(ax, y, ("", "", clock, ""), _CYCLES_COLUMNS)
                 continue
             before = workload.find(row.previous.against)
-            time = before.median_ms / row.median_ms if before else row.previous.value
+            time = row.previous.value
             texts = [f"×{time:.2f}", "", clock, ""]
             if row.cycles and before and before.cycles:
                 cycles = before.cycles.value / row.cycles.value
-                texts[1], texts[3] = f"×{cycles:.2f}", f"{100 * (time / cycles - 1):+.1f} %".replace("-", "−")
+                faster = 100 * (row.clock_mhz / before.clock_mhz - 1)
+                texts[1], texts[3] = f"×{cycles:.2f}", f"{faster:+.1f} %".replace("-", "−")
                 ax.plot([time, cycles], [y, y], color=style.BASELINE_BAR, linewidth=2.5)
                 (mark,) = ax.plot(cycles, y, **_CYCLES_MARK)
                 style.tip(mark, f"{row.rung}: {cycles:.3f} times fewer cycles than {before.rung}")

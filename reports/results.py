@@ -144,6 +144,17 @@ class Row:
         """How many times faster than `peer`'s counterpart."""
         return next((ratio for ratio in self.peers if ratio.peer == peer), None)
 
+    def speedup_over(self, other: "Row") -> float:
+        """How many times as fast as another row, per token: the median over rounds that the ladder's table shows where
+        there is one, else of the two medians."""
+        for row, against, sign in ((self, other, 1), (other, self, -1)):
+            for ratio in (row.previous, row.baseline, *row.peers):
+                if ratio and ratio.against == against.rung:
+                    return ratio.value**sign
+        if self.tokens_per_second and other.tokens_per_second:
+            return self.tokens_per_second / other.tokens_per_second  # batches may differ
+        return other.median_ms / self.median_ms
+
     def over_rounds(self, key: str) -> dict[int, float]:
         """Median over rounds of a step's field, by step; steps without it are left out."""
         columns = [steps[key] for steps in self.rounds if steps]

@@ -561,6 +561,15 @@ class BesideTheLadder(unittest.TestCase):
         for text in ("×2.29", "×3.06", "1500 MHz", "−25.0 %"):
             self.assertIn(text, said)
 
+    def test_beside_cycles_the_time_is_the_table_s_and_the_clock_s_change_that_of_the_clocks_shown(self):
+        data = with_energy(sample())
+        variant(data, "02_tf32")["speedup_previous"]["ratio"] = 2.2
+        (ax,) = charts_ladder.draw_cycles(read(data)).axes
+        self.assertIn(2.2, [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "o"])
+        said = [text.get_text() for text in ax.texts]
+        for text in ("×2.20", "×3.06", "−25.0 %"):
+            self.assertIn(text, said)
+
     def test_a_rung_without_cycles_has_its_time_alone(self):
         data = with_energy(sample())
         del variant(data, "01_causal_mask")["cycles"]
