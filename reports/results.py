@@ -117,6 +117,7 @@ class Row:
     source_hash: str = ""
     settings: str = ""  # of its configuration, what else changes its time than model, batch and length
     changes: str = ""  # what it changes against its parent, as its ladder says
+    beside: bool = False  # the ladder, as it says
     place: int = 0  # in its ladder; what isn't in it comes last
     ours: bool = True  # of Stepladder's own ladder, whose sources are here
     diff: sources.Diff | None = None  # against its parent
@@ -432,6 +433,7 @@ def _results(data: dict) -> Results:
         row.ours = not own
         row.diff = sources.diff_of_commands(row.rung, ladder) if own else sources.diff(row.rung)
         row.place = [*ladder, row.rung].index(row.rung)
+        row.beside = ladder.get(row.rung, {}).get("beside") is True
         row.changes = plain(str(ladder.get(row.rung, {}).get("changes", "")), 400)
         if row.ok and not all(row.rounds or [{}]):
             raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")
