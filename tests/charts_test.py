@@ -548,7 +548,7 @@ class BesideTheLadder(unittest.TestCase):
         data["variants"] = [item for item in data["variants"] if item["variant"] != "pytorch/07_fused_layernorm"]
         variant(data, "07_fused_layernorm")["speedup_peers"] = []
         ax = charts_ladder.draw_peers(read(data)).axes[0]
-        (said,) = [text.get_text() for text in ax.texts]
+        (said,) = [text.get_text() for text in ax.texts if not re.fullmatch(r"[\d.]+", text.get_text())]
         self.assertIn("08_fused_elementwise", said)
 
     def test_time_and_cycles_are_two_marks_that_differ_as_the_clock_does(self):
@@ -603,6 +603,21 @@ class BesideTheLadder(unittest.TestCase):
         ax = charts_ladder.draw_peers(read(everything())).axes[0]
         marks = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "o"]
         self.assertEqual(marks, [2.0] * len(RUNGS))
+
+    def test_a_peer_that_is_one_trainer_is_beside_the_rungs_that_come_near_it(self):
+        data = everything()
+        for (rung, _), ratio in zip(RUNGS.items(), (0.08, 0.49, 1.11)):
+            variant(data, rung)["speedup_peers"].append({"ratio": ratio, "lo": None, "hi": None, "against": "llmc"})
+        variant(data, "00_fp32_baseline")["speedup_peers"][0].update(ratio=0.4, lo=None, hi=None)
+        ax = charts_ladder.draw_peers(read(data)).axes[0]
+        of = {marker: [line.get_xdata()[0] for line in ax.lines if line.get_marker() == marker] for marker in "o^"}
+        self.assertEqual(of, {"o": [0.4, 2.0, 2.0], "^": [1.11]})
+        self.assertIn("1.11", [text.get_text() for text in ax.texts])
+
+    def test_ratios_near_1_have_ticks_that_tell_them_apart(self):
+        figure = charts_ladder.draw_peers(read(everything()))
+        low, high = figure.axes[0].get_xlim()
+        self.assertLessEqual({1, 1.2, 1.5}, {round(tick, 3) for tick in figure.axes[0].get_xticks() if low < tick < high})
 
     def test_every_peer_is_named_and_has_a_look_of_its_own(self):
         figure = charts_ladder.draw_peers(read(with_other_peer(everything())))
