@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -123,10 +123,16 @@ def draw_ladder(data: Results):
     return fig
 
 
+_ENERGY_PANELS = 2
+
+
 def draw_energy(data: Results):
-    """Joules that a step takes, by the device's own energy counter, and the tokens it trains on for each. PyTorch's
-    same rung is a thin bar below, llm.c a line across; a rung whose steps were too short to tell says so."""
-    workloads = data.knowing(lambda row: row.joules is not None, once=True)
+    """Joules that a step takes, by the device's own energy counter, and the tokens it trains on for each; of each rung
+    in its longest run, whichever file has it. PyTorch's same rung is a thin bar below, llm.c a line across; a rung whose
+    steps were too short to tell says so. Shown are the workloads with the most rungs; the tables have the others."""
+    workloads = data.by_longest_run(lambda row: row.joules is not None)
+    most = sorted(workloads, key=lambda workload: -sum(bool(row.joules) for row in workload.rows))[:_ENERGY_PANELS]
+    workloads = [replace(workload, label="") for workload in workloads if workload in most and workload.rows]
     if not workloads:
         return ("No energy was measured: the GPU needs an energy counter, and the timed steps must last two seconds "
                 "together.")

@@ -58,8 +58,8 @@ def by_settings(history: list[Series], measured: list[Results]) -> list[Series]:
         devices = f" on {workload.devices} devices" if workload.devices > 1 else ""
         return f"{workload.model} B={workload.B} T={workload.T}{devices}"
 
-    known = {(one.name, plain(one.context.get("time", "")), row.rung, name(workload)): row.settings
-             for one in measured for workload in one.workloads for row in workload.rows}
+    known = {(one.name, plain(one.context.get("time", "")), row.rung, name(workload)):
+             ", ".join(filter(None, (row.settings, f"{row.steps} steps"))) for one in measured for workload in one.workloads for row in workload.rows}
     split = []
     for series in history:
         parts: dict[str, list[Point]] = {}

@@ -14,7 +14,7 @@ PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
 ABLATIONS = ("without/", "only/")  # what their variants' names begin with
 GIB = 2**30
 # What else changes how long a step takes, with its default.
-SETTINGS = {"dtype": None, "steps": None, "accumulate": 1, "attention": "auto", "compute_capability": 0,
+SETTINGS = {"dtype": None, "accumulate": 1, "attention": "auto", "compute_capability": 0,
             "deterministic": False, "narrow_access": False, "late_launch": False, "nccl": False}
 
 
@@ -115,7 +115,8 @@ class Row:
     world_size: int = 1
     disturbance: str = ""  # "throttled" or "shared", where that was so in every round
     source_hash: str = ""
-    settings: str = ""  # of its configuration, what else changes its time than model, batch and length
+    settings: str = ""  # of its configuration, what else changes its time than model, batch, length and steps
+    steps: int = 0  # that a run was to take
     changes: str = ""  # what it changes against its parent, as its ladder says
     beside: bool = False  # the ladder, as it says
     place: int = 0  # in its ladder; what isn't in it comes last
@@ -130,6 +131,12 @@ class Row:
     def speedup(self) -> float | None:
         """Against the baseline."""
         return self.baseline.value if self.baseline else None
+
+    @property
+    def timed_seconds(self) -> float:
+        """Of the longest run. Of one until a loss, which is evaluated in between, none."""
+        runs = [sum(steps["step_ms"][self.warmup:]) for steps in self.rounds if steps and not self.to_loss]
+        return max(runs, default=0.0) / 1e3
 
     @property
     def live_gib(self) -> float | None:
@@ -340,6 +347,33 @@ class Results:
         main = [workload for workload in self.workloads if workload.main and any(row.ok for row in workload.rows)]
         return [workload for workload in main if workload.devices == 1] or main
 
+    def by_longest_run(self, known: Callable[[Row], bool]) -> list[Workload]:
+        """Of each device and workload one, whichever files have it: each rung and peer of its longest run of which
+        something is known, if that is configured as in the first file that has it. A rung of which nothing is known is
+        there if the main results have it."""
+        usual: dict[tuple, str] = {}
+        same: dict[tuple, list[Workload]] = {}
+        for workload in self.workloads:
+            key = workload.device, workload.model, workload.B, workload.T, workload.devices
+            same.setdefault(key, []).append(workload)
+            for row in filter(known, workload.everyone) if not workload.main else workload.everyone:
+                usual.setdefault((workload.device, row.rung), row.settings)
+        found = []
+        for workloads in same.values():
+            best: dict[str, Row] = {}
+            for workload in sorted(workloads, key=lambda workload: not workload.main):
+                for row in workload.everyone:
+                    there = best.get(row.rung)
+                    if (known(row) or workload.main) and row.settings == usual[workload.device, row.rung] and (
+                            not there or (known(row), row.timed_seconds) > (known(there), there.timed_seconds)):
+                        best[row.rung] = row
+            if any(map(known, best.values())):
+                rows = [replace(row, counterpart=best.get(f"pytorch/{row.rung}"))
+                        for row in sorted(best.values(), key=lambda row: row.place) if not row.peer]
+                peers = [row for row in best.values() if row.rung == row.peer]
+                found.append(replace(workloads[0], rows=rows, peers=peers, all_peers=peers))
+        return found
+
     def knowing(self, known: Callable[[Row], bool], once: bool = False) -> list[Workload]:
         """Those with a row of which something is known; where they aren't of the main results, with such rows alone, and
         where `once`, only with those that were measured in most rounds. Labelled by file where there are several."""
@@ -471,6 +505,7 @@ def _row(variant: dict, runs: list[dict]) -> Row:
     row.warmup = max((run["summary"]["warmup_steps"] for run in runs if run["summary"]), default=0)
     row.math = plain(variant["config"].get("math", ""))
     row.world_size = variant["config"].get("world_size", 1)
+    row.steps = variant["config"].get("steps", 0)
     row.settings = ", ".join(f"{name.replace('_', ' ')} {plain(str(value), 40)}" for name, default in SETTINGS.items()
                              if (value := variant["config"].get(name, default)) != default)
     row.disturbance = variant["disturbance"] if variant.get("disturbed") else ""

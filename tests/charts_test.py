@@ -458,22 +458,43 @@ class Energy(unittest.TestCase):
         self.assertEqual(len(ax.patches), 2)
         self.assertIn("steps too short", ax.texts[-1].get_text())
 
-    def test_another_file_s_joules_have_a_panel_with_no_rung_that_lacks_them(self):
+    def of(self, *datas):
+        """By panel the joules of each rung that is listed, 0 for one without."""
+        axes = charts.draw_energy(results.together([read(data) for data in datas])).axes
+        return [{label.get_text(): next((bar.get_width() for bar in ax.patches if bar.get_y() < y < bar.get_y() + 0.6), 0)
+                 for y, label in enumerate(ax.get_yticklabels())} for ax in axes]
+
+    def test_a_rung_without_joules_has_those_of_another_file(self):
         short, longer = sample(), with_energy(sample())
         del variant(longer, "01_causal_mask")["joules"]
-        figure = charts.draw_energy(results.together([read(short), read(longer)]))
-        (ax,) = figure.axes
-        self.assertEqual([label.get_text() for label in ax.get_yticklabels()], ["00_fp32_baseline", "02_tf32"])
+        self.assertEqual(self.of(short, longer), [{"00_fp32_baseline": 20.5, "01_causal_mask": 0, "02_tf32": 8.5}])
 
-    def test_of_a_rung_in_several_files_the_one_of_most_rounds_has_a_bar(self):
-        short, few, many = sample(), with_energy(sample()), with_energy(sample())
-        few["variants"] = [row for row in few["variants"] if row["variant"] != "02_tf32"]
-        for row in many["variants"]:
-            row["rounds"] += 1
-        many["variants"] = [row for row in many["variants"] if row["variant"] != "00_fp32_baseline"]
-        everything = results.together([read(short), read(few), read(many)])
-        names = [[label.get_text() for label in ax.get_yticklabels()] for ax in charts.draw_energy(everything).axes]
-        self.assertEqual(names, [["00_fp32_baseline"], ["01_causal_mask", "02_tf32"]])
+    def test_of_a_rung_in_several_files_the_longest_run_has_a_bar(self):
+        short, longer = with_energy(sample()), with_energy(twice_as_long(sample()))
+        for item in longer["variants"]:
+            item["joules"] = {"value": 7.0, "lo": None, "hi": None}
+        longer["variants"] = longer["variants"][1:]
+        self.assertEqual(self.of(short, longer), [{"00_fp32_baseline": 20.5, "01_causal_mask": 7.0, "02_tf32": 7.0}])
+        self.assertEqual(self.of(short, until_loss(longer)), self.of(short), "evaluated in between")
+        for item in longer["variants"]:
+            item["config"] = item["config"] | {"dtype": "fp16"}
+            del item["to_loss"]
+        self.assertEqual(self.of(short, longer), self.of(short), "which measured something else")
+
+    def test_a_peer_s_joules_are_of_its_longest_run_too(self):
+        main, other = with_energy(with_peers(sample())), with_energy(with_peers(twice_as_long(sample())))
+        variant(other, "pytorch/02_tf32")["joules"] = {"value": 7.0, "lo": None, "hi": None}
+        other["variants"] = [variant(other, "pytorch/02_tf32")]
+        for item in other["runs"]:
+            item["steps"] = {key: 2 * column for key, column in item["steps"].items()}
+        (ax,) = charts.draw_energy(results.together([read(main), read(other)])).axes
+        self.assertEqual(ax.patches[-1].get_width(), 7.0)
+
+    def test_the_workloads_with_the_most_rungs_are_shown(self):
+        few = with_energy(sample((8,)))
+        few["variants"] = few["variants"][:1]
+        axes = charts.draw_energy(results.together([read(few), read(with_energy(sample((2, 4))))])).axes
+        self.assertEqual([ax.get_title(loc="left") for ax in axes], ["gpt2-tiny, B = 2, T = 64", "gpt2-tiny, B = 4, T = 64"])
 
     def test_what_a_bar_says_is_within_the_chart(self):
         figure = charts.draw_energy(read(with_energy(sample())))
