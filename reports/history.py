@@ -23,7 +23,6 @@ class Point:
     high: float | None
     level_ms: float | None
     changed: bool
-    file: str = ""
     time: str = ""
 
 
@@ -48,7 +47,7 @@ def read(path: Path, data: dict | None = None) -> list[Series]:
 
 def _point(data: dict) -> Point:
     return Point(plain(data["commit"])[:8] or plain(data["time"])[:10], data["median_step_ms"], data["lo"], data["hi"],
-                 data["level_ms"], data["changed"], plain(data.get("file", "")), plain(data["time"]))
+                 data["level_ms"], data["changed"], plain(data["time"]))
 
 
 def by_settings(history: list[Series], measured: list[Results]) -> list[Series]:
@@ -58,13 +57,13 @@ def by_settings(history: list[Series], measured: list[Results]) -> list[Series]:
         devices = f" on {workload.devices} devices" if workload.devices > 1 else ""
         return f"{workload.model} B={workload.B} T={workload.T}{devices}"
 
-    known = {(one.name, plain(one.context.get("time", "")), row.rung, name(workload)):
+    known = {(plain(one.context.get("time", "")), row.rung, name(workload)):
              ", ".join(filter(None, (row.settings, f"{row.steps} steps"))) for one in measured for workload in one.workloads for row in workload.rows}
     split = []
     for series in history:
         parts: dict[str, list[Point]] = {}
         for point in series.points:
-            settings = known.get((point.file, point.time, series.rung, series.workload), "")
+            settings = known.get((point.time, series.rung, series.workload), "")
             parts.setdefault(settings, []).append(point)
         split += [series] if len(parts) == 1 else [
             replace(series, title=", ".join(filter(None, (series.title, settings))),

@@ -242,10 +242,15 @@ def groups_of(workload: Workload) -> list[Group]:
     return groups
 
 
+def span(counts: Iterable[int]) -> str:
+    """"3", or "2 to 3"; "" of none."""
+    found = sorted(set(counts))
+    return " to ".join(map(str, found[:1] + found[1:][-1:]))
+
+
 def rounds_of(rows: Iterable[Row]) -> str:
-    """In how many rounds these were measured: "3", or "2 to 3"; "" where none ended well."""
-    counts = sorted({len(row.rounds) for row in rows if row.ok})
-    return " to ".join(map(str, counts[:1] + counts[1:][-1:]))
+    """In how many rounds these were measured, of those that ended well."""
+    return span(len(row.rounds) for row in rows if row.ok)
 
 
 def with_interval(rows: Iterable[Row]) -> str:
@@ -436,7 +441,8 @@ def together(results: list[Results], profiles: Sequence = (), history: Sequence 
     ablations = [replace(ablation, workload=labelled(one, ablation.workload))
                  for one in results for ablation in one.ablations]
     return Results(", ".join(devices), results[0].backend if results else "", workloads, ablations,
-                   mixed=len(devices) > 1, profiles=list(profiles), history=list(history),
+                   mixed=len(devices) > 1, history=list(history),
+                   profiles=sorted(profiles, key=lambda profile: [*sources.LADDER, profile.rung].index(profile.rung)),
                    scaling=[replace(row, file=one.name) for one in results for row in one.scaling],
                    predicted=[replace(row, file=one.name) for one in results for row in one.predicted])
 

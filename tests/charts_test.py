@@ -849,7 +849,8 @@ class Ablations(unittest.TestCase):
     def test_what_is_missing_is_said_and_has_no_point(self):
         (ax,) = charts.draw_ablation(read(ablated())).axes
         said = [text.get_text() for text in ax.texts if text.get_style() == "italic"]
-        self.assertEqual(said, ["leave-one-out: unsupported: needs sm_80"])
+        self.assertEqual(said, ["unsupported"])
+        self.assertRegex(draw(json.dumps(ablated()))[2]["ablation.svg"].decode(), "<title>.*needs sm_80</title>")
 
     def test_a_ladder_gain_is_joined_to_its_leave_one_out(self):
         (ax,) = charts.draw_ablation(read(ablated())).axes
@@ -928,7 +929,7 @@ class BySteps(unittest.TestCase):
         steps, losses = loss.lines[0].get_data()
         self.assertEqual(list(steps), list(range(2, STEPS, 4)))
         self.assertAlmostEqual(losses[0], 10.0 - 0.3 * 1.5)
-        self.assertIn("mean of 4 steps", loss.get_ylabel())
+        self.assertIn("mean of 4 steps", loss.figure.texts[1].get_text())
 
     def test_losses_are_compared_with_the_baselines(self):
         _, difference = charts.draw_loss(read(sample())).axes
@@ -983,7 +984,7 @@ class Profiles(unittest.TestCase):
         (ax,) = charts_profile.draw_phases(self.of(profile(), profile("00_fp32_baseline", 40.0))).axes
         self.assertEqual([(bar.get_x(), bar.get_width()) for bar in ax.patches], [(0, 75), (75, 25)] * 2)
         self.assertEqual([label.get_text() for label in ax.get_yticklabels()],
-                         ["13_cuda_graphs\n4.00 ms", "00_fp32_baseline\n40.0 ms"])
+                         ["00_fp32_baseline\n40.0 ms", "13_cuda_graphs\n4.00 ms"], "in the order of the ladder")
 
     def test_parts_are_told_apart_without_colour(self):
         data = profile()
@@ -1158,14 +1159,14 @@ class Together(unittest.TestCase):
     def test_a_history_joins_only_what_was_measured_in_the_same_configuration(self):
         measured, points = [], []
         for number, (commit, dtype) in enumerate((("a", "bf16"), ("a", "fp16"), ("b", "bf16"), ("b", "fp16"))):
-            data = sample() | {"report": {"name": "part"}}
+            data = sample()
             data["context"]["time"] = f"day {number}"
             for item in data["variants"]:
                 item["config"] = item["config"] | {"dtype": dtype}
             for item in data["runs"]:
                 item["config"] = item["config"] | {"dtype": dtype}
             measured.append(read(data))
-            points.append(history.Point(commit, 10.0 + number, None, None, 11.5, number == 2, "part", f"day {number}"))
+            points.append(history.Point(commit, 10.0 + number, None, None, 11.5, number == 2, f"day {number}"))
         both = history.Series("H200", "02_tf32", points, "02_tf32", "gpt2-tiny B=4 T=64")
         split = history.by_settings([both], measured)
         self.assertEqual([[point.ms for point in one.points] for one in split], [[10.0, 12.0], [11.0, 13.0]])
@@ -1174,6 +1175,24 @@ class Together(unittest.TestCase):
         self.assertEqual([text.get_text() for text in ax.texts], [], "a change of level found across both is of neither")
         del points[1], points[2]
         self.assertEqual(history.by_settings([both], measured), [both])
+
+
+class Captions(unittest.TestCase):
+    def test_a_loss_that_diverged_has_its_reason(self):
+        data = sample()
+        variant(data, "02_tf32").update(status="diverged", reason="step 10: 0.03 apart")
+        self.assertIn("step 10: 0.03 apart", charts.captions(read(data))["loss"])
+        self.assertEqual(charts.captions(read(sample()))["loss"], charts.draw_loss.__doc__)
+
+    def test_steps_that_grow_at_the_end_are_named(self):
+        data = sample()
+        for item in data["runs"]:
+            if item["variant"] == "02_tf32":
+                item["steps"]["step_ms"][-2:] = [20.0, 21.0]
+        plain, said = (charts.captions(read(one))["steps"] for one in (sample(), data))
+        self.assertEqual(plain, charts.draw_steps.__doc__)
+        self.assertIn("02_tf32", said)
+        self.assertNotIn("01_causal_mask", said)
 
 
 class BadInput(unittest.TestCase):

@@ -372,6 +372,19 @@ class Together(unittest.TestCase):
                 item |= {"disturbed": True, "disturbance": "throttled", "disturbed_rounds": 3}
         self.assertIn("<h1><code>01_causal_mask</code>", page_of(data))
 
+    def test_beside_parts_of_a_campaign_a_file_has_no_extension_but_where_that_tells_them_apart(self):
+        def names(*given):
+            data = [everything() | {"report": {"name": name}} for name in given]
+            with tempfile.TemporaryDirectory() as folder:
+                _, said, out = write(folder, *data)
+                html = (out / "index.html").read_text(encoding="utf-8")
+                in_csv = {row["file"] for row in csv.DictReader((out / "results.csv").read_text().splitlines())}
+            self.assertEqual(in_csv, {*given})
+            return re.findall(r"<summary>(\S+) <span", html[:html.index('id="charts"')])
+
+        self.assertEqual(names("ladder", "xl.json", "ladder.json"), ["xl", "ladder.json"])
+        self.assertEqual(names("a.json", "b.json"), ["b.json"])
+
     def test_the_rounds_that_were_measured_are_said_not_those_planned(self):
         data = sample()
         data["plan"] = {"rounds": 5, "steps": 12, "warmup": 3}
