@@ -192,6 +192,13 @@ class Beside(unittest.TestCase):
     def test_without_a_profile_of_gpt2_there_is_nothing_beside_one(self):
         self.assertIn("no profile", table("llmc-2024-05-03", "Profile: kernels", []).missing)
 
+    def test_what_a_compiler_takes_stands_beside_a_compiled_peer(self):
+        for source in published.load():
+            for one in source["tables"]:
+                if one.get("quantity") in ("first_step_ms", "first_step_s"):
+                    for row in one["rows"]:
+                        self.assertTrue(row["ours"] is None or row["ours"].startswith("pytorch/"), (one["title"], row))
+
     def test_a_source_without_an_address_says_so(self):
         self.assertTrue(any(one.url is None for one in published.reproduce([])))
 
