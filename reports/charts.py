@@ -2,6 +2,7 @@
 why."""
 
 import ctypes
+import math
 import signal
 import sys
 from collections.abc import Callable
@@ -128,8 +129,9 @@ _ENERGY_PANELS = 2
 
 def draw_energy(data: Results):
     """Joules that a step takes, by the device's own energy counter, and the tokens it trains on for each; of each rung
-    in its longest run, whichever file has it. PyTorch's same rung is a thin bar below, llm.c a line across; a rung whose
-    steps were too short to tell says so. Shown are the workloads with the most rungs; the tables have the others."""
+    in its longest run, whichever file has it. PyTorch's same rung is a thin bar below, llm.c a line across; a rung
+    whose steps were too short to tell says so. Shown are the workloads with the most rungs; the tables have the
+    others."""
     workloads = data.by_longest_run(lambda row: row.joules is not None)
     most = sorted(workloads, key=lambda workload: -sum(bool(row.joules) for row in workload.rows))[:_ENERGY_PANELS]
     workloads = [replace(workload, label="") for workload in workloads if workload in most and workload.rows]
@@ -280,8 +282,8 @@ def draw_gain(ax, y: float, kind: str, gain: Gain) -> None:
 
 def draw_ablation(data: Results):
     """Of each rung its gain in the ladder, joined to what the tuned trainer loses without it, and what it gives the
-    baseline alone; each with its interval over rounds. What could not be measured is a word, never a point; the table of
-    ablations says why."""
+    baseline alone; each with its interval over rounds. What could not be measured is a word, never a point; the table
+    of ablations says why."""
     if not data.ablations:
         return "no rung was left out or taken alone: `stepladder ablate` measures that"
     groups: dict[str, list[Ablation]] = {}
@@ -336,11 +338,16 @@ def say_diverged(data: Results) -> str:
 
 
 def say_slower_at_the_end(data: Results) -> str:
-    """Of the steps drawn, which are slower at the end than their median by more than a twentieth."""
-    names = [row.rung for workload in data.ladders() for row in workload.rows if row.ok
-             and median(list(row.over_rounds("step_ms").values())[-2:]) > 1.05 * row.median_ms]
-    return (f"The last steps of {', '.join(names)} take longer: at the power limit the steps of a fast rung become longer "
-            "after about a second of load and settle later, which the median of so few steps leaves out."
+    """Of the steps drawn, which are slower at the end than their median by more than a twentieth, at a clock more than
+    a tenth below that of other rungs."""
+    names = []
+    for workload in data.ladders():
+        clocks = {row.rung: row.clock_mhz for row in workload.rows if row.ok and row.cycles}
+        lowered = 0.9 * max(clocks.values(), default=0)
+        names += [row.rung for row in workload.rows if clocks.get(row.rung, math.inf) < lowered and
+                  median(list(row.over_rounds("step_ms").values())[-2:]) > 1.05 * row.median_ms]
+    return (f"The last steps of {', '.join(names)} take longer: at the power limit the steps of a fast rung become "
+            "longer after about a second of load and settle later, which the median of so few steps leaves out."
             if names else "")
 
 

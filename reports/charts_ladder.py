@@ -104,9 +104,9 @@ _CYCLES_COLUMNS = (41, 83, 139, 185)
 
 def draw_cycles(data: Results):
     """How many times less time a step takes than the rung before's, as in the ladder's table, and how many times fewer
-    cycles of the card's clock, by their medians; the axis is logarithmic. Where both are the same, so was the clock. A square further right:
-    the clock fell, and hides that much of the gain; further left: it rose, and adds that much. More cycles at a higher
-    clock aren't always slower: memory has a clock of its own."""
+    cycles of the card's clock, by their medians; the axis is logarithmic. Where both are the same, so was the
+    clock. A square further right: the clock fell, and hides that much of the gain; further left: it rose, and adds
+    that much. More cycles at a higher clock aren't always slower: memory has a clock of its own."""
     workloads = [workload for workload in data.ladders() if any(row.cycles for row in workload.rows)]
     if not workloads:
         return "No cycles were measured: only CUDA devices count them."
@@ -249,8 +249,8 @@ def draw_mfu(data: Results):
         ax.set_xticks(range(0, 101, 20))
     groups[-1][-1].set_xlabel("% of peak")
     handles = [Patch(color=style.BAR, label="nanoGPT's formula"),
-               (Patch(color=style.BAR, label="llm.c's formula"), Line2D([], [], color="white", marker="|", markersize=11,
-                                                                      markeredgewidth=1.6, linestyle="none"))]
+               (Patch(color=style.BAR, label="llm.c's formula"),
+                Line2D([], [], color="white", marker="|", markersize=11, markeredgewidth=1.6, linestyle="none"))]
     if any(row.counterpart for workload in workloads for row in workload.rows):
         handles.append(Line2D([], [], **_PEER_MARK, label="PyTorch, same rung"))
     if of_gemm is not None:

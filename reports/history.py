@@ -58,7 +58,8 @@ def by_settings(history: list[Series], measured: list[Results]) -> list[Series]:
         return f"{workload.model} B={workload.B} T={workload.T}{devices}"
 
     known = {(plain(one.context.get("time", "")), row.rung, name(workload)):
-             ", ".join(filter(None, (row.settings, f"{row.steps} steps"))) for one in measured for workload in one.workloads for row in workload.rows}
+             ", ".join(filter(None, (row.settings, f"{row.steps} steps")))
+             for one in measured for workload in one.workloads for row in workload.rows}
     split = []
     for series in history:
         parts: dict[str, list[Point]] = {}

@@ -414,7 +414,8 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
     return TEMPLATES.get_template("page.html").render(
         device=device, measured=parts, mixed=mixed, stale=_stale(results, profiles),
         charts=_charts(drawn, captions),
-        profiles=[] if mixed else everything.profiles, diffs=[diffs[rung] for rung in everything.rungs if rung in diffs],
+        profiles=[] if mixed else everything.profiles,
+        diffs=[diffs[rung] for rung in everything.rungs if rung in diffs],
         gains={row.rung: row.previous for one in reversed(results) for workload in one.workloads
                for row in workload.rows if row.previous},
         published=published.reproduce(results, profiles), figures=figures)

@@ -461,7 +461,8 @@ class Energy(unittest.TestCase):
     def of(self, *datas):
         """By panel the joules of each rung that is listed, 0 for one without."""
         axes = charts.draw_energy(results.together([read(data) for data in datas])).axes
-        return [{label.get_text(): next((bar.get_width() for bar in ax.patches if bar.get_y() < y < bar.get_y() + 0.6), 0)
+        return [{label.get_text(): next((bar.get_width() for bar in ax.patches
+                                         if bar.get_y() < y < bar.get_y() + 0.6), 0)
                  for y, label in enumerate(ax.get_yticklabels())} for ax in axes]
 
     def test_a_rung_without_joules_has_those_of_another_file(self):
@@ -494,7 +495,8 @@ class Energy(unittest.TestCase):
         few = with_energy(sample((8,)))
         few["variants"] = few["variants"][:1]
         axes = charts.draw_energy(results.together([read(few), read(with_energy(sample((2, 4))))])).axes
-        self.assertEqual([ax.get_title(loc="left") for ax in axes], ["gpt2-tiny, B = 2, T = 64", "gpt2-tiny, B = 4, T = 64"])
+        self.assertEqual([ax.get_title(loc="left") for ax in axes],
+                         ["gpt2-tiny, B = 2, T = 64", "gpt2-tiny, B = 4, T = 64"])
 
     def test_what_a_bar_says_is_within_the_chart(self):
         figure = charts.draw_energy(read(with_energy(sample())))
@@ -636,9 +638,9 @@ class BesideTheLadder(unittest.TestCase):
         self.assertIn("1.11", [text.get_text() for text in ax.texts])
 
     def test_ratios_near_1_have_ticks_that_tell_them_apart(self):
-        figure = charts_ladder.draw_peers(read(everything()))
-        low, high = figure.axes[0].get_xlim()
-        self.assertLessEqual({1, 1.2, 1.5}, {round(tick, 3) for tick in figure.axes[0].get_xticks() if low < tick < high})
+        ax = charts_ladder.draw_peers(read(everything())).axes[0]
+        low, high = ax.get_xlim()
+        self.assertLessEqual({1, 1.2, 1.5}, {round(tick, 3) for tick in ax.get_xticks() if low < tick < high})
 
     def test_every_peer_is_named_and_has_a_look_of_its_own(self):
         figure = charts_ladder.draw_peers(read(with_other_peer(everything())))
@@ -1172,7 +1174,7 @@ class Together(unittest.TestCase):
         self.assertEqual([[point.ms for point in one.points] for one in split], [[10.0, 12.0], [11.0, 13.0]])
         self.assertEqual(len({one.title for one in split}), 2)
         ax = history.draw_history(results.together(measured, [], split)).axes[0]
-        self.assertEqual([text.get_text() for text in ax.texts], [], "a change of level found across both is of neither")
+        self.assertEqual([text.get_text() for text in ax.texts], [], "a change of level across both is of neither")
         del points[1], points[2]
         self.assertEqual(history.by_settings([both], measured), [both])
 
@@ -1184,15 +1186,19 @@ class Captions(unittest.TestCase):
         self.assertIn("step 10: 0.03 apart", charts.captions(read(data))["loss"])
         self.assertEqual(charts.captions(read(sample()))["loss"], charts.draw_loss.__doc__)
 
-    def test_steps_that_grow_at_the_end_are_named(self):
-        data = sample()
-        for item in data["runs"]:
-            if item["variant"] == "02_tf32":
-                item["steps"]["step_ms"][-2:] = [20.0, 21.0]
-        plain, said = (charts.captions(read(one))["steps"] for one in (sample(), data))
-        self.assertEqual(plain, charts.draw_steps.__doc__)
+    def test_steps_that_grow_at_the_end_at_a_low_clock_are_named(self):
+        def caption(data, rung="02_tf32"):
+            for item in data["runs"]:
+                if item["variant"] == rung:
+                    item["steps"]["step_ms"][-2:] = [90.0, 91.0]
+            return charts.captions(read(data))["steps"]
+
+        said = caption(with_energy(sample()))
         self.assertIn("02_tf32", said)
         self.assertNotIn("01_causal_mask", said)
+        for other in (caption(sample()), caption(with_energy(sample()), "01_causal_mask"),
+                      charts.captions(read(with_energy(sample())))["steps"]):
+            self.assertEqual(other, charts.draw_steps.__doc__)
 
 
 class BadInput(unittest.TestCase):

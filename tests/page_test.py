@@ -24,8 +24,8 @@ try:
     import results
     import schema
     from browser import Browser, find
-    from charts_test import (ROUNDS, RUNGS, config, everything, failing, gain, profile, read, row, run, sample, until_loss,
-                             variant, with_energy, with_other_peer, with_peers)
+    from charts_test import (ROUNDS, RUNGS, config, everything, failing, gain, profile, read, row, run, sample,
+                             until_loss, variant, with_energy, with_other_peer, with_peers)
 except ModuleNotFoundError as missing:
     raise unittest.SkipTest(f"no {missing.name}: the page's Python packages are not installed") from None
 
