@@ -258,7 +258,7 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
                 for ratio in (*row.peers, row.previous) if ratio]
         tiles.append((f"Beside the ladder: {row.rung}",
                       more.pop(0) if ratios_only and more else f"{figures(row.median_ms)} ms",
-                      ", ".join(more) + ("" if other is one else f"; in {other.name}")))
+                      ", ".join(more) + ("" if other is one else f"; measured in {other.name}")))
     if best.live_gib:
         lowest = workload.find(best.baseline.against) if best.baseline else None
         if ratios_only:
