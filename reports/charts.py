@@ -2,15 +2,16 @@
 why."""
 
 import ctypes
+import math
 import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from textwrap import shorten
 
 import charts_ladder
@@ -23,7 +24,7 @@ from layout import label_rows, left_of, legend_above, legend_right, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
-from results import GAINS, PEERS, Ablation, Estimate, Gain, Results, Row, Workload, with_interval
+from results import GAINS, PEERS, Ablation, Estimate, Gain, Results, Row, Workload, span, with_interval
 
 
 # ---- step time and energy by rung ----------------------------------------------------------------------------------
@@ -123,10 +124,17 @@ def draw_ladder(data: Results):
     return fig
 
 
+_ENERGY_PANELS = 2
+
+
 def draw_energy(data: Results):
-    """Joules that a step takes, by the device's own energy counter, and the tokens it trains on for each. PyTorch's
-    same rung is a thin bar below, llm.c a line across; a rung whose steps were too short to tell says so."""
-    workloads = data.knowing(lambda row: row.joules is not None, once=True)
+    """Joules that a step takes, by the device's own energy counter, and the tokens it trains on for each; of each rung
+    in its longest run, whichever file has it. PyTorch's same rung is a thin bar below, llm.c a line across; a rung
+    whose steps were too short to tell says so. Shown are the workloads with the most rungs; the tables have the
+    others."""
+    workloads = data.by_longest_run(lambda row: row.joules is not None)
+    most = sorted(workloads, key=lambda workload: -sum(bool(row.joules) for row in workload.rows))[:_ENERGY_PANELS]
+    workloads = [replace(workload, label="") for workload in workloads if workload in most and workload.rows]
     if not workloads:
         return ("No energy was measured: the GPU needs an energy counter, and the timed steps must last two seconds "
                 "together.")
@@ -223,7 +231,9 @@ def draw_loss(data: Results):
     if not drawn:
         return None
     looks, baseline = style.lines(list(labels)), next(iter(labels))
-    fig, groups = panels(data, "Training loss", "median over rounds",
+    counts = [steps_a_point(workload) for workload, _ in drawn]
+    averages = f"mean of {span(counts)} steps, " if max(counts) > 1 else ""
+    fig, groups = panels(data, "Training loss", averages + "median over rounds",
                          [workload for workload, _ in drawn],
                          [[2.4, 1.2] if any(distances for *_, distances in rows) else [2.4] for _, rows in drawn],
                          0.85, 0.25 + style.legend_width(list(labels.values())))
@@ -240,12 +250,13 @@ def draw_loss(data: Results):
             style.tip(drawn_line, f"{labels[row.rung]}: {list(losses.values())[-1]:.4f} at step {list(losses)[-1]}")
             for below in difference:
                 below.plot(list(distances), list(distances.values()), markevery=max(1, len(distances) // 6), **line)
-        count = steps_a_point(workload)
-        ax.set_ylabel("loss in nats per token" + (f"\nmean of {count} steps" if count > 1 else ""))
+        ax.set_ylabel("loss in nats per token")
         for below in difference:
             below.set_yscale("log")
             style.decades(below.yaxis)
             below.set_ylabel("rel. difference")
+            low, high = below.get_ylim()
+            below.set_ylim(low, high * (high / low) ** 0.2)  # with room for words
             below.annotate(f"difference from {rows[0][0].rung}", (0, 1), xycoords="axes fraction", xytext=(4, -3),
                            textcoords="offset points", va="top", fontsize=8.5, color=style.MUTED,
                            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
@@ -256,8 +267,8 @@ def draw_loss(data: Results):
 # ---- ablation ------------------------------------------------------------------------------------------------------
 
 
-def draw_gain(ax, y: float, kind: str, gain: Gain, inches: float) -> None:
-    """A ratio with the whisker of its interval and its number; or why there is none."""
+def draw_gain(ax, y: float, kind: str, gain: Gain) -> None:
+    """A ratio with the whisker of its interval and its number; or, at 1, the word for why there is none."""
     look = {"xytext": (6, 0), "textcoords": "offset points", "va": "center_baseline", "fontsize": 8,
             "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5}}
     if gain.ok:
@@ -265,14 +276,14 @@ def draw_gain(ax, y: float, kind: str, gain: Gain, inches: float) -> None:
                     markersize=5, elinewidth=1.1, capsize=2.5, capthick=1.1)
         ax.annotate(f"{gain.ratio:.3f}×", (gain.high, y), **look)
     else:
-        text = f"{GAINS[kind]}: {gain.status}: {gain.reason}"
-        ax.annotate(shorten(text, int(inches / style.text_width("x", 8)), placeholder=" …"), (0, y),
-                    xycoords=("axes fraction", "data"), color=style.MUTED, style="italic", **look)
+        text = ax.annotate(gain.status, (1, y), color=style.GAINS[kind]["color"], style="italic", **look)
+        style.tip(text, f"{GAINS[kind]}: {gain.status}: {gain.reason}")
 
 
 def draw_ablation(data: Results):
     """Of each rung its gain in the ladder, joined to what the tuned trainer loses without it, and what it gives the
-    baseline alone; each with its interval over rounds. What could not be measured is its reason, never a point."""
+    baseline alone; each with its interval over rounds. What could not be measured is a word, never a point; the table
+    of ablations says why."""
     if not data.ablations:
         return "no rung was left out or taken alone: `stepladder ablate` measures that"
     groups: dict[str, list[Ablation]] = {}
@@ -304,7 +315,7 @@ def draw_ablation(data: Results):
             if len(ends) == 2:
                 ax.plot(*zip(*ends), color=style.BASELINE_BAR, linewidth=1.2, zorder=1.5)
             for kind, gain in ablation.gains.items():
-                draw_gain(ax, places[kind], kind, gain, style.WIDTH - left)
+                draw_gain(ax, places[kind], kind, gain)
         label_rows(ax, [ablation.rung for ablation in rows])
     files = {ablation.workload.file for ablation in data.ablations
              if any(gain.interval for gain in ablation.gains.values())}
@@ -317,6 +328,38 @@ def draw_ablation(data: Results):
 # shows them in this order.
 CHARTS = {"ladder": draw_ladder, **charts_ladder.CHARTS, "energy": draw_energy, "ablation": draw_ablation,
           **charts_to_loss.CHARTS, **charts_sweep.CHARTS, **charts_profile.CHARTS, "steps": draw_steps, "loss": draw_loss, **history.CHARTS}
+
+
+
+def say_diverged(data: Results) -> str:
+    """Of the losses drawn, which diverged and how far."""
+    return " ".join(f"{row.rung} {row.status}: {row.reason}." for workload in data.longest() for row in workload.rows
+                    if not row.ok and row.reason and row.over_rounds("loss"))
+
+
+def say_slower_at_the_end(data: Results) -> str:
+    """Of the steps drawn, which are slower at the end than their median by more than a twentieth, at a clock more than
+    a tenth below that of other rungs."""
+    names = []
+    for workload in data.ladders():
+        clocks = {row.rung: row.clock_mhz for row in workload.rows if row.ok and row.cycles}
+        lowered = 0.9 * max(clocks.values(), default=0)
+        names += [row.rung for row in workload.rows if clocks.get(row.rung, math.inf) < lowered and
+                  median(list(row.over_rounds("step_ms").values())[-2:]) > 1.05 * row.median_ms]
+    return (f"The last steps of {', '.join(names)} take longer: at the power limit the steps of a fast rung become "
+            "longer after about a second of load and settle later, which the median of so few steps leaves out."
+            if names else "")
+
+
+# What a caption adds where the data show it.
+_NOTES = {"loss": say_diverged, "steps": say_slower_at_the_end}
+
+
+def captions(data: Results) -> dict[str, str]:
+    """What each chart shows."""
+    return {name: " ".join(filter(None, (draw.__doc__, _NOTES[name](data) if name in _NOTES else "")))
+            for name, draw in CHARTS.items()}
+
 
 # Those that hold no milliseconds, joules or bytes, which of several devices are not compared.
 ACROSS_DEVICES = {"waterfall", "cycles", "mfu", "peers", "ablation", "loss"}

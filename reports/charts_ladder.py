@@ -5,9 +5,8 @@ from charts_profile import ceilings
 from layout import columns_right, label_rows, left_of, legend_above, legend_right, panels
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import FuncFormatter
-from results import GIB, PEERS, Memory, Results, Row, Workload, groups_of
+from results import GIB, PEERS, Memory, Ratio, Results, Row, Workload, groups_of
 
 # Parts of the arena, by what their names begin with; in the order in which they are stacked.
 PARTS = {
@@ -104,10 +103,10 @@ _CYCLES_COLUMNS = (41, 83, 139, 185)
 
 
 def draw_cycles(data: Results):
-    """How many times less time a step takes than the rung before's, and how many times fewer cycles of the card's
-    clock, by their medians; the axis is logarithmic. Where both are the same, so was the clock. A square further right:
-    the clock fell, and hides that much of the gain; further left: it rose, and adds that much. More cycles at a higher
-    clock aren't always slower: memory has a clock of its own."""
+    """How many times less time a step takes than the rung before's, as in the ladder's table, and how many times fewer
+    cycles of the card's clock, by their medians; the axis is logarithmic. Where both are the same, so was the
+    clock. A square further right: the clock fell, and hides that much of the gain; further left: it rose, and adds
+    that much. More cycles at a higher clock aren't always slower: memory has a clock of its own."""
     workloads = [workload for workload in data.ladders() if any(row.cycles for row in workload.rows)]
     if not workloads:
         return "No cycles were measured: only CUDA devices count them."
@@ -127,11 +126,12 @@ def draw_cycles(data: Results):
                 columns_right(ax, y, ("", "", clock, ""), _CYCLES_COLUMNS)
                 continue
             before = workload.find(row.previous.against)
-            time = before.median_ms / row.median_ms if before else row.previous.value
+            time = row.previous.value
             texts = [f"×{time:.2f}", "", clock, ""]
             if row.cycles and before and before.cycles:
                 cycles = before.cycles.value / row.cycles.value
-                texts[1], texts[3] = f"×{cycles:.2f}", f"{100 * (time / cycles - 1):+.1f} %".replace("-", "−")
+                faster = 100 * (row.clock_mhz / before.clock_mhz - 1)
+                texts[1], texts[3] = f"×{cycles:.2f}", f"{faster:+.1f} %".replace("-", "−")
                 ax.plot([time, cycles], [y, y], color=style.BASELINE_BAR, linewidth=2.5)
                 (mark,) = ax.plot(cycles, y, **_CYCLES_MARK)
                 style.tip(mark, f"{row.rung}: {cycles:.3f} times fewer cycles than {before.rung}")
@@ -249,8 +249,8 @@ def draw_mfu(data: Results):
         ax.set_xticks(range(0, 101, 20))
     groups[-1][-1].set_xlabel("% of peak")
     handles = [Patch(color=style.BAR, label="nanoGPT's formula"),
-               Line2D([], [], color="white", linewidth=1.6, label="llm.c's formula",
-                      path_effects=[Stroke(linewidth=7, foreground=style.BAR), Normal()])]
+               (Patch(color=style.BAR, label="llm.c's formula"),
+                Line2D([], [], color="white", marker="|", markersize=11, markeredgewidth=1.6, linestyle="none"))]
     if any(row.counterpart for workload in workloads for row in workload.rows):
         handles.append(Line2D([], [], **_PEER_MARK, label="PyTorch, same rung"))
     if of_gemm is not None:
@@ -259,30 +259,40 @@ def draw_mfu(data: Results):
     return fig
 
 
+_COMPARABLE = 0.5
+
+
+def _peers_of(row: Row) -> list[Ratio]:
+    """Those that it is compared with. A peer that is one trainer, such as llm.c, stands for the end of the ladder: how
+    far the first rungs are from that is what the ladder shows, and would squeeze the marks around 1."""
+    return [ratio for ratio in row.peers if ratio.against != ratio.peer or ratio.value >= _COMPARABLE]
+
+
 def draw_peers(data: Results):
-    """How many times faster each rung is than its counterpart in PyTorch, and than other peers, in the same rounds, with
+    """How many times as fast each rung is as its counterpart in PyTorch, and as other peers, in the same rounds, with
     the interval over rounds; and how many times less memory it takes than PyTorch's. Right of 1 is ours. Rungs that are
-    one step in PyTorch have their marks at the last of them."""
-    workloads = data.knowing(lambda row: bool(row.peers), once=True)
+    one step in PyTorch have their marks at the last of them. A peer that is one trainer, such as llm.c, is beside the
+    rungs that are at least half as fast; the tables have the others."""
+    workloads = data.knowing(lambda row: bool(_peers_of(row)), once=True)
     if not workloads:
         return "no peer was measured: `stepladder run --peer pytorch` measures PyTorch beside the rungs"
     fig, groups = panels(data, "Beside the peers", "right of 1: ours is faster, or smaller", workloads,
-                         _heights(workloads, 0.4), left_of(data.rungs), 1.75)
+                         _heights(workloads, 0.46), left_of(data.rungs), 1.75)
     looks = {"pytorch": ("o", style.BAR), "llmc": ("^", "#D55E00"), "memory": ("s", "#009E73")}
-    peers = dict.fromkeys(ratio.peer for workload in workloads for row in workload.rows for ratio in row.peers)
+    peers = dict.fromkeys(ratio.peer for workload in workloads for row in workload.rows for ratio in _peers_of(row))
     others = [name for name in peers if name not in PEERS]
     lines = style.lines(["", *looks, *others])
     looks |= {name: (lines[name].marker, lines[name].color) for name in others}
     labels = {name: f"time, {PEERS.get(name, name)}" for name in [*PEERS, *others] if name in peers}
     labels |= {"memory": "memory, PyTorch"}
-    shift = {name: 0.18 * (place - (len(labels) - 1) / 2) for place, name in enumerate(labels)}
-    shown = set()
+    shift = {name: 0.28 * (place - (len(labels) - 1) / 2) for place, name in enumerate(labels)}
+    shown, ends = set(), [1.0]
     for (ax,), workload in zip(groups, workloads):
         ax.axvline(1.0, color=style.INK, linewidth=1.0)
         part_of = {row.rung: group.after.rung for group in groups_of(workload) if group.gain_in_pytorch
                    for row in group.rows}
         for y, row in enumerate(workload.rows):
-            points = [(ratio.peer, ratio.value, ratio.interval) for ratio in row.peers]
+            points = [(ratio.peer, ratio.value, ratio.interval) for ratio in _peers_of(row)]
             if row.live_gib and row.counterpart and row.counterpart.live_gib:
                 points.append(("memory", row.counterpart.live_gib / row.live_gib, None))
             if not points:
@@ -294,19 +304,23 @@ def draw_peers(data: Results):
                 (mark,) = ax.plot(value, at, marker=marker, color=color, linestyle="none", markersize=6.5)
                 style.tip(mark, f"{row.rung}, {labels[name]}: {value:.2f}×")
                 shown.add(name)
+                ends += [value, *(interval or ())]
                 if interval:
                     ax.plot(interval, [at] * 2, color=style.INK, linewidth=1.2, solid_capstyle="butt")
+                low, high = interval or (value, value)
+                ax.annotate(f"{value:.2f}", (low if value < 1 else high, at), xytext=(-6 if value < 1 else 6, 0),
+                            textcoords="offset points", ha="right" if value < 1 else "left", va="center_baseline",
+                            fontsize=8, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
         label_rows(ax, [row.rung for row in workload.rows])
     axes = [ax for (ax,) in groups]
-    low, high = min(ax.get_xlim()[0] for ax in axes), max(ax.get_xlim()[1] for ax in axes)
     for ax in axes:  # all on one scale
-        if high / max(low, 0.01) > 5:
-            ax.set_xscale("log")
-            style.log_axis(ax.xaxis)
-        ax.set_xlim(max(low, 0.01), high)
+        ax.set_xscale("log")
+        style.log_axis(ax.xaxis, (1, 1.2, 1.5, 2, 3, 5, 8) if max(ends) < 5 * min(ends) else (1, 2, 5))
+        room = 1.05 * (max(ends) / min(ends)) ** 0.12  # for a number
+        ax.set_xlim(min(ends) / room, max(ends) * room)
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
         ax.tick_params(axis="x", labelbottom=ax in (axes[0], axes[-1]))
-    groups[-1][-1].set_xlabel("times faster, times smaller")
+    groups[-1][-1].set_xlabel("times as fast, times smaller")
     legend_right(fig, groups[0][0], [Line2D([], [], marker=looks[name][0], linestyle="none", color=looks[name][1],
                                             label=label) for name, label in labels.items() if name in shown])
     return fig

@@ -1,16 +1,16 @@
 """Figures of several panels under one title."""
 
 import style
-from results import Results, Workload
+from results import Results, Workload, rounds_of
 
 
 def panels(data: Results, title: str, note: str, workloads: list[Workload], heights: list[list[float]], left: float,
            right: float = 0.3):
     """A figure with a group of panels for each workload. Returns it and the groups of axes."""
-    counts = sorted({len(row.rounds) for workload in workloads for row in workload.rows if row.ok})
-    rounds = " to ".join(map(str, counts[:1] + counts[1:][-1:])) + f" round{'s' if counts != [1] else ''}"
+    rounds = rounds_of(row for workload in workloads for row in workload.rows)
     several = len(workloads) > 1
-    parts = [data.device, *([] if several else [str(workloads[0])]), *([rounds] if counts else []), note]
+    parts = [data.device, "" if several else str(workloads[0]),
+             rounds and f"{rounds} round{'s' if rounds != '1' else ''}", note]
     gaps = [[0.65] + [0.12] * (len(group) - 1) for group in heights]
     gaps[0][0] = 0.45 if several else 0.2
     fig, axes = style.figure(title, "  ·  ".join(filter(None, parts)), sum(heights, []), sum(gaps, []), left, right)
@@ -37,9 +37,11 @@ def columns_right(ax, y: float, texts, places: tuple[int, ...], color: str = sty
 
 
 def legend_right(fig, ax, handles: list, lines: bool = False) -> None:
-    """A legend right of `ax`; of lines, whose dashes need room."""
+    """A legend right of `ax`; of lines, whose dashes need room. Artists drawn over each other are a tuple, which the
+    first one names."""
     place = ax.get_position()
-    fig.legend(handles=handles, loc="upper left", fontsize=9, borderaxespad=0, handlelength=None if lines else 1.6,
+    labels = [(handle[0] if isinstance(handle, tuple) else handle).get_label() for handle in handles]
+    fig.legend(handles, labels, loc="upper left", fontsize=9, borderaxespad=0, handlelength=None if lines else 1.6,
                bbox_to_anchor=(place.x1 + (0.12 if lines else 0.15) / style.WIDTH, place.y1))
 
 

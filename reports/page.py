@@ -9,11 +9,11 @@ from pathlib import Path
 import jinja2
 import published
 import sources
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from published import figures
 from profiles import Profile
 from results import (GAINS, GIB, PEERS, Estimate, Gain, Ratio, Results, ResultsError, Row, Workload, groups_of,
-                     interval_name, plain, together, with_interval)
+                     interval_name, plain, rounds_of, together, with_interval)
 
 TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent / "page"), autoescape=True,
                                trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
@@ -119,34 +119,46 @@ def _columns(workload: Workload, rows: list[Row]) -> list[Column]:
                _number(row.median_ms, more=_between(row.interval_ms)) if row.ok else Cell(), absolute=True),
         Column("tok/s", "tokens per second", lambda row: _number(row.tokens_per_second), absolute=True)]
     if ours:
-        columns += [Column("× previous", "times faster than the rung before", lambda row: _times(row, row.previous)),
-                    Column("× baseline", "times faster than the lowest rung", lambda row: _times(row, row.baseline))]
+        columns += [Column("× previous", "times as fast as the rung before", lambda row: _times(row, row.previous)),
+                    Column("× baseline", "times as fast as the lowest rung", lambda row: _times(row, row.baseline))]
         for peer in dict.fromkeys(row.peer for row in workload.all_peers):
             def against(row: Row, peer: str = peer) -> Row | None:
                 ratio = row.against(peer)
                 return workload.find(ratio.against) if ratio else None
             title = PEERS.get(peer, peer)
+            if peer not in _single_peers(workload):
+                columns.append(Column(f"{title} ms", f"{title}'s counterpart in the same rounds", lambda row,
+                                      against=against: _number(against(row).median_ms, hint=against(row).rung)
+                                      if against(row) else Cell(), absolute=True))
             columns += [
-                Column(f"{title} ms", f"{title}'s counterpart in the same rounds", lambda row, against=against:
-                       _number(against(row).median_ms, hint=against(row).rung) if against(row) else Cell(),
-                       absolute=True),
-                Column(f"× {title}", f"times faster than {title}", lambda row, peer=peer:
+                Column(f"× {title}", f"times as fast as {title}", lambda row, peer=peer:
                        _times(row, row.against(peer)))]
     columns += [
         Column("MFU %", "model FLOPs utilisation by nanoGPT's formula", _percent),
-        Column("Mcycles", "millions of cycles that an SM's clock counted in a step", lambda row:
-               _measured(row.cycles, 1e-6), absolute=True),
-        Column("J/step", "joules of a step, all devices together", _joules, absolute=True),
-        Column("tok/J", "tokens a joule", lambda row: _measured(row.tokens_per_joule), absolute=True),
         Column("GiB", "live memory at its peak", _memory, absolute=True),
-        Column("first ms", "the first step, compiling and searching included", lambda row: _number(row.first_step_ms),
-               absolute=True),
         Column("loss", "of the last training step", lambda row:
                _number(row.final_loss, "" if row.final_loss is None else f"{row.final_loss:.4f}")),
         Column("val loss", "validation loss after the last step", lambda row:
                _number(row.val_loss, "" if row.val_loss is None else f"{row.val_loss:.4f}")),
-        Column("status", "", _status)]
+        Column("status", "", _status),
+        Column("first ms", "the first step, compiling and searching included", lambda row: _number(row.first_step_ms),
+               absolute=True),
+        Column("Mcycles", "millions of cycles that an SM's clock counted in a step", lambda row:
+               _measured(row.cycles, 1e-6), absolute=True),
+        Column("J/step", "joules of a step, all devices together", _joules, absolute=True),
+        Column("tok/J", "tokens a joule", lambda row: _measured(row.tokens_per_joule), absolute=True)]
     return columns
+
+
+def _single_peers(workload: Workload) -> dict[str, Row]:
+    """Peers that are one trainer, the same beside every rung."""
+    return {row.peer: row for row in workload.peers}
+
+
+def _peers_note(workload: Workload) -> str:
+    """In place of a column that holds one value."""
+    return " ".join(f"{PEERS.get(peer, peer)}: {figures(row.median_ms)} ms a step, one trainer beside all rungs."
+                    for peer, row in _single_peers(workload).items())
 
 
 def _table(columns: list[Column], rows: list[Row], ratios_only: bool) -> dict:
@@ -192,7 +204,7 @@ def _time_to_loss(workload: Workload, ratios_only: bool) -> dict | None:
         Column("reached", "in how many rounds; the numbers are of these", reached),
         Column("seconds", "of training, all steps by their clock, evaluations left out: median over rounds, and "
                "their range", seconds, absolute=True),
-        Column(f"× {first.rung}" if first else "", "times faster than the first that reached it", faster),
+        Column(f"× {first.rung}" if first else "", "times as fast as the first that reached it", faster),
         Column("steps", "median over rounds", steps),
         Column("Mtokens", "millions of tokens, of all devices", lambda row: _measured(row.to_loss.tokens, 1e-6)),
         Column("kJ", "kilojoules, of all devices", lambda row: _measured(row.to_loss.joules, 1e-3), absolute=True)]
@@ -218,10 +230,13 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
     tiles = []
     if not ratios_only:
         rate = f"{best.tokens_per_second:,.0f} tokens/s" if best.tokens_per_second else ""
-        tiles.append(("Fastest step", f"{figures(best.median_ms)} ms", rate))
+        step = f"{figures(best.median_ms)} ms"
+        several = len({other.B for other in one.workloads if other.rows}) > 1  # batches, among which rates compare
+        tiles.append(("Most tokens a second", rate, f"{step} a step") if several and rate else
+                     ("Fastest step", step, rate))
     if best.baseline:
         baseline = workload.find(best.baseline.against)
-        tiles.append(("Against the baseline", f"{best.baseline.value:.1f}× faster",
+        tiles.append(("Against the baseline", f"{best.baseline.value:.1f}× as fast",
                       _against(best, best.baseline, baseline, ratios_only)))
     candidates = [item for other in [one, *others] for item in _beside_peers(other, workload, best.math)]
     candidates.sort(key=lambda item: abs(math.log2(item[1].B / workload.B)))
@@ -236,8 +251,14 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
         if other is not one or row is not best:
             more += (f"; {row.rung} in {other.name}" + ("" if where.B == workload.B else f" at B = {where.B}")
                      + ("" if ratios_only else f", {figures(row.median_ms)} ms"))
-        tiles.append((f"Against {title}'s fastest", f"{ratio.value:.2f}× faster" if ratio.value >= 1 else
-                      f"{1 / ratio.value:.2f}× slower", more))
+        tiles.append((f"Against {title}'s fastest", f"{ratio.value:.2f}× as fast", more))
+    if beside := _fastest_beside([one, *others], workload, best):
+        other, where, row = beside
+        more = [f"{ratio.value:.2f}× as fast as {PEERS.get(ratio.against, ratio.against)}"
+                for ratio in (*row.peers, row.previous) if ratio]
+        tiles.append((f"Beside the ladder: {row.rung}",
+                      more.pop(0) if ratios_only and more else f"{figures(row.median_ms)} ms",
+                      ", ".join(more) + ("" if other is one else f"; measured in {other.name}")))
     if best.live_gib:
         lowest = workload.find(best.baseline.against) if best.baseline else None
         if ratios_only:
@@ -249,6 +270,21 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
             tiles.append(("Live memory", f"{best.live_gib:.1f} GiB", ", ".join(
                 f"{name} {row.live_gib:.1f} GiB" for name, row in beside.items() if row and row.live_gib)))
     return {"workload": workload, "rung": best.rung, "tiles": tiles, "device": one.device, "row": best}
+
+
+def _fastest_beside(results: list[Results], like: Workload, best: Row) -> tuple[Results, Workload, Row] | None:
+    """The fastest trainer beside the ladder on the workload of the fastest rung, where it is faster still; of each the
+    row of the most rounds."""
+    found: dict[str, tuple[Results, Workload, Row]] = {}
+    for one in results:
+        for workload in one.workloads:
+            if (workload.model, workload.B, workload.T, workload.devices) == (like.model, like.B, like.T, like.devices):
+                for row in workload.rows:
+                    if row.ok and row.beside and not row.disturbance and (
+                            row.rung not in found or row.counted > found[row.rung][2].counted):
+                        found[row.rung] = one, workload, row
+    fastest = min(found.values(), key=lambda item: item[2].median_ms, default=None)
+    return fastest if fastest and fastest[2].median_ms < best.median_ms else None
 
 
 def _beside_peers(one: Results, like: Workload, of_math: str) -> Iterator[tuple[Results, Workload, Row, Ratio]]:
@@ -310,11 +346,14 @@ def _bytes(value: object) -> str:
 
 
 def _protocol(one: Results) -> str:
+    """Rounds that were measured, of those planned where that is more, and their steps."""
     plan = {key: plain(one.plan[key], 20) for key in ("rounds", "steps", "warmup") if key in one.plan}
     if len(plan) < 3:
         return ""
-    plural = "s" if plan["rounds"] != "1" else ""
-    return f"{plan['rounds']} round{plural} of {plan['steps']} steps, of which {plan['warmup']} or more are warm-up"
+    rounds = rounds_of([row for workload in one.workloads for row in workload.everyone])
+    rounds = plan["rounds"] if rounds in ("", plan["rounds"]) else f"{rounds} of {plan['rounds']}"
+    plural = "s" if rounds != "1" else ""
+    return f"{rounds} round{plural} of {plan['steps']} steps, of which {plan['warmup']} or more are warm-up"
 
 
 def _origin(one: Results) -> str:
@@ -365,7 +404,8 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
         "warnings": _warnings(one),
         "environment": _environment(one, None if one is main[one.device] else main[one.device]),
         "tables": [{"workload": workload, "rungs": _measurements(workload, workload.rows, mixed),
-                    "groups": _groups(workload), "peers": _measurements(workload, workload.all_peers, mixed),
+                    "note": "" if mixed else _peers_note(workload), "groups": _groups(workload),
+                    "peers": _measurements(workload, workload.all_peers, mixed),
                     "to_loss": _time_to_loss(workload, mixed)} for workload in one.workloads],
         "ablations": _ablations(one),
     } for one in results]
@@ -374,7 +414,8 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
     return TEMPLATES.get_template("page.html").render(
         device=device, measured=parts, mixed=mixed, stale=_stale(results, profiles),
         charts=_charts(drawn, captions),
-        profiles=[] if mixed else profiles, diffs=[diffs[rung] for rung in everything.rungs if rung in diffs],
+        profiles=[] if mixed else everything.profiles,
+        diffs=[diffs[rung] for rung in everything.rungs if rung in diffs],
         gains={row.rung: row.previous for one in reversed(results) for workload in one.workloads
                for row in workload.rows if row.previous},
         published=published.reproduce(results, profiles), figures=figures)
@@ -408,6 +449,7 @@ def _ablations(one: Results) -> dict | None:
     return {"columns": [Column("rung", "", _rung), *(Column(GAINS[kind], "", _rung) for kind in kinds)], "rows": rows}
 
 
+TEMPLATES.filters["breakable"] = lambda text: Markup(str(escape(text)).replace("/", "/<wbr>"))
 _MARKDOWN = TEMPLATES.overlay(autoescape=False)
 _MARKDOWN.filters["cell"] = lambda text: re.sub(r"([\\`*\[\]|<])", r"\\\1", text) or "-"
 

@@ -49,11 +49,11 @@ OF_ROW: dict[str, tuple[Callable[[Row], float | None], bool]] = {
     "process_gib": (_memory("process"), False),
 }
 
-# Of two rows: from the times per token before and after.
-OF_PAIR: dict[str, Callable[[float, float], float]] = {
-    "reduction": lambda before, after: 100 * (1 - after / before),
-    "speedup": lambda before, after: before / after,
-    "advantage": lambda before, after: 100 * (before / after - 1),
+# Of two rows: from how many times as fast the second is.
+OF_PAIR: dict[str, Callable[[float], float]] = {
+    "reduction": lambda gain: 100 * (1 - 1 / gain),
+    "speedup": lambda gain: gain,
+    "advantage": lambda gain: 100 * (gain - 1),
 }
 
 
@@ -214,10 +214,9 @@ def _beside(table: dict, quantity: str, results: list[Results], shown: Table) ->
         for row, line in zip(rows, shown.lines):
             if row["ours"]:
                 line.beside = " → ".join(row["ours"])
-                pair = [find(name, row) for name in row["ours"]]
-                if all(one and one.tokens_per_second for one in pair):
-                    before, after = (1 / one.tokens_per_second for one in pair)
-                    line.ours = figures(OF_PAIR[quantity](before, after))
+                before, after = (find(name, row) for name in row["ours"])
+                if before and after:
+                    line.ours = figures(OF_PAIR[quantity](after.speedup_over(before)))
         return
 
     value_of, more_is_better = OF_ROW[quantity]
@@ -236,10 +235,8 @@ def _beside(table: dict, quantity: str, results: list[Results], shown: Table) ->
         line.ratio = f"{published:.2f}×"
         first = value_of(ours[reference]) if ours[reference] else None
         if value is not None and first is not None:
-            if quantity == "step_ms" and our.tokens_per_second and ours[reference].tokens_per_second:
-                gain = our.tokens_per_second / ours[reference].tokens_per_second  # batches may differ
-            else:
-                gain = _gain(first, value, more_is_better)
+            gain = our.speedup_over(ours[reference]) if quantity in ("step_ms", "tokens_per_second") else \
+                _gain(first, value, more_is_better)
             line.ours_ratio, line.agreement = f"{gain:.2f}×", f"{gain / published:.2f}"
 
 

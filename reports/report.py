@@ -48,6 +48,17 @@ def write_csv(measured: list[Results], path: Path) -> None:
     replace(path, file.getvalue().encode())
 
 
+def shorten_names(given: list[Results | profiles.Profile]) -> None:
+    """Beside parts of a campaign, which have no extension, neither have files, where that tells them apart."""
+    names = [one.name for one in given]
+    if all(name.endswith(".json") for name in names):
+        return
+    short = [name.removesuffix(".json") for name in names]
+    for one, name in zip(given, short):
+        if short.count(name) == 1:
+            one.name = name
+
+
 def report(paths: list[Path], out: Path, into: Path | None) -> None:
     loaded = {path: results.load(path) for path in paths}
     kinds = {path: results.kind_of(data) for path, data in loaded.items()}
@@ -63,6 +74,7 @@ def report(paths: list[Path], out: Path, into: Path | None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     write_csv(measured, out / "results.csv")
     print(out / "results.csv")
+    shorten_names(measured + traced)
 
     drawn, captions, series = {}, {}, []
     try:
@@ -70,8 +82,8 @@ def report(paths: list[Path], out: Path, into: Path | None) -> None:
         import history
 
         series = [one for path, data in loaded.items() if kinds[path] == "history" for one in history.read(path, data)]
-        drawn = charts.write(results.together(measured, traced, series), out)
-        captions = {name: draw.__doc__ for name, draw in charts.CHARTS.items()}
+        together = results.together(measured, traced, history.by_settings(series, measured))
+        drawn, captions = charts.write(together, out), charts.captions(together)
         for written in drawn.values():
             if not isinstance(written, str):
                 print(*written, sep="\n")

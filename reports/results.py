@@ -13,6 +13,9 @@ from schema import ResultsError, kind_of, load, named, plain
 PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
 ABLATIONS = ("without/", "only/")  # what their variants' names begin with
 GIB = 2**30
+# What else changes how long a step takes, with its default.
+SETTINGS = {"dtype": None, "accumulate": 1, "attention": "auto", "compute_capability": 0,
+            "deterministic": False, "narrow_access": False, "late_launch": False, "nccl": False}
 
 
 def interval_name(rounds: int) -> str:
@@ -112,7 +115,10 @@ class Row:
     world_size: int = 1
     disturbance: str = ""  # "throttled" or "shared", where that was so in every round
     source_hash: str = ""
+    settings: str = ""  # of its configuration, what else changes its time than model, batch, length and steps
+    steps: int = 0  # that a run was to take
     changes: str = ""  # what it changes against its parent, as its ladder says
+    beside: bool = False  # the ladder, as it says
     place: int = 0  # in its ladder; what isn't in it comes last
     ours: bool = True  # of Stepladder's own ladder, whose sources are here
     diff: sources.Diff | None = None  # against its parent
@@ -127,6 +133,12 @@ class Row:
         return self.baseline.value if self.baseline else None
 
     @property
+    def timed_seconds(self) -> float:
+        """Of the longest run. Of one until a loss, which is evaluated in between, none."""
+        runs = [sum(steps["step_ms"][self.warmup:]) for steps in self.rounds if steps and not self.to_loss]
+        return max(runs, default=0.0) / 1e3
+
+    @property
     def live_gib(self) -> float | None:
         """The arena's peak; none of a trainer that knows its process's alone."""
         return self.memory.live / GIB if self.memory and self.memory.live else None
@@ -139,6 +151,17 @@ class Row:
     def against(self, peer: str) -> Ratio | None:
         """How many times faster than `peer`'s counterpart."""
         return next((ratio for ratio in self.peers if ratio.peer == peer), None)
+
+    def speedup_over(self, other: "Row") -> float:
+        """How many times as fast as another row, per token: the median over rounds that the ladder's table shows where
+        there is one, else of the two medians."""
+        for row, against, sign in ((self, other, 1), (other, self, -1)):
+            for ratio in (row.previous, row.baseline, *row.peers):
+                if ratio and ratio.against == against.rung:
+                    return ratio.value**sign
+        if self.tokens_per_second and other.tokens_per_second:
+            return self.tokens_per_second / other.tokens_per_second  # batches may differ
+        return other.median_ms / self.median_ms
 
     def over_rounds(self, key: str) -> dict[int, float]:
         """Median over rounds of a step's field, by step; steps without it are left out."""
@@ -217,6 +240,17 @@ def groups_of(workload: Workload) -> list[Group]:
         if start and start.ok and rows and rows[-1].rung == rungs[-1] and rows[-1].ok:
             groups.append(Group(name, start, rows))
     return groups
+
+
+def span(counts: Iterable[int]) -> str:
+    """"3", or "2 to 3"; "" of none."""
+    found = sorted(set(counts))
+    return " to ".join(map(str, found[:1] + found[1:][-1:]))
+
+
+def rounds_of(rows: Iterable[Row]) -> str:
+    """In how many rounds these were measured, of those that ended well."""
+    return span(len(row.rounds) for row in rows if row.ok)
 
 
 def with_interval(rows: Iterable[Row]) -> str:
@@ -318,6 +352,33 @@ class Results:
         main = [workload for workload in self.workloads if workload.main and any(row.ok for row in workload.rows)]
         return [workload for workload in main if workload.devices == 1] or main
 
+    def by_longest_run(self, known: Callable[[Row], bool]) -> list[Workload]:
+        """Of each device and workload one, whichever files have it: each rung and peer of its longest run of which
+        something is known, if that is configured as in the first file that has it. A rung of which nothing is known is
+        there if the main results have it."""
+        usual: dict[tuple, str] = {}
+        same: dict[tuple, list[Workload]] = {}
+        for workload in self.workloads:
+            key = workload.device, workload.model, workload.B, workload.T, workload.devices
+            same.setdefault(key, []).append(workload)
+            for row in filter(known, workload.everyone) if not workload.main else workload.everyone:
+                usual.setdefault((workload.device, row.rung), row.settings)
+        found = []
+        for workloads in same.values():
+            best: dict[str, Row] = {}
+            for workload in sorted(workloads, key=lambda workload: not workload.main):
+                for row in workload.everyone:
+                    there = best.get(row.rung)
+                    if (known(row) or workload.main) and row.settings == usual[workload.device, row.rung] and (
+                            not there or (known(row), row.timed_seconds) > (known(there), there.timed_seconds)):
+                        best[row.rung] = row
+            if any(map(known, best.values())):
+                rows = [replace(row, counterpart=best.get(f"pytorch/{row.rung}"))
+                        for row in sorted(best.values(), key=lambda row: row.place) if not row.peer]
+                peers = [row for row in best.values() if row.rung == row.peer]
+                found.append(replace(workloads[0], rows=rows, peers=peers, all_peers=peers))
+        return found
+
     def knowing(self, known: Callable[[Row], bool], once: bool = False) -> list[Workload]:
         """Those with a row of which something is known; where they aren't of the main results, with such rows alone, and
         where `once`, only with those that were measured in most rounds. Labelled by file where there are several."""
@@ -380,7 +441,8 @@ def together(results: list[Results], profiles: Sequence = (), history: Sequence 
     ablations = [replace(ablation, workload=labelled(one, ablation.workload))
                  for one in results for ablation in one.ablations]
     return Results(", ".join(devices), results[0].backend if results else "", workloads, ablations,
-                   mixed=len(devices) > 1, profiles=list(profiles), history=list(history),
+                   mixed=len(devices) > 1, history=list(history),
+                   profiles=sorted(profiles, key=lambda profile: [*sources.LADDER, profile.rung].index(profile.rung)),
                    scaling=[replace(row, file=one.name) for one in results for row in one.scaling],
                    predicted=[replace(row, file=one.name) for one in results for row in one.predicted])
 
@@ -411,6 +473,7 @@ def _results(data: dict) -> Results:
         row.ours = not own
         row.diff = sources.diff_of_commands(row.rung, ladder) if own else sources.diff(row.rung)
         row.place = [*ladder, row.rung].index(row.rung)
+        row.beside = ladder.get(row.rung, {}).get("beside") is True
         row.changes = plain(str(ladder.get(row.rung, {}).get("changes", "")), 400)
         if row.ok and not all(row.rounds or [{}]):
             raise ValueError(f"{row.rung} on {workload} is ok, yet a run of it has no steps")
@@ -448,6 +511,9 @@ def _row(variant: dict, runs: list[dict]) -> Row:
     row.warmup = max((run["summary"]["warmup_steps"] for run in runs if run["summary"]), default=0)
     row.math = plain(variant["config"].get("math", ""))
     row.world_size = variant["config"].get("world_size", 1)
+    row.steps = variant["config"].get("steps", 0)
+    row.settings = ", ".join(f"{name.replace('_', ' ')} {plain(str(value), 40)}" for name, default in SETTINGS.items()
+                             if (value := variant["config"].get(name, default)) != default)
     row.disturbance = variant["disturbance"] if variant.get("disturbed") else ""
     row.counted = variant["rounds"] - (0 if row.disturbance else variant.get("disturbed_rounds", 0))
     row.source_hash = runs[-1]["source_hash"] if runs else ""

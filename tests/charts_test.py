@@ -458,22 +458,45 @@ class Energy(unittest.TestCase):
         self.assertEqual(len(ax.patches), 2)
         self.assertIn("steps too short", ax.texts[-1].get_text())
 
-    def test_another_file_s_joules_have_a_panel_with_no_rung_that_lacks_them(self):
+    def of(self, *datas):
+        """By panel the joules of each rung that is listed, 0 for one without."""
+        axes = charts.draw_energy(results.together([read(data) for data in datas])).axes
+        return [{label.get_text(): next((bar.get_width() for bar in ax.patches
+                                         if bar.get_y() < y < bar.get_y() + 0.6), 0)
+                 for y, label in enumerate(ax.get_yticklabels())} for ax in axes]
+
+    def test_a_rung_without_joules_has_those_of_another_file(self):
         short, longer = sample(), with_energy(sample())
         del variant(longer, "01_causal_mask")["joules"]
-        figure = charts.draw_energy(results.together([read(short), read(longer)]))
-        (ax,) = figure.axes
-        self.assertEqual([label.get_text() for label in ax.get_yticklabels()], ["00_fp32_baseline", "02_tf32"])
+        self.assertEqual(self.of(short, longer), [{"00_fp32_baseline": 20.5, "01_causal_mask": 0, "02_tf32": 8.5}])
 
-    def test_of_a_rung_in_several_files_the_one_of_most_rounds_has_a_bar(self):
-        short, few, many = sample(), with_energy(sample()), with_energy(sample())
-        few["variants"] = [row for row in few["variants"] if row["variant"] != "02_tf32"]
-        for row in many["variants"]:
-            row["rounds"] += 1
-        many["variants"] = [row for row in many["variants"] if row["variant"] != "00_fp32_baseline"]
-        everything = results.together([read(short), read(few), read(many)])
-        names = [[label.get_text() for label in ax.get_yticklabels()] for ax in charts.draw_energy(everything).axes]
-        self.assertEqual(names, [["00_fp32_baseline"], ["01_causal_mask", "02_tf32"]])
+    def test_of_a_rung_in_several_files_the_longest_run_has_a_bar(self):
+        short, longer = with_energy(sample()), with_energy(twice_as_long(sample()))
+        for item in longer["variants"]:
+            item["joules"] = {"value": 7.0, "lo": None, "hi": None}
+        longer["variants"] = longer["variants"][1:]
+        self.assertEqual(self.of(short, longer), [{"00_fp32_baseline": 20.5, "01_causal_mask": 7.0, "02_tf32": 7.0}])
+        self.assertEqual(self.of(short, until_loss(longer)), self.of(short), "evaluated in between")
+        for item in longer["variants"]:
+            item["config"] = item["config"] | {"dtype": "fp16"}
+            del item["to_loss"]
+        self.assertEqual(self.of(short, longer), self.of(short), "which measured something else")
+
+    def test_a_peer_s_joules_are_of_its_longest_run_too(self):
+        main, other = with_energy(with_peers(sample())), with_energy(with_peers(twice_as_long(sample())))
+        variant(other, "pytorch/02_tf32")["joules"] = {"value": 7.0, "lo": None, "hi": None}
+        other["variants"] = [variant(other, "pytorch/02_tf32")]
+        for item in other["runs"]:
+            item["steps"] = {key: 2 * column for key, column in item["steps"].items()}
+        (ax,) = charts.draw_energy(results.together([read(main), read(other)])).axes
+        self.assertEqual(ax.patches[-1].get_width(), 7.0)
+
+    def test_the_workloads_with_the_most_rungs_are_shown(self):
+        few = with_energy(sample((8,)))
+        few["variants"] = few["variants"][:1]
+        axes = charts.draw_energy(results.together([read(few), read(with_energy(sample((2, 4))))])).axes
+        self.assertEqual([ax.get_title(loc="left") for ax in axes],
+                         ["gpt2-tiny, B = 2, T = 64", "gpt2-tiny, B = 4, T = 64"])
 
     def test_what_a_bar_says_is_within_the_chart(self):
         figure = charts.draw_energy(read(with_energy(sample())))
@@ -548,7 +571,7 @@ class BesideTheLadder(unittest.TestCase):
         data["variants"] = [item for item in data["variants"] if item["variant"] != "pytorch/07_fused_layernorm"]
         variant(data, "07_fused_layernorm")["speedup_peers"] = []
         ax = charts_ladder.draw_peers(read(data)).axes[0]
-        (said,) = [text.get_text() for text in ax.texts]
+        (said,) = [text.get_text() for text in ax.texts if not re.fullmatch(r"[\d.]+", text.get_text())]
         self.assertIn("08_fused_elementwise", said)
 
     def test_time_and_cycles_are_two_marks_that_differ_as_the_clock_does(self):
@@ -559,6 +582,15 @@ class BesideTheLadder(unittest.TestCase):
                 self.assertAlmostEqual(value, gain_over_previous)
         said = [text.get_text() for text in ax.texts]
         for text in ("×2.29", "×3.06", "1500 MHz", "−25.0 %"):
+            self.assertIn(text, said)
+
+    def test_beside_cycles_the_time_is_the_table_s_and_the_clock_s_change_that_of_the_clocks_shown(self):
+        data = with_energy(sample())
+        variant(data, "02_tf32")["speedup_previous"]["ratio"] = 2.2
+        (ax,) = charts_ladder.draw_cycles(read(data)).axes
+        self.assertIn(2.2, [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "o"])
+        said = [text.get_text() for text in ax.texts]
+        for text in ("×2.20", "×3.06", "−25.0 %"):
             self.assertIn(text, said)
 
     def test_a_rung_without_cycles_has_its_time_alone(self):
@@ -594,6 +626,21 @@ class BesideTheLadder(unittest.TestCase):
         ax = charts_ladder.draw_peers(read(everything())).axes[0]
         marks = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "o"]
         self.assertEqual(marks, [2.0] * len(RUNGS))
+
+    def test_a_peer_that_is_one_trainer_is_beside_the_rungs_that_come_near_it(self):
+        data = everything()
+        for (rung, _), ratio in zip(RUNGS.items(), (0.08, 0.49, 1.11)):
+            variant(data, rung)["speedup_peers"].append({"ratio": ratio, "lo": None, "hi": None, "against": "llmc"})
+        variant(data, "00_fp32_baseline")["speedup_peers"][0].update(ratio=0.4, lo=None, hi=None)
+        ax = charts_ladder.draw_peers(read(data)).axes[0]
+        of = {marker: [line.get_xdata()[0] for line in ax.lines if line.get_marker() == marker] for marker in "o^"}
+        self.assertEqual(of, {"o": [0.4, 2.0, 2.0], "^": [1.11]})
+        self.assertIn("1.11", [text.get_text() for text in ax.texts])
+
+    def test_ratios_near_1_have_ticks_that_tell_them_apart(self):
+        ax = charts_ladder.draw_peers(read(everything())).axes[0]
+        low, high = ax.get_xlim()
+        self.assertLessEqual({1, 1.2, 1.5}, {round(tick, 3) for tick in ax.get_xticks() if low < tick < high})
 
     def test_every_peer_is_named_and_has_a_look_of_its_own(self):
         figure = charts_ladder.draw_peers(read(with_other_peer(everything())))
@@ -804,7 +851,8 @@ class Ablations(unittest.TestCase):
     def test_what_is_missing_is_said_and_has_no_point(self):
         (ax,) = charts.draw_ablation(read(ablated())).axes
         said = [text.get_text() for text in ax.texts if text.get_style() == "italic"]
-        self.assertEqual(said, ["leave-one-out: unsupported: needs sm_80"])
+        self.assertEqual(said, ["unsupported"])
+        self.assertRegex(draw(json.dumps(ablated()))[2]["ablation.svg"].decode(), "<title>.*needs sm_80</title>")
 
     def test_a_ladder_gain_is_joined_to_its_leave_one_out(self):
         (ax,) = charts.draw_ablation(read(ablated())).axes
@@ -883,7 +931,7 @@ class BySteps(unittest.TestCase):
         steps, losses = loss.lines[0].get_data()
         self.assertEqual(list(steps), list(range(2, STEPS, 4)))
         self.assertAlmostEqual(losses[0], 10.0 - 0.3 * 1.5)
-        self.assertIn("mean of 4 steps", loss.get_ylabel())
+        self.assertIn("mean of 4 steps", loss.figure.texts[1].get_text())
 
     def test_losses_are_compared_with_the_baselines(self):
         _, difference = charts.draw_loss(read(sample())).axes
@@ -938,7 +986,7 @@ class Profiles(unittest.TestCase):
         (ax,) = charts_profile.draw_phases(self.of(profile(), profile("00_fp32_baseline", 40.0))).axes
         self.assertEqual([(bar.get_x(), bar.get_width()) for bar in ax.patches], [(0, 75), (75, 25)] * 2)
         self.assertEqual([label.get_text() for label in ax.get_yticklabels()],
-                         ["13_cuda_graphs\n4.00 ms", "00_fp32_baseline\n40.0 ms"])
+                         ["00_fp32_baseline\n40.0 ms", "13_cuda_graphs\n4.00 ms"], "in the order of the ladder")
 
     def test_parts_are_told_apart_without_colour(self):
         data = profile()
@@ -1100,14 +1148,57 @@ class Together(unittest.TestCase):
         self.assertEqual(list(memory.xaxis.get_majorticklocs()), [2, 4, 8, 16])
         self.assertEqual(list(memory.xaxis.get_minorticklocs()), [13, 17])
 
-    def test_the_history_is_of_what_was_measured_often(self):
-        def series(name, count):
-            return history.Series("H200", name, [history.Point("abc", 10.0, None, None, 10.0, False)] * count)
+    def test_the_history_is_of_what_was_measured_often_at_several_commits(self):
+        def series(name, *commits):
+            return history.Series("H200", name, [history.Point(one, 10.0, None, None, 10.0, False) for one in commits])
 
-        data = results.together([read(sample())], [], [series("seldom", 2), series("often", 5), series("thrice", 3)])
-        self.assertEqual([ax.get_title(loc="left") for ax in history.draw_history(data).axes], ["often", "thrice"])
+        data = results.together([read(sample())], [], [series("same", *"aaaaa"), series("twice", *"ab"),
+                                                       series("often", *"abcde"), series("once", "a")])
+        self.assertEqual([ax.get_title(loc="left") for ax in history.draw_history(data).axes], ["often", "twice"])
         data.history = data.history[:1]
-        self.assertIn("three results", history.draw_history(data))
+        self.assertIsInstance(history.draw_history(data), str)
+
+    def test_a_history_joins_only_what_was_measured_in_the_same_configuration(self):
+        measured, points = [], []
+        for number, (commit, dtype) in enumerate((("a", "bf16"), ("a", "fp16"), ("b", "bf16"), ("b", "fp16"))):
+            data = sample()
+            data["context"]["time"] = f"day {number}"
+            for item in data["variants"]:
+                item["config"] = item["config"] | {"dtype": dtype}
+            for item in data["runs"]:
+                item["config"] = item["config"] | {"dtype": dtype}
+            measured.append(read(data))
+            points.append(history.Point(commit, 10.0 + number, None, None, 11.5, number == 2, f"day {number}"))
+        both = history.Series("H200", "02_tf32", points, "02_tf32", "gpt2-tiny B=4 T=64")
+        split = history.by_settings([both], measured)
+        self.assertEqual([[point.ms for point in one.points] for one in split], [[10.0, 12.0], [11.0, 13.0]])
+        self.assertEqual(len({one.title for one in split}), 2)
+        ax = history.draw_history(results.together(measured, [], split)).axes[0]
+        self.assertEqual([text.get_text() for text in ax.texts], [], "a change of level across both is of neither")
+        del points[1], points[2]
+        self.assertEqual(history.by_settings([both], measured), [both])
+
+
+class Captions(unittest.TestCase):
+    def test_a_loss_that_diverged_has_its_reason(self):
+        data = sample()
+        variant(data, "02_tf32").update(status="diverged", reason="step 10: 0.03 apart")
+        self.assertIn("step 10: 0.03 apart", charts.captions(read(data))["loss"])
+        self.assertEqual(charts.captions(read(sample()))["loss"], charts.draw_loss.__doc__)
+
+    def test_steps_that_grow_at_the_end_at_a_low_clock_are_named(self):
+        def caption(data, rung="02_tf32"):
+            for item in data["runs"]:
+                if item["variant"] == rung:
+                    item["steps"]["step_ms"][-2:] = [90.0, 91.0]
+            return charts.captions(read(data))["steps"]
+
+        said = caption(with_energy(sample()))
+        self.assertIn("02_tf32", said)
+        self.assertNotIn("01_causal_mask", said)
+        for other in (caption(sample()), caption(with_energy(sample()), "01_causal_mask"),
+                      charts.captions(read(with_energy(sample())))["steps"]):
+            self.assertEqual(other, charts.draw_steps.__doc__)
 
 
 class BadInput(unittest.TestCase):

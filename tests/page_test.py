@@ -24,8 +24,8 @@ try:
     import results
     import schema
     from browser import Browser, find
-    from charts_test import (ROUNDS, RUNGS, config, everything, failing, gain, profile, read, run, sample, until_loss, with_energy,
-                             with_other_peer, with_peers)
+    from charts_test import (ROUNDS, RUNGS, config, everything, failing, gain, profile, read, row, run, sample,
+                             until_loss, variant, with_energy, with_other_peer, with_peers)
 except ModuleNotFoundError as missing:
     raise unittest.SkipTest(f"no {missing.name}: the page's Python packages are not installed") from None
 
@@ -96,7 +96,7 @@ class Page(unittest.TestCase):
         html = page_of(everything())
         head = Tags(html[html.index("<main>"):html.index('id="ladder"')]).text
         self.assertRegex(" ".join(head.split()), r"^\W*02_tf32 .*2\.5×")
-        for part in ("2.00× faster", "pytorch/02_tf32", "0.1 GiB", "NVIDIA H200"):
+        for part in ("2.00×", "pytorch/02_tf32", "0.1 GiB", "NVIDIA H200"):
             self.assertIn(part, head)
 
     def test_it_needs_nothing_else(self):
@@ -164,6 +164,17 @@ class Page(unittest.TestCase):
         self.assertIn(("a", {"href": "#diff-02_tf32"}), tags.tags)
         self.assertIn(("details", {"id": "diff-02_tf32"}), tags.tags)
         self.assertIn("+  const Precision precision = Precision::tf32;", tags.text)
+
+    def test_what_a_rung_is_comes_before_what_it_takes_and_a_single_peer_has_no_column_of_its_time(self):
+        data = everything()
+        variant(data, "02_tf32")["speedup_peers"].append({"ratio": 1.2, "lo": 1.1, "hi": 1.3, "against": "llmc"})
+        html = page_of(data)
+        names = re.findall(r"<button[^>]*>(.*?)</button>", html[:html.index("</thead>")])
+        self.assertLess(max(map(names.index, ("GiB", "status"))), min(map(names.index, ("J/step", "tok/J"))))
+        self.assertIn("× llm.c", names)
+        self.assertIn("PyTorch ms", names)
+        self.assertNotIn("llm.c ms", names)
+        self.assertIn("21.00 ms", html[html.index('id="ladder"'):html.index("<table")], "which is said once")
 
     def test_energy_and_cycles_are_columns_where_a_row_knows_them(self):
         def tables(data):
@@ -307,12 +318,44 @@ class Together(unittest.TestCase):
 
         data = with_other_peer(sample())
         text = tiles(data)
-        self.assertIn("Against jax's fastest3.00× faster", text)
+        self.assertRegex(text, "jax.*3.00×")
         self.assertEqual(text.count("not measured"), 2)
         data["plan"]["ladder"] = {"name": "mine", "rungs": [{"name": name, "parent": None} for name in RUNGS]}
         text = tiles(data)
-        self.assertIn("Against jax's fastest3.00× faster", text)
+        self.assertRegex(text, "jax.*3.00×")
         self.assertNotIn("not measured", text)
+
+    def test_a_faster_trainer_beside_the_ladder_is_in_the_answer_with_its_file(self):
+        def tiles(*datas):
+            """By number, what stands with it."""
+            found = re.findall("<div><dt>(.*?)</dt><dd>(.*?)</dd>(.*?)</div>", page_of(*datas))
+            return {number: title + " " + more for title, number, more in found}
+
+        def beside(ms, rounds=ROUNDS, name="beside.json"):
+            data = sample()
+            data["report"] = {"name": name}
+            data["variants"] = [row("fp8", 4, ms) | {"rounds": rounds, "speedup_peers": [
+                {"ratio": 1.53, "lo": None, "hi": None, "against": "llmc"}]}]
+            data["runs"] = [run("fp8", 4, number, ms) for number in range(rounds)]
+            return data
+
+        self.assertRegex(tiles(sample(), beside(10.0))["11.00 ms"], r"fp8.*1\.53×.*beside\.json")
+        self.assertIn("11.00 ms", tiles(sample(), beside(8.0, 1), beside(10.0)), "of the most rounds")
+        self.assertNotIn("21.00 ms", tiles(sample(), beside(20.0)))
+        other = beside(10.0)
+        for item in other["variants"] + other["runs"]:
+            item["config"] = config(8)
+        self.assertNotIn("11.00 ms", tiles(sample(), other), "on another batch")
+        elsewhere = beside(10.0)
+        elsewhere["context"]["device"]["name"] = "Tesla T4"
+        self.assertNotIn("11.00 ms", page_of(sample(), elsewhere))
+
+    def test_among_several_batches_the_first_number_is_a_rate(self):
+        data = sample((4, 8))
+        for item in data["variants"]:
+            item["tokens_per_second"] = {"value": 1e3 * item["config"]["B"], "lo": None, "hi": None}
+        first = [re.search(r"<dl.*?<dd>(.*?)</dd>", page_of(one), flags=re.S)[1] for one in (data, sample())]
+        self.assertEqual(first, ["8,000 tokens/s", "17.00 ms"])
 
     def test_a_throttled_rung_is_not_the_answer_and_devices_are_not_added_up(self):
         data = everything()
@@ -328,6 +371,28 @@ class Together(unittest.TestCase):
             if item["variant"] == "02_tf32":
                 item |= {"disturbed": True, "disturbance": "throttled", "disturbed_rounds": 3}
         self.assertIn("<h1><code>01_causal_mask</code>", page_of(data))
+
+    def test_beside_parts_of_a_campaign_a_file_has_no_extension_but_where_that_tells_them_apart(self):
+        def names(*given):
+            data = [everything() | {"report": {"name": name}} for name in given]
+            with tempfile.TemporaryDirectory() as folder:
+                _, said, out = write(folder, *data)
+                html = (out / "index.html").read_text(encoding="utf-8")
+                in_csv = {row["file"] for row in csv.DictReader((out / "results.csv").read_text().splitlines())}
+            self.assertEqual(in_csv, {*given})
+            return re.findall(r"<summary>(\S+) <span", html[:html.index('id="charts"')])
+
+        self.assertEqual(names("ladder", "xl.json", "ladder.json"), ["xl", "ladder.json"])
+        self.assertEqual(names("a.json", "b.json"), ["b.json"])
+
+    def test_the_rounds_that_were_measured_are_said_not_those_planned(self):
+        data = sample()
+        data["plan"] = {"rounds": 5, "steps": 12, "warmup": 3}
+        self.assertIn("3 of 5 rounds of 12 steps", page_of(data))
+        data["runs"] = [item for item in data["runs"] if item["variant"] != "02_tf32" or item["round"] < 2]
+        self.assertIn("2 to 3 of 5 rounds of 12 steps", page_of(data))
+        data["plan"]["rounds"] = ROUNDS
+        self.assertIn(" 3 rounds of 12 steps", page_of(sample() | {"plan": data["plan"]}))
 
     def test_ablations_are_a_table(self):
         html = page_of(everything())
@@ -618,6 +683,11 @@ class InABrowser(unittest.TestCase):
                 for wide, high, marks in charts:
                     self.assertGreater(min(wide / 300, high / 100, marks / 50), 1.0)
                 self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), width)
+
+    def test_the_ladder_s_table_fits_a_laptop(self):
+        self.browser.open(self.path, 1400)
+        self.assertEqual(self.browser.evaluate("""[...document.querySelectorAll("#ladder .scroll")].filter(
+            one => one.scrollWidth > one.clientWidth).map(one => one.ariaLabel)"""), [])
 
     def test_text_stands_out_from_its_ground(self):
         for dark in (False, True):

@@ -119,6 +119,17 @@ class Beside(unittest.TestCase):
         saved = table("gunton-2024-07", "Time saved, as the author rounds it, A100", [ours(LADDER)])
         self.assertEqual([line.ours for line in saved.lines], ["75.00", "50.00", "87.50", "92.00"])
 
+    def test_a_gain_is_the_ladder_table_s_where_that_has_it(self):
+        measured = ours(LADDER)
+        rows = {row.rung: row for row in measured.workloads[0].rows}
+        rows["10_padded_vocab"].baseline = results.Ratio(12.6, "00_fp32_baseline")
+        rows["09_flash_attention"].previous = results.Ratio(1.2, "08_fused_elementwise")
+        self.assertEqual(table(*GUNTON, [measured]).lines[4].ours_ratio, "12.60×")
+        total = table("gunton-2024-07", "Speed-up in total, A100", [measured])
+        self.assertEqual(total.lines[0].ours, "12.60")
+        self.assertEqual(rows["08_fused_elementwise"].speedup_over(rows["09_flash_attention"]), 1 / 1.2)
+        self.assertEqual(rows["09_flash_attention"].speedup_over(rows["05_mixed_precision"]), 2.5)
+
     def test_another_model_or_length_and_a_failed_rung_stand_beside_nothing(self):
         tiny = ours(LADDER)
         tiny.workloads[0].model = "gpt2-tiny"
@@ -180,6 +191,13 @@ class Beside(unittest.TestCase):
 
     def test_without_a_profile_of_gpt2_there_is_nothing_beside_one(self):
         self.assertIn("no profile", table("llmc-2024-05-03", "Profile: kernels", []).missing)
+
+    def test_what_a_compiler_takes_stands_beside_a_compiled_peer(self):
+        for source in published.load():
+            for one in source["tables"]:
+                if one.get("quantity") in ("first_step_ms", "first_step_s"):
+                    for row in one["rows"]:
+                        self.assertTrue(row["ours"] is None or row["ours"].startswith("pytorch/"), (one["title"], row))
 
     def test_a_source_without_an_address_says_so(self):
         self.assertTrue(any(one.url is None for one in published.reproduce([])))
