@@ -32,6 +32,9 @@ std::pair<std::optional<char32_t>, size_t> character_at(std::string_view text) {
     if ((byte(i) & 0xc0) != 0x80) return {std::nullopt, 1};
     code = code << 6 | (byte(i) & 0x3f);
   }
+  const char32_t least = size == 4 ? 0x10000 : size == 3 ? 0x800 : 0x80;
+  const bool surrogate = code >= 0xd800 && code < 0xe000;
+  if (code < least || surrogate || code > 0x10ffff) return {std::nullopt, 1};
   return {code, size};
 }
 
@@ -45,7 +48,7 @@ bool is_control(char32_t code) {
 
 std::string join(const std::vector<std::string>& parts, const std::string& separator) {
   std::string joined;
-  for (const std::string& part : parts) joined += (joined.empty() ? "" : separator) + part;
+  for (size_t i = 0; i < parts.size(); ++i) joined += (i == 0 ? "" : separator) + parts[i];
   return joined;
 }
 
