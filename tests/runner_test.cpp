@@ -432,3 +432,16 @@ TEST(Child, ManyLinesArriveWholeAndInOrder) {
 
 }  // namespace
 }  // namespace stepladder
+  EXPECT_EQ(output_of({"printf", "one"}), "one");
+  EXPECT_EQ(output_of({"printf", "one\\n\\ntwo"}), "one\n\ntwo");
+  EXPECT_EQ(output_of({"sh", "-c", "sleep 100 & printf one"}), "one");
+  EXPECT_EQ(output_of({"true"}), "");
+TEST(Child, AnEventThatIsTornIsNotHandedOver) {
+  std::vector<std::string> lines;
+  run_child({"sh", "-c", "printf 'whole\\ntorn' >&3"}, Channel::events, 50, [&](std::string_view line) {
+    lines.emplace_back(line);
+    return true;
+  });
+  EXPECT_EQ(lines, std::vector<std::string>{"whole"});
+}
+
