@@ -278,6 +278,17 @@ TEST_F(RunnerTest, WhatTheRungReportsIsItsStatus) {
   }
 }
 
+TEST_F(RunnerTest, AFailureIsReadWhateverBytesItsReasonHas) {
+  // Printed as \303 by the shell: half a character of UTF-8.
+  for (const char* bytes : {"\\303", "\\377", "\\340\\200\\200", "\\355\\240\\200", "\\364\\220\\200\\200"}) {
+    fake_.before_start =
+        cat(R"(printf '{"event":"error","status":"oom","reason":"caf)", bytes, R"("}\n' >&3; exit 5)");
+    const stepladder::Run run = measure();
+    EXPECT_EQ(run.status, Status::oom) << run.reason;
+    EXPECT_TRUE(says(run.reason, {"caf?"})) << run.reason;
+  }
+}
+
 TEST_F(RunnerTest, RefusedInputEndsThePlan) {
   fake_.before_start = R"(say '{"event":"error","status":"error","reason":"x.bin: truncated"}'; exit 2)";
   try {

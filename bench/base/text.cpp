@@ -97,6 +97,15 @@ std::string bytes_text(int64_t bytes) {
   return fixed(size, 1) + " " + kUnits[unit];
 }
 
+std::string valid_utf8(std::string text) {
+  for (size_t i = 0, bytes = 0; i < text.size(); i += bytes) {
+    const auto [code, size] = character_at(std::string_view(text).substr(i));
+    bytes = size;
+    if (!code) text[i] = '?';
+  }
+  return text;
+}
+
 std::string without_controls(std::string text, std::string_view but) {
   for (size_t i = 0, bytes = 0; i < text.size(); i += bytes) {
     const auto [code, size] = character_at(std::string_view(text).substr(i));

@@ -66,8 +66,8 @@ class EventWriter {
   bool connected_ = true;
 };
 
-/// The event on a line; null for a line that is torn, empty, not an event or nested too deep for a results
-/// file.
+/// The event on a line, bytes that are no UTF-8 as '?'; null for a line that is torn, empty, not an event or
+/// nested too deep for a results file.
 nlohmann::json parse_event(std::string_view line);
 
 }  // namespace stepladder
