@@ -181,7 +181,7 @@ void ResultsFile::begin() {
   // The file takes the old journal's runs before the journal starts afresh.
   write_file();
   if (::ftruncate(journal_, 0) != 0) throw Error(cat(journal_path_, ": ", std::strerror(errno)));
-  append({{"schema", kSchema}, {"context", results_.context}, {"plan", results_.plan}});
+  append({{"schema", kSchema}, {"context", results_.context}});
 }
 
 ResultsFile::~ResultsFile() {
