@@ -193,14 +193,11 @@ class Campaign {
     std::error_code none;
     if (std::filesystem::exists(options.out, none)) {
       file_ = load_json(options.out);
-      const bool known = file_.is_object() && text_at(file_, "kind") == "campaign";
-      const Json parts_there = known ? file_.value("parts", Json()) : Json();
-      for (const Json& part : parts_there)
-        if (!part.is_object() || !part.value("result", Json::object()).is_object() ||
-            !part.value("wall_s", Json(0)).is_number())
-          throw InputError(cat(options.out, ": a part of it is damaged: name another --out"));
-      if (!parts_there.is_array())
-        throw InputError(cat(options.out, " is no campaign's: name another --out"));
+      try {
+        check_campaign(options.out, file_);
+      } catch (const InputError& e) {
+        throw InputError(cat(e.what(), ": name another --out"));
+      }
     }
     if (options.overwrite) return;
     try {

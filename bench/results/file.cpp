@@ -13,6 +13,7 @@
 #include <sstream>
 #include <utility>
 
+#include "bench/base/text.h"
 #include "bench/results/json.h"
 #include "model/atomic_file.h"
 #include "model/error.h"
@@ -36,6 +37,17 @@ std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw InputError("cannot be read: is it there?");
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// How to name the parts of a campaign's file: "name a part, such as FILE:ladder (others: energy_16)".
+std::string parts_in(const std::string& path, const Json& campaign) {
+  std::vector<std::string> names;
+  for (const Json& part : campaign["parts"])
+    if (part.contains("result")) names.push_back(text_at(part, "name"));
+  if (names.empty()) return "none of its parts has a result";
+  const std::string first = cat("name a part, such as ", path, ":", names.front());
+  names.erase(names.begin());
+  return names.empty() ? first : cat(first, " (others: ", join(names, ", "), ")");
 }
 
 /// Throws unless both are the same, naming the first field that differs.
@@ -86,6 +98,15 @@ Json load_json(const std::string& path) try {
   throw InputError(cat(path, ": ", e.what()));
 }
 
+void check_campaign(const std::string& path, const Json& json) {
+  if (text_at(json, "kind") != "campaign" || !json.contains("parts") || !json["parts"].is_array())
+    throw InputError(path + " is no campaign's file");
+  for (const Json& part : json["parts"])
+    if (!part.is_object() || !part.value("result", Json::object()).is_object() ||
+        !part.value("wall_s", Json(0)).is_number())
+      throw InputError(path + ": a part of it is damaged");
+}
+
 Json load_part(const std::string& path) {
   const size_t colon = path.rfind(':');
   const std::string file = path.substr(0, colon);
@@ -94,10 +115,12 @@ Json load_part(const std::string& path) {
       !std::filesystem::exists(file, none))
     return load_json(path);
   const std::string name = path.substr(colon + 1);
-  const Json json = load_json(file), parts = json.is_object() ? json.value("parts", Json()) : Json();
-  for (const Json& part : parts)
+  const Json json = load_json(file);
+  check_campaign(file, json);
+  for (const Json& part : json["parts"])
     if (text_at(part, "name") == name && part.contains("result")) return part["result"];
-  throw InputError(cat(file, ": has no part \"", printable(name, 60), "\": ", parts_in(json)));
+  throw InputError(
+      cat(file, " has no part \"", printable(name, 60), "\" with a result: ", parts_in(file, json)));
 }
 
 Results load_results(const std::string& path) {
@@ -105,6 +128,10 @@ Results load_results(const std::string& path) {
 }
 
 Results load_results(const std::string& path, const Json& json) {
+  if (text_at(json, "kind") == "campaign") {
+    check_campaign(path, json);
+    throw InputError(cat(path, " is a campaign: ", parts_in(path, json)));
+  }
   std::string at = path;
   try {
     Results results = results_from(json);

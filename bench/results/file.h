@@ -25,7 +25,9 @@ std::string file_text(const Json& json);
 
 /// A file's JSON. Throws InputError naming it and what is wrong with it.
 Json load_json(const std::string& path);
-/// The same, or, of FILE:PART, what a campaign's file holds of a part.
+/// Throws InputError naming the file unless it is a campaign's and its parts may be looked at.
+void check_campaign(const std::string& path, const Json& json);
+/// load_json(), or, of FILE:PART, what a campaign's file holds of a part.
 Json load_part(const std::string& path);
 
 /// Adds the runs of a journal's text, as load_results() does, unless its context is another than that of

@@ -38,14 +38,6 @@ std::string dump(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string parts_in(const Json& campaign) {
-  std::vector<std::string> names;
-  if (campaign.is_object() && campaign.contains("parts"))
-    for (const Json& part : campaign["parts"])
-      if (part.is_object() && part.contains("result")) names.push_back(text_at(part, "name"));
-  return names.empty() ? "it has none" : "its parts are " + join(names, ", ");
-}
-
 std::string whole_text_at(const Json& json, const std::string& key) {
   const auto found = json.is_object() ? json.find(key) : json.end();
   if (found == json.end() || found->is_null()) return "";

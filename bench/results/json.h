@@ -27,9 +27,6 @@ Json parse_json(const std::string& text);
 /// JSON as text. A path may hold any bytes; replacing them keeps it valid JSON.
 std::string dump(const Json& json, int indent = -1);
 
-/// What a campaign's file has: "its parts are ladder, energy_16".
-std::string parts_in(const Json& campaign);
-
 /// A field as text, for a file that may hold anything; "" where it is missing or null.
 std::string whole_text_at(const Json& json, const std::string& key);
 /// The same for display: one line, cut to 200 bytes.
