@@ -145,6 +145,8 @@ Part part_from(const Json& json, const CampaignOptions& options) {
     throw InputError("needs a \"command\" that begins with run, ablate or profile");
   for (const char* ours : {"out", "resume", "retry-failed", "overwrite", "help"})
     if (has_option(part.words, ours)) throw InputError(cat("--", ours, " is not for a part to say"));
+  if (std::ranges::any_of(part.words, [](const std::string& word) { return word.starts_with("-h"); }))
+    throw InputError("-h is not for a part to say");
   if (!devices.is_number_integer() || devices < 1) throw InputError("\"devices\" is how many it needs");
   part.devices = devices.get<int64_t>();
   if (!peers.is_boolean()) throw InputError("\"peers\" is true or false");
@@ -296,12 +298,14 @@ class Campaign {
     return entries.emplace_back(part.json());
   }
 
-  /// Whether it has come to an end, well or not, other than by a signal or our --max-time.
+  /// Whether it has come to an end, well or not, other than by a signal or our --max-time. One that ended
+  /// well has a result.
   bool ended(const Part& part) {
     const Json& of = entry(part);
     if (of.contains("skipped")) return true;
     if (!of.contains("exit_code") || of["exit_code"] > 128) return false;
-    if (part.profile() || !of.contains("result")) return true;
+    if (!of.contains("result")) return of["exit_code"] != kExitOk;
+    if (part.profile()) return true;
     const Json complete = of["result"].value("complete", Json()),
                stopped = of["result"].value("stopped", Json());
     if (complete != true || text_at(stopped, "reason") != "max_time") return complete == true;
@@ -401,6 +405,11 @@ class Campaign {
     for (const Part& part : parts_)
       if (const Json& one = entry(part); one.contains("exit_code") || one.contains("skipped"))
         parts.push_back(one);
+    // Parts of another plan stay where they are.
+    const Json& all = file_["parts"];
+    for (size_t i = 0; i < all.size(); ++i)
+      if (std::ranges::find(parts_, text_at(all[i], "name"), &Part::name) == parts_.end())
+        parts.insert(parts.begin() + static_cast<std::ptrdiff_t>(std::min(i, parts.size())), all[i]);
     const Json whole = {
         {"schema", kSchema},
         {"kind", "campaign"},
