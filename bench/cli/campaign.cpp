@@ -204,13 +204,13 @@ class Campaign {
     if (options.overwrite) return;
     try {
       if (!file_.is_null())
-        require_same(options.out, text_at(file_, "commit"), file_.value("device", Json()));
+        require_same_build_and_device(options.out, text_at(file_, "commit"), file_.value("device", Json()));
       for (const Part& part : parts_)
         if (const std::string path = part.file(options.out); std::filesystem::exists(path, none)) {
           const Json there = load_json(path),
                      context = there.is_object() ? there.value("context", Json()) : Json();
           const char* commit = context.contains("stepladder_commit") ? "stepladder_commit" : "commit";
-          require_same(path, text_at(context, commit), context.value("device", Json()));
+          require_same_build_and_device(path, text_at(context, commit), context.value("device", Json()));
         }
     } catch (const Error& e) {
       if (!options.dry_run || e.code() != kExitNotComparable) throw;
@@ -272,15 +272,11 @@ class Campaign {
 
  private:
   /// Throws where what lies at `path` was measured by another build, or on another kind of device.
-  void require_same(const std::string& path, const std::string& commit, const Json& device) const {
-    const auto differ = [&](const char* what, const std::string& was, const std::string& now) {
-      if (was != now)
-        throw Error(cat(path, ": its ", what, " is ", was, ", this one's ", now,
-                        ": --overwrite starts again, --out names another file"),
-                    kExitNotComparable);
-    };
-    differ("commit", commit, build_commit());
-    differ("device", text_at(device, "name"), text_at(device_, "name"));
+  void require_same_build_and_device(const std::string& path, const std::string& commit,
+                                     const Json& device) const {
+    const char* way_out = "--overwrite starts again, --out names another file";
+    require_same(path, "commit", commit, build_commit(), way_out);
+    require_same(path, "device", text_at(device, "name"), text_at(device_, "name"), way_out);
   }
 
   void forget() {

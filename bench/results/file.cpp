@@ -50,20 +50,6 @@ std::string parts_in(const std::string& path, const Json& campaign) {
   return names.empty() ? first : cat(first, " (others: ", join(names, ", "), ")");
 }
 
-/// Throws unless both are the same, naming the first field that differs.
-void require_same(const std::string& path, const std::string& field, const Json& was, const Json& now) {
-  if (was == now) return;
-  if (!was.is_object() || !now.is_object())
-    throw Error(cat(path, " cannot be resumed: ", field, " was ", dump(was), ", now it is ", dump(now),
-                    "; --overwrite starts again"),
-                kExitNotComparable);
-  Json all = was;
-  all.update(now);
-  for (const auto& item : all.items())
-    require_same(path, cat(field, ".", item.key()), was.value(item.key(), Json()),
-                 now.value(item.key(), Json()));
-}
-
 }  // namespace
 
 std::string file_text(const Json& json) {
@@ -184,7 +170,10 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
   Json same = plan;  // but for how many rounds there are at most
   for (const char* field : {"rounds", "max_rounds", "max_time_s"})
     if (plan.contains(field) && results_.plan.contains(field)) same[field] = results_.plan[field];
-  require_same(path_, "plan", results_.plan, same);
+  const auto require = [&](const std::string& field, const Json& was, const Json& now) {
+    require_same(path_ + " cannot be resumed", field, was, now, "--overwrite starts again");
+  };
+  require("plan", results_.plan, same);
   results_.plan = std::move(plan);
   if (existing == Existing::retry)
     std::erase_if(results_.runs, [](const Run& run) {
@@ -195,8 +184,7 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
     if (device->is_object()) device->erase("uuid");  // another card of its kind does a round as well
   std::vector<const char*> fields = {"build", "cpu", "device"};
   if (text_at(now["device"], "backend") == "cpu") fields.push_back("cores");
-  for (const char* field : fields)
-    require_same(path_, field, was.value(field, Json()), now.value(field, Json()));
+  for (const char* field : fields) require(field, was.value(field, Json()), now.value(field, Json()));
 }
 
 void ResultsFile::start() try { begin(); } catch (const Error& e) {
