@@ -206,8 +206,11 @@ TEST(Comparison, TooFewPairsAreNeverAVerdict) {
   pair.add(kRung, {40, 40}, {80, 80});
   const Comparison comparison = pair.compared();
   EXPECT_EQ(exit_code(comparison.rows), kExitInconclusive);
-  EXPECT_TRUE(says(comparison.rows[0].reason, {"2 pairs"}));
+  EXPECT_TRUE(says(joined_notes(comparison), {"2 pairs"}));
   EXPECT_TRUE(says(terminal_report(comparison), {"2    40.00   80.00", "INCONCLUSIVE"}));
+  pair.add("02_tf32", {40, 40}, {80, 80});
+  const std::string report = terminal_report(pair.compared());
+  EXPECT_EQ(report.find("2 pairs"), report.rfind("2 pairs")) << "once for all: " << report;
 }
 
 TEST(Comparison, FewPairsThatAgreeAreNotCertain) {
@@ -373,6 +376,21 @@ TEST(Comparison, RefusesAnotherDeviceOrConfigurationNamingTheFields) {
   other = pair.next;
   for (stepladder::Run& run : other.runs) run.config["new_option"] = false;
   EXPECT_EQ(refusal(pair.base, other), "") << "an option that BASE's version did not have";
+}
+
+TEST(Comparison, WhatDiffersInTheSameWayInManyRungsIsSaidOnce) {
+  Pair pair = steady();
+  for (const char* rung : {"01_causal_mask", "02_tf32", "10_padded_vocab"}) pair.add(rung, {40}, {40});
+  for (stepladder::Run& run : pair.base.runs) run.config["compute_capability"] = 90, run.config["lr"] = 1e-3;
+  for (stepladder::Run& run : pair.next.runs) run.config["compute_capability"] = 75, run.config["lr"] = 2e-3;
+  for (stepladder::Run& run : pair.next.runs)
+    if (run.variant == "02_tf32") run.config["dtype"] = "fp16";
+  pair.base.plan["lr"] = 1e-3, pair.next.plan["lr"] = 2e-3;
+  const std::string said = refusal(pair.base, pair.next);
+  EXPECT_TRUE(says(said, {"plan.lr", "config.compute_capability 90 / 75", "4 rungs",
+                          "config.dtype bf16 / fp16", "02_tf32"}));
+  EXPECT_EQ(said.find("75"), said.rfind("75")) << said;
+  EXPECT_EQ(said.find("config.lr"), std::string::npos) << "as the plan: " << said;
 }
 
 TEST(Comparison, AFileOfAnotherCheckoutIsTheSameByItsNameAndNothingElseIs) {

@@ -221,6 +221,9 @@ TEST_F(HarnessCli, BashCompletesCommandsOptionsAndWhatTheyTake) {
   EXPECT_EQ(completed("run --model gpt2-m"), "gpt2-medium gpt2-mini\n");
   EXPECT_EQ(completed("profile 13"), "13_cuda_graphs\n");
   EXPECT_EQ(completed("train fp8_"), "fp8_recompute fp8_zero1\n");
+  EXPECT_EQ(completed("resume 13"), "\n") << "which takes a file";
+  EXPECT_EQ(completed("check-trainer 13"), "\n") << "which takes a command";
+  EXPECT_EQ(completed("comm --e"), "\n") << "which help hides";
   EXPECT_EQ(completed("report r"), "\n");  // files, which bash completes by itself
   EXPECT_EQ(completed("run --out r"), "\n");
 }
@@ -1347,8 +1350,7 @@ TEST_F(HarnessCliCampaign, GoesOnAfterItWasEndedAndWithTheRestWhereAPartFails) {
   EXPECT_TRUE(says(outcome.err, {"apart", "failing"})) << outcome.err;
   outcome = stepladder("export sub/c.json");
   EXPECT_EQ(outcome.code, kExitUsage);
-  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.json", "its parts are ladder, last"}))
-      << outcome.err;
+  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.json:ladder", "last"})) << outcome.err;
 }
 
 TEST_F(HarnessCliCampaign, RefusesAPlanThatMakesNoSenseBeforeAnyRun) {
@@ -1365,6 +1367,9 @@ TEST_F(HarnessCliCampaign, RefusesAPlanThatMakesNoSenseBeforeAnyRun) {
       {"command", R"([{"name": "a"}])"},
       {"--out", R"([{"name": "a", "command": "run --out=x.json"}])"},
       {"--overwrite", R"([{"name": "a", "command": "run --overwrite"}])"},
+      {"--help", R"([{"name": "a", "command": "run --rungs 00 --help"}])"},
+      {"-h", R"([{"name": "a", "command": "run -h"}])"},
+      {"-h", R"([{"name": "a", "command": "profile 00 -h"}])"},
       {"--roundz", R"([{"name": "a", "command": "run --roundz 3"}])"},
       {"--rounds", R"([{"name": "a", "command": "run --rounds none"}])"},
       {"devices", R"([{"name": "a", "command": "run", "devices": 0}])"},
@@ -1377,6 +1382,7 @@ TEST_F(HarnessCliCampaign, RefusesAPlanThatMakesNoSenseBeforeAnyRun) {
     EXPECT_EQ(outcome.code, kExitUsage) << plan;
     EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
     EXPECT_TRUE(says(outcome.err, {"plan.json", wanted})) << outcome.err << plan;
+    EXPECT_EQ(outcome.out, "");
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "sub"));
   EXPECT_EQ(stepladder("campaign --backend cpu --dry-run").code, 0) << "ours";
@@ -1450,6 +1456,50 @@ TEST_F(HarnessCliCampaign, BeginsNothingForWhichNoTimeIsLeftAndGoesOnLater) {
   }
 }
 
+TEST_F(HarnessCliCampaign, KeepsThePartsThatAnotherPlanDoesNotName) {
+  write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1")}});
+  ASSERT_EQ(stepladder(campaign()).code, 0);
+  const Json before = file();
+  write_plan({{"c", run_of("02", "--rounds 1")}, {"b", run_of("01", "--rounds 2")}});
+  ASSERT_EQ(stepladder(campaign()).code, 0);
+  std::vector<std::string> names;
+  const Json whole = file();
+  for (const Json& one : whole["parts"]) names.push_back(one["name"]);
+  EXPECT_EQ(names, (std::vector<std::string>{"a", "c", "b"}));
+  EXPECT_EQ(whole["parts"][0], before["parts"][0]);
+  EXPECT_EQ(climbed("b"), "01 01");
+  EXPECT_EQ(whole["complete"], true);
+  expect_contract(folder_ / "sub/c.json");
+  stepladder(campaign("--overwrite"));
+  EXPECT_EQ(file()["parts"].size(), 2U) << "it starts again";
+}
+
+TEST_F(HarnessCliCampaign, IsNotCompleteWhileAPartThatEndedWellHasNoResult) {
+  write_plan({{"one", run_of("00", "--rounds 1")}});
+  ASSERT_EQ(stepladder(campaign()).code, 0);
+  Json whole = file();
+  whole["parts"][0].erase("result");
+  write_file(folder_ / "sub/c.json", whole.dump());
+  ASSERT_EQ(stepladder(campaign("--max-time 0.000001s")).code, 0) << "which begins nothing";
+  EXPECT_EQ(file()["complete"], false);
+  whole["parts"][0]["exit_code"] = kExitFailed;
+  write_file(folder_ / "sub/c.json", whole.dump());
+  stepladder(campaign("--max-time 0.000001s"));
+  EXPECT_EQ(file()["complete"], true) << "it failed, which a page says";
+}
+
+TEST_F(HarnessCliCampaign, AFileWithDamagedPartsIsRefusedByItsName) {
+  for (const char* parts : {R"(["x"])", "7", R"([{"name": "a", "result": 7}])"}) {
+    write_file(folder_ / "c.json", cat(R"({"schema": 2, "kind": "campaign", "parts": )", parts, "}"));
+    for (const char* command : {"report c.json", "export c.json --format json", "export c.json:a"}) {
+      const Outcome outcome = stepladder(command);
+      EXPECT_EQ(outcome.code, kExitUsage) << command << parts;
+      EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "c.json")) << outcome.err;
+      EXPECT_FALSE(has(outcome.err, "json.exception")) << outcome.err;
+    }
+  }
+}
+
 TEST_F(HarnessCliCampaign, ADryRunRefusesWhatARunWouldAndQuotesNoControlCharacters) {
   write_plan({{"one", run_of("00")}});
   for (const char* wrong : {"--preset nonsense", "--ladder nowhere.json"}) {
@@ -1499,7 +1549,7 @@ TEST_F(HarnessCliCampaign, APartOfItIsReadByItsName) {
     EXPECT_EQ(outcome.code, kExitUsage) << wrong;
     EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "sub/c.json") == has(wrong, "c.json"))
         << outcome.err;
-    EXPECT_EQ(has(outcome.err, "its parts are one"), has(wrong, "c.json")) << outcome.err;
+    EXPECT_EQ(has(outcome.err, "sub/c.json:one"), has(wrong, "c.json")) << outcome.err;
   }
 }
 

@@ -474,6 +474,17 @@ TEST(Hub, RefusesAnotherStepladderAndWhatReachesATerminalIsClean) {
   EXPECT_TRUE(says(heard.line(1), {R"("event":"exit","status":5)"}));
 }
 
+TEST(Hub, ARankBeyondTheWorldIsNotSaidToHaveComeTwice) {
+  for (const int number : {2, -1}) {
+    Heard heard(2);
+    Caller rank(heard.hub.address());
+    rank.say(heard.hello(number, heard.hub.secret()));
+    const std::string error = heard.line(1);
+    EXPECT_TRUE(says(error, {R"("event":"error")", cat("rank ", number, " (node)"), "0 to 1"}));
+    EXPECT_FALSE(says(error, {"twice"})) << error;
+  }
+}
+
 TEST(Hub, OnlyBindsTheInterfaceThatIsAskedFor) {
   const Hub hub(1, "127.0.0.1", 1.0);
   EXPECT_TRUE(hub.address().starts_with("127.0.0.1:"));

@@ -755,6 +755,7 @@ int main(int, char** argv) {
       if (mode == "nested") run.step();
       if (mode == "throws" && i == 1) throw std::runtime_error("of\nlines");
       if (mode == "oom") throw std::bad_alloc();
+      if (mode == "longwinded") throw std::runtime_error(std::string(1999, 'x') + "\u00e9 and more");
       if (mode == "returns" && i == 1) return 3;
       if (mode == "lossless") step.done();
       step.done(i == 1 && mode == "diverges" ? std::nan("") : 4.5F - i, {}, 0.5);
@@ -827,6 +828,10 @@ class Header(Trainer):
             self.assertIn(word, events[-1]["reason"])
             self.assertEqual(code, {"returns": 3, "leaves": 0}.get(mode, 5), mode)
         self.assertIsNone(events[-2]["loss"])
+
+    def test_a_long_reason_is_cut_between_characters(self):
+        _, _, events = self.run_client("longwinded")
+        self.assertEqual(events[-1]["reason"], 1999 * "x")
 
     def test_a_rank_writes_to_its_own_stream_and_needs_no_loss(self):
         code, events = self.run_rank(self.client, "lossless", STEPLADDER_STEPS="1", RANK="1")

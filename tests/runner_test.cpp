@@ -278,6 +278,17 @@ TEST_F(RunnerTest, WhatTheRungReportsIsItsStatus) {
   }
 }
 
+TEST_F(RunnerTest, AFailureIsReadWhateverBytesItsReasonHas) {
+  // Printed as \303 by the shell: half a character of UTF-8.
+  for (const char* bytes : {"\\303", "\\377", "\\340\\200\\200", "\\355\\240\\200", "\\364\\220\\200\\200"}) {
+    fake_.before_start =
+        cat(R"(printf '{"event":"error","status":"oom","reason":"caf)", bytes, R"("}\n' >&3; exit 5)");
+    const stepladder::Run run = measure();
+    EXPECT_EQ(run.status, Status::oom) << run.reason;
+    EXPECT_TRUE(says(run.reason, {"caf?"})) << run.reason;
+  }
+}
+
 TEST_F(RunnerTest, RefusedInputEndsThePlan) {
   fake_.before_start = R"(say '{"event":"error","status":"error","reason":"x.bin: truncated"}'; exit 2)";
   try {
@@ -325,9 +336,43 @@ TEST_F(RunnerTest, ReportsThatMakeNoSenseAreCrashes) {
                    {"second start"}));
   EXPECT_TRUE(says(crash(R"(say "{\"event\":\"eval\",\"x\":\"$(head -c 300000 /dev/zero | tr '\0' x)\"}")"),
                    {"an event of 3000"}));
+  for (const char* event : {R"({"event":"step","step":6,"step_ms":1,"loss":4})",
+                            R"({"event":"eval","step":6,"val_loss":4})", R"({"event":"end"})"}) {
+    fake_.before_end =
+        cat(R"(say '{"event":"end","memory_bytes":{"live_peak":1,"reserved_peak":1,"process_peak":1}}'
+say ')",
+            event, "'; exit 0");
+    EXPECT_TRUE(says(crash(""), {"after its end"}));
+  }
+  fake_.before_end = "";
   EXPECT_NE(crash("steps=4").find("reported 4 of 6 steps"), std::string::npos);
   EXPECT_NE(crash("exit 0").find("without reporting its end"), std::string::npos);
   EXPECT_EQ(crash("echo oops >&2; exit 7"), "exit status 7 (oops)");
+}
+
+TEST_F(RunnerTest, AWrongFieldIsNamedWithItsEvent) {
+  const auto reason = [&](const std::string& event) {
+    fake_.before_step = cat("[ $i = 2 ] && say '", event, "'");
+    return measure().reason;
+  };
+  EXPECT_TRUE(says(reason(R"({"event":"step","step":2})"), {"step 2", "number step_ms"}));
+  EXPECT_TRUE(says(reason(R"({"event":"step","step":2,"step_ms":1,"lr":"x"})"), {"step 2", "number lr"}));
+  EXPECT_TRUE(says(reason(R"({"event":"eval","step":"2","val_loss":1})"), {"eval", "whole number step"}));
+  EXPECT_TRUE(says(reason(R"({"event":"eval","step":2,"val_loss":1e300})"), {"eval", "val_loss"}));
+  EXPECT_TRUE(says(reason(R"({"event":"end","memory_bytes":{"live_peak":-5}})"), {"end", "-5", "live_peak"}));
+  EXPECT_TRUE(says(reason(R"({"event":"error","reason":"x"})"), {"error", "string status"}));
+}
+
+TEST_F(RunnerTest, ABatchOfNothingIsACrash) {
+  for (const char* shape : {R"("B":0,"T":64)", R"("B":4,"T":-1)", R"("B":4,"T":9223372036854775807)"}) {
+    request_.config = {{"model", "gpt2-tiny"}};  // check-trainer asks for none where a command takes none
+    fake_.before_start = cat(
+        R"(say '{"event":"start","variant":"'$name'","source_hash":"'$source_hash'","backend":"cpu","config":{)",
+        shape, "}}'; exit 0");
+    const stepladder::Run run = measure();
+    EXPECT_EQ(run.status, Status::crash) << shape;
+    EXPECT_TRUE(says(run.reason, {"start", shape[4] == '0' ? "B" : "T"})) << run.reason;
+  }
 }
 
 TEST_F(RunnerTest, NestedConfigsAreACrash) {
@@ -407,6 +452,10 @@ TEST(Divergence, LossesOfZeroAreTheSame) {
 
 TEST(Child, OutputOfIsWhatASuccessfulCommandPrints) {
   EXPECT_EQ(output_of({"sh", "-c", "echo one; echo two"}), "one\ntwo");
+  EXPECT_EQ(output_of({"printf", "one"}), "one");
+  EXPECT_EQ(output_of({"printf", "one\\n\\ntwo"}), "one\n\ntwo");
+  EXPECT_EQ(output_of({"sh", "-c", "sleep 100 & printf one"}), "one");
+  EXPECT_EQ(output_of({"true"}), "");
   EXPECT_EQ(output_of({"sh", "-c", "echo one; exit 1"}), std::nullopt);
   EXPECT_EQ(output_of({"sh", "-c", "sleep 100"}, 0.1), std::nullopt);
   EXPECT_EQ(output_of({"/nowhere/program"}), std::nullopt);
@@ -419,6 +468,15 @@ TEST(Child, WhatAListenerThrowsEndsTheChild) {
                          Channel::out, 50, listen),
                Error);
   EXPECT_FALSE(alive(std::stoi(read_file(folder / "pid"))));
+}
+
+TEST(Child, AnEventThatIsTornIsNotHandedOver) {
+  std::vector<std::string> lines;
+  run_child({"sh", "-c", "printf 'whole\\ntorn' >&3"}, Channel::events, 50, [&](std::string_view line) {
+    lines.emplace_back(line);
+    return true;
+  });
+  EXPECT_EQ(lines, std::vector<std::string>{"whole"});
 }
 
 TEST(Child, ManyLinesArriveWholeAndInOrder) {

@@ -83,6 +83,8 @@ TEST(Table, CellsCannotDriveTheTerminal) {
 TEST(Text, PrintableKeepsWholeCharactersAndNoControls) {
   EXPECT_EQ(printable("a\xc2\x9b[31m", 20), "a??[31m");  // U+009B, which a terminal takes for ESC [
   EXPECT_EQ(printable("a\x9b[31m\xff\xc3", 20), "a?[31m??") << "no UTF-8";
+  EXPECT_EQ(printable("\xe0\x80\x80 \xed\xa0\x80 \xf4\x90\x80\x80 \xf0\x80\x80\x80", 20), "??? ??? ???? ????")
+      << "too long, a surrogate, beyond Unicode";
   EXPECT_EQ(printable("a\u202eb\u2028", 20), "a???b???") << "turns the text, ends the line";
   EXPECT_EQ(printable("\u00b5s \u2264 \U0001f600", 20), "\u00b5s \u2264 \U0001f600");
   EXPECT_EQ(printable("\xc2\xa0\xc3\x9b", 20), "\xc2\xa0\xc3\x9b");
@@ -109,6 +111,11 @@ TEST(Table, RefusesARowOfAnotherSize) {
   Table table({{"a"}, {"b"}});
   EXPECT_THROW(table.add({"1"}), std::invalid_argument);
   EXPECT_THROW(table.add({"1", "2", "3"}), std::invalid_argument);
+}
+
+TEST(Text, JoinsEmptyPartsToo) {
+  EXPECT_EQ(join({"", "a", "", "b", ""}, ","), ",a,,b,");
+  EXPECT_EQ(join({}, ","), "");
 }
 
 TEST(Text, WordsForAShellAreReadBack) {

@@ -276,6 +276,11 @@ TEST_F(VerdictCli, ARungForSeveralDevicesIsNotMeasuredOnOne) {
   EXPECT_TRUE(says(rows[0]["reason"], {"needs 2 devices"})) << rows;
   outcome = stepladder(cat("calibrate --rungs 15 --pairs 6 --out noise.json ", kWorkload));
   EXPECT_EQ(outcome.code, kExitFailed) << outcome.out;
+  EXPECT_TRUE(says(outcome.err, {"no noise", "15_multi_gpu", "needs 2 devices"})) << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "noise.json"));
+  outcome = stepladder(cat("overhead --rungs 15 --pairs 6 ", kWorkload));
+  EXPECT_EQ(outcome.code, kExitFailed) << outcome.err;
+  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"15_multi_gpu", "one device"})) << outcome.err;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "log.txt")) << "no rung was started";
   EXPECT_EQ(gate("--rungs 15 --devices 1").code, 0) << "as asked for";
 }
@@ -495,6 +500,23 @@ TEST_F(VerdictCli, ARungThatFailsLeavesNoNoise) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "noise.json"));
 }
 
+TEST_F(VerdictCli, ARungWithoutUndisturbedPairsIsNamedWithWhatDisturbedIt) {
+  FakeRung hot;
+  hot.telemetry = R"(,"throttle":["hw_slowdown"])";
+  hot.write(base_);
+  rung("base", "01_causal_mask", "10.5");
+  Outcome outcome = stepladder(cat("calibrate --rungs 00,01 --pairs 3 --out noise.json ", kWorkload));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const auto last_line = [](const std::string& text) {
+    return text.substr(text.find_last_of('\n', text.size() - 2) + 1);
+  };
+  EXPECT_TRUE(says(last_line(outcome.err), {"00_fp32_baseline", "throttled"})) << outcome.err;
+  EXPECT_EQ(parse_json(read_file(folder_ / "noise.json"))["variants"].size(), 1U);
+  outcome = stepladder(cat("calibrate --rungs 00 --pairs 3 --out none.json ", kWorkload));
+  EXPECT_EQ(outcome.code, kExitFailed);
+  EXPECT_TRUE(says(last_line(outcome.err), {"no noise", "00_fp32_baseline", "throttled"})) << outcome.err;
+}
+
 // ---- overhead --------------------------------------------------------------------------------------------
 
 TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
@@ -513,6 +535,9 @@ TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
   EXPECT_EQ(outcome.code, 1);
   EXPECT_TRUE(says(outcome.out, {"+0.952", "BEYOND"})) << outcome.out;
   EXPECT_EQ(overhead("10.4").code, 1) << "faster is no measuring either";
+  outcome = overhead("10.5", "--rungs 00,15");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"15_multi_gpu", "one device"})) << outcome.err;
   EXPECT_EQ(overhead("10.6", "--limit 1").code, 0);
   EXPECT_EQ(overhead("10.6", "--pairs 5").code, 3) << "too few to be certain";
   fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count");

@@ -33,6 +33,9 @@ std::pair<std::optional<char32_t>, size_t> character_at(std::string_view text) {
     if ((byte(i) & 0xc0) != 0x80) return {std::nullopt, 1};
     code = code << 6 | (byte(i) & 0x3f);
   }
+  const char32_t least = size == 4 ? 0x10000 : size == 3 ? 0x800 : 0x80;
+  const bool surrogate = code >= 0xd800 && code < 0xe000;
+  if (code < least || surrogate || code > 0x10ffff) return {std::nullopt, 1};
   return {code, size};
 }
 
@@ -46,7 +49,7 @@ bool is_control(char32_t code) {
 
 std::string join(const std::vector<std::string>& parts, const std::string& separator) {
   std::string joined;
-  for (const std::string& part : parts) joined += (joined.empty() ? "" : separator) + part;
+  for (size_t i = 0; i < parts.size(); ++i) joined += (i == 0 ? "" : separator) + parts[i];
   return joined;
 }
 
@@ -93,6 +96,15 @@ std::string bytes_text(int64_t bytes) {
   size_t unit = 0;
   for (; size >= 1000 && unit + 1 < std::size(kUnits); ++unit) size /= 1024;
   return fixed(size, 1) + " " + kUnits[unit];
+}
+
+std::string valid_utf8(std::string text) {
+  for (size_t i = 0, bytes = 0; i < text.size(); i += bytes) {
+    const auto [code, size] = character_at(std::string_view(text).substr(i));
+    bytes = size;
+    if (!code) text[i] = '?';
+  }
+  return text;
 }
 
 std::string without_controls(std::string text, std::string_view but) {

@@ -36,6 +36,8 @@ double of_float(double number);
 /// "512 B", "1.5 KiB", "139.1 GiB".
 std::string bytes_text(int64_t bytes);
 
+/// Foreign text as UTF-8: each byte that is none as '?'.
+std::string valid_utf8(std::string text);
 /// Foreign text, safe on a terminal: each byte of a control character, and each that is no UTF-8, as '?',
 /// `but` for those that are let through.
 std::string without_controls(std::string text, std::string_view but = "");

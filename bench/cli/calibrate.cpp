@@ -1,6 +1,7 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <optional>
 
 #include "bench/base/table.h"
@@ -72,7 +73,7 @@ int calibrate(CalibrateOptions& options) {
   const auto folder = std::filesystem::path(options.out).parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  AtomicFile out(options.out);  // what can't be written is better known before an hour of measuring
+  AtomicFile out(options.out);  // fails before an hour of measuring if the file can't be written
 
   Side first, second;
   first.plan.ladder = ladder_at(options.measure.ladder);
@@ -99,13 +100,22 @@ int calibrate(CalibrateOptions& options) {
   collect(noise, first.results, second.results);
   // A rung that fails here would fail anywhere; what it left is no sample.
   bool good = true;
+  std::map<PairedRuns::Key, std::string> left_out;  // and why
   for (const Results* results : {&first.results, &second.results})
-    for (const Run& run : results->runs)
+    for (const Run& run : results->runs) {
+      const PairedRuns::Key key(run.variant, run.workload());
       if (run.status != Status::ok) {
-        noise.log_ratios.erase({run.variant, run.workload()});
+        noise.log_ratios.erase(key);
         good &= run.status == Status::unsupported;
+        left_out[key] = cat(name_of(run.status), ": ", run.reason);
+      } else if (run.disturbed() && !noise.log_ratios.contains(key)) {
+        left_out.emplace(key, cat("the device was ", run.disturbance(), " in all pairs"));
       }
-  if (noise.log_ratios.empty()) throw Error("no rung ran: there is no noise to write down");
+    }
+  std::vector<std::string> lines;
+  for (const auto& [key, why] : left_out) lines.push_back(cat(key.first, ", ", key.second, ": ", why));
+  if (noise.log_ratios.empty()) throw Error("there is no noise to write down: " + join(lines, "; "));
+  for (const std::string& line : lines) std::cerr << "stepladder: left out: " << line << "\n";
   out.write(dump(to_json(noise), 1) + "\n");
   out.commit();
   std::cout << table_of(noise) << "\nwrote " << printable(options.out, kMaxMessage) << std::endl;

@@ -145,6 +145,8 @@ Part part_from(const Json& json, const CampaignOptions& options) {
     throw InputError("needs a \"command\" that begins with run, ablate or profile");
   for (const char* ours : {"out", "resume", "retry-failed", "overwrite", "help"})
     if (has_option(part.words, ours)) throw InputError(cat("--", ours, " is not for a part to say"));
+  if (std::ranges::any_of(part.words, [](const std::string& word) { return word.starts_with("-h"); }))
+    throw InputError("-h is not for a part to say");
   if (!devices.is_number_integer() || devices < 1) throw InputError("\"devices\" is how many it needs");
   part.devices = devices.get<int64_t>();
   if (!peers.is_boolean()) throw InputError("\"peers\" is true or false");
@@ -193,25 +195,22 @@ class Campaign {
     std::error_code none;
     if (std::filesystem::exists(options.out, none)) {
       file_ = load_json(options.out);
-      const bool known = file_.is_object() && text_at(file_, "kind") == "campaign";
-      const Json parts_there = known ? file_.value("parts", Json()) : Json();
-      for (const Json& part : parts_there)
-        if (!part.is_object() || !part.value("result", Json::object()).is_object() ||
-            !part.value("wall_s", Json(0)).is_number())
-          throw InputError(cat(options.out, ": a part of it is damaged: name another --out"));
-      if (!parts_there.is_array())
-        throw InputError(cat(options.out, " is no campaign's: name another --out"));
+      try {
+        check_campaign(options.out, file_);
+      } catch (const InputError& e) {
+        throw InputError(cat(e.what(), ": name another --out"));
+      }
     }
     if (options.overwrite) return;
     try {
       if (!file_.is_null())
-        require_same(options.out, text_at(file_, "commit"), file_.value("device", Json()));
+        require_same_build_and_device(options.out, text_at(file_, "commit"), file_.value("device", Json()));
       for (const Part& part : parts_)
         if (const std::string path = part.file(options.out); std::filesystem::exists(path, none)) {
           const Json there = load_json(path),
                      context = there.is_object() ? there.value("context", Json()) : Json();
           const char* commit = context.contains("stepladder_commit") ? "stepladder_commit" : "commit";
-          require_same(path, text_at(context, commit), context.value("device", Json()));
+          require_same_build_and_device(path, text_at(context, commit), context.value("device", Json()));
         }
     } catch (const Error& e) {
       if (!options.dry_run || e.code() != kExitNotComparable) throw;
@@ -273,15 +272,11 @@ class Campaign {
 
  private:
   /// Throws where what lies at `path` was measured by another build, or on another kind of device.
-  void require_same(const std::string& path, const std::string& commit, const Json& device) const {
-    const auto differ = [&](const char* what, const std::string& was, const std::string& now) {
-      if (was != now)
-        throw Error(cat(path, ": its ", what, " is ", was, ", this one's ", now,
-                        ": --overwrite starts again, --out names another file"),
-                    kExitNotComparable);
-    };
-    differ("commit", commit, build_commit());
-    differ("device", text_at(device, "name"), text_at(device_, "name"));
+  void require_same_build_and_device(const std::string& path, const std::string& commit,
+                                     const Json& device) const {
+    const char* way_out = "--overwrite starts again, --out names another file";
+    require_same(path, "commit", commit, build_commit(), way_out);
+    require_same(path, "device", text_at(device, "name"), text_at(device_, "name"), way_out);
   }
 
   void forget() {
@@ -299,12 +294,14 @@ class Campaign {
     return entries.emplace_back(part.json());
   }
 
-  /// Whether it has come to an end, well or not, other than by a signal or our --max-time.
+  /// Whether it has come to an end, well or not, other than by a signal or our --max-time. One that ended
+  /// well has a result.
   bool ended(const Part& part) {
     const Json& of = entry(part);
     if (of.contains("skipped")) return true;
     if (!of.contains("exit_code") || of["exit_code"] > 128) return false;
-    if (part.profile() || !of.contains("result")) return true;
+    if (!of.contains("result")) return of["exit_code"] != kExitOk;
+    if (part.profile()) return true;
     const Json complete = of["result"].value("complete", Json()),
                stopped = of["result"].value("stopped", Json());
     if (complete != true || text_at(stopped, "reason") != "max_time") return complete == true;
@@ -404,6 +401,11 @@ class Campaign {
     for (const Part& part : parts_)
       if (const Json& one = entry(part); one.contains("exit_code") || one.contains("skipped"))
         parts.push_back(one);
+    // Parts of another plan stay where they are.
+    const Json& all = file_["parts"];
+    for (size_t i = 0; i < all.size(); ++i)
+      if (std::ranges::find(parts_, text_at(all[i], "name"), &Part::name) == parts_.end())
+        parts.insert(parts.begin() + static_cast<std::ptrdiff_t>(std::min(i, parts.size())), all[i]);
     const Json whole = {
         {"schema", kSchema},
         {"kind", "campaign"},

@@ -30,7 +30,8 @@ std::string values_of(const Option& option) {
 
 /// The body of a function that leaves in `words` what may be at the place that is being completed.
 std::string cases_of(const Command& command) {
-  std::string after, files, names = command.rest ? rungs() + " " : "";
+  const bool takes_rung = command.name == "train" || command.name == "sample";
+  std::string after, files, names = takes_rung ? rungs() + " " : "";
   for (const Option& option : command.options) {
     const std::string values = values_of(option);
     const bool argument = std::isupper(static_cast<unsigned char>(option.name.front())) != 0;
@@ -38,6 +39,7 @@ std::string cases_of(const Command& command) {
       names += values.empty() ? "" : values + " ";
       continue;
     }
+    if (option.group.empty()) continue;  // help hides it too
     names += "--" + option.name + " ";
     if (std::holds_alternative<bool*>(option.value)) continue;
     if (values.empty())

@@ -132,13 +132,18 @@ std::string table_of(const std::vector<OverheadRow>& rows, double limit) {
 int overhead(OverheadOptions& options) {
   const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
   Plan plan;
+  std::vector<std::string> left_out;
   for (const Rung& rung : ladder().chosen(options.measure.rungs)) {
-    if (!unsupported_reason(rung.compute_capability, probe.device).empty()) continue;
     Program program = program_of(rung);
-    if (program.devices > 1) continue;  // its ranks are started by the harness, or not at all
-    plan.programs.push_back(std::move(program));
+    std::string why = unsupported_reason(rung.compute_capability, probe.device);
+    if (program.devices > 1) why = "overhead measures rungs of one device";  // others don't run by themselves
+    if (why.empty())
+      plan.programs.push_back(std::move(program));
+    else
+      left_out.push_back(cat(rung.name, ": ", why));
   }
-  if (plan.programs.empty()) throw UnsupportedError("none of the rungs named runs on this device");
+  if (plan.programs.empty()) throw UnsupportedError(join(left_out, "; "));
+  for (const std::string& line : left_out) std::cerr << "stepladder: left out: " << line << "\n";
   complete(plan, options.measure, probe);
   std::vector<OverheadRow> rows;
   for (const PlannedRun& run : runs_of(plan, 0)) rows.push_back({.run = run});

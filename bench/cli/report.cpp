@@ -145,7 +145,8 @@ int report(ReportOptions& options) {
       take(path, name_of(path, options.results), json);
       continue;
     }
-    for (const Json& part : json.value("parts", Json())) {
+    check_campaign(path, json);
+    for (const Json& part : json["parts"]) {
       const std::string name = text_at(part, "name");
       if (part.contains("result")) take(cat(path, ": ", name), name, part["result"]);
       if (part.contains("skipped") || part.value("exit_code", Json(0)) != 0)

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <utility>
 
+#include "bench/base/text.h"
 #include "bench/results/json.h"
 #include "model/atomic_file.h"
 #include "model/error.h"
@@ -38,18 +39,15 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Throws unless both are the same, naming the first field that differs.
-void require_same(const std::string& path, const std::string& field, const Json& was, const Json& now) {
-  if (was == now) return;
-  if (!was.is_object() || !now.is_object())
-    throw Error(cat(path, " cannot be resumed: ", field, " was ", dump(was), ", now it is ", dump(now),
-                    "; --overwrite starts again"),
-                kExitNotComparable);
-  Json all = was;
-  all.update(now);
-  for (const auto& item : all.items())
-    require_same(path, cat(field, ".", item.key()), was.value(item.key(), Json()),
-                 now.value(item.key(), Json()));
+/// How to name the parts of a campaign's file: "name a part, such as FILE:ladder (others: energy_16)".
+std::string parts_in(const std::string& path, const Json& campaign) {
+  std::vector<std::string> names;
+  for (const Json& part : campaign["parts"])
+    if (part.contains("result")) names.push_back(text_at(part, "name"));
+  if (names.empty()) return "none of its parts has a result";
+  const std::string first = cat("name a part, such as ", path, ":", names.front());
+  names.erase(names.begin());
+  return names.empty() ? first : cat(first, " (others: ", join(names, ", "), ")");
 }
 
 }  // namespace
@@ -86,6 +84,15 @@ Json load_json(const std::string& path) try {
   throw InputError(cat(path, ": ", e.what()));
 }
 
+void check_campaign(const std::string& path, const Json& json) {
+  if (text_at(json, "kind") != "campaign" || !json.contains("parts") || !json["parts"].is_array())
+    throw InputError(path + " is no campaign's file");
+  for (const Json& part : json["parts"])
+    if (!part.is_object() || !part.value("result", Json::object()).is_object() ||
+        !part.value("wall_s", Json(0)).is_number())
+      throw InputError(path + ": a part of it is damaged");
+}
+
 Json load_part(const std::string& path) {
   const size_t colon = path.rfind(':');
   const std::string file = path.substr(0, colon);
@@ -94,10 +101,12 @@ Json load_part(const std::string& path) {
       !std::filesystem::exists(file, none))
     return load_json(path);
   const std::string name = path.substr(colon + 1);
-  const Json json = load_json(file), parts = json.is_object() ? json.value("parts", Json()) : Json();
-  for (const Json& part : parts)
+  const Json json = load_json(file);
+  check_campaign(file, json);
+  for (const Json& part : json["parts"])
     if (text_at(part, "name") == name && part.contains("result")) return part["result"];
-  throw InputError(cat(file, ": has no part \"", printable(name, 60), "\": ", parts_in(json)));
+  throw InputError(
+      cat(file, " has no part \"", printable(name, 60), "\" with a result: ", parts_in(file, json)));
 }
 
 Results load_results(const std::string& path) {
@@ -105,6 +114,10 @@ Results load_results(const std::string& path) {
 }
 
 Results load_results(const std::string& path, const Json& json) {
+  if (text_at(json, "kind") == "campaign") {
+    check_campaign(path, json);
+    throw InputError(cat(path, " is a campaign: ", parts_in(path, json)));
+  }
   std::string at = path;
   try {
     Results results = results_from(json);
@@ -157,7 +170,10 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
   Json same = plan;  // but for how many rounds there are at most, and on which of a machine's devices
   for (const char* field : {"rounds", "max_rounds", "max_time_s", "device"})
     if (plan.contains(field) && results_.plan.contains(field)) same[field] = results_.plan[field];
-  require_same(path_, "plan", results_.plan, same);
+  const auto require = [&](const std::string& field, const Json& was, const Json& now) {
+    require_same(path_ + " cannot be resumed", field, was, now, "--overwrite starts again");
+  };
+  require("plan", results_.plan, same);
   results_.plan = std::move(plan);
   if (existing == Existing::retry)
     std::erase_if(results_.runs, [](const Run& run) {
@@ -168,8 +184,7 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
     if (device->is_object()) device->erase("uuid");  // another card of its kind does a round as well
   std::vector<const char*> fields = {"build", "cpu", "device"};
   if (text_at(now["device"], "backend") == "cpu") fields.push_back("cores");
-  for (const char* field : fields)
-    require_same(path_, field, was.value(field, Json()), now.value(field, Json()));
+  for (const char* field : fields) require(field, was.value(field, Json()), now.value(field, Json()));
 }
 
 void ResultsFile::start() try { begin(); } catch (const Error& e) {
@@ -181,7 +196,7 @@ void ResultsFile::begin() {
   // The file takes the old journal's runs before the journal starts afresh.
   write_file();
   if (::ftruncate(journal_, 0) != 0) throw Error(cat(journal_path_, ": ", std::strerror(errno)));
-  append({{"schema", kSchema}, {"context", results_.context}, {"plan", results_.plan}});
+  append({{"schema", kSchema}, {"context", results_.context}});
 }
 
 ResultsFile::~ResultsFile() {

@@ -1,9 +1,9 @@
 // The results file on disk, and the journal beside it that keeps every finished run.
 //
 // While a plan runs, FILE holds the runs that were there when it started (at first none) and FILE.journal one
-// line for the plan and one for each run finished since, each flushed to the disk. At the end FILE is written
-// whole and the journal removed. FILE therefore parses at any moment, and FILE plus journal lose at most the
-// run in progress.
+// line for the context and one for each run finished since, each flushed to the disk. At the end FILE is
+// written whole and the journal removed. FILE therefore parses at any moment, and FILE plus journal lose at
+// most the run in progress.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@
 namespace stepladder {
 
 /// FILE with the finished runs of its journal; or FILE:PART, of a campaign's file. Journal lines that are
-/// damaged, and a journal of another plan's, count for nothing. Throws InputError naming the file and what is
-/// wrong with it.
+/// damaged count for nothing, and neither does a journal with another context, which other measurements left.
+/// Throws InputError naming the file and what is wrong with it.
 Results load_results(const std::string& path);
 /// The same of what load_part() has read.
 Results load_results(const std::string& path, const Json& json);
@@ -25,10 +25,12 @@ std::string file_text(const Json& json);
 
 /// A file's JSON. Throws InputError naming it and what is wrong with it.
 Json load_json(const std::string& path);
-/// The same, or, of FILE:PART, what a campaign's file holds of a part.
+/// Throws InputError naming the file unless it is a campaign's and its parts may be looked at.
+void check_campaign(const std::string& path, const Json& json);
+/// load_json(), or, of FILE:PART, what a campaign's file holds of a part.
 Json load_part(const std::string& path);
 
-/// Adds the runs of a journal's text, as load_results() does, unless it belongs to another plan than
+/// Adds the runs of a journal's text, as load_results() does, unless its context is another than that of
 /// `results`. Throws InputError.
 void add_journal(Results& results, const std::string& text);
 

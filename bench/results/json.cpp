@@ -38,12 +38,18 @@ std::string dump(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string parts_in(const Json& campaign) {
-  std::vector<std::string> names;
-  if (campaign.is_object() && campaign.contains("parts"))
-    for (const Json& part : campaign["parts"])
-      if (part.is_object() && part.contains("result")) names.push_back(text_at(part, "name"));
-  return names.empty() ? "it has none" : "its parts are " + join(names, ", ");
+void require_same(const std::string& what, const std::string& field, const Json& was, const Json& now,
+                  const std::string& way_out) {
+  if (was == now) return;
+  const auto text = [](const Json& json) { return printable(dump(json), 200); };
+  if (!was.is_object() || !now.is_object())
+    throw Error(cat(what, ": ", field, " was ", text(was), ", now it is ", text(now), "; ", way_out),
+                kExitNotComparable);
+  Json all = was;
+  all.update(now);
+  for (const auto& item : all.items())
+    require_same(what, cat(field, ".", item.key()), was.value(item.key(), Json()),
+                 now.value(item.key(), Json()), way_out);
 }
 
 std::string whole_text_at(const Json& json, const std::string& key) {

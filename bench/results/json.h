@@ -27,8 +27,10 @@ Json parse_json(const std::string& text);
 /// JSON as text. A path may hold any bytes; replacing them keeps it valid JSON.
 std::string dump(const Json& json, int indent = -1);
 
-/// What a campaign's file has: "its parts are ladder, energy_16".
-std::string parts_in(const Json& campaign);
+/// Throws Error with kExitNotComparable unless both are the same: "`what`: `field` was .., now it is ..;
+/// `way_out`". Of objects it names the first field that differs.
+void require_same(const std::string& what, const std::string& field, const Json& was, const Json& now,
+                  const std::string& way_out);
 
 /// A field as text, for a file that may hold anything; "" where it is missing or null.
 std::string whole_text_at(const Json& json, const std::string& key);

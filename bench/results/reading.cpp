@@ -196,8 +196,6 @@ Run run_from(Json json, int64_t schema) {
 
 Results results_from(Json json) {
   const int64_t schema = schema_of(json);
-  if (text_at(json, "kind") == "campaign")
-    throw InputError("a campaign's; a part of it is FILE:PART, and " + parts_in(json));
   if (json.contains("runs")) json["runs"] = rows_of(json["runs"]);
   if (schema == 1)
     for (Json& run : json["runs"]) upgrade(run);

@@ -434,6 +434,11 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
   }
   orphans.end();
   if (interrupted) throw Interrupted(interrupted_by);
+  // Text may end without a newline. An event that does was torn.
+  if (channel == Channel::out && !how)
+    for (size_t rank = 0; rank < streams.size(); ++rank)
+      if (const std::string& rest = streams[rank].pending; !rest.empty() && !on_line(rank, rest))
+        how = ChildEnd::How::refused;
   const size_t process = culprit.value_or(0);
   JobEnd job_end{process, std::move(members[process].end)};
   if (how) job_end.end.how = *how;

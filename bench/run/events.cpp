@@ -5,6 +5,7 @@
 #include <csignal>
 #include <string>
 
+#include "bench/base/text.h"
 #include "bench/results/writer.h"
 #include "model/error.h"
 #include "model/fd.h"
@@ -32,7 +33,7 @@ nlohmann::json parse_event(std::string_view line) {
     deep |= depth > kMaxDepth;
     return depth <= kMaxDepth;
   };
-  auto event = nlohmann::json::parse(line, shallow, /*allow_exceptions=*/false);
+  auto event = nlohmann::json::parse(valid_utf8(std::string(line)), shallow, /*allow_exceptions=*/false);
   if (deep) return {};
   const bool valid = event.is_object() && event.contains("event") && event["event"].is_string();
   return valid ? event : nlohmann::json();

@@ -1,13 +1,14 @@
 // What a trainer tells the harness: one JSON object a line on a file descriptor, which ours are told by
-// --events. This is all that ours tell; docs/own-trainer.md says what of it another may leave out.
+// --events. This is what ours tell; docs/own-trainer.md says what of it another may leave out.
 //
 //   {"event":"start","protocol":1,"variant":..,"source_hash":..,"backend":"cpu"|"cuda","rank":0,"host":..,"config":{..},
 //    "device":{..},"startup_ms":..,"memory_by_name":{name: bytes}}
-//   {"event":"step","step":0,"step_ms":..,"device_ms":..,"loss":..,"grad_norm":..,"lr":..,
+//   {"event":"step","step":0,"step_ms":..,"device_ms":..,"cycles":..,"loss":..,"grad_norm":..,"lr":..,
 //    "sm_mhz":..,"memory_mhz":..,"power_w":..,"temperature_c":..,"throttle":["sw_power_cap",..]}
 //   {"event":"eval","step":..,"val_loss":..}
 //   {"event":"profile","profile":{..}}
-//   {"event":"end","memory_bytes":{"live_peak":..,"reserved_peak":..,"process_peak":..,"by_name":{..}}}
+//   {"event":"end","memory_bytes":{"live_peak":..,"reserved_peak":..,"process_peak":..,"by_name":{..}},
+//    "skipped_steps":..,"compile":{"search_ms":..,"capture_ms":..,"searched":..,"from_cache":..,"algorithms":..}}
 //   {"event":"error","status":"oom"|"unsupported"|"diverged"|"interrupted"|"error","reason":".."}
 //
 // A run sends `start` just before its first step, then its steps in order, and last either `end` or `error`;
@@ -21,8 +22,10 @@
 // config: model, B, T, max_T, V, L, NH, C, world_size, dtype, math, on the CPU threads, then the rung's
 // options of the groups Data and Training (seed, accumulate, ...). device: backend, name, uuid,
 // compute_capability, total_memory, driver, runtime, blas, attention. memory_by_name has every allocation
-// ("params/wte"), by_name their sums by group
-// ("params").
+// ("params/wte"), by_name their sums by group ("params"). cycles: SM clock cycles of the step, null where
+// they aren't counted. skipped_steps: those that loss scaling left out, only where there is loss scaling.
+// compile: what searching GEMM algorithms and capturing graphs took before the first step, only where there
+// was any.
 //
 // profile comes before end, only from a traced run (--profile): docs/results-schema.md has its fields.
 //
@@ -66,8 +69,8 @@ class EventWriter {
   bool connected_ = true;
 };
 
-/// The event on a line; null for a line that is torn, empty, not an event or nested too deep for a results
-/// file.
+/// The event on a line, bytes that are no UTF-8 as '?'; null for a line that is torn, empty, not an event or
+/// nested too deep for a results file.
 nlohmann::json parse_event(std::string_view line);
 
 }  // namespace stepladder

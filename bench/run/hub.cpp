@@ -220,7 +220,10 @@ void Hub::admit(Caller& caller, const std::vector<std::string>& fields) {
   else if (size != std::to_string(ranks_))
     fail(told, cat(name, " is of a world of ", size, ", --devices asks for ", ranks_,
                    ": the launcher must start as many, and tell each its rank"));
-  else if (rank >= ranks_ || std::ranges::find(agents_, rank, &Agent::rank) != agents_.end())
+  else if (rank >= ranks_)
+    fail(told, cat(name, " is no rank of this job, whose ranks are 0 to ", ranks_ - 1,
+                   ": the launcher must give each its own"));
+  else if (std::ranges::find(agents_, rank, &Agent::rank) != agents_.end())
     fail(told, cat(name, " came twice: the launcher must give each its own rank"));
   if (failed_) return;  // it is hung up on
   {

@@ -30,6 +30,11 @@ struct BadReport : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The same of a field of an event, as what the event has: "no number lr". Report::take() says which event.
+struct BadField : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 using Event = nlohmann::json;
 
 constexpr double kLeastMs = 1e-6;  // of a step: a nanosecond, which is what clocks count
@@ -64,20 +69,20 @@ bool is(const Event& value) {
 
 template <class T>
 const char* kind() {
-  if constexpr (std::is_same_v<T, bool>) return "true or false as ";
-  if constexpr (std::is_same_v<T, double>) return "a number ";
-  if constexpr (std::is_same_v<T, int64_t>) return "a whole number ";
-  if constexpr (std::is_same_v<T, std::string>) return "a string ";
-  if constexpr (std::is_same_v<T, Event>) return "an object ";
-  return "a list of strings ";
+  if constexpr (std::is_same_v<T, bool>) return "true or false ";
+  if constexpr (std::is_same_v<T, double>) return "number ";
+  if constexpr (std::is_same_v<T, int64_t>) return "whole number ";
+  if constexpr (std::is_same_v<T, std::string>) return "string ";
+  if constexpr (std::is_same_v<T, Event>) return "object ";
+  return "list of strings ";
 }
 
-/// A field of an event; nothing where it is missing or null. Throws BadReport where it is of another type.
+/// A field of an event; nothing where it is missing or null. Throws BadField where it is of another type.
 template <class T>
 std::optional<T> value_if(const Event& event, const char* key) {
   const auto found = event.find(key);
   if (found == event.end() || found->is_null()) return std::nullopt;
-  if (!is<T>(*found)) throw BadReport(cat("an event without ", kind<T>(), key));
+  if (!is<T>(*found)) throw BadField(cat("no ", kind<T>(), key));
   return found->get<T>();
 }
 
@@ -85,13 +90,13 @@ std::optional<T> value_if(const Event& event, const char* key) {
 template <class T>
 T value_at(const Event& event, const char* key) {
   if (const auto value = value_if<T>(event, key)) return *value;
-  throw BadReport(cat("an event without ", kind<T>(), key));
+  throw BadField(cat("no ", kind<T>(), key));
 }
 
 /// A number that a rung may have measured: no float is larger, and no table could show it.
 double plausible(double number, const char* key) {
   if (std::abs(number) > std::numeric_limits<float>::max())
-    throw BadReport(cat("a ", key, " of ", number_text(number)));
+    throw BadField(cat("a ", key, " of ", number_text(number)));
   return number;
 }
 
@@ -103,14 +108,14 @@ double ms_since(std::chrono::steady_clock::time_point begin) {
 double duration_at(const Event& event, const char* key, double timeout_s) {
   const auto ms = value_at<double>(event, key);
   if (!(ms >= 0.0 && ms <= timeout_s * 1e3))
-    throw BadReport(cat("a ", key, " of ", number_text(ms), " ms, of a run that may take ",
-                        number_text(timeout_s), " s"));
+    throw BadField(cat("a ", key, " of ", number_text(ms), " ms, of a run that may take ",
+                       number_text(timeout_s), " s"));
   return ms;
 }
 
 int64_t bytes_at(const Event& event, const std::string& key) {
   const auto bytes = value_at<int64_t>(event, key.c_str());
-  if (bytes < 0) throw BadReport(cat("memory of ", bytes, " bytes: ", printable(key, 60)));
+  if (bytes < 0) throw BadField(cat("memory of ", bytes, " bytes: ", printable(key, 60)));
   return bytes;
 }
 
@@ -157,26 +162,14 @@ class Report {
     between_steps_ = kind == "step" ? 0 : between_steps_ + line.size();
     if (between_steps_ > kMaxBetween)
       throw BadReport(cat("it floods its event stream, the last event is '", printable(kind, 60), "'"));
-    if (kind == "start")
-      start(event);
-    else if (kind == "step")
-      step(event);
-    else if (kind == "eval")
-      evaluated(event);
-    else if (kind == "profile" && request_.program.ours())
-      run_.profile = value_at<Event>(event, "profile");
-    else if (kind == "end")
-      end(event);
-    else if (kind == "exit" && has_ranks(request_))  // from job_of_ranks()
-      exited(event);
-    else if (kind == "measured" && launched_)
-      measured(event);
-    else if (kind == "energy" && launched_)
-      told_energy_ = {value_if<bool>(event, "shared"),
-                      printable(value_at<std::string>(event, "unknown"), 300)};
-    else if (kind == "error")
-      error = {value_at<std::string>(event, "status"),
-               printable(value_at<std::string>(event, "reason"), 500)};
+    if (ended && (kind == "step" || kind == "eval" || kind == "end"))
+      throw BadReport(cat("an event after its end: ", kind));
+    const std::string of_step = kind == "step" ? cat(" of step ", run_.steps.size()) : "";
+    try {
+      take(kind, event);
+    } catch (const BadField& e) {
+      throw BadReport(cat("its event '", kind, "'", of_step, " has ", e.what()));
+    }
   }
 
   struct Failure {
@@ -206,6 +199,30 @@ class Report {
   }
 
  private:
+  /// Throws BadReport and BadField. What it does not know is left alone.
+  void take(const std::string& kind, const Event& event) {
+    if (kind == "start")
+      start(event);
+    else if (kind == "step")
+      step(event);
+    else if (kind == "eval")
+      evaluated(event);
+    else if (kind == "profile" && request_.program.ours())
+      run_.profile = value_at<Event>(event, "profile");
+    else if (kind == "end")
+      end(event);
+    else if (kind == "exit" && has_ranks(request_))  // from job_of_ranks()
+      exited(event);
+    else if (kind == "measured" && launched_)
+      measured(event);
+    else if (kind == "energy" && launched_)
+      told_energy_ = {value_if<bool>(event, "shared"),
+                      printable(value_at<std::string>(event, "unknown"), 300)};
+    else if (kind == "error")
+      error = {value_at<std::string>(event, "status"),
+               printable(value_at<std::string>(event, "reason"), 500)};
+  }
+
   static std::optional<double> number_if(const Event& event, const char* key) {
     const auto number = value_if<double>(event, key);
     return number ? std::optional(plausible(*number, key)) : std::nullopt;
@@ -213,7 +230,7 @@ class Report {
   /// A quantity that is never below zero.
   static std::optional<double> least_zero_if(const Event& event, const char* key) {
     const auto value = number_if(event, key);
-    if (value && *value < 0.0) throw BadReport(cat("a ", key, " of ", number_text(*value)));
+    if (value && *value < 0.0) throw BadField(cat("a ", key, " of ", number_text(*value)));
     return value;
   }
 
@@ -233,10 +250,13 @@ class Report {
       throw BadReport(
           cat("it is rank ", rank, " of ", world, ", was started as rank ", rank_, " of ", request_.devices));
     if (config_depth(config) > kMaxConfigDepth) throw BadReport("its config is nested too deep");
-    for (const char* key : {"B", "T"})
-      if (const auto told = value_at<int64_t>(config, key), asked = run_.config.value(key, told);
-          told != asked)
+    constexpr int64_t kMost = int64_t{1} << 30;  // sequences, tokens: their product is a whole number too
+    for (const char* key : {"B", "T"}) {
+      const auto told = value_at<int64_t>(config, key), asked = run_.config.value(key, told);
+      if (told != asked)
         throw BadReport(cat("it trains with ", key, "=", told, ", was asked for ", key, "=", asked));
+      if (told < 1 || told > kMost) throw BadField(cat(key, "=", told, ", which is no size of a batch"));
+    }
     for (const auto& [key, value] : config.items())
       if (!run_.config.contains(key)) run_.config[key] = value;
     startup_ms = value_if<double>(event, "startup_ms") ? duration_at(event, "startup_ms", request_.timeout_s)

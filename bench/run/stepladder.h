@@ -171,8 +171,8 @@ class Run {
   void fail(const std::string& status, const std::string& reason) {
     if (!listened_ || finished()) return;
     in_step_ = false;
-    write("{\"event\":\"error\",\"status\":" + quoted(status) +
-          ",\"reason\":" + quoted(reason.substr(0, 2000)) + "}");
+    write("{\"event\":\"error\",\"status\":" + quoted(status) + ",\"reason\":" + quoted(cut(reason, 2000)) +
+          "}");
     exit_code_ = kFailed;
   }
   /// The same for an exception that was caught.
@@ -295,6 +295,13 @@ class Run {
     } else {
       return quoted(value);
     }
+  }
+
+  /// At most so many bytes of UTF-8, and no half character at the end.
+  static std::string cut(const std::string& text, size_t limit) {
+    if (text.size() <= limit) return text;
+    while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xc0) == 0x80) --limit;
+    return text.substr(0, limit);
   }
 
   static std::string quoted(const std::string& text) {

@@ -59,7 +59,7 @@ std::vector<std::string> notes(const Results& base, const Results& next,
   const std::string base_commit = text_at(base.context, "commit"), commit = text_at(next.context, "commit");
   const bool known = !base_commit.empty() && !commit.empty();
   std::vector<std::string> same, apart;
-  size_t judged = 0;
+  size_t judged = 0, fewest = kMinPairs;
   bool mixed = false;
   for (const ComparedRow& row : rows) {
     if (row.numbers && row.numbers->disturbed > 0)
@@ -67,6 +67,7 @@ std::vector<std::string> notes(const Results& base, const Results& next,
                           " pairs are left out, the device was ", row.numbers->disturbance, "."));
     if (row.judgement == Judgement::skipped) continue;
     ++judged;
+    if (row.numbers) fewest = std::min(fewest, row.numbers->pairs);
     const auto add_once = [&](std::vector<std::string>& names) {
       if (std::ranges::count(names, row.variant) == 0) names.push_back(row.variant);
     };
@@ -89,6 +90,9 @@ std::vector<std::string> notes(const Results& base, const Results& next,
             known && base_commit != commit && all
                 ? "; the commits differ, so unless neither touches them one of the two is STALE."
                 : "."));
+  if (fewest < kMinPairs)
+    lines.push_back(cat(fewest, fewest == 1 ? " pair is" : " pairs are", " too few: ", kMinPairs,
+                        " at least, 10 find 2 %."));
   if (!apart.empty())
     lines.push_back(
         cat(join(apart, ", "),
@@ -266,9 +270,7 @@ std::string slower_text(const ComparedQuantity& time, const ComparedQuantity* cy
 /// Why neither verdict holds.
 std::string undecided_text(const ComparedRow::Numbers& n) {
   const size_t pairs = n.pairs;
-  if (!n.time().change)
-    return cat(pairs, pairs == 1 ? " pair is" : " pairs are", " too few: ", kMinPairs,
-               " at least, 10 find 2 %");
+  if (!n.time().change) return "too few pairs";
   const auto above = std::ranges::find_if(n.quantities, &ComparedQuantity::above);
   if (above == n.quantities.end()) return "the bounds enclose the limit";
   const std::string what = above->what == Quantity::time ? "slower" : change_text(*above);
@@ -318,28 +320,33 @@ const ComparedQuantity* ComparedRow::Numbers::find(Quantity what) const {
 }
 
 void require_comparable(const Results& base, const Results& next) {
-  std::set<std::string> seen;
-  std::vector<std::string> differences;
-  // `field` is what messages call the key.
-  const auto look = [&](const std::string& field, const std::string& key, const Json& was, const Json& is) {
+  struct Difference {
+    std::string field, key, was, is;
+    std::vector<std::string> rungs;  // of a config's
+  };
+  std::vector<Difference> differences;
+  const auto look = [&](const std::string& of, const std::string& key, const Json& was, const Json& is,
+                        const std::string& rung = "") {
     std::string base_text = whole_text_at(was, key), next_text = whole_text_at(is, key);
     if (key == "data" || key == "val_data" || key == "vocab")  // may lie in another checkout
       for (std::string* text : {&base_text, &next_text}) {
         const std::filesystem::path path = *text;
         *text = (path.has_filename() ? path : path.parent_path()).filename().string();
       }
-    if (base_text == next_text || !seen.insert(field).second) return;
-    const auto shown = [](const std::string& text) {
-      return text.empty() ? "unknown" : printable(text, 200);
-    };
-    differences.push_back(cat(field, " is ", shown(base_text), " in BASE and ", shown(next_text), " in NEW"));
+    if (base_text == next_text) return;
+    // Rungs that differ alike are told together, and those that differ as the plans do with them.
+    auto same = std::ranges::find_if(differences, [&](const Difference& d) {
+      return d.key == key && d.was == base_text && d.is == next_text;
+    });
+    if (same == differences.end()) same = differences.insert(same, {of + key, key, base_text, next_text, {}});
+    if (!rung.empty() && std::ranges::count(same->rungs, rung) == 0) same->rungs.push_back(rung);
   };
   for (const char* key : {"backend", "name", "compute_capability"})
-    look(cat("device.", key), key, base.device(), next.device());
+    look("device.", key, base.device(), next.device());
   if (text_at(next.device(), "backend") == "cpu")  // there the host is the device
-    for (const char* key : {"cpu", "cores"}) look(key, key, base.context, next.context);
+    for (const char* key : {"cpu", "cores"}) look("", key, base.context, next.context);
   for (const char* key : {"model", "seq", "steps", "warmup", "until_loss", "data", "val_data", "lr", "seed"})
-    look(cat("plan.", key), key, base.plan, next.plan);
+    look("plan.", key, base.plan, next.plan);
 
   const Rows before(base), after(next);
   bool common = false;
@@ -349,10 +356,20 @@ void require_comparable(const Results& base, const Results& next) {
     common = true;
     const Json &was = other->begin()->second->config, &is = after.find(key)->begin()->second->config;
     for (const auto& item : is.items())  // an option that only one of the versions has is no difference
-      if (was.contains(item.key()))
-        look(cat("config.", item.key(), " of ", printable(key.first, 100)), item.key(), was, is);
+      if (was.contains(item.key())) look("config.", item.key(), was, is, key.first);
   }
-  if (!differences.empty()) throw Error(cat("not comparable: ", join(differences, "; ")), kExitNotComparable);
+  std::vector<std::string> texts;
+  for (const auto& [field, key, was, is, rungs] : differences) {
+    const auto shown = [](const std::string& text) {
+      return text.empty() ? "unknown" : printable(text, 200);
+    };
+    const bool of_rungs = field.starts_with("config.");
+    texts.push_back(cat(printable(field, 100), " ", shown(was), " / ", shown(is),
+                        !of_rungs           ? ""
+                        : rungs.size() == 1 ? cat(" (", printable(rungs.front(), 100), ")")
+                                            : cat(" (", rungs.size(), " rungs)")));
+  }
+  if (!texts.empty()) throw Error(cat("not comparable, BASE / NEW: ", join(texts, ", ")), kExitNotComparable);
   if (!common)
     throw Error("not comparable: BASE and NEW have no rung on the same workload in common",
                 kExitNotComparable);

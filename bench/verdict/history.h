@@ -41,7 +41,7 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
 
 std::string terminal_report(const History& history);
 std::string markdown_report(const History& history);
-/// {"schema": 1, "kind": "history", "series": [..], "skipped": [..]}
+/// {"schema": .., "kind": "history", "series": [..], "skipped": [..]}
 Json to_json(const History& history);
 
 }  // namespace stepladder
