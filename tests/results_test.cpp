@@ -257,6 +257,17 @@ TEST(Results, NeverHoldNaNOrInfinity) {
   EXPECT_EQ(text.find("inf,"), std::string::npos);
   EXPECT_NE(text.find("\"loss\":[null]"), std::string::npos);
   EXPECT_FALSE(results_from(parse_json(text)).runs[0].steps[0].loss);
+
+  for (const double bad : {double{NAN}, double{INFINITY}, -double{INFINITY}}) {
+    stepladder::Run measured = make_run("00_fp32_baseline", 0, 20);
+    measured.steps[2].loss = measured.steps[2].grad_norm = bad;
+    measured.summary->covered = bad;
+    const std::string written = results_file_json(make_results({measured})).dump();
+    const stepladder::Run read = results_from(parse_json(written)).runs[0];
+    EXPECT_FALSE(read.steps[2].loss || read.steps[2].grad_norm) << bad;
+    EXPECT_FALSE(read.summary->covered) << bad;
+    EXPECT_EQ(read.steps[3].grad_norm, measured.steps[3].grad_norm) << "the others are kept";
+  }
 }
 
 // ---- rows ------------------------------------------------------------------------------------------------
