@@ -833,7 +833,7 @@ TEST_F(ResultsFileTest, WhatAnotherRunWritesIsNotRead) {
   EXPECT_TRUE(says(input_error([&] { open(Existing::resume); }), {path_, "another run"}));
 }
 
-TEST_F(ResultsFileTest, NorThroughALink) {
+TEST_F(ResultsFileTest, TwoRunsDoNotWriteOneFileThroughALink) {
   const auto file = open(Existing::refuse);
   const std::string link = folder_ / "link.json";
   std::filesystem::create_symlink(path_, link);
@@ -857,7 +857,7 @@ TEST_F(ResultsFileTest, AJournalWhoseFileIsGoneIsNotLostWithoutAWord) {
   EXPECT_FALSE(std::filesystem::exists(journal_));
 }
 
-TEST_F(ResultsFileTest, NorThroughALinkThatWasThereBeforeTheFile) {
+TEST_F(ResultsFileTest, TwoRunsDoNotWriteOneFileThroughALinkThatWasThereBeforeIt) {
   const std::string link = folder_ / "link.json";
   std::filesystem::create_symlink(std::filesystem::path(path_).lexically_relative(folder_ / ""), link);
   std::filesystem::create_directories(folder_ / "sub");
