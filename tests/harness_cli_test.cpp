@@ -378,11 +378,10 @@ TEST_F(HarnessCli, WhatIsOverwrittenStaysUntilARunIsFinished) {
   ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
   const std::string before = read_file(folder_ / "results.json");
   FakeRung hanging = rung("00_fp32_baseline");
-  hanging.before_start = cat("touch ", folder_ / "started", "; sleep 100");
+  hanging.before_start = cat("echo >", folder_ / "started", "; sleep 100");
   hanging.write(folder_);
   const pid_t pid = start(plan("--rungs 00 --overwrite"));
-  while (!std::filesystem::exists(folder_ / "started"))
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(appears("started"));
   EXPECT_EQ(read_file(folder_ / "results.json"), before);
   ::kill(pid, SIGTERM);
   EXPECT_EQ(wait_for(pid), 128 + SIGTERM);
@@ -396,14 +395,13 @@ TEST_F(HarnessCli, WhatIsOverwrittenStaysUntilARunIsFinished) {
 
 TEST_F(HarnessCli, ASignalDuringTheChartsEndsTheReport) {
   ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
-  write_script(folder_ / "slow", cat("touch ", folder_ / "drawing", "\nexec sleep 100\n"));
+  write_script(folder_ / "slow", cat("echo >", folder_ / "drawing", "\nexec sleep 100\n"));
   for (const char* command : {"report results.json --out page", "history . --out page"})
     for (const int signal : {SIGTERM, SIGINT}) {
       std::filesystem::remove(folder_ / "drawing");
       const Environment python("STEPLADDER_PYTHON", folder_ / "slow");
       const pid_t pid = start(command);
-      while (!std::filesystem::exists(folder_ / "drawing"))
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      ASSERT_TRUE(appears("drawing"));
       for (const auto& entry :
            std::filesystem::directory_iterator(folder_ / "page"))  // nothing that a kill leaves
         EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
