@@ -76,6 +76,7 @@ class OwnTrainer : public testing::Test {
   Json json() const { return parse_json(read_file(folder_ / "r.json")); }
 
   const TempFolder folder_;
+  const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // of other processes' load
 };
 
 // ---- run
