@@ -57,7 +57,6 @@ else()
     if(test MATCHES "_gpu_test$")
       set(label gpu)
     endif()
-    set(processors 1)
     if(test MATCHES "^multirank_")  # several processes each
       string(REPLACE gpu multigpu label ${label})
       string(REPLACE cpu multirank label ${label})
@@ -89,12 +88,18 @@ else()
     elseif(test STREQUAL ops_benchmark_test)
       add_dependencies(${test} ops_benchmark)
     endif()
+    # Those that take two processors come first, or they would wait until two are free at once; then the long ones, so
+    # that none is left alone at the end. The others come in the order of the seconds that they took before: a cost
+    # that is set has to be more than those.
+    set(processors 1)
     set(cost 0)
-    # Long and wide ones first: none is left alone at the end.
-    if(test MATCHES "^(ladder|verdict_cli|own_trainer_cli|gradient)_test$|fp8|^multirank_")
-      set(cost 1)
+    if(test MATCHES "^multirank_(gpu_)?test$")  # whose ranks compute; those of the other two mostly wait
+      set(processors 2)
+      set(cost 2000)
+    elseif(test MATCHES "^(ladder|verdict_cli|own_trainer_cli|gradient|launcher)_test$|fp8|^multirank_")
+      set(cost 1000)
     endif()
-    gtest_discover_tests(${test} ${filter} DISCOVERY_TIMEOUT 60
+    gtest_discover_tests(${test} ${filter} DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
       PROPERTIES LABELS ${label} TIMEOUT 300 PROCESSORS ${processors} COST ${cost})
   endforeach()
 endif()
