@@ -1,4 +1,5 @@
 # Tests: tests/<name>_test.cpp, label cpu; gpu for *_gpu_test.cpp; multirank and multigpu for those of several ranks.
+# tests/<name>_test.py, label cpu, are a test each.
 # Fuzz targets: tests/fuzz/<name>_fuzz.cpp; without libFuzzer, a test that replays tests/fuzz/corpus/<name>/.
 # `cmake --build build/cpu --target tests` builds them and what they start.
 enable_testing()
@@ -57,11 +58,9 @@ else()
     if(test MATCHES "_gpu_test$")
       set(label gpu)
     endif()
-    set(processors 1)
     if(test MATCHES "^multirank_")  # several processes each
       string(REPLACE gpu multigpu label ${label})
       string(REPLACE cpu multirank label ${label})
-      set(processors 2)
     endif()
     add_test_program(${test} ${source} ${rung_objects})
     target_compile_definitions(${test} PRIVATE STEPLADDER_FAKE_NVML="$<TARGET_FILE:fake_nvml>")
@@ -89,12 +88,18 @@ else()
     elseif(test STREQUAL ops_benchmark_test)
       add_dependencies(${test} ops_benchmark)
     endif()
+    # Those that take two processors come first, or they would wait until two are free at once; then the long ones, so
+    # that none is left alone at the end. The others come in the order of the seconds that they took before: a cost
+    # that is set has to be more than those.
+    set(processors 1)
     set(cost 0)
-    # Long and wide ones first: none is left alone at the end.
-    if(test MATCHES "^(ladder|verdict_cli|own_trainer_cli|gradient)_test$|fp8|^multirank_")
-      set(cost 1)
+    if(test MATCHES "^multirank_(gpu_)?test$")  # whose ranks compute; those of the other two mostly wait
+      set(processors 2)
+      set(cost 2000)
+    elseif(test MATCHES "^(ladder|verdict_cli|own_trainer_cli|gradient|launcher)_test$|fp8|^multirank_")
+      set(cost 1000)
     endif()
-    gtest_discover_tests(${test} ${filter} DISCOVERY_TIMEOUT 60
+    gtest_discover_tests(${test} ${filter} DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
       PROPERTIES LABELS ${label} TIMEOUT 300 PROCESSORS ${processors} COST ${cost})
   endforeach()
 endif()
@@ -106,8 +111,18 @@ if(STEPLADDER_TESTS AND NOT STEPLADDER_SANITIZE)
   if(ablations AND benchmark_FOUND AND MPI_CXX_FOUND)
     add_test(NAME Docs.EveryCommandRuns
       COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/docs_commands.py ${CMAKE_BINARY_DIR}/bin)
-    set_tests_properties(Docs.EveryCommandRuns PROPERTIES LABELS cpu TIMEOUT 300 COST 2)
+    set_tests_properties(Docs.EveryCommandRuns PROPERTIES LABELS cpu TIMEOUT 300 COST 1000)
   endif()
+  # A module whose packages are missing is skipped as a whole; ctest lists it among the tests that did not run.
+  file(GLOB tests CONFIGURE_DEPENDS tests/*_test.py)
+  foreach(source IN LISTS tests)
+    get_filename_component(test ${source} NAME)
+    add_test(NAME Python.${test} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} COMMAND bash -c
+      "source scripts/setup.sh; python=$(find_python) || die 'no Python of 3.11 or newer'; \
+exec $python -m unittest discover --verbose --start-directory tests --pattern ${test}")
+    set_tests_properties(Python.${test} PROPERTIES LABELS cpu TIMEOUT 300 COST 1000
+      SKIP_REGULAR_EXPRESSION "packages are not installed")
+  endforeach()
 endif()
 
 file(GLOB fuzz_targets CONFIGURE_DEPENDS tests/fuzz/*_fuzz.cpp)

@@ -21,7 +21,7 @@ inline Outcome run_in(const TempFolder& folder, const std::string& command) {
   return {exit_code(status), read_file(folder / "out.txt"), read_file(folder / "err.txt")};
 }
 
-inline bool one_line(const std::string& text) {
+[[nodiscard]] inline bool one_line(const std::string& text) {
   return !text.empty() && text.find('\n') == text.size() - 1;
 }
 

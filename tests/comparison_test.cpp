@@ -539,7 +539,7 @@ TEST(ComparisonPower, TwoPercentAreFoundInTenPairsAndThreeNearlyAlways) {
   EXPECT_GE((Experiment{.slower = 0.03}.regressions(400)), 0.99);
 }
 
-TEST(ComparisonPower, AmongElevenRungsToo) {
+TEST(ComparisonPower, TwoAndThreePercentAreFoundAmongElevenRungs) {
   EXPECT_GE((Experiment{.slower = 0.02, .rungs = 11}.regressions(200)), 0.93);  // 95 % in the long run
   EXPECT_GE((Experiment{.slower = 0.03, .rungs = 11}.regressions(100)), 0.99);
 }
@@ -591,7 +591,7 @@ TEST(ComparisonPower, JudgingCyclesTooAlarmsNoMoreOften) {
       << "1 % and three standard errors";
 }
 
-TEST(ComparisonPower, NorAreTheyOnAMachineWithTwoSpeeds) {
+TEST(ComparisonPower, UnchangedBuildsAreHardlyEverCalledSlowerOnAMachineWithTwoSpeeds) {
   // 1 % and three standard errors.
   EXPECT_LE((Experiment{.two_speeds = 0.05, .rungs = 11, .pairs = 3}.regressions(400, true)), 0.025);
   EXPECT_LE((Experiment{.two_speeds = 0.05, .rungs = 11, .pairs = 6}.regressions(400, true)), 0.025);
@@ -600,7 +600,7 @@ TEST(ComparisonPower, NorAreTheyOnAMachineWithTwoSpeeds) {
       0.04);
 }
 
-TEST(ComparisonPower, LookingAfterEveryPairChangesNothingOfThat) {
+TEST(ComparisonPower, LookingAfterEveryPairChangesNoErrorRate) {
   EXPECT_LE((Experiment{.pairs = 20, .first_look = 6}.regressions(200)), 0.01);
   EXPECT_LE((Experiment{.noise = 50, .pairs = 20, .first_look = 6}.regressions(500)), 0.0234);
   EXPECT_GE((Experiment{.slower = 0.02, .pairs = 20, .first_look = 6}.regressions(200)), 0.95);

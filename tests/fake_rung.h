@@ -9,10 +9,12 @@
 namespace stepladder {
 
 struct FakeRung {
+  static constexpr double kStepMs = 1.05;
+
   std::string name = "00_fp32_baseline";
   std::string source_hash = "abc123";
-  std::string step_ms = "10.5", loss = "4.$((90 - i))";  // shell text; $i is the step
-  std::string config;                                    // more fields of it: ,"world_size":2
+  std::string step_ms = cat(kStepMs), loss = "4.$((90 - i))";  // shell text; $i is the step
+  std::string config;                                          // more fields of it: ,"world_size":2
   std::string device;                                 // more fields of the start: ,"device":{"name":"fake"}
   std::string telemetry;                              // more fields of a step: ,"sm_mhz":1980
   std::string before_start, before_step, before_end;  // shell commands

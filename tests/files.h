@@ -75,7 +75,8 @@ std::string input_error(Action action) {
 }
 
 /// `text` contains each of `parts`.
-inline ::testing::AssertionResult says(const std::string& text, std::initializer_list<std::string> parts) {
+[[nodiscard]] inline ::testing::AssertionResult says(const std::string& text,
+                                                     std::initializer_list<std::string> parts) {
   for (const std::string& part : parts)
     if (text.find(part) == std::string::npos)
       return ::testing::AssertionFailure() << "\"" << text << "\" does not say \"" << part << "\"";

@@ -279,36 +279,6 @@ TEST_P(FusedGpuTest, OperandsMayStartAtAnyElement) {
                    CALL(SumRows{t[0], inner(t[1], s)}));
 }
 
-TEST_P(FusedGpuTest, MismatchesThrow) {
-  bind(1, 8, 48);
-  const auto tensor = [](Shape shape) { return Tensor{nullptr, type(), shape, "t"}; };
-  const auto f32 = [](Shape shape) { return Tensor{nullptr, DType::f32, shape, "t"}; };
-  const Tensor x = tensor({8, 48}), y = tensor({8, 47}), w = tensor({48}), btc = tensor({1, 8, 48});
-  const Tensor row = f32({8}), ids{nullptr, DType::i32, {1, 8}, "t"};
-  const Tensor other{nullptr, type() == DType::f32 ? DType::bf16 : DType::f32, {8, 48}, "t"};
-  Ops& o = *cuda_;
-  EXPECT_THROW(o(LayerNormForward{x, row, row, y, w, w}), std::invalid_argument);
-  EXPECT_THROW(o(LayerNormForward{other, row, row, x, w, w}), std::invalid_argument);
-  EXPECT_THROW(o(LayerNormForward{x, row, f32({7}), x, w, w}), std::invalid_argument);
-  EXPECT_THROW(o(LayerNormForward{x, row, row, x, w, tensor({47})}), std::invalid_argument);
-  EXPECT_THROW(o(AddBiasResidual{x, x, y, w}), std::invalid_argument);
-  EXPECT_THROW(o(LayerNormBackward{x, NormParams{w, w}, {}, x, NormInput{y, row, row}, w}),
-               std::invalid_argument);
-  EXPECT_THROW(o(LayerNormBackward{x, NormParams{w, tensor({8})}, {}, x, NormInput{x, row, row}, w}),
-               std::invalid_argument);
-  EXPECT_THROW(o(EncoderForward{btc, ids, x, y}), std::invalid_argument);
-  EXPECT_THROW(o(EncoderForward{btc, ids, x, tensor({7, 48})}), std::invalid_argument);
-  EXPECT_THROW(o(BiasGeluForward{x, x, tensor({8})}), std::invalid_argument);
-  EXPECT_THROW(o(GeluForward{other, x}), std::invalid_argument);
-  EXPECT_THROW(o(GeluBackward{x, other, x}), std::invalid_argument);
-  EXPECT_THROW(o(ScaledCausalSoftmaxForward{x, x, 1.0F}), std::invalid_argument);
-  EXPECT_THROW(o(ScaledCausalSoftmaxBackward{x, x, y, 1.0F}), std::invalid_argument);
-  EXPECT_THROW(o(CrossEntropyForward{row, btc, ids, 49}), std::invalid_argument);
-  EXPECT_THROW(o(CrossEntropyForward{f32({7}), btc, ids, 48}), std::invalid_argument);
-  EXPECT_THROW(o(CrossEntropyForwardBackward{row, btc, row, 48, 1.0F}), std::invalid_argument);
-  EXPECT_NO_THROW(o.synchronize());
-}
-
 std::string variant_name(const testing::TestParamInfo<Variant>& info) {
   const Variant& v = info.param;
   return cat(name_of(v.dtype), v.wide_access ? "Wide" : "Scalar",

@@ -1,10 +1,11 @@
-"""The rooms of bench/: what each may include, and that no file includes itself by a detour."""
+"""What may be included: by each room of bench/, where no file includes itself by a detour, and by a trainer."""
 
 import re
 import unittest
 from pathlib import Path
 
-BENCH = Path(__file__).resolve().parent.parent / "bench"
+ROOT = Path(__file__).resolve().parent.parent
+BENCH = ROOT / "bench"
 
 # Each room with those that it may include besides itself; all may include model/.
 ROOMS = {
@@ -98,6 +99,20 @@ class Rooms(unittest.TestCase):
 
     def test_no_cycle(self) -> None:
         self.assertEqual(cycle(self.files), [])
+
+
+class Trainers(unittest.TestCase):
+    """A trainer has no kernel, no CUDA header, no timer and no printing."""
+
+    ALLOWED = {"model/data.h", "model/feed.h", "model/fp8_linears.h", "model/gpt2.h",
+               "algorithm", "cmath", "iterator", "utility"}
+
+    def test_include_the_model_and_nothing_that_measures_or_prints(self) -> None:
+        files = sorted((ROOT / "variants").rglob("*.cpp"))
+        self.assertGreater(len(files), 20)
+        for file in files:
+            included = set(re.findall(r'^\s*#\s*include\s*["<](.*)[">]', file.read_text(), re.MULTILINE))
+            self.assertLessEqual(included, self.ALLOWED, file.name)
 
 
 if __name__ == "__main__":

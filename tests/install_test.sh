@@ -22,18 +22,25 @@ if $hide; then
 fi
 export STEPLADDER_PYTHON="${STEPLADDER_PYTHON:-$python}"
 stepladder=prefix/bin/stepladder
-$stepladder list | grep 13_cuda_graphs
-$stepladder run --backend cpu --preset cpu-quick --rungs 00,13 --steps 3 --warmup 1 --rounds 1 --out r.json | grep 13_cuda_graphs
+# says PATTERN ARGUMENT...: it succeeds, which a pipe would hide, and prints the pattern.
+says() {
+  pattern=$1
+  shift
+  $stepladder "$@" >said
+  grep "$pattern" said
+}
+says 13_cuda_graphs list
+says 13_cuda_graphs run --backend cpu --preset cpu-quick --rungs 00,13 --steps 3 --warmup 1 --rounds 1 --out r.json
 $stepladder report r.json --out page
 test -s page/summary.md
 if "$STEPLADDER_PYTHON" -c 'import jinja2, jsonschema, matplotlib'; then test -s page/index.html; fi
-$stepladder diff 12 13 | grep ops.record
+says ops.record diff 12 13
 $stepladder train 02_tf32 --backend cpu --model gpt2-tiny --layers 1 --heads 1 --channels 16 --seq 32 --steps 1 --checkpoint run.ckpt
 $stepladder sample 02_tf32 --backend cpu --resume run.ckpt --prompt "It is" --sample-tokens 8 >text
 test "$(wc -c <text)" -gt 14 # words of the vocabulary that was shipped, not bytes
 bash -c '. prefix/share/bash-completion/completions/stepladder && complete -p stepladder'
 test -e prefix/share/stepladder/examples/cpp/../../bench/run/stepladder.h
-$stepladder list --ladder prefix/share/stepladder/examples/nanogpt/ladder.json | grep 00_eager
+says 00_eager list --ladder prefix/share/stepladder/examples/nanogpt/ladder.json
 EOF
 if unshare -Urm true 2>/dev/null; then
   unshare -Urm sh "$folder/use" "$folder" "$2" true

@@ -130,6 +130,7 @@ class Launched : public testing::TestWithParam<Machines> {
   }
 
   const TempFolder folder_;
+  const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // of other processes' load
 };
 
 std::string name_of_machines(const testing::TestParamInfo<Machines>& machines) {

@@ -96,6 +96,7 @@ class MultiDeviceCli : public testing::Test {
   }
 
   const TempFolder folder_;
+  const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // of other processes' load
 };
 
 TEST_F(MultiDeviceCli, TwoRanksTrainAndAreMeasured) {

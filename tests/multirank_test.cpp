@@ -64,6 +64,12 @@ class Multirank : public testing::Test {
     execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
     _exit(127);
   }
+  /// The exit code of a job that its ranks refuse. mpirun gives ranks no second to end by themselves, which
+  /// those of a job that has begun would need.
+  int refused(int ranks, const std::string& command) const {
+    const Environment at_once("OMPI_MCA_odls_base_sigkill_timeout", "0");
+    return wait_for(start(ranks, command));
+  }
   void run(int ranks, const std::string& command) const {
     ASSERT_EQ(wait_for(start(ranks, command)), 0) << errors();
   }
@@ -169,7 +175,7 @@ TEST_F(Multirank, EvaluationIsOfWhatAllRanksHaveLearned) {
   }
 }
 
-TEST_F(Multirank, ApartEachRankLearnsWhatOneDeviceDoes) {
+TEST_F(Multirank, IndependentRanksEachLearnWhatOneDeviceDoes) {
   for (const char* name : {"15_multi_gpu", "16_zero1", "17_copy_engines"}) {
     run_alone(eventful(name, "--steps 5"));
     const auto alone = losses();
@@ -188,11 +194,11 @@ TEST_F(Multirank, SpreadingTheOptimizerChangesNothing) {
   const auto expected = losses();
   run(4, eventful("16_zero1", "--steps 50"));
   expect_close(losses(), expected, kSame);
-  const auto of_12 = events(1, "start").at(0)["memory_by_name"];
+  const auto of_four = events(1, "start").at(0)["memory_by_name"];
   run(1, eventful("16_zero1", "--steps 1"));
   const auto alone = events(0, "start").at(0)["memory_by_name"];
   for (const char* spread : {"params/part", "adam_m/part", "adam_v/part"})
-    EXPECT_LE(of_12[spread].get<int64_t>(), alone[spread].get<int64_t>() / 4 + 64 * 256) << spread;
+    EXPECT_LE(of_four[spread].get<int64_t>(), alone[spread].get<int64_t>() / 4 + 64 * 256) << spread;
 }
 
 TEST_F(Multirank, CheckpointOfFourRanksResumesOnTwo) {
@@ -261,7 +267,7 @@ TEST_F(Multirank, RanksOnShuffledShardsLearnWhatOneDoes) {
   run(2, eventful("15_multi_gpu", "--steps 30" + shards));
   expect_close(losses(), expected, kSame);
   const std::string plain = eventful("15_multi_gpu", "--steps 2");
-  EXPECT_EQ(wait_for(start(1, plain + " : " + plain + " --shuffle")), kExitFailed);
+  EXPECT_EQ(refused(1, plain + " : " + plain + " --shuffle"), kExitFailed);
   EXPECT_TRUE(says(errors(), {"rank 1 (", "has another configuration than rank 0"})) << errors();
 }
 
@@ -307,8 +313,8 @@ TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
       {eventful("15_multi_gpu", "--steps 2 --eval-every 1"), "has another configuration than rank 0"},
       {eventful("16_zero1", "--steps 2"), "is of another build than rank 0"}};
   for (const auto& c : cases) {
-    EXPECT_EQ(wait_for(start(1, plain + " : " + c.rank1)), kExitFailed) << errors();
-    EXPECT_TRUE(says(errors(), {"error: rank 0: rank 1 (", c.says})) << errors();
+    EXPECT_EQ(refused(1, plain + " : " + c.rank1), kExitFailed) << errors();
+    EXPECT_TRUE(says(errors(), {"error: ", "rank 1 (", c.says})) << errors();
   }
   // The same path, other tokens: as if on another machine.
   fs::copy_file(folder_ / "other.bin", folder_ / "data1.bin");
@@ -318,9 +324,8 @@ TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
   const std::string relative =
       cat("'", kBin, "/15_multi_gpu' --backend cpu --model gpt2-tiny --vocabulary 512 --seq 32",
           " --batch 1 --vocab none --data t.bin --steps 2");
-  EXPECT_EQ(
-      wait_for(start(1, differs + "a data.bin " + relative + " : " + differs + "b other.bin " + relative)),
-      kExitFailed);
+  EXPECT_EQ(refused(1, differs + "a data.bin " + relative + " : " + differs + "b other.bin " + relative),
+            kExitFailed);
   EXPECT_TRUE(says(errors(), {"rank 1 (", "has other data than rank 0"})) << errors();
 }
 
@@ -353,7 +358,7 @@ TEST_F(Multirank, RanksThatWouldGoOnFromDifferentCheckpointsAreRefused) {
                                                         {"--steps 1 --seed 7 --accumulate 2", "batch 4"}};
   for (const auto& [options, difference] : others) {
     run(2, eventful("15_multi_gpu", cat(options, " --checkpoint '", folder_ / "other", "'")));
-    EXPECT_EQ(wait_for(start(1, resumed("one") + " : " + resumed("other"))), kExitFailed) << options;
+    EXPECT_EQ(refused(1, resumed("one") + " : " + resumed("other")), kExitFailed) << options;
     EXPECT_TRUE(says(errors(), {"rank 1 (", "step 1, batch 2, seed 7", difference})) << errors();
   }
 }
@@ -379,7 +384,7 @@ TEST_F(Multirank, RanksGoOnWithTheLossScaleOfTheFirst) {
 }
 
 TEST_F(Multirank, RungsForOneDeviceRefuseToBeRanks) {
-  EXPECT_EQ(wait_for(start(2, rung("13_cuda_graphs", "--steps 2"))), kExitUsage);
+  EXPECT_EQ(refused(2, rung("13_cuda_graphs", "--steps 2")), kExitUsage);
   EXPECT_TRUE(says(errors(), {"13_cuda_graphs trains on one device", "2 ranks"})) << errors();
 }
 

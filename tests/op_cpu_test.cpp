@@ -639,6 +639,51 @@ TEST(OpCpu, MisfitShapesAndTypesThrowNamingTheOp) {
   expect_refused("matmul NT", Matmul{square, low, m, MatOp::NT});
   expect_refused("matmul NT", Matmul{bench.as(DType::bf16, square), m, m, MatOp::NT});
   expect_refused("cross_entropy_forward", CrossEntropyForward{bench.as(DType::bf16, v), low, ids, 6});
+  expect_refused("add", Add{m, m, low});
+  expect_refused("add", Add{ids, v, v});
+  expect_refused("mul_columns", MulColumns{low, low, w});
+  expect_refused("normalize", Normalize{low, low, bench.as(DType::bf16, v), v});
+  expect_refused("log_softmax_forward", LogSoftmaxForward{low, low});
+  expect_refused("matmul NT", Matmul{bench.as(DType::f16, square), low, low, MatOp::NT});
+  expect_refused("matmul NT", Matmul{square, m, low, MatOp::NT});
+  expect_refused("nll_loss_backward", NllLossBackward{m, v, 1});
+  expect_refused("layernorm_forward", LayerNormForward{low, v, v, m, w, w});
+  expect_refused("gelu_forward", GeluForward{low, m});
+  expect_refused("gelu_backward", GeluBackward{m, low, m});
+  expect_refused("cross_entropy_forward_backward", CrossEntropyForwardBackward{v, m, v, 6, 1});
+  expect_refused("linear_forward", LinearForward{square, m, m, bench.as(DType::f16, v)});
+  expect_refused("linear_forward", LinearForward{square, low, m, v});
+  expect_refused("linear_forward", LinearForward{square, m, m, v, bench.as(DType::f16, square)});
+  expect_refused("write", WriteValues{bench.as(DType::bf16, scalar), {1}});
+  // Shapes that differ elsewhere.
+  expect_refused("normalize", Normalize{m, t, v, v});
+  expect_refused("split_heads", SplitHeads{bench.f32({2, 3, 4, 3}), cube});
+  expect_refused("layernorm_forward", LayerNormForward{m, v, v, t, w, w});
+  expect_refused("layernorm_forward", LayerNormForward{m, v, w, m, w, w});
+  expect_refused("layernorm_backward", LayerNormBackward{m, NormParams{w, w}, {}, m, NormInput{t, v, v}, w});
+  expect_refused("layernorm_backward", LayerNormBackward{m, NormParams{w, v}, {}, m, NormInput{m, v, v}, w});
+  expect_refused("encoder_forward", EncoderForward{cube, ids24, m, t});
+  expect_refused("cross_entropy_forward", CrossEntropyForward{w, m, ids, 6});
+  expect_refused("linear_forward", LinearForward{square, m, m, m});
+  expect_refused("linear_forward", LinearForward{m, m, m, v});
+  expect_refused("linear_forward", LinearForward{square, square, m, v});
+  expect_refused("linear_forward", LinearForward{square, m, v, v});
+  expect_refused("linear_gelu_backward", LinearGeluBackward{m, w, square, m, square, Write::set});
+  expect_refused("linear_weight_backward", LinearWeightBackward{m, w, square, m, Write::set});
+  expect_refused("linear_weight_backward", LinearWeightBackward{m, v, m, square, Write::set});
+  expect_refused("write", WriteValues{bench.f32({9}), {1, 2, 3, 4, 5, 6, 7, 8, 9}});
+  expect_refused("receive", Receive{v, w});
+  // The optimizer's.
+  const Tensor two = bench.f32({2}), of_low[] = {low};
+  expect_refused("clip_grad_norm", ClipGradNorm{two, scalar, of_low, 1});
+  const auto adamw_refuses = [&](const AdamWTensor& tensor, const Tensor& schedule, const Tensor& clip) {
+    expect_refused("adamw", AdamWStep{{&tensor, 1}, schedule, clip, {0.9F, 0.95F, 1e-8F, 0.0F}});
+  };
+  adamw_refuses({low, low, m, m, {}, false}, two, scalar);
+  adamw_refuses({m, low, low, m, {}, false}, two, scalar);
+  adamw_refuses({m, low, m, m, bench.as(DType::f16, m), false}, two, scalar);
+  adamw_refuses({m, m, m, m, {}, false}, scalar, scalar);
+  adamw_refuses({m, m, m, m, {}, false}, two, two);
 }
 
 TEST(OpCpu, TokensOutsideTheTableThrow) {

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import csv
+import functools
 import io
 import json
 import re
@@ -51,11 +52,18 @@ def page_of(*datas, charts=False):
     return page.render([read(data) for data in datas], [], {}, {})
 
 
+@functools.cache
+def drawn_page():
+    """The page of everything(), with its charts."""
+    return page_of(everything(), charts=True)
+
+
 def csv_of(*datas):
     """The rows of results.csv."""
     with tempfile.TemporaryDirectory() as folder:
-        _, _, out = write(folder, *datas)
-        with (out / "results.csv").open(newline="") as file:
+        path = Path(folder, "results.csv")
+        report.write_csv([read(data) for data in datas], path)
+        with path.open(newline="") as file:
             return list(csv.DictReader(file))
 
 
@@ -100,7 +108,7 @@ class Page(unittest.TestCase):
             self.assertIn(part, head)
 
     def test_it_needs_nothing_else(self):
-        html = page_of(everything(), charts=True)
+        html = drawn_page()
         self.assertIn("default-src 'none'", html)
         for tag, attributes in Tags(html).tags:
             self.assertNotIn(tag, ("link", "img", "iframe", "object", "image", "base"))
@@ -111,7 +119,7 @@ class Page(unittest.TestCase):
         self.assertEqual(re.findall(r"url\((?!#)[^)]*\)|@import", html), [])
 
     def test_no_two_elements_have_the_same_id(self):
-        tags = Tags(page_of(everything(), charts=True)).tags
+        tags = Tags(drawn_page()).tags
         ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
         self.assertEqual(len(ids), len(set(ids)))
 
@@ -132,7 +140,7 @@ class Page(unittest.TestCase):
                          ["", "", str(120 * 2**20)])
 
     def test_what_can_be_scrolled_has_a_name_of_its_own(self):
-        tags = Tags(page_of(everything(), charts=True)).tags
+        tags = Tags(drawn_page()).tags
         ids = {attributes.get("id") for _, attributes in tags}
         charts = [attributes for _, attributes in tags if attributes.get("role") == "img"]
         self.assertIn("Step time, rung by rung", [chart["aria-label"] for chart in charts])
@@ -141,7 +149,7 @@ class Page(unittest.TestCase):
         self.assertIn("Diff of 02_tf32", names)
 
     def test_what_charts_refer_to_is_in_the_page(self):
-        html = page_of(everything(), charts=True)
+        html = drawn_page()
         ids = set(re.findall(r'\bid="([^"]*)"', html))
         self.assertEqual(set(re.findall(r'(?:href="#|url\(#)([^")]*)', html)) - ids, set())
 

@@ -280,8 +280,8 @@ TEST(Report, TellsABusyMachineFromAnIdleOne) {
   for (const double idle : {0.0, 0.2}) EXPECT_EQ(busy_note({{"cores", 2}, {"busy_cores", idle}}), "") << idle;
   EXPECT_EQ(busy_note({{"cores", 64}, {"busy_cores", 3.0}}), "");
   EXPECT_EQ(busy_note({{"cores", 2}}), "");  // of a file that does not tell
-  says(busy_note({{"cores", 2}, {"busy_cores", 1.94}}), {"1.9 of 2 cores"});
-  says(busy_note({{"cores", 64}, {"busy_cores", 6.5}}), {"6.5 of 64 cores"});
+  EXPECT_TRUE(says(busy_note({{"cores", 2}, {"busy_cores", 1.94}}), {"1.9 of 2 cores"}));
+  EXPECT_TRUE(says(busy_note({{"cores", 64}, {"busy_cores", 6.5}}), {"6.5 of 64 cores"}));
 }
 
 TEST(Report, ComparesTwoRungsWithinRounds) {

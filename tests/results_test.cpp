@@ -257,6 +257,17 @@ TEST(Results, NeverHoldNaNOrInfinity) {
   EXPECT_EQ(text.find("inf,"), std::string::npos);
   EXPECT_NE(text.find("\"loss\":[null]"), std::string::npos);
   EXPECT_FALSE(results_from(parse_json(text)).runs[0].steps[0].loss);
+
+  for (const double bad : {double{NAN}, double{INFINITY}, -double{INFINITY}}) {
+    stepladder::Run measured = make_run("00_fp32_baseline", 0, 20);
+    measured.steps[2].loss = measured.steps[2].grad_norm = bad;
+    measured.summary->covered = bad;
+    const std::string written = results_file_json(make_results({measured})).dump();
+    const stepladder::Run read = results_from(parse_json(written)).runs[0];
+    EXPECT_FALSE(read.steps[2].loss || read.steps[2].grad_norm) << bad;
+    EXPECT_FALSE(read.summary->covered) << bad;
+    EXPECT_EQ(read.steps[3].grad_norm, measured.steps[3].grad_norm) << "the others are kept";
+  }
 }
 
 // ---- rows ------------------------------------------------------------------------------------------------
@@ -828,7 +839,7 @@ TEST_F(ResultsFileTest, WhatAnotherRunWritesIsNotRead) {
   EXPECT_TRUE(says(input_error([&] { open(Existing::resume); }), {path_, "another run"}));
 }
 
-TEST_F(ResultsFileTest, NorThroughALink) {
+TEST_F(ResultsFileTest, TwoRunsDoNotWriteOneFileThroughALink) {
   const auto file = open(Existing::refuse);
   const std::string link = folder_ / "link.json";
   std::filesystem::create_symlink(path_, link);
@@ -852,7 +863,7 @@ TEST_F(ResultsFileTest, AJournalWhoseFileIsGoneIsNotLostWithoutAWord) {
   EXPECT_FALSE(std::filesystem::exists(journal_));
 }
 
-TEST_F(ResultsFileTest, NorThroughALinkThatWasThereBeforeTheFile) {
+TEST_F(ResultsFileTest, TwoRunsDoNotWriteOneFileThroughALinkThatWasThereBeforeIt) {
   const std::string link = folder_ / "link.json";
   std::filesystem::create_symlink(std::filesystem::path(path_).lexically_relative(folder_ / ""), link);
   std::filesystem::create_directories(folder_ / "sub");

@@ -185,7 +185,9 @@ TEST_F(RungCli, BadDataIsAUsageErrorThatNamesTheFile) {
   expect_error(with("truncated.bin", good.substr(0, good.size() - 100)), kExitUsage, path("truncated.bin"));
   expect_error(with("odd.bin", "abc"), kExitUsage, path("odd.bin"));
   expect_error(with("empty.bin", ""), kExitUsage, path("empty.bin"));
-  expect_error(with("short.bin", "a\0b\0"), kExitUsage, path("short.bin"));
+  const Result tokens = with("short.bin", std::string("a\0b\0", 4));
+  expect_error(tokens, kExitUsage, path("short.bin"));
+  EXPECT_TRUE(says(tokens.err, {"2 tokens", "65"})) << tokens.err;  // too few for B T + 1
   std::string outside = good;
   outside[1024 + 11] = '\x01';  // token 5 becomes >= 256
   expect_error(with("outside.bin", outside), kExitUsage, path("outside.bin"));

@@ -96,19 +96,5 @@ TEST_F(StagingGpuTest, OutOfPageLockedMemoryIsItsOwnError) {
   expect_agreement("afterwards", {out({3}), reals({3})}, kExact, CALL(Copy{t[0], t[1]}));
 }
 
-TEST_F(StagingGpuTest, MismatchesThrow) {
-  const auto tensor = [](Shape shape, DType dtype = DType::f32) {
-    return Tensor{nullptr, dtype, shape, "t"};
-  };
-  Ops& o = *cuda_;
-  EXPECT_THROW(o(Copy{tensor({3}), tensor({4})}), std::invalid_argument);
-  EXPECT_THROW(o(Copy{tensor({3}), tensor({3}, DType::i32)}), std::invalid_argument);
-  EXPECT_THROW(o(WriteValues{tensor({3}), {1.0F, 2.0F}}), std::invalid_argument);
-  EXPECT_THROW(o(WriteValues{tensor({9}), {1, 2, 3, 4, 5, 6, 7, 8, 9}}), std::invalid_argument);
-  EXPECT_THROW(o(WriteValues{tensor({1}, DType::bf16), {1.0F}}), std::invalid_argument);
-  EXPECT_THROW(o(Receive{tensor({3}), tensor({4})}), std::invalid_argument);
-  EXPECT_THROW(o(Receive{tensor({3}), tensor({3}, DType::i32)}), std::invalid_argument);
-}
-
 }  // namespace
 }  // namespace stepladder

@@ -80,10 +80,10 @@ class VerdictCli : public testing::Test {
   static constexpr const char* kWorkload =
       "--backend cpu --model gpt2-tiny --batch 4 --seq 32 --steps 6 --warmup 2 --data data.bin ";
   const TempFolder folder_, base_, new_;
+  const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // of other processes' load
 };
 
-TEST_F(VerdictCli, HelpNamesEveryCommandAndOption) {
-  EXPECT_TRUE(says(stepladder("--help").out, {"compare", "calibrate", "gate", "history"}));
+TEST_F(VerdictCli, HelpNamesWhatEachCommandTakes) {
   EXPECT_TRUE(
       says(stepladder("compare --help").out, {"BASE", "NEW", "--threshold", "--noise", "--format", "--out"}));
   EXPECT_TRUE(
@@ -240,8 +240,8 @@ TEST_F(VerdictCli, CompareOfAWholeLadderIsQuick) {
 
 TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
   for (const char* side : {"base", "new"}) {
-    rung(side, "00_fp32_baseline", "10.$((50 + i % 2))");
-    rung(side, "02_tf32", "5.$((20 + i % 2))");
+    rung(side, "00_fp32_baseline", "1.0$((50 + i % 2))");
+    rung(side, "02_tf32", "0.$((520 + i % 2))");
   }
   const Outcome outcome = gate();
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
@@ -255,10 +255,10 @@ TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
 }
 
 TEST_F(VerdictCli, GateFindsASlowerRungAndGoesOnWithTheOthers) {
-  rung("base", "00_fp32_baseline", "10.$((50 + i % 2))");
-  rung("new", "00_fp32_baseline", "11.$((50 + i % 2))");
-  rung("base", "02_tf32", "$((10 + $$ % 7)).5");  // by process: undecided
-  rung("new", "02_tf32", "$((10 + $$ % 7)).5");
+  rung("base", "00_fp32_baseline", "1.0$((50 + i % 2))");
+  rung("new", "00_fp32_baseline", "1.1$((50 + i % 2))");
+  rung("base", "02_tf32", "1.$(($$ % 7))5");  // by process: undecided
+  rung("new", "02_tf32", "1.$(($$ % 7))5");
   const Outcome outcome = gate("--max-pairs 7 --format json");
   EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
   const Json rows = parse_json(outcome.out)["rows"];
@@ -268,7 +268,7 @@ TEST_F(VerdictCli, GateFindsASlowerRungAndGoesOnWithTheOthers) {
 }
 
 TEST_F(VerdictCli, ARungForSeveralDevicesIsNotMeasuredOnOne) {
-  for (const char* side : {"base", "new"}) rung(side, "15_multi_gpu", "10.5");
+  for (const char* side : {"base", "new"}) rung(side, "15_multi_gpu", "1.05");
   Outcome outcome = gate("--rungs 15 --format json");
   EXPECT_EQ(outcome.code, kExitNotComparable) << outcome.out << outcome.err;
   const Json rows = parse_json(outcome.out)["rows"];
@@ -286,12 +286,11 @@ TEST_F(VerdictCli, ARungForSeveralDevicesIsNotMeasuredOnOne) {
 }
 
 TEST_F(VerdictCli, GateThatCannotTellSaysSo) {
-  rung("base", "00_fp32_baseline", "10.5");
-  rung("new", "00_fp32_baseline", "$((10 + $$ % 2)).5");
+  rung("base", "00_fp32_baseline", "1.05");
   write_file(folder_ / "count", "0");
   FakeRung fake;  // in turns slower and faster
   fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count");
-  fake.step_ms = "$((10 + n % 2)).5";
+  fake.step_ms = "1.$((n % 2))5";
   fake.write(new_);
   Outcome outcome = gate("--max-pairs 7");
   EXPECT_EQ(outcome.code, 3) << outcome.out << outcome.err;
@@ -325,7 +324,7 @@ TEST_F(VerdictCli, GateBeginsWithoutFoundAlgorithmsAndGivesBothBuildsOneFolderFo
 }
 
 TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {
-  for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "10.5");
+  for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.05");
   const std::string taken = folder_ / "reports/gate";
   std::filesystem::create_directories(taken);
   const int other = ::open(taken.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -346,7 +345,7 @@ TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {
 }
 
 TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
-  for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "10.5");
+  for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.05");
   Outcome outcome = gate("--max-pairs 6 --repeat 3");
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"3 comparisons", "3 PASS", "PASS: 3 of 3"})) << outcome.out;
@@ -354,7 +353,7 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   write_file(folder_ / "count", "0");
   FakeRung fake;  // slower from its seventh run on
   fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count");
-  fake.step_ms = "$((10 + 10 * (n > 6))).5";
+  fake.step_ms = "$((1 + (n > 6))).05";
   fake.write(new_);
   outcome = gate("--max-pairs 6 --repeat 2 --format json");
   EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
@@ -364,8 +363,8 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   EXPECT_EQ(rows[1]["verdict"], "REGRESSION");
   EXPECT_EQ(rows[1]["repetition"], 2);
   expect_contract(folder_ / "out.txt");
-  EXPECT_EQ(loaded("reports/gate/1/new.json").runs[0].summary->median_step_ms, 10.5);
-  EXPECT_EQ(loaded("reports/gate/2/new.json").runs[0].summary->median_step_ms, 20.5);
+  EXPECT_EQ(loaded("reports/gate/1/new.json").runs[0].summary->median_step_ms, 1.05);
+  EXPECT_EQ(loaded("reports/gate/2/new.json").runs[0].summary->median_step_ms, 2.05);
 
   outcome = gate("--repeat 3 --max-time 0.001");
   EXPECT_TRUE(says(outcome.out, {"--max-time", "1 of 3"})) << outcome.out;
@@ -374,11 +373,11 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
 TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
   for (const auto& [run, said] : {std::pair{9, "1 comparison: 1 PASS."}, {2, ""}}) {
     write_file(folder_ / "count", "0");
-    rung("base", "00_fp32_baseline", "10.5");
+    rung("base", "00_fp32_baseline", "1.05");
     FakeRung fake;  // interrupts its parent, the gate
     fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count",
                             "; [ $n = ", run, " ] && kill -INT $PPID");
-    fake.step_ms = "10.5";
+    fake.step_ms = "1.05";
     fake.write(new_);
     const Outcome outcome = gate("--max-pairs 6 --repeat 3");
     EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.out << outcome.err;
@@ -399,9 +398,9 @@ TEST_F(VerdictCli, GateOfAThrottledDeviceFailsAndSaysWhy) {
 }
 
 TEST_F(VerdictCli, GateNamesWhatIsMissingAndWhatFailed) {
-  rung("base", "00_fp32_baseline", "10.5");
-  rung("new", "00_fp32_baseline", "10.5", "kill -KILL $$");
-  rung("base", "02_tf32", "10.5");
+  rung("base", "00_fp32_baseline", "1.05");
+  rung("new", "00_fp32_baseline", "1.05", "kill -KILL $$");
+  rung("base", "02_tf32", "1.05");
   Outcome outcome = gate();
   EXPECT_EQ(outcome.code, 5);
   EXPECT_TRUE(says(outcome.out, {"FAILED", "NEW", "crash", "SIGKILL", "02_tf32"})) << outcome.out;
@@ -450,8 +449,8 @@ TEST_F(VerdictCli, CalibratedNoiseIsUsedUntilTheMachineChanges) {
   ASSERT_EQ(noise["variants"][0]["log_ratios"].size(), 6U);
   noise["variants"][0]["log_ratios"] = {0.9, -0.9, 0.8, -0.7, 0.9, -0.9};
   write_file(folder_ / "noise.json", noise.dump());
-  rung("base", "00_fp32_baseline", "10.$((50 + i % 2))");
-  rung("new", "00_fp32_baseline", "10.$((80 + i % 2))");
+  rung("base", "00_fp32_baseline", "1.0$((50 + i % 2))");
+  rung("new", "00_fp32_baseline", "1.0$((80 + i % 2))");
   EXPECT_EQ(gate().code, 1);
   outcome = gate("--noise noise.json");
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
@@ -472,9 +471,9 @@ TEST_F(VerdictCli, CalibratedNoiseIsUsedUntilTheMachineChanges) {
 }
 
 TEST_F(VerdictCli, AVerdictOutlivesItsNoiseFile) {
-  for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "10.$((50 + i % 2))");
+  for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.0$((50 + i % 2))");
   ASSERT_EQ(stepladder(cat("calibrate --rungs 00 --pairs 6 --out noise.json ", kWorkload)).code, 0);
-  rung("new", "00_fp32_baseline", "10.$((50 + i % 2))", cat("rm -f ", folder_ / "noise.json"));
+  rung("new", "00_fp32_baseline", "1.0$((50 + i % 2))", cat("rm -f ", folder_ / "noise.json"));
   const Outcome outcome = gate("--noise noise.json");
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
 }
@@ -494,7 +493,7 @@ TEST_F(VerdictCli, CalibrateInterruptedKeepsItsPairs) {
 }
 
 TEST_F(VerdictCli, ARungThatFailsLeavesNoNoise) {
-  rung("base", "00_fp32_baseline", "10.5", "exit 7");
+  rung("base", "00_fp32_baseline", "1.05", "exit 7");
   const Outcome outcome = stepladder(cat("calibrate --rungs 00 --pairs 3 --out noise.json ", kWorkload));
   EXPECT_EQ(outcome.code, 5);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "noise.json"));
@@ -522,30 +521,30 @@ TEST_F(VerdictCli, ARungWithoutUndisturbedPairsIsNamedWithWhatDisturbedIt) {
 TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
   FakeRung fake;
   fake.before_end =
-      "case $arguments in *--times*) echo [10.5,10.5,10.5,10.5,10.5,10.5] >${arguments##*--times } ;; esac";
+      "case $arguments in *--times*) echo [1.05,1.05,1.05,1.05,1.05,1.05] >${arguments##*--times } ;; esac";
   const auto overhead = [&](const std::string& step_ms, const std::string& more = "") {
     fake.step_ms = step_ms;
     fake.write(base_);
     return stepladder(cat("overhead --rungs 00 --pairs 6 ", kWorkload, more));
   };
-  Outcome outcome = overhead("10.5");
+  Outcome outcome = overhead("1.05");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(says(outcome.out, {"00_fp32_baseline", "10.50", "+0.000 to +0.000", "within"})) << outcome.out;
-  outcome = overhead("10.6");
+  EXPECT_TRUE(says(outcome.out, {"00_fp32_baseline", "1.05", "+0.000 to +0.000", "within"})) << outcome.out;
+  outcome = overhead("1.06");
   EXPECT_EQ(outcome.code, 1);
   EXPECT_TRUE(says(outcome.out, {"+0.952", "BEYOND"})) << outcome.out;
-  EXPECT_EQ(overhead("10.4").code, 1) << "faster is no measuring either";
-  outcome = overhead("10.5", "--rungs 00,15");
+  EXPECT_EQ(overhead("1.04").code, 1) << "faster is no measuring either";
+  outcome = overhead("1.05", "--rungs 00,15");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(says(outcome.err, {"15_multi_gpu", "one device"})) << outcome.err;
-  EXPECT_EQ(overhead("10.6", "--limit 1").code, 0);
-  EXPECT_EQ(overhead("10.6", "--pairs 5").code, 3) << "too few to be certain";
+  EXPECT_EQ(overhead("1.06", "--limit 1").code, 0);
+  EXPECT_EQ(overhead("1.06", "--pairs 5").code, 3) << "too few to be certain";
   fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count");
   write_file(folder_ / "count", "0");
-  outcome = overhead("$((9 + 3 * (n % 2))).5");
+  outcome = overhead("$((n % 2)).$((95 - 70 * (n % 2)))");
   EXPECT_EQ(outcome.code, 3) << outcome.out;
   fake.before_start = "case $arguments in *--events*) ;; *) echo alone >&2; exit 5 ;; esac";
-  outcome = overhead("10.5");
+  outcome = overhead("1.05");
   EXPECT_EQ(outcome.code, 5);
   EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"00_fp32_baseline", "alone"})) << outcome.err;
 }

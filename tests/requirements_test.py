@@ -1,0 +1,21 @@
+"""Pinned requirements: scripts/requirements*.txt hold what the .in beside them names, each with its hashes."""
+
+import re
+import unittest
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+
+
+class Requirements(unittest.TestCase):
+    def test_what_is_asked_for_is_what_is_pinned(self) -> None:
+        for asked in sorted(SCRIPTS.glob("requirements*.in")):
+            names = set(re.findall(r"^([\w.-]+)", asked.read_text(), re.MULTILINE))
+            pinned = re.split(r"^(?=[\w.-]+==)", asked.with_suffix(".txt").read_text(), flags=re.MULTILINE)[1:]
+            self.assertEqual(names, {block.split("==")[0] for block in pinned if f"-r scripts/{asked.name}" in block})
+            for block in pinned:
+                self.assertIn("--hash=sha256:", block)
+
+
+if __name__ == "__main__":
+    unittest.main()
