@@ -96,7 +96,8 @@ def stand_in(name: str, words: list[str]) -> int:
     own = "--ladder" in words and "--peer" not in words
     added = (ADDED_TO_OWN if own else ADDED).get(kind, "").split()
     if kind in ("run", "ablate", "gate", "calibrate", "overhead") and not own and "--rungs" not in words:
-        added += ["--rungs", "00,13" if kind == "run" else "03" if kind == "ablate" else "13"]
+        few = "13,15" if "--devices" in words else "00,13" if kind == "run" else "03" if kind == "ablate" else "13"
+        added += ["--rungs", few]
     if "--until-loss" in words:  # which decides how many steps there are
         added[added.index("--steps")] = "--max-steps"
     small = {"--batch": "2", "--devices": "1,2" if "--launcher" not in words else "2", "--max-time": "3s",

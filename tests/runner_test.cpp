@@ -139,6 +139,7 @@ TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
   TelemetryOfDevices telemetry;
   request_.telemetry = &telemetry;
   request_.until_loss = 2;
+  request_.eval_every = 3;
   // A joule each step, a thousand each evaluation; the harness has time to read in between.
   const auto use = [&](int joules) {
     return cat("uj=$((${uj:-0} + ", joules, "000000)); echo $uj >", counter, "; ");
