@@ -371,6 +371,12 @@ TEST(Comparison, RefusesAnotherDeviceOrConfigurationNamingTheFields) {
   other.plan["until_loss"] = 3.5;
   EXPECT_TRUE(says(refusal(pair.base, other), {"plan.until_loss", "3.5"}));
   other = pair.next;
+  other.plan["eval_every"] = 50;
+  EXPECT_EQ(refusal(pair.base, other), "") << "older files don't tell";
+  Results base = pair.base;
+  base.plan["eval_every"] = 100;
+  EXPECT_TRUE(says(refusal(base, other), {"plan.eval_every", "100", "50"}));
+  other = pair.next;
   other.runs[2].source_hash = "another";
   EXPECT_TRUE(says(refusal(pair.base, other), {"NEW", "13_cuda_graphs", "sources"}));
   other = pair.next;

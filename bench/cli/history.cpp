@@ -8,6 +8,7 @@
 #include "bench/cli/charts.h"
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder_file.h"
+#include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "bench/verdict/comparison.h"
 #include "model/atomic_file.h"

@@ -347,6 +347,8 @@ void require_comparable(const Results& base, const Results& next) {
     for (const char* key : {"cpu", "cores"}) look("", key, base.context, next.context);
   for (const char* key : {"model", "seq", "steps", "warmup", "until_loss", "data", "val_data", "lr", "seed"})
     look("plan.", key, base.plan, next.plan);
+  for (const char* key : {"eval_every", "eval_batches"})  // older files don't tell
+    if (base.plan.contains(key) && next.plan.contains(key)) look("plan.", key, base.plan, next.plan);
 
   const Rows before(base), after(next);
   bool common = false;
