@@ -150,21 +150,25 @@ TEST(Telemetry, EnergyThatCannotBeReadIsUnknownAndSaysWhy) {
   EXPECT_NE(device.energy_unknown(), "");
 }
 
+/// A meter of a device whose counter reads these joules, one after the other.
+struct Metered {
+  explicit Metered(const char* joules) : counter("FAKE_NVML_JOULES", joules) {}
+  const Environment library{"STEPLADDER_NVML", STEPLADDER_FAKE_NVML}, counter;
+  Telemetry telemetry{"GPU-1"};
+  EnergyMeter meter{telemetry};
+};
+
 TEST(EnergyMeter, ReadsTenTimesASecondAtMostUnlessAReadingIsDue) {
-  const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML),
-      counter("FAKE_NVML_JOULES", "100,100,103,109");
-  Telemetry telemetry("GPU-1");
-  EnergyMeter meter(telemetry);
+  Metered metered("100,100,103,109");
+  EnergyMeter& meter = metered.meter;
   EXPECT_EQ(meter.after_step(false), 0.0);
   EXPECT_EQ(meter.after_step(false), std::nullopt);
   EXPECT_EQ(meter.after_step(true), 3.0);
 }
 
 TEST(EnergyMeter, LeavesOutWhatEvaluationsUse) {
-  const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML),
-      counter("FAKE_NVML_JOULES", "90,100,110,150,160,200,205");
-  Telemetry telemetry("GPU-1");
-  EnergyMeter meter(telemetry);
+  Metered metered("90,100,110,150,160,200,205");
+  EnergyMeter& meter = metered.meter;
   meter.after_evaluation();
   EXPECT_EQ(meter.after_step(true), 10.0);
   meter.after_evaluation();
@@ -174,10 +178,8 @@ TEST(EnergyMeter, LeavesOutWhatEvaluationsUse) {
 }
 
 TEST(EnergyMeter, KnowsNothingOnceAnEvaluationComesWhereNoneIsDue) {
-  const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML),
-      counter("FAKE_NVML_JOULES", "90,100,110,150,160,200,205");
-  Telemetry telemetry("GPU-1");
-  EnergyMeter meter(telemetry);
+  Metered metered("90,100,110,150,160,200,205");
+  EnergyMeter& meter = metered.meter;
   EXPECT_EQ(meter.after_step(true), 10.0);
   EXPECT_EQ(meter.unknown(), "");
   meter.after_step(false);

@@ -52,6 +52,7 @@ struct Command {
   std::function<int()> run;                  // returns the exit code
   std::string footer = {};                   // of the help
   std::vector<std::string>* rest = nullptr;  // takes all that follows the name as it is
+  bool takes_rung = false;                   // as the first of those
 };
 
 /// The command with an Options of its own, whose options() it takes and which `run` gets.

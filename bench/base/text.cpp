@@ -45,6 +45,18 @@ bool is_control(char32_t code) {
          (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
+/// Each byte as '?' of the characters that are `bad`, which gets a character's code, if it has one, and
+/// bytes.
+template <class Bad>
+std::string without(std::string text, const Bad& bad) {
+  for (size_t i = 0, size = 0; i < text.size(); i += size) {
+    const auto [code, bytes] = character_at(std::string_view(text).substr(i));
+    size = bytes;
+    if (bad(code, std::string_view(text).substr(i, size))) text.replace(i, size, size, '?');
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string join(const std::vector<std::string>& parts, const std::string& separator) {
@@ -99,22 +111,14 @@ std::string bytes_text(int64_t bytes) {
 }
 
 std::string valid_utf8(std::string text) {
-  for (size_t i = 0, bytes = 0; i < text.size(); i += bytes) {
-    const auto [code, size] = character_at(std::string_view(text).substr(i));
-    bytes = size;
-    if (!code) text[i] = '?';
-  }
-  return text;
+  return without(std::move(text), [](std::optional<char32_t> code, std::string_view) { return !code; });
 }
 
 std::string without_controls(std::string text, std::string_view but) {
-  for (size_t i = 0, bytes = 0; i < text.size(); i += bytes) {
-    const auto [code, size] = character_at(std::string_view(text).substr(i));
-    bytes = size;
-    const bool kept = bytes == 1 && but.find(text[i]) != std::string_view::npos;
-    if (!kept && (!code || is_control(*code))) text.replace(i, bytes, bytes, '?');
-  }
-  return text;
+  return without(std::move(text), [&](std::optional<char32_t> code, std::string_view bytes) {
+    const bool kept = bytes.size() == 1 && but.find(bytes) != std::string_view::npos;
+    return !kept && (!code || is_control(*code));
+  });
 }
 
 std::string printable(std::string_view text, size_t limit) {

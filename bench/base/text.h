@@ -54,8 +54,7 @@ size_t terminal_width(int fd, size_t otherwise);
 size_t text_width(const std::string& text);
 
 /// ": did you mean X?" for the candidate that is nearest, if it is no further than a slip of the keys takes;
-/// else
-/// ": ", `otherwise`.
+/// else ": ", `otherwise`.
 std::string suggestion(std::string_view name, const std::vector<std::string>& candidates,
                        const std::string& otherwise);
 

@@ -30,8 +30,7 @@ std::string values_of(const Option& option) {
 
 /// The body of a function that leaves in `words` what may be at the place that is being completed.
 std::string cases_of(const Command& command) {
-  const bool takes_rung = command.name == "train" || command.name == "sample";
-  std::string after, files, names = takes_rung ? rungs() + " " : "";
+  std::string after, files, names = command.takes_rung ? rungs() + " " : "";
   for (const Option& option : command.options) {
     const std::string values = values_of(option);
     const bool argument = std::isupper(static_cast<unsigned char>(option.name.front())) != 0;

@@ -43,7 +43,7 @@ Json shortened_campaign(const std::string& path, Json file) {
 std::string text_in(const ExportOptions& options) {
   const Json file = load_part(options.results);
   const bool is_short = options.format == "short";
-  if ((is_short || options.format == "json") && file.is_object() && text_at(file, "kind") == "campaign")
+  if ((is_short || options.format == "json") && is_campaign(file))
     return file_text(shortened_campaign(options.results, file));
   const Results results = load_results(options.results, file);
   if (options.format == "csv") return csv(results);

@@ -48,8 +48,7 @@ struct GateOptions {
         {"max-time", &max_time, "DURATION", "starts no further pair after that: 90s, 20m, 2h", plan},
         {"results", &results, "DIR",
          "base.json, new.json and algorithms/, replaced; default: reports/gate, or reports/gate-2 and so on "
-         "while "
-         "another gate writes there",
+         "while another gate writes there",
          MeasureOptions::kFiles}};
     std::vector<Option> all = measure.workload_options(gate + measure.device_options()) + verdict.options();
     Option& own = *std::ranges::find(all, "cache", &Option::name);

@@ -46,9 +46,8 @@ int show_history(HistoryOptions& options) {
   for (const std::string& path : paths) {
     try {
       const Json file = load_json(path);
-      const bool campaign = file.is_object() && text_at(file, "kind") == "campaign";
       files.emplace_back(fs::path(path).filename().string(),
-                         load_measured(campaign ? path + ":ladder" : path));
+                         is_campaign(file) ? load_measured(path + ":ladder") : load_measured(path, file));
     } catch (const InputError& e) {
       skipped.emplace_back(e.what());
     }

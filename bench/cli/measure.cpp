@@ -156,16 +156,19 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
 /// they can't share, or ranks that nothing here can start.
 void check_devices(const Plan& plan) {
   const Launcher& launcher = plan.launcher;
+  const auto with_several = [](const Program& program) { return program.devices > 1; };
+  const bool several = std::ranges::any_of(plan.programs, with_several);
   const std::vector<std::pair<const char*, bool>> of_several = {
       {"--devices", !plan.devices.empty()},
       {"--launcher", !launcher.words.empty()},
       {"--independent-ranks", plan.independent_ranks},
       {"--scaling strong", plan.scaling == "strong"}};
   for (const auto& [option, given] : of_several)
-    if (given && std::ranges::none_of(plan.programs, [](const Program& one) { return one.devices > 1; }))
+    if (given && !several)
       throw InputError(cat(option, ": none of the rungs chosen trains on several devices"));
-  if (plan.independent_ranks &&
-      std::ranges::none_of(plan.programs, [](const Program& one) { return one.devices > 1 && one.ours(); }))
+  if (plan.independent_ranks && std::ranges::none_of(plan.programs, [&](const Program& one) {
+        return with_several(one) && one.ours();
+      }))
     throw InputError("--independent-ranks: only rungs of Stepladder's own can");
   if (!launcher.words.empty()) {
     if (std::ranges::none_of(plan.devices, [](int64_t devices) { return devices > 1; }))

@@ -73,9 +73,10 @@ int profile(ProfileOptions& options) {
   ProfileOptions defaults;
   defaults.settings.steps = RungSettings().steps;  // the rung's own
   request.arguments = arguments_of(options.of_rung(), defaults.of_rung());
-  if (rung.batch == BatchSize::largest && !options.settings.batch)
-    request.arguments.insert(request.arguments.end(),
-                             {"--max-batch", std::to_string(RungSettings::kMaxBatch)});
+  if (!options.settings.batch) {
+    const std::vector<std::string> batch = own_batch_arguments(rung);
+    request.arguments.insert(request.arguments.end(), batch.begin(), batch.end());
+  }
   request.arguments.insert(request.arguments.end(), {"--profile", std::to_string(options.warmup)});
   request.steps = options.settings.steps;
   request.warmup = options.warmup;

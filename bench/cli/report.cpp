@@ -141,7 +141,7 @@ int report(ReportOptions& options) {
   for (const std::string& path : options.results) {
     if (!seen.insert(fs::weakly_canonical(path, none).string()).second && !none) continue;
     const Json json = load_part(path);
-    if (text_at(json, "kind") != "campaign") {
+    if (!is_campaign(json)) {
       take(path, name_of(path, options.results), json);
       continue;
     }

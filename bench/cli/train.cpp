@@ -2,6 +2,7 @@
 
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder.h"
+#include "bench/plan/programs.h"
 #include "bench/plan/settings.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
@@ -20,8 +21,9 @@ Command rung_command(const std::string& name, const std::string& about,
     const Rung& rung = ladder().find(rest->front());
     std::vector<std::string> arguments = {(std::filesystem::path(bin_dir()) / rung.trainer).string()};
     arguments.insert(arguments.end(), first_arguments.begin(), first_arguments.end());
-    if (rung.batch == BatchSize::largest)  // of two the last counts, so the user's
-      arguments.insert(arguments.end(), {"--max-batch", std::to_string(RungSettings::kMaxBatch)});
+    const std::vector<std::string> batch =
+        own_batch_arguments(rung);  // of two the last counts, so the user's
+    arguments.insert(arguments.end(), batch.begin(), batch.end());
     arguments.insert(arguments.end(), rest->begin() + 1, rest->end());
     exec(arguments);
   };
@@ -31,7 +33,8 @@ Command rung_command(const std::string& name, const std::string& about,
           .run = run,
           .footer = cat("stepladder ", name, " RUNG [OPTION]...; --help after RUNG lists its options, and ",
                         "`stepladder list` the rungs."),
-          .rest = rest.get()};
+          .rest = rest.get(),
+          .takes_rung = true};
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "bench/base/place.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/placeholders.h"
+#include "bench/plan/settings.h"
 #include "model/nearest.h"
 
 namespace stepladder {
@@ -158,6 +159,11 @@ Program program_of(const Ablation& ablation) {
           .command = {bin_dir() + "/ablations/" + ablation.program()},
           .math = ablation.row.math,
           .tolerance = ablation.row.tolerance};
+}
+
+std::vector<std::string> own_batch_arguments(const Rung& rung) {
+  if (rung.batch != BatchSize::largest) return {};
+  return {"--max-batch", std::to_string(RungSettings::kMaxBatch)};
 }
 
 std::string why_not_here(const Rung& rung, const DeviceProbe& probe) {

@@ -24,6 +24,9 @@ std::vector<Program> programs(const Ladder& ladder, const std::vector<std::strin
 Program program_of(const Rung& rung, const std::string& folder = bin_dir());
 Program program_of(const Ablation& ablation);
 
+/// What makes a rung that chooses its batch look for the largest where no plan names one; else nothing.
+std::vector<std::string> own_batch_arguments(const Rung& rung);
+
 /// Why a rung can't run on the devices here; "" when it can.
 std::string why_not_here(const Rung& rung, const DeviceProbe& probe);
 

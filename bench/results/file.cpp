@@ -84,8 +84,12 @@ Json load_json(const std::string& path) try {
   throw InputError(cat(path, ": ", e.what()));
 }
 
+bool is_campaign(const Json& json) {
+  return text_at(json, "kind") == "campaign";
+}
+
 void check_campaign(const std::string& path, const Json& json) {
-  if (text_at(json, "kind") != "campaign" || !json.contains("parts") || !json["parts"].is_array())
+  if (!is_campaign(json) || !json.contains("parts") || !json["parts"].is_array())
     throw InputError(path + " is no campaign's file");
   for (const Json& part : json["parts"])
     if (!part.is_object() || !part.value("result", Json::object()).is_object() ||
@@ -114,7 +118,7 @@ Results load_results(const std::string& path) {
 }
 
 Results load_results(const std::string& path, const Json& json) {
-  if (text_at(json, "kind") == "campaign") {
+  if (is_campaign(json)) {
     check_campaign(path, json);
     throw InputError(cat(path, " is a campaign: ", parts_in(path, json)));
   }

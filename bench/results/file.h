@@ -25,6 +25,8 @@ std::string file_text(const Json& json);
 
 /// A file's JSON. Throws InputError naming it and what is wrong with it.
 Json load_json(const std::string& path);
+/// Whether a file's JSON says that it is a campaign's.
+bool is_campaign(const Json& json);
 /// Throws InputError naming the file unless it is a campaign's and its parts may be looked at.
 void check_campaign(const std::string& path, const Json& json);
 /// load_json(), or, of FILE:PART, what a campaign's file holds of a part.

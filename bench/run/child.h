@@ -60,9 +60,9 @@ enum class Channel : int { out = 1, events = 3 };
 /// Runs `command` (looked up on PATH unless it has a slash) to its end in a process group of its own, stdin
 /// and the streams not listened to at /dev/null, and hands each line that it writes on `channel` to
 /// `on_line`, which returns false to have it killed (`refused`). The last line of text needs no newline, an
-/// event does. What it throws ends the child too. The whole
-/// group is killed after `timeout_s`, on an interrupt, and when the child ends; the child dies with this
-/// process, however that ends. Throws CannotStart.
+/// event does. What it throws ends the child too. The whole group is killed after `timeout_s`, on an
+/// interrupt, and when the child ends; the child dies with this process, however that ends. Throws
+/// CannotStart.
 ChildEnd run_child(const std::vector<std::string>& command, Channel channel, double timeout_s,
                    const std::function<bool(std::string_view line)>& on_line);
 
