@@ -1798,5 +1798,20 @@ TEST_F(HarnessCli, DiffShowsTheLinesAndWhatTheyBuy) {
   EXPECT_FALSE(has(stepladder("diff 02 02 --results results.json").out, "@@"));
 }
 
+TEST_F(HarnessCli, TreeThatWasMovedWithItsBuildIsReadWhereItIs) {
+  ASSERT_EQ(stepladder(plan()).code, 0);
+  const std::string bin = folder_ / "tree/build/cpu/bin";
+  std::filesystem::create_directories(bin);
+  for (const char* file : {"stepladder", "libstepladder.so", "libstepladder_harness.so"})
+    std::filesystem::copy_file(cat(STEPLADDER_BIN "/", file), cat(bin, "/", file));
+  std::filesystem::create_directories(folder_ / "tree/scripts/peers");
+  std::filesystem::create_directories(folder_ / "tree/variants");
+  write_file(folder_ / "tree/variants/01_causal_mask.cpp", "one\n");
+  write_file(folder_ / "tree/variants/02_tf32.cpp", "two\n");
+  const Outcome outcome = run_in(folder_, cat(bin, "/stepladder diff 01 02 --results results.json"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(has(outcome.out, "\n-one\n+two\n")) << outcome.out;
+}
+
 }  // namespace
 }  // namespace stepladder

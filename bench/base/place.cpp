@@ -9,8 +9,9 @@ const std::string& shared_dir() {
     namespace fs = std::filesystem;
     std::error_code none;
     const fs::path folder = fs::read_symlink("/proc/self/exe", none).parent_path();
-    for (const char* up : {"..", "../.."})  // from bin/, from libexec/stepladder/
-      if (const fs::path shared = folder / up / "share/stepladder"; fs::exists(shared, none))
+    // From an installation's bin/ and libexec/stepladder/, and from a source tree's build/PRESET/bin/.
+    for (const char* up : {"../share/stepladder", "../../share/stepladder", "../../.."})
+      if (const fs::path shared = folder / up; fs::exists(shared / "scripts/peers", none))
         return fs::canonical(shared).string();
     return std::string(STEPLADDER_SOURCE_DIR);
   }();
