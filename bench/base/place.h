@@ -6,7 +6,8 @@
 namespace stepladder {
 
 /// The folder that has it, laid out as the repository: PREFIX/share/stepladder of an installed program; the
-/// source tree in which it lies, which may have been moved since it was built; else the one it was built from.
+/// source tree in which it lies, which may have been moved since it was built; else the one it was built
+/// from.
 const std::string& shared_dir();
 
 }  // namespace stepladder

@@ -199,9 +199,9 @@ Comparison measure(const GateOptions& options, const Side& base, const Side& nex
     if (pairs.pairs() < first && !final) continue;
     Comparison comparison = looks.look(base.results, next.results, pairs.pairs(), final);
     for (const ComparedRow& row : comparison.rows)
-      if (row.judgement != Judgement::inconclusive) pairs.set_done({row.variant, row.workload});
+      if (row.verdict != Verdict::inconclusive) pairs.set_done({row.variant, row.workload});
     if (!late && !pairs.exhausted()) continue;
-    if (late && overall(comparison.rows) == Judgement::inconclusive)
+    if (late && overall(comparison.rows) == Verdict::inconclusive)
       comparison.notes.push_back(cat("--max-time was up after ", pairs.pairs(), " pairs."));
     return comparison;
   }
@@ -210,10 +210,10 @@ Comparison measure(const GateOptions& options, const Side& base, const Side& nex
 /// "20 comparisons: 19 PASS, 1 INCONCLUSIVE."
 std::string tally(const std::vector<ComparedRow>& rows) {
   std::vector<std::string> counts;
-  for (Judgement judgement : {Judgement::pass, Judgement::regression, Judgement::inconclusive,
-                              Judgement::failed, Judgement::skipped})
-    if (const auto n = std::ranges::count(rows, judgement, &ComparedRow::judgement))
-      counts.push_back(cat(n, " ", name_of(judgement)));
+  for (Verdict verdict :
+       {Verdict::pass, Verdict::regression, Verdict::inconclusive, Verdict::failed, Verdict::skipped})
+    if (const auto n = std::ranges::count(rows, verdict, &ComparedRow::verdict))
+      counts.push_back(cat(n, " ", name_of(verdict)));
   return cat(rows.size(), rows.size() == 1 ? " comparison: " : " comparisons: ", join(counts, ", "), ".");
 }
 

@@ -13,7 +13,7 @@ std::vector<Option> VerdictOptions::options() {
   return {
       {"threshold", &threshold, "PERCENT",
        cat("less more time or cycles is no slowdown; default: ", number_text(kMinLimit * 100), " of time, ",
-           number_text(cycles_limit * 100), " of cycles, ", number_text(kMinCyclesLimitApart * 100),
+           number_text(cycles_limit * 100), " of cycles, ", number_text(kMinCyclesLimitOtherAlgorithms * 100),
            " where BASE and NEW run different GEMM algorithms"),
        kVerdict, Allowed{0, 1000}},
       {"energy-threshold", &energy_threshold, "PERCENT", "the same of joules", kVerdict, {0, 1000}},
@@ -44,7 +44,7 @@ Limits VerdictOptions::limits(const Json& context, const Json& plan) const {
   Limits limits;
   limits.threshold = threshold ? *threshold / 100 : kMinLimit;
   limits.cycles = threshold ? *threshold / 100 : cycles_limit;
-  limits.cycles_apart = threshold ? *threshold / 100 : kMinCyclesLimitApart;
+  limits.cycles_other_algorithms = threshold ? *threshold / 100 : kMinCyclesLimitOtherAlgorithms;
   limits.energy = energy_threshold / 100;
   if (noise.empty()) return limits;
   Noise known = load_noise(noise);

@@ -30,7 +30,8 @@ struct BadReport : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The same of a field of an event, as what the event has: "no number lr". Report::take() says which event.
+/// The same of a field of an event, as what the event has: "no number lr". ChildReport::take() says which
+/// event.
 struct BadField : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -139,9 +140,10 @@ bool is_failure(int64_t exit_status, const RunRequest& request) {
 }
 
 /// What a child's events come to.
-class Report {
+class ChildReport {
  public:
-  Report(Run& run, const RunRequest& request, size_t rank, const std::function<void(const Step&)>& on_step)
+  ChildReport(Run& run, const RunRequest& request, size_t rank,
+              const std::function<void(const Step&)>& on_step)
       : run_(run),
         request_(request),
         rank_(static_cast<int64_t>(rank)),
@@ -397,7 +399,7 @@ void check_steps(const Run& part, double wall_ms) {
         cat("its steps add up to ", fixed(sum, 0), " ms, its process ran for ", fixed(wall_ms, 0)));
 }
 
-struct Verdict {
+struct Ending {
   Status status = Status::ok;
   std::string reason;
 };
@@ -407,7 +409,7 @@ std::string signal_name(int signal) {
   return name ? cat("SIG", name) : cat("signal ", signal);
 }
 
-Verdict reported_failure(const Report::Failure& failure) {
+Ending reported_failure(const ChildReport::Failure& failure) {
   for (Status status : {Status::oom, Status::unsupported, Status::diverged})
     if (failure.status == name_of(status)) return {status, failure.reason};
   return {Status::crash, failure.reason};
@@ -421,10 +423,10 @@ bool reached(const Run& run, const RunRequest& request) {
 }
 
 /// Of one process. Only rank 0 has the loss.
-Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const RunRequest& request,
-              size_t rank) {
+Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run, const RunRequest& request,
+                 size_t rank) {
   const std::string last = end.last_words();
-  const auto crash = [&](const auto&... what) { return Verdict{Status::crash, cat(what..., last)}; };
+  const auto crash = [&](const auto&... what) { return Ending{Status::crash, cat(what..., last)}; };
   switch (end.how) {
     case ChildEnd::How::timed_out:
       return {Status::timeout, cat("killed after ", number_text(request.timeout_s), " s at step ",
@@ -460,7 +462,7 @@ Verdict judge(const ChildEnd& end, const Report& report, const Run& run, const R
 }
 
 /// Marks the warm-up and sums up the rest. Throws std::logic_error on an MFU over 1.
-Summary summarize(Run& run, const Report& report, const RunRequest& request) {
+Summary summarize(Run& run, const ChildReport& report, const RunRequest& request) {
   std::vector<double> ms;
   for (const Step& step : run.steps) ms.push_back(step.step_ms);
   const size_t warmup = warmup_steps(ms, static_cast<size_t>(request.warmup));
@@ -516,10 +518,10 @@ Summary summarize(Run& run, const Report& report, const RunRequest& request) {
 // ---- several devices
 
 /// The ranks' runs as one: rank 0's, with the slowest rank's time for each step.
-void merge(Run& run, const std::vector<Run>& parts, const std::deque<Report>& reports) {
+void merge(Run& run, const std::vector<Run>& parts, const std::deque<ChildReport>& reports) {
   for (size_t rank = 0; rank < parts.size(); ++rank) {
     const Run& part = parts[rank];
-    const Report& report = reports[rank];
+    const ChildReport& report = reports[rank];
     Rank& row = run.ranks.emplace_back();
     row.rank = static_cast<int64_t>(rank);
     row.host = report.host;
@@ -538,7 +540,7 @@ void merge(Run& run, const std::vector<Run>& parts, const std::deque<Report>& re
 
 /// The energy of all devices, each counted once, and whether another process used one of them.
 void add_energy(Summary& summary, std::vector<Rank>& ranks, const std::vector<Run>& parts,
-                const std::deque<Report>& reports) {
+                const std::deque<ChildReport>& reports) {
   std::set<std::pair<std::string, std::string>> counted;  // ranks on the CPU of a machine have the same
   double joules = 0.0;
   std::optional<double> to_loss = 0.0;
@@ -605,7 +607,7 @@ Job job_of(const RunRequest& request, std::optional<Hub>& hub) {
 }
 
 /// The rank to blame for the end of a job, with how it ended.
-std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<Report>& reports,
+std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>& reports,
                                    const std::vector<size_t>& exits) {
   ChildEnd& end = job_end.end;
   const auto status = [&](size_t rank) { return *reports[rank].exit_status; };
@@ -634,15 +636,15 @@ std::string launcher_words(const ChildEnd& end) {
 }
 
 /// A launcher that ended before one of its ranks had told how it did, where none failed.
-std::optional<std::pair<size_t, Verdict>> left_by_launcher(const ChildEnd& end,
-                                                           const std::deque<Report>& reports) {
+std::optional<std::pair<size_t, Ending>> left_by_launcher(const ChildEnd& end,
+                                                          const std::deque<ChildReport>& reports) {
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     if (reports[rank].exit_status || reports[rank].ended) continue;
     const bool by_signal = end.how == ChildEnd::How::signalled;
-    return std::pair(rank, Verdict{Status::crash, cat("the launcher ended before it did, ",
-                                                      by_signal ? cat("killed by ", signal_name(end.code))
-                                                                : cat("exit status ", end.code),
-                                                      launcher_words(end))});
+    return std::pair(rank, Ending{Status::crash, cat("the launcher ended before it did, ",
+                                                     by_signal ? cat("killed by ", signal_name(end.code))
+                                                               : cat("exit status ", end.code),
+                                                     launcher_words(end))});
   }
   return std::nullopt;
 }
@@ -678,12 +680,12 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   const auto start = std::chrono::steady_clock::now();
   const size_t world = static_cast<size_t>(request.devices);
   std::vector<Run> parts(world, run);
-  std::deque<Report> reports;
+  std::deque<ChildReport> reports;
   for (size_t rank = 0; rank < world; ++rank) reports.emplace_back(parts[rank], request, rank, on_step);
   std::vector<size_t> exits;  // ranks, as they ended
   size_t rank = 0;            // that decides
   std::optional<Hub> hub;
-  Verdict verdict;
+  Ending ending;
   std::string stderr_tail;
   try {
     const auto on_line = [&](size_t from, std::string_view line) {
@@ -695,11 +697,11 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     if (has_launcher(request)) hub.emplace(world, request.launcher.interface, request.launcher.meet_s);
     Job job = job_of(request, hub);
     const auto any_failed = [&] {
-      return std::ranges::any_of(reports, [](const Report& r) { return r.failed(); });
+      return std::ranges::any_of(reports, [](const ChildReport& r) { return r.failed(); });
     };
     if (hub) job.failed = any_failed;
     // A launcher is to end the others once a rank has failed, but Open MPI's may deadlock over it.
-    job.finished = [&] { return any_failed() || std::ranges::all_of(reports, &Report::ended); };
+    job.finished = [&] { return any_failed() || std::ranges::all_of(reports, &ChildReport::ended); };
     JobEnd job_end = run_job(job, Channel::events, request.timeout_s, on_line);
     stderr_tail = job_end.end.stderr_tail;
     ChildEnd end;
@@ -708,44 +710,44 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
         job_end.end.how == ChildEnd::How::exited || job_end.end.how == ChildEnd::How::signalled;
     if (const auto left =
             hub && by_itself && !any_failed() ? left_by_launcher(job_end.end, reports) : std::nullopt) {
-      std::tie(rank, verdict) = *left;
+      std::tie(rank, ending) = *left;
     } else {
       std::tie(rank, end) = blamed(std::move(job_end), reports, exits);
-      verdict = judge(end, reports[rank], parts[rank], request, rank);
+      ending = ending_of(end, reports[rank], parts[rank], request, rank);
       if (!reports[rank].stderr_tail.empty()) stderr_tail = reports[rank].stderr_tail;
       // One that did not come may have told its launcher why.
-      if (hub && hub->hosts()[rank].empty()) verdict.reason += words;
+      if (hub && hub->hosts()[rank].empty()) ending.reason += words;
     }
-    for (size_t other = 0; verdict.status == Status::ok && other < world; ++other)
-      verdict = judge(end, reports[rank = other], parts[other], request, other);
-    if (verdict.status == Status::ok)
+    for (size_t other = 0; ending.status == Status::ok && other < world; ++other)
+      ending = ending_of(end, reports[rank = other], parts[other], request, other);
+    if (ending.status == Status::ok)
       for (const Run& part : parts) check_steps(part, ms_since(start));
     run = parts[0];
     for (size_t r = 0; hub && r < world; ++r)
       if (reports[r].host.empty()) reports[r].host = hub->hosts()[r];
     if (world > 1) merge(run, parts, reports);
-    if (verdict.status == Status::ok) run.summary = summarize(run, reports[0], request);
+    if (ending.status == Status::ok) run.summary = summarize(run, reports[0], request);
     if (run.summary) {
       merge(*run.summary, run.ranks, parts);
       add_energy(*run.summary, run.ranks, parts, reports);
     }
   } catch (const BadReport& e) {
     run = parts[0];
-    verdict = {Status::crash, e.what()};
+    ending = {Status::crash, e.what()};
   } catch (const CannotStart& e) {
     if (hub) throw InputError(cat("--launcher: ", e.what()));
     if (request.program.ours()) throw;
     const bool words = request.command.size() == 1 && request.command[0].find(' ') != std::string::npos;
-    verdict = {Status::crash,
-               cat(e.what(), words ? "; its command is a list, a word each"
-                                   : "; --python names another Python, PATH is searched for others")};
+    ending = {Status::crash,
+              cat(e.what(), words ? "; its command is a list, a word each"
+                                  : "; --python names another Python, PATH is searched for others")};
   } catch (const std::logic_error& e) {
-    verdict = {Status::crash, e.what()};
+    ending = {Status::crash, e.what()};
   }
   run.stderr_tail = std::move(stderr_tail);
   run.wall_ms = ms_since(start);
-  run.status = verdict.status;
-  run.reason = verdict.reason;
+  run.status = ending.status;
+  run.reason = ending.reason;
   // One that tells of another rank is not to blame itself.
   if (world > 1 && !run.reason.empty() && !run.reason.starts_with("rank ") &&
       !run.reason.starts_with("ranks ")) {

@@ -58,20 +58,21 @@ std::vector<std::string> notes(const Results& base, const Results& next,
   std::vector<std::string> lines;
   const std::string base_commit = text_at(base.context, "commit"), commit = text_at(next.context, "commit");
   const bool known = !base_commit.empty() && !commit.empty();
-  std::vector<std::string> same, apart;
+  std::vector<std::string> same, other_algorithms;
   size_t judged = 0, fewest = kMinPairs;
   bool mixed = false;
   for (const ComparedRow& row : rows) {
     if (row.numbers && row.numbers->disturbed > 0)
       lines.push_back(cat(row.variant, ", ", row.workload, ": ", row.numbers->disturbed,
                           " pairs are left out, the device was ", row.numbers->disturbance, "."));
-    if (row.judgement == Judgement::skipped) continue;
+    if (row.verdict == Verdict::skipped) continue;
     ++judged;
     if (row.numbers) fewest = std::min(fewest, row.numbers->pairs);
     const auto add_once = [&](std::vector<std::string>& names) {
       if (std::ranges::count(names, row.variant) == 0) names.push_back(row.variant);
     };
-    if (row.numbers && row.numbers->apart && row.numbers->find(Quantity::cycles)) add_once(apart);
+    if (row.numbers && row.numbers->other_algorithms && row.numbers->find(Quantity::cycles))
+      add_once(other_algorithms);
     if (row.same_sources) add_once(same);
     if (!row.same_sources && known && base_commit == commit && !commit.ends_with("-dirty") && !mixed) {
       mixed = true;
@@ -80,7 +81,7 @@ std::vector<std::string> notes(const Results& base, const Results& next,
     }
   }
   const bool all = judged > 0 && std::ranges::all_of(rows, [](const ComparedRow& row) {
-                     return row.same_sources || row.judgement == Judgement::skipped;
+                     return row.same_sources || row.verdict == Verdict::skipped;
                    });
   if (!same.empty())
     lines.push_back(
@@ -93,9 +94,9 @@ std::vector<std::string> notes(const Results& base, const Results& next,
   if (fewest < kMinPairs)
     lines.push_back(cat(fewest, fewest == 1 ? " pair is" : " pairs are", " too few: ", kMinPairs,
                         " at least, 10 find 2 %."));
-  if (!apart.empty())
+  if (!other_algorithms.empty())
     lines.push_back(
-        cat(join(apart, ", "),
+        cat(join(other_algorithms, ", "),
             ": BASE and NEW ran different GEMM algorithms, as each searched by itself. These differ "
             "in cycles at the same time of a step: the limit of cycles is higher there."));
   if (const std::string was = text_at(base.context, "time"), is = text_at(next.context, "time");
@@ -176,7 +177,7 @@ const Memory& largest(const Rounds& rounds) {
 }
 
 /// Whether the two ran different GEMM algorithms, or may have: one of them searched and doesn't know what.
-bool apart(const Summary& was, const Summary& is) {
+bool other_algorithms(const Summary& was, const Summary& is) {
   const auto searched = [](const Summary& s) {
     return s.compile && s.compile->searched + s.compile->from_cache > 0;
   };
@@ -195,7 +196,8 @@ ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds
       continue;
     }
     pairs.emplace_back(&*other->summary, &*run->summary);
-    numbers.apart = numbers.apart || apart(*pairs.back().first, *pairs.back().second);
+    numbers.other_algorithms =
+        numbers.other_algorithms || other_algorithms(*pairs.back().first, *pairs.back().second);
   }
   numbers.pairs = pairs.size();
   const auto noise = limits.noise.find(key);
@@ -225,7 +227,7 @@ ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds
       &LogRatios::time);
   compare(
       Quantity::cycles, [](const Summary& s) { return s.cycles; },
-      numbers.apart ? limits.cycles_apart : limits.cycles, &LogRatios::cycles);
+      numbers.other_algorithms ? limits.cycles_other_algorithms : limits.cycles, &LogRatios::cycles);
   compare(
       Quantity::energy, [](const Summary& s) { return s.joules; }, limits.energy, &LogRatios::energy);
   const Memory &before = largest(base), &after = largest(next);
@@ -293,10 +295,10 @@ void judge(ComparedRow& row, bool may_pass) {
   const bool faster = time.change && time.change->p_faster <= kFalseAlarms;
   if (regressed(&time) || (regressed(cycles) && !faster)) reasons.push_back(slower_text(time, cycles));
   if (regressed(energy)) reasons.push_back(change_text(*energy));
-  row.judgement = Judgement::regression;
+  row.verdict = Verdict::regression;
   if (reasons.empty()) {
     const bool pass = may_pass && time.below() && (!cycles || cycles->below() || faster);
-    row.judgement = pass ? Judgement::pass : Judgement::inconclusive;
+    row.verdict = pass ? Verdict::pass : Verdict::inconclusive;
     if (!pass) reasons.push_back(undecided_text(n));
   }
   row.reason = join(reasons, "; ");
@@ -304,9 +306,9 @@ void judge(ComparedRow& row, bool may_pass) {
 
 }  // namespace
 
-const char* name_of(Judgement judgement) {
+const char* name_of(Verdict verdict) {
   constexpr const char* kNames[] = {"PASS", "REGRESSION", "INCONCLUSIVE", "FAILED", "SKIPPED"};
-  return kNames[static_cast<size_t>(judgement)];
+  return kNames[static_cast<size_t>(verdict)];
 }
 
 const char* name_of(Quantity quantity) {
@@ -410,12 +412,12 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
       if (row.reason.empty()) row.reason = reason;
     if (row.reason.empty()) row.reason = divergence_from_base(*was, *is, ladder);
     if (!row.reason.empty()) {
-      row.judgement = Judgement::failed;
+      row.verdict = Verdict::failed;
       continue;
     }
     row.numbers = numbers_of(key, *was, *is, limits);
     if (row.numbers->pairs == 0 && row.numbers->disturbed > 0) {
-      row.judgement = Judgement::failed;
+      row.verdict = Verdict::failed;
       row.reason =
           cat("the device was ", row.numbers->disturbance, " in all ", row.numbers->disturbed, " pairs");
       row.numbers.reset();
@@ -459,16 +461,16 @@ Comparison Looks::look(const Results& base, const Results& next, size_t pairs, b
   Comparison comparison = compare(base, next, limits);
   for (ComparedRow& row : comparison.rows) {
     const Key key(row.variant, row.workload);
-    if (row.judgement != Judgement::inconclusive) decided_.emplace(key, row);
+    if (row.verdict != Verdict::inconclusive) decided_.emplace(key, row);
     if (const auto found = decided_.find(key); found != decided_.end()) row = found->second;
   }
   return comparison;
 }
 
-Judgement overall(const std::vector<ComparedRow>& rows) {
-  for (Judgement worst : {Judgement::failed, Judgement::regression, Judgement::inconclusive, Judgement::pass})
-    if (std::ranges::find(rows, worst, &ComparedRow::judgement) != rows.end()) return worst;
-  return Judgement::skipped;
+Verdict overall(const std::vector<ComparedRow>& rows) {
+  for (Verdict worst : {Verdict::failed, Verdict::regression, Verdict::inconclusive, Verdict::pass})
+    if (std::ranges::find(rows, worst, &ComparedRow::verdict) != rows.end()) return worst;
+  return Verdict::skipped;
 }
 
 ExitCode exit_code(const std::vector<ComparedRow>& rows) {

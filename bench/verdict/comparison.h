@@ -26,7 +26,7 @@ inline constexpr double kMinLimit = 0.01;
 inline constexpr double kMinCyclesLimit = 0.003;
 /// Of cycles where the two ran different GEMM algorithms, which differ by 1 % in cycles at the same time of a
 /// step: those that wait for memory tick on.
-inline constexpr double kMinCyclesLimitApart = 0.02;
+inline constexpr double kMinCyclesLimitOtherAlgorithms = 0.02;
 /// Of energy, whose counter moves ten times a second.
 inline constexpr double kMinEnergyLimit = 0.02;
 /// The machine's noise raises a limit no further than to this: a PASS under a higher one says nothing.
@@ -34,7 +34,7 @@ inline constexpr double kMaxNoiseLimit = 0.05;
 /// A noise floor from fewer A/A pairs is a guess.
 inline constexpr size_t kEnoughNoisePairs = 10;
 
-enum class Judgement {
+enum class Verdict {
   pass,          // the upper bounds of time and cycles lie below their limits, and memory has not grown
   regression,    // a lower bound lies above its limit and a change is certain; or memory has grown
   inconclusive,  // neither: more pairs would tell
@@ -42,7 +42,7 @@ enum class Judgement {
   skipped,       // in one of the two only, or not for this device
 };
 /// "PASS", "REGRESSION", ...
-const char* name_of(Judgement judgement);
+const char* name_of(Verdict verdict);
 
 /// What is compared: the medians of a step's time and of its cycles, and its mean energy.
 enum class Quantity { time, cycles, energy };
@@ -64,15 +64,15 @@ struct ComparedQuantity {
 /// A rung on a workload in both results.
 struct ComparedRow {
   std::string variant, workload;
-  Judgement judgement = Judgement::skipped;
+  Verdict verdict = Verdict::skipped;
   std::string reason;
   bool same_sources = false;  // the rung's file and model/ are the same in both
   int64_t repetition = 0;     // from 1, where both were compared more than once
 
   struct Numbers {
-    size_t pairs = 0;      // without those in which the device was throttled or shared
-    size_t disturbed = 0;  // pairs in which it was
-    bool apart = false;    // the two ran different GEMM algorithms, or may have
+    size_t pairs = 0;               // without those in which the device was throttled or shared
+    size_t disturbed = 0;           // pairs in which it was
+    bool other_algorithms = false;  // the two ran different GEMM algorithms, or may have
     std::string disturbance;
     std::vector<ComparedQuantity> quantities;  // the time, and the rest where every pair knows it
     int64_t base_bytes = 0, new_bytes = 0;     // live
@@ -89,7 +89,7 @@ struct ComparedRow {
 struct Limits {
   // As ratios less 1:
   double threshold = kMinLimit, cycles = kMinLimit, energy = kMinEnergyLimit;
-  double cycles_apart = kMinCyclesLimitApart;
+  double cycles_other_algorithms = kMinCyclesLimitOtherAlgorithms;
   /// Of A/A pairs: they raise a row's limits as raised_limit() says.
   NoiseByRow noise = {};
   // Of this look at the data:
@@ -137,7 +137,7 @@ class Looks {
 /// row was skipped.
 ExitCode exit_code(const std::vector<ComparedRow>& rows);
 
-/// The verdict of all rows: the judgement that exit_code() stands for.
-Judgement overall(const std::vector<ComparedRow>& rows);
+/// The verdict of all rows: the verdict that exit_code() stands for.
+Verdict overall(const std::vector<ComparedRow>& rows);
 
 }  // namespace stepladder

@@ -63,25 +63,25 @@ Table table_of(const Comparison& comparison) {
     return cat(gib(n.base_bytes), " / ", gib(n.new_bytes));
   });
   columns.add({"verdict", Align::left, 0, true}, [](const Row& row) {
-    return cat(name_of(row.judgement), row.reason.empty() ? "" : ": " + row.reason);
+    return cat(name_of(row.verdict), row.reason.empty() ? "" : ": " + row.reason);
   });
   return columns.table(comparison.rows);
 }
 
 /// "1 of 11 rungs is slower or larger."
 std::string headline(const Comparison& comparison) {
-  const Judgement verdict = overall(comparison.rows);
-  const auto count = [&](Judgement judgement) {
-    return std::ranges::count(comparison.rows, judgement, &ComparedRow::judgement);
+  const Verdict verdict = overall(comparison.rows);
+  const auto count = [&](Verdict of_row) {
+    return std::ranges::count(comparison.rows, of_row, &ComparedRow::verdict);
   };
-  const auto compared = std::ssize(comparison.rows) - count(Judgement::skipped);
+  const auto compared = std::ssize(comparison.rows) - count(Verdict::skipped);
   const auto number = count(verdict);
-  const char* what = verdict == Judgement::pass           ? "no worse"
-                     : verdict == Judgement::regression   ? "slower, larger or hungrier"
-                     : verdict == Judgement::inconclusive ? "undecided: more pairs would tell"
-                     : verdict == Judgement::failed       ? "without numbers"
-                                                          : "compared";
-  if (verdict == Judgement::skipped) return "no rung ran in both.";
+  const char* what = verdict == Verdict::pass           ? "no worse"
+                     : verdict == Verdict::regression   ? "slower, larger or hungrier"
+                     : verdict == Verdict::inconclusive ? "undecided: more pairs would tell"
+                     : verdict == Verdict::failed       ? "without numbers"
+                                                        : "compared";
+  if (verdict == Verdict::skipped) return "no rung ran in both.";
   const char* each = is_repeated(comparison) ? " comparison" : " rung";
   return cat(number, " of ", compared, each, compared == 1 ? " " : "s ", number == 1 ? "is " : "are ", what,
              ".");
@@ -111,7 +111,7 @@ std::vector<std::string> sides(const Comparison& comparison) {
 
 /// "REGRESSION, time +1.54 % (+1.37 to +1.72): live memory grew ..": one line.
 std::string verdict_of(const ComparedRow& row) {
-  std::string says = name_of(row.judgement);
+  std::string says = name_of(row.verdict);
   for (const ComparedQuantity& quantity :
        row.numbers ? row.numbers->quantities : std::vector<ComparedQuantity>())
     if (const auto& c = quantity.change)
@@ -137,8 +137,8 @@ std::string github_report(const Comparison& comparison) {
   };
   std::string text;
   for (const ComparedRow& row : comparison.rows) {
-    const bool bad = row.judgement == Judgement::regression || row.judgement == Judgement::failed;
-    const char* level = bad ? "error" : row.judgement == Judgement::inconclusive ? "warning" : "notice";
+    const bool bad = row.verdict == Verdict::regression || row.verdict == Verdict::failed;
+    const char* level = bad ? "error" : row.verdict == Verdict::inconclusive ? "warning" : "notice";
     text += cat("::", level, " title=", escaped(printable(cat(row.variant, ", ", row.workload), 200), ":,"),
                 "::", escaped(verdict_of(row), ""), "\n");
   }
@@ -156,35 +156,35 @@ std::string junit_report(const Comparison& comparison) {
     }
     return out;
   };
-  const auto count = [&](auto... judgements) {
-    return std::ranges::count_if(
-        comparison.rows, [&](const ComparedRow& row) { return ((row.judgement == judgements) || ...); });
+  const auto count = [&](auto... verdicts) {
+    return std::ranges::count_if(comparison.rows,
+                                 [&](const ComparedRow& row) { return ((row.verdict == verdicts) || ...); });
   };
   std::string cases;
   for (const ComparedRow& row : comparison.rows) {
     const std::string says = escaped(verdict_of(row), 600);
-    const char* const name = name_of(row.judgement);
+    const char* const name = name_of(row.verdict);
     cases += cat("    <testcase classname=\"", escaped(row.workload, 200), "\" name=\"",
                  escaped(row.variant, 200), row.repetition > 0 ? cat(" #", row.repetition) : "", "\">");
-    switch (row.judgement) {
-      case Judgement::pass:
+    switch (row.verdict) {
+      case Verdict::pass:
         cases += cat("<system-out>", says, "</system-out>");
         break;
-      case Judgement::skipped:
+      case Verdict::skipped:
         cases += cat("<skipped message=\"", says, "\"/>");
         break;
-      case Judgement::failed:
+      case Verdict::failed:
         cases += cat("<error type=\"", name, "\" message=\"", says, "\"/>");
         break;
-      case Judgement::regression:
-      case Judgement::inconclusive:
+      case Verdict::regression:
+      case Verdict::inconclusive:
         cases += cat("<failure type=\"", name, "\" message=\"", says, "\"/>");
     }
     cases += "</testcase>\n";
   }
   const std::string counts = cat("tests=\"", comparison.rows.size(), "\" failures=\"",
-                                 count(Judgement::regression, Judgement::inconclusive), "\" errors=\"",
-                                 count(Judgement::failed), "\" skipped=\"", count(Judgement::skipped), "\"");
+                                 count(Verdict::regression, Verdict::inconclusive), "\" errors=\"",
+                                 count(Verdict::failed), "\" skipped=\"", count(Verdict::skipped), "\"");
   return cat("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites ", counts,
              ">\n  <testsuite name=\"stepladder\" ", counts, ">\n", cases, "  </testsuite>\n</testsuites>\n");
 }
@@ -226,7 +226,7 @@ Json to_json(const Comparison& comparison) {
   for (const ComparedRow& row : comparison.rows) {
     Json item = {{"variant", row.variant},
                  {"workload", row.workload},
-                 {"verdict", name_of(row.judgement)},
+                 {"verdict", name_of(row.verdict)},
                  {"reason", row.reason},
                  {"same_sources", row.same_sources}};
     if (row.repetition > 0) item["repetition"] = row.repetition;
