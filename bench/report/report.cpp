@@ -305,7 +305,7 @@ std::string title(const Results& results) {
   for (const Run& run : results.runs)
     if (!std::ranges::count(workloads, run.workload())) workloads.push_back(run.workload());
   const std::string commit = known_text(results.context, "commit");
-  const bool until_loss = results.plan.contains("until_loss") && results.plan["until_loss"].is_number();
+  const bool until_loss = number_at(results.plan, "until_loss").has_value();
   return cat(device_name(results), "; ", printable(join(workloads, ", "), 200), "; ",
              counted(rounds_text(results), "round"), until_loss ? " of at most " : " of ",
              known_text(results.plan, "steps"), " steps, the first ", known_text(results.plan, "warmup"),
@@ -317,16 +317,12 @@ double planned(const Json& plan) {
   const auto size = [&](const char* key) {
     return plan.contains(key) ? static_cast<double>(plan[key].size()) : 0.0;
   };
-  const auto in_round = plan.find("runs_in_round");  // where a rung runs on several numbers of devices
-  const auto most = plan.find("max_rounds");         // null without --until-ci
-  const auto rounds = most != plan.end() && most->is_number() ? most : plan.find("rounds");
   const double variants = size("rungs") + size("peers");
   const double own = size("own_batch");  // these have one batch each
-  return rounds != plan.end() && rounds->is_number()
-             ? (in_round != plan.end() && in_round->is_number() ? in_round->get<double>()
-                                                                : (variants - own) * size("batch") + own) *
-                   rounds->get<double>()
-             : 0.0;
+  // Where a rung runs on several numbers of devices, the plan says how many runs a round has.
+  const double in_round = number_at(plan, "runs_in_round").value_or((variants - own) * size("batch") + own);
+  const auto most = number_at(plan, "max_rounds");  // of --until-ci
+  return in_round * (most ? most : number_at(plan, "rounds")).value_or(0.0);
 }
 
 std::string disturbed_note(const ResultRow& v) {
@@ -397,25 +393,22 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
         "Peers: x PyTorch and the like are how many times faster the rung is than the peer in the same "
         "round. They start from weights of their own, so their losses are not compared. Their memory is what "
         "they report: allocated at most / whole process.");
-  const Json device = results.device();
-  if (const auto attention = device.find("attention"); attention != device.end() && attention->is_string())
-    if (const auto why = attention->get<std::string>(); why.starts_with("native ("))
-      warn(cat("Flash attention ran on the project's own kernels: ", why.substr(8, why.size() - 9), "."));
-  if (results.stopped.is_object())
-    if (const auto why = results.stopped.find("reason"); why != results.stopped.end() && *why != "rounds")
-      note(cat("Stopped by ", known_text(results.stopped, "reason"), " after ",
-               counted(rounds_text(results), "round"), "."));
+  if (const std::string why = whole_text_at(results.device(), "attention"); why.starts_with("native ("))
+    warn(cat("Flash attention ran on the project's own kernels: ", why.substr(8, why.size() - 9), "."));
+  if (const std::string why = text_at(results.stopped, "reason"); !why.empty() && why != "rounds")
+    note(cat("Stopped by ", why, " after ", counted(rounds_text(results), "round"), "."));
   if (const std::string cards = cards_note(results, fastest_rung(variants)); !cards.empty()) note(cards);
   if (const std::string busy = busy_note(results.context); !busy.empty()) warn(busy);
   if (!results.complete)
     warn(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
              " runs; the same command with --resume continues."));
-  if (const auto asked = results.plan.find("warmup"); asked != results.plan.end() && asked->is_number()) {
-    const auto late = std::ranges::count_if(
-        results.runs, [&](const Run& run) { return run.summary && run.summary->warmup_steps > *asked; });
+  if (const auto asked = number_at(results.plan, "warmup")) {
+    const auto late = std::ranges::count_if(results.runs, [&](const Run& run) {
+      return run.summary && static_cast<double>(run.summary->warmup_steps) > *asked;
+    });
     if (late > 0)
       note(cat("Steps settled late in ", late, " of ", results.runs.size(),
-               " runs: there more than the first ", asked->dump(), " are left out."));
+               " runs: there more than the first ", *asked, " are left out."));
   }
   for (const ResultRow& v : variants) {
     if (!v.numbers) continue;
@@ -582,11 +575,8 @@ std::string device_name(const Results& results) {
 
 std::string busy_note(const Json& context) {
   constexpr double kUsual = 0.25;  // what any system does now and then
-  const auto number = [&](const char* key) {
-    const auto found = context.find(key);
-    return found != context.end() && found->is_number() ? found->get<double>() : 0.0;
-  };
-  const double busy = number("busy_cores"), cores = number("cores");
+  const double busy = number_at(context, "busy_cores").value_or(0.0),
+               cores = number_at(context, "cores").value_or(0.0);
   if (busy < std::max(kUsual, 0.1 * cores)) return "";
   return cat("Other processes kept ", fixed(busy, 1), " of ", fixed(cores, 0),
              " cores busy when this began: times are longer and vary more.");

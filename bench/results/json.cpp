@@ -62,4 +62,10 @@ std::string text_at(const Json& json, const std::string& key) {
   return printable(whole_text_at(json, key), 200);
 }
 
+std::optional<double> number_at(const Json& json, const std::string& key) {
+  const auto found = json.is_object() ? json.find(key) : json.end();
+  if (found == json.end() || !found->is_number()) return {};
+  return found->get<double>();
+}
+
 }  // namespace stepladder

@@ -1,6 +1,7 @@
 // Results as JSON: what is written, and what is read back and checked.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "bench/base/statistics.h"
@@ -36,5 +37,7 @@ void require_same(const std::string& what, const std::string& field, const Json&
 std::string whole_text_at(const Json& json, const std::string& key);
 /// The same for display: one line, cut to 200 bytes.
 std::string text_at(const Json& json, const std::string& key);
+/// A field as a number, for a file that may hold anything; none where it is something else or missing.
+std::optional<double> number_at(const Json& json, const std::string& key);
 
 }  // namespace stepladder
