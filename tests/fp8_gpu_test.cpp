@@ -135,15 +135,16 @@ TEST_F(Fp8GpuTest, GeluAgreesButForNeighbours) {
   }
 }
 
-/// Parts of a tile of rows and several, rows of one warp and of many; the longest have a smaller tile.
-constexpr int64_t kNormShapes[][2] = {{16, 16},    {48, 80},     {80, 768},   {144, 1024}, {32, 1600},
-                                      {112, 2400}, {1040, 1280}, {4112, 768}, {64, 3840}};
+/// Parts of a tile of rows and several, rows of one warp and of many; the longest have a smaller tile, and
+/// only very many the largest.
+constexpr int64_t kNormShapes[][2] = {{16, 16},    {48, 80},     {80, 768},   {144, 1024}, {8208, 1600},
+                                      {112, 2400}, {1040, 1280}, {4112, 768}, {64, 3840},  {16400, 768}};
 
 TEST_F(Fp8GpuTest, LayernormAgreesButForNeighbours) {
   const Call call =
       CALL(QuantizeLayerNorm{fp8(t[0], t[2], t[3]), fp8(t[1], t[2], t[3]), t[4], t[5], t[6], t[7], t[8]});
   for (const DType type : kTypes) {
-    const float scale = type == DType::f8e4m3 ? 0x1p-6F : 0x1p-13F;
+    const float scale = type == DType::f8e4m3 ? 0x1p-6F : 0x1p-5F;  // a subnormal is above f32's roundings
     for (const auto& [N, C] : kNormShapes) {
       if (C == 3840 && cuda_->device().info().compute_capability < 90) continue;  // its tile of 123 KB
       SCOPED_TRACE(cat(name_of(type), ' ', N, 'x', C));

@@ -96,15 +96,6 @@ __device__ inline void await_cluster() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
-/// Waits at one of 16 barriers of the block until so many threads have come; 0 is __syncthreads()'s.
-__device__ inline void await_threads(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-/// Counts as having come, and goes on.
-__device__ inline void pass_threads(int barrier, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
 /// Rows of 128 bytes in shared memory, swizzled, on 1024 bytes, as wgmma wants them described.
 __device__ inline uint64_t wgmma_operand(const void* rows) {
   constexpr uint64_t kEightRows = 8 * 128 / 16, kSwizzle128 = 1;

@@ -45,6 +45,15 @@ __device__ inline void await_predecessor() {
 #endif
 }
 
+/// Waits at one of 16 barriers of the block until so many threads have come; 0 is __syncthreads()'s.
+__device__ inline void await_threads(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+/// Counts as having come, and goes on.
+__device__ inline void pass_threads(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 /// Queues a kernel, as `kernel<<<grid, block, shared, stream>>>(args...)` does.
 template <class... Parameters, class... Args>
 void launch(Queue& queue, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,

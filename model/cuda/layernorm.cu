@@ -39,8 +39,9 @@ void with_held(int held, F&& f) {
   }
 }
 
-/// Sums each of x over the warps that share a row; every lane gets the sums. All threads of the block must
-/// call this. `of_warp` has a place for each warp of the block; two calls in succession need different ones.
+/// Sums each of x over the warps that share a row; every lane gets the sums. All of these warps must call
+/// this, and wait for no others. `of_warp` has a place for each warp of the block; two calls in succession
+/// need different ones.
 template <int kSums>
 __device__ void sum_over_row(float (&x)[kSums], float (*of_warp)[kSums], int warps) {
 #pragma unroll
@@ -49,13 +50,13 @@ __device__ void sum_over_row(float (&x)[kSums], float (*of_warp)[kSums], int war
     for (int k = 0; k < kSums; ++k) x[k] += __shfl_xor_sync(0xffffffffU, x[k], mask);
   }
   if (warps == 1) return;
-  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int warp = static_cast<int>(threadIdx.x / 32), group = warp / warps;
   if (threadIdx.x % 32 == 0) {
 #pragma unroll
     for (int k = 0; k < kSums; ++k) of_warp[warp][k] = x[k];
   }
-  __syncthreads();
-  const int first = warp / warps * warps;
+  await_threads(1 + group, 32 * warps);
+  const int first = group * warps;
 #pragma unroll
   for (int k = 0; k < kSums; ++k) {
     x[k] = 0.0F;
@@ -110,16 +111,23 @@ struct Fp8Copy {
 constexpr int kNormWidth = 8;         // of a pack that becomes FP8
 constexpr int kQuantizingBlocks = 2;  // of a multiprocessor
 
+/// Threads of a block of layernorm_forward_kernel, at most. Where several warps have a row, a tile needs
+/// more.
+template <class Copy>
+constexpr int forward_threads(int held) {
+  return Copy::kFp8 && held == kHeldFew ? 2 * kThreads : kThreads;
+}
+
 // mean = sum_c x / C, rstd = 1 / sqrt(sum_c (x - mean)^2 / C + eps), out = (x - mean) * rstd * w + b. For
 // FP8, a group of warps has several rows at once, to keep enough bytes in flight.
 template <class T, int kWidth, int kHeld, class Copy>
-__global__ void __launch_bounds__(kThreads, Copy::kFp8 ? kQuantizingBlocks : 0)
+__global__ void __launch_bounds__(forward_threads<Copy>(kHeld), Copy::kFp8 ? kQuantizingBlocks : 0)
     layernorm_forward_kernel(Forward<T> f, Copy copy, int64_t rows, int cols, int warps) {
   await_predecessor();
   using Values = Pack<T, kWidth>;
   constexpr int kPacks = kHeld / kWidth, kRows = Copy::kFp8 ? 4 : 1;
   extern __shared__ uint4 shared[];
-  __shared__ float of_warp[2][kThreads / 32][kRows];
+  __shared__ float of_warp[2][forward_threads<Copy>(kHeld) / 32][kRows];
   const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;
   const int group = static_cast<int>(threadIdx.x) / lanes, groups = static_cast<int>(blockDim.x) / lanes;
   // A warp has neighbouring columns, so that those of a lane are a constant apart.
@@ -245,10 +253,12 @@ constexpr int kColumnSums = 3;  // dw = sum_n dout * xhat, db = sum_n dout, dbia
 constexpr int kRowsRead = 3;         // dout, x and dx
 constexpr int kStaticShared = 1024;  // bytes; more than the static shared memory of these kernels
 
-/// Threads of a block of layernorm_backward_kernel. 128-bit packs of 16-bit elements take the fewest
-/// registers: 12 warps then have their column sums and a row each.
-template <class T, int kWidth>
-constexpr int kBackwardThreads = kWidth == 8 ? 384 : 256;
+/// Threads of a block of layernorm_backward_kernel, at most. 128-bit packs of 16-bit elements take the fewest
+/// registers: 12 warps then have their column sums and a row each, or 24 where a lane holds few of its
+/// elements.
+constexpr int backward_threads(int width, int held) {
+  return (width == 8 ? 384 : 256) * (held == kHeldFew ? 2 : 1);
+}
 
 // dx += rstd * (dxhat - mean_c(dxhat) - xhat * mean_c(dxhat * xhat)), dxhat = dout * w, xhat = (x - mean) *
 // rstd; partials[block] (3,C) = the block's share of the column sums.
@@ -258,7 +268,7 @@ constexpr int kBackwardThreads = kWidth == 8 ? 384 : 256;
 // written once. While a row is computed with, the next is on its way to shared memory. A set is a row for
 // each group of warps, or a tile of FP8.
 template <class T, int kWidth, int kHeld, class Copy>
-__global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew ? 2 : 1)
+__global__ void __launch_bounds__(backward_threads(kWidth, kHeld), 1)
     layernorm_backward_kernel(Backward<T> f, Copy copy, float* partials, int64_t rows, int cols, int warps,
                               int slots, int staged_bytes) {
   await_predecessor();
@@ -266,7 +276,7 @@ __global__ void __launch_bounds__(kBackwardThreads<T, kWidth>, kHeld == kHeldFew
   // Shared memory holds the next row, (3 * kPacks, threads) packs, and at the end column sums,
   // (slots, 3 * kHeld, lanes) floats. The FP8 tile follows both, at `staged_bytes`.
   extern __shared__ uint4 shared[];
-  __shared__ float of_warp[2][kBackwardThreads<T, kWidth> / 32][2];
+  __shared__ float of_warp[2][backward_threads(kWidth, kHeld) / 32][2];
   const int lanes = 32 * warps, lane = static_cast<int>(threadIdx.x) % lanes;
   const int group = static_cast<int>(threadIdx.x) / lanes, groups = static_cast<int>(blockDim.x) / lanes;
   const int first_column = lane / 32 * 32 * kHeld + lane % 32 * kWidth;
@@ -497,8 +507,8 @@ void launch_forward(Queue& queue, const Forward<T>& f, const Copy& copy, int64_t
                     cols);
   }
   const RowLayout layout = row_layout(cols);
-  const int groups = kThreads / 32 / layout.warps;
   with_held(layout.held, [&](auto held) {
+    const int groups = forward_threads<Copy>(held) / 32 / layout.warps;
     const auto kernel = layernorm_forward_kernel<T, kWidth, held(), Copy>;
     if constexpr (Copy::kFp8)
       CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, copy.bytes()));
@@ -511,11 +521,11 @@ void launch_forward(Queue& queue, const Forward<T>& f, const Copy& copy, int64_t
 constexpr int kForwardParts = 2, kBackwardParts = 3;  // log2 of how many 16 rows a tile has at most
 
 /// A tile of 16 << `log2_parts` rows of x; fewer, but at least 32, if they do not fit into `shared_limit` or
-/// would leave more than a quarter of the multiprocessors without a tile. None if not even 32 fit.
-std::optional<Fp8Tile> fp8_tile(const Tensor& x, int log2_parts, int shared_limit, int multiprocessors) {
+/// would leave more than a quarter of `blocks` without a tile. None if not even 32 fit.
+std::optional<Fp8Tile> fp8_tile(const Tensor& x, int log2_parts, int shared_limit, int blocks) {
   Fp8Tile tile{nullptr, Fp8Tile::words_for(column_count(x.cols())), log2_parts};
   while (tile.log2_parts > 1 &&
-         (tile.bytes() > shared_limit || 4 * ceil_div(x.rows(), tile.rows()) < 3 * int64_t{multiprocessors}))
+         (tile.bytes() > shared_limit || 4 * ceil_div(x.rows(), tile.rows()) < 3 * int64_t{blocks}))
     --tile.log2_parts;
   if (tile.bytes() > shared_limit || x.cols() > kMaxHeldCols) return {};
   return tile;
@@ -528,9 +538,10 @@ struct BackwardLayout {
   int staged_bytes;
 };
 
-/// For rows of `element_bytes` each element, with so much shared memory.
-BackwardLayout backward_layout(int cols, int threads, int element_bytes, int shared_limit) {
+/// For rows of `element_bytes` each element in packs of `width`, with so much shared memory.
+BackwardLayout backward_layout(int cols, int width, int element_bytes, int shared_limit) {
   const RowLayout row = row_layout(cols);
+  const int threads = backward_threads(width, row.held);
   const int lanes = 32 * row.warps;
   const int row_bytes = kRowsRead * row.held * lanes * element_bytes;
   const int slot_bytes = kColumnSums * row.held * lanes * static_cast<int>(sizeof(float));
@@ -549,8 +560,8 @@ int launch_backward(Cuda& cuda, const Backward<T>& f, const Copy& copy, float* p
     launch(cuda.queue, layernorm_backward_long_kernel<T, kWidth>, static_cast<unsigned>(blocks), kMaxThreads,
            0, f, partials, rows, cols);
   } else {
-    const BackwardLayout layout = backward_layout(
-        cols, kBackwardThreads<T, kWidth>, static_cast<int>(sizeof(T)), cuda.shared_limit - kStaticShared);
+    const BackwardLayout layout =
+        backward_layout(cols, kWidth, static_cast<int>(sizeof(T)), cuda.shared_limit - kStaticShared);
     const int threads = layout.groups * layout.row.warps * 32, shared = layout.staged_bytes + copy.bytes();
     with_held(layout.row.held, [&](auto held) {
       const auto kernel = layernorm_backward_kernel<T, kWidth, held(), Copy>;
@@ -606,7 +617,8 @@ void QuantizeLayerNorm::run(Cuda& cuda) const {
   const Forward<BFloat16> f{nullptr,           mean.ptr<float>(), rstd.ptr<float>(),
                             x.ptr<BFloat16>(), w.ptr<BFloat16>(), b.ptr<BFloat16>()};
   if (x.numel() == 0) return;
-  const auto tile = fp8_tile(x, kForwardParts, cuda.shared_limit - kStaticShared, cuda.multiprocessors);
+  const auto tile =
+      fp8_tile(x, kForwardParts, cuda.shared_limit - kStaticShared, kQuantizingBlocks * cuda.multiprocessors);
   stepladder::check(tile.has_value(), kName, ": rows of ", x,
                     " are too long for this device's shared memory");
   with_fp8_type(one_of(q, qt).dtype, [&](auto type) {
@@ -629,8 +641,7 @@ void QuantizeLayerNormBackward::run(Cuda& cuda) const {
   const int limit = cuda.shared_limit - kStaticShared;
   std::optional<Fp8Tile> tile;
   if (x.numel() > 0 && x.cols() <= kMaxHeldCols) {
-    const BackwardLayout layout =
-        backward_layout(static_cast<int>(x.cols()), kBackwardThreads<T, kNormWidth>, sizeof(T), limit);
+    const BackwardLayout layout = backward_layout(static_cast<int>(x.cols()), kNormWidth, sizeof(T), limit);
     tile = fp8_tile(x, kBackwardParts, limit - layout.staged_bytes, cuda.multiprocessors);
   }
   if (!tile) {

@@ -227,7 +227,7 @@ cublasStatus_t MatmulPlans::multiply(const LtMatmul& product, const cublasLtMatm
   Descriptors of(product);
   return cublas().lt_matmul(handle_, &of.operation, &alpha, product.a, &of.a, product.b, &of.b, &beta,
                             product.c, &of.d, product.d, &of.d, &algorithm, workspace_.data,
-                            workspace_bytes(), stream_);
+                            scratch_for(product.key), stream_);
 }
 
 bool MatmulPlans::run(const Plan& plan, std::span<const MatmulStrategy> strategies) const {

@@ -98,8 +98,9 @@ class MatmulPlans {
   };
 
   size_t workspace_bytes() const { return workspace_.data ? workspace_.bytes() : 0; }
-  /// Scratch that an algorithm may use. FP8 products get none: they are short, and clearing scratch is a
-  /// graph node of its own, which costs more than the algorithms that need it gain.
+  /// Scratch that an algorithm may use. FP8 products get none: they are short, and of what cuBLASLt is given
+  /// it clears some, in a graph node of its own, even for algorithms that need none. That costs more than
+  /// those that need it gain.
   size_t scratch_for(const MatmulKey& key) const { return is_fp8(key.a_type) ? 0 : workspace_bytes(); }
   /// At most `count` algorithms, the fastest expected first; none if cuBLASLt doesn't support the product.
   std::vector<cublasLtMatmulAlgo_t> algorithms(const LtMatmul& product, int count) const;
