@@ -28,7 +28,7 @@ Fp8Linears::Fp8Linears(Arena& arena, const Config& config, const Tensor& logits,
           linear("wte", 1, Vp, C, {1, C, head_tokens})};
   x_ = fp8("rows", DType::f8e4m3, {N_, C});
   wide_x_ = fp8("wide_rows", DType::f8e4m3, {N_, 4 * C});
-  // Of inputs the backward pass has transposes, so gradients take the memory of their rows.
+  // The backward pass reads only transposes of inputs, so gradients take the memory of their rows.
   dy_ = {x_.data, DType::f8e5m2, x_.shape, x_.name};
   wide_dy_ = {wide_x_.data, DType::f8e5m2, wide_x_.shape, wide_x_.name};
   dyt_ = fp8("dy_transposed", DType::f8e5m2, {N_, 4 * C});

@@ -87,7 +87,8 @@ struct TrainerTensors {
 
 /// What a rung is. Its members and constructor only allocate from the arena, so that a planning arena tells a
 /// rung's memory. No call but train_loss(), grad_norm(), skipped_steps(), evaluate() and next_logits() waits
-/// for the device.
+/// for the ops that it queues, nor does any step() but the first, which times GEMM algorithms and sets FP8's
+/// scales.
 class Trainer {
  public:
   Trainer(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper);
@@ -128,7 +129,7 @@ class Trainer {
   using enum DType;
 
   Ops& ops;
-  Arena& arena;  // gone once the trainer is built
+  Arena& arena;  // only the constructor allocates from it; it outlives the trainer
   const Hyper hyper;
 };
 

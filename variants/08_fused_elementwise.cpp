@@ -65,7 +65,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
   Tensor dfch = arena.alloc("scratch/dfch", act, {B, T, 4 * C});
 
-  // The heads' scratch; SplitQkv and MergeQkv go between it and (B,T,3C).
+  // Scratch of attention: qkv before it is split, the heads' outputs or their gradient, other gradients.
   Tensor qkv = arena.alloc("scratch/qkv", act, {B, T, 3 * C});
   Tensor heads = arena.alloc("scratch/heads", act, {B, NH, T, HS});
   Tensor dq = arena.alloc("scratch/dq", act, {B, NH, T, HS});

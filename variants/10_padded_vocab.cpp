@@ -130,7 +130,7 @@ struct Gpt2Trainer final : Trainer {
       ops(AddColumns{qkv, qkv, weights.qkvb[l]});
 
       // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,C)
-      // FlashAttention-2 (Dao 2023): tile by tile, without (T,T) scores in memory.
+      // FlashAttention-2 (Dao 2023), cuDNN's or ours: tile by tile, without (T,T) scores in memory.
       ops(AttentionForward{atty[l], lse[l], qkv});
 
       // res2 = res1 + atty W^T + b

@@ -80,13 +80,12 @@ struct Gpt2Trainer final : Trainer {
   }
 
   void prepare() override {
-    // Every rank goes on from what rank 0 has.
+    // Called once the parameters are loaded. Every rank goes on from what rank 0 has.
     for (const Params* group : {&params, &adam_m, &adam_v})
       ops.collective(Collective::broadcast, group->all());
     if (loss_scaler.data) ops.collective(Collective::broadcast, {&loss_scaler, 1});
     ops.wait_for_collectives();
 
-    // Called once the parameters are loaded.
     ops.set_matmul_precision(precision);
     for (const AdamWTensor& t : adamw) ops(Copy{t.param_copy, t.w});
   }
@@ -126,8 +125,9 @@ struct Gpt2Trainer final : Trainer {
     ops(Zero{loss});
   }
 
-  // Records both passes as one CUDA graph, in which a kernel may start while the one before still runs. They
-  // run once before: libraries set themselves up at first use, which can't be recorded.
+  // Records both passes as CUDA graphs, one for each place of a micro-batch in its step, in which a kernel
+  // may start while the one before still runs (programmatic dependent launch). They run once before:
+  // libraries initialise at first use, which can't be recorded.
   std::function<void()> forward_backward, forward_backward_reduce;  // and sum: for the last micro-batch
   void record() {
     const auto both = [this](bool reduce) {
@@ -135,7 +135,7 @@ struct Gpt2Trainer final : Trainer {
       backward(reduce);
     };
     both(true);
-    zero_grad();  // of what that has added
+    zero_grad();  // drops what that has added
     forward_backward = ops.record([both] { both(false); }, Launch::early);
     forward_backward_reduce = ops.record([both] { both(true); }, Launch::early);
   }
@@ -168,7 +168,7 @@ struct Gpt2Trainer final : Trainer {
       ops(LinearForward{qkv, ln1[l], weights.qkvw[l], weights.qkvb[l]});
 
       // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,C)
-      // FlashAttention-2 (Dao 2023): tile by tile, without (T,T) scores in memory.
+      // FlashAttention-2 (Dao 2023), cuDNN's or ours: tile by tile, without (T,T) scores in memory.
       ops(AttentionForward{atty[l], lse[l], qkv});
 
       // res2 = res1 + atty W^T + b
@@ -247,7 +247,7 @@ struct Gpt2Trainer final : Trainer {
       ops(LayerNormBackward{dres, NormParams{grads.ln1w[l], grads.ln1b[l]}, dbias, dln,
                             NormInput{res1[l], ln1mean[l], ln1rstd[l]}, weights.ln1w[l]});
 
-      // What is done is summed over the ranks beside the rest of the backward pass.
+      // A bucket that is done is summed over the ranks beside the rest of the backward pass.
       if (reduce && l > 0 && begins_bucket(l))
         ops.collective(Collective::all_reduce, grads.layers(l, bucket_end(l)));
     }
@@ -260,7 +260,7 @@ struct Gpt2Trainer final : Trainer {
       ops.collective(Collective::all_reduce, rest);
     }
 
-    // What the first layer could leave until now goes on beside the sum over wte, the largest of all.
+    // Weight gradients of the first layer that could wait run beside the reduction of wte's, the largest.
     ops.phase("backward block", 0);
     ops(Matmul{grads.fcw[0], dfch, ln2[0], MatOp::TN, write});
     ops(LinearWeightBackward{grads.qkvw[0], grads.qkvb[0], dqkv, ln1[0], write});

@@ -30,8 +30,8 @@ struct Gpt2Trainer final : Trainer {
   bool begins_bucket(int64_t l) const { return l == 0 || (l - 1) % bucket_layers == 0; }
   int64_t bucket_end(int64_t l) const { return l == 0 ? 1 : std::min(l + bucket_layers, L); }
 
-  // What is summed over ranks as one tensor, and spread over them: what is outside of the layers, which comes
-  // first, and what a bucket has of each.
+  // The tensors of which each rank has a part: first those outside of the layers, then what each bucket has
+  // of those that the layers stack.
   static std::vector<Tensor> outside(const Params& of) { return {of.wte, of.wpe, of.lnfw, of.lnfb}; }
   std::vector<Tensor> pieces(const Params& of) const {
     std::vector<Tensor> all = outside(of);
@@ -56,7 +56,7 @@ struct Gpt2Trainer final : Trainer {
     }
     return all;
   }
-  // What is whole only to load and save, and where this rank's parts are.
+  // Tensors that are whole only to load and save, and where this rank's parts of them are.
   std::vector<std::pair<std::vector<Tensor>, Tensor AdamWTensor::*>> spread() const {
     return {{pieces(whole.params), &AdamWTensor::w},
             {pieces(whole.adam_m), &AdamWTensor::m},
@@ -124,13 +124,12 @@ struct Gpt2Trainer final : Trainer {
   }
 
   void prepare() override {
-    // Every rank goes on from what rank 0 has.
+    // Called once the parameters are loaded. Every rank goes on from what rank 0 has.
     for (const Params* group : {&whole.params, &whole.adam_m, &whole.adam_v})
       ops.collective(Collective::broadcast, group->all());
     if (loss_scaler.data) ops.collective(Collective::broadcast, {&loss_scaler, 1});
     ops.wait_for_collectives();
 
-    // Called once the parameters are loaded.
     ops.set_matmul_precision(precision);
     const auto copies = weights.all(), from = whole.params.all();
     for (size_t i = 0; i < copies.size(); ++i) ops(Copy{copies[i], from[i]});
@@ -182,8 +181,9 @@ struct Gpt2Trainer final : Trainer {
     ops(Zero{loss});
   }
 
-  // Records both passes as one CUDA graph, in which a kernel may start while the one before still runs. They
-  // run once before: libraries set themselves up at first use, which can't be recorded.
+  // Records both passes as CUDA graphs, one for each place of a micro-batch in its step, in which a kernel
+  // may start while the one before still runs (programmatic dependent launch). They run once before:
+  // libraries initialise at first use, which can't be recorded.
   std::function<void()> forward_backward[2][2];  // whether the micro-batch is the first, and the last
   void record() {
     const auto both = [this](bool gather, bool reduce) {
@@ -191,7 +191,7 @@ struct Gpt2Trainer final : Trainer {
       backward(reduce);
     };
     both(false, true);
-    zero_grad();  // of what that has added
+    zero_grad();  // drops what that has added
     for (const bool first : {false, true})
       for (const bool last : {false, true})
         forward_backward[first][last] = ops.record([=] { both(first, last); }, Launch::early);
@@ -235,7 +235,7 @@ struct Gpt2Trainer final : Trainer {
       ops(LinearForward{qkv, ln1[l], weights.qkvw[l], weights.qkvb[l]});
 
       // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,C)
-      // FlashAttention-2 (Dao 2023): tile by tile, without (T,T) scores in memory.
+      // FlashAttention-2 (Dao 2023), cuDNN's or ours: tile by tile, without (T,T) scores in memory.
       ops(AttentionForward{atty[l], lse[l], qkv});
 
       // res2 = res1 + atty W^T + b
@@ -314,7 +314,7 @@ struct Gpt2Trainer final : Trainer {
       ops(LayerNormBackward{dres, NormParams{grads.ln1w[l], grads.ln1b[l]}, dbias, dln,
                             NormInput{res1[l], ln1mean[l], ln1rstd[l]}, weights.ln1w[l]});
 
-      // What is done is summed over the ranks beside the rest of the backward pass, each rank's part of it.
+      // Of a bucket that is done each rank gets the sum of its part, beside the rest of the backward pass.
       if (reduce && l > 0 && begins_bucket(l))
         ops.collective(Collective::reduce_scatter, grads.layers(l, bucket_end(l)));
     }
@@ -327,7 +327,7 @@ struct Gpt2Trainer final : Trainer {
       ops.collective(Collective::all_reduce, {&loss, 1});
     }
 
-    // What the first layer could leave until now goes on beside the sum over wte, the largest of all.
+    // Weight gradients of the first layer that could wait run beside the reduction of wte's, the largest.
     ops.phase("backward block", 0);
     ops(Matmul{grads.fcw[0], dfch, ln2[0], MatOp::TN, write});
     ops(LinearWeightBackward{grads.qkvw[0], grads.qkvb[0], dqkv, ln1[0], write});
@@ -351,8 +351,8 @@ struct Gpt2Trainer final : Trainer {
     ops.wait_for_collectives();
     ops(ClipGradNorm{clip, norm, {&norms, 1}, hyper.grad_clip, loss_scaler});
 
-    // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors, each rank of its parts. Embeddings are
-    // what the next forward pass begins with: they are gathered beside the layers' update.
+    // AdamW (Loshchilov and Hutter 2019), each rank of its parts. First of what is outside of the layers: the
+    // next forward pass begins with it, so it is gathered beside the layers' update.
     ops.phase("optimizer");
     ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
     const std::span<const AdamWTensor> mine = adamw;

@@ -29,8 +29,8 @@ struct Hyper {
   float eps;
 };
 
-// m = lerp(g, m, beta1), v = lerp(g^2, v, beta2), w -= lr * (mhat / (sqrt(vhat) + eps) + weight_decay * w),
-// where mhat = m / (1 - beta1^t), vhat = v / (1 - beta2^t)
+// m = beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g^2, w -= lr * (mhat / (sqrt(vhat) + eps) +
+// weight_decay * w), where mhat = m / (1 - beta1^t), vhat = v / (1 - beta2^t)
 struct Update {
   float clip, lr, weight1, weight2, mhat_per_m, vhat_per_v, eps, weight_decay;
   __device__ void operator()(float& w, float& m, float& v, float g) const {

@@ -70,9 +70,10 @@ struct AdamWTensor {
 };
 
 /// One step of AdamW (Loshchilov and Hutter 2019) over all tensors, g standing for clip (1) f32 * g: m =
-/// lerp(g, m, beta1), v = lerp(g^2, v, beta2), w -= lr * (mhat / (sqrt(vhat) + eps) + weight_decay * w) with
-/// mhat = m / (1 - beta1^t), vhat = v / (1 - beta2^t), weight_decay 0 unless `decay`. schedule (2) f32 = {lr,
-/// t}, t from 1. With a loss_scaler (see ClipGradNorm) overflowed steps change nothing and t leaves them out.
+/// beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g^2, w -= lr * (mhat / (sqrt(vhat) + eps) +
+/// weight_decay * w) with mhat = m / (1 - beta1^t), vhat = v / (1 - beta2^t), weight_decay 0 unless `decay`.
+/// schedule (2) f32 = {lr, t}, t from 1. With a loss_scaler (see ClipGradNorm) overflowed steps change
+/// nothing and t leaves them out.
 struct AdamWStep {
   static constexpr const char* kName = "adamw";
   std::span<const AdamWTensor> tensors;

@@ -1,4 +1,4 @@
-// Elementwise ops: all operands of one shape, out may be an operand.
+// Elementwise ops: operands of one shape unless said otherwise, out may be an operand.
 #pragma once
 
 #include "model/ops/op.h"

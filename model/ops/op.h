@@ -62,8 +62,8 @@ struct Operand {
   bool whole = true;
 };
 
-/// What an op costs. Counts are of the op, not of what a backend makes of it: each operand is read once, each
-/// result is written once, and FLOPs are those of matrix products.
+/// What an op costs. Counts are of the op, not of what a backend makes of it: each operand is read once
+/// unless the op says otherwise, each result is written once, and FLOPs are those of matrix products.
 struct Work {
   OpKind kind = OpKind::elementwise;
   std::vector<Operand> read, written;

@@ -20,7 +20,7 @@ struct Gpt2Trainer final : Trainer {
   // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
   // Type of activations and gradients.
-  const DType act = config.half;  // bf16, or what --dtype says
+  const DType act = config.half;  // bf16: FP8 trains beside no other
   // GEMMs of f32 tensors, while there are some: in full precision, or with inputs rounded to TF32.
   const Precision precision = Precision::tf32;
 
@@ -124,8 +124,9 @@ struct Gpt2Trainer final : Trainer {
     ops(Zero{fp8.amax});
   }
 
-  // Records both passes as one CUDA graph, in which a kernel may start while the one before still runs. They
-  // run once before: libraries set themselves up at first use, which can't be recorded.
+  // Records both passes as one CUDA graph, in which a kernel may start while the one before still runs
+  // (programmatic dependent launch). They run once before: libraries initialise at first use, which can't be
+  // recorded.
   std::function<void()> forward_backward;
   void record() {
     const auto both = [this] {
@@ -133,7 +134,7 @@ struct Gpt2Trainer final : Trainer {
       backward();
     };
     both();
-    zero_grad();  // of what that has added
+    zero_grad();  // drops what that has added
     forward_backward = ops.record(both, Launch::early);
 
     // Without a checkpoint's history, two passes over the first batch set the scales. Gradients start with
@@ -180,7 +181,7 @@ struct Gpt2Trainer final : Trainer {
       ops(LinearForward{qkv, to_qkv.x, to_qkv.w, weights.qkvb[l]});
 
       // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,C)
-      // FlashAttention-2 (Dao 2023): tile by tile, without (T,T) scores in memory.
+      // FlashAttention-2 (Dao 2023), cuDNN's or ours: tile by tile, without (T,T) scores in memory.
       ops(AttentionForward{atty[l], lse[l], qkv});
 
       // res2 = res1 + atty W^T + b
@@ -220,7 +221,7 @@ struct Gpt2Trainer final : Trainer {
   // it.
   const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
 
-  // Of the sum of losses whose gradient is taken: no gradient of a logit is larger.
+  // The gradient of a token's loss; no logit's is larger.
   const float dloss = 1.0F / static_cast<float>(B * T * hyper.accumulate);
 
   void backward() {
@@ -254,7 +255,7 @@ struct Gpt2Trainer final : Trainer {
       ops(Matmul{grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write});
       ops(LinearQuantizeGeluBackward{fc.dy, fc.dyt, grads.fcb[l], dfch, fcproj.dy, fcproj.wt, fch[l]});
 
-      // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
+      // fch = layernorm(res2) W^T + b  (B,T,C) <- (B,T,4C)
       ops(Matmul{dln, fc.dy, fc.wt, MatOp::NT});
       ops(Matmul{grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, write});
 
@@ -271,7 +272,7 @@ struct Gpt2Trainer final : Trainer {
       // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,3C) <- (B,T,C)
       ops(AttentionBackward{dqkv, datty, atty[l], lse[l], qkvs[l]});
 
-      // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      // qkv = layernorm(res1) W^T + b  (B,T,C) <- (B,T,3C)
       ops(Quantize{to_qkv.dy, to_qkv.dyt, dqkv, grads.qkvb[l]});
       ops(Matmul{dln, to_qkv.dy, to_qkv.wt, MatOp::NT});
       ops(Matmul{grads.qkvw[l], to_qkv.dyt, to_qkv.xt, MatOp::NT, write});

@@ -22,7 +22,7 @@ struct Gpt2Trainer final : Trainer {
   // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
   // Type of activations and gradients.
-  const DType act = config.half;  // bf16, or what --dtype says
+  const DType act = config.half;  // bf16: FP8 trains beside no other
   // GEMMs of f32 tensors, while there are some: in full precision, or with inputs rounded to TF32.
   const Precision precision = Precision::tf32;
 
@@ -31,8 +31,8 @@ struct Gpt2Trainer final : Trainer {
   bool begins_bucket(int64_t l) const { return l == 0 || (l - 1) % bucket_layers == 0; }
   int64_t bucket_end(int64_t l) const { return l == 0 ? 1 : std::min(l + bucket_layers, L); }
 
-  // What is summed over ranks as one tensor, and spread over them: what is outside of the layers, which comes
-  // first, and what a bucket has of each.
+  // The tensors of which each rank has a part: first those outside of the layers, then what each bucket has
+  // of those that the layers stack.
   static std::vector<Tensor> outside(const Params& of) { return {of.wte, of.wpe, of.lnfw, of.lnfb}; }
   std::vector<Tensor> pieces(const Params& of) const {
     std::vector<Tensor> all = outside(of);
@@ -57,7 +57,7 @@ struct Gpt2Trainer final : Trainer {
     }
     return all;
   }
-  // What is whole only to load and save, and where this rank's parts are.
+  // Tensors that are whole only to load and save, and where this rank's parts of them are.
   std::vector<std::pair<std::vector<Tensor>, Tensor AdamWTensor::*>> spread() const {
     return {{pieces(whole.params), &AdamWTensor::w},
             {pieces(whole.adam_m), &AdamWTensor::m},
@@ -125,18 +125,17 @@ struct Gpt2Trainer final : Trainer {
   }
 
   void prepare() override {
-    // Gradients and weights move by the copy engines: NCCL's kernels would keep multiprocessors from the
+    // Gradients and weights move by the copy engines: NCCL's kernels would take multiprocessors from the
     // GEMMs beside them, which then need a second wave. Gradients of other ranks are received in the memory
     // of logits, which the backward pass is done with by then.
     ops.use_copy_engines(arena, logits);
 
-    // Every rank goes on from what rank 0 has.
+    // Called once the parameters are loaded. Every rank goes on from what rank 0 has.
     for (const Params* group : {&whole.params, &whole.adam_m, &whole.adam_v})
       ops.collective(Collective::broadcast, group->all());
     ops.collective(Collective::broadcast, {&fp8.history, 1});
     ops.wait_for_collectives();
 
-    // Called once the parameters are loaded.
     ops.set_matmul_precision(precision);
     const auto copies = weights.all(), from = whole.params.all();
     for (size_t i = 0; i < copies.size(); ++i) ops(Copy{copies[i], from[i]});
@@ -193,8 +192,9 @@ struct Gpt2Trainer final : Trainer {
     ops(Zero{fp8.amax});
   }
 
-  // Records both passes as one CUDA graph, in which a kernel may start while the one before still runs. They
-  // run once before: libraries set themselves up at first use, which can't be recorded.
+  // Records both passes as CUDA graphs, one for each place of a micro-batch in its step, in which a kernel
+  // may start while the one before still runs (programmatic dependent launch). They run once before:
+  // libraries initialise at first use, which can't be recorded.
   std::function<void()> forward_backward[2][2];  // whether the micro-batch is the first, and the last
   void record() {
     const auto both = [this](bool gather, bool reduce) {
@@ -202,7 +202,7 @@ struct Gpt2Trainer final : Trainer {
       backward(reduce);
     };
     both(false, true);
-    zero_grad();  // of what that has added
+    zero_grad();  // drops what that has added
     for (const bool first : {false, true})
       for (const bool last : {false, true})
         forward_backward[first][last] = ops.record([=] { both(first, last); }, Launch::early);
@@ -259,14 +259,14 @@ struct Gpt2Trainer final : Trainer {
       ops(LinearForward{qkv, to_qkv.x, to_qkv.w, weights.qkvb[l]});
 
       // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,C)
-      // FlashAttention-2 (Dao 2023): tile by tile, without (T,T) scores in memory.
+      // FlashAttention-2 (Dao 2023), cuDNN's or ours: tile by tile, without (T,T) scores in memory.
       ops(AttentionForward{atty[l], lse[l], qkv});
 
       // res2 = res1 + atty W^T + b
       ops(Quantize{attproj.x, attproj.xt, atty[l]});
       ops(LinearForward{res2[l], attproj.x, attproj.w, weights.attprojb[l], res1[l]});
 
-      // fch = layernorm(res2) W^T + b, and gelu of it  (B,T,4C)
+      // fch = layernorm(res2) W^T + b, in the memory of dfch, and gelu of it  (B,T,4C)
       ops(QuantizeLayerNorm{fc.x, fc.xt, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
       ops(LinearQuantizeGelu{fcproj.x, fcproj.xt, dfch, fc.x, fc.w, weights.fcb[l], slopes[l]});
 
@@ -293,7 +293,7 @@ struct Gpt2Trainer final : Trainer {
   // it.
   const Write write = hyper.accumulate == 1 ? Write::set : Write::add;
 
-  // Of the sum of losses whose gradient is taken: no gradient of a logit is larger.
+  // The gradient of a token's loss; no logit's is larger.
   const float dloss = 1.0F / static_cast<float>(B * T * hyper.accumulate * ops.world());
 
   void backward(bool reduce) {
@@ -320,7 +320,7 @@ struct Gpt2Trainer final : Trainer {
       ops(Matmul{grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write});
       ops(LinearQuantizeGeluBackward{fc.dy, fc.dyt, grads.fcb[l], dfch, fcproj.dy, fcproj.wt, slopes[l]});
 
-      // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
+      // fch = layernorm(res2) W^T + b  (B,T,C) <- (B,T,4C)
       ops(Matmul{dln, fc.dy, fc.wt, MatOp::NT});
       ops(Matmul{grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, write});
 
@@ -337,7 +337,7 @@ struct Gpt2Trainer final : Trainer {
       // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,3C) <- (B,T,C)
       ops(AttentionBackward{dqkv, datty, atty[l], lse[l], qkvs[l]});
 
-      // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
+      // qkv = layernorm(res1) W^T + b  (B,T,C) <- (B,T,3C)
       ops(Quantize{to_qkv.dy, to_qkv.dyt, dqkv, grads.qkvb[l]});
       ops(Matmul{dln, to_qkv.dy, to_qkv.wt, MatOp::NT});
       if (l > 0) ops(Matmul{grads.qkvw[l], to_qkv.dyt, to_qkv.xt, MatOp::NT, write});
@@ -352,7 +352,7 @@ struct Gpt2Trainer final : Trainer {
                                       input, weights.ln1w[l]});
       }
 
-      // What is done is summed over the ranks beside the rest of the backward pass, each rank's part of it.
+      // Of a bucket that is done each rank gets the sum of its part, beside the rest of the backward pass.
       if (reduce && l > 0 && begins_bucket(l))
         ops.collective(Collective::reduce_scatter, grads.layers(l, bucket_end(l)));
     }
@@ -366,7 +366,7 @@ struct Gpt2Trainer final : Trainer {
       ops.collective(Collective::all_max, {&fp8.amax, 1});
     }
 
-    // What the first layer could leave until now goes on beside the sum over wte, the largest of all.
+    // Weight gradients of the first layer that could wait run beside the reduction of wte's, the largest.
     ops.phase("backward block", 0);
     const Fp8Linear to_qkv = fp8.at(Fp8Linears::kQkv, 0);
     ops(Matmul{grads.qkvw[0], to_qkv.dyt, to_qkv.xt, MatOp::NT, write});
@@ -390,8 +390,8 @@ struct Gpt2Trainer final : Trainer {
     ops.wait_for_collectives();
     ops(ClipGradNorm{clip, norm, {&norms, 1}, hyper.grad_clip});
 
-    // AdamW (Loshchilov and Hutter 2019), one kernel for all tensors, each rank of its parts. Embeddings are
-    // what the next forward pass begins with: they are gathered beside the layers' update.
+    // AdamW (Loshchilov and Hutter 2019), each rank of its parts. First of what is outside of the layers: the
+    // next forward pass begins with it, so it is gathered beside the layers' update.
     ops.phase("optimizer");
     ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
     const std::span<const AdamWTensor> mine = adamw;

@@ -38,7 +38,8 @@ struct Gpt2Trainer final : Trainer {
   Tensor norm = arena.alloc("batch/norm", f32, {1});
   Tensor loss_scaler = act == f16 ? arena.alloc("batch/loss_scaler", f32, {4}) : Tensor{};
 
-  // Scratch that every block uses again: also the outputs of LayerNorm, which the backward pass recomputes.
+  // Scratch that is used beside all logits, below: also the outputs of LayerNorm, which the backward pass
+  // recomputes.
   Tensor ln = arena.alloc("scratch/ln", act, {B, T, C});
   Tensor dres = arena.alloc("scratch/dres", act, {B, T, C});  // gradient of res2 or res1
   Tensor dln = arena.alloc("scratch/dln", act, {B, T, C});
@@ -63,6 +64,8 @@ struct Gpt2Trainer final : Trainer {
   Tensor fch = arena.alloc("activations/fch", act, {L, B, T, 4 * C});
   Tensor lnfmean = arena.alloc("activations/lnfmean", f32, {B, T});
   Tensor lnfrstd = arena.alloc("activations/lnfrstd", f32, {B, T});
+
+  // Scratch that every block uses again.
   Tensor fcgelu = arena.alloc("scratch/fcgelu", act, {B, T, 4 * C});  // recomputed too
   Tensor proj = arena.alloc("scratch/proj", act, {B, T, C});
   Tensor dqkv = arena.alloc("scratch/dqkv", act, {B, T, 3 * C});
@@ -118,8 +121,9 @@ struct Gpt2Trainer final : Trainer {
     ops(Zero{loss});
   }
 
-  // Records both passes as one CUDA graph, in which a kernel may start while the one before still runs. They
-  // run once before: libraries set themselves up at first use, which can't be recorded.
+  // Records both passes as one CUDA graph, in which a kernel may start while the one before still runs
+  // (programmatic dependent launch). They run once before: libraries initialise at first use, which can't be
+  // recorded.
   std::function<void()> forward_backward;
   void record() {
     const auto both = [this] {
@@ -127,7 +131,7 @@ struct Gpt2Trainer final : Trainer {
       backward();
     };
     both();
-    zero_grad();  // of what that has added
+    zero_grad();  // drops what that has added
     forward_backward = ops.record(both, Launch::early);
   }
 
@@ -161,7 +165,7 @@ struct Gpt2Trainer final : Trainer {
       ops(LinearForward{qkv, ln, weights.qkvw[l], weights.qkvb[l]});
 
       // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,C)
-      // FlashAttention-2 (Dao 2023): tile by tile, without (T,T) scores in memory.
+      // FlashAttention-2 (Dao 2023), cuDNN's or ours: tile by tile, without (T,T) scores in memory.
       ops(AttentionForward{atty[l], lse[l], qkv});
 
       // res2 = res1 + atty W^T + b

@@ -121,8 +121,9 @@ struct Gpt2Trainer final : Trainer {
     ops(Zero{loss});
   }
 
-  // Records both passes as one CUDA graph, in which a kernel may start while the one before still runs. They
-  // run once before: libraries set themselves up at first use, which can't be recorded.
+  // Records both passes as one CUDA graph, in which a kernel may start while the one before still runs
+  // (programmatic dependent launch). They run once before: libraries initialise at first use, which can't be
+  // recorded.
   std::function<void()> forward_backward;
   void record() {
     const auto both = [this] {
@@ -130,7 +131,7 @@ struct Gpt2Trainer final : Trainer {
       backward();
     };
     both();
-    zero_grad();  // of what that has added
+    zero_grad();  // drops what that has added
     forward_backward = ops.record(both, Launch::early);
   }
 
@@ -162,7 +163,7 @@ struct Gpt2Trainer final : Trainer {
       ops(LinearForward{qkv, ln1[l], weights.qkvw[l], weights.qkvb[l]});
 
       // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,C)
-      // FlashAttention-2 (Dao 2023): tile by tile, without (T,T) scores in memory.
+      // FlashAttention-2 (Dao 2023), cuDNN's or ours: tile by tile, without (T,T) scores in memory.
       ops(AttentionForward{atty[l], lse[l], qkv});
 
       // res2 = res1 + atty W^T + b
