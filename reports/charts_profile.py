@@ -16,8 +16,10 @@ _HATCHES = ("", "///", "...")
 
 
 def _subtitle(profiles: list[Profile], note: str) -> str:
-    devices = dict.fromkeys(f"{profile.device}  ·  {profile.workload}" for profile in profiles)
-    return "  ·  ".join([*devices, note])
+    """Device and workload where all have the same; else the rows say which."""
+    common = [of for of in ({profile.device for profile in profiles}, {profile.workload for profile in profiles})
+              if len(of) == 1]
+    return "  ·  ".join([*(only for (only,) in common), note])
 
 
 def _stacks(data: Results, parts_of: Callable[[Profile], dict[str, float]], title: str, missing: str):
@@ -34,7 +36,9 @@ def _stacks(data: Results, parts_of: Callable[[Profile], dict[str, float]], titl
     looks = {name: {"color": color, "hatch": hatch}
              for name, (color, hatch) in zip(names, ((c, h) for h in _HATCHES for c in style.COLOURS))}
     looks |= {"idle": {"color": style.BAND, "hatch": "xx"}}
-    left = left_of([profile.rung for profile in profiles])
+    rows = [f"{profile.rung}\n{': '.join(filter(None, (profile.label, f'{style.number(profile.ms)} ms')))}"
+            for profile in profiles]
+    left = left_of([line for row in rows for line in row.splitlines()])
     fig, (ax,) = style.figure(title, _subtitle(profiles, "traced"),
                               [max(0.55 * len(profiles), 0.17 * len(names)) + 0.1], [0.2], left,
                               0.25 + style.legend_width(names))
@@ -44,14 +48,14 @@ def _stacks(data: Results, parts_of: Callable[[Profile], dict[str, float]], titl
             width = 100 * ms / total
             bar = ax.barh(y, width, left=start, height=0.66, edgecolor="white", linewidth=0.5,
                           facecolor=looks[name]["color"], hatch=looks[name]["hatch"])
-            style.tip(bar[0], f"{profile.rung}, {name}: {style.number(ms)} ms, {width:.1f} %")
+            style.tip(bar[0], f"{profile.title}, {name}: {style.number(ms)} ms, {width:.1f} %")
             if width > 6:
                 ax.annotate(style.number(ms), (start + width / 2, y), ha="center", va="center_baseline", fontsize=8.5,
                             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
             start += width
     legend_right(fig, ax, [Patch(facecolor=looks[name]["color"], hatch=looks[name]["hatch"], edgecolor="white",
                                  label=name) for name in names])
-    label_rows(ax, [f"{profile.rung}\n{style.number(profile.ms)} ms" for profile in profiles])
+    label_rows(ax, rows)
     ax.set_xlim(0, 100)
     ax.set_xlabel("% of the time, ms inside")
     return fig
@@ -95,7 +99,7 @@ def draw_gap(data: Results):
                              [0.27 * len(rows) + 0.1 for rows in tables], [0.45] + [0.75] * (len(profiles) - 1), left,
                              0.75)
     for ax, profile, rows in zip(axes, profiles, tables):
-        ax.set_title(f"{profile.rung}: {style.number(profile.ms)} ms, floor {style.number(profile.floor_ms)} ms "
+        ax.set_title(f"{profile.title}: {style.number(profile.ms)} ms, floor {style.number(profile.floor_ms)} ms "
                      f"({100 * profile.floor_ms / profile.ms:.0f} %)")
         for y, (name, floor, ms, share) in enumerate(rows):
             low = min(floor, ms)
@@ -119,9 +123,10 @@ def draw_roofline(data: Results):
     profiles = [profile for profile in data.profiles if profile.products]
     if not profiles:
         return "no matrix product was timed" if data.profiles else MISSING
-    looks = list(style.lines([profile.rung for profile in profiles]).values())
+    titles = [profile.title for profile in profiles]
+    looks = style.lines(titles).values()
     fig, (ax,) = style.figure("Matrix products under the roof", _subtitle(profiles, "roofs: measured copy and GEMM"),
-                              [3.6], [0.2], 0.8, 0.25 + style.legend_width([profile.rung for profile in profiles]))
+                              [3.6], [0.2], 0.8, 0.25 + style.legend_width(titles))
     products = [op for profile in profiles for op in profile.products]
     low, high = min(op.intensity for op in products) / 2, max(op.intensity for op in products) * 2
     for math in dict.fromkeys(op.math for op in products):
@@ -132,13 +137,13 @@ def draw_roofline(data: Results):
         ridge = max(low, peak / copy)
         ax.plot([low, ridge, max(high, ridge)], [min(low * copy, peak), peak, peak], color=style.MUTED, linewidth=1.2,
                 label="_roof")
-        ax.annotate(math, (max(high, ridge), peak), xytext=(-2, 3), textcoords="offset points", ha="right",
+        ax.annotate(MATHS.get(math, math), (max(high, ridge), peak), xytext=(-2, 3), textcoords="offset points", ha="right",
                     fontsize=8.5, color=style.MUTED)
     for profile, look in zip(profiles, looks):
         longest = max(op.ms for op in profile.products)
         ax.scatter([op.intensity for op in profile.products], [op.tflops for op in profile.products],
                    s=[12 + 90 * op.ms / longest for op in profile.products], color=look.color, marker=look.marker,
-                   alpha=0.75, linewidths=0, label=profile.rung)
+                   alpha=0.75, linewidths=0, label=profile.title)
     ax.set_xscale("log")
     ax.set_yscale("log")
     for axis in (ax.xaxis, ax.yaxis):

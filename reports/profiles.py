@@ -37,6 +37,11 @@ class Profile:
     floor_ms: float | None = None
     name: str = ""  # of the file
     source_hash: str = ""
+    label: str = ""  # what tells it from the others beside it: workload, device, file
+
+    @property
+    def title(self) -> str:
+        return ", ".join(filter(None, (self.rung, self.label)))
 
     @property
     def products(self) -> list[Op]:

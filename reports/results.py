@@ -1,6 +1,7 @@
 """What the charts and the page need of results files. Rows may lack what they can do without."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -425,9 +426,24 @@ class Results:
             yield from ((workload, row) for row in workload.everyone if row.ok)
 
 
+def _labelled(profiles: Sequence) -> list:
+    """By workload, in the order of the ladder, each with what tells it from the others."""
+    workloads, devices = ([*dict.fromkeys(of(profile) for profile in profiles)] for of in (
+        lambda profile: profile.workload, lambda profile: profile.device))
+    of_its_own = Counter((profile.rung, profile.workload, profile.device) for profile in profiles)
+
+    def label(profile) -> str:
+        again = of_its_own[profile.rung, profile.workload, profile.device] > 1
+        return ", ".join([*[profile.workload] * (len(workloads) > 1), *[profile.device] * (len(devices) > 1),
+                          *[profile.name] * again])
+    placed = sorted(profiles, key=lambda profile: (workloads.index(profile.workload),
+                                                   [*sources.LADDER, profile.rung].index(profile.rung)))
+    return [replace(profile, label=label(profile)) for profile in placed]
+
+
 def together(results: list[Results], profiles: Sequence = (), history: Sequence = ()) -> Results:
     """Several results as one, the first of each device as its main ones. Workloads are labelled by device where devices
-    differ, by file where they would read the same."""
+    differ, by file where they would read the same; profiles likewise, and by workload where there are several."""
     devices = list(dict.fromkeys(one.device for one in [*results, *profiles]))
     main = {one.device: one for one in reversed(results)}
     seen = [str(workload) for one in results for workload in one.workloads]
@@ -442,7 +458,7 @@ def together(results: list[Results], profiles: Sequence = (), history: Sequence 
                  for one in results for ablation in one.ablations]
     return Results(", ".join(devices), results[0].backend if results else "", workloads, ablations,
                    mixed=len(devices) > 1, history=list(history),
-                   profiles=sorted(profiles, key=lambda profile: [*sources.LADDER, profile.rung].index(profile.rung)),
+                   profiles=_labelled(profiles),
                    scaling=[replace(row, file=one.name) for one in results for row in one.scaling],
                    predicted=[replace(row, file=one.name) for one in results for row in one.predicted])
 

@@ -988,6 +988,19 @@ class Profiles(unittest.TestCase):
         self.assertEqual([label.get_text() for label in ax.get_yticklabels()],
                          ["00_fp32_baseline\n40.0 ms", "13_cuda_graphs\n4.00 ms"], "in the order of the ladder")
 
+    def test_profiles_of_one_rung_are_told_apart_by_what_they_traced(self):
+        large = profile(ms=40.0)
+        large["profile"]["config"]["model"] = "gpt2-xl"
+        beside = [large, profile("fp8", 3.0), profile()]
+        (roof,) = charts_profile.draw_roofline(self.of(*beside)).axes
+        (phases,) = charts_profile.draw_phases(self.of(*beside)).axes
+        xl, small = "gpt2-xl, B = 4, T = 64", "gpt2-tiny, B = 4, T = 64"
+        self.assertEqual([points.get_label() for points in roof.collections],
+                         [f"13_cuda_graphs, {xl}", f"13_cuda_graphs, {small}", f"fp8, {small}"])
+        self.assertEqual([label.get_text() for label in phases.get_yticklabels()],
+                         [f"13_cuda_graphs\n{xl}: 40.0 ms", f"13_cuda_graphs\n{small}: 4.00 ms", f"fp8\n{small}: 3.00 ms"])
+        self.assertEqual([one.label for one in self.of(profile(), profile()).profiles], ["0.json", "1.json"])
+
     def test_parts_are_told_apart_without_colour(self):
         data = profile()
         data["profile"]["phases"] = [{"name": f"phase {i}", "ms": 1.0} for i in range(15)]

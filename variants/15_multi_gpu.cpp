@@ -80,7 +80,8 @@ struct Gpt2Trainer final : Trainer {
   }
 
   void prepare() override {
-    // Called once the parameters are loaded. Every rank goes on from what rank 0 has.
+    // Called once the parameters are loaded.
+    // Every rank goes on from what rank 0 has.
     for (const Params* group : {&params, &adam_m, &adam_v})
       ops.collective(Collective::broadcast, group->all());
     if (loss_scaler.data) ops.collective(Collective::broadcast, {&loss_scaler, 1});
@@ -125,9 +126,8 @@ struct Gpt2Trainer final : Trainer {
     ops(Zero{loss});
   }
 
-  // Records both passes as CUDA graphs, one for each place of a micro-batch in its step, in which a kernel
-  // may start while the one before still runs (programmatic dependent launch). They run once before:
-  // libraries initialise at first use, which can't be recorded.
+  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the one
+  // before still runs. They run once before, as libraries initialise at first use, which can't be recorded.
   std::function<void()> forward_backward, forward_backward_reduce;  // and sum: for the last micro-batch
   void record() {
     const auto both = [this](bool reduce) {

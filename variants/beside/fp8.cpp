@@ -18,7 +18,7 @@ struct Gpt2Trainer final : Trainer {
   // V tokens in the vocabulary; with padding Vp, the rows of wte and columns of the logits.
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
   // Type of activations and gradients.
-  const DType act = config.half;  // bf16: FP8 trains beside no other
+  const DType act = config.half;  // bf16, or what --dtype says
   // GEMMs of f32 tensors, while there are some: in full precision, or with inputs rounded to TF32.
   const Precision precision = Precision::tf32;
 
@@ -117,9 +117,8 @@ struct Gpt2Trainer final : Trainer {
     ops(Zero{fp8.amax});
   }
 
-  // Records both passes as one CUDA graph, in which a kernel may start while the one before still runs
-  // (programmatic dependent launch). They run once before: libraries initialise at first use, which can't be
-  // recorded.
+  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the one
+  // before still runs. They run once before, as libraries initialise at first use, which can't be recorded.
   std::function<void()> forward_backward;
   void record() {
     const auto both = [this] {
@@ -177,7 +176,7 @@ struct Gpt2Trainer final : Trainer {
       ops(Quantize{attproj.x, attproj.xt, atty[l]});
       ops(LinearForward{res2[l], attproj.x, attproj.w, weights.attprojb[l], res1[l]});
 
-      // fch = layernorm(res2) W^T + b, in the memory of dfch, and gelu of it  (B,T,4C)
+      // fch = layernorm(res2) W^T + b, and gelu of it  (B,T,4C)
       ops(QuantizeLayerNorm{fc.x, fc.xt, ln2mean[l], ln2rstd[l], res2[l], weights.ln2w[l], weights.ln2b[l]});
       ops(LinearQuantizeGelu{fcproj.x, fcproj.xt, dfch, fc.x, fc.w, weights.fcb[l], slopes[l]});
 
@@ -231,7 +230,7 @@ struct Gpt2Trainer final : Trainer {
       ops(Matmul{grads.fcprojw[l], fcproj.dyt, fcproj.xt, MatOp::NT, write});
       ops(LinearQuantizeGeluBackward{fc.dy, fc.dyt, grads.fcb[l], dfch, fcproj.dy, fcproj.wt, slopes[l]});
 
-      // fch = layernorm(res2) W^T + b  (B,T,C) <- (B,T,4C)
+      // fch = ln2 W^T + b  (B,T,C) <- (B,T,4C)
       ops(Matmul{dln, fc.dy, fc.wt, MatOp::NT});
       ops(Matmul{grads.fcw[l], fc.dyt, fc.xt, MatOp::NT, write});
 
@@ -248,7 +247,7 @@ struct Gpt2Trainer final : Trainer {
       // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,3C) <- (B,T,C)
       ops(AttentionBackward{dqkv, datty, atty[l], lse[l], qkvs[l]});
 
-      // qkv = layernorm(res1) W^T + b  (B,T,C) <- (B,T,3C)
+      // qkv = ln1 W^T + b  (B,T,C) <- (B,T,3C)
       ops(Quantize{to_qkv.dy, to_qkv.dyt, dqkv, grads.qkvb[l]});
       ops(Matmul{dln, to_qkv.dy, to_qkv.wt, MatOp::NT});
       ops(Matmul{grads.qkvw[l], to_qkv.dyt, to_qkv.xt, MatOp::NT, write});

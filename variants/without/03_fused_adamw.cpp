@@ -121,9 +121,8 @@ struct Gpt2Trainer final : Trainer {
     ops(Zero{loss});
   }
 
-  // Records both passes as one CUDA graph, in which a kernel may start while the one before still runs
-  // (programmatic dependent launch). They run once before: libraries initialise at first use, which can't be
-  // recorded.
+  // Records both passes as CUDA graphs with programmatic dependent launch: a kernel may start while the one
+  // before still runs. They run once before, as libraries initialise at first use, which can't be recorded.
   std::function<void()> forward_backward;
   void record() {
     const auto both = [this] {
