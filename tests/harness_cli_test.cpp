@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include "bench/results/columns.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
+#include "model/fd.h"
 #include "model/random.h"
 #include "tests/command.h"
 #include "tests/contract.h"
@@ -275,6 +277,7 @@ TEST_F(HarnessCli, WrongValuesAreRefusedBeforeAnyRun) {
                                        plan("--order-seed 3"),
                                        plan("--timeout 0"),
                                        plan("--peer llmc=nowhere"),
+                                       plan("--ladder " STEPLADDER_SOURCE_DIR "/scripts/peers/llmc.json"),
                                        plan("--peer pytorch --python nowhere/python"),
                                        std::string("train"),
                                        std::string("sample --help-me"),
@@ -441,6 +444,7 @@ TEST_F(HarnessCli, AFileIsGoneOnWithByItsNameAlone) {
   EXPECT_EQ(results().runs.size(), 6U);
   EXPECT_EQ(stepladder("resume results.json").code, 0) << "nothing is left to do";
   EXPECT_EQ(results().runs.size(), 6U);
+  EXPECT_EQ(results().plan["rounds"], 3) << "not what the first command said";
   EXPECT_EQ(stepladder("resume").code, kExitUsage);
   EXPECT_EQ(stepladder("resume nowhere.json").code, kExitUsage);
   std::string text = read_file(folder_ / "results.json");
@@ -750,6 +754,7 @@ TEST_F(HarnessCli, TimeToALossIsTakenOverSeedsAndWhatMissesItIsSaid) {
   EXPECT_EQ(outcome.code, 3);
   EXPECT_TRUE(says(outcome.err, {"not reached in 2 of 4 runs", "--max-steps"})) << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"trained to a loss", "0 of 2", "2 of 2"})) << outcome.out;
+  EXPECT_FALSE(has(outcome.out, "rungs learn as")) << "no losses were compared";
   EXPECT_EQ(results().runs.size(), 4U) << "finished runs are kept";
   for (const char* wrong : {"00 --steps 5", "00 --until-loss -1"})
     EXPECT_EQ(stepladder(until + wrong).code, 2) << wrong;
@@ -1113,6 +1118,8 @@ TEST_F(HarnessCliAblate, BadInputIsRefusedBeforeAnyRun) {
   const std::pair<std::string, const char*> cases[] = {
       {"--rungs 00", "00_fp32_baseline"},
       {"--rungs 03,00", "00_fp32_baseline"},
+      {"--rungs 15", "15_multi_gpu trains on several devices"},
+      {"--rungs fp8", "fp8 stands beside"},
       {"--rungs 03_fused_adam", "03_fused_adamw"},
       {"--kinds withuot", "without"},
       {"--rung 03", "--rungs"},
@@ -1289,6 +1296,21 @@ TEST_F(HarnessCliCampaign, QuietTellsOnlyOfRunsThatFail) {
   EXPECT_FALSE(says(outcome.err, {"00_fp32"})) << outcome.err;
   outcome = stepladder(campaign());
   EXPECT_TRUE(has(outcome.err, "one: done")) << "the same part: " << outcome.err;
+}
+
+TEST_F(HarnessCliCampaign, TwoDoNotWriteTheSameFile) {
+  write_plan({{"one", run_of("00", "--rounds 1")}});
+  std::filesystem::create_directories(folder_ / "sub/c.json.parts");
+  {
+    const Fd other(::open((folder_ / "sub/c.json.parts").c_str(), O_RDONLY | O_DIRECTORY));
+    ASSERT_EQ(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
+    const Outcome outcome = stepladder(campaign());
+    EXPECT_EQ(outcome.code, kExitUsage);
+    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.json", "another campaign", "--out"}))
+        << outcome.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "sub/c.json"));
+  }
+  EXPECT_EQ(stepladder(campaign()).code, 0);
 }
 
 TEST_F(HarnessCliCampaign, GoesOnAfterItWasEndedAndWithTheRestWhereAPartFails) {
@@ -1605,7 +1627,7 @@ TEST_F(HarnessCli, CtrlCEndsTheChildKeepsFinishedRunsAndTellsHowToGoOn) {
   EXPECT_TRUE(ends(std::stoi(read_file(folder_ / "pid"))));
   const std::string err = read_file(folder_ / "err.txt");
   const std::string last = err.substr(err.rfind('\n', err.size() - 2) + 1);
-  EXPECT_TRUE(has(last, "interrupted") && has(last, "--resume")) << err;
+  EXPECT_TRUE(has(last, "interrupted") && has(last, "`stepladder resume results.json`")) << err;
   expect_contract(folder_ / "results.json");
   EXPECT_EQ(climbed(), "00");
   // While unfinished the file is neither replaced nor lost.

@@ -97,5 +97,16 @@ TEST(History, AFailedRowIsNoPoint) {
   EXPECT_TRUE(history_of({{"a.json", results}}, 0.01).series.empty());
 }
 
+TEST(History, ARowThatWasThrottledThroughoutIsNoPointButNamed) {
+  Results results = results_of("a", "2025-01-01T12:00:00.000Z");
+  results.runs = {run_of("02_tf32", 0, {40.0}), run_of("02_tf32", 1, {40.0})};
+  results.runs[1].summary->throttled = true;
+  EXPECT_EQ(history_of({{"a.json", results}}, 0.01).series.size(), 1U) << "of the round that was not";
+  results.runs[0].summary->throttled = true;
+  const History history = history_of({{"a.json", results}}, 0.01);
+  EXPECT_TRUE(history.series.empty());
+  EXPECT_TRUE(says(terminal_report(history), {"02_tf32", "a.json", "throttled"}));
+}
+
 }  // namespace
 }  // namespace stepladder

@@ -280,14 +280,14 @@ TEST_F(MultiDeviceCli, RanksSumAndTellTheirBandwidth) {
   }
   // Who says how many is no rank, though a machine's environment says so.
   ASSERT_EQ(shell(cat("RANK=0 WORLD_SIZE=2 ", kStepladder,
-                      " comm --backend cpu --devices 3 --max-mib 1 --iterations 2 --json")),
+                      " comm --backend cpu --devices 3 --max-mib 2 --iterations 2 --json")),
             0)
       << said();
   const Json answer = parse_json(read_file(folder_ / "out.txt"));
   EXPECT_EQ(answer["world_size"], 3);
-  ASSERT_EQ(answer["rows"].size(), 3U);  // 64 KiB, 256 KiB, 1 MiB
-  const Json row = answer["rows"][2];
-  EXPECT_EQ(row["bytes"], (1 << 20) / 12 * 12) << "in three equal parts";
+  ASSERT_EQ(answer["rows"].size(), 4U);  // 64 KiB, 256 KiB, 1 MiB, and the largest
+  const Json row = answer["rows"][3];
+  EXPECT_EQ(row["bytes"], (2 << 20) / 12 * 12) << "in three equal parts";
   const double rate = row["bytes"].get<double>() / row["us"].get<double>() * 1e-3;
   EXPECT_DOUBLE_EQ(row["algorithm_gb_per_s"], rate);
   EXPECT_DOUBLE_EQ(row["bus_gb_per_s"], rate * 4 / 3) << "2 (n-1)/n";
@@ -320,6 +320,8 @@ TEST_F(MultiDeviceOptions, WhatMakesNoSenseIsRefused) {
   refused(run("--rungs 15 --devices 2 --launch-timeout 3"), {"--launch-timeout", "--launcher"});
   refused(cat(kStepladder, " profile 15 --backend cpu"), {"15_multi_gpu", "several devices"});
   refused(run("--rungs 13 --independent-ranks"), {"--independent-ranks", "rungs"});
+  refused(run("--rungs 15 --devices 2 --independent-ranks --until-loss 4"),
+          {"--until-loss", "--independent-ranks"});
   refused(run("--rungs 16 --devices 2,5 --batch 2"), {"16_zero1", "5 devices", "4, 8"});
   refused("PATH=/nowhere " + run("--rungs 15 --devices 2 --batch 2"),
           {"mpirun", "apt-get install openmpi-bin"});

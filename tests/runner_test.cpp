@@ -141,8 +141,9 @@ TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
   request_.until_loss = 2;
   request_.eval_every = 3;
   // A joule each step, a thousand each evaluation; the harness has time to read in between.
-  const auto use = [&](int joules) {
-    return cat("uj=$((${uj:-0} + ", joules, "000000)); echo $uj >", counter, "; ");
+  const auto use = [&](int joules) {  // a real counter is never empty in between
+    return cat("uj=$((${uj:-0} + ", joules, "000000)); echo $uj >", counter, ".new; mv ", counter, ".new ",
+               counter, "; ");
   };
   fake_.before_step =
       cat("if [ $i = 3 ]; then sleep 0.3; ", use(1000),

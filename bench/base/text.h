@@ -18,7 +18,7 @@ std::string join(const std::vector<std::string>& parts, const std::string& separ
 std::string grouped(int64_t number);
 /// `digits` after the point.
 std::string fixed(double number, int digits);
-/// About four significant digits, never as a power of ten: "0.512", "41.70", "1240".
+/// Three or four significant digits, three after the point at most: "0.512", "41.70", "1240", "0.012".
 std::string sized(double number);
 /// "6.00e-04".
 std::string scientific(double number);

@@ -29,8 +29,7 @@ struct AblateOptions {
   }
 };
 
-/// Not what stands beside it, nor what differs by its devices alone.
-bool on_the_ladder(const Rung& rung) {
+bool can_be_ablated(const Rung& rung) {
   return !rung.beside && rung.devices == 1;
 }
 
@@ -67,9 +66,10 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
   for (const Rung& rung : rungs) {
     if (rung.parent.empty())
       throw InputError(cat("--rungs: ", rung.name, " has no optimisation to ablate: name a rung above it"));
-    if (!on_the_ladder(rung))
-      throw InputError(
-          cat("--rungs: ", rung.name, " stands beside the ladder: measure it with stepladder run"));
+    if (!can_be_ablated(rung))
+      throw InputError(cat("--rungs: ", rung.name,
+                           rung.beside ? " stands beside the ladder" : " trains on several devices",
+                           ": measure it with stepladder run"));
     names.push_back(rung.name);
     climbed.insert({rung.name, rung.parent});
     for (const std::string& kind : kinds) {
@@ -107,7 +107,7 @@ Plan plan_of(const std::vector<Rung>& rungs, const std::vector<std::string>& kin
 int ablate(AblateOptions& options) {
   std::vector<Rung> rungs = ladder().chosen(options.measure.rungs);
   if (options.measure.rungs == std::vector<std::string>{"all"})
-    std::erase_if(rungs, [](const Rung& rung) { return rung.parent.empty() || !on_the_ladder(rung); });
+    std::erase_if(rungs, [](const Rung& rung) { return rung.parent.empty() || !can_be_ablated(rung); });
   std::vector<std::string> kinds;
   for (const char* kind : {kWithout, kOnly})
     if (std::ranges::count(options.kinds, kind) > 0) kinds.emplace_back(kind);

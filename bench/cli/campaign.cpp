@@ -8,6 +8,7 @@
 
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
+#include "bench/cli/folder_lock.h"
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/presets.h"
@@ -221,10 +222,11 @@ class Campaign {
 
   int carry_out(int64_t devices) {
     const InterruptGuard guard;
+    const auto lock = lock_folder(options_.out + ".parts", "name another --out");
+    if (!lock)
+      throw InputError(
+          cat(options_.out, " is being written by another campaign: wait for it, or name another --out"));
     if (options_.overwrite) forget();
-    std::error_code error;
-    std::filesystem::create_directories(options_.out + ".parts", error);
-    if (error) throw InputError(cat(options_.out, ".parts: cannot make the folder: ", error.message()));
     write();  // which tells whose parts lie beside it
     int worst = kExitOk;
     size_t left_out = 0;

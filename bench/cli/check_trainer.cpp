@@ -90,7 +90,7 @@ bool check_one(const Plan& plan, const Program& program, const DeviceProbe& prob
   RunRequest request = request_for(plan, planned, probe.device, timeout_s);
   for (const auto& [key, placeholder] : {std::pair("B", "batch"), std::pair("T", "seq")})
     if (!is_told(program, placeholder)) request.config.erase(key);
-  std::cout << program.variant << ": " << join(request.command, " ") << std::endl;
+  std::cout << program.variant << ": " << printable(shell_line(request.command), kMaxMessage) << std::endl;
   const Run run = run_program(request, [](const Step&) {});
   if (run.status != Status::ok) {
     std::cout << "wrong (" << name_of(run.status) << "): " << run.reason << "\n";

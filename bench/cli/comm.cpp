@@ -80,7 +80,10 @@ std::vector<CommRow> measure(const CommOptions& options, Ops& ops, Rendezvous& r
   const Tensor all = arena.alloc("comm/buffer", DType::f32, {largest / 4});
   check_sum(ops, all.slices(0, kSmallest / 4));
   std::vector<CommRow> rows;
-  for (int64_t bytes = kSmallest; bytes <= largest; bytes *= kStep) {
+  std::vector<int64_t> sizes;
+  for (int64_t bytes = kSmallest; bytes < largest; bytes *= kStep) sizes.push_back(bytes);
+  sizes.push_back(largest);
+  for (const int64_t bytes : sizes) {
     // Parts must be equal: a little less where there are three ranks, say.
     const Tensor x = all.slices(0, bytes / 4 / ops.world() * ops.world());
     ops(Zero{x});  // sums stay finite

@@ -1,10 +1,5 @@
-#include <fcntl.h>
-#include <sys/file.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -12,6 +7,7 @@
 
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
+#include "bench/cli/folder_lock.h"
 #include "bench/cli/measure.h"
 #include "bench/cli/verdict_options.h"
 #include "bench/plan/ladder_file.h"
@@ -19,7 +15,6 @@
 #include "bench/report/speedups.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
-#include "model/fd.h"
 
 namespace stepladder {
 namespace {
@@ -161,7 +156,8 @@ class ResultsFolder {
     constexpr int kMost = 1000;  // gates at once
     for (int i = 1; i <= kMost; ++i) {
       path_ = named.value_or(i == 1 ? "reports/gate" : cat("reports/gate-", i));
-      if (take()) return;
+      lock_ = lock_folder(path_, "name another --results");
+      if (lock_) return;
       if (named) break;
     }
     throw InputError(cat(path_, " is being written by another gate: wait for it, or name another --results"));
@@ -169,19 +165,8 @@ class ResultsFolder {
   const std::string& path() const { return path_; }
 
  private:
-  /// False where another process has it. A file system without locks goes without.
-  bool take() {
-    std::error_code error;
-    fs::create_directories(path_, error);
-    Fd folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!folder.open()) throw InputError(cat(path_, ": ", std::strerror(errno), "; name another --results"));
-    if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
-    lock_ = std::move(folder);
-    return true;
-  }
-
   std::string path_;
-  Fd lock_;
+  std::optional<Fd> lock_;
 };
 
 /// Whether it is too late to start a further pair.

@@ -250,7 +250,8 @@ std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
       {"rungs", &rungs, "LIST", "such as 01,02_tf32, 02-05, or all", kPlan}};
   const std::vector<Option> workload = {
       {"model", &rung.model, "NAME", cat("one of ", join(Config::names(), ", ")), kWorkload},
-      {"batch", &batch, "LIST", "sequences in a batch; 16,64 measures both; default: also what rungs find",
+      {"batch", &batch, "LIST",
+       "sequences in a batch; 16,64 measures both; default: the preset's, and what 14_large_batch finds",
        kWorkload},
       {"seq", &rung.seq, "N", "tokens of a sequence", kWorkload, {1, 32768}},
       {"steps", &steps, "N", "optimizer steps of a run, warm-up included", kWorkload, {1, kMost}},
@@ -316,6 +317,8 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   check_used(plan, options.rung);
   check_models(plan, options.rung.model.has_value());
   if (options.until_loss) {
+    if (plan.independent_ranks)
+      throw InputError("--until-loss: ranks that train as --independent-ranks can't stop together");
     if (options.steps)
       throw InputError("--until-loss decides how many steps there are; --max-steps bounds them");
     plan.settings.until_loss = options.until_loss;
@@ -381,7 +384,7 @@ int measure(const MeasureOptions& options, Plan plan) {
     const std::string out = printable(options.out, kMaxMessage);
     if (file.begun())
       std::cerr << "stepladder: interrupted; " << file.results().runs.size() << " finished runs are kept in "
-                << out << ": the same command with --resume goes on\n";
+                << out << ": `stepladder resume " << out << "` goes on\n";
     else
       std::cerr << "stepladder: interrupted before a run was finished: " << out << " is as it was\n";
     return 128 + e.signal;

@@ -31,13 +31,13 @@ struct MeasureOptions {
   std::vector<std::string> devices;
   Launcher launcher;
 
-  /// Those above but `ladder`, `python` and of devices, with what else the command's `plan` takes.
+  /// Of commands that write a results file: workload_options(), how often, until when, and where results go.
   std::vector<Option> options(std::vector<Option> plan);
   /// --ladder and --python, of commands that measure other ladders than ours too.
   std::vector<Option> ladder_options();
   /// --devices and who starts ranks on them, of commands that measure rungs for several.
   std::vector<Option> device_options();
-  /// The same without how often it is run and where the results go.
+  /// Preset, rungs, the workload and the options of a rung, and what else the command's `plan` takes.
   std::vector<Option> workload_options(std::vector<Option> plan);
 };
 
@@ -49,8 +49,9 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
 double duration_s(const std::string& text);
 
 /// Completes `plan`, which has its programs, from options and preset; measures what the results file does not
-/// hold yet; prints the report. Returns the exit code: 0, 5 where a run failed, or 128 plus the signal that
-/// interrupted it. Throws what is wrong with the options, and what is no single run's fault.
+/// hold yet; prints the report. Returns the exit code: 0, 3 where a run missed its loss, 5 where one failed,
+/// or 128 plus the signal that interrupted it. Throws what is wrong with the options, and what is no single
+/// run's fault.
 int measure(const MeasureOptions& options, Plan plan);
 
 }  // namespace stepladder

@@ -70,11 +70,13 @@ int plan_run(PlanRunOptions& options) {
       seconds = std::min(seconds, timed);
     }
     if (rows.size() == before)
-      throw InputError(cat(path, ": no rung in it is ok in every round: nothing to extrapolate from"));
+      throw InputError(cat(path,
+                           ": no rung in it is ok in every round, and in one neither throttled nor shared: "
+                           "nothing to extrapolate from"));
   }
 
   using Row = Extrapolated;
-  const auto unknown = [](const std::optional<Estimate>& e) { return e ? text_of(*e) : std::string("-"); };
+  const auto text_or_none = [](const std::optional<Estimate>& e) { return e ? text_of(*e) : kNone; };
   Columns<Row> columns;
   columns.add_text("device", [](const Row& x) { return x.device; });
   columns.add_text("trainer", [](const Row& x) { return x.row.variant; });
@@ -82,7 +84,7 @@ int plan_run(PlanRunOptions& options) {
   columns.add("tok/s",
               [](const Row& x) { return grouped(std::llround(x.row.numbers->tokens_per_second.value)); });
   columns.add("hours", [](const Row& x) { return text_of(x.hours()); });
-  columns.add("kWh", [=](const Row& x) { return unknown(x.kwh()); });
+  columns.add("kWh", [=](const Row& x) { return text_or_none(x.kwh()); });
   if (options.price_per_hour)
     columns.add("rent", [&](const Row& x) {
       const auto devices = static_cast<double>(world_size(x.row.config));
@@ -90,7 +92,7 @@ int plan_run(PlanRunOptions& options) {
     });
   if (options.price_per_kwh)
     columns.add("energy", [&](const Row& x) {
-      return unknown(x.kwh() ? std::optional(scaled(*x.kwh(), *options.price_per_kwh)) : std::nullopt);
+      return text_or_none(x.kwh() ? std::optional(scaled(*x.kwh(), *options.price_per_kwh)) : std::nullopt);
     });
   const Table table = columns.table(rows);
   std::cout

@@ -52,7 +52,7 @@ Command resume_command() {
           .run = run,
           .footer =
               "stepladder resume FILE [OPTION]...; what is added replaces what the command had, such as "
-              "--rounds 6. Run it in the folder of the first command.",
+              "--rounds 6, but adds to its lists. Run it in the folder of the first command.",
           .rest = rest.get()};
 }
 

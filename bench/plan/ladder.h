@@ -52,7 +52,7 @@ struct Rung {
   /// Whether its source is merged out of the tuned rung, and alone into the first. Not those that differ by
   /// their batch or their devices.
   bool ablated() const { return batch == BatchSize::usual && devices == 1 && !beside && !parent.empty(); }
-  /// Whether its weights, gradients and activations have --dtype.
+  /// Whether its weights, gradients and activations take 16 bits.
   bool in_16_bits() const { return math == MathMode::half || math == MathMode::fp8; }
   /// Of ours: its trainer's file, from the root of the sources.
   std::string source() const;

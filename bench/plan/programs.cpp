@@ -20,11 +20,11 @@ namespace fs = std::filesystem;
 struct Peer {
   Ladder ladder;
   std::string path;
-
-  bool uses_path() const {
-    return std::ranges::any_of(ladder.rungs, [](const Rung& rung) { return uses(rung, "path"); });
-  }
 };
+
+bool uses_path(const Ladder& ladder) {
+  return std::ranges::any_of(ladder.rungs, [](const Rung& rung) { return uses(rung, "path"); });
+}
 
 Ladder ladder_beside(const std::string& name, const std::string& asked) {
   const std::vector<std::string> known = {"pytorch", "llmc", "stepladder"};
@@ -43,9 +43,10 @@ Peer peer_at(const std::string& asked) {
   Peer peer{ladder_beside(asked.substr(0, equals), asked), asked.substr(std::min(equals + 1, asked.size()))};
   const std::string& name = peer.ladder.name;
   std::error_code none;
-  if (!peer.uses_path() && !peer.path.empty())
+  if (!uses_path(peer.ladder) && !peer.path.empty())
     throw InputError(cat("--peer ", asked, ": no command of ", name, " has {path}"));
-  if (peer.uses_path() && (::access(peer.path.c_str(), X_OK) != 0 || !fs::is_regular_file(peer.path, none)))
+  if (uses_path(peer.ladder) &&
+      (::access(peer.path.c_str(), X_OK) != 0 || !fs::is_regular_file(peer.path, none)))
     throw InputError(cat("--peer ", name, "=", peer.path, ": no executable is there; name ",
                          name == "llmc" ? "llm.c's train_gpt2cu" : "the program", " as ", name, "=PATH"));
   if (!peer.path.empty()) peer.path = fs::absolute(peer.path);
@@ -99,6 +100,9 @@ std::vector<Rung> chosen_beside(const Ladder& peer, const std::vector<std::strin
 
 std::vector<Program> programs(const Ladder& ladder, const std::vector<std::string>& names,
                               const std::vector<std::string>& peers, const std::string& python) {
+  if (uses_path(ladder))
+    throw InputError(cat("--ladder: {path} in the commands of ", ladder.name,
+                         " is what --peer NAME=PATH says: measure it as a peer"));
   std::vector<Peer> beside;
   for (const std::string& peer : peers) beside.push_back(peer_at(peer));
   for (size_t i = 0; i < beside.size(); ++i)

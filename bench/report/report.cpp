@@ -371,6 +371,13 @@ std::string cards_note(const Results& results, const ResultRow* row) {
              join(each, ", "), ". Each round is of one card, and so is every ratio.");
 }
 
+/// Whether the losses of `row` could be compared with those of `first`.
+bool has_reference(const ResultRow& row, const std::vector<ResultRow>& variants, const std::string& first) {
+  return std::ranges::any_of(variants, [&](const ResultRow& other) {
+    return other.variant == first && other.numbers && same_task(other.config, row.config);
+  });
+}
+
 std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& variants,
                         const std::vector<AblatedRung>& ablated) {
   std::vector<Note> lines;
@@ -438,11 +445,8 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
   std::vector<std::string> alone;  // whose losses nothing was held against
   for (const ResultRow& v : variants) {
     const Rung* rung = v.peer.empty() ? ladder.listed(v.variant) : nullptr;
-    const bool held = std::ranges::any_of(variants, [&](const ResultRow& other) {
-      return other.variant == first && other.numbers && same_task(other.config, v.config);
-    });
-    if (v.numbers && rung && std::isfinite(rung->tolerance) && v.variant != first && !held &&
-        std::ranges::count(alone, v.variant) == 0)
+    if (v.numbers && rung && std::isfinite(rung->tolerance) && v.variant != first && !v.numbers->to_loss &&
+        !has_reference(v, variants, first) && std::ranges::count(alone, v.variant) == 0)
       alone.push_back(v.variant);
   }
   if (!alone.empty())
@@ -488,19 +492,19 @@ std::vector<Speedup> against_peers(const std::vector<ResultRow>& variants) {
   return ratios;
 }
 
-/// Of rungs whose speed says nothing, how many learn as the first one does; "" where that wasn't measured.
+/// Of rungs whose speed says nothing, how many learn as the first one does, on every workload; "" where that
+/// wasn't measured.
 std::string learning(const std::vector<ResultRow>& variants, const std::string& first) {
-  int64_t compared = 0, fine = 0;
-  bool held = false;
+  std::map<std::string, bool> fine;  // by rung
   for (const ResultRow& row : variants) {
-    if (!row.peer.empty() || is_ablation(row.variant)) continue;
-    held |= row.variant == first && row.numbers;
+    if (!row.peer.empty() || is_ablation(row.variant) || !has_reference(row, variants, first)) continue;
     if (row.status != Status::ok && row.status != Status::diverged) continue;
-    ++compared;
-    fine += row.status == Status::ok ? 1 : 0;
+    const bool ok = row.status == Status::ok;
+    if (const auto [at, is_new] = fine.emplace(row.variant, ok); !is_new) at->second &= ok;
   }
-  if (!held || compared < 2) return "";
-  return cat(fine == compared ? "All" : cat(fine, " of"), " ", compared, " rungs learn as ", first,
+  const auto good = std::ranges::count(fine, true, &std::pair<const std::string, bool>::second);
+  if (fine.size() < 2) return "";
+  return cat(good == std::ssize(fine) ? "All" : cat(good, " of"), " ", fine.size(), " rungs learn as ", first,
              " does, within their tolerances. Their speeds on the CPU tell nothing.");
 }
 
@@ -544,7 +548,10 @@ std::string report_text(const Results& results, bool ratios_only, bool markdown,
   const auto scaled = scaling(results);
   const Ladder ladder = ladder_of(results);
   std::string answer;
-  if (ladder.built_in() && emulates(variants)) answer = learning(variants, ladder.rungs.front().name);
+  const bool to_loss_runs =
+      std::ranges::any_of(variants, [](const ResultRow& row) { return row.numbers && row.numbers->to_loss; });
+  if (ladder.built_in() && emulates(variants) && !to_loss_runs)
+    answer = learning(variants, ladder.rungs.front().name);
   if (answer.empty()) answer = headline(variants, ratios_only);
   const std::string gap = markdown ? "\n\n" : "\n";
   const auto plain = [markdown](const std::string& said) { return markdown ? markdown_text(said) : said; };

@@ -179,6 +179,7 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
   };
   require("plan", results_.plan, same);
   results_.plan = std::move(plan);
+  results_.context["command_line"] = context.value("command_line", Json());  // of this plan
   if (existing == Existing::retry)
     std::erase_if(results_.runs, [](const Run& run) {
       return run.status != Status::ok && run.status != Status::unsupported;
@@ -219,12 +220,18 @@ void ResultsFile::close_journal() {
 }
 
 void ResultsFile::open_journal() {
-  journal_ = ::open(journal_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (journal_ < 0)
-    throw InputError(cat(journal_path_, ": cannot write: ", std::strerror(errno), "; name another --out"));
-  // A file system without locks goes without.
-  if (::flock(journal_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    throw InputError(cat(path_, " is being written by another run: wait for it, or name another --out"));
+  struct stat locked {
+  }, there{};
+  do {  // until what is locked is what has the name: a run that ends in between removes its journal
+    if (journal_ >= 0) ::close(journal_);
+    journal_ = ::open(journal_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (journal_ < 0)
+      throw InputError(cat(journal_path_, ": cannot write: ", std::strerror(errno), "; name another --out"));
+    // A file system without locks goes without.
+    if (::flock(journal_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+      throw InputError(cat(path_, " is being written by another run: wait for it, or name another --out"));
+  } while (::fstat(journal_, &locked) == 0 &&
+           (::stat(journal_path_.c_str(), &there) != 0 || locked.st_ino != there.st_ino));
 }
 
 void ResultsFile::append(const Json& line) {
@@ -235,8 +242,10 @@ void ResultsFile::append(const Json& line) {
     throw Error(cat(journal_path_, ": cannot flush to disk: ", std::strerror(errno), "; then --resume"));
 }
 
-void ResultsFile::write_file() {
+void ResultsFile::write_file() try {
   write_atomically(target_, file_text(to_json_(results_)));
+} catch (const InputError& e) {
+  throw Error(e.what());  // what was measured is in the journal
 }
 
 void ResultsFile::forget(const std::function<bool(const Run&)>& which) {
@@ -255,7 +264,7 @@ void ResultsFile::finish(Json stopped) {
   results_.complete = true;
   try {
     write_file();
-  } catch (const InputError& e) {
+  } catch (const Error& e) {
     throw Error(cat(e.what(), "; then --resume"));
   }
   ::unlink(journal_path_.c_str());

@@ -14,8 +14,8 @@
 namespace stepladder {
 
 /// FILE with the finished runs of its journal; or FILE:PART, of a campaign's file. Journal lines that are
-/// damaged count for nothing, and neither does a journal with another context, which other measurements left.
-/// Throws InputError naming the file and what is wrong with it.
+/// damaged, but for its first, count for nothing, and neither does a journal with another context, which
+/// other measurements left. Throws InputError naming the file and what is wrong with it.
 Results load_results(const std::string& path);
 /// The same of what load_part() has read.
 Results load_results(const std::string& path, const Json& json);

@@ -58,8 +58,8 @@ struct TimeToLoss {
   std::optional<Estimate> joules;
 };
 
-/// A variant on a workload over its rounds: a row of the report. Numbers are those of the runs that are ok,
-/// and there are none unless all runs are.
+/// A variant on a workload over its rounds: a row of the report. There are numbers where every run
+/// is ok.
 struct ResultRow {
   std::string variant, backend, workload, peer;
   Status status = Status::ok;  // the first that is not ok, with its reason
@@ -77,7 +77,7 @@ struct ResultRow {
     double p10_step_ms = 0.0, p90_step_ms = 0.0;  // of all timed steps
     double first_step_ms = 0.0, startup_ms = 0.0;
     std::optional<double> mfu_nanogpt, mfu_llmc;
-    std::optional<Estimate> cycles, joules, tokens_per_joule;  // of the rounds that know them, if all do
+    std::optional<Estimate> cycles, joules, tokens_per_joule;  // where every round has them
     Memory memory;
     double final_loss = 0.0;
     std::optional<double> val_loss;

@@ -19,8 +19,9 @@
 //
 // Of several ranks each sends its own events; the loss is that of all together.
 //
-// config: model, B, T, max_T, V, L, NH, C, world_size, dtype, math, on the CPU threads, then the rung's
-// options of the groups Data and Training (seed, accumulate, ...). device: backend, name, uuid,
+// config: model, B, T, max_T, V, L, NH, C, world_size, dtype, math, on the CPU threads, of independent
+// ranks independent_ranks, then the rung's options of the groups Data, Training and Ops (seed, accumulate,
+// attention, ...). device: backend, name, uuid,
 // compute_capability, total_memory, driver, runtime, blas, attention. memory_by_name has every allocation
 // ("params/wte"), by_name their sums by group ("params"). cycles: SM clock cycles of the step, null where
 // they aren't counted. skipped_steps: those that loss scaling left out, only where there is loss scaling.

@@ -49,8 +49,8 @@ int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config
                              limit));
 }
 
-/// The largest power of two whose trainer fits into what is free, and for which there are `max_batch`
-/// sequences of data; 1 where not even that fits.
+/// The largest power of two, at most `max_batch`, whose trainer fits into what is free; 1 where not even that
+/// fits.
 int64_t largest_batch(const TrainerFactory& make, Ops& ops, Config config, const Hyper& hyper,
                       int64_t max_batch) {
   const int64_t free = ops.device().memory().free;

@@ -128,6 +128,11 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
     const Json device = results.device();
     for (const ResultRow& row : rows_of(results)) {
       if (!row.numbers || !row.peer.empty()) continue;
+      if (row.disturbed()) {
+        history.skipped.push_back(cat(row.variant, ", ", row.workload, " in ", name, ": the device was ",
+                                      row.disturbance, " in every round"));
+        continue;
+      }
       // A CPU's backend has no name of its own that tells machines apart.
       const std::string model =
           text_at(device, "backend") == "cpu" ? text_at(results.context, "cpu") : text_at(device, "name");

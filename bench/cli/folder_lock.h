@@ -1,0 +1,16 @@
+// A lock on a folder, so that no two processes write there at once.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "model/fd.h"
+
+namespace stepladder {
+
+/// Makes the folder where it is missing and keeps other processes from locking it for as long as the result
+/// is open; nothing where another one has. A file system without locks goes without. Throws InputError, which
+/// ends with `way_out`.
+std::optional<Fd> lock_folder(const std::string& path, const std::string& way_out);
+
+}  // namespace stepladder
