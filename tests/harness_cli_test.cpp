@@ -277,7 +277,6 @@ TEST_F(HarnessCli, WrongValuesAreRefusedBeforeAnyRun) {
                                        plan("--order-seed 3"),
                                        plan("--timeout 0"),
                                        plan("--peer llmc=nowhere"),
-                                       plan("--ladder " STEPLADDER_SOURCE_DIR "/scripts/peers/llmc.json"),
                                        plan("--peer pytorch --python nowhere/python"),
                                        std::string("train"),
                                        std::string("sample --help-me"),
@@ -289,6 +288,9 @@ TEST_F(HarnessCli, WrongValuesAreRefusedBeforeAnyRun) {
     EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
   }
   EXPECT_TRUE(has(stepladder(plan("--peer llmc=empty")).err, "llmc=empty")) << "a folder";
+  const Outcome peer = stepladder(plan("--ladder " STEPLADDER_SOURCE_DIR "/scripts/peers/llmc.json"));
+  EXPECT_EQ(peer.code, 2);
+  EXPECT_TRUE(one_line(peer.err) && says(peer.err, {"{path}", "--peer NAME=PATH"})) << peer.err;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json"));
 }
 
