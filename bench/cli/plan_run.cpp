@@ -71,7 +71,7 @@ int plan_run(PlanRunOptions& options) {
     }
     if (rows.size() == before)
       throw InputError(cat(path,
-                           ": no rung in it is ok in every round, and in one neither throttled nor shared: "
+                           ": each rung in it failed in a round, or was throttled or shared in all of them: "
                            "nothing to extrapolate from"));
   }
 

@@ -220,8 +220,8 @@ void ResultsFile::close_journal() {
 }
 
 void ResultsFile::open_journal() {
-  struct stat locked {
-  }, there{};
+  struct stat locked {};
+  struct stat there {};
   do {  // until what is locked is what has the name: a run that ends in between removes its journal
     if (journal_ >= 0) ::close(journal_);
     journal_ = ::open(journal_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
