@@ -1267,7 +1267,7 @@ class HarnessCliCampaign : public HarnessCli {
       if (one["name"] != name) continue;
       if (one.contains("result"))
         for (auto& [key, value] : one["result"].items())
-          value = key == "runs" || key == "variants" ? rows_of(value) : value;
+          value = key == "runs" || key == "variants" ? rows_from_columns(value) : value;
       return one;
     }
     return Json();

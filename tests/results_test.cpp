@@ -163,9 +163,9 @@ TEST(Results, ThatAreAlikeAreHeldInColumnsAndReadBack) {
                             R"("list":{"values":[[["attention","mlp"],[]],null],"of":[0,0,1]}}},)"
                             R"("names":{"rows":3,"columns":{"a":{"in":[1],"column":[1]}}},)"
                             R"("peer":{"in":[2],"column":["llmc"]}}})");
-  EXPECT_EQ(rows_of(columns), rows);
+  EXPECT_EQ(rows_from_columns(columns), rows);
   for (const Json& as_they_are : {Json::array(), Json{{{"a", 1}}, 7}, rows})
-    EXPECT_EQ(rows_of(as_they_are), as_they_are);
+    EXPECT_EQ(rows_from_columns(as_they_are), as_they_are);
   EXPECT_EQ(columns_of(Json::array()), Json::array());
 
   std::vector<stepladder::Run> runs;
@@ -204,7 +204,7 @@ TEST(Results, RefuseColumnsThatMakeNoRows) {
            parse_json(R"({"rows": 2, "columns": {"a": {"rows": 3, "columns": {}}}})"),
            Json{{"rows", 999}, {"columns", {{"a", big}}}},  // a gigabyte
        })
-    EXPECT_THROW(rows_of(wrong), InputError) << dump(wrong).substr(0, 200);
+    EXPECT_THROW(rows_from_columns(wrong), InputError) << dump(wrong).substr(0, 200);
 }
 
 TEST(Results, OfSchemaOneGiveWhatTheyGaveBefore) {

@@ -117,7 +117,7 @@ Json columns_of(const Json& rows) {
   return {{"rows", rows.size()}, {"columns", std::move(columns)}};
 }
 
-Json rows_of(const Json& columns) try {
+Json rows_from_columns(const Json& columns) try {
   return columns.is_object() ? Rows().rows(columns) : columns;
 } catch (const InputError& e) {
   throw InputError(cat("columns: ", e.what()));

@@ -13,6 +13,6 @@ Json columns_of(const Json& rows);
 
 /// The rows again, their keys in the order of the columns; a list as it is. Throws InputError unless it is
 /// either.
-Json rows_of(const Json& columns);
+Json rows_from_columns(const Json& columns);
 
 }  // namespace stepladder

@@ -196,7 +196,7 @@ Run run_from(Json json, int64_t schema) {
 
 Results results_from(Json json) {
   const int64_t schema = schema_of(json);
-  if (json.contains("runs")) json["runs"] = rows_of(json["runs"]);
+  if (json.contains("runs")) json["runs"] = rows_from_columns(json["runs"]);
   if (schema == 1)
     for (Json& run : json["runs"]) upgrade(run);
   const Place place = {.name = "the file"};
