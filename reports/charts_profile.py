@@ -137,8 +137,8 @@ def draw_roofline(data: Results):
         ridge = max(low, peak / copy)
         ax.plot([low, ridge, max(high, ridge)], [min(low * copy, peak), peak, peak], color=style.MUTED, linewidth=1.2,
                 label="_roof")
-        ax.annotate(MATHS.get(math, math), (max(high, ridge), peak), xytext=(-2, 3), textcoords="offset points", ha="right",
-                    fontsize=8.5, color=style.MUTED)
+        ax.annotate(MATHS.get(math, math), (max(high, ridge), peak), xytext=(-2, 3), textcoords="offset points",
+                    ha="right", fontsize=8.5, color=style.MUTED)
     for profile, look in zip(profiles, looks):
         longest = max(op.ms for op in profile.products)
         ax.scatter([op.intensity for op in profile.products], [op.tflops for op in profile.products],

@@ -58,8 +58,7 @@ struct TimeToLoss {
   std::optional<Estimate> joules;
 };
 
-/// A variant on a workload over its rounds: a row of the report. There are numbers where every run
-/// is ok.
+/// A variant on a workload over its rounds: a row of the report. There are numbers where every run is ok.
 struct ResultRow {
   std::string variant, backend, workload, peer;
   Status status = Status::ok;  // the first that is not ok, with its reason
