@@ -227,8 +227,8 @@ TEST(HuggingFace, NamesWithoutPrefixMasksAndATiedHeadAreAccepted) {
   for (const auto& [name, value] : header.items())
     renamed[name.starts_with("transformer.") ? name.substr(12) : name] = value;
   const auto [begin, end] = renamed["wte.weight"]["data_offsets"].get<std::pair<size_t, size_t>>();
-  const auto append = [&](const std::string& name, const char* dtype, const json& shape,
-                          const std::string& bytes) {
+  const auto append = [&, &data = data](const std::string& name, const char* dtype, const json& shape,
+                                        const std::string& bytes) {
     renamed[name] = {
         {"dtype", dtype}, {"shape", shape}, {"data_offsets", {data.size(), data.size() + bytes.size()}}};
     data += bytes;
@@ -247,7 +247,7 @@ TEST(HuggingFace, NamesWithoutPrefixMasksAndATiedHeadAreAccepted) {
 TEST(HuggingFace, AnUntiedHeadIsRefused) {
   const TempFolder folder;
   auto [header, data] = parts_of(read_file(kHuggingFace));
-  const auto head = [&](const json& shape, size_t size) {
+  const auto head = [&, &header = header, &data = data](const json& shape, size_t size) {
     json with_head = header;
     with_head["lm_head.weight"] = {
         {"dtype", "F32"}, {"shape", shape}, {"data_offsets", {data.size(), data.size() + size}}};

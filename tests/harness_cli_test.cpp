@@ -490,7 +490,7 @@ TEST_F(HarnessCli, ErrorsQuoteNoControlCharacters) {
   }
 }
 
-#if !defined(__SANITIZE_ADDRESS__)  // whose companion UBSan needs a pipe of its own to look at an object
+#if !defined(STEPLADDER_SANITIZED)  // UBSan needs a pipe of its own to look at an object
 TEST_F(HarnessCli, TooFewFileDescriptorsAreNoFaultOfTheDevice) {
   for (int limit = 5; limit <= 12; ++limit) {
     const Outcome outcome = shell(cat("ulimit -n ", limit, "; ", kStepladder, " ", plan("--rungs 00")));
@@ -1652,7 +1652,7 @@ TEST_F(HarnessCli, AFullDiskKeepsTheJournal) {
 }
 
 TEST_F(HarnessCli, TooLittleMemoryToMapHangsNothing) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(STEPLADDER_SANITIZED)
   GTEST_SKIP() << "a sanitizer maps more than any limit";
 #endif
   const auto limited = [&](int seconds, const char* command) {

@@ -155,7 +155,7 @@ TEST(OpCpu, MatmulIsExactOnSmallIntegers) {
                         Case{5, 7, 1, 9}, Case{6, 130, 17, 40}, Case{12, 64, 64, 64}}) {
     for (MatOp op : {MatOp::NN, MatOp::NT, MatOp::TN}) {
       const auto [batch, M, N, K] = c;
-      const auto shape = [&](int64_t rows, int64_t cols) {
+      const auto shape = [batch = batch](int64_t rows, int64_t cols) {
         return batch == 1 ? Shape{rows, cols} : Shape{batch, rows, cols};
       };
       const bool at = op == MatOp::TN, bt = op == MatOp::NT;
