@@ -251,7 +251,9 @@ TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
   EXPECT_TRUE(loaded("reports/gate/new.json").complete);
   expect_contract(folder_ / "reports/gate/new.json");
   // What it kept can be compared again.
-  EXPECT_EQ(stepladder("compare reports/gate/base.json reports/gate/new.json").code, 0);
+  const Outcome again = stepladder("compare reports/gate/base.json reports/gate/new.json");
+  EXPECT_EQ(again.code, 0);
+  EXPECT_TRUE(says(again.out, {"One gate measured the two, in turns"}));
 }
 
 TEST_F(VerdictCli, GateFindsASlowerRungAndGoesOnWithTheOthers) {

@@ -18,6 +18,14 @@ struct CompareOptions {
   }
 };
 
+/// Whether a gate left both, which lie beside each other then.
+bool of_one_gate(const CompareOptions& options, const Results& base, const Results& next) {
+  const auto folder = [](const std::string& file) { return std::filesystem::absolute(file).parent_path(); };
+  const std::string command = text_at(base.context, "command_line");
+  return command.starts_with("stepladder gate ") && command == text_at(next.context, "command_line") &&
+         folder(options.base) == folder(options.next);
+}
+
 int compare_files(CompareOptions& options) {
   const Results base = load_measured(options.base), next = load_measured(options.next);
   require_comparable(base, next);
@@ -27,8 +35,10 @@ int compare_files(CompareOptions& options) {
   if (std::filesystem::equivalent(options.base, options.next, none))
     comparison.notes.emplace_back("BASE and NEW are the same file: of course nothing differs.");
   comparison.notes.emplace_back(
-      "The two were measured one after the other: what the machine did in between counts as change. "
-      "`stepladder gate` alternates them.");
+      of_one_gate(options, base, next)
+          ? "One gate measured the two, in turns."
+          : "The two were measured one after the other: what the machine did in between counts as change. "
+            "`stepladder gate` alternates them.");
   return options.verdict.deliver(std::move(comparison), limits);
 }
 

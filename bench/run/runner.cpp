@@ -606,6 +606,17 @@ Job job_of(const RunRequest& request, std::optional<Hub>& hub) {
                       program.through_mpi(request.backend) ? Starter::mpirun : Starter::harness);
 }
 
+/// The rank that told why, where all that `rank` tells is that another one died. One that was stopped tells
+/// that too, once it goes on: the rank that missed it has ended the job by then.
+size_t better_informed(size_t rank, const std::deque<ChildReport>& reports) {
+  const auto tells_more = [](const ChildReport& report) {
+    return report.error && !report.error->reason.ends_with(" died");  // model/rendezvous.cpp
+  };
+  if (!reports[rank].error || tells_more(reports[rank])) return rank;
+  const auto found = std::ranges::find_if(reports, tells_more);
+  return found == reports.end() ? rank : static_cast<size_t>(found - reports.begin());
+}
+
 /// The rank to blame for the end of a job, with how it ended.
 std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>& reports,
                                    const std::vector<size_t>& exits) {
@@ -713,6 +724,10 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
       std::tie(rank, ending) = *left;
     } else {
       std::tie(rank, end) = blamed(std::move(job_end), reports, exits);
+      if (const size_t told = better_informed(rank, reports); by_itself && told != rank) {
+        rank = told;
+        end = {ChildEnd::How::exited, kExitFailed, reports[told].stderr_tail};
+      }
       ending = ending_of(end, reports[rank], parts[rank], request, rank);
       if (!reports[rank].stderr_tail.empty()) stderr_tail = reports[rank].stderr_tail;
       // One that did not come may have told its launcher why.
