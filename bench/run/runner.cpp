@@ -626,8 +626,11 @@ std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>
   // A rank that a signal ended is to blame, even where others noticed and left first.
   auto rank = std::find_if(exits.begin(), exits.end(), [&](size_t r) { return status(r) > 128; });
   if (rank == exits.end()) rank = std::find_if(exits.begin(), exits.end(), failed);
-  if (rank == exits.end() || end.how == ChildEnd::How::timed_out || end.how == ChildEnd::How::refused)
-    return {job_end.process, end};
+  if (end.how == ChildEnd::How::timed_out || end.how == ChildEnd::How::refused) return {job_end.process, end};
+  const size_t first = rank == exits.end() ? job_end.process : *rank;
+  if (const size_t told = better_informed(first, reports); told != first)
+    return {told, {ChildEnd::How::exited, kExitFailed, reports[told].stderr_tail}};
+  if (rank == exits.end()) return {first, end};
   const bool signalled = status(*rank) > 128;
   const int code = static_cast<int>(signalled ? status(*rank) - 128 : status(*rank));
   const auto how = !signalled        ? ChildEnd::How::exited
@@ -724,10 +727,6 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
       std::tie(rank, ending) = *left;
     } else {
       std::tie(rank, end) = blamed(std::move(job_end), reports, exits);
-      if (const size_t told = better_informed(rank, reports); by_itself && told != rank) {
-        rank = told;
-        end = {ChildEnd::How::exited, kExitFailed, reports[told].stderr_tail};
-      }
       ending = ending_of(end, reports[rank], parts[rank], request, rank);
       if (!reports[rank].stderr_tail.empty()) stderr_tail = reports[rank].stderr_tail;
       // One that did not come may have told its launcher why.
