@@ -1496,6 +1496,45 @@ TEST_F(HarnessCliCampaign, KeepsThePartsThatAnotherPlanDoesNotName) {
   EXPECT_EQ(file()["parts"].size(), 2U) << "it starts again";
 }
 
+TEST_F(HarnessCliCampaign, FilesOfSeveralCardsBecomeOne) {
+  write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1")}});
+  ASSERT_EQ(stepladder(campaign("--max-time 0.000001s")).code, 0) << "which begins nothing";
+  const Json none = file();
+  write_file(folder_ / "none.json", none.dump());
+  ASSERT_EQ(stepladder(campaign()).code, 0);
+  const Json first = file();
+  Json second = first;
+  second["parts"][1]["result"].update({{"complete", false}});
+  second["parts"][0] = {{"name", "a"}, {"about", "x"}, {"command", "run"}, {"skipped", "needs 2 devices"}};
+  second["parts"].push_back(first["parts"][0]);
+  second["parts"][2]["name"] = "c";
+  write_file(folder_ / "second.json", second.dump());
+  ASSERT_EQ(stepladder("export sub/c.json second.json --format json --out both.json").code, 0);
+  const Json both = parse_json(read_file(folder_ / "both.json"));
+  expect_contract(folder_ / "both.json");
+  EXPECT_EQ(both["complete"], true);
+  ASSERT_EQ(both["parts"].size(), 3U);
+  EXPECT_FALSE(both["parts"][0].contains("skipped")) << "what one card skipped another measured";
+  EXPECT_EQ(both["parts"][1]["result"]["complete"], false) << "the later result counts";
+  EXPECT_EQ(both["parts"][2]["name"], "c");
+  const Outcome unfinished = stepladder("export both.json none.json --format short");
+  ASSERT_EQ(unfinished.code, 0) << unfinished.err;
+  EXPECT_EQ(parse_json(unfinished.out)["complete"], false) << "one of them is";
+  EXPECT_EQ(parse_json(unfinished.out)["parts"].size(), 3U);
+
+  for (const char* field : {"commit", "device"}) {
+    Json other = first;
+    (*field == 'c' ? other["commit"] : other["device"]["name"]) = "another";
+    write_file(folder_ / "other.json", other.dump());
+    const Outcome outcome = stepladder("export sub/c.json other.json --format json");
+    EXPECT_EQ(outcome.code, kExitNotComparable);
+    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"other.json", field, "another"})) << outcome.err;
+  }
+  for (const char* others : {"sub/c.json:a both.json --format json", "both.json sub/c.json:a --format json",
+                             "both.json both.json --format csv"})
+    EXPECT_EQ(stepladder(cat("export ", others)).code, kExitUsage) << others;
+}
+
 TEST_F(HarnessCliCampaign, IsNotCompleteWhileAPartThatEndedWellHasNoResult) {
   write_plan({{"one", run_of("00", "--rounds 1")}});
   ASSERT_EQ(stepladder(campaign()).code, 0);

@@ -1,5 +1,6 @@
 #include "bench/report/export.h"
 
+#include <algorithm>
 #include <iostream>
 
 #include "bench/cli/commands.h"
@@ -14,12 +15,14 @@ namespace stepladder {
 namespace {
 
 struct ExportOptions {
-  std::string results = "reports/latest/results.json", format = "googlebenchmark", out;
+  std::vector<std::string> results = {"reports/latest/results.json"};
+  std::string format = "googlebenchmark", out;
 
   std::vector<Option> options() {
     return {
         {"RESULT", &results, "",
-         "a results file, finished or not; as json or short also a campaign's, else a part of it, FILE:PART"},
+         "a results file, finished or not; as json or short also a campaign's, else a part of it, FILE:PART; "
+         "several campaigns' of one commit and kind of device become one"},
         {"format",
          &format,
          "NAME",
@@ -40,19 +43,44 @@ Json shortened_campaign(const std::string& path, Json file) {
   return file;
 }
 
+/// Adds to `whole` the parts of another card's file; of a part that both have, the later result counts.
+/// Throws InputError, or Error with kExitNotComparable where commit or kind of device differ.
+void add_parts(Json& whole, const std::string& path, const Json& file) {
+  check_campaign(path, file);
+  const char* way_out = "export it by itself";
+  require_same(path, "commit", whole.value("commit", Json()), file.value("commit", Json()), way_out);
+  require_same(path, "device", text_at(whole.value("device", Json()), "name"),
+               text_at(file.value("device", Json()), "name"), way_out);
+  for (const Json& part : file["parts"]) {
+    const auto same = std::ranges::find_if(
+        whole["parts"], [&](const Json& of) { return text_at(of, "name") == text_at(part, "name"); });
+    if (same == whole["parts"].end())
+      whole["parts"].push_back(part);
+    else if (part.contains("result") || !same->contains("result"))
+      *same = part;
+  }
+  whole["complete"] = whole.value("complete", Json()) == true && file.value("complete", Json()) == true;
+}
+
 std::string text_in(const ExportOptions& options) {
-  const Json file = load_part(options.results);
+  const std::string& path = options.results.front();
+  Json file = load_part(path);
   const bool is_short = options.format == "short";
-  if ((is_short || options.format == "json") && is_campaign(file))
-    return file_text(shortened_campaign(options.results, file));
-  const Results results = load_results(options.results, file);
+  if ((is_short || options.format == "json") && is_campaign(file)) {
+    check_campaign(path, file);
+    for (size_t i = 1; i < options.results.size(); ++i)
+      add_parts(file, options.results[i], load_part(options.results[i]));
+    return file_text(shortened_campaign(path, std::move(file)));
+  }
+  if (options.results.size() > 1)
+    throw InputError(cat("only campaigns' files are joined, as json or short: export ", path, " by itself"));
+  const Results results = load_results(path, file);
   if (options.format == "csv") return csv(results);
   if (options.format == "json") return file_text(results_file_json(results));
   if (is_short) return file_text(shortened(results));
   const Json json = google_benchmark(results);
   for (const std::string& line : left_out(results)) std::cerr << "stepladder: left out: " << line << "\n";
-  if (json["benchmarks"].empty())
-    throw InputError(cat(options.results, ": no run in it is ok: nothing to export"));
+  if (json["benchmarks"].empty()) throw InputError(cat(path, ": no run in it is ok: nothing to export"));
   return dump(json, 1) + "\n";
 }
 
