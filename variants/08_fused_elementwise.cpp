@@ -9,7 +9,7 @@ namespace {
 
 struct Gpt2Trainer final : Trainer {
   // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
-  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b.
+  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add, c += that.
   using Trainer::Trainer;
 
   // B sequences of T tokens; L blocks of C channels in NH heads of HS.
@@ -18,10 +18,10 @@ struct Gpt2Trainer final : Trainer {
   const int64_t V = config.V, Vp = V;
   // Type of activations and gradients.
   const DType act = config.half;  // bf16, or what --dtype says
-  // GEMMs of f32 tensors, while there are some: in full precision, or with inputs rounded to TF32.
+  // Of GEMMs of f32 tensors, from 05 on with --dtype fp32 alone: in full, or with inputs rounded to TF32.
   const Precision precision = Precision::tf32;
 
-  // Parameters that AdamW updates, and what the passes read of them; the output head is wte too.
+  // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
   Params params{arena, "params", config, f32, Vp};
   Params weights{arena, "weights", config, act, Vp};
   Params grads{arena, "grads", config, act, Vp};
@@ -174,8 +174,8 @@ struct Gpt2Trainer final : Trainer {
   }
 
   // ---- backward: the loss, and gradients; those of weights are added to grads ----------------------------
-  // Headings repeat the forward line, with the shapes of the gradients: computed <- given. dres passes each
-  // "res + ..." unchanged; LayerNorms add theirs to it.
+  // A comment repeats the forward line, with the shapes of its gradients: computed <- given. The gradient of
+  // "res + ..." is that of both: dres stays as it is, and LayerNorms add theirs to it.
 
   void backward() {
     const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate), loss_scaler};

@@ -11,7 +11,7 @@ namespace {
 
 struct Gpt2Trainer final : Trainer {
   // The base has ops, arena, config and hyper. ops(X{out, in}) runs op X of model/ops/.
-  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b.
+  // Matmul{c, a, b, op}: NN is c = a b, NT c = a b^T, TN c = a^T b; with Write::add, c += that.
   using Trainer::Trainer;
 
   // B sequences of T tokens; L blocks of C channels in NH heads of HS = C / NH.
@@ -20,7 +20,7 @@ struct Gpt2Trainer final : Trainer {
   const int64_t V = config.V, Vp = (V + 127) / 128 * 128;  // rows from V on are 0 and stay so
   // Type of activations and gradients.
   const DType act = config.half;  // bf16, or what --dtype says
-  // GEMMs of f32 tensors, while there are some: in full precision, or with inputs rounded to TF32.
+  // Of GEMMs of f32 tensors, from 05 on with --dtype fp32 alone: in full, or with inputs rounded to TF32.
   const Precision precision = Precision::tf32;
 
   // Gradients are summed over the ranks in buckets of layers. The first layer, ready last, is one by itself.
@@ -28,7 +28,7 @@ struct Gpt2Trainer final : Trainer {
   bool begins_bucket(int64_t l) const { return l == 0 || (l - 1) % bucket_layers == 0; }
   int64_t bucket_end(int64_t l) const { return l == 0 ? 1 : std::min(l + bucket_layers, L); }
 
-  // Parameters that AdamW updates, and what the passes read of them; the output head is wte too.
+  // Parameters that AdamW updates, in f32, and their copy that the passes read. wte is the output head too.
   Params params{arena, "params", config, f32, Vp};
   Params weights{arena, "weights", config, act, Vp};
   Params grads{arena, "grads", config, act, Vp};
@@ -49,7 +49,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
   Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
   Tensor qkvs = arena.alloc("activations/qkvs", act, {L, B, T, 3 * C});
-  Tensor lse = arena.alloc("activations/lse", f32, {L, B, NH, T});  // log of the sum of exp(scores)
+  Tensor lse = arena.alloc("activations/lse", f32, {L, B, NH, T});  // log sum exp(scores), for backward
   Tensor atty = arena.alloc("activations/atty", act, {L, B, T, C});
   Tensor res2 = arena.alloc("activations/res2", act, {L, B, T, C});  // res1 + attention
   Tensor ln2 = arena.alloc("activations/ln2", act, {L, B, T, C});
@@ -168,7 +168,7 @@ struct Gpt2Trainer final : Trainer {
       ops(LinearForward{qkv, ln1[l], weights.qkvw[l], weights.qkvb[l]});
 
       // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,C)
-      // FlashAttention-2 (Dao 2023), cuDNN's or ours: tile by tile, without (T,T) scores in memory.
+      // FlashAttention-2 (Dao 2023), cuDNN's or model/cuda/flash_attention.cu: no (T,T) scores in memory.
       ops(AttentionForward{atty[l], lse[l], qkv});
 
       // res2 = res1 + atty W^T + b
@@ -195,8 +195,8 @@ struct Gpt2Trainer final : Trainer {
   }
 
   // ---- backward: the loss, and gradients; those of weights are added to grads ----------------------------
-  // Headings repeat the forward line, with the shapes of the gradients: computed <- given. dres passes each
-  // "res + ..." unchanged; LayerNorms add theirs to it.
+  // A comment repeats the forward line, with the shapes of its gradients: computed <- given. The gradient of
+  // "res + ..." is that of both: dres stays as it is, and LayerNorms add theirs to it.
 
   // With one micro-batch a step, GEMMs overwrite grads: an epilogue that sums a bias gradient can't add to
   // it.

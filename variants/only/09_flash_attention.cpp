@@ -39,7 +39,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor ln1mean = arena.alloc("activations/ln1mean", f32, {L, B, T});
   Tensor ln1rstd = arena.alloc("activations/ln1rstd", f32, {L, B, T});
   Tensor qkvs = arena.alloc("activations/qkvs", act, {L, B, T, 3 * C});
-  Tensor lse = arena.alloc("activations/lse", f32, {L, B, NH, T});  // log of the sum of exp(scores)
+  Tensor lse = arena.alloc("activations/lse", f32, {L, B, NH, T});  // log sum exp(scores), for backward
   Tensor atty = arena.alloc("activations/atty", act, {L, B, T, C});
   Tensor res2 = arena.alloc("activations/res2", act, {L, B, T, C});  // res1 + attention
   Tensor ln2 = arena.alloc("activations/ln2", act, {L, B, T, C});
@@ -136,7 +136,7 @@ struct Gpt2Trainer final : Trainer {
       ops(AddColumns{qkv, qkv, weights.qkvb[l]});
 
       // atty = softmax(q k^T / sqrt(HS)) v, causal  (B,T,C)
-      // FlashAttention-2 (Dao 2023), cuDNN's or ours: tile by tile, without (T,T) scores in memory.
+      // FlashAttention-2 (Dao 2023), cuDNN's or model/cuda/flash_attention.cu: no (T,T) scores in memory.
       ops(AttentionForward{atty[l], lse[l], qkv});
 
       // res2 = res1 + atty W^T + b
@@ -208,7 +208,7 @@ struct Gpt2Trainer final : Trainer {
   }
 
   // ---- backward: gradients of weights are added to grads -------------------------------------------------
-  // Headings repeat the forward line, with the shapes of the gradients: computed <- given.
+  // A comment repeats the forward line, with the shapes of its gradients: computed <- given.
 
   void backward() {
     const LossScale dloss{1.0F / static_cast<float>(B * T * hyper.accumulate), loss_scaler};
