@@ -54,9 +54,10 @@ def _bracket_groups(ax, workload: Workload) -> None:
 
 
 def draw_waterfall(data: Results):
-    """Where the speed-up comes from: each rung multiplies what the rungs below it reached. The axis is logarithmic, so
-    equal lengths are equal gains; a rung that costs time is orange and hatched. A bracket joins rungs that published
-    tables, and PyTorch, have as one step."""
+    """Where the speed-up comes from: each rung multiplies what the rung before it reached, by as much as the ladder's
+    table says; of a trainer beside the ladder that is the one it changes. The axis is logarithmic, so equal lengths are
+    equal gains; a rung that costs time is orange and hatched. A bracket joins rungs that published tables, and PyTorch,
+    have as one step."""
     workloads = [workload for workload in data.ladders() if any(row.speedup for row in workload.rows)]
     if not workloads:
         return "no rung was measured together with the baseline"
@@ -65,32 +66,36 @@ def draw_waterfall(data: Results):
                          workloads, _heights(workloads), left, 1.35 if any(map(groups_of, workloads)) else 0.3)
     for (ax,), workload in zip(groups, workloads):
         _bracket_groups(ax, workload)
-        reached, before = 1.0, ""  # and by which rung
+        ends = {row.rung: (row.speedup, y) for y, row in enumerate(workload.rows) if row.speedup}
+        reached, last, shown = 1.0, "", [1.0]  # by the rung drawn last
         for y, row in enumerate(workload.rows):
             if row.ok and row.speedup is None and y == 0:
-                before = row.rung
                 ax.annotate("baseline", (1.0, y), xytext=(6, 0), textcoords="offset points", va="center_baseline")
                 continue
             if row.speedup is None:
                 _failure(ax, reached, y, _why(row))
                 continue
-            gain = row.speedup / reached
-            low, high = sorted((reached, row.speedup))
+            if row.previous:  # as the table: not the quotient of two medians
+                before, gain = row.previous.against, row.previous.value
+                start, top = ends.get(before, (row.speedup / gain, y))
+            else:
+                before, (start, top) = "the rung before", ends.get(last, (1.0, y))
+                gain = row.speedup / start
+            low, high = sorted((start, row.speedup))
             bar = ax.barh(y, high - low, left=low, height=0.62, color=style.BAR if gain >= 1 else style.PEER_BAR,
                           hatch="" if gain >= 1 else "//", edgecolor="white", linewidth=0.6)
-            if row.previous and row.previous.against == before:  # as the table: not the quotient of two medians
-                gain = row.previous.value
-            style.tip(bar[0], f"{row.rung}: {gain:.2f}× the rung before, {row.speedup:.2f}× the baseline")
-            ax.plot([row.speedup] * 2, [y - 0.31, min(y + 1.31, len(workload.rows) - 0.69)], color=style.MUTED,
-                    linewidth=0.8)
+            style.tip(bar[0], f"{row.rung}: {gain:.2f}× {before}, {row.speedup:.2f}× the baseline")
+            ax.plot([row.speedup] * 2, [y - 0.31, y + 0.31], color=style.MUTED, linewidth=0.8)
+            if top != y:
+                ax.plot([start] * 2, [top, y + 0.31], color=style.MUTED, linewidth=0.8)
             ax.annotate(f"×{gain:.2f}   {row.speedup:.2f}×", (high, y), xytext=(6, 0), textcoords="offset points",
                         va="center_baseline", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
-            reached, before = row.speedup, row.rung
-        top = max(row.speedup or 1.0 for row in workload.rows)
+            reached, last = row.speedup, row.rung
+            shown += [start, row.speedup]
         ax.set_xscale("log")
         style.log_axis(ax.xaxis)
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
-        ax.set_xlim(0.92 * min(1.0, *(row.speedup or 1.0 for row in workload.rows)), max(top**1.3, 1.3 * top))
+        ax.set_xlim(0.92 * min(shown), max(max(shown)**1.3, 1.3 * max(shown)))
         label_rows(ax, [row.rung for row in workload.rows])
     groups[-1][-1].set_xlabel("speed-up against the baseline")
     return fig
@@ -270,7 +275,7 @@ def _peers_of(row: Row) -> list[Ratio]:
 
 def draw_peers(data: Results):
     """How many times as fast each rung is as its counterpart in PyTorch, and as other peers, in the same rounds, with
-    the interval over rounds; and how many times less memory it takes than PyTorch's. Right of 1 is ours. Rungs that are
+    the interval over rounds; and how many times less memory it takes than PyTorch's. Right of 1 ours is faster, or smaller. Rungs that are
     one step in PyTorch have their marks at the last of them. A peer that is one trainer, such as llm.c, is beside the
     rungs that are at least half as fast; the tables have the others."""
     workloads = data.knowing(lambda row: bool(_peers_of(row)), once=True)
@@ -320,7 +325,7 @@ def draw_peers(data: Results):
         ax.set_xlim(min(ends) / room, max(ends) * room)
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
         ax.tick_params(axis="x", labelbottom=ax in (axes[0], axes[-1]))
-    groups[-1][-1].set_xlabel("times as fast, times smaller")
+    groups[-1][-1].set_xlabel("how many times faster, or smaller, ours is")
     legend_right(fig, groups[0][0], [Line2D([], [], marker=looks[name][0], linestyle="none", color=looks[name][1],
                                             label=label) for name, label in labels.items() if name in shown])
     return fig

@@ -62,7 +62,7 @@ def _stacks(data: Results, parts_of: Callable[[Profile], dict[str, float]], titl
 
 
 def draw_phases(data: Results):
-    """What part of the step each phase takes, idle time included, in the order of the step."""
+    """What part of the step each phase takes, in the order of the step. Tracing adds some of the idle time."""
     return _stacks(data, lambda profile: profile.phases, "A step by phase", "no phase was traced")
 
 
@@ -77,7 +77,8 @@ _OPS = 10  # shown of a profile
 
 def draw_gap(data: Results):
     """What a step takes beyond its floor: of each op the floor, which the measured copy and GEMM rates allow,
-    and what it takes beyond. Ops with the largest gap come first; the number is the op's share of the whole gap."""
+    and what it takes beyond. Ops with the largest gap come first; the number is the op's share of the whole gap.
+    Tracing adds some of the idle time."""
     profiles = [profile for profile in data.profiles
                 if profile.floor_ms and (profile.ops or profile.phases.get("idle"))]
     if not profiles:
@@ -100,15 +101,18 @@ def draw_gap(data: Results):
                              0.75)
     for ax, profile, rows in zip(axes, profiles, tables):
         ax.set_title(f"{profile.title}: {style.number(profile.ms)} ms, floor {style.number(profile.floor_ms)} ms "
-                     f"({100 * profile.floor_ms / profile.ms:.0f} %)")
+                     f"({100 * profile.floor_ms / profile.ms:.0f} %)", x=(0.16 - left) / (style.WIDTH - left - 0.75))
         for y, (name, floor, ms, share) in enumerate(rows):
-            low = min(floor, ms)
-            for bar in (*ax.barh(y, low, height=0.62, color=style.BAR),
-                        *ax.barh(y, ms - low, left=low, height=0.62, facecolor=style.PEER_BAR, hatch="///",
-                                 edgecolor="white", linewidth=0.5)):
-                style.tip(bar, f"{name}: {style.number(ms)} ms, floor {style.number(floor)} ms")
-            ax.annotate(f"{share:.0f} %" if abs(share) >= 0.5 else "0 %", (ms, y), xytext=(5, 0),
-                        textcoords="offset points", va="center_baseline", fontsize=8.5)
+            times, part = f"{style.number(ms)} ms, floor {style.number(floor)} ms", f"{0.0 if abs(share) < 0.5 else share:.0f} %"
+            if y == _OPS:  # those left over, whose bar would make the others small
+                end, part = 0.0, f"{times}; {part}"
+            else:
+                low, end = min(floor, ms), ms
+                for bar in (*ax.barh(y, low, height=0.62, color=style.BAR),
+                            *ax.barh(y, ms - low, left=low, height=0.62, facecolor=style.PEER_BAR, hatch="///",
+                                     edgecolor="white", linewidth=0.5)):
+                    style.tip(bar, f"{name}: {times}")
+            ax.annotate(part, (end, y), xytext=(5, 0), textcoords="offset points", va="center_baseline", fontsize=8.5)
         label_rows(ax, [name for name, *_ in rows])
         ax.tick_params(axis="y", labelsize=8.5)
         ax.margins(x=0.08)
@@ -119,7 +123,8 @@ def draw_gap(data: Results):
 
 
 def draw_roofline(data: Results):
-    """Achieved FLOP/s of each product under the measured roofs; a marker's area is the op's time."""
+    """Achieved FLOP/s of each product against the measured roofs; a marker's area is the op's time. Those above a roof
+    ran faster than the large GEMM that it was measured by."""
     profiles = [profile for profile in data.profiles if profile.products]
     if not profiles:
         return "no matrix product was timed" if data.profiles else MISSING

@@ -140,8 +140,9 @@ def draw_scaling(data: Results):
         rate.plot([], [], color=style.MUTED, linestyle=(0, (4, 3)), linewidth=1, label="predicted")
     _finish(fig, rate, below, settings, "devices", "% of ideal")
     below.axhline(100, color=style.MUTED, linestyle=":", linewidth=1)
-    lowest = min(100 * row.efficiency for row in scaling + predicted)
-    below.set_ylim(10 * math.floor(min(lowest - 2, 80) / 10), 104)
+    shares = [100 * row.efficiency for row in scaling + predicted]
+    shares += [100 * end for row in scaling for end in row.efficiency_interval or ()]
+    below.set_ylim(10 * math.floor(min(min(shares) - 2, 80) / 10), max(104, 1.02 * max(shares)))
     return fig
 
 

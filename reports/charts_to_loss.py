@@ -43,7 +43,9 @@ def _set_axes(above, below, trained: list[Row]) -> None:
         else:
             ax.set_xlim(0, 1.05 * max(ends) or 1)
     above.tick_params(axis="x", labelbottom=False)
-    losses = [loss for curve in curves for _, loss in _drawn(curve, logarithmic)] + [target]
+    begun = 0 if logarithmic else 0.04 * max(ends)  # the steep start of a long curve would flatten the rest
+    losses = [loss for curve in curves for seconds, loss in _drawn(curve, logarithmic)
+              if seconds >= begun or len(curve.seconds) < 20] + [target]
     margin = 0.05 * (max(losses) - min(losses)) or 1
     above.set_ylim(min(losses) - 1.5 * margin, max(losses) + margin)
     above.set_ylabel("validation loss in nats per token")
@@ -70,7 +72,7 @@ def _draw_curves(ax, row: Row, look: style.Line) -> None:
         ax.plot([seconds] * 2, [0, row.to_loss.loss], color=look.color, linewidth=0.8, alpha=0.5, zorder=1.5)
 
 
-def _draw_time(ax, y: int, row: Row, look: style.Line, first: float | None) -> None:
+def _draw_time(ax, y: int, row: Row, look: style.Line) -> None:
     """In a row of its own: the median with its range, a cross for each round that gave up, and the numbers."""
     if not row.to_loss:
         reason = shorten(f"{row.status}: {row.reason}" if row.reason else row.status,
@@ -95,7 +97,7 @@ def _draw_time(ax, y: int, row: Row, look: style.Line, first: float | None) -> N
                           zorder=6)
         between = f", {style.number(low)} to {style.number(high)}" if known.interval else ""
         style.tip(mark, f"{row.rung}: {style.number(known.value)} s{between}")
-        texts[:2] = f"{style.number(known.value)} s", f"{first / known.value:.2f}×"
+        texts[:2] = f"{style.number(known.value)} s", f"{to_loss.first.value:.2f}×" if to_loss.first else ""
     elif ends:
         ax.plot([left, min(ends)], [y, y], color=look.color, linestyle=look.linestyle, linewidth=1.7)
         lowest = min(loss for curve in row.curves for loss in curve.losses)
@@ -110,7 +112,7 @@ def _draw_time(ax, y: int, row: Row, look: style.Line, first: float | None) -> N
 def draw_to_loss(data: Results):
     """Validation loss over seconds of training, evaluations left out: each round thin, the one of median time,
     or the two around it, thick. Below, the median seconds until the loss asked for, with their range, and how many
-    times faster that is than the first that reached it. A cross is where a round gave up."""
+    times the first one's speed that is, in the rounds in which both reached it. A cross is where a round gave up."""
     workloads = data.knowing(lambda row: bool(row.curves))
     if not workloads:
         return "no rung trained until a loss: `stepladder run --until-loss LOSS` does that"
@@ -124,11 +126,10 @@ def draw_to_loss(data: Results):
         _set_axes(above, below, trained)
         for row in trained:
             _draw_curves(above, row, looks[row.rung])
-        known = [row.to_loss.seconds.value for row in rows if row.to_loss and row.to_loss.seconds]
         label_rows(below, [row.rung for row in rows])
-        columns_right(below, -0.75, ("median", "faster", "reached"), _COLUMNS, style.MUTED)
+        columns_right(below, -0.75, ("median", "speed", "reached"), _COLUMNS, style.MUTED)
         for y, row in enumerate(rows):
-            _draw_time(below, y, row, looks[row.rung], next(iter(known), None))
+            _draw_time(below, y, row, looks[row.rung])
     if any(not curve.reached for rows in rows_of for row in rows for curve in row.curves):
         legend_above(fig, [Line2D([], [], color=style.INK, label="gave up", **_GAVE_UP)], 1.2)
     rounds = min((row.to_loss.reached for rows in rows_of for row in rows if row.to_loss and row.to_loss.reached),

@@ -6,12 +6,12 @@ Exit status: 0, or 2 for a history that can't be read or a folder that can't be 
 
 import argparse
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import style
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from results import Results, Workload
+from results import Results
 from schema import ResultsError, answered, kind_of, load, plain
 
 
@@ -21,9 +21,8 @@ class Point:
     ms: float
     low: float | None
     high: float | None
-    level_ms: float | None
+    level_ms: float
     changed: bool
-    time: str = ""
 
 
 @dataclass
@@ -31,8 +30,6 @@ class Series:
     device: str
     title: str
     points: list[Point]
-    rung: str = ""
-    workload: str = ""
 
 
 def read(path: Path, data: dict | None = None) -> list[Series]:
@@ -40,37 +37,14 @@ def read(path: Path, data: dict | None = None) -> list[Series]:
     data = data or load(path)
     if kind_of(data) != "history":
         raise ResultsError(f"{path}: no history but a {plain(kind_of(data))}")
-    return [Series(plain(item["device"]), f"{plain(item['variant'])}, {plain(item['workload'])}",
-                   [_point(point) for point in item["points"]], plain(item["variant"]), plain(item["workload"]))
+    return [Series(plain(item["device"]), ", ".join(plain(item[key]) for key in ("variant", "workload", "settings")
+                                                    if key in item), [_point(point) for point in item["points"]])
             for item in data["series"]]
 
 
 def _point(data: dict) -> Point:
     return Point(plain(data["commit"])[:8] or plain(data["time"])[:10], data["median_step_ms"], data["lo"], data["hi"],
-                 data["level_ms"], data["changed"], plain(data["time"]))
-
-
-def by_settings(history: list[Series], measured: list[Results]) -> list[Series]:
-    """The series, each of one configuration. A level of several configurations says nothing of any of them, so series
-    that are split have none."""
-    def name(workload: Workload) -> str:  # as workload_of() of bench/results/results.cpp
-        devices = f" on {workload.devices} devices" if workload.devices > 1 else ""
-        return f"{workload.model} B={workload.B} T={workload.T}{devices}"
-
-    known = {(plain(one.context.get("time", "")), row.rung, name(workload)):
-             ", ".join(filter(None, (row.settings, f"{row.steps} steps")))
-             for one in measured for workload in one.workloads for row in workload.rows}
-    split = []
-    for series in history:
-        parts: dict[str, list[Point]] = {}
-        for point in series.points:
-            settings = known.get((point.time, series.rung, series.workload), "")
-            parts.setdefault(settings, []).append(point)
-        split += [series] if len(parts) == 1 else [
-            replace(series, title=", ".join(filter(None, (series.title, settings))),
-                    points=[replace(point, level_ms=None, changed=False) for point in points])
-            for settings, points in parts.items()]
-    return split
+                 data["level_ms"], data["changed"])
 
 
 def draw(history: list[Series]):
@@ -82,9 +56,8 @@ def draw(history: list[Series]):
     for ax, series in zip(axes, history):
         points = series.points
         ax.set_title(series.title if len(devices) == 1 else f"{series.title}; {series.device}")
-        if points[0].level_ms is not None:
-            ax.step(range(len(points)), [point.level_ms for point in points], where="mid", color=style.MUTED,
-                    linewidth=1.1)
+        ax.step(range(len(points)), [point.level_ms for point in points], where="mid", color=style.MUTED,
+                linewidth=1.1)
         for x, point in enumerate(points):
             whisker = None if point.low is None else [[max(point.ms - point.low, 0)], [max(point.high - point.ms, 0)]]
             ax.errorbar(x, point.ms, yerr=whisker, fmt="D" if point.changed else "o", markersize=4.5, capsize=2.5,

@@ -38,9 +38,9 @@ def columns_right(ax, y: float, texts, places: tuple[int, ...], color: str = sty
 
 def legend_right(fig, ax, handles: list, lines: bool = False) -> None:
     """A legend right of `ax`; of lines, whose dashes need room. Artists drawn over each other are a tuple, which the
-    first one names."""
+    first one names; matplotlib's containers, such as of error bars, are tuples with a name of their own."""
     place = ax.get_position()
-    labels = [(handle[0] if isinstance(handle, tuple) else handle).get_label() for handle in handles]
+    labels = [(handle[0] if type(handle) is tuple else handle).get_label() for handle in handles]
     fig.legend(handles, labels, loc="upper left", fontsize=9, borderaxespad=0, handlelength=None if lines else 1.6,
                bbox_to_anchor=(place.x1 + (0.12 if lines else 0.15) / style.WIDTH, place.y1))
 

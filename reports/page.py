@@ -63,7 +63,7 @@ def _sure(row: Row, ratio: Ratio) -> str:
     """How sure a ratio of `row` to another is: its interval, after what it follows."""
     if not ratio.interval:
         return ""
-    return f"; {interval_name(row.counted)} {ratio.interval[0]:.2f}× to {ratio.interval[1]:.2f}×"
+    return f"; {interval_name(ratio.rounds or row.counted)} {ratio.interval[0]:.2f}× to {ratio.interval[1]:.2f}×"
 
 
 def _times(row: Row, ratio: Ratio | None) -> Cell:
@@ -177,7 +177,7 @@ def _time_to_loss(workload: Workload, ratios_only: bool) -> dict | None:
     rows = [row for row in workload.rows + workload.all_peers if row.to_loss]
     if not rows:
         return None
-    first = next((row for row in rows if row.to_loss.seconds), None)  # that reached it; the rest is held against it
+    firsts = {row.to_loss.first.against for row in rows if row.to_loss.first}  # that the rest is held against
 
     def reached(row: Row) -> Cell:
         count = row.to_loss.reached
@@ -192,10 +192,7 @@ def _time_to_loss(workload: Workload, ratios_only: bool) -> dict | None:
         return _number(known.value, more=_between(known.interval)) if known else Cell()
 
     def faster(row: Row) -> Cell:
-        if not row.to_loss.seconds:
-            return Cell()
-        ratio = first.to_loss.seconds.value / row.to_loss.seconds.value
-        return _number(ratio, f"{ratio:.2f}×")
+        return _times(row, row.to_loss.first)
 
     columns = [
         Column("trained to a loss", "", lambda row: replace(_rung(row), more="")),
@@ -204,7 +201,8 @@ def _time_to_loss(workload: Workload, ratios_only: bool) -> dict | None:
         Column("reached", "in how many rounds; the numbers are of these", reached),
         Column("seconds", "of training, all steps by their clock, evaluations left out: median over rounds, and "
                "their range", seconds, absolute=True),
-        Column(f"× {first.rung}" if first else "", "times as fast as the first that reached it", faster),
+        Column(f"× {firsts.pop() if len(firsts) == 1 else 'first'}",
+               "times as fast as the first that reached it: median over the rounds in which both did", faster),
         Column("steps", "median over rounds", steps),
         Column("Mtokens", "millions of tokens, of all devices", lambda row: _measured(row.to_loss.tokens, 1e-6)),
         Column("kJ", "kilojoules, of all devices", lambda row: _measured(row.to_loss.joules, 1e-3), absolute=True)]
@@ -258,7 +256,7 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
                 for ratio in (*row.peers, row.previous) if ratio]
         tiles.append((f"Beside the ladder: {row.rung}",
                       more.pop(0) if ratios_only and more else f"{figures(row.median_ms)} ms",
-                      ", ".join(more) + ("" if other is one else f"; measured in {other.name}")))
+                      ", ".join(more) + ("" if other is one else f"; measured in {'part ' * bool(other.about)}{other.name}")))
     if best.live_gib:
         lowest = workload.find(best.baseline.against) if best.baseline else None
         if ratios_only:
@@ -346,7 +344,7 @@ def _bytes(value: object) -> str:
 
 
 def _protocol(one: Results) -> str:
-    """Rounds that were measured, of those planned where that is more, and their steps."""
+    """Rounds that the numbers are of, of those planned where that is more, and their steps."""
     plan = {key: plain(one.plan[key], 20) for key in ("rounds", "steps", "warmup") if key in one.plan}
     if len(plan) < 3:
         return ""

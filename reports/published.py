@@ -106,12 +106,12 @@ class Source:
 
     @property
     def answer(self) -> str:
-        """Which of the gains of its first table that has ours beside them are ours too, which aren't, and why."""
+        """Which of the speed-ups of its first table that has ours beside them are ours too, which aren't, and why."""
         lines = next(([line for line in table.lines if line.agreement] for table in self.tables
                       if any(line.agreement for line in table.lines)), [])
         same, other = ([f"{line.variant} ({line.ours_ratio}, published {line.ratio})" for line in lines
                         if (abs(float(line.agreement) - 1) <= SAME) == wanted] for wanted in (True, False))
-        sentences = [f"Gains within {100 * SAME:.0f} % of the published ones: {', '.join(same)}."] if same else []
+        sentences = [f"Speed-ups within {100 * SAME:.0f} % of the published ones, over the first row: {', '.join(same)}."] if same else []
         if other:
             sentences += [f"Others: {', '.join(other)}.", self.apart]
         return " ".join(filter(None, sentences))

@@ -82,7 +82,7 @@ def report(paths: list[Path], out: Path, into: Path | None) -> None:
         import history
 
         series = [one for path, data in loaded.items() if kinds[path] == "history" for one in history.read(path, data)]
-        together = results.together(measured, traced, history.by_settings(series, measured))
+        together = results.together(measured, traced, series)
         drawn, captions = charts.write(together, out), charts.captions(together)
         for written in drawn.values():
             if not isinstance(written, str):

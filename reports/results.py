@@ -37,11 +37,12 @@ class Estimate:
 
 @dataclass
 class Ratio:
-    """How many times faster than another row, with its interval."""
+    """How many times faster than another row, with its interval over the rounds of both."""
 
     value: float
     against: str
     interval: tuple[float, float] | None = None
+    rounds: int = 0  # that both took part in
 
     @property
     def peer(self) -> str:
@@ -65,11 +66,12 @@ class TimeToLoss:
 
     loss: float  # asked for
     reached: int  # rounds
-    rounds: int
+    rounds: int  # that count
     seconds: Estimate | None = None
     steps: Estimate | None = None
     tokens: Estimate | None = None
     joules: Estimate | None = None
+    first: Ratio | None = None  # of seconds, in the rounds in which both reached it, to the first row that did
 
 
 @dataclass
@@ -90,12 +92,13 @@ class Row:
     reason: str
     median_ms: float = math.nan
     interval_ms: tuple[float, float] | None = None
-    rounds: list[dict[str, list]] = field(default_factory=list)  # each run's steps, as columns
+    rounds: list[dict[str, list]] = field(default_factory=list)  # steps of each run that counts, as columns
     warmup: int = 0  # steps, of the run that took the most
     counted: int = 0  # rounds that the numbers are of: without disturbed ones, where others are left
     counterpart: "Row | None" = None  # PyTorch's same rung, where it is ok
     peer: str = ""  # "pytorch" or "llmc"; "" for a rung
     tokens_per_second: float | None = None
+    rates: dict[int, float] = field(default_factory=dict)  # tokens a second, by round
     first_step_ms: float | None = None
     startup_ms: float | None = None
     previous: Ratio | None = None
@@ -111,13 +114,12 @@ class Row:
     final_loss: float | None = None
     val_loss: float | None = None
     to_loss: TimeToLoss | None = None
-    curves: list[Curve] = field(default_factory=list)  # of each run until a loss
+    curves: list[Curve] = field(default_factory=list)  # of each run until a loss that counts
     math: str = ""  # what its GEMMs run on
     world_size: int = 1
     disturbance: str = ""  # "throttled" or "shared", where that was so in every round
     source_hash: str = ""
     settings: str = ""  # of its configuration, what else changes its time than model, batch, length and steps
-    steps: int = 0  # that a run was to take
     changes: str = ""  # what it changes against its parent, as its ladder says
     beside: bool = False  # the ladder, as it says
     place: int = 0  # in its ladder; what isn't in it comes last
@@ -155,11 +157,13 @@ class Row:
 
     def speedup_over(self, other: "Row") -> float:
         """How many times as fast as another row, per token: the median over rounds that the ladder's table shows where
-        there is one, else of the two medians."""
+        there is one, else over those that both have, or of the two medians."""
         for row, against, sign in ((self, other, 1), (other, self, -1)):
             for ratio in (row.previous, row.baseline, *row.peers):
                 if ratio and ratio.against == against.rung:
                     return ratio.value**sign
+        if common := self.rates.keys() & other.rates.keys():
+            return median(self.rates[round] / other.rates[round] for round in common)
         if self.tokens_per_second and other.tokens_per_second:
             return self.tokens_per_second / other.tokens_per_second  # batches may differ
         return other.median_ms / self.median_ms
@@ -225,12 +229,12 @@ class Group:
 
     @property
     def gain(self) -> float:
-        return self.before.median_ms / self.after.median_ms
+        return self.after.speedup_over(self.before)
 
     @property
     def gain_in_pytorch(self) -> float | None:
         before, after = self.before.counterpart, self.after.counterpart
-        return before.median_ms / after.median_ms if before and after else None
+        return after.speedup_over(before) if before and after else None
 
 
 def groups_of(workload: Workload) -> list[Group]:
@@ -250,7 +254,7 @@ def span(counts: Iterable[int]) -> str:
 
 
 def rounds_of(rows: Iterable[Row]) -> str:
-    """In how many rounds these were measured, of those that ended well."""
+    """Of how many rounds the numbers are, of those rows that ended well."""
     return span(len(row.rounds) for row in rows if row.ok)
 
 
@@ -330,6 +334,7 @@ class Results:
     workloads: list[Workload]
     ablations: list[Ablation] = field(default_factory=list)
     name: str = ""  # of the file
+    about: str = ""  # what a campaign's part is for
     context: dict = field(default_factory=dict)
     plan: dict = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -485,7 +490,7 @@ def _results(data: dict) -> Results:
                                                                 groups=sources.groups(ladder)))
         runs = [run for run in data["runs"] if run["variant"] == variant["variant"] and _key(run) == _key(variant)
                 and not run["config"].get("independent_ranks", run["config"].get("apart"))]  # which only the scaling is of
-        row = _row(variant, runs)
+        row = _row(variant, _undisturbed(runs))
         row.ours = not own
         row.diff = sources.diff_of_commands(row.rung, ladder) if own else sources.diff(row.rung)
         row.place = [*ladder, row.rung].index(row.rung)
@@ -511,13 +516,19 @@ def _results(data: dict) -> Results:
     used = [workload for workload in workloads.values() if workload.rows or workload.all_peers]
     ablations = [_ablation(item) for item in data.get("ablations", [])]
     return Results(plain(device["name"]), plain(device["backend"]), used, ablations,
-                   name=plain(report.get("name", "")), context=data["context"], plan=plan,
-                   against=[_ratio(ratio) for ratio in report.get("against", [])],
+                   name=plain(report.get("name", "")), about=plain(report.get("about", ""), 200),
+                   context=data["context"], plan=plan, against=[_ratio(ratio) for ratio in report.get("against", [])],
                    warnings=[plain(line, 400) for line in report.get("warnings", [])],
                    notes=[plain(line, 400) for line in report.get("notes", [])],
                    scaling=[_scaled(item) for item in data.get("scaling", [])],
                    predicted=[Predicted(plain(x["variant"]), x["devices"], x["batch"], x["tokens_per_second"],
                                         x["efficiency"]) for x in data.get("scaling_predicted", [])])
+
+
+def _undisturbed(runs: list[dict]) -> list[dict]:
+    """Those that a row's numbers are of: without runs on a device that was throttled or shared, where others are left.
+    The same as rows_of() of bench/results/rounds.cpp."""
+    return [run for run in runs if not any((run["summary"] or {}).get(how) for how in ("throttled", "shared"))] or runs
 
 
 def _row(variant: dict, runs: list[dict]) -> Row:
@@ -527,7 +538,6 @@ def _row(variant: dict, runs: list[dict]) -> Row:
     row.warmup = max((run["summary"]["warmup_steps"] for run in runs if run["summary"]), default=0)
     row.math = plain(variant["config"].get("math", ""))
     row.world_size = variant["config"].get("world_size", 1)
-    row.steps = variant["config"].get("steps", 0)
     row.settings = ", ".join(f"{name.replace('_', ' ')} {plain(str(value), 40)}" for name, default in SETTINGS.items()
                              if (value := variant["config"].get(name, default)) != default)
     row.disturbance = variant["disturbance"] if variant.get("disturbed") else ""
@@ -542,6 +552,7 @@ def _row(variant: dict, runs: list[dict]) -> Row:
     row.peers = [_ratio(speedup) for speedup in variant.get("speedup_peers", [])]
     if "tokens_per_second" in variant:
         row.tokens_per_second = variant["tokens_per_second"]["value"]
+    row.rates = {run["round"]: rate for run in runs if (rate := run["summary"].get("tokens_per_second"))}
     for name in ("cycles", "joules", "tokens_per_joule"):
         if name in variant:
             setattr(row, name, Estimate(*_estimate(variant[name], "value", row.rung)))
@@ -559,7 +570,7 @@ def _row(variant: dict, runs: list[dict]) -> Row:
 def _time_to_loss(item: dict, rounds: int, rung: str) -> TimeToLoss:
     known = {name: Estimate(*_estimate(item[name], "value", rung))
              for name in ("seconds", "steps", "tokens", "joules") if name in item}
-    return TimeToLoss(item["loss"], item["reached"], rounds, **known)
+    return TimeToLoss(item["loss"], item["reached"], rounds, **known, first=_ratio(item.get("speedup_first")))
 
 
 def _curve(run: dict) -> Curve | None:
@@ -589,7 +600,7 @@ def _ratio(speedup: dict | None) -> Ratio | None:
     if speedup is None:
         return None
     value, interval = _estimate(speedup, "ratio", plain(speedup["against"]))
-    return Ratio(value, plain(speedup["against"]), interval)
+    return Ratio(value, plain(speedup["against"]), interval, speedup.get("rounds", 0))
 
 
 def _ablation(item: dict) -> Ablation:
@@ -616,7 +627,9 @@ def _key(item: dict) -> tuple[str, int, int, int]:
 
 
 def _steps(run: dict) -> dict[str, list]:
-    steps = run["steps"]
+    steps, to_loss = run["steps"], (run["summary"] or {}).get("to_loss")
     if len({len(column) for column in steps.values()}) > 1:
         raise ValueError(f"{plain(run['variant'])}: columns of steps are of several lengths")
+    if to_loss and to_loss["steps"] > len(steps["step_ms"]):  # the last was kept without many that came before
+        steps = {name: column[:-1] for name, column in steps.items()}
     return steps if steps["step_ms"] else {}

@@ -123,15 +123,31 @@ def until_loss(data, gave_up=()):
                                    for step in range(0, STEPS + 1, 4)]
             item["summary"]["to_loss"] = {"loss": LOSS, "reached": reached, "steps": STEPS, "seconds": seconds,
                                           "tokens": 3e6, "joules": 500 * seconds}
+    first = {}
     for item in data["variants"]:
         if item["config"] == config(4) and item["status"] == "ok":
-            took = [one["summary"]["to_loss"] for one in data["runs"]
-                    if one["variant"] == item["variant"] and one["config"] == config(4)]
-            took = [one for one in took if one["reached"]]
+            took = {one["round"]: one["summary"]["to_loss"] for one in data["runs"]
+                    if one["variant"] == item["variant"] and one["config"] == config(4)}
+            took = {number: one for number, one in took.items() if one["reached"]}
             item["to_loss"] = {"loss": LOSS, "reached": len(took)}
             for name in ("seconds", "steps", "tokens", "joules") if took else ():
-                values = [one[name] for one in took]
+                values = [one[name] for one in took.values()]
                 item["to_loss"][name] = {"value": median(values), "lo": min(values), "hi": max(values)}
+            if took and not first:
+                first = {"against": item["variant"], "took": took}
+            if common := took.keys() & first.get("took", {}).keys():
+                ratios = [first["took"][number]["seconds"] / took[number]["seconds"] for number in common]
+                item["to_loss"]["speedup_first"] = {"ratio": median(ratios), "lo": min(ratios), "hi": max(ratios),
+                                                    "against": first["against"], "rounds": len(ratios)}
+    return data
+
+
+def disturbed(data, rung, rounds, how="throttled"):
+    """`data` with a device that was throttled, or shared, in these rounds of a rung."""
+    for item in data["runs"]:
+        if item["variant"] == rung and item["round"] in rounds:
+            item["summary"][how] = True
+    variant(data, rung).update(disturbed_rounds=len(rounds), disturbance=how, disturbed=len(rounds) == ROUNDS)
     return data
 
 
@@ -543,6 +559,33 @@ class BesideTheLadder(unittest.TestCase):
         (ax,) = charts_ladder.draw_waterfall(read(data)).axes
         self.assertEqual([bar.get_hatch() for bar in ax.patches], ["", "//"])
 
+    def test_a_trainer_beside_the_ladder_starts_at_its_parent_and_gains_what_the_table_says(self):
+        data = sample()
+        for rung, ms, parent, gain_over_parent in (("fp8", 10.0, "02_tf32", 1.61), ("recompute", 20.0, "02_tf32", 0.81),
+                                                   ("fp8_recompute", 12.5, "fp8", 0.79)):
+            data["variants"].append(row(rung, 4, ms) | {
+                "speedup_previous": {"ratio": gain_over_parent, "lo": None, "hi": None, "against": parent}})
+            data["runs"] += [run(rung, 4, number, ms) for number in range(ROUNDS)]
+        (ax,) = charts_ladder.draw_waterfall(read(data)).axes
+        ends = [sorted((bar.get_x(), bar.get_x() + bar.get_width())) for bar in ax.patches[2:]]
+        for found, expected in zip(ends, ([2.5, 4.0], [2.0, 2.5], [3.2, 4.0]), strict=True):
+            for end, value in zip(found, expected):
+                self.assertAlmostEqual(end, value)
+        self.assertEqual([text.get_text() for text in ax.texts[3:]],
+                         ["×1.61   4.00×", "×0.81   2.00×", "×0.79   3.20×"])
+        self.assertEqual([bar.get_hatch() for bar in ax.patches[2:]], ["", "//", "//"])
+        joined = [line.get_xdata()[0] for line in ax.lines if line.get_ydata()[-1] - line.get_ydata()[0] > 2]
+        self.assertEqual(joined, [2.5, 4.0], "lines to the two bars that aren't just below their parent's")
+
+    def test_a_rung_whose_parent_is_not_in_its_panel_is_as_long_as_its_gain(self):
+        data = sample()
+        variant(data, "01_causal_mask")["speedup_previous"] = {"ratio": 0.5, "lo": None, "hi": None,
+                                                               "against": "elsewhere"}
+        (ax,) = charts_ladder.draw_waterfall(read(data)).axes
+        self.assertAlmostEqual(ax.patches[0].get_width(), 40 / 38)
+        self.assertGreater(ax.get_xlim()[1], 2 * 40 / 38)
+        self.assertEqual(ax.texts[1].get_text(), "×0.50   1.05×")
+
     GROUPED = {"00_fp32_baseline": "05_mixed_precision", "01_causal_mask": "07_fused_layernorm",
                "02_tf32": "08_fused_elementwise"}
 
@@ -554,7 +597,8 @@ class BesideTheLadder(unittest.TestCase):
         return json.loads(text)
 
     def test_rungs_that_are_one_step_elsewhere_are_bracketed_with_their_gain(self):
-        for data, gains in ((sample(), ["2.41"]), (with_peers(sample()), ["2.41", "2.45"])):  # 41 / 17, 81 / 33
+        # As the table has it, and 81 / 33 in PyTorch.
+        for data, gains in ((sample(), ["2.50"]), (with_peers(sample()), ["2.50", "2.45"])):
             (ax,) = charts_ladder.draw_waterfall(read(self.grouped(data))).axes
             (said,) = [text.get_text() for text in ax.texts if "fused kernels" in text.get_text()]
             self.assertEqual(re.findall(r"×([\d.]+)", said), gains)
@@ -667,6 +711,23 @@ class BesideTheLadder(unittest.TestCase):
             self.assertAlmostEqual(high - low, 2 * half)
         self.assertNotIn("predicted", rate.get_legend_handles_labels()[1])
 
+    def test_the_legend_of_scaling_names_its_lines(self):
+        data = everything()
+        for predicted in ([], ["predicted"]):
+            data["scaling_predicted"] = [{"variant": "02_tf32", "batch": 4, "devices": 64, "machines": 1,
+                                          "tokens_per_second": 9.0, "efficiency": 0.95} for _ in predicted]
+            (legend,) = charts_sweep.draw_scaling(read(data)).legends
+            self.assertCountEqual([text.get_text() for text in legend.get_texts()], ["02_tf32", *predicted])
+
+    def test_every_share_of_the_ideal_is_within_the_axis_with_its_interval(self):
+        data = everything()
+        data["scaling"][0]["efficiency"] = {"value": 1.06, "lo": 0.69, "hi": 1.11}
+        for low, high in ((69, 111), (90, 106)):  # of an interval, and without one
+            _, share = charts_sweep.draw_scaling(read(data)).axes
+            self.assertLess(share.get_ylim()[0], low)
+            self.assertGreater(share.get_ylim()[1], high)
+            data["scaling"][0]["efficiency"].update(lo=None, hi=None)
+
     def test_each_line_of_scaling_is_of_one_model_and_one_file(self):
         first, again, other = everything(), everything(), everything()
         again["scaling"] = again["scaling"][:1]
@@ -755,6 +816,28 @@ class ToLoss(unittest.TestCase):
         for gave_up, thick in (((), [False, True, False]), ([("02_tf32", 1)], [True, False, True])):
             lines = self.curves(self.panels(until_loss(sample(), gave_up))[0], "02_tf32")
             self.assertEqual([line.get_linewidth() > 1 for line in lines], thick)
+
+    def test_a_disturbed_round_is_neither_drawn_nor_counted_while_others_are_left(self):
+        for how in ("throttled", "shared"):
+            data = disturbed(until_loss(sample()), "02_tf32", [2], how)
+            variant(data, "02_tf32")["to_loss"]["reached"] = 2
+            above, below = self.panels(data)
+            self.assertEqual([line.get_linewidth() > 1 for line in self.curves(above, "02_tf32")], [True, True])
+            self.assertEqual(below.texts[-1].get_text(), "2 of 2")
+
+    def test_where_every_round_is_disturbed_all_are_drawn_and_counted(self):
+        above, below = self.panels(disturbed(until_loss(sample()), "02_tf32", range(ROUNDS)))
+        self.assertEqual(len(self.curves(above, "02_tf32")), ROUNDS)
+        self.assertEqual(below.texts[-1].get_text(), "3 of 3")
+
+    def test_of_a_shortened_run_the_last_step_is_drawn_nowhere(self):
+        data = until_loss(sample())
+        whole = read(data).workloads[0].rows[0].over_rounds("loss")
+        for item in data["runs"]:
+            if "to_loss" in (item["summary"] or {}):
+                item["summary"]["to_loss"]["steps"] += 4000  # between its last two
+        short = read(data).workloads[0].rows[0].over_rounds("loss")
+        self.assertEqual(list(short), list(whole)[:-1])
 
     def test_the_median_time_is_marked_at_the_loss_with_its_range_and_numbers_below(self):
         above, below = self.panels(until_loss(sample()))
@@ -914,6 +997,13 @@ class BySteps(unittest.TestCase):
         lines = [line for line in ax.lines if line.get_color() == style.INK]
         self.assertEqual([line.get_linewidth() > 1 for line in lines], [False] * ROUNDS + [True])
         self.assertEqual(list(lines[-1].get_ydata())[:2], [941.0, 41.0])
+
+    def test_a_disturbed_round_is_in_no_median_while_others_are_left(self):
+        for rounds, first in (([2], 940.5), (range(ROUNDS), 941.0)):
+            figure = charts.draw_steps(read(disturbed(sample(), "00_fp32_baseline", rounds)))
+            lines = [line for line in figure.axes[0].lines if line.get_color() == style.INK]
+            self.assertEqual(len(lines), 1 + (ROUNDS - len(rounds) or ROUNDS))
+            self.assertEqual(lines[-1].get_ydata()[0], first)
 
     def test_the_loss_of_a_diverged_rung_is_drawn_and_marked(self):
         data = sample()
@@ -1171,25 +1261,13 @@ class Together(unittest.TestCase):
         data.history = data.history[:1]
         self.assertIsInstance(history.draw_history(data), str)
 
-    def test_a_history_joins_only_what_was_measured_in_the_same_configuration(self):
-        measured, points = [], []
-        for number, (commit, dtype) in enumerate((("a", "bf16"), ("a", "fp16"), ("b", "bf16"), ("b", "fp16"))):
-            data = sample()
-            data["context"]["time"] = f"day {number}"
-            for item in data["variants"]:
-                item["config"] = item["config"] | {"dtype": dtype}
-            for item in data["runs"]:
-                item["config"] = item["config"] | {"dtype": dtype}
-            measured.append(read(data))
-            points.append(history.Point(commit, 10.0 + number, None, None, 11.5, number == 2, f"day {number}"))
-        both = history.Series("H200", "02_tf32", points, "02_tf32", "gpt2-tiny B=4 T=64")
-        split = history.by_settings([both], measured)
-        self.assertEqual([[point.ms for point in one.points] for one in split], [[10.0, 12.0], [11.0, 13.0]])
-        self.assertEqual(len({one.title for one in split}), 2)
-        ax = history.draw_history(results.together(measured, [], split)).axes[0]
-        self.assertEqual([text.get_text() for text in ax.texts], [], "a change of level across both is of neither")
-        del points[1], points[2]
-        self.assertEqual(history.by_settings([both], measured), [both])
+    def test_series_of_several_settings_are_told_apart(self):
+        item = {"device": "H200", "variant": "02_tf32", "workload": "gpt2 B=4 T=64", "points": [
+            {"commit": "abc", "time": "day 1", "median_step_ms": 10.0, "lo": None, "hi": None, "level_ms": 10.0,
+             "changed": False}]}
+        data = {"schema": 2, "kind": "history", "series": [item, item | {"settings": "dtype fp16, 15 steps"}]}
+        self.assertEqual([series.title for series in history.read(Path("history.json"), data)],
+                         ["02_tf32, gpt2 B=4 T=64", "02_tf32, gpt2 B=4 T=64, dtype fp16, 15 steps"])
 
 
 class Captions(unittest.TestCase):

@@ -306,6 +306,14 @@ TEST(Comparison, ARungThatLearnsSomethingElseThanBaseHasDiverged) {
   EXPECT_TRUE(says(pair.compared().rows[0].reason, {"NEW", "step 0", "loss"}));
 }
 
+TEST(Comparison, RunsUntilALossAreNotHeldToEachOthersLosses) {
+  Pair pair = steady();
+  pair.next.runs[1].steps.back().loss = 4.7;
+  EXPECT_EQ(exit_code(pair.compared().rows), kExitFailed);
+  for (Results* of : {&pair.base, &pair.next}) of->plan["until_loss"] = 3.0;
+  EXPECT_EQ(pair.compared().rows[0].reason, "");
+}
+
 TEST(Comparison, WhatTheDeviceCannotDoOrOneSideLacksIsSkippedAndShown) {
   Pair pair = steady();
   stepladder::Run cannot = run_of("fp8", 0, {1.0});

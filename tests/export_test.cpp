@@ -121,6 +121,12 @@ TEST(Export, CsvHasWhatALossTookAndWhereItWasMeasured) {
                                   ",,,,,,,NVIDIA H200,0123abc,2026-01-31\n"}));
 }
 
+TEST(Export, ARunUntilALossHasTheIterationsThatItTookHoweverShortItsFileIs) {
+  Results results = make_results(10, 1);
+  results.runs[0].summary->to_loss = ToLoss{.loss = 5.5, .reached = true, .steps = 150, .joules = {}};
+  EXPECT_EQ(google_benchmark(results)["benchmarks"][0]["iterations"], 149);
+}
+
 TEST(Export, CsvHasNoControlCharacters) {
   Results results = make_results(10, 1);
   results.runs[2].reason = "no \x1b[2Jmemory\nat \xc2\x9b";

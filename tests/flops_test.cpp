@@ -5,6 +5,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "bench/rung/reporter.h"
+
 namespace stepladder {
 namespace {
 
@@ -43,6 +45,15 @@ TEST(Peak, IsUnknownRatherThanGuessed) {
   EXPECT_EQ(peak_flops("", MathMode::half), std::nullopt);
   EXPECT_EQ(peak_flops("Tesla T4", MathMode::tf32), std::nullopt);
   EXPECT_EQ(peak_flops("NVIDIA A100-SXM4-80GB", MathMode::fp8), std::nullopt);
+}
+
+TEST(Peak, OfADeviceWithoutTf32IsThatOfFullPrecision) {
+  DeviceInfo device;
+  device.backend = "cuda", device.name = "NVIDIA H200", device.compute_capability = 75;
+  EXPECT_EQ(gemm_peak(device, MathMode::tf32), 67e12);
+  EXPECT_EQ(gemm_peak(device, MathMode::half), 989.4e12);
+  device.compute_capability = 90;
+  EXPECT_EQ(gemm_peak(device, MathMode::tf32), 494.7e12);
 }
 
 TEST(Mfu, IsTheAchievedFractionOfThePeak) {

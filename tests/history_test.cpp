@@ -89,6 +89,24 @@ TEST(History, FilesAreOrderedByTimeAndGroupedByDevice) {
   EXPECT_EQ(to_json(history)["series"][0]["points"][14]["changed"], true);
 }
 
+TEST(History, OtherSettingsAreAnotherSeries) {
+  std::vector<std::pair<std::string, Results>> files;
+  for (int day = 1; day <= 8; ++day) {
+    Results results = results_of("abc0000-dirty", cat("2025-01-0", day));
+    results.runs.push_back(run_of("13_cuda_graphs", 0, {day < 5 ? 40.0 : 33.0}));
+    results.runs.back().config.update({{"dtype", day < 5 ? "fp16" : "bf16"}, {"steps", 40}});
+    files.emplace_back(cat(day, ".json"), std::move(results));
+  }
+  const History history = history_of(std::move(files), 0.01);
+  ASSERT_EQ(history.series.size(), 2U);
+  for (const Series& series : history.series)
+    EXPECT_TRUE(std::ranges::none_of(series.points, &HistoryPoint::changed))
+        << "a dtype is no change of speed";
+  EXPECT_TRUE(says(terminal_report(history),
+                   {"gpt2 B=16 T=1024, dtype fp16, 40 steps; NVIDIA H200", "dtype bf16", "abc0000-dirty"}));
+  EXPECT_EQ(to_json(history)["series"][1]["settings"], "dtype bf16, 40 steps");
+}
+
 TEST(History, AFailedRowIsNoPoint) {
   Results results = results_of("a", "2025-01-01T12:00:00.000Z");
   results.runs = {run_of("02_tf32", 0, {40.0}), run_of("02_tf32", 1, {40.0})};

@@ -231,6 +231,32 @@ TEST_P(OwnRanks, AreToldWhoTheyAreAndWhereToMeet) {
   EXPECT_GT(std::stoi(port), 1023);
 }
 
+TEST_P(OwnRanks, JoulesAreThoseOfAllDevicesAndUnknownWhereOneIsNotTold) {
+  const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML);
+  TelemetryOfDevices telemetry;
+  request_.telemetry = &telemetry;
+  request_.device.uuid = "GPU-0";
+  request_.until_loss = 2;
+  fake_.step_ms = "600";
+  fake_.device = R"(,"backend":"cuda","device":{"name":"fake","uuid":"GPU-'$RANK'"})";
+  const stepladder::Run told = measure();
+  ASSERT_EQ(told.status, Status::ok) << told.reason;
+  EXPECT_NEAR(told.summary->joules.value(), kRanks * 700 * 0.6, 0.2 * kRanks * 700 * 0.6) << "700 W each";
+  EXPECT_GT(told.summary->to_loss->joules.value(), kRanks * 700 * 0.6 * 5);
+
+  const char* of_none = R"(,"backend":"cuda","device":{"name":"fake"})";
+  const char* not_of_rank_2 =
+      R"(,"backend":"cuda","device":{"name":"fake","uuid":"'$([ $RANK = 2 ] || echo GPU-$RANK)'"})";
+  for (const char* device : {of_none, not_of_rank_2}) {
+    fake_.device = device;
+    const stepladder::Run run = measure();
+    ASSERT_EQ(run.status, Status::ok) << run.reason;
+    EXPECT_EQ(run.summary->joules, std::nullopt) << device;
+    EXPECT_TRUE(says(run.summary->joules_unknown, {"did not tell the uuid"})) << run.summary->joules_unknown;
+    EXPECT_EQ(run.summary->to_loss->joules, std::nullopt) << device;
+  }
+}
+
 TEST_P(OwnRanks, AStoppedRankEndsTheJobAndIsNamed) {
   fake_.before_step = "[ $i = 2 ] && { [ $RANK = 1 ] && kill -STOP $$; sleep 100; }";
   const stepladder::Run run = measure();

@@ -25,8 +25,8 @@ try:
     import results
     import schema
     from browser import Browser, find
-    from charts_test import (ROUNDS, RUNGS, config, everything, failing, gain, profile, read, row, run, sample,
-                             until_loss, variant, with_energy, with_other_peer, with_peers)
+    from charts_test import (ROUNDS, RUNGS, config, disturbed, everything, failing, gain, profile, read, row, run,
+                             sample, until_loss, variant, with_energy, with_other_peer, with_peers)
 except ModuleNotFoundError as missing:
     raise unittest.SkipTest(f"no {missing.name}: the page's Python packages are not installed") from None
 
@@ -92,6 +92,12 @@ class Groups(unittest.TestCase):
         workload = results.Workload("gpt2", 16, 1024, rows=list(row_of.values()))
         fused, = results.groups_of(workload)
         self.assertEqual((fused.name, fused.gain, fused.gain_in_pytorch), ("fused kernels", 2.0, 2.0))
+
+    def test_a_groups_gain_is_of_the_rounds_that_both_ends_have(self):
+        before = results.Row("05_mixed_precision", "ok", "", median_ms=10.0, rates={0: 100.0, 1: 100.0, 2: 50.0, 3: 50.0})
+        after = results.Row("08_fused_elementwise", "ok", "", median_ms=16.0, rates={2: 62.5, 3: 62.5})
+        group, = results.groups_of(results.Workload("gpt2", 16, 1024, rows=[before, after]))
+        self.assertEqual(group.gain, 1.25)
 
     def test_a_group_whose_end_failed_has_no_number(self):
         rows = [results.Row("05_mixed_precision", "ok", "", median_ms=100.0),
@@ -221,6 +227,11 @@ class Page(unittest.TestCase):
         self.assertEqual(table(data, other)[0],
                          ["trained to a loss", "val loss", "reached", "× 00_fp32_baseline", "steps", "Mtokens"])
 
+    def test_a_ratios_interval_is_named_by_the_rounds_of_both(self):
+        data = sample()
+        variant(data, "02_tf32")["speedup_baseline"] |= {"lo": 2.4, "hi": 2.6, "rounds": 2}
+        self.assertIn("range (50 %) 2.40× to 2.60×", page_of(data))
+
     def test_where_the_loss_was_never_reached_there_are_no_numbers(self):
         data = until_loss(sample(), [(rung, number) for rung in RUNGS for number in range(ROUNDS)])
         html = page_of(data)
@@ -281,6 +292,16 @@ class Page(unittest.TestCase):
         self.assertEqual(len(set(keys)), len(keys))
         self.assertEqual([row["variant"] for row in rows if row["disturbance"] == "throttled"],
                          [data["variants"][0]["variant"]])
+
+    def test_rounds_are_those_that_the_numbers_are_of(self):
+        data = disturbed(until_loss(sample()), "02_tf32", [1])
+        variant(data, "02_tf32")["to_loss"]["reached"] = 2
+        self.assertEqual([row["rounds"] for row in csv_of(data)], ["3", "3", "2"])
+        text = Tags(page_of(data)).text
+        self.assertEqual([text.count(said) for said in ("2 of 2", "3 of 3", "2 of 3")], [1, 2, 0])
+        for how in ("throttled", "shared"):
+            data = disturbed(until_loss(sample()), "02_tf32", range(ROUNDS), how)
+            self.assertEqual([row["rounds"] for row in csv_of(data)], ["3"] * 3, "where all are, all count")
 
     def test_published_tables_are_markdown_too(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -93,7 +93,7 @@ class Beside(unittest.TestCase):
             return published.Source("s", "", "", None, [], tables, apart).answer
 
         self.assertEqual(answer(("tf32", 3.0, 2.6), ("flash", 10.0, 6.8)),
-                         "Gains within 15 % of the published ones: tf32 (2.60×, published 3.00×). "
+                         "Speed-ups within 15 % of the published ones, over the first row: tf32 (2.60×, published 3.00×). "
                          "Others: flash (6.80×, published 10.00×). Because.")
         self.assertNotIn("Because", answer(("tf32", 3.0, 3.4)))
         self.assertEqual(answer(), "")

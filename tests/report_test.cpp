@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "bench/report/ablation.h"
+#include "bench/report/speedups.h"
 #include "bench/results/json.h"
 #include "tests/files.h"
 
@@ -343,6 +344,57 @@ TEST(Report, StandsAgainstThePeersFastestInTheSameRounds) {
   runs.push_back(run_json("00_fp32_baseline", 0, 600));
   EXPECT_TRUE(markdown(results_json(runs)).starts_with("Fastest in one round: 00_fp32_baseline, 600.0 ms"))
       << markdown(results_json(runs));
+}
+
+TEST(Report, TimeToALossIsComparedInTheRoundsThatBothReachedIt) {
+  std::vector<Json> runs;
+  const auto add = [&](const char* variant, int round, double seconds, bool reached) {
+    runs.push_back(run_json(variant, round, 10));
+    runs.back()["summary"]["to_loss"] = {{"loss", 3.0},        {"reached", reached}, {"steps", 100},
+                                         {"seconds", seconds}, {"tokens", 1e6},      {"joules", nullptr}};
+  };
+  for (int round : {0, 1, 2}) {
+    add("00_fp32_baseline", round, 100.0 * (round + 1), true);
+    add("02_tf32", round, round == 0 ? 60 : 500, round == 0);
+  }
+  const std::vector<ResultRow> rows = aggregate(results_from(results_json(runs)));
+  EXPECT_DOUBLE_EQ(rows[0].numbers->to_loss->first->ratio.value, 1.0);
+  const std::optional<Speedup> faster = rows[1].numbers->to_loss->first;
+  ASSERT_TRUE(faster);
+  EXPECT_EQ(faster->against, "00_fp32_baseline");
+  EXPECT_NEAR(faster->ratio.value, 100.0 / 60, 1e-12) << "not the other's median of three seeds";
+  EXPECT_EQ(faster->ratio.rounds, 1);
+  EXPECT_TRUE(says(markdown(results_json(runs)), {"x 00_fp32_baseline", "| 1.67 |"}));
+}
+
+TEST(Report, ARungThatChoseItsBatchIsComparedWithTheLargestThatFits) {
+  std::vector<Json> runs;
+  const auto add = [&](const char* variant, int batch, double ms, int devices = 1) {
+    runs.push_back(run_json(variant, 0, ms));
+    runs.back()["config"].update({{"B", batch}, {"world_size", devices}});
+  };
+  add("13_cuda_graphs", 16, 20), add("13_cuda_graphs", 64, 80), add("13_cuda_graphs", 128, 1);
+  runs.back()["status"] = "oom";
+  runs.back()["summary"] = nullptr;
+  add("13_cuda_graphs", 256, 80, 4);
+  add("14_large_batch", 256, 160);
+  const std::vector<ResultRow> rows = aggregate(results_from(results_json(runs)));
+  ASSERT_TRUE(rows.back().numbers && rows.back().numbers->previous) << rows.back().variant;
+  EXPECT_DOUBLE_EQ(rows.back().numbers->previous->ratio.value, 2.0) << "by time per token, against B = 64";
+}
+
+TEST(Report, AnIntervalIsNamedByTheFewestRoundsThatOneIsOf) {
+  std::vector<Json> runs;
+  for (int round = 0; round < 10; ++round)
+    for (const char* variant : {"00_fp32_baseline", "02_tf32"}) {
+      runs.push_back(run_json(variant, round, 10 + 0.1 * round));
+      runs.back()["summary"]["throttled"] = (variant[1] == '0') == (round < 4) && round < 8;
+    }
+  const Results results = results_from(results_json(runs));
+  const std::vector<ResultRow> rows = aggregate(results);
+  EXPECT_EQ(rows[0].numbers->median_step_ms.rounds, 6);
+  EXPECT_EQ(rows[1].numbers->baseline->ratio.rounds, 2) << "in common";
+  EXPECT_TRUE(says(markdown_report(results), {"range (50 %)"}));
 }
 
 TEST(Report, OfSeveralDevicesAnAblationHasRatiosOnly) {

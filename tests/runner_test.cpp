@@ -93,6 +93,18 @@ TEST_F(RunnerTest, EnergyIsReadBesideTheRunAndAnotherProcessOnTheDeviceIsNoticed
   EXPECT_STREQ(run.disturbance(), "shared");
 }
 
+TEST_F(RunnerTest, EnergyOfItsOnlyDeviceIsReadThoughTheTrainerDoesNotTellWhichItIs) {
+  const Environment library("STEPLADDER_NVML", STEPLADDER_FAKE_NVML);
+  TelemetryOfDevices telemetry;
+  request_.telemetry = &telemetry;
+  request_.device.uuid = "GPU-0";
+  request_.until_loss = 2;
+  fake_.device = R"(,"backend":"cuda","device":{"name":"fake"})";
+  const stepladder::Run run = measure();
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  EXPECT_TRUE(run.summary->to_loss->joules) << run.summary->joules_unknown;
+}
+
 /// Shell of a rung that evaluates before the first step, and after each.
 const std::string kEvaluates =
     R"(say '{"event":"eval","step":'$i',"val_loss":'$((10 - i)).25'}'; [ $((10 - i)) -lt ${ends_below:-0} ] && break)";

@@ -26,6 +26,17 @@ Results over(const std::vector<double>& medians) {
   return results;
 }
 
+/// The same runs of another rung; those of the rounds before `throttled` were throttled.
+Results with_another(Results results, int64_t throttled) {
+  for (size_t i = 0, n = results.runs.size(); i < n; ++i) {
+    stepladder::Run run = results.runs[i];
+    run.variant = "02_tf32";
+    run.summary->throttled = run.round < throttled;
+    results.runs.push_back(run);
+  }
+  return results;
+}
+
 TEST(Stopping, WithoutAnIntervalTheRoundsDecide) {
   EXPECT_EQ(stop_reason(stopping(3), over({}), 0), "");
   EXPECT_EQ(stop_reason(stopping(3), over({1, 1}), 2), "");
@@ -54,6 +65,37 @@ TEST(Stopping, EveryVariantHasToBeWithinIt) {
     results.runs.push_back(noisy);
   }
   EXPECT_EQ(stop_reason(stopping(1, 1.0), results, 6), "");
+}
+
+TEST(Stopping, RoundsThatWereDisturbedDoNotCountTowardsAnInterval) {
+  const Stopping narrow = stopping(1, 1.0);
+  const auto after = [&](int64_t rounds, int64_t throttled) {
+    const Results same = over(std::vector<double>(static_cast<size_t>(rounds), 10));
+    return stop_reason(narrow, with_another(same, throttled), rounds);
+  };
+  EXPECT_EQ(after(6, 0), "interval");
+  EXPECT_EQ(after(6, 1), "") << "five rounds are left";
+  EXPECT_EQ(after(6, 5), "") << "one is left, which has no interval";
+  EXPECT_EQ(after(7, 1), "interval");
+  EXPECT_EQ(after(9, 5), "max_rounds");
+  const Stopping brief{.until_ci = 1.0, .max_time_s = 13};
+  EXPECT_EQ(stop_reason(brief, with_another(over(std::vector<double>(6, 10)), 5), 6), "max_time");
+}
+
+TEST(Stopping, ARowDisturbedInEveryRoundIsHeldToTheIntervalThatIsShown) {
+  const Stopping narrow = stopping(1, 1.0);
+  EXPECT_EQ(stop_reason(narrow, with_another(over({10, 10, 10, 10, 10, 10}), 6), 6), "interval");
+  Results noisy = with_another(over({10, 10, 10, 10, 10, 10}), 6);
+  for (stepladder::Run& run : noisy.runs)
+    if (run.disturbed()) run.summary->median_step_ms += static_cast<double>(run.round);
+  EXPECT_EQ(stop_reason(narrow, noisy, 6), "");
+}
+
+TEST(Stopping, ARowThatFailedDoesNotHoldUpTheOthers) {
+  Results results = with_another(over({10, 10, 10, 10, 10, 10}), 0);
+  results.runs.back().status = Status::crash;
+  results.runs.back().summary.reset();
+  EXPECT_EQ(stop_reason(stopping(1, 1.0), results, 6), "interval");
 }
 
 TEST(Stopping, WhatNeverRunsWellDoesNotGoOnForEver) {

@@ -79,12 +79,15 @@ TEST(Telemetry, CountsTheProcessesThatKeepADeviceBusy) {
   EXPECT_EQ(Telemetry("GPU-1").processes(), 2) << "one that only holds memory is none";
 }
 
-/// A folder as /sys/class/powercap: two packages, one with a part of its own.
+/// A folder as /sys/class/powercap: two packages, one with a part of its own, and the platform around both.
 class Rapl {
  public:
   Rapl() {
-    for (const char* zone : {"intel-rapl:0", "intel-rapl:0:0", "intel-rapl:1"}) {
+    for (const auto& [zone, name] :
+         {std::pair("intel-rapl:0", "package-0"), std::pair("intel-rapl:0:0", "core"),
+          std::pair("intel-rapl:1", "package-1"), std::pair("intel-rapl:2", "psys")}) {
       std::filesystem::create_directory(folder_ / zone);
+      write_file(folder_ / cat(zone, "/name"), cat(name, "\n"));
       write_file(folder_ / cat(zone, "/max_energy_range_uj"), "1000000000\n");
       count(zone, 100e6);
     }
@@ -111,11 +114,22 @@ TEST(Telemetry, EnergyOfTheCpuIsThatOfAllPackagesAlsoWhenACounterBeginsAgain) {
   EXPECT_NEAR(telemetry.joules().value() - before, 890 + 7 + 15, 1e-6);
 }
 
+TEST(Telemetry, EnergyOfTheCpuIsNotThatOfThePlatformAroundIt) {
+  Rapl rapl;
+  const Environment folder("STEPLADDER_RAPL", rapl.path());
+  Telemetry telemetry("");
+  const double before = telemetry.joules().value();
+  rapl.count("intel-rapl:0", 107e6);
+  rapl.count("intel-rapl:2", 140e6);  // has that of package 0 in it
+  EXPECT_NEAR(telemetry.joules().value() - before, 7, 1e-6);
+}
+
 TEST(Telemetry, ACounterThatBeginsAgainOutsideItsRangeIsUnknown) {
   const TempFolder folder;
   const Environment named("STEPLADDER_RAPL", folder / "");
   const std::string zone = folder / "intel-rapl:0";
   std::filesystem::create_directory(zone);
+  write_file(zone + "/name", "package-0\n");
   for (const char* range : {"", "100"}) {
     write_file(zone + "/max_energy_range_uj", range);
     write_file(zone + "/energy_uj", "500");
@@ -132,6 +146,7 @@ TEST(Telemetry, ACounterThatIsAPipeIsNotWaitedFor) {
   const Environment named("STEPLADDER_RAPL", folder / "");
   const std::string zone = folder / "intel-rapl:0";
   std::filesystem::create_directory(zone);
+  write_file(zone + "/name", "package-0\n");
   ASSERT_EQ(::mkfifo((zone + "/energy_uj").c_str(), 0600), 0);
   Telemetry telemetry("");
   EXPECT_EQ(telemetry.joules(), std::nullopt);

@@ -566,10 +566,14 @@ TEST_F(VerdictCli, OverheadReadsTheTimesThatARealRungLeaves) {
 TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
   measured(0.0);
   write_file(folder_ / "other.json", "{}");
+  Results throttled = load_results(folder_ / "base.json");
+  for (stepladder::Run& run : throttled.runs) run.summary->throttled = true;
+  write_file(folder_ / "throttled.json", file_text(results_file_json(throttled)));
   const Outcome outcome = stepladder("history . --out out");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(
-      says(outcome.out, {"02_tf32, gpt2 B=16 T=1024; NVIDIA H200", "aaa", "bbb", "skipped ./other.json"}))
+      says(outcome.out, {"02_tf32, gpt2 B=16 T=1024; NVIDIA H200", "aaa", "bbb", "skipped ./other.json",
+                         "throttled.json: the device was throttled in every round"}))
       << outcome.out;
   EXPECT_TRUE(says(outcome.err, {"no charts"}));
   EXPECT_EQ(parse_json(read_file(folder_ / "out/history.json"))["series"][0]["points"].size(), 2U);

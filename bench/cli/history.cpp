@@ -53,7 +53,7 @@ int show_history(HistoryOptions& options) {
     }
   }
   History history = history_of(std::move(files), options.threshold / 100);
-  history.skipped = std::move(skipped);
+  history.skipped.insert(history.skipped.begin(), skipped.begin(), skipped.end());
   if (history.series.empty())
     throw InputError(cat(options.folder, " holds no results file with a rung that is ok",
                          history.skipped.empty() ? "" : "; " + history.skipped.front()));

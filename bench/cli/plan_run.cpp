@@ -95,13 +95,13 @@ int plan_run(PlanRunOptions& options) {
       return text_or_none(x.kwh() ? std::optional(scaled(*x.kwh(), *options.price_per_kwh)) : std::nullopt);
     });
   const Table table = columns.table(rows);
-  std::cout
-      << (options.markdown ? table.markdown() : table.terminal(/*wide=*/true)) << "\nExtrapolated to "
-      << grouped(std::llround(options.tokens)) << " tokens, nothing of it was run: from timed steps of "
-      << sized(seconds)
-      << " s at least a row. Data, evaluation, checkpoints and failures come on top; energy is the devices', "
-      << "without hosts and cooling.\n"
-      << std::flush;
+  std::cout << (options.markdown ? table.markdown() : table.terminal(/*wide=*/true))
+            << "\nExtrapolated, not run: " << grouped(std::llround(options.tokens)) << " tokens, from "
+            << sized(seconds)
+            << " s of timed steps or more in each row. Data, evaluation, checkpoints and failures come on "
+               "top; energy is the devices', "
+            << "without hosts and cooling.\n"
+            << std::flush;
   return kExitOk;
 }
 

@@ -63,7 +63,7 @@ Json page_json(const Results& results, const Json& given) {
   for (const Note& note : report_notes(results))
     report[note.warning ? "warnings" : "notes"].push_back(note.text);
   for (const Speedup& s : against_peers(results)) {
-    report["against"].push_back({{"against", s.against}});
+    report["against"].push_back({{"against", s.against}, {"rounds", s.ratio.rounds}});
     report["against"].back().update(to_json(s.ratio, "ratio"));
   }
   return json;
@@ -109,16 +109,18 @@ int report(ReportOptions& options) {
   namespace fs = std::filesystem;
   const InterruptGuard guard;
   struct Given {
-    std::string path, name;
+    std::string path, name, about;
     Results results;
     int64_t size;
+    std::string title() const { return printable(about.empty() ? name : cat(name, ": ", about), 400); }
   };
   std::vector<Given> all;
   std::vector<Json> others;  // for the page alone
   std::set<std::string> devices, seen;
   std::error_code none;
   bool history = false;
-  const auto take = [&](const std::string& path, const std::string& name, const Json& json) {
+  const auto take = [&](const std::string& path, const std::string& name, const std::string& about,
+                        const Json& json) {
     if (is_other_kind(json)) {
       if (json.contains("profile")) {
         others.push_back(profile_json(json));
@@ -136,19 +138,19 @@ int report(ReportOptions& options) {
     Results results = load_measured(path, json);
     devices.insert(device_name(results));
     const int64_t size = ladder_size(results);
-    all.push_back({path, name, std::move(results), size});
+    all.push_back({path, name, about, std::move(results), size});
   };
   for (const std::string& path : options.results) {
     if (!seen.insert(fs::weakly_canonical(path, none).string()).second && !none) continue;
     const Json json = load_part(path);
     if (!is_campaign(json)) {
-      take(path, name_of(path, options.results), json);
+      take(path, name_of(path, options.results), "", json);
       continue;
     }
     check_campaign(path, json);
     for (const Json& part : json["parts"]) {
       const std::string name = text_at(part, "name");
-      if (part.contains("result")) take(cat(path, ": ", name), name, part["result"]);
+      if (part.contains("result")) take(cat(path, ": ", name), name, text_at(part, "about"), part["result"]);
       if (part.contains("skipped") || part.value("exit_code", Json(0)) != 0)
         std::cerr << "stepladder: warning: " << path << ": " << name << " "
                   << (part.contains("skipped") ? text_at(part, "skipped")
@@ -174,8 +176,8 @@ int report(ReportOptions& options) {
   std::string markdown = "# Stepladder\n";
   for (const Given& given : all) {
     if (all.size() > 1) {
-      markdown += cat("\n# ", markdown_text(printable(given.name, 400)), "\n");
-      std::cout << "==== " << printable(given.name, 400) << "\n";
+      markdown += cat("\n# ", markdown_text(given.title()), "\n");
+      std::cout << "==== " << given.title() << "\n";
     }
     markdown += "\n" + markdown_report(given.results, ratios_only);
     std::cout << terminal_report(given.results, ratios_only, options.wide) << "\n";
@@ -190,7 +192,8 @@ int report(ReportOptions& options) {
   std::vector<Json> pages;
   for (const Given& given : all)
     if (!given.results.runs.empty())
-      pages.push_back(page_json(given.results, {{"name", given.name}, {"path", given.path}}));
+      pages.push_back(
+          page_json(given.results, {{"name", given.name}, {"path", given.path}, {"about", given.about}}));
   if (all.size() > 1 && !history) {
     std::vector<std::pair<std::string, Results>> named;
     for (Given& given : all) named.emplace_back(given.name, std::move(given.results));

@@ -1,16 +1,19 @@
 #include "bench/plan/stopping.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "bench/results/rounds.h"
 
 namespace stepladder {
 
-std::optional<double> widest_interval_percent(const Results& results) {
+std::optional<double> widest_interval_percent(const Results& results, int64_t least_rounds) {
   std::optional<double> widest;
   for (const ResultRow& variant : rows_of(results)) {
-    if (!variant.numbers || !variant.numbers->median_step_ms.interval) continue;
+    if (!variant.numbers) continue;
     const Estimate& ms = variant.numbers->median_step_ms;
+    if (ms.rounds < least_rounds) return std::numeric_limits<double>::infinity();
+    if (!ms.interval) continue;
     widest = std::max(widest.value_or(0.0), (ms.interval->hi - ms.interval->lo) / 2 / ms.value * 100);
   }
   return widest;
@@ -27,7 +30,7 @@ std::string stop_reason(const Stopping& stopping, const Results& results, int64_
   if (rounds >= stopping.rounds) {
     if (!stopping.until_ci) return "rounds";
     const bool enough = rounds >= kLeastRoundsForInterval;
-    const auto widest = enough ? widest_interval_percent(results) : std::nullopt;
+    const auto widest = enough ? widest_interval_percent(results, kLeastRoundsForInterval) : std::nullopt;
     if (widest && *widest <= *stopping.until_ci) return "interval";
     if (rounds >= stopping.max_rounds) return "max_rounds";
     if (enough && !widest) return "failed";

@@ -10,15 +10,17 @@ namespace stepladder {
 
 struct Stopping {
   int64_t rounds = 1;  // at least, and all without until_ci
-  /// Percent; at least kLeastRoundsForInterval, and on until every interval's half-width is within it ..
+  /// Percent; on until every row's numbers are of kLeastRoundsForInterval rounds and its interval's
+  /// half-width is within it ..
   std::optional<double> until_ci;
   int64_t max_rounds = 30;           // .. or there are that many
   std::optional<double> max_time_s;  // of the runs together; no round is begun that would exceed it
 };
 
 /// Half the width of the widest interval of a variant's median step, in percent of the median; of the
-/// variants that are ok. Nothing while there is no interval.
-std::optional<double> widest_interval_percent(const Results& results);
+/// variants that are ok. Infinite where one's numbers are of fewer rounds than `least_rounds`; nothing while
+/// there is no interval.
+std::optional<double> widest_interval_percent(const Results& results, int64_t least_rounds = 0);
 
 /// Seconds that the runs took together.
 double spent_s(const Results& results);

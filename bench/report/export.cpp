@@ -94,7 +94,8 @@ Json google_benchmark(const Results& results) {
                       {"repetitions", runs.size()},
                       {"repetition_index", i},
                       {"threads", 1},
-                      {"iterations", std::ssize(runs[i]->steps) - summary.warmup_steps},
+                      {"iterations", (summary.to_loss ? summary.to_loss->steps : std::ssize(runs[i]->steps)) -
+                                         summary.warmup_steps},
                       {"real_time", summary.median_step_ms},
                       {"cpu_time", device_ms(*runs[i])},
                       {"time_unit", "ms"},

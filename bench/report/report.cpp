@@ -24,12 +24,20 @@ std::string interval(const Estimate& e) {
   return e.interval ? cat(sized(e.interval->lo), " to ", sized(e.interval->hi)) : kNone;
 }
 
-/// Behind an interval of the step times; nothing where there is none.
-std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& variants) {
+/// Behind an interval of the step times, or of a speed-up; nothing where there is none.
+std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& variants, bool speedups = true) {
   std::optional<int64_t> fewest;
-  for (const ResultRow& v : variants)
-    if (v.numbers && v.numbers->median_step_ms.interval)
-      fewest = std::min(fewest.value_or(v.rounds), v.numbers->median_step_ms.rounds);
+  const auto look = [&](const Estimate& e) {
+    if (e.interval) fewest = std::min(fewest.value_or(e.rounds), e.rounds);
+  };
+  for (const ResultRow& v : variants) {
+    if (!v.numbers) continue;
+    look(v.numbers->median_step_ms);
+    if (!speedups) continue;
+    for (const auto& speedup : {v.numbers->previous, v.numbers->baseline})
+      if (speedup) look(speedup->ratio);
+    for (const Speedup& speedup : v.numbers->peers) look(speedup.ratio);
+  }
   return fewest;
 }
 
@@ -131,7 +139,7 @@ Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>&
   };
   if (absolute) {
     add("median ms", 0, [](const Numbers& n) { return sized(n.median_step_ms.value); });
-    add(interval_name(fewest_rounds(rows).value_or(0)), 6,
+    add(interval_name(fewest_rounds(rows, false).value_or(0)), 6,
         [](const Numbers& n) { return interval(n.median_step_ms); });
     add("tok/s", 4, [](const Numbers& n) { return grouped(std::llround(n.tokens_per_second.value)); });
   }
@@ -171,9 +179,9 @@ Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>&
 
 /// What training until a loss took, of rungs and peers alike.
 Table to_loss_table(const std::vector<ResultRow>& rows, bool ratios_only) {
-  const ResultRow* first = nullptr;  // that reached it; the rest is held against it
+  std::set<std::string> firsts;  // that the rest is held against
   for (const ResultRow& row : rows)
-    if (!first && row.numbers->to_loss->reached > 0) first = &row;
+    if (const auto& first = row.numbers->to_loss->first) firsts.insert(first->against);
   Columns<ResultRow> columns;
   columns.add_text("trained to a loss", [](const ResultRow& v) { return v.variant; });
   if (several_workloads(rows)) columns.add_text("workload", [](const ResultRow& v) { return v.workload; });
@@ -187,10 +195,9 @@ Table to_loss_table(const std::vector<ResultRow>& rows, bool ratios_only) {
     });
   };
   if (!ratios_only) add("seconds", [](const TimeToLoss& t) { return ratio(t.seconds, 1); });
-  if (first)
-    add(cat("x ", first->variant), [first](const TimeToLoss& t) {
-      return fixed(first->numbers->to_loss->seconds.value / t.seconds.value, 2);
-    });
+  if (!firsts.empty())
+    add(cat("x ", firsts.size() > 1 ? "first" : *firsts.begin()),
+        [](const TimeToLoss& t) { return ratio(t.first); });
   add("steps", [](const TimeToLoss& t) { return ratio(t.steps, 0); });
   add("Mtokens", [](const TimeToLoss& t) { return fixed(t.tokens.value * 1e-6, 2); });
   if (!ratios_only)
@@ -294,10 +301,15 @@ std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows) {
   return lines;
 }
 
-/// How many rounds were measured, or before the end, are planned.
+/// How many rounds were measured; before the end, how many were begun, of those planned.
 std::string rounds_text(const Results& results) {
-  const bool ended = results.stopped.is_object() && results.stopped.contains("rounds");
-  return known_text(ended ? results.stopped : results.plan, "rounds");
+  if (results.stopped.is_object() && results.stopped.contains("rounds"))
+    return known_text(results.stopped, "rounds");
+  std::set<int64_t> begun;
+  for (const Run& run : results.runs) begun.insert(run.round);
+  const std::string planned = known_text(results.plan, "rounds");
+  const std::string here = cat(begun.size());
+  return results.complete || here == planned ? planned : cat(here, " of ", planned);
 }
 
 std::string title(const Results& results) {
@@ -408,7 +420,7 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
   if (const std::string busy = busy_note(results.context); !busy.empty()) warn(busy);
   if (!results.complete)
     warn(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
-             " runs; the same command with --resume continues."));
+             " runs are done; the same command with --resume continues."));
   if (const auto asked = number_at(results.plan, "warmup")) {
     const auto late = std::ranges::count_if(results.runs, [&](const Run& run) {
       return run.summary && static_cast<double>(run.summary->warmup_steps) > *asked;

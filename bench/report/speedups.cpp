@@ -33,16 +33,19 @@ const ResultRow* held_against(const std::string& variant, const ResultRow& row,
   const ResultRow* best = nullptr;
   const Rung* rung = ladder.listed(row.variant);
   const bool own_batch = rung && rung->batch == BatchSize::largest;
+  const auto size = [](const ResultRow& of) {
+    return std::pair(of.status == Status::ok, of.config.at("B").get<int64_t>());
+  };
   for (const ResultRow& other : rows) {
     if (other.backend != row.backend || other.variant != variant) continue;
     if (other.workload == row.workload) return &other;
     // A rung on several devices is compared with those below it that run on one.
     if (world_size(row.config) > 1 && other.workload == on_one_device(row.config, strong)) best = &other;
-    // A rung that has chosen its batch is compared with the largest one of the others.
-    const bool same_but_for_batch =
-        other.config.at("model") == row.config.at("model") && other.config.at("T") == row.config.at("T");
-    if (own_batch && same_but_for_batch && (!best || other.config.at("B") > best->config.at("B")))
-      best = &other;
+    // A rung that has chosen its batch is compared with the largest one of the others that fits.
+    const bool same_but_for_batch = other.config.at("model") == row.config.at("model") &&
+                                    other.config.at("T") == row.config.at("T") &&
+                                    world_size(other.config) == world_size(row.config);
+    if (own_batch && same_but_for_batch && (!best || size(other) > size(*best))) best = &other;
   }
   return best;
 }
@@ -74,6 +77,17 @@ void add_speedups(ResultRow& row, const std::vector<ResultRow>& rows, bool stron
   }
 }
 
+/// Holds what training until a loss took against the first row of its workload that reached it.
+void add_speedups_to_loss(std::vector<ResultRow>& rows) {
+  std::map<std::string, const ResultRow*> firsts;  // by workload
+  for (ResultRow& row : rows) {
+    if (!row.numbers || !row.numbers->to_loss || row.numbers->to_loss->reached == 0) continue;
+    const ResultRow& first = *firsts.emplace(row.workload, &row).first->second;
+    if (const auto ratio = speedup_to_loss(first.runs, row.runs))
+      row.numbers->to_loss->first = Speedup{first.variant, *ratio};
+  }
+}
+
 }  // namespace
 
 template <class Archive>
@@ -82,6 +96,7 @@ void fields(Archive& a, Any<TimeToLoss> auto& x) {
   if (x.reached == 0) return;
   STEPLADDER_EACH(STEPLADDER_FIELD, seconds, steps, tokens)
   a.if_any("joules", x.joules);
+  a.if_any("speedup_first", x.first);
 }
 
 template <class Archive>
@@ -121,6 +136,7 @@ void fields(Archive& a, Any<Speedup> auto& x) {
   a("lo", interval ? std::optional(interval->lo) : std::nullopt);
   a("hi", interval ? std::optional(interval->hi) : std::nullopt);
   STEPLADDER_EACH(STEPLADDER_FIELD, against)
+  a("rounds", x.ratio.rounds);
 }
 
 std::vector<ResultRow> aggregate(const Results& results) {
@@ -134,6 +150,7 @@ std::vector<ResultRow> aggregate(const Results& results) {
   const bool strong = results.plan.value("scaling", Json()) == "strong";
   for (ResultRow& row : rows)
     if (row.numbers) add_speedups(row, rows, strong, ladder);
+  add_speedups_to_loss(rows);
   return rows;
 }
 

@@ -129,6 +129,18 @@ std::optional<Estimate> speedup(const Rounds& before, const Rounds& after) {
   return speedup(before_ms, after_ms);
 }
 
+std::optional<Estimate> speedup_to_loss(const Rounds& before, const Rounds& after) {
+  std::vector<double> before_s, after_s;
+  for (const auto& [was, is] : pairs_of(before, after)) {
+    const auto &one = was->summary->to_loss, &other = is->summary->to_loss;
+    if (!one || !other || !one->reached || !other->reached) continue;
+    before_s.push_back(one->seconds);
+    after_s.push_back(other->seconds);
+  }
+  if (after_s.empty()) return std::nullopt;
+  return speedup(before_s, after_s);
+}
+
 std::optional<Estimate> longer(const Rounds& rounds, const Rounds& than) {
   std::vector<double> ms;
   for (const auto& [run, other] : pairs_of(rounds, than))

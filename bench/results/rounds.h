@@ -29,6 +29,10 @@ void drop_disturbed(Rounds& rounds);
 /// Every run must be ok. Nothing where no round is common.
 std::optional<Estimate> speedup(const Rounds& before, const Rounds& after);
 
+/// How many times less time until the loss `after` took than `before`, over the rounds in which both reached
+/// it: rounds have seeds of their own. Nothing where no such round is common.
+std::optional<Estimate> speedup_to_loss(const Rounds& before, const Rounds& after);
+
 /// By how many ms a step is longer than `than`'s, over the rounds that both took part in; nothing where none
 /// is.
 std::optional<Estimate> longer(const Rounds& rounds, const Rounds& than);
@@ -56,6 +60,7 @@ struct TimeToLoss {
   int64_t reached = 0;              // rounds; the rest is of these
   Estimate seconds, steps, tokens;  // none where it is 0
   std::optional<Estimate> joules;
+  std::optional<Speedup> first;  // of seconds, against the first row of the workload that reached it
 };
 
 /// A variant on a workload over its rounds: a row of the report. There are numbers where every run is ok.

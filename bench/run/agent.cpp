@@ -188,13 +188,13 @@ class Measuring {
       return found != object.end() && found->is_string() ? found->get<std::string>() : "";
     };
     const std::string told = text(event, "backend");
-    const bool on_cpu = (told.empty() ? options_.backend : told) == "cpu";
     const std::string uuid = event.contains("device") ? text(event["device"], "uuid") : "";
-    if (!on_cpu && uuid.empty()) {
-      unknown_ = "the trainer did not tell the uuid of its device";
+    const auto device = metered_device(told.empty() ? options_.backend : told, uuid);
+    if (!device) {
+      unknown_ = kDeviceNotTold;
       return;
     }
-    telemetry_.emplace(on_cpu ? "" : uuid);
+    telemetry_.emplace(*device);
     energy_.emplace(*telemetry_);
   }
   Json step() {

@@ -5,6 +5,13 @@
 
 namespace stepladder {
 
+std::optional<std::string> metered_device(const std::string& backend, const std::string& told,
+                                          const std::string& only) {
+  if (backend == "cpu") return "";
+  const std::string& uuid = told.empty() ? only : told;
+  return uuid.empty() ? std::nullopt : std::optional(uuid);
+}
+
 std::optional<double> EnergyMeter::after_step(bool due) {
   constexpr auto kPause = std::chrono::milliseconds(100);
   const auto now = Clock::now();

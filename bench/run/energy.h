@@ -21,6 +21,12 @@ struct EnergyDue {
   }
 };
 
+/// The device that a trainer on `backend` uses, as Telemetry takes it: `told`, the uuid that the trainer
+/// told, else `only`, where there is but one. Nothing where neither is known: kDeviceNotTold says so.
+std::optional<std::string> metered_device(const std::string& backend, const std::string& told,
+                                          const std::string& only = "");
+inline constexpr const char* kDeviceNotTold = "the trainer did not tell the uuid of its device";
+
 /// Reads a device's counter while a process runs on it. The harness reads, not that process, which would
 /// stand still for the milliseconds that it takes.
 class EnergyMeter {

@@ -197,7 +197,7 @@ class ChildReport {
   };
   std::optional<Energy> energy() const {
     if (!request_.telemetry || !started) return std::nullopt;
-    return meter_ ? Energy{meter_->shared(), meter_->unknown()} : told_energy_;
+    return meter_ ? Energy{meter_->shared(), meter_->unknown()} : unmetered_;
   }
 
  private:
@@ -218,8 +218,7 @@ class ChildReport {
     else if (kind == "measured" && launched_)
       measured(event);
     else if (kind == "energy" && launched_)
-      told_energy_ = {value_if<bool>(event, "shared"),
-                      printable(value_at<std::string>(event, "unknown"), 300)};
+      unmetered_ = {value_if<bool>(event, "shared"), printable(value_at<std::string>(event, "unknown"), 300)};
     else if (kind == "error")
       error = {value_at<std::string>(event, "status"),
                printable(value_at<std::string>(event, "reason"), 500)};
@@ -267,9 +266,14 @@ class ChildReport {
     if (const auto its = value_if<Event>(event, "device"))  // llm.c does not tell its device's uuid
       device = value_if<std::string>(*its, "uuid").value_or("");
     if (request_.telemetry && !launched_) {
-      const bool on_cpu = run_.backend == "cpu";  // whatever the others run on
-      telemetry_ = &(*request_.telemetry)[on_cpu ? "" : device.empty() ? request_.device.uuid : device];
-      meter_.emplace(*telemetry_);
+      // Its own backend, whatever the others run on.
+      const auto metered =
+          metered_device(run_.backend, device, request_.devices == 1 ? request_.device.uuid : "");
+      telemetry_ = &(*request_.telemetry)[metered.value_or(request_.device.uuid)];
+      if (metered)
+        meter_.emplace(*telemetry_);
+      else
+        unmetered_.unknown = kDeviceNotTold;
     }
     const Event memory_by_name = value_if<Event>(event, "memory_by_name").value_or(Event::object());
     for (const auto& [name, bytes] : memory_by_name.items())
@@ -385,7 +389,7 @@ class ChildReport {
   std::chrono::steady_clock::time_point first_step_;
   Telemetry* telemetry_ = nullptr;
   std::optional<EnergyMeter> meter_;
-  Energy told_energy_{{}, "its device's energy was not read"};
+  Energy unmetered_{{}, "its device's energy was not read"};  // without a meter here
   const std::function<void(const Step&)>& on_step_;
 };
 

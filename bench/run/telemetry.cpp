@@ -49,11 +49,13 @@ uint64_t now_us() {
                                    .count());
 }
 
-std::optional<uint64_t> whole_number_in(const fs::path& file) {
-  uint64_t number = 0;
+/// The whole number or the word that a file begins with.
+template <class T>
+std::optional<T> first_in(const fs::path& file) {
+  T value{};
   std::error_code none;
   if (!fs::is_regular_file(file, none)) return std::nullopt;  // a pipe would wait for its writer
-  return std::ifstream(file) >> number ? std::optional(number) : std::nullopt;
+  return std::ifstream(file) >> value ? std::optional(value) : std::nullopt;
 }
 
 }  // namespace
@@ -174,11 +176,12 @@ std::optional<double> Telemetry::package_joules() {
   const fs::path folder = named ? named : "/sys/class/powercap";
   std::error_code error;
   for (const fs::directory_entry& zone : fs::directory_iterator(folder, error)) {
-    const std::string name =
-        zone.path().filename();  // intel-rapl:0, also AMD's; intel-rapl:0:0 is a part of it
-    if (!name.starts_with("intel-rapl:") || std::ranges::count(name, ':') != 1) continue;
-    const auto now = whole_number_in(zone.path() / "energy_uj"),
-               most = whole_number_in(zone.path() / "max_energy_range_uj");
+    const std::string name = zone.path().filename();  // intel-rapl:0, also AMD's
+    if (!name.starts_with("intel-rapl:")) continue;
+    // Others are a part of one (core, dram), or have them all in theirs (psys).
+    if (!first_in<std::string>(zone.path() / "name").value_or("").starts_with("package-")) continue;
+    const auto now = first_in<uint64_t>(zone.path() / "energy_uj"),
+               most = first_in<uint64_t>(zone.path() / "max_energy_range_uj");
     if (!now) {
       energy_unknown_ = cat((zone.path() / "energy_uj").string(), " may not be read: chmod a+r allows it");
       return std::nullopt;

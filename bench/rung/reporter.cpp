@@ -42,11 +42,15 @@ int64_t global_tokens(const RunSession& session) {
 
 /// FLOP/s that they reach at most; nothing for an unknown device.
 std::optional<double> global_peak(const RunSession& session) {
-  const auto peak = peak_flops(session.device.name, session.rung.math);
+  const auto peak = gemm_peak(session.device, session.rung.math);
   return peak ? std::optional(*peak * session.team().size) : std::nullopt;
 }
 
 }  // namespace
+
+std::optional<double> gemm_peak(const DeviceInfo& device, MathMode math) {
+  return peak_flops(device.name, math == MathMode::tf32 && !device.has_tf32() ? MathMode::fp32 : math);
+}
 
 Reporter::Reporter(const RunSession& session, EventWriter& events)
     : session_(session),

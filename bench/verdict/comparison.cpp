@@ -410,7 +410,9 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     }
     for (const std::string& reason : {failure(*is, "NEW"), failure(*was, "BASE")})
       if (row.reason.empty()) row.reason = reason;
-    if (row.reason.empty()) row.reason = divergence_from_base(*was, *is, ladder);
+    // Runs until a loss learn until then, each as it does.
+    if (row.reason.empty() && !number_at(next.plan, "until_loss"))
+      row.reason = divergence_from_base(*was, *is, ladder);
     if (!row.reason.empty()) {
       row.verdict = Verdict::failed;
       continue;

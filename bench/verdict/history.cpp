@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <tuple>
 
 #include "bench/base/table.h"
 #include "bench/base/text.h"
@@ -78,6 +80,12 @@ void mark_changes(Series& series, double min_size) {
   }
 }
 
+/// "d1b55d577ceb", or "abc0000-dirty".
+std::string short_commit(const std::string& commit) {
+  const size_t end = std::min(commit.find('-'), commit.size());
+  return commit.substr(0, std::min<size_t>(end, 12)) + commit.substr(end);
+}
+
 /// "+2.1 %" of a point that starts a new level, against the level before.
 std::string change_text(const Series& series, size_t at) {
   if (!series.points[at].changed) return "";
@@ -86,7 +94,26 @@ std::string change_text(const Series& series, size_t at) {
 }
 
 std::string title_of(const Series& series) {
-  return printable(cat(series.variant, ", ", series.workload, "; ", series.device), 300);
+  return printable(cat(series.variant, ", ", series.workload, series.settings.empty() ? "" : ", ",
+                       series.settings, "; ", series.device),
+                   300);
+}
+
+/// What else of a configuration than model, batch and length changes a step's time, where it is not the
+/// default, and the steps.
+std::string settings_of(const Json& config) {
+  static const std::vector<std::pair<const char*, Json>> defaults = {
+      {"dtype", nullptr},       {"accumulate", 1},        {"attention", "auto"},  {"compute_capability", 0},
+      {"deterministic", false}, {"narrow_access", false}, {"late_launch", false}, {"nccl", false}};
+  std::vector<std::string> parts;
+  for (const auto& [name, usual] : defaults)
+    if (config.value(name, usual) != usual) {
+      std::string words = name;
+      std::ranges::replace(words, '_', ' ');
+      parts.push_back(cat(words, " ", text_at(config, name)));
+    }
+  if (config.contains("steps")) parts.push_back(text_at(config, "steps") + " steps");
+  return join(parts, ", ");
 }
 
 Table table_of(const Series& series) {
@@ -104,7 +131,7 @@ Table table_of(const Series& series) {
   for (size_t i = 0; i < series.points.size(); ++i) {
     const HistoryPoint& p = series.points[i];
     const auto& interval = p.median_step_ms.interval;
-    table.add({p.time, p.commit.substr(0, 12), sized(p.median_step_ms.value),
+    table.add({p.time, short_commit(p.commit), sized(p.median_step_ms.value),
                interval ? cat(sized(interval->lo), " to ", sized(interval->hi)) : "-", sized(p.level_ms),
                change_text(series, i), p.file});
   }
@@ -136,16 +163,25 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
       // A CPU's backend has no name of its own that tells machines apart.
       const std::string model =
           text_at(device, "backend") == "cpu" ? text_at(results.context, "cpu") : text_at(device, "name");
+      const std::string settings = settings_of(row.config);
       auto series = std::ranges::find_if(history.series, [&](const Series& s) {
-        return s.device == model && s.variant == row.variant && s.workload == row.workload;
+        return s.device == model && s.variant == row.variant && s.workload == row.workload &&
+               s.settings == settings;
       });
       if (series == history.series.end())
-        series = history.series.insert(history.series.end(), {model, row.variant, row.workload, {}});
+        series =
+            history.series.insert(history.series.end(), {model, row.variant, row.workload, settings, {}});
       series->points.push_back({name, text_at(results.context, "commit"), text_at(results.context, "time"),
                                 row.numbers->median_step_ms});
     }
   }
-  for (Series& series : history.series) mark_changes(series, min_size);
+  std::map<std::tuple<std::string, std::string, std::string>, int> alike;
+  const auto same = [](const Series& s) { return std::tuple(s.device, s.variant, s.workload); };
+  for (const Series& series : history.series) ++alike[same(series)];
+  for (Series& series : history.series) {
+    if (alike[same(series)] == 1) series.settings.clear();
+    mark_changes(series, min_size);
+  }
   return history;
 }
 
@@ -171,6 +207,7 @@ Json to_json(const History& history) {
   json["series"] = Json::array();
   for (const Series& series : history.series) {
     Json item = {{"device", series.device}, {"variant", series.variant}, {"workload", series.workload}};
+    if (!series.settings.empty()) item["settings"] = series.settings;
     item["points"] = Json::array();
     for (const HistoryPoint& p : series.points) {
       Json point = {{"file", p.file}, {"commit", p.commit}, {"time", p.time}};

@@ -18,9 +18,10 @@ struct HistoryPoint {
   double level_ms = 0.0;  // geometric mean of the level that it belongs to
 };
 
-/// A rung on a workload on a device model, over time.
+/// A rung on a workload on a device model, over time. Of the same in other settings there is another series;
+/// then both name theirs, "dtype fp16, 40 steps".
 struct Series {
-  std::string device, variant, workload;
+  std::string device, variant, workload, settings;
   std::vector<HistoryPoint> points;
 };
 
