@@ -468,6 +468,17 @@ def _like_the_peers(rows: list[Row]) -> list[Row]:
     return half[:1] + fastest[:1] if fastest and fastest[0].math == "fp8" else fastest[:1]
 
 
+def text_of(path: Path) -> tuple[str, str]:
+    """A text file's text, and how its lines end. Throws ResultsError where it is no UTF-8."""
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise ResultsError(f"{path}: is not UTF-8: {error.reason} at byte {error.start}") from None
+    if text.count("\r\n") == text.count("\n"):
+        return text.replace("\r\n", "\n"), "\r\n"
+    return text, "\n"
+
+
 def renew(text: str, path: Path, results: list[Results]) -> str:
     """A Markdown file's text with what stands between its marks replaced by tables of the results, of the first
     device; where a file has six rounds, and so 95 % intervals, only of those. Throws ResultsError where there are no

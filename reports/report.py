@@ -67,7 +67,8 @@ def report(paths: list[Path], out: Path, into: Path | None) -> None:
     try:
         import page
 
-        renewed = page.renew(into.read_text(encoding="utf-8"), into, measured) if into else ""
+        text, end = page.text_of(into) if into else ("", "\n")
+        renewed = page.renew(text, into, measured).replace("\n", end) if into else ""
     except ModuleNotFoundError as missing:
         page = None
         print(LACKING.format("page", missing.name, "jinja2"))

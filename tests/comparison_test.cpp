@@ -254,6 +254,14 @@ TEST(Comparison, AByteMoreIsARegressionThatNamesWhatGrew) {
   EXPECT_EQ(exit_code(pair.compared().rows), kExitOk);
 }
 
+TEST(Comparison, MemoryThatOneSideDoesNotTellHasNotGrown) {
+  for (Results Pair::*silent : {&Pair::base, &Pair::next}) {
+    Pair pair = steady();
+    for (stepladder::Run& run : (pair.*silent).runs) run.summary->memory = {};
+    EXPECT_EQ(exit_code(pair.compared().rows), kExitOk);
+  }
+}
+
 // ---- what has no numbers ---------------------------------------------------------------------------------
 
 TEST(Comparison, AFailedRunIsItsReasonAndOutweighsAll) {

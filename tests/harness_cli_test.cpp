@@ -464,6 +464,16 @@ TEST_F(HarnessCli, ALongCommandIsGoneOnWithToo) {
   EXPECT_EQ(results().runs.size(), 6U);
 }
 
+TEST_F(HarnessCli, ACommandThatAFileCannotKeepIsToBeRepeated) {
+  const std::string data = folder_ / "d\xff";
+  std::filesystem::copy(folder_ / "data.bin", data);
+  ASSERT_EQ(stepladder(plan(cat("--rounds 1 --data ", data))).code, 0);
+  const Outcome outcome = stepladder("resume results.json --rounds 2");
+  EXPECT_EQ(outcome.code, kExitUsage);
+  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"results.json", "--resume"})) << outcome.err;
+  EXPECT_EQ(stepladder(plan(cat("--rounds 2 --resume --data ", data))).code, 0);
+}
+
 TEST_F(HarnessCli, RungsMayBeARange) {
   ASSERT_EQ(stepladder(plan("--rungs 00-01_causal_mask,02 --rounds 1")).code, 0);
   EXPECT_EQ(results().runs.size(), 3U);

@@ -510,6 +510,29 @@ class Renewed(unittest.TestCase):
         for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.M):
             self.assertEqual(len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}), 1, block)
 
+    def test_a_file_keeps_the_ends_of_its_lines(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, results_file = Path(folder, "README.md"), Path(folder, "results.json")
+            results_file.write_text(json.dumps(sample()))
+            marks = self.MARKS.encode()
+            for before, kept in ((b"a\r\n" + marks.replace(b"\n", b"\r\n"), lambda text: text.count(b"\n")),
+                                 (b"a\r\n" + marks, lambda text: 1), (b"a\n" + marks, lambda text: 0)):
+                path.write_bytes(before)
+                with contextlib.redirect_stdout(io.StringIO()):
+                    self.assertEqual(report.main([str(results_file), "--out", folder, "--into", str(path)]), 0)
+                text = path.read_bytes()
+                self.assertIn(b"| 02_tf32 |", text)
+                self.assertEqual(text.count(b"\r\n"), kept(text))
+
+    def test_a_file_that_is_no_utf_8_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, results_file = Path(folder, "latin1.md"), Path(folder, "results.json")
+            path.write_bytes(b"caf\xe9\n" + self.MARKS.encode())
+            results_file.write_text(json.dumps(sample()))
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                self.assertEqual(report.main([str(results_file), "--out", folder, "--into", str(path)]), 2)
+            self.assertIn("latin1.md: is not UTF-8", said.getvalue())
+
     def test_the_tables_say_with_what_and_when_they_were_measured(self):
         data = sample()
         data["context"] |= {"time": "2026-11-24T21:47:05.073Z", "commit": "cc0720193be0b4e6", "device":

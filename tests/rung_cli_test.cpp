@@ -409,6 +409,7 @@ TEST_F(RungCli, ResumedRunIsBitwiseTheUninterruptedOne) {
                             path("whole"), "--steps", "7"});
   EXPECT_EQ(alone.code, 0) << alone.err;
   expect_error(run(tiny({"--resume", path("whole"), "--steps", "6"})), kExitUsage, path("whole"));
+  expect_error(run(tiny({"--resume", path("whole"), "--steps", "7", "--seed", "4"})), kExitUsage, "--seed 4");
 }
 
 TEST_F(RungCli, SavedWeightsStartAnotherRun) {

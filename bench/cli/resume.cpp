@@ -12,7 +12,12 @@ namespace {
 
 /// The words of the command that measured `results`, without those that say where to and how to begin.
 std::vector<std::string> command_of(const Results& results, const std::string& file) {
-  const std::vector<std::string> words = shell_words(whole_text_at(results.context, "command_line"));
+  const std::string line = whole_text_at(results.context, "command_line");
+  if (line.find("\uFFFD") != std::string::npos)
+    throw InputError(cat(file,
+                         ": its command had bytes that are not UTF-8, which no file keeps: repeat that "
+                         "command with --resume"));
+  const std::vector<std::string> words = shell_words(line);
   if (words.size() < 2 || (words[1] != "run" && words[1] != "ablate"))
     throw InputError(cat(file, ": not of `stepladder run` or `ablate`, which alone can be gone on with"));
   std::vector<std::string> kept = {words[1]};

@@ -40,7 +40,7 @@ std::string dump(const Json& json, int indent) {
 
 void require_same(const std::string& what, const std::string& field, const Json& was, const Json& now,
                   const std::string& way_out) {
-  if (was == now) return;
+  if (was == now || dump(was) == dump(now)) return;  // as a file keeps it: not every byte
   const auto text = [](const Json& json) { return printable(dump(json), 200); };
   if (!was.is_object() || !now.is_object())
     throw Error(cat(what, ": ", field, " was ", text(was), ", now it is ", text(now), "; ", way_out),

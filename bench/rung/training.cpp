@@ -63,6 +63,9 @@ Training::Training(RunSession& session, Reporter& reporter, const Dataset& data)
 void Training::resume(const TrainState& state) {
   if (state.step >= settings_.steps)
     throw InputError(cat(settings_.resume, ": ", state.step, " steps are done; --steps counts them too"));
+  if (settings_.seed != state.seed && settings_.seed != RungSettings{}.seed)
+    throw InputError(cat("--seed ", settings_.seed, ": ", settings_.resume, " goes on with its own, ",
+                         state.seed, ": leave it out"));
   done_ = state.step;
   session_.settings.seed = state.seed;
   if (settings_.shuffle) batches_.shuffle(state.seed);

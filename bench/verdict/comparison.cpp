@@ -288,7 +288,7 @@ void judge(ComparedRow& row, bool may_pass) {
   const ComparedQuantity *cycles = n.find(Quantity::cycles), *energy = n.find(Quantity::energy);
   const auto regressed = [](const ComparedQuantity* x) { return x && x->above() && x->certain; };
   std::vector<std::string> reasons;
-  if (n.new_bytes > n.base_bytes)
+  if (n.base_bytes > 0 && n.new_bytes > n.base_bytes)  // 0 where BASE did not tell
     reasons.push_back(cat("live memory grew by ", bytes_text(n.new_bytes - n.base_bytes),
                           n.grown.empty() ? "" : ": " + join(n.grown, ", ")));
   // What takes less time at a higher clock may take more cycles: memory has a clock of its own.
