@@ -199,8 +199,8 @@ def _time_to_loss(workload: Workload, ratios_only: bool) -> dict | None:
         Column("val loss", "the validation loss asked for", lambda row:
                _number(row.to_loss.loss, f"≤ {row.to_loss.loss:g}")),
         Column("reached", "in how many rounds; the numbers are of these", reached),
-        Column("seconds", "of training, all steps by their clock, evaluations left out: median over rounds, and "
-               "their range", seconds, absolute=True),
+        Column("seconds", "of training, all steps by their clock, evaluations left out: median over rounds, with "
+               "its interval", seconds, absolute=True),
         Column(f"× {firsts.pop() if len(firsts) == 1 else 'first'}",
                "times as fast as the first that reached it: median over the rounds in which both did", faster),
         Column("steps", "median over rounds", steps),

@@ -21,7 +21,7 @@ SETTINGS = {"dtype": None, "accumulate": 1, "attention": "auto", "compute_capabi
 
 def interval_name(rounds: int) -> str:
     """What an interval over rounds is: one of 95 % from six rounds on, else their range with how often that holds the
-    true median, 1 - 2^(1-n). The same words as interval_name() of bench/statistics.h."""
+    true median, 1 - 2^(1-n). The same words as interval_name() of bench/base/statistics.h."""
     if rounds < 2:
         return "interval"
     return "95 % interval" if rounds >= 6 else f"range ({100 * (1 - 2.0 ** (1 - rounds)):.0f} %)"

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -410,6 +411,16 @@ TEST_F(RungCli, ResumedRunIsBitwiseTheUninterruptedOne) {
   EXPECT_EQ(alone.code, 0) << alone.err;
   expect_error(run(tiny({"--resume", path("whole"), "--steps", "6"})), kExitUsage, path("whole"));
   expect_error(run(tiny({"--resume", path("whole"), "--steps", "7", "--seed", "4"})), kExitUsage, "--seed 4");
+  std::string damaged = read_file(path("half"));
+  const std::string batch = R"("stepladder.batch":")", many = "9223372036854775807";
+  const size_t at = damaged.find(batch) + batch.size(), size = damaged.find('"', at) - at;
+  damaged.replace(at, size, many);
+  uint64_t header = 0;
+  std::memcpy(&header, damaged.data(), sizeof header);
+  header += many.size() - size;
+  std::memcpy(damaged.data(), &header, sizeof header);
+  write_file(path("damaged"), damaged);
+  expect_error(run(tiny({"--resume", path("damaged"), "--steps", "6"})), kExitUsage, "stepladder.batch");
 }
 
 TEST_F(RungCli, SavedWeightsStartAnotherRun) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <csignal>
 #include <iostream>
+#include <limits>
 #include <optional>
 
 #include "bench/base/text.h"
@@ -66,6 +67,8 @@ void Training::resume(const TrainState& state) {
   if (settings_.seed != state.seed && settings_.seed != RungSettings{}.seed)
     throw InputError(cat("--seed ", settings_.seed, ": ", settings_.resume, " goes on with its own, ",
                          state.seed, ": leave it out"));
+  if (state.batch > std::numeric_limits<int64_t>::max() / 2)  // from where counting on would overflow
+    throw InputError(cat(settings_.resume, ": stepladder.batch is ", state.batch, ": it is damaged"));
   done_ = state.step;
   session_.settings.seed = state.seed;
   if (settings_.shuffle) batches_.shuffle(state.seed);
