@@ -225,10 +225,7 @@ std::vector<std::string> environment_of(const World& world, const Link::Go& go) 
                                   cat("MASTER_ADDR=", go.address),
                                   cat("MASTER_PORT=", go.port),
                                   cat("STEPLADDER_JOB_SECRET=", world.secret)};
-  const int64_t here = std::max<int64_t>(1, number_from<int64_t>(go.local_size).value_or(1));
-  const int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency() / here);
-  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
-    if (!std::getenv(name)) all.push_back(cat(name, "=", threads));
+  share_cores(all, std::max<int64_t>(1, number_from<int64_t>(go.local_size).value_or(1)));
   for (char** variable = environ; *variable; ++variable) {
     const std::string_view text = *variable;
     for (const char* family : {"SLURM_", "OMPI_", "PMIX_", "PMI_", "PRTE_", "ORTE_"})

@@ -10,11 +10,13 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <fstream>
 #include <iostream>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "bench/base/text.h"
@@ -467,6 +469,15 @@ std::optional<std::string> output_of(const std::vector<std::string>& command, do
   throw;
 } catch (const Error&) {
   return std::nullopt;
+}
+
+void share_cores(std::vector<std::string>& environment, int64_t processes) {
+  const int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency() / processes);
+  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) {
+    const auto sets = [&](const std::string& text) { return text.starts_with(cat(name, "=")); };
+    if (!std::getenv(name) && std::ranges::none_of(environment, sets))
+      environment.push_back(cat(name, "=", threads));
+  }
 }
 
 void exec(const std::vector<std::string>& command) {

@@ -110,6 +110,10 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
 std::optional<std::string> output_of(const std::vector<std::string>& command, double timeout_s = 10.0,
                                      const std::string& folder = "");
 
+/// Adds OMP_NUM_THREADS and OPENBLAS_NUM_THREADS, which share this machine's cores out among `processes`, to
+/// an environment; not those that it sets, or this process's own does.
+void share_cores(std::vector<std::string>& environment, int64_t processes);
+
 /// Replaces this process by `command`. Throws Error when it cannot be started.
 [[noreturn]] void exec(const std::vector<std::string>& command);
 

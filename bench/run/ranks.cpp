@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
-#include <thread>
 
 #include "bench/base/text.h"
 #include "model/error.h"
@@ -24,19 +23,12 @@ exit $status)";
 constexpr std::string_view kDevices = "{devices}";
 constexpr double kRankGrace = 3.0;  // seconds
 
-bool sets(const Job::Process& process, const std::string& variable) {
-  return std::ranges::any_of(process.environment,
-                             [&](const std::string& text) { return text.starts_with(variable + "="); });
-}
-
 }  // namespace
 
 Job job_of_ranks(const Job::Process& process, int64_t devices, Starter starter) {
   Job job{.processes = {}, .ranks = static_cast<size_t>(devices), .grace_s = kRankGrace};
   std::vector<std::string> environment = process.environment;
-  const int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency() / devices);
-  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
-    if (!std::getenv(name) && !sets(process, name)) environment.push_back(cat(name, "=", threads));
+  share_cores(environment, devices);
   environment.push_back("STEPLADDER_JOB_SECRET=" + random_secret());
 
   if (starter == Starter::command) {
