@@ -941,6 +941,17 @@ TEST_F(HarnessCli, APeerThatCannotRunIsARow) {
   EXPECT_EQ(results().runs.size(), 6U);
 }
 
+TEST_F(HarnessCli, APathForAPeerThatTakesNoneIsRefused) {
+  std::string asked = peers(FakeRung());
+  asked.replace(asked.find("pytorch"), 7, "pytorch=");
+  for (const std::string& peer :
+       {asked, std::string("--peer pytorch=x"), std::string("--peer stepladder=")}) {
+    const Outcome outcome = stepladder(plan("--rungs 00 " + peer));
+    EXPECT_EQ(outcome.code, 2) << peer;
+    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "takes no path")) << outcome.err;
+  }
+}
+
 TEST_F(HarnessCli, BadInputFoundByARungEndsTheRun) {
   FakeRung fake = rung("01_causal_mask");
   fake.before_start = R"(say '{"event":"error","status":"error","reason":"data.bin: token 70000"}'; exit 2)";

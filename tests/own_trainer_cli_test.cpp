@@ -101,6 +101,40 @@ TEST_F(OwnTrainer, IsMeasuredAndComparedLikeARung) {
   EXPECT_TRUE(says(stepladder("list --ladder own/ladder.json").out, {"01_fast", "half as long"}));
 }
 
+TEST_F(OwnTrainer, MayNestItsConfigAndItsFileIsStillRead) {
+  trainer("trainer.sh",
+          cat(R"(say '{"event":"start","config":{"B":'$1',"T":'$2',"mesh":[[0,1],[2,3]],"layers":[{"h":1}],)",
+              R"("deep":{"a":{"b":1}},"threads":2,"world_size":null,"hash":-1234567890123456789}}'
+)",
+              kSteps, kEnd));
+  EXPECT_EQ(stepladder("check-trainer --ladder own/ladder.json 00").code, 0);
+  const Outcome outcome = run("--rounds 1");
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(results().runs[0].config["mesh"], Json({{0, 1}, {2, 3}}));
+  expect_contract(folder_ / "r.json");
+}
+
+TEST_F(OwnTrainer, WhoseRanksSayThatTheyAreIndependentDoesNotVanish) {
+  trainer("trainer.sh", cat(R"(say '{"event":"start","config":{"B":'$1',"T":'$2',"independent_ranks":true}}'
+)",
+                            kSteps, kEnd));
+  const Outcome outcome = run("--rounds 1");
+  EXPECT_EQ(outcome.code, 5) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"00_slow", "01_fast", "independent_ranks"})) << outcome.out;
+  EXPECT_EQ(json()["variants"].size(), 2U);
+  expect_contract(folder_ / "r.json");
+}
+
+TEST_F(OwnTrainer, WhoseVersionIsPrintedWithoutAnEndIsRefused) {
+  ladder(R"(, "version": ["yes"])");
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome outcome = run();
+  EXPECT_EQ(outcome.code, 2) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"01_fast", "version", "yes prints more than"})) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+}
+
 TEST_F(OwnTrainer, LearnsWhatTheFirstRungDoesOrIsNotOk) {
   trainer("other.sh", cat(kStart, R"(i=0
 while [ $i -lt $3 ]; do
@@ -356,6 +390,18 @@ TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
        {"B=16", "B=4"}},
       {"has no loss", cat(kStart, step(R"("step":0,"step_ms":10)")), {"step 0", "loss"}},
       {"trains on nothing", "say '{\"event\":\"start\",\"config\":{\"B\":0,\"T\":64}}'\n", {"B=0"}},
+      {"computes on no thread",
+       "say '{\"event\":\"start\",\"config\":{\"B\":4,\"T\":64,\"threads\":0}}'\n",
+       {"threads"}},
+      {"names its threads",
+       "say '{\"event\":\"start\",\"config\":{\"B\":4,\"T\":64,\"threads\":\"x\"}}'\n",
+       {"threads"}},
+      {"says what the harness decides",
+       "say '{\"event\":\"start\",\"config\":{\"B\":4,\"T\":64,\"apart\":1}}'\n",
+       {"apart"}},
+      {"takes no cycles",
+       cat(kStart, step(R"("step":0,"step_ms":0.1,"loss":5,"cycles":0)")),
+       {"step 0", "cycles"}},
       {"goes on after its end",
        cat(kStart, kSteps, kEnd, step(R"("step":3,"step_ms":1,"loss":5)")),
        {"after its end"}},

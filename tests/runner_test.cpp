@@ -191,6 +191,44 @@ TEST_F(RunnerTest, AConfigThatNoFileCouldHoldIsACrash) {
   EXPECT_NE(run.reason.find("config"), std::string::npos) << run.reason;
 }
 
+TEST_F(RunnerTest, AConfigIsHeldToTheContractOfTheFiles) {
+  for (const auto& [key, value] :
+       {std::pair("threads", "0"), std::pair("threads", "-1"), std::pair("threads", "2.5"),
+        std::pair("threads", R"("x")"), std::pair("data_hash", "18446744073709551615")}) {
+    fake_.config = cat(",\"", key, "\":", value);
+    const stepladder::Run run = measure();
+    EXPECT_EQ(run.status, Status::crash) << fake_.config;
+    EXPECT_TRUE(says(run.reason, {key})) << run.reason;
+  }
+  fake_.config = R"(,"threads":2,"mesh":[[0,1],[2,3]],"layers":[{"h":1}])";
+  EXPECT_EQ(measure().config["layers"], Json({{{"h", 1}}}));
+}
+
+TEST_F(RunnerTest, WhatAConfigTellsAsNullIsNotTold) {
+  fake_.config = R"(,"threads":null,"world_size":null,"independent_ranks":null,"apart":null,"lr":null)";
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::ok) << run.reason;
+  for (const char* key : {"threads", "world_size", "independent_ranks", "apart"})
+    EXPECT_FALSE(run.config.contains(key)) << key;
+  EXPECT_TRUE(run.config.contains("lr"));
+}
+
+TEST_F(RunnerTest, WhetherRanksAreIndependentIsNotForATrainerToSay) {
+  for (const char* told :
+       {R"("independent_ranks":true)", R"("independent_ranks":"yes")", R"("apart":true)", R"("apart":1)"}) {
+    fake_.config = cat(",", told);
+    const stepladder::Run run = measure();
+    EXPECT_EQ(run.status, Status::crash) << told;
+    EXPECT_TRUE(says(run.reason, {told[1] == 'a' ? "apart" : "independent_ranks"})) << run.reason;
+  }
+  fake_.config = R"(,"independent_ranks":false)";
+  EXPECT_EQ(measure().status, Status::ok);
+  request_.config["independent_ranks"] = true;
+  EXPECT_EQ(measure().status, Status::crash);
+  fake_.config = R"(,"independent_ranks":true)";
+  EXPECT_EQ(measure().status, Status::ok);
+}
+
 TEST_F(RunnerTest, ADeviceMayHaveNoUuid) {
   fake_.device = R"(,"device":{"backend":"cuda","name":"fake"})";  // as llm.c tells it
   const stepladder::Run run = measure();
@@ -340,6 +378,10 @@ TEST_F(RunnerTest, ReportsThatMakeNoSenseAreCrashes) {
   for (const char* key : {"device_ms", "cycles", "grad_norm"})
     EXPECT_TRUE(
         says(crash(cat(R"(say '{"event":"step","step":0,"step_ms":1,")", key, "\":-1}'")), {key, "-1"}));
+  for (const char* cycles : {"0", "0.5", "1e-300"})
+    EXPECT_TRUE(says(crash(cat(R"(say '{"event":"step","step":0,"step_ms":1,"loss":1,"cycles":)", cycles,
+                               "}'; i=1; steps=1")),
+                     {"step 0", "cycles", cycles}));
   EXPECT_TRUE(
       says(crash(R"(say '{"event":"step","step":'$i',"step_ms":5000,"loss":4.5}'; i=$((i + 1)); continue)"),
            {"30000 ms", "ran for"}));
@@ -473,6 +515,20 @@ TEST(Child, OutputOfIsWhatASuccessfulCommandPrints) {
   EXPECT_EQ(output_of({"sh", "-c", "echo one; exit 1"}), std::nullopt);
   EXPECT_EQ(output_of({"sh", "-c", "sleep 100"}, 0.1), std::nullopt);
   EXPECT_EQ(output_of({"/nowhere/program"}), std::nullopt);
+}
+
+TEST(Child, OutputOfWhatPrintsWithoutAnEndIsRefused) {
+  EXPECT_EQ(output_of({"sh", "-c", "yes | head -c 4000000"}).value_or("").size(), 3'999'999U);
+  for (const char* endless : {"yes", "cat /dev/zero"}) {
+    const TempFolder folder;
+    try {
+      output_of({"sh", "-c", cat("echo $$ >", folder / "pid", "; exec ", endless)}, 3.0);
+      ADD_FAILURE() << endless;
+    } catch (const Error& e) {
+      EXPECT_TRUE(says(e.what(), {"sh", "prints more than"})) << e.what();
+    }
+    EXPECT_FALSE(alive(std::stoi(read_file(folder / "pid"))));
+  }
 }
 
 TEST(Child, WhatAListenerThrowsEndsTheChild) {

@@ -129,6 +129,25 @@ class Files(unittest.TestCase):
         del data["profile"]["kernel_types"][0]["type"]
         self.refused(data, "profile.kernel_types[0]", "type")
 
+    def test_a_config_may_be_as_deep_as_a_run_may_tell_it(self):
+        for value in (1, None, [[0, 1], [2, 3]], [{"h": 1}], {"a": {"b": 1}}, {"a": [1]}, [[]]):
+            data = sample()
+            data["runs"][1]["config"]["x"] = value
+            load(data, strict=True)
+        for value in ([[[]]], [[{}]], [{"a": []}], {"a": {"b": {}}}, {"a": [[1]]}):
+            data = sample()
+            data["runs"][1]["config"]["x"] = value
+            self.refused(data, "runs[1].config.x")
+
+    def test_whole_numbers_have_64_bits(self):
+        data = sample()
+        for value in (2**63 - 1, -2**63):
+            data["runs"][1]["config"]["x"] = value
+            self.assertEqual(load(data)["runs"][1]["config"]["x"], value)
+        for value in (2**63, -2**63 - 1):
+            data["runs"][1]["config"]["x"] = value
+            self.refused(data, "64-bit")
+
     def test_a_key_that_is_there_twice_and_numbers_that_are_none_are_refused(self):
         text = json.dumps(sample())
         self.refused(text.replace('"round": 0', '"round": 0, "round": 0', 1), "round")

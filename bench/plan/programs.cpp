@@ -43,8 +43,9 @@ Peer peer_at(const std::string& asked) {
   Peer peer{ladder_beside(asked.substr(0, equals), asked), asked.substr(std::min(equals + 1, asked.size()))};
   const std::string& name = peer.ladder.name;
   std::error_code none;
-  if (!uses_path(peer.ladder) && !peer.path.empty())
-    throw InputError(cat("--peer ", asked, ": no command of ", name, " has {path}"));
+  if (!uses_path(peer.ladder) && equals < asked.size())
+    throw InputError(cat("--peer ", asked, ": ", name, " takes no path, no command of it has {path}: --peer ",
+                         asked.substr(0, equals)));
   if (uses_path(peer.ladder) &&
       (::access(peer.path.c_str(), X_OK) != 0 || !fs::is_regular_file(peer.path, none)))
     throw InputError(cat("--peer ", name, "=", peer.path, ": no executable is there; name ",

@@ -28,6 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxLine = 1 << 20;  // bytes; no event is near it
 constexpr size_t kMaxTail = 4096;
+constexpr size_t kMaxOutput = 8 << 20;  // that is kept
 
 [[noreturn]] void fail(const char* what) {
   throw Error(cat(what, ": ", std::strerror(errno)));
@@ -460,12 +461,18 @@ std::optional<std::string> output_of(const std::vector<std::string>& command, do
   std::string text;
   const Job job = {.processes = {{.command = command, .environment = {}, .folder = folder}}};
   const ChildEnd end = run_job(job, Channel::out, timeout_s, [&](size_t, std::string_view line) {
+                         if (text.size() + line.size() > kMaxOutput) return false;
                          text += (text.empty() ? "" : "\n") + std::string(line);
                          return true;
                        }).end;
+  if (end.how == ChildEnd::How::refused)
+    throw TooMuchOutput(cat(command.front(), " prints more than ", bytes_text(kMaxOutput), ", or than ",
+                            bytes_text(kMaxLine), " on a line"));
   if (end.how != ChildEnd::How::exited || end.code != 0) return std::nullopt;
   return text;
 } catch (const Interrupted&) {
+  throw;
+} catch (const TooMuchOutput&) {
   throw;
 } catch (const Error&) {
   return std::nullopt;

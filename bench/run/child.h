@@ -40,6 +40,11 @@ class CannotStart : public Error {
   using Error::Error;
 };
 
+/// A command that was ended because it prints more than anybody asked for.
+class TooMuchOutput : public Error {
+  using Error::Error;
+};
+
 /// Throws Interrupted when a signal that an InterruptGuard caught has come.
 void check_interrupted();
 
@@ -106,7 +111,7 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s,
                const std::function<bool(size_t rank, std::string_view line)>& on_line);
 
 /// What `command` prints on stdout in `folder` ("" for this process's), without the last newline; nothing
-/// unless it exits with 0 within `timeout_s`.
+/// unless it exits with 0 within `timeout_s`. Throws TooMuchOutput.
 std::optional<std::string> output_of(const std::vector<std::string>& command, double timeout_s = 10.0,
                                      const std::string& folder = "");
 

@@ -29,7 +29,7 @@ class Hash {
 };
 
 /// Asked once a process: it may take seconds, and a Python's packages hardly change under a measurement.
-const std::string& version_of(const Program& program) {
+const std::string& version_of(const Program& program) try {
   constexpr double kLimit = 60.0;  // seconds
   static std::map<std::vector<std::string>, std::string> known;
   const auto found = known.find(program.version);
@@ -39,6 +39,8 @@ const std::string& version_of(const Program& program) {
     throw InputError(cat(program.variant, ": its version command, ", join(program.version, " "),
                          ", gives no answer: try it by itself; --python names another Python"));
   return known[program.version] = *answer;
+} catch (const TooMuchOutput& e) {
+  throw InputError(cat(program.variant, ": its version command: ", e.what(), "; a line is enough"));
 }
 
 std::string hash_of(const Program& program) {

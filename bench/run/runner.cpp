@@ -105,6 +105,12 @@ double ms_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
+/// Whether a whole number in it is none that a results file may hold.
+bool has_too_large(const Event& value) {
+  if (value.is_structured()) return std::ranges::any_of(value, has_too_large);
+  return value.is_number_integer() && !is<int64_t>(value);
+}
+
 /// Milliseconds of a part of a run.
 double duration_at(const Event& event, const char* key, double timeout_s) {
   const auto ms = value_at<double>(event, key);
@@ -243,14 +249,13 @@ class ChildReport {
           cat("it speaks version ", protocol, " of the protocol, this stepladder up to ", kProtocol));
     if (request_.program.ours()) check_identity(event);
     run_.backend = value_if<std::string>(event, "backend").value_or(request_.backend);
-    const Event config = value_at<Event>(event, "config");
+    const Event config = config_of(event);
     // One that did not find the others would train alone, and its speed pass for that of all.
     const auto rank = value_if<int64_t>(event, "rank").value_or(rank_),
                world = value_if<int64_t>(config, "world_size").value_or(request_.devices);
     if (rank != rank_ || world != request_.devices)
       throw BadReport(
           cat("it is rank ", rank, " of ", world, ", was started as rank ", rank_, " of ", request_.devices));
-    if (config_depth(config) > kMaxConfigDepth) throw BadReport("its config is nested too deep");
     constexpr int64_t kMost = int64_t{1} << 30;  // sequences, tokens: their product is a whole number too
     for (const char* key : {"B", "T"}) {
       const auto told = value_at<int64_t>(config, key), asked = run_.config.value(key, told);
@@ -281,6 +286,28 @@ class ChildReport {
     started = true;
   }
 
+  /// What a results file may hold of it. Whether ranks train each by itself is the harness's to say.
+  Event config_of(const Event& event) const {
+    auto config = value_at<Event>(event, "config");
+    for (const char* key : {"world_size", "threads", "independent_ranks", "apart"})
+      if (config.contains(key) && config[key].is_null()) config.erase(key);
+    for (const auto& [key, value] : config.items()) {
+      if (value.is_structured() && config_depth(value) >= kMaxConfigDepth)
+        throw BadReport(cat("its config's ", printable(key, 60), " is nested too deep"));
+      if (has_too_large(value))
+        throw BadReport(
+            cat("its config's ", printable(key, 60), " has too large a whole number: tell it as a string"));
+    }
+    if (const auto threads = value_if<int64_t>(config, "threads"); threads && *threads < 1)
+      throw BadField(cat("threads=", *threads, " in its config"));
+    const bool independent = run_.config.value("independent_ranks", false);
+    for (const char* key : {"independent_ranks", "apart"})  // as files of schema 1 call it
+      if (config.contains(key) && config[key] != independent)
+        throw BadReport(cat("its config has ", key, "=", printable(config[key].dump(), 60),
+                            ", which is the harness's to say: leave it out"));
+    return config;
+  }
+
   /// That it is the executable of the plan.
   void check_identity(const Event& event) const {
     const Program& program = request_.program;
@@ -305,7 +332,10 @@ class ChildReport {
     if (step.step_ms < kLeastMs) throw BadReport(cat("step ", step.step, " took less than a nanosecond"));
     duration_at(event, "step_ms", request_.timeout_s);
     step.device_ms = least_zero_if(event, "device_ms");
-    step.cycles = least_zero_if(event, "cycles");
+    step.cycles = number_if(event, "cycles");
+    if (step.cycles && *step.cycles < 1.0)
+      throw BadField(
+          cat("a cycles of ", number_text(*step.cycles), ", where null says that none are counted"));
     step.loss = number_if(event, "loss");
     step.grad_norm = least_zero_if(event, "grad_norm");
     step.lr = number_if(event, "lr");
