@@ -138,7 +138,7 @@ def _finite(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    if len(text) <= 20 and -2**63 <= (number := int(text)) < 2**63:
+    if len(text) <= 20 and -2**63 <= (number := int(text)) < 2**64:
         return number
     raise ValueError(f"{plain(text)} is no 64-bit whole number")
 

@@ -141,10 +141,10 @@ class Files(unittest.TestCase):
 
     def test_whole_numbers_have_64_bits(self):
         data = sample()
-        for value in (2**63 - 1, -2**63):
+        for value in (2**64 - 1, -2**63):
             data["runs"][1]["config"]["x"] = value
             self.assertEqual(load(data)["runs"][1]["config"]["x"], value)
-        for value in (2**63, -2**63 - 1):
+        for value in (2**64, -2**63 - 1):
             data["runs"][1]["config"]["x"] = value
             self.refused(data, "64-bit")
 

@@ -105,12 +105,6 @@ double ms_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Whether a whole number in it is none that a results file may hold.
-bool has_too_large(const Event& value) {
-  if (value.is_structured()) return std::ranges::any_of(value, has_too_large);
-  return value.is_number_integer() && !is<int64_t>(value);
-}
-
 /// Milliseconds of a part of a run.
 double duration_at(const Event& event, const char* key, double timeout_s) {
   const auto ms = value_at<double>(event, key);
@@ -294,9 +288,6 @@ class ChildReport {
     for (const auto& [key, value] : config.items()) {
       if (value.is_structured() && config_depth(value) >= kMaxConfigDepth)
         throw BadReport(cat("its config's ", printable(key, 60), " is nested too deep"));
-      if (has_too_large(value))
-        throw BadReport(
-            cat("its config's ", printable(key, 60), " has too large a whole number: tell it as a string"));
     }
     if (const auto threads = value_if<int64_t>(config, "threads"); threads && *threads < 1)
       throw BadField(cat("threads=", *threads, " in its config"));
