@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -33,6 +34,24 @@ class TempFolder {
 
  private:
   std::filesystem::path path_;
+};
+
+/// As long as it lives, root is a user whom the permissions of files hold for.
+class Nobody {
+ public:
+  Nobody() {
+    if (was_root_) there_is_one_ = ::seteuid(65534) == 0;
+  }
+  ~Nobody() { EXPECT_TRUE(!was_root_ || ::seteuid(0) == 0); }
+  Nobody(const Nobody&) = delete;
+  Nobody& operator=(const Nobody&) = delete;
+
+  /// False in a container that knows root alone.
+  bool there_is_one() const { return there_is_one_; }
+
+ private:
+  const bool was_root_ = ::geteuid() == 0;
+  bool there_is_one_ = true;
 };
 
 inline std::string read_file(const std::string& path) {

@@ -15,8 +15,11 @@
 #include <regex>
 #include <sstream>
 #include <thread>
+#include <tuple>
 #include <vector>
 
+#include "bench/base/text.h"
+#include "bench/cli/folder_lock.h"
 #include "bench/plan/ladder.h"
 #include "bench/report/ablation.h"
 #include "bench/report/speedups.h"
@@ -498,6 +501,24 @@ TEST_F(HarnessCli, ErrorsQuoteNoControlCharacters) {
     EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
     EXPECT_FALSE(has(outcome.err, "\033")) << outcome.err;
   }
+}
+
+TEST_F(HarnessCli, AFolderThatIsGoneIsNamed) {
+  const Outcome outcome =
+      shell(cat("mkdir gone; cd gone; rmdir ../gone; ", kStepladder, " check-trainer true"));
+  EXPECT_EQ(outcome.code, kExitUsage);
+  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"current folder", "No such file"})) << outcome.err;
+}
+
+TEST(FolderLock, SaysWhyAFolderCannotBeMade) {
+  using std::filesystem::perms;
+  const TempFolder folder;
+  std::filesystem::permissions(folder / "",
+                               perms::all & ~(perms::owner_write | perms::group_write | perms::others_write));
+  const Nobody nobody;
+  if (!nobody.there_is_one()) GTEST_SKIP() << "no user but root";
+  EXPECT_TRUE(says(input_error([&] { lock_folder(folder / "results", "name another --results"); }),
+                   {folder / "results", "Permission denied", "name another --results"}));
 }
 
 #if !defined(STEPLADDER_SANITIZED)  // UBSan needs a pipe of its own to look at an object
@@ -984,6 +1005,29 @@ TEST_F(HarnessCli, ATableIsNoWiderThanTheTerminal) {
   }
 }
 
+TEST_F(HarnessCli, ABoxIsNoWiderThanTheTerminal) {
+  const std::string deep = std::string(60, 'd') + "/" + std::string(60, 'e');
+  std::filesystem::create_directories(folder_ / deep);
+  std::filesystem::copy_file(folder_ / "data.bin", folder_ / deep + "/data.bin");
+  std::filesystem::remove(folder_ / "00_fp32_baseline");
+  std::filesystem::create_symlink(STEPLADDER_BIN "/00_fp32_baseline", folder_ / "00_fp32_baseline");
+  const std::string train =
+      cat("train 00 --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 1 --data ", deep, "/data.bin");
+  for (const std::string& command : {std::string("doctor"), train}) {
+    std::istringstream seen(on_terminal(command, 80));
+    size_t lines = 0;
+    for (std::string line; std::getline(seen, line);) {
+      if (!line.starts_with("| ") && !line.starts_with("+-")) continue;
+      ++lines;
+      EXPECT_LE(text_width(line) - 1, 80U) << line;
+    }
+    EXPECT_GT(lines, 10U) << command;
+  }
+  EXPECT_TRUE(has(shell(cat("STEPLADDER_BIN_DIR=", folder_ / "", " ", kStepladder, " ", train)).out,
+                  deep + "/data.bin"))
+      << "whole where it is no terminal";
+}
+
 // ---- ablate ----------------------------------------------------------------------------------------------
 
 TEST_F(HarnessCliAblate, MeasuresReferencesNeighboursAndAblationsInTurns) {
@@ -1183,6 +1227,34 @@ TEST_F(HarnessCli, AnExistingFileIsKeptUnlessToldOtherwise) {
   EXPECT_EQ(climbed(), "00 01 02");
   EXPECT_EQ(stepladder(plan("--rounds 2 --overwrite")).code, 0);
   EXPECT_EQ(climbed(), "00 01 02 02 01 00");
+}
+
+TEST_F(HarnessCli, AFileOfAnotherKindIsNotReplaced) {
+  ASSERT_EQ(stepladder(plan("--rungs 00 --rounds 1")).code, 0);
+  write_file(folder_ / "campaign.json", R"({"schema": 2, "kind": "campaign", "parts": []})");
+  write_file(folder_ / "profile.json", R"({"schema": 2, "context": {}, "profile": {}})");
+  FakeRung fake = rung("00_fp32_baseline");
+  fake.before_start = cat("touch ", folder_ / "started");
+  fake.write(folder_);
+  const std::string profile = "profile 00 --backend cpu --model gpt2-tiny --data data.bin --out ";
+  const std::tuple<std::string, std::string, std::string> cases[] = {
+      {profile, "results.json", "is a results file"},
+      {profile, "campaign.json", "is a campaign"},
+      {plan("--rungs 00 --overwrite --out "), "campaign.json", "is a campaign"},
+      {plan("--rungs 00 --overwrite --out "), "profile.json", "is a profile"},
+      {plan("--rungs 00 --out "), "profile.json", "is a profile"}};
+  for (const auto& [command, file, what] : cases) {
+    const std::string before = read_file(folder_ / file);
+    const Outcome outcome = stepladder(command + file);
+    EXPECT_EQ(outcome.code, kExitUsage) << command << file;
+    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {file, what, "name another --out"}))
+        << outcome.err;
+    EXPECT_EQ(read_file(folder_ / file), before) << command;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "started")) << "it was measured first";
+  EXPECT_EQ(stepladder(profile + "profile.json").code, kExitFailed) << "of the stand-in, which can't profile";
+  write_file(folder_ / "notes.txt", "of mine");
+  EXPECT_EQ(stepladder(plan("--rungs 00 --rounds 1 --overwrite --out notes.txt")).code, 0);
 }
 
 TEST_F(HarnessCli, ResumingAnotherPlanOrBuildIsRefusedByName) {
@@ -1580,6 +1652,28 @@ TEST_F(HarnessCliCampaign, AFileWithDamagedPartsIsRefusedByItsName) {
       EXPECT_FALSE(has(outcome.err, "json.exception")) << outcome.err;
     }
   }
+}
+
+TEST_F(HarnessCliCampaign, ADamagedFileOfAPartIsRefusedByItsName) {
+  write_plan({{"one", run_of("00", "--rounds 1")}});
+  ASSERT_EQ(stepladder(campaign()).code, 0);
+  const std::string path = "sub/c.json.parts/one.json";
+  const Json good = parse_json(read_file(folder_ / path));
+  std::vector<Json> damaged = {Json::array()};
+  for (const char* context : {"[]", "0", "\"x\"", "null"}) {
+    damaged.push_back(good);
+    damaged.back()["context"] = Json::parse(context);
+  }
+  for (const Json& json : damaged) {
+    write_file(folder_ / path, json.dump());
+    for (const char* more : {"", "--dry-run"}) {
+      const Outcome outcome = stepladder(campaign(more));
+      EXPECT_EQ(outcome.code, kExitUsage) << json.dump().substr(0, 60) << more;
+      EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {path, "damaged", "--overwrite"}))
+          << outcome.err;
+    }
+  }
+  EXPECT_EQ(stepladder(campaign("--overwrite")).code, 0);
 }
 
 TEST_F(HarnessCliCampaign, ADryRunRefusesWhatARunWouldAndQuotesNoControlCharacters) {

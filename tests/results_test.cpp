@@ -897,6 +897,19 @@ TEST(LoadResults, RefusesWhatIsNoRegularFile) {
     EXPECT_NE(input_error([&] { load_results(path); }).find(path), std::string::npos);
 }
 
+TEST(LoadResults, SaysWhyAFileThatIsThereCannotBeRead) {
+  using std::filesystem::perms;
+  const TempFolder folder;
+  std::filesystem::permissions(folder / "", perms::all);
+  write_file(folder / "results.json", "{}");
+  std::filesystem::permissions(folder / "results.json", perms::none);
+  const Nobody nobody;
+  if (!nobody.there_is_one()) GTEST_SKIP() << "no user but root";
+  EXPECT_TRUE(says(input_error([&] { load_results(folder / "results.json"); }),
+                   {folder / "results.json", "Permission denied"}));
+  EXPECT_TRUE(says(input_error([&] { load_results(folder / "nowhere.json"); }), {"No such file"}));
+}
+
 TEST_F(ResultsFileTest, AnUnwritableFolderIsNamed) {
   std::filesystem::create_directory(folder_ / "sub");
   write_file(folder_ / "sub/results.json", "");

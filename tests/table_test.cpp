@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <stdexcept>
 
 #include "bench/base/text.h"
@@ -93,18 +94,31 @@ TEST(Text, PrintableKeepsWholeCharactersAndNoControls) {
 }
 
 TEST(Text, BoxesCannotDriveTheTerminal) {
-  const std::string text = box({{"data", "a\033[31m\nb"}, {"val-data", std::string(5000, 'x')}});
+  const std::string text = box({{"data", "a\033[31m\nb"}, {"val-data", std::string(5000, 'x')}}, SIZE_MAX);
   EXPECT_EQ(text.find('\033'), std::string::npos);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
   EXPECT_LT(text.size(), 4 * 500U);
 }
 
 TEST(Text, BoxesCountCharactersNotBytes) {
-  EXPECT_EQ(box({{"data", "/tmp/j\u00fcrgen"}, {"vocab", "here"}}),
+  EXPECT_EQ(box({{"data", "/tmp/j\u00fcrgen"}, {"vocab", "here"}}, SIZE_MAX),
             "+-------+-------------+\n"
             "| data  | /tmp/j\u00fcrgen |\n"
             "| vocab | here        |\n"
             "+-------+-------------+\n");
+}
+
+TEST(Text, BoxesGoOnInTheNextLineWhereThereIsNoRoom) {
+  const std::string path = "/tmp/j\u00fcrgen/" + std::string(15, 'x');
+  EXPECT_EQ(box({{"BLAS", "OpenBLAS 0.3.21 of some kind"}, {}, {"data", path}, {"seq", "64"}}, 32),
+            "+------+-----------------------+\n"
+            "| BLAS | OpenBLAS 0.3.21 of    |\n"
+            "|      | some kind             |\n"
+            "+------+-----------------------+\n"
+            "| data | /tmp/j\u00fcrgen/xxxxxxxxx |\n"
+            "|      | xxxxxx                |\n"
+            "| seq  | 64                    |\n"
+            "+------+-----------------------+\n");
 }
 
 TEST(Table, RefusesARowOfAnotherSize) {

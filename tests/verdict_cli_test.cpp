@@ -7,6 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <sstream>
+#include <tuple>
+
+#include "bench/base/table.h"
 #include "bench/report/speedups.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
@@ -178,6 +182,25 @@ TEST_F(VerdictCli, PlanRunLeavesNoFileOut) {
   EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"bad.json"})) << outcome.err;
 }
 
+TEST_F(VerdictCli, PlanRunFitsUnlessItMayBeWide) {
+  measured(0.0);
+  Results base = loaded("base.json");
+  for (stepladder::Run& run : base.runs) run.summary->joules = 20 + 0.01 * static_cast<double>(run.round);
+  save("base.json", base);
+  const std::string command = "plan-run base.json --tokens 10e9 --price-per-hour 3.5 --price-per-kwh 0.3 ";
+  const auto widest = [](const std::string& table) {  // of its lines, the text below it left out
+    std::istringstream lines(table.substr(0, table.find("\n\n")));
+    size_t most = 0;
+    for (std::string line; std::getline(lines, line);) most = std::max(most, text_width(line));
+    return most;
+  };
+  const std::string fits = stepladder(command).out, wide = stepladder(command + "--wide").out;
+  EXPECT_LE(widest(fits), Table::kWidth) << fits;
+  EXPECT_TRUE(says(fits, {"--wide also shows: tok/s, kWh", "hours", "rent"}));
+  EXPECT_GT(widest(wide), Table::kWidth) << wide;
+  EXPECT_TRUE(says(wide, {"tok/s", "kWh", "energy"}));
+}
+
 TEST_F(VerdictCli, CompareSeesAnotherOptionOfTheRungs) {
   measured(0.0);
   Results base = loaded("base.json"), next = loaded("new.json");
@@ -234,6 +257,39 @@ TEST_F(VerdictCli, CompareOfAWholeLadderIsQuick) {
 #if !defined(STEPLADDER_SANITIZED)  // which take longer
   EXPECT_LT(took, 2.0);
 #endif
+}
+
+TEST_F(VerdictCli, AFileOfAnotherKindIsNotReplaced) {
+  measured(0.0);
+  for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.0$((50 + i % 2))");
+  write_file(folder_ / "noise.json", R"({"schema": 2, "kind": "noise", "variants": []})");
+  write_file(folder_ / "campaign.json", R"({"schema": 2, "kind": "campaign", "parts": []})");
+  const std::string calibrate = cat("calibrate --rungs 00 --pairs 3 ", kWorkload),
+                    gate = cat("gate base new --results runs ", kWorkload);
+  const std::tuple<std::string, std::string, std::string> cases[] = {
+      {"compare base.json new.json", "new.json", "is a results file"},
+      {"compare base.json new.json", "noise.json", "is a noise file"},
+      {"compare base.json new.json --format markdown", "campaign.json", "is a campaign"},
+      {gate, "base.json", "is a results file"},
+      {calibrate, "base.json", "is a results file"},
+      {calibrate, "campaign.json", "is a campaign"}};
+  for (const auto& [command, file, what] : cases) {
+    const std::string before = read_file(folder_ / file);
+    const Outcome outcome = stepladder(cat(command, " --out ", file));
+    EXPECT_EQ(outcome.code, kExitUsage) << command << file;
+    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {file, what, "name another --out"}))
+        << outcome.err;
+    EXPECT_EQ(read_file(folder_ / file), before) << command;
+  }
+  std::filesystem::create_directory(folder_ / "runs");
+  std::filesystem::copy_file(folder_ / "campaign.json", folder_ / "runs/base.json");
+  EXPECT_TRUE(says(stepladder(gate).err, {"runs/base.json is a campaign", "name another --results"}));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "log.txt")) << "it was measured first";
+
+  write_file(folder_ / "verdict.txt", "of mine");
+  for (const char* out : {"verdict.json", "verdict.json", "verdict.txt"})
+    EXPECT_EQ(stepladder(cat("compare base.json new.json --out ", out)).code, 0) << out;
+  EXPECT_EQ(stepladder(calibrate + " --out noise.json").code, 0);
 }
 
 // ---- gate ------------------------------------------------------------------------------------------------

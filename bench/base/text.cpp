@@ -57,6 +57,21 @@ std::string without(std::string text, const Bad& bad) {
   return text;
 }
 
+/// `text` in lines of at most `width` columns, broken at spaces where there are any.
+std::vector<std::string> wrapped(std::string text, size_t width) {
+  std::vector<std::string> lines;
+  while (text_width(text) > width) {
+    size_t end = 0;  // of what fits
+    for (size_t columns = 0; (columns += (text[end] & 0xC0) != 0x80) <= width;) ++end;
+    const size_t space = text.rfind(' ', end);
+    const bool word = space != std::string::npos && space > 0;
+    lines.push_back(text.substr(0, word ? space : end));
+    text.erase(0, word ? space + 1 : end);
+  }
+  lines.push_back(std::move(text));
+  return lines;
+}
+
 }  // namespace
 
 std::string join(const std::vector<std::string>& parts, const std::string& separator) {
@@ -128,6 +143,8 @@ std::string printable(std::string_view text, size_t limit) {
 }
 
 std::string path_error(const std::filesystem::filesystem_error& error) {
+  if (error.path1().empty())  // of current_path()
+    return cat("the current folder: ", error.code().message(), "; change to one that is there");
   return cat(error.path1().string(), ": ", error.code().message(), "; check the path");
 }
 
@@ -140,13 +157,15 @@ size_t text_width(const std::string& text) {
   return static_cast<size_t>(std::ranges::count_if(text, [](unsigned char c) { return (c & 0xC0) != 0x80; }));
 }
 
-std::string box(std::vector<std::pair<std::string, std::string>> rows) {
-  for (auto& row : rows) row.second = printable(row.second, kMaxCell);
+std::string box(std::vector<std::pair<std::string, std::string>> rows, size_t width) {
+  constexpr size_t kFrame = 7, kLeast = 20;  // columns: of lines and spaces; of a value
   size_t left = 0, right = 0;
-  for (const auto& [name, value] : rows) {
+  for (auto& [name, value] : rows) {
+    value = printable(value, kMaxCell);
     left = std::max(left, text_width(name));
     right = std::max(right, text_width(value));
   }
+  right = std::min(right, std::max(kLeast, width - std::min(width, left + kFrame)));
   const std::string rule = "+" + std::string(left + 2, '-') + "+" + std::string(right + 2, '-') + "+\n";
   std::string text = rule;
   for (const auto& [name, value] : rows) {
@@ -154,8 +173,12 @@ std::string box(std::vector<std::pair<std::string, std::string>> rows) {
       text += rule;
       continue;
     }
-    text += cat("| ", name, std::string(left - text_width(name), ' '), " | ", value,
-                std::string(right - text_width(value), ' '), " |\n");
+    std::string first = name;
+    for (const std::string& line : wrapped(value, right)) {
+      text += cat("| ", first, std::string(left - text_width(first), ' '), " | ", line,
+                  std::string(right - text_width(line), ' '), " |\n");
+      first.clear();
+    }
   }
   return text + rule;
 }

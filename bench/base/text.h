@@ -1,6 +1,8 @@
 // Numbers and boxes as people read them.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -65,10 +67,13 @@ std::string shell_line(const std::vector<std::string>& words);
 /// The words of a command line.
 std::vector<std::string> shell_words(const std::string& line);
 
-/// What the file system says of a path that can't be looked at: too long, or a link to itself.
+/// What the file system says of a path that can't be looked at: too long, a link to itself, or a current
+/// folder that is gone.
 std::string path_error(const std::filesystem::filesystem_error& error);
 
-/// A two-column box, its columns as wide as the widest cell; a row with an empty first cell is a rule.
-std::string box(std::vector<std::pair<std::string, std::string>> rows);
+/// A two-column box, its columns as wide as the widest cell; a row with an empty first cell is a rule. Values
+/// go on in the next line where `width` leaves no room for them.
+std::string box(std::vector<std::pair<std::string, std::string>> rows,
+                size_t width = terminal_width(STDOUT_FILENO, SIZE_MAX));
 
 }  // namespace stepladder

@@ -10,6 +10,7 @@
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/pairs.h"
+#include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
@@ -70,6 +71,7 @@ std::string table_of(const Noise& noise) {
 
 int calibrate(CalibrateOptions& options) {
   const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
+  check_same_kind(options.out, "noise");
   const auto folder = std::filesystem::path(options.out).parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);

@@ -210,6 +210,8 @@ class Campaign {
         if (const std::string path = part.file(options.out); std::filesystem::exists(path, none)) {
           const Json there = load_json(path),
                      context = there.is_object() ? there.value("context", Json()) : Json();
+          if (!context.is_object())
+            throw InputError(cat(path, " is damaged: remove it, or start again with --overwrite"));
           const char* commit = context.contains("stepladder_commit") ? "stepladder_commit" : "commit";
           require_same_build_and_device(path, text_at(context, commit), context.value("device", Json()));
         }

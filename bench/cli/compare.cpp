@@ -27,6 +27,7 @@ bool of_one_gate(const CompareOptions& options, const Results& base, const Resul
 }
 
 int compare_files(CompareOptions& options) {
+  options.verdict.check_files();
   const Results base = load_measured(options.base), next = load_measured(options.next);
   require_comparable(base, next);
   const Limits limits = options.verdict.limits(next.context, next.plan);

@@ -254,8 +254,10 @@ int gate(GateOptions& options) {
       side->results.context = context_of(*from, probe);
       side->results.plan = side->plan.json();
       side->results.complete = true;
-      side->file = std::make_unique<ResultsFile>(cat(place, "/", name, ".json"), side->results.context,
-                                                 side->results.plan, Existing::overwrite, results_file_json);
+      const std::string file = cat(place, "/", name, ".json");
+      check_same_kind(file, "results", "name another --results");
+      side->file = std::make_unique<ResultsFile>(file, side->results.context, side->results.plan,
+                                                 Existing::overwrite, results_file_json);
     }
     PairedRuns pairs(base, next, probe.device, options.measure.timeout);
     try {

@@ -18,7 +18,7 @@ struct PlanRunOptions {
   std::vector<std::string> results = {"reports/latest/results.json"};
   double tokens = 10e9;
   std::optional<double> price_per_hour, price_per_kwh;
-  bool markdown = false;
+  bool markdown = false, wide = false;
 
   std::vector<Option> options() {
     const char* plan = "Training run";
@@ -26,7 +26,8 @@ struct PlanRunOptions {
             {"tokens", &tokens, "N", "to train on: 10e9", plan, {1, 1e18}},
             {"price-per-hour", &price_per_hour, "MONEY", "of a device", plan, {0, 1e9}},
             {"price-per-kwh", &price_per_kwh, "MONEY", "of energy", plan, {0, 1e9}},
-            {"markdown", &markdown, "", "the table as Markdown", plan}};
+            {"markdown", &markdown, "", "the table as Markdown", plan},
+            {"wide", &wide, "", "all columns, however wide the terminal has to be", plan}};
   }
 };
 
@@ -78,24 +79,25 @@ int plan_run(PlanRunOptions& options) {
   using Row = Extrapolated;
   const auto text_or_none = [](const std::optional<Estimate>& e) { return e ? text_of(*e) : kNone; };
   Columns<Row> columns;
-  columns.add_text("device", [](const Row& x) { return x.device; });
+  // Left out first is what others tell too; the trainer and its hours always stay.
+  columns.add({"device", Align::left, 5}, [](const Row& x) { return x.device; });
   columns.add_text("trainer", [](const Row& x) { return x.row.variant; });
-  columns.add_text("workload", [](const Row& x) { return x.row.workload; });
-  columns.add("tok/s",
+  columns.add({"workload", Align::left, 3}, [](const Row& x) { return x.row.workload; });
+  columns.add({"tok/s", Align::right, 1},
               [](const Row& x) { return grouped(std::llround(x.row.numbers->tokens_per_second.value)); });
   columns.add("hours", [](const Row& x) { return text_of(x.hours()); });
-  columns.add("kWh", [=](const Row& x) { return text_or_none(x.kwh()); });
+  columns.add({"kWh", Align::right, 2}, [=](const Row& x) { return text_or_none(x.kwh()); });
   if (options.price_per_hour)
-    columns.add("rent", [&](const Row& x) {
+    columns.add({"rent", Align::right, 6}, [&](const Row& x) {
       const auto devices = static_cast<double>(world_size(x.row.config));
       return text_of(scaled(x.hours(), *options.price_per_hour * devices));
     });
   if (options.price_per_kwh)
-    columns.add("energy", [&](const Row& x) {
+    columns.add({"energy", Align::right, 4}, [&](const Row& x) {
       return text_or_none(x.kwh() ? std::optional(scaled(*x.kwh(), *options.price_per_kwh)) : std::nullopt);
     });
   const Table table = columns.table(rows);
-  std::cout << (options.markdown ? table.markdown() : table.terminal(/*wide=*/true))
+  std::cout << (options.markdown ? table.markdown() : table.terminal(options.wide))
             << "\nExtrapolated, not run: " << grouped(std::llround(options.tokens)) << " tokens, from "
             << sized(seconds)
             << " s of timed steps or more in each row. Data, evaluation, checkpoints and failures come on "

@@ -6,6 +6,7 @@
 #include "bench/plan/programs.h"
 #include "bench/plan/settings.h"
 #include "bench/report/profile_report.h"
+#include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "bench/run/machine.h"
 #include "bench/run/progress.h"
@@ -63,7 +64,10 @@ int profile(ProfileOptions& options) {
   if (options.warmup >= options.settings.steps)
     throw InputError(
         cat("--warmup ", options.warmup, " leaves none of --steps ", options.settings.steps, " to trace"));
-  if (!options.out.empty()) AtomicFile probe(options.out);  // before minutes of measuring
+  if (!options.out.empty()) {  // before minutes of measuring
+    check_same_kind(options.out, "profile");
+    AtomicFile probe(options.out);
+  }
   const DeviceProbe probe = require_device(options.settings.backend, options.settings.device);
 
   RunRequest request;

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "bench/base/text.h"
+#include "bench/results/file.h"
 #include "bench/verdict/comparison_report.h"
 #include "bench/verdict/noise.h"
 #include "model/atomic_file.h"
@@ -37,7 +38,10 @@ std::string VerdictOptions::format_of(const std::string& file) const {
 }
 
 void VerdictOptions::check_files() const {
-  for (const std::string& file : out) AtomicFile writable(file);
+  for (const std::string& file : out) {
+    check_same_kind(file, "comparison");
+    AtomicFile writable(file);
+  }
 }
 
 Limits VerdictOptions::limits(const Json& context, const Json& plan) const {

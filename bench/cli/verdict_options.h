@@ -29,7 +29,7 @@ struct VerdictOptions {
   /// kExitNotComparable for one that has expired.
   Limits limits(const Json& context, const Json& plan) const;
 
-  /// Throws InputError for a file of --out that can't be written.
+  /// Throws InputError for a file of --out that can't be written, or is of another kind.
   void check_files() const;
   /// Prints the comparison by `limits`, and writes it to the files of --out. Adds which rows the noise file
   /// says nothing about. Returns the exit code.

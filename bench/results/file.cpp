@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -35,8 +36,23 @@ std::string read_text(const std::string& path) {
   if (type != std::filesystem::file_type::not_found && type != std::filesystem::file_type::regular)
     throw InputError("is not a regular file");
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw InputError("cannot be read: is it there?");
+  if (!file) throw InputError(cat("cannot be read: ", std::strerror(errno)));
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// By kind, what a file of ours is called.
+const std::map<std::string, const char*>& kinds() {
+  static const std::map<std::string, const char*> kinds = {
+      {"results", "a results file"}, {"profile", "a profile"}, {"noise", "a noise file"},
+      {"comparison", "a verdict"},   {"history", "a history"}, {"campaign", "a campaign"}};
+  return kinds;
+}
+
+/// One of kinds(), or another where it is not ours.
+std::string kind_of(const Json& json) {
+  if (!json.is_object() || !json.contains("schema")) return "";
+  if (json.contains("kind")) return text_at(json, "kind");
+  return json.contains("profile") ? "profile" : json.contains("runs") ? "results" : "";
 }
 
 /// How to name the parts of a campaign's file: "name a part, such as FILE:ladder (others: energy_16)".
@@ -82,6 +98,19 @@ Json load_json(const std::string& path) try {
   return parse_json(read_text(path));
 } catch (const InputError& e) {
   throw InputError(cat(path, ": ", e.what()));
+}
+
+void check_same_kind(const std::string& path, const std::string& kind, const std::string& way_out) {
+  Json there;
+  try {
+    there = load_json(path);
+  } catch (const InputError&) {  // none, or no JSON: what writes it says whether it may
+    return;
+  }
+  const auto found = kinds().find(kind_of(there));
+  if (found != kinds().end() && found->first != kind)
+    throw InputError(
+        cat(path, " is ", found->second, ", which ", kinds().at(kind), " would replace: ", way_out));
 }
 
 bool is_campaign(const Json& json) {
@@ -137,6 +166,7 @@ Results load_results(const std::string& path, const Json& json) {
 ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json)
     : to_json_(std::move(to_json)), path_(path), target_(target_of(path)), journal_path_(journal_of(path)) {
   if (path == "-") throw InputError("-: name a file; `stepladder export` prints what is in one");
+  if (existing == Existing::refuse || existing == Existing::overwrite) check_same_kind(path, "results");
   std::error_code error;
   const auto folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);

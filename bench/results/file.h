@@ -25,6 +25,10 @@ std::string file_text(const Json& json);
 
 /// A file's JSON. Throws InputError naming it and what is wrong with it.
 Json load_json(const std::string& path);
+/// Throws InputError, which ends with `way_out`, where the file is there and JSON of ours, but of another
+/// kind than what is to replace it: "results", "profile", or what it says of itself, such as "noise".
+void check_same_kind(const std::string& path, const std::string& kind,
+                     const std::string& way_out = "name another --out");
 /// Whether a file's JSON says that it is a campaign's.
 bool is_campaign(const Json& json);
 /// Throws InputError naming the file unless it is a campaign's and its parts may be looked at.
@@ -46,9 +50,9 @@ class ResultsFile {
   using Writing = std::function<Json(const Results&)>;
 
   /// Starts `plan`, or goes on with it. A file to be overwritten stays until the first run is finished.
-  /// Throws InputError when the file is there and `existing` is refuse, or cannot be written; Error with
-  /// kExitNotComparable, naming the field, when it holds another plan, however many rounds both have, or was
-  /// measured on another machine or another kind of device.
+  /// Throws InputError when the file is there and `existing` is refuse, is of another kind, or cannot be
+  /// written; Error with kExitNotComparable, naming the field, when it holds another plan, however many
+  /// rounds both have, or was measured on another machine or another kind of device.
   ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json);
   ~ResultsFile();
   ResultsFile(const ResultsFile&) = delete;
