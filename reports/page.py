@@ -251,12 +251,15 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
                      + ("" if ratios_only else f", {figures(row.median_ms)} ms"))
         tiles.append((f"Against {title}'s fastest", f"{ratio.value:.2f}× as fast", more))
     if beside := _fastest_beside([one, *others], workload, best):
-        other, where, row = beside
+        other, _, row = beside
         more = [f"{ratio.value:.2f}× as fast as {PEERS.get(ratio.against, ratio.against)}"
                 for ratio in (*row.peers, row.previous) if ratio]
-        tiles.append((f"Beside the ladder: {row.rung}",
-                      more.pop(0) if ratios_only and more else f"{figures(row.median_ms)} ms",
-                      ", ".join(more) + ("" if other is one else f"; measured in {'part ' * bool(other.about)}{other.name}")))
+        head = more.pop(0) if ratios_only and more else f"{figures(row.median_ms)} ms"
+        notes = [] if other is one else [f"measured in {'part ' * bool(other.about)}{other.name}"]
+        notes += [f"diverged in {'part ' * bool(where.about)}{where.name}" for where in (one, *others)
+                  if any(same.rung == row.rung and same.status == "diverged"
+                         for workload in where.workloads for same in workload.rows)]
+        tiles.append((f"Beside the ladder: {row.rung}", head, "; ".join(filter(None, (", ".join(more), *notes)))))
     if best.live_gib:
         lowest = workload.find(best.baseline.against) if best.baseline else None
         if ratios_only:

@@ -378,6 +378,9 @@ class Together(unittest.TestCase):
         elsewhere = beside(10.0)
         elsewhere["context"]["device"]["name"] = "Tesla T4"
         self.assertNotIn("11.00 ms", page_of(sample(), elsewhere))
+        diverged = failing(beside(12.0, name="loss.json"), "fp8", "diverged", "step 10: 0.03 apart")
+        self.assertIn("; diverged in loss.json", tiles(sample(), beside(10.0), diverged)["11.00 ms"])
+        self.assertNotIn("diverged in", page_of(sample(), beside(10.0)))
 
     def test_among_several_batches_the_first_number_is_a_rate(self):
         data = sample((4, 8))
