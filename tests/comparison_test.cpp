@@ -197,9 +197,13 @@ TEST(Comparison, NoiseOfCyclesRaisesTheirLimitAlone) {
 TEST(Comparison, NumbersOfAnySizeAreSurvived) {
   Pair pair;
   pair.add(kRung, std::vector<double>(6, 1e-300), std::vector<double>(6, 1e300));
-  for (stepladder::Run& run : pair.base.runs) run.summary->memory.live_peak = INT64_MIN;
-  for (stepladder::Run& run : pair.next.runs) run.summary->memory.live_peak = INT64_MAX;
-  EXPECT_TRUE(says(pair.compared().rows[0].reason, {"live memory grew", "slower"}));
+  for (const int64_t bytes : {INT64_MIN, int64_t{1}}) {
+    for (stepladder::Run& run : pair.base.runs) run.summary->memory.live_peak = bytes;
+    for (stepladder::Run& run : pair.next.runs) run.summary->memory.live_peak = INT64_MAX;
+    const std::string reason = pair.compared().rows[0].reason;
+    EXPECT_TRUE(says(reason, {"slower"}));
+    EXPECT_EQ(says(reason, {"live memory grew"}), bytes > 0) << reason;
+  }
 }
 
 TEST(Comparison, TooFewPairsAreNeverAVerdict) {

@@ -172,8 +172,10 @@ std::string python() {
 double busy_cores() {
   // The tests start hundreds of runs and set this to 0; it is no option.
   const char* const asked = std::getenv("STEPLADDER_BUSY_SAMPLE_MS");
+  const int sample_ms = asked ? std::atoi(asked) : 200;
+  if (sample_ms == 0) return 0.0;  // a tick between two looks at once would be a busy machine
   const auto [busy, all] = core_ticks();
-  std::this_thread::sleep_for(std::chrono::milliseconds(asked ? std::atoi(asked) : 200));
+  std::this_thread::sleep_for(std::chrono::milliseconds(sample_ms));
   const auto [later_busy, later_all] = core_ticks();
   if (later_all <= all) return 0.0;
   return static_cast<double>(host().cores * (later_busy - busy)) / static_cast<double>(later_all - all);
