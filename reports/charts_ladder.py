@@ -275,9 +275,9 @@ def _peers_of(row: Row) -> list[Ratio]:
 
 def draw_peers(data: Results):
     """How many times as fast each rung is as its counterpart in PyTorch, and as other peers, in the same rounds, with
-    the interval over rounds; and how many times less memory it takes than PyTorch's. Right of 1 ours is faster, or smaller. Rungs that are
-    one step in PyTorch have their marks at the last of them. A peer that is one trainer, such as llm.c, is beside the
-    rungs that are at least half as fast; the tables have the others."""
+    the interval over rounds; and how many times less memory it takes than PyTorch's. Right of 1 ours is faster, or
+    smaller. Rungs that are one step in PyTorch have their marks at the last of them. A peer that is one trainer, such
+    as llm.c, is beside the rungs that are at least half as fast; the tables have the others."""
     workloads = data.knowing(lambda row: bool(_peers_of(row)), once=True)
     if not workloads:
         return "no peer was measured: `stepladder run --peer pytorch` measures PyTorch beside the rungs"

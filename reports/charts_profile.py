@@ -101,9 +101,11 @@ def draw_gap(data: Results):
                              0.75)
     for ax, profile, rows in zip(axes, profiles, tables):
         ax.set_title(f"{profile.title}: {style.number(profile.ms)} ms, floor {style.number(profile.floor_ms)} ms "
-                     f"({100 * profile.floor_ms / profile.ms:.0f} %)", x=(0.16 - left) / (style.WIDTH - left - 0.75))
+                     f"({100 * profile.floor_ms / profile.ms:.0f} %)",
+                     x=(style.EDGE - left) / (ax.get_position().width * style.WIDTH))  # below the chart's own
         for y, (name, floor, ms, share) in enumerate(rows):
-            times, part = f"{style.number(ms)} ms, floor {style.number(floor)} ms", f"{0.0 if abs(share) < 0.5 else share:.0f} %"
+            times = f"{style.number(ms)} ms, floor {style.number(floor)} ms"
+            part = f"{share:.0f} %" if abs(share) >= 0.5 else "0 %"
             if y == _OPS:  # those left over, whose bar would make the others small
                 end, part = 0.0, f"{times}; {part}"
             else:

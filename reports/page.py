@@ -178,6 +178,7 @@ def _time_to_loss(workload: Workload, ratios_only: bool) -> dict | None:
     if not rows:
         return None
     firsts = {row.to_loss.first.against for row in rows if row.to_loss.first}  # that the rest is held against
+    first = firsts.pop() if len(firsts) == 1 else "first"
 
     def reached(row: Row) -> Cell:
         count = row.to_loss.reached
@@ -201,7 +202,7 @@ def _time_to_loss(workload: Workload, ratios_only: bool) -> dict | None:
         Column("reached", "in how many rounds; the numbers are of these", reached),
         Column("seconds", "of training, all steps by their clock, evaluations left out: median over rounds, with "
                "its interval", seconds, absolute=True),
-        Column(f"× {firsts.pop() if len(firsts) == 1 else 'first'}",
+        Column(f"× {first}",
                "times as fast as the first that reached it: median over the rounds in which both did", faster),
         Column("steps", "median over rounds", steps),
         Column("Mtokens", "millions of tokens, of all devices", lambda row: _measured(row.to_loss.tokens, 1e-6)),
@@ -255,8 +256,8 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
         more = [f"{ratio.value:.2f}× as fast as {PEERS.get(ratio.against, ratio.against)}"
                 for ratio in (*row.peers, row.previous) if ratio]
         head = more.pop(0) if ratios_only and more else f"{figures(row.median_ms)} ms"
-        notes = [] if other is one else [f"measured in {'part ' * bool(other.about)}{other.name}"]
-        notes += [f"diverged in {'part ' * bool(where.about)}{where.name}" for where in (one, *others)
+        notes = [] if other is one else [f"measured in {_called(other)}"]
+        notes += [f"diverged in {_called(where)}" for where in (one, *others)
                   if any(same.rung == row.rung and same.status == "diverged"
                          for workload in where.workloads for same in workload.rows)]
         tiles.append((f"Beside the ladder: {row.rung}", head, "; ".join(filter(None, (", ".join(more), *notes)))))
@@ -271,6 +272,11 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
             tiles.append(("Live memory", f"{best.live_gib:.1f} GiB", ", ".join(
                 f"{name} {row.live_gib:.1f} GiB" for name, row in beside.items() if row and row.live_gib)))
     return {"workload": workload, "rung": best.rung, "tiles": tiles, "device": one.device, "row": best}
+
+
+def _called(one: Results) -> str:
+    """A file by its name, a campaign's part as one."""
+    return f"part {one.name}" if one.about else one.name
 
 
 def _fastest_beside(results: list[Results], like: Workload, best: Row) -> tuple[Results, Workload, Row] | None:

@@ -39,6 +39,7 @@ GAINS = {"ladder": {"color": INK, "marker": "o"}, "without": {"color": "#0072B2"
          "only": {"color": "#D55E00", "marker": "^"}}
 
 WIDTH = 8.4  # inches
+EDGE = 0.16  # left of titles
 _DPI = 160
 _FONTS = "'DejaVu Sans', Verdana, sans-serif"  # of an SVG's text; the second is as wide as the first
 
@@ -112,8 +113,8 @@ def figure(title: str, subtitle: str, heights: list[float], gaps: list[float], l
     total = header + sum(heights) + sum(gaps) + footer
     fig = Figure(figsize=(WIDTH, total))
     fig.set_label(title)
-    fig.text(0.16 / WIDTH, 1 - 0.12 / total, title, fontsize=13, fontweight="bold", va="top")
-    fig.text(0.16 / WIDTH, 1 - 0.38 / total, subtitle, fontsize=9, color=MUTED, va="top")
+    fig.text(EDGE / WIDTH, 1 - 0.12 / total, title, fontsize=13, fontweight="bold", va="top")
+    fig.text(EDGE / WIDTH, 1 - 0.38 / total, subtitle, fontsize=9, color=MUTED, va="top")
     axes, top = [], total - header
     for height, gap in zip(heights, gaps):
         top -= gap + height

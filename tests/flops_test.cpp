@@ -5,7 +5,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "bench/rung/reporter.h"
+#include "bench/base/peak.h"
 
 namespace stepladder {
 namespace {

@@ -36,7 +36,6 @@ struct ExportOptions {
 
 /// A campaign's file, the results in it as short as this version makes them.
 Json shortened_campaign(const std::string& path, Json file) {
-  check_campaign(path, file);
   for (Json& part : file["parts"])
     if (part.value("result", Json()).contains("runs"))
       part["result"] = shortened(load_measured(path, part["result"]));

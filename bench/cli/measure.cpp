@@ -374,6 +374,8 @@ int measure(const MeasureOptions& options, Plan plan) {
     context["stepladder_commit"] = context["commit"];
     context["commit"] = commit_of(plan.ladder);
   }
+  if (existing == Existing::refuse || existing == Existing::overwrite)
+    check_same_kind(options.out, "results");
   ResultsFile file(options.out, context, plan.json(), existing, results_file_json);
   if (const std::string busy = busy_note(context); !busy.empty())
     std::cerr << "stepladder: " << busy << std::endl;

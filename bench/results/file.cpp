@@ -166,7 +166,6 @@ Results load_results(const std::string& path, const Json& json) {
 ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json)
     : to_json_(std::move(to_json)), path_(path), target_(target_of(path)), journal_path_(journal_of(path)) {
   if (path == "-") throw InputError("-: name a file; `stepladder export` prints what is in one");
-  if (existing == Existing::refuse || existing == Existing::overwrite) check_same_kind(path, "results");
   std::error_code error;
   const auto folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);

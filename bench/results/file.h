@@ -50,9 +50,9 @@ class ResultsFile {
   using Writing = std::function<Json(const Results&)>;
 
   /// Starts `plan`, or goes on with it. A file to be overwritten stays until the first run is finished.
-  /// Throws InputError when the file is there and `existing` is refuse, is of another kind, or cannot be
-  /// written; Error with kExitNotComparable, naming the field, when it holds another plan, however many
-  /// rounds both have, or was measured on another machine or another kind of device.
+  /// Throws InputError when the file is there and `existing` is refuse, or cannot be written; Error with
+  /// kExitNotComparable, naming the field, when it holds another plan, however many rounds both have, or was
+  /// measured on another machine or another kind of device.
   ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json);
   ~ResultsFile();
   ResultsFile(const ResultsFile&) = delete;

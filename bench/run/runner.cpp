@@ -12,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "bench/base/peak.h"
 #include "bench/base/statistics.h"
 #include "bench/base/text.h"
 #include "bench/run/child.h"
@@ -285,10 +286,9 @@ class ChildReport {
     auto config = value_at<Event>(event, "config");
     for (const char* key : {"world_size", "threads", "independent_ranks", "apart"})
       if (config.contains(key) && config[key].is_null()) config.erase(key);
-    for (const auto& [key, value] : config.items()) {
+    for (const auto& [key, value] : config.items())
       if (value.is_structured() && config_depth(value) >= kMaxConfigDepth)
         throw BadReport(cat("its config's ", printable(key, 60), " is nested too deep"));
-    }
     if (const auto threads = value_if<int64_t>(config, "threads"); threads && *threads < 1)
       throw BadField(cat("threads=", *threads, " in its config"));
     const bool independent = run_.config.value("independent_ranks", false);
@@ -533,7 +533,7 @@ Summary summarize(Run& run, const ChildReport& report, const RunRequest& request
   Config config = Config::named(model);
   config.B = run.config.at("B");
   config.T = run.config.at("T");
-  auto peak = peak_flops(request.device.name, request.program.math);
+  auto peak = gemm_peak(request.device, request.program.math);
   if (peak) *peak *= devices;
   summary.mfu_nanogpt = mfu(flops_per_token_nanogpt(config), summary.tokens_per_second, peak);
   summary.mfu_llmc = mfu(flops_per_token_llmc(config), summary.tokens_per_second, peak);

@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 
+#include "bench/base/peak.h"
 #include "bench/base/statistics.h"
 #include "bench/base/text.h"
 #include "bench/results/writer.h"
@@ -47,10 +48,6 @@ std::optional<double> global_peak(const RunSession& session) {
 }
 
 }  // namespace
-
-std::optional<double> gemm_peak(const DeviceInfo& device, MathMode math) {
-  return peak_flops(device.name, math == MathMode::tf32 && !device.has_tf32() ? MathMode::fp32 : math);
-}
 
 Reporter::Reporter(const RunSession& session, EventWriter& events)
     : session_(session),

@@ -11,10 +11,6 @@
 
 namespace stepladder {
 
-/// FLOP/s that GEMMs in this mode reach at most on a device, TF32 where it has none being full precision;
-/// nothing for an unknown device.
-std::optional<double> gemm_peak(const DeviceInfo& device, MathMode math);
-
 class Reporter {
  public:
   /// Of a session whose model and batch are chosen.

@@ -100,7 +100,7 @@ std::string title_of(const Series& series) {
 }
 
 /// What else of a configuration than model, batch and length changes a step's time, where it is not the
-/// default, and the steps.
+/// default, and the steps. As SETTINGS of reports/results.py.
 std::string settings_of(const Json& config) {
   static const std::vector<std::pair<const char*, Json>> defaults = {
       {"dtype", nullptr},       {"accumulate", 1},        {"attention", "auto"},  {"compute_capability", 0},
