@@ -130,6 +130,8 @@ TokenExtent raw_extent(const std::string& path, std::span<const std::byte> file)
 
 TokenExtent extent_of(const std::string& path, std::span<const std::byte> file) {
   if (text_of(file).starts_with(kNpyMagic)) return npy_extent(path, file);
+  if (path.ends_with(".npy"))
+    throw InputError(cat(path, ": does not begin as .npy does; write it again with numpy.save"));
   int32_t magic = 0;
   if (file.size() >= sizeof magic) std::memcpy(&magic, file.data(), sizeof magic);
   if (magic == TokenHeader{}.magic) return llmc_extent(path, file);

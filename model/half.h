@@ -70,12 +70,13 @@ T nearest_fp8(float x) {
   const uint32_t sign = bits >> 24 & 0x80U, magnitude = bits & 0x7FFFFFFFU;
   constexpr uint32_t kLargest = T::kMantissa == 3 ? 0x7EU : 0x7BU, kNan = 0x7FU;
   // |x| in units in the last place of its FP8 exponent (at least that of subnormals). Adding 2^23 rounds them
-  // to an integer, ties to even, and successive units are successive codes.
+  // to an integer, ties to even, which its last bits are; successive units are successive codes.
   constexpr uint32_t kLeast = 128 - T::kBias;
   const uint32_t exponent = magnitude >> 23 < kLeast ? kLeast : magnitude >> 23;
   const float per_unit = std::bit_cast<float>((254U + T::kMantissa - exponent) << 23);
-  const float units = (std::bit_cast<float>(magnitude) * per_unit + 0x1p23F) - 0x1p23F;
-  uint32_t code = ((exponent - kLeast) << T::kMantissa) + static_cast<uint32_t>(static_cast<int32_t>(units));
+  const float units = std::bit_cast<float>(magnitude) * per_unit + 0x1p23F;
+  uint32_t code = ((exponent - kLeast) << T::kMantissa) +
+                  (std::bit_cast<uint32_t>(units) - std::bit_cast<uint32_t>(0x1p23F));
   code = code > kLargest ? kLargest : code;
   code = magnitude >= 0x7F800000U ? kNan : code;
   return {static_cast<uint8_t>(code | sign)};

@@ -126,6 +126,12 @@ TEST(TokenFile, RefusesWhatIsNoFile) {
   EXPECT_TRUE(says(input_error([&] { Tokens(folder / "sub", kV); }), {"sub", "not a regular file"}));
 }
 
+TEST(TokenFile, WhatIsCalledNpyIsNoRawFile) {
+  const TempFolder folder;
+  write_file(folder / "text.npy", "sixteen bytes of");
+  EXPECT_TRUE(says(input_error([&] { Tokens(folder / "text.npy", kV); }), {"text.npy", "numpy.save"}));
+}
+
 TEST(TokenFile, ChecksTokensAgainstTheModelsVocabulary) {
   const auto read_all = [](int64_t vocabulary) {
     Loader(std::make_shared<const Tokens>("memory", std::vector<uint16_t>{0, 127}, vocabulary), 1, 1).next();

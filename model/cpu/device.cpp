@@ -134,7 +134,8 @@ std::shared_ptr<void> Cpu::allocate(size_t bytes) {
                                std::max<size_t>(1, (bytes + kAlignment - 1) / kAlignment) * kAlignment);
   if (block == nullptr)
     throw OutOfMemoryError(cat("out of memory: ", bytes, " bytes wanted, ", available.free,
-                               " available: take a smaller batch, sequence or model", available.limit));
+                               " available: ask for less, such as a smaller batch or model",
+                               available.limit));
   const auto size = static_cast<int64_t>(bytes);
   allocated_->now += size;
   allocated_->peak = std::max(allocated_->peak, allocated_->now);

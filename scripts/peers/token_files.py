@@ -79,6 +79,8 @@ def open_shard(path: Path) -> Shard:
             if tokens.dtype != np.dtype("<u2") or tokens.ndim != 1:
                 raise InputError(f"{path}: .npy is not a vector of uint16 ('<u2'); save tokens as such")
             return Shard(path, ".npy", tokens.offset, 0, len(tokens))
+        if path.suffix == ".npy":
+            raise InputError(f"{path}: does not begin as .npy does; write it again with numpy.save")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     except ValueError as error:
