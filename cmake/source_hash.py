@@ -6,7 +6,8 @@ Usage: source_hash.py NAME FILE OUT   writes the header that the build includes 
        source_hash.py --gemms OUT     the same of the sources that the choice of GEMM algorithms depends on.
 
 For a trainer these count: the trainer's file; of each op that it names, or that a part of model/ that it includes names for it, the
-header in model/ops/ and the files that run it; what those include; and all that belongs to no op, for every trainer.
+header in model/ops/ and the files that run it, and in the same way what runs collectives; what those include; and all that
+belongs to no op, for every trainer.
 """
 
 import hashlib
@@ -29,12 +30,16 @@ class Model:
                           for name in re.findall(r"^(?:struct|class|enum class) (\w+) ", text, re.M)
                           if PurePosixPath(file).name != "op.h"}
         self.ops_in = {file: set(re.findall(r"\b(\w+)::run\((?:Cpu|Cuda)&", text)) for file, text in self.text.items()}
+        for file, text in self.text.items():  # what several devices do counts for a trainer that has them do it
+            if re.search(r"\bfinal : public Collectives\b", text):
+                self.ops_in[file].add("Collective")
         self.included = {file: [name for name in includes(text) if name in self.text]
                          for file, text in self.text.items()}
         self.sources = [file for file in self.text if file.endswith((".cpp", ".cu"))]
         self.defining = {file: self._defining(file) for file in self.text if file.endswith(".h")}
         self.of_all = [file for file in self.sources if not self.ops_in[file] and not self._is_private(file)]
-        self.of_all += [file for header in BACKENDS for file in self.defining.get(header, ())]
+        self.of_all += [file for header in BACKENDS for file in self.defining.get(header, ())
+                        if "Collective" not in self.ops_in[file]]
 
     def _defining(self, header: str) -> list[str]:
         """The sources that hold what a header declares: its functions, its classes' members."""

@@ -64,6 +64,12 @@ class SourceHash(unittest.TestCase):
             for rung in (RUNGS[0], RUNGS[-1]):
                 self.assertTrue(changed_by(file, rung=rung), file)
 
+    def test_what_several_devices_do_counts_for_trainers_on_several(self):
+        several = next(rung for rung in RUNGS if "Collective::" in rung.read_text())
+        for file in ("model/cuda/comm_nccl.cpp", "model/cuda/peer_copies.cu", "model/cpu/comm_mpi.cpp"):
+            self.assertTrue(changed_by(file, rung=several), file)
+            self.assertFalse(changed_by(file), file)
+
     def test_what_lies_beside_an_op_counts_with_it(self):
         for file in ("model/cuda/flash_attention.cu", "model/cuda/attention_cudnn.cpp"):
             self.assertTrue(changed_by(file, rung=calling("AttentionForward")), file)
