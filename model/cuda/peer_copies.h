@@ -41,6 +41,8 @@ class PeerCopies {
   struct Peer {
     int rank = 0;
     Opened arena, flags;
+    Stream stream;  // of copies to it
+    Event end;      // the last exchange's are done
   };
   /// A run of elements of every rank's part of a tensor.
   struct Piece {
@@ -62,7 +64,13 @@ class PeerCopies {
     return static_cast<uint32_t*>(of) + static_cast<int>(barrier) * world_.size + rank;
   }
   void wait(Barrier barrier, cudaStream_t stream);
-  void pass(Barrier barrier, cudaStream_t stream);
+  /// Flags are copied, since drivers from CUDA 13.1 on write values to a device's own memory alone.
+  void set(Barrier barrier, const Peer& peer, cudaStream_t stream);
+  /// Calls send(peer) for each, which copies on the peer's stream once all ranks are ready: a copy takes
+  /// microseconds however small it is, so those to different peers run at the same time. Then `stream` goes
+  /// on when what the others send has arrived. No rank sets a flag again before it was taken back: in between
+  /// it waits at the other barrier, for a flag that its peer sets later.
+  void exchange(cudaStream_t stream, const std::function<void(const Peer&)>& send);
   void reduce(std::span<const Piece> pieces, cudaStream_t stream);
 
   Cuda& cuda_;
@@ -73,6 +81,7 @@ class PeerCopies {
   const int64_t slot_;  // bytes of it for each of the others
   const std::shared_ptr<void> flags_;
   uint32_t* const set_;      // a flag that is set, to copy
+  const Event begin_;        // all ranks are ready
   std::vector<Peer> peers_;  // from the next rank on, so that all send to different ones
 };
 

@@ -1,6 +1,7 @@
 // A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
 // The loop over steps, with evaluation and checkpoints, is bench/rung/training.cpp.
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <utility>
 
@@ -32,14 +33,16 @@ struct Gpt2Trainer final : Trainer {
   int64_t bucket_end(int64_t l) const { return l == 0 ? 1 : std::min(l + bucket_layers, L); }
 
   // The tensors of which each rank has a part: first those outside of the layers, then what each bucket has
-  // of those that the layers stack.
+  // of those that the layers stack. The forward pass begins with those outside and the first bucket's.
   static std::vector<Tensor> outside(const Params& of) { return {of.wte, of.wpe, of.lnfw, of.lnfb}; }
-  std::vector<Tensor> pieces(const Params& of) const {
+  std::vector<Tensor> pieces(const Params& of, int64_t end) const {  // of the buckets before layer `end`
     std::vector<Tensor> all = outside(of);
-    for (int64_t l = 0; l < L; l = bucket_end(l))
+    for (int64_t l = 0; l < end; l = bucket_end(l))
       std::ranges::copy(of.layers(l, bucket_end(l)), std::back_inserter(all));
     return all;
   }
+  std::vector<Tensor> beginning(const Params& of) const { return pieces(of, bucket_end(0)); }
+  std::vector<Tensor> pieces(const Params& of) const { return pieces(of, L); }
   Tensor part(const Tensor& x) const { return part_of(x, ops.rank(), ops.world()); }
   std::vector<Tensor> parts(const Params& of) const {
     std::vector<Tensor> all = pieces(of);
@@ -118,6 +121,7 @@ struct Gpt2Trainer final : Trainer {
   // What clipping and AdamW work on, all tensors at once.
   Tensor clip = arena.alloc("scratch/clip", f32, {1});
   Tensor norms = arena.alloc("scratch/norms", f32, {ops.world()});  // of all ranks
+  Tensor means = arena.alloc("scratch/means", f32, {ops.world()});  // all ranks' losses
   Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
 
   TrainerTensors tensors() const override {
@@ -212,6 +216,8 @@ struct Gpt2Trainer final : Trainer {
     fp8.calibrate(ops, dloss, [this] {
       zero_grad();
       forward_backward[false][true]();
+      ops.collective(Collective::all_max, {&fp8.amax, 1});
+      ops.wait_for_collectives();
     });
     zero_grad();
   }
@@ -235,10 +241,10 @@ struct Gpt2Trainer final : Trainer {
     // The other ranks' parts of the layers' weights come beside the layers before them.
     int64_t coming = 0;  // buckets
     if (gather)
-      for (int64_t l = 0; l < L; l = bucket_end(l), ++coming)
+      for (int64_t l = bucket_end(0); l < L; l = bucket_end(l), ++coming)
         ops.collective(Collective::all_gather, weights.layers(l, bucket_end(l)));
     const auto need = [&](int64_t l) {
-      if (coming == 0 || !begins_bucket(l)) return;
+      if (coming == 0 || l == 0 || !begins_bucket(l)) return;
       ops.wait_for_collectives(--coming);
       fp8.quantize_layers(ops, weights, l, bucket_end(l));
     };
@@ -360,11 +366,7 @@ struct Gpt2Trainer final : Trainer {
     ops.phase("encoder backward");
     ops(EmbeddingBackward{grads.wte, tokens, dres});
     ops(PositionBackward{grads.wpe, dres});
-    if (reduce) {
-      ops.collective(Collective::reduce_scatter, outside(grads));
-      ops.collective(Collective::all_reduce, {&loss, 1});
-      ops.collective(Collective::all_max, {&fp8.amax, 1});
-    }
+    if (reduce) ops.collective(Collective::reduce_scatter, outside(grads));
 
     // Weight gradients of the first layer that could wait run beside the reduction of wte's, the largest.
     ops.phase("backward block", 0);
@@ -374,7 +376,6 @@ struct Gpt2Trainer final : Trainer {
       ops.phase("gradient reduction");
       ops.collective(Collective::reduce_scatter, grads.layers(0, bucket_end(0)));
       ops.wait_for_collectives();
-      ops(Affine{loss, loss, 1.0F / static_cast<float>(ops.world()), 0.0F});  // each rank's is a mean
     }
   }
 
@@ -383,27 +384,33 @@ struct Gpt2Trainer final : Trainer {
   void update(int64_t step, float lr) {
     // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
     ops.phase("clip");
-    // The norm of all ranks' norms is that of all gradients.
+    // The norm of all ranks' norms is that of all gradients; the loss is the mean of theirs.
     ops(ClipGradNorm{clip, norm, grad_parts, hyper.grad_clip});
     ops(Copy{part(norms), norm});
-    ops.collective(Collective::all_gather, {&norms, 1});
+    ops(Copy{part(means), loss});
+    ops.collective(Collective::all_gather, std::array{norms, means});
     ops.wait_for_collectives();
+    // The largest magnitudes of all ranks come beside the update.
+    ops.collective(Collective::all_max, {&fp8.amax, 1});
     ops(ClipGradNorm{clip, norm, {&norms, 1}, hyper.grad_clip});
+    ops(Zero{loss});
+    ops(AddMean{loss, means});
 
-    // AdamW (Loshchilov and Hutter 2019), each rank of its parts. First of what is outside of the layers: the
-    // next forward pass begins with it, so it is gathered beside the layers' update.
+    // AdamW (Loshchilov and Hutter 2019), each rank of its parts. What the next forward pass begins with is
+    // gathered beside the others' update.
     ops.phase("optimizer");
     ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
     const std::span<const AdamWTensor> mine = adamw;
-    const size_t outer = outside(weights).size();
-    ops(AdamWStep{mine.first(outer), schedule, clip, hyper.adamw()});
-    ops.collective(Collective::all_gather, outside(weights));
-    ops(AdamWStep{mine.subspan(outer), schedule, clip, hyper.adamw()});
+    const std::vector<Tensor> first = beginning(weights);
+    ops(AdamWStep{mine.first(first.size()), schedule, clip, hyper.adamw()});
+    ops.collective(Collective::all_gather, first);
+    ops(AdamWStep{mine.subspan(first.size()), schedule, clip, hyper.adamw()});
     ops.wait_for_collectives();
 
-    // FP8 for the next step; the layers' weights become FP8 as they come.
+    // FP8 for the next step; the other layers' weights become FP8 as they come.
     ops.phase("scales");
     fp8.update_scales(ops);
+    fp8.quantize_layers(ops, weights, 0, bucket_end(0));
     fp8.quantize_head(ops, weights);
   }
 };
