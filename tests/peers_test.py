@@ -21,13 +21,16 @@ sys.path.insert(0, str(PEERS))
 import peer  # noqa: E402
 from token_files import Windows, data_files, open_data, open_shard, open_shards  # noqa: E402
 
-# What train_gpt2cu prints; $steps and $batch are its -x and -b.
+# What train_gpt2cu prints, of several ranks the first; $steps and $batch are its -x and -b.
 LLMC = r"""#!/bin/sh
-echo "$@" >arguments
+told="$*"
 while [ $# -gt 0 ]; do
-  case $1 in -x) steps=$2 ;; -b) batch=$2 ;; esac
+  case $1 in -x) steps=$2 ;; -b) batch=$2 ;; -pn) ranks=$2 ;; -pr) rank=$2 ;; esac
   shift
 done
+[ ${rank:-0} = 0 ] || exit 0
+echo "$told" >arguments
+echo "| num_processes         | ${ranks:-1}                                                  |"
 echo "| device                | NVIDIA H200                                        |"
 echo "| precision             | BF16                                               |"
 echo "allocated 237 MiB for model parameters"
@@ -154,6 +157,29 @@ class Llmc(Peer):
         self.write(LLMC.replace("BF16", "TF32"))
         self.refused(self.run_llmc(), 5, "unsupported", "TF32", "PRECISION=BF16")
 
+    def test_several_ranks_are_told_what_the_first_prints(self):
+        others = self.folder / "events.1"
+        os.mkfifo(others)
+        with ThreadPoolExecutor() as pool:
+            told = pool.submit(others.read_text)
+            code, errors, events = self.run_llmc("--devices", "2", STEPLADDER_EVENTS_1=str(others))
+            other = [json.loads(line) for line in told.result(timeout=10).splitlines()]
+        self.assertEqual((code, errors), (0, ""))
+        self.assertEqual([event.pop("rank", None) for event in (events[0], other[0])], [0, 1])
+        self.assertEqual(events, other)
+        self.assertEqual((events[0]["config"]["world_size"], len(events)), (2, 5))
+        self.assertRegex((self.folder / "arguments").read_text(), r"-d 256 .*-pn 2 -pg 2 -pi fs -pf \S+ -z 1 .*-pr 0")
+
+    def test_a_rank_that_fails_ends_the_others(self):
+        self.write(LLMC.replace("exit 0", "{ echo no memory; exit 3; }").replace("i=1\n", "exec sleep 60\n"))
+        code, errors, events = self.run_llmc("--devices", "3")
+        self.assertEqual((code, events[-1]["status"]), (5, "error"))
+        self.assertRegex(errors, r"rank [12] of llm.c ended with 3: ")
+
+    def test_one_built_for_one_device_is_unsupported_on_several(self):
+        self.write(LLMC.replace("${ranks:-1}", "1"))
+        self.refused(self.run_llmc("--devices", "2"), 5, "unsupported", "one device", "NCCL")
+
     def test_a_failure_is_its_last_line(self):
         self.write("#!/bin/sh\necho starting\necho 'Error: no such flag' >&2\nexit 1\n")
         self.refused(self.run_llmc(), 5, "error", "ended with 1", "no such flag")
@@ -168,10 +194,7 @@ class Llmc(Peer):
         self.assertEqual((code, events[-1]["status"], events[-2]["loss"]), (5, "diverged", None))
 
     def test_shards_are_a_pattern_for_it(self):
-        told = r"""echo "$@" >arguments
-while [ $# -gt 0 ]; do
-  case $1 in -i) ls $2 | wc -l >trained ;; esac; shift; done"""
-        self.write(LLMC.replace('echo "$@" >arguments', told + "\nset -- $(cat arguments)"))
+        self.write(LLMC.replace("-x) steps=$2 ;;", "-x) steps=$2 ;; -i) ls $2 | wc -l >trained ;;"))
         for i in range(3):
             write_tokens(self.folder / f"fw_{('val', 'train', 'train')[i]}_{i}.bin", [i] * 3000)
         code, errors, _ = self.run_llmc("--data", "fw*.bin", "--shuffle")
@@ -231,6 +254,10 @@ class TokenFiles(Peer):
             files[1].write_bytes(damaged)
             with self.assertRaisesRegex(peer.InputError, "shard_1001.bin"):
                 open_shards(files, "")
+        text = self.folder / "text.npy"
+        text.write_text("sixteen bytes of")
+        with self.assertRaisesRegex(peer.InputError, r"text\.npy.*numpy\.save"):
+            open_shard(text)
 
     @unittest.skipUnless(find_spec("numpy"), "NumPy is not installed")
     def test_batches_are_those_of_the_rungs(self):

@@ -159,6 +159,16 @@ TEST(Scaling, APeerIsMeasuredAgainstItsOwnRungs) {
   EXPECT_DOUBLE_EQ(rows[0].efficiency.value, 1.0);
 }
 
+TEST(Scaling, APeersOtherRungIsMeasuredAgainstWhatGoesByItsName) {
+  Results results = results_of("a", "t");
+  add(results, "13_cuda_graphs", 1, 16, 20.0);
+  add(results, "llmc", 1, 16, 30.0);
+  add(results, "llmc/14_large_batch", 2, 16, 40.0);
+  const auto rows = scaling(results);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].against, "llmc");
+}
+
 TEST(Scaling, NothingIsClaimedWithoutOneDeviceOrOnAFailure) {
   Results results = results_of("a", "t");
   add(results, "14_large_batch", 4, 16, 25.0);

@@ -24,7 +24,7 @@ Rounds good_rounds(const Results& results, const std::string& variant, const std
 
 /// What `variant` may be held against on one device, best first: itself, then the rungs below, or where all
 /// of those compute in other types, those beside the ladder that compute in the same. A peer's its
-/// counterparts.
+/// counterparts, and at last what goes by the peer's own name.
 std::vector<std::string> bases(const std::string& variant, const Ladder& ladder) {
   const size_t own = variant.find('/') + 1;  // 0 where there is no peer
   const Rung* rung = ladder.listed(variant.substr(own));
@@ -41,6 +41,7 @@ std::vector<std::string> bases(const std::string& variant, const Ladder& ladder)
   }
   std::vector<std::string> names = {variant};
   for (const std::string& name : below) names.push_back(variant.substr(0, own) + name);
+  if (own > 0) names.push_back(variant.substr(0, own - 1));
   return names;
 }
 
