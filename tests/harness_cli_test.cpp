@@ -1589,6 +1589,29 @@ TEST_F(HarnessCliCampaign, KeepsThePartsThatAnotherPlanDoesNotName) {
   EXPECT_EQ(file()["parts"].size(), 2U) << "it starts again";
 }
 
+TEST_F(HarnessCliCampaign, MeasuresThePartsThatAreNamedAlone) {
+  write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1")}, {"c", "profile 00"}});
+  ASSERT_EQ(stepladder(campaign("--parts b")).code, 0);
+  const Json whole = file();
+  EXPECT_EQ(whole["parts"].size(), 1U);
+  EXPECT_EQ(climbed("b"), "01");
+  EXPECT_EQ(whole["complete"], true);
+  const std::string listing = stepladder(campaign("--parts c,a --dry-run")).out;
+  EXPECT_LT(listing.find("a: for a test"), listing.find("c: for a test"))
+      << "in the plan's order: " << listing;
+  EXPECT_EQ(listing.find("b: for"), std::string::npos) << listing;
+  const Outcome unknown = stepladder(campaign("--parts a,bb"));
+  EXPECT_EQ(unknown.code, kExitUsage);
+  EXPECT_TRUE(one_line(unknown.err) && says(unknown.err, {"--parts bb", "did you mean b?"})) << unknown.err;
+}
+
+TEST_F(HarnessCliCampaign, NumbersOfDevicesAreThoseThatThereAre) {
+  write_file(folder_ / "plan.json", R"([{"name": "some", "about": "", "devices": 2,
+  "command": "run --rungs 13,15 --devices {devices}"}])");
+  const std::string listing = stepladder(campaign("--dry-run")).out;
+  EXPECT_TRUE(says(listing, {"needs 2 devices", "--devices 2 "})) << listing;
+}
+
 TEST_F(HarnessCliCampaign, FilesOfSeveralCardsBecomeOne) {
   write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1")}});
   ASSERT_EQ(stepladder(campaign("--max-time 0.000001s")).code, 0) << "which begins nothing";

@@ -299,6 +299,13 @@ TEST(PlanOfDevices, WithTooFewIsARowThatSaysSo) {
                                       "several B=64 x1 needs 2 devices"}));
 }
 
+TEST(PlanOfDevices, CountsOfACampaignDoubleUpToAllThatArePresent) {
+  EXPECT_EQ(device_counts(8), (std::vector<int64_t>{2, 4, 8}));
+  EXPECT_EQ(device_counts(6), (std::vector<int64_t>{2, 4, 6}));
+  EXPECT_EQ(device_counts(2), (std::vector<int64_t>{2}));
+  EXPECT_EQ(device_counts(1), (std::vector<int64_t>{2})) << "the least that there must be";
+}
+
 TEST(PlanOfDevices, HoldsEachNumberAskedForOfRungsForSeveralOnly) {
   Plan plan = plan_of({1, 4}, 4);
   plan.batch = {16};

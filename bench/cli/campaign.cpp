@@ -11,6 +11,8 @@
 #include "bench/cli/folder_lock.h"
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"
+#include "bench/plan/placeholders.h"
+#include "bench/plan/plan.h"
 #include "bench/plan/presets.h"
 #include "bench/plan/stopping.h"
 #include "bench/report/export.h"
@@ -21,6 +23,7 @@
 #include "bench/run/machine.h"
 #include "bench/run/progress.h"
 #include "model/atomic_file.h"
+#include "model/nearest.h"
 
 namespace stepladder {
 namespace {
@@ -37,6 +40,7 @@ struct CampaignOptions {
   static constexpr const char* kCampaign = "Campaign";
 
   std::string plan = "variants/campaign.json", out = "reports/latest/campaign.json", max_time;
+  std::vector<std::string> parts;
   bool dry_run = false, overwrite = false, retry_failed = false;
   std::vector<Command> measuring = measuring_commands(), defaults = measuring_commands();
 
@@ -56,6 +60,7 @@ struct CampaignOptions {
   std::vector<Option> options() {
     return std::vector<Option>{
                {"plan", &plan, "FILE", "its parts, the most valuable first", kCampaign},
+               {"parts", &parts, "LIST", "those to measure, by name; default: all", kCampaign},
                {"out", &out, "FILE", "results of all parts; each part's lie in FILE.parts/", kCampaign},
                {kMaxTime, &max_time, "DURATION", "of this call: 90m, 2h; the same command then goes on",
                 kCampaign},
@@ -126,7 +131,14 @@ void check_command(const std::vector<std::string>& words) {
                    commands);
 }
 
-Part part_from(const Json& json, const CampaignOptions& options) {
+/// "2,4,8": what {devices} stands for where there are eight.
+std::string counts_up_to(int64_t devices) {
+  std::string counts;
+  for (const int64_t count : device_counts(devices)) counts += cat(counts.empty() ? "" : ",", count);
+  return counts;
+}
+
+Part part_from(const Json& json, const CampaignOptions& options, int64_t devices_here) {
   if (!json.is_object()) throw InputError("is no object");
   static const std::set<std::string> known = {"name", "about", "command", "devices", "peers"};
   for (const auto& [key, value] : json.items())
@@ -138,7 +150,8 @@ Part part_from(const Json& json, const CampaignOptions& options) {
     throw InputError("needs a \"name\" of letters, digits, - and _");
   const Json command = json.value("command", Json()), devices = json.value("devices", Json(1)),
              peers = json.value("peers", Json(true));
-  if (command.is_string()) part.words = shell_words(command.get<std::string>());
+  if (command.is_string())
+    part.words = shell_words(filled(command.get<std::string>(), {{"devices", counts_up_to(devices_here)}}));
   const auto measures = part.words.empty()
                             ? options.measuring.end()
                             : std::ranges::find(options.measuring, part.words.front(), &Command::name);
@@ -156,8 +169,23 @@ Part part_from(const Json& json, const CampaignOptions& options) {
   return part;
 }
 
+/// Leaves those of --parts. Throws InputError for a name that is none's.
+void keep_chosen(std::vector<Part>& parts, const CampaignOptions& options) {
+  for (const std::string& name : options.parts)
+    if (std::ranges::find(parts, name, &Part::name) == parts.end()) {
+      std::vector<std::string> names;
+      for (const Part& part : parts) names.push_back(part.name);
+      throw InputError(cat("--parts ", name, ": no part of ", options.plan, " is called that: did you mean ",
+                           nearest(name, names), "?"));
+    }
+  if (!options.parts.empty())
+    std::erase_if(parts, [&](const Part& part) {
+      return std::ranges::find(options.parts, part.name) == options.parts.end();
+    });
+}
+
 /// Throws InputError naming the file, the part and what is wrong with it.
-std::vector<Part> parts_of(const CampaignOptions& options) {
+std::vector<Part> parts_of(const CampaignOptions& options, int64_t devices_here) {
   const std::string path = here_or_shared(options.plan);
   const Json json = load_json(path);
   if (!json.is_array() || json.empty()) throw InputError(cat(path, ": is no list of parts"));
@@ -168,12 +196,13 @@ std::vector<Part> parts_of(const CampaignOptions& options) {
       return InputError(cat(path, ": part ", i + 1, name.empty() ? "" : cat(" (", name, ")"), ": ", what));
     };
     try {
-      parts.push_back(part_from(json[i], options));
+      parts.push_back(part_from(json[i], options, devices_here));
     } catch (const InputError& e) {
       throw wrong(e.what());
     }
     if (std::ranges::count(parts, name, &Part::name) > 1) throw wrong("another part has that name");
   }
+  keep_chosen(parts, options);
   return parts;
 }
 
@@ -440,7 +469,7 @@ int campaign(CampaignOptions& options) {
   else
     find_preset(preset);
   ladder_at(*std::get<std::string*>(shared.at("ladder").value));
-  std::vector<Part> parts = parts_of(options);
+  std::vector<Part> parts = parts_of(options, probe.devices);
   if (!options.dry_run) check_built(parts);
   Campaign campaign(options, std::move(parts), probe);
   if (!options.dry_run) return campaign.carry_out(probe.devices);

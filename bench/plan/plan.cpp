@@ -140,6 +140,13 @@ Json config_of(const Plan& plan, const PlannedRun& run) {
   return config;
 }
 
+std::vector<int64_t> device_counts(int64_t present) {
+  std::vector<int64_t> counts;
+  for (int64_t count = 2; count < present; count *= 2) counts.push_back(count);
+  counts.push_back(std::max<int64_t>(2, present));
+  return counts;
+}
+
 RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo& device, double timeout_s) {
   RungSettings s = plan.settings;
   if (!run.program.ours())  // which runs in a folder of its own

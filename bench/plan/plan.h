@@ -51,6 +51,9 @@ Json config_of(const Plan& plan, const PlannedRun& run);
 /// (shuffled). Throws InputError where devices can't share a batch evenly.
 std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round);
 
+/// 2, 4, 8 and so on, the last of them `present`, or 2 where fewer are.
+std::vector<int64_t> device_counts(int64_t present);
+
 RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo& device, double timeout_s);
 
 /// Measures what `file` does not hold yet, round after round, until there are enough. Returns why it ended:
