@@ -1,7 +1,6 @@
 // A complete trainer of GPT-2, top to bottom: what it allocates, one step, forward, backward, update.
 // The loop over steps, with evaluation and checkpoints, is bench/rung/training.cpp.
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <utility>
 
@@ -353,7 +352,8 @@ struct Gpt2Trainer final : Trainer {
     ops(ClipGradNorm{clip, norm, grad_parts, hyper.grad_clip});
     ops(Copy{part(norms), norm});
     ops(Copy{part(means), loss});
-    ops.collective(Collective::all_gather, std::array{norms, means});
+    const Tensor all[] = {norms, means};
+    ops.collective(Collective::all_gather, all);
     ops.wait_for_collectives();
     ops(ClipGradNorm{clip, norm, {&norms, 1}, hyper.grad_clip, loss_scaler});
     ops(Zero{loss});
