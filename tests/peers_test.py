@@ -170,6 +170,16 @@ class Llmc(Peer):
         self.assertEqual((events[0]["config"]["world_size"], len(events)), (2, 5))
         self.assertRegex((self.folder / "arguments").read_text(), r"-d 256 .*-pn 2 -pg 2 -pi fs -pf \S+ -z 1 .*-pr 0")
 
+    def test_each_rank_tells_which_device_is_its_own(self):
+        smi = self.folder / "nvidia-smi"
+        smi.write_text("#!/bin/sh\nprintf 'GPU-a\nGPU-b\nGPU-c\n'\n")
+        smi.chmod(0o755)
+        path = f"{self.folder}:{os.environ['PATH']}"
+        for visible, uuid in (("", "GPU-a"), ("2,1", "GPU-c"), ("GPU-b,GPU-a", "GPU-b"), ("5,6", None), ("1", None)):
+            start = self.run_llmc("--devices", "2", PATH=path, CUDA_VISIBLE_DEVICES=visible)[2][0]
+            self.assertEqual(start["device"].get("uuid"), uuid, visible)
+        self.assertNotIn("uuid", self.run_llmc(PATH=path)[2][0]["device"])
+
     def test_a_rank_that_fails_ends_the_others(self):
         self.write(LLMC.replace("exit 0", "{ echo no memory; exit 3; }").replace("i=1\n", "exec sleep 60\n"))
         code, errors, events = self.run_llmc("--devices", "3")
