@@ -1590,26 +1590,57 @@ TEST_F(HarnessCliCampaign, KeepsThePartsThatAnotherPlanDoesNotName) {
 }
 
 TEST_F(HarnessCliCampaign, MeasuresThePartsThatAreNamedAlone) {
-  write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1")}, {"c", "profile 00"}});
+  write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1")}, {"c", run_of("02")}});
+  const auto names = [this] {
+    std::vector<std::string> all;
+    const Json whole = file();
+    for (const Json& one : whole["parts"]) all.push_back(one["name"]);
+    return all;
+  };
   ASSERT_EQ(stepladder(campaign("--parts b")).code, 0);
-  const Json whole = file();
-  EXPECT_EQ(whole["parts"].size(), 1U);
-  EXPECT_EQ(climbed("b"), "01");
-  EXPECT_EQ(whole["complete"], true);
+  EXPECT_EQ(names(), std::vector<std::string>{"b"});
+  EXPECT_EQ(file()["complete"], false) << "the plan has more";
   const std::string listing = stepladder(campaign("--parts c,a --dry-run")).out;
   EXPECT_LT(listing.find("a: for a test"), listing.find("c: for a test"))
       << "in the plan's order: " << listing;
-  EXPECT_EQ(listing.find("b: for"), std::string::npos) << listing;
+  EXPECT_TRUE(says(listing, {"\n2 parts"})) << listing;
+  ASSERT_EQ(stepladder(campaign("--parts a")).code, 0);
+  EXPECT_EQ(names(), (std::vector<std::string>{"a", "b"}));
+
+  const Json before = part("b");
+  ASSERT_EQ(stepladder(campaign("--parts a --overwrite")).code, 0);
+  EXPECT_EQ(names(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(part("b"), before) << "another part stays";
   const Outcome unknown = stepladder(campaign("--parts a,bb"));
   EXPECT_EQ(unknown.code, kExitUsage);
   EXPECT_TRUE(one_line(unknown.err) && says(unknown.err, {"--parts bb", "did you mean b?"})) << unknown.err;
 }
 
-TEST_F(HarnessCliCampaign, NumbersOfDevicesAreThoseThatThereAre) {
-  write_file(folder_ / "plan.json", R"([{"name": "some", "about": "", "devices": 2,
-  "command": "run --rungs 13,15 --devices {devices}"}])");
+TEST_F(HarnessCliCampaign, APartOnSeveralDevicesGoesOnWhereThereAreAsMany) {
+  const std::string counted = run_of("13,15", "--rounds 1 --devices {devices}");
+  write_plan({{"some", counted}});
   const std::string listing = stepladder(campaign("--dry-run")).out;
-  EXPECT_TRUE(says(listing, {"needs 2 devices", "--devices 2 "})) << listing;
+  const size_t begin = listing.find("run --rungs"), end = listing.find('\n', begin);
+  std::string command = listing.substr(begin, end - begin);
+  ASSERT_TRUE(says(command, {"--devices 2 "})) << listing;
+  command.replace(command.find("--devices 2"), 11, "--devices 2,3");
+
+  // As measured where there were three.
+  write_plan({{"some", run_of("00", "--rounds 1")}});
+  ASSERT_EQ(stepladder(campaign()).code, 0);
+  Json there = file();
+  there["parts"][0]["command"] = command;
+  there["parts"][0]["result"]["plan"]["devices"] = {2, 3};
+  write_plan({{"some", counted}});
+  for (const bool complete : {true, false}) {
+    there["parts"][0]["result"]["complete"] = complete;
+    write_file(folder_ / "sub/c.json", there.dump());
+    const Outcome outcome = stepladder(campaign());
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_TRUE(says(outcome.err, {complete ? "some: done" : "some: skipped: needs 3 devices"}))
+        << outcome.err;
+    EXPECT_EQ(file()["parts"], there["parts"]) << "which is left as it was";
+  }
 }
 
 TEST_F(HarnessCliCampaign, FilesOfSeveralCardsBecomeOne) {

@@ -186,6 +186,12 @@ class Llmc(Peer):
         self.assertEqual((code, events[-1]["status"]), (5, "error"))
         self.assertRegex(errors, r"rank [12] of llm.c ended with 3: ")
 
+    def test_what_fails_after_the_last_step_was_complete(self):
+        self.write(LLMC.replace("exit 0", "exit 1") + "sleep 0.2\nexit 1\n")
+        for devices in "1", "2":
+            code, errors, events = self.run_llmc("--devices", devices)
+            self.assertEqual((code, errors, events[-1]["event"]), (0, "", "end"))
+
     def test_one_built_for_one_device_is_unsupported_on_several(self):
         self.write(LLMC.replace("${ranks:-1}", "1"))
         self.refused(self.run_llmc("--devices", "2"), 5, "unsupported", "one device", "NCCL")

@@ -30,25 +30,22 @@ struct Gpt2Trainer final : Trainer {
   bool begins_bucket(int64_t l) const { return l == 0 || (l - 1) % bucket_layers == 0; }
   int64_t bucket_end(int64_t l) const { return l == 0 ? 1 : std::min(l + bucket_layers, L); }
 
-  // The tensors of which each rank has a part: first those outside of the layers, then what each bucket has
-  // of those that the layers stack. The forward pass begins with those outside and the first bucket's.
+  // What each rank has a part of: outside of the layers, then the layers of each bucket before `end`.
   static std::vector<Tensor> outside(const Params& of) { return {of.wte, of.wpe, of.lnfw, of.lnfb}; }
-  std::vector<Tensor> pieces(const Params& of, int64_t end) const {  // of the buckets before layer `end`
+  std::vector<Tensor> pieces(const Params& of, int64_t end) const {
     std::vector<Tensor> all = outside(of);
     for (int64_t l = 0; l < end; l = bucket_end(l))
       std::ranges::copy(of.layers(l, bucket_end(l)), std::back_inserter(all));
     return all;
   }
-  std::vector<Tensor> beginning(const Params& of) const { return pieces(of, bucket_end(0)); }
-  std::vector<Tensor> pieces(const Params& of) const { return pieces(of, L); }
   Tensor part(const Tensor& x) const { return part_of(x, ops.rank(), ops.world()); }
   std::vector<Tensor> parts(const Params& of) const {
-    std::vector<Tensor> all = pieces(of);
+    std::vector<Tensor> all = pieces(of, L);
     for (Tensor& piece : all) piece = part(piece);
     return all;
   }
   std::vector<AdamWTensor> adamw_parts() {
-    const std::vector<Tensor> copies = parts(weights), whole_grads = pieces(grads);
+    const std::vector<Tensor> copies = parts(weights), whole_grads = pieces(grads, L);
     std::vector<AdamWTensor> all;
     for (size_t i = 0; i < copies.size(); ++i) {
       const auto mine = [&](const char* name) { return arena.alloc(name, f32, copies[i].shape); };
@@ -60,15 +57,14 @@ struct Gpt2Trainer final : Trainer {
   }
   // Tensors that are whole only to load and save, and where this rank's parts of them are.
   std::vector<std::pair<std::vector<Tensor>, Tensor AdamWTensor::*>> spread() const {
-    return {{pieces(whole.params), &AdamWTensor::w},
-            {pieces(whole.adam_m), &AdamWTensor::m},
-            {pieces(whole.adam_v), &AdamWTensor::v}};
+    return {{pieces(whole.params, L), &AdamWTensor::w},
+            {pieces(whole.adam_m, L), &AdamWTensor::m},
+            {pieces(whole.adam_v, L), &AdamWTensor::v}};
   }
 
   // Parameters that the passes read, gradients; the output head is wte too.
   Params weights{arena, "weights", config, act, Vp};
   Params grads{arena, "grads", config, act, Vp};
-
   // This rank's part of the gradients, of the parameters in f32 and of AdamW's moments.
   std::vector<Tensor> grad_parts = parts(grads);
   std::vector<AdamWTensor> adamw = adamw_parts();
@@ -151,7 +147,7 @@ struct Gpt2Trainer final : Trainer {
       for (size_t i = 0; i < adamw.size(); ++i) ops(Copy{part(all[i]), adamw[i].*mine});
       ops.collective(Collective::all_gather, all);
     }
-    ops.collective(Collective::all_gather, pieces(weights));
+    ops.collective(Collective::all_gather, pieces(weights, L));
     ops.wait_for_collectives();
   }
 
@@ -227,7 +223,7 @@ struct Gpt2Trainer final : Trainer {
       for (int64_t l = bucket_end(0); l < L; l = bucket_end(l), ++coming)
         ops.collective(Collective::all_gather, weights.layers(l, bucket_end(l)));
     const auto need = [&](int64_t l) {
-      if (coming > 0 && l > 0 && begins_bucket(l)) ops.wait_for_collectives(--coming);
+      if (gather && l > 0 && begins_bucket(l)) ops.wait_for_collectives(--coming);
     };
 
     ops.phase("encoder");
@@ -330,7 +326,9 @@ struct Gpt2Trainer final : Trainer {
     ops.phase("encoder backward");
     ops(EmbeddingBackward{grads.wte, tokens, dres});
     ops(PositionBackward{grads.wpe, dres});
-    if (reduce) ops.collective(Collective::reduce_scatter, outside(grads));
+    if (reduce) {
+      ops.collective(Collective::reduce_scatter, outside(grads));
+    }
 
     // Weight gradients of the first layer that could wait run beside the reduction of wte's, the largest.
     ops.phase("backward block", 0);
@@ -349,22 +347,19 @@ struct Gpt2Trainer final : Trainer {
     // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
     ops.phase("clip");
     // The norm of all ranks' norms is that of all gradients; the loss is the mean of theirs.
-    ops(ClipGradNorm{clip, norm, grad_parts, hyper.grad_clip});
-    ops(Copy{part(norms), norm});
+    ops(ClipGradNorm{clip, part(norms), grad_parts, hyper.grad_clip});
     ops(Copy{part(means), loss});
-    const Tensor all[] = {norms, means};
-    ops.collective(Collective::all_gather, all);
+    ops.collective(Collective::all_gather, std::vector{norms, means});
     ops.wait_for_collectives();
     ops(ClipGradNorm{clip, norm, {&norms, 1}, hyper.grad_clip, loss_scaler});
     ops(Zero{loss});
     ops(AddMean{loss, means});
 
-    // AdamW (Loshchilov and Hutter 2019), each rank of its parts. What the next forward pass begins with is
-    // gathered beside the others' update.
+    // AdamW (Loshchilov and Hutter 2019) of this rank's parts. What is read first is gathered meanwhile.
     ops.phase("optimizer");
     ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
     const std::span<const AdamWTensor> mine = adamw;
-    const std::vector<Tensor> first = beginning(weights);
+    const std::vector<Tensor> first = pieces(weights, bucket_end(0));
     ops(AdamWStep{mine.first(first.size()), schedule, clip, hyper.adamw(), loss_scaler});
     ops.collective(Collective::all_gather, first);
     ops(AdamWStep{mine.subspan(first.size()), schedule, clip, hyper.adamw(), loss_scaler});

@@ -2,6 +2,7 @@
 #include <cctype>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <set>
@@ -11,7 +12,6 @@
 #include "bench/cli/folder_lock.h"
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"
-#include "bench/plan/placeholders.h"
 #include "bench/plan/plan.h"
 #include "bench/plan/presets.h"
 #include "bench/plan/stopping.h"
@@ -92,16 +92,35 @@ double own_limit_s(const std::vector<std::string>& words) {
   return limit;
 }
 
+constexpr const char* kCounts = "{devices}";  // as what --devices says: those that there are
+
 struct Part {
   std::string name, about;
   std::vector<std::string> words;  // with the options that all parts share
   int64_t devices = 1;             // that it needs
+  std::vector<int64_t> counts;     // what kCounts stands for
+  bool chosen = true;              // by --parts
 
-  std::string command() const { return shell_line(words); }
+  bool takes_counts() const { return line("") != words; }
+  std::vector<std::string> line() const {
+    std::string list;
+    for (const int64_t count : counts) list += cat(list.empty() ? "" : ",", count);
+    return line(list);
+  }
+  std::string command() const { return shell_line(line()); }
   Json json() const { return {{"name", name}, {"about", about}, {"command", command()}}; }
   std::string lacks() const { return cat("needs ", devices, " devices"); }
   bool profile() const { return words.front() == "profile"; }
   std::string file(const std::string& out) const { return cat(out, ".parts/", name, ".json"); }
+
+ private:
+  std::vector<std::string> line(const std::string& list) const {
+    std::vector<std::string> all = words;
+    for (size_t i = 0; i < all.size(); ++i)
+      if (all[i] == cat("--devices=", kCounts) || (all[i] == kCounts && i > 0 && all[i - 1] == "--devices"))
+        all[i].replace(all[i].find(kCounts), std::strlen(kCounts), list);
+    return all;
+  }
 };
 
 /// The same with the options that were given for all parts, as far as it takes them and has none of its own;
@@ -131,13 +150,6 @@ void check_command(const std::vector<std::string>& words) {
                    commands);
 }
 
-/// "2,4,8": what {devices} stands for where there are eight.
-std::string counts_up_to(int64_t devices) {
-  std::string counts;
-  for (const int64_t count : device_counts(devices)) counts += cat(counts.empty() ? "" : ",", count);
-  return counts;
-}
-
 Part part_from(const Json& json, const CampaignOptions& options, int64_t devices_here) {
   if (!json.is_object()) throw InputError("is no object");
   static const std::set<std::string> known = {"name", "about", "command", "devices", "peers"};
@@ -150,8 +162,7 @@ Part part_from(const Json& json, const CampaignOptions& options, int64_t devices
     throw InputError("needs a \"name\" of letters, digits, - and _");
   const Json command = json.value("command", Json()), devices = json.value("devices", Json(1)),
              peers = json.value("peers", Json(true));
-  if (command.is_string())
-    part.words = shell_words(filled(command.get<std::string>(), {{"devices", counts_up_to(devices_here)}}));
+  if (command.is_string()) part.words = shell_words(command.get<std::string>());
   const auto measures = part.words.empty()
                             ? options.measuring.end()
                             : std::ranges::find(options.measuring, part.words.front(), &Command::name);
@@ -163,14 +174,15 @@ Part part_from(const Json& json, const CampaignOptions& options, int64_t devices
     throw InputError("-h is not for a part to say");
   if (!devices.is_number_integer() || devices < 1) throw InputError("\"devices\" is how many it needs");
   part.devices = devices.get<int64_t>();
+  part.counts = device_counts(devices_here);
   if (!peers.is_boolean()) throw InputError("\"peers\" is true or false");
   part.words = with_shared(std::move(part.words), *measures, peers, options);
-  check_command(part.words);
+  check_command(part.line());
   return part;
 }
 
-/// Leaves those of --parts. Throws InputError for a name that is none's.
-void keep_chosen(std::vector<Part>& parts, const CampaignOptions& options) {
+/// Throws InputError for a name of --parts that is none's.
+void choose(std::vector<Part>& parts, const CampaignOptions& options) {
   for (const std::string& name : options.parts)
     if (std::ranges::find(parts, name, &Part::name) == parts.end()) {
       std::vector<std::string> names;
@@ -178,10 +190,8 @@ void keep_chosen(std::vector<Part>& parts, const CampaignOptions& options) {
       throw InputError(cat("--parts ", name, ": no part of ", options.plan, " is called that: did you mean ",
                            nearest(name, names), "?"));
     }
-  if (!options.parts.empty())
-    std::erase_if(parts, [&](const Part& part) {
-      return std::ranges::find(options.parts, part.name) == options.parts.end();
-    });
+  for (Part& part : parts)
+    part.chosen = options.parts.empty() || std::ranges::find(options.parts, part.name) != options.parts.end();
 }
 
 /// Throws InputError naming the file, the part and what is wrong with it.
@@ -202,7 +212,7 @@ std::vector<Part> parts_of(const CampaignOptions& options, int64_t devices_here)
     }
     if (std::ranges::count(parts, name, &Part::name) > 1) throw wrong("another part has that name");
   }
-  keep_chosen(parts, options);
+  choose(parts, options);
   return parts;
 }
 
@@ -211,7 +221,7 @@ void check_built(const std::vector<Part>& parts) {
   const std::filesystem::path bin = bin_dir();
   std::error_code none;
   for (const Part& part : parts)
-    if (part.words.front() == "ablate" && !std::filesystem::exists(bin / "ablations", none))
+    if (part.chosen && part.words.front() == "ablate" && !std::filesystem::exists(bin / "ablations", none))
       throw InputError(cat(part.name, ": ", (bin / "ablations").string(), " is not there: cmake --build ",
                            bin.parent_path().string(), " --target ablations builds it"));
 }
@@ -231,7 +241,6 @@ class Campaign {
         throw InputError(cat(e.what(), ": name another --out"));
       }
     }
-    if (options.overwrite) return;
     try {
       if (!file_.is_null())
         require_same_build_and_device(options.out, text_at(file_, "commit"), file_.value("device", Json()));
@@ -244,10 +253,21 @@ class Campaign {
           const char* commit = context.contains("stepladder_commit") ? "stepladder_commit" : "commit";
           require_same_build_and_device(path, text_at(context, commit), context.value("device", Json()));
         }
-    } catch (const Error& e) {
-      if (!options.dry_run || e.code() != kExitNotComparable) throw;
-      std::cerr << "stepladder: " << e.what() << "\n";
+    } catch (const InputError&) {
+      if (!options.overwrite) throw;
       other_ = true;
+    } catch (const Error& e) {
+      if (!options.overwrite && (!options.dry_run || e.code() != kExitNotComparable)) throw;
+      if (!options.overwrite) std::cerr << "stepladder: " << e.what() << "\n";
+      other_ = true;
+    }
+    if (file_.is_null() || other_ || options.overwrite) return;
+    // What was measured on other numbers of devices goes on where there are as many again.
+    for (Part& part : parts_) {
+      const Json measured = entry(part).value(Json::json_pointer("/result/plan/devices"), Json());
+      if (!part.takes_counts() || !measured.is_array() || measured.empty()) continue;
+      part.counts = measured.get<std::vector<int64_t>>();
+      part.devices = std::max(part.devices, std::ranges::max(part.counts));
     }
   }
 
@@ -262,12 +282,13 @@ class Campaign {
     int worst = kExitOk;
     size_t left_out = 0;
     for (const Part& part : parts_) {
+      if (!part.chosen) continue;
       check_interrupted();
-      if (part.devices > devices && !entry(part).contains("result")) {
-        entry(part)["skipped"] = part.lacks();
-        std::cerr << "stepladder: " << part.name << ": skipped: " << part.lacks() << std::endl;
-      } else if (done(part)) {
+      if (done(part)) {
         if (!Progress::quiet) std::cerr << "stepladder: " << part.name << ": done" << std::endl;
+      } else if (part.devices > devices) {
+        if (!entry(part).contains("result")) entry(part)["skipped"] = part.lacks();
+        std::cerr << "stepladder: " << part.name << ": skipped: " << part.lacks() << std::endl;
       } else if (left_s() <= 0) {
         ++left_out;
       } else {
@@ -277,19 +298,20 @@ class Campaign {
     }
     std::cout << "wrote " << printable(options_.out, kMaxMessage) << "\n";
     if (left_out > 0)
-      std::cerr << "stepladder: --max-time left no time for " << left_out << " of " << parts_.size()
+      std::cerr << "stepladder: --max-time left no time for " << left_out << " of " << chosen()
                 << " parts: the same command goes on\n";
     return worst;
   }
 
-  /// What each part measures, and about how long it takes.
+  /// What each chosen part measures, and about how long it takes.
   std::string listing(int64_t devices) {
     std::string text;
     double sum = 0.0;
     bool all_known = true;
     for (const Part& part : parts_) {
-      const bool skipped = part.devices > devices,
-                 ready = !skipped && !other_ && !options_.overwrite && done(part);
+      if (!part.chosen) continue;
+      const bool ready = !other_ && !options_.overwrite && done(part),
+                 skipped = !ready && part.devices > devices;
       const auto about = seconds_of(part);
       if (!skipped && !ready) sum += about.value_or(0.0), all_known &= about.has_value();
       text += cat(part.name, ": ", part.about, "\n  ",
@@ -299,7 +321,7 @@ class Campaign {
                           : "unknown how long",
                   "\n  stepladder ", printable(part.command(), kMaxMessage), "\n");
     }
-    return text + cat(parts_.size(), " parts: ", sum > 0 ? "about " + duration(sum) : "unknown how long",
+    return text + cat(chosen(), " parts: ", sum > 0 ? "about " + duration(sum) : "unknown how long",
                       sum > 0 && !all_known ? ", and those not known" : "", "\n");
   }
 
@@ -312,11 +334,18 @@ class Campaign {
     require_same(path, "device", text_at(device, "name"), text_at(device_, "name"), way_out);
   }
 
+  /// Those of --parts where the others are of this build and device, else all.
   void forget() {
-    for (const Part& part : parts_)
+    const bool all = other_ || options_.parts.empty();
+    for (const Part& part : parts_) {
+      if (!all && !part.chosen) continue;
       for (const char* end : {"", ".journal"}) std::filesystem::remove(part.file(options_.out) + end);
-    file_ = nullptr;
+      entry(part) = part.json();
+    }
+    if (all) file_ = nullptr;
   }
+
+  int64_t chosen() const { return std::ranges::count(parts_, true, &Part::chosen); }
 
   /// Of `file_`, in it from now on.
   Json& entry(const Part& part) {
@@ -358,7 +387,8 @@ class Campaign {
   int measure(const Part& part) {
     const std::string path = part.file(options_.out);
     std::vector<std::string> command = {"/proc/self/exe"};
-    command.insert(command.end(), part.words.begin(), part.words.end());
+    const std::vector<std::string> line = part.line();
+    command.insert(command.end(), line.begin(), line.end());
     command.insert(command.end(), {"--out", path});
     if (!part.profile()) command.emplace_back("--resume");
     if (!part.profile() && options_.retry_failed) command.emplace_back("--retry-failed");
@@ -450,7 +480,7 @@ class Campaign {
   }
 
   const CampaignOptions& options_;
-  const std::vector<Part> parts_;
+  std::vector<Part> parts_;  // all of the plan
   const Json device_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   Json file_;           // as it was read, with what came since

@@ -42,7 +42,7 @@ class PeerCopies {
     int rank = 0;
     Opened arena, flags;
     Stream stream;  // of copies to it
-    Event end;      // the last exchange's are done
+    Event end;      // the last of them is done
   };
   /// A run of elements of every rank's part of a tensor.
   struct Piece {
@@ -69,7 +69,9 @@ class PeerCopies {
   /// Calls send(peer) for each, which copies on the peer's stream once all ranks are ready: a copy takes
   /// microseconds however small it is, so those to different peers run at the same time. Then `stream` goes
   /// on when what the others send has arrived. No rank sets a flag again before it was taken back: in between
-  /// it waits at the other barrier, for a flag that its peer sets later.
+  /// it waits at the other barrier, for a flag that its peer sets later. Only `stream` waits for flags: on a
+  /// peer's, a wait could hold up another's work that the device has in the same queue, and ranks would wait
+  /// for each other in a circle.
   void exchange(cudaStream_t stream, const std::function<void(const Peer&)>& send);
   void reduce(std::span<const Piece> pieces, cudaStream_t stream);
 
