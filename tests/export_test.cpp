@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "bench/results/columns.h"
+#include "bench/results/json.h"
 #include "bench/run/child.h"
 #include "tests/files.h"
 
@@ -125,6 +127,23 @@ TEST(Export, ARunUntilALossHasTheIterationsThatItTookHoweverShortItsFileIs) {
   Results results = make_results(10, 1);
   results.runs[0].summary->to_loss = ToLoss{.loss = 5.5, .reached = true, .steps = 150, .joules = {}};
   EXPECT_EQ(google_benchmark(results)["benchmarks"][0]["iterations"], 149);
+}
+
+TEST(Export, OfEachRankAShortFileHasTheMedianOfItsTimedSteps) {
+  Results results = make_results(10, 1);
+  stepladder::Run& run = results.runs[0];
+  run.summary->warmup_steps = 2;
+  for (int64_t rank = 0; rank < 2; ++rank)
+    run.ranks.push_back({.rank = rank,
+                         .host = "a",
+                         .device = "",
+                         .step_ms = {900, 50, 11, 10, 12.0 + 5 * double(rank)},
+                         .memory = {}});
+  Json once = shortened(results);
+  const Json ranks = rows_from_columns(once["runs"])[0]["ranks"];
+  EXPECT_EQ(ranks[0]["step_ms"], Json({11.0}));
+  EXPECT_EQ(ranks[1]["step_ms"], Json({11.0}));
+  EXPECT_EQ(shortened(results_from(once)), once) << "and stays as it is";
 }
 
 TEST(Export, CsvHasNoControlCharacters) {

@@ -98,7 +98,7 @@ struct Part {
   std::string name, about;
   std::vector<std::string> words;  // with the options that all parts share
   int64_t devices = 1;             // that it needs
-  std::vector<int64_t> counts;     // what kCounts stands for
+  std::vector<int64_t> counts{};   // what kCounts stands for
   bool chosen = true;              // by --parts
 
   bool takes_counts() const { return line("") != words; }

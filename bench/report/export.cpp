@@ -54,6 +54,17 @@ void shorten_until_loss(Json& run) {
       column.erase(column.begin() + static_cast<std::ptrdiff_t>(first), column.end() - 1);
 }
 
+/// Leaves of each rank's step times the median of those after the warm-up.
+void shorten_ranks(Json& run) {
+  const auto warmup = run["summary"]["warmup_steps"].get<size_t>();
+  for (Json& rank : run["ranks"]) {
+    std::vector<double> ms = rank["step_ms"];
+    if (ms.size() <= warmup) continue;
+    ms.erase(ms.begin(), ms.begin() + static_cast<std::ptrdiff_t>(warmup));
+    rank["step_ms"] = {median(ms)};
+  }
+}
+
 std::string csv_cell(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string cell = "\"";
@@ -167,6 +178,7 @@ Json shortened(const Results& results) {
     Json& summary = run["summary"];
     if (!summary.is_object()) continue;
     if (summary.contains("to_loss")) shorten_until_loss(run);
+    if (run.contains("ranks")) shorten_ranks(run);
     if (summary["throttled"] == true || summary["shared"] == true) continue;
     const std::string variant = run["variant"];
     if (is_ablation(variant) || !named.insert(variant + workload_of(run["config"])).second)
