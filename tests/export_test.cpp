@@ -133,12 +133,12 @@ TEST(Export, OfEachRankAShortFileHasTheMedianOfItsTimedSteps) {
   Results results = make_results(10, 1);
   stepladder::Run& run = results.runs[0];
   run.summary->warmup_steps = 2;
-  for (int64_t rank = 0; rank < 2; ++rank)
-    run.ranks.push_back({.rank = rank,
-                         .host = "a",
-                         .device = "",
-                         .step_ms = {900, 50, 11, 10, 12.0 + 5 * double(rank)},
-                         .memory = {}});
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    stepladder::Rank& of = run.ranks.emplace_back();
+    of.rank = rank;
+    of.host = "a";
+    of.step_ms = {900, 50, 11, 10, 12.0 + 5 * static_cast<double>(rank)};
+  }
   Json once = shortened(results);
   const Json ranks = rows_from_columns(once["runs"])[0]["ranks"];
   EXPECT_EQ(ranks[0]["step_ms"], Json({11.0}));
