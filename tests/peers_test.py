@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -182,7 +183,9 @@ class Llmc(Peer):
 
     def test_a_rank_that_fails_ends_the_others(self):
         self.write(LLMC.replace("exit 0", "{ echo no memory; exit 3; }").replace("i=1\n", "exec sleep 60\n"))
+        begin = time.monotonic()
         code, errors, events = self.run_llmc("--devices", "3")
+        self.assertLess(time.monotonic() - begin, 30)
         self.assertEqual((code, events[-1]["status"]), (5, "error"))
         self.assertRegex(errors, r"rank [12] of llm.c ended with 3: ")
 
