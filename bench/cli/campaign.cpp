@@ -337,12 +337,12 @@ class Campaign {
   /// Those of --parts where the others are of this build and device, else all.
   void forget() {
     const bool all = other_ || options_.parts.empty();
+    if (all) file_ = nullptr;
     for (const Part& part : parts_) {
       if (!all && !part.chosen) continue;
       for (const char* end : {"", ".journal"}) std::filesystem::remove(part.file(options_.out) + end);
       entry(part) = part.json();
     }
-    if (all) file_ = nullptr;
   }
 
   int64_t chosen() const { return std::ranges::count(parts_, true, &Part::chosen); }
