@@ -30,22 +30,23 @@ struct Gpt2Trainer final : Trainer {
   bool begins_bucket(int64_t l) const { return l == 0 || (l - 1) % bucket_layers == 0; }
   int64_t bucket_end(int64_t l) const { return l == 0 ? 1 : std::min(l + bucket_layers, L); }
 
-  // What each rank has a part of: outside of the layers, then the layers of each bucket before `end`.
+  // The tensors of which each rank has a part: first those outside of the layers, then what each bucket has
+  // of those that the layers stack.
   static std::vector<Tensor> outside(const Params& of) { return {of.wte, of.wpe, of.lnfw, of.lnfb}; }
-  std::vector<Tensor> pieces(const Params& of, int64_t end) const {
+  std::vector<Tensor> pieces(const Params& of) const {
     std::vector<Tensor> all = outside(of);
-    for (int64_t l = 0; l < end; l = bucket_end(l))
+    for (int64_t l = 0; l < L; l = bucket_end(l))
       std::ranges::copy(of.layers(l, bucket_end(l)), std::back_inserter(all));
     return all;
   }
   Tensor part(const Tensor& x) const { return part_of(x, ops.rank(), ops.world()); }
   std::vector<Tensor> parts(const Params& of) const {
-    std::vector<Tensor> all = pieces(of, L);
+    std::vector<Tensor> all = pieces(of);
     for (Tensor& piece : all) piece = part(piece);
     return all;
   }
   std::vector<AdamWTensor> adamw_parts() {
-    const std::vector<Tensor> copies = parts(weights), whole_grads = pieces(grads, L);
+    const std::vector<Tensor> copies = parts(weights), whole_grads = pieces(grads);
     std::vector<AdamWTensor> all;
     for (size_t i = 0; i < copies.size(); ++i) {
       const auto mine = [&](const char* name) { return arena.alloc(name, f32, copies[i].shape); };
@@ -57,14 +58,15 @@ struct Gpt2Trainer final : Trainer {
   }
   // Tensors that are whole only to load and save, and where this rank's parts of them are.
   std::vector<std::pair<std::vector<Tensor>, Tensor AdamWTensor::*>> spread() const {
-    return {{pieces(whole.params, L), &AdamWTensor::w},
-            {pieces(whole.adam_m, L), &AdamWTensor::m},
-            {pieces(whole.adam_v, L), &AdamWTensor::v}};
+    return {{pieces(whole.params), &AdamWTensor::w},
+            {pieces(whole.adam_m), &AdamWTensor::m},
+            {pieces(whole.adam_v), &AdamWTensor::v}};
   }
 
   // Parameters that the passes read, gradients; the output head is wte too.
   Params weights{arena, "weights", config, act, Vp};
   Params grads{arena, "grads", config, act, Vp};
+
   // This rank's part of the gradients, of the parameters in f32 and of AdamW's moments.
   std::vector<Tensor> grad_parts = parts(grads);
   std::vector<AdamWTensor> adamw = adamw_parts();
@@ -115,7 +117,6 @@ struct Gpt2Trainer final : Trainer {
   // What clipping and AdamW work on, all tensors at once.
   Tensor clip = arena.alloc("scratch/clip", f32, {1});
   Tensor norms = arena.alloc("scratch/norms", f32, {ops.world()});  // of all ranks
-  Tensor means = arena.alloc("scratch/means", f32, {ops.world()});  // all ranks' losses
   Tensor schedule = arena.alloc("scratch/schedule", f32, {2});  // learning rate, number of the step from 1
 
   TrainerTensors tensors() const override {
@@ -142,7 +143,7 @@ struct Gpt2Trainer final : Trainer {
       for (size_t i = 0; i < adamw.size(); ++i) ops(Copy{part(all[i]), adamw[i].*mine});
       ops.collective(Collective::all_gather, all);
     }
-    ops.collective(Collective::all_gather, pieces(weights, L));
+    ops.collective(Collective::all_gather, pieces(weights));
     ops.wait_for_collectives();
   }
 
@@ -215,10 +216,10 @@ struct Gpt2Trainer final : Trainer {
     // The other ranks' parts of the layers' weights come beside the layers before them.
     int64_t coming = 0;  // buckets
     if (gather)
-      for (int64_t l = bucket_end(0); l < L; l = bucket_end(l), ++coming)
+      for (int64_t l = 0; l < L; l = bucket_end(l), ++coming)
         ops.collective(Collective::all_gather, weights.layers(l, bucket_end(l)));
     const auto need = [&](int64_t l) {
-      if (gather && l > 0 && begins_bucket(l)) ops.wait_for_collectives(--coming);
+      if (coming > 0 && begins_bucket(l)) ops.wait_for_collectives(--coming);
     };
 
     ops.phase("encoder");
@@ -323,6 +324,7 @@ struct Gpt2Trainer final : Trainer {
     ops(PositionBackward{grads.wpe, dres});
     if (reduce) {
       ops.collective(Collective::reduce_scatter, outside(grads));
+      ops.collective(Collective::all_reduce, {&loss, 1});
     }
 
     // Weight gradients of the first layer that could wait run beside the reduction of wte's, the largest.
@@ -333,6 +335,7 @@ struct Gpt2Trainer final : Trainer {
       ops.phase("gradient reduction");
       ops.collective(Collective::reduce_scatter, grads.layers(0, bucket_end(0)));
       ops.wait_for_collectives();
+      ops(Affine{loss, loss, 1.0F / static_cast<float>(ops.world()), 0.0F});  // each rank's is a mean
     }
   }
 
@@ -341,23 +344,22 @@ struct Gpt2Trainer final : Trainer {
   void update(int64_t step, float lr) {
     // Clip the global norm: g *= min(1, grad_clip / norm), as AdamW reads g.
     ops.phase("clip");
-    // The norm of all ranks' norms is that of all gradients; the loss is the mean of theirs.
-    ops(ClipGradNorm{clip, part(norms), grad_parts, hyper.grad_clip});
-    ops(Copy{part(means), loss});
-    ops.collective(Collective::all_gather, std::vector{norms, means});
+    // The norm of all ranks' norms is that of all gradients.
+    ops(ClipGradNorm{clip, norm, grad_parts, hyper.grad_clip});
+    ops(Copy{part(norms), norm});
+    ops.collective(Collective::all_gather, {&norms, 1});
     ops.wait_for_collectives();
     ops(ClipGradNorm{clip, norm, {&norms, 1}, hyper.grad_clip, loss_scaler});
-    ops(Zero{loss});
-    ops(AddMean{loss, means});
 
-    // AdamW (Loshchilov and Hutter 2019) of this rank's parts. What is read first is gathered meanwhile.
+    // AdamW (Loshchilov and Hutter 2019), each rank of its parts. First of what is outside of the layers: the
+    // next forward pass begins with it, so it is gathered beside the layers' update.
     ops.phase("optimizer");
     ops(WriteValues{schedule, {lr, static_cast<float>(step + 1)}});
     const std::span<const AdamWTensor> mine = adamw;
-    const std::vector<Tensor> first = pieces(weights, bucket_end(0));
-    ops(AdamWStep{mine.first(first.size()), schedule, clip, hyper.adamw(), loss_scaler});
-    ops.collective(Collective::all_gather, first);
-    ops(AdamWStep{mine.subspan(first.size()), schedule, clip, hyper.adamw(), loss_scaler});
+    const size_t outer = outside(weights).size();
+    ops(AdamWStep{mine.first(outer), schedule, clip, hyper.adamw(), loss_scaler});
+    ops.collective(Collective::all_gather, outside(weights));
+    ops(AdamWStep{mine.subspan(outer), schedule, clip, hyper.adamw(), loss_scaler});
     ops.wait_for_collectives();
   }
 };

@@ -100,8 +100,7 @@ PeerCopies::PeerCopies(Cuda& cuda, const Arena& arena, const Tensor& receive_buf
       receive_buffer_(static_cast<std::byte*>(receive_buffer.data)),
       slot_(static_cast<int64_t>(receive_buffer.bytes()) / others() / kAlignment * kAlignment),
       flags_(cuda.allocate(flag_count(world.size) * sizeof(uint32_t))),
-      set_(static_cast<uint32_t*>(flags_.get()) + flag_count(world.size) - 1),
-      begin_(make_event(cudaEventDisableTiming)) {
+      set_(static_cast<uint32_t*>(flags_.get()) + flag_count(world.size) - 1) {
   check(slot_ > 0, receive_buffer, " has no room for what ", others(), " others send");
   constexpr uint32_t kSet = 1;
   CUDA_CHECK(cudaMemset(flags_.get(), 0, flag_count(world.size) * sizeof(uint32_t)));
@@ -133,8 +132,6 @@ PeerCopies::PeerCopies(Cuda& cuda, const Arena& arena, const Tensor& receive_buf
   for (int k = 1; k < world.size && reason.empty(); ++k) {
     Peer& peer = peers_.emplace_back();
     peer.rank = (world.rank + k) % world.size;
-    peer.stream = make_stream(Priority::high);
-    peer.end = make_event(cudaEventDisableTiming);
     Exports theirs;
     std::memcpy(&theirs, all[static_cast<size_t>(peer.rank)].data(), sizeof theirs);
     if (std::strcmp(theirs.host, mine.host) != 0) {
@@ -198,31 +195,24 @@ void PeerCopies::wait(Barrier barrier, cudaStream_t stream) {
   if (result != CUDA_SUCCESS) throw Error(cat("cuStreamBatchMemOp failed: ", static_cast<int>(result)));
 }
 
-void PeerCopies::set(Barrier barrier, const Peer& peer, cudaStream_t stream) {
-  copy(flag(peer.flags.get(), barrier, world_.rank), set_, sizeof(uint32_t), stream);
-}
-
-void PeerCopies::exchange(cudaStream_t stream, const std::function<void(const Peer&)>& send) {
-  for (const Peer& peer : peers_) set(Barrier::ready, peer, stream);
-  wait(Barrier::ready, stream);
-  CUDA_CHECK(cudaEventRecord(begin_.get(), stream));
-  for (const Peer& peer : peers_) {
-    CUDA_CHECK(cudaStreamWaitEvent(peer.stream.get(), begin_.get(), cudaEventWaitDefault));
-    send(peer);
-    set(Barrier::arrived, peer, peer.stream.get());
-    CUDA_CHECK(cudaEventRecord(peer.end.get(), peer.stream.get()));
-    CUDA_CHECK(cudaStreamWaitEvent(stream, peer.end.get(), cudaEventWaitDefault));
-  }
-  wait(Barrier::arrived, stream);
+/// Sets this rank's flag at all others, and waits for theirs. None sets one again before it was taken back:
+/// in between it waits at the other barrier, for a flag that this rank sets later. Flags are copied, since
+/// drivers from CUDA 13.1 on write values to a device's own memory alone.
+void PeerCopies::pass(Barrier barrier, cudaStream_t stream) {
+  for (const Peer& peer : peers_)
+    copy(flag(peer.flags.get(), barrier, world_.rank), set_, sizeof(uint32_t), stream);
+  wait(barrier, stream);
 }
 
 void PeerCopies::reduce(std::span<const Piece> pieces, cudaStream_t stream) {
-  exchange(stream, [&](const Peer& peer) {
+  pass(Barrier::ready, stream);
+  for (const Peer& peer : peers_) {
     const int sender = world_.rank < peer.rank ? world_.rank : world_.rank - 1;
     for (const Piece& piece : pieces)
       copy(at(peer, receive_buffer_ + sender * slot_ + piece.offset), piece.in_part(peer.rank, world_.size),
-           static_cast<size_t>(piece.n) * size_of(piece.whole.dtype), peer.stream.get());
-  });
+           static_cast<size_t>(piece.n) * size_of(piece.whole.dtype), stream);
+  }
+  pass(Barrier::arrived, stream);
   Queue queue{.stream = stream};
   with_float_type(pieces[0].whole.dtype, [&]<class T>(T) {
     const auto received = [&](size_t i) {
@@ -240,12 +230,13 @@ void PeerCopies::reduce(std::span<const Piece> pieces, cudaStream_t stream) {
 void PeerCopies::run(Collective what, std::span<const Tensor> bucket, cudaStream_t stream) {
   for (const Tensor& x : bucket) part_of(x, world_.rank, world_.size);  // throws now what is wrong with it
   if (what == Collective::all_gather) {
-    return exchange(stream, [&](const Peer& peer) {
+    pass(Barrier::ready, stream);
+    for (const Peer& peer : peers_)
       for (const Tensor& x : bucket) {
         const Tensor part = part_of(x, world_.rank, world_.size);
-        copy(at(peer, part.data), part.data, part.bytes(), peer.stream.get());
+        copy(at(peer, part.data), part.data, part.bytes(), stream);
       }
-    });
+    return pass(Barrier::arrived, stream);
   }
   // As much at a time as there is room for.
   std::vector<Piece> pieces;

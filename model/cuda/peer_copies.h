@@ -41,8 +41,6 @@ class PeerCopies {
   struct Peer {
     int rank = 0;
     Opened arena, flags;
-    Stream stream;  // of copies to it
-    Event end;      // the last of them is done
   };
   /// A run of elements of every rank's part of a tensor.
   struct Piece {
@@ -64,15 +62,7 @@ class PeerCopies {
     return static_cast<uint32_t*>(of) + static_cast<int>(barrier) * world_.size + rank;
   }
   void wait(Barrier barrier, cudaStream_t stream);
-  /// Flags are copied, since drivers from CUDA 13.1 on write values to a device's own memory alone.
-  void set(Barrier barrier, const Peer& peer, cudaStream_t stream);
-  /// Calls send(peer) for each, which copies on the peer's stream once all ranks are ready: a copy takes
-  /// microseconds however small it is, so those to different peers run at the same time. Then `stream` goes
-  /// on when what the others send has arrived. No rank sets a flag again before it was taken back: in between
-  /// it waits at the other barrier, for a flag that its peer sets later. Only `stream` waits for flags: on a
-  /// peer's, a wait could hold up another's work that the device has in the same queue, and ranks would wait
-  /// for each other in a circle.
-  void exchange(cudaStream_t stream, const std::function<void(const Peer&)>& send);
+  void pass(Barrier barrier, cudaStream_t stream);
   void reduce(std::span<const Piece> pieces, cudaStream_t stream);
 
   Cuda& cuda_;
@@ -83,7 +73,6 @@ class PeerCopies {
   const int64_t slot_;  // bytes of it for each of the others
   const std::shared_ptr<void> flags_;
   uint32_t* const set_;      // a flag that is set, to copy
-  const Event begin_;        // all ranks are ready
   std::vector<Peer> peers_;  // from the next rank on, so that all send to different ones
 };
 
