@@ -1454,7 +1454,7 @@ TEST_F(HarnessCliCampaign, GoesOnAfterItWasEndedAndWithTheRestWhereAPartFails) {
   EXPECT_FALSE(part("apart").contains("exit_code"));
   EXPECT_EQ(part("failing")["exit_code"], kExitFailed);
   EXPECT_FALSE(part("failing").contains("result"));
-  EXPECT_TRUE(says(read_file(folder_ / "told"), {"--profile 1", "--seq 32", "--batch 4"}))
+  EXPECT_TRUE(says(read_file(folder_ / "told"), {"--profile 1", "--seq 32", "--batch 2"}))
       << "the preset's batch";
 
   outcome = stepladder(campaign());

@@ -81,6 +81,9 @@ class MultirankGpu : public testing::TestWithParam<int> {
   // bf16's epsilon: gradients are summed in another order, and rounded in between.
   static constexpr double kBf16 = 0x1p-8;
   static constexpr double kFp8 = 0.02;  // as the ladder allows
+  /// From the next step on the text of four ranks is known by heart, at a loss below 1, and what is left of
+  /// it falls by a tenth a step: there rounding moves it by up to 1 %, on the CPU too.
+  static constexpr const char* kUntilKnown = "--steps 24";
 
   TempFolder folder_;
   /// Channels that any number of ranks can share, and gradients of a layer that are larger than the logits:
@@ -90,17 +93,18 @@ class MultirankGpu : public testing::TestWithParam<int> {
 };
 
 TEST_P(MultirankGpu, RanksLearnWhatOneLearnsWithAsManyMicroBatches) {
-  const auto expected = losses_of("15_multi_gpu", 1, cat("--steps 50 --accumulate ", GetParam()));
+  const auto expected = losses_of("15_multi_gpu", 1, cat(kUntilKnown, " --accumulate ", GetParam()));
   EXPECT_LT(expected.back(), expected.front() - 1.0);
   for (const char* rung : {"15_multi_gpu", "16_zero1", "17_copy_engines"}) {
-    expect_close(losses_of(rung, GetParam(), "--steps 50"), expected, kBf16);
+    expect_close(losses_of(rung, GetParam(), kUntilKnown), expected, kBf16);
     for (int rank = 1; rank < GetParam(); ++rank) EXPECT_EQ(losses(rank), losses(0)) << rung << ' ' << rank;
   }
 }
 
 TEST_P(MultirankGpu, RanksLearnInFp8WhatOneLearns) {
-  const auto expected = losses_of("fp8", 1, cat("--steps 50 --accumulate ", GetParam()));
-  expect_close(losses_of("fp8_zero1", GetParam(), "--steps 50"), expected, kFp8);
+  const auto expected = losses_of("fp8", 1, cat(kUntilKnown, " --accumulate ", GetParam()));
+  EXPECT_LT(expected.back(), expected.front() - 1.0);
+  expect_close(losses_of("fp8_zero1", GetParam(), kUntilKnown), expected, kFp8);
   for (int rank = 1; rank < GetParam(); ++rank) EXPECT_EQ(losses(rank), losses(0)) << rank;
 }
 
