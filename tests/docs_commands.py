@@ -29,7 +29,7 @@ ELSEWHERE = {
     r"build/tsan/bin/.*": "by who changes threads: a build of its own",
     r"export PATH=.*": "the stand-ins are on PATH",
     r"python3 scripts/peers/.*": "peers_test.py: it needs PyTorch",
-    r"git clone .*|\(cd .*": "tests have no network",
+    r"git (?:clone|worktree) .*|\(cd .*": "tests have no network, and no other commit",
 }
 
 # What the stand-in of a program adds, by its first argument.
