@@ -1233,6 +1233,8 @@ TEST_F(HarnessCli, AFileOfAnotherKindIsNotReplaced) {
   ASSERT_EQ(stepladder(plan("--rungs 00 --rounds 1")).code, 0);
   write_file(folder_ / "campaign.json", R"({"schema": 2, "kind": "campaign", "parts": []})");
   write_file(folder_ / "profile.json", R"({"schema": 2, "context": {}, "profile": {}})");
+  write_file(folder_ / "ladder.json", R"({"schema": 1, "rungs": []})");
+  write_file(folder_ / "notes.txt", "of mine");
   FakeRung fake = rung("00_fp32_baseline");
   fake.before_start = cat("touch ", folder_ / "started");
   fake.write(folder_);
@@ -1242,7 +1244,13 @@ TEST_F(HarnessCli, AFileOfAnotherKindIsNotReplaced) {
       {profile, "campaign.json", "is a campaign"},
       {plan("--rungs 00 --overwrite --out "), "campaign.json", "is a campaign"},
       {plan("--rungs 00 --overwrite --out "), "profile.json", "is a profile"},
-      {plan("--rungs 00 --out "), "profile.json", "is a profile"}};
+      {plan("--rungs 00 --out "), "profile.json", "is a profile"},
+      {profile, "notes.txt", "is no JSON"},
+      {plan("--rungs 00 --overwrite --out "), "notes.txt", "is no JSON"},
+      {plan("--rungs 00 --overwrite --out "), "ladder.json", "is none of Stepladder's own files"},
+      {"export results.json --format csv --out ", "campaign.json", "is a campaign"},
+      {"export results.json --format short --out ", "profile.json", "is a profile"},
+      {"export results.json --format short --out ", "results.json", "is what is exported"}};
   for (const auto& [command, file, what] : cases) {
     const std::string before = read_file(folder_ / file);
     const Outcome outcome = stepladder(command + file);
@@ -1253,8 +1261,12 @@ TEST_F(HarnessCli, AFileOfAnotherKindIsNotReplaced) {
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "started")) << "it was measured first";
   EXPECT_EQ(stepladder(profile + "profile.json").code, kExitFailed) << "of the stand-in, which can't profile";
-  write_file(folder_ / "notes.txt", "of mine");
-  EXPECT_EQ(stepladder(plan("--rungs 00 --rounds 1 --overwrite --out notes.txt")).code, 0);
+  std::filesystem::create_directory(folder_ / "all");
+  std::filesystem::copy_file(folder_ / "results.json", folder_ / "all/history.json");
+  EXPECT_EQ(stepladder("history all --out all").code, kExitUsage);
+  EXPECT_EQ(read_file(folder_ / "all/history.json"), read_file(folder_ / "results.json"));
+  write_file(folder_ / "damaged.json", "{");
+  EXPECT_EQ(stepladder(plan("--rungs 00 --rounds 1 --overwrite --out damaged.json")).code, 0);
 }
 
 TEST_F(HarnessCli, ResumingAnotherPlanOrBuildIsRefusedByName) {
@@ -1540,14 +1552,62 @@ TEST_F(HarnessCliCampaign, OfAnotherCommitOrDeviceIsReplacedOnlyWhereAskedFor) {
     EXPECT_EQ(file()["commit"], good["commit"]);
     EXPECT_EQ(climbed("one"), "00");
   }
-  // A part without its campaign is no less of another commit.
-  Json alone = parse_json(read_file(folder_ / "sub/c.json.parts/one.json"));
+  // A part without its campaign is no less of another commit, and so are trainers of one's own.
+  Json alone = parse_json(read_file(folder_ / "sub/c.json.parts/one.json")), own = alone;
+  own["context"]["stepladder_commit"] = alone["context"]["commit"];
+  own["context"]["commit"] = "another";
+  write_file(folder_ / "sub/c.json.parts/one.json", own.dump());
+  const Outcome trainers = stepladder(campaign());
+  EXPECT_EQ(trainers.code, kExitNotComparable);
+  EXPECT_TRUE(one_line(trainers.err) && says(trainers.err, {"trainers' commit", "another"})) << trainers.err;
   alone["context"]["commit"] = "another";
   write_file(folder_ / "sub/c.json.parts/one.json", alone.dump());
   std::filesystem::remove(folder_ / "sub/c.json");
   EXPECT_EQ(stepladder(campaign()).code, kExitNotComparable);
   write_file(folder_ / "sub/c.json", "[]");
   EXPECT_EQ(stepladder(campaign()).code, kExitUsage);
+}
+
+TEST_F(HarnessCliCampaign, WhatWasMeasuredStaysUntilThereIsAsMuchInItsPlace) {
+  write_plan({{"a", run_of("00,01", "--rounds 2")}, {"b", run_of("00", "--rounds 1")}});
+  ASSERT_EQ(stepladder(campaign()).code, 0);
+  const Json before = file();
+  EXPECT_EQ(stepladder(campaign("--overwrite --dtype fp16")).code, kExitUsage) << "a rung refuses it";
+  EXPECT_EQ(file(), before) << "nothing was measured";
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "sub/c.json.parts/b.json"));
+
+  // The same where only its file is left, as of campaigns that were joined: it begins again.
+  std::filesystem::remove_all(folder_ / "sub/c.json.parts");
+  write_plan({{"a", run_of("00,01", "--rounds 3")}, {"b", run_of("00", "--rounds 1")}});
+  FakeRung waits = rung("01_causal_mask");
+  waits.before_start =
+      cat("[ -e ", folder_ / "go", " ] || { echo $$ >", folder_ / "pid", "; exec sleep 100; }");
+  waits.write(folder_);
+  const pid_t pid = start(campaign());
+  ASSERT_TRUE(appears("pid")) << read_file(folder_ / "err.txt");
+  ::kill(pid, SIGTERM);
+  EXPECT_EQ(wait_for(pid), 128 + SIGTERM);
+  EXPECT_EQ(file()["parts"], before["parts"]);
+  write_file(folder_ / "go", "");
+  EXPECT_EQ(stepladder(campaign()).code, 0);
+  EXPECT_EQ(climbed("a"), "00 01 01 00 00 01");
+}
+
+TEST_F(HarnessCliCampaign, ADamagedPartIsMeasuredAgainByItself) {
+  write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1")}});
+  ASSERT_EQ(stepladder(campaign()).code, 0);
+  const Json before = part("a");
+  write_file(folder_ / "sub/c.json.parts/b.json", "{\"schema\"");
+  const Outcome refused = stepladder(campaign());
+  EXPECT_EQ(refused.code, kExitUsage);
+  EXPECT_TRUE(one_line(refused.err) && says(refused.err, {"b.json", "--overwrite --parts b"})) << refused.err;
+  ASSERT_EQ(stepladder(campaign("--overwrite --parts b")).code, 0);
+  EXPECT_EQ(part("a"), before);
+  EXPECT_EQ(climbed("b"), "01");
+  write_file(folder_ / "sub/c.json", "{\"schema\"");
+  const Outcome whole = stepladder(campaign());
+  EXPECT_EQ(whole.code, kExitUsage);
+  EXPECT_TRUE(one_line(whole.err) && says(whole.err, {"sub/c.json", "without it", ".parts/"})) << whole.err;
 }
 
 TEST_F(HarnessCliCampaign, BeginsNothingForWhichNoTimeIsLeftAndGoesOnLater) {
@@ -1662,7 +1722,7 @@ TEST_F(HarnessCliCampaign, FilesOfSeveralCardsBecomeOne) {
   EXPECT_EQ(both["complete"], true);
   ASSERT_EQ(both["parts"].size(), 3U);
   EXPECT_FALSE(both["parts"][0].contains("skipped")) << "what one card skipped another measured";
-  EXPECT_EQ(both["parts"][1]["result"]["complete"], false) << "the later result counts";
+  EXPECT_EQ(both["parts"][1]["result"]["complete"], true) << "a finished result counts, not a later one";
   EXPECT_EQ(both["parts"][2]["name"], "c");
   const Outcome unfinished = stepladder("export both.json none.json --format short");
   ASSERT_EQ(unfinished.code, 0) << unfinished.err;
@@ -1813,6 +1873,13 @@ TEST_F(HarnessCliCampaign, KeepsOfARunUntilALossItsFirstStepsTheLastAndTheSecond
   ASSERT_EQ(stepladder("export before.json --format json --out sub/c.json").code, 0);
   EXPECT_EQ(part("one")["result"], kept);
   EXPECT_EQ(stepladder("export before.json --format csv").code, kExitUsage);
+
+  learns.before_step = "";  // one that never evaluates, and ends before that is missed
+  learns.write(folder_);
+  write_plan({{"one", "run --rungs 00 --batch 4 --rounds 1 --until-loss 6 --max-steps 80 --eval-every 50"}});
+  EXPECT_EQ(stepladder(campaign("--overwrite")).code, kExitInconclusive) << read_file(folder_ / "err.txt");
+  EXPECT_EQ(part("one")["result"]["runs"][0]["steps"]["loss"].size(), 80U);
+  expect_contract(folder_ / "sub/c.json");
 }
 
 TEST_F(HarnessCli, NoRungOutlivesAKilledParent) {

@@ -30,6 +30,7 @@ namespace {
 
 constexpr const char* kMaxTime = "max-time";
 constexpr double kPartGrace = 30.0;  // seconds for a part to end in order
+constexpr const char* kWayOut = "--overwrite starts again, --out names another file";
 
 /// What a part may be; the first takes the options that all parts share.
 std::vector<Command> measuring_commands() {
@@ -178,6 +179,7 @@ Part part_from(const Json& json, const CampaignOptions& options, int64_t devices
   if (!peers.is_boolean()) throw InputError("\"peers\" is true or false");
   part.words = with_shared(std::move(part.words), *measures, peers, options);
   check_command(part.line());
+  own_limit_s(part.words);
   return part;
 }
 
@@ -230,32 +232,21 @@ void check_built(const std::vector<Part>& parts) {
 class Campaign {
  public:
   /// Throws Error with kExitNotComparable where what is there is of another commit or kind of device.
-  Campaign(const CampaignOptions& options, std::vector<Part> parts, const DeviceProbe& probe)
-      : options_(options), parts_(std::move(parts)), device_(device_json(probe.device)) {
+  Campaign(const CampaignOptions& options, std::vector<Part> parts, const DeviceProbe& probe,
+           std::string trainers_commit)
+      : options_(options),
+        parts_(std::move(parts)),
+        device_(device_json(probe.device)),
+        trainers_commit_(std::move(trainers_commit)) {
     std::error_code none;
-    if (std::filesystem::exists(options.out, none)) {
-      file_ = load_json(options.out);
-      try {
-        check_campaign(options.out, file_);
-      } catch (const InputError& e) {
-        throw InputError(cat(e.what(), ": name another --out"));
-      }
-    }
+    if (std::filesystem::exists(options.out, none)) read();
     try {
       if (!file_.is_null())
         require_same_build_and_device(options.out, text_at(file_, "commit"), file_.value("device", Json()));
       for (const Part& part : parts_)
-        if (const std::string path = part.file(options.out); std::filesystem::exists(path, none)) {
-          const Json there = load_json(path),
-                     context = there.is_object() ? there.value("context", Json()) : Json();
-          if (!context.is_object())
-            throw InputError(cat(path, " is damaged: remove it, or start again with --overwrite"));
-          const char* commit = context.contains("stepladder_commit") ? "stepladder_commit" : "commit";
-          require_same_build_and_device(path, text_at(context, commit), context.value("device", Json()));
-        }
+        if (const std::string path = part.file(options.out); std::filesystem::exists(path, none)) check(part);
     } catch (const InputError&) {
-      if (!options.overwrite) throw;
-      other_ = true;
+      throw;
     } catch (const Error& e) {
       if (!options.overwrite && (!options.dry_run || e.code() != kExitNotComparable)) throw;
       if (!options.overwrite) std::cerr << "stepladder: " << e.what() << "\n";
@@ -277,14 +268,14 @@ class Campaign {
     if (!lock)
       throw InputError(
           cat(options_.out, " is being written by another campaign: wait for it, or name another --out"));
-    if (options_.overwrite) forget();
+    replaces_ = options_.overwrite;
     write();  // which tells whose parts lie beside it
     int worst = kExitOk;
     size_t left_out = 0;
     for (const Part& part : parts_) {
       if (!part.chosen) continue;
       check_interrupted();
-      if (done(part)) {
+      if (!replaces_ && done(part)) {
         if (!Progress::quiet) std::cerr << "stepladder: " << part.name << ": done" << std::endl;
       } else if (part.devices > devices) {
         if (!entry(part).contains("result")) entry(part)["skipped"] = part.lacks();
@@ -296,10 +287,10 @@ class Campaign {
       }
       write();
     }
-    std::cout << "wrote " << printable(options_.out, kMaxMessage) << "\n";
+    if (!replaces_) std::cout << "wrote " << printable(options_.out, kMaxMessage) << "\n";
     if (left_out > 0)
       std::cerr << "stepladder: --max-time left no time for " << left_out << " of " << chosen()
-                << " parts: the same command goes on\n";
+                << " parts: " << goes_on() << "\n";
     return worst;
   }
 
@@ -329,22 +320,63 @@ class Campaign {
   /// Throws where what lies at `path` was measured by another build, or on another kind of device.
   void require_same_build_and_device(const std::string& path, const std::string& commit,
                                      const Json& device) const {
-    const char* way_out = "--overwrite starts again, --out names another file";
-    require_same(path, "commit", commit, build_commit(), way_out);
-    require_same(path, "device", text_at(device, "name"), text_at(device_, "name"), way_out);
+    require_same(path, "commit", commit, build_commit(), kWayOut);
+    require_same(path, "device", text_at(device, "name"), text_at(device_, "name"), kWayOut);
   }
 
-  /// Those of --parts where the others are of this build and device, else all.
-  void forget() {
+  /// What lies at options_.out. Throws InputError where that is something else, or damaged and not to be
+  /// replaced.
+  void read() {
+    try {
+      file_ = load_json(options_.out);
+    } catch (const InputError& e) {
+      if (options_.overwrite) return;
+      throw InputError(cat(e.what(), ": without it, the same command makes it of ", options_.out, ".parts/"));
+    }
+    try {
+      check_campaign(options_.out, file_);
+    } catch (const InputError& e) {
+      throw InputError(cat(e.what(), ": name another --out"));
+    }
+  }
+
+  /// Throws InputError where a part's own file is damaged, and is looked at.
+  void check(const Part& part) const {
+    const std::string path = part.file(options_.out);
+    Json context;
+    try {
+      const Json there = load_json(path);
+      context = there.is_object() ? there.value("context", Json()) : Json();
+      if (!context.is_object()) throw InputError(cat(path, " is damaged"));
+    } catch (const InputError& e) {
+      if (!part.chosen || options_.overwrite) return;
+      throw InputError(cat(e.what(), ": remove it, or --overwrite --parts ", part.name,
+                           " measures the part from its beginning"));
+    }
+    const bool own = context.contains("stepladder_commit");
+    require_same_build_and_device(path, text_at(context, own ? "stepladder_commit" : "commit"),
+                                  context.value("device", Json()));
+    if (own)
+      require_same(path, "the trainers' commit", text_at(context, "commit"), trainers_commit_, kWayOut);
+  }
+
+  /// What --overwrite replaces, once there is a part in its place: those of --parts where the others are of
+  /// this build and device, else all.
+  void forget(const Part& but) {
     const bool all = other_ || options_.parts.empty();
     if (all) file_ = nullptr;
     for (const Part& part : parts_) {
       if (!all && !part.chosen) continue;
-      for (const char* end : {"", ".journal"}) std::filesystem::remove(part.file(options_.out) + end);
       entry(part) = part.json();
+      if (part.name == but.name) continue;
+      for (const char* end : {"", ".journal"}) std::filesystem::remove(part.file(options_.out) + end);
     }
+    replaces_ = false;
   }
 
+  const char* goes_on() const {
+    return options_.overwrite ? "without --overwrite the same command goes on" : "the same command goes on";
+  }
   int64_t chosen() const { return std::ranges::count(parts_, true, &Part::chosen); }
 
   /// Of `file_`, in it from now on.
@@ -390,11 +422,12 @@ class Campaign {
     const std::vector<std::string> line = part.line();
     command.insert(command.end(), line.begin(), line.end());
     command.insert(command.end(), {"--out", path});
-    if (!part.profile()) command.emplace_back("--resume");
+    if (!part.profile()) command.emplace_back(options_.overwrite ? "--overwrite" : "--resume");
     if (!part.profile() && options_.retry_failed) command.emplace_back("--retry-failed");
     std::error_code none;
     if (const double left = left_s(); !part.profile() && std::isfinite(left)) {
-      const double spent = std::filesystem::exists(path, none) ? spent_s(load_results(path)) : 0.0;
+      const double spent =
+          std::filesystem::exists(path, none) && !options_.overwrite ? seconds_in(path) : 0.0;
       if (spent + left < own_limit_s(part.words))  // the last one given counts
         command.insert(command.end(), {cat("--", kMaxTime), fixed(spent + left, 3)});
     }
@@ -403,13 +436,21 @@ class Campaign {
     else
       std::cerr << "stepladder: " << part.name << ": " << printable(part.command(), kMaxMessage) << std::endl;
     const auto begin = std::chrono::steady_clock::now();
+    const auto written = std::filesystem::last_write_time(path, none);
+    int code = kExitOk;
     const auto record = [&](int exit_code) {
+      code = exit_code;
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      const bool untouched = std::filesystem::last_write_time(path, none) == written;
+      Json result = untouched ? Json() : result_of(part, exit_code);  // none where it was refused
+      if (replaces_ && !result.is_null()) forget(part);
       Json& of = entry(part);
+      // What was measured stays until there is as much in its place.
+      if (of.contains("result") && has_less(result, of["result"])) return;
       const Json before = std::exchange(of, part.json());
       of["exit_code"] = exit_code;
       of["wall_s"] = before.value("wall_s", 0.0) + std::round(took.count() * 1e3) / 1e3;
-      if (Json result = result_of(part, exit_code); !result.is_null()) of["result"] = std::move(result);
+      if (!result.is_null()) of["result"] = std::move(result);
     };
     const Job job = {.processes = {{command}}, .grace_s = kPartGrace, .passes_errors_on = true};
     try {
@@ -418,12 +459,18 @@ class Campaign {
     } catch (const Interrupted& e) {
       record(128 + e.signal);
       write();
-      std::cerr << "stepladder: interrupted in part " << part.name << ": the same command goes on\n";
+      std::cerr << "stepladder: interrupted in part " << part.name << ": " << goes_on() << "\n";
       throw;
     }
-    const int code = entry(part)["exit_code"];
     if (code != kExitOk) std::cerr << cat("stepladder: ", part.name, " ended with exit code ", code, "\n");
     return code;
+  }
+
+  /// What the runs in a part's file took; 0 where it can't be read, of which its command tells.
+  static double seconds_in(const std::string& path) try {
+    return spent_s(load_results(path));
+  } catch (const InputError&) {
+    return 0.0;
   }
 
   /// What its command has left, as far as a page shows it; null where that is nothing.
@@ -460,6 +507,7 @@ class Campaign {
   }
 
   void write() {
+    if (replaces_) return;
     Json parts = Json::array();
     for (const Part& part : parts_)
       if (const Json& one = entry(part); one.contains("exit_code") || one.contains("skipped"))
@@ -482,9 +530,11 @@ class Campaign {
   const CampaignOptions& options_;
   std::vector<Part> parts_;  // all of the plan
   const Json device_;
+  const std::string trainers_commit_;  // of a ladder of one's own
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  Json file_;           // as it was read, with what came since
-  bool other_ = false;  // which is of another build or device
+  Json file_;              // as it was read, with what came since
+  bool other_ = false;     // which is of another build or device
+  bool replaces_ = false;  // --overwrite, and nothing is in its place yet
 };
 
 int campaign(CampaignOptions& options) {
@@ -498,10 +548,10 @@ int campaign(CampaignOptions& options) {
     preset = default_preset(probe.device).name;
   else
     find_preset(preset);
-  ladder_at(*std::get<std::string*>(shared.at("ladder").value));
+  const Ladder ladder = ladder_at(*std::get<std::string*>(shared.at("ladder").value));
   std::vector<Part> parts = parts_of(options, probe.devices);
   if (!options.dry_run) check_built(parts);
-  Campaign campaign(options, std::move(parts), probe);
+  Campaign campaign(options, std::move(parts), probe, ladder.built_in() ? "" : commit_of(ladder));
   if (!options.dry_run) return campaign.carry_out(probe.devices);
   std::cout << campaign.listing(probe.devices) << std::flush;
   return kExitOk;

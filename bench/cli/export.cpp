@@ -1,6 +1,7 @@
 #include "bench/report/export.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 
 #include "bench/cli/commands.h"
@@ -34,18 +35,18 @@ struct ExportOptions {
   }
 };
 
-/// A campaign's file, the results in it as short as this version makes them.
+/// A campaign's file, the results in it as short as this version makes them. Throws InputError.
 Json shortened_campaign(const std::string& path, Json file) {
+  check_campaign(path, file);
   for (Json& part : file["parts"])
     if (part.value("result", Json()).contains("runs"))
-      part["result"] = shortened(load_measured(path, part["result"]));
+      part["result"] = shortened(load_measured(cat(path, ": ", text_at(part, "name")), part["result"]));
   return file;
 }
 
-/// Adds to `whole` the parts of another card's file; of a part that both have, the later result counts.
-/// Throws InputError, or Error with kExitNotComparable where commit or kind of device differ.
+/// Adds to `whole` the parts of another card's file; of a part that both have, the result that has more
+/// counts, or the later. Throws Error with kExitNotComparable where commit or kind of device differ.
 void add_parts(Json& whole, const std::string& path, const Json& file) {
-  check_campaign(path, file);
   const char* way_out = "export it by itself";
   require_same(path, "commit", whole.value("commit", Json()), file.value("commit", Json()), way_out);
   require_same(path, "device", text_at(whole.value("device", Json()), "name"),
@@ -55,7 +56,7 @@ void add_parts(Json& whole, const std::string& path, const Json& file) {
         whole["parts"], [&](const Json& of) { return text_at(of, "name") == text_at(part, "name"); });
     if (same == whole["parts"].end())
       whole["parts"].push_back(part);
-    else if (part.contains("result") || !same->contains("result"))
+    else if (!same->contains("result") || !has_less(part.value("result", Json()), (*same)["result"]))
       *same = part;
   }
   whole["complete"] = whole.value("complete", Json()) == true && file.value("complete", Json()) == true;
@@ -66,10 +67,11 @@ std::string text_in(const ExportOptions& options) {
   Json file = load_part(path);
   const bool is_short = options.format == "short";
   if ((is_short || options.format == "json") && is_campaign(file)) {
-    check_campaign(path, file);
+    file = shortened_campaign(path, std::move(file));
     for (size_t i = 1; i < options.results.size(); ++i)
-      add_parts(file, options.results[i], load_part(options.results[i]));
-    return file_text(shortened_campaign(path, std::move(file)));
+      add_parts(file, options.results[i],
+                shortened_campaign(options.results[i], load_part(options.results[i])));
+    return file_text(file);
   }
   if (options.results.size() > 1)
     throw InputError(cat("only campaigns' files are joined, as json or short: export ", path, " by itself"));
@@ -83,7 +85,20 @@ std::string text_in(const ExportOptions& options) {
   return dump(json, 1) + "\n";
 }
 
+/// Throws InputError where --out is one of the files that are exported, or a file of ours of another kind.
+void check_out(const ExportOptions& options) {
+  std::error_code none;
+  for (const std::string& path : options.results)
+    for (const std::string& file : {path, path.substr(0, path.rfind(':'))})
+      if (std::filesystem::equivalent(file, options.out, none))
+        throw InputError(cat(options.out, " is what is exported: name another --out"));
+  const bool ours = options.format == "json" || options.format == "short";
+  const bool whole = ours && is_campaign(load_part(options.results.front()));
+  check_same_kind(options.out, whole ? "campaign" : ours ? "results" : options.format);
+}
+
 int export_results(ExportOptions& options) {
+  if (!options.out.empty()) check_out(options);
   const std::string text = text_in(options);
   if (options.out.empty())
     std::cout << text << std::flush;

@@ -66,6 +66,7 @@ int show_history(HistoryOptions& options) {
   fs::create_directories(options.out, error);
   if (error) throw InputError(cat(options.out, ": cannot make the folder: ", error.message()));
   const std::string path = (fs::path(options.out) / "history.json").string();
+  check_same_kind(path, "history");
   write_atomically(path, json);
   std::cout << terminal_report(history) << "wrote " << printable(path, kMaxMessage) << std::endl;
   return draw("history.py", {path, "--out=" + options.out}) ? kExitOk : kExitFailed;

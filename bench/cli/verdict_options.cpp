@@ -39,7 +39,7 @@ std::string VerdictOptions::format_of(const std::string& file) const {
 
 void VerdictOptions::check_files() const {
   for (const std::string& file : out) {
-    check_same_kind(file, "comparison");
+    check_same_kind(file, format_of(file) == "json" ? "comparison" : "text");
     AtomicFile writable(file);
   }
 }

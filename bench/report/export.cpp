@@ -42,7 +42,8 @@ void shorten_until_loss(Json& run) {
   const Json& step_ms = run["steps"]["step_ms"];
   double ms = 0.0;
   size_t steps = 0;
-  for (Json& evaluation : run["evaluations"]) {
+  Json none = Json::array();  // of one that has evaluated nothing
+  for (Json& evaluation : run.contains("evaluations") ? run["evaluations"] : none) {
     if (evaluation.contains("seconds")) continue;
     for (; steps < step_ms.size() && steps < evaluation["step"].get<size_t>(); ++steps)
       ms += step_ms[steps].get<double>();

@@ -101,16 +101,24 @@ Json load_json(const std::string& path) try {
 }
 
 void check_same_kind(const std::string& path, const std::string& kind, const std::string& way_out) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) == 0) return;
+  const auto wanted = kinds().find(kind);
+  const auto refuse = [&](const char* what) {
+    throw InputError(cat(path, " is ", what, ", which ",
+                         wanted == kinds().end() ? "the output" : wanted->second,
+                         " would replace: ", way_out));
+  };
   Json there;
   try {
     there = load_json(path);
-  } catch (const InputError&) {  // none, or no JSON: what writes it says whether it may
-    return;
+  } catch (const InputError&) {
+    if (wanted != kinds().end() && !path.ends_with(".json")) refuse("no JSON");
+    return;  // a damaged one
   }
   const auto found = kinds().find(kind_of(there));
-  if (found != kinds().end() && found->first != kind)
-    throw InputError(
-        cat(path, " is ", found->second, ", which ", kinds().at(kind), " would replace: ", way_out));
+  if (found != kinds().end() && found->first != kind) refuse(found->second);
+  if (found == kinds().end() && wanted != kinds().end()) refuse("none of Stepladder's own files");
 }
 
 bool is_campaign(const Json& json) {
@@ -124,6 +132,15 @@ void check_campaign(const std::string& path, const Json& json) {
     if (!part.is_object() || !part.value("result", Json::object()).is_object() ||
         !part.value("wall_s", Json(0)).is_number())
       throw InputError(path + ": a part of it is damaged");
+}
+
+bool has_less(const Json& result, const Json& than) {
+  if (result.is_null()) return true;
+  if (!result.contains("runs") || result.value("complete", Json()) == true) return false;
+  const auto runs = [](const Json& of) {
+    return of["runs"].is_object() ? of["runs"].value("rows", size_t{0}) : of["runs"].size();
+  };
+  return !than.contains("runs") || than.value("complete", Json()) == true || runs(result) < runs(than);
 }
 
 Json load_part(const std::string& path) {
@@ -151,6 +168,8 @@ Results load_results(const std::string& path, const Json& json) {
     check_campaign(path, json);
     throw InputError(cat(path, " is a campaign: ", parts_in(path, json)));
   }
+  if (const auto other = kinds().find(kind_of(json)); other != kinds().end() && other->first != "results")
+    throw InputError(cat(path, " is ", other->second, ", not results"));
   std::string at = path;
   try {
     Results results = results_from(json);
@@ -159,7 +178,8 @@ Results load_results(const std::string& path, const Json& json) {
     if (!results.complete && std::filesystem::exists(at, none)) add_journal(results, read_text(at));
     return results;
   } catch (const InputError& e) {
-    throw InputError(cat(at, ": ", e.what()));
+    throw InputError(
+        cat(at, ": ", e.what(), at == path ? "" : ": without it " + path + " goes on, but for its runs"));
   }
 }
 

@@ -25,14 +25,18 @@ std::string file_text(const Json& json);
 
 /// A file's JSON. Throws InputError naming it and what is wrong with it.
 Json load_json(const std::string& path);
-/// Throws InputError, which ends with `way_out`, where the file is there and JSON of ours, but of another
-/// kind than what is to replace it: "results", "profile", or what it says of itself, such as "noise".
+/// Throws InputError, which ends with `way_out`, where the file is there and of another kind than what is to
+/// replace it: "results", "profile", or what it says of itself, such as "noise"; or, where that is no kind of
+/// ours, such as "csv", where it is of one. A .json that is damaged may be replaced.
 void check_same_kind(const std::string& path, const std::string& kind,
                      const std::string& way_out = "name another --out");
 /// Whether a file's JSON says that it is a campaign's.
 bool is_campaign(const Json& json);
 /// Throws InputError naming the file unless it is a campaign's and its parts may be looked at.
 void check_campaign(const std::string& path, const Json& json);
+/// Whether a part's result, which may be null, has less in it than another: it is unfinished, and the other
+/// is finished, is no list of runs, or has more of them.
+bool has_less(const Json& result, const Json& than);
 /// load_json(), or, of FILE:PART, what a campaign's file holds of a part.
 Json load_part(const std::string& path);
 
