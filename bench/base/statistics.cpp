@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "model/error.h"
-#include "model/random.h"
 
 namespace stepladder {
 namespace {
@@ -49,16 +48,17 @@ Estimate median_over_rounds(std::span<const double> rounds) {
   Estimate estimate{median(rounds), std::nullopt, std::ssize(rounds)};
   const size_t n = rounds.size();
   if (n < 2) return estimate;
-  std::vector<double> medians(kResamples), draw(n);
-  uint64_t counter = 0;
-  for (double& m : medians) {
-    for (double& x : draw)
-      x = rounds[static_cast<size_t>(random_uniform(kBootstrapSeed, counter++) * static_cast<double>(n))];
-    std::ranges::sort(draw);
-    m = sorted_quantile(draw, 0.5);
+  std::vector<double> sorted(rounds.begin(), rounds.end());
+  std::ranges::sort(sorted);
+  // As many are left out at each end as a median has below it with a probability of at most 2.5 %.
+  size_t out = 0;
+  double term = std::exp2(-static_cast<double>(n)), below = term;  // of `out`, and of so many or fewer
+  const auto next = [&] { return term * static_cast<double>(n - out) / static_cast<double>(out + 1); };
+  for (; 2 * out + 2 < n && below + next() <= 0.025; ++out) {
+    term = next();
+    below += term;
   }
-  std::ranges::sort(medians);
-  estimate.interval = Interval{sorted_quantile(medians, 0.025), sorted_quantile(medians, 0.975)};
+  estimate.interval = Interval{sorted[out], sorted[n - 1 - out]};
   return estimate;
 }
 

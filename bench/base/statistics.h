@@ -1,4 +1,4 @@
-// Summaries of samples: order statistics, and bootstrap intervals over rounds.
+// Summaries of samples: order statistics, and intervals over rounds.
 #pragma once
 
 #include <cstdint>
@@ -29,19 +29,17 @@ struct Estimate {
 /// The same in another unit: times `factor`.
 Estimate scaled(Estimate estimate, double factor);
 
-/// The least rounds whose range holds their true median in 95 % of cases: that of n does with a probability
-/// of 1 - 2^(1-n).
+/// The least rounds that have an interval of 95 %: their range holds the true median with a probability of
+/// 1 - 2^(1-n).
 inline constexpr int64_t kLeastRoundsForInterval = 6;
 /// What an interval over so many rounds is: "95 % interval", or below six "range (75 %)"; "interval" where
 /// there is none.
 std::string interval_name(int64_t rounds);
 
-inline constexpr int kResamples = 10'000;
-inline constexpr uint64_t kBootstrapSeed = 1337;
-
-/// Median over rounds with its 95 % percentile bootstrap interval, which is their range below six: kResamples
-/// draws of rounds with replacement, the same draws every time. Rounds are the unit because the steps within
-/// a run are correlated. Throws std::invalid_argument on no rounds.
+/// Median over rounds with its 95 % interval: the k-th smallest and largest of n rounds, where less than k
+/// are below the true median with a probability of at most 2.5 % (Binomial(n, 1/2), whatever the
+/// distribution). Up to eight rounds that is their range. Rounds are the unit because the steps within a run
+/// are correlated. Throws std::invalid_argument on no rounds.
 Estimate median_over_rounds(std::span<const double> rounds);
 
 /// How many times faster `after` is than `before`: median over rounds of before[r] / after[r], times of the

@@ -401,7 +401,7 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
       : *fewest < kLeastRoundsForInterval
           ? cat(" ", interval_name(*fewest),
                 ": fastest to slowest round; in brackets how often such a range holds the true median.")
-          : " Intervals: 95 % bootstrap over rounds.";
+          : " Intervals: 95 %, over rounds.";
   note(cat("Step time: host clock, device synchronised; median over rounds of each run's median.", interval));
   note(
       "x previous: against the nearest rung below that took part; x baseline: against the lowest; by time "

@@ -28,7 +28,8 @@ std::vector<Speedup> against_peers(const Results& results);
 
 /// The answer (the fastest rung, in how much memory, and against whom), what was measured on what, the table,
 /// and the notes. `ratios_only` leaves out milliseconds, tokens and bytes, which those of another device
-/// beside them would be compared with. Tables that are not `wide` fit 100 columns.
+/// beside them would be compared with. Tables that are not `wide` fit the terminal, or 100 columns where
+/// there is none.
 std::string terminal_report(const Results& results, bool ratios_only = false, bool wide = true);
 std::string markdown_report(const Results& results, bool ratios_only = false);
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <set>
 
 #include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"

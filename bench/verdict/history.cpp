@@ -44,13 +44,14 @@ Split best_split(std::span<const double> values) {
 
 /// Whether a random order of the values would seldom allow a split as good.
 bool significant(std::span<const double> values, const Split& split) {
+  constexpr uint64_t kSeed = 1337;  // the same orders every time
   std::vector<double> shuffled(values.begin(), values.end());
   uint64_t counter = 0;
   int as_good = 1;  // the order that is there
   for (int i = 0; i < kOrders; ++i) {
     for (size_t k = shuffled.size() - 1; k > 0; --k)  // Fisher and Yates
-      std::swap(shuffled[k], shuffled[static_cast<size_t>(random_uniform(kBootstrapSeed, counter++) *
-                                                          static_cast<double>(k + 1))]);
+      std::swap(shuffled[k],
+                shuffled[static_cast<size_t>(random_uniform(kSeed, counter++) * static_cast<double>(k + 1))]);
     as_good += best_split(shuffled).gain >= split.gain * (1 - 1e-12);
   }
   return as_good < kSignificance * (kOrders + 1);

@@ -101,6 +101,8 @@ double upper_confidence(size_t first, size_t last, double confidence) {
 }
 
 double noise_floor(std::span<const double> log_ratios, size_t pairs) {
+  constexpr int kResamples = 10'000;
+  constexpr uint64_t kBootstrapSeed = 1337;  // the same draws every time
   check(!log_ratios.empty() && pairs > 0, "a noise floor of nothing");
   const auto n = static_cast<double>(log_ratios.size());
   std::vector<double> sizes(kResamples), draw(pairs);

@@ -58,7 +58,7 @@ bool may_pass_at(size_t pairs, size_t first, size_t last);
 double upper_confidence(size_t first, size_t last, double confidence);
 
 /// How large a change of the mean over `pairs` a machine shows where nothing changed: the 99th percentile of
-/// |mean| over kResamples draws from the x of A/A pairs, the same draws every time. Throws
+/// |mean| over 10,000 draws from the x of A/A pairs, the same draws every time. Throws
 /// std::invalid_argument on no samples or no pairs.
 double noise_floor(std::span<const double> log_ratios, size_t pairs);
 
