@@ -206,8 +206,10 @@ def _beside(table: dict, quantity: str, results: list[Results], shown: Table) ->
         if one is None:
             return None
         devices = like.get("devices", workload.devices)
+        any_batch = sources.LADDER.get(name, {}).get("batch") == "largest"
         rows = [other.find(name) for other in [workload, *one.workloads]
-                if (other.model, other.T, other.devices) == (workload.model, workload.T, devices)]
+                if (other.model, other.T, other.devices) == (workload.model, workload.T, devices)
+                and (any_batch or other.B == workload.B)]
         return next((row for row in rows if row and row.ok), None)
 
     if quantity in OF_PAIR:
@@ -227,7 +229,7 @@ def _beside(table: dict, quantity: str, results: list[Results], shown: Table) ->
         value = value_of(our) if our else None
         if value is not None:
             line.ours = figures(value)
-            if _same_device(table, workload.device):
+            if _same_device(table, workload.device) and workload.B == (row.get("B") or table["B"] or workload.B):
                 line.same_device = f"{value / row['value']:.2f}"
         if i == reference or not table.get("ratios", True):
             continue

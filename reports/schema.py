@@ -95,8 +95,8 @@ def upgrade(data: dict) -> None:
 
 
 def unpack(data: dict) -> None:
-    """Makes rows of columns, in a file or in the parts of a campaign's. The same as rows_of() of
-    bench/results/columns.h."""
+    """Makes rows of columns, in a file or in the parts of a campaign's. The same as
+    rows_from_columns() of bench/results/columns.h."""
     if kind_of(data) == "campaign":
         for part in data.get("parts", ()):
             unpack(part.get("result", {}))

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# Set-up shared by run, test, format and lint; sourced, never executed. Everything it does is skipped when already done,
+# Set-up shared by run, test, format, lint and fuzz; sourced, never executed. Everything it does is skipped when already done,
 # so that a second call takes no network and under a second.
 #
 # STEPLADDER_CUDA: AUTO (default: where there is a device, the toolkit that is here or NVIDIA's PyPI wheels; else CPU only),

@@ -209,6 +209,16 @@ TEST_P(Ranks, ShareTheCores) {
 class OwnRanks : public Ranks {};
 INSTANTIATE_TEST_SUITE_P(Started, OwnRanks, testing::Values("cuda"));
 
+TEST_P(OwnRanks, WhatOneReportsIsTheStatusWhereAllOfThemHang) {
+  fake_.before_step =
+      R"([ $i = 1 ] && { [ $RANK = 1 ] && say '{"event":"error","status":"oom","reason":"why not"}'; sleep 100; })";
+  request_.timeout_s = 2;
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::oom);
+  EXPECT_EQ(run.reason, "rank 1: why not");
+  expect_nothing_left();
+}
+
 TEST_P(OwnRanks, AreToldWhoTheyAreAndWhereToMeet) {
   fake_.before_start +=
       cat("echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT >",

@@ -181,6 +181,12 @@ class Llmc(Peer):
             self.assertEqual(start["device"].get("uuid"), uuid, visible)
         self.assertNotIn("uuid", self.run_llmc(PATH=path)[2][0]["device"])
 
+    def test_it_runs_on_the_device_that_a_rung_would(self):
+        self.write(LLMC.replace("echo \"$told\"", "echo \"$CUDA_VISIBLE_DEVICES\""))
+        for visible, device, used in (("", "1", "1"), ("2,3", "1", "3"), ("GPU-b,GPU-a", "1", "GPU-a"), ("2,3", "0", "2,3")):
+            self.run_llmc("--device", device, CUDA_VISIBLE_DEVICES=visible)
+            self.assertEqual((self.folder / "arguments").read_text().strip(), used)
+
     def test_a_rank_that_fails_ends_the_others(self):
         self.write(LLMC.replace("exit 0", "{ echo no memory; exit 3; }").replace("i=1\n", "exec sleep 60\n"))
         begin = time.monotonic()

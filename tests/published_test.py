@@ -108,6 +108,14 @@ class Beside(unittest.TestCase):
         measured = [ours({"09_flash_attention": 40.0}), ours(LADDER, B=64), ours(LADDER, B=8)]
         self.assertIn("B = 8,", table(*GUNTON, measured).ours_setting)
 
+    def test_another_batch_stands_beside_nothing_but_a_rung_that_chooses_its_own(self):
+        measured = ours({name: ms for name, ms in LADDER.items() if name != "00_fp32_baseline"}, device="NVIDIA A100", B=64)
+        measured.workloads += ours({"00_fp32_baseline": 400.0}, device="NVIDIA A100").workloads
+        one = table(*GUNTON, [measured])
+        self.assertIn("B = 64", one.ours_setting)
+        self.assertEqual(one.lines[0].ours, "")
+        self.assertFalse(one.has("same_device"), "milliseconds of another batch")
+
     def test_more_memory_is_worse_and_more_tokens_are_better(self):
         raschka = "raschka-llm-training-speed"
         memory = table(raschka, "Reserved memory", [ours(LADDER)]).lines[7]

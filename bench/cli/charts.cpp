@@ -35,6 +35,10 @@ bool draw(const std::string& script, const std::vector<std::string>& arguments) 
     return true;
   }
   if (end.how == ChildEnd::How::exited && end.code == 0) return true;
+  if (end.how == ChildEnd::How::timed_out) {
+    warn("no charts: ", path, " took longer than ", kTimeout, " s");
+    return false;
+  }
   const auto said_after = [&](const std::string& words, char to) {
     const size_t at = end.stderr_tail.rfind(words);
     if (at == std::string::npos) return std::string();

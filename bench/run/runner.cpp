@@ -452,6 +452,7 @@ Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run,
                  size_t rank) {
   const std::string last = end.last_words();
   const auto crash = [&](const auto&... what) { return Ending{Status::crash, cat(what..., last)}; };
+  if (report.error && end.how == ChildEnd::How::timed_out) return reported_failure(*report.error);
   switch (end.how) {
     case ChildEnd::How::timed_out:
       return {Status::timeout, cat("killed after ", number_text(request.timeout_s), " s at step ",
@@ -642,6 +643,13 @@ size_t better_informed(size_t rank, const std::deque<ChildReport>& reports) {
   return found == reports.end() ? rank : static_cast<size_t>(found - reports.begin());
 }
 
+/// The first rank that told of an error.
+std::optional<size_t> first_with_error(const std::deque<ChildReport>& reports) {
+  for (size_t rank = 0; rank < reports.size(); ++rank)
+    if (reports[rank].error) return rank;
+  return std::nullopt;
+}
+
 /// The rank to blame for the end of a job, with how it ended.
 std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>& reports,
                                    const std::vector<size_t>& exits) {
@@ -651,8 +659,11 @@ std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>
   // A rank that a signal ended is to blame, even where others noticed and left first.
   auto rank = std::find_if(exits.begin(), exits.end(), [&](size_t r) { return status(r) > 128; });
   if (rank == exits.end()) rank = std::find_if(exits.begin(), exits.end(), failed);
-  if (end.how == ChildEnd::How::timed_out || end.how == ChildEnd::How::refused) return {job_end.process, end};
-  const size_t first = rank == exits.end() ? job_end.process : *rank;
+  if (end.how == ChildEnd::How::timed_out) return {first_with_error(reports).value_or(job_end.process), end};
+  if (end.how == ChildEnd::How::refused) return {job_end.process, end};
+  size_t first = rank == exits.end() ? job_end.process : *rank;
+  if (rank == exits.end() && end.how == ChildEnd::How::exited && end.code == kExitOk && !reports[first].error)
+    first = first_with_error(reports).value_or(first);  // which has not ended, nor have the others
   if (const size_t told = better_informed(first, reports); told != first)
     return {told, {ChildEnd::How::exited, kExitFailed, reports[told].stderr_tail}};
   if (rank == exits.end()) return {first, end};
@@ -740,7 +751,9 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     };
     if (hub) job.failed = any_failed;
     // A launcher is to end the others once a rank has failed, but Open MPI's may deadlock over it.
-    job.finished = [&] { return any_failed() || std::ranges::all_of(reports, &ChildReport::ended); };
+    job.finished = [&] {
+      return any_failed() || first_with_error(reports) || std::ranges::all_of(reports, &ChildReport::ended);
+    };
     JobEnd job_end = run_job(job, Channel::events, request.timeout_s, on_line);
     stderr_tail = job_end.end.stderr_tail;
     ChildEnd end;

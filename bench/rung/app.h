@@ -16,8 +16,9 @@ class RungApp {
  public:
   explicit RungApp(const RungBuild& build) : build_(build), events_(-1) {}
 
-  /// Trains as the command line says, or samples with --steps 0. Returns the exit code: 0, or 128 plus the
-  /// signal that stopped it after a whole step. Throws what goes wrong.
+  /// Trains as the command line says, or samples with --steps 0. Returns the exit code: 0, 3
+  /// where the loss of --until-loss was not reached, or 128 plus the signal that stopped it after a whole
+  /// step. Throws what goes wrong.
   int run(int argc, const char* const* argv);
 
   /// Tells stderr and the harness why the run ended. Returns `code`.

@@ -6,7 +6,8 @@ namespace stepladder {
 /// Milliseconds since this process was started, by the kernel's record; resolution is a clock tick, 10 ms.
 double process_age_ms();
 
-/// From now on SIGINT and SIGTERM set stop_signal() instead of ending the process; a second one ends it.
+/// From now on SIGINT, SIGTERM and SIGHUP set stop_signal() instead of ending the process; a second one ends
+/// it.
 void catch_stop_signals();
 /// The signal that asked to stop, 0 when none has.
 int stop_signal();

@@ -12,8 +12,9 @@ class DivergedError : public Error {
   using Error::Error;
 };
 
-/// Sets the session up, trains as its settings say and tells of it. Returns the exit code: 0, or 128 plus the
-/// signal that stopped it after a whole step. Throws what goes wrong.
+/// Sets the session up, trains as its settings say and tells of it. Returns the exit code: 0, 3
+/// where the loss of --until-loss was not reached, or 128 plus the signal that stopped it after a whole step.
+/// Throws what goes wrong.
 int train(RunSession& session, EventWriter& events);
 
 }  // namespace stepladder
