@@ -211,13 +211,15 @@ require_python_home() {
     die "PYTHONHOME=$PYTHONHOME keeps python3 from starting: unset PYTHONHOME"
 }
 
+BUILD_PACKAGES=(build-essential cmake ninja-build pkg-config libboost-dev libcli11-dev libopenblas-dev libpcre2-dev
+  nlohmann-json3-dev)
+
 # setup run|tests: the Debian packages that a build needs, that of the tests too or not. Sets PRESET.
 setup() {
   local more=()
   require_python_home
   [[ $1 != tests ]] || more=(libbenchmark-dev libgtest-dev)
-  require_packages build-essential ca-certificates cmake git ninja-build pkg-config libboost-dev libcli11-dev libopenblas-dev \
-    libpcre2-dev nlohmann-json3-dev python3-venv "${more[@]}"
+  require_packages "${BUILD_PACKAGES[@]}" ca-certificates git python3-venv "${more[@]}"
   [[ $1 != tests ]] || want_packages "several ranks on the CPU" libopenmpi-dev openmpi-bin
   [[ $1 != tests ]] || want_packages "tests of two machines" iproute2
   choose_backend

@@ -163,7 +163,12 @@ TEST(Comparison, DifferentGemmAlgorithmsMayDifferInCycles) {
 }
 
 TEST(Comparison, MoreCyclesInLessTimeAreAnImprovement) {
-  EXPECT_EQ(overall(at_the_limit(-0.02, 0.02).compared({.cycles = kMinCyclesLimit}).rows), Verdict::pass);
+  const Limits limits{.cycles = kMinCyclesLimit};
+  EXPECT_EQ(overall(at_the_limit(-0.02, 0.02).compared(limits).rows), Verdict::pass);
+  Pair few = at_the_limit(-0.02, 0.02);
+  for (Results* of : {&few.base, &few.next})
+    std::erase_if(of->runs, [](const stepladder::Run& run) { return run.round >= 5; });
+  EXPECT_EQ(overall(few.compared(limits).rows), Verdict::inconclusive) << "less time is not certain yet";
 }
 
 TEST(Comparison, EnergyHasALimitOfItsOwn) {

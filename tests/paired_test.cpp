@@ -67,6 +67,7 @@ TEST(Paired, OnlyWhatIsLargeAmongAllAndOfEnoughPairsIsCertain) {
   const PairedChange few = paired_change(Samples(5, 0.03));
   const std::vector<PairedChange> all = {slower, faster, few, paired_change(Samples(6, 0.0))};
   EXPECT_EQ(certainly_slower(all, 0.01), (std::vector<bool>{true, false, false, false}));
+  EXPECT_EQ(certainly_faster(all, 0.01), (std::vector<bool>{false, true, false, false}));
   EXPECT_EQ(certainly_changed(all, 0.01), (std::vector<bool>{true, true, false, false}));
 }
 

@@ -517,7 +517,10 @@ Summary summarize(Run& run, const ChildReport& report, const RunRequest& request
     summary.throttled = 2 * *summary.throttled_steps > std::ssize(run.steps) - summary.warmup_steps;
 
   const auto devices = static_cast<double>(request.devices);
-  const double tokens = run.config.at("B").get<double>() * run.config.at("T").get<double>() * devices;
+  // Of one's own trainer B has all micro-batches.
+  const double micro_batches = request.program.ours() ? run.config.value("accumulate", 1.0) : 1.0;
+  const double tokens =
+      run.config.at("B").get<double>() * run.config.at("T").get<double>() * micro_batches * devices;
   summary.tokens_per_second = tokens / (summary.median_step_ms * 1e-3);
   if (request.until_loss)
     summary.to_loss = {.loss = *request.until_loss,

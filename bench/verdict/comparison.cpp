@@ -291,7 +291,7 @@ void judge(ComparedRow& row, bool may_pass) {
     reasons.push_back(cat("live memory grew by ", bytes_text(n.new_bytes - n.base_bytes),
                           n.grown.empty() ? "" : ": " + join(n.grown, ", ")));
   // What takes less time at a higher clock may take more cycles: memory has a clock of its own.
-  const bool faster = time.change && time.change->p_faster <= kFalseAlarms;
+  const bool faster = time.certainly_less;
   if (regressed(&time) || (regressed(cycles) && !faster)) reasons.push_back(slower_text(time, cycles));
   if (regressed(energy)) reasons.push_back(change_text(*energy));
   row.verdict = Verdict::regression;
@@ -434,8 +434,10 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
       changes.push_back(quantity.change.value_or(PairedChange{}));
     }
   }
-  const std::vector<bool> certain = certainly_slower(changes, limits.alpha);
-  for (size_t i = 0; i < tested.size(); ++i) tested[i]->certain = certain[i];
+  const std::vector<bool> more = certainly_slower(changes, limits.alpha),
+                          less = certainly_faster(changes, limits.alpha);
+  for (size_t i = 0; i < tested.size(); ++i)
+    tested[i]->certain = more[i], tested[i]->certainly_less = less[i];
   for (ComparedRow& row : comparison.rows)
     if (row.numbers) judge(row, limits.may_pass);
 

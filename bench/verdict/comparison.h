@@ -35,7 +35,8 @@ inline constexpr double kMaxNoiseLimit = 0.05;
 inline constexpr size_t kEnoughNoisePairs = 10;
 
 enum class Verdict {
-  pass,          // the upper bounds of time and cycles lie below their limits, and memory has not grown
+  pass,          // the upper bounds of time and cycles lie below their limits, of cycles where time is not
+                 // certainly less, and memory has not grown
   regression,    // a lower bound lies above its limit and a change is certain; or memory has grown
   inconclusive,  // neither: more pairs would tell
   failed,        // a run crashed, diverged, did not fit or timed out
@@ -56,6 +57,7 @@ struct ComparedQuantity {
   std::optional<PairedChange> change = {};  // none from fewer than kMinPairs
   double limit = 0.0;                       // as a ratio less 1: 0.01
   bool certain = false;                     // that it is more at all, among all that is compared
+  bool certainly_less = false;              // the same that it is less
 
   bool above() const { return change && change->lo > std::log1p(limit); }
   bool below() const { return change && change->hi < std::log1p(limit); }

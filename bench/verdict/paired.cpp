@@ -73,6 +73,10 @@ std::vector<bool> certainly_slower(std::span<const PairedChange> changes, double
   return certain(changes, alpha, [](const PairedChange& change) { return change.p_slower; });
 }
 
+std::vector<bool> certainly_faster(std::span<const PairedChange> changes, double alpha) {
+  return certain(changes, alpha, [](const PairedChange& change) { return change.p_faster; });
+}
+
 std::vector<bool> certainly_changed(std::span<const PairedChange> changes, double alpha) {
   return certain(changes, alpha,
                  [](const PairedChange& change) { return 2 * std::min(change.p_slower, change.p_faster); });

@@ -40,9 +40,10 @@ PairedChange paired_change(std::span<const double> log_ratios, double upper_conf
 /// is at most `alpha`, however the p-values depend on each other (Holm 1979).
 std::vector<bool> holm(std::span<const double> p_values, double alpha);
 
-/// Which changes are certainly slower, or certainly not 0 (two-sided): Holm's test over all at `alpha`, from
-/// kMinCertainPairs on.
+/// Which changes are certainly slower, certainly faster, or certainly not 0 (two-sided): Holm's test over all
+/// at `alpha`, from kMinCertainPairs on.
 std::vector<bool> certainly_slower(std::span<const PairedChange> changes, double alpha);
+std::vector<bool> certainly_faster(std::span<const PairedChange> changes, double alpha);
 std::vector<bool> certainly_changed(std::span<const PairedChange> changes, double alpha);
 
 /// The part of `alpha` that a look at the data after `pairs` may spend when looks are taken after each pair
