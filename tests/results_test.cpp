@@ -289,6 +289,9 @@ TEST(Aggregate, ComparesWithTheRungBelowAndTheBaseline) {
   EXPECT_DOUBLE_EQ(top.previous->ratio.value, 2.0);
   EXPECT_EQ(top.baseline->against, "00_fp32_baseline");
   EXPECT_DOUBLE_EQ(top.baseline->ratio.value, 4.0);
+  EXPECT_DOUBLE_EQ(top.baseline->ratio.interval->lo, 4.0)
+      << "pairs are of a round: drift between them cancels";
+  EXPECT_DOUBLE_EQ(top.baseline->ratio.interval->hi, 4.0);
   EXPECT_DOUBLE_EQ(top.final_loss, 4.1);
   EXPECT_EQ(top.memory.process_peak, 300);
   EXPECT_DOUBLE_EQ(*top.mfu_nanogpt, 0.5);

@@ -34,9 +34,6 @@ TEST(Statistics, RefusesWhatHasNoAnswer) {
   EXPECT_THROW(quantile(Samples{1}, std::nan("")), std::invalid_argument);
   EXPECT_THROW(median(Samples{1, std::nan(""), 2}), std::invalid_argument);
   EXPECT_THROW(median_over_rounds(Samples{}), std::invalid_argument);
-  EXPECT_THROW(speedup(Samples{}, Samples{}), std::invalid_argument);
-  EXPECT_THROW(speedup(Samples{1, 2}, Samples{1}), std::invalid_argument);
-  EXPECT_THROW(speedup(Samples{1}, Samples{0}), std::invalid_argument);
 }
 
 TEST(Statistics, OneRoundHasNoInterval) {
@@ -63,15 +60,6 @@ TEST(Statistics, AnIntervalHoldsTheMedianInAtLeast95Percent) {
     EXPECT_EQ(e.interval->lo, k) << n;
     EXPECT_EQ(e.interval->hi, n - 1 - k) << n;
   }
-}
-
-TEST(Statistics, SpeedupPairsRoundsSoThatDriftCancels) {
-  // The machine slows down by half in each round, both variants alike.
-  const Samples before = {100, 150, 225}, after = {50, 75, 112.5};
-  const Estimate e = speedup(before, after);
-  EXPECT_DOUBLE_EQ(e.value, 2.0);
-  EXPECT_DOUBLE_EQ(e.interval->lo, 2.0);
-  EXPECT_DOUBLE_EQ(e.interval->hi, 2.0);
 }
 
 TEST(Statistics, WarmupIsExtendedUntilStepsSettle) {

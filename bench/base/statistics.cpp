@@ -62,16 +62,6 @@ Estimate median_over_rounds(std::span<const double> rounds) {
   return estimate;
 }
 
-Estimate speedup(std::span<const double> before, std::span<const double> after) {
-  check(before.size() == after.size(), "speed-up of ", before.size(), " rounds over ", after.size());
-  std::vector<double> ratios;
-  for (size_t r = 0; r < before.size(); ++r) {
-    check(before[r] > 0.0 && after[r] > 0.0, "speed-up of times that are not positive");
-    ratios.push_back(before[r] / after[r]);
-  }
-  return median_over_rounds(ratios);
-}
-
 size_t warmup_steps(std::span<const double> step_ms, size_t requested) {
   if (requested == 0) return 0;
   if (requested >= step_ms.size()) return step_ms.size();

@@ -42,11 +42,6 @@ std::string interval_name(int64_t rounds);
 /// are correlated. Throws std::invalid_argument on no rounds.
 Estimate median_over_rounds(std::span<const double> rounds);
 
-/// How many times faster `after` is than `before`: median over rounds of before[r] / after[r], times of the
-/// same round, so that drift between rounds cancels. Throws std::invalid_argument on no rounds, unequal
-/// counts, or a time that is not positive.
-Estimate speedup(std::span<const double> before, std::span<const double> after);
-
 /// Steps at the head of a run to leave out of its summary: at least `requested`, and more while one of the
 /// last two left out lies outside the range of the steps kept, up to half of those that were to be timed. All
 /// steps when the run is no longer than `requested`.

@@ -99,6 +99,17 @@ ResultRow::Numbers numbers_of(const Rounds& rounds) {
   return numbers;
 }
 
+/// The median over rounds of of(run, other), of the runs of both in a round, so that drift between rounds
+/// cancels; rounds for which it is nothing don't count. Nothing where none does.
+template <class Of>
+std::optional<Estimate> over_pairs(const Rounds& one, const Rounds& other, Of of) {
+  std::vector<double> values;
+  for (const auto& [a, b] : pairs_of(one, other))
+    if (const std::optional<double> value = of(*a, *b)) values.push_back(*value);
+  if (values.empty()) return std::nullopt;
+  return median_over_rounds(values);
+}
+
 }  // namespace
 
 Rounds rounds_of(const Results& results, const std::string& variant, const std::string& workload) {
@@ -120,33 +131,22 @@ void drop_disturbed(Rounds& rounds) {
 }
 
 std::optional<Estimate> speedup(const Rounds& before, const Rounds& after) {
-  std::vector<double> before_ms, after_ms;
-  for (const auto& [was, is] : pairs_of(before, after)) {
-    before_ms.push_back(ms_per_token(*was));
-    after_ms.push_back(ms_per_token(*is));
-  }
-  if (after_ms.empty()) return std::nullopt;
-  return speedup(before_ms, after_ms);
+  return over_pairs(before, after,
+                    [](const Run& was, const Run& is) { return ms_per_token(was) / ms_per_token(is); });
 }
 
 std::optional<Estimate> speedup_to_loss(const Rounds& before, const Rounds& after) {
-  std::vector<double> before_s, after_s;
-  for (const auto& [was, is] : pairs_of(before, after)) {
-    const auto &one = was->summary->to_loss, &other = is->summary->to_loss;
-    if (!one || !other || !one->reached || !other->reached) continue;
-    before_s.push_back(one->seconds);
-    after_s.push_back(other->seconds);
-  }
-  if (after_s.empty()) return std::nullopt;
-  return speedup(before_s, after_s);
+  return over_pairs(before, after, [](const Run& was, const Run& is) -> std::optional<double> {
+    const auto &one = was.summary->to_loss, &other = is.summary->to_loss;
+    if (!one || !other || !one->reached || !other->reached) return std::nullopt;
+    return one->seconds / other->seconds;
+  });
 }
 
 std::optional<Estimate> longer(const Rounds& rounds, const Rounds& than) {
-  std::vector<double> ms;
-  for (const auto& [run, other] : pairs_of(rounds, than))
-    ms.push_back(run->summary->median_step_ms - other->summary->median_step_ms);
-  if (ms.empty()) return std::nullopt;
-  return median_over_rounds(ms);
+  return over_pairs(rounds, than, [](const Run& run, const Run& other) {
+    return run.summary->median_step_ms - other.summary->median_step_ms;
+  });
 }
 
 double besides_steps_ms(const Run& run) {
