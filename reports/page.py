@@ -34,8 +34,8 @@ class Cell:
 @dataclass
 class Column:
     name: str
-    hint: str
-    cell: Callable[[Row], Cell]
+    hint: str = ""
+    cell: Callable[[Row], Cell] | None = None  # of a table of rungs
     absolute: bool = False  # milliseconds, tokens, bytes: not beside another device's
 
 
@@ -434,7 +434,7 @@ def _groups(workload: Workload) -> dict | None:
              _number(group.gain, f"{group.gain:.2f}×"),
              Cell() if group.gain_in_pytorch is None else
              _number(group.gain_in_pytorch, f"{group.gain_in_pytorch:.2f}×")] for group in groups_of(workload)]
-    columns = [Column("rungs as a group", "", _rung), Column("faster", "", _rung), Column("in PyTorch", "", _rung)]
+    columns = [Column("rungs as a group"), Column("faster"), Column("in PyTorch")]
     return {"columns": columns, "rows": rows} if rows else None
 
 
@@ -453,7 +453,7 @@ def _ablations(one: Results) -> dict | None:
     kinds = [kind for kind in GAINS if any(kind in row.gains for row in one.ablations)]
     rows = [[Cell(row.rung, "" if len(one.workloads) < 2 else str(row.workload), key=row.rung, kind="text"),
              *(cell(row.gains.get(kind)) for kind in kinds)] for row in one.ablations]
-    return {"columns": [Column("rung", "", _rung), *(Column(GAINS[kind], "", _rung) for kind in kinds)], "rows": rows}
+    return {"columns": [Column("rung"), *(Column(GAINS[kind]) for kind in kinds)], "rows": rows}
 
 
 TEMPLATES.filters["breakable"] = lambda text: Markup(str(escape(text)).replace("/", "/<wbr>"))
