@@ -105,52 +105,76 @@ int64_t ladder_size(const Results& results) {
   return most;
 }
 
-int report(ReportOptions& options) {
-  namespace fs = std::filesystem;
-  const InterruptGuard guard;
-  struct Given {
+/// What a report is of.
+class Given {
+ public:
+  struct File {
     std::string path, name, about;
     Results results;
     int64_t size;
     std::string title() const { return printable(about.empty() ? name : cat(name, ": ", about), 400); }
   };
-  std::vector<Given> all;
-  std::vector<Json> others;  // for the page alone
-  std::set<std::string> devices, seen;
-  std::error_code none;
-  bool history = false;
-  const auto take = [&](const std::string& path, const std::string& name, const std::string& about,
-                        const Json& json) {
-    if (is_other_kind(json)) {
-      if (json.contains("profile")) {
-        others.push_back(profile_json(json));
-      } else if (json.at("kind") == "history") {
-        others.push_back(json);
-        history = true;
-      } else {
-        std::cerr << "stepladder: warning: " << path << ": a file of kind " << json.at("kind").dump()
-                  << " is not part of a report\n";
-        return;
-      }
-      others.back()["report"] = {{"name", name}, {"path", path}};
+
+  /// The files, and the parts of campaigns. Throws InputError.
+  explicit Given(const std::vector<std::string>& paths) {
+    std::set<std::string> seen;
+    std::error_code none;
+    for (const std::string& path : paths) {
+      if (!seen.insert(std::filesystem::weakly_canonical(path, none).string()).second && !none) continue;
+      const Json json = load_part(path);
+      if (is_campaign(json))
+        add_parts(path, json);
+      else
+        add(path, name_of(path, paths), "", json);
+    }
+    if (files_.empty() && others_.empty()) throw InputError("no results file is among those given");
+    // The file that holds the most of a ladder leads.
+    std::ranges::stable_sort(files_, std::greater(), &File::size);
+  }
+
+  const std::vector<File>& files() const { return files_; }
+  bool one_device() const { return devices_.size() < 2; }
+
+  /// What the page is made of: results, then profiles and a history, which is made of several results where
+  /// none was given.
+  std::vector<Json> pages() const {
+    std::vector<Json> all;
+    for (const File& file : files_)
+      if (!file.results.runs.empty())
+        all.push_back(
+            page_json(file.results, {{"name", file.name}, {"path", file.path}, {"about", file.about}}));
+    all.insert(all.end(), others_.begin(), others_.end());
+    if (files_.size() < 2 || has_history_) return all;
+    std::vector<std::pair<std::string, Results>> named;
+    for (const File& file : files_) named.emplace_back(file.name, file.results);
+    all.push_back(to_json(history_of(std::move(named), kMinLimit)));
+    return all;
+  }
+
+ private:
+  void add(const std::string& path, const std::string& name, const std::string& about, const Json& json) {
+    if (is_other_kind(json)) return add_other(path, name, json);
+    Results results = load_measured(path, json);
+    devices_.insert(device_name(results));
+    const int64_t size = ladder_size(results);
+    files_.push_back({path, name, about, std::move(results), size});
+  }
+  void add_other(const std::string& path, const std::string& name, const Json& json) {
+    const bool profile = json.contains("profile"), history = !profile && json.at("kind") == "history";
+    if (!profile && !history) {
+      std::cerr << "stepladder: warning: " << path << ": a file of kind " << json.at("kind").dump()
+                << " is not part of a report\n";
       return;
     }
-    Results results = load_measured(path, json);
-    devices.insert(device_name(results));
-    const int64_t size = ladder_size(results);
-    all.push_back({path, name, about, std::move(results), size});
-  };
-  for (const std::string& path : options.results) {
-    if (!seen.insert(fs::weakly_canonical(path, none).string()).second && !none) continue;
-    const Json json = load_part(path);
-    if (!is_campaign(json)) {
-      take(path, name_of(path, options.results), "", json);
-      continue;
-    }
-    check_campaign(path, json);
-    for (const Json& part : json["parts"]) {
+    has_history_ |= history;
+    others_.push_back(profile ? profile_json(json) : json);
+    others_.back()["report"] = {{"name", name}, {"path", path}};
+  }
+  void add_parts(const std::string& path, const Json& campaign) {
+    check_campaign(path, campaign);
+    for (const Json& part : campaign["parts"]) {
       const std::string name = text_at(part, "name");
-      if (part.contains("result")) take(cat(path, ": ", name), name, text_at(part, "about"), part["result"]);
+      if (part.contains("result")) add(cat(path, ": ", name), name, text_at(part, "about"), part["result"]);
       if (part.contains("skipped") || part.value("exit_code", Json(0)) != 0)
         std::cerr << "stepladder: warning: " << path << ": " << name << " "
                   << (part.contains("skipped") ? text_at(part, "skipped")
@@ -158,51 +182,50 @@ int report(ReportOptions& options) {
                   << "\n";
     }
   }
-  if (all.empty() && others.empty()) throw InputError("no results file is among those given");
-  if (!options.into.empty() && !fs::is_regular_file(options.into, none))
+
+  std::vector<File> files_;
+  std::vector<Json> others_;  // for the page alone
+  std::set<std::string> devices_;
+  bool has_history_ = false;
+};
+
+/// Tables on stdout, and in summary.md.
+void print_tables(const Given& given, const std::filesystem::path& out, bool wide) {
+  const bool ratios_only = !given.one_device();
+  std::string markdown = "# Stepladder\n";
+  for (const Given::File& file : given.files()) {
+    if (given.files().size() > 1) {
+      markdown += cat("\n# ", markdown_text(file.title()), "\n");
+      std::cout << "==== " << file.title() << "\n";
+    }
+    markdown += "\n" + markdown_report(file.results, ratios_only);
+    std::cout << terminal_report(file.results, ratios_only, wide) << "\n";
+  }
+  if (given.files().empty()) return;
+  const std::string summary = (out / "summary.md").string();
+  write_atomically(summary, markdown);
+  std::cout << "wrote " << printable(summary, kMaxMessage) << "\n" << std::flush;
+}
+
+int report(ReportOptions& options) {
+  namespace fs = std::filesystem;
+  const InterruptGuard guard;
+  const Given given(options.results);
+  std::error_code error;
+  if (!options.into.empty() && !fs::is_regular_file(options.into, error))
     throw InputError(
         cat(options.into, ": --into renews a file that is there; write the marks into one first"));
-  // The file that holds the most of a ladder leads.
-  std::ranges::stable_sort(all, std::greater(), &Given::size);
-
   fs::path out =
       options.out.empty() ? fs::path(options.results.front()).parent_path() : fs::path(options.out);
   if (out.empty()) out = "report";  // a dozen files, which nobody wants among his own
-  std::error_code error;
   fs::create_directories(out, error);
   if (error) throw InputError(cat(out.string(), ": cannot make the folder: ", error.message()));
 
-  const bool ratios_only = devices.size() > 1;
-  std::string markdown = "# Stepladder\n";
-  for (const Given& given : all) {
-    if (all.size() > 1) {
-      markdown += cat("\n# ", markdown_text(given.title()), "\n");
-      std::cout << "==== " << given.title() << "\n";
-    }
-    markdown += "\n" + markdown_report(given.results, ratios_only);
-    std::cout << terminal_report(given.results, ratios_only, options.wide) << "\n";
-  }
-  if (!all.empty()) {
-    const std::string summary = (out / "summary.md").string();
-    write_atomically(summary, markdown);
-    std::cout << "wrote " << printable(summary, kMaxMessage) << "\n" << std::flush;
-  }
-
+  print_tables(given, out, options.wide);
   check_interrupted();
-  std::vector<Json> pages;
-  for (const Given& given : all)
-    if (!given.results.runs.empty())
-      pages.push_back(
-          page_json(given.results, {{"name", given.name}, {"path", given.path}, {"about", given.about}}));
-  if (all.size() > 1 && !history) {
-    std::vector<std::pair<std::string, Results>> named;
-    for (Given& given : all) named.emplace_back(given.name, std::move(given.results));
-    others.push_back(to_json(history_of(std::move(named), kMinLimit)));
-  }
-  pages.insert(pages.end(), others.begin(), others.end());
   std::vector<Fd> files;
   std::vector<std::string> paths;
-  for (const Json& page : pages) {
+  for (const Json& page : given.pages()) {
     files.push_back(memory_file(dump(page)));
     paths.push_back(cat("/proc/", ::getpid(), "/fd/", files.back().get()));
   }
