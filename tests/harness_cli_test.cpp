@@ -1591,6 +1591,17 @@ TEST_F(HarnessCliCampaign, WhatWasMeasuredStaysUntilThereIsAsMuchInItsPlace) {
   write_file(folder_ / "go", "");
   EXPECT_EQ(stepladder(campaign()).code, 0);
   EXPECT_EQ(climbed("a"), "00 01 01 00 00 01");
+
+  // What was skipped, or failed, before something is measured is told too.
+  write_file(folder_ / "plan.json",
+             cat(R"([{"name": "apart", "command": ")", run_of("00"), R"(", "devices": 1000},
+ {"name": "failing", "command": "profile 00 --steps 4 --warmup 1"}, {"name": "b", "command": ")",
+                 run_of("00", "--rounds 1"), R"("}])"));
+  EXPECT_EQ(stepladder(campaign("--overwrite")).code, kExitFailed);
+  EXPECT_TRUE(has(part("apart")["skipped"], "1000"));
+  EXPECT_EQ(part("failing")["exit_code"], kExitFailed);
+  EXPECT_EQ(climbed("b"), "00");
+  EXPECT_EQ(file()["complete"], true);
 }
 
 TEST_F(HarnessCliCampaign, ADamagedPartIsMeasuredAgainByItself) {

@@ -245,8 +245,6 @@ class Campaign {
         require_same_build_and_device(options.out, text_at(file_, "commit"), file_.value("device", Json()));
       for (const Part& part : parts_)
         if (const std::string path = part.file(options.out); std::filesystem::exists(path, none)) check(part);
-    } catch (const InputError&) {
-      throw;
     } catch (const Error& e) {
       if (!options.overwrite && (!options.dry_run || e.code() != kExitNotComparable)) throw;
       if (!options.overwrite) std::cerr << "stepladder: " << e.what() << "\n";
@@ -268,14 +266,14 @@ class Campaign {
     if (!lock)
       throw InputError(
           cat(options_.out, " is being written by another campaign: wait for it, or name another --out"));
-    replaces_ = options_.overwrite;
+    if (options_.overwrite) forget();
     write();  // which tells whose parts lie beside it
     int worst = kExitOk;
     size_t left_out = 0;
     for (const Part& part : parts_) {
       if (!part.chosen) continue;
       check_interrupted();
-      if (!replaces_ && done(part)) {
+      if (done(part)) {
         if (!Progress::quiet) std::cerr << "stepladder: " << part.name << ": done" << std::endl;
       } else if (part.devices > devices) {
         if (!entry(part).contains("result")) entry(part)["skipped"] = part.lacks();
@@ -287,7 +285,7 @@ class Campaign {
       }
       write();
     }
-    if (!replaces_) std::cout << "wrote " << printable(options_.out, kMaxMessage) << "\n";
+    if (!nothing_new_) std::cout << "wrote " << printable(options_.out, kMaxMessage) << "\n";
     if (left_out > 0)
       std::cerr << "stepladder: --max-time left no time for " << left_out << " of " << chosen()
                 << " parts: " << goes_on() << "\n";
@@ -360,18 +358,22 @@ class Campaign {
       require_same(path, "the trainers' commit", text_at(context, "commit"), trainers_commit_, kWayOut);
   }
 
-  /// What --overwrite replaces, once there is a part in its place: those of --parts where the others are of
-  /// this build and device, else all.
-  void forget(const Part& but) {
-    const bool all = other_ || options_.parts.empty();
-    if (all) file_ = nullptr;
-    for (const Part& part : parts_) {
-      if (!all && !part.chosen) continue;
-      entry(part) = part.json();
-      if (part.name == but.name) continue;
-      for (const char* end : {"", ".journal"}) std::filesystem::remove(part.file(options_.out) + end);
-    }
-    replaces_ = false;
+  /// Those of --parts where the others are of this build and device, else all. On the disk they stay until
+  /// something is measured.
+  void forget() {
+    forgets_all_ = other_ || options_.parts.empty();
+    if (forgets_all_) file_ = nullptr;
+    for (const Part& part : parts_)
+      if (forgets_all_ || part.chosen) entry(part) = part.json();
+    nothing_new_ = true;
+  }
+
+  /// Takes from the disk what is forgotten, but for what was just measured.
+  void replace(const Part& by) {
+    for (const Part& part : parts_)
+      if (part.name != by.name && (forgets_all_ || part.chosen))
+        for (const char* end : {"", ".journal"}) std::filesystem::remove(part.file(options_.out) + end);
+    nothing_new_ = false;
   }
 
   const char* goes_on() const {
@@ -443,7 +445,7 @@ class Campaign {
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
       const bool untouched = std::filesystem::last_write_time(path, none) == written;
       Json result = untouched ? Json() : result_of(part, exit_code);  // none where it was refused
-      if (replaces_ && !result.is_null()) forget(part);
+      if (nothing_new_ && !result.is_null()) replace(part);
       Json& of = entry(part);
       // What was measured stays until there is as much in its place.
       if (of.contains("result") && has_less(result, of["result"])) return;
@@ -507,7 +509,7 @@ class Campaign {
   }
 
   void write() {
-    if (replaces_) return;
+    if (nothing_new_) return;
     Json parts = Json::array();
     for (const Part& part : parts_)
       if (const Json& one = entry(part); one.contains("exit_code") || one.contains("skipped"))
@@ -532,9 +534,9 @@ class Campaign {
   const Json device_;
   const std::string trainers_commit_;  // of a ladder of one's own
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  Json file_;              // as it was read, with what came since
-  bool other_ = false;     // which is of another build or device
-  bool replaces_ = false;  // --overwrite, and nothing is in its place yet
+  Json file_;                                       // as it was read, with what came since
+  bool other_ = false;                              // which is of another build or device
+  bool forgets_all_ = false, nothing_new_ = false;  // of --overwrite, until something is measured
 };
 
 int campaign(CampaignOptions& options) {
