@@ -50,9 +50,9 @@ Estimate median_over_rounds(std::span<const double> rounds) {
   if (n < 2) return estimate;
   std::vector<double> sorted(rounds.begin(), rounds.end());
   std::ranges::sort(sorted);
-  // As many are left out at each end as a median has below it with a probability of at most 2.5 %.
+  // Left out at each end: the most that, with fewer, lie below the true median in 2.5 % of cases or less.
   size_t out = 0;
-  double term = std::exp2(-static_cast<double>(n)), below = term;  // of `out`, and of so many or fewer
+  double term = std::exp2(-static_cast<double>(n)), below = term;  // P(Binomial(n, 1/2) = out), <= out
   const auto next = [&] { return term * static_cast<double>(n - out) / static_cast<double>(out + 1); };
   for (; 2 * out + 2 < n && below + next() <= 0.025; ++out) {
     term = next();

@@ -62,9 +62,9 @@ void add_parts(Json& whole, const std::string& path, const Json& file) {
   whole["complete"] = whole.value("complete", Json()) == true && file.value("complete", Json()) == true;
 }
 
-std::string text_in(const ExportOptions& options) {
+/// `file` is what the first has.
+std::string text_in(const ExportOptions& options, Json file) {
   const std::string& path = options.results.front();
-  Json file = load_part(path);
   const bool is_short = options.format == "short";
   if ((is_short || options.format == "json") && is_campaign(file)) {
     file = shortened_campaign(path, std::move(file));
@@ -86,20 +86,20 @@ std::string text_in(const ExportOptions& options) {
 }
 
 /// Throws InputError where --out is one of the files that are exported, or a file of ours of another kind.
-void check_out(const ExportOptions& options) {
+void check_out(const ExportOptions& options, bool campaign) {
   std::error_code none;
   for (const std::string& path : options.results)
     for (const std::string& file : {path, path.substr(0, path.rfind(':'))})
       if (std::filesystem::equivalent(file, options.out, none))
         throw InputError(cat(options.out, " is what is exported: name another --out"));
   const bool ours = options.format == "json" || options.format == "short";
-  const bool whole = ours && is_campaign(load_part(options.results.front()));
-  check_same_kind(options.out, whole ? "campaign" : ours ? "results" : options.format);
+  check_same_kind(options.out, !ours ? options.format : campaign ? "campaign" : "results");
 }
 
 int export_results(ExportOptions& options) {
-  if (!options.out.empty()) check_out(options);
-  const std::string text = text_in(options);
+  Json file = load_part(options.results.front());
+  if (!options.out.empty()) check_out(options, is_campaign(file));
+  const std::string text = text_in(options, std::move(file));
   if (options.out.empty())
     std::cout << text << std::flush;
   else

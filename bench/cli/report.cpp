@@ -136,8 +136,8 @@ class Given {
   bool one_device() const { return devices_.size() < 2; }
 
   /// What the page is made of: results, then profiles and a history, which is made of several results where
-  /// none was given.
-  std::vector<Json> pages() const {
+  /// none was given. Leaves no results behind.
+  std::vector<Json> pages() {
     std::vector<Json> all;
     for (const File& file : files_)
       if (!file.results.runs.empty())
@@ -146,7 +146,7 @@ class Given {
     all.insert(all.end(), others_.begin(), others_.end());
     if (files_.size() < 2 || has_history_) return all;
     std::vector<std::pair<std::string, Results>> named;
-    for (const File& file : files_) named.emplace_back(file.name, file.results);
+    for (File& file : files_) named.emplace_back(file.name, std::move(file.results));
     all.push_back(to_json(history_of(std::move(named), kMinLimit)));
     return all;
   }
@@ -210,7 +210,7 @@ void print_tables(const Given& given, const std::filesystem::path& out, bool wid
 int report(ReportOptions& options) {
   namespace fs = std::filesystem;
   const InterruptGuard guard;
-  const Given given(options.results);
+  Given given(options.results);
   std::error_code error;
   if (!options.into.empty() && !fs::is_regular_file(options.into, error))
     throw InputError(

@@ -452,9 +452,9 @@ Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run,
                  size_t rank) {
   const std::string last = end.last_words();
   const auto crash = [&](const auto&... what) { return Ending{Status::crash, cat(what..., last)}; };
-  if (report.error && end.how == ChildEnd::How::timed_out) return reported_failure(*report.error);
   switch (end.how) {
     case ChildEnd::How::timed_out:
+      if (report.error) return reported_failure(*report.error);
       return {Status::timeout, cat("killed after ", number_text(request.timeout_s), " s at step ",
                                    run.steps.size(), " of ", request.steps, "; --timeout allows more")};
     case ChildEnd::How::signalled:
