@@ -2,14 +2,20 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <string>
+#include <thread>
 
 #include "bench/base/text.h"
 #include "bench/plan/ladder.h"
 #include "bench/results/json.h"
 #include "bench/results/rounds.h"
 #include "bench/run/child.h"
+#include "bench/run/events.h"
+#include "model/fd.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
 #include "tests/processes.h"
@@ -39,6 +45,33 @@ class RunnerTest : public testing::Test {
   RunRequest request_;
   int steps_heard_ = 0;
 };
+
+TEST(EventWriter, EventsOfTwoThreadsStayWhole) {
+  int fds[2];
+  ASSERT_EQ(::pipe(fds), 0);
+  const Fd read(fds[0]);
+  Fd write(fds[1]);
+  constexpr int kEach = 200;
+  std::thread writers([&] {
+    EventWriter events(write.get());
+    const auto tell = [&](const char* name) {
+      for (int i = 0; i < kEach; ++i) events.write({{"event", name}, {"long", std::string(100'000, 'x')}});
+    };
+    std::thread other(tell, "error");
+    tell("step");
+    other.join();
+    write.close();
+  });
+  std::string text;
+  std::array<char, 1 << 16> buffer;
+  for (ssize_t n; (n = ::read(read.get(), buffer.data(), buffer.size())) > 0;)
+    text.append(buffer.data(), static_cast<size_t>(n));
+  writers.join();
+  int whole = 0;
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+    whole += parse_event(std::string_view(text).substr(begin, end - begin)).is_object();
+  EXPECT_EQ(whole, 2 * kEach);
+}
 
 TEST_F(RunnerTest, ATrainerOfALadderFileIsNotStartedOnAGpuThatItCannotUse) {
   request_.program.folder = "/";

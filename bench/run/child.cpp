@@ -266,6 +266,7 @@ class Member {
   }
 
   Child& child() { return child_; }
+  const Child& child() const { return child_; }
   int errors() const { return errors_.read.get(); }
   void listen(bool pass_on) {
     if (!errors_.read.open()) return;
@@ -302,6 +303,164 @@ class Member {
   Child child_;
 };
 
+/// A job, from the start of its processes to the end of the last.
+class RunningJob {
+ public:
+  /// Starts it. What it throws ends what it has started.
+  RunningJob(const Job& job, Channel channel, double timeout_s, const OnLine& on_line);
+
+  /// Listens until all of it has ended. Throws Interrupted when a signal ended it.
+  JobEnd run();
+
+ private:
+  using How = ChildEnd::How;
+
+  void listen();
+  void reap();
+  /// Ends what has a reason to end, but for a process's own failure: reap() sees that.
+  void limit();
+  void wait();
+  void stop();
+  void stop_as(How why);
+  void blame(size_t process);
+  JobEnd end();
+
+  const Job& job_;
+  const Channel channel_;
+  const OnLine& on_line_;
+  const InterruptGuard guard_;
+  Orphans orphans_;
+  std::vector<Stream> streams_;
+  std::deque<Member> members_;  // never moved
+  const Clock::time_point deadline_;
+  Clock::time_point kill_at_ = Clock::time_point::max(), linger_until_ = Clock::time_point::max();
+  bool stopping_ = false, killed_ = false, interrupted_ = false, lingered_ = false;
+  std::optional<How> how_;  // that this process ended the job
+  std::optional<size_t> culprit_;
+};
+
+RunningJob::RunningJob(const Job& job, Channel channel, double timeout_s, const OnLine& on_line)
+    : job_(job), channel_(channel), on_line_(on_line), streams_(job.ranks), deadline_(in_seconds(timeout_s)) {
+  const bool launcher = job.launcher || (job.processes.size() == 1 && job.ranks > 1);
+  check(job.processes.size() == 1 || job.processes.size() == job.ranks,
+        "a job is one process a rank, or a launcher");
+  for (const Job::Process& process : job.processes) check(!process.command.empty(), "an empty command");
+  const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null.open()) fail("cannot open /dev/null");
+
+  std::vector<std::string> paths;
+  for (size_t rank = 0; launcher && rank < job.ranks; ++rank)
+    paths.push_back(
+        cat("STEPLADDER_EVENTS_", rank, "=/proc/", ::getpid(), "/fd/", streams_[rank].pipe.write.get()));
+  for (size_t i = 0; i < job.processes.size(); ++i)
+    members_.emplace_back(job.processes[i], paths, streams_[i].pipe, channel, null);
+  for (Stream& stream : streams_) {
+    if (!launcher) stream.pipe.write.close();
+    ::fcntl(stream.pipe.read.get(), F_SETFL, O_NONBLOCK);
+  }
+  if (job.started) job.started(more_ends(streams_));
+}
+
+JobEnd RunningJob::run() {
+  for (;;) {
+    reap();
+    if (std::ranges::none_of(members_, &Member::running)) return end();
+    limit();
+    wait();
+  }
+}
+
+void RunningJob::listen() {
+  for (size_t rank = 0; rank < streams_.size(); ++rank) {
+    auto& [pipe, pending] = streams_[rank];
+    if (!pipe.read.open()) continue;
+    if (!drain(pipe.read.get(), pending)) pipe.read.close();
+    if (hand_over(pending, [&](std::string_view line) { return on_line_(rank, line); })) continue;
+    pending.clear();
+    pipe.read.close();
+    stop_as(How::refused);
+  }
+  for (Member& member : members_) member.listen(job_.passes_errors_on);
+}
+
+void RunningJob::reap() {
+  // Whether it has ended is asked before its pipes are emptied: what it wrote last is then already there.
+  std::vector<bool> ended;
+  for (const Member& member : members_) ended.push_back(member.running && member.child().ended());
+  listen();
+  const bool several = job_.processes.size() > 1 || job_.one_of_several;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    Member& member = members_[i];
+    if (ended[i]) {
+      member.running = false;
+      member.child().reap(member.end);
+      if (!how_ && (member.end.how != How::exited || member.end.code != 0)) blame(i);
+    } else if (member.running && several && !stopping_ && member.child().stopped()) {
+      member.end.how = How::stopped;
+      blame(i);
+    }
+  }
+}
+
+void RunningJob::limit() {
+  if (interrupted_by != 0) interrupted_ = true, stop();
+  if (linger_until_ == Clock::time_point::max() && job_.finished && job_.finished())
+    linger_until_ = in_seconds(kLingering);
+  if (Clock::now() >= linger_until_ && !stopping_) lingered_ = true, stop();
+  if (job_.failed && job_.failed()) stop();
+  if (Clock::now() >= deadline_) stop_as(How::timed_out);
+  if (killed_ || Clock::now() < kill_at_) return;
+  killed_ = true;
+  for (Member& member : members_) member.child().kill(SIGKILL);
+}
+
+void RunningJob::wait() {
+  std::vector<pollfd> fds = {{wake_pipe().read.get(), POLLIN, 0}};
+  for (const Stream& stream : streams_) fds.push_back({stream.pipe.read.get(), POLLIN, 0});
+  for (const Member& member : members_) fds.push_back({member.errors(), POLLIN, 0});
+  auto until = stopping_ ? kill_at_ : std::min(deadline_, linger_until_);
+  if (job_.failed) until = std::min(until, in_seconds(1.0));
+  ::poll(fds.data(), fds.size(), killed_ ? -1 : milliseconds_until(until));
+  std::string wake;
+  drain(wake_pipe().read.get(), wake);
+}
+
+void RunningJob::stop() {
+  if (std::exchange(stopping_, true)) return;
+  kill_at_ = in_seconds(job_.grace_s);
+  if (job_.grace_s > 0.0)
+    for (Member& member : members_) member.child().kill(SIGTERM);
+}
+
+void RunningJob::stop_as(How why) {
+  if (!stopping_) how_ = why;
+  stop();
+}
+
+void RunningJob::blame(size_t process) {
+  // A rank that a signal ended is to blame, even where others noticed and left before the system had told.
+  const ChildEnd& end = members_[process].end;
+  const bool worse = !culprit_ || (members_[*culprit_].end.how == How::exited && end.how == How::signalled &&
+                                   end.code != SIGTERM && !killed_);
+  if (worse) culprit_ = process;
+  stop();
+}
+
+JobEnd RunningJob::end() {
+  orphans_.end();
+  if (interrupted_) throw Interrupted(interrupted_by);
+  // Text may end without a newline. An event that does was torn.
+  if (channel_ == Channel::out && !how_)
+    for (size_t rank = 0; rank < streams_.size(); ++rank)
+      if (const std::string& rest = streams_[rank].pending; !rest.empty() && !on_line_(rank, rest))
+        how_ = How::refused;
+  const size_t process = culprit_.value_or(0);
+  ChildEnd end = std::move(members_[process].end);
+  if (how_) end.how = *how_;
+  if (lingered_) end = {How::exited, 0, end.stderr_tail};
+  return {process, std::move(end)};
+}
+
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
@@ -335,118 +494,8 @@ std::string ChildEnd::last_words() const {
   return cat(" (", printable(std::string_view(stderr_tail).substr(begin, end + 1 - begin), 500), ")");
 }
 
-JobEnd run_job(const Job& job, Channel channel, double timeout_s,
-               const std::function<bool(size_t rank, std::string_view line)>& on_line) {
-  const bool launcher = job.launcher || (job.processes.size() == 1 && job.ranks > 1);
-  const bool several = job.processes.size() > 1 || job.one_of_several;
-  check(job.processes.size() == 1 || job.processes.size() == job.ranks,
-        "a job is one process a rank, or a launcher");
-  for (const Job::Process& process : job.processes) check(!process.command.empty(), "an empty command");
-  const InterruptGuard guard;
-  Orphans orphans;
-  const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  if (!null.open()) fail("cannot open /dev/null");
-
-  std::vector<Stream> streams(job.ranks);
-  std::vector<std::string> paths;
-  for (size_t rank = 0; launcher && rank < job.ranks; ++rank)
-    paths.push_back(
-        cat("STEPLADDER_EVENTS_", rank, "=/proc/", ::getpid(), "/fd/", streams[rank].pipe.write.get()));
-  std::deque<Member> members;  // never moved
-  for (size_t i = 0; i < job.processes.size(); ++i)
-    members.emplace_back(job.processes[i], paths, streams[i].pipe, channel, null);
-  for (Stream& stream : streams) {
-    if (paths.empty()) stream.pipe.write.close();
-    ::fcntl(stream.pipe.read.get(), F_SETFL, O_NONBLOCK);
-  }
-  if (job.started) job.started(more_ends(streams));
-
-  std::optional<ChildEnd::How> how;  // that this process ended the job
-  std::optional<size_t> culprit;
-  Clock::time_point kill_at = Clock::time_point::max(), linger_until = Clock::time_point::max();
-  bool stopping = false, killed = false, interrupted = false, lingered = false;
-  const auto stop = [&] {
-    if (stopping) return;
-    stopping = true;
-    kill_at = in_seconds(job.grace_s);
-    if (job.grace_s > 0.0)
-      for (Member& member : members) member.child().kill(SIGTERM);
-  };
-  const auto stop_as = [&](ChildEnd::How why) {
-    if (!stopping) how = why;
-    stop();
-  };
-  const auto listen = [&] {
-    for (size_t rank = 0; rank < streams.size(); ++rank) {
-      auto& [pipe, pending] = streams[rank];
-      if (!pipe.read.open()) continue;
-      if (!drain(pipe.read.get(), pending)) pipe.read.close();
-      if (hand_over(pending, [&](std::string_view line) { return on_line(rank, line); })) continue;
-      pending.clear();
-      pipe.read.close();
-      stop_as(ChildEnd::How::refused);
-    }
-    for (Member& member : members) member.listen(job.passes_errors_on);
-  };
-  const auto fault = [&](size_t i) {
-    // A rank that a signal ended is to blame, even where others noticed and left before the system had told.
-    const ChildEnd& end = members[i].end;
-    const bool worse = !culprit || (members[*culprit].end.how == ChildEnd::How::exited &&
-                                    end.how == ChildEnd::How::signalled && end.code != SIGTERM && !killed);
-    if (worse) culprit = i;
-    stop();
-  };
-
-  const auto deadline = in_seconds(timeout_s);
-  std::string wake;
-  std::vector<bool> ended(members.size());
-  for (;;) {
-    // Whether it has ended is asked before its pipes are emptied: what it wrote last is then already there.
-    for (size_t i = 0; i < members.size(); ++i) ended[i] = members[i].running && members[i].child().ended();
-    listen();
-    for (size_t i = 0; i < members.size(); ++i) {
-      Member& member = members[i];
-      if (ended[i]) {
-        member.running = false;
-        member.child().reap(member.end);
-        if (!how && (member.end.how != ChildEnd::How::exited || member.end.code != 0)) fault(i);
-      } else if (member.running && several && !stopping && member.child().stopped()) {
-        member.end.how = ChildEnd::How::stopped;
-        fault(i);
-      }
-    }
-    if (std::ranges::none_of(members, &Member::running)) break;
-    if (interrupted_by != 0) interrupted = true, stop();
-    if (linger_until == Clock::time_point::max() && job.finished && job.finished())
-      linger_until = in_seconds(kLingering);
-    if (Clock::now() >= linger_until && !stopping) lingered = true, stop();
-    if (job.failed && job.failed()) stop();
-    if (Clock::now() >= deadline) stop_as(ChildEnd::How::timed_out);
-    if (!killed && Clock::now() >= kill_at) {
-      killed = true;
-      for (Member& member : members) member.child().kill(SIGKILL);
-    }
-    std::vector<pollfd> fds = {{wake_pipe().read.get(), POLLIN, 0}};
-    for (const Stream& stream : streams) fds.push_back({stream.pipe.read.get(), POLLIN, 0});
-    for (const Member& member : members) fds.push_back({member.errors(), POLLIN, 0});
-    const auto until = stopping ? kill_at : std::min(deadline, linger_until);
-    ::poll(fds.data(), fds.size(),
-           killed ? -1 : milliseconds_until(job.failed ? std::min(until, in_seconds(1.0)) : until));
-    drain(wake_pipe().read.get(), wake);
-    wake.clear();
-  }
-  orphans.end();
-  if (interrupted) throw Interrupted(interrupted_by);
-  // Text may end without a newline. An event that does was torn.
-  if (channel == Channel::out && !how)
-    for (size_t rank = 0; rank < streams.size(); ++rank)
-      if (const std::string& rest = streams[rank].pending; !rest.empty() && !on_line(rank, rest))
-        how = ChildEnd::How::refused;
-  const size_t process = culprit.value_or(0);
-  JobEnd job_end{process, std::move(members[process].end)};
-  if (how) job_end.end.how = *how;
-  if (lingered) job_end.end = {ChildEnd::How::exited, 0, job_end.end.stderr_tail};
-  return job_end;
+JobEnd run_job(const Job& job, Channel channel, double timeout_s, const OnLine& on_line) {
+  return RunningJob(job, channel, timeout_s, on_line).run();
 }
 
 ChildEnd run_child(const std::vector<std::string>& command, Channel channel, double timeout_s,

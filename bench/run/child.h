@@ -105,10 +105,12 @@ struct JobEnd {
   ChildEnd end;
 };
 
-/// run_child() for a job, with the rank that a line is from. The first process that fails or, among several,
-/// is stopped (SIGSTOP) ends the others.
-JobEnd run_job(const Job& job, Channel channel, double timeout_s,
-               const std::function<bool(size_t rank, std::string_view line)>& on_line);
+/// Takes a line, and the rank that it is from; false to have the job ended.
+using OnLine = std::function<bool(size_t rank, std::string_view line)>;
+
+/// run_child() for a job. The first process that fails or, among several, is stopped (SIGSTOP) ends the
+/// others.
+JobEnd run_job(const Job& job, Channel channel, double timeout_s, const OnLine& on_line);
 
 /// What `command` prints on stdout in `folder` ("" for this process's), without the last newline; nothing
 /// unless it exits with 0 within `timeout_s`. Throws TooMuchOutput.

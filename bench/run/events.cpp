@@ -19,6 +19,7 @@ EventWriter::EventWriter(int fd) : fd_(fd) {
 }
 
 void EventWriter::write(const nlohmann::ordered_json& event) {
+  const std::lock_guard lock(writing_);
   if (fd_ >= 0 && connected_) connected_ = write_all(fd_, dump(event) + "\n");
 }
 

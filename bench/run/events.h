@@ -33,6 +33,8 @@
 // warm-up: it marks the first steps itself.
 #pragma once
 
+#include <atomic>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -52,7 +54,7 @@ void fields(Archive& a, Any<DeviceInfo> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, total_memory, driver, runtime, blas, attention)
 }
 
-/// Writes events, each with a single write() so that a kill tears at most the last line.
+/// Writes events, each with a single write() so that a kill tears at most the last line. Any thread may.
 class EventWriter {
  public:
   /// Writes to `fd`, which stays the caller's; nothing at all when it is negative. Ignores SIGPIPE then, so
@@ -65,8 +67,9 @@ class EventWriter {
   bool wanted() const { return fd_ >= 0; }
 
  private:
-  int fd_;
-  bool connected_ = true;
+  const int fd_;
+  std::mutex writing_;
+  std::atomic<bool> connected_ = true;
 };
 
 /// The event on a line, bytes that are no UTF-8 as '?'; null for a line that is torn, empty, not an event or

@@ -13,12 +13,12 @@ namespace stepladder {
 int RungApp::run(int argc, const char* const* argv) {
   RungSettings settings;
   const auto train_or_sample = [&]() -> int {
-    events_ = EventWriter(static_cast<int>(settings.events.value_or(-1)));
+    events_.emplace(static_cast<int>(settings.events.value_or(-1)));
     settings.check();
     world_ = World::from_environment();
     if (world_.rank > 0) std::cout.setstate(std::ios::failbit);  // rank 0 tells
     RunSession session(build_, settings, world_, ranks_);
-    if (settings.steps > 0) return train(session, events_);
+    if (settings.steps > 0) return train(session, *events_);
     sample(session);
     return kExitOk;
   };
@@ -28,7 +28,7 @@ int RungApp::run(int argc, const char* const* argv) {
 }
 
 int RungApp::fail(const std::string& status, const std::string& reason, ExitCode code) {
-  events_.write({{"event", "error"}, {"status", status}, {"reason", reason}});
+  if (events_) events_->write({{"event", "error"}, {"status", status}, {"reason", reason}});
   const bool told = ranks_ && world_.rank > 0;  // by rank 0
   // Which finds the same, mostly, and then ends the job as unsupported, not as one whose rank has failed.
   if (told && status == "unsupported") std::this_thread::sleep_for(std::chrono::seconds(2));

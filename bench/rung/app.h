@@ -14,7 +14,7 @@ namespace stepladder {
 
 class RungApp {
  public:
-  explicit RungApp(const RungBuild& build) : build_(build), events_(-1) {}
+  explicit RungApp(const RungBuild& build) : build_(build) {}
 
   /// Trains as the command line says, or samples with --steps 0. Returns the exit code: 0, 3
   /// where the loss of --until-loss was not reached, or 128 plus the signal that stopped it after a whole
@@ -26,7 +26,7 @@ class RungApp {
 
  private:
   const RungBuild& build_;
-  EventWriter events_;
+  std::optional<EventWriter> events_;
   World world_;
   std::optional<Rendezvous> ranks_;  // outlives the run, so that it can tell the others how that ended
 };
