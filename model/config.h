@@ -21,7 +21,7 @@ struct Config {
   int64_t NH = 12;       // heads
   int64_t C = 768;       // channels
 
-  DType half = DType::bf16;  // bf16 or f16: the type of the rungs that train in 16 bits
+  DType half = DType::bf16;  // of the rungs that train in 16 bits: bf16 or f16; f32 to see what those cost
 
   int64_t HS() const { return C / NH; }
   /// 1 / sqrt(HS), what q k^T is scaled with.

@@ -119,7 +119,8 @@ class Graph {
   virtual ~Graph() = default;
 
   /// Runs `work` with a search of the fastest algorithm for each matmul in it, timed on the operands as they
-  /// are; results and accumulators of `work` are left undefined. What cache_dir has is not measured again.
+  /// are, or does nothing where there is one algorithm; results and accumulators of `work` are left
+  /// undefined. What cache_dir has is not measured again.
   virtual void search(const std::function<void()>& work) = 0;
   /// Records the ops of `work` without running them (CUDA: as one graph); each call of the result runs them
   /// with one launch. `work` must not wait for the device.

@@ -88,7 +88,7 @@ struct TrainerTensors {
 /// What a rung is. Its members and constructor only allocate from the arena, so that a planning arena tells a
 /// rung's memory. No call but train_loss(), grad_norm(), skipped_steps(), evaluate() and next_logits() waits
 /// for the ops that it queues, nor does any step() but the first, which times GEMM algorithms and sets FP8's
-/// scales.
+/// scales, and those of rungs before 04, which wait for each batch to be there.
 class Trainer {
  public:
   Trainer(Ops& ops, Arena& arena, const Config& config, const Hyper& hyper);

@@ -150,6 +150,14 @@ TEST(Ablations, LearnWhatTheBaselineLearns) {
   }
 }
 
+TEST(Ablations, HaveRoomForMorePositionsThanTokens) {
+  Config config = small_config();
+  config.max_T = 2 * config.V;
+  for (const Ablation& ablation : built())
+    EXPECT_TRUE(std::isfinite(Training(ablation.name, DType::bf16, 1, config).losses(2).back()))
+        << ablation.name;
+}
+
 TEST(Ablations, AccumulateMicroBatchesLikeTheBaseline) {
   const auto expected = losses_of("00_fp32_baseline", 5, 3);
   for (const Ablation& ablation : built())

@@ -113,6 +113,39 @@ TEST_F(FeedTest, CanGoWhileItReadsAhead) {
   }
 }
 
+TEST(Feed, EndsWhereTheDeviceHasFailed) {
+  /// A CPU that fails as a GPU does: for good, whoever waits for it.
+  struct Failed final : Device {
+    std::unique_ptr<Backend> cpu = make_cpu_backend(1);
+    DeviceInfo info() const override { return cpu->device().info(); }
+    MemoryInfo memory() override { return cpu->device().memory(); }
+    std::shared_ptr<void> allocate(size_t bytes) override { return cpu->device().allocate(bytes); }
+    std::shared_ptr<void> allocate_host(size_t bytes) override { return cpu->device().allocate_host(bytes); }
+    void bind_workspace(Arena&, const Config&) override {}
+    void set_matmul_precision(Precision) override {}
+    void synchronize() override { throw Error("uncorrectable ECC error"); }
+    void phase(const char*, int64_t) override {}
+    void start_timer() override {}
+    void stop_timer() override {}
+    Elapsed elapsed() override { return {}; }
+    std::unique_ptr<Tracer> make_tracer() override { return nullptr; }
+  };
+  struct Backed final : Backend {
+    Failed failed;
+    void run(const AnyOp& op) override { failed.cpu->run(op); }
+    Device& device() override { return failed; }
+    Graph& graph() override { return failed.cpu->graph(); }
+    Collectives& collectives() override { return failed.cpu->collectives(); }
+  };
+  Ops ops(std::make_unique<Backed>());
+  Arena arena(ops, 1 << 20);
+  const auto train = [&] {
+    const Feed feed(ops, arena, small_config());
+    ops.synchronize();
+  };
+  EXPECT_THROW(train(), Error);
+}
+
 TEST(Feed, OnlyCountsBytesInAPlan) {
   const auto ops = make_cpu_ops();
   Arena plan;

@@ -86,6 +86,13 @@ TEST(Ladder, EveryRungLearnsWhatItsParentLearns) {
   }
 }
 
+TEST(Ladder, APositionMayBeMoreThanTheVocabularyAndTheChannelsHave) {
+  Config config = small_config();
+  config.max_T = 2 * config.V;
+  for (const Rung& rung : trainers())
+    EXPECT_TRUE(std::isfinite(Training(rung.name, DType::bf16, 1, config).losses(2).back())) << rung.name;
+}
+
 TEST(Ladder, RungsThatChangeNumericsReallyDo) {
   EXPECT_NE(losses_of("02_tf32", 2), losses_of("01_causal_mask", 2));
 }

@@ -533,6 +533,15 @@ TEST_F(RungCli, SamplingPrintsOnlyTextAndRepeats) {
   expect_error(run(without_vocabulary), kExitUsage, path("nowhere"));
 }
 
+TEST_F(RungCli, AnEmptyPromptIsOneThatTheModelHasATokenFor) {
+  write_file(path("text.txt"), std::string(1000, 'a'));
+  const Args training = tiny({"--data", path("text.txt"), "--steps", "2", "--sample-every", "1"});
+  EXPECT_EQ(run(training).code, 0);
+  EXPECT_EQ(run(tiny({"--vocab", "none", "--steps", "0", "--sample-tokens", "2"})).code, 0);
+  expect_error(run(tiny({"--vocab", "none", "--steps", "0", "--vocabulary", "50", "--prompt", "z"})),
+               kExitUsage, "--prompt: token 89");
+}
+
 TEST_F(RungCli, OutputThatCannotBeWrittenIsAFailure) {
   const Args sampling = {"--backend", "cpu", "--model",  "gpt2-tiny", "--vocab",         "none",
                          "--steps",   "0",   "--prompt", "a",         "--sample-tokens", "2"};

@@ -195,6 +195,17 @@ std::vector<Case> cases() {
 INSTANTIATE_TEST_SUITE_P(Rungs, TrainerGpuTest, testing::ValuesIn(cases()),
                          [](const auto& test) { return "rung_" + name_of(test.param); });
 
+TEST(RungGpu, SortsTokensOfAVocabularyThatPaddingGivesOneMoreBit) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "needs a CUDA device";
+  const TempFolder folder;
+  write_file(folder / "text.txt", std::string(100'000, 'a'));
+  const Outcome outcome =
+      run_in(folder, cat("'", STEPLADDER_BIN,
+                         "/10_padded_vocab' --backend cuda --model gpt2-tiny --vocab none --vocabulary 200 ",
+                         "--data text.txt --batch 8 --seq 1024 --max-seq 1024 --steps 2"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+}
+
 TEST(RungGpu, SamplesAsManyTokensAsItIsAsked) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "needs a CUDA device";
   const TempFolder folder;

@@ -87,7 +87,7 @@ struct Gpt2Trainer final : Trainer {
   Tensor clip = arena.alloc("scratch/clip", f32, {1});
   std::vector<NamedTensor> ws = params.each(), gs = grads.each(), ms = adam_m.each(), vs = adam_v.each();
   Tensor squares = arena.alloc("scratch/squares", f32, {static_cast<int64_t>(gs.size())});
-  Tensor denominator = arena.alloc("scratch/denominator", f32, {std::max(Vp * C, 4 * C * C)});
+  Tensor denominator = arena.alloc("scratch/denominator", f32, {std::max({Vp, config.max_T, 4 * C}) * C});
 
   TrainerTensors tensors() const override {
     return {params, adam_m, adam_v, weights, grads, logits, loss, norm};

@@ -1,5 +1,6 @@
 #include "bench/rung/sampler.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -8,16 +9,20 @@
 
 namespace stepladder {
 
-Sampler::Sampler(const RungSettings& settings, bool bytes) : settings_(settings) {
+Sampler::Sampler(const RungSettings& settings, bool bytes, int64_t V) : settings_(settings) {
   if (!bytes) bpe_.emplace(settings.vocab);
-}
-
-std::vector<int32_t> Sampler::prompt() const {
-  return bpe_ ? bpe_->encode(settings_.prompt) : encode_bytes(settings_.prompt);
+  const auto encode = [&](const std::string& text) { return bpe_ ? bpe_->encode(text) : encode_bytes(text); };
+  prompt_ = encode(settings.prompt);
+  if (prompt_.empty())
+    prompt_ = V > Tokenizer::kEndOfText ? std::vector{Tokenizer::kEndOfText} : encode("\n");
+  const int32_t largest = std::ranges::max(prompt_);
+  if (largest >= V)
+    throw InputError(cat("--prompt: token ", largest, " is outside the model's vocabulary of ", V,
+                         ": --vocab must be the one that it was trained with"));
 }
 
 std::string Sampler::text(Trainer& trainer) const {
-  const auto tokens = generate(trainer, prompt(), settings_.sample_tokens, settings_.sampling());
+  const auto tokens = generate(trainer, prompt_, settings_.sample_tokens, settings_.sampling());
   const std::string text = settings_.prompt + (bpe_ ? bpe_->decode(tokens) : decode_bytes(tokens));
   return without_controls(text, "\n\t");  // both vocabularies have a token for each byte, ESC too
 }
@@ -30,7 +35,8 @@ void sample(RunSession& session) {
   const bool named = settings.vocab != RungSettings().vocab && settings.vocab != "none";
   settings.batch = 1;
   session.choose_model();  // which also finds the vocabulary that comes with the project
-  const Sampler sampler(settings, !named && !std::filesystem::exists(settings.vocab + "/vocab.bpe"));
+  const Sampler sampler(settings, !named && !std::filesystem::exists(settings.vocab + "/vocab.bpe"),
+                        session.config.V);
   session.config.T =
       positions_to_sample(std::ssize(sampler.prompt()), settings.sample_tokens, session.config.T);
   session.plan_memory();

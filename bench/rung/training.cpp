@@ -58,7 +58,8 @@ Training::Training(RunSession& session, Reporter& reporter, const Dataset& data)
       batches_(data.train, session.config.B, session.config.T, session.team().rank, session.team().size) {
   if (settings_.shuffle) batches_.shuffle(settings_.seed);
   if (settings_.eval_every > 0) validation_.emplace(data.val, session.config.B, session.config.T);
-  if (settings_.sample_every > 0 && session.is_first()) sampler_.emplace(settings_, data.encoding == "bytes");
+  if (settings_.sample_every > 0 && session.is_first())
+    sampler_.emplace(settings_, data.encoding == "bytes", session.config.V);
 }
 
 void Training::resume(const TrainState& state) {

@@ -29,7 +29,7 @@ struct CrossEntropy {
 };
 
 /// Where the gradient goes: over the logits, or as FP8 rows beside them. put() has kWidth neighbours from
-/// column c on, which are aligned to the pack.
+/// column c on, which are aligned to the pack; put_target() the target's, over what put() wrote there.
 template <class T>
 struct InPlace {
   T* logits;
@@ -40,8 +40,9 @@ struct InPlace {
     __device__ void put(int c, const float (&v)[kWidth]) {
       Pack<T, kWidth>::of(v).store(x + c);
     }
+    __device__ void put_target(int c, float v) { put(c, {v}); }
   };
-  __device__ Row row(int64_t row, int Vp) const { return {logits + row * Vp}; }
+  __device__ Row row(int64_t row, int Vp, int) const { return {logits + row * Vp}; }
   __device__ void end(const Row&) const {}
 };
 template <class Q>
@@ -53,20 +54,26 @@ struct AsFp8 {
   struct Row {
     uint8_t* q;
     float per_scale;
+    int uncounted;  // the target's column: what comes first is not its gradient
     uint32_t amax;
     template <int kWidth>
     __device__ void put(int c, const float (&v)[kWidth]) {
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) amax = larger_magnitude(amax, v[i]);
+      for (int i = 0; i < kWidth; ++i)
+        if (c + i != uncounted) amax = larger_magnitude(amax, v[i]);
       if constexpr (kWidth == 1) {
         q[c] = static_cast<uint8_t>(fp8_pair<Q>(scaled(v[0], per_scale), 0.0F));
       } else {
         *reinterpret_cast<uint2*>(q + c) = fp8_pack<Q>(v, per_scale);
       }
     }
+    __device__ void put_target(int c, float v) {
+      uncounted = -1;
+      put(c, {v});
+    }
   };
-  __device__ Row row(int64_t row, int Vp) const {
-    return {q + row * Vp, 1.0F / *scale, 0};
+  __device__ Row row(int64_t row, int Vp, int target) const {
+    return {q + row * Vp, 1.0F / *scale, target, 0};
   }
   __device__ void end(const Row& row) const {
     update_amax(amax, row.amax);
@@ -171,7 +178,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
 
   const float scale = f.scale * (f.loss_scaler ? f.loss_scaler->scale : 1.0F);
   const float factor = scale / sum;
-  auto out = to.row(row, f.Vp);
+  auto out = to.row(row, f.Vp, target);
   const auto gradient = [=](float logit) { return exp2_fast(logit * kLog2E - base) * factor; };
   for (int first = (packs - 1) / tile * tile + thread; first >= 0; first -= tile) {
     with_tile(first, Pack<T, kWidth>::load, [&](const auto& p, auto inside) {
@@ -189,7 +196,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(CrossEntropy
   for (int i = thread; i < edges; i += step) out.put(edge(i), {gradient(widen(x[edge(i)]))});
   for (int v = f.V + thread; v < f.Vp; v += step) out.put(v, {0.0F});
   __syncthreads();
-  if (thread == 0) out.put(target, {gradient(target_logit) - scale});
+  if (thread == 0) out.put_target(target, gradient(target_logit) - scale);
   to.end(out);
 }
 

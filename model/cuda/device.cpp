@@ -155,7 +155,8 @@ void Cuda::bind_workspace(Arena& arena, const Config& config) {
   const auto chunks = [&](int64_t rows) { return (n + rows - 1) / rows; };
   const int64_t partial_sums = std::max({kSquareBlocks, std::min(chunks(kRowChunk), kMaxRowChunks) * 4 * C,
                                          chunks(kTokenChunk) * 2 * C, std::min(kNormBlocks, n) * 3 * C});
-  const auto sort_words = static_cast<int64_t>(sort_bytes(n, config.V) / sizeof(int32_t) + 1);
+  const int64_t padded_V = (config.V + 127) / 128 * 128;  // at most, of the embedding's rows
+  const auto sort_words = static_cast<int64_t>(sort_bytes(n, padded_V) / sizeof(int32_t) + 1);
   const auto f32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::f32, {count}); };
   const auto i32 = [&](const char* name, int64_t count) { return arena.alloc(name, DType::i32, {count}); };
   const Tensor blas_workspace = f32("workspace/cublas", kBlasWorkspace / int64_t{sizeof(float)});
