@@ -212,7 +212,7 @@ TEST_F(HarnessCli, HelpNamesEveryCommandThatIsNotHidden) {
 
 TEST_F(HarnessCli, BashCompletesCommandsOptionsAndWhatTheyTake) {
   const auto completed = [this](const std::string& words) {
-    return shell(cat("bash -c '. <(", kStepladder, " completion); COMP_WORDS=(stepladder ", words,
+    return shell(cat("bash -uc '. <(", kStepladder, " completion); COMP_WORDS=(stepladder ", words,
                      "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _stepladder; echo ${COMPREPLY[@]}'"))
         .out;
   };
@@ -451,6 +451,7 @@ TEST_F(HarnessCli, AFileIsGoneOnWithByItsNameAlone) {
   EXPECT_EQ(results().runs.size(), 6U);
   EXPECT_EQ(results().plan["rounds"], 3) << "not what the first command said";
   EXPECT_EQ(stepladder("resume").code, kExitUsage);
+  EXPECT_EQ(stepladder("resume results.json --out other.json").code, kExitUsage) << "it has its file";
   EXPECT_EQ(stepladder("resume nowhere.json").code, kExitUsage);
   std::string text = read_file(folder_ / "results.json");
   text.replace(text.find("stepladder run"), 14, "stepladder rm ");

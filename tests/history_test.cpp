@@ -89,6 +89,18 @@ TEST(History, FilesAreOrderedByTimeAndGroupedByDevice) {
   EXPECT_EQ(to_json(history)["series"][0]["points"][14]["changed"], true);
 }
 
+TEST(History, OfACpuTheNumberOfCoresCounts) {
+  std::vector<std::pair<std::string, Results>> files;
+  for (const int cores : {2, 8}) {
+    Results results = results_of("abc", cat("2025-01-0", cores, "T12:00:00.000Z"));
+    results.context["device"] = {{"backend", "cpu"}, {"name", "CPU"}};
+    results.context["cores"] = cores;
+    results.runs.push_back(run_of("13_cuda_graphs", 0, {40.0}));
+    files.emplace_back(cat(cores, ".json"), std::move(results));
+  }
+  EXPECT_EQ(history_of(std::move(files), 0.01).series.size(), 2U);
+}
+
 TEST(History, OtherSettingsAreAnotherSeries) {
   std::vector<std::pair<std::string, Results>> files;
   for (int day = 1; day <= 8; ++day) {

@@ -441,7 +441,42 @@ TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
     EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.out << outcome.err;
     EXPECT_TRUE(says(outcome.out, {said})) << outcome.out;
     EXPECT_EQ(says(outcome.out, {"Interrupted", "1 of 3"}), run > 6) << outcome.out;
+    EXPECT_EQ(says(outcome.err, {"1 finished pair is kept", "`stepladder compare reports/gate/1/base.json"}),
+              run < 6)
+        << outcome.err;
   }
+}
+
+TEST_F(VerdictCli, GateTellsItsVerdictWhereAFileOfItCannotBeWritten) {
+  for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.05");
+  std::filesystem::create_directory(folder_ / "gone");
+  rung("new", "00_fp32_baseline", "1.05", cat("rm -rf ", folder_ / "gone"));
+  const Outcome outcome = gate("--max-pairs 6 --out gone/v.md --out v.json");
+  EXPECT_EQ(outcome.code, kExitFailed);
+  EXPECT_TRUE(says(outcome.out, {"PASS", "wrote v.json"})) << outcome.out;
+  EXPECT_TRUE(says(outcome.err, {"gone/v.md"})) << outcome.err;
+}
+
+TEST_F(VerdictCli, GateKeepsItsRunsFromItsReport) {
+  for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.05");
+  const Outcome outcome = gate("--max-pairs 6 --results runs --out runs/new.json");
+  EXPECT_EQ(outcome.code, kExitUsage);
+  EXPECT_TRUE(says(outcome.err, {"runs/new.json", "name another"})) << outcome.err;
+  EXPECT_EQ(gate("--max-pairs 6 --results more --out more/v.md").code, 0) << "in a folder that it makes";
+}
+
+TEST_F(VerdictCli, GateTellsWhatIsWrongWithARungThatDoesNotStart) {
+  for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.05");
+  const std::filesystem::path broken = new_ / "00_fp32_baseline";
+  std::filesystem::permissions(broken, std::filesystem::perms::owner_read);
+  Outcome outcome = gate();
+  EXPECT_EQ(outcome.code, kExitFailed);
+  EXPECT_TRUE(says(outcome.err, {"new/00_fp32_baseline may not be executed"})) << outcome.err;
+  std::filesystem::permissions(broken, std::filesystem::perms::owner_all);
+  write_file(broken, "#!/bin/sh\necho no library >&2; exit 127\n");
+  outcome = gate();
+  EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"new/00_fp32_baseline is no rung (no library)"})) << outcome.err;
 }
 
 TEST_F(VerdictCli, GateOfAThrottledDeviceFailsAndSaysWhy) {

@@ -58,7 +58,7 @@ std::string bash_script(const std::vector<Command>& commands) {
     cases += cat("    ", command.name, ")\n", cases_of(command), "      ;;\n");
   }
   return cat(R"(# Completes the command line of stepladder in bash and zsh.
-[ -z "$ZSH_VERSION" ] || { autoload -U +X bashcompinit && bashcompinit; }
+[ -z "${ZSH_VERSION-}" ] || { autoload -U +X bashcompinit && bashcompinit; }
 _stepladder() {
   local before=${COMP_WORDS[COMP_CWORD-1]} words=
   case ${COMP_WORDS[1]} in

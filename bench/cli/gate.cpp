@@ -2,6 +2,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <iostream>
 #include <optional>
 #include <tuple>
 
@@ -12,6 +13,7 @@
 #include "bench/cli/verdict_options.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/pairs.h"
+#include "bench/report/report.h"
 #include "bench/report/speedups.h"
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
@@ -80,9 +82,9 @@ Contender contender(const std::string& place, const std::string& ladder_file) {
   return {place, ladder()};
 }
 
-/// The chosen rungs that both have; `missing` gets what only one has.
+/// The chosen rungs that both have; `missing` gets those that only one has, or none.
 std::vector<Rung> common_rungs(const GateOptions& options, const Contender& base, const Contender& next,
-                               std::vector<std::string>& missing) {
+                               std::vector<ComparedRow>& missing) {
   const bool all = options.measure.rungs == std::vector<std::string>{"all"};
   Ladder either = next.ladder;
   for (const Rung& rung : base.ladder.rungs)
@@ -90,18 +92,22 @@ std::vector<Rung> common_rungs(const GateOptions& options, const Contender& base
   std::vector<Rung> rungs;
   for (const Rung& rung : either.chosen(options.measure.rungs)) {
     const bool in_base = base.has(rung), in_next = next.has(rung);
-    if (in_base && in_next)
+    if (in_base && in_next) {
       rungs.push_back(rung);
-    else if (in_base || in_next || !all)
-      missing.push_back(cat(rung.name, in_base   ? " is missing in NEW: not compared."
-                                       : in_next ? " is missing in BASE: not compared."
-                                                 : " is missing in both folders: not compared."));
+    } else if (in_base || in_next || !all) {
+      ComparedRow& row = missing.emplace_back();
+      row.variant = rung.name;
+      row.reason = in_base ? "only in BASE" : in_next ? "only in NEW" : "in neither folder";
+    }
   }
+  std::vector<std::string> which;
+  for (const ComparedRow& row : missing) which.push_back(cat(row.variant, " is ", row.reason));
   // Asked for by name, so that leaving one out would pass what nobody has measured.
   if (!rungs.empty() && !missing.empty() && !all)
-    throw Error("not comparable: " + join(missing, " "), kExitNotComparable);
+    throw Error("not comparable: " + join(which, ", "), kExitNotComparable);
   if (rungs.empty())
-    throw Error(cat("not comparable: ", base.place, " and ", next.place, " have no rung in common"),
+    throw Error(cat("not comparable: ", base.place, " and ", next.place, " have no rung in common",
+                    which.empty() ? "" : cat(": ", join(which, ", ")), "; a build's rungs are in its bin/"),
                 kExitNotComparable);
   return rungs;
 }
@@ -218,7 +224,7 @@ int gate(GateOptions& options) {
     throw InputError(cat("--max-pairs ", options.max_pairs, " is less than --pairs ", options.pairs));
   std::optional<double> max_time;
   if (!options.max_time.empty()) max_time = duration_s(options.max_time);
-  std::vector<std::string> missing;
+  std::vector<ComparedRow> missing;
   const Contender base_contender = contender(options.base, options.measure.ladder),
                   next_contender = contender(options.next, options.measure.ladder);
   if (base_contender.ladder.built_in() != next_contender.ladder.built_in())
@@ -226,8 +232,6 @@ int gate(GateOptions& options) {
                 kExitNotComparable);
   const std::vector<Rung> rungs = common_rungs(options, base_contender, next_contender, missing);
   const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
-  options.verdict.check_files();
-
   Side base = side_of(options, base_contender, rungs, probe, nullptr);
   Side next = side_of(options, next_contender, rungs, probe, &base.plan);
   if (base.plan.settings.model != next.plan.settings.model)
@@ -235,6 +239,7 @@ int gate(GateOptions& options) {
                     *next.plan.settings.model, ": the two ladders have other names or models"),
                 kExitNotComparable);
   const ResultsFolder folder(options.results);
+  options.verdict.check_files();
   const InterruptGuard guard;
   const auto start = std::chrono::steady_clock::now();
   const Late too_late = [&] {
@@ -244,6 +249,7 @@ int gate(GateOptions& options) {
   const Limits limits = options.verdict.limits(context_of(base_contender, probe), base.plan.json());
   Comparison comparison;
   std::optional<Interrupted> interrupted;
+  std::string unkept;
   for (int64_t time = 1; time <= options.repeat; ++time) {
     const std::string place = options.repeat == 1 ? folder.path() : cat(folder.path(), "/", time);
     const std::string cache = shared_cache(options, place);
@@ -255,9 +261,10 @@ int gate(GateOptions& options) {
       side->results.plan = side->plan.json();
       side->results.complete = true;
       const std::string file = cat(place, "/", name, ".json");
+      options.verdict.check_apart(file);
       check_same_kind(file, "results", "name another --results");
       side->file = std::make_unique<ResultsFile>(file, side->results.context, side->results.plan,
-                                                 Existing::overwrite, results_file_json);
+                                                 Existing::overwrite, results_file_json, "gate again");
     }
     PairedRuns pairs(base, next, probe.device, options.measure.timeout);
     try {
@@ -265,13 +272,25 @@ int gate(GateOptions& options) {
       for (ComparedRow& row : one.rows) row.repetition = options.repeat == 1 ? 0 : time;
       add(comparison, std::move(one));
     } catch (const Interrupted& e) {
-      if (time == 1) throw;
+      if (time == 1) {
+        if (pairs.pairs() > 0)
+          std::cerr << "stepladder: " << pairs.pairs()
+                    << (pairs.pairs() == 1 ? " finished pair is" : " finished pairs are") << " kept: `"
+                    << shell_line({"stepladder", "compare", place + "/base.json", place + "/new.json"})
+                    << "` compares them\n";
+        throw;
+      }
       interrupted = e;
       comparison.notes.push_back(cat("Interrupted after ", time - 1, " of ", options.repeat, " times."));
       break;
     }
-    base.file->finish();
-    next.file->finish();
+    try {
+      base.file->finish();
+      next.file->finish();
+    } catch (const Error& e) {  // there is a verdict all the same
+      unkept = e.what();
+      break;
+    }
     if (too_late() && time < options.repeat) {
       comparison.notes.push_back(cat("--max-time was up after ", time, " of ", options.repeat, " times."));
       break;
@@ -283,8 +302,11 @@ int gate(GateOptions& options) {
   comparison.notes.push_back(cat("The runs are kept in ", folder.path(), "."));
   comparison.base = cat(options.base, ", ", comparison.base);
   comparison.next = cat(options.next, ", ", comparison.next);
-  comparison.notes.insert(comparison.notes.end(), missing.begin(), missing.end());
+  comparison.rows.insert(comparison.rows.end(), missing.begin(), missing.end());
+  if (const std::string busy = busy_note(base.results.context); !busy.empty())
+    comparison.notes.push_back(busy);
   const int exit_code = options.verdict.deliver(std::move(comparison), limits);
+  if (!unkept.empty()) throw Error(unkept);
   return interrupted ? 128 + interrupted->signal : exit_code;
 }
 

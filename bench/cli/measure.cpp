@@ -386,7 +386,8 @@ int measure(const MeasureOptions& options, Plan plan) {
     const std::string out = printable(options.out, kMaxMessage);
     if (file.begun())
       std::cerr << "stepladder: interrupted; " << file.results().runs.size() << " finished runs are kept in "
-                << out << ": `stepladder resume " << out << "` goes on\n";
+                << out << ": `" << printable(shell_line({"stepladder", "resume", options.out}), kMaxMessage)
+                << "` goes on\n";
     else
       std::cerr << "stepladder: interrupted before a run was finished: " << out << " is as it was\n";
     return 128 + e.signal;

@@ -40,6 +40,9 @@ Command resume_command() {
       throw InputError(
           "which file? stepladder resume FILE [OPTION]..., such as --rounds 6 or --retry-failed");
     const std::string& file = rest->front();
+    for (const std::string& word : *rest)
+      if (word == "--out" || word.starts_with("--out="))
+        throw InputError(cat(word, ": it goes on in ", file, " itself: leave it out"));
     const Results results = load_results(file);
     std::error_code none;
     if (!std::filesystem::exists(file, none))

@@ -1,5 +1,6 @@
 #include "bench/cli/verdict_options.h"
 
+#include <filesystem>
 #include <iostream>
 
 #include "bench/base/text.h"
@@ -44,6 +45,13 @@ void VerdictOptions::check_files() const {
   }
 }
 
+void VerdictOptions::check_apart(const std::string& file) const {
+  std::error_code none;
+  for (const std::string& report : out)
+    if (std::filesystem::weakly_canonical(report, none) == std::filesystem::weakly_canonical(file, none))
+      throw InputError(cat("--out ", report, " is where the runs are kept: name another file"));
+}
+
 Limits VerdictOptions::limits(const Json& context, const Json& plan) const {
   Limits limits;
   limits.threshold = threshold ? *threshold / 100 : kMinLimit;
@@ -66,10 +74,18 @@ int VerdictOptions::deliver(Comparison comparison, const Limits& limits) const {
       if (row.numbers && !limits.noise.contains({row.variant, row.workload}))
         comparison.notes.push_back(cat(noise, " knows nothing of ", row.variant, ", ", row.workload, "."));
   }
-  for (const std::string& file : out) write_atomically(file, report_in(format_of(file), comparison));
   std::cout << report_in(out.empty() || format == "github" ? format : "text", comparison, wide);
-  for (const std::string& file : out) std::cout << "wrote " << printable(file, kMaxMessage) << "\n";
+  std::vector<std::string> failures;
+  for (const std::string& file : out) {
+    try {
+      write_atomically(file, report_in(format_of(file), comparison));
+      std::cout << "wrote " << printable(file, kMaxMessage) << "\n";
+    } catch (const Error& e) {  // what was measured is told, and the other files are written
+      failures.emplace_back(e.what());
+    }
+  }
   std::cout << std::flush;
+  if (!failures.empty()) throw Error(join(failures, "; "));
   return exit_code(comparison.rows);
 }
 

@@ -31,6 +31,8 @@ struct VerdictOptions {
 
   /// Throws InputError for a file of --out that can't be written, or is of another kind.
   void check_files() const;
+  /// That no report goes to `file`, which is to hold results. Throws InputError.
+  void check_apart(const std::string& file) const;
   /// Prints the comparison by `limits`, and writes it to the files of --out. Adds which rows the noise file
   /// says nothing about. Returns the exit code.
   int deliver(Comparison comparison, const Limits& limits) const;

@@ -183,8 +183,13 @@ Results load_results(const std::string& path, const Json& json) {
   }
 }
 
-ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json)
-    : to_json_(std::move(to_json)), path_(path), target_(target_of(path)), journal_path_(journal_of(path)) {
+ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json,
+                         std::string way_on)
+    : to_json_(std::move(to_json)),
+      way_on_(std::move(way_on)),
+      path_(path),
+      target_(target_of(path)),
+      journal_path_(journal_of(path)) {
   if (path == "-") throw InputError("-: name a file; `stepladder export` prints what is in one");
   std::error_code error;
   const auto folder = std::filesystem::path(path).parent_path();
@@ -286,9 +291,9 @@ void ResultsFile::open_journal() {
 void ResultsFile::append(const Json& line) {
   if (!write_all(journal_, dump(line) + "\n"))
     throw Error(
-        cat(journal_path_, ": cannot write: ", std::strerror(errno), "; free some space, then --resume"));
+        cat(journal_path_, ": cannot write: ", std::strerror(errno), "; free some space, then ", way_on_));
   if (::fsync(journal_) != 0)
-    throw Error(cat(journal_path_, ": cannot flush to disk: ", std::strerror(errno), "; then --resume"));
+    throw Error(cat(journal_path_, ": cannot flush to disk: ", std::strerror(errno), "; then ", way_on_));
 }
 
 void ResultsFile::write_file() try {
@@ -314,7 +319,7 @@ void ResultsFile::finish(Json stopped) {
   try {
     write_file();
   } catch (const Error& e) {
-    throw Error(cat(e.what(), "; then --resume"));
+    throw Error(cat(e.what(), "; then ", way_on_));
   }
   ::unlink(journal_path_.c_str());
 }

@@ -57,7 +57,9 @@ class ResultsFile {
   /// Throws InputError when the file is there and `existing` is refuse, or cannot be written; Error with
   /// kExitNotComparable, naming the field, when it holds another plan, however many rounds both have, or was
   /// measured on another machine or another kind of device.
-  ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json);
+  /// `way_on` is what to do after a disk was full.
+  ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json,
+              std::string way_on = "--resume");
   ~ResultsFile();
   ResultsFile(const ResultsFile&) = delete;
   ResultsFile& operator=(const ResultsFile&) = delete;
@@ -85,6 +87,7 @@ class ResultsFile {
   void write_file();
 
   const Writing to_json_;
+  const std::string way_on_;
   std::string path_, target_, journal_path_;
   int journal_ = -1;
   bool begun_ = false;  // the file is of this plan

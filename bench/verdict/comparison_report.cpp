@@ -142,6 +142,8 @@ std::string github_report(const Comparison& comparison) {
     text += cat("::", level, " title=", escaped(printable(cat(row.variant, ", ", row.workload), 200), ":,"),
                 "::", escaped(verdict_of(row), ""), "\n");
   }
+  for (const std::string& note : comparison.notes)
+    if (note.starts_with("STALE")) text += cat("::warning::", escaped(printable(note, 600), ""), "\n");
   return text;
 }
 

@@ -163,7 +163,9 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
       }
       // A CPU's backend has no name of its own that tells machines apart.
       const std::string model =
-          text_at(device, "backend") == "cpu" ? text_at(results.context, "cpu") : text_at(device, "name");
+          text_at(device, "backend") == "cpu"
+              ? cat(text_at(results.context, "cpu"), ", ", text_at(results.context, "cores"), " cores")
+              : text_at(device, "name");
       const std::string settings = settings_of(row.config);
       auto series = std::ranges::find_if(history.series, [&](const Series& s) {
         return s.device == model && s.variant == row.variant && s.workload == row.workload &&
