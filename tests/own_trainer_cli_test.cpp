@@ -93,6 +93,7 @@ TEST_F(OwnTrainer, IsMeasuredAndComparedLikeARung) {
   EXPECT_EQ(file["plan"]["ladder"]["rungs"][1]["changes"], "half as long");
   EXPECT_EQ(file["runs"].size(), 4U);
   EXPECT_EQ(file["plan"]["model"], "mine");
+  EXPECT_FALSE(file["variants"][1]["config"].contains("seed")) << "which no command is told";
   expect_contract(folder_ / "r.json");
   const Outcome diff = stepladder("diff 00 01 --ladder own/ladder.json --results r.json");
   EXPECT_EQ(diff.code, 0);
@@ -323,7 +324,92 @@ for rank in $ranks; do wait $rank || exit 1; done
   EXPECT_EQ(run("--devices 3 --overwrite --rungs itself").code, 5);
 }
 
+TEST_F(OwnTrainer, RanksOfACommandAreToBlameForWhatTheyTell) {
+  write_file(folder_ / "own/launch.sh", R"(WORLD_SIZE=$1; export WORLD_SIZE
+for RANK in $(seq 0 $(($1 - 1))); do export RANK; sh rank.sh & done
+wait; exit 3
+)");
+  write_file(folder_ / "own/ladder.json", R"({"name": "mine",
+ "workload": {"batch": [4], "seq": 32, "steps": 5, "warmup": 1, "rounds": 1},
+ "rungs": [{"name": "itself", "changes": "", "requires": {"devices": 2}, "command": ["sh", "launch.sh", "{devices}"]}]}
+)");
+  const std::string begins = R"(
+say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":'$WORLD_SIZE'}}'
+)";
+  const auto run_ranks = [&](const std::string& body, const std::string& more = "") {
+    write_file(folder_ / "own/rank.sh",
+               cat("eval 'exec 3>\"$STEPLADDER_EVENTS_'$RANK'\"'; STEPLADDER_EVENTS=3\n", script(body)));
+    EXPECT_EQ(run("--devices 2 --overwrite " + more).code, 5);
+    return results().runs[0];
+  };
+  stepladder::Run one = run_ranks(
+      cat(begins, R"([ $RANK = 1 ] && say '{"event":"error","status":"oom","reason":"no room on 1"}')"));
+  EXPECT_EQ(one.status, Status::oom);
+  EXPECT_EQ(one.reason, "rank 1: no room on 1");
+
+  one = run_ranks(cat(begins, "[ $RANK = 1 ] && exit 7\n", kEnd));
+  EXPECT_TRUE(says(one.reason, {"rank 1: the command ended before it did, exit status 3"})) << one.reason;
+
+  one = run_ranks("[ $RANK = 1 ] && sleep 0.1 && exit 0" + begins + kEnd);
+  EXPECT_TRUE(says(one.reason, {"rank 1"})) << one.reason;
+
+  const std::string step = R"(say '{"event":"step","step":0,"step_ms":1,"loss":1}'
+)";
+  one = run_ranks(cat(begins, "[ $RANK = 1 ] && sleep 300\n", step, "sleep 300\n"), "--timeout 2");
+  EXPECT_EQ(one.status, Status::timeout);
+  EXPECT_TRUE(says(one.reason, {"rank 1: killed after 2 s at step 0"})) << one.reason;
+}
+
 // ---- gate
+
+TEST_F(OwnTrainer, RenamedIsARowThatTheGateSkips) {
+  std::filesystem::copy(folder_ / "own", folder_ / "new");
+  std::string text = read_file(folder_ / "new/ladder.json");
+  text.replace(text.find("01_fast"), 7, "01_last");
+  write_file(folder_ / "new/ladder.json", text);
+  const Outcome outcome = stepladder(
+      "gate own new --ladder ladder.json --backend cpu --pairs 3 --max-pairs 3 --format github --out v.xml");
+  EXPECT_TRUE(says(outcome.out, {"01_fast", "SKIPPED: only in BASE", "01_last", "SKIPPED: only in NEW"}))
+      << outcome.out;
+  EXPECT_TRUE(says(read_file(folder_ / "v.xml"), {"tests=\"3\"", "skipped=\"2\""}));
+}
+
+TEST_F(OwnTrainer, IsAskedForItsVersionInEachFolderOfAGate) {
+  ladder(R"(, "version": ["cat", "version"])");
+  std::filesystem::copy(folder_ / "own", folder_ / "new");
+  write_file(folder_ / "own/version", "1\n");
+  write_file(folder_ / "new/version", "2\n");
+  const std::string gate =
+      "gate own new --ladder ladder.json --rungs 01 --backend cpu --pairs 3 --max-pairs 3 ";
+  EXPECT_FALSE(says(stepladder(gate).out, {"the same sources"}));
+  std::filesystem::remove(folder_ / "new/version");
+  EXPECT_EQ(stepladder(gate).code, 2);
+}
+
+TEST_F(OwnTrainer, OfOtherSourcesDoesNotJoinACampaign) {
+  write_file(folder_ / "plan.json", R"([{"name": "a", "about": "", "command": "run --rungs 00 --rounds 1"},
+ {"name": "b", "about": "", "command": "run --rungs 01 --rounds 1"}])");
+  const std::string campaign =
+      "campaign --plan plan.json --ladder own/ladder.json --backend cpu --out c.json";
+  ASSERT_EQ(stepladder(campaign + " --parts a").code, 0);
+  trainer("trainer.sh", cat(kStart, kSteps, "# changed\n", kEnd));
+  const Outcome outcome = stepladder(campaign);
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_TRUE(says(outcome.err, {"the sources of 00_slow", "--overwrite"})) << outcome.err;
+}
+
+TEST_F(OwnTrainer, ThatIsToldAModelTrainsIt) {
+  std::string text = read_file(folder_ / "own/ladder.json");
+  const std::string last = R"("{steps}", "10")";
+  write_file(folder_ / "own/ladder.json",
+             text.replace(text.find(last), last.size(), last + R"(, "{model}")"));
+  trainer("trainer.sh", cat(R"(say '{"event":"start","config":{"B":'$1',"T":'$2',"model":"other"}}'
+)",
+                            kSteps, kEnd));
+  EXPECT_EQ(run("--rungs 01 --rounds 1").code, 5);
+  EXPECT_TRUE(says(results().runs[0].reason, {"it trains other, was asked for gpt2-tiny"}))
+      << results().runs[0].reason;
+}
 
 TEST_F(OwnTrainer, MadeSlowerIsFoundByTheGate) {
   std::filesystem::copy(folder_ / "own", folder_ / "slower");
@@ -383,6 +469,9 @@ TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
   const Case cases[] = {
       {"tells nothing", "echo training\n", {"STEPLADDER_EVENTS"}},
       {"prints garbage", "say 'step 1: loss 5'\n", {"step 1: loss 5"}},
+      {"writes what is no number as C does",
+       cat(kStart, step(R"("step":0,"step_ms":102.51234567,"device_ms":102.41234567,"loss":nan)")),
+       {"\"loss\":nan", "null"}},
       {"has no start", first, {"start"}},
       {"has no B", "say '{\"event\":\"start\",\"config\":{\"T\":64}}'\n", {"B"}},
       {"trains on another batch",
@@ -460,6 +549,12 @@ TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
   EXPECT_TRUE(says(outcome.err, {"steps"})) << outcome.err;
 }
 
+TEST_F(OwnTrainer, WhoseProgressBarComesBeforeItsErrorIsTheErrorThatCounts) {
+  trainer("trainer.sh", "printf '1/2\\r2/2\\r \\033[31mno data\\033[0m\\n\\t' >&2; exit 1\n");
+  EXPECT_EQ(run("--rungs 00 --rounds 1").code, 5);
+  EXPECT_EQ(results().runs[0].reason, "exit status 1 (no data)");
+}
+
 TEST_F(OwnTrainer, MayTellNullWhatIsNotRequiredAndWhatNobodyKnows) {
   trainer("trainer.sh", R"(say() { printf '%s\n' "$1" >&$STEPLADDER_EVENTS; }
 say '{"event":"start","protocol":null,"backend":null,"rank":null,"host":null,"device":null,"startup_ms":null,"memory_by_name":null,"config":{"B":'$1',"T":'$2'}}'
@@ -524,7 +619,7 @@ done
 TEST_F(OwnTrainer, ThatHasToldItsEndAndStaysIsEndedAndKept) {
   trainer("trainer.sh", cat(kStart, kSteps, kEnd, "sleep 300\n"));
   const auto start = std::chrono::steady_clock::now();
-  ASSERT_EQ(run("--rungs 00 --rounds 1").code, 0);
+  ASSERT_EQ(run("--rungs 00 --rounds 1 --timeout 3").code, 0) << "which it has kept to";
   EXPECT_EQ(results().runs[0].status, Status::ok);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }

@@ -233,11 +233,12 @@ class Campaign {
  public:
   /// Throws Error with kExitNotComparable where what is there is of another commit or kind of device.
   Campaign(const CampaignOptions& options, std::vector<Part> parts, const DeviceProbe& probe,
-           std::string trainers_commit)
+           std::string trainers_commit, std::vector<Program> trainers)
       : options_(options),
         parts_(std::move(parts)),
         device_(device_json(probe.device)),
-        trainers_commit_(std::move(trainers_commit)) {
+        trainers_commit_(std::move(trainers_commit)),
+        trainers_(std::move(trainers)) {
     std::error_code none;
     if (std::filesystem::exists(options.out, none)) read();
     try {
@@ -341,9 +342,9 @@ class Campaign {
   /// Throws InputError where a part's own file is damaged, and is looked at.
   void check(const Part& part) const {
     const std::string path = part.file(options_.out);
-    Json context;
+    Json context, there;
     try {
-      const Json there = load_json(path);
+      there = load_json(path);
       context = there.is_object() ? there.value("context", Json()) : Json();
       if (!context.is_object()) throw InputError(cat(path, " is damaged"));
     } catch (const InputError& e) {
@@ -354,8 +355,14 @@ class Campaign {
     const bool own = context.contains("stepladder_commit");
     require_same_build_and_device(path, text_at(context, own ? "stepladder_commit" : "commit"),
                                   context.value("device", Json()));
-    if (own)
-      require_same(path, "the trainers' commit", text_at(context, "commit"), trainers_commit_, kWayOut);
+    if (!own) return;
+    require_same(path, "the trainers' commit", text_at(context, "commit"), trainers_commit_, kWayOut);
+    // Which may be unknown, or of files that have changed since.
+    const Json measured = there.value(Json::json_pointer("/plan/source_hashes"), Json::object());
+    for (const Program& trainer : trainers_)
+      if (measured.contains(trainer.variant))
+        require_same(path, cat("the sources of ", trainer.variant), measured[trainer.variant],
+                     trainer.source_hash(), kWayOut);
   }
 
   /// Those of --parts where the others are of this build and device, else all. On the disk they stay until
@@ -533,6 +540,7 @@ class Campaign {
   std::vector<Part> parts_;  // all of the plan
   const Json device_;
   const std::string trainers_commit_;  // of a ladder of one's own
+  const std::vector<Program> trainers_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   Json file_;                                       // as it was read, with what came since
   bool other_ = false;                              // which is of another build or device
@@ -553,7 +561,10 @@ int campaign(CampaignOptions& options) {
   const Ladder ladder = ladder_at(*std::get<std::string*>(shared.at("ladder").value));
   std::vector<Part> parts = parts_of(options, probe.devices);
   if (!options.dry_run) check_built(parts);
-  Campaign campaign(options, std::move(parts), probe, ladder.built_in() ? "" : commit_of(ladder));
+  const bool own = !ladder.built_in();
+  const std::string python = *std::get<std::string*>(shared.at("python").value);
+  Campaign campaign(options, std::move(parts), probe, own ? commit_of(ladder) : "",
+                    own ? programs(ladder, {"all"}, {}, python) : std::vector<Program>());
   if (!options.dry_run) return campaign.carry_out(probe.devices);
   std::cout << campaign.listing(probe.devices) << std::flush;
   return kExitOk;

@@ -281,7 +281,13 @@ Ladder ladder_from(const Json& table, const std::string& folder) {
 }
 
 const Ladder& ladder() {
-  static const Ladder ours = ladder_from(parse_json(kLadderJson));
+  static const Ladder ours = [] {
+    try {
+      return ladder_from(parse_json(kLadderJson));
+    } catch (const InputError& e) {
+      throw InputError(cat("variants/ladder.json: ", e.what()));
+    }
+  }();
   return ours;
 }
 

@@ -183,7 +183,9 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo
     request.arguments.insert(request.arguments.end(), {"--eval-every", std::to_string(eval_every),
                                                        "--eval-batches", std::to_string(s.eval_batches)});
   if (run.independent_ranks) request.arguments.emplace_back("--independent-ranks");
-  if (run.devices > 1) s.device = 0;  // each rank's own
+  if (run.devices > 1) s.device = 0;                                                       // each rank's own
+  if (!run.program.ours() && !is_told(run.program, "seed")) request.config.erase("seed");  // it has its own
+  request.model_is_told = is_told(run.program, "model");
   const auto shared = s.shared_arguments(run.program.math, !run.program.ours());
   request.arguments.insert(request.arguments.end(), shared.begin(), shared.end());
   if (!run.program.ours()) fill(request, s, run);

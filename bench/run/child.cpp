@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -303,6 +304,19 @@ class Member {
   Child child_;
 };
 
+/// Without the sequences that set a terminal's colours: ESC [ ... letter.
+std::string without_colours(std::string_view text) {
+  std::string plain;
+  while (!text.empty()) {
+    const size_t colour = std::min(text.find("\x1b["), text.size());
+    plain += text.substr(0, colour);
+    text.remove_prefix(colour);
+    const auto letter = std::ranges::find_if(text, [](unsigned char c) { return std::isalpha(c); });
+    text.remove_prefix(static_cast<size_t>(letter - text.begin()) + (letter != text.end()));
+  }
+  return plain;
+}
+
 /// A job, from the start of its processes to the end of the last.
 class RunningJob {
  public:
@@ -405,10 +419,11 @@ void RunningJob::reap() {
 void RunningJob::limit() {
   if (interrupted_by != 0) interrupted_ = true, stop();
   if (linger_until_ == Clock::time_point::max() && job_.finished && job_.finished())
-    linger_until_ = in_seconds(kLingering);
+    linger_until_ = in_seconds(kLingering);  // whatever is left until the deadline: it has told all
   if (Clock::now() >= linger_until_ && !stopping_) lingered_ = true, stop();
   if (job_.failed && job_.failed()) stop();
-  if (Clock::now() >= deadline_) stop_as(How::timed_out);
+  const bool lingers = linger_until_ != Clock::time_point::max();
+  if (!lingers && Clock::now() >= deadline_) stop_as(How::timed_out);
   if (killed_ || Clock::now() < kill_at_) return;
   killed_ = true;
   for (Member& member : members_) member.child().kill(SIGKILL);
@@ -418,7 +433,8 @@ void RunningJob::wait() {
   std::vector<pollfd> fds = {{wake_pipe().read.get(), POLLIN, 0}};
   for (const Stream& stream : streams_) fds.push_back({stream.pipe.read.get(), POLLIN, 0});
   for (const Member& member : members_) fds.push_back({member.errors(), POLLIN, 0});
-  auto until = stopping_ ? kill_at_ : std::min(deadline_, linger_until_);
+  const bool lingers = linger_until_ != Clock::time_point::max();
+  auto until = stopping_ ? kill_at_ : lingers ? linger_until_ : deadline_;
   if (job_.failed) until = std::min(until, in_seconds(1.0));
   ::poll(fds.data(), fds.size(), killed_ ? -1 : milliseconds_until(until));
   std::string wake;
@@ -488,10 +504,12 @@ void check_interrupted() {
 std::string ChildEnd::last_words() const {
   if (stderr_tail.find("No module named 'encodings'") != std::string::npos)
     return " (this Python has no standard library where PYTHONHOME says: unset PYTHONHOME)";
-  const size_t end = stderr_tail.find_last_not_of("\n ");
+  const std::string plain = without_colours(stderr_tail);
+  const size_t end = plain.find_last_not_of("\r\n\t ");
   if (end == std::string::npos) return "";
-  const size_t begin = stderr_tail.rfind('\n', end) + 1;  // 0 where there is no newline
-  return cat(" (", printable(std::string_view(stderr_tail).substr(begin, end + 1 - begin), 500), ")");
+  // A progress bar goes back to the start of its line. 0 where there is no line before.
+  const size_t begin = plain.find_first_not_of("\t ", plain.find_last_of("\r\n", end) + 1);
+  return cat(" (", printable(std::string_view(plain).substr(begin, end + 1 - begin), 500), ")");
 }
 
 JobEnd run_job(const Job& job, Channel channel, double timeout_s, const OnLine& on_line) {

@@ -141,6 +141,24 @@ bool is_failure(int64_t exit_status, const RunRequest& request) {
 }
 
 /// What a child's events come to.
+/// What is wrong with a line that is no event, and where.
+std::string around_error(std::string_view line) {
+  constexpr size_t kBefore = 30, kShown = 60;
+  size_t at = 0;
+  try {
+    [[maybe_unused]] const Event whole = Event::parse(line);
+  } catch (const Event::parse_error& e) {
+    at = e.byte;
+  } catch (const Event::exception&) {  // such as a number that is too large
+  }
+  const size_t begin = at > kBefore && line.size() > kShown ? at - kBefore : 0;
+  std::string low(line.substr(begin, kShown));
+  std::ranges::transform(low, low.begin(), [](unsigned char c) { return std::tolower(c); });
+  const bool not_finite = low.find("nan") != low.npos || low.find("inf") != low.npos;
+  return cat(": '", begin > 0 ? "..." : "", printable(line.substr(begin), kShown), "'",
+             not_finite ? "; a number that is not finite is null" : "");
+}
+
 class ChildReport {
  public:
   ChildReport(Run& run, const RunRequest& request, size_t rank,
@@ -157,8 +175,7 @@ class ChildReport {
     constexpr size_t kMaxStep = 1 << 12, kMaxOther = 1 << 18;  // bytes; a profile has more
     constexpr size_t kMaxBetween = 8 << 20;                    // of others between two steps
     const Event event = parse_event(line);
-    if (event.is_null())
-      throw BadReport(cat("not an event on its event stream: '", printable(line, 60), "'"));
+    if (event.is_null()) throw BadReport("not an event on its event stream" + around_error(line));
     const std::string kind = event["event"];
     if (kind != "profile" && line.size() > (kind == "step" ? kMaxStep : kMaxOther))
       throw BadReport(cat("an event of ", line.size(), " bytes on its event stream"));
@@ -237,7 +254,11 @@ class ChildReport {
   }
 
   void start(const Event& event) {
-    if (started) throw BadReport("a second start");
+    if (started)
+      throw BadReport(request_.devices > 1 && request_.program.starts_ranks()
+                          ? cat("a second start: two ranks write to STEPLADDER_EVENTS_", rank_,
+                                "; RANK has to tell each which it is")
+                          : "a second start");
     const auto protocol = value_if<int64_t>(event, "protocol").value_or(kProtocol);
     if (protocol > kProtocol)
       throw BadReport(
@@ -255,9 +276,17 @@ class ChildReport {
     for (const char* key : {"B", "T"}) {
       const auto told = value_at<int64_t>(config, key), asked = run_.config.value(key, told);
       if (told != asked)
-        throw BadReport(cat("it trains with ", key, "=", told, ", was asked for ", key, "=", asked));
+        throw BadReport(cat("it trains with ", key, "=", told, ", was asked for ", key, "=", asked,
+                            request_.program.ours()
+                                ? ""
+                                : cat(": give its command {", *key == 'B' ? "batch" : "seq",
+                                      "}, or its ladder's workload that number")));
       if (told < 1 || told > kMost) throw BadField(cat(key, "=", told, ", which is no size of a batch"));
     }
+    const auto model = value_if<std::string>(config, "model");
+    if (model && request_.model_is_told && *model != run_.config["model"])
+      throw BadReport(cat("it trains ", printable(*model, 60), ", was asked for ",
+                          run_.config["model"].get<std::string>()));
     for (const auto& [key, value] : config.items())
       if (!run_.config.contains(key)) run_.config[key] = value;
     startup_ms = value_if<double>(event, "startup_ms") ? duration_at(event, "startup_ms", request_.timeout_s)
@@ -306,7 +335,8 @@ class ChildReport {
     if (variant != (program.calls_itself.empty() ? program.variant : program.calls_itself))
       throw BadReport(cat("it is ", printable(variant, 60)));
     if (value_at<std::string>(event, "source_hash") != request_.source_hash)
-      throw Error(cat(program.variant, " was built anew since its first run: --overwrite starts again"),
+      throw Error(cat(program.variant,
+                      " was built anew since its first run: measure again from the start (run: --overwrite)"),
                   kExitNotComparable);
   }
 
@@ -472,7 +502,9 @@ Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run,
   if (report.error) return reported_failure(*report.error);
   if (is_failure(end.code, request)) return crash("exit status ", end.code);
   if (!report.started)
-    return crash("it told nothing: no start came on the file descriptor that STEPLADDER_EVENTS names");
+    return request.devices > 1 && request.program.starts_ranks()
+               ? crash("it told nothing: no start came at the path that STEPLADDER_EVENTS_", rank, " names")
+               : crash("it told nothing: no start came on the file descriptor that STEPLADDER_EVENTS names");
   if (!report.ended)
     return crash("ended without reporting its end, after ", run.steps.size(), " of ", request.steps,
                  " steps");
@@ -653,17 +685,31 @@ std::optional<size_t> first_with_error(const std::deque<ChildReport>& reports) {
   return std::nullopt;
 }
 
-/// The rank to blame for the end of a job, with how it ended.
+/// Of those that have not told their end, the one with the fewest steps.
+size_t furthest_behind(const std::deque<ChildReport>& reports, const std::vector<Run>& parts) {
+  size_t rank = 0;
+  for (size_t r = 1; r < reports.size(); ++r)
+    if (!reports[r].ended && (reports[rank].ended || parts[r].steps.size() < parts[rank].steps.size()))
+      rank = r;
+  return rank;
+}
+
+/// The rank to blame for the end of a job, with how it ended. `command` started the ranks itself: how that
+/// ended is no rank's.
 std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>& reports,
-                                   const std::vector<size_t>& exits) {
+                                   const std::vector<Run>& parts, const std::vector<size_t>& exits,
+                                   bool command) {
   ChildEnd& end = job_end.end;
   const auto status = [&](size_t rank) { return *reports[rank].exit_status; };
   const auto failed = [&](size_t rank) { return status(rank) != 0; };
   // A rank that a signal ended is to blame, even where others noticed and left first.
   auto rank = std::find_if(exits.begin(), exits.end(), [&](size_t r) { return status(r) > 128; });
   if (rank == exits.end()) rank = std::find_if(exits.begin(), exits.end(), failed);
-  if (end.how == ChildEnd::How::timed_out) return {first_with_error(reports).value_or(job_end.process), end};
+  if (end.how == ChildEnd::How::timed_out)
+    return {first_with_error(reports).value_or(furthest_behind(reports, parts)), end};
   if (end.how == ChildEnd::How::refused) return {job_end.process, end};
+  if (const auto told = first_with_error(reports); told && command)
+    return {better_informed(*told, reports), {ChildEnd::How::exited, kExitFailed, end.stderr_tail}};
   size_t first = rank == exits.end() ? job_end.process : *rank;
   if (rank == exits.end() && end.how == ChildEnd::How::exited && end.code == kExitOk && !reports[first].error)
     first = first_with_error(reports).value_or(first);  // which has not ended, nor have the others
@@ -688,13 +734,14 @@ std::string launcher_words(const ChildEnd& end) {
   return end.last_words();
 }
 
-/// A launcher that ended before one of its ranks had told how it did, where none failed.
-std::optional<std::pair<size_t, Ending>> left_by_launcher(const ChildEnd& end,
+/// A launcher, or a command that starts ranks, that ended before one of them had told how it did, where none
+/// failed.
+std::optional<std::pair<size_t, Ending>> left_by_launcher(const ChildEnd& end, const char* launcher,
                                                           const std::deque<ChildReport>& reports) {
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     if (reports[rank].exit_status || reports[rank].ended) continue;
     const bool by_signal = end.how == ChildEnd::How::signalled;
-    return std::pair(rank, Ending{Status::crash, cat("the launcher ended before it did, ",
+    return std::pair(rank, Ending{Status::crash, cat("the ", launcher, " ended before it did, ",
                                                      by_signal ? cat("killed by ", signal_name(end.code))
                                                                : cat("exit status ", end.code),
                                                      launcher_words(end))});
@@ -727,7 +774,8 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     return run;
   }
   if (!request.program.ours() && request.program.source_hash() != request.source_hash)
-    throw Error(cat(request.program.variant, " was changed since its first run: --overwrite starts again"),
+    throw Error(cat(request.program.variant,
+                    " was changed since its first run: measure again from the start (run: --overwrite)"),
                 kExitNotComparable);
 
   const auto start = std::chrono::steady_clock::now();
@@ -763,11 +811,14 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     const std::string words = launcher_words(job_end.end);
     const bool by_itself =
         job_end.end.how == ChildEnd::How::exited || job_end.end.how == ChildEnd::How::signalled;
-    if (const auto left =
-            hub && by_itself && !any_failed() ? left_by_launcher(job_end.end, reports) : std::nullopt) {
+    const bool command = !hub && world > 1 && request.program.starts_ranks();
+    const bool is_left = (hub && !any_failed()) || (command && !first_with_error(reports));
+    if (const auto left = by_itself && is_left
+                              ? left_by_launcher(job_end.end, hub ? "launcher" : "command", reports)
+                              : std::nullopt) {
       std::tie(rank, ending) = *left;
     } else {
-      std::tie(rank, end) = blamed(std::move(job_end), reports, exits);
+      std::tie(rank, end) = blamed(std::move(job_end), reports, parts, exits, command);
       ending = ending_of(end, reports[rank], parts[rank], request, rank);
       if (!reports[rank].stderr_tail.empty()) stderr_tail = reports[rank].stderr_tail;
       // One that did not come may have told its launcher why.

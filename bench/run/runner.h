@@ -23,6 +23,7 @@ struct RunRequest {
   std::string unsupported = {};  // why it is not to be started
   int64_t round = 0;
   Json config = Json::object();        // model, B, T, seed: recorded even when the child says nothing
+  bool model_is_told = false;          // to the child, which then has to train that
   std::vector<std::string> arguments;  // for a rung's executable
   int64_t steps = 0, warmup = 0;       // of `steps`, the first `warmup` are left out of the summary
   double timeout_s = 0.0;
