@@ -298,6 +298,7 @@ TEST_F(HarnessCli, WrongValuesAreRefusedBeforeAnyRun) {
 }
 
 TEST_F(HarnessCli, ListTellsMachinesWhatRunsHere) {
+  for (const Rung& rung : ladder().rungs) write_file(folder_ / rung.trainer, "built");
   const Outcome outcome = stepladder("list --json --backend cpu");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const Json json = parse_json(outcome.out);
@@ -310,6 +311,8 @@ TEST_F(HarnessCli, ListTellsMachinesWhatRunsHere) {
       EXPECT_TRUE(json["rungs"][i].contains(key)) << key;
   }
   EXPECT_EQ(json["rungs"][2]["requires"], "sm_80");
+  std::filesystem::remove(folder_ / "02_tf32");
+  EXPECT_TRUE(has(stepladder("list --backend cpu").out, "no: it is not built"));
   const std::string text = stepladder("list --backend cpu").out;
   EXPECT_TRUE(has(text, "02_tf32"));
   std::istringstream lines(text);

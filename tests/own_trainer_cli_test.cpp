@@ -239,6 +239,7 @@ TEST_F(OwnTrainer, OfALadderFileThatIsWrongIsRefusedByName) {
   refused("", {});
   refused("[1, 2]", {"no object"});
   refused(R"({"name": "mine", "rungs": []})", {"no rungs"});
+  refused(R"({"schema": 2, "plan": {}})", {"holds results", "stepladder compare"});
   refused(R"({"name": "a/b", "rungs": [{}]})", {"a/b"});
   refused(R"({"rungs": [{}]})", {"name"});
   refused(rung(R"("command": [])"), {"rungs[0]", "command"});

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 
 #include "bench/base/table.h"
@@ -28,8 +29,11 @@ struct ListOptions {
 int list(ListOptions& options) {
   const Ladder ladder = ladder_at(options.ladder);
   const DeviceProbe probe = probe_device(options.backend, options.device);
-  const auto reason = [&](const Rung& rung) {
-    return probe.error.empty() ? why_not_here(rung, probe) : probe.error;
+  const auto reason = [&](const Rung& rung) -> std::string {
+    if (!probe.error.empty()) return probe.error;
+    const bool built =
+        !ladder.built_in() || std::filesystem::exists(std::filesystem::path(bin_dir()) / rung.trainer);
+    return built ? why_not_here(rung, probe) : "it is not built";
   };
   if (options.json) {
     Json rungs = Json::array();

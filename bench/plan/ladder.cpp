@@ -259,6 +259,8 @@ Ladder ladder_from(const Json& table, const std::string& folder) {
   };
   in("", [&] {
     if (!table.is_object()) throw InputError("it is no object");
+    if (table.contains("schema"))
+      throw InputError("it holds results, no ladder: `stepladder compare` takes two of those");
     check_keys(table, {"name", "workload", "rungs"});
     if (!ladder.built_in()) ladder.name = field_at<std::string>(table, "name", "a text");
     check_name(ladder.name);
