@@ -347,7 +347,8 @@ class RunningJob {
   std::vector<Stream> streams_;
   std::deque<Member> members_;  // never moved
   const Clock::time_point deadline_;
-  Clock::time_point kill_at_ = Clock::time_point::max(), linger_until_ = Clock::time_point::max();
+  Clock::time_point kill_at_ = Clock::time_point::max();
+  std::optional<Clock::time_point> linger_until_;  // once it has told all, which no deadline takes back
   bool stopping_ = false, killed_ = false, interrupted_ = false, lingered_ = false;
   std::optional<How> how_;  // that this process ended the job
   std::optional<size_t> culprit_;
@@ -418,12 +419,11 @@ void RunningJob::reap() {
 
 void RunningJob::limit() {
   if (interrupted_by != 0) interrupted_ = true, stop();
-  if (linger_until_ == Clock::time_point::max() && job_.finished && job_.finished())
-    linger_until_ = in_seconds(kLingering);  // whatever is left until the deadline: it has told all
-  if (Clock::now() >= linger_until_ && !stopping_) lingered_ = true, stop();
+  if (!linger_until_ && job_.finished && job_.finished()) linger_until_ = in_seconds(kLingering);
+  const bool late = Clock::now() >= linger_until_.value_or(deadline_);
+  if (late && linger_until_ && !stopping_) lingered_ = true, stop();
   if (job_.failed && job_.failed()) stop();
-  const bool lingers = linger_until_ != Clock::time_point::max();
-  if (!lingers && Clock::now() >= deadline_) stop_as(How::timed_out);
+  if (late && !linger_until_) stop_as(How::timed_out);
   if (killed_ || Clock::now() < kill_at_) return;
   killed_ = true;
   for (Member& member : members_) member.child().kill(SIGKILL);
@@ -433,8 +433,7 @@ void RunningJob::wait() {
   std::vector<pollfd> fds = {{wake_pipe().read.get(), POLLIN, 0}};
   for (const Stream& stream : streams_) fds.push_back({stream.pipe.read.get(), POLLIN, 0});
   for (const Member& member : members_) fds.push_back({member.errors(), POLLIN, 0});
-  const bool lingers = linger_until_ != Clock::time_point::max();
-  auto until = stopping_ ? kill_at_ : lingers ? linger_until_ : deadline_;
+  auto until = stopping_ ? kill_at_ : linger_until_.value_or(deadline_);
   if (job_.failed) until = std::min(until, in_seconds(1.0));
   ::poll(fds.data(), fds.size(), killed_ ? -1 : milliseconds_until(until));
   std::string wake;
