@@ -141,8 +141,8 @@ class Doctor {
       table.add({rung.name, rung.requirement().empty() ? "any device" : rung.requirement(), answer(cpu_),
                  answer(cuda_)});
       if (!ladder_.built_in()) continue;
-      const fs::path executable = fs::path(bin_dir()) / rung.trainer;
-      if (!fs::exists(executable)) missing_.push_back(cat(executable.string(), ": cmake --build builds it"));
+      if (!is_built(rung))
+        missing_.push_back(cat((fs::path(bin_dir()) / rung.trainer).string(), ": cmake --build builds it"));
     }
     return table;
   }

@@ -62,8 +62,7 @@ struct Contender {
   Ladder ladder;
 
   bool has(const Rung& rung) const {
-    return ladder.built_in() ? fs::exists(fs::path(place) / rung.trainer)
-                             : ladder.listed(rung.name) != nullptr;
+    return ladder.built_in() ? is_built(rung, place) : ladder.listed(rung.name) != nullptr;
   }
   Program program(const Rung& rung, const std::string& python) const {
     return ladder.built_in() ? program_of(rung, place) : programs(ladder, {rung.name}, {}, python).front();

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 
 #include "bench/base/table.h"
@@ -31,9 +30,8 @@ int list(ListOptions& options) {
   const DeviceProbe probe = probe_device(options.backend, options.device);
   const auto reason = [&](const Rung& rung) -> std::string {
     if (!probe.error.empty()) return probe.error;
-    const bool built =
-        !ladder.built_in() || std::filesystem::exists(std::filesystem::path(bin_dir()) / rung.trainer);
-    return built ? why_not_here(rung, probe) : "it is not built";
+    if (ladder.built_in() && !is_built(rung)) return "it is not built";
+    return why_not_here(rung, probe);
   };
   if (options.json) {
     Json rungs = Json::array();

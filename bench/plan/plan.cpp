@@ -134,7 +134,8 @@ std::vector<PlannedRun> runs_of(const Plan& plan, int64_t round) {
 
 Json config_of(const Plan& plan, const PlannedRun& run) {
   const RungSettings& s = plan.settings;
-  Json config = {{"model", *s.model}, {"B", run.batch}, {"T", *s.seq}, {"seed", s.seed}};
+  Json config = {{"model", *s.model}, {"B", run.batch}, {"T", *s.seq}};
+  if (run.program.ours() || is_told(run.program, "seed")) config["seed"] = s.seed;  // else it has its own
   if (run.devices > 1) config["world_size"] = run.devices;
   if (run.independent_ranks) config["independent_ranks"] = true;
   return config;
@@ -176,15 +177,14 @@ RunRequest request_for(const Plan& plan, const PlannedRun& run, const DeviceInfo
     request.until_loss = s.until_loss;
     request.eval_every = s.eval_every;
     s.seed += static_cast<uint64_t>(run.round);  // how long it takes varies by seed
-    request.config["seed"] = s.seed;
+    if (request.config.contains("seed")) request.config["seed"] = s.seed;
     request.arguments.insert(request.arguments.end(), {"--until-loss", number_text(*s.until_loss)});
   }
   if (eval_every > 0)
     request.arguments.insert(request.arguments.end(), {"--eval-every", std::to_string(eval_every),
                                                        "--eval-batches", std::to_string(s.eval_batches)});
   if (run.independent_ranks) request.arguments.emplace_back("--independent-ranks");
-  if (run.devices > 1) s.device = 0;                                                       // each rank's own
-  if (!run.program.ours() && !is_told(run.program, "seed")) request.config.erase("seed");  // it has its own
+  if (run.devices > 1) s.device = 0;  // each rank's own
   request.model_is_told = is_told(run.program, "model");
   const auto shared = s.shared_arguments(run.program.math, !run.program.ours());
   request.arguments.insert(request.arguments.end(), shared.begin(), shared.end());

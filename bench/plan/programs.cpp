@@ -166,6 +166,10 @@ Program program_of(const Ablation& ablation) {
           .tolerance = ablation.row.tolerance};
 }
 
+bool is_built(const Rung& rung, const std::string& folder) {
+  return fs::exists(fs::path(folder) / rung.trainer);
+}
+
 std::vector<std::string> own_batch_arguments(const Rung& rung) {
   if (rung.batch != BatchSize::largest) return {};
   return {"--max-batch", std::to_string(RungSettings::kMaxBatch)};

@@ -24,6 +24,9 @@ std::vector<Program> programs(const Ladder& ladder, const std::vector<std::strin
 Program program_of(const Rung& rung, const std::string& folder = bin_dir());
 Program program_of(const Ablation& ablation);
 
+/// Whether the executable of a rung of ours is in `folder`.
+bool is_built(const Rung& rung, const std::string& folder = bin_dir());
+
 /// What makes a rung that chooses its batch look for the largest where no plan names one; else nothing.
 std::vector<std::string> own_batch_arguments(const Rung& rung);
 

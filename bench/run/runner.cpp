@@ -131,6 +131,11 @@ bool has_launcher(const RunRequest& request) {
   return has_ranks(request) && !request.launcher.words.empty();
 }
 
+/// Whether its command starts several ranks, which then write to paths.
+bool command_starts_ranks(const RunRequest& request) {
+  return request.devices > 1 && request.program.starts_ranks();
+}
+
 EnergyDue energy_due(const RunRequest& request) {
   return {request.warmup, request.steps, request.eval_every};
 }
@@ -255,7 +260,7 @@ class ChildReport {
 
   void start(const Event& event) {
     if (started)
-      throw BadReport(request_.devices > 1 && request_.program.starts_ranks()
+      throw BadReport(command_starts_ranks(request_)
                           ? cat("a second start: two ranks write to STEPLADDER_EVENTS_", rank_,
                                 "; RANK has to tell each which it is")
                           : "a second start");
@@ -502,7 +507,7 @@ Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run,
   if (report.error) return reported_failure(*report.error);
   if (is_failure(end.code, request)) return crash("exit status ", end.code);
   if (!report.started)
-    return request.devices > 1 && request.program.starts_ranks()
+    return command_starts_ranks(request)
                ? crash("it told nothing: no start came at the path that STEPLADDER_EVENTS_", rank, " names")
                : crash("it told nothing: no start came on the file descriptor that STEPLADDER_EVENTS names");
   if (!report.ended)
@@ -811,7 +816,7 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     const std::string words = launcher_words(job_end.end);
     const bool by_itself =
         job_end.end.how == ChildEnd::How::exited || job_end.end.how == ChildEnd::How::signalled;
-    const bool command = !hub && world > 1 && request.program.starts_ranks();
+    const bool command = !hub && command_starts_ranks(request);
     const bool is_left = (hub && !any_failed()) || (command && !first_with_error(reports));
     if (const auto left = by_itself && is_left
                               ? left_by_launcher(job_end.end, hub ? "launcher" : "command", reports)

@@ -1,6 +1,5 @@
 #include "bench/rung/sampler.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -13,12 +12,11 @@ Sampler::Sampler(const RungSettings& settings, bool bytes, int64_t V) : settings
   if (!bytes) bpe_.emplace(settings.vocab);
   const auto encode = [&](const std::string& text) { return bpe_ ? bpe_->encode(text) : encode_bytes(text); };
   prompt_ = encode(settings.prompt);
-  if (prompt_.empty())
-    prompt_ = V > Tokenizer::kEndOfText ? std::vector{Tokenizer::kEndOfText} : encode("\n");
-  const int32_t largest = std::ranges::max(prompt_);
-  if (largest >= V)
-    throw InputError(cat("--prompt: token ", largest, " is outside the model's vocabulary of ", V,
-                         ": --vocab must be the one that it was trained with"));
+  if (prompt_.empty() && V <= Tokenizer::kEndOfText) prompt_ = encode("\n");
+  for (const int32_t token : prompt_)
+    if (token >= V)
+      throw InputError(cat("--prompt: token ", token, " is outside the model's vocabulary of ", V,
+                           ": --vocab must be the one that it was trained with"));
 }
 
 std::string Sampler::text(Trainer& trainer) const {
