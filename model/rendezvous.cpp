@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -90,6 +91,7 @@ Rendezvous::Rendezvous(const World& world, const Identity& identity, OnFailure o
   }
   if (::pipe2(wake_, O_CLOEXEC) != 0) throw Error(cat("cannot make a pipe: ", std::strerror(errno)));
   watch_ = std::thread([this] { watch(); });
+  ::pthread_setname_np(watch_.native_handle(), "rendezvous");
 }
 
 Rendezvous::~Rendezvous() {

@@ -60,7 +60,7 @@ class MultiDeviceCli : public testing::Test {
     }
     return pid;
   }
-  /// The ranks' processes, once both train.
+  /// The ranks' processes, once both have met: before, a fault is only seen when the time to meet is over.
   static std::vector<pid_t> ranks_of(const std::string& folder) {
     std::vector<pid_t> pids;
     for (int i = 0; i < 600 && pids.size() < 2; ++i) {
@@ -68,7 +68,8 @@ class MultiDeviceCli : public testing::Test {
       pids.clear();
       const auto found = output_of({"pgrep", "-f", cat("^[^ ]*15_multi_gpu .*", folder)});
       std::istringstream lines(found.value_or(""));
-      for (pid_t pid; lines >> pid;) pids.push_back(pid);
+      for (pid_t pid; lines >> pid;)
+        if (has_thread(pid, "rendezvous")) pids.push_back(pid);
     }
     return pids;
   }

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -50,6 +51,17 @@ inline bool alive(pid_t pid) {
   std::getline(file, stat, '\0');  // fails where it ends meanwhile; a streambuf's iterators would throw
   const size_t name_end = stat.rfind(')');
   return name_end != std::string::npos && stat[name_end + 2] != 'Z';
+}
+
+/// Whether a thread of process `pid` has this name.
+inline bool has_thread(pid_t pid, const std::string& name) {
+  std::error_code ended;  // the process has, meanwhile
+  std::filesystem::directory_iterator task(cat("/proc/", pid, "/task"), ended);
+  for (; !ended && task != std::filesystem::directory_iterator(); task.increment(ended)) {
+    std::ifstream file(task->path() / "comm");
+    if (std::string of_thread; std::getline(file, of_thread) && of_thread == name) return true;
+  }
+  return false;
 }
 
 /// Whether it is gone within ten seconds.
