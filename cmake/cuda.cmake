@@ -1,5 +1,11 @@
 # CUDA, and what of NVIDIA's is found beside it: cuDNN, CUPTI, NCCL. Each is used where it is, and said to be missing where not.
-# Sets `cuda`, and `cudnn` with its paths.
+# Sets `cuda`, `cudnn`, and `cuda_headers`, the folders of their headers.
+
+# A library that is opened at run time, by its name alone, is found there: by what is built and what is installed.
+macro(open_libraries_in folder)
+  list(APPEND CMAKE_BUILD_RPATH ${folder})
+  list(APPEND CMAKE_INSTALL_RPATH ${folder})
+endmacro()
 
 # ---- CUDA: found, asked for, or plainly absent -------------------------------------------------------------------
 set(cuda OFF)
@@ -15,7 +21,7 @@ if(NOT STEPLADDER_CUDA STREQUAL "OFF")
       add_library(CUDA::nvToolsExt INTERFACE IMPORTED)  # CMake 3.25.1's module expects it, CUDA 13 has none
     endif()
     find_package(CUDAToolkit 12 REQUIRED)
-    list(APPEND CMAKE_BUILD_RPATH ${CUDAToolkit_LIBRARY_DIR})  # CMake takes nvcc's library folder for the system's
+    open_libraries_in(${CUDAToolkit_LIBRARY_DIR})
     if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know that nvcc 12 has C++20
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
       set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
@@ -51,7 +57,8 @@ if(cuda)
   else()
     message(STATUS "cuDNN attention: ${CUDNN_LIBRARY} with ${CUDNN_FRONTEND_INCLUDE_DIR}")
     get_filename_component(cudnn_library_dir ${CUDNN_LIBRARY} DIRECTORY)
-    list(APPEND CMAKE_BUILD_RPATH ${cudnn_library_dir})  # it is opened at run time
+    open_libraries_in(${cudnn_library_dir})
+    list(APPEND cuda_headers ${CUDNN_FRONTEND_INCLUDE_DIR} ${CUDNN_INCLUDE_DIR})
     set(cudnn ON)
   endif()
 endif()
@@ -68,9 +75,9 @@ if(cuda)
   if(CUPTI_INCLUDE_DIR AND CUPTI_LIBRARY)
     message(STATUS "Kernel times: ${CUPTI_LIBRARY}")
     get_filename_component(cupti_library_dir ${CUPTI_LIBRARY} DIRECTORY)
-    list(APPEND CMAKE_BUILD_RPATH ${cupti_library_dir})  # it is opened at run time
-    set_source_files_properties(model/cuda/cupti_tracer.cpp PROPERTIES COMPILE_DEFINITIONS STEPLADDER_CUPTI
-      COMPILE_OPTIONS "-isystem${CUPTI_INCLUDE_DIR}")
+    open_libraries_in(${cupti_library_dir})
+    set_source_files_properties(model/cuda/cupti_tracer.cpp PROPERTIES COMPILE_DEFINITIONS STEPLADDER_CUPTI)
+    list(APPEND cuda_headers ${CUPTI_INCLUDE_DIR})
   else()
     message(STATUS "Kernel times: none, CUPTI (nvidia-cuda-cupti) was not found, set CUPTI_ROOT")
   endif()
@@ -87,10 +94,10 @@ if(cuda)
     message(STATUS "Several CUDA devices: NCCL, ${NCCL_LIBRARY}")
     if(NCCL_LIBRARY)
       get_filename_component(nccl_library_dir ${NCCL_LIBRARY} DIRECTORY)
-      list(APPEND CMAKE_BUILD_RPATH ${nccl_library_dir})  # it is opened at run time
+      open_libraries_in(${nccl_library_dir})
     endif()
-    set_source_files_properties(model/cuda/comm_nccl.cpp PROPERTIES COMPILE_DEFINITIONS STEPLADDER_NCCL
-      COMPILE_OPTIONS "-isystem${NCCL_INCLUDE_DIR}")
+    set_source_files_properties(model/cuda/comm_nccl.cpp PROPERTIES COMPILE_DEFINITIONS STEPLADDER_NCCL)
+    list(APPEND cuda_headers ${NCCL_INCLUDE_DIR})
   else()
     message(STATUS "Several CUDA devices: no, NCCL (nvidia-nccl-cu${CUDAToolkit_VERSION_MAJOR}) was not found, set NCCL_ROOT")
   endif()

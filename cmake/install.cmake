@@ -6,9 +6,9 @@ if(TARGET stepladder_mpi)
   install(TARGETS stepladder_mpi LIBRARY DESTINATION lib)
 endif()
 install(TARGETS ${rungs} RUNTIME DESTINATION libexec/stepladder)
-foreach(program IN LISTS ablation_programs)
-  install(PROGRAMS $<TARGET_FILE:${program}> DESTINATION libexec/stepladder/ablations OPTIONAL)
-endforeach()
+if(ablation_programs)
+  install(TARGETS ${ablation_programs} RUNTIME DESTINATION libexec/stepladder/ablations OPTIONAL)
+endif()
 
 set(share share/stepladder)
 install(DIRECTORY reports/ DESTINATION ${share}/reports

@@ -11,6 +11,7 @@ die() {
   exit 1
 }
 
+mkdir -p "$(dirname "$out")"
 conflicts=0
 "$git" merge-file -p -q "$into" "variants/$from.cpp" "variants/$to.cpp" >"$out.new" || conflicts=$?
 ((conflicts < 128)) || die "$name: git merge-file failed with status $conflicts"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# Set-up shared by run, test, format, lint and fuzz; sourced, never executed. Everything it does is skipped when already done,
+# Set-up shared by run, build, test, format, lint and fuzz; sourced, never executed. Everything it does is skipped when already done,
 # so that a second call takes no network and under a second.
 #
 # STEPLADDER_CUDA: AUTO (default: where there is a device, the toolkit that is here or NVIDIA's PyPI wheels; else CPU only),
@@ -32,13 +32,13 @@ package_present() {
     build-essential) command -v c++ && command -v make ;;
     ca-certificates) [[ -s /etc/ssl/certs/ca-certificates.crt || -s /etc/pki/tls/certs/ca-bundle.crt ]] ;;
     iproute2) command -v ip ;;
-    clang-tidy) command -v clang-tidy && command -v run-clang-tidy ;;
+    libclang-rt-dev) clang++ -fsanitize=address -x c++ - -o /dev/null <<<'int main() {}' ;;
     libboost-dev) [[ -e /usr/include/boost/math/distributions/students_t.hpp ]] ;;
     libbenchmark-dev) pkg-config --exists 'benchmark >= 1.7' ;;
     libcli11-dev) pkg-config --exists 'CLI11 >= 2.1' ;;
     libgtest-dev) pkg-config --exists 'gtest >= 1.12' ;;
-    libopenmpi-dev) command -v mpicxx ;;
-    openmpi-bin) command -v mpirun ;;
+    libopenmpi-dev) mpicxx --showme:version | grep -q 'Open MPI' ;;
+    openmpi-bin) mpirun --version | grep -q 'Open MPI' ;;
     libopenblas-dev) pkg-config --exists openblas ;;
     libpcre2-dev) pkg-config --exists libpcre2-8 ;;
     ninja-build) command -v ninja ;;
@@ -103,18 +103,19 @@ find_python() {
 # python_environment FOLDER REQUIREMENTS: a virtual environment with exactly these packages; 1 if it can't be had.
 python_environment() {
   local folder=$1 requirements=$2 stamp python
-  stamp=$(sha256sum <"$requirements")
-  if [[ -x $folder/bin/python && -f $folder/stamp && $(<"$folder/stamp") == "$stamp" ]]; then
+  # Packages are of a Python's version, which may have become another.
+  stamp() { "$1" --version && sha256sum <"$requirements"; }
+  if [[ -f $folder/stamp && $(<"$folder/stamp") == "$(stamp "$folder/bin/python" 2>&1)" ]]; then
     return
   fi
-  python=$(find_python) || return
+  python=$("$(find_python)" -c 'import sys; print(sys._base_executable)') || return
   note "installing Python packages into $folder ($requirements)"
-  [[ ! -L $folder ]] || rm "$folder" # not what it leads to, which is cleared below
-  # Python compiles what is imported; not all that is there.
-  "$python" -m venv --clear "$folder" >build/pip.log 2>&1 &&
-    "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile --retries 1 --require-hashes \
-      --no-deps --only-binary :all: --requirement "$requirements" >>build/pip.log 2>&1 &&
-    printf '%s\n' "$stamp" >"$folder/stamp"
+  # What is there stays until all of its successor is. Python compiles what is imported; not all that is there.
+  rm -rf "$folder.new"
+  "$python" -m venv "$folder.new" >build/pip.log 2>&1 &&
+    "$folder.new/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile --retries 1 \
+      --require-hashes --no-deps --only-binary :all: --requirement "$requirements" >>build/pip.log 2>&1 &&
+    stamp "$folder.new/bin/python" >"$folder.new/stamp" && rm -rf "$folder" && mv "$folder.new" "$folder"
 }
 
 # ---- CUDA ----------------------------------------------------------------------------------------------------------
@@ -142,7 +143,8 @@ nvidia_device_present() {
 # Prints what to compile CUDA code for, "90a-real;80-real"; nothing for all that the project names.
 device_architectures() {
   [[ ${STEPLADDER_ARCHITECTURES:-device} == device ]] || return 0
-  nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u |
+  # Its errors come on stdout too.
+  nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | grep -xE '[0-9]+' | sort -u |
     sed 's/^90$/90a/; s/$/-real/' | paste -sd';' || true
 }
 
@@ -211,7 +213,7 @@ require_python_home() {
     die "PYTHONHOME=$PYTHONHOME keeps python3 from starting: unset PYTHONHOME"
 }
 
-BUILD_PACKAGES=(build-essential cmake ninja-build pkg-config libboost-dev libcli11-dev libopenblas-dev libpcre2-dev
+BUILD_PACKAGES=(build-essential cmake ninja-build pkg-config python3 libboost-dev libcli11-dev libopenblas-dev libpcre2-dev
   nlohmann-json3-dev)
 
 # setup run|tests: the Debian packages that a build needs, that of the tests too or not. Sets PRESET.
@@ -246,6 +248,19 @@ build() {
   cmake --preset "$preset" --log-level=WARNING "${options[@]}" >"$log" 2>&1 || { cat "$log" >&2 && exit 1; }
   sed -n '/^CMake Warning/,/^$/p' "$log" >&2
   NINJA_STATUS='@%f/%t@ ' cmake --build "build/$preset" --parallel "$JOBS" --target "$@" 2>&1 | show_progress
+}
+
+# prepare TARGET...: all that comes before a measurement: set-up, data, and these targets for the best device here.
+prepare() {
+  setup run
+  set -m             # in a group of its own, to end with this script
+  fetch </dev/null & # while the compilers work
+  fetching=$!
+  set +m
+  trap 'kill -- "-$fetching" 2>/dev/null || true' EXIT
+  build "$PRESET" "$@"
+  wait "$fetching" || true # which has warned
+  trap - EXIT
 }
 
 # Of ninja's output, how far it is: on a terminal in a line that changes, in a log a line each tenth. The rest as it is.

@@ -19,11 +19,12 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 HARNESS = ("stepladder", "ops_benchmark")
 PROGRAM = r"(?:stepladder|ops_benchmark|fp8(?:_recompute|_zero1)?|recompute|\d\d_\w+)"
 SMALL = "--backend cpu --model gpt2-tiny --seq 16 --batch 2"
+LIMIT_S = 300
 SHORT = "--steps 3 --warmup 1 --rounds 1"
 
 # What of a page isn't run here, and where it is.
 ELSEWHERE = {
-    r"scripts/test\b": "CI",
+    r"scripts/(?:test|build)\b": "CI, which runs what they are made of",
     r"scripts/prepare_data\.py .*": "prepare_data_test.py: it needs a network",
     r"cmake .*": "CI",
     r"build/tsan/bin/.*": "by who changes threads: a build of its own",
@@ -201,8 +202,11 @@ def main(bin_dir: Path, pages: list[Path]) -> int:
                     continue
                 known.add(script)
                 trap = "trap 'echo \"FAILED: $BASH_COMMAND\" >&2' ERR\n"
-                done = subprocess.run(["bash", "-eE", "-c", trap + script], cwd=root / "here", env=environment,
-                                      text=True, capture_output=True, check=False, timeout=120)
+                try:
+                    done = subprocess.run(["bash", "-eE", "-c", trap + script], cwd=root / "here", env=environment,
+                                          text=True, capture_output=True, check=False, timeout=LIMIT_S)
+                except subprocess.TimeoutExpired:
+                    done = subprocess.CompletedProcess(script, 124, "", f"took longer than {LIMIT_S} s")
                 if done.returncode != 0:
                     failed += 1
                     print(f"==== {page.name}, exit code {done.returncode}:\n{script}\n{done.stdout[-1500:]}\n"
