@@ -44,7 +44,9 @@ Config Config::named(const std::string& model) {
     config.max_T = config.T = m.max_T;
     return config;
   }
-  throw InputError(cat("unknown model '", model, "': did you mean '", nearest(model, names()), "'?"));
+  std::string all;
+  for (const std::string& name : names()) all += (all.empty() ? "there are " : ", ") + name;
+  throw InputError(cat("unknown model '", model, "'", suggestion(model, names(), all)));
 }
 
 const std::vector<std::string>& Config::names() {

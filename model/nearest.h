@@ -32,4 +32,16 @@ inline std::string nearest(std::string_view name, const std::vector<std::string>
   return closest == candidates.end() ? "" : *closest;
 }
 
+/// ": did you mean X?" for a candidate that begins with `name`, or is no further from it than a slip of the
+/// keys takes; else ": ", `otherwise`.
+inline std::string suggestion(std::string_view name, const std::vector<std::string>& candidates,
+                              const std::string& otherwise) {
+  constexpr size_t kTelling = 3;  // letters
+  const auto longer = std::ranges::find_if(candidates, [&](const auto& c) { return c.starts_with(name); });
+  const bool begun = name.size() >= kTelling && longer != candidates.end();
+  const std::string closest = begun ? *longer : nearest(name, candidates);
+  const bool slip = !closest.empty() && edit_distance(name, closest) <= (name.size() + 2) / 3;
+  return ": " + (begun || slip ? "did you mean " + closest + "?" : otherwise);
+}
+
 }  // namespace stepladder

@@ -368,6 +368,8 @@ def _trainer_callback() -> type:
         def on_train_begin(self, args, state, control, **_):
             batch = self.batch or args.train_batch_size * args.gradient_accumulation_steps
             self.run = self.run or start(batch, self.seq, exit=False, **self.config)
+            if self.run:  # it would make 0 of a loss that is not finite
+                args.logging_nan_inf_filter = False
 
         def on_step_begin(self, args, state, control, **_):
             self.step = self.run.step().__enter__()
@@ -380,9 +382,7 @@ def _trainer_callback() -> type:
         def on_log(self, args, state, control, logs=None, **_):
             if "loss" not in logs or not isinstance(self.step, Step):  # of an evaluation, or a summary
                 return
-            # The Trainer's filter adds nothing for a loss that is not finite, and a step's sum begins at zero.
-            hidden = args.logging_nan_inf_filter and logs["loss"] == 0
-            self.step.loss = math.nan if hidden else logs["loss"]
+            self.step.loss = logs["loss"]
             self.step.grad_norm, self.step.lr = logs.get("grad_norm"), logs.get("learning_rate")
             self.step.__exit__(None, None, None)
             self.step = None

@@ -114,7 +114,7 @@ def draw_cycles(data: Results):
     that much. More cycles at a higher clock aren't always slower: memory has a clock of its own."""
     workloads = [workload for workload in data.ladders() if any(row.cycles for row in workload.rows)]
     if not workloads:
-        return "No cycles were measured: only CUDA devices count them."
+        return "no cycles were measured: only CUDA devices count them"
     fig, groups = panels(data, "Time and cycles", "gain over the rung before  ·  logarithmic", workloads,
                          _heights(workloads), left_of(data.rungs), 2.7)
     legend_above(fig, [Line2D([], [], **_TIME_MARK, label="time"), Line2D([], [], **_CYCLES_MARK, label="cycles")], 1.2)

@@ -231,8 +231,10 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
         rate = f"{best.tokens_per_second:,.0f} tokens/s" if best.tokens_per_second else ""
         step = f"{figures(best.median_ms)} ms"
         several = len({other.B for other in one.workloads if other.rows}) > 1  # batches, among which rates compare
-        tiles.append(("Most tokens a second", rate, f"{step} a step") if several and rate else
-                     ("Fastest step", step, rate))
+        wider = any(other.devices > workload.devices for other in one.workloads if other.rows)
+        on = " on one device" if wider and workload.devices == 1 else ""
+        tiles.append((f"Most tokens a second{on}", rate, f"{step} a step") if several and rate else
+                     (f"Fastest step{on}", step, rate))
     if best.baseline:
         baseline = workload.find(best.baseline.against)
         tiles.append(("Against the baseline", f"{best.baseline.value:.1f}× as fast",
@@ -275,7 +277,7 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
 
 
 def _called(one: Results) -> str:
-    """A file by its name, a campaign's part as one."""
+    """A file by its name, a campaign's part as one, of which it is told what it measures."""
     return f"part {one.name}" if one.about else one.name
 
 
@@ -368,7 +370,7 @@ def _origin(one: Results) -> str:
     device, context = one.context["device"], one.context
     commit = context.get("commit", "")[:9]
     return plain(", ".join(filter(None, (device.get("blas"), device.get("attention"), context.get("time", "")[:10],
-                                         commit and f"commit {commit}", one.name))), 200)
+                                         commit and f"commit {commit}", _called(one)))), 200)
 
 
 # ---- charts ----------------------------------------------------------------------------------------------------------
@@ -457,7 +459,9 @@ def _ablations(one: Results) -> dict | None:
 
 
 TEMPLATES.filters["breakable"] = lambda text: Markup(str(escape(text)).replace("/", "/<wbr>"))
+TEMPLATES.filters["codes"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 _MARKDOWN = TEMPLATES.overlay(autoescape=False)
+_MARKDOWN.filters["called"] = _called
 _MARKDOWN.filters["cell"] = lambda text: re.sub(r"([\\`*\[\]|<])", r"\\\1", text) or "-"
 
 

@@ -2,11 +2,13 @@
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
+SILENCE_S = 60
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 
@@ -62,6 +64,8 @@ class Browser:
 
     def _next(self) -> dict:
         while b"\0" not in self._buffer:
+            if not select.select([self._read], [], [], SILENCE_S)[0]:
+                raise RuntimeError(f"the browser has said nothing for {SILENCE_S} s")
             read = os.read(self._read, 1 << 16)
             if not read:
                 raise RuntimeError("the browser has ended")
@@ -81,8 +85,8 @@ class Browser:
             self.events.append(self._next())
 
     def evaluate(self, expression: str):
-        """The value of a JavaScript expression."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        """The value of a JavaScript expression, or what it promises."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"]))
         return answer["result"].get("value")

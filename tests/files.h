@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -93,11 +94,13 @@ std::string input_error(Action action) {
   return "";
 }
 
-/// `text` contains each of `parts`.
+/// `text` contains each of `parts`, which may be folded over lines.
 [[nodiscard]] inline ::testing::AssertionResult says(const std::string& text,
                                                      std::initializer_list<std::string> parts) {
+  std::string unfolded = text;
+  std::ranges::replace(unfolded, '\n', ' ');
   for (const std::string& part : parts)
-    if (text.find(part) == std::string::npos)
+    if (text.find(part) == std::string::npos && unfolded.find(part) == std::string::npos)
       return ::testing::AssertionFailure() << "\"" << text << "\" does not say \"" << part << "\"";
   return ::testing::AssertionSuccess();
 }

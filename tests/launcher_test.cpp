@@ -141,6 +141,7 @@ INSTANTIATE_TEST_SUITE_P(On, Launched, testing::Values(Machines::one, Machines::
 TEST_P(Launched, RanksAreMeasuredIntoOneFile) {
   in_step(R"([ $i = 0 ] && echo "$LOCAL_RANK $LOCAL_WORLD_SIZE $WORLD_SIZE $GREETING" >told$RANK
 [ $i = 0 ] && echo "$MASTER_ADDR $MASTER_PORT" >master$RANK
+[ $i = 0 ] && env | grep ^STEPLADDER_EVENTS >events$RANK
 )");
   ASSERT_EQ(run("", "all"), 0) << said();
   const Results measured = results();
@@ -152,6 +153,8 @@ TEST_P(Launched, RanksAreMeasuredIntoOneFile) {
     EXPECT_EQ(both.ranks[rank].step_ms.size(), 5U);
     EXPECT_EQ(read_file(folder_ / cat("told", rank)),
               two() ? "0 1 2 batch, 4\n" : cat(rank, " 2 2 batch, 4\n"));
+    EXPECT_EQ(read_file(folder_ / cat("events", rank)), "STEPLADDER_EVENTS=3\n")
+        << "and no path of the harness's machine, which it would prefer";
   }
   const std::string master = read_file(folder_ / "master0");
   EXPECT_TRUE(master.starts_with(two() ? "10.99.0.2 " : "127.0.0.1 ")) << master;
@@ -407,8 +410,7 @@ struct Heard {
   }
   std::string hello(int rank, const std::string& secret, const std::string& host = "node") const {
     const std::string size = std::to_string(streams.size());
-    return cat(hub::kHello, '\t', version(), '\t', secret, '\t', rank, '\t', size, "\t0\t4711\t", host,
-               "\t17");
+    return cat(hub::kHello, '\t', version(), '\t', secret, '\t', rank, '\t', size, "\t4711\t", host);
   }
   std::string line(size_t rank) const {
     std::string line;

@@ -34,7 +34,7 @@ class MultiDeviceCli : public testing::Test {
  protected:
   MultiDeviceCli() { write_random_tokens(folder_ / "data.bin", 20000); }
   void SetUp() override {
-    if (!output_of({"mpirun", "--version"})) GTEST_SKIP() << "no mpirun: apt-get install openmpi-bin";
+    if (!open_mpi_is_here()) GTEST_SKIP() << "no mpirun: apt-get install openmpi-bin";
   }
 
   std::string run(const std::string& more) const {
@@ -332,7 +332,7 @@ TEST_F(MultiDeviceOptions, WhatMakesNoSenseIsRefused) {
 }
 
 TEST_F(MultiDeviceOptions, ABatchThatDevicesCannotShareIsRefused) {
-  if (!output_of({"mpirun", "--version"})) GTEST_SKIP() << "no mpirun: apt-get install openmpi-bin";
+  if (!open_mpi_is_here()) GTEST_SKIP() << "no mpirun: apt-get install openmpi-bin";
   refused(run("--rungs 15 --devices 2 --scaling strong --batch 3"),
           {"--scaling strong", "2 devices", "--batch 3"});
 }

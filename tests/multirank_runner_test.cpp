@@ -40,8 +40,7 @@ class Ranks : public testing::TestWithParam<const char*> {
     fake_.loss = "$([ $RANK = 0 ] && echo 4.$((90 - i)) || echo null)";  // rank 0 alone has it
   }
   void SetUp() override {
-    if (mpi() && !output_of({"mpirun", "--version"}))
-      GTEST_SKIP() << "no mpirun: apt-get install openmpi-bin";
+    if (mpi() && !open_mpi_is_here()) GTEST_SKIP() << "no mpirun: apt-get install openmpi-bin";
   }
   static bool mpi() { return std::string(GetParam()) == "cpu"; }
 

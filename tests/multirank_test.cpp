@@ -27,8 +27,7 @@ const std::string kBin = STEPLADDER_BIN;
 class Multirank : public testing::Test {
  protected:
   void SetUp() override {
-    if (std::system("command -v mpirun >/dev/null") != 0)
-      GTEST_SKIP() << "no mpirun: install openmpi-bin and libopenmpi-dev";
+    if (!open_mpi_is_here()) GTEST_SKIP() << "no mpirun: install openmpi-bin and libopenmpi-dev";
     if (!fs::exists(kBin + "/libstepladder_mpi.so"))
       GTEST_SKIP() << "built without MPI: install libopenmpi-dev and build again";
     std::vector<uint16_t> tokens(20000);

@@ -126,6 +126,58 @@ TEST_F(OwnTrainer, WhoseRanksSayThatTheyAreIndependentDoesNotVanish) {
   expect_contract(folder_ / "r.json");
 }
 
+TEST_F(OwnTrainer, IsToldNothingOfAnotherMeasurement) {
+  trainer("trainer.sh", cat("env >told.txt\n", kStart, kSteps, kEnd));
+  const Outcome outcome =
+      run("--rungs 00 --rounds 1",
+          "export STEPLADDER_UNTIL_LOSS=4 STEPLADDER_EVAL_EVERY=2 STEPLADDER_EVENTS_0=/gone;");
+  EXPECT_EQ(outcome.code, 0) << outcome.out;
+  const std::string told = read_file(folder_ / "own/told.txt");
+  EXPECT_TRUE(says(told, {"STEPLADDER_EVENTS=3", "STEPLADDER_STEPS=5"})) << told;
+  for (const char* other : {"STEPLADDER_UNTIL_LOSS", "STEPLADDER_EVAL_EVERY", "STEPLADDER_EVENTS_0"})
+    EXPECT_FALSE(says(told, {other})) << told;
+}
+
+TEST_F(OwnTrainer, IsFoundByItsWholeNameBeforeAnothersShortOne) {
+  const auto called = [this](const std::string& first, const std::string& second) {
+    std::string text = read_file(folder_ / "own/ladder.json");
+    for (const auto& [from, to] :
+         {std::pair("\"00_slow\"", first), {"\"00_slow\"", first}, {"\"01_fast\"", second}})
+      if (const size_t at = text.find(from); at != std::string::npos)
+        text.replace(at, std::string(from).size(), cat('"', to, '"'));
+    write_file(folder_ / "own/ladder.json", text);
+  };
+  called("01_x", "x");
+  EXPECT_EQ(run("--rungs x --rounds 1").code, 0);
+  EXPECT_EQ(results().runs.at(0).variant, "x");
+  ladder();
+  called("01_a", "01_b");
+  const Outcome outcome = run("--rungs 01");
+  EXPECT_EQ(outcome.code, kExitUsage);
+  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"'01'", "01_a or 01_b"})) << outcome.err;
+}
+
+TEST_F(OwnTrainer, CalledLikeOneOfAPeerIsRefused) {
+  std::string text = read_file(folder_ / "own/ladder.json");
+  text.replace(text.find("mine"), 4, "00_slow");
+  write_file(folder_ / "own/peer.json", text);
+  const Outcome outcome = run("--peer own/peer.json --overwrite");
+  EXPECT_EQ(outcome.code, kExitUsage) << outcome.out;
+  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"two rungs are called 00_slow", "rename"}))
+      << outcome.err;
+}
+
+TEST_F(OwnTrainer, ThatWritesAFileOfItsCommandIsNamedWithIt) {
+  trainer("trainer.sh", cat("echo $i >>own.log\n", kStart, kSteps, kEnd));
+  std::string text = read_file(folder_ / "own/ladder.json");
+  text.replace(text.find("\"20\"]"), 5, "\"20\", \"own.log\"]");
+  write_file(folder_ / "own/ladder.json", text);
+  write_file(folder_ / "own/own.log", "");
+  const Outcome outcome = run("--rungs 00");
+  EXPECT_EQ(outcome.code, kExitNotComparable);
+  EXPECT_TRUE(says(outcome.err, {"00_slow was changed", "own.log is its newest file"})) << outcome.err;
+}
+
 TEST_F(OwnTrainer, WhoseVersionIsPrintedWithoutAnEndIsRefused) {
   ladder(R"(, "version": ["yes"])");
   const auto start = std::chrono::steady_clock::now();
@@ -325,6 +377,24 @@ for rank in $ranks; do wait $rank || exit 1; done
   EXPECT_EQ(run("--devices 3 --overwrite --rungs itself").code, 5);
 }
 
+TEST_F(OwnTrainer, RanksThatStopAtDifferentStepsAreNoRun) {
+  trainer("rank.sh", R"(loss=null; steps=4; [ $RANK = 0 ] && loss=5 && steps=40
+say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":'$WORLD_SIZE'}}'
+i=0; while [ $i -lt $steps ]; do sleep 0.01
+say '{"event":"step","step":'$i',"step_ms":'$((1 + 8 / (i + 1)))',"loss":'$loss'}'; i=$((i + 1))
+done
+say '{"event":"eval","step":'$i',"val_loss":2}'
+say '{"event":"end"}'
+)");
+  write_file(folder_ / "own/ladder.json", R"({"name": "mine",
+ "workload": {"batch": [4], "seq": 32, "warmup": 1, "rounds": 1},
+ "rungs": [{"name": "both", "changes": "", "requires": {"devices": 2}, "command": ["sh", "rank.sh"]}]})");
+  EXPECT_EQ(run("--devices 2 --until-loss 3 --max-steps 100 --eval-every 40").code, kExitFailed);
+  const stepladder::Run one = results().runs.at(0);
+  EXPECT_EQ(one.status, Status::crash);
+  EXPECT_TRUE(says(one.reason, {"different numbers of steps", "40", "rank 1 4"})) << one.reason;
+}
+
 TEST_F(OwnTrainer, RanksOfACommandAreToBlameForWhatTheyTell) {
   write_file(folder_ / "own/launch.sh", R"(WORLD_SIZE=$1; export WORLD_SIZE
 for RANK in $(seq 0 $(($1 - 1))); do export RANK; sh rank.sh & done
@@ -381,8 +451,10 @@ TEST_F(OwnTrainer, IsAskedForItsVersionInEachFolderOfAGate) {
   write_file(folder_ / "own/version", "1\n");
   write_file(folder_ / "new/version", "2\n");
   const std::string gate =
-      "gate own new --ladder ladder.json --rungs 01 --backend cpu --pairs 3 --max-pairs 3 ";
-  EXPECT_FALSE(says(stepladder(gate).out, {"the same sources"}));
+      "gate own new --ladder ladder.json --rungs 01 --backend cpu --pairs 3 --max-pairs 3 --format json ";
+  EXPECT_EQ(parse_json(stepladder(gate).out)["rows"][0]["same_sources"], false);
+  write_file(folder_ / "new/version", "1\n");
+  EXPECT_EQ(parse_json(stepladder(gate).out)["rows"][0]["same_sources"], true);
   std::filesystem::remove(folder_ / "new/version");
   EXPECT_EQ(stepladder(gate).code, 2);
 }
@@ -455,6 +527,20 @@ TEST_F(OwnTrainer, ThatIsFitPassesItsCheck) {
               0)
         << options;
   EXPECT_EQ(stepladder("check-trainer").code, 2);
+}
+
+TEST_F(OwnTrainer, WithABatchBuiltInIsCheckedAsItIsRun) {
+  std::string text = read_file(folder_ / "own/ladder.json");
+  text.replace(text.rfind("{batch}"), std::string("{batch}").size(), "8");
+  write_file(folder_ / "own/ladder.json", text);
+  Outcome outcome = run("--rungs 01");
+  EXPECT_EQ(outcome.code, kExitFailed);
+  EXPECT_TRUE(says(results().runs.at(0).reason, {"B=8", "4"})) << results().runs[0].reason;
+  outcome = stepladder("check-trainer --ladder own/ladder.json 01");
+  EXPECT_EQ(outcome.code, kExitFailed);
+  EXPECT_TRUE(says(outcome.out, {results().runs[0].reason})) << outcome.out;
+  outcome = stepladder("check-trainer sh own/trainer.sh 8 {seq} {steps} 10");
+  EXPECT_EQ(outcome.code, 0) << "alone it has the batch that it has";
 }
 
 TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
@@ -712,12 +798,12 @@ while True:
           cat(R"({"name": "stand-in", "workload": {"batch": [4], "seq": 64, "steps": 8, "warmup": 2}, "rungs": [)",
               rungs, "]}"));
     }
-    // The copy sleeps after each step for a twentieth of what the step took.
+    // The copy sleeps after each step for half of what the step took.
     std::filesystem::copy(folder_ / "base", folder_ / "slower");
     std::string text = read_file(folder_ / "slower/train.py");
     const std::string loss = "        step.loss = loss\n";
     text.replace(text.find(loss), loss.size(),
-                 loss + "        time.sleep(0.05 * (time.perf_counter() - begin))\n");
+                 loss + "        time.sleep(0.5 * (time.perf_counter() - begin))\n");
     const std::string with = "    with run.step() as step:\n";
     text.replace(text.find(with), with.size(), with + "        begin = time.perf_counter()\n");
     write_file(folder_ / "slower/train.py", "import time\n" + text);
@@ -743,7 +829,7 @@ TEST_F(PythonLadder, IsMeasuredRungByRungAndReported) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "page/ladder.svg"));
 }
 
-TEST_F(PythonLadder, SlowedByFivePercentIsARegressionAndItselfPasses) {
+TEST_F(PythonLadder, MadeSlowerIsARegressionAndItselfPasses) {
   const std::string gate =
       cat(" --ladder ladder.json --backend cpu --threshold 2 --python ", python_, " --rungs ", first_);
   const Outcome slower = stepladder("gate base slower" + gate);

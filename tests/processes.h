@@ -37,6 +37,11 @@ inline int exit_code(int status) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/// Whether `mpirun` is Open MPI's, which starts ranks on the CPU.
+inline bool open_mpi_is_here() {
+  return std::system("mpirun --version 2>/dev/null | grep -q 'Open MPI'") == 0;
+}
+
 /// Waits for the child `pid`, and gives its exit code.
 inline int wait_for(pid_t pid) {
   int status = 0;

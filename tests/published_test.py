@@ -9,10 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "reports"))
-import profiles
-import published
-import results
-import sources
+try:
+    import profiles
+    import published
+    import results
+    import sources
+except ModuleNotFoundError as missing:
+    raise unittest.SkipTest(f"no {missing.name}: the reports' Python packages are not installed") from None
 
 FIELDS = ("source", "device", "devices", "variant", "metric", "value", "unit", "B", "T", "kind")
 

@@ -655,7 +655,9 @@ while not control.should_training_stop and done < 9:
     done += 1
     time.sleep(0.02)
     if control.should_log:
-        logs = {"loss": losses[done - 1], "grad_norm": 0.5, "learning_rate": 0.1, "epoch": 1}
+        loss = losses[done - 1]
+        if loss != loss and args.logging_nan_inf_filter: loss = 0.0
+        logs = {"loss": loss, "grad_norm": 0.5, "learning_rate": 0.1, "epoch": 1}
         callback.on_log(args, state, control, logs=logs)
     if control.should_evaluate:
         control.should_evaluate = False
@@ -680,9 +682,13 @@ class HuggingFace(Python):
                                             STEPLADDER_UNTIL_LOSS="3.5")
         self.assertEqual((errors, self.kinds(events)), ("2\n", ["start", "step", "step", "eval", "end"]))
 
-    def test_a_loss_that_the_trainer_filtered_out_is_diverged(self):
-        code, _, events = self.run_script("losses = [4, 0.0]" + TRANSFORMERS)
+    def test_a_loss_that_is_not_finite_is_diverged_though_the_trainer_would_log_0(self):
+        code, _, events = self.run_script("losses = [4, float('nan')]" + TRANSFORMERS)
         self.assertEqual((code, events[-1]["status"], events[-2]["loss"]), (5, "diverged", None))
+
+    def test_a_loss_that_is_rounded_to_0_is_one(self):
+        code, _, events = self.run_script("losses = [4, 0.0, 0.0]" + TRANSFORMERS)
+        self.assertEqual((code, self.kinds(events)), (0, ["start", "step", "step", "step", "end"]))
 
     def test_nothing_happens_where_no_harness_listens(self):
         self.alone("losses = None" + TRANSFORMERS + "assert done == 9 and not control.should_log")

@@ -272,6 +272,21 @@ TEST(Results, NeverHoldNaNOrInfinity) {
 
 // ---- rows ------------------------------------------------------------------------------------------------
 
+TEST(Aggregate, ARunThatEndedBeforeItToldItsBackendIsOfTheSameRow) {
+  stepladder::Run good = make_run("02_tf32", 0, 40), ended = make_run("02_tf32", 1, 40);
+  good.backend = "cuda";
+  ended.backend = "cpu";  // as asked for
+  ended.status = Status::crash;
+  ended.summary.reset();
+  for (const auto& runs : {std::vector{good, ended}, {ended, good}}) {
+    const auto rows = aggregate(make_results(runs));
+    ASSERT_EQ(rows.size(), 1U);
+    EXPECT_EQ(rows[0].status, Status::crash);
+    EXPECT_EQ(rows[0].backend, "cuda");
+    EXPECT_FALSE(rows[0].numbers);
+  }
+}
+
 TEST(Aggregate, ComparesWithTheRungBelowAndTheBaseline) {
   const auto rows = aggregate(make_results(
       {make_run("00_fp32_baseline", 0, 40), make_run("01_causal_mask", 0, 20), make_run("02_tf32", 0, 10),

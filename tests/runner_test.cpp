@@ -142,6 +142,18 @@ TEST_F(RunnerTest, EnergyOfItsOnlyDeviceIsReadThoughTheTrainerDoesNotTellWhichIt
 const std::string kEvaluates =
     R"(say '{"event":"eval","step":'$i',"val_loss":'$((10 - i)).25'}'; [ $((10 - i)) -lt ${ends_below:-0} ] && break)";
 
+TEST_F(RunnerTest, TheValidationLossIsThatAfterTheLastStep) {
+  fake_.before_step = R"([ $i = 2 ] && say '{"event":"eval","step":2,"val_loss":4.5}')";
+  stepladder::Run run = measure();
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  EXPECT_FALSE(run.summary->val_loss) << "one after the second step is none";
+  fake_.before_step = "";
+  fake_.before_end = R"(say '{"event":"eval","step":'$steps',"val_loss":4.25}')";
+  run = measure();
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  EXPECT_EQ(run.summary->val_loss, 4.25);
+}
+
 TEST_F(RunnerTest, TimeToALossIsThatOfAllStepsBeforeTheEvaluationThatReachedIt) {
   request_.until_loss = 6.5;
   request_.eval_every = 1;

@@ -1,5 +1,6 @@
 """Which sources a rung's hash covers."""
 
+import functools
 import re
 import shutil
 import sys
@@ -15,16 +16,20 @@ RUNGS = [*sorted((ROOT / "variants").glob("[0-9][0-9]_*.cpp")), *sorted((ROOT / 
 SUFFIXES = (".h", ".cuh", ".cpp", ".cu")
 
 
+@functools.cache
+def here():
+    return Model(ROOT)
+
+
 def changed_by(*touched, rung=RUNGS[0], hashed=None):
     """Whether a rung's hash is another after a change to these files of model/."""
     hashed = hashed or (lambda model: source_hash(rung, model))
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "model", Path(folder, "model"))
-        before = hashed(Model(Path(folder)))
         for file in touched:
             path = Path(folder, file)
             path.write_text(path.read_text() + "using Touched = int;\n")
-        return hashed(Model(Path(folder))) != before
+        return hashed(Model(Path(folder))) != hashed(here())
 
 
 def calling(op):

@@ -62,6 +62,17 @@ TEST(Statistics, AnIntervalHoldsTheMedianInAtLeast95Percent) {
   }
 }
 
+TEST(Statistics, AnIntervalOfThousandsOfRoundsIsStillOne) {
+  for (const int n : {1000, 1080, 10000}) {
+    Samples rounds;
+    for (int i = 0; i < n; ++i) rounds.push_back(i);
+    const Estimate e = median_over_rounds(rounds);
+    const double half = 0.98 * std::sqrt(n);  // 1.96 standard deviations of Binomial(n, 1/2)
+    EXPECT_NEAR(e.interval->lo, 0.5 * n - half, 2) << n;
+    EXPECT_NEAR(e.interval->hi, 0.5 * n + half, 2) << n;
+  }
+}
+
 TEST(Statistics, WarmupIsExtendedUntilStepsSettle) {
   const Samples settled = {90, 10, 11, 12, 10, 11, 12, 11};
   EXPECT_EQ(warmup_steps(settled, 3), 3U);

@@ -53,6 +53,37 @@ TEST(Table, ASpareTextAtTheEndIsLeftOutWhole) {
   EXPECT_EQ(table.terminal(false, Table::kWidth), "rung\n----\n00\n--wide also shows: changes\n");
 }
 
+TEST(Table, AColumnThatSaysNothingIsLeftOutBeforeOthers) {
+  Table table({{"rung", Align::left}, {"x baseline"}, {"x PyTorch", Align::right, 1}, {"ms"}});
+  table.add({"00", "-", "1.5", "2"});
+  EXPECT_EQ(table.terminal(false, 20),
+            "rung  x PyTorch  ms\n----  ---------  --\n00          1.5   2\n"
+            "--wide also shows: x baseline\n");
+  EXPECT_EQ(table.terminal(false, 100).substr(0, 16), "rung  x baseline") << "where there is room it stays";
+}
+
+TEST(Table, TheRuleOfANumberAtTheEndIsAsWideAsTheNumber) {
+  Table table({{"rung", Align::left}, {"a header that is longer than others"}});
+  table.add({"00", "1"});
+  const std::string text = table.terminal(false, Table::kWidth);
+  const size_t rule = text.find("----");
+  EXPECT_EQ(text.find('\n', rule) - rule, text.find('\n')) << text;
+}
+
+TEST(Text, NumbersAtTheEdgesStayReadable) {
+  EXPECT_EQ(fixed(-0.0001, 1), "0.0");
+  EXPECT_EQ(fixed(-0.06, 1), "-0.1");
+  EXPECT_EQ(percent_of(-1e-6), "+0.00");
+  EXPECT_EQ(rounded(1234567.8), "1,234,568");
+  EXPECT_EQ(rounded(1e300), "1.00e+300");
+  EXPECT_EQ(fixed(1e308, 2), "1.00e+308");
+}
+
+TEST(Text, IsFoldedAtSpaces) {
+  EXPECT_EQ(folded("one two three", 7), (std::vector<std::string>{"one two", "three"}));
+  EXPECT_EQ(folded("", 7), std::vector<std::string>{""});
+}
+
 TEST(Table, CountsCharactersNotBytes) {
   Table table({{"a"}, {"b"}});
   table.add({"\u00b5s", "1"});
@@ -64,11 +95,13 @@ TEST(Table, MarkdownEscapesWhatIsMarkup) {
   Table table({{"rung", Align::left}, {"status"}});
   table.add({"a|b", "crash: <b>*`x`*</b> [l](u)"});
   table.add({"@someone", "ok"});
+  table.add({"00_fp32", "_x_ ~~y~~ #12 &lt;"});
   EXPECT_EQ(table.markdown(),
             "| rung | status |\n"
             "| :--- | ---: |\n"
             "| a\\|b | crash: &lt;b>\\*\\`x\\`\\*&lt;/b> \\[l\\](u) |\n"
-            "| &#64;someone | ok |\n");
+            "| &#64;someone | ok |\n"
+            "| 00_fp32 | \\_x\\_ \\~\\~y\\~\\~ \\#12 &amp;lt; |\n");
 }
 
 TEST(Table, CellsCannotDriveTheTerminal) {

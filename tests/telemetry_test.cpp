@@ -13,6 +13,7 @@
 #include "tests/contract.h"
 #include "tests/files.h"
 #include "tests/processes.h"
+#include "tests/tokens.h"
 
 namespace stepladder {
 namespace {
@@ -237,6 +238,7 @@ TEST(Telemetry, TheCpuHasNoneAndMissesNothing) {
 /// What a real rung under the real harness leaves in its results.
 Results measured(const TempFolder& folder) {
   const std::string out = folder / "results.json";
+  write_random_tokens(folder / "data.bin");
   const auto text = output_of({STEPLADDER_BIN "/stepladder",
                                "run",
                                "--backend",
@@ -255,6 +257,8 @@ Results measured(const TempFolder& folder) {
                                "0",
                                "--rounds",
                                "1",
+                               "--data",
+                               folder / "data.bin",
                                "--out",
                                out},
                               120);

@@ -299,8 +299,10 @@ TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
     rung(side, "00_fp32_baseline", "1.0$((50 + i % 2))");
     rung(side, "02_tf32", "0.$((520 + i % 2))");
   }
+  write_script(new_ / "stepladder", "echo 'stepladder 0.1.0 (commit 1a2b3c)'\n");
   const Outcome outcome = gate();
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(loaded("reports/gate/new.json").context["commit"], "1a2b3c") << "as its own command says";
   std::string first_two = "base 00\nnew 00\nbase 02\nnew 02\nnew 02\nbase 02\nnew 00\nbase 00\n";
   EXPECT_EQ(read_file(folder_ / "log.txt"), first_two + first_two + first_two);
   EXPECT_EQ(loaded("reports/gate/base.json").runs.size(), 12U);

@@ -126,17 +126,25 @@ bool in(const std::vector<std::string>& groups, const Option& option) {
   return std::ranges::find(groups, option.group) != groups.end();
 }
 
+constexpr size_t kHelpColumn = 34;  // where what an option does begins
+
+/// A text in the right column of help; CLI11 indents what follows a line's end.
+std::string help_column(const std::string& text) {
+  return join(folded(text, std::max(prose_width(), kHelpColumn + 30) - kHelpColumn), "\n");
+}
+
 /// The options of a command, and its help.
 void add(CLI::App& app, const Command& command) {
   app.set_help_flag("-h,--help", "print this and exit")->group("Other");
-  app.get_formatter()->column_width(34);
-  app.footer(command.footer);
+  app.get_formatter()->column_width(kHelpColumn);
+  app.footer(join(folded(command.footer), "\n"));
   if (command.rest) app.prefix_command();
   for (const Option& option : command.options) {
     const bool argument = std::isupper(option.name.front()) != 0;
     const std::string flag = argument ? option.name : "--" + option.name;
     const auto& choices = option.allowed.choices;
-    const std::string help = option.help + (choices.empty() ? "" : " (" + join(choices, ", ") + ")");
+    const std::string help =
+        help_column(option.help + (choices.empty() ? "" : " (" + join(choices, ", ") + ")"));
     std::visit(
         [&](auto* v) {
           using T = std::remove_cvref_t<decltype(*v)>;
@@ -159,7 +167,7 @@ void add(CLI::App& app, const Command& command) {
             if (!added) added = app.add_option(flag, *v, help);
             added->type_name(option.placeholder);
             if (argument)
-              added->required(option.text().empty());
+              added->required(option.text().empty())->default_str(option.text());
             else
               added->group(option.group)->default_str(option.text());
             if constexpr (!kList<T>) added->take_last();
@@ -222,7 +230,7 @@ int run_command_line(const Command& program, const std::string& version, int arg
       ->group("Other");
   const Command* chosen = &program;
   for (const Command& command : subcommands) {
-    CLI::App* sub = app.add_subcommand(command.name, command.about);
+    CLI::App* sub = app.add_subcommand(command.name, help_column(command.about));
     if (command.about.empty()) sub->group("");
     add(*sub, command);
     sub->callback([&chosen, &command, sub] {

@@ -24,13 +24,17 @@ std::string without_reason(const std::string& cell) {
 }  // namespace
 
 std::string markdown_text(const std::string& text) {
+  const auto in_word = [&](size_t at) { return at < text.size() && std::isalnum(text[at] & 0x7f) != 0; };
   std::string out;
-  for (char c : text) {
-    if (c == '<' || c == '@') {
-      out += c == '<' ? "&lt;" : "&#64;";
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '<' || c == '@' || c == '&') {
+      out += c == '<' ? "&lt;" : c == '@' ? "&#64;" : "&amp;";
       continue;
     }
-    if (std::string("\\`*[]|").find(c) != std::string::npos) out += '\\';
+    const bool marks = c == '_' ? !in_word(i - 1) || !in_word(i + 1)
+                                : std::string_view("\\`*[]|~#").find(c) != std::string_view::npos;
+    if (marks) out += '\\';
     out += c;
   }
   return out;
@@ -58,10 +62,15 @@ std::string Table::terminal(bool wide, size_t width) const {
     for (const auto& row : rows_) least = std::max(least, text_width(without_reason(row[last])));
   if (columns_[last].spare > 0) least = widths[last];
   total += least;
+  // Columns that say nothing go first.
+  const auto spare = [&](size_t i) {
+    const bool says = i == 0 || i == last || rows_.empty() ||
+                      std::ranges::any_of(rows_, [&](const auto& row) { return row[i] != kNone; });
+    return !says ? 0 : columns_[i].spare ? columns_[i].spare : INT_MAX;
+  };
   while (!wide && total > width) {
-    const auto next = std::ranges::min_element(
-        shown, {}, [&](size_t i) { return columns_[i].spare ? columns_[i].spare : INT_MAX; });
-    if (next == shown.end() || columns_[*next].spare == 0) break;
+    const auto next = std::ranges::min_element(shown, {}, spare);
+    if (next == shown.end() || spare(*next) == INT_MAX) break;
     total -= widths[*next] + 2;
     left_out.push_back(columns_[*next].header);
     shown.erase(next);
@@ -90,7 +99,10 @@ std::string Table::terminal(bool wide, size_t width) const {
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   };
   add_line([&](size_t i) { return columns_[i].header; });
-  add_line([&](size_t i) { return std::string(i == last ? std::min(widths[i], kRule) : widths[i], '-'); });
+  add_line([&](size_t i) {
+    const bool may_go_on = i == last && columns_[i].align == Align::left;
+    return std::string(may_go_on ? std::min(widths[i], kRule) : widths[i], '-');
+  });
   for (const auto& row : rows) add_line([&](size_t i) { return row[i]; });
   text += below;
   if (!left_out.empty()) text += "--wide also shows: " + join(left_out, ", ") + "\n";

@@ -32,9 +32,10 @@ class Table {
   /// A row: as many cells as columns.
   void add(std::vector<std::string> cells);
 
-  /// Columns as wide as their widest cell, two spaces apart. Control characters in cells become '?'. Spare
-  /// columns are left out, and named, until the rest fits `width`, unless it may be `wide`: of reasons their
-  /// first word, which stand below where there is no room for them, of any other text at the end the header.
+  /// Columns as wide as their widest cell, two spaces apart. Control characters in cells become '?'. Unless
+  /// it may be `wide`, spare columns are left out, and named, until the rest fits `width`. Reasons that don't
+  /// fit are cut to their first word and stand below the table; any other last column may go beyond the
+  /// width.
   std::string terminal(bool wide = false, size_t width = terminal_width(STDOUT_FILENO, kWidth)) const;
   static constexpr size_t kWidth = 100;  // where stdout is no terminal
   /// A GitHub table; what would be markup in a cell is escaped.

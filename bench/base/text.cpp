@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "model/error.h"
-#include "model/nearest.h"
 
 namespace stepladder {
 namespace {
@@ -57,8 +56,9 @@ std::string without(std::string text, const Bad& bad) {
   return text;
 }
 
-/// `text` in lines of at most `width` columns, broken at spaces where there are any.
-std::vector<std::string> wrapped(std::string text, size_t width) {
+}  // namespace
+
+std::vector<std::string> folded(std::string text, size_t width) {
   std::vector<std::string> lines;
   while (text_width(text) > width) {
     size_t end = 0;  // of what fits
@@ -72,14 +72,16 @@ std::vector<std::string> wrapped(std::string text, size_t width) {
   return lines;
 }
 
-}  // namespace
-
 std::string join(const std::vector<std::string>& parts, const std::string& separator) {
   std::string joined;
   for (size_t i = 0; i < parts.size(); ++i) joined += (i == 0 ? "" : separator) + parts[i];
   return joined;
 }
 
+std::string rounded(double number) {
+  constexpr double kMany = 1e15;
+  return std::abs(number) < kMany ? grouped(std::llround(number)) : scientific(number);
+}
 std::string grouped(int64_t number) {
   std::string digits = std::to_string(number);
   const std::ptrdiff_t first = number < 0 ? 1 : 0;
@@ -89,15 +91,18 @@ std::string grouped(int64_t number) {
 }
 
 std::string fixed(double number, int digits) {
-  return formatted(number, std::chars_format::fixed, digits);
+  constexpr double kMany = 1e15;  // beyond which a double has no digit behind the point
+  if (std::abs(number) >= kMany) return scientific(number);
+  const std::string text = formatted(number, std::chars_format::fixed, digits);
+  return text.starts_with('-') && text.find_first_not_of("-0.") == std::string::npos ? text.substr(1) : text;
 }
 std::string sized(double number) {
   const double size = std::abs(number);
   return fixed(number, size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0);
 }
 std::string percent_of(double log_ratio, int digits) {
-  const double value = std::expm1(log_ratio) * 100;
-  return (value < 0 ? "" : "+") + fixed(value, digits);
+  const std::string text = fixed(std::expm1(log_ratio) * 100, digits);
+  return (text.starts_with('-') ? "" : "+") + text;
 }
 
 std::string scientific(double number) {
@@ -129,11 +134,15 @@ std::string valid_utf8(std::string text) {
   return without(std::move(text), [](std::optional<char32_t> code, std::string_view) { return !code; });
 }
 
-std::string without_controls(std::string text, std::string_view but) {
+std::string without_controls(std::string text, std::string_view allowed) {
   return without(std::move(text), [&](std::optional<char32_t> code, std::string_view bytes) {
-    const bool kept = bytes.size() == 1 && but.find(bytes) != std::string_view::npos;
+    const bool kept = bytes.size() == 1 && allowed.find(bytes) != std::string_view::npos;
     return !kept && (!code || is_control(*code));
   });
+}
+
+std::string counted(const std::string& number, const std::string& noun) {
+  return number + " " + noun + (number == "1" ? "" : "s");
 }
 
 std::string printable(std::string_view text, size_t limit) {
@@ -151,6 +160,11 @@ std::string path_error(const std::filesystem::filesystem_error& error) {
 size_t terminal_width(int fd, size_t otherwise) {
   winsize size{};
   return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : otherwise;
+}
+
+size_t prose_width() {
+  constexpr size_t kMost = 100;
+  return std::min(kMost, terminal_width(STDOUT_FILENO, kMost));
 }
 
 size_t text_width(const std::string& text) {
@@ -174,20 +188,13 @@ std::string box(std::vector<std::pair<std::string, std::string>> rows, size_t wi
       continue;
     }
     std::string first = name;
-    for (const std::string& line : wrapped(value, right)) {
+    for (const std::string& line : folded(value, right)) {
       text += cat("| ", first, std::string(left - text_width(first), ' '), " | ", line,
                   std::string(right - text_width(line), ' '), " |\n");
       first.clear();
     }
   }
   return text + rule;
-}
-
-std::string suggestion(std::string_view name, const std::vector<std::string>& candidates,
-                       const std::string& otherwise) {
-  const std::string closest = nearest(name, candidates);
-  const bool slip = !closest.empty() && edit_distance(name, closest) <= (name.size() + 2) / 3;
-  return cat(": ", slip ? cat("did you mean ", closest, "?") : otherwise);
 }
 
 std::string shell_quoted(const std::string& word) {

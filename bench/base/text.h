@@ -18,6 +18,8 @@ std::string join(const std::vector<std::string>& parts, const std::string& separ
 
 /// 12345678 as "12,345,678".
 std::string grouped(int64_t number);
+/// The same of what is no whole number; "1.00e+300" of a larger one.
+std::string rounded(double number);
 /// `digits` after the point.
 std::string fixed(double number, int digits);
 /// Three or four significant digits, three after the point at most: "0.512", "41.70", "1240", "0.012".
@@ -41,10 +43,12 @@ std::string bytes_text(int64_t bytes);
 /// Foreign text as UTF-8: each byte that is none as '?'.
 std::string valid_utf8(std::string text);
 /// Foreign text, safe on a terminal: each byte of a control character, and each that is no UTF-8, as '?',
-/// `but` for those that are let through.
-std::string without_controls(std::string text, std::string_view but = "");
+/// but for those that are `allowed`.
+std::string without_controls(std::string text, std::string_view allowed = "");
 /// One line of that, cut to `limit` bytes with "...", where a character of UTF-8 begins.
 std::string printable(std::string_view text, size_t limit);
+/// "1 round", "2 rounds".
+std::string counted(const std::string& number, const std::string& noun);
 /// Bytes of an error message: an argument that it quotes may be longer.
 inline constexpr size_t kMaxMessage = 4000;
 /// Bytes of a cell in a table or box.
@@ -52,13 +56,12 @@ inline constexpr size_t kMaxCell = 400;
 
 /// Columns of the terminal that `fd` is; `otherwise` where it is none.
 size_t terminal_width(int fd, size_t otherwise);
+/// Columns of the terminal that stdout is, 100 at most, and where it is none.
+size_t prose_width();
+/// `text` in lines of at most `width` columns, broken at spaces where there are any.
+std::vector<std::string> folded(std::string text, size_t width = prose_width());
 /// Columns that UTF-8 text takes on a terminal: bytes that are not continuations.
 size_t text_width(const std::string& text);
-
-/// ": did you mean X?" for the candidate that is nearest, if it is no further than a slip of the keys takes;
-/// else ": ", `otherwise`.
-std::string suggestion(std::string_view name, const std::vector<std::string>& candidates,
-                       const std::string& otherwise);
 
 /// A word as a shell reads it back: in quotes where it has to be.
 std::string shell_quoted(const std::string& word);

@@ -30,6 +30,7 @@ namespace {
 
 constexpr const char* kMaxTime = "max-time";
 constexpr double kPartGrace = 30.0;  // seconds for a part to end in order
+constexpr const char* kMeasuresAgain = " measures that part from its beginning";
 constexpr const char* kWayOut = "--overwrite starts again, --out names another file";
 
 /// What a part may be; the first takes the options that all parts share.
@@ -93,7 +94,8 @@ double own_limit_s(const std::vector<std::string>& words) {
   return limit;
 }
 
-constexpr const char* kCounts = "{devices}";  // as what --devices says: those that there are
+constexpr const char* kCounts =
+    "{devices}";  // in a part's --devices: 2, 4 and so on, up to all that are here
 
 struct Part {
   std::string name, about;
@@ -189,8 +191,8 @@ void choose(std::vector<Part>& parts, const CampaignOptions& options) {
     if (std::ranges::find(parts, name, &Part::name) == parts.end()) {
       std::vector<std::string> names;
       for (const Part& part : parts) names.push_back(part.name);
-      throw InputError(cat("--parts ", name, ": no part of ", options.plan, " is called that: did you mean ",
-                           nearest(name, names), "?"));
+      throw InputError(cat("--parts ", name, ": no part of ", options.plan, " is called that",
+                           suggestion(name, names, cat("there are ", join(names, ", ")))));
     }
   for (Part& part : parts)
     part.chosen = options.parts.empty() || std::ranges::find(options.parts, part.name) != options.parts.end();
@@ -263,10 +265,6 @@ class Campaign {
 
   int carry_out(int64_t devices) {
     const InterruptGuard guard;
-    const auto lock = lock_folder(options_.out + ".parts", "name another --out");
-    if (!lock)
-      throw InputError(
-          cat(options_.out, " is being written by another campaign: wait for it, or name another --out"));
     if (options_.overwrite) forget();
     write();  // which tells whose parts lie beside it
     int worst = kExitOk;
@@ -311,7 +309,8 @@ class Campaign {
                           : "unknown how long",
                   "\n  stepladder ", printable(part.command(), kMaxMessage), "\n");
     }
-    return text + cat(chosen(), " parts: ", sum > 0 ? "about " + duration(sum) : "unknown how long",
+    return text + cat(counted(cat(chosen()), "part"), ": ",
+                      sum > 0 ? "about " + duration(sum) : "unknown how long",
                       sum > 0 && !all_known ? ", and those not known" : "", "\n");
   }
 
@@ -349,8 +348,7 @@ class Campaign {
       if (!context.is_object()) throw InputError(cat(path, " is damaged"));
     } catch (const InputError& e) {
       if (!part.chosen || options_.overwrite) return;
-      throw InputError(cat(e.what(), ": remove it, or --overwrite --parts ", part.name,
-                           " measures the part from its beginning"));
+      throw InputError(cat(e.what(), ": remove it, or --overwrite --parts ", part.name, kMeasuresAgain));
     }
     const bool own = context.contains("stepladder_commit");
     require_same_build_and_device(path, text_at(context, own ? "stepladder_commit" : "commit"),
@@ -471,7 +469,10 @@ class Campaign {
       std::cerr << "stepladder: interrupted in part " << part.name << ": " << goes_on() << "\n";
       throw;
     }
-    if (code != kExitOk) std::cerr << cat("stepladder: ", part.name, " ended with exit code ", code, "\n");
+    if (code != kExitOk)
+      std::cerr << cat(
+          "stepladder: ", part.name, " ended with exit code ", code,
+          code == kExitNotComparable ? cat(": --overwrite --parts ", part.name, kMeasuresAgain) : "", "\n");
     return code;
   }
 
@@ -551,6 +552,8 @@ int campaign(CampaignOptions& options) {
   std::map<std::string, Option> shared;
   for (const Option& option : CampaignOptions::shared(options.measuring)) shared.emplace(option.name, option);
   if (!options.max_time.empty()) duration_s(options.max_time);
+  if (options.overwrite && options.retry_failed)
+    throw InputError("--overwrite and --retry-failed contradict each other");
   const DeviceProbe probe = require_device(*std::get<std::string*>(shared.at("backend").value),
                                            *std::get<int*>(shared.at("device").value));
   // The same for every command.
@@ -561,6 +564,11 @@ int campaign(CampaignOptions& options) {
   const Ladder ladder = ladder_at(*std::get<std::string*>(shared.at("ladder").value));
   std::vector<Part> parts = parts_of(options, probe.devices);
   if (!options.dry_run) check_built(parts);
+  // Before anything is read of what another one may write.
+  std::optional<Fd> lock;
+  if (!options.dry_run && !(lock = lock_folder(options.out + ".parts", "name another --out")))
+    throw InputError(
+        cat(options.out, " is being written by another campaign: wait for it, or name another --out"));
   const bool own = !ladder.built_in();
   const std::string python = *std::get<std::string*>(shared.at("python").value);
   Campaign campaign(options, std::move(parts), probe, own ? commit_of(ladder) : "",

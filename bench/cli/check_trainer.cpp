@@ -88,8 +88,10 @@ std::vector<std::string> advice(const Run& run, const Program& program) {
 bool check_one(const Plan& plan, const Program& program, const DeviceProbe& probe, double timeout_s) {
   PlannedRun planned{.program = program, .batch = plan.batch.front(), .round = 0, .devices = program.devices};
   RunRequest request = request_for(plan, planned, probe.device, timeout_s);
-  for (const auto& [key, placeholder] : {std::pair("B", "batch"), std::pair("T", "seq")})
-    if (!is_told(program, placeholder)) request.config.erase(key);
+  // What a command alone has built in is right; a ladder's workload, `run` asks of all its rungs.
+  const Workload& workload = plan.ladder.workload;
+  if (workload.batch.empty() && !is_told(program, "batch")) request.config.erase("B");
+  if (!workload.seq && !is_told(program, "seq")) request.config.erase("T");
   std::cout << program.variant << ": " << printable(shell_line(request.command), kMaxMessage) << std::endl;
   const Run run = run_program(request, [](const Step&) {});
   if (run.status != Status::ok) {

@@ -60,11 +60,15 @@ std::string bash_script(const std::vector<Command>& commands) {
   return cat(R"(# Completes the command line of stepladder in bash and zsh.
 [ -z "${ZSH_VERSION-}" ] || { autoload -U +X bashcompinit && bashcompinit; }
 _stepladder() {
-  local before=${COMP_WORDS[COMP_CWORD-1]} words=
+  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words= first=
+  # Of --option=value bash makes three words.
+  if [ "$word" = = ]; then word=; elif [ "$before" = = ]; then before=${COMP_WORDS[COMP_CWORD-2]}; fi
+  # The last of a list.
+  case $word in *,*) first=${word%,*}, ;; esac
   case ${COMP_WORDS[1]} in
 )",
              cases, "  esac\n  if [ \"$COMP_CWORD\" = 1 ]; then words='", names, R"(--help --version'; fi
-  COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
+  COMPREPLY=($(compgen -P "$first" -W "$words" -- "${word##*,}"))
 }
 complete -o default -F _stepladder stepladder
 )");

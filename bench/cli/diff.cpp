@@ -20,13 +20,15 @@ constexpr double kDiffTimeout = 30.0;  // seconds
 
 struct DiffOptions {
   std::string before, after, ladder, results;
+  bool wide = false;
 
   std::vector<Option> options() {
     return {{"A", &before, "", "a rung"},
             {"B", &after, "", "the rung compared with it"},
             {"ladder", &ladder, "FILE", "a ladder of your own, whose rungs they are; default: ours", "Diff"},
             {"results", &results, "FILE",
-             "what both were measured in; default: reports/latest, where it is there", "Diff"}};
+             "what both were measured in; default: reports/latest, where it is there", "Diff"},
+            {"wide", &wide, "", "all columns, however wide the terminal has to be", "Diff"}};
   }
 };
 
@@ -101,7 +103,7 @@ int diff(DiffOptions& options) {
   std::cout
       << "\n"
       << (results
-              ? comparison(*results, before.name, after.name)
+              ? two_rungs(*results, before.name, after.name, options.wide)
               : "Not measured: no reports/latest here; `scripts/run` measures, --results names a file.\n");
   return kExitOk;
 }

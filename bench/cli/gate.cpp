@@ -78,6 +78,8 @@ Contender contender(const std::string& place, const std::string& ladder_file) {
   if (fs::is_regular_file(place)) return {place, load_ladder(place)};
   if (!fs::is_directory(place))
     throw InputError(cat(place, " is not there: name a build's bin/, or a ladder file"));
+  if (std::ranges::none_of(ladder().rungs, [&](const Rung& rung) { return is_built(rung, place); }))
+    throw InputError(cat(place, " holds no rung: name a build's bin/, or a ladder file"));
   return {place, ladder()};
 }
 
@@ -111,14 +113,22 @@ std::vector<Rung> common_rungs(const GateOptions& options, const Contender& base
   return rungs;
 }
 
-/// Of one of the two. Whose sources a build was made of only the running build's own folder tells.
+/// What a build's own `stepladder` says that it was built from; "" where there is none, or of an unknown
+/// commit.
+std::string commit_of_build(const std::string& bin) {
+  std::error_code none;
+  if (fs::equivalent(bin, bin_dir(), none)) return build_commit();  // an installed one lies elsewhere
+  const std::string says = output_of({fs::path(bin) / "stepladder", "--version"}).value_or("");
+  const size_t commit = says.find(kOfCommit);
+  if (commit == std::string::npos || !says.ends_with(')')) return "";
+  return says.substr(commit + kOfCommit.size(), says.size() - 1 - commit - kOfCommit.size());
+}
+
+/// Of one of the two.
 Json context_of(const Contender& contender, const DeviceProbe& probe) {
   Json context = machine_context(probe);
-  std::error_code none;
-  if (!contender.ladder.built_in())
-    context["commit"] = commit_of(contender.ladder);
-  else if (!fs::equivalent(contender.place, bin_dir(), none))
-    context["commit"] = "";
+  context["commit"] =
+      contender.ladder.built_in() ? commit_of_build(contender.place) : commit_of(contender.ladder);
   context["bin_dir"] = contender.place;
   return context;
 }

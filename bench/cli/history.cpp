@@ -33,6 +33,9 @@ struct HistoryOptions {
 };
 
 int show_history(HistoryOptions& options) {
+  if (options.format != "text" && options.out != HistoryOptions().out)
+    throw InputError(
+        cat("--out is of --format text, which writes files: redirect --format ", options.format));
   std::error_code error;
   if (!fs::is_directory(options.folder, error)) throw InputError(cat(options.folder, " is no folder"));
   std::vector<std::string> paths;

@@ -22,9 +22,10 @@ int main(int argc, char** argv) {
         overhead_command(), history_command(),  comm_command(),     check_trainer_command(), doctor_command(),
         probe_command(),    rank_command()};
     commands.push_back(completion_command(commands));
+    const std::string commit = build_commit();
     return run_command_line(
         {"stepladder", "Trains GPT-2 rung by rung and measures what each optimisation buys.", {}, {}},
-        version(), argc, argv, commands);
+        commit.empty() ? version() : cat(version(), kOfCommit, commit, ")"), argc, argv, commands);
   } catch (const Interrupted& e) {
     std::cerr << "stepladder: interrupted" << std::endl;
     return 128 + e.signal;

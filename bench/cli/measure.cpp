@@ -197,7 +197,8 @@ std::string besides_steps(const std::vector<Run>& runs) {
   }
   if (besides.empty()) return "";
   return cat("Besides its steps a run took ", fixed(median(besides), 0), " ms, ", fixed(median(before), 0),
-             " of them before the first (medians of ", besides.size(), " runs).\n");
+             " of them before the first (medians of ", counted(std::to_string(besides.size()), "run"),
+             ").\n");
 }
 
 /// A list option's numbers, each once. Throws InputError for one that is not from 1 to `most`.
@@ -340,8 +341,9 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   plan.order = options.order;
   plan.order_seed = options.order_seed;
   if (plan.warmup >= plan.settings.steps)
-    throw InputError(
-        cat("--warmup ", plan.warmup, " leaves none of --steps ", plan.settings.steps, " to time"));
+    throw InputError(cat(options.warmup ? "" : "the usual ", "--warmup ", plan.warmup,
+                         " leaves none of --steps ", plan.settings.steps,
+                         " to time: give a smaller --warmup"));
   plan.devices_present = probe.devices;
   plan.devices = whole_numbers("--devices", options.devices, 1024);
   plan.launcher = options.launcher;
@@ -385,8 +387,9 @@ int measure(const MeasureOptions& options, Plan plan) {
   } catch (const Interrupted& e) {
     const std::string out = printable(options.out, kMaxMessage);
     if (file.begun())
-      std::cerr << "stepladder: interrupted; " << file.results().runs.size() << " finished runs are kept in "
-                << out << ": `" << printable(shell_line({"stepladder", "resume", options.out}), kMaxMessage)
+      std::cerr << "stepladder: interrupted; "
+                << counted(std::to_string(file.results().runs.size()), "finished run") << " kept in " << out
+                << ": `" << printable(shell_line({"stepladder", "resume", options.out}), kMaxMessage)
                 << "` goes on\n";
     else
       std::cerr << "stepladder: interrupted before a run was finished: " << out << " is as it was\n";

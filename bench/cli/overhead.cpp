@@ -32,13 +32,15 @@ namespace fs = std::filesystem;
 struct OverheadOptions {
   int64_t pairs = 20;
   double limit = 0.2;  // percent
+  bool wide = false;
   MeasureOptions measure;
 
   std::vector<Option> options() {
     constexpr const char* kPlan = MeasureOptions::kPlan;
     return measure.workload_options(
         {{"pairs", &pairs, "N", "of runs, by itself and under the harness", kPlan, {kMinPairs, 1000}},
-         {"limit", &limit, "PERCENT", "the step times may differ by this much", kPlan, {0, 1000}}});
+         {"limit", &limit, "PERCENT", "the step times may differ by this much", kPlan, {0, 1000}},
+         {"wide", &wide, "", "all columns, however wide the terminal has to be", kPlan}});
   }
 };
 
@@ -109,24 +111,25 @@ struct OverheadRow {
   bool beyond(double limit) const { return certain && (change.lo > limit || change.hi < -limit); }
 };
 
-std::string table_of(const std::vector<OverheadRow>& rows, double limit) {
+std::string table_of(const std::vector<OverheadRow>& rows, double limit, bool wide) {
   Columns<OverheadRow> columns;
   columns.add_text("rung", [](const OverheadRow& r) { return r.run.program.variant; });
-  columns.add("batch", [](const OverheadRow& r) { return std::to_string(r.run.batch); });
-  columns.add("pairs", [](const OverheadRow& r) { return std::to_string(r.log_ratios.size()); });
+  columns.add({"batch", Align::right, 3}, [](const OverheadRow& r) { return std::to_string(r.run.batch); });
+  columns.add({"pairs", Align::right, 2},
+              [](const OverheadRow& r) { return std::to_string(r.log_ratios.size()); });
   columns.add("alone ms", [](const OverheadRow& r) { return sized(median(r.alone_ms)); });
   columns.add("harness ms", [](const OverheadRow& r) { return sized(median(r.harness_ms)); });
   columns.add("change %", [](const OverheadRow& r) { return percent_of(r.change.log_ratio, 3); });
   columns.add("bounds %", [](const OverheadRow& r) {
     return cat(percent_of(r.change.lo, 3), " to ", percent_of(r.change.hi, 3));
   });
-  columns.add("ms besides steps, alone / harness", [](const OverheadRow& r) {
+  columns.add({"ms besides, both", Align::right, 1}, [](const OverheadRow& r) {
     return cat(fixed(median(r.alone_besides), 0), " / ", fixed(median(r.harness_besides), 0));
   });
   columns.add_text("verdict", [limit](const OverheadRow& r) {
     return r.within(limit) ? "within" : r.beyond(limit) ? "BEYOND" : "undecided";
   });
-  return columns.table(rows).terminal();
+  return columns.table(rows).terminal(wide);
 }
 
 int overhead(OverheadOptions& options) {
@@ -135,8 +138,8 @@ int overhead(OverheadOptions& options) {
   std::vector<std::string> left_out;
   for (const Rung& rung : ladder().chosen(options.measure.rungs)) {
     Program program = program_of(rung);
-    std::string why = unsupported_reason(rung.compute_capability, probe.device);
-    if (program.devices > 1) why = "overhead measures rungs of one device";  // others don't run by themselves
+    std::string why = why_not_here(rung, probe);
+    if (program.devices > 1) why = "overhead measures rungs of one device";  // others don't run alone
     if (why.empty())
       plan.programs.push_back(std::move(program));
     else
@@ -175,7 +178,7 @@ int overhead(OverheadOptions& options) {
     rows[i].certain = certain[i];
   }
   const double limit = std::log1p(options.limit / 100);
-  std::cout << table_of(rows, limit)
+  std::cout << table_of(rows, limit, options.wide)
             << "\nChange: mean over pairs of log(harness / alone) of the runs' median steps. "
             << "Bounds: each holds with " << fixed(kBoundConfidence * 100, 0)
             << " %. within: both lie within " << number_text(static_cast<float>(options.limit))

@@ -1,6 +1,8 @@
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <limits>
+#include <set>
 
 #include "bench/base/table.h"
 #include "bench/base/text.h"
@@ -22,7 +24,7 @@ struct PlanRunOptions {
 
   std::vector<Option> options() {
     const char* plan = "Training run";
-    return {{"RESULT", &results, "...", "results files of the devices to compare"},
+    return {{"RESULT", &results, "", "results files of the devices to compare"},
             {"tokens", &tokens, "N", "to train on: 10e9", plan, {1, 1e18}},
             {"price-per-hour", &price_per_hour, "MONEY", "of a device", plan, {0, 1e9}},
             {"price-per-kwh", &price_per_kwh, "MONEY", "of energy", plan, {0, 1e9}},
@@ -59,7 +61,10 @@ std::string text_of(const Estimate& e) {
 int plan_run(PlanRunOptions& options) {
   std::vector<Extrapolated> rows;
   double seconds = std::numeric_limits<double>::max();
+  std::set<std::string> seen;
+  std::error_code none;
   for (const std::string& path : options.results) {
+    if (!seen.insert(std::filesystem::weakly_canonical(path, none).string()).second && !none) continue;
     const Results results = load_measured(path);
     const size_t before = rows.size();
     for (const ResultRow& row : aggregate(results)) {
@@ -84,7 +89,7 @@ int plan_run(PlanRunOptions& options) {
   columns.add_text("trainer", [](const Row& x) { return x.row.variant; });
   columns.add({"workload", Align::left, 3}, [](const Row& x) { return x.row.workload; });
   columns.add({"tok/s", Align::right, 1},
-              [](const Row& x) { return grouped(std::llround(x.row.numbers->tokens_per_second.value)); });
+              [](const Row& x) { return rounded(x.row.numbers->tokens_per_second.value); });
   columns.add("hours", [](const Row& x) { return text_of(x.hours()); });
   columns.add({"kWh", Align::right, 2}, [=](const Row& x) { return text_or_none(x.kwh()); });
   if (options.price_per_hour)
@@ -97,12 +102,13 @@ int plan_run(PlanRunOptions& options) {
       return text_or_none(x.kwh() ? std::optional(scaled(*x.kwh(), *options.price_per_kwh)) : std::nullopt);
     });
   const Table table = columns.table(rows);
-  std::cout << (options.markdown ? table.markdown() : table.terminal(options.wide))
-            << "\nExtrapolated, not run: " << grouped(std::llround(options.tokens)) << " tokens, from "
-            << sized(seconds)
-            << " s of timed steps or more in each row. Data, evaluation, checkpoints and failures come on "
-               "top; energy is the devices', "
-            << "without hosts and cooling.\n"
+  std::cout << (options.markdown ? table.markdown() : table.terminal(options.wide)) << "\n"
+            << join(folded(cat(
+                        "Extrapolated, not run: ", rounded(options.tokens), " tokens, from ", sized(seconds),
+                        " s of timed steps or more in each row. Data, evaluation, checkpoints and failures "
+                        "come on top; energy is the devices', without hosts and cooling.")),
+                    "\n")
+            << "\n"
             << std::flush;
   return kExitOk;
 }

@@ -20,6 +20,7 @@ struct ProfileOptions {
   std::string rung, preset, out, format = "text";
   int64_t warmup = 5;
   double timeout = 1800.0;
+  bool wide = false;
   RungSettings settings;  // what the rung is given
 
   ProfileOptions() { settings.steps = 10; }
@@ -46,6 +47,7 @@ struct ProfileOptions {
         {"warmup", &warmup, "N", "of --steps, those before the first that is traced", "Profile", {0, 1e6}},
         {"timeout", &timeout, "SECONDS", "a run that takes longer is killed", "Profile", {0.001, 1e9}},
         Progress::quiet_option("Profile"),
+        {"wide", &wide, "", "all columns, however wide the terminal has to be", "Profile"},
     };
     return own + of_rung();
   }
@@ -109,7 +111,7 @@ int profile(ProfileOptions& options) {
   if (!options.out.empty()) write_atomically(options.out, text);
   std::cout << (options.format == "json"       ? text
                 : options.format == "markdown" ? markdown_profile(file)
-                                               : terminal_profile(file))
+                                               : terminal_profile(file, options.wide))
             << std::flush;
   return kExitOk;
 }

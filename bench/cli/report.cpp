@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -90,9 +91,10 @@ Fd memory_file(const std::string& text) {
   return file;
 }
 
-/// Whether a file is a profile, a history or another kind that is no results file.
-bool is_other_kind(const Json& json) {
-  return json.is_object() && (json.contains("profile") || json.contains("kind"));
+/// Whether a part of a campaign, which a page may be made of meanwhile, has got as far; a profile has none.
+bool has_any_run(const Json& result) {
+  const Json runs = result.value("runs", Json());
+  return !result.contains("runs") || (runs.is_object() ? runs.value("rows", Json(1)) != 0 : !runs.empty());
 }
 
 /// Rows on the workload that has the most of them: how much of a ladder a file holds.
@@ -117,10 +119,9 @@ class Given {
 
   /// The files, and the parts of campaigns. Throws InputError.
   explicit Given(const std::vector<std::string>& paths) {
-    std::set<std::string> seen;
     std::error_code none;
     for (const std::string& path : paths) {
-      if (!seen.insert(std::filesystem::weakly_canonical(path, none).string()).second && !none) continue;
+      if (!seen_.insert(std::filesystem::weakly_canonical(path, none).string()).second && !none) continue;
       const Json json = load_part(path);
       if (is_campaign(json))
         add_parts(path, json);
@@ -140,9 +141,8 @@ class Given {
   std::vector<Json> pages() {
     std::vector<Json> all;
     for (const File& file : files_)
-      if (!file.results.runs.empty())
-        all.push_back(
-            page_json(file.results, {{"name", file.name}, {"path", file.path}, {"about", file.about}}));
+      all.push_back(
+          page_json(file.results, {{"name", file.name}, {"path", file.path}, {"about", file.about}}));
     all.insert(all.end(), others_.begin(), others_.end());
     if (files_.size() < 2 || has_history_) return all;
     std::vector<std::pair<std::string, Results>> named;
@@ -153,8 +153,12 @@ class Given {
 
  private:
   void add(const std::string& path, const std::string& name, const std::string& about, const Json& json) {
-    if (is_other_kind(json)) return add_other(path, name, json);
+    if (const std::string kind = kind_of(json); !kind.empty() && kind != "results")
+      return add_other(path, name, json);
     Results results = load_measured(path, json);
+    if (results.runs.empty())
+      throw InputError(
+          cat(path, ": no run in it has finished: `stepladder resume ", path, "` goes on with it"));
     devices_.insert(device_name(results));
     const int64_t size = ladder_size(results);
     files_.push_back({path, name, about, std::move(results), size});
@@ -174,7 +178,11 @@ class Given {
     check_campaign(path, campaign);
     for (const Json& part : campaign["parts"]) {
       const std::string name = text_at(part, "name");
-      if (part.contains("result")) add(cat(path, ": ", name), name, text_at(part, "about"), part["result"]);
+      std::error_code none;
+      const std::string file = std::filesystem::weakly_canonical(path, none).string();
+      const bool is_new = seen_.insert(cat(file, ":", name)).second || none;  // than one given as FILE:PART
+      if (part.contains("result") && is_new && has_any_run(part["result"]))
+        add(cat(path, ": ", name), name, text_at(part, "about"), part["result"]);
       if (part.contains("skipped") || part.value("exit_code", Json(0)) != 0)
         std::cerr << "stepladder: warning: " << path << ": " << name << " "
                   << (part.contains("skipped") ? text_at(part, "skipped")
@@ -185,7 +193,7 @@ class Given {
 
   std::vector<File> files_;
   std::vector<Json> others_;  // for the page alone
-  std::set<std::string> devices_;
+  std::set<std::string> devices_, seen_;
   bool has_history_ = false;
 };
 
@@ -195,7 +203,7 @@ void print_tables(const Given& given, const std::filesystem::path& out, bool wid
   std::string markdown = "# Stepladder\n";
   for (const Given::File& file : given.files()) {
     if (given.files().size() > 1) {
-      markdown += cat("\n# ", markdown_text(file.title()), "\n");
+      markdown += cat("\n## ", markdown_text(file.title()), "\n");
       std::cout << "==== " << file.title() << "\n";
     }
     markdown += "\n" + markdown_report(file.results, ratios_only);
@@ -207,6 +215,14 @@ void print_tables(const Given& given, const std::filesystem::path& out, bool wid
   std::cout << "wrote " << printable(summary, kMaxMessage) << "\n" << std::flush;
 }
 
+/// Whether the tables have a place in a file.
+bool has_marks(const std::string& path) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("<!-- stepladder: begin -->")) return true;
+  return false;
+}
+
 int report(ReportOptions& options) {
   namespace fs = std::filesystem;
   const InterruptGuard guard;
@@ -215,9 +231,13 @@ int report(ReportOptions& options) {
   if (!options.into.empty() && !fs::is_regular_file(options.into, error))
     throw InputError(
         cat(options.into, ": --into renews a file that is there; write the marks into one first"));
+  if (!options.into.empty() && !has_marks(options.into))
+    throw InputError(
+        cat(options.into, ": has no line <!-- stepladder: begin -->, after which the tables go"));
   fs::path out =
       options.out.empty() ? fs::path(options.results.front()).parent_path() : fs::path(options.out);
-  if (out.empty()) out = "report";  // a dozen files, which nobody wants among his own
+  // A dozen files, which nobody wants among his own.
+  if (out.empty() || (options.out.empty() && fs::equivalent(out, ".", error))) out = "report";
   fs::create_directories(out, error);
   if (error) throw InputError(cat(out.string(), ": cannot make the folder: ", error.message()));
 

@@ -260,7 +260,7 @@ Ladder ladder_from(const Json& table, const std::string& folder) {
   in("", [&] {
     if (!table.is_object()) throw InputError("it is no object");
     if (table.contains("schema"))
-      throw InputError("it holds results, no ladder: `stepladder compare` takes two of those");
+      throw InputError("it holds results, no ladder; `stepladder compare` takes two results files");
     check_keys(table, {"name", "workload", "rungs"});
     if (!ladder.built_in()) ladder.name = field_at<std::string>(table, "name", "a text");
     check_name(ladder.name);
@@ -294,13 +294,18 @@ const Ladder& ladder() {
 }
 
 const Rung& Ladder::find(const std::string& asked) const {
-  std::vector<std::string> candidates;
+  if (const Rung* rung = listed(asked)) return *rung;
+  std::vector<std::string> candidates, called;
+  const Rung* found = nullptr;
   for (const Rung& rung : rungs) {
     for (const std::string& candidate : names_of(rung)) {
-      if (asked == candidate) return rung;
+      if (asked == candidate) found = &rung, called.push_back(rung.name);
       candidates.push_back(candidate);
     }
   }
+  if (called.size() > 1)
+    throw InputError(cat("'", asked, "' may be ", join(called, " or "), ": give the whole name"));
+  if (found) return *found;
   std::vector<std::string> names;
   for (const Rung& rung : rungs) names.push_back(rung.name);
   throw InputError(

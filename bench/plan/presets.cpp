@@ -24,7 +24,8 @@ const Preset& find_preset(const std::string& name) {
     if (name == preset.name) return preset;
     names.emplace_back(preset.name);
   }
-  throw InputError(cat("unknown preset '", name, "': did you mean '", nearest(name, names), "'?"));
+  throw InputError(
+      cat("unknown preset '", name, "'", suggestion(name, names, cat("there are ", join(names, ", ")))));
 }
 
 const Preset& default_preset(const DeviceInfo& device) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "bench/base/place.h"
 #include "bench/plan/ladder_file.h"
@@ -33,9 +34,8 @@ Ladder ladder_beside(const std::string& name, const std::string& asked) {
     return load_ladder(cat(shared_dir(), "/scripts/peers/", name, ".json"));
   std::error_code none;
   if (fs::exists(name, none)) return load_ladder(name);
-  const std::string meant = nearest(name, known);
-  throw InputError(cat("--peer: unknown peer '", asked, "': did you mean '",
-                       meant == "llmc" ? "llmc=PATH" : meant, "'? Or name a ladder file"));
+  throw InputError(cat("--peer: unknown peer '", asked, "'",
+                       suggestion(name, known, "there are pytorch, llmc=PATH, stepladder and ladder files")));
 }
 
 Peer peer_at(const std::string& asked) {
@@ -109,7 +109,8 @@ std::vector<Program> programs(const Ladder& ladder, const std::vector<std::strin
   for (size_t i = 0; i < beside.size(); ++i)
     for (size_t j = 0; j <= i; ++j)
       if (beside[i].ladder.name == (j == i ? ladder.name : beside[j].ladder.name))
-        throw InputError(cat("--peer ", peers[i], ": two ladders are called ", beside[i].ladder.name));
+        throw InputError(cat("--peer ", peers[i], ": two ladders are called ", beside[i].ladder.name,
+                             ": leave one out, or rename it"));
 
   std::vector<std::string> own;
   std::map<std::string, std::vector<std::string>> of_peers;
@@ -144,6 +145,11 @@ std::vector<Program> programs(const Ladder& ladder, const std::vector<std::strin
     }
   }
   all.insert(all.end(), last.begin(), last.end());
+  std::set<std::string> called;
+  for (const Program& program : all)
+    if (!called.insert(program.variant).second)
+      throw InputError(
+          cat("two rungs are called ", program.variant, ": rename one, or the ladder of the peer"));
   return all;
 }
 

@@ -52,8 +52,8 @@ Table op_table(const Json& p) {
                {"count"},
                {"ms"},
                {"GB/s"},
-               {"TFLOP/s"},
-               {"FLOP/B"},
+               {"TFLOP/s", Align::right, 2},
+               {"FLOP/B", Align::right, 1},
                {"floor ms"},
                {"floor %"},
                {"% of gap"}});
@@ -122,8 +122,8 @@ std::string profile_text(const Json& file, const std::string& heading,
 
 }  // namespace
 
-std::string terminal_profile(const Json& file) {
-  return profile_text(file, "", [](const Table& table) { return table.terminal(); });
+std::string terminal_profile(const Json& file, bool wide) {
+  return profile_text(file, "", [wide](const Table& table) { return table.terminal(wide); });
 }
 
 std::string markdown_profile(const Json& file) {

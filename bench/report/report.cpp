@@ -63,16 +63,12 @@ std::string both(const std::string& a, const std::string& b) {
 std::string gib(int64_t bytes) {
   if (bytes == 0) return kNone;
   const double size = static_cast<double>(bytes) / (1 << 30);
-  return fixed(size, size < 10 ? 2 : 1);
+  return fixed(size, size < 0.1 ? 3 : size < 10 ? 2 : 1);
 }
 
 /// A field of a file; "unknown" where it doesn't say.
 std::string known_text(const Json& json, const char* key) {
   return json.contains(key) ? text_at(json, key) : "unknown";
-}
-
-std::string counted(const std::string& number, const std::string& noun) {
-  return number + " " + noun + (number == "1" ? "" : "s");
 }
 
 /// The rows of our rungs, or those of the peers.
@@ -141,7 +137,7 @@ Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>&
     add("median ms", 0, [](const Numbers& n) { return sized(n.median_step_ms.value); });
     add(interval_name(fewest_rounds(rows, false).value_or(0)), 6,
         [](const Numbers& n) { return interval(n.median_step_ms); });
-    add("tok/s", 4, [](const Numbers& n) { return grouped(std::llround(n.tokens_per_second.value)); });
+    add("tok/s", 4, [](const Numbers& n) { return rounded(n.tokens_per_second.value); });
   }
   if (ours) {
     add("x previous", 8, [](const Numbers& n) { return ratio(n.previous); });
@@ -185,23 +181,24 @@ Table to_loss_table(const std::vector<ResultRow>& rows, bool ratios_only) {
   Columns<ResultRow> columns;
   columns.add_text("trained to a loss", [](const ResultRow& v) { return v.variant; });
   if (several_workloads(rows)) columns.add_text("workload", [](const ResultRow& v) { return v.workload; });
-  columns.add("val loss",
+  columns.add({"val loss", Align::right, 3},
               [](const ResultRow& v) { return cat("<= ", number_text(v.numbers->to_loss->loss)); });
   columns.add("reached",
               [](const ResultRow& v) { return cat(v.numbers->to_loss->reached, " of ", v.runs.size()); });
-  const auto add = [&](const std::string& header, std::function<std::string(const TimeToLoss&)> cell) {
-    columns.add(header, [cell](const ResultRow& v) {
+  const auto add = [&](const std::string& header, int spare,
+                       std::function<std::string(const TimeToLoss&)> cell) {
+    columns.add({header, Align::right, spare}, [cell](const ResultRow& v) {
       return v.numbers->to_loss->reached > 0 ? cell(*v.numbers->to_loss) : kNone;
     });
   };
-  if (!ratios_only) add("seconds", [](const TimeToLoss& t) { return ratio(t.seconds, 1); });
+  if (!ratios_only) add("seconds", 0, [](const TimeToLoss& t) { return ratio(t.seconds, 1); });
   if (!firsts.empty())
-    add(cat("x ", firsts.size() > 1 ? "first" : *firsts.begin()),
+    add(cat("x ", firsts.size() > 1 ? "first" : *firsts.begin()), 0,
         [](const TimeToLoss& t) { return ratio(t.first); });
-  add("steps", [](const TimeToLoss& t) { return ratio(t.steps, 0); });
-  add("Mtokens", [](const TimeToLoss& t) { return fixed(t.tokens.value * 1e-6, 2); });
+  add("steps", 4, [](const TimeToLoss& t) { return ratio(t.steps, 0); });
+  add("Mtokens", 1, [](const TimeToLoss& t) { return fixed(t.tokens.value * 1e-6, 2); });
   if (!ratios_only)
-    add("kJ", [](const TimeToLoss& t) { return t.joules ? ratio(scaled(*t.joules, 1e-3), 1) : kNone; });
+    add("kJ", 2, [](const TimeToLoss& t) { return t.joules ? ratio(scaled(*t.joules, 1e-3), 1) : kNone; });
   return columns.table(rows);
 }
 
@@ -257,8 +254,7 @@ Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
   if (std::ranges::any_of(rows, [](const Row& r) { return r.machines > 1; }))
     columns.add("machines", [](const Row& r) { return std::to_string(r.machines); });
   columns.add("B each", [](const Row& r) { return r.config.at("B").dump(); });
-  if (!ratios_only)
-    columns.add("tok/s", [](const Row& r) { return grouped(std::llround(r.tokens_per_second.value)); });
+  if (!ratios_only) columns.add("tok/s", [](const Row& r) { return rounded(r.tokens_per_second.value); });
   columns.add("x one device", [](const Row& r) { return ratio(r.speedup, 2); });
   columns.add("efficiency %", [=](const Row& r) { return percent(r.efficiency); });
   if (independent)
@@ -270,7 +266,8 @@ Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
       columns.add({"communication ms", Align::right, 1},
                   [=](const Row& r) { return ms(r.communication_ms); });
   }
-  columns.add_text("one device", [](const Row& r) { return cat(r.against, " B=", r.one_batch); });
+  columns.add({"one device", Align::left, 4},
+              [](const Row& r) { return cat(r.against, " B=", r.one_batch); });
   return columns.table(rows);
 }
 
@@ -320,8 +317,9 @@ std::string title(const Results& results) {
   const bool until_loss = number_at(results.plan, "until_loss").has_value();
   return cat(device_name(results), "; ", printable(join(workloads, ", "), 200), "; ",
              counted(rounds_text(results), "round"), until_loss ? " of at most " : " of ",
-             known_text(results.plan, "steps"), " steps, the first ", known_text(results.plan, "warmup"),
-             " left out; ", known_text(results.context, "time"), commit.empty() ? "" : ", commit " + commit);
+             known_text(results.plan, "steps"), " steps, ", known_text(results.plan, "warmup"),
+             " left out as warm-up; ", known_text(results.context, "time"),
+             commit.empty() ? "" : ", commit " + commit);
 }
 
 /// How many runs the plan holds; a file may hold any plan, so in double.
@@ -405,8 +403,9 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
   note(cat("Step time: host clock, device synchronised; median over rounds of each run's median.", interval));
   note(
       "x previous: against the nearest rung below that took part; x baseline: against the lowest; by time "
-      "per token, should batches differ. MFU: by nanoGPT's formula / llm.c's. Memory: arena / whole "
-      "process.");
+      "per token, should batches differ. MFU: by nanoGPT's formula, behind a stroke by llm.c's. Memory: the "
+      "arena's "
+      "peak, behind a stroke the whole process's.");
   if (!peers_of(variants).empty())
     note(
         "Peers: x PyTorch and the like are how many times faster the rung is than the peer in the same "
@@ -426,8 +425,8 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
       return run.summary && static_cast<double>(run.summary->warmup_steps) > *asked;
     });
     if (late > 0)
-      note(cat("Steps settled late in ", late, " of ", results.runs.size(),
-               " runs: there more than the first ", *asked, " are left out."));
+      note(cat("Steps settled late in ", late, " of ", counted(cat(results.runs.size()), "run"),
+               ": there more than ", *asked, " are left out."));
   }
   for (const ResultRow& v : variants) {
     if (!v.numbers) continue;
@@ -535,13 +534,19 @@ std::string headline(const std::vector<ResultRow>& variants, bool ratios_only) {
     return v.peer.empty() && v.config.contains("B") && v.config["B"] != best->config.value("B", Json());
   });
   const std::string of = batches ? "Most tokens a second" : "Fastest";
-  std::string text = cat(of, best->rounds < 2 ? " in one round: " : ": ", best->variant,
+  const bool more_devices = std::ranges::any_of(variants, [&](const ResultRow& v) {
+    return v.numbers && world_size(v.config) > world_size(best->config);
+  });
+  const int64_t devices = world_size(best->config);
+  const std::string on = !more_devices  ? ""
+                         : devices == 1 ? " on one device"
+                                        : cat(" on ", devices, " devices");
+  std::string text = cat(of, on, best->rounds < 2 ? " in one round: " : ": ", best->variant,
                          batches ? cat(" at B=", best->config["B"].dump()) : "",
                          within_noise ? cat(" (", second->variant, " within the noise)") : "");
   if (!ratios_only)
-    text += cat(", ", sized(n.median_step_ms.value), " ms a step, ",
-                grouped(std::llround(n.tokens_per_second.value)), " tok/s",
-                n.memory.live_peak > 0 ? cat(", ", gib(n.memory.live_peak), " GiB live") : "");
+    text += cat(", ", sized(n.median_step_ms.value), " ms a step, ", rounded(n.tokens_per_second.value),
+                " tok/s", n.memory.live_peak > 0 ? cat(", ", gib(n.memory.live_peak), " GiB live") : "");
   std::vector<std::string> against;
   const auto compare = [&against](const Speedup& speedup, const char* phrase) {
     const double ratio = speedup.ratio.value;
@@ -566,11 +571,13 @@ std::string report_text(const Results& results, bool ratios_only, bool markdown,
     answer = learning(variants, ladder.rungs.front().name);
   if (answer.empty()) answer = headline(variants, ratios_only);
   const std::string gap = markdown ? "\n\n" : "\n";
-  const auto plain = [markdown](const std::string& said) { return markdown ? markdown_text(said) : said; };
+  const auto plain = [markdown](const std::string& said) {
+    return markdown ? markdown_text(said) : join(folded(said), "\n");
+  };
   std::string text = (answer.empty() ? "" : plain(answer) + gap) + plain(title(results)) + "\n\n";
   const auto add = [&](const char* heading, bool shown, const Table& table) {
     if (!shown) return;
-    if (markdown && *heading) text += cat("## ", heading, "\n\n");
+    if (markdown && *heading) text += cat("### ", heading, "\n\n");
     text += (markdown ? table.markdown() : table.terminal(wide)) + "\n";
   };
   add("", true, table_of(rungs, variants, ratios_only));
@@ -617,15 +624,17 @@ std::string markdown_report(const Results& results, bool ratios_only) {
   return report_text(results, ratios_only, /*markdown=*/true);
 }
 
-std::string comparison(const Results& results, const std::string& before, const std::string& after) {
+std::string two_rungs(const Results& results, const std::string& before, const std::string& after,
+                      bool wide) {
   const auto variants = aggregate(results);
   std::vector<ResultRow> rows;
   for (const ResultRow& v : variants)
     if (v.variant == before || v.variant == after) rows.push_back(v);
   if (rows.empty()) return cat("Neither ", before, " nor ", after, " was measured.\n");
-  std::string text = title(results) + "\n\n" + table_of(rows, variants, false).terminal(/*wide=*/true);
+  std::string text =
+      join(folded(title(results)), "\n") + "\n\n" + table_of(rows, variants, false).terminal(wide);
   for (const ResultRow& v : rows)
-    if (v.numbers && v.disturbed_rounds > 0) text += "\n" + disturbed_note(v) + "\n";
+    if (v.numbers && v.disturbed_rounds > 0) text += "\n" + join(folded(disturbed_note(v)), "\n") + "\n";
   for (const ResultRow& b : rows) {
     for (const ResultRow& a : rows) {
       if (b.variant != before || a.variant != after || a.workload != b.workload) continue;
@@ -633,13 +642,13 @@ std::string comparison(const Results& results, const std::string& before, const 
       const auto gain = speedup(b.runs, a.runs);
       if (!gain) continue;
       const int64_t more = a.numbers->memory.live_peak - b.numbers->memory.live_peak;
-      text +=
-          cat("\n", after, " runs at ", ratio(*gain, 2), " times the speed of ", before, " on ", a.workload);
+      std::string buys =
+          cat(after, " runs at ", ratio(*gain, 2), " times the speed of ", before, " on ", a.workload);
       if (a.numbers->memory.live_peak > 0 && b.numbers->memory.live_peak > 0)
-        text += cat(", with ",
+        buys += cat(", with ",
                     more == 0 ? "the same" : cat(bytes_text(std::abs(more)), more > 0 ? " more" : " less"),
                     " live memory");
-      text += ".\n";
+      text += "\n" + join(folded(buys + "."), "\n") + "\n";
     }
   }
   return text;

@@ -34,6 +34,7 @@ std::string terminal_report(const Results& results, bool ratios_only = false, bo
 std::string markdown_report(const Results& results, bool ratios_only = false);
 
 /// The rows of two rungs, and how many times faster `after` is on each workload that both were measured on.
-std::string comparison(const Results& results, const std::string& before, const std::string& after);
+std::string two_rungs(const Results& results, const std::string& before, const std::string& after,
+                      bool wide = false);
 
 }  // namespace stepladder

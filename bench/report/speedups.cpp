@@ -64,7 +64,8 @@ void add_speedups(ResultRow& row, const std::vector<ResultRow>& rows, bool stron
   if (previous != below.end()) {
     const ResultRow& before = *against(*previous);
     numbers.previous = compare(&before, row);
-    if (numbers.compile && before.workload == row.workload && before.numbers)
+    if (numbers.compile && before.workload == row.workload && before.numbers && !before.disturbed() &&
+        !row.disturbed())
       numbers.break_even_steps = break_even(*before.numbers, numbers);
   }
   if (!below.empty()) numbers.baseline = compare(against(below.back()), row);
@@ -77,11 +78,12 @@ void add_speedups(ResultRow& row, const std::vector<ResultRow>& rows, bool stron
   }
 }
 
-/// Holds what training until a loss took against the first row of its workload that reached it.
+/// Holds what training until a loss took against the first undisturbed row of its workload that reached it.
 void add_speedups_to_loss(std::vector<ResultRow>& rows) {
   std::map<std::string, const ResultRow*> firsts;  // by workload
   for (ResultRow& row : rows) {
-    if (!row.numbers || !row.numbers->to_loss || row.numbers->to_loss->reached == 0) continue;
+    if (!row.numbers || row.disturbed() || !row.numbers->to_loss || row.numbers->to_loss->reached == 0)
+      continue;
     const ResultRow& first = *firsts.emplace(row.workload, &row).first->second;
     if (const auto ratio = speedup_to_loss(first.runs, row.runs))
       row.numbers->to_loss->first = Speedup{first.variant, *ratio};

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -48,13 +49,6 @@ const std::map<std::string, const char*>& kinds() {
   return kinds;
 }
 
-/// One of kinds(), or another where it is not ours.
-std::string kind_of(const Json& json) {
-  if (!json.is_object() || !json.contains("schema")) return "";
-  if (json.contains("kind")) return text_at(json, "kind");
-  return json.contains("profile") ? "profile" : json.contains("runs") ? "results" : "";
-}
-
 /// How to name the parts of a campaign's file: "name a part, such as FILE:ladder (others: energy_16)".
 std::string parts_in(const std::string& path, const Json& campaign) {
   std::vector<std::string> names;
@@ -67,6 +61,12 @@ std::string parts_in(const std::string& path, const Json& campaign) {
 }
 
 }  // namespace
+
+std::string kind_of(const Json& json) {
+  if (!json.is_object() || !json.contains("schema")) return "";
+  if (json.contains("kind")) return text_at(json, "kind");
+  return json.contains("profile") ? "profile" : json.contains("runs") ? "results" : "";
+}
 
 std::string file_text(const Json& json) {
   std::string text;
@@ -128,10 +128,17 @@ bool is_campaign(const Json& json) {
 void check_campaign(const std::string& path, const Json& json) {
   if (!is_campaign(json) || !json.contains("parts") || !json["parts"].is_array())
     throw InputError(path + " is no campaign's file");
+  try {
+    schema_of(json);
+  } catch (const InputError& e) {
+    throw InputError(cat(path, ": ", e.what()));
+  }
+  std::set<std::string> names;
   for (const Json& part : json["parts"])
     if (!part.is_object() || !part.value("result", Json::object()).is_object() ||
-        !part.value("wall_s", Json(0)).is_number())
-      throw InputError(path + ": a part of it is damaged");
+        !part.value("wall_s", Json(0)).is_number() || !names.insert(text_at(part, "name")).second)
+      throw InputError(cat(path, ": its part ", names.size(), " (", text_at(part, "name"),
+                           ") is damaged, or there twice"));
 }
 
 bool has_less(const Json& result, const Json& than) {
@@ -232,6 +239,11 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
     require_same(path_ + " cannot be resumed", field, was, now, "--overwrite starts again");
   };
   require("plan", results_.plan, same);
+  int64_t done = 0;
+  for (const Run& run : results_.runs) done = std::max(done, run.round + 1);
+  const auto most = number_at(plan, "max_rounds"), rounds = most ? most : number_at(plan, "rounds");
+  if (rounds && *rounds < static_cast<double>(done))
+    throw InputError(cat(path_, " has runs of ", done, " rounds: --rounds may be more, not less"));
   results_.plan = std::move(plan);
   results_.context["command_line"] = context.value("command_line", Json());  // of this plan
   if (existing == Existing::retry)

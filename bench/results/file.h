@@ -20,6 +20,9 @@ Results load_results(const std::string& path);
 /// The same of what load_part() has read.
 Results load_results(const std::string& path, const Json& json);
 
+/// "results", "profile", or what a file says of itself, such as "noise"; "" where it is none of ours.
+std::string kind_of(const Json& json);
+
 /// What a file holds as text: a line for each field, and for each run, row or part.
 std::string file_text(const Json& json);
 

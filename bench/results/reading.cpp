@@ -144,7 +144,7 @@ void upgrade(Json& run) {
 }
 
 /// Marks the warm-up, and checks what summaries, rows and charts rely on.
-void finish(Run& run, const std::string& where) {
+void check_and_mark_warmup(Run& run, const std::string& where) {
   const auto require = [&](bool ok, const char* problem) {
     if (!ok) throw InputError(cat(where, ": ", problem));
   };
@@ -190,7 +190,7 @@ Run run_from(Json json, int64_t schema) {
   const Place place = {.name = "run"};
   const Reader reader(json, place);
   fields(reader, run);
-  finish(run, "run");
+  check_and_mark_warmup(run, "run");
   return run;
 }
 
@@ -210,7 +210,7 @@ Results results_from(Json json) {
   std::set<std::tuple<std::string, std::string, int64_t>> seen;
   for (size_t i = 0; i < results.runs.size(); ++i) {
     Run& run = results.runs[i];
-    finish(run, cat("runs[", i, "]"));
+    check_and_mark_warmup(run, cat("runs[", i, "]"));
     if (!seen.emplace(run.variant, run.workload(), run.round).second)
       throw InputError(cat("runs[", i, "]: another run of ", printable(run.variant, 100), ", ",
                            printable(run.workload(), 100), ", round ", run.round, " is there already"));

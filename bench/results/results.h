@@ -110,7 +110,7 @@ struct Summary {
 };
 
 /// "gpt2 B=16 T=1024", and on several devices, B being of each, "gpt2 B=16 T=1024 on 4 devices": runs of one
-/// workload are comparable. "... on 4 devices apart" where each trains by itself.
+/// workload are comparable. "... on 4 devices apart" where each trains alone.
 std::string workload_of(const Json& config);
 bool has_independent_ranks(const Json& config);
 /// How deep lists and objects lie in a config: 1 where all its values are plain.
@@ -147,8 +147,8 @@ struct Run {
   std::vector<Evaluation> evaluations;
   std::optional<Summary> summary;  // none where the run ended before its end
   double wall_ms = 0.0;            // from starting its process to its end
-  Json profile;                    // of a traced run; not part of a results file, nor is
-  std::string stderr_tail;         // what it said last
+  Json profile;                    // of a traced run; not in a results file
+  std::string stderr_tail;         // what it said last; not in a results file either
 
   std::string workload() const { return workload_of(config); }
   bool throttled() const { return summary && summary->throttled.value_or(false); }

@@ -180,16 +180,15 @@ std::vector<ResultRow> rows_of(const Results& results) {
   for (const Run& run : results.runs) {
     if (has_independent_ranks(run.config)) continue;
     const std::string workload = run.workload();
-    auto row = std::ranges::find_if(rows, [&](const ResultRow& r) {
-      return r.workload == workload && r.variant == run.variant &&
-             (r.backend == run.backend || r.backend.empty() || run.backend.empty());
-    });
+    auto row = std::ranges::find_if(
+        rows, [&](const ResultRow& r) { return r.workload == workload && r.variant == run.variant; });
     if (row == rows.end()) {
       row = rows.emplace(rows.end());
       row->variant = run.variant, row->backend = run.backend, row->workload = workload;
       row->peer = run.peer, row->config = run.config;
     }
-    if (row->backend.empty()) row->backend = run.backend;  // of a run that failed before it told its own
+    if (run.status == Status::ok)
+      row->backend = run.backend;  // as it told, which one that failed may not have
     if (run.status != Status::ok && row->status == Status::ok) {
       row->status = run.status;
       row->reason = run.reason;

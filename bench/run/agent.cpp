@@ -69,8 +69,7 @@ class Link {
     }
     socket_.prepare(hub::kSilence_s / 2);
     socket_.send(cat(hub::kHello, '\t', version(), '\t', world.secret, '\t', world.rank, '\t', world.size,
-                     '\t', world.local_rank, '\t', free_port(), '\t', one_field(host_name()), '\t',
-                     ::getpid()));
+                     '\t', free_port(), '\t', one_field(host_name())));
     if (::pipe2(wake_, O_CLOEXEC) != 0) throw Error(cat("cannot make a pipe: ", std::strerror(errno)));
     watch_ = std::thread([this] { watch(); });
   }

@@ -41,7 +41,7 @@ struct Pipe {
     int fds[2];
     if (::pipe2(fds, O_CLOEXEC) != 0) fail("cannot make a pipe");
     read = Fd(fds[0]);
-    const Fd low(fds[1]);
+    const Fd made(fds[1]);
     // Above every descriptor that the child is given, so that dup2() there overwrites none of the sources.
     write = Fd(::fcntl(fds[1], F_DUPFD_CLOEXEC, 10));
     if (!write.open() && errno == EINVAL) errno = EMFILE;  // 10 are not allowed
@@ -77,25 +77,26 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   return all;
 }
 
-/// Whether a launcher has set this variable to tell a process its rank.
-bool names_a_rank(std::string_view name) {
+/// Whether a launcher or a harness has set this variable for a process of another job: its rank, where it
+/// reports, what it is to do.
+bool is_of_another_job(std::string_view name) {
   for (const char* one : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=",
-                          "MASTER_PORT=", "STEPLADDER_JOB_SECRET=", "STEPLADDER_EVENTS="})
+                          "MASTER_PORT=", "STEPLADDER_JOB_SECRET=", "STEPLADDER_EVENTS=", "STEPLADDER_STEPS=",
+                          "STEPLADDER_UNTIL_LOSS=", "STEPLADDER_EVAL_EVERY="})
     if (name == one) return true;
-  for (const char* family :
-       {"SLURM_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_", "ORTE_", "TORCHELASTIC_"})
+  for (const char* family : {"STEPLADDER_EVENTS_", "SLURM_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_",
+                             "PMI_", "PRTE_", "ORTE_", "TORCHELASTIC_"})
     if (name.starts_with(family)) return true;
   return false;
 }
 
-/// This process's environment with `changes` to it. A child is no rank of a job that this process may be one
-/// of.
+/// This process's environment with `changes` to it, without that of a job that this process may be a rank of.
 std::vector<std::string> environment_with(const std::vector<std::string>& changes) {
   std::vector<std::string> all = changes;
   for (char** variable = environ; *variable; ++variable) {
     const std::string_view text = *variable;
     const std::string_view name = text.substr(0, text.find('=') + 1);
-    if (names_a_rank(name)) continue;
+    if (is_of_another_job(name)) continue;
     if (std::ranges::none_of(changes, [&](const auto& c) { return c.starts_with(name); }))
       all.emplace_back(text);
   }

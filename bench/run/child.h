@@ -82,7 +82,7 @@ struct Job {
   /// Streams of lines. A launcher finds the path of rank r's in STEPLADDER_EVENTS_r, since a
   /// launcher seldom hands descriptors down.
   size_t ranks = 1;
-  bool launcher = false;  // its one process is one, even for one rank
+  bool launcher = false;  // its single process starts the ranks, even if there is only one
   /// Between SIGTERM, which lets a launcher clean up, and SIGKILL. With 0, SIGKILL is all.
   double grace_s = 0.0;
   /// Whether it has said all that it was started for, or that it failed. It may then take kLingering to end;

@@ -202,7 +202,7 @@ bool Hub::hear(Caller& caller) {
   const size_t end = caller.pending.find('\n');
   if (end == std::string::npos) return open;
   const auto fields = fields_of(caller.pending.substr(0, end));
-  if (fields.size() != 9 || fields[0] != hub::kHello || !same_secret(fields[2], secret_)) return false;
+  if (fields.size() != 7 || fields[0] != hub::kHello || !same_secret(fields[2], secret_)) return false;
   caller.pending.erase(0, end + 1);
   admit(caller, fields);
   return false;
@@ -210,7 +210,7 @@ bool Hub::hear(Caller& caller) {
 
 void Hub::admit(Caller& caller, const std::vector<std::string>& fields) {
   const auto rank = number_from<size_t>(fields[3]).value_or(ranks_);
-  const std::string &size = fields[4], &port = fields[6], &host = fields[7];
+  const std::string &size = fields[4], &port = fields[5], &host = fields[6];
   const size_t told = std::min(rank, ranks_ - 1);  // whose stream tells what is wrong
   Socket socket = std::move(caller.socket);
   const auto name = cat("rank ", fields[3], " (", host, ")");

@@ -15,7 +15,7 @@ namespace stepladder {
 /// Each rank is started as `stepladder rank --to ADDRESS COMMAND...` (bench/run/agent.h), which connects
 /// here. Both sides send lines, fields parted by tabs:
 ///
-///   rank     hello version secret rank size local_rank port host pid   port: free where the rank is
+///   rank     hello version secret rank size port host                  port: free where the rank is
 ///   harness  go address port local_size                                once all are here: where rank 0 is
 ///   rank     >LINE                                                     an event
 ///   rank     bye status, or killed signal                              how the rank ended

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "bench/results/results.h"
 #include "model/ops.h"
@@ -15,6 +16,9 @@ std::string version();
 /// The commit that this program was built from, with "-dirty" where tracked files differed; "" where it was
 /// no checkout.
 const char* build_commit();
+
+/// Between the two in what --version prints: "0.2.0 (commit 1a2b3c)". A gate reads it of another build.
+inline constexpr std::string_view kOfCommit = " (commit ";
 
 struct Host {
   std::string name, os, cpu;

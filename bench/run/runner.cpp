@@ -145,7 +145,6 @@ bool is_failure(int64_t exit_status, const RunRequest& request) {
   return exit_status != 0 && !(exit_status == kExitInconclusive && request.until_loss);
 }
 
-/// What a child's events come to.
 /// What is wrong with a line that is no event, and where.
 std::string around_error(std::string_view line) {
   constexpr size_t kBefore = 30, kShown = 60;
@@ -157,13 +156,15 @@ std::string around_error(std::string_view line) {
   } catch (const Event::exception&) {  // such as a number that is too large
   }
   const size_t begin = at > kBefore && line.size() > kShown ? at - kBefore : 0;
-  std::string low(line.substr(begin, kShown));
-  std::ranges::transform(low, low.begin(), [](unsigned char c) { return std::tolower(c); });
-  const bool not_finite = low.find("nan") != low.npos || low.find("inf") != low.npos;
+  std::string lower_case(line.substr(begin, kShown));
+  std::ranges::transform(lower_case, lower_case.begin(), [](unsigned char c) { return std::tolower(c); });
+  const bool not_finite =
+      lower_case.find("nan") != lower_case.npos || lower_case.find("inf") != lower_case.npos;
   return cat(": '", begin > 0 ? "..." : "", printable(line.substr(begin), kShown), "'",
              not_finite ? "; a number that is not finite is null" : "");
 }
 
+/// What a child's events come to.
 class ChildReport {
  public:
   ChildReport(Run& run, const RunRequest& request, size_t rank,
@@ -539,7 +540,8 @@ Summary summarize(Run& run, const ChildReport& report, const RunRequest& request
   summary.first_step_ms = ms.front();
   summary.startup_ms = report.startup_ms;
   summary.warmup_steps = static_cast<int64_t>(warmup);
-  summary.val_loss = report.val_loss;
+  if (!run.evaluations.empty() && run.evaluations.back().step == std::ssize(run.steps))
+    summary.val_loss = report.val_loss;
   summary.memory = report.memory;
   summary.compile = report.compile;
   summary.skipped_steps = report.skipped_steps;
@@ -767,6 +769,20 @@ Run asked_for(const RunRequest& request) {
   return run;
 }
 
+/// " (train.log is ...)", since who did not change a thing has a trainer that writes a file that its command
+/// names.
+std::string newest_source(const Program& program) {
+  std::string newest;
+  std::filesystem::file_time_type written;
+  for (const std::string& source : program.sources) {
+    std::error_code none;
+    const auto time = std::filesystem::last_write_time(std::filesystem::path(program.folder) / source, none);
+    if (!none && (newest.empty() || time > written)) newest = source, written = time;
+  }
+  return newest.empty() ? ""
+                        : cat(" (", newest, " is its newest file: it may write none that its command names)");
+}
+
 }  // namespace
 
 Run run_program(const RunRequest& request, const std::function<void(const Step&)>& on_step) {
@@ -779,8 +795,8 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     return run;
   }
   if (!request.program.ours() && request.program.source_hash() != request.source_hash)
-    throw Error(cat(request.program.variant,
-                    " was changed since its first run: measure again from the start (run: --overwrite)"),
+    throw Error(cat(request.program.variant, " was changed since its first run",
+                    newest_source(request.program), ": measure again from the start (run: --overwrite)"),
                 kExitNotComparable);
 
   const auto start = std::chrono::steady_clock::now();
@@ -831,8 +847,13 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     }
     for (size_t other = 0; ending.status == Status::ok && other < world; ++other)
       ending = ending_of(end, reports[rank = other], parts[other], request, other);
-    if (ending.status == Status::ok)
+    if (ending.status == Status::ok) {
       for (const Run& part : parts) check_steps(part, ms_since(start));
+      for (size_t r = 1; r < world; ++r)  // which training until a loss leaves to them
+        if (parts[r].steps.size() != parts[0].steps.size())
+          throw BadReport(cat("ranks made different numbers of steps: rank 0 ", parts[0].steps.size(),
+                              ", rank ", r, " ", parts[r].steps.size()));
+    }
     run = parts[0];
     for (size_t r = 0; hub && r < world; ++r)
       if (reports[r].host.empty()) reports[r].host = hub->hosts()[r];

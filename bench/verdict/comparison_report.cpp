@@ -56,7 +56,7 @@ Table table_of(const Comparison& comparison) {
       return quantity ? "+" + fixed(quantity->limit * 100, 2) : kNone;
     });
   }
-  add("live GiB, both", 2, [](const Numbers& n) {
+  add("live GiB of both", 2, [](const Numbers& n) {
     const auto gib = [](int64_t bytes) {
       return bytes > 0 ? fixed(static_cast<double>(bytes) / (1 << 30), 3) : kNone;
     };
@@ -194,8 +194,10 @@ std::string junit_report(const Comparison& comparison) {
 }  // namespace
 
 std::string terminal_report(const Comparison& comparison, bool wide) {
-  std::string text = join(sides(comparison), "\n") + "\n\n" + table_of(comparison).terminal(wide) + "\n";
-  for (const std::string& line : lines_of(comparison)) text += line + "\n";
+  std::string text;
+  for (const std::string& line : sides(comparison)) text += join(folded(line), "\n") + "\n";
+  text += "\n" + table_of(comparison).terminal(wide) + "\n";
+  for (const std::string& line : lines_of(comparison)) text += join(folded(line), "\n") + "\n";
   return cat(text, "\n", name_of(overall(comparison.rows)), ": ", headline(comparison), "\n");
 }
 
