@@ -4,7 +4,6 @@
 #include <functional>
 #include <iostream>
 #include <optional>
-#include <tuple>
 
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
@@ -228,6 +227,41 @@ void add(Comparison& all, Comparison more) {
   all.device = more.device;
 }
 
+/// Before a side's first run of a repetition: nothing measured yet, and a file for it. Throws InputError.
+void begin(Side& side, const std::string& file, const std::string& cache, Json context,
+           const VerdictOptions& verdict) {
+  side.results = {};
+  side.plan.settings.cache = cache;
+  side.results.context = std::move(context);
+  side.results.plan = side.plan.json();
+  side.results.complete = true;
+  verdict.check_apart(file);
+  check_same_kind(file, "results", "name another --results");
+  side.file = std::make_unique<ResultsFile>(file, side.results.context, side.results.plan,
+                                            Existing::overwrite, results_file_json, "gate again");
+}
+
+/// What an interrupted gate of one repetition has left, on stderr.
+void tell_kept(int64_t pairs, const std::string& place) {
+  if (pairs == 0) return;
+  std::cerr << "stepladder: " << pairs << (pairs == 1 ? " finished pair is" : " finished pairs are")
+            << " kept: `" << shell_line({"stepladder", "compare", place + "/base.json", place + "/new.json"})
+            << "` compares them\n";
+}
+
+/// Throws Error where the two can't be compared.
+void require_same_kind(const GateOptions& options, const Contender& base, const Contender& next) {
+  if (base.ladder.built_in() != next.ladder.built_in())
+    throw Error(cat("not comparable: one of ", options.base, " and ", options.next, " is a ladder file"),
+                kExitNotComparable);
+}
+void require_same_model(const Plan& base, const Plan& next) {
+  if (base.settings.model != next.settings.model)
+    throw Error(cat("not comparable: BASE trains ", *base.settings.model, ", NEW ", *next.settings.model,
+                    ": the two ladders have other names or models"),
+                kExitNotComparable);
+}
+
 int gate(GateOptions& options) {
   if (options.max_pairs < options.pairs)
     throw InputError(cat("--max-pairs ", options.max_pairs, " is less than --pairs ", options.pairs));
@@ -236,17 +270,12 @@ int gate(GateOptions& options) {
   std::vector<ComparedRow> missing;
   const Contender base_contender = contender(options.base, options.measure.ladder),
                   next_contender = contender(options.next, options.measure.ladder);
-  if (base_contender.ladder.built_in() != next_contender.ladder.built_in())
-    throw Error(cat("not comparable: one of ", options.base, " and ", options.next, " is a ladder file"),
-                kExitNotComparable);
+  require_same_kind(options, base_contender, next_contender);
   const std::vector<Rung> rungs = common_rungs(options, base_contender, next_contender, missing);
   const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
   Side base = side_of(options, base_contender, rungs, probe, nullptr);
   Side next = side_of(options, next_contender, rungs, probe, &base.plan);
-  if (base.plan.settings.model != next.plan.settings.model)
-    throw Error(cat("not comparable: BASE trains ", *base.plan.settings.model, ", NEW ",
-                    *next.plan.settings.model, ": the two ladders have other names or models"),
-                kExitNotComparable);
+  require_same_model(base.plan, next.plan);
   const ResultsFolder folder(options.results);
   options.verdict.check_files();
   const InterruptGuard guard;
@@ -262,19 +291,8 @@ int gate(GateOptions& options) {
   for (int64_t time = 1; time <= options.repeat; ++time) {
     const std::string place = options.repeat == 1 ? folder.path() : cat(folder.path(), "/", time);
     const std::string cache = shared_cache(options, place);
-    for (auto [side, from, name] :
-         {std::tuple(&base, &base_contender, "base"), std::tuple(&next, &next_contender, "new")}) {
-      side->results = {};
-      side->plan.settings.cache = cache;
-      side->results.context = context_of(*from, probe);
-      side->results.plan = side->plan.json();
-      side->results.complete = true;
-      const std::string file = cat(place, "/", name, ".json");
-      options.verdict.check_apart(file);
-      check_same_kind(file, "results", "name another --results");
-      side->file = std::make_unique<ResultsFile>(file, side->results.context, side->results.plan,
-                                                 Existing::overwrite, results_file_json, "gate again");
-    }
+    begin(base, cat(place, "/base.json"), cache, context_of(base_contender, probe), options.verdict);
+    begin(next, cat(place, "/new.json"), cache, context_of(next_contender, probe), options.verdict);
     PairedRuns pairs(base, next, probe.device, options.measure.timeout);
     try {
       Comparison one = measure(options, base, next, pairs, limits, too_late);
@@ -282,11 +300,7 @@ int gate(GateOptions& options) {
       add(comparison, std::move(one));
     } catch (const Interrupted& e) {
       if (time == 1) {
-        if (pairs.pairs() > 0)
-          std::cerr << "stepladder: " << pairs.pairs()
-                    << (pairs.pairs() == 1 ? " finished pair is" : " finished pairs are") << " kept: `"
-                    << shell_line({"stepladder", "compare", place + "/base.json", place + "/new.json"})
-                    << "` compares them\n";
+        tell_kept(pairs.pairs(), place);
         throw;
       }
       interrupted = e;

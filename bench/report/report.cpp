@@ -388,86 +388,111 @@ bool has_reference(const ResultRow& row, const std::vector<ResultRow>& variants,
   });
 }
 
-std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& variants,
-                        const std::vector<AblatedRung>& ablated) {
-  std::vector<Note> lines;
-  const auto note = [&](const std::string& text) { lines.push_back({printable(text, 400), false}); };
-  const auto warn = [&](const std::string& text) { lines.push_back({printable(text, 400), true}); };
-  const auto fewest = fewest_rounds(variants);
-  const std::string interval =
-      !fewest ? ""
-      : *fewest < kLeastRoundsForInterval
-          ? cat(" ", interval_name(*fewest),
-                ": fastest to slowest round; in brackets how often such a range holds the true median.")
-          : " Intervals: 95 %, over rounds.";
-  note(cat("Step time: host clock, device synchronised; median over rounds of each run's median.", interval));
-  note(
-      "x previous: against the nearest rung below that took part; x baseline: against the lowest; by time "
-      "per token, should batches differ. MFU: by nanoGPT's formula, behind a stroke by llm.c's. Memory: the "
-      "arena's "
-      "peak, behind a stroke the whole process's.");
-  if (!peers_of(variants).empty())
+/// What a reader has to know, as it is collected.
+class Notes {
+ public:
+  void note(const std::string& text) { lines_.push_back({printable(text, 400), false}); }
+  void warn(const std::string& text) { lines_.push_back({printable(text, 400), true}); }
+  std::vector<Note> lines() && { return std::move(lines_); }
+
+  /// How the columns are read.
+  void add_legend(const std::vector<ResultRow>& variants) {
+    const auto fewest = fewest_rounds(variants);
+    const std::string interval =
+        !fewest ? ""
+        : *fewest < kLeastRoundsForInterval
+            ? cat(" ", interval_name(*fewest),
+                  ": fastest to slowest round; in brackets how often such a range holds the true median.")
+            : " Intervals: 95 %, over rounds.";
+    note(cat("Step time: host clock, device synchronised; median over rounds of each run's median.",
+             interval));
     note(
-        "Peers: x PyTorch and the like are how many times faster the rung is than the peer in the same "
-        "round. They start from weights of their own, so their losses are not compared. Their memory is what "
-        "they report: allocated at most / whole process.");
-  if (const std::string why = whole_text_at(results.device(), "attention"); why.starts_with("native ("))
-    warn(cat("Flash attention ran on the project's own kernels: ", why.substr(8, why.size() - 9), "."));
-  if (const std::string why = text_at(results.stopped, "reason"); !why.empty() && why != "rounds")
-    note(cat("Stopped by ", why, " after ", counted(rounds_text(results), "round"), "."));
-  if (const std::string cards = cards_note(results, fastest_rung(variants)); !cards.empty()) note(cards);
-  if (const std::string busy = busy_note(results.context); !busy.empty()) warn(busy);
-  if (!results.complete)
-    warn(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
-             " runs are done; the same command with --resume continues."));
-  if (const auto asked = number_at(results.plan, "warmup")) {
-    const auto late = std::ranges::count_if(results.runs, [&](const Run& run) {
-      return run.summary && static_cast<double>(run.summary->warmup_steps) > *asked;
-    });
-    if (late > 0)
-      note(cat("Steps settled late in ", late, " of ", counted(cat(results.runs.size()), "run"),
-               ": there more than ", *asked, " are left out."));
+        "x previous: against the nearest rung below that took part; x baseline: against the lowest; by time "
+        "per token, should batches differ. MFU: by nanoGPT's formula, behind a stroke by llm.c's. Memory: "
+        "the "
+        "arena's peak, behind a stroke the whole process's.");
+    if (!peers_of(variants).empty())
+      note(
+          "Peers: x PyTorch and the like are how many times faster the rung is than the peer in the same "
+          "round. They start from weights of their own, so their losses are not compared. Their memory is "
+          "what "
+          "they report: allocated at most / whole process.");
   }
-  for (const ResultRow& v : variants) {
-    if (!v.numbers) continue;
-    if (v.disturbed_rounds > 0) warn(disturbed_note(v));
-    if (const std::string little = little_covered(*v.runs.begin()->second->summary); !little.empty())
-      warn(cat(v.variant, ", ", v.workload, ": ", little));
-    if (is_ablation(v.variant)) continue;
-    if (const auto& compile = v.numbers->compile)
-      note(cat(v.variant, ", ", v.workload, ": ", fixed(compile->search_ms, 0), " ms of search (",
-               compile->searched, " GEMMs, ", compile->from_cache, " from the cache), ",
-               fixed(compile->capture_ms, 0), " ms of capture",
-               v.numbers->break_even_steps
-                   ? cat("; pays off after ", fixed(*v.numbers->break_even_steps, 0), " steps")
-                   : "",
-               "."));
-    if (v.numbers->skipped_steps.value_or(0) > 0)
-      warn(cat(v.variant, ", ", v.workload, ": ", *v.numbers->skipped_steps,
-               " steps were skipped, fp16 had overflowed."));
+
+  /// How the measurement went as a whole.
+  void add_course(const Results& results, const std::vector<ResultRow>& variants) {
+    if (const std::string why = whole_text_at(results.device(), "attention"); why.starts_with("native ("))
+      warn(cat("Flash attention ran on the project's own kernels: ", why.substr(8, why.size() - 9), "."));
+    if (const std::string why = text_at(results.stopped, "reason"); !why.empty() && why != "rounds")
+      note(cat("Stopped by ", why, " after ", counted(rounds_text(results), "round"), "."));
+    if (const std::string cards = cards_note(results, fastest_rung(variants)); !cards.empty()) note(cards);
+    if (const std::string busy = busy_note(results.context); !busy.empty()) warn(busy);
+    if (!results.complete)
+      warn(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
+               " runs are done; the same command with --resume continues."));
+    if (const auto asked = number_at(results.plan, "warmup")) {
+      const auto late = std::ranges::count_if(results.runs, [&](const Run& run) {
+        return run.summary && static_cast<double>(run.summary->warmup_steps) > *asked;
+      });
+      if (late > 0)
+        note(cat("Steps settled late in ", late, " of ", counted(cat(results.runs.size()), "run"),
+                 ": there more than ", *asked, " are left out."));
+    }
   }
-  std::map<std::string, std::string> unknown;  // why, and the first run of which
-  for (const Run& run : results.runs)
-    if (run.summary && !run.summary->joules_unknown.empty())
-      unknown.try_emplace(run.summary->joules_unknown, run.variant);
-  for (const auto& [why, variant] : unknown) note(cat("No joules of ", variant, " and its like: ", why, "."));
-  const Ladder ladder = ladder_of(results);
-  const std::string& first = ladder.rungs.front().name;
-  std::vector<std::string> alone;  // whose losses nothing was held against
-  for (const ResultRow& v : variants) {
-    const Rung* rung = v.peer.empty() ? ladder.listed(v.variant) : nullptr;
-    if (v.numbers && rung && std::isfinite(rung->tolerance) && v.variant != first && !v.numbers->to_loss &&
-        !has_reference(v, variants, first) && std::ranges::count(alone, v.variant) == 0)
-      alone.push_back(v.variant);
+
+  void add_rows(const std::vector<ResultRow>& variants) {
+    for (const ResultRow& v : variants) {
+      if (!v.numbers) continue;
+      if (v.disturbed_rounds > 0) warn(disturbed_note(v));
+      if (const std::string little = little_covered(*v.runs.begin()->second->summary); !little.empty())
+        warn(cat(v.variant, ", ", v.workload, ": ", little));
+      if (is_ablation(v.variant)) continue;
+      if (const auto& compile = v.numbers->compile)
+        note(cat(v.variant, ", ", v.workload, ": ", fixed(compile->search_ms, 0), " ms of search (",
+                 compile->searched, " GEMMs, ", compile->from_cache, " from the cache), ",
+                 fixed(compile->capture_ms, 0), " ms of capture",
+                 v.numbers->break_even_steps
+                     ? cat("; pays off after ", fixed(*v.numbers->break_even_steps, 0), " steps")
+                     : "",
+                 "."));
+      if (v.numbers->skipped_steps.value_or(0) > 0)
+        warn(cat(v.variant, ", ", v.workload, ": ", *v.numbers->skipped_steps,
+                 " steps were skipped, fp16 had overflowed."));
+    }
   }
-  if (!alone.empty())
-    note(cat("Nothing was compared with the losses of ", join(alone, ", "), ": ", first,
-             ", their reference, was not measured on the same model, T and batch."));
-  if (ladder.built_in() && emulates(variants))
-    warn(
-        "On the CPU reduced precisions are emulated by rounding: their numerics are real, their speed "
-        "tells nothing.");
-  if (const auto scaled = scaling(results); !scaled.empty()) {
+
+  void add_missing_joules(const Results& results) {
+    std::map<std::string, std::string> unknown;  // why, and the first run of which
+    for (const Run& run : results.runs)
+      if (run.summary && !run.summary->joules_unknown.empty())
+        unknown.try_emplace(run.summary->joules_unknown, run.variant);
+    for (const auto& [why, variant] : unknown)
+      note(cat("No joules of ", variant, " and its like: ", why, "."));
+  }
+
+  /// Losses that were held against nothing, or are all that tells.
+  void add_losses(const Results& results, const std::vector<ResultRow>& variants) {
+    const Ladder ladder = ladder_of(results);
+    const std::string& first = ladder.rungs.front().name;
+    std::vector<std::string> alone;  // whose losses nothing was held against
+    for (const ResultRow& v : variants) {
+      const Rung* rung = v.peer.empty() ? ladder.listed(v.variant) : nullptr;
+      if (v.numbers && rung && std::isfinite(rung->tolerance) && v.variant != first && !v.numbers->to_loss &&
+          !has_reference(v, variants, first) && std::ranges::count(alone, v.variant) == 0)
+        alone.push_back(v.variant);
+    }
+    if (!alone.empty())
+      note(cat("Nothing was compared with the losses of ", join(alone, ", "), ": ", first,
+               ", their reference, was not measured on the same model, T and batch."));
+    if (ladder.built_in() && emulates(variants))
+      warn(
+          "On the CPU reduced precisions are emulated by rounding: their numerics are real, their speed "
+          "tells nothing.");
+  }
+
+  void add_scaling(const Results& results) {
+    const auto scaled = scaling(results);
+    if (scaled.empty()) return;
     note(
         "On several devices: step time of the slowest rank, tokens of all; MFU against the peak of all; "
         "memory of the rank with the most. Efficiency: tokens/s over those of one device in the same round, "
@@ -485,9 +510,23 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
                " % (nominal links, bench/report/scaling_model.h)."));
     }
   }
+
+ private:
+  std::vector<Note> lines_;
+};
+
+std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& variants,
+                        const std::vector<AblatedRung>& ablated) {
+  Notes notes;
+  notes.add_legend(variants);
+  notes.add_course(results, variants);
+  notes.add_rows(variants);
+  notes.add_missing_joules(results);
+  notes.add_losses(results, variants);
+  notes.add_scaling(results);
   if (!ablated.empty())
-    for (const std::string& line : ablation_notes(ablated)) note(line);
-  return lines;
+    for (const std::string& line : ablation_notes(ablated)) notes.note(line);
+  return std::move(notes).lines();
 }
 
 std::vector<Speedup> against_peers(const std::vector<ResultRow>& variants) {

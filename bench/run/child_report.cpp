@@ -1,0 +1,364 @@
+#include "bench/run/child_report.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "bench/base/text.h"
+#include "bench/run/events.h"
+
+namespace stepladder {
+namespace {
+
+/// A BadReport of a field, as what its event has: "no number lr". ChildReport::take() says of which
+/// event.
+struct BadField : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+using Event = nlohmann::json;
+
+constexpr double kLeastMs = 1e-6;  // of a step: a nanosecond, which is what clocks count
+
+/// Without digits that nobody measured: energy counters count microjoules at best.
+std::optional<double> rounded_joules(std::optional<double> joules) {
+  if (joules) *joules = std::round(*joules * 1e6) / 1e6;
+  return joules;
+}
+
+/// The same: clocks count nanoseconds, the rest are floats.
+Step as_measured(Step step) {
+  step.step_ms = std::round(step.step_ms * 1e6) / 1e6;
+  if (!(step.step_ms > 0.0 && std::isfinite(step.step_ms)))
+    throw BadReport(cat("step ", step.step, " took no time that a clock could tell"));
+  for (auto* number : {&step.device_ms, &step.cycles, &step.loss, &step.grad_norm, &step.lr})
+    if (*number) *number = of_float(**number);
+  return step;
+}
+
+template <class T>
+bool is(const Event& value) {
+  if constexpr (std::is_same_v<T, bool>) return value.is_boolean();
+  if constexpr (std::is_same_v<T, double>) return value.is_number();
+  if constexpr (std::is_same_v<T, int64_t>)
+    return value.is_number_integer() &&
+           (!value.is_number_unsigned() || std::in_range<int64_t>(value.get<uint64_t>()));
+  if constexpr (std::is_same_v<T, std::string>) return value.is_string();
+  if constexpr (std::is_same_v<T, Event>) return value.is_object();
+  return value.is_array() && std::all_of(value.begin(), value.end(), is<std::string>);
+}
+
+template <class T>
+const char* kind() {
+  if constexpr (std::is_same_v<T, bool>) return "true or false ";
+  if constexpr (std::is_same_v<T, double>) return "number ";
+  if constexpr (std::is_same_v<T, int64_t>) return "whole number ";
+  if constexpr (std::is_same_v<T, std::string>) return "string ";
+  if constexpr (std::is_same_v<T, Event>) return "object ";
+  return "list of strings ";
+}
+
+/// A field of an event; nothing where it is missing or null. Throws BadField where it is of another type.
+template <class T>
+std::optional<T> value_if(const Event& event, const char* key) {
+  const auto found = event.find(key);
+  if (found == event.end() || found->is_null()) return std::nullopt;
+  if (!is<T>(*found)) throw BadField(cat("no ", kind<T>(), key));
+  return found->get<T>();
+}
+
+/// The same, known to be there.
+template <class T>
+T value_at(const Event& event, const char* key) {
+  if (const auto value = value_if<T>(event, key)) return *value;
+  throw BadField(cat("no ", kind<T>(), key));
+}
+
+/// A number that a rung may have measured: no float is larger, and no table could show it.
+double plausible(double number, const char* key) {
+  if (std::abs(number) > std::numeric_limits<float>::max())
+    throw BadField(cat("a ", key, " of ", number_text(number)));
+  return number;
+}
+
+/// Milliseconds of a part of a run.
+double duration_at(const Event& event, const char* key, double timeout_s) {
+  const auto ms = value_at<double>(event, key);
+  if (!(ms >= 0.0 && ms <= timeout_s * 1e3))
+    throw BadField(cat("a ", key, " of ", number_text(ms), " ms, of a run that may take ",
+                       number_text(timeout_s), " s"));
+  return ms;
+}
+
+int64_t bytes_at(const Event& event, const std::string& key) {
+  const auto bytes = value_at<int64_t>(event, key.c_str());
+  if (bytes < 0) throw BadField(cat("memory of ", bytes, " bytes: ", printable(key, 60)));
+  return bytes;
+}
+
+std::optional<double> number_if(const Event& event, const char* key) {
+  const auto number = value_if<double>(event, key);
+  return number ? std::optional(plausible(*number, key)) : std::nullopt;
+}
+/// A quantity that is never below zero.
+std::optional<double> least_zero_if(const Event& event, const char* key) {
+  const auto value = number_if(event, key);
+  if (value && *value < 0.0) throw BadField(cat("a ", key, " of ", number_text(*value)));
+  return value;
+}
+
+DeviceState device_state(const Event& event) {
+  return {value_if<int64_t>(event, "sm_mhz"), value_if<int64_t>(event, "memory_mhz"),
+          number_if(event, "power_w"), value_if<int64_t>(event, "temperature_c"),
+          value_if<std::vector<std::string>>(event, "throttle")};
+}
+
+/// What is wrong with a line that is no event, and where.
+std::string around_error(std::string_view line) {
+  constexpr size_t kBefore = 30, kShown = 60;
+  size_t at = 0;
+  try {
+    [[maybe_unused]] const Event whole = Event::parse(line);
+  } catch (const Event::parse_error& e) {
+    at = e.byte;
+  } catch (const Event::exception&) {  // such as a number that is too large
+  }
+  const size_t begin = at > kBefore && line.size() > kShown ? at - kBefore : 0;
+  std::string lower_case(line.substr(begin, kShown));
+  std::ranges::transform(lower_case, lower_case.begin(), [](unsigned char c) { return std::tolower(c); });
+  const bool not_finite =
+      lower_case.find("nan") != lower_case.npos || lower_case.find("inf") != lower_case.npos;
+  return cat(": '", begin > 0 ? "..." : "", printable(line.substr(begin), kShown), "'",
+             not_finite ? "; a number that is not finite is null" : "");
+}
+
+}  // namespace
+
+void ChildReport::take(std::string_view line) {
+  constexpr size_t kMaxStep = 1 << 12, kMaxOther = 1 << 18;  // bytes; a profile has more
+  constexpr size_t kMaxBetween = 8 << 20;                    // of others between two steps
+  const Event event = parse_event(line);
+  if (event.is_null()) throw BadReport("not an event on its event stream" + around_error(line));
+  const std::string kind = event["event"];
+  if (kind != "profile" && line.size() > (kind == "step" ? kMaxStep : kMaxOther))
+    throw BadReport(cat("an event of ", line.size(), " bytes on its event stream"));
+  between_steps_ = kind == "step" ? 0 : between_steps_ + line.size();
+  if (between_steps_ > kMaxBetween)
+    throw BadReport(cat("it floods its event stream, the last event is '", printable(kind, 60), "'"));
+  if (ended && (kind == "step" || kind == "eval" || kind == "end"))
+    throw BadReport(cat("an event after its end: ", kind));
+  const std::string of_step = kind == "step" ? cat(" of step ", run_.steps.size()) : "";
+  try {
+    take(kind, event);
+  } catch (const BadField& e) {
+    throw BadReport(cat("its event '", kind, "'", of_step, " has ", e.what()));
+  }
+}
+
+/// Throws BadReport and BadField. What it does not know is left alone.
+void ChildReport::take(const std::string& kind, const Event& event) {
+  if (kind == "start")
+    start(event);
+  else if (kind == "step")
+    step(event);
+  else if (kind == "eval")
+    evaluated(event);
+  else if (kind == "profile" && request_.program.ours())
+    run_.profile = value_at<Event>(event, "profile");
+  else if (kind == "end")
+    end(event);
+  else if (kind == "exit" && request_.has_ranks())  // from job_of_ranks()
+    exited(event);
+  else if (kind == "measured" && launched_)
+    measured(event);
+  else if (kind == "energy" && launched_)
+    unmetered_ = {value_if<bool>(event, "shared"), printable(value_at<std::string>(event, "unknown"), 300)};
+  else if (kind == "error")
+    error = {value_at<std::string>(event, "status"), printable(value_at<std::string>(event, "reason"), 500)};
+}
+
+void ChildReport::start(const Event& event) {
+  if (started)
+    throw BadReport(request_.command_starts_ranks()
+                        ? cat("a second start: two ranks write to STEPLADDER_EVENTS_", rank_,
+                              "; RANK has to tell each which it is")
+                        : "a second start");
+  const auto protocol = value_if<int64_t>(event, "protocol").value_or(kProtocol);
+  if (protocol > kProtocol)
+    throw BadReport(
+        cat("it speaks version ", protocol, " of the protocol, this stepladder up to ", kProtocol));
+  if (request_.program.ours()) check_identity(event);
+  run_.backend = value_if<std::string>(event, "backend").value_or(request_.backend);
+  const Event config = config_of(event);
+  // One that did not find the others would train alone, and its speed pass for that of all.
+  const auto rank = value_if<int64_t>(event, "rank").value_or(rank_),
+             world = value_if<int64_t>(config, "world_size").value_or(request_.devices);
+  if (rank != rank_ || world != request_.devices)
+    throw BadReport(
+        cat("it is rank ", rank, " of ", world, ", was started as rank ", rank_, " of ", request_.devices));
+  constexpr int64_t kMost = int64_t{1} << 30;  // sequences, tokens: their product is a whole number too
+  for (const char* key : {"B", "T"}) {
+    const auto told = value_at<int64_t>(config, key), asked = run_.config.value(key, told);
+    if (told != asked)
+      throw BadReport(cat("it trains with ", key, "=", told, ", was asked for ", key, "=", asked,
+                          request_.program.ours() ? ""
+                                                  : cat(": give its command {", *key == 'B' ? "batch" : "seq",
+                                                        "}, or its ladder's workload that number")));
+    if (told < 1 || told > kMost) throw BadField(cat(key, "=", told, ", which is no size of a batch"));
+  }
+  const auto model = value_if<std::string>(config, "model");
+  if (model && request_.model_is_told && *model != run_.config["model"])
+    throw BadReport(cat("it trains ", printable(*model, 60), ", was asked for ",
+                        run_.config["model"].get<std::string>()));
+  for (const auto& [key, value] : config.items())
+    if (!run_.config.contains(key)) run_.config[key] = value;
+  startup_ms = value_if<double>(event, "startup_ms") ? duration_at(event, "startup_ms", request_.timeout_s)
+                                                     : ms_since(created_);
+  host = value_if<std::string>(event, "host").value_or("");
+  if (const auto its = value_if<Event>(event, "device"))  // llm.c does not tell its device's uuid
+    device = value_if<std::string>(*its, "uuid").value_or("");
+  if (request_.telemetry && !launched_) {
+    // Its own backend, whatever the others run on.
+    const auto metered =
+        metered_device(run_.backend, device, request_.devices == 1 ? request_.device.uuid : "");
+    telemetry_ = &(*request_.telemetry)[metered.value_or(request_.device.uuid)];
+    if (metered)
+      meter_.emplace(*telemetry_);
+    else
+      unmetered_.unknown = kDeviceNotTold;
+  }
+  const Event memory_by_name = value_if<Event>(event, "memory_by_name").value_or(Event::object());
+  for (const auto& [name, bytes] : memory_by_name.items())
+    if (bytes.is_number_integer()) memory.by_name[name] = bytes_at(memory_by_name, name);
+  started = true;
+}
+
+/// What a results file may hold of it. Whether ranks train each by itself is the harness's to say.
+ChildReport::Event ChildReport::config_of(const Event& event) const {
+  auto config = value_at<Event>(event, "config");
+  for (const char* key : {"world_size", "threads", "independent_ranks", "apart"})
+    if (config.contains(key) && config[key].is_null()) config.erase(key);
+  for (const auto& [key, value] : config.items())
+    if (value.is_structured() && config_depth(value) >= kMaxConfigDepth)
+      throw BadReport(cat("its config's ", printable(key, 60), " is nested too deep"));
+  if (const auto threads = value_if<int64_t>(config, "threads"); threads && *threads < 1)
+    throw BadField(cat("threads=", *threads, " in its config"));
+  const bool independent = run_.config.value("independent_ranks", false);
+  for (const char* key : {"independent_ranks", "apart"})  // as files of schema 1 call it
+    if (config.contains(key) && config[key] != independent)
+      throw BadReport(cat("its config has ", key, "=", printable(config[key].dump(), 60),
+                          ", which is the harness's to say: leave it out"));
+  return config;
+}
+
+/// That it is the executable of the plan.
+void ChildReport::check_identity(const Event& event) const {
+  const Program& program = request_.program;
+  const auto variant = value_at<std::string>(event, "variant");
+  if (variant != (program.calls_itself.empty() ? program.variant : program.calls_itself))
+    throw BadReport(cat("it is ", printable(variant, 60)));
+  if (value_at<std::string>(event, "source_hash") != request_.source_hash)
+    throw Error(cat(program.variant,
+                    " was built anew since its first run: measure again from the start (run: --overwrite)"),
+                kExitNotComparable);
+}
+
+void ChildReport::step(const Event& event) {
+  if (!started) throw BadReport("a step before its start");
+  Step step;
+  step.step = value_at<int64_t>(event, "step");
+  if (step.step != static_cast<int64_t>(run_.steps.size()))
+    throw BadReport(cat("step ", step.step, " where step ", run_.steps.size(), " was due"));
+  if (step.step >= request_.steps) throw BadReport(cat("more than the ", request_.steps, " steps asked for"));
+  step.step_ms = value_at<double>(event, "step_ms");
+  if (!(step.step_ms > 0.0)) throw BadReport(cat("step ", step.step, " took ", step.step_ms, " ms"));
+  if (step.step_ms < kLeastMs) throw BadReport(cat("step ", step.step, " took less than a nanosecond"));
+  duration_at(event, "step_ms", request_.timeout_s);
+  step.device_ms = least_zero_if(event, "device_ms");
+  step.cycles = number_if(event, "cycles");
+  if (step.cycles && *step.cycles < 1.0)
+    throw BadField(cat("a cycles of ", number_text(*step.cycles), ", where null says that none are counted"));
+  step.loss = number_if(event, "loss");
+  step.grad_norm = least_zero_if(event, "grad_norm");
+  step.lr = number_if(event, "lr");
+  if (request_.program.ours() || !first_)
+    step.device = device_state(event);
+  else if (telemetry_)
+    step.device = telemetry_->sample();
+  if (meter_) step.energy_j = rounded_joules(meter_->after_step(request_.energy_due().after(step.step + 1)));
+  if (first_ && !event.contains("loss"))
+    throw BadReport(cat("step ", step.step, " without its loss, which is null where it is not finite"));
+  if (request_.until_loss && request_.eval_every > 0 && step.step > 2 * request_.eval_every &&
+      run_.evaluations.empty() && first_)
+    throw BadReport(cat(
+        "no validation loss came in ", step.step,
+        " steps, where --until-loss waits for one: ", "an eval event, of the Python module run.evaluated()"));
+  run_.steps.push_back(as_measured(step));
+  if (step.step == 0) first_step_ = std::chrono::steady_clock::now();
+  from_first_ms = ms_since(first_step_);
+  if (first_) on_step_(step);
+}
+
+/// What was read of a device elsewhere, after its last step.
+void ChildReport::measured(const Event& event) {
+  if (run_.steps.empty()) throw BadReport("a reading of its device before its first step");
+  Step& last = run_.steps.back();
+  last.energy_j = rounded_joules(number_if(event, "energy_j"));
+  if (event.contains("sm_mhz") || event.contains("power_w")) last.device = device_state(event);
+}
+
+void ChildReport::exited(const Event& event) {
+  exit_status = value_at<int64_t>(event, "status");
+  stderr_tail = value_if<std::string>(event, "stderr").value_or("");
+}
+
+void ChildReport::evaluated(const Event& event) {
+  val_loss = number_if(event, "val_loss");
+  if (!event.contains("val_loss")) throw BadReport("an evaluation without its val_loss");
+  if (meter_) meter_->after_evaluation();
+  const int64_t done = std::ssize(run_.steps);
+  if (const auto step = value_at<int64_t>(event, "step"); step != done)
+    throw BadReport(cat("an evaluation after ", step, " steps, where ", done, " are done"));
+  if (!run_.evaluations.empty() && run_.evaluations.back().step == done)
+    throw BadReport(cat("a second evaluation after step ", done));
+  run_.evaluations.push_back({done, val_loss ? std::optional(of_float(*val_loss)) : std::nullopt});
+}
+
+void ChildReport::end(const Event& event) {
+  ended = true;
+  const bool ours = request_.program.ours();
+  const Event bytes = ours ? value_at<Event>(event, "memory_bytes")
+                           : value_if<Event>(event, "memory_bytes").value_or(Event::object());
+  for (auto [key, peak] :
+       {std::pair("live_peak", &memory.live_peak), std::pair("reserved_peak", &memory.reserved_peak),
+        std::pair("process_peak", &memory.process_peak)})
+    if (ours || value_if<int64_t>(bytes, key)) *peak = bytes_at(bytes, key);
+  if (!ours) return;
+  if (event.contains("compile")) {
+    const Event spent = value_at<Event>(event, "compile");
+    compile = {duration_at(spent, "search_ms", request_.timeout_s),
+               duration_at(spent, "capture_ms", request_.timeout_s), value_at<int64_t>(spent, "searched"),
+               value_at<int64_t>(spent, "from_cache"),
+               spent.contains("algorithms") ? printable(value_at<std::string>(spent, "algorithms"), 60) : ""};
+  }
+  if (event.contains("skipped_steps")) skipped_steps = value_at<int64_t>(event, "skipped_steps");
+}
+
+bool ChildReport::reached() const {
+  if (!request_.until_loss || run_.evaluations.empty()) return false;
+  const Evaluation& last = run_.evaluations.back();
+  return last.step == std::ssize(run_.steps) && last.val_loss && *last.val_loss <= *request_.until_loss;
+}
+
+void ChildReport::check_steps(double wall_ms) const {
+  constexpr double kRounding = 1.01;  // of a peer's log
+  double sum = 0.0;
+  for (const Step& step : run_.steps) sum += step.step_ms;
+  if (sum > wall_ms * kRounding)
+    throw BadReport(
+        cat("its steps add up to ", fixed(sum, 0), " ms, its process ran for ", fixed(wall_ms, 0)));
+}
+
+}  // namespace stepladder

@@ -1,0 +1,99 @@
+// What a run's process, or one of its ranks, tells: events, and what they come to.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "bench/results/results.h"
+#include "bench/run/request.h"
+
+namespace stepladder {
+
+/// A report that makes no sense: the run's status is crash, its reason this.
+struct BadReport : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+inline double ms_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Events of one process, taken as they come, into its Run and into what a Run does not have.
+class ChildReport {
+ public:
+  ChildReport(Run& run, const RunRequest& request, size_t rank,
+              const std::function<void(const Step&)>& on_step)
+      : run_(run),
+        request_(request),
+        rank_(static_cast<int64_t>(rank)),
+        first_(rank == 0),
+        launched_(request.has_launcher()),
+        on_step_(on_step) {}
+
+  /// Takes an event's line. Throws BadReport, and Error with kExitNotComparable where the executable is no
+  /// longer the one of the plan.
+  void take(std::string_view line);
+  /// Whether the run has trained to the loss that was to be reached.
+  bool reached() const;
+  /// Throws BadReport where the steps took longer than the process that made them.
+  void check_steps(double wall_ms) const;
+
+  struct Failure {
+    std::string status, reason;
+  };
+  bool failed() const { return request_.is_failure(exit_status.value_or(0)); }
+  bool started = false, ended = false;
+  double startup_ms = 0.0;
+  Memory memory;
+  std::optional<double> val_loss;
+  std::optional<Compile> compile;
+  std::optional<int64_t> skipped_steps;
+  std::optional<Failure> error;
+  std::optional<int64_t> exit_status;  // as a shell has it: 128 + n for signal n
+  std::string stderr_tail;             // of a rank elsewhere
+  std::string host, device;
+  double from_first_ms = 0.0;  // to the last step, as they were told
+
+  /// Of its device, besides what each step used; nothing where nobody reads it.
+  struct Energy {
+    std::optional<bool> shared;
+    std::string unknown;
+  };
+  std::optional<Energy> energy() const {
+    if (!request_.telemetry || !started) return std::nullopt;
+    return meter_ ? Energy{meter_->shared(), meter_->unknown()} : unmetered_;
+  }
+
+ private:
+  using Event = nlohmann::json;
+
+  void take(const std::string& kind, const Event& event);
+  void start(const Event& event);
+  Event config_of(const Event& event) const;
+  void check_identity(const Event& event) const;
+  void step(const Event& event);
+  void measured(const Event& event);
+  void exited(const Event& event);
+  void evaluated(const Event& event);
+  void end(const Event& event);
+
+  Run& run_;
+  const RunRequest& request_;
+  size_t between_steps_ = 0;  // bytes of events since the last step
+  const int64_t rank_;
+  const bool first_;  // rank 0, which is on the device that is sampled and is heard of
+  const bool launched_;
+  const std::chrono::steady_clock::time_point created_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point first_step_;
+  Telemetry* telemetry_ = nullptr;
+  std::optional<EnergyMeter> meter_;
+  Energy unmetered_{{}, "its device's energy was not read"};  // without a meter here
+  const std::function<void(const Step&)>& on_step_;
+};
+
+}  // namespace stepladder

@@ -1,0 +1,140 @@
+#include "bench/run/ending.h"
+
+#include <algorithm>
+#include <csignal>
+
+#include "bench/base/text.h"
+
+namespace stepladder {
+namespace {
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name ? cat("SIG", name) : cat("signal ", signal);
+}
+
+Ending reported_failure(const ChildReport::Failure& failure) {
+  for (Status status : {Status::oom, Status::unsupported, Status::diverged})
+    if (failure.status == name_of(status)) return {status, failure.reason};
+  return {Status::crash, failure.reason};
+}
+
+/// The rank that told why, where all that `rank` tells is that another one died. One that was stopped tells
+/// that too, once it goes on: the rank that missed it has ended the job by then.
+size_t better_informed(size_t rank, const std::deque<ChildReport>& reports) {
+  const auto tells_more = [](const ChildReport& report) {
+    return report.error && !report.error->reason.ends_with(" died");  // model/rendezvous.cpp
+  };
+  if (!reports[rank].error || tells_more(reports[rank])) return rank;
+  const auto found = std::ranges::find_if(reports, tells_more);
+  return found == reports.end() ? rank : static_cast<size_t>(found - reports.begin());
+}
+
+/// Of those that have not told their end, the one with the fewest steps.
+size_t furthest_behind(const std::deque<ChildReport>& reports, const std::vector<Run>& parts) {
+  size_t rank = 0;
+  for (size_t r = 1; r < reports.size(); ++r)
+    if (!reports[r].ended && (reports[rank].ended || parts[r].steps.size() < parts[rank].steps.size()))
+      rank = r;
+  return rank;
+}
+
+}  // namespace
+
+Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run, const RunRequest& request,
+                 size_t rank) {
+  const std::string last = end.last_words();
+  const auto crash = [&](const auto&... what) { return Ending{Status::crash, cat(what..., last)}; };
+  switch (end.how) {
+    case ChildEnd::How::timed_out:
+      if (report.error) return reported_failure(*report.error);
+      return {Status::timeout, cat("killed after ", number_text(request.timeout_s), " s at step ",
+                                   run.steps.size(), " of ", request.steps, "; --timeout allows more")};
+    case ChildEnd::How::signalled:
+      return crash("killed by ", signal_name(end.code), " at step ", run.steps.size(), " of ", request.steps);
+    case ChildEnd::How::stopped:
+      return crash("stopped by a signal at step ", run.steps.size(), " of ", request.steps);
+    case ChildEnd::How::refused:
+      return crash("too long a line on its event stream");
+    case ChildEnd::How::exited:
+      break;
+  }
+  if (end.code == kExitUsage && request.program.ours())
+    throw InputError(report.error ? report.error->reason
+                                  : cat(request.program.variant, " refused its options", last));
+  if (report.error) return reported_failure(*report.error);
+  if (request.is_failure(end.code)) return crash("exit status ", end.code);
+  if (!report.started)
+    return request.command_starts_ranks()
+               ? crash("it told nothing: no start came at the path that STEPLADDER_EVENTS_", rank, " names")
+               : crash("it told nothing: no start came on the file descriptor that STEPLADDER_EVENTS names");
+  if (!report.ended)
+    return crash("ended without reporting its end, after ", run.steps.size(), " of ", request.steps,
+                 " steps");
+  if (static_cast<int64_t>(run.steps.size()) != request.steps && !report.reached())
+    return crash("reported ", run.steps.size(), " of ", request.steps, " steps");
+  if (std::ssize(run.steps) <= request.warmup)
+    return crash("reached the loss after ", run.steps.size(), " steps, of which --warmup ", request.warmup,
+                 " leaves none to time: lower it, or --until-loss");
+  for (const Step& step : run.steps)
+    if (rank == 0 && !step.loss)
+      return {Status::diverged, cat("step ", step.step, ": the loss is not finite")};
+  return {};
+}
+
+std::optional<size_t> first_with_error(const std::deque<ChildReport>& reports) {
+  for (size_t rank = 0; rank < reports.size(); ++rank)
+    if (reports[rank].error) return rank;
+  return std::nullopt;
+}
+
+std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>& reports,
+                                   const std::vector<Run>& parts, const std::vector<size_t>& exits,
+                                   bool command) {
+  ChildEnd& end = job_end.end;
+  const auto status = [&](size_t rank) { return *reports[rank].exit_status; };
+  const auto failed = [&](size_t rank) { return status(rank) != 0; };
+  // A rank that a signal ended is to blame, even where others noticed and left first.
+  auto rank = std::find_if(exits.begin(), exits.end(), [&](size_t r) { return status(r) > 128; });
+  if (rank == exits.end()) rank = std::find_if(exits.begin(), exits.end(), failed);
+  if (end.how == ChildEnd::How::timed_out)
+    return {first_with_error(reports).value_or(furthest_behind(reports, parts)), end};
+  if (end.how == ChildEnd::How::refused) return {job_end.process, end};
+  if (const auto told = first_with_error(reports); told && command)
+    return {better_informed(*told, reports), {ChildEnd::How::exited, kExitFailed, end.stderr_tail}};
+  size_t first = rank == exits.end() ? job_end.process : *rank;
+  if (rank == exits.end() && end.how == ChildEnd::How::exited && end.code == kExitOk && !reports[first].error)
+    first = first_with_error(reports).value_or(first);  // which has not ended, nor have the others
+  if (const size_t told = better_informed(first, reports); told != first)
+    return {told, {ChildEnd::How::exited, kExitFailed, reports[told].stderr_tail}};
+  if (rank == exits.end()) return {first, end};
+  const bool signalled = status(*rank) > 128;
+  const int code = static_cast<int>(signalled ? status(*rank) - 128 : status(*rank));
+  const auto how = !signalled        ? ChildEnd::How::exited
+                   : code == SIGSTOP ? ChildEnd::How::stopped
+                                     : ChildEnd::How::signalled;
+  return {*rank, {how, code, reports[*rank].stderr_tail}};
+}
+
+std::string launcher_words(const ChildEnd& end) {
+  constexpr std::string_view kError = "stepladder: error: ";
+  if (const size_t at = end.stderr_tail.rfind(kError); at != std::string::npos)
+    return ChildEnd{.stderr_tail = end.stderr_tail.substr(at, end.stderr_tail.find('\n', at) - at)}
+        .last_words();
+  return end.last_words();
+}
+
+std::optional<std::pair<size_t, Ending>> left_by_launcher(const ChildEnd& end, const char* launcher,
+                                                          const std::deque<ChildReport>& reports) {
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    if (reports[rank].exit_status || reports[rank].ended) continue;
+    const bool by_signal = end.how == ChildEnd::How::signalled;
+    return std::pair(rank, Ending{Status::crash, cat("the ", launcher, " ended before it did, ",
+                                                     by_signal ? cat("killed by ", signal_name(end.code))
+                                                               : cat("exit status ", end.code),
+                                                     launcher_words(end))});
+  }
+  return std::nullopt;
+}
+
+}  // namespace stepladder
