@@ -2,6 +2,9 @@
 # An installed prefix works without the source tree: sh install_test.sh BUILD SOURCE
 # The tree is hidden under an empty one where namespaces of one's own are allowed; else the prefix runs beside it.
 set -eu
+for needed in austen.txt gpt2; do
+  [ -e "$2/data/$needed" ] || { echo "no data/$needed: scripts/prepare_data.py fetches it"; exit 77; }
+done
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cmake --install "$1" --prefix "$folder/moved" >/dev/null
@@ -32,6 +35,9 @@ says() {
 says 13_cuda_graphs list
 says 13_cuda_graphs run --backend cpu --preset cpu-quick --rungs 00,13 --steps 3 --warmup 1 --rounds 1 --out r.json
 $stepladder report r.json --out page
+if [ -d prefix/libexec/stepladder/ablations ]; then
+  says only/02_tf32 ablate --backend cpu --preset cpu-quick --rungs 02 --kinds only --steps 2 --warmup 1 --rounds 1 --out a.json
+fi
 test -s page/summary.md
 if "$STEPLADDER_PYTHON" -c 'import jinja2, jsonschema, matplotlib'; then test -s page/index.html; fi
 says ops.record diff 12 13
