@@ -110,12 +110,19 @@ python_environment() {
   fi
   python=$("$(find_python)" -c 'import sys; print(sys._base_executable)') || return
   note "installing Python packages into $folder ($requirements)"
-  # What is there stays until all of its successor is. Python compiles what is imported; not all that is there.
-  rm -rf "$folder.new"
-  "$python" -m venv "$folder.new" >build/pip.log 2>&1 &&
-    "$folder.new/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile --retries 1 \
-      --require-hashes --no-deps --only-binary :all: --requirement "$requirements" >>build/pip.log 2>&1 &&
-    stamp "$folder.new/bin/python" >"$folder.new/stamp" && rm -rf "$folder" && mv "$folder.new" "$folder"
+  rm -rf "$folder.old" # a link itself, not what it leads to
+  [[ ! -e $folder ]] || mv "$folder" "$folder.old"
+  # Python compiles what is imported; not all that is there.
+  if "$python" -m venv "$folder" >build/pip.log 2>&1 &&
+    "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile --retries 1 --require-hashes \
+      --no-deps --only-binary :all: --requirement "$requirements" >>build/pip.log 2>&1; then
+    stamp "$folder/bin/python" >"$folder/stamp"
+    rm -rf "$folder.old"
+  else
+    rm -rf "$folder"
+    [[ ! -e $folder.old ]] || mv "$folder.old" "$folder"
+    return 1
+  fi
 }
 
 # ---- CUDA ----------------------------------------------------------------------------------------------------------
