@@ -56,7 +56,7 @@ int list(ListOptions& options) {
   for (const Rung& rung : ladder.rungs) {
     const std::string why_not = reason(rung);
     table.add({rung.name, rung.changes, name_of(rung.math),
-               rung.requirement().empty() ? "-" : rung.requirement(),
+               rung.requirement().empty() ? kNone : rung.requirement(),
                why_not.empty()       ? "yes"
                : probe.error.empty() ? "no: " + why_not
                                      : "no"});  // why stands above the table

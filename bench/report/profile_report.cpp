@@ -15,11 +15,11 @@ constexpr size_t kKernels = 20, kOps = 30;  // rows of the longest tables
 constexpr size_t kName = 60;                // characters
 
 std::string number(const Json& value, int digits) {
-  return value.is_number() ? fixed(value.get<double>(), digits) : "-";
+  return value.is_number() ? fixed(value.get<double>(), digits) : kNone;
 }
 /// Three digits or more.
 std::string rate(const Json& value) {
-  if (!value.is_number()) return "-";
+  if (!value.is_number()) return kNone;
   const double x = value;
   return fixed(x, x >= 99.5 ? 0 : x >= 9.95 ? 1 : x >= 0.995 ? 2 : 4);
 }
@@ -61,7 +61,7 @@ Table op_table(const Json& p) {
     const Json& row = p["ops"][i];
     const bool product = row["flops"].get<double>() > 0.0;
     table.add({row["op"], count(row["count"]), number(row["ms"], 3), rate(row["gb_per_s"]),
-               product ? rate(row["tflops"]) : "-", product ? rate(row["intensity"]) : "-",
+               product ? rate(row["tflops"]) : kNone, product ? rate(row["intensity"]) : kNone,
                number(row["floor_ms"], 3), number(row["percent_of_ceiling"], 0),
                number(row["percent_of_gap"], 1)});
   }

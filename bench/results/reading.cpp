@@ -12,9 +12,6 @@
 namespace stepladder {
 namespace {
 
-constexpr Status kStatuses[] = {Status::ok,       Status::oom,   Status::unsupported,
-                                Status::diverged, Status::crash, Status::timeout};
-
 /// A place in a file. Spelt out only where an error names it: a file has a million.
 struct Place {
   const Place* parent = nullptr;

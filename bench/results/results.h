@@ -21,6 +21,8 @@ using Json = nlohmann::ordered_json;
 inline constexpr int kSchema = 2;
 
 enum class Status { ok, oom, unsupported, diverged, crash, timeout };
+inline constexpr Status kStatuses[] = {Status::ok,       Status::oom,   Status::unsupported,
+                                       Status::diverged, Status::crash, Status::timeout};
 const char* name_of(Status status);
 
 /// A device at one moment; what is unknown is nothing.

@@ -133,7 +133,7 @@ Table table_of(const Series& series) {
     const HistoryPoint& p = series.points[i];
     const auto& interval = p.median_step_ms.interval;
     table.add({p.time, short_commit(p.commit), sized(p.median_step_ms.value),
-               interval ? cat(sized(interval->lo), " to ", sized(interval->hi)) : "-", sized(p.level_ms),
+               interval ? cat(sized(interval->lo), " to ", sized(interval->hi)) : kNone, sized(p.level_ms),
                change_text(series, i), p.file});
   }
   return table;
