@@ -1624,6 +1624,21 @@ TEST_F(HarnessCliCampaign, WhatWasMeasuredStaysUntilThereIsAsMuchInItsPlace) {
   EXPECT_EQ(file()["complete"], true);
 }
 
+TEST_F(HarnessCliCampaign, APartThatCannotBeMeasuredIsToldBeforeAnyIs) {
+  for (const char* wrong : {"--rungs 77", "--rungs 00 --batch 0", "--rungs 00 --seq 9999",
+                            "--rungs 00 --data nowhere.txt", "--rungs 00 --warmup 9"}) {
+    write_plan(
+        {{"good", run_of("00", "--rounds 1")}, {"bad", cat("run --batch 4 --steps 6 --warmup 2 ", wrong)}});
+    const Outcome dry = stepladder(campaign("--dry-run")), outcome = stepladder(campaign());
+    EXPECT_EQ(dry.code, 0);
+    EXPECT_EQ(outcome.code, kExitUsage) << wrong;
+    for (const std::string& said : {dry.err, outcome.err})
+      EXPECT_TRUE(one_line(said) && says(said, {"bad"})) << said;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "sub/c.json")) << "nothing was measured";
+  }
+  EXPECT_EQ(stepladder(campaign("--parts good")).code, 0) << "which is not asked of those that aren't chosen";
+}
+
 TEST_F(HarnessCliCampaign, ADamagedPartIsMeasuredAgainByItself) {
   write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1")}});
   ASSERT_EQ(stepladder(campaign()).code, 0);

@@ -29,7 +29,8 @@ namespace stepladder {
 namespace {
 
 constexpr const char* kMaxTime = "max-time";
-constexpr double kPartGrace = 30.0;  // seconds for a part to end in order
+constexpr double kCheckTimeout = 600.0;  // seconds: a text may have to be tokenised
+constexpr double kPartGrace = 30.0;      // seconds for a part to end in order
 constexpr const char* kMeasuresAgain = " measures that part from its beginning";
 constexpr const char* kWayOut = "--overwrite starts again, --out names another file";
 
@@ -289,6 +290,31 @@ class Campaign {
       std::cerr << "stepladder: --max-time left no time for " << left_out << " of " << chosen()
                 << " parts: " << goes_on() << "\n";
     return worst;
+  }
+
+  /// What is wrong with parts that have not begun, which would fail hours later: rungs, batches or data that
+  /// are not there.
+  std::vector<std::string> problems(int64_t devices) const {
+    std::vector<std::string> all;
+    std::error_code none;
+    for (const Part& part : parts_) {
+      if (!part.chosen || part.profile() || part.devices > devices ||
+          std::filesystem::exists(part.file(options_.out), none))
+        continue;
+      std::vector<std::string> command = {"/proc/self/exe"};
+      const std::vector<std::string> line = part.line();
+      command.insert(command.end(), line.begin(), line.end());
+      command.push_back(cat("--", kCheckOnly));
+      const ChildEnd end =
+          run_child(command, Channel::out, kCheckTimeout, [](std::string_view) { return true; });
+      if (end.how != ChildEnd::How::exited || end.code == kExitOk) continue;
+      constexpr std::string_view kError = "error: ";
+      const size_t error = end.stderr_tail.find(kError);
+      const size_t what = error == std::string::npos ? 0 : error + kError.size();
+      const std::string said = end.stderr_tail.substr(what, end.stderr_tail.find('\n', what) - what);
+      all.push_back(cat("part ", part.name, ": ", printable(said, kMaxMessage)));
+    }
+    return all;
   }
 
   /// What each chosen part measures, and about how long it takes.
@@ -573,8 +599,11 @@ int campaign(CampaignOptions& options) {
   const std::string python = *std::get<std::string*>(shared.at("python").value);
   Campaign campaign(options, std::move(parts), probe, own ? commit_of(ladder) : "",
                     own ? programs(ladder, {"all"}, {}, python) : std::vector<Program>());
+  const std::vector<std::string> problems = campaign.problems(probe.devices);
+  if (!options.dry_run && !problems.empty()) throw InputError(problems.front());
   if (!options.dry_run) return campaign.carry_out(probe.devices);
   std::cout << campaign.listing(probe.devices) << std::flush;
+  for (const std::string& problem : problems) std::cerr << "stepladder: " << problem << "\n";
   return kExitOk;
 }
 

@@ -293,6 +293,7 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
              {"retry-failed", &retry_failed, "", "with --resume: run again what failed", kFiles},
              {"overwrite", &overwrite, "", "replace FILE", kFiles},
              {"wide", &wide, "", "all columns, however wide the terminal has to be", kFiles},
+             {kCheckOnly, &check_only, "", "", ""},
          };
 }
 
@@ -353,6 +354,7 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
     throw InputError(
         "--dtype: none of the rungs named has a choice of types; 05_mixed_precision and those above it do");
   check_workload(plan);
+  if (options.check_only) return;
   for (const Program& program : plan.programs) plan.source_hashes[program.variant] = program.source_hash();
   plan.own_batch = own_batches(plan, preset.max_batch);
 }
@@ -361,6 +363,7 @@ int measure(const MeasureOptions& options, Plan plan) {
   if (options.resume && options.overwrite) throw InputError("--resume and --overwrite contradict each other");
   const DeviceProbe probe = require_device(options.rung.backend, options.rung.device);
   complete(plan, options, probe);
+  if (options.check_only) return kExitOk;
   if (options.retry_failed && !options.resume)
     throw InputError("--retry-failed runs again what failed in a file that --resume goes on with");
   const Existing existing = options.retry_failed ? Existing::retry

@@ -12,6 +12,8 @@
 namespace stepladder {
 
 /// The workload, how often it is run, and where the results go.
+inline constexpr const char* kCheckOnly = "check-only";
+
 struct MeasureOptions {
   static constexpr const char *kPlan = "Plan", *kRounds = "Rounds",
                               *kWorkload = "Workload, by default the preset's", *kFiles = "Results",
@@ -27,6 +29,7 @@ struct MeasureOptions {
   RungSettings rung;  // the options that a rung's executable has too
   std::string out = "reports/latest/results.json";
   bool resume = false, retry_failed = false, overwrite = false, wide = false;
+  bool check_only = false;  // a campaign's, of its parts: says what is wrong, measures nothing
   double timeout = 1800.0;
   std::vector<std::string> devices;
   Launcher launcher;
