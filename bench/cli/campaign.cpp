@@ -600,7 +600,8 @@ int campaign(CampaignOptions& options) {
   Campaign campaign(options, std::move(parts), probe, own ? commit_of(ladder) : "",
                     own ? programs(ladder, {"all"}, {}, python) : std::vector<Program>());
   const std::vector<std::string> problems = campaign.problems(probe.devices);
-  if (!options.dry_run && !problems.empty()) throw InputError(problems.front());
+  if (!options.dry_run && !problems.empty())
+    throw InputError(cat(problems.front(), "; --parts leaves it out"));
   if (!options.dry_run) return campaign.carry_out(probe.devices);
   std::cout << campaign.listing(probe.devices) << std::flush;
   for (const std::string& problem : problems) std::cerr << "stepladder: " << problem << "\n";
