@@ -266,6 +266,7 @@ class Campaign {
 
   int carry_out(int64_t devices) {
     const InterruptGuard guard;
+    start_ = std::chrono::steady_clock::now();
     if (options_.overwrite) forget();
     write();  // which tells whose parts lie beside it
     int worst = kExitOk;
@@ -568,7 +569,7 @@ class Campaign {
   const Json device_;
   const std::string trainers_commit_;  // of a ladder of one's own
   const std::vector<Program> trainers_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();  // of measuring
   Json file_;                                       // as it was read, with what came since
   bool other_ = false;                              // which is of another build or device
   bool forgets_all_ = false, nothing_new_ = false;  // of --overwrite, until something is measured
