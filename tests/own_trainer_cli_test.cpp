@@ -831,7 +831,7 @@ TEST_F(PythonLadder, IsMeasuredRungByRungAndReported) {
 
 TEST_F(PythonLadder, MadeSlowerIsARegressionAndItselfPasses) {
   const std::string gate =
-      cat(" --ladder ladder.json --backend cpu --threshold 2 --python ", python_, " --rungs ", first_);
+      cat(" --ladder ladder.json --backend cpu --threshold 20 --python ", python_, " --rungs ", first_);
   const Outcome slower = stepladder("gate base slower" + gate);
   EXPECT_EQ(slower.code, 1) << slower.out << slower.err;
   const Outcome same = stepladder("gate base base" + gate);
