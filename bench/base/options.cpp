@@ -130,14 +130,14 @@ constexpr size_t kHelpColumn = 34;  // where what an option does begins
 
 /// A text in the right column of help; CLI11 indents what follows a line's end.
 std::string help_column(const std::string& text) {
-  return join(folded(text, std::max(prose_width(), kHelpColumn + 30) - kHelpColumn), "\n");
+  return folded(text, std::max(prose_width(), kHelpColumn + 30) - kHelpColumn);
 }
 
 /// The options of a command, and its help.
 void add(CLI::App& app, const Command& command) {
   app.set_help_flag("-h,--help", "print this and exit")->group("Other");
   app.get_formatter()->column_width(kHelpColumn);
-  app.footer(join(folded(command.footer), "\n"));
+  app.footer(folded(command.footer));
   if (command.rest) app.prefix_command();
   for (const Option& option : command.options) {
     const bool argument = std::isupper(option.name.front()) != 0;

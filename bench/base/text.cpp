@@ -56,9 +56,8 @@ std::string without(std::string text, const Bad& bad) {
   return text;
 }
 
-}  // namespace
-
-std::vector<std::string> folded(std::string text, size_t width) {
+/// Of at most `width` columns, broken at spaces where there are any.
+std::vector<std::string> lines_of(std::string text, size_t width) {
   std::vector<std::string> lines;
   while (text_width(text) > width) {
     size_t end = 0;  // of what fits
@@ -72,6 +71,10 @@ std::vector<std::string> folded(std::string text, size_t width) {
   return lines;
 }
 
+constexpr double kMany = 1e15;  // beyond which a double has no digit behind the point
+
+}  // namespace
+
 std::string join(const std::vector<std::string>& parts, const std::string& separator) {
   std::string joined;
   for (size_t i = 0; i < parts.size(); ++i) joined += (i == 0 ? "" : separator) + parts[i];
@@ -79,7 +82,6 @@ std::string join(const std::vector<std::string>& parts, const std::string& separ
 }
 
 std::string rounded(double number) {
-  constexpr double kMany = 1e15;
   return std::abs(number) < kMany ? grouped(std::llround(number)) : scientific(number);
 }
 std::string grouped(int64_t number) {
@@ -91,7 +93,6 @@ std::string grouped(int64_t number) {
 }
 
 std::string fixed(double number, int digits) {
-  constexpr double kMany = 1e15;  // beyond which a double has no digit behind the point
   if (std::abs(number) >= kMany) return scientific(number);
   const std::string text = formatted(number, std::chars_format::fixed, digits);
   return text.starts_with('-') && text.find_first_not_of("-0.") == std::string::npos ? text.substr(1) : text;
@@ -144,6 +145,9 @@ std::string without_controls(std::string text, std::string_view allowed) {
 std::string counted(const std::string& number, const std::string& noun) {
   return number + " " + noun + (number == "1" ? "" : "s");
 }
+std::string counted(int64_t number, const std::string& noun) {
+  return counted(std::to_string(number), noun);
+}
 
 std::string printable(std::string_view text, size_t limit) {
   if (text.size() <= limit) return without_controls(std::string(text));
@@ -167,6 +171,10 @@ size_t prose_width() {
   return std::min(kMost, terminal_width(STDOUT_FILENO, kMost));
 }
 
+std::string folded(const std::string& text, size_t width) {
+  return join(lines_of(text, width), "\n");
+}
+
 size_t text_width(const std::string& text) {
   return static_cast<size_t>(std::ranges::count_if(text, [](unsigned char c) { return (c & 0xC0) != 0x80; }));
 }
@@ -188,7 +196,7 @@ std::string box(std::vector<std::pair<std::string, std::string>> rows, size_t wi
       continue;
     }
     std::string first = name;
-    for (const std::string& line : folded(value, right)) {
+    for (const std::string& line : lines_of(value, right)) {
       text += cat("| ", first, std::string(left - text_width(first), ' '), " | ", line,
                   std::string(right - text_width(line), ' '), " |\n");
       first.clear();

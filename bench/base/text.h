@@ -49,6 +49,7 @@ std::string without_controls(std::string text, std::string_view allowed = "");
 std::string printable(std::string_view text, size_t limit);
 /// "1 round", "2 rounds".
 std::string counted(const std::string& number, const std::string& noun);
+std::string counted(int64_t number, const std::string& noun);
 /// Bytes of an error message: an argument that it quotes may be longer.
 inline constexpr size_t kMaxMessage = 4000;
 /// Bytes of a cell in a table or box.
@@ -59,7 +60,7 @@ size_t terminal_width(int fd, size_t otherwise);
 /// Columns of the terminal that stdout is, 100 at most, and where it is none.
 size_t prose_width();
 /// `text` in lines of at most `width` columns, broken at spaces where there are any.
-std::vector<std::string> folded(std::string text, size_t width = prose_width());
+std::string folded(const std::string& text, size_t width = prose_width());
 /// Columns that UTF-8 text takes on a terminal: bytes that are not continuations.
 size_t text_width(const std::string& text);
 

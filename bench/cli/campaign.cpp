@@ -29,8 +29,7 @@ namespace stepladder {
 namespace {
 
 constexpr const char* kMaxTime = "max-time";
-constexpr double kCheckTimeout = 600.0;  // seconds: a text may have to be tokenised
-constexpr double kPartGrace = 30.0;      // seconds for a part to end in order
+constexpr double kPartGrace = 30.0;  // seconds for a part to end in order
 constexpr const char* kMeasuresAgain = " measures that part from its beginning";
 constexpr const char* kWayOut = "--overwrite starts again, --out names another file";
 
@@ -143,15 +142,20 @@ std::vector<std::string> with_shared(std::vector<std::string> words, const Comma
   return words;
 }
 
+/// Carries out a part's command line in this process.
+void carry_out_here(const std::vector<std::string>& words, const std::vector<Command>& commands) {
+  std::vector<const char*> argv = {"stepladder"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  run_command_line({"stepladder", "", {}, {}}, version(), static_cast<int>(argv.size()), argv.data(),
+                   commands);
+}
+
 /// Parses a part's command line as its command would, and does nothing. Throws InputError.
 void check_command(const std::vector<std::string>& words) {
   const std::vector<Command> measuring = measuring_commands();  // whose `run` owns the options
   std::vector<Command> commands = measuring;
   for (Command& command : commands) command.run = [] { return kExitOk; };
-  std::vector<const char*> argv = {"stepladder"};
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  run_command_line({"stepladder", "", {}, {}}, version(), static_cast<int>(argv.size()), argv.data(),
-                   commands);
+  carry_out_here(words, commands);
 }
 
 Part part_from(const Json& json, const CampaignOptions& options, int64_t devices_here) {
@@ -302,18 +306,15 @@ class Campaign {
       if (!part.chosen || part.profile() || part.devices > devices ||
           std::filesystem::exists(part.file(options_.out), none))
         continue;
-      std::vector<std::string> command = {"/proc/self/exe"};
-      const std::vector<std::string> line = part.line();
-      command.insert(command.end(), line.begin(), line.end());
-      command.push_back(cat("--", kCheckOnly));
-      const ChildEnd end =
-          run_child(command, Channel::out, kCheckTimeout, [](std::string_view) { return true; });
-      if (end.how != ChildEnd::How::exited || end.code == kExitOk) continue;
-      constexpr std::string_view kError = "error: ";
-      const size_t error = end.stderr_tail.find(kError);
-      const size_t what = error == std::string::npos ? 0 : error + kError.size();
-      const std::string said = end.stderr_tail.substr(what, end.stderr_tail.find('\n', what) - what);
-      all.push_back(cat("part ", part.name, ": ", printable(said, kMaxMessage)));
+      try {
+        std::vector<std::string> words = part.line();
+        words.push_back(cat("--", kCheckOnly));
+        carry_out_here(words, measuring_commands());
+      } catch (const Interrupted&) {
+        throw;
+      } catch (const Error& e) {
+        all.push_back(cat("part ", part.name, ": ", e.what()));
+      }
     }
     return all;
   }
@@ -336,7 +337,7 @@ class Campaign {
                           : "unknown how long",
                   "\n  stepladder ", printable(part.command(), kMaxMessage), "\n");
     }
-    return text + cat(counted(cat(chosen()), "part"), ": ",
+    return text + cat(counted(chosen(), "part"), ": ",
                       sum > 0 ? "about " + duration(sum) : "unknown how long",
                       sum > 0 && !all_known ? ", and those not known" : "", "\n");
   }
@@ -605,7 +606,8 @@ int campaign(CampaignOptions& options) {
     throw InputError(cat(problems.front(), "; --parts leaves it out"));
   if (!options.dry_run) return campaign.carry_out(probe.devices);
   std::cout << campaign.listing(probe.devices) << std::flush;
-  for (const std::string& problem : problems) std::cerr << "stepladder: " << problem << "\n";
+  for (const std::string& problem : problems)
+    std::cerr << "stepladder: " << printable(problem, kMaxMessage) << "\n";
   return kExitOk;
 }
 

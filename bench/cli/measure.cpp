@@ -197,8 +197,7 @@ std::string besides_steps(const std::vector<Run>& runs) {
   }
   if (besides.empty()) return "";
   return cat("Besides its steps a run took ", fixed(median(besides), 0), " ms, ", fixed(median(before), 0),
-             " of them before the first (medians of ", counted(std::to_string(besides.size()), "run"),
-             ").\n");
+             " of them before the first (medians of ", counted(std::ssize(besides), "run"), ").\n");
 }
 
 /// A list option's numbers, each once. Throws InputError for one that is not from 1 to `most`.
@@ -390,10 +389,9 @@ int measure(const MeasureOptions& options, Plan plan) {
   } catch (const Interrupted& e) {
     const std::string out = printable(options.out, kMaxMessage);
     if (file.begun())
-      std::cerr << "stepladder: interrupted; "
-                << counted(std::to_string(file.results().runs.size()), "finished run") << " kept in " << out
-                << ": `" << printable(shell_line({"stepladder", "resume", options.out}), kMaxMessage)
-                << "` goes on\n";
+      std::cerr << "stepladder: interrupted; " << counted(std::ssize(file.results().runs), "finished run")
+                << " kept in " << out << ": `"
+                << printable(shell_line({"stepladder", "resume", options.out}), kMaxMessage) << "` goes on\n";
     else
       std::cerr << "stepladder: interrupted before a run was finished: " << out << " is as it was\n";
     return 128 + e.signal;

@@ -11,9 +11,10 @@
 
 namespace stepladder {
 
-/// The workload, how often it is run, and where the results go.
+/// What a campaign gives to its parts before it begins.
 inline constexpr const char* kCheckOnly = "check-only";
 
+/// The workload, how often it is run, and where the results go.
 struct MeasureOptions {
   static constexpr const char *kPlan = "Plan", *kRounds = "Rounds",
                               *kWorkload = "Workload, by default the preset's", *kFiles = "Results",

@@ -103,11 +103,10 @@ int plan_run(PlanRunOptions& options) {
     });
   const Table table = columns.table(rows);
   std::cout << (options.markdown ? table.markdown() : table.terminal(options.wide)) << "\n"
-            << join(folded(cat(
-                        "Extrapolated, not run: ", rounded(options.tokens), " tokens, from ", sized(seconds),
-                        " s of timed steps or more in each row. Data, evaluation, checkpoints and failures "
-                        "come on top; energy is the devices', without hosts and cooling.")),
-                    "\n")
+            << folded(cat("Extrapolated, not run: ", rounded(options.tokens), " tokens, from ",
+                          sized(seconds),
+                          " s of timed steps or more in each row. Data, evaluation, checkpoints and failures "
+                          "come on top; energy is the devices', without hosts and cooling."))
             << "\n"
             << std::flush;
   return kExitOk;

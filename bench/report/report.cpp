@@ -374,8 +374,7 @@ std::string cards_note(const Results& results, const ResultRow* row) {
   for (const auto& [card, of] : ms) {
     const auto [least, most] = std::ranges::minmax(of);
     each.push_back(cat(sized(least), of.size() > 1 ? " to " + sized(most) : "", " ms on ",
-                       printable(card.substr(0, 12), kMaxCell), " (",
-                       counted(std::to_string(of.size()), "round"), ")"));
+                       printable(card.substr(0, 12), kMaxCell), " (", counted(std::ssize(of), "round"), ")"));
   }
   return cat("Rounds come from ", cards.size(), " cards", row ? cat("; ", row->variant, ": ") : "",
              join(each, ", "), ". Each round is of one card, and so is every ratio.");
@@ -435,7 +434,7 @@ class Notes {
         return run.summary && static_cast<double>(run.summary->warmup_steps) > *asked;
       });
       if (late > 0)
-        note(cat("Steps settled late in ", late, " of ", counted(cat(results.runs.size()), "run"),
+        note(cat("Steps settled late in ", late, " of ", counted(std::ssize(results.runs), "run"),
                  ": there more than ", *asked, " are left out."));
     }
   }
@@ -611,7 +610,7 @@ std::string report_text(const Results& results, bool ratios_only, bool markdown,
   if (answer.empty()) answer = headline(variants, ratios_only);
   const std::string gap = markdown ? "\n\n" : "\n";
   const auto plain = [markdown](const std::string& said) {
-    return markdown ? markdown_text(said) : join(folded(said), "\n");
+    return markdown ? markdown_text(said) : folded(said);
   };
   std::string text = (answer.empty() ? "" : plain(answer) + gap) + plain(title(results)) + "\n\n";
   const auto add = [&](const char* heading, bool shown, const Table& table) {
@@ -670,10 +669,9 @@ std::string two_rungs(const Results& results, const std::string& before, const s
   for (const ResultRow& v : variants)
     if (v.variant == before || v.variant == after) rows.push_back(v);
   if (rows.empty()) return cat("Neither ", before, " nor ", after, " was measured.\n");
-  std::string text =
-      join(folded(title(results)), "\n") + "\n\n" + table_of(rows, variants, false).terminal(wide);
+  std::string text = folded(title(results)) + "\n\n" + table_of(rows, variants, false).terminal(wide);
   for (const ResultRow& v : rows)
-    if (v.numbers && v.disturbed_rounds > 0) text += "\n" + join(folded(disturbed_note(v)), "\n") + "\n";
+    if (v.numbers && v.disturbed_rounds > 0) text += "\n" + folded(disturbed_note(v)) + "\n";
   for (const ResultRow& b : rows) {
     for (const ResultRow& a : rows) {
       if (b.variant != before || a.variant != after || a.workload != b.workload) continue;
@@ -687,7 +685,7 @@ std::string two_rungs(const Results& results, const std::string& before, const s
         buys += cat(", with ",
                     more == 0 ? "the same" : cat(bytes_text(std::abs(more)), more > 0 ? " more" : " less"),
                     " live memory");
-      text += "\n" + join(folded(buys + "."), "\n") + "\n";
+      text += "\n" + folded(buys + ".") + "\n";
     }
   }
   return text;

@@ -12,6 +12,7 @@
 #include <iomanip>
 #include <iostream>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <sstream>
 #include <thread>
@@ -139,9 +140,13 @@ DeviceProbe probe_device(const std::string& backend, int64_t index) {
 }
 
 DeviceProbe require_device(const std::string& backend, int64_t index) {
-  DeviceProbe probe = probe_device(backend, index);
+  // A campaign asks for each of its parts.
+  static std::map<std::pair<std::string, int64_t>, DeviceProbe> known;
+  const std::pair key(backend, index);
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  const DeviceProbe probe = probe_device(backend, index);
   if (!probe.error.empty()) throw Error(probe.error);
-  return probe;
+  return known[key] = probe;
 }
 
 void print_device(const std::string& backend, int index) {

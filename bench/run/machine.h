@@ -41,7 +41,7 @@ inline constexpr double kProbeTimeout = 60.0;  // seconds; many devices take a d
 /// Asks a child process for the device, so that this one holds no device memory while rungs are measured and
 /// survives a broken driver.
 DeviceProbe probe_device(const std::string& backend, int64_t index);
-/// The same. Throws Error where there is none.
+/// The same, once a process. Throws Error where there is none.
 DeviceProbe require_device(const std::string& backend, int64_t index);
 /// The child's side: prints what probe_device() reads.
 void print_device(const std::string& backend, int index);

@@ -50,8 +50,8 @@ void Progress::finish(const Run& run) {
   clear();
   std::string line = cat(label(), ": ", name_of(run.status));
   if (run.summary) {
-    line += cat(", ", fixed(run.summary->median_step_ms, 2), " ms, ",
-                grouped(std::llround(run.summary->tokens_per_second)), " tok/s");
+    line += cat(", ", fixed(run.summary->median_step_ms, 2), " ms, ", rounded(run.summary->tokens_per_second),
+                " tok/s");
     if (run.shared()) line += ", another process used the device";
     if (run.throttled()) line += cat(", throttled in ", *run.summary->throttled_steps, " steps");
   }

@@ -135,7 +135,7 @@ void Reporter::step(int64_t done, float lr, double step_ms) {
             << fixed(loss_, 4) << " | norm " << fixed(norm, 4) << " | lr " << scientific(lr) << " | "
             << fixed(step_ms, 3) << " ms | MFU "
             << mfu_text(flops_per_token_nanogpt(session_.config), step_ms) << " | "
-            << grouped(std::llround(tokens_per_second(step_ms))) << " tok/s" << std::endl;
+            << rounded(tokens_per_second(step_ms)) << " tok/s" << std::endl;
 }
 
 void Reporter::evaluated(int64_t done, double val_loss) {
@@ -174,10 +174,9 @@ void Reporter::end() {
     write_atomically(session_.settings.times, dump(step_ms_) + "\n");
 
   const double ms = median(all.subspan(all.size() > 1 ? 1 : 0));  // the first step warms up
-  std::cout << "median " << fixed(ms, 2) << " ms | " << grouped(std::llround(tokens_per_second(ms)))
-            << " tok/s | MFU " << mfu_text(flops_per_token_nanogpt(session_.config), ms)
-            << " (nanoGPT's formula), " << mfu_text(flops_per_token_llmc(session_.config), ms)
-            << " (llm.c's) | loss " << fixed(loss_, 4)
+  std::cout << "median " << fixed(ms, 2) << " ms | " << rounded(tokens_per_second(ms)) << " tok/s | MFU "
+            << mfu_text(flops_per_token_nanogpt(session_.config), ms) << " (nanoGPT's formula), "
+            << mfu_text(flops_per_token_llmc(session_.config), ms) << " (llm.c's) | loss " << fixed(loss_, 4)
             << (val_loss_ ? cat(" | validation loss ", fixed(*val_loss_, 4)) : "")
             << (skipped > 0 ? cat(" | steps skipped ", skipped) : "") << std::endl;
 }

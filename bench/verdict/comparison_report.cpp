@@ -195,9 +195,9 @@ std::string junit_report(const Comparison& comparison) {
 
 std::string terminal_report(const Comparison& comparison, bool wide) {
   std::string text;
-  for (const std::string& line : sides(comparison)) text += join(folded(line), "\n") + "\n";
+  for (const std::string& line : sides(comparison)) text += folded(line) + "\n";
   text += "\n" + table_of(comparison).terminal(wide) + "\n";
-  for (const std::string& line : lines_of(comparison)) text += join(folded(line), "\n") + "\n";
+  for (const std::string& line : lines_of(comparison)) text += folded(line) + "\n";
   return cat(text, "\n", name_of(overall(comparison.rows)), ": ", headline(comparison), "\n");
 }
 
