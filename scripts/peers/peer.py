@@ -48,6 +48,30 @@ class Parser(argparse.ArgumentParser):
     def error(self, message):
         raise InputError(message)
 
+    def add_options(self, *options):
+        """Of each a name, type, default and what it is."""
+        for name, kind, default, what in options:
+            self.add_argument(f"--{name}", type=kind, default=default, help=what, metavar=name.split("-")[-1].upper())
+
+    def add_shared(self):
+        """Options of a rung's executable that every peer has a use for."""
+        self.add_options(
+            ("data", str, "data/austen.txt", "a file of tokens, a folder of them, a pattern ('fw/*.bin'), or a .txt "
+             "that a rung tokenised"),
+            ("val-data", str, "", "the same for validation; default: of several files those named 'val' or the last, "
+             "of one a tenth"),
+            ("vocab", str, "data/gpt2", "folder of encoder.json and vocab.bpe, which a .txt was tokenised with"),
+            ("steps", COUNT, 40, "optimizer steps in all"),
+            ("accumulate", COUNT, 1, "micro-batches in a step"),
+            ("lr", RATE, 6e-4, "learning rate after warm-up"),
+            ("warmup-lr-steps", FROM_ZERO, 10, "steps of linear warm-up"),
+            ("weight-decay", RATE, 0.1, "of the matrices"),
+            ("device", number(int, 0, 1023), 0, "index of the CUDA device; ranks take their LOCAL_RANK"),
+            ("eval-every", FROM_ZERO, 0, "steps between validation losses; 0: none"),
+            ("eval-batches", COUNT, 8, "micro-batches of a validation loss"),
+            ("until-loss", number(float, 0, 1000), None, "stop at the first validation loss that is no higher"),
+            ("events", FROM_ZERO, None, "write JSON lines to this file descriptor"))
+
 
 def number(kind, low, high):
     """An argument's type: a finite number of `kind` from `low` to `high`."""
@@ -60,6 +84,9 @@ def number(kind, low, high):
 
     parse.__name__ = "whole number" if kind is int else "number"
     return parse
+
+
+COUNT, FROM_ZERO, RATE = number(int, 1, 2**31 - 1), number(int, 0, 2**31 - 1), number(float, 0, 100)
 
 
 def open_events(fd: int | None) -> stepladder.Events:

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import peer
-from peer import Failure, InputError, OutOfMemoryError, UnsupportedError, number, stepladder
+from peer import FROM_ZERO, RATE, Failure, InputError, OutOfMemoryError, UnsupportedError, number, stepladder
 from token_files import VOCABULARY, Windows, open_data
 
 HERE = Path(__file__).resolve().parent
@@ -62,34 +62,18 @@ def parse(arguments: list[str]):
     parser.add_argument("--version", action="version", help="print the versions and exit",
                         version=f"pytorch_ladder, PyTorch {torch_version() or 'missing'} source {source_hash()}")
 
-    count, rate = number(int, 1, 2**31 - 1), number(float, 0, 100)
-    for name, kind, default, what in (
-            ("data", str, "data/austen.txt", "a token file (llm.c .bin, .npy, raw uint16), a folder of them, a pattern "
-             "('fw/*.bin'), or a .txt that a rung tokenised"),
-            ("val-data", str, "", "the same for validation; default: of several files those named 'val' or the last, "
-             "of one a tenth"),
-            ("vocab", str, "data/gpt2", "folder of encoder.json and vocab.bpe, which a .txt was tokenised with"),
-            ("batch", number(int, 1, 16384), None, "sequences in a micro-batch; default: 4, or what the rung finds"),
-            ("seq", number(int, 1, 32768), None, "tokens of a sequence; default: all positions"),
-            ("steps", count, 40, "optimizer steps in all"),
-            ("accumulate", number(int, 1, 65536), 1, "micro-batches in a step"),
-            ("lr", rate, 6e-4, "learning rate after warm-up"),
-            ("min-lr", rate, None, "learning rate after decay; default: a tenth of --lr"),
-            ("warmup-lr-steps", number(int, 0, 2**31 - 1), 10, "steps of linear warm-up"),
-            ("decay-steps", number(int, 0, 2**31 - 1), 0, "step at which cosine decay ends; 0: none"),
-            ("weight-decay", rate, 0.1, "of the matrices"),
-            ("beta1", number(float, 0, 0.999999), 0.9, "AdamW's first moment"),
-            ("beta2", number(float, 0, 0.999999), 0.95, "AdamW's second moment"),
-            ("eps", number(float, 0, 1), 1e-8, "AdamW's epsilon"),
-            ("grad-clip", number(float, 1e-9, 1e9), 1.0, "global gradient norm at most"),
-            ("seed", number(int, 0, 2**64 - 1), 1337, "of initialisation and --shuffle"),
-            ("device", number(int, 0, 1023), 0, "index of the CUDA device; ranks take their LOCAL_RANK"),
-            ("world-size", number(int, 1, 1024), None, "ranks, that torchrun has started; default: WORLD_SIZE, or 1"),
-            ("eval-every", number(int, 0, 2**31 - 1), 0, "steps between validation losses; 0: none"),
-            ("eval-batches", count, 8, "micro-batches of a validation loss"),
-            ("until-loss", number(float, 0, 1000), None, "stop at the first validation loss that is no higher"),
-            ("events", number(int, 0, 2**31 - 1), None, "write JSON lines to this file descriptor")):
-        parser.add_argument(f"--{name}", type=kind, default=default, help=what, metavar=name.split("-")[-1].upper())
+    parser.add_shared()
+    parser.add_options(
+        ("batch", number(int, 1, 16384), None, "sequences in a micro-batch; default: 4, or what the rung finds"),
+        ("seq", number(int, 1, 32768), None, "tokens of a sequence; default: all positions"),
+        ("min-lr", RATE, None, "learning rate after decay; default: a tenth of --lr"),
+        ("decay-steps", FROM_ZERO, 0, "step at which cosine decay ends; 0: none"),
+        ("beta1", number(float, 0, 0.999999), 0.9, "AdamW's first moment"),
+        ("beta2", number(float, 0, 0.999999), 0.95, "AdamW's second moment"),
+        ("eps", number(float, 0, 1), 1e-8, "AdamW's epsilon"),
+        ("grad-clip", number(float, 1e-9, 1e9), 1.0, "global gradient norm at most"),
+        ("seed", number(int, 0, 2**64 - 1), 1337, "of initialisation and --shuffle"),
+        ("world-size", number(int, 1, 1024), None, "ranks, that torchrun has started; default: WORLD_SIZE, or 1"))
     for name, choices, what in (
             ("model", tuple(MODELS), "GPT-2 of this size"),
             ("backend", ("auto", "cpu", "cuda"), "auto takes cuda where there is a device"),
