@@ -299,10 +299,20 @@ TEST_F(RunnerTest, SummaryLeavesOutTheWarmup) {
 
 TEST_F(RunnerTest, MfuIsAgainstTheDevicesPeakAndNeverOverOne) {
   request_.device.name = "NVIDIA H200";
+  request_.device.backend = "cuda";
+  request_.device.compute_capability = 90;
   const stepladder::Run slow = measure();
   ASSERT_EQ(slow.status, Status::ok) << slow.reason;
   EXPECT_GT(*slow.summary->mfu_nanogpt, 0.0);
   EXPECT_LT(*slow.summary->mfu_nanogpt, 1.0);
+  const auto at = [&](MathMode math) {
+    request_.program.math = math;
+    return measure().summary->mfu_nanogpt;
+  };
+  const auto fp32 = at(MathMode::fp32);
+  EXPECT_LT(at(MathMode::tf32), fp32);
+  fake_.config = R"(,"compute_capability":75)";
+  EXPECT_EQ(at(MathMode::tf32), fp32) << "as which it has no TF32";
   fake_.step_ms = "0.0000$((i + 1))";
   const stepladder::Run impossible = measure();
   EXPECT_EQ(impossible.status, Status::crash);

@@ -74,7 +74,10 @@ Summary summarize(Run& run, const ChildReport& report, const RunRequest& request
   Config config = Config::named(model);
   config.B = run.config.at("B");
   config.T = run.config.at("T");
-  auto peak = gemm_peak(request.device, request.program.math);
+  DeviceInfo device = request.device;
+  if (const int as = request.program.ours() ? run.config.value("compute_capability", 0) : 0; as > 0)
+    device.compute_capability = std::min(device.compute_capability, as);  // as which it ran
+  auto peak = gemm_peak(device, request.program.math);
   if (peak) *peak *= devices;
   summary.mfu_nanogpt = mfu(flops_per_token_nanogpt(config), summary.tokens_per_second, peak);
   summary.mfu_llmc = mfu(flops_per_token_llmc(config), summary.tokens_per_second, peak);
