@@ -253,8 +253,7 @@ TEST(Ablations, AreNotBuiltWhereTheLastRungHasNothingOfTheRungLeft) {
     EXPECT_NE(brought, Names{}) << ablation.rung.name;
     EXPECT_EQ(minus(brought, left), brought) << ablation.rung.name << " is in " << last;
     EXPECT_NO_THROW(ladder().find(ablation.rung.subsumed_by));
-    EXPECT_EQ(ablation.unchanged(),
-              "changes nothing in " + last + ": " + ablation.rung.subsumed_by + " takes its place");
+    EXPECT_TRUE(says(ablation.unchanged(), {last, ablation.rung.subsumed_by}));
   }
 }
 
@@ -338,7 +337,7 @@ TEST_F(MergeAblation, WrittenFileThatIsNotNeededIsAnError) {
   const Output failed = merge();
   EXPECT_EQ(failed.status, 1);
   EXPECT_EQ(std::count(failed.text.begin(), failed.text.end(), '\n'), 1) << failed.text;
-  EXPECT_TRUE(says(failed.text, {"variants/without/02_b.cpp is not needed", "02_b", "03_c", "remove it"}));
+  EXPECT_TRUE(says(failed.text, {"variants/without/02_b.cpp", "03_c", "remove"}));
 }
 
 TEST_F(MergeAblation, MissingRungIsAnError) {

@@ -1,6 +1,9 @@
 // Command lines for tests to run, and what they came to.
 #pragma once
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <string>
 
@@ -19,6 +22,20 @@ struct Outcome {
 inline Outcome run_in(const TempFolder& folder, const std::string& command) {
   const int status = std::system(cat("cd ", folder / "", "; { ", command, "; } >out.txt 2>err.txt").c_str());
   return {exit_code(status), read_file(folder / "out.txt"), read_file(folder / "err.txt")};
+}
+
+/// Starts a shell's command line in `folder` in the background, in its own process group; what it says goes
+/// to out.txt and err.txt there. With `exec` at its end the shell becomes what is waited for, or killed.
+inline pid_t start_in(const TempFolder& folder, const std::string& command) {
+  const std::string line = cat("cd ", folder / "", "; exec >out.txt 2>err.txt; ", command);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::setpgid(0, 0);
+    ::signal(SIGINT, SIG_DFL);
+    ::execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+    ::_exit(127);
+  }
+  return pid;
 }
 
 [[nodiscard]] inline bool one_line(const std::string& text) {

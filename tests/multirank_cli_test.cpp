@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -50,16 +49,7 @@ class MultiDeviceCli : public testing::Test {
   pid_t start_long_run() const {
     return start(run("--rungs 15 --devices 2 --batch 2 --steps 100000 --timeout 600"));
   }
-  pid_t start(const std::string& of_harness) const {
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      const std::string command =
-          cat("exec >", folder_ / "out.txt", " 2>", folder_ / "err.txt", "; exec ", of_harness);
-      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-      ::_exit(127);
-    }
-    return pid;
-  }
+  pid_t start(const std::string& of_harness) const { return start_in(folder_, "exec " + of_harness); }
   /// The ranks' processes, once both have met: before, a fault is only seen when the time to meet is over.
   static std::vector<pid_t> ranks_of(const std::string& folder) {
     std::vector<pid_t> pids;
@@ -72,17 +62,6 @@ class MultiDeviceCli : public testing::Test {
         if (has_thread(pid, "rendezvous")) pids.push_back(pid);
     }
     return pids;
-  }
-  /// The harness's exit status, within 60 s.
-  static int wait_for(pid_t pid) {
-    for (int i = 0; i < 600; ++i) {
-      int status = 0;
-      if (::waitpid(pid, &status, WNOHANG) == pid) return exit_code(status);
-      std::this_thread::sleep_for(100ms);
-    }
-    ::kill(pid, SIGKILL);
-    ::waitpid(pid, nullptr, 0);
-    return -1;
   }
 
   /// SIGKILL to the second of two ranks.
@@ -177,8 +156,8 @@ TEST_F(LaunchedByMpirun, ARankWithAnotherBuildOrOtherDataIsNamed) {
   std::filesystem::create_directory(folder_ / "other");  // where rank 1 runs: a file of the same name
   write_token_file(folder_ / "other/data.bin", std::vector<uint16_t>(20000, 7));
   const std::string folder = std::filesystem::path(folder_ / "x").parent_path();
-  expect_crash(folder, folder_ / "other", {"rank 1 (", "has other data than rank 0"});
-  expect_crash("/15_multi_gpu", STEPLADDER_BIN "/16_zero1", {"rank 1 (", "is of another build than rank 0"});
+  expect_crash(folder, folder_ / "other", {"rank 1 (", "--data"});
+  expect_crash("/15_multi_gpu", STEPLADDER_BIN "/16_zero1", {"rank 1 (", "another build"});
   expect_crash("/15_multi_gpu", "/nowhere/15_multi_gpu", {"rank 1 (", "cannot start /nowhere/15_multi_gpu"});
 }
 
@@ -297,7 +276,7 @@ TEST_F(MultiDeviceCli, RanksSumAndTellTheirBandwidth) {
 TEST_F(MultiDeviceCli, CommSaysWhatARankSays) {
   EXPECT_EQ(shell(cat("ulimit -v 3000000; ", kStepladder, " comm --backend cpu --devices 2 --max-mib 8192")),
             kExitFailed);
-  EXPECT_TRUE(says(read_file(folder_ / "err.txt"), {"error: rank ", ": out of memory: 8589934848 bytes"}));
+  EXPECT_TRUE(says(read_file(folder_ / "err.txt"), {"error: rank ", "memory", "8589934848 bytes"}));
 }
 
 /// What needs no mpirun.

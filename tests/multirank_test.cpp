@@ -267,7 +267,7 @@ TEST_F(Multirank, RanksOnShuffledShardsLearnWhatOneDoes) {
   expect_close(losses(), expected, kSame);
   const std::string plain = eventful("15_multi_gpu", "--steps 2");
   EXPECT_EQ(refused(1, plain + " : " + plain + " --shuffle"), kExitFailed);
-  EXPECT_TRUE(says(errors(), {"rank 1 (", "has another configuration than rank 0"})) << errors();
+  EXPECT_TRUE(says(errors(), {"rank 1 (", "another configuration"})) << errors();
 }
 
 TEST_F(Multirank, EveryRankReportsWhoItIsAndOneSpeaks) {
@@ -297,7 +297,7 @@ TEST_F(Multirank, KilledRankEndsTheJobWithItsName) {
 }
 
 TEST_F(Multirank, StoppedRankEndsTheJobWithItsName) {
-  EXPECT_TRUE(says(words_after(SIGSTOP), {"rank 2 (", "hangs: no sign of life for 10 s"}));
+  EXPECT_TRUE(says(words_after(SIGSTOP), {"rank 2 (", "hangs", "10 s"}));
 }
 
 TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
@@ -306,11 +306,10 @@ TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
   const std::string plain = eventful("15_multi_gpu", "--steps 2");
   const struct {
     std::string rank1, says;
-  } cases[] = {
-      {eventful("15_multi_gpu", "--steps 2 --lr 2e-3"), "has another configuration than rank 0"},
-      {eventful("15_multi_gpu", "--steps 2 --max-batch 2"), "has another configuration than rank 0"},
-      {eventful("15_multi_gpu", "--steps 2 --eval-every 1"), "has another configuration than rank 0"},
-      {eventful("16_zero1", "--steps 2"), "is of another build than rank 0"}};
+  } cases[] = {{eventful("15_multi_gpu", "--steps 2 --lr 2e-3"), "another configuration"},
+               {eventful("15_multi_gpu", "--steps 2 --max-batch 2"), "another configuration"},
+               {eventful("15_multi_gpu", "--steps 2 --eval-every 1"), "another configuration"},
+               {eventful("16_zero1", "--steps 2"), "another build"}};
   for (const auto& c : cases) {
     EXPECT_EQ(refused(1, plain + " : " + c.rank1), kExitFailed) << errors();
     EXPECT_TRUE(says(errors(), {"error: ", "rank 1 (", c.says})) << errors();
@@ -325,7 +324,7 @@ TEST_F(Multirank, RanksOfAnotherConfigurationBuildOrDataAreRefused) {
           " --batch 1 --vocab none --data t.bin --steps 2");
   EXPECT_EQ(refused(1, differs + "a data.bin " + relative + " : " + differs + "b other.bin " + relative),
             kExitFailed);
-  EXPECT_TRUE(says(errors(), {"rank 1 (", "has other data than rank 0"})) << errors();
+  EXPECT_TRUE(says(errors(), {"rank 1 (", "other data"})) << errors();
 }
 
 // Rank 1 has room for 512 sequences.
@@ -384,7 +383,7 @@ TEST_F(Multirank, RanksGoOnWithTheLossScaleOfTheFirst) {
 
 TEST_F(Multirank, RungsForOneDeviceRefuseToBeRanks) {
   EXPECT_EQ(refused(2, rung("13_cuda_graphs", "--steps 2")), kExitUsage);
-  EXPECT_TRUE(says(errors(), {"13_cuda_graphs trains on one device", "2 ranks"})) << errors();
+  EXPECT_TRUE(says(errors(), {"13_cuda_graphs", "2 ranks"})) << errors();
 }
 
 }  // namespace

@@ -193,7 +193,7 @@ class Llmc(Peer):
         code, errors, events = self.run_llmc("--devices", "3")
         self.assertLess(time.monotonic() - begin, 30)
         self.assertEqual((code, events[-1]["status"]), (5, "error"))
-        self.assertRegex(errors, r"rank [12] of llm.c ended with 3: ")
+        self.assertRegex(errors, r"rank [12] .*\b3: ")
 
     def test_what_fails_after_the_last_step_was_complete(self):
         self.write(LLMC.replace("exit 0", "exit 1") + "sleep 0.2\nexit 1\n")
@@ -308,12 +308,12 @@ class Ladder(Peer):
 
 class WithoutPytorch(Ladder):
     def test_what_pytorch_has_no_counterpart_of_is_unsupported(self):
-        self.refused(self.run_rung("01_causal_mask"), 5, "unsupported", "no counterpart of 01_causal_mask")
-        self.refused(self.run_rung("fp8"), 5, "unsupported", "no counterpart of fp8")
+        self.refused(self.run_rung("01_causal_mask"), 5, "unsupported", "counterpart", "01_causal_mask")
+        self.refused(self.run_rung("fp8"), 5, "unsupported", "counterpart", "fp8")
 
     def test_without_pytorch_every_rung_is_unsupported(self):
         (self.folder / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')")
-        self.refused(self.run_rung("00_fp32_baseline", PYTHONPATH=str(self.folder)), 5, "unsupported", "has no torch")
+        self.refused(self.run_rung("00_fp32_baseline", PYTHONPATH=str(self.folder)), 5, "unsupported", "no torch")
 
     def test_its_version_needs_no_pytorch(self):
         done = subprocess.run([PEERS / "pytorch_ladder.py", "--version"], check=True, capture_output=True, text=True)

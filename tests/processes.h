@@ -1,6 +1,7 @@
 // The environment of processes that a test starts, how they end, and whether they are gone.
 #pragma once
 
+#include <signal.h>
 #include <sys/wait.h>
 
 #include <chrono>
@@ -42,11 +43,18 @@ inline bool open_mpi_is_here() {
   return std::system("mpirun --version 2>/dev/null | grep -q 'Open MPI'") == 0;
 }
 
-/// Waits for the child `pid`, and gives its exit code.
+/// Waits for the child `pid`, and gives its exit code; -1 where it had to be killed, before ctest would end
+/// the test and leave it behind.
 inline int wait_for(pid_t pid) {
+  constexpr auto kPause = std::chrono::milliseconds(10), kLongest = std::chrono::milliseconds(240'000);
   int status = 0;
-  ::waitpid(pid, &status, 0);
-  return exit_code(status);
+  for (auto waited = kPause; waited < kLongest; waited += kPause) {
+    if (::waitpid(pid, &status, WNOHANG) == pid) return exit_code(status);
+    std::this_thread::sleep_for(kPause);
+  }
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  return -1;
 }
 
 /// Whether process `pid` runs; a zombie does not.

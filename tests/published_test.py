@@ -95,9 +95,8 @@ class Beside(unittest.TestCase):
                       published.Table("ms", "", [], lines)]
             return published.Source("s", "", "", None, [], tables, apart).answer
 
-        self.assertEqual(answer(("tf32", 3.0, 2.6), ("flash", 10.0, 6.8)),
-                         "Speed-ups within 15 % of the published ones, over the first row: tf32 (2.60×, published 3.00×). "
-                         "Others: flash (6.80×, published 10.00×). Because.")
+        self.assertRegex(answer(("tf32", 3.0, 2.6), ("flash", 10.0, 6.8)),
+                         r"15 %.*: tf32 \(2\.60×, .*3\.00×\)\. .*: flash \(6\.80×, .*10\.00×\)\. Because\.$")
         self.assertNotIn("Because", answer(("tf32", 3.0, 3.4)))
         self.assertEqual(answer(), "")
 

@@ -543,8 +543,8 @@ print("still here")
         self.assertEqual((child.returncode, said, errors.count("\n")), (5, "", 1))
 
     def test_what_does_not_belong_into_a_step_is_an_error(self):
-        self.failed(self.step("run.step()"), "error", "within a step")
-        self.failed(self.step("run.evaluated(1.0)"), "error", "within a step")
+        self.failed(self.step("run.step()"), "error", "within", "run.step()")
+        self.failed(self.step("run.evaluated(1.0)"), "error", "within", "evaluated()")
         self.failed(self.step("pass"), "error", "step 0", "step.loss")
 
     def test_after_a_failure_no_step_begins(self):
@@ -825,7 +825,7 @@ class Header(Trainer):
 
     def test_what_goes_wrong_is_told(self):
         for mode, steps, status, word in (("throws", 1, "error", "of lines"), ("oom", 0, "oom", ""),
-                                          ("returns", 1, "error", "step 1"), ("nested", 0, "error", "within a step"),
+                                          ("returns", 1, "error", "step 1"), ("nested", 0, "error", "within"),
                                           ("lossless", 0, "error", "done(loss)"), ("leaves", 1, "error", "1 of 3"),
                                           ("diverges", 2, "diverged", "step 1")):
             code, _, events = self.run_client(mode)

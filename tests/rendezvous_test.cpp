@@ -112,9 +112,9 @@ std::string reason_of_any(Rank& rank) {
 }
 
 TEST(Rendezvous, RanksThatDisagreeAreNamedToAll) {
-  const std::map<std::string, Identity> cases = {{"is of another build", {"other", "config", "data"}},
-                                                 {"has another configuration", {"build", "other", "data"}},
-                                                 {"has other data", {"build", "config", "other"}}};
+  const std::map<std::string, Identity> cases = {{"another build", {"other", "config", "data"}},
+                                                 {"another configuration", {"build", "other", "data"}},
+                                                 {"other data", {"build", "config", "other"}}};
   for (const auto& [words, odd] : cases) {
     for (const auto& rank : job(3, odd)) {
       EXPECT_FALSE(rank->meeting);
@@ -130,8 +130,8 @@ TEST(Rendezvous, ARankThatDoesNotComeIsNamed) {
     return Rank(1, 3, port, {"build", "config", "data"}, {.meet_s = 1.0}).error;
   });
   const Rank first(0, 3, port, {"build", "config", "data"}, {.meet_s = 1.0});
-  EXPECT_TRUE(says(first.error, {"rank 2 did not come", "unset RANK"}));
-  EXPECT_TRUE(says(other.get(), {"rank 2 did not come"}));
+  EXPECT_TRUE(says(first.error, {"rank 2 ", at(port), "unset RANK"}));
+  EXPECT_TRUE(says(other.get(), {"rank 2 ", at(port)}));
 }
 
 TEST(Rendezvous, ACallerWithoutTheSecretIsSentAway) {
@@ -186,7 +186,7 @@ TEST(Rendezvous, AnAddressThatAnswersNothingIsGivenUp) {
   while (callers.back().open());
   const auto start = std::chrono::steady_clock::now();
   const Rank late(1, 2, port, {"build", "config", "data"}, {.meet_s = 1.0});
-  EXPECT_TRUE(says(late.error, {"rank 0 was not met", std::to_string(port), "unset RANK"}));
+  EXPECT_TRUE(says(late.error, {"rank 0 ", at(port), "unset RANK"}));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
 
@@ -205,7 +205,7 @@ TEST(Rendezvous, ASignalKeepsTheFirstRankWaitingNoLonger) {
   EXPECT_EQ(end.wait_for(std::chrono::seconds(10)), std::future_status::ready);
   connect_to(here(port), in_seconds(1.0));  // wakes one that would wait for ever
   first.join();
-  EXPECT_TRUE(says(end.get(), {"rank 1 did not come"}));
+  EXPECT_TRUE(says(end.get(), {"rank 1 ", at(port)}));
 }
 
 TEST(Rendezvous, ARankThatLeavesEndsNothingWhileNobodyWaitsForIt) {
@@ -247,12 +247,12 @@ TEST(Rendezvous, ARankThatLeavesBeforeAStepOfOthersIsMissed) {
   }
   ranks[2].reset();
   ranks[0]->meeting->begin_step(8);
-  EXPECT_TRUE(says(ranks[0]->end(), {"speaks: rank 2 (", "left while others wait"}));
-  EXPECT_TRUE(says(ranks[1]->end(), {"silent: rank 2 (", "left while others wait"}));
+  EXPECT_TRUE(says(ranks[0]->end(), {"speaks: rank 2 (", "left"}));
+  EXPECT_TRUE(says(ranks[1]->end(), {"silent: rank 2 (", "left"}));
 
   ranks = job(2);
   ranks[0].reset();
-  EXPECT_TRUE(says(reason_of_any(*ranks[1]), {"rank 0 (", "left while others wait"}));
+  EXPECT_TRUE(says(reason_of_any(*ranks[1]), {"rank 0 (", "left"}));
 }
 
 TEST(Rendezvous, RanksAgreeOnAState) {
@@ -307,7 +307,7 @@ TEST(Rendezvous, TheRankThatKeepsAllOthersWaitingInAStepIsNamed) {
     rank->meeting->begin_step(0);
     if (rank->meeting->world().rank != 1) rank->meeting->progress();
   }
-  EXPECT_TRUE(says(ranks[0]->end(), {"speaks: rank 1 (", "hangs: no progress in step 0 for 2 s"}));
+  EXPECT_TRUE(says(ranks[0]->end(), {"speaks: rank 1 (", "hangs", "step 0", "2 s"}));
 }
 
 TEST(Rendezvous, AStepMayTakeAsLongAsARankIsElsewhere) {

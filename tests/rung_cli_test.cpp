@@ -129,7 +129,7 @@ class RungCli : public testing::Test {
 TEST_F(RungCli, UnknownOptionIsAUsageErrorThatNamesTheNearest) {
   expect_error(run({"--bath", "4"}), kExitUsage, "--batch");
   expect_error(run({"--warmup-steps=4"}), kExitUsage, "--warmup-lr-steps");
-  expect_error(run({"train"}), kExitUsage, "unexpected argument 'train'");
+  expect_error(run({"train"}), kExitUsage, "'train'");
 }
 
 TEST_F(RungCli, ValueOutOfRangeIsAUsageErrorThatNamesTheOption) {
@@ -214,8 +214,7 @@ TEST_F(RungCli, BatchThatDoesNotFitTellsTheLargestThatDoes) {
   EXPECT_EQ(result.last()["status"], "oom");
   std::smatch fits;
   const std::string reason = result.last()["reason"];
-  ASSERT_TRUE(std::regex_search(reason, fits, std::regex("iB are free; .* fits is --batch (\\d+)$")))
-      << reason;
+  ASSERT_TRUE(std::regex_search(reason, fits, std::regex("iB .* --batch (\\d+)$"))) << reason;
   // Free memory moves a little between two runs.
   const Result next = with_batch(std::to_string(std::stoll(fits[1]) + 2));
   EXPECT_EQ(next.last()["status"], "oom");
@@ -262,7 +261,7 @@ TEST_F(RungCli, TrainingEndsAtTheFirstValidationLossThatIsLowEnough) {
   const Result missed =
       run(tiny({"--steps", "2", "--eval-every", "1", "--until-loss", "0.5", "--events", "3"}));
   EXPECT_EQ(missed.code, kExitInconclusive);
-  EXPECT_NE(missed.err.find("not reached in 2 steps"), std::string::npos) << missed.err;
+  EXPECT_TRUE(says(missed.err, {"0.5", "2 steps", "--steps"})) << missed.err;
   EXPECT_EQ(missed.last()["event"], "end");
 }
 
@@ -550,7 +549,7 @@ TEST_F(RungCli, OutputThatCannotBeWrittenIsAFailure) {
     for (const std::string& arg : args) line += cat(" '", arg, "'");
     const Outcome outcome = run_in(folder_, "exec " + line + " >/dev/full");
     EXPECT_EQ(outcome.code, kExitFailed) << line;
-    EXPECT_TRUE(says(outcome.err, {"output could not be written"})) << outcome.err;
+    EXPECT_TRUE(says(outcome.err, {"output", "disk full"})) << outcome.err;
   }
 }
 
