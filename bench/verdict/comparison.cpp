@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
@@ -52,6 +53,17 @@ std::string described(const Results& results) {
   return cat(commit.empty() ? "an unknown commit" : "commit " + commit, time.empty() ? "" : ", " + time);
 }
 
+/// Of cycles and energy what could not be judged, or not in every pair.
+void add_unknown(std::vector<std::string>& lines, const ComparedRow& row) {
+  const std::string of = cat(row.variant, ", ", row.workload, ": ");
+  for (const ComparedQuantity& quantity : row.numbers->quantities)
+    if (quantity.pairs < row.numbers->pairs)
+      lines.push_back(cat(of, quantity.pairs, " of ", row.numbers->pairs, " pairs know the ",
+                          name_of(quantity.what), " of both sides."));
+  if (!row.numbers->unknown.empty())
+    lines.push_back(cat(of, join(row.numbers->unknown, " and "), " not known: judged without."));
+}
+
 std::vector<std::string> notes(const Results& base, const Results& next,
                                const std::vector<ComparedRow>& rows) {
   std::vector<std::string> lines;
@@ -64,6 +76,7 @@ std::vector<std::string> notes(const Results& base, const Results& next,
     if (row.numbers && row.numbers->disturbed > 0)
       lines.push_back(cat(row.variant, ", ", row.workload, ": ", row.numbers->disturbed,
                           " pairs are left out, the device was ", row.numbers->disturbance, "."));
+    if (row.numbers) add_unknown(lines, row);
     if (row.verdict == Verdict::skipped) continue;
     ++judged;
     if (row.numbers) fewest = std::min(fewest, row.numbers->pairs);
@@ -104,6 +117,15 @@ std::vector<std::string> notes(const Results& base, const Results& next,
   for (const auto& [results, side] : {std::pair(&base, "BASE"), std::pair(&next, "NEW")})
     if (!results->complete)
       lines.push_back(cat(side, " is unfinished: ", results->runs.size(), " runs of its plan are there."));
+  const auto cards = [](const Results& results) {
+    std::set<std::string> uuids;
+    for (const Run& run : results.runs) uuids.insert(results.device_of(run));
+    return uuids;
+  };
+  if (const auto was = cards(base), is = cards(next); was != is && !was.contains("") && !is.contains(""))
+    lines.emplace_back(
+        "BASE and NEW ran on different cards, and cards of one model differ by some percent: "
+        "`stepladder gate` measures both on one.");
   for (const char* field : {"version", "build"})
     if (const std::string was = text_at(base.context, field), is = text_at(next.context, field);
         was != is && !was.empty() && !is.empty())
@@ -139,18 +161,9 @@ bool unsupported(const Rounds& rounds) {
                              [](const auto& item) { return item.second->status == Status::unsupported; });
 }
 
-/// The first step without a loss, which a run that ended well has none of; "" where all have one.
-std::string missing_loss(const Run& run, const char* side) {
-  for (const Step& step : run.steps)
-    if (!step.loss) return cat(side, ": step ", step.step, " has no loss");
-  return "";
-}
-
 /// Where NEW learns something else than BASE: "" where it does not.
 std::string divergence_from_base(const Rounds& base, const Rounds& next, const Ladder& ladder) {
   for (const auto& [run, other] : pairs_of(next, base)) {
-    for (const std::string& missing : {missing_loss(*run, "NEW"), missing_loss(*other, "BASE")})
-      if (!missing.empty()) return missing;
     Run reference = *other;
     reference.variant = "BASE";
     const std::string apart = divergence(reference, *run, tolerance_of(run->variant, ladder));
@@ -203,23 +216,27 @@ ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds
   const auto compare = [&](Quantity what, auto known, double limit, std::vector<double> LogRatios::*of) {
     ComparedQuantity quantity{.what = what, .limit = limit};
     std::vector<double> before, after, log_ratios;
+    bool base_knows = false, next_knows = false;
     for (const auto& [was, is] : pairs) {
       const std::optional<double> x = known(*was), y = known(*is);
-      if (!x || !y || !(*x > 0.0) || !(*y > 0.0)) return;
+      base_knows = base_knows || x, next_knows = next_knows || y;
+      if (!x || !y || !(*x > 0.0) || !(*y > 0.0)) continue;
       before.push_back(*x);
       after.push_back(*y);
       log_ratios.push_back(std::log(*y) - std::log(*x));
     }
-    if (!pairs.empty()) {
+    quantity.pairs = log_ratios.size();
+    if (quantity.pairs > 0) {
       quantity.base = median(before);
       quantity.next = median(after);
       if (noise != limits.noise.end() && !(noise->second.*of).empty())
-        quantity.limit = raised_limit(limit, noise->second.*of, pairs.size());
-    } else if (what != Quantity::time) {
-      return;
+        quantity.limit = raised_limit(limit, noise->second.*of, quantity.pairs);
     }
-    if (pairs.size() >= kMinPairs) quantity.change = paired_change(log_ratios, limits.upper_confidence);
-    numbers.quantities.push_back(quantity);
+    if (quantity.pairs >= kMinPairs) quantity.change = paired_change(log_ratios, limits.upper_confidence);
+    if ((base_knows && next_knows) || what == Quantity::time)
+      numbers.quantities.push_back(quantity);
+    else if (base_knows || next_knows)
+      numbers.unknown.push_back(cat(base_knows ? "NEW's " : "BASE's ", name_of(what)));
   };
   compare(
       Quantity::time, [](const Summary& s) { return std::optional(s.median_step_ms); }, limits.threshold,
@@ -260,7 +277,7 @@ std::string change_text(const ComparedQuantity& quantity) {
 
 /// What a REGRESSION in time or in cycles says.
 std::string slower_text(const ComparedQuantity& time, const ComparedQuantity* cycles) {
-  if (!cycles) return "slower";
+  if (!cycles || !cycles->change) return "slower";
   constexpr double kHidden = 0.002;  // of a step: less is noise
   return cat(change_text(time), ", ", change_text(*cycles),
              cycles->change->log_ratio > time.change->log_ratio + kHidden
@@ -270,13 +287,14 @@ std::string slower_text(const ComparedQuantity& time, const ComparedQuantity* cy
 
 /// Why neither verdict holds.
 std::string undecided_text(const ComparedRow::Numbers& n) {
-  const size_t pairs = n.pairs;
   if (!n.time().change) return "too few pairs";
+  if (const ComparedQuantity* cycles = n.find(Quantity::cycles); cycles && !cycles->change)
+    return "too few pairs know the cycles of both";
   const auto above = std::ranges::find_if(n.quantities, &ComparedQuantity::above);
   if (above == n.quantities.end()) return "the bounds enclose the limit";
   const std::string what = above->what == Quantity::time ? "slower" : change_text(*above);
-  return pairs < kMinCertainPairs
-             ? cat(what, ", but ", pairs, " pairs are never certain: ", kMinCertainPairs, " at least")
+  return above->pairs < kMinCertainPairs
+             ? cat(what, ", but ", above->pairs, " pairs are never certain: ", kMinCertainPairs, " at least")
              : what + ", but not certainly so";
 }
 
@@ -419,6 +437,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     row.numbers = numbers_of(key, *was, *is, limits);
     if (row.numbers->pairs == 0 && row.numbers->disturbed > 0) {
       row.verdict = Verdict::failed;
+      row.undisturbed_may_come = true;
       row.reason =
           cat("the device was ", row.numbers->disturbance, " in all ", row.numbers->disturbed, " pairs");
       row.numbers.reset();
@@ -464,6 +483,7 @@ Comparison Looks::look(const Results& base, const Results& next, size_t pairs, b
   Comparison comparison = compare(base, next, limits);
   for (ComparedRow& row : comparison.rows) {
     const Key key(row.variant, row.workload);
+    if (row.undisturbed_may_come && !final) row.verdict = Verdict::inconclusive;
     if (row.verdict != Verdict::inconclusive) decided_.emplace(key, row);
     if (const auto found = decided_.find(key); found != decided_.end()) row = found->second;
   }

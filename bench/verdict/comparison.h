@@ -53,6 +53,7 @@ const char* name_of(Quantity quantity);
 /// A quantity of a rung in both results, over their pairs.
 struct ComparedQuantity {
   Quantity what = Quantity::time;
+  size_t pairs = 0;                         // that know it of both sides
   double base = 0.0, next = 0.0;            // medians over the pairs' runs: ms, cycles, joules
   std::optional<PairedChange> change = {};  // none from fewer than kMinPairs
   double limit = 0.0;                       // as a ratio less 1: 0.01
@@ -68,15 +69,17 @@ struct ComparedRow {
   std::string variant, workload;
   Verdict verdict = Verdict::skipped;
   std::string reason;
-  bool same_sources = false;  // the rung's file and model/ are the same in both
-  int64_t repetition = 0;     // from 1, where both were compared more than once
+  bool same_sources = false;          // the rung's file and model/ are the same in both
+  int64_t repetition = 0;             // from 1, where both were compared more than once
+  bool undisturbed_may_come = false;  // it failed for the device's sake alone, in all pairs so far
 
   struct Numbers {
     size_t pairs = 0;               // without those in which the device was throttled or shared
     size_t disturbed = 0;           // pairs in which it was
     bool other_algorithms = false;  // the two ran different GEMM algorithms, or may have
     std::string disturbance;
-    std::vector<ComparedQuantity> quantities;  // the time, and the rest where every pair knows it
+    std::vector<ComparedQuantity> quantities;  // the time, and the rest where both sides know it at all
+    std::vector<std::string> unknown;          // of one side alone: "NEW's cycles"
     int64_t base_bytes = 0, new_bytes = 0;     // live
     std::vector<std::string> grown;            // parts of the arena, "activations/att +1.5 KiB"
 

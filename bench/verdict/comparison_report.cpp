@@ -29,7 +29,9 @@ Table table_of(const Comparison& comparison) {
   columns.add_text("rung", [](const Row& row) { return row.variant; });
   if (is_repeated(comparison))
     columns.add("time", [](const Row& row) { return std::to_string(row.repetition); });
-  if (workloads.size() > 1) columns.add_text("workload", [](const Row& row) { return row.workload; });
+  workloads.erase("");  // of a rung that only one side has
+  if (workloads.size() > 1)
+    columns.add_text("workload", [](const Row& row) { return row.workload.empty() ? kNone : row.workload; });
   add("pairs", 0, [](const Numbers& n) { return std::to_string(n.pairs); });
   add("BASE ms", 5, [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().base) : kNone; });
   add("NEW ms", 6, [](const Numbers& n) { return n.pairs > 0 ? sized(n.time().next) : kNone; });
@@ -95,7 +97,8 @@ std::vector<std::string> lines_of(const Comparison& comparison) {
       "Bounds: each holds with ", fixed(kBoundConfidence * 100, 0),
       " %, the upper one over all looks together. REGRESSION: a lower one is over its limit, and that the "
       "rung takes more at all is certain to ",
-      fixed((1 - kFalseAlarms) * 100, 0), " % among all that is compared, from ", kMinCertainPairs,
+      fixed((1 - kFalseAlarms) * 100, 0), " % among all that is compared",
+      is_repeated(comparison) ? " each time" : "", ", from ", kMinCertainPairs,
       " pairs; or live bytes grew. PASS: the upper ones of time and cycles are under theirs.")};
   lines.insert(lines.end(), comparison.notes.begin(), comparison.notes.end());
   for (std::string& line : lines) line = printable(line, 600);
@@ -139,8 +142,10 @@ std::string github_report(const Comparison& comparison) {
   for (const ComparedRow& row : comparison.rows) {
     const bool bad = row.verdict == Verdict::regression || row.verdict == Verdict::failed;
     const char* level = bad ? "error" : row.verdict == Verdict::inconclusive ? "warning" : "notice";
-    text += cat("::", level, " title=", escaped(printable(cat(row.variant, ", ", row.workload), 200), ":,"),
-                "::", escaped(verdict_of(row), ""), "\n");
+    text +=
+        cat("::", level, " title=",
+            escaped(printable(cat(row.variant, row.workload.empty() ? "" : ", ", row.workload), 200), ":,"),
+            "::", escaped(verdict_of(row), ""), "\n");
   }
   for (const std::string& note : comparison.notes)
     if (note.starts_with("STALE")) text += cat("::warning::", escaped(printable(note, 600), ""), "\n");
