@@ -163,8 +163,7 @@ TEST_F(OwnTrainer, CalledLikeOneOfAPeerIsRefused) {
   write_file(folder_ / "own/peer.json", text);
   const Outcome outcome = run("--peer own/peer.json --overwrite");
   EXPECT_EQ(outcome.code, kExitUsage) << outcome.out;
-  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"two rungs are called 00_slow", "rename"}))
-      << outcome.err;
+  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"two rungs", "00_slow", "rename"})) << outcome.err;
 }
 
 TEST_F(OwnTrainer, ThatWritesAFileOfItsCommandIsNamedWithIt) {
@@ -175,7 +174,7 @@ TEST_F(OwnTrainer, ThatWritesAFileOfItsCommandIsNamedWithIt) {
   write_file(folder_ / "own/own.log", "");
   const Outcome outcome = run("--rungs 00");
   EXPECT_EQ(outcome.code, kExitNotComparable);
-  EXPECT_TRUE(says(outcome.err, {"00_slow was changed", "own.log is its newest file"})) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"00_slow", "own.log", "--overwrite"})) << outcome.err;
 }
 
 TEST_F(OwnTrainer, WhoseVersionIsPrintedWithoutAnEndIsRefused) {
@@ -183,7 +182,7 @@ TEST_F(OwnTrainer, WhoseVersionIsPrintedWithoutAnEndIsRefused) {
   const auto start = std::chrono::steady_clock::now();
   const Outcome outcome = run();
   EXPECT_EQ(outcome.code, 2) << outcome.out << outcome.err;
-  EXPECT_TRUE(says(outcome.err, {"01_fast", "version", "yes prints more than"})) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"01_fast", "version", "yes prints"})) << outcome.err;
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
@@ -392,7 +391,7 @@ say '{"event":"end"}'
   EXPECT_EQ(run("--devices 2 --until-loss 3 --max-steps 100 --eval-every 40").code, kExitFailed);
   const stepladder::Run one = results().runs.at(0);
   EXPECT_EQ(one.status, Status::crash);
-  EXPECT_TRUE(says(one.reason, {"different numbers of steps", "40", "rank 1 4"})) << one.reason;
+  EXPECT_TRUE(says(one.reason, {"rank 0 40", "rank 1 4"})) << one.reason;
 }
 
 TEST_F(OwnTrainer, RanksOfACommandAreToBlameForWhatTheyTell) {
@@ -419,7 +418,7 @@ say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":'$WORLD
   EXPECT_EQ(one.reason, "rank 1: no room on 1");
 
   one = run_ranks(cat(begins, "[ $RANK = 1 ] && exit 7\n", kEnd));
-  EXPECT_TRUE(says(one.reason, {"rank 1: the command ended before it did, exit status 3"})) << one.reason;
+  EXPECT_TRUE(says(one.reason, {"rank 1: ", "command", "exit status 3"})) << one.reason;
 
   one = run_ranks("[ $RANK = 1 ] && sleep 0.1 && exit 0" + begins + kEnd);
   EXPECT_TRUE(says(one.reason, {"rank 1"})) << one.reason;
@@ -428,7 +427,7 @@ say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":'$WORLD
 )";
   one = run_ranks(cat(begins, "[ $RANK = 1 ] && sleep 300\n", step, "sleep 300\n"), "--timeout 2");
   EXPECT_EQ(one.status, Status::timeout);
-  EXPECT_TRUE(says(one.reason, {"rank 1: killed after 2 s at step 0"})) << one.reason;
+  EXPECT_TRUE(says(one.reason, {"rank 1: ", "2 s", "step 0"})) << one.reason;
 }
 
 // ---- gate
@@ -468,7 +467,7 @@ TEST_F(OwnTrainer, OfOtherSourcesDoesNotJoinACampaign) {
   trainer("trainer.sh", cat(kStart, kSteps, "# changed\n", kEnd));
   const Outcome outcome = stepladder(campaign);
   EXPECT_EQ(outcome.code, 4);
-  EXPECT_TRUE(says(outcome.err, {"the sources of 00_slow", "--overwrite"})) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"sources of 00_slow", "--overwrite"})) << outcome.err;
 }
 
 TEST_F(OwnTrainer, ThatIsToldAModelTrainsIt) {
@@ -480,8 +479,7 @@ TEST_F(OwnTrainer, ThatIsToldAModelTrainsIt) {
 )",
                             kSteps, kEnd));
   EXPECT_EQ(run("--rungs 01 --rounds 1").code, 5);
-  EXPECT_TRUE(says(results().runs[0].reason, {"it trains other, was asked for gpt2-tiny"}))
-      << results().runs[0].reason;
+  EXPECT_TRUE(says(results().runs[0].reason, {"trains other", "gpt2-tiny"})) << results().runs[0].reason;
 }
 
 TEST_F(OwnTrainer, MadeSlowerIsFoundByTheGate) {
@@ -560,6 +558,7 @@ TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
        cat(kStart, step(R"("step":0,"step_ms":102.51234567,"device_ms":102.41234567,"loss":nan)")),
        {"\"loss\":nan", "null"}},
       {"has no start", first, {"start"}},
+      {"ends no line", "printf '%s' '{\"event\":\"start\"}' >&$STEPLADDER_EVENTS\n", {"newline"}},
       {"has no B", "say '{\"event\":\"start\",\"config\":{\"T\":64}}'\n", {"B"}},
       {"trains on another batch",
        "say '{\"event\":\"start\",\"config\":{\"B\":16,\"T\":64}}'\n",
@@ -580,8 +579,8 @@ TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
        {"step 0", "cycles"}},
       {"goes on after its end",
        cat(kStart, kSteps, kEnd, step(R"("step":3,"step_ms":1,"loss":5)")),
-       {"after its end"}},
-      {"ends twice", cat(kStart, kSteps, kEnd, kEnd), {"after its end"}},
+       {"event after", ": step"}},
+      {"ends twice", cat(kStart, kSteps, kEnd, kEnd), {"event after", ": end"}},
       {"leaves a step out",
        cat(kStart, first, step(R"("step":2,"step_ms":10,"loss":5)")),
        {"step 2", "step 1"}},
@@ -606,7 +605,7 @@ TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
       {"goes on", cat(kStart, "set -- $1 $2 9 1\n", kSteps, kEnd), {"3 steps"}},
       {"fails", cat(kStart, "echo 'no such file: x.bin' >&2; exit 3\n"), {"3", "x.bin"}},
       {"hangs", cat(kStart, "sleep 100\n"), {"timeout"}},
-      {"floods", cat(kStart, "head -c 3000000 /dev/zero >&$STEPLADDER_EVENTS\n"), {"too long a line"}},
+      {"floods", cat(kStart, "head -c 3000000 /dev/zero >&$STEPLADDER_EVENTS\n"), {"too long"}},
       {"tells too much of what nobody knows",
        cat(kStart, "yes '{\"event\":\"note\",\"text\":\"", std::string(9000, 'x'),
            "\"}' >&$STEPLADDER_EVENTS\n"),
@@ -738,7 +737,7 @@ TEST_F(OwnTrainer, WhoseCommandIsNotThereIsARowBesideTheOthers) {
   EXPECT_EQ(run().code, 5);
   ASSERT_EQ(results().runs.size(), 3U);
   EXPECT_TRUE(says(results().runs[0].reason, {"nowhere/trainer"}));
-  EXPECT_TRUE(says(results().runs[1].reason, {"sh trainer.sh", "a word each"}));
+  EXPECT_TRUE(says(results().runs[1].reason, {"sh trainer.sh", "a list"}));
   EXPECT_EQ(results().runs[2].status, Status::ok);
 }
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <thread>
 
@@ -413,17 +414,16 @@ TEST_F(RunnerTest, ReportsThatMakeNoSenseAreCrashes) {
     EXPECT_FALSE(run.summary);
     return run.reason;
   };
-  EXPECT_NE(crash("say 'Segmentation \033[2J fault'").find("not an event"), std::string::npos);
-  EXPECT_NE(crash("head -c 3000000 /dev/zero >&3").find("too long a line"), std::string::npos);
-  EXPECT_NE(crash("head -c 3000000 /dev/urandom >&3").find("not an event"), std::string::npos);
-  EXPECT_NE(crash("i=3").find("step 3 where step 0 was due"), std::string::npos);
+  EXPECT_TRUE(says(crash("say 'Segmentation \033[2J fault'"), {"'Segmentation ?[2J fault'"}));
+  EXPECT_TRUE(says(crash("head -c 3000000 /dev/zero >&3"), {"too long"}));
+  EXPECT_TRUE(says(crash("head -c 3000000 /dev/urandom >&3"), {"event stream: '"}));
+  EXPECT_TRUE(says(crash("i=3"), {"step 3", "step 0"}));
   EXPECT_NE(crash(R"(say '{"event":"step","step":"0"}')").find("whole number step"), std::string::npos);
   EXPECT_NE(crash(R"(say '{"event":"step","step":9223372036854775808}')").find("whole number step"),
             std::string::npos);
   EXPECT_NE(crash(R"(say '{"event":"step","step":0}')").find("number step_ms"), std::string::npos);
   EXPECT_NE(crash(R"(say '{"event":"step","step":0,"step_ms":-4}')").find("took -4 ms"), std::string::npos);
-  EXPECT_NE(crash(R"(say '{"event":"step","step":0,"step_ms":1e999}')").find("not an event"),
-            std::string::npos);
+  EXPECT_TRUE(says(crash(R"(say '{"event":"step","step":0,"step_ms":1e999}')"), {":1e999}'"}));
   EXPECT_TRUE(says(crash(R"(say '{"event":"step","step":0,"step_ms":5e-324}')"), {"step 0", "nanosecond"}));
   EXPECT_TRUE(
       says(crash(R"(say '{"event":"step","step":0,"step_ms":1e308}')"), {"step_ms", "1e+308", "30 s"}));
@@ -441,22 +441,22 @@ TEST_F(RunnerTest, ReportsThatMakeNoSenseAreCrashes) {
            {"30000 ms", "ran for"}));
   EXPECT_TRUE(says(
       crash(R"(while :; do say '{"event":"step","step":'$i',"step_ms":0.001,"loss":4}'; i=$((i+1)); done)"),
-      {"more than the 6 steps"}));
+      {"more than", "6 steps"}));
   EXPECT_TRUE(says(crash(R"(say '{"event":"start","config":{},"startup_ms":1,"memory_by_name":{}}')"),
                    {"second start"}));
   EXPECT_TRUE(says(crash(R"(say "{\"event\":\"eval\",\"x\":\"$(head -c 300000 /dev/zero | tr '\0' x)\"}")"),
-                   {"an event of 3000"}));
+                   {"event of 3000", "bytes"}));
   for (const char* event : {R"({"event":"step","step":6,"step_ms":1,"loss":4})",
                             R"({"event":"eval","step":6,"val_loss":4})", R"({"event":"end"})"}) {
     fake_.before_end =
         cat(R"(say '{"event":"end","memory_bytes":{"live_peak":1,"reserved_peak":1,"process_peak":1}}'
 say ')",
             event, "'; exit 0");
-    EXPECT_TRUE(says(crash(""), {"after its end"}));
+    EXPECT_TRUE(says(crash(""), {"event after"}));
   }
   fake_.before_end = "";
-  EXPECT_NE(crash("steps=4").find("reported 4 of 6 steps"), std::string::npos);
-  EXPECT_NE(crash("exit 0").find("without reporting its end"), std::string::npos);
+  EXPECT_TRUE(says(crash("steps=4"), {"reported 4 of 6 steps"}));
+  EXPECT_TRUE(says(crash("exit 0"), {"its end", "0 of 6 steps"}));
   EXPECT_EQ(crash("echo oops >&2; exit 7"), "exit status 7 (oops)");
 }
 
@@ -493,7 +493,7 @@ TEST_F(RunnerTest, NestedConfigsAreACrash) {
     fake_.before_start = cat("cat ", folder_ / "start", " >&3");
     const stepladder::Run run = measure();
     EXPECT_EQ(run.status, Status::crash);
-    EXPECT_TRUE(says(run.reason, {"not an event"})) << run.reason;
+    EXPECT_TRUE(says(run.reason, {"event stream: '"})) << run.reason;
     EXPECT_NO_THROW(run_from(parse_json(to_json(run).dump())));
   }
 }
@@ -511,7 +511,7 @@ TEST_F(RunnerTest, MemoryOfLessThanNothingIsACrash) {
 
 TEST_F(RunnerTest, StepsBeforeTheStartAreACrash) {
   fake_.before_start = R"(say '{"event":"step","step":0,"step_ms":1,"loss":1}')";
-  EXPECT_NE(measure().reason.find("before its start"), std::string::npos);
+  EXPECT_TRUE(says(measure().reason, {"step before"}));
 }
 
 TEST_F(RunnerTest, ALossThatIsNotFiniteIsDiverged) {
@@ -558,6 +558,8 @@ TEST(Divergence, LossesOfZeroAreTheSame) {
   EXPECT_EQ(divergence(one, other, 0.0), "");
   other.steps[0].loss = 1e-9;
   EXPECT_NE(divergence(one, other, 0.1), "");
+  other.steps[0].loss.reset();  // as a file may say
+  EXPECT_NE(divergence(one, other, 0.1), "");
 }
 
 TEST(Child, OutputOfIsWhatASuccessfulCommandPrints) {
@@ -579,7 +581,7 @@ TEST(Child, OutputOfWhatPrintsWithoutAnEndIsRefused) {
       output_of({"sh", "-c", cat("echo $$ >", folder / "pid", "; exec ", endless)}, 60.0);
       ADD_FAILURE() << endless;
     } catch (const Error& e) {
-      EXPECT_TRUE(says(e.what(), {"sh", "prints more than"})) << e.what();
+      EXPECT_TRUE(says(e.what(), {"sh", "prints more"})) << e.what();
     }
     EXPECT_FALSE(alive(std::stoi(read_file(folder / "pid"))));
   }
@@ -601,6 +603,23 @@ TEST(Child, AnEventThatIsTornIsNotHandedOver) {
     return true;
   });
   EXPECT_EQ(lines, std::vector<std::string>{"whole"});
+}
+
+TEST(Child, EndsNoProcessThatIsNotOfItsJob) {
+  const TempFolder folder;
+  const std::string pid = folder / "pid";
+  // Of a shell that ends during the job, which makes this process its parent.
+  const pid_t shell = fork();
+  if (shell == 0) execlp("sh", "sh", "-c", cat("sleep 100 & echo $! >", pid, "; sleep 0.5").c_str(), nullptr);
+  while (!std::filesystem::exists(pid) || read_file(pid).empty())
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // some clock ticks
+  EXPECT_EQ(output_of({"sh", "-c", "sleep 1"}, 30.0), "");
+  const pid_t other = std::stoi(read_file(pid));
+  EXPECT_TRUE(alive(other));
+  kill(other, SIGKILL);
+  waitpid(shell, nullptr, 0);
+  waitpid(other, nullptr, 0);
 }
 
 TEST(Child, ManyLinesArriveWholeAndInOrder) {

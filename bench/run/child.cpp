@@ -13,10 +13,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <deque>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <set>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -112,6 +115,9 @@ struct Birth {
   const char* folder;  // "" to stay
 
   [[noreturn]] void run() const {
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);  // whoever started this process may have blocked some
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(127);  // gone before the line above
@@ -210,14 +216,34 @@ std::set<pid_t> children() {
   return found;
 }
 
+/// When a process started, in clock ticks since boot; nothing where it is gone.
+std::optional<int64_t> started(pid_t pid) {
+  std::ifstream file(cat("/proc/", pid, "/stat"));
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  // Field 2, the command, is in parentheses and may hold anything; the start is field 22.
+  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  int64_t ticks = 0;
+  return fields >> ticks ? std::optional(ticks) : std::nullopt;
+}
+
 /// Processes that a job left behind by leaving its group: this process becomes their parent, and ends them.
 class Orphans {
  public:
   Orphans() {
+    ::prctl(PR_GET_CHILD_SUBREAPER, &adopted_before_);
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     before_ = children();
+    timespec now{};
+    ::clock_gettime(CLOCK_BOOTTIME, &now);
+    const int64_t ticks = ::sysconf(_SC_CLK_TCK);
+    begin_ = now.tv_sec * ticks + now.tv_nsec * ticks / 1'000'000'000;
   }
-  ~Orphans() { end(); }
+  ~Orphans() {
+    end();
+    ::prctl(PR_SET_CHILD_SUBREAPER, adopted_before_);
+  }
   Orphans(const Orphans&) = delete;
   Orphans& operator=(const Orphans&) = delete;
 
@@ -225,7 +251,7 @@ class Orphans {
     for (bool any = true; any;) {  // those of one that is killed come next
       any = false;
       for (const pid_t pid : children()) {
-        if (before_.contains(pid)) continue;
+        if (before_.contains(pid) || started(pid).value_or(begin_) < begin_) continue;  // none of the job's
         any = true;
         ::kill(pid, SIGKILL);
         ::waitpid(pid, nullptr, 0);
@@ -234,7 +260,9 @@ class Orphans {
   }
 
  private:
+  int adopted_before_ = 0;
   std::set<pid_t> before_;
+  int64_t begin_ = 0;  // in clock ticks since boot
 };
 
 /// A rank's lines, as far as they have been read.
@@ -474,6 +502,8 @@ JobEnd RunningJob::end() {
   ChildEnd end = std::move(members_[process].end);
   if (how_) end.how = *how_;
   if (lingered_) end = {How::exited, 0, end.stderr_tail};
+  end.torn = channel_ == Channel::events &&
+             std::ranges::any_of(streams_, [](const Stream& stream) { return !stream.pending.empty(); });
   return {process, std::move(end)};
 }
 
@@ -491,9 +521,14 @@ InterruptGuard::InterruptGuard() {
     ::sigaction(signal, &action, nullptr);
     before_.emplace_back(signal, before);
   }
+  sigset_t ours;
+  ::sigemptyset(&ours);
+  for (const auto& [signal, before] : before_) ::sigaddset(&ours, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &ours, &mask_before_);
 }
 
 InterruptGuard::~InterruptGuard() {
+  ::pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
   for (const auto& [signal, before] : before_) ::sigaction(signal, &before, nullptr);
 }
 

@@ -16,7 +16,7 @@ namespace stepladder {
 
 /// While one lives, SIGINT, SIGTERM and SIGHUP end a running child instead of this process, and nothing
 /// between two children is cut short. A signal that this process was started with ignored (nohup) stays
-/// ignored.
+/// ignored, one that it was started with blocked arrives.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -26,6 +26,7 @@ class InterruptGuard {
 
  private:
   std::vector<std::pair<int, struct sigaction>> before_;
+  sigset_t mask_before_{};
 };
 
 /// SIGINT, SIGTERM or SIGHUP ended a child, and with it what this process was about.
@@ -54,6 +55,7 @@ struct ChildEnd {
   How how = How::exited;
   int code = 0;  // exit status, or signal
   std::string stderr_tail;
+  bool torn = false;  // the last event that it wrote has no newline
 
   /// The last line on stderr, as " (line)"; "" where there is none.
   std::string last_words() const;

@@ -44,7 +44,8 @@ size_t furthest_behind(const std::deque<ChildReport>& reports, const std::vector
 Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run, const RunRequest& request,
                  size_t rank) {
   const std::string last = end.last_words();
-  const auto crash = [&](const auto&... what) { return Ending{Status::crash, cat(what..., last)}; };
+  const std::string torn = end.torn ? "; its last line has no newline, without which it is no event" : "";
+  const auto crash = [&](const auto&... what) { return Ending{Status::crash, cat(what..., torn, last)}; };
   switch (end.how) {
     case ChildEnd::How::timed_out:
       if (report.error) return reported_failure(*report.error);
