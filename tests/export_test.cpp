@@ -146,6 +146,24 @@ TEST(Export, OfEachRankAShortFileHasTheMedianOfItsTimedSteps) {
   EXPECT_EQ(shortened(results_from(once)), once) << "and stays as it is";
 }
 
+TEST(Export, AShortFileHoldsAnyLoss) {
+  Results results = make_results(10, 1);
+  results.runs[0].steps[1].loss = 1e-320;
+  results.runs[0].steps[2].loss = 4.123456789;
+  const Json losses = rows_from_columns(shortened(results)["runs"])[0]["steps"]["loss"];
+  EXPECT_NEAR(losses[1].get<double>(), 0.0, 1e-300);
+  EXPECT_EQ(losses[2], 4.12346);
+}
+
+TEST(Export, GoogleBenchmarkIsToldOfABuildThatIsNotForSpeed) {
+  Results results = make_results(10, 1);
+  for (const auto& [build, type] :
+       {std::pair("GNU 12.2.0 -O3 -DNDEBUG", "release"), {"GNU 12.2.0 -O0", "debug"}}) {
+    results.context["build"] = build;
+    EXPECT_EQ(google_benchmark(results)["context"]["library_build_type"], type);
+  }
+}
+
 TEST(Export, CsvHasNoControlCharacters) {
   Results results = make_results(10, 1);
   results.runs[2].reason = "no \x1b[2Jmemory\nat \xc2\x9b";

@@ -4,8 +4,10 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <csignal>
 #include <fstream>
+#include <limits>
 #include <tuple>
 
 #include "bench/report/ablation.h"
@@ -205,6 +207,21 @@ TEST(Results, RefuseColumnsThatMakeNoRows) {
            Json{{"rows", 999}, {"columns", {{"a", big}}}},  // a gigabyte
        })
     EXPECT_THROW(rows_from_columns(wrong), InputError) << dump(wrong).substr(0, 200);
+  Json columns = Json::object();  // which are short, but the rows' memory isn't
+  for (int i = 0; i < 80; ++i) columns[cat("c", i)] = {{"values", {1}}};
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THROW(rows_from_columns({{"rows", 1'000'000}, {"columns", columns}}), InputError);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+TEST(Results, RefuseCountsThatArithmeticCannotHold) {
+  const stepladder::Run run = make_run("00_fp32_baseline", 0, 20);
+  Json wrong = to_json(run);
+  wrong["round"] = std::numeric_limits<int64_t>::max();
+  EXPECT_THROW(run_from(wrong), InputError);
+  wrong = to_json(run);
+  wrong["summary"]["warmup_steps"] = std::numeric_limits<int64_t>::min();
+  EXPECT_THROW(run_from(wrong), InputError);
 }
 
 TEST(Results, OfSchemaOneGiveWhatTheyGaveBefore) {

@@ -78,10 +78,15 @@ std::string csv_cell(const std::string& text) {
 Json google_benchmark(const Results& results) {
   const Json& from = results.context;
   const auto field = [&](const char* key) { return from.value(key, Json()); };
-  Json context = {
-      {"date", field("time")},          {"host_name", field("host")}, {"executable", field("command_line")},
-      {"num_cpus", field("cores")},     {"caches", Json::array()},    {"load_avg", Json::array()},
-      {"library_build_type", "release"}};
+  const std::string build = text_at(from, "build");
+  Json context = {{"date", field("time")},
+                  {"host_name", field("host")},
+                  {"executable", field("command_line")},
+                  {"num_cpus", field("cores")},
+                  {"caches", Json::array()},
+                  {"load_avg", Json::array()},
+                  {"library_build_type",
+                   build.empty() || build.find("-DNDEBUG") != std::string::npos ? "release" : "debug"}};
   for (const char* ours : {"version", "commit", "os", "cpu", "device"})
     context[cat("stepladder_", ours)] = field(ours);
 
@@ -174,7 +179,7 @@ Json shortened(const Results& results) {
     Json steps = {{"step_ms", std::move(run["steps"]["step_ms"])}, {"loss", std::move(run["steps"]["loss"])}};
     for (Json& column : steps)
       for (Json& value : column)
-        if (value.is_number()) value = std::stod(cat(value.get<double>()));
+        if (value.is_number()) value = number_from<double>(cat(value.get<double>())).value_or(0.0);
     run["steps"] = std::move(steps);
     Json& summary = run["summary"];
     if (!summary.is_object()) continue;

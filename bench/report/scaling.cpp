@@ -61,13 +61,12 @@ std::vector<Scaled> scaled_runs(const Results& results) {
   const bool strong = results.plan.value("scaling", Json()) == "strong";
   const Ladder ladder = ladder_of(results);
   std::vector<Scaled> all;
+  std::set<std::pair<std::string, std::string>> seen;  // variants and workloads
   for (const Run& run : results.runs) {
     const int64_t devices = world_size(run.config);
     const std::string workload = run.workload();
-    const auto known = [&](const Scaled& s) {
-      return s.row.variant == run.variant && workload_of(s.row.config) == workload;
-    };
-    if (devices == 1 || has_independent_ranks(run.config) || std::ranges::any_of(all, known)) continue;
+    if (devices == 1 || has_independent_ranks(run.config) || !seen.emplace(run.variant, workload).second)
+      continue;
     const Rounds rounds = good_rounds(results, run.variant, workload);
     Json one_config = run.config;
     one_config["world_size"] = 1;
@@ -108,10 +107,10 @@ std::vector<Scaled> scaled_runs(const Results& results) {
 
 /// Bytes of gradients, which are what a step reduces; 0 where unknown.
 double gradient_bytes(const Run& run) {
-  int64_t bytes = 0;
+  double bytes = 0.0;
   for (const auto& [name, size] : run.summary->memory.by_name)
-    if (name.starts_with("grads/")) bytes += size;
-  return static_cast<double>(bytes);
+    if (name.starts_with("grads/")) bytes += static_cast<double>(size);
+  return bytes;
 }
 
 }  // namespace

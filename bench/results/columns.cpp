@@ -12,7 +12,7 @@ namespace {
 
 // A small file can stand for any number of rows.
 constexpr size_t kMaxRows = 1'000'000;
-constexpr size_t kMaxBytes = size_t{1} << 28;  // as text
+constexpr size_t kMaxBytes = size_t{1} << 28;  // as text, and of the rows' own
 
 bool all_objects(const Json& list) {
   return list.is_array() && !list.empty() && std::ranges::all_of(list, &Json::is_object);
@@ -45,6 +45,7 @@ class Rows {
       const std::vector<size_t> in = some ? places(column["in"], rows.size()) : std::vector<size_t>();
       Json values = list(some ? field(column, "column", [](const Json&) { return true; }) : column,
                          some ? in.size() : rows.size());
+      count_in(values.size() * sizeof(Json::object_t::value_type));
       for (size_t i = 0; i < values.size(); ++i) rows[some ? in[i] : i][key] = std::move(values[i]);
     }
     return rows;

@@ -140,6 +140,8 @@ void upgrade(Json& run) {
   run["steps"] = std::move(columns);
 }
 
+constexpr int64_t kMaxRound = 1'000'000'000;
+
 /// Marks the warm-up, and checks what summaries, rows and charts rely on.
 void check_and_mark_warmup(Run& run, const std::string& where) {
   const auto require = [&](bool ok, const char* problem) {
@@ -155,6 +157,7 @@ void check_and_mark_warmup(Run& run, const std::string& where) {
   require(
       !run.config.contains("world_size") || (positive("world_size") && run.config["world_size"] <= 1'000'000),
       "config's world_size is no number of devices");
+  require(run.round >= 0 && run.round <= kMaxRound, "its round is none");
   for (Step& step : run.steps) {
     step.warmup = run.summary && step.step < run.summary->warmup_steps;
     require(step.step_ms > 0.0, "a step's step_ms is not positive");
@@ -164,6 +167,7 @@ void check_and_mark_warmup(Run& run, const std::string& where) {
   if (run.status != Status::ok) return;
   require(run.summary.has_value(), "is ok, yet has no summary");
   require(run.summary->median_step_ms > 0.0, "median_step_ms is not positive");
+  require(run.summary->warmup_steps >= 0, "warmup_steps is negative");
   require(run.summary->memory.live_peak >= 0, "live_peak is negative");
   require(std::ranges::any_of(run.steps, [](const Step& step) { return !step.warmup; }),
           "is ok, yet has no timed step");

@@ -166,7 +166,9 @@ std::string little_covered(const Summary& summary) {
 std::string divergence(const Run& baseline, const Run& run, double tolerance) {
   const size_t steps = std::min(baseline.steps.size(), run.steps.size());
   for (size_t i = 0; i < steps; ++i) {
-    const double expected = baseline.steps[i].loss.value(), loss = run.steps[i].loss.value();
+    for (const Run* of : {&baseline, &run})
+      if (!of->steps[i].loss) return cat(of->variant, ": step ", i, " has no loss");
+    const double expected = *baseline.steps[i].loss, loss = *run.steps[i].loss;
     const double apart = loss == expected ? 0.0 : std::abs(loss - expected) / std::abs(expected);  // 0/0
     if (!(apart <= tolerance))
       return cat("step ", i, ": loss ", number_text(loss), ", ", baseline.variant, " has ",
