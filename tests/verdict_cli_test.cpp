@@ -267,12 +267,12 @@ TEST_F(VerdictCli, AFileOfAnotherKindIsNotReplaced) {
   const std::string calibrate = cat("calibrate --rungs 00 --pairs 3 ", kWorkload),
                     gate = cat("gate base new --results runs ", kWorkload);
   const std::tuple<std::string, std::string, std::string> cases[] = {
-      {"compare base.json new.json", "new.json", "is a results file"},
-      {"compare base.json new.json", "noise.json", "is a noise file"},
-      {"compare base.json new.json --format markdown", "campaign.json", "is a campaign"},
-      {gate, "base.json", "is a results file"},
-      {calibrate, "base.json", "is a results file"},
-      {calibrate, "campaign.json", "is a campaign"}};
+      {"compare base.json new.json", "new.json", "results file"},
+      {"compare base.json new.json", "noise.json", "noise file"},
+      {"compare base.json new.json --format markdown", "campaign.json", "a campaign"},
+      {gate, "base.json", "results file"},
+      {calibrate, "base.json", "results file"},
+      {calibrate, "campaign.json", "a campaign"}};
   for (const auto& [command, file, what] : cases) {
     const std::string before = read_file(folder_ / file);
     const Outcome outcome = stepladder(cat(command, " --out ", file));
@@ -283,11 +283,22 @@ TEST_F(VerdictCli, AFileOfAnotherKindIsNotReplaced) {
   }
   std::filesystem::create_directory(folder_ / "runs");
   std::filesystem::copy_file(folder_ / "campaign.json", folder_ / "runs/base.json");
-  EXPECT_TRUE(says(stepladder(gate).err, {"runs/base.json is a campaign", "name another --results"}));
+  EXPECT_TRUE(says(stepladder(gate).err, {"runs/base.json", "a campaign", "name another --results"}));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "log.txt")) << "it was measured first";
 
+  for (const char* other : {"base.json", "notes.json"}) {
+    write_file(folder_ / "notes.json", "of mine");
+    std::filesystem::copy_file(folder_ / other, folder_ / "runs/base.json",
+                               std::filesystem::copy_options::overwrite_existing);
+    const std::string before = read_file(folder_ / other);
+    EXPECT_EQ(stepladder(gate).code, kExitUsage) << other;
+    EXPECT_EQ(read_file(folder_ / "runs/base.json"), before);
+  }
+
   write_file(folder_ / "verdict.txt", "of mine");
-  for (const char* out : {"verdict.json", "verdict.json", "verdict.txt"})
+  EXPECT_EQ(stepladder("compare base.json new.json --out verdict.txt").code, kExitUsage);
+  EXPECT_EQ(read_file(folder_ / "verdict.txt"), "of mine");
+  for (const char* out : {"verdict.json", "verdict.json", "again.txt", "again.txt", "again.xml", "again.xml"})
     EXPECT_EQ(stepladder(cat("compare base.json new.json --out ", out)).code, 0) << out;
   EXPECT_EQ(stepladder(calibrate + " --out noise.json").code, 0);
 }
@@ -311,7 +322,7 @@ TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
   // What it kept can be compared again.
   const Outcome again = stepladder("compare reports/gate/base.json reports/gate/new.json");
   EXPECT_EQ(again.code, 0);
-  EXPECT_TRUE(says(again.out, {"One gate measured the two, in turns"}));
+  EXPECT_TRUE(says(again.out, {"in turns"}));
 }
 
 TEST_F(VerdictCli, GateFindsASlowerRungAndGoesOnWithTheOthers) {
@@ -443,8 +454,7 @@ TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
     EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.out << outcome.err;
     EXPECT_TRUE(says(outcome.out, {said})) << outcome.out;
     EXPECT_EQ(says(outcome.out, {"Interrupted", "1 of 3"}), run > 6) << outcome.out;
-    EXPECT_EQ(says(outcome.err, {"1 finished pair is kept", "`stepladder compare reports/gate/1/base.json"}),
-              run < 6)
+    EXPECT_EQ(says(outcome.err, {"1 finished pair", "`stepladder compare reports/gate/1/base.json"}), run < 6)
         << outcome.err;
   }
 }
@@ -473,12 +483,12 @@ TEST_F(VerdictCli, GateTellsWhatIsWrongWithARungThatDoesNotStart) {
   std::filesystem::permissions(broken, std::filesystem::perms::owner_read);
   Outcome outcome = gate();
   EXPECT_EQ(outcome.code, kExitFailed);
-  EXPECT_TRUE(says(outcome.err, {"new/00_fp32_baseline may not be executed"})) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"new/00_fp32_baseline", "executed"})) << outcome.err;
   std::filesystem::permissions(broken, std::filesystem::perms::owner_all);
   write_file(broken, "#!/bin/sh\necho no library >&2; exit 127\n");
   outcome = gate();
   EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
-  EXPECT_TRUE(says(outcome.err, {"new/00_fp32_baseline is no rung (no library)"})) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"new/00_fp32_baseline", "(no library)"})) << outcome.err;
 }
 
 TEST_F(VerdictCli, GateOfAThrottledDeviceFailsAndSaysWhy) {
@@ -664,9 +674,8 @@ TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
   write_file(folder_ / "throttled.json", file_text(results_file_json(throttled)));
   const Outcome outcome = stepladder("history . --out out");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(
-      says(outcome.out, {"02_tf32, gpt2 B=16 T=1024; NVIDIA H200", "aaa", "bbb", "skipped ./other.json",
-                         "throttled.json: the device was throttled in every round"}))
+  EXPECT_TRUE(says(outcome.out, {"02_tf32, gpt2 B=16 T=1024; NVIDIA H200", "aaa", "bbb",
+                                 "skipped ./other.json", "throttled.json: ", "was throttled"}))
       << outcome.out;
   EXPECT_TRUE(says(outcome.err, {"no charts"}));
   EXPECT_EQ(parse_json(read_file(folder_ / "out/history.json"))["series"][0]["points"].size(), 2U);
@@ -679,8 +688,8 @@ TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
   std::filesystem::create_symlink("loop.json", folder_ / "loop.json");
   std::filesystem::create_symlink("self", folder_ / "self");
   ASSERT_EQ(::mkfifo((folder_ / "pipe.json").c_str(), 0600), 0);
-  EXPECT_TRUE(says(stepladder("history . --out out").out,
-                   {"skipped ./loop.json", "./pipe.json: is not a regular file"}));
+  EXPECT_TRUE(
+      says(stepladder("history . --out out").out, {"skipped ./loop.json", "./pipe.json: ", "regular"}));
   for (const char* arguments :
        {"history nowhere", "history base", "history base.json", "history self", "compare pipe.json base.json",
         "compare base.json base.json --noise pipe.json"}) {

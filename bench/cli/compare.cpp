@@ -21,8 +21,8 @@ struct CompareOptions {
 /// Whether a gate left both, which lie beside each other then.
 bool of_one_gate(const CompareOptions& options, const Results& base, const Results& next) {
   const auto folder = [](const std::string& file) { return std::filesystem::absolute(file).parent_path(); };
-  const std::string command = text_at(base.context, "command_line");
-  return command.starts_with("stepladder gate ") && command == text_at(next.context, "command_line") &&
+  return is_of_a_gate(base) &&
+         text_at(base.context, "command_line") == text_at(next.context, "command_line") &&
          folder(options.base) == folder(options.next);
 }
 

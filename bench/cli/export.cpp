@@ -85,20 +85,31 @@ std::string text_in(const ExportOptions& options, Json file) {
   return dump(json, 1) + "\n";
 }
 
-/// Throws InputError where --out is one of the files that are exported, or a file of ours of another kind.
-void check_out(const ExportOptions& options, bool campaign) {
+/// Throws InputError where --out is one of the files that are exported, or is there and something else than
+/// `file` exported before.
+void check_out(const ExportOptions& options, const Json& file) {
   std::error_code none;
   for (const std::string& path : options.results)
-    for (const std::string& file : {path, path.substr(0, path.rfind(':'))})
-      if (std::filesystem::equivalent(file, options.out, none))
+    for (const std::string& source : {path, path.substr(0, path.rfind(':'))})
+      if (std::filesystem::equivalent(source, options.out, none))
         throw InputError(cat(options.out, " is what is exported: name another --out"));
-  const bool ours = options.format == "json" || options.format == "short";
-  check_same_kind(options.out, !ours ? options.format : campaign ? "campaign" : "results");
+  if (options.format != "json" && options.format != "short")
+    return check_same_kind(options.out, options.format);
+  check_same_kind(options.out, is_campaign(file) ? "campaign" : "results");
+  Json there;
+  try {
+    there = load_json(options.out);
+  } catch (const InputError&) {  // nothing is there, or it is damaged
+    return;
+  }
+  for (const char* field : {"commit", "context"})
+    if (there.value(field, Json()) != file.value(field, Json()))
+      throw InputError(cat(options.out, " holds other measurements: name another --out"));
 }
 
 int export_results(ExportOptions& options) {
   Json file = load_part(options.results.front());
-  if (!options.out.empty()) check_out(options, is_campaign(file));
+  if (!options.out.empty()) check_out(options, file);
   const std::string text = text_in(options, std::move(file));
   if (options.out.empty())
     std::cout << text << std::flush;

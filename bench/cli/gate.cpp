@@ -227,6 +227,13 @@ void add(Comparison& all, Comparison more) {
   all.device = more.device;
 }
 
+/// Whether there are results that another command has measured.
+bool holds_other_results(const std::string& file) try {
+  return !is_of_a_gate(load_results(file));
+} catch (const InputError&) {  // nothing, or damaged
+  return false;
+}
+
 /// Before a side's first run of a repetition: nothing measured yet, and a file for it. Throws InputError.
 void begin(Side& side, const std::string& file, const std::string& cache, Json context,
            const VerdictOptions& verdict) {
@@ -237,6 +244,8 @@ void begin(Side& side, const std::string& file, const std::string& cache, Json c
   side.results.complete = true;
   verdict.check_apart(file);
   check_same_kind(file, "results", "name another --results");
+  if (holds_other_results(file))
+    throw InputError(cat(file, " holds what no gate has measured: name another --results"));
   side.file = std::make_unique<ResultsFile>(file, side.results.context, side.results.plan,
                                             Existing::overwrite, results_file_json, "gate again");
 }

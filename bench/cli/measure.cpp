@@ -383,6 +383,7 @@ int measure(const MeasureOptions& options, Plan plan) {
   ResultsFile file(options.out, context, plan.json(), existing, results_file_json);
   if (const std::string busy = busy_note(context); !busy.empty())
     std::cerr << "stepladder: " << busy << std::endl;
+  const size_t runs_before = file.results().runs.size();
   Json stopped;
   try {
     stopped = carry_out(plan, probe.device, options.timeout, file);
@@ -396,11 +397,17 @@ int measure(const MeasureOptions& options, Plan plan) {
       std::cerr << "stepladder: interrupted before a run was finished: " << out << " is as it was\n";
     return 128 + e.signal;
   }
+  const bool late = text_at(stopped, "reason") == "max_time";
   file.finish(std::move(stopped));
   std::cout << terminal_report(file.results(), /*ratios_only=*/false, options.wide)
             << besides_steps(file.results().runs) << "\nwrote " << printable(options.out, kMaxMessage)
             << std::endl;
   const auto& runs = file.results().runs;
+  if (late && runs.size() == runs_before)
+    std::cerr
+        << "stepladder: nothing more was measured: the runs that are there have taken what --max-time gives "
+           "them all; a longer one goes on"
+        << std::endl;
   const auto missed = std::ranges::count_if(runs, [](const Run& run) {
     return run.summary && run.summary->to_loss && !run.summary->to_loss->reached;
   });

@@ -241,6 +241,9 @@ int report(ReportOptions& options) {
   fs::create_directories(out, error);
   if (error) throw InputError(cat(out.string(), ": cannot make the folder: ", error.message()));
 
+  for (const auto& [file, kind] : {std::pair("summary.md", "summary"), std::pair("results.csv", "table"),
+                                   std::pair("index.html", "page"), std::pair("published.md", "published")})
+    check_same_kind((out / file).string(), kind);
   print_tables(given, out, options.wide);
   check_interrupted();
   std::vector<Fd> files;

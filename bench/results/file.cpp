@@ -49,6 +49,31 @@ const std::map<std::string, const char*>& kinds() {
   return kinds;
 }
 
+/// Whether what is at `path` begins as a text of ours does: "csv", "page", ..., or a JSON file that is
+/// "damaged".
+bool begins_as(const std::string& kind, const std::string& path) {
+  static const std::multimap<std::string, std::string> beginnings = {
+      {"csv", "variant,"},
+      {"damaged", "{\n\"schema\""},
+      {"damaged", "{\"schema\""},
+      {"googlebenchmark", "{\n \"context\": {"},
+      {"published", "# Published numbers and ours\n"},
+      {"summary", "# Stepladder\n"},
+      {"table", "file,device,backend,"},
+      {"text", "## Stepladder: "},
+      {"text", "BASE: "},
+      {"text", "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites "}};
+  std::string text(1000, '\0');
+  std::ifstream file(path);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (kind == "page") return text.find("<title>Stepladder") != std::string::npos;
+  const auto [first, last] = beginnings.equal_range(kind);
+  return std::any_of(first, last, [&](const auto& item) {  // of which it may have the beginning alone
+    return text.starts_with(item.second) || item.second.starts_with(text);
+  });
+}
+
 /// How to name the parts of a campaign's file: "name a part, such as FILE:ladder (others: energy_16)".
 std::string parts_in(const std::string& path, const Json& campaign) {
   std::vector<std::string> names;
@@ -109,16 +134,20 @@ void check_same_kind(const std::string& path, const std::string& kind, const std
                          wanted == kinds().end() ? "the output" : wanted->second,
                          " would replace: ", way_out));
   };
-  Json there;
+  std::string found;
   try {
-    there = load_json(path);
+    found = kind_of(load_json(path));
   } catch (const InputError&) {
-    if (wanted != kinds().end() && !path.ends_with(".json")) refuse("no JSON");
-    return;  // a damaged one
+    if (wanted != kinds().end() && begins_as("damaged", path)) return;
+    if (wanted != kinds().end()) refuse("no JSON");
   }
-  const auto found = kinds().find(kind_of(there));
-  if (found != kinds().end() && found->first != kind) refuse(found->second);
-  if (found == kinds().end() && wanted != kinds().end()) refuse("none of Stepladder's own files");
+  if (found == kind) return;
+  if (kinds().contains(found)) refuse(kinds().at(found));
+  if (wanted != kinds().end() || !begins_as(kind, path)) refuse("none of Stepladder's own files");
+}
+
+bool is_of_a_gate(const Results& results) {
+  return text_at(results.context, "command_line").starts_with("stepladder gate ");
 }
 
 bool is_campaign(const Json& json) {

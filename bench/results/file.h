@@ -28,11 +28,14 @@ std::string file_text(const Json& json);
 
 /// A file's JSON. Throws InputError naming it and what is wrong with it.
 Json load_json(const std::string& path);
-/// Throws InputError, which ends with `way_out`, where the file is there and of another kind than what is to
-/// replace it: "results", "profile", or what it says of itself, such as "noise"; or, where that is no kind of
-/// ours, such as "csv", where it is of one. A .json that is damaged may be replaced.
+/// Throws InputError, which ends with `way_out`, where the file is there and not of the kind that is to
+/// replace it: "results", "profile", or what it says of itself, such as "noise"; or a text of ours: "csv",
+/// "googlebenchmark", "text" (a verdict), "summary", "table", "page", "published". What is empty may be
+/// replaced, and a file of ours that is damaged.
 void check_same_kind(const std::string& path, const std::string& kind,
                      const std::string& way_out = "name another --out");
+/// Whether `stepladder gate` has measured them.
+bool is_of_a_gate(const Results& results);
 /// Whether a file's JSON says that it is a campaign's.
 bool is_campaign(const Json& json);
 /// Throws InputError naming the file unless it is a campaign's and its parts may be looked at.
