@@ -285,7 +285,8 @@ def draw_ablation(data: Results):
     baseline alone; each with its interval over rounds. What could not be measured is a word, never a point; the table
     of ablations says why."""
     if not data.ablations:
-        return "no rung was left out or taken alone: `stepladder ablate` measures that"
+        return ("a trainer of one's own has no ablations" if data.of_others else
+                "no rung was left out or taken alone: `stepladder ablate` measures that")
     groups: dict[str, list[Ablation]] = {}
     for ablation in data.ablations:
         groups.setdefault(str(ablation.workload), []).append(ablation)

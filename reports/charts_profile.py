@@ -8,8 +8,12 @@ from matplotlib.patches import Patch
 from profiles import Profile
 from results import Results, Row
 
-MISSING = ("no profile was given: `stepladder profile 09 --out profile.json`, then give profile.json to "
-           "`stepladder report` too")
+
+def _no_profile(data: Results) -> str:
+    return ("a trainer of one's own has no profile" if data.of_others else
+            "no profile was given: `stepladder profile 09 --out profile.json`, then give profile.json to "
+            "`stepladder report` too")
+
 
 # Colour and hatch tell the parts of a bar apart; each colour once without a hatch, then with.
 _HATCHES = ("", "///", "...")
@@ -26,7 +30,7 @@ def _stacks(data: Results, parts_of: Callable[[Profile], dict[str, float]], titl
     """A bar a profile, cut into its parts, as percentages of all of them. Parts below 0.5 % everywhere are other too."""
     profiles = [profile for profile in data.profiles if sum(parts_of(profile).values()) > 0]
     if not profiles:
-        return missing if data.profiles else MISSING
+        return missing if data.profiles else _no_profile(data)
     parts = [parts_of(profile) for profile in profiles]
     small = {"other"} | {name for part in parts for name in part} - {
         name for part in parts for name, ms in part.items() if ms >= 0.005 * sum(part.values())}
@@ -82,7 +86,7 @@ def draw_gap(data: Results):
     profiles = [profile for profile in data.profiles
                 if profile.floor_ms and (profile.ops or profile.phases.get("idle"))]
     if not profiles:
-        return "the profiles have no floor" if data.profiles else MISSING
+        return "the profiles have no floor" if data.profiles else _no_profile(data)
     tables = []  # of each profile: name, floor, ms, share of the gap
     for profile in profiles:
         gap = profile.ms - profile.floor_ms
@@ -129,7 +133,7 @@ def draw_roofline(data: Results):
     ran faster than the large GEMM that it was measured by."""
     profiles = [profile for profile in data.profiles if profile.products]
     if not profiles:
-        return "no matrix product was timed" if data.profiles else MISSING
+        return "no matrix product was timed" if data.profiles else _no_profile(data)
     titles = [profile.title for profile in profiles]
     looks = style.lines(titles).values()
     fig, (ax,) = style.figure("Matrix products under the roof", _subtitle(profiles, "roofs: measured copy and GEMM"),
@@ -184,7 +188,7 @@ def draw_dtype(data: Results):
     """What the device computes with each type: the data sheet's dense peak, the fastest GEMM that was measured, and the
     model FLOP/s (nanoGPT's formula) of the rung that makes the most of it. A device whose peak is not known has n/a."""
     if not data.profiles:
-        return MISSING
+        return _no_profile(data)
     devices = list(dict.fromkeys(profile.device for profile in data.profiles))
     if len(devices) > 1:
         return "profiles of several devices"

@@ -427,7 +427,7 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
         diffs=[diffs[rung] for rung in everything.rungs if rung in diffs],
         gains={row.rung: row.previous for one in reversed(results) for workload in one.workloads
                for row in workload.rows if row.previous},
-        published=published.reproduce(results, profiles), figures=figures)
+        published=published_sources(results, profiles), figures=figures)
 
 
 def _groups(workload: Workload) -> dict | None:
@@ -465,8 +465,15 @@ _MARKDOWN.filters["called"] = _called
 _MARKDOWN.filters["cell"] = lambda text: re.sub(r"([\\`*\[\]|<])", r"\\\1", text) or "-"
 
 
+def published_sources(results: list[Results], profiles: list[Profile]) -> list[published.Source]:
+    """None beside trainers of one's own alone, which they say nothing of."""
+    return [] if results and all(one.of_others for one in results) else published.reproduce(results, profiles)
+
+
 def published_markdown(results: list[Results], profiles: list[Profile]) -> str:
-    return _MARKDOWN.get_template("published.md").render(published=published.reproduce(results, profiles))
+    """"" where there is none."""
+    sources = published_sources(results, profiles)
+    return _MARKDOWN.get_template("published.md").render(published=sources) if sources else ""
 
 
 # ---- tables in another file ------------------------------------------------------------------------------------------

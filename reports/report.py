@@ -95,8 +95,9 @@ def report(paths: list[Path], out: Path, into: Path | None) -> None:
     for path, text in ((out / "published.md", page.published_markdown(measured, traced)),
                        (out / "index.html", page.render(measured, traced, drawn, captions, series)),
                        *([(into, renewed)] if into else [])):
-        replace(path, text.encode())
-        print(path)
+        if text:
+            replace(path, text.encode())
+            print(path)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -352,6 +352,12 @@ class Results:
         places = {row.rung: row.place for workload in self.workloads for row in workload.rows}
         return sorted(places, key=places.get)
 
+    @property
+    def of_others(self) -> bool:
+        """Whether all that was measured are trainers of one's own: there is no ablation, profile or published number."""
+        rows = [row for workload in self.workloads for row in workload.rows]
+        return bool(rows) and not any(row.ours for row in rows)
+
     def ladders(self) -> list[Workload]:
         """Those of the first results of each device that a rung was measured on: on one device, or where there are
         none, on several."""

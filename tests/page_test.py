@@ -155,7 +155,7 @@ class Page(unittest.TestCase):
         tags = Tags(drawn_page()).tags
         ids = {attributes.get("id") for _, attributes in tags}
         charts = [attributes for _, attributes in tags if attributes.get("role") == "img"]
-        self.assertIn("Step time, rung by rung", [chart["aria-label"] for chart in charts])
+        self.assertIn("Step time", " ".join(chart["aria-label"] for chart in charts))
         self.assertLessEqual({chart["aria-describedby"] for chart in charts}, ids)
         names = [attributes["aria-label"] for _, attributes in tags if "tabindex" in attributes]
         self.assertIn("Diff of 02_tf32", names)
@@ -174,7 +174,7 @@ class Page(unittest.TestCase):
         data["plan"]["ladder"]["rungs"].append({"name": "01_causal_mask", "parent": "02_tf32", "command": ["true"]})
         html = page_of(data)
         self.assertEqual(re.findall('<details id="diff-(.*?)"', html), ["02_tf32", "01_causal_mask"])
-        section = Tags(html[html.index('id="diffs"'):html.index('id="published"')]).text
+        section = Tags(html[html.index('id="diffs"'):html.index('id="how"')]).text
         for part in ("3 lines against 00_fp32_baseline", "-A=1", "+A=2", " train.py", "+--tf32"):
             self.assertIn(part, section)
         self.assertIn(("a", {"href": "#diff-02_tf32"}), Tags(html).tags)
@@ -317,6 +317,25 @@ class Page(unittest.TestCase):
         for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.M):
             self.assertEqual(len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}), 1, block)
 
+    def test_begins_as_the_command_knows_its_own_files_which_it_replaces(self):
+        with tempfile.TemporaryDirectory() as folder:
+            _, _, out = write(folder, sample())
+            known = Path(report.__file__).parent.parent.joinpath("bench/results/file.cpp").read_text(encoding="utf-8")
+            for name, begins in (("results.csv", "file,device,backend,"), ("index.html", "<title>Stepladder"),
+                                 ("published.md", "# Published numbers and ours")):
+                self.assertIn(begins, known)
+                self.assertIn(begins, (out / name).read_text(encoding="utf-8")[:1000], name)
+
+    def test_beside_trainers_of_ones_own_nothing_published_and_no_command_for_our_rungs_is_shown(self):
+        data = sample()
+        data["plan"]["ladder"] = {"name": "mine", "rungs": [{"name": name, "parent": None} for name in RUNGS]}
+        with tempfile.TemporaryDirectory() as folder:
+            _, _, out = write(folder, data)
+            html = (out / "index.html").read_text(encoding="utf-8")
+            self.assertFalse((out / "published.md").exists())
+        for ours in ('id="published"', 'href="#published"', "stepladder ablate", "stepladder profile"):
+            self.assertNotIn(ours, html)
+
 
 class Together(unittest.TestCase):
     """Results, sweeps, peers and profiles of one device on one page."""
@@ -426,11 +445,11 @@ class Together(unittest.TestCase):
     def test_the_rounds_that_were_measured_are_said_not_those_planned(self):
         data = sample()
         data["plan"] = {"rounds": 5, "steps": 12, "warmup": 3}
-        self.assertIn("3 of 5 rounds of 12 steps", page_of(data))
+        self.assertIn("3 of 5 rounds", page_of(data))
         data["runs"] = [item for item in data["runs"] if item["variant"] != "02_tf32" or item["round"] < 2]
-        self.assertIn("2 to 3 of 5 rounds of 12 steps", page_of(data))
+        self.assertIn("2 to 3 of 5 rounds", page_of(data))
         data["plan"]["rounds"] = ROUNDS
-        self.assertIn(" 3 rounds of 12 steps", page_of(sample() | {"plan": data["plan"]}))
+        self.assertIn(" 3 rounds of 12", page_of(sample() | {"plan": data["plan"]}))
 
     def test_ablations_are_a_table(self):
         html = page_of(everything())
@@ -661,7 +680,7 @@ class Hostile(unittest.TestCase):
         data = sample()
         for rung in RUNGS:
             failing(data, rung, "crash", "signal 11")
-        self.assertIn("No rung ended well", page_of(data))
+        self.assertIn("<h1>No rung", page_of(data))
 
     def test_an_output_that_is_no_folder_and_damaged_results_are_one_line(self):
         with tempfile.TemporaryDirectory() as folder:

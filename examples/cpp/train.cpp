@@ -10,6 +10,7 @@
 #include <iostream>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "stepladder.h"
@@ -59,21 +60,25 @@ int main(int argc, char** argv) {
   const auto B = static_cast<size_t>(options.batch), C = static_cast<size_t>(options.features);
   std::mt19937 random(options.seed);
   std::normal_distribution<float> normal;
-  std::vector<float> truth(C), w(C), dw(C), x(B * C), y(B);
+  std::vector<float> truth(C), w(C), dw(C);
   for (float& value : truth) value = normal(random);
+  std::vector<std::pair<std::vector<float>, std::vector<float>>> batches(16);  // x (B,C) and labels (B)
+  for (auto& [x, y] : batches) {
+    for (size_t b = 0; b < B; ++b) {
+      float logit = 0.0F;
+      for (size_t c = 0; c < C; ++c) {
+        x.push_back(normal(random));
+        logit += x.back() * truth[c];
+      }
+      y.push_back(logit > 0.0F ? 1.0F : 0.0F);
+    }
+  }
 
   stepladder_client::Run run(options.batch, options.features);
   run.config("dtype", "f32");
   for (int i = 0; i < options.steps && !run.finished(); ++i) {
-    for (size_t b = 0; b < B; ++b) {
-      float logit = 0.0F;
-      for (size_t c = 0; c < C; ++c) {
-        x[b * C + c] = normal(random);
-        logit += x[b * C + c] * truth[c];
-      }
-      y[b] = logit > 0.0F ? 1.0F : 0.0F;
-    }
-    auto step = run.step();  // the data is made up outside of it
+    auto step = run.step();
+    const auto& [x, y] = batches[static_cast<size_t>(i) % batches.size()];
     dw.assign(C, 0.0F);
     const float loss = loss_and_gradient(x, y, w, dw);
     for (size_t c = 0; c < C; ++c) w[c] -= 1.0F * dw[c];
