@@ -1,8 +1,8 @@
 #include "bench/base/statistics.h"
 
 #include <algorithm>
+#include <boost/math/distributions/binomial.hpp>
 #include <cmath>
-#include <numbers>
 #include <vector>
 
 #include "model/error.h"
@@ -53,15 +53,8 @@ Estimate median_over_rounds(std::span<const double> rounds) {
   std::ranges::sort(sorted);
   // Left out at each end: the most that, with fewer, lie below the true median in 2.5 % of cases or less.
   size_t out = 0;
-  double log_term = -static_cast<double>(n) * std::numbers::ln2;  // of P(Binomial(n, 1/2) = out)
-  double below = std::exp(log_term);                              // P(... <= out)
-  const auto next = [&] {
-    return log_term + std::log(static_cast<double>(n - out) / static_cast<double>(out + 1));
-  };
-  for (; 2 * out + 2 < n && below + std::exp(next()) <= 0.025; ++out) {
-    log_term = next();
-    below += std::exp(log_term);
-  }
+  const boost::math::binomial lie_below(static_cast<double>(n), 0.5);
+  while (2 * out + 2 < n && cdf(lie_below, static_cast<double>(out + 1)) <= 0.025) ++out;
   estimate.interval = Interval{sorted[out], sorted[n - 1 - out]};
   return estimate;
 }

@@ -39,13 +39,17 @@ class Rows {
     const Json count = field(columns, "rows", &Json::is_number_integer);
     if (count < 1 || count > kMaxRows) throw InputError("their number of rows is none");
     count_in(count.get<size_t>() * sizeof(Json));
+    const Json named = field(columns, "columns", &Json::is_object);
+    const auto in_some = [](const Json& column) { return column.is_object() && column.contains("in"); };
+    for (const Json& column : named)
+      count_in((in_some(column) ? column["in"].size() : count.get<size_t>()) *
+               sizeof(Json::object_t::value_type));
     Json rows(count.get<size_t>(), Json::object());
-    for (const auto& [key, column] : field(columns, "columns", &Json::is_object).items()) {
-      const bool some = column.is_object() && column.contains("in");
+    for (const auto& [key, column] : named.items()) {
+      const bool some = in_some(column);
       const std::vector<size_t> in = some ? places(column["in"], rows.size()) : std::vector<size_t>();
       Json values = list(some ? field(column, "column", [](const Json&) { return true; }) : column,
                          some ? in.size() : rows.size());
-      count_in(values.size() * sizeof(Json::object_t::value_type));
       for (size_t i = 0; i < values.size(); ++i) rows[some ? in[i] : i][key] = std::move(values[i]);
     }
     return rows;
