@@ -44,9 +44,8 @@ double besides_steps_ms(const Run& run);
 /// known.
 std::string little_covered(const Summary& summary);
 
-/// Where the loss of `run` leaves `baseline`'s by more than `tolerance`, relative:
-/// "step 7: loss 4.51, 00_fp32_baseline has 4.49; ..."; "" where it does not. Of a hundred steps one may, by
-/// half as much again: the longer a run, the further chance drives a step of two that learn the same apart.
+/// Where the loss of `run` first leaves `baseline`'s by more than `tolerance`, relative:
+/// "step 7: loss 4.51, 00_fp32_baseline has 4.49 (...)"; "" while it does not.
 std::string divergence(const Run& baseline, const Run& run, double tolerance);
 
 /// How many times faster than another variant.
