@@ -969,7 +969,7 @@ class Ablations(unittest.TestCase):
 
     def test_it_is_drawn_of_ablations_only(self):
         _, errors, files = draw(json.dumps(sample()))
-        self.assertIn("ablation", errors)
+        self.assertIn("no ablation chart", errors)
         self.assertNotIn("ablation.svg", files)
         status, errors, files = draw(json.dumps(ablated()))
         self.assertEqual(status, 0)
@@ -982,7 +982,7 @@ class Ablations(unittest.TestCase):
         data["ablations"] = [{"rung": "02_tf32", "config": config(4), "ladder": missing("oom", "90 GiB")}]
         status, errors, files = draw(json.dumps(data))
         self.assertEqual(status, 0)
-        self.assertIn("ablation", errors)
+        self.assertIn("no ablation chart", errors)
         self.assertNotIn("ablation.svg", files)
 
 
@@ -1161,7 +1161,7 @@ class Profiles(unittest.TestCase):
         data["profile"]["kernel_types"] = []
         status, errors, files = draw(json.dumps(data))
         self.assertEqual(status, 0)
-        self.assertRegex(errors, "kernel_types .*traced")
+        self.assertIn("no kernel_types chart: no kernel was traced", errors)
         self.assertNotIn("kernel_types.svg", files)
 
     def test_what_a_profile_lacks_costs_only_its_chart(self):
