@@ -13,16 +13,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <deque>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <set>
-#include <sstream>
 #include <thread>
 #include <utility>
 
+#include "bench/base/process.h"
 #include "bench/base/text.h"
 
 namespace stepladder {
@@ -216,18 +214,6 @@ std::set<pid_t> children() {
   return found;
 }
 
-/// When a process started, in clock ticks since boot; nothing where it is gone.
-std::optional<int64_t> started(pid_t pid) {
-  std::ifstream file(cat("/proc/", pid, "/stat"));
-  const std::string stat{std::istreambuf_iterator<char>(file), {}};
-  // Field 2, the command, is in parentheses and may hold anything; the start is field 22.
-  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
-  std::string skipped;
-  for (int field = 3; field < 22; ++field) fields >> skipped;
-  int64_t ticks = 0;
-  return fields >> ticks ? std::optional(ticks) : std::nullopt;
-}
-
 /// Processes that a job left behind by leaving its group: this process becomes their parent, and ends them.
 class Orphans {
  public:
@@ -235,10 +221,6 @@ class Orphans {
     ::prctl(PR_GET_CHILD_SUBREAPER, &adopted_before_);
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     before_ = children();
-    timespec now{};
-    ::clock_gettime(CLOCK_BOOTTIME, &now);
-    const int64_t ticks = ::sysconf(_SC_CLK_TCK);
-    begin_ = now.tv_sec * ticks + now.tv_nsec * ticks / 1'000'000'000;
   }
   ~Orphans() {
     end();
@@ -251,7 +233,7 @@ class Orphans {
     for (bool any = true; any;) {  // those of one that is killed come next
       any = false;
       for (const pid_t pid : children()) {
-        if (before_.contains(pid) || started(pid).value_or(begin_) < begin_) continue;  // none of the job's
+        if (before_.contains(pid) || is_older(pid)) continue;
         any = true;
         ::kill(pid, SIGKILL);
         ::waitpid(pid, nullptr, 0);
@@ -260,9 +242,16 @@ class Orphans {
   }
 
  private:
+  /// Than this, and so none of the job's.
+  bool is_older(pid_t pid) const {
+    constexpr double kTick = 10.0;
+    const std::chrono::duration<double, std::milli> age = Clock::now() - begin_;
+    return process_age_ms(pid).value_or(0.0) > age.count() + kTick;
+  }
+
+  const Clock::time_point begin_ = Clock::now();
   int adopted_before_ = 0;
   std::set<pid_t> before_;
-  int64_t begin_ = 0;  // in clock ticks since boot
 };
 
 /// A rank's lines, as far as they have been read.

@@ -1,5 +1,7 @@
 #include "bench/rung/reporter.h"
 
+#include <unistd.h>
+
 #include <cmath>
 #include <iomanip>
 #include <iostream>
@@ -7,10 +9,10 @@
 #include <span>
 
 #include "bench/base/peak.h"
+#include "bench/base/process.h"
 #include "bench/base/statistics.h"
 #include "bench/base/text.h"
 #include "bench/results/writer.h"
-#include "bench/rung/this_process.h"
 #include "model/atomic_file.h"
 #include "model/cpu/parallel.h"
 #include "model/flops.h"
@@ -108,7 +110,7 @@ void Reporter::start() {
                  {"host", host_name()},
                  {"config", config},
                  {"device", device_json(session_.device)},
-                 {"startup_ms", process_age_ms()},
+                 {"startup_ms", process_age_ms(::getpid()).value()},
                  {"memory_by_name", session_.arena->by_name()}});
 }
 

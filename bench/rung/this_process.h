@@ -3,9 +3,6 @@
 
 namespace stepladder {
 
-/// Milliseconds since this process was started, by the kernel's record; resolution is a clock tick, 10 ms.
-double process_age_ms();
-
 /// From now on SIGINT, SIGTERM and SIGHUP set stop_signal() instead of ending the process; a second one ends
 /// it.
 void catch_stop_signals();
