@@ -52,9 +52,8 @@ Estimate median_over_rounds(std::span<const double> rounds) {
   std::vector<double> sorted(rounds.begin(), rounds.end());
   std::ranges::sort(sorted);
   // Left out at each end: the most that, with fewer, lie below the true median in 2.5 % of cases or less.
-  size_t out = 0;
   const boost::math::binomial lie_below(static_cast<double>(n), 0.5);
-  while (2 * out + 2 < n && cdf(lie_below, static_cast<double>(out + 1)) <= 0.025) ++out;
+  const auto out = static_cast<size_t>(quantile(lie_below, 0.025));
   estimate.interval = Interval{sorted[out], sorted[n - 1 - out]};
   return estimate;
 }

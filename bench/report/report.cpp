@@ -363,8 +363,7 @@ const ResultRow* fastest_rung(const std::vector<ResultRow>& variants) {
 
 /// Where rounds come from several cards of a kind, the step times of a row on each; "" where one did all.
 std::string cards_note(const Results& results, const ResultRow* row) {
-  std::set<std::string> cards;
-  for (const Run& run : results.runs) cards.insert(results.device_of(run));
+  const std::set<std::string> cards = results.cards();
   if (cards.size() < 2) return "";
   std::map<std::string, std::vector<double>> ms;
   if (row)

@@ -39,7 +39,7 @@ class Rows {
     const Json count = field(columns, "rows", &Json::is_number_integer);
     if (count < 1 || count > kMaxRows) throw InputError("their number of rows is none");
     count_in(count.get<size_t>() * sizeof(Json));
-    const Json named = field(columns, "columns", &Json::is_object);
+    const Json& named = field(columns, "columns", &Json::is_object);
     const auto in_some = [](const Json& column) { return column.is_object() && column.contains("in"); };
     for (const Json& column : named)
       count_in((in_some(column) ? column["in"].size() : count.get<size_t>()) *

@@ -65,6 +65,12 @@ std::string Results::device_of(const Run& run) const {
   return uuid != of.end() && uuid->is_string() ? uuid->get<std::string>() : "";
 }
 
+std::set<std::string> Results::cards() const {
+  std::set<std::string> uuids;
+  for (const Run& run : runs) uuids.insert(device_of(run));
+  return uuids;
+}
+
 const Run* Results::find(const std::string& variant, const std::string& workload, int64_t round) const {
   const auto found = std::ranges::find_if(runs, [&](const Run& run) {
     return run.variant == variant && run.round == round && run.workload() == workload;

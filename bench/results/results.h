@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -172,6 +173,8 @@ struct Results {
   Json device() const;
   /// The uuid of the device that a run of these was on; "" for the CPU.
   std::string device_of(const Run& run) const;
+  /// Of all runs.
+  std::set<std::string> cards() const;
   /// Nothing where there is no such run.
   const Run* find(const std::string& variant, const std::string& workload, int64_t round) const;
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <set>
 
 #include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
@@ -117,12 +116,7 @@ std::vector<std::string> notes(const Results& base, const Results& next,
   for (const auto& [results, side] : {std::pair(&base, "BASE"), std::pair(&next, "NEW")})
     if (!results->complete)
       lines.push_back(cat(side, " is unfinished: ", results->runs.size(), " runs of its plan are there."));
-  const auto cards = [](const Results& results) {
-    std::set<std::string> uuids;
-    for (const Run& run : results.runs) uuids.insert(results.device_of(run));
-    return uuids;
-  };
-  if (const auto was = cards(base), is = cards(next); was != is && !was.contains("") && !is.contains(""))
+  if (const auto was = base.cards(), is = next.cards(); was != is && !was.contains("") && !is.contains(""))
     lines.emplace_back(
         "BASE and NEW ran on different cards, and cards of one model differ by some percent: "
         "`stepladder gate` measures both on one.");
@@ -436,8 +430,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     }
     row.numbers = numbers_of(key, *was, *is, limits);
     if (row.numbers->pairs == 0 && row.numbers->disturbed > 0) {
-      row.verdict = Verdict::failed;
-      row.undisturbed_may_come = true;
+      row.verdict = limits.final ? Verdict::failed : Verdict::inconclusive;
       row.reason =
           cat("the device was ", row.numbers->disturbance, " in all ", row.numbers->disturbed, " pairs");
       row.numbers.reset();
@@ -480,10 +473,10 @@ Comparison Looks::look(const Results& base, const Results& next, size_t pairs, b
   limits.alpha = alpha_at(std::max(pairs, first_), first_, last_, limits_.alpha);
   limits.upper_confidence = upper_confidence(first_, last_, limits_.upper_confidence);
   limits.may_pass = final || may_pass_at(pairs, first_, last_);
+  limits.final = final;
   Comparison comparison = compare(base, next, limits);
   for (ComparedRow& row : comparison.rows) {
     const Key key(row.variant, row.workload);
-    if (row.undisturbed_may_come && !final) row.verdict = Verdict::inconclusive;
     if (row.verdict != Verdict::inconclusive) decided_.emplace(key, row);
     if (const auto found = decided_.find(key); found != decided_.end()) row = found->second;
   }

@@ -69,9 +69,8 @@ struct ComparedRow {
   std::string variant, workload;
   Verdict verdict = Verdict::skipped;
   std::string reason;
-  bool same_sources = false;          // the rung's file and model/ are the same in both
-  int64_t repetition = 0;             // from 1, where both were compared more than once
-  bool undisturbed_may_come = false;  // it failed for the device's sake alone, in all pairs so far
+  bool same_sources = false;  // the rung's file and model/ are the same in both
+  int64_t repetition = 0;     // from 1, where both were compared more than once
 
   struct Numbers {
     size_t pairs = 0;               // without those in which the device was throttled or shared
@@ -101,6 +100,7 @@ struct Limits {
   double alpha = kFalseAlarms;
   double upper_confidence = kBoundConfidence;
   bool may_pass = true;
+  bool final = true;  // no pair follows that nothing may disturb
 };
 
 /// `threshold`, or noise_floor() over `pairs` where that is larger, up to kMaxNoiseLimit. Ratios less 1.
