@@ -207,7 +207,12 @@ class Run:
         if self._inside:
             raise RuntimeError("an evaluation within a step: call evaluated() after the block of `with run.step()`")
         if not self.finished and self.done > self._evaluated:
-            val_loss, self._evaluated = _number(val_loss), self.done
+            val_loss = _number(val_loss)
+            if val_loss is None:
+                said = f"evaluated(None) after {self.done} steps: give it the validation loss"
+                self._fail("error", said)
+                raise TypeError(said)
+            self._evaluated = self.done
             self.events.write("eval", step=self.done, val_loss=val_loss)
             self.reached = self.until_loss is not None and val_loss <= self.until_loss
             if self.reached or self._complete:

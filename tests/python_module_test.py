@@ -580,6 +580,18 @@ for i in range(9):
         self.assertEqual([(event["step"], event["val_loss"]) for event in events if event["event"] == "eval"],
                          [(1, 3.0), (2, 2.0)])
 
+    def test_a_loss_of_none_is_an_error(self):
+        for asked in ({}, {"STEPLADDER_UNTIL_LOSS": "2.0"}):
+            _, _, events = self.run_script("""
+run = stepladder.start(batch=1, seq=1)
+for i in range(3):
+    with run.step() as step:
+        step.loss = 1.0
+    run.evaluated(None)
+""", **asked)
+            self.assertEqual(self.kinds(events), ["start", "step", "error"])
+            self.assertIn("evaluated(None) after 1 steps", events[-1]["reason"])
+
     def test_the_end_waits_for_the_last_steps_evaluation(self):
         for every in ("1", "2", "3"):  # the last of three steps is always evaluated
             _, _, events = self.losses([3.0] * 3, STEPLADDER_EVAL_EVERY=every, STEPLADDER_UNTIL_LOSS="2.0")
