@@ -99,6 +99,7 @@ TEST_F(OwnTrainer, IsMeasuredAndComparedLikeARung) {
   EXPECT_EQ(diff.code, 0);
   EXPECT_TRUE(says(diff.out, {"- sh trainer.sh", "+ sh trainer.sh", "2.00", "01_fast"}));
   EXPECT_FALSE(says(diff.out, {"live memory"})) << "which nobody told";
+  EXPECT_TRUE(says(stepladder("diff 00 01 --ladder own/ladder.json").out, {"run --ladder own/ladder.json"}));
   EXPECT_TRUE(says(stepladder("list --ladder own/ladder.json").out, {"01_fast", "half as long"}));
 }
 
@@ -205,6 +206,14 @@ done
     ASSERT_EQ(results().runs.size(), 2U);
     EXPECT_EQ(results().find("01_fast", results().runs[0].workload(), 0)->status, Status::diverged) << seed;
   }
+}
+
+TEST_F(OwnTrainer, IsGoneOnWithInTheFolderWhereItsLadderIs) {
+  ASSERT_EQ(run("--rounds 1").code, 0);
+  const Outcome elsewhere = stepladder("resume ../r.json --rounds 2", "cd own;");
+  EXPECT_EQ(elsewhere.code, 2);
+  EXPECT_TRUE(says(elsewhere.err, {"r.json", "own/ladder.json", "folder"})) << elsewhere.err;
+  EXPECT_EQ(stepladder("resume r.json --rounds 2").code, 0);
 }
 
 TEST_F(OwnTrainer, IsNotGoneOnWithOnceItsSourceHasChanged) {
@@ -539,6 +548,9 @@ TEST_F(OwnTrainer, WithABatchBuiltInIsCheckedAsItIsRun) {
   EXPECT_TRUE(says(outcome.out, {results().runs[0].reason})) << outcome.out;
   outcome = stepladder("check-trainer sh own/trainer.sh 8 {seq} {steps} 10");
   EXPECT_EQ(outcome.code, 0) << "alone it has the batch that it has";
+  outcome = stepladder("check-trainer --batch 4 sh own/trainer.sh 8 {seq} {steps} 10");
+  EXPECT_EQ(outcome.code, kExitFailed) << "but not another one that was asked for";
+  EXPECT_TRUE(says(outcome.out, {"B=8", "4"})) << outcome.out;
 }
 
 TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
@@ -705,7 +717,9 @@ done
 TEST_F(OwnTrainer, ThatHasToldItsEndAndStaysIsEndedAndKept) {
   trainer("trainer.sh", cat(kStart, kSteps, kEnd, "sleep 300\n"));
   const auto start = std::chrono::steady_clock::now();
-  ASSERT_EQ(run("--rungs 00 --rounds 1 --timeout 3").code, 0) << "which it has kept to";
+  const Outcome outcome = run("--rungs 00 --rounds 1 --timeout 3 --quiet");
+  ASSERT_EQ(outcome.code, 0) << "which it has kept to";
+  EXPECT_TRUE(says(outcome.err, {"00_slow", "10 s"})) << "what took so long: " << outcome.err;
   EXPECT_EQ(results().runs[0].status, Status::ok);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }

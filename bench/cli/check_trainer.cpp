@@ -78,6 +78,9 @@ std::vector<std::string> advice(const Run& run, const Program& program) {
   if (run.summary->memory.live_peak + run.summary->memory.process_peak == 0)
     lines.emplace_back("its end has no memory_bytes: tables and the gate know nothing of its memory");
   if (const std::string little = little_covered(*run.summary); !little.empty()) lines.push_back(little);
+  if (run.lingered)
+    lines.push_back(cat("it did not end within ", kLingering,
+                        " s of telling its end, and was ended: each run of it takes that much longer"));
   for (const char* name : {"batch", "seq"})
     if (!is_told(program, name))
       lines.push_back(cat("its command has no {", name, "}: --", name, " can't change what it does"));
@@ -88,10 +91,10 @@ std::vector<std::string> advice(const Run& run, const Program& program) {
 bool check_one(const Plan& plan, const Program& program, const DeviceProbe& probe, double timeout_s) {
   PlannedRun planned{.program = program, .batch = plan.batch.front(), .round = 0, .devices = program.devices};
   RunRequest request = request_for(plan, planned, probe.device, timeout_s);
-  // What a command alone has built in is right; a ladder's workload, `run` asks of all its rungs.
-  const Workload& workload = plan.ladder.workload;
-  if (workload.batch.empty() && !is_told(program, "batch")) request.config.erase("B");
-  if (!workload.seq && !is_told(program, "seq")) request.config.erase("T");
+  // What a command alone has built in is right, unless something else was asked for.
+  const Workload& asked = plan.ladder.workload;
+  if (asked.batch.empty() && !is_told(program, "batch")) request.config.erase("B");
+  if (!asked.seq && !is_told(program, "seq")) request.config.erase("T");
   std::cout << program.variant << ": " << printable(shell_line(request.command), kMaxMessage) << std::endl;
   const Run run = run_program(request, [](const Step&) {});
   if (run.status != Status::ok) {
@@ -120,11 +123,13 @@ int check_trainer(CheckOptions& options) {
   const std::vector<std::string> names =
       options.ladder.empty() || options.rest.empty() ? std::vector<std::string>{"all"} : options.rest;
   plan.programs = programs(plan.ladder, names, {}, options.python);
-  const Workload& usual = plan.ladder.workload;
+  Workload& asked = plan.ladder.workload;
+  if (options.batch) asked.batch = {*options.batch};
+  if (options.seq) asked.seq = options.seq;
   constexpr int64_t kSmallBatch = 4, kShortSeq = 64;
-  plan.batch = {options.batch.value_or(usual.batch.empty() ? kSmallBatch : usual.batch.front())};
-  plan.settings.seq = options.seq.value_or(usual.seq.value_or(kShortSeq));
-  plan.settings.model = options.model.value_or(usual.model.value_or("gpt2-tiny"));
+  plan.batch = {asked.batch.empty() ? kSmallBatch : asked.batch.front()};
+  plan.settings.seq = asked.seq.value_or(kShortSeq);
+  plan.settings.model = options.model.value_or(asked.model.value_or("gpt2-tiny"));
   plan.settings.steps = options.steps;
   plan.settings.data = options.data;
   const DeviceProbe probe = probe_device("auto", 0);

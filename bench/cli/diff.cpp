@@ -100,11 +100,12 @@ int diff(DiffOptions& options) {
   const Rung& after = ladder.find(options.after);
   const auto results = measured(options.results);
   print_diff(before, after, ladder);
-  std::cout
-      << "\n"
-      << (results
-              ? two_rungs(*results, before.name, after.name, options.wide)
-              : "Not measured: no reports/latest here; `scripts/run` measures, --results names a file.\n");
+  std::cout << "\n"
+            << (results ? two_rungs(*results, before.name, after.name, options.wide)
+                        : cat("Not measured: no reports/latest here; `",
+                              options.ladder.empty() ? "scripts/run"
+                                                     : cat("stepladder run --ladder ", options.ladder),
+                              "` measures, --results names a file.\n"));
   return kExitOk;
 }
 

@@ -31,6 +31,15 @@ std::vector<std::string> command_of(const Results& results, const std::string& f
   return kept;
 }
 
+/// Throws InputError where it is of another folder: what it names by a relative path isn't here.
+void check_folder(const std::vector<std::string>& command, const std::string& file) {
+  for (size_t i = 0; i + 1 < command.size(); ++i)
+    if (const std::string& named = command[i + 1];
+        command[i] == "--ladder" && !std::filesystem::exists(named))
+      throw InputError(cat(file, ": its command names ", named,
+                           ", which isn't here: go on in the folder where it was started"));
+}
+
 }  // namespace
 
 Command resume_command() {
@@ -48,6 +57,7 @@ Command resume_command() {
     if (!std::filesystem::exists(file, none))
       throw InputError(cat(file, ": a campaign's part goes on with its campaign, by the same command"));
     std::vector<std::string> command = command_of(results, file);
+    check_folder(command, file);
     command.insert(command.end(), {"--resume", "--out", file});
     command.insert(command.end(), rest->begin() + 1, rest->end());
     std::cerr << printable("stepladder " + shell_line(command), kMaxMessage) << std::endl;

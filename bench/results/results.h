@@ -152,6 +152,7 @@ struct Run {
   double wall_ms = 0.0;            // from starting its process to its end
   Json profile;                    // of a traced run; not in a results file
   std::string stderr_tail;         // what it said last; not in a results file either
+  bool lingered = false;           // was ended some time after it had told its end; nor this
 
   std::string workload() const { return workload_of(config); }
   bool throttled() const { return summary && summary->throttled.value_or(false); }

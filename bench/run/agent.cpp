@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -214,8 +215,7 @@ class Measuring {
   int64_t steps_ = 0;
 };
 
-/// The trainer's own variables, and those of the launcher that a child of the harness would not get: ranks on
-/// the CPU talk through its MPI.
+/// The trainer's own variables, and those of the launcher, through whose MPI ranks on the CPU talk.
 std::vector<std::string> environment_of(const World& world, const Link::Go& go) {
   std::vector<std::string> all = {cat("RANK=", world.rank),
                                   cat("WORLD_SIZE=", world.size),
@@ -225,11 +225,7 @@ std::vector<std::string> environment_of(const World& world, const Link::Go& go) 
                                   cat("MASTER_PORT=", go.port),
                                   cat("STEPLADDER_JOB_SECRET=", world.secret)};
   share_cores(all, std::max<int64_t>(1, number_from<int64_t>(go.local_size).value_or(1)));
-  for (char** variable = environ; *variable; ++variable) {
-    const std::string_view text = *variable;
-    for (const char* family : {"SLURM_", "OMPI_", "PMIX_", "PMI_", "PRTE_", "ORTE_"})
-      if (text.starts_with(family)) all.emplace_back(text);
-  }
+  std::ranges::move(variables_of_launcher(), std::back_inserter(all));
   return all;
 }
 

@@ -78,6 +78,14 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   return all;
 }
 
+/// Whether a launcher such as mpirun or srun has set this variable for its processes.
+bool is_of_a_launcher(std::string_view name) {
+  for (const char* family :
+       {"SLURM_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_", "ORTE_"})
+    if (name.starts_with(family)) return true;
+  return false;
+}
+
 /// Whether a launcher or a harness has set this variable for a process of another job: its rank, where it
 /// reports, what it is to do.
 bool is_of_another_job(std::string_view name) {
@@ -85,10 +93,8 @@ bool is_of_another_job(std::string_view name) {
                           "MASTER_PORT=", "STEPLADDER_JOB_SECRET=", "STEPLADDER_EVENTS=", "STEPLADDER_STEPS=",
                           "STEPLADDER_UNTIL_LOSS=", "STEPLADDER_EVAL_EVERY="})
     if (name == one) return true;
-  for (const char* family : {"STEPLADDER_EVENTS_", "SLURM_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_",
-                             "PMI_", "PRTE_", "ORTE_", "TORCHELASTIC_"})
-    if (name.starts_with(family)) return true;
-  return false;
+  return is_of_a_launcher(name) || name.starts_with("STEPLADDER_EVENTS_") ||
+         name.starts_with("TORCHELASTIC_");
 }
 
 /// This process's environment with `changes` to it, without that of a job that this process may be a rank of.
@@ -490,7 +496,7 @@ JobEnd RunningJob::end() {
   const size_t process = culprit_.value_or(0);
   ChildEnd end = std::move(members_[process].end);
   if (how_) end.how = *how_;
-  if (lingered_) end = {How::exited, 0, end.stderr_tail};
+  if (lingered_) end = {.stderr_tail = end.stderr_tail, .lingered = true};
   end.torn = channel_ == Channel::events &&
              std::ranges::any_of(streams_, [](const Stream& stream) { return !stream.pending.empty(); });
   return {process, std::move(end)};
@@ -567,6 +573,13 @@ std::optional<std::string> output_of(const std::vector<std::string>& command, do
   throw;
 } catch (const Error&) {
   return std::nullopt;
+}
+
+std::vector<std::string> variables_of_launcher() {
+  std::vector<std::string> all;
+  for (char** variable = environ; *variable; ++variable)
+    if (is_of_a_launcher(*variable)) all.emplace_back(*variable);
+  return all;
 }
 
 void share_cores(std::vector<std::string>& environment, int64_t processes) {

@@ -55,7 +55,8 @@ struct ChildEnd {
   How how = How::exited;
   int code = 0;  // exit status, or signal
   std::string stderr_tail;
-  bool torn = false;  // the last event that it wrote has no newline
+  bool torn = false;      // the last event that it wrote has no newline
+  bool lingered = false;  // had said all, and was ended after kLingering
 
   /// The last line on stderr, as " (line)"; "" where there is none.
   std::string last_words() const;
@@ -118,6 +119,10 @@ JobEnd run_job(const Job& job, Channel channel, double timeout_s, const OnLine& 
 /// unless it exits with 0 within `timeout_s`. Throws TooMuchOutput.
 std::optional<std::string> output_of(const std::vector<std::string>& command, double timeout_s = 10.0,
                                      const std::string& folder = "");
+
+/// Those of this process's variables that a launcher such as mpirun or srun gave it, as "NAME=value". A child
+/// doesn't get them by itself.
+std::vector<std::string> variables_of_launcher();
 
 /// Adds OMP_NUM_THREADS and OPENBLAS_NUM_THREADS, which share this machine's cores out among `processes`, to
 /// an environment; not those that it sets, or this process's own does.

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "bench/base/text.h"
+#include "bench/run/child.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -55,8 +56,10 @@ void Progress::finish(const Run& run) {
     if (run.shared()) line += ", another process used the device";
     if (run.throttled()) line += cat(", throttled in ", *run.summary->throttled_steps, " steps");
   }
+  if (run.lingered) line += cat(", did not end within ", kLingering, " s of telling its end");
   if (!run.reason.empty()) line += cat(run.summary ? "; " : ", ", run.reason);
-  if ((!terminal_ && !quiet) || run.status != Status::ok || run.disturbed()) std::cerr << line << std::endl;
+  if ((!terminal_ && !quiet) || run.status != Status::ok || run.disturbed() || run.lingered)
+    std::cerr << line << std::endl;
   ++done_;
 }
 

@@ -54,10 +54,7 @@ Summary summarize(Run& run, const ChildReport& report, const RunRequest& request
     summary.throttled = 2 * *summary.throttled_steps > std::ssize(run.steps) - summary.warmup_steps;
 
   const auto devices = static_cast<double>(request.devices);
-  // Of one's own trainer B has all micro-batches.
-  const double micro_batches = request.program.ours() ? run.config.value("accumulate", 1.0) : 1.0;
-  const double tokens =
-      run.config.at("B").get<double>() * run.config.at("T").get<double>() * micro_batches * devices;
+  const double tokens = run.config.at("B").get<double>() * run.config.at("T").get<double>() * devices;
   summary.tokens_per_second = tokens / (summary.median_step_ms * 1e-3);
   if (request.until_loss)
     summary.to_loss = {.loss = *request.until_loss,
@@ -337,9 +334,12 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
   RanksOfRun ranks(request, run, on_step);
   Ending ending;
   try {
-    ending = ranks.ending_of_all(ranks.carry_out());
+    JobEnd end = ranks.carry_out();
+    const bool lingered = end.end.lingered;
+    ending = ranks.ending_of_all(std::move(end));
     if (ending.status == Status::ok) ranks.check(ms_since(start));
     run = ranks.together();
+    run.lingered = lingered;
     if (ending.status == Status::ok) ranks.sum_up(run);
   } catch (const BadReport& e) {
     run = ranks.first();
