@@ -343,6 +343,7 @@ class Results:
     predicted: list[Predicted] = field(default_factory=list)
     mixed: bool = False  # measured on several devices: only ratios compare
     against: list[Ratio] = field(default_factory=list)  # the fastest rung, to each peer's fastest on its workload
+    learning: str = ""  # what there is to say of rungs whose speed says nothing
     profiles: list = field(default_factory=list)  # of profiles.Profile, given with them
     history: list = field(default_factory=list)  # of history.Series
 
@@ -524,6 +525,7 @@ def _results(data: dict) -> Results:
     return Results(plain(device["name"]), plain(device["backend"]), used, ablations,
                    name=plain(report.get("name", "")), about=plain(report.get("about", ""), 200),
                    context=data["context"], plan=plan, against=[_ratio(ratio) for ratio in report.get("against", [])],
+                   learning=plain(report.get("learning", ""), 400),
                    warnings=[plain(line, 400) for line in report.get("warnings", [])],
                    notes=[plain(line, 400) for line in report.get("notes", [])],
                    scaling=[_scaled(item) for item in data.get("scaling", [])],

@@ -828,6 +828,8 @@ TEST_F(HarnessCli, ExportMakesAFileOfThisSchemaOfAnOldOne) {
   EXPECT_EQ(stepladder("export new.json --format csv").out,
             stepladder(cat("export ", old, " --format csv")).out);
   EXPECT_EQ(stepladder("export new.json --format json").out, read_file(folder_ / "new.json"));
+  ASSERT_EQ(stepladder("export new.json --out new.csv").code, 0);
+  EXPECT_EQ(read_file(folder_ / "new.csv"), stepladder("export new.json --format csv").out);
 }
 
 TEST_F(HarnessCli, ExportLeavesOutWhatNoPageShowsAndAResumeGoesOn) {

@@ -119,6 +119,14 @@ class Page(unittest.TestCase):
         for part in ("2.00×", "pytorch/02_tf32", "0.1 GiB", "NVIDIA H200"):
             self.assertIn(part, head)
 
+    def test_no_rung_is_called_fastest_where_speeds_say_nothing(self):
+        data = everything()
+        data["report"] = {"learning": "All 3 rungs learn."}
+        html = page_of(data)
+        answer = Tags(html[html.index('class="answer"'):html.index('id="ladder"')]).text
+        self.assertIn("All 3 rungs learn.", answer)
+        self.assertNotIn("fastest", answer)
+
     def test_it_needs_nothing_else(self):
         html = drawn_page()
         self.assertIn("default-src 'none'", html)

@@ -177,6 +177,31 @@ TEST_F(RungCli, HelpListsLongOptionsAndShowsItselfForH) {
   EXPECT_TRUE(run({"--version"}).out.starts_with(std::string(kRung) + " "));
 }
 
+TEST_F(RungCli, WhatItWritesReplacesNoFileOfAnotherKind) {
+  const std::string mine = path("mine"), text = "of my own\n";
+  for (const std::string option : {"--checkpoint", "--save-weights", "--times"}) {
+    write_file(mine, text);
+    expect_error(run(tiny({"--steps", "1", option, mine})), kExitUsage, mine);
+    EXPECT_EQ(read_file(mine), text) << option;
+    write_file(mine, "");  // as mktemp leaves it
+    for (const char* time : {"first", "again"})
+      EXPECT_EQ(run(tiny({"--steps", "1", option, mine})).code, 0) << option << ", " << time;
+    fs::remove(mine);
+  }
+}
+
+TEST_F(RungCli, TextByAnotherNameIsNotTakenForTokens) {
+  for (const char* name : {"notes.md", "notes"}) {
+    write_file(path(name), std::string(5000, 'a') + "\n\tB\xc3\xa9\n");
+    expect_error(run(tiny({"--steps", "1", "--data", path(name)})), kExitUsage, "notes.txt");
+    expect_error(run(tiny({"--steps", "1", "--val-data", path(name)})), kExitUsage, "notes.txt");
+  }
+  std::string raw;
+  for (int i = 0; i < 4000; ++i) raw += {static_cast<char>(i % 16), '\0'};
+  write_file(path("tokens"), raw);
+  EXPECT_EQ(run(tiny({"--steps", "1", "--data", path("tokens")})).code, 0);
+}
+
 TEST_F(RungCli, BadDataIsAUsageErrorThatNamesTheFile) {
   const std::string good = read_file(path("data.bin"));
   const auto with = [&](const std::string& name, const std::string& content) {
@@ -452,11 +477,26 @@ TEST_F(RungCli, StopSignalFinishesTheStepAndLeavesACheckpoint) {
     const Result result = wait(child);
     EXPECT_EQ(result.code, 128 + signal) << result.err;
     EXPECT_EQ(result.last()["status"], "interrupted");
-    EXPECT_NE(result.err.find("--resume " + path("stopped")), std::string::npos) << result.err;
+    EXPECT_TRUE(says(result.err, {"--resume " + path("stopped"), "--checkpoint " + path("stopped")}))
+        << result.err;
     const auto done = std::to_string(result.of("step").size() + 1);
     const Result resumed = run(tiny({"--resume", path("stopped"), "--steps", done, "--events", "3"}));
     EXPECT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_EQ(resumed.of("step").size(), 1U);
+    fs::remove(path("stopped"));
+  }
+}
+
+TEST_F(RungCli, AStopSignalIsAnsweredAtOnce) {
+  for (const bool heard : {false, true}) {  // by a harness, whose own answer is enough
+    Args args = tiny({"--steps", "1000000", "--checkpoint", path("stopped"), "--checkpoint-every", "1"});
+    if (heard) args.insert(args.end(), {"--events", "3"});
+    const pid_t child = start(args, [] {});
+    for (int i = 0; i < 1000 && !fs::exists(path("stopped")); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    kill(child, SIGINT);
+    const Result result = wait(child);
+    EXPECT_EQ(says(result.err, {"ends after this step"}), !heard) << result.err;
     fs::remove(path("stopped"));
   }
 }

@@ -17,7 +17,8 @@ namespace {
 
 struct ExportOptions {
   std::vector<std::string> results = {"reports/latest/results.json"};
-  std::string format = "googlebenchmark", out;
+  std::optional<std::string> format;
+  std::string out;
 
   std::vector<Option> options() {
     return {
@@ -28,10 +29,13 @@ struct ExportOptions {
          &format,
          "NAME",
          "a row for each run, or json: all of it, in this version's schema, or short: what a page shows of "
-         "it",
+         "it; default: csv where --out ends in that, else googlebenchmark",
          "Export",
          {"googlebenchmark", "csv", "json", "short"}},
         {"out", &out, "FILE", "default: standard output", "Export"}};
+  }
+  std::string format_of_out() const {
+    return format.value_or(out.ends_with(".csv") ? "csv" : "googlebenchmark");
   }
 };
 
@@ -64,9 +68,9 @@ void add_parts(Json& whole, const std::string& path, const Json& file) {
 
 /// `file` is what the first has.
 std::string text_in(const ExportOptions& options, Json file) {
-  const std::string& path = options.results.front();
-  const bool is_short = options.format == "short";
-  if ((is_short || options.format == "json") && is_campaign(file)) {
+  const std::string &path = options.results.front(), format = options.format_of_out();
+  const bool is_short = format == "short";
+  if ((is_short || format == "json") && is_campaign(file)) {
     file = shortened_campaign(path, std::move(file));
     for (size_t i = 1; i < options.results.size(); ++i)
       add_parts(file, options.results[i],
@@ -76,8 +80,8 @@ std::string text_in(const ExportOptions& options, Json file) {
   if (options.results.size() > 1)
     throw InputError(cat("only campaigns' files are joined, as json or short: export ", path, " by itself"));
   const Results results = load_results(path, file);
-  if (options.format == "csv") return csv(results);
-  if (options.format == "json") return file_text(results_file_json(results));
+  if (format == "csv") return csv(results);
+  if (format == "json") return file_text(results_file_json(results));
   if (is_short) return file_text(shortened(results));
   const Json json = google_benchmark(results);
   for (const std::string& line : left_out(results)) std::cerr << "stepladder: left out: " << line << "\n";
@@ -93,8 +97,8 @@ void check_out(const ExportOptions& options, const Json& file) {
     for (const std::string& source : {path, path.substr(0, path.rfind(':'))})
       if (std::filesystem::equivalent(source, options.out, none))
         throw InputError(cat(options.out, " is what is exported: name another --out"));
-  if (options.format != "json" && options.format != "short")
-    return check_same_kind(options.out, options.format);
+  const std::string format = options.format_of_out();
+  if (format != "json" && format != "short") return check_same_kind(options.out, format);
   check_same_kind(options.out, is_campaign(file) ? "campaign" : "results");
   Json there;
   try {

@@ -56,11 +56,12 @@ std::string name_of(const std::string& path, const std::vector<std::string>& pat
 }
 
 /// What the page reads of a result: all of it, with what only the journal holds, our notes, and how it stands
-/// against the peers.
+/// against the peers, or, on the CPU, against the first rung's losses.
 Json page_json(const Results& results, const Json& given) {
   Json json = results_file_json(results);
   Json& report = json["report"] = given;
   report.update({{"warnings", Json::array()}, {"notes", Json::array()}, {"against", Json::array()}});
+  report["learning"] = learning(results);
   for (const Note& note : report_notes(results))
     report[note.warning ? "warnings" : "notes"].push_back(note.text);
   for (const Speedup& s : against_peers(results)) {

@@ -396,19 +396,18 @@ class Notes {
   /// How the columns are read.
   void add_legend(const std::vector<ResultRow>& variants) {
     const auto fewest = fewest_rounds(variants);
-    const std::string interval =
-        !fewest ? ""
-        : *fewest < kLeastRoundsForInterval
-            ? cat(" ", interval_name(*fewest),
-                  ": fastest to slowest round; in brackets how often such a range holds the true median.")
-            : " Intervals: 95 %, over rounds.";
+    const std::string interval = !fewest ? ""
+                                 : *fewest < kLeastRoundsForInterval
+                                     ? cat(" ", interval_name(*fewest),
+                                           ": fastest to slowest round; in brackets the chance that the true "
+                                           "median lies between them.")
+                                     : " Intervals: 95 %, over rounds.";
     note(cat("Step time: host clock, device synchronised; median over rounds of each run's median.",
              interval));
     note(
         "x previous: against the nearest rung below that took part; x baseline: against the lowest; by time "
-        "per token, should batches differ. MFU: by nanoGPT's formula, behind a stroke by llm.c's. Memory: "
-        "the "
-        "arena's peak, behind a stroke the whole process's.");
+        "per token, should batches differ. MFU: by nanoGPT's formula / by llm.c's. Memory: peak of the "
+        "trainer's own tensors / of the whole process.");
     if (!peers_of(variants).empty())
       note(
           "Peers: x PyTorch and the like are how many times faster the rung is than the peer in the same "
@@ -434,7 +433,7 @@ class Notes {
       });
       if (late > 0)
         note(cat("Steps settled late in ", late, " of ", counted(std::ssize(results.runs), "run"),
-                 ": there more than ", *asked, " are left out."));
+                 ": there more steps are left out as warm-up than the ", *asked, " planned."));
     }
   }
 
@@ -464,8 +463,7 @@ class Notes {
     for (const Run& run : results.runs)
       if (run.summary && !run.summary->joules_unknown.empty())
         unknown.try_emplace(run.summary->joules_unknown, run.variant);
-    for (const auto& [why, variant] : unknown)
-      note(cat("No joules of ", variant, " and its like: ", why, "."));
+    for (const auto& [why, variant] : unknown) note(cat("No joules of ", variant, " and others: ", why, "."));
   }
 
   /// Losses that were held against nothing, or are all that tells.
@@ -540,9 +538,13 @@ std::vector<Speedup> against_peers(const std::vector<ResultRow>& variants) {
   return ratios;
 }
 
-/// Of rungs whose speed says nothing, how many learn as the first one does, on every workload; "" where that
-/// wasn't measured.
-std::string learning(const std::vector<ResultRow>& variants, const std::string& first) {
+/// Of rungs whose speed says nothing, how many learn as the first one does, on every workload; "" where their
+/// speed does say something, or that wasn't measured.
+std::string learning(const std::vector<ResultRow>& variants, const Ladder& ladder) {
+  const std::string& first = ladder.rungs.front().name;
+  const bool to_loss =
+      std::ranges::any_of(variants, [](const ResultRow& row) { return row.numbers && row.numbers->to_loss; });
+  if (!ladder.built_in() || !emulates(variants) || to_loss) return "";
   std::map<std::string, bool> fine;  // by rung
   for (const ResultRow& row : variants) {
     if (!row.peer.empty() || is_ablation(row.variant) || !has_reference(row, variants, first)) continue;
@@ -600,12 +602,7 @@ std::string report_text(const Results& results, bool ratios_only, bool markdown,
   const auto rungs = only(variants, false), peers = only(variants, true);
   const auto ablated = ablated_rungs(results);
   const auto scaled = scaling(results);
-  const Ladder ladder = ladder_of(results);
-  std::string answer;
-  const bool to_loss_runs =
-      std::ranges::any_of(variants, [](const ResultRow& row) { return row.numbers && row.numbers->to_loss; });
-  if (ladder.built_in() && emulates(variants) && !to_loss_runs)
-    answer = learning(variants, ladder.rungs.front().name);
+  std::string answer = learning(variants, ladder_of(results));
   if (answer.empty()) answer = headline(variants, ratios_only);
   const std::string gap = markdown ? "\n\n" : "\n";
   const auto plain = [markdown](const std::string& said) {
@@ -649,6 +646,10 @@ std::vector<Note> report_notes(const Results& results) {
   return notes(results, aggregate(results), ablated_rungs(results));
 }
 
+std::string learning(const Results& results) {
+  return learning(aggregate(results), ladder_of(results));
+}
+
 std::vector<Speedup> against_peers(const Results& results) {
   return against_peers(aggregate(results));
 }
@@ -668,6 +669,9 @@ std::string two_rungs(const Results& results, const std::string& before, const s
   for (const ResultRow& v : variants)
     if (v.variant == before || v.variant == after) rows.push_back(v);
   if (rows.empty()) return cat("Neither ", before, " nor ", after, " was measured.\n");
+  const auto is_missing = [&](const std::string& rung) {
+    return std::ranges::find(rows, rung, &ResultRow::variant) == rows.end();
+  };
   std::string text = folded(title(results)) + "\n\n" + table_of(rows, variants, false).terminal(wide);
   for (const ResultRow& v : rows)
     if (v.numbers && v.disturbed_rounds > 0) text += "\n" + folded(disturbed_note(v)) + "\n";
@@ -687,6 +691,9 @@ std::string two_rungs(const Results& results, const std::string& before, const s
       text += "\n" + folded(buys + ".") + "\n";
     }
   }
+  for (const std::string& rung : {before, after})
+    if (is_missing(rung))
+      text += cat("\n", rung, " was not measured here, so that nothing says what the other buys.\n");
   return text;
 }
 

@@ -22,6 +22,9 @@ struct Note {
 };
 std::vector<Note> report_notes(const Results& results);
 
+/// Of rungs on the CPU, whose speed says nothing, how many learn as the first one does; "" elsewhere.
+std::string learning(const Results& results);
+
 /// How many times faster the fastest rung is than each peer's fastest on its workload, within rounds.
 /// Throttled rows don't count, and rungs on several devices only where there are no others.
 std::vector<Speedup> against_peers(const Results& results);

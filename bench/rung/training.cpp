@@ -1,8 +1,11 @@
 #include "bench/rung/training.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <limits>
 #include <optional>
@@ -12,6 +15,7 @@
 #include "bench/rung/sampler.h"
 #include "bench/rung/this_process.h"
 #include "model/atomic_file.h"
+#include "model/checkpoint.h"
 
 namespace stepladder {
 namespace {
@@ -153,6 +157,48 @@ void Training::save() {
   reporter_.saved(done_);
 }
 
+/// Throws InputError where writing to `path` would replace a file that is something else: `read` throws one
+/// for those.
+template <class Read>
+void check_replaces(const std::string& path, const char* what, const Read& read) {
+  std::error_code none;
+  if (path.empty() || !std::filesystem::is_regular_file(path, none) ||
+      std::filesystem::file_size(path, none) == 0)
+    return;
+  try {
+    read(path);
+  } catch (const std::exception&) {
+    throw InputError(cat(path, ": is there and no ", what, ", which would replace it: name another file"));
+  }
+}
+
+/// Fails before training if an output can't be written, or would replace something else.
+void check_outputs(const RungSettings& settings) {
+  for (const std::string& path : {settings.checkpoint, settings.save_weights})
+    check_replaces(path, "checkpoint", config_of_checkpoint);
+  check_replaces(settings.times, "list of times", [](const std::string& path) {
+    std::ifstream file(path);
+    nlohmann::json::parse(file).get<std::vector<double>>();
+  });
+  for (const std::string& path : {settings.checkpoint, settings.save_weights, settings.times})
+    if (!path.empty()) AtomicFile probe(path);
+}
+
+/// Throws InputError where a file is text by another name: its bytes would be taken for raw uint16.
+void check_is_no_text(const std::string& path) {
+  std::error_code none;
+  const std::string ending = std::filesystem::path(path).extension();
+  if (ending == ".txt" || !std::filesystem::is_regular_file(path, none)) return;
+  std::string begin(4096, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(begin.data(), std::ssize(begin));
+  begin.resize(static_cast<size_t>(file.gcount()));
+  const auto is_control = [](unsigned char c) { return c < ' ' && c != '\t' && c != '\n' && c != '\r'; };
+  if (!begin.empty() && std::ranges::none_of(begin, is_control))
+    throw InputError(cat(path, ": is text: call it ", std::filesystem::path(path).stem().string(),
+                         ".txt, and its tokens are trained on"));
+}
+
 /// Tells why a run ends before its last step. Returns the exit code.
 int stopped(const RunSession& session, EventWriter& events, int64_t done) {
   const int signal = stop_signal() != 0 ? stop_signal() : SIGTERM;  // that another rank was told
@@ -161,7 +207,10 @@ int stopped(const RunSession& session, EventWriter& events, int64_t done) {
   events.write({{"event", "error"}, {"status", "interrupted"}, {"reason", reason}});
   const std::string& checkpoint = session.settings.checkpoint;
   std::cerr << session.build.name << ": " << reason
-            << (checkpoint.empty() ? "" : "; go on with --resume " + checkpoint) << std::endl;
+            << (checkpoint.empty() ? ""
+                                   : cat("; go on with --resume ", checkpoint, " --checkpoint ", checkpoint,
+                                         " and the other options as before"))
+            << std::endl;
   return 128 + signal;
 }
 
@@ -171,6 +220,7 @@ int train(RunSession& session, EventWriter& events) {
   const RungSettings& settings = session.settings;
   session.open_device();
   session.choose_model();
+  for (const std::string& path : {settings.data, settings.val_data}) check_is_no_text(path);
   const Dataset data = open_dataset(settings.data, settings.val_data, settings.vocab, session.config.V);
   // Called by another thread, which may outlive the session while the error of this one is on its way.
   session.meet(data, [&events, name = session.build.name](const std::string& reason, bool speaks) {
@@ -184,9 +234,7 @@ int train(RunSession& session, EventWriter& events) {
     std::cout << nlohmann::ordered_json{{"batch", session.config.B}, {"memory_bytes", bytes}} << std::endl;
     return kExitOk;
   }
-  // Fail before training if an output can't be written.
-  for (const std::string& path : {settings.checkpoint, settings.save_weights, settings.times})
-    if (!path.empty() && session.is_first()) AtomicFile probe(path);
+  if (session.is_first()) check_outputs(settings);
 
   Reporter reporter(session, events);
   Training training(session, reporter, data);
@@ -196,7 +244,7 @@ int train(RunSession& session, EventWriter& events) {
   reporter.describe(data);
 
   session.ops->synchronize();  // the first step's clock is for the first step
-  catch_stop_signals();
+  catch_stop_signals(/*speaks=*/!settings.events && session.is_first());
   reporter.start();
   training.begin();
   const bool complete = training.run([&] {  // whether this rank, or any other, was told to stop
