@@ -442,6 +442,19 @@ TEST_F(HarnessCli, ResumingMayAddRoundsAndRetryWhatFailed) {
   EXPECT_EQ(stepladder(plan("--rungs 00,01 --rounds 2 --retry-failed")).code, kExitUsage);
 }
 
+TEST_F(HarnessCli, WhatFailedIsKeptWhereThereIsNoTimeToRunItAgain) {
+  FakeRung failing = rung("00_fp32_baseline");
+  failing.before_end = "exit 7";
+  failing.write(folder_);
+  ASSERT_EQ(stepladder(plan("--rungs 00 --rounds 2")).code, kExitFailed);
+  rung("00_fp32_baseline").write(folder_);
+  EXPECT_EQ(stepladder(plan("--rungs 00 --rounds 2 --resume --retry-failed --max-time 0.001s")).code,
+            kExitFailed);
+  ASSERT_EQ(results().runs.size(), 2U);
+  EXPECT_EQ(results().runs[0].status, Status::ok);
+  EXPECT_EQ(results().runs[1].status, Status::crash) << "which nothing has replaced";
+}
+
 TEST_F(HarnessCli, AFileIsGoneOnWithByItsNameAlone) {
   ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 1 --overwrite")).code, 0);
   const Outcome outcome = stepladder("resume results.json --rounds 3");

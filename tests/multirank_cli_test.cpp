@@ -104,10 +104,26 @@ class LaunchedByMpirun : public MultiDeviceCli {
   void on_machine(const std::string& commands) const {
     write_file(folder_ / "machine.sh", cat(commands, "\nexec \"$@\"\n"));
   }
+  /// A run of a trainer of two ranks that tells its start and its steps, then this.
+  std::string trainer(const std::string& rest) const {
+    write_file(folder_ / "trainer.sh", cat(R"(say() { printf '%s\n' "$1" >&$STEPLADDER_EVENTS; }
+say '{"event":"start","rank":'$RANK',"config":{"B":2,"T":32,"world_size":2}}'
+say '{"event":"step","step":0,"step_ms":0.1,"loss":5}'
+say '{"event":"step","step":1,"step_ms":0.1,"loss":5}'
+)",
+                                           rest, "\n"));
+    write_file(folder_ / "ladder.json", R"({"name": "mine",
+ "workload": {"batch": [2], "seq": 32, "steps": 2, "warmup": 1, "rounds": 1},
+ "rungs": [{"name": "00_mine", "changes": "", "requires": {"devices": 2}, "command": ["sh", "trainer.sh"]}]})");
+    return cat(kStepladder, " run --ladder ladder.json --backend cpu --out ", folder_ / "results.json",
+               by_mpirun());
+  }
+  std::string by_mpirun() const {
+    return cat(" --devices 2 --interface lo --launcher 'mpirun --oversubscribe --bind-to none ",
+               "--allow-run-as-root sh ", folder_ / "machine.sh", "' ");
+  }
   std::string launched(const std::string& more) const {
-    return run(cat(
-        "--rungs 15 --devices 2 --batch 2 --interface lo --launcher 'mpirun --oversubscribe --bind-to none ",
-        "--allow-run-as-root sh ", folder_ / "machine.sh", "' ", more));
+    return run(cat("--rungs 15 --batch 2", by_mpirun(), more));
   }
   /// Where rank 1 has `other` in place of `word`.
   void expect_crash(const std::string& word, const std::string& other,
@@ -130,6 +146,26 @@ TEST_F(LaunchedByMpirun, RanksLearnWhatThoseOfTheHarnessDo) {
   ASSERT_EQ(by_launcher.ranks.size(), 2U);
   for (size_t i = 0; i < by_harness.steps.size(); ++i)
     EXPECT_EQ(by_launcher.steps.at(i).loss, by_harness.steps[i].loss) << i;
+}
+
+TEST_F(LaunchedByMpirun, RanksThatTakeTooLongAreATimeoutAndNotTheLaunchers) {
+  ASSERT_EQ(shell(launched("--steps 1000000 --timeout 4")), kExitFailed) << said();
+  EXPECT_EQ(results().runs.at(0).status, Status::timeout);
+  EXPECT_TRUE(says(results().runs[0].reason, {"4 s", "--timeout"})) << results().runs[0].reason;
+}
+
+TEST_F(LaunchedByMpirun, OnlyOneRankThatLingersIsEndedAndTheRunKept) {
+  ASSERT_EQ(shell(trainer(R"(say '{"event":"end"}'; [ $RANK = 0 ] || sleep 300)")), 0) << said();
+  EXPECT_EQ(results().runs.at(0).status, Status::ok) << results().runs[0].reason;
+}
+
+TEST_F(LaunchedByMpirun, ALauncherMayCleanUpAfterATrainerThatTellsNonsense) {
+  std::filesystem::create_directory(folder_ / "tmp");
+  const std::string run = trainer(R"(say '{"event":"step","step":7,"step_ms":1,"loss":5}'; sleep 300)");
+  ASSERT_EQ(shell(cat("export TMPDIR=", folder_ / "tmp", "; ", run)), kExitFailed) << said();
+  EXPECT_EQ(results().runs.at(0).status, Status::crash);
+  for (const auto& left : std::filesystem::recursive_directory_iterator(folder_ / "tmp"))
+    EXPECT_TRUE(left.is_directory()) << left.path();
 }
 
 TEST_F(LaunchedByMpirun, RanksOfTwoMachinesTrainTogether) {

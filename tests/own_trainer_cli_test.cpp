@@ -403,6 +403,16 @@ say '{"event":"end"}'
   EXPECT_TRUE(says(one.reason, {"rank 0 40", "rank 1 4"})) << one.reason;
 }
 
+TEST_F(OwnTrainer, WhoseCommandStartsItsRanksTakesNoLauncher) {
+  write_file(folder_ / "own/ladder.json", R"({"name": "mine",
+ "workload": {"batch": [4], "seq": 32, "steps": 5, "warmup": 1, "rounds": 1},
+ "rungs": [{"name": "itself", "changes": "", "requires": {"devices": 2}, "command": ["sh", "launch.sh", "{devices}"]}]}
+)");
+  const Outcome outcome = run("--devices 2 --interface lo --launcher false");
+  EXPECT_EQ(outcome.code, kExitUsage);
+  EXPECT_TRUE(says(outcome.err, {"--launcher", "{devices}"})) << outcome.err;
+}
+
 TEST_F(OwnTrainer, RanksOfACommandAreToBlameForWhatTheyTell) {
   write_file(folder_ / "own/launch.sh", R"(WORLD_SIZE=$1; export WORLD_SIZE
 for RANK in $(seq 0 $(($1 - 1))); do export RANK; sh rank.sh & done

@@ -43,6 +43,14 @@ TEST(Stopping, WithoutAnIntervalTheRoundsDecide) {
   EXPECT_EQ(stop_reason(stopping(3), over({1, 1, 1}), 3), "rounds");
 }
 
+TEST(Stopping, ARoundThatIsMissingIsExpectedToTakeWhatOthersTook) {
+  Results results = over({1, 1, 1, 1, 1, 1});
+  results.runs.erase(results.runs.begin() + 1);
+  EXPECT_EQ(rounds_in(results), 5);
+  EXPECT_EQ(stop_reason(stopping(6, {}, 6.5), results, 1), "");
+  EXPECT_EQ(stop_reason(stopping(6, {}, 5.5), results, 1), "max_time");
+}
+
 TEST(Stopping, AnIntervalEndsThePlanOnceItIsNarrow) {
   const Stopping narrow = stopping(2, 1.0);
   EXPECT_EQ(stop_reason(narrow, over({10, 10.01, 10, 10.01, 10, 10.01}), 6), "interval");

@@ -157,6 +157,9 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
 void check_devices(const Plan& plan) {
   const Launcher& launcher = plan.launcher;
   const auto with_several = [](const Program& program) { return program.devices > 1; };
+  const auto is_launched = [](const Program& program) {
+    return program.devices > 1 && !program.starts_ranks();
+  };
   const bool several = std::ranges::any_of(plan.programs, with_several);
   const std::vector<std::pair<const char*, bool>> of_several = {
       {"--devices", !plan.devices.empty()},
@@ -173,13 +176,18 @@ void check_devices(const Plan& plan) {
   if (!launcher.words.empty()) {
     if (std::ranges::none_of(plan.devices, [](int64_t devices) { return devices > 1; }))
       throw InputError("--launcher starts as many ranks as --devices says: give 2 or more");
-    return check_launcher(launcher, plan.devices.front());
+    if (std::ranges::none_of(plan.programs, is_launched))
+      throw InputError(
+          "--launcher: of those chosen each starts its ranks itself, as its command has {devices}");
+    check_launcher(launcher, plan.devices.front());
+  } else {
+    if (!launcher.interface.empty())
+      throw InputError("--interface is where the ranks of a --launcher report to: give one");
+    if (launcher.meet_s != Launcher().meet_s)
+      throw InputError("--launch-timeout is for the ranks of a --launcher: give one");
   }
-  if (!launcher.interface.empty())
-    throw InputError("--interface is where the ranks of a --launcher report to: give one");
-  if (launcher.meet_s != Launcher().meet_s)
-    throw InputError("--launch-timeout is for the ranks of a --launcher: give one");
   for (const PlannedRun& run : runs_of(plan, 0)) {
+    if (!launcher.words.empty() && is_launched(run.program)) continue;  // maybe on other machines
     if (plan.settings.backend == "cuda" && run.devices > plan.devices_present)
       throw InputError(cat("--devices ", run.devices, ": this machine has ", plan.devices_present));
     if (run.devices > 1 && run.program.through_mpi(plan.settings.backend)) check_mpirun(run.devices);

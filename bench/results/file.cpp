@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -275,10 +276,14 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
     throw InputError(cat(path_, " has runs of ", done, " rounds: --rounds may be more, not less"));
   results_.plan = std::move(plan);
   results_.context["command_line"] = context.value("command_line", Json());  // of this plan
-  if (existing == Existing::retry)
-    std::erase_if(results_.runs, [](const Run& run) {
-      return run.status != Status::ok && run.status != Status::unsupported;
+  if (existing == Existing::retry) {
+    auto& runs = results_.runs;
+    const auto failed = std::stable_partition(runs.begin(), runs.end(), [](const Run& run) {
+      return run.status == Status::ok || run.status == Status::unsupported;
     });
+    failed_.assign(failed, runs.end());
+    runs.erase(failed, runs.end());
+  }
   Json was = results_.context, now = context;
   for (Json* device : {&was["device"], &now["device"]})
     if (device->is_object()) device->erase("uuid");  // another card of its kind does a round as well
@@ -355,6 +360,8 @@ void ResultsFile::add(Run run) {
 
 void ResultsFile::finish(Json stopped) {
   if (!begun_) begin();
+  for (Run& run : failed_)  // for which there was no time
+    if (!results_.find(run.variant, run.workload(), run.round)) results_.runs.push_back(std::move(run));
   results_.stopped = std::move(stopped);
   results_.complete = true;
   try {

@@ -98,6 +98,7 @@ class ResultsFile {
   int journal_ = -1;
   bool begun_ = false;  // the file is of this plan
   Results results_;
+  std::vector<Run> failed_;  // to be run again
 };
 
 }  // namespace stepladder

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <fstream>
 #include <iostream>
 #include <set>
@@ -354,6 +355,8 @@ class RunningJob {
   using How = ChildEnd::How;
 
   void listen();
+  /// Hands a line on, unless how the job ends is settled; what that throws is thrown once it has ended.
+  bool hand_on(size_t rank, std::string_view line);
   void reap();
   /// Ends what has a reason to end, but for a process's own failure: reap() sees that.
   void limit();
@@ -376,6 +379,7 @@ class RunningJob {
   bool stopping_ = false, killed_ = false, interrupted_ = false, lingered_ = false;
   std::optional<How> how_;  // that this process ended the job
   std::optional<size_t> culprit_;
+  std::exception_ptr thrown_;
 };
 
 RunningJob::RunningJob(const Job& job, Channel channel, double timeout_s, const OnLine& on_line)
@@ -409,12 +413,22 @@ JobEnd RunningJob::run() {
   }
 }
 
+bool RunningJob::hand_on(size_t rank, std::string_view line) try {
+  // From here on launchers tell of what this process ended itself.
+  const bool settled = how_ || thrown_ || (lingered_ && !(job_.failed && job_.failed()));
+  return settled || on_line_(rank, line);
+} catch (...) {
+  thrown_ = std::current_exception();
+  stop();
+  return true;
+}
+
 void RunningJob::listen() {
   for (size_t rank = 0; rank < streams_.size(); ++rank) {
     auto& [pipe, pending] = streams_[rank];
     if (!pipe.read.open()) continue;
     if (!drain(pipe.read.get(), pending)) pipe.read.close();
-    if (hand_over(pending, [&](std::string_view line) { return on_line_(rank, line); })) continue;
+    if (hand_over(pending, [&](std::string_view line) { return hand_on(rank, line); })) continue;
     pending.clear();
     pipe.read.close();
     stop_as(How::refused);
@@ -491,8 +505,9 @@ JobEnd RunningJob::end() {
   // Text may end without a newline. An event that does was torn.
   if (channel_ == Channel::out && !how_)
     for (size_t rank = 0; rank < streams_.size(); ++rank)
-      if (const std::string& rest = streams_[rank].pending; !rest.empty() && !on_line_(rank, rest))
+      if (const std::string& rest = streams_[rank].pending; !rest.empty() && !hand_on(rank, rest))
         how_ = How::refused;
+  if (thrown_) std::rethrow_exception(thrown_);
   const size_t process = culprit_.value_or(0);
   ChildEnd end = std::move(members_[process].end);
   if (how_) end.how = *how_;

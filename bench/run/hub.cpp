@@ -14,6 +14,7 @@
 #include <cstring>
 #include <iostream>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "bench/base/text.h"
@@ -269,7 +270,7 @@ void Hub::handle(Agent& agent, const std::string& line) {
   agent.ended = true;
   if (fields[0] == "killed")
     fail(agent.rank, cat("its launcher or system ended it with signal ", fields[1]));
-  else if (fields[1] != "0")
+  else if (fields[1] != "0" && fields[1] != std::to_string(kExitInconclusive))
     failed_ = true;  // as it has told; what becomes of the others follows from it
   agent.socket.send("ack");
 }
