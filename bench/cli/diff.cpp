@@ -86,9 +86,11 @@ void print_diff(const Rung& before, const Rung& after, const Ladder& of) {
   if (!differ) std::cout << "no line differs: " << after.name << " changes this: " << after.changes << "\n";
 }
 
-/// What was measured: the file asked for, else the latest one here, if there is any.
-std::optional<Results> measured(const std::string& asked_for) {
-  const std::string latest = here_or_shared("reports/latest/results.json");
+/// What was measured: the file asked for, else the latest one here, or of our ladder where it is installed,
+/// if there is any.
+std::optional<Results> measured(const std::string& asked_for, const Ladder& ladder) {
+  std::string latest = "reports/latest/results.json";
+  if (ladder.built_in()) latest = here_or_shared(latest);
   if (!asked_for.empty()) return load_measured(asked_for);
   if (std::filesystem::exists(latest)) return load_measured(latest);
   return std::nullopt;
@@ -98,7 +100,7 @@ int diff(DiffOptions& options) {
   const Ladder ladder = ladder_at(options.ladder);
   const Rung& before = ladder.find(options.before);
   const Rung& after = ladder.find(options.after);
-  const auto results = measured(options.results);
+  const auto results = measured(options.results, ladder);
   print_diff(before, after, ladder);
   std::cout << "\n"
             << (results ? two_rungs(*results, before.name, after.name, options.wide)
