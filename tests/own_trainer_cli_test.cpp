@@ -214,6 +214,8 @@ TEST_F(OwnTrainer, IsGoneOnWithInTheFolderWhereItsLadderIs) {
   EXPECT_EQ(elsewhere.code, 2);
   EXPECT_TRUE(says(elsewhere.err, {"r.json", "own/ladder.json", "folder"})) << elsewhere.err;
   EXPECT_EQ(stepladder("resume r.json --rounds 2").code, 0);
+  ASSERT_EQ(stepladder("run --ladder=own/ladder.json --backend cpu --out other.json --rounds 1").code, 0);
+  EXPECT_TRUE(says(stepladder("resume ../other.json --rounds 2", "cd own;").err, {"other.json", "folder"}));
 }
 
 TEST_F(OwnTrainer, IsNotGoneOnWithOnceItsSourceHasChanged) {

@@ -46,7 +46,7 @@ TEST(Stopping, WithoutAnIntervalTheRoundsDecide) {
 TEST(Stopping, ARoundThatIsMissingIsExpectedToTakeWhatOthersTook) {
   Results results = over({1, 1, 1, 1, 1, 1});
   results.runs.erase(results.runs.begin() + 1);
-  EXPECT_EQ(rounds_in(results), 5);
+  EXPECT_EQ(results.rounds_begun(), 5);
   EXPECT_EQ(stop_reason(stopping(6, {}, 6.5), results, 1), "");
   EXPECT_EQ(stop_reason(stopping(6, {}, 5.5), results, 1), "max_time");
 }

@@ -531,11 +531,10 @@ class Campaign {
       return {};
     if (part.profile()) return of.value("wall_s", 0.0);
     const Results results = load_measured(options_.out, of["result"]);
-    std::set<int64_t> begun;
-    for (const Run& run : results.runs) begun.insert(run.round);
+    const int64_t begun = results.rounds_begun();
     const Json rounds = results.plan.value("rounds", Json());
-    if (begun.empty() || !rounds.is_number_integer()) return {};
-    const double whole = spent_s(results) * static_cast<double>(rounds) / static_cast<double>(begun.size());
+    if (begun == 0 || !rounds.is_number_integer()) return {};
+    const double whole = spent_s(results) * static_cast<double>(rounds) / static_cast<double>(begun);
     return other_ || options_.overwrite ? whole : std::max(0.0, whole - spent_s(results));
   }
   static std::string duration(double seconds) {

@@ -157,9 +157,6 @@ std::map<std::string, int64_t> own_batches(const Plan& plan, int64_t max_batch) 
 void check_devices(const Plan& plan) {
   const Launcher& launcher = plan.launcher;
   const auto with_several = [](const Program& program) { return program.devices > 1; };
-  const auto is_launched = [](const Program& program) {
-    return program.devices > 1 && !program.starts_ranks();
-  };
   const bool several = std::ranges::any_of(plan.programs, with_several);
   const std::vector<std::pair<const char*, bool>> of_several = {
       {"--devices", !plan.devices.empty()},
@@ -176,7 +173,9 @@ void check_devices(const Plan& plan) {
   if (!launcher.words.empty()) {
     if (std::ranges::none_of(plan.devices, [](int64_t devices) { return devices > 1; }))
       throw InputError("--launcher starts as many ranks as --devices says: give 2 or more");
-    if (std::ranges::none_of(plan.programs, is_launched))
+    if (std::ranges::none_of(plan.programs, [&](const Program& program) {
+          return with_several(program) && !program.starts_ranks();
+        }))
       throw InputError(
           "--launcher: of those chosen each starts its ranks itself, as its command has {devices}");
     check_launcher(launcher, plan.devices.front());
@@ -187,7 +186,7 @@ void check_devices(const Plan& plan) {
       throw InputError("--launch-timeout is for the ranks of a --launcher: give one");
   }
   for (const PlannedRun& run : runs_of(plan, 0)) {
-    if (!launcher.words.empty() && is_launched(run.program)) continue;  // maybe on other machines
+    if (!launcher.words.empty() && !run.program.starts_ranks()) continue;  // maybe on other machines
     if (plan.settings.backend == "cuda" && run.devices > plan.devices_present)
       throw InputError(cat("--devices ", run.devices, ": this machine has ", plan.devices_present));
     if (run.devices > 1 && run.program.through_mpi(plan.settings.backend)) check_mpirun(run.devices);

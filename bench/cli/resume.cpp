@@ -33,11 +33,18 @@ std::vector<std::string> command_of(const Results& results, const std::string& f
 
 /// Throws InputError where it is of another folder: what it names by a relative path isn't here.
 void check_folder(const std::vector<std::string>& command, const std::string& file) {
-  for (size_t i = 0; i + 1 < command.size(); ++i)
-    if (const std::string& named = command[i + 1];
-        command[i] == "--ladder" && !std::filesystem::exists(named))
+  const std::string option = "--ladder";
+  for (size_t i = 0; i < command.size(); ++i) {
+    std::string named;
+    if (command[i] == option && i + 1 < command.size())
+      named = command[i + 1];
+    else if (command[i].starts_with(option + "="))
+      named = command[i].substr(option.size() + 1);
+    std::error_code none;
+    if (!named.empty() && !std::filesystem::exists(named, none))
       throw InputError(cat(file, ": its command names ", named,
                            ", which isn't here: go on in the folder where it was started"));
+  }
 }
 
 }  // namespace

@@ -241,7 +241,7 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
     if (const std::string reason = begun ? "" : stop_reason(stopping, measured, round); !reason.empty()) {
       const auto widest = widest_interval_percent(measured);
       return {{"reason", reason},
-              {"rounds", rounds_in(measured)},
+              {"rounds", measured.rounds_begun()},
               {"widest_interval_percent", widest ? Json(*widest) : Json()},
               {"spent_s", spent_s(measured)}};
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 
 #include "bench/results/rounds.h"
 
@@ -26,12 +25,6 @@ double spent_s(const Results& results) {
   return ms * 1e-3;
 }
 
-int64_t rounds_in(const Results& results) {
-  std::set<int64_t> rounds;
-  for (const Run& run : results.runs) rounds.insert(run.round);
-  return std::ssize(rounds);
-}
-
 std::string stop_reason(const Stopping& stopping, const Results& results, int64_t rounds) {
   if (rounds == 0) return "";
   if (rounds >= stopping.rounds) {
@@ -43,7 +36,7 @@ std::string stop_reason(const Stopping& stopping, const Results& results, int64_
     if (enough && !widest) return "failed";
   }
   // The next round takes as long as those that are there, of which some may be later ones.
-  const double spent = spent_s(results), held = static_cast<double>(rounds_in(results));
+  const double spent = spent_s(results), held = static_cast<double>(results.rounds_begun());
   const bool fits = !stopping.max_time_s || spent + spent / held <= *stopping.max_time_s;
   return fits ? "" : "max_time";
 }

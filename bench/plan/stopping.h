@@ -25,9 +25,6 @@ std::optional<double> widest_interval_percent(const Results& results, int64_t le
 /// Seconds that the runs took together.
 double spent_s(const Results& results);
 
-/// Of how many rounds there is a run.
-int64_t rounds_in(const Results& results);
-
 /// Why no further round is due after `rounds` of them: "rounds", "interval", "max_rounds", "max_time",
 /// "failed" (no variant is ok, so that no interval would ever narrow); "" while one is.
 std::string stop_reason(const Stopping& stopping, const Results& results, int64_t rounds);

@@ -302,10 +302,8 @@ std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows) {
 std::string rounds_text(const Results& results) {
   if (results.stopped.is_object() && results.stopped.contains("rounds"))
     return known_text(results.stopped, "rounds");
-  std::set<int64_t> begun;
-  for (const Run& run : results.runs) begun.insert(run.round);
   const std::string planned = known_text(results.plan, "rounds");
-  const std::string here = cat(begun.size());
+  const std::string here = cat(results.rounds_begun());
   return results.complete || here == planned ? planned : cat(here, " of ", planned);
 }
 
@@ -669,9 +667,6 @@ std::string two_rungs(const Results& results, const std::string& before, const s
   for (const ResultRow& v : variants)
     if (v.variant == before || v.variant == after) rows.push_back(v);
   if (rows.empty()) return cat("Neither ", before, " nor ", after, " was measured.\n");
-  const auto is_missing = [&](const std::string& rung) {
-    return std::ranges::find(rows, rung, &ResultRow::variant) == rows.end();
-  };
   std::string text = folded(title(results)) + "\n\n" + table_of(rows, variants, false).terminal(wide);
   for (const ResultRow& v : rows)
     if (v.numbers && v.disturbed_rounds > 0) text += "\n" + folded(disturbed_note(v)) + "\n";
@@ -692,7 +687,7 @@ std::string two_rungs(const Results& results, const std::string& before, const s
     }
   }
   for (const std::string& rung : {before, after})
-    if (is_missing(rung))
+    if (std::ranges::find(rows, rung, &ResultRow::variant) == rows.end())
       text += cat("\n", rung, " was not measured here, so that nothing says what the other buys.\n");
   return text;
 }

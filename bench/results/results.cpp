@@ -71,6 +71,12 @@ std::set<std::string> Results::cards() const {
   return uuids;
 }
 
+int64_t Results::rounds_begun() const {
+  std::set<int64_t> rounds;
+  for (const Run& run : runs) rounds.insert(run.round);
+  return std::ssize(rounds);
+}
+
 const Run* Results::find(const std::string& variant, const std::string& workload, int64_t round) const {
   const auto found = std::ranges::find_if(runs, [&](const Run& run) {
     return run.variant == variant && run.round == round && run.workload() == workload;

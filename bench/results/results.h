@@ -176,6 +176,8 @@ struct Results {
   std::string device_of(const Run& run) const;
   /// Of all runs.
   std::set<std::string> cards() const;
+  /// Of how many rounds there is a run.
+  int64_t rounds_begun() const;
   /// Nothing where there is no such run.
   const Run* find(const std::string& variant, const std::string& workload, int64_t round) const;
 };

@@ -339,8 +339,8 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     ending = ranks.ending_of_all(std::move(end));
     if (ending.status == Status::ok) ranks.check(ms_since(start));
     run = ranks.together();
-    run.lingered = lingered;
     if (ending.status == Status::ok) ranks.sum_up(run);
+    run.lingered = lingered && ending.status == Status::ok;  // else it is an error that it told
   } catch (const BadReport& e) {
     run = ranks.first();
     ending = {Status::crash, e.what()};

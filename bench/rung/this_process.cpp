@@ -19,7 +19,8 @@ void catch_stop_signals(bool speaks) {
   action.sa_handler = [](int signal) {
     g_stop_signal = signal;
     constexpr std::string_view kAnswer = "\nends after this step; once more ends it now\n";
-    if (g_speaks != 0 && ::write(STDERR_FILENO, kAnswer.data(), kAnswer.size()) < 0) return;
+    if (g_speaks == 0) return;
+    [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, kAnswer.data(), kAnswer.size());
   };
   action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
