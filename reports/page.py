@@ -238,7 +238,8 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
     if best.baseline:
         baseline = workload.find(best.baseline.against)
         tiles.append(("Against the baseline", f"{best.baseline.value:.1f}× as fast",
-                      _against(best, best.baseline, baseline, ratios_only)))
+                      "; ".join((_against(best, best.baseline, baseline, ratios_only),
+                                 *_diverged_in(best, others)))))
     candidates = [item for other in [one, *others] for item in _beside_peers(other, workload, best.math)]
     candidates.sort(key=lambda item: abs(math.log2(item[1].B / workload.B)))
     compared = {item[3].peer: item for item in reversed(candidates)}
@@ -259,9 +260,7 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
                 for ratio in (*row.peers, row.previous) if ratio]
         head = more.pop(0) if ratios_only and more else f"{figures(row.median_ms)} ms"
         notes = [] if other is one else [f"measured in {_called(other)}"]
-        notes += [f"diverged in {_called(where)}" for where in (one, *others)
-                  if any(same.rung == row.rung and same.status == "diverged"
-                         for workload in where.workloads for same in workload.rows)]
+        notes += _diverged_in(row, [one, *others])
         tiles.append((f"Beside the ladder: {row.rung}", head, "; ".join(filter(None, (", ".join(more), *notes)))))
     if best.live_gib:
         lowest = workload.find(best.baseline.against) if best.baseline else None
@@ -274,6 +273,13 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
             tiles.append(("Live memory", f"{best.live_gib:.1f} GiB", ", ".join(
                 f"{name} {row.live_gib:.1f} GiB" for name, row in beside.items() if row and row.live_gib)))
     return {"workload": workload, "rung": best.rung, "tiles": tiles, "device": one.device, "row": best}
+
+
+def _diverged_in(row: Row, results: list[Results]) -> list[str]:
+    """In which measurements the rung learned something else."""
+    return [f"diverged in {_called(one)}" for one in results
+            if any(same.rung == row.rung and same.status == "diverged"
+                   for workload in one.workloads for same in workload.rows)]
 
 
 def _called(one: Results) -> str:
@@ -316,11 +322,20 @@ def _against(row: Row, ratio: Ratio, other: Row | None, ratios_only: bool) -> st
 
 def _stale(results: list[Results], profiles: list[Profile]) -> list[str]:
     """A warning where rungs were measured from other sources than are here."""
-    rows = [row for one in results for workload in one.workloads for row in workload.rows if row.ours] + profiles
-    changed = sorted({row.rung for row in rows if row.source_hash and (now := sources.source_hash(row.rung))
-                      and now != row.source_hash})
-    return [f"Stale: the sources of {', '.join(changed)} have changed since the measurement; the diffs below show them "
-            "as they are now."] if changed else []
+
+    def changed(rows) -> set[str]:
+        return {row.rung for row in rows if row.source_hash and (now := sources.source_hash(row.rung))
+                and now != row.source_hash}
+
+    measured = [(_called(one), changed(row for workload in one.workloads for row in workload.rows if row.ours))
+                for one in results] + [(one.name or "a profile", changed([one])) for one in profiles]
+    stale = [(called, rungs) for called, rungs in measured if rungs]
+    if not stale:
+        return []
+    where = ", ".join(dict.fromkeys(called for called, _ in stale)) if len(stale) <= 3 else \
+        f"{len(stale)} of {len(measured)} measurements"
+    return [f"Stale: the sources of {', '.join(sorted(set().union(*(rungs for _, rungs in stale))))} have changed since "
+            f"{where} {'was' if len(stale) == 1 else 'were'} made; the diffs below show them as they are now."]
 
 
 def _warnings(one: Results) -> list[str]:

@@ -415,6 +415,17 @@ class Together(unittest.TestCase):
         self.assertIn("; diverged in loss.json", tiles(sample(), beside(10.0), diverged)["11.00 ms"])
         self.assertNotIn("diverged in", page_of(sample(), beside(10.0)))
 
+    def test_the_answer_says_where_its_rung_diverged(self):
+        def measured(name):
+            return everything() | {"report": {"name": name}}
+
+        fastest = re.search("<h1><code>(.*?)</code>", page_of(measured("ladder.json"))).group(1)
+        diverged = failing(measured("loss.json"), fastest, "diverged", "step 663: 0.03 apart")
+        answer = re.search("<dt>Against the baseline</dt>.*?</div>", page_of(measured("ladder.json"), diverged)).group()
+        self.assertIn("; diverged in loss.json", answer)
+        other = failing(measured("loss.json"), "00_fp32_baseline", "crash", "no memory")
+        self.assertNotIn("diverged in", page_of(measured("ladder.json"), other))
+
     def test_among_several_batches_the_first_number_is_a_rate(self):
         data = sample((4, 8))
         for item in data["variants"]:
@@ -503,7 +514,7 @@ class Together(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             _, _, out = write(folder, data)
             html = (out / "index.html").read_text(encoding="utf-8")
-            self.assertRegex(html, "Stale: .*13_cuda_graphs")
+            self.assertRegex(html, "Stale: .*13_cuda_graphs have changed since results0.json was made")
             _, _, out = write(folder, everything(), data)
             html = (out / "index.html").read_text(encoding="utf-8")
         self.assertNotIn('id="profiles"', html)
