@@ -239,7 +239,7 @@ def _answer(one: Results, others: list[Results], ratios_only: bool) -> dict | No
         baseline = workload.find(best.baseline.against)
         tiles.append(("Against the baseline", f"{best.baseline.value:.1f}× as fast",
                       "; ".join((_against(best, best.baseline, baseline, ratios_only),
-                                 *_diverged_in(best, others)))))
+                                 *(f"{best.rung} {where}" for where in _diverged_in(best, others))))))
     candidates = [item for other in [one, *others] for item in _beside_peers(other, workload, best.math)]
     candidates.sort(key=lambda item: abs(math.log2(item[1].B / workload.B)))
     compared = {item[3].peer: item for item in reversed(candidates)}
@@ -377,7 +377,8 @@ def _protocol(one: Results) -> str:
     rounds = rounds_of([row for workload in one.workloads for row in workload.everyone])
     rounds = plan["rounds"] if rounds in ("", plan["rounds"]) else f"{rounds} of {plan['rounds']}"
     plural = "s" if rounds != "1" else ""
-    return f"{rounds} round{plural} of {plan['steps']} steps, of which {plan['warmup']} or more are warm-up"
+    most = "at most " if one.plan.get("until_loss") else ""
+    return f"{rounds} round{plural} of {most}{plan['steps']} steps, of which {plan['warmup']} or more are warm-up"
 
 
 def _origin(one: Results) -> str:
@@ -440,9 +441,23 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
         charts=_charts(drawn, captions),
         profiles=[] if mixed else everything.profiles,
         diffs=[diffs[rung] for rung in everything.rungs if rung in diffs],
-        gains={row.rung: row.previous for one in reversed(results) for workload in one.workloads
-               for row in workload.rows if row.previous},
+        gains=_gains(results),
         published=published_sources(results, profiles), figures=figures)
+
+
+def _gains(results: list[Results]) -> dict[str, str]:
+    """By rung how many times as fast as the rung before, on the main workload if it was measured there, else on the
+    first, which is then named."""
+    first = next((str(workload) for one in results for workload in one.workloads if workload.rows), "")
+    found: dict[str, tuple[str, Row]] = {}
+    for one in results:
+        for workload in one.workloads:
+            for row in workload.rows:
+                known = found.get(row.rung)
+                if row.previous and (not known or (str(workload) == first) > (known[0] == first)):
+                    found[row.rung] = str(workload), row
+    return {rung: f"{row.previous.value:.2f}×" + ("" if where == first else f" on {where}")
+            for rung, (where, row) in found.items()}
 
 
 def _groups(workload: Workload) -> dict | None:

@@ -74,7 +74,7 @@ class Line:
     beside: str = ""  # what of ours
     ours: str = ""
     ours_ratio: str = ""
-    agreement: str = ""  # our ratio over the published one
+    agreement: float | None = None  # our ratio over the published one
     same_device: str = ""  # our value over the published one
     note: str = ""
 
@@ -110,7 +110,7 @@ class Source:
         lines = next(([line for line in table.lines if line.agreement] for table in self.tables
                       if any(line.agreement for line in table.lines)), [])
         same, other = ([f"{line.variant} ({line.ours_ratio}, published {line.ratio})" for line in lines
-                        if (abs(float(line.agreement) - 1) <= SAME) == wanted] for wanted in (True, False))
+                        if (abs(line.agreement - 1) <= SAME) == wanted] for wanted in (True, False))
         sentences = [f"Speed-ups within {100 * SAME:.0f} % of the published ones, over the first row: {', '.join(same)}."] if same else []
         if other:
             sentences += [f"Others: {', '.join(other)}.", self.apart]
@@ -239,7 +239,7 @@ def _beside(table: dict, quantity: str, results: list[Results], shown: Table) ->
         if value is not None and first is not None:
             gain = our.speedup_over(ours[reference]) if quantity in ("step_ms", "tokens_per_second") else \
                 _gain(first, value, more_is_better)
-            line.ours_ratio, line.agreement = f"{gain:.2f}×", f"{gain / published:.2f}"
+            line.ours_ratio, line.agreement = f"{gain:.2f}×", gain / published
 
 
 def _beside_profile(table: dict, quantity: str, profiles: Sequence[Profile], shown: Table) -> None:

@@ -1,8 +1,9 @@
 """The rungs' table and their sources as they are here: the diff that a rung is, and whether it has changed since."""
 
-import difflib
 import json
+import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -66,8 +67,14 @@ def diff_of_commands(rung: str, ladder: dict[str, dict]) -> Diff | None:
 
 
 def _diff(rung: str, parent: str, before: list[str], after: list[str]) -> Diff:
+    """By diff itself, so that these are the lines of `stepladder diff`: Python's may be more."""
     kinds = {"+": "add", "-": "del", "@": "hunk"}
-    lines = list(difflib.unified_diff(before, after, lineterm=""))[2:]  # without the files' names
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder, "before"), Path(folder, "after")
+        for file, text in zip(files, (before, after)):
+            file.write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
+        run = subprocess.run(["diff", "--unified", *files], capture_output=True, text=True, check=False)
+    lines = run.stdout.splitlines()[2:]  # without the files' names
     return Diff(rung, parent, [(kinds.get(line[:1], ""), line) for line in lines])
 
 

@@ -1566,7 +1566,16 @@ TEST_F(HarnessCliCampaign, RefusesAPlanThatMakesNoSenseBeforeAnyRun) {
     EXPECT_EQ(outcome.out, "");
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "sub"));
-  EXPECT_EQ(stepladder("campaign --backend cpu --dry-run").code, 0) << "ours";
+  const Outcome ours = stepladder("campaign --backend cpu --dry-run");
+  EXPECT_EQ(ours.code, 0);
+  EXPECT_TRUE(says(ours.err, {"days", "--parts", "--plan"})) << ours.err;
+  EXPECT_FALSE(has(ours.out, "H200")) << "that measured another model: " << ours.out;
+  const std::string as_kept = "campaign --backend cpu --preset gpu-quick --dry-run --parts energy_16";
+  const std::string alone = stepladder(as_kept).out, beside = stepladder(as_kept + " --peer pytorch").out;
+  EXPECT_TRUE(has(alone, "unknown how long; on an NVIDIA H200 ")) << alone;
+  EXPECT_TRUE(has(beside, "unknown how long; on an NVIDIA H200 ")) << beside;
+  EXPECT_NE(alone.substr(0, alone.find("stepladder run")), beside.substr(0, beside.find("stepladder run")))
+      << "peers take their time";
   const Outcome unbuilt = stepladder("campaign --backend cpu --out sub/c.json");
   EXPECT_EQ(unbuilt.code, kExitUsage);
   EXPECT_TRUE(says(unbuilt.err, {"ablations", "--target ablations"})) << unbuilt.err;
@@ -1585,7 +1594,8 @@ TEST_F(HarnessCliCampaign, MeasuresPeersBesideThePartsThatWantThem) {
 
 TEST_F(HarnessCliCampaign, OfAnotherCommitOrDeviceIsReplacedOnlyWhereAskedFor) {
   write_plan({{"one", run_of("00", "--rounds 1")}});
-  EXPECT_TRUE(has(stepladder(campaign("--dry-run")).out, "unknown"));
+  const Outcome unknown = stepladder(campaign("--dry-run"));
+  EXPECT_TRUE(has(unknown.out, "unknown") && unknown.err.empty()) << unknown.err;
   ASSERT_EQ(stepladder(campaign()).code, 0);
   EXPECT_TRUE(has(stepladder(campaign("--dry-run")).out, "done"));
   const Json good = file();
@@ -2128,6 +2138,16 @@ TEST_F(HarnessCli, WhatIsPrintedFitsInAHundredColumns) {
       EXPECT_LE(text_width(line), line.starts_with(' ') && has(command, "diff") ? 400U : 100U)
           << command << ": " << line;
   }
+}
+
+TEST_F(HarnessCli, WhereNothingWasMeasuredYetSaysWhatMeasures) {
+  for (const char* command : {"plan-run", "export"}) {
+    const Outcome outcome = stepladder(command);
+    EXPECT_EQ(outcome.code, kExitUsage);
+    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {kLatestResults, "stepladder run"}))
+        << outcome.err;
+  }
+  EXPECT_FALSE(has(stepladder("export other.json").err, "stepladder run"));
 }
 
 TEST_F(HarnessCli, ReportRefusesADamagedFileInOneLine) {

@@ -193,6 +193,24 @@ class Page(unittest.TestCase):
         self.assertIn(("details", {"id": "diff-02_tf32"}), tags.tags)
         self.assertIn("+  const Precision precision = Precision::tf32;", tags.text)
 
+    def test_a_diff_has_no_more_lines_than_the_rung_may_change(self):
+        for name, rung in page.sources.LADDER.items():
+            if diff := page.sources.diff(name):
+                self.assertLessEqual(diff.changed, rung["diff_budget"], name)
+
+    def test_a_diffs_gain_is_of_the_main_workload_or_names_another(self):
+        def gained(rung, B, ms, gain):
+            return row(rung, B, ms) | {"speedup_previous": {"ratio": gain, "lo": None, "hi": None, "against": "x"}}
+
+        main, other = sample(), sample((8,))
+        other["report"] = {"name": "other.json"}
+        other["variants"] = [gained("02_tf32", 8, 9.0, 1.5), gained("03_fused_adamw", 8, 8.0, 1.25)]
+        other["runs"] += [run("03_fused_adamw", 8, number, 8.0) for number in range(ROUNDS)]
+        main["variants"][-1] = gained("02_tf32", 4, 20.0, 1.75)
+        html = page_of(main, other)
+        self.assertIn(" lines against 01_causal_mask, 1.75×</span>", html)
+        self.assertIn(" lines against 02_tf32, 1.25× on gpt2-tiny, B = 8, T = 64</span>", html)
+
     def test_what_a_rung_is_comes_before_what_it_takes_and_a_single_peer_has_no_column_of_its_time(self):
         data = everything()
         variant(data, "02_tf32")["speedup_peers"].append({"ratio": 1.2, "lo": 1.1, "hi": 1.3, "against": "llmc"})
@@ -422,7 +440,7 @@ class Together(unittest.TestCase):
         fastest = re.search("<h1><code>(.*?)</code>", page_of(measured("ladder.json"))).group(1)
         diverged = failing(measured("loss.json"), fastest, "diverged", "step 663: 0.03 apart")
         answer = re.search("<dt>Against the baseline</dt>.*?</div>", page_of(measured("ladder.json"), diverged)).group()
-        self.assertIn("; diverged in loss.json", answer)
+        self.assertIn(f"; {fastest} diverged in loss.json", answer)
         other = failing(measured("loss.json"), "00_fp32_baseline", "crash", "no memory")
         self.assertNotIn("diverged in", page_of(measured("ladder.json"), other))
 
@@ -464,7 +482,10 @@ class Together(unittest.TestCase):
     def test_the_rounds_that_were_measured_are_said_not_those_planned(self):
         data = sample()
         data["plan"] = {"rounds": 5, "steps": 12, "warmup": 3}
-        self.assertIn("3 of 5 rounds", page_of(data))
+        html = page_of(data)
+        self.assertIn("3 of 5 rounds", html)
+        self.assertNotIn("rounds of at most ", html)
+        self.assertIn("3 of 5 rounds of at most ", page_of(data | {"plan": data["plan"] | {"until_loss": 3.0}}))
         data["runs"] = [item for item in data["runs"] if item["variant"] != "02_tf32" or item["round"] < 2]
         self.assertIn("2 to 3 of 5 rounds", page_of(data))
         data["plan"]["rounds"] = ROUNDS

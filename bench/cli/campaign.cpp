@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <chrono>
 #include <cmath>
@@ -7,6 +8,7 @@
 #include <iostream>
 #include <set>
 
+#include "bench/base/place.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/cli/folder_lock.h"
@@ -29,6 +31,7 @@ namespace stepladder {
 namespace {
 
 constexpr const char* kMaxTime = "max-time";
+constexpr const char* kPlan = "variants/campaign.json";
 constexpr double kPartGrace = 30.0;  // seconds for a part to end in order
 constexpr const char* kMeasuresAgain = " measures that part from its beginning";
 constexpr const char* kWayOut = "--overwrite starts again, --out names another file";
@@ -41,7 +44,7 @@ std::vector<Command> measuring_commands() {
 struct CampaignOptions {
   static constexpr const char* kCampaign = "Campaign";
 
-  std::string plan = "variants/campaign.json", out = "reports/latest/campaign.json", max_time;
+  std::string plan = kPlan, out = "reports/latest/campaign.json", max_time;
   std::vector<std::string> parts;
   bool dry_run = false, overwrite = false, retry_failed = false;
   std::vector<Command> measuring = measuring_commands(), defaults = measuring_commands();
@@ -97,6 +100,19 @@ double own_limit_s(const std::vector<std::string>& words) {
 constexpr const char* kCounts =
     "{devices}";  // in a part's --devices: 2, 4 and so on, up to all that are here
 
+/// A command line without the options that say on what it measures, and beside whom.
+std::vector<std::string> what_is_measured(const std::vector<std::string>& words) {
+  std::vector<std::string> kept;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const auto is = [&](const char* name) { return is_option(words[i], name); };
+    if (std::ranges::none_of(std::array{"peer", "python", "backend", "device", "timeout"}, is))
+      kept.push_back(words[i]);
+    else if (words[i].find('=') == std::string::npos)
+      ++i;
+  }
+  return kept;
+}
+
 struct Part {
   std::string name, about;
   std::vector<std::string> words;  // with the options that all parts share
@@ -111,6 +127,9 @@ struct Part {
     return line(list);
   }
   std::string command() const { return shell_line(line()); }
+  bool is_measured_by(const std::string& other) const {
+    return what_is_measured(line()) == what_is_measured(shell_words(other));
+  }
   Json json() const { return {{"name", name}, {"about", about}, {"command", command()}}; }
   std::string lacks() const { return cat("needs ", devices, " devices"); }
   bool profile() const { return words.front() == "profile"; }
@@ -319,27 +338,35 @@ class Campaign {
     return all;
   }
 
-  /// What each chosen part measures, and about how long it takes.
+  /// What each chosen part measures, and about how long it takes: by what is here, else by the campaign that
+  /// comes with the sources, of this model of device or of another, which is then named.
   std::string listing(int64_t devices) {
     std::string text;
-    double sum = 0.0;
+    double sum = 0.0, sum_elsewhere = 0.0;
     bool all_known = true;
+    const auto [kept, elsewhere] = kept_campaign();
     for (const Part& part : parts_) {
       if (!part.chosen) continue;
       const bool ready = !other_ && !options_.overwrite && done(part),
                  skipped = !ready && part.devices > devices;
-      const auto about = seconds_of(part);
+      auto about = seconds_of(part);
+      const auto before = about || skipped || ready ? std::nullopt : seconds_before(kept, part);
+      if (elsewhere.empty() && before) about = before;
       if (!skipped && !ready) sum += about.value_or(0.0), all_known &= about.has_value();
+      if (!about) sum_elsewhere += before.value_or(0.0);
       text += cat(part.name, ": ", part.about, "\n  ",
-                  skipped ? "skipped: " + part.lacks()
-                  : ready ? "done"
-                  : about ? "about " + duration(*about)
-                          : "unknown how long",
+                  skipped  ? "skipped: " + part.lacks()
+                  : ready  ? "done"
+                  : about  ? "about " + duration(*about)
+                  : before ? cat("unknown how long; on an ", elsewhere, " ", duration(*before))
+                           : "unknown how long",
                   "\n  stepladder ", printable(part.command(), kMaxMessage), "\n");
     }
-    return text + cat(counted(chosen(), "part"), ": ",
-                      sum > 0 ? "about " + duration(sum) : "unknown how long",
-                      sum > 0 && !all_known ? ", and those not known" : "", "\n");
+    return text +
+           cat(counted(chosen(), "part"), ": ", sum > 0 ? "about " + duration(sum) : "unknown how long",
+               sum > 0 && !all_known ? ", and those not known" : "",
+               sum_elsewhere > 0 ? cat("; on an ", elsewhere, " these take ", duration(sum_elsewhere)) : "",
+               "\n");
   }
 
  private:
@@ -537,6 +564,38 @@ class Campaign {
     const double whole = spent_s(results) * static_cast<double>(rounds) / static_cast<double>(begun);
     return other_ || options_.overwrite ? whole : std::max(0.0, whole - spent_s(results));
   }
+  /// The campaign of this model of device that comes with the sources, or that of another and its name; null
+  /// where none comes.
+  std::pair<Json, std::string> kept_campaign() const {
+    std::pair<Json, std::string> kept;
+    std::error_code none;
+    for (const auto& folder : std::filesystem::directory_iterator(shared_dir() + "/reports", none)) {
+      const std::string path = folder.path() / "results.json";
+      if (!std::filesystem::exists(path, none)) continue;
+      Json file = load_json(path);
+      if (!is_campaign(file)) continue;
+      check_campaign(path, file);
+      const std::string device = text_at(file.value("device", Json()), "name");
+      if (device == text_at(device_, "name")) return {std::move(file), ""};
+      if (kept.second < device) kept = {std::move(file), device};
+    }
+    return kept;
+  }
+  /// What the part took in another campaign, without peers that are not asked for; nothing where that
+  /// measured something else.
+  static std::optional<double> seconds_before(const Json& campaign, const Part& part) {
+    for (const Json& of : campaign.value("parts", Json::array())) {
+      if (text_at(of, "name") != part.name || !of.contains("result") ||
+          !part.is_measured_by(text_at(of, "command")))
+        continue;
+      if (part.profile()) return of.value("wall_s", 0.0);
+      Results results = load_measured(part.name, of["result"]);
+      if (!has_option(part.words, "peer"))
+        std::erase_if(results.runs, [](const Run& run) { return !run.peer.empty(); });
+      return spent_s(results);
+    }
+    return {};
+  }
   static std::string duration(double seconds) {
     return seconds < 90     ? fixed(seconds, 0) + " s"
            : seconds < 5400 ? fixed(seconds / 60, 0) + " min"
@@ -605,6 +664,10 @@ int campaign(CampaignOptions& options) {
     throw InputError(cat(problems.front(), "; --parts leaves it out"));
   if (!options.dry_run) return campaign.carry_out(probe.devices);
   std::cout << campaign.listing(probe.devices) << std::flush;
+  if (options.plan == kPlan && !own && probe.device.backend == "cpu")
+    std::cerr
+        << "stepladder: these parts are sized for a GPU, and there is none here: all of them take days. "
+           "--parts LIST measures some, --plan FILE is one of your own\n";
   for (const std::string& problem : problems)
     std::cerr << "stepladder: " << printable(problem, kMaxMessage) << "\n";
   return kExitOk;

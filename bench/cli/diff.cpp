@@ -11,6 +11,7 @@
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/settings.h"
 #include "bench/report/report.h"
+#include "bench/results/file.h"
 #include "bench/run/child.h"
 
 namespace stepladder {
@@ -89,7 +90,7 @@ void print_diff(const Rung& before, const Rung& after, const Ladder& of) {
 /// What was measured: the file asked for, else the latest one here, or of our ladder where it is installed,
 /// if there is any.
 std::optional<Results> measured(const std::string& asked_for, const Ladder& ladder) {
-  std::string latest = "reports/latest/results.json";
+  std::string latest = kLatestResults;
   if (ladder.built_in()) latest = here_or_shared(latest);
   if (!asked_for.empty()) return load_measured(asked_for);
   if (std::filesystem::exists(latest)) return load_measured(latest);

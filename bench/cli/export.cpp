@@ -16,7 +16,7 @@ namespace stepladder {
 namespace {
 
 struct ExportOptions {
-  std::vector<std::string> results = {"reports/latest/results.json"};
+  std::vector<std::string> results = {kLatestResults};
   std::optional<std::string> format;
   std::string out;
 

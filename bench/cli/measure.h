@@ -7,6 +7,7 @@
 
 #include "bench/base/options.h"
 #include "bench/plan/plan.h"
+#include "bench/results/file.h"
 #include "bench/run/machine.h"
 
 namespace stepladder {
@@ -28,7 +29,7 @@ struct MeasureOptions {
   std::optional<double> until_ci, until_loss;
   std::optional<int64_t> max_steps;
   RungSettings rung;  // the options that a rung's executable has too
-  std::string out = "reports/latest/results.json";
+  std::string out = kLatestResults;
   bool resume = false, retry_failed = false, overwrite = false, wide = false;
   bool check_only = false;  // a campaign's, of its parts: says what is wrong, measures nothing
   double timeout = 1800.0;

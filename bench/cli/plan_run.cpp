@@ -11,13 +11,14 @@
 #include "bench/report/ablation.h"
 #include "bench/report/report.h"
 #include "bench/report/speedups.h"
+#include "bench/results/file.h"
 #include "model/error.h"
 
 namespace stepladder {
 namespace {
 
 struct PlanRunOptions {
-  std::vector<std::string> results = {"reports/latest/results.json"};
+  std::vector<std::string> results = {kLatestResults};
   double tokens = 10e9;
   std::optional<double> price_per_hour, price_per_kwh;
   bool markdown = false, wide = false;

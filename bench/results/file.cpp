@@ -38,7 +38,10 @@ std::string read_text(const std::string& path) {
   if (type != std::filesystem::file_type::not_found && type != std::filesystem::file_type::regular)
     throw InputError("is not a regular file");
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw InputError(cat("cannot be read: ", std::strerror(errno)));
+  if (!file)
+    throw InputError(
+        cat("cannot be read: ", std::strerror(errno),
+            path == kLatestResults ? ": `stepladder run` measures into it, or name another" : ""));
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

@@ -13,6 +13,9 @@
 
 namespace stepladder {
 
+/// What `stepladder run` writes where it is not told otherwise.
+inline constexpr const char* kLatestResults = "reports/latest/results.json";
+
 /// FILE with the finished runs of its journal; or FILE:PART, of a campaign's file. Journal lines that are
 /// damaged, but for its first, count for nothing, and neither does a journal with another context, which
 /// other measurements left. Throws InputError naming the file and what is wrong with it.
