@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "bench/base/text.h"
 #include "bench/results/json.h"
 #include "bench/verdict/comparison_report.h"
 #include "tests/comparable.h"
@@ -295,7 +296,9 @@ TEST(Comparison, MemoryThatOneSideDoesNotTellHasNotGrown) {
   for (Results Pair::*silent : {&Pair::base, &Pair::next}) {
     Pair pair = steady();
     for (stepladder::Run& run : (pair.*silent).runs) run.summary->memory = {};
-    EXPECT_EQ(exit_code(pair.compared().rows), kExitOk);
+    const Comparison comparison = pair.compared();
+    EXPECT_EQ(exit_code(comparison.rows), kExitOk);
+    EXPECT_TRUE(says(join(comparison.notes, "\n"), {"live memory", "not known"})) << "but it is said";
   }
 }
 
@@ -365,6 +368,24 @@ TEST(Comparison, ARungThatLearnsSomethingElseThanBaseHasDiverged) {
   EXPECT_TRUE(says(comparison.rows[0].reason, {"NEW", "diverged", "step 1", "4.7", "4.5"}));
   pair.next.runs[1].steps.front().loss.reset();
   EXPECT_TRUE(says(pair.compared().rows[0].reason, {"NEW", "step 0", "loss"}));
+}
+
+TEST(Comparison, WhatIsJudgedDoesNotSetItsTolerance) {
+  Pair pair = steady();
+  pair.next.runs[1].steps.back().loss = 4.7;
+  const auto tolerance = [](Results& of, const Json& value) {
+    of.plan["ladder"] = {{"name", "mine"},
+                         {"rungs", {{{"name", of.runs[0].variant}, {"changes", "x"}, {"command", {"x"}}}}}};
+    if (!value.is_null()) of.plan["ladder"]["rungs"][0]["tolerance"] = value;
+  };
+  tolerance(pair.base, 0.01);
+  tolerance(pair.next, {});
+  const Comparison tighter = pair.compared();
+  EXPECT_EQ(exit_code(tighter.rows), kExitFailed);
+  EXPECT_TRUE(says(join(tighter.notes, "\n"), {"tolerance", "BASE"}));
+  tolerance(pair.base, {});
+  EXPECT_EQ(exit_code(pair.compared().rows), kExitOk);
+  EXPECT_FALSE(says(join(pair.compared().notes, "\n"), {"tolerance"}));
 }
 
 TEST(Comparison, RunsUntilALossAreNotHeldToEachOthersLosses) {

@@ -528,6 +528,84 @@ TEST_F(OwnTrainer, MadeSlowerIsFoundByTheGate) {
   EXPECT_EQ(stepladder(cat("gate own/ladder.json ", STEPLADDER_BIN)).code, 4);
 }
 
+TEST_F(OwnTrainer, ThatRecordsSomethingElseIsRefusedAfterOnePair) {
+  std::filesystem::copy(folder_ / "own", folder_ / "other");
+  write_file(folder_ / "other/trainer.sh",
+             script(cat(R"(say '{"event":"start","config":{"B":'$1',"T":'$2',"dtype":"bf16"}}'
+)",
+                        kSteps, kEnd)));
+  trainer("trainer.sh", cat(R"(say '{"event":"start","config":{"B":'$1',"T":'$2',"dtype":"fp32"}}'
+)",
+                            kSteps, kEnd));
+  const Outcome outcome =
+      stepladder("gate own other --ladder ladder.json --backend cpu --rungs 00 --results kept");
+  EXPECT_EQ(outcome.code, 4) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"config.dtype", "fp32 / bf16"})) << outcome.err;
+  EXPECT_EQ(load_results(folder_ / "kept/base.json").runs.size(), 1U);
+}
+
+TEST_F(OwnTrainer, ThatChangesLateLosesNoPairOfACalibration) {
+  trainer("trainer.sh", cat("echo . >>../count; [ $(wc -l <../count) = 9 ] && echo '#' >>trainer.sh\n",
+                            kStart, kSteps, kEnd));
+  const Outcome outcome =
+      stepladder("calibrate --ladder own/ladder.json --backend cpu --rungs 01 --out noise.json");
+  EXPECT_EQ(outcome.code, 4) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"01_fast", "changed"})) << outcome.err;
+  EXPECT_EQ(parse_json(read_file(folder_ / "noise.json"))["variants"][0]["log_ratios"].size(), 4U);
+}
+
+TEST_F(OwnTrainer, IsMeasuredToItsEndWhoeverStopsReading) {
+  run("; echo $? >code; } 2>&1 | head -n 1", "{ ");
+  EXPECT_EQ(read_file(folder_ / "code"), "0\n");
+  EXPECT_EQ(results().runs.size(), 4U);
+  EXPECT_TRUE(results().complete);
+}
+
+TEST_F(OwnTrainer, IsFoundAlongThePathOfItsEnvironment) {
+  std::filesystem::create_directory(folder_ / "own/tools");
+  write_file(folder_ / "own/tools/mytool", "#!/bin/sh\nexec sh trainer.sh \"$@\"\n");
+  std::filesystem::permissions(folder_ / "own/tools/mytool", std::filesystem::perms::owner_all);
+  std::string text = read_file(folder_ / "own/ladder.json");
+  const std::string was = R"("sh", "trainer.sh", "{batch}", "{seq}", "{steps}", "10"])";
+  text.replace(
+      text.rfind(was), was.size(),
+      R"("mytool", "{batch}", "{seq}", "{steps}", "10"], "environment": {"PATH": "tools:/usr/bin:/bin"})");
+  write_file(folder_ / "own/ladder.json", text);
+  EXPECT_EQ(run("--rungs 01 --rounds 1").code, 0) << results().runs[0].reason;
+}
+
+TEST_F(OwnTrainer, MayBeAskedForLongerSequencesThanOurs) {
+  EXPECT_EQ(run("--rungs 00 --rounds 1 --seq 65536 --batch 20000").code, 0);
+  EXPECT_EQ(results().runs[0].config["T"], 65536);
+  for (const char* option : {"--seq 65536", "--batch 20000"}) {
+    const Outcome outcome = stepladder(cat("run --backend cpu --rungs 00 --out ours.json ", option));
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {std::string(option).substr(0, 5), "range"}))
+        << outcome.err;
+  }
+}
+
+TEST_F(OwnTrainer, OfAnotherLadderInTheSameFolderIsNotWhatDiffShows) {
+  ASSERT_EQ(stepladder("run --ladder own/ladder.json --backend cpu").code, 0);
+  EXPECT_TRUE(says(stepladder("diff 00 01 --ladder own/ladder.json").out, {"2.00"}));
+  std::string text = read_file(folder_ / "own/ladder.json");
+  text.replace(text.rfind(R"("10"])"), 4, R"("15")");
+  write_file(folder_ / "own/ladder.json", text);
+  const Outcome outcome = stepladder("diff 00 01 --ladder own/ladder.json");
+  EXPECT_TRUE(says(outcome.out, {"+ ", " 15", "Not measured"})) << outcome.out;
+  EXPECT_EQ(stepladder("diff 00 01 --ladder own/ladder.json --results reports/latest/results.json").code, 2);
+}
+
+TEST_F(OwnTrainer, CommitIsThatOfItsFolderInAHookToo) {
+  const std::string git = "git -c user.name=a -c user.email=a@b ";
+  ASSERT_EQ(run_in(folder_, cat("cd own && git init -q . && git add . && ", git, "commit -qm x")).code, 0);
+  ASSERT_EQ(run_in(folder_, cat("git init -q outer && cd outer && ", git, "commit -qm y --allow-empty")).code,
+            0);
+  ASSERT_EQ(run("--rungs 00 --rounds 1", cat("export GIT_DIR=", folder_ / "outer/.git", ";")).code, 0);
+  const std::string commit = run_in(folder_, "git -C own rev-parse HEAD").out;
+  EXPECT_EQ(text_at(results().context, "commit") + "\n", commit);
+}
+
 // ---- check-trainer
 
 TEST_F(OwnTrainer, ThatIsFitPassesItsCheck) {
@@ -546,6 +624,15 @@ TEST_F(OwnTrainer, ThatIsFitPassesItsCheck) {
               0)
         << options;
   EXPECT_EQ(stepladder("check-trainer").code, 2);
+}
+
+TEST_F(OwnTrainer, ThatTheDocsHaveForAShellPassesItsCheck) {
+  const std::string page = read_file(cat(STEPLADDER_SOURCE_DIR, "/docs/own-trainer.md"));
+  const size_t begin = page.find("say() {");
+  ASSERT_NE(begin, std::string::npos);
+  write_file(folder_ / "own/docs.sh", page.substr(begin, page.find("```", begin) - begin));
+  const Outcome outcome = stepladder("check-trainer sh own/docs.sh");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
 }
 
 TEST_F(OwnTrainer, WithABatchBuiltInIsCheckedAsItIsRun) {
@@ -740,6 +827,18 @@ TEST_F(OwnTrainer, ThatNeverEvaluatesEndsSoonWhereALossIsToBeReached) {
   EXPECT_EQ(run("--rungs 00 --until-loss 2 --eval-every 2 --max-steps 100 --rounds 1").code, 5);
   EXPECT_EQ(results().runs[0].status, Status::crash);
   EXPECT_TRUE(says(results().runs[0].reason, {"validation loss", "run.evaluated"}));
+}
+
+TEST_F(OwnTrainer, WithoutASeedIsSaidToTrainFromTheSameOne) {
+  trainer("trainer.sh", cat(kStart, kSteps, R"(say '{"event":"eval","step":'$i',"val_loss":1}'
+)",
+                            kEnd));
+  const std::string until = "--rungs 00 --until-loss 2 --eval-every 2 --max-steps 4 --rounds 1";
+  EXPECT_TRUE(says(run(until).err, {"00_slow", "{seed}"}));
+  std::string text = read_file(folder_ / "own/ladder.json");
+  text.replace(text.find(R"("20"])"), 5, R"("20", "{seed}")");
+  write_file(folder_ / "own/ladder.json", text);
+  EXPECT_FALSE(says(run(until + " --overwrite").err, {"{seed}"}));
 }
 
 TEST_F(OwnTrainer, ThatReachesTheLossBeforeAStepIsTimedIsToldSo) {

@@ -1,6 +1,7 @@
 #include "bench/base/options.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -197,10 +198,16 @@ std::vector<std::string> without_separator(std::vector<std::string> words,
   return words;
 }
 
+/// Whether standard output is a pipe whose reader has enough, as `head` has.
+bool reader_is_gone() {
+  pollfd out = {STDOUT_FILENO, POLLOUT, 0};
+  return ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
 /// `exit_code`. Throws Error where what was printed could not be written, to a full disk for example.
 int flushed(int exit_code) {
   std::cout.flush();
-  if (std::cout.bad()) throw Error("the output could not be written: is the disk full?");
+  if (std::cout.bad() && !reader_is_gone()) throw Error("the output could not be written: is the disk full?");
   return exit_code;
 }
 

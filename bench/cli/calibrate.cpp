@@ -1,4 +1,5 @@
 #include <cmath>
+#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -75,6 +76,7 @@ int calibrate(CalibrateOptions& options) {
   const auto folder = std::filesystem::path(options.out).parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (error) throw InputError(cat(options.out, ": cannot make its folder: ", error.message()));
   AtomicFile out(options.out);  // fails before an hour of measuring if the file can't be written
 
   Side first, second;
@@ -86,13 +88,12 @@ int calibrate(CalibrateOptions& options) {
 
   const InterruptGuard guard;
   PairedRuns pairs(first, second, probe.device, options.measure.timeout);
-  std::optional<Interrupted> interrupted;
+  std::exception_ptr stopped;
   try {
     while (!pairs.exhausted()) pairs.measure_pair();
-  } catch (const Interrupted& e) {
+  } catch (const std::exception&) {
     if (pairs.pairs() < kMinPairs) throw;
-    interrupted = e;
-    std::cerr << "stepladder: interrupted after " << pairs.pairs() << " pairs, which are kept\n";
+    stopped = std::current_exception();
   }
 
   Noise noise;
@@ -117,11 +118,15 @@ int calibrate(CalibrateOptions& options) {
   std::vector<std::string> lines;
   for (const auto& [key, why] : left_out) lines.push_back(cat(key.first, ", ", key.second, ": ", why));
   if (noise.log_ratios.empty()) throw Error("there is no noise to write down: " + join(lines, "; "));
-  for (const std::string& line : lines) std::cerr << "stepladder: left out: " << line << "\n";
   out.write(dump(to_json(noise), 1) + "\n");
   out.commit();
+  for (const std::string& line : lines) std::cerr << "stepladder: left out: " << line << "\n";
   std::cout << table_of(noise) << "\nwrote " << printable(options.out, kMaxMessage) << std::endl;
-  return interrupted ? 128 + interrupted->signal : good ? kExitOk : kExitFailed;
+  if (stopped) {
+    std::cerr << "stepladder: stopped after " << pairs.pairs() << " pairs, which are kept\n";
+    std::rethrow_exception(stopped);
+  }
+  return good ? kExitOk : kExitFailed;
 }
 
 }  // namespace

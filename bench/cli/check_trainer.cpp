@@ -25,7 +25,7 @@ struct CheckOptions {
     const char* group = "Check";
     return {{"ladder", &ladder, "FILE", "check its rungs, those named or all", group},
             {"batch", &batch, "N", "what {batch} stands for; default: the ladder's, or 4", group,
-             Allowed{1, RungSettings::kMaxBatch}},
+             Allowed{1, kMaxWorkload}},
             {"seq", &seq, "N", "what {seq} stands for; default: the ladder's, or 64", group, {1, 1 << 20}},
             {"steps", &steps, "N", "what {steps} stands for", group, {1, 1000}},
             {"model", &model, "NAME", "what {model} stands for; default: the ladder's, or gpt2-tiny", group},

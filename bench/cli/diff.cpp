@@ -87,25 +87,38 @@ void print_diff(const Rung& before, const Rung& after, const Ladder& of) {
   if (!differ) std::cout << "no line differs: " << after.name << " changes this: " << after.changes << "\n";
 }
 
+/// Whether results are of a ladder whose rungs start the same commands.
+bool is_of(const Results& results, const Ladder& ladder, const std::vector<std::string>& rungs) {
+  const Ladder measured = ladder_of(results);
+  if (measured.name != ladder.name) return false;
+  return std::ranges::all_of(rungs, [&](const std::string& name) {
+    const Rung *was = measured.listed(name), *is = ladder.listed(name);
+    return !was || !is || (was->command == is->command && was->environment == is->environment);
+  });
+}
+
 /// What was measured: the file asked for, else the latest one here, or of our ladder where it is installed,
-/// if there is any.
-std::optional<Results> measured(const std::string& asked_for, const Ladder& ladder) {
+/// if there is any of this ladder. Throws InputError where the file asked for is of another.
+std::optional<Results> measured(const std::string& asked_for, const Ladder& ladder,
+                                const std::vector<std::string>& rungs) {
   std::string latest = kLatestResults;
   if (ladder.built_in()) latest = here_or_shared(latest);
-  if (!asked_for.empty()) return load_measured(asked_for);
-  if (std::filesystem::exists(latest)) return load_measured(latest);
-  return std::nullopt;
+  if (asked_for.empty() && !std::filesystem::exists(latest)) return std::nullopt;
+  Results results = load_measured(asked_for.empty() ? latest : asked_for);
+  if (is_of(results, ladder, rungs)) return results;
+  if (asked_for.empty()) return std::nullopt;
+  throw InputError(cat(asked_for, ": was measured with another ladder"));
 }
 
 int diff(DiffOptions& options) {
   const Ladder ladder = ladder_at(options.ladder);
   const Rung& before = ladder.find(options.before);
   const Rung& after = ladder.find(options.after);
-  const auto results = measured(options.results, ladder);
+  const auto results = measured(options.results, ladder, {before.name, after.name});
   print_diff(before, after, ladder);
   std::cout << "\n"
             << (results ? two_rungs(*results, before.name, after.name, options.wide)
-                        : cat("Not measured: no reports/latest here; `",
+                        : cat("Not measured: no results of them in reports/latest here; `",
                               options.ladder.empty() ? "scripts/run"
                                                      : cat("stepladder run --ladder ", options.ladder),
                               "` measures, --results names a file.\n"));

@@ -193,6 +193,7 @@ Comparison measure(const GateOptions& options, const Side& base, const Side& nex
   Looks looks(first, static_cast<size_t>(options.max_pairs), limits);
   for (;;) {
     pairs.measure_pair();
+    if (pairs.pairs() == 1) require_comparable(base.results, next.results);
     const bool late = too_late();
     const bool final = late || pairs.exhausted();
     if (pairs.pairs() < first && !final) continue;

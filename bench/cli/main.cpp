@@ -12,6 +12,9 @@
 
 int main(int argc, char** argv) {
   using namespace stepladder;
+  // Whoever closes the pipe that this prints to ends no measurement. A handler, since SIG_IGN would be
+  // inherited.
+  std::signal(SIGPIPE, [](int) {});
   std::signal(SIGXFSZ, SIG_IGN);  // what passes `ulimit -f` is then an error that names the file
   end_in_spite_of_limits();
   try {

@@ -96,6 +96,11 @@ void check_used(const Plan& plan, RungSettings asked) {
 void check_workload(Plan& plan) {
   plan.settings.batch = plan.batch.front();
   if (!anyone_takes(plan, "arguments")) return;  // whose model and data are their own
+  if (*plan.settings.seq > RungSettings::kMaxSeq)
+    throw InputError(
+        cat("--seq: ", *plan.settings.seq, " is out of range: from 1 to ", RungSettings::kMaxSeq));
+  if (const int64_t most = std::ranges::max(plan.batch); most > RungSettings::kMaxBatch)
+    throw InputError(cat("--batch: ", most, " is out of range: from 1 to ", RungSettings::kMaxBatch));
   std::optional<Dataset> data;
   for (int64_t batch : plan.batch) {
     plan.settings.batch = batch;
@@ -260,7 +265,7 @@ std::vector<Option> MeasureOptions::workload_options(std::vector<Option> plan) {
       {"batch", &batch, "LIST",
        "sequences in a batch; 16,64 measures both; default: the preset's, and what 14_large_batch finds",
        kWorkload},
-      {"seq", &rung.seq, "N", "tokens of a sequence", kWorkload, {1, 32768}},
+      {"seq", &rung.seq, "N", "tokens of a sequence", kWorkload, {1, kMaxWorkload}},
       {"steps", &steps, "N", "optimizer steps of a run, warm-up included", kWorkload, {1, kMost}},
       {"warmup", &warmup, "N", "first steps that are left out of the summary", kWorkload, {0, kMost}},
   };
@@ -308,7 +313,7 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
   const Preset& preset = options.preset.empty() ? default_preset(device) : find_preset(options.preset);
   const Workload& usual = plan.ladder.workload;
   if (!options.batch.empty())
-    plan.batch = whole_numbers("--batch", options.batch, RungSettings::kMaxBatch);
+    plan.batch = whole_numbers("--batch", options.batch, kMaxWorkload);
   else
     plan.batch = usual.batch.empty() ? preset.batch : usual.batch;
   const bool one_batch = !options.batch.empty() || !usual.batch.empty();
@@ -390,6 +395,11 @@ int measure(const MeasureOptions& options, Plan plan) {
   ResultsFile file(options.out, context, plan.json(), existing, results_file_json);
   if (const std::string busy = busy_note(context); !busy.empty())
     std::cerr << "stepladder: " << busy << std::endl;
+  if (options.until_loss)
+    for (const Program& program : plan.programs)
+      if (!program.ours() && !is_told(program, "seed") && !is_told(program, "arguments"))
+        std::cerr << "stepladder: " << printable(program.variant, kMaxMessage)
+                  << ": its command has no {seed}, so each round may train from the same one\n";
   const size_t runs_before = file.results().runs.size();
   Json stopped;
   try {

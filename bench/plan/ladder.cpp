@@ -56,7 +56,7 @@ constexpr const char* kWords = "a list of texts, a word each";
 std::optional<int64_t> count_if(const Json& row, const char* key) {
   if (!row.contains(key)) return std::nullopt;
   const Json& value = row.at(key);
-  if (!value.is_number_integer() || value < 0 || value > 1'000'000)
+  if (!value.is_number_integer() || value < 0 || value > kMaxWorkload)
     throw InputError(cat(key, " is not a count"));
   return value.get<int64_t>();
 }
@@ -195,7 +195,7 @@ Workload workload_from(const Json& json) {
   for (const auto& number : {workload.seq, workload.steps, workload.rounds})
     if (number == 0) throw InputError("seq, steps and rounds are 1 at least");
   for (const int64_t batch : workload.batch)
-    if (batch < 1 || batch > 1'000'000) throw InputError(cat("a batch of ", batch));
+    if (batch < 1 || batch > kMaxWorkload) throw InputError(cat("a batch of ", batch));
   return workload;
 }
 

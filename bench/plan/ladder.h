@@ -69,6 +69,9 @@ struct Workload {
   bool operator==(const Workload&) const = default;
 };
 
+/// The most sequences or tokens that a trainer may be asked for.
+inline constexpr int64_t kMaxWorkload = 1'000'000;
+
 struct Ladder {
   std::string name;    // what its rungs are called by beside another ladder's: "pytorch/02_tf32"
   std::string folder;  // of its file, where its commands run; "" for ours

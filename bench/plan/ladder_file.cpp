@@ -55,8 +55,10 @@ Ladder ladder_at(const std::string& path) {
 }
 
 std::string commit_of(const Ladder& ladder) {
-  return output_of({"git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"}, 10.0,
-                   ladder.folder)
+  // Of the folder, not of the repository whose hook this may be.
+  return output_of({"env", "-u", "GIT_DIR", "-u", "GIT_WORK_TREE", "-u", "GIT_INDEX_FILE", "git", "describe",
+                    "--always", "--dirty", "--abbrev=40", "--exclude=*"},
+                   10.0, ladder.folder)
       .value_or("");
 }
 

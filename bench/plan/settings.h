@@ -18,7 +18,7 @@ namespace stepladder {
 /// The options of a rung's executable. Hyperparameters default to build-nanogpt's, with a warm-up short
 /// enough for the runs of an ablation.
 struct RungSettings {
-  static constexpr int64_t kMaxBatch = 16384;
+  static constexpr int64_t kMaxBatch = 16384, kMaxSeq = 32768;
 
   std::string data = "data/austen.txt", val_data, vocab = "data/gpt2";
   bool shuffle = false;

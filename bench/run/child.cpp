@@ -130,7 +130,8 @@ struct Birth {
     ::dup2(null, STDOUT_FILENO);
     ::dup2(errors, STDERR_FILENO);
     ::dup2(lines, channel);
-    if (*folder == '\0' || ::chdir(folder) == 0) ::execvpe(argv[0], argv, environment);
+    ::environ = const_cast<char**>(environment);  // whose PATH is then searched
+    if (*folder == '\0' || ::chdir(folder) == 0) ::execvp(argv[0], argv);
     const int error = errno;
     [[maybe_unused]] const ssize_t told = ::write(failure, &error, sizeof error);
     ::_exit(127);

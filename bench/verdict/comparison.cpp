@@ -73,8 +73,10 @@ std::vector<std::string> notes(const Results& base, const Results& next,
   bool mixed = false;
   for (const ComparedRow& row : rows) {
     if (row.numbers && row.numbers->disturbed > 0)
-      lines.push_back(cat(row.variant, ", ", row.workload, ": ", row.numbers->disturbed,
-                          " pairs are left out, the device was ", row.numbers->disturbance, "."));
+      lines.push_back(cat(row.variant, ", ", row.workload, ": ",
+                          counted(static_cast<int64_t>(row.numbers->disturbed), "pair"),
+                          row.numbers->disturbed == 1 ? " is" : " are", " left out, the device was ",
+                          row.numbers->disturbance, "."));
     if (row.numbers) add_unknown(lines, row);
     if (row.verdict == Verdict::skipped) continue;
     ++judged;
@@ -115,7 +117,8 @@ std::vector<std::string> notes(const Results& base, const Results& next,
     lines.emplace_back("STALE: NEW was measured before BASE; are the two in the wrong order?");
   for (const auto& [results, side] : {std::pair(&base, "BASE"), std::pair(&next, "NEW")})
     if (!results->complete)
-      lines.push_back(cat(side, " is unfinished: ", results->runs.size(), " runs of its plan are there."));
+      lines.push_back(
+          cat(side, " is unfinished: it has ", counted(std::ssize(results->runs), "run"), " of its plan."));
   if (const auto was = base.cards(), is = next.cards(); was != is && !was.contains("") && !is.contains(""))
     lines.emplace_back(
         "BASE and NEW ran on different cards, and cards of one model differ by some percent: "
@@ -244,6 +247,8 @@ ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds
   numbers.base_bytes = std::max<int64_t>(before.live_peak, 0);  // a file may hold anything
   numbers.new_bytes = after.live_peak;
   if (after.live_peak > before.live_peak) numbers.grown = grown_parts(before, after);
+  if ((numbers.base_bytes > 0) != (numbers.new_bytes > 0))
+    numbers.unknown.push_back(cat(numbers.base_bytes > 0 ? "NEW's" : "BASE's", " live memory"));
   return numbers;
 }
 
@@ -403,7 +408,8 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
   for (const Key& key : before.order)
     if (!after.find(key)) keys.push_back(key);
 
-  const Ladder ladder = ladder_of(next);
+  const Ladder ladder = ladder_of(base), next_ladder = ladder_of(next);  // what is judged sets no limit
+  std::vector<std::string> other_tolerances;
   Comparison comparison;
   for (const Key& key : keys) {
     ComparedRow& row = comparison.rows.emplace_back();
@@ -424,6 +430,9 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     // Runs until a loss learn until then, each as it does.
     if (row.reason.empty() && !number_at(next.plan, "until_loss"))
       row.reason = divergence_from_base(*was, *is, ladder);
+    if (tolerance_of(row.variant, ladder) != tolerance_of(row.variant, next_ladder) &&
+        std::ranges::count(other_tolerances, row.variant) == 0)
+      other_tolerances.push_back(row.variant);
     if (!row.reason.empty()) {
       row.verdict = Verdict::failed;
       continue;
@@ -454,6 +463,9 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
     if (row.numbers) judge(row, limits.may_pass);
 
   comparison.notes = notes(base, next, comparison.rows);
+  if (!other_tolerances.empty())
+    comparison.notes.push_back(cat(join(other_tolerances, ", "),
+                                   ": NEW's ladder has another tolerance; losses are held to BASE's."));
   for (const ComparedRow& row : comparison.rows) {
     if (!row.numbers) continue;
     std::string note = doubtful_noise({row.variant, row.workload}, limits, row.numbers->pairs);
