@@ -129,6 +129,22 @@ TEST(Export, ARunUntilALossHasTheIterationsThatItTookHoweverShortItsFileIs) {
   EXPECT_EQ(google_benchmark(results)["benchmarks"][0]["iterations"], 149);
 }
 
+TEST(Export, AShortFileOfARunUntilALossIsTheSameWhenItIsExportedAgain) {
+  Results results = make_results(10, 1);
+  stepladder::Run& run = results.runs[0];
+  run.steps.clear();
+  for (int64_t i = 0; i < 400; ++i) {
+    const double ms = i < 100 ? 30 : 10 + 0.01 * static_cast<double>(i % 7);
+    run.steps.push_back({i, i == 0, ms, ms, 4.5, 1.0, 1e-3});
+  }
+  run.summary->p10_step_ms = 10;
+  run.summary->p90_step_ms = 30;
+  run.summary->to_loss =
+      ToLoss{.loss = 5.5, .reached = true, .steps = 400, .seconds = 6, .tokens = 1e6, .joules = {}};
+  const Json once = shortened(results), twice = shortened(results_from(once));
+  EXPECT_EQ(rows_from_columns(once["variants"]), rows_from_columns(twice["variants"]));
+}
+
 TEST(Export, OfEachRankAShortFileHasTheMedianOfItsTimedSteps) {
   Results results = make_results(10, 1);
   stepladder::Run& run = results.runs[0];

@@ -1548,6 +1548,7 @@ TEST_F(HarnessCliCampaign, RefusesAPlanThatMakesNoSenseBeforeAnyRun) {
       {"command", R"([{"name": "a"}])"},
       {"--out", R"([{"name": "a", "command": "run --out=x.json"}])"},
       {"--overwrite", R"([{"name": "a", "command": "run --overwrite"}])"},
+      {"--quiet", R"([{"name": "a", "command": "run --quiet"}])"},
       {"--help", R"([{"name": "a", "command": "run --rungs 00 --help"}])"},
       {"-h", R"([{"name": "a", "command": "run -h"}])"},
       {"-h", R"([{"name": "a", "command": "profile 00 -h"}])"},

@@ -1,6 +1,7 @@
 // Ladders of one's own through the real binary: shell scripts that speak the protocol of docs/own-trainer.md.
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <string>
 
@@ -214,6 +215,8 @@ TEST_F(OwnTrainer, IsGoneOnWithInTheFolderWhereItsLadderIs) {
   EXPECT_EQ(elsewhere.code, 2);
   EXPECT_TRUE(says(elsewhere.err, {"r.json", "own/ladder.json", "folder"})) << elsewhere.err;
   EXPECT_EQ(stepladder("resume r.json --rounds 2").code, 0);
+  ASSERT_EQ(run("--rounds 1 --overwrite=true").code, 0);
+  EXPECT_EQ(stepladder("resume r.json --rounds 2").code, 0) << "and doesn't begin again";
   ASSERT_EQ(stepladder("run --ladder=own/ladder.json --backend cpu --out other.json --rounds 1").code, 0);
   EXPECT_TRUE(says(stepladder("resume ../other.json --rounds 2", "cd own;").err, {"other.json", "folder"}));
 }
@@ -245,6 +248,8 @@ TEST_F(OwnTrainer, IsToldWhatItIsAskedFor) {
   EXPECT_EQ(read_file(folder_ / "own/told.txt"),
             cat("3 gpt2-mini 5 batch 4 ", STEPLADDER_SOURCE_DIR, "/python "));
   EXPECT_EQ(results().runs[0].config["model"], "gpt2-mini");
+  ASSERT_EQ(run("--rungs 01 --rounds 1 --seed 3 --model 'a{seed}' --overwrite").code, 0);
+  EXPECT_TRUE(says(read_file(folder_ / "own/told.txt"), {"3 a{seed} 5"})) << "as it is, braces and all";
 }
 
 TEST_F(OwnTrainer, OptionsThatNoCommandTakesAreRefused) {
@@ -353,6 +358,21 @@ TEST_F(OwnTrainer, LeavesNoProcessBehindThatLeftItsGroup) {
                             "while [ ! -s daemon.pid ]; do sleep 0.01; done\n", kStart, kSteps, kEnd));
   ASSERT_EQ(run("--rungs 00 --rounds 1").code, 0);
   EXPECT_TRUE(ends(std::stoi(read_file(folder_ / "own/daemon.pid"))));
+}
+
+TEST_F(OwnTrainer, EndsOnlyWhatItStartedItself) {
+  run("--rounds 4", "(sleep 0.2; sleep 300 & echo $! >bystander) & exec");
+  ASSERT_EQ(results().runs.size(), 8U);
+  const pid_t bystander = std::stoi(read_file(folder_ / "bystander"));
+  EXPECT_EQ(::kill(bystander, SIGTERM), 0) << "which was there to the end";
+}
+
+TEST_F(OwnTrainer, ThatTellsWhyAndThenAbortsFailedForWhatItTold) {
+  trainer("trainer.sh", cat(kStart, R"(say '{"event":"error","status":"oom","reason":"wants 90 GiB"}'
+kill -ABRT $$
+)"));
+  EXPECT_EQ(run("--rungs 00 --rounds 1").code, 5);
+  EXPECT_EQ(results().runs[0].status, Status::oom) << results().runs[0].reason;
 }
 
 TEST_F(OwnTrainer, RanksAreStartedByTheHarnessOrByItsCommand) {
@@ -552,6 +572,17 @@ TEST_F(OwnTrainer, ThatChangesLateLosesNoPairOfACalibration) {
   EXPECT_EQ(outcome.code, 4) << outcome.err;
   EXPECT_TRUE(says(outcome.err, {"01_fast", "changed"})) << outcome.err;
   EXPECT_EQ(parse_json(read_file(folder_ / "noise.json"))["variants"][0]["log_ratios"].size(), 4U);
+}
+
+TEST_F(OwnTrainer, ThatChangesInTheSecondGateLosesNoVerdictOfTheFirst) {
+  trainer("trainer.sh", cat("echo . >>../count; [ $(wc -l <../count) = 8 ] && echo '#' >>trainer.sh\n",
+                            kStart, kSteps, kEnd));
+  const Outcome outcome = stepladder(
+      "gate own own --ladder ladder.json --backend cpu --rungs 01 --pairs 3 --max-pairs 3 --repeat 2 "
+      "--out v.json");
+  EXPECT_EQ(outcome.code, 4) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {"01_fast", "1 of 2"})) << outcome.out;
+  EXPECT_EQ(parse_json(read_file(folder_ / "v.json"))["rows"].size(), 1U);
 }
 
 TEST_F(OwnTrainer, IsMeasuredToItsEndWhoeverStopsReading) {

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <fstream>
 #include <limits>
+#include <thread>
 #include <tuple>
 
 #include "bench/report/ablation.h"
@@ -858,6 +859,48 @@ TEST_F(ResultsFileTest, ResumesOnAnotherCardOfAKindAndForgetsWhatIsToBeMeasuredA
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), kExitNotComparable);
   }
+}
+
+TEST_F(ResultsFileTest, WhoReadsWhileItIsFinishedMissesNoRun) {
+  const auto long_run = [](int64_t round) {
+    stepladder::Run run = make_run("00_fp32_baseline", round, 20);
+    for (int64_t i = 5; i < 400; ++i)
+      run.steps.push_back({i, false, 20 + 1e-3 * static_cast<double>(i), 20, 4, 1, 1});
+    return run;
+  };
+  for (int i = 0; i < 25; ++i) {
+    // The file holds half of them while it is finished, and takes as long to read.
+    auto file = open(i == 0 ? Existing::refuse : Existing::overwrite);
+    for (int64_t round = 0; round < 15; ++round) file->add(long_run(round));
+    file.reset();
+    file = open(Existing::resume);
+    for (int64_t round = 15; round < 30; ++round) file->add(long_run(round));
+    std::thread finishing([&] { file->finish(); });
+    for (bool complete = false; !complete;) {
+      const Results results = load_results(path_);
+      complete = results.complete;
+      EXPECT_EQ(results.runs.size(), 30U);
+    }
+    finishing.join();
+  }
+}
+
+TEST_F(ResultsFileTest, WhatFailedIsThereUntilItWasRunAgain) {
+  auto file = open(Existing::refuse);
+  file->add(make_run("00_fp32_baseline", 0, 20));
+  file->add(failed_run("00_fp32_baseline", 1, Status::crash, "x"));
+  file->finish();
+  file.reset();
+  file = open(Existing::retry);
+  file->add(make_run("01_causal_mask", 0, 20));
+  file.reset();  // interrupted
+  EXPECT_EQ(load_results(path_).runs.size(), 3U);
+  file = open(Existing::retry);
+  file->add(make_run("00_fp32_baseline", 1, 21));
+  file.reset();
+  const Results results = load_results(path_);
+  EXPECT_EQ(results.runs.size(), 3U);
+  for (const stepladder::Run& run : results.runs) EXPECT_EQ(run.status, Status::ok) << run.variant;
 }
 
 TEST_F(ResultsFileTest, TwoRunsDoNotWriteOneFile) {

@@ -487,6 +487,16 @@ TEST_F(RungCli, StopSignalFinishesTheStepAndLeavesACheckpoint) {
   }
 }
 
+TEST_F(RungCli, ASignalThatItWasStartedToIgnoreIsIgnored) {
+  const pid_t child =
+      start(tiny({"--steps", "1000000", "--events", "3"}), [] { std::signal(SIGINT, SIG_IGN); });
+  for (int i = 0; i < 1000 && events_so_far().size() < 4; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  kill(child, SIGINT);
+  kill(child, SIGTERM);
+  EXPECT_EQ(wait(child).code, 128 + SIGTERM);
+}
+
 TEST_F(RungCli, AStopSignalIsAnsweredAtOnce) {
   for (const bool heard : {false, true}) {  // by a harness, whose own answer is enough
     Args args = tiny({"--steps", "1000000", "--checkpoint", path("stopped"), "--checkpoint-every", "1"});

@@ -211,6 +211,29 @@ TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
   EXPECT_NEAR(run.summary->to_loss->joules.value(), 6.0, 1.5);
 }
 
+TEST_F(RunnerTest, AnEvaluationThatIsToldLateLeavesNoJoules) {
+  const TempFolder rapl;
+  std::filesystem::create_directory(rapl / "intel-rapl:0");
+  const std::string counter = rapl / "intel-rapl:0/energy_uj";
+  write_file(rapl / "intel-rapl:0/name", "package-0\n");
+  write_file(rapl / "intel-rapl:0/max_energy_range_uj", "262143328850\n");
+  write_file(counter, "0\n");
+  const Environment folder("STEPLADDER_RAPL", rapl / "");
+  TelemetryOfDevices telemetry;
+  request_.telemetry = &telemetry;
+  fake_.before_step =
+      cat("uj=$((${uj:-0} + 1000000)); [ $i = 5 ] && uj=$((uj + 50000000)); echo $uj >", counter, ".new; mv ",
+          counter, ".new ", counter,
+          "; sleep 0.01; [ $i = 10 ] && say '{\"event\":\"eval\",\"step\":10,\"val_loss\":9}'");
+  fake_.step_ms = "300";
+  request_.steps = 12;
+  request_.arguments = {"--batch", "4", "--steps", "12"};
+  const stepladder::Run run = measure();
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  EXPECT_FALSE(run.summary->joules.has_value()) << *run.summary->joules;
+  EXPECT_TRUE(says(run.summary->joules_unknown, {"evaluates"})) << run.summary->joules_unknown;
+}
+
 TEST_F(RunnerTest, ARunThatEndsAboveTheLossItWasToReachIsACrash) {
   request_.until_loss = 2;
   fake_.before_step = "ends_below=7; " + kEvaluates;

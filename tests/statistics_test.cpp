@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <stdexcept>
 #include <vector>
@@ -79,6 +80,14 @@ TEST(Statistics, WarmupIsExtendedUntilStepsSettle) {
   // Steps 1 and 2 are still slow: two steps after them, both lie within what is kept.
   const Samples slow = {90, 40, 30, 12, 10, 11, 12, 11, 10, 12};
   EXPECT_EQ(warmup_steps(slow, 2), 5U);
+}
+
+TEST(Statistics, WarmupOfManyStepsTakesNoTime) {
+  Samples falling(200'000);
+  for (size_t i = 0; i < falling.size(); ++i) falling[i] = 1e6 - static_cast<double>(i);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(warmup_steps(falling, 2), 100'001U);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 TEST(Statistics, WarmupExtensionHasALimit) {

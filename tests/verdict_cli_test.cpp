@@ -453,7 +453,7 @@ TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
     const Outcome outcome = gate("--max-pairs 6 --repeat 3");
     EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.out << outcome.err;
     EXPECT_TRUE(says(outcome.out, {said})) << outcome.out;
-    EXPECT_EQ(says(outcome.out, {"Interrupted", "1 of 3"}), run > 6) << outcome.out;
+    EXPECT_EQ(says(outcome.out, {"Stopped", "1 of 3"}), run > 6) << outcome.out;
     EXPECT_EQ(says(outcome.err, {"1 finished pair", "`stepladder compare reports/gate/1/base.json"}), run < 6)
         << outcome.err;
   }
@@ -652,6 +652,21 @@ TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
   outcome = overhead("1.05");
   EXPECT_EQ(outcome.code, 5);
   EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"00_fp32_baseline", "alone"})) << outcome.err;
+}
+
+TEST_F(VerdictCli, OverheadInterruptedTellsOfItsPairs) {
+  for (const int last : {4, 10}) {  // runs: one pair and a half, four and a half
+    write_file(folder_ / "count", "0");
+    FakeRung fake;
+    fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count",
+                            "; [ $n = ", last, " ] && kill -INT $PPID");
+    fake.before_end =
+        "case $arguments in *--times*) echo [1.05,1.05,1.05,1.05,1.05,1.05] >${arguments##*--times } ;; esac";
+    fake.write(base_);
+    const Outcome outcome = stepladder(cat("overhead --rungs 00 --pairs 6 ", kWorkload));
+    EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.err;
+    EXPECT_EQ(says(outcome.out, {"00_fp32_baseline", "1.05"}), last == 10) << outcome.out;
+  }
 }
 
 TEST_F(VerdictCli, OverheadReadsTheTimesThatARealRungLeaves) {

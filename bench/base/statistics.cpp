@@ -62,10 +62,14 @@ size_t warmup_steps(std::span<const double> step_ms, size_t requested) {
   if (requested == 0) return 0;
   if (requested >= step_ms.size()) return step_ms.size();
   const size_t limit = requested + (step_ms.size() - requested) / 2;
+  std::vector<double> least(step_ms.begin(), step_ms.end()), most = least;  // of a step and those after it
+  for (size_t i = step_ms.size() - 1; i-- > requested;) {
+    least[i] = std::min(least[i], least[i + 1]);
+    most[i] = std::max(most[i], most[i + 1]);
+  }
   size_t w = requested;
   for (; w < limit; ++w) {
-    const auto kept = std::minmax_element(step_ms.begin() + w, step_ms.end());
-    const auto settled = [&](double ms) { return ms >= *kept.first && ms <= *kept.second; };
+    const auto settled = [&](double ms) { return ms >= least[w] && ms <= most[w]; };
     if (std::all_of(step_ms.begin() + (w - std::min<size_t>(w, 2)), step_ms.begin() + w, settled)) break;
   }
   return w;

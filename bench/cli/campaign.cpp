@@ -195,7 +195,7 @@ Part part_from(const Json& json, const CampaignOptions& options, int64_t devices
                             : std::ranges::find(options.measuring, part.words.front(), &Command::name);
   if (measures == options.measuring.end())
     throw InputError("needs a \"command\" that begins with run, ablate or profile");
-  for (const char* ours : {"out", "resume", "retry-failed", "overwrite", "help"})
+  for (const char* ours : {"out", "resume", "retry-failed", "overwrite", "quiet", "help"})
     if (has_option(part.words, ours)) throw InputError(cat("--", ours, " is not for a part to say"));
   if (std::ranges::any_of(part.words, [](const std::string& word) { return word.starts_with("-h"); }))
     throw InputError("-h is not for a part to say");

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -296,8 +297,7 @@ int gate(GateOptions& options) {
   };
   const Limits limits = options.verdict.limits(context_of(base_contender, probe), base.plan.json());
   Comparison comparison;
-  std::optional<Interrupted> interrupted;
-  std::string unkept;
+  std::exception_ptr stopped;
   for (int64_t time = 1; time <= options.repeat; ++time) {
     const std::string place = options.repeat == 1 ? folder.path() : cat(folder.path(), "/", time);
     const std::string cache = shared_cache(options, place);
@@ -308,20 +308,20 @@ int gate(GateOptions& options) {
       Comparison one = measure(options, base, next, pairs, limits, too_late);
       for (ComparedRow& row : one.rows) row.repetition = options.repeat == 1 ? 0 : time;
       add(comparison, std::move(one));
-    } catch (const Interrupted& e) {
+    } catch (const std::exception&) {  // the times before have verdicts all the same
       if (time == 1) {
         tell_kept(pairs.pairs(), place);
         throw;
       }
-      interrupted = e;
-      comparison.notes.push_back(cat("Interrupted after ", time - 1, " of ", options.repeat, " times."));
+      stopped = std::current_exception();
+      comparison.notes.push_back(cat("Stopped after ", time - 1, " of ", options.repeat, " times."));
       break;
     }
     try {
       base.file->finish();
       next.file->finish();
-    } catch (const Error& e) {  // there is a verdict all the same
-      unkept = e.what();
+    } catch (const Error&) {  // there is a verdict all the same
+      stopped = std::current_exception();
       break;
     }
     if (too_late() && time < options.repeat) {
@@ -339,8 +339,8 @@ int gate(GateOptions& options) {
   if (const std::string busy = busy_note(base.results.context); !busy.empty())
     comparison.notes.push_back(busy);
   const int exit_code = options.verdict.deliver(std::move(comparison), limits);
-  if (!unkept.empty()) throw Error(unkept);
-  return interrupted ? 128 + interrupted->signal : exit_code;
+  if (stopped) std::rethrow_exception(stopped);
+  return exit_code;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -154,21 +155,28 @@ int overhead(OverheadOptions& options) {
   const InterruptGuard guard;
   TelemetryOfDevices telemetry;
   Progress progress(rows.size() * static_cast<size_t>(options.pairs));
-  for (int64_t pair = 0; pair < options.pairs; ++pair)
-    for (OverheadRow& row : rows) {
-      PlannedRun planned = row.run;
-      planned.round = pair;
-      RunRequest request = request_for(plan, planned, probe.device, options.measure.timeout);
-      request.telemetry = &telemetry;
-      progress.start(planned.program.variant, pair, request.steps);
-      if (pair % 2 == 0) {
-        const Cost by_itself = alone(request);
-        row.add(by_itself, under_harness(request, progress));
-      } else {
-        const Cost measured = under_harness(request, progress);
-        row.add(alone(request), measured);
+  std::exception_ptr stopped;
+  try {
+    for (int64_t pair = 0; pair < options.pairs; ++pair)
+      for (OverheadRow& row : rows) {
+        PlannedRun planned = row.run;
+        planned.round = pair;
+        RunRequest request = request_for(plan, planned, probe.device, options.measure.timeout);
+        request.telemetry = &telemetry;
+        progress.start(planned.program.variant, pair, request.steps);
+        if (pair % 2 == 0) {
+          const Cost by_itself = alone(request);
+          row.add(by_itself, under_harness(request, progress));
+        } else {
+          const Cost measured = under_harness(request, progress);
+          row.add(alone(request), measured);
+        }
       }
-    }
+  } catch (const std::exception&) {
+    const auto too_few = [](const OverheadRow& row) { return row.log_ratios.size() < kMinPairs; };
+    if (std::ranges::any_of(rows, too_few)) throw;
+    stopped = std::current_exception();
+  }
 
   std::vector<PairedChange> changes;
   for (const OverheadRow& row : rows) changes.push_back(paired_change(row.log_ratios));
@@ -185,6 +193,7 @@ int overhead(OverheadOptions& options) {
             << " %. BEYOND: one lies beyond that, and that there is a change at all is certain to "
             << fixed((1 - kFalseAlarms) * 100, 0) << " % among all rungs, from " << kMinCertainPairs
             << " pairs." << std::endl;
+  if (stopped) std::rethrow_exception(stopped);
   if (std::ranges::any_of(rows, [&](const OverheadRow& row) { return row.beyond(limit); }))
     return kExitRegression;
   const bool within = std::ranges::all_of(rows, [&](const OverheadRow& row) { return row.within(limit); });

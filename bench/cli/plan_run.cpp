@@ -1,4 +1,3 @@
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -73,7 +72,7 @@ int plan_run(PlanRunOptions& options) {
       rows.push_back({device_name(results), row, options.tokens});
       double timed = 0.0;
       for (const auto& [round, run] : row.runs)
-        for (const Step& step : run->steps) timed += step.warmup ? 0.0 : step.step_ms * 1e-3;
+        timed += static_cast<double>(timed_steps(*run)) * run->summary->median_step_ms * 1e-3;
       seconds = std::min(seconds, timed);
     }
     if (rows.size() == before)

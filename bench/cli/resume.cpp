@@ -22,10 +22,10 @@ std::vector<std::string> command_of(const Results& results, const std::string& f
     throw InputError(cat(file, ": not of `stepladder run` or `ablate`, which alone can be gone on with"));
   std::vector<std::string> kept = {words[1]};
   for (size_t i = 2; i < words.size(); ++i) {
-    if (words[i] == "--out")
-      ++i;
-    else if (words[i] != "--overwrite" && words[i] != "--resume" && words[i] != "--retry-failed" &&
-             !words[i].starts_with("--out="))
+    const std::string name = words[i].substr(0, words[i].find('='));  // a flag may be --overwrite=true
+    if (name == "--out")
+      i += words[i] == name;
+    else if (name != "--overwrite" && name != "--resume" && name != "--retry-failed")
       kept.push_back(words[i]);
   }
   return kept;

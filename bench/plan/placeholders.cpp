@@ -26,14 +26,16 @@ void check_placeholders(const std::string& text) {
   }
 }
 
-std::string filled(std::string text, const Values& values) {
-  for (const auto& [name, value] : values) {
-    const std::string placeholder = "{" + name + "}";
-    for (size_t at = text.find(placeholder); at != std::string::npos;
-         at = text.find(placeholder, at + value.size()))
-      text.replace(at, placeholder.size(), value);
+std::string filled(const std::string& text, const Values& values) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {  // once through: a value may have braces of its own
+    const auto here = std::ranges::find_if(values, [&](const auto& value) {
+      return text.compare(at, value.first.size() + 2, "{" + value.first + "}") == 0;
+    });
+    out += here == values.end() ? text.substr(at, 1) : here->second;
+    at += here == values.end() ? 1 : here->first.size() + 2;
   }
-  return text;
+  return out;
 }
 
 bool uses(const std::vector<std::string>& words, const std::string& name) {

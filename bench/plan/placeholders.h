@@ -17,7 +17,7 @@ inline constexpr const char* kArguments = "{arguments}";
 /// text.
 void check_placeholders(const std::string& text);
 /// `text` with the values that there are; other placeholders stay.
-std::string filled(std::string text, const Values& values);
+std::string filled(const std::string& text, const Values& values);
 /// Whether a word has "{name}".
 bool uses(const std::vector<std::string>& words, const std::string& name);
 /// Whether a rung or program has "{name}" in its command or environment.

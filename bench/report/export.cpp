@@ -111,8 +111,7 @@ Json google_benchmark(const Results& results) {
                       {"repetitions", runs.size()},
                       {"repetition_index", i},
                       {"threads", 1},
-                      {"iterations", (summary.to_loss ? summary.to_loss->steps : std::ssize(runs[i]->steps)) -
-                                         summary.warmup_steps},
+                      {"iterations", timed_steps(*runs[i])},
                       {"real_time", summary.median_step_ms},
                       {"cpu_time", device_ms(*runs[i])},
                       {"time_unit", "ms"},

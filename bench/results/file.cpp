@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -30,7 +31,8 @@ std::string journal_of(const std::string& path) {
   return target_of(path) + ".journal";
 }
 
-std::string read_text(const std::string& path) {
+/// `otherwise` where no file is there.
+std::string read_text(const std::string& path, std::optional<std::string> otherwise = {}) {
   std::error_code error;
   const auto type = std::filesystem::status(path, error).type();
   if (error && type != std::filesystem::file_type::not_found)
@@ -38,6 +40,7 @@ std::string read_text(const std::string& path) {
   if (type != std::filesystem::file_type::not_found && type != std::filesystem::file_type::regular)
     throw InputError("is not a regular file");
   std::ifstream file(path, std::ios::binary);
+  if (!file && errno == ENOENT && otherwise) return *otherwise;
   if (!file)
     throw InputError(
         cat("cannot be read: ", std::strerror(errno),
@@ -118,7 +121,10 @@ void add_journal(Results& results, const std::string& text) {
   if (header.value("context", Json()) != results.context) return;
   while (std::getline(lines, line)) try {
       Run run = run_from(parse_json(line), schema);
-      if (!results.find(run.variant, run.workload(), run.round)) results.runs.push_back(std::move(run));
+      std::erase_if(results.runs, [&](const Run& old) {  // which --retry-failed has run again
+        return old.round == run.round && old.variant == run.variant && old.workload() == run.workload();
+      });
+      results.runs.push_back(std::move(run));
     } catch (const InputError&) {  // costs that run alone
     }
 }
@@ -214,8 +220,13 @@ Results load_results(const std::string& path, const Json& json) {
   try {
     Results results = results_from(json);
     at = journal_of(path);
+    if (results.complete) return results;
     std::error_code none;
-    if (!results.complete && std::filesystem::exists(at, none)) add_journal(results, read_text(at));
+    const bool there = std::filesystem::exists(path, none);  // no part of a campaign
+    const std::string journal = there ? read_text(at, "") : "";
+    // Finished meanwhile, or gone on with: what was in the journal is in the file now.
+    if (const Json now = there ? load_json(path) : json; now != json) return load_results(path, now);
+    add_journal(results, journal);
     return results;
   } catch (const InputError& e) {
     throw InputError(
@@ -346,7 +357,10 @@ void ResultsFile::append(const Json& line) {
 }
 
 void ResultsFile::write_file() try {
-  write_atomically(target_, file_text(to_json_(results_)));
+  Results whole = results_;
+  for (const Run& run : failed_)  // that are to be run again, and were not yet
+    if (!results_.find(run.variant, run.workload(), run.round)) whole.runs.push_back(run);
+  write_atomically(target_, file_text(to_json_(whole)));
 } catch (const InputError& e) {
   throw Error(e.what());  // what was measured is in the journal
 }
@@ -363,7 +377,7 @@ void ResultsFile::add(Run run) {
 
 void ResultsFile::finish(Json stopped) {
   if (!begun_) begin();
-  for (Run& run : failed_)  // for which there was no time
+  for (Run& run : std::exchange(failed_, {}))  // for which there was no time
     if (!results_.find(run.variant, run.workload(), run.round)) results_.runs.push_back(std::move(run));
   results_.stopped = std::move(stopped);
   results_.complete = true;

@@ -83,9 +83,11 @@ ResultRow::Numbers numbers_of(const Rounds& rounds) {
   }
 
   std::vector<double> timed;
+  bool all_there = true;  // a short file lacks most steps of a run until a loss
   for (const auto& [round, run] : rounds) {
     for (const Step& step : run->steps)
       if (!step.warmup) timed.push_back(step.step_ms);
+    all_there &= !run->summary->to_loss || std::ssize(run->steps) == run->summary->to_loss->steps;
     if (!numbers.compile) numbers.compile = run->summary->compile;
     numbers.skipped_steps = std::max(numbers.skipped_steps, run->summary->skipped_steps);
     const Memory& memory = run->summary->memory;
@@ -93,8 +95,8 @@ ResultRow::Numbers numbers_of(const Rounds& rounds) {
     for (auto peak : {&Memory::live_peak, &Memory::reserved_peak, &Memory::process_peak})
       numbers.memory.*peak = std::max(numbers.memory.*peak, memory.*peak);
   }
-  numbers.p10_step_ms = quantile(timed, 0.1);
-  numbers.p90_step_ms = quantile(timed, 0.9);
+  numbers.p10_step_ms = all_there ? quantile(timed, 0.1) : median(of(&Summary::p10_step_ms));
+  numbers.p90_step_ms = all_there ? quantile(timed, 0.9) : median(of(&Summary::p90_step_ms));
   numbers.final_loss = rounds.begin()->second->steps.back().loss.value();
   return numbers;
 }
@@ -153,6 +155,11 @@ double besides_steps_ms(const Run& run) {
   double ms = run.wall_ms;
   for (const Step& step : run.steps) ms -= step.step_ms;
   return ms;
+}
+
+int64_t timed_steps(const Run& run) {
+  const Summary& s = *run.summary;
+  return (s.to_loss ? s.to_loss->steps : std::ssize(run.steps)) - s.warmup_steps;
 }
 
 std::string little_covered(const Summary& summary) {

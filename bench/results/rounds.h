@@ -40,6 +40,9 @@ std::optional<Estimate> longer(const Rounds& rounds, const Rounds& than);
 /// What a run took besides its steps: start-up, sampling between them, evaluation, and the end.
 double besides_steps_ms(const Run& run);
 
+/// Steps that the summary of a run is of, whether or not all are there (export --format short).
+int64_t timed_steps(const Run& run);
+
 /// What is odd about steps that fill less than half of their time; "" where they fill more, or nothing is
 /// known.
 std::string little_covered(const Summary& summary);

@@ -241,7 +241,7 @@ class Orphans {
     for (bool any = true; any;) {  // those of one that is killed come next
       any = false;
       for (const pid_t pid : children()) {
-        if (before_.contains(pid) || is_older(pid)) continue;
+        if (before_.contains(pid) || is_older(pid) || ::getpgid(pid) == ::getpgrp()) continue;
         any = true;
         ::kill(pid, SIGKILL);
         ::waitpid(pid, nullptr, 0);

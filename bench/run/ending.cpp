@@ -52,6 +52,7 @@ Ending ending_of(const ChildEnd& end, const ChildReport& report, const Run& run,
       return {Status::timeout, cat("killed after ", number_text(request.timeout_s), " s at step ",
                                    run.steps.size(), " of ", request.steps, "; --timeout allows more")};
     case ChildEnd::How::signalled:
+      if (report.error) return reported_failure(*report.error);  // as an exception that nobody catches does
       return crash("killed by ", signal_name(end.code), " at step ", run.steps.size(), " of ", request.steps);
     case ChildEnd::How::stopped:
       return crash("stopped by a signal at step ", run.steps.size(), " of ", request.steps);

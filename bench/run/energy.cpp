@@ -32,7 +32,7 @@ void EnergyMeter::after_evaluation() {
 }
 
 std::string EnergyMeter::unknown() const {
-  return mixed_ ? "it evaluates after other steps than those it was asked to" : telemetry_.energy_unknown();
+  return mixed_ ? kMixed : telemetry_.energy_unknown();
 }
 
 void EnergyMeter::look_for_others(Clock::time_point now) {

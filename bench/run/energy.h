@@ -25,6 +25,7 @@ struct EnergyDue {
 /// told, else `only`, where there is but one. Nothing where neither is known: kDeviceNotTold says so.
 std::optional<std::string> metered_device(const std::string& backend, const std::string& told,
                                           const std::string& only = "");
+inline constexpr const char* kMixed = "it evaluates after other steps than those it was asked to";
 inline constexpr const char* kDeviceNotTold = "the trainer did not tell the uuid of its device";
 
 /// Reads a device's counter while a process runs on it. The harness reads, not that process, which would

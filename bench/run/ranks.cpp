@@ -1,7 +1,6 @@
 #include "bench/run/ranks.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 

@@ -115,7 +115,8 @@ void add_energy(Summary& summary, std::vector<Rank>& ranks, const std::vector<Ru
     if (!energy) return;
     if (energy->shared) summary.shared = summary.shared.value_or(false) || *energy->shared;
     if (!counted.emplace(reports[rank].host, reports[rank].device).second) continue;
-    const StepEnergy used = energy_of(parts[rank].steps, static_cast<size_t>(summary.warmup_steps));
+    StepEnergy used = energy_of(parts[rank].steps, static_cast<size_t>(summary.warmup_steps));
+    if (energy->unknown == kMixed) used.joules.reset();  // of the steps before too, if they were told late
     if (!used.joules && summary.joules_unknown.empty())
       summary.joules_unknown = energy->unknown.empty() ? used.unknown : energy->unknown;
     joules += used.joules.value_or(0.0);

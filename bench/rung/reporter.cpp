@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cmath>
 #include <iomanip>
 #include <iostream>
 #include <map>

@@ -26,7 +26,7 @@ void catch_stop_signals(bool speaks) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before = {};
     sigaction(signal, nullptr, &before);
-    if (signal != SIGHUP || before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup
+    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup, or a script's &
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "bench/base/text.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "model/error.h"
