@@ -186,13 +186,18 @@ TEST_F(RunnerTest, ALossThatIsNotReachedIsSaidAndTheRunIsKept) {
   EXPECT_EQ(measure().status, Status::crash) << "an exit status of a loss that nobody asked for";
 }
 
-TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
-  const TempFolder rapl;
+/// Makes an energy counter as in /sys/class/powercap; the file that counts.
+std::string counter_in(const TempFolder& rapl) {
   std::filesystem::create_directory(rapl / "intel-rapl:0");
-  const std::string counter = rapl / "intel-rapl:0/energy_uj";
   write_file(rapl / "intel-rapl:0/name", "package-0\n");
   write_file(rapl / "intel-rapl:0/max_energy_range_uj", "262143328850\n");
-  write_file(counter, "0\n");
+  write_file(rapl / "intel-rapl:0/energy_uj", "0\n");
+  return rapl / "intel-rapl:0/energy_uj";
+}
+
+TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
+  const TempFolder rapl;
+  const std::string counter = counter_in(rapl);
   const Environment folder("STEPLADDER_RAPL", rapl / "");
   TelemetryOfDevices telemetry;
   request_.telemetry = &telemetry;
@@ -213,11 +218,7 @@ TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
 
 TEST_F(RunnerTest, AnEvaluationThatIsToldLateLeavesNoJoules) {
   const TempFolder rapl;
-  std::filesystem::create_directory(rapl / "intel-rapl:0");
-  const std::string counter = rapl / "intel-rapl:0/energy_uj";
-  write_file(rapl / "intel-rapl:0/name", "package-0\n");
-  write_file(rapl / "intel-rapl:0/max_energy_range_uj", "262143328850\n");
-  write_file(counter, "0\n");
+  const std::string counter = counter_in(rapl);
   const Environment folder("STEPLADDER_RAPL", rapl / "");
   TelemetryOfDevices telemetry;
   request_.telemetry = &telemetry;

@@ -55,6 +55,13 @@ class VerdictCli : public testing::Test {
     fake.write(side == "base" ? base_ : new_);
   }
 
+  /// Shell that counts the runs of a stand-in from here on, in $n, and interrupts the harness in one of them.
+  std::string counting(int interrupts_in = 0) {
+    write_file(folder_ / "count", "0");
+    return cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count",
+               "; if [ $n = ", interrupts_in, " ]; then kill -INT $PPID; fi");
+  }
+
   Outcome stepladder(const std::string& arguments) {
     return run_in(folder_, cat("export STEPLADDER_BIN_DIR=", folder_ / "base",
                                " STEPLADDER_PYTHON=/nowhere/python OMP_NUM_THREADS=1; ", STEPLADDER_BIN,
@@ -358,9 +365,8 @@ TEST_F(VerdictCli, ARungForSeveralDevicesIsNotMeasuredOnOne) {
 
 TEST_F(VerdictCli, GateThatCannotTellSaysSo) {
   rung("base", "00_fp32_baseline", "1.05");
-  write_file(folder_ / "count", "0");
   FakeRung fake;  // in turns slower and faster
-  fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count");
+  fake.before_start = counting();
   fake.step_ms = "1.$((n % 2))5";
   fake.write(new_);
   Outcome outcome = gate("--max-pairs 7");
@@ -421,9 +427,8 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"3 comparisons", "3 PASS", "PASS: 3 of 3"})) << outcome.out;
 
-  write_file(folder_ / "count", "0");
   FakeRung fake;  // slower from its seventh run on
-  fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count");
+  fake.before_start = counting();
   fake.step_ms = "$((1 + (n > 6))).05";
   fake.write(new_);
   outcome = gate("--max-pairs 6 --repeat 2 --format json");
@@ -443,11 +448,9 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
 
 TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
   for (const auto& [run, said] : {std::pair{9, "1 comparison: 1 PASS."}, {2, ""}}) {
-    write_file(folder_ / "count", "0");
     rung("base", "00_fp32_baseline", "1.05");
     FakeRung fake;  // interrupts its parent, the gate
-    fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count",
-                            "; [ $n = ", run, " ] && kill -INT $PPID");
+    fake.before_start = counting(run);
     fake.step_ms = "1.05";
     fake.write(new_);
     const Outcome outcome = gate("--max-pairs 6 --repeat 3");
@@ -585,10 +588,8 @@ TEST_F(VerdictCli, AVerdictOutlivesItsNoiseFile) {
 
 TEST_F(VerdictCli, CalibrateInterruptedKeepsItsPairs) {
   for (const int last : {4, 9}) {  // runs: one pair and a half, four and a half
-    write_file(folder_ / "count", "0");
     FakeRung fake;
-    fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count",
-                            "; [ $n = ", last, " ] && kill -INT $PPID");
+    fake.before_start = counting(last);
     fake.write(base_);
     const Outcome outcome = stepladder(cat("calibrate --rungs 00 --out noise.json ", kWorkload));
     EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.err;
@@ -644,8 +645,7 @@ TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
   EXPECT_TRUE(says(outcome.err, {"15_multi_gpu", "one device"})) << outcome.err;
   EXPECT_EQ(overhead("1.06", "--limit 1").code, 0);
   EXPECT_EQ(overhead("1.06", "--pairs 5").code, 3) << "too few to be certain";
-  fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count");
-  write_file(folder_ / "count", "0");
+  fake.before_start = counting();
   outcome = overhead("$((n % 2)).$((95 - 70 * (n % 2)))");
   EXPECT_EQ(outcome.code, 3) << outcome.out;
   fake.before_start = "case $arguments in *--events*) ;; *) echo alone >&2; exit 5 ;; esac";
@@ -656,10 +656,8 @@ TEST_F(VerdictCli, OverheadComparesARungByItselfWithOneUnderTheHarness) {
 
 TEST_F(VerdictCli, OverheadInterruptedTellsOfItsPairs) {
   for (const int last : {4, 10}) {  // runs: one pair and a half, four and a half
-    write_file(folder_ / "count", "0");
     FakeRung fake;
-    fake.before_start = cat("n=$(($(cat ", folder_ / "count", ") + 1)); echo $n >", folder_ / "count",
-                            "; [ $n = ", last, " ] && kill -INT $PPID");
+    fake.before_start = counting(last);
     fake.before_end =
         "case $arguments in *--times*) echo [1.05,1.05,1.05,1.05,1.05,1.05] >${arguments##*--times } ;; esac";
     fake.write(base_);
