@@ -17,7 +17,7 @@ conflicts=0
 ((conflicts < 128)) || die "$name: git merge-file failed with status $conflicts"
 if ((conflicts > 0)); then
   [[ -f $written ]] ||
-    die "$name: $rung and $into change the same lines: keep them apart, or write $written"
+    die "$name: the lines that $rung changes are not the same in $into: name the rung that changed them as its \"needs\", or write $written"
 elif [[ -f $written ]]; then
   die "$written is not needed: $rung and $into merge without conflict; remove it"
 fi

@@ -214,7 +214,9 @@ TEST(Ablations, ChangeTheCallsOfTheirReferenceInTheRightDirection) {
     const Calls calls = calls_of(ablation.name);
     EXPECT_TRUE(calls != reference) << ablation.name << " changes nothing";
 
-    ASSERT_TRUE(expected.contains(ablation.name)) << ablation.name;
+    EXPECT_TRUE(expected.contains(ablation.name))
+        << ablation.name << " has no line here: which calls it adds, and takes away";
+    if (!expected.contains(ablation.name)) continue;
     const Change& change = expected.at(ablation.name);
     const Names now = names_of(calls), before = names_of(reference);
     EXPECT_EQ(minus(change.gained, minus(now, before)), Names{}) << ablation.name << ": not gained";

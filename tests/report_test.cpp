@@ -420,6 +420,16 @@ TEST(Report, OfSeveralDevicesAnAblationHasRatiosOnly) {
     EXPECT_EQ(text.substr(0, text.find("- Step time")).find(absolute), std::string::npos) << absolute << text;
 }
 
+TEST(Report, SaysWhereIndependentRanksAreHeldAgainstNothing) {
+  const auto warned = [](std::vector<Json> runs) {
+    return says(markdown_report(results_from(results_json(std::move(runs)))), {"--independent-ranks"});
+  };
+  Json apart = run_json("15_multi_gpu", 0, 21);
+  apart["config"].update({{"world_size", 2}, {"independent_ranks", true}});
+  EXPECT_TRUE(warned({apart}));
+  EXPECT_FALSE(warned({run_json("15_multi_gpu", 0, 21)}));
+}
+
 TEST(Report, ForeignTextIsNoMarkup) {
   const std::string foreign = "a|b`<img src=x>[x](http://y)@someone\n# \033[2J";
   Json failed = run_json(foreign, 1, 10);

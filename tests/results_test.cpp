@@ -504,6 +504,14 @@ TEST(AblatedRungs, KnownTimesGiveKnownGains) {
   EXPECT_DOUBLE_EQ(rows[0].ladder.ratio.interval->hi, 1.25);
 }
 
+TEST(AblatedRungs, AreHeldAgainstTheTunedRungOfTheirTime) {
+  const auto rows = ablated_rungs(make_ablation(
+      {"03_fused_adamw"}, {"without"},
+      {live_run("02_tf32", 0, 50, 700), live_run("03_fused_adamw", 0, 40, 650),
+       live_run("without/03_fused_adamw", 0, 12, 340), live_run("12_gemm_epilogues", 0, 8, 300)}));
+  expect_gain(rows.at(0).without.value(), "without/03_fused_adamw", "12_gemm_epilogues", 1.5, 40);
+}
+
 TEST(AblatedRungs, TheIntervalHoldsTheSpreadOverRounds) {
   std::vector<stepladder::Run> runs;
   for (int64_t round : {0, 1}) {

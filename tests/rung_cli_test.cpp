@@ -190,6 +190,16 @@ TEST_F(RungCli, WhatItWritesReplacesNoFileOfAnotherKind) {
   }
 }
 
+TEST_F(RungCli, NoFileThatItWritesReplacesAnother) {
+  for (const char* other : {"--save-weights", "--times"})
+    expect_error(run(tiny({"--steps", "1", "--checkpoint", path("one"), other, path("./one")})), kExitUsage,
+                 other);
+  ASSERT_EQ(run(tiny({"--steps", "1", "--checkpoint", path("one")})).code, 0);
+  expect_error(run(tiny({"--steps", "2", "--resume", path("one"), "--save-weights", path("one")})),
+               kExitUsage, "--save-weights");
+  EXPECT_EQ(run(tiny({"--steps", "2", "--resume", path("one"), "--checkpoint", path("one")})).code, 0);
+}
+
 TEST_F(RungCli, TextByAnotherNameIsNotTakenForTokens) {
   for (const char* name : {"notes.md", "notes"}) {
     write_file(path(name), std::string(5000, 'a') + "\n\tB\xc3\xa9\n");

@@ -126,7 +126,9 @@ class Doctor {
       rows_.emplace_back(name, found.value_or("none"));
       if (!found)
         missing_.push_back(
-            cat(name, ", which ", does, ": scripts/run installs it; or the Debian package python3-", name));
+            cat(name, ", which ", does, ": the Debian package python3-", name,
+                ", or another Python that has it, named in STEPLADDER_PYTHON; scripts/run of a source tree "
+                "installs it"));
     }
   }
 

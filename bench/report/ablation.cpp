@@ -24,10 +24,11 @@ std::string rung_of(const std::string& variant) {
   return variant.substr(is_ablation(variant) ? variant.find('/') + 1 : 0);
 }
 
-/// What an ablation is measured against.
-std::string reference_of(const std::string& name) {
-  if (const Ablation* ablation = listed_ablation(name)) return ablation->reference.name;
-  return name.starts_with(kWithout) ? tuned_rung().name : ladder().rungs.front().name;
+/// What an ablation is measured against, where `tuned` was the tuned rung.
+std::string reference_of(const std::string& name, const std::string& tuned) {
+  const Ablation* const ablation = listed_ablation(name);
+  if (ablation && ablation->reference.name != tuned_rung().name) return ablation->reference.name;
+  return name.starts_with(kWithout) ? tuned : ladder().rungs.front().name;
 }
 
 bool looks_for_batch(const std::string& variant) {
@@ -98,6 +99,15 @@ const Rung& tuned_rung() {
                        [](const Rung& rung) { return rung.ablated(); });
 }
 
+std::string tuned_rung(const Results& results) {
+  const auto measured = [&](const Rung& rung) {
+    return rung.ablated() && std::ranges::find(results.runs, rung.name, &Run::variant) != results.runs.end();
+  };
+  const auto& rungs = ladder().rungs;
+  const auto tuned = std::find_if(rungs.rbegin(), rungs.rend(), measured);
+  return tuned == rungs.rend() ? tuned_rung().name : tuned->name;
+}
+
 bool is_ablation(const std::string& variant) {
   return variant.starts_with(cat(kWithout, "/")) || variant.starts_with(cat(kOnly, "/"));
 }
@@ -118,6 +128,7 @@ std::vector<AblatedRung> ablated_rungs(const Results& results) {
   const auto largest = std::max_element(configs.begin(), configs.end(),
                                         [](const Json& a, const Json& b) { return a["B"] < b["B"]; });
 
+  const std::string tuned = tuned_rung(results);
   std::vector<AblatedRung> rows;
   for (auto config = configs.begin(); config != configs.end(); ++config) {
     const std::string workload = workload_of(*config);
@@ -134,8 +145,8 @@ std::vector<AblatedRung> ablated_rungs(const Results& results) {
           rows.emplace_back(AblatedRung{rung.name, *config, gain(rung.parent, rung.name), {}, {}});
       const std::string without = cat(kWithout, "/", rung.name), only = cat(kOnly, "/", rung.name);
       if (among(kWithout, kinds))
-        row.without = own_batch ? gain(tuned_rung().name, rung.name) : gain(without, reference_of(without));
-      if (among(kOnly, kinds)) row.only = gain(reference_of(only), only);
+        row.without = own_batch ? gain(tuned, rung.name) : gain(without, reference_of(without, tuned));
+      if (among(kOnly, kinds)) row.only = gain(reference_of(only, tuned), only);
     }
   }
   return rows;

@@ -15,6 +15,8 @@ inline constexpr const char *kWithout = "without", *kOnly = "only";
 
 /// The last rung of usual batch for one device: what the rungs below are left out of.
 const Rung& tuned_rung();
+/// That of the ladder that was measured, which may have grown since.
+std::string tuned_rung(const Results& results);
 
 /// Of "without/03_fused_adamw" or "only/03_fused_adamw".
 bool is_ablation(const std::string& variant);

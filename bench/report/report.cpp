@@ -272,7 +272,7 @@ Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
 }
 
 /// How the table of ablations is read.
-std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows) {
+std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows, const std::string& tuned) {
   std::vector<std::string> exclude_one;
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (size_t kind = 0; kind < std::size(kGains); ++kind) {
@@ -285,7 +285,7 @@ std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows) {
       }
     if (intervals > 0) exclude_one.push_back(cat(excluding, " of ", intervals, " (", kGains[kind], ")"));
   }
-  const std::string first = ladder().rungs.front().name, tuned = tuned_rung().name;
+  const std::string first = ladder().rungs.front().name;
   std::vector<std::string> lines = {
       cat("Ladder gain: time of the rung before / the rung's. Leave-one-out: ", tuned,
           " without the rung / itself. Only-one: ", first,
@@ -486,6 +486,14 @@ class Notes {
 
   void add_scaling(const Results& results) {
     const auto scaled = scaling(results);
+    // Runs apart have no row of their own: they show against one device alone.
+    const bool apart = std::ranges::any_of(
+        results.runs, [](const Run& run) { return has_independent_ranks(run.config) && run.summary; });
+    if (apart &&
+        std::ranges::none_of(scaled, [](const ScaledRun& r) { return r.communication_ms.has_value(); }))
+      warn(
+          "Nothing is said of the runs of --independent-ranks: they are held against one device, which was "
+          "not measured in the same rounds: --devices 1,2 measures it too.");
     if (scaled.empty()) return;
     note(
         "On several devices: step time of the slowest rank, tokens of all; MFU against the peak of all; "
@@ -519,7 +527,7 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
   notes.add_losses(results, variants);
   notes.add_scaling(results);
   if (!ablated.empty())
-    for (const std::string& line : ablation_notes(ablated)) notes.note(line);
+    for (const std::string& line : ablation_notes(ablated, tuned_rung(results))) notes.note(line);
   return std::move(notes).lines();
 }
 

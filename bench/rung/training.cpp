@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iostream>
 #include <limits>
+#include <map>
 #include <optional>
 
 #include "bench/base/text.h"
@@ -180,8 +181,23 @@ void check_outputs(const RungSettings& settings) {
     std::ifstream file(path);
     nlohmann::json::parse(file).get<std::vector<double>>();
   });
-  for (const std::string& path : {settings.checkpoint, settings.save_weights, settings.times})
-    if (!path.empty()) AtomicFile probe(path);
+  std::map<std::string, const char*> outputs;
+  for (const auto& [option, path] :
+       {std::pair("--checkpoint", settings.checkpoint), std::pair("--save-weights", settings.save_weights),
+        std::pair("--times", settings.times)}) {
+    if (path.empty()) continue;
+    AtomicFile probe(path);
+    const auto [other, first] = outputs.emplace(target_of(path), option);
+    if (!first)
+      throw InputError(
+          cat(path, ": ", option, " would replace what ", other->second, " leaves there: name another file"));
+  }
+  // Resuming from it, one would lose the optimizer state.
+  if (!settings.resume.empty() && !settings.save_weights.empty() &&
+      target_of(settings.resume) == target_of(settings.save_weights))
+    throw InputError(cat(settings.save_weights,
+                         ": --save-weights would replace the checkpoint that --resume ",
+                         "goes on from by its weights alone: name another file"));
 }
 
 /// Throws InputError where a file is text by another name: its bytes would be taken for raw uint16.
