@@ -1,6 +1,5 @@
 #include <cmath>
 #include <exception>
-#include <filesystem>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -73,10 +72,7 @@ std::string table_of(const Noise& noise) {
 int calibrate(CalibrateOptions& options) {
   const DeviceProbe probe = require_device(options.measure.rung.backend, options.measure.rung.device);
   check_same_kind(options.out, "noise");
-  const auto folder = std::filesystem::path(options.out).parent_path();
-  std::error_code error;
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  if (error) throw InputError(cat(options.out, ": cannot make its folder: ", error.message()));
+  make_folder_of(options.out);
   AtomicFile out(options.out);  // fails before an hour of measuring if the file can't be written
 
   Side first, second;

@@ -205,6 +205,13 @@ Json load_part(const std::string& path) {
       cat(file, " has no part \"", printable(name, 60), "\" with a result: ", parts_in(file, json)));
 }
 
+void make_folder_of(const std::string& path) {
+  std::error_code error;
+  const auto folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (error) throw InputError(cat(path, ": cannot make its folder: ", error.message()));
+}
+
 Results load_results(const std::string& path) {
   return load_results(path, load_part(path));
 }
@@ -242,16 +249,14 @@ ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Exist
       target_(target_of(path)),
       journal_path_(journal_of(path)) {
   if (path == "-") throw InputError("-: name a file; `stepladder export` prints what is in one");
-  std::error_code error;
-  const auto folder = std::filesystem::path(path).parent_path();
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  if (error) throw InputError(cat(path, ": cannot make its folder: ", error.message()));
+  make_folder_of(path);
   {
     const AtomicFile probe(path);  // says what is wrong with the place before anything is there
   }
   open_journal();  // before the file is read, which another run may still add to
   try {
-    const bool there = std::filesystem::exists(path, error);
+    std::error_code none;
+    const bool there = std::filesystem::exists(path, none);
     if (there && existing == Existing::refuse)
       throw InputError(cat(path, " is there already: --resume continues it, --overwrite starts again"));
     if (there && (existing == Existing::resume || existing == Existing::retry)) {

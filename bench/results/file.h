@@ -31,6 +31,8 @@ std::string file_text(const Json& json);
 
 /// A file's JSON. Throws InputError naming it and what is wrong with it.
 Json load_json(const std::string& path);
+/// Makes the folder that a file is to lie in. Throws InputError naming the file.
+void make_folder_of(const std::string& path);
 /// Throws InputError, which ends with `way_out`, where the file is there and not of the kind that is to
 /// replace it: "results", "profile", or what it says of itself, such as "noise"; or a text of ours: "csv",
 /// "googlebenchmark", "text" (a verdict), "summary", "table", "page", "published". What is empty may be
