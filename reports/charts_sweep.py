@@ -52,25 +52,23 @@ def _plot(ax, series: dict[str, dict[int, Row]], value) -> None:
             style.tip(mark, f"{name} at {setting}: {number:,.4g}")
 
 
-def _figure(data: Results, model: str, T: int, legend: list[str], title: str):
-    """The figure, for throughput above and something else below, and the two axes."""
-    fig, (rate, below) = style.figure(title, f"{data.device}  ·  {model}, T = {T}", [2.4, 1.5],
-                                      [0.2, 0.12], 0.85, 0.25 + style.legend_width(legend))
-    return fig, rate, below
+def _figure(data: Results, model: str, T: int, legend: list[str], title: str, pairs: int = 1):
+    """The figure, for throughput above and something else below, `pairs` times, and its axes."""
+    gaps = [0.2, 0.12] if pairs == 1 else [0.45, 0.12] + [0.75, 0.12] * (pairs - 1)
+    return style.figure(title, f"{data.device}  ·  {model}, T = {T}", [2.4, 1.5] * pairs, gaps, 0.85,
+                        0.25 + style.legend_width(legend))
 
 
-def _finish(fig, rate, below, settings: list[int], axis: str, unit: str) -> None:
-    """Axes and legend, once everything is drawn."""
-    for ax, label in ((rate, "thousand tokens/s"), (below, unit)):
+def _finish(rate, below, settings: list[int], axis: str, units: tuple[str, str]) -> None:
+    """The axes of a pair, once everything is drawn."""
+    for ax, label in zip((rate, below), units):
         _over(ax, settings, axis)
         ax.set_ylabel(label)
-        if ax.get_yscale() == "linear":
-            ax.set_ylim(0)
+        ax.set_ylim(0)
         ax.yaxis.set_label_coords(-0.55 / (ax.get_position().width * style.WIDTH), 0.5)
     below.set_xlim(rate.get_xlim())
     rate.tick_params(axis="x", labelbottom=False)
     rate.set_xlabel("")
-    legend_right(fig, rate, rate.get_legend_handles_labels()[0], lines=True)
 
 
 def draw_batch(data: Results):
@@ -80,69 +78,82 @@ def draw_batch(data: Results):
         return "no rung was measured at two batches: `stepladder run --batch 2,4,8,16,32,64,128` does"
     settings = sorted({setting for rows in series.values() for setting in rows})
     first = data.workloads[0]
-    fig, rate, below = _figure(data, first.model, first.T, list(series), "Throughput over the batch")
+    fig, (rate, below) = _figure(data, first.model, first.T, list(series), "Throughput over the batch")
     _plot(rate, series, lambda row: row.tokens_per_second / 1e3)
     _plot(below, series, lambda row: row.live_gib)
-    _finish(fig, rate, below, settings, "batch", "live GiB")
+    _finish(rate, below, settings, "batch", ("thousand tokens/s", "live GiB"))
+    legend_right(fig, rate, rate.get_legend_handles_labels()[0], lines=True)
     return fig
 
 
+def _scaling_of_one_batch(rate, below, lines: dict[str, list], predicted: list, looks: dict[str, style.Line],
+                          settings: list[int]) -> None:
+    """The pair of axes of one batch: of each rung what a device of several does, and its share of one by itself."""
+    for rung, rows in lines.items():
+        look = looks[rung]
+        rows = sorted(rows, key=lambda row: row.devices)
+        alone = rows[0].tokens_per_second / rows[0].devices / rows[0].efficiency / 1e3
+        model = sorted((row for row in predicted if row.rung == rung), key=lambda row: row.devices)
+        for ax, first, unit, value, interval in (
+                (rate, alone, lambda row: 1e-3 / row.devices, "tokens_per_second", "interval"),
+                (below, 100, lambda _: 100, "efficiency", "efficiency_interval")):
+            points = [unit(row) * getattr(row, value) for row in rows]
+            spans = [[unit(row) * end for end in getattr(row, interval) or (getattr(row, value),) * 2] for row in rows]
+            errors = [[0, *(point - low for point, (low, _) in zip(points, spans))],
+                      [0, *(high - point for point, (_, high) in zip(points, spans))]]
+            ax.errorbar([1, *(row.devices for row in rows)], [first, *points], yerr=errors, capsize=3, color=look.color,
+                        linestyle=look.linestyle, marker=look.marker, markersize=5, linewidth=1.6, label=rung)
+            for row, point in zip(rows, points):
+                (mark,) = ax.plot(row.devices, point, marker=look.marker, color=look.color, markersize=5,
+                                  linestyle="none")
+                machines = f" in {row.machines} machines" if row.machines > 1 else ""
+                style.tip(mark, f"{rung} on {row.devices}{machines}: {row.tokens_per_second / 1e3:,.4g} thousand "
+                                f"tokens/s, {100 * row.efficiency:.1f} %")
+            if model:
+                ax.plot([row.devices for row in model], [unit(row) * getattr(row, value) for row in model],
+                        color=look.color, linestyle=(0, (4, 3)), linewidth=1, alpha=0.7)
+    _finish(rate, below, settings, "devices", ("thousand tokens/s a device", "% of ideal"))
+    below.axhline(100, color=style.MUTED, linestyle=":", linewidth=1)
+
+
 def draw_scaling(data: Results):
-    """Throughput over the number of devices, with its interval, the ideal dotted, and the share of it that is reached.
-    Of several results that scaled the same, the one with the most numbers of devices. Dashed is what a model predicts
-    from one device and nominal links, to 64 devices; nobody measured that."""
+    """What each of several devices does over their number, with its interval, and what share that is of one by itself:
+    flat is ideal. Of several results that scaled the same, the one with the most numbers of devices. Dashed is what a
+    model predicts from one device and nominal links, to 64 devices; nobody measured that."""
     if not data.scaling:
         return "no rung was measured on one device and on several: `stepladder run --devices 1,2,4` does"
     first = data.workloads[0]
     setting = data.scaling[0].setting or (first.model, first.T)
-    scaling = [row for row in data.scaling if row.setting in (None, setting)]
-    batches = {row.batch for row in scaling}
-
-    def name(row) -> str:
-        return row.rung + (f", B = {row.batch}" if len(batches) > 1 else "")
-
-    files: dict[str, dict[str, list]] = {}  # by name and file
-    for row in scaling:
-        files.setdefault(name(row), {}).setdefault(row.file, []).append(row)
-    most = {label: max(rows.values(), key=len) for label, rows in files.items()}
-    names, scaling = list(most), [row for rows in most.values() for row in rows]
-    predicted = [row for row in data.predicted if name(row) in names and row.file == most[name(row)][0].file]
-    settings = sorted({1} | {row.devices for row in scaling + predicted})
-    fig, rate, below = _figure(data, *setting, [*names, "predicted"] if predicted else names,
-                               "Throughput over devices")
+    files: dict[int, dict[str, dict[str, list]]] = {}  # by batch, rung and file
+    for row in data.scaling:
+        if row.setting in (None, setting):
+            files.setdefault(row.batch, {}).setdefault(row.rung, {}).setdefault(row.file, []).append(row)
+    most = {batch: {rung: max(rows.values(), key=len) for rung, rows in rungs.items()}
+            for batch, rungs in sorted(files.items())}
+    predicted = [row for row in data.predicted if row.rung in most.get(row.batch, ())
+                 and row.file == most[row.batch][row.rung][0].file]
+    names = list(dict.fromkeys(rung for rungs in most.values() for rung in rungs))
+    measured = [row for rungs in most.values() for rows in rungs.values() for row in rows]
+    settings = sorted({1} | {row.devices for row in measured + predicted})
+    fig, axes = _figure(data, *setting, [*names, *(["predicted"] if predicted else [])], "Throughput over devices",
+                        len(most))
     looks = style.lines(["", *names])
-    for label in names:
-        look = looks[label]
-        rows = sorted(most[label], key=lambda row: row.devices)
-        for ax, scale, value, interval in ((rate, 1e-3, "tokens_per_second", "interval"),
-                                           (below, 100, "efficiency", "efficiency_interval")):
-            values = [getattr(row, value) for row in rows]
-            spans = [getattr(row, interval) or (number, number) for row, number in zip(rows, values)]
-            errors = [[scale * (number - low) for number, (low, _) in zip(values, spans)],
-                      [scale * (high - number) for number, (_, high) in zip(values, spans)]]
-            ax.errorbar([row.devices for row in rows], [scale * number for number in values], yerr=errors, capsize=3,
-                        color=look.color, linestyle=look.linestyle, marker=look.marker, markersize=5, linewidth=1.6,
-                        label=label)
-            for row, number in zip(rows, values):
-                (mark,) = ax.plot(row.devices, scale * number, marker=look.marker, color=look.color, markersize=5,
-                                  linestyle="none")
-                machines = f" in {row.machines} machines" if row.machines > 1 else ""
-                style.tip(mark, f"{label} on {row.devices}{machines}: {scale * number:,.4g}")
-            model = sorted((row for row in predicted if name(row) == label), key=lambda row: row.devices)
-            if model:
-                ax.plot([row.devices for row in model], [scale * getattr(row, value) for row in model],
-                        color=look.color, linestyle=(0, (4, 3)), linewidth=1, alpha=0.7)
-        alone = rows[0].tokens_per_second / rows[0].devices / rows[0].efficiency / 1e3  # of one device
-        rate.plot(settings, [alone * setting for setting in settings], color=style.MUTED, linestyle=":", linewidth=1)
+    for pair, (batch, lines) in enumerate(most.items()):
+        rate, below = axes[2 * pair:2 * pair + 2]
+        if len(most) > 1:
+            rate.set_title(f"B = {batch}")
+        _scaling_of_one_batch(rate, below, lines, [row for row in predicted if row.batch == batch], looks, settings)
+    shares = [100 * row.efficiency for row in measured + predicted]
+    shares += [100 * end for row in measured for end in row.efficiency_interval or ()]
+    highest = max(ax.get_ylim()[1] for ax in axes[::2])
+    for rate, below in zip(axes[::2], axes[1::2]):
+        rate.set_ylim(0, highest)
+        below.set_ylim(10 * math.floor(min(min(shares) - 2, 80) / 10), max(104, 1.02 * max(shares)))
+    handles = {label: handle for ax in axes[::2] for handle, label in zip(*ax.get_legend_handles_labels())}
     if predicted:
-        rate.set_yscale("log")
-        style.log_axis(rate.yaxis)
-        rate.plot([], [], color=style.MUTED, linestyle=(0, (4, 3)), linewidth=1, label="predicted")
-    _finish(fig, rate, below, settings, "devices", "% of ideal")
-    below.axhline(100, color=style.MUTED, linestyle=":", linewidth=1)
-    shares = [100 * row.efficiency for row in scaling + predicted]
-    shares += [100 * end for row in scaling for end in row.efficiency_interval or ()]
-    below.set_ylim(10 * math.floor(min(min(shares) - 2, 80) / 10), max(104, 1.02 * max(shares)))
+        (handles["predicted"],) = axes[0].plot([], [], color=style.MUTED, linestyle=(0, (4, 3)), linewidth=1,
+                                               label="predicted")
+    legend_right(fig, axes[0], [handles[name] for name in handles], lines=True)
     return fig
 
 

@@ -702,12 +702,13 @@ class BesideTheLadder(unittest.TestCase):
 
     def test_scaling_is_drawn_with_its_intervals(self):
         rate, share = charts_sweep.draw_scaling(read(everything())).axes
-        for ax, value, half in ((rate, 1.8, 0.02), (share, 90.0, 1.0)):
+        for ax, alone, value, half in ((rate, 1.0, 0.9, 0.01), (share, 100, 90.0, 1.0)):
             (measured,) = ax.containers
             line, _, (bars,) = measured.lines
-            self.assertEqual(list(line.get_xdata()), [2, 4])
-            self.assertAlmostEqual(line.get_ydata()[0], value)
-            (_, low), (_, high) = bars.get_segments()[0]
+            self.assertEqual(list(line.get_xdata()), [1, 2, 4])
+            self.assertAlmostEqual(line.get_ydata()[0], alone)
+            self.assertAlmostEqual(line.get_ydata()[1], value, msg="of each device")
+            (_, low), (_, high) = bars.get_segments()[1]
             self.assertAlmostEqual(high - low, 2 * half)
         self.assertNotIn("predicted", rate.get_legend_handles_labels()[1])
 
@@ -742,7 +743,7 @@ class BesideTheLadder(unittest.TestCase):
         both = results.together(files)
         _, share = charts_sweep.draw_scaling(both).axes
         (measured,) = share.containers
-        self.assertEqual([*zip(*measured.lines[0].get_data())], [(2, 90.0), (4, 90.0)])
+        self.assertEqual([*zip(*measured.lines[0].get_data())], [(1, 100), (2, 90.0), (4, 90.0)])
         self.assertEqual(len([line for line in share.lines if list(line.get_xdata()) == [2, 64]]), 1)
 
     def test_what_is_predicted_is_dashed_and_named_so(self):
@@ -753,9 +754,20 @@ class BesideTheLadder(unittest.TestCase):
         (dashed,) = [line for line in share.lines if list(line.get_xdata()) == [2, 64] and line.is_dashed()]
         self.assertEqual(list(dashed.get_ydata()), [95.0, 95.0])
         self.assertIn("predicted", rate.get_legend_handles_labels()[1])
-        self.assertEqual(list(rate.containers[0].lines[0].get_xdata()), [2, 4], "which the measured line leaves alone")
+        self.assertEqual(list(rate.containers[0].lines[0].get_xdata()), [1, 2, 4], "which the measured line leaves alone")
         self.assertEqual(rate.get_xlim(), share.get_xlim(), "one below the other")
-        self.assertEqual(rate.yaxis.get_major_formatter()(2000, 0), "2000")
+
+    def test_scaling_has_a_pair_of_panels_a_batch_on_one_scale(self):
+        data = everything()
+        data["scaling"] += [copy.deepcopy(item) | {"one_batch": 64} for item in data["scaling"]]
+        data["scaling"][-1]["efficiency"] = {"value": 0.6, "lo": 0.59, "hi": 0.61}
+        fig = charts_sweep.draw_scaling(read(data))
+        self.assertEqual([ax.get_title(loc="left") for ax in fig.axes], ["B = 4", "", "B = 64", ""])
+        self.assertEqual(fig.axes[0].get_ylim(), fig.axes[2].get_ylim())
+        self.assertEqual(fig.axes[1].get_ylim(), fig.axes[3].get_ylim())
+        self.assertLess(fig.axes[1].get_ylim()[0], 59)
+        (legend,) = fig.legends
+        self.assertEqual([text.get_text() for text in legend.get_texts()], ["02_tf32"], "one look a trainer")
 
     def test_workloads_on_several_devices_are_apart(self):
         names = [str(workload) for workload in read(everything()).workloads]
