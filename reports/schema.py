@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Callable
 from functools import cache
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 
 from jsonschema import Draft202012Validator
@@ -114,12 +114,23 @@ def _rows(columns: dict) -> list[dict]:
         places = range(len(rows))
         if isinstance(column, dict) and "in" in column:
             places, column = column["in"], column["column"]
-        if isinstance(column, dict):
-            values = column.get("values")
-            column = [values[i] for i in column.get("of", [0] * len(places))] if values else _rows(column)
-        for place, value in zip(places, column, strict=True):
+        for place, value in zip(places, _values(column, len(places)), strict=True):
             rows[place][key] = value
     return rows
+
+
+def _values(column: list | dict, count: int) -> list:
+    if isinstance(column, list):
+        return column
+    if values := column.get("values"):
+        return [values[i] for i in column.get("of", [0] * count)]
+    if "joined" not in column:
+        return _rows(column)
+    lengths, joined = _values(column["lengths"], count), _rows(column["joined"])
+    ends = list(accumulate(lengths))
+    if min(lengths) < 1 or ends[-1] != len(joined):
+        raise ValueError
+    return [joined[end - length:end] for end, length in zip(ends, lengths)]
 
 
 def _column(name: str, column: list | dict, steps: dict) -> list:

@@ -159,19 +159,32 @@ def _slim(svg: str, name: str) -> str:
 
     def rounded(attribute: re.Match) -> str:
         value = re.sub(r"-?\d+\.\d+", lambda number: f"{round(float(number[0]), 2) + 0:.7g}", attribute[2])
-        return f' {attribute[1]}="' + re.sub(r"\s*([CLMQz])\s*", r"\1", value) + '"'
+        return f' {attribute[1]}="' + re.sub(r"\s*([CLMQz])\s*", r"\1", value).strip() + '"'
 
     svg = re.sub(r' (d|x|y|width|height|transform)="([^"]*)"', rounded, svg)
     ids = {one: f"{name}-{i}" for i, one in enumerate(dict.fromkeys(re.findall(r'(?:href="|url\()#([^")]*)', svg)))}
     svg = re.sub(r' id="([^"]*)"', lambda own: f' id="{ids[own[1]]}"' if own[1] in ids else "", svg)
     svg = re.sub(r'(href="|url\()#([^")]*)', lambda to: f"{to[1]}#{ids[to[2]]}", svg)
     svg = re.sub(r' fill="(#\w{6})"', r' style="fill: \1"', svg)  # under hatches
-    looks = {look: f"{name}-look{i}" for i, look in enumerate(dict.fromkeys(re.findall(r' style="([^"]*)"', svg)))}
+    looks = {look: f"{name}{i}" for i, look in enumerate(dict.fromkeys(re.findall(r' style="([^"]*)"', svg)))}
     svg = re.sub(r' style="([^"]*)"', lambda look: f' class="{looks[look[1]]}"', svg)
     light = "".join(f".{own}{{{look}}}" for look, own in looks.items())
     dark = "".join(f".{own}{{{_on_dark(look)}}}" for look, own in looks.items() if _on_dark(look) != look)
     rules = f"<style>{light}@media (prefers-color-scheme: dark){{{dark}}}</style>"
-    return re.sub(r"\n\s*", "\n", svg.replace("<defs>", rules + "\n<defs>", 1))
+    svg = svg.replace("<defs>", rules + "\n<defs>", 1).replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
+    svg = re.sub(r"\s*\n\s*", "\n", svg).replace("xlink:href", "href").replace("<g/>\n", "")
+    return _without_bare_groups(svg)
+
+
+def _without_bare_groups(svg: str) -> str:
+    """The same picture without the groups that say nothing: neither an attribute nor a title."""
+    kept, stack = [], []
+    for part in re.split(r"(<g>\n(?!<title>)|<g\b|</g>\n?)", svg):
+        if part.startswith("<g"):
+            stack.append(part == "<g")
+        if not part.startswith(("<g>", "</g>")) or part.startswith("</g>") and stack.pop():
+            kept.append(part)
+    return "".join(kept)
 
 
 def save(fig, stem: Path) -> list[Path]:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -245,7 +246,7 @@ class FileTest(unittest.TestCase):
             chart.write_text("before")
             limit, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             try:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+                resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
                 with self.assertRaises(OSError) as caught:
                     style.save(style.Figure(), Path(folder, "ladder"))
             finally:
@@ -325,6 +326,17 @@ class Files(unittest.TestCase):
                 size = [float(re.search(rf'<svg[^>]* {side}="([\d.]+)pt"', svg)[1]) for side in ("width", "height")]
                 self.assertGreater(size[0] + 1, 72 / figure.dpi * words.width, name)
                 self.assertGreater(size[1] + 1, 72 / figure.dpi * words.height, name)
+
+    def test_each_svg_holds_together_and_has_no_group_that_says_nothing(self):
+        _, _, files = draw(json.dumps(everything()))
+        for name, data in files.items():
+            if name.endswith(".svg"):
+                with self.subTest(name):
+                    tree = ElementTree.fromstring(data)
+                    groups = [*tree.iter("{http://www.w3.org/2000/svg}g")]
+                    self.assertTrue(all(one.attrib or one[0].tag.endswith("title") for one in groups))
+                    used = {one.get("href")[1:] for one in tree.iter() if one.get("href")}
+                    self.assertLessEqual(used, {one.get("id") for one in tree.iter()})
 
     def test_the_same_results_give_the_same_bytes(self):
         self.assertEqual(draw(json.dumps(sample())), draw(json.dumps(sample())))

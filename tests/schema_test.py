@@ -75,12 +75,18 @@ class Files(unittest.TestCase):
                         "of": list(range(len(values)))}}
             for key in {key: None for run in plain["runs"] for key in run}}}
         self.assertEqual(load(packed), load(plain))
+        joined = {"rows": 3, "columns": {"rank": [0, 0, 1]}}
+        rows = {"rows": 2, "columns": {"ranks": {"lengths": {"values": [1, 2], "of": [0, 1]}, "joined": joined}}}
+        schema.unpack(several := {"kind": "results", "runs": rows})
+        self.assertEqual(several["runs"], [{"ranks": [{"rank": 0}]}, {"ranks": [{"rank": 0}, {"rank": 1}]}])
         campaign = {"schema": 2, "kind": "campaign", "commit": "", "device": plain["context"]["device"], "complete": True, "parts": [
             {"name": "one", "about": "", "command": "run", "result": packed}]}
         self.assertEqual(load(campaign)["parts"][0]["result"]["runs"][0]["variant"], plain["runs"][0]["variant"])
         for wrong in ({"rows": 2}, {"rows": 2, "columns": {"a": [1]}}, {"rows": 0, "columns": {}},
                       {"rows": 1, "columns": {"a": {"values": [1], "of": [3]}}}, {"rows": "1", "columns": {}},
-                      {"rows": 1, "columns": {"a": {"rows": 2, "columns": {}}}}):
+                      {"rows": 1, "columns": {"a": {"rows": 2, "columns": {}}}},
+                      *({"rows": 2, "columns": {"a": {"lengths": lengths, "joined": joined}}}
+                        for lengths in ([1, 1], [1, 3], [0, 3], [3], "12"))):
             self.refused(plain | {"runs": wrong}, "columns")
 
     def test_steps_of_schema_1_are_read_as_columns(self):

@@ -20,6 +20,14 @@ bool all_objects(const Json& list) {
 
 Json column_of(const Json& list) {
   if (all_objects(list)) return columns_of(list);
+  if (!list.empty() && std::ranges::all_of(list, all_objects)) {
+    Json joined = Json::array(), lengths = Json::array();
+    for (const Json& part : list) {
+      lengths.push_back(part.size());
+      joined.insert(joined.end(), part.begin(), part.end());
+    }
+    return {{"lengths", column_of(lengths)}, {"joined", columns_of(joined)}};
+  }
   std::map<std::string, size_t> places;
   Json values = Json::array(), of = Json::array();
   for (const Json& value : list) {
@@ -84,12 +92,28 @@ class Rows {
       for (const size_t place : of) count_in(sizes[place]);
       list = Json::array();
       for (const size_t place : of) list.push_back(values[place]);
+    } else if (column.is_object() && column.contains("joined")) {
+      list = parts(this->list(field(column, "lengths", [](const Json&) { return true; }), count), rows(column["joined"]));
     } else if (column.is_object()) {
       list = rows(column);
     }
     if (!list.is_array() || list.size() != count)
       throw InputError(cat("one is no column of ", count, " values"));
     return list;
+  }
+
+  static Json parts(const Json& lengths, Json joined) {
+    Json parts = Json::array();
+    auto from = joined.begin();
+    for (const Json& length : lengths) {
+      if (!length.is_number_integer() || length < 1 || length > joined.end() - from)
+        throw InputError(cat("one names ", printable(dump(length), 40), " of ", joined.end() - from, " objects"));
+      const auto to = from + length.get<ptrdiff_t>();
+      Json& part = parts.emplace_back(Json::array());
+      for (; from != to; ++from) part.push_back(std::move(*from));
+    }
+    if (from != joined.end()) throw InputError(cat("one leaves ", joined.end() - from, " objects over"));
+    return parts;
   }
 
   void count_in(size_t bytes) {
