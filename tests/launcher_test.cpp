@@ -374,6 +374,7 @@ TEST_P(LauncherOptions, ThatMakeNoSenseAreRefused) {
   refused("--launcher srun", {"--launcher", "--devices"});
   refused("--launcher srun --devices 1", {"--launcher", "--devices"});
   refused("--launcher ' ' --devices 2", {"--launcher"});
+  refused("--launcher \"sh 'my launcher.sh\" --devices 2", {"quote", "sh 'my launcher.sh"});
   refused("--launcher sh --devices 2 --interface no0", {"--interface no0", "lo (127.0.0.1)"});
   refused("--interface lo --devices 2", {"--interface", "--launcher"});
   refused("--launcher ./nowhere --devices 2", {"--launcher", "./nowhere"});

@@ -285,11 +285,14 @@ TEST_F(Multirank, EveryRankReportsWhoItIsAndOneSpeaks) {
 }
 
 TEST_F(Multirank, ASignalToOneRankStopsAllAfterTheSameStep) {
-  const pid_t job = start(2, eventful("15_multi_gpu", "--steps 1000000"));
+  const pid_t job = start(2, eventful("15_multi_gpu", "--steps 1000000 --checkpoint " + (folder_ / "ck")));
   kill(process_of(1), SIGTERM);
   EXPECT_EQ(wait_for(job), 128 + SIGTERM) << errors();
   EXPECT_EQ(losses(0), losses(1));
   EXPECT_EQ(events(0, "error").at(0)["status"], "interrupted");
+  const size_t hint = errors().find("; go on with --resume ");
+  EXPECT_NE(hint, std::string::npos) << errors();
+  EXPECT_EQ(errors().find("; go on with --resume ", hint + 1), std::string::npos) << "which one rank says";
 }
 
 TEST_F(Multirank, KilledRankEndsTheJobWithItsName) {

@@ -161,12 +161,13 @@ TEST(Results, ThatAreAlikeAreHeldInColumnsAndReadBack) {
       {"variant": "fp8", "round": 1, "status": "ok", "config": {"B": 4, "list": [["attention", "mlp"], []]}, "names": {"a": 1}},
       {"variant": "fp8", "round": 2, "status": "oom", "config": {"B": 4, "list": null}, "names": {}, "peer": "llmc", "ranks": [{"rank": 0}, {"rank": 1}]}])"),
              columns = columns_of(rows);
-  EXPECT_EQ(columns.dump(), R"({"rows":3,"columns":{"variant":{"values":["fp8"]},"round":[0,1,2],)"
-                            R"("status":["ok","ok","oom"],"config":{"rows":3,"columns":{"B":[4,4,4],)"
-                            R"("list":{"values":[[["attention","mlp"],[]],null],"of":[0,0,1]}}},)"
-                            R"("names":{"rows":3,"columns":{"a":{"in":[1],"column":[1]}}},)"
-                            R"("peer":{"in":[2],"column":["llmc"]},)"
-                            R"("ranks":{"in":[2],"column":{"lengths":[2],"joined":{"rows":2,"columns":{"rank":[0,1]}}}}}})");
+  EXPECT_EQ(columns.dump(),
+            R"({"rows":3,"columns":{"variant":{"values":["fp8"]},"round":[0,1,2],)"
+            R"("status":["ok","ok","oom"],"config":{"rows":3,"columns":{"B":[4,4,4],)"
+            R"("list":{"values":[[["attention","mlp"],[]],null],"of":[0,0,1]}}},)"
+            R"("names":{"rows":3,"columns":{"a":{"in":[1],"column":[1]}}},)"
+            R"("peer":{"in":[2],"column":["llmc"]},)"
+            R"("ranks":{"in":[2],"column":{"lengths":[2],"joined":{"rows":2,"columns":{"rank":[0,1]}}}}}})");
   EXPECT_EQ(rows_from_columns(columns), rows);
   for (const Json& as_they_are : {Json::array(), Json{{{"a", 1}}, 7}, rows})
     EXPECT_EQ(rows_from_columns(as_they_are), as_they_are);
@@ -186,35 +187,41 @@ TEST(Results, ThatAreAlikeAreHeldInColumnsAndReadBack) {
 
 TEST(Results, RefuseColumnsThatMakeNoRows) {
   const auto big = Json{{"values", {std::string(1 << 20, 'x')}}};
-  for (const Json& wrong : {
-           parse_json(R"({})"),
-           parse_json(R"({"rows": 2})"),
-           parse_json(R"({"rows": 0, "columns": {}})"),
-           parse_json(R"({"rows": -1, "columns": {}})"),
-           parse_json(R"({"rows": 1000000000000, "columns": {}})"),
-           parse_json(R"({"rows": "2", "columns": {}})"),
-           parse_json(R"({"rows": 2, "columns": []})"),
-           parse_json(R"({"rows": 2, "columns": {"a": 7}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": [1]}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"values": []}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"values": 7}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0]}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0, 1]}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0, -1]}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": 7}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"lengths": [1, 1]}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"joined": {"rows": 2, "columns": {}}}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"lengths": [1, 2], "joined": {"rows": 2, "columns": {}}}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"lengths": [1, 1], "joined": {"rows": 3, "columns": {}}}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"lengths": [0, 2], "joined": {"rows": 2, "columns": {}}}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"lengths": ["1", 1], "joined": {"rows": 2, "columns": {}}}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"lengths": [2], "joined": {"rows": 2, "columns": {}}}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"in": [2], "column": [1]}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"in": [0], "column": [1, 2]}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"in": [0]}}})"),
-           parse_json(R"({"rows": 2, "columns": {"a": {"rows": 3, "columns": {}}}})"),
-           Json{{"rows", 999}, {"columns", {{"a", big}}}},  // a gigabyte
-       })
+  for (
+      const Json& wrong : {
+          parse_json(R"({})"),
+          parse_json(R"({"rows": 2})"),
+          parse_json(R"({"rows": 0, "columns": {}})"),
+          parse_json(R"({"rows": -1, "columns": {}})"),
+          parse_json(R"({"rows": 1000000000000, "columns": {}})"),
+          parse_json(R"({"rows": "2", "columns": {}})"),
+          parse_json(R"({"rows": 2, "columns": []})"),
+          parse_json(R"({"rows": 2, "columns": {"a": 7}})"),
+          parse_json(R"({"rows": 2, "columns": {"a": [1]}})"),
+          parse_json(R"({"rows": 2, "columns": {"a": {"values": []}}})"),
+          parse_json(R"({"rows": 2, "columns": {"a": {"values": 7}}})"),
+          parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0]}}})"),
+          parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0, 1]}}})"),
+          parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0, -1]}}})"),
+          parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": 7}}})"),
+          parse_json(R"({"rows": 2, "columns": {"a": {"lengths": [1, 1]}}})"),
+          parse_json(R"({"rows": 2, "columns": {"a": {"joined": {"rows": 2, "columns": {}}}}})"),
+          parse_json(
+              R"({"rows": 2, "columns": {"a": {"lengths": [1, 2], "joined": {"rows": 2, "columns": {}}}}})"),
+          parse_json(
+              R"({"rows": 2, "columns": {"a": {"lengths": [1, 1], "joined": {"rows": 3, "columns": {}}}}})"),
+          parse_json(
+              R"({"rows": 2, "columns": {"a": {"lengths": [0, 2], "joined": {"rows": 2, "columns": {}}}}})"),
+          parse_json(
+              R"({"rows": 2, "columns": {"a": {"lengths": ["1", 1], "joined": {"rows": 2, "columns": {}}}}})"),
+          parse_json(
+              R"({"rows": 2, "columns": {"a": {"lengths": [2], "joined": {"rows": 2, "columns": {}}}}})"),
+          parse_json(R"({"rows": 2, "columns": {"a": {"in": [2], "column": [1]}}})"),
+          parse_json(R"({"rows": 2, "columns": {"a": {"in": [0], "column": [1, 2]}}})"),
+          parse_json(R"({"rows": 2, "columns": {"a": {"in": [0]}}})"),
+          parse_json(R"({"rows": 2, "columns": {"a": {"rows": 3, "columns": {}}}})"),
+          Json{{"rows", 999}, {"columns", {{"a", big}}}},  // a gigabyte
+      })
     EXPECT_THROW(rows_from_columns(wrong), InputError) << dump(wrong).substr(0, 200);
   Json columns = Json::object();  // which are short, but the rows' memory isn't
   for (int i = 0; i < 80; ++i) columns[cat("c", i)] = {{"values", {1}}};

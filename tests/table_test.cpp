@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "bench/base/text.h"
+#include "model/error.h"
 
 namespace stepladder {
 namespace {
@@ -171,6 +172,8 @@ TEST(Text, WordsForAShellAreReadBack) {
   EXPECT_EQ(quoted[0], "run");
   EXPECT_EQ(shell_words(join(quoted, " ")), words);
   EXPECT_EQ(shell_words("  a  b\\ c "), (std::vector<std::string>{"a", "b c"}));
+  for (const char* open : {"mpirun 'a b", "mpirun \"a b'", "'"})
+    EXPECT_THROW(shell_words(open), InputError) << open;
 }
 
 }  // namespace

@@ -234,6 +234,7 @@ std::vector<std::string> shell_words(const std::string& line) {
     else
       words.back() += line[i] == '\\' && quote != '\'' && i + 1 < line.size() ? line[++i] : line[i];
   }
+  if (quote != '\0') throw InputError(cat("a quote is not closed in ", printable(line, 200)));
   return words;
 }
 

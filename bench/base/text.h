@@ -68,7 +68,7 @@ size_t text_width(const std::string& text);
 std::string shell_quoted(const std::string& word);
 /// The words as a command line, which shell_words() takes apart again.
 std::string shell_line(const std::vector<std::string>& words);
-/// The words of a command line.
+/// The words of a command line. Throws InputError where a quote is not closed.
 std::vector<std::string> shell_words(const std::string& line);
 
 /// What the file system says of a path that can't be looked at: too long, a link to itself, or a current

@@ -93,7 +93,8 @@ class Rows {
       list = Json::array();
       for (const size_t place : of) list.push_back(values[place]);
     } else if (column.is_object() && column.contains("joined")) {
-      list = parts(this->list(field(column, "lengths", [](const Json&) { return true; }), count), rows(column["joined"]));
+      list = parts(this->list(field(column, "lengths", [](const Json&) { return true; }), count),
+                   rows(column["joined"]));
     } else if (column.is_object()) {
       list = rows(column);
     }
@@ -107,7 +108,8 @@ class Rows {
     auto from = joined.begin();
     for (const Json& length : lengths) {
       if (!length.is_number_integer() || length < 1 || length > joined.end() - from)
-        throw InputError(cat("one names ", printable(dump(length), 40), " of ", joined.end() - from, " objects"));
+        throw InputError(
+            cat("one names ", printable(dump(length), 40), " of ", joined.end() - from, " objects"));
       const auto to = from + length.get<ptrdiff_t>();
       Json& part = parts.emplace_back(Json::array());
       for (; from != to; ++from) part.push_back(std::move(*from));

@@ -223,9 +223,10 @@ int stopped(const RunSession& session, EventWriter& events, int64_t done) {
   events.write({{"event", "error"}, {"status", "interrupted"}, {"reason", reason}});
   const std::string& checkpoint = session.settings.checkpoint;
   std::cerr << session.build.name << ": " << reason
-            << (checkpoint.empty() ? ""
-                                   : cat("; go on with --resume ", checkpoint, " --checkpoint ", checkpoint,
-                                         " and the other options as before"))
+            << (checkpoint.empty() || !session.is_first()
+                    ? ""
+                    : cat("; go on with --resume ", checkpoint, " --checkpoint ", checkpoint,
+                          " and the other options as before"))
             << std::endl;
   return 128 + signal;
 }
