@@ -1837,6 +1837,31 @@ TEST_F(HarnessCliCampaign, FilesOfSeveralCardsBecomeOne) {
     EXPECT_EQ(stepladder(cat("export ", others)).code, kExitUsage) << others;
 }
 
+TEST_F(HarnessCliCampaign, FilesOfSomePartsEachAreCompleteTogether) {
+  write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1")}});
+  std::filesystem::create_directories(folder_ / "variants");
+  write_file(folder_ / "variants/campaign.json", read_file(folder_ / "plan.json"));
+  ASSERT_EQ(stepladder(campaign("--parts a")).code, 0);
+  const Json first = file();
+  write_file(folder_ / "a.json", first.dump());
+  std::filesystem::remove(folder_ / "sub/c.json");
+  ASSERT_EQ(stepladder(campaign("--parts b")).code, 0);
+  Json second = file();
+  const auto together = [&] {
+    write_file(folder_ / "b.json", second.dump());
+    return Json(parse_json(stepladder("export a.json b.json --format json").out)["complete"]);
+  };
+  EXPECT_EQ(first["complete"], false);
+  EXPECT_EQ(together(), true);
+  second["parts"][0]["result"]["complete"] = false;
+  EXPECT_EQ(together(), false) << "while one lacks runs";
+  second["parts"][0]["result"].update({{"complete", true}, {"stopped", {{"reason", "max_time"}}}});
+  EXPECT_EQ(together(), false) << "or was cut short";
+  second["parts"][0]["result"]["stopped"] = nullptr;
+  second["parts"][0]["exit_code"] = 130;
+  EXPECT_EQ(together(), false) << "or was interrupted";
+}
+
 TEST_F(HarnessCliCampaign, IsNotCompleteWhileAPartThatEndedWellHasNoResult) {
   write_plan({{"one", run_of("00", "--rounds 1")}});
   ASSERT_EQ(stepladder(campaign()).code, 0);

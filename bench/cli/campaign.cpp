@@ -31,7 +31,6 @@ namespace stepladder {
 namespace {
 
 constexpr const char* kMaxTime = "max-time";
-constexpr const char* kPlan = "variants/campaign.json";
 constexpr double kPartGrace = 30.0;  // seconds for a part to end in order
 constexpr const char* kMeasuresAgain = " measures that part from its beginning";
 constexpr const char* kWayOut = "--overwrite starts again, --out names another file";
@@ -44,7 +43,7 @@ std::vector<Command> measuring_commands() {
 struct CampaignOptions {
   static constexpr const char* kCampaign = "Campaign";
 
-  std::string plan = kPlan, out = "reports/latest/campaign.json", max_time;
+  std::string plan = kCampaignPlan, out = "reports/latest/campaign.json", max_time;
   std::vector<std::string> parts;
   bool dry_run = false, overwrite = false, retry_failed = false;
   std::vector<Command> measuring = measuring_commands(), defaults = measuring_commands();
@@ -664,7 +663,7 @@ int campaign(CampaignOptions& options) {
     throw InputError(cat(problems.front(), "; --parts leaves it out"));
   if (!options.dry_run) return campaign.carry_out(probe.devices);
   std::cout << campaign.listing(probe.devices) << std::flush;
-  if (options.plan == kPlan && !own && probe.device.backend == "cpu")
+  if (options.plan == kCampaignPlan && !own && probe.device.backend == "cpu")
     std::cerr
         << "stepladder: these parts are sized for a GPU, and there is none here: all of them take days. "
            "--parts LIST measures some, --plan FILE is one of your own\n";

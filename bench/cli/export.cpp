@@ -6,6 +6,7 @@
 
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder_file.h"
+#include "bench/plan/settings.h"
 #include "bench/report/speedups.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
@@ -48,6 +49,29 @@ Json shortened_campaign(const std::string& path, Json file) {
   return file;
 }
 
+bool has_ended(const Json& part) {
+  if (part.contains("skipped")) return true;
+  const Json code = part.value("exit_code", Json());
+  if (!code.is_number_integer() || code > 128) return false;
+  if (!part.contains("result")) return code != kExitOk;
+  const Json& result = part["result"];
+  return !result.contains("runs") || (result.value("complete", Json()) == true &&
+                                      text_at(result.value("stopped", Json()), "reason") != "max_time");
+}
+
+/// Whether every part of the plan that campaigns follow unless told otherwise has ended in a file: one that
+/// was told to measure some of them can't know that others have the rest.
+bool has_ended_plan(const Json& file) {
+  const std::string plan = here_or_shared(kCampaignPlan);
+  std::error_code none;
+  if (!std::filesystem::exists(plan, none)) return false;
+  return std::ranges::all_of(load_json(plan), [&](const Json& planned) {
+    return std::ranges::any_of(file["parts"], [&](const Json& part) {
+      return text_at(part, "name") == text_at(planned, "name") && has_ended(part);
+    });
+  });
+}
+
 /// Adds to `whole` the parts of another card's file; of a part that both have, the result that has more
 /// counts, or the later. Throws Error with kExitNotComparable where commit or kind of device differ.
 void add_parts(Json& whole, const std::string& path, const Json& file) {
@@ -63,7 +87,8 @@ void add_parts(Json& whole, const std::string& path, const Json& file) {
     else if (!same->contains("result") || !has_less(part.value("result", Json()), (*same)["result"]))
       *same = part;
   }
-  whole["complete"] = whole.value("complete", Json()) == true && file.value("complete", Json()) == true;
+  whole["complete"] = (whole.value("complete", Json()) == true && file.value("complete", Json()) == true) ||
+                      has_ended_plan(whole);
 }
 
 /// `file` is what the first has.

@@ -90,6 +90,9 @@ struct RungSettings {
   SampleOptions sampling() const { return {temperature, top_k, seed}; }
 };
 
+/// What campaigns measure unless told otherwise; see here_or_shared().
+constexpr const char* kCampaignPlan = "variants/campaign.json";
+
 /// A file that comes with the programs, for a run outside of their folder; any other path as it is.
 std::string here_or_shared(const std::string& path);
 
