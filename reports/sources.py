@@ -6,6 +6,8 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -26,6 +28,11 @@ class Diff:
     @property
     def changed(self) -> int:
         return sum(kind in ("add", "del") for kind, _ in self.lines)
+
+    @property
+    def stretches(self) -> list[tuple[str, str]]:
+        """Lines of one kind that follow each other, together."""
+        return [(kind, "\n".join(line for _, line in lines)) for kind, lines in groupby(self.lines, itemgetter(0))]
 
 
 def file_of(rung: str) -> Path:
