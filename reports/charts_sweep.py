@@ -48,8 +48,12 @@ def _plot(ax, series: dict[str, dict[int, Row]], value) -> None:
         ax.plot(*zip(*points), color=look.color, linestyle=look.linestyle, marker=look.marker, markersize=5,
                 linewidth=1.6, label=name)
         for setting, number in points:
-            (mark,) = ax.plot(setting, number, marker=look.marker, color=look.color, markersize=5, linestyle="none")
-            style.tip(mark, f"{name} at {setting}: {number:,.4g}")
+            _mark(ax, setting, number, look, f"{name} at {setting}: {number:,.4g}")
+
+
+def _mark(ax, x: float, y: float, look: style.Line, tip: str) -> None:
+    (mark,) = ax.plot(x, y, marker=look.marker, color=look.color, markersize=5, linestyle="none")
+    style.tip(mark, tip)
 
 
 def _figure(data: Results, model: str, T: int, legend: list[str], title: str, pairs: int = 1):
@@ -104,11 +108,9 @@ def _scaling_of_one_batch(rate, below, lines: dict[str, list], predicted: list, 
             ax.errorbar([1, *(row.devices for row in rows)], [first, *points], yerr=errors, capsize=3, color=look.color,
                         linestyle=look.linestyle, marker=look.marker, markersize=5, linewidth=1.6, label=rung)
             for row, point in zip(rows, points):
-                (mark,) = ax.plot(row.devices, point, marker=look.marker, color=look.color, markersize=5,
-                                  linestyle="none")
                 machines = f" in {row.machines} machines" if row.machines > 1 else ""
-                style.tip(mark, f"{rung} on {row.devices}{machines}: {row.tokens_per_second / 1e3:,.4g} thousand "
-                                f"tokens/s, {100 * row.efficiency:.1f} %")
+                _mark(ax, row.devices, point, look, f"{rung} on {row.devices}{machines}: "
+                      f"{row.tokens_per_second / 1e3:,.4g} thousand tokens/s, {100 * row.efficiency:.1f} %")
             if model:
                 ax.plot([row.devices for row in model], [unit(row) * getattr(row, value) for row in model],
                         color=look.color, linestyle=(0, (4, 3)), linewidth=1, alpha=0.7)

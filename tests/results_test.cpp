@@ -187,42 +187,37 @@ TEST(Results, ThatAreAlikeAreHeldInColumnsAndReadBack) {
 
 TEST(Results, RefuseColumnsThatMakeNoRows) {
   const auto big = Json{{"values", {std::string(1 << 20, 'x')}}};
-  for (
-      const Json& wrong : {
-          parse_json(R"({})"),
-          parse_json(R"({"rows": 2})"),
-          parse_json(R"({"rows": 0, "columns": {}})"),
-          parse_json(R"({"rows": -1, "columns": {}})"),
-          parse_json(R"({"rows": 1000000000000, "columns": {}})"),
-          parse_json(R"({"rows": "2", "columns": {}})"),
-          parse_json(R"({"rows": 2, "columns": []})"),
-          parse_json(R"({"rows": 2, "columns": {"a": 7}})"),
-          parse_json(R"({"rows": 2, "columns": {"a": [1]}})"),
-          parse_json(R"({"rows": 2, "columns": {"a": {"values": []}}})"),
-          parse_json(R"({"rows": 2, "columns": {"a": {"values": 7}}})"),
-          parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0]}}})"),
-          parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0, 1]}}})"),
-          parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0, -1]}}})"),
-          parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": 7}}})"),
-          parse_json(R"({"rows": 2, "columns": {"a": {"lengths": [1, 1]}}})"),
-          parse_json(R"({"rows": 2, "columns": {"a": {"joined": {"rows": 2, "columns": {}}}}})"),
-          parse_json(
-              R"({"rows": 2, "columns": {"a": {"lengths": [1, 2], "joined": {"rows": 2, "columns": {}}}}})"),
-          parse_json(
-              R"({"rows": 2, "columns": {"a": {"lengths": [1, 1], "joined": {"rows": 3, "columns": {}}}}})"),
-          parse_json(
-              R"({"rows": 2, "columns": {"a": {"lengths": [0, 2], "joined": {"rows": 2, "columns": {}}}}})"),
-          parse_json(
-              R"({"rows": 2, "columns": {"a": {"lengths": ["1", 1], "joined": {"rows": 2, "columns": {}}}}})"),
-          parse_json(
-              R"({"rows": 2, "columns": {"a": {"lengths": [2], "joined": {"rows": 2, "columns": {}}}}})"),
-          parse_json(R"({"rows": 2, "columns": {"a": {"in": [2], "column": [1]}}})"),
-          parse_json(R"({"rows": 2, "columns": {"a": {"in": [0], "column": [1, 2]}}})"),
-          parse_json(R"({"rows": 2, "columns": {"a": {"in": [0]}}})"),
-          parse_json(R"({"rows": 2, "columns": {"a": {"rows": 3, "columns": {}}}})"),
-          Json{{"rows", 999}, {"columns", {{"a", big}}}},  // a gigabyte
-      })
+  for (const Json& wrong : {
+           parse_json(R"({})"),
+           parse_json(R"({"rows": 2})"),
+           parse_json(R"({"rows": 0, "columns": {}})"),
+           parse_json(R"({"rows": -1, "columns": {}})"),
+           parse_json(R"({"rows": 1000000000000, "columns": {}})"),
+           parse_json(R"({"rows": "2", "columns": {}})"),
+           parse_json(R"({"rows": 2, "columns": []})"),
+           parse_json(R"({"rows": 2, "columns": {"a": 7}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": [1]}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"values": []}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"values": 7}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0]}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0, 1]}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0, -1]}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": 7}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"in": [2], "column": [1]}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"in": [0], "column": [1, 2]}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"in": [0]}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"rows": 3, "columns": {}}}})"),
+           Json{{"rows", 999}, {"columns", {{"a", big}}}},  // a gigabyte
+       })
     EXPECT_THROW(rows_from_columns(wrong), InputError) << dump(wrong).substr(0, 200);
+  for (const char* wrong : {R"({"lengths": [1, 1]})", R"({"joined": {"rows": 2, "columns": {}}})",
+                            R"({"lengths": [1, 2], "joined": {"rows": 2, "columns": {}}})",
+                            R"({"lengths": [1, 1], "joined": {"rows": 3, "columns": {}}})",
+                            R"({"lengths": [0, 2], "joined": {"rows": 2, "columns": {}}})",
+                            R"({"lengths": ["1", 1], "joined": {"rows": 2, "columns": {}}})",
+                            R"({"lengths": [2], "joined": {"rows": 2, "columns": {}}})"})
+    EXPECT_THROW(rows_from_columns({{"rows", 2}, {"columns", {{"a", parse_json(wrong)}}}}), InputError)
+        << wrong;
   Json columns = Json::object();  // which are short, but the rows' memory isn't
   for (int i = 0; i < 80; ++i) columns[cat("c", i)] = {{"values", {1}}};
   const auto start = std::chrono::steady_clock::now();

@@ -449,20 +449,7 @@ class Campaign {
     return entries.emplace_back(part.json());
   }
 
-  /// Whether it has come to an end, well or not, other than by a signal or our --max-time. One that ended
-  /// well has a result.
-  bool ended(const Part& part) {
-    const Json& of = entry(part);
-    if (of.contains("skipped")) return true;
-    if (!of.contains("exit_code") || of["exit_code"] > 128) return false;
-    if (!of.contains("result")) return of["exit_code"] != kExitOk;
-    if (part.profile()) return true;
-    const Json complete = of["result"].value("complete", Json()),
-               stopped = of["result"].value("stopped", Json());
-    if (complete != true || text_at(stopped, "reason") != "max_time") return complete == true;
-    const Json limit = of["result"].value("plan", Json::object()).value("max_time_s", Json());
-    return limit.is_number() && limit >= own_limit_s(part.words);
-  }
+  bool ended(const Part& part) { return has_ended(entry(part), own_limit_s(part.words)); }
   /// Whether nothing is left of it to measure.
   bool done(const Part& part) {
     const Json& of = entry(part);

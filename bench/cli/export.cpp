@@ -1,6 +1,7 @@
 #include "bench/report/export.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 
@@ -49,16 +50,6 @@ Json shortened_campaign(const std::string& path, Json file) {
   return file;
 }
 
-bool has_ended(const Json& part) {
-  if (part.contains("skipped")) return true;
-  const Json code = part.value("exit_code", Json());
-  if (!code.is_number_integer() || code > 128) return false;
-  if (!part.contains("result")) return code != kExitOk;
-  const Json& result = part["result"];
-  return !result.contains("runs") || (result.value("complete", Json()) == true &&
-                                      text_at(result.value("stopped", Json()), "reason") != "max_time");
-}
-
 /// Whether every part of the plan that campaigns follow unless told otherwise has ended in a file: one that
 /// was told to measure some of them can't know that others have the rest.
 bool has_ended_plan(const Json& file) {
@@ -67,7 +58,7 @@ bool has_ended_plan(const Json& file) {
   if (!std::filesystem::exists(plan, none)) return false;
   return std::ranges::all_of(load_json(plan), [&](const Json& planned) {
     return std::ranges::any_of(file["parts"], [&](const Json& part) {
-      return text_at(part, "name") == text_at(planned, "name") && has_ended(part);
+      return text_at(part, "name") == text_at(planned, "name") && has_ended(part, INFINITY);
     });
   });
 }
@@ -87,8 +78,7 @@ void add_parts(Json& whole, const std::string& path, const Json& file) {
     else if (!same->contains("result") || !has_less(part.value("result", Json()), (*same)["result"]))
       *same = part;
   }
-  whole["complete"] = (whole.value("complete", Json()) == true && file.value("complete", Json()) == true) ||
-                      has_ended_plan(whole);
+  whole["complete"] = whole.value("complete", Json()) == true && file.value("complete", Json()) == true;
 }
 
 /// `file` is what the first has.
@@ -100,6 +90,7 @@ std::string text_in(const ExportOptions& options, Json file) {
     for (size_t i = 1; i < options.results.size(); ++i)
       add_parts(file, options.results[i],
                 shortened_campaign(options.results[i], load_part(options.results[i])));
+    if (options.results.size() > 1 && file["complete"] == false) file["complete"] = has_ended_plan(file);
     return file_text(file);
   }
   if (options.results.size() > 1)

@@ -56,8 +56,7 @@ class Rows {
     for (const auto& [key, column] : named.items()) {
       const bool some = in_some(column);
       const std::vector<size_t> in = some ? places(column["in"], rows.size()) : std::vector<size_t>();
-      Json values = list(some ? field(column, "column", [](const Json&) { return true; }) : column,
-                         some ? in.size() : rows.size());
+      Json values = list(some ? field(column, "column", anything) : column, some ? in.size() : rows.size());
       for (size_t i = 0; i < values.size(); ++i) rows[some ? in[i] : i][key] = std::move(values[i]);
     }
     return rows;
@@ -70,6 +69,8 @@ class Rows {
     if (found == of.end() || !std::invoke(is, *found)) throw InputError(cat("they have no \"", key, "\""));
     return *found;
   }
+
+  static bool anything(const Json&) { return true; }
 
   static std::vector<size_t> places(const Json& list, size_t count) {
     std::vector<size_t> places;
@@ -93,8 +94,7 @@ class Rows {
       list = Json::array();
       for (const size_t place : of) list.push_back(values[place]);
     } else if (column.is_object() && column.contains("joined")) {
-      list = parts(this->list(field(column, "lengths", [](const Json&) { return true; }), count),
-                   rows(column["joined"]));
+      list = parts(this->list(field(column, "lengths", anything), count), rows(column["joined"]));
     } else if (column.is_object()) {
       list = rows(column);
     }

@@ -180,6 +180,18 @@ void check_campaign(const std::string& path, const Json& json) {
                            ") is damaged, or there twice"));
 }
 
+bool has_ended(const Json& part, double own_limit_s) {
+  if (part.contains("skipped")) return true;
+  if (!part.contains("exit_code") || part["exit_code"] > 128) return false;
+  if (!part.contains("result")) return part["exit_code"] != kExitOk;
+  const Json& result = part["result"];
+  if (result.contains("profile")) return true;
+  const Json complete = result.value("complete", Json()), stopped = result.value("stopped", Json());
+  if (complete != true || text_at(stopped, "reason") != "max_time") return complete == true;
+  const Json limit = result.value("plan", Json::object()).value("max_time_s", Json());
+  return limit.is_number() && limit >= own_limit_s;
+}
+
 bool has_less(const Json& result, const Json& than) {
   if (result.is_null()) return true;
   if (!result.contains("runs") || result.value("complete", Json()) == true) return false;

@@ -45,6 +45,9 @@ bool is_of_a_gate(const Results& results);
 bool is_campaign(const Json& json);
 /// Throws InputError naming the file unless it is a campaign's and its parts may be looked at.
 void check_campaign(const std::string& path, const Json& json);
+/// Whether a campaign's part has come to an end, well or not, other than by a signal or a --max-time shorter
+/// than its own, which is infinite where it has none. One that ended well has a result.
+bool has_ended(const Json& part, double own_limit_s);
 /// Whether a part's result, which may be null, has less in it than another: it is unfinished, and the other
 /// is finished, is no list of runs, or has more of them.
 bool has_less(const Json& result, const Json& than);
