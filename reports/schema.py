@@ -123,6 +123,7 @@ def _values(column: list | dict, count: int) -> list:
     if isinstance(column, list):
         return column
     if values := column.get("values"):
+        values = _rows(values) if isinstance(values, dict) else values
         return [values[i] for i in column.get("of", [0] * count)]
     if "joined" not in column:
         return _rows(column)

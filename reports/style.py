@@ -4,7 +4,7 @@ import io
 import math
 import re
 from html import escape
-from itertools import chain, cycle
+from itertools import chain, cycle, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -153,13 +153,24 @@ def tip(artist, text: str) -> None:
     artist.set_gid(name)
 
 
+def _by_steps(path: str) -> str:
+    """The same path, each of its points as the step from the one before, which is shorter, where it is one of straight
+    lines alone with coordinates in tenths."""
+    if not re.fullmatch(r"M[^A-Za-z]+(L[^A-Za-z]+)+z?", path):
+        return path
+    points = [[round(10 * float(value)) for value in point.split()] for point in re.split("[ML]", path.rstrip("z"))[1:]]
+    steps = (f"{(to[0] - of[0]) / 10:g} {(to[1] - of[1]) / 10:g}" for of, to in pairwise(points))
+    return path[:path.index("L")] + "l" + " ".join(steps) + "z" * path.endswith("z")
+
+
 def _slim(svg: str, name: str) -> str:
-    """The same picture with coordinates in hundredths of a point, ids only where something refers to them, and a class
+    """The same picture with coordinates in tenths of a point, ids only where something refers to them, and a class
     for each look, in a light and a dark one. Names begin with `name`: several charts may stand on a page."""
 
     def rounded(attribute: re.Match) -> str:
-        value = re.sub(r"-?\d+\.\d+", lambda number: f"{round(float(number[0]), 2) + 0:.7g}", attribute[2])
-        return f' {attribute[1]}="' + re.sub(r"\s*([CLMQz])\s*", r"\1", value).strip() + '"'
+        value = re.sub(r"-?\d+\.\d+", lambda number: f"{round(float(number[0]), 1) + 0:.7g}", attribute[2])
+        value = re.sub(r"\s*([CLMQz])\s*", r"\1", value).strip()
+        return f' {attribute[1]}="{_by_steps(value) if attribute[1] == "d" else value}"'
 
     svg = re.sub(r' (d|x|y|width|height|transform)="([^"]*)"', rounded, svg)
     ids = {one: f"{name}-{i}" for i, one in enumerate(dict.fromkeys(re.findall(r'(?:href="|url\()#([^")]*)', svg)))}

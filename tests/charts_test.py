@@ -327,6 +327,11 @@ class Files(unittest.TestCase):
                 self.assertGreater(size[0] + 1, 72 / figure.dpi * words.width, name)
                 self.assertGreater(size[1] + 1, 72 / figure.dpi * words.height, name)
 
+    def test_a_path_of_lines_is_written_as_the_steps_between_its_points(self):
+        for path, steps in (("M1.5 2L3 2L3 -1.1z", "M1.5 2l1.5 0 0 -3.1z"), ("M0 1L2 1M5 5L6 6", "M0 1L2 1M5 5L6 6"),
+                            ("M0 0C1 1 2 2 3 3", "M0 0C1 1 2 2 3 3"), ("M1 2z", "M1 2z")):
+            self.assertEqual(style._by_steps(path), steps)
+
     def test_each_svg_holds_together_and_has_no_group_that_says_nothing(self):
         _, _, files = draw(json.dumps(everything()))
         for name, data in files.items():

@@ -166,9 +166,11 @@ TEST(Export, AShortFileHoldsAnyLoss) {
   Results results = make_results(10, 1);
   results.runs[0].steps[1].loss = 1e-320;
   results.runs[0].steps[2].loss = 4.123456789;
-  const Json losses = rows_from_columns(shortened(results)["runs"])[0]["steps"]["loss"];
+  results.runs[0].steps[2].step_ms = 28.123456;
+  const Json steps = rows_from_columns(shortened(results)["runs"])[0]["steps"], losses = steps["loss"];
   EXPECT_NEAR(losses[1].get<double>(), 0.0, 1e-300);
   EXPECT_EQ(losses[2], 4.12346);
+  EXPECT_EQ(steps["step_ms"][2], 28.123);
 }
 
 TEST(Export, GoogleBenchmarkIsToldOfABuildThatIsNotForSpeed) {

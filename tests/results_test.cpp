@@ -163,8 +163,8 @@ TEST(Results, ThatAreAlikeAreHeldInColumnsAndReadBack) {
              columns = columns_of(rows);
   EXPECT_EQ(columns.dump(),
             R"({"rows":3,"columns":{"variant":{"values":["fp8"]},"round":[0,1,2],)"
-            R"("status":["ok","ok","oom"],"config":{"rows":3,"columns":{"B":[4,4,4],)"
-            R"("list":{"values":[[["attention","mlp"],[]],null],"of":[0,0,1]}}},)"
+            R"("status":["ok","ok","oom"],"config":{"values":{"rows":2,"columns":{"B":[4,4],)"
+            R"("list":[[["attention","mlp"],[]],null]}},"of":[0,0,1]},)"
             R"("names":{"rows":3,"columns":{"a":{"in":[1],"column":[1]}}},)"
             R"("peer":{"in":[2],"column":["llmc"]},)"
             R"("ranks":{"in":[2],"column":{"lengths":[2],"joined":{"rows":2,"columns":{"rank":[0,1]}}}}}})");
@@ -203,6 +203,9 @@ TEST(Results, RefuseColumnsThatMakeNoRows) {
            parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0, 1]}}})"),
            parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": [0, -1]}}})"),
            parse_json(R"({"rows": 2, "columns": {"a": {"values": [1], "of": 7}}})"),
+           parse_json(R"({"rows": 2, "columns": {"a": {"values": {"values": [1]}, "of": [0, 0]}}})"),
+           parse_json(
+               R"({"rows": 2, "columns": {"a": {"values": {"rows": 1, "columns": {}}, "of": [0, 1]}}})"),
            parse_json(R"({"rows": 2, "columns": {"a": {"in": [2], "column": [1]}}})"),
            parse_json(R"({"rows": 2, "columns": {"a": {"in": [0], "column": [1, 2]}}})"),
            parse_json(R"({"rows": 2, "columns": {"a": {"in": [0]}}})"),

@@ -79,12 +79,17 @@ class Files(unittest.TestCase):
         rows = {"rows": 2, "columns": {"ranks": {"lengths": {"values": [1, 2], "of": [0, 1]}, "joined": joined}}}
         schema.unpack(several := {"kind": "results", "runs": rows})
         self.assertEqual(several["runs"], [{"ranks": [{"rank": 0}]}, {"ranks": [{"rank": 0}, {"rank": 1}]}])
+        alike = {"values": {"rows": 2, "columns": {"B": [4, 8]}}, "of": [0, 1, 0]}
+        schema.unpack(several := {"kind": "results", "runs": {"rows": 3, "columns": {"config": alike}}})
+        self.assertEqual(several["runs"], [{"config": {"B": B}} for B in (4, 8, 4)])
         campaign = {"schema": 2, "kind": "campaign", "commit": "", "device": plain["context"]["device"], "complete": True, "parts": [
             {"name": "one", "about": "", "command": "run", "result": packed}]}
         self.assertEqual(load(campaign)["parts"][0]["result"]["runs"][0]["variant"], plain["runs"][0]["variant"])
         for wrong in ({"rows": 2}, {"rows": 2, "columns": {"a": [1]}}, {"rows": 0, "columns": {}},
                       {"rows": 1, "columns": {"a": {"values": [1], "of": [3]}}}, {"rows": "1", "columns": {}},
                       {"rows": 1, "columns": {"a": {"rows": 2, "columns": {}}}},
+                      {"rows": 1, "columns": {"a": {"values": {"values": [1]}}}},
+                      {"rows": 1, "columns": {"a": {"values": {"rows": 1, "columns": {"b": [1, 2]}}}}},
                       *({"rows": 2, "columns": {"a": {"lengths": lengths, "joined": joined}}}
                         for lengths in ([1, 1], [1, 3], [0, 3], [3], "12"))):
             self.refused(plain | {"runs": wrong}, "columns")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
 #include <map>
 #include <set>
 
@@ -176,9 +177,10 @@ Json shortened(const Results& results) {
   std::set<std::string> named;
   for (Json& run : json["runs"]) {
     Json steps = {{"step_ms", std::move(run["steps"]["step_ms"])}, {"loss", std::move(run["steps"]["loss"])}};
-    for (Json& column : steps)
-      for (Json& value : column)
-        if (value.is_number()) value = number_from<double>(cat(value.get<double>())).value_or(0.0);
+    for (const auto& [key, digits] : {std::pair("step_ms", 5), {"loss", 6}})
+      for (Json& value : steps[key])
+        if (value.is_number())
+          value = number_from<double>(cat(std::setprecision(digits), value.get<double>())).value_or(0.0);
     run["steps"] = std::move(steps);
     Json& summary = run["summary"];
     if (!summary.is_object()) continue;

@@ -19,7 +19,6 @@ bool all_objects(const Json& list) {
 }
 
 Json column_of(const Json& list) {
-  if (all_objects(list)) return columns_of(list);
   if (!list.empty() && std::ranges::all_of(list, all_objects)) {
     Json joined = Json::array(), lengths = Json::array();
     for (const Json& part : list) {
@@ -35,9 +34,11 @@ Json column_of(const Json& list) {
     if (is_new) values.push_back(value);
     of.push_back(place->second);
   }
-  Json column = {{"values", std::move(values)}};
-  if (places.size() > 1) column["of"] = std::move(of);
-  return dump(column).size() < dump(list).size() ? column : list;
+  Json whole = columns_of(list);
+  if (values.size() == list.size()) return whole;
+  Json column = {{"values", columns_of(values)}};
+  if (values.size() > 1) column["of"] = std::move(of);
+  return dump(column).size() < dump(whole).size() ? column : whole;
 }
 
 /// Makes rows of columns; knows how much they have come to.
@@ -85,7 +86,9 @@ class Rows {
   Json list(const Json& column, size_t count) {
     Json list = column;
     if (column.is_object() && column.contains("values")) {
-      const Json& values = field(column, "values", &Json::is_array);
+      Json values = field(column, "values", anything);
+      if (values.is_object()) values = rows(values);
+      if (!values.is_array()) throw InputError("their \"values\" are no list");
       std::vector<size_t> sizes;
       for (const Json& value : values) sizes.push_back(dump(value).size());
       const std::vector<size_t> of = column.contains("of") ? places(column["of"], values.size())
