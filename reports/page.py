@@ -466,7 +466,7 @@ def _groups(workload: Workload) -> dict | None:
              _number(group.gain, f"{group.gain:.2f}×"),
              Cell() if group.gain_in_pytorch is None else
              _number(group.gain_in_pytorch, f"{group.gain_in_pytorch:.2f}×")] for group in groups_of(workload)]
-    columns = [Column("rungs as a group"), Column("faster"), Column("in PyTorch")]
+    columns = [Column("rungs as published tables group them"), Column("faster"), Column("PyTorch's")]
     return {"columns": columns, "rows": rows} if rows else None
 
 

@@ -573,7 +573,7 @@ class Renewed(unittest.TestCase):
         self.assertNotIn("old", text)
         for row in ("| 02_tf32 | 17.0 | 15,059 | 2.29 | 2.50 | 33.0 | 2.00 | 47.1 | 8.500 | 30.12 | 0.1 / 0.1 |",
                     r"| 01_causal_mask | oom: wants 90 \| has 80 | - |", "| 02_tf32 | 2.50 | 1.50 | 2.45 |",
-                    "| 01_causal_mask | 1.05 | unsupported | 1.05 |", "| 02_tf32 | 4 | 17.0 | 15,059 | 33.0 | 2.00 |"):
+                    "| 01_causal_mask | 1.05 | unsupported | 1.05 |", "| 02_tf32 | 4 | 17.0 | 8.500 | 33.0 | 2.00 | 16.50 |"):
             self.assertIn(row, text)
         for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.M):
             self.assertEqual(len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}), 1, block)
@@ -606,6 +606,12 @@ class Renewed(unittest.TestCase):
         data["context"] |= {"time": "2026-11-24T21:47:05.073Z", "commit": "cc0720193be0b4e6", "device":
                             data["context"]["device"] | {"blas": "cuBLAS 13.1.0"}}
         self.assertIn("; cuBLAS 13.1.0, 2026-11-24, commit cc0720193, results.json.", self.tables(data))
+
+    def test_how_much_faster_than_the_rung_before_has_its_interval_where_there_is_one(self):
+        data = sample()
+        next(item for item in data["variants"] if item["variant"] == "02_tf32")["speedup_previous"] = {
+            "ratio": 2.28, "lo": 2.251, "hi": 2.31, "against": "00_fp32_baseline"}
+        self.assertRegex(self.tables(data), r"\| 02_tf32 \|.* \| \d\.\d\d \(2\.25 to 2\.31\) \|")
 
     def test_unless_all_rungs_know_their_joules_there_is_no_column(self):
         some = with_energy(sample())
