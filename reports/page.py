@@ -382,10 +382,12 @@ def _protocol(one: Results) -> str:
 
 
 def _origin(one: Results) -> str:
-    """With which libraries, when, of which commit, in which file."""
+    """With which libraries, from when to when, of which commit, in which file."""
     device, context = one.context["device"], one.context
     commit = context.get("commit", "")[:9]
-    return plain(", ".join(filter(None, (device.get("blas"), device.get("attention"), context.get("time", "")[:10],
+    days = [(call.get("time") or "")[:10] for call in (context, *context.get("resumed", ()))]
+    return plain(", ".join(filter(None, (device.get("blas"), device.get("attention"),
+                                         " to ".join(dict.fromkeys([days[0], days[-1]])),
                                          commit and f"commit {commit}", _called(one)))), 200)
 
 

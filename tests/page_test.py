@@ -606,6 +606,8 @@ class Renewed(unittest.TestCase):
         data["context"] |= {"time": "2026-11-24T21:47:05.073Z", "commit": "cc0720193be0b4e6", "device":
                             data["context"]["device"] | {"blas": "cuBLAS 13.1.0"}}
         self.assertIn("; cuBLAS 13.1.0, 2026-11-24, commit cc0720193, results.json.", self.tables(data))
+        data["context"]["resumed"] = [{"runs": 2, "time": "2026-11-25T01:00:00.000Z"}, {"runs": 3, "time": "2026-11-26T01:00:00.000Z"}]
+        self.assertIn(" 2026-11-24 to 2026-11-26, commit", self.tables(data))
 
     def test_how_much_faster_than_the_rung_before_has_its_interval_where_there_is_one(self):
         data = sample()

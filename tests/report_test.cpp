@@ -277,7 +277,12 @@ TEST(Report, TellsABusyMachineFromAnIdleOne) {
   EXPECT_EQ(busy_note({{"cores", 64}, {"busy_cores", 3.0}}), "");
   EXPECT_EQ(busy_note({{"cores", 2}}), "");  // of a file that does not tell
   EXPECT_TRUE(says(busy_note({{"cores", 2}, {"busy_cores", 1.94}}), {"1.9 of 2 cores"}));
-  EXPECT_TRUE(says(busy_note({{"cores", 64}, {"busy_cores", 6.5}}), {"6.5 of 64 cores"}));
+  EXPECT_TRUE(says(busy_note({{"cores", 64}, {"busy_cores", 6.5}}), {"6.5 of 64 cores", "when this began"}));
+  EXPECT_TRUE(
+      says(busy_note({{"cores", 64},
+                      {"busy_cores", 6.5},
+                      {"resumed", {{{"runs", 3}, {"busy_cores", 7.5}}, {{"runs", 4}, {"busy_cores", 0}}}}}),
+           {"7.5 of 64 cores", "when this was resumed"}));
 }
 
 TEST(Report, ComparesTwoRungsWithinRounds) {

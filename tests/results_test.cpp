@@ -882,6 +882,28 @@ TEST_F(ResultsFileTest, ResumesOnAnotherCardOfAKindAndForgetsWhatIsToBeMeasuredA
   }
 }
 
+TEST_F(ResultsFileTest, TellsWhichCallsWentOnWithItAndMeasuredSomething) {
+  auto file = open(Existing::refuse);
+  file->add(make_run("00_fp32_baseline", 0, 20));
+  const auto resumed = [&] { return load_results(path_).context.value("resumed", Json()); };
+  file = nullptr;
+  EXPECT_EQ(resumed(), Json());
+  for (int nothing_measured = 0; nothing_measured < 2; ++nothing_measured)
+    file = nullptr, file = open(Existing::resume);
+  card_ = "GPU-2";
+  file = nullptr;
+  file = open(Existing::resume);
+  file->add(make_run("01_causal_mask", 0, 20));
+  file = nullptr;
+  ASSERT_EQ(resumed().size(), 1U) << resumed();
+  EXPECT_EQ(resumed()[0]["device"], "GPU-2");
+  EXPECT_EQ(resumed()[0]["runs"], 1);
+  EXPECT_TRUE(resumed()[0].contains("time") && resumed()[0].contains("busy_cores"));
+  file = open(Existing::resume);
+  file->finish();
+  EXPECT_EQ(resumed().size(), 1U) << "the last measured nothing";
+}
+
 TEST_F(ResultsFileTest, WhoReadsWhileItIsFinishedMissesNoRun) {
   const auto long_run = [](int64_t round) {
     stepladder::Run run = make_run("00_fp32_baseline", round, 20);

@@ -641,11 +641,15 @@ std::string device_name(const Results& results) {
 
 std::string busy_note(const Json& context) {
   constexpr double kUsual = 0.25;  // what any system does now and then
-  const double busy = number_at(context, "busy_cores").value_or(0.0),
-               cores = number_at(context, "cores").value_or(0.0);
+  double busy = number_at(context, "busy_cores").value_or(0.0);
+  const double cores = number_at(context, "cores").value_or(0.0);
+  std::string when = "began";
+  for (const Json& call : context.value("resumed", Json::array()))
+    if (const double then = number_at(call, "busy_cores").value_or(0.0); then > busy)
+      busy = then, when = "was resumed";
   if (busy < std::max(kUsual, 0.1 * cores)) return "";
-  return cat("Other processes kept ", fixed(busy, 1), " of ", fixed(cores, 0),
-             " cores busy when this began: times are longer and vary more.");
+  return cat("Other processes kept ", fixed(busy, 1), " of ", fixed(cores, 0), " cores busy when this ", when,
+             ": times are longer and vary more.");
 }
 
 std::vector<Note> report_notes(const Results& results) {

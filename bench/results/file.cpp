@@ -321,6 +321,18 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
   std::vector<const char*> fields = {"build", "cpu", "device"};
   if (text_at(now["device"], "backend") == "cpu") fields.push_back("cores");
   for (const char* field : fields) require(field, was.value(field, Json()), now.value(field, Json()));
+  forget_idle_call();
+  results_.context["resumed"].push_back({{"time", context.value("time", Json())},
+                                         {"device", context.at("device").value("uuid", Json())},
+                                         {"busy_cores", context.value("busy_cores", Json())},
+                                         {"runs", results_.runs.size()}});
+}
+
+void ResultsFile::forget_idle_call() {
+  Json& resumed = results_.context["resumed"];
+  if (!resumed.empty() && resumed.back().value("runs", Json()) == results_.runs.size())
+    resumed.erase(resumed.size() - 1);
+  if (resumed.empty()) results_.context.erase("resumed");
 }
 
 void ResultsFile::start() try { begin(); } catch (const Error& e) {
@@ -396,6 +408,7 @@ void ResultsFile::finish(Json stopped) {
   if (!begun_) begin();
   for (Run& run : std::exchange(failed_, {}))  // for which there was no time
     if (!results_.find(run.variant, run.workload(), run.round)) results_.runs.push_back(std::move(run));
+  forget_idle_call();
   results_.stopped = std::move(stopped);
   results_.complete = true;
   try {

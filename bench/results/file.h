@@ -95,6 +95,8 @@ class ResultsFile {
   void close_journal();
   /// Goes on with what the file holds of the plan.
   void resume(const Json& context, Json plan, Existing existing);
+  /// Leaves the last call that went on with the file out of its context if that measured nothing.
+  void forget_idle_call();
   void start();
   void begin();
   void append(const Json& line);
