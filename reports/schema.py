@@ -45,7 +45,7 @@ def load(path: Path, strict: bool = False) -> dict:
         raise ResultsError(f"{path}: not JSON: {error}") from None
     except ValueError as error:
         raise ResultsError(f"{path}: {error}") from None
-    if not isinstance(data, dict) or data.get("schema") not in (1, 2):
+    if not isinstance(data, dict) or data.get("schema") not in (1, 2) or data["schema"] is True:
         found = plain(data.get("schema")) if isinstance(data, dict) else "none"
         raise ResultsError(f"{named(path, data)}: schema {found}, expected 1 or 2")
     upgrade(data)
@@ -124,7 +124,10 @@ def _values(column: list | dict, count: int) -> list:
         return column
     if values := column.get("values"):
         values = _rows(values) if isinstance(values, dict) else values
-        return [values[i] for i in column.get("of", [0] * count)]
+        of = column.get("of", [0] * count)
+        if min(of, default=0) < 0:
+            raise ValueError
+        return [values[i] for i in of]
     if "joined" not in column:
         return _rows(column)
     lengths, joined = _values(column["lengths"], count), _rows(column["joined"])

@@ -684,6 +684,7 @@ TEST_F(HarnessCli, WrongRoundsAreRefusedByName) {
                                           {"--until-ci 1 --max-rounds 1", "--max-rounds 1"},
                                           {"--max-time soon", "--max-time"},
                                           {"--max-time 5d", "--max-time"},
+                                          {"--max-time 300000h", "--max-time"},
                                           {"--max-time=-5s", "--max-time"},
                                           {"--max-time 0s", "--max-time"}}) {
     const Outcome outcome = stepladder(plan(options));
@@ -883,6 +884,10 @@ TEST_F(HarnessCli, ExportWritesWhatIsOkAndNamesTheRest) {
   EXPECT_EQ(nothing.code, 2);
   EXPECT_TRUE(says(nothing.err, {"error", "results.json"})) << nothing.err;
   EXPECT_EQ(stepladder("export nowhere.json").code, 2);
+  write_file(folder_ / "list.json", "[]");
+  const Outcome list = stepladder("export list.json --format json --out results.json");
+  EXPECT_EQ(list.code, 2);
+  EXPECT_TRUE(has(list.err, "list.json: is no results file")) << list.err;
 }
 
 TEST_F(HarnessCli, ARunThatEndsBeforeItsStartInOneRoundFailsItsRow) {

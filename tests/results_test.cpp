@@ -900,8 +900,24 @@ TEST_F(ResultsFileTest, TellsWhichCallsWentOnWithItAndMeasuredSomething) {
   EXPECT_EQ(resumed()[0]["runs"], 1);
   EXPECT_TRUE(resumed()[0].contains("time") && resumed()[0].contains("busy_cores"));
   file = open(Existing::resume);
+  file->forget([](const stepladder::Run& run) { return run.variant == "01_causal_mask"; });
+  file->add(make_run("01_causal_mask", 0, 20));
+  file = nullptr;
+  EXPECT_EQ(resumed().size(), 2U) << "it measured a run again";
+  file = open(Existing::retry);
   file->finish();
-  EXPECT_EQ(resumed().size(), 1U) << "the last measured nothing";
+  EXPECT_EQ(resumed().size(), 2U) << "the last measured nothing";
+}
+
+TEST(Results, CountTheTokensOfMicroBatchesToo) {
+  const Json once = {{"model", "gpt2"}, {"B", 2}, {"T", 32}, {"world_size", 3}}, twice = [&] {
+    Json config = once;
+    config["accumulate"] = 2;
+    return config;
+  }();
+  EXPECT_EQ(stepladder::tokens_of(once), 192);
+  EXPECT_EQ(stepladder::tokens_of(twice), 384);
+  EXPECT_FALSE(stepladder::same_task(once, twice));
 }
 
 TEST_F(ResultsFileTest, WhoReadsWhileItIsFinishedMissesNoRun) {

@@ -89,6 +89,7 @@ class Files(unittest.TestCase):
                       {"rows": 1, "columns": {"a": {"values": [1], "of": [3]}}}, {"rows": "1", "columns": {}},
                       {"rows": 1, "columns": {"a": {"rows": 2, "columns": {}}}},
                       {"rows": 1, "columns": {"a": {"values": {"values": [1]}}}},
+                      {"rows": 1, "columns": {"a": {"values": [1], "of": [-1]}}},
                       {"rows": 1, "columns": {"a": {"values": {"rows": 1, "columns": {"b": [1, 2]}}}}},
                       *({"rows": 2, "columns": {"a": {"lengths": lengths, "joined": joined}}}
                         for lengths in ([1, 1], [1, 3], [0, 3], [3], "12"))):
@@ -131,7 +132,7 @@ class Files(unittest.TestCase):
         self.refused(data, "joules", "runs[0]", strict=True)
 
     def test_what_does_not_hold_is_named_with_its_place(self):
-        for change, words in (({"runs": 3}, ["runs"]), ({"schema": 3}, ["schema 3"]), ({"schema": "2"}, ["schema"])):
+        for change, words in (({"runs": 3}, ["runs"]), ({"schema": 3}, ["schema 3"]), ({"schema": "2"}, ["schema"]), ({"schema": True}, ["schema"])):
             self.refused(sample() | change, *words)
         data = sample()
         data["runs"][1]["config"]["x"] = [[[1]]]

@@ -288,7 +288,8 @@ TEST_F(VerdictCli, AFileOfAnotherKindIsNotReplaced) {
         << outcome.err;
     EXPECT_EQ(read_file(folder_ / file), before) << command;
   }
-  std::filesystem::create_directory(folder_ / "runs");
+  std::filesystem::create_directories(folder_ / "runs/algorithms");
+  write_file(folder_ / "runs/algorithms/mine.json", "{}");
   std::filesystem::copy_file(folder_ / "campaign.json", folder_ / "runs/base.json");
   EXPECT_TRUE(says(stepladder(gate).err, {"runs/base.json", "a campaign", "name another --results"}));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "log.txt")) << "it was measured first";
@@ -300,6 +301,7 @@ TEST_F(VerdictCli, AFileOfAnotherKindIsNotReplaced) {
     const std::string before = read_file(folder_ / other);
     EXPECT_EQ(stepladder(gate).code, kExitUsage) << other;
     EXPECT_EQ(read_file(folder_ / "runs/base.json"), before);
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/algorithms/mine.json"));
   }
 
   write_file(folder_ / "verdict.txt", "of mine");

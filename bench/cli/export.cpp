@@ -95,7 +95,7 @@ std::string text_in(const ExportOptions& options, Json file) {
   }
   if (options.results.size() > 1)
     throw InputError(cat("only campaigns' files are joined, as json or short: export ", path, " by itself"));
-  const Results results = load_results(path, file);
+  const Results results = load_measured(path, file);
   if (format == "csv") return csv(results);
   if (format == "json") return file_text(results_file_json(results));
   if (is_short) return file_text(shortened(results));
@@ -129,6 +129,7 @@ void check_out(const ExportOptions& options, const Json& file) {
 
 int export_results(ExportOptions& options) {
   Json file = load_part(options.results.front());
+  if (!file.is_object()) throw InputError(cat(options.results.front(), ": is no results file"));
   if (!options.out.empty()) check_out(options, file);
   const std::string text = text_in(options, std::move(file));
   if (options.out.empty())

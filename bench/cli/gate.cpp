@@ -152,14 +152,17 @@ Side side_of(const GateOptions& options, const Contender& contender, const std::
 
 /// Where both sides keep the GEMM algorithms that they find. Where all that is timed is the same in both, so
 /// are then the algorithms, or the lot of two searches would count as a change; else each has a file of its
-/// own there. Unless the user says where, those of earlier gates are removed.
+/// own there.
 std::string shared_cache(const GateOptions& options, const std::string& place) {
-  if (options.cache) return *options.cache;
-  std::string folder = cat(place, "/algorithms");
+  return options.cache.value_or(cat(place, "/algorithms"));
+}
+
+/// Removes what earlier gates left in a folder that the user did not name.
+void empty_cache(const GateOptions& options, const std::string& folder) {
   std::error_code error;
+  if (options.cache) return;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
     if (entry.path().extension() == ".json") fs::remove(entry.path(), error);
-  return folder;
 }
 
 /// The folder for the results, this gate's alone as long as this lives.
@@ -303,6 +306,7 @@ int gate(GateOptions& options) {
     const std::string cache = shared_cache(options, place);
     begin(base, cat(place, "/base.json"), cache, context_of(base_contender, probe), options.verdict);
     begin(next, cat(place, "/new.json"), cache, context_of(next_contender, probe), options.verdict);
+    empty_cache(options, cache);
     PairedRuns pairs(base, next, probe.device, options.measure.timeout);
     try {
       Comparison one = measure(options, base, next, pairs, limits, too_late);

@@ -231,7 +231,7 @@ double duration_s(const std::string& text) {
   const std::string unit = text.substr(digits);
   const double scale = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
   const auto value = number_from<double>(text.substr(0, digits));
-  if (scale == 0 || !value || !(*value > 0 && *value <= 1e9))
+  if (scale == 0 || !value || !(*value > 0 && *value * scale <= 1e9))
     throw InputError(cat("--max-time: '", text, "' is no duration: 90s, 20m or 2h, for example"));
   return *value * scale;
 }

@@ -321,18 +321,9 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
   std::vector<const char*> fields = {"build", "cpu", "device"};
   if (text_at(now["device"], "backend") == "cpu") fields.push_back("cores");
   for (const char* field : fields) require(field, was.value(field, Json()), now.value(field, Json()));
-  forget_idle_call();
-  results_.context["resumed"].push_back({{"time", context.value("time", Json())},
-                                         {"device", context.at("device").value("uuid", Json())},
-                                         {"busy_cores", context.value("busy_cores", Json())},
-                                         {"runs", results_.runs.size()}});
-}
-
-void ResultsFile::forget_idle_call() {
-  Json& resumed = results_.context["resumed"];
-  if (!resumed.empty() && resumed.back().value("runs", Json()) == results_.runs.size())
-    resumed.erase(resumed.size() - 1);
-  if (resumed.empty()) results_.context.erase("resumed");
+  call_ = {{"time", context.value("time", Json())},
+           {"device", context.at("device").value("uuid", Json())},
+           {"busy_cores", context.value("busy_cores", Json())}};
 }
 
 void ResultsFile::start() try { begin(); } catch (const Error& e) {
@@ -399,6 +390,13 @@ void ResultsFile::forget(const std::function<bool(const Run&)>& which) {
 }
 
 void ResultsFile::add(Run run) {
+  if (!call_.is_null()) {
+    call_["runs"] = results_.runs.size();
+    Json& resumed = results_.context["resumed"];
+    if (!resumed.is_array()) resumed = Json::array();
+    resumed.push_back(std::exchange(call_, nullptr));
+    if (begun_) begin();
+  }
   if (begun_) append(to_json(run));
   results_.runs.push_back(std::move(run));
   if (!begun_) begin();
@@ -408,7 +406,6 @@ void ResultsFile::finish(Json stopped) {
   if (!begun_) begin();
   for (Run& run : std::exchange(failed_, {}))  // for which there was no time
     if (!results_.find(run.variant, run.workload(), run.round)) results_.runs.push_back(std::move(run));
-  forget_idle_call();
   results_.stopped = std::move(stopped);
   results_.complete = true;
   try {

@@ -95,8 +95,6 @@ class ResultsFile {
   void close_journal();
   /// Goes on with what the file holds of the plan.
   void resume(const Json& context, Json plan, Existing existing);
-  /// Leaves the last call that went on with the file out of its context if that measured nothing.
-  void forget_idle_call();
   void start();
   void begin();
   void append(const Json& line);
@@ -109,6 +107,7 @@ class ResultsFile {
   bool begun_ = false;  // the file is of this plan
   Results results_;
   std::vector<Run> failed_;  // to be run again
+  Json call_;                // when and where it is resumed, until it has measured something
 };
 
 }  // namespace stepladder

@@ -42,9 +42,15 @@ int64_t global_batch(const Json& config) {
   return batch <= std::numeric_limits<int64_t>::max() / devices ? batch * devices : 0;
 }
 
+double tokens_of(const Json& config) {
+  return config.at("B").get<double>() * config.at("T").get<double>() *
+         static_cast<double>(world_size(config)) *
+         std::max(1.0, number_at(config, "accumulate").value_or(1.0));
+}
+
 bool same_task(const Json& one, const Json& other) {
   return one.at("model") == other.at("model") && one.at("T") == other.at("T") &&
-         global_batch(one) == global_batch(other);
+         tokens_of(one) == tokens_of(other);
 }
 
 std::optional<bool> DeviceState::throttled() const {

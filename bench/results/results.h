@@ -123,6 +123,8 @@ inline constexpr int kMaxConfigDepth = 3;
 int64_t world_size(const Json& config);
 /// Sequences in a step of all devices; 0 where an int64_t does not hold it.
 int64_t global_batch(const Json& config);
+/// Tokens in a step of all devices, micro-batches that accumulate included.
+double tokens_of(const Json& config);
 /// Whether two configurations train the same model on the same batches, so that their losses may be compared.
 bool same_task(const Json& one, const Json& other);
 

@@ -10,14 +10,8 @@
 namespace stepladder {
 namespace {
 
-/// Tokens in a step of all devices.
-double tokens_of(const Run& run) {
-  return run.config.at("B").get<double>() * run.config.at("T").get<double>() *
-         static_cast<double>(world_size(run.config));
-}
-
 double ms_per_token(const Run& run) {
-  return run.summary->median_step_ms / tokens_of(run);
+  return run.summary->median_step_ms / tokens_of(run.config);
 }
 
 /// Over the rounds that reached it; nothing where none was to reach a loss.
@@ -78,7 +72,7 @@ ResultRow::Numbers numbers_of(const Rounds& rounds) {
   numbers.joules = estimate(&Summary::joules);
   if (numbers.joules) {
     std::vector<double> values;
-    for (const auto& [round, run] : rounds) values.push_back(tokens_of(*run) / *run->summary->joules);
+    for (const auto& [round, run] : rounds) values.push_back(tokens_of(run->config) / *run->summary->joules);
     numbers.tokens_per_joule = median_over_rounds(values);
   }
 

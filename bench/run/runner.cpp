@@ -53,8 +53,7 @@ Summary summarize(Run& run, const ChildReport& report, const RunRequest& request
   if (summary.throttled_steps)
     summary.throttled = 2 * *summary.throttled_steps > std::ssize(run.steps) - summary.warmup_steps;
 
-  const auto devices = static_cast<double>(request.devices);
-  const double tokens = run.config.at("B").get<double>() * run.config.at("T").get<double>() * devices;
+  const double tokens = tokens_of(run.config);
   summary.tokens_per_second = tokens / (summary.median_step_ms * 1e-3);
   if (request.until_loss)
     summary.to_loss = {.loss = *request.until_loss,
@@ -75,7 +74,7 @@ Summary summarize(Run& run, const ChildReport& report, const RunRequest& request
   if (const int as = request.program.ours() ? run.config.value("compute_capability", 0) : 0; as > 0)
     device.compute_capability = std::min(device.compute_capability, as);  // as which it ran
   auto peak = gemm_peak(device, request.program.math);
-  if (peak) *peak *= devices;
+  if (peak) *peak *= static_cast<double>(request.devices);
   summary.mfu_nanogpt = mfu(flops_per_token_nanogpt(config), summary.tokens_per_second, peak);
   summary.mfu_llmc = mfu(flops_per_token_llmc(config), summary.tokens_per_second, peak);
   return summary;

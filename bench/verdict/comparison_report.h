@@ -10,7 +10,7 @@ namespace stepladder {
 /// As wide as a terminal, or as it has to be.
 std::string terminal_report(const Comparison& comparison, bool wide = true);
 std::string markdown_report(const Comparison& comparison);
-/// {"schema": 1, "kind": "comparison", "verdict": "PASS", "exit_code": 0, "rows": [..], ..}
+/// {"schema": 2, "kind": "comparison", "verdict": "PASS", "exit_code": 0, "rows": [..], ..}
 Json to_json(const Comparison& comparison);
 
 /// In `format` text, which may be `wide`, markdown, json, github or junit.
