@@ -1933,9 +1933,8 @@ TEST_F(HarnessCliCampaign, KeepsWhatAPageShowsAndThePartsFileTheRest) {
   ASSERT_EQ(stepladder(campaign()).code, 0) << read_file(folder_ / "err.txt");
   const Json kept = part("one")["result"],
              whole = parse_json(read_file(folder_ / "sub/c.json.parts/one.json"));
-  EXPECT_EQ(kept["runs"][0]["steps"].dump(),
-            R"({"step_ms":[10.1235,10.1235,10.1235,10.1235,10.1235,10.1235],)"
-            R"("loss":[4.56789,4.56789,4.56789,4.56789,4.56789,4.56789]})");
+  EXPECT_EQ(kept["runs"][0]["steps"].dump(), R"({"step_ms":[10.123,10.123,10.123,10.123,10.123,10.123],)"
+                                             R"("loss":[4.56789,4.56789,4.56789,4.56789,4.56789,4.56789]})");
   EXPECT_EQ(whole["runs"][0]["steps"]["step_ms"][0], 10.123457);
   EXPECT_TRUE(whole["runs"][0]["steps"].contains("grad_norm"));
   EXPECT_EQ(kept["variants"][0]["median_step_ms"], whole["variants"][0]["median_step_ms"]);

@@ -511,9 +511,11 @@ class Campaign {
       throw;
     }
     if (code != kExitOk)
-      std::cerr << cat(
-          "stepladder: ", part.name, " ended with exit code ", code,
-          code == kExitNotComparable ? cat(": --overwrite --parts ", part.name, kMeasuresAgain) : "", "\n");
+      std::cerr << cat("stepladder: ", part.name, " ended with exit code ", code,
+                       code == kExitNotComparable ? cat(": --overwrite --parts ", part.name, kMeasuresAgain)
+                       : code == kExitFailed      ? ": --retry-failed runs again what failed in it"
+                                                  : "",
+                       "\n");
     return code;
   }
 
@@ -647,7 +649,11 @@ int campaign(CampaignOptions& options) {
                     own ? programs(ladder, {"all"}, {}, python) : std::vector<Program>());
   const std::vector<std::string> problems = campaign.problems(probe.devices);
   if (!options.dry_run && !problems.empty())
-    throw InputError(cat(problems.front(), "; --parts leaves it out"));
+    throw InputError(cat(problems.front(),
+                         problems.front().find("dictionary.txt") == std::string::npos
+                             ? ""
+                             : "; `scripts/prepare_data.py --dictionary` makes it",
+                         "; --parts names others"));
   if (!options.dry_run) return campaign.carry_out(probe.devices);
   std::cout << campaign.listing(probe.devices) << std::flush;
   if (options.plan == kCampaignPlan && !own && probe.device.backend == "cpu")

@@ -296,10 +296,13 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
   Json same = plan;  // but for how many rounds there are at most, and on which of a machine's devices
   for (const char* field : {"rounds", "max_rounds", "max_time_s", "device"})
     if (plan.contains(field) && results_.plan.contains(field)) same[field] = results_.plan[field];
-  const auto require = [&](const std::string& field, const Json& was, const Json& now) {
-    require_same(path_ + " cannot be resumed", field, was, now, "--overwrite starts again");
+  const auto require = [&](const std::string& field, const Json& was, const Json& now,
+                           const std::string& way_out = "--overwrite starts again") {
+    require_same(path_ + " cannot be resumed", field, was, now, way_out);
   };
-  require("plan", results_.plan, same);
+  require("plan", results_.plan, same,
+          cat("`stepladder resume ", path_,
+              "` goes on with its own options, --out names another file, --overwrite starts again"));
   int64_t done = 0;
   for (const Run& run : results_.runs) done = std::max(done, run.round + 1);
   const auto most = number_at(plan, "max_rounds"), rounds = most ? most : number_at(plan, "rounds");
