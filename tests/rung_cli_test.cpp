@@ -200,6 +200,22 @@ TEST_F(RungCli, NoFileThatItWritesReplacesAnother) {
   EXPECT_EQ(run(tiny({"--steps", "2", "--resume", path("one"), "--checkpoint", path("one")})).code, 0);
 }
 
+TEST_F(RungCli, WeightsAndCheckpointsReplaceOnlyTheirLikeOfOurs) {
+  ASSERT_EQ(
+      run(tiny({"--steps", "1", "--checkpoint", path("state"), "--save-weights", path("weights")})).code, 0);
+  std::string others = read_file(path("weights"));  // as Hugging Face has it, without a word of ours
+  others.replace(others.find("stepladder.config"), 17, "somebodys.comment");
+  write_file(path("others"), others);
+  for (const auto& [option, file] :
+       {std::pair("--save-weights", "state"), std::pair("--save-weights", "others"),
+        std::pair("--checkpoint", "weights"), std::pair("--checkpoint", "others")}) {
+    const std::string before = read_file(path(file));
+    expect_error(run(tiny({"--steps", "1", option, path(file)})), kExitUsage, path(file));
+    EXPECT_EQ(read_file(path(file)), before) << option;
+  }
+  EXPECT_EQ(run(tiny({"--steps", "1", "--init", path("others")})).code, 0) << "it can be read";
+}
+
 TEST_F(RungCli, TextByAnotherNameIsNotTakenForTokens) {
   for (const char* name : {"notes.md", "notes"}) {
     write_file(path(name), std::string(5000, 'a') + "\n\tB\xc3\xa9\n");

@@ -17,6 +17,7 @@
 #include "bench/rung/this_process.h"
 #include "model/atomic_file.h"
 #include "model/checkpoint.h"
+#include "model/safetensors.h"
 
 namespace stepladder {
 namespace {
@@ -161,7 +162,7 @@ void Training::save() {
 /// Throws InputError where writing to `path` would replace a file that is something else: `read` throws one
 /// for those.
 template <class Read>
-void check_replaces(const std::string& path, const char* what, const Read& read) {
+void check_replaces(const char* option, const std::string& path, const char* what, const Read& read) {
   std::error_code none;
   if (path.empty() || !std::filesystem::is_regular_file(path, none) ||
       std::filesystem::file_size(path, none) == 0)
@@ -169,15 +170,25 @@ void check_replaces(const std::string& path, const char* what, const Read& read)
   try {
     read(path);
   } catch (const std::exception&) {
-    throw InputError(cat(path, ": is there and no ", what, ", which would replace it: name another file"));
+    throw InputError(
+        cat(path, ": is there and no ", what, ", and ", option, " would replace it: name another file"));
   }
+}
+
+/// Throws InputError unless a file has weights that we wrote, and the optimizer's state where `resumes`.
+void check_is_ours(const std::string& path, bool resumes) {
+  const auto metadata = Safetensors(path).metadata();
+  if (!metadata.contains("stepladder.config") || metadata.contains("stepladder.step") != resumes)
+    throw InputError(path);
 }
 
 /// Fails before training if an output can't be written, or would replace something else.
 void check_outputs(const RungSettings& settings) {
-  for (const std::string& path : {settings.checkpoint, settings.save_weights})
-    check_replaces(path, "checkpoint", config_of_checkpoint);
-  check_replaces(settings.times, "list of times", [](const std::string& path) {
+  check_replaces("--checkpoint", settings.checkpoint, "checkpoint that Stepladder wrote",
+                 [](const std::string& path) { check_is_ours(path, true); });
+  check_replaces("--save-weights", settings.save_weights, "file of weights alone that Stepladder wrote",
+                 [](const std::string& path) { check_is_ours(path, false); });
+  check_replaces("--times", settings.times, "list of times", [](const std::string& path) {
     std::ifstream file(path);
     nlohmann::json::parse(file).get<std::vector<double>>();
   });
@@ -192,12 +203,6 @@ void check_outputs(const RungSettings& settings) {
       throw InputError(
           cat(path, ": ", option, " would replace what ", other->second, " leaves there: name another file"));
   }
-  // Resuming from it, one would lose the optimizer state.
-  if (!settings.resume.empty() && !settings.save_weights.empty() &&
-      target_of(settings.resume) == target_of(settings.save_weights))
-    throw InputError(cat(settings.save_weights,
-                         ": --save-weights would replace the checkpoint that --resume ",
-                         "goes on from by its weights alone: name another file"));
 }
 
 /// Throws InputError where a file is text by another name: its bytes would be taken for raw uint16.
