@@ -16,8 +16,6 @@ file(GLOB written CONFIGURE_DEPENDS variants/without/*.cpp variants/only/*.cpp)
 # The rungs, lowest first, but those that differ by their batch or their devices alone or stand beside the ladder; below,
 # needs and subsumed_by of each.
 set(chain)
-string(JSON last_row LENGTH ${STEPLADDER_LADDER_JSON} rungs)
-math(EXPR last_row "${last_row} - 1")
 foreach(row RANGE ${last_row})
   string(JSON batch ERROR_VARIABLE no_batch GET ${STEPLADDER_LADDER_JSON} rungs ${row} batch)
   string(JSON devices ERROR_VARIABLE one_device GET ${STEPLADDER_LADDER_JSON} rungs ${row} requires devices)

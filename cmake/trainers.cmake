@@ -48,8 +48,6 @@ foreach(variant IN LISTS variants)
 endforeach()
 # A file without a row would be built and never measured.
 set(rowless ${rungs})
-string(JSON rows LENGTH ${STEPLADDER_LADDER_JSON} rungs)
-math(EXPR last_row "${rows} - 1")
 foreach(row RANGE ${last_row})
   string(JSON name GET ${STEPLADDER_LADDER_JSON} rungs ${row} name)
   string(JSON trainer ERROR_VARIABLE its_own GET ${STEPLADDER_LADDER_JSON} rungs ${row} trainer)

@@ -650,7 +650,7 @@ int campaign(CampaignOptions& options) {
   const std::vector<std::string> problems = campaign.problems(probe.devices);
   if (!options.dry_run && !problems.empty())
     throw InputError(cat(problems.front(),
-                         problems.front().find("dictionary.txt") == std::string::npos
+                         problems.front().find("data/dictionary.txt") == std::string::npos
                              ? ""
                              : "; `scripts/prepare_data.py --dictionary` makes it",
                          "; --parts names others"));

@@ -159,8 +159,8 @@ std::string shared_cache(const GateOptions& options, const std::string& place) {
 
 /// Removes what earlier gates left in a folder that the user did not name.
 void empty_cache(const GateOptions& options, const std::string& folder) {
-  std::error_code error;
   if (options.cache) return;
+  std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
     if (entry.path().extension() == ".json") fs::remove(entry.path(), error);
 }

@@ -53,9 +53,7 @@ Summary summarize(Run& run, const ChildReport& report, const RunRequest& request
   if (summary.throttled_steps)
     summary.throttled = 2 * *summary.throttled_steps > std::ssize(run.steps) - summary.warmup_steps;
 
-  Json of_all = run.config;  // a trainer need not say how many devices it was given
-  of_all["world_size"] = request.devices;
-  const double tokens = tokens_of(of_all);
+  const double tokens = tokens_of(run.config);
   summary.tokens_per_second = tokens / (summary.median_step_ms * 1e-3);
   if (request.until_loss)
     summary.to_loss = {.loss = *request.until_loss,
