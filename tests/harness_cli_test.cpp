@@ -2149,12 +2149,16 @@ TEST_F(HarnessCli, ReportOfAFileWithoutAFinishedRunSaysHowToGoOn) {
 
 TEST_F(HarnessCli, ReportLooksForThePlaceOfItsTablesFirst) {
   ASSERT_EQ(stepladder(plan("--rounds 1")).code, 0);
-  write_file(folder_ / "no-marks.md", "text\n");
-  const Outcome outcome = stepladder("report results.json --out report --into no-marks.md");
-  EXPECT_EQ(outcome.code, kExitUsage);
-  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"no-marks.md", "stepladder: begin"}))
-      << outcome.err;
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "report"));
+  const std::string begin = "<!-- stepladder: begin -->\n", end = "<!-- stepladder: end -->\n";
+  for (const std::string& text : {std::string("text\n"), begin + "text\n", end + begin}) {
+    write_file(folder_ / "no-marks.md", text);
+    const Outcome outcome = stepladder("report results.json --out report --into no-marks.md");
+    EXPECT_EQ(outcome.code, kExitUsage) << text;
+    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"no-marks.md", "stepladder: begin"}))
+        << outcome.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "report")) << text;
+    std::filesystem::remove_all(folder_ / "report");
+  }
 }
 
 TEST_F(HarnessCli, WhatIsPrintedFitsInAHundredColumns) {

@@ -291,6 +291,17 @@ TEST_F(OwnTrainer, CalledLikeItsLadderIsNamedOnce) {
   EXPECT_EQ(run("--rungs 00,solo --overwrite").code, 2);
 }
 
+TEST_F(OwnTrainer, OfAnotherModelThanItsPeersIsRefusedByName) {
+  write_file(folder_ / "own/ladder.json",
+             R"({"name": "mine", "workload": {"model": "regression"}, "rungs": [{"name": "a", "changes": "",
+ "command": ["sh", "trainer.sh", "4", "32", "5", "1"]}]})");
+  for (const std::string peer : {"pytorch", "stepladder"}) {
+    const Outcome outcome = run("--peer " + peer);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_TRUE(says(outcome.err, {peer + "/", "mine", "regression", "--model"})) << outcome.err;
+  }
+}
+
 TEST_F(OwnTrainer, OfALadderFileThatIsWrongIsRefusedByName) {
   const auto refused = [&](const std::string& text, std::initializer_list<std::string> parts) {
     write_file(folder_ / "own/ladder.json", text);

@@ -63,7 +63,7 @@ void check_models(const Plan& plan, bool model_given) {
   const auto& known = Config::names();
   const bool unknown = !plan.ladder.built_in() && std::ranges::find(known, model) == known.end();
   for (const Program& program : plan.programs) {
-    if (program.ours() && unknown)
+    if ((program.ours() || uses(program, "arguments")) && unknown)
       throw InputError(cat(program.variant, " trains GPT-2, ", plan.ladder.name, " trains ", model,
                            ": if that is one of ", join(known, ", "),
                            ", name it as \"model\" of its workload, or by --model"));

@@ -218,9 +218,12 @@ void print_tables(const Given& given, const std::filesystem::path& out, bool wid
 
 /// Whether the tables have a place in a file.
 bool has_marks(const std::string& path) {
+  bool begun = false;
   std::ifstream file(path);
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("<!-- stepladder: begin -->")) return true;
+  for (std::string line; std::getline(file, line);) {
+    if (begun && line.starts_with("<!-- stepladder: end -->")) return true;
+    begun = begun || line.starts_with("<!-- stepladder: begin -->");
+  }
   return false;
 }
 
@@ -234,7 +237,9 @@ int report(ReportOptions& options) {
         cat(options.into, ": --into renews a file that is there; write the marks into one first"));
   if (!options.into.empty() && !has_marks(options.into))
     throw InputError(
-        cat(options.into, ": has no line <!-- stepladder: begin -->, after which the tables go"));
+        cat(options.into,
+            ": has no line <!-- stepladder: begin --> with <!-- stepladder: end --> below it, between "
+            "which the tables go"));
   fs::path out =
       options.out.empty() ? fs::path(options.results.front()).parent_path() : fs::path(options.out);
   // A dozen files, which nobody wants among his own.
