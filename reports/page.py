@@ -1,6 +1,7 @@
 """The page of one or several results: one HTML file that needs nothing else, and the published tables as Markdown."""
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ class Column:
     hint: str = ""
     cell: Callable[[Row], Cell] | None = None  # of a table of rungs
     absolute: bool = False  # milliseconds, tokens, bytes: not beside another device's
+    device: str = ""  # below the name, where columns differ by it
 
 
 @dataclass
@@ -287,19 +289,51 @@ def _called(one: Results) -> str:
     return f"part {one.name}" if one.about else one.name
 
 
-def _fastest_beside(results: list[Results], like: Workload, best: Row) -> tuple[Results, Workload, Row] | None:
-    """The fastest trainer beside the ladder on the workload of the fastest rung, where it is faster still; of each the
-    row of the most rounds."""
+def _beside_ladder(results: list[Results], like: Workload) -> dict[str, tuple[Results, Workload, Row]]:
+    """The trainers beside the ladder on a workload like another, by name; of each the row of the most rounds."""
     found: dict[str, tuple[Results, Workload, Row]] = {}
     for one in results:
         for workload in one.workloads:
-            if (workload.model, workload.B, workload.T, workload.devices) == (like.model, like.B, like.T, like.devices):
-                for row in workload.rows:
-                    if row.ok and row.beside and not row.disturbance and (
-                            row.rung not in found or row.counted > found[row.rung][2].counted):
-                        found[row.rung] = one, workload, row
-    fastest = min(found.values(), key=lambda item: item[2].median_ms, default=None)
+            for row in workload.rows if workload.same(like) else []:
+                if row.ok and row.beside and not row.disturbance and (
+                        row.rung not in found or row.counted > found[row.rung][2].counted):
+                    found[row.rung] = one, workload, row
+    return found
+
+
+def _fastest_beside(results: list[Results], like: Workload, best: Row) -> tuple[Results, Workload, Row] | None:
+    """The fastest trainer beside the ladder on the workload of the fastest rung, where it is faster still."""
+    fastest = min(_beside_ladder(results, like).values(), key=lambda item: item[2].median_ms, default=None)
     return fastest if fastest and fastest[2].median_ms < best.median_ms else None
+
+
+def _by_device(by_device: dict[str, list[Results]]) -> dict | None:
+    """Ratios of rungs and of trainers beside the ladder on each device, on the first workload of the first one."""
+    first = next(iter(by_device.values()))[0]
+    if not (like := next((workload for workload in first.workloads if workload.rows), None)):
+        return None
+    rows: dict[str, dict[str, Row]] = {}  # by rung and device
+    for device, results in by_device.items():
+        ladder = next((workload for workload in results[0].workloads if workload.same(like)), None)
+        for row in [*(ladder.rows if ladder else ()), *(row for *_, row in _beside_ladder(results, like).values())]:
+            if row.ok and not row.disturbance:
+                rows.setdefault(row.rung, {}).setdefault(device, row)
+    devices = [device for device in by_device if any(device in row for row in rows.values())]
+    if len(devices) < 2:
+        return None
+    same = os.path.commonprefix([device.split() for device in devices])
+    called = {device: " ".join(device.split()[len(same):]) or device for device in devices}
+    peers = dict.fromkeys(ratio.peer for of_rung in rows.values() for row in of_rung.values() for ratio in row.peers)
+    ratios = [("previous", lambda row: row.previous), ("baseline", lambda row: row.baseline),
+              *((PEERS.get(peer, peer), lambda row, peer=peer: row.against(peer)) for peer in peers)]
+    table = [(Column(f"× {name}", f"times as fast as {name}, on {device}", device=called[device]),
+              [_times(row[device], ratio(row[device])) if device in row else Cell() for row in rows.values()])
+             for name, ratio in ratios for device in devices]
+    table = [(column, cells) for column, cells in table if any(cell.text != "–" for cell in cells)]
+    return {"workload": like,
+            "columns": [Column("rung"), *(column for column, _ in table)],
+            "rows": [[replace(_rung(next(iter(row.values()))), more=""), *(cells[i] for _, cells in table)]
+                     for i, row in enumerate(rows.values())]}
 
 
 def _beside_peers(one: Results, like: Workload, of_math: str) -> Iterator[tuple[Results, Workload, Row, Ratio]]:
@@ -422,11 +456,14 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
     """The page. `drawn` has each chart's files or what it lacks, `captions` what each shows."""
     everything = together(results, profiles)
     mixed = everything.mixed
-    main = {one.device: one for one in reversed(results)}
+    by_device: dict[str, list[Results]] = {}
+    for one in results:
+        by_device.setdefault(one.device, []).append(one)
+    main = {device: ones[0] for device, ones in by_device.items()}
     parts = [{
         "results": one,
         "main": one is main[one.device],
-        "answer": _answer(one, [other for other in results if other is not one and other.device == one.device], mixed),
+        "answer": _answer(one, [other for other in ones if other is not one], mixed),
         "protocol": _protocol(one),
         "warnings": _warnings(one),
         "environment": _environment(one, None if one is main[one.device] else main[one.device]),
@@ -435,11 +472,11 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
                     "peers": _measurements(workload, workload.all_peers, mixed),
                     "to_loss": _time_to_loss(workload, mixed)} for workload in one.workloads],
         "ablations": _ablations(one),
-    } for one in results]
+    } for ones in by_device.values() for one in ones]
     diffs = {row.rung: row.diff for one in results for workload in one.workloads for row in workload.rows if row.diff}
     device = ", ".join(dict.fromkeys(one.device for one in [*results, *profiles, *history]))
     return TEMPLATES.get_template("page.html").render(
-        device=device, measured=parts, mixed=mixed, stale=_stale(results, profiles),
+        device=device, measured=parts, mixed=mixed, by_device=_by_device(by_device) if mixed and results else None, stale=_stale(results, profiles),
         charts=_charts(drawn, captions),
         profiles=[] if mixed else everything.profiles,
         diffs=[diffs[rung] for rung in everything.rungs if rung in diffs],

@@ -197,6 +197,10 @@ class Workload:
         return f"{self.label + ': ' if self.label else ''}{self.model}, B = {self.B}, T = {self.T}" + \
             (f", {self.devices} devices" if self.devices > 1 else "")
 
+    def same(self, other: "Workload") -> bool:
+        """Whether the two are one configuration, whoever measured them."""
+        return (self.model, self.B, self.T, self.devices) == (other.model, other.B, other.T, other.devices)
+
     @property
     def steps(self) -> int:
         """Of the longest run."""

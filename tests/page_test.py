@@ -308,6 +308,37 @@ class Page(unittest.TestCase):
         for absolute in ("ladder", "memory", "energy", "to_loss", "steps", "batch", "dtype", "phases", "gap", "history"):
             self.assertIn(f"<li>{absolute}: several devices", html)
 
+    def test_several_devices_stand_beside_each_other(self):
+        other = with_other_peer(with_peers(sample()))
+        other["context"]["device"]["name"] = "NVIDIA T4"
+        variant(other, "02_tf32")["speedup_baseline"]["ratio"] = 1.25
+        html = page_of(failing(with_other_peer(with_peers(sample())), "01_causal_mask", "oom", "no memory"), other)
+        table = html[html.index("beside each other"):]
+        table = table[:table.index("</table>")]
+        self.assertEqual(re.findall(r">(× [\w.]+)<small>(\w+)</small>", table),
+                         [(column, device) for column in ("× baseline", "× jax") for device in ("H200", "T4")])
+
+        def cells(rung):
+            row = table[table.index(f'data-key="{rung}"'):]
+            return Tags(row[row.index("</th>"):row.index("</tr>")]).text.split()
+
+        self.assertEqual(cells("02_tf32"), ["2.50×", "1.25×", "3.00×", "3.00×"])
+        self.assertEqual(cells("01_causal_mask"), ["–", "1.05×", "–", "3.00×"])
+
+    def test_no_device_stands_beside_one_that_measured_something_else(self):
+        other = sample(batches=(8,))
+        other["context"]["device"]["name"] = "Tesla T4"
+        self.assertNotIn("beside each other", page_of(sample(), other))
+
+    def test_measurements_are_listed_by_device(self):
+        datas = [sample() for _ in range(4)]
+        for number, data in enumerate(datas):
+            data["context"]["device"]["name"] = ("NVIDIA H200", "Tesla T4")[number % 2]
+            data["report"] = {"name": f"{number}.json"}
+        html = page_of(*datas)
+        self.assertEqual(re.findall(r"Other measurements on ([^<]*)</h3>\s*<details>\s*<summary>(\S*)", html),
+                         [("NVIDIA H200", "2.json"), ("Tesla T4", "3.json")])
+
     def test_one_row_a_rung_and_peer_goes_into_the_csv(self):
         data = failing(with_energy(with_peers(sample())), "02_tf32", "oom", 'wants "90, has 80')
         rows = {row["variant"]: row for row in csv_of(data)}
