@@ -378,6 +378,15 @@ TEST_F(RungCli, OutputHasABoxAStepLineAndASummary) {
       << result.out;
 }
 
+TEST_F(RungCli, TheBoxHasWhatIsOnAlone) {
+  const std::regex off("\n\\| (shuffle|deterministic|val-data|max-batch) ");
+  const std::regex on("\n\\| deterministic +\\| true ");
+  const std::string usual = run(tiny({"--steps", "1"})).out;
+  EXPECT_FALSE(std::regex_search(usual, off)) << usual;
+  const std::string asked = run(tiny({"--steps", "1", "--deterministic"})).out;
+  EXPECT_TRUE(std::regex_search(asked, on)) << asked;
+}
+
 /// 4 batches of 2 x 32 tokens in each of 5 shards to train on, and one for validation; no two batches alike.
 void write_shards(const fs::path& folder) {
   fs::create_directory(folder);

@@ -285,7 +285,8 @@ std::vector<std::pair<std::string, std::string>> option_rows(const std::vector<O
                                                              const std::vector<std::string>& groups) {
   std::vector<std::pair<std::string, std::string>> rows;
   for (const Option& option : options)
-    if (in(groups, option)) rows.emplace_back(option.name, option.text());
+    if (const std::string text = option.text(); in(groups, option) && !text.empty() && text != "false")
+      rows.emplace_back(option.name, text);
   return rows;
 }
 

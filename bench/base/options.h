@@ -76,7 +76,7 @@ std::vector<Option> operator+(std::vector<Option> options, const std::vector<Opt
 nlohmann::ordered_json options_json(const std::vector<Option>& options,
                                     const std::vector<std::string>& groups);
 
-/// (name, text) of the options of `groups`, for a box.
+/// (name, text) of the options of `groups` that have a value and are not off, for a box.
 std::vector<std::pair<std::string, std::string>> option_rows(const std::vector<Option>& options,
                                                              const std::vector<std::string>& groups);
 
