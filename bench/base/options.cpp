@@ -265,6 +265,10 @@ int run_command_line(const Command& program, const std::string& version, int arg
   return flushed(chosen->run());
 }
 
+Option wide_option(bool& wide, const std::string& group) {
+  return {"wide", &wide, "", "all columns, however wide the terminal has to be", group};
+}
+
 std::vector<Option> operator+(std::vector<Option> options, const std::vector<Option>& more) {
   options.insert(options.end(), more.begin(), more.end());
   return options;

@@ -69,6 +69,9 @@ Command command(const char* name, const char* about, int (*run)(Options&)) {
 int run_command_line(const Command& program, const std::string& version, int argc, const char* const* argv,
                      const std::vector<Command>& subcommands = {});
 
+/// --wide, of commands that print tables.
+Option wide_option(bool& wide, const std::string& group);
+
 /// `more` behind `options`.
 std::vector<Option> operator+(std::vector<Option> options, const std::vector<Option>& more);
 

@@ -29,7 +29,7 @@ struct DiffOptions {
             {"ladder", &ladder, "FILE", "a ladder of your own, whose rungs they are; default: ours", "Diff"},
             {"results", &results, "FILE",
              "what both were measured in; default: reports/latest, where it is there", "Diff"},
-            {"wide", &wide, "", "all columns, however wide the terminal has to be", "Diff"}};
+            wide_option(wide, "Diff")};
   }
 };
 

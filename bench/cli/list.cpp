@@ -18,7 +18,7 @@ struct ListOptions {
 
   std::vector<Option> options() {
     return {{"json", &json, "", "for machines", "List"},
-            {"wide", &wide, "", "all columns, however wide the terminal has to be", "List"},
+            wide_option(wide, "List"),
             {"ladder", &ladder, "FILE", "a ladder of your own; default: ours", "List"},
             {"backend", &backend, "NAME", "auto, cpu or cuda", "List", {"auto", "cpu", "cuda"}},
             {"device", &device, "N", "index of the CUDA device", "List", {0, 1023}}};

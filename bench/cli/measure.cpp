@@ -303,7 +303,7 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
               kFiles},
              {"retry-failed", &retry_failed, "", "with --resume: run again what failed", kFiles},
              {"overwrite", &overwrite, "", "replace FILE", kFiles},
-             {"wide", &wide, "", "all columns, however wide the terminal has to be", kFiles},
+             wide_option(wide, kFiles),
              {kCheckOnly, &check_only, "", "", ""},
          };
 }

@@ -41,7 +41,7 @@ struct OverheadOptions {
     return measure.workload_options(
         {{"pairs", &pairs, "N", "of runs, by itself and under the harness", kPlan, {kMinPairs, 1000}},
          {"limit", &limit, "PERCENT", "the step times may differ by this much", kPlan, {0, 1000}},
-         {"wide", &wide, "", "all columns, however wide the terminal has to be", kPlan}});
+         wide_option(wide, kPlan)});
   }
 };
 

@@ -29,7 +29,7 @@ struct PlanRunOptions {
             {"price-per-hour", &price_per_hour, "MONEY", "of a device", plan, {0, 1e9}},
             {"price-per-kwh", &price_per_kwh, "MONEY", "of energy", plan, {0, 1e9}},
             {"markdown", &markdown, "", "the table as Markdown", plan},
-            {"wide", &wide, "", "all columns, however wide the terminal has to be", plan}};
+            wide_option(wide, plan)};
   }
 };
 

@@ -47,7 +47,7 @@ struct ProfileOptions {
         {"warmup", &warmup, "N", "of --steps, those before the first that is traced", "Profile", {0, 1e6}},
         {"timeout", &timeout, "SECONDS", "a run that takes longer is killed", "Profile", {0.001, 1e9}},
         Progress::quiet_option("Profile"),
-        {"wide", &wide, "", "all columns, however wide the terminal has to be", "Profile"},
+        wide_option(wide, "Profile"),
     };
     return own + of_rung();
   }

@@ -42,7 +42,7 @@ struct ReportOptions {
     return {{"RESULT", &results, "", "results files, finished or not, profiles and campaigns"},
             {"out", &out, "DIR",
              "where to write; default: beside the first RESULT, or report/ for one that lies here", "Report"},
-            {"wide", &wide, "", "all columns, however wide the terminal has to be", "Report"},
+            wide_option(wide, "Report"),
             {"into", &into, "FILE", "also renews what is between <!-- stepladder: begin --> and end in it",
              "Report"}};
   }

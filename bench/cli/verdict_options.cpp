@@ -28,7 +28,7 @@ std::vector<Option> VerdictOptions::options() {
        "the report: .md is Markdown, .json JSON, .xml JUnit, another in --format; stdout then gets text, "
        "or what GitHub annotates with",
        kVerdict},
-      {"wide", &wide, "", "all columns, however wide the terminal has to be", kVerdict}};
+      wide_option(wide, kVerdict)};
 }
 
 std::string VerdictOptions::format_of(const std::string& file) const {
