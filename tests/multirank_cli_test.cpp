@@ -83,7 +83,7 @@ TEST_F(MultiDeviceCli, TwoRanksTrainAndAreMeasured) {
   ASSERT_EQ(shell(run("--rungs 13,15 --devices 1,2 --batch 2 --steps 4")), 0) << said();
   const Results measured = results();
   ASSERT_EQ(measured.runs.size(), 3U);
-  const stepladder::Run* two = measured.find("15_multi_gpu", "gpt2-tiny B=2 T=32 on 2 devices", 0);
+  const stepladder::Run* two = measured.find({"15_multi_gpu", "gpt2-tiny B=2 T=32 on 2 devices"}, 0);
   ASSERT_TRUE(two);
   EXPECT_EQ(two->config["world_size"], 2);
   ASSERT_EQ(two->ranks.size(), 2U);
@@ -227,7 +227,7 @@ TEST_F(MultiDeviceCli, StrongScalingLearnsWhatTheBaselineDoes) {
   // As many sequences in a step as 00 has: check_learning() holds the two together.
   ASSERT_EQ(shell(run("--rungs 00,15 --devices 2 --scaling strong --batch 4 --steps 4")), 0) << said();
   const Results measured = results();
-  const stepladder::Run* shared = measured.find("15_multi_gpu", "gpt2-tiny B=2 T=32 on 2 devices", 0);
+  const stepladder::Run* shared = measured.find({"15_multi_gpu", "gpt2-tiny B=2 T=32 on 2 devices"}, 0);
   ASSERT_TRUE(shared);
   EXPECT_EQ(shared->status, Status::ok) << shared->reason;
 }

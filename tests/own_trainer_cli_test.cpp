@@ -205,7 +205,7 @@ done
   for (int seed = 0; seed < 4; ++seed) {  // before the first rung and after it
     EXPECT_EQ(run(cat("--rounds 1 --overwrite --order shuffled --order-seed ", seed)).code, 5) << seed;
     ASSERT_EQ(results().runs.size(), 2U);
-    EXPECT_EQ(results().find("01_fast", results().runs[0].workload(), 0)->status, Status::diverged) << seed;
+    EXPECT_EQ(results().find({"01_fast", results().runs[0].workload()}, 0)->status, Status::diverged) << seed;
   }
 }
 

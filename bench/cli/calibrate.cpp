@@ -39,10 +39,10 @@ struct CalibrateOptions {
 /// log(second / first) of each pair whose runs both ended well.
 void collect(Noise& noise, const Results& first, const Results& second) {
   for (const Run& run : second.runs) {
-    const Run* other = first.find(run.variant, run.workload(), run.round);
+    const Run* other = first.find(run.row(), run.round);
     if (run.status != Status::ok || !other || other->status != Status::ok) continue;
     if (run.disturbed() || other->disturbed()) continue;
-    LogRatios& row = noise.log_ratios[{run.variant, run.workload()}];
+    LogRatios& row = noise.log_ratios[run.row()];
     const Summary &is = *run.summary, &was = *other->summary;
     row.time.push_back(std::log(is.median_step_ms / was.median_step_ms));
     if (is.cycles && was.cycles) row.cycles.push_back(std::log(*is.cycles / *was.cycles));
@@ -99,10 +99,10 @@ int calibrate(CalibrateOptions& options) {
   collect(noise, first.results, second.results);
   // A rung that fails here would fail anywhere; what it left is no sample.
   bool good = true;
-  std::map<PairedRuns::Key, std::string> left_out;  // and why
+  std::map<RowKey, std::string> left_out;  // and why
   for (const Results* results : {&first.results, &second.results})
     for (const Run& run : results->runs) {
-      const PairedRuns::Key key(run.variant, run.workload());
+      const RowKey key = run.row();
       if (run.status != Status::ok) {
         noise.log_ratios.erase(key);
         good &= run.status == Status::unsupported;

@@ -17,7 +17,7 @@ PairedRuns::PairedRuns(Side& base, Side& next, DeviceInfo device, double timeout
       most_(static_cast<size_t>(base.plan.stopping.rounds)),
       progress_(2 * most_ * runs_of(base.plan, 0).size()) {
   for (const PlannedRun& run : runs_of(base.plan, 0))
-    keys_.emplace(run.program.variant, workload_of(config_of(base.plan, run)));
+    rows_.emplace(run.program.variant, workload_of(config_of(base.plan, run)));
 }
 
 void PairedRuns::measure_pair() {
@@ -28,17 +28,17 @@ void PairedRuns::measure_pair() {
         " runs");
   const bool base_first = pairs_ % 2 == 0;
   for (size_t i = 0; i < base_runs.size(); ++i) {
-    const Key key(base_runs[i].program.variant, workload_of(config_of(base_.plan, base_runs[i])));
-    if (done_.contains(key)) continue;
+    const RowKey row(base_runs[i].program.variant, workload_of(config_of(base_.plan, base_runs[i])));
+    if (done_.contains(row)) continue;
     for (const bool base : {base_first, !base_first}) {
       Side& side = base ? base_ : next_;
       RunRequest request = request_for(side.plan, base ? base_runs[i] : next_runs[i], device_, timeout_s_);
       request.telemetry = &telemetry_;
-      progress_.start(cat(key.first, " ", key.second, base ? ", BASE" : ", NEW"), request.round,
+      progress_.start(cat(row.first, " ", row.second, base ? ", BASE" : ", NEW"), request.round,
                       request.steps);
       Run run = run_program(request, [&](const Step& step) { progress_.step(step); });
       progress_.finish(run);
-      if (run.status != Status::ok) set_done(key);
+      if (run.status != Status::ok) set_done(row);
       side.add(std::move(run));
     }
   }

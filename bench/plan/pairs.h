@@ -24,8 +24,6 @@ struct Side {
 /// most.
 class PairedRuns {
  public:
-  using Key = std::pair<std::string, std::string>;  // variant, workload
-
   PairedRuns(Side& base, Side& next, DeviceInfo device, double timeout_s);
 
   /// One more pair of each rung and workload that is not done: A B of the first to the last, next time B A of
@@ -33,8 +31,8 @@ class PairedRuns {
   /// is not ok is done.
   void measure_pair();
   size_t pairs() const { return pairs_; }
-  bool exhausted() const { return pairs_ == most_ || done_.size() == keys_.size(); }
-  void set_done(const Key& key) { done_.insert(key); }
+  bool exhausted() const { return pairs_ == most_ || done_.size() == rows_.size(); }
+  void set_done(const RowKey& row) { done_.insert(row); }
 
  private:
   Side &base_, &next_;
@@ -42,7 +40,7 @@ class PairedRuns {
   TelemetryOfDevices telemetry_;
   const double timeout_s_;
   const size_t most_;
-  std::set<Key> keys_, done_;
+  std::set<RowKey> rows_, done_;
   size_t pairs_ = 0;
   Progress progress_;
 };

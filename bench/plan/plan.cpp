@@ -72,9 +72,7 @@ void check_earlier(const Plan& plan, const std::string& first, ResultsFile& file
     std::cerr << cat("stepladder: ", run.variant, " ", run.workload(), ", round ", run.round, ": ",
                      name_of(run.status), ", ", run.reason)
               << std::endl;
-    file.forget([&](const Run& other) {
-      return other.variant == run.variant && other.round == run.round && other.workload() == run.workload();
-    });
+    file.forget([&](const Run& other) { return other.round == run.round && other.row() == run.row(); });
     file.add(std::move(run));
   }
 }
@@ -247,7 +245,7 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
     }
     const std::vector<PlannedRun> round_runs = runs_of(plan, round);
     const bool whole = std::ranges::all_of(round_runs, [&](const PlannedRun& run) {
-      return measured.find(run.program.variant, workload_of(config_of(plan, run)), round) != nullptr;
+      return measured.find({run.program.variant, workload_of(config_of(plan, run))}, round) != nullptr;
     });
     // What is compared within a round is of one card.
     if (!whole)
@@ -257,7 +255,7 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
       RunRequest request = request_for(plan, planned, device, timeout_s);
       request.telemetry = &telemetry;
       const std::string workload = workload_of(request.config);
-      if (measured.find(planned.program.variant, workload, planned.round)) continue;
+      if (measured.find({planned.program.variant, workload}, planned.round)) continue;
       progress.start(planned.program.variant + " " + workload, planned.round, plan.settings.steps);
       Run run = run_program(request, [&](const Step& step) { progress.step(step); });
       if (!request.until_loss) check_learning(run, planned.program.tolerance, first, measured.runs);

@@ -61,12 +61,11 @@ std::vector<Scaled> scaled_runs(const Results& results) {
   const bool strong = results.plan.value("scaling", Json()) == "strong";
   const Ladder ladder = ladder_of(results);
   std::vector<Scaled> all;
-  std::set<std::pair<std::string, std::string>> seen;  // variants and workloads
+  std::set<RowKey> seen;
   for (const Run& run : results.runs) {
     const int64_t devices = world_size(run.config);
     const std::string workload = run.workload();
-    if (devices == 1 || has_independent_ranks(run.config) || !seen.emplace(run.variant, workload).second)
-      continue;
+    if (devices == 1 || has_independent_ranks(run.config) || !seen.insert(run.row()).second) continue;
     const Rounds rounds = good_rounds(results, run.variant, workload);
     Json one_config = run.config;
     one_config["world_size"] = 1;

@@ -122,7 +122,7 @@ void add_journal(Results& results, const std::string& text) {
   while (std::getline(lines, line)) try {
       Run run = run_from(parse_json(line), schema);
       std::erase_if(results.runs, [&](const Run& old) {  // which --retry-failed has run again
-        return old.round == run.round && old.variant == run.variant && old.workload() == run.workload();
+        return old.round == run.round && old.row() == run.row();
       });
       results.runs.push_back(std::move(run));
     } catch (const InputError&) {  // costs that run alone
@@ -382,7 +382,7 @@ void ResultsFile::append(const Json& line) {
 void ResultsFile::write_file() try {
   Results whole = results_;
   for (const Run& run : failed_)  // that are to be run again, and were not yet
-    if (!results_.find(run.variant, run.workload(), run.round)) whole.runs.push_back(run);
+    if (!results_.find(run.row(), run.round)) whole.runs.push_back(run);
   write_atomically(target_, file_text(to_json_(whole)));
 } catch (const InputError& e) {
   throw Error(e.what());  // what was measured is in the journal
@@ -408,7 +408,7 @@ void ResultsFile::add(Run run) {
 void ResultsFile::finish(Json stopped) {
   if (!begun_) begin();
   for (Run& run : std::exchange(failed_, {}))  // for which there was no time
-    if (!results_.find(run.variant, run.workload(), run.round)) results_.runs.push_back(std::move(run));
+    if (!results_.find(run.row(), run.round)) results_.runs.push_back(std::move(run));
   results_.stopped = std::move(stopped);
   results_.complete = true;
   try {

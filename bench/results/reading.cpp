@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
-#include <tuple>
+#include <utility>
 
 #include "bench/base/text.h"
 #include "bench/results/columns.h"
@@ -208,11 +208,11 @@ Results results_from(Json json) {
   reader("plan", results.plan);
   if (json.contains("stopped")) results.stopped = json["stopped"];
   reader("runs", results.runs);
-  std::set<std::tuple<std::string, std::string, int64_t>> seen;
+  std::set<std::pair<RowKey, int64_t>> seen;
   for (size_t i = 0; i < results.runs.size(); ++i) {
     Run& run = results.runs[i];
     check_and_mark_warmup(run, cat("runs[", i, "]"));
-    if (!seen.emplace(run.variant, run.workload(), run.round).second)
+    if (!seen.emplace(run.row(), run.round).second)
       throw InputError(cat("runs[", i, "]: another run of ", printable(run.variant, 100), ", ",
                            printable(run.workload(), 100), ", round ", run.round, " is there already"));
   }

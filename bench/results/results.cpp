@@ -83,10 +83,9 @@ int64_t Results::rounds_begun() const {
   return std::ssize(rounds);
 }
 
-const Run* Results::find(const std::string& variant, const std::string& workload, int64_t round) const {
-  const auto found = std::ranges::find_if(runs, [&](const Run& run) {
-    return run.variant == variant && run.round == round && run.workload() == workload;
-  });
+const Run* Results::find(const RowKey& row, int64_t round) const {
+  const auto found =
+      std::ranges::find_if(runs, [&](const Run& run) { return run.round == round && run.row() == row; });
   return found == runs.end() ? nullptr : &*found;
 }
 

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace stepladder {
@@ -138,6 +139,9 @@ struct Rank {
   std::optional<double> joules;           // a step
 };
 
+/// What a row of a report is of: variant and workload.
+using RowKey = std::pair<std::string, std::string>;
+
 /// A variant, a configuration, a round: one process, or one for each device.
 struct Run {
   std::string variant, source_hash, backend;
@@ -157,6 +161,7 @@ struct Run {
   bool lingered = false;           // was ended some time after it had told its end; nor this
 
   std::string workload() const { return workload_of(config); }
+  RowKey row() const { return {variant, workload()}; }
   bool throttled() const { return summary && summary->throttled.value_or(false); }
   bool shared() const { return summary && summary->shared.value_or(false); }
   /// Whether the device was held back or shared: then its times are not those of the variant alone.
@@ -181,7 +186,7 @@ struct Results {
   /// Of how many rounds there is a run.
   int64_t rounds_begun() const;
   /// Nothing where there is no such run.
-  const Run* find(const std::string& variant, const std::string& workload, int64_t round) const;
+  const Run* find(const RowKey& row, int64_t round) const;
 };
 
 }  // namespace stepladder

@@ -12,22 +12,20 @@
 namespace stepladder {
 namespace {
 
-using Key = std::pair<std::string, std::string>;  // variant, workload
-
 /// Runs by rung and workload, in the order of their first appearance.
 struct Rows {
-  std::vector<Key> order;
-  std::map<Key, Rounds> rounds;
+  std::vector<RowKey> order;
+  std::map<RowKey, Rounds> rounds;
 
   explicit Rows(const Results& results) {
     for (const Run& run : results.runs) {
       if (!run.peer.empty()) continue;
-      const Key key(run.variant, run.workload());
+      const RowKey key = run.row();
       if (!rounds.contains(key)) order.push_back(key);
       rounds[key][run.round] = &run;
     }
   }
-  const Rounds* find(const Key& key) const {
+  const Rounds* find(const RowKey& key) const {
     const auto found = rounds.find(key);
     return found == rounds.end() ? nullptr : &found->second;
   }
@@ -194,7 +192,7 @@ bool other_algorithms(const Summary& was, const Summary& is) {
                                              was.compile->algorithms != is.compile->algorithms);
 }
 
-ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds& next,
+ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rounds& next,
                                 const Limits& limits) {
   ComparedRow::Numbers numbers;
   std::vector<std::pair<const Summary*, const Summary*>> pairs;
@@ -253,7 +251,7 @@ ComparedRow::Numbers numbers_of(const Key& key, const Rounds& base, const Rounds
 }
 
 /// What is doubtful about the noise that set a row's limit; "" where nothing is.
-std::string doubtful_noise(const Key& key, const Limits& limits, size_t pairs) {
+std::string doubtful_noise(const RowKey& key, const Limits& limits, size_t pairs) {
   const auto noise = limits.noise.find(key);
   if (noise == limits.noise.end() || pairs == 0) return "";
   const std::vector<double>& times = noise->second.time;
@@ -370,7 +368,7 @@ void require_comparable(const Results& base, const Results& next) {
 
   const Rows before(base), after(next);
   bool common = false;
-  for (const Key& key : after.order) {
+  for (const RowKey& key : after.order) {
     const Rounds* other = before.find(key);
     if (!other) continue;
     common = true;
@@ -404,14 +402,14 @@ double raised_limit(double threshold, std::span<const double> noise, size_t pair
 Comparison compare(const Results& base, const Results& next, const Limits& limits) {
   require_comparable(base, next);
   const Rows before(base), after(next);
-  std::vector<Key> keys = after.order;
-  for (const Key& key : before.order)
+  std::vector<RowKey> keys = after.order;
+  for (const RowKey& key : before.order)
     if (!after.find(key)) keys.push_back(key);
 
   const Ladder ladder = ladder_of(base), next_ladder = ladder_of(next);  // what is judged sets no limit
   std::vector<std::string> other_tolerances;
   Comparison comparison;
-  for (const Key& key : keys) {
+  for (const RowKey& key : keys) {
     ComparedRow& row = comparison.rows.emplace_back();
     row.variant = key.first;
     row.workload = key.second;
@@ -488,7 +486,7 @@ Comparison Looks::look(const Results& base, const Results& next, size_t pairs, b
   limits.final = final;
   Comparison comparison = compare(base, next, limits);
   for (ComparedRow& row : comparison.rows) {
-    const Key key(row.variant, row.workload);
+    const RowKey key(row.variant, row.workload);
     if (row.verdict != Verdict::inconclusive) decided_.emplace(key, row);
     if (const auto found = decided_.find(key); found != decided_.end()) row = found->second;
   }

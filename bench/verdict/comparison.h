@@ -7,7 +7,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bench/results/results.h"
@@ -135,7 +134,7 @@ class Looks {
  private:
   size_t first_, last_;
   Limits limits_;
-  std::map<std::pair<std::string, std::string>, ComparedRow> decided_;
+  std::map<RowKey, ComparedRow> decided_;
 };
 
 /// The worst row's: kExitFailed, then kExitRegression, then kExitInconclusive; kExitNotComparable where every

@@ -7,7 +7,6 @@
 
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bench/results/results.h"
@@ -18,7 +17,7 @@ namespace stepladder {
 struct LogRatios {
   std::vector<double> time, cycles, energy;
 };
-using NoiseByRow = std::map<std::pair<std::string, std::string>, LogRatios>;  // by variant and workload
+using NoiseByRow = std::map<RowKey, LogRatios>;
 
 struct Noise {
   Json context = Json::object();  // as in a results file
