@@ -40,6 +40,17 @@ std::string markdown_text(const std::string& text) {
   return out;
 }
 
+std::string text_of(const std::optional<Estimate>& estimate, std::optional<int> digits) {
+  if (!estimate) return kNone;
+  const std::string value = digits ? fixed(estimate->value, *digits) : sized(estimate->value);
+  return estimate->interval ? cat(value, " (", interval_text(*estimate, digits), ")") : value;
+}
+
+std::string interval_text(const Estimate& estimate, std::optional<int> digits) {
+  const auto text = [&](double x) { return digits ? fixed(x, *digits) : sized(x); };
+  return estimate.interval ? cat(text(estimate.interval->lo), " to ", text(estimate.interval->hi)) : kNone;
+}
+
 void Table::add(std::vector<std::string> cells) {
   check(cells.size() == columns_.size(), "a row of ", cells.size(), " cells in a table of ", columns_.size(),
         " columns");

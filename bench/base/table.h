@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/base/statistics.h"
 #include "bench/base/text.h"
 
 namespace stepladder {
@@ -16,6 +18,10 @@ std::string markdown_text(const std::string& text);
 
 /// A cell where there is nothing to say.
 inline const std::string kNone = "-";
+/// "1.02 (1.01 to 1.03)", or "1.02" without an interval: so many `digits` after the point, else as sized().
+std::string text_of(const std::optional<Estimate>& estimate, std::optional<int> digits = {});
+/// "1.01 to 1.03" of that.
+std::string interval_text(const Estimate& estimate, std::optional<int> digits = {});
 
 enum class Align { left, right };
 

@@ -53,11 +53,6 @@ struct Extrapolated {
   }
 };
 
-std::string text_of(const Estimate& e) {
-  return cat(sized(e.value),
-             e.interval ? cat(" (", sized(e.interval->lo), " to ", sized(e.interval->hi), ")") : "");
-}
-
 int plan_run(PlanRunOptions& options) {
   std::vector<Extrapolated> rows;
   double seconds = std::numeric_limits<double>::max();
@@ -82,7 +77,6 @@ int plan_run(PlanRunOptions& options) {
   }
 
   using Row = Extrapolated;
-  const auto text_or_none = [](const std::optional<Estimate>& e) { return e ? text_of(*e) : kNone; };
   Columns<Row> columns;
   // Left out first is what others tell too; the trainer and its hours always stay.
   columns.add({"device", Align::left, 5}, [](const Row& x) { return x.device; });
@@ -91,7 +85,7 @@ int plan_run(PlanRunOptions& options) {
   columns.add({"tok/s", Align::right, 1},
               [](const Row& x) { return rounded(x.row.numbers->tokens_per_second.value); });
   columns.add("hours", [](const Row& x) { return text_of(x.hours()); });
-  columns.add({"kWh", Align::right, 2}, [=](const Row& x) { return text_or_none(x.kwh()); });
+  columns.add({"kWh", Align::right, 2}, [](const Row& x) { return text_of(x.kwh()); });
   if (options.price_per_hour)
     columns.add({"rent", Align::right, 6}, [&](const Row& x) {
       const auto devices = static_cast<double>(world_size(x.row.config));
@@ -99,7 +93,7 @@ int plan_run(PlanRunOptions& options) {
     });
   if (options.price_per_kwh)
     columns.add({"energy", Align::right, 4}, [&](const Row& x) {
-      return text_or_none(x.kwh() ? std::optional(scaled(*x.kwh(), *options.price_per_kwh)) : std::nullopt);
+      return text_of(x.kwh() ? std::optional(scaled(*x.kwh(), *options.price_per_kwh)) : std::nullopt);
     });
   const Table table = columns.table(rows);
   std::cout << (options.markdown ? table.markdown() : table.terminal(options.wide)) << "\n"

@@ -20,10 +20,6 @@
 namespace stepladder {
 namespace {
 
-std::string interval(const Estimate& e) {
-  return e.interval ? cat(sized(e.interval->lo), " to ", sized(e.interval->hi)) : kNone;
-}
-
 /// Behind an interval of the step times, or of a speed-up; nothing where there is none.
 std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& variants, bool speedups = true) {
   std::optional<int64_t> fewest;
@@ -41,14 +37,8 @@ std::optional<int64_t> fewest_rounds(const std::vector<ResultRow>& variants, boo
   return fewest;
 }
 
-std::string ratio(const Estimate& e, int digits) {
-  const auto text = [digits](double x) { return fixed(x, digits); };
-  return text(e.value) +
-         (e.interval ? cat(" (", text(e.interval->lo), " to ", text(e.interval->hi), ")") : "");
-}
-
 std::string ratio(const std::optional<Speedup>& speedup) {
-  return speedup ? ratio(speedup->ratio, 2) : kNone;
+  return speedup ? text_of(speedup->ratio, 2) : kNone;
 }
 
 std::string percent(const std::optional<double>& fraction) {
@@ -136,7 +126,7 @@ Table table_of(const std::vector<ResultRow>& rows, const std::vector<ResultRow>&
   if (absolute) {
     add("median ms", 0, [](const Numbers& n) { return sized(n.median_step_ms.value); });
     add(interval_name(fewest_rounds(rows, false).value_or(0)), 6,
-        [](const Numbers& n) { return interval(n.median_step_ms); });
+        [](const Numbers& n) { return interval_text(n.median_step_ms); });
     add("tok/s", 4, [](const Numbers& n) { return rounded(n.tokens_per_second.value); });
   }
   if (ours) {
@@ -191,14 +181,14 @@ Table to_loss_table(const std::vector<ResultRow>& rows, bool ratios_only) {
       return v.numbers->to_loss->reached > 0 ? cell(*v.numbers->to_loss) : kNone;
     });
   };
-  if (!ratios_only) add("seconds", 0, [](const TimeToLoss& t) { return ratio(t.seconds, 1); });
+  if (!ratios_only) add("seconds", 0, [](const TimeToLoss& t) { return text_of(t.seconds, 1); });
   if (!firsts.empty())
     add(cat("x ", firsts.size() > 1 ? "first" : *firsts.begin()), 0,
         [](const TimeToLoss& t) { return ratio(t.first); });
-  add("steps", 4, [](const TimeToLoss& t) { return ratio(t.steps, 0); });
+  add("steps", 4, [](const TimeToLoss& t) { return text_of(t.steps, 0); });
   add("Mtokens", 1, [](const TimeToLoss& t) { return fixed(t.tokens.value * 1e-6, 2); });
   if (!ratios_only)
-    add("kJ", 2, [](const TimeToLoss& t) { return t.joules ? ratio(scaled(*t.joules, 1e-3), 1) : kNone; });
+    add("kJ", 2, [](const TimeToLoss& t) { return t.joules ? text_of(scaled(*t.joules, 1e-3), 1) : kNone; });
   return columns.table(rows);
 }
 
@@ -235,7 +225,7 @@ Table table_of(const std::vector<AblatedRung>& rows, bool ratios_only) {
   for (size_t kind = 0; kind < std::size(kGains); ++kind)
     columns.add(kGains[kind], [kind](const AblatedRung& row) {
       const Gain* gain = gains_of(row)[kind];
-      return !gain ? kNone : gain->ok() ? ratio(gain->ratio, 3) : gain->status;
+      return !gain ? kNone : gain->ok() ? text_of(gain->ratio, 3) : gain->status;
     });
   if (!ratios_only) columns.add({"live memory saved", Align::right, 1}, saved_memory);
   columns.add({"status", Align::left, 0, true}, problems);
@@ -246,8 +236,9 @@ Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
   using Row = ScaledRun;
   const bool independent =
       std::ranges::any_of(rows, [](const Row& r) { return r.independent_efficiency.has_value(); });
-  const auto percent = [](const std::optional<Estimate>& e) { return e ? ratio(scaled(*e, 100), 1) : kNone; };
-  const auto ms = [](const std::optional<Estimate>& e) { return e ? ratio(*e, 2) : kNone; };
+  const auto percent = [](const std::optional<Estimate>& e) {
+    return e ? text_of(scaled(*e, 100), 1) : kNone;
+  };
   Columns<Row> columns;
   columns.add_text("on several devices", [](const Row& r) { return r.variant; });
   columns.add("devices", [](const Row& r) { return std::to_string(r.devices); });
@@ -255,16 +246,16 @@ Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
     columns.add("machines", [](const Row& r) { return std::to_string(r.machines); });
   columns.add("B each", [](const Row& r) { return r.config.at("B").dump(); });
   if (!ratios_only) columns.add("tok/s", [](const Row& r) { return rounded(r.tokens_per_second.value); });
-  columns.add("x one device", [](const Row& r) { return ratio(r.speedup, 2); });
+  columns.add("x one device", [](const Row& r) { return text_of(r.speedup, 2); });
   columns.add("efficiency %", [=](const Row& r) { return percent(r.efficiency); });
   if (independent)
     columns.add({"independent %", Align::right, 3},
                 [=](const Row& r) { return percent(r.independent_efficiency); });
   if (!ratios_only) {
-    columns.add({"exposed ms", Align::right, 2}, [=](const Row& r) { return ms(r.exposed_ms); });
+    columns.add({"exposed ms", Align::right, 2}, [=](const Row& r) { return text_of(r.exposed_ms, 2); });
     if (independent)
       columns.add({"communication ms", Align::right, 1},
-                  [=](const Row& r) { return ms(r.communication_ms); });
+                  [=](const Row& r) { return text_of(r.communication_ms, 2); });
   }
   columns.add({"one device", Align::left, 4},
               [](const Row& r) { return cat(r.against, " B=", r.one_batch); });
@@ -690,7 +681,7 @@ std::string two_rungs(const Results& results, const std::string& before, const s
       if (!gain) continue;
       const int64_t more = a.numbers->memory.live_peak - b.numbers->memory.live_peak;
       std::string buys =
-          cat(after, " runs at ", ratio(*gain, 2), " times the speed of ", before, " on ", a.workload);
+          cat(after, " runs at ", text_of(*gain, 2), " times the speed of ", before, " on ", a.workload);
       if (a.numbers->memory.live_peak > 0 && b.numbers->memory.live_peak > 0)
         buys += cat(", with ",
                     more == 0 ? "the same" : cat(bytes_text(std::abs(more)), more > 0 ? " more" : " less"),

@@ -131,10 +131,8 @@ Table table_of(const Series& series) {
                {"file", Align::left}});
   for (size_t i = 0; i < series.points.size(); ++i) {
     const HistoryPoint& p = series.points[i];
-    const auto& interval = p.median_step_ms.interval;
-    table.add({p.time, short_commit(p.commit), sized(p.median_step_ms.value),
-               interval ? cat(sized(interval->lo), " to ", sized(interval->hi)) : kNone, sized(p.level_ms),
-               change_text(series, i), p.file});
+    table.add({p.time, short_commit(p.commit), sized(p.median_step_ms.value), interval_text(p.median_step_ms),
+               sized(p.level_ms), change_text(series, i), p.file});
   }
   return table;
 }
