@@ -74,7 +74,6 @@ Gain gain_of(const Results& results, const std::string& before, const std::strin
   }
   if (const auto ratio = speedup(from, to)) {
     gain.ratio = *ratio;
-    gain.rounds = std::ranges::count_if(to, [&](const auto& run) { return from.contains(run.first); });
     gain.saved_bytes = live_peak(from) - live_peak(to);
   } else {
     gain.status = "missing", gain.reason = cat(before, " and ", after, " have no round in common");
@@ -87,7 +86,7 @@ Json to_json(const Gain& gain) {
       {"before", gain.before}, {"after", gain.after}, {"status", gain.status}, {"reason", gain.reason}};
   if (!gain.ok()) return json;
   json.update(to_json(gain.ratio, "ratio"));
-  json["rounds"] = gain.rounds;
+  json["rounds"] = gain.ratio.rounds;
   json["saved_bytes"] = gain.saved_bytes;
   return json;
 }

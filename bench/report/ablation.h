@@ -29,8 +29,7 @@ struct Gain {
   /// round.
   std::string status = "ok";
   std::string reason = {};
-  Estimate ratio = {};      // of times per token in the same round; over 1 where `after` is faster
-  int64_t rounds = 0;       // that both took part in, neither disturbed
+  Estimate ratio = {};      // of times per token in rounds of both undisturbed; over 1: `after` is faster
   int64_t saved_bytes = 0;  // live peak of `before` less that of `after`
 
   bool ok() const { return status == "ok"; }

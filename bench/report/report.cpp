@@ -271,7 +271,7 @@ std::vector<std::string> ablation_notes(const std::vector<AblatedRung>& rows, co
     for (const AblatedRung& row : rows)
       if (const Gain* gain = gains_of(row)[kind]; gain && gain->ok() && gain->ratio.interval) {
         ++intervals;
-        fewest = std::min(fewest, gain->rounds);
+        fewest = std::min(fewest, gain->ratio.rounds);
         excluding += gain->ratio.interval->lo > 1.0 || gain->ratio.interval->hi < 1.0;
       }
     if (intervals > 0) exclude_one.push_back(cat(excluding, " of ", intervals, " (", kGains[kind], ")"));
