@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -290,7 +290,7 @@ def _called(one: Results) -> str:
 
 
 def _beside_ladder(results: list[Results], like: Workload) -> dict[str, tuple[Results, Workload, Row]]:
-    """The trainers beside the ladder on a workload like another, by name; of each the row of the most rounds."""
+    """The trainers beside the ladder on a workload like another, by name: of each the row of the most rounds."""
     found: dict[str, tuple[Results, Workload, Row]] = {}
     for one in results:
         for workload in one.workloads:
@@ -308,32 +308,63 @@ def _fastest_beside(results: list[Results], like: Workload, best: Row) -> tuple[
 
 
 def _by_device(by_device: dict[str, list[Results]]) -> dict | None:
-    """Ratios of rungs and of trainers beside the ladder on each device, on the first workload of the first one."""
-    first = next(iter(by_device.values()))[0]
-    if not (like := next((workload for workload in first.workloads if workload.rows), None)):
+    """Ratios of one ladder's rungs, and of trainers beside it, on each device, on the first workload that several
+    devices have; what failed in the ladder's own results has none."""
+
+    def rows_on(results: list[Results], like: Workload) -> dict[str, Row]:
+        own = next((workload.rows for one in results for workload in one.workloads
+                    if workload.rows and workload.same(like)), [])
+        there, settings = {row.rung for row in own}, {row.settings for row in own}
+        beside = [row for *_, row in _beside_ladder(results, like).values()
+                  if row.rung not in there and row.settings in settings]
+        return {row.rung: row for row in [*own, *beside]
+                if row.ok and not row.disturbance and (row.previous or row.baseline or row.peers)}
+
+    for one, like in ((one, workload) for ones in by_device.values() for one in ones for workload in one.workloads):
+        rows_of = {device: rows for device, ones in by_device.items()
+                   if (rows := rows_on([other for other in ones if other.ladder == one.ladder], like))}
+        if len(rows_of) > 1:
+            break
+    else:
         return None
-    rows: dict[str, dict[str, Row]] = {}  # by rung and device
-    for device, results in by_device.items():
-        ladder = next((workload for workload in results[0].workloads if workload.same(like)), None)
-        for row in [*(ladder.rows if ladder else ()), *(row for *_, row in _beside_ladder(results, like).values())]:
-            if row.ok and not row.disturbance:
-                rows.setdefault(row.rung, {}).setdefault(device, row)
-    devices = [device for device in by_device if any(device in row for row in rows.values())]
-    if len(devices) < 2:
-        return None
-    same = os.path.commonprefix([device.split() for device in devices])
-    called = {device: " ".join(device.split()[len(same):]) or device for device in devices}
-    peers = dict.fromkeys(ratio.peer for of_rung in rows.values() for row in of_rung.values() for ratio in row.peers)
+    rungs: dict[str, list[Row]] = {}
+    for rows in rows_of.values():
+        for row in rows.values():
+            rungs.setdefault(row.rung, []).append(row)
+    rungs = dict(sorted(rungs.items(), key=lambda item: item[1][0].place))
+    peers = dict.fromkeys(ratio.peer for rows in rungs.values() for row in rows for ratio in row.peers)
     ratios = [("previous", lambda row: row.previous), ("baseline", lambda row: row.baseline),
               *((PEERS.get(peer, peer), lambda row, peer=peer: row.against(peer)) for peer in peers)]
-    table = [(Column(f"× {name}", f"times as fast as {name}, on {device}", device=called[device]),
-              [_times(row[device], ratio(row[device])) if device in row else Cell() for row in rows.values()])
-             for name, ratio in ratios for device in devices]
-    table = [(column, cells) for column, cells in table if any(cell.text != "–" for cell in cells)]
-    return {"workload": like,
-            "columns": [Column("rung"), *(column for column, _ in table)],
-            "rows": [[replace(_rung(next(iter(row.values()))), more=""), *(cells[i] for _, cells in table)]
-                     for i, row in enumerate(rows.values())]}
+
+    def cell(rung: str, device: str, ratio_of: Callable[[Row], Ratio | None]) -> Cell:
+        row = rows_of[device].get(rung)
+        if not row or not (ratio := ratio_of(row)):
+            return Cell()
+        alike = {other.against for one in rungs[rung] if (other := ratio_of(one))} == {ratio.against}
+        return replace(_times(row, ratio), more="" if alike else f"of {ratio.against}")
+
+    called = _shortly(rows_of)
+    settings = {device: next(iter(rows.values())).settings for device, rows in rows_of.items()}
+    if len(set(settings.values())) > 1:
+        called = {device: ", ".join(filter(None, (name, settings[device]))) for device, name in called.items()}
+    columns = []
+    for name, ratio_of in ratios:
+        for device in rows_of:
+            cells = [cell(rung, device, ratio_of) for rung in rungs]
+            if any(one.text != "–" for one in cells):
+                hint = f"times as fast as {name}, on {device}"
+                columns.append((Column(f"× {name}", hint, device=called[device]), cells))
+    return {"workload": like, "columns": [Column("rung"), *(column for column, _ in columns)],
+            "rows": [[replace(_rung(rows[0]), more=""), *(cells[i] for _, cells in columns)]
+                     for i, rows in enumerate(rungs.values())]}
+
+
+def _shortly(devices: Iterable[str]) -> dict[str, str]:
+    """Devices' names without the words that all begin with."""
+    words = {device: device.split() for device in devices}
+    same = len(os.path.commonprefix([of_one[:-1] for of_one in words.values()]))
+    short = {device: " ".join(of_one[same:]) for device, of_one in words.items()}
+    return short if len(set(short.values())) == len(short) else {device: device for device in words}
 
 
 def _beside_peers(one: Results, like: Workload, of_math: str) -> Iterator[tuple[Results, Workload, Row, Ratio]]:
@@ -476,7 +507,7 @@ def render(results: list[Results], profiles: list[Profile], drawn: dict[str, lis
     diffs = {row.rung: row.diff for one in results for workload in one.workloads for row in workload.rows if row.diff}
     device = ", ".join(dict.fromkeys(one.device for one in [*results, *profiles, *history]))
     return TEMPLATES.get_template("page.html").render(
-        device=device, measured=parts, mixed=mixed, by_device=_by_device(by_device) if mixed and results else None, stale=_stale(results, profiles),
+        device=device, measured=parts, mixed=mixed, by_device=_by_device(by_device), stale=_stale(results, profiles),
         charts=_charts(drawn, captions),
         profiles=[] if mixed else everything.profiles,
         diffs=[diffs[rung] for rung in everything.rungs if rung in diffs],
@@ -572,8 +603,9 @@ def renew(text: str, path: Path, results: list[Results]) -> str:
     """A Markdown file's text with what stands between its marks replaced by tables of the results, of the first
     device; where a file has six rounds, and so 95 % intervals, only of those. Throws ResultsError where there are no
     marks, or no results."""
+    text += "" if text.endswith("\n") else "\n"
     if not all(text.count(mark) == 1 for mark in _MARKS) or text.index(_MARKS[0]) > text.index(_MARKS[1]):
-        raise ResultsError(f"{path}: no line {_MARKS[0].strip()} with {_MARKS[1].strip()} below it")
+        raise ResultsError(f"{path}: wants one line {_MARKS[0].strip()} and one {_MARKS[1].strip()} below it")
     if not results:
         raise ResultsError(f"{path}: no results file to make tables of")
     head, tail = text.split(_MARKS[0])[0], text.split(_MARKS[1])[1]

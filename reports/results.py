@@ -198,7 +198,7 @@ class Workload:
             (f", {self.devices} devices" if self.devices > 1 else "")
 
     def same(self, other: "Workload") -> bool:
-        """Whether the two are one configuration, whoever measured them."""
+        """Whether both are of the same model, batch, length and number of devices."""
         return (self.model, self.B, self.T, self.devices) == (other.model, other.B, other.T, other.devices)
 
     @property
@@ -356,6 +356,11 @@ class Results:
         """Every rung that took part, in the order of the ladder."""
         places = {row.rung: row.place for workload in self.workloads for row in workload.rows}
         return sorted(places, key=places.get)
+
+    @property
+    def ladder(self) -> str:
+        """The name of a ladder of one's own; "" for Stepladder's."""
+        return plain((self.plan.get("ladder") or {}).get("name", ""))
 
     @property
     def of_others(self) -> bool:

@@ -2150,7 +2150,8 @@ TEST_F(HarnessCli, ReportOfAFileWithoutAFinishedRunSaysHowToGoOn) {
 TEST_F(HarnessCli, ReportLooksForThePlaceOfItsTablesFirst) {
   ASSERT_EQ(stepladder(plan("--rounds 1")).code, 0);
   const std::string begin = "<!-- stepladder: begin -->\n", end = "<!-- stepladder: end -->\n";
-  for (const std::string& text : {std::string("text\n"), begin + "text\n", end + begin}) {
+  for (const std::string& text :
+       {std::string("text\n"), begin + "text\n", end + begin, begin + end + begin + end}) {
     write_file(folder_ / "no-marks.md", text);
     const Outcome outcome = stepladder("report results.json --out report --into no-marks.md");
     EXPECT_EQ(outcome.code, kExitUsage) << text;

@@ -300,6 +300,12 @@ TEST_F(OwnTrainer, OfAnotherModelThanItsPeersIsRefusedByName) {
     EXPECT_EQ(outcome.code, 2);
     EXPECT_TRUE(says(outcome.err, {peer + "/", "mine", "regression", "--model"})) << outcome.err;
   }
+  write_file(folder_ / "own/ladder.json",
+             R"({"name": "mine", "workload": {"model": "regression"}, "rungs": [{"name": "a", "changes": "",
+ "command": ["sh", "trainer.sh", "{arguments}"]}]})");
+  const Outcome outcome = run();
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(says(outcome.err, {"a is ", "GPT-2", "regression"})) << outcome.err;
 }
 
 TEST_F(OwnTrainer, OfALadderFileThatIsWrongIsRefusedByName) {

@@ -111,6 +111,27 @@ class Groups(unittest.TestCase):
         self.assertEqual(results.groups_of(results.Workload("gpt2", 16, 1024, rows=rows)), [])
 
 
+def on(device, data, ratios=None):
+    """`data` as measured on another device, with these speed-ups over the baseline."""
+    data["context"]["device"]["name"] = device
+    for rung, ratio in (ratios or {}).items():
+        variant(data, rung)["speedup_baseline"]["ratio"] = ratio
+    return data
+
+
+def beside_each_other(*datas):
+    """What the page has of several devices: its columns as (what, device), and by rung its cells. None if nothing."""
+    html = page_of(*datas)
+    if "beside each other" not in html:
+        return None
+    table = html[html.index("beside each other"):]
+    table = table[:table.index("</table>")]
+    rows = table[table.index("<tbody>"):].split("</tr>")[:-1]
+    return (re.findall(r">(× [\w.]+)<small>([^<]+)</small>", table),
+            {re.search('data-key="([^"]*)"', row)[1]:
+             [Tags(cell).text.strip() for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.S)] for row in rows})
+
+
 class Page(unittest.TestCase):
     def test_the_answer_comes_first(self):
         html = page_of(everything())
@@ -309,26 +330,53 @@ class Page(unittest.TestCase):
             self.assertIn(f"<li>{absolute}: several devices", html)
 
     def test_several_devices_stand_beside_each_other(self):
-        other = with_other_peer(with_peers(sample()))
-        other["context"]["device"]["name"] = "NVIDIA T4"
-        variant(other, "02_tf32")["speedup_baseline"]["ratio"] = 1.25
-        html = page_of(failing(with_other_peer(with_peers(sample())), "01_causal_mask", "oom", "no memory"), other)
-        table = html[html.index("beside each other"):]
-        table = table[:table.index("</table>")]
-        self.assertEqual(re.findall(r">(× [\w.]+)<small>(\w+)</small>", table),
-                         [(column, device) for column in ("× baseline", "× jax") for device in ("H200", "T4")])
+        one, other = (with_other_peer(with_peers(sample())) for _ in range(2))
+        columns, rows = beside_each_other(failing(one, "01_causal_mask", "oom", "no memory"),
+                                          on("NVIDIA T4", other, {"02_tf32": 1.25}))
+        self.assertEqual(columns, [(column, device) for column in ("× baseline", "× jax") for device in ("H200", "T4")])
+        self.assertEqual(list(rows), ["00_fp32_baseline", "01_causal_mask", "02_tf32"])
+        self.assertEqual(rows["02_tf32"], ["2.50×", "1.25×", "3.00×", "3.00×"])
+        self.assertEqual(rows["01_causal_mask"], ["–", "1.05×", "–", "3.00×"])
 
-        def cells(rung):
-            row = table[table.index(f'data-key="{rung}"'):]
-            return Tags(row[row.index("</th>"):row.index("</tr>")]).text.split()
+    def test_devices_are_compared_on_what_several_have(self):
+        other = on("Tesla T4", sample(batches=(8,)))
+        self.assertIsNone(beside_each_other(sample(), other))
+        for first in (sample(batches=(4, 8)), sample(batches=(8, 4))):
+            self.assertEqual(beside_each_other(first, other)[1]["02_tf32"], ["2.50×", "2.50×"])
+        only = on("Tesla T4", sample())
+        del only["variants"][1:]
+        only["runs"] = [item for item in only["runs"] if item["variant"] == "00_fp32_baseline"]
+        self.assertIsNone(beside_each_other(sample(), only))
 
-        self.assertEqual(cells("02_tf32"), ["2.50×", "1.25×", "3.00×", "3.00×"])
-        self.assertEqual(cells("01_causal_mask"), ["–", "1.05×", "–", "3.00×"])
+    def test_ladders_of_others_do_not_stand_beside_ours(self):
+        other = on("Tesla T4", sample())
+        other["plan"]["ladder"] = {"name": "mine", "rungs": [{"name": name, "parent": None, "command": ["true"]}
+                                                             for name in RUNGS]}
+        self.assertIsNone(beside_each_other(sample(), other))
 
-    def test_no_device_stands_beside_one_that_measured_something_else(self):
-        other = sample(batches=(8,))
-        other["context"]["device"]["name"] = "Tesla T4"
-        self.assertNotIn("beside each other", page_of(sample(), other))
+    def test_what_diverged_in_the_ladder_takes_no_ratio_from_elsewhere(self):
+        ladder, part = sample(), sample()
+        for data, ratio in ((ladder, 2.0), (part, 9.0)):
+            data["variants"].append(row("fp8", 4, 10.0))
+            variant(data, "fp8")["speedup_baseline"]["ratio"] = ratio
+            data["runs"] += [run("fp8", 4, number, 10.0) for number in range(ROUNDS)]
+        other = on("Tesla T4", copy.deepcopy(ladder))
+        self.assertEqual(beside_each_other(ladder, part, other)[1]["fp8"], ["2.00×", "2.00×"])
+        self.assertEqual(beside_each_other(failing(ladder, "fp8", "diverged", "left it"), part, other)[1]["fp8"],
+                         ["–", "2.00×"])
+
+    def test_ratios_against_different_rungs_say_against_which(self):
+        datas = [sample(), on("Tesla T4", sample())]
+        for data, against in zip(datas, ("01_causal_mask", "00_fp32_baseline")):
+            variant(data, "02_tf32")["speedup_previous"] = {"ratio": 2.0, "lo": None, "hi": None, "against": against}
+        self.assertEqual(beside_each_other(*datas)[1]["02_tf32"][:2],
+                         ["2.00×of 01_causal_mask", "2.00×of 00_fp32_baseline"])
+
+    def test_devices_are_called_shortly_but_never_alike(self):
+        for names, called in ((("NVIDIA H100", "NVIDIA H100 PCIe"), ["H100", "H100 PCIe"]),
+                              (("NVIDIA H100", "NVIDIA  H100"), ["NVIDIA H100", "NVIDIA  H100"]),
+                              (("A", "B"), ["A", "B"])):
+            self.assertEqual(list(page._shortly(names).values()), called)
 
     def test_measurements_are_listed_by_device(self):
         datas = [sample() for _ in range(4)]
@@ -683,6 +731,9 @@ class Renewed(unittest.TestCase):
         self.assertNotIn("what each rung is worth", text)
         self.assertEqual(len(re.findall(r"^\| \S+ \| 4 \|", text, flags=re.M)), 1)
         self.assertEqual(re.findall(r"^\| \S+ \| 32 \|", text, flags=re.M), [])
+
+    def test_the_end_mark_may_end_the_file(self):
+        self.assertNotIn("old", page.renew(self.MARKS.rstrip(), Path("README.md"), [read(sample())]))
 
     def test_a_file_without_marks_is_left_alone(self):
         for text in ("no marks\n", self.MARKS[::-1], 2 * self.MARKS):

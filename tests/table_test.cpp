@@ -160,6 +160,17 @@ TEST(Table, RefusesARowOfAnotherSize) {
   EXPECT_THROW(table.add({"1", "2", "3"}), std::invalid_argument);
 }
 
+TEST(Table, HasAnEstimateWithItsIntervalInACell) {
+  const Estimate known{1.0249, Interval{1.0051, 1.0352}, 6};
+  EXPECT_EQ(text_of(known, 2), "1.02 (1.01 to 1.04)");
+  EXPECT_EQ(interval_text(known, 3), "1.005 to 1.035");
+  EXPECT_EQ(text_of(scaled(known, 1000)),
+            cat(sized(1024.9), " (", sized(1005.1), " to ", sized(1035.2), ")"));
+  EXPECT_EQ(text_of(Estimate{1.0249, {}, 1}, 2), "1.02");
+  EXPECT_EQ(interval_text(Estimate{1.0249, {}, 1}), kNone);
+  EXPECT_EQ(text_of({}), kNone);
+}
+
 TEST(Text, JoinsEmptyPartsToo) {
   EXPECT_EQ(join({"", "a", "", "b", ""}, ","), ",a,,b,");
   EXPECT_EQ(join({}, ","), "");

@@ -289,8 +289,9 @@ std::vector<std::pair<std::string, std::string>> option_rows(const std::vector<O
                                                              const std::vector<std::string>& groups) {
   std::vector<std::pair<std::string, std::string>> rows;
   for (const Option& option : options)
-    if (const std::string text = option.text(); in(groups, option) && !text.empty() && text != "false")
-      rows.emplace_back(option.name, text);
+    if (const auto* const flag = std::get_if<bool*>(&option.value);
+        in(groups, option) && !option.text().empty() && (!flag || **flag))
+      rows.emplace_back(option.name, option.text());
   return rows;
 }
 

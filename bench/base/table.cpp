@@ -16,6 +16,10 @@ std::string padded(const std::string& text, size_t to, Align align) {
   return align == Align::left ? text + space : space + text;
 }
 
+std::string figures(double value, std::optional<int> digits) {
+  return digits ? fixed(value, *digits) : sized(value);
+}
+
 /// "crash" of "crash: exit status 7".
 std::string without_reason(const std::string& cell) {
   return cell.substr(0, cell.find(": "));
@@ -42,13 +46,13 @@ std::string markdown_text(const std::string& text) {
 
 std::string text_of(const std::optional<Estimate>& estimate, std::optional<int> digits) {
   if (!estimate) return kNone;
-  const std::string value = digits ? fixed(estimate->value, *digits) : sized(estimate->value);
+  const std::string value = figures(estimate->value, digits);
   return estimate->interval ? cat(value, " (", interval_text(*estimate, digits), ")") : value;
 }
 
 std::string interval_text(const Estimate& estimate, std::optional<int> digits) {
-  const auto text = [&](double x) { return digits ? fixed(x, *digits) : sized(x); };
-  return estimate.interval ? cat(text(estimate.interval->lo), " to ", text(estimate.interval->hi)) : kNone;
+  const auto& interval = estimate.interval;
+  return interval ? cat(figures(interval->lo, digits), " to ", figures(interval->hi, digits)) : kNone;
 }
 
 void Table::add(std::vector<std::string> cells) {

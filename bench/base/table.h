@@ -18,9 +18,10 @@ std::string markdown_text(const std::string& text);
 
 /// A cell where there is nothing to say.
 inline const std::string kNone = "-";
-/// "1.02 (1.01 to 1.03)", or "1.02" without an interval: so many `digits` after the point, else as sized().
+/// "1.02 (1.01 to 1.03)", "1.02" without an interval, kNone of nothing: with `digits` after the point, or as
+/// sized() has it.
 std::string text_of(const std::optional<Estimate>& estimate, std::optional<int> digits = {});
-/// "1.01 to 1.03" of that.
+/// "1.01 to 1.03" of that; kNone without an interval.
 std::string interval_text(const Estimate& estimate, std::optional<int> digits = {});
 
 enum class Align { left, right };

@@ -63,9 +63,10 @@ void check_models(const Plan& plan, bool model_given) {
   const auto& known = Config::names();
   const bool unknown = !plan.ladder.built_in() && std::ranges::find(known, model) == known.end();
   for (const Program& program : plan.programs) {
-    if ((program.ours() || uses(program, "arguments")) && unknown)
-      throw InputError(cat(program.variant, " trains GPT-2, ", plan.ladder.name, " trains ", model,
-                           ": if that is one of ", join(known, ", "),
+    const bool told = uses(program, "arguments");  // the options of a rung of ours
+    if (unknown && (program.ours() || told))
+      throw InputError(cat(program.variant, told ? " is told how to train" : " trains", " GPT-2, ",
+                           plan.ladder.name, " trains ", model, ": if that is one of ", join(known, ", "),
                            ", name it as \"model\" of its workload, or by --model"));
     if (!program.model.empty() && program.model != model && !model_given)
       throw InputError(cat(program.variant, " trains ", program.model, ", the others ", model,

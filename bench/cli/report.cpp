@@ -216,15 +216,16 @@ void print_tables(const Given& given, const std::filesystem::path& out, bool wid
   std::cout << "wrote " << printable(summary, kMaxMessage) << "\n" << std::flush;
 }
 
-/// Whether the tables have a place in a file.
+/// Whether the tables have a place in a file, as renew() in page.py wants it: each mark once.
 bool has_marks(const std::string& path) {
-  bool begun = false;
+  int begins = 0, ends = 0, ends_before = 0;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    if (begun && line.starts_with("<!-- stepladder: end -->")) return true;
-    begun = begun || line.starts_with("<!-- stepladder: begin -->");
+    if (line.ends_with('\r')) line.pop_back();
+    if (line == "<!-- stepladder: begin -->") ++begins, ends_before = ends;
+    ends += line == "<!-- stepladder: end -->";
   }
-  return false;
+  return begins == 1 && ends == 1 && ends_before == 0;
 }
 
 int report(ReportOptions& options) {

@@ -133,8 +133,10 @@ void fields(Archive& a, Any<ResultRow> auto& x) {
 
 template <class Archive>
 void fields(Archive& a, Any<Speedup> auto& x) {
-  const Json ratio = to_json(x.ratio, "ratio");
-  for (const auto& [key, value] : ratio.items()) a(key.c_str(), value);
+  const auto& interval = x.ratio.interval;
+  a("ratio", x.ratio.value);
+  a("lo", interval ? std::optional(interval->lo) : std::nullopt);
+  a("hi", interval ? std::optional(interval->hi) : std::nullopt);
   STEPLADDER_EACH(STEPLADDER_FIELD, against)
   a("rounds", x.ratio.rounds);
 }
