@@ -309,7 +309,9 @@ def _fastest_beside(results: list[Results], like: Workload, best: Row) -> tuple[
 
 def _by_device(by_device: dict[str, list[Results]]) -> dict | None:
     """Ratios of one ladder's rungs, and of trainers beside it, on each device, on the first workload that several
-    devices have; what failed in the ladder's own results has none."""
+    devices have; what failed in the ladder's own results has none. None where no workload is of several."""
+    if len(by_device) < 2:
+        return None
 
     def rows_on(results: list[Results], like: Workload) -> dict[str, Row]:
         own = next((workload.rows for one in results for workload in one.workloads

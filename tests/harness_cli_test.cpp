@@ -2147,6 +2147,14 @@ TEST_F(HarnessCli, ReportOfAFileWithoutAFinishedRunSaysHowToGoOn) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "report"));
 }
 
+TEST_F(HarnessCli, ATextThatIsToBeFetchedFirstIsToldHow) {
+  const Outcome outcome = stepladder(plan("--data data/dictionary.txt"));
+  EXPECT_EQ(outcome.code, kExitUsage);
+  EXPECT_TRUE(one_line(outcome.err) &&
+              says(outcome.err, {"data/dictionary.txt", "scripts/prepare_data.py --dictionary"}))
+      << outcome.err;
+}
+
 TEST_F(HarnessCli, ReportLooksForThePlaceOfItsTablesFirst) {
   ASSERT_EQ(stepladder(plan("--rounds 1")).code, 0);
   const std::string begin = "<!-- stepladder: begin -->\n", end = "<!-- stepladder: end -->\n";

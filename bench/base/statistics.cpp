@@ -39,6 +39,10 @@ Estimate scaled(Estimate estimate, double factor) {
   return estimate;
 }
 
+std::optional<Estimate> scaled(const std::optional<Estimate>& estimate, double factor) {
+  return estimate ? std::optional(scaled(*estimate, factor)) : std::nullopt;
+}
+
 std::string interval_name(int64_t rounds) {
   if (rounds >= kLeastRoundsForInterval) return "95 % interval";
   if (rounds < 2) return "interval";

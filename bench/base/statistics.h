@@ -28,6 +28,7 @@ struct Estimate {
 
 /// The same in another unit: times `factor`.
 Estimate scaled(Estimate estimate, double factor);
+std::optional<Estimate> scaled(const std::optional<Estimate>& estimate, double factor);
 
 /// The least rounds that have an interval of 95 %: their range holds the true median with a probability of
 /// 1 - 2^(1-n).

@@ -649,11 +649,7 @@ int campaign(CampaignOptions& options) {
                     own ? programs(ladder, {"all"}, {}, python) : std::vector<Program>());
   const std::vector<std::string> problems = campaign.problems(probe.devices);
   if (!options.dry_run && !problems.empty())
-    throw InputError(cat(problems.front(),
-                         problems.front().find("data/dictionary.txt") == std::string::npos
-                             ? ""
-                             : "; `scripts/prepare_data.py --dictionary` makes it",
-                         "; --parts names others"));
+    throw InputError(cat(problems.front(), "; --parts names others"));
   if (!options.dry_run) return campaign.carry_out(probe.devices);
   std::cout << campaign.listing(probe.devices) << std::flush;
   if (options.plan == kCampaignPlan && !own && probe.device.backend == "cpu")

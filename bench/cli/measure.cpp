@@ -1,7 +1,9 @@
 #include "bench/cli/measure.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
+#include <system_error>
 
 #include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
@@ -102,6 +104,10 @@ void check_workload(Plan& plan) {
         cat("--seq: ", *plan.settings.seq, " is out of range: from 1 to ", RungSettings::kMaxSeq));
   if (const int64_t most = std::ranges::max(plan.batch); most > RungSettings::kMaxBatch)
     throw InputError(cat("--batch: ", most, " is out of range: from 1 to ", RungSettings::kMaxBatch));
+  std::error_code none;
+  if (const std::filesystem::path text = plan.settings.data;
+      text.filename() == "dictionary.txt" && !std::filesystem::exists(text, none))
+    throw InputError(cat(text.string(), ": is not there; `scripts/prepare_data.py --dictionary` makes it"));
   std::optional<Dataset> data;
   for (int64_t batch : plan.batch) {
     plan.settings.batch = batch;

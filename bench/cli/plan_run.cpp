@@ -92,9 +92,8 @@ int plan_run(PlanRunOptions& options) {
       return text_of(scaled(x.hours(), *options.price_per_hour * devices));
     });
   if (options.price_per_kwh)
-    columns.add({"energy", Align::right, 4}, [&](const Row& x) {
-      return text_of(x.kwh() ? std::optional(scaled(*x.kwh(), *options.price_per_kwh)) : std::nullopt);
-    });
+    columns.add({"energy", Align::right, 4},
+                [&](const Row& x) { return text_of(scaled(x.kwh(), *options.price_per_kwh)); });
   const Table table = columns.table(rows);
   std::cout << (options.markdown ? table.markdown() : table.terminal(options.wide)) << "\n"
             << folded(cat("Extrapolated, not run: ", rounded(options.tokens), " tokens, from ",

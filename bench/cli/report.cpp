@@ -12,6 +12,8 @@
 #include <iostream>
 #include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "bench/base/table.h"
 #include "bench/base/text.h"
@@ -216,16 +218,16 @@ void print_tables(const Given& given, const std::filesystem::path& out, bool wid
   std::cout << "wrote " << printable(summary, kMaxMessage) << "\n" << std::flush;
 }
 
-/// Whether the tables have a place in a file, as renew() in page.py wants it: each mark once.
+/// Whether the tables have a place in a file, as renew() in page.py wants it.
 bool has_marks(const std::string& path) {
-  int begins = 0, ends = 0, ends_before = 0;
+  const std::vector<std::string> both = {"<!-- stepladder: begin -->", "<!-- stepladder: end -->"};
+  std::vector<std::string> marks;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     if (line.ends_with('\r')) line.pop_back();
-    if (line == "<!-- stepladder: begin -->") ++begins, ends_before = ends;
-    ends += line == "<!-- stepladder: end -->";
+    if (std::ranges::count(both, line) > 0) marks.push_back(line);
   }
-  return begins == 1 && ends == 1 && ends_before == 0;
+  return marks == both;
 }
 
 int report(ReportOptions& options) {
@@ -239,8 +241,8 @@ int report(ReportOptions& options) {
   if (!options.into.empty() && !has_marks(options.into))
     throw InputError(
         cat(options.into,
-            ": has no line <!-- stepladder: begin --> with <!-- stepladder: end --> below it, between "
-            "which the tables go"));
+            ": wants one line <!-- stepladder: begin --> and one <!-- stepladder: end --> below it, "
+            "between which the tables go"));
   fs::path out =
       options.out.empty() ? fs::path(options.results.front()).parent_path() : fs::path(options.out);
   // A dozen files, which nobody wants among his own.

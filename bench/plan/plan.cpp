@@ -72,7 +72,7 @@ void check_earlier(const Plan& plan, const std::string& first, ResultsFile& file
     std::cerr << cat("stepladder: ", run.variant, " ", run.workload(), ", round ", run.round, ": ",
                      name_of(run.status), ", ", run.reason)
               << std::endl;
-    file.forget([&](const Run& other) { return other.round == run.round && other.row() == run.row(); });
+    file.forget([&](const Run& other) { return other.round == run.round && other.is_of(run.row()); });
     file.add(std::move(run));
   }
 }

@@ -187,8 +187,7 @@ Table to_loss_table(const std::vector<ResultRow>& rows, bool ratios_only) {
         [](const TimeToLoss& t) { return ratio(t.first); });
   add("steps", 4, [](const TimeToLoss& t) { return text_of(t.steps, 0); });
   add("Mtokens", 1, [](const TimeToLoss& t) { return fixed(t.tokens.value * 1e-6, 2); });
-  if (!ratios_only)
-    add("kJ", 2, [](const TimeToLoss& t) { return t.joules ? text_of(scaled(*t.joules, 1e-3), 1) : kNone; });
+  if (!ratios_only) add("kJ", 2, [](const TimeToLoss& t) { return text_of(scaled(t.joules, 1e-3), 1); });
   return columns.table(rows);
 }
 
@@ -236,9 +235,7 @@ Table table_of(const std::vector<ScaledRun>& rows, bool ratios_only) {
   using Row = ScaledRun;
   const bool independent =
       std::ranges::any_of(rows, [](const Row& r) { return r.independent_efficiency.has_value(); });
-  const auto percent = [](const std::optional<Estimate>& e) {
-    return e ? text_of(scaled(*e, 100), 1) : kNone;
-  };
+  const auto percent = [](const std::optional<Estimate>& e) { return text_of(scaled(e, 100), 1); };
   Columns<Row> columns;
   columns.add_text("on several devices", [](const Row& r) { return r.variant; });
   columns.add("devices", [](const Row& r) { return std::to_string(r.devices); });

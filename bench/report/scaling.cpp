@@ -14,9 +14,9 @@ namespace {
 constexpr int64_t kPredicted[] = {2, 4, 8, 16, 32, 64};  // devices
 constexpr int64_t kBuckets = 4;                          // the least that 15_multi_gpu reduces in
 
-/// The runs of a variant on a workload that are ok and not disturbed, by round; none where one is not ok.
-Rounds good_rounds(const Results& results, const std::string& variant, const std::string& workload) {
-  Rounds rounds = rounds_of(results, variant, workload);
+/// The runs of a row that are ok and not disturbed, by round; none where one is not ok.
+Rounds good_rounds(const Results& results, const RowKey& row) {
+  Rounds rounds = rounds_of(results, row);
   if (std::ranges::any_of(rounds, [](const auto& r) { return r.second->status != Status::ok; })) return {};
   drop_disturbed(rounds);
   return rounds;
@@ -64,17 +64,17 @@ std::vector<Scaled> scaled_runs(const Results& results) {
   std::set<RowKey> seen;
   for (const Run& run : results.runs) {
     const int64_t devices = world_size(run.config);
-    const std::string workload = run.workload();
-    if (devices == 1 || has_independent_ranks(run.config) || !seen.insert(run.row()).second) continue;
-    const Rounds rounds = good_rounds(results, run.variant, workload);
+    const RowKey key = run.row();
+    if (devices == 1 || has_independent_ranks(run.config) || !seen.insert(key).second) continue;
+    const Rounds rounds = good_rounds(results, key);
     Json one_config = run.config;
     one_config["world_size"] = 1;
     if (strong) one_config["B"] = global_batch(run.config);
     Json independent_config = run.config;
     independent_config["independent_ranks"] = true;
-    const Rounds independent = good_rounds(results, run.variant, workload_of(independent_config));
+    const Rounds independent = good_rounds(results, {run.variant, workload_of(independent_config)});
     for (const std::string& base : bases(run.variant, ladder)) {
-      const Rounds one = good_rounds(results, base, workload_of(one_config));
+      const Rounds one = good_rounds(results, {base, workload_of(one_config)});
       const auto ratio = speedup(one, rounds);
       if (!ratio) continue;
       const auto share = [&](const Estimate& of_all) {

@@ -121,8 +121,9 @@ void add_journal(Results& results, const std::string& text) {
   if (header.value("context", Json()) != results.context) return;
   while (std::getline(lines, line)) try {
       Run run = run_from(parse_json(line), schema);
+      const RowKey row = run.row();
       std::erase_if(results.runs, [&](const Run& old) {  // which --retry-failed has run again
-        return old.round == run.round && old.row() == run.row();
+        return old.round == run.round && old.is_of(row);
       });
       results.runs.push_back(std::move(run));
     } catch (const InputError&) {  // costs that run alone

@@ -85,7 +85,7 @@ int64_t Results::rounds_begun() const {
 
 const Run* Results::find(const RowKey& row, int64_t round) const {
   const auto found =
-      std::ranges::find_if(runs, [&](const Run& run) { return run.round == round && run.row() == row; });
+      std::ranges::find_if(runs, [&](const Run& run) { return run.round == round && run.is_of(row); });
   return found == runs.end() ? nullptr : &*found;
 }
 

@@ -162,6 +162,8 @@ struct Run {
 
   std::string workload() const { return workload_of(config); }
   RowKey row() const { return {variant, workload()}; }
+  /// Whether that is its row(), which is costly to make.
+  bool is_of(const RowKey& row) const { return variant == row.first && workload() == row.second; }
   bool throttled() const { return summary && summary->throttled.value_or(false); }
   bool shared() const { return summary && summary->shared.value_or(false); }
   /// Whether the device was held back or shared: then its times are not those of the variant alone.

@@ -108,10 +108,10 @@ std::optional<Estimate> over_pairs(const Rounds& one, const Rounds& other, Of of
 
 }  // namespace
 
-Rounds rounds_of(const Results& results, const std::string& variant, const std::string& workload) {
+Rounds rounds_of(const Results& results, const RowKey& row) {
   Rounds rounds;
   for (const Run& run : results.runs)
-    if (run.variant == variant && run.workload() == workload) rounds[run.round] = &run;
+    if (run.is_of(row)) rounds[run.round] = &run;
   return rounds;
 }
 

@@ -16,8 +16,8 @@ namespace stepladder {
 /// Runs of a variant on a workload, by round.
 using Rounds = std::map<int64_t, const Run*>;
 
-/// The runs of a variant on a workload.
-Rounds rounds_of(const Results& results, const std::string& variant, const std::string& workload);
+/// The runs of a row.
+Rounds rounds_of(const Results& results, const RowKey& row);
 
 /// The runs that both have of the same rounds.
 std::vector<std::pair<const Run*, const Run*>> pairs_of(const Rounds& one, const Rounds& other);
