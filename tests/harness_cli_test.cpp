@@ -759,6 +759,13 @@ TEST_F(HarnessCli, OptionsOfTheRungsGoToThoseThatUnderstandThem) {
   EXPECT_TRUE(says(other.err, {"plan.dtype", "fp16", "bf16"})) << other.err;
 }
 
+TEST_F(HarnessCli, AnOptionOfAnotherCommandIsSaidToBeThatOnes) {
+  const Outcome outcome = shell(cat(kStepladder, " run --pairs 3"));
+  EXPECT_EQ(outcome.code, kExitUsage);
+  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"run has no --pairs", "calibrate, gate"}))
+      << outcome.err;
+}
+
 TEST_F(HarnessCli, ATypeThatNoRungNamedChoosesIsRefused) {
   const Outcome outcome = stepladder(plan("--rungs 00,02 --dtype fp16"));
   EXPECT_EQ(outcome.code, 2);

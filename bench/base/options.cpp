@@ -116,6 +116,14 @@ std::string unexpected(const CLI::App& app, const std::string& extra) {
     for (const CLI::App* sub : at.get_subcommands({})) candidates.push_back(sub->get_name());
   }
   const std::string name = extra.substr(0, extra.find('='));
+  // Of another command's option the nearest here would mislead.
+  if (extra.starts_with("--")) {
+    std::vector<std::string> owners;
+    for (const CLI::App* sub : app.get_subcommands({}))
+      if (sub->get_option_no_throw(name)) owners.push_back(sub->get_name());
+    if (!owners.empty())
+      return cat(at.get_name(), " has no ", name, ": it is an option of ", join(owners, ", "));
+  }
   const char* kind = extra.starts_with("-") ? "unknown option"
                      : candidates.empty()   ? "unexpected argument"
                                             : "unknown command";

@@ -65,7 +65,8 @@ Command command(const char* name, const char* about, int (*run)(Options&)) {
 /// Parses the command line and runs the program, or the one of its subcommands that is named; answers --help
 /// and --version, which is "NAME `version`". Of an option given twice the last counts, but
 /// lists add up. Returns the exit code. Throws InputError for a value out of range, not of the type or not
-/// among the choices, and for an unknown option or subcommand, with the nearest one.
+/// among the choices, and for an unknown option or subcommand, with the nearest one or the subcommands that
+/// have the option.
 int run_command_line(const Command& program, const std::string& version, int argc, const char* const* argv,
                      const std::vector<Command>& subcommands = {});
 
