@@ -378,6 +378,13 @@ class WithPytorch(Ladder):
         self.assertLess(abs(steps[0]["loss"] - 10.83), 0.2)
         self.assertEqual((evaluation["event"], evaluation["step"]), ("eval", 3))
 
+    def test_inductor_pads_shapes_where_the_vocabulary_is_padded_or_as_asked(self):
+        for rung, asked, pads in (("09_flash_attention", "auto", False), ("09_flash_attention", "on", True),
+                                  ("10_padded_vocab", "auto", True), ("10_padded_vocab", "off", False)):
+            code, errors, (start, *_) = self.run_rung(rung, "--shape-padding", asked)
+            self.assertEqual((code, errors), (0, ""))
+            self.assertIs(start["config"]["shape_padding"], pads, (rung, asked))
+
     def test_a_loss_that_is_reached_ends_training(self):
         code, _, events = self.run_rung("00_fp32_baseline", "--eval-every", "1", "--eval-batches", "1",
                                         "--until-loss", "20")

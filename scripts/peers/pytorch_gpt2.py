@@ -40,6 +40,7 @@ class Features:
     flash: bool = False  # scaled_dot_product_attention
     attention: str = "auto"  # its backend
     padded: bool = False  # vocabulary rounded up to a multiple of 128, as in nanoGPT: padding is not masked
+    shape_padding: bool = False  # inductor may pad the operands of products
     zero: bool = False  # optimizer state sharded over ranks
 
 
@@ -169,8 +170,7 @@ class Trainer:
         self.forward: Callable = self.model
         if features.compile:
             from torch._inductor import config as inductor  # a second that eager rungs need not wait
-            # Before the vocabulary is padded, inductor does not pad its products either.
-            inductor.shape_padding = features.padded
+            inductor.shape_padding = features.shape_padding
             self.forward = torch.compile(self.model, mode=features.compile, fullgraph=self.world_size == 1,
                                          dynamic=False)
 

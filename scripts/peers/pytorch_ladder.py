@@ -79,6 +79,7 @@ def parse(arguments: list[str]):
             ("backend", ("auto", "cpu", "cuda"), "auto takes cuda where there is a device"),
             ("dtype", ("auto", "bf16", "fp16"), "of mixed precision; auto: bf16 where the device has it"),
             ("compile-mode", COMPILE_MODES, "torch.compile's, from 13_cuda_graphs on; default: reduce-overhead"),
+            ("shape-padding", ("auto", "on", "off"), "inductor's; auto: on from 10_padded_vocab on"),
             ("attention", ATTENTION, "backend of scaled_dot_product_attention; auto: PyTorch's choice")):
         default = "reduce-overhead" if name == "compile-mode" else choices[0]
         parser.add_argument(f"--{name}", choices=choices, default=default, help=what)
@@ -149,7 +150,7 @@ def features_of(settings, device):
     def climbed(rung: str) -> bool:
         return settings.rung >= rung
 
-    half = None
+    half, padded = None, climbed("10_padded_vocab")
     if climbed("05_mixed_precision"):
         name = settings.dtype if settings.dtype != "auto" else "fp16" if lacks else "bf16"
         half = {"bf16": torch.bfloat16, "fp16": torch.float16}[name]
@@ -160,7 +161,8 @@ def features_of(settings, device):
             "default" if climbed("08_fused_elementwise") else "")
     return Features(tf32=climbed("02_tf32"), fused_adamw=climbed("03_fused_adamw"), pinned=climbed("04_pinned_loader"),
                     half=half, compile=mode, flash=climbed("09_flash_attention"), attention=settings.attention,
-                    padded=climbed("10_padded_vocab"), zero=climbed("16_zero1"))
+                    padded=padded, shape_padding={"auto": padded, "on": True, "off": False}[settings.shape_padding],
+                    zero=climbed("16_zero1"))
 
 
 class Run:
@@ -251,6 +253,7 @@ class Run:
             "math": "half" if half else "tf32" if self.features.tf32 else "fp32",
             "torch": torch.__version__,
             "compile_mode": self.features.compile,
+            "shape_padding": self.features.shape_padding,
         } | {name: getattr(settings, name) for name in recorded}
         return stepladder.Run(
             self.events, config.B, config.T, told, steps=settings.steps, eval_every=settings.eval_every,
