@@ -22,6 +22,7 @@
 #include "bench/base/text.h"
 #include "bench/cli/folder_lock.h"
 #include "bench/plan/ladder.h"
+#include "bench/plan/presets.h"
 #include "bench/report/ablation.h"
 #include "bench/report/speedups.h"
 #include "bench/results/columns.h"
@@ -789,6 +790,19 @@ TEST_F(HarnessCli, TheRungsThemselvesTakeTheirOptionsFromARun) {
   EXPECT_EQ(measured.runs[1].config["dtype"], "f16");
   EXPECT_TRUE(measured.runs[1].summary->skipped_steps);
   EXPECT_TRUE(says(outcome.out, {"medians of 2"})) << outcome.out;
+}
+
+TEST_F(HarnessCli, AProfileIsOfTheModelThatARunMeasuresHere) {
+  const Outcome outcome = shell(cat("STEPLADDER_BIN_DIR=" STEPLADDER_BIN " ", kStepladder,
+                                    " profile 00 --backend cpu --steps 2 --warmup 1 --data ",
+                                    folder_ / "data.bin", " --out p.json"));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_FALSE(has(outcome.err, "may take minutes")) << outcome.err;
+  const Json config = load_json(folder_ / "p.json")["profile"]["config"];
+  const Preset& preset = find_preset("cpu-quick");
+  EXPECT_EQ(config["model"], preset.model);
+  EXPECT_EQ(config["B"], preset.batch.front());
+  EXPECT_EQ(config["T"], preset.seq);
 }
 
 TEST_F(HarnessCli, AProfileMayLieAtAnyPath) {

@@ -30,7 +30,7 @@ struct ProfileOptions {
     std::vector<Option> chosen;
     for (Option option : settings.options()) {
       if (option.name == "steps") option.help = "optimizer steps, those before the traced ones too";
-      if (option.name == "model") option.help = "default: gpt2";
+      if (option.name == "model") option.help = "default: the preset's";
       for (const char* group : {RungSettings::kData, RungSettings::kModel, RungSettings::kTraining,
                                 RungSettings::kDevice, RungSettings::kOps, RungSettings::kSearch})
         if (option.group == group && option.name != "hang-timeout" && option.name != "independent-ranks")
@@ -41,7 +41,8 @@ struct ProfileOptions {
   std::vector<Option> options() {
     const std::vector<Option> own = {
         {"RUNG", &rung, "", "such as 10 or 10_padded_vocab"},
-        {"preset", &preset, "NAME", "whose model, sequence and first batch are the defaults", "Profile"},
+        {"preset", &preset, "NAME",
+         "whose model, sequence and first batch are the defaults; default: by the device", "Profile"},
         {"out", &out, "FILE", "the profile as JSON", "Profile"},
         {"format", &format, "NAME", "of what is printed", "Profile", {"text", "json", "markdown"}},
         {"warmup", &warmup, "N", "of --steps, those before the first that is traced", "Profile", {0, 1e6}},
@@ -54,23 +55,22 @@ struct ProfileOptions {
 };
 
 int profile(ProfileOptions& options) {
+  RungSettings& settings = options.settings;
   const Rung& rung = ladder().find(options.rung);
   if (rung.devices > 1) throw InputError(cat(rung.name, " trains on several devices, a profile is of one"));
-  if (!options.preset.empty()) {
-    const Preset& preset = find_preset(options.preset);
-    RungSettings& settings = options.settings;
-    if (!settings.model) settings.model = preset.model;
-    if (!settings.seq) settings.seq = preset.seq;
-    if (!settings.batch) settings.batch = preset.batch.front();
-  }
-  if (options.warmup >= options.settings.steps)
+  if (options.warmup >= settings.steps)
     throw InputError(
-        cat("--warmup ", options.warmup, " leaves none of --steps ", options.settings.steps, " to trace"));
+        cat("--warmup ", options.warmup, " leaves none of --steps ", settings.steps, " to trace"));
   if (!options.out.empty()) {  // before minutes of measuring
     check_same_kind(options.out, "profile");
     AtomicFile probe(options.out);
   }
-  const DeviceProbe probe = require_device(options.settings.backend, options.settings.device);
+  const DeviceProbe probe = require_device(settings.backend, settings.device);
+  const Preset& preset = options.preset.empty() ? default_preset(probe.device) : find_preset(options.preset);
+  // Another model has sequences of its own length, and a rung of the largest batch looks for it.
+  if (!settings.model && !settings.seq) settings.seq = preset.seq;
+  if (!settings.model) settings.model = preset.model;
+  if (!settings.batch && rung.batch != BatchSize::largest) settings.batch = preset.batch.front();
 
   RunRequest request;
   request.program = program_of(rung);
@@ -79,18 +79,18 @@ int profile(ProfileOptions& options) {
   ProfileOptions defaults;
   defaults.settings.steps = RungSettings().steps;  // the rung's own
   request.arguments = arguments_of(options.of_rung(), defaults.of_rung());
-  if (!options.settings.batch) {
+  if (!settings.batch) {
     const std::vector<std::string> batch = own_batch_arguments(rung);
     request.arguments.insert(request.arguments.end(), batch.begin(), batch.end());
   }
   request.arguments.insert(request.arguments.end(), {"--profile", std::to_string(options.warmup)});
-  request.steps = options.settings.steps;
+  request.steps = settings.steps;
   request.warmup = options.warmup;
   request.timeout_s = options.timeout;
   if (!Progress::quiet)
-    std::cerr << cat("stepladder: ", request.steps, " steps of ", rung.name, " with ",
-                     options.settings.model.value_or("gpt2"), " on ", probe.device.name,
-                     probe.device.backend == "cpu"
+    std::cerr << cat("stepladder: ", request.steps, " steps of ", rung.name, " with ", *settings.model,
+                     " on ", probe.device.name,
+                     probe.device.backend == "cpu" && *settings.model != preset.model
                          ? ", which may take minutes; a smaller --model, --seq or --batch is faster"
                          : "",
                      "\n");
