@@ -86,6 +86,18 @@ TEST_F(RunnerTest, ATrainerOfALadderFileIsNotStartedOnAGpuThatItCannotUse) {
   EXPECT_EQ(steps_heard_, 0);
 }
 
+TEST_F(RunnerTest, OfATrainerFasterThanItsPeakTheLadderFileMayBeWrong) {
+  request_.program.folder = folder_ / "";
+  request_.command = {request_.program.command.front(), "--batch", "4", "--steps", "6"};
+  request_.source_hash = request_.program.source_hash();
+  request_.config["model"] = "gpt2";
+  request_.device.name = "NVIDIA H200";
+  fake_.step_ms = "0.5";
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::crash);
+  EXPECT_TRUE(says(run.reason, {"MFU of", "math", "ladder file", "fp32"})) << run.reason;
+}
+
 TEST_F(RunnerTest, AWholeRunIsOk) {
   fake_.step_ms = "1$i.5";  // 10.5, 11.5, .. 15.5
   const stepladder::Run run = measure();

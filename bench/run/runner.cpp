@@ -348,8 +348,9 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     if (ranks.through_launcher()) throw InputError(cat("--launcher: ", e.what()));
     if (request.program.ours()) throw;
     ending = not_started(request, e);
-  } catch (const std::logic_error& e) {
-    ending = {Status::crash, e.what()};
+  } catch (const std::logic_error& e) {  // of its MFU
+    const char* told = ", or \"math\" of its row in the ladder file, by default fp32";
+    ending = {Status::crash, cat(e.what(), request.program.ours() ? "" : told)};
   }
   run.stderr_tail = ranks.last_words();
   run.wall_ms = ms_since(start);
