@@ -69,6 +69,10 @@ class HarnessCli : public testing::Test {
                                " STEPLADDER_PYTHON=/nowhere/python; ", command));
   }
   Outcome stepladder(const std::string& arguments) { return shell(cat(kStepladder, " ", arguments)); }
+  /// With the rungs themselves, not stand-ins.
+  Outcome with_rungs(const std::string& arguments) {
+    return shell(cat("STEPLADDER_BIN_DIR=" STEPLADDER_BIN " ", kStepladder, " ", arguments));
+  }
   /// What it writes to a terminal of so many columns, which 0 leaves open.
   std::string on_terminal(const std::string& arguments, uint16_t columns = 0) {
     int terminal = -1;
@@ -761,7 +765,7 @@ TEST_F(HarnessCli, OptionsOfTheRungsGoToThoseThatUnderstandThem) {
 }
 
 TEST_F(HarnessCli, AnOptionOfAnotherCommandIsSaidToBeThatOnes) {
-  const Outcome outcome = shell(cat(kStepladder, " run --pairs 3"));
+  const Outcome outcome = stepladder("run --pairs 3");
   EXPECT_EQ(outcome.code, kExitUsage);
   EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"run has no --pairs", "calibrate, gate"}))
       << outcome.err;
@@ -774,11 +778,9 @@ TEST_F(HarnessCli, ATypeThatNoRungNamedChoosesIsRefused) {
 }
 
 TEST_F(HarnessCli, TheRungsThemselvesTakeTheirOptionsFromARun) {
-  const Outcome outcome =
-      shell(cat("STEPLADDER_BIN_DIR=" STEPLADDER_BIN " ", kStepladder,
-                " run --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 2 --warmup 0 --rounds 1 "
-                "--rungs 00,05 --data ",
-                folder_ / "data.bin", " --out results.json --dtype fp16 --deterministic --loss-scale 512"));
+  const Outcome outcome = with_rungs(
+      "run --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 2 --warmup 0 --rounds 1 --rungs 00,05 "
+      "--data data.bin --out results.json --dtype fp16 --deterministic --loss-scale 512");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const Results measured = results();
   for (const stepladder::Run& run : measured.runs) {
@@ -793,9 +795,8 @@ TEST_F(HarnessCli, TheRungsThemselvesTakeTheirOptionsFromARun) {
 }
 
 TEST_F(HarnessCli, AProfileIsOfTheModelThatARunMeasuresHere) {
-  const Outcome outcome = shell(cat("STEPLADDER_BIN_DIR=" STEPLADDER_BIN " ", kStepladder,
-                                    " profile 00 --backend cpu --steps 2 --warmup 1 --data ",
-                                    folder_ / "data.bin", " --out p.json"));
+  const Outcome outcome =
+      with_rungs("profile 00 --backend cpu --steps 2 --warmup 1 --data data.bin --out p.json");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_FALSE(has(outcome.err, "may take minutes")) << outcome.err;
   const Json config = load_json(folder_ / "p.json")["profile"]["config"];
@@ -806,10 +807,9 @@ TEST_F(HarnessCli, AProfileIsOfTheModelThatARunMeasuresHere) {
 }
 
 TEST_F(HarnessCli, AProfileMayLieAtAnyPath) {
-  const Outcome outcome =
-      shell(cat("STEPLADDER_BIN_DIR=" STEPLADDER_BIN " ", kStepladder,
-                " profile 00 --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 2 --warmup 1 --data ",
-                folder_ / "data.bin", " --out p\xff.json"));
+  const Outcome outcome = with_rungs(
+      "profile 00 --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 2 --warmup 1 --data data.bin "
+      "--out p\xff.json");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(std::filesystem::exists(folder_ / "p\xff.json"));
 }

@@ -326,6 +326,13 @@ class WithoutPytorch(Ladder):
             self.assertEqual((code, errors.count("\n")), (2, 1), errors)
             self.assertIn(word, errors)
 
+    def test_the_ladder_of_its_options_names_its_rungs_and_options(self):
+        from pytorch_ladder import LADDER, parse
+        for rung in json.loads((PEERS / "pytorch_options.json").read_text(encoding="utf-8"))["rungs"]:
+            program, script, *words = rung["command"]
+            self.assertEqual((program, script, words.pop(1)), ("{python}", "pytorch_ladder.py", "{arguments}"))
+            self.assertIn(parse(words).rung, LADDER)
+
     def test_a_rank_of_no_world_is_refused(self):
         for world, word in (({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2"), ({"WORLD_SIZE": "two"}, "WORLD_SIZE=two"),
                             ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK=-1")):

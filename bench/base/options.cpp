@@ -108,21 +108,19 @@ const CLI::App& active(const CLI::App& app) {
 /// Names what was not understood and what is closest to it.
 std::string unexpected(const CLI::App& app, const std::string& extra) {
   const CLI::App& at = active(app);
+  const std::string name = extra.substr(0, extra.find('='));
+  // Of another command's option the nearest here would mislead.
+  std::vector<std::string> owners;
+  for (const CLI::App* sub : app.get_subcommands({}))
+    if (name.starts_with("--") && sub->get_option_no_throw(name)) owners.push_back(sub->get_name());
+  if (!owners.empty())
+    return cat(at.get_name(), " has no ", name, ": it is an option of ", join(owners, ", "));
   std::vector<std::string> candidates;
   if (extra.starts_with("-")) {
     for (const CLI::Option* option : at.get_options())
       if (!option->get_lnames().empty()) candidates.push_back("--" + option->get_lnames().front());
   } else {
     for (const CLI::App* sub : at.get_subcommands({})) candidates.push_back(sub->get_name());
-  }
-  const std::string name = extra.substr(0, extra.find('='));
-  // Of another command's option the nearest here would mislead.
-  if (extra.starts_with("--")) {
-    std::vector<std::string> owners;
-    for (const CLI::App* sub : app.get_subcommands({}))
-      if (sub->get_option_no_throw(name)) owners.push_back(sub->get_name());
-    if (!owners.empty())
-      return cat(at.get_name(), " has no ", name, ": it is an option of ", join(owners, ", "));
   }
   const char* kind = extra.starts_with("-") ? "unknown option"
                      : candidates.empty()   ? "unexpected argument"

@@ -631,10 +631,8 @@ int campaign(CampaignOptions& options) {
   const DeviceProbe probe = require_device(*std::get<std::string*>(shared.at("backend").value),
                                            *std::get<int*>(shared.at("device").value));
   // The same for every command.
-  if (std::string& preset = *std::get<std::string*>(shared.at("preset").value); preset.empty())
-    preset = default_preset(probe.device).name;
-  else
-    find_preset(preset);
+  std::string& preset = *std::get<std::string*>(shared.at("preset").value);
+  preset = preset_for(preset, probe.device).name;
   const Ladder ladder = ladder_at(*std::get<std::string*>(shared.at("ladder").value));
   std::vector<Part> parts = parts_of(options, probe.devices);
   if (!options.dry_run) check_built(parts);

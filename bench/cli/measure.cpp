@@ -317,7 +317,7 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
 
 void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& probe) {
   const DeviceInfo& device = probe.device;
-  const Preset& preset = options.preset.empty() ? default_preset(device) : find_preset(options.preset);
+  const Preset& preset = preset_for(options.preset, device);
   const Workload& usual = plan.ladder.workload;
   if (!options.batch.empty())
     plan.batch = whole_numbers("--batch", options.batch, kMaxWorkload);

@@ -66,7 +66,7 @@ int profile(ProfileOptions& options) {
     AtomicFile probe(options.out);
   }
   const DeviceProbe probe = require_device(settings.backend, settings.device);
-  const Preset& preset = options.preset.empty() ? default_preset(probe.device) : find_preset(options.preset);
+  const Preset& preset = preset_for(options.preset, probe.device);
   // Another model has sequences of its own length, and a rung of the largest batch looks for it.
   if (!settings.model && !settings.seq) settings.seq = preset.seq;
   if (!settings.model) settings.model = preset.model;

@@ -28,7 +28,8 @@ const Preset& find_preset(const std::string& name) {
       cat("unknown preset '", name, "'", suggestion(name, names, cat("there are ", join(names, ", ")))));
 }
 
-const Preset& default_preset(const DeviceInfo& device) {
+const Preset& preset_for(const std::string& name, const DeviceInfo& device) {
+  if (!name.empty()) return find_preset(name);
   return find_preset(device.backend != "cuda"                      ? "cpu-quick"
                      : device.name.find("T4") != std::string::npos ? "gunton-t4"
                                                                    : "gpu-quick");

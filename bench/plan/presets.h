@@ -22,7 +22,8 @@ const std::vector<Preset>& presets();
 /// Throws InputError with the nearest name for an unknown one.
 const Preset& find_preset(const std::string& name);
 
-/// cpu-quick on the CPU, gunton-t4 where the device's name says T4, gpu-quick on any other CUDA device.
-const Preset& default_preset(const DeviceInfo& device);
+/// The one of that name; of "" cpu-quick on the CPU, gunton-t4 where the device's name says T4, gpu-quick on
+/// any other CUDA device. Throws InputError as find_preset() does.
+const Preset& preset_for(const std::string& name, const DeviceInfo& device);
 
 }  // namespace stepladder

@@ -150,7 +150,7 @@ def features_of(settings, device):
     def climbed(rung: str) -> bool:
         return settings.rung >= rung
 
-    half, padded = None, climbed("10_padded_vocab")
+    half = None
     if climbed("05_mixed_precision"):
         name = settings.dtype if settings.dtype != "auto" else "fp16" if lacks else "bf16"
         half = {"bf16": torch.bfloat16, "fp16": torch.float16}[name]
@@ -159,6 +159,7 @@ def features_of(settings, device):
     several = climbed("15_multi_gpu")  # whose reductions are outside of CUDA graphs
     mode = (settings.compile_mode if climbed("13_cuda_graphs") and not several else
             "default" if climbed("08_fused_elementwise") else "")
+    padded = climbed("10_padded_vocab")
     return Features(tf32=climbed("02_tf32"), fused_adamw=climbed("03_fused_adamw"), pinned=climbed("04_pinned_loader"),
                     half=half, compile=mode, flash=climbed("09_flash_attention"), attention=settings.attention,
                     padded=padded, shape_padding={"auto": padded, "on": True, "off": False}[settings.shape_padding],
