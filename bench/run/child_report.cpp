@@ -209,9 +209,9 @@ void ChildReport::start(const Event& event) {
     if (told < 1 || told > kMost) throw BadField(cat(key, "=", told, ", which is no size of a batch"));
   }
   const auto model = value_if<std::string>(config, "model");
-  if (model && request_.model_is_told && *model != run_.config["model"])
-    throw BadReport(cat("it trains ", printable(*model, 60), ", was asked for ",
-                        run_.config["model"].get<std::string>()));
+  if (model && request_.model_is_told)
+    if (const auto asked = run_.config["model"].get<std::string>(); *model != asked)
+      throw BadReport(cat("it trains ", printable(*model, 60), ", was asked for ", asked));
   for (const auto& [key, value] : config.items())
     if (!run_.config.contains(key)) run_.config[key] = value;
   startup_ms = value_if<double>(event, "startup_ms") ? duration_at(event, "startup_ms", request_.timeout_s)

@@ -108,12 +108,20 @@ __device__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t
 #endif
 }
 
-/// A left operand (16,kHS).
+/// A left operand (16,kHS), in the registers of a warp. A struct, since nvcc 12.4 dies on alias templates of arrays.
 template <int kHS>
-using Left = uint32_t[kHS / 16][4];
-/// An accumulator (16,kCols).
+struct Left {
+  __device__ uint32_t (&operator[](int k))[4] { return registers[k]; }
+  __device__ const uint32_t (&operator[](int k) const)[4] { return registers[k]; }
+  uint32_t registers[kHS / 16][4];
+};
+/// An accumulator (16,kCols), in the registers of a warp.
 template <int kCols>
-using Accumulator = float[kCols / 8][4];
+struct Accumulator {
+  __device__ float (&operator[](int n))[4] { return registers[n]; }
+  __device__ const float (&operator[](int n) const)[4] { return registers[n]; }
+  float registers[kCols / 8][4];
+};
 
 /// a = the warp's 16 rows of a tile.
 template <int kHS, class T>
