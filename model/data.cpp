@@ -17,6 +17,7 @@
 
 #include "model/atomic_file.h"
 #include "model/error.h"
+#include "model/file_kind.h"
 #include "model/mapped_file.h"
 #include "model/random.h"
 #include "model/tokenizer.h"
@@ -46,10 +47,6 @@ struct TokenHeader {
 };
 static_assert(sizeof(TokenHeader) == 256 * sizeof(int32_t));
 
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 // Over all of the text: files that are unpacked or copied may share their length and time.
 Stamp stamp_of(std::span<const std::byte> text) {
   uint64_t digest = 0, word = 0;
@@ -63,19 +60,37 @@ Stamp stamp_of(std::span<const std::byte> text) {
   return {static_cast<int64_t>(text.size()), digest + random_bits(word, at)};
 }
 
-TokenExtent llmc_extent(const std::string& path, std::span<const std::byte> file) {
+// The first bytes of a file, and how many there are in all.
+struct Head {
+  std::string bytes;
+  size_t file_size;
+};
+
+Head head_of(const OpenFile& file) {
+  Head head{std::string(std::min(file.size(), kFileHead), '\0'), file.size()};
+  file.read(0, std::as_writable_bytes(std::span(head.bytes)));
+  return head;
+}
+
+void refuse_kind(const std::string& path, const FileKind& kind, std::string_view cure) {
+  if (kind.known())
+    throw InputError(cat(path, ": is ", kind.what, "; ", kind.cure.empty() ? cure : kind.cure));
+}
+
+TokenExtent llmc_extent(const std::string& path, const Head& head) {
   TokenHeader header;
-  if (file.size() < sizeof header)
-    throw InputError(cat(path, ": truncated: ", file.size(), " bytes, an llm.c header alone has ",
+  if (head.file_size < sizeof header)
+    throw InputError(cat(path, ": truncated: ", head.file_size, " bytes, an llm.c header alone has ",
                          sizeof header, "; write it again"));
-  std::memcpy(&header, file.data(), sizeof header);
+  std::memcpy(&header, head.bytes.data(), sizeof header);
   if (header.version != TokenHeader{}.version)
     throw InputError(cat(path, ": llm.c tokens of version ", header.version, ", want version ",
                          TokenHeader{}.version, " (uint16 GPT-2 tokens); prepare it for GPT-2"));
   const auto count = static_cast<size_t>(static_cast<uint32_t>(header.count));
   const size_t expected = sizeof header + count * sizeof(uint16_t);
-  if (file.size() != expected)
-    throw InputError(cat(path, ": ", file.size() < expected ? "truncated: " : "oversized: ", file.size(),
+  if (head.file_size != expected)
+    throw InputError(cat(path, ": ",
+                         head.file_size < expected ? "truncated: " : "oversized: ", head.file_size,
                          " bytes, its header's ", count, " tokens make ", expected, "; write it again"));
   return {"llm.c's .bin", sizeof header, count};
 }
@@ -90,17 +105,19 @@ std::string_view npy_value(std::string_view dict, std::string_view key) {
 }
 
 // https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
-TokenExtent npy_extent(const std::string& path, std::span<const std::byte> file) {
-  const auto byte = [&](size_t i) { return i < file.size() ? static_cast<size_t>(file[i]) : size_t{0}; };
+TokenExtent npy_extent(const std::string& path, const Head& head) {
+  const auto byte = [&](size_t i) {
+    return i < head.bytes.size() ? static_cast<size_t>(static_cast<unsigned char>(head.bytes[i])) : size_t{0};
+  };
   const size_t major = byte(6);
   const size_t dict_at = major == 1 ? 10 : 12;
   size_t dict_size = byte(8) | byte(9) << 8;
   if (major > 1) dict_size |= byte(10) << 16 | byte(11) << 24;
   const size_t offset = dict_at + dict_size;
-  if (major < 1 || major > 3 || offset > file.size())
+  if (major < 1 || major > 3 || offset > head.bytes.size())
     throw InputError(cat(path, ": damaged .npy header; write it again with numpy.save"));
 
-  const std::string_view dict = text_of(file.subspan(dict_at, dict_size));
+  const std::string_view dict = std::string_view(head.bytes).substr(dict_at, dict_size);
   const std::string_view descr = npy_value(dict, "'descr'");
   std::string_view shape = npy_value(dict, "'shape'");
   size_t count = 0;
@@ -112,37 +129,70 @@ TokenExtent npy_extent(const std::string& path, std::span<const std::byte> file)
   }
   if (!descr.starts_with("'<u2'") || !vector || offset % alignof(uint16_t) != 0)
     throw InputError(cat(path, ": .npy is not a vector of uint16 ('<u2'); save tokens as such"));
-  if (count != (file.size() - offset) / sizeof(uint16_t) || (file.size() - offset) % sizeof(uint16_t))
-    throw InputError(cat(
-        path, ": ", (file.size() - offset) / 2 < count ? "truncated: " : "oversized: ", file.size() - offset,
-        " bytes of tokens, its header says ", count, " tokens of 2; write it again"));
+  const size_t bytes = head.file_size - offset;
+  if (count != bytes / sizeof(uint16_t) || bytes % sizeof(uint16_t) != 0)
+    throw InputError(cat(path, ": ", bytes / sizeof(uint16_t) < count ? "truncated: " : "oversized: ", bytes,
+                         " bytes of tokens, its header says ", count, " tokens of 2; write it again"));
   return {".npy", offset, count};
 }
 
-TokenExtent raw_extent(const std::string& path, std::span<const std::byte> file) {
-  if (file.empty()) throw InputError(cat(path, ": empty; write it again"));
-  if (file.size() % sizeof(uint16_t) != 0)
-    throw InputError(cat(path, ": ", file.size(),
+bool is_control(char c) {
+  return static_cast<unsigned char>(c) < ' ' && c != '\t' && c != '\n' && c != '\r';
+}
+
+// What raw tokens that are integers of more bytes look like in uint16: every second is 0, or three of four.
+// Most of the others aren't 0, so zeros that fill a file up are no such integers.
+int bytes_per_token(std::string_view sample) {
+  constexpr size_t kFewest = 32;  // bytes
+  if (sample.size() < kFewest) return 2;
+  size_t count = 0, nonzero = 0, odd_nonzero = 0;
+  for (uint32_t word = 0; (count + 1) * sizeof word <= sample.size(); ++count) {
+    std::memcpy(&word, sample.data() + count * sizeof word, sizeof word);
+    if (word > 0xFFFF) return 2;
+    nonzero += word != 0;
+    odd_nonzero += count % 2 == 1 && word != 0;
+  }
+  if (2 * nonzero > count) return 4;
+  return odd_nonzero == 0 && 4 * nonzero > count ? 8 : 2;
+}
+
+TokenExtent raw_extent(const OpenFile& file, const Head& head) {
+  const std::string& path = file.path();
+  if (head.file_size == 0) throw InputError(cat(path, ": empty; write it again"));
+  refuse_kind(path, kind_of(head.bytes), "name a token file or a .txt");
+  if (head.bytes.starts_with("\xFF\xFE") || head.bytes.starts_with("\xFE\xFF"))
+    throw InputError(cat(path, ": is text in UTF-16; `iconv -f UTF-16 -t UTF-8 ", path,
+                         "` writes the UTF-8 that a ", ".txt has"));
+  if (std::ranges::none_of(head.bytes, is_control))
+    throw InputError(cat(path, ": is text: call it ", fs::path(path).stem().string(),
+                         ".txt, and its tokens are trained on"));
+  if (head.file_size % sizeof(uint16_t) != 0)
+    throw InputError(cat(path, ": ", head.file_size,
                          " bytes is no whole number of uint16 tokens, and the file is ",
                          "neither llm.c's .bin nor .npy; write it again"));
-  return {"raw uint16", 0, file.size() / sizeof(uint16_t)};
+  if (const int width = bytes_per_token(head.bytes);
+      width > 2 && head.file_size % static_cast<size_t>(width) == 0) {
+    std::string tail(head.bytes.size() / 8 * 8, '\0');
+    file.read((head.file_size - tail.size()) / 8 * 8, std::as_writable_bytes(std::span(tail)));
+    if (bytes_per_token(tail) == width)
+      throw InputError(cat(path, ": seems to be int", 8 * width, " tokens, as every ",
+                           width == 4 ? "second uint16 is" : "four uint16 have three that are",
+                           " 0; write them as uint16 (NumPy: .astype('uint16').tofile)"));
+  }
+  return {"raw uint16", 0, head.file_size / sizeof(uint16_t)};
 }
 
-TokenExtent extent_of(const std::string& path, std::span<const std::byte> file) {
-  if (text_of(file).starts_with(kNpyMagic)) return npy_extent(path, file);
-  if (path.ends_with(".npy"))
-    throw InputError(cat(path, ": does not begin as .npy does; write it again with numpy.save"));
+TokenExtent extent_of(const OpenFile& file) {
+  const Head head = head_of(file);
+  if (head.bytes.starts_with(kNpyMagic)) return npy_extent(file.path(), head);
   int32_t magic = 0;
-  if (file.size() >= sizeof magic) std::memcpy(&magic, file.data(), sizeof magic);
-  if (magic == TokenHeader{}.magic) return llmc_extent(path, file);
-  if (magic == 20240326) throw InputError(cat(path, ": llm.c weights, not tokens; name a token file"));
-  if (magic == 20240801)
-    throw InputError(cat(path, ": llm.c tokens of Llama 3 (uint32), not GPT-2; prepare it for GPT-2"));
-  return raw_extent(path, file);
-}
-
-MappedTokens tokens_of(const std::shared_ptr<const MappedFile>& file, const TokenExtent& extent) {
-  return {file, {reinterpret_cast<const uint16_t*>(file->bytes().data() + extent.offset), extent.count}};
+  if (head.bytes.size() >= sizeof magic) std::memcpy(&magic, head.bytes.data(), sizeof magic);
+  if (magic == TokenHeader{}.magic) return llmc_extent(file.path(), head);
+  if (file.path().ends_with(".npy")) {
+    refuse_kind(file.path(), kind_of(head.bytes), "name a token file or a .txt");
+    throw InputError(cat(file.path(), ": does not begin as .npy does; write it again with numpy.save"));
+  }
+  return raw_extent(file, head);
 }
 
 // `first` is the position in the file of the first of `tokens`.
@@ -180,13 +230,65 @@ bool is_current(const std::string& path, Stamp source) {
          fs::file_size(path, error) == sizeof header + sizeof(uint16_t) * header.count;
 }
 
+// How many bytes the character of UTF-8 has that `text` begins with; 0 where it begins with none. A character
+// that is cut at the end of `text` counts as one.
+size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+  const size_t there = std::min(length, text.size());
+  for (size_t i = 1; i < there; ++i)
+    if ((byte(i) & 0xC0U) != 0x80) return 0;
+  if (there < 2) return there;
+  const unsigned second = byte(1);
+  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+  const bool no_character = (first == 0xED && second >= 0xA0) || (first == 0xF4 && second >= 0x90);
+  return overlong || no_character ? 0 : there;
+}
+
+// Throws InputError where `text` isn't UTF-8.
+void check_utf8(const std::string& path, std::string_view text) {
+  bool foreign = false;  // characters beyond ASCII came before
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = utf8_length(text.substr(at));
+    if (length == 0)
+      throw InputError(cat(path, ": is not UTF-8 at position ", at, "; `iconv ",
+                           foreign ? "-c -f UTF-8" : "-f LATIN1", " -t UTF-8 ", path, "` ",
+                           foreign ? "leaves out what isn't" : "converts it if it is Latin-1"));
+    foreign |= length > 1;
+    at += length;
+  }
+}
+
+// Throws InputError where a .txt begins as something else does.
+void check_is_text(const std::string& path, std::string_view head) {
+  refuse_kind(path, kind_of(head), "name a text");
+  const std::string_view mark = head.substr(0, 2);
+  const auto controls_at = [&](size_t parity) {
+    size_t count = 0;
+    for (size_t i = parity; i < head.size(); i += 2) count += is_control(head[i]) ? 1 : 0;
+    return count;
+  };
+  const size_t even = controls_at(0), odd = controls_at(1);
+  const bool marked = mark == "\xFF\xFE" || mark == "\xFE\xFF";
+  if (!marked && 8 * (even + odd) <= head.size()) return;
+  throw InputError(cat(path, marked ? ": is" : ": seems to be", " UTF-16; `iconv -f UTF-16",
+                       marked       ? ""
+                       : even > odd ? "BE"
+                                    : "LE",
+                       " -t UTF-8 ", path, "` converts it"));
+}
+
 // `vocab_dir` is empty for byte tokens.
 Tokens open_text(const std::string& path, const std::string& vocab_dir, int64_t vocabulary) {
   const MappedFile file(path);
+  check_is_text(path, file.text().substr(0, kFileHead));
   const Stamp stamp = stamp_of(file.bytes());
   const std::string kept = path + (vocab_dir.empty() ? ".bytes.bin" : ".gpt2.bin");
   if (is_current(kept, stamp)) return {kept, vocabulary};
 
+  check_utf8(path, file.text());
   std::optional<Tokenizer> bpe;
   if (!vocab_dir.empty()) bpe.emplace(vocab_dir);
   std::vector<uint16_t> tokens;
@@ -277,22 +379,33 @@ std::vector<int64_t> permutation(int64_t count, uint64_t seed) {
 
 }  // namespace
 
-MappedTokens Shard::map() const {
-  if (kept.memory) return {kept.memory, kept.tokens.subspan(begin, size)};
-  const auto file = std::make_shared<const MappedFile>(path);
-  if (extent_of(path, file->bytes()) != extent)
+TokenFile::TokenFile(const std::string& path) : file_(path), extent_(extent_of(*file_)) {}
+
+TokenFile::TokenFile(std::vector<uint16_t> tokens)
+    : memory_(std::move(tokens)), extent_{.layout = "", .count = memory_.size()} {}
+
+void TokenFile::read(size_t first, std::span<uint16_t> tokens) const {
+  check(first + tokens.size() <= extent_.count, "tokens from ", first, " of ", extent_.count);
+  if (file_)
+    file_->read(extent_.offset + first * sizeof(uint16_t), std::as_writable_bytes(tokens));
+  else
+    std::ranges::copy(std::span(memory_).subspan(first, tokens.size()), tokens.begin());
+}
+
+std::shared_ptr<const TokenFile> Shard::open() const {
+  if (kept) return kept;
+  auto file = std::make_shared<const TokenFile>(path);
+  if (file->extent() != extent)
     throw InputError(cat(path, ": has changed since the run began; leave token files alone while one reads"));
-  const MappedTokens all = tokens_of(file, extent);
-  return {all.memory, all.tokens.subspan(begin, size)};
+  return file;
 }
 
 Tokens::Tokens(const std::vector<std::string>& paths, int64_t vocabulary)
     : path_(paths.at(0)), vocabulary_(vocabulary) {
   for (const std::string& path : paths) {
-    const auto file = std::make_shared<const MappedFile>(path);
-    const TokenExtent extent = extent_of(path, file->bytes());
-    shards_.push_back({path, 0, extent.count, extent, {}});
-    if (paths.size() == 1) shards_[0].kept = tokens_of(file, extent);
+    auto file = std::make_shared<const TokenFile>(path);
+    const TokenExtent extent = file->extent();
+    shards_.push_back({path, 0, extent.count, extent, paths.size() == 1 ? std::move(file) : nullptr});
     const TokenExtent& first = shards_.front().extent;
     if (extent.layout != first.layout)
       throw InputError(cat(path, ": is ", extent.layout, ", but ", path_, " is ", first.layout,
@@ -302,8 +415,8 @@ Tokens::Tokens(const std::vector<std::string>& paths, int64_t vocabulary)
 
 Tokens::Tokens(const std::string& path, std::vector<uint16_t> tokens, int64_t vocabulary)
     : path_(path), vocabulary_(vocabulary) {
-  const auto memory = std::make_shared<const std::vector<uint16_t>>(std::move(tokens));
-  shards_.push_back({path, 0, memory->size(), {}, {memory, *memory}});
+  const auto memory = std::make_shared<const TokenFile>(std::move(tokens));
+  shards_.push_back({path, 0, memory->extent().count, memory->extent(), memory});
 }
 
 size_t Tokens::size() const {
@@ -385,6 +498,7 @@ Loader::Loader(std::shared_ptr<const Tokens> data, int64_t B, int64_t T, int ran
   if (data_->shards().empty()) refuse(data_->path(), 0);
   for (size_t i = 0; i < data_->shards().size(); ++i)
     if (batches_in(i) < 1) refuse(data_->shards()[i].path, data_->shards()[i].size);
+  window_.resize(static_cast<size_t>(B * T + 1));
   tokens_.resize(static_cast<size_t>(B * T));
   targets_.resize(static_cast<size_t>(B * T));
   begin_epoch(0);
@@ -412,7 +526,7 @@ void Loader::begin_epoch(int64_t epoch) {
 
 void Loader::begin_shard(size_t turn) {
   const auto shard = static_cast<size_t>(order_[turn]);
-  mapped_ = data_->shards()[shard].map();
+  open_ = data_->shards()[shard].open();
   if (seed_) {
     // Counters from the number of shards on: those below it drew their order.
     const uint64_t epoch_seed = random_bits(*seed_, static_cast<uint64_t>(epoch_));
@@ -431,11 +545,11 @@ Batch Loader::next() {
 
   const auto at = static_cast<size_t>(batch - first_[turn]);
   const size_t size = tokens_.size(), from = (seed_ ? static_cast<size_t>(windows_[at]) : at) * size;
-  const auto window = mapped_.tokens.subspan(from, size + 1);
   const Shard& shard = data_->shards()[static_cast<size_t>(order_[turn])];
-  check_range(shard.path, shard.begin + from, window, data_->vocabulary());
-  std::ranges::copy(window.first(size), tokens_.begin());
-  std::ranges::copy(window.last(size), targets_.begin());
+  open_->read(shard.begin + from, window_);
+  check_range(shard.path, shard.begin + from, window_, data_->vocabulary());
+  std::copy_n(window_.begin(), size, tokens_.begin());
+  std::copy_n(window_.begin() + 1, size, targets_.begin());
   index_ += world_;
   return {tokens_.data(), targets_.data()};
 }

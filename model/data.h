@@ -14,13 +14,9 @@
 #include <utility>
 #include <vector>
 
-namespace stepladder {
+#include "model/mapped_file.h"
 
-/// Tokens in memory, and what keeps them there.
-struct MappedTokens {
-  std::shared_ptr<const void> memory;
-  std::span<const uint16_t> tokens;
-};
+namespace stepladder {
 
 /// Where a file holds its tokens.
 struct TokenExtent {
@@ -29,24 +25,42 @@ struct TokenExtent {
   bool operator==(const TokenExtent&) const = default;
 };
 
+/// The tokens of one file that is open, or of a text in memory.
+class TokenFile {
+ public:
+  /// Reads no more than the file's ends. Throws InputError naming the file and what is wrong: missing,
+  /// truncated, oversized, wrong magic or version, an .npy of another type, or something else by a wrong name
+  /// (text, a Git LFS pointer, an HTML page, an archive, int32 or int64 tokens).
+  explicit TokenFile(const std::string& path);
+  explicit TokenFile(std::vector<uint16_t> tokens);
+
+  const TokenExtent& extent() const { return extent_; }
+  /// Copies the tokens from number `first` on. Throws InputError where the file has become shorter.
+  void read(size_t first, std::span<uint16_t> tokens) const;
+
+ private:
+  std::optional<OpenFile> file_;
+  std::vector<uint16_t> memory_;
+  TokenExtent extent_;
+};
+
 /// Tokens [begin, begin + size) of a file.
 struct Shard {
   std::string path;
   size_t begin, size;
   TokenExtent extent;
-  MappedTokens kept;  // all of the file's tokens, where they are in memory all along; else empty
+  std::shared_ptr<const TokenFile> kept;  // open all along, or null
 
-  /// Throws InputError where the file is gone or has changed since it was opened.
-  MappedTokens map() const;
+  /// Throws InputError where the file is gone or has changed since it was opened first.
+  std::shared_ptr<const TokenFile> open() const;
 };
 
-/// GPT-2 tokens in one file or in several, the shards. One file stays memory-mapped, several are mapped when
-/// they are read. Copies and parts share the memory.
+/// GPT-2 tokens in one file or in several, the shards. One file stays open, several are opened when they are
+/// read.
 class Tokens {
  public:
-  /// Reads no more than headers and sizes. Throws InputError naming the file and what is wrong: missing,
-  /// truncated, oversized, wrong magic or version, an .npy of another type, or of another layout than the
-  /// first. That every token is below `vocabulary` is for who reads them to check.
+  /// Throws InputError as TokenFile does, and for a file of another layout than the first. That every token
+  /// is below `vocabulary` is for who reads them to check.
   Tokens(const std::vector<std::string>& paths, int64_t vocabulary);
   Tokens(const std::string& path, int64_t vocabulary) : Tokens(std::vector{path}, vocabulary) {}
   /// Tokens in memory; `path` is for messages.
@@ -88,7 +102,8 @@ struct Dataset {
 /// Text is UTF-8, documents separated by "<|endoftext|>". It is tokenised with the vocabulary in
 /// `vocab_dir`, or as GPT-2's byte tokens where there is none, and kept beside the text as
 /// <path>.gpt2.bin or <path>.bytes.bin for the next time (in memory where the folder is read-only).
-/// Throws InputError as Tokens and Tokenizer do, and where there is no file, or none to train on.
+/// Throws InputError as Tokens and Tokenizer do, for text that isn't UTF-8, and where there is no file, or
+/// none to train on.
 Dataset open_dataset(const std::string& path, const std::string& val_path, const std::string& vocab_dir,
                      int64_t vocabulary);
 
@@ -103,7 +118,7 @@ struct Batch {
 /// a function of i alone, so a resumed run sees the same data. Of `world` ranks that take turns, each gets
 /// every world-th, and all together what a world of 1 would.
 ///
-/// Of several shards one is mapped at a time. Tokens are checked against the vocabulary as they are read.
+/// Of several shards one is open at a time. A batch is copied, then checked against the vocabulary.
 class Loader {
  public:
   /// Throws InputError when a shard has fewer than B*T + 1 tokens.
@@ -141,10 +156,11 @@ class Loader {
   int64_t epoch_ = 0;
   std::vector<int64_t> order_;  // the shard of each turn
   std::vector<int64_t> first_;  // the first batch of each turn, and the end
-  std::optional<size_t> turn_;  // whose shard is mapped
-  MappedTokens mapped_;
+  std::optional<size_t> turn_;  // whose shard is open
+  std::shared_ptr<const TokenFile> open_;
   std::vector<int64_t> windows_;  // the order within the shard, where it is shuffled
 
+  std::vector<uint16_t> window_;  // a batch as it lies in the file: B*T + 1 tokens
   std::vector<int32_t> tokens_, targets_;
   std::function<void()> on_next_;
 };

@@ -1,15 +1,19 @@
 // Token files: the three formats, damage to each, text, and batches.
 #include "model/data.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
 #include <fstream>
 #include <numeric>
+#include <thread>
 
 #include "model/atomic_file.h"
+#include "model/fd.h"
 #include "model/tokenizer.h"
 #include "tests/files.h"
 #include "tests/tokens.h"
@@ -96,7 +100,7 @@ TEST_P(DamagedTokenFile, IsRefusedByNameAndReason) {
 INSTANTIATE_TEST_SUITE_P(
     All, DamagedTokenFile,
     ::testing::Values(
-        Damage{"empty", "", "empty"}, Damage{"odd", "abc", "3 bytes"},
+        Damage{"empty", "", "empty"}, Damage{"odd", "a\1c", "3 bytes"},
         Damage{"llmc_header_cut", llmc(20240520, 1, 0, {}).substr(0, 1023), "truncated: 1023 bytes"},
         Damage{"llmc_truncated", llmc(20240520, 1, 6, counting(5)), "truncated: 1034 bytes", "6 tokens"},
         Damage{"llmc_oversized", llmc(20240520, 1, 4, counting(5)), "oversized: 1034 bytes", "4 tokens"},
@@ -118,6 +122,70 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"npy_magic_only", "\x93NUMPY", "damaged .npy header"},
         Damage{"npy_version", std::string("\x93NUMPY\x09\x00\x02\x00{}", 12), "damaged .npy header"}),
     [](const auto& test) { return test.param.name; });
+
+const std::string kLfsPointer =
+    "version https://git-lfs.github.com/spec/v1\noid sha256:" + std::string(64, '0') + "\nsize 200000000\n";
+const std::string kPage = "<!DOCTYPE html>\n<html><body>Not found.</body></html>\n";
+
+template <class Token>
+std::string wide(const std::vector<uint16_t>& tokens) {
+  return bytes_of<Token>(std::vector<Token>(tokens.begin(), tokens.end()));
+}
+
+struct Foreign {
+  const char* name;
+  std::string bytes;
+  std::vector<std::string> says;
+};
+
+class ForeignTokenFile : public ::testing::TestWithParam<Foreign> {};
+
+TEST_P(ForeignTokenFile, IsNamedWithItsOwnWayOutWhereverItLies) {
+  const TempFolder folder;
+  for (const char* name : {"a.bin", "b.bin", "c.bin"})
+    write_file(folder / name, *name == 'b' ? GetParam().bytes : raw(counting(2000, 300)));
+  for (const char* path : {"b.bin", "", "*.bin"}) {
+    const std::string what = input_error([&] { open_dataset(folder / path, "", "", kV); });
+    EXPECT_TRUE(says(what, {"b.bin"})) << path;
+    for (const std::string& part : GetParam().says) EXPECT_TRUE(says(what, {part})) << path;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ForeignTokenFile,
+    ::testing::Values(
+        Foreign{"int32", wide<int32_t>(counting(1000, 5)), {"int32", "uint16"}},
+        Foreign{"int64", wide<int64_t>(counting(1000, 5)), {"int64", "uint16"}},
+        Foreign{"int32_of_few", wide<int32_t>(counting(20, 5)), {"int32"}},
+        Foreign{"text", "Some plain words that nobody tokenised.\n", {"text", ".txt"}},
+        Foreign{"lfs_pointer", kLfsPointer, {"Git LFS", "git lfs pull"}},
+        Foreign{"html", kPage, {"HTML", "download"}},
+        Foreign{"zip", std::string("PK\x05\x06\0\0\0\0", 8), {"zip"}},
+        Foreign{"gzip", std::string("\x1F\x8B\x08\x00\x00\x00\x00\x00", 8), {"gzip", "unpack"}},
+        Foreign{"parquet", "PAR1" + std::string(20, '\0'), {"Parquet"}},
+        Foreign{"utf16",
+                std::string("\xFF\xFE"
+                            "a\0b\0c\0",
+                            8),
+                {"UTF-16", "iconv"}},
+        Foreign{"safetensors", std::string("\x40\0\0\0\0\0\0\0{\"wte.weight\": ", 22), {"safetensors"}},
+        Foreign{"llmc_evaluation", llmc(20240522, 1, 5, counting(5)), {"llm.c", "evaluation"}},
+        Foreign{"llmc_optimizer", llmc(20240527, 1, 5, counting(5)), {"llm.c", "optimizer"}}),
+    [](const auto& test) { return test.param.name; });
+
+// What is rare is not wrong: small ids, zeros, and a vocabulary of characters.
+TEST(TokenFile, RealUint16TokensRaiseNoAlarm) {
+  const TempFolder folder;
+  std::vector<uint16_t> padded(2000), characters(2000), pairs(2000);
+  padded[0] = 5;
+  for (size_t i = 0; i < characters.size(); ++i) characters[i] = static_cast<uint16_t>(i * 7 % 65);
+  for (size_t i = 0; i < pairs.size(); i += 2) pairs[i] = static_cast<uint16_t>(i + 1);
+  pairs[1999] = 1;
+  for (const auto& tokens : {std::vector<uint16_t>(2000), padded, characters, pairs, {7, 0}, {7, 0, 0, 0}}) {
+    write_file(folder / "t.bin", raw(tokens));
+    EXPECT_EQ(read(folder / "t.bin"), tokens);
+  }
+}
 
 TEST(TokenFile, RefusesWhatIsNoFile) {
   const TempFolder folder;
@@ -243,6 +311,39 @@ TEST(Dataset, TextWithoutAVocabularyIsByteTokens) {
   EXPECT_TRUE(std::equal(hello.begin(), hello.end(), tokens.begin()));
   EXPECT_EQ(tokens[5], Tokenizer::kEndOfText);
   EXPECT_EQ(Tokens(folder / "t.txt.bytes.bin", kV).size(), 13U) << "not kept for the next time";
+}
+
+TEST(Dataset, TextIsUtf8) {
+  const TempFolder folder;
+  const auto error = [&](const std::string& bytes) {
+    write_file(folder / "t.txt", bytes);
+    return input_error([&] { open_dataset(folder / "t.txt", "", "", kV); });
+  };
+  const auto utf16 = [](const std::string& text, bool little) {
+    std::string bytes;
+    for (const char c : text) bytes += little ? std::string{c, '\0'} : std::string{'\0', c};
+    return bytes;
+  };
+  const std::string words = "Some words that were saved on Windows, ";
+  EXPECT_TRUE(says(error("\xFF\xFE" + utf16(words, true)), {"t.txt", "UTF-16", "iconv -f UTF-16"}));
+  EXPECT_TRUE(says(error("\xFE\xFF" + utf16(words, false)), {"t.txt", "UTF-16", "iconv -f UTF-16"}));
+  EXPECT_TRUE(says(error(utf16(words, true)), {"t.txt", "iconv -f UTF-16LE"}));
+  EXPECT_TRUE(says(error(utf16(words, false)), {"t.txt", "iconv -f UTF-16BE"}));
+  EXPECT_TRUE(says(error("Un caf\xE9 \xE0 Paris"), {"t.txt", "position 6", "iconv -f LATIN1"}));
+  EXPECT_TRUE(says(error("caf\xC3\xA9 and \xFF"), {"t.txt", "position 10", "iconv -c -f UTF-8"}));
+  for (const char* invalid :
+       {"\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\x80", "\xC3("})
+    EXPECT_TRUE(says(error(cat("a", invalid, "text")), {"t.txt", "position 1"}));
+  EXPECT_TRUE(says(error(kLfsPointer), {"t.txt", "git lfs pull"}));
+  EXPECT_TRUE(says(error(kPage), {"t.txt", "HTML"}));
+  EXPECT_EQ(folder.count(), 1U) << "tokens of it are kept";
+
+  for (const char* valid : {"\xC3\xA9\xE2\x82\xAC\xED\x9F\xBF\xF0\x9F\x98\x80 all lengths", "plain text",
+                            "\xEF\xBB\xBF with a mark", "a text that was cut in a letter \xE2\x82"}) {
+    write_file(folder / "t.txt", valid);
+    const Dataset data = open_dataset(folder / "t.txt", "", "", kV);
+    EXPECT_EQ(data.train->size() + data.val->size(), std::string(valid).size());
+  }
 }
 
 TEST(Dataset, TokensOfATextAreKeptUntilItChanges) {
@@ -439,6 +540,44 @@ TEST(Loader, RefusesFewerTokensThanABatch) {
   EXPECT_TRUE(says(input_error([] { loader(0, 1, 1); }), {"0 tokens"}));
 }
 
+TEST(Loader, AFileThatGetsShorterIsNamed) {
+  const TempFolder folder;
+  write_token_file(folder / "t.bin", counting(20000));
+  Loader data(std::make_shared<const Tokens>(folder / "t.bin", kV), 2, 3);
+  data.next();
+  fs::resize_file(folder / "t.bin", 2000);
+  data.seek(3000);
+  EXPECT_TRUE(says(input_error([&] { data.next(); }), {"t.bin", "shorter"}));
+  EXPECT_EQ(data.index(), 3000);
+}
+
+TEST(Loader, ChecksWhatItGivesThoughTheFileIsWrittenMeanwhile) {
+  const TempFolder folder;
+  constexpr size_t kTokens = 1 << 14, kSize = 1024 + 2 * (kTokens + 1);
+  write_token_file(folder / "t.bin", std::vector<uint16_t>(kTokens + 1, 7));
+  Loader data(std::make_shared<const Tokens>(folder / "t.bin", 10), 1, kTokens);
+  const Fd file(::open((folder / "t.bin").c_str(), O_RDWR | O_CLOEXEC));
+  void* const map = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  ASSERT_NE(map, MAP_FAILED);
+  int given = 0;
+  {
+    const std::jthread writer([&](const std::stop_token& stop) {
+      volatile uint16_t& last = static_cast<uint16_t*>(map)[kSize / 2 - 1];
+      while (!stop.stop_requested()) last = last == 7 ? 9999 : 7;
+    });
+    for (int i = 0; i < 2000; ++i) {
+      try {
+        const Batch batch = data.next();
+        ASSERT_LT(*std::max_element(batch.targets, batch.targets + kTokens), 10);
+        ++given;
+      } catch (const InputError&) {  // seen
+      }
+    }
+  }
+  ::munmap(map, kSize);
+  EXPECT_GT(given, 0);
+}
+
 /// Shards of so many tokens; those of shard i begin with 1000 i (up to 39,000).
 std::shared_ptr<const Tokens> shards_of(const TempFolder& folder, const std::vector<size_t>& sizes) {
   std::vector<std::string> files;
@@ -543,29 +682,28 @@ TEST(ShardedLoader, ATokenOutsideTheVocabularyIsFoundWhenItIsRead) {
 
   write_token_file(folder / "shard_1050.bin", counting(200));
   batches.seek(150);
-  EXPECT_NO_THROW(read()) << "still mapped";
+  EXPECT_NO_THROW(read()) << "still open";
   batches.seek(0);
   read();
   batches.seek(150);
   EXPECT_TRUE(says(input_error(read), {"shard_1050.bin", "changed"}));
 }
 
-TEST(ShardedLoader, TwoHundredShardsAreMappedOneAtATime) {
+TEST(ShardedLoader, TwoHundredShardsAreOpenOneAtATime) {
   const TempFolder folder;
   const auto tokens = shards_of(folder, std::vector<size_t>(200, 1 << 12));
-  const auto mapped = [&] {
-    std::ifstream maps("/proc/self/maps");
-    size_t found = 0;
-    for (std::string line; std::getline(maps, line);)
-      found += line.find(folder / "shard_") != std::string::npos;
-    return found;
+  const auto open = [&] {
+    std::error_code gone;
+    return std::ranges::count_if(fs::directory_iterator("/proc/self/fd"), [&](const auto& fd) {
+      return fs::read_symlink(fd.path(), gone).string().starts_with(folder / "shard_");
+    });
   };
-  EXPECT_EQ(mapped(), 0U);
+  EXPECT_EQ(open(), 0);
   Loader data(tokens, 4, 64);
   data.shuffle(1);
   for (int64_t i = 0; i < data.batches_per_epoch(); ++i) {
     data.next();
-    ASSERT_EQ(mapped(), 1U) << i;
+    ASSERT_EQ(open(), 1) << i;
   }
 }
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import unittest
+from array import array
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -269,7 +270,7 @@ class TokenFiles(Peer):
         for data, sizes in ((f"{self.folder}/shard_*", ([20, 30], [10])), (self.folder / "shard_1001.bin", ([27], [3]))):
             found = open_data(SimpleNamespace(data=str(data), val_data="", vocab=""))
             self.assertEqual(tuple([shard.size for shard in shards] for shards in found), sizes)
-        self.assertEqual(found[1][0].map().tolist(), [1027, 1028, 1029])
+        self.assertEqual(found[1][0].read(0, 3).tolist(), [1027, 1028, 1029])
 
     def test_a_damaged_shard_is_refused_by_name(self):
         self.shards(20, 30, 10)
@@ -283,6 +284,28 @@ class TokenFiles(Peer):
         text.write_text("sixteen bytes of")
         with self.assertRaisesRegex(peer.InputError, r"text\.npy.*numpy\.save"):
             open_shard(text)
+
+    def test_a_file_of_another_kind_is_refused_by_name(self):
+        wide = array("H", [i % 3000 if i % 2 == 0 else 0 for i in range(2, 2002)]).tobytes()
+        widest = array("H", [i + 5 if i % 4 == 0 else 0 for i in range(2000)]).tobytes()
+        for content, word in ((wide, "int32"), (widest, "int64"), (b"Some plain words.\n" * 9, "text"),
+                              (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS"),
+                              (b"<!DOCTYPE html>\n<html></html>\n", "HTML")):
+            (self.folder / "other.bin").write_bytes(content)
+            with self.assertRaisesRegex(peer.InputError, rf"other\.bin.*{word}"):
+                open_shard(self.folder / "other.bin")
+        for tokens in ([0] * 2000, [5] + [0] * 1999, [i * 7 % 65 for i in range(2000)]):
+            (self.folder / "real.bin").write_bytes(array("H", tokens).tobytes())
+            self.assertEqual(open_shard(self.folder / "real.bin").size, 2000)
+
+    @unittest.skipUnless(find_spec("numpy"), "NumPy is not installed")
+    def test_a_file_that_gets_shorter_is_named(self):
+        self.shards(40)
+        windows = Windows(open_shards([self.folder / "shard_1000.bin"], ""), 6)
+        windows[0]
+        os.truncate(self.folder / "shard_1000.bin", 1024 + 40)
+        with self.assertRaisesRegex(peer.InputError, "shard_1000.bin.*shorter"):
+            windows[5]
 
     @unittest.skipUnless(find_spec("numpy"), "NumPy is not installed")
     def test_batches_are_those_of_the_rungs(self):

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,8 @@ namespace stepladder {
 inline std::vector<uint16_t> all_of(const Tokens& tokens) {
   std::vector<uint16_t> all;
   for (const Shard& shard : tokens.shards()) {
-    const MappedTokens mapped = shard.map();
-    all.insert(all.end(), mapped.tokens.begin(), mapped.tokens.end());
+    all.resize(all.size() + shard.size);
+    shard.open()->read(shard.begin, std::span(all).last(shard.size));
   }
   return all;
 }

@@ -205,21 +205,6 @@ void check_outputs(const RungSettings& settings) {
   }
 }
 
-/// Throws InputError where a file is text by another name: its bytes would be taken for raw uint16.
-void check_is_no_text(const std::string& path) {
-  std::error_code none;
-  const std::string ending = std::filesystem::path(path).extension();
-  if (ending == ".txt" || !std::filesystem::is_regular_file(path, none)) return;
-  std::string begin(4096, '\0');
-  std::ifstream file(path, std::ios::binary);
-  file.read(begin.data(), std::ssize(begin));
-  begin.resize(static_cast<size_t>(file.gcount()));
-  const auto is_control = [](unsigned char c) { return c < ' ' && c != '\t' && c != '\n' && c != '\r'; };
-  if (!begin.empty() && std::ranges::none_of(begin, is_control))
-    throw InputError(cat(path, ": is text: call it ", std::filesystem::path(path).stem().string(),
-                         ".txt, and its tokens are trained on"));
-}
-
 /// Tells why a run ends before its last step. Returns the exit code.
 int stopped(const RunSession& session, EventWriter& events, int64_t done) {
   const int signal = stop_signal() != 0 ? stop_signal() : SIGTERM;  // that another rank was told
@@ -242,7 +227,6 @@ int train(RunSession& session, EventWriter& events) {
   const RungSettings& settings = session.settings;
   session.open_device();
   session.choose_model();
-  for (const std::string& path : {settings.data, settings.val_data}) check_is_no_text(path);
   const Dataset data = open_dataset(settings.data, settings.val_data, settings.vocab, session.config.V);
   // Called by another thread, which may outlive the session while the error of this one is on its way.
   session.meet(data, [&events, name = session.build.name](const std::string& reason, bool speaks) {

@@ -3,6 +3,7 @@ batch is of."""
 
 import glob
 import re
+from array import array
 from bisect import bisect_right
 from itertools import accumulate
 from pathlib import Path
@@ -14,6 +15,7 @@ from peer import InputError
 VOCABULARY = 50257
 LLMC_LAYOUT, LLMC_MAGIC, LLMC_HEADER = "llm.c's .bin", 20240520, 1024  # bytes
 NPY_MAGIC = b"\x93NUMPY"
+SAMPLE = 4096  # bytes
 
 
 # ---- which files -----------------------------------------------------------------------------------------------------
@@ -62,17 +64,47 @@ class Shard(NamedTuple):
     begin: int
     size: int
 
-    def map(self):
+    def read(self, first: int, count: int):
+        """A copy of some of its tokens, as an array."""
         import numpy as np
-        return np.memmap(self.path, dtype="<u2", mode="r", offset=self.offset + 2 * self.begin, shape=(self.size,))
+        tokens = np.fromfile(self.path, dtype="<u2", count=count, offset=self.offset + 2 * (self.begin + first))
+        if len(tokens) < count:
+            raise InputError(f"{self.path}: has become shorter; write it again, and leave it alone while a run reads")
+        return tokens
+
+
+def bytes_per_token(sample: bytes) -> int:
+    """2, unless raw tokens look like integers of 4 or 8 bytes: every second uint16 is 0, or three of four."""
+    words = array("I", sample[:len(sample) // 4 * 4])
+    nonzero = sum(word != 0 for word in words)
+    if len(sample) < 32 or max(words) > 0xFFFF:
+        return 2
+    if 2 * nonzero > len(words):
+        return 4
+    return 8 if not any(words[1::2]) and 4 * nonzero > len(words) else 2
+
+
+def check_is_raw(path: Path, head: bytes, tail: bytes, file_bytes: int) -> None:
+    """Refuses text, and tokens of more than two bytes."""
+    if head.startswith(b"version https://git-lfs."):
+        raise InputError(f"{path}: is a Git LFS pointer; `git lfs pull` in its repository gets the file itself")
+    if re.match(rb"\s*<(!doctype )?html", head, re.IGNORECASE):
+        raise InputError(f"{path}: is an HTML page; download the file itself, and look at the address")
+    if not re.search(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]", head):
+        raise InputError(f"{path}: is text: call it {path.stem}.txt, and its tokens are trained on")
+    width = bytes_per_token(head)
+    if width > 2 and file_bytes % width == 0 and bytes_per_token(tail) == width:
+        raise InputError(f"{path}: seems to be int{8 * width} tokens; write them as uint16")
 
 
 def open_shard(path: Path) -> Shard:
-    """Reads no more than the header."""
+    """Reads no more than the file's ends."""
     try:
         with path.open("rb") as opened:
-            header = opened.read(12)
-        file_bytes = path.stat().st_size
+            header = opened.read(SAMPLE)
+            file_bytes = opened.seek(0, 2)
+            opened.seek(max(0, file_bytes - SAMPLE) // 8 * 8)
+            tail = opened.read(SAMPLE)
         if header.startswith(NPY_MAGIC):
             import numpy as np
             tokens = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -91,6 +123,8 @@ def open_shard(path: Path) -> Shard:
             raise InputError(f"{path}: damaged, or not llm.c's version 1: its header says {size} tokens of version "
                              f"{version}, there are {(file_bytes - LLMC_HEADER) // 2}")
         return Shard(path, LLMC_LAYOUT, LLMC_HEADER, 0, size)
+    if file_bytes:
+        check_is_raw(path, header, tail, file_bytes)
     if not file_bytes or file_bytes % 2:
         raise InputError(f"{path}: {file_bytes} bytes are no uint16 tokens; write it again")
     return Shard(path, "raw uint16", 0, 0, file_bytes // 2)
@@ -162,7 +196,7 @@ class Windows:
         if turn != self.turn:
             self.begin_shard(turn, shard)
         begin = self.windows[batch - self.first[turn]] * self.size
-        window = self.tokens[begin:begin + self.size + 1]
+        window = self.shards[shard].read(begin, self.size + 1)
         if window.max() >= VOCABULARY:
             raise InputError(f"{self.shards[shard].path}: token {window.max()} is outside the vocabulary of "
                              f"{VOCABULARY}")
@@ -176,7 +210,7 @@ class Windows:
         self.first = [0, *accumulate(self.counts[shard] for shard in self.order)][:-1]
 
     def begin_shard(self, turn: int, shard: int) -> None:
-        self.turn, self.tokens, self.windows = turn, self.shards[shard].map(), range(self.counts[shard])
+        self.turn, self.windows = turn, range(self.counts[shard])
         if self.seed is not None:
             shard_seed = random_bits(self.epoch_seed, len(self.shards) + 1 + shard)
             self.windows = permutation(self.counts[shard], shard_seed)
