@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -12,6 +13,7 @@
 
 #include "model/atomic_file.h"
 #include "model/error.h"
+#include "model/file_kind.h"
 #include "model/half.h"
 #include "model/mapped_file.h"
 #include "model/number.h"
@@ -24,6 +26,7 @@ using nlohmann::json;
 
 constexpr int32_t kLlmcMagic = 20240326, kLlmcF32 = 3, kLlmcBf16 = 5;
 constexpr std::string_view kPrefix = "transformer.";
+constexpr std::string_view kOwnPrefix = "stepladder.";  // of what is ours alone
 constexpr const char* kConfigKey = "stepladder.config";
 
 // ---- elements --------------------------------------------------------------------------------------------
@@ -39,6 +42,14 @@ void convert(std::vector<float>& out, std::string_view dtype, std::span<const st
   };
   if (dtype == "F32") return read(float{});
   dtype == "F16" ? read(Float16{}) : read(BFloat16{});
+}
+
+void check_finite(const std::string& path, const std::string& name, const std::vector<float>& values) {
+  const auto bad = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
+  if (bad != values.end())
+    throw InputError(cat(path, ": ", name, " has ", std::isnan(*bad) ? "NaN" : "an infinite value",
+                         " at position ", bad - values.begin(),
+                         ": the run that wrote it diverged; use an older checkpoint"));
 }
 
 // out (cols,rows) = in (rows,cols)^T, in blocks that stay in the cache.
@@ -65,8 +76,15 @@ json hugging_face_config(const Config& config) {
           {"n_head", config.NH}};
 }
 
-// Heads as Hugging Face's config tells them. Throws for an architecture that isn't GPT-2's.
-std::optional<int64_t> heads_of(const std::string& path, std::string_view text) {
+// `value` with other names for GPT-2's GELU as GPT-2's own.
+json canonical(const json& value) {
+  const bool same = value == "gelu_pytorch_tanh" || value == "gelu_fast";
+  return same ? json("gelu_new") : value;
+}
+
+// Heads as Hugging Face's config tells them. Throws for an architecture that isn't GPT-2's, and where it says
+// another size than the `tensors` have.
+std::optional<int64_t> heads_of(const std::string& path, std::string_view text, const Config& tensors) {
   const json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) throw InputError(cat(path, ": no JSON object; get it again or remove it"));
   const json ours = {{"model_type", "gpt2"},
@@ -76,8 +94,13 @@ std::optional<int64_t> heads_of(const std::string& path, std::string_view text) 
                      {"scale_attn_by_inverse_layer_idx", false},
                      {"tie_word_embeddings", true}};
   for (const auto& [key, value] : ours.items())
-    if (config.contains(key) && config[key] != value)
+    if (config.contains(key) && canonical(config[key]) != value)
       throw InputError(cat(path, ": ", key, " is not GPT-2's ", value.dump(), "; use a GPT-2 checkpoint"));
+  for (const auto& [key, size] : {std::pair("n_layer", tensors.L), std::pair("n_embd", tensors.C)})
+    if (config.contains(key) && config[key] != size)
+      throw InputError(cat(path, ": ", key, " is not the ", size,
+                           " of the weights beside it; keep each model in a "
+                           "folder of its own"));
   if (!config.contains("n_head")) return std::nullopt;
   if (!config["n_head"].is_number_unsigned() || config["n_head"] == 0)
     throw InputError(cat(path, ": n_head is no positive integer; get it again"));
@@ -94,6 +117,19 @@ std::string describe(const Config& c) {
 
 bool same_model(const Config& a, const Config& b) {
   return a.L == b.L && a.NH == b.NH && a.C == b.C && a.V == b.V && a.max_T == b.max_T;
+}
+
+// Throws unless the file's model is the one that is asked for.
+void check_same_model(const std::string& path, const Config& file, const Config& config) {
+  if (same_model(file, config)) return;
+  std::string options;
+  for (const auto& [option, own, wanted] :
+       {std::tuple("--layers", file.L, config.L), std::tuple("--heads", file.NH, config.NH),
+        std::tuple("--channels", file.C, config.C), std::tuple("--vocabulary", file.V, config.V),
+        std::tuple("--max-seq", file.max_T, config.max_T)})
+    if (own != wanted) options += cat(' ', option, ' ', own);
+  throw InputError(cat(path, ": is of ", describe(file), ", the model is ", describe(config),
+                       "; leave --model and options of its shape out, or add", options));
 }
 
 Config named_by_shape(Config config) {
@@ -153,77 +189,145 @@ Llmc read_llmc(const std::string& path, std::span<const std::byte> file) {
   return llmc;
 }
 
-void load_llmc(const Llmc& llmc, Ops& ops, const Params& p) {
+void load_llmc(const std::string& path, const Llmc& llmc, Ops& ops, const Params& p) {
   std::span<const std::byte> rest = llmc.data;
   std::vector<float> values;
-  const auto take = [&](Tensor to, int64_t stored) {
+  const auto take = [&](const char* name, Tensor to, int64_t stored) {
     convert(values, llmc.dtype, rest.first(static_cast<size_t>(to.numel()) * llmc.element));
+    check_finite(path, name, values);
     ops(Upload{to, values.data()});
     rest = rest.subspan(static_cast<size_t>(stored) * llmc.element);
   };
-  take(p.wte, llmc.padded_V * llmc.config.C);
-  take(p.wpe, p.wpe.numel());
-  for (const Tensor& stack : {p.ln1w, p.ln1b, p.qkvw, p.qkvb, p.attprojw, p.attprojb, p.ln2w, p.ln2b, p.fcw,
-                              p.fcb, p.fcprojw, p.fcprojb})
-    for (int64_t l = 0; l < llmc.config.L; ++l) take(stack[l], stack[l].numel());
-  take(p.lnfw, p.lnfw.numel());
-  take(p.lnfb, p.lnfb.numel());
+  take("wte", p.wte, llmc.padded_V * llmc.config.C);
+  take("wpe", p.wpe, p.wpe.numel());
+  for (const auto& [name, stack] :
+       {std::pair("ln1w", p.ln1w), std::pair("ln1b", p.ln1b), std::pair("qkvw", p.qkvw),
+        std::pair("qkvb", p.qkvb), std::pair("attprojw", p.attprojw), std::pair("attprojb", p.attprojb),
+        std::pair("ln2w", p.ln2w), std::pair("ln2b", p.ln2b), std::pair("fcw", p.fcw),
+        std::pair("fcb", p.fcb), std::pair("fcprojw", p.fcprojw), std::pair("fcprojb", p.fcprojb)})
+    for (int64_t l = 0; l < llmc.config.L; ++l) take(name, stack[l], stack[l].numel());
+  take("lnfw", p.lnfw, p.lnfw.numel());
+  take("lnfb", p.lnfb, p.lnfb.numel());
 }
 
 // ---- safetensors -----------------------------------------------------------------------------------------
 
 using Entry = Safetensors::Entry;
 
-std::string without_prefix(const std::string& name) {
-  return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+// A tensor's name without what wrappers of PyTorch's modules put into it:
+// "_orig_mod.transformer.h.0._orig_mod.ln_1.bias".
+std::string plain_name(std::string name) {
+  if (name.starts_with(kOwnPrefix)) return name;
+  name.insert(0, 1, '.');
+  for (const std::string_view part : {"._orig_mod.", ".module.", ".model.", ".transformer.",
+                                      "._fsdp_wrapped_module.", "._checkpoint_wrapped_module."})
+    for (size_t at = 0; (at = name.find(part, at)) != std::string::npos;) name.erase(at, part.size() - 1);
+  return name.substr(1);
 }
 
-const Entry* find(const Safetensors& file, const std::string& name) {
-  for (const std::string& spelled : {name, std::string(kPrefix) + name}) {
-    const auto it = file.tensors().find(spelled);
-    if (it != file.tensors().end()) return &it->second;
-  }
-  return nullptr;
-}
-
-// The shape under which Hugging Face stores `t`.
-std::vector<int64_t> stored_shape(const NamedTensor& t) {
+// The shape of `t`, or that under which Hugging Face's Conv1D stores it.
+std::vector<int64_t> stored_shape(const NamedTensor& t, bool conv1d) {
   std::vector<int64_t> shape;
   for (int i = 0; i < t.tensor.shape.rank(); ++i) shape.push_back(t.tensor.shape[i]);
-  if (t.conv1d) std::ranges::reverse(shape);
+  if (conv1d) std::ranges::reverse(shape);
   return shape;
 }
 
-// The entry of that name, dtype and shape checked.
-const Entry& require(const Safetensors& file, const std::string& name, const std::vector<int64_t>& shape) {
-  const Entry* entry = find(file, name);
-  if (!entry) throw InputError(cat(file.path(), ": no tensor ", name, "; use a GPT-2 checkpoint"));
-  if (entry->dtype != "F32" && entry->dtype != "F16" && entry->dtype != "BF16")
-    throw InputError(cat(file.path(), ": ", name, " is ", entry->dtype, "; save it as F32, F16 or BF16"));
-  if (entry->shape != shape)
-    throw InputError(cat(file.path(), ": ", name, " has shape ", json(entry->shape).dump(),
-                         ", the model's is ", json(shape).dump(),
-                         "; choose the --model that the checkpoint is of"));
-  return *entry;
+constexpr const char* kJoin =
+    "load it with transformers and write it as one: save_pretrained(FOLDER, max_shard_size='100GB')";
+constexpr std::string_view kSave = "save its state_dict with safetensors.torch.save_file";
+
+// Throws for a file that is one of several, by its name: model-00001-of-00002.safetensors.
+void check_is_whole(const std::string& path) {
+  const std::string name = std::filesystem::path(path).filename().string();
+  const size_t of = name.find("-of-");
+  const auto files = of == std::string::npos ? std::nullopt : number_from<int>(name.substr(of + 4, 5));
+  if (files && *files > 1) throw InputError(cat(path, ": is one of ", *files, " files of a model; ", kJoin));
 }
 
-// What Hugging Face's GPT-2 files hold besides the parameters, by name without prefix.
-bool is_mask(const std::string& name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+// What kind of file that has no weights for us `head` begins; unknown where it may have.
+FileKind kind_without_weights(std::string_view head) {
+  const FileKind kind = kind_of(head);
+  if (kind.what == kSafetensors) return {};
+  if (kind.known()) return {kind.what, head.starts_with("PK") ? kSave : kind.cure};
+  const bool pickle = head.starts_with('\x80') && head.size() > 1 && head[1] >= 2 && head[1] <= 5;
+  if (pickle) return {"a Python pickle, as PyTorch's .pt once was", kSave};
+  if (!head.starts_with('{')) return {};
+  if (head.find("\"weight_map\"") == std::string_view::npos) return {"JSON", ""};
+  return {"the index of a model in several files", kJoin};
+}
+
+void check_holds_weights(const std::string& path, const MappedFile& file) {
+  const FileKind kind = kind_without_weights(file.text().substr(0, kFileHead));
+  if (kind.known())
+    throw InputError(
+        cat(path, ": is ", kind.what, ", not weights of GPT-2; ",
+            kind.cure.empty() ? "name its model.safetensors, or llm.c's gpt2_124M.bin" : kind.cure));
+}
+
+// The tensors of a safetensors file by the names that GPT-2's own have, without "transformer.".
+class WeightsFile {
+ public:
+  // Throws as Safetensors does, and for a tensor that is there under two names.
+  explicit WeightsFile(const std::string& path) : file_(path) {
+    for (const auto& [spelled, entry] : file_.tensors())
+      if (const auto [at, added] = by_name_.emplace(plain_name(spelled), &entry); !added)
+        throw InputError(
+            cat(path, ": holds ", at->first, " twice, as ", json(spelled).dump(), " too; remove one"));
+    if (!find("wte.weight") && find("lm_head.weight")) by_name_["wte.weight"] = find("lm_head.weight");
+    const Entry* qkv = find("h.0.attn.c_attn.weight");
+    conv1d_ = !qkv || qkv->shape.size() != 2 || qkv->shape[0] != 3 * qkv->shape[1];
+  }
+
+  const std::string& path() const { return file_.path(); }
+  const std::map<std::string, std::string>& metadata() const { return file_.metadata(); }
+  const std::map<std::string, const Entry*>& tensors() const { return by_name_; }
+  // Whether matrices are stored (in,out), not as nn.Linear has them.
+  bool conv1d() const { return conv1d_; }
+
+  const Entry* find(const std::string& name) const {
+    const auto it = by_name_.find(name);
+    return it == by_name_.end() ? nullptr : it->second;
+  }
+
+  // The entry of that name, dtype and shape checked.
+  const Entry& require(const std::string& name, const std::vector<int64_t>& shape) const {
+    const Entry* entry = find(name);
+    if (!entry) throw InputError(cat(path(), ": no tensor ", name, "; use a GPT-2 checkpoint"));
+    if (entry->dtype != "F32" && entry->dtype != "F16" && entry->dtype != "BF16")
+      throw InputError(cat(path(), ": ", name, " is ", entry->dtype, "; save it as F32, F16 or BF16"));
+    if (entry->shape != shape)
+      throw InputError(cat(path(), ": ", name, " has shape ", json(entry->shape).dump(), ", GPT-2's is ",
+                           json(shape).dump(), "; use a GPT-2 checkpoint"));
+    return *entry;
+  }
+
+ private:
+  Safetensors file_;
+  std::map<std::string, const Entry*> by_name_;
+  bool conv1d_ = true;
+};
+
+// Whether a tensor is none of GPT-2's: a mask, the optimizer's state, another head.
+bool is_beside_gpt2(const std::string& name) {
+  if (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")) return true;
+  constexpr std::string_view kParts[] = {"h.", "wte.", "wpe.", "ln_f.", "lm_head."};
+  return std::ranges::none_of(kParts, [&](std::string_view part) { return name.starts_with(part); });
 }
 
 // Heads as noted in the file, or in a config.json beside it.
-std::optional<int64_t> heads_beside(const Safetensors& file) {
+std::optional<int64_t> heads_beside(const WeightsFile& file, const Config& tensors) {
   const auto noted = file.metadata().find(kConfigKey);
-  if (noted != file.metadata().end()) return heads_of(cat(file.path(), " metadata"), noted->second);
+  if (noted != file.metadata().end()) return heads_of(cat(file.path(), " metadata"), noted->second, tensors);
   const auto beside = config_beside(file.path());
   if (!std::filesystem::exists(beside)) return std::nullopt;
-  return heads_of(beside.string(), MappedFile(beside.string()).text());
+  return heads_of(beside.string(), MappedFile(beside.string()).text(), tensors);
 }
 
-Config config_of(const Safetensors& file) {
+// The model of a file, whose heads are `otherwise` where nothing tells them.
+Config config_of(const WeightsFile& file, std::optional<int64_t> otherwise) {
   const auto matrix = [&](const char* name) {
-    const Entry* entry = find(file, name);
+    const Entry* entry = file.find(name);
     if (!entry || entry->shape.size() != 2)
       throw InputError(cat(file.path(), ": no matrix ", name, "; use a GPT-2 checkpoint"));
     return entry->shape;
@@ -234,39 +338,45 @@ Config config_of(const Safetensors& file) {
   config.C = wte[1];
   config.max_T = wpe[0];
   config.L = 0;
-  while (find(file, cat("h.", config.L, ".ln_1.weight"))) ++config.L;
+  while (file.find(cat("h.", config.L, ".ln_1.weight"))) ++config.L;
+  if (config.L == 0)
+    throw InputError(cat(file.path(), ": no tensor h.0.ln_1.weight; use a GPT-2 checkpoint"));
 
-  const std::optional<int64_t> heads = heads_beside(file);
+  const std::optional<int64_t> told = heads_beside(file, config), heads = told ? told : otherwise;
   if (!heads && config.C % 64 != 0)
     throw InputError(cat(file.path(), ": cannot tell the heads of ", config.C,
                          " channels; put the model's config.json beside it"));
   config.NH = heads.value_or(config.C / 64);
   config = named_by_shape(config);
-  config.validate();
+  try {
+    config.validate();
+  } catch (const InputError& error) {
+    throw InputError(cat(file.path(), ": ", error.what(), "; use a GPT-2 checkpoint"));
+  }
   return config;
 }
 
-void load_safetensors(const Safetensors& file, Ops& ops, const Params& params) {
+void load_safetensors(const WeightsFile& file, Ops& ops, const Params& params) {
   std::vector<float> values, transposed;
   const std::vector<NamedTensor> all = params.each();
   for (const NamedTensor& t : all) {
-    const std::vector<int64_t> shape = stored_shape(t);
-    const Entry& entry = require(file, t.name, shape);
+    const bool conv1d = t.conv1d && file.conv1d();
+    const std::vector<int64_t> shape = stored_shape(t, conv1d);
+    const Entry& entry = file.require(t.name, shape);
     convert(values, entry.dtype, entry.bytes);
-    if (t.conv1d) transpose(transposed, values, shape[0], shape[1]);
-    ops(Upload{t.tensor, (t.conv1d ? transposed : values).data()});
+    check_finite(file.path(), t.name, values);
+    if (conv1d) transpose(transposed, values, shape[0], shape[1]);
+    ops(Upload{t.tensor, (conv1d ? transposed : values).data()});
   }
 
-  for (const auto& [spelled, entry] : file.tensors()) {
-    const std::string name = without_prefix(spelled);
+  for (const auto& [name, entry] : file.tensors()) {
     if (name == "lm_head.weight") {
-      const Entry& wte = *find(file, "wte.weight");
-      if (entry.shape != wte.shape || entry.dtype != wte.dtype || !std::ranges::equal(entry.bytes, wte.bytes))
+      const Entry& wte = *file.find("wte.weight");
+      if (entry->shape != wte.shape || entry->dtype != wte.dtype ||
+          !std::ranges::equal(entry->bytes, wte.bytes))
         throw InputError(cat(file.path(), ": lm_head.weight is not wte.weight; GPT-2 ties them"));
-    } else if (!is_mask(name) && !name.starts_with("stepladder.") &&
-               std::ranges::find(all, name, &NamedTensor::name) == all.end()) {
-      throw InputError(
-          cat(file.path(), ": unknown tensor ", json(spelled).dump(), "; use a GPT-2 checkpoint"));
+    } else if (!is_beside_gpt2(name) && std::ranges::find(all, name, &NamedTensor::name) == all.end()) {
+      throw InputError(cat(file.path(), ": unknown tensor ", json(name).dump(), "; use a GPT-2 checkpoint"));
     }
   }
 }
@@ -277,7 +387,7 @@ void write_tensors(const std::string& path, Ops& ops, const std::vector<NamedTen
   metadata["format"] = "pt";
   metadata[kConfigKey] = hugging_face_config(config).dump();
   std::vector<SafetensorsWriter::Item> items;
-  for (const NamedTensor& t : outputs) items.push_back({t.name, stored_shape(t)});
+  for (const NamedTensor& t : outputs) items.push_back({t.name, stored_shape(t, t.conv1d)});
   SafetensorsWriter file(path, items, metadata);
   std::vector<float> values, transposed;
   for (const NamedTensor& t : outputs) {
@@ -316,15 +426,22 @@ std::vector<NamedTensor> optimizer_state_of(const Trainer& trainer) {
 }
 
 template <class Integer>
-Integer state_field(const Safetensors& file, const std::string& key) {
+Integer state_field(const WeightsFile& file, const std::string& key) {
   const auto it = file.metadata().find(key);
   if (it == file.metadata().end())
-    throw InputError(cat(file.path(), ": holds no optimizer state (", key, "); load it as weights instead"));
+    throw InputError(cat(file.path(), ": holds no optimizer state (", key, "); start from it with --init"));
   const auto value = number_from<Integer>(it->second);
   if (!value || std::cmp_less(*value, 0))
     throw InputError(
         cat(file.path(), ": ", key, " is no count; the checkpoint is damaged, use an older one"));
   return *value;
+}
+
+// Throws for what isn't one file of weights.
+WeightsFile open_weights(const std::string& path, const MappedFile& file) {
+  check_holds_weights(path, file);
+  check_is_whole(path);
+  return WeightsFile(path);
 }
 
 }  // namespace
@@ -333,21 +450,35 @@ void load_weights(const std::string& path, Ops& ops, const Params& params, const
   const MappedFile file(path);
   if (is_llmc(file.bytes())) {
     const Llmc llmc = read_llmc(path, file.bytes());
-    if (!same_model(llmc.config, config))
-      throw InputError(cat(path, ": is of ", describe(llmc.config), ", the model is ", describe(config),
-                           "; choose the --model that the checkpoint is of"));
-    load_llmc(llmc, ops, params);
+    check_same_model(path, llmc.config, config);
+    load_llmc(path, llmc, ops, params);
     return;
   }
-  const Safetensors tensors(path);
-  const int64_t heads = heads_beside(tensors).value_or(config.NH);
-  if (heads != config.NH)
-    throw InputError(cat(path, ": has ", heads, " heads, the model has ", config.NH,
-                         "; choose the --model that the checkpoint is of"));
+  const WeightsFile tensors = open_weights(path, file);
+  check_same_model(path, config_of(tensors, config.NH), config);
   load_safetensors(tensors, ops, params);
 }
 
+void check_config_beside(const std::string& path, const Config& config) {
+  const std::string beside = config_beside(path).string();
+  if (!std::filesystem::exists(beside)) return;
+  const json there = json::parse(MappedFile(beside).text(), nullptr, /*allow_exceptions=*/false);
+  const auto refuse = [&](const auto&... what) {
+    throw InputError(
+        cat(beside, ": ", what..., ", and would be read with the weights; save them to another folder"));
+  };
+  if (!there.is_object()) refuse("is no model's config");
+  json theirs = hugging_face_config(Config::named("gpt2"));  // what GPT2Config has where nothing is said
+  theirs.update(there);
+  const json ours = hugging_face_config(config);
+  for (const auto& [key, value] : ours.items())
+    if (key != "architectures" && canonical(theirs[key]) != value)
+      refuse(key, " is ", theirs[key].dump(-1, ' ', true, json::error_handler_t::replace), ", the weights' ",
+             value.dump());
+}
+
 void save_weights(const std::string& path, Ops& ops, const Params& params, const Config& config) {
+  check_config_beside(path, config);
   write_tensors(path, ops, weights_of(params), {}, config);
   const auto beside = config_beside(path);
   if (std::filesystem::exists(beside)) return;
@@ -357,7 +488,7 @@ void save_weights(const std::string& path, Ops& ops, const Params& params, const
 Config config_of_checkpoint(const std::string& path) {
   const MappedFile file(path);
   if (is_llmc(file.bytes())) return read_llmc(path, file.bytes()).config;
-  return config_of(Safetensors(path));
+  return config_of(open_weights(path, file), std::nullopt);
 }
 
 void save_checkpoint(const std::string& path, Ops& ops, const Trainer& trainer, const TrainState& state) {
@@ -371,7 +502,11 @@ void save_checkpoint(const std::string& path, Ops& ops, const Trainer& trainer, 
 }
 
 TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, const Config& config) {
-  const Safetensors file(path);
+  const MappedFile mapped(path);
+  if (is_llmc(mapped.bytes()))
+    throw InputError(
+        cat(path, ": is llm.c's weights, without the optimizer's state; start from them with --init"));
+  const WeightsFile file = open_weights(path, mapped);
   const TrainState state{state_field<int64_t>(file, "stepladder.step"),
                          state_field<int64_t>(file, "stepladder.batch"),
                          state_field<uint64_t>(file, "stepladder.seed")};
@@ -379,9 +514,8 @@ TrainState load_checkpoint(const std::string& path, Ops& ops, Trainer& trainer, 
   std::vector<float> values;
   for (const NamedTensor& t : optimizer_state_of(trainer)) {
     const bool optional = t.name == kLossScaler || t.name == kFp8History;
-    if (optional && !find(file, t.name)) continue;  // written by a rung that has none
-    const std::vector<int64_t> shape = stored_shape(t);
-    const Entry& entry = require(file, t.name, shape);
+    if (optional && !file.find(t.name)) continue;  // written by a rung that has none
+    const Entry& entry = file.require(t.name, stored_shape(t, t.conv1d));
     convert(values, entry.dtype, entry.bytes);
     ops(Upload{t.tensor, values.data()});
   }

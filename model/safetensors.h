@@ -14,8 +14,8 @@
 
 namespace stepladder {
 
-/// A safetensors file, memory-mapped and checked: every tensor lies in the file, is as large as its dtype and
-/// shape say, and together they fill it without overlap.
+/// A safetensors file, memory-mapped and checked: every tensor lies in the file, is as large as its dtype (if
+/// we know it) and shape say, and together they fill it without overlap.
 class Safetensors {
  public:
   struct Entry {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <tuple>
@@ -121,7 +122,6 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"float_extent", with(R"("a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]})", 8), "wants"},
         Damage{"three_offsets", with(R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8,9]})", 8),
                "wants"},
-        Damage{"unknown_dtype", with(R"("a":{"dtype":"F3","shape":[2],"data_offsets":[0,8]})", 8), "dtype"},
         Damage{"beyond_the_data", with(kA, 7), "[0,8)", "7 bytes"},
         Damage{"backwards", with(R"("a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]})", 8), "[8,0)"},
         Damage{"wrong_size", with(R"("a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]})", 8), "F32 [3]"},
@@ -142,6 +142,18 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"metadata_no_text", with(R"("__metadata__":{"a":1})", 0), "metadata \"a\""},
         Damage{"name_of_two_lines", with(R"("a\nb":1)", 0), "a\\nb"}),
     [](const auto& test) { return test.param.name; });
+
+TEST(Safetensors, TakesWhatTheFormatAllows) {
+  const TempFolder folder;
+  write_file(
+      folder / "x",
+      with(std::string(R"("__metadata__":null,"b":{"dtype":"F4","shape":[3,2],"data_offsets":[8,11]},)") + kA,
+           11));
+  const Safetensors file(folder / "x");
+  EXPECT_TRUE(file.metadata().empty());
+  EXPECT_EQ(file.tensors().at("b").dtype, "F4");
+  EXPECT_EQ(file.tensors().at("b").bytes.size(), 3U);
+}
 
 TEST(Safetensors, ReadsWhatItWrites) {
   const TempFolder folder;
@@ -211,12 +223,34 @@ TEST(HuggingFace, SavingWritesTheSameTensors) {
   EXPECT_EQ(config["architectures"], json({"GPT2LMHeadModel"}));
 }
 
-TEST(HuggingFace, AConfigThatIsThereStays) {
-  const TempFolder folder;
-  write_file(folder / "config.json", "mine");
-  Model model;
-  save_weights(folder / "model.safetensors", *model.ops, model.params, model.config);
-  EXPECT_EQ(read_file(folder / "config.json"), "mine");
+TEST(HuggingFace, AConfigThatIsThereStaysIfItIsTheModels) {
+  const std::string shape = R"("n_layer": 2, "n_embd": 32, "vocab_size": 128, "n_positions": 16)";
+  const auto save_beside = [](const std::string& config) {
+    const TempFolder folder;
+    write_file(folder / "config.json", config);
+    const Model model;
+    const auto save = [&] {
+      save_weights(folder / "model.safetensors", *model.ops, model.params, model.config);
+    };
+    std::string error;
+    try {
+      save();
+    } catch (const InputError&) {
+      error = input_error(save);
+    }
+    EXPECT_EQ(read_file(folder / "config.json"), config);
+    EXPECT_EQ(folder.count(), error.empty() ? 2U : 1U);
+    return error;
+  };
+  EXPECT_EQ(save_beside("{\"n_head\": 2, \"author\": \"me\", " + shape + "}"), "");
+  EXPECT_EQ(save_beside(R"({"activation_function": "gelu_pytorch_tanh", "n_head": 2, )" + shape + "}"), "");
+  EXPECT_TRUE(says(save_beside("{\"n_head\": 1, " + shape + "}"), {"config.json", "n_head", "1", "2"}));
+  EXPECT_TRUE(says(save_beside("{" + shape + "}"), {"config.json", "n_head", "12"}))
+      << "GPT-2's, where none is said";
+  EXPECT_TRUE(says(save_beside(R"({"n_head": 2, "n_layer": 2})"), {"config.json", "n_embd"}));
+  EXPECT_TRUE(says(save_beside(R"({"n_head": 2, "model_type": "llama", )" + shape + "}"),
+                   {"config.json", "model_type"}));
+  EXPECT_TRUE(says(save_beside("mine"), {"config.json"}));
 }
 
 TEST(HuggingFace, NamesWithoutPrefixMasksAndATiedHeadAreAccepted) {
@@ -243,6 +277,87 @@ TEST(HuggingFace, NamesWithoutPrefixMasksAndATiedHeadAreAccepted) {
   expect_equal(model.params, expected.params);
 }
 
+// kHuggingFace with its tensors under other names.
+std::string renamed(const std::function<std::string(const std::string& name)>& rename) {
+  const auto [header, data] = parts_of(read_file(kHuggingFace));
+  json names;
+  for (const auto& [name, value] : header.items())
+    names[name == "__metadata__" ? name : rename(name)] = value;
+  return container(names.dump(), data);
+}
+
+void expect_loads_as_hugging_faces(const std::string& bytes) {
+  const TempFolder folder;
+  write_file(folder / "x.safetensors", bytes);
+  std::filesystem::copy_file(STEPLADDER_TEST_DATA "/hf_parity/config.json", folder / "config.json");
+  Model expected, model;
+  expected.load(kHuggingFace);
+  model.load(folder / "x.safetensors");
+  expect_equal(model.params, expected.params);
+  EXPECT_EQ(config_of_checkpoint(folder / "x.safetensors").L, 2);
+}
+
+TEST(HuggingFace, WrappersNamesAreStripped) {
+  for (const std::string prefix :
+       {"_orig_mod.", "module.", "model.", "module._orig_mod.", "_orig_mod.module."})
+    expect_loads_as_hugging_faces(renamed([&](const std::string& name) { return prefix + name; }));
+  expect_loads_as_hugging_faces(renamed([](const std::string& name) {  // each block compiled by itself
+    return name.starts_with("transformer.h.1.") ? "transformer.h.1._orig_mod." + name.substr(16) : name;
+  }));
+}
+
+TEST(HuggingFace, ATensorOfTwoNamesIsRefused) {
+  const TempFolder folder;
+  auto [header, data] = parts_of(read_file(kHuggingFace));
+  header["wpe.weight"] = {
+      {"dtype", "F32"}, {"shape", {16, 32}}, {"data_offsets", {data.size(), data.size() + 2048}}};
+  write_file(folder / "x.safetensors", container(header.dump(), data + std::string(2048, '\0')));
+  EXPECT_TRUE(
+      says(input_error([&] { Model().load(folder / "x.safetensors"); }), {"x.safetensors", "wpe.weight"}));
+}
+
+TEST(HuggingFace, AHeadWithoutTheEmbeddingItIsTiedToIsBoth) {
+  expect_loads_as_hugging_faces(renamed(
+      [](const std::string& name) { return name == "transformer.wte.weight" ? "lm_head.weight" : name; }));
+}
+
+// nanoGPT's, llm.c's and build-nanogpt's models in PyTorch.
+TEST(HuggingFace, LinearsWeightsAreTakenAsTheyLie) {
+  auto [header, data] = parts_of(read_file(kHuggingFace));
+  for (auto& [name, value] : header.items()) {
+    if (name.find(".c_") == std::string::npos || !name.ends_with(".weight")) continue;
+    const auto [rows, cols] = value["shape"].get<std::pair<size_t, size_t>>();
+    const size_t begin = value["data_offsets"][0];
+    const std::string stored = data.substr(begin, rows * cols * sizeof(float));
+    for (size_t r = 0; r < rows; ++r)
+      for (size_t c = 0; c < cols; ++c)
+        data.replace(begin + (c * rows + r) * sizeof(float), sizeof(float), stored,
+                     (r * cols + c) * sizeof(float), sizeof(float));
+    value["shape"] = {cols, rows};
+  }
+  expect_loads_as_hugging_faces(container(header.dump(), data));
+}
+
+TEST(HuggingFace, TensorsThatGpt2HasNoPlaceForAreLeftOut) {
+  auto [header, data] = parts_of(read_file(kHuggingFace));
+  header["scales"] = {{"dtype", "F8_E8M0"}, {"shape", {4}}, {"data_offsets", {data.size(), data.size() + 4}}};
+  header["score.weight"] = {
+      {"dtype", "F32"}, {"shape", {1}}, {"data_offsets", {data.size() + 4, data.size() + 8}}};
+  expect_loads_as_hugging_faces(container(header.dump(), data + "12345678"));
+}
+
+TEST(HuggingFace, WeightsThatAreNoNumbersAreCalledThat) {
+  const TempFolder folder;
+  for (const auto& [value, word] : {std::pair(NAN, "NaN"), std::pair(-INFINITY, "infinite")}) {
+    auto [header, data] = parts_of(read_file(kHuggingFace));
+    const size_t at = header["transformer.h.1.attn.c_proj.bias"]["data_offsets"][0];
+    std::memcpy(data.data() + at + 4, &value, sizeof value);
+    write_file(folder / "x.safetensors", container(header.dump(), data));
+    EXPECT_TRUE(says(input_error([&] { Model().load(folder / "x.safetensors"); }),
+                     {"x.safetensors", "h.1.attn.c_proj.bias", word}));
+  }
+}
+
 TEST(HuggingFace, AnUntiedHeadIsRefused) {
   const TempFolder folder;
   auto [header, data] = parts_of(read_file(kHuggingFace));
@@ -261,9 +376,9 @@ TEST(HuggingFace, HalfPrecisionIsWidenedExactly) {
   const TempFolder folder;
   // bits, value
   const std::vector<std::pair<uint16_t, float>> f16 = {
-      {0x3C00, 1.0F},       {0xC000, -2.0F},      {0x3555, 0x1.554p-2F},   {0x7BFF, 65504.0F},
-      {0x0400, 0x1.0p-14F}, {0x0001, 0x1.0p-24F}, {0x83FF, -0x1.ff8p-15F}, {0x8000, -0.0F},
-      {0x0000, 0.0F},       {0x7C00, INFINITY}};
+      {0x3C00, 1.0F},          {0xC000, -2.0F},      {0x3555, 0x1.554p-2F},
+      {0x7BFF, 65504.0F},      {0x0400, 0x1.0p-14F}, {0x0001, 0x1.0p-24F},
+      {0x83FF, -0x1.ff8p-15F}, {0x8000, -0.0F},      {0x0000, 0.0F}};
   const std::vector<std::pair<uint16_t, float>> bf16 = {
       {0x3F80, 1.0F}, {0xC000, -2.0F}, {0x3EAB, 0x1.56p-2F}, {0x7F7F, 0x1.fep127F}, {0x0001, 0x1.0p-133F}};
   for (const auto& [dtype, cases] : {std::pair("F16", f16), std::pair("BF16", bf16)}) {
@@ -332,24 +447,66 @@ INSTANTIATE_TEST_SUITE_P(
                },
                {"h.0.mlp.c_fc.weight", "[128,32]", "[32,128]"}},
         Misfit{
-            "more_layers",
+            "unknown_tensor_of_a_layer",
             [](json& h) {
               h["transformer.h.2.ln_1.bias"] = {{"dtype", "F32"}, {"shape", {0}}, {"data_offsets", {0, 0}}};
             },
-            {"unknown tensor \"transformer.h.2.ln_1.bias\""}},
+            {"unknown tensor", "h.2.ln_1.bias"}},
         Misfit{"other_heads",
                [](json& h) { h["__metadata__"]["stepladder.config"] = R"({"n_head":4})"; },
-               {"4 heads", "2"}}),
+               {"NH=4", "NH=2", "--heads 4"}}),
     [](const auto& test) { return test.param.name; });
 
-TEST(HuggingFace, AnotherConfigIsRefused) {
-  Config deeper = tiny();
-  deeper.L = 3;
-  EXPECT_TRUE(says(input_error([&] { Model(deeper).load(kHuggingFace); }), {"no tensor h.2.ln_1.weight"}));
-  Config shorter = tiny();
-  shorter.T = shorter.max_T = 8;
-  EXPECT_TRUE(
-      says(input_error([&] { Model(shorter).load(kHuggingFace); }), {"wpe.weight", "[16,32]", "[8,32]"}));
+TEST(HuggingFace, AnotherConfigIsRefusedWithWhatMakesItTheFiles) {
+  const auto error = [](const std::function<void(Config&)>& change) {
+    Config config = tiny();
+    change(config);
+    return input_error([&] { Model(config).load(kHuggingFace); });
+  };
+  EXPECT_TRUE(says(error([](Config& c) { c.L = 3; }), {"L=2", "L=3", "--layers 2"}));
+  EXPECT_TRUE(says(error([](Config& c) { c.L = 1; }), {"L=2", "L=1", "--layers 2"}));
+  EXPECT_TRUE(says(error([](Config& c) { c.T = c.max_T = 8; }), {"max_T=16", "max_T=8", "--max-seq 16"}));
+  const std::string rows = error([](Config& c) { c.V = 192; });
+  EXPECT_TRUE(says(rows, {"model.safetensors", "V=128", "V=192", "--model", "--vocabulary 128"}));
+  EXPECT_EQ(rows.find("--layers"), std::string::npos) << rows;
+}
+
+TEST(HuggingFace, WhatIsWrongWithAShapeNamesTheFile) {
+  const auto error = [](const std::string& bytes, const std::string& config) {
+    const TempFolder folder;
+    write_file(folder / "x.safetensors", bytes);
+    if (!config.empty()) write_file(folder / "config.json", config);
+    return input_error([&] { config_of_checkpoint(folder / "x.safetensors"); });
+  };
+  const std::string good = read_file(kHuggingFace);
+  EXPECT_TRUE(says(error(good, R"({"n_head": 5})"), {"x.safetensors", "NH=5"}));
+  EXPECT_TRUE(says(error(renamed([](const std::string& name) {
+                           return name.starts_with("transformer.h.") ? "transformer.x." + name.substr(14)
+                                                                     : name;
+                         }),
+                         R"({"n_head": 2})"),
+                   {"x.safetensors", "h.0."}));
+  auto [header, data] = parts_of(good);
+  header["transformer.wte.weight"]["shape"] = {0, 32};
+  header["transformer.wte.weight"]["data_offsets"] = {0, 0};
+  json shifted = header;
+  const size_t gone = 128 * 32 * 4, begin = parts_of(good).first["transformer.wte.weight"]["data_offsets"][0];
+  for (auto& [name, value] : shifted.items())
+    if (name != "__metadata__" && value["data_offsets"][0] > begin)
+      for (auto& offset : value["data_offsets"]) offset = offset.get<size_t>() - gone;
+  data.erase(begin, gone);
+  EXPECT_TRUE(says(error(container(shifted.dump(), data), R"({"n_head": 2})"), {"x.safetensors", "V "}));
+}
+
+TEST(HuggingFace, AConfigOfAnotherModelTellsNoHeads) {
+  const TempFolder folder;
+  std::filesystem::copy_file(kHuggingFace, folder / "x.safetensors");
+  for (const char* config :
+       {R"({"n_head": 4, "n_embd": 64, "n_layer": 2})", R"({"n_head": 4, "n_embd": 32, "n_layer": 3})"}) {
+    write_file(folder / "config.json", config);
+    EXPECT_TRUE(
+        says(input_error([&] { config_of_checkpoint(folder / "x.safetensors"); }), {"config.json", "n_"}));
+  }
 }
 
 TEST(HuggingFace, HeadsComeFromTheNoteThenTheConfigThenTheChannels) {
@@ -360,11 +517,13 @@ TEST(HuggingFace, HeadsComeFromTheNoteThenTheConfigThenTheChannels) {
   write_file(folder / "config.json", R"({"n_head": 8})");
   EXPECT_EQ(config_of_checkpoint(folder / "x.safetensors").NH, 8);
 
-  Model model;
-  save_weights(folder / "noted.safetensors", *model.ops, model.params, model.config);
-  EXPECT_EQ(config_of_checkpoint(folder / "noted.safetensors").NH, 2);
-
   const TempFolder other;
+  Model model;
+  save_weights(other / "noted.safetensors", *model.ops, model.params, model.config);
+  std::filesystem::copy_file(other / "noted.safetensors", folder / "noted.safetensors");
+  EXPECT_EQ(config_of_checkpoint(folder / "noted.safetensors").NH, 2);
+  std::filesystem::remove(other / "config.json");
+
   Config wide = tiny();
   wide.C = 128;
   Model published(wide);
@@ -374,6 +533,13 @@ TEST(HuggingFace, HeadsComeFromTheNoteThenTheConfigThenTheChannels) {
   header.erase("__metadata__");
   write_file(other / "x.safetensors", container(header.dump(), data));
   EXPECT_EQ(config_of_checkpoint(other / "x.safetensors").NH, 2);
+}
+
+TEST(HuggingFace, GeluNewHasOtherNames) {
+  const TempFolder folder;
+  std::filesystem::copy_file(kHuggingFace, folder / "x.safetensors");
+  write_file(folder / "config.json", R"({"n_head": 2, "activation_function": "gelu_pytorch_tanh"})");
+  EXPECT_EQ(config_of_checkpoint(folder / "x.safetensors").NH, 2);
 }
 
 TEST(HuggingFace, AnotherArchitectureIsRefused) {
@@ -473,15 +639,6 @@ TEST(Llmc, DamageIsRefused) {
   EXPECT_TRUE(says(error(with_field(5, 4)), {"gpt2.bin", "NH=4", "NH=2", "--model"}));
 }
 
-TEST(Weights, OtherFilesAreRefused) {
-  const TempFolder folder;
-  EXPECT_TRUE(says(input_error([&] { Model().load(folder / "none"); }), {"none", "No such file"}));
-  write_file(folder / "x.bin", std::string(5000, 'x'));
-  EXPECT_TRUE(says(input_error([&] { Model().load(folder / "x.bin"); }), {"x.bin", "safetensors"}));
-}
-
-// ---- resuming --------------------------------------------------------------------------------------------
-
 // A trainer that has random weights and moments, and trains nothing.
 struct Resting final : Trainer {
   Resting(Ops& ops, Arena& arena, const Config& config) : Trainer(ops, arena, config, {}) {}
@@ -511,14 +668,84 @@ struct Resumable {
       for (const NamedTensor& t : group.each()) {
         ++seed;
         uint64_t i = 0;
-        for (float& x : Model::values(t.tensor))  // any bits, NaN and subnormals too
+        for (float& x : Model::values(t.tensor)) {  // any bits, subnormals too, and in the moments NaN
           x = std::bit_cast<float>(static_cast<uint32_t>(random_bits(seed, i++)));
+          if (!std::isfinite(x) && group.wte.data == trainer->tensors().params.wte.data) x = -0.0F;
+        }
       }
   }
   std::unique_ptr<Ops> ops = make_cpu_ops();
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Trainer> trainer;
 };
+
+struct Foreign {
+  const char *name, *file;
+  std::string bytes;
+  std::vector<std::string> says;
+};
+
+class ForeignWeights : public ::testing::TestWithParam<Foreign> {};
+
+TEST_P(ForeignWeights, AreNamedForWhatTheyAre) {
+  const TempFolder folder;
+  const std::string path = folder / GetParam().file;
+  write_file(path, GetParam().bytes);
+  Resumable run;
+  for (const std::string& what :
+       {input_error([&] { Model().load(path); }), input_error([&] { config_of_checkpoint(path); }),
+        input_error([&] { load_checkpoint(path, *run.ops, *run.trainer, tiny()); })}) {
+    EXPECT_TRUE(says(what, {GetParam().file}));
+    for (const std::string& part : GetParam().says) EXPECT_TRUE(says(what, {part}));
+  }
+}
+
+std::string llmc_header(int32_t magic) {
+  return bytes_of<int32_t>(std::array<int32_t, 256>{magic, 1});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ForeignWeights,
+    ::testing::Values(
+        Foreign{"pt", "ckpt.pt", std::string("PK\3\4", 4) + std::string(100, '\0'), {"PyTorch", "save_file"}},
+        Foreign{"pickle", "ckpt.pt", "\x80\x02}q" + std::string(100, '\0'), {"pickle", "save_file"}},
+        Foreign{"lfs_pointer",
+                "model.safetensors",
+                "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+                {"Git LFS", "git lfs pull"}},
+        Foreign{"html", "model.safetensors", "\n<!doctype HTML><html></html>", {"HTML", "download"}},
+        Foreign{"index",
+                "model.safetensors.index.json",
+                R"({"metadata": {}, "weight_map": {"wte.weight": "model-00001-of-00002.safetensors"}})",
+                {"index", "several files"}},
+        Foreign{"config", "config.json", R"({"n_head": 12})", {"JSON"}},
+        Foreign{"gguf", "gpt2.gguf", std::string("GGUF\3\0\0\0", 8) + std::string(100, '\0'), {"GGUF"}},
+        Foreign{"hdf5", "tf_model.h5", "\x89HDF\r\n\x1A\n" + std::string(100, '\0'), {"HDF5"}},
+        Foreign{"llmc_tokens", "t.bin", llmc_header(20240520), {"llm.c", "tokens"}},
+        Foreign{"llmc_debug_state", "gpt2_124M_debug_state.bin", llmc_header(20240327), {"llm.c", "test"}},
+        Foreign{"llmc_tokenizer", "gpt2_tokenizer.bin", llmc_header(20240328), {"llm.c", "tokenizer"}},
+        Foreign{"llmc_optimizer", "state_00000010_00000.bin", llmc_header(20240527), {"llm.c", "optimizer"}},
+        Foreign{"llmc_llama", "llama3.bin", llmc_header(20240803), {"llm.c", "Llama"}},
+        Foreign{"one_of_several",
+                "model-00001-of-00002.safetensors",
+                read_file(kHuggingFace),
+                {"one of 2 files"}}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(Weights, TheOnlyFileOfOneIsWhole) {
+  const TempFolder folder;
+  std::filesystem::copy_file(kHuggingFace, folder / "model-00001-of-00001.safetensors");
+  EXPECT_NO_THROW(Model().load(folder / "model-00001-of-00001.safetensors"));
+}
+
+TEST(Weights, OtherFilesAreRefused) {
+  const TempFolder folder;
+  EXPECT_TRUE(says(input_error([&] { Model().load(folder / "none"); }), {"none", "No such file"}));
+  write_file(folder / "x.bin", std::string(5000, 'x'));
+  EXPECT_TRUE(says(input_error([&] { Model().load(folder / "x.bin"); }), {"x.bin", "safetensors"}));
+}
+
+// ---- resuming --------------------------------------------------------------------------------------------
 
 TEST(Resume, IsBitwise) {
   const TempFolder folder;
@@ -571,7 +798,11 @@ TEST(Resume, WantsOptimizerState) {
   const auto error = [&](const std::string& path) {
     return input_error([&] { load_checkpoint(path, *run.ops, *run.trainer, tiny()); });
   };
-  EXPECT_TRUE(says(error(kHuggingFace), {"model.safetensors", "optimizer state"}));
+  EXPECT_TRUE(says(error(kHuggingFace), {"model.safetensors", "optimizer state", "--init"}));
+  Model model;
+  model.fill();
+  write_file(folder / "gpt2.bin", llmc_file(model, 3, f32_bytes));
+  EXPECT_TRUE(says(error(folder / "gpt2.bin"), {"gpt2.bin", "llm.c", "--init"}));
 
   save_checkpoint(folder / "c.safetensors", *run.ops, *run.trainer, {});
   const auto [header, data] = parts_of(read_file(folder / "c.safetensors"));

@@ -216,6 +216,16 @@ TEST_F(RungCli, WeightsAndCheckpointsReplaceOnlyTheirLikeOfOurs) {
   EXPECT_EQ(run(tiny({"--steps", "1", "--init", path("others")})).code, 0) << "it can be read";
 }
 
+TEST_F(RungCli, AnotherModelsConfigBesideNewWeightsIsFoundBeforeTraining) {
+  fs::create_directory(path("folder"));
+  write_file(path("folder/config.json"), R"({"n_head": 1, "n_embd": 64})");
+  expect_error(run(tiny({"--steps", "1", "--save-weights", path("folder/model.safetensors"), "--checkpoint",
+                         path("state")})),
+               kExitUsage, "config.json");
+  EXPECT_FALSE(fs::exists(path("folder/model.safetensors")));
+  EXPECT_FALSE(fs::exists(path("state"))) << "it was trained before";
+}
+
 TEST_F(RungCli, TextByAnotherNameIsNotTakenForTokens) {
   for (const char* name : {"notes.md", "notes"}) {
     write_file(path(name), std::string(5000, 'a') + "\n\tB\xc3\xa9\n");
