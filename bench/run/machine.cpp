@@ -25,6 +25,7 @@
 #include "bench/run/telemetry.h"
 #include "model/device.h"
 #include "model/error.h"
+#include "model/tokenizer.h"
 
 namespace stepladder {
 namespace {
@@ -198,6 +199,7 @@ Json machine_context(const DeviceProbe& probe) {
           {"cpu", h.cpu},
           {"cores", h.cores},
           {"memory", h.memory},
+          {"tokenizer", tokenizer_unicode()},
           {"device", device_json(probe.device)},
           {"busy_cores", busy_cores()},
           {"telemetry", probe.telemetry}};
