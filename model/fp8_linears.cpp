@@ -6,6 +6,17 @@ namespace stepladder {
 
 constexpr int64_t kWindow = 16;  // steps
 
+void expect_fp8_extents(const Config& config) {
+  constexpr int64_t kMultiple = 16;
+  const auto expect = [&](int64_t extent, const std::string& what, const char* option) {
+    if (extent % kMultiple != 0)
+      throw InputError(
+          cat("FP8 on a GPU wants multiples of ", kMultiple, ", not ", what, ": choose another ", option));
+  };
+  expect(config.C, cat(config.C, " channels"), "--channels or --model");
+  expect(config.B * config.T, cat(config.B, " x ", config.T, " tokens"), "--batch or --seq");
+}
+
 Fp8Linears::Fp8Linears(Arena& arena, const Config& config, const Tensor& logits, Gelu gelu)
     : L_(config.L), T_(config.T), N_(config.B * config.T) {
   if (config.half != DType::bf16)

@@ -12,6 +12,10 @@
 
 namespace stepladder {
 
+/// Throws InputError with the option to change unless a GPU can multiply in FP8: its extents are multiples
+/// of 16.
+void expect_fp8_extents(const Config& config);
+
 /// FP8 operands of a layer y = x w^T: e4m3 weights and inputs, e5m2 gradients. FP8 tensor cores want both
 /// operands contiguous along the summed dimension, so each has a transpose for the backward pass:
 /// dx = dy wt^T, dw = dyt xt^T.

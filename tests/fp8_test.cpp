@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/checkpoint.h"
+#include "model/fp8_linears.h"
 #include "model/half.h"
 #include "tests/files.h"
 #include "tests/training.h"
@@ -486,6 +487,26 @@ TEST_F(Fp8Ops, RefusesWhatFp8IsNot) {
                                                  NormInput{x, rows, rows}, w}),
                std::invalid_argument);
   EXPECT_THROW((*ops_)(GeluBackward{a, a, a}), std::invalid_argument) << "not a float";
+}
+
+TEST(Fp8Extents, ThoseThatAGpuCannotMultiplyNameTheOptionToChange) {
+  const auto reason = [](int64_t B, int64_t T, int64_t C) -> std::string {
+    Config config;
+    config.B = B, config.T = T, config.C = C;
+    try {
+      expect_fp8_extents(config);
+    } catch (const InputError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const auto names = [](const std::string& text, const char* option) {
+    return text.find(option) != std::string::npos;
+  };
+  EXPECT_EQ(reason(2, 24, 768), "");
+  const std::string channels = reason(4, 1024, 100), tokens = reason(3, 100, 768);
+  EXPECT_TRUE(names(channels, "--channels") && !names(channels, "--batch")) << channels;
+  EXPECT_TRUE(names(tokens, "--batch") && names(tokens, "--seq") && !names(tokens, "--channels")) << tokens;
 }
 
 TEST(Fp8Rung, EveryGemmIsOfFp8) {

@@ -4,6 +4,7 @@
 
 #include "bench/base/text.h"
 #include "model/device.h"
+#include "model/fp8_linears.h"
 #include "model/random.h"
 
 namespace stepladder {
@@ -136,6 +137,7 @@ void RunSession::choose_batch(const Dataset& data) {
 }
 
 int64_t RunSession::plan_memory() {
+  if (rung.math == MathMode::fp8 && device.backend == "cuda") expect_fp8_extents(config);
   bytes_ = fitting_bytes(build.make, *ops, config, settings.hyper);
   return bytes_;
 }

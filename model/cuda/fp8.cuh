@@ -98,7 +98,8 @@ inline Fp8Output fp8_output(const char* op, const Tensor& q, const Tensor& qt, c
   const int64_t C = x.cols(), N = x.rows() / layers;
   const Tensor& either = one_of(q, qt);
   check(N % kFp8Multiple == 0 && C % kFp8Multiple == 0 && wide_rows(C, {q, qt, x}), op, ": ", x,
-        ": FP8 needs extents that are multiples of ", kFp8Multiple, ": choose another --batch or --seq");
+        ": FP8 needs extents that are multiples of ", kFp8Multiple, ": choose another ",
+        C % kFp8Multiple != 0 ? "--channels or --model" : "--batch or --seq");
   return {static_cast<uint8_t*>(q.data), static_cast<uint8_t*>(qt.data), either.scale, either.amax};
 }
 
