@@ -62,7 +62,8 @@ struct DeviceInfo {
 
 /// Device memory outside the arena, in bytes.
 struct MemoryInfo {
-  int64_t free = 0;           // what an arena could still take
+  int64_t free = 0;   // what an arena could still take
+  int64_t later = 0;  // of it, what graphs, libraries and their kernels may want once the arena is there
   int64_t reserved_peak = 0;  // allocated by this backend from the driver or the OS
   int64_t process_peak = 0;   // whole process as the device (or the OS, for the CPU) sees it
   std::string limit{};        // more ways out where `free` is less than the machine has: "; or raise ..."

@@ -451,6 +451,7 @@ TEST_F(OpGpuTest, DescribesItsDevice) {
   EXPECT_EQ(info.blas.substr(0, 7), "cuBLAS ");
   const MemoryInfo memory = cuda_->device().memory();
   EXPECT_GT(memory.free, 0);
+  EXPECT_GT(memory.later, 0);
   EXPECT_GT(memory.process_peak, 0);
   EXPECT_LE(memory.process_peak, info.total_memory);
   EXPECT_THROW(make_cuda_ops(1 << 20), UnsupportedError);

@@ -34,34 +34,39 @@ int64_t planned_bytes(const TrainerFactory& make, Ops& ops, const Config& config
   return arena.bytes();
 }
 
+/// Bytes that a trainer with a batch of our choice may take.
+int64_t room(const MemoryInfo& memory) {
+  return memory.free - memory.later;
+}
+
 /// The same, known to fit. Throws OutOfMemoryError with what was wanted, what there is, and the largest batch
 /// that would fit.
 int64_t fitting_bytes(const TrainerFactory& make, Ops& ops, const Config& config, const Hyper& hyper) {
   const int64_t wanted = planned_bytes(make, ops, config, hyper);
-  const auto [free, reserved, process, limit] = ops.device().memory();
-  if (wanted <= free) return wanted;
+  const MemoryInfo memory = ops.device().memory();
+  if (wanted <= memory.free) return wanted;
   Config trial = config;
   int64_t fits = 0, too_large = config.B;  // bytes grow with the batch
   while (too_large - fits > 1) {
     trial.B = fits + (too_large - fits) / 2;
-    (planned_bytes(make, ops, trial, hyper) <= free ? fits : too_large) = trial.B;
+    (planned_bytes(make, ops, trial, hyper) <= room(memory) ? fits : too_large) = trial.B;
   }
   throw OutOfMemoryError(cat("out of memory: B=", config.B, " T=", config.T, " wants ", bytes_text(wanted),
-                             ", ", bytes_text(free), " are free; ",
+                             ", ", bytes_text(memory.free), " are free; ",
                              fits > 0 ? cat("the largest batch that fits is --batch ", fits)
                                       : "not even --batch 1 fits: use a smaller --seq or --model",
-                             limit));
+                             memory.limit));
 }
 
-/// The largest power of two, at most `max_batch`, whose trainer fits into what is free; 1 where not even that
-/// fits.
+/// The largest power of two, at most `max_batch`, for whose trainer there is room; 1 where there isn't even
+/// for that.
 int64_t largest_batch(const TrainerFactory& make, Ops& ops, Config config, const Hyper& hyper,
                       int64_t max_batch) {
-  const int64_t free = ops.device().memory().free;
+  const int64_t bytes = room(ops.device().memory());
   for (config.B = 1; 2 * config.B <= max_batch; config.B *= 2) {
     Config twice = config;
     twice.B = 2 * config.B;
-    if (planned_bytes(make, ops, twice, hyper) > free) break;
+    if (planned_bytes(make, ops, twice, hyper) > bytes) break;
   }
   return config.B;
 }
