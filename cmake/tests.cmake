@@ -117,14 +117,24 @@ if(STEPLADDER_TESTS AND NOT STEPLADDER_SANITIZE)
     set_tests_properties(Docs.EveryCommandRuns PROPERTIES LABELS cpu TIMEOUT 900 COST 1000)
   endif()
   # A module whose packages are missing is skipped as a whole; ctest lists it among the tests that did not run.
+  function(add_python_test name module)  # and options of unittest behind it
+    add_test(NAME Python.${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} COMMAND bash -c
+      "source scripts/setup.sh; python=$(find_python) || die 'no Python of 3.11 or newer'; \
+exec $python -m unittest discover --verbose --start-directory tests --pattern ${module}")
+    set_tests_properties(Python.${name} PROPERTIES LABELS cpu TIMEOUT 300 COST 1000
+      SKIP_REGULAR_EXPRESSION "packages are not installed" ENVIRONMENT STEPLADDER_BIN=${CMAKE_BINARY_DIR}/bin)
+  endfunction()
   file(GLOB tests CONFIGURE_DEPENDS tests/*_test.py)
+  file(GLOB cases CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/tests/golden tests/golden/*)
   foreach(source IN LISTS tests)
     get_filename_component(test ${source} NAME)
-    add_test(NAME Python.${test} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} COMMAND bash -c
-      "source scripts/setup.sh; python=$(find_python) || die 'no Python of 3.11 or newer'; \
-exec $python -m unittest discover --verbose --start-directory tests --pattern ${test}")
-    set_tests_properties(Python.${test} PROPERTIES LABELS cpu TIMEOUT 300 COST 1000
-      SKIP_REGULAR_EXPRESSION "packages are not installed")
+    if(test STREQUAL golden_test.py)  # a test a case, so that they run at the same time
+      foreach(case IN LISTS cases)
+        add_python_test(${test}.${case} "${test} -k Golden.test_${case}")
+      endforeach()
+    else()
+      add_python_test(${test} ${test})
+    endif()
   endforeach()
 endif()
 
