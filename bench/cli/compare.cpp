@@ -3,6 +3,8 @@
 #include "bench/cli/commands.h"
 #include "bench/cli/verdict_options.h"
 #include "bench/plan/ladder_file.h"
+#include "bench/results/file.h"
+#include "bench/results/json.h"
 
 namespace stepladder {
 namespace {

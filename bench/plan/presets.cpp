@@ -1,5 +1,6 @@
 #include "bench/plan/presets.h"
 
+#include "bench/base/text.h"
 #include "model/error.h"
 #include "model/nearest.h"
 

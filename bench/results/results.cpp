@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "bench/results/json.h"
 #include "model/error.h"
 
 namespace stepladder {

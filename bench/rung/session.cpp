@@ -114,7 +114,8 @@ void RunSession::meet(const Dataset& data, Rendezvous::OnFailure on_failure) {
   // What decides which batches are read, and when all ranks meet outside a step.
   nlohmann::ordered_json agreed = config_json();
   agreed.update(options_json(options, {RungSettings::kSampling}));
-  agreed["max_batch"] = settings.max_batch ? nlohmann::ordered_json(*settings.max_batch) : nullptr;
+  agreed["max_batch"] =
+      settings.max_batch ? nlohmann::ordered_json(*settings.max_batch) : nlohmann::ordered_json();
   agreed["checkpoint_every"] = settings.checkpoint_every;
   for (const auto& [name, file] :
        {std::pair("checkpoint", settings.checkpoint), std::pair("save_weights", settings.save_weights),
