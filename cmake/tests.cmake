@@ -119,7 +119,7 @@ if(STEPLADDER_TESTS AND NOT STEPLADDER_SANITIZE)
   # A module whose packages are missing is skipped as a whole; ctest lists it among the tests that did not run.
   function(add_python_test name module)  # and options of unittest behind it
     add_test(NAME Python.${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} COMMAND bash -c
-      "source scripts/setup.sh; python=$(find_python) || die 'no Python of 3.11 or newer'; \
+      "source scripts/setup.sh; python=$(find_python) || die 'no Python of 3.10 or newer'; \
 exec $python -m unittest discover --verbose --start-directory tests --pattern ${module}")
     set_tests_properties(Python.${name} PROPERTIES LABELS cpu TIMEOUT 300 COST 1000
       SKIP_REGULAR_EXPRESSION "packages are not installed" ENVIRONMENT STEPLADDER_BIN=${CMAKE_BINARY_DIR}/bin)

@@ -203,7 +203,7 @@ python_environment() {
   if [[ -f $folder/stamp && $(<"$folder/stamp") == "$(stamp "$folder/bin/python" 2>&1)" ]]; then
     return
   fi
-  python=$("$(find_python)" -c 'import sys; print(sys._base_executable)') || return
+  python=$(find_python) && python=$("$python" -c 'import sys; print(sys._base_executable)') || return
   note "installing Python packages into $folder ($requirements)"
   rm -rf "$folder.old" # a link itself, not what it leads to
   [[ ! -e $folder ]] || mv "$folder" "$folder.old"

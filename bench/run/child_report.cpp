@@ -66,7 +66,7 @@ std::optional<T> value_if(const Event& event, const char* key) {
   const auto found = event.find(key);
   if (found == event.end() || found->is_null()) return std::nullopt;
   if (!is<T>(*found)) throw BadField(cat("no ", kind<T>(), key));
-  return found->get<T>();
+  return std::optional<T>(std::in_place, found->get<T>());  // older JSON libraries convert to optionals too
 }
 
 /// The same, known to be there.
