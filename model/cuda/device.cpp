@@ -20,6 +20,7 @@ constexpr int64_t kBlasWorkspace = int64_t{32} << 20;
 // On an H200 all but the arena takes 0.6 GiB, context included, and 1.6 GiB with NCCL.
 constexpr int64_t kLater = int64_t{256} << 20, kLaterForNccl = int64_t{1280} << 20;
 
+constexpr int kOldestCapability = 75;    // Turing
 constexpr int kTuringShared = 64 << 10;  // bytes that a block may ask for below compute capability 8.0
 
 std::string version_name(int version) {
@@ -87,6 +88,10 @@ Cuda::Cuda(int device, const OpsOptions& how)
       multiprocessors(attribute(cudaDevAttrMultiProcessorCount, device)),
       shared_limit(std::min(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
                             compute_capability < 80 ? kTuringShared : INT_MAX)) {
+  if (device_capability < kOldestCapability)
+    throw UnsupportedError(cat("CUDA device ", index, " is sm_", device_capability,
+                               ", the oldest that can be used is sm_", kOldestCapability,
+                               ": choose another with --device, or --backend cpu"));
   constexpr int kEarlyCapability = 90, kEarlyDriver = 12030;
   const int code = std::min(kernel_image(), compute_capability);
   stream = make_stream();
