@@ -4,7 +4,6 @@
 #include <limits>
 #include <set>
 
-#include "bench/results/json.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -44,9 +43,10 @@ int64_t global_batch(const Json& config) {
 }
 
 double tokens_of(const Json& config) {
+  const auto found = config.find("accumulate");
+  const double accumulated = found != config.end() && found->is_number() ? found->get<double>() : 1.0;
   return config.at("B").get<double>() * config.at("T").get<double>() *
-         static_cast<double>(world_size(config)) *
-         std::max(1.0, number_at(config, "accumulate").value_or(1.0));
+         static_cast<double>(world_size(config)) * std::max(1.0, accumulated);
 }
 
 bool same_task(const Json& one, const Json& other) {
