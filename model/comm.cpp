@@ -12,6 +12,12 @@ namespace {
 
 constexpr int kMaxRanks = 65536;
 
+/// Whether srun started this process as a rank. A batch script, and the shell of an interactive step, have
+/// the other variables of ranks too.
+bool is_step_of_ranks(const std::string& step) {
+  return !step.empty() && step != "4294967291" && step != "4294967290";  // slurm.h: batch, interactive
+}
+
 /// The value of an environment variable; empty where it is not set.
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -33,6 +39,40 @@ int number(const World& world, const char* name, int least, int most) {
 int port_of_job(const std::string& job) {
   constexpr int kFirst = 20000, kPorts = 12000;
   return kFirst + static_cast<int>(std::hash<std::string>{}(job) % kPorts);
+}
+
+/// What launchers tell that are not understood here: the variable of a process's rank, and of how many there
+/// are, where they tell that.
+constexpr std::pair<const char*, const char*> kOtherLaunchers[] = {
+    {"PMI_RANK", "PMI_SIZE"},  // MPICH's and Intel MPI's mpirun, and srun --mpi=pmi2
+    {"PMIX_RANK", ""},         // prterun, and srun --mpi=pmix
+    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
+    {"MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_SIZE"},
+    {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"},  // jsrun
+    {"FLUX_TASK_RANK", "FLUX_JOB_SIZE"},
+    {"PALS_RANKID", "PMI_SIZE"},
+    {"ALPS_APP_PE", "PMI_SIZE"},  // aprun
+    {"HOROVOD_RANK", "HOROVOD_SIZE"},
+};
+
+/// Throws InputError where another launcher started this process as one of several: it would train alone.
+/// Slurm's variables, if `by_slurm`, are its own only where both say the same.
+void refuse_other_launchers(World world, bool by_slurm) {
+  by_slurm =
+      by_slurm || variable("PMIX_NAMESPACE").starts_with("slurm.");  // which an interactive step may have
+  for (const auto& [rank, size] : kOtherLaunchers) {
+    const std::string its_rank = variable(rank), its_size = variable(size);
+    const bool same = by_slurm && its_rank == std::to_string(world.rank) &&
+                      (its_size.empty() || its_size == std::to_string(world.size));
+    if (its_rank.empty() || its_size == "1" || same) continue;
+    world.told_by = rank;
+    throw InputError(
+        cat("the environment variable ", rank, " says that this is rank ", its_rank,
+            its_size.empty() ? "" : cat(" of ", its_size),
+            " of a launcher that is not known here, and each of its processes would train alone: start them "
+            "with Open MPI's mpirun, torchrun or srun, or set RANK, WORLD_SIZE and LOCAL_RANK of each",
+            world.stray()));
+  }
 }
 
 /// "node03" of "node[03-05,9],other".
@@ -74,14 +114,25 @@ World World::identity_from_environment() {
     world.port = port_of_job(variable("PMIX_NAMESPACE"));
   } else if (!variable("RANK").empty() || !variable("WORLD_SIZE").empty()) {
     read("RANK", "WORLD_SIZE", "LOCAL_RANK");
-  } else if (!variable("SLURM_STEP_ID").empty()) {  // a batch script has the rest of them too
+  } else if (is_step_of_ranks(variable("SLURM_STEP_ID"))) {
     world.told_by = "SLURM_STEP_ID";
     read("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID");
     world.address = first_host(variable("SLURM_STEP_NODELIST").empty() ? variable("SLURM_NODELIST")
                                                                        : variable("SLURM_STEP_NODELIST"));
     world.port = port_of_job(variable("SLURM_JOB_ID") + "." + variable("SLURM_STEP_ID"));
+    refuse_other_launchers(world, /*by_slurm=*/true);
+  } else {
+    refuse_other_launchers(world, /*by_slurm=*/false);
   }
   return world;
+}
+
+int World::device_among(int devices) const {
+  if (devices == 1) return 0;
+  if (local_rank >= devices)
+    throw InputError(cat("rank ", rank, " is number ", local_rank + 1, " on this machine, which has ",
+                         devices, " CUDA devices: start one rank for each"));
+  return local_rank;
 }
 
 World World::from_environment() {

@@ -30,6 +30,10 @@ struct World {
   std::string secret{};                         // of the job: who has another is no rank of it
   std::string told_by = "RANK and WORLD_SIZE";  // the launcher's variables
 
+  /// Which of so many CUDA devices that this process sees is its own. Launchers may show each rank just one,
+  /// as srun --gpus-per-task=1 does. Throws InputError where there are too few.
+  int device_among(int devices) const;
+
   /// For error messages: how to run without a launcher. "" in a job with a secret, as that has a launcher.
   std::string stray() const;
 
@@ -37,7 +41,7 @@ struct World {
   /// LOCAL_RANK), srun (SLURM_*); a world of 1 where none does. MASTER_ADDR and MASTER_PORT are asked first;
   /// else the address is Slurm's first host, or this one where all ranks are on it, and the port follows from
   /// the launcher's name of the job. STEPLADDER_JOB_SECRET is the secret. Throws InputError naming the
-  /// variable that makes no sense.
+  /// variable that makes no sense, or is another launcher's.
   static World from_environment();
   /// The same without MASTER_ADDR and MASTER_PORT, for callers that learn elsewhere where rank 0 is.
   static World identity_from_environment();

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kHello = "stepladder 2";
+constexpr const char* kHello = "stepladder 3";
 constexpr const char* kBye = "bye";
 constexpr size_t kMostCallers = 64;  // at once
 
@@ -83,7 +85,10 @@ struct Rendezvous::Peer {
 Rendezvous::Rendezvous(const World& world, const Identity& identity, OnFailure on_failure,
                        const RendezvousLimits& limits)
     : world_(world), on_failure_(std::move(on_failure)), limits_(limits), moved_(Clock::now()) {
-  const Identity mine{one_field(identity.source), one_field(identity.config), one_field(identity.data)};
+  const char* const shared = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");  // which lets ranks share a device
+  const bool one_each = !shared || std::string_view(shared) != "1";
+  const Identity mine{one_field(identity.source), one_field(identity.config), one_field(identity.data),
+                      one_each ? one_field(identity.device) : ""};
   if (world_.rank == 0) {
     meet_as_first(mine);
   } else {
@@ -113,7 +118,7 @@ void Rendezvous::meet_as_first(const Identity& identity) {
                                           .rank = rank,
                                           .host = fields[3],
                                           .pid = fields[4],
-                                          .identity = {fields[5], fields[6], fields[7]}});
+                                          .identity = {fields[5], fields[6], fields[7], fields[8]}});
     peer.pending = std::move(caller.pending);
     if (number(fields[2]) != world_.size)
       is_wrong(name(peer), " is of a world of ", fields[2], ", rank 0 of ", world_.size);
@@ -129,6 +134,12 @@ void Rendezvous::meet_as_first(const Identity& identity) {
                identity.config);
     if (theirs.data != identity.data)
       is_wrong(name(peer), " has other data than rank 0: give all ranks the same --data");
+    const bool shared = std::any_of(peers_.begin(), std::prev(peers_.end()), [&](const Peer& other) {
+      return other.identity.device == theirs.device;
+    });
+    if (!theirs.device.empty() && (shared || theirs.device == identity.device))
+      is_wrong(name(peer), " has the device of another rank, ", theirs.device,
+               ": start one rank for each device");
   };
   /// Whether it may still say who it is.
   const auto hear = [&](Caller& caller) {
@@ -137,7 +148,7 @@ void Rendezvous::meet_as_first(const Identity& identity) {
     if (end == std::string::npos) return open;
     const auto fields = fields_of(caller.pending.substr(0, end));
     caller.pending.erase(0, end + 1);
-    if (fields.size() != 9 || fields[0] != kHello || !same_secret(fields[8], one_field(world_.secret)))
+    if (fields.size() != 10 || fields[0] != kHello || !same_secret(fields[9], one_field(world_.secret)))
       return false;
     admit(caller, fields);
     return false;
@@ -192,7 +203,7 @@ void Rendezvous::meet(const Identity& identity) {
   socket.prepare();
   socket.send(cat(kHello, '\t', world_.rank, '\t', world_.size, '\t', one_field(host_name()), '\t',
                   ::getpid(), '\t', identity.source, '\t', identity.config, '\t', identity.data, '\t',
-                  one_field(world_.secret)));
+                  identity.device, '\t', one_field(world_.secret)));
   std::string pending;
   const auto fields = fields_of(socket.line(pending, deadline).value_or(""));
   if (fields.size() == 2 && fields[0] == "abort") {

@@ -21,6 +21,7 @@ std::string host_name();
 /// What the ranks of a job must agree on.
 struct Identity {
   std::string source, config, data;  // hash of the sources, the configuration, digest of the tokens
+  std::string device = {};           // the UUID of its GPU, in which no two may agree; "" on the CPU
 };
 
 /// Seconds that the ranks are given.

@@ -378,6 +378,8 @@ TEST_P(LauncherOptions, ThatMakeNoSenseAreRefused) {
   refused("--launcher sh --devices 2 --interface no0", {"--interface no0", "lo (127.0.0.1)"});
   refused("--interface lo --devices 2", {"--interface", "--launcher"});
   refused("--launcher ./nowhere --devices 2", {"--launcher", "./nowhere"});
+  write_script(folder_ / "mpiexec", "echo HYDRA build details: >&1\n");
+  refused("--launcher ./mpiexec --devices 2", {"--launcher", "./mpiexec", "Open MPI"});
 }
 
 TEST(LauncherCommand, IsGivenWhatItsRanksNeed) {

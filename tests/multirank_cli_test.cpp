@@ -254,6 +254,38 @@ TEST_F(MultiDeviceCli,
   expect_killed_rank_ends(start_long_run());
 }
 
+TEST_F(MultiDeviceCli, AnMpirunThatFailsIsToBlameAndNoRank) {
+  write_script(folder_ / "mpirun", R"([ $1 = --version ] && { echo 'mpirun (Open MPI) 4.1.4'; exit; }
+echo '--------------------------------------------------------------------------
+There are not enough slots available in the system to satisfy the 2
+slots that were requested.
+--------------------------------------------------------------------------' >&2
+exit 1
+)");
+  const Environment path("PATH", cat(folder_ / "", ":", std::getenv("PATH")));
+  EXPECT_EQ(shell(run("--rungs 15 --devices 2 --batch 2 --steps 4")), kExitFailed);
+  const std::string reason = results().runs.at(0).reason;
+  EXPECT_TRUE(reason.starts_with("mpirun ")) << reason;
+  EXPECT_TRUE(says(reason, {"exit status 1", "not enough slots"})) << reason;
+}
+
+TEST_F(MultiDeviceCli, AnMpirunThatIsNotOpenMpisIsRefused) {
+  write_script(folder_ / "mpirun", "echo HYDRA build details:\n");
+  const Environment path("PATH", cat(folder_ / "", ":", std::getenv("PATH")));
+  EXPECT_EQ(shell(run("--rungs 15 --devices 2 --batch 2 --steps 4")), kExitUsage);
+  EXPECT_TRUE(says(said(), {"mpirun", "Open MPI"}));
+}
+
+TEST_F(MultiDeviceCli, ARungUnderAnotherMpirunDoesNotTrainAlone) {
+  for (const std::string& command :
+       {cat(kStepladder, " train 00 --steps 1"), std::string(STEPLADDER_BIN "/15_multi_gpu --steps 1"),
+        cat(kStepladder, " comm")}) {
+    EXPECT_EQ(shell(cat("PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 ", command, " --backend cpu")), kExitUsage)
+        << command;
+    EXPECT_TRUE(says(said(), {"PMI_RANK", "mpirun", "torchrun", "srun"})) << command;
+  }
+}
+
 TEST_F(MultiDeviceCli, AStoppedRankEndsTheRun) {
   const pid_t harness = start_long_run();
   const auto ranks = ranks_of(folder_ / "data.bin");

@@ -124,6 +124,18 @@ TEST(Rendezvous, RanksThatDisagreeAreNamedToAll) {
   }
 }
 
+TEST(Rendezvous, TwoRanksOnOneDeviceAreNamed) {
+  const auto ranks = job(3, {"build", "config", "data", "GPU-1"});
+  for (const auto& rank : ranks) EXPECT_TRUE(rank->meeting) << rank->error << ": the others have no GPU";
+  const int port = free_port();
+  auto first = std::async(std::launch::async, [&] {
+    return Rank(0, 2, port, {"build", "config", "data", "GPU-1"}).error;
+  });
+  const Rank second(1, 2, port, {"build", "config", "data", "GPU-1"});
+  for (const std::string& error : {first.get(), second.error})
+    EXPECT_TRUE(says(error, {"rank 1 (", "GPU-1", "device"})) << error;
+}
+
 TEST(Rendezvous, ARankThatDoesNotComeIsNamed) {
   const int port = free_port();
   auto other = std::async(std::launch::async, [&] {
@@ -169,7 +181,7 @@ TEST(Rendezvous, WhatACallerSaysReachesNoTerminalAsItIs) {
   const int port = free_port();
   auto first = std::async(std::launch::async, [&] { return Rank(0, 2, port).error; });
   const Caller caller(at(port));
-  caller.say("stepladder 2\t1\t2\thost\x1b]0;owned\x07\tpid\xc2\x9b\tbuild\tother\x7f\x1b[31m\tdata\t");
+  caller.say("stepladder 3\t1\t2\thost\x1b]0;owned\x07\tpid\xc2\x9b\tbuild\tother\x7f\x1b[31m\tdata\t\t");
   const std::string error = first.get();
   EXPECT_TRUE(says(error, {"rank 1 (host", "another configuration"}));
   EXPECT_TRUE(
@@ -225,7 +237,7 @@ TEST(Rendezvous, RanksMayLeaveWhileTheFirstShares) {
   std::list<Caller> others;
   for (int rank = 1; rank < kRanks; ++rank)
     others.emplace_back(at(port)).say(
-        cat("stepladder 2\t", rank, '\t', kRanks, "\thost\tpid\tbuild\tconfig\tdata\t"));
+        cat("stepladder 3\t", rank, '\t', kRanks, "\thost\tpid\tbuild\tconfig\tdata\t\t"));
   const auto first = meeting.get();
   ASSERT_TRUE(first->meeting) << first->error;
   auto leaving = std::async(std::launch::async, [&] {
@@ -317,7 +329,7 @@ TEST(Rendezvous, AStepMayTakeAsLongAsARankIsElsewhere) {
                                   RendezvousLimits{.first_step_s = 0.01});
   });
   Caller other(at(port));
-  other.say("stepladder 2\t1\t2\thost\tpid\tbuild\tconfig\tdata\t");
+  other.say("stepladder 3\t1\t2\thost\tpid\tbuild\tconfig\tdata\t\t");
   EXPECT_TRUE(other.hear().starts_with("welcome"));
   const auto rank0 = first.get();  // which saves a checkpoint
   for (int beat = 0; beat < 5; ++beat) {
@@ -343,11 +355,27 @@ TEST(Rendezvous, AnAddressThatIsNoneIsAUsageError) {
 class WorldOf : public testing::Test {
  protected:
   static World world(const std::map<std::string, std::string>& variables) {
-    for (const char* name :
-         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
-          "PMIX_NAMESPACE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-          "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODELIST",
-          "SLURM_STEP_NODELIST", "SLURM_JOB_ID", "SLURM_STEP_ID"})
+    for (const char* name : {"RANK",
+                             "WORLD_SIZE",
+                             "LOCAL_RANK",
+                             "MASTER_ADDR",
+                             "MASTER_PORT",
+                             "TORCHELASTIC_RUN_ID",
+                             "PMIX_NAMESPACE",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_LOCALID",
+                             "SLURM_NODELIST",
+                             "SLURM_STEP_NODELIST",
+                             "SLURM_JOB_ID",
+                             "SLURM_STEP_ID",
+                             "PMI_RANK",
+                             "PMI_SIZE",
+                             "PMIX_RANK"})
       unsetenv(name);
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
     return World::from_environment();
@@ -408,6 +436,59 @@ TEST_F(WorldOf, Srun) {
                      world({{"SLURM_STEP_ID", "0"}});
                    }),
                    {"SLURM_NTASKS", "unset SLURM_STEP_ID"}));
+}
+
+TEST_F(WorldOf, AnInteractiveStepOfSlurmIsNoRank) {
+  const std::map<std::string, std::string> shell = {
+      {"SLURM_PROCID", "0"},  {"SLURM_NTASKS", "8"}, {"SLURM_STEP_ID", "4294967290"},
+      {"SLURM_JOB_ID", "12"}, {"PMIX_RANK", "0"},    {"PMIX_NAMESPACE", "slurm.pmix.12.0"}};
+  EXPECT_EQ(world(shell).size, 1);
+}
+
+TEST_F(WorldOf, ARankThatSeesOneDeviceHasThat) {
+  World world{.rank = 3, .size = 4, .local_rank = 3};
+  EXPECT_EQ(world.device_among(1), 0);  // srun --gpus-per-task=1
+  EXPECT_EQ(world.device_among(4), 3);
+  EXPECT_TRUE(says(input_error([&] { world.device_among(2); }), {"rank 3", "2"}));
+}
+
+TEST_F(WorldOf, AnotherLauncherIsRefusedRatherThanTrainedUnderAlone) {
+  using Variables = std::map<std::string, std::string>;
+  const Variables launchers[] = {
+      {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}},  // MPICH, Intel MPI
+      {{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "prterun-1"}},             // of a size that it doesn't tell
+      {{"MV2_COMM_WORLD_RANK", "0"}, {"MV2_COMM_WORLD_SIZE", "2"}},
+      {{"JSM_NAMESPACE_RANK", "0"}, {"JSM_NAMESPACE_SIZE", "2"}},
+      {{"FLUX_TASK_RANK", "0"}, {"FLUX_JOB_SIZE", "2"}},
+      {{"PALS_RANKID", "1"}},
+      {{"ALPS_APP_PE", "1"}},
+      // Hydra's proxies, one a node, are started by srun: what Slurm tells is of them.
+      {{"PMI_RANK", "3"},
+       {"PMI_SIZE", "4"},
+       {"SLURM_PROCID", "1"},
+       {"SLURM_NTASKS", "2"},
+       {"SLURM_LOCALID", "0"},
+       {"SLURM_STEP_ID", "0"},
+       {"SLURM_JOB_ID", "12"},
+       {"SLURM_NODELIST", "a1"}}};
+  for (const Variables& variables : launchers) {
+    const std::string name = variables.contains("PMI_RANK") ? "PMI_RANK" : variables.begin()->first;
+    EXPECT_TRUE(says(input_error([&] { world(variables); }), {"mpirun", "torchrun", "srun"})) << name;
+    Variables told = variables;  // by a script between the two
+    for (const auto& [own, value] : Variables{{"RANK", "1"},
+                                              {"WORLD_SIZE", "2"},
+                                              {"LOCAL_RANK", "1"},
+                                              {"MASTER_ADDR", "a1"},
+                                              {"MASTER_PORT", "29500"}})
+      told[own] = value;
+    EXPECT_EQ(world(told).rank, 1) << name;
+    for (const auto& [variable, value] : variables) unsetenv(variable.c_str());
+  }
+  EXPECT_EQ(world({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}).size, 1);
+  Variables pmi2 = {{"PMI_RANK", "1"},      {"PMI_SIZE", "2"},       {"SLURM_PROCID", "1"},
+                    {"SLURM_NTASKS", "2"},  {"SLURM_LOCALID", "1"},  {"SLURM_STEP_ID", "0"},
+                    {"SLURM_JOB_ID", "12"}, {"SLURM_NODELIST", "a1"}};  // srun --mpi=pmi2
+  EXPECT_EQ(world(pmi2).rank, 1);
 }
 
 TEST_F(WorldOf, NonsenseNamesTheVariable) {

@@ -387,7 +387,8 @@ TEST_F(RunnerTest, AHangIsATimeoutAndNothingIsLeftRunning) {
 TEST_F(RunnerTest, ARunIsNoRankOfTheJobThatTheHarnessIsStartedIn) {
   const char* const surroundings[] = {
       "RANK",         "WORLD_SIZE",    "LOCAL_RANK",           "MASTER_ADDR",
-      "SLURM_PROCID", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE"};
+      "SLURM_PROCID", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE",
+      "PMI_RANK",     "ALPS_APP_PE",   "FLUX_TASK_RANK",       "PALS_RANKID"};
   fake_.before_start = "";
   for (const char* name : surroundings) {
     ::setenv(name, "1", 1);

@@ -123,9 +123,11 @@ void print(const CommOptions& options, int64_t world, const std::vector<CommRow>
 
 /// Where a launcher started this process.
 int as_rank(const CommOptions& options, const World& world, EventWriter& events) {
-  const bool cuda = options.backend != "cpu" && device_count("cuda") > world.local_rank;
-  const auto ops = make_ops(cuda ? "cuda" : options.backend, cuda ? world.local_rank : 0);
-  const Identity identity{version(), cat(options.collective, ' ', options.iterations), ""};
+  const int devices = options.backend == "cpu" ? 0 : cuda_device_count();
+  const bool cuda = devices > 0;
+  const auto ops = make_ops(cuda ? "cuda" : options.backend, cuda ? world.device_among(devices) : 0);
+  const Identity identity{version(), cat(options.collective, ' ', options.iterations), "",
+                          cuda ? ops->device().info().uuid : ""};
   const auto fail = [&](const std::string& reason, bool speaks) {
     if (speaks) std::cerr << cat("stepladder: error: ", reason, '\n') << std::flush;
     std::_Exit(kExitFailed);

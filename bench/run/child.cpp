@@ -81,8 +81,9 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
 
 /// Whether a launcher such as mpirun or srun has set this variable for its processes.
 bool is_of_a_launcher(std::string_view name) {
-  for (const char* family :
-       {"SLURM_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_", "ORTE_"})
+  for (const char* family : {"SLURM_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_",
+                             "ORTE_", "MPI_LOCAL", "MV2_COMM_WORLD_", "MVP_COMM_WORLD_", "JSM_NAMESPACE_",
+                             "FLUX_TASK_", "FLUX_JOB_", "PALS_", "ALPS_APP_", "HOROVOD_"})
     if (name.starts_with(family)) return true;
   return false;
 }

@@ -22,6 +22,22 @@ exit $status)";
 constexpr std::string_view kDevices = "{devices}";
 constexpr double kRankGrace = 3.0;  // seconds
 
+bool is_mpirun(const std::string& program) {
+  const std::string name = std::filesystem::path(program).filename();
+  return name == "mpirun" || name == "mpiexec" || name == "orterun";
+}
+
+/// Throws InputError where an mpirun, which `what` names, is of another MPI: it tells its ranks who they are
+/// in variables that are not understood.
+void check_open_mpi(const std::string& what, const std::string& version) {
+  for (const char* other : {"HYDRA", "MPICH", "Intel(R) MPI", "MVAPICH"})
+    if (version.find(other) != version.npos)
+      throw InputError(
+          cat(what, " is of another MPI (", printable(version.substr(0, version.find('\n')), 100),
+              ") than Open MPI, whose mpirun, torchrun and srun are understood: put that first in "
+              "PATH"));
+}
+
 }  // namespace
 
 Job job_of_ranks(const Job::Process& process, int64_t devices, Starter starter) {
@@ -71,7 +87,7 @@ std::vector<std::string> launcher_command(const std::string& words, int64_t devi
   };
   std::vector<std::string> more;
   const std::string program = std::filesystem::path(all.front()).filename();
-  if (program == "mpirun" || program == "mpiexec" || program == "orterun") {
+  if (is_mpirun(all.front())) {
     more = {"-x", "STEPLADDER_JOB_SECRET"};
     if (!has({"-n", "--n", "-np", "--np", "-c"})) more.insert(more.end(), {"-n", ranks});
   } else if (program == "srun") {
@@ -87,6 +103,8 @@ void check_launcher(const Launcher& launcher, int64_t devices) {
   const std::string program = launcher_command(launcher.words, devices).front();
   if (!output_of({"sh", "-c", "command -v \"$0\"", program}))
     throw InputError(cat("--launcher: ", program, " is not here: name a program of PATH, or its file"));
+  if (is_mpirun(program))
+    check_open_mpi(cat("--launcher: ", program), output_of({program, "--version"}).value_or(""));
   address_of_interface(launcher.interface);
 }
 
@@ -106,10 +124,12 @@ Job job_of_launcher(const Launcher& launcher, AgentOptions rank, int64_t devices
 }
 
 void check_mpirun(int64_t devices) {
-  if (!output_of({"mpirun", "--version"}))
+  const auto answer = output_of({"mpirun", "--version"});
+  if (!answer)
     throw InputError(
         cat("--devices ", devices,
             ": ranks on the CPU are started by mpirun, which is not here: apt-get install openmpi-bin"));
+  check_open_mpi(cat("--devices ", devices, ": mpirun, which starts ranks on the CPU,"), *answer);
 }
 
 }  // namespace stepladder

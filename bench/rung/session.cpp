@@ -86,15 +86,9 @@ void RunSession::open_device() {
   if (world.size > 1) {
     if (rung.devices < 2)
       throw InputError(cat(build.name, " trains on one device, and was started as ", world.size,
-                           " ranks: use a rung for several, as `stepladder list` has them"));
+                           " ranks: use a rung for several, as `stepladder list` has them", world.stray()));
     const bool cuda = settings.backend == "cuda" || cuda_device_count() > 0;
-    if (settings.backend != "cpu" && cuda) {
-      settings.device = world.local_rank;
-      if (world.local_rank >= cuda_device_count())
-        throw InputError(cat("rank ", world.rank, " is number ", world.local_rank + 1,
-                             " on this machine, which has ", cuda_device_count(),
-                             " CUDA devices: start one rank for each"));
-    }
+    if (settings.backend != "cpu" && cuda) settings.device = world.device_among(cuda_device_count());
   }
   ops = make_ops(settings.backend, settings.device, settings.ops_options());
   device = ops->device().info();
@@ -123,7 +117,7 @@ void RunSession::meet(const Dataset& data, Rendezvous::OnFailure on_failure) {
     agreed[name] = !file.empty();
   const Identity identity{build.source_hash,
                           agreed.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
-                          digest_of(*data.train)};
+                          digest_of(*data.train), device.backend == "cpu" ? "" : device.uuid};
   RendezvousLimits limits;
   if (settings.hang_timeout)
     limits.step_s = limits.first_step_s = static_cast<double>(*settings.hang_timeout);
