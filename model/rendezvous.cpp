@@ -172,9 +172,12 @@ void Rendezvous::meet_as_first(const Identity& identity) {
     }
     if (fds[0].revents == 0) continue;
     Socket socket(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    // Where no descriptor is left, the oldest caller's is free when the next one is taken.
+    const bool full = socket.open() ? callers.size() >= kMostCallers : errno == EMFILE || errno == ENFILE;
+    if (full && callers.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (full && !callers.empty()) callers.pop_front(), ++strangers;
     if (!socket.open()) continue;
     socket.prepare();
-    if (callers.size() >= kMostCallers) callers.pop_front(), ++strangers;
     callers.push_back({std::move(socket)});
   }
   strangers += static_cast<int>(callers.size());  // that have still said nothing

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -269,7 +270,18 @@ TEST_P(Launched, AWorldOfAnotherSizeIsAnError) {
 TEST_P(Launched, ALauncherThatLeavesItsRanksAloneIsNamed) {
   on_machine("echo 'no such partition' >&2; exit 3");
   EXPECT_EQ(run(), kExitFailed);
-  expect_crash("rank 0", {"launcher", "exit status 3", "no such partition"});
+  expect_crash("the launcher ended", {"rank 0", "exit status 3", "no such partition"});
+}
+
+TEST_P(Launched, RanksOfALauncherThatIsNotKnownAreToldWhichAre) {
+  write_file(folder_ / "hydra.sh", R"(for rank in 0 1; do
+  PMI_RANK=$rank PMI_SIZE=2 MPI_LOCALRANKID=$rank "$@" || status=$? &
+done
+wait
+exit 2
+)");
+  EXPECT_EQ(run("", "both", "sh hydra.sh"), kExitFailed);
+  expect_crash("the launcher ended", {"PMI_RANK", "mpirun", "torchrun", "srun"});
 }
 
 TEST_P(Launched, WhatIsMeasuredIsKeptAndGoneOnWithByTheSameLauncherAlone) {
@@ -467,6 +479,30 @@ TEST(Hub, AdmitsWhoKnowsTheSecretAmongAnyNumberOfStrangers) {
   while ((line = rank.hear()) == "beat") {
   }
   EXPECT_TRUE(line.starts_with("go\t")) << line;
+}
+
+TEST(Hub, CallersBeyondTheFilesThatMayBeOpenKeepNobodyWaiting) {
+  Heard heard(1);
+  const std::string address = heard.hub.address(), hello = heard.hello(0, heard.hub.secret());
+  const pid_t callers = ::fork();
+  if (callers == 0) {
+    std::list<Caller> silent;
+    for (int i = 0; i < 80; ++i) silent.emplace_back(address);
+    Caller rank(address);
+    rank.say(hello);
+    std::string line;
+    while ((line = rank.hear()) == "beat") {
+    }
+    ::_exit(line.starts_with("go\t") ? 0 : 1);
+  }
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit few{.rlim_cur = 30, .rlim_max = before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(wait_for(callers), 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST(Hub, RefusesAnotherStepladderAndWhatReachesATerminalIsClean) {

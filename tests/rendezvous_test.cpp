@@ -2,7 +2,9 @@
 #include "model/rendezvous.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -18,6 +20,7 @@
 #include "model/socket.h"
 #include "tests/caller.h"
 #include "tests/files.h"
+#include "tests/processes.h"
 
 namespace stepladder {
 namespace {
@@ -175,6 +178,29 @@ TEST(Rendezvous, CallersThatSayNothingKeepNobodyWaiting) {
   EXPECT_TRUE(second.meeting) << second.error;
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
   EXPECT_TRUE(first.get()->meeting);
+}
+
+TEST(Rendezvous, CallersBeyondTheFilesThatMayBeOpenKeepNobodyWaiting) {
+  const int port = free_port();
+  const pid_t callers = ::fork();
+  if (callers == 0) {
+    std::list<Socket> silent;
+    const auto called = [&] { return silent.emplace_back(connect_to(here(port), in_seconds(1.0))).open(); };
+    while (!called()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    for (int i = 0; i < 79; ++i) called();
+    const Rank second(1, 2, port, {"build", "config", "data"}, {}, "sesame");
+    ::_exit(second.meeting ? 0 : 1);
+  }
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit few{.rlim_cur = 30, .rlim_max = before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  const auto begin = std::chrono::steady_clock::now();
+  const Rank first(0, 2, port, {"build", "config", "data"}, {.meet_s = 8}, "sesame");
+  EXPECT_TRUE(first.meeting) << first.error;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(wait_for(callers), 0);
 }
 
 TEST(Rendezvous, WhatACallerSaysReachesNoTerminalAsItIs) {

@@ -624,6 +624,15 @@ TEST(Child, OutputOfWhatPrintsWithoutAnEndIsRefused) {
   }
 }
 
+TEST(Child, ItsLastWordsAreTheLineThatSaysSomething) {
+  const auto words = [](const std::string& text) { return ChildEnd{.stderr_tail = text}.last_words(); };
+  const std::string rule = std::string(76, '-') + "\n";
+  EXPECT_EQ(words("starting\n" + rule + "All nodes which are allocated for\nthis job are filled.\n\n" + rule),
+            " (All nodes which are allocated for this job are filled.)");
+  EXPECT_EQ(words("error: no such file\n=====\n"), " (error: no such file)");
+  EXPECT_EQ(words(rule), "");
+}
+
 TEST(Child, WhatAListenerThrowsEndsTheChild) {
   const TempFolder folder;
   const auto listen = [](std::string_view) -> bool { throw Error("enough"); };

@@ -344,6 +344,29 @@ std::string without_colours(std::string_view text) {
   return plain;
 }
 
+/// The last line that says something. Of a message between two rules, as Open MPI draws them, all its lines.
+std::string last_said(std::string_view text) {
+  const auto says = [](std::string_view line) {
+    return std::ranges::any_of(line, [](unsigned char c) { return std::isalnum(c) || c >= 0x80; });
+  };
+  const auto is_rule = [](std::string_view line) {
+    return line.size() > 20 && line.find_first_not_of('-') == line.npos;
+  };
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find_first_of("\r\n"), text.size());  // \r: a progress bar begins anew
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (const size_t begin = line.find_first_not_of("\t "); begin != line.npos)
+      lines.emplace_back(line.substr(begin, line.find_last_not_of("\t ") + 1 - begin));
+  }
+  bool ruled = false;
+  for (; !lines.empty() && !says(lines.back()); lines.pop_back()) ruled = is_rule(lines.back());
+  const auto before = ruled ? std::find_if(lines.rbegin(), lines.rend(), is_rule) : lines.rend();
+  if (before != lines.rend()) return join({before.base(), lines.end()}, " ");
+  return lines.empty() ? "" : lines.back();
+}
+
 /// A job, from the start of its processes to the end of the last.
 class RunningJob {
  public:
@@ -551,12 +574,8 @@ void check_interrupted() {
 std::string ChildEnd::last_words() const {
   if (stderr_tail.find("No module named 'encodings'") != std::string::npos)
     return " (this Python has no standard library where PYTHONHOME says: unset PYTHONHOME)";
-  const std::string plain = without_colours(stderr_tail);
-  const size_t end = plain.find_last_not_of("\r\n\t ");
-  if (end == std::string::npos) return "";
-  // A progress bar goes back to the start of its line. 0 where there is no line before.
-  const size_t begin = plain.find_first_not_of("\t ", plain.find_last_of("\r\n", end) + 1);
-  return cat(" (", printable(std::string_view(plain).substr(begin, end + 1 - begin), 500), ")");
+  const std::string said = last_said(without_colours(stderr_tail));
+  return said.empty() ? "" : cat(" (", printable(said, 500), ")");
 }
 
 JobEnd run_job(const Job& job, Channel channel, double timeout_s, const OnLine& on_line) {

@@ -126,15 +126,17 @@ std::string launcher_words(const ChildEnd& end) {
   return end.last_words();
 }
 
-std::optional<std::pair<size_t, Ending>> left_by_launcher(const ChildEnd& end, const char* launcher,
-                                                          const std::deque<ChildReport>& reports) {
+std::optional<Ending> left_by_launcher(const ChildEnd& end, const char* launcher,
+                                       const std::deque<ChildReport>& reports,
+                                       const std::vector<std::string>& hosts) {
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     if (reports[rank].exit_status || reports[rank].ended) continue;
     const bool by_signal = end.how == ChildEnd::How::signalled;
-    return std::pair(rank, Ending{Status::crash, cat("the ", launcher, " ended before it did, ",
-                                                     by_signal ? cat("killed by ", signal_name(end.code))
-                                                               : cat("exit status ", end.code),
-                                                     launcher_words(end))});
+    return Ending{
+        Status::crash,
+        cat(launcher, " ended before rank ", rank, hosts[rank].empty() ? "" : cat(" (", hosts[rank], ")"),
+            " did, ", by_signal ? cat("killed by ", signal_name(end.code)) : cat("exit status ", end.code),
+            launcher_words(end))};
   }
   return std::nullopt;
 }

@@ -35,9 +35,10 @@ std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>
 /// none.
 std::string launcher_words(const ChildEnd& end);
 
-/// A rank that had not told how it did when its launcher, or the command that starts ranks, ended, where none
-/// failed; with what to say of it.
-std::optional<std::pair<size_t, Ending>> left_by_launcher(const ChildEnd& end, const char* launcher,
-                                                          const std::deque<ChildReport>& reports);
+/// Where none failed: the end of a rank that had not told how it did when its launcher, or the command that
+/// starts ranks, ended, which is to blame. `hosts` are the ranks', "" where unknown.
+std::optional<Ending> left_by_launcher(const ChildEnd& end, const char* launcher,
+                                       const std::deque<ChildReport>& reports,
+                                       const std::vector<std::string>& hosts);
 
 }  // namespace stepladder

@@ -180,13 +180,16 @@ void Hub::watch() {
 
 void Hub::take_callers() {
   Socket socket(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!socket.open()) return;
-  socket.prepare();
-  const sockaddr_in from = peer_of(socket);
-  if (callers_.size() >= kMostCallers) {
+  // Where no descriptor is left, the oldest caller's is free when the next one is taken.
+  const bool full = socket.open() ? callers_.size() >= kMostCallers : errno == EMFILE || errno == ENFILE;
+  if (full && callers_.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  if (full && !callers_.empty()) {
     send_away(callers_.front(), "said nothing");
     callers_.pop_front();
   }
+  if (!socket.open()) return;
+  socket.prepare();
+  const sockaddr_in from = peer_of(socket);
   callers_.push_back({std::move(socket), cat(address_text(from), ":", ntohs(from.sin_port))});
 }
 

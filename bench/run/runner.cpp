@@ -234,11 +234,17 @@ class RanksOfRun {
     const auto how = job_end.end.how;
     const bool by_itself = how == ChildEnd::How::exited || how == ChildEnd::How::signalled;
     const bool command = !hub_ && request_.command_starts_ranks();
-    if (by_itself && ((hub_ && !any_failed()) || (command && !first_with_error(reports_))))
-      if (auto left = left_by_launcher(job_end.end, hub_ ? "launcher" : "command", reports_)) {
-        rank_ = left->first;
-        return left->second;
+    const char* launcher = hub_               ? "the launcher"
+                           : command          ? "the command"
+                           : through_mpirun() ? "mpirun"
+                                              : nullptr;
+    if (launcher && by_itself && !any_failed() && (hub_ || !first_with_error(reports_))) {
+      const auto hosts = hub_ ? hub_->hosts() : std::vector<std::string>(parts_.size());
+      if (auto left = left_by_launcher(job_end.end, launcher, reports_, hosts)) {
+        blames_launcher_ = true;
+        return *left;
       }
+    }
     ChildEnd end;
     std::tie(rank_, end) = blamed(std::move(job_end), reports_, parts_, exits_, command);
     Ending ending = ending_of(end, reports_[rank_], parts_[rank_], request_, rank_);
@@ -282,7 +288,8 @@ class RanksOfRun {
   /// `reason` with the rank that it is of in front, where there are several. One that tells of another rank
   /// is not to blame itself.
   std::string named(const std::string& reason) const {
-    if (parts_.size() == 1 || reason.empty() || reason.starts_with("rank ") || reason.starts_with("ranks "))
+    if (parts_.size() == 1 || reason.empty() || reason.starts_with("rank ") || reason.starts_with("ranks ") ||
+        blames_launcher_)
       return reason;
     const std::string host = hub_ ? hub_->hosts()[rank_] : "";
     return cat("rank ", rank_, host.empty() ? "" : cat(" (", host, ")"), ": ", reason);
@@ -290,12 +297,16 @@ class RanksOfRun {
 
  private:
   bool any_failed() const { return std::ranges::any_of(reports_, &ChildReport::failed); }
+  bool through_mpirun() const {
+    return !hub_ && request_.has_ranks() && request_.program.through_mpi(request_.backend);
+  }
 
   const RunRequest& request_;
   std::vector<Run> parts_;           // a rank's each
   std::deque<ChildReport> reports_;  // the same
   std::vector<size_t> exits_;        // ranks, as they ended
   size_t rank_ = 0;                  // that was heard last, or is to blame
+  bool blames_launcher_ = false;
   std::optional<Hub> hub_;
   std::string last_words_;
 };
