@@ -484,6 +484,21 @@ TEST_F(HarnessCli, AFileIsGoneOnWithByItsNameAlone) {
   EXPECT_FALSE(has(stepladder("resume other.json").err, "stepladder rm")) << "it would be started";
 }
 
+TEST_F(HarnessCli, InANamespaceOfProcessIdsRungsAreMeasuredToo) {
+  if (shell("unshare --pid --fork true").code != 0) GTEST_SKIP() << "no namespaces here";
+  const std::string of_step =
+      " --backend cpu --model gpt2-tiny --batch 1 --seq 8 --steps 2 --warmup 1 --data data.bin ";
+  const auto inside = [&](const std::string& command) {
+    return shell(
+        cat("STEPLADDER_BIN_DIR=" STEPLADDER_BIN " unshare --pid --fork ", kStepladder, command, of_step));
+  };
+  const Outcome profile = inside(" profile 00");
+  EXPECT_EQ(profile.code, 0) << profile.err;
+  const Outcome run = inside(" run --rungs 00 --rounds 1 --out results.json");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_GT(results().runs.at(0).summary->startup_ms, 0.0);
+}
+
 TEST_F(HarnessCli, ALongCommandIsGoneOnWithToo) {
   const std::string data = folder_ / std::string(200, 'd');
   std::filesystem::copy(folder_ / "data.bin", data);

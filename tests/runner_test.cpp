@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <string>
@@ -20,6 +22,18 @@
 #include "tests/fake_rung.h"
 #include "tests/files.h"
 #include "tests/processes.h"
+
+namespace {
+std::atomic<time_t> suspended_s = 0;
+}
+
+/// The C library's, on a machine that was suspended for so long: the clock since boot counts it, others
+/// don't.
+extern "C" int clock_gettime(clockid_t clock, timespec* now) noexcept {
+  const long failed = ::syscall(SYS_clock_gettime, clock, now);
+  if (failed == 0 && clock == CLOCK_BOOTTIME) now->tv_sec += suspended_s;
+  return static_cast<int>(failed);
+}
 
 namespace stepladder {
 namespace {
@@ -666,6 +680,30 @@ TEST(Child, EndsNoProcessThatIsNotOfItsJob) {
   kill(other, SIGKILL);
   waitpid(shell, nullptr, 0);
   waitpid(other, nullptr, 0);
+}
+
+TEST(Child, EndsWhatLeftItsGroupThoughTheMachineWasSuspendedMeanwhile) {
+  const TempFolder folder;
+  const std::string daemon =
+      cat("setsid sh -c 'echo $$ >", folder / "pid", "; exec sleep 100' & echo started; sleep 0.2");
+  run_child({"sh", "-c", daemon}, Channel::out, 50, [](std::string_view) {
+    suspended_s = 3600;
+    return true;
+  });
+  suspended_s = 0;
+  EXPECT_TRUE(ends(std::stoi(read_file(folder / "pid"))));
+}
+
+TEST(Child, EndsWhatJoinedTheGroupOfThisProcess) {
+  const TempFolder folder;
+  const std::string daemon =
+      cat("import os; os.fork() and os._exit(0); os.setpgid(0, ", ::getpgrp(), "); open('", folder / "pid",
+          "', 'w').write(str(os.getpid())); "
+          "os.execlp('sleep', 'sleep', '100')");
+  run_child({"sh", "-c",
+             cat("python3 -c \"", daemon, "\"; while ! [ -s ", folder / "pid", " ]; do sleep 0.01; done")},
+            Channel::out, 50, [](std::string_view) { return true; });
+  EXPECT_TRUE(ends(std::stoi(read_file(folder / "pid"))));
 }
 
 TEST(Child, ManyLinesArriveWholeAndInOrder) {

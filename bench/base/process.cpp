@@ -11,8 +11,9 @@
 
 namespace stepladder {
 
-std::optional<double> process_age_ms(pid_t pid) {
-  std::ifstream file(cat("/proc/", pid, "/stat"));
+std::optional<double> process_start_ms(pid_t pid) {
+  // In a namespace of process ids /proc may know this process by another one.
+  std::ifstream file(pid == 0 ? "/proc/self/stat" : cat("/proc/", pid, "/stat"));
   // The command, field 2, is in parentheses and may hold anything; field 22 is the start in ticks since boot.
   std::string skipped;
   std::getline(file, skipped, '\0');
@@ -22,11 +23,13 @@ std::optional<double> process_age_ms(pid_t pid) {
   for (int field = 3; field < 22; ++field) fields >> skipped;
   double start_ticks = 0.0;
   if (!(fields >> start_ticks)) return std::nullopt;
+  return start_ticks * 1e3 / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
 
+double ms_since_boot() {
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
-  const double now_ms = static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
-  return now_ms - start_ticks * 1e3 / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
 }  // namespace stepladder

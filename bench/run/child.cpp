@@ -15,6 +15,7 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <set>
@@ -32,6 +33,9 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxLine = 1 << 20;  // bytes; no event is near it
 constexpr size_t kMaxTail = 4096;
 constexpr size_t kMaxOutput = 8 << 20;  // that is kept
+
+/// The variable by which processes that this one started are known, however far they went.
+constexpr const char* kStartedBy = "STEPLADDER_STARTED_BY=";
 
 [[noreturn]] void fail(const char* what) {
   throw Error(cat(what, ": ", std::strerror(errno)));
@@ -93,7 +97,7 @@ bool is_of_a_launcher(std::string_view name) {
 bool is_of_another_job(std::string_view name) {
   for (const char* one : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=",
                           "MASTER_PORT=", "STEPLADDER_JOB_SECRET=", "STEPLADDER_EVENTS=", "STEPLADDER_STEPS=",
-                          "STEPLADDER_UNTIL_LOSS=", "STEPLADDER_EVAL_EVERY="})
+                          "STEPLADDER_UNTIL_LOSS=", "STEPLADDER_EVAL_EVERY=", kStartedBy})
     if (name == one) return true;
   return is_of_a_launcher(name) || name.starts_with("STEPLADDER_EVENTS_") ||
          name.starts_with("TORCHELASTIC_");
@@ -242,7 +246,7 @@ class Orphans {
     for (bool any = true; any;) {  // those of one that is killed come next
       any = false;
       for (const pid_t pid : children()) {
-        if (before_.contains(pid) || is_older(pid) || ::getpgid(pid) == ::getpgrp()) continue;
+        if (before_.contains(pid) || !is_of_the_job(pid)) continue;
         any = true;
         ::kill(pid, SIGKILL);
         ::waitpid(pid, nullptr, 0);
@@ -251,14 +255,21 @@ class Orphans {
   }
 
  private:
-  /// Than this, and so none of the job's.
-  bool is_older(pid_t pid) const {
+  /// Whether the job started it, which may have joined this process's group. Others that came in meanwhile
+  /// are older, or are left behind by whoever has a group in common with this process.
+  bool is_of_the_job(pid_t pid) const {
     constexpr double kTick = 10.0;
-    const std::chrono::duration<double, std::milli> age = Clock::now() - begin_;
-    return process_age_ms(pid).value_or(0.0) > age.count() + kTick;
+    const bool older = process_start_ms(pid).value_or(begin_) < begin_ - kTick;
+    return !older && (::getpgid(pid) != ::getpgrp() || was_started_by_this(pid));
+  }
+  static bool was_started_by_this(pid_t pid) {
+    std::ifstream file(cat("/proc/", pid, "/environ"), std::ios::binary);
+    for (std::string variable; std::getline(file, variable, '\0');)
+      if (variable == cat(kStartedBy, ::getpid())) return true;
+    return false;
   }
 
-  const Clock::time_point begin_ = Clock::now();
+  const double begin_ = ms_since_boot();
   int adopted_before_ = 0;
   std::set<pid_t> before_;
 };
@@ -311,6 +322,7 @@ class Member {
   Birth birth(const Job::Process& process, std::vector<std::string> more, const Pipe& lines, Channel channel,
               const Fd& null) {
     more.insert(more.end(), process.environment.begin(), process.environment.end());
+    more.push_back(cat(kStartedBy, ::getpid()));
     environment_ = environment_with(more);
     argv_ = pointers(process.command);
     envp_ = pointers(environment_);
@@ -416,10 +428,12 @@ RunningJob::RunningJob(const Job& job, Channel channel, double timeout_s, const 
   const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null.open()) fail("cannot open /dev/null");
 
+  std::error_code none;
+  const std::string self = std::filesystem::read_symlink("/proc/self", none);  // in /proc's own namespace
   std::vector<std::string> paths;
   for (size_t rank = 0; launcher && rank < job.ranks; ++rank)
     paths.push_back(
-        cat("STEPLADDER_EVENTS_", rank, "=/proc/", ::getpid(), "/fd/", streams_[rank].pipe.write.get()));
+        cat("STEPLADDER_EVENTS_", rank, "=/proc/", self, "/fd/", streams_[rank].pipe.write.get()));
   for (size_t i = 0; i < job.processes.size(); ++i)
     members_.emplace_back(job.processes[i], paths, streams_[i].pipe, channel, null);
   for (Stream& stream : streams_) {

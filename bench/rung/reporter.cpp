@@ -99,6 +99,7 @@ void Reporter::describe(const Dataset& data) const {
 }
 
 void Reporter::start() {
+  const double now = ms_since_boot();
   auto config = session_.config_json();
   if (session_.device.backend == "cpu") config["threads"] = max_threads();
   events_.write({{"event", "start"},
@@ -110,7 +111,7 @@ void Reporter::start() {
                  {"host", host_name()},
                  {"config", config},
                  {"device", device_json(session_.device)},
-                 {"startup_ms", process_age_ms(::getpid()).value()},
+                 {"startup_ms", now - process_start_ms(0).value_or(now)},
                  {"memory_by_name", session_.arena->by_name()}});
 }
 
