@@ -583,6 +583,37 @@ TEST_F(RunnerTest, AnotherBuildThanThePlansIsNotMeasured) {
   }
 }
 
+TEST_F(RunnerTest, SourcesAreHashedInPiecesAndOnlyAgainWhenTheyHaveChanged) {
+  constexpr size_t kSize = 32 << 20;
+  const std::string data = folder_ / "data";
+  write_file(data, "tokens");
+  std::filesystem::resize_file(data, kSize);
+  const auto at = [&](int hours) {
+    std::filesystem::last_write_time(
+        data, std::filesystem::file_time_type::clock::now() - std::chrono::hours(hours));
+  };
+  at(2);
+  Program program;
+  program.variant = "mine";
+  program.folder = folder_ / "";
+  program.sources = {"data"};
+  const auto number = [](const char* file, const std::string& key) {
+    const std::string text = read_file(file);
+    return std::stoull(text.substr(text.find(key) + key.size()));
+  };
+  write_file("/proc/self/clear_refs", "5");  // the peak starts from here
+  const auto before = number("/proc/self/status", "VmHWM:");
+  const std::string hash = program.source_hash();
+  EXPECT_LT(number("/proc/self/status", "VmHWM:") - before, kSize / 1024 / 2) << "KiB: it is held in memory";
+  const auto read = number("/proc/self/io", "rchar:");
+  EXPECT_EQ(program.source_hash(), hash);
+  EXPECT_LT(number("/proc/self/io", "rchar:") - read, kSize / 2) << "read again";
+  write_file(data, "others");
+  std::filesystem::resize_file(data, kSize);
+  at(1);
+  EXPECT_NE(program.source_hash(), hash);
+}
+
 TEST_F(RunnerTest, AMissingExecutableIsNamed) {
   try {
     run_program(request_, [](const Step&) {});
