@@ -1,9 +1,13 @@
 #include "model/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -23,6 +27,38 @@ std::string target_of(const std::string& path) {
   return error ? path : target.string();
 }
 
+namespace {
+
+/// Why the file at `target` can't be replaced by another, as what is wrong with it; "" where it can.
+const char* why_not_replaced(const std::string& target, const std::string& folder) {
+  struct statx file {};
+  if (::statx(AT_FDCWD, target.c_str(), 0, STATX_BASIC_STATS, &file) != 0) return "";
+  const uint64_t is = file.stx_attributes & file.stx_attributes_mask;
+  if (is & STATX_ATTR_MOUNT_ROOT) return "it is mounted by itself, so no other can take its place";
+  if (is & (STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND)) return "it is immutable (lsattr shows it)";
+  struct stat in {};
+  const uid_t user = ::geteuid();
+  if (user != 0 && ::stat(folder.c_str(), &in) == 0 && (in.st_mode & S_ISVTX) && in.st_uid != user &&
+      file.stx_uid != user)
+    return "it is another user's, in a folder where only they may replace it (sticky)";
+  return "";
+}
+
+/// Gives a new file the owner, mode and access list of the one that it replaces, as far as this user may.
+void take_access(int fd, const std::string& from) {
+  struct stat old {};
+  if (::stat(from.c_str(), &old) != 0) return;
+  [[maybe_unused]] const bool given =
+      ::fchown(fd, static_cast<uid_t>(-1), old.st_gid) == 0 && ::fchown(fd, old.st_uid, old.st_gid) == 0;
+  ::fchmod(fd, old.st_mode & 0777);
+  constexpr const char* kAccessList = "system.posix_acl_access";
+  std::array<char, 4096> list;
+  const ssize_t size = ::getxattr(from.c_str(), kAccessList, list.data(), list.size());
+  if (size > 0) ::fsetxattr(fd, kAccessList, list.data(), static_cast<size_t>(size), 0);
+}
+
+}  // namespace
+
 AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(target_of(path)) {
   std::error_code error;
   const auto kind = std::filesystem::status(target_, error).type();
@@ -30,10 +66,16 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(target_of
     throw InputError(cat(path, ": cannot write: not a regular file; name another file"));
   temporary_ = cat(target_, ".", ::getpid(), ".tmp");
   const auto folder = std::filesystem::path(target_).parent_path();
+  if (const std::string why = why_not_replaced(target_, folder); !why.empty())
+    throw InputError(cat(path, ": cannot be replaced: ", why, "; name another file"));
   fd_ = ::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
   named_ = fd_ < 0;
-  if (named_) fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (named_) {
+    ::unlink(temporary_.c_str());  // a dead process's of the same number, or a link
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  }
   if (fd_ < 0) fail("cannot write");
+  take_access(fd_, target_);
 }
 
 AtomicFile::~AtomicFile() {

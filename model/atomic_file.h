@@ -10,12 +10,14 @@ namespace stepladder {
 /// The absolute path of the file that `path` leads to, through links to what isn't there yet too.
 std::string target_of(const std::string& path);
 
-/// Writes an unnamed file (O_TMPFILE) in the folder of `path`; commit() puts it in place. Without commit(),
-/// an older file of that name stays as it was. A process that is killed leaves nothing behind, except
-/// path.PID.tmp if it is killed in commit() or the file system has no O_TMPFILE.
+/// Writes an unnamed file (O_TMPFILE) in the folder of `path`; commit() puts it in place, with the owner and
+/// mode of what was there. Without commit(), an older file of that name stays as it was. A process that is
+/// killed leaves nothing behind, except path.PID.tmp if it is killed in commit() or the file system has no
+/// O_TMPFILE.
 class AtomicFile {
  public:
-  /// Throws InputError naming the path when it can't be written: no such folder, no permission, a device.
+  /// Throws InputError naming the path when it can't be written or replaced: no such folder, no permission, a
+  /// device, a mount.
   explicit AtomicFile(const std::string& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;

@@ -3,13 +3,18 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/fs.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 
+#include "model/fd.h"
 #include "tests/files.h"
 
 namespace {
@@ -38,6 +43,47 @@ TEST(AtomicFile, FlushesItsFolderHoweverItIsNamed) {
     EXPECT_EQ(read_file(name), "text");
   }
   std::filesystem::current_path(before);
+}
+
+TEST(AtomicFile, WhatItReplacesKeepsItsModeAndOwner) {
+  const TempFolder folder;
+  const std::string path = folder / "file";
+  write_file(path, "old");
+  ASSERT_EQ(::chmod(path.c_str(), 0640), 0);
+  const bool given = ::chown(path.c_str(), 65534, 65534) == 0;  // which root alone can
+  write_atomically(path, "new");
+  struct stat file {};
+  ASSERT_EQ(::stat(path.c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode & 07777, 0640U);
+  EXPECT_TRUE(!given || (file.st_uid == 65534 && file.st_gid == 65534));
+}
+
+TEST(AtomicFile, AFileThatCannotBeReplacedIsNamedBeforeItIsWritten) {
+  const TempFolder folder;
+  const std::string path = folder / "file";
+  write_file(path, "old");
+  ASSERT_EQ(::chmod((folder / "").c_str(), 01777), 0);  // sticky, as /tmp is
+  {
+    const Nobody nobody;
+    if (::geteuid() == 0 || !nobody.there_is_one()) GTEST_SKIP() << "root alone is here";
+    const bool others = ::geteuid() == 65534;  // else it is this user's own
+    EXPECT_TRUE(!others || says(input_error([&] { AtomicFile file(path); }), {path}));
+  }
+  if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      ::mount(path.c_str(), path.c_str(), nullptr, MS_BIND, nullptr) != 0)
+    GTEST_SKIP() << "nothing may be mounted here";
+  EXPECT_TRUE(says(input_error([&] { AtomicFile file(path); }), {path}));
+  ::umount(path.c_str());
+  write_atomically(path, "new");
+  // One that only root may change, on file systems that have such.
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  int flags = 0;
+  if (::ioctl(file.get(), FS_IOC_GETFLAGS, &flags) != 0) return;
+  flags |= FS_IMMUTABLE_FL;
+  if (::ioctl(file.get(), FS_IOC_SETFLAGS, &flags) != 0) return;
+  EXPECT_TRUE(says(input_error([&] { AtomicFile again(path); }), {path}));
+  flags &= ~FS_IMMUTABLE_FL;
+  EXPECT_EQ(::ioctl(file.get(), FS_IOC_SETFLAGS, &flags), 0);
 }
 
 TEST(AtomicFile, LeavesNothingWhereItsWriterIsKilled) {

@@ -508,6 +508,17 @@ TEST_F(HarnessCli, ALongCommandIsGoneOnWithToo) {
   EXPECT_EQ(results().runs.size(), 6U);
 }
 
+TEST_F(HarnessCli, WhatCannotBeReplacedIsRefusedBeforeAnythingIsMeasured) {
+  if (shell("unshare --mount true").code != 0) GTEST_SKIP() << "nothing may be mounted here";
+  ASSERT_EQ(stepladder(plan("--rungs 00 --rounds 1")).code, 0);
+  const std::string before = read_file(folder_ / "results.json");
+  const Outcome outcome = shell(cat("unshare --mount sh -c 'mount --bind results.json results.json && exec ",
+                                    kStepladder, " ", plan("--rungs 00 --rounds 1 --overwrite"), "'"));
+  EXPECT_EQ(outcome.code, kExitUsage) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "results.json")) << outcome.err;
+  EXPECT_EQ(read_file(folder_ / "results.json"), before);
+}
+
 TEST_F(HarnessCli, ACommandThatAFileCannotKeepIsToBeRepeated) {
   const std::string data = folder_ / "d\xff";
   std::filesystem::copy(folder_ / "data.bin", data);

@@ -730,6 +730,34 @@ TEST_F(ResultsFileTest, ParsesFromTheFirstMomentAndKeepsEveryFinishedRun) {
   EXPECT_TRUE(load_results(path_).complete);
 }
 
+TEST_F(ResultsFileTest, AJournalThatLeadsElsewhereIsRefused) {
+  std::filesystem::create_directory(folder_ / "sub");
+  write_file(folder_ / "precious", "kept");
+  std::filesystem::create_symlink(folder_ / "precious", journal_);
+  for (const Existing existing : {Existing::refuse, Existing::overwrite}) {
+    EXPECT_TRUE(says(input_error([&] { open(existing); }), {journal_}));
+    EXPECT_EQ(read_file(folder_ / "precious"), "kept");
+  }
+  std::filesystem::remove(journal_);
+  ASSERT_EQ(::mkfifo(journal_.c_str(), 0600), 0);
+  EXPECT_TRUE(says(input_error([&] { open(Existing::refuse); }), {journal_}));
+}
+
+TEST_F(ResultsFileTest, WhoMayReadItStaysAsItWas) {
+  const auto mode = [](const std::string& path) { return std::filesystem::status(path).permissions(); };
+  constexpr auto kOwner = std::filesystem::perms::owner_read | std::filesystem::perms::owner_write;
+  auto file = open(Existing::refuse);
+  file->finish();
+  file.reset();
+  std::filesystem::permissions(path_, kOwner);
+  file = open(Existing::overwrite);
+  EXPECT_EQ(mode(journal_), kOwner);
+  file->add(make_run("00_fp32_baseline", 0, 20));
+  EXPECT_EQ(mode(path_), kOwner);
+  file->finish();
+  EXPECT_EQ(mode(path_), kOwner);
+}
+
 TEST_F(ResultsFileTest, ARunIsALine) {
   auto file = open(Existing::refuse);
   for (const char* variant : {"00_fp32_baseline", "01_causal_mask"}) file->add(make_run(variant, 0, 20));

@@ -362,9 +362,19 @@ void ResultsFile::open_journal() {
   struct stat there {};
   do {  // until what is locked is what has the name: a run that ends in between removes its journal
     if (journal_ >= 0) ::close(journal_);
-    journal_ = ::open(journal_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    // Neither is a link followed, to what would be emptied, nor a FIFO waited for.
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    journal_ = ::open(journal_path_.c_str(), kFlags, 0666);
+    const bool in_the_way = journal_ < 0 ? errno == ELOOP || errno == ENXIO
+                                         : ::fstat(journal_, &locked) == 0 && !S_ISREG(locked.st_mode);
+    if (in_the_way)
+      throw InputError(
+          cat(journal_path_, ": is a link or no regular file: remove it, or name another --out"));
     if (journal_ < 0)
       throw InputError(cat(journal_path_, ": cannot write: ", std::strerror(errno), "; name another --out"));
+    // Whoever may read the one may read the other.
+    if (struct stat results{}; ::stat(target_.c_str(), &results) == 0)
+      ::fchmod(journal_, results.st_mode & 0777);
     // A file system without locks goes without.
     if (::flock(journal_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
       throw InputError(cat(path_, " is being written by another run: wait for it, or name another --out"));
