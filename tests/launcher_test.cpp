@@ -290,6 +290,16 @@ TEST_P(Launched, WhatIsMeasuredIsKeptAndGoneOnWithByTheSameLauncherAlone) {
   EXPECT_EQ(results().runs.size(), 2U);
   EXPECT_EQ(run("--resume --rounds 2", "both", "sh ./launch.sh"), kExitNotComparable);
   EXPECT_TRUE(says(errors(), {"launcher"}));
+  // By its name alone it starts no program that only the file names.
+  const auto resume = [&](const std::string& more) {
+    return exit_code(std::system(cat("cd ", folder_ / "", "; ", two() ? kOnTwoMachines : "", kStepladder,
+                                     " resume r.json --rounds 3", more, " >out.txt 2>err.txt")
+                                     .c_str()));
+  };
+  EXPECT_EQ(resume(" --ladder ladder.json"), kExitUsage);
+  EXPECT_TRUE(says(errors(), {"r.json", "--launcher 'sh launch.sh'"}));
+  EXPECT_EQ(resume(" --ladder ladder.json --launcher 'sh launch.sh'"), 0) << said();
+  EXPECT_EQ(results().runs.size(), 3U);
 }
 
 TEST_P(Launched, AGateMeasuresThemToo) {

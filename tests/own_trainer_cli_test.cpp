@@ -211,14 +211,33 @@ done
 
 TEST_F(OwnTrainer, IsGoneOnWithInTheFolderWhereItsLadderIs) {
   ASSERT_EQ(run("--rounds 1").code, 0);
-  const Outcome elsewhere = stepladder("resume ../r.json --rounds 2", "cd own;");
+  const std::string ladder = " --ladder own/ladder.json";
+  const Outcome elsewhere = stepladder(cat("resume ../r.json --rounds 2", ladder), "cd own;");
   EXPECT_EQ(elsewhere.code, 2);
   EXPECT_TRUE(says(elsewhere.err, {"r.json", "own/ladder.json", "folder"})) << elsewhere.err;
-  EXPECT_EQ(stepladder("resume r.json --rounds 2").code, 0);
+  EXPECT_EQ(stepladder("resume r.json --rounds 2" + ladder).code, 0);
   ASSERT_EQ(run("--rounds 1 --overwrite=true").code, 0);
-  EXPECT_EQ(stepladder("resume r.json --rounds 2").code, 0) << "and doesn't begin again";
+  EXPECT_EQ(stepladder("resume r.json --rounds 2" + ladder).code, 0) << "and doesn't begin again";
+}
+
+TEST_F(OwnTrainer, IsStartedByNoFileOfResultsAlone) {
   ASSERT_EQ(stepladder("run --ladder=own/ladder.json --backend cpu --out other.json --rounds 1").code, 0);
-  EXPECT_TRUE(says(stepladder("resume ../other.json --rounds 2", "cd own;").err, {"other.json", "folder"}));
+  const Outcome alone = stepladder("resume other.json --rounds 2");
+  EXPECT_EQ(alone.code, 2);
+  EXPECT_TRUE(says(alone.err, {"other.json", "--ladder own/ladder.json"})) << alone.err;
+  EXPECT_EQ(load_results(folder_ / "other.json").runs.size(), 2U);
+  const std::string text = read_file(folder_ / "other.json");
+  for (const std::string& more : {std::string("--launcher ./evil --devices 2"),
+                                  std::string("--python ./evil"), std::string("--python=./evil"),
+                                  std::string("--peer llmc=./evil"), std::string("--peer own/ladder.json")}) {
+    std::string other = text;
+    other.replace(other.find(" --ladder="), 1, cat(" ", more, " "));
+    write_file(folder_ / "other.json", other);
+    const Outcome outcome = stepladder("resume other.json --rounds 2 --ladder own/ladder.json");
+    EXPECT_EQ(outcome.code, 2) << more;
+    const std::string option = more.substr(0, more.find_first_of(" ="));
+    EXPECT_TRUE(says(outcome.err, {"other.json", option})) << outcome.err;
+  }
 }
 
 TEST_F(OwnTrainer, IsNotGoneOnWithOnceItsSourceHasChanged) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -29,6 +30,57 @@ std::vector<std::string> command_of(const Results& results, const std::string& f
       kept.push_back(words[i]);
   }
   return kept;
+}
+
+/// An option of a command's words that has a program started: two words or, as --ladder=FILE, one; more of a
+/// list.
+struct Starts {
+  size_t at, size;
+  std::string name, value;
+};
+
+/// Those that there may be, whatever word before them may take one as its value.
+std::vector<Starts> starts_of(const std::vector<std::string>& words) {
+  std::vector<Starts> found;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string name = words[i].substr(0, words[i].find('='));
+    if (name != "--launcher" && name != "--ladder" && name != "--python" && name != "--peer") continue;
+    Starts one{i, 1, name, words[i].substr(std::min(name.size() + 1, words[i].size()))};
+    if (words[i] == name && i + 1 < words.size()) one.value = words[i + one.size++];
+    while (name == "--peer" && i + one.size < words.size() && !words[i + one.size].starts_with("-"))
+      one.value += "," + words[i + one.size++];
+    if (name != "--peer" || (one.value != "pytorch" && one.value != "stepladder")) found.push_back(one);
+  }
+  return found;
+}
+
+void erase(std::vector<std::string>& words, const Starts& option) {
+  const auto begin = words.begin() + static_cast<std::ptrdiff_t>(option.at);
+  words.erase(begin, begin + std::min(std::ssize(words) - static_cast<std::ptrdiff_t>(option.at),
+                                      static_cast<std::ptrdiff_t>(option.size)));
+}
+
+/// Leaves each option that starts a program once in `command` and `more`, which the user gives. Throws
+/// InputError where one is in the file's `command` alone: what is started is not for a file to choose.
+void take_programs_from(std::vector<std::string>& command, std::vector<std::string>& more,
+                        const std::string& file) {
+  std::vector<std::string> missing;
+  auto in_file = starts_of(command);
+  for (auto option = in_file.rbegin(); option != in_file.rend(); ++option) {
+    const auto given = starts_of(more);
+    const auto same = std::ranges::find_if(
+        given, [&](const Starts& one) { return one.name == option->name && one.value == option->value; });
+    if (same != given.end())
+      erase(more, *same);
+    else if (option->name != "--peer" && std::ranges::count(given, option->name, &Starts::name) > 0)
+      erase(command, *option);
+    else
+      missing.insert(missing.begin(), cat(option->name, " ", shell_quoted(option->value)));
+  }
+  if (!missing.empty())
+    throw InputError(
+        cat(file, ": its command starts programs, which no file chooses: where they are what you want, add ",
+            join(missing, " ")));
 }
 
 /// Throws InputError where it is of another folder: what it names by a relative path isn't here.
@@ -64,9 +116,11 @@ Command resume_command() {
     if (!std::filesystem::exists(file, none))
       throw InputError(cat(file, ": a campaign's part goes on with its campaign, by the same command"));
     std::vector<std::string> command = command_of(results, file);
+    std::vector<std::string> more(rest->begin() + 1, rest->end());
+    take_programs_from(command, more, file);
     check_folder(command, file);
     command.insert(command.end(), {"--resume", "--out", file});
-    command.insert(command.end(), rest->begin() + 1, rest->end());
+    command.insert(command.end(), more.begin(), more.end());
     std::cerr << printable("stepladder " + shell_line(command), kMaxMessage) << std::endl;
     command.insert(command.begin(), "/proc/self/exe");
     exec(command);
@@ -77,7 +131,8 @@ Command resume_command() {
           .run = run,
           .footer =
               "stepladder resume FILE [OPTION]...; what is added replaces what the command had, such as "
-              "--rounds 6, but adds to its lists. Run it in the folder of the first command.",
+              "--rounds 6, but adds to its lists. What starts programs (--launcher, --ladder, --python and "
+              "--peer) has to be given again. Run it in the folder of the first command.",
           .rest = rest.get()};
 }
 
