@@ -529,6 +529,27 @@ TEST_F(HarnessCli, ACommandThatAFileCannotKeepIsToBeRepeated) {
   EXPECT_EQ(stepladder(plan(cat("--rounds 2 --resume --data ", data))).code, 0);
 }
 
+TEST_F(HarnessCli, VariablesThatChangeWhatLibrariesComputeAreRecordedAndHeldTo) {
+  const std::string variables =
+      "NVIDIA_TF32_OVERRIDE=0 CUBLAS_EMULATE_SINGLE_PRECISION=1 CUBLAS_VERSION=13 "
+      "NVIDIA_VISIBLE_DEVICES=all ";
+  const std::string run = cat(kStepladder, " ", plan("--rungs 00 --rounds 1 --out "));
+  ASSERT_EQ(shell(variables + run + "with.json").code, 0);
+  ASSERT_EQ(shell(run + "without.json").code, 0);
+  EXPECT_EQ(load_results(folder_ / "with.json").context["environment"],
+            (Json{{"CUBLAS_EMULATE_SINGLE_PRECISION", "1"}, {"NVIDIA_TF32_OVERRIDE", "0"}}));
+  EXPECT_FALSE(load_results(folder_ / "without.json").context.contains("environment"));
+  EXPECT_TRUE(has(stepladder("report with.json").out, "NVIDIA_TF32_OVERRIDE=0"));
+  EXPECT_FALSE(has(stepladder("report without.json").out, "NVIDIA_TF32_OVERRIDE"));
+  for (const char* other :
+       {"compare with.json without.json", "compare without.json with.json", "resume with.json --rounds 2"}) {
+    const Outcome outcome = stepladder(other);
+    EXPECT_EQ(outcome.code, kExitNotComparable) << other;
+    EXPECT_TRUE(has(outcome.err, "NVIDIA_TF32_OVERRIDE")) << outcome.err;
+  }
+  EXPECT_EQ(shell(cat(variables, kStepladder, " resume with.json --rounds 2")).code, 0);
+}
+
 TEST_F(HarnessCli, RungsMayBeARange) {
   ASSERT_EQ(stepladder(plan("--rungs 00-01_causal_mask,02 --rounds 1")).code, 0);
   EXPECT_EQ(results().runs.size(), 3U);

@@ -119,6 +119,17 @@ TEST(History, OtherSettingsAreAnotherSeries) {
   EXPECT_EQ(to_json(history)["series"][1]["settings"], "dtype bf16, 40 steps");
 }
 
+TEST(History, OtherVariablesThatLibrariesReadAreAnotherSeries) {
+  std::vector<std::pair<std::string, Results>> files;
+  for (const char* value : {"0", "1"}) {
+    Results results = results_of("abc", cat("2025-01-0", value, "T12:00:00.000Z"));
+    results.context["environment"] = {{"NVIDIA_TF32_OVERRIDE", value}};
+    results.runs.push_back(run_of("13_cuda_graphs", 0, {40.0}));
+    files.emplace_back(cat(value, ".json"), std::move(results));
+  }
+  EXPECT_EQ(history_of(std::move(files), 0.01).series.size(), 2U);
+}
+
 TEST(History, AFailedRowIsNoPoint) {
   Results results = results_of("a", "2025-01-01T12:00:00.000Z");
   results.runs = {run_of("02_tf32", 0, {40.0}), run_of("02_tf32", 1, {40.0})};

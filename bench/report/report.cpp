@@ -410,6 +410,14 @@ class Notes {
       note(cat("Stopped by ", why, " after ", counted(rounds_text(results), "round"), "."));
     if (const std::string cards = cards_note(results, fastest_rung(variants)); !cards.empty()) note(cards);
     if (const std::string busy = busy_note(results.context); !busy.empty()) warn(busy);
+    std::vector<std::string> set;
+    const Json environment = results.environment();
+    for (const auto& item : environment.items())
+      set.push_back(cat(printable(item.key(), 60), "=", text_at(environment, item.key())));
+    if (!set.empty())
+      warn(cat("Measured with ", join(set, ", "),
+               " in the environment, which changes what libraries compute, or how: a rung may not be what "
+               "its name says."));
     if (!results.complete)
       warn(cat("Unfinished: ", results.runs.size(), " of ", fixed(planned(results.plan), 0),
                " runs are done; the same command with --resume continues."));

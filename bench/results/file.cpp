@@ -322,7 +322,7 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
   Json was = results_.context, now = context;
   for (Json* device : {&was["device"], &now["device"]})
     if (device->is_object()) device->erase("uuid");  // another card of its kind does a round as well
-  std::vector<const char*> fields = {"build", "cpu", "device"};
+  std::vector<const char*> fields = {"build", "cpu", "device", "environment"};
   if (text_at(now["device"], "backend") == "cpu") fields.push_back("cores");
   for (const char* field : fields) require(field, was.value(field, Json()), now.value(field, Json()));
   call_ = {{"time", context.value("time", Json())},

@@ -61,6 +61,11 @@ std::optional<bool> DeviceState::throttled() const {
   return std::ranges::any_of(*throttle, [](const std::string& reason) { return cuts.contains(reason); });
 }
 
+Json Results::environment() const {
+  const Json set = context.is_object() ? context.value("environment", Json::object()) : Json();
+  return set.is_object() ? set : Json::object();
+}
+
 Json Results::device() const {
   return context.is_object() ? context.value("device", Json::object()) : Json::object();
 }

@@ -179,6 +179,8 @@ struct Results {
   Json stopped;  // why the plan ended; null before
   std::vector<Run> runs;
 
+  /// The variables of its context that change what libraries compute.
+  Json environment() const;
   /// What its context says of the device.
   Json device() const;
   /// The uuid of the device that a run of these was on; "" for the CPU.

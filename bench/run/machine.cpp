@@ -4,6 +4,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
@@ -76,6 +77,33 @@ std::pair<int64_t, int64_t> core_ticks() {
     busy += total - ticks[3] - ticks[4];
   }
   return {busy, all};
+}
+
+/// Those of this process's variables that change what libraries compute, or how: not where they log, nor what
+/// containers tell of themselves. Null for none.
+Json library_environment() {
+  constexpr std::string_view kNames[] = {"NVIDIA_TF32_OVERRIDE",
+                                         "CUBLAS_WORKSPACE_CONFIG",
+                                         "CUDA_LAUNCH_BLOCKING",
+                                         "CUDA_DEVICE_MAX_CONNECTIONS",
+                                         "CUDA_FORCE_PTX_JIT",
+                                         "OPENBLAS_CORETYPE",
+                                         "MKL_CBWR",
+                                         "MKL_ENABLE_INSTRUCTIONS",
+                                         "ONEDNN_MAX_CPU_ISA",
+                                         "ONEDNN_DEFAULT_FPMATH_MODE",
+                                         "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+                                         "XLA_FLAGS"};
+  constexpr std::string_view kFamilies[] = {"CUBLAS_EMULAT", "CUBLAS_FIXEDPOINT_EMULATION_", "CUBLASLT_"};
+  std::map<std::string, std::string> found;
+  for (char** variable = environ; *variable; ++variable) {
+    const std::string_view text = *variable, name = text.substr(0, text.find('='));
+    const bool known = std::ranges::find(kNames, name) != std::end(kNames) ||
+                       std::ranges::any_of(kFamilies, [&](auto family) { return name.starts_with(family); });
+    if (known && name.find("LOG") == name.npos && name.size() + 1 < text.size())
+      found[std::string(name)] = text.substr(name.size() + 1);
+  }
+  return found.empty() ? Json() : Json(found);
 }
 
 /// "2025-01-31T12:34:56.789Z".
@@ -189,20 +217,23 @@ double busy_cores() {
 
 Json machine_context(const DeviceProbe& probe) {
   const Host h = host();
-  return {{"version", version()},
-          {"commit", build_commit()},
-          {"build", STEPLADDER_BUILD},
-          {"command_line", command_line()},
-          {"time", now_utc()},
-          {"host", h.name},
-          {"os", h.os},
-          {"cpu", h.cpu},
-          {"cores", h.cores},
-          {"memory", h.memory},
-          {"tokenizer", tokenizer_unicode()},
-          {"device", device_json(probe.device)},
-          {"busy_cores", busy_cores()},
-          {"telemetry", probe.telemetry}};
+  Json context = {{"version", version()},
+                  {"commit", build_commit()},
+                  {"build", STEPLADDER_BUILD},
+                  {"command_line", command_line()},
+                  {"time", now_utc()},
+                  {"host", h.name},
+                  {"os", h.os},
+                  {"cpu", h.cpu},
+                  {"cores", h.cores},
+                  {"memory", h.memory},
+                  {"tokenizer", tokenizer_unicode()},
+                  {"device", device_json(probe.device)},
+                  {"busy_cores", busy_cores()},
+                  {"telemetry", probe.telemetry}};
+  if (Json environment = library_environment(); !environment.is_null())
+    context["environment"] = std::move(environment);
+  return context;
 }
 
 }  // namespace stepladder

@@ -56,8 +56,8 @@ std::string python();
 /// How many of the cores that this process may use others keep busy; looks for a fifth of a second.
 double busy_cores();
 
-/// Tool version, commit of the build, command line, host and how busy it is, device and time: the context of
-/// a results file.
+/// Tool version, commit of the build, command line, host and how busy it is, device, time, and the variables
+/// that change what libraries compute: the context of a results file.
 Json machine_context(const DeviceProbe& probe);
 
 }  // namespace stepladder

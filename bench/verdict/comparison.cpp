@@ -361,6 +361,11 @@ void require_comparable(const Results& base, const Results& next) {
     look("device.", key, base.device(), next.device());
   if (text_at(next.device(), "backend") == "cpu")  // there the host is the device
     for (const char* key : {"cpu", "cores"}) look("", key, base.context, next.context);
+  Json was_set = base.environment(), is_set = next.environment();
+  for (const auto& [from, to] : {std::pair(&was_set, &is_set), std::pair(&is_set, &was_set)})
+    for (const auto& item : from->items())
+      if (!to->contains(item.key())) (*to)[item.key()] = "not set";
+  for (const auto& item : was_set.items()) look("environment.", item.key(), was_set, is_set);
   for (const char* key : {"model", "seq", "steps", "warmup", "until_loss", "data", "val_data", "lr", "seed"})
     look("plan.", key, base.plan, next.plan);
   for (const char* key : {"eval_every", "eval_batches"})  // older files don't tell

@@ -102,7 +102,7 @@ std::string title_of(const Series& series) {
 
 /// What else of a configuration than model, batch and length changes a step's time, where it is not the
 /// default, and the steps. As SETTINGS of reports/results.py.
-std::string settings_of(const Json& config) {
+std::string settings_of(const Json& config, const Json& environment) {
   static const std::vector<std::pair<const char*, Json>> defaults = {
       {"dtype", nullptr},       {"accumulate", 1},        {"attention", "auto"},  {"compute_capability", 0},
       {"deterministic", false}, {"narrow_access", false}, {"late_launch", false}, {"nccl", false}};
@@ -114,6 +114,8 @@ std::string settings_of(const Json& config) {
       parts.push_back(cat(words, " ", text_at(config, name)));
     }
   if (config.contains("steps")) parts.push_back(text_at(config, "steps") + " steps");
+  for (const auto& item : environment.items())
+    parts.push_back(cat(printable(item.key(), 60), "=", text_at(environment, item.key())));
   return join(parts, ", ");
 }
 
@@ -164,7 +166,7 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
           text_at(device, "backend") == "cpu"
               ? cat(text_at(results.context, "cpu"), ", ", text_at(results.context, "cores"), " cores")
               : text_at(device, "name");
-      const std::string settings = settings_of(row.config);
+      const std::string settings = settings_of(row.config, results.environment());
       auto series = std::ranges::find_if(history.series, [&](const Series& s) {
         return s.device == model && s.variant == row.variant && s.workload == row.workload &&
                s.settings == settings;

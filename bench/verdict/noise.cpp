@@ -89,7 +89,7 @@ void require_valid(const Noise& noise, const std::string& path, const Json& cont
   for (const char* field :
        {"backend", "name", "compute_capability", "driver", "runtime", "blas", "attention"})
     require(cat("device.", field), of(was, field), of(is, field));
-  for (const char* field : {"cpu", "cores", "build"})
+  for (const char* field : {"cpu", "cores", "build", "environment"})
     require(field, of(noise.context, field), of(context, field));
   require("plan.steps", noise.steps, of(plan, "steps"));
   require("plan.warmup", noise.warmup, of(plan, "warmup"));
