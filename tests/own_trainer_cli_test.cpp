@@ -358,7 +358,17 @@ TEST_F(OwnTrainer, OfALadderFileThatIsWrongIsRefusedByName) {
   refused(rung(R"("command": ["sh"], "tolerance": -1)"), {"tolerance"});
   refused(rung(R"("command": ["sh"], "math": "fp7")"), {"fp7", "half"});
   refused(rung(R"("command": ["sh"], "parent": "b")"), {"parent", "b"});
-  refused(rung(R"("command": ["sh"], "requires": {"devices": -1})"), {"devices"});
+  for (const char* number : {"-1", "0", "1.5", "1025", "1e4", "18446744073709551615", "1e300", "true", "[2]"})
+    for (const char* key : {"devices", "compute_capability"})
+      if (number != std::string("0") || key == std::string("devices"))
+        refused(rung(cat(R"("command": ["sh"], "requires": {")", key, "\": ", number, "}")),
+                {"rungs[0]", key});
+  refused(rung(R"("command": ["sh"], "tolerance": true)"), {"rungs[0]", "tolerance"});
+  for (const char* key : {"seq", "steps", "warmup", "rounds"})
+    for (const char* number : {"-1", "2.5", "1000001", "18446744073709551615", "true"})
+      refused(cat(R"({"name": "mine", "workload": {")", key, "\": ", number,
+                  R"(}, "rungs": [{"name": "a", "changes": "", "command": ["sh"]}]})"),
+              {"workload", key});
   refused(
       R"({"name": "mine", "workload": {"steps": 0}, "rungs": [{"name": "a", "changes": "", "command": ["sh"]}]})",
       {"workload"});

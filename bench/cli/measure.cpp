@@ -364,7 +364,7 @@ void complete(Plan& plan, const MeasureOptions& options, const DeviceProbe& prob
                          " leaves none of --steps ", plan.settings.steps,
                          " to time: give a smaller --warmup"));
   plan.devices_present = probe.devices;
-  plan.devices = whole_numbers("--devices", options.devices, 1024);
+  plan.devices = whole_numbers("--devices", options.devices, kMaxDevices);
   plan.launcher = options.launcher;
   check_devices(plan);
   if (options.rung.dtype &&

@@ -33,6 +33,7 @@ std::optional<T> field_if(const Json& row, const char* key, const char* kind) {
   const auto found = row.find(key);
   if (found == row.end() || found->is_null()) return std::nullopt;
   try {
+    if (std::is_same_v<T, double> && !found->is_number()) throw InputError(cat(key, " is not ", kind));
     return found->get<T>();
   } catch (const Json::exception&) {
     throw InputError(cat(key, " is not ", kind));
@@ -52,17 +53,18 @@ std::optional<std::string> text_if(const Json& row, const char* key) {
 using Words = std::vector<std::string>;
 constexpr const char* kWords = "a list of texts, a word each";
 
-/// A whole number; nothing where there is none.
-std::optional<int64_t> count_if(const Json& row, const char* key) {
+/// A whole number from `least` to `most`; nothing where there is none.
+std::optional<int64_t> count_if(const Json& row, const char* key, int64_t least = 0,
+                                int64_t most = kMaxWorkload) {
   if (!row.contains(key)) return std::nullopt;
   const Json& value = row.at(key);
-  if (!value.is_number_integer() || value < 0 || value > kMaxWorkload)
-    throw InputError(cat(key, " is not a count"));
+  if (!value.is_number_integer() || value < least || value > most)
+    throw InputError(cat(key, " is not a whole number from ", least, " to ", most));
   return value.get<int64_t>();
 }
 
-int count_at(const Json& row, const char* key, int fallback) {
-  return static_cast<int>(count_if(row, key).value_or(fallback));
+int count_at(const Json& row, const char* key, int fallback, int64_t least, int64_t most) {
+  return static_cast<int>(count_if(row, key, least, most).value_or(fallback));
 }
 
 /// Throws InputError for a key that is none of `known`, which may be misspelt.
@@ -141,14 +143,14 @@ Rung rung_from(const Json& row, bool ours) {
   if (row.contains("requires")) {
     if (!row["requires"].is_object()) throw InputError("requires is not an object");
     check_keys(row["requires"], {"compute_capability", "devices"});
-    rung.compute_capability = count_at(row["requires"], "compute_capability", 0);
-    rung.devices = count_at(row["requires"], "devices", 1);
+    rung.compute_capability = count_at(row["requires"], "compute_capability", 0, 0, 1000);
+    rung.devices = count_at(row["requires"], "devices", 1, 1, kMaxDevices);
   }
   if (const auto math = text_if(row, "math")) rung.math = math_mode(*math);
   rung.tolerance =
       field_if<double>(row, "tolerance", "a number").value_or(std::numeric_limits<double>::infinity());
   if (!(rung.tolerance >= 0.0)) throw InputError("its tolerance is negative");
-  rung.diff_budget = count_at(row, "diff_budget", 0);
+  rung.diff_budget = count_at(row, "diff_budget", 0, 0, kMaxWorkload);
   if (const auto batch = text_if(row, "batch")) {
     if (*batch != "largest") throw InputError(cat("batch is not \"largest\" but ", Json(*batch).dump()));
     rung.batch = BatchSize::largest;
@@ -183,19 +185,12 @@ Workload workload_from(const Json& json) {
   Workload workload;
   workload.model = text_if(json, "model");
   const auto batches = field_if<std::vector<Json>>(json, "batch", "a list of whole numbers");
-  for (const Json& item : batches.value_or(std::vector<Json>())) {
-    if (!item.is_number_integer())
-      throw InputError("batch is not a list of whole numbers");  // get() truncates
-    workload.batch.push_back(item.get<int64_t>());
-  }
-  workload.seq = count_if(json, "seq");
-  workload.steps = count_if(json, "steps");
+  for (const Json& item : batches.value_or(std::vector<Json>()))
+    workload.batch.push_back(*count_if({{"batch", item}}, "batch", 1));
+  workload.seq = count_if(json, "seq", 1);
+  workload.steps = count_if(json, "steps", 1);
   workload.warmup = count_if(json, "warmup");
-  workload.rounds = count_if(json, "rounds");
-  for (const auto& number : {workload.seq, workload.steps, workload.rounds})
-    if (number == 0) throw InputError("seq, steps and rounds are 1 at least");
-  for (const int64_t batch : workload.batch)
-    if (batch < 1 || batch > kMaxWorkload) throw InputError(cat("a batch of ", batch));
+  workload.rounds = count_if(json, "rounds", 1);
   return workload;
 }
 

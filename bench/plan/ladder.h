@@ -71,6 +71,8 @@ struct Workload {
 
 /// The most sequences or tokens that a trainer may be asked for.
 inline constexpr int64_t kMaxWorkload = 1'000'000;
+/// The most devices, and so processes, of a run.
+inline constexpr int64_t kMaxDevices = 1024;
 
 struct Ladder {
   std::string name;    // what its rungs are called by beside another ladder's: "pytorch/02_tf32"
