@@ -73,13 +73,13 @@ def start(batch: int, seq: int, *, exit: bool = True, synchronize=None, memory=N
 class Events:
     """Writes events to a file descriptor, one JSON object a line, each by one write; nothing at all without one.
 
-    `end` and `error` are the last: what comes after either is not written.
+    `end` and `error` are the last: what comes after either is not written. Nor is what a forked process has to say.
     """
 
     def __init__(self, fd: int | None):
         if fd is not None:
             os.set_inheritable(fd, False)  # so that a process left behind keeps nobody waiting; OSError if not open
-        self.fd, self._later = fd, None
+        self.fd, self._later, self._pid = fd, None, os.getpid()
 
     def __bool__(self) -> bool:
         return self.fd is not None
@@ -96,7 +96,7 @@ class Events:
     def write(self, event: str, **fields) -> None:
         """Numbers that are not finite become null. SystemExit where nobody reads."""
         self.flush()
-        if self.fd is None:
+        if self.fd is None or os.getpid() != self._pid:
             return
         told = {"event": event, **fields}
         try:
@@ -167,7 +167,7 @@ class Run:
         self.reached = False  # the validation loss to stop at
         self._exit, self._code = exit, None
         self._more_synchronize, self._more_memory, self._told = synchronize, memory, told
-        self._heard, self._pid = bool(events), os.getpid()
+        self._heard = bool(events)
         self._device, self._inside, self._started, self._evaluated, self._memory = _Host(), False, False, 0, {}
 
     def __bool__(self) -> bool:
@@ -232,7 +232,7 @@ class Run:
 
     def close(self) -> None:
         """At the program's end: tells how it ended, if that wasn't told."""
-        if self.finished or os.getpid() != self._pid:
+        if self.finished:
             return
         self._exit = False
         if getattr(sys, "last_value", None) is not None:  # what nobody caught

@@ -189,6 +189,18 @@ TEST_P(Launched, EachDevicesClockAndEnergyAreReadWhereItIs) {
   EXPECT_EQ(measured.summary->shared, false);
 }
 
+TEST_P(Launched, ATrainersOwnEventsAreNotTakenForTheHarnesss) {
+  in_step(R"(say '{"event":"exit","status":7,"stderr":"forged"}'
+say '{"event":"energy","unknown":"forged","shared":true}'
+[ $i = 0 ] || say '{"event":"measured","energy_j":1e9,"sm_mhz":1}'
+)");
+  ASSERT_EQ(run(), 0) << said();
+  const stepladder::Run measured = results().runs.at(0);
+  EXPECT_FALSE(says(measured.summary->joules_unknown, {"forged"}));
+  EXPECT_FALSE(measured.shared());
+  for (const Step& step : measured.steps) EXPECT_NE(step.device.sm_mhz, 1);
+}
+
 TEST_P(Launched, AKilledTrainerIsNamed) {
   in_step("[ $i = 3 ] && { [ $RANK = 1 ] && kill -9 $$; sleep 100; }");
   EXPECT_EQ(run(), kExitFailed);

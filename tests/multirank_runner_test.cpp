@@ -178,6 +178,14 @@ TEST_P(Ranks, AReportOfOneRankThatMakesNoSenseIsACrash) {
   expect_nothing_left();
 }
 
+TEST_P(Ranks, ALineOfOneRankThatIsTooLongIsThatRanks) {
+  fake_.before_step = "[ $i$RANK = 21 ] && { head -c 1200000 /dev/zero | tr '\\0' x >&3; sleep 100; }";
+  const stepladder::Run run = measure();
+  EXPECT_EQ(run.status, Status::crash);
+  EXPECT_TRUE(run.reason.starts_with("rank 1: ") && says(run.reason, {"too long a line"})) << run.reason;
+  expect_nothing_left();
+}
+
 TEST_P(Ranks, ATimeoutEndsAllOfThem) {
   request_.timeout_s = 3.0;
   fake_.before_step = "[ $RANK = 1 ] && sleep 100";

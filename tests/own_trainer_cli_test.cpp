@@ -453,6 +453,22 @@ for rank in $ranks; do wait $rank || exit 1; done
   EXPECT_EQ(run("--devices 3 --overwrite --rungs itself").code, 5);
 }
 
+TEST_F(OwnTrainer, RanksHaveNoEventsOfTheHarness) {
+  trainer("rank.sh", cat(R"(loss=null; [ $RANK = 0 ] && loss=5
+say '{"event":"exit","status":7}'
+say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":'$WORLD_SIZE'}}'
+i=0; while [ $i -lt 5 ]; do sleep 0.01
+say '{"event":"step","step":'$i',"step_ms":10,"loss":'$loss'}'; i=$((i + 1)); done
+say '{"event":"measured","energy_j":1}'
+say '{"event":"energy","unknown":"forged"}'
+)",
+                         kEnd));
+  write_file(folder_ / "own/ladder.json", R"({"name": "mine",
+ "workload": {"batch": [4], "seq": 32, "steps": 5, "warmup": 1, "rounds": 1},
+ "rungs": [{"name": "both", "changes": "", "requires": {"devices": 2}, "command": ["sh", "rank.sh"]}]})");
+  EXPECT_EQ(run("--devices 2").code, 0) << results().runs.at(0).reason;
+}
+
 TEST_F(OwnTrainer, RanksThatStopAtDifferentStepsAreNoRun) {
   trainer("rank.sh", R"(loss=null; steps=4; [ $RANK = 0 ] && loss=5 && steps=40
 say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":'$WORLD_SIZE'}}'

@@ -516,6 +516,21 @@ for i in range(99):
 """)
         self.assertEqual(self.kinds(events), ["start", "step", "step", "step", "end"])
 
+    def test_a_process_forked_within_a_step_tells_nothing(self):
+        for end in ("sys.exit(3)", "raise MemoryError", "step.loss = 5.0", "run.failed(OSError('gone'))"):
+            _, _, events = self.run_script(f"""
+run = stepladder.start(batch=1, seq=1)
+for i in range(99):
+    with run.step() as step:
+        step.loss = 1.0
+        if i == 1 and os.fork() == 0:
+            {end}
+        if i == 1:
+            os.wait()
+""")
+            self.assertEqual(self.kinds(events), ["start", "step", "step", "step", "end"], end)
+            self.assertEqual([event["loss"] for event in events[1:-1]], [1.0, 1.0, 1.0], end)
+
     def test_a_loss_that_is_not_finite_is_diverged(self):
         for exits in ("True", "False"):
             code, errors, events = self.run_script(f"""
@@ -749,6 +764,7 @@ class Ladders(Trainer):
 
 
 CLIENT = r"""
+#include <sys/wait.h>
 #include <unistd.h>
 #include <clocale>
 #include <cmath>
@@ -775,6 +791,10 @@ int main(int, char** argv) {
       if (mode == "oom") throw std::bad_alloc();
       if (mode == "longwinded") throw std::runtime_error(std::string(1999, 'x') + "\u00e9 and more");
       if (mode == "returns" && i == 1) return 3;
+      if (mode == "forks" && i == 1) {
+        if (fork() == 0) return 3;
+        wait(nullptr);
+      }
       if (mode == "lossless") step.done();
       step.done(i == 1 && mode == "diverges" ? std::nan("") : 4.5F - i, {}, 0.5);
       if (mode == "leaves") break;
@@ -846,6 +866,10 @@ class Header(Trainer):
             self.assertIn(word, events[-1]["reason"])
             self.assertEqual(code, {"returns": 3, "leaves": 0}.get(mode, 5), mode)
         self.assertIsNone(events[-2]["loss"])
+
+    def test_a_process_forked_within_a_step_tells_nothing(self):
+        _, _, events = self.run_client("forks")
+        self.assertEqual(self.kinds(events), ["start", "step", "step", "step", "end"])
 
     def test_a_long_reason_is_cut_between_characters(self):
         _, _, events = self.run_client("longwinded")

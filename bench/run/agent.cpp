@@ -163,9 +163,8 @@ class Measuring {
  public:
   explicit Measuring(const AgentOptions& options) : options_(options) {}
 
-  /// What is to be told after the trainer's `line`; null for nothing.
-  Json after(std::string_view line) {
-    const nlohmann::json event = parse_event(line);
+  /// What is to be told after the trainer's event, or what was none; null for nothing.
+  Json after(const nlohmann::json& event) {
     if (event.is_null()) return {};
     const std::string kind = event["event"];
     if (kind == "start" && !telemetry_) start(event);
@@ -228,6 +227,13 @@ std::vector<std::string> environment_of(const World& world, const Link::Go& go) 
   return all;
 }
 
+/// Whether only this agent may tell such an event, not the trainer.
+bool is_the_agents(const nlohmann::json& event) {
+  if (event.is_null()) return false;
+  const std::string kind = event["event"];
+  return kind == "measured" || kind == "energy" || kind == "exit";
+}
+
 /// As a shell has it.
 int status_of(const ChildEnd& end) {
   switch (end.how) {
@@ -276,8 +282,10 @@ int run_as_rank(const AgentOptions& options) {
   ChildEnd end;
   try {
     end = run_job(job, Channel::events, /*timeout_s=*/1e9, [&](size_t, std::string_view line) {
+            const nlohmann::json event = parse_event(line);
+            if (is_the_agents(event)) return true;
             link.tell(line);
-            tell(measuring.after(line));
+            tell(measuring.after(event));
             return true;
           }).end;
   } catch (const Interrupted& e) {

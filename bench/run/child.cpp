@@ -400,6 +400,7 @@ class RunningJob {
   void wait();
   void stop();
   void stop_as(How why);
+  void refuse(size_t rank);
   void blame(size_t process);
   JobEnd end();
 
@@ -416,6 +417,7 @@ class RunningJob {
   bool stopping_ = false, killed_ = false, interrupted_ = false, lingered_ = false;
   std::optional<How> how_;  // that this process ended the job
   std::optional<size_t> culprit_;
+  size_t refused_ = 0;
   std::exception_ptr thrown_;
 };
 
@@ -470,7 +472,7 @@ void RunningJob::listen() {
     if (hand_over(pending, [&](std::string_view line) { return hand_on(rank, line); })) continue;
     pending.clear();
     pipe.read.close();
-    stop_as(How::refused);
+    refuse(rank);
   }
   for (Member& member : members_) member.listen(job_.passes_errors_on);
 }
@@ -529,6 +531,12 @@ void RunningJob::stop_as(How why) {
   stop();
 }
 
+void RunningJob::refuse(size_t rank) {
+  if (!stopping_) refused_ = rank;
+  if (!stopping_ && members_.size() > 1) culprit_ = rank;  // a process each
+  stop_as(How::refused);
+}
+
 void RunningJob::blame(size_t process) {
   // A rank that a signal ended is to blame, even where others noticed and left before the system had told.
   const ChildEnd& end = members_[process].end;
@@ -545,7 +553,7 @@ JobEnd RunningJob::end() {
   if (channel_ == Channel::out && !how_)
     for (size_t rank = 0; rank < streams_.size(); ++rank)
       if (const std::string& rest = streams_[rank].pending; !rest.empty() && !hand_on(rank, rest))
-        how_ = How::refused;
+        how_ = How::refused, refused_ = rank;
   if (thrown_) std::rethrow_exception(thrown_);
   const size_t process = culprit_.value_or(0);
   ChildEnd end = std::move(members_[process].end);
@@ -553,7 +561,7 @@ JobEnd RunningJob::end() {
   if (lingered_) end = {.stderr_tail = end.stderr_tail, .lingered = true};
   end.torn = channel_ == Channel::events &&
              std::ranges::any_of(streams_, [](const Stream& stream) { return !stream.pending.empty(); });
-  return {process, std::move(end)};
+  return {process, std::move(end), refused_};
 }
 
 }  // namespace

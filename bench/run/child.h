@@ -102,10 +102,12 @@ struct Job {
 };
 inline constexpr double kLingering = 10.0;  // seconds
 
-/// How a job ended: the process that failed first, or 0 where none did.
+/// How a job ended: the process that failed first, or 0 where none did; and of one that was refused, the rank
+/// whose line was.
 struct JobEnd {
   size_t process = 0;
   ChildEnd end;
+  size_t refused = 0;
 };
 
 /// Takes a line, and the rank that it is from; false to have the job ended.

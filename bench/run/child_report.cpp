@@ -169,7 +169,7 @@ void ChildReport::take(const std::string& kind, const Event& event) {
     run_.profile = value_at<Event>(event, "profile");
   else if (kind == "end")
     end(event);
-  else if (kind == "exit" && request_.has_ranks())  // from job_of_ranks()
+  else if (kind == "exit" && (launched_ || request_.program.through_mpi(request_.backend)))
     exited(event);
   else if (kind == "measured" && launched_)
     measured(event);

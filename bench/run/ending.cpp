@@ -101,7 +101,7 @@ std::pair<size_t, ChildEnd> blamed(JobEnd job_end, const std::deque<ChildReport>
   if (rank == exits.end()) rank = std::find_if(exits.begin(), exits.end(), failed);
   if (end.how == ChildEnd::How::timed_out)
     return {first_with_error(reports).value_or(furthest_behind(reports, parts)), end};
-  if (end.how == ChildEnd::How::refused) return {job_end.process, end};
+  if (end.how == ChildEnd::How::refused) return {job_end.refused, end};
   if (const auto told = first_with_error(reports); told && command)
     return {better_informed(*told, reports), {ChildEnd::How::exited, kExitFailed, end.stderr_tail}};
   size_t first = rank == exits.end() ? job_end.process : *rank;

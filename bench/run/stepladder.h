@@ -232,6 +232,7 @@ class Run {
 
   /// Each event by one write, so that a kill tears at most the last line.
   void write(const std::string& event) {
+    if (getpid() != pid_) return;  // a forked process is not the trainer
     const std::string line = event + "\n";
     for (size_t at = 0; at < line.size() && !finished();) {
       const ssize_t written = ::write(fd_, line.data() + at, line.size() - at);
@@ -342,6 +343,7 @@ class Run {
   std::function<void()> synchronize_;
   std::string rank_, config_, device_;
   int fd_ = -1;
+  const pid_t pid_ = getpid();
   bool listened_ = false, started_ = false, in_step_ = false, reached_ = false;
   std::optional<int64_t> steps_;
   int64_t eval_every_ = 0, done_ = 0, evaluated_ = 0;
