@@ -104,6 +104,25 @@ TEST_F(OwnTrainer, IsMeasuredAndComparedLikeARung) {
   EXPECT_TRUE(says(stepladder("list --ladder own/ladder.json").out, {"01_fast", "half as long"}));
 }
 
+TEST_F(OwnTrainer, MayRecordHowOftenItAccumulatesInABatchThatHasAllMicroBatches) {
+  trainer("trainer.sh", cat(R"(more=; [ $4 = 10 ] && more=',"accumulate":4'
+say '{"event":"start","config":{"B":'$1',"T":'$2$more'}}'
+)",
+                            kSteps, kEnd));
+  ASSERT_EQ(run("--rounds 1").code, 0);
+  const Results measured = results();
+  EXPECT_EQ(measured.runs[1].config["accumulate"], 4) << "it is recorded";
+  EXPECT_DOUBLE_EQ(measured.runs[1].summary->tokens_per_second, 4 * 32 / 0.010);
+  EXPECT_DOUBLE_EQ(json()["variants"][1]["speedup_previous"]["ratio"].get<double>(), 2.0);
+  expect_contract(folder_ / "r.json");
+  std::string learns_otherwise = read_file(folder_ / "own/trainer.sh");
+  const std::string loss = "$((9 - i))";
+  learns_otherwise.replace(learns_otherwise.find(loss), loss.size(), "$((9 - i + ($4 == 10)))");
+  write_file(folder_ / "own/trainer.sh", learns_otherwise);
+  EXPECT_EQ(run("--rounds 1 --overwrite").code, 5);
+  EXPECT_EQ(results().runs[1].status, Status::diverged) << "its losses are compared all the same";
+}
+
 TEST_F(OwnTrainer, MayNestItsConfigAndItsFileIsStillRead) {
   trainer("trainer.sh",
           cat(R"(say '{"event":"start","config":{"B":'$1',"T":'$2',"mesh":[[0,1],[2,3]],"layers":[{"h":1}],)",

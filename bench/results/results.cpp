@@ -44,9 +44,11 @@ int64_t global_batch(const Json& config) {
 
 double tokens_of(const Json& config) {
   const auto found = config.find("accumulate");
-  const double accumulated = found != config.end() && found->is_number() ? found->get<double>() : 1.0;
+  const bool whole = config.contains(kWholeBatch) && config[kWholeBatch] == true;
+  const double micro_batches =
+      !whole && found != config.end() && found->is_number() ? found->get<double>() : 1.0;
   return config.at("B").get<double>() * config.at("T").get<double>() *
-         static_cast<double>(world_size(config)) * std::max(1.0, accumulated);
+         static_cast<double>(world_size(config)) * std::max(1.0, micro_batches);
 }
 
 bool same_task(const Json& one, const Json& other) {

@@ -124,6 +124,8 @@ inline constexpr int kMaxConfigDepth = 3;
 int64_t world_size(const Json& config);
 /// Sequences in a step of all devices; 0 where an int64_t does not hold it.
 int64_t global_batch(const Json& config);
+/// Set in a config by the harness: B holds all micro-batches, so that `accumulate` is merely recorded.
+inline constexpr const char* kWholeBatch = "whole_batch";
 /// Tokens in a step of all devices, micro-batches that accumulate included.
 double tokens_of(const Json& config);
 /// Whether two configurations train the same model on the same batches, so that their losses may be compared.

@@ -250,6 +250,9 @@ ChildReport::Event ChildReport::config_of(const Event& event) const {
     if (config.contains(key) && config[key] != independent)
       throw BadReport(cat("its config has ", key, "=", printable(config[key].dump(), 60),
                           ", which is the harness's to say: leave it out"));
+  // Our rungs and peers, which tell their variant, have a micro-batch in B.
+  config.erase(kWholeBatch);
+  if (config.contains("accumulate") && !event.contains("variant")) config[kWholeBatch] = true;
   return config;
 }
 
