@@ -738,6 +738,43 @@ TEST_F(OwnTrainer, ThatIsFitPassesItsCheck) {
   EXPECT_EQ(stepladder("check-trainer").code, 2);
 }
 
+TEST_F(OwnTrainer, WhoseDtypeContradictsItsMathIsNoted) {
+  const auto notes = [&](const std::string& math, const std::string& dtype) {
+    trainer("trainer.sh", cat(R"(say '{"event":"start","config":{"B":'$1',"T":'$2',"dtype":")", dtype, R"("}}'
+)",
+                              kSteps, kEnd));
+    ladder(math);
+    const std::string check = stepladder("check-trainer --ladder own/ladder.json 01").out;
+    EXPECT_EQ(run("--rungs 01 --rounds 1 --overwrite").code, 0);
+    const std::string report = stepladder("report r.json").out;
+    EXPECT_EQ(says(check, {"its dtype " + dtype}), says(report, {"its dtype " + dtype})) << check << report;
+    return says(check, {"note: ", "\"math\"", "its dtype " + dtype});
+  };
+  for (const auto& [math, dtype] :
+       {std::pair("tf32", "bf16"), std::pair("half", "torch.float32"), std::pair("fp8", "float32")})
+    EXPECT_TRUE(notes(cat(R"(, "math": ")", math, "\""), dtype)) << math << " " << dtype;
+  for (const auto& [math, dtype] :
+       {std::pair("half", "bfloat16"), std::pair("fp8", "bf16"), std::pair("half", "mine")})
+    EXPECT_FALSE(notes(cat(R"(, "math": ")", math, "\""), dtype)) << math << " " << dtype;
+  EXPECT_FALSE(notes("", "bf16")) << "which contradicts nothing";
+}
+
+TEST_F(OwnTrainer, WhoseLadderNamesItsModelIsToldThatMfuNeedsItsMathToo) {
+  std::string text = read_file(folder_ / "own/ladder.json");
+  const std::string workload = R"("workload": {)";
+  text.replace(text.find(workload), workload.size(), workload + R"("model": "gpt2", )");
+  write_file(folder_ / "own/ladder.json", text);
+  EXPECT_TRUE(
+      says(stepladder("check-trainer --ladder own/ladder.json 01").out, {"note: ", "\"math\"", "MFU"}));
+  ASSERT_EQ(run("--rounds 1").code, 0);
+  for (const Json& rung : json()["plan"]["ladder"]["rungs"]) EXPECT_TRUE(rung["math"].is_null());
+  EXPECT_EQ(stepladder("report r.json").code, 0) << "and its file is read again";
+  EXPECT_TRUE(
+      parse_json(stepladder("list --ladder own/ladder.json --json").out)["rungs"][0]["math"].is_null());
+  ladder(R"(, "math": "half")");
+  EXPECT_FALSE(says(stepladder("check-trainer --ladder own/ladder.json 01").out, {"MFU"}));
+}
+
 TEST_F(OwnTrainer, ThatTheDocsHaveForAShellPassesItsCheck) {
   const std::string page = read_file(cat(STEPLADDER_SOURCE_DIR, "/docs/own-trainer.md"));
   const size_t begin = page.find("say() {");

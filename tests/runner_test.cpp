@@ -109,7 +109,30 @@ TEST_F(RunnerTest, OfATrainerFasterThanItsPeakTheLadderFileMayBeWrong) {
   fake_.step_ms = "0.5";
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::crash);
-  EXPECT_TRUE(says(run.reason, {"MFU of", "math", "ladder file", "fp32"})) << run.reason;
+  EXPECT_TRUE(says(run.reason, {"MFU of", "math", "ladder file"})) << run.reason;
+}
+
+TEST_F(RunnerTest, ATrainerWhoseMathIsNotToldHasNoMfu) {
+  request_.program.folder = folder_ / "";
+  request_.command = {request_.program.command.front(), "--batch", "4", "--steps", "6"};
+  request_.source_hash = request_.program.source_hash();
+  request_.config["model"] = "gpt2";
+  request_.device.name = "NVIDIA H200";
+  for (const auto math : {std::optional<MathMode>(), std::optional(MathMode::half)}) {
+    request_.program.math = math;
+    const stepladder::Run run = measure();
+    ASSERT_EQ(run.status, Status::ok) << run.reason;
+    EXPECT_EQ(run.summary->mfu_nanogpt.has_value(), math.has_value());
+    EXPECT_EQ(run.summary->mfu_llmc.has_value(), math.has_value());
+  }
+}
+
+TEST_F(RunnerTest, MicroBatchesThatARungAccumulatesCountAndThoseThatATrainerRecordsDoNot) {
+  fake_.config = R"(,"accumulate":4)";
+  fake_.step_ms = "10";
+  EXPECT_DOUBLE_EQ(measure().summary->tokens_per_second, 4 * 4 * 64 / 0.010);
+  fake_.config = R"(,"accumulate":4,"whole_batch":false)";
+  EXPECT_DOUBLE_EQ(measure().summary->tokens_per_second, 4 * 4 * 64 / 0.010) << "whatever it says";
 }
 
 TEST_F(RunnerTest, AWholeRunIsOk) {

@@ -71,13 +71,16 @@ Rows told(const Run& run) {
 }
 
 /// What is not wrong, and yet worth a change.
-std::vector<std::string> advice(const Run& run, const Program& program) {
+std::vector<std::string> advice(const Run& run, const Program& program, const Workload& asked) {
   std::vector<std::string> lines;
   if (run.steps.size() > 1 && run.steps.front().loss == run.steps.back().loss)
     lines.emplace_back("its loss is the same at the first and the last step: does it train, on new batches?");
   if (run.summary->memory.live_peak + run.summary->memory.process_peak == 0)
     lines.emplace_back("its end has no memory_bytes: tables and the gate know nothing of its memory");
-  if (const std::string little = little_covered(*run.summary); !little.empty()) lines.push_back(little);
+  for (const std::string& odd :
+       {little_covered(*run.summary), asked.model ? missing_math(program.math, run.config) : "",
+        contradicted_math(program.math, run.config)})
+    if (!odd.empty()) lines.push_back(odd);
   if (run.lingered)
     lines.push_back(cat("it did not end within ", kLingering,
                         " s of telling its end, and was ended: each run of it takes that much longer"));
@@ -105,7 +108,7 @@ bool check_one(const Plan& plan, const Program& program, const DeviceProbe& prob
     return false;
   }
   std::cout << box(told(run));
-  for (const std::string& line : advice(run, program)) std::cout << "note: " << line << "\n";
+  for (const std::string& line : advice(run, program, asked)) std::cout << "note: " << line << "\n";
   std::cout << "ok\n" << std::endl;
   return true;
 }
@@ -129,7 +132,7 @@ int check_trainer(CheckOptions& options) {
   constexpr int64_t kSmallBatch = 4, kShortSeq = 64;
   plan.batch = {asked.batch.empty() ? kSmallBatch : asked.batch.front()};
   plan.settings.seq = asked.seq.value_or(kShortSeq);
-  plan.settings.model = options.model.value_or(asked.model.value_or("gpt2-tiny"));
+  plan.settings.model = asked.model.value_or("gpt2-tiny");
   plan.settings.steps = options.steps;
   plan.settings.data = options.data;
   const DeviceProbe probe = probe_device("auto", 0);

@@ -40,7 +40,7 @@ int list(ListOptions& options) {
                        {"parent", rung.parent.empty() ? Json() : Json(rung.parent)},
                        {"changes", rung.changes},
                        {"requires", rung.requirement()},
-                       {"math", name_of(rung.math)},
+                       {"math", rung.math ? Json(name_of(*rung.math)) : Json()},
                        {"tolerance", std::isfinite(rung.tolerance) ? Json(rung.tolerance) : Json()},
                        {"runs_here", reason(rung).empty()},
                        {"reason", reason(rung)}});
@@ -55,7 +55,7 @@ int list(ListOptions& options) {
                {"runs here", Align::left}});
   for (const Rung& rung : ladder.rungs) {
     const std::string why_not = reason(rung);
-    table.add({rung.name, rung.changes, name_of(rung.math),
+    table.add({rung.name, rung.changes, rung.math ? name_of(*rung.math) : kNone,
                rung.requirement().empty() ? kNone : rung.requirement(),
                why_not.empty()       ? "yes"
                : probe.error.empty() ? "no: " + why_not

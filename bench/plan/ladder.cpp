@@ -97,6 +97,18 @@ bool sets_math(const Rung& rung) {
   return !rung.parent.empty() && rung.math != ladder().find(rung.parent).math;
 }
 
+/// The width of a number that a trainer calls "bf16", "torch.float32" or the like; 0 where that says nothing.
+int bits_of(const std::string& dtype) {
+  static const std::vector<std::pair<int, std::vector<const char*>>> kinds = {
+      {8, {"fp8", "float8", "e4m3", "e5m2"}},
+      {16, {"bf16", "bfloat16", "fp16", "f16", "float16", "half"}},
+      {32, {"fp32", "f32", "float32"}}};
+  for (const auto& [bits, names] : kinds)
+    if (std::ranges::any_of(names, [&](const char* name) { return dtype.find(name) != dtype.npos; }))
+      return bits;
+  return 0;
+}
+
 Rung only_row(const Rung& rung, const Rung& reference) {
   Rung row = reference;
   row.changes = reference.parent.empty() ? cat("nothing is clever but: ", rung.changes)
@@ -146,6 +158,7 @@ Rung rung_from(const Json& row, bool ours) {
     rung.compute_capability = count_at(row["requires"], "compute_capability", 0, 0, 1000);
     rung.devices = count_at(row["requires"], "devices", 1, 1, kMaxDevices);
   }
+  if (!ours) rung.math.reset();
   if (const auto math = text_if(row, "math")) rung.math = math_mode(*math);
   rung.tolerance =
       field_if<double>(row, "tolerance", "a number").value_or(std::numeric_limits<double>::infinity());
@@ -356,7 +369,7 @@ Json Ladder::json() const {
                 {"changes", rung.changes},
                 {"group", rung.group},
                 {"requires", {{"compute_capability", rung.compute_capability}, {"devices", rung.devices}}},
-                {"math", name_of(rung.math)},
+                {"math", rung.math ? Json(name_of(*rung.math)) : Json()},
                 {"tolerance", std::isfinite(rung.tolerance) ? Json(rung.tolerance) : Json()},
                 {"command", rung.command}};
     for (const std::string& variable : rung.environment) {  // NAME=value
@@ -398,6 +411,22 @@ Rung row_of(const std::string& trainer) {
 const char* name_of(MathMode mode) {
   constexpr const char* kNames[] = {"fp32", "tf32", "half", "fp8"};
   return kNames[static_cast<size_t>(mode)];
+}
+
+std::string missing_math(std::optional<MathMode> math, const Json& config) {
+  const auto& known = Config::names();
+  if (math || std::ranges::find(known, text_at(config, "model")) == known.end()) return "";
+  return "its ladder file has no \"math\" for it, fp32, tf32, half or fp8: there is no MFU without";
+}
+
+std::string contradicted_math(std::optional<MathMode> math, const Json& config) {
+  const std::string dtype = text_at(config, "dtype");
+  const int bits = bits_of(dtype);
+  const bool full = math == MathMode::fp32 || math == MathMode::tf32;
+  const bool fits = !math || bits == 0 || (math == MathMode::fp8 ? bits < 32 : bits == (full ? 32 : 16));
+  return fits ? ""
+              : cat("its \"math\" is ", name_of(*math), ", its dtype ", printable(dtype, 60),
+                    ": MFU is against the peak of ", name_of(*math));
 }
 
 void check_devices(const Rung& rung, int64_t channels, int64_t devices) {

@@ -22,9 +22,9 @@ struct Rung {
   std::string parent;  // the rung that it changes; "" for the first
   std::string group;   // "fused kernels": rungs that published tables have as one; "" for none
   std::string changes;
-  int compute_capability = 0;  // least one that it needs, 80 for sm_80; 0: any device
-  int devices = 1;             // least number that it is for
-  MathMode math = MathMode::fp32;
+  int compute_capability = 0;                     // least one that it needs, 80 for sm_80; 0: any device
+  int devices = 1;                                // least number that it is for
+  std::optional<MathMode> math = MathMode::fp32;  // none where a ladder file leaves it out
   double tolerance = 0.0;  // relative, of a step's loss against the first rung's; infinite: not compared
   BatchSize batch = BatchSize::usual;
   /// It stands beside the ladder, without a number: no rung builds on it, and none is ablated from it.
@@ -138,6 +138,11 @@ Rung row_of(const std::string& trainer);
 
 /// "fp32", "tf32", "half", "fp8".
 const char* name_of(MathMode mode);
+
+/// What is odd about the "math" of a trainer of a ladder file beside what it told of itself: left out, though
+/// it trains a model whose MFU is known with it, or of another width than its "dtype". "" where nothing is.
+std::string missing_math(std::optional<MathMode> math, const Json& config);
+std::string contradicted_math(std::optional<MathMode> math, const Json& config);
 
 /// Throws InputError, with numbers that would do, where `devices` cannot share the optimizer state of a model
 /// of so many channels in equal parts.

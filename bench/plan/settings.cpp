@@ -113,7 +113,7 @@ std::vector<Option> RungSettings::shared_options() {
   return shared;
 }
 
-std::vector<std::string> RungSettings::shared_arguments(MathMode math, bool peer) const {
+std::vector<std::string> RungSettings::shared_arguments(std::optional<MathMode> math, bool peer) const {
   RungSettings given = *this, defaults;
   if (math != MathMode::half) given.dtype.reset();
   if (peer) {

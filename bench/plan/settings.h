@@ -70,8 +70,9 @@ struct RungSettings {
   /// model, batch, sequence and steps.
   std::vector<Option> shared_options();
   /// Those of shared_options() that differ from their defaults and that a rung on `math`, or a peer of it,
-  /// understands, as its command line: --dtype goes to those with a choice, how our ops run to no peer.
-  std::vector<std::string> shared_arguments(MathMode math, bool peer) const;
+  /// understands, as its command line: --dtype goes to those with a choice, of how our ops run --attention
+  /// alone to peers.
+  std::vector<std::string> shared_arguments(std::optional<MathMode> math, bool peer) const;
 
   /// Throws InputError for options that contradict each other.
   void check() const;

@@ -431,9 +431,12 @@ class Notes {
     }
   }
 
-  void add_rows(const std::vector<ResultRow>& variants) {
+  void add_rows(const std::vector<ResultRow>& variants, const Ladder& ladder) {
     for (const ResultRow& v : variants) {
       if (!v.numbers) continue;
+      const Rung* own = ladder.built_in() || !v.peer.empty() ? nullptr : ladder.listed(v.variant);
+      if (const std::string odd = own ? contradicted_math(own->math, v.config) : ""; !odd.empty())
+        warn(cat(v.variant, ", ", v.workload, ": ", odd, "."));
       if (v.disturbed_rounds > 0) warn(disturbed_note(v));
       if (const std::string little = little_covered(*v.runs.begin()->second->summary); !little.empty())
         warn(cat(v.variant, ", ", v.workload, ": ", little));
@@ -518,7 +521,7 @@ std::vector<Note> notes(const Results& results, const std::vector<ResultRow>& va
   Notes notes;
   notes.add_legend(variants);
   notes.add_course(results, variants);
-  notes.add_rows(variants);
+  notes.add_rows(variants, ladder_of(results));
   notes.add_missing_joules(results);
   notes.add_losses(results, variants);
   notes.add_scaling(results);

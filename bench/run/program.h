@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,7 @@ struct Program {
   std::string variant;               // "05_mixed_precision", "pytorch/05_mixed_precision", "llmc"
   std::string peer;                  // the ladder that it is of, beside another; "" for that one's rungs
   std::vector<std::string> command;  // of ours: its options follow; else it has placeholders
-  MathMode math = MathMode::fp32;    // of its GEMMs: picks the peak of MFU
+  std::optional<MathMode> math = MathMode::fp32;  // of its GEMMs: picks the peak of MFU; none: unknown
   double tolerance = 0.0;  // relative, of a rung's loss against the first rung's; peers aren't compared
   BatchSize batch = BatchSize::usual;
   int64_t devices = 1;            // least number that it is for

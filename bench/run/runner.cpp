@@ -73,7 +73,7 @@ Summary summarize(Run& run, const ChildReport& report, const RunRequest& request
   DeviceInfo device = request.device;
   if (const int as = request.program.ours() ? run.config.value("compute_capability", 0) : 0; as > 0)
     device.compute_capability = std::min(device.compute_capability, as);  // as which it ran
-  auto peak = gemm_peak(device, request.program.math);
+  auto peak = request.program.math ? gemm_peak(device, *request.program.math) : std::nullopt;
   if (peak) *peak *= static_cast<double>(request.devices);
   summary.mfu_nanogpt = mfu(flops_per_token_nanogpt(config), summary.tokens_per_second, peak);
   summary.mfu_llmc = mfu(flops_per_token_llmc(config), summary.tokens_per_second, peak);
@@ -360,7 +360,7 @@ Run run_program(const RunRequest& request, const std::function<void(const Step&)
     if (request.program.ours()) throw;
     ending = not_started(request, e);
   } catch (const std::logic_error& e) {  // of its MFU
-    const char* told = ", or \"math\" of its row in the ladder file, by default fp32";
+    const char* told = ", or \"math\" of its row in the ladder file";
     ending = {Status::crash, cat(e.what(), request.program.ours() ? "" : told)};
   }
   run.stderr_tail = ranks.last_words();

@@ -45,7 +45,7 @@ int64_t global_tokens(const RunSession& session) {
 
 /// FLOP/s that they reach at most; nothing for an unknown device.
 std::optional<double> global_peak(const RunSession& session) {
-  const auto peak = gemm_peak(session.device, session.rung.math);
+  const auto peak = gemm_peak(session.device, *session.rung.math);
   return peak ? std::optional(*peak * session.team().size) : std::nullopt;
 }
 
@@ -73,7 +73,7 @@ void Reporter::describe(const Dataset& data) const {
   if (!device.runtime.empty()) rows.emplace_back("runtime", device.runtime);
   rows.emplace_back("BLAS", device.blas);
   rows.emplace_back("attention", device.attention);
-  rows.emplace_back(cat("peak, ", name_of(session_.rung.math)),
+  rows.emplace_back(cat("peak, ", name_of(*session_.rung.math)),
                     peak_ ? fixed(*peak_ * 1e-12, 1) + " TFLOP/s" : "n/a");
   rows.emplace_back("precision", precision(session_));
   const auto section = [&](const std::vector<std::string>& groups) {

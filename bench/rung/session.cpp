@@ -175,7 +175,7 @@ nlohmann::ordered_json RunSession::config_json() const {
       {"C", config.C},
       {"world_size", world.size},
       {"dtype", name_of(rung.in_16_bits() ? config.half : DType::f32)},
-      {"math", name_of(rung.math)},
+      {"math", name_of(*rung.math)},
   };
   if (settings.independent_ranks) json["independent_ranks"] = true;
   json.update(options_json(options, {RungSettings::kData, RungSettings::kTraining, RungSettings::kOps}));
