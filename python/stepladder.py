@@ -50,8 +50,8 @@ def start(batch: int, seq: int, *, exit: bool = True, synchronize=None, memory=N
     batch: sequences of an optimizer step on this rank, all micro-batches together; seq: tokens of a sequence.
     exit: whether the program ends with the last step. For a framework other than PyTorch and CuPy, synchronize: a
     function that waits for the device; memory: one that returns peaks so far, {"live_peak": bytes handed out,
-    "reserved_peak": taken from the driver, "process_peak": in use}, as far as they are known. Further keywords, such as
-    dtype or lr, are recorded with the results.
+    "reserved_peak": taken from the driver, "process_peak": in use}, as far as they are known, and "exact": True where
+    live_peak is the same in each run. Further keywords, such as dtype or lr, are recorded with the results.
     Raises TypeError or ValueError where batch or seq is no positive whole number, RuntimeError when called a second time,
     and OSError where the harness can't be written to.
     """

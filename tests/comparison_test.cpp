@@ -292,13 +292,64 @@ TEST(Comparison, AByteMoreIsARegressionThatNamesWhatGrew) {
   EXPECT_EQ(exit_code(pair.compared().rows), kExitOk);
 }
 
+/// A trainer of a ladder file, each of whose runs has had so many bytes: `grown` is a ratio less 1, `jitter`
+/// the standard deviation of a run's.
+Pair with_allocator(size_t pairs, double grown, double jitter, uint64_t seed) {
+  Pair pair;
+  pair.add(kRung, std::vector<double>(pairs, 40.0), std::vector<double>(pairs, 40.0));
+  NoisyMachine machine(seed, 1);
+  for (const auto& [results, factor] : {std::pair(&pair.base, 1.0), std::pair(&pair.next, 1.0 + grown)}) {
+    results->plan["ladder"] = {{"name", "mine"},
+                               {"rungs", {{{"name", kRung}, {"changes", ""}, {"command", {"x"}}}}}};
+    for (stepladder::Run& run : results->runs)
+      run.summary->memory.live_peak =
+          static_cast<int64_t>(factor * std::exp(jitter * machine.normal()) * (int64_t{8} << 30));
+  }
+  return pair;
+}
+
+TEST(Comparison, MemoryOfAnAllocatorIsJudgedAsTimeIs) {
+  const ComparedRow grown = with_allocator(10, 0.03, 0.004, 1).compared().rows[0];
+  EXPECT_EQ(grown.verdict, Verdict::regression);
+  EXPECT_TRUE(says(grown.reason, {" % more live memory"})) << grown.reason;
+  EXPECT_EQ(with_allocator(10, -0.03, 0.004, 1).compared().rows[0].verdict, Verdict::pass);
+  EXPECT_EQ(with_allocator(10, 1e-9, 0, 1).compared().rows[0].verdict, Verdict::pass) << "some bytes";
+  EXPECT_EQ(with_allocator(10, 0.03, 0.1, 2).compared().rows[0].verdict, Verdict::inconclusive);
+  Pair few = with_allocator(5, 0.03, 0, 1);
+  EXPECT_EQ(few.compared().rows[0].verdict, Verdict::inconclusive);
+}
+
+TEST(Comparison, AnAllocatorThatJittersIsNoRegression) {
+  constexpr uint64_t kGates = 1000;
+  int alarms = 0, missed = 0;
+  for (uint64_t seed = 0; seed < kGates; ++seed) {
+    const double jitter = seed % 2 == 0 ? 0.002 : 0.02;
+    alarms += overall(with_allocator(10, 0.0, jitter, seed).compared().rows) == Verdict::regression;
+    missed += overall(with_allocator(10, 0.03, 0.002, seed).compared().rows) != Verdict::regression;
+  }
+  EXPECT_LE(alarms, kGates / 100);
+  EXPECT_LE(missed, kGates / 100);
+}
+
+TEST(Comparison, MemoryThatATrainerCallsExactIsJudgedToTheByte) {
+  for (const auto& [base, next] : {std::pair(true, true), std::pair(true, false), std::pair(false, true)}) {
+    Pair pair = with_allocator(6, 1e-9, 0, 1);
+    for (stepladder::Run& run : pair.base.runs) run.summary->memory.exact = base;
+    for (stepladder::Run& run : pair.next.runs) run.summary->memory.exact = next;
+    EXPECT_EQ(pair.compared().rows[0].verdict, base && next ? Verdict::regression : Verdict::pass);
+  }
+}
+
 TEST(Comparison, MemoryThatOneSideDoesNotTellHasNotGrown) {
   for (Results Pair::*silent : {&Pair::base, &Pair::next}) {
     Pair pair = steady();
-    for (stepladder::Run& run : (pair.*silent).runs) run.summary->memory = {};
-    const Comparison comparison = pair.compared();
-    EXPECT_EQ(exit_code(comparison.rows), kExitOk);
-    EXPECT_TRUE(says(join(comparison.notes, "\n"), {"live memory", "not known"})) << "but it is said";
+    Pair allocator = with_allocator(6, 0, 0.001, 1);
+    for (Pair* of : {&pair, &allocator}) {
+      for (stepladder::Run& run : (of->*silent).runs) run.summary->memory = {};
+      const Comparison comparison = of->compared();
+      EXPECT_EQ(exit_code(comparison.rows), kExitOk);
+      EXPECT_TRUE(says(join(comparison.notes, "\n"), {"live memory", "not known"})) << "but it is said";
+    }
   }
 }
 

@@ -629,6 +629,28 @@ TEST_F(OwnTrainer, MadeSlowerIsFoundByTheGate) {
   EXPECT_EQ(stepladder(cat("gate own/ladder.json ", STEPLADDER_BIN)).code, 4);
 }
 
+TEST_F(OwnTrainer, WhoseAllocatorJittersIsNoRegressionAndOneThatIsExactIsToTheByte) {
+  std::filesystem::copy(folder_ / "own", folder_ / "new");
+  const auto trainers = [&](const std::string& base, const std::string& next) {
+    for (const auto& [folder, memory] : {std::pair("own", base), std::pair("new", next)}) {
+      write_file(folder_ / cat(folder, "/trainer.sh"),
+                 script(cat(kStart, kSteps, "say '{\"event\":\"end\",\"memory_bytes\":{", memory, "}}'\n")));
+    }
+    return stepladder(
+        "gate own new --ladder ladder.json --backend cpu --rungs 01 --steps 3 --threshold 5 --format json");
+  };
+  const std::string jitters = R"("live_peak":'$((1000000000 + $$ * 7919 % 100003))')";
+  Outcome outcome = trainers(jitters, jitters);
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(parse_json(outcome.out)["rows"][0]["live_bytes"].contains("ratio"));
+  outcome = trainers(R"("live_peak":1000000,"exact":true)", R"("live_peak":1000001,"exact":true)");
+  EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
+  EXPECT_TRUE(
+      says(parse_json(outcome.out)["rows"][0]["reason"].get<std::string>(), {"live memory grew by 1 B"}));
+  for (const char* side : {"base", "new"}) expect_contract(folder_ / cat("reports/gate/", side, ".json"));
+  EXPECT_EQ(trainers(R"("live_peak":1,"exact":"yes")", jitters).code, 5) << "which is neither";
+}
+
 TEST_F(OwnTrainer, ThatRecordsSomethingElseIsRefusedAfterOnePair) {
   std::filesystem::copy(folder_ / "own", folder_ / "other");
   write_file(folder_ / "other/trainer.sh",

@@ -339,13 +339,14 @@ for i in range(99):
 
     def test_another_framework_brings_its_own_wait_and_memory(self):
         _, _, events = self.run_script("""
-run = stepladder.start(batch=1, seq=1, synchronize=lambda: time.sleep(0.02), memory=lambda: {"live_peak": 7})
+run = stepladder.start(batch=1, seq=1, synchronize=lambda: time.sleep(0.02), memory=lambda: {"live_peak": 7, "exact": True})
 for i in range(99):
     with run.step() as step:
         step.loss = 1.0
 """)
         self.took(events[1:-1], 20, 38)
-        self.assertEqual((events[-1]["memory_bytes"]["live_peak"], len(events[-1]["memory_bytes"])), (7, 2))
+        self.assertEqual((events[-1]["memory_bytes"]["live_peak"], len(events[-1]["memory_bytes"])), (7, 3))
+        self.assertIs(events[-1]["memory_bytes"]["exact"], True)
 
     def test_memory_is_that_of_steps_not_of_evaluations(self):
         _, _, events = self.run_script(TORCH + """
@@ -781,7 +782,7 @@ int main(int, char** argv) {
   run.config("layers", 12);
   run.config("fused", true);
   run.device("cuda", "NVIDIA Fake", "GPU-01");
-  run.memory({100, 200, {}});
+  run.memory({100, 200, {}, mode == "exact"});
   try {
     for (int i = 0; i < 9 && !run.finished(); ++i) {
       usleep(20000);
@@ -840,6 +841,7 @@ class Header(Trainer):
                          [("step", i, 4.5 - i, 0.5) for i in range(3)])
         self.took(steps, 20, 38)
         self.assertEqual((end["event"], end["memory_bytes"]), ("end", {"live_peak": 100, "reserved_peak": 200}))
+        self.assertIs(self.run_client("exact")[2][-1]["memory_bytes"]["exact"], True)
 
     def test_nothing_happens_where_no_harness_listens(self):
         done = subprocess.run([self.client, "diverges"], env=self.environment(), capture_output=True, check=True)

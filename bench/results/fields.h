@@ -34,6 +34,7 @@ void fields(Archive& a, Any<Step> auto& x) {
 template <class Archive>
 void fields(Archive& a, Any<Memory> auto& x) {
   STEPLADDER_EACH(STEPLADDER_FIELD, live_peak, reserved_peak, process_peak, by_name)
+  a.if_any("exact", x.exact);
 }
 
 template <class Archive>

@@ -79,6 +79,7 @@ struct Memory {
   int64_t reserved_peak = 0;  // taken from the driver or the OS
   int64_t process_peak = 0;   // as the device (for the CPU, the OS) sees the process
   std::map<std::string, int64_t> by_name;
+  std::optional<bool> exact = {};  // a trainer's word that live_peak is the same in each of its runs
 };
 
 /// What a rung that compiles its step spent before it could repeat it, within the first step.

@@ -338,6 +338,7 @@ void ChildReport::end(const Event& event) {
        {std::pair("live_peak", &memory.live_peak), std::pair("reserved_peak", &memory.reserved_peak),
         std::pair("process_peak", &memory.process_peak)})
     if (ours || value_if<int64_t>(bytes, key)) *peak = bytes_at(bytes, key);
+  memory.exact = value_if<bool>(bytes, "exact");
   if (!ours) return;
   if (event.contains("compile")) {
     const Event spent = value_at<Event>(event, "compile");

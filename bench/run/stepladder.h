@@ -49,6 +49,7 @@ namespace stepladder_client {
 /// Peaks in bytes: handed out, taken from the driver, of the process. What is not known is left out.
 struct Memory {
   std::optional<int64_t> live_peak, reserved_peak, process_peak;
+  bool exact = false;  // live_peak is the same in each run: then a gate finds a single byte more
 };
 
 class Run;
@@ -226,6 +227,7 @@ class Run {
          {std::pair("live_peak", memory_.live_peak), std::pair("reserved_peak", memory_.reserved_peak),
           std::pair("process_peak", memory_.process_peak)})
       if (value) bytes += (bytes.empty() ? "" : ",") + quoted(name) + ":" + std::to_string(*value);
+    if (memory_.exact) bytes += (bytes.empty() ? "" : ",") + quoted("exact") + ":true";
     write("{\"event\":\"end\",\"memory_bytes\":{" + bytes + "}}");
     if (!finished()) exit_code_ = 0;
   }

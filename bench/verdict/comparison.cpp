@@ -178,6 +178,14 @@ std::vector<std::string> grown_parts(const Memory& base, const Memory& next) {
   return parts;
 }
 
+/// Whether live memory is the same in each run of a row: that of our rungs' arenas, and what trainers call
+/// so.
+bool is_exact(const Rounds& rounds, const Ladder& ladder) {
+  return ladder.built_in() || std::ranges::all_of(rounds, [](const auto& item) {
+           return item.second->summary->memory.exact == true;
+         });
+}
+
 const Memory& largest(const Rounds& rounds) {
   const auto bytes = [](const auto& item) { return item.second->summary->memory.live_peak; };
   return std::ranges::max_element(rounds, {}, bytes)->second->summary->memory;
@@ -192,7 +200,7 @@ bool other_algorithms(const Summary& was, const Summary& is) {
                                              was.compile->algorithms != is.compile->algorithms);
 }
 
-ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rounds& next,
+ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rounds& next, bool exact_memory,
                                 const Limits& limits) {
   ComparedRow::Numbers numbers;
   std::vector<std::pair<const Summary*, const Summary*>> pairs;
@@ -208,7 +216,8 @@ ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rou
   }
   numbers.pairs = pairs.size();
   const auto noise = limits.noise.find(key);
-  const auto compare = [&](Quantity what, auto known, double limit, std::vector<double> LogRatios::*of) {
+  const auto compare = [&](Quantity what, auto known, double limit,
+                           std::vector<double> LogRatios::*of = nullptr) {
     ComparedQuantity quantity{.what = what, .limit = limit};
     std::vector<double> before, after, log_ratios;
     bool base_knows = false, next_knows = false;
@@ -224,7 +233,7 @@ ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rou
     if (quantity.pairs > 0) {
       quantity.base = median(before);
       quantity.next = median(after);
-      if (noise != limits.noise.end() && !(noise->second.*of).empty())
+      if (of && noise != limits.noise.end() && !(noise->second.*of).empty())
         quantity.limit = raised_limit(limit, noise->second.*of, quantity.pairs);
     }
     if (quantity.pairs >= kMinPairs) quantity.change = paired_change(log_ratios, limits.upper_confidence);
@@ -241,6 +250,20 @@ ComparedRow::Numbers numbers_of(const RowKey& key, const Rounds& base, const Rou
       numbers.other_algorithms ? limits.cycles_other_algorithms : limits.cycles, &LogRatios::cycles);
   compare(
       Quantity::energy, [](const Summary& s) { return s.joules; }, limits.energy, &LogRatios::energy);
+  if (!exact_memory) {
+    compare(
+        Quantity::memory,
+        [](const Summary& s) {
+          const auto bytes = static_cast<double>(s.memory.live_peak);
+          return bytes > 0.0 ? std::optional(bytes) : std::nullopt;
+        },
+        kMinMemoryLimit);
+    if (const ComparedQuantity* memory = numbers.find(Quantity::memory)) {
+      numbers.base_bytes = std::llround(memory->base);
+      numbers.new_bytes = std::llround(memory->next);
+    }
+    return numbers;
+  }
   const Memory &before = largest(base), &after = largest(next);
   numbers.base_bytes = std::max<int64_t>(before.live_peak, 0);  // a file may hold anything
   numbers.new_bytes = after.live_peak;
@@ -285,8 +308,9 @@ std::string slower_text(const ComparedQuantity& time, const ComparedQuantity* cy
 /// Why neither verdict holds.
 std::string undecided_text(const ComparedRow::Numbers& n) {
   if (!n.time().change) return "too few pairs";
-  if (const ComparedQuantity* cycles = n.find(Quantity::cycles); cycles && !cycles->change)
-    return "too few pairs know the cycles of both";
+  for (const Quantity what : {Quantity::cycles, Quantity::memory})
+    if (const ComparedQuantity* one = n.find(what); one && !one->change)
+      return cat("too few pairs know the ", name_of(what), " of both");
   const auto above = std::ranges::find_if(n.quantities, &ComparedQuantity::above);
   if (above == n.quantities.end()) return "the bounds enclose the limit";
   const std::string what = above->what == Quantity::time ? "slower" : change_text(*above);
@@ -299,19 +323,22 @@ std::string undecided_text(const ComparedRow::Numbers& n) {
 void judge(ComparedRow& row, bool may_pass) {
   const ComparedRow::Numbers& n = *row.numbers;
   const ComparedQuantity& time = n.time();
-  const ComparedQuantity *cycles = n.find(Quantity::cycles), *energy = n.find(Quantity::energy);
+  const ComparedQuantity *cycles = n.find(Quantity::cycles), *energy = n.find(Quantity::energy),
+                         *memory = n.find(Quantity::memory);
   const auto regressed = [](const ComparedQuantity* x) { return x && x->above() && x->certain; };
   std::vector<std::string> reasons;
-  if (n.base_bytes > 0 && n.new_bytes > n.base_bytes)  // 0 where BASE did not tell
+  if (!memory && n.base_bytes > 0 && n.new_bytes > n.base_bytes)  // 0 where BASE did not tell
     reasons.push_back(cat("live memory grew by ", bytes_text(n.new_bytes - n.base_bytes),
                           n.grown.empty() ? "" : ": " + join(n.grown, ", ")));
   // What takes less time at a higher clock may take more cycles: memory has a clock of its own.
   const bool faster = time.certainly_less;
   if (regressed(&time) || (regressed(cycles) && !faster)) reasons.push_back(slower_text(time, cycles));
-  if (regressed(energy)) reasons.push_back(change_text(*energy));
+  for (const ComparedQuantity* more : {energy, memory})
+    if (regressed(more)) reasons.push_back(change_text(*more));
   row.verdict = Verdict::regression;
   if (reasons.empty()) {
-    const bool pass = may_pass && time.below() && (!cycles || cycles->below() || faster);
+    const bool pass =
+        may_pass && time.below() && (!cycles || cycles->below() || faster) && (!memory || memory->below());
     row.verdict = pass ? Verdict::pass : Verdict::inconclusive;
     if (!pass) reasons.push_back(undecided_text(n));
   }
@@ -326,7 +353,7 @@ const char* name_of(Verdict verdict) {
 }
 
 const char* name_of(Quantity quantity) {
-  constexpr const char* kNames[] = {"time", "cycles", "energy"};
+  constexpr const char* kNames[] = {"time", "cycles", "energy", "live memory"};
   return kNames[static_cast<size_t>(quantity)];
 }
 
@@ -440,7 +467,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
       row.verdict = Verdict::failed;
       continue;
     }
-    row.numbers = numbers_of(key, *was, *is, limits);
+    row.numbers = numbers_of(key, *was, *is, is_exact(*was, ladder) && is_exact(*is, next_ladder), limits);
     if (row.numbers->pairs == 0 && row.numbers->disturbed > 0) {
       row.verdict = limits.final ? Verdict::failed : Verdict::inconclusive;
       row.reason =

@@ -26,6 +26,8 @@ inline constexpr double kMinCyclesLimit = 0.003;
 /// Of cycles where the two ran different GEMM algorithms, which differ by 1 % in cycles at the same time of a
 /// step: those that wait for memory tick on.
 inline constexpr double kMinCyclesLimitOtherAlgorithms = 0.02;
+/// Of the live memory of a trainer that doesn't call it exact.
+inline constexpr double kMinMemoryLimit = 0.01;
 /// Of energy, whose counter moves ten times a second.
 inline constexpr double kMinEnergyLimit = 0.02;
 /// The machine's noise raises a limit no further than to this: a PASS under a higher one says nothing.
@@ -34,9 +36,9 @@ inline constexpr double kMaxNoiseLimit = 0.05;
 inline constexpr size_t kEnoughNoisePairs = 10;
 
 enum class Verdict {
-  pass,          // the upper bounds of time and cycles lie below their limits, of cycles where time is not
-                 // certainly less, and memory has not grown
-  regression,    // a lower bound lies above its limit and a change is certain; or memory has grown
+  pass,        // the upper bounds of time, cycles and memory lie below their limits, of cycles where time is
+               // not certainly less; memory that is exact has not grown
+  regression,  // a lower bound lies above its limit and a change is certain; or exact memory has grown
   inconclusive,  // neither: more pairs would tell
   failed,        // a run crashed, diverged, did not fit or timed out
   skipped,       // in one of the two only, or not for this device
@@ -44,8 +46,9 @@ enum class Verdict {
 /// "PASS", "REGRESSION", ...
 const char* name_of(Verdict verdict);
 
-/// What is compared: the medians of a step's time and of its cycles, and its mean energy.
-enum class Quantity { time, cycles, energy };
+/// What is compared: the medians of a step's time and of its cycles, its mean energy, and the peak of live
+/// memory where that isn't exact.
+enum class Quantity { time, cycles, energy, memory };
 /// "time", ...
 const char* name_of(Quantity quantity);
 
@@ -53,7 +56,7 @@ const char* name_of(Quantity quantity);
 struct ComparedQuantity {
   Quantity what = Quantity::time;
   size_t pairs = 0;                         // that know it of both sides
-  double base = 0.0, next = 0.0;            // medians over the pairs' runs: ms, cycles, joules
+  double base = 0.0, next = 0.0;            // medians over the pairs' runs: ms, cycles, joules, bytes
   std::optional<PairedChange> change = {};  // none from fewer than kMinPairs
   double limit = 0.0;                       // as a ratio less 1: 0.01
   bool certain = false;                     // that it is more at all, among all that is compared
@@ -78,7 +81,7 @@ struct ComparedRow {
     std::string disturbance;
     std::vector<ComparedQuantity> quantities;  // the time, and the rest where both sides know it at all
     std::vector<std::string> unknown;          // of one side alone: "NEW's cycles"
-    int64_t base_bytes = 0, new_bytes = 0;     // live
+    int64_t base_bytes = 0, new_bytes = 0;     // live: the most of exact memory, else medians
     std::vector<std::string> grown;            // parts of the arena, "activations/att +1.5 KiB"
 
     const ComparedQuantity& time() const { return quantities.front(); }

@@ -39,8 +39,9 @@ Table table_of(const Comparison& comparison) {
     return std::ranges::any_of(comparison.rows,
                                [=](const Row& row) { return row.numbers && row.numbers->find(what); });
   };
-  const bool several = any(Quantity::cycles) || any(Quantity::energy);
-  for (const Quantity what : {Quantity::time, Quantity::cycles, Quantity::energy}) {
+  constexpr Quantity kAll[] = {Quantity::time, Quantity::cycles, Quantity::energy, Quantity::memory};
+  const bool several = std::ranges::count_if(kAll, any) > 1;
+  for (const Quantity what : kAll) {
     if (!any(what)) continue;
     const std::string of = several ? cat(name_of(what), " ") : "";
     add(several ? of + "%" : "change %", 0, [=](const Numbers& n) {
@@ -91,15 +92,16 @@ std::string headline(const Comparison& comparison) {
 
 std::vector<std::string> lines_of(const Comparison& comparison) {
   std::vector<std::string> lines = {cat(
-      "Change: mean over pairs of log(NEW / BASE) of the runs' median steps (of energy, mean steps), over 0 "
-      "where "
-      "NEW takes more. ",
+      "Change: mean over pairs of log(NEW / BASE) of the runs' median steps (of energy, mean steps; of live "
+      "memory, peaks), over 0 where NEW takes more. ",
       "Bounds: each holds with ", fixed(kBoundConfidence * 100, 0),
       " %, the upper one over all looks together. REGRESSION: a lower one is over its limit, and that the "
       "rung takes more at all is certain to ",
       fixed((1 - kFalseAlarms) * 100, 0), " % among all that is compared",
       is_repeated(comparison) ? " each time" : "", ", from ", kMinCertainPairs,
-      " pairs; or live bytes grew. PASS: the upper ones of time and cycles are under theirs.")};
+      " pairs; or live bytes grew that are the same in each run. PASS: the upper ones of time, cycles and "
+      "live "
+      "memory are under theirs.")};
   lines.insert(lines.end(), comparison.notes.begin(), comparison.notes.end());
   for (std::string& line : lines) line = printable(line, 600);
   return lines;
@@ -253,6 +255,8 @@ Json to_json(const Comparison& comparison) {
           add_change(item[key], *quantity, "p_more");
         }
       item["live_bytes"] = {{"base", n->base_bytes}, {"new", n->new_bytes}, {"grown", n->grown}};
+      if (const ComparedQuantity* memory = n->find(Quantity::memory))
+        add_change(item["live_bytes"], *memory, "p_more");
     }
     json["rows"].push_back(std::move(item));
   }
