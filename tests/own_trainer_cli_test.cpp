@@ -296,6 +296,39 @@ TEST_F(OwnTrainer, OptionsThatNoCommandTakesAreRefused) {
     EXPECT_EQ(outcome.code, 2) << option;
     EXPECT_TRUE(says(outcome.err, {std::string(option).substr(0, 4)})) << outcome.err;
   }
+  const auto refused = [&](const std::string& command, const std::string& option) {
+    const Outcome outcome = stepladder(command + " " + option);
+    const std::string name = option.substr(0, option.find(' '));
+    EXPECT_EQ(outcome.code, 2) << command << " " << option;
+    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {name, "no command of"})) << outcome.err;
+  };
+  const std::string run = "run --ladder own/ladder.json --backend cpu --out r.json";
+  refused(run + " --until-loss 8 --eval-every 2", "--eval-batches 4");
+  refused(run, "--cache kept");
+  for (const char* command :
+       {"gate own own --ladder ladder.json --backend cpu", "calibrate --ladder own/ladder.json"})
+    refused(command, "--cache kept");
+  for (const char* option : {"--model gpt2", "--data x.bin"}) {
+    for (const auto& [before, after] :
+         {std::pair("--ladder own/ladder.json", ""), std::pair("", " sh own/trainer.sh 4 64 3 10")}) {
+      const Outcome outcome = stepladder(cat("check-trainer ", before, " ", option, after));
+      EXPECT_EQ(outcome.code, 2) << option;
+      EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {std::string(option).substr(0, 6)}))
+          << outcome.err;
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "r.json"));
+}
+
+TEST_F(OwnTrainer, ThatTakesAllArgumentsTakesHowManyBatchesAnEvaluationHas) {
+  trainer("trainer.sh", cat("echo \"$@\" >told.txt\nset -- 4 32 5 10\n", kStart, kSteps, kEnd));
+  std::string text = read_file(folder_ / "own/ladder.json");
+  const std::string words = R"("{batch}", "{seq}", "{steps}", "10"])";
+  write_file(folder_ / "own/ladder.json", text.replace(text.find(words), words.size(), R"("{arguments}"])"));
+  write_token_file(folder_ / "data.bin", std::vector<uint16_t>(2000, 7));
+  run("--rungs 01 --rounds 1 --model gpt2-tiny --data data.bin --until-loss 8 --eval-every 2 --eval-batches "
+      "4");
+  EXPECT_TRUE(says(read_file(folder_ / "own/told.txt"), {"--eval-batches 4"}));
 }
 
 TEST_F(OwnTrainer, StandsBesideOursAndOursBesideIt) {
@@ -753,6 +786,14 @@ TEST_F(OwnTrainer, ThatIsFitPassesItsCheck) {
   EXPECT_TRUE(says(outcome.out, {"8, 16"})) << outcome.out << outcome.err;
   EXPECT_TRUE(
       says(stepladder("check-trainer --ladder own/ladder.json 01 --batch 8").err, {"--batch", "before"}));
+  for (const char* rungs : {"--ladder own/ladder.json --rungs 00", "--ladder own/ladder.json --rungs=00",
+                            "--rungs 00 --ladder own/ladder.json"}) {
+    outcome = stepladder(cat("check-trainer ", rungs));
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"--rungs", "as words"})) << outcome.err;
+  }
+  EXPECT_TRUE(
+      says(stepladder("check-trainer --ladder own/ladder.json --batsch 4").err, {"--batsch", "no option"}));
   for (const char* options : {"--", "--timeout 9 --", "--timeout=9 --batch 4 --"})
     EXPECT_EQ(stepladder(cat("check-trainer ", options, " sh own/trainer.sh {batch} {seq} {steps} 10")).code,
               0)

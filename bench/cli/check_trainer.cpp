@@ -14,8 +14,8 @@ namespace stepladder {
 namespace {
 
 struct CheckOptions {
-  std::string ladder, python = "python3", data = RungSettings().data;
-  std::optional<std::string> model;
+  std::string ladder, python = "python3";
+  std::optional<std::string> model, data;
   std::optional<int64_t> batch, seq;
   int64_t steps = 3;
   double timeout = 300.0;
@@ -113,28 +113,54 @@ bool check_one(const Plan& plan, const Program& program, const DeviceProbe& prob
   return true;
 }
 
+/// Throws InputError for an option among the words that are a command, or rungs.
+void check_words(const CheckOptions& options, const std::vector<Option>& known) {
+  const bool of_ladder = !options.ladder.empty();
+  for (const std::string& word : options.rest) {
+    if (!word.starts_with('-')) {
+      if (of_ladder) continue;
+      break;  // what follows is the command's
+    }
+    const std::string name = word.substr(0, word.find('='));
+    const bool misplaced = std::ranges::any_of(known, [&](const Option& o) { return "--" + o.name == name; });
+    throw InputError(cat(printable(name, 60),
+                         name == "--rungs" ? ": rungs are named as words, such as `"
+                         : misplaced       ? ": options go before the "
+                                           : ": no option of check-trainer, which go before the ",
+                         name == "--rungs" ? "check-trainer --ladder FILE 00 01`"
+                         : of_ladder       ? "rungs"
+                                           : "command"));
+  }
+}
+
+/// Throws InputError for a --model or --data that no command is told.
+void check_told(const CheckOptions& options, const std::vector<Program>& programs) {
+  for (const auto& [name, given] :
+       {std::pair("model", options.model.has_value()), std::pair("data", options.data.has_value())})
+    if (given && std::ranges::none_of(programs, [&](const Program& one) { return is_told(one, name); }))
+      throw InputError(cat("--", name, ": no command of these has {", name, "}"));
+}
+
 int check_trainer(CheckOptions& options) {
   if (options.ladder.empty() && options.rest.empty())
     throw InputError("which trainer? stepladder check-trainer COMMAND..., or --ladder FILE [RUNG]...");
-  if (options.ladder.empty() && options.rest.front().starts_with('-'))
-    throw InputError(cat(options.rest.front(), ": no option of check-trainer, which go before the command"));
-  if (!options.ladder.empty())
-    for (const std::string& word : options.rest)
-      if (word.starts_with('-')) throw InputError(cat(word, ": options go before the rungs"));
+  check_words(options, options.options());
   Plan plan;
   plan.ladder = options.ladder.empty() ? ladder_of_command(options.rest) : load_ladder(options.ladder);
   const std::vector<std::string> names =
       options.ladder.empty() || options.rest.empty() ? std::vector<std::string>{"all"} : options.rest;
   plan.programs = programs(plan.ladder, names, {}, options.python);
+  check_told(options, plan.programs);
   Workload& asked = plan.ladder.workload;
   if (options.batch) asked.batch = {*options.batch};
   if (options.seq) asked.seq = options.seq;
+  if (options.model) asked.model = options.model;
   constexpr int64_t kSmallBatch = 4, kShortSeq = 64;
   plan.batch = {asked.batch.empty() ? kSmallBatch : asked.batch.front()};
   plan.settings.seq = asked.seq.value_or(kShortSeq);
   plan.settings.model = asked.model.value_or("gpt2-tiny");
   plan.settings.steps = options.steps;
-  plan.settings.data = options.data;
+  if (options.data) plan.settings.data = *options.data;
   const DeviceProbe probe = probe_device("auto", 0);
   plan.settings.backend = probe.error.empty() ? probe.device.backend : "cpu";
   const InterruptGuard guard;

@@ -281,6 +281,7 @@ int gate(GateOptions& options) {
     throw InputError(cat("--max-pairs ", options.max_pairs, " is less than --pairs ", options.pairs));
   std::optional<double> max_time;
   if (!options.max_time.empty()) max_time = duration_s(options.max_time);
+  if (options.cache) options.measure.rung.cache = *options.cache;
   std::vector<ComparedRow> missing;
   const Contender base_contender = contender(options.base, options.measure.ladder),
                   next_contender = contender(options.next, options.measure.ladder);

@@ -92,6 +92,8 @@ void check_used(const Plan& plan, RungSettings asked) {
     const bool placeholder = name == "data" || name == "lr" || name == "seed";
     throw unused(name, placeholder ? cat("{", name, "}") : "it: only rungs of Stepladder's own do");
   }
+  if (asked.eval_batches != usual.eval_batches && !anyone_takes(plan, "arguments"))
+    throw unused("eval-batches", "{arguments}");
 }
 
 /// Throws InputError for a model, batch or data that no rung could train on. Text is tokenised here, once, so
