@@ -795,10 +795,11 @@ TEST_F(HarnessCli, OptionsOfTheRungsGoToThoseThatUnderstandThem) {
   for (const auto& [name, arguments] : told) {
     const bool half = has(name, "05") || name == "llmc", is_peer = has(name, "/") || name == "llmc";
     EXPECT_EQ(has(arguments, " --dtype fp16 "), half) << arguments;
-    EXPECT_TRUE(has(arguments, " --seed 3 ")) << arguments;
+    for (const char* option : {" --seed 3 ", " --attention native "})
+      EXPECT_TRUE(has(arguments, option)) << arguments;
     for (const char* option :
-         {" --loss-scale 1024 ", " --attention native ", " --deterministic ", " --narrow-access ",
-          " --late-launch ", " --nccl ", " --compute-capability 75 ", " --cache found ", " --search-again "})
+         {" --loss-scale 1024 ", " --deterministic ", " --narrow-access ", " --late-launch ", " --nccl ",
+          " --compute-capability 75 ", " --cache found ", " --search-again "})
       EXPECT_EQ(has(arguments, option), !is_peer) << arguments;
   }
   EXPECT_EQ(told.size(), 5U);

@@ -111,7 +111,7 @@ class Llmc(Peer):
         self.assertEqual(end["memory_bytes"]["by_name"]["activations"], 900 << 20)
 
     def test_it_is_told_the_workload(self):
-        self.run_llmc("--accumulate", "4", "--lr", "0.002", LLMC_FLAGS="-r 1 -ge 2")
+        self.run_llmc("--accumulate", "4", "--lr", "0.002", "--attention", "cudnn", LLMC_FLAGS="-r 1 -ge 2")
         arguments = (self.folder / "arguments").read_text()
         for words in ("-b 2 -t 64 -d 512 -x 3 -l 0.002", "-e d12", "-v 4 -m 1", "-r 1 -ge 2"):
             self.assertIn(words, arguments)
@@ -356,6 +356,14 @@ class WithoutPytorch(Ladder):
             self.assertEqual((program, script, words.pop(1)), ("{python}", "pytorch_ladder.py", "{arguments}"))
             self.assertIn(parse(words).rung, LADDER)
 
+    def test_attention_is_chosen_as_a_rungs_is(self):
+        from pytorch_ladder import parse
+        for asked, backend in (([], "auto"), (["auto"], "auto"), (["cudnn"], "cudnn"), (["native"], "flash")):
+            words = [word for name in asked for word in ("--attention", name)]
+            self.assertEqual(parse(["09_flash_attention", *words]).attention, backend, asked)
+        code, errors, _ = self.run_rung("09_flash_attention", "--attention", "cudn")
+        self.assertEqual((code, errors.count("\n")), (2, 1), errors)
+
     def test_a_rank_of_no_world_is_refused(self):
         for world, word in (({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2"), ({"WORLD_SIZE": "two"}, "WORLD_SIZE=two"),
                             ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK=-1")):
@@ -395,6 +403,7 @@ class WithPytorch(Ladder):
             self.assertEqual(start["config"] | {"B": 2, "T": 32, "V": 50257}, start["config"])
             self.assertTrue(all(step["step_ms"] > 0 and step["grad_norm"] > 0 for step in steps))
             self.assertGreater(end["memory_bytes"]["process_peak"], 1 << 20)
+            self.assertEqual("sdpa" in start["config"], rung == "09_flash_attention")
             losses[rung] = [step["loss"] for step in steps]
         for rung, curve in losses.items():
             for loss, expected in zip(curve, losses["00_fp32_baseline"]):
@@ -414,6 +423,14 @@ class WithPytorch(Ladder):
             code, errors, (start, *_) = self.run_rung(rung, "--shape-padding", asked)
             self.assertEqual((code, errors), (0, ""))
             self.assertIs(start["config"]["shape_padding"], pads, (rung, asked))
+
+    def test_the_backend_of_attention_is_recorded(self):
+        for asked in ("auto", "flash"):
+            code, errors, (start, *_) = self.run_rung("09_flash_attention", "--attention", asked)
+            self.assertEqual((code, errors), (0, ""))
+            self.assertEqual((start["config"]["attention"], start["config"]["sdpa"]), (asked, "flash_attention"))
+        code, errors, events = self.run_rung("09_flash_attention", "--attention", "cudnn")
+        self.refused((code, errors, events), 5, "unsupported", "cudnn")
 
     def test_a_loss_that_is_reached_ends_training(self):
         code, _, events = self.run_rung("00_fp32_baseline", "--eval-every", "1", "--eval-batches", "1",

@@ -118,7 +118,6 @@ std::vector<std::string> RungSettings::shared_arguments(std::optional<MathMode> 
   if (math != MathMode::half) given.dtype.reset();
   if (peer) {
     given.hyper.loss_scale = defaults.hyper.loss_scale;
-    given.attention = defaults.attention;
     given.cache = defaults.cache;
     given.search_again = false;
     given.deterministic = given.narrow_access = given.late_launch = given.nccl = false;

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import torch
+import torch.nn.attention
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -66,6 +67,19 @@ class Attention(nn.Module):
             att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(C // self.NH))  # (B,NH,T,T)
             y = att.masked_fill(self.future[:T, :T], -math.inf).softmax(dim=-1) @ v
         return self.c_proj(y.transpose(1, 2).reshape(B, T, C))
+
+
+def sdpa_backend(config: Config, features: Features, device: torch.device) -> str:
+    """Which of the enabled backends PyTorch takes for Attention: "flash_attention", "cudnn_attention", ..., or "error"
+    where none of them can."""
+    shape = (1, config.T, config.NH, config.C // config.NH)  # of a sequence: the batch decides nothing
+    q = torch.empty(shape, dtype=features.half, device=device, requires_grad=True).transpose(1, 2)
+    names = {backend.value: name for name, backend in torch.nn.attention.SDPBackend.__members__.items()}
+    try:
+        choice = torch._fused_sdp_choice(q, q, q, is_causal=True)
+    except RuntimeError:
+        return "error"
+    return names.get(choice, str(choice)).lower()
 
 
 class MLP(nn.Module):

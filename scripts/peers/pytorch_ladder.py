@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 
 LADDER = {rung["name"]: rung["changes"]
           for rung in json.loads((HERE / "pytorch.json").read_text(encoding="utf-8"))["rungs"]}
-ATTENTION = ("auto", "flash", "cudnn")
+ATTENTION = ("auto", "flash", "cudnn", "native")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 # Radford et al. 2019, table 2; mini and tiny are ours.
 MODELS = {
@@ -80,13 +80,15 @@ def parse(arguments: list[str]):
             ("dtype", ("auto", "bf16", "fp16"), "of mixed precision; auto: bf16 where the device has it"),
             ("compile-mode", COMPILE_MODES, "torch.compile's, from 13_cuda_graphs on; default: reduce-overhead"),
             ("shape-padding", ("auto", "on", "off"), "inductor's; auto: on from 10_padded_vocab on"),
-            ("attention", ATTENTION, "backend of scaled_dot_product_attention; auto: PyTorch's choice")):
+            ("attention", ATTENTION, "backend of scaled_dot_product_attention; auto: PyTorch's choice; native: flash")):
         default = "reduce-overhead" if name == "compile-mode" else choices[0]
         parser.add_argument(f"--{name}", choices=choices, default=default, help=what)
     parser.add_argument("--shuffle", action="store_true",
                         help="train on the files and the batches in them in random order, by --seed")
     settings = parser.parse_args(arguments)
 
+    if settings.attention == "native":  # as a rung calls kernels of its own
+        settings.attention = "flash"
     shape = MODELS[settings.model]
     settings.seq = settings.seq or shape["max_T"]
     if settings.seq > shape["max_T"]:
@@ -233,6 +235,17 @@ class Run:
                 self.torch.cuda.empty_cache()
                 self.torch.cuda.reset_peak_memory_stats()
 
+    def attention_backend(self) -> dict[str, str]:
+        """What scaled_dot_product_attention runs on, where the rung calls it."""
+        if not self.features.flash:
+            return {}
+        from pytorch_gpt2 import sdpa_backend
+        backend = sdpa_backend(self.config, self.features, self.device)
+        if backend == "error":
+            raise UnsupportedError(f"PyTorch {self.torch.__version__} has no {self.settings.attention} attention here: "
+                                   "leave --attention out")
+        return {"sdpa": backend}
+
     def memory_of_cpu(self) -> dict[str, int]:
         """The process's is the only peak that is known."""
         return dict.fromkeys(("live_peak", "reserved_peak", "process_peak"), stepladder.process_peak())
@@ -255,7 +268,7 @@ class Run:
             "torch": torch.__version__,
             "compile_mode": self.features.compile,
             "shape_padding": self.features.shape_padding,
-        } | {name: getattr(settings, name) for name in recorded}
+        } | {name: getattr(settings, name) for name in recorded} | self.attention_backend()
         return stepladder.Run(
             self.events, config.B, config.T, told, steps=settings.steps, eval_every=settings.eval_every,
             until_loss=settings.until_loss if settings.eval_every else None, exit=False,
