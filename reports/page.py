@@ -560,11 +560,21 @@ def _ablations(one: Results) -> dict | None:
     return {"columns": [Column("rung"), *(Column(GAINS[kind]) for kind in kinds)], "rows": rows}
 
 
+_ENTITIES = {"<": "&lt;", "@": "&#64;", "&": "&amp;"}
+
+
+def markdown_text(text: str) -> str:
+    """Foreign text in a Markdown file, which shows it as it is. The same as markdown_text() of bench/base/table.h."""
+    text = re.sub("[<@&]", lambda mark: _ENTITIES[mark[0]], text)
+    return re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<!&)#|[\\`*\[\]|~]", r"\\\g<0>", text)
+
+
 TEMPLATES.filters["breakable"] = lambda text: Markup(str(escape(text)).replace("/", "/<wbr>"))
 TEMPLATES.filters["codes"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 _MARKDOWN = TEMPLATES.overlay(autoescape=False)
 _MARKDOWN.filters["called"] = _called
-_MARKDOWN.filters["cell"] = lambda text: re.sub(r"([\\`*\[\]|<])", r"\\\1", text) or "-"
+_MARKDOWN.filters["text"] = markdown_text
+_MARKDOWN.filters["cell"] = lambda text: markdown_text(text) or "-"
 
 
 def published_sources(results: list[Results], profiles: list[Profile]) -> list[published.Source]:

@@ -3,6 +3,7 @@
 import io
 import math
 import re
+from collections.abc import Callable, Iterator
 from html import escape
 from itertools import chain, cycle, pairwise
 from pathlib import Path
@@ -124,7 +125,7 @@ def figure(title: str, subtitle: str, heights: list[float], gaps: list[float], l
 
 def number(value: float) -> str:
     """Three significant digits, more before the point: 4.56, 41.7, 370, 1240."""
-    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
+    return f"{value:.0f}" if 99.95 <= abs(value) < 1e15 else f"{value:#.3g}"
 
 
 def log_axis(axis, at=(1, 2, 5)) -> None:
@@ -163,6 +164,14 @@ def _by_steps(path: str) -> str:
     return path[:path.index("L")] + "l" + " ".join(steps) + "z" * path.endswith("z")
 
 
+_TAG = r"<[^>]*>"
+
+
+def _in_tags(pattern: str, replacement: str | Callable[[re.Match], str], svg: str) -> str:
+    """re.sub() in an SVG's tags alone: a text may read like an attribute."""
+    return re.sub(_TAG, lambda tag: re.sub(pattern, replacement, tag[0]), svg)
+
+
 def _slim(svg: str, name: str) -> str:
     """The same picture with coordinates in tenths of a point, ids only where something refers to them, and a class
     for each look, in a light and a dark one. Names begin with `name`: several charts may stand on a page."""
@@ -172,18 +181,21 @@ def _slim(svg: str, name: str) -> str:
         value = re.sub(r"\s*([CLMQz])\s*", r"\1", value).strip()
         return f' {attribute[1]}="{_by_steps(value) if attribute[1] == "d" else value}"'
 
-    svg = re.sub(r' (d|x|y|width|height|transform)="([^"]*)"', rounded, svg)
-    ids = {one: f"{name}-{i}" for i, one in enumerate(dict.fromkeys(re.findall(r'(?:href="|url\()#([^")]*)', svg)))}
-    svg = re.sub(r' id="([^"]*)"', lambda own: f' id="{ids[own[1]]}"' if own[1] in ids else "", svg)
-    svg = re.sub(r'(href="|url\()#([^")]*)', lambda to: f"{to[1]}#{ids[to[2]]}", svg)
-    svg = re.sub(r' fill="(#\w{6})"', r' style="fill: \1"', svg)  # under hatches
-    looks = {look: f"{name}{i}" for i, look in enumerate(dict.fromkeys(re.findall(r' style="([^"]*)"', svg)))}
-    svg = re.sub(r' style="([^"]*)"', lambda look: f' class="{looks[look[1]]}"', svg)
+    def found(pattern: str) -> Iterator[tuple[int, str]]:
+        return enumerate(dict.fromkeys(re.findall(pattern, "".join(re.findall(_TAG, svg)))))
+
+    svg = _in_tags(r' (d|x|y|width|height|transform)="([^"]*)"', rounded, svg)
+    ids = {one: f"{name}-{i}" for i, one in found(r'(?:href="|url\()#([^")]*)')}
+    svg = _in_tags(r' id="([^"]*)"', lambda own: f' id="{ids[own[1]]}"' if own[1] in ids else "", svg)
+    svg = _in_tags(r'(href="|url\()#([^")]*)', lambda to: f"{to[1]}#{ids[to[2]]}", svg)
+    svg = _in_tags(r' fill="(#\w{6})"', r' style="fill: \1"', svg)  # under hatches
+    looks = {look: f"{name}{i}" for i, look in found(r' style="([^"]*)"')}
+    svg = _in_tags(r' style="([^"]*)"', lambda look: f' class="{looks[look[1]]}"', svg)
     light = "".join(f".{own}{{{look}}}" for look, own in looks.items())
     dark = "".join(f".{own}{{{_on_dark(look)}}}" for look, own in looks.items() if _on_dark(look) != look)
     rules = f"<style>{light}@media (prefers-color-scheme: dark){{{dark}}}</style>"
-    svg = svg.replace("<defs>", rules + "\n<defs>", 1).replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
-    svg = re.sub(r"\s*\n\s*", "\n", svg).replace("xlink:href", "href").replace("<g/>\n", "")
+    svg = _in_tags(' xmlns:xlink="[^"]*"', "", svg.replace("<defs>", rules + "\n<defs>", 1))
+    svg = _in_tags("xlink:href", "href", re.sub(r"\s*\n\s*", "\n", svg)).replace("<g/>\n", "")
     return _without_bare_groups(svg)
 
 
@@ -205,8 +217,8 @@ def save(fig, stem: Path) -> list[Path]:
     file = io.StringIO()
     fig.savefig(file, format="svg", bbox_inches=box,
                 metadata={"Title": fig.get_label(), "Date": None, "Creator": "stepladder"})
-    text = file.getvalue().replace("font-family: 'DejaVu Sans'", f"font-family: {_FONTS}")
-    text = re.sub(r' transform="rotate\(-0 [^"]*"', "", text)
+    text = _in_tags("font-family: 'DejaVu Sans'", f"font-family: {_FONTS}", file.getvalue())
+    text = _in_tags(r' transform="rotate\(-0 [^"]*"', "", text)
     text = re.sub(r">[^<]+</text>", lambda words: words[0].replace("  ", "\N{NO-BREAK SPACE} "), text)
     for name, words in _tips.items():
         text = text.replace(f'<g id="{name}">', f"<g><title>{escape(words)}</title>")

@@ -308,6 +308,28 @@ class Files(unittest.TestCase):
         self.assertIn(">02_tf32</text>", ladder)
         self.assertRegex(ladder, "ms\N{NO-BREAK SPACE}")
 
+    def test_text_like_an_attribute_is_drawn_as_text(self):
+        texts = (' style="}main{display:none}.x{"', ' d="M!L!"', ' x="1.25"', ' id="a" fill="#123456"', "xlink:href=1.25",
+                 ' transform="rotate(-0 1.25)"', ' href="#a" url(#b)', "font-family: 'DejaVu Sans'", "<g/>", "-->",
+                 "a < b > c & d</text>", ' xmlns:xlink="http://www.w3.org/1999/xlink"')
+        with tempfile.TemporaryDirectory() as folder:
+            plain = style.save(style.figure("title", "", [1], [0], 1, 1)[0], Path(folder, "a"))[0].read_text()
+            figure, (axes,) = style.figure("title", "", [1] , [0], 1, 1)
+            for i, text in enumerate(texts):
+                style.tip(axes.text(0, i / 12, text), text)
+            tree = ElementTree.fromstring(style.save(figure, Path(folder, "a"))[0].read_bytes())
+        drawn = ["".join(one.itertext()).replace("\N{NO-BREAK SPACE}", " ").strip()
+                 for one in tree.iter("{http://www.w3.org/2000/svg}text")]
+        tips = [one.text for one in tree.iter("{http://www.w3.org/2000/svg}title")]
+        for text in texts:
+            self.assertIn(text.strip(), drawn)
+            self.assertIn(text, tips)
+        rules = re.compile(r"\.a\d+\{[^}]*\}")
+        (sheet,) = [one.text for one in tree.iter("{http://www.w3.org/2000/svg}style") if ".a0" in one.text]
+        self.assertNotIn("display", sheet)
+        self.assertRegex(sheet.split("@media")[0], rf"^({rules.pattern})+$")
+        self.assertIn("<text", plain)
+
     def test_no_text_is_cut(self):
         long, single, many = everything(), sample(), sample()
         long["context"]["device"].update(name="AMD Ryzen Threadripper PRO 7995WX 96-Cores", backend="cpu")
