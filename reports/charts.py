@@ -25,6 +25,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from results import GAINS, PEERS, Ablation, Estimate, Gain, Results, Row, Workload, span, with_interval
+from schema import plain
 
 
 # ---- step time and energy by rung ----------------------------------------------------------------------------------
@@ -370,10 +371,13 @@ def write_chart(name: str, data: Results, out: Path) -> list[Path] | str:
     """The SVG and PNG of a chart, or why there is none."""
     if data.mixed and name not in ACROSS_DEVICES:
         return "several devices: only ratios are compared"
-    figure = CHARTS[name](data)
-    if figure is None or isinstance(figure, str):
-        return figure or "no run of a rung ended well"
-    return style.save(figure, out / name)
+    try:
+        figure = CHARTS[name](data)
+        if figure is None or isinstance(figure, str):
+            return figure or "no run of a rung ended well"
+        return style.save(figure, out / name)
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:  # of numbers near the ends of double
+        return f"its numbers can't be drawn: {plain(error, 200)}"
 
 
 def end_with_parent() -> None:

@@ -154,8 +154,10 @@ def reproduce(results: list[Results], profiles: Sequence[Profile] = ()) -> list[
 
 
 def figures(value: float) -> str:
-    """About four significant digits."""
+    """About four significant digits; in powers of ten where a double has no more digits than that tells."""
     size = abs(value)
+    if size >= 1e15:
+        return f"{value:.2e}"
     return f"{value:,.{3 if size < 10 else 2 if size < 100 else 1 if size < 1000 else 0}f}"
 
 

@@ -638,6 +638,20 @@ class Renewed(unittest.TestCase):
     def tables(cls, *datas):
         return page.renew(cls.MARKS, Path("README.md"), [read(data) for data in datas])
 
+    def test_names_are_no_markdown(self):
+        name = "<img src=x>[x](http://y)*b*`c`|@someone &amp; __d__ ~~e~~ #1"
+        data = json.loads(json.dumps(everything()).replace('"02_tf32"', json.dumps("02" + name)))
+        data["context"].update(commit=name, time=name)
+        data["context"]["device"].update(name=name, blas=name, attention=name)
+        data["plan"].update(rounds=name)
+        data["report"] = {"name": name}
+        marked = [self.tables(data), page.published_markdown([read(data)], [])]
+        self.assertTrue(all(marked))
+        for text in marked:
+            text = re.sub(r"(?s)<!--.*?-->", "", text)
+            for raw in ("<img", "[x](", "*b*", "`c`", "@someone", "&amp; ", "__d__", "~~e"):
+                self.assertNotIn(raw, text.replace("\\" + raw, ""), raw)
+
     def test_what_stands_between_the_marks_is_renewed_and_nothing_else(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "README.md")
@@ -772,6 +786,33 @@ class Hostile(unittest.TestCase):
         data["plan"] = {"rounds": text, "steps": text, "warmup": [text], "data": text}
         data["report"] = {"name": text, "warnings": [text], "notes": [text]}
         return data
+
+    def test_numbers_near_the_ends_of_double_leave_out_charts_not_the_page(self):
+        rungs, traced = sample(), profile()
+        rungs["runs"][0]["steps"]["step_ms"][-1] = 5e-324
+        for item in rungs["runs"]:
+            item["steps"]["loss"][-1] = 1.7e308
+        traced["profile"]["device_ms"] = 1.7e308
+        traced["profile"]["phases"][0].update(name="p" * 163, ms=1.7e308)
+        for item in rungs["variants"]:
+            if "median_step_ms" in item:
+                item["median_step_ms"] = {"value": 1.7e308, "lo": None, "hi": None}
+        with tempfile.TemporaryDirectory() as folder:
+            status, said, out = write(folder, rungs, traced)
+            self.assertEqual(status, 0, said)
+            html = (out / "index.html").read_text(encoding="utf-8")
+        self.assertIn("00_fp32_baseline", html)
+        self.assertTrue("<li>loss: its numbers can" in html, "the chart that is left out is named")
+        self.assertTrue('id="chart-phases"' in html, "its names and numbers are shortened")
+        self.assertLess(max(map(len, re.findall(r"[\d,]+", Tags(html).text))), 40, "no number of 309 digits")
+
+    def test_a_device_named_like_a_style_hides_nothing(self):
+        for text in (' style="}main{display:none}.x{"', ' d="M!L!"'):
+            data = sample()
+            data["context"]["device"]["name"] = text
+            html = page_of(data, charts=True)
+            self.assertFalse([rules for rules in re.findall("(?s)<style>(.*?)</style>", html) if "main{display" in rules])
+            self.assertIn(text, Tags(html).text)
 
     def test_strings_are_shown_never_run(self):
         for charts, strings in ((False, self.STRINGS), (True, self.STRINGS[:1])):
