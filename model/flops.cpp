@@ -58,7 +58,9 @@ double flops_per_token_nanogpt(const Config& config) {
 }
 
 double flops_per_token_llmc(const Config& config) {
-  return 6.0 * static_cast<double>(config.num_params()) + attention_flops(config, 6.0);
+  Config padded = config;
+  padded.V = (config.V + 127) / 128 * 128;
+  return 6.0 * static_cast<double>(padded.num_params()) + attention_flops(config, 6.0);
 }
 
 std::optional<double> peak_flops(const std::string& device_name, MathMode mode) {

@@ -13,8 +13,8 @@ enum class MathMode { fp32, tf32, half, fp8 };
 
 /// nanoGPT (PaLM appendix B): 6 N + 12 L C T per token, N without wpe. 855.2 MFLOP for gpt2 at T=1024.
 double flops_per_token_nanogpt(const Config& config);
-/// llm.c: 6 N + 6 L C T per token, N with wpe and the padded vocabulary. 803.5 MFLOP for gpt2 at T=1024,
-/// V=50304.
+/// llm.c: 6 N + 6 L C T per token, N with wpe and the vocabulary padded to a multiple of 128, whatever the
+/// run pads. 803.5 MFLOP for gpt2 at T=1024.
 double flops_per_token_llmc(const Config& config);
 
 /// Dense peak in FLOP/s of a device by its driver's name ("NVIDIA H200"); nothing for a device or mode not in

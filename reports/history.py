@@ -23,6 +23,7 @@ class Point:
     high: float | None
     level_ms: float
     changed: bool
+    outlier: bool = False
 
 
 @dataclass
@@ -44,12 +45,12 @@ def read(path: Path, data: dict | None = None) -> list[Series]:
 
 def _point(data: dict) -> Point:
     return Point(plain(data["commit"])[:8] or plain(data["time"])[:10], data["median_step_ms"], data["lo"], data["hi"],
-                 data["level_ms"], data["changed"])
+                 data["level_ms"], data["changed"], data.get("outlier", False))
 
 
 def draw(history: list[Series]):
-    """A panel for each rung: medians with their intervals, the levels as lines, and each change of level marked by
-    its size."""
+    """A panel for each rung: medians with their intervals, the levels as lines, each change of level marked by its
+    size, and outliers hollow."""
     devices = list(dict.fromkeys(series.device for series in history))
     subtitle = "  ·  ".join([*devices[:2], "line: level, with its changes"])
     fig, axes = style.figure("Step time over time", subtitle, [1.5] * len(history), [0.55] * len(history), 0.85, 0.3)
@@ -61,6 +62,7 @@ def draw(history: list[Series]):
         for x, point in enumerate(points):
             whisker = None if point.low is None else [[max(point.ms - point.low, 0)], [max(point.high - point.ms, 0)]]
             ax.errorbar(x, point.ms, yerr=whisker, fmt="D" if point.changed else "o", markersize=4.5, capsize=2.5,
+                        fillstyle="none" if point.outlier else "full",
                         color=style.PEER_LINE["color"] if point.changed else style.BAR, elinewidth=1.1)
             if point.changed:
                 change = (point.level_ms / points[x - 1].level_ms - 1) * 100

@@ -1,8 +1,8 @@
 // A stand-in for libnvidia-ml.so.1 with one device, in the C interface of nvml.h. FAKE_NVML_REASONS lists the
 // clocks event reasons of one sample after the other, "0x4,0x40": the last goes on. FAKE_NVML_ERROR makes
-// nvmlInit fail with that status; FAKE_NVML_POWERLESS makes power unknown. FAKE_NVML_JOULES lists what its
-// energy counter says, reading by reading; without it the counter runs at 700 W. FAKE_NVML_PROCESSES keep it
-// busy.
+// nvmlInit fail with that status; FAKE_NVML_POWERLESS makes power unknown, FAKE_NVML_MILLIWATTS sets it.
+// FAKE_NVML_JOULES lists what its energy counter says, reading by reading; without it the counter runs at 700
+// W. FAKE_NVML_PROCESSES keep it busy.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -43,7 +43,8 @@ int nvmlDeviceGetMaxClockInfo(void*, int clock, unsigned* mhz) {
   return 0;
 }
 int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) {
-  *milliwatts = 698500;
+  const char* drawn = std::getenv("FAKE_NVML_MILLIWATTS");
+  *milliwatts = drawn ? static_cast<unsigned>(std::atoi(drawn)) : 698500;
   return std::getenv("FAKE_NVML_POWERLESS") ? kNotSupported : 0;
 }
 int nvmlDeviceGetEnforcedPowerLimit(void*, unsigned* milliwatts) {

@@ -14,6 +14,8 @@ TEST(Flops, AreNanoGptsAndLlmcsForGpt2) {
   Config config;  // gpt2
   EXPECT_EQ(config.num_params() - config.max_T * config.C, 123'653'376);
   EXPECT_NEAR(flops_per_token_nanogpt(config), 855.2e6, 0.05e6);
+  EXPECT_EQ(flops_per_token_llmc(config), 6.0 * 124'475'904 + 6.0 * 12 * 768 * 1024)
+      << "V is padded to 50304";
   config.V = 50304;
   EXPECT_EQ(config.num_params(), 124'475'904);
   EXPECT_NEAR(flops_per_token_llmc(config), 803.5e6, 0.05e6);
@@ -24,7 +26,7 @@ TEST(Flops, CountAttentionAtTheSequenceLengthOfTheBatch) {
   config.T = 512;
   const double attention = 12.0 * 12 * 768 * 512;
   EXPECT_EQ(flops_per_token_nanogpt(config), 6.0 * 123'653'376 + attention);
-  EXPECT_EQ(flops_per_token_llmc(config), 6.0 * 124'439'808 + attention / 2);
+  EXPECT_EQ(flops_per_token_llmc(config), 6.0 * 124'475'904 + attention / 2);
 }
 
 TEST(Peak, IsTheDenseFigure) {

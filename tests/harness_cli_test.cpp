@@ -323,6 +323,14 @@ TEST_F(HarnessCli, ListTellsMachinesWhatRunsHere) {
   for (const Rung& rung : ladder().rungs) EXPECT_TRUE(has(text, rung.changes)) << rung.name << " has no room";
 }
 
+TEST_F(HarnessCli, DoctorNamesAnEnergyCounterThatStandsStill) {
+  std::filesystem::create_directories(folder_ / "rapl/intel-rapl:0");
+  write_file(folder_ / "rapl/intel-rapl:0/name", "package-0\n");
+  write_file(folder_ / "rapl/intel-rapl:0/energy_uj", "500\n");
+  const Environment rapl("STEPLADDER_RAPL", folder_ / "rapl");
+  EXPECT_TRUE(says(stepladder("doctor").out, {"energy", "unknown", "still"}));
+}
+
 TEST_F(HarnessCli, DoctorSaysWhatIsMissingAndSucceeds) {
   std::filesystem::remove(folder_ / "02_tf32");
   const Outcome outcome = stepladder("doctor");
@@ -958,7 +966,44 @@ TEST_F(HarnessCli, ExportWritesWhatIsOkAndNamesTheRest) {
   write_file(folder_ / "list.json", "[]");
   const Outcome list = stepladder("export list.json --format json --out results.json");
   EXPECT_EQ(list.code, 2);
-  EXPECT_TRUE(has(list.err, "list.json: is no results file")) << list.err;
+  EXPECT_TRUE(has(list.err, "list.json is a JSON list")) << list.err;
+}
+
+TEST_F(HarnessCli, AnotherProgramsJsonIsCalledWhatItSeemsToBe) {
+  ASSERT_EQ(stepladder(plan("--rungs 00")).code, 0);
+  std::filesystem::create_directory(folder_ / "days");
+  const std::pair<const char*, const char*> files[] = {
+      {R"({"context": {"num_cpus": 4}, "benchmarks": [{"name": "BM_x", "real_time": 1.0, "time_unit": "ns"}]})",
+       "Google Benchmark"},
+      {R"({"machine_info": {}, "benchmarks": [{"name": "test_x", "stats": {"mean": 1.0}}], "version": "4.0.0"})",
+       "pytest-benchmark"},
+      {R"({"results": [{"command": "sleep 1", "mean": 1.0, "times": [1.0]}]})", "hyperfine"},
+      {R"({"name": "mine", "rungs": []})", "ladder file"},
+      {R"({"epoch": 3, "loss": 4.5})", "epoch, loss"},
+      {"[1, 2]", "list"}};
+  for (const auto& [text, seems] : files) {
+    for (const char* name : {"foreign.json", "days/foreign.json"}) write_file(folder_ / name, text);
+    for (const char* command :
+         {"report foreign.json", "compare foreign.json results.json", "compare results.json foreign.json",
+          "compare results.json results.json --noise foreign.json", "export foreign.json",
+          "export foreign.json --format json", "export foreign.json --format csv", "plan-run foreign.json",
+          "history days", "campaign --out foreign.json", "resume foreign.json",
+          "diff 00 01 --results foreign.json"}) {
+      const Outcome outcome = stepladder(command);
+      EXPECT_EQ(outcome.code, 2) << command;
+      EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"foreign.json", seems, "Stepladder"}))
+          << command << ": " << outcome.err;
+    }
+  }
+}
+
+TEST(Preset, IsThatOfADevicesWholeName) {
+  DeviceInfo device{.backend = "cuda", .name = "Tesla T4"};
+  EXPECT_STREQ(preset_for("", device).name, "gunton-t4");
+  for (const char* name : {"NVIDIA T400", "NVIDIA T400 4GB", "NVIDIA T1000", "Quadro T4", "NVIDIA H200"}) {
+    device.name = name;
+    EXPECT_STREQ(preset_for("", device).name, "gpu-quick") << name;
+  }
 }
 
 TEST_F(HarnessCli, ARunThatEndsBeforeItsStartInOneRoundFailsItsRow) {

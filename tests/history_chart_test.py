@@ -52,6 +52,12 @@ class HistoryChart(unittest.TestCase):
         self.assertEqual(len(axes.containers), 4)
         self.assertEqual(draw(sample())[::2], (0, ["history.png", "history.svg"]))
 
+    def test_an_outlier_is_hollow(self):
+        data = sample()
+        data["series"][0]["points"][1]["outlier"] = True
+        axes = history.draw(history.read(Path("history.json"), data)).axes[0]
+        self.assertEqual([bars[0].get_fillstyle() for bars in axes.containers], ["full", "none", "full", "full"])
+
     def test_a_damaged_history_is_refused_in_one_line(self):
         broken = [json.loads(json.dumps(sample())) for _ in range(4)]
         broken[0]["kind"] = "comparison"

@@ -123,6 +123,35 @@ say '{"event":"start","config":{"B":'$1',"T":'$2$more'}}'
   EXPECT_EQ(results().runs[1].status, Status::diverged) << "its losses are compared all the same";
 }
 
+TEST_F(OwnTrainer, CannotDriveTheTerminalByWhatItsFilesHold) {
+  const std::string hostile = "\xc2\x9b[31m\xe2\x80\xae\xd8\x9c";  // CSI, and letters that turn the text
+  std::string text = read_file(folder_ / "own/ladder.json");
+  const auto put = [&](const std::string& before, const std::string& added) {
+    text.insert(text.find(before) + before.size(), added);
+  };
+  put("\"workload\": {", cat("\"model\": \"m", hostile, "\", "));
+  put("half as long", hostile);
+  put("{steps}\", \"10", hostile);
+  write_file(folder_ / "own/ladder.json", text);
+  trainer("trainer.sh", cat(kStart, kSteps, "# a\t", hostile, "\x1b]0;title\x07\n", kEnd));
+  trainer("other.sh", cat(kStart, kSteps, "# b\t", hostile, "\x1b]0;title\x07\n", kEnd));
+  write_file(folder_ / "kind.json", cat(R"({"schema": 2, "kind": "K)", hostile, "\"}"));
+  std::string shown = text;
+  shown.replace(shown.rfind("\"source\": \"trainer.sh"), 21, "\"source\": \"other.sh");
+  write_file(folder_ / "own/shown.json", shown);
+  run("--rounds 1");
+  for (const char* command :
+       {"run --ladder own/ladder.json --backend cpu --rounds 1 --out again.json",
+        "diff 00 01 --ladder own/ladder.json", "diff 01 01 --ladder own/ladder.json",
+        "diff 00 01 --ladder own/shown.json", "list --ladder own/ladder.json",
+        "report r.json kind.json --out page", "compare r.json r.json", "plan-run r.json --tokens 1e9"}) {
+    const Outcome outcome = stepladder(command);
+    const std::string all = outcome.out + outcome.err;
+    EXPECT_EQ(without_controls(all, "\n\t"), all) << command;
+    EXPECT_EQ(all.find("\xd8\x9c"), std::string::npos) << command << ": U+061C turns the text too";
+  }
+}
+
 TEST_F(OwnTrainer, MayNestItsConfigAndItsFileIsStillRead) {
   trainer("trainer.sh",
           cat(R"(say '{"event":"start","config":{"B":'$1',"T":'$2',"mesh":[[0,1],[2,3]],"layers":[{"h":1}],)",

@@ -344,6 +344,18 @@ TEST(Aggregate, ComparesWithTheRungBelowAndTheBaseline) {
   EXPECT_FALSE(top.mfu_llmc);
 }
 
+TEST(Aggregate, JoulesThatAreNotPositiveAreUnknown) {
+  Run run = make_run("00_fp32_baseline", 0, 40);
+  run.summary->joules = run.summary->cycles = 0.0;
+  run.summary->to_loss =
+      ToLoss{.loss = 5.5, .reached = true, .steps = 5, .seconds = 6, .tokens = 1e6, .joules = -1.0};
+  const Results results = results_from(to_json(make_results({run})));
+  const Summary& summary = *results.runs.at(0).summary;
+  EXPECT_FALSE(summary.joules || summary.cycles || summary.to_loss->joules);
+  EXPECT_NE(summary.joules_unknown, "");
+  EXPECT_FALSE(aggregate(results).at(0).numbers->tokens_per_joule);
+}
+
 TEST(Aggregate, OneRoundHasNoInterval) {
   const auto rows =
       aggregate(make_results({make_run("00_fp32_baseline", 0, 40), make_run("01_causal_mask", 0, 20)}));

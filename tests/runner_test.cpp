@@ -265,6 +265,25 @@ TEST_F(RunnerTest, EnergyOfEvaluationsIsNotThatOfTraining) {
   EXPECT_NEAR(run.summary->to_loss->joules.value(), 6.0, 1.5);
 }
 
+TEST_F(RunnerTest, ACounterThatStandsStillLeavesNoJoules) {
+  const TempFolder rapl;
+  counter_in(rapl);
+  const Environment folder("STEPLADDER_RAPL", rapl / "");
+  TelemetryOfDevices telemetry;
+  request_.telemetry = &telemetry;
+  fake_.step_ms = "1000";
+  const stepladder::Run run = measure();
+  ASSERT_EQ(run.status, Status::ok) << run.reason;
+  EXPECT_FALSE(run.summary->joules.has_value()) << *run.summary->joules;
+  EXPECT_TRUE(says(run.summary->joules_unknown, {"still"})) << run.summary->joules_unknown;
+  request_.until_loss = 2;
+  request_.eval_every = 3;
+  fake_.before_step = kEvaluates;
+  const stepladder::Run to_loss = measure();
+  ASSERT_EQ(to_loss.status, Status::ok) << to_loss.reason;
+  EXPECT_FALSE(to_loss.summary->to_loss->joules.has_value());
+}
+
 TEST_F(RunnerTest, AnEvaluationThatIsToldLateLeavesNoJoules) {
   const TempFolder rapl;
   const std::string counter = counter_in(rapl);

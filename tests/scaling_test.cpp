@@ -59,10 +59,15 @@ TEST(ScalingModel, RefusesWhatMakesNoSense) {
   EXPECT_THROW(predict_scaling(0.1, 1e9, 4, 2, {}), std::invalid_argument);
 }
 
-TEST(ScalingModel, KnowsOnlyLinksThatItHasASourceFor) {
+TEST(ScalingModel, KnowsOnlyLinksThatItHasASourceForByTheDevicesWholeName) {
   EXPECT_EQ(nominal_interconnect("NVIDIA H200")->inside, 450e9);
+  EXPECT_EQ(nominal_interconnect("NVIDIA H100 80GB HBM3")->inside, 450e9);
+  EXPECT_EQ(nominal_interconnect("NVIDIA A100-SXM4-40GB")->inside, 300e9);
   EXPECT_EQ(nominal_interconnect("NVIDIA A100-SXM4-80GB")->inside, 300e9);
-  EXPECT_FALSE(nominal_interconnect("Tesla T4"));
+  for (const char* other : {"Tesla T4", "NVIDIA A100-PCIE-40GB", "NVIDIA A100 80GB PCIe", "NVIDIA H100 PCIe",
+                            "NVIDIA H100 NVL", "NVIDIA H200 NVL", "NVIDIA GH200 480GB",
+                            "NVIDIA GH200 144G HBM3e", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", ""})
+    EXPECT_FALSE(nominal_interconnect(other)) << other;
 }
 
 // ---- measured --------------------------------------------------------------------------------------------

@@ -120,6 +120,7 @@ TEST(Text, PrintableKeepsWholeCharactersAndNoControls) {
   EXPECT_EQ(printable("\xe0\x80\x80 \xed\xa0\x80 \xf4\x90\x80\x80 \xf0\x80\x80\x80", 20), "??? ??? ???? ????")
       << "too long, a surrogate, beyond Unicode";
   EXPECT_EQ(printable("a\u202eb\u2028", 20), "a???b???") << "turns the text, ends the line";
+  EXPECT_EQ(printable("a\u061cb", 20), "a??b") << "turns the text";
   EXPECT_EQ(printable("\u00b5s \u2264 \U0001f600", 20), "\u00b5s \u2264 \U0001f600");
   EXPECT_EQ(printable("\xc2\xa0\xc3\x9b", 20), "\xc2\xa0\xc3\x9b");
   EXPECT_EQ(printable("a\xe2\x82\xac\xe2\x82\xac", 3), "a...");

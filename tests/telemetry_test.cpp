@@ -58,6 +58,8 @@ TEST(Telemetry, WhatTheDeviceDoesNotTellIsUnknownAndTheRestIsThere) {
   const DeviceState state = Telemetry("GPU-1").sample();
   EXPECT_EQ(state.power_w, std::nullopt);
   EXPECT_EQ(state.sm_mhz, 1755);
+  const Environment none("FAKE_NVML_MILLIWATTS", "0");
+  EXPECT_EQ(Telemetry("GPU-1").sample().power_w, std::nullopt) << "no device draws nothing";
 }
 
 TEST(Telemetry, ALibraryThatIsMissingDamagedOrRefusesIsNamedAndTellsNothing) {
@@ -220,6 +222,26 @@ TEST(EnergyOfAStep, IsTheMeanBetweenTheFirstAndTheLastReadingAfterWarmUp) {
   EXPECT_DOUBLE_EQ(energy_of(steps, 3).joules.value(), 1300.0 / 3) << "after step 4, and after step 7";
   EXPECT_DOUBLE_EQ(energy_of(steps, 2).joules.value(), 1700.0 / 5) << "from the end of warm-up";
   EXPECT_DOUBLE_EQ(energy_of(steps, 0).joules.value(), 2600.0 / 6);
+}
+
+TEST(EnergyMeter, KnowsNothingOnceTheCounterGoesBack) {
+  Metered metered("90,100,95,130");
+  EnergyMeter& meter = metered.meter;
+  EXPECT_EQ(meter.after_step(true), 10.0);
+  EXPECT_EQ(meter.after_step(true), std::nullopt);
+  EXPECT_NE(meter.unknown(), "");
+  EXPECT_EQ(meter.after_step(true), std::nullopt) << "how much it lost is not known";
+}
+
+TEST(EnergyOfAStep, IsUnknownWhereTheCounterStandsStillOrWentBack) {
+  for (const std::vector<std::optional<double>>& counter :
+       {std::vector<std::optional<double>>{0.0, 0.0, 0.0, 0.0},
+        {5.0, 900.0, 900.0, 900.0},
+        {9.0, 8.0, 7.0, 6.0}}) {
+    const StepEnergy energy = energy_of(steps_of(1000, counter), 2);
+    EXPECT_FALSE(energy.joules) << *energy.joules;
+    EXPECT_NE(energy.unknown, "");
+  }
 }
 
 TEST(EnergyOfAStep, IsUnknownWhereTheCounterHadNoTimeToMove) {

@@ -40,7 +40,7 @@ std::pair<std::optional<char32_t>, size_t> character_at(std::string_view text) {
 
 /// Whether it moves a terminal's cursor, starts a command to it, or turns the direction of the text.
 bool is_control(char32_t code) {
-  return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x200e || code == 0x200f ||
+  return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x061c || code == 0x200e || code == 0x200f ||
          (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 

@@ -116,7 +116,8 @@ int calibrate(CalibrateOptions& options) {
   if (noise.log_ratios.empty()) throw Error("there is no noise to write down: " + join(lines, "; "));
   out.write(dump(to_json(noise), 1) + "\n");
   out.commit();
-  for (const std::string& line : lines) std::cerr << "stepladder: left out: " << line << "\n";
+  for (const std::string& line : lines)
+    std::cerr << "stepladder: left out: " << printable(line, kMaxMessage) << "\n";
   std::cout << table_of(noise) << "\nwrote " << printable(options.out, kMaxMessage) << std::endl;
   if (stopped) {
     std::cerr << "stepladder: stopped after " << pairs.pairs() << " pairs, which are kept\n";

@@ -273,7 +273,7 @@ class Campaign {
         if (const std::string path = part.file(options.out); std::filesystem::exists(path, none)) check(part);
     } catch (const Error& e) {
       if (!options.overwrite && (!options.dry_run || e.code() != kExitNotComparable)) throw;
-      if (!options.overwrite) std::cerr << "stepladder: " << e.what() << "\n";
+      if (!options.overwrite) std::cerr << "stepladder: " << printable(e.what(), kMaxMessage) << "\n";
       other_ = true;
     }
     if (file_.is_null() || other_ || options.overwrite) return;
@@ -535,7 +535,7 @@ class Campaign {
     if (part.profile()) return exit_code == kExitOk ? json : Json();
     return shortened(load_measured(path, json));
   } catch (const InputError& e) {
-    std::cerr << "stepladder: " << e.what() << std::endl;
+    std::cerr << "stepladder: " << printable(e.what(), kMaxMessage) << std::endl;
     return {};
   }
 

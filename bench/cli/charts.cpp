@@ -14,7 +14,9 @@ namespace stepladder {
 bool draw(const std::string& script, const std::vector<std::string>& arguments) {
   constexpr double kTimeout = 300.0;  // seconds
   const std::string path = cat(shared_dir(), "/reports/", script);
-  const auto warn = [](const auto&... what) { std::cerr << cat("stepladder: warning: ", what..., "\n"); };
+  const auto warn = [](const auto&... what) {
+    std::cerr << printable(cat("stepladder: warning: ", what...), kMaxMessage) << "\n";
+  };
   std::vector<std::string> command = {python(), path};
   command.insert(command.end(), arguments.begin(), arguments.end());
   ::setenv("MPLBACKEND", "agg", 1);  // a notebook names one that this Python may lack
@@ -22,7 +24,7 @@ bool draw(const std::string& script, const std::vector<std::string>& arguments) 
   try {
     end = run_child(command, Channel::out, kTimeout, [&](std::string_view line) {
       if (line.starts_with("! "))
-        warn(printable(line.substr(2), kMaxMessage));
+        warn(line.substr(2));
       else
         std::cout << printable(line, kMaxMessage) << "\n";
       return true;

@@ -101,14 +101,15 @@ bool check_one(const Plan& plan, const Program& program, const DeviceProbe& prob
   std::cout << program.variant << ": " << printable(shell_line(request.command), kMaxMessage) << std::endl;
   const Run run = run_program(request, [](const Step&) {});
   if (run.status != Status::ok) {
-    std::cout << "wrong (" << name_of(run.status) << "): " << run.reason << "\n";
+    std::cout << "wrong (" << name_of(run.status) << "): " << printable(run.reason, kMaxMessage) << "\n";
     if (!run.stderr_tail.empty())
       std::cout << "its last words on stderr:\n" << without_controls(run.stderr_tail, "\n") << "\n";
     std::cout << std::endl;
     return false;
   }
   std::cout << box(told(run));
-  for (const std::string& line : advice(run, program, asked)) std::cout << "note: " << line << "\n";
+  for (const std::string& line : advice(run, program, asked))
+    std::cout << "note: " << printable(line, kMaxMessage) << "\n";
   std::cout << "ok\n" << std::endl;
   return true;
 }

@@ -52,9 +52,9 @@ const char* colour_of(std::string_view line) {
   return line.starts_with("+") ? "\033[32m" : line.starts_with("-") ? "\033[31m" : "";
 }
 
-void print(std::string_view line, bool coloured) {
+void print(const std::string& line, bool coloured) {
   const std::string_view colour = coloured ? colour_of(line) : "";
-  std::cout << colour << line << (colour.empty() ? "\n" : "\033[0m\n");
+  std::cout << colour << without_controls(line, "\t") << (colour.empty() ? "\n" : "\033[0m\n");
 }
 
 /// What starts a rung of a ladder file, as one would type it.
@@ -78,13 +78,13 @@ void print_diff(const Rung& before, const Rung& after, const Ladder& of) {
     const ChildEnd end = run_child({"diff", "--unified", "--label", before.name, "--label", after.name,
                                     source_of(before, of), source_of(after, of)},
                                    Channel::out, kDiffTimeout, [&](std::string_view line) {
-                                     print(line, coloured);
+                                     print(std::string(line), coloured);
                                      return true;
                                    });
     if (end.how != ChildEnd::How::exited || end.code > 1) throw Error(cat("diff failed", end.last_words()));
     differ |= end.code == 1;
   }
-  if (!differ) std::cout << "no line differs: " << after.name << " changes this: " << after.changes << "\n";
+  if (!differ) print(cat("no line differs: ", after.name, " changes this: ", after.changes), coloured);
 }
 
 /// Whether results are of a ladder whose rungs start the same commands.

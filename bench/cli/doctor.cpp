@@ -1,6 +1,8 @@
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <set>
+#include <thread>
 
 #include "bench/base/options.h"
 #include "bench/base/table.h"
@@ -43,7 +45,7 @@ class Doctor {
     look_at_commands();
     std::cout << box(rows_) << "\n" << rungs().terminal() << "\n";
     if (missing_.empty()) std::cout << "Nothing is missing.\n";
-    for (const std::string& line : missing_) std::cout << "missing: " << line << "\n";
+    for (const std::string& line : missing_) std::cout << "missing: " << printable(line, kMaxMessage) << "\n";
     return kExitOk;
   }
 
@@ -93,8 +95,13 @@ class Doctor {
 
   /// What it is read with, or why it isn't.
   static std::string energy(const std::string& uuid, const char* from) {
+    constexpr auto kMoves = std::chrono::milliseconds(300);  // within which a counter that works has moved
     Telemetry telemetry(uuid);
-    return telemetry.joules() ? from : cat("unknown: ", telemetry.energy_unknown());
+    const auto before = telemetry.joules();
+    if (before) std::this_thread::sleep_for(kMoves);
+    const auto after = telemetry.joules();
+    if (!before || !after) return cat("unknown: ", telemetry.energy_unknown());
+    return *after > *before ? from : "unknown: the energy counter stands still";
   }
 
   void look_at_files() {

@@ -100,7 +100,8 @@ std::string text_in(const ExportOptions& options, Json file) {
   if (format == "json") return file_text(results_file_json(results));
   if (is_short) return file_text(shortened(results));
   const Json json = google_benchmark(results);
-  for (const std::string& line : left_out(results)) std::cerr << "stepladder: left out: " << line << "\n";
+  for (const std::string& line : left_out(results))
+    std::cerr << "stepladder: left out: " << printable(line, kMaxMessage) << "\n";
   if (json["benchmarks"].empty()) throw InputError(cat(path, ": no run in it is ok: nothing to export"));
   return dump(json, 1) + "\n";
 }

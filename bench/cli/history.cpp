@@ -49,7 +49,7 @@ int show_history(HistoryOptions& options) {
   for (const std::string& path : paths) {
     try {
       const Json file = load_json(path);
-      if (kind_of(file).empty()) throw InputError(path + ": is no results file");
+      check_ours(path, file);
       files.emplace_back(fs::path(path).filename().string(),
                          is_campaign(file) ? load_measured(path + ":ladder") : load_measured(path, file));
     } catch (const InputError& e) {

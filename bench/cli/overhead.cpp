@@ -147,7 +147,8 @@ int overhead(OverheadOptions& options) {
       left_out.push_back(cat(rung.name, ": ", why));
   }
   if (plan.programs.empty()) throw UnsupportedError(join(left_out, "; "));
-  for (const std::string& line : left_out) std::cerr << "stepladder: left out: " << line << "\n";
+  for (const std::string& line : left_out)
+    std::cerr << "stepladder: left out: " << printable(line, kMaxMessage) << "\n";
   complete(plan, options.measure, probe);
   std::vector<OverheadRow> rows;
   for (const PlannedRun& run : runs_of(plan, 0)) rows.push_back({.run = run});

@@ -155,6 +155,9 @@ class Given {
   }
 
  private:
+  static void warn(const std::string& what) {
+    std::cerr << "stepladder: warning: " << printable(what, kMaxMessage) << "\n";
+  }
   void add(const std::string& path, const std::string& name, const std::string& about, const Json& json) {
     if (const std::string kind = kind_of(json); !kind.empty() && kind != "results")
       return add_other(path, name, json);
@@ -169,8 +172,7 @@ class Given {
   void add_other(const std::string& path, const std::string& name, const Json& json) {
     const bool profile = json.contains("profile"), history = !profile && json.at("kind") == "history";
     if (!profile && !history) {
-      std::cerr << "stepladder: warning: " << path << ": a file of kind " << json.at("kind").dump()
-                << " is not part of a report\n";
+      warn(cat(path, ": a file of kind ", json.at("kind").dump(), " is not part of a report"));
       return;
     }
     has_history_ |= history;
@@ -187,10 +189,9 @@ class Given {
       if (part.contains("result") && is_new && has_any_run(part["result"]))
         add(cat(path, ": ", name), name, text_at(part, "about"), part["result"]);
       if (part.contains("skipped") || part.value("exit_code", Json(0)) != 0)
-        std::cerr << "stepladder: warning: " << path << ": " << name << " "
-                  << (part.contains("skipped") ? text_at(part, "skipped")
-                                               : "ended with exit code " + text_at(part, "exit_code"))
-                  << "\n";
+        warn(cat(path, ": ", name, " ",
+                 part.contains("skipped") ? text_at(part, "skipped")
+                                          : "ended with exit code " + text_at(part, "exit_code")));
     }
   }
 

@@ -69,8 +69,9 @@ void check_earlier(const Plan& plan, const std::string& first, ResultsFile& file
     if (run.status != Status::ok) diverged.push_back(std::move(run));
   }
   for (Run& run : diverged) {
-    std::cerr << cat("stepladder: ", run.variant, " ", run.workload(), ", round ", run.round, ": ",
-                     name_of(run.status), ", ", run.reason)
+    std::cerr << printable(cat("stepladder: ", run.variant, " ", run.workload(), ", round ", run.round, ": ",
+                               name_of(run.status), ", ", run.reason),
+                           kMaxMessage)
               << std::endl;
     file.forget([&](const Run& other) { return other.round == run.round && other.is_of(run.row()); });
     file.add(std::move(run));

@@ -31,9 +31,9 @@ const Preset& find_preset(const std::string& name) {
 
 const Preset& preset_for(const std::string& name, const DeviceInfo& device) {
   if (!name.empty()) return find_preset(name);
-  return find_preset(device.backend != "cuda"                      ? "cpu-quick"
-                     : device.name.find("T4") != std::string::npos ? "gunton-t4"
-                                                                   : "gpu-quick");
+  return find_preset(device.backend != "cuda"    ? "cpu-quick"
+                     : device.name == "Tesla T4" ? "gunton-t4"
+                                                 : "gpu-quick");
 }
 
 }  // namespace stepladder

@@ -22,8 +22,8 @@ const std::vector<Preset>& presets();
 /// Throws InputError with the nearest name for an unknown one.
 const Preset& find_preset(const std::string& name);
 
-/// The one of that name; of "" cpu-quick on the CPU, gunton-t4 where the device's name says T4, gpu-quick on
-/// any other CUDA device. Throws InputError as find_preset() does.
+/// The one of that name; of "" cpu-quick on the CPU, gunton-t4 on a "Tesla T4", gpu-quick on any other CUDA
+/// device. Throws InputError as find_preset() does.
 const Preset& preset_for(const std::string& name, const DeviceInfo& device);
 
 }  // namespace stepladder

@@ -21,12 +21,16 @@ std::optional<Interconnect> nominal_interconnect(const std::string& device_name)
     double inside;
   };
   // NVLink in one direction: NVIDIA H100 Tensor Core GPU Architecture (v1.04), H200 datasheet (900 GB/s both
-  // ways); NVIDIA A100 Tensor Core GPU Architecture (600 GB/s both ways).
-  constexpr Row kRows[] = {{"H200", 450e9}, {"H100", 450e9}, {"A100", 300e9}};
+  // ways); NVIDIA A100 Tensor Core GPU Architecture (600 GB/s both ways). Of these eight are in a machine;
+  // PCIe cards, NVL's bridges and Grace Hopper are linked otherwise.
+  constexpr Row kRows[] = {{"NVIDIA H200", 450e9},
+                           {"NVIDIA H100 80GB HBM3", 450e9},
+                           {"NVIDIA A100-SXM4-40GB", 300e9},
+                           {"NVIDIA A100-SXM4-80GB", 300e9}};
   constexpr double kPort = 50e9;      // 400 Gb/s, one for each device as in a DGX H100
   constexpr double kLatency = 10e-6;  // of a step of NCCL's ring, kernel launches included
   for (const Row& row : kRows)
-    if (device_name.find(row.name) != std::string::npos) return Interconnect{row.inside, kPort, kLatency, 8};
+    if (device_name == row.name) return Interconnect{row.inside, kPort, kLatency, 8};
   return std::nullopt;
 }
 

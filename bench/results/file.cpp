@@ -81,6 +81,24 @@ bool begins_as(const std::string& kind, const std::string& path) {
   });
 }
 
+/// What JSON that is none of ours seems to be.
+std::string seems_to_be(const Json& json) {
+  static const std::vector<std::pair<std::vector<const char*>, const char*>> known = {
+      {{"machine_info", "benchmarks"}, "pytest-benchmark's JSON"},
+      {{"context", "benchmarks"}, "Google Benchmark's JSON"},
+      {{"meta", "devices", "benchmarks"}, "nvbench's JSON"},
+      {{"traceEvents"}, "a trace's JSON"},
+      {{"name", "rungs"}, "a ladder file, which --ladder takes"}};
+  if (!json.is_object()) return json.is_array() ? "a JSON list" : "a single JSON value";
+  for (const auto& [fields, name] : known)
+    if (std::ranges::all_of(fields, [&](const char* field) { return json.contains(field); })) return name;
+  if (json.contains(Json::json_pointer("/results/0/command"))) return "hyperfine's JSON";
+  std::vector<std::string> names;
+  for (const auto& [name, value] : json.items())
+    if (names.size() < 4) names.push_back(name);
+  return names.empty() ? "an empty JSON object" : cat("JSON of something else (", join(names, ", "), ")");
+}
+
 /// How to name the parts of a campaign's file: "name a part, such as FILE:ladder (others: energy_16)".
 std::string parts_in(const std::string& path, const Json& campaign) {
   std::vector<std::string> names;
@@ -136,6 +154,12 @@ Json load_json(const std::string& path) try {
   throw InputError(cat(path, ": ", e.what()));
 }
 
+void check_ours(const std::string& path, const Json& json) {
+  if (json.is_object() && json.contains("schema")) return;
+  throw InputError(cat(path, " is ", seems_to_be(json),
+                       ", not a file of Stepladder's: `stepladder run` measures and writes one"));
+}
+
 void check_same_kind(const std::string& path, const std::string& kind, const std::string& way_out) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) == 0) return;
@@ -166,6 +190,7 @@ bool is_campaign(const Json& json) {
 }
 
 void check_campaign(const std::string& path, const Json& json) {
+  check_ours(path, json);
   if (!is_campaign(json) || !json.contains("parts") || !json["parts"].is_array())
     throw InputError(path + " is no campaign's file");
   try {
@@ -207,8 +232,11 @@ Json load_part(const std::string& path) {
   const std::string file = path.substr(0, colon);
   std::error_code none;
   if (colon == std::string::npos || std::filesystem::exists(path, none) ||
-      !std::filesystem::exists(file, none))
-    return load_json(path);
+      !std::filesystem::exists(file, none)) {
+    Json json = load_json(path);
+    check_ours(path, json);
+    return json;
+  }
   const std::string name = path.substr(colon + 1);
   const Json json = load_json(file);
   check_campaign(file, json);

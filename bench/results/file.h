@@ -31,6 +31,8 @@ std::string file_text(const Json& json);
 
 /// A file's JSON. Throws InputError naming it and what is wrong with it.
 Json load_json(const std::string& path);
+/// Throws InputError where a file's JSON is none of ours, naming what it seems to be.
+void check_ours(const std::string& path, const Json& json);
 /// Makes the folder that a file is to lie in. Throws InputError naming the file.
 void make_folder_of(const std::string& path);
 /// Throws InputError, which ends with `way_out`, where the file is there and not of the kind that is to

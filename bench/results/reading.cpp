@@ -140,6 +140,22 @@ void upgrade(Json& run) {
   run["steps"] = std::move(columns);
 }
 
+/// Makes joules and cycles that are not positive unknown: the counter stood still.
+void check_counters(Run& run) {
+  const auto check = [](std::optional<double>& value) {
+    const bool wrong = value && !(*value > 0.0);
+    if (wrong) value.reset();
+    return wrong;
+  };
+  if (run.summary) {
+    check(run.summary->cycles);
+    if (run.summary->to_loss) check(run.summary->to_loss->joules);
+    if (check(run.summary->joules) && run.summary->joules_unknown.empty())
+      run.summary->joules_unknown = kStill;
+  }
+  for (Rank& rank : run.ranks) check(rank.joules);
+}
+
 constexpr int64_t kMaxRound = 1'000'000'000;
 
 /// Marks the warm-up, and checks what summaries, rows and charts rely on.
@@ -162,6 +178,7 @@ void check_and_mark_warmup(Run& run, const std::string& where) {
     step.warmup = run.summary && step.step < run.summary->warmup_steps;
     require(step.step_ms > 0.0, "a step's step_ms is not positive");
   }
+  check_counters(run);
   for (const Rank& rank : run.ranks)
     for (const double ms : rank.step_ms) require(ms > 0.0, "a rank's step_ms is not positive");
   if (run.status != Status::ok) return;

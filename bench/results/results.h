@@ -89,6 +89,9 @@ struct Compile {
   std::string algorithms = {};           // a fingerprint of those chosen; "" where unknown
 };
 
+/// Why joules are unknown whose counter tells less than nothing.
+inline constexpr const char* kStill = "the energy counter stood still, or went back";
+
 /// What a run comes to over its timed steps. MFU is unknown on a device whose peak is.
 struct Summary {
   double median_step_ms = 0.0, p10_step_ms = 0.0, p90_step_ms = 0.0;

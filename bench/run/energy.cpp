@@ -19,20 +19,27 @@ std::optional<double> EnergyMeter::after_step(bool due) {
   if (!due && now - read_ < kPause) return std::nullopt;
   look_for_others(now);
   read_ = now;
-  const auto joules = telemetry_.joules();
-  if (!joules || !first_ || mixed_) return std::nullopt;
-  last_ = *joules - *first_ - evaluations_;
+  const auto joules = used();
+  if (!joules || mixed_) return std::nullopt;
+  last_ = *joules - evaluations_;
   return last_;
+}
+
+std::optional<double> EnergyMeter::used() {
+  const auto joules = telemetry_.joules();
+  if (!joules || !first_) return std::nullopt;
+  went_back_ |= *joules - *first_ < used_;
+  used_ = *joules - *first_;
+  return went_back_ ? std::nullopt : std::optional(used_);
 }
 
 void EnergyMeter::after_evaluation() {
   mixed_ |= !was_due_;
-  if (const auto joules = telemetry_.joules(); joules && first_)
-    evaluations_ += *joules - *first_ - evaluations_ - last_;
+  if (const auto joules = used()) evaluations_ = *joules - last_;
 }
 
 std::string EnergyMeter::unknown() const {
-  return mixed_ ? kMixed : telemetry_.energy_unknown();
+  return mixed_ ? kMixed : went_back_ ? kStill : telemetry_.energy_unknown();
 }
 
 void EnergyMeter::look_for_others(Clock::time_point now) {
@@ -59,6 +66,7 @@ StepEnergy energy_of(std::span<const Step> steps, size_t warmup) {
   if (!first) return {{}, "the device's energy was not read"};
   if (ms < kLeastEnergyMs)
     return {{}, cat("its timed steps took less than ", fixed(kLeastEnergyMs * 1e-3, 0), " s")};
+  if (*last->energy_j <= *first->energy_j) return {{}, kStill};
   return {(*last->energy_j - *first->energy_j) / static_cast<double>(last - first), ""};
 }
 

@@ -48,12 +48,16 @@ class EnergyMeter {
 
  private:
   using Clock = std::chrono::steady_clock;
+  /// Joules since the first reading, evaluations included; nothing where they are unknown, and once the
+  /// counter went back.
+  std::optional<double> used();
   void look_for_others(Clock::time_point now);
 
   Telemetry& telemetry_;
   const std::optional<double> first_;  // joules that the counter begins with
-  double last_ = 0.0, evaluations_ = 0.0;
+  double used_ = 0.0, last_ = 0.0, evaluations_ = 0.0;
   bool was_due_ = true, mixed_ = false;  // of the latest step; of steps with an evaluation
+  bool went_back_ = false;               // the counter
   Clock::time_point read_, looked_;
   std::optional<bool> shared_;
 };

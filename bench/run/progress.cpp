@@ -59,12 +59,12 @@ void Progress::finish(const Run& run) {
   if (run.lingered) line += cat(", did not end within ", kLingering, " s of telling its end");
   if (!run.reason.empty()) line += cat(run.summary ? "; " : ", ", run.reason);
   if ((!terminal_ && !quiet) || run.status != Status::ok || run.disturbed() || run.lingered)
-    std::cerr << line << std::endl;
+    std::cerr << printable(line, kMaxMessage) << std::endl;
   ++done_;
 }
 
 std::string Progress::label() const {
-  return cat("[", done_ + 1, "/", total_, "] ", key_, ", round ", round_);
+  return printable(cat("[", done_ + 1, "/", total_, "] ", key_, ", round ", round_), kMaxMessage);
 }
 
 double Progress::seconds_left() const {

@@ -115,13 +115,14 @@ void add_energy(Summary& summary, std::vector<Rank>& ranks, const std::vector<Ru
     if (energy->shared) summary.shared = summary.shared.value_or(false) || *energy->shared;
     if (!counted.emplace(reports[rank].host, reports[rank].device).second) continue;
     StepEnergy used = energy_of(parts[rank].steps, static_cast<size_t>(summary.warmup_steps));
-    if (energy->unknown == kMixed) used.joules.reset();  // of the steps before too, if they were told late
+    if (energy->unknown == kMixed || energy->unknown == kStill)
+      used.joules.reset();  // of the steps before too, if they were told late
     if (!used.joules && summary.joules_unknown.empty())
       summary.joules_unknown = energy->unknown.empty() ? used.unknown : energy->unknown;
     joules += used.joules.value_or(0.0);
     if (!ranks.empty()) ranks[rank].joules = used.joules;
     const auto& in_all = parts[rank].steps.back().energy_j;
-    to_loss = to_loss && in_all ? std::optional(*to_loss + *in_all) : std::nullopt;
+    to_loss = to_loss && in_all && *in_all > 0.0 ? std::optional(*to_loss + *in_all) : std::nullopt;
   }
   if (summary.joules_unknown.empty()) summary.joules = joules;
   if (summary.to_loss) summary.to_loss->joules = to_loss;

@@ -155,7 +155,8 @@ DeviceState Telemetry::sample() const {
   const Nvml& nvml = *nvml_;
   state.sm_mhz = nvml.number(nvml.clock, Nvml::kSm);
   state.memory_mhz = nvml.number(nvml.clock, Nvml::kMemory);
-  if (const auto milliwatts = nvml.number(nvml.power)) state.power_w = *milliwatts / 1e3;
+  if (const auto milliwatts = nvml.number(nvml.power).value_or(0); milliwatts > 0)
+    state.power_w = milliwatts / 1e3;
   state.temperature_c = nvml.number(nvml.temperature, Nvml::kGpu);
   unsigned long long bits = 0;
   if (nvml.reasons && nvml.reasons(nvml.device, &bits) == 0) state.throttle = names_of(bits);

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
+#include <numbers>
+#include <ranges>
 #include <tuple>
 
 #include "bench/base/table.h"
@@ -19,66 +20,110 @@ namespace {
 constexpr size_t kShortest = 2;  // values of a level
 constexpr int kOrders = 999;
 constexpr double kSignificance = 0.05;
+constexpr double kDeviations = 1.4826;  // standard deviations in the median distance of normal noise
+constexpr double kOutlier = 5.0;        // standard deviations from the level
+
+/// The standard deviation of the noise, of which changes of level and outliers are no part: by the median
+/// step from one value to the next.
+double noise_of(std::span<const double> values) {
+  std::vector<double> steps;
+  for (size_t i = 1; i < values.size(); ++i) steps.push_back(std::abs(values[i] - values[i - 1]));
+  return kDeviations * median(steps) / std::numbers::sqrt2;
+}
+
+/// At k how badly one level fits the first k values: by their distances from their median, squared within
+/// the noise and linear beyond it (Huber 1964), so that an outlier counts for little more than it is off.
+template <class Values>
+std::vector<double> misfits(const Values& values, double noise) {
+  std::vector<double> sorted, misfits = {0.0};
+  for (const double value : values) {
+    sorted.insert(std::ranges::upper_bound(sorted, value), value);
+    const double level = (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]) / 2;
+    double sum = 0.0;
+    for (const double one : sorted) {
+      const double off = std::abs(one - level);
+      sum += off < noise ? off * off / (2 * noise) : off - noise / 2;
+    }
+    misfits.push_back(sum);
+  }
+  return misfits;
+}
+
+/// The level at which the values stayed: their median. Of two in the middle it is the one nearer to the last
+/// value, so that it is always a value that was measured.
+double level_of(std::span<const double> values) {
+  std::vector<double> sorted(values.begin(), values.end());
+  std::ranges::sort(sorted);
+  const double low = sorted[(sorted.size() - 1) / 2], high = sorted[sorted.size() / 2];
+  return std::abs(values.back() - low) <= std::abs(values.back() - high) ? low : high;
+}
 
 struct Split {
   size_t at = 0;
-  double gain = 0.0;  // of the sum of squares
-  double size = 0.0;  // between the two means
+  double gain = 0.0;  // how much better two levels fit than one
 };
 
-Split best_split(std::span<const double> values) {
-  const auto n = static_cast<double>(values.size());
-  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+Split best_split(std::span<const double> values, double noise) {
+  const std::vector<double> before = misfits(values, noise),
+                            after = misfits(values | std::views::reverse, noise);
   Split best;
-  double left = 0.0;
-  for (size_t k = 1; k + kShortest <= values.size(); ++k) {
-    left += values[k - 1];
-    if (k < kShortest) continue;
-    const auto before = static_cast<double>(k), after = n - before;
-    const double size = (sum - left) / after - left / before;
-    const double gain = size * size * before * after / n;
-    if (gain > best.gain) best = {k, gain, size};
-  }
+  for (size_t k = kShortest; k + kShortest <= values.size(); ++k)
+    if (const double gain = before.back() - before[k] - after[values.size() - k]; gain > best.gain)
+      best = {k, gain};
   return best;
 }
 
 /// Whether a random order of the values would seldom allow a split as good.
-bool significant(std::span<const double> values, const Split& split) {
+bool significant(std::span<const double> values, const Split& split, double noise) {
   constexpr uint64_t kSeed = 1337;  // the same orders every time
   std::vector<double> shuffled(values.begin(), values.end());
   uint64_t counter = 0;
   int as_good = 1;  // the order that is there
-  for (int i = 0; i < kOrders; ++i) {
+  for (int i = 0; i < kOrders && as_good < kSignificance * (kOrders + 1); ++i) {
     for (size_t k = shuffled.size() - 1; k > 0; --k)  // Fisher and Yates
       std::swap(shuffled[k],
                 shuffled[static_cast<size_t>(random_uniform(kSeed, counter++) * static_cast<double>(k + 1))]);
-    as_good += best_split(shuffled).gain >= split.gain * (1 - 1e-12);
+    as_good += best_split(shuffled, noise).gain >= split.gain * (1 - 1e-9);
   }
   return as_good < kSignificance * (kOrders + 1);
 }
 
-void segment(std::span<const double> values, size_t offset, double min_size, std::vector<size_t>& changes) {
+void segment(std::span<const double> values, size_t offset, std::vector<size_t>& changes) {
   if (values.size() < 2 * kShortest) return;
-  const Split split = best_split(values);
-  if (split.at == 0 || std::abs(split.size) < min_size || !significant(values, split)) return;
-  segment(values.first(split.at), offset, min_size, changes);
+  const double noise = noise_of(values);
+  const Split split = best_split(values, noise);
+  if (split.at == 0 || !significant(values, split, noise)) return;
+  segment(values.first(split.at), offset, changes);
   changes.push_back(offset + split.at);
-  segment(values.subspan(split.at), offset + split.at, min_size, changes);
+  segment(values.subspan(split.at), offset + split.at, changes);
 }
 
-void mark_changes(Series& series, double min_size) {
-  std::vector<double> logs;
-  for (const HistoryPoint& point : series.points) logs.push_back(std::log(point.median_step_ms.value));
-  std::vector<size_t> bounds = change_points(logs, std::log1p(min_size));
-  for (size_t at : bounds) series.points[at].changed = true;
-  bounds.insert(bounds.begin(), 0);
-  bounds.push_back(logs.size());
-  for (size_t i = 0; i + 1 < bounds.size(); ++i) {
-    const auto level = std::span(logs).subspan(bounds[i], bounds[i + 1] - bounds[i]);
-    const double sum = std::accumulate(level.begin(), level.end(), 0.0);
-    for (size_t k = bounds[i]; k < bounds[i + 1]; ++k)
-      series.points[k].level_ms = std::exp(sum / static_cast<double>(level.size()));
+/// The level of each stretch between changes.
+std::vector<double> levels_of(std::span<const double> values, const std::vector<size_t>& changes) {
+  std::vector<double> levels;
+  for (size_t i = 0, begin = 0; i <= changes.size(); ++i) {
+    const size_t end = i < changes.size() ? changes[i] : values.size();
+    levels.push_back(level_of(values.subspan(begin, end - begin)));
+    begin = end;
   }
+  return levels;
+}
+
+/// Marks the changes of level, and what lies off its level: by `min_size`, and by five standard deviations of
+/// all values from their levels, which their median distance tells.
+void mark_changes(Series& series, double min_size) {
+  std::vector<double> logs, off;
+  for (const HistoryPoint& point : series.points) logs.push_back(std::log(point.median_step_ms.value));
+  const std::vector<size_t> changes = change_points(logs, std::log1p(min_size));
+  for (size_t at : changes) series.points[at].changed = true;
+  const std::vector<double> levels = levels_of(logs, changes);
+  for (size_t i = 0, level = 0; i < logs.size(); ++i) {
+    level += series.points[i].changed;
+    series.points[i].level_ms = std::exp(levels[level]);
+    off.push_back(std::abs(logs[i] - levels[level]));
+  }
+  const double most = std::max(std::log1p(min_size), kOutlier * kDeviations * median(off));
+  for (size_t i = 0; i < logs.size(); ++i) series.points[i].outlier = off[i] > most;
 }
 
 /// "d1b55d577ceb", or "abc0000-dirty".
@@ -87,11 +132,16 @@ std::string short_commit(const std::string& commit) {
   return commit.substr(0, std::min<size_t>(end, 12)) + commit.substr(end);
 }
 
-/// "+2.1 %" of a point that starts a new level, against the level before.
+/// "+2.1 %" of a point that starts a new level, against the level before, and "outlier +9.8 %" of one that
+/// lies off its level.
 std::string change_text(const Series& series, size_t at) {
-  if (!series.points[at].changed) return "";
-  const double percent = (series.points[at].level_ms / series.points[at - 1].level_ms - 1) * 100;
-  return cat(percent < 0 ? "" : "+", fixed(percent, 1), " %");
+  const HistoryPoint& point = series.points[at];
+  std::string text;
+  if (point.changed) text = percent_of(std::log(point.level_ms / series.points[at - 1].level_ms), 1) + " %";
+  if (point.outlier)
+    text += cat(text.empty() ? "" : "; ", "outlier ",
+                percent_of(std::log(point.median_step_ms.value / point.level_ms), 1), " %");
+  return text;
 }
 
 std::string title_of(const Series& series) {
@@ -143,7 +193,15 @@ Table table_of(const Series& series) {
 
 std::vector<size_t> change_points(std::span<const double> values, double min_size) {
   std::vector<size_t> changes;
-  segment(values, 0, min_size, changes);
+  segment(values, 0, changes);
+  while (!changes.empty()) {
+    const std::vector<double> levels = levels_of(values, changes);
+    std::vector<double> sizes;
+    for (size_t i = 0; i < changes.size(); ++i) sizes.push_back(std::abs(levels[i + 1] - levels[i]));
+    const auto least = std::ranges::min_element(sizes);
+    if (*least >= min_size) break;
+    changes.erase(changes.begin() + (least - sizes.begin()));
+  }
   return changes;
 }
 
@@ -215,7 +273,7 @@ Json to_json(const History& history) {
     for (const HistoryPoint& p : series.points) {
       Json point = {{"file", p.file}, {"commit", p.commit}, {"time", p.time}};
       point.update(to_json(p.median_step_ms, "median_step_ms"));
-      point.update({{"level_ms", p.level_ms}, {"changed", p.changed}});
+      point.update({{"level_ms", p.level_ms}, {"changed", p.changed}, {"outlier", p.outlier}});
       item["points"].push_back(point);
     }
     json["series"].push_back(std::move(item));

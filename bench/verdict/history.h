@@ -15,7 +15,8 @@ struct HistoryPoint {
   std::string file, commit, time;
   Estimate median_step_ms;
   bool changed = false;   // the first of a new level
-  double level_ms = 0.0;  // geometric mean of the level that it belongs to
+  bool outlier = false;   // far off its level
+  double level_ms = 0.0;  // median of the level that it belongs to
 };
 
 /// A rung on a workload on a device model, over time. Of the same in other settings there is another series;
@@ -31,10 +32,11 @@ struct History {
 };
 
 /// Where a series of logarithms changes its level: the index of the first value of each level but the first.
-/// Binary segmentation (Scott and Knott 1974): a stretch is split where that reduces the sum of squared
-/// distances from the two means the most, if the means differ by at least `min_size` and fewer than 5 % of
-/// 999 random orders of the stretch (the same ones every time) allow a split as good; then both parts are
-/// looked at. A level has two values at least.
+/// Binary segmentation (Scott and Knott 1974) by medians and Huber's loss, so that single outliers neither
+/// hide a change nor make one: a stretch is split where two levels fit it the best, if fewer than 5 % of 999
+/// random orders of the stretch (the same ones every time) allow a split as good; then both parts are looked
+/// at. Changes of less than `min_size` are then left out, the smallest first. A level has two values at
+/// least.
 std::vector<size_t> change_points(std::span<const double> values, double min_size);
 
 /// `files` are (name, results). Rows that failed are left out, peers too. `min_size` is a ratio less 1.

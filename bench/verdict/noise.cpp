@@ -71,6 +71,7 @@ Json to_json(const Noise& noise) {
 
 Noise load_noise(const std::string& path) {
   const Json json = load_json(path);
+  check_ours(path, json);
   try {
     return noise_from(json);
   } catch (const InputError& e) {
