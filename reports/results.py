@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 import sources
-from schema import ResultsError, kind_of, load, named, plain
+from schema import ResultsError, device_model, kind_of, load, named, plain
 
 PEERS = {"pytorch": "PyTorch", "llmc": "llm.c"}
 ABLATIONS = ("without/", "only/")  # what their variants' names begin with
@@ -17,6 +17,10 @@ GIB = 2**30
 # What else changes how long a step takes, with its default: as settings_of() of bench/verdict/history.cpp.
 SETTINGS = {"dtype": None, "accumulate": 1, "attention": "auto", "compute_capability": 0,
             "deterministic": False, "narrow_access": False, "late_launch": False, "nccl": False}
+# What of a configuration is the workload's, or how long and from what is trained: a step's time doesn't depend on it.
+NOT_SETTINGS = {"model", "B", "T", "max_T", "world_size", "seed", "steps", "data", "val_data", "vocab", "shuffle", "lr",
+                "min_lr", "warmup_lr_steps", "decay_steps", "beta1", "beta2", "eps", "weight_decay", "grad_clip",
+                "loss_scale"}
 
 
 def interval_name(rounds: int) -> str:
@@ -120,6 +124,7 @@ class Row:
     disturbance: str = ""  # "throttled" or "shared", where that was so in every round
     source_hash: str = ""
     settings: str = ""  # of its configuration, what else changes its time than model, batch, length and steps
+    configuration: dict = field(default_factory=dict)  # all of it that may, what a trainer of one's own recorded too
     changes: str = ""  # what it changes against its parent, as its ladder says
     beside: bool = False  # the ladder, as it says
     place: int = 0  # in its ladder; what isn't in it comes last
@@ -168,6 +173,11 @@ class Row:
             return self.tokens_per_second / other.tokens_per_second  # batches may differ
         return other.median_ms / self.median_ms
 
+    def alike(self, other: "Row") -> bool:
+        """Whether it is configured as another row. What only one of them tells is of another version."""
+        mine, its = self.configuration, other.configuration
+        return self.settings == other.settings and all(mine[key] == its[key] for key in mine.keys() & its.keys())
+
     def over_rounds(self, key: str) -> dict[int, float]:
         """Median over rounds of a step's field, by step; steps without it are left out."""
         columns = [steps[key] for steps in self.rounds if steps]
@@ -189,6 +199,7 @@ class Workload:
     all_peers: list[Row] = field(default_factory=list)  # those beside a rung and those that failed, too
     label: str = ""  # which results it is from, where that is not plain
     device: str = ""
+    ladder: str = ""  # the name of one of one's own
     file: str = ""
     main: bool = True  # of the device's first results, which the charts of the ladder show
     groups: dict[str, list[str]] = field(default_factory=lambda: sources.groups(sources.LADDER))
@@ -197,9 +208,14 @@ class Workload:
         return f"{self.label + ': ' if self.label else ''}{self.model}, B = {self.B}, T = {self.T}" + \
             (f", {self.devices} devices" if self.devices > 1 else "")
 
+    @property
+    def key(self) -> tuple:
+        """What its rows share with those of the same name in other files: all but their device and configuration."""
+        return self.ladder, self.model, self.B, self.T, self.devices
+
     def same(self, other: "Workload") -> bool:
-        """Whether both are of the same model, batch, length and number of devices."""
-        return (self.model, self.B, self.T, self.devices) == (other.model, other.B, other.T, other.devices)
+        """Whether both are of the same ladder, model, batch, length and number of devices."""
+        return self.key == other.key
 
     @property
     def steps(self) -> int:
@@ -378,21 +394,20 @@ class Results:
         """Of each device and workload one, whichever files have it: each rung and peer of its longest run of which
         something is known, if that is configured as in the first file that has it. A rung of which nothing is known is
         there if the main results have it."""
-        usual: dict[tuple, str] = {}
+        usual: dict[tuple, Row] = {}
         same: dict[tuple, list[Workload]] = {}
         for workload in self.workloads:
-            key = workload.device, workload.model, workload.B, workload.T, workload.devices
-            same.setdefault(key, []).append(workload)
+            same.setdefault((workload.device, workload.key), []).append(workload)
             for row in filter(known, workload.everyone) if not workload.main else workload.everyone:
-                usual.setdefault((workload.device, row.rung), row.settings)
+                usual.setdefault((workload.device, workload.ladder, row.rung), row)
         found = []
         for workloads in same.values():
             best: dict[str, Row] = {}
             for workload in sorted(workloads, key=lambda workload: not workload.main):
                 for row in workload.everyone:
                     there = best.get(row.rung)
-                    if (known(row) or workload.main) and row.settings == usual[workload.device, row.rung] and (
-                            not there or (known(row), row.timed_seconds) > (known(there), there.timed_seconds)):
+                    if (known(row) or workload.main) and row.alike(usual[workload.device, workload.ladder, row.rung]) \
+                            and (not there or (known(row), row.timed_seconds) > (known(there), there.timed_seconds)):
                         best[row.rung] = row
             if any(map(known, best.values())):
                 rows = [replace(row, counterpart=best.get(f"pytorch/{row.rung}"))
@@ -405,7 +420,7 @@ class Results:
         """Those with a row of which something is known; where they aren't of the main results, with such rows alone, and
         where `once`, only with those that were measured in most rounds. Labelled by file where there are several."""
         def place(workload: Workload, row: Row) -> tuple:
-            return workload.device, workload.model, workload.B, workload.T, workload.devices, row.rung
+            return workload.device, workload.key, row.rung, row.settings
 
         most: dict[tuple, Row] = {}
         for workload in self.workloads:
@@ -498,12 +513,12 @@ def read(path: Path, data: dict | None = None) -> Results:
 
 def _results(data: dict) -> Results:
     workloads: dict[tuple, Workload] = {}
-    device = data["context"]["device"]
+    device, model = data["context"]["device"], device_model(data["context"])
     own = data["plan"].get("ladder")  # not Stepladder's
     ladder = sources.rows(own) if own else sources.LADDER
     for variant in sorted(data["variants"], key=lambda variant: "peer" in variant):  # rungs first
-        workload = workloads.setdefault(_key(variant), Workload(*_key(variant), device=plain(device["name"]),
-                                                                groups=sources.groups(ladder)))
+        workload = workloads.setdefault(_key(variant), Workload(
+            *_key(variant), device=model, groups=sources.groups(ladder), ladder=plain((own or {}).get("name", ""))))
         runs = [run for run in data["runs"] if run["variant"] == variant["variant"] and _key(run) == _key(variant)
                 and not run["config"].get("independent_ranks", run["config"].get("apart"))]  # which only the scaling is of
         row = _row(variant, _undisturbed(runs))
@@ -531,7 +546,7 @@ def _results(data: dict) -> Results:
         plan = plan | {"rounds": stopped["rounds"]}  # as many as it took
     used = [workload for workload in workloads.values() if workload.rows or workload.all_peers]
     ablations = [_ablation(item) for item in data.get("ablations", [])]
-    return Results(plain(device["name"]), plain(device["backend"]), used, ablations,
+    return Results(model, plain(device["backend"]), used, ablations,
                    name=plain(report.get("name", "")), about=plain(report.get("about", ""), 200),
                    context=data["context"], plan=plan, against=[_ratio(ratio) for ratio in report.get("against", [])],
                    learning=plain(report.get("learning", ""), 400),
@@ -555,6 +570,7 @@ def _row(variant: dict, runs: list[dict]) -> Row:
     row.warmup = max((run["summary"]["warmup_steps"] for run in runs if run["summary"]), default=0)
     row.math = plain(variant["config"].get("math", ""))
     row.world_size = variant["config"].get("world_size", 1)
+    row.configuration = {key: value for key, value in variant["config"].items() if key not in NOT_SETTINGS}
     row.settings = ", ".join(f"{name.replace('_', ' ')} {plain(str(value), 40)}" for name, default in SETTINGS.items()
                              if (value := variant["config"].get(name, default)) != default)
     row.disturbance = variant["disturbance"] if variant.get("disturbed") else ""

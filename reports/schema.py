@@ -33,6 +33,13 @@ def kind_of(data: dict) -> str:
     return "profile" if "profile" in data else data.get("kind", "results")
 
 
+def device_model(context: dict) -> str:
+    """The name of a device's model, of a CPU with how many cores were used: as device_model() of
+    bench/results/results.h."""
+    name, cores = plain(context["device"]["name"]), context.get("cores")
+    return f"{name}, {cores} core{'s' * (cores != 1)}" if context["device"]["backend"] == "cpu" and cores else name
+
+
 def load(path: Path, strict: bool = False) -> dict:
     """A file that holds to the contract; where `strict`, nothing besides. One of schema 1 is as if written today.
     Throws ResultsError naming it and what is wrong with it."""

@@ -537,6 +537,20 @@ class Energy(unittest.TestCase):
             del item["to_loss"]
         self.assertEqual(self.of(short, longer), self.of(short), "which measured something else")
 
+    def test_of_another_ladder_or_configuration_no_joules_are_taken(self):
+        main = with_energy(sample())
+        for item in main["variants"]:
+            item["config"] = item["config"] | {"hidden": 64}
+        for ladder, hidden, taken in ((None, 64, True), (None, 128, False), ("mine", 64, False)):
+            longer = with_energy(twice_as_long(sample()))
+            for item in longer["variants"]:
+                item["joules"] = {"value": 7.0, "lo": None, "hi": None}
+                item["config"] = item["config"] | {"hidden": hidden, "lr": 0.1, "steps": 80}
+            if ladder:
+                longer["plan"]["ladder"] = {"name": ladder, "rungs": [{"name": name} for name in RUNGS]}
+            panel, *_ = self.of(main, longer)
+            self.assertEqual(panel["02_tf32"], 7.0 if taken else 8.5, (ladder, hidden))
+
     def test_a_peer_s_joules_are_of_its_longest_run_too(self):
         main, other = with_energy(with_peers(sample())), with_energy(with_peers(twice_as_long(sample())))
         variant(other, "pytorch/02_tf32")["joules"] = {"value": 7.0, "lo": None, "hi": None}

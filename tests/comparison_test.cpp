@@ -526,6 +526,44 @@ TEST(Comparison, RefusesAnotherDeviceOrConfigurationNamingTheFields) {
   EXPECT_EQ(refusal(pair.base, other), "") << "an option that BASE's version did not have";
 }
 
+TEST(Comparison, ARunUnlikeTheFirstOfItsRowIsRefusedByName) {
+  const Pair pair = steady();
+  for (const char* side : {"BASE", "NEW"}) {
+    const auto refused = [&](auto change) {
+      Pair other = pair;
+      change((side == std::string("BASE") ? other.base : other.next).runs[2]);
+      return refusal(other.base, other.next);
+    };
+    using Run = stepladder::Run;
+    EXPECT_TRUE(says(refused([](Run& run) { run.config["dtype"] = "fp8"; }),
+                     {side, "13_cuda_graphs", "config.dtype", "bf16", "fp8", "rounds 0 and 2"}));
+    EXPECT_TRUE(says(refused([](Run& run) { run.backend = "cpu"; }), {side, "backend", "cuda", "cpu"}));
+    EXPECT_TRUE(says(refused([](Run& run) { run.config["hidden"] = 128; }), {side, "config.hidden", "128"}))
+        << "what an own trainer recorded then alone";
+    EXPECT_EQ(refused([](Run& run) { run.config["seed"] = 7; }), "") << "which is a sample's";
+    EXPECT_EQ(refused([](Run& run) {
+                run.config = {{"model", "gpt2"}, {"B", 16}, {"T", 1024}};
+                run.status = Status::crash;
+                run.summary.reset();
+              }),
+              "")
+        << "one that failed may not have told";
+  }
+}
+
+TEST(Comparison, LaddersOfOtherNamesAreNotCompared) {
+  Pair pair = steady();
+  const auto named = [](const char* name) {
+    return Json{{"name", name}, {"rungs", {{{"name", kRung}, {"changes", "x"}, {"command", {"true"}}}}}};
+  };
+  pair.base.plan["ladder"] = named("one");
+  EXPECT_TRUE(says(refusal(pair.base, pair.next), {"ladder", "one", "Stepladder"}));
+  pair.next.plan["ladder"] = named("other");
+  EXPECT_TRUE(says(refusal(pair.base, pair.next), {"ladder one / other"}));
+  pair.next.plan["ladder"] = named("one");
+  EXPECT_EQ(refusal(pair.base, pair.next), "");
+}
+
 TEST(Comparison, WhatDiffersInTheSameWayInManyRungsIsSaidOnce) {
   Pair pair = steady();
   for (const char* rung : {"01_causal_mask", "02_tf32", "10_padded_vocab"}) pair.add(rung, {40}, {40});
@@ -569,6 +607,31 @@ TEST(Comparison, OnTheCpuTheHostIsTheDevice) {
   EXPECT_TRUE(says(refusal(pair.base, pair.next), {"config.threads", "1", "2"}));
   pair.next.context["cores"] = 4;
   EXPECT_TRUE(says(refusal(pair.base, pair.next), {"cores", "2", "4"}));
+  pair.next.context["cores"] = 2;
+  for (stepladder::Run& run : pair.next.runs) run.config["threads"] = 1;
+  pair.next.context["thread_environment"] = {{"OMP_NUM_THREADS", "1"}};
+  EXPECT_EQ(refusal(pair.base, pair.next), "") << "older files don't tell";
+  pair.base.context["thread_environment"] = Json::object();
+  EXPECT_TRUE(says(refusal(pair.base, pair.next), {"environment", "OMP_NUM_THREADS"}));
+}
+
+TEST(Comparison, TellsThatTheTwoRanOnDifferentHosts) {
+  Pair pair = steady();
+  for (Results* results : {&pair.base, &pair.next})
+    results->context.update({{"device", {{"backend", "cpu"}, {"name", "CPU"}}}, {"host", "node1"}});
+  EXPECT_EQ(joined_notes(pair.compared()).find("hosts"), std::string::npos);
+  pair.next.context["host"] = "node2";
+  EXPECT_TRUE(says(joined_notes(pair.compared()), {"different hosts"}));
+}
+
+TEST(Comparison, TellsThatThePowerLimitChanged) {
+  Pair pair = steady();
+  pair.base.context["telemetry"] = {{"power_limit_w", 700}};
+  EXPECT_EQ(joined_notes(pair.compared()).find("power limit"), std::string::npos) << "unknown of NEW";
+  pair.next.context["telemetry"] = {{"power_limit_w", 700}};
+  EXPECT_EQ(joined_notes(pair.compared()).find("power limit"), std::string::npos);
+  pair.next.context["telemetry"] = {{"power_limit_w", 500}};
+  EXPECT_TRUE(says(joined_notes(pair.compared()), {"power limit", "700", "500"}));
 }
 
 TEST(Comparison, TellsStaleAndUnfinishedResults) {

@@ -30,6 +30,7 @@
 #include "bench/results/json.h"
 #include "model/fd.h"
 #include "model/random.h"
+#include "model/rendezvous.h"
 #include "model/tokenizer.h"
 #include "tests/command.h"
 #include "tests/contract.h"
@@ -1465,11 +1466,62 @@ TEST_F(HarnessCli, OnAnotherCardAnUnfinishedRoundIsMeasuredAgainAndAFinishedOneK
   ASSERT_EQ(outcome.code, 0);
   EXPECT_TRUE(says(outcome.err, {"[3/4] 01", "[4/4] 00"})) << outcome.err;
   for (const stepladder::Run& run : results().runs) {
-    EXPECT_EQ(run.device, run.round == 0 ? "GPU-another" : "") << run.variant;
+    EXPECT_EQ(run.device, run.round == 0 ? "GPU-another" : host_name()) << run.variant;
     EXPECT_EQ(run.wall_ms == 7, run.round == 0) << run.variant;
   }
   EXPECT_EQ(climbed(), "00 01 01 00");
-  EXPECT_TRUE(says(stepladder("report results.json").out, {"2 cards", "GPU-another"}));
+  EXPECT_TRUE(says(stepladder("report results.json").out, {"2 hosts", "GPU-another"}));
+}
+
+TEST_F(HarnessCli, OnAnotherHostOfTheSameProcessorAnUnfinishedRoundIsMeasuredAgain) {
+  ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2")).code, 0);
+  for (const bool told_by_each : {true, false}) {  // by older files once for all
+    Json json = parse_json(read_file(folder_ / "results.json"));
+    json["context"]["host"] = "elsewhere";
+    for (Json& run : json["runs"]) {
+      run["wall_ms"] = 7;
+      run.erase("device");
+      if (told_by_each) run["device"] = "elsewhere";
+    }
+    json["complete"] = false;
+    json["runs"].erase(3);
+    write_file(folder_ / "results.json", json.dump());
+    ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2 --resume")).code, 0);
+    for (const stepladder::Run& run : results().runs)
+      EXPECT_EQ(run.wall_ms == 7, run.round == 0) << run.variant;
+    EXPECT_EQ(results().cards(), (std::set<std::string>{"elsewhere", host_name()}));
+  }
+}
+
+TEST_F(HarnessCli, ThreadsThatARungTellsOtherwiseInALaterRoundAreRefusedByName) {
+  FakeRung fake = rung("00_fp32_baseline");
+  fake.config = R"(,"threads":'$OMP_NUM_THREADS')";
+  fake.write(folder_);
+  const std::string command = plan("--rungs 00 --rounds 4 --resume");
+  ASSERT_EQ(shell(cat("OMP_NUM_THREADS=2 ", kStepladder, " ", plan("--rungs 00 --rounds 2"))).code, 0);
+  Json json = parse_json(read_file(folder_ / "results.json"));
+  json["context"].erase("thread_environment");  // as files from before
+  write_file(folder_ / "results.json", json.dump());
+  const Outcome outcome = shell(cat("OMP_NUM_THREADS=1 ", kStepladder, " ", command));
+  EXPECT_EQ(outcome.code, kExitNotComparable) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"00_fp32_baseline", "config.threads 2 / 1"})) << outcome.err;
+  EXPECT_EQ(results().runs.size(), 2U) << "what was measured stays";
+  EXPECT_EQ(shell(cat("OMP_NUM_THREADS=2 ", kStepladder, " ", command)).code, 0);
+}
+
+TEST_F(HarnessCli, ACpuWithOtherCoresIsAnotherDevice) {
+  ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 1")).code, 0);
+  Json json = parse_json(read_file(folder_ / "results.json"));
+  json["context"]["cores"] = 1;
+  write_file(folder_ / "few.json", json.dump());
+  json["context"]["cores"] = 64;
+  write_file(folder_ / "many.json", json.dump());
+  const Outcome outcome = stepladder("report few.json many.json --out page");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(says(outcome.out, {", 1 core;", ", 64 cores;"})) << outcome.out;
+  EXPECT_FALSE(has(outcome.out, "median ms")) << "of two devices ratios alone compare";
+  EXPECT_TRUE(has(stepladder("report few.json few.json --out page").out, "median ms"));
+  EXPECT_TRUE(says(stepladder("plan-run few.json many.json --wide").out, {", 1 core ", ", 64 cores"}));
 }
 
 TEST_F(HarnessCli, AnUnwritablePlaceIsNamedBeforeAnyRun) {

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "bench/results/json.h"
+#include "bench/verdict/comparison.h"
 #include "tests/comparable.h"
 #include "tests/files.h"
 
@@ -221,6 +223,45 @@ TEST(History, OtherVariablesThatLibrariesReadAreAnotherSeries) {
     files.emplace_back(cat(value, ".json"), std::move(results));
   }
   EXPECT_EQ(history_of(std::move(files), 0.01).series.size(), 2U);
+}
+
+TEST(History, WhatCompareRefusesIsAnotherSeriesThatSaysHowItDiffers) {
+  const Json one = {{"name", "one"}, {"rungs", {{{"name", "a"}, {"changes", "x"}, {"command", {"true"}}}}}};
+  Json other = one;
+  other["name"] = "other";
+  using Change = std::function<void(Results&)>;
+  const std::vector<std::pair<std::string, Change>> changes = {
+      {"warmup 3", [](Results& r) { r.plan["warmup"] = 3; }},
+      {"data other.txt", [](Results& r) { r.plan["data"] = "other.txt"; }},
+      {"hidden 128", [](Results& r) { r.runs[0].config["hidden"] = 128; }},
+      {"60 steps", [](Results& r) { r.plan["steps"] = 60; }},
+      {"ladder other", [&](Results& r) { r.plan["ladder"] = other; }}};
+  for (const auto& [said, change] : changes) {
+    std::vector<std::pair<std::string, Results>> files;
+    for (int day = 1; day <= 3; ++day) {
+      Results results = results_of("abc", cat("2025-01-0", day));
+      results.plan["ladder"] = one;
+      results.runs.push_back(run_of("a", 0, {40.0}));
+      results.runs[0].config["hidden"] = 64;
+      if (day == 2) change(results);
+      files.emplace_back(cat(day, ".json"), std::move(results));
+    }
+    EXPECT_THROW(require_comparable(files[0].second, files[1].second), Error) << said;
+    const History history = history_of(std::move(files), 0.01);
+    ASSERT_EQ(history.series.size(), 2U) << said;
+    EXPECT_EQ(history.series[0].points.size(), 2U) << said;
+    EXPECT_EQ(history.series[1].settings, said);
+    EXPECT_NE(history.series[0].settings, "") << said;
+  }
+}
+
+TEST(History, AnOptionThatOlderFilesDoNotTellIsNoOtherSeries) {
+  Results older = results_of("a", "2025-01-01"), newer = results_of("b", "2025-01-02");
+  older.runs.push_back(run_of("02_tf32", 0, {40.0}));
+  newer.runs = older.runs;
+  newer.runs[0].config["new_option"] = false;
+  newer.plan["seed"] = 7;
+  EXPECT_EQ(history_of({{"a.json", older}, {"b.json", newer}}, 0.01).series.size(), 1U);
 }
 
 TEST(History, AFailedRowIsNoPoint) {

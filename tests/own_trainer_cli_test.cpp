@@ -550,6 +550,25 @@ say '{"event":"energy","unknown":"forged"}'
   EXPECT_EQ(run("--devices 2").code, 0) << results().runs.at(0).reason;
 }
 
+TEST_F(OwnTrainer, RanksThatTrainDifferentlyAreNoRun) {
+  trainer("rank.sh", R"(loss=null; dtype=fp8; [ $RANK = 0 ] && loss=5 && dtype=bf16
+say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":2,"dtype":"'$dtype'","local":'$RANK'}}'
+i=0; while [ $i -lt 3 ]; do sleep 0.01
+say '{"event":"step","step":'$i',"step_ms":2,"loss":'$loss'}'; i=$((i + 1)); done
+say '{"event":"end"}'
+)");
+  write_file(folder_ / "own/ladder.json", R"({"name": "mine",
+ "workload": {"batch": [4], "seq": 32, "steps": 3, "warmup": 1, "rounds": 1},
+ "rungs": [{"name": "both", "changes": "", "requires": {"devices": 2}, "command": ["sh", "rank.sh"]}]})");
+  EXPECT_EQ(run("--devices 2").code, kExitFailed);
+  const stepladder::Run one = results().runs.at(0);
+  EXPECT_EQ(one.status, Status::crash);
+  EXPECT_TRUE(says(one.reason, {"dtype", "bf16", "fp8", "rank 1"})) << one.reason;
+  trainer("rank.sh", read_file(folder_ / "own/rank.sh")
+                         .replace(read_file(folder_ / "own/rank.sh").find("dtype=fp8"), 9, "dtype=bf16"));
+  EXPECT_EQ(run("--devices 2 --overwrite").code, 0) << "what else a rank records is its own";
+}
+
 TEST_F(OwnTrainer, RanksThatStopAtDifferentStepsAreNoRun) {
   trainer("rank.sh", R"(loss=null; steps=4; [ $RANK = 0 ] && loss=5 && steps=40
 say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":'$WORLD_SIZE'}}'
@@ -727,6 +746,104 @@ TEST_F(OwnTrainer, ThatRecordsSomethingElseIsRefusedAfterOnePair) {
   EXPECT_EQ(outcome.code, 4) << outcome.out << outcome.err;
   EXPECT_TRUE(says(outcome.err, {"config.dtype", "fp32 / bf16"})) << outcome.err;
   EXPECT_EQ(load_results(folder_ / "kept/base.json").runs.size(), 1U);
+}
+
+TEST_F(OwnTrainer, ThatTurnsToOtherNumbersAtTheThirdPairPassesNoGate) {
+  std::filesystem::copy(folder_ / "own", folder_ / "other");
+  trainer("trainer.sh", cat(R"(say '{"event":"start","config":{"B":'$1',"T":'$2',"dtype":"bf16"}}'
+)",
+                            kSteps, kEnd));
+  write_file(folder_ / "other/trainer.sh",
+             script(cat(R"(echo . >>../count; dtype=bf16; [ $(wc -l <../count) -gt 2 ] && dtype=fp8
+say '{"event":"start","config":{"B":'$1',"T":'$2',"dtype":"'$dtype'"}}'
+)",
+                        kSteps, kEnd)));
+  const Outcome outcome =
+      stepladder("gate own other --ladder ladder.json --backend cpu --rungs 01 --pairs 5 --results kept");
+  EXPECT_EQ(outcome.code, 4) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"01_fast", "config.dtype", "bf16", "fp8"})) << outcome.err;
+  EXPECT_EQ(load_results(folder_ / "kept/new.json").runs.size(), 2U) << "those that are alike";
+}
+
+TEST_F(OwnTrainer, WhoseRecordedKeywordChangesBetweenRoundsIsRefusedByName) {
+  trainer("trainer.sh", cat(R"(echo . >>../count
+say '{"event":"start","config":{"B":'$1',"T":'$2',"hidden":'$(($(wc -l <../count) / 3))'}}'
+)",
+                            kSteps, kEnd));
+  const Outcome outcome = run("--rounds 3 --order forward");
+  EXPECT_EQ(outcome.code, 4) << outcome.out << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"00_slow", "config.hidden 0 / 1"})) << outcome.err;
+  EXPECT_EQ(results().runs.size(), 2U) << "the round before is kept";
+}
+
+TEST_F(OwnTrainer, IsNotGoneOnWithUnderOtherThreads) {
+  ASSERT_EQ(run("--rounds 1", "OMP_NUM_THREADS=2").code, 0);
+  const std::string before = read_file(folder_ / "r.json");
+  for (const char* other :
+       {"OMP_NUM_THREADS=1", "OMP_PROC_BIND=close OMP_NUM_THREADS=2", "env -u OMP_NUM_THREADS"}) {
+    const Outcome outcome = stepladder("resume r.json --rounds 3", other);
+    EXPECT_EQ(outcome.code, 4) << other << outcome.err;
+    EXPECT_TRUE(says(outcome.err, {"environment", "OMP_"})) << outcome.err;
+  }
+  EXPECT_EQ(read_file(folder_ / "r.json"), before) << "nothing was measured";
+  EXPECT_EQ(stepladder("resume r.json --rounds 2", "OMP_NUM_THREADS=2").code, 0);
+  ASSERT_EQ(run("--out other.json", "OMP_NUM_THREADS=1").code, 0);
+  EXPECT_EQ(stepladder("compare r.json other.json").code, 4);
+}
+
+TEST_F(OwnTrainer, InAFileThatMixesConfigurationsIsNobodysRow) {
+  ASSERT_EQ(run().code, 0);
+  ASSERT_EQ(run("--out good.json").code, 0);
+  Json file = json();
+  for (Json& one : file["runs"])
+    if (one["round"] == 1)
+      one["config"]["threads"] = 1;
+    else
+      one["config"]["threads"] = 2;
+  for (const bool complete : {true, false}) {
+    file["complete"] = complete;
+    write_file(folder_ / "r.json", dump(file));
+    for (const char* command :
+         {"report r.json --out p", "compare r.json good.json", "compare good.json r.json",
+          "resume r.json --rounds 3", "export r.json --format csv", "plan-run r.json",
+          "run --ladder own/ladder.json --backend cpu --out r.json --resume"}) {
+      const Outcome outcome = stepladder(command);
+      EXPECT_EQ(outcome.code, 4) << command << outcome.out << outcome.err;
+      EXPECT_TRUE(says(outcome.err, {"r.json", "config.threads 2 / 1"})) << command << outcome.err;
+    }
+    const Outcome history = stepladder("history . --format markdown");
+    EXPECT_EQ(history.code, 0) << history.err;
+    EXPECT_TRUE(says(history.out, {"skipped ./r.json", "config.threads"})) << history.out;
+  }
+}
+
+TEST_F(OwnTrainer, OfAnotherLadderWithTheSameRungsIsAnotherRow) {
+  ASSERT_EQ(run("--model gpt2 --out a.json").code, 2) << "which no command takes";
+  std::string text = read_file(folder_ / "own/ladder.json");
+  text.replace(text.find("\"workload\": {"), 13, "\"workload\": {\"model\": \"same\", ");
+  write_file(folder_ / "own/ladder.json", text);
+  ASSERT_EQ(run("--out a.json").code, 0);
+  std::filesystem::copy(folder_ / "own", folder_ / "other");
+  write_file(folder_ / "other/ladder.json", text.replace(text.find("mine"), 4, "yours"));
+  ASSERT_EQ(stepladder("run --ladder other/ladder.json --backend cpu --out b.json").code, 0);
+  Outcome outcome = stepladder("compare a.json b.json");
+  EXPECT_EQ(outcome.code, 4) << outcome.out;
+  EXPECT_TRUE(says(outcome.err, {"ladder mine / yours"})) << outcome.err;
+  outcome = stepladder("gate own/ladder.json other/ladder.json --backend cpu");
+  EXPECT_EQ(outcome.code, 4) << outcome.out;
+  EXPECT_TRUE(says(outcome.err, {"mine", "yours"})) << outcome.err;
+  const Json history = parse_json(stepladder("history . --format json").out);
+  EXPECT_EQ(history["series"].size(), 4U);
+  EXPECT_EQ(history["series"][0]["settings"], "ladder mine");
+
+  ASSERT_EQ(
+      stepladder("calibrate --ladder own/ladder.json --backend cpu --rungs 01 --pairs 3 --out n.json").code,
+      0);
+  expect_contract(folder_ / "n.json");
+  EXPECT_EQ(stepladder("compare a.json a.json --noise n.json").code, 3);
+  outcome = stepladder("compare b.json b.json --noise n.json");
+  EXPECT_EQ(outcome.code, 4) << outcome.out;
+  EXPECT_TRUE(says(outcome.err, {"n.json", "plan.ladder", "mine", "yours"})) << outcome.err;
 }
 
 TEST_F(OwnTrainer, ThatChangesLateLosesNoPairOfACalibration) {

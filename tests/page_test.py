@@ -338,6 +338,18 @@ class Page(unittest.TestCase):
         self.assertEqual(rows["02_tf32"], ["2.50×", "1.25×", "3.00×", "3.00×"])
         self.assertEqual(rows["01_causal_mask"], ["–", "1.05×", "–", "3.00×"])
 
+    def test_a_cpu_with_other_cores_is_another_device(self):
+        def on_cores(cores):
+            data = on("AMD EPYC", sample())
+            data["context"]["device"]["backend"] = "cpu"
+            data["context"]["cores"] = cores
+            return data
+        self.assertEqual(read(on_cores(1)).device, "AMD EPYC, 1 core")
+        both = results.together([read(on_cores(2)), read(on_cores(64))])
+        self.assertTrue(both.mixed, "milliseconds don't compare")
+        self.assertEqual([workload.device for workload in both.workloads], ["AMD EPYC, 2 cores", "AMD EPYC, 64 cores"])
+        self.assertFalse(results.together([read(on_cores(2)), read(on_cores(2))]).mixed)
+
     def test_devices_are_compared_on_what_several_have(self):
         other = on("Tesla T4", sample(batches=(8,)))
         self.assertIsNone(beside_each_other(sample(), other))

@@ -334,6 +334,21 @@ TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
   EXPECT_TRUE(says(again.out, {"in turns"}));
 }
 
+TEST_F(VerdictCli, CompareSaysThatOneGateMeasuredTheTwoOnlyWhereItDid) {
+  const std::string one = "One gate measured";
+  for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.05");
+  for (const char* kept : {"first", "second"}) {
+    gate("--rungs 00 --pairs 3 --max-pairs 3 --results same");
+    std::filesystem::copy(folder_ / "same", folder_ / kept, std::filesystem::copy_options::recursive);
+  }
+  std::filesystem::copy(folder_ / "first/base.json", folder_ / "second/base_before.json");
+  EXPECT_TRUE(says(stepladder("compare first/base.json first/new.json").out, {one}));
+  std::filesystem::copy(folder_ / "first/new.json", folder_ / "moved.json");
+  EXPECT_TRUE(says(stepladder("compare first/base.json moved.json").out, {one})) << "wherever it lies";
+  for (const char* files : {"first/base.json second/new.json", "second/base_before.json second/new.json"})
+    EXPECT_FALSE(says(stepladder(cat("compare ", files)).out, {one})) << files;
+}
+
 TEST_F(VerdictCli, GateFindsASlowerRungAndGoesOnWithTheOthers) {
   rung("base", "00_fp32_baseline", "1.0$((50 + i % 2))");
   rung("new", "00_fp32_baseline", "1.1$((50 + i % 2))");

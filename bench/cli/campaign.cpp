@@ -522,7 +522,7 @@ class Campaign {
   /// What the runs in a part's file took; 0 where it can't be read, of which its command tells.
   static double seconds_in(const std::string& path) try {
     return spent_s(load_results(path));
-  } catch (const InputError&) {
+  } catch (const Error&) {
     return 0.0;
   }
 
@@ -534,7 +534,7 @@ class Campaign {
     Json json = load_json(path);
     if (part.profile()) return exit_code == kExitOk ? json : Json();
     return shortened(load_measured(path, json));
-  } catch (const InputError& e) {
+  } catch (const Error& e) {
     std::cerr << "stepladder: " << printable(e.what(), kMaxMessage) << std::endl;
     return {};
   }

@@ -20,12 +20,10 @@ struct CompareOptions {
   }
 };
 
-/// Whether a gate left both, which lie beside each other then.
-bool of_one_gate(const CompareOptions& options, const Results& base, const Results& next) {
-  const auto folder = [](const std::string& file) { return std::filesystem::absolute(file).parent_path(); };
-  return is_of_a_gate(base) &&
-         text_at(base.context, "command_line") == text_at(next.context, "command_line") &&
-         folder(options.base) == folder(options.next);
+/// Whether one gate measured both: then they began at the same moment.
+bool of_one_gate(const Results& base, const Results& next) {
+  const auto same = [&](const char* key) { return text_at(base.context, key) == text_at(next.context, key); };
+  return is_of_a_gate(base) && same("command_line") && same("host") && same("time");
 }
 
 int compare_files(CompareOptions& options) {
@@ -38,10 +36,10 @@ int compare_files(CompareOptions& options) {
   if (std::filesystem::equivalent(options.base, options.next, none))
     comparison.notes.emplace_back("BASE and NEW are the same file: of course nothing differs.");
   comparison.notes.emplace_back(
-      of_one_gate(options, base, next)
+      of_one_gate(base, next)
           ? "One gate measured the two, in turns."
-          : "The two were measured one after the other: what the machine did in between counts as change. "
-            "`stepladder gate` alternates them.");
+          : "No gate is known to have measured the two in turns, as `stepladder gate` does: what the machine "
+            "did in between counts as change.");
   return options.verdict.deliver(std::move(comparison), limits);
 }
 

@@ -235,7 +235,7 @@ void add(Comparison& all, Comparison more) {
 /// Whether there are results that another command has measured.
 bool holds_other_results(const std::string& file) try {
   return !is_of_a_gate(load_results(file));
-} catch (const InputError&) {  // nothing, or damaged
+} catch (const Error&) {  // nothing, or damaged
   return false;
 }
 
@@ -268,11 +268,15 @@ void require_same_kind(const GateOptions& options, const Contender& base, const 
   if (base.ladder.built_in() != next.ladder.built_in())
     throw Error(cat("not comparable: one of ", options.base, " and ", options.next, " is a ladder file"),
                 kExitNotComparable);
+  if (base.ladder.name != next.ladder.name)
+    throw Error(cat("not comparable: BASE's ladder is ", base.ladder.name, ", NEW's ", next.ladder.name,
+                    ": two builds of one ladder have its name"),
+                kExitNotComparable);
 }
 void require_same_model(const Plan& base, const Plan& next) {
   if (base.settings.model != next.settings.model)
     throw Error(cat("not comparable: BASE trains ", *base.settings.model, ", NEW ", *next.settings.model,
-                    ": the two ladders have other names or models"),
+                    ": the two ladders have other models"),
                 kExitNotComparable);
 }
 
@@ -305,8 +309,11 @@ int gate(GateOptions& options) {
   for (int64_t time = 1; time <= options.repeat; ++time) {
     const std::string place = options.repeat == 1 ? folder.path() : cat(folder.path(), "/", time);
     const std::string cache = shared_cache(options, place);
-    begin(base, cat(place, "/base.json"), cache, context_of(base_contender, probe), options.verdict);
-    begin(next, cat(place, "/new.json"), cache, context_of(next_contender, probe), options.verdict);
+    const Json context = context_of(base_contender, probe);
+    Json other = context_of(next_contender, probe);
+    other["time"] = context["time"];  // by which `compare` knows that one gate measured the two
+    begin(base, cat(place, "/base.json"), cache, context, options.verdict);
+    begin(next, cat(place, "/new.json"), cache, std::move(other), options.verdict);
     empty_cache(options, cache);
     PairedRuns pairs(base, next, probe.device, options.measure.timeout);
     try {

@@ -52,7 +52,7 @@ int show_history(HistoryOptions& options) {
       check_ours(path, file);
       files.emplace_back(fs::path(path).filename().string(),
                          is_campaign(file) ? load_measured(path + ":ladder") : load_measured(path, file));
-    } catch (const InputError& e) {
+    } catch (const Error& e) {  // one whose rows mix configurations too
       skipped.emplace_back(e.what());
     }
   }

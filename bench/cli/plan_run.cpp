@@ -64,7 +64,7 @@ int plan_run(PlanRunOptions& options) {
     const size_t before = rows.size();
     for (const ResultRow& row : aggregate(results)) {
       if (!row.numbers || row.disturbed() || is_ablation(row.variant)) continue;
-      rows.push_back({device_name(results), row, options.tokens});
+      rows.push_back({results.device_model(), row, options.tokens});
       double timed = 0.0;
       for (const auto& [round, run] : row.runs)
         timed += static_cast<double>(timed_steps(*run)) * run->summary->median_step_ms * 1e-3;

@@ -79,7 +79,8 @@ Json profile_json(Json profile) {
   on.context = profile.value("context", Json::object());
   Json peaks = Json::object();
   for (const MathMode mode : {MathMode::fp32, MathMode::tf32, MathMode::half, MathMode::fp8})
-    if (const auto peak = peak_flops(device_name(on), mode)) peaks[name_of(mode)] = *peak * 1e-12;
+    if (const auto peak = peak_flops(text_at(on.device(), "name"), mode))
+      peaks[name_of(mode)] = *peak * 1e-12;
   if (profile["profile"].is_object() && profile["profile"]["ceilings"].is_object())
     profile["profile"]["ceilings"]["peak_tflops"] = peaks;
   return profile;
@@ -165,7 +166,7 @@ class Given {
     if (results.runs.empty())
       throw InputError(
           cat(path, ": no run in it has finished: `stepladder resume ", path, "` goes on with it"));
-    devices_.insert(device_name(results));
+    devices_.insert(results.device_model());
     const int64_t size = ladder_size(results);
     files_.push_back({path, name, about, std::move(results), size});
   }

@@ -1,10 +1,13 @@
 #include "bench/plan/pairs.h"
 
+#include "bench/results/configuration.h"
 #include "bench/run/runner.h"
 #include "model/error.h"
 
 namespace stepladder {
+
 void Side::add(Run run) {
+  require_alike(results, run);
   if (file) file->add(run);
   results.runs.push_back(std::move(run));
 }

@@ -9,6 +9,7 @@
 #include "bench/base/text.h"
 #include "bench/plan/placeholders.h"
 #include "bench/results/rounds.h"
+#include "bench/run/machine.h"
 #include "bench/run/progress.h"
 #include "bench/run/telemetry.h"
 #include "model/error.h"
@@ -248,9 +249,10 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
     const bool whole = std::ranges::all_of(round_runs, [&](const PlannedRun& run) {
       return measured.find({run.program.variant, workload_of(config_of(plan, run))}, round) != nullptr;
     });
-    // What is compared within a round is of one card.
+    // What is compared within a round is of one card, on the CPU of one host.
     if (!whole)
-      file.forget([&](const Run& run) { return in_round(run) && measured.device_of(run) != device.uuid; });
+      file.forget(
+          [&](const Run& run) { return in_round(run) && measured.device_of(run) != identity_of(device); });
     progress.set_done(measured.runs.size());
     for (const PlannedRun& planned : round_runs) {
       RunRequest request = request_for(plan, planned, device, timeout_s);

@@ -301,7 +301,7 @@ std::string title(const Results& results) {
     if (!std::ranges::count(workloads, run.workload())) workloads.push_back(run.workload());
   const std::string commit = known_text(results.context, "commit");
   const bool until_loss = number_at(results.plan, "until_loss").has_value();
-  return cat(device_name(results), "; ", printable(join(workloads, ", "), 200), "; ",
+  return cat(results.device_model(), "; ", printable(join(workloads, ", "), 200), "; ",
              counted(rounds_text(results), "round"), until_loss ? " of at most " : " of ",
              known_text(results.plan, "steps"), " steps, ", known_text(results.plan, "warmup"),
              " left out as warm-up; ", known_text(results.context, "time"),
@@ -347,7 +347,8 @@ const ResultRow* fastest_rung(const std::vector<ResultRow>& variants) {
   return fastest(variants, [](const ResultRow& v) { return v.peer.empty() && !is_ablation(v.variant); });
 }
 
-/// Where rounds come from several cards of a kind, the step times of a row on each; "" where one did all.
+/// Where rounds come from several cards of a kind, or hosts, the step times of a row on each; "" where one
+/// did all.
 std::string cards_note(const Results& results, const ResultRow* row) {
   const std::set<std::string> cards = results.cards();
   if (cards.size() < 2) return "";
@@ -361,8 +362,9 @@ std::string cards_note(const Results& results, const ResultRow* row) {
     each.push_back(cat(sized(least), of.size() > 1 ? " to " + sized(most) : "", " ms on ",
                        printable(card.substr(0, 12), kMaxCell), " (", counted(std::ssize(of), "round"), ")"));
   }
-  return cat("Rounds come from ", cards.size(), " cards", row ? cat("; ", row->variant, ": ") : "",
-             join(each, ", "), ". Each round is of one card, and so is every ratio.");
+  const char* what = text_at(results.device(), "backend") == "cpu" ? "host" : "card";
+  return cat("Rounds come from ", cards.size(), " ", what, "s", row ? cat("; ", row->variant, ": ") : "",
+             join(each, ", "), ". Each round is of one ", what, ", and so is every ratio.");
 }
 
 /// Whether the losses of `row` could be compared with those of `first`.
@@ -633,10 +635,6 @@ std::string report_text(const Results& results, bool ratios_only, bool markdown,
 }
 
 }  // namespace
-
-std::string device_name(const Results& results) {
-  return known_text(results.device(), "name");
-}
 
 std::string busy_note(const Json& context) {
   constexpr double kUsual = 0.25;  // what any system does now and then

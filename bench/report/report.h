@@ -8,9 +8,6 @@
 
 namespace stepladder {
 
-/// Of the device that it was measured on; "unknown" where the file doesn't say.
-std::string device_name(const Results& results);
-
 /// What a context says of other processes that kept the machine busy, in a sentence; "" where it was as good
 /// as idle.
 std::string busy_note(const Json& context);

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "bench/base/text.h"
+#include "bench/results/configuration.h"
 #include "bench/results/json.h"
 #include "model/atomic_file.h"
 #include "model/error.h"
@@ -267,6 +268,7 @@ Results load_results(const std::string& path, const Json& json) {
   std::string at = path;
   try {
     Results results = results_from(json);
+    require_alike(results, path);
     at = journal_of(path);
     if (results.complete) return results;
     std::error_code none;
@@ -275,6 +277,7 @@ Results load_results(const std::string& path, const Json& json) {
     // Finished meanwhile, or gone on with: what was in the journal is in the file now.
     if (const Json now = there ? load_json(path) : json; now != json) return load_results(path, now);
     add_journal(results, journal);
+    require_alike(results, path);
     return results;
   } catch (const InputError& e) {
     throw InputError(
@@ -351,7 +354,10 @@ void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
   for (Json* device : {&was["device"], &now["device"]})
     if (device->is_object()) device->erase("uuid");  // another card of its kind does a round as well
   std::vector<const char*> fields = {"build", "cpu", "device", "environment"};
-  if (text_at(now["device"], "backend") == "cpu") fields.push_back("cores");
+  if (text_at(now["device"], "backend") == "cpu") {
+    fields.push_back("cores");
+    if (was.contains("thread_environment")) fields.push_back("thread_environment");
+  }
   for (const char* field : fields) require(field, was.value(field, Json()), now.value(field, Json()));
   call_ = {{"time", context.value("time", Json())},
            {"device", context.at("device").value("uuid", Json())},
@@ -432,6 +438,7 @@ void ResultsFile::forget(const std::function<bool(const Run&)>& which) {
 }
 
 void ResultsFile::add(Run run) {
+  require_alike(results_, run);
   if (!call_.is_null()) {
     call_["runs"] = results_.runs.size();
     Json& resumed = results_.context["resumed"];

@@ -18,7 +18,8 @@ inline constexpr const char* kLatestResults = "reports/latest/results.json";
 
 /// FILE with the finished runs of its journal; or FILE:PART, of a campaign's file. Journal lines that are
 /// damaged, but for its first, count for nothing, and neither does a journal with another context, which
-/// other measurements left. Throws InputError naming the file and what is wrong with it.
+/// other measurements left. Throws InputError naming the file and what is wrong with it, and Error with
+/// kExitNotComparable where runs of a row are unlike each other.
 Results load_results(const std::string& path);
 /// The same of what load_part() has read.
 Results load_results(const std::string& path, const Json& json);
@@ -85,7 +86,7 @@ class ResultsFile {
   bool begun() const { return begun_; }
   /// Leaves out runs, of a round that is to be measured again. Throws Error (disk full).
   void forget(const std::function<bool(const Run&)>& which);
-  /// Adds a finished run. Throws Error (disk full); what was there stays.
+  /// Adds a finished run. Throws Error (disk full, or unlike the first of its row); what was there stays.
   void add(Run run);
   /// Writes the file whole, with why the plan ended, and, once that is done, removes the journal. Throws
   /// Error (disk full); the journal stays.

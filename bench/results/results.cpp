@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "bench/results/json.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -72,11 +73,19 @@ Json Results::device() const {
   return context.is_object() ? context.value("device", Json::object()) : Json::object();
 }
 
+std::string Results::device_model() const {
+  const Json of = device();
+  const std::string name = of.contains("name") ? text_at(of, "name") : "unknown";
+  const std::string cores = text_at(context, "cores");
+  return text_at(of, "backend") == "cpu" && !cores.empty()
+             ? cat(name, ", ", cores, cores == "1" ? " core" : " cores")
+             : name;
+}
+
 std::string Results::device_of(const Run& run) const {
   if (!run.device.empty()) return run.device;
-  const Json of = device();
-  const auto uuid = of.find("uuid");
-  return uuid != of.end() && uuid->is_string() ? uuid->get<std::string>() : "";
+  const std::string uuid = whole_text_at(device(), "uuid");
+  return uuid.empty() ? whole_text_at(context, "host") : uuid;
 }
 
 std::set<std::string> Results::cards() const {

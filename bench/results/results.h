@@ -152,7 +152,7 @@ using RowKey = std::pair<std::string, std::string>;
 struct Run {
   std::string variant, source_hash, backend;
   std::string peer;    // "pytorch", "llmc", ...; "" for a rung of ours
-  std::string device;  // that it was given, its uuid; "" on the CPU, and in files from before
+  std::string device;  // that it was given, its uuid, or the host of a CPU; "" in files from before
   int64_t round = 0;
   Status status = Status::ok;
   std::string reason;  // why not ok
@@ -189,7 +189,9 @@ struct Results {
   Json environment() const;
   /// What its context says of the device.
   Json device() const;
-  /// The uuid of the device that a run of these was on; "" for the CPU.
+  /// The name of its model, "NVIDIA H200"; of a CPU with how many cores were used, "AMD EPYC, 2 cores".
+  std::string device_model() const;
+  /// The uuid of the device that a run of these was on; of the CPU its host.
   std::string device_of(const Run& run) const;
   /// Of all runs.
   std::set<std::string> cards() const;

@@ -26,12 +26,26 @@
 #include "bench/run/telemetry.h"
 #include "model/device.h"
 #include "model/error.h"
+#include "model/rendezvous.h"
 #include "model/tokenizer.h"
 
 namespace stepladder {
 namespace {
 
 constexpr const char* kSelf = "/proc/self/exe";
+
+/// Variables that decide how many threads a trainer has, and where they run.
+constexpr const char* kThreadVariables[] = {
+    "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_PROC_BIND",   "OMP_PLACES",           "GOMP_CPU_AFFINITY",
+    "KMP_AFFINITY",    "KMP_HW_SUBSET",    "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS"};
+
+/// Those that are set.
+Json thread_variables() {
+  Json set = Json::object();
+  for (const char* name : kThreadVariables)
+    if (const char* value = std::getenv(name)) set[name] = printable(value, 200);
+  return set;
+}
 
 /// The value after the first "<key>:" or "<key>=" of a file; "" where there is none.
 std::string field(const char* path, const std::string& key) {
@@ -139,6 +153,10 @@ Host host() {
   return host;
 }
 
+std::string identity_of(const DeviceInfo& device) {
+  return device.uuid.empty() ? host_name() : device.uuid;
+}
+
 DeviceProbe probe_device(const std::string& backend, int64_t index) {
   DeviceProbe probe;
   std::string text;
@@ -226,6 +244,7 @@ Json machine_context(const DeviceProbe& probe) {
                   {"os", h.os},
                   {"cpu", h.cpu},
                   {"cores", h.cores},
+                  {"thread_environment", thread_variables()},
                   {"memory", h.memory},
                   {"tokenizer", tokenizer_unicode()},
                   {"device", device_json(probe.device)},

@@ -38,6 +38,9 @@ struct DeviceProbe {
 /// What a child that only looks at a device may take.
 inline constexpr double kProbeTimeout = 60.0;  // seconds; many devices take a driver long
 
+/// What a run that was given it keeps of which one it is: its uuid, or the host of a CPU.
+std::string identity_of(const DeviceInfo& device);
+
 /// Asks a child process for the device, so that this one holds no device memory while rungs are measured and
 /// survives a broken driver.
 DeviceProbe probe_device(const std::string& backend, int64_t index);

@@ -13,9 +13,11 @@
 #include "bench/base/peak.h"
 #include "bench/base/statistics.h"
 #include "bench/base/text.h"
+#include "bench/results/json.h"
 #include "bench/run/child_report.h"
 #include "bench/run/ending.h"
 #include "bench/run/hub.h"
+#include "bench/run/machine.h"
 #include "bench/run/ranks.h"
 #include "model/config.h"
 #include "model/flops.h"
@@ -182,7 +184,7 @@ Run asked_for(const RunRequest& request) {
   run.backend = request.backend;
   run.round = request.round;
   run.config = request.config;
-  run.device = request.device.uuid;
+  run.device = identity_of(request.device);
   return run;
 }
 
@@ -257,14 +259,21 @@ class RanksOfRun {
     return ending;
   }
 
-  /// Throws BadReport where what they told of their steps can't be, of ranks that all ended well within
-  /// `took_ms`.
+  /// Throws BadReport where what they told of their steps, or of what they train, can't be, of ranks that all
+  /// ended well within `took_ms`.
   void check(double took_ms) const {
     for (const ChildReport& report : reports_) report.check_steps(took_ms);
     for (size_t rank = 1; rank < parts_.size(); ++rank)  // which training until a loss leaves to them
       if (parts_[rank].steps.size() != parts_[0].steps.size())
         throw BadReport(cat("ranks made different numbers of steps: rank 0 ", parts_[0].steps.size(),
                             ", rank ", rank, " ", parts_[rank].steps.size()));
+    for (const char* key : {"model", "dtype", "math", "max_T", "V", "L", "NH", "C"})
+      for (size_t rank = 1; rank < parts_.size(); ++rank)
+        if (const std::string first = text_at(parts_[0].config, key), its = text_at(parts_[rank].config, key);
+            first != its)
+          throw BadReport(cat("ranks train differently: rank 0 with ", key, "=",
+                              first.empty() ? "none" : first, ", rank ", rank, " with ", key, "=",
+                              its.empty() ? "none" : its));
   }
 
   const Run& first() const { return parts_[0]; }

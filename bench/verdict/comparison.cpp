@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "bench/base/text.h"
 #include "bench/plan/ladder_file.h"
+#include "bench/results/configuration.h"
 #include "bench/results/json.h"
 #include "bench/results/rounds.h"
 
@@ -33,14 +33,11 @@ struct Rows {
 
 // ---- what has to be the same
 
-/// The runs of a row come from one build, or they are no sample of anything.
-void require_one_build(const Rows& rows, const char* side) {
-  for (const auto& [key, rounds] : rows.rounds)
-    for (const auto& [round, run] : rounds)
-      if (run->source_hash != rounds.begin()->second->source_hash)
-        throw Error(cat(side, " is not comparable: its runs of ", printable(key.first, 100),
-                        " are of different sources; measure them again"),
-                    kExitNotComparable);
+/// A run of those that came to its end, which has told its configuration; else the first of them.
+const Run& told(const Rounds& rounds) {
+  const auto ended =
+      std::ranges::find_if(rounds, [](const auto& r) { return r.second->summary.has_value(); });
+  return *(ended == rounds.end() ? rounds.begin() : ended)->second;
 }
 
 // ---- what a reader has to know
@@ -118,9 +115,15 @@ std::vector<std::string> notes(const Results& base, const Results& next,
       lines.push_back(
           cat(side, " is unfinished: it has ", counted(std::ssize(results->runs), "run"), " of its plan."));
   if (const auto was = base.cards(), is = next.cards(); was != is && !was.contains("") && !is.contains(""))
-    lines.emplace_back(
-        "BASE and NEW ran on different cards, and cards of one model differ by some percent: "
-        "`stepladder gate` measures both on one.");
+    lines.push_back(cat("BASE and NEW ran on different ",
+                        text_at(next.device(), "backend") == "cpu" ? "hosts, which differ"
+                                                                   : "cards, and cards of one model differ",
+                        " by some percent: `stepladder gate` measures both on one."));
+  if (const auto was = number_at(base.context.value("telemetry", Json()), "power_limit_w"),
+      is = number_at(next.context.value("telemetry", Json()), "power_limit_w");
+      was && is && *was != *is)
+    lines.push_back(cat("The power limit changed from ", number_text(*was), " to ", number_text(*is),
+                        " W, and a card at its limit takes its time by it: a difference may be its."));
   for (const char* field : {"version", "build"})
     if (const std::string was = text_at(base.context, field), is = text_at(next.context, field);
         was != is && !was.empty() && !is.empty())
@@ -363,68 +366,47 @@ const ComparedQuantity* ComparedRow::Numbers::find(Quantity what) const {
 }
 
 void require_comparable(const Results& base, const Results& next) {
-  struct Difference {
-    std::string field, key, was, is;
-    std::vector<std::string> rungs;  // of a config's
-  };
-  std::vector<Difference> differences;
-  const auto look = [&](const std::string& of, const std::string& key, const Json& was, const Json& is,
-                        const std::string& rung = "") {
-    std::string base_text = whole_text_at(was, key), next_text = whole_text_at(is, key);
-    if (key == "data" || key == "val_data" || key == "vocab")  // may lie in another checkout
-      for (std::string* text : {&base_text, &next_text}) {
-        const std::filesystem::path path = *text;
-        *text = (path.has_filename() ? path : path.parent_path()).filename().string();
-      }
-    if (base_text == next_text) return;
-    // Rungs that differ alike are told together, and those that differ as the plans do with them.
-    auto same = std::ranges::find_if(differences, [&](const Difference& d) {
-      return d.key == key && d.was == base_text && d.is == next_text;
-    });
-    if (same == differences.end()) same = differences.insert(same, {of + key, key, base_text, next_text, {}});
-    if (!rung.empty() && std::ranges::count(same->rungs, rung) == 0) same->rungs.push_back(rung);
-  };
-  for (const char* key : {"backend", "name", "compute_capability"})
-    look("device.", key, base.device(), next.device());
-  if (text_at(next.device(), "backend") == "cpu")  // there the host is the device
-    for (const char* key : {"cpu", "cores"}) look("", key, base.context, next.context);
-  Json was_set = base.environment(), is_set = next.environment();
-  for (const auto& [from, to] : {std::pair(&was_set, &is_set), std::pair(&is_set, &was_set)})
-    for (const auto& item : from->items())
-      if (!to->contains(item.key())) (*to)[item.key()] = "not set";
-  for (const auto& item : was_set.items()) look("environment.", item.key(), was_set, is_set);
-  for (const char* key : {"model", "seq", "steps", "warmup", "until_loss", "data", "val_data", "lr", "seed"})
-    look("plan.", key, base.plan, next.plan);
-  for (const char* key : {"eval_every", "eval_batches"})  // older files don't tell
-    if (base.plan.contains(key) && next.plan.contains(key)) look("plan.", key, base.plan, next.plan);
-
+  require_alike(base, "BASE is not comparable");
+  require_alike(next, "NEW is not comparable");
+  std::vector<Difference> differing = differences(configuration_of(base), configuration_of(next));
+  // Whose rounds are held to each other's losses, so that they have to be of the same seeds.
+  const std::string was = text_at(base.plan, "seed"), is = text_at(next.plan, "seed");
+  if (was != is) differing.push_back({"plan.seed", was, is});
+  const size_t of_all = differing.size();
+  std::vector<std::vector<std::string>> rungs(of_all);  // of each difference, those that differ so
   const Rows before(base), after(next);
   bool common = false;
   for (const RowKey& key : after.order) {
     const Rounds* other = before.find(key);
     if (!other) continue;
     common = true;
-    const Json &was = other->begin()->second->config, &is = after.find(key)->begin()->second->config;
-    for (const auto& item : is.items())  // an option that only one of the versions has is no difference
-      if (was.contains(item.key())) look("config.", item.key(), was, is, key.first);
+    // Rungs that differ alike are told together, and those that differ as the plans do with them.
+    for (const Difference& one :
+         differences(configuration_of(told(*other)), configuration_of(told(*after.find(key))))) {
+      const auto name = [](const Difference& d) { return d.field.substr(d.field.find('.') + 1); };
+      const auto same = std::ranges::find_if(differing, [&](const Difference& d) {
+        return name(d) == name(one) && d.was == one.was && d.is == one.is;
+      });
+      const auto at = static_cast<size_t>(same - differing.begin());
+      if (same == differing.end()) differing.push_back(one), rungs.emplace_back();
+      if (std::ranges::count(rungs[at], key.first) == 0) rungs[at].push_back(key.first);
+    }
   }
   std::vector<std::string> texts;
-  for (const auto& [field, key, was, is, rungs] : differences) {
+  for (size_t i = 0; i < differing.size(); ++i) {
+    const auto& [field, before_text, after_text] = differing[i];
     const auto shown = [](const std::string& text) {
       return text.empty() ? "unknown" : printable(text, 200);
     };
-    const bool of_rungs = field.starts_with("config.");
-    texts.push_back(cat(printable(field, 100), " ", shown(was), " / ", shown(is),
-                        !of_rungs           ? ""
-                        : rungs.size() == 1 ? cat(" (", printable(rungs.front(), 100), ")")
-                                            : cat(" (", rungs.size(), " rungs)")));
+    texts.push_back(cat(printable(field, 100), " ", shown(before_text), " / ", shown(after_text),
+                        i < of_all             ? ""
+                        : rungs[i].size() == 1 ? cat(" (", printable(rungs[i].front(), 100), ")")
+                                               : cat(" (", rungs[i].size(), " rungs)")));
   }
   if (!texts.empty()) throw Error(cat("not comparable, BASE / NEW: ", join(texts, ", ")), kExitNotComparable);
   if (!common)
     throw Error("not comparable: BASE and NEW have no rung on the same workload in common",
                 kExitNotComparable);
-  require_one_build(before, "BASE");
-  require_one_build(after, "NEW");
 }
 
 double raised_limit(double threshold, std::span<const double> noise, size_t pairs) {
@@ -503,7 +485,7 @@ Comparison compare(const Results& base, const Results& next, const Limits& limit
   }
   comparison.base = described(base);
   comparison.next = described(next);
-  comparison.device = text_at(next.device(), "name");
+  comparison.device = next.device_model();
   return comparison;
 }
 

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numbers>
+#include <numeric>
+#include <queue>
 #include <ranges>
+#include <set>
 #include <tuple>
 
 #include "bench/base/table.h"
 #include "bench/base/text.h"
+#include "bench/results/configuration.h"
 #include "bench/results/json.h"
 #include "bench/results/rounds.h"
 #include "model/error.h"
@@ -152,7 +155,7 @@ std::string title_of(const Series& series) {
 
 /// What else of a configuration than model, batch and length changes a step's time, where it is not the
 /// default, and the steps. As SETTINGS of reports/results.py.
-std::string settings_of(const Json& config, const Json& environment) {
+std::string settings_of(const Json& config) {
   static const std::vector<std::pair<const char*, Json>> defaults = {
       {"dtype", nullptr},       {"accumulate", 1},        {"attention", "auto"},  {"compute_capability", 0},
       {"deterministic", false}, {"narrow_access", false}, {"late_launch", false}, {"nccl", false}};
@@ -164,9 +167,30 @@ std::string settings_of(const Json& config, const Json& environment) {
       parts.push_back(cat(words, " ", text_at(config, name)));
     }
   if (config.contains("steps")) parts.push_back(text_at(config, "steps") + " steps");
-  for (const auto& item : environment.items())
-    parts.push_back(cat(printable(item.key(), 60), "=", text_at(environment, item.key())));
   return join(parts, ", ");
+}
+
+/// Names what tells series of the same variant and workload on the same device apart.
+void name_settings(std::vector<Series*> alike) {
+  if (alike.size() == 1) return alike.front()->settings.clear();
+  std::map<std::string, std::set<std::string>> told;  // by field, by its name
+  for (const Series* series : alike)
+    for (const Series* other : alike)
+      for (const Difference& d : differences(series->configuration, other->configuration))
+        told[d.field.substr(d.field.find('.') + 1)].insert(d.field);
+  for (Series* series : alike) {
+    const std::string usual = cat(", ", series->settings, ",");
+    for (const auto& [name, fields] : told) {
+      std::string words = name, value;
+      std::ranges::replace(words, '_', ' ');
+      for (const std::string& field : fields)
+        if (value.empty()) value = text_at(series->configuration, field);
+      if (value.empty()) value = "none";
+      const std::string text = name == "steps" ? value + " steps" : cat(words, " ", value);
+      if (usual.find(cat(", ", text, ",")) == usual.npos)
+        series->settings += cat(series->settings.empty() ? "" : ", ", text);
+    }
+  }
 }
 
 Table table_of(const Series& series) {
@@ -211,7 +235,7 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
   });
   History history;
   for (const auto& [name, results] : files) {
-    const Json device = results.device();
+    const std::string model = results.device_model();
     for (const ResultRow& row : rows_of(results)) {
       if (!row.numbers || !row.peer.empty()) continue;
       if (row.disturbed()) {
@@ -219,30 +243,26 @@ History history_of(std::vector<std::pair<std::string, Results>> files, double mi
                                       row.disturbance, " in every round"));
         continue;
       }
-      // A CPU's backend has no name of its own that tells machines apart.
-      const std::string model =
-          text_at(device, "backend") == "cpu"
-              ? cat(text_at(results.context, "cpu"), ", ", text_at(results.context, "cores"), " cores")
-              : text_at(device, "name");
-      const std::string settings = settings_of(row.config, results.environment());
+      Json configuration = configuration_of(results);
+      configuration.update(configuration_of(*row.runs.begin()->second));
       auto series = std::ranges::find_if(history.series, [&](const Series& s) {
         return s.device == model && s.variant == row.variant && s.workload == row.workload &&
-               s.settings == settings;
+               differences(s.configuration, configuration).empty();
       });
       if (series == history.series.end())
-        series =
-            history.series.insert(history.series.end(), {model, row.variant, row.workload, settings, {}});
+        series = history.series.insert(history.series.end(),
+                                       {model, row.variant, row.workload, settings_of(row.config), {}, {}});
+      series->configuration.update(configuration);
       series->points.push_back({name, text_at(results.context, "commit"), text_at(results.context, "time"),
                                 row.numbers->median_step_ms});
     }
   }
-  std::map<std::tuple<std::string, std::string, std::string>, int> alike;
-  const auto same = [](const Series& s) { return std::tuple(s.device, s.variant, s.workload); };
-  for (const Series& series : history.series) ++alike[same(series)];
+  std::map<std::tuple<std::string, std::string, std::string>, std::vector<Series*>> alike;
   for (Series& series : history.series) {
-    if (alike[same(series)] == 1) series.settings.clear();
+    alike[{series.device, series.variant, series.workload}].push_back(&series);
     mark_changes(series, min_size);
   }
+  for (const auto& [key, several] : alike) name_settings(several);
   return history;
 }
 

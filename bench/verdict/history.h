@@ -19,11 +19,12 @@ struct HistoryPoint {
   double level_ms = 0.0;  // median of the level that it belongs to
 };
 
-/// A rung on a workload on a device model, over time. Of the same in other settings there is another series;
-/// then both name theirs, "dtype fp16, 40 steps".
+/// A rung on a workload on a device model, over time. Of the same in another configuration, which compare()
+/// refuses, there is another series; then both name theirs, "dtype fp16, 40 steps".
 struct Series {
   std::string device, variant, workload, settings;
   std::vector<HistoryPoint> points;
+  Json configuration = {};  // what any of its files tells of it
 };
 
 struct History {

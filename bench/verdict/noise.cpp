@@ -29,6 +29,7 @@ Noise noise_from(const Json& json) {
   noise.context = json["context"];
   noise.steps = whole(json["plan"], "steps");
   noise.warmup = whole(json["plan"], "warmup");
+  if (json["plan"].contains("ladder")) noise.ladder = whole_text_at(json["plan"], "ladder");
   for (const Json& item : json["variants"]) {
     for (const char* key : {"variant", "workload"})
       require(item.is_object() && item.contains(key) && item[key].is_string(),
@@ -59,6 +60,7 @@ Json to_json(const Noise& noise) {
                {"kind", kKind},
                {"context", noise.context},
                {"plan", {{"steps", noise.steps}, {"warmup", noise.warmup}}}};
+  if (noise.ladder) json["plan"]["ladder"] = *noise.ladder;
   json["variants"] = Json::array();
   for (const auto& [key, ratios] : noise.log_ratios)
     json["variants"].push_back({{"variant", key.first},
@@ -92,6 +94,9 @@ void require_valid(const Noise& noise, const std::string& path, const Json& cont
     require(cat("device.", field), of(was, field), of(is, field));
   for (const char* field : {"cpu", "cores", "build", "environment"})
     require(field, of(noise.context, field), of(context, field));
+  if (of(is, "backend") == "cpu" && noise.context.contains("thread_environment"))
+    require("thread_environment", noise.context["thread_environment"], of(context, "thread_environment"));
+  if (noise.ladder) require("plan.ladder", *noise.ladder, whole_text_at(of(plan, "ladder"), "name"));
   require("plan.steps", noise.steps, of(plan, "steps"));
   require("plan.warmup", noise.warmup, of(plan, "warmup"));
 }

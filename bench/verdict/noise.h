@@ -1,11 +1,12 @@
 // What a machine shows where nothing changed: the file that `stepladder calibrate` writes.
 //
-//   {"schema": 2, "kind": "noise", "context": {..}, "plan": {"steps": 40, "warmup": 10},
+//   {"schema": 2, "kind": "noise", "context": {..}, "plan": {"steps": 40, "warmup": 10, "ladder": ""},
 //    "variants": [{"variant": "02_tf32", "workload": "gpt2 B=16 T=1024", "log_ratios": [0.0012, ..],
 //                 "cycles_log_ratios": [..], "joules_log_ratios": [..]}]}
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ using NoiseByRow = std::map<RowKey, LogRatios>;
 struct Noise {
   Json context = Json::object();  // as in a results file
   int64_t steps = 0, warmup = 0;  // of a run
+  /// The name of a ladder of one's own, "" of ours; none in files from before.
+  std::optional<std::string> ladder;
   NoiseByRow log_ratios;
 };
 
@@ -31,7 +34,7 @@ Json to_json(const Noise& noise);
 Noise load_noise(const std::string& path);
 
 /// Throws Error with kExitNotComparable, naming what changed, when the noise was taken on another device,
-/// driver, host processor or build than `context`, or over other steps than `plan`'s.
+/// driver, host processor, threads, ladder or build than `context` and `plan` tell, or over other steps.
 void require_valid(const Noise& noise, const std::string& path, const Json& context, const Json& plan);
 
 }  // namespace stepladder

@@ -1,0 +1,32 @@
+// What identifies a row besides its variant and workload: what its runs have in common, and what two results
+// must have in common to be compared, or to be points of one history.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/results/results.h"
+
+namespace stepladder {
+
+/// Of all rows of results, by field ("device.name"): their ladder, the device's model, on the CPU with what
+/// decides how many threads there are, and what the plan asks for. Seed and rounds are samples of a row.
+Json configuration_of(const Results& results);
+/// The same of a run that came to its end ("config.dtype"): its backend, and its config without the seed.
+Json configuration_of(const Run& run);
+
+/// A field of which two configurations tell something else.
+struct Difference {
+  std::string field, was, is;  // "" where unknown
+};
+/// A field that only one of them has, as files of other versions do, is none. Of a file or folder of data,
+/// which may lie in another checkout, the name counts.
+std::vector<Difference> differences(const Json& was, const Json& is);
+
+/// Throws Error with kExitNotComparable, naming variant and fields, unless `run` is configured and built as
+/// those of its row are. Runs that failed may not have told.
+void require_alike(const Results& results, const Run& run);
+/// The same of all its runs; `what` is named.
+void require_alike(const Results& results, const std::string& what);
+
+}  // namespace stepladder
