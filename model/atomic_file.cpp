@@ -1,6 +1,7 @@
 #include "model/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -13,7 +14,6 @@
 #include <filesystem>
 
 #include "model/error.h"
-#include "model/fd.h"
 
 namespace stepladder {
 
@@ -59,6 +59,12 @@ void take_access(int fd, const std::string& from) {
 
 }  // namespace
 
+void flush_folder_of(const std::string& target) {
+  const auto folder = std::filesystem::path(target).parent_path();
+  const Fd folder_fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder_fd.open()) ::fsync(folder_fd.get());
+}
+
 AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(target_of(path)) {
   std::error_code error;
   const auto kind = std::filesystem::status(target_, error).type();
@@ -88,24 +94,33 @@ void AtomicFile::write(const void* data, size_t size) {
 }
 
 void AtomicFile::commit() {
+  name();
+  if (::close(std::exchange(fd_, -1)) != 0) fail("cannot close");
+  put_in_place();
+}
+
+Fd AtomicFile::commit_locked() {
+  name();
+  ::flock(fd_, LOCK_EX | LOCK_NB);
+  ::fcntl(fd_, F_SETFL, O_APPEND);
+  put_in_place();
+  return Fd(std::exchange(fd_, -1));
+}
+
+void AtomicFile::name() {
   if (::fsync(fd_) != 0) fail("cannot flush to disk");
-  if (!named_) {
-    ::unlink(temporary_.c_str());  // a dead process's of the same number
-    named_ = ::linkat(AT_FDCWD, cat("/proc/self/fd/", fd_).c_str(), AT_FDCWD, temporary_.c_str(),
-                      AT_SYMLINK_FOLLOW) == 0;
-    if (!named_) fail("cannot put in place");
-  }
-  const int fd = fd_;
-  fd_ = -1;
-  if (::close(fd) != 0) fail("cannot close");
+  if (named_) return;
+  ::unlink(temporary_.c_str());  // a dead process's of the same number
+  named_ = ::linkat(AT_FDCWD, cat("/proc/self/fd/", fd_).c_str(), AT_FDCWD, temporary_.c_str(),
+                    AT_SYMLINK_FOLLOW) == 0;
+  if (!named_) fail("cannot put in place");
+}
+
+void AtomicFile::put_in_place() {
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail("cannot put in place");
   temporary_.clear();
 
-  // The rename itself survives a power cut only once the folder is flushed; some file systems can't, which
-  // costs nothing but that.
-  const auto folder = std::filesystem::path(target_).parent_path();
-  const Fd folder_fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder_fd.open()) ::fsync(folder_fd.get());
+  flush_folder_of(target_);  // so that the rename itself survives a power cut
 }
 
 void AtomicFile::fail(const char* what) const {

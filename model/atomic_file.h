@@ -5,10 +5,15 @@
 #include <string>
 #include <string_view>
 
+#include "model/fd.h"
+
 namespace stepladder {
 
 /// The absolute path of the file that `path` leads to, through links to what isn't there yet too.
 std::string target_of(const std::string& path);
+
+/// Flushes the names in the folder of a file to the disk, where the file system can.
+void flush_folder_of(const std::string& target);
 
 /// Writes an unnamed file (O_TMPFILE) in the folder of `path`; commit() puts it in place, with the owner and
 /// mode of what was there. Without commit(), an older file of that name stays as it was. A process that is
@@ -28,8 +33,12 @@ class AtomicFile {
   void write(std::string_view text) { write(text.data(), text.size()); }
   /// Flushes to the disk and renames over the target. Throws as write() does.
   void commit();
+  /// The same, and goes on holding the file, locked (flock) and open for appending.
+  Fd commit_locked();
 
  private:
+  void name();
+  void put_in_place();
   [[noreturn]] void fail(const char* what) const;
 
   std::string path_;       // as the caller calls it

@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
 """The contract of Stepladder's files, results.schema.json: reads a file and holds it to that.
 
-Usage: schema.py FILE...   whether each holds what the contract says, and nothing besides: exit status 0, else 2
+Usage: schema.py FILE...   whether each, exported JSON or a results file, holds what the contract says, and nothing besides:
+                           exit status 0, else 2
        schema.py --page    docs/results-schema.md, made from the contract
 """
 
+import gzip
 import json
 import sys
+import zlib
 from collections.abc import Callable
 from functools import cache
-from itertools import accumulate, chain
 from pathlib import Path
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 SCHEMA = json.loads(Path(__file__).with_name("results.schema.json").read_text(encoding="utf-8"))
-KINDS = ("results", "profile", "campaign", "noise", "comparison", "history")
+KINDS = ("line", "session", "run", "traced", "end", "results", "parts", "profile", "noise", "comparison", "history")
 
 
 class ResultsError(Exception):
@@ -40,26 +42,46 @@ def device_model(context: dict) -> str:
     return f"{name}, {cores} core{'s' * (cores != 1)}" if context["device"]["backend"] == "cpu" and cores else name
 
 
+def check(path: Path) -> None:
+    """Throws ResultsError unless the file holds what the contract says, and nothing besides."""
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+        lines = file.read().split("\n")[:-1]  # a last line without a line feed was torn
+    if not lines or not lines[0].startswith('{"line":'):
+        load(path, strict=True)
+        return
+    sessions = set()
+    for number, text in enumerate(lines, 1):
+        line = parsed(text)
+        kind = {"profile": "traced"}.get(line["line"], line["line"])
+        sessions |= {line["session"]} if kind == "session" else set()
+        for error in (best_match(_validator(kind, True).iter_errors(line)), line["session"] not in sessions and "no session"):
+            if error:
+                raise ResultsError(f"{path}: line {number}: {plain(error, 300)}")
+
+
+def parsed(text: str) -> dict:
+    """JSON of finite numbers, no key twice in an object. Throws ValueError."""
+    return json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_whole, object_pairs_hook=_object)
+
+
 def load(path: Path, strict: bool = False) -> dict:
-    """A file that holds to the contract; where `strict`, nothing besides. One of schema 1 is as if written today.
+    """A file, gzip's too, that holds to the contract; where `strict`, nothing besides.
     Throws ResultsError naming it and what is wrong with it."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_finite, parse_float=_finite,
-                          parse_int=_whole, object_pairs_hook=_object)
+        raw = path.read_bytes()
+        text = (gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw).decode()
+        data = parsed(text)
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise ResultsError(f"{path}: is damaged: no whole gzip file") from None
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ResultsError(f"{path}: not JSON: {error}") from None
     except ValueError as error:
         raise ResultsError(f"{path}: {error}") from None
-    if not isinstance(data, dict) or data.get("schema") not in (1, 2) or data["schema"] is True:
+    if not isinstance(data, dict) or data.get("schema") != 3:
         found = plain(data.get("schema")) if isinstance(data, dict) else "none"
-        raise ResultsError(f"{named(path, data)}: schema {found}, expected 1 or 2")
-    upgrade(data)
-    try:
-        unpack(data)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        raise ResultsError(f"{named(path, data)}: its columns make no rows") from None
+        raise ResultsError(f"{named(path, data)}: schema {found}, expected 3")
     if error := best_match(_validator(kind_of(data), strict).iter_errors(data)):
         what = error.message if len(error.message) < 200 else f"not {error.validator} {error.validator_value}"
         where = plain(error.json_path[2:] or "the file", 200)
@@ -88,60 +110,6 @@ def named(path: Path, data: dict) -> str:
     """What an error calls the file: by what the user gave to `stepladder report`."""
     report = data.get("report") if isinstance(data, dict) else None
     return plain(report.get("path", path) if isinstance(report, dict) else path, 400)
-
-
-def upgrade(data: dict) -> None:
-    """Makes schema 2 of schema 1, whose steps were objects. What is no such step is left, and refused later."""
-    if data["schema"] == 1 and isinstance(data.get("runs"), list):
-        for run in data["runs"]:
-            steps = run.get("steps") if isinstance(run, dict) else None
-            if isinstance(steps, list) and all(isinstance(step, dict) for step in steps):
-                keys = dict.fromkeys(chain(("step_ms", "loss"), *steps))
-                run["steps"] = {key: [step.get(key) for step in steps] for key in keys if key not in ("step", "warmup")}
-    data["schema"] = 2
-
-
-def unpack(data: dict) -> None:
-    """Makes rows of columns, in a file or in the parts of a campaign's. The same as
-    rows_from_columns() of bench/results/columns.h."""
-    if kind_of(data) == "campaign":
-        for part in data.get("parts", ()):
-            unpack(part.get("result", {}))
-        return
-    for key in ("runs", "variants"):
-        if isinstance(data.get(key), dict):
-            data[key] = _rows(data[key])
-
-
-def _rows(columns: dict) -> list[dict]:
-    if not 0 < columns["rows"] <= 1_000_000:
-        raise ValueError
-    rows: list[dict] = [{} for _ in range(columns["rows"])]
-    for key, column in columns["columns"].items():
-        places = range(len(rows))
-        if isinstance(column, dict) and "in" in column:
-            places, column = column["in"], column["column"]
-        for place, value in zip(places, _values(column, len(places)), strict=True):
-            rows[place][key] = value
-    return rows
-
-
-def _values(column: list | dict, count: int) -> list:
-    if isinstance(column, list):
-        return column
-    if values := column.get("values"):
-        values = _rows(values) if isinstance(values, dict) else values
-        of = column.get("of", [0] * count)
-        if min(of, default=0) < 0:
-            raise ValueError
-        return [values[i] for i in of]
-    if "joined" not in column:
-        return _rows(column)
-    lengths, joined = _values(column["lengths"], count), _rows(column["joined"])
-    ends = list(accumulate(lengths))
-    if min(lengths) < 1 or ends[-1] != len(joined):
-        raise ValueError
-    return [joined[end - length:end] for end, length in zip(ends, lengths)]
 
 
 def _column(name: str, column: list | dict, steps: dict) -> list:
@@ -176,7 +144,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict:
 def _validator(kind: str, strict: bool) -> Draft202012Validator:
     defs = {name: {"additionalProperties": False} | schema if strict and "properties" in schema else schema
             for name, schema in SCHEMA["$defs"].items()}
-    return Draft202012Validator({"$ref": f"#/$defs/{kind if kind in KINDS else 'results'}", "$defs": defs})
+    return Draft202012Validator({"$ref": f"#/$defs/{kind if kind in SCHEMA['$defs'] else 'results'}", "$defs": defs})
 
 
 # ---- the page of the documentation -----------------------------------------------------------------------------------
@@ -246,7 +214,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--page"]:
         print(page(), end="")
         return 0
-    return answered("schema", lambda: [load(Path(path), strict=True) for path in arguments])
+    return answered("schema", lambda: [check(Path(path)) for path in arguments])
 
 
 if __name__ == "__main__":

@@ -87,6 +87,7 @@ package_present() {
     libopenblas-dev) pkg-config --exists openblas ;;
     libpcre2-dev) pkg-config --exists libpcre2-8 ;;
     ninja-build) command -v ninja ;;
+    zlib1g-dev) pkg-config --exists zlib ;;
     python3-venv) [[ -x .venv/bin/python ]] || "$(find_python)" -c 'import ensurepip, venv' ;;
     *) command -v "$1" ;;
   esac >/dev/null 2>&1
@@ -419,7 +420,7 @@ require_python_home() {
 
 use_build_environment
 BUILD_PACKAGES=(build-essential cmake ninja-build pkg-config python3 libboost-dev libcli11-dev libopenblas-dev libpcre2-dev
-  nlohmann-json3-dev)
+  nlohmann-json3-dev zlib1g-dev)
 
 # setup run|tests: the packages that a build needs, that of the tests too or not. Sets PRESET.
 setup() {

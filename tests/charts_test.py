@@ -65,7 +65,7 @@ def row(rung, B, ms):
 def sample(batches=(4,)):
     rows = [(rung, B, ms) for B in batches for rung, ms in RUNGS.items()]
     device = {"name": "NVIDIA H200", "backend": "cuda"}
-    return {"schema": 2, "complete": True, "context": {"device": device}, "plan": {},
+    return {"schema": 3, "complete": True, "context": {"device": device}, "plan": {},
             "runs": [run(rung, B, number, ms) for number in range(ROUNDS) for rung, B, ms in rows],
             "variants": [row(rung, B, ms) for rung, B, ms in rows]}
 
@@ -1107,7 +1107,7 @@ def profile(rung="13_cuda_graphs", ms=4.0):
         return {"op": name, "type": "GEMM" if flops else "copy", "math": "half" if flops else None, "count": 1.0,
                 "ms": ms, "bytes": 1e9, "flops": flops, "intensity": flops / 1e9, "gb_per_s": 1e3 / ms,
                 "tflops": flops * 1e-9 / ms, "floor_ms": 0.75 * ms, "percent_of_gap": 25.0}
-    return {"schema": 2, "context": {"device": {"name": "NVIDIA H200", "backend": "cuda"}}, "profile": {
+    return {"schema": 3, "context": {"device": {"name": "NVIDIA H200", "backend": "cuda"}}, "profile": {
         "variant": rung, "config": config(4), "device_ms": ms, "floor_ms": 0.5 * ms,
         "phases": [{"name": "forward block", "ms": 0.75 * ms}, {"name": "idle", "ms": 0.25 * ms}],
         "kernel_types": [{"type": "GEMM", "ms": 0.5 * ms}, {"type": "copy", "ms": 0.25 * ms}],
@@ -1330,7 +1330,7 @@ class Together(unittest.TestCase):
         item = {"device": "H200", "variant": "02_tf32", "workload": "gpt2 B=4 T=64", "points": [
             {"commit": "abc", "time": "day 1", "median_step_ms": 10.0, "lo": None, "hi": None, "level_ms": 10.0,
              "changed": False}]}
-        data = {"schema": 2, "kind": "history", "series": [item, item | {"settings": "dtype fp16, 15 steps"}]}
+        data = {"schema": 3, "kind": "history", "series": [item, item | {"settings": "dtype fp16, 15 steps"}]}
         self.assertEqual([series.title for series in history.read(Path("history.json"), data)],
                          ["02_tf32, gpt2 B=4 T=64", "02_tf32, gpt2 B=4 T=64, dtype fp16, 15 steps"])
 
@@ -1376,7 +1376,7 @@ class BadInput(unittest.TestCase):
             self.refused(json.dumps(sample()).replace('"step_ms": [940.0', f'"step_ms": [{number}'))
 
     def test_another_schema(self):
-        self.refused(json.dumps(sample() | {"schema": 3}), "schema 3")
+        self.refused(json.dumps(sample() | {"schema": 4}), "schema 4")
 
     def test_a_missing_field_is_named(self):
         data = sample()

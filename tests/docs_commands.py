@@ -82,7 +82,7 @@ def here(command: str) -> str:
         return ":"
     command = re.sub(rf"(?:\.\./base/)?build/\w+/bin/({PROGRAM})\b", r"\1", command)
     for of_the_page, of_the_reader in (("BASE NEW", "../base/build/cuda/bin build/cuda/bin"), ("VENV", "~/torch"),
-                                       ("llmc=PATH", "llmc=$HOME/llm.c/train_gpt2cu"), ("FILE", "tuned.json"),
+                                       ("llmc=PATH", "llmc=$HOME/llm.c/train_gpt2cu"), ("FILE", "tuned.jsonl"),
                                        (" ... ", " "), ("scripts/run", "stepladder run")):
         command = command.replace(of_the_page, of_the_reader)
     return command
@@ -165,9 +165,9 @@ def prepare(root: Path, bin_dir: Path) -> dict[str, str]:
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMP_NUM_THREADS": "1",
         "STEPLADDER_PYTHON": "/nowhere/python",  # charts are tested elsewhere
         "STEPLADDER_BUSY_SAMPLE_MS": "0"}
-    made = ("stepladder run --rungs 00,08,09,13 --rounds 2 --out tuned.json\n"
+    made = ("stepladder run --rungs 00,08,09,13 --rounds 2 --out tuned.jsonl\n"
             "for copy in base new mine results/1 results/2 h200 a100 reports/latest/results; do\n"
-            "  mkdir -p $(dirname $copy); cp tuned.json $copy.json\ndone\ncp new.json $HOME/baseline.json\n"
+            "  mkdir -p $(dirname $copy); cp tuned.jsonl $copy.jsonl\ndone\ncp new.jsonl $HOME/baseline.jsonl\n"
             "02_tf32 --save-weights model.safetensors --data tokens.bin\n"
             "stepladder calibrate --out noise.json\n")
     subprocess.run(["bash", "-ec", made], cwd=checkout, env=environment, check=True, stdout=subprocess.DEVNULL)

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "bench/results/columns.h"
-#include "bench/results/json.h"
+#include "bench/results/run_json.h"
 #include "bench/run/child.h"
 #include "tests/files.h"
+#include "tests/results.h"
 
 namespace stepladder {
 namespace {
@@ -141,8 +141,11 @@ TEST(Export, AShortFileOfARunUntilALossIsTheSameWhenItIsExportedAgain) {
   run.summary->p90_step_ms = 30;
   run.summary->to_loss =
       ToLoss{.loss = 5.5, .reached = true, .steps = 400, .seconds = 6, .tokens = 1e6, .joules = {}};
-  const Json once = shortened(results), twice = shortened(results_from(once));
-  EXPECT_EQ(rows_from_columns(once["variants"]), rows_from_columns(twice["variants"]));
+  const Results once = shortened(results);
+  EXPECT_EQ(once.runs[0].steps.size(), 100U);
+  const Json json = results_file_json(once), again = results_file_json(shortened(once));
+  EXPECT_EQ(json["runs"], again["runs"]);
+  EXPECT_EQ(json["variants"], again["variants"]);
 }
 
 TEST(Export, OfEachRankAShortFileHasTheMedianOfItsTimedSteps) {
@@ -155,11 +158,9 @@ TEST(Export, OfEachRankAShortFileHasTheMedianOfItsTimedSteps) {
     of.host = "a";
     of.step_ms = {900, 50, 11, 10, 12.0 + 5 * static_cast<double>(rank)};
   }
-  Json once = shortened(results);
-  const Json ranks = rows_from_columns(once["runs"])[0]["ranks"];
-  EXPECT_EQ(ranks[0]["step_ms"], Json({11.0}));
-  EXPECT_EQ(ranks[1]["step_ms"], Json({11.0}));
-  EXPECT_EQ(shortened(results_from(once)), once) << "and stays as it is";
+  const Results once = shortened(results);
+  for (const Rank& rank : once.runs[0].ranks) EXPECT_EQ(rank.step_ms, std::vector<double>{11.0});
+  EXPECT_EQ(to_json(shortened(once)), to_json(once)) << "and stays as it is";
 }
 
 TEST(Export, AShortFileHoldsAnyLoss) {
@@ -167,10 +168,10 @@ TEST(Export, AShortFileHoldsAnyLoss) {
   results.runs[0].steps[1].loss = 1e-320;
   results.runs[0].steps[2].loss = 4.123456789;
   results.runs[0].steps[2].step_ms = 28.123456;
-  const Json steps = rows_from_columns(shortened(results)["runs"])[0]["steps"], losses = steps["loss"];
-  EXPECT_NEAR(losses[1].get<double>(), 0.0, 1e-300);
-  EXPECT_EQ(losses[2], 4.12346);
-  EXPECT_EQ(steps["step_ms"][2], 28.123);
+  const std::vector<Step> steps = shortened(results).runs[0].steps;
+  EXPECT_NEAR(*steps[1].loss, 0.0, 1e-300);
+  EXPECT_EQ(steps[2].loss, 4.12346);
+  EXPECT_EQ(steps[2].step_ms, 28.123);
 }
 
 TEST(Export, GoogleBenchmarkIsToldOfABuildThatIsNotForSpeed) {

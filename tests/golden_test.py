@@ -17,7 +17,6 @@ import lzma
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -177,6 +176,17 @@ def exports(program: Program, results: str) -> Files:
             "googlebenchmark.json": brief(files["googlebenchmark"])}
 
 
+def first_line(text: str) -> dict:
+    """A results file's first session."""
+    return json.loads(text[:text.index("\n")])
+
+
+def traced_in(text: str) -> dict:
+    """The profile in a results file."""
+    line = next(line for line in map(json.loads, text.splitlines()) if line["line"] == "profile")
+    return {key: value for key, value in line.items() if key not in ("line", "session")}
+
+
 def results_of(case: str) -> Callable[[Program], Files]:
     """What is made of a results file."""
     file = f"{case}.json"
@@ -185,7 +195,8 @@ def results_of(case: str) -> Callable[[Program], Files]:
 
 def copy_campaign(program: Program, device: str) -> str:
     (program.folder / device).mkdir()
-    shutil.copy(ROOT / "reports" / device / "results.json", program.folder / device)
+    kept = gzip.decompress((ROOT / "reports" / device / "results.jsonl.gz").read_bytes())
+    (program.folder / device / "results.json").write_bytes(kept)
     return f"{device}/results.json"
 
 
@@ -265,7 +276,7 @@ def gate(program: Program) -> Files:
     measured = program("gate", "base", "new", *WORKLOAD, "--steps", "6", "--warmup", "2", "--pairs", "6", "--quiet",
                        "--max-pairs", "6", "--results", "runs", "--out", "gate.md",
                        STEPLADDER_BIN_DIR=str(program.folder / "base"))
-    here = json.loads(program.text("runs/base.json"))["context"]
+    here = first_line(program.text("runs/base.jsonl"))["context"]
     return files | {name: without_here(text, here)
                     for name, text in (("gate.txt", measured), ("gate.md", program.text("gate.md")))}
 
@@ -288,7 +299,7 @@ def profile(program: Program) -> Files:
     files = {"report.txt": program("report", "profile.json", "--out", "out"),
              "page.txt": page_text(program.text("out/index.html"), whole=False),
              "charts.json": charts_in(program.folder / "out")}
-    traced = json.loads(program.text("profile.json"))["profile"]
+    traced = traced_in(program.text("profile.json"))
     name = traced["variant"]
     event = {"event": "profile", "profile": {key: value for key, value in traced.items()
                                              if key not in ("variant", "source_hash", "backend", "config")}}
@@ -298,12 +309,12 @@ def profile(program: Program) -> Files:
     for end, more in (("txt", ()), ("wide.txt", ("--wide",)), ("md", ("--format", "markdown"))):
         said = program("profile", name, *WORKLOAD, *more, "--steps", "3", "--warmup", "1", "--quiet", "--out", "now.json",
                        STEPLADDER_BIN_DIR=str(program.folder / "bin"))
-        files[f"profile.{end}"] = without_here(said, json.loads(program.text("now.json"))["context"])
+        files[f"profile.{end}"] = without_here(said, first_line(program.text("now.json"))["context"])
     return files
 
 
 def interrupted(program: Program) -> Files:
-    """One that was told to stop, and one that was killed; each with the journal that it left."""
+    """One that was told to stop, and one that was killed; as each left it."""
     files = report(program, "interrupted.json", "killed.json") | exports(program, "killed.json")
     return files | {"compare.txt": program("compare", "interrupted.json", "killed.json")}
 

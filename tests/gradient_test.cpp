@@ -205,7 +205,7 @@ std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
 
   const double expected_loss = loss();
   EXPECT_TRUE(std::fabs(trainer->train_loss() - expected_loss) <=
-              tolerance_of(rung.math, config.half) * expected_loss)
+              tolerance_of(rung.math.value(), config.half) * expected_loss)
       << trainer->train_loss() << ", expected " << expected_loss;
 
   trainer->gather_state();
@@ -243,7 +243,7 @@ std::vector<Sampled> sampled_gradients(const Case& test, uint64_t draw) {
 class Gradients : public testing::TestWithParam<Case> {};
 
 TEST_P(Gradients, AreTheSlopesOfTheLoss) {
-  const double tolerance = tolerance_of(ladder().find(GetParam().rung).math, GetParam().half);
+  const double tolerance = tolerance_of(ladder().find(GetParam().rung).math.value(), GetParam().half);
   for (const Sampled& of : sampled_gradients(GetParam(), 0)) {
     const double steepest = std::fabs(of.gradient[0]);
     ASSERT_GT(steepest, 1e-4) << of.tensor << ": a gradient too small to test anything";

@@ -25,9 +25,8 @@
 #include "bench/plan/presets.h"
 #include "bench/report/ablation.h"
 #include "bench/report/speedups.h"
-#include "bench/results/columns.h"
 #include "bench/results/file.h"
-#include "bench/results/json.h"
+#include "bench/results/run_json.h"
 #include "model/fd.h"
 #include "model/random.h"
 #include "model/rendezvous.h"
@@ -37,6 +36,7 @@
 #include "tests/fake_rung.h"
 #include "tests/files.h"
 #include "tests/processes.h"
+#include "tests/results.h"
 #include "tests/tokens.h"
 
 namespace stepladder {
@@ -130,6 +130,8 @@ exec )",
   }
 
   Results results() const { return load_results(folder_ / "results.json"); }
+  /// What `stepladder export --format json` tells of it.
+  Json exported() const { return stepladder::exported(folder_ / "results.json"); }
 
   /// "00 01 02 02 01 00": variants of the finished runs in order.
   std::string climbed() const {
@@ -419,7 +421,6 @@ TEST_F(HarnessCli, WhatIsOverwrittenStaysUntilARunIsFinished) {
   const std::string err = read_file(folder_ / "err.txt");
   EXPECT_TRUE(says(err, {"interrupted", "results.json"}) && !has(err, "stepladder resume")) << err;
   EXPECT_EQ(read_file(folder_ / "results.json"), before);
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json.journal"));
   rung("00_fp32_baseline").write(folder_);
   ASSERT_EQ(stepladder(plan("--rungs 00 --overwrite --rounds 3")).code, 0);
   EXPECT_EQ(results().runs.size(), 3U);
@@ -640,14 +641,13 @@ TEST_F(HarnessCli, RunMeasuresEveryRungInTurns) {
   EXPECT_TRUE(has(outcome.out, kLearnAlike)) << outcome.out;
   const Results results = this->results();
   EXPECT_TRUE(results.complete);
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "results.json.journal"));
   for (const char* key :
        {"version", "commit", "command_line", "time", "host", "os", "cpu", "cores", "device"})
     EXPECT_TRUE(results.context.contains(key)) << key;
   EXPECT_TRUE(has(results.context["command_line"], "--steps 6"));
   EXPECT_TRUE(has(stepladder("--version").out, text_at(results.context, "commit")));
 
-  const Json json = parse_json(read_file(folder_ / "results.json"));
+  const Json json = exported();
   expect_contract(folder_ / "results.json");
   ASSERT_EQ(json["variants"].size(), 3U);
   EXPECT_EQ(json["variants"][2]["speedup_previous"]["against"], "01_causal_mask");
@@ -712,11 +712,11 @@ TEST_F(HarnessCli, AddedRoundsGoOnWhereAnInterruptionLeftThem) {
   EXPECT_EQ(whole.stopped["reason"], "max_rounds");
   EXPECT_EQ(whole.runs.size(), 24U);
 
-  Json cut = to_json(whole);
-  cut["complete"] = false;
-  cut["stopped"] = nullptr;
-  while (cut["runs"].size() > 7) cut["runs"].erase(cut["runs"].size() - 1);  // in the middle of a round
-  write_file(folder_ / "results.json", cut.dump());
+  Results cut = whole;
+  cut.complete = false;
+  cut.stopped = nullptr;
+  cut.runs.resize(7);  // in the middle of a round
+  write_file(folder_ / "results.json", file_text(cut));
   const Outcome outcome = stepladder(command + " --resume");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   const Results resumed = load_results(folder_ / "results.json");
@@ -858,7 +858,7 @@ TEST_F(HarnessCli, AProfileIsOfTheModelThatARunMeasuresHere) {
       with_rungs("profile 00 --backend cpu --steps 2 --warmup 1 --data data.bin --out p.json");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_FALSE(has(outcome.err, "may take minutes")) << outcome.err;
-  const Json config = load_json(folder_ / "p.json")["profile"]["config"];
+  const Json config = stepladder::exported(folder_ / "p.json")["profile"]["config"];
   const Preset& preset = find_preset("cpu-quick");
   EXPECT_EQ(config["model"], preset.model);
   EXPECT_EQ(config["B"], preset.batch.front());
@@ -913,17 +913,28 @@ TEST_F(HarnessCli, StepsThatFp16SkippedAreInTheResultsAndTheTable) {
   EXPECT_EQ(results().runs[2].summary->skipped_steps, 3);
 }
 
-TEST_F(HarnessCli, ExportMakesAFileOfThisSchemaOfAnOldOne) {
-  const std::string old = STEPLADDER_TEST_DATA "/schema1/results.json";
-  const Outcome outcome = stepladder(cat("export ", old, " --format json --out new.json"));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_EQ(parse_json(read_file(folder_ / "new.json"))["schema"], kSchema);
-  EXPECT_LT(std::filesystem::file_size(folder_ / "new.json"), std::filesystem::file_size(old));
-  EXPECT_EQ(stepladder("export new.json --format csv").out,
-            stepladder(cat("export ", old, " --format csv")).out);
-  EXPECT_EQ(stepladder("export new.json --format json").out, read_file(folder_ / "new.json"));
-  ASSERT_EQ(stepladder("export new.json --out new.csv").code, 0);
-  EXPECT_EQ(read_file(folder_ / "new.csv"), stepladder("export new.json --format csv").out);
+TEST_F(HarnessCli, EveryReaderTakesAFileThatGzipMadeSmaller) {
+  ASSERT_EQ(stepladder(plan("--rungs 00,01")).code, 0);
+  ASSERT_EQ(shell("gzip -c results.json >all.json.gz").code, 0);
+  EXPECT_LT(std::filesystem::file_size(folder_ / "all.json.gz"),
+            std::filesystem::file_size(folder_ / "results.json"));
+  for (const char* format : {"csv", "json", "googlebenchmark"})
+    EXPECT_EQ(stepladder(cat("export all.json.gz --format ", format)).out,
+              stepladder(cat("export results.json --format ", format)).out);
+  EXPECT_EQ(stepladder("compare results.json all.json.gz").code,
+            stepladder("compare results.json results.json").code);
+  // Nothing is appended to one.
+  for (const char* how : {"--out all.json.gz --resume", "--out other.json.gz"}) {
+    const Outcome outcome = stepladder(cat("run --rungs 00 --backend cpu ", how));
+    EXPECT_EQ(outcome.code, 2) << how;
+    EXPECT_TRUE(has(outcome.err, ".json.gz")) << outcome.err;
+  }
+  std::string damaged = read_file(folder_ / "all.json.gz");
+  damaged.resize(damaged.size() / 2);
+  write_file(folder_ / "all.json.gz", damaged);
+  const Outcome outcome = stepladder("report all.json.gz");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(has(outcome.err, "all.json.gz")) << outcome.err;
 }
 
 TEST_F(HarnessCli, ExportLeavesOutWhatNoPageShowsAndAResumeGoesOn) {
@@ -938,7 +949,6 @@ TEST_F(HarnessCli, ExportLeavesOutWhatNoPageShowsAndAResumeGoesOn) {
   EXPECT_EQ(stepladder("export short.json --format csv").out,
             stepladder("export results.json --format csv").out);
   rung("01_causal_mask").write(folder_);
-  std::filesystem::remove(folder_ / "results.json.journal");
   std::filesystem::rename(folder_ / "short.json", folder_ / "results.json");
   const Outcome resumed = stepladder(plan("--rungs 00,01 --resume"));
   ASSERT_EQ(resumed.code, 0) << resumed.err;
@@ -965,7 +975,7 @@ TEST_F(HarnessCli, ExportWritesWhatIsOkAndNamesTheRest) {
   EXPECT_TRUE(says(nothing.err, {"error", "results.json"})) << nothing.err;
   EXPECT_EQ(stepladder("export nowhere.json").code, 2);
   write_file(folder_ / "list.json", "[]");
-  const Outcome list = stepladder("export list.json --format json --out results.json");
+  const Outcome list = stepladder("export list.json --format json --out list-of.json");
   EXPECT_EQ(list.code, 2);
   EXPECT_TRUE(has(list.err, "list.json is a JSON list")) << list.err;
 }
@@ -1051,7 +1061,7 @@ TEST_F(HarnessCli, ALossOutsideTheToleranceIsDivergedWithoutASpeedup) {
   fake.write(folder_);
   const Outcome outcome = stepladder(plan());
   EXPECT_EQ(outcome.code, 5);
-  const Json row = parse_json(read_file(folder_ / "results.json"))["variants"][2];
+  const Json row = exported()["variants"][2];
   EXPECT_EQ(row["status"], "diverged");
   EXPECT_TRUE(says(row["reason"], {"step 3", "4.89", "00_fp32_baseline", "4.87"})) << row;
   EXPECT_FALSE(row.contains("speedup_baseline"));
@@ -1081,7 +1091,7 @@ TEST_F(HarnessCli, PeersAreMeasuredInTurnsWithTheirRungs) {
   EXPECT_EQ(order, rungs[0] + rungs[1] + rungs[2] + rungs[3] + rungs[4] + rungs[4] + rungs[3] + rungs[2] +
                        rungs[1] + rungs[0]);
 
-  const Json json = parse_json(read_file(folder_ / "results.json"));
+  const Json json = exported();
   expect_contract(folder_ / "results.json");
   EXPECT_EQ(json["plan"]["peers"], Json({"pytorch/00_fp32_baseline", "pytorch/02_tf32", "llmc"}));
   EXPECT_EQ(json["variants"][1]["speedup_peers"][0]["against"], "pytorch/02_tf32");
@@ -1092,7 +1102,7 @@ TEST_F(HarnessCli, PeersAreMeasuredInTurnsWithTheirRungs) {
     EXPECT_TRUE(has(outcome.out, words)) << words << outcome.out;
 
   EXPECT_EQ(stepladder(plan("--rungs 00,02 --resume" + peers(fake))).code, 0);
-  EXPECT_EQ(parse_json(read_file(folder_ / "results.json"))["runs"], json["runs"]);
+  EXPECT_EQ(exported()["runs"], json["runs"]);
 }
 
 TEST_F(HarnessCli, APeerThatCannotRunIsARow) {
@@ -1186,7 +1196,7 @@ TEST_F(HarnessCliAblate, MeasuresReferencesNeighboursAndAblationsInTurns) {
       measured(),
       cat("00_fp32_baseline only/03_fused_adamw 02_tf32 03_fused_adamw without/03_fused_adamw ", tuned, " ",
           tuned, " without/03_fused_adamw 03_fused_adamw 02_tf32 only/03_fused_adamw 00_fp32_baseline"));
-  const Json json = parse_json(read_file(folder_ / "results.json"));
+  const Json json = exported();
   ASSERT_EQ(json["ablations"].size(), 1U);
   const Json& row = json["ablations"][0];
   EXPECT_EQ(row["rung"], "03_fused_adamw");
@@ -1205,7 +1215,7 @@ TEST_F(HarnessCliAblate, MeasuresReferencesNeighboursAndAblationsInTurns) {
 TEST_F(HarnessCliAblate, AllRungsAndBothKindsByDefault) {
   const Outcome outcome = stepladder(ablation("--rounds 1"));
   ASSERT_EQ(outcome.code, 0) << outcome.out;
-  const Json rows = parse_json(read_file(folder_ / "results.json"))["ablations"];
+  const Json rows = exported()["ablations"];
   std::vector<std::string> expected;
   for (const Rung& rung : ladder().rungs)
     if (!rung.parent.empty() && !rung.beside && rung.devices == 1) expected.push_back(rung.name);
@@ -1242,7 +1252,7 @@ TEST_F(HarnessCliAblate, TheLargestBatchIsLookedForByBothEnds) {
     EXPECT_EQ(workload(reference), "gpt2-tiny B=4 T=32");
   EXPECT_EQ(workload("only/14_large_batch"), "gpt2-tiny B=8 T=32");
   EXPECT_EQ(workload("14_large_batch"), "gpt2-tiny B=16 T=32");
-  const Json row = parse_json(read_file(folder_ / "results.json"))["ablations"][0];
+  const Json row = exported()["ablations"][0];
   expect_contract(folder_ / "results.json");
   EXPECT_EQ(row["without"]["ratio"], 4.0) << "the same step time, four times the tokens";
   EXPECT_EQ(row["only"]["ratio"], 2.0);
@@ -1260,9 +1270,9 @@ TEST_F(HarnessCliAblate, WhyNoBatchWasFoundIsSaid) {
 TEST_F(HarnessCliAblate, ResumesOnlyTheSameAblation) {
   ASSERT_EQ(stepladder(ablation("--rungs 03 --rounds 1")).code, 0);
   EXPECT_EQ(stepladder(ablation("--rungs 03 --rounds 1")).code, 2) << "the file is there";
-  const std::string before = read_file(folder_ / "results.json");
+  const Json before = exported();
   EXPECT_EQ(stepladder(ablation("--rungs 03 --rounds 1 --resume")).code, 0);
-  EXPECT_EQ(parse_json(read_file(folder_ / "results.json"))["runs"], parse_json(before)["runs"]);
+  EXPECT_EQ(exported()["runs"], before["runs"]);
   const Outcome outcome = stepladder(ablation("--rungs 03 --kinds only --rounds 1 --resume"));
   EXPECT_EQ(outcome.code, 4);
   EXPECT_TRUE(has(outcome.err, "plan.rungs was")) << outcome.err;
@@ -1280,7 +1290,7 @@ TEST_F(HarnessCliAblate, AnAblationThatIsNotOkIsAStatusNotANumber) {
   fake.write(folder_);
   outcome = stepladder(ablation("--rungs 03 --overwrite"));
   EXPECT_EQ(outcome.code, 5);
-  const Json row = parse_json(read_file(folder_ / "results.json"))["ablations"][0];
+  const Json row = exported()["ablations"][0];
   expect_contract(folder_ / "results.json");
   EXPECT_EQ(row["without"]["status"], "diverged");
   EXPECT_TRUE(has(row["without"]["reason"], "00_fp32_baseline has 4.9")) << row;
@@ -1301,7 +1311,7 @@ TEST_F(HarnessCliAblate, RoundsAndOrderAreChosenAsInARun) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(results().stopped["reason"], "interval");
   EXPECT_EQ(results().runs.size(), 30U) << "six rounds of the same time are the least";
-  EXPECT_EQ(parse_json(read_file(folder_ / "results.json"))["ablations"][0]["only"]["rounds"], 6);
+  EXPECT_EQ(exported()["ablations"][0]["only"]["rounds"], 6);
 
   ASSERT_EQ(stepladder(ablation(only_03 + "--max-time 0.001s --overwrite")).code, 0);
   EXPECT_EQ(results().stopped["reason"], "max_time");
@@ -1320,7 +1330,7 @@ TEST_F(HarnessCliAblate, NothingIsClaimedOnThrottledRuns) {
   const Outcome outcome = stepladder(ablation("--rungs 03"));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"throttled", "only/03_fused_adamw"})) << outcome.out;
-  const Json row = parse_json(read_file(folder_ / "results.json"))["ablations"][0];
+  const Json row = exported()["ablations"][0];
   expect_contract(folder_ / "results.json");
   EXPECT_EQ(row["only"]["status"], "throttled");
   EXPECT_FALSE(row["only"].contains("ratio"));
@@ -1379,8 +1389,7 @@ TEST_F(HarnessCli, AnExistingFileIsKeptUnlessToldOtherwise) {
 
 TEST_F(HarnessCli, AFileOfAnotherKindIsNotReplaced) {
   ASSERT_EQ(stepladder(plan("--rungs 00 --rounds 1")).code, 0);
-  write_file(folder_ / "campaign.json", R"({"schema": 2, "kind": "campaign", "parts": []})");
-  write_file(folder_ / "profile.json", R"({"schema": 2, "context": {}, "profile": {}})");
+  write_file(folder_ / "noise.json", R"({"schema": 2, "kind": "noise", "variants": []})");
   write_file(folder_ / "ladder.json", R"({"schema": 1, "rungs": []})");
   write_file(folder_ / "notes.txt", "of mine");
   write_file(folder_ / "notes.md", "# Of mine");
@@ -1390,21 +1399,20 @@ TEST_F(HarnessCli, AFileOfAnotherKindIsNotReplaced) {
   fake.write(folder_);
   const std::string profile = "profile 00 --backend cpu --model gpt2-tiny --data data.bin --out ";
   const std::tuple<std::string, std::string, std::string> cases[] = {
-      {profile, "results.json", "results file"},
-      {profile, "campaign.json", "a campaign"},
-      {plan("--rungs 00 --overwrite --out "), "campaign.json", "a campaign"},
-      {plan("--rungs 00 --overwrite --out "), "profile.json", "a profile"},
-      {plan("--rungs 00 --out "), "profile.json", "a profile"},
-      {profile, "notes.txt", "no JSON"},
-      {plan("--rungs 00 --overwrite --out "), "notes.txt", "no JSON"},
+      {profile, "results.json", "holds runs"},
+      {profile, "noise.json", "a noise file"},
+      {plan("--rungs 00 --overwrite --out "), "noise.json", "a noise file"},
+      {plan("--rungs 00 --out "), "noise.json", "a noise file"},
+      {profile, "notes.txt", "Stepladder's own"},
+      {plan("--rungs 00 --overwrite --out "), "notes.txt", "Stepladder's own"},
       {plan("--rungs 00 --overwrite --out "), "ladder.json", "Stepladder's own"},
-      {"export results.json --format csv --out ", "campaign.json", "a campaign"},
-      {"export results.json --format short --out ", "profile.json", "a profile"},
+      {"export results.json --format csv --out ", "noise.json", "a noise file"},
+      {"export results.json --format short --out ", "noise.json", "a noise file"},
       {"export results.json --format short --out ", "results.json", "exported"},
       {"export results.json --format csv --out ", "notes.txt", "Stepladder's own"},
       {"export results.json --format csv --out ", "ladder.json", "Stepladder's own"},
       {"export results.json --out ", "notes.txt", "Stepladder's own"},
-      {"export results.json --format json --out ", "other.json", "other measurements"},
+      {"export results.json --format json --out ", "other.json", "a results file"},
       {"compare results.json results.json --out ", "notes.txt", "Stepladder's own"},
       {"compare results.json results.json --out ", "notes.md", "Stepladder's own"}};
   for (const auto& [command, file, what] : cases) {
@@ -1457,11 +1465,11 @@ TEST_F(HarnessCli, ResumingAnotherPlanOrBuildIsRefusedByName) {
 
 TEST_F(HarnessCli, OnAnotherCardAnUnfinishedRoundIsMeasuredAgainAndAFinishedOneKept) {
   ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2")).code, 0);
-  Json json = parse_json(read_file(folder_ / "results.json"));
-  for (Json& run : json["runs"]) run["device"] = "GPU-another", run["wall_ms"] = 7;
-  json["complete"] = false;
-  json["runs"].erase(3);
-  write_file(folder_ / "results.json", json.dump());
+  Results before = results();
+  for (stepladder::Run& run : before.runs) run.device = "GPU-another", run.wall_ms = 7;
+  before.complete = false;
+  before.runs.pop_back();
+  write_file(folder_ / "results.json", file_text(before));
   const Outcome outcome = stepladder(plan("--rungs 00,01 --rounds 2 --resume"));
   ASSERT_EQ(outcome.code, 0);
   EXPECT_TRUE(says(outcome.err, {"[3/4] 01", "[4/4] 00"})) << outcome.err;
@@ -1476,16 +1484,12 @@ TEST_F(HarnessCli, OnAnotherCardAnUnfinishedRoundIsMeasuredAgainAndAFinishedOneK
 TEST_F(HarnessCli, OnAnotherHostOfTheSameProcessorAnUnfinishedRoundIsMeasuredAgain) {
   ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2")).code, 0);
   for (const bool told_by_each : {true, false}) {  // by older files once for all
-    Json json = parse_json(read_file(folder_ / "results.json"));
-    json["context"]["host"] = "elsewhere";
-    for (Json& run : json["runs"]) {
-      run["wall_ms"] = 7;
-      run.erase("device");
-      if (told_by_each) run["device"] = "elsewhere";
-    }
-    json["complete"] = false;
-    json["runs"].erase(3);
-    write_file(folder_ / "results.json", json.dump());
+    Results before = results();
+    before.context["host"] = "elsewhere";
+    for (stepladder::Run& run : before.runs) run.wall_ms = 7, run.device = told_by_each ? "elsewhere" : "";
+    before.complete = false;
+    before.runs.pop_back();
+    write_file(folder_ / "results.json", file_text(before));
     ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 2 --resume")).code, 0);
     for (const stepladder::Run& run : results().runs)
       EXPECT_EQ(run.wall_ms == 7, run.round == 0) << run.variant;
@@ -1499,9 +1503,9 @@ TEST_F(HarnessCli, ThreadsThatARungTellsOtherwiseInALaterRoundAreRefusedByName) 
   fake.write(folder_);
   const std::string command = plan("--rungs 00 --rounds 4 --resume");
   ASSERT_EQ(shell(cat("OMP_NUM_THREADS=2 ", kStepladder, " ", plan("--rungs 00 --rounds 2"))).code, 0);
-  Json json = parse_json(read_file(folder_ / "results.json"));
-  json["context"].erase("thread_environment");  // as files from before
-  write_file(folder_ / "results.json", json.dump());
+  Results before = results();
+  before.context.erase("thread_environment");  // as files from before
+  write_file(folder_ / "results.json", file_text(before));
   const Outcome outcome = shell(cat("OMP_NUM_THREADS=1 ", kStepladder, " ", command));
   EXPECT_EQ(outcome.code, kExitNotComparable) << outcome.err;
   EXPECT_TRUE(says(outcome.err, {"00_fp32_baseline", "config.threads 2 / 1"})) << outcome.err;
@@ -1511,11 +1515,11 @@ TEST_F(HarnessCli, ThreadsThatARungTellsOtherwiseInALaterRoundAreRefusedByName) 
 
 TEST_F(HarnessCli, ACpuWithOtherCoresIsAnotherDevice) {
   ASSERT_EQ(stepladder(plan("--rungs 00,01 --rounds 1")).code, 0);
-  Json json = parse_json(read_file(folder_ / "results.json"));
-  json["context"]["cores"] = 1;
-  write_file(folder_ / "few.json", json.dump());
-  json["context"]["cores"] = 64;
-  write_file(folder_ / "many.json", json.dump());
+  Results here = results();
+  here.context["cores"] = 1;
+  write_file(folder_ / "few.json", file_text(here));
+  here.context["cores"] = 64;
+  write_file(folder_ / "many.json", file_text(here));
   const Outcome outcome = stepladder("report few.json many.json --out page");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(says(outcome.out, {", 1 core;", ", 64 cores;"})) << outcome.out;
@@ -1534,7 +1538,6 @@ TEST_F(HarnessCli, AnUnwritablePlaceIsNamedBeforeAnyRun) {
     EXPECT_EQ(outcome.code, 2) << out;
     EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
     EXPECT_TRUE(has(outcome.err, out)) << outcome.err;
-    EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(folder_ / "") / cat(out, ".journal")));
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "started"));
 }
@@ -1553,7 +1556,6 @@ TEST_F(HarnessCli, KilledAtAnyMomentItLosesAtMostTheRunInProgress) {
     ::kill(pid, SIGKILL);
     wait_for(pid);
     if (!std::filesystem::exists(folder_ / "results.json")) continue;  // killed before it began
-    EXPECT_EQ(parse_json(read_file(folder_ / "results.json"))["schema"], kSchema);
     const size_t now = results().runs.size();
     EXPECT_GE(now, kept) << "a finished run is gone";
     kept = now;
@@ -1585,27 +1587,27 @@ class HarnessCliCampaign : public HarnessCli {
   }
   std::string campaign(const std::string& more = "") const {
     return cat("campaign --plan plan.json --backend cpu --model gpt2-tiny --seq 32 --data ",
-               folder_ / "data.bin", " --out sub/c.json ", more);
+               folder_ / "data.bin", " --out sub/c.jsonl ", more);
   }
-  Json file() const { return parse_json(read_file(folder_ / "sub/c.json")); }
-  /// Its rows as rows.
-  Json part(const std::string& name) const {
-    const Json whole = file();
-    for (Json one : whole["parts"]) {
-      if (one["name"] != name) continue;
-      if (one.contains("result"))
-        for (auto& [key, value] : one["result"].items())
-          value = key == "runs" || key == "variants" ? rows_from_columns(value) : value;
-      return one;
-    }
-    return Json();
+  std::string file() const { return read_file(folder_ / "sub/c.jsonl"); }
+  Part part(const std::string& name) const {
+    for (Part& part : load_parts(folder_ / "sub/c.jsonl"))
+      if (part.name == name) return std::move(part);
+    ADD_FAILURE() << "no part " << name;
+    return {};
+  }
+  /// "ladder last": the parts in the file.
+  std::string names() const {
+    std::string text;
+    for (const Part& part : load_parts(folder_ / "sub/c.jsonl"))
+      text += (text.empty() ? "" : " ") + part.name;
+    return text;
   }
   /// "00 01 02": the runs of a part.
   std::string climbed(const std::string& name) const {
     std::string text;
-    const Json one = part(name);
-    for (const Json& run : one["result"]["runs"])
-      text += (text.empty() ? "" : " ") + run["variant"].get<std::string>().substr(0, 2);
+    for (const stepladder::Run& run : part(name).results.runs)
+      text += (text.empty() ? "" : " ") + run.variant.substr(0, 2);
     return text;
   }
 };
@@ -1626,21 +1628,6 @@ TEST_F(HarnessCliCampaign, QuietTellsOnlyOfRunsThatFail) {
   EXPECT_FALSE(says(outcome.err, {"00_fp32"})) << outcome.err;
   outcome = stepladder(campaign());
   EXPECT_TRUE(has(outcome.err, "one: done")) << "the same part: " << outcome.err;
-}
-
-TEST_F(HarnessCliCampaign, TwoDoNotWriteTheSameFile) {
-  write_plan({{"one", run_of("00", "--rounds 1")}});
-  std::filesystem::create_directories(folder_ / "sub/c.json.parts");
-  {
-    const Fd other(::open((folder_ / "sub/c.json.parts").c_str(), O_RDONLY | O_DIRECTORY));
-    ASSERT_EQ(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
-    const Outcome outcome = stepladder(campaign());
-    EXPECT_EQ(outcome.code, kExitUsage);
-    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.json", "another campaign", "--out"}))
-        << outcome.err;
-    EXPECT_FALSE(std::filesystem::exists(folder_ / "sub/c.json"));
-  }
-  EXPECT_EQ(stepladder(campaign()).code, 0);
 }
 
 TEST_F(HarnessCliCampaign, GoesOnAfterItWasEndedAndWithTheRestWhereAPartFails) {
@@ -1665,9 +1652,9 @@ TEST_F(HarnessCliCampaign, GoesOnAfterItWasEndedAndWithTheRestWhereAPartFails) {
     ::kill(pid, signal);
     EXPECT_EQ(wait_for(pid), 128 + signal);
     EXPECT_TRUE(ends(std::stoi(read_file(folder_ / "pid"))));
-    expect_contract(folder_ / "sub/c.json");
-    EXPECT_EQ(file()["complete"], false);
-    EXPECT_EQ(part("ladder")["exit_code"], 143);
+    expect_contract(folder_ / "sub/c.jsonl");
+    EXPECT_FALSE(part("ladder").results.complete);
+    EXPECT_EQ(part("ladder").exit_code, 143);
     EXPECT_EQ(climbed("ladder"), "00 01");
   }
   write_file(folder_ / "go", "");
@@ -1675,36 +1662,32 @@ TEST_F(HarnessCliCampaign, GoesOnAfterItWasEndedAndWithTheRestWhereAPartFails) {
   EXPECT_EQ(outcome.code, kExitFailed) << outcome.err;
   EXPECT_TRUE(says(outcome.err, {"[3/6] 02_tf32", "[6/6]", "apart", "failing"})) << outcome.err;
   EXPECT_FALSE(has(outcome.err, "[2/6]")) << "it was there";
-  expect_contract(folder_ / "sub/c.json");
-  const Json whole = file();
-  EXPECT_EQ(whole["complete"], true);
-  EXPECT_EQ(whole["kind"], "campaign");
-  std::vector<std::string> names;
-  for (const Json& one : whole["parts"]) names.push_back(one["name"]);
-  EXPECT_EQ(names, (std::vector<std::string>{"ladder", "apart", "failing", "last"}));
+  expect_contract(folder_ / "sub/c.jsonl");
+  EXPECT_EQ(names(), "ladder apart failing last");
+  EXPECT_EQ(part("ladder").about, "all");
+  EXPECT_TRUE(part("ladder").results.complete);
   EXPECT_EQ(climbed("ladder"), "00 01 02 02 01 00");
-  EXPECT_EQ(part("ladder")["result"]["plan"]["seq"], 32) << "as all parts";
-  EXPECT_EQ(part("last")["result"]["plan"]["seq"], 16) << "its own";
-  EXPECT_TRUE(has(part("apart")["skipped"], "1000"));
-  EXPECT_FALSE(part("apart").contains("exit_code"));
-  const Json kept = file();
+  EXPECT_EQ(part("ladder").results.plan["seq"], 32) << "as all parts";
+  EXPECT_EQ(part("last").results.plan["seq"], 16) << "its own";
+  EXPECT_TRUE(has(part("apart").skipped, "1000"));
+  const std::string kept = file();
   EXPECT_EQ(stepladder(campaign("--overwrite --retry-failed")).code, kExitUsage)
       << "which contradict each other";
   EXPECT_EQ(file(), kept);
-  EXPECT_EQ(part("failing")["exit_code"], kExitFailed);
-  EXPECT_FALSE(part("failing").contains("result"));
+  EXPECT_EQ(part("failing").exit_code, kExitFailed);
+  EXPECT_TRUE(part("failing").profile.is_null());
   EXPECT_TRUE(says(read_file(folder_ / "told"), {"--profile 1", "--seq 32", "--batch 2"}))
       << "the preset's batch";
 
   outcome = stepladder(campaign());
   EXPECT_EQ(outcome.code, kExitFailed);
   EXPECT_FALSE(has(outcome.err, "run --rungs")) << "nothing is left of the others: " << outcome.err;
-  outcome = stepladder("report sub/c.json --out page");
+  outcome = stepladder("report sub/c.jsonl --out page");
   EXPECT_TRUE(says(outcome.out, {"==== ladder", "==== last", "gpt2-tiny B=4 T=32", "gpt2-tiny B=4 T=16"}));
   EXPECT_TRUE(says(outcome.err, {"apart", "failing"})) << outcome.err;
-  outcome = stepladder("export sub/c.json");
+  outcome = stepladder("export sub/c.jsonl");
   EXPECT_EQ(outcome.code, kExitUsage);
-  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.json:ladder", "last"})) << outcome.err;
+  EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.jsonl:ladder", "last"})) << outcome.err;
 }
 
 TEST_F(HarnessCliCampaign, RefusesAPlanThatMakesNoSenseBeforeAnyRun) {
@@ -1750,7 +1733,7 @@ TEST_F(HarnessCliCampaign, RefusesAPlanThatMakesNoSenseBeforeAnyRun) {
   EXPECT_TRUE(has(beside, "unknown how long; on an NVIDIA H200 ")) << beside;
   EXPECT_NE(alone.substr(0, alone.find("stepladder run")), beside.substr(0, beside.find("stepladder run")))
       << "peers take their time";
-  const Outcome unbuilt = stepladder("campaign --backend cpu --out sub/c.json");
+  const Outcome unbuilt = stepladder("campaign --backend cpu --out sub/c.jsonl");
   EXPECT_EQ(unbuilt.code, kExitUsage);
   EXPECT_TRUE(says(unbuilt.err, {"ablations", "--target ablations"})) << unbuilt.err;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "sub"));
@@ -1772,74 +1755,53 @@ TEST_F(HarnessCliCampaign, OfAnotherCommitOrDeviceIsReplacedOnlyWhereAskedFor) {
   EXPECT_TRUE(has(unknown.out, "unknown") && unknown.err.empty()) << unknown.err;
   ASSERT_EQ(stepladder(campaign()).code, 0);
   EXPECT_TRUE(has(stepladder(campaign("--dry-run")).out, "done"));
-  const Json good = file();
-  for (const char* field : {"commit", "device"}) {
-    Json other = good;
-    (*field == 'c' ? other["commit"] : other["device"]["name"]) = "another";
-    write_file(folder_ / "sub/c.json", other.dump());
+  const Results good = part("one").results;
+  for (const char* field : {"commit", "device", "trainers' commit"}) {
+    Results other = good;
+    if (*field == 'd') other.context["device"]["name"] = "another";
+    if (*field == 't') other.context["stepladder_commit"] = good.context["commit"];
+    if (*field != 'd') other.context["commit"] = "another";
+    write_file(folder_ / "sub/c.jsonl", file_text(other, "one"));
+    const std::string before = file();
     Outcome outcome = stepladder(campaign());
     EXPECT_EQ(outcome.code, kExitNotComparable);
-    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.json", field, "another"})) << outcome.err;
-    EXPECT_EQ(file(), other);
+    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.jsonl:one", field, "another"}))
+        << outcome.err;
+    EXPECT_EQ(file(), before);
     outcome = stepladder(campaign("--dry-run"));
     EXPECT_EQ(outcome.code, 0);
     EXPECT_EQ(has(outcome.out, "unknown"), *field == 'd') << "times of another device tell nothing";
     outcome = stepladder(campaign("--overwrite"));
     ASSERT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_TRUE(has(outcome.err, "[1/1]")) << outcome.err;
-    EXPECT_EQ(file()["commit"], good["commit"]);
+    EXPECT_EQ(part("one").results.context["commit"], good.context["commit"]);
     EXPECT_EQ(climbed("one"), "00");
   }
-  // A part without its campaign is no less of another commit, and so are trainers of one's own.
-  Json alone = parse_json(read_file(folder_ / "sub/c.json.parts/one.json")), own = alone;
-  own["context"]["stepladder_commit"] = alone["context"]["commit"];
-  own["context"]["commit"] = "another";
-  write_file(folder_ / "sub/c.json.parts/one.json", own.dump());
-  const Outcome trainers = stepladder(campaign());
-  EXPECT_EQ(trainers.code, kExitNotComparable);
-  EXPECT_TRUE(one_line(trainers.err) && says(trainers.err, {"trainers' commit", "another"})) << trainers.err;
-  alone["context"]["commit"] = "another";
-  write_file(folder_ / "sub/c.json.parts/one.json", alone.dump());
-  std::filesystem::remove(folder_ / "sub/c.json");
-  EXPECT_EQ(stepladder(campaign()).code, kExitNotComparable);
-  write_file(folder_ / "sub/c.json", "[]");
+  write_file(folder_ / "sub/c.jsonl", "[]");
   EXPECT_EQ(stepladder(campaign()).code, kExitUsage);
 }
 
-TEST_F(HarnessCliCampaign, WhatWasMeasuredStaysUntilThereIsAsMuchInItsPlace) {
+TEST_F(HarnessCliCampaign, WhatIsMeasuredAgainStaysUntilARunIsFinished) {
   write_plan({{"a", run_of("00,01", "--rounds 2")}, {"b", run_of("00", "--rounds 1")}});
   ASSERT_EQ(stepladder(campaign()).code, 0);
-  const Json before = file();
+  const std::string before = file();
   EXPECT_EQ(stepladder(campaign("--overwrite --dtype fp16")).code, kExitUsage) << "a rung refuses it";
   EXPECT_EQ(file(), before) << "nothing was measured";
-  EXPECT_TRUE(std::filesystem::exists(folder_ / "sub/c.json.parts/b.json"));
 
-  // The same where only its file is left, as of campaigns that were joined: it begins again.
-  std::filesystem::remove_all(folder_ / "sub/c.json.parts");
-  write_plan({{"a", run_of("00,01", "--rounds 3")}, {"b", run_of("00", "--rounds 1")}});
-  FakeRung waits = rung("01_causal_mask");
+  FakeRung waits = rung("00_fp32_baseline");
   waits.before_start =
       cat("[ -e ", folder_ / "go", " ] || { echo $$ >", folder_ / "pid", "; exec sleep 100; }");
   waits.write(folder_);
-  const pid_t pid = start(campaign());
+  const pid_t pid = start(campaign("--overwrite"));
   ASSERT_TRUE(appears("pid")) << read_file(folder_ / "err.txt");
   ::kill(pid, SIGTERM);
   EXPECT_EQ(wait_for(pid), 128 + SIGTERM);
-  EXPECT_EQ(file()["parts"], before["parts"]);
+  EXPECT_EQ(file(), before);
   write_file(folder_ / "go", "");
-  EXPECT_EQ(stepladder(campaign()).code, 0);
-  EXPECT_EQ(climbed("a"), "00 01 01 00 00 01");
-
-  // What was skipped, or failed, before something is measured is told too.
-  write_file(folder_ / "plan.json",
-             cat(R"([{"name": "apart", "command": ")", run_of("00"), R"(", "devices": 1000},
- {"name": "failing", "command": "profile 00 --steps 4 --warmup 1"}, {"name": "b", "command": ")",
-                 run_of("00", "--rounds 1"), R"("}])"));
-  EXPECT_EQ(stepladder(campaign("--overwrite")).code, kExitFailed);
-  EXPECT_TRUE(has(part("apart")["skipped"], "1000"));
-  EXPECT_EQ(part("failing")["exit_code"], kExitFailed);
+  EXPECT_EQ(stepladder(campaign("--overwrite --parts b")).code, 0);
+  EXPECT_EQ(part("a").last_session, parts_from(before).at(0).last_session) << "another part stays";
+  EXPECT_NE(part("b").last_session, parts_from(before).at(1).last_session);
   EXPECT_EQ(climbed("b"), "00");
-  EXPECT_EQ(file()["complete"], true);
 }
 
 TEST_F(HarnessCliCampaign, APartThatCannotBeMeasuredIsToldBeforeAnyIs) {
@@ -1852,30 +1814,22 @@ TEST_F(HarnessCliCampaign, APartThatCannotBeMeasuredIsToldBeforeAnyIs) {
     EXPECT_EQ(outcome.code, kExitUsage) << wrong;
     for (const std::string& said : {dry.err, outcome.err})
       EXPECT_TRUE(one_line(said) && says(said, {"bad"})) << said;
-    EXPECT_FALSE(std::filesystem::exists(folder_ / "sub/c.json")) << "nothing was measured";
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "sub/c.jsonl")) << "nothing was measured";
   }
   EXPECT_EQ(stepladder(campaign("--parts good")).code, 0) << "which is not asked of those that aren't chosen";
 }
 
-TEST_F(HarnessCliCampaign, ADamagedPartIsMeasuredAgainByItself) {
+TEST_F(HarnessCliCampaign, APartOfAnotherPlanIsMeasuredAgainByItself) {
   write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1")}});
   ASSERT_EQ(stepladder(campaign()).code, 0);
-  const Json before = part("a");
-  write_file(folder_ / "sub/c.json.parts/b.json", "{\"schema\"");
-  const Outcome refused = stepladder(campaign());
-  EXPECT_EQ(refused.code, kExitUsage);
-  EXPECT_TRUE(one_line(refused.err) && says(refused.err, {"b.json", "--overwrite --parts b"})) << refused.err;
-  ASSERT_EQ(stepladder(campaign("--overwrite --parts b")).code, 0);
-  EXPECT_EQ(part("a"), before);
-  EXPECT_EQ(climbed("b"), "01");
+  const std::string before = part("a").last_session;
   write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1 --seed 3")}});
   const Outcome other_plan = stepladder(campaign());
   EXPECT_EQ(other_plan.code, kExitNotComparable);
   EXPECT_TRUE(says(other_plan.err, {"seed", "--overwrite --parts b"})) << other_plan.err;
-  write_file(folder_ / "sub/c.json", "{\"schema\"");
-  const Outcome whole = stepladder(campaign());
-  EXPECT_EQ(whole.code, kExitUsage);
-  EXPECT_TRUE(one_line(whole.err) && says(whole.err, {"sub/c.json", "without it", ".parts/"})) << whole.err;
+  ASSERT_EQ(stepladder(campaign("--overwrite --parts b")).code, 0);
+  EXPECT_EQ(part("a").last_session, before);
+  EXPECT_EQ(part("b").results.plan["seed"], 3);
 }
 
 TEST_F(HarnessCliCampaign, BeginsNothingForWhichNoTimeIsLeftAndGoesOnLater) {
@@ -1885,60 +1839,41 @@ TEST_F(HarnessCliCampaign, BeginsNothingForWhichNoTimeIsLeftAndGoesOnLater) {
     slow.before_start = "sleep 1.2";
     slow.write(folder_);
     EXPECT_EQ(stepladder(campaign("--max-time soon")).code, kExitUsage);
-    const Outcome outcome = stepladder(campaign("--max-time 1s --overwrite"));
+    const Outcome outcome = stepladder(campaign("--max-time 1s"));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_TRUE(has(outcome.err, "--max-time")) << outcome.err;
     EXPECT_EQ(climbed("slow"), "00") << own;
-    EXPECT_EQ(part("slow")["result"]["stopped"]["reason"], "max_time");
-    EXPECT_EQ(file()["complete"], false) << own;
+    EXPECT_EQ(part("slow").results.stopped["reason"], "max_time");
+    EXPECT_EQ(names(), "slow") << own;
     rung("00_fp32_baseline").write(folder_);
     EXPECT_EQ(stepladder(campaign()).code, 0);
     EXPECT_EQ(climbed("slow"), "00 00 00") << own;
     EXPECT_EQ(climbed("next"), "01");
-    EXPECT_EQ(file()["complete"], true);
+    std::filesystem::remove(folder_ / "sub/c.jsonl");
   }
 }
 
 TEST_F(HarnessCliCampaign, KeepsThePartsThatAnotherPlanDoesNotName) {
   write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1")}});
   ASSERT_EQ(stepladder(campaign()).code, 0);
-  const Json before = file();
   write_plan({{"c", run_of("02", "--rounds 1")}, {"b", run_of("01", "--rounds 2")}});
   ASSERT_EQ(stepladder(campaign()).code, 0);
-  std::vector<std::string> names;
-  const Json whole = file();
-  for (const Json& one : whole["parts"]) names.push_back(one["name"]);
-  EXPECT_EQ(names, (std::vector<std::string>{"a", "c", "b"}));
-  EXPECT_EQ(whole["parts"][0], before["parts"][0]);
+  EXPECT_EQ(names(), "a b c");
+  EXPECT_EQ(climbed("a"), "00");
   EXPECT_EQ(climbed("b"), "01 01");
-  EXPECT_EQ(whole["complete"], true);
-  expect_contract(folder_ / "sub/c.json");
-  stepladder(campaign("--overwrite"));
-  EXPECT_EQ(file()["parts"].size(), 2U) << "it starts again";
+  expect_contract(folder_ / "sub/c.jsonl");
 }
 
 TEST_F(HarnessCliCampaign, MeasuresThePartsThatAreNamedAlone) {
   write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1")}, {"c", run_of("02")}});
-  const auto names = [this] {
-    std::vector<std::string> all;
-    const Json whole = file();
-    for (const Json& one : whole["parts"]) all.push_back(one["name"]);
-    return all;
-  };
   ASSERT_EQ(stepladder(campaign("--parts b")).code, 0);
-  EXPECT_EQ(names(), std::vector<std::string>{"b"});
-  EXPECT_EQ(file()["complete"], false) << "the plan has more";
+  EXPECT_EQ(names(), "b");
   const std::string listing = stepladder(campaign("--parts c,a --dry-run")).out;
   EXPECT_LT(listing.find("a: for a test"), listing.find("c: for a test"))
       << "in the plan's order: " << listing;
   EXPECT_TRUE(says(listing, {"\n2 parts"})) << listing;
   ASSERT_EQ(stepladder(campaign("--parts a")).code, 0);
-  EXPECT_EQ(names(), (std::vector<std::string>{"a", "b"}));
-
-  const Json before = part("b");
-  ASSERT_EQ(stepladder(campaign("--parts a --overwrite")).code, 0);
-  EXPECT_EQ(names(), (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(part("b"), before) << "another part stays";
+  EXPECT_EQ(names(), "b a");
   const Outcome unknown = stepladder(campaign("--parts a,bb"));
   EXPECT_EQ(unknown.code, kExitUsage);
   EXPECT_TRUE(one_line(unknown.err) && says(unknown.err, {"--parts bb", " b?"})) << unknown.err;
@@ -1956,130 +1891,61 @@ TEST_F(HarnessCliCampaign, APartOnSeveralDevicesGoesOnWhereThereAreAsMany) {
   // As measured where there were three.
   write_plan({{"some", run_of("00", "--rounds 1")}});
   ASSERT_EQ(stepladder(campaign()).code, 0);
-  Json there = file();
-  there["parts"][0]["command"] = command;
-  there["parts"][0]["result"]["plan"]["devices"] = {2, 3};
+  Results there = part("some").results;
+  there.context["command_line"] = cat("stepladder ", command, " --out sub/c.jsonl --part some --resume");
+  there.plan["devices"] = {2, 3};
   write_plan({{"some", counted}});
   for (const bool complete : {true, false}) {
-    there["parts"][0]["result"]["complete"] = complete;
-    write_file(folder_ / "sub/c.json", there.dump());
+    there.complete = complete;
+    Part whole{.name = "some", .results = there, .exit_code = 0, .last_session = "0123456789abcdef"};
+    write_file(folder_ / "sub/c.jsonl", lines_of(whole));
+    const std::string before = file();
     const Outcome outcome = stepladder(campaign());
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_TRUE(says(outcome.err, {complete ? "some: done" : "some: skipped: needs 3 devices"}))
         << outcome.err;
-    EXPECT_EQ(file()["parts"], there["parts"]) << "which is left as it was";
+    EXPECT_EQ(file(), before) << "which is left as it was";
   }
 }
 
-TEST_F(HarnessCliCampaign, FilesOfSeveralCardsBecomeOne) {
+TEST_F(HarnessCliCampaign, FilesOfSeveralCardsAreJoinedByCat) {
   write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1")}});
-  ASSERT_EQ(stepladder(campaign("--max-time 0.000001s")).code, 0) << "which begins nothing";
-  const Json none = file();
-  write_file(folder_ / "none.json", none.dump());
-  ASSERT_EQ(stepladder(campaign()).code, 0);
-  const Json first = file();
-  Json second = first;
-  second["parts"][1]["result"].update({{"complete", false}});
-  second["parts"][0] = {{"name", "a"}, {"about", "x"}, {"command", "run"}, {"skipped", "needs 2 devices"}};
-  second["parts"].push_back(first["parts"][0]);
-  second["parts"][2]["name"] = "c";
-  write_file(folder_ / "second.json", second.dump());
-  ASSERT_EQ(stepladder("export sub/c.json second.json --format json --out both.json").code, 0);
-  const Json both = parse_json(read_file(folder_ / "both.json"));
-  expect_contract(folder_ / "both.json");
-  EXPECT_EQ(both["complete"], true);
-  ASSERT_EQ(both["parts"].size(), 3U);
-  EXPECT_FALSE(both["parts"][0].contains("skipped")) << "what one card skipped another measured";
-  EXPECT_EQ(both["parts"][1]["result"]["complete"], true) << "a finished result counts, not a later one";
-  EXPECT_EQ(both["parts"][2]["name"], "c");
-  const Outcome unfinished = stepladder("export both.json none.json --format short");
-  ASSERT_EQ(unfinished.code, 0) << unfinished.err;
-  EXPECT_EQ(parse_json(unfinished.out)["complete"], false) << "one of them is";
-  EXPECT_EQ(parse_json(unfinished.out)["parts"].size(), 3U);
-
-  for (const char* field : {"commit", "device"}) {
-    Json other = first;
-    (*field == 'c' ? other["commit"] : other["device"]["name"]) = "another";
-    write_file(folder_ / "other.json", other.dump());
-    const Outcome outcome = stepladder("export sub/c.json other.json --format json");
-    EXPECT_EQ(outcome.code, kExitNotComparable);
-    EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"other.json", field, "another"})) << outcome.err;
-  }
-  for (const char* others : {"sub/c.json:a both.json --format json", "both.json sub/c.json:a --format json",
-                             "both.json both.json --format csv"})
-    EXPECT_EQ(stepladder(cat("export ", others)).code, kExitUsage) << others;
-}
-
-TEST_F(HarnessCliCampaign, FilesOfSomePartsEachAreCompleteTogether) {
-  write_plan({{"a", run_of("00", "--rounds 1")}, {"b", run_of("01", "--rounds 1")}});
-  std::filesystem::create_directories(folder_ / "variants");
-  write_file(folder_ / "variants/campaign.json", read_file(folder_ / "plan.json"));
   ASSERT_EQ(stepladder(campaign("--parts a")).code, 0);
-  const Json first = file();
-  write_file(folder_ / "a.json", first.dump());
-  std::filesystem::remove(folder_ / "sub/c.json");
-  ASSERT_EQ(stepladder(campaign("--parts b")).code, 0);
-  Json second = file();
-  const auto together = [&] {
-    write_file(folder_ / "b.json", second.dump());
-    return Json(parse_json(stepladder("export a.json b.json --format json").out)["complete"]);
-  };
-  EXPECT_EQ(first["complete"], false);
-  EXPECT_EQ(together(), true);
-  second["parts"][0]["result"]["complete"] = false;
-  EXPECT_EQ(together(), false) << "while one lacks runs";
-  second["parts"][0]["result"].update({{"complete", true}, {"stopped", {{"reason", "max_time"}}}});
-  EXPECT_EQ(together(), false) << "or was cut short";
-  second["parts"][0]["result"]["stopped"] = nullptr;
-  second["parts"][0]["exit_code"] = 130;
-  EXPECT_EQ(together(), false) << "or was interrupted";
+  std::filesystem::rename(folder_ / "sub/c.jsonl", folder_ / "one.jsonl");
+  ASSERT_EQ(stepladder(campaign()).code, 0);
+  ASSERT_EQ(shell("cat one.jsonl sub/c.jsonl >both.jsonl").code, 0);
+  const Json both = parse_json(stepladder("export both.jsonl --format json").out);
+  ASSERT_EQ(both["parts"].size(), 2U);
+  EXPECT_EQ(both["parts"][0]["result"]["runs"].size(), 2U) << "the other card's round is another";
+  EXPECT_EQ(both["parts"][0]["result"]["variants"][0]["rounds"], 2);
+  EXPECT_TRUE(says(stepladder("report both.jsonl --out page").out, {"==== a", "==== b"}));
+  const Outcome twice =
+      shell(cat("cat one.jsonl one.jsonl >twice.jsonl; ", kStepladder, " report twice.jsonl"));
+  EXPECT_EQ(twice.code, kExitUsage);
+  EXPECT_TRUE(one_line(twice.err) && says(twice.err, {"twice.jsonl", "line", "second time"})) << twice.err;
 }
 
-TEST_F(HarnessCliCampaign, IsNotCompleteWhileAPartThatEndedWellHasNoResult) {
+TEST_F(HarnessCliCampaign, ADamagedFileIsRefusedByItsNameAndLine) {
   write_plan({{"one", run_of("00", "--rounds 1")}});
   ASSERT_EQ(stepladder(campaign()).code, 0);
-  Json whole = file();
-  whole["parts"][0].erase("result");
-  write_file(folder_ / "sub/c.json", whole.dump());
-  ASSERT_EQ(stepladder(campaign("--max-time 0.000001s")).code, 0) << "which begins nothing";
-  EXPECT_EQ(file()["complete"], false);
-  whole["parts"][0]["exit_code"] = kExitFailed;
-  write_file(folder_ / "sub/c.json", whole.dump());
-  stepladder(campaign("--max-time 0.000001s"));
-  EXPECT_EQ(file()["complete"], true) << "it failed, which a page says";
-}
-
-TEST_F(HarnessCliCampaign, AFileWithDamagedPartsIsRefusedByItsName) {
-  for (const char* parts : {R"(["x"])", "7", R"([{"name": "a", "result": 7}])"}) {
-    write_file(folder_ / "c.json", cat(R"({"schema": 2, "kind": "campaign", "parts": )", parts, "}"));
-    for (const char* command : {"report c.json", "export c.json --format json", "export c.json:a"}) {
-      const Outcome outcome = stepladder(command);
-      EXPECT_EQ(outcome.code, kExitUsage) << command << parts;
-      EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "c.json")) << outcome.err;
-    }
-  }
-}
-
-TEST_F(HarnessCliCampaign, ADamagedFileOfAPartIsRefusedByItsName) {
-  write_plan({{"one", run_of("00", "--rounds 1")}});
-  ASSERT_EQ(stepladder(campaign()).code, 0);
-  const std::string path = "sub/c.json.parts/one.json";
-  const Json good = parse_json(read_file(folder_ / path));
-  std::vector<Json> damaged = {Json::array()};
-  for (const char* context : {"[]", "0", "\"x\"", "null"}) {
-    damaged.push_back(good);
-    damaged.back()["context"] = Json::parse(context);
-  }
-  for (const Json& json : damaged) {
-    write_file(folder_ / path, json.dump());
+  const std::string good = file();
+  for (const std::string& damaged : {good + "{}\n", good + "x\n", good + "[7]\n"}) {
+    write_file(folder_ / "sub/c.jsonl", damaged);
     for (const char* more : {"", "--dry-run"}) {
       const Outcome outcome = stepladder(campaign(more));
-      EXPECT_EQ(outcome.code, kExitUsage) << json.dump().substr(0, 60) << more;
-      EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {path, "damaged", "--overwrite"}))
+      EXPECT_EQ(outcome.code, kExitUsage) << more;
+      EXPECT_TRUE(one_line(outcome.err) && says(outcome.err, {"sub/c.jsonl", "line", "--overwrite"}))
           << outcome.err;
+    }
+    for (const char* command :
+         {"report sub/c.jsonl", "export sub/c.jsonl --format json", "export sub/c.jsonl:one"}) {
+      const Outcome outcome = stepladder(command);
+      EXPECT_EQ(outcome.code, kExitUsage) << command;
+      EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "sub/c.jsonl")) << outcome.err;
     }
   }
   EXPECT_EQ(stepladder(campaign("--overwrite")).code, 0);
+  EXPECT_EQ(climbed("one"), "00");
 }
 
 TEST_F(HarnessCliCampaign, ADryRunRefusesWhatARunWouldAndQuotesNoControlCharacters) {
@@ -2093,21 +1959,24 @@ TEST_F(HarnessCliCampaign, ADryRunRefusesWhatARunWouldAndQuotesNoControlCharacte
   EXPECT_FALSE(has(stepladder(campaign("--dry-run")).out, "\033"));
 }
 
-TEST_F(HarnessCliCampaign, KeepsWhatAPageShowsAndThePartsFileTheRest) {
+TEST_F(HarnessCliCampaign, AShortExportKeepsWhatAPageShows) {
   write_plan({{"one", run_of("00", "--rounds 2")}});
   FakeRung exact = rung("00_fp32_baseline");
   exact.step_ms = "10.1234567", exact.loss = "4.5678912";
   exact.write(folder_);
   ASSERT_EQ(stepladder(campaign()).code, 0) << read_file(folder_ / "err.txt");
-  const Json kept = part("one")["result"],
-             whole = parse_json(read_file(folder_ / "sub/c.json.parts/one.json"));
-  EXPECT_EQ(kept["runs"][0]["steps"].dump(), R"({"step_ms":[10.123,10.123,10.123,10.123,10.123,10.123],)"
-                                             R"("loss":[4.56789,4.56789,4.56789,4.56789,4.56789,4.56789]})");
-  EXPECT_EQ(whole["runs"][0]["steps"]["step_ms"][0], 10.123457);
-  EXPECT_TRUE(whole["runs"][0]["steps"].contains("grad_norm"));
-  EXPECT_EQ(kept["variants"][0]["median_step_ms"], whole["variants"][0]["median_step_ms"]);
-  EXPECT_EQ(kept["runs"][0]["summary"], whole["runs"][0]["summary"]);
-  EXPECT_TRUE(kept["runs"][1]["summary"]["memory_bytes"]["by_name"].empty());
+  ASSERT_EQ(stepladder("export sub/c.jsonl --format short --out short.jsonl.gz").code, 0);
+  const Part whole = part("one"), kept = load_parts(folder_ / "short.jsonl.gz").at(0);
+  EXPECT_EQ(kept.name + kept.about, "onefor a test");
+  EXPECT_EQ(to_json(kept.results.runs[0])["steps"].dump(),
+            R"({"step_ms":[10.123,10.123,10.123,10.123,10.123,10.123],)"
+            R"("loss":[4.56789,4.56789,4.56789,4.56789,4.56789,4.56789]})");
+  EXPECT_EQ(whole.results.runs[0].steps[0].step_ms, 10.123457);
+  EXPECT_TRUE(whole.results.runs[0].steps[0].grad_norm);
+  EXPECT_EQ(kept.results.runs[0].summary->median_step_ms, whole.results.runs[0].summary->median_step_ms);
+  EXPECT_TRUE(kept.results.runs[1].summary->memory.by_name.empty());
+  EXPECT_EQ(stepladder("export short.jsonl.gz --format short").out,
+            stepladder("export short.jsonl.gz:one --format short").out);
 }
 
 TEST_F(HarnessCliCampaign, APartOfItIsReadByItsName) {
@@ -2117,24 +1986,24 @@ TEST_F(HarnessCliCampaign, APartOfItIsReadByItsName) {
   fails.before_start = "exit 9";
   fails.write(folder_);
   stepladder(campaign());
-  const Outcome lines = stepladder("export sub/c.json:one --format csv"),
-                whole = stepladder("export sub/c.json.parts/one.json --format csv");
+  const Outcome lines = stepladder("export sub/c.jsonl:one --format csv");
   EXPECT_EQ(lines.code, 0) << lines.err;
-  EXPECT_EQ(lines.out, whole.out);
-  EXPECT_TRUE(has(stepladder("compare sub/c.json:one sub/c.json.parts/one.json").out, "00_fp32_baseline"));
-  EXPECT_TRUE(has(stepladder("report sub/c.json:one --out page").out, "01_causal_mask"));
-  EXPECT_EQ(stepladder("resume sub/c.json:one --rounds 3").code, kExitUsage) << "which its campaign does";
+  EXPECT_TRUE(has(lines.out, "\n00_fp32_baseline,") && !has(lines.out, "02_tf32")) << lines.out;
+  EXPECT_TRUE(has(stepladder("compare sub/c.jsonl:one sub/c.jsonl:one").out, "00_fp32_baseline"));
+  EXPECT_TRUE(has(stepladder("report sub/c.jsonl:one --out page").out, "01_causal_mask"));
+  EXPECT_EQ(stepladder("resume sub/c.jsonl:one --rounds 3").code, 0);
+  EXPECT_EQ(climbed("one"), "00 01 01 00 00 01");
   for (const char* wrong :
-       {"sub/c.json:two", "sub/c.json:", "sub/c.json", "sub/none.json:one", "data.bin:one"}) {
+       {"sub/c.jsonl:two", "sub/c.jsonl:", "sub/c.jsonl", "sub/none.json:one", "data.bin:one"}) {
     const Outcome outcome = stepladder(cat("export ", wrong, " --format csv"));
     EXPECT_EQ(outcome.code, kExitUsage) << wrong;
-    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "sub/c.json") == has(wrong, "c.json"))
+    EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "sub/c.jsonl") == has(wrong, "c.jsonl"))
         << outcome.err;
-    EXPECT_EQ(has(outcome.err, "sub/c.json:one"), has(wrong, "c.json")) << outcome.err;
+    EXPECT_EQ(has(outcome.err, "sub/c.jsonl:one"), has(wrong, "c.jsonl")) << outcome.err;
   }
 }
 
-TEST_F(HarnessCliCampaign, KeepsOfARunUntilALossItsFirstStepsTheLastAndTheSecondsOfEvaluations) {
+TEST_F(HarnessCliCampaign, AShortExportKeepsOfARunUntilALossItsFirstStepsTheLastAndTheSecondsOfEvaluations) {
   write_plan({{"one", "run --rungs 00 --batch 4 --rounds 1 --until-loss 6 --max-steps 200 --eval-every 50"}});
   FakeRung learns = rung("00_fp32_baseline");
   learns.step_ms = "1", learns.loss = "4.$((500 - i))";
@@ -2143,34 +2012,22 @@ TEST_F(HarnessCliCampaign, KeepsOfARunUntilALossItsFirstStepsTheLastAndTheSecond
                           [ $i = 150 ] && break)";
   learns.write(folder_);
   ASSERT_EQ(stepladder(campaign()).code, 0) << read_file(folder_ / "err.txt");
-  expect_contract(folder_ / "sub/c.json");
-  const auto expect_short = [](const Json& result) {
-    const Json& run = result["runs"][0];
-    EXPECT_EQ(run["steps"]["step_ms"].size(), 100U);
-    EXPECT_EQ(run["evaluations"].size(), 4U);
-    EXPECT_EQ(run["evaluations"].back()["seconds"], 0.15);
-    EXPECT_EQ(result["variants"][0]["to_loss"]["steps"]["value"], 150);
-  };
-  const Json kept = part("one")["result"];
-  expect_short(kept);
-  const Results whole = load_results(folder_ / "sub/c.json.parts/one.json");
+  expect_contract(folder_ / "sub/c.jsonl");
+  ASSERT_EQ(stepladder("export sub/c.jsonl --format short --out short.jsonl").code, 0);
+  const Results kept = load_results(folder_ / "short.jsonl"), whole = part("one").results;
+  EXPECT_EQ(kept.runs[0].steps.size(), 100U);
+  ASSERT_EQ(kept.runs[0].evaluations.size(), 4U);
+  EXPECT_EQ(kept.runs[0].evaluations.back().seconds, 0.15);
+  EXPECT_EQ(aggregate(kept).at(0).numbers->to_loss->steps.value, 150);
   EXPECT_EQ(whole.runs[0].steps.size(), 150U);
-  EXPECT_EQ(kept["runs"][0]["steps"]["loss"].back(), *whole.runs[0].steps.back().loss);
-
-  // A file of before is shortened by export.
-  Json before = file();
-  before["parts"][0]["result"] = parse_json(read_file(folder_ / "sub/c.json.parts/one.json"));
-  write_file(folder_ / "before.json", before.dump());
-  ASSERT_EQ(stepladder("export before.json --format json --out sub/c.json").code, 0);
-  EXPECT_EQ(part("one")["result"], kept);
-  EXPECT_EQ(stepladder("export before.json --format csv").code, kExitUsage);
+  EXPECT_EQ(kept.runs[0].steps.back().loss, whole.runs[0].steps.back().loss);
 
   learns.before_step = "";  // one that never evaluates, and ends before that is missed
   learns.write(folder_);
   write_plan({{"one", "run --rungs 00 --batch 4 --rounds 1 --until-loss 6 --max-steps 80 --eval-every 50"}});
   EXPECT_EQ(stepladder(campaign("--overwrite")).code, kExitInconclusive) << read_file(folder_ / "err.txt");
-  EXPECT_EQ(part("one")["result"]["runs"][0]["steps"]["loss"].size(), 80U);
-  expect_contract(folder_ / "sub/c.json");
+  const std::string text = stepladder("export sub/c.jsonl --format short").out;
+  EXPECT_EQ(results_in(text).runs[0].steps.size(), 80U);
 }
 
 TEST_F(HarnessCli, NoRungOutlivesAKilledParent) {
@@ -2220,13 +2077,12 @@ TEST_F(HarnessCli, HeedsSignalsThatWhoeverStartedItHasBlocked) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
 
-TEST_F(HarnessCli, AFullDiskKeepsTheJournal) {
-  // A file size limit fails writes as a full disk does: the journal outgrows it, the file at the start does
-  // not.
+TEST_F(HarnessCli, AFullDiskKeepsWhatWasMeasured) {
+  // A file size limit fails writes as a full disk does.
   const Outcome outcome = shell(cat("ulimit -f 16; exec ", kStepladder, " ", plan("--rounds 20")));
   EXPECT_EQ(outcome.code, 5) << outcome.err;
   const std::string last = outcome.err.substr(outcome.err.rfind('\n', outcome.err.size() - 2) + 1);
-  EXPECT_TRUE(says(last, {"results.json.journal", "--resume"})) << outcome.err;
+  EXPECT_TRUE(says(last, {"results.json", "--resume"})) << outcome.err;
   const size_t kept = results().runs.size();
   EXPECT_GT(kept, 0U);
   EXPECT_LT(kept, 60U);
@@ -2290,14 +2146,9 @@ TEST_F(HarnessCli, ChartsAreDrawnWhateverBackendANotebookNames) {
 
 TEST_F(HarnessCli, ReportReadsAnUnfinishedRun) {
   ASSERT_EQ(stepladder(plan("--rounds 1")).code, 0);
-  const Json finished = parse_json(read_file(folder_ / "results.json"));
-  Json file = finished;
-  file["complete"] = false;
-  file["runs"] = Json::array();
-  write_file(folder_ / "results.json", file.dump());
-  write_file(folder_ / "results.json.journal",
-             Json{{"schema", kSchema}, {"context", finished["context"]}}.dump() + "\n" +
-                 finished["runs"][0].dump() + "\n" + finished["runs"][1].dump().substr(0, 99));
+  std::string file = read_file(folder_ / "results.json");
+  file.resize(file.find("01_causal_mask\",\"source_hash"));  // within the second run's line
+  write_file(folder_ / "results.json", file);
   const Outcome outcome = stepladder("report results.json --out report");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"Unfinished", "1 of 3 runs"})) << outcome.out;
@@ -2306,9 +2157,9 @@ TEST_F(HarnessCli, ReportReadsAnUnfinishedRun) {
 
 TEST_F(HarnessCli, ReportOfAFileWithoutAFinishedRunSaysHowToGoOn) {
   ASSERT_EQ(stepladder(plan("--rounds 1")).code, 0);
-  Json file = parse_json(read_file(folder_ / "results.json"));
-  file["runs"] = file["variants"] = Json::array();
-  write_file(folder_ / "results.json", file.dump());
+  Results none = results();
+  none.runs.clear();
+  write_file(folder_ / "results.json", file_text(none));
   const Outcome outcome = stepladder("report results.json --out report");
   EXPECT_EQ(outcome.code, kExitUsage);
   EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, "stepladder resume results.json")) << outcome.err;
@@ -2378,15 +2229,15 @@ TEST_F(HarnessCli, ReportNamesTheFileThatItsPageRefuses) {
   const std::string python = stepladder::python();
   if (std::system(cat(python, " -c 'import jinja2, jsonschema, matplotlib' 2>/dev/null").c_str()) != 0)
     GTEST_SKIP() << python << " lacks what the reports need";
-  const std::string profile =
-      R"({"schema": 2, "context": {"device": {"backend": "cpu", "name": "x"}}, "profile": )";
+  const std::string profile = R"({"line":"session","schema":3,"session":"a","plan":{},"context":{"device":)"
+                              R"({"backend":"cpu","name":"x"}}})"
+                              "\n{\"line\":\"profile\",\"session\":\"a\"";
   for (const auto& [text, wanted] : std::map<std::string, const char*>{
-           {profile + "{}}", "profile"},
-           {profile + "7}", "profile"},
-           {R"({"schema": 2, "context": 7, "profile": {}})", "mutated"},
+           {profile + "}\n", "profile"},
+           {profile + ",\"phases\":7}\n", "profile"},
            {R"({"schema": 9, "kind": "history"})", "schema 9"},
-           {R"({"schema": 2, "kind": "history"})", "series"},
-           {R"({"schema": 2, "kind": "history", "series": [{}]})", "series[0]"}}) {
+           {R"({"schema": 3, "kind": "history"})", "series"},
+           {R"({"schema": 3, "kind": "history", "series": [{}]})", "series[0]"}}) {
     write_file(folder_ / "mutated.json", text);
     const Outcome outcome =
         shell(cat("STEPLADDER_PYTHON=", python, " ", kStepladder, " report mutated.json --out report"));
@@ -2397,13 +2248,13 @@ TEST_F(HarnessCli, ReportNamesTheFileThatItsPageRefuses) {
 
 TEST_F(HarnessCli, ReportOfSeveralResultsIsOneReport) {
   ASSERT_EQ(stepladder(plan()).code, 0);
-  Json other = parse_json(read_file(folder_ / "results.json"));
-  write_file(folder_ / "again.json", other.dump());
+  Results other = results();
+  write_file(folder_ / "again.json", file_text(other));
   Outcome outcome = stepladder("report results.json again.json --out report");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(has(read_file(folder_ / "report/summary.md"), "median ms"));
-  other["context"]["device"]["name"] = "Tesla T4";
-  write_file(folder_ / "again.json", other.dump());
+  other.context["device"]["name"] = "Tesla T4";
+  write_file(folder_ / "again.json", file_text(other));
   outcome = stepladder("report results.json again.json --out report");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   for (const std::string& text : {outcome.out, read_file(folder_ / "report/summary.md")}) {
@@ -2418,14 +2269,13 @@ TEST_F(HarnessCli, ReportOfSeveralResultsIsOneReport) {
 
 TEST_F(HarnessCli, ReportLeadsWithTheFileThatHoldsTheMostOfALadder) {
   ASSERT_EQ(stepladder(plan()).code, 0);
-  Json few = parse_json(read_file(folder_ / "results.json"));
-  Json one = Json::array();
-  for (const Json& run : few["runs"])
-    if (run["variant"] == "02_tf32") one.push_back(run);
-  few["runs"] = one;
-  write_file(folder_ / "few.json", few.dump());
-  write_file(folder_ / "noise.json", R"({"schema": 1, "kind": "noise"})");
-  write_file(folder_ / "profile.json", R"({"schema": 1, "context": {}, "profile": {"ceilings": {}}})");
+  Results few = results();
+  std::erase_if(few.runs, [](const stepladder::Run& run) { return run.variant != "02_tf32"; });
+  write_file(folder_ / "few.json", file_text(few));
+  write_file(folder_ / "noise.json", R"({"schema": 2, "kind": "noise"})");
+  Part profile{.name = "", .results = {}, .profile = {{"profile", {{"ceilings", Json::object()}}}}};
+  profile.last_session = "fedcba9876543210";
+  write_file(folder_ / "profile.json", lines_of(profile));
   const Outcome outcome =
       stepladder("report few.json noise.json profile.json results.json few.json --out report");
   EXPECT_EQ(outcome.code, 0) << outcome.err;

@@ -23,7 +23,7 @@ def point(ms, changed=False, interval=True):
 
 def sample():
     points = [point(40.0), point(40.0, interval=False), point(42.0, changed=True), point(42.0)]
-    return {"schema": 2, "kind": "history", "skipped": [],
+    return {"schema": 3, "kind": "history", "skipped": [],
             "series": [{"device": "NVIDIA H200", "variant": "13_cuda_graphs", "workload": "gpt2 B=16 T=1024",
                         "points": points}]}
 

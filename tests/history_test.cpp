@@ -5,7 +5,7 @@
 #include <cmath>
 #include <functional>
 
-#include "bench/results/json.h"
+#include "bench/results/run_json.h"
 #include "bench/verdict/comparison.h"
 #include "tests/comparable.h"
 #include "tests/files.h"

@@ -22,6 +22,7 @@
 #include "tests/files.h"
 #include "tests/machines.h"
 #include "tests/processes.h"
+#include "tests/results.h"
 
 namespace stepladder {
 namespace {
@@ -160,7 +161,7 @@ TEST_P(Launched, RanksAreMeasuredIntoOneFile) {
   const std::string master = read_file(folder_ / "master0");
   EXPECT_TRUE(master.starts_with(two() ? "10.99.0.2 " : "127.0.0.1 ")) << master;
   EXPECT_EQ(read_file(folder_ / "master1"), master);
-  const Json file = parse_json(read_file(folder_ / "r.json"));
+  const Json file = exported(folder_ / "r.json");
   EXPECT_EQ(file["plan"]["launcher"], "sh launch.sh");
   EXPECT_EQ(file["scaling"][0]["devices"], 2);
   EXPECT_EQ(file["scaling"][0].value("machines", 0), two() ? 2 : 1);
@@ -322,7 +323,7 @@ TEST_P(Launched, AGateMeasuresThemToo) {
                       two() ? "switch" : "lo", " --launcher 'sh launch.sh' --results gate >out.txt 2>err.txt")
                       .c_str());
   ASSERT_EQ(WEXITSTATUS(status), kExitOk) << said();
-  const Results base = load_results(folder_ / "gate/base.json");
+  const Results base = load_results(folder_ / "gate/base.jsonl");
   ASSERT_EQ(base.runs.size(), 5U);
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(base.runs[4].ranks.at(rank).host, host(rank));
 }

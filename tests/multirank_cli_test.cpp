@@ -19,6 +19,7 @@
 #include "tests/files.h"
 #include "tests/machines.h"
 #include "tests/processes.h"
+#include "tests/results.h"
 #include "tests/tokens.h"
 
 namespace stepladder {
@@ -89,7 +90,7 @@ TEST_F(MultiDeviceCli, TwoRanksTrainAndAreMeasured) {
   ASSERT_EQ(two->ranks.size(), 2U);
   for (size_t i = 0; i < two->steps.size(); ++i)
     EXPECT_EQ(two->steps[i].step_ms, std::max(two->ranks[0].step_ms[i], two->ranks[1].step_ms[i]));
-  const Json file = parse_json(read_file(folder_ / "results.json"));
+  const Json file = exported(folder_ / "results.json");
   expect_contract(folder_ / "results.json");
   EXPECT_EQ(file["scaling"][0]["against"], "15_multi_gpu");
   EXPECT_EQ(file["scaling"][0]["devices"], 2);
@@ -184,7 +185,7 @@ TEST_F(LaunchedByMpirun, RanksOfTwoMachinesTrainTogether) {
   ASSERT_EQ(together.ranks.size(), 2U);
   EXPECT_EQ(together.ranks[0].host, "node01");
   EXPECT_EQ(together.ranks[1].host, "node02");
-  EXPECT_EQ(parse_json(read_file(folder_ / "results.json"))["scaling"][0].value("machines", 0), 2);
+  EXPECT_EQ(exported(folder_ / "results.json")["scaling"][0].value("machines", 0), 2);
   EXPECT_TRUE(says(said(), {"machines"}));
 }
 

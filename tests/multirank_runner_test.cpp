@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "bench/plan/plan.h"
-#include "bench/results/json.h"
+#include "bench/results/run_json.h"
 #include "bench/run/child.h"
 #include "bench/run/runner.h"
 #include "tests/fake_rung.h"

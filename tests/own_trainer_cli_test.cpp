@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "bench/base/text.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "bench/run/child.h"
@@ -14,6 +15,7 @@
 #include "tests/fake_rung.h"
 #include "tests/files.h"
 #include "tests/processes.h"
+#include "tests/results.h"
 
 namespace stepladder {
 namespace {
@@ -74,7 +76,7 @@ class OwnTrainer : public testing::Test {
     return stepladder("run --ladder own/ladder.json --backend cpu --out r.json " + more, environment);
   }
   Results results() const { return load_results(folder_ / "r.json"); }
-  Json json() const { return parse_json(read_file(folder_ / "r.json")); }
+  Json json() const { return exported(folder_ / "r.json"); }
 
   const TempFolder folder_;
   const Environment no_sample_{"STEPLADDER_BUSY_SAMPLE_MS", "0"};  // of other processes' load
@@ -466,10 +468,10 @@ TEST_F(OwnTrainer, OfALadderFileThatIsWrongIsRefusedByName) {
 
 TEST_F(OwnTrainer, ResultsWithALadderThatMakesNoSenseAreRefusedByName) {
   ASSERT_EQ(run("--rounds 1").code, 0);
-  Json file = json();
+  Results file = results();
   for (const Json& ladder : {Json(7), Json::object(), Json({{"name", "x"}, {"rungs", {7}}})}) {
-    file["plan"]["ladder"] = ladder;
-    write_file(folder_ / "bad.json", file.dump());
+    file.plan["ladder"] = ladder;
+    write_file(folder_ / "bad.json", file_text(file));
     for (const char* command :
          {"report bad.json", "compare r.json bad.json", "plan-run bad.json --tokens 1e9",
           "diff 00 01 --ladder own/ladder.json --results bad.json"}) {
@@ -745,7 +747,7 @@ TEST_F(OwnTrainer, ThatRecordsSomethingElseIsRefusedAfterOnePair) {
       stepladder("gate own other --ladder ladder.json --backend cpu --rungs 00 --results kept");
   EXPECT_EQ(outcome.code, 4) << outcome.out << outcome.err;
   EXPECT_TRUE(says(outcome.err, {"config.dtype", "fp32 / bf16"})) << outcome.err;
-  EXPECT_EQ(load_results(folder_ / "kept/base.json").runs.size(), 1U);
+  EXPECT_EQ(load_results(folder_ / "kept/base.jsonl").runs.size(), 1U);
 }
 
 TEST_F(OwnTrainer, ThatTurnsToOtherNumbersAtTheThirdPairPassesNoGate) {
@@ -762,7 +764,7 @@ say '{"event":"start","config":{"B":'$1',"T":'$2',"dtype":"'$dtype'"}}'
       stepladder("gate own other --ladder ladder.json --backend cpu --rungs 01 --pairs 5 --results kept");
   EXPECT_EQ(outcome.code, 4) << outcome.out << outcome.err;
   EXPECT_TRUE(says(outcome.err, {"01_fast", "config.dtype", "bf16", "fp8"})) << outcome.err;
-  EXPECT_EQ(load_results(folder_ / "kept/new.json").runs.size(), 2U) << "those that are alike";
+  EXPECT_EQ(load_results(folder_ / "kept/new.jsonl").runs.size(), 2U) << "those that are alike";
 }
 
 TEST_F(OwnTrainer, WhoseRecordedKeywordChangesBetweenRoundsIsRefusedByName) {
@@ -1041,8 +1043,8 @@ TEST_F(OwnTrainer, ThatIsBrokenIsToldWhatIsWrong) {
        "say '{\"event\":\"start\",\"config\":{\"B\":4,\"T\":64,\"threads\":\"x\"}}'\n",
        {"threads"}},
       {"says what the harness decides",
-       "say '{\"event\":\"start\",\"config\":{\"B\":4,\"T\":64,\"apart\":1}}'\n",
-       {"apart"}},
+       "say '{\"event\":\"start\",\"config\":{\"B\":4,\"T\":64,\"independent_ranks\":true}}'\n",
+       {"independent_ranks"}},
       {"takes no cycles",
        cat(kStart, step(R"("step":0,"step_ms":0.1,"loss":5,"cycles":0)")),
        {"step 0", "cycles"}},

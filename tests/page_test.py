@@ -26,6 +26,7 @@ try:
     import results
     import schema
     from browser import Browser, find
+    from kept import parts
     from charts_test import (ROUNDS, RUNGS, config, disturbed, everything, failing, gain, profile, read, row, run,
                              sample, until_loss, variant, with_energy, with_other_peer, with_peers)
 except ModuleNotFoundError as missing:
@@ -610,7 +611,7 @@ class Together(unittest.TestCase):
         points = [{"commit": "abc", "time": "", "median_step_ms": 9.0, "lo": None, "hi": None, "level_ms": 9.0,
                    "changed": False}] * 3
         with tempfile.TemporaryDirectory() as folder:
-            status, said, out = write(folder, {"schema": 2, "kind": "history", "series": [
+            status, said, out = write(folder, {"schema": 3, "kind": "history", "series": [
                 {"device": "NVIDIA H200", "variant": "02_tf32", "workload": "gpt2", "points": points}]})
             self.assertEqual(status, 0, said)
             html = (out / "index.html").read_text(encoding="utf-8")
@@ -776,12 +777,12 @@ class Renewed(unittest.TestCase):
     def test_the_readme_has_the_tables_of_the_kept_results(self):
         folder = REPORTS / "h200"
         kept = [read(part["result"] | {"report": {"name": part["name"], "about": part["about"]}})
-                for part in schema.load(folder / "results.json")["parts"] if "runs" in part.get("result", {})]
+                for part in parts(folder / "results.jsonl.gz") if "runs" in part.get("result", {})]
         kept.sort(key=lambda one: -max(len(workload.rows + workload.all_peers) for workload in one.workloads))
         readme = REPORTS.parent / "README.md"
         text = readme.read_text(encoding="utf-8")
         self.assertEqual(page.renew(text, readme, kept), text,
-                         "stepladder report reports/h200/*.json --into README.md renews it")
+                         "stepladder report reports/h200/results.jsonl.gz --into README.md renews it")
 
 
 class Hostile(unittest.TestCase):

@@ -10,6 +10,7 @@
 #include "bench/report/speedups.h"
 #include "bench/results/json.h"
 #include "tests/files.h"
+#include "tests/results.h"
 
 namespace stepladder {
 namespace {

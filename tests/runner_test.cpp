@@ -14,8 +14,8 @@
 
 #include "bench/base/text.h"
 #include "bench/plan/ladder.h"
-#include "bench/results/json.h"
 #include "bench/results/rounds.h"
+#include "bench/results/run_json.h"
 #include "bench/run/child.h"
 #include "bench/run/events.h"
 #include "model/fd.h"
@@ -342,21 +342,20 @@ TEST_F(RunnerTest, AConfigIsHeldToTheContractOfTheFiles) {
 }
 
 TEST_F(RunnerTest, WhatAConfigTellsAsNullIsNotTold) {
-  fake_.config = R"(,"threads":null,"world_size":null,"independent_ranks":null,"apart":null,"lr":null)";
+  fake_.config = R"(,"threads":null,"world_size":null,"independent_ranks":null,"lr":null)";
   const stepladder::Run run = measure();
   EXPECT_EQ(run.status, Status::ok) << run.reason;
-  for (const char* key : {"threads", "world_size", "independent_ranks", "apart"})
+  for (const char* key : {"threads", "world_size", "independent_ranks"})
     EXPECT_FALSE(run.config.contains(key)) << key;
   EXPECT_TRUE(run.config.contains("lr"));
 }
 
 TEST_F(RunnerTest, WhetherRanksAreIndependentIsNotForATrainerToSay) {
-  for (const char* told :
-       {R"("independent_ranks":true)", R"("independent_ranks":"yes")", R"("apart":true)", R"("apart":1)"}) {
+  for (const char* told : {R"("independent_ranks":true)", R"("independent_ranks":"yes")"}) {
     fake_.config = cat(",", told);
     const stepladder::Run run = measure();
     EXPECT_EQ(run.status, Status::crash) << told;
-    EXPECT_TRUE(says(run.reason, {told[1] == 'a' ? "apart" : "independent_ranks"})) << run.reason;
+    EXPECT_TRUE(says(run.reason, {"independent_ranks"})) << run.reason;
   }
   fake_.config = R"(,"independent_ranks":false)";
   EXPECT_EQ(measure().status, Status::ok);

@@ -8,6 +8,7 @@
 #include "bench/report/speedups.h"
 #include "bench/results/json.h"
 #include "tests/comparable.h"
+#include "tests/results.h"
 
 namespace stepladder {
 namespace {

@@ -1,5 +1,6 @@
 """The contract of the files, and how files are held to it."""
 
+import gzip
 import json
 import re
 import sys
@@ -16,17 +17,6 @@ try:
     from jsonschema import Draft202012Validator
 except ModuleNotFoundError as missing:
     raise unittest.SkipTest(f"no {missing.name}: the reports' Python packages are not installed") from None
-
-DATA = TESTS / "data/schema1"
-
-
-def old():
-    """A file of schema 1, as it was written."""
-    expected = json.loads((DATA / "expected.json").read_text())
-    data = json.loads((DATA / "results.json").read_text())
-    data["runs"] += [json.loads(line) for line in (DATA / "journal.jsonl").read_text().splitlines()[1:]]
-    return data | {key: expected[key] for key in ("variants", "scaling")}
-
 
 def load(data, **how):
     with tempfile.TemporaryDirectory() as folder:
@@ -66,47 +56,17 @@ class Files(unittest.TestCase):
         for word in ("results.json", *words):
             self.assertIn(word, said)
 
-    def test_runs_in_columns_are_the_same_runs(self):
-        plain, packed = sample(), sample()
-        packed["runs"] = {"rows": len(plain["runs"]), "columns": {
-            key: [run[key] for run in plain["runs"]] if all(key in run for run in plain["runs"]) else
-            {"in": [i for i, run in enumerate(plain["runs"]) if key in run],
-             "column": {"values": (values := [run[key] for run in plain["runs"] if key in run]),
-                        "of": list(range(len(values)))}}
-            for key in {key: None for run in plain["runs"] for key in run}}}
-        self.assertEqual(load(packed), load(plain))
-        joined = {"rows": 3, "columns": {"rank": [0, 0, 1]}}
-        rows = {"rows": 2, "columns": {"ranks": {"lengths": {"values": [1, 2], "of": [0, 1]}, "joined": joined}}}
-        schema.unpack(several := {"kind": "results", "runs": rows})
-        self.assertEqual(several["runs"], [{"ranks": [{"rank": 0}]}, {"ranks": [{"rank": 0}, {"rank": 1}]}])
-        alike = {"values": {"rows": 2, "columns": {"B": [4, 8]}}, "of": [0, 1, 0]}
-        schema.unpack(several := {"kind": "results", "runs": {"rows": 3, "columns": {"config": alike}}})
-        self.assertEqual(several["runs"], [{"config": {"B": B}} for B in (4, 8, 4)])
-        campaign = {"schema": 2, "kind": "campaign", "commit": "", "device": plain["context"]["device"], "complete": True, "parts": [
-            {"name": "one", "about": "", "command": "run", "result": packed}]}
-        self.assertEqual(load(campaign)["parts"][0]["result"]["runs"][0]["variant"], plain["runs"][0]["variant"])
-        for wrong in ({"rows": 2}, {"rows": 2, "columns": {"a": [1]}}, {"rows": 0, "columns": {}},
-                      {"rows": 1, "columns": {"a": {"values": [1], "of": [3]}}}, {"rows": "1", "columns": {}},
-                      {"rows": 1, "columns": {"a": {"rows": 2, "columns": {}}}},
-                      {"rows": 1, "columns": {"a": {"values": {"values": [1]}}}},
-                      {"rows": 1, "columns": {"a": {"values": [1], "of": [-1]}}},
-                      {"rows": 1, "columns": {"a": {"values": {"rows": 1, "columns": {"b": [1, 2]}}}}},
-                      *({"rows": 2, "columns": {"a": {"lengths": lengths, "joined": joined}}}
-                        for lengths in ([1, 1], [1, 3], [0, 3], [3], "12"))):
-            self.refused(plain | {"runs": wrong}, "columns")
-
-    def test_steps_of_schema_1_are_read_as_columns(self):
+    def test_a_gzip_file_is_read_and_a_damaged_one_refused(self):
+        whole = gzip.compress(json.dumps(sample()).encode())
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "results.json")
-            path.write_text(json.dumps(old()))
-            read = results.read(path)
-        run = next(run for run in old()["runs"] if run["variant"] == "13_cuda_graphs" and run["round"] == 1)
-        row = read.workloads[0].find("13_cuda_graphs")
-        self.assertEqual(row.rounds[1]["step_ms"], [step["step_ms"] for step in run["steps"]])
-        self.assertEqual(row.rounds[1]["power_w"], [step["power_w"] for step in run["steps"]])
-        self.assertEqual(row.warmup, sum(step["warmup"] for step in run["steps"]))
-        self.assertEqual(row.over_rounds("loss")[0], run["steps"][0]["loss"])
-        self.assertEqual(load(old())["schema"], 2)
+            path = Path(folder, "results.jsonl.gz")
+            path.write_bytes(whole)
+            self.assertEqual(schema.load(path), load(sample()))
+            for damaged in (whole[:-9], whole[:40] + b"x" + whole[41:]):
+                path.write_bytes(damaged)
+                with self.assertRaises(schema.ResultsError) as caught:
+                    schema.load(path)
+                self.assertIn(str(path), str(caught.exception))
 
     def test_stretches_are_read_as_the_column_that_they_stand_for(self):
         data = sample()
@@ -132,7 +92,7 @@ class Files(unittest.TestCase):
         self.refused(data, "joules", "runs[0]", strict=True)
 
     def test_what_does_not_hold_is_named_with_its_place(self):
-        for change, words in (({"runs": 3}, ["runs"]), ({"schema": 3}, ["schema 3"]), ({"schema": "2"}, ["schema"]), ({"schema": True}, ["schema"])):
+        for change, words in (({"runs": 3}, ["runs"]), ({"schema": 4}, ["schema 4"]), ({"schema": "2"}, ["schema"]), ({"schema": True}, ["schema"])):
             self.refused(sample() | change, *words)
         data = sample()
         data["runs"][1]["config"]["x"] = [[[1]]]

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "bench/results/file.h"
-#include "bench/results/json.h"
+#include "bench/results/run_json.h"
 #include "bench/run/child.h"
 #include "bench/run/energy.h"
 #include "tests/contract.h"

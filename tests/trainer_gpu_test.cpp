@@ -120,7 +120,7 @@ class TrainerGpuTest : public testing::TestWithParam<Case> {
 
   /// Of the operands that the rung's GEMMs round.
   float epsilon() const {
-    switch (ladder().find(GetParam().rung.name).math) {
+    switch (ladder().find(GetParam().rung.name).math.value()) {
       case MathMode::fp32:
         return 0x1p-24F;
       case MathMode::tf32:

@@ -20,6 +20,7 @@
 #include "tests/contract.h"
 #include "tests/fake_rung.h"
 #include "tests/files.h"
+#include "tests/results.h"
 #include "tests/tokens.h"
 
 namespace stepladder {
@@ -70,7 +71,7 @@ class VerdictCli : public testing::Test {
   Outcome gate(const std::string& more = "") { return stepladder(cat("gate base new ", kWorkload, more)); }
 
   void save(const std::string& name, const Results& results) {
-    write_file(folder_ / name, results_file_json(results).dump());
+    write_file(folder_ / name, file_text(results));
   }
 
   /// base.json and new.json: ten rounds, NEW slower by that ratio less 1.
@@ -227,7 +228,8 @@ TEST_F(VerdictCli, CompareRefusesTornAndHugeFilesInOneLine) {
   constexpr size_t kHuge = 1 << 24;
   std::vector<std::string> hostile = {std::string(kHuge, '['), std::string(kHuge, ' '),
                                       "{\"schema\":" + std::string(kHuge, '9') + "}", "{\"schema\":1e999}"};
-  for (size_t part = 1; part < 8; ++part) hostile.push_back(whole.substr(0, whole.size() * part / 8));
+  const size_t first_line = whole.find('\n');
+  for (size_t part = 1; part < 8; ++part) hostile.push_back(whole.substr(0, first_line * part / 8));
   for (const std::string& text : hostile) {
     write_file(folder_ / "damaged.json", text);
     const Outcome outcome = stepladder("compare base.json damaged.json");
@@ -270,16 +272,16 @@ TEST_F(VerdictCli, AFileOfAnotherKindIsNotReplaced) {
   measured(0.0);
   for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.0$((50 + i % 2))");
   write_file(folder_ / "noise.json", R"({"schema": 2, "kind": "noise", "variants": []})");
-  write_file(folder_ / "campaign.json", R"({"schema": 2, "kind": "campaign", "parts": []})");
+  write_file(folder_ / "history.json", R"({"schema": 2, "kind": "history", "series": []})");
   const std::string calibrate = cat("calibrate --rungs 00 --pairs 3 ", kWorkload),
                     gate = cat("gate base new --results runs ", kWorkload);
   const std::tuple<std::string, std::string, std::string> cases[] = {
       {"compare base.json new.json", "new.json", "results file"},
       {"compare base.json new.json", "noise.json", "noise file"},
-      {"compare base.json new.json --format markdown", "campaign.json", "a campaign"},
+      {"compare base.json new.json --format markdown", "history.json", "a history"},
       {gate, "base.json", "results file"},
       {calibrate, "base.json", "results file"},
-      {calibrate, "campaign.json", "a campaign"}};
+      {calibrate, "history.json", "a history"}};
   for (const auto& [command, file, what] : cases) {
     const std::string before = read_file(folder_ / file);
     const Outcome outcome = stepladder(cat(command, " --out ", file));
@@ -290,17 +292,17 @@ TEST_F(VerdictCli, AFileOfAnotherKindIsNotReplaced) {
   }
   std::filesystem::create_directories(folder_ / "runs/algorithms");
   write_file(folder_ / "runs/algorithms/mine.json", "{}");
-  std::filesystem::copy_file(folder_ / "campaign.json", folder_ / "runs/base.json");
-  EXPECT_TRUE(says(stepladder(gate).err, {"runs/base.json", "a campaign", "name another --results"}));
+  std::filesystem::copy_file(folder_ / "history.json", folder_ / "runs/base.jsonl");
+  EXPECT_TRUE(says(stepladder(gate).err, {"runs/base.jsonl", "a history", "name another --results"}));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "log.txt")) << "it was measured first";
 
   for (const char* other : {"base.json", "notes.json"}) {
     write_file(folder_ / "notes.json", "of mine");
-    std::filesystem::copy_file(folder_ / other, folder_ / "runs/base.json",
+    std::filesystem::copy_file(folder_ / other, folder_ / "runs/base.jsonl",
                                std::filesystem::copy_options::overwrite_existing);
     const std::string before = read_file(folder_ / other);
     EXPECT_EQ(stepladder(gate).code, kExitUsage) << other;
-    EXPECT_EQ(read_file(folder_ / "runs/base.json"), before);
+    EXPECT_EQ(read_file(folder_ / "runs/base.jsonl"), before);
     EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/algorithms/mine.json"));
   }
 
@@ -322,14 +324,14 @@ TEST_F(VerdictCli, GateMeasuresInTurnsAndStopsOnceAllIsClear) {
   write_script(new_ / "stepladder", "echo 'stepladder 0.1.0 (commit 1a2b3c)'\n");
   const Outcome outcome = gate();
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-  EXPECT_EQ(loaded("reports/gate/new.json").context["commit"], "1a2b3c") << "as its own command says";
+  EXPECT_EQ(loaded("reports/gate/new.jsonl").context["commit"], "1a2b3c") << "as its own command says";
   std::string first_two = "base 00\nnew 00\nbase 02\nnew 02\nnew 02\nbase 02\nnew 00\nbase 00\n";
   EXPECT_EQ(read_file(folder_ / "log.txt"), first_two + first_two + first_two);
-  EXPECT_EQ(loaded("reports/gate/base.json").runs.size(), 12U);
-  EXPECT_TRUE(loaded("reports/gate/new.json").complete);
-  expect_contract(folder_ / "reports/gate/new.json");
+  EXPECT_EQ(loaded("reports/gate/base.jsonl").runs.size(), 12U);
+  EXPECT_TRUE(loaded("reports/gate/new.jsonl").complete);
+  expect_contract(folder_ / "reports/gate/new.jsonl");
   // What it kept can be compared again.
-  const Outcome again = stepladder("compare reports/gate/base.json reports/gate/new.json");
+  const Outcome again = stepladder("compare reports/gate/base.jsonl reports/gate/new.jsonl");
   EXPECT_EQ(again.code, 0);
   EXPECT_TRUE(says(again.out, {"in turns"}));
 }
@@ -388,7 +390,7 @@ TEST_F(VerdictCli, GateThatCannotTellSaysSo) {
   fake.write(new_);
   Outcome outcome = gate("--max-pairs 7");
   EXPECT_EQ(outcome.code, 3) << outcome.out << outcome.err;
-  EXPECT_EQ(loaded("reports/gate/base.json").runs.size(), 7U);
+  EXPECT_EQ(loaded("reports/gate/base.jsonl").runs.size(), 7U);
   EXPECT_EQ(gate("--max-time soon").code, kExitUsage);
   outcome = gate("--max-time 0.001s");
   EXPECT_EQ(outcome.code, 3);
@@ -426,7 +428,7 @@ TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {
   Outcome outcome = gate("--max-pairs 6");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"reports/gate-2"})) << outcome.out;
-  EXPECT_EQ(loaded("reports/gate-2/new.json").runs.size(), 6U);
+  EXPECT_EQ(loaded("reports/gate-2/new.jsonl").runs.size(), 6U);
   EXPECT_TRUE(std::filesystem::is_empty(taken));
 
   outcome = gate("--results reports/gate");
@@ -435,7 +437,7 @@ TEST_F(VerdictCli, GatesAtOnceKeepTheirRunsApart) {
   EXPECT_TRUE(says(outcome.err, {"reports/gate"})) << outcome.err;
   ::close(other);
   EXPECT_EQ(gate("--max-pairs 6").code, 0);
-  EXPECT_EQ(loaded("reports/gate/new.json").runs.size(), 6U);
+  EXPECT_EQ(loaded("reports/gate/new.jsonl").runs.size(), 6U);
 }
 
 TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
@@ -456,8 +458,8 @@ TEST_F(VerdictCli, GateRepeatedIsOneTableAndTheWorstVerdict) {
   EXPECT_EQ(rows[1]["verdict"], "REGRESSION");
   EXPECT_EQ(rows[1]["repetition"], 2);
   expect_contract(folder_ / "out.txt");
-  EXPECT_EQ(loaded("reports/gate/1/new.json").runs[0].summary->median_step_ms, 1.05);
-  EXPECT_EQ(loaded("reports/gate/2/new.json").runs[0].summary->median_step_ms, 2.05);
+  EXPECT_EQ(loaded("reports/gate/1/new.jsonl").runs[0].summary->median_step_ms, 1.05);
+  EXPECT_EQ(loaded("reports/gate/2/new.jsonl").runs[0].summary->median_step_ms, 2.05);
 
   outcome = gate("--repeat 3 --max-time 0.001");
   EXPECT_TRUE(says(outcome.out, {"--max-time", "1 of 3"})) << outcome.out;
@@ -474,7 +476,8 @@ TEST_F(VerdictCli, GateInterruptedJudgesTheTimesThatItFinished) {
     EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.out << outcome.err;
     EXPECT_TRUE(says(outcome.out, {said})) << outcome.out;
     EXPECT_EQ(says(outcome.out, {"Stopped", "1 of 3"}), run > 6) << outcome.out;
-    EXPECT_EQ(says(outcome.err, {"1 finished pair", "`stepladder compare reports/gate/1/base.json"}), run < 6)
+    EXPECT_EQ(says(outcome.err, {"1 finished pair", "`stepladder compare reports/gate/1/base.jsonl"}),
+              run < 6)
         << outcome.err;
   }
 }
@@ -491,9 +494,9 @@ TEST_F(VerdictCli, GateTellsItsVerdictWhereAFileOfItCannotBeWritten) {
 
 TEST_F(VerdictCli, GateKeepsItsRunsFromItsReport) {
   for (const char* side : {"base", "new"}) rung(side, "00_fp32_baseline", "1.05");
-  const Outcome outcome = gate("--max-pairs 6 --results runs --out runs/new.json");
+  const Outcome outcome = gate("--max-pairs 6 --results runs --out runs/new.jsonl");
   EXPECT_EQ(outcome.code, kExitUsage);
-  EXPECT_TRUE(says(outcome.err, {"runs/new.json", "name another"})) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, {"runs/new.jsonl", "name another"})) << outcome.err;
   EXPECT_EQ(gate("--max-pairs 6 --results more --out more/v.md").code, 0) << "in a folder that it makes";
 }
 
@@ -529,7 +532,7 @@ TEST_F(VerdictCli, GateNamesWhatIsMissingAndWhatFailed) {
   Outcome outcome = gate();
   EXPECT_EQ(outcome.code, 5);
   EXPECT_TRUE(says(outcome.out, {"FAILED", "NEW", "crash", "SIGKILL", "02_tf32"})) << outcome.out;
-  EXPECT_EQ(loaded("reports/gate/new.json").runs.size(), 1U) << "once is enough";
+  EXPECT_EQ(loaded("reports/gate/new.jsonl").runs.size(), 1U) << "once is enough";
 
   const std::pair<const char*, int> refused[] = {{"gate base nowhere", 2},
                                                  {"gate base new --rungs 02", 4},
@@ -701,7 +704,7 @@ TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
   write_file(folder_ / "other.json", "{}");
   Results throttled = load_results(folder_ / "base.json");
   for (stepladder::Run& run : throttled.runs) run.summary->throttled = true;
-  write_file(folder_ / "throttled.json", file_text(results_file_json(throttled)));
+  write_file(folder_ / "throttled.json", file_text(throttled));
   const Outcome outcome = stepladder("history . --out out");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(says(outcome.out, {"02_tf32, gpt2 B=16 T=1024; NVIDIA H200", "aaa", "bbb",
@@ -711,9 +714,9 @@ TEST_F(VerdictCli, HistoryListsWhatAFolderHolds) {
   EXPECT_EQ(parse_json(read_file(folder_ / "out/history.json"))["series"][0]["points"].size(), 2U);
   expect_contract(folder_ / "out/history.json");
   EXPECT_EQ(parse_json(stepladder("history . --format json").out)["kind"], "history");
-  const Json ladder = {{"name", "ladder"}, {"result", parse_json(read_file(folder_ / "base.json"))}};
-  write_file(folder_ / "campaign.json",
-             dump({{"schema", kSchema}, {"kind", "campaign"}, {"parts", {ladder}}}, 0));
+  const Results base = loaded("base.json");
+  write_file(folder_ / "campaign.jsonl",
+             file_text(base, "ladder") + file_text(base, "more", "fedcba9876543210"));
   EXPECT_EQ(parse_json(stepladder("history . --format json").out)["series"][0]["points"].size(), 3U);
   std::filesystem::create_symlink("loop.json", folder_ / "loop.json");
   std::filesystem::create_symlink("self", folder_ / "self");

@@ -11,17 +11,14 @@
 #include "bench/base/place.h"
 #include "bench/base/text.h"
 #include "bench/cli/commands.h"
-#include "bench/cli/folder_lock.h"
 #include "bench/cli/measure.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/plan/plan.h"
 #include "bench/plan/presets.h"
 #include "bench/plan/stopping.h"
-#include "bench/report/export.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
 #include "bench/run/child.h"
-#include "bench/run/events.h"
 #include "bench/run/machine.h"
 #include "bench/run/progress.h"
 #include "model/atomic_file.h"
@@ -43,7 +40,7 @@ std::vector<Command> measuring_commands() {
 struct CampaignOptions {
   static constexpr const char* kCampaign = "Campaign";
 
-  std::string plan = kCampaignPlan, out = "reports/latest/campaign.json", max_time;
+  std::string plan = kCampaignPlan, out = "reports/latest/campaign.jsonl", max_time;
   std::vector<std::string> parts;
   bool dry_run = false, overwrite = false, retry_failed = false;
   std::vector<Command> measuring = measuring_commands(), defaults = measuring_commands();
@@ -65,12 +62,13 @@ struct CampaignOptions {
     return std::vector<Option>{
                {"plan", &plan, "FILE", "its parts, the most valuable first", kCampaign},
                {"parts", &parts, "LIST", "those to measure, by name; default: all", kCampaign},
-               {"out", &out, "FILE", "results of all parts; each part's lie in FILE.parts/", kCampaign},
+               {"out", &out, "FILE", "results file of all parts", kCampaign},
                {kMaxTime, &max_time, "DURATION", "of this call: 90m, 2h; the same command then goes on",
                 kCampaign},
                {"dry-run", &dry_run, "", "list the parts, and about how long each takes", kCampaign},
                {"retry-failed", &retry_failed, "", "run again what failed in a part", kCampaign},
-               {"overwrite", &overwrite, "", "start again: replaces FILE and its parts", kCampaign},
+               {"overwrite", &overwrite, "", "measure the parts again, each in place of the one in FILE",
+                kCampaign},
                Progress::quiet_option(kCampaign)} +
            shared(measuring);
   }
@@ -112,7 +110,7 @@ std::vector<std::string> what_is_measured(const std::vector<std::string>& words)
   return kept;
 }
 
-struct Part {
+struct PlannedPart {
   std::string name, about;
   std::vector<std::string> words;  // with the options that all parts share
   int64_t devices = 1;             // that it needs
@@ -129,10 +127,9 @@ struct Part {
   bool is_measured_by(const std::string& other) const {
     return what_is_measured(line()) == what_is_measured(shell_words(other));
   }
-  Json json() const { return {{"name", name}, {"about", about}, {"command", command()}}; }
+  std::string title() const { return about.empty() ? name : cat(name, ": ", about); }
   std::string lacks() const { return cat("needs ", devices, " devices"); }
   bool profile() const { return words.front() == "profile"; }
-  std::string file(const std::string& out) const { return cat(out, ".parts/", name, ".json"); }
 
  private:
   std::vector<std::string> line(const std::string& list) const {
@@ -176,13 +173,13 @@ void check_command(const std::vector<std::string>& words) {
   carry_out_here(words, commands);
 }
 
-Part part_from(const Json& json, const CampaignOptions& options, int64_t devices_here) {
+PlannedPart part_from(const Json& json, const CampaignOptions& options, int64_t devices_here) {
   if (!json.is_object()) throw InputError("is no object");
   static const std::set<std::string> known = {"name", "about", "command", "devices", "peers"};
   for (const auto& [key, value] : json.items())
     if (!known.contains(key))
       throw InputError(cat("has a field \"", printable(key, 60), "\", which is none"));
-  Part part{.name = text_at(json, "name"), .about = text_at(json, "about"), .words = {}};
+  PlannedPart part{.name = text_at(json, "name"), .about = text_at(json, "about"), .words = {}};
   const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
   if (part.name.empty() || !std::ranges::all_of(part.name, plain))
     throw InputError("needs a \"name\" of letters, digits, - and _");
@@ -209,24 +206,24 @@ Part part_from(const Json& json, const CampaignOptions& options, int64_t devices
 }
 
 /// Throws InputError for a name of --parts that is none's.
-void choose(std::vector<Part>& parts, const CampaignOptions& options) {
+void choose(std::vector<PlannedPart>& parts, const CampaignOptions& options) {
   for (const std::string& name : options.parts)
-    if (std::ranges::find(parts, name, &Part::name) == parts.end()) {
+    if (std::ranges::find(parts, name, &PlannedPart::name) == parts.end()) {
       std::vector<std::string> names;
-      for (const Part& part : parts) names.push_back(part.name);
+      for (const PlannedPart& part : parts) names.push_back(part.name);
       throw InputError(cat("--parts ", name, ": no part of ", options.plan, " is called that",
                            suggestion(name, names, cat("there are ", join(names, ", ")))));
     }
-  for (Part& part : parts)
+  for (PlannedPart& part : parts)
     part.chosen = options.parts.empty() || std::ranges::find(options.parts, part.name) != options.parts.end();
 }
 
 /// Throws InputError naming the file, the part and what is wrong with it.
-std::vector<Part> parts_of(const CampaignOptions& options, int64_t devices_here) {
+std::vector<PlannedPart> parts_of(const CampaignOptions& options, int64_t devices_here) {
   const std::string path = here_or_shared(options.plan);
   const Json json = load_json(path);
   if (!json.is_array() || json.empty()) throw InputError(cat(path, ": is no list of parts"));
-  std::vector<Part> parts;
+  std::vector<PlannedPart> parts;
   for (size_t i = 0; i < json.size(); ++i) {
     const std::string name = json[i].is_object() ? text_at(json[i], "name") : "";
     const auto wrong = [&](const std::string& what) {
@@ -237,49 +234,56 @@ std::vector<Part> parts_of(const CampaignOptions& options, int64_t devices_here)
     } catch (const InputError& e) {
       throw wrong(e.what());
     }
-    if (std::ranges::count(parts, name, &Part::name) > 1) throw wrong("another part has that name");
+    if (std::ranges::count(parts, name, &PlannedPart::name) > 1) throw wrong("another part has that name");
   }
   choose(parts, options);
   return parts;
 }
 
 /// Throws InputError where a part would fail hours later for executables that were not built.
-void check_built(const std::vector<Part>& parts) {
+void check_built(const std::vector<PlannedPart>& parts) {
   const std::filesystem::path bin = bin_dir();
   std::error_code none;
-  for (const Part& part : parts)
+  for (const PlannedPart& part : parts)
     if (part.chosen && part.words.front() == "ablate" && !std::filesystem::exists(bin / "ablations", none))
       throw InputError(cat(part.name, ": ", (bin / "ablations").string(), " is not there: cmake --build ",
                            bin.parent_path().string(), " --target ablations builds it"));
+}
+
+/// What measured a part, without where to and how it went on.
+std::string command_of(const Part& part) {
+  std::vector<std::string> words = shell_words(whole_text_at(part.results.context, "command_line"));
+  words.erase(std::ranges::find_if(words, [](const std::string& word) { return is_option(word, "out"); }),
+              words.end());
+  if (!words.empty()) words.erase(words.begin());  // stepladder
+  return shell_line(words);
 }
 
 /// The campaign's file, and what its parts have come to so far.
 class Campaign {
  public:
   /// Throws Error with kExitNotComparable where what is there is of another commit or kind of device.
-  Campaign(const CampaignOptions& options, std::vector<Part> parts, const DeviceProbe& probe,
+  Campaign(const CampaignOptions& options, std::vector<PlannedPart> parts, const DeviceProbe& probe,
            std::string trainers_commit, std::vector<Program> trainers)
       : options_(options),
         parts_(std::move(parts)),
-        device_(device_json(probe.device)),
+        context_(machine_context(probe)),
         trainers_commit_(std::move(trainers_commit)),
         trainers_(std::move(trainers)) {
-    std::error_code none;
-    if (std::filesystem::exists(options.out, none)) read();
     try {
-      if (!file_.is_null())
-        require_same_build_and_device(options.out, text_at(file_, "commit"), file_.value("device", Json()));
-      for (const Part& part : parts_)
-        if (const std::string path = part.file(options.out); std::filesystem::exists(path, none)) check(part);
+      look();
+      for (const PlannedPart& part : parts_)
+        if (const Part* there = find(part)) check(part, *there);
     } catch (const Error& e) {
       if (!options.overwrite && (!options.dry_run || e.code() != kExitNotComparable)) throw;
       if (!options.overwrite) std::cerr << "stepladder: " << printable(e.what(), kMaxMessage) << "\n";
       other_ = true;
     }
-    if (file_.is_null() || other_ || options.overwrite) return;
+    if (other_ || options.overwrite) return;
     // What was measured on other numbers of devices goes on where there are as many again.
-    for (Part& part : parts_) {
-      const Json measured = entry(part).value(Json::json_pointer("/result/plan/devices"), Json());
+    for (PlannedPart& part : parts_) {
+      const Part* there = find(part);
+      const Json measured = there ? there->results.plan.value("devices", Json()) : Json();
       if (!part.takes_counts() || !measured.is_array() || measured.empty()) continue;
       part.counts = measured.get<std::vector<int64_t>>();
       part.devices = std::max(part.devices, std::ranges::max(part.counts));
@@ -289,26 +293,22 @@ class Campaign {
   int carry_out(int64_t devices) {
     const InterruptGuard guard;
     start_ = std::chrono::steady_clock::now();
-    if (options_.overwrite) forget();
-    write();  // which tells whose parts lie beside it
     int worst = kExitOk;
     size_t left_out = 0;
-    for (const Part& part : parts_) {
+    for (const PlannedPart& part : parts_) {
       if (!part.chosen) continue;
       check_interrupted();
-      if (done(part)) {
+      if (!options_.overwrite && done(part)) {
         if (!Progress::quiet) std::cerr << "stepladder: " << part.name << ": done" << std::endl;
       } else if (part.devices > devices) {
-        if (!entry(part).contains("result")) entry(part)["skipped"] = part.lacks();
-        std::cerr << "stepladder: " << part.name << ": skipped: " << part.lacks() << std::endl;
+        skip(part);
       } else if (left_s() <= 0) {
         ++left_out;
       } else {
         worst = std::max(worst, measure(part));
       }
-      write();
     }
-    if (!nothing_new_) std::cout << "wrote " << printable(options_.out, kMaxMessage) << "\n";
+    std::cout << "wrote " << printable(options_.out, kMaxMessage) << "\n";
     if (left_out > 0)
       std::cerr << "stepladder: --max-time left no time for " << left_out << " of " << chosen()
                 << " parts: " << goes_on() << "\n";
@@ -319,11 +319,8 @@ class Campaign {
   /// are not there.
   std::vector<std::string> problems(int64_t devices) const {
     std::vector<std::string> all;
-    std::error_code none;
-    for (const Part& part : parts_) {
-      if (!part.chosen || part.profile() || part.devices > devices ||
-          std::filesystem::exists(part.file(options_.out), none))
-        continue;
+    for (const PlannedPart& part : parts_) {
+      if (!part.chosen || part.profile() || part.devices > devices || find(part)) continue;
       try {
         std::vector<std::string> words = part.line();
         words.push_back(cat("--", kCheckOnly));
@@ -344,7 +341,7 @@ class Campaign {
     double sum = 0.0, sum_elsewhere = 0.0;
     bool all_known = true;
     const auto [kept, elsewhere] = kept_campaign();
-    for (const Part& part : parts_) {
+    for (const PlannedPart& part : parts_) {
       if (!part.chosen) continue;
       const bool ready = !other_ && !options_.overwrite && done(part),
                  skipped = !ready && part.devices > devices;
@@ -369,92 +366,58 @@ class Campaign {
   }
 
  private:
-  /// Throws where what lies at `path` was measured by another build, or on another kind of device.
-  void require_same_build_and_device(const std::string& path, const std::string& commit,
-                                     const Json& device) const {
-    require_same(path, "commit", commit, build_commit(), kWayOut);
-    require_same(path, "device", text_at(device, "name"), text_at(device_, "name"), kWayOut);
-  }
-
-  /// What lies at options_.out. Throws InputError where that is something else, or damaged and not to be
-  /// replaced.
-  void read() {
+  /// What lies at --out. Throws InputError where that is something else, or damaged.
+  void look() {
+    std::error_code none;
+    if (!std::filesystem::exists(options_.out, none)) return;
+    check_same_kind(options_.out, "results");
     try {
-      file_ = load_json(options_.out);
+      there_ = load_measured_parts(options_.out);
     } catch (const InputError& e) {
-      if (options_.overwrite) return;
-      throw InputError(cat(e.what(), ": without it, the same command makes it of ", options_.out, ".parts/"));
-    }
-    try {
-      check_campaign(options_.out, file_);
-    } catch (const InputError& e) {
-      throw InputError(cat(e.what(), ": name another --out"));
+      throw InputError(cat(e.what(), "; ", kWayOut));
     }
   }
 
-  /// Throws InputError where a part's own file is damaged, and is looked at.
-  void check(const Part& part) const {
-    const std::string path = part.file(options_.out);
-    Json context, there;
-    try {
-      there = load_json(path);
-      context = there.is_object() ? there.value("context", Json()) : Json();
-      if (!context.is_object()) throw InputError(cat(path, " is damaged"));
-    } catch (const InputError& e) {
-      if (!part.chosen || options_.overwrite) return;
-      throw InputError(cat(e.what(), ": remove it, or --overwrite --parts ", part.name, kMeasuresAgain));
-    }
+  const Part* find(const PlannedPart& part) const {
+    const auto found = std::ranges::find(there_, part.name, &Part::name);
+    return found == there_.end() || !found->skipped.empty() ? nullptr : &*found;
+  }
+
+  /// Throws Error with kExitNotComparable where a part was measured by another build, on another kind of
+  /// device, or of trainers that have changed.
+  void check(const PlannedPart& part, const Part& there) const {
+    const std::string what = cat(options_.out, ":", part.name);
+    const Json& context = there.results.context;
     const bool own = context.contains("stepladder_commit");
-    require_same_build_and_device(path, text_at(context, own ? "stepladder_commit" : "commit"),
-                                  context.value("device", Json()));
+    require_same(what, "commit", text_at(context, own ? "stepladder_commit" : "commit"), build_commit(),
+                 kWayOut);
+    require_same(what, "device", text_at(there.results.device(), "name"), device_name(), kWayOut);
     if (!own) return;
-    require_same(path, "the trainers' commit", text_at(context, "commit"), trainers_commit_, kWayOut);
+    require_same(what, "the trainers' commit", text_at(context, "commit"), trainers_commit_, kWayOut);
     // Which may be unknown, or of files that have changed since.
-    const Json measured = there.value(Json::json_pointer("/plan/source_hashes"), Json::object());
+    const Json measured = there.results.plan.value("source_hashes", Json::object());
     for (const Program& trainer : trainers_)
       if (measured.contains(trainer.variant))
-        require_same(path, cat("the sources of ", trainer.variant), measured[trainer.variant],
+        require_same(what, cat("the sources of ", trainer.variant), measured[trainer.variant],
                      trainer.source_hash(), kWayOut);
   }
 
-  /// Those of --parts where the others are of this build and device, else all. On the disk they stay until
-  /// something is measured.
-  void forget() {
-    forgets_all_ = other_ || options_.parts.empty();
-    if (forgets_all_) file_ = nullptr;
-    for (const Part& part : parts_)
-      if (forgets_all_ || part.chosen) entry(part) = part.json();
-    nothing_new_ = true;
-  }
-
-  /// Takes from the disk what is forgotten, but for what was just measured.
-  void replace(const Part& by) {
-    for (const Part& part : parts_)
-      if (part.name != by.name && (forgets_all_ || part.chosen))
-        for (const char* end : {"", ".journal"}) std::filesystem::remove(part.file(options_.out) + end);
-    nothing_new_ = false;
-  }
-
-  const char* goes_on() const {
+  std::string goes_on() const {
     return options_.overwrite ? "without --overwrite the same command goes on" : "the same command goes on";
   }
-  int64_t chosen() const { return std::ranges::count(parts_, true, &Part::chosen); }
+  int64_t chosen() const { return std::ranges::count(parts_, true, &PlannedPart::chosen); }
+  std::string device_name() const { return text_at(context_.value("device", Json()), "name"); }
 
-  /// Of `file_`, in it from now on.
-  Json& entry(const Part& part) {
-    Json& entries = file_["parts"];
-    if (!entries.is_array()) entries = Json::array();
-    for (Json& one : entries)
-      if (text_at(one, "name") == part.name) return one;
-    return entries.emplace_back(part.json());
-  }
-
-  bool ended(const Part& part) { return has_ended(entry(part), own_limit_s(part.words)); }
   /// Whether nothing is left of it to measure.
-  bool done(const Part& part) {
-    const Json& of = entry(part);
-    return ended(part) && of.contains("result") && of["exit_code"] == kExitOk &&
-           of["command"] == part.command();
+  bool done(const PlannedPart& part) const {
+    const Part* there = find(part);
+    if (!there || there->exit_code != kExitOk || command_of(*there) != part.command()) return false;
+    if (!there->profile.is_null()) return true;
+    if (!there->results.complete) return false;
+    // A --max-time of a call, shorter than the part's own, has not ended it.
+    const auto limit = number_at(there->results.plan, "max_time_s");
+    return text_at(there->results.stopped, "reason") != "max_time" ||
+           (limit && *limit >= own_limit_s(part.words));
   }
 
   double left_s() const {
@@ -463,19 +426,24 @@ class Campaign {
     return duration_s(options_.max_time) - spent.count();
   }
 
+  void skip(const PlannedPart& part) {
+    std::cerr << "stepladder: " << part.name << ": skipped: " << part.lacks() << std::endl;
+    const auto there = std::ranges::find(there_, part.name, &Part::name);
+    if (there == there_.end())
+      ResultsFile(options_.out, context_, Json::object(), Existing::resume, part.title()).skip(part.lacks());
+  }
+
   /// Runs the part's command, which goes on with what is there of it. Returns its exit code.
-  int measure(const Part& part) {
-    const std::string path = part.file(options_.out);
+  int measure(const PlannedPart& part) {
     std::vector<std::string> command = {"/proc/self/exe"};
     const std::vector<std::string> line = part.line();
     command.insert(command.end(), line.begin(), line.end());
-    command.insert(command.end(), {"--out", path});
+    command.insert(command.end(), {"--out", options_.out, "--part", part.title()});
     if (!part.profile()) command.emplace_back(options_.overwrite ? "--overwrite" : "--resume");
     if (!part.profile() && options_.retry_failed) command.emplace_back("--retry-failed");
-    std::error_code none;
     if (const double left = left_s(); !part.profile() && std::isfinite(left)) {
-      const double spent =
-          std::filesystem::exists(path, none) && !options_.overwrite ? seconds_in(path) : 0.0;
+      const Part* there = options_.overwrite ? nullptr : find(part);
+      const double spent = there ? spent_s(there->results) : 0.0;
       if (spent + left < own_limit_s(part.words))  // the last one given counts
         command.insert(command.end(), {cat("--", kMaxTime), fixed(spent + left, 3)});
     }
@@ -483,30 +451,12 @@ class Campaign {
       command.emplace_back("--quiet");
     else
       std::cerr << "stepladder: " << part.name << ": " << printable(part.command(), kMaxMessage) << std::endl;
-    const auto begin = std::chrono::steady_clock::now();
-    const auto written = std::filesystem::last_write_time(path, none);
-    int code = kExitOk;
-    const auto record = [&](int exit_code) {
-      code = exit_code;
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-      const bool untouched = std::filesystem::last_write_time(path, none) == written;
-      Json result = untouched ? Json() : result_of(part, exit_code);  // none where it was refused
-      if (nothing_new_ && !result.is_null()) replace(part);
-      Json& of = entry(part);
-      // What was measured stays until there is as much in its place.
-      if (of.contains("result") && has_less(result, of["result"])) return;
-      const Json before = std::exchange(of, part.json());
-      of["exit_code"] = exit_code;
-      of["wall_s"] = before.value("wall_s", 0.0) + std::round(took.count() * 1e3) / 1e3;
-      if (!result.is_null()) of["result"] = std::move(result);
-    };
     const Job job = {.processes = {{command}}, .grace_s = kPartGrace, .passes_errors_on = true};
+    int code = kExitOk;
     try {
       const ChildEnd end = run_job(job, Channel::out, 1e9, [](size_t, std::string_view) { return true; }).end;
-      record(end.how == ChildEnd::How::exited ? end.code : 128 + end.code);
-    } catch (const Interrupted& e) {
-      record(128 + e.signal);
-      write();
+      code = end.how == ChildEnd::How::exited ? end.code : 128 + end.code;
+    } catch (const Interrupted&) {
       std::cerr << "stepladder: interrupted in part " << part.name << ": " << goes_on() << "\n";
       throw;
     }
@@ -516,68 +466,45 @@ class Campaign {
                        : code == kExitFailed      ? ": --retry-failed runs again what failed in it"
                                                   : "",
                        "\n");
+    there_.clear();
+    look();
     return code;
   }
 
-  /// What the runs in a part's file took; 0 where it can't be read, of which its command tells.
-  static double seconds_in(const std::string& path) try {
-    return spent_s(load_results(path));
-  } catch (const Error&) {
-    return 0.0;
-  }
-
-  /// What its command has left, as far as a page shows it; null where that is nothing.
-  Json result_of(const Part& part, int exit_code) const try {
-    const std::string path = part.file(options_.out);
-    std::error_code none;
-    if (!std::filesystem::exists(path, none)) return {};
-    Json json = load_json(path);
-    if (part.profile()) return exit_code == kExitOk ? json : Json();
-    return shortened(load_measured(path, json));
-  } catch (const Error& e) {
-    std::cerr << "stepladder: " << printable(e.what(), kMaxMessage) << std::endl;
-    return {};
-  }
-
   /// What is left of it, or, after another build, all of it; nothing where it never ran here.
-  std::optional<double> seconds_of(const Part& part) {
-    const Json& of = entry(part);
-    if (!of.contains("result") || text_at(file_.value("device", Json()), "name") != text_at(device_, "name"))
-      return {};
-    if (part.profile()) return of.value("wall_s", 0.0);
-    const Results results = load_measured(options_.out, of["result"]);
+  std::optional<double> seconds_of(const PlannedPart& part) const {
+    const Part* there = find(part);
+    if (!there || text_at(there->results.device(), "name") != device_name()) return {};
+    if (part.profile()) return there->wall_s;
+    const Results& results = there->results;
     const int64_t begun = results.rounds_begun();
     const Json rounds = results.plan.value("rounds", Json());
     if (begun == 0 || !rounds.is_number_integer()) return {};
     const double whole = spent_s(results) * static_cast<double>(rounds) / static_cast<double>(begun);
     return other_ || options_.overwrite ? whole : std::max(0.0, whole - spent_s(results));
   }
-  /// The campaign of this model of device that comes with the sources, or that of another and its name; null
+  /// The campaign of this model of device that comes with the sources, or that of another and its name; empty
   /// where none comes.
-  std::pair<Json, std::string> kept_campaign() const {
-    std::pair<Json, std::string> kept;
+  std::pair<std::vector<Part>, std::string> kept_campaign() const {
+    std::pair<std::vector<Part>, std::string> kept;
     std::error_code none;
     for (const auto& folder : std::filesystem::directory_iterator(shared_dir() + "/reports", none)) {
-      const std::string path = folder.path() / "results.json";
+      const std::string path = folder.path() / "results.jsonl.gz";
       if (!std::filesystem::exists(path, none)) continue;
-      Json file = load_json(path);
-      if (!is_campaign(file)) continue;
-      check_campaign(path, file);
-      const std::string device = text_at(file.value("device", Json()), "name");
-      if (device == text_at(device_, "name")) return {std::move(file), ""};
-      if (kept.second < device) kept = {std::move(file), device};
+      std::vector<Part> parts = load_measured_parts(path);
+      const std::string device = parts.empty() ? "" : text_at(parts.front().results.device(), "name");
+      if (device == device_name()) return {std::move(parts), ""};
+      if (kept.second < device) kept = {std::move(parts), device};
     }
     return kept;
   }
   /// What the part took in another campaign, without peers that are not asked for; nothing where that
   /// measured something else.
-  static std::optional<double> seconds_before(const Json& campaign, const Part& part) {
-    for (const Json& of : campaign.value("parts", Json::array())) {
-      if (text_at(of, "name") != part.name || !of.contains("result") ||
-          !part.is_measured_by(text_at(of, "command")))
-        continue;
-      if (part.profile()) return of.value("wall_s", 0.0);
-      Results results = load_measured(part.name, of["result"]);
+  static std::optional<double> seconds_before(const std::vector<Part>& campaign, const PlannedPart& part) {
+    for (const Part& of : campaign) {
+      if (of.name != part.name || !of.skipped.empty() || !part.is_measured_by(command_of(of))) continue;
+      if (part.profile()) return of.wall_s;
+      Results results = of.results;
       if (!has_option(part.words, "peer"))
         std::erase_if(results.runs, [](const Run& run) { return !run.peer.empty(); });
       return spent_s(results);
@@ -590,36 +517,14 @@ class Campaign {
                             : fixed(seconds / 3600, 1) + " h";
   }
 
-  void write() {
-    if (nothing_new_) return;
-    Json parts = Json::array();
-    for (const Part& part : parts_)
-      if (const Json& one = entry(part); one.contains("exit_code") || one.contains("skipped"))
-        parts.push_back(one);
-    // Parts of another plan stay where they are.
-    const Json& all = file_["parts"];
-    for (size_t i = 0; i < all.size(); ++i)
-      if (std::ranges::find(parts_, text_at(all[i], "name"), &Part::name) == parts_.end())
-        parts.insert(parts.begin() + static_cast<std::ptrdiff_t>(std::min(i, parts.size())), all[i]);
-    const Json whole = {
-        {"schema", kSchema},
-        {"kind", "campaign"},
-        {"commit", build_commit()},
-        {"device", device_},
-        {"complete", std::ranges::all_of(parts_, [&](const Part& part) { return ended(part); })},
-        {"parts", std::move(parts)}};
-    write_atomically(options_.out, file_text(whole));
-  }
-
   const CampaignOptions& options_;
-  std::vector<Part> parts_;  // all of the plan
-  const Json device_;
+  std::vector<PlannedPart> parts_;     // all of the plan
+  const Json context_;                 // of this machine
   const std::string trainers_commit_;  // of a ladder of one's own
   const std::vector<Program> trainers_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();  // of measuring
-  Json file_;                                       // as it was read, with what came since
-  bool other_ = false;                              // which is of another build or device
-  bool forgets_all_ = false, nothing_new_ = false;  // of --overwrite, until something is measured
+  std::vector<Part> there_;                                                         // in the file
+  bool other_ = false;  // which is of another build or device
 };
 
 int campaign(CampaignOptions& options) {
@@ -634,13 +539,8 @@ int campaign(CampaignOptions& options) {
   std::string& preset = *std::get<std::string*>(shared.at("preset").value);
   preset = preset_for(preset, probe.device).name;
   const Ladder ladder = ladder_at(*std::get<std::string*>(shared.at("ladder").value));
-  std::vector<Part> parts = parts_of(options, probe.devices);
+  std::vector<PlannedPart> parts = parts_of(options, probe.devices);
   if (!options.dry_run) check_built(parts);
-  // Before anything is read of what another one may write.
-  std::optional<Fd> lock;
-  if (!options.dry_run && !(lock = lock_folder(options.out + ".parts", "name another --out")))
-    throw InputError(
-        cat(options.out, " is being written by another campaign: wait for it, or name another --out"));
   const bool own = !ladder.built_in();
   const std::string python = *std::get<std::string*>(shared.at("python").value);
   Campaign campaign(options, std::move(parts), probe, own ? commit_of(ladder) : "",

@@ -19,6 +19,8 @@ Command campaign_command();
 Command report_command();
 Command diff_command();
 Command export_command();
+/// Becomes reports/convert.py, and does not return.
+Command convert_command();
 Command plan_run_command();
 Command compare_command();
 Command calibrate_command();

@@ -1,13 +1,12 @@
 #include "bench/report/export.h"
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 
+#include "bench/base/gzip.h"
+#include "bench/base/text.h"
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder_file.h"
-#include "bench/plan/settings.h"
 #include "bench/report/speedups.h"
 #include "bench/results/file.h"
 #include "bench/results/json.h"
@@ -18,87 +17,61 @@ namespace stepladder {
 namespace {
 
 struct ExportOptions {
-  std::vector<std::string> results = {kLatestResults};
+  std::string results = kLatestResults, out;
   std::optional<std::string> format;
-  std::string out;
 
   std::vector<Option> options() {
-    return {
-        {"RESULT", &results, "",
-         "a results file, finished or not; as json or short also a campaign's, else a part of it, FILE:PART; "
-         "several campaigns' of one commit and kind of device become one"},
-        {"format",
-         &format,
-         "NAME",
-         "a row for each run, or json: all of it, in this version's schema, or short: what a page shows of "
-         "it; default: csv where --out ends in that, else googlebenchmark",
-         "Export",
-         {"googlebenchmark", "csv", "json", "short"}},
-        {"out", &out, "FILE", "default: standard output", "Export"}};
+    return {{"RESULT", &results, "", "a results file, finished or not, or a part of it, FILE:PART"},
+            {"format",
+             &format,
+             "NAME",
+             "a row for each run; or json: all of it, with what follows from the runs; or short: a results "
+             "file of "
+             "what a page shows; default: csv where --out ends in that, else googlebenchmark",
+             "Export",
+             {"googlebenchmark", "csv", "json", "short"}},
+            {"out", &out, "FILE", "default: standard output; compressed where it ends in .gz", "Export"}};
   }
   std::string format_of_out() const {
     return format.value_or(out.ends_with(".csv") ? "csv" : "googlebenchmark");
   }
 };
 
-/// A campaign's file, the results in it as short as this version makes them. Throws InputError.
-Json shortened_campaign(const std::string& path, Json file) {
-  check_campaign(path, file);
-  for (Json& part : file["parts"])
-    if (part.value("result", Json()).contains("runs"))
-      part["result"] = shortened(load_measured(cat(path, ": ", text_at(part, "name")), part["result"]));
-  return file;
+/// A part, with what follows from its runs.
+Json json_of(const Part& part) {
+  Json json = {{"name", part.name}, {"about", part.about}};
+  if (!part.skipped.empty()) json["skipped"] = part.skipped;
+  if (part.exit_code) json["exit_code"] = *part.exit_code;
+  json["wall_s"] = part.wall_s;
+  if (!part.profile.is_null())
+    json["result"] = part.profile;
+  else if (part.skipped.empty())
+    json["result"] = results_file_json(part.results);
+  return json;
 }
 
-/// Whether every part of the plan that campaigns follow unless told otherwise has ended in a file: one that
-/// was told to measure some of them can't know that others have the rest.
-bool has_ended_plan(const Json& file) {
-  const std::string plan = here_or_shared(kCampaignPlan);
-  std::error_code none;
-  if (!std::filesystem::exists(plan, none)) return false;
-  return std::ranges::all_of(load_json(plan), [&](const Json& planned) {
-    return std::ranges::any_of(file["parts"], [&](const Json& part) {
-      return text_at(part, "name") == text_at(planned, "name") && has_ended(part, INFINITY);
-    });
-  });
+std::string json_text(const std::vector<Part>& parts) {
+  if (parts.size() == 1 && parts.front().name.empty()) return dump(json_of(parts.front())["result"]) + "\n";
+  Json json = {{"schema", kSchema}, {"kind", "parts"}, {"parts", Json::array()}};
+  for (const Part& part : parts) json["parts"].push_back(json_of(part));
+  return dump(json) + "\n";
 }
 
-/// Adds to `whole` the parts of another card's file; of a part that both have, the result that has more
-/// counts, or the later. Throws Error with kExitNotComparable where commit or kind of device differ.
-void add_parts(Json& whole, const std::string& path, const Json& file) {
-  const char* way_out = "export it by itself";
-  require_same(path, "commit", whole.value("commit", Json()), file.value("commit", Json()), way_out);
-  require_same(path, "device", text_at(whole.value("device", Json()), "name"),
-               text_at(file.value("device", Json()), "name"), way_out);
-  for (const Json& part : file["parts"]) {
-    const auto same = std::ranges::find_if(
-        whole["parts"], [&](const Json& of) { return text_at(of, "name") == text_at(part, "name"); });
-    if (same == whole["parts"].end())
-      whole["parts"].push_back(part);
-    else if (!same->contains("result") || !has_less(part.value("result", Json()), (*same)["result"]))
-      *same = part;
+std::string short_text(std::vector<Part> parts) {
+  std::string text;
+  for (Part& part : parts) {
+    part.results = shortened(std::move(part.results));
+    text += lines_of(part);
   }
-  whole["complete"] = whole.value("complete", Json()) == true && file.value("complete", Json()) == true;
+  return text;
 }
 
-/// `file` is what the first has.
-std::string text_in(const ExportOptions& options, Json file) {
-  const std::string &path = options.results.front(), format = options.format_of_out();
-  const bool is_short = format == "short";
-  if ((is_short || format == "json") && is_campaign(file)) {
-    file = shortened_campaign(path, std::move(file));
-    for (size_t i = 1; i < options.results.size(); ++i)
-      add_parts(file, options.results[i],
-                shortened_campaign(options.results[i], load_part(options.results[i])));
-    if (options.results.size() > 1 && file["complete"] == false) file["complete"] = has_ended_plan(file);
-    return file_text(file);
-  }
-  if (options.results.size() > 1)
-    throw InputError(cat("only campaigns' files are joined, as json or short: export ", path, " by itself"));
-  const Results results = load_measured(path, file);
+std::string text_in(const ExportOptions& options) {
+  const std::string &path = options.results, format = options.format_of_out();
+  if (format == "json") return json_text(load_measured_parts(path));
+  if (format == "short") return short_text(load_measured_parts(path));
+  const Results results = load_measured(path);
   if (format == "csv") return csv(results);
-  if (format == "json") return file_text(results_file_json(results));
-  if (is_short) return file_text(shortened(results));
   const Json json = google_benchmark(results);
   for (const std::string& line : left_out(results))
     std::cerr << "stepladder: left out: " << printable(line, kMaxMessage) << "\n";
@@ -106,37 +79,24 @@ std::string text_in(const ExportOptions& options, Json file) {
   return dump(json, 1) + "\n";
 }
 
-/// Throws InputError where --out is one of the files that are exported, or is there and something else than
-/// `file` exported before.
-void check_out(const ExportOptions& options, const Json& file) {
+/// Throws InputError where --out is what is exported, or is there and something else than was exported
+/// before.
+void check_out(const ExportOptions& options) {
   std::error_code none;
-  for (const std::string& path : options.results)
-    for (const std::string& source : {path, path.substr(0, path.rfind(':'))})
-      if (std::filesystem::equivalent(source, options.out, none))
-        throw InputError(cat(options.out, " is what is exported: name another --out"));
+  for (const std::string& source : {options.results, options.results.substr(0, options.results.rfind(':'))})
+    if (std::filesystem::equivalent(source, options.out, none))
+      throw InputError(cat(options.out, " is what is exported: name another --out"));
   const std::string format = options.format_of_out();
-  if (format != "json" && format != "short") return check_same_kind(options.out, format);
-  check_same_kind(options.out, is_campaign(file) ? "campaign" : "results");
-  Json there;
-  try {
-    there = load_json(options.out);
-  } catch (const InputError&) {  // nothing is there, or it is damaged
-    return;
-  }
-  for (const char* field : {"commit", "context"})
-    if (there.value(field, Json()) != file.value(field, Json()))
-      throw InputError(cat(options.out, " holds other measurements: name another --out"));
+  check_same_kind(options.out, format == "short" ? "results" : format == "json" ? "export" : format);
 }
 
 int export_results(ExportOptions& options) {
-  Json file = load_part(options.results.front());
-  if (!file.is_object()) throw InputError(cat(options.results.front(), ": is no results file"));
-  if (!options.out.empty()) check_out(options, file);
-  const std::string text = text_in(options, std::move(file));
+  if (!options.out.empty()) check_out(options);
+  const std::string text = text_in(options);
   if (options.out.empty())
     std::cout << text << std::flush;
   else
-    write_atomically(options.out, text);
+    write_atomically(options.out, is_gzip_name(options.out) ? gzipped(text) : text);
   return kExitOk;
 }
 

@@ -44,7 +44,8 @@ struct GateOptions {
         {"repeat", &repeat, "N", "times all of it, each with a verdict of its own", plan, {1, 1000}},
         {"max-time", &max_time, "DURATION", "starts no further pair after that: 90s, 20m, 2h", plan},
         {"results", &results, "DIR",
-         "base.json, new.json and algorithms/, replaced; default: reports/gate, or reports/gate-2 and so on "
+         "base.jsonl, new.jsonl and algorithms/, replaced; default: reports/gate, or reports/gate-2 and so "
+         "on "
          "while another gate writes there",
          MeasureOptions::kFiles}};
     std::vector<Option> all = measure.workload_options(gate + measure.device_options()) + verdict.options();
@@ -252,14 +253,15 @@ void begin(Side& side, const std::string& file, const std::string& cache, Json c
   if (holds_other_results(file))
     throw InputError(cat(file, " holds what no gate has measured: name another --results"));
   side.file = std::make_unique<ResultsFile>(file, side.results.context, side.results.plan,
-                                            Existing::overwrite, results_file_json, "gate again");
+                                            Existing::overwrite, "", "gate again");
 }
 
 /// What an interrupted gate of one repetition has left, on stderr.
 void tell_kept(int64_t pairs, const std::string& place) {
   if (pairs == 0) return;
   std::cerr << "stepladder: " << pairs << (pairs == 1 ? " finished pair is" : " finished pairs are")
-            << " kept: `" << shell_line({"stepladder", "compare", place + "/base.json", place + "/new.json"})
+            << " kept: `"
+            << shell_line({"stepladder", "compare", place + "/base.jsonl", place + "/new.jsonl"})
             << "` compares them\n";
 }
 
@@ -312,8 +314,8 @@ int gate(GateOptions& options) {
     const Json context = context_of(base_contender, probe);
     Json other = context_of(next_contender, probe);
     other["time"] = context["time"];  // by which `compare` knows that one gate measured the two
-    begin(base, cat(place, "/base.json"), cache, context, options.verdict);
-    begin(next, cat(place, "/new.json"), cache, std::move(other), options.verdict);
+    begin(base, cat(place, "/base.jsonl"), cache, context, options.verdict);
+    begin(next, cat(place, "/new.jsonl"), cache, std::move(other), options.verdict);
     empty_cache(options, cache);
     PairedRuns pairs(base, next, probe.device, options.measure.timeout);
     try {

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <set>
 
 #include "bench/base/text.h"
 #include "bench/cli/charts.h"
 #include "bench/cli/commands.h"
 #include "bench/plan/ladder_file.h"
 #include "bench/results/file.h"
-#include "bench/results/json.h"
+#include "bench/results/run_json.h"
 #include "bench/verdict/comparison.h"
 #include "model/atomic_file.h"
 #include "model/error.h"
@@ -32,6 +33,13 @@ struct HistoryOptions {
   }
 };
 
+const std::set<std::string> kExtensions = {".json", ".jsonl", ".gz"};
+
+/// What a file has measured, of one with several parts the one called "ladder".
+Results ladder_in(const std::string& path) {
+  return load_measured(load_parts(path).size() > 1 ? path + ":ladder" : path);
+}
+
 int show_history(HistoryOptions& options) {
   if (options.format != "text" && options.out != HistoryOptions().out)
     throw InputError(
@@ -42,16 +50,13 @@ int show_history(HistoryOptions& options) {
   const fs::directory_iterator entries(options.folder, error);
   if (error) throw InputError(cat(options.folder, ": cannot be read: ", error.message()));
   for (const auto& entry : entries)
-    if (entry.path().extension() == ".json") paths.push_back(entry.path().string());
+    if (kExtensions.contains(entry.path().extension())) paths.push_back(entry.path().string());
   std::ranges::sort(paths);
   std::vector<std::pair<std::string, Results>> files;
   std::vector<std::string> skipped;
   for (const std::string& path : paths) {
     try {
-      const Json file = load_json(path);
-      check_ours(path, file);
-      files.emplace_back(fs::path(path).filename().string(),
-                         is_campaign(file) ? load_measured(path + ":ladder") : load_measured(path, file));
+      files.emplace_back(fs::path(path).filename().string(), ladder_in(path));
     } catch (const Error& e) {  // one whose rows mix configurations too
       skipped.emplace_back(e.what());
     }

@@ -233,6 +233,24 @@ std::vector<int64_t> whole_numbers(const char* option, const std::vector<std::st
   return numbers;
 }
 
+bool missed_its_loss(const Run& run) {
+  return run.summary && run.summary->to_loss && !run.summary->to_loss->reached;
+}
+
+int exit_code_of(const Results& results) {
+  const bool good = std::ranges::all_of(results.runs, [](const Run& run) {
+    return run.status == Status::ok || run.status == Status::unsupported;
+  });
+  return !good                                                ? kExitFailed
+         : std::ranges::any_of(results.runs, missed_its_loss) ? kExitInconclusive
+                                                              : kExitOk;
+}
+
+/// FILE, or FILE:PART.
+std::string place_of(const MeasureOptions& options) {
+  return options.part.empty() ? options.out : cat(options.out, ":", name_and_about(options.part).first);
+}
+
 }  // namespace
 
 double duration_s(const std::string& text) {
@@ -243,6 +261,11 @@ double duration_s(const std::string& text) {
   if (scale == 0 || !value || !(*value > 0 && *value * scale <= 1e9))
     throw InputError(cat("--max-time: '", text, "' is no duration: 90s, 20m or 2h, for example"));
   return *value * scale;
+}
+
+Option part_option(std::string& part, const char* group) {
+  return {"part", &part, "NAME", "what this is called in a FILE of several; \"name: about\" describes it too",
+          group};
 }
 
 std::vector<Option> MeasureOptions::ladder_options() {
@@ -307,11 +330,12 @@ std::vector<Option> MeasureOptions::options(std::vector<Option> plan) {
              {"eval-batches", &rung.eval_batches, "N", "batches of a validation loss", kLoss, {1, kMost}},
              {"max-time", &max_time, "DURATION",
               "begin no round that would take the runs beyond this: 90s, 20m, 2h", kRounds},
-             {"out", &out, "FILE", "results as JSON", kFiles},
+             {"out", &out, "FILE", "results as JSON Lines", kFiles},
+             part_option(part, kFiles),
              {"resume", &resume, "", "go on with what FILE holds of the same plan; --rounds may be more",
               kFiles},
              {"retry-failed", &retry_failed, "", "with --resume: run again what failed", kFiles},
-             {"overwrite", &overwrite, "", "replace FILE", kFiles},
+             {"overwrite", &overwrite, "", "replace FILE, or its part", kFiles},
              wide_option(wide, kFiles),
              {kCheckOnly, &check_only, "", "", ""},
          };
@@ -401,7 +425,7 @@ int measure(const MeasureOptions& options, Plan plan) {
   }
   if (existing == Existing::refuse || existing == Existing::overwrite)
     check_same_kind(options.out, "results");
-  ResultsFile file(options.out, context, plan.json(), existing, results_file_json);
+  ResultsFile file(options.out, context, plan.json(), existing, options.part);
   if (const std::string busy = busy_note(context); !busy.empty())
     std::cerr << "stepladder: " << busy << std::endl;
   if (options.until_loss)
@@ -414,17 +438,19 @@ int measure(const MeasureOptions& options, Plan plan) {
   try {
     stopped = carry_out(plan, probe.device, options.timeout, file);
   } catch (const Interrupted& e) {
+    file.interrupt(128 + e.signal);
     const std::string out = printable(options.out, kMaxMessage);
     if (file.begun())
       std::cerr << "stepladder: interrupted; " << counted(std::ssize(file.results().runs), "finished run")
                 << " kept in " << out << ": `"
-                << printable(shell_line({"stepladder", "resume", options.out}), kMaxMessage) << "` goes on\n";
+                << printable(shell_line({"stepladder", "resume", place_of(options)}), kMaxMessage)
+                << "` goes on\n";
     else
       std::cerr << "stepladder: interrupted before a run was finished: " << out << " is as it was\n";
     return 128 + e.signal;
   }
   const bool late = text_at(stopped, "reason") == "max_time";
-  file.finish(std::move(stopped));
+  file.finish(std::move(stopped), exit_code_of);
   std::cout << terminal_report(file.results(), /*ratios_only=*/false, options.wide)
             << besides_steps(file.results().runs) << "\nwrote " << printable(options.out, kMaxMessage)
             << std::endl;
@@ -434,16 +460,11 @@ int measure(const MeasureOptions& options, Plan plan) {
         << "stepladder: nothing more was measured: the runs that are there have taken what --max-time gives "
            "them all; a longer one goes on"
         << std::endl;
-  const auto missed = std::ranges::count_if(runs, [](const Run& run) {
-    return run.summary && run.summary->to_loss && !run.summary->to_loss->reached;
-  });
-  if (missed > 0)
+  if (const auto missed = std::ranges::count_if(runs, missed_its_loss); missed > 0)
     std::cerr << "stepladder: the validation loss of " << number_text(*options.until_loss)
               << " was not reached in " << missed << " of " << runs.size()
               << " runs: raise --max-steps or --until-loss" << std::endl;
-  const bool good = std::ranges::all_of(
-      runs, [](const Run& r) { return r.status == Status::ok || r.status == Status::unsupported; });
-  return !good ? kExitFailed : missed > 0 ? kExitInconclusive : kExitOk;
+  return exit_code_of(file.results());
 }
 
 }  // namespace stepladder

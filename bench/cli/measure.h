@@ -29,7 +29,7 @@ struct MeasureOptions {
   std::optional<double> until_ci, until_loss;
   std::optional<int64_t> max_steps;
   RungSettings rung;  // the options that a rung's executable has too
-  std::string out = kLatestResults;
+  std::string out = kLatestResults, part;
   bool resume = false, retry_failed = false, overwrite = false, wide = false;
   bool check_only = false;  // a campaign's, of its parts: says what is wrong, measures nothing
   double timeout = 1800.0;
@@ -45,6 +45,9 @@ struct MeasureOptions {
   /// Preset, rungs, the workload and the options of a rung, and what else the command's `plan` takes.
   std::vector<Option> workload_options(std::vector<Option> plan);
 };
+
+/// --part, of commands that add to a results file.
+Option part_option(std::string& part, const char* group);
 
 /// Fills in what options, preset and device decide of a plan that has its programs. Throws InputError for a
 /// workload that no rung could train on.

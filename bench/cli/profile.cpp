@@ -1,6 +1,7 @@
 #include <iostream>
 
 #include "bench/cli/commands.h"
+#include "bench/cli/measure.h"
 #include "bench/plan/ladder.h"
 #include "bench/plan/presets.h"
 #include "bench/plan/programs.h"
@@ -17,7 +18,7 @@ namespace stepladder {
 namespace {
 
 struct ProfileOptions {
-  std::string rung, preset, out, format = "text";
+  std::string rung, preset, out, part, format = "text";
   int64_t warmup = 5;
   double timeout = 1800.0;
   bool wide = false;
@@ -43,7 +44,8 @@ struct ProfileOptions {
         {"RUNG", &rung, "", "such as 10 or 10_padded_vocab"},
         {"preset", &preset, "NAME",
          "whose model, sequence and first batch are the defaults; default: by the device", "Profile"},
-        {"out", &out, "FILE", "the profile as JSON", "Profile"},
+        {"out", &out, "FILE", "a results file with the profile", "Profile"},
+        part_option(part, "Profile"),
         {"format", &format, "NAME", "of what is printed", "Profile", {"text", "json", "markdown"}},
         {"warmup", &warmup, "N", "of --steps, those before the first that is traced", "Profile", {0, 1e6}},
         {"timeout", &timeout, "SECONDS", "a run that takes longer is killed", "Profile", {0.001, 1e9}},
@@ -54,17 +56,26 @@ struct ProfileOptions {
   }
 };
 
-int profile(ProfileOptions& options) {
+/// Throws InputError where --out can't be written, or holds runs that the profile would replace.
+void check_place(const ProfileOptions& options) {
+  check_same_kind(options.out, "results");
+  if (kind_of(options.out) == "results")
+    for (const Part& part : load_parts(options.out))
+      if (part.name == name_and_about(options.part).first && !part.results.runs.empty())
+        throw InputError(
+            cat(options.out, " holds runs, which the profile would replace: name another --out"));
+  make_folder_of(options.out);
+  AtomicFile probe(options.out);
+}
+
+int trace(ProfileOptions& options) {
   RungSettings& settings = options.settings;
   const Rung& rung = ladder().find(options.rung);
   if (rung.devices > 1) throw InputError(cat(rung.name, " trains on several devices, a profile is of one"));
   if (options.warmup >= settings.steps)
     throw InputError(
         cat("--warmup ", options.warmup, " leaves none of --steps ", settings.steps, " to trace"));
-  if (!options.out.empty()) {  // before minutes of measuring
-    check_same_kind(options.out, "profile");
-    AtomicFile probe(options.out);
-  }
+  if (!options.out.empty()) check_place(options);  // before minutes of measuring
   const DeviceProbe probe = require_device(settings.backend, settings.device);
   const Preset& preset = preset_for(options.preset, probe.device);
   // Another model has sequences of its own length, and a rung of the largest batch looks for it.
@@ -94,6 +105,7 @@ int profile(ProfileOptions& options) {
                          ? ", which may take minutes; a smaller --model, --seq or --batch is faster"
                          : "",
                      "\n");
+  const Json context = machine_context(probe);
   Progress progress(1);
   progress.start(rung.name, 0, request.steps);
   const Run run = run_program(request, [&](const Step& step) { progress.step(step); });
@@ -101,19 +113,31 @@ int profile(ProfileOptions& options) {
   if (run.status != Status::ok) throw Error(cat(rung.name, ": ", name_of(run.status), ": ", run.reason));
   if (run.profile.is_null()) throw Error(cat(rung.name, " ended without a profile"));
 
-  Json file = {{"schema", kSchema}, {"context", machine_context(probe)}};
+  Json file = {{"schema", kSchema}, {"context", context}};
   file["profile"] = {{"variant", run.variant},
                      {"source_hash", run.source_hash},
                      {"backend", run.backend},
                      {"config", run.config}};
   file["profile"].update(run.profile);
-  const std::string text = dump(file, 2) + "\n";
-  if (!options.out.empty()) write_atomically(options.out, text);
-  std::cout << (options.format == "json"       ? text
+  if (!options.out.empty()) {
+    ResultsFile out(options.out, context, Json::object(), Existing::overwrite, options.part);
+    out.add_profile(file["profile"]);
+    out.finish();
+  }
+  std::cout << (options.format == "json"       ? dump(file, 2) + "\n"
                 : options.format == "markdown" ? markdown_profile(file)
                                                : terminal_profile(file, options.wide))
             << std::flush;
   return kExitOk;
+}
+
+/// Profiles; that a part of a file failed stands in that file too.
+int profile(ProfileOptions& options) try { return trace(options); } catch (const Error& e) {
+  if (e.code() == kExitFailed && !options.out.empty() && !options.part.empty()) {
+    const Json context = machine_context(require_device(options.settings.backend, options.settings.device));
+    ResultsFile(options.out, context, Json::object(), Existing::overwrite, options.part).interrupt(e.code());
+  }
+  throw;
 }
 
 }  // namespace

@@ -23,7 +23,7 @@
 #include "bench/report/ablation.h"
 #include "bench/report/speedups.h"
 #include "bench/results/file.h"
-#include "bench/results/json.h"
+#include "bench/results/run_json.h"
 #include "bench/run/child.h"
 #include "bench/verdict/comparison.h"
 #include "bench/verdict/history.h"
@@ -41,7 +41,7 @@ struct ReportOptions {
   bool wide = false;
 
   std::vector<Option> options() {
-    return {{"RESULT", &results, "", "results files, finished or not, profiles and campaigns"},
+    return {{"RESULT", &results, "", "results files, finished or not, or a part of one, FILE:PART"},
             {"out", &out, "DIR",
              "where to write; default: beside the first RESULT, or report/ for one that lies here", "Report"},
             wide_option(wide, "Report"),
@@ -95,12 +95,6 @@ Fd memory_file(const std::string& text) {
   return file;
 }
 
-/// Whether a part of a campaign, which a page may be made of meanwhile, has got as far; a profile has none.
-bool has_any_run(const Json& result) {
-  const Json runs = result.value("runs", Json());
-  return !result.contains("runs") || (runs.is_object() ? runs.value("rows", Json(1)) != 0 : !runs.empty());
-}
-
 /// Rows on the workload that has the most of them: how much of a ladder a file holds.
 int64_t ladder_size(const Results& results) {
   std::map<std::string, int64_t> rows;
@@ -121,16 +115,23 @@ class Given {
     std::string title() const { return printable(about.empty() ? name : cat(name, ": ", about), 400); }
   };
 
-  /// The files, and the parts of campaigns. Throws InputError.
+  /// The parts of the files. Throws InputError.
   explicit Given(const std::vector<std::string>& paths) {
     std::error_code none;
     for (const std::string& path : paths) {
-      if (!seen_.insert(std::filesystem::weakly_canonical(path, none).string()).second && !none) continue;
-      const Json json = load_part(path);
-      if (is_campaign(json))
-        add_parts(path, json);
-      else
-        add(path, name_of(path, paths), "", json);
+      const std::string file = std::filesystem::weakly_canonical(path, none).string();
+      if (!seen_.insert(file).second && !none) continue;
+      if (const std::string kind = kind_of(path); !kind.empty() && kind != "results") {
+        add_json(path, name_of(path, paths), kind);
+        continue;
+      }
+      std::vector<Part> parts = load_measured_parts(path);
+      for (Part& part : parts) {
+        if (part.name.empty())
+          add(path, name_of(path, paths), part);
+        else if (path.ends_with(":" + part.name) || seen_.insert(cat(file, ":", part.name)).second)
+          add(cat(path, ": ", part.name), part.name, part);
+      }
     }
     if (files_.empty() && others_.empty()) throw InputError("no results file is among those given");
     // The file that holds the most of a ladder leads.
@@ -159,41 +160,31 @@ class Given {
   static void warn(const std::string& what) {
     std::cerr << "stepladder: warning: " << printable(what, kMaxMessage) << "\n";
   }
-  void add(const std::string& path, const std::string& name, const std::string& about, const Json& json) {
-    if (const std::string kind = kind_of(json); !kind.empty() && kind != "results")
-      return add_other(path, name, json);
-    Results results = load_measured(path, json);
-    if (results.runs.empty())
+  void add(const std::string& path, const std::string& name, Part& part) {
+    if (!part.name.empty() && (!part.skipped.empty() || part.exit_code.value_or(0) != 0))
+      warn(cat(
+          path, " ",
+          part.skipped.empty() ? cat("ended with exit code ", *part.exit_code) : "skipped: " + part.skipped));
+    if (!part.profile.is_null()) {
+      others_.push_back(profile_json(std::move(part.profile)));
+      others_.back()["report"] = {{"name", name}, {"path", path}};
+    } else if (!part.results.runs.empty()) {
+      devices_.insert(part.results.device_model());
+      const int64_t size = ladder_size(part.results);
+      files_.push_back({path, name, part.about, std::move(part.results), size});
+    } else if (part.name.empty()) {
       throw InputError(
           cat(path, ": no run in it has finished: `stepladder resume ", path, "` goes on with it"));
-    devices_.insert(results.device_model());
-    const int64_t size = ladder_size(results);
-    files_.push_back({path, name, about, std::move(results), size});
+    }
   }
-  void add_other(const std::string& path, const std::string& name, const Json& json) {
-    const bool profile = json.contains("profile"), history = !profile && json.at("kind") == "history";
-    if (!profile && !history) {
-      warn(cat(path, ": a file of kind ", json.at("kind").dump(), " is not part of a report"));
+  void add_json(const std::string& path, const std::string& name, const std::string& kind) {
+    if (kind != "history") {
+      warn(cat(path, ": a file of kind \"", kind, "\" is not part of a report"));
       return;
     }
-    has_history_ |= history;
-    others_.push_back(profile ? profile_json(json) : json);
+    has_history_ = true;
+    others_.push_back(load_json(path));
     others_.back()["report"] = {{"name", name}, {"path", path}};
-  }
-  void add_parts(const std::string& path, const Json& campaign) {
-    check_campaign(path, campaign);
-    for (const Json& part : campaign["parts"]) {
-      const std::string name = text_at(part, "name");
-      std::error_code none;
-      const std::string file = std::filesystem::weakly_canonical(path, none).string();
-      const bool is_new = seen_.insert(cat(file, ":", name)).second || none;  // than one given as FILE:PART
-      if (part.contains("result") && is_new && has_any_run(part["result"]))
-        add(cat(path, ": ", name), name, text_at(part, "about"), part["result"]);
-      if (part.contains("skipped") || part.value("exit_code", Json(0)) != 0)
-        warn(cat(path, ": ", name, " ",
-                 part.contains("skipped") ? text_at(part, "skipped")
-                                          : "ended with exit code " + text_at(part, "exit_code")));
-    }
   }
 
   std::vector<File> files_;

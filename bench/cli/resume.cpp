@@ -24,7 +24,7 @@ std::vector<std::string> command_of(const Results& results, const std::string& f
   std::vector<std::string> kept = {words[1]};
   for (size_t i = 2; i < words.size(); ++i) {
     const std::string name = words[i].substr(0, words[i].find('='));  // a flag may be --overwrite=true
-    if (name == "--out")
+    if (name == "--out" || name == "--part")
       i += words[i] == name;
     else if (name != "--overwrite" && name != "--resume" && name != "--retry-failed")
       kept.push_back(words[i]);
@@ -111,15 +111,16 @@ Command resume_command() {
     for (const std::string& word : *rest)
       if (word == "--out" || word.starts_with("--out="))
         throw InputError(cat(word, ": it goes on in ", file, " itself: leave it out"));
-    const Results results = load_results(file);
-    std::error_code none;
-    if (!std::filesystem::exists(file, none))
-      throw InputError(cat(file, ": a campaign's part goes on with its campaign, by the same command"));
-    std::vector<std::string> command = command_of(results, file);
+    const std::vector<Part> parts = load_parts(file);
+    std::vector<std::string> command = command_of(load_results(file), file);
     std::vector<std::string> more(rest->begin() + 1, rest->end());
     take_programs_from(command, more, file);
     check_folder(command, file);
-    command.insert(command.end(), {"--resume", "--out", file});
+    const std::string& name = parts.front().name;
+    command.insert(command.end(),
+                   {"--resume", "--out",
+                    file.substr(0, file.size() - (file.ends_with(":" + name) ? name.size() + 1 : 0))});
+    if (!name.empty()) command.insert(command.end(), {"--part", name});
     command.insert(command.end(), more.begin(), more.end());
     std::cerr << printable("stepladder " + shell_line(command), kMaxMessage) << std::endl;
     command.insert(command.begin(), "/proc/self/exe");

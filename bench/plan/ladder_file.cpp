@@ -28,6 +28,13 @@ void complete(Rung& rung, const std::string& folder) {
       rung.sources.push_back(word);
 }
 
+/// Throws InputError naming the file where the ladder of results makes no sense.
+void check_ladder(const Results& results, const std::string& path) try {
+  ladder_of(results);
+} catch (const InputError& e) {
+  throw InputError(cat(path, ": plan.ladder: ", e.what()));
+}
+
 }  // namespace
 
 Ladder load_ladder(const std::string& path) {
@@ -68,17 +75,15 @@ Ladder ladder_of(const Results& results) {
 }
 
 Results load_measured(const std::string& path) {
-  return load_measured(path, load_part(path));
+  Results results = load_results(path);
+  check_ladder(results, path);
+  return results;
 }
 
-Results load_measured(const std::string& path, const Json& json) {
-  Results results = load_results(path, json);
-  try {
-    ladder_of(results);
-  } catch (const InputError& e) {
-    throw InputError(cat(path, ": plan.ladder: ", e.what()));
-  }
-  return results;
+std::vector<Part> load_measured_parts(const std::string& path) {
+  std::vector<Part> parts = load_parts(path);
+  for (const Part& part : parts) check_ladder(part.results, path);
+  return parts;
 }
 
 }  // namespace stepladder

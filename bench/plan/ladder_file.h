@@ -2,8 +2,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "bench/plan/ladder.h"
+#include "bench/results/lines.h"
 
 namespace stepladder {
 
@@ -16,8 +18,8 @@ Ladder ladder_at(const std::string& path);
 std::string commit_of(const Ladder& ladder);
 /// What results were measured on, as they tell it; ours where they tell nothing.
 Ladder ladder_of(const Results& results);
-/// load_results(), and throws InputError naming the file where its ladder makes no sense.
+/// load_results() and load_parts(), which throw InputError naming the file where its ladder makes no sense.
 Results load_measured(const std::string& path);
-Results load_measured(const std::string& path, const Json& json);
+std::vector<Part> load_measured_parts(const std::string& path);
 
 }  // namespace stepladder

@@ -74,7 +74,6 @@ void check_earlier(const Plan& plan, const std::string& first, ResultsFile& file
                                name_of(run.status), ", ", run.reason),
                            kMaxMessage)
               << std::endl;
-    file.forget([&](const Run& other) { return other.round == run.round && other.is_of(run.row()); });
     file.add(std::move(run));
   }
 }
@@ -250,9 +249,10 @@ Json carry_out(const Plan& plan, const DeviceInfo& device, double timeout_s, Res
       return measured.find({run.program.variant, workload_of(config_of(plan, run))}, round) != nullptr;
     });
     // What is compared within a round is of one card, on the CPU of one host.
-    if (!whole)
-      file.forget(
-          [&](const Run& run) { return in_round(run) && measured.device_of(run) != identity_of(device); });
+    const auto elsewhere = [&](const Run& run) {
+      return in_round(run) && measured.device_of(run) != identity_of(device);
+    };
+    if (!whole && std::ranges::any_of(measured.runs, elsewhere)) file.restart_round(round);
     progress.set_done(measured.runs.size());
     for (const PlannedRun& planned : round_runs) {
       RunRequest request = request_for(plan, planned, device, timeout_s);

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "bench/plan/ladder.h"
-#include "bench/results/json.h"
 #include "bench/results/rounds.h"
+#include "bench/results/run_json.h"
 #include "model/error.h"
 
 namespace stepladder {

@@ -8,6 +8,7 @@
 #include "bench/base/statistics.h"
 #include "bench/plan/ladder.h"
 #include "bench/results/results.h"
+#include "bench/results/json.h"
 
 namespace stepladder {
 

@@ -10,7 +10,6 @@
 #include "bench/base/text.h"
 #include "bench/report/ablation.h"
 #include "bench/report/speedups.h"
-#include "bench/results/columns.h"
 #include "bench/results/json.h"
 #include "model/error.h"
 
@@ -35,35 +34,35 @@ double device_ms(const Run& run) {
   return ms.empty() ? run.summary->median_step_ms : median(ms);
 }
 
+double rounded_to(int digits, double value) {
+  return number_from<double>(cat(std::setprecision(digits), value)).value_or(0.0);
+}
+
 constexpr size_t kFirstSteps = 99;
 
 /// Leaves of a run until a loss its first steps and the last one, and at each evaluation the seconds of all
 /// until then.
-void shorten_until_loss(Json& run) {
-  const Json& step_ms = run["steps"]["step_ms"];
+void shorten_until_loss(Run& run) {
   double ms = 0.0;
   size_t steps = 0;
-  Json none = Json::array();  // of one that has evaluated nothing
-  for (Json& evaluation : run.contains("evaluations") ? run["evaluations"] : none) {
-    if (evaluation.contains("seconds")) continue;
-    for (; steps < step_ms.size() && steps < evaluation["step"].get<size_t>(); ++steps)
-      ms += step_ms[steps].get<double>();
-    evaluation["seconds"] = std::round(ms) / 1e3;
+  for (Evaluation& evaluation : run.evaluations) {
+    if (evaluation.seconds) continue;
+    for (; steps < run.steps.size() && steps < static_cast<size_t>(evaluation.step); ++steps)
+      ms += run.steps[steps].step_ms;
+    evaluation.seconds = std::round(ms) / 1e3;
   }
-  const size_t first = std::max(kFirstSteps, run["summary"]["warmup_steps"].get<size_t>());
-  for (Json& column : run["steps"])
-    if (column.size() > first)
-      column.erase(column.begin() + static_cast<std::ptrdiff_t>(first), column.end() - 1);
+  const size_t first = std::max(kFirstSteps, static_cast<size_t>(run.summary->warmup_steps));
+  if (run.steps.size() > first)
+    run.steps.erase(run.steps.begin() + static_cast<std::ptrdiff_t>(first), run.steps.end() - 1);
 }
 
 /// Leaves of each rank's step times the median of those after the warm-up.
-void shorten_ranks(Json& run) {
-  const auto warmup = run["summary"]["warmup_steps"].get<size_t>();
-  for (Json& rank : run["ranks"]) {
-    std::vector<double> ms = rank["step_ms"];
-    if (ms.size() <= warmup) continue;
-    ms.erase(ms.begin(), ms.begin() + static_cast<std::ptrdiff_t>(warmup));
-    rank["step_ms"] = {median(ms)};
+void shorten_ranks(Run& run) {
+  const auto warmup = static_cast<size_t>(run.summary->warmup_steps);
+  for (Rank& rank : run.ranks) {
+    if (rank.step_ms.size() <= warmup) continue;
+    rank.step_ms.erase(rank.step_ms.begin(), rank.step_ms.begin() + static_cast<std::ptrdiff_t>(warmup));
+    rank.step_ms = {median(rank.step_ms)};
   }
 }
 
@@ -172,29 +171,24 @@ std::string csv(const Results& results) {
   return text;
 }
 
-Json shortened(const Results& results) {
-  Json json = results_file_json(results);
-  std::set<std::string> named;
-  for (Json& run : json["runs"]) {
-    Json steps = {{"step_ms", std::move(run["steps"]["step_ms"])}, {"loss", std::move(run["steps"]["loss"])}};
-    for (const auto& [key, digits] : {std::pair("step_ms", 5), {"loss", 6}})
-      for (Json& value : steps[key])
-        if (value.is_number())
-          value = number_from<double>(cat(std::setprecision(digits), value.get<double>())).value_or(0.0);
-    run["steps"] = std::move(steps);
-    Json& summary = run["summary"];
-    if (!summary.is_object()) continue;
-    if (summary.contains("to_loss")) shorten_until_loss(run);
-    if (run.contains("ranks")) shorten_ranks(run);
-    if (summary["throttled"] == true || summary["shared"] == true) continue;
-    const std::string variant = run["variant"];
-    if (is_ablation(variant) || !named.insert(variant + workload_of(run["config"])).second)
-      summary["memory_bytes"]["by_name"] = Json::object();
+Results shortened(Results results) {
+  std::set<RowKey> named;
+  for (Run& run : results.runs) {
+    if (run.summary && run.summary->to_loss) shorten_until_loss(run);
+    for (Step& step : run.steps)
+      step = {.step = step.step,
+              .warmup = step.warmup,
+              .step_ms = rounded_to(5, step.step_ms),
+              .device_ms = {},
+              .loss = step.loss ? std::optional(rounded_to(6, *step.loss)) : std::nullopt,
+              .grad_norm = {},
+              .lr = {}};
+    if (!run.summary) continue;
+    shorten_ranks(run);
+    if (!run.disturbed() && (is_ablation(run.variant) || !named.insert(run.row()).second))
+      run.summary->memory.by_name.clear();
   }
-  for (Json& row : json["variants"])
-    if (row.contains("memory_bytes")) row["memory_bytes"]["by_name"] = Json::object();
-  for (const char* rows : {"runs", "variants"}) json[rows] = columns_of(json[rows]);
-  return json;
+  return results;
 }
 
 std::vector<std::string> left_out(const Results& results) {

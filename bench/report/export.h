@@ -13,11 +13,11 @@ namespace stepladder {
 /// known, else the same.
 Json google_benchmark(const Results& results);
 
-/// The JSON of a results file, shortened to what a page shows: of steps their times with five digits and
+/// Results shortened to what a page shows: of steps their times with five digits and
 /// losses with six, of a run until a loss the first 99 and the last, with the seconds of training at each
 /// evaluation; of each rank the median of its timed steps; the names of allocations once for all rounds, and
-/// not of ablations; runs and variants in columns.
-Json shortened(const Results& results);
+/// not of ablations.
+Results shortened(Results results);
 
 /// RFC 4180 with Unix line ends, a line for each run; one that is not ok has empty numbers.
 std::string csv(const Results& results);

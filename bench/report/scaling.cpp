@@ -6,6 +6,7 @@
 #include "bench/plan/ladder_file.h"
 #include "bench/report/scaling_model.h"
 #include "bench/results/rounds.h"
+#include "bench/results/run_json.h"
 #include "bench/results/writer.h"
 
 namespace stepladder {

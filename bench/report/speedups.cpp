@@ -7,6 +7,7 @@
 #include "bench/plan/ladder_file.h"
 #include "bench/report/ablation.h"
 #include "bench/report/scaling.h"
+#include "bench/results/run_json.h"
 #include "bench/results/writer.h"
 
 namespace stepladder {

@@ -2,38 +2,32 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <optional>
-#include <set>
-#include <sstream>
-#include <utility>
 
+#include "bench/base/gzip.h"
 #include "bench/base/text.h"
 #include "bench/results/configuration.h"
-#include "bench/results/json.h"
+#include "bench/results/lines.h"
+#include "bench/results/run_json.h"
 #include "model/atomic_file.h"
 #include "model/error.h"
-#include "model/fd.h"
 
 namespace stepladder {
 namespace {
 
-/// Beside the file itself, so that whoever writes it through a link finds it taken.
-std::string journal_of(const std::string& path) {
-  return target_of(path) + ".journal";
-}
-
-/// `otherwise` where no file is there.
-std::string read_text(const std::string& path, std::optional<std::string> otherwise = {}) {
+/// A file's text, unzipped.
+std::string read_text(const std::string& path) {
   std::error_code error;
   const auto type = std::filesystem::status(path, error).type();
   if (error && type != std::filesystem::file_type::not_found)
@@ -41,19 +35,19 @@ std::string read_text(const std::string& path, std::optional<std::string> otherw
   if (type != std::filesystem::file_type::not_found && type != std::filesystem::file_type::regular)
     throw InputError("is not a regular file");
   std::ifstream file(path, std::ios::binary);
-  if (!file && errno == ENOENT && otherwise) return *otherwise;
   if (!file)
     throw InputError(
         cat("cannot be read: ", std::strerror(errno),
             path == kLatestResults ? ": `stepladder run` measures into it, or name another" : ""));
-  return {std::istreambuf_iterator<char>(file), {}};
+  return gunzipped({std::istreambuf_iterator<char>(file), {}});
 }
 
 /// By kind, what a file of ours is called.
 const std::map<std::string, const char*>& kinds() {
-  static const std::map<std::string, const char*> kinds = {
-      {"results", "a results file"}, {"profile", "a profile"}, {"noise", "a noise file"},
-      {"comparison", "a verdict"},   {"history", "a history"}, {"campaign", "a campaign"}};
+  static const std::map<std::string, const char*> kinds = {{"results", "a results file"},
+                                                           {"noise", "a noise file"},
+                                                           {"comparison", "a verdict"},
+                                                           {"history", "a history"}};
   return kinds;
 }
 
@@ -100,53 +94,91 @@ std::string seems_to_be(const Json& json) {
   return names.empty() ? "an empty JSON object" : cat("JSON of something else (", join(names, ", "), ")");
 }
 
-/// How to name the parts of a campaign's file: "name a part, such as FILE:ladder (others: energy_16)".
-std::string parts_in(const std::string& path, const Json& campaign) {
+std::string not_ours(const Json& json) {
+  return cat("is ", seems_to_be(json),
+             ", not a file of Stepladder's: `stepladder run` measures and writes one");
+}
+
+/// What to call a file's parts by: "name one, such as FILE:ladder (others: energy_16)".
+std::string naming(const std::string& path, const std::vector<Part>& parts) {
   std::vector<std::string> names;
-  for (const Json& part : campaign["parts"])
-    if (part.contains("result")) names.push_back(text_at(part, "name"));
-  if (names.empty()) return "none of its parts has a result";
-  const std::string first = cat("name a part, such as ", path, ":", names.front());
+  for (const Part& part : parts) names.push_back(printable(part.name, 60));
+  const std::string first = cat("name one, such as ", path, ":", names.front());
   names.erase(names.begin());
   return names.empty() ? first : cat(first, " (others: ", join(names, ", "), ")");
 }
 
+/// Whether an earlier version wrote results, a profile or a campaign into it.
+bool is_of_schema_2(const Json& json) {
+  if (number_at(json, "schema") != 2.0) return false;
+  return json.contains("kind") ? text_at(json, "kind") == "campaign"
+                               : json.contains("runs") || json.contains("profile");
+}
+
+/// Of FILE:PART the file and the part, where FILE:PART itself isn't there.
+std::pair<std::string, std::string> file_and_part(const std::string& path) {
+  const size_t colon = path.rfind(':');
+  std::error_code none;
+  if (colon == std::string::npos || std::filesystem::exists(path, none) ||
+      !std::filesystem::exists(path.substr(0, colon), none))
+    return {path, ""};
+  return {path.substr(0, colon), path.substr(colon + 1)};
+}
+
+std::string random_id() {
+  uint64_t bits = 0;
+  check(::getrandom(&bits, sizeof bits, 0) == sizeof bits, "getrandom failed");
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string id;
+  for (size_t i = 0; i < 16; ++i) id += kDigits[bits >> (4 * i) & 15];
+  return id;
+}
+
 }  // namespace
 
-std::string kind_of(const Json& json) {
-  if (!json.is_object() || !json.contains("schema")) return "";
-  if (json.contains("kind")) return text_at(json, "kind");
-  return json.contains("profile") ? "profile" : json.contains("runs") ? "results" : "";
-}
-
-std::string file_text(const Json& json) {
-  std::string text;
-  for (const auto& [key, value] : json.items()) {
-    std::string items;
-    for (const Json& item : value.is_array() ? value : Json::array())
-      items += (items.empty() ? "\n" : ",\n") + dump(item);
-    text += cat(text.empty() ? "{\n" : ",\n", dump(key), ": ",
-                value.is_array() ? "[" + items + "]" : dump(value));
+std::vector<Part> load_parts(const std::string& path) try {
+  const auto [file, name] = file_and_part(path);
+  const std::string text = read_text(file);
+  if (!is_results(text)) {
+    const Json json = parse_json(text);
+    const std::string kind = text_at(json, "kind");
+    if (is_of_schema_2(json))
+      throw InputError(
+          cat("is of schema 2: `stepladder convert ", file, "` makes a file of this version of it"));
+    if (kinds().contains(kind)) throw InputError(cat("is ", kinds().at(kind), ", not a results file"));
+    throw InputError(not_ours(json));
   }
-  return text + "\n}\n";
+  std::vector<Part> parts = parts_from(text);
+  for (const Part& part : parts)
+    require_alike(part.results, part.name.empty() ? file : cat(file, ":", part.name));
+  if (name.empty()) return parts;
+  const std::vector<Part> all = parts;
+  std::erase_if(parts, [&](const Part& part) { return part.name != name; });
+  if (parts.empty()) throw InputError(cat("has no part \"", printable(name, 60), "\": ", naming(file, all)));
+  return parts;
+} catch (const InputError& e) {
+  throw InputError(cat(path, ": ", e.what()));
+} catch (const Error& e) {
+  throw Error(cat(path, ": ", e.what()), e.code());
 }
 
-void add_journal(Results& results, const std::string& text) {
-  std::istringstream lines(text.substr(0, text.rfind('\n') + 1));
-  std::string line;
-  if (!std::getline(lines, line)) return;
-  const Json header = parse_json(line);
-  const int64_t schema = schema_of(header);
-  if (header.value("context", Json()) != results.context) return;
-  while (std::getline(lines, line)) try {
-      Run run = run_from(parse_json(line), schema);
-      const RowKey row = run.row();
-      std::erase_if(results.runs, [&](const Run& old) {  // which --retry-failed has run again
-        return old.round == run.round && old.is_of(row);
-      });
-      results.runs.push_back(std::move(run));
-    } catch (const InputError&) {  // costs that run alone
-    }
+Results load_results(const std::string& path) {
+  std::vector<Part> parts = load_parts(path);
+  if (parts.size() != 1)
+    throw InputError(parts.empty()
+                         ? cat(path, ": holds no run")
+                         : cat(path, " has several parts: ", naming(file_and_part(path).first, parts)));
+  if (!parts.front().profile.is_null()) throw InputError(cat(path, ": is a profile, not a run's results"));
+  return std::move(parts.front().results);
+}
+
+std::string kind_of(const std::string& path) try {
+  const std::string text = read_text(path);
+  if (is_results(text)) return "results";
+  const std::string kind = text_at(parse_json(text), "kind");
+  return kinds().contains(kind) ? kind : "";
+} catch (const InputError&) {
+  return "";
 }
 
 Json load_json(const std::string& path) try {
@@ -156,9 +188,7 @@ Json load_json(const std::string& path) try {
 }
 
 void check_ours(const std::string& path, const Json& json) {
-  if (json.is_object() && json.contains("schema")) return;
-  throw InputError(cat(path, " is ", seems_to_be(json),
-                       ", not a file of Stepladder's: `stepladder run` measures and writes one"));
+  if (!json.is_object() || !json.contains("schema")) throw InputError(cat(path, ": ", not_ours(json)));
 }
 
 void check_same_kind(const std::string& path, const std::string& kind, const std::string& way_out) {
@@ -170,81 +200,15 @@ void check_same_kind(const std::string& path, const std::string& kind, const std
                          wanted == kinds().end() ? "the output" : wanted->second,
                          " would replace: ", way_out));
   };
-  std::string found;
-  try {
-    found = kind_of(load_json(path));
-  } catch (const InputError&) {
-    if (wanted != kinds().end() && begins_as("damaged", path)) return;
-    if (wanted != kinds().end()) refuse("no JSON");
-  }
+  const std::string found = kind_of(path);
   if (found == kind) return;
   if (kinds().contains(found)) refuse(kinds().at(found));
+  if (wanted != kinds().end() && found.empty() && begins_as("damaged", path)) return;
   if (wanted != kinds().end() || !begins_as(kind, path)) refuse("none of Stepladder's own files");
 }
 
 bool is_of_a_gate(const Results& results) {
   return text_at(results.context, "command_line").starts_with("stepladder gate ");
-}
-
-bool is_campaign(const Json& json) {
-  return text_at(json, "kind") == "campaign";
-}
-
-void check_campaign(const std::string& path, const Json& json) {
-  check_ours(path, json);
-  if (!is_campaign(json) || !json.contains("parts") || !json["parts"].is_array())
-    throw InputError(path + " is no campaign's file");
-  try {
-    schema_of(json);
-  } catch (const InputError& e) {
-    throw InputError(cat(path, ": ", e.what()));
-  }
-  std::set<std::string> names;
-  for (const Json& part : json["parts"])
-    if (!part.is_object() || !part.value("result", Json::object()).is_object() ||
-        !part.value("wall_s", Json(0)).is_number() || !names.insert(text_at(part, "name")).second)
-      throw InputError(cat(path, ": its part ", names.size(), " (", text_at(part, "name"),
-                           ") is damaged, or there twice"));
-}
-
-bool has_ended(const Json& part, double own_limit_s) {
-  if (part.contains("skipped")) return true;
-  if (!part.contains("exit_code") || part["exit_code"] > 128) return false;
-  if (!part.contains("result")) return part["exit_code"] != kExitOk;
-  const Json& result = part["result"];
-  if (result.contains("profile")) return true;
-  const Json complete = result.value("complete", Json()), stopped = result.value("stopped", Json());
-  if (complete != true || text_at(stopped, "reason") != "max_time") return complete == true;
-  const Json limit = result.value("plan", Json::object()).value("max_time_s", Json());
-  return limit.is_number() && limit >= own_limit_s;
-}
-
-bool has_less(const Json& result, const Json& than) {
-  if (result.is_null()) return true;
-  if (!result.contains("runs") || result.value("complete", Json()) == true) return false;
-  const auto runs = [](const Json& of) {
-    return of["runs"].is_object() ? of["runs"].value("rows", size_t{0}) : of["runs"].size();
-  };
-  return !than.contains("runs") || than.value("complete", Json()) == true || runs(result) < runs(than);
-}
-
-Json load_part(const std::string& path) {
-  const size_t colon = path.rfind(':');
-  const std::string file = path.substr(0, colon);
-  std::error_code none;
-  if (colon == std::string::npos || std::filesystem::exists(path, none) ||
-      !std::filesystem::exists(file, none)) {
-    Json json = load_json(path);
-    check_ours(path, json);
-    return json;
-  }
-  const std::string name = path.substr(colon + 1);
-  const Json json = load_json(file);
-  check_campaign(file, json);
-  for (const Json& part : json["parts"])
-    if (text_at(part, "name") == name && part.contains("result")) return part["result"];
-  throw InputError(
-      cat(file, " has no part \"", printable(name, 60), "\" with a result: ", parts_in(file, json)));
 }
 
 void make_folder_of(const std::string& path) {
@@ -254,215 +218,212 @@ void make_folder_of(const std::string& path) {
   if (error) throw InputError(cat(path, ": cannot make its folder: ", error.message()));
 }
 
-Results load_results(const std::string& path) {
-  return load_results(path, load_part(path));
-}
-
-Results load_results(const std::string& path, const Json& json) {
-  if (is_campaign(json)) {
-    check_campaign(path, json);
-    throw InputError(cat(path, " is a campaign: ", parts_in(path, json)));
-  }
-  if (const auto other = kinds().find(kind_of(json)); other != kinds().end() && other->first != "results")
-    throw InputError(cat(path, " is ", other->second, ", not results"));
-  std::string at = path;
-  try {
-    Results results = results_from(json);
-    require_alike(results, path);
-    at = journal_of(path);
-    if (results.complete) return results;
-    std::error_code none;
-    const bool there = std::filesystem::exists(path, none);  // no part of a campaign
-    const std::string journal = there ? read_text(at, "") : "";
-    // Finished meanwhile, or gone on with: what was in the journal is in the file now.
-    if (const Json now = there ? load_json(path) : json; now != json) return load_results(path, now);
-    add_journal(results, journal);
-    require_alike(results, path);
-    return results;
-  } catch (const InputError& e) {
-    throw InputError(
-        cat(at, ": ", e.what(), at == path ? "" : ": without it " + path + " goes on, but for its runs"));
-  }
-}
-
-ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json,
-                         std::string way_on)
-    : to_json_(std::move(to_json)),
-      way_on_(std::move(way_on)),
-      path_(path),
+ResultsFile::ResultsFile(const std::string& path, Json context, Json plan, Existing existing,
+                         const std::string& part, std::string way_on)
+    : path_(path),
       target_(target_of(path)),
-      journal_path_(journal_of(path)) {
+      part_(part),
+      way_on_(std::move(way_on)),
+      session_(random_id()),
+      context_(std::move(context)) {
   if (path == "-") throw InputError("-: name a file; `stepladder export` prints what is in one");
+  if (is_gzip_name(path))
+    throw InputError(cat(path, ": nothing is added to a gzip file: name it without .gz"));
   make_folder_of(path);
-  {
-    const AtomicFile probe(path);  // says what is wrong with the place before anything is there
-  }
-  open_journal();  // before the file is read, which another run may still add to
-  try {
-    std::error_code none;
-    const bool there = std::filesystem::exists(path, none);
-    if (there && existing == Existing::refuse)
-      throw InputError(cat(path, " is there already: --resume continues it, --overwrite starts again"));
-    if (there && (existing == Existing::resume || existing == Existing::retry)) {
-      resume(context, std::move(plan), existing);
-    } else {
-      results_.context = std::move(context);
-      results_.plan = std::move(plan);
-    }
-    if (!there && existing != Existing::overwrite && !journal_is_empty())
-      throw InputError(cat(journal_path_, " has finished runs of ", path,
-                           ", which is gone: --overwrite starts again, without them"));
-    results_.complete = false;
-    results_.stopped = nullptr;
-    // What is overwritten stays until there is a run in its place.
-    if (!there || existing != Existing::overwrite) start();
-  } catch (...) {
-    begun_ = false;
-    close_journal();
-    throw;
-  }
-}
-
-void ResultsFile::resume(const Json& context, Json plan, Existing existing) {
-  results_ = load_results(path_);
-  Json same = plan;  // but for how many rounds there are at most, and on which of a machine's devices
-  for (const char* field : {"rounds", "max_rounds", "max_time_s", "device"})
-    if (plan.contains(field) && results_.plan.contains(field)) same[field] = results_.plan[field];
-  const auto require = [&](const std::string& field, const Json& was, const Json& now,
-                           const std::string& way_out = "--overwrite starts again") {
-    require_same(path_ + " cannot be resumed", field, was, now, way_out);
-  };
-  require("plan", results_.plan, same,
-          cat("`stepladder resume ", path_,
-              "` goes on with its own options, --out names another file, --overwrite starts again"));
-  int64_t done = 0;
-  for (const Run& run : results_.runs) done = std::max(done, run.round + 1);
-  const auto most = number_at(plan, "max_rounds"), rounds = most ? most : number_at(plan, "rounds");
-  if (rounds && *rounds < static_cast<double>(done))
-    throw InputError(cat(path_, " has runs of ", done, " rounds: --rounds may be more, not less"));
+  lock();
+  results_.context = context_;
   results_.plan = std::move(plan);
-  results_.context["command_line"] = context.value("command_line", Json());  // of this plan
-  if (existing == Existing::retry) {
-    auto& runs = results_.runs;
-    const auto failed = std::stable_partition(runs.begin(), runs.end(), [](const Run& run) {
-      return run.status == Status::ok || run.status == Status::unsupported;
-    });
-    failed_.assign(failed, runs.end());
-    runs.erase(failed, runs.end());
+  try {
+    look(existing);
+    if (is_new_) {
+      begin();
+      flush_folder_of(target_);
+    }
+  } catch (const Error& e) {
+    begun_ = false;
+    close();
+    if (e.code() == kExitNotComparable) throw;
+    throw InputError(e.what());  // nothing has been measured: another --out is the way out
   }
-  Json was = results_.context, now = context;
-  for (Json* device : {&was["device"], &now["device"]})
-    if (device->is_object()) device->erase("uuid");  // another card of its kind does a round as well
-  std::vector<const char*> fields = {"build", "cpu", "device", "environment"};
-  if (text_at(now["device"], "backend") == "cpu") {
-    fields.push_back("cores");
-    if (was.contains("thread_environment")) fields.push_back("thread_environment");
-  }
-  for (const char* field : fields) require(field, was.value(field, Json()), now.value(field, Json()));
-  call_ = {{"time", context.value("time", Json())},
-           {"device", context.at("device").value("uuid", Json())},
-           {"busy_cores", context.value("busy_cores", Json())}};
-}
-
-void ResultsFile::start() try { begin(); } catch (const Error& e) {
-  throw InputError(e.what());  // nothing has been measured: another --out is the way out
-}
-
-void ResultsFile::begin() {
-  begun_ = true;
-  // The file takes the old journal's runs before the journal starts afresh.
-  write_file();
-  if (::ftruncate(journal_, 0) != 0) throw Error(cat(journal_path_, ": ", std::strerror(errno)));
-  append({{"schema", kSchema}, {"context", results_.context}});
 }
 
 ResultsFile::~ResultsFile() {
-  close_journal();
+  close();
 }
 
-bool ResultsFile::journal_is_empty() const {
-  struct stat journal {};
-  return ::fstat(journal_, &journal) == 0 && journal.st_size == 0;
+void ResultsFile::close() {
+  if (file_.open() && is_new_ && !begun_) ::unlink(target_.c_str());
+  file_.close();
 }
 
-void ResultsFile::close_journal() {
-  if (journal_ < 0) return;
-  if (!begun_ && journal_is_empty()) ::unlink(journal_path_.c_str());
-  ::close(std::exchange(journal_, -1));
-}
-
-void ResultsFile::open_journal() {
+void ResultsFile::lock() {
   struct stat locked {};
   struct stat there {};
-  do {  // until what is locked is what has the name: a run that ends in between removes its journal
-    if (journal_ >= 0) ::close(journal_);
-    // Neither is a link followed, to what would be emptied, nor a FIFO waited for.
-    constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-    journal_ = ::open(journal_path_.c_str(), kFlags, 0666);
-    const bool in_the_way = journal_ < 0 ? errno == ELOOP || errno == ENXIO
-                                         : ::fstat(journal_, &locked) == 0 && !S_ISREG(locked.st_mode);
-    if (in_the_way)
-      throw InputError(
-          cat(journal_path_, ": is a link or no regular file: remove it, or name another --out"));
-    if (journal_ < 0)
-      throw InputError(cat(journal_path_, ": cannot write: ", std::strerror(errno), "; name another --out"));
-    // Whoever may read the one may read the other.
-    if (struct stat results{}; ::stat(target_.c_str(), &results) == 0)
-      ::fchmod(journal_, results.st_mode & 0777);
+  do {  // until what is locked is what has the name: --overwrite replaces the file
+    file_ =
+        Fd(::open(target_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
+    if (!file_.open())
+      throw InputError(cat(path_, ": cannot write: ", std::strerror(errno), "; name another --out"));
+    if (::fstat(file_.get(), &locked) != 0 || !S_ISREG(locked.st_mode))
+      throw InputError(cat(path_, ": cannot write: not a regular file; name another --out"));
     // A file system without locks goes without.
-    if (::flock(journal_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
       throw InputError(cat(path_, " is being written by another run: wait for it, or name another --out"));
-  } while (::fstat(journal_, &locked) == 0 &&
-           (::stat(journal_path_.c_str(), &there) != 0 || locked.st_ino != there.st_ino));
+  } while (::stat(target_.c_str(), &there) != 0 || locked.st_ino != there.st_ino);
+  is_new_ = locked.st_size == 0;
 }
 
-void ResultsFile::append(const Json& line) {
-  if (!write_all(journal_, dump(line) + "\n"))
-    throw Error(
-        cat(journal_path_, ": cannot write: ", std::strerror(errno), "; free some space, then ", way_on_));
-  if (::fsync(journal_) != 0)
-    throw Error(cat(journal_path_, ": cannot flush to disk: ", std::strerror(errno), "; then ", way_on_));
+void ResultsFile::look(Existing existing) {
+  if (is_new_) return;
+  const std::string name = name_and_about(part_).first, text = read_text(target_);
+  if (existing == Existing::overwrite) {
+    kept_ = name.empty() ? "" : lines_without(text, name);
+    if (kept_ == text) kept_.reset();  // nothing is replaced
+    AtomicFile probe(path_);           // says what is wrong with the place before anything is measured
+    return;
+  }
+  std::vector<Part> parts = load_parts(target_);
+  const size_t whole = text.rfind('\n') + 1;
+  if (whole < text.size() && ::ftruncate(file_.get(), static_cast<off_t>(whole)) != 0)
+    throw InputError(cat(path_, ": cannot cut its torn last line: ", std::strerror(errno)));
+  const auto found = std::ranges::find(parts, name, &Part::name);
+  if (parts.empty()) return begin();
+  if (found == parts.end() && (name.empty() || parts.front().name.empty()))
+    throw InputError(
+        cat(path_, name.empty() ? " has parts with names: give this one a name by --part, or another --out"
+                                : " has no parts with names: name another --out"));
+  if (found == parts.end() || !found->skipped.empty()) return;
+  if (existing == Existing::refuse)
+    throw InputError(cat(path_, name.empty() ? "" : ":" + name,
+                         " is there already: --resume continues it, --overwrite starts again"));
+  resume(std::move(*found), existing);
 }
 
-void ResultsFile::write_file() try {
-  Results whole = results_;
-  for (const Run& run : failed_)  // that are to be run again, and were not yet
-    if (!results_.find(run.row(), run.round)) whole.runs.push_back(run);
-  write_atomically(target_, file_text(to_json_(whole)));
-} catch (const InputError& e) {
-  throw Error(e.what());  // what was measured is in the journal
+void ResultsFile::resume(Part part, Existing existing) {
+  const std::string name = cat(path_, part.name.empty() ? "" : ":" + part.name);
+  require_same_plan(
+      cat(name, " cannot be resumed"), part.results, context_, results_.plan,
+      cat("`stepladder resume ", name,
+          "` goes on with its own options, --out names another file, --overwrite starts again"));
+  int64_t done = 0;
+  for (const Run& run : part.results.runs) done = std::max(done, run.round + 1);
+  const auto most = number_at(results_.plan, "max_rounds"),
+             rounds = most ? most : number_at(results_.plan, "rounds");
+  if (rounds && *rounds < static_cast<double>(done))
+    throw InputError(cat(name, " has runs of ", done, " rounds: --rounds may be more, not less"));
+  resumes_ = part.last_session;
+  ended_ = {{"complete", part.results.complete}, {"stopped", part.results.stopped}};
+  part.results.plan = std::move(results_.plan);
+  part.results.complete = false;
+  part.results.stopped = nullptr;
+  results_ = std::move(part.results);
+  results_.context["command_line"] = context_.value("command_line", Json());
+  if (existing != Existing::retry) return;
+  auto& runs = results_.runs;
+  const auto failed = std::stable_partition(runs.begin(), runs.end(), [](const Run& run) {
+    return run.status == Status::ok || run.status == Status::unsupported;
+  });
+  failed_.assign(std::make_move_iterator(failed), std::make_move_iterator(runs.end()));
+  runs.erase(failed, runs.end());
 }
 
-void ResultsFile::forget(const std::function<bool(const Run&)>& which) {
-  if (std::erase_if(results_.runs, which) > 0 && begun_) begin();
+Json ResultsFile::line(const char* kind) const {
+  return {{"line", kind}, {"session", session_}};
+}
+
+void ResultsFile::begin() {
+  if (begun_) return;
+  Json session = session_line(session_, part_, context_, results_.plan);
+  if (!resumes_.empty()) session["resumes"] = resumes_;
+  write(session);
+  begun_ = true;
+}
+
+void ResultsFile::write(const Json& line) {
+  const std::string text = dump(line) + "\n";
+  if (kept_) {
+    *kept_ += text;
+    return;
+  }
+  const off_t size = ::lseek(file_.get(), 0, SEEK_END);
+  if (write_all(file_.get(), text) && ::fsync(file_.get()) == 0) return;
+  const int error = errno;
+  [[maybe_unused]] const int cut =
+      ::ftruncate(file_.get(), size);  // else whoever writes next cuts the torn line
+  throw Error(cat(path_, ": cannot write: ", std::strerror(error), "; free some space, then ", way_on_));
+}
+
+void ResultsFile::replace() {
+  if (!kept_) return;
+  try {
+    AtomicFile file(path_);
+    file.write(*kept_);
+    file_ = file.commit_locked();
+  } catch (const InputError& e) {
+    throw Error(e.what());
+  }
+  kept_.reset();
+}
+
+void ResultsFile::restart_round(int64_t round) {
+  const auto in_round = [&](const Run& run) { return run.round == round; };
+  if (std::erase_if(results_.runs, in_round) + std::erase_if(failed_, in_round) > 0) restarted_ = round;
 }
 
 void ResultsFile::add(Run run) {
   require_alike(results_, run);
-  if (!call_.is_null()) {
-    call_["runs"] = results_.runs.size();
-    Json& resumed = results_.context["resumed"];
-    if (!resumed.is_array()) resumed = Json::array();
-    resumed.push_back(std::exchange(call_, nullptr));
-    if (begun_) begin();
-  }
-  if (begun_) append(to_json(run));
-  results_.runs.push_back(std::move(run));
-  if (!begun_) begin();
+  begin();
+  const auto is_same = [&](const Run& other) { return other.round == run.round && other.is_of(run.row()); };
+  const auto same = std::ranges::find_if(results_.runs, is_same);
+  const bool again = std::erase_if(failed_, is_same) > 0 || same != results_.runs.end();
+  Json json = line("run");
+  if (restarted_ == run.round)
+    json["replaces"] = "round";
+  else if (again)
+    json["replaces"] = "run";
+  json.update(to_json(run));
+  write(json);
+  replace();
+  restarted_.reset();
+  if (!resumes_.empty() && !std::exchange(told_, true)) tell_resumed(results_, context_);
+  if (same != results_.runs.end())
+    *same = std::move(run);
+  else
+    results_.runs.push_back(std::move(run));
 }
 
-void ResultsFile::finish(Json stopped) {
-  if (!begun_) begin();
-  for (Run& run : std::exchange(failed_, {}))  // for which there was no time
-    if (!results_.find(run.row(), run.round)) results_.runs.push_back(std::move(run));
+void ResultsFile::add_profile(const Json& profile) {
+  begin();
+  Json json = line("profile");
+  json.update(profile);
+  write(json);
+  replace();
+}
+
+void ResultsFile::finish(Json stopped, const std::function<int(const Results&)>& exit_code) {
+  for (Run& run : std::exchange(failed_, {})) results_.runs.push_back(std::move(run));  // no time for those
   results_.stopped = std::move(stopped);
   results_.complete = true;
-  try {
-    write_file();
-  } catch (const Error& e) {
-    throw Error(cat(e.what(), "; then ", way_on_));
-  }
-  ::unlink(journal_path_.c_str());
+  const Json how = {{"complete", true}, {"stopped", results_.stopped}};
+  if (begun_ || how != ended_) end(how, exit_code(results_));  // else nothing was added to it
+}
+
+void ResultsFile::interrupt(int exit_code) {
+  if (!kept_) end({{"complete", false}, {"stopped", nullptr}}, exit_code);
+}
+
+void ResultsFile::skip(const std::string& reason) {
+  end({{"complete", false}, {"stopped", nullptr}, {"skipped", reason}}, kExitOk);
+}
+
+void ResultsFile::end(const Json& how, int exit_code) {
+  begin();
+  Json json = line("end");
+  json.update(how);
+  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start_;
+  json.update({{"exit_code", exit_code}, {"wall_s", std::round(wall.count() * 1e3) / 1e3}});
+  write(json);
+  replace();
 }
 
 }  // namespace stepladder

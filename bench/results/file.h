@@ -1,35 +1,33 @@
-// The results file on disk, and the journal beside it that keeps every finished run.
-//
-// While a plan runs, FILE holds the runs that were there when it started (at first none) and FILE.journal one
-// line for the context and one for each run finished since, each flushed to the disk. At the end FILE is
-// written whole and the journal removed. FILE therefore parses at any moment, and FILE plus journal lose at
+// Results files on disk: JSON Lines (lines.h), appended to and flushed run by run, so that a kill loses at
 // most the run in progress.
 #pragma once
 
+#include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
-#include "bench/results/results.h"
+#include "bench/results/lines.h"
+#include "model/error.h"
+#include "model/fd.h"
 
 namespace stepladder {
 
-/// What `stepladder run` writes where it is not told otherwise.
-inline constexpr const char* kLatestResults = "reports/latest/results.json";
+/// The file that `stepladder run` writes where it is not told otherwise.
+inline constexpr const char* kLatestResults = "reports/latest/results.jsonl";
 
-/// FILE with the finished runs of its journal; or FILE:PART, of a campaign's file. Journal lines that are
-/// damaged, but for its first, count for nothing, and neither does a journal with another context, which
-/// other measurements left. Throws InputError naming the file and what is wrong with it, and Error with
-/// kExitNotComparable where runs of a row are unlike each other.
+/// The parts of a results file, which may be gzip's, or the one that FILE:PART names. Throws InputError
+/// naming the file and what is wrong with it, as parts_from() does; Error with kExitNotComparable where runs
+/// of a row are unlike each other.
+std::vector<Part> load_parts(const std::string& path);
+/// The measurements in FILE, or in FILE:PART. Throws InputError naming the file, where it has several parts,
+/// holds a profile or something else.
 Results load_results(const std::string& path);
-/// The same of what load_part() has read.
-Results load_results(const std::string& path, const Json& json);
 
-/// "results", "profile", or what a file says of itself, such as "noise"; "" where it is none of ours.
-std::string kind_of(const Json& json);
-
-/// What a file holds as text: a line for each field, and for each run, row or part.
-std::string file_text(const Json& json);
-
+/// What a file is: "results", or what a JSON file says of itself, such as "noise"; "" where it is none of
+/// ours, or can't be read.
+std::string kind_of(const std::string& path);
 /// A file's JSON. Throws InputError naming it and what is wrong with it.
 Json load_json(const std::string& path);
 /// Throws InputError where a file's JSON is none of ours, naming what it seems to be.
@@ -37,80 +35,75 @@ void check_ours(const std::string& path, const Json& json);
 /// Makes the folder that a file is to lie in. Throws InputError naming the file.
 void make_folder_of(const std::string& path);
 /// Throws InputError, which ends with `way_out`, where the file is there and not of the kind that is to
-/// replace it: "results", "profile", or what it says of itself, such as "noise"; or a text of ours: "csv",
-/// "googlebenchmark", "text" (a verdict), "summary", "table", "page", "published". What is empty may be
-/// replaced, and a file of ours that is damaged.
+/// replace it: "results", or what it says of itself, such as "noise"; or a text of ours: "csv",
+/// "googlebenchmark", "text" (a verdict), "summary", "table", "page", "published". An empty file may be
+/// replaced, and so may a damaged one of ours.
 void check_same_kind(const std::string& path, const std::string& kind,
                      const std::string& way_out = "name another --out");
 /// Whether `stepladder gate` has measured them.
 bool is_of_a_gate(const Results& results);
-/// Whether a file's JSON says that it is a campaign's.
-bool is_campaign(const Json& json);
-/// Throws InputError naming the file unless it is a campaign's and its parts may be looked at.
-void check_campaign(const std::string& path, const Json& json);
-/// Whether a campaign's part has come to an end, well or not, other than by a signal or a --max-time shorter
-/// than its own, which is infinite where it has none. One that ended well has a result.
-bool has_ended(const Json& part, double own_limit_s);
-/// Whether a part's result, which may be null, has less in it than another: it is unfinished, and the other
-/// is finished, is no list of runs, or has more of them.
-bool has_less(const Json& result, const Json& than);
-/// load_json(), or, of FILE:PART, what a campaign's file holds of a part.
-Json load_part(const std::string& path);
 
-/// Adds the runs of a journal's text, as load_results() does, unless its context is another than that of
-/// `results`. Throws InputError.
-void add_journal(Results& results, const std::string& text);
-
-/// What to do with a results file that is there; retry resumes it without the runs that failed.
+/// What to do with a part that is there; retry resumes it and runs again what failed.
 enum class Existing { refuse, resume, retry, overwrite };
 
-/// A results file being written. One process at a time.
+/// A part of a results file that is being written. One process at a time writes a file.
 class ResultsFile {
  public:
-  /// What the file holds of the results: they, and the rows that follow from them.
-  using Writing = std::function<Json(const Results&)>;
-
-  /// Starts `plan`, or goes on with it. A file to be overwritten stays until the first run is finished.
-  /// Throws InputError when the file is there and `existing` is refuse, or cannot be written; Error with
-  /// kExitNotComparable, naming the field, when it holds another plan, however many rounds both have, or was
-  /// measured on another machine or another kind of device.
+  /// Starts `plan`, or goes on with it, as the part called `part` ("name: about"; "" where the file has no
+  /// other). A part to be overwritten stays until the first run is finished.
+  /// Throws InputError when the part is there and `existing` is refuse, or the file cannot be written; Error
+  /// with kExitNotComparable, naming the field, when it holds another plan, however many rounds both have, or
+  /// was measured on another machine or another kind of device.
   /// `way_on` is what to do after a disk was full.
-  ResultsFile(const std::string& path, Json context, Json plan, Existing existing, Writing to_json,
-              std::string way_on = "--resume");
+  ResultsFile(const std::string& path, Json context, Json plan, Existing existing,
+              const std::string& part = "", std::string way_on = "--resume");
   ~ResultsFile();
   ResultsFile(const ResultsFile&) = delete;
   ResultsFile& operator=(const ResultsFile&) = delete;
 
   const Results& results() const { return results_; }
-  /// Whether anything of it is in the file; what is overwritten stays until a run is finished.
-  bool begun() const { return begun_; }
-  /// Leaves out runs, of a round that is to be measured again. Throws Error (disk full).
-  void forget(const std::function<bool(const Run&)>& which);
-  /// Adds a finished run. Throws Error (disk full, or unlike the first of its row); what was there stays.
+  /// Whether the file holds anything of this plan.
+  bool begun() const { return begun_ || !resumes_.empty(); }
+  /// Leaves out the runs of a round, which the next run of it begins again.
+  void restart_round(int64_t round);
+  /// Adds a finished run, in the place of one of its row and round. Throws Error (disk full, or unlike the
+  /// first of its row); the file stays as it was.
   void add(Run run);
-  /// Writes the file whole, with why the plan ended, and, once that is done, removes the journal. Throws
-  /// Error (disk full); the journal stays.
-  void finish(Json stopped = {});
+  void add_profile(const Json& profile);
+  /// Writes why the plan ended, and with which exit code, which may follow from the results. Throws as add()
+  /// does.
+  void finish(
+      Json stopped = {},
+      const std::function<int(const Results&)>& exit_code = [](const Results&) { return kExitOk; });
+  /// Writes with which exit code this process ended before the plan did. Throws as add() does.
+  void interrupt(int exit_code);
+  /// Writes why the part is not begun. Throws as add() does.
+  void skip(const std::string& reason);
 
  private:
-  void open_journal();
-  bool journal_is_empty() const;
-  void close_journal();
-  /// Goes on with what the file holds of the plan.
-  void resume(const Json& context, Json plan, Existing existing);
-  void start();
+  void lock();
+  void look(Existing existing);
+  void resume(Part part, Existing existing);
+  void close();
+  Json line(const char* kind) const;
   void begin();
-  void append(const Json& line);
-  void write_file();
+  void write(const Json& line);
+  void replace();
+  void end(const Json& how, int exit_code);
 
-  const Writing to_json_;
-  const std::string way_on_;
-  std::string path_, target_, journal_path_;
-  int journal_ = -1;
-  bool begun_ = false;  // the file is of this plan
+  const std::string path_, target_, part_, way_on_, session_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const Json context_;  // this session's; results_ have the first one's
+  Fd file_;
+  bool is_new_ = false;              // nothing was there before
+  std::optional<std::string> kept_;  // the next file's text, until a run is in it
+  std::string resumes_;              // a session's id
+  bool begun_ = false;               // this session's line is written
+  bool told_ = false;                // it has measured something
   Results results_;
-  std::vector<Run> failed_;  // to be run again
-  Json call_;                // when and where it is resumed, until it has measured something
+  std::vector<Run> failed_;           // to be run again
+  std::optional<int64_t> restarted_;  // a round that the next run begins again
+  Json ended_;                        // how the part that is resumed had ended
 };
 
 }  // namespace stepladder

@@ -1,25 +1,13 @@
-// Results as JSON: what is written, and what is read back and checked.
+// JSON: parsing, printing, and reading fields of files that may hold anything.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
-#include "bench/base/statistics.h"
-#include "bench/results/results.h"
-
 namespace stepladder {
 
-/// Context, plan and runs: a results file but for the rows that follow from the runs.
-Json to_json(const Results& results);
-Json to_json(const Run& run);
-/// {"value": 1.02, "lo": 1.01, "hi": 1.03}, the value under `name`; lo and hi are null without an interval.
-Json to_json(const Estimate& estimate, const char* name = "value");
-
-/// The schema that a file names. Throws InputError unless this version reads it.
-int64_t schema_of(const Json& json);
-/// Of any schema that is read. Throw InputError naming what is missing or of the wrong type.
-Results results_from(Json json);
-Run run_from(Json json, int64_t schema = kSchema);
+using Json = nlohmann::ordered_json;
 
 /// Parses JSON nested at most 32 deep, no key twice in an object; 1.0 is the same number as 1. Throws
 /// InputError with what is wrong.

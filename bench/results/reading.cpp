@@ -1,12 +1,10 @@
 #include <algorithm>
 #include <limits>
-#include <set>
 #include <utility>
 
 #include "bench/base/text.h"
-#include "bench/results/columns.h"
 #include "bench/results/fields.h"
-#include "bench/results/json.h"
+#include "bench/results/run_json.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -131,15 +129,6 @@ class Reader {
   const std::optional<size_t> row_;
 };
 
-/// Schema 1's steps as columns. What is no such step makes columns that are refused.
-void upgrade(Json& run) {
-  if (!run.is_object() || !run.contains("steps") || !run["steps"].is_array()) return;
-  Json columns = {{"step_ms", Json::array()}};
-  for (const Json& step : run["steps"])
-    for (const auto& [key, value] : step.items()) columns[key].push_back(value);
-  run["steps"] = std::move(columns);
-}
-
 /// Makes joules and cycles that are not positive unknown: the counter stood still.
 void check_counters(Run& run) {
   const auto check = [](std::optional<double>& value) {
@@ -193,47 +182,21 @@ void check_and_mark_warmup(Run& run, const std::string& where) {
 
 }  // namespace
 
-int64_t schema_of(const Json& json) {
+void check_schema(const Json& json, int64_t oldest) {
   const Place place = {.name = "the file"};
   int64_t schema = 0;
   Reader(json, place)("schema", schema);
-  if (schema < 1 || schema > kSchema)
-    throw InputError(cat("schema ", schema, ", this version reads up to ", kSchema));
-  return schema;
+  if (schema < oldest || schema > kSchema)
+    throw InputError(cat("schema ", schema, ", this version reads ", kSchema));
 }
 
-Run run_from(Json json, int64_t schema) {
-  if (schema == 1) upgrade(json);
+Run run_from(const Json& json) {
   Run run;
   const Place place = {.name = "run"};
   const Reader reader(json, place);
   fields(reader, run);
   check_and_mark_warmup(run, "run");
   return run;
-}
-
-Results results_from(Json json) {
-  const int64_t schema = schema_of(json);
-  if (json.contains("runs")) json["runs"] = rows_from_columns(json["runs"]);
-  if (schema == 1)
-    for (Json& run : json["runs"]) upgrade(run);
-  const Place place = {.name = "the file"};
-  const Reader reader(json, place);
-  Results results;
-  reader("complete", results.complete);
-  reader("context", results.context);
-  reader("plan", results.plan);
-  if (json.contains("stopped")) results.stopped = json["stopped"];
-  reader("runs", results.runs);
-  std::set<std::pair<RowKey, int64_t>> seen;
-  for (size_t i = 0; i < results.runs.size(); ++i) {
-    Run& run = results.runs[i];
-    check_and_mark_warmup(run, cat("runs[", i, "]"));
-    if (!seen.emplace(run.row(), run.round).second)
-      throw InputError(cat("runs[", i, "]: another run of ", printable(run.variant, 100), ", ",
-                           printable(run.workload(), 100), ", round ", run.round, " is there already"));
-  }
-  return results;
 }
 
 }  // namespace stepladder

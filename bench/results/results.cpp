@@ -4,7 +4,6 @@
 #include <limits>
 #include <set>
 
-#include "bench/results/json.h"
 #include "model/error.h"
 
 namespace stepladder {
@@ -22,8 +21,7 @@ std::string workload_of(const Json& config) {
 }
 
 bool has_independent_ranks(const Json& config) {
-  const auto found =
-      config.find(config.contains("apart") ? "apart" : "independent_ranks");  // once called apart
+  const auto found = config.find("independent_ranks");
   return found != config.end() && *found == true;
 }
 

@@ -1,26 +1,21 @@
-// What was measured: runs, their steps and what they come to, as a results file keeps them
-// (reports/results.schema.json).
-//
-//   {"schema": 2, "complete": true, "context": {..}, "plan": {..}, "runs": [..], "variants": [..]}
-//
-// NaN and Infinity are never written: a loss that is not finite is null.
+// What was measured: runs, their steps and what they come to. NaN and Infinity are never written: a loss that
+// is not finite is null.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "bench/results/json.h"
+
 namespace stepladder {
 
-using Json = nlohmann::ordered_json;
-
-/// What is written. All from 1 on are read: in schema 1 steps were objects, since then they are columns.
-inline constexpr int kSchema = 2;
+/// The schema of files, written and read.
+inline constexpr int kSchema = 3;
 
 enum class Status { ok, oom, unsupported, diverged, crash, timeout };
 inline constexpr Status kStatuses[] = {Status::ok,       Status::oom,   Status::unsupported,

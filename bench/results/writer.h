@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "bench/results/fields.h"
-#include "bench/results/json.h"
+#include "bench/results/run_json.h"
 
 namespace stepladder {
 

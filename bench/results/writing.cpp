@@ -1,3 +1,4 @@
+#include "bench/results/run_json.h"
 #include "bench/results/writer.h"
 
 namespace stepladder {

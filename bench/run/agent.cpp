@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "bench/base/text.h"
+#include "bench/results/json.h"
 #include "bench/results/writer.h"
 #include "bench/run/child.h"
 #include "bench/run/events.h"

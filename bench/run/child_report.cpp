@@ -238,7 +238,7 @@ void ChildReport::start(const Event& event) {
 /// What a results file may hold of it. Whether ranks train each by itself is the harness's to say.
 ChildReport::Event ChildReport::config_of(const Event& event) const {
   auto config = value_at<Event>(event, "config");
-  for (const char* key : {"world_size", "threads", "independent_ranks", "apart"})
+  for (const char* key : {"world_size", "threads", "independent_ranks"})
     if (config.contains(key) && config[key].is_null()) config.erase(key);
   for (const auto& [key, value] : config.items())
     if (value.is_structured() && config_depth(value) >= kMaxConfigDepth)
@@ -246,10 +246,9 @@ ChildReport::Event ChildReport::config_of(const Event& event) const {
   if (const auto threads = value_if<int64_t>(config, "threads"); threads && *threads < 1)
     throw BadField(cat("threads=", *threads, " in its config"));
   const bool independent = run_.config.value("independent_ranks", false);
-  for (const char* key : {"independent_ranks", "apart"})  // as files of schema 1 call it
-    if (config.contains(key) && config[key] != independent)
-      throw BadReport(cat("its config has ", key, "=", printable(config[key].dump(), 60),
-                          ", which is the harness's to say: leave it out"));
+  if (const char* key = "independent_ranks"; config.contains(key) && config[key] != independent)
+    throw BadReport(cat("its config has ", key, "=", printable(config[key].dump(), 60),
+                        ", which is the harness's to say: leave it out"));
   // Our rungs and peers, which tell their variant, have a micro-batch in B.
   config.erase(kWholeBatch);
   if (config.contains("accumulate") && !event.contains("variant")) config[kWholeBatch] = true;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bench/base/text.h"
+#include "bench/results/json.h"
 #include "bench/results/writer.h"
 #include "model/error.h"
 #include "model/fd.h"

@@ -11,6 +11,7 @@
 #include "bench/base/process.h"
 #include "bench/base/statistics.h"
 #include "bench/base/text.h"
+#include "bench/results/run_json.h"
 #include "bench/results/writer.h"
 #include "model/atomic_file.h"
 #include "model/cpu/parallel.h"

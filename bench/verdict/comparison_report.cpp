@@ -6,7 +6,7 @@
 
 #include "bench/base/table.h"
 #include "bench/base/text.h"
-#include "bench/results/json.h"
+#include "bench/results/run_json.h"
 
 namespace stepladder {
 namespace {

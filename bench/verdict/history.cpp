@@ -12,8 +12,8 @@
 #include "bench/base/table.h"
 #include "bench/base/text.h"
 #include "bench/results/configuration.h"
-#include "bench/results/json.h"
 #include "bench/results/rounds.h"
+#include "bench/results/run_json.h"
 #include "model/error.h"
 #include "model/random.h"
 

@@ -7,6 +7,7 @@
 
 #include "bench/base/statistics.h"
 #include "bench/results/results.h"
+#include "bench/results/json.h"
 
 namespace stepladder {
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bench/results/results.h"
+#include "bench/results/json.h"
 
 namespace stepladder {
 

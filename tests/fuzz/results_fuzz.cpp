@@ -1,23 +1,32 @@
-// Results as JSON, their rows and their report.
+// A results file, as a kill, `cat` or anyone may have left it; gzip's too.
+#include "bench/base/gzip.h"
 #include "bench/report/report.h"
 #include "bench/report/speedups.h"
 #include "bench/results/json.h"
+#include "bench/results/lines.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace stepladder;
-  Results results;
+  std::vector<Part> parts;
   const std::string text(fuzz::text_of(data, size));
-  if (!fuzz::accepts([&] { results = results_from(parse_json(text)); })) return 0;
-  constexpr auto kReplace = Json::error_handler_t::replace;
-  const std::string written = results_file_json(results).dump(-1, ' ', false, kReplace);
-  fuzz::require(fuzz::accepts([&] {
-                  const Results again = results_from(parse_json(written));
-                  fuzz::require(results_file_json(again).dump(-1, ' ', false, kReplace) == written,
-                                "results that do not survive writing");
-                }),
-                "written results that cannot be read");
-  terminal_report(results);
-  markdown_report(results);
+  try {
+    if (!fuzz::accepts([&] { parts = parts_from(gunzipped(text)); })) return 0;
+  } catch (const Error& e) {
+    fuzz::require(e.code() == kExitNotComparable, e.what());
+    return 0;
+  }
+  for (const Part& part : parts) {
+    const std::string written = lines_of(part);
+    fuzz::require(fuzz::accepts([&] {
+                    const std::vector<Part> again = parts_from(written);
+                    fuzz::require(again.size() == 1 && lines_of(again.front()) == written,
+                                  "a part that does not survive writing");
+                  }),
+                  "a written part that cannot be read");
+    dump(results_file_json(part.results));
+    terminal_report(part.results);
+    markdown_report(part.results);
+  }
   return 0;
 }

@@ -1,0 +1,28 @@
+#include "bench/base/place.h"
+#include "bench/cli/commands.h"
+#include "bench/run/child.h"
+#include "bench/run/machine.h"
+
+namespace stepladder {
+namespace {
+
+struct ConvertOptions {
+  std::string from, to;
+
+  std::vector<Option> options() {
+    return {{"OLD", &from, "", "results, a profile or a campaign of version 0.2"},
+            {"NEW", &to, "", "the results file to make of it, compressed where it ends in .gz"}};
+  }
+};
+
+int convert(ConvertOptions& options) {
+  exec({python(), shared_dir() + "/reports/convert.py", options.from, options.to});
+}
+
+}  // namespace
+
+Command convert_command() {
+  return command<ConvertOptions>("convert", "make a results file of one that version 0.2 wrote", convert);
+}
+
+}  // namespace stepladder
