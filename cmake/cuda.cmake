@@ -17,6 +17,8 @@ if(NOT STEPLADDER_CUDA STREQUAL "OFF")
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
+    # The C++ compiler links, with the libstdc++ of its own: that of nvcc's C++ compiler may be older.
+    list(FILTER CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES EXCLUDE REGEX "/gcc/")
     if(NOT TARGET CUDA::nvToolsExt)
       add_library(CUDA::nvToolsExt INTERFACE IMPORTED)  # CMake 3.25.1's module expects it, CUDA 13 has none
     endif()
