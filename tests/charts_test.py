@@ -1254,7 +1254,7 @@ class Profiles(unittest.TestCase):
             self.assertEqual((status, files), (2, {}))
             self.assertIn(key, errors)
         for text in (json.dumps(profile()).replace('"device_ms": 4.0', '"device_ms": 0'),
-                     json.dumps(profile() | {"schema": 3}), json.dumps(profile() | {"profile": 3})):
+                     json.dumps(profile() | {"schema": 4}), json.dumps(profile() | {"profile": 3})):
             self.assertEqual(draw(text)[0], 2)
 
 

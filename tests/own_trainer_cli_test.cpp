@@ -623,7 +623,7 @@ say '{"event":"start","rank":'$RANK',"config":{"B":4,"T":32,"world_size":'$WORLD
   EXPECT_EQ(one.reason, "rank 1: no room on 1");
 
   one = run_ranks(cat(begins, "[ $RANK = 1 ] && exit 7\n", kEnd));
-  EXPECT_TRUE(says(one.reason, {"rank 1: ", "command", "exit status 3"})) << one.reason;
+  EXPECT_TRUE(says(one.reason, {"rank 1 ", "command", "exit status 3"})) << one.reason;
 
   one = run_ranks("[ $RANK = 1 ] && sleep 0.1 && exit 0" + begins + kEnd);
   EXPECT_TRUE(says(one.reason, {"rank 1"})) << one.reason;
@@ -730,7 +730,7 @@ TEST_F(OwnTrainer, WhoseAllocatorJittersIsNoRegressionAndOneThatIsExactIsToTheBy
   EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
   EXPECT_TRUE(
       says(parse_json(outcome.out)["rows"][0]["reason"].get<std::string>(), {"live memory grew by 1 B"}));
-  for (const char* side : {"base", "new"}) expect_contract(folder_ / cat("reports/gate/", side, ".json"));
+  for (const char* side : {"base", "new"}) expect_contract(folder_ / cat("reports/gate/", side, ".jsonl"));
   EXPECT_EQ(trainers(R"("live_peak":1,"exact":"yes")", jitters).code, 5) << "which is neither";
 }
 
@@ -783,12 +783,12 @@ TEST_F(OwnTrainer, IsNotGoneOnWithUnderOtherThreads) {
   const std::string before = read_file(folder_ / "r.json");
   for (const char* other :
        {"OMP_NUM_THREADS=1", "OMP_PROC_BIND=close OMP_NUM_THREADS=2", "env -u OMP_NUM_THREADS"}) {
-    const Outcome outcome = stepladder("resume r.json --rounds 3", other);
+    const Outcome outcome = stepladder("resume r.json --rounds 3 --ladder own/ladder.json", other);
     EXPECT_EQ(outcome.code, 4) << other << outcome.err;
     EXPECT_TRUE(says(outcome.err, {"environment", "OMP_"})) << outcome.err;
   }
   EXPECT_EQ(read_file(folder_ / "r.json"), before) << "nothing was measured";
-  EXPECT_EQ(stepladder("resume r.json --rounds 2", "OMP_NUM_THREADS=2").code, 0);
+  EXPECT_EQ(stepladder("resume r.json --rounds 2 --ladder own/ladder.json", "OMP_NUM_THREADS=2").code, 0);
   ASSERT_EQ(run("--out other.json", "OMP_NUM_THREADS=1").code, 0);
   EXPECT_EQ(stepladder("compare r.json other.json").code, 4);
 }
@@ -796,19 +796,15 @@ TEST_F(OwnTrainer, IsNotGoneOnWithUnderOtherThreads) {
 TEST_F(OwnTrainer, InAFileThatMixesConfigurationsIsNobodysRow) {
   ASSERT_EQ(run().code, 0);
   ASSERT_EQ(run("--out good.json").code, 0);
-  Json file = json();
-  for (Json& one : file["runs"])
-    if (one["round"] == 1)
-      one["config"]["threads"] = 1;
-    else
-      one["config"]["threads"] = 2;
+  Results file = results();
+  for (stepladder::Run& one : file.runs) one.config["threads"] = one.round == 1 ? 1 : 2;
   for (const bool complete : {true, false}) {
-    file["complete"] = complete;
-    write_file(folder_ / "r.json", dump(file));
+    file.complete = complete;
+    write_file(folder_ / "r.json", file_text(file));
     for (const char* command :
          {"report r.json --out p", "compare r.json good.json", "compare good.json r.json",
-          "resume r.json --rounds 3", "export r.json --format csv", "plan-run r.json",
-          "run --ladder own/ladder.json --backend cpu --out r.json --resume"}) {
+          "resume r.json --rounds 3 --ladder own/ladder.json", "export r.json --format csv",
+          "plan-run r.json", "run --ladder own/ladder.json --backend cpu --out r.json --resume"}) {
       const Outcome outcome = stepladder(command);
       EXPECT_EQ(outcome.code, 4) << command << outcome.out << outcome.err;
       EXPECT_TRUE(says(outcome.err, {"r.json", "config.threads 2 / 1"})) << command << outcome.err;
@@ -908,7 +904,7 @@ TEST_F(OwnTrainer, OfAnotherLadderInTheSameFolderIsNotWhatDiffShows) {
   write_file(folder_ / "own/ladder.json", text);
   const Outcome outcome = stepladder("diff 00 01 --ladder own/ladder.json");
   EXPECT_TRUE(says(outcome.out, {"+ ", " 15", "Not measured"})) << outcome.out;
-  EXPECT_EQ(stepladder("diff 00 01 --ladder own/ladder.json --results reports/latest/results.json").code, 2);
+  EXPECT_EQ(stepladder("diff 00 01 --ladder own/ladder.json --results reports/latest/results.jsonl").code, 2);
 }
 
 TEST_F(OwnTrainer, CommitIsThatOfItsFolderInAHookToo) {

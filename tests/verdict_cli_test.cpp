@@ -343,11 +343,11 @@ TEST_F(VerdictCli, CompareSaysThatOneGateMeasuredTheTwoOnlyWhereItDid) {
     gate("--rungs 00 --pairs 3 --max-pairs 3 --results same");
     std::filesystem::copy(folder_ / "same", folder_ / kept, std::filesystem::copy_options::recursive);
   }
-  std::filesystem::copy(folder_ / "first/base.json", folder_ / "second/base_before.json");
-  EXPECT_TRUE(says(stepladder("compare first/base.json first/new.json").out, {one}));
-  std::filesystem::copy(folder_ / "first/new.json", folder_ / "moved.json");
-  EXPECT_TRUE(says(stepladder("compare first/base.json moved.json").out, {one})) << "wherever it lies";
-  for (const char* files : {"first/base.json second/new.json", "second/base_before.json second/new.json"})
+  std::filesystem::copy(folder_ / "first/base.jsonl", folder_ / "second/base_before.json");
+  EXPECT_TRUE(says(stepladder("compare first/base.jsonl first/new.jsonl").out, {one}));
+  std::filesystem::copy(folder_ / "first/new.jsonl", folder_ / "moved.json");
+  EXPECT_TRUE(says(stepladder("compare first/base.jsonl moved.json").out, {one})) << "wherever it lies";
+  for (const char* files : {"first/base.jsonl second/new.jsonl", "second/base_before.json second/new.jsonl"})
     EXPECT_FALSE(says(stepladder(cat("compare ", files)).out, {one})) << files;
 }
 

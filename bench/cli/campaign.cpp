@@ -370,7 +370,6 @@ class Campaign {
   void look() {
     std::error_code none;
     if (!std::filesystem::exists(options_.out, none)) return;
-    check_same_kind(options_.out, "results");
     try {
       there_ = load_measured_parts(options_.out);
     } catch (const InputError& e) {

@@ -87,6 +87,7 @@ int trace(ProfileOptions& options) {
   request.program = program_of(rung);
   request.source_hash = request.program.source_hash();
   request.device = probe.device;
+  request.config["model"] = *settings.model;
   ProfileOptions defaults;
   defaults.settings.steps = RungSettings().steps;  // the rung's own
   request.arguments = arguments_of(options.of_rung(), defaults.of_rung());

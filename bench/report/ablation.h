@@ -7,8 +7,8 @@
 
 #include "bench/base/statistics.h"
 #include "bench/plan/ladder.h"
-#include "bench/results/results.h"
 #include "bench/results/json.h"
+#include "bench/results/results.h"
 
 namespace stepladder {
 

@@ -191,6 +191,17 @@ void check_ours(const std::string& path, const Json& json) {
   if (!json.is_object() || !json.contains("schema")) throw InputError(cat(path, ": ", not_ours(json)));
 }
 
+namespace {
+
+bool is_json(const std::string& path) try {
+  load_json(path);
+  return true;
+} catch (const InputError&) {
+  return false;
+}
+
+}  // namespace
+
 void check_same_kind(const std::string& path, const std::string& kind, const std::string& way_out) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) == 0) return;
@@ -203,7 +214,7 @@ void check_same_kind(const std::string& path, const std::string& kind, const std
   const std::string found = kind_of(path);
   if (found == kind) return;
   if (kinds().contains(found)) refuse(kinds().at(found));
-  if (wanted != kinds().end() && found.empty() && begins_as("damaged", path)) return;
+  if (wanted != kinds().end() && found.empty() && !is_json(path) && begins_as("damaged", path)) return;
   if (wanted != kinds().end() || !begins_as(kind, path)) refuse("none of Stepladder's own files");
 }
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bench/base/statistics.h"
-#include "bench/results/results.h"
 #include "bench/results/json.h"
+#include "bench/results/results.h"
 
 namespace stepladder {
 

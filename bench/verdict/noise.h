@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/results/results.h"
 #include "bench/results/json.h"
+#include "bench/results/results.h"
 
 namespace stepladder {
 

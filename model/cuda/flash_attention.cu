@@ -108,7 +108,7 @@ __device__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t
 #endif
 }
 
-/// A left operand (16,kHS), in the registers of a warp. A struct, since nvcc 12.4 dies on alias templates of arrays.
+/// A left operand (16,kHS), in the registers of a warp. (nvcc 12.4 dies on alias templates of arrays.)
 template <int kHS>
 struct Left {
   __device__ uint32_t (&operator[](int k))[4] { return registers[k]; }
