@@ -33,7 +33,7 @@ class AtomicFile {
   void write(std::string_view text) { write(text.data(), text.size()); }
   /// Flushes to the disk and renames over the target. Throws as write() does.
   void commit();
-  /// The same, and goes on holding the file, locked (flock) and open for appending.
+  /// Does what commit() does, and goes on holding the file, locked (flock) and open for appending.
   Fd commit_locked();
 
  private:

@@ -118,7 +118,7 @@ struct Batch {
 /// a function of i alone, so a resumed run sees the same data. Of `world` ranks that take turns, each gets
 /// every world-th, and all together what a world of 1 would.
 ///
-/// Of several shards one is open at a time. A batch is copied, then checked against the vocabulary.
+/// One shard is open at a time. A batch is copied, then checked against the vocabulary.
 class Loader {
  public:
   /// Throws InputError when a shard has fewer than B*T + 1 tokens.

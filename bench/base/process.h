@@ -10,7 +10,7 @@ namespace stepladder {
 /// Milliseconds from the boot to the start of a process, or of this one where `pid` is 0; those that the
 /// machine was suspended count. Resolution is a clock tick, 10 ms. Nothing where it is gone.
 std::optional<double> process_start_ms(pid_t pid);
-/// The same to now.
+/// Milliseconds from the boot to now, those that the machine was suspended included.
 double ms_since_boot();
 
 }  // namespace stepladder

@@ -9,10 +9,12 @@
 
 namespace stepladder {
 
-/// Of all rows of results, by field ("device.name"): their ladder, the device's model, on the CPU with what
-/// decides how many threads there are, and what the plan asks for. Seed and rounds are samples of a row.
+/// What all rows of results share, by field ("device.name"): their ladder, the device's model, on the CPU
+/// with what decides how many threads there are, and what the plan asks for. Seed and rounds are samples of a
+/// row.
 Json configuration_of(const Results& results);
-/// The same of a run that came to its end ("config.dtype"): its backend, and its config without the seed.
+/// What a run that came to its end has, by field ("config.dtype"): its backend, and its config without the
+/// seed.
 Json configuration_of(const Run& run);
 
 /// A field of which two configurations tell something else.
@@ -26,7 +28,7 @@ std::vector<Difference> differences(const Json& was, const Json& is);
 /// Throws Error with kExitNotComparable, naming variant and fields, unless `run` is configured and built as
 /// those of its row are. Runs that failed may not have told.
 void require_alike(const Results& results, const Run& run);
-/// The same of all its runs; `what` is named.
+/// Requires that of all its runs; the error names `what`.
 void require_alike(const Results& results, const std::string& what);
 
 }  // namespace stepladder

@@ -115,7 +115,7 @@ bool is_of_schema_2(const Json& json) {
                                : json.contains("runs") || json.contains("profile");
 }
 
-/// Of FILE:PART the file and the part, where FILE:PART itself isn't there.
+/// The file and the part that FILE:PART names, where no file has that whole name.
 std::pair<std::string, std::string> file_and_part(const std::string& path) {
   const size_t colon = path.rfind(':');
   std::error_code none;

@@ -31,7 +31,7 @@ class Hash {
     for (const unsigned char byte : text) mix(byte);
     mix(0x100);
   }
-  /// The same of a file's bytes, read in pieces. False where it can't be read.
+  /// Adds a file's bytes, read in pieces. False where it can't be read.
   bool add_file(const std::string& path);
   std::string hex() const { return cat(std::hex, std::setw(16), std::setfill('0'), state_); }
 

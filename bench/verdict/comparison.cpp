@@ -369,7 +369,7 @@ void require_comparable(const Results& base, const Results& next) {
   require_alike(base, "BASE is not comparable");
   require_alike(next, "NEW is not comparable");
   std::vector<Difference> differing = differences(configuration_of(base), configuration_of(next));
-  // Whose rounds are held to each other's losses, so that they have to be of the same seeds.
+  // Rounds are held to each other's losses, so their seeds have to be the same.
   const std::string was = text_at(base.plan, "seed"), is = text_at(next.plan, "seed");
   if (was != is) differing.push_back({"plan.seed", was, is});
   const size_t of_all = differing.size();

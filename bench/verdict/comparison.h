@@ -26,7 +26,7 @@ inline constexpr double kMinCyclesLimit = 0.003;
 /// Of cycles where the two ran different GEMM algorithms, which differ by 1 % in cycles at the same time of a
 /// step: those that wait for memory tick on.
 inline constexpr double kMinCyclesLimitOtherAlgorithms = 0.02;
-/// Of the live memory of a trainer that doesn't call it exact.
+/// The least limit of the live memory of a trainer that doesn't call it exact.
 inline constexpr double kMinMemoryLimit = 0.01;
 /// Of energy, whose counter moves ten times a second.
 inline constexpr double kMinEnergyLimit = 0.02;
