@@ -89,7 +89,8 @@ std::unique_ptr<pcre2_code, PcreFree> compile_pattern() {
 std::string pcre2_text(uint32_t what) {
   std::string text(static_cast<size_t>(std::max(1, pcre2_config(what, nullptr))), '\0');
   pcre2_config(what, text.data());
-  return text.c_str();
+  text.resize(text.find('\0'));
+  return text;
 }
 
 MappedFile open(const std::string& path) {

@@ -138,7 +138,8 @@ void check_words(const CheckOptions& options, const std::vector<Option>& known) 
 void check_told(const CheckOptions& options, const std::vector<Program>& programs) {
   for (const auto& [name, given] :
        {std::pair("model", options.model.has_value()), std::pair("data", options.data.has_value())})
-    if (given && std::ranges::none_of(programs, [&](const Program& one) { return is_told(one, name); }))
+    if (given &&
+        std::ranges::none_of(programs, [name = name](const Program& one) { return is_told(one, name); }))
       throw InputError(cat("--", name, ": no command of these has {", name, "}"));
 }
 

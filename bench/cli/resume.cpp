@@ -66,16 +66,17 @@ void take_programs_from(std::vector<std::string>& command, std::vector<std::stri
                         const std::string& file) {
   std::vector<std::string> missing;
   auto in_file = starts_of(command);
-  for (auto option = in_file.rbegin(); option != in_file.rend(); ++option) {
+  std::ranges::reverse(in_file);  // what is erased moves what comes after it alone
+  for (const Starts& option : in_file) {
     const auto given = starts_of(more);
     const auto same = std::ranges::find_if(
-        given, [&](const Starts& one) { return one.name == option->name && one.value == option->value; });
+        given, [&](const Starts& one) { return one.name == option.name && one.value == option.value; });
     if (same != given.end())
       erase(more, *same);
-    else if (option->name != "--peer" && std::ranges::count(given, option->name, &Starts::name) > 0)
-      erase(command, *option);
+    else if (option.name != "--peer" && std::ranges::count(given, option.name, &Starts::name) > 0)
+      erase(command, option);
     else
-      missing.insert(missing.begin(), cat(option->name, " ", shell_quoted(option->value)));
+      missing.insert(missing.begin(), cat(option.name, " ", shell_quoted(option.value)));
   }
   if (!missing.empty())
     throw InputError(

@@ -153,7 +153,7 @@ std::vector<Part> load_parts(const std::string& path) try {
     require_alike(part.results, part.name.empty() ? file : cat(file, ":", part.name));
   if (name.empty()) return parts;
   const std::vector<Part> all = parts;
-  std::erase_if(parts, [&](const Part& part) { return part.name != name; });
+  std::erase_if(parts, [&name = name](const Part& part) { return part.name != name; });
   if (parts.empty()) throw InputError(cat("has no part \"", printable(name, 60), "\": ", naming(file, all)));
   return parts;
 } catch (const InputError& e) {

@@ -185,7 +185,7 @@ std::vector<std::string> grown_parts(const Memory& base, const Memory& next) {
 /// so.
 bool is_exact(const Rounds& rounds, const Ladder& ladder) {
   return ladder.built_in() || std::ranges::all_of(rounds, [](const auto& item) {
-           return item.second->summary->memory.exact == true;
+           return item.second->summary->memory.exact.value_or(false);
          });
 }
 

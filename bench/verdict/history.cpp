@@ -36,8 +36,7 @@ double noise_of(std::span<const double> values) {
 
 /// At k how badly one level fits the first k values: by their distances from their median, squared within
 /// the noise and linear beyond it (Huber 1964), so that an outlier counts for little more than it is off.
-template <class Values>
-std::vector<double> misfits(const Values& values, double noise) {
+std::vector<double> misfits(std::span<const double> values, double noise) {
   std::vector<double> sorted, misfits = {0.0};
   for (const double value : values) {
     sorted.insert(std::ranges::upper_bound(sorted, value), value);
@@ -68,7 +67,7 @@ struct Split {
 
 Split best_split(std::span<const double> values, double noise) {
   const std::vector<double> before = misfits(values, noise),
-                            after = misfits(values | std::views::reverse, noise);
+                            after = misfits(std::vector<double>(values.rbegin(), values.rend()), noise);
   Split best;
   for (size_t k = kShortest; k + kShortest <= values.size(); ++k)
     if (const double gain = before.back() - before[k] - after[values.size() - k]; gain > best.gain)
